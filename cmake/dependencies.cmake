@@ -1,0 +1,25 @@
+# Libraries from the distribution, as imported targets; each room links only those that it names.
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(dnnl REQUIRED CONFIG)
+find_package(nlohmann_json REQUIRED)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+find_package(Boost REQUIRED COMPONENTS program_options)
+find_package(GTest REQUIRED)
+
+set(MPI_CXX_SKIP_MPICXX ON)
+find_package(MPI REQUIRED COMPONENTS CXX)
+
+set(HDF5_PREFER_PARALLEL OFF)
+find_package(HDF5 REQUIRED COMPONENTS C)
+add_library(lyceum_hdf5 INTERFACE)
+target_include_directories(lyceum_hdf5 SYSTEM INTERFACE ${HDF5_C_INCLUDE_DIRS})
+target_link_libraries(lyceum_hdf5 INTERFACE ${HDF5_C_LIBRARIES})
+
+find_path(SENTENCEPIECE_INCLUDE sentencepiece_processor.h REQUIRED)
+find_library(SENTENCEPIECE_LIBRARY sentencepiece REQUIRED)
+find_library(SENTENCEPIECE_TRAIN_LIBRARY sentencepiece_train REQUIRED)
+add_library(lyceum_sentencepiece INTERFACE)
+target_include_directories(lyceum_sentencepiece SYSTEM INTERFACE ${SENTENCEPIECE_INCLUDE})
+target_link_libraries(lyceum_sentencepiece INTERFACE ${SENTENCEPIECE_TRAIN_LIBRARY} ${SENTENCEPIECE_LIBRARY})

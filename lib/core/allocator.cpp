@@ -1,0 +1,139 @@
+#include "core/allocator.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <string>
+
+#include "core/error.h"
+
+namespace lyceum {
+
+namespace {
+
+constexpr std::size_t alignment = 64;
+constexpr std::size_t mapped_from = std::size_t{1} << 20;  // larger blocks are mapped, so that trim() really frees them
+
+/// Capacities come in eight steps an octave, so a freed block fits the next request of about its size.
+std::size_t capacity_for(std::size_t bytes) {
+  if (bytes <= alignment) return alignment;
+  const std::size_t step = std::max(alignment, std::bit_floor(bytes) / 8);
+  return (bytes + step - 1) / step * step;
+}
+
+std::byte* take_from_system(std::size_t capacity) {
+  void* block = nullptr;
+  if (capacity >= mapped_from) {
+    block = mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (block == MAP_FAILED) return nullptr;
+  } else {
+    block = std::aligned_alloc(alignment, capacity);
+  }
+  return static_cast<std::byte*>(block);
+}
+
+void give_to_system(std::byte* block, std::size_t capacity) {
+  if (capacity >= mapped_from) {
+    munmap(block, capacity);
+  } else {
+    std::free(block);
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(MemoryKind kind) {
+  constexpr std::array<std::string_view, memory_kinds> names{"weights", "gradients", "optimizer", "activations",
+                                                             "buffers"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
+std::shared_ptr<Allocator> Allocator::create(std::size_t limit) {
+  return std::shared_ptr<Allocator>(new Allocator(limit));
+}
+
+Allocator::~Allocator() { trim_locked(); }
+
+std::byte* Allocator::take(std::size_t& capacity) {
+  // A somewhat larger free block serves too: segment sizes change from step to step and must not grow the pool.
+  if (const auto bin = free_.lower_bound(capacity); bin != free_.end() && bin->first <= capacity + capacity / 4) {
+    std::byte* block = bin->second.back();
+    capacity = bin->first;
+    bin->second.pop_back();
+    if (bin->second.empty()) free_.erase(bin);
+    return block;
+  }
+  if (limit_ && use_.held + capacity > limit_) trim_locked();
+  if (limit_ && use_.held + capacity > limit_) return nullptr;
+  std::byte* block = take_from_system(capacity);
+  if (!block) {
+    trim_locked();
+    block = take_from_system(capacity);
+  }
+  if (block) {
+    use_.held += capacity;
+    use_.held_peak = std::max(use_.held_peak, use_.held);
+  }
+  return block;
+}
+
+std::shared_ptr<std::byte> Allocator::allocate(std::size_t bytes, MemoryKind kind) {
+  std::size_t capacity = capacity_for(bytes);
+  std::unique_lock lock(mutex_);
+  std::byte* block = take(capacity);
+  if (!block) {
+    std::string table;
+    for (std::size_t k = 0; k < memory_kinds; ++k) {
+      table += format_message("{}{} {} MB", {message_argument(k ? ", " : ""),
+                                             message_argument(name_of(static_cast<MemoryKind>(k))),
+                                             message_argument(use_.in_use[k] >> 20)});
+    }
+    fail(ExitCode::failed, "out of memory: {} MB more for {} (in use: {}); lower batch.micro or use more ranks",
+         bytes >> 20, name_of(kind), table);
+  }
+  const auto k = static_cast<std::size_t>(kind);
+  use_.in_use[k] += bytes;
+  use_.peak[k] = std::max(use_.peak[k], use_.in_use[k]);
+  use_.total += bytes;
+  use_.total_peak = std::max(use_.total_peak, use_.total);
+  lock.unlock();
+  return {block, [self = shared_from_this(), capacity, bytes, kind](std::byte* freed) {
+            self->release(freed, capacity, bytes, kind);
+          }};
+}
+
+void Allocator::release(std::byte* block, std::size_t capacity, std::size_t bytes, MemoryKind kind) {
+  const std::lock_guard lock(mutex_);
+  free_[capacity].push_back(block);
+  use_.in_use[static_cast<std::size_t>(kind)] -= bytes;
+  use_.total -= bytes;
+}
+
+MemoryUse Allocator::use() const {
+  const std::lock_guard lock(mutex_);
+  return use_;
+}
+
+void Allocator::reset_peaks() {
+  const std::lock_guard lock(mutex_);
+  use_.peak = use_.in_use;
+  use_.total_peak = use_.total;
+  use_.held_peak = use_.held;
+}
+
+void Allocator::trim() {
+  const std::lock_guard lock(mutex_);
+  trim_locked();
+}
+
+void Allocator::trim_locked() {
+  for (auto& [capacity, blocks] : free_) {
+    for (std::byte* block : blocks) give_to_system(block, capacity);
+    use_.held -= capacity * blocks.size();
+  }
+  free_.clear();
+}
+
+}  // namespace lyceum

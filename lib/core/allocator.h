@@ -1,0 +1,57 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+namespace lyceum {
+
+/// What memory is held for; peaks are told apart by it.
+enum class MemoryKind : std::uint8_t { weights, gradients, optimizer, activations, buffers };
+constexpr std::size_t memory_kinds = 5;
+std::string_view name_of(MemoryKind kind);
+
+struct MemoryUse {
+  std::array<std::size_t, memory_kinds> in_use{};  // bytes, by kind
+  std::array<std::size_t, memory_kinds> peak{};    // bytes, each kind's own peak
+  std::size_t total = 0;                           // bytes in use now
+  std::size_t total_peak = 0;
+  std::size_t held = 0;                            // bytes taken from the system: in use or pooled
+  std::size_t held_peak = 0;
+};
+
+/// Host memory, 64-byte aligned; freed blocks are kept by size and used again. Thread-safe. Outlives its blocks.
+class Allocator : public std::enable_shared_from_this<Allocator> {
+ public:
+  /// `limit`: bytes that may be held at most, 0 for no limit.
+  static std::shared_ptr<Allocator> create(std::size_t limit = 0);
+  ~Allocator();
+  Allocator(const Allocator&) = delete;
+  Allocator& operator=(const Allocator&) = delete;
+
+  /// Uninitialised memory, released when the last owner goes. Throws an Error that lists what is in use.
+  std::shared_ptr<std::byte> allocate(std::size_t bytes, MemoryKind kind);
+  MemoryUse use() const;
+  void reset_peaks();
+  /// Gives pooled blocks back to the system.
+  void trim();
+
+ private:
+  explicit Allocator(std::size_t limit) : limit_(limit) {}
+  /// A block of at least `capacity`, which becomes the block's own; null when there is none.
+  std::byte* take(std::size_t& capacity);
+  void release(std::byte* block, std::size_t capacity, std::size_t bytes, MemoryKind kind);
+  void trim_locked();
+
+  mutable std::mutex mutex_;
+  std::map<std::size_t, std::vector<std::byte*>> free_;  // by capacity, no empty lists
+  MemoryUse use_;
+  std::size_t limit_;
+};
+
+}  // namespace lyceum

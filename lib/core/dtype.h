@@ -1,0 +1,70 @@
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+#include "core/error.h"
+
+namespace lyceum {
+
+/// The upper half of a float: 8 exponent bits, 7 mantissa bits; conversion rounds to nearest even and keeps NaN.
+struct bfloat16 {
+  std::uint16_t bits = 0;
+
+  bfloat16() = default;
+  explicit bfloat16(float value) {
+    const auto word = std::bit_cast<std::uint32_t>(value);
+    const auto rounded = static_cast<std::uint16_t>((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+    const auto quiet_nan = static_cast<std::uint16_t>((word >> 16) | 0x40u);
+    bits = (word & 0x7fffffffu) > 0x7f800000u ? quiet_nan : rounded;
+  }
+  explicit operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+};
+
+enum class DType : std::uint8_t { f32, bf16, f64, i32, i64, u8 };
+
+constexpr std::size_t size_of(DType type) {
+  switch (type) {
+    case DType::f64:
+    case DType::i64: return 8;
+    case DType::f32:
+    case DType::i32: return 4;
+    case DType::bf16: return 2;
+    case DType::u8: return 1;
+  }
+  return 0;
+}
+
+std::string_view name_of(DType type);
+
+template <class T> struct DTypeOf;
+template <> struct DTypeOf<float> { static constexpr DType value = DType::f32; };
+template <> struct DTypeOf<bfloat16> { static constexpr DType value = DType::bf16; };
+template <> struct DTypeOf<double> { static constexpr DType value = DType::f64; };
+template <> struct DTypeOf<std::int32_t> { static constexpr DType value = DType::i32; };
+template <> struct DTypeOf<std::int64_t> { static constexpr DType value = DType::i64; };
+template <> struct DTypeOf<std::uint8_t> { static constexpr DType value = DType::u8; };
+template <class T> constexpr DType dtype_of = DTypeOf<std::remove_cv_t<T>>::value;
+
+/// What sums over elements of T are kept in, and the dtype of gradients of parameters in T.
+template <class T> struct AccumulatorOf { using type = T; };
+template <> struct AccumulatorOf<bfloat16> { using type = float; };
+template <class T> using Accumulator = typename AccumulatorOf<std::remove_cv_t<T>>::type;
+
+constexpr DType accumulator_of(DType type) { return type == DType::bf16 ? DType::f32 : type; }
+
+/// Calls `f.template operator()<T>()` with the floating type that `type` names.
+template <class F>
+decltype(auto) dispatch_float(DType type, F&& f) {
+  switch (type) {
+    case DType::f32: return f.template operator()<float>();
+    case DType::bf16: return f.template operator()<bfloat16>();
+    case DType::f64: return f.template operator()<double>();
+    default: fail(ExitCode::failed, "{} is not a floating type", name_of(type));
+  }
+}
+
+}  // namespace lyceum

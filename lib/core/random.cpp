@@ -1,0 +1,92 @@
+#include "core/random.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "core/error.h"
+
+namespace lyceum {
+
+namespace {
+
+constexpr std::uint64_t fnv_offset = 0xcbf29ce484222325u;
+constexpr std::uint64_t fnv_prime = 0x100000001b3u;
+
+std::uint64_t hash(std::string_view text) {
+  std::uint64_t value = fnv_offset;
+  for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * fnv_prime;
+  value ^= value >> 32;
+  return value * fnv_prime;
+}
+
+}  // namespace
+
+Philox::Philox(std::uint64_t seed, std::string_view purpose)
+    : key_{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)}, purpose_(hash(purpose)) {}
+
+std::array<std::uint32_t, 4> Philox::block(std::uint64_t counter) const {
+  std::array<std::uint32_t, 4> x{static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32),
+                                 static_cast<std::uint32_t>(purpose_), static_cast<std::uint32_t>(purpose_ >> 32)};
+  std::uint32_t k0 = key_[0], k1 = key_[1];
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t a = std::uint64_t{0xD2511F53u} * x[0];
+    const std::uint64_t b = std::uint64_t{0xCD9E8D57u} * x[2];
+    x = {static_cast<std::uint32_t>(b >> 32) ^ x[1] ^ k0, static_cast<std::uint32_t>(b),
+         static_cast<std::uint32_t>(a >> 32) ^ x[3] ^ k1, static_cast<std::uint32_t>(a)};
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return x;
+}
+
+double Philox::uniform(std::uint64_t index) const {
+  const auto words = block(index);
+  const std::uint64_t bits = (std::uint64_t{words[0]} << 32 | words[1]) >> 11;
+  return static_cast<double>(bits) * 0x1p-53;
+}
+
+double Philox::normal(std::uint64_t index) const {
+  const auto words = block(index / 2);
+  const double u = (static_cast<double>(words[0]) + 0.5) * 0x1p-32;
+  const double angle = 2 * std::numbers::pi * (static_cast<double>(words[1]) * 0x1p-32);
+  const double radius = std::sqrt(-2 * std::log(u));
+  return radius * (index % 2 ? std::sin(angle) : std::cos(angle));
+}
+
+std::uint64_t Philox::below(std::uint64_t bound, std::uint64_t index) const {
+  require(bound > 0, "a random number below 0");
+  const auto words = block(index);
+  const unsigned __int128 product = static_cast<unsigned __int128>(std::uint64_t{words[0]} << 32 | words[1]) * bound;
+  return static_cast<std::uint64_t>(product >> 64);
+}
+
+Permutation::Permutation(std::uint64_t seed, std::string_view purpose, std::uint64_t size)
+    : random_(seed, purpose), size_(size), half_bits_(1) {
+  while (half_bits_ < 31 && (std::uint64_t{1} << (2 * half_bits_)) < size) ++half_bits_;
+}
+
+std::uint64_t Permutation::operator()(std::uint64_t index) const {
+  require(index < size_, "element {} of a permutation of {}", index, size_);
+  const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
+  do {
+    std::uint64_t left = index >> half_bits_, right = index & mask;
+    for (std::uint64_t round = 0; round < 4; ++round) {
+      const std::uint64_t mixed = left ^ (random_.block(round << 32 | right)[0] & mask);
+      left = right;
+      right = mixed;
+    }
+    index = left << half_bits_ | right;
+  } while (index >= size_);
+  return index;
+}
+
+void fill_normal(std::span<float> values, double deviation, const Philox& random, std::uint64_t first) {
+  const auto count = static_cast<std::int64_t>(values.size());
+#pragma omp parallel for schedule(static) if (count > 4096)
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    values[at] = static_cast<float>(deviation * random.normal(first + at));
+  }
+}
+
+}  // namespace lyceum

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <memory>
+#include <typeindex>
+#include <unordered_map>
+#include <variant>
+
+#include "core/allocator.h"
+
+namespace lyceum {
+
+/// Where kernels run on the host: a thread count, the memory that results come from, and what kernels keep between
+/// calls (compiled primitives). A cheap handle: copies share one state. One host thread uses a stream at a time.
+class CpuStream {
+ public:
+  /// `threads`: OpenMP threads of this rank, 0 for all that the process may use.
+  explicit CpuStream(int threads = 0, std::shared_ptr<Allocator> memory = Allocator::create());
+
+  int threads() const { return state_->threads; }
+  Allocator& memory() const { return *state_->memory; }
+
+  /// What kernels of one family keep between calls, made at first use and living as long as the stream.
+  template <class T>
+  T& keep() const {
+    std::shared_ptr<void>& slot = state_->kept[typeid(T)];
+    if (!slot) slot = std::make_shared<T>();
+    return *static_cast<T*>(slot.get());
+  }
+
+ private:
+  struct State {
+    int threads;
+    std::shared_ptr<Allocator> memory;
+    std::unordered_map<std::type_index, std::shared_ptr<void>> kept;
+  };
+  std::shared_ptr<State> state_;
+};
+
+/// Any device's stream. A build without CUDA has only the host's.
+using Stream = std::variant<CpuStream>;
+
+/// Runs a kernel description on the stream's device: `launch(stream, RmsNormForward{.x = …})`.
+template <class Description>
+void launch(const Stream& stream, const Description& description) {
+  std::visit([&](const auto& device) { run(device, description); }, stream);
+}
+
+Allocator& memory_of(const Stream& stream);
+
+}  // namespace lyceum

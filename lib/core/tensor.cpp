@@ -1,0 +1,79 @@
+#include "core/tensor.h"
+
+#include <cstring>
+
+namespace lyceum {
+
+std::string_view name_of(DType type) {
+  switch (type) {
+    case DType::f32: return "f32";
+    case DType::bf16: return "bf16";
+    case DType::f64: return "f64";
+    case DType::i32: return "i32";
+    case DType::i64: return "i64";
+    case DType::u8: return "u8";
+  }
+  return "?";
+}
+
+Shape::Shape(std::span<const std::int64_t> extents) : rank_(static_cast<int>(extents.size())) {
+  require(rank_ <= max_rank, "{} dimensions: at most {}", rank_, max_rank);
+  for (int axis = 0; axis < rank_; ++axis) {
+    const std::int64_t extent = extents[static_cast<std::size_t>(axis)];
+    require(extent >= 0, "dimension {} has extent {}", axis, extent);
+    extents_[static_cast<std::size_t>(axis)] = extent;
+  }
+}
+
+std::int64_t Shape::size() const {
+  std::int64_t product = 1;
+  for (const std::int64_t extent : extents()) product *= extent;
+  return product;
+}
+
+std::string Shape::text() const {
+  std::string text = "[";
+  for (int axis = 0; axis < rank_; ++axis) text += (axis ? ", " : "") + std::to_string((*this)[axis]);
+  return text + "]";
+}
+
+Tensor Tensor::empty(const Stream& stream, DType type, const Shape& shape, MemoryKind kind) {
+  Tensor tensor;
+  tensor.type_ = type;
+  tensor.shape_ = shape;
+  tensor.storage_ = memory_of(stream).allocate(tensor.bytes(), kind);
+  return tensor;
+}
+
+Tensor Tensor::zeros(const Stream& stream, DType type, const Shape& shape, MemoryKind kind) {
+  Tensor tensor = empty(stream, type, shape, kind);
+  std::memset(tensor.raw(), 0, tensor.bytes());
+  return tensor;
+}
+
+Tensor Tensor::reshaped(const Shape& shape) const {
+  require(shape.size() == size(), "{} elements of {} seen as {}", size(), shape_.text(), shape.text());
+  Tensor tensor = *this;
+  tensor.shape_ = shape;
+  return tensor;
+}
+
+Tensor Tensor::slice(std::int64_t first, std::int64_t count) const {
+  require(shape_.rank() > 0 && first >= 0 && count >= 0 && first + count <= shape_[0],
+          "slices {} to {} of a tensor {}", first, first + count, shape_.text());
+  Shape shape = shape_;
+  shape[0] = count;
+  return view(first * (shape_[0] ? size() / shape_[0] : 0), shape);
+}
+
+Tensor Tensor::view(std::int64_t first, const Shape& shape) const {
+  require(first >= 0 && first + shape.size() <= size(), "elements {} to {} of a tensor {}", first,
+          first + shape.size(), shape_.text());
+  Tensor tensor = *this;
+  tensor.shape_ = shape;
+  tensor.storage_ = std::shared_ptr<std::byte>(
+      storage_, storage_.get() + static_cast<std::size_t>(first) * size_of(type_));
+  return tensor;
+}
+
+}  // namespace lyceum

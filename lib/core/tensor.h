@@ -1,0 +1,106 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "core/allocator.h"
+#include "core/dtype.h"
+#include "core/error.h"
+#include "core/stream.h"
+
+namespace lyceum {
+
+/// Extents of up to four dimensions, slowest first.
+class Shape {
+ public:
+  static constexpr int max_rank = 4;
+  Shape() = default;
+  Shape(std::initializer_list<std::int64_t> extents) : Shape(std::span(extents.begin(), extents.size())) {}
+  explicit Shape(std::span<const std::int64_t> extents);
+
+  int rank() const { return rank_; }
+  std::int64_t operator[](int axis) const { return extents_[static_cast<std::size_t>(axis)]; }
+  std::int64_t& operator[](int axis) { return extents_[static_cast<std::size_t>(axis)]; }
+  std::int64_t size() const;
+  std::span<const std::int64_t> extents() const { return {extents_.data(), static_cast<std::size_t>(rank_)}; }
+  bool operator==(const Shape& other) const = default;
+  /// "[2, 3]"
+  std::string text() const;
+
+ private:
+  std::array<std::int64_t, max_rank> extents_{};
+  int rank_ = 0;
+};
+
+/// Rows of a row-major matrix in somebody's memory; `stride` elements from one row to the next.
+template <class T>
+struct Matrix {
+  T* data = nullptr;
+  std::int64_t rows = 0, cols = 0, stride = 0;
+
+  Matrix() = default;
+  Matrix(T* data, std::int64_t rows, std::int64_t cols) : Matrix(data, rows, cols, cols) {}
+  Matrix(T* data, std::int64_t rows, std::int64_t cols, std::int64_t stride)
+      : data(data), rows(rows), cols(cols), stride(stride) {}
+  operator Matrix<const T>() const { return {data, rows, cols, stride}; }  // NOLINT: a view of constants is a view
+  T* row(std::int64_t r) const { return data + r * stride; }
+  std::int64_t size() const { return rows * cols; }
+  bool contiguous() const { return stride == cols; }
+  Matrix rows_from(std::int64_t first, std::int64_t count) const { return {row(first), count, cols, stride}; }
+  Matrix cols_from(std::int64_t first, std::int64_t count) const { return {data + first, rows, count, stride}; }
+};
+
+/// A contiguous block of numbers with a shape; copies share the memory. The default tensor is undefined.
+class Tensor {
+ public:
+  Tensor() = default;
+  /// Uninitialised.
+  static Tensor empty(const Stream& stream, DType type, const Shape& shape,
+                      MemoryKind kind = MemoryKind::activations);
+  static Tensor zeros(const Stream& stream, DType type, const Shape& shape,
+                      MemoryKind kind = MemoryKind::activations);
+
+  bool defined() const { return storage_ != nullptr; }
+  DType dtype() const { return type_; }
+  const Shape& shape() const { return shape_; }
+  std::int64_t size() const { return shape_.size(); }
+  std::size_t bytes() const { return static_cast<std::size_t>(size()) * size_of(type_); }
+  /// Whether no other tensor shares this memory, so that it may be written in place.
+  bool unique() const { return storage_.use_count() == 1; }
+
+  /// Throws when T is not the dtype.
+  template <class T>
+  T* data() const {
+    require(dtype_of<T> == type_, "a tensor of {} read as {}", name_of(type_), name_of(dtype_of<T>));
+    return reinterpret_cast<T*>(storage_.get());
+  }
+  void* raw() const { return storage_.get(); }
+  template <class T>
+  std::span<T> span() const {
+    return {data<T>(), static_cast<std::size_t>(size())};
+  }
+  /// All leading dimensions as rows, the last one as columns.
+  template <class T>
+  Matrix<T> matrix() const {
+    const std::int64_t cols = shape_.rank() ? shape_[shape_.rank() - 1] : 1;
+    return {data<T>(), cols ? size() / cols : 0, cols};
+  }
+
+  /// The same memory under another shape of equal size.
+  Tensor reshaped(const Shape& shape) const;
+  /// `count` slices of the first dimension from `first` on; shares memory.
+  Tensor slice(std::int64_t first, std::int64_t count) const;
+  /// Elements [first, first + shape.size()) of the flat memory, seen as `shape`; shares memory.
+  Tensor view(std::int64_t first, const Shape& shape) const;
+
+ private:
+  std::shared_ptr<std::byte> storage_;
+  Shape shape_;
+  DType type_ = DType::f32;
+};
+
+}  // namespace lyceum
