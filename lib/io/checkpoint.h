@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+#include "parallel/comm/process_group.h"
+
+namespace lyceum {
+
+/// A rectangular part of a logical tensor.
+struct Box {
+  Shape offset, extent;
+  bool operator==(const Box&) const = default;
+};
+
+/// What one rank contributes of one logical tensor: f32 values on the host, row-major within the box.
+struct CheckpointPiece {
+  std::string name;  // "model/layers/3/mlp/experts/17/gate_proj/weight", "optimizer/exp_avg/model/layers/…"
+  Shape shape;       // of the whole logical tensor
+  Box box;
+  const float* values;
+};
+
+/// What a checkpoint is besides tensors.
+struct CheckpointHeader {
+  std::string run_uuid;
+  std::int64_t step = 0;
+  std::string mesh;           // text of the mesh that wrote it
+  std::string config;         // resolved configuration, INI
+  std::string trainer_state;  // JSON; equal on all ranks: samples seen, skipped steps, last losses …
+};
+
+/// Called for every named phase of writing; tests use it to break things. Default: nothing.
+using CheckpointProbe = std::function<void(std::string_view phase)>;
+
+/// Collective. Writes `root/step-XXXXXXXX/` from every rank's pieces and publishes it atomically: shards into
+/// `step-….partial/`, SHA-256 of each, manifest.json, index.h5 of virtual datasets, fsync, rename, then LATEST.
+/// Pieces of all ranks must cover each logical tensor exactly once: overlaps, holes and unequal shapes are an Error that
+/// names tensor and ranks. If any rank cannot write (disk full …) all ranks throw the same Error (exit code 4) that
+/// names rank, file and cause, the partial directory is removed, and earlier checkpoints and LATEST are untouched.
+void write_checkpoint(const ProcessGroup& group, const std::filesystem::path& root, const CheckpointHeader& header,
+                      std::span<const CheckpointPiece> pieces, const CheckpointProbe& probe = {});
+
+/// Removes all but the newest `keep` complete checkpoints (0 keeps all) and any leftover .partial; one rank calls it.
+void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep);
+
+/// One checkpoint opened for reading: any rank, any box, intersecting whatever boxes were saved.
+class CheckpointReader {
+ public:
+  /// Reads manifest.json. Throws a bad_input Error that names file and cause.
+  explicit CheckpointReader(std::filesystem::path directory);
+  ~CheckpointReader();
+  CheckpointReader(CheckpointReader&&) noexcept;
+
+  struct Entry {
+    std::string name;
+    Shape shape;
+  };
+  const CheckpointHeader& header() const;
+  const std::filesystem::path& directory() const;
+  /// All logical tensors, sorted by name.
+  const std::vector<Entry>& tensors() const;
+  /// Null when there is no such tensor.
+  const Entry* find(const std::string& name) const;
+  /// Fills `values` (row-major, f32) with the box. The digest of each shard is verified before HDF5 first opens it.
+  void read(const std::string& name, const Box& box, float* values) const;
+  /// Digests of all files, sizes, and that the boxes cover every tensor once; the first problem, or empty.
+  std::string problem() const;
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+/// Names "step-00000100" of the complete-looking checkpoints under root, newest first.
+std::vector<std::string> list_checkpoints(const std::filesystem::path& root);
+
+/// Collective. `resume` as in the configuration: "none", "auto" or a path (a checkpoint, or a directory of them).
+/// auto takes the newest checkpoint that verifies and reports each damaged one it passes over through `warn` on rank 0;
+/// nothing when there is none. A named path that does not verify is a bad_input Error.
+std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group, const std::filesystem::path& root,
+                                                       const std::string& resume,
+                                                       const std::function<void(const std::string&)>& warn);
+
+}  // namespace lyceum

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lyceum {
+
+/// The configuration of a run: defaults stand here and nowhere else; `section.key` of an INI file or of the command
+/// line is the member of the same name. See config_binding.h for how values arrive.
+struct RunConfig {
+  std::string dir = "runs/default";
+  std::int64_t steps = 1000;
+  std::uint64_t seed = 1;
+  std::string device = "auto";     // auto, cpu, cuda
+  std::string precision = "f32";   // f32, bf16
+  int threads = 0;                 // OpenMP threads of a rank; 0: the node's cores shared among its ranks
+  std::int64_t log_every = 1;
+  double timeout_seconds = 600;    // longest wait for another rank
+};
+
+struct DataConfig {
+  std::string train, valid;        // prefixes of .bin/.idx
+  std::string tokenizer;           // SentencePiece .model
+  std::string order = "shuffled";  // shuffled, sequential
+  double valid_fraction = 0;       // with no data.valid: share of train's samples held out, the last ones
+};
+
+struct BatchConfig {
+  std::int64_t global = 8, micro = 0;  // sequences; micro 0: global / data ranks
+  std::int64_t seq_len = 512;
+};
+
+struct ModelConfig {
+  std::int64_t layers = 4, hidden = 256, heads = 4;
+  std::int64_t kv_heads = 0;    // 0: heads
+  std::int64_t head_dim = 0;    // 0: hidden / heads
+  std::int64_t ffn_hidden = 0;  // width of a dense FFN; 0: 8/3 hidden, rounded
+  std::int64_t vocab = 4096;
+  double rope_base = 10000;
+  double norm_eps = 1e-6;
+  double init_std = 0.006;
+  bool tie_embeddings = false;
+  std::int64_t first_dense_layers = 0;
+  std::string attention = "mha";
+  std::string recompute = "none";  // none, full (each block keeps only its input)
+};
+
+struct MoeConfig {
+  std::int64_t experts = 0;  // routed; 0: every FFN is dense
+  std::int64_t shared_experts = 0, top_k = 1;
+  std::int64_t expert_hidden = 0;
+  std::vector<std::int64_t> expert_sizes;  // a width an expert; overrides expert_hidden
+  std::string router = "softmax";
+  bool renormalize = false;
+  double capacity_factor = 0;  // 0: none dropped
+};
+
+struct BalanceConfig {
+  double expert = 0, device = 0;   // α₁, α₂
+  std::int64_t device_groups = 0;  // 0: parallel.expert
+  std::string scope = "sequence";  // sequence, batch
+  double z_loss = 0;
+};
+
+struct OptimConfig {
+  double lr = 1e-3, min_lr = 0;
+  std::string schedule = "step";  // step, cosine, constant
+  std::int64_t warmup_steps = 0;
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip_norm = 1.0;
+};
+
+struct ParallelConfig {
+  int pipeline = 1, tensor = 1, expert = 1, expert_tensor = 1, zero = 0;
+  std::string schedule = "1f1b";
+  int virtual_stages = 1;
+  bool sequence = false;
+  double bucket_mb = 25;  // gradients reduced together
+};
+
+struct EvalConfig {
+  std::int64_t every = 0;   // steps between validations; 0: at the end only
+  std::int64_t batches = 8; // global batches a validation reads; 0: all
+};
+
+struct CheckpointConfig {
+  std::int64_t every = 0;  // steps; 0: at the end only
+  std::int64_t keep = 2;   // newest complete ones kept; 0: all
+  std::string resume = "auto";
+  bool at_start = false;
+};
+
+struct RoutingConfig {
+  std::int64_t every = 10;  // steps between records; 0: none
+};
+
+struct Config {
+  RunConfig run;
+  DataConfig data;
+  BatchConfig batch;
+  ModelConfig model;
+  MoeConfig moe;
+  BalanceConfig balance;
+  OptimConfig optim;
+  ParallelConfig parallel;
+  EvalConfig eval;
+  CheckpointConfig checkpoint;
+  RoutingConfig routing;
+};
+
+}  // namespace lyceum

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/random.h"
+
+namespace lyceum {
+
+/// A Megatron token file, `prefix.bin` and `prefix.idx`, memory-mapped. Every way in which the two can be missing, cut
+/// short or inconsistent is a bad_input Error that names the file and what to do.
+class TokenFile {
+ public:
+  explicit TokenFile(const std::string& prefix);
+  ~TokenFile();
+  TokenFile(TokenFile&&) noexcept;
+
+  std::int64_t tokens() const;
+  std::int64_t sequences() const;
+  std::int64_t documents() const;  // whole documents, without the closing boundary
+  /// Index into the token stream where document d begins; documents() gives tokens().
+  std::int64_t document_begin(std::int64_t d) const;
+  /// Copies tokens [first, first + out.size()) widened to 32 bits.
+  void read(std::int64_t first, std::span<std::int32_t> out) const;
+  /// Largest token; reads the whole file (once: the answer is kept).
+  std::int64_t largest_token() const;
+  const std::string& prefix() const;
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+/// Writes `prefix.bin`/`prefix.idx`, u16 tokens when the vocabulary fits, else i32. Files appear under their own names
+/// only when finish() has written both.
+class TokenFileWriter {
+ public:
+  TokenFileWriter(std::string prefix, std::int64_t vocab);
+  ~TokenFileWriter();
+  void add_document(std::span<const std::int32_t> tokens);
+  void finish();
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+/// Which samples a run reads: sample i of the stream is tokens [i·T, i·T + T], the last one as target only; all samples
+/// before `limit` in the order, epoch after epoch, each epoch with its own permutation.
+class SampleOrder {
+ public:
+  enum class Kind { shuffled, sequential };
+  /// `first`, `count`: the range of samples that this split owns.
+  SampleOrder(Kind kind, std::uint64_t seed, std::int64_t first, std::int64_t count);
+  /// The stream's sample at global position `index` (step · global batch + position); pure.
+  std::int64_t operator()(std::int64_t index) const;
+  std::int64_t count() const { return count_; }
+
+ private:
+  Kind kind_;
+  std::uint64_t seed_;
+  std::int64_t first_, count_;
+};
+
+/// Fills `inputs` and `targets` [sequences, seq_len] with the samples at positions index … index + sequences − 1.
+class TokenLoader {
+ public:
+  TokenLoader(std::shared_ptr<const TokenFile> file, SampleOrder order, std::int64_t seq_len);
+  /// Throws a bad_input Error that names file and position when a token is not below `vocab`.
+  void load(std::int64_t index, std::int64_t sequences, std::int64_t vocab, std::span<std::int32_t> inputs,
+            std::span<std::int32_t> targets) const;
+  const SampleOrder& order() const { return order_; }
+  const TokenFile& file() const { return *file_; }
+
+ private:
+  std::shared_ptr<const TokenFile> file_;
+  SampleOrder order_;
+  std::int64_t seq_len_;
+};
+
+/// Samples that `tokens` tokens hold at `seq_len` (the last needs one more token as target).
+std::int64_t samples_in(std::int64_t tokens, std::int64_t seq_len);
+
+/// Entropy of the unigram distribution of tokens [first, first + count), nats per token, by empirical frequency.
+double unigram_entropy(const TokenFile& file, std::int64_t first, std::int64_t count);
+
+}  // namespace lyceum

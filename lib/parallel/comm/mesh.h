@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+
+#include "parallel/comm/process_group.h"
+
+namespace lyceum {
+
+/// How many ranks each kind of parallelism takes. world = pipeline · data · tensor, and the data · tensor ranks of a
+/// stage are factored a second time for experts: data · tensor = expert_data · expert · expert_tensor.
+struct MeshShape {
+  int pipeline = 1, tensor = 1, expert = 1, expert_tensor = 1;
+
+  int data(int world) const { return world / (pipeline * tensor); }
+  int expert_data(int world) const { return world / (pipeline * expert * expert_tensor); }
+  /// Empty when `world` ranks can form this mesh, else what does not divide.
+  std::string problem(int world) const;
+  std::string text(int world) const;  // "pp1 dp4 tp1 · edp2 ep2 etp1"
+};
+
+/// This rank's groups: one object a kind, every communicator made eagerly and in one order on all ranks.
+/// rank = (p · dp + d) · tp + t, and within a stage (ed · ep + e) · etp + et.
+struct Mesh {
+  MeshShape shape;
+  ProcessGroup world;
+  ProcessGroup data;         // same stage and tensor index: dense parameters are replicated over it
+  ProcessGroup expert;       // the ranks that share out one layer's experts
+  ProcessGroup expert_data;  // same experts: expert parameters are replicated over it
+
+  /// Throws a usage Error where the shape does not fit the world.
+  static Mesh create(ProcessGroup world, MeshShape shape);
+};
+
+}  // namespace lyceum

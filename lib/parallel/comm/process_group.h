@@ -1,0 +1,91 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace lyceum {
+
+enum class Reduction { sum, max, min };
+
+/// A started operation. The buffers that it was given must live until wait() returned or test() said true. Its
+/// destructor waits (an error there is swallowed: the job is failing already).
+class [[nodiscard]] Pending {
+ public:
+  class State;
+  Pending();
+  explicit Pending(std::unique_ptr<State> state);
+  Pending(Pending&&) noexcept;
+  Pending& operator=(Pending&&) noexcept;
+  ~Pending();
+
+  /// Whether it has finished; also gives the transport a chance to move data.
+  bool test();
+  /// Throws an Error that names operation, group and rank when the group's timeout passes.
+  void wait();
+
+ private:
+  std::unique_ptr<State> state_;  // null: finished
+};
+
+/// Ranks that communicate, over MPI on host memory: owns its communicator, is passed explicitly. Every call is
+/// collective over the group unless it says otherwise, and every wait ends after the group's timeout with an error.
+class ProcessGroup {
+ public:
+  /// All ranks of the job; MPI must be initialised. `timeout`: seconds that any wait may last.
+  static ProcessGroup world(double timeout);
+  /// A group of one that needs no MPI.
+  static ProcessGroup self();
+  ProcessGroup(ProcessGroup&&) noexcept;
+  ProcessGroup& operator=(ProcessGroup&&) noexcept;
+  ~ProcessGroup();
+
+  int rank() const;
+  int size() const;
+  const std::string& name() const;
+  /// Ranks with the same colour form a group, ordered by `key`.
+  [[nodiscard]] ProcessGroup split(int colour, int key, std::string name) const;
+
+  void barrier() const;
+  /// In place; f32, f64, i32, i64. The order of summation is fixed: one group gives the same bits every time.
+  Pending all_reduce_async(const Tensor& values, Reduction reduction = Reduction::sum) const;
+  void all_reduce(std::span<float> values, Reduction reduction = Reduction::sum) const;
+  void all_reduce(std::span<double> values, Reduction reduction = Reduction::sum) const;
+  void all_reduce(std::span<std::int64_t> values, Reduction reduction = Reduction::sum) const;
+  void broadcast(std::span<std::byte> bytes, int root) const;
+  std::string broadcast(std::string text, int root) const;
+  /// Every rank's text, in rank order, on every rank.
+  std::vector<std::string> all_gather(const std::string& text) const;
+  /// `received[r · n + i] = what rank r sent at [i]`, n = sent.size().
+  void all_gather(std::span<const std::int64_t> sent, std::span<std::int64_t> received) const;
+
+  /// Sends `send_rows[r]` rows of `row_bytes` bytes to rank r, in rank order, and receives `receive_rows[r]` from it.
+  /// Counts are in rows, so that more than 2 GB may travel. Any count may be zero.
+  struct AllToAll {
+    const void* sent;
+    std::span<const std::int64_t> send_rows;
+    void* received;
+    std::span<const std::int64_t> receive_rows;
+    std::int64_t row_bytes;
+  };
+  Pending all_to_all_async(const AllToAll& exchange) const;
+  void all_to_all(const AllToAll& exchange) const;
+
+  /// Bytes that this rank handed to operations so far, by kind: what `lyceum plan` predicts.
+  struct Traffic {
+    std::int64_t all_reduce = 0, all_to_all = 0, all_gather = 0, broadcast = 0;
+  };
+  const Traffic& traffic() const;
+
+ private:
+  struct Implementation;
+  explicit ProcessGroup(std::shared_ptr<Implementation> implementation);
+  std::shared_ptr<Implementation> implementation_;
+};
+
+}  // namespace lyceum
