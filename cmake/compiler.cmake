@@ -10,10 +10,11 @@ endif()
 
 find_program(CCACHE ccache)
 if(CCACHE)
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
 endif()
 
-add_compile_options(-Wall -Wextra -Werror -march=${LYCEUM_ARCH})
+add_compile_options(-Wall -Wextra -Werror -DOMPI_SKIP_MPICXX=1 -march=${LYCEUM_ARCH})
 # Vector code without giving up NaN, infinities or a fixed order of sums.
 add_compile_options(-fno-math-errno -fno-trapping-math -mprefer-vector-width=512)
 set(CMAKE_CXX_FLAGS_RELEASE "-O3")

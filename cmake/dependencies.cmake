@@ -2,7 +2,13 @@
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
-find_package(dnnl REQUIRED CONFIG)
+# Debian's dnnl-config.cmake asks for OpenCL, which nothing here needs.
+find_path(DNNL_INCLUDE oneapi/dnnl/dnnl.hpp REQUIRED)
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+add_library(lyceum_dnnl INTERFACE)
+target_include_directories(lyceum_dnnl SYSTEM INTERFACE ${DNNL_INCLUDE})
+target_link_libraries(lyceum_dnnl INTERFACE ${DNNL_LIBRARY})
+
 find_package(nlohmann_json REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(Boost REQUIRED COMPONENTS program_options)
