@@ -1,0 +1,36 @@
+#pragma once
+
+#include <span>
+
+#include "core/stream.h"
+#include "core/tensor.h"
+
+namespace lyceum {
+
+/// y = a + b, rounded once; y may be a or b.
+template <class T>
+struct Add {
+  std::span<const T> a, b;
+  std::span<T> y;
+};
+
+/// y = x · factor; y may be x.
+template <class T>
+struct Scale {
+  std::span<const T> x;
+  std::span<T> y;
+  double factor;
+};
+
+/// y = x in another type, rounded to nearest even. float ↔ bfloat16, and T → T as a copy.
+template <class From, class To>
+struct Cast {
+  std::span<const From> x;
+  std::span<To> y;
+};
+
+template <class T> void run(const CpuStream& stream, const Add<T>& add);
+template <class T> void run(const CpuStream& stream, const Scale<T>& scale);
+template <class From, class To> void run(const CpuStream& stream, const Cast<From, To>& cast);
+
+}  // namespace lyceum
