@@ -37,7 +37,7 @@ void step_range(const AdamWStep<T>& step, std::int64_t first, std::int64_t last)
     exp_avg[i] = m;
     exp_avg_sq[i] = v;
     master[i] = updated;
-    weight[i] = static_cast<T>(updated);
+    weight[i] = round_to<T>(updated);
   }
 }
 

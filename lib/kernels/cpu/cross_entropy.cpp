@@ -42,9 +42,9 @@ void run(const CpuStream& stream, const CrossEntropyBackward<T>& loss) {
       const A at_target = fast_exp(static_cast<A>(logits[loss.targets[t]]) - log_sum) - A{1};
 #pragma omp simd
       for (std::int64_t c = 0; c < cols; ++c) {
-        d_logits[c] = static_cast<T>(scale * fast_exp(static_cast<A>(logits[c]) - log_sum));
+        d_logits[c] = round_to<T>(scale * fast_exp(static_cast<A>(logits[c]) - log_sum));
       }
-      d_logits[loss.targets[t]] = static_cast<T>(scale * at_target);
+      d_logits[loss.targets[t]] = round_to<T>(scale * at_target);
     }
   });
 }

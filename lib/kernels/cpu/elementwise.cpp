@@ -45,7 +45,7 @@ void run(const CpuStream& stream, const Add<T>& add) {
     const T* b = add.b.data();
     T* y = add.y.data();
 #pragma omp simd
-    for (std::int64_t i = first; i < last; ++i) y[i] = static_cast<T>(static_cast<A>(a[i]) + static_cast<A>(b[i]));
+    for (std::int64_t i = first; i < last; ++i) y[i] = round_to<T>(static_cast<A>(a[i]) + static_cast<A>(b[i]));
   });
 }
 
@@ -59,7 +59,7 @@ void run(const CpuStream& stream, const Scale<T>& scale) {
     T* y = scale.y.data();
     const A factor = static_cast<A>(scale.factor);
 #pragma omp simd
-    for (std::int64_t i = first; i < last; ++i) y[i] = static_cast<T>(static_cast<A>(x[i]) * factor);
+    for (std::int64_t i = first; i < last; ++i) y[i] = round_to<T>(static_cast<A>(x[i]) * factor);
   });
 }
 

@@ -36,7 +36,7 @@ Accumulator<T> backward_pair(const T* x, const T* dy, std::int64_t cols, Accumul
   for (std::int64_t c = 0; c < cols; ++c) {
     const A d = static_cast<A>(dy[c]);
     dot += d * static_cast<A>(x[c]);
-    dx[c] = static_cast<T>(gate * d);
+    dx[c] = round_to<T>(gate * d);
   }
   return dot;
 }
@@ -127,7 +127,7 @@ void run(const CpuStream& stream, const CombineRows<T>& combine) {
         }
         T* y = combine.y.row(t) + begin;
 #pragma omp simd
-        for (std::int64_t c = 0; c < width; ++c) y[c] = static_cast<T>(sum[static_cast<std::size_t>(c)]);
+        for (std::int64_t c = 0; c < width; ++c) y[c] = round_to<T>(sum[static_cast<std::size_t>(c)]);
       }
     }
   });

@@ -54,7 +54,7 @@ void run(const CpuStream& stream, const RmsNormForward<T>& norm) {
       norm.inverse_rms[static_cast<std::size_t>(r)] = inverse;
 #pragma omp simd
       for (std::int64_t c = 0; c < cols; ++c) {
-        y[c] = static_cast<T>(static_cast<A>(x[c]) * inverse * static_cast<A>(weight[c]));
+        y[c] = round_to<T>(static_cast<A>(x[c]) * inverse * static_cast<A>(weight[c]));
       }
     }
   });
@@ -85,7 +85,7 @@ void run(const CpuStream& stream, const RmsNormBackward<T>& norm) {
 #pragma omp simd
       for (std::int64_t c = 0; c < cols; ++c) {
         const A direct = static_cast<A>(dy[c]) * static_cast<A>(weight[c]);
-        dx[c] = static_cast<T>(inverse * (direct - static_cast<A>(x[c]) * along_x));
+        dx[c] = round_to<T>(inverse * (direct - static_cast<A>(x[c]) * along_x));
       }
     }
   });

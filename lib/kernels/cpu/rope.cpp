@@ -45,8 +45,8 @@ void run(const CpuStream& stream, const Rope<T>& rope) {
 #pragma omp simd
         for (std::int64_t i = 0; i < half; ++i) {
           const A a = static_cast<A>(low[i]), b = static_cast<A>(high[i]), s = turn * sine[i];
-          low[i] = static_cast<T>(a * cosine[i] - b * s);
-          high[i] = static_cast<T>(b * cosine[i] + a * s);
+          low[i] = round_to<T>(a * cosine[i] - b * s);
+          high[i] = round_to<T>(b * cosine[i] + a * s);
         }
       }
     }

@@ -16,7 +16,7 @@ void forward_row(const T* x, std::int64_t width, T* y) {
 #pragma omp simd
   for (std::int64_t c = 0; c < width; ++c) {
     const A g = static_cast<A>(gate[c]);
-    y[c] = static_cast<T>(g / (A{1} + fast_exp(-g)) * static_cast<A>(up[c]));
+    y[c] = round_to<T>(g / (A{1} + fast_exp(-g)) * static_cast<A>(up[c]));
   }
 }
 
@@ -32,9 +32,9 @@ void backward_row(const T* x, const T* dy, std::int64_t width, T* dx, T* y) {
     const A g = static_cast<A>(gate[c]), u = static_cast<A>(up[c]), d = static_cast<A>(dy[c]);
     const A sigmoid = A{1} / (A{1} + fast_exp(-g));
     const A silu = g * sigmoid;
-    y[c] = static_cast<T>(silu * u);
-    d_up[c] = static_cast<T>(d * silu);
-    d_gate[c] = static_cast<T>(d * u * (sigmoid + silu * (A{1} - sigmoid)));  // silu' = σ + g·σ·(1 − σ)
+    y[c] = round_to<T>(silu * u);
+    d_up[c] = round_to<T>(d * silu);
+    d_gate[c] = round_to<T>(d * u * (sigmoid + silu * (A{1} - sigmoid)));  // silu' = σ + g·σ·(1 − σ)
   }
 }
 
