@@ -1,9 +1,9 @@
 #include "io/config_binding.h"
 
 #include <algorithm>
-#include <climits>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -71,8 +71,6 @@ std::vector<std::string> separate_empty_values(std::span<const std::string> argu
   return separate;
 }
 
-bool is_value(const po::option& option) { return option.string_key.empty() && option.position_key != INT_MAX; }
-
 CommandLine sort_arguments(const std::vector<po::option>& options, LoadedConfig& loaded) {
   CommandLine line;
   for (std::size_t i = 0; i < options.size(); ++i) {
@@ -91,7 +89,8 @@ CommandLine sort_arguments(const std::vector<po::option>& options, LoadedConfig&
     } else {
       line.assignments.push_back({key, option.value.empty() ? "" : option.value.front(), {}, !option.value.empty()});
       // An unknown key's value still stands behind it, as an argument of its own.
-      if (option.unregistered && option.value.empty() && i + 1 < options.size() && is_value(options[i + 1])) ++i;
+      if (option.unregistered && option.value.empty() && i + 1 < options.size() && options[i + 1].string_key.empty())
+        ++i;
     }
   }
   return line;
@@ -103,15 +102,20 @@ CommandLine read_command_line(const po::options_description& keys, std::span<con
   po::options_description known;
   known.add(keys).add_options()("help", "")("print-config", "")("list-keys", "")("config", new Setting(&file, Domain{}),
                                                                                  "");
+  // Boost would drop the "--" that ends the options.
+  const auto end = std::find(arguments.begin(), arguments.end(), "--");
+  const auto options = arguments.first(static_cast<std::size_t>(end - arguments.begin()));
   using namespace po::command_line_style;
   try {
-    return sort_arguments(po::command_line_parser(separate_empty_values(arguments))
-                              .options(known)
-                              .style(allow_long | long_allow_adjacent | long_allow_next)
-                              .allow_unregistered()
-                              .run()
-                              .options,
-                          loaded);
+    CommandLine line = sort_arguments(po::command_line_parser(separate_empty_values(options))
+                                          .options(known)
+                                          .style(allow_long | long_allow_adjacent | long_allow_next)
+                                          .allow_unregistered()
+                                          .run()
+                                          .options,
+                                      loaded);
+    loaded.rest.insert(loaded.rest.end(), end, arguments.end());
+    return line;
   } catch (const po::error& error) {
     fail(ExitCode::usage, "{}", error.what());
   }

@@ -18,9 +18,9 @@ struct Origin {
 
 /// A configuration as the user gave it, not yet resolved for a number of ranks (config_check.h).
 struct LoadedConfig {
-  Config config;
-  std::map<std::string, Origin> origin;  // of every key that was given; the others have their default
-  std::vector<std::string> rest;         // arguments that are not about the configuration, in order
+  Config config = {};
+  std::map<std::string, Origin> origin = {};  // of every key that was given; the others have their default
+  std::vector<std::string> rest = {};         // arguments that are not about the configuration, in order
   bool help = false, print_config = false, list_keys = false;
 };
 

@@ -1,6 +1,5 @@
 #include "io/ini_file.h"
 
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <string_view>
@@ -31,10 +30,6 @@ std::string_view without_comment(std::string_view line) {
 std::vector<IniEntry> read_ini(const std::string& file, std::vector<std::string>& mistakes) {
   std::vector<IniEntry> entries;
   std::ifstream stream(file);
-  if (!stream || std::filesystem::is_directory(file)) {
-    mistakes.push_back(fmt::format("cannot read the configuration file {}: give --config a file that exists", file));
-    return entries;
-  }
   std::map<std::string, std::int64_t> first_line;
   std::string section, text;
   for (std::int64_t number = 1; std::getline(stream, text); ++number) {
@@ -62,6 +57,9 @@ std::vector<IniEntry> read_ini(const std::string& file, std::vector<std::string>
             fmt::format("{} is given twice in {}: lines {} and {}", entry.key, file, first->second, number));
       }
     }
+  }
+  if (!stream.eof()) {  // never opened, a folder, a broken disk
+    mistakes.push_back(fmt::format("cannot read the configuration file '{}': give --config a file that exists", file));
   }
   return entries;
 }
