@@ -33,14 +33,15 @@ void Pending::State::check(int code) const {
   communicator_->check(code, operation_);
 }
 
-void Pending::State::expect(std::int64_t bytes) { expectations_.push_back({requests_.size() - 1, bytes}); }
-
 bool Pending::State::test() {
   int done = 0;
   statuses_.resize(requests_.size());
   const int code = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, statuses_.data());
-  if (code != MPI_SUCCESS || done) check_statuses(code);
-  return done;
+  if (code == MPI_SUCCESS && !done) return false;
+  check_statuses(code);
+  requests_.clear();
+  expectations_.clear();
+  return !next();
 }
 
 void Pending::State::check_statuses(int code) const {

@@ -7,7 +7,7 @@
 #include <limits>
 #include <numeric>
 
-#include "parallel/comm/pending_state.h"
+#include "parallel/comm/all_reduce.h"
 
 namespace lyceum {
 namespace {
@@ -15,39 +15,15 @@ namespace {
 /// Messages are cut into pieces of this many bytes: MPI counts are ints.
 constexpr std::int64_t piece_bytes = std::int64_t{1} << 30;
 
+constexpr int all_to_all_tag = 0, first_reduce_tag = 1;
+constexpr std::uint32_t reduce_tags = 1 << 14;
+
 /// Calls `f(first, count)` for the pieces of `bytes` bytes, in order.
 template <class F>
 void for_pieces(std::int64_t bytes, F&& f) {
   for (std::int64_t first = 0; first < bytes; first += piece_bytes) {
     f(first, static_cast<int>(std::min(piece_bytes, bytes - first)));
   }
-}
-
-MPI_Datatype datatype_of(DType type) {
-  switch (type) {
-    case DType::f32:
-      return MPI_FLOAT;
-    case DType::f64:
-      return MPI_DOUBLE;
-    case DType::i32:
-      return MPI_INT32_T;
-    case DType::i64:
-      return MPI_INT64_T;
-    default:
-      fail(ExitCode::failed, "all_reduce of {}: only f32, f64, i32 and i64 are reduced", name_of(type));
-  }
-}
-
-MPI_Op operation_of(Reduction reduction) {
-  switch (reduction) {
-    case Reduction::sum:
-      return MPI_SUM;
-    case Reduction::max:
-      return MPI_MAX;
-    case Reduction::min:
-      return MPI_MIN;
-  }
-  fail(ExitCode::failed, "unknown reduction {}", static_cast<int>(reduction));
 }
 
 std::int64_t total(std::span<const std::int64_t> rows) {
@@ -58,31 +34,31 @@ std::int64_t total(std::span<const std::int64_t> rows) {
 
 struct ProcessGroup::Implementation {
   std::shared_ptr<Communicator> communicator;
-  Traffic traffic;
+  Traffic traffic{};
+  std::uint32_t reductions = 0;  // started so far
 
   /// Starts an operation on a group of several ranks.
   std::unique_ptr<Pending::State> start(Operation operation) const {
     communicator->require_intact(operation);
     return std::make_unique<Pending::State>(communicator, operation);
   }
-  std::unique_ptr<Pending::State> all_reduce(void* values, std::int64_t size, DType type, Reduction reduction);
+  std::unique_ptr<Pending::State> all_reduce(const AllReduce::Values& values, Reduction reduction);
+  /// Reductions that are under way at the same time exchange several rounds of messages: tags keep them apart.
+  int next_reduce_tag() { return first_reduce_tag + static_cast<int>(reductions++ % reduce_tags); }
   void all_gather(const void* sent, int bytes, void* received);
   void all_gather_uneven(const std::string& sent, std::span<const int> sizes, std::span<const int> offsets, char* out);
 };
 
-std::unique_ptr<Pending::State> ProcessGroup::Implementation::all_reduce(void* values, std::int64_t size, DType type,
+std::unique_ptr<Pending::State> ProcessGroup::Implementation::all_reduce(const AllReduce::Values& values,
                                                                          Reduction reduction) {
-  const MPI_Datatype datatype = datatype_of(type);
-  const auto width = static_cast<std::int64_t>(size_of(type));
-  if (communicator->alone() || size == 0) return nullptr;
-  auto state = start({"all_reduce", size * width});
-  state->reserve(static_cast<std::size_t>(size * width / piece_bytes + 1));
-  for_pieces(size * width, [&](std::int64_t first, int bytes) {
-    state->check(MPI_Iallreduce(MPI_IN_PLACE, static_cast<std::byte*>(values) + first, bytes / static_cast<int>(width),
-                                datatype, operation_of(reduction), communicator->handle(), state->request()));
-  });
-  traffic.all_reduce += size * width;
-  return state;
+  const bool numbers =
+      values.type == DType::f32 || values.type == DType::f64 || values.type == DType::i32 || values.type == DType::i64;
+  require(numbers, "all_reduce of {}: only f32, f64, i32 and i64 are reduced", name_of(values.type));
+  if (communicator->alone() || values.size == 0) return nullptr;
+  const Operation operation{"all_reduce", values.size * static_cast<std::int64_t>(size_of(values.type))};
+  communicator->require_intact(operation);
+  traffic.all_reduce += operation.bytes;
+  return std::make_unique<AllReduce>(communicator, values, reduction, next_reduce_tag());
 }
 
 ProcessGroup::ProcessGroup(std::shared_ptr<Implementation> implementation)
@@ -97,18 +73,19 @@ ProcessGroup ProcessGroup::world(double timeout) {
   // Until the duplicate exists, errors name a group of one.
   const Operation making{"duplicating MPI_COMM_WORLD", 0};
   auto maker = std::make_shared<Communicator>("world", timeout);
-  MPI_Comm handle = MPI_COMM_NULL;
+  auto handle = std::make_shared<MPI_Comm>(MPI_COMM_NULL);
   auto state = std::make_unique<Pending::State>(maker, making);
-  maker->check(MPI_Comm_idup(MPI_COMM_WORLD, &handle, state->request()), making);
+  state->keep(handle);
+  state->check(MPI_Comm_idup(MPI_COMM_WORLD, handle.get(), state->request()));
   Pending(std::move(state)).wait();
   return ProcessGroup(
-      std::make_shared<Implementation>(Implementation{std::make_shared<Communicator>(handle, "world", timeout), {}}));
+      std::make_shared<Implementation>(Implementation{std::make_shared<Communicator>(*handle, "world", timeout)}));
 }
 
-ProcessGroup ProcessGroup::self() {
+ProcessGroup ProcessGroup::self(std::string name) {
   constexpr double forever = std::numeric_limits<double>::infinity();
   return ProcessGroup(
-      std::make_shared<Implementation>(Implementation{std::make_shared<Communicator>("self", forever), {}}));
+      std::make_shared<Implementation>(Implementation{std::make_shared<Communicator>(std::move(name), forever)}));
 }
 
 int ProcessGroup::rank() const { return implementation_->communicator->rank(); }
@@ -128,7 +105,7 @@ ProcessGroup ProcessGroup::split(int colour, int key, std::string name) const {
     parent.check(MPI_Comm_split(parent.handle(), colour, key, &handle), {"split", 0});
     made = std::make_shared<Communicator>(handle, std::move(name), parent.timeout());
   }
-  return ProcessGroup(std::make_shared<Implementation>(Implementation{std::move(made), {}}));
+  return ProcessGroup(std::make_shared<Implementation>(Implementation{std::move(made)}));
 }
 
 void ProcessGroup::barrier() const {
@@ -139,21 +116,21 @@ void ProcessGroup::barrier() const {
 }
 
 Pending ProcessGroup::all_reduce_async(const Tensor& values, Reduction reduction) const {
-  auto state = implementation_->all_reduce(values.raw(), values.size(), values.dtype(), reduction);
-  if (state) state->keep(values);
+  auto state = implementation_->all_reduce({values.raw(), values.size(), values.dtype()}, reduction);
+  if (state) state->keep(std::make_shared<Tensor>(values));
   return Pending(std::move(state));
 }
 
 void ProcessGroup::all_reduce(std::span<float> values, Reduction reduction) const {
-  Pending(implementation_->all_reduce(values.data(), std::ssize(values), DType::f32, reduction)).wait();
+  Pending(implementation_->all_reduce({values.data(), std::ssize(values), DType::f32}, reduction)).wait();
 }
 
 void ProcessGroup::all_reduce(std::span<double> values, Reduction reduction) const {
-  Pending(implementation_->all_reduce(values.data(), std::ssize(values), DType::f64, reduction)).wait();
+  Pending(implementation_->all_reduce({values.data(), std::ssize(values), DType::f64}, reduction)).wait();
 }
 
 void ProcessGroup::all_reduce(std::span<std::int64_t> values, Reduction reduction) const {
-  Pending(implementation_->all_reduce(values.data(), std::ssize(values), DType::i64, reduction)).wait();
+  Pending(implementation_->all_reduce({values.data(), std::ssize(values), DType::i64}, reduction)).wait();
 }
 
 void ProcessGroup::broadcast(std::span<std::byte> bytes, int root) const {
@@ -161,7 +138,6 @@ void ProcessGroup::broadcast(std::span<std::byte> bytes, int root) const {
   require(root >= 0 && root < size(), "broadcast on group {}: root {} of {} ranks", name(), root, size());
   if (communicator.alone() || bytes.empty()) return;
   auto state = implementation_->start({"broadcast", std::ssize(bytes)});
-  state->reserve(bytes.size() / piece_bytes + 1);
   for_pieces(std::ssize(bytes), [&](std::int64_t first, int count) {
     state->check(MPI_Ibcast(bytes.data() + first, count, MPI_BYTE, root, communicator.handle(), state->request()));
   });
@@ -266,20 +242,18 @@ Pending ProcessGroup::all_to_all_async(const AllToAll& exchange) const {
   // One message a pair and direction, receives first. Messages between two ranks keep their order, so exchanges that
   // are started in the same order on all ranks match, however many are under way.
   auto state = implementation_->start({"all_to_all", away});
-  state->reserve(2 * ranks + static_cast<std::size_t>((away + back) / piece_bytes));
-  constexpr int tag = 0;
   for (std::size_t step = 1; step < ranks; ++step) {
     const std::size_t from = (self + ranks - step) % ranks;
     for_pieces(bytes(exchange.receive_rows[from]), [&](std::int64_t first, int count) {
-      state->check(MPI_Irecv(received + bytes(receive_at[from]) + first, count, MPI_BYTE, static_cast<int>(from), tag,
-                             communicator.handle(), state->request()));
+      state->check(MPI_Irecv(received + bytes(receive_at[from]) + first, count, MPI_BYTE, static_cast<int>(from),
+                             all_to_all_tag, communicator.handle(), state->request()));
       state->expect(count);
     });
   }
   for (std::size_t step = 1; step < ranks; ++step) {
     const std::size_t to = (self + step) % ranks;
     for_pieces(bytes(exchange.send_rows[to]), [&](std::int64_t first, int count) {
-      state->check(MPI_Isend(sent + bytes(send_at[to]) + first, count, MPI_BYTE, static_cast<int>(to), tag,
+      state->check(MPI_Isend(sent + bytes(send_at[to]) + first, count, MPI_BYTE, static_cast<int>(to), all_to_all_tag,
                              communicator.handle(), state->request()));
     });
   }
