@@ -56,6 +56,14 @@ template <class T> using Accumulator = typename AccumulatorOf<std::remove_cv_t<T
 
 constexpr DType accumulator_of(DType type) { return type == DType::bf16 ? DType::f32 : type; }
 
+/// Calls `f.template operator()<A>()` with float or double, as `type` says.
+template <class F>
+decltype(auto) dispatch_accumulator(DType type, F&& f) {
+  if (type == DType::f64) return f.template operator()<double>();
+  require(type == DType::f32, "{} where sums are kept in f32 or f64", name_of(type));
+  return f.template operator()<float>();
+}
+
 /// Calls `f.template operator()<T>()` with the floating type that `type` names.
 template <class F>
 decltype(auto) dispatch_float(DType type, F&& f) {
