@@ -86,9 +86,9 @@ std::shared_ptr<std::byte> Allocator::allocate(std::size_t bytes, MemoryKind kin
   if (!block) {
     std::string table;
     for (std::size_t k = 0; k < memory_kinds; ++k) {
-      table += format_message("{}{} {} MB", {message_argument(k ? ", " : ""),
-                                             message_argument(name_of(static_cast<MemoryKind>(k))),
-                                             message_argument(use_.in_use[k] >> 20)});
+      table += format_message("{}{} {} MB",
+                              {message_argument(k ? ", " : ""), message_argument(name_of(static_cast<MemoryKind>(k))),
+                               message_argument(use_.in_use[k] >> 20)});
     }
     fail(ExitCode::failed, "out of memory: {} MB more for {} (in use: {}); lower batch.micro or use more ranks",
          bytes >> 20, name_of(kind), table);

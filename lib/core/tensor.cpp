@@ -59,20 +59,20 @@ Tensor Tensor::reshaped(const Shape& shape) const {
 }
 
 Tensor Tensor::slice(std::int64_t first, std::int64_t count) const {
-  require(shape_.rank() > 0 && first >= 0 && count >= 0 && first + count <= shape_[0],
-          "slices {} to {} of a tensor {}", first, first + count, shape_.text());
+  require(shape_.rank() > 0 && first >= 0 && count >= 0 && first + count <= shape_[0], "slices {} to {} of a tensor {}",
+          first, first + count, shape_.text());
   Shape shape = shape_;
   shape[0] = count;
   return view(first * (shape_[0] ? size() / shape_[0] : 0), shape);
 }
 
 Tensor Tensor::view(std::int64_t first, const Shape& shape) const {
-  require(first >= 0 && first + shape.size() <= size(), "elements {} to {} of a tensor {}", first,
-          first + shape.size(), shape_.text());
+  require(first >= 0 && first + shape.size() <= size(), "elements {} to {} of a tensor {}", first, first + shape.size(),
+          shape_.text());
   Tensor tensor = *this;
   tensor.shape_ = shape;
-  tensor.storage_ = std::shared_ptr<std::byte>(
-      storage_, storage_.get() + static_cast<std::size_t>(first) * size_of(type_));
+  tensor.storage_ =
+      std::shared_ptr<std::byte>(storage_, storage_.get() + static_cast<std::size_t>(first) * size_of(type_));
   return tensor;
 }
 

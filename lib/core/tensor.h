@@ -59,10 +59,8 @@ class Tensor {
  public:
   Tensor() = default;
   /// Uninitialised.
-  static Tensor empty(const Stream& stream, DType type, const Shape& shape,
-                      MemoryKind kind = MemoryKind::activations);
-  static Tensor zeros(const Stream& stream, DType type, const Shape& shape,
-                      MemoryKind kind = MemoryKind::activations);
+  static Tensor empty(const Stream& stream, DType type, const Shape& shape, MemoryKind kind = MemoryKind::activations);
+  static Tensor zeros(const Stream& stream, DType type, const Shape& shape, MemoryKind kind = MemoryKind::activations);
 
   bool defined() const { return storage_ != nullptr; }
   DType dtype() const { return type_; }
