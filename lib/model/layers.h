@@ -52,6 +52,9 @@ struct RoutingSums {
   std::vector<double> probability;   // [experts]: sum of scores over tokens
 };
 
+/// Tokens of the busiest expert over the mean of all, whatever their rank among a token's choices.
+double imbalance(const RoutingSums& sums);
+
 /// Shared experts plus a routed bank: router → dispatch → experts → combine. [DeepSeekMoE eq. 9–11]
 class MoeLayer {
  public:

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <numeric>
+
 #include "autograd/linear.h"
 #include "autograd/routing.h"
 #include "autograd/sum.h"
@@ -49,6 +52,15 @@ MoeLayer::MoeLayer(const Config& config, const std::string& prefix, const Mesh& 
                                widths[static_cast<std::size_t>(e)], std));
   }
   experts_ = std::move(bank);
+}
+
+double imbalance(const RoutingSums& sums) {
+  std::vector<std::int64_t> load(static_cast<std::size_t>(sums.experts), 0);
+  for (std::size_t i = 0; i < sums.counts.size(); ++i) load[i % load.size()] += sums.counts[i];
+  const std::int64_t total = std::accumulate(load.begin(), load.end(), std::int64_t{0});
+  if (total == 0) return 0;
+  return static_cast<double>(*std::max_element(load.begin(), load.end())) * static_cast<double>(sums.experts) /
+         static_cast<double>(total);
 }
 
 namespace {

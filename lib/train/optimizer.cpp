@@ -101,7 +101,7 @@ void Optimizer::clear_gradients() {
   for (const State& state : states_) {
     const Tensor& gradients = state.unit->gradients();
     dispatch_accumulator(gradients.dtype(), [&]<class A>() {
-      launch(stream_, Scale<A>{.x = {}, .y = gradients.span<A>(), .factor = 0});
+      launch(stream_, Clear<A>{.y = gradients.span<A>()});
     });
   }
 }

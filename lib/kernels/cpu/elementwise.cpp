@@ -63,6 +63,14 @@ void run(const CpuStream& stream, const Scale<T>& scale) {
   });
 }
 
+template <class T>
+void run(const CpuStream& stream, const Clear<T>& clear) {
+  parallel_for(stream, static_cast<std::int64_t>(clear.y.size()), elements_a_thread,
+               [&](std::int64_t first, std::int64_t last) {
+                 std::fill(clear.y.data() + first, clear.y.data() + last, T{});
+               });
+}
+
 template <class From, class To>
 void run(const CpuStream& stream, const Cast<From, To>& cast) {
   const auto count = static_cast<std::int64_t>(cast.y.size());
@@ -81,6 +89,9 @@ template void run(const CpuStream&, const Add<double>&);
 template void run(const CpuStream&, const Scale<float>&);
 template void run(const CpuStream&, const Scale<bfloat16>&);
 template void run(const CpuStream&, const Scale<double>&);
+template void run(const CpuStream&, const Clear<float>&);
+template void run(const CpuStream&, const Clear<bfloat16>&);
+template void run(const CpuStream&, const Clear<double>&);
 template void run(const CpuStream&, const Cast<float, float>&);
 template void run(const CpuStream&, const Cast<float, bfloat16>&);
 template void run(const CpuStream&, const Cast<float, double>&);
