@@ -1,6 +1,7 @@
 #include "io/config_binding.h"
 
 #include <algorithm>
+#include <sstream>
 #include <numeric>
 #include <tuple>
 #include <utility>
@@ -141,8 +142,8 @@ void assign(const po::options_description& keys, const Assignment& given, Loaded
 
 }  // namespace
 
-LoadedConfig load_config(std::span<const std::string> arguments) {
-  LoadedConfig loaded;
+LoadedConfig load_config(std::span<const std::string> arguments, const Config& defaults) {
+  LoadedConfig loaded{.config = defaults};
   po::options_description keys;
   bind(keys, loaded.config);
   const CommandLine line = read_command_line(keys, arguments, loaded);
@@ -158,6 +159,19 @@ LoadedConfig load_config(std::span<const std::string> arguments) {
   for (const Assignment& given : line.assignments) assign(keys, given, loaded, mistakes);
   require_none(mistakes);
   return loaded;
+}
+
+Config parse_config(const std::string& text, const std::string& name) {
+  LoadedConfig loaded;
+  po::options_description keys;
+  bind(keys, loaded.config);
+  std::vector<std::string> mistakes;
+  std::istringstream stream(text);
+  for (const IniEntry& entry : read_ini(stream, name, mistakes)) {
+    assign(keys, {entry.key, entry.value, {name, entry.line}}, loaded, mistakes);
+  }
+  require_none(mistakes);
+  return loaded.config;
 }
 
 }  // namespace lyceum

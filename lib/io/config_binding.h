@@ -26,11 +26,15 @@ struct LoadedConfig {
 
 /// Reads `--config FILE` and `--section.key=value` or `--section.key value` among the arguments of a command (without
 /// the names of program and command): command line over file over default, the last of equal arguments counts.
-/// Throws one usage Error that tells every mistake at once. With --help or --list-keys only those are looked at.
-LoadedConfig load_config(std::span<const std::string> arguments);
+/// Throws one usage Error that tells every mistake at once. With --help or --list-keys only those are looked at. `defaults`:
+/// what holds where neither says anything.
+LoadedConfig load_config(std::span<const std::string> arguments, const Config& defaults = {});
 
 /// The whole configuration as an INI file that load_config reads back to the same values.
 std::string to_ini(const Config& config);
+
+/// A configuration kept as text, such as a checkpoint's; messages call it `name`.
+Config parse_config(const std::string& text, const std::string& name);
 
 /// A line a key: `section.key = value  # where the value came from`; also an INI file. Call it with a resolved
 /// configuration: a value that nobody gave and that is not the default is then told as derived.

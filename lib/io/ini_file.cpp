@@ -27,9 +27,8 @@ std::string_view without_comment(std::string_view line) {
 }  // namespace
 
 // Boost's own reader tells no line numbers, ends at the first mistake and cuts every # out of a value.
-std::vector<IniEntry> read_ini(const std::string& file, std::vector<std::string>& mistakes) {
+std::vector<IniEntry> read_ini(std::istream& stream, const std::string& file, std::vector<std::string>& mistakes) {
   std::vector<IniEntry> entries;
-  std::ifstream stream(file);
   std::map<std::string, std::int64_t> first_line;
   std::string section, text;
   for (std::int64_t number = 1; std::getline(stream, text); ++number) {
@@ -62,6 +61,11 @@ std::vector<IniEntry> read_ini(const std::string& file, std::vector<std::string>
     mistakes.push_back(fmt::format("cannot read the configuration file '{}': give --config a file that exists", file));
   }
   return entries;
+}
+
+std::vector<IniEntry> read_ini(const std::string& file, std::vector<std::string>& mistakes) {
+  std::ifstream stream(file);
+  return read_ini(stream, file, mistakes);
 }
 
 }  // namespace lyceum

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "parallel/comm/mpi_session.h"
+
+namespace lyceum {
+
+/// A command of the program: the arguments behind its name → the exit code. Anything that goes wrong is thrown as an
+/// Error.
+using Arguments = std::vector<std::string>;
+
+int train_command(const MpiSession& session, const Arguments& arguments);
+int eval_command(const MpiSession& session, const Arguments& arguments);
+int generate_command(const MpiSession& session, const Arguments& arguments);
+int tokenize_command(const MpiSession& session, const Arguments& arguments);
+int checkpoint_command(const MpiSession& session, const Arguments& arguments);
+int routing_command(const MpiSession& session, const Arguments& arguments);
+
+}  // namespace lyceum
