@@ -6,8 +6,8 @@
 
 namespace lyceum {
 
-Communicator::Communicator(MPI_Comm handle, std::string name, double timeout)
-    : handle_(handle), name_(std::move(name)), timeout_(timeout) {
+Communicator::Communicator(MPI_Comm handle, std::string name, double timeout, SharedProgress progress)
+    : handle_(handle), name_(std::move(name)), timeout_(timeout), progress_(std::move(progress)) {
   const Operation made{"making a communicator", 0};
   check(MPI_Comm_set_errhandler(handle_, MPI_ERRORS_RETURN), made);
   check(MPI_Comm_rank(handle_, &rank_), made);

@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include <mpi.h>
+
+#include "parallel/comm/progress.h"
 
 namespace lyceum {
 
@@ -17,10 +20,12 @@ struct Operation {
 /// whether an operation on it was given up. Without MPI (or alone) it is a group of one with no handle.
 class Communicator {
  public:
+  using SharedProgress = std::shared_ptr<Progress>;
   /// A group of one.
-  Communicator(std::string name, double timeout) : name_(std::move(name)), timeout_(timeout) {}
+  Communicator(std::string name, double timeout, SharedProgress progress)
+      : name_(std::move(name)), timeout_(timeout), progress_(std::move(progress)) {}
   /// Takes `handle` over; its errors are returned from now on. `timeout`: seconds.
-  Communicator(MPI_Comm handle, std::string name, double timeout);
+  Communicator(MPI_Comm handle, std::string name, double timeout, SharedProgress progress);
   /// Frees the handle, unless the job is failing or MPI has ended: freeing is collective and must not hang.
   ~Communicator();
   Communicator(const Communicator&) = delete;
@@ -32,6 +37,7 @@ class Communicator {
   bool alone() const { return size_ == 1; }
   const std::string& name() const { return name_; }
   double timeout() const { return timeout_; }
+  const SharedProgress& progress() const { return progress_; }
 
   /// Throws what an MPI return code other than MPI_SUCCESS means.
   void check(int code, const Operation& operation) const;
@@ -46,6 +52,7 @@ class Communicator {
   MPI_Comm handle_ = MPI_COMM_NULL;
   std::string name_;
   double timeout_;
+  SharedProgress progress_;
   int rank_ = 0, size_ = 1;
   bool broken_ = false;
 };

@@ -26,7 +26,16 @@ void pause(double waited) {
 }  // namespace
 
 Pending::State::State(std::shared_ptr<Communicator> communicator, Operation operation)
-    : communicator_(std::move(communicator)), operation_(operation) {}
+    : communicator_(std::move(communicator)), operation_(operation) {
+  communicator_->progress()->add(*this);
+}
+
+Pending::State::~State() { communicator_->progress()->remove(*this); }
+
+void Pending::State::abandon() {
+  communicator_->progress()->remove(*this);
+  communicator_->mark_broken();
+}
 
 void Pending::State::check(int code) const {
   if (code != MPI_SUCCESS) communicator_->mark_broken();
@@ -34,14 +43,27 @@ void Pending::State::check(int code) const {
 }
 
 bool Pending::State::test() {
-  int done = 0;
-  statuses_.resize(requests_.size());
-  const int code = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, statuses_.data());
-  if (code == MPI_SUCCESS && !done) return false;
-  check_statuses(code);
-  requests_.clear();
-  expectations_.clear();
-  return !next();
+  if (!done_) communicator_->progress()->poll();
+  if (error_) std::rethrow_exception(error_);
+  return done_;
+}
+
+bool Pending::State::advance() noexcept {
+  try {
+    while (!done_) {
+      int arrived = 0;
+      statuses_.resize(requests_.size());
+      const int code = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &arrived, statuses_.data());
+      if (code == MPI_SUCCESS && !arrived) return true;
+      check_statuses(code);
+      requests_.clear();
+      expectations_.clear();
+      done_ = !next();
+    }
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  return false;
 }
 
 void Pending::State::check_statuses(int code) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <vector>
 
@@ -9,10 +10,10 @@
 namespace lyceum {
 
 /// The requests of one started operation, and what must outlive them. An operation of several steps overrides next().
-class Pending::State {
+class Pending::State : private Progress::Task {
  public:
   State(std::shared_ptr<Communicator> communicator, Operation operation);
-  virtual ~State() = default;
+  virtual ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
@@ -24,12 +25,13 @@ class Pending::State {
   /// Throws what an MPI return code other than MPI_SUCCESS means, and gives the group up.
   void check(int code) const;
 
-  /// Whether all is done. Throws where an operation failed or a message had another length than expected.
+  /// Moves everything that is under way on; whether this is done. Throws where it failed or a message had another
+  /// length than expected.
   bool test();
   /// Throws when the group's timeout passes.
   void wait();
   /// Gives the operation up: the group is unusable from now on.
-  void abandon() { communicator_->mark_broken(); }
+  void abandon();
 
  protected:
   const Communicator& communicator() const { return *communicator_; }
@@ -43,6 +45,7 @@ class Pending::State {
     std::size_t request;
     std::int64_t bytes;
   };
+  bool advance() noexcept final;
   void check_statuses(int code) const;
 
   std::shared_ptr<Communicator> communicator_;
@@ -51,6 +54,8 @@ class Pending::State {
   std::vector<MPI_Status> statuses_;
   std::vector<Expectation> expectations_;
   std::shared_ptr<const void> kept_;
+  bool done_ = false;
+  std::exception_ptr error_;  // met while somebody else polled
 };
 
 }  // namespace lyceum

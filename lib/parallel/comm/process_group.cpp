@@ -72,20 +72,21 @@ ProcessGroup ProcessGroup::world(double timeout) {
   require(mpi_running(), "a process group of all ranks needs MPI to be initialised");
   // Until the duplicate exists, errors name a group of one.
   const Operation making{"duplicating MPI_COMM_WORLD", 0};
-  auto maker = std::make_shared<Communicator>("world", timeout);
+  const auto progress = std::make_shared<Progress>();
+  auto maker = std::make_shared<Communicator>("world", timeout, progress);
   auto handle = std::make_shared<MPI_Comm>(MPI_COMM_NULL);
   auto state = std::make_unique<Pending::State>(maker, making);
   state->keep(handle);
   state->check(MPI_Comm_idup(MPI_COMM_WORLD, handle.get(), state->request()));
   Pending(std::move(state)).wait();
-  return ProcessGroup(
-      std::make_shared<Implementation>(Implementation{std::make_shared<Communicator>(*handle, "world", timeout)}));
+  return ProcessGroup(std::make_shared<Implementation>(
+      Implementation{std::make_shared<Communicator>(*handle, "world", timeout, progress)}));
 }
 
 ProcessGroup ProcessGroup::self(std::string name) {
   constexpr double forever = std::numeric_limits<double>::infinity();
-  return ProcessGroup(
-      std::make_shared<Implementation>(Implementation{std::make_shared<Communicator>(std::move(name), forever)}));
+  return ProcessGroup(std::make_shared<Implementation>(
+      Implementation{std::make_shared<Communicator>(std::move(name), forever, std::make_shared<Progress>())}));
 }
 
 int ProcessGroup::rank() const { return implementation_->communicator->rank(); }
@@ -98,12 +99,12 @@ ProcessGroup ProcessGroup::split(int colour, int key, std::string name) const {
   require(colour >= 0, "group {}: colour {} must not be negative", name, colour);
   std::shared_ptr<Communicator> made;
   if (parent.alone()) {
-    made = std::make_shared<Communicator>(std::move(name), parent.timeout());
+    made = std::make_shared<Communicator>(std::move(name), parent.timeout(), parent.progress());
   } else {
     barrier();  // MPI_Comm_split cannot be given a deadline, so see first that every rank is there
     MPI_Comm handle = MPI_COMM_NULL;
     parent.check(MPI_Comm_split(parent.handle(), colour, key, &handle), {"split", 0});
-    made = std::make_shared<Communicator>(handle, std::move(name), parent.timeout());
+    made = std::make_shared<Communicator>(handle, std::move(name), parent.timeout(), parent.progress());
   }
   return ProcessGroup(std::make_shared<Implementation>(Implementation{std::move(made)}));
 }
