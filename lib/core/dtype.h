@@ -24,6 +24,13 @@ struct bfloat16 {
   explicit operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 };
 
+/// `value` as a T. The same as a cast, but a cast to bfloat16 inside a `#pragma omp simd` loop leaves a temporary there
+/// that keeps GCC 12 from making vector code.
+template <class T, class From>
+T round_to(From value) {
+  return static_cast<T>(value);
+}
+
 enum class DType : std::uint8_t { f32, bf16, f64, i32, i64, u8 };
 
 constexpr std::size_t size_of(DType type) {

@@ -22,7 +22,7 @@ struct Scale {
   double factor;
 };
 
-/// y = x in another type, rounded to nearest even. float ↔ bfloat16, and T → T as a copy.
+/// y = x in another type, rounded once, to nearest even: any of float, bfloat16 and double, T → T as a copy.
 template <class From, class To>
 struct Cast {
   std::span<const From> x;
