@@ -40,7 +40,7 @@ class ProcessGroup {
   /// All ranks of the job; MPI must be initialised. `timeout`: seconds that any wait may last.
   static ProcessGroup world(double timeout);
   /// A group of one that needs no MPI.
-  static ProcessGroup self();
+  static ProcessGroup self(std::string name = "self");
   ProcessGroup(ProcessGroup&&) noexcept;
   ProcessGroup& operator=(ProcessGroup&&) noexcept;
   ~ProcessGroup();
