@@ -10,15 +10,10 @@
 #include <vector>
 
 #include "core/tensor.h"
+#include "io/box.h"
 #include "parallel/comm/process_group.h"
 
 namespace lyceum {
-
-/// A rectangular part of a logical tensor.
-struct Box {
-  Shape offset, extent;
-  bool operator==(const Box&) const = default;
-};
 
 /// What one rank contributes of one logical tensor: f32 values on the host, row-major within the box.
 struct CheckpointPiece {
