@@ -54,10 +54,10 @@ std::string progress_text(const ProgressLine& line) {
   const std::string mfu = line.mfu ? fmt::format("{:.1f}%", 100 * *line.mfu) : std::string(unknown);
   const std::string imbalance =
       line.load_imbalance ? fmt::format("{:.2f}", *line.load_imbalance) : std::string(unknown);
-  std::string text = fmt::format("{:>{}}  {:>9.4f}  {:>9.3g}  {:>9.2e}  {:>8}  {:>6}  {:>9}  {:>7}",
-                                 fmt::format("{}/{}", line.step, line.steps), step_width(line.steps), line.loss,
-                                 line.grad_norm, line.lr, human_count(line.tokens_per_second), mfu, imbalance,
-                                 eta_text(line));
+  std::string text =
+      fmt::format("{:>{}}  {:>9.4f}  {:>9.3g}  {:>9.2e}  {:>8}  {:>6}  {:>9}  {:>7}",
+                  fmt::format("{}/{}", line.step, line.steps), step_width(line.steps), line.loss, line.grad_norm,
+                  line.lr, human_count(line.tokens_per_second), mfu, imbalance, eta_text(line));
   if (line.skipped > 0) text += fmt::format("  {} skipped", line.skipped);
   return text;
 }

@@ -11,16 +11,16 @@ namespace lyceum {
 
 /// One MoE layer's routing since the last record, over the whole global batch.
 struct LayerRouting {
-  std::int64_t layer = 0;                // index in the model
+  std::int64_t layer = 0;  // index in the model
   std::int64_t top_k = 0, experts = 0;
-  std::vector<std::int64_t> counts;      // [top_k, experts]: tokens whose k-th choice is that expert
-  std::vector<float> mean_probability;   // [experts]
+  std::vector<std::int64_t> counts;     // [top_k, experts]: tokens whose k-th choice is that expert
+  std::vector<float> mean_probability;  // [experts]
 };
 
 /// `routing.h5` as a run writes it: /step [S], /layers/LLL/counts [S, top_k, experts] (tokens whose k-th choice is that
 /// expert since the last record), /layers/LLL/mean_probability [S, experts] (over the same tokens); LLL is the layer's
-/// index in three digits. Dimension scales step, choice, expert; `units`; attributes expert_sizes and expert_rank on each
-/// layer's group and datasets. A kill at any instant leaves a readable file that misses at most the newest record.
+/// index in three digits. Dimension scales step, choice, expert; `units`; attributes expert_sizes and expert_rank on
+/// each layer's group and datasets. A kill at any instant leaves a readable file that misses at most the newest record.
 /// One rank owns the log; beside the file lives `.routing.h5.next`, which costs as much disk again while a run goes on.
 class RoutingLog {
  public:
@@ -32,8 +32,8 @@ class RoutingLog {
     bool operator==(const Layer&) const = default;
   };
   /// Opens or creates; records of steps after `resume_step` are cut off (a resumed run writes them again), and -1
-  /// replaces whatever is there. Throws a bad_input Error when records that stay are damaged or of another model; another
-  /// expert_rank is taken over.
+  /// replaces whatever is there. Throws a bad_input Error when records that stay are damaged or of another model;
+  /// another expert_rank is taken over.
   RoutingLog(std::filesystem::path file, std::vector<Layer> layers, std::int64_t resume_step);
   ~RoutingLog();
   RoutingLog(const RoutingLog&) = delete;
