@@ -279,6 +279,10 @@ Dataset File::dataset(const std::string& path) const {
                                H5Dclose));
 }
 
+Object File::object(const std::string& path) const {
+  return Object(file_, Handle(check(H5Oopen(handle_.id(), path.c_str(), H5P_DEFAULT), *file_, "open " + path), H5Oclose));
+}
+
 std::vector<std::string> File::children(const std::string& group) const {
   std::vector<std::string> names;
   const auto visit = [](hid_t, const char* name, const H5L_info_t*, void* out) -> herr_t {

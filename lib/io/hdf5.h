@@ -54,6 +54,7 @@ class Object {
   std::vector<std::int64_t> integers(const std::string& name) const;
 
  protected:
+  friend class File;
   Object(std::shared_ptr<FileState> file, Handle handle) : file_(std::move(file)), handle_(std::move(handle)) {}
   std::shared_ptr<FileState> file_;
   Handle handle_;
@@ -137,6 +138,8 @@ class File : public Object {
   Dataset create_virtual(const std::string& path, DType type, const Shape& shape,
                          std::span<const VirtualSource> sources);
   Dataset dataset(const std::string& path) const;
+  /// Whatever stands at the path, for its attributes.
+  Object object(const std::string& path) const;
   /// Names of the links in the group, sorted.
   std::vector<std::string> children(const std::string& group) const;
   const std::filesystem::path& path() const;
