@@ -56,7 +56,7 @@ TYPED_TEST(RopeTest, TurnsPairsOfHalvesByPosition) {
     launch(Stream(CpuStream(2)), Rope<T>{two.matrix(), table.matrix(), c.seq_len, c.first});
     EXPECT_TRUE(x.same_bits(two));
     launch(Stream(CpuStream(1)), Rope<T>{x.matrix(), table.matrix(), c.seq_len, c.first, true});
-    expect_close(x, before.flat(), 2 * tolerance_of<T>);
+    expect_close(x, before.flat(), 8 * tolerance_of<T>);  // a small element errs with the large one of its pair
   }
 }
 
