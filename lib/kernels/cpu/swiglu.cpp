@@ -8,6 +8,11 @@ namespace lyceum {
 
 namespace {
 
+template <class A>
+A sigmoid_of(A x) {
+  return A{1} / (A{1} + fast_exp(-x));
+}
+
 template <class T>
 void forward_row(const T* x, std::int64_t width, T* y) {
   using A = Accumulator<T>;
@@ -16,7 +21,7 @@ void forward_row(const T* x, std::int64_t width, T* y) {
 #pragma omp simd
   for (std::int64_t c = 0; c < width; ++c) {
     const A g = static_cast<A>(gate[c]);
-    y[c] = round_to<T>(g / (A{1} + fast_exp(-g)) * static_cast<A>(up[c]));
+    y[c] = round_to<T>(g * sigmoid_of(g) * static_cast<A>(up[c]));
   }
 }
 
@@ -30,7 +35,7 @@ void backward_row(const T* x, const T* dy, std::int64_t width, T* dx, T* y) {
 #pragma omp simd
   for (std::int64_t c = 0; c < width; ++c) {
     const A g = static_cast<A>(gate[c]), u = static_cast<A>(up[c]), d = static_cast<A>(dy[c]);
-    const A sigmoid = A{1} / (A{1} + fast_exp(-g));
+    const A sigmoid = sigmoid_of(g);
     const A silu = g * sigmoid;
     y[c] = round_to<T>(silu * u);
     d_up[c] = round_to<T>(d * silu);
