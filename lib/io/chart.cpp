@@ -82,6 +82,7 @@ Axes axes_of(const LineChart& chart) {
 
 std::string path_of(const ChartLine& line, const Axes& axes) {
   std::string path, dots;
+  const bool dotted = line.dots || line.points.size() == 1;
   bool pen_down = false;
   for (const MetricPoint& point : thinned(line.points)) {
     if (std::isnan(point.value)) {
@@ -92,11 +93,11 @@ std::string path_of(const ChartLine& line, const Axes& axes) {
                                           extent * (1 - axes.up(point.value)));
     // A lone point is a line of no length: its round ends make it a dot.
     path += fmt::format("{}{}", pen_down ? "L" : "M", place) + (pen_down ? "" : "h0");
-    if (line.dots) dots += fmt::format("M{}h0", place);
+    if (dotted) dots += fmt::format("M{}h0", place);
     pen_down = true;
   }
   std::string svg = fmt::format("<path class=\"line {}\" d=\"{}\"/>\n", line.style, path);
-  if (line.dots) svg += fmt::format("<path class=\"dots {}\" d=\"{}\"/>\n", line.style, dots);
+  if (dotted) svg += fmt::format("<path class=\"dots {}\" d=\"{}\"/>\n", line.style, dots);
   return svg;
 }
 
@@ -137,20 +138,23 @@ struct Scaffold {
 };
 Scaffold scaffold_of(const LineChart& chart, const Axes& axes) {
   Scaffold result;
-  for (const double y : axis_ticks(axes.y.low, axes.y.high, 5, axes.log)) {
-    result.labels += fmt::format("<b class=\"y\" style=\"bottom:{:.2f}%\">{}</b>", 100 * axes.up(y), short_number(y));
-    result.grid += fmt::format("M0 {:.1f}H1000", extent * (1 - axes.up(y)));
-  }
-  int n = 0;
-  for (const double x : axis_ticks(axes.x.low, axes.x.high, 8, false)) {
-    if (x != std::floor(x)) continue;  // steps and layers are whole
-    result.labels += fmt::format("<b class=\"x{}\" style=\"left:{:.2f}%\">{}</b>", n++ % 2 ? " odd" : "",
-                                 100 * axes.across(x), grouped_number(static_cast<std::int64_t>(x)));
-  }
   const bool infinite = std::any_of(chart.lines.begin(), chart.lines.end(), [](const ChartLine& line) {
     return std::any_of(line.points.begin(), line.points.end(),
                        [](const MetricPoint& p) { return std::isinf(p.value); });
   });
+  for (const double y : axis_ticks(axes.y.low, axes.y.high, 5, axes.log)) {
+    if (infinite && axes.up(y) > 0.93) continue;  // where ∞ stands
+    result.labels += fmt::format("<b class=\"y\" style=\"bottom:{:.2f}%\">{}</b>", 100 * axes.up(y), short_number(y));
+    result.grid += fmt::format("M0 {:.1f}H1000", extent * (1 - axes.up(y)));
+  }
+  std::vector<double> across = axis_ticks(axes.x.low, axes.x.high, 8, false);
+  std::erase_if(across, [](double x) { return x != std::floor(x); });  // steps and layers are whole
+  const bool many = across.size() > 6;
+  int n = 0;
+  for (const double x : across) {
+    result.labels += fmt::format("<b class=\"x{}\" style=\"left:{:.2f}%\">{}</b>", many && n++ % 2 ? " odd" : "",
+                                 100 * axes.across(x), grouped_number(static_cast<std::int64_t>(x)));
+  }
   if (infinite) result.labels += "<b class=\"y\" style=\"bottom:100%\">∞</b>";
   result.labels += fmt::format("<b class=\"x name\">{}</b>\n", escape_xml(chart.x_name));
   return result;
@@ -214,7 +218,7 @@ std::vector<double> axis_ticks(double low, double high, int count, bool log) {
   }
   const double rough = (high - low) / count, decade = std::pow(10, std::floor(std::log10(rough)));
   const double share = rough / decade;
-  const double step = decade * (share <= 1 ? 1 : share <= 2 ? 2 : share <= 5 ? 5 : 10);
+  const double step = decade * (share < 1.5 ? 1 : share < 3 ? 2 : share < 7 ? 5 : 10);
   for (double tick = std::ceil(low / step); tick * step <= high; ++tick) ticks.push_back(tick == 0 ? 0 : tick * step);
   return ticks;
 }

@@ -91,7 +91,7 @@ std::string loss_chart(const ReportInput& input) {
                   .note = "Cross-entropy, nats per token",
                   .x_name = "step",
                   .level = input.unigram_entropy,
-                  .level_name = "unigram entropy"};
+                  .level_name = "unigram entropy:"};
   const bool noisy = input.train.size() > 80;
   chart.lines.push_back({.name = "training", .style = noisy ? "raw train" : "train", .points = input.train});
   if (noisy)
@@ -148,11 +148,12 @@ std::string ratio_chart(const RoutingHistory& routing, RecordRange range) {
 
 std::string imbalance_chart(const RoutingHistory& routing) {
   const Imbalance imbalance = imbalance_over_records(routing);
-  LineChart chart{
-      .title = "Load imbalance over training",
-      .note = "Tokens of the busiest expert over the mean of its layer, all choices together; 1 is even",
-      .x_name = "step",
-      .lines = {{.name = "mean of the layers", .style = "mean"}, {.name = "worst layer", .style = "worst"}}};
+  LineChart chart{.title = "Load imbalance over training",
+                  .note = "Tokens of the busiest expert over the mean of its layer, all choices together",
+                  .x_name = "step",
+                  .lines = {{.name = "mean of the layers", .style = "mean"}, {.name = "worst layer", .style = "worst"}},
+                  .level = 1,
+                  .level_name = "even:"};
   for (std::size_t r = 0; r < routing.steps.size(); ++r) {
     chart.lines[0].points.push_back({routing.steps[r], imbalance.mean[r]});
     chart.lines[1].points.push_back({routing.steps[r], imbalance.worst[r]});
@@ -172,10 +173,10 @@ std::string load_table(const RoutingHistory& routing, RecordRange range) {
         grouped_number(std::llround(load.mean())), load.variation(), load.busiest());
   }
   return fmt::format(
-      "<div class=\"table\"><table>\n<caption><strong>Tokens per expert</strong>"
-      "Summed over {}; CV is the standard deviation over the mean</caption>\n"
+      "<section class=\"table\">\n<h2>Tokens per expert</h2>\n"
+      "<p>Summed over {}; CV is the standard deviation over the mean</p>\n<div class=\"scroll\"><table>\n"
       "<thead><tr><th>layer, choice</th><th>max</th><th>min</th><th>max/min</th><th>mean</th><th>CV</th>"
-      "<th>busiest expert</th></tr></thead>\n<tbody>\n{}</tbody>\n</table></div>\n",
+      "<th>busiest expert</th></tr></thead>\n<tbody>\n{}</tbody>\n</table></div>\n</section>\n",
       range_text(routing, range), rows);
 }
 

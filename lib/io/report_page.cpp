@@ -23,7 +23,7 @@ p{margin:2px 0 0;color:var(--soft);max-width:90ch}
 .tile{padding:14px 18px}
 .tile span{display:block;color:var(--soft);font-size:13px}
 .tile strong{display:block;font-size:28px;line-height:1.25;font-weight:600;font-variant-numeric:tabular-nums}
-.facts{display:grid;grid-template-columns:repeat(auto-fill,minmax(230px,1fr));gap:10px 28px;margin:0 0 12px;padding:16px 18px}
+.facts{display:grid;grid-template-columns:repeat(auto-fill,minmax(180px,1fr));gap:10px 28px;margin:0 0 12px;padding:16px 18px}
 .facts dt{color:var(--soft);font-size:13px}
 .facts dd{margin:0;overflow-wrap:anywhere}
 .pair{display:grid;grid-template-columns:1fr 1fr;gap:12px}
@@ -50,17 +50,18 @@ path{fill:none;vector-effect:non-scaling-stroke;stroke-linecap:round;stroke-line
 .train,.mean{--line:var(--train)}.valid{--line:var(--valid)}.worst{--line:var(--worst)}.bad{--line:var(--worst)}
 .k0{--line:var(--k0)}.k1{--line:var(--k1)}.k2{--line:var(--k2)}.k3{--line:var(--k3)}
 .k4{--line:var(--k4)}.k5{--line:var(--k5)}.k6{--line:var(--k6)}.k7{--line:var(--k7)}
-.plot.heat{margin-left:46px}
+.plot.heat{margin-top:34px}
+.key.raw i{opacity:.4}
 rect:hover{stroke:var(--ink);stroke-width:2px;vector-effect:non-scaling-stroke}
 rect.none{fill:var(--none)}
 .scale .cells{display:flex}
 .scale i{width:15px;height:12px;display:block}
 .scale i.none{background:var(--none);width:24px}
 .scale .marks{display:flex;justify-content:space-between;font-size:12px}
-.table{overflow:auto;max-height:560px}
+.table{padding:18px 0 6px}
+.table h2,.table p{margin-left:18px;margin-right:18px}
+.scroll{overflow:auto;max-height:560px;margin-top:8px}
 table{border-collapse:collapse;width:100%;font-size:14px;font-variant-numeric:tabular-nums}
-caption{text-align:left;padding:16px 18px 8px;color:var(--soft)}
-caption strong{display:block;font-size:17px;color:var(--ink)}
 th,td{padding:5px 18px;text-align:right;white-space:nowrap}
 thead th{position:sticky;top:0;background:var(--card);box-shadow:inset 0 -1px var(--rule);font-weight:600}
 tbody th{text-align:left;font-weight:400}
@@ -72,7 +73,7 @@ font-size:12px;line-height:1.5;white-space:nowrap;pointer-events:none;box-shadow
 .tip .key{display:block}
 @media (max-width:860px){.pair{grid-template-columns:1fr;gap:0}}
 @media (max-width:600px){main{padding:18px 10px 40px}h1{font-size:21px;margin-bottom:14px}figure{padding:14px 10px}
-.plot{height:240px;margin-left:40px}.plot.heat{margin-left:34px}b.odd{display:none}th,td{padding:5px 10px}.tile strong{font-size:23px}
+.plot{height:240px;margin-left:40px}.facts{grid-template-columns:1fr 1fr;padding:14px 10px}b.odd{display:none}th,td{padding:5px 10px}.table h2,.table p{margin-left:10px;margin-right:10px}.tile strong{font-size:23px}
 .tiles{grid-template-columns:1fr 1fr;gap:8px}}
 )css";
 }
