@@ -14,8 +14,9 @@ using Arguments = std::vector<std::string>;
 int train_command(const MpiSession& session, const Arguments& arguments);
 int eval_command(const MpiSession& session, const Arguments& arguments);
 int generate_command(const MpiSession& session, const Arguments& arguments);
-int tokenize_command(const MpiSession& session, const Arguments& arguments);
-int checkpoint_command(const MpiSession& session, const Arguments& arguments);
-int routing_command(const MpiSession& session, const Arguments& arguments);
+// These run as one process, without ranks.
+int tokenize_command(const Arguments& arguments);
+int checkpoint_command(const Arguments& arguments);
+int routing_command(const Arguments& arguments);
 
 }  // namespace lyceum

@@ -1,5 +1,6 @@
 #include <chrono>
 #include <cstdio>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <string>
@@ -15,18 +16,22 @@ namespace {
 using namespace lyceum;
 
 struct Command {
-  int (*run)(const MpiSession&, const Arguments&);
+  std::function<int(const MpiSession&, const Arguments&)> run;
   const char* help;
 };
+
+auto alone(int (*run)(const Arguments&)) {
+  return [run](const MpiSession&, const Arguments& arguments) { return run(arguments); };
+}
 
 const std::map<std::string, Command>& commands() {
   static const std::map<std::string, Command> all{
       {"train", {train_command, "trains a model and resumes where it was left; run it under mpirun"}},
       {"eval", {eval_command, "loss, perplexity and bits per byte of a checkpoint on validation data"}},
       {"generate", {generate_command, "text from a prompt and a checkpoint"}},
-      {"tokenize", {tokenize_command, "trains a tokenizer; encodes text files to .bin/.idx"}},
-      {"checkpoint", {checkpoint_command, "ls, show, verify, diff"}},
-      {"routing", {routing_command, "report (tables, HTML) and dump (CSV) of a routing log"}}};
+      {"tokenize", {alone(tokenize_command), "trains a tokenizer; encodes text files to .bin/.idx"}},
+      {"checkpoint", {alone(checkpoint_command), "ls, show, verify, diff"}},
+      {"routing", {alone(routing_command), "report (tables, HTML) and dump (CSV) of a routing log"}}};
   return all;
 }
 
