@@ -7,9 +7,9 @@
 namespace lyceum {
 namespace {
 
-/// A piece stays in the cache of one core between its steps; measured best of 256 KB to 8 MB on 2 to 8 ranks.
+/// Small enough to stay in a core's cache between its steps, large enough that starting messages costs little.
 constexpr std::int64_t piece_bytes = std::int64_t{1} << 20;
-/// Up to here (bytes of all ranks together) one step with whole vectors beats two steps with slices.
+/// Up to here (bytes of all ranks together) one step with whole vectors replaces two with slices.
 constexpr std::int64_t whole_bytes = std::int64_t{64} << 10;
 
 template <class T>
