@@ -30,8 +30,7 @@ int train_command(const MpiSession& session, const Arguments& arguments) {
   require_usage(loaded->rest.empty(), "'{}' is no option of train: `lyceum train --help` tells them",
                 loaded->rest.empty() ? "" : loaded->rest.front());
   const auto setup = set_up(loaded->config, session);
-  Trainer(loaded->config, to_ini(loaded->config), *setup, std::cout).run();
-  return 0;
+  return static_cast<int>(Trainer(loaded->config, to_ini(loaded->config), *setup, std::cout).run());
 }
 
 }  // namespace lyceum

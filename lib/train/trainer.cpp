@@ -61,7 +61,7 @@ void Trainer::note(const std::string& text) {
   if (console_) console_->note(text);
 }
 
-void Trainer::run() {
+ExitCode Trainer::run() {
   if (talks()) console_.emplace(out_, terminal_columns());
   std::array<double, 1> peak{measure_gemm_peak(setup_.stream, working_type(config_.run))};
   setup_.mesh.world.all_reduce(std::span(peak));
@@ -75,8 +75,21 @@ void Trainer::run() {
     if (due(state_.step, config_.routing.every)) record_routing();
     if (due(state_.step, config_.eval.every)) validate();
     if (due(state_.step, config_.checkpoint.every)) save();
+    if (state_.step < config_.run.steps && asked_to_stop()) {
+      if (saved_step_ != state_.step) save();
+      require(saved_step_ == state_.step, "asked to stop, but the checkpoint could not be written");
+      note(fmt::format("stopped on request after step {}: run the same command to go on", state_.step));
+      return ExitCode::resubmit;
+    }
   }
   conclude();
+  return ExitCode::done;
+}
+
+bool Trainer::asked_to_stop() const {
+  std::array<std::int64_t, 1> asked{stop_request_.made() ? 1 : 0};
+  setup_.mesh.world.all_reduce(std::span(asked), Reduction::max);
+  return asked[0] != 0;
 }
 
 void Trainer::introduce(double peak) {

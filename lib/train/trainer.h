@@ -11,6 +11,7 @@
 #include "io/routing_log.h"
 #include "train/run_setup.h"
 #include "train/step.h"
+#include "train/stop_request.h"
 
 namespace lyceum {
 
@@ -21,7 +22,8 @@ class Trainer {
   /// `config_text`: the resolved configuration as INI, kept in every checkpoint.
   Trainer(const Config& config, std::string config_text, const RunSetup& setup, std::ostream& out);
   ~Trainer();
-  void run();
+  /// `resubmit` when a signal asked to stop: then a checkpoint was written after the step in hand.
+  ExitCode run();
 
  private:
   /// What a checkpoint keeps besides tensors, equal on all ranks.
@@ -49,6 +51,7 @@ class Trainer {
   void restore_state(const std::string& text);
   bool talks() const { return setup_.mesh.world.rank() == 0; }
   void note(const std::string& text);
+  bool asked_to_stop() const;
 
   const Config& config_;
   std::string config_text_;
@@ -59,6 +62,7 @@ class Trainer {
   Optimizer optimizer_;
   TrainStep train_step_;
   State state_;
+  StopRequest stop_request_;
   std::int64_t saved_step_ = -1, validated_step_ = -1;
   double peak_ = 0, mean_seconds_ = 0, last_valid_loss_ = 0;
   std::optional<Console> console_;
