@@ -59,15 +59,14 @@ po::options_description bind(Options& options) {
   return described;
 }
 
-Options parse(std::span<char* const> arguments) {
+Options parse(const Arguments& arguments) {
   Options options;
   const po::options_description described = bind(options);
   po::variables_map values;
   try {
-    const std::vector<std::string> words(arguments.begin(), arguments.end());
     const auto style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
     // No positional words: a forgotten `--input` is told, not guessed.
-    po::store(po::command_line_parser(words).options(described).style(style).positional({}).run(), values);
+    po::store(po::command_line_parser(arguments).options(described).style(style).positional({}).run(), values);
     po::notify(values);
   } catch (const po::error& problem) {
     fail(ExitCode::usage, "tokenize: {}; `lyceum tokenize --help` lists the options", problem.what());
@@ -177,7 +176,7 @@ void tokenize(const Options& options) {
 
 }  // namespace
 
-int tokenize_command(std::span<char* const> arguments) {
+int tokenize_command(const Arguments& arguments) {
   const Options options = parse(arguments);
   if (options.help) {
     Options defaults;

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <filesystem>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,15 +11,17 @@ namespace lyceum {
 
 /// One MoE layer's routing since the last record, over the whole global batch.
 struct LayerRouting {
-  std::int64_t layer = 0;                // index in the model
+  std::int64_t layer = 0;  // index in the model
   std::int64_t top_k = 0, experts = 0;
-  std::vector<std::int64_t> counts;      // [top_k, experts]: tokens whose k-th choice is that expert
-  std::vector<float> mean_probability;   // [experts]
+  std::vector<std::int64_t> counts;     // [top_k, experts]: tokens whose k-th choice is that expert
+  std::vector<float> mean_probability;  // [experts]
 };
 
-/// `routing.h5` as a run writes it: /step [S], /layers/LLL/counts [S, top_k, experts],
-/// /layers/LLL/mean_probability [S, experts]; dimension scales, units, attributes expert_sizes, expert_rank.
-/// The file is closed between records, so a killed run leaves a readable file. One rank owns it.
+/// `routing.h5` as a run writes it: /step [S], /layers/LLL/counts [S, top_k, experts] (tokens whose k-th choice is that
+/// expert since the last record), /layers/LLL/mean_probability [S, experts] (over the same tokens); LLL is the layer's
+/// index in three digits. Dimension scales step, choice, expert; `units`; attributes expert_sizes and expert_rank on
+/// each layer's group and datasets. A kill at any instant leaves a readable file that misses at most the newest record.
+/// One rank owns the log; beside the file lives `.routing.h5.next`, which costs as much disk again while a run goes on.
 class RoutingLog {
  public:
   struct Layer {
@@ -27,14 +29,39 @@ class RoutingLog {
     std::int64_t top_k;
     std::vector<std::int64_t> expert_sizes;  // width of each routed expert
     std::vector<std::int64_t> expert_rank;   // expert-parallel rank that holds it
+    bool operator==(const Layer&) const = default;
   };
-  /// Opens or creates; records of steps after `resume_step` are cut off (a resumed run writes them again).
+  /// Opens or creates; records of steps after `resume_step` are cut off (a resumed run writes them again), and -1
+  /// replaces whatever is there. Throws a bad_input Error when records that stay are damaged or of another model;
+  /// another expert_rank is taken over.
   RoutingLog(std::filesystem::path file, std::vector<Layer> layers, std::int64_t resume_step);
+  ~RoutingLog();
+  RoutingLog(const RoutingLog&) = delete;
+  RoutingLog& operator=(const RoutingLog&) = delete;
+
+  /// Steps grow; `layers` are those of the constructor in their order. When the disk fails it throws, the file stays as
+  /// it was, and the record is written together with the next one.
   void append(std::int64_t step, std::span<const LayerRouting> layers);
 
  private:
+  struct Record {
+    std::int64_t step;
+    std::vector<LayerRouting> layers;
+  };
+  void create();
+  void resume(std::int64_t resume_step);
+  void write_recent();
+  void publish();
+
   std::filesystem::path file_;
+  std::filesystem::path next_;   // the file's twin, some records behind
+  std::filesystem::path spare_;  // the published file's second name while the two change places
   std::vector<Layer> layers_;
+  std::deque<Record> recent_;   // all that the twin lacks
+  std::int64_t records_ = 0;    // in the published file and in recent_
+  std::int64_t published_ = 0;  // in the published file
+  std::int64_t last_step_ = -1;
+  bool next_usable_ = false;
 };
 
 /// The whole file in memory.

@@ -1,0 +1,206 @@
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "apps/commands.h"
+#include "core/error.h"
+#include "io/chart.h"
+#include "io/metrics.h"
+#include "io/report_html.h"
+#include "io/routing_log.h"
+#include "io/routing_stats.h"
+#include "io/routing_text.h"
+
+namespace lyceum {
+namespace {
+
+namespace options = boost::program_options;
+
+constexpr const char* usage =
+    "lyceum routing: where the tokens of a run went\n\n"
+    "  lyceum routing report FILE [options]     tables of tokens per expert, and an HTML page\n"
+    "  lyceum routing dump FILE --csv OUT       every count as comma-separated values\n\n"
+    "FILE is a run's routing.h5, or the run's directory. A row of a table is a layer and a choice: top0 counts the\n"
+    "tokens whose most probable expert it is. Counts are summed over the records of the steps asked for.\n";
+
+struct Request {
+  std::string action;
+  std::filesystem::path file;
+  std::optional<std::int64_t> from, to;
+  bool experts = false, help = false;
+  std::filesystem::path html, metrics, csv;
+  std::string title;
+};
+
+options::options_description described() {
+  options::options_description list("options");
+  auto add = list.add_options();
+  add("help,h", "this text");
+  add("from", options::value<std::int64_t>()->value_name("STEP"),
+      "report: first step summed (default: the last quarter)");
+  add("to", options::value<std::int64_t>()->value_name("STEP"), "report: last step summed (default: the last one)");
+  add("experts", "report: a column for every expert");
+  add("html", options::value<std::string>()->value_name("OUT"), "report: also write a page with loss and load charts");
+  add("metrics", options::value<std::string>()->value_name("FILE"),
+      "report: losses for the page (default: metrics.jsonl beside FILE, when it is there)");
+  add("title", options::value<std::string>()->value_name("TEXT"), "report: heading of the page");
+  add("csv", options::value<std::string>()->value_name("OUT"), "dump: the file to write, - for standard output");
+  return list;
+}
+
+Request parsed(const Arguments& arguments) {
+  options::options_description hidden;
+  hidden.add_options()("action", options::value<std::string>())("file", options::value<std::string>());
+  const options::options_description visible = described();
+  options::options_description all;
+  all.add(visible).add(hidden);
+  options::positional_options_description positional;
+  positional.add("action", 1).add("file", 1);
+  options::variables_map values;
+  try {
+    options::store(options::command_line_parser(arguments).options(all).positional(positional).run(), values);
+  } catch (const options::error& error) {
+    fail(ExitCode::usage, "{}; see lyceum routing --help", error.what());
+  }
+  const auto text = [&](const char* name) { return values.count(name) ? values[name].as<std::string>() : ""; };
+  const auto step = [&](const char* name) {
+    return values.count(name) ? std::optional(values[name].as<std::int64_t>()) : std::nullopt;
+  };
+  return {.action = text("action"),
+          .file = text("file"),
+          .from = step("from"),
+          .to = step("to"),
+          .experts = values.count("experts") > 0,
+          .help = values.count("help") > 0,
+          .html = text("html"),
+          .metrics = text("metrics"),
+          .csv = text("csv"),
+          .title = text("title")};
+}
+
+/// Writes beside `path` and renames, so that a reader never sees half of it.
+void write_file(const std::filesystem::path& path, const std::function<void(std::ostream&)>& write) {
+  const std::filesystem::path partial = path.string() + ".partial";
+  std::ofstream out(partial, std::ios::binary);
+  require(out.good(), "{}: cannot be created", partial.string());
+  write(out);
+  out.close();
+  if (!out.good()) {
+    std::filesystem::remove(partial);
+    fail(ExitCode::failed, "{}: cannot be written: is the disk full?", path.string());
+  }
+  std::filesystem::rename(partial, path);
+}
+
+/// A plural word after its number.
+std::string counted(std::size_t count, std::string_view word) {
+  return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
+}
+
+/// "3" when all are equal, else "1 to 3".
+template <class Value>
+std::string spread(const RoutingHistory& history, Value value) {
+  const auto [low, high] = std::minmax_element(history.layers.begin(), history.layers.end(),
+                                               [&](const auto& a, const auto& b) { return value(a) < value(b); });
+  if (value(*low) == value(*high)) return std::to_string(value(*low));
+  return fmt::format("{} to {}", value(*low), value(*high));
+}
+
+std::vector<std::pair<std::string, std::string>> facts_of(const RoutingHistory& history, const Metrics& metrics,
+                                                          RecordRange range) {
+  std::vector<std::pair<std::string, std::string>> facts;
+  facts.emplace_back("Layers with experts", std::to_string(history.layers.size()));
+  facts.emplace_back("Routed experts of a layer", spread(history, [](const auto& l) { return l.experts; }));
+  facts.emplace_back("Experts of a token", spread(history, [](const auto& l) { return l.top_k; }));
+  facts.emplace_back("Expert-parallel ranks", spread(history, [](const auto& l) {
+                       return 1 + *std::max_element(l.expert_rank.begin(), l.expert_rank.end());
+                     }));
+  facts.emplace_back("Routing records", fmt::format("{}, {} summed", history.steps.size(), range.end - range.begin));
+  if (const auto loss = metrics.find("loss"); loss != metrics.end() && !loss->second.empty()) {
+    facts.emplace_back("Steps", grouped_number(loss->second.back().step));
+  }
+  if (const auto speed = metrics.find("tokens_per_second"); speed != metrics.end() && !speed->second.empty()) {
+    std::vector<double> values;
+    for (const MetricPoint& point : speed->second) {
+      if (std::isfinite(point.value)) values.push_back(point.value);
+    }
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    if (!values.empty()) facts.emplace_back("Tokens a second, median", grouped_number(std::llround(*middle)));
+  }
+  return facts;
+}
+
+void write_page(const Request& request, const RoutingHistory& history, RecordRange range) {
+  const std::filesystem::path beside = request.file.parent_path() / "metrics.jsonl";
+  Metrics metrics;
+  if (!request.metrics.empty()) {
+    metrics = read_metrics(request.metrics);
+  } else if (std::filesystem::exists(beside)) {
+    metrics = read_metrics(beside);
+  }
+  const std::vector<MetricPoint>& entropy = metrics["unigram_entropy"];
+  const std::filesystem::path run = std::filesystem::absolute(request.file).lexically_normal().parent_path();
+  const ReportInput input{.title = request.title.empty() ? "Run " + run.filename().string() : request.title,
+                          .train = metrics["loss"],
+                          .valid = metrics["valid_loss"],
+                          .unigram_entropy = entropy.empty() ? std::nullopt : std::optional(entropy.back().value),
+                          .routing = history,
+                          .facts = facts_of(history, metrics, range),
+                          .range = range};
+  write_file(request.html, [&](std::ostream& out) { out << html_report(input); });
+  fmt::print("\nwrote {}\n", request.html.string());
+}
+
+void report(const Request& request) {
+  require_usage(request.csv.empty(), "--csv belongs to lyceum routing dump");
+  require_usage(!request.html.empty() || (request.metrics.empty() && request.title.empty()),
+                "--metrics and --title are for the page: name it with --html OUT");
+  const RoutingHistory history = read_routing(request.file);
+  const RecordRange range = select_records(history, request.from, request.to);
+  fmt::print("{}", routing_table(history, range, request.experts));
+  if (!request.html.empty()) write_page(request, history, range);
+}
+
+void dump(const Request& request) {
+  require_usage(!request.csv.empty(), "lyceum routing dump needs --csv OUT");
+  const RoutingHistory history = read_routing(request.file);
+  if (request.csv == "-") {
+    write_routing_csv(history, std::cout);
+    require(std::cout.flush().good(), "standard output cannot be written");
+    return;
+  }
+  write_file(request.csv, [&](std::ostream& out) { write_routing_csv(history, out); });
+  fmt::print("wrote {}: {} of {}\n", request.csv.string(), counted(history.steps.size(), "record"),
+             counted(history.layers.size(), "layer"));
+}
+
+}  // namespace
+
+int routing_command(const Arguments& arguments) {
+  Request request = parsed(arguments);
+  if (request.help) {
+    std::ostringstream text;
+    text << usage << '\n' << described();
+    fmt::print("{}", text.str());
+    return static_cast<int>(ExitCode::done);
+  }
+  require_usage(request.action == "report" || request.action == "dump",
+                "lyceum routing knows report and dump, not \"{}\"; see lyceum routing --help", request.action);
+  require_usage(!request.file.empty(), "lyceum routing {} needs the run's routing.h5", request.action);
+  if (std::filesystem::is_directory(request.file)) request.file /= "routing.h5";
+  request.action == "report" ? report(request) : dump(request);
+  return static_cast<int>(ExitCode::done);
+}
+
+}  // namespace lyceum

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace lyceum {
+
+/// A run's `metrics.jsonl`: one JSON object a line, numbers in full precision. JSON has no NaN: non-finite numbers
+/// are written as null and their keys listed under "nonfinite". One rank owns it.
+class MetricsLog {
+ public:
+  /// Opens or creates. Lines of steps after `resume_step` are cut off (a resumed run writes them again), and so is a
+  /// last line that a killed run tore; -1 begins an empty file. Throws a bad_input Error for a damaged line.
+  MetricsLog(std::filesystem::path file, std::int64_t resume_step);
+  ~MetricsLog();
+  MetricsLog(const MetricsLog&) = delete;
+  MetricsLog& operator=(const MetricsLog&) = delete;
+
+  /// Appends one line and hands it to the system; `record` has an integer "step". When the disk is full it throws and
+  /// leaves no part of a line behind.
+  void append(const nlohmann::ordered_json& record);
+
+ private:
+  std::filesystem::path file_;
+  std::int64_t size_ = 0;  // bytes of whole lines
+  int descriptor_ = -1;
+};
+
+struct MetricPoint {
+  std::int64_t step = 0;
+  double value = 0;
+  bool operator==(const MetricPoint&) const = default;
+};
+
+/// The numbers of a metrics file by key, each in the order of the file; NaN where a non-finite number stood.
+using Metrics = std::map<std::string, std::vector<MetricPoint>>;
+
+/// Numbers at the top level of each line; a torn last line is passed over. Throws a bad_input Error that names file and
+/// line.
+Metrics read_metrics(const std::filesystem::path& file);
+
+}  // namespace lyceum

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "io/metrics.h"
+#include "io/routing_log.h"
+#include "io/routing_stats.h"
+
+namespace lyceum {
+
+/// What a report is made from; whatever is empty is left out of the page.
+struct ReportInput {
+  std::string title;
+  std::vector<MetricPoint> train, valid;  // cross-entropy, nats per token
+  std::optional<double> unigram_entropy;  // nats per token
+  RoutingHistory routing;
+  std::vector<std::pair<std::string, std::string>> facts;
+  std::optional<RecordRange> range;  // records that the load figures sum over; none: the newest quarter
+};
+
+/// One page that needs nothing else: no network, readable without JavaScript, light and dark, wide and narrow; HTML
+/// that is XML too.
+std::string html_report(const ReportInput& input);
+
+}  // namespace lyceum

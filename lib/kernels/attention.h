@@ -1,0 +1,39 @@
+#pragma once
+
+#include "core/stream.h"
+#include "core/tensor.h"
+
+namespace lyceum {
+
+/// How rows and columns of an attention's matrices are to be read. Query head h uses key head h · kv_heads / heads.
+struct AttentionShape {
+  std::int64_t sequences, query_len, key_len;  // queries stand at the last query_len of key_len positions
+  std::int64_t heads, kv_heads, head_dim;
+};
+
+/// out = softmax(scale · q·kᵀ, causal) · v for each sequence and head; blocked over queries, so that no more than a
+/// panel of scores a thread exists at a time.
+template <class T>
+struct AttentionForward {
+  AttentionShape shape;
+  Matrix<const T> q;                      // [sequences · query_len, heads · head_dim]
+  Matrix<const T> k, v;                   // [sequences · key_len, kv_heads · head_dim]
+  Matrix<T> out;                          // like q
+  Matrix<Accumulator<T>> log_sum_exp;     // [sequences · query_len, heads], kept for backward
+  double scale;
+};
+
+/// Gradients of AttentionForward; recomputes the scores panel by panel.
+template <class T>
+struct AttentionBackward {
+  AttentionShape shape;
+  Matrix<const T> q, k, v, out, d_out;
+  Matrix<const Accumulator<T>> log_sum_exp;
+  Matrix<T> dq, dk, dv;
+  double scale;
+};
+
+template <class T> void run(const CpuStream& stream, const AttentionForward<T>& attention);
+template <class T> void run(const CpuStream& stream, const AttentionBackward<T>& attention);
+
+}  // namespace lyceum

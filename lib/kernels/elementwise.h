@@ -1,0 +1,43 @@
+#pragma once
+
+#include <span>
+
+#include "core/stream.h"
+#include "core/tensor.h"
+
+namespace lyceum {
+
+/// y = a + b, rounded once; y may be a or b.
+template <class T>
+struct Add {
+  std::span<const T> a, b;
+  std::span<T> y;
+};
+
+/// y = x · factor; y may be x.
+template <class T>
+struct Scale {
+  std::span<const T> x;
+  std::span<T> y;
+  double factor;
+};
+
+/// y = 0, whatever stood there.
+template <class T>
+struct Clear {
+  std::span<T> y;
+};
+
+/// y = x in another type, rounded once, to nearest even: any of float, bfloat16 and double, T → T as a copy.
+template <class From, class To>
+struct Cast {
+  std::span<const From> x;
+  std::span<To> y;
+};
+
+template <class T> void run(const CpuStream& stream, const Add<T>& add);
+template <class T> void run(const CpuStream& stream, const Scale<T>& scale);
+template <class T> void run(const CpuStream& stream, const Clear<T>& clear);
+template <class From, class To> void run(const CpuStream& stream, const Cast<From, To>& cast);
+
+}  // namespace lyceum

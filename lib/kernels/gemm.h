@@ -1,0 +1,22 @@
+#pragma once
+
+#include "core/stream.h"
+#include "core/tensor.h"
+
+namespace lyceum {
+
+/// c = op(a) · op(b), or c += with `accumulate`; op transposes where asked. Row-major with any stride.
+/// Types: float, bfloat16 or double in; out in the same type, or float from bfloat16. Sums are kept in f32 (f64).
+template <class T, class Out = T>
+struct Gemm {
+  Matrix<const T> a;  // [m, k], or [k, m] with transpose_a
+  Matrix<const T> b;  // [k, n], or [n, k] with transpose_b
+  Matrix<Out> c;      // [m, n]
+  bool transpose_a = false, transpose_b = false;
+  bool accumulate = false;
+};
+
+template <class T, class Out>
+void run(const CpuStream& stream, const Gemm<T, Out>& gemm);
+
+}  // namespace lyceum

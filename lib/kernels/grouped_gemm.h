@@ -1,0 +1,37 @@
+#pragma once
+
+#include <span>
+
+#include "core/stream.h"
+#include "core/tensor.h"
+#include "kernels/segments.h"
+
+namespace lyceum {
+
+/// y_e = x_e · w_e, or x_e · w_eᵀ with `transpose_weights`, for every segment e: an expert bank's forward and dgrad.
+/// Rows of y between a segment's rows and the next segment's begin become zero.
+template <class T>
+struct GroupedGemm {
+  Segments segments;
+  SegmentedMatrix<const T> x;
+  std::span<const Matrix<const T>> weights;  // [in_e, out_e], or [out_e, in_e] with transpose_weights
+  SegmentedMatrix<T> y;
+  bool transpose_weights = false;
+};
+
+/// dw_e += dy_eᵀ · x_e for every segment e: an expert bank's wgrad, accumulated in f32 (f64).
+/// Reads the padding rows of dy and x too, which must be zero in at least one of them and finite in the other.
+template <class T>
+struct GroupedWeightGrad {
+  Segments segments;
+  SegmentedMatrix<const T> dy;                        // [rows, out_e]
+  SegmentedMatrix<const T> x;                         // [rows, in_e]
+  std::span<const Matrix<Accumulator<T>>> d_weights;  // [out_e, in_e]
+};
+
+template <class T>
+void run(const CpuStream& stream, const GroupedGemm<T>& grouped);
+template <class T>
+void run(const CpuStream& stream, const GroupedWeightGrad<T>& grouped);
+
+}  // namespace lyceum

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <span>
+
+#include "core/stream.h"
+#include "core/tensor.h"
+
+namespace lyceum {
+
+/// A stable counting sort of (token, choice) pairs by expert. Slot s of the sorted order came from pair
+/// slot_pair[s] = token · k + choice; pair p went to slot pair_slot[p]; expert e's slots begin at begin[e].
+struct SortByExpert {
+  Matrix<const std::int32_t> index;     // [tokens, k]: experts
+  std::span<const std::int32_t> order;  // [experts]: experts in the order of their slots (by owner rank, then by index)
+  std::span<std::int64_t> begin;        // [experts + 1], by position in `order`
+  std::span<std::int64_t> slot_pair;    // [tokens · k]
+  std::span<std::int64_t> pair_slot;    // [tokens · k]
+};
+
+/// y[r] = x[source[r] / divisor], or zeros where source[r] is negative.
+template <class T>
+struct GatherRows {
+  Matrix<const T> x;
+  std::span<const std::int64_t> source;  // [y.rows]
+  Matrix<T> y;
+  std::int64_t divisor = 1;
+};
+
+/// y[t] = Σ_j gate[t, j] · x[slot[t · k + j]], j in order; without gates (an empty matrix) a plain sum. A negative slot
+/// is a dropped pair and adds nothing.
+template <class T>
+struct CombineRows {
+  Matrix<const T> x;                     // [slots, hidden]
+  std::span<const std::int64_t> slot;    // [tokens · k]
+  std::int64_t k;
+  Matrix<const Accumulator<T>> gate;     // [tokens, k] or empty
+  Matrix<T> y;                           // [tokens, hidden]
+};
+
+/// Gradients of CombineRows: dx[slot] = gate · dy[t], d_gate[t, j] = dy[t] · x[slot], 0 for a dropped pair. No slot may
+/// stand twice; rows of dx that no slot names (padding) become zero. Without gates d_gate is not touched.
+template <class T>
+struct CombineRowsBackward {
+  Matrix<const T> x, dy;
+  std::span<const std::int64_t> slot;
+  std::int64_t k;
+  Matrix<const Accumulator<T>> gate;
+  Matrix<T> dx;
+  Matrix<Accumulator<T>> d_gate;
+};
+
+void run(const CpuStream& stream, const SortByExpert& sort);
+template <class T> void run(const CpuStream& stream, const GatherRows<T>& gather);
+template <class T> void run(const CpuStream& stream, const CombineRows<T>& combine);
+template <class T> void run(const CpuStream& stream, const CombineRowsBackward<T>& combine);
+
+}  // namespace lyceum

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <span>
+
+#include "core/stream.h"
+#include "core/tensor.h"
+
+namespace lyceum {
+
+/// y = x · rsqrt(mean(x²) + eps) · weight, row by row. [Zhang & Sennrich 2019]
+template <class T>
+struct RmsNormForward {
+  Matrix<const T> x;                       // [tokens, hidden]
+  std::span<const T> weight;               // [hidden]
+  Matrix<T> y;                             // [tokens, hidden]
+  std::span<Accumulator<T>> inverse_rms;   // [tokens], kept for backward
+  double eps;
+};
+
+/// dx of RmsNormForward.
+template <class T>
+struct RmsNormBackward {
+  Matrix<const T> x, dy;                        // [tokens, hidden]
+  std::span<const T> weight;                    // [hidden]
+  std::span<const Accumulator<T>> inverse_rms;  // [tokens]
+  Matrix<T> dx;                                 // [tokens, hidden]
+};
+
+/// d_weight += Σ_tokens dy · x · inverse_rms, in a fixed order whatever the number of threads.
+template <class T>
+struct RmsNormWeightGrad {
+  Matrix<const T> x, dy;                        // [tokens, hidden]
+  std::span<const Accumulator<T>> inverse_rms;  // [tokens]
+  std::span<Accumulator<T>> d_weight;           // [hidden]
+};
+
+template <class T> void run(const CpuStream& stream, const RmsNormForward<T>& norm);
+template <class T> void run(const CpuStream& stream, const RmsNormBackward<T>& norm);
+template <class T> void run(const CpuStream& stream, const RmsNormWeightGrad<T>& norm);
+
+}  // namespace lyceum

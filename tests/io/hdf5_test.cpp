@@ -1,0 +1,155 @@
+#include "io/hdf5.h"
+
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <numeric>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/file_size_limit.h"
+#include "support/temporary_directory.h"
+
+namespace lyceum {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string error_of(const std::function<void()>& action, ExitCode code) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+    return error.what();
+  }
+  ADD_FAILURE() << "no error";
+  return {};
+}
+
+TEST(Hdf5, DatasetsOfEveryTypeComeBackBitwise) {
+  TemporaryDirectory directory;
+  const auto path = directory.path() / "a.h5";
+  const std::vector<float> f32 = {1.5f, -0.0f, std::numeric_limits<float>::quiet_NaN(), 1e-45f, 7, 8};
+  const std::vector<double> f64 = {1.0 / 3, -1e300};
+  const std::vector<std::int64_t> i64 = {std::numeric_limits<std::int64_t>::min(), -1, 0};
+  const std::vector<std::uint8_t> u8 = {0, 255};
+  const std::vector<bfloat16> bf16 = {bfloat16(1.5f), bfloat16(-3e38f), bfloat16(0.f)};
+  {
+    hdf5::File file = hdf5::File::create(path);
+    file.create_dataset("deep/er/f32", DType::f32, {2, 3}).write(f32.data());
+    file.create_dataset("f64", DType::f64, {2}).write(f64.data());
+    file.create_dataset("i64", DType::i64, {3}).write(i64.data());
+    file.create_dataset("u8", DType::u8, {2}).write(u8.data());
+    file.create_dataset("bf16", DType::bf16, {3}).write(bf16.data());
+    file.create_dataset("none", DType::f32, {0, 4});
+    file.close();
+  }
+  const hdf5::File file = hdf5::File::open(path);
+  const std::vector<float> back = file.dataset("deep/er/f32").read<float>();
+  ASSERT_EQ(back.size(), f32.size());
+  EXPECT_EQ(std::memcmp(back.data(), f32.data(), f32.size() * sizeof(float)), 0);
+  EXPECT_EQ(file.dataset("f64").read<double>(), f64);
+  EXPECT_EQ(file.dataset("i64").read<std::int64_t>(), i64);
+  EXPECT_EQ(file.dataset("u8").read<std::uint8_t>(), u8);
+  EXPECT_EQ(file.dataset("bf16").dtype(), DType::bf16);
+  EXPECT_THAT(file.dataset("bf16").read<float>(), ElementsAre(1.5f, static_cast<float>(bfloat16(-3e38f)), 0.f));
+  EXPECT_EQ(file.dataset("none").shape(), (Shape{0, 4}));
+  EXPECT_THAT(file.children("deep"), ElementsAre("er"));
+  EXPECT_TRUE(file.has("deep/er/f32"));
+  EXPECT_FALSE(file.has("deep/no/f32"));
+}
+
+TEST(Hdf5, BoxesAreReadAndWritten) {
+  TemporaryDirectory directory;
+  hdf5::File file = hdf5::File::create(directory.path() / "a.h5");
+  hdf5::Dataset data = file.create_dataset("x", DType::i32, {4, 5});
+  std::vector<std::int32_t> all(20);
+  std::iota(all.begin(), all.end(), 0);
+  data.write(all.data());
+  std::vector<std::int32_t> part(6);
+  data.read({{1, 2}, {3, 2}}, part.data());
+  EXPECT_THAT(part, ElementsAre(7, 8, 12, 13, 17, 18));
+  data.write({{0, 0}, {1, 2}}, std::vector<std::int32_t>{-1, -2}.data());
+  EXPECT_EQ(data.read<std::int32_t>()[1], -2);
+}
+
+TEST(Hdf5, AttributesAndScales) {
+  TemporaryDirectory directory;
+  const auto path = directory.path() / "a.h5";
+  const std::string big(200000, 'x');  // more than the 64 KB of a plain attribute
+  {
+    hdf5::File file = hdf5::File::create(path);
+    file.set("text", "größe");
+    file.set("text", "replaced");
+    file.set("big", big);
+    file.set("step", 7);
+    file.set("rate", 0.1);
+    file.set("sizes", std::vector<std::int64_t>{3, 4});
+    hdf5::Dataset steps = file.create_dataset("step", DType::i64, {0}, {.growing = true});
+    hdf5::Dataset counts = file.create_dataset("counts", DType::i64, {0, 2}, {.growing = true});
+    steps.make_scale("step");
+    counts.attach_scale(0, steps);
+    counts.label(1, "k");
+    counts.set("units", "tokens");
+    file.close();
+  }
+  {
+    hdf5::File file = hdf5::File::edit(path);
+    hdf5::Dataset counts = file.dataset("counts");
+    counts.resize({3, 2});
+    counts.write({{2, 0}, {1, 2}}, std::vector<std::int64_t>{5, 6}.data());
+    file.close();
+  }
+  const hdf5::File file = hdf5::File::open(path);
+  EXPECT_EQ(file.text("text"), "replaced");
+  EXPECT_EQ(file.text("big"), big);
+  EXPECT_EQ(file.integer("step"), 7);
+  EXPECT_EQ(file.number("rate"), 0.1);
+  EXPECT_THAT(file.integers("sizes"), ElementsAre(3, 4));
+  EXPECT_FALSE(file.has_attribute("none"));
+  EXPECT_THAT(file.dataset("counts").read<std::int64_t>(), ElementsAre(0, 0, 0, 0, 5, 6));
+  EXPECT_EQ(file.dataset("counts").text("units"), "tokens");
+  EXPECT_THAT(error_of([&] { file.integer("text"); }, ExitCode::bad_input), HasSubstr("another type"));
+}
+
+TEST(Hdf5, ErrorsNameFileAndCause) {
+  TemporaryDirectory directory;
+  const auto path = directory.path() / "a.h5";
+  EXPECT_THAT(error_of([&] { hdf5::File::open(path); }, ExitCode::bad_input),
+              testing::AllOf(HasSubstr(path.string()), HasSubstr("No such file")));
+  std::ofstream(path) << "this is not HDF5";
+  EXPECT_THAT(error_of([&] { hdf5::File::open(path); }, ExitCode::bad_input),
+              testing::AllOf(HasSubstr(path.string()), HasSubstr("signature")));
+  EXPECT_THAT(error_of([&] { hdf5::File::create(directory.path() / "no" / "a.h5"); }, ExitCode::failed),
+              HasSubstr("No such file"));
+  hdf5::File::create(path).close();
+  EXPECT_THAT(error_of([&] { hdf5::File::open(path).dataset("x"); }, ExitCode::bad_input), HasSubstr("dataset x"));
+}
+
+TEST(Hdf5, AFullDiskIsAnErrorAndTheLibraryLivesOn) {
+  TemporaryDirectory directory;
+  const std::vector<float> values(100000, 1.f);
+  for (const rlim_t limit : {0, 10, 1000, 100000, 400000, 420000, 800000}) {
+    const auto save = [&] {
+      const FileSizeLimit full(limit);
+      hdf5::File file = hdf5::File::create(directory.path() / "full.h5");
+      for (int i = 0; i < 3; ++i) {
+        const std::string name = "group" + std::to_string(i) + "/x";
+        file.create_dataset(name, DType::f32, {100, 1000}, {.chunk = {7, 100}}).write(values.data());
+      }
+      file.close();
+    };
+    EXPECT_THAT(error_of(save, ExitCode::failed), HasSubstr("File too large")) << limit;
+  }
+  const auto path = directory.path() / "fine.h5";
+  hdf5::File file = hdf5::File::create(path);
+  file.create_dataset("x", DType::f32, {100000}).write(values.data());
+  file.close();
+  EXPECT_EQ(hdf5::File::open(path).dataset("x").read<float>(), values);
+}
+
+}  // namespace
+}  // namespace lyceum
