@@ -108,8 +108,7 @@ Tokenizer tokenizer_for(const Options& options, const std::vector<TextDocument>&
                      .model = options.model,
                      .vocab = options.vocab,
                      .sample_bytes = megabytes(options.sample_mb),
-                     .seed = options.seed,
-                     .threads = options.threads});
+                     .seed = options.seed});
   }
   Tokenizer tokenizer(options.model);
   require_usage(!options.vocab_given || tokenizer.vocab() == options.vocab,

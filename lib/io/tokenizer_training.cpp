@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 #include <unordered_map>
@@ -46,7 +47,7 @@ void count_words(WordCounts& counts, std::string_view text) {
   }
 }
 
-/// The same share of every file, one stretch of it at a random place, whole lines.
+/// Counts words in the same share of every file, one stretch of it at a random place.
 WordCounts sample_words(const TokenizerTraining& training) {
   std::vector<std::int64_t> sizes;
   double total = 0;
@@ -96,7 +97,7 @@ class Lines : public sentencepiece::SentenceIterator {
   std::size_t at_ = 0;
 };
 
-/// Runs of newlines and of tabs, which the trainer does not learn from: it sees lines, and cuts them at tabs.
+/// Runs of newlines and of tabs, which the trainer can not learn: both end what it takes for a sentence.
 std::string whitespace_symbols() {
   std::string symbols;
   for (const char c : {'\n', '\t'}) {
@@ -108,10 +109,20 @@ std::string whitespace_symbols() {
   return symbols;
 }
 
-std::string printable_ascii() {
-  std::string text;
-  for (char c = '!'; c <= '~'; ++c) text += c;
-  return text;
+/// ASCII characters of the sample, none of which may be too rare to become a piece; the trainer ends the process over
+/// one that does not occur.
+std::string ascii_in(const WordCounts& counts) {
+  std::array<bool, 128> present{};
+  for (const auto& [word, count] : counts) {
+    for (const char c : word) {
+      if (c > ' ' && c <= '~') present[static_cast<std::size_t>(c)] = true;
+    }
+  }
+  std::string characters;
+  for (char c = '!'; c <= '~'; ++c) {
+    if (present[static_cast<std::size_t>(c)]) characters += c;
+  }
+  return characters;
 }
 
 }  // namespace
@@ -120,7 +131,8 @@ void train_tokenizer(const TokenizerTraining& training) {
   require_usage(training.vocab > 0, "a tokenizer with a vocabulary of {}: ask for some thousands", training.vocab);
   require_usage(training.sample_bytes > 0, "a tokenizer trained on {} bytes: ask for some millions",
                 training.sample_bytes);
-  const std::vector<std::string> lines = sorted_lines(sample_words(training));
+  const WordCounts counts = sample_words(training);
+  const std::vector<std::string> lines = sorted_lines(counts);
   require_input(!lines.empty(), "no text to train the tokenizer {} on in {} files", training.model.native(),
                 training.files.size());
   Lines iterator(lines);
@@ -128,7 +140,7 @@ void train_tokenizer(const TokenizerTraining& training) {
   const std::unordered_map<std::string, std::string> options{
       {"model_type", "bpe"},
       {"vocab_size", std::to_string(training.vocab)},
-      {"num_threads", std::to_string(training.threads)},
+      {"num_threads", "1"},  // written into the model; more would only help to read
       {"byte_fallback", "true"},
       {"normalization_rule_name", "identity"},
       {"add_dummy_prefix", "false"},
@@ -139,14 +151,14 @@ void train_tokenizer(const TokenizerTraining& training) {
       {"split_by_number", "false"},
       {"max_sentencepiece_length", "24"},
       {"character_coverage", "0.9995"},
-      {"required_chars", printable_ascii()},
+      {"required_chars", ascii_in(counts)},
       {"user_defined_symbols", whitespace_symbols()},
       {"unk_id", "0"},
       {"eos_id", "1"},
       {"bos_id", "-1"},
       {"pad_id", "-1"},
       {"eos_piece", "<|endoftext|>"},
-      {"minloglevel", "1"},
+      {"minloglevel", "2"},
   };
   const auto status = sentencepiece::SentencePieceTrainer::Train(options, &iterator, &model);
   require_input(status.ok(), "SentencePiece cannot train {} on {} different words: {}", training.model.native(),

@@ -133,10 +133,8 @@ TEST_F(TokenizerTest, DecodeLeavesOutControlTokensAndRefusesUnknownOnes) {
 
 TEST_F(TokenizerTest, TrainingTwiceGivesTheSameBytes) {
   const auto again = directory_->path() / "new folder" / "again.model";
-  auto options = training(again);
-  options.threads = 2;
-  train_tokenizer(options);
-  EXPECT_EQ(read_whole_file(again), read_whole_file(model()));
+  train_tokenizer(training(again));
+  EXPECT_TRUE(read_whole_file(again) == read_whole_file(model()));  // not printed: binary
 }
 
 TEST_F(TokenizerTest, ASampleIsChosenBySeed) {
@@ -146,10 +144,10 @@ TEST_F(TokenizerTest, ASampleIsChosenBySeed) {
   train_tokenizer(options);
   const std::string first = read_whole_file(options.model);
   train_tokenizer(options);
-  EXPECT_EQ(read_whole_file(options.model), first);
+  EXPECT_TRUE(read_whole_file(options.model) == first);
   options.seed = 2;
   train_tokenizer(options);
-  EXPECT_NE(read_whole_file(options.model), first);
+  EXPECT_FALSE(read_whole_file(options.model) == first);
 }
 
 void expect_bad_input(const std::function<void()>& act, const std::string& named) {
