@@ -69,8 +69,12 @@ class CheckpointReader {
   const Entry* find(const std::string& name) const;
   /// Fills `values` (row-major, f32) with the box. The digest of each shard is verified before HDF5 first opens it.
   void read(const std::string& name, const Box& box, float* values) const;
-  /// Digests of all files, sizes, and that the boxes cover every tensor once; the first problem, or empty.
-  std::string problem() const;
+  /// Bytes of all its files.
+  std::int64_t bytes() const;
+  enum class Check { sizes, digests };
+  /// That the boxes cover every tensor once, all files are there in full length and, with Check::digests, hold what was
+  /// written (reads everything); the first problem, or empty.
+  std::string problem(Check check = Check::digests) const;
 
  private:
   struct Implementation;
@@ -80,6 +84,8 @@ class CheckpointReader {
 /// "step-00000100"
 std::string checkpoint_name(std::int64_t step);
 
+/// Names of the directories under root that are called like checkpoints, whatever is in them, newest first.
+std::vector<std::string> list_checkpoint_directories(const std::filesystem::path& root);
 /// Names "step-00000100" of the complete-looking checkpoints under root, newest first.
 std::vector<std::string> list_checkpoints(const std::filesystem::path& root);
 

@@ -23,21 +23,6 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return step;
 }
 
-/// Directories with the name of a checkpoint, whatever they hold, newest first.
-std::vector<std::string> candidates(const fs::path& root) {
-  std::vector<std::pair<std::int64_t, std::string>> found;
-  std::error_code error;
-  for (fs::directory_iterator at(root, error), end; !error && at != end; at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    std::error_code ignored;
-    if (const auto step = step_of(name); step && at->is_directory(ignored)) found.emplace_back(*step, name);
-  }
-  std::sort(found.rbegin(), found.rend());
-  std::vector<std::string> names;
-  for (auto& [step, name] : found) names.push_back(std::move(name));
-  return names;
-}
-
 /// The name in LATEST when it is one of a checkpoint that is there, or empty.
 std::string latest(const fs::path& root) {
   std::error_code ignored;
@@ -50,9 +35,7 @@ std::string latest(const fs::path& root) {
 /// Whether every file is there in full length: what can be told without reading all of it.
 bool looks_intact(const fs::path& directory) {
   try {
-    const Manifest manifest = read_manifest(directory);
-    return std::all_of(manifest.files.begin(), manifest.files.end(),
-                       [&](const StoredFile& file) { return file_problem(directory, file, true).empty(); });
+    return CheckpointReader(directory).problem(CheckpointReader::Check::sizes).empty();
   } catch (const Error&) {
     return false;
   }
@@ -116,8 +99,22 @@ fs::path resolve_together(const ProcessGroup& group, const fs::path& path) {
 
 std::string checkpoint_name(std::int64_t step) { return fmt::format("step-{:08}", step); }
 
+std::vector<std::string> list_checkpoint_directories(const std::filesystem::path& root) {
+  std::vector<std::pair<std::int64_t, std::string>> found;
+  std::error_code error;
+  for (fs::directory_iterator at(root, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    std::error_code ignored;
+    if (const auto step = step_of(name); step && at->is_directory(ignored)) found.emplace_back(*step, name);
+  }
+  std::sort(found.rbegin(), found.rend());
+  std::vector<std::string> names;
+  for (auto& [step, name] : found) names.push_back(std::move(name));
+  return names;
+}
+
 std::vector<std::string> list_checkpoints(const std::filesystem::path& root) {
-  std::vector<std::string> names = candidates(root);
+  std::vector<std::string> names = list_checkpoint_directories(root);
   std::error_code ignored;
   std::erase_if(names, [&](const std::string& name) { return !fs::exists(root / name / manifest_name, ignored); });
   return names;
@@ -167,7 +164,8 @@ std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group
     require_input(problem.empty(), "cannot resume from {}: {}", path.string(), problem);
     return path;
   }
-  for (const std::string& name : split_lines(group.broadcast(group.rank() == 0 ? join(candidates(root)) : "", 0))) {
+  for (const std::string& name :
+       split_lines(group.broadcast(group.rank() == 0 ? join(list_checkpoint_directories(root)) : "", 0))) {
     const std::string problem = find_problem(group, root / name);
     if (problem.empty()) return root / name;
     if (group.rank() == 0 && warn) warn("checkpoint " + name + " is passed over: " + problem);

@@ -84,13 +84,20 @@ void CheckpointReader::read(const std::string& name, const Box& box, float* valu
                 (self.directory / manifest_name).string(), name, box.text());
 }
 
-std::string CheckpointReader::problem() const {
+std::int64_t CheckpointReader::bytes() const {
+  std::int64_t sum = 0;
+  for (const StoredFile& file : implementation_->manifest.files) sum += file.digest.bytes;
+  return sum;
+}
+
+std::string CheckpointReader::problem(Check check) const {
   const Implementation& self = *implementation_;
   if (std::string problem = coverage_problem(self.manifest); !problem.empty()) {
     return (self.directory / manifest_name).string() + ": " + problem;
   }
   for (const StoredFile& file : self.manifest.files) {
-    if (std::string problem = file_problem(self.directory, file); !problem.empty()) return problem;
+    if (std::string problem = file_problem(self.directory, file, check == Check::sizes); !problem.empty())
+      return problem;
   }
   return {};
 }

@@ -174,12 +174,13 @@ class Writer {
     if (!failure.empty()) give_up(0, failure.substr(1));
   }
 
-  [[noreturn]] void give_up(int rank, const std::string& cause) {
+  [[noreturn]] void give_up(int rank, std::string cause) {
     if (group_.rank() == 0) {
       std::error_code ignored;
       fs::remove_all(partial_, ignored);
       fs::remove(root_ / "LATEST.partial", ignored);
     }
+    std::replace(cause.begin(), cause.end(), '\n', ' ');
     group_.barrier();  // the space is free again when the error is thrown, on every rank
     fail(ExitCode::failed, "checkpoint {} was not saved: rank {}: {} (earlier checkpoints are untouched)", name_, rank,
          cause);
