@@ -7,12 +7,20 @@
 #include <cstring>
 #include <limits>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "core/random.h"
 #include "core/tensor.h"
 
 namespace lyceum::test {
+
+/// Mean 0, variance 1, nearly normal: the sum of four uniform numbers, cheaper than Philox::normal.
+inline float noise(const Philox& random, std::int64_t index) {
+  double sum = -2;
+  for (const std::uint32_t word : random.block(static_cast<std::uint64_t>(index))) sum += word * 0x1p-32;
+  return static_cast<float>(sum * 1.7320508);
+}
 
 /// A matrix that owns its memory, with gaps after each row that must stay as they were: `gap` elements of NaN.
 template <class T>
@@ -24,14 +32,13 @@ class OwnedMatrix {
   OwnedMatrix(const OwnedMatrix&) = delete;
   OwnedMatrix& operator=(const OwnedMatrix&) = delete;
 
-  /// Standard normal numbers that T holds exactly when T is at least as wide as `Like`.
+  /// Numbers of about unit size that T holds exactly when T is at least as wide as `Like`.
   template <class Like = T>
   OwnedMatrix& randomise(std::string_view name) {
     const Philox random(1, name);
     for (std::int64_t r = 0; r < view_.rows; ++r) {
       for (std::int64_t c = 0; c < view_.cols; ++c) {
-        const auto index = static_cast<std::uint64_t>(r * view_.cols + c);
-        const float value = static_cast<float>(random.normal(index));
+        const float value = noise(random, r * view_.cols + c);
         view_.row(r)[c] = static_cast<T>(static_cast<float>(static_cast<Like>(value)));
       }
     }
