@@ -10,6 +10,7 @@
 #include <numeric>
 #include <string>
 
+#include "core/random.h"
 #include "kernels/adamw.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cross_entropy.h"
@@ -27,6 +28,7 @@ namespace {
 constexpr std::int64_t rows = 8192, cols = 512, heads_dim = 64, seq_len = 512, vocab = 8192, experts = 64, top_k = 7;
 constexpr std::int64_t elements = rows * cols;
 constexpr std::size_t sets = 3;
+using Tensors = std::vector<Tensor>;  // one a set
 
 /// Prints a line a kernel.
 class Table {
@@ -59,10 +61,9 @@ Tensor random_tensor(const Stream& stream, const Shape& shape, std::string_view 
   return tensor;
 }
 
-/// `sets` tensors of one shape.
 template <class T>
-std::vector<Tensor> rotating(const Stream& stream, const Shape& shape) {
-  std::vector<Tensor> tensors;
+Tensors rotating(const Stream& stream, const Shape& shape) {
+  Tensors tensors;
   for (std::size_t set = 0; set < sets; ++set) {
     tensors.push_back(random_tensor<T>(stream, shape, std::to_string(set)));
   }
@@ -79,8 +80,8 @@ std::vector<std::int32_t> random_indices(std::int64_t count, std::int64_t bound)
 }
 
 void triad(Table& table, const CpuStream& stream) {
-  const auto a = rotating<float>(table.stream(), {elements}), b = rotating<float>(table.stream(), {elements}),
-             c = rotating<float>(table.stream(), {elements});
+  const Tensors a = rotating<float>(table.stream(), {elements}), b = rotating<float>(table.stream(), {elements}),
+                c = rotating<float>(table.stream(), {elements});
   table.add("triad a = b + s c", DType::f32, 12.0 * elements, [&](std::size_t set) {
     float* to = a[set].data<float>();
     const float* from = b[set].data<float>();
@@ -96,8 +97,8 @@ template <class T>
 void norm_and_rope(Table& table) {
   using A = Accumulator<T>;
   const Stream& stream = table.stream();
-  const auto x = rotating<T>(stream, {rows, cols}), y = rotating<T>(stream, {rows, cols}),
-             dx = rotating<T>(stream, {rows, cols});
+  const Tensors x = rotating<T>(stream, {rows, cols}), y = rotating<T>(stream, {rows, cols}),
+                dx = rotating<T>(stream, {rows, cols});
   const Tensor weight = random_tensor<T>(stream, {cols}, "weight"), d_weight = random_tensor<A>(stream, {cols}, "d"),
                inverse = random_tensor<A>(stream, {rows}, "inverse"),
                angles = Tensor::empty(stream, dtype_of<A>, {seq_len, heads_dim});
@@ -130,8 +131,8 @@ void norm_and_rope(Table& table) {
 template <class T>
 void swiglu(Table& table) {
   const Stream& stream = table.stream();
-  const auto x = rotating<T>(stream, {rows, 2 * cols}), dx = rotating<T>(stream, {rows, 2 * cols}),
-             y = rotating<T>(stream, {rows, cols}), dy = rotating<T>(stream, {rows, cols});
+  const Tensors x = rotating<T>(stream, {rows, 2 * cols}), dx = rotating<T>(stream, {rows, 2 * cols}),
+                y = rotating<T>(stream, {rows, cols}), dy = rotating<T>(stream, {rows, cols});
   const SegmentTable segments(std::vector<std::int64_t>(16, rows / 16));
   const SegmentLayout wide(segments.view(), std::vector<std::int64_t>(16, 2 * cols)),
       narrow(segments.view(), std::vector<std::int64_t>(16, cols));
@@ -150,7 +151,7 @@ template <class T>
 void embedding_and_loss(Table& table) {
   using A = Accumulator<T>;
   const Stream& stream = table.stream();
-  const auto x = rotating<T>(stream, {rows, cols}), y = rotating<T>(stream, {rows, cols});
+  const Tensors x = rotating<T>(stream, {rows, cols}), y = rotating<T>(stream, {rows, cols});
   const Tensor words = random_tensor<T>(stream, {vocab, cols}, "table"),
                d_words = random_tensor<A>(stream, {vocab, cols}, "d_table"),
                loss = random_tensor<A>(stream, {rows}, "loss"), sums = random_tensor<A>(stream, {rows}, "sums");
@@ -165,15 +166,16 @@ void embedding_and_loss(Table& table) {
   const std::int64_t positions = elements / vocab;
   const auto count = static_cast<std::size_t>(positions);
   const std::span<const std::int32_t> targets(tokens.data(), count);
-  const auto logits = [&](std::size_t s) { return x[s].reshaped({positions, vocab}); };
+  const auto logits = [&](std::size_t s) -> Matrix<const T> {
+    return x[s].reshaped({positions, vocab}).matrix<const T>();
+  };
   table.add("loss forward [512, 8192]", dtype_of<T>, size, [&](std::size_t s) {
-    launch(stream, CrossEntropyForward<T>{logits(s).template matrix<const T>(), targets, loss.span<A>().first(count),
-                                          sums.span<A>().first(count)});
+    launch(stream,
+           CrossEntropyForward<T>{logits(s), targets, loss.span<A>().first(count), sums.span<A>().first(count)});
   });
   table.add("loss backward [512, 8192]", dtype_of<T>, 2 * size, [&](std::size_t s) {
-    launch(stream,
-           CrossEntropyBackward<T>{logits(s).template matrix<const T>(), targets, sums.span<const A>().first(count),
-                                   1e-3, y[s].reshaped({positions, vocab}).template matrix<T>()});
+    launch(stream, CrossEntropyBackward<T>{logits(s), targets, sums.span<const A>().first(count), 1e-3,
+                                           y[s].reshaped({positions, vocab}).matrix<T>()});
   });
 }
 
@@ -183,8 +185,8 @@ void permutation(Table& table) {
   using A = Accumulator<T>;
   const Stream& stream = table.stream();
   const std::int64_t tokens = rows / top_k, slots = tokens * top_k;
-  const auto x = rotating<T>(stream, {slots, cols}), dx = rotating<T>(stream, {slots, cols}),
-             y = rotating<T>(stream, {tokens, cols});
+  const Tensors x = rotating<T>(stream, {slots, cols}), dx = rotating<T>(stream, {slots, cols}),
+                y = rotating<T>(stream, {tokens, cols});
   const Tensor gate = random_tensor<A>(stream, {tokens, top_k}, "gate"),
                d_gate = random_tensor<A>(stream, {tokens, top_k}, "d_gate");
   std::vector<std::int64_t> slot_pair, pair_slot(static_cast<std::size_t>(slots));
@@ -208,8 +210,8 @@ void permutation(Table& table) {
 
 void router(Table& table) {
   const Stream& stream = table.stream();
-  const auto x = rotating<float>(stream, {rows, experts}), y = rotating<float>(stream, {rows, experts}),
-             dx = rotating<float>(stream, {rows, experts});
+  const Tensors x = rotating<float>(stream, {rows, experts}), y = rotating<float>(stream, {rows, experts}),
+                dx = rotating<float>(stream, {rows, experts});
   const Tensor index = Tensor::empty(stream, DType::i32, {rows, top_k}),
                value = Tensor::empty(stream, DType::f32, {rows, top_k}),
                counts = Tensor::zeros(stream, DType::i64, {top_k, experts}),
@@ -241,26 +243,22 @@ void router(Table& table) {
 template <class T>
 void optimizer(Table& table) {
   const Stream& stream = table.stream();
-  const auto master = rotating<float>(stream, {elements}), m = rotating<float>(stream, {elements}),
-             g = rotating<float>(stream, {elements});
-  const std::vector<Tensor> v = [&] {
-    std::vector<Tensor> squares;
-    for (std::size_t s = 0; s < sets; ++s) squares.push_back(Tensor::zeros(stream, DType::f32, {elements}));
-    return squares;
-  }();
-  const auto w = rotating<T>(stream, {elements});
+  const Tensors master = rotating<float>(stream, {elements}), m = rotating<float>(stream, {elements}),
+                g = rotating<float>(stream, {elements});
+  Tensors v(sets);
+  for (Tensor& squares : v) squares = Tensor::zeros(stream, DType::f32, {elements});
+  const Tensors w = rotating<T>(stream, {elements});
   constexpr auto count = static_cast<double>(elements);
   table.add("AdamW", dtype_of<T>, (7 * 4.0 + sizeof(T)) * count, [&](std::size_t s) {
-    launch(stream,
-           AdamWStep<T>{master[s].span<float>(), m[s].span<float>(), v[s].span<float>(), g[s].span<const float>(),
-                        w[s].template span<T>(), 1, 1e-4, 0.9, 0.95, 1e-8, 0.1, 0.1, 0.05});
+    launch(stream, AdamWStep<T>{master[s].span<float>(), m[s].span<float>(), v[s].span<float>(),
+                                g[s].span<const float>(), w[s].span<T>(), 1, 1e-4, 0.9, 0.95, 1e-8, 0.1, 0.1, 0.05});
   });
 }
 
 void norms_and_casts(Table& table) {
   const Stream& stream = table.stream();
-  const auto x = rotating<float>(stream, {elements});
-  const auto y = rotating<bfloat16>(stream, {elements});
+  const Tensors x = rotating<float>(stream, {elements});
+  const Tensors y = rotating<bfloat16>(stream, {elements});
   double sum = 0;
   constexpr auto count = static_cast<double>(elements);
   table.add("sum of squares", DType::f32, 4 * count, [&](std::size_t s) {
@@ -289,6 +287,7 @@ void all_of_type(Table& table) {
 int main(int argc, char** argv) {
   using namespace lyceum;
   const CpuStream stream(argc > 1 ? std::atoi(argv[1]) : 0);
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // lines show at once in a pipe too
   std::printf("%d threads; [%ld, %ld] unless named otherwise\n", stream.threads(), rows, cols);
   Table table{Stream(stream)};
   triad(table, stream);

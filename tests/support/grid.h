@@ -58,8 +58,7 @@ struct Grid {
   }
   static Grid zeros(std::int64_t rows, std::int64_t cols, std::int64_t gap = 0) {
     Grid grid(rows, cols, gap);
-    for (std::int64_t r = 0; r < rows; ++r)
-      std::fill_n(&grid.values[static_cast<std::size_t>(r * grid.stride)], cols, T{});
+    for (std::int64_t r = 0; r < rows; ++r) std::fill_n(grid.values.data() + r * grid.stride, cols, T{});
     return grid;
   }
   /// `flat`, row after row.
