@@ -151,10 +151,10 @@ int verify(const CheckpointReader& reader) {
 
 }  // namespace
 
-int checkpoint_command(std::span<char* const> arguments) {
+int checkpoint_command(const Arguments& arguments) {
   std::vector<std::string> words;
   bool all = false;
-  for (const std::string word : arguments) {
+  for (const std::string& word : arguments) {
     if (word == "--help" || word == "-h") {
       fmt::print("{}", usage);
       return 0;

@@ -1,6 +1,5 @@
 #include "apps/run_config.h"
 
-#include <filesystem>
 #include <iostream>
 
 #include "io/config_check.h"
@@ -28,12 +27,8 @@ std::optional<LoadedConfig> configure(const MpiSession& session, const Arguments
 }
 
 CheckpointReader open_checkpoint(const std::string& path) {
-  namespace fs = std::filesystem;
   require_usage(!path.empty(), "--checkpoint is missing: name a checkpoint, or the directory that holds them");
-  if (fs::exists(fs::path(path) / "manifest.json")) return CheckpointReader(path);
-  const std::vector<std::string> names = list_checkpoints(path);
-  require_input(!names.empty(), "{}: no checkpoint there", path);
-  return CheckpointReader(fs::path(path) / names.front());
+  return CheckpointReader(resolve_checkpoint(path));
 }
 
 Config checkpoint_config(const CheckpointReader& reader, const Arguments& changes, int world) {

@@ -27,12 +27,10 @@ struct Outcome {
 };
 
 /// The command's exit code and what it printed; of an Error, its exit code and message, as main would tell them.
-Outcome run(std::vector<std::string> words) {
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
+Outcome run(const std::vector<std::string>& words) {
   testing::internal::CaptureStdout();
   try {
-    const int code = checkpoint_command(arguments);
+    const int code = checkpoint_command(words);
     return {code, testing::internal::GetCapturedStdout()};
   } catch (const Error& error) {
     testing::internal::GetCapturedStdout();

@@ -1,0 +1,123 @@
+#include "io/console.h"
+
+#include <algorithm>
+#include <limits>
+#include <sstream>
+
+#include <gtest/gtest.h>
+
+namespace lyceum {
+namespace {
+
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+TEST(Console, HumanNumbers) {
+  EXPECT_EQ(human_count(0), "0");
+  EXPECT_EQ(human_count(950), "950");
+  EXPECT_EQ(human_count(999.6), "1.00K");
+  EXPECT_EQ(human_count(12345), "12.3K");
+  EXPECT_EQ(human_count(1.996e12), "2.00T");
+  EXPECT_EQ(human_count(-1500), "-1.50K");
+  EXPECT_EQ(human_count(nan), "nan");
+}
+
+TEST(Console, HumanDurations) {
+  EXPECT_EQ(human_duration(0.2), "<1s");
+  EXPECT_EQ(human_duration(42.9), "42s");
+  EXPECT_EQ(human_duration(185), "3m05s");
+  EXPECT_EQ(human_duration(3720), "1h02m");
+  EXPECT_EQ(human_duration(2 * 86400 + 3 * 3600), "2d03h");
+  EXPECT_EQ(human_duration(nan), "-");
+  EXPECT_EQ(human_duration(-1), "-");
+  EXPECT_EQ(human_duration(std::numeric_limits<double>::infinity()), "-");
+}
+
+ProgressLine example() {
+  return {.step = 120,
+          .steps = 1000,
+          .loss = 4.8123,
+          .grad_norm = 0.873,
+          .lr = 6e-4,
+          .tokens_per_second = 12345,
+          .mfu = 0.341,
+          .eta_seconds = 3725,
+          .load_imbalance = 1.83};
+}
+
+TEST(Console, ALineHoldsItsNumbersUnderTheirNames) {
+  const std::string header = progress_header(1000), line = progress_text(example());
+  EXPECT_EQ(line.size(), header.size());
+  for (const char* word : {"120/1000", "4.8123", "0.873", "6.00e-04", "12.3K", "34.1%", "1.83", "1h02m"}) {
+    EXPECT_NE(line.find(word), std::string::npos) << word << " in " << line;
+  }
+  // Right-aligned columns: a name ends where its value ends.
+  EXPECT_EQ(header.find("loss") + 4, line.find("4.8123") + 6);
+  EXPECT_EQ(header.find("ETA") + 3, line.find("1h02m") + 5);
+}
+
+TEST(Console, WhatIsUnknownOrBadStillAligns) {
+  ProgressLine line = example();
+  line.loss = line.grad_norm = nan;
+  line.mfu.reset();
+  line.eta_seconds.reset();
+  line.load_imbalance.reset();
+  EXPECT_EQ(progress_text(line).size(), progress_header(1000).size());
+  EXPECT_NE(progress_text(line).find("nan"), std::string::npos);
+  line.skipped = 2;
+  EXPECT_TRUE(progress_text(line).ends_with("2 skipped"));
+  line.step = 999999;
+  line.steps = 1000000;
+  EXPECT_EQ(progress_text(line).find('\n'), std::string::npos);
+}
+
+TEST(Console, TheBarFillsAndFits) {
+  ProgressLine line = example();
+  for (const int columns : {20, 40, 200}) {
+    for (const std::int64_t step : {0, 1, 500, 999, 1000, 1200}) {
+      line.step = step;
+      EXPECT_LE(static_cast<int>(progress_bar(line, columns).size()), std::max(columns, 25));
+    }
+  }
+  line.step = 500;
+  const std::string half = progress_bar(line, 200);
+  EXPECT_EQ(std::count(half.begin(), half.end(), '='), 30);
+  EXPECT_NE(half.find("50%"), std::string::npos);
+  line.step = 0;
+  line.steps = 0;
+  EXPECT_NE(progress_bar(line, 40).find("0%"), std::string::npos);
+}
+
+std::size_t occurrences(const std::string& text, const std::string& word) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++count;
+  return count;
+}
+
+TEST(Console, AFileGetsOneHeaderAndNoBar) {
+  std::ostringstream out;
+  {
+    Console console(out, 0);
+    for (int i = 0; i < 50; ++i) console.step(example());
+    console.note("saved step 50");
+    console.tick(example());
+  }
+  EXPECT_EQ(occurrences(out.str(), "grad norm"), 1u);
+  EXPECT_EQ(occurrences(out.str(), "\n"), 52u);
+  EXPECT_EQ(out.str().find_first_of("\r\x1b["), std::string::npos);
+  EXPECT_TRUE(out.str().ends_with("saved step 50\n"));
+}
+
+TEST(Console, ATerminalGetsHeadersNowAndThenAndTheBarLast) {
+  std::ostringstream out;
+  {
+    Console console(out, 80);
+    for (int i = 0; i < 50; ++i) console.step(example());
+    console.note("validation");
+    EXPECT_TRUE(out.str().ends_with(progress_bar(example(), 79)));
+  }
+  EXPECT_EQ(occurrences(out.str(), "grad norm"), 3u);
+  EXPECT_TRUE(out.str().ends_with("\r\x1b[K")) << "the bar goes at the end";
+}
+
+}  // namespace
+}  // namespace lyceum

@@ -1,0 +1,180 @@
+#include "io/report_html.h"
+
+#include <algorithm>
+#include <boost/property_tree/ptree.hpp>
+#include <boost/property_tree/xml_parser.hpp>
+#include <functional>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include <gtest/gtest.h>
+
+#include "io/chart.h"
+
+namespace lyceum {
+namespace {
+
+using Tree = boost::property_tree::ptree;
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+/// The page as XML: throws when a tag is left open or a character is not escaped.
+Tree parsed(const std::string& page) {
+  std::istringstream in(page);
+  Tree tree;
+  boost::property_tree::read_xml(in, tree);
+  return tree;
+}
+
+void visit(const Tree& tree, const std::function<void(const std::string&, const Tree&)>& use) {
+  for (const auto& [name, child] : tree) {
+    if (name == "<xmlattr>") continue;
+    use(name, child);
+    visit(child, use);
+  }
+}
+
+std::string attribute(const Tree& element, const std::string& name) {
+  return element.get<std::string>("<xmlattr>." + name, "");
+}
+
+std::vector<std::string> texts_of(const Tree& tree, const std::string& element) {
+  std::vector<std::string> texts;
+  visit(tree, [&](const std::string& name, const Tree& child) {
+    if (name == element) texts.push_back(child.data());
+  });
+  return texts;
+}
+
+/// What the pointer shows, by the line's name, over all charts of the page.
+std::map<std::string, nlohmann::json> plotted(const Tree& tree) {
+  std::map<std::string, nlohmann::json> lines;
+  visit(tree, [&](const std::string&, const Tree& child) {
+    const std::string data = attribute(child, "data-lines");
+    if (data.empty()) return;
+    for (const nlohmann::json& line : nlohmann::json::parse(data)) {
+      lines[line["name"].get<std::string>()] = line["points"];
+    }
+  });
+  return lines;
+}
+
+RoutingHistory history_of(std::int64_t layers, std::int64_t top_k, std::int64_t experts, std::int64_t records) {
+  RoutingHistory history;
+  for (std::int64_t r = 0; r < records; ++r) history.steps.push_back(10 * (r + 1));
+  for (std::int64_t l = 0; l < layers; ++l) {
+    RoutingHistory::Layer layer{.layer = l,
+                                .top_k = top_k,
+                                .experts = experts,
+                                .expert_sizes = std::vector<std::int64_t>(static_cast<std::size_t>(experts), 64),
+                                .expert_rank = std::vector<std::int64_t>(static_cast<std::size_t>(experts), 0),
+                                .counts = {},
+                                .mean_probability = {}};
+    for (std::int64_t i = 0; i < records * top_k * experts; ++i) layer.counts.push_back(1 + (i * 7 + l) % 13);
+    layer.mean_probability.resize(static_cast<std::size_t>(records * experts), 1.0f / static_cast<float>(experts));
+    history.layers.push_back(std::move(layer));
+  }
+  return history;
+}
+
+TEST(ReportHtml, HoldsTheNumbersItWasGiven) {
+  ReportInput input{.title = "a <b> & \"c\"",
+                    .train = {{1, 8.25}, {2, nan}, {3, 7.5}},
+                    .valid = {{3, 7.625}},
+                    .unigram_entropy = 6.5,
+                    .routing = history_of(2, 2, 3, 4),
+                    .facts = {{"mesh", "dp 2 & ep <2>"}},
+                    .range = {}};
+  input.routing.layers[1].counts.assign(24, 0);
+  input.routing.layers[1].counts[18] = 12;  // newest record, top0, expert 0: the others get nothing
+  const Tree page = parsed(html_report(input));
+  EXPECT_EQ(texts_of(page, "title").front(), input.title);
+  EXPECT_EQ(texts_of(page, "dd"), (std::vector<std::string>{"dp 2 & ep <2>"}));
+  const auto lines = plotted(page);
+  EXPECT_EQ(lines.at("training"), nlohmann::json::parse(R"([[1,8.25],[2,"NaN"],[3,7.5]])"));
+  EXPECT_EQ(lines.at("validation"), nlohmann::json::parse("[[3,7.625]]"));
+  const std::vector<ExpertLoad> loads = loads_by_choice(input.routing, {3, 4});
+  EXPECT_NEAR(lines.at("top0")[0][1].get<double>(), loads[0].max_over_min(), 1e-6);
+  EXPECT_EQ(lines.at("top0")[1][1], "∞");
+  EXPECT_EQ(lines.at("top1")[1][1], "NaN") << "no tokens at all";
+  // Heat map: titles of the cells, and a cell without tokens has its own colour.
+  const ExpertLoad layer = loads_by_layer(input.routing, {3, 4})[0];
+  const std::vector<std::string> titles = texts_of(page, "title");
+  const std::string cell = "layer 0, expert 2: " + std::to_string(layer.tokens[2] / layer.mean()).substr(0, 5);
+  EXPECT_TRUE(std::any_of(titles.begin(), titles.end(), [&](const auto& t) { return t.starts_with(cell); })) << cell;
+  int empty_cells = 0;
+  visit(page, [&](const std::string& name, const Tree& e) {
+    empty_cells += name == "rect" && attribute(e, "class") == "none";
+  });
+  EXPECT_EQ(empty_cells, 2);
+  // The table: a row a layer and choice.
+  const std::vector<std::string> cells = texts_of(page, "td");
+  ASSERT_EQ(cells.size(), 4u * 6);
+  EXPECT_EQ(cells[0], std::to_string(loads[0].max()));
+  EXPECT_EQ(cells[1], std::to_string(loads[0].min()));
+  EXPECT_EQ(cells[14], "∞");
+}
+
+TEST(ReportHtml, LeavesOutWhatIsNotThere) {
+  for (const bool routing : {false, true}) {
+    for (const std::vector<MetricPoint>& train :
+         {std::vector<MetricPoint>{}, {{1, 5.0}}, {{1, nan}}, {{1, nan}, {2, nan}}, {{1, 3.0}, {2, 3.0}}}) {
+      ReportInput input{
+          .title = "", .train = train, .valid = {}, .unigram_entropy = {}, .routing = {}, .facts = {}, .range = {}};
+      if (routing) input.routing = history_of(1, 1, 1, 1);
+      const std::string text = html_report(input);
+      const Tree page = parsed(text);
+      std::size_t figures = 0;
+      visit(page, [&](const std::string& name, const Tree&) { figures += name == "figure"; });
+      EXPECT_EQ(figures, (train.empty() ? 0u : 1u) + (routing ? 3u : 0u));
+      visit(page, [&](const std::string& name, const Tree& e) {
+        const bool drawn = name == "path" || name == "rect" || name == "b";
+        const std::string place = attribute(e, "d") + attribute(e, "x") + attribute(e, "style");
+        EXPECT_FALSE(drawn && (place.find("nan") != std::string::npos || place.find("inf") != std::string::npos))
+            << place;
+      });
+      EXPECT_EQ(text.find("src="), std::string::npos) << "the page needs nothing else";
+      EXPECT_EQ(text.find("<link"), std::string::npos);
+    }
+  }
+}
+
+TEST(ReportHtml, LargeAndLongRunsStaySmallEnoughToOpen) {
+  ReportInput input{.title = "large",
+                    .train = {},
+                    .valid = {},
+                    .unigram_entropy = {},
+                    .routing = history_of(60, 8, 160, 2),
+                    .facts = {},
+                    .range = {}};
+  for (int step = 1; step <= 50000; ++step)
+    input.train.push_back({step, step == 31234 ? 99.0 : 5.0 + 0.1 * (step % 7)});
+  const std::string text = html_report(input);
+  EXPECT_LT(text.size(), 4u << 20);
+  const auto lines = plotted(parsed(text));
+  EXPECT_LE(lines.at("training").size(), 1200u);
+  const auto& points = lines.at("training");
+  EXPECT_TRUE(std::any_of(points.begin(), points.end(), [](const auto& p) { return p[1] == 99.0; })) << "peaks survive";
+}
+
+TEST(Chart, Ticks) {
+  EXPECT_EQ(axis_ticks(0, 10, 5, false), (std::vector<double>{0, 2, 4, 6, 8, 10}));
+  EXPECT_EQ(axis_ticks(-1, 1, 4, false), (std::vector<double>{-1, -0.5, 0, 0.5, 1}));
+  EXPECT_EQ(axis_ticks(1, 50, 5, true), (std::vector<double>{1, 2, 5, 10, 20, 50}));
+  EXPECT_TRUE(axis_ticks(1, 1, 5, false).empty());
+  EXPECT_TRUE(axis_ticks(nan, 1, 5, false).empty());
+}
+
+TEST(Chart, Numbers) {
+  EXPECT_EQ(grouped_number(0), "0");
+  EXPECT_EQ(grouped_number(999), "999");
+  EXPECT_EQ(grouped_number(1234567), "1,234,567");
+  EXPECT_EQ(grouped_number(-123456), "-123,456");
+  EXPECT_EQ(short_number(12345.4), "12,345");
+  EXPECT_EQ(short_number(0.5), "0.5");
+  EXPECT_EQ(escape_xml("<&>\"'\x01"), "&lt;&amp;&gt;&quot;&#39;");
+}
+
+}  // namespace
+}  // namespace lyceum
