@@ -116,6 +116,12 @@ void Trainer::resume() {
   const auto chosen = choose_checkpoint(setup_.mesh.world, root, config_.checkpoint.resume,
                                         [&](const std::string& warning) { note("warning: " + warning); });
   if (!chosen) {
+    // Starting over beside old checkpoints would mix two runs: their newest would win at the next start.
+    require_input(list_checkpoints(root).empty(),
+                  config_.checkpoint.resume == "none"
+                      ? "{} holds checkpoints of an earlier run: set another run.dir, or checkpoint.resume=auto"
+                      : "no checkpoint in {} is whole: mend or move them, or set another run.dir",
+                  root.string());
     state_.run_uuid = new_uuid(setup_.mesh.world);
     model_.initialize(config_.run.seed);
     optimizer_.adopt_weights();
@@ -127,7 +133,7 @@ void Trainer::resume() {
   state_.run_uuid = reader.header().run_uuid;
   state_.step = reader.header().step;
   saved_step_ = state_.step;
-  note(fmt::format("resumed    {} (mesh {})", *chosen, reader.header().mesh));
+  note(fmt::format("resumed    {} (mesh {})", reader.directory().string(), reader.header().mesh));
 }
 
 void Trainer::open_logs() {
