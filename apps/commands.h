@@ -1,10 +1,22 @@
 #pragma once
 
-#include <span>
+#include <string>
+#include <vector>
+
+#include "parallel/comm/mpi_session.h"
 
 namespace lyceum {
 
-/// A command of the program: the arguments after its name; the exit code.
-int routing_command(std::span<char* const> arguments);
+/// A command of the program: the arguments behind its name → the exit code. Anything that goes wrong is thrown as an
+/// Error.
+using Arguments = std::vector<std::string>;
+
+int train_command(const MpiSession& session, const Arguments& arguments);
+int eval_command(const MpiSession& session, const Arguments& arguments);
+int generate_command(const MpiSession& session, const Arguments& arguments);
+// These run as one process, without ranks.
+int tokenize_command(const Arguments& arguments);
+int checkpoint_command(const Arguments& arguments);
+int routing_command(const Arguments& arguments);
 
 }  // namespace lyceum

@@ -33,7 +33,7 @@ constexpr const char* usage =
     "FILE is a run's routing.h5, or the run's directory. A row of a table is a layer and a choice: top0 counts the\n"
     "tokens whose most probable expert it is. Counts are summed over the records of the steps asked for.\n";
 
-struct Arguments {
+struct Request {
   std::string action;
   std::filesystem::path file;
   std::optional<std::int64_t> from, to;
@@ -58,7 +58,7 @@ options::options_description described() {
   return list;
 }
 
-Arguments parsed(std::span<char* const> arguments) {
+Request parsed(const Arguments& arguments) {
   options::options_description hidden;
   hidden.add_options()("action", options::value<std::string>())("file", options::value<std::string>());
   const options::options_description visible = described();
@@ -68,8 +68,7 @@ Arguments parsed(std::span<char* const> arguments) {
   positional.add("action", 1).add("file", 1);
   options::variables_map values;
   try {
-    const std::vector<std::string> words(arguments.begin(), arguments.end());
-    options::store(options::command_line_parser(words).options(all).positional(positional).run(), values);
+    options::store(options::command_line_parser(arguments).options(all).positional(positional).run(), values);
   } catch (const options::error& error) {
     fail(ExitCode::usage, "{}; see lyceum routing --help", error.what());
   }
@@ -142,65 +141,65 @@ std::vector<std::pair<std::string, std::string>> facts_of(const RoutingHistory& 
   return facts;
 }
 
-void write_page(const Arguments& arguments, const RoutingHistory& history, RecordRange range) {
-  const std::filesystem::path beside = arguments.file.parent_path() / "metrics.jsonl";
+void write_page(const Request& request, const RoutingHistory& history, RecordRange range) {
+  const std::filesystem::path beside = request.file.parent_path() / "metrics.jsonl";
   Metrics metrics;
-  if (!arguments.metrics.empty()) {
-    metrics = read_metrics(arguments.metrics);
+  if (!request.metrics.empty()) {
+    metrics = read_metrics(request.metrics);
   } else if (std::filesystem::exists(beside)) {
     metrics = read_metrics(beside);
   }
   const std::vector<MetricPoint>& entropy = metrics["unigram_entropy"];
-  const std::filesystem::path run = std::filesystem::absolute(arguments.file).lexically_normal().parent_path();
-  const ReportInput input{.title = arguments.title.empty() ? "Run " + run.filename().string() : arguments.title,
+  const std::filesystem::path run = std::filesystem::absolute(request.file).lexically_normal().parent_path();
+  const ReportInput input{.title = request.title.empty() ? "Run " + run.filename().string() : request.title,
                           .train = metrics["loss"],
                           .valid = metrics["valid_loss"],
                           .unigram_entropy = entropy.empty() ? std::nullopt : std::optional(entropy.back().value),
                           .routing = history,
                           .facts = facts_of(history, metrics, range),
                           .range = range};
-  write_file(arguments.html, [&](std::ostream& out) { out << html_report(input); });
-  fmt::print("\nwrote {}\n", arguments.html.string());
+  write_file(request.html, [&](std::ostream& out) { out << html_report(input); });
+  fmt::print("\nwrote {}\n", request.html.string());
 }
 
-void report(const Arguments& arguments) {
-  require_usage(arguments.csv.empty(), "--csv belongs to lyceum routing dump");
-  require_usage(!arguments.html.empty() || (arguments.metrics.empty() && arguments.title.empty()),
+void report(const Request& request) {
+  require_usage(request.csv.empty(), "--csv belongs to lyceum routing dump");
+  require_usage(!request.html.empty() || (request.metrics.empty() && request.title.empty()),
                 "--metrics and --title are for the page: name it with --html OUT");
-  const RoutingHistory history = read_routing(arguments.file);
-  const RecordRange range = select_records(history, arguments.from, arguments.to);
-  fmt::print("{}", routing_table(history, range, arguments.experts));
-  if (!arguments.html.empty()) write_page(arguments, history, range);
+  const RoutingHistory history = read_routing(request.file);
+  const RecordRange range = select_records(history, request.from, request.to);
+  fmt::print("{}", routing_table(history, range, request.experts));
+  if (!request.html.empty()) write_page(request, history, range);
 }
 
-void dump(const Arguments& arguments) {
-  require_usage(!arguments.csv.empty(), "lyceum routing dump needs --csv OUT");
-  const RoutingHistory history = read_routing(arguments.file);
-  if (arguments.csv == "-") {
+void dump(const Request& request) {
+  require_usage(!request.csv.empty(), "lyceum routing dump needs --csv OUT");
+  const RoutingHistory history = read_routing(request.file);
+  if (request.csv == "-") {
     write_routing_csv(history, std::cout);
     require(std::cout.flush().good(), "standard output cannot be written");
     return;
   }
-  write_file(arguments.csv, [&](std::ostream& out) { write_routing_csv(history, out); });
-  fmt::print("wrote {}: {} of {}\n", arguments.csv.string(), counted(history.steps.size(), "record"),
+  write_file(request.csv, [&](std::ostream& out) { write_routing_csv(history, out); });
+  fmt::print("wrote {}: {} of {}\n", request.csv.string(), counted(history.steps.size(), "record"),
              counted(history.layers.size(), "layer"));
 }
 
 }  // namespace
 
-int routing_command(std::span<char* const> words) {
-  Arguments arguments = parsed(words);
-  if (arguments.help) {
+int routing_command(const Arguments& arguments) {
+  Request request = parsed(arguments);
+  if (request.help) {
     std::ostringstream text;
     text << usage << '\n' << described();
     fmt::print("{}", text.str());
     return static_cast<int>(ExitCode::done);
   }
-  require_usage(arguments.action == "report" || arguments.action == "dump",
-                "lyceum routing knows report and dump, not \"{}\"; see lyceum routing --help", arguments.action);
-  require_usage(!arguments.file.empty(), "lyceum routing {} needs the run's routing.h5", arguments.action);
-  if (std::filesystem::is_directory(arguments.file)) arguments.file /= "routing.h5";
-  arguments.action == "report" ? report(arguments) : dump(arguments);
+  require_usage(request.action == "report" || request.action == "dump",
+                "lyceum routing knows report and dump, not \"{}\"; see lyceum routing --help", request.action);
+  require_usage(!request.file.empty(), "lyceum routing {} needs the run's routing.h5", request.action);
+  if (std::filesystem::is_directory(request.file)) request.file /= "routing.h5";
+  request.action == "report" ? report(request) : dump(request);
   return static_cast<int>(ExitCode::done);
 }
 

@@ -1,11 +1,11 @@
 #include "core/allocator.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <string>
+
+#include <sys/mman.h>
 
 #include "core/error.h"
 
@@ -80,18 +80,20 @@ std::byte* Allocator::take(std::size_t& capacity) {
 }
 
 std::shared_ptr<std::byte> Allocator::allocate(std::size_t bytes, MemoryKind kind) {
-  std::size_t capacity = capacity_for(bytes);
+  constexpr std::size_t most = std::size_t{1} << 60;  // beyond it capacities would overflow
+  std::size_t capacity = capacity_for(std::min(bytes, most));
   std::unique_lock lock(mutex_);
-  std::byte* block = take(capacity);
+  std::byte* block = bytes <= most ? take(capacity) : nullptr;
   if (!block) {
     std::string table;
     for (std::size_t k = 0; k < memory_kinds; ++k) {
-      table += format_message("{}{} {} MB", {message_argument(k ? ", " : ""),
-                                             message_argument(name_of(static_cast<MemoryKind>(k))),
-                                             message_argument(use_.in_use[k] >> 20)});
+      table += format_message("{}{} {} MB",
+                              {message_argument(k ? ", " : ""), message_argument(name_of(static_cast<MemoryKind>(k))),
+                               message_argument(use_.in_use[k] >> 20)});
     }
-    fail(ExitCode::failed, "out of memory: {} MB more for {} (in use: {}); lower batch.micro or use more ranks",
-         bytes >> 20, name_of(kind), table);
+    const std::string limit = limit_ ? format_message(", limit of {} MB", {message_argument(limit_ >> 20)}) : "";
+    fail(ExitCode::failed, "out of memory: {} MB more for {} (in use: {}{}); lower batch.micro or use more ranks",
+         bytes >> 20, name_of(kind), table, limit);
   }
   const auto k = static_cast<std::size_t>(kind);
   use_.in_use[k] += bytes;

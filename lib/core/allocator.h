@@ -21,7 +21,7 @@ struct MemoryUse {
   std::array<std::size_t, memory_kinds> peak{};    // bytes, each kind's own peak
   std::size_t total = 0;                           // bytes in use now
   std::size_t total_peak = 0;
-  std::size_t held = 0;                            // bytes taken from the system: in use or pooled
+  std::size_t held = 0;  // bytes taken from the system: in use or pooled
   std::size_t held_peak = 0;
 };
 

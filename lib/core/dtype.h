@@ -24,6 +24,13 @@ struct bfloat16 {
   explicit operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 };
 
+/// `value` as a T. The same as a cast, but a cast to bfloat16 inside a `#pragma omp simd` loop leaves a temporary there
+/// that keeps GCC 12 from making vector code.
+template <class T, class From>
+T round_to(From value) {
+  return static_cast<T>(value);
+}
+
 enum class DType : std::uint8_t { f32, bf16, f64, i32, i64, u8 };
 
 constexpr std::size_t size_of(DType type) {
@@ -55,6 +62,14 @@ template <> struct AccumulatorOf<bfloat16> { using type = float; };
 template <class T> using Accumulator = typename AccumulatorOf<std::remove_cv_t<T>>::type;
 
 constexpr DType accumulator_of(DType type) { return type == DType::bf16 ? DType::f32 : type; }
+
+/// Calls `f.template operator()<A>()` with float or double, as `type` says.
+template <class F>
+decltype(auto) dispatch_accumulator(DType type, F&& f) {
+  if (type == DType::f64) return f.template operator()<double>();
+  require(type == DType::f32, "{} where sums are kept in f32 or f64", name_of(type));
+  return f.template operator()<float>();
+}
 
 /// Calls `f.template operator()<T>()` with the floating type that `type` names.
 template <class F>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <source_location>
 #include <stdexcept>
@@ -45,8 +46,7 @@ MessageArgument message_argument(const T& value) {
 
 /// A format string ("rows {} of {}") and the place that it was written at.
 struct Message {
-  template <class Text>
-    requires std::is_convertible_v<Text, std::string_view>
+  template <std::convertible_to<std::string_view> Text>
   Message(const Text& text, std::source_location where = std::source_location::current())  // NOLINT: implicit
       : text(text), where(where) {}
   std::string_view text;

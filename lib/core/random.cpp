@@ -21,22 +21,25 @@ std::uint64_t hash(std::string_view text) {
 
 }  // namespace
 
+std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> x, std::array<std::uint32_t, 2> key) {
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t a = std::uint64_t{0xD2511F53u} * x[0];
+    const std::uint64_t b = std::uint64_t{0xCD9E8D57u} * x[2];
+    x = {static_cast<std::uint32_t>(b >> 32) ^ x[1] ^ key[0], static_cast<std::uint32_t>(b),
+         static_cast<std::uint32_t>(a >> 32) ^ x[3] ^ key[1], static_cast<std::uint32_t>(a)};
+    key[0] += 0x9E3779B9u;
+    key[1] += 0xBB67AE85u;
+  }
+  return x;
+}
+
 Philox::Philox(std::uint64_t seed, std::string_view purpose)
     : key_{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)}, purpose_(hash(purpose)) {}
 
 std::array<std::uint32_t, 4> Philox::block(std::uint64_t counter) const {
-  std::array<std::uint32_t, 4> x{static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32),
-                                 static_cast<std::uint32_t>(purpose_), static_cast<std::uint32_t>(purpose_ >> 32)};
-  std::uint32_t k0 = key_[0], k1 = key_[1];
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t a = std::uint64_t{0xD2511F53u} * x[0];
-    const std::uint64_t b = std::uint64_t{0xCD9E8D57u} * x[2];
-    x = {static_cast<std::uint32_t>(b >> 32) ^ x[1] ^ k0, static_cast<std::uint32_t>(b),
-         static_cast<std::uint32_t>(a >> 32) ^ x[3] ^ k1, static_cast<std::uint32_t>(a)};
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  return x;
+  return philox4x32({static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32),
+                     static_cast<std::uint32_t>(purpose_), static_cast<std::uint32_t>(purpose_ >> 32)},
+                    key_);
 }
 
 double Philox::uniform(std::uint64_t index) const {
@@ -62,6 +65,7 @@ std::uint64_t Philox::below(std::uint64_t bound, std::uint64_t index) const {
 
 Permutation::Permutation(std::uint64_t seed, std::string_view purpose, std::uint64_t size)
     : random_(seed, purpose), size_(size), half_bits_(1) {
+  require(size <= std::uint64_t{1} << 62, "a permutation of {} elements: at most 2^62", size);
   while (half_bits_ < 31 && (std::uint64_t{1} << (2 * half_bits_)) < size) ++half_bits_;
 }
 

@@ -7,8 +7,11 @@
 
 namespace lyceum {
 
+/// The block function of Philox 4x32-10 [Salmon et al. 2011].
+std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);
+
 /// Counter-based random numbers: element `index` of the stream named by (seed, purpose) is a pure function of the
-/// three, so any rank can make any slice. Philox 4x32-10 [Salmon et al. 2011].
+/// three, so any rank can make any slice.
 class Philox {
  public:
   Philox(std::uint64_t seed, std::string_view purpose);
@@ -23,11 +26,11 @@ class Philox {
   std::uint64_t below(std::uint64_t bound, std::uint64_t index) const;
 
  private:
-  std::uint32_t key_[2];
+  std::array<std::uint32_t, 2> key_;
   std::uint64_t purpose_;
 };
 
-/// A bijection of [0, size) chosen by (seed, purpose), evaluated a point at a time without a table: a Feistel network on
+/// A bijection of [0, size), size at most 2^62, chosen by (seed, purpose), evaluated a point at a time without a table: a Feistel network on
 /// the next power of four, walked until it lands inside.
 class Permutation {
  public:

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "core/allocator.h"
+#include "core/profile.h"
 
 namespace lyceum {
 
@@ -18,6 +19,9 @@ class CpuStream {
 
   int threads() const { return state_->threads; }
   Allocator& memory() const { return *state_->memory; }
+  /// Times every launch from now on; null for none.
+  void set_profile(std::shared_ptr<Profile> profile) const { state_->profile = std::move(profile); }
+  Profile* profile() const { return state_->profile.get(); }
 
   /// What kernels of one family keep between calls, made at first use and living as long as the stream.
   template <class T>
@@ -31,6 +35,7 @@ class CpuStream {
   struct State {
     int threads;
     std::shared_ptr<Allocator> memory;
+    std::shared_ptr<Profile> profile;
     std::unordered_map<std::type_index, std::shared_ptr<void>> kept;
   };
   std::shared_ptr<State> state_;
@@ -42,9 +47,15 @@ using Stream = std::variant<CpuStream>;
 /// Runs a kernel description on the stream's device: `launch(stream, RmsNormForward{.x = …})`.
 template <class Description>
 void launch(const Stream& stream, const Description& description) {
-  std::visit([&](const auto& device) { run(device, description); }, stream);
+  std::visit(
+      [&](const auto& device) {
+        const ProfileScope timed(device.profile(), typeid(Description));
+        run(device, description);
+      },
+      stream);
 }
 
 Allocator& memory_of(const Stream& stream);
+Profile* profile_of(const Stream& stream);
 
 }  // namespace lyceum

@@ -6,12 +6,18 @@ namespace lyceum {
 
 std::string_view name_of(DType type) {
   switch (type) {
-    case DType::f32: return "f32";
-    case DType::bf16: return "bf16";
-    case DType::f64: return "f64";
-    case DType::i32: return "i32";
-    case DType::i64: return "i64";
-    case DType::u8: return "u8";
+    case DType::f32:
+      return "f32";
+    case DType::bf16:
+      return "bf16";
+    case DType::f64:
+      return "f64";
+    case DType::i32:
+      return "i32";
+    case DType::i64:
+      return "i64";
+    case DType::u8:
+      return "u8";
   }
   return "?";
 }
@@ -26,8 +32,12 @@ Shape::Shape(std::span<const std::int64_t> extents) : rank_(static_cast<int>(ext
 }
 
 std::int64_t Shape::size() const {
+  constexpr std::int64_t most = std::int64_t{1} << 59;  // bytes, and sums of two sizes, stay within 63 bits
   std::int64_t product = 1;
-  for (const std::int64_t extent : extents()) product *= extent;
+  for (const std::int64_t extent : extents()) {
+    require(!__builtin_mul_overflow(product, extent, &product) && product <= most,
+            "a tensor {} has more elements than any memory", text());
+  }
   return product;
 }
 
@@ -41,7 +51,8 @@ Tensor Tensor::empty(const Stream& stream, DType type, const Shape& shape, Memor
   Tensor tensor;
   tensor.type_ = type;
   tensor.shape_ = shape;
-  tensor.storage_ = memory_of(stream).allocate(tensor.bytes(), kind);
+  const auto bytes = static_cast<std::size_t>(shape.size()) * size_of(type);
+  tensor.storage_ = memory_of(stream).allocate(bytes, kind);
   return tensor;
 }
 
@@ -59,20 +70,20 @@ Tensor Tensor::reshaped(const Shape& shape) const {
 }
 
 Tensor Tensor::slice(std::int64_t first, std::int64_t count) const {
-  require(shape_.rank() > 0 && first >= 0 && count >= 0 && first + count <= shape_[0],
-          "slices {} to {} of a tensor {}", first, first + count, shape_.text());
+  require(shape_.rank() > 0 && first >= 0 && count >= 0 && first <= shape_[0] - count,
+          "{} slices from {} of a tensor {}", count, first, shape_.text());
   Shape shape = shape_;
   shape[0] = count;
   return view(first * (shape_[0] ? size() / shape_[0] : 0), shape);
 }
 
 Tensor Tensor::view(std::int64_t first, const Shape& shape) const {
-  require(first >= 0 && first + shape.size() <= size(), "elements {} to {} of a tensor {}", first,
-          first + shape.size(), shape_.text());
+  require(first >= 0 && first <= size() - shape.size(), "{} elements from {} of a tensor {}", shape.size(), first,
+          shape_.text());
   Tensor tensor = *this;
   tensor.shape_ = shape;
-  tensor.storage_ = std::shared_ptr<std::byte>(
-      storage_, storage_.get() + static_cast<std::size_t>(first) * size_of(type_));
+  tensor.storage_ =
+      std::shared_ptr<std::byte>(storage_, storage_.get() + static_cast<std::size_t>(first) * size_of(type_));
   return tensor;
 }
 

@@ -59,15 +59,14 @@ class Tensor {
  public:
   Tensor() = default;
   /// Uninitialised.
-  static Tensor empty(const Stream& stream, DType type, const Shape& shape,
-                      MemoryKind kind = MemoryKind::activations);
-  static Tensor zeros(const Stream& stream, DType type, const Shape& shape,
-                      MemoryKind kind = MemoryKind::activations);
+  static Tensor empty(const Stream& stream, DType type, const Shape& shape, MemoryKind kind = MemoryKind::activations);
+  static Tensor zeros(const Stream& stream, DType type, const Shape& shape, MemoryKind kind = MemoryKind::activations);
 
   bool defined() const { return storage_ != nullptr; }
   DType dtype() const { return type_; }
   const Shape& shape() const { return shape_; }
-  std::int64_t size() const { return shape_.size(); }
+  /// Elements; none in an undefined tensor.
+  std::int64_t size() const { return defined() ? shape_.size() : 0; }
   std::size_t bytes() const { return static_cast<std::size_t>(size()) * size_of(type_); }
   /// Whether no other tensor shares this memory, so that it may be written in place.
   bool unique() const { return storage_.use_count() == 1; }

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <optional>
+#include <span>
+#include <string>
+
 #include "core/tensor.h"
 
 namespace lyceum {
@@ -10,11 +14,16 @@ struct Box {
   bool operator==(const Box&) const = default;
 
   /// All of a tensor of this shape.
-  static Box whole(const Shape& shape) {
-    Box box{.offset = shape, .extent = shape};
-    for (int axis = 0; axis < shape.rank(); ++axis) box.offset[axis] = 0;
-    return box;
-  }
+  static Box whole(const Shape& shape);
+  /// As a slice of Python: "[0:4,8:16]".
+  std::string text() const;
 };
+
+/// Same number of dimensions, and no element outside.
+bool inside(const Box& box, const Shape& shape);
+/// What two boxes of one tensor share; nothing when that is empty.
+std::optional<Box> intersection(const Box& a, const Box& b);
+/// Indices of two boxes that share elements, if there are such. Quick when the boxes are slices along one axis.
+std::optional<std::pair<std::size_t, std::size_t>> find_overlap(std::span<const Box> boxes);
 
 }  // namespace lyceum

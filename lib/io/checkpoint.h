@@ -32,18 +32,21 @@ struct CheckpointHeader {
   std::string trainer_state;  // JSON; equal on all ranks: samples seen, skipped steps, last losses …
 };
 
-/// Called for every named phase of writing; tests use it to break things. Default: nothing.
+/// Called before each phase of writing: "plan", "shard", "digest" on every rank, "prepare", "manifest", "publish" on
+/// rank 0. What it throws fails the phase, so tests use it to break things. Default: nothing.
 using CheckpointProbe = std::function<void(std::string_view phase)>;
 
 /// Collective. Writes `root/step-XXXXXXXX/` from every rank's pieces and publishes it atomically: shards into
 /// `step-….partial/`, SHA-256 of each, manifest.json, index.h5 of virtual datasets, fsync, rename, then LATEST.
-/// Pieces of all ranks must cover each logical tensor exactly once: overlaps, holes and unequal shapes are an Error that
-/// names tensor and ranks. If any rank cannot write (disk full …) all ranks throw the same Error (exit code 4) that
-/// names rank, file and cause, the partial directory is removed, and earlier checkpoints and LATEST are untouched.
+/// Pieces of all ranks must cover each logical tensor exactly once: overlaps, holes and unequal shapes are an Error
+/// that names tensor and ranks. If any rank cannot write (disk full …) all ranks throw the same Error (exit code 4)
+/// that names rank, file and cause, the partial directory is removed, and earlier checkpoints and LATEST are untouched.
 void write_checkpoint(const ProcessGroup& group, const std::filesystem::path& root, const CheckpointHeader& header,
                       std::span<const CheckpointPiece> pieces, const CheckpointProbe& probe = {});
 
 /// Removes all but the newest `keep` complete checkpoints (0 keeps all) and any leftover .partial; one rank calls it.
+/// Complete is one whose files all have their full length; newer ones that are not stay, for somebody to look at. The
+/// one that LATEST names is never removed, nor is anything that no run wrote.
 void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep);
 
 /// One checkpoint opened for reading: any rank, any box, intersecting whatever boxes were saved.
@@ -66,16 +69,29 @@ class CheckpointReader {
   const Entry* find(const std::string& name) const;
   /// Fills `values` (row-major, f32) with the box. The digest of each shard is verified before HDF5 first opens it.
   void read(const std::string& name, const Box& box, float* values) const;
-  /// Digests of all files, sizes, and that the boxes cover every tensor once; the first problem, or empty.
-  std::string problem() const;
+  /// Bytes of all its files.
+  std::int64_t bytes() const;
+  enum class Check { sizes, digests };
+  /// That the boxes cover every tensor once, all files are there in full length and, with Check::digests, hold what was
+  /// written (reads everything); the first problem, or empty.
+  std::string problem(Check check = Check::digests) const;
 
  private:
   struct Implementation;
   std::unique_ptr<Implementation> implementation_;
 };
 
+/// "step-00000100"
+std::string checkpoint_name(std::int64_t step);
+
+/// Names of the directories under root that are called like checkpoints, whatever is in them, newest first.
+std::vector<std::string> list_checkpoint_directories(const std::filesystem::path& root);
 /// Names "step-00000100" of the complete-looking checkpoints under root, newest first.
 std::vector<std::string> list_checkpoints(const std::filesystem::path& root);
+
+/// The checkpoint that a path means: itself, or in a directory of checkpoints the one that LATEST names (the newest
+/// when LATEST is not there). A bad_input Error when there is none.
+std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
 
 /// Collective. `resume` as in the configuration: "none", "auto" or a path (a checkpoint, or a directory of them).
 /// auto takes the newest checkpoint that verifies and reports each damaged one it passes over through `warn` on rank 0;

@@ -99,12 +99,14 @@ Handle link_list() {
   return list;
 }
 
-/// About `target` bytes, whole rows where they fit.
+/// About `target` bytes, whole rows where they fit; of equal size, because a chunk at the edge takes as much as any.
 Shape default_chunk(const Shape& shape, DType type, std::int64_t target) {
   Shape chunk = shape;
   std::int64_t inner = static_cast<std::int64_t>(size_of(type));
   for (int axis = shape.rank() - 1; axis >= 0; --axis) {
-    chunk[axis] = std::clamp<std::int64_t>(target / inner, 1, std::max<std::int64_t>(shape[axis], 1));
+    const std::int64_t limit = std::max<std::int64_t>(target / inner, 1);
+    const std::int64_t chunks = (shape[axis] + limit - 1) / limit;
+    chunk[axis] = std::max<std::int64_t>((shape[axis] + chunks - 1) / std::max<std::int64_t>(chunks, 1), 1);
     inner *= chunk[axis];
   }
   return chunk;
@@ -168,10 +170,16 @@ void Dataset::write(const Box& box, DType type, const void* values) {
 }
 
 void Dataset::read(const Box& box, DType type, void* values) const {
+  read_into(box, type, values, box.extent, Box::whole(box.extent).offset);
+}
+
+void Dataset::read_into(const Box& box, DType type, void* values, const Shape& shape, const Shape& offset) const {
   if (box.extent.size() == 0) return;
   const Handle space(check(H5Dget_space(handle_.id()), *file_, "read a dataset"), H5Sclose);
   select(space.id(), box);
-  check(H5Dread(handle_.id(), type_of(type).id(), space_of(box.extent).id(), space.id(), H5P_DEFAULT, values), *file_,
+  const Handle memory = space_of(shape);
+  select(memory.id(), {offset, box.extent});
+  check(H5Dread(handle_.id(), type_of(type).id(), memory.id(), space.id(), H5P_DEFAULT, values), *file_,
         "read a dataset");
 }
 
@@ -249,6 +257,10 @@ Dataset File::create_virtual(const std::string& path, DType type, const Shape& s
   const std::string action = "create virtual dataset " + path;
   const Handle list(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
   H5Pset_obj_track_times(list.id(), false);
+  if (type == DType::f32 || type == DType::f64) {
+    const float missing = std::numeric_limits<float>::quiet_NaN();
+    H5Pset_fill_value(list.id(), H5T_NATIVE_FLOAT, &missing);
+  }
   const Handle space = space_of(shape);
   for (const VirtualSource& source : sources) {
     select(space.id(), source.box);

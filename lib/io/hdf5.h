@@ -86,6 +86,8 @@ class Dataset : public Object {
   }
   void write(const Box& box, DType type, const void* values);
   void read(const Box& box, DType type, void* values) const;
+  /// The box goes to `offset` of a row-major array of `shape`; the rest of the array stays as it is.
+  void read_into(const Box& box, DType type, void* values, const Shape& shape, const Shape& offset) const;
   /// A new shape, larger or smaller along axis 0; the dataset must have been created `growing`.
   void resize(const Shape& shape);
 
@@ -132,6 +134,7 @@ class File : public Object {
   bool has(const std::string& path) const;
   /// Groups on the way are made as needed.
   Dataset create_dataset(const std::string& path, DType type, const Shape& shape, const Layout& layout = {});
+  /// Where no source is, or a source's file is missing, readers see NaN.
   Dataset create_virtual(const std::string& path, DType type, const Shape& shape,
                          std::span<const VirtualSource> sources);
   Dataset dataset(const std::string& path) const;

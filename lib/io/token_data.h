@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,7 +25,7 @@ class TokenFile {
   std::int64_t documents() const;  // whole documents, without the closing boundary
   /// Index into the token stream where document d begins; documents() gives tokens().
   std::int64_t document_begin(std::int64_t d) const;
-  /// Copies tokens [first, first + out.size()) widened to 32 bits.
+  /// Copies tokens [first, first + out.size()) widened to 32 bits; a token that needs more is a bad_input Error.
   void read(std::int64_t first, std::span<std::int32_t> out) const;
   /// Largest token; reads the whole file (once: the answer is kept).
   std::int64_t largest_token() const;
@@ -39,9 +40,11 @@ class TokenFile {
 /// only when finish() has written both.
 class TokenFileWriter {
  public:
+  /// `vocab`: above every token. The folder is made when missing.
   TokenFileWriter(std::string prefix, std::int64_t vocab);
   ~TokenFileWriter();
   void add_document(std::span<const std::int32_t> tokens);
+  /// Throws when nothing was added.
   void finish();
 
  private:
@@ -54,10 +57,11 @@ class TokenFileWriter {
 class SampleOrder {
  public:
   enum class Kind { shuffled, sequential };
-  /// `first`, `count`: the range of samples that this split owns.
+  /// `first`, `count`: the range of samples that this split owns; an empty range can be made but not read.
   SampleOrder(Kind kind, std::uint64_t seed, std::int64_t first, std::int64_t count);
   /// The stream's sample at global position `index` (step · global batch + position); pure.
   std::int64_t operator()(std::int64_t index) const;
+  std::int64_t first() const { return first_; }
   std::int64_t count() const { return count_; }
 
  private:
@@ -69,6 +73,7 @@ class SampleOrder {
 /// Fills `inputs` and `targets` [sequences, seq_len] with the samples at positions index … index + sequences − 1.
 class TokenLoader {
  public:
+  /// A seq_len that leaves no sample, or an order that reaches beyond the file, is a usage Error.
   TokenLoader(std::shared_ptr<const TokenFile> file, SampleOrder order, std::int64_t seq_len);
   /// Throws a bad_input Error that names file and position when a token is not below `vocab`.
   void load(std::int64_t index, std::int64_t sequences, std::int64_t vocab, std::span<std::int32_t> inputs,
@@ -85,7 +90,23 @@ class TokenLoader {
 /// Samples that `tokens` tokens hold at `seq_len` (the last needs one more token as target).
 std::int64_t samples_in(std::int64_t tokens, std::int64_t seq_len);
 
-/// Entropy of the unigram distribution of tokens [first, first + count), nats per token, by empirical frequency.
+/// What the token files of one prefix were made from, in `prefix.json` beside them. Bits per byte need it:
+/// nats per token · tokens / (bytes · ln 2).
+struct TokenMeta {
+  std::int64_t bytes = 0;  // of text
+  std::int64_t documents = 0;
+  std::int64_t tokens = 0;  // with an end-of-document token after each document
+  std::int64_t vocab = 0;
+  std::string tokenizer;  // file name of the model
+  std::string tokenizer_sha256;
+  bool operator==(const TokenMeta&) const = default;
+};
+/// Nothing when there is no such file (token files from elsewhere); a damaged one is a bad_input Error.
+std::optional<TokenMeta> read_token_meta(const std::string& prefix);
+void write_token_meta(const std::string& prefix, const TokenMeta& meta);
+
+/// Entropy of the unigram distribution of tokens [first, first + count), nats per token, by empirical frequency. Reads
+/// no others; tokens beyond 2^24 are a bad_input Error.
 double unigram_entropy(const TokenFile& file, std::int64_t first, std::int64_t count);
 
 }  // namespace lyceum

@@ -22,7 +22,13 @@ struct Scale {
   double factor;
 };
 
-/// y = x in another type, rounded to nearest even. float ↔ bfloat16, and T → T as a copy.
+/// y = 0, whatever stood there.
+template <class T>
+struct Clear {
+  std::span<T> y;
+};
+
+/// y = x in another type, rounded once, to nearest even: any of float, bfloat16 and double, T → T as a copy.
 template <class From, class To>
 struct Cast {
   std::span<const From> x;
@@ -31,6 +37,7 @@ struct Cast {
 
 template <class T> void run(const CpuStream& stream, const Add<T>& add);
 template <class T> void run(const CpuStream& stream, const Scale<T>& scale);
+template <class T> void run(const CpuStream& stream, const Clear<T>& clear);
 template <class From, class To> void run(const CpuStream& stream, const Cast<From, To>& cast);
 
 }  // namespace lyceum

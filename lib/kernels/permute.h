@@ -26,7 +26,8 @@ struct GatherRows {
   std::int64_t divisor = 1;
 };
 
-/// y[t] = Σ_j gate[t, j] · x[slot[t · k + j]], j in order; without gates (an empty matrix) a plain sum.
+/// y[t] = Σ_j gate[t, j] · x[slot[t · k + j]], j in order; without gates (an empty matrix) a plain sum. A negative slot
+/// is a dropped pair and adds nothing.
 template <class T>
 struct CombineRows {
   Matrix<const T> x;                     // [slots, hidden]
@@ -36,7 +37,8 @@ struct CombineRows {
   Matrix<T> y;                           // [tokens, hidden]
 };
 
-/// Gradients of CombineRows: dx[slot] = gate · dy[t], d_gate[t, j] = dy[t] · x[slot].
+/// Gradients of CombineRows: dx[slot] = gate · dy[t], d_gate[t, j] = dy[t] · x[slot], 0 for a dropped pair. No slot may
+/// stand twice; rows of dx that no slot names (padding) become zero. Without gates d_gate is not touched.
 template <class T>
 struct CombineRowsBackward {
   Matrix<const T> x, dy;

@@ -10,6 +10,12 @@ SegmentTable::SegmentTable(std::vector<std::int64_t> rows) : rows_(std::move(row
   }
 }
 
+SegmentTable SegmentTable::whole(std::int64_t rows) {
+  SegmentTable table({rows});
+  table.begin_.back() = rows;
+  return table;
+}
+
 SegmentLayout::SegmentLayout(const Segments& segments, std::vector<std::int64_t> widths) : width_(std::move(widths)) {
   require(width_.size() == segments.rows.size(), "{} widths for {} segments", width_.size(), segments.rows.size());
   for (std::size_t e = 0; e < width_.size(); ++e) {

@@ -42,6 +42,8 @@ class SegmentTable {
  public:
   SegmentTable() = default;
   explicit SegmentTable(std::vector<std::int64_t> rows);
+  /// One segment of exactly `rows` rows, without padding: a dense layer.
+  static SegmentTable whole(std::int64_t rows);
 
   Segments view() const { return {begin_, rows_}; }
   std::int64_t total() const { return begin_.empty() ? 0 : begin_.back(); }

@@ -5,7 +5,8 @@
 
 namespace lyceum {
 
-/// y = silu(gate) ⊙ up, where a row of x is [gate | up]; segments may differ in width. [Shazeer 2020]
+/// y = silu(gate) ⊙ up, where a row of x is [gate | up]; segments may differ in width. Padding rows
+/// of every result become zero. [Shazeer 2020]
 template <class T>
 struct SwigluForward {
   Segments segments;

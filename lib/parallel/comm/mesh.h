@@ -6,6 +6,14 @@
 
 namespace lyceum {
 
+/// A rank's place on every axis of the mesh:
+/// rank = (pipeline · dp + data) · tp + tensor = pipeline · dp · tp + (expert_data · ep + expert) · etp +
+/// expert_tensor.
+struct MeshIndex {
+  int pipeline = 0, data = 0, tensor = 0, expert_data = 0, expert = 0, expert_tensor = 0;
+  bool operator==(const MeshIndex&) const = default;
+};
+
 /// How many ranks each kind of parallelism takes. world = pipeline · data · tensor, and the data · tensor ranks of a
 /// stage are factored a second time for experts: data · tensor = expert_data · expert · expert_tensor.
 struct MeshShape {
@@ -16,12 +24,15 @@ struct MeshShape {
   /// Empty when `world` ranks can form this mesh, else what does not divide.
   std::string problem(int world) const;
   std::string text(int world) const;  // "pp1 dp4 tp1 · edp2 ep2 etp1"
+  /// Where rank `rank` of `world` stands. Throws where the shape does not fit.
+  MeshIndex index_of(int rank, int world) const;
 };
 
 /// This rank's groups: one object a kind, every communicator made eagerly and in one order on all ranks.
 /// rank = (p · dp + d) · tp + t, and within a stage (ed · ep + e) · etp + et.
 struct Mesh {
   MeshShape shape;
+  MeshIndex index;  // of this rank
   ProcessGroup world;
   ProcessGroup data;         // same stage and tensor index: dense parameters are replicated over it
   ProcessGroup expert;       // the ranks that share out one layer's experts

@@ -13,8 +13,10 @@ namespace lyceum {
 
 enum class Reduction { sum, max, min };
 
-/// A started operation. The buffers that it was given must live until wait() returned or test() said true. Its
-/// destructor waits (an error there is swallowed: the job is failing already).
+/// A started operation. The buffers that it was given must live until wait() returned or test() said true. Several may
+/// be under way, and be waited for in any order: whoever waits for one moves all of them on. The destructor waits, at
+/// most the group's timeout, and swallows errors: the next operation on the group tells. While an exception is on its
+/// way out it does not wait: the operation is given up, and its group refuses everything from then on.
 class [[nodiscard]] Pending {
  public:
   class State;
@@ -34,13 +36,15 @@ class [[nodiscard]] Pending {
 };
 
 /// Ranks that communicate, over MPI on host memory: owns its communicator, is passed explicitly. Every call is
-/// collective over the group unless it says otherwise, and every wait ends after the group's timeout with an error.
+/// collective over the group unless it says otherwise: all ranks start the same operations in the same order. Every
+/// wait ends after the group's timeout with an Error (exit code 4); the group is unusable then. One thread uses all
+/// groups.
 class ProcessGroup {
  public:
   /// All ranks of the job; MPI must be initialised. `timeout`: seconds that any wait may last.
   static ProcessGroup world(double timeout);
-  /// A group of one that needs no MPI.
-  static ProcessGroup self();
+  /// A group of one that needs no MPI: operations copy, nothing is counted as traffic.
+  static ProcessGroup self(std::string name = "self");
   ProcessGroup(ProcessGroup&&) noexcept;
   ProcessGroup& operator=(ProcessGroup&&) noexcept;
   ~ProcessGroup();
@@ -48,11 +52,12 @@ class ProcessGroup {
   int rank() const;
   int size() const;
   const std::string& name() const;
-  /// Ranks with the same colour form a group, ordered by `key`.
+  /// Ranks with the same colour (>= 0) form a group, ordered by `key`. Errors call it `name`.
   [[nodiscard]] ProcessGroup split(int colour, int key, std::string name) const;
 
   void barrier() const;
-  /// In place; f32, f64, i32, i64. The order of summation is fixed: one group gives the same bits every time.
+  /// In place; f32, f64, i32, i64. Sums are x_0 + x_1 + … in rank order, element by element: the same bits on every
+  /// rank and in every run. A NaN of any rank reaches all, under max and min too. The tensor's memory is kept alive.
   Pending all_reduce_async(const Tensor& values, Reduction reduction = Reduction::sum) const;
   void all_reduce(std::span<float> values, Reduction reduction = Reduction::sum) const;
   void all_reduce(std::span<double> values, Reduction reduction = Reduction::sum) const;
@@ -65,7 +70,8 @@ class ProcessGroup {
   void all_gather(std::span<const std::int64_t> sent, std::span<std::int64_t> received) const;
 
   /// Sends `send_rows[r]` rows of `row_bytes` bytes to rank r, in rank order, and receives `receive_rows[r]` from it.
-  /// Counts are in rows, so that more than 2 GB may travel. Any count may be zero.
+  /// Counts are in rows, so that more than 2 GB may travel. Any count may be zero. A rank that sends another number of
+  /// rows than its receiver expects is named in an Error there (none at all: the wait ends after the timeout).
   struct AllToAll {
     const void* sent;
     std::span<const std::int64_t> send_rows;
@@ -76,7 +82,9 @@ class ProcessGroup {
   Pending all_to_all_async(const AllToAll& exchange) const;
   void all_to_all(const AllToAll& exchange) const;
 
-  /// Bytes that this rank handed to operations so far, by kind: what `lyceum plan` predicts.
+  /// Bytes that this rank handed to operations so far, by kind: what `lyceum plan` predicts. all_reduce: the payload;
+  /// all_to_all: rows for other ranks; all_gather: what it sent, once; broadcast: the payload, at the root. Groups of
+  /// one hand over nothing. Text counts with its length (8 B).
   struct Traffic {
     std::int64_t all_reduce = 0, all_to_all = 0, all_gather = 0, broadcast = 0;
   };

@@ -1,0 +1,183 @@
+#include "io/checkpoint.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "apps/checkpoint_diff.h"
+#include "apps/commands.h"
+#include "apps/table.h"
+
+namespace lyceum {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view usage = R"(usage: lyceum checkpoint COMMAND …
+
+  ls DIR            the checkpoints in a directory, newest first
+  show CKPT         what a checkpoint is and holds, a line a layer; --all: a line a tensor
+  verify CKPT       reads every file and compares its SHA-256; exit code 0, or 3 and what is wrong
+  diff A B          how far two checkpoints are apart, tensor by tensor; exit code 0 when equal bit for bit, else 1;
+                    --all: equal tensors too
+
+CKPT is a checkpoint (step-00000100/) or a directory of them, then the one that its file LATEST names.
+)";
+
+bool is_optimizer(const std::string& name) { return name.starts_with("optimizer/"); }
+
+std::int64_t parameters(const CheckpointReader& reader) {
+  std::int64_t sum = 0;
+  for (const auto& entry : reader.tensors()) sum += is_optimizer(entry.name) ? 0 : entry.shape.size();
+  return sum;
+}
+
+std::string age_of(const fs::path& file) {
+  const auto seconds =
+      std::chrono::duration_cast<std::chrono::seconds>(fs::file_time_type::clock::now() - fs::last_write_time(file))
+          .count();
+  if (seconds < 120) return fmt::format("{} s", seconds);
+  if (seconds < 2 * 3600) return fmt::format("{} min", seconds / 60);
+  if (seconds < 2 * 86400) return fmt::format("{} h", seconds / 3600);
+  return fmt::format("{} days", seconds / 86400);
+}
+
+int list(const fs::path& root) {
+  require_input(fs::is_directory(root), "{}: no such directory", root.string());
+  const std::vector<std::string> names = list_checkpoint_directories(root);
+  if (names.empty()) {
+    fmt::print("no checkpoints in {}\n", root.string());
+    return 0;
+  }
+  Table table({"name", ">step", "mesh", ">tensors", ">parameters", ">size", ">age", "complete"});
+  for (const std::string& name : names) {
+    try {
+      const CheckpointReader reader(root / name);
+      const std::string problem = reader.problem(CheckpointReader::Check::sizes);
+      table.add({name, fmt::to_string(reader.header().step), reader.header().mesh,
+                 fmt::to_string(reader.tensors().size()), text_of_count(parameters(reader)),
+                 text_of_bytes(reader.bytes()), age_of(root / name / "manifest.json"),
+                 problem.empty() ? "yes" : "no: " + problem});
+    } catch (const Error& error) {
+      table.add({name, "", "", "", "", "", "", std::string("no: ") + error.what()});
+    }
+  }
+  fmt::print("{}", table.text());
+  return 0;
+}
+
+/// "model/layers/3", "model/embed_tokens", "optimizer/exp_avg".
+std::string group_of(const std::string& name) {
+  const std::size_t parts = name.starts_with("model/layers/") ? 3 : 2;
+  std::size_t end = 0;
+  for (std::size_t part = 0; part < parts && end != std::string::npos; ++part) end = name.find('/', end + (part > 0));
+  return name.substr(0, end);
+}
+
+/// Groups in the order of their numbers: layers/2 before layers/10.
+bool number_before(const std::string& a, const std::string& b) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  for (std::size_t i = 0, j = 0; i < a.size() && j < b.size(); ++i, ++j) {
+    if (is_digit(a[i]) && is_digit(b[j])) {
+      const std::size_t end_a =
+          std::find_if_not(a.begin() + static_cast<std::ptrdiff_t>(i), a.end(), is_digit) - a.begin();
+      const std::size_t end_b =
+          std::find_if_not(b.begin() + static_cast<std::ptrdiff_t>(j), b.end(), is_digit) - b.begin();
+      if (end_a - i != end_b - j) return end_a - i < end_b - j;
+    }
+    if (a[i] != b[j]) return a[i] < b[j];
+  }
+  return a.size() < b.size();
+}
+
+struct Group {
+  std::int64_t tensors = 0, elements = 0;
+  std::map<std::string, std::int64_t> shapes;
+};
+
+/// "[853, 512] x126, [512, 853] x63, [512] x2": the commonest first, at most four.
+std::string text_of(const std::map<std::string, std::int64_t>& shapes) {
+  std::vector<std::pair<std::int64_t, std::string>> sorted;
+  for (const auto& [shape, count] : shapes) sorted.emplace_back(-count, shape);
+  std::sort(sorted.begin(), sorted.end());
+  std::string text;
+  for (std::size_t i = 0; i < sorted.size(); ++i) {
+    if (i == 4) return text + fmt::format(", {} more", sorted.size() - i);
+    if (i) text += ", ";
+    text += sorted[i].second;
+    if (sorted[i].first < -1) text += fmt::format(" x{}", -sorted[i].first);
+  }
+  return text;
+}
+
+int show(const CheckpointReader& reader, bool all) {
+  const CheckpointHeader& header = reader.header();
+  fmt::print("checkpoint     {}\nrun            {}\nstep           {}\nmesh           {}\nsize           {}\n",
+             reader.directory().string(), header.run_uuid, header.step, header.mesh, text_of_bytes(reader.bytes()));
+  fmt::print("parameters     {} ({})\ntrainer state  {}\n\n{}\n", parameters(reader), text_of_count(parameters(reader)),
+             header.trainer_state, header.config);
+  if (all) {
+    Table table({"tensor", "shape"});
+    for (const auto& entry : reader.tensors()) table.add({entry.name, entry.shape.text()});
+    fmt::print("{}", table.text());
+    return 0;
+  }
+  std::map<std::string, Group, decltype(&number_before)> groups(number_before);
+  for (const auto& entry : reader.tensors()) {
+    Group& group = groups[group_of(entry.name)];
+    ++group.tensors;
+    group.elements += entry.shape.size();
+    ++group.shapes[entry.shape.text()];
+  }
+  Table table({"tensors of", ">number", ">elements", "shapes"});
+  for (const auto& [name, group] : groups) {
+    table.add({name, fmt::to_string(group.tensors), text_of_count(group.elements), text_of(group.shapes)});
+  }
+  fmt::print("{}", table.text());
+  return 0;
+}
+
+int verify(const CheckpointReader& reader) {
+  const std::string problem = reader.problem();
+  require_input(problem.empty(), "{}", problem);
+  fmt::print("{}: {} tensors in {}: every digest is right\n", reader.directory().string(), reader.tensors().size(),
+             text_of_bytes(reader.bytes()));
+  return 0;
+}
+
+}  // namespace
+
+int checkpoint_command(const Arguments& arguments) {
+  std::vector<std::string> words;
+  bool all = false;
+  for (const std::string& word : arguments) {
+    if (word == "--help" || word == "-h") {
+      fmt::print("{}", usage);
+      return 0;
+    }
+    if (word == "--all") {
+      all = true;
+    } else {
+      require_usage(!word.starts_with('-'), "lyceum checkpoint: unknown option {} (--help tells what there is)", word);
+      words.push_back(word);
+    }
+  }
+  require_usage(!words.empty(), "lyceum checkpoint: say ls, show, verify or diff (--help tells more)");
+  const auto expect = [&](std::size_t paths, bool all_allowed) {
+    require_usage(words.size() == paths + 1, "lyceum checkpoint {}: {} path{} expected, {} given", words[0], paths,
+                  paths == 1 ? "" : "s", words.size() - 1);
+    require_usage(all_allowed || !all, "lyceum checkpoint {}: has no option --all", words[0]);
+  };
+  const auto open = [&](std::size_t i) { return CheckpointReader(resolve_checkpoint(words[i])); };
+  if (words[0] == "ls") return expect(1, false), list(words[1]);
+  if (words[0] == "show") return expect(1, true), show(open(1), all);
+  if (words[0] == "verify") return expect(1, false), verify(open(1));
+  if (words[0] == "diff") return expect(2, true), print_differences(open(1), open(2), all);
+  fail(ExitCode::usage, "lyceum checkpoint: no command \"{}\": say ls, show, verify or diff", words[0]);
+}
+
+}  // namespace lyceum

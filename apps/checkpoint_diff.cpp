@@ -1,0 +1,95 @@
+#include "apps/checkpoint_diff.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "apps/table.h"
+
+namespace lyceum {
+namespace {
+
+/// The larger one, and NaN once one was NaN.
+double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
+
+void accumulate(TensorDifference& sum, std::span<const float> a, std::span<const float> b) {
+  sum.elements += static_cast<std::int64_t>(a.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (std::bit_cast<std::uint32_t>(a[i]) == std::bit_cast<std::uint32_t>(b[i])) {
+      ++sum.equal;
+      continue;
+    }
+    const double x = a[i], y = b[i], apart = std::abs(x - y);
+    sum.max_absolute = larger(sum.max_absolute, apart);
+    if (x != y) sum.max_relative = larger(sum.max_relative, apart / std::max(std::abs(x), std::abs(y)));
+  }
+}
+
+std::string describe(const TensorDifference& d) {
+  return fmt::format("{} of {} equal bit for bit", d.equal, d.elements);
+}
+
+}  // namespace
+
+TensorDifference difference(const CheckpointReader& a, const CheckpointReader& b,
+                            const CheckpointReader::Entry& entry) {
+  constexpr std::int64_t slab = 16 << 20;  // elements
+  TensorDifference result;
+  const std::int64_t size = entry.shape.size();
+  if (size == 0) return result;
+  const std::int64_t row = size / entry.shape[0];
+  const std::int64_t rows = std::max<std::int64_t>(1, slab / row);
+  std::vector<float> left, right;
+  for (std::int64_t first = 0; first < entry.shape[0]; first += rows) {
+    Box box = Box::whole(entry.shape);
+    box.offset[0] = first;
+    box.extent[0] = std::min(rows, entry.shape[0] - first);
+    left.resize(static_cast<std::size_t>(box.extent.size()));
+    right.resize(left.size());
+    a.read(entry.name, box, left.data());
+    b.read(entry.name, box, right.data());
+    accumulate(result, left, right);
+  }
+  return result;
+}
+
+int print_differences(const CheckpointReader& a, const CheckpointReader& b, bool all) {
+  Table table({"tensor", ">max |a-b|", ">max relative", "equal"});
+  TensorDifference total;
+  std::int64_t same = 0, different = 0, missing = 0;
+  for (const CheckpointReader::Entry& entry : a.tensors()) {
+    const CheckpointReader::Entry* other = b.find(entry.name);
+    if (!other || other->shape != entry.shape) {
+      ++missing;
+      table.add({entry.name, "", "",
+                 other ? fmt::format("shape {} in A, {} in B", entry.shape.text(), other->shape.text()) : "only in A"});
+      continue;
+    }
+    const TensorDifference d = difference(a, b, entry);
+    const bool equal = d.equal == d.elements;
+    ++(equal ? same : different);
+    total.max_absolute = larger(d.max_absolute, total.max_absolute);
+    total.max_relative = larger(d.max_relative, total.max_relative);
+    if (all || !equal) {
+      table.add(
+          {entry.name, fmt::format("{:.3g}", d.max_absolute), fmt::format("{:.3g}", d.max_relative), describe(d)});
+    }
+  }
+  for (const CheckpointReader::Entry& entry : b.tensors()) {
+    if (a.find(entry.name)) continue;
+    ++missing;
+    table.add({entry.name, "", "", "only in B"});
+  }
+  if (all || different + missing > 0) fmt::print("{}", table.text());
+  if (different + missing == 0) {
+    fmt::print("{} tensors, equal bit for bit\n", same);
+    return 0;
+  }
+  fmt::print("{} tensors equal bit for bit, {} different (max |a-b| {:.3g}, max relative {:.3g}), {} not comparable\n",
+             same, different, total.max_absolute, total.max_relative, missing);
+  return 1;
+}
+
+}  // namespace lyceum

@@ -1,0 +1,65 @@
+#include <cmath>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <numbers>
+
+#include <boost/program_options.hpp>
+#include <fmt/format.h>
+
+#include "apps/options.h"
+#include "apps/run_config.h"
+#include "train/evaluator.h"
+#include "train/optimizer.h"
+
+namespace lyceum {
+
+namespace po = boost::program_options;
+
+int eval_command(const MpiSession& session, const Arguments& arguments) {
+  std::string path;
+  std::int64_t batches = 0;
+  po::options_description options("options");
+  options.add_options()("checkpoint", po::value(&path), "a checkpoint, or the directory that holds them")(
+      "batches", po::value(&batches), "global batches to read; 0 (default): all of the validation data")(
+      "json", "print one JSON object: loss perplexity bits_per_byte tokens");
+  const ParsedOptions parsed = parse_options(
+      options, arguments, "usage: [mpirun -n RANKS] lyceum eval --checkpoint DIR [--section.key=value …]\n\n"
+                          "Mean cross-entropy of a checkpoint on data.valid. The checkpoint brings its configuration;\n"
+                          "--section.key=value changes it, e.g. --data.valid=other --parallel.expert=2.");
+  if (parsed.help) {
+    if (session.rank() == 0) std::cout << parsed.help_text;
+    return 0;
+  }
+  const CheckpointReader reader = open_checkpoint(path);
+  const Config config = checkpoint_config(reader, parsed.rest, session.size());
+  const auto setup = set_up(config, session);
+  const RunData data = open_data(config, false);
+  require_usage(data.valid.has_value(), "nothing to evaluate on: set data.valid");
+  Transformer model(config, setup->stream, setup->mesh, working_type(config.run), false);
+  load_weights(reader, setup->stream, model.units());
+  const Evaluation evaluation = evaluate(model, *setup, config, *data.valid, batches);
+  if (session.rank() != 0) return 0;
+
+  const std::optional<TokenMeta> meta = read_token_meta(data.valid->file().prefix());
+  const double bits = evaluation.loss / std::numbers::ln2;
+  nlohmann::ordered_json result{{"checkpoint", reader.directory().string()},
+                                {"step", reader.header().step},
+                                {"loss", evaluation.loss},
+                                {"perplexity", std::exp(evaluation.loss)},
+                                {"bits_per_byte", nullptr},
+                                {"tokens", evaluation.tokens}};
+  if (meta) result["bits_per_byte"] = bits * static_cast<double>(meta->tokens) / static_cast<double>(meta->bytes);
+  if (parsed.values.count("json")) {
+    std::cout << result.dump() << '\n';
+    return 0;
+  }
+  std::cout << fmt::format("checkpoint     {} (step {})\ntokens         {}\nloss           {:.6f} nats a token\n"
+                           "perplexity     {:.4f}\nbits per byte  {}\n",
+                           reader.directory().string(), reader.header().step, evaluation.tokens, evaluation.loss,
+                           std::exp(evaluation.loss),
+                           meta ? fmt::format("{:.4f}", result["bits_per_byte"].get<double>())
+                                : "unknown: " + data.valid->file().prefix() + ".json is absent");
+  return 0;
+}
+
+}  // namespace lyceum

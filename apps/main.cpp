@@ -1,0 +1,91 @@
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <string>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "apps/commands.h"
+#include "core/error.h"
+
+namespace {
+
+using namespace lyceum;
+
+struct Command {
+  std::function<int(const MpiSession&, const Arguments&)> run;
+  const char* help;
+};
+
+auto alone(int (*run)(const Arguments&)) {
+  return [run](const MpiSession&, const Arguments& arguments) { return run(arguments); };
+}
+
+const std::map<std::string, Command>& commands() {
+  static const std::map<std::string, Command> all{
+      {"train", {train_command, "trains a model and resumes where it was left; run it under mpirun"}},
+      {"eval", {eval_command, "loss, perplexity and bits per byte of a checkpoint on validation data"}},
+      {"generate", {generate_command, "text from a prompt and a checkpoint"}},
+      {"tokenize", {alone(tokenize_command), "trains a tokenizer; encodes text files to .bin/.idx"}},
+      {"checkpoint", {alone(checkpoint_command), "ls, show, verify, diff"}},
+      {"routing", {alone(routing_command), "report (tables, HTML) and dump (CSV) of a routing log"}}};
+  return all;
+}
+
+std::string usage() {
+  std::string text =
+      "lyceum trains sparse transformers on a cluster.\n\n"
+      "usage: [mpirun -n RANKS] lyceum COMMAND [--config FILE] [--section.key=value …] [options]\n\n";
+  for (const auto& [name, command] : commands()) text += fmt::format("  {:<11} {}\n", name, command.help);
+  return text +
+         "\n`lyceum COMMAND --help` tells a command's options, `lyceum train --list-keys` every configuration key.\n"
+         "Exit codes: 0 done, 2 usage or configuration, 3 bad input file or checkpoint, 4 failed while running,\n"
+         "75 stopped on request after a checkpoint.\n";
+}
+
+/// One line on stderr, from one rank where all ranks have the same error: rank 0 speaks first and ends the job, and the
+/// others, who wait a moment, speak only of errors that it does not have.
+void tell(const MpiSession& session, const std::string& command, const std::string& message, const std::string& where) {
+  if (session.rank() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  const std::string rank = session.size() > 1 ? fmt::format("rank {} on {}: ", session.rank(), session.host()) : "";
+  std::fflush(stdout);
+  std::fputs(fmt::format("lyceum {}: {}{}{}\n", command, rank, message, where).c_str(), stderr);
+  std::fflush(stderr);
+}
+
+std::string base_name(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
+
+int run(const MpiSession& session, const std::string& name, const Arguments& arguments) {
+  const auto command = commands().find(name);
+  require_usage(command != commands().end(), "no command '{}': `lyceum --help` tells them", name);
+  return command->second.run(session, arguments);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string name = argc > 1 ? argv[1] : "--help";
+  if (name == "--help" || name == "-h" || name == "help") {
+    std::cout << usage();
+    return argc > 1 ? 0 : static_cast<int>(ExitCode::usage);
+  }
+  if (name == "--version") {
+    std::cout << "lyceum " LYCEUM_VERSION "\n";
+    return 0;
+  }
+  const MpiSession session;
+  try {
+    return run(session, name, Arguments(argv + 2, argv + argc));
+  } catch (const Error& error) {
+    const bool inner = error.code() == ExitCode::failed;  // the place helps who mends the program, not who uses it
+    tell(session, name, error.what(),
+         inner ? fmt::format(" [{}:{}]", base_name(error.where().file_name()), error.where().line()) : "");
+    session.abort(error.code());
+  } catch (const std::exception& error) {
+    tell(session, name, error.what(), "");
+    session.abort(ExitCode::failed);
+  }
+}

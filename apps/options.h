@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+
+#include <boost/program_options.hpp>
+
+#include "apps/commands.h"
+
+namespace lyceum {
+
+/// A command's own options, read; what is left over are configuration keys.
+struct ParsedOptions {
+  boost::program_options::variables_map values;
+  Arguments rest;         // --section.key=value …
+  bool help = false;
+  std::string help_text;  // usage and options
+};
+
+/// Reads `options` (a --help is added) from the arguments. Throws a usage Error for anything that is neither an option
+/// nor --section.key=value.
+ParsedOptions parse_options(boost::program_options::options_description& options, const Arguments& arguments,
+                            const std::string& usage);
+
+}  // namespace lyceum

@@ -1,0 +1,84 @@
+// GFLOP/s of causal attention (work above the diagonal not counted) and its share of oneDNN's best 512^3 rate of the
+// same precision in the same run. Usage: bench_attention [threads]
+
+#include "kernels/attention.h"
+
+#include <fmt/core.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <string>
+
+#include "best_rate.h"
+#include "core/random.h"
+#include "timing.h"
+
+namespace lyceum {
+namespace {
+
+template <class T>
+Tensor random_tensor(const CpuStream& stream, std::int64_t rows, std::int64_t cols, const char* name) {
+  Tensor tensor = Tensor::empty(stream, dtype_of<T>, {rows, cols});
+  const Philox random(1, name);
+  for (std::int64_t i = 0; i < tensor.size(); ++i) {
+    tensor.data<T>()[i] = T(static_cast<float>(2 * random.uniform(static_cast<std::uint64_t>(i)) - 1));
+  }
+  return tensor;
+}
+
+void print_line(const AttentionShape& s, const char* pass, double flops, const Timing& timing, double best) {
+  fmt::print("  {:>9} {:>7} {:>6} {:>8} {:>4}  {:<8} {:>9.3f} {:>5.0f} {:>9.1f} {:>6.0f}%\n", s.sequences, s.key_len,
+             s.heads, s.kv_heads, s.head_dim, pass, 1e3 * timing.median, 100 * timing.spread,
+             flops / timing.median * 1e-9, 100 * flops / timing.median / best);
+}
+
+template <class T>
+void shape(const CpuStream& stream, const AttentionShape& s, double best) {
+  const std::int64_t queries = s.sequences * s.query_len, keys = s.sequences * s.key_len;
+  const std::int64_t q_cols = s.heads * s.head_dim, k_cols = s.kv_heads * s.head_dim;
+  const Tensor q = random_tensor<T>(stream, queries, q_cols, "q"), k = random_tensor<T>(stream, keys, k_cols, "k");
+  const Tensor v = random_tensor<T>(stream, keys, k_cols, "v"), d_out = random_tensor<T>(stream, queries, q_cols, "d");
+  const Tensor out = random_tensor<T>(stream, queries, q_cols, "o"), dq = random_tensor<T>(stream, queries, q_cols, "o");
+  const Tensor dk = random_tensor<T>(stream, keys, k_cols, "o"), dv = random_tensor<T>(stream, keys, k_cols, "o");
+  const Tensor log_sum_exp = random_tensor<Accumulator<T>>(stream, queries, s.heads, "l");
+  const double scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
+  const auto pairs = static_cast<double>(queries) * static_cast<double>(2 * s.key_len - s.query_len + 1) / 2;
+  const double product = 2 * pairs * static_cast<double>(q_cols);  // one of the matrix products
+  const Timing forward = measure([&](std::size_t) {
+    run(stream, AttentionForward<T>{s, q.matrix<T>(), k.matrix<T>(), v.matrix<T>(), out.matrix<T>(),
+                                    log_sum_exp.matrix<Accumulator<T>>(), scale});
+  });
+  print_line(s, "forward", 2 * product, forward, best);
+  if (s.query_len != s.key_len) return;
+  const Timing backward = measure([&](std::size_t) {
+    run(stream, AttentionBackward<T>{s, q.matrix<T>(), k.matrix<T>(), v.matrix<T>(), out.matrix<T>(),
+                                     d_out.matrix<T>(), log_sum_exp.matrix<Accumulator<T>>(), dq.matrix<T>(),
+                                     dk.matrix<T>(), dv.matrix<T>(), scale});
+  });
+  print_line(s, "backward", 5 * product, backward, best);
+  const double both = forward.median + backward.median;
+  print_line(s, "both", 7 * product, {both, std::max(forward.spread, backward.spread)}, best);
+}
+
+template <class T>
+void all(const CpuStream& stream, const std::string& type, dnnl::memory::data_type dnnl_type) {
+  const double best = best_gemm_rate(stream.threads(), dnnl_type);
+  fmt::print("{}, {} threads; oneDNN 512^3: {:.1f} GFLOP/s\n", type, stream.threads(), best * 1e-9);
+  fmt::print("  {:>9} {:>7} {:>6} {:>8} {:>4}  {:<8} {:>9} {:>5} {:>9} {:>7}\n", "sequences", "length", "heads",
+             "kv_heads", "dim", "", "ms", "±%", "GFLOP/s", "share");
+  shape<T>(stream, {16, 512, 512, 8, 8, 64}, best);
+  shape<T>(stream, {16, 512, 512, 8, 2, 64}, best);
+  shape<T>(stream, {1, 2048, 2048, 8, 8, 64}, best);
+  shape<T>(stream, {2, 1000, 1000, 4, 4, 128}, best);
+  shape<T>(stream, {1, 1, 1024, 8, 8, 64}, best);
+  fmt::print("\n");
+}
+
+}  // namespace
+}  // namespace lyceum
+
+int main(int argc, char** argv) {
+  const lyceum::CpuStream stream(argc > 1 ? std::atoi(argv[1]) : 0);
+  lyceum::all<float>(stream, "f32", dnnl::memory::data_type::f32);
+  lyceum::all<lyceum::bfloat16>(stream, "bf16", dnnl::memory::data_type::bf16);
+}

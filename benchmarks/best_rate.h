@@ -1,0 +1,57 @@
+#pragma once
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <vector>
+
+#include "timing.h"
+
+namespace lyceum {
+
+/// FLOP/s of oneDNN's 512 x 512 x 512 matrix product with weights that it packed as it likes, every thread busy with
+/// one of its own: what the shares of a benchmark are taken of. `type`: f32 or bf16.
+inline double best_gemm_rate(int threads, dnnl::memory::data_type type) {
+  using dnnl::memory;
+  constexpr dnnl::memory::dim size = 512;
+  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  const memory::desc plain({size, size}, type, memory::format_tag::ab);
+  const memory::desc any({size, size}, type, memory::format_tag::any);
+  const int outside = omp_get_max_threads();
+  omp_set_num_threads(1);
+  const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(plain, any, plain), engine);
+  omp_set_num_threads(outside);
+  const dnnl::matmul product(description);
+  const auto filled = [&](const memory::desc& layout) {
+    memory values(memory::desc({size, size}, memory::data_type::f32, memory::format_tag::ab), engine);
+    auto* numbers = static_cast<float*>(values.get_data_handle());
+    for (dnnl::memory::dim i = 0; i < size * size; ++i) numbers[i] = static_cast<float>(i * 7919 % 1009) / 504.5f - 1.0f;
+    memory result(layout, engine);
+    dnnl::stream stream(engine);
+    dnnl::reorder(values, result).execute(stream, values, result);
+    stream.wait();
+    return result;
+  };
+  constexpr int rotated = 4;
+  std::vector<memory> a, b, c;
+  for (int i = 0; i < threads * rotated; ++i) {
+    a.push_back(filled(plain));
+    b.push_back(filled(description.weights_desc()));
+    c.emplace_back(plain, engine);
+  }
+  const Timing timing = measure([&](std::size_t round) {
+#pragma omp parallel num_threads(threads)
+    {
+      dnnl::stream stream(engine);
+      for (std::size_t i = 0; i < rotated; ++i) {
+        const std::size_t at = static_cast<std::size_t>(omp_get_thread_num() * rotated) + (i + round) % rotated;
+        product.execute(stream, {{DNNL_ARG_SRC, a[at]}, {DNNL_ARG_WEIGHTS, b[at]}, {DNNL_ARG_DST, c[at]}});
+      }
+    }
+  });
+  return 2.0 * size * size * size * threads * rotated / timing.median;
+}
+
+}  // namespace lyceum

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <vector>
+
+namespace lyceum {
+
+/// Seconds of one call: the median over the rounds, and how far the middle half of them lies apart.
+struct Timing {
+  double median = 0, spread = 0;  // spread: (third quartile - first quartile) / median
+};
+
+/// Times `work(round)`. The round number lets the caller rotate buffers, so that operands do not sit in a cache that
+/// a real run would have used for something else. One warm-up call for every three timed ones; short work is called
+/// in batches, so that a batch lasts at least `batch_seconds`.
+template <class Work>
+Timing measure(Work&& work, int rounds = 9, double batch_seconds = 0.01) {
+  using Clock = std::chrono::steady_clock;
+  std::size_t call = 0;
+  const auto seconds = [&](std::size_t calls) {
+    const auto start = Clock::now();
+    for (std::size_t i = 0; i < calls; ++i) work(call++);
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  };
+  seconds(1);
+  double once = seconds(1);
+  for (int i = 0; i < rounds / 3; ++i) once = std::min(once, seconds(1));
+  const auto batch = static_cast<std::size_t>(std::clamp(batch_seconds / std::max(once, 1e-9), 1.0, 1e6));
+  std::vector<double> times;
+  for (int i = 0; i < rounds; ++i) times.push_back(seconds(batch) / static_cast<double>(batch));
+  std::sort(times.begin(), times.end());
+  const double median = times[times.size() / 2];
+  return {median, (times[times.size() * 3 / 4] - times[times.size() / 4]) / median};
+}
+
+}  // namespace lyceum

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "autograd/tape.h"
+#include "kernels/attention.h"
+
+namespace lyceum {
+
+/// Causal attention with rotary positions on fused projections. qkv [sequences · seq_len, (heads + 2·kv_heads) · dim],
+/// columns q | k | v; the result is [sequences · seq_len, heads · dim]. Rotates q and k inside its input, which nothing
+/// else may read afterwards.
+struct RotaryAttention {
+  std::int64_t seq_len, heads, kv_heads, head_dim;
+  Tensor rope_table;  // accumulator type [≥ seq_len, head_dim], see RopeTable
+
+  struct Saved {
+    Tensor qkv, out, log_sum_exp;
+  };
+  Tensor forward(const Stream& stream, Saved& saved, const Tensor& qkv) const;
+  std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
+};
+
+}  // namespace lyceum

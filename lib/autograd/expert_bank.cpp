@@ -1,0 +1,116 @@
+#include "autograd/expert_bank.h"
+
+#include "kernels/grouped_gemm.h"
+#include "kernels/swiglu.h"
+
+namespace lyceum {
+
+namespace {
+
+using Expert = ExpertBank::Expert;
+
+/// The same parameter, value or gradient, of every expert as matrices.
+template <class T>
+std::vector<Matrix<T>> matrices(const std::vector<Expert>& experts, Parameter* Expert::*which,
+                                Tensor Parameter::*tensor) {
+  std::vector<Matrix<T>> result;
+  for (const Expert& expert : experts) result.push_back((expert.*which->*tensor).template matrix<T>());
+  return result;
+}
+
+template <class T>
+std::vector<Matrix<const T>> weights(const std::vector<Expert>& experts, Parameter* Expert::*which) {
+  const std::vector<Matrix<T>> all = matrices<T>(experts, which, &Parameter::value);
+  return {all.begin(), all.end()};
+}
+
+}  // namespace
+
+Tensor ExpertBank::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
+  const Segments rows = segments->view();
+  const std::int64_t hidden = x.shape()[1];
+  require(rows.total() == x.shape()[0] && rows.count() == static_cast<std::int64_t>(experts->size()),
+          "{} rows in {} segments for {} experts and {} rows", rows.total(), rows.count(), experts->size(),
+          x.shape()[0]);
+  std::vector<std::int64_t> outer(experts->size(), hidden), gate_up, inner;
+  for (const Expert& expert : *experts) {
+    inner.push_back(expert.down->shape[1]);
+    gate_up.push_back(2 * inner.back());
+  }
+  saved.x = x;
+  saved.outer = SegmentLayout(rows, std::move(outer));
+  saved.gate_up = SegmentLayout(rows, std::move(gate_up));
+  saved.inner = SegmentLayout(rows, std::move(inner));
+  saved.hidden_rows = Tensor::empty(stream, x.dtype(), {saved.gate_up.size()});
+  const Tensor activation = Tensor::empty(stream, x.dtype(), {saved.inner.size()});
+  const Tensor y = Tensor::empty(stream, x.dtype(), x.shape());
+  dispatch_float(x.dtype(), [&]<class T>() {
+    launch(stream, GroupedGemm<T>{.segments = rows,
+                                  .x = saved.outer.over(x.data<const T>()),
+                                  .weights = weights<T>(*experts, &Expert::gate_up),
+                                  .y = saved.gate_up.over(saved.hidden_rows.data<T>()),
+                                  .transpose_weights = true});
+    launch(stream, SwigluForward<T>{.segments = rows,
+                                    .x = saved.gate_up.over(saved.hidden_rows.data<const T>()),
+                                    .y = saved.inner.over(activation.data<T>())});
+    launch(stream, GroupedGemm<T>{.segments = rows,
+                                  .x = saved.inner.over(activation.data<const T>()),
+                                  .weights = weights<T>(*experts, &Expert::down),
+                                  .y = saved.outer.over(y.data<T>()),
+                                  .transpose_weights = true});
+  });
+  return y;
+}
+
+std::array<Tensor, 1> ExpertBank::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
+  const Segments rows = segments->view();
+  const Tensor d_activation = Tensor::empty(stream, dy.dtype(), {saved.inner.size()});
+  const Tensor dx = Tensor::empty(stream, dy.dtype(), dy.shape());
+  saved.activation = Tensor::empty(stream, dy.dtype(), {saved.inner.size()});
+  saved.d_hidden = Tensor::empty(stream, dy.dtype(), {saved.gate_up.size()});
+  dispatch_float(dy.dtype(), [&]<class T>() {
+    launch(stream, GroupedGemm<T>{.segments = rows,
+                                  .x = saved.outer.over(dy.data<const T>()),
+                                  .weights = weights<T>(*experts, &Expert::down),
+                                  .y = saved.inner.over(d_activation.data<T>())});
+    launch(stream, SwigluBackward<T>{.segments = rows,
+                                     .x = saved.gate_up.over(saved.hidden_rows.data<const T>()),
+                                     .dy = saved.inner.over(d_activation.data<const T>()),
+                                     .dx = saved.gate_up.over(saved.d_hidden.data<T>()),
+                                     .y = saved.inner.over(saved.activation.data<T>())});
+    launch(stream, GroupedGemm<T>{.segments = rows,
+                                  .x = saved.gate_up.over(saved.d_hidden.data<const T>()),
+                                  .weights = weights<T>(*experts, &Expert::gate_up),
+                                  .y = saved.outer.over(dx.data<T>())});
+  });
+  saved.hidden_rows = {};
+  return {dx};
+}
+
+std::vector<Parameter*> ExpertBank::parameters() const {
+  std::vector<Parameter*> all;
+  for (const Expert& expert : *experts) {
+    all.push_back(expert.gate_up);
+    all.push_back(expert.down);
+  }
+  return all;
+}
+
+void ExpertBank::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
+  const Segments rows = segments->view();
+  dispatch_float(dy.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    launch(stream,
+           GroupedWeightGrad<T>{.segments = rows,
+                                .dy = saved.gate_up.over(saved.d_hidden.data<const T>()),
+                                .x = saved.outer.over(saved.x.data<const T>()),
+                                .d_weights = matrices<A>(*experts, &Expert::gate_up, &Parameter::gradient)});
+    launch(stream,
+           GroupedWeightGrad<T>{.segments = rows,
+                                .dy = saved.outer.over(dy.data<const T>()),
+                                .x = saved.inner.over(saved.activation.data<const T>()),
+                                .d_weights = matrices<A>(*experts, &Expert::down, &Parameter::gradient)});
+  });
+}
+
+}  // namespace lyceum

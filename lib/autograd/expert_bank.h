@@ -1,0 +1,31 @@
+#pragma once
+
+#include <memory>
+
+#include "autograd/tape.h"
+#include "kernels/segments.h"
+
+namespace lyceum {
+
+/// SwiGLU experts of any widths, expert e on the rows of segment e: y = W_down · (silu(W_gate x) ⊙ W_up x).
+/// x, y [rows, hidden], rows sorted by expert. A dense FFN is a bank of one expert.
+struct ExpertBank {
+  struct Expert {
+    Parameter* gate_up;  // [2 · width, hidden]: gate above up
+    Parameter* down;     // [hidden, width]
+  };
+  std::shared_ptr<const std::vector<Expert>> experts;
+  std::shared_ptr<const SegmentTable> segments;
+
+  /// `hidden_rows`: segmented rows of gate | up; `activation`, `d_hidden`: made by backward for the weight gradient.
+  struct Saved {
+    Tensor x, hidden_rows, activation, d_hidden;
+    SegmentLayout outer, gate_up, inner;  // rows of hidden, 2 · width_e, width_e
+  };
+  Tensor forward(const Stream& stream, Saved& saved, const Tensor& x) const;
+  std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
+  std::vector<Parameter*> parameters() const;
+  void weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const;
+};
+
+}  // namespace lyceum

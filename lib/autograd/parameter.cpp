@@ -1,0 +1,93 @@
+#include "autograd/parameter.h"
+
+#include <algorithm>
+
+#include "core/random.h"
+#include "kernels/elementwise.h"
+
+namespace lyceum {
+
+Parameter& ParameterUnit::add(Parameter parameter) {
+  require(!values_.defined(), "{} already has its memory: {} comes too late", name_, parameter.name);
+  // Every parameter begins on a cache line, whatever its type.
+  constexpr std::int64_t alignment = 32;
+  first_.push_back(size_);
+  size_ += (parameter.shape.size() + alignment - 1) / alignment * alignment;
+  parameters_.push_back(std::make_unique<Parameter>(std::move(parameter)));
+  return *parameters_.back();
+}
+
+void ParameterUnit::allocate(const Stream& stream, DType type, bool train) {
+  values_ = Tensor::zeros(stream, type, {size_}, MemoryKind::weights);
+  if (train) gradients_ = Tensor::zeros(stream, accumulator_of(type), {size_}, MemoryKind::gradients);
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    Parameter& parameter = *parameters_[p];
+    parameter.value = values_.view(first_[p], parameter.shape);
+    if (train) parameter.gradient = gradients_.view(first_[p], parameter.shape);
+  }
+}
+
+namespace {
+
+/// Rows of the last dimension that a piece has, and where each begins in the whole logical tensor.
+template <class F>
+void for_each_row(const ParameterPiece& piece, F&& f) {
+  const int rank = piece.shape.rank();
+  const std::int64_t length = rank ? piece.extent[rank - 1] : 1;
+  const std::int64_t rows = length ? piece.extent.size() / length : 0;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    std::int64_t rest = row, global = rank ? piece.offset[rank - 1] : 0, stride = rank ? piece.shape[rank - 1] : 1;
+    for (int axis = rank - 2; axis >= 0; --axis) {
+      global += (piece.offset[axis] + rest % piece.extent[axis]) * stride;
+      rest /= piece.extent[axis];
+      stride *= piece.shape[axis];
+    }
+    f(row * length, length, global);
+  }
+}
+
+template <class T>
+void initialize_parameter(const Parameter& parameter, std::uint64_t seed) {
+  std::vector<float> row;
+  for (const ParameterPiece& piece : parameter.pieces) {
+    const Philox random(seed, piece.name);
+    T* values = parameter.value.data<T>() + piece.first;
+    for_each_row(piece, [&](std::int64_t first, std::int64_t length, std::int64_t global) {
+      row.assign(static_cast<std::size_t>(length), 1.0f);
+      if (parameter.init_std) fill_normal(row, *parameter.init_std, random, static_cast<std::uint64_t>(global));
+      std::transform(row.begin(), row.end(), values + first, [](float x) { return static_cast<T>(x); });
+    });
+  }
+}
+
+}  // namespace
+
+void ParameterUnit::initialize(std::uint64_t seed) {
+  for (const auto& parameter : parameters_) {
+    dispatch_float(values_.dtype(), [&]<class T>() { initialize_parameter<T>(*parameter, seed); });
+  }
+}
+
+Parameter whole_parameter(std::string name, Shape shape, std::optional<double> init_std, bool decay) {
+  const Shape origin = [&] {
+    Shape zero = shape;
+    for (int axis = 0; axis < zero.rank(); ++axis) zero[axis] = 0;
+    return zero;
+  }();
+  std::vector<ParameterPiece> pieces{{name, shape, origin, shape, 0}};
+  return {std::move(name), shape, std::move(pieces), init_std, decay, {}, {}};
+}
+
+Parameter stacked_parameter(std::string name, const std::vector<std::pair<std::string, std::int64_t>>& name_and_rows,
+                            std::int64_t cols, std::optional<double> init_std) {
+  std::vector<ParameterPiece> pieces;
+  std::int64_t rows = 0;
+  for (const auto& [piece_name, piece_rows] : name_and_rows) {
+    const Shape shape{piece_rows, cols};
+    pieces.push_back({piece_name, shape, {0, 0}, shape, rows * cols});
+    rows += piece_rows;
+  }
+  return {std::move(name), {rows, cols}, std::move(pieces), init_std, true, {}, {}};
+}
+
+}  // namespace lyceum

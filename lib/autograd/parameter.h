@@ -1,0 +1,73 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace lyceum {
+
+/// A rectangle of a logical tensor (named as in a checkpoint) inside a parameter's memory. A parameter that several
+/// logical tensors share, such as q, k and v in one matrix, has a piece for each; a sharded one has parts of them.
+struct ParameterPiece {
+  std::string name;      // logical name
+  Shape shape;           // of the whole logical tensor
+  Shape offset, extent;  // this piece within it
+  std::int64_t first;    // element of the parameter where the piece begins; row-major, without gaps
+};
+
+/// What training changes: a value in working precision and the sum of its gradients in accumulator precision.
+struct Parameter {
+  std::string name;  // for messages
+  Shape shape;
+  std::vector<ParameterPiece> pieces;
+  std::optional<double> init_std;  // normal with this deviation; none: ones
+  bool decay = false;              // weight decay applies
+
+  Tensor value;     // memory of a ParameterUnit
+  Tensor gradient;  // likewise; undefined where nothing trains
+};
+
+/// Parameters that are used, reduced and updated together, one after another in flat memory: a block's dense weights,
+/// or its experts.
+class ParameterUnit {
+ public:
+  /// Which ranks hold copies: dense parameters all data-parallel ranks, expert ones those that hold the same experts.
+  enum class Group { dense, expert };
+
+  ParameterUnit(std::string name, Group group) : name_(std::move(name)), group_(group) {}
+
+  /// Before allocate(). The reference stays valid as long as the unit.
+  Parameter& add(Parameter parameter);
+  /// Takes flat memory for values in `type` and, when `train`, zeroed gradients, and points every parameter into it.
+  void allocate(const Stream& stream, DType type, bool train);
+  /// Initial values from (seed, logical name, global element): the same on every mesh.
+  void initialize(std::uint64_t seed);
+
+  const std::string& name() const { return name_; }
+  Group group() const { return group_; }
+  std::int64_t size() const { return size_; }
+  const std::vector<std::unique_ptr<Parameter>>& parameters() const { return parameters_; }
+  /// Flat [size]; parameter p's elements begin where first_of(p) says.
+  const Tensor& values() const { return values_; }
+  const Tensor& gradients() const { return gradients_; }
+  std::int64_t first_of(std::size_t parameter) const { return first_[parameter]; }
+
+ private:
+  std::string name_;
+  Group group_;
+  std::vector<std::unique_ptr<Parameter>> parameters_;
+  std::vector<std::int64_t> first_;
+  std::int64_t size_ = 0;
+  Tensor values_, gradients_;
+};
+
+/// A parameter that is one whole logical tensor.
+Parameter whole_parameter(std::string name, Shape shape, std::optional<double> init_std, bool decay);
+
+/// A matrix [Σ rows, cols] of several logical matrices, one below the other.
+Parameter stacked_parameter(std::string name, const std::vector<std::pair<std::string, std::int64_t>>& name_and_rows,
+                            std::int64_t cols, std::optional<double> init_std);
+
+}  // namespace lyceum

@@ -1,0 +1,41 @@
+#include "autograd/rms_norm.h"
+
+#include "kernels/rms_norm.h"
+
+namespace lyceum {
+
+Tensor RmsNorm::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
+  const Tensor y = Tensor::empty(stream, x.dtype(), x.shape());
+  saved = {.x = x, .inverse_rms = Tensor::empty(stream, accumulator_of(x.dtype()), {x.shape()[0]})};
+  dispatch_float(x.dtype(), [&]<class T>() {
+    launch(stream, RmsNormForward<T>{.x = x.matrix<T>(),
+                                     .weight = weight->value.span<T>(),
+                                     .y = y.matrix<T>(),
+                                     .inverse_rms = saved.inverse_rms.span<Accumulator<T>>(),
+                                     .eps = eps});
+  });
+  return y;
+}
+
+std::array<Tensor, 1> RmsNorm::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
+  const Tensor dx = Tensor::empty(stream, dy.dtype(), dy.shape());
+  dispatch_float(dy.dtype(), [&]<class T>() {
+    launch(stream, RmsNormBackward<T>{.x = saved.x.matrix<T>(),
+                                      .dy = dy.matrix<T>(),
+                                      .weight = weight->value.span<T>(),
+                                      .inverse_rms = saved.inverse_rms.span<Accumulator<T>>(),
+                                      .dx = dx.matrix<T>()});
+  });
+  return {dx};
+}
+
+void RmsNorm::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
+  dispatch_float(dy.dtype(), [&]<class T>() {
+    launch(stream, RmsNormWeightGrad<T>{.x = saved.x.matrix<T>(),
+                                        .dy = dy.matrix<T>(),
+                                        .inverse_rms = saved.inverse_rms.span<Accumulator<T>>(),
+                                        .d_weight = weight->gradient.span<Accumulator<T>>()});
+  });
+}
+
+}  // namespace lyceum

@@ -1,0 +1,118 @@
+#include "autograd/tape.h"
+
+#include "kernels/elementwise.h"
+
+namespace lyceum {
+
+Variable Tape::leaf(Tensor value) { return {std::move(value), recording() ? new_id() : Variable::no_gradient}; }
+
+void Tape::accumulate(int id, Tensor gradient) {
+  if (id == Variable::no_gradient) return;
+  Tensor& sum = gradients_[id];
+  if (!sum.defined()) {
+    sum = std::move(gradient);
+    return;
+  }
+  require(sum.shape() == gradient.shape() && sum.dtype() == gradient.dtype(),
+          "gradients {} {} and {} {} of one variable", name_of(sum.dtype()), sum.shape().text(),
+          name_of(gradient.dtype()), gradient.shape().text());
+  // Add passes the same gradient to both its inputs, so a shared one must not be written in place.
+  const Tensor result = sum.unique()        ? sum
+                        : gradient.unique() ? gradient
+                                            : Tensor::empty(stream_, sum.dtype(), sum.shape());
+  dispatch_float(sum.dtype(), [&]<class T>() {
+    launch(stream_, Add<T>{.a = sum.span<T>(), .b = gradient.span<T>(), .y = result.span<T>()});
+  });
+  sum = result;
+}
+
+Tensor Tape::take(int id) {
+  const auto found = gradients_.find(id);
+  if (found == gradients_.end()) return {};
+  Tensor gradient = std::move(found->second);
+  gradients_.erase(found);
+  return gradient;
+}
+
+void Tape::contributed(Parameter& parameter) {
+  if (--uses_.at(&parameter) == 0 && gradient_final_) gradient_final_(parameter);
+}
+
+Tape::Seed Tape::seed(const Variable& scalar, double scale) const {
+  require(scalar.value.size() == 1, "a seed for a tensor {}: only scalars have one", scalar.value.shape().text());
+  const Tensor gradient = Tensor::empty(stream_, scalar.value.dtype(), scalar.value.shape());
+  dispatch_float(gradient.dtype(), [&]<class T>() { *gradient.data<T>() = static_cast<T>(scale); });
+  return {scalar, gradient};
+}
+
+void Tape::backward(const std::vector<Seed>& seeds, WeightGrad weight_grad) {
+  require(recording(), "backward on a tape that did not record");
+  for (const Seed& seed : seeds) accumulate(seed.root.id, seed.gradient);
+  while (!nodes_.empty()) {
+    std::unique_ptr<Node> node = std::move(nodes_.back());
+    nodes_.pop_back();
+    node->backward(*this);
+    if (weight_grad == WeightGrad::now) {
+      node->weight_grad(*this);
+    } else if (node->has_weights()) {
+      put_off_.push_back(std::move(node));
+    }
+  }
+}
+
+void Tape::weight_gradients() {
+  for (auto& node : put_off_) {
+    node->weight_grad(*this);
+    node.reset();
+  }
+  put_off_.clear();
+}
+
+Tensor Tape::gradient(const Variable& variable) const {
+  const auto found = gradients_.find(variable.id);
+  return found == gradients_.end() ? Tensor{} : found->second;
+}
+
+struct Tape::RecomputeNode final : Node {
+  void backward(Tape& tape) override {
+    inner = std::make_unique<Tape>(tape.stream());
+    inner->replaying_ = true;
+    inner->on_gradient_final([&tape](Parameter& parameter) { tape.contributed(parameter); });
+    const Variable x = inner->leaf(std::move(input));
+    const std::vector<Variable> results = block(*inner, x);
+    require(results.size() == outputs.size(), "a recomputed block gave {} results, then {}", outputs.size(),
+            results.size());
+    std::vector<Seed> seeds;
+    for (std::size_t o = 0; o < outputs.size(); ++o) {
+      if (Tensor dy = tape.take(outputs[o]); dy.defined()) seeds.push_back({results[o], std::move(dy)});
+    }
+    inner->backward(seeds, WeightGrad::later);
+    if (Tensor dx = inner->take(x.id); dx.defined()) tape.accumulate(input_id, std::move(dx));
+  }
+
+  bool has_weights() const override { return true; }
+  void weight_grad(Tape&) override { inner->weight_gradients(); }
+
+  Block block;
+  Tensor input;
+  int input_id = Variable::no_gradient;
+  std::vector<int> outputs;
+  std::unique_ptr<Tape> inner;
+};
+
+std::vector<Variable> Tape::recompute(Block block, const Variable& x) {
+  Tape first(stream_, Mode::inference);
+  std::vector<Variable> results = block(first, {x.value, Variable::no_gradient});
+  // The block counts as one use of each of its parameters: its own tape counts the uses within.
+  for (const auto& [parameter, uses] : first.uses_) used(*parameter);
+  if (!recording()) return results;
+  auto node = std::make_unique<RecomputeNode>();
+  node->block = std::move(block);
+  node->input = x.value;
+  node->input_id = x.id;
+  for (Variable& result : results) node->outputs.push_back(result.id = new_id());
+  nodes_.push_back(std::move(node));
+  return results;
+}
+
+}  // namespace lyceum

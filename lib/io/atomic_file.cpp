@@ -1,0 +1,96 @@
+#include "io/atomic_file.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "core/error.h"
+
+namespace lyceum {
+namespace {
+
+[[noreturn]] void fail_path(const std::filesystem::path& path, std::string_view action, int error) {
+  fail(ExitCode::failed, "{}: cannot {}: {}", path.string(), action, std::strerror(error));
+}
+
+class Descriptor {
+ public:
+  Descriptor(const std::filesystem::path& path, int mode) : value_(::open(path.c_str(), mode | O_CLOEXEC, 0666)) {
+    if (value_ < 0) fail_path(path, "open", errno);
+  }
+  ~Descriptor() { ::close(value_); }  // after fsync: nothing is left to fail
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  operator int() const { return value_; }  // NOLINT: as the system calls take it
+
+ private:
+  int value_;
+};
+
+}  // namespace
+
+void write_file(const std::filesystem::path& path, std::string_view text) {
+  const Descriptor file(path, O_WRONLY | O_CREAT | O_TRUNC);
+  while (!text.empty()) {
+    const ssize_t put = ::write(file, text.data(), text.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) fail_path(path, "write", put < 0 ? errno : EIO);
+    text.remove_prefix(static_cast<std::size_t>(put));
+  }
+  if (fsync(file) != 0) fail_path(path, "write to disk", errno);
+}
+
+std::string read_file(const std::filesystem::path& path) {
+  errno = 0;
+  std::ifstream stream(path, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
+  require_input(stream.good() || stream.eof(), "{}: cannot read: {}", path.string(), std::strerror(errno));
+  return text;
+}
+
+void sync_path(const std::filesystem::path& path) {
+  const Descriptor file(path, O_RDONLY);
+  if (fsync(file) != 0) fail_path(path, "write to disk", errno);
+}
+
+void rename_path(const std::filesystem::path& from, const std::filesystem::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) fail_path(from, "rename to " + to.filename().string(), errno);
+}
+
+void replace_file(const std::filesystem::path& path, std::string_view text) {
+  std::filesystem::path fresh = path;
+  fresh += ".partial";
+  write_file(fresh, text);
+  rename_path(fresh, path);
+  sync_path(path.has_parent_path() ? path.parent_path() : ".");
+}
+
+void publish_directory(const std::filesystem::path& fresh, const std::filesystem::path& name) {
+  const std::filesystem::path parent = name.has_parent_path() ? name.parent_path() : ".";
+  std::error_code ignored;
+  if (!std::filesystem::exists(name)) {
+    rename_path(fresh, name);
+    sync_path(parent);
+    return;
+  }
+  if (renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, name.c_str(), RENAME_EXCHANGE) == 0) {
+    sync_path(parent);
+    std::filesystem::remove_all(fresh, ignored);  // the old one; what is left of it is only rubbish
+    return;
+  }
+  if (errno != EINVAL && errno != ENOSYS) fail_path(fresh, "exchange with " + name.filename().string(), errno);
+  std::filesystem::path old = name;
+  old += ".replaced";
+  std::filesystem::remove_all(old, ignored);
+  rename_path(name, old);
+  rename_path(fresh, name);
+  sync_path(parent);
+  std::filesystem::remove_all(old, ignored);
+}
+
+}  // namespace lyceum

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+/// Files that are on the disk when a call returns, and directory entries that change all at once. Every failure is an
+/// Error (exit code 4) that names the path and the system's reason.
+namespace lyceum {
+
+/// Creates or truncates, writes, fsyncs.
+void write_file(const std::filesystem::path& path, std::string_view text);
+/// The whole file; a bad_input Error that names it when it cannot be read.
+std::string read_file(const std::filesystem::path& path);
+/// Waits until the data of a file, or the entries of a directory, are on the disk.
+void sync_path(const std::filesystem::path& path);
+/// Atomic: `to` is replaced when it is a file. Does not fsync the directory.
+void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
+/// `path` holds either its old text or the new one, whatever happens: write beside it, fsync, rename, fsync.
+void replace_file(const std::filesystem::path& path, std::string_view text);
+/// Makes the finished directory `fresh` appear as `name`, replacing a directory of that name, and fsyncs the parent.
+/// On file systems that can swap two names (ext4, xfs, btrfs, tmpfs) there is always one of the two under `name`.
+void publish_directory(const std::filesystem::path& fresh, const std::filesystem::path& name);
+
+}  // namespace lyceum

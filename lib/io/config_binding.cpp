@@ -1,0 +1,177 @@
+#include "io/config_binding.h"
+
+#include <algorithm>
+#include <sstream>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "io/config_check.h"
+#include "io/config_keys.h"
+#include "io/ini_file.h"
+
+namespace lyceum {
+namespace {
+
+namespace po = boost::program_options;
+
+struct Assignment {
+  std::string key, value;
+  Origin origin;
+  bool has_value = true;
+};
+
+struct CommandLine {
+  std::vector<std::string> files;
+  std::vector<Assignment> assignments;
+};
+
+std::string where(const Origin& origin) {
+  return origin.file.empty() ? "on the command line" : fmt::format("in {} line {}", origin.file, origin.line);
+}
+
+/// Insertions, deletions and replacements that make `a` into `b`.
+std::size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] != b[j]);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
+    }
+  }
+  return row.back();
+}
+
+/// The known key that was most likely meant, empty when none is near. A right key in a wrong section is near.
+std::string nearest_key(const po::options_description& keys, const std::string& key) {
+  const auto last_word = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
+  std::tuple<std::size_t, std::size_t, std::string> best{std::max<std::size_t>(3, key.size() / 3), 0, ""};
+  for (const auto& known : keys.options()) {
+    const std::string& name = known->long_name();
+    const std::size_t distance = edit_distance(key, name);
+    const bool same_word = last_word(key) == last_word(name);
+    best = std::min(best, {same_word ? std::min<std::size_t>(distance, 1) : distance, distance, name});
+  }
+  return std::get<2>(best);
+}
+
+/// `--key=` as two arguments: Boost's parser takes an empty value only so.
+std::vector<std::string> separate_empty_values(std::span<const std::string> arguments) {
+  std::vector<std::string> separate;
+  for (const std::string& argument : arguments) {
+    const bool empty_value = argument.starts_with("--") && argument.find('=') == argument.size() - 1;
+    separate.push_back(empty_value ? argument.substr(0, argument.size() - 1) : argument);
+    if (empty_value) separate.emplace_back();
+  }
+  return separate;
+}
+
+CommandLine sort_arguments(const std::vector<po::option>& options, LoadedConfig& loaded) {
+  CommandLine line;
+  for (std::size_t i = 0; i < options.size(); ++i) {
+    const po::option& option = options[i];
+    const std::string& key = option.string_key;
+    if (key == "help") {
+      loaded.help = true;
+    } else if (key == "print-config") {
+      loaded.print_config = true;
+    } else if (key == "list-keys") {
+      loaded.list_keys = true;
+    } else if (key == "config") {
+      line.files.push_back(option.value.empty() ? "" : option.value.front());
+    } else if (key.find('.') == std::string::npos) {
+      loaded.rest.insert(loaded.rest.end(), option.original_tokens.begin(), option.original_tokens.end());
+    } else {
+      line.assignments.push_back({key, option.value.empty() ? "" : option.value.front(), {}, !option.value.empty()});
+      // An unknown key's value still stands behind it, as an argument of its own.
+      if (option.unregistered && option.value.empty() && i + 1 < options.size() && options[i + 1].string_key.empty())
+        ++i;
+    }
+  }
+  return line;
+}
+
+CommandLine read_command_line(const po::options_description& keys, std::span<const std::string> arguments,
+                              LoadedConfig& loaded) {
+  std::string file;
+  po::options_description known;
+  known.add(keys).add_options()("help", "")("print-config", "")("list-keys", "")("config", new Setting(&file, Domain{}),
+                                                                                 "");
+  // Boost would drop the "--" that ends the options.
+  const auto end = std::find(arguments.begin(), arguments.end(), "--");
+  const auto options = arguments.first(static_cast<std::size_t>(end - arguments.begin()));
+  using namespace po::command_line_style;
+  try {
+    CommandLine line = sort_arguments(po::command_line_parser(separate_empty_values(options))
+                                          .options(known)
+                                          .style(allow_long | long_allow_adjacent | long_allow_next)
+                                          .allow_unregistered()
+                                          .run()
+                                          .options,
+                                      loaded);
+    loaded.rest.insert(loaded.rest.end(), end, arguments.end());
+    return line;
+  } catch (const po::error& error) {
+    fail(ExitCode::usage, "{}", error.what());
+  }
+}
+
+void assign(const po::options_description& keys, const Assignment& given, LoadedConfig& loaded,
+            std::vector<std::string>& mistakes) {
+  const po::option_description* key = keys.find_nothrow(given.key, false);
+  if (!key) {
+    const std::string nearest = nearest_key(keys, given.key);
+    mistakes.push_back(fmt::format("unknown key '{}' {}: {}", given.key, where(given.origin),
+                                   nearest.empty() ? "--list-keys tells all keys" : "did you mean " + nearest + "?"));
+    return;
+  }
+  try {
+    if (!given.has_value) throw po::error("a value is missing");
+    setting_of(*key).assign(given.value);
+    loaded.origin[given.key] = given.origin;
+  } catch (const po::error& error) {
+    mistakes.push_back(fmt::format("{} = {} {}: {}", given.key, given.value, where(given.origin), error.what()));
+  }
+}
+
+}  // namespace
+
+LoadedConfig load_config(std::span<const std::string> arguments, const Config& defaults) {
+  LoadedConfig loaded{.config = defaults};
+  po::options_description keys;
+  bind(keys, loaded.config);
+  const CommandLine line = read_command_line(keys, arguments, loaded);
+  if (loaded.help || loaded.list_keys) return loaded;
+
+  std::vector<std::string> mistakes;
+  if (line.files.size() > 1) mistakes.emplace_back("--config is given more than once: give one file");
+  for (const std::string& file : line.files) {
+    for (const IniEntry& entry : read_ini(file, mistakes)) {
+      assign(keys, {entry.key, entry.value, {file, entry.line}}, loaded, mistakes);
+    }
+  }
+  for (const Assignment& given : line.assignments) assign(keys, given, loaded, mistakes);
+  require_none(mistakes);
+  return loaded;
+}
+
+Config parse_config(const std::string& text, const std::string& name) {
+  LoadedConfig loaded;
+  po::options_description keys;
+  bind(keys, loaded.config);
+  std::vector<std::string> mistakes;
+  std::istringstream stream(text);
+  for (const IniEntry& entry : read_ini(stream, name, mistakes)) {
+    assign(keys, {entry.key, entry.value, {name, entry.line}}, loaded, mistakes);
+  }
+  require_none(mistakes);
+  return loaded.config;
+}
+
+}  // namespace lyceum

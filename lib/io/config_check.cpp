@@ -1,0 +1,181 @@
+#include "io/config_check.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "io/config_keys.h"
+
+namespace lyceum {
+namespace {
+
+namespace po = boost::program_options;
+
+class Findings {
+ public:
+  template <class... Args>
+  void unless(bool fine, fmt::format_string<Args...> text, Args&&... args) {
+    if (!fine) found_.push_back(fmt::format(text, std::forward<Args>(args)...));
+  }
+  std::vector<std::string> take() { return std::move(found_); }
+
+ private:
+  std::vector<std::string> found_;
+};
+
+/// Whether n splits into d equal parts. True for a d below 1, which the key's own range refuses.
+bool divides(std::int64_t d, std::int64_t n) { return d < 1 || n % d == 0; }
+
+/// Ranks that see different sequences, 0 when `world` does not divide so.
+std::int64_t data_ranks(const ParallelConfig& parallel, int world) {
+  const std::int64_t model_ranks = std::int64_t{parallel.pipeline} * parallel.tensor;
+  return model_ranks > 0 && world % model_ranks == 0 ? world / model_ranks : 0;
+}
+
+void check_ranges(Findings& findings, const Config& config) {
+  Config copy = config;
+  po::options_description keys;
+  bind(keys, copy);
+  for (const auto& key : keys.options()) {
+    const Setting& setting = setting_of(*key);
+    const std::string problem = setting.problem();
+    findings.unless(problem.empty(), "{} = {}: {}", key->long_name(), setting.text(), problem);
+  }
+}
+
+/// Keys whose feature this build does not have: refused, so that nothing is silently left out.
+void check_missing_features(Findings& findings, const Config& config) {
+  const auto require_one = [&](const char* key, int value) {
+    findings.unless(value <= 1, "{} = {} is not in this build: set {} = 1", key, value, key);
+  };
+  const ParallelConfig& parallel = config.parallel;
+  require_one("parallel.pipeline", parallel.pipeline);
+  require_one("parallel.tensor", parallel.tensor);
+  require_one("parallel.expert_tensor", parallel.expert_tensor);
+  require_one("parallel.virtual_stages", parallel.virtual_stages);
+  findings.unless(parallel.zero <= 0, "parallel.zero = {} is not in this build: set parallel.zero = 0", parallel.zero);
+  findings.unless(parallel.schedule == "1f1b",
+                  "parallel.schedule = {} is not in this build: set parallel.schedule = 1f1b", parallel.schedule);
+  findings.unless(!parallel.sequence, "parallel.sequence = true is not in this build: set parallel.sequence = false");
+  findings.unless(config.run.device != "cuda", "run.device = cuda: this build has no CUDA; set run.device = cpu");
+  findings.unless(!(config.moe.capacity_factor > 0),
+                  "moe.capacity_factor = {} is not in this build: set moe.capacity_factor = 0 (no token is dropped)",
+                  config.moe.capacity_factor);
+}
+
+void check_model(Findings& findings, const ModelConfig& model) {
+  findings.unless(divides(model.kv_heads, model.heads),
+                  "model.kv_heads = {} does not divide model.heads = {}: each must serve equally many heads",
+                  model.kv_heads, model.heads);
+  const bool derived = model.head_dim == 0;
+  const bool splits = divides(model.heads, model.hidden);
+  findings.unless(!derived || splits,
+                  "model.heads = {} does not divide model.hidden = {}: change one, or set model.head_dim", model.heads,
+                  model.hidden);
+  const std::int64_t head_dim = derived && splits && model.heads > 0 ? model.hidden / model.heads : model.head_dim;
+  findings.unless(divides(2, head_dim),
+                  "heads of width {} (model.head_dim) are odd: RoPE turns pairs, set an even width", head_dim);
+  findings.unless(model.first_dense_layers <= model.layers,
+                  "model.first_dense_layers = {} is more than model.layers = {}", model.first_dense_layers,
+                  model.layers);
+}
+
+void check_moe(Findings& findings, const Config& config) {
+  const MoeConfig& moe = config.moe;
+  if (moe.experts <= 0) {
+    findings.unless(
+        moe.shared_experts <= 0,
+        "moe.shared_experts = {} without routed experts: set moe.experts, or widen model.ffn_hidden instead",
+        moe.shared_experts);
+    findings.unless(moe.expert_sizes.empty(),
+                    "moe.expert_sizes lists {} widths but moe.experts = 0: set moe.experts = {}",
+                    moe.expert_sizes.size(), moe.expert_sizes.size());
+    findings.unless(config.parallel.expert <= 1,
+                    "parallel.expert = {} with no experts to share out: set parallel.expert = 1, or moe.experts",
+                    config.parallel.expert);
+    return;
+  }
+  findings.unless(moe.top_k <= moe.experts, "moe.top_k = {} is more than moe.experts = {}", moe.top_k, moe.experts);
+  findings.unless(moe.expert_sizes.empty() || static_cast<std::int64_t>(moe.expert_sizes.size()) == moe.experts,
+                  "moe.expert_sizes lists {} widths for moe.experts = {}: give one width an expert",
+                  moe.expert_sizes.size(), moe.experts);
+  findings.unless(moe.expert_hidden > 0 || !moe.expert_sizes.empty(),
+                  "the experts have no width: set moe.expert_hidden or moe.expert_sizes");
+  findings.unless(moe.expert_hidden > 0 || moe.expert_sizes.empty() || moe.shared_experts == 0,
+                  "the shared experts have no width: set moe.expert_hidden besides moe.expert_sizes");
+  findings.unless(config.parallel.expert <= moe.experts,
+                  "parallel.expert = {} is more than moe.experts = {}: a rank would hold none", config.parallel.expert,
+                  moe.experts);
+  findings.unless(config.balance.device_groups <= moe.experts,
+                  "balance.device_groups = {} is more than moe.experts = {}: a group would be empty",
+                  config.balance.device_groups, moe.experts);
+}
+
+void check_ranks_and_batch(Findings& findings, const Config& config, int world) {
+  const ParallelConfig& parallel = config.parallel;
+  const BatchConfig& batch = config.batch;
+  const std::int64_t stages = std::max(parallel.pipeline, 1);
+  const std::int64_t expert_ranks = std::int64_t{parallel.expert} * parallel.expert_tensor;
+  const std::int64_t data = data_ranks(parallel, world);
+  findings.unless(data > 0, "{} ranks do not split into parallel.pipeline = {} times parallel.tensor = {}", world,
+                  parallel.pipeline, parallel.tensor);
+  findings.unless(world % stages != 0 || divides(expert_ranks, world / stages),
+                  "parallel.expert = {} times parallel.expert_tensor = {} does not divide the {} ranks of a stage",
+                  parallel.expert, parallel.expert_tensor, world / stages);
+  if (data == 0) return;
+  findings.unless(divides(data, batch.global),
+                  "batch.global = {} does not divide among {} data-parallel ranks: set a multiple of {}", batch.global,
+                  data, data);
+  findings.unless(!divides(data, batch.global) || divides(batch.micro, batch.global / data),
+                  "batch.micro = {} does not divide the {} sequences that a rank takes of batch.global = {}",
+                  batch.micro, batch.global / data, batch.global);
+}
+
+void check_training(Findings& findings, const Config& config) {
+  findings.unless(!(config.optim.min_lr > config.optim.lr), "optim.min_lr = {} is above optim.lr = {}",
+                  config.optim.min_lr, config.optim.lr);
+  findings.unless(
+      config.eval.every <= 0 || !config.data.valid.empty() || config.data.valid_fraction > 0,
+      "eval.every = {} with nothing to validate on: set data.valid or data.valid_fraction, or eval.every = 0",
+      config.eval.every);
+}
+
+}  // namespace
+
+std::vector<std::string> problems(const Config& config, int world) {
+  require(world >= 1, "a configuration checked for {} ranks", world);
+  Findings findings;
+  check_ranges(findings, config);
+  check_missing_features(findings, config);
+  check_model(findings, config.model);
+  check_moe(findings, config);
+  check_ranks_and_batch(findings, config, world);
+  check_training(findings, config);
+  return findings.take();
+}
+
+void resolve(Config& config, int world) {
+  require(world >= 1, "a configuration resolved for {} ranks", world);
+  const auto derive = [](std::int64_t& value, std::int64_t derived) {
+    if (value == 0) value = derived;
+  };
+  ModelConfig& model = config.model;
+  derive(model.kv_heads, model.heads);
+  if (model.heads > 0 && model.hidden % model.heads == 0) derive(model.head_dim, model.hidden / model.heads);
+  derive(model.ffn_hidden, (16 * model.hidden + 3) / 6);  // 8/3 hidden to the nearest integer: 1280 → 3413
+  const std::int64_t data = data_ranks(config.parallel, world);
+  if (data > 0 && config.batch.global % data == 0) derive(config.batch.micro, config.batch.global / data);
+  derive(config.balance.device_groups, config.parallel.expert);
+  if (config.run.device == "auto") config.run.device = "cpu";
+}
+
+void require_none(std::span<const std::string> problems) {
+  if (problems.empty()) return;
+  if (problems.size() == 1) fail(ExitCode::usage, "{}", problems.front());
+  std::string text = fmt::format("{} mistakes in the configuration:", problems.size());
+  for (const std::string& problem : problems) text += "\n  " + problem;
+  fail(ExitCode::usage, "{}", text);
+}
+
+}  // namespace lyceum

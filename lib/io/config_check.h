@@ -1,0 +1,22 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/config.h"
+
+namespace lyceum {
+
+/// Everything that makes this configuration impossible on `world` ranks, or that this build cannot do yet; each names
+/// the keys, their values and what to set. Files are not looked at. The same before and after `resolve`.
+std::vector<std::string> problems(const Config& config, int world);
+
+/// Puts concrete values where 0 or "auto" stands for a derived one: kv_heads, head_dim, ffn_hidden, batch.micro,
+/// balance.device_groups, device. What does not divide stays 0: `problems` tells it. Does nothing the second time.
+void resolve(Config& config, int world);
+
+/// Throws one usage Error that tells all of them; does nothing when there are none.
+void require_none(std::span<const std::string> problems);
+
+}  // namespace lyceum

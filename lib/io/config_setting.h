@@ -1,0 +1,57 @@
+#pragma once
+
+#include <boost/program_options.hpp>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace lyceum {
+
+/// What a key's value may be. The defaults allow anything of the member's type.
+struct Domain {
+  double low = -std::numeric_limits<double>::infinity();
+  double high = std::numeric_limits<double>::infinity();
+  bool low_open = false, high_open = false;  // the bound itself is not allowed
+  std::vector<std::string> names = {};       // of a text: the allowed values, all when empty
+  bool required = false;                     // of a text: may not be empty
+  std::string hint = {};                     // told instead of "text" where some words have a meaning
+};
+
+/// The member of a Config that a key stands for.
+using Member =
+    std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*, std::vector<std::int64_t>*>;
+
+/// One key: a value of Boost.ProgramOptions that reads and writes its member of a Config and knows what it may be.
+/// Integers are at most 2^31 − 1 (seeds: 2^64 − 1), so that products of two sizes never overflow.
+class Setting final : public boost::program_options::value_semantic {
+ public:
+  Setting(Member member, Domain domain) : member_(member), domain_(std::move(domain)) {}
+
+  /// What may be written: "integer >= 1", "auto | cpu | cuda".
+  std::string name() const override;
+  /// Takes no or one token: a missing value is then told together with all other errors.
+  unsigned min_tokens() const override { return 0; }
+  unsigned max_tokens() const override { return 1; }
+  bool is_composing() const override { return false; }
+  bool is_required() const override { return false; }
+  bool apply_default(boost::any&) const override { return false; }
+  /// Throws a boost::program_options::error that says what is wrong with the text, without naming the key.
+  void parse(boost::any& store, const std::vector<std::string>& tokens, bool utf8) const override;
+  void notify(const boost::any& store) const override;
+
+  /// parse and notify in one: the member takes the value of `text`.
+  void assign(const std::string& text) const;
+  /// The member's value, as `assign` reads it back.
+  std::string text() const;
+  /// Why the member's value cannot be, or empty.
+  std::string problem() const;
+
+ private:
+  Member member_;
+  Domain domain_;
+};
+
+}  // namespace lyceum

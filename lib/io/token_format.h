@@ -1,0 +1,36 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace lyceum {
+
+/// Layout of Megatron's `.idx`, little-endian and unaligned: magic, u64 version, u8 type, u64 sequences, u64 documents
+/// (with the closing boundary), i32 lengths[sequences], i64 byte offsets[sequences], i64 first sequences[documents].
+namespace token_format {
+
+constexpr std::string_view magic{"MMIDIDX\0\0", 9};
+constexpr std::uint64_t version = 1;
+constexpr std::size_t header_bytes = magic.size() + 8 + 1 + 8 + 8;
+
+struct Type {
+  std::uint8_t code;
+  std::size_t bytes;
+  std::string_view name;
+  bool integer;
+};
+constexpr std::array<Type, 8> types{{{1, 1, "uint8", true},
+                                     {2, 1, "int8", true},
+                                     {3, 2, "int16", true},
+                                     {4, 4, "int32", true},
+                                     {5, 8, "int64", true},
+                                     {6, 8, "float64", false},
+                                     {7, 4, "float32", false},
+                                     {8, 2, "uint16", true}}};
+constexpr std::uint8_t code_i32 = 4, code_u16 = 8;
+
+}  // namespace token_format
+
+}  // namespace lyceum

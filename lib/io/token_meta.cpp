@@ -1,0 +1,34 @@
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "io/token_data.h"
+#include "io/whole_file.h"
+
+namespace lyceum {
+
+std::optional<TokenMeta> read_token_meta(const std::string& prefix) {
+  const std::string path = prefix + ".json";
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return std::nullopt;
+  try {
+    const auto json = nlohmann::json::parse(read_whole_file(path));
+    return TokenMeta{.bytes = json.at("bytes"),
+                     .documents = json.at("documents"),
+                     .tokens = json.at("tokens"),
+                     .vocab = json.at("vocab"),
+                     .tokenizer = json.at("tokenizer"),
+                     .tokenizer_sha256 = json.at("tokenizer_sha256")};
+  } catch (const nlohmann::json::exception& problem) {
+    fail(ExitCode::bad_input, "{} is damaged: {}; remove it, or tokenise again", path, problem.what());
+  }
+}
+
+void write_token_meta(const std::string& prefix, const TokenMeta& meta) {
+  const nlohmann::ordered_json json{{"bytes", meta.bytes},         {"documents", meta.documents},
+                                    {"tokens", meta.tokens},       {"vocab", meta.vocab},
+                                    {"tokenizer", meta.tokenizer}, {"tokenizer_sha256", meta.tokenizer_sha256}};
+  write_whole_file(prefix + ".json", json.dump(2) + "\n");
+}
+
+}  // namespace lyceum

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace lyceum {
+
+/// Bytes of the UTF-8 character that begins at text[at] (1 to 4); 0 when none does: a stray or missing continuation, an
+/// overlong form, a surrogate, a value beyond U+10FFFF. [RFC 3629]
+std::size_t utf8_length(std::string_view text, std::size_t at);
+
+/// Whether the first bytes of a file could be the beginning of a UTF-8 text: not empty, no NUL, only whole characters,
+/// but for the last one, which may be cut.
+bool looks_like_text(std::string_view beginning);
+
+}  // namespace lyceum

@@ -1,0 +1,105 @@
+#include "kernels/elementwise.h"
+
+#include <bit>
+#include <type_traits>
+
+#include "kernels/cpu/checks.h"
+#include "kernels/cpu/parallel_for.h"
+
+namespace lyceum {
+
+namespace {
+
+/// Rounded to odd: what does not fit sets the last bit, so that rounding again to a shorter type rounds right.
+float round_to_odd(double value) {
+  const float nearest = static_cast<float>(value);
+  const auto word = std::bit_cast<std::uint32_t>(nearest);
+  const bool away = std::abs(static_cast<double>(nearest)) > std::abs(value);
+  const bool inexact = static_cast<double>(nearest) != value;
+  return std::bit_cast<float>((word - static_cast<std::uint32_t>(away)) | static_cast<std::uint32_t>(inexact));
+}
+
+template <class From, class To>
+To convert(From value) {
+  if constexpr (std::is_same_v<From, To>) {
+    return value;
+  } else if constexpr (std::is_same_v<From, bfloat16>) {
+    return static_cast<To>(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<From, double> && std::is_same_v<To, bfloat16>) {
+    return bfloat16(round_to_odd(value));
+  } else {
+    return static_cast<To>(value);
+  }
+}
+
+}  // namespace
+
+template <class T>
+void run(const CpuStream& stream, const Add<T>& add) {
+  const auto count = static_cast<std::int64_t>(add.y.size());
+  require_length("Add", "a", add.a, count);
+  require_length("Add", "b", add.b, count);
+  using A = Accumulator<T>;
+  parallel_for(stream, count, elements_a_thread, [&](std::int64_t first, std::int64_t last) {
+    const T* a = add.a.data();
+    const T* b = add.b.data();
+    T* y = add.y.data();
+#pragma omp simd
+    for (std::int64_t i = first; i < last; ++i) y[i] = round_to<T>(static_cast<A>(a[i]) + static_cast<A>(b[i]));
+  });
+}
+
+template <class T>
+void run(const CpuStream& stream, const Scale<T>& scale) {
+  const auto count = static_cast<std::int64_t>(scale.y.size());
+  require_length("Scale", "x", scale.x, count);
+  using A = Accumulator<T>;
+  parallel_for(stream, count, elements_a_thread, [&](std::int64_t first, std::int64_t last) {
+    const T* x = scale.x.data();
+    T* y = scale.y.data();
+    const A factor = static_cast<A>(scale.factor);
+#pragma omp simd
+    for (std::int64_t i = first; i < last; ++i) y[i] = round_to<T>(static_cast<A>(x[i]) * factor);
+  });
+}
+
+template <class T>
+void run(const CpuStream& stream, const Clear<T>& clear) {
+  parallel_for(stream, static_cast<std::int64_t>(clear.y.size()), elements_a_thread,
+               [&](std::int64_t first, std::int64_t last) {
+                 std::fill(clear.y.data() + first, clear.y.data() + last, T{});
+               });
+}
+
+template <class From, class To>
+void run(const CpuStream& stream, const Cast<From, To>& cast) {
+  const auto count = static_cast<std::int64_t>(cast.y.size());
+  require_length("Cast", "x", cast.x, count);
+  parallel_for(stream, count, elements_a_thread, [&](std::int64_t first, std::int64_t last) {
+    const From* x = cast.x.data();
+    To* y = cast.y.data();
+#pragma omp simd
+    for (std::int64_t i = first; i < last; ++i) y[i] = convert<From, To>(x[i]);
+  });
+}
+
+template void run(const CpuStream&, const Add<float>&);
+template void run(const CpuStream&, const Add<bfloat16>&);
+template void run(const CpuStream&, const Add<double>&);
+template void run(const CpuStream&, const Scale<float>&);
+template void run(const CpuStream&, const Scale<bfloat16>&);
+template void run(const CpuStream&, const Scale<double>&);
+template void run(const CpuStream&, const Clear<float>&);
+template void run(const CpuStream&, const Clear<bfloat16>&);
+template void run(const CpuStream&, const Clear<double>&);
+template void run(const CpuStream&, const Cast<float, float>&);
+template void run(const CpuStream&, const Cast<float, bfloat16>&);
+template void run(const CpuStream&, const Cast<float, double>&);
+template void run(const CpuStream&, const Cast<bfloat16, float>&);
+template void run(const CpuStream&, const Cast<bfloat16, bfloat16>&);
+template void run(const CpuStream&, const Cast<bfloat16, double>&);
+template void run(const CpuStream&, const Cast<double, float>&);
+template void run(const CpuStream&, const Cast<double, bfloat16>&);
+template void run(const CpuStream&, const Cast<double, double>&);
+
+}  // namespace lyceum

@@ -1,0 +1,47 @@
+#include "kernels/embedding.h"
+
+#include "kernels/cpu/checks.h"
+#include "kernels/cpu/parallel_for.h"
+
+namespace lyceum {
+
+template <class T>
+void run(const CpuStream& stream, const EmbeddingForward<T>& embedding) {
+  const std::int64_t rows = embedding.y.rows, cols = embedding.y.cols;
+  require_length("EmbeddingForward", "tokens", embedding.tokens, rows);
+  require_extents("EmbeddingForward", "table", embedding.table, embedding.table.rows, cols);
+  require_indices("EmbeddingForward", "tokens", embedding.tokens, 0, embedding.table.rows);
+  parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t r = first; r < last; ++r) {
+      std::copy_n(embedding.table.row(embedding.tokens[static_cast<std::size_t>(r)]), cols, embedding.y.row(r));
+    }
+  });
+}
+
+template <class T>
+void run(const CpuStream& stream, const EmbeddingWeightGrad<T>& embedding) {
+  using A = Accumulator<T>;
+  const std::int64_t rows = embedding.dy.rows, cols = embedding.dy.cols;
+  require_length("EmbeddingWeightGrad", "tokens", embedding.tokens, rows);
+  require_extents("EmbeddingWeightGrad", "d_table", embedding.d_table, embedding.d_table.rows, cols);
+  require_indices("EmbeddingWeightGrad", "tokens", embedding.tokens, 0, embedding.d_table.rows);
+  // Threads share out the columns, so that every sum runs over the tokens in their order.
+  const std::int64_t grain = std::max<std::int64_t>(64, rows_a_thread(rows));
+  parallel_for(stream, cols, grain, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const T* dy = embedding.dy.row(r);
+      A* d_table = embedding.d_table.row(embedding.tokens[static_cast<std::size_t>(r)]);
+#pragma omp simd
+      for (std::int64_t c = first; c < last; ++c) d_table[c] += static_cast<A>(dy[c]);
+    }
+  });
+}
+
+template void run(const CpuStream&, const EmbeddingForward<float>&);
+template void run(const CpuStream&, const EmbeddingForward<bfloat16>&);
+template void run(const CpuStream&, const EmbeddingForward<double>&);
+template void run(const CpuStream&, const EmbeddingWeightGrad<float>&);
+template void run(const CpuStream&, const EmbeddingWeightGrad<bfloat16>&);
+template void run(const CpuStream&, const EmbeddingWeightGrad<double>&);
+
+}  // namespace lyceum

@@ -1,0 +1,38 @@
+#include "kernels/gemm.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels/cpu/reference_gemm.h"
+#include "kernels/cpu/tile_gemm.h"
+
+namespace lyceum {
+
+template <class T, class Out>
+void run(const CpuStream& stream, const Gemm<T, Out>& gemm) {
+  const auto& [a, b, c, transpose_a, transpose_b, accumulate] = gemm;
+  const std::int64_t a_depth = transpose_a ? a.rows : a.cols, b_depth = transpose_b ? b.cols : b.rows;
+  require(c.rows == (transpose_a ? a.cols : a.rows) && c.cols == (transpose_b ? b.rows : b.cols) && a_depth == b_depth,
+          "GEMM of {} x {}{} and {} x {}{} into {} x {}", a.rows, a.cols, transpose_a ? " transposed" : "", b.rows,
+          b.cols, transpose_b ? " transposed" : "", c.rows, c.cols);
+  if constexpr (std::is_same_v<T, double>) {
+    reference::run(stream, gemm);
+  } else {
+    // Four tiles a thread even out what cores are lent to others.
+    const Tiling tiling = Tiling::of(c.rows, c.cols, stream.threads() > 1 ? 4 * stream.threads() : 1);
+    const TileGemm multiply = TileGemm::make<T>(stream, tiling.rows, tiling.cols);
+    parallel_tasks(stream.threads(), tiling.count(), [&](std::int64_t i, int thread) {
+      const std::int64_t row = i / tiling.col_tiles * tiling.rows, col = i % tiling.col_tiles * tiling.cols;
+      multiply(tile_of(gemm, row, std::min(tiling.rows, gemm.c.rows - row), col,
+                       std::min(tiling.cols, gemm.c.cols - col)),
+               thread);
+    });
+  }
+}
+
+template void run(const CpuStream&, const Gemm<float>&);
+template void run(const CpuStream&, const Gemm<double>&);
+template void run(const CpuStream&, const Gemm<bfloat16>&);
+template void run(const CpuStream&, const Gemm<bfloat16, float>&);
+
+}  // namespace lyceum

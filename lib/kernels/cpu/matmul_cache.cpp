@@ -1,0 +1,89 @@
+#include "kernels/cpu/matmul_cache.h"
+
+#include <type_traits>
+
+namespace lyceum {
+
+namespace {
+
+using DataType = dnnl::memory::data_type;
+
+/// [rows, cols], held row by row, or column by column when `transposed`.
+dnnl::memory::desc described(std::int64_t rows, std::int64_t cols, std::int64_t stride, bool transposed,
+                             DataType type) {
+  using Dims = dnnl::memory::dims;
+  return {Dims{rows, cols}, type, transposed ? Dims{1, stride} : Dims{stride, 1}};
+}
+
+}  // namespace
+
+MatmulCache::Compiled MatmulCache::compile(const Key& key, int threads) const {
+  const auto a = described(key.m, key.k, key.a_stride, key.transpose_a, DataType::bf16);
+  const auto b = described(key.k, key.n, key.b_stride, key.transpose_b, DataType::bf16);
+  const auto c = described(key.m, key.n, key.c_stride, false, key.float_out ? DataType::f32 : DataType::bf16);
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (key.accumulate) {
+    dnnl::post_ops sum;
+    sum.append_sum(1.0f);
+    attributes.set_post_ops(sum);
+  }
+  const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(a, b, c), attributes, engine_);
+  const auto scratchpad = description.scratchpad_desc();
+  std::vector<Operands> operands;
+  for (int thread = 0; thread < threads; ++thread) {
+    operands.push_back({dnnl::memory(a, engine_, DNNL_MEMORY_NONE), dnnl::memory(b, engine_, DNNL_MEMORY_NONE),
+                        dnnl::memory(c, engine_, DNNL_MEMORY_NONE), dnnl::memory(scratchpad, engine_, DNNL_MEMORY_NONE)});
+  }
+  return {dnnl::matmul(description), scratchpad.get_size(), std::move(operands)};
+}
+
+MatmulCache::Compiled& MatmulCache::compiled(const Key& key, int threads) {
+  const std::lock_guard lock(mutex_);
+  auto found = compiled_.find(key);
+  if (found == compiled_.end()) found = compiled_.emplace(key, compile(key, threads)).first;
+  return found->second;
+}
+
+MatmulCache::Lane& MatmulCache::lane(const CpuStream& stream, int thread, std::size_t scratchpad_bytes) {
+  const std::lock_guard lock(mutex_);
+  auto found = lanes_.find(thread);
+  if (found == lanes_.end()) found = lanes_.emplace(thread, Lane{dnnl::stream(engine_), nullptr}).first;
+  Lane& lane = found->second;
+  if (lane.scratchpad_bytes < scratchpad_bytes) {
+    lane.scratchpad = stream.memory().allocate(scratchpad_bytes, MemoryKind::buffers);
+    lane.scratchpad_bytes = scratchpad_bytes;
+  }
+  return lane;
+}
+
+template <class Out>
+void MatmulCache::execute(const CpuStream& stream, const Gemm<bfloat16, Out>& gemm, int thread) {
+  const Key key{.m = gemm.c.rows,
+                .k = gemm.transpose_a ? gemm.a.rows : gemm.a.cols,
+                .n = gemm.c.cols,
+                .a_stride = gemm.a.stride,
+                .b_stride = gemm.b.stride,
+                .c_stride = gemm.c.stride,
+                .transpose_a = gemm.transpose_a,
+                .transpose_b = gemm.transpose_b,
+                .accumulate = gemm.accumulate,
+                .float_out = std::is_same_v<Out, float>};
+  Compiled& product = compiled(key, stream.threads());
+  Lane& own = lane(stream, thread, product.scratchpad_bytes);
+  Operands& operands = product.operands[static_cast<std::size_t>(thread)];
+  operands.a.set_data_handle(const_cast<bfloat16*>(gemm.a.data));
+  operands.b.set_data_handle(const_cast<bfloat16*>(gemm.b.data));
+  operands.c.set_data_handle(gemm.c.data);
+  operands.scratchpad.set_data_handle(own.scratchpad.get());
+  product.primitive.execute(own.stream, {{DNNL_ARG_SRC, operands.a},
+                                         {DNNL_ARG_WEIGHTS, operands.b},
+                                         {DNNL_ARG_DST, operands.c},
+                                         {DNNL_ARG_SCRATCHPAD, operands.scratchpad}});
+  own.stream.wait();
+}
+
+template void MatmulCache::execute(const CpuStream&, const Gemm<bfloat16, bfloat16>&, int);
+template void MatmulCache::execute(const CpuStream&, const Gemm<bfloat16, float>&, int);
+
+}  // namespace lyceum

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <omp.h>
+
+#include "core/stream.h"
+
+namespace lyceum {
+
+/// Elements of simple arithmetic that pay for waking a thread.
+constexpr std::int64_t elements_a_thread = 16384;
+
+/// The grain of a loop over rows of `cols` elements.
+inline std::int64_t rows_a_thread(std::int64_t cols) {
+  return std::max<std::int64_t>(1, elements_a_thread / std::max<std::int64_t>(1, cols));
+}
+
+/// Threads for `units` pieces of work; one inside a parallel region, which is never nested.
+inline int threads_for(const CpuStream& stream, std::int64_t units) {
+  return omp_in_parallel() ? 1 : static_cast<int>(std::min<std::int64_t>(stream.threads(), units));
+}
+
+/// f(first, last) on one contiguous range of [0, count) a thread, borders at multiples of `grain`: the same rows stay
+/// with the same core from kernel to kernel. f must not throw.
+template <class F>
+void parallel_for(const CpuStream& stream, std::int64_t count, std::int64_t grain, const F& f) {
+  const std::int64_t units = (count + grain - 1) / grain;
+  const int threads = threads_for(stream, units);
+  if (threads <= 1) {
+    if (count > 0) f(std::int64_t{0}, count);
+    return;
+  }
+#pragma omp parallel num_threads(threads)
+  {
+    const std::int64_t team = omp_get_num_threads(), thread = omp_get_thread_num();
+    const std::int64_t first = units * thread / team * grain;
+    const std::int64_t last = std::min(count, units * (thread + 1) / team * grain);
+    if (first < last) f(first, last);
+  }
+}
+
+/// f(first, last) on pieces of `grain`, handed to whichever thread is free: for work of uneven cost.
+template <class F>
+void parallel_for_dynamic(const CpuStream& stream, std::int64_t count, std::int64_t grain, const F& f) {
+  const std::int64_t pieces = (count + grain - 1) / grain;
+  const int threads = threads_for(stream, pieces);
+  if (threads <= 1) {
+    if (count > 0) f(std::int64_t{0}, count);
+    return;
+  }
+#pragma omp parallel for num_threads(threads) schedule(dynamic)
+  for (std::int64_t piece = 0; piece < pieces; ++piece) {
+    f(piece * grain, std::min(count, (piece + 1) * grain));
+  }
+}
+
+}  // namespace lyceum

@@ -1,0 +1,179 @@
+#include "kernels/permute.h"
+
+#include <array>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "kernels/cpu/checks.h"
+#include "kernels/cpu/parallel_for.h"
+
+namespace lyceum {
+
+namespace {
+
+constexpr std::int64_t tile = 512;  // columns that are summed in a buffer in the first-level cache
+constexpr std::int64_t any_negative = std::numeric_limits<std::int64_t>::min();
+
+/// position[e]: where expert e stands in `order`, which must hold every expert once.
+std::vector<std::size_t> positions_of(std::span<const std::int32_t> order) {
+  require_indices("SortByExpert", "order", order, 0, static_cast<std::int64_t>(order.size()));
+  std::vector<std::size_t> position(order.size(), order.size());
+  for (std::size_t p = 0; p < order.size(); ++p) {
+    const auto expert = static_cast<std::size_t>(order[p]);
+    require(position[expert] == order.size(), "SortByExpert: expert {} stands in the order twice", expert);
+    position[expert] = p;
+  }
+  return position;
+}
+
+/// dx[slot] = gate · dy[t] and d_gate = dy[t] · x[slot] of one pair.
+template <class T>
+Accumulator<T> backward_pair(const T* x, const T* dy, std::int64_t cols, Accumulator<T> gate, T* dx) {
+  using A = Accumulator<T>;
+  A dot = 0;
+#pragma omp simd reduction(+ : dot)
+  for (std::int64_t c = 0; c < cols; ++c) {
+    const A d = static_cast<A>(dy[c]);
+    dot += d * static_cast<A>(x[c]);
+    dx[c] = round_to<T>(gate * d);
+  }
+  return dot;
+}
+
+}  // namespace
+
+// A stable sort has one result, so threads may each count and place their own stretch of tokens.
+void run(const CpuStream& stream, const SortByExpert& sort) {
+  const std::int64_t tokens = sort.index.rows, k = sort.index.cols;
+  const std::size_t experts = sort.order.size();
+  require_length("SortByExpert", "begin", sort.begin, static_cast<std::int64_t>(experts) + 1);
+  require_length("SortByExpert", "slot_pair", sort.slot_pair, tokens * k);
+  require_length("SortByExpert", "pair_slot", sort.pair_slot, tokens * k);
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    require_indices("SortByExpert", "index", std::span(sort.index.row(t), static_cast<std::size_t>(k)), 0,
+                    static_cast<std::int64_t>(experts));
+  }
+  const std::vector<std::size_t> position = positions_of(sort.order);
+  const std::int64_t parts = std::max(1, threads_for(stream, tokens / rows_a_thread(k)));
+  // next[part][position]: first how many of a part's pairs go there, then the slot of the part's next one.
+  std::vector<std::vector<std::int64_t>> next(static_cast<std::size_t>(parts), std::vector<std::int64_t>(experts));
+  const auto for_parts = [&](const auto& f) {
+    parallel_for(stream, parts, 1, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t part = first; part < last; ++part) {
+        std::vector<std::int64_t>& own = next[static_cast<std::size_t>(part)];
+        for (std::int64_t t = tokens * part / parts; t < tokens * (part + 1) / parts; ++t) {
+          for (std::int64_t j = 0; j < k; ++j) {
+            f(own[position[static_cast<std::size_t>(sort.index.row(t)[j])]], t * k + j);
+          }
+        }
+      }
+    });
+  };
+  for_parts([](std::int64_t& count, std::int64_t) { ++count; });
+  std::int64_t slot = 0;
+  for (std::size_t p = 0; p < experts; ++p) {
+    sort.begin[p] = slot;
+    for (std::vector<std::int64_t>& part : next) slot += std::exchange(part[p], slot);
+  }
+  sort.begin[experts] = slot;
+  for_parts([&](std::int64_t& next_slot, std::int64_t pair) {
+    sort.slot_pair[static_cast<std::size_t>(next_slot)] = pair;
+    sort.pair_slot[static_cast<std::size_t>(pair)] = next_slot++;
+  });
+}
+
+template <class T>
+void run(const CpuStream& stream, const GatherRows<T>& gather) {
+  const std::int64_t rows = gather.y.rows, cols = gather.y.cols, divisor = gather.divisor;
+  require(divisor > 0, "GatherRows: sources divided by {}", divisor);
+  require_extents("GatherRows", "x", gather.x, gather.x.rows, cols);
+  require_length("GatherRows", "source", gather.source, rows);
+  require_indices("GatherRows", "source", gather.source, any_negative, gather.x.rows * divisor);
+  parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t r = first; r < last; ++r) {
+      const std::int64_t source = gather.source[static_cast<std::size_t>(r)];
+      if (source < 0) {
+        std::fill_n(gather.y.row(r), cols, T{});
+      } else {
+        std::copy_n(gather.x.row(source / divisor), cols, gather.y.row(r));
+      }
+    }
+  });
+}
+
+template <class T>
+void run(const CpuStream& stream, const CombineRows<T>& combine) {
+  using A = Accumulator<T>;
+  const std::int64_t tokens = combine.y.rows, cols = combine.y.cols, k = combine.k;
+  const bool gated = combine.gate.data != nullptr;
+  require_extents("CombineRows", "x", combine.x, combine.x.rows, cols);
+  require_length("CombineRows", "slot", combine.slot, tokens * k);
+  require_indices("CombineRows", "slot", combine.slot, any_negative, combine.x.rows);
+  if (gated) require_extents("CombineRows", "gate", combine.gate, tokens, k);
+  parallel_for(stream, tokens, rows_a_thread(k * cols), [&](std::int64_t first, std::int64_t last) {
+    std::array<A, tile> sum;
+    for (std::int64_t t = first; t < last; ++t) {
+      for (std::int64_t begin = 0; begin < cols; begin += tile) {
+        const std::int64_t width = std::min(tile, cols - begin);
+        std::fill_n(sum.data(), width, A{0});
+        for (std::int64_t j = 0; j < k; ++j) {
+          const std::int64_t slot = combine.slot[static_cast<std::size_t>(t * k + j)];
+          if (slot < 0) continue;
+          const T* x = combine.x.row(slot) + begin;
+          const A gate = gated ? combine.gate.row(t)[j] : A{1};
+#pragma omp simd
+          for (std::int64_t c = 0; c < width; ++c) sum[static_cast<std::size_t>(c)] += gate * static_cast<A>(x[c]);
+        }
+        T* y = combine.y.row(t) + begin;
+#pragma omp simd
+        for (std::int64_t c = 0; c < width; ++c) y[c] = round_to<T>(sum[static_cast<std::size_t>(c)]);
+      }
+    }
+  });
+}
+
+template <class T>
+void run(const CpuStream& stream, const CombineRowsBackward<T>& combine) {
+  using A = Accumulator<T>;
+  const std::int64_t tokens = combine.dy.rows, cols = combine.dy.cols, slots = combine.dx.rows, k = combine.k;
+  const bool gated = combine.gate.data != nullptr;
+  require_extents("CombineRowsBackward", "x", combine.x, slots, cols);
+  require_extents("CombineRowsBackward", "dx", combine.dx, slots, cols);
+  require_length("CombineRowsBackward", "slot", combine.slot, tokens * k);
+  require_indices("CombineRowsBackward", "slot", combine.slot, any_negative, slots);
+  if (gated) require_extents("CombineRowsBackward", "gate", combine.gate, tokens, k);
+  if (gated) require_extents("CombineRowsBackward", "d_gate", combine.d_gate, tokens, k);
+  std::vector<std::uint8_t> named(static_cast<std::size_t>(slots));
+  for (const std::int64_t slot : combine.slot) {
+    if (slot >= 0) named[static_cast<std::size_t>(slot)] = 1;
+  }
+  parallel_for(stream, slots, elements_a_thread, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t s = first; s < last; ++s) {
+      if (!named[static_cast<std::size_t>(s)]) std::fill_n(combine.dx.row(s), cols, T{});
+    }
+  });
+  parallel_for(stream, tokens, rows_a_thread(k * cols), [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t t = first; t < last; ++t) {
+      for (std::int64_t j = 0; j < k; ++j) {
+        const std::int64_t slot = combine.slot[static_cast<std::size_t>(t * k + j)];
+        const A gate = gated ? combine.gate.row(t)[j] : A{1};
+        const A dot =
+            slot < 0 ? A{0} : backward_pair(combine.x.row(slot), combine.dy.row(t), cols, gate, combine.dx.row(slot));
+        if (gated) combine.d_gate.row(t)[j] = dot;
+      }
+    }
+  });
+}
+
+template void run(const CpuStream&, const GatherRows<float>&);
+template void run(const CpuStream&, const GatherRows<bfloat16>&);
+template void run(const CpuStream&, const GatherRows<double>&);
+template void run(const CpuStream&, const CombineRows<float>&);
+template void run(const CpuStream&, const CombineRows<bfloat16>&);
+template void run(const CpuStream&, const CombineRows<double>&);
+template void run(const CpuStream&, const CombineRowsBackward<float>&);
+template void run(const CpuStream&, const CombineRowsBackward<bfloat16>&);
+template void run(const CpuStream&, const CombineRowsBackward<double>&);
+
+}  // namespace lyceum

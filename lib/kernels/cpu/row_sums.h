@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "core/dtype.h"
+#include "kernels/cpu/vector_math.h"
+
+namespace lyceum {
+
+/// The largest number of a row, NaNs passed over; −∞ where there is none.
+template <class T>
+Accumulator<T> row_maximum(const T* x, std::int64_t cols) {
+  using A = Accumulator<T>;
+  A largest = -std::numeric_limits<A>::infinity();
+#pragma omp simd reduction(max : largest)
+  for (std::int64_t c = 0; c < cols; ++c) {
+    const A value = static_cast<A>(x[c]);
+    largest = value > largest ? value : largest;
+  }
+  return largest;
+}
+
+/// log Σ exp(x), the largest element subtracted first. A NaN or +∞ in the row, or nothing above −∞, gives NaN.
+template <class T>
+Accumulator<T> log_sum_exp(const T* x, std::int64_t cols) {
+  using A = Accumulator<T>;
+  const A largest = row_maximum(x, cols);
+  A sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t c = 0; c < cols; ++c) sum += fast_exp(static_cast<A>(x[c]) - largest);
+  return largest + std::log(sum);
+}
+
+}  // namespace lyceum

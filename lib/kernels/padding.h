@@ -1,0 +1,17 @@
+#pragma once
+
+#include "core/stream.h"
+#include "kernels/segments.h"
+
+namespace lyceum {
+
+/// Zeroes the rows of x between a segment's rows and the next segment's begin.
+template <class T>
+struct ClearPadding {
+  Segments segments;
+  Matrix<T> x;  // [segments.total(), hidden]
+};
+
+template <class T> void run(const CpuStream& stream, const ClearPadding<T>& padding);
+
+}  // namespace lyceum

@@ -1,0 +1,55 @@
+#include <cmath>
+
+#include "autograd/attention.h"
+#include "autograd/linear.h"
+#include "kernels/elementwise.h"
+#include "kernels/rope.h"
+#include "model/layers.h"
+
+namespace lyceum {
+
+AttentionLayer::AttentionLayer(const ModelConfig& config, const std::string& prefix, ParameterUnit& unit)
+    : heads_(config.heads), kv_heads_(config.kv_heads), head_dim_(config.head_dim) {
+  const std::int64_t queries = heads_ * head_dim_, keys = kv_heads_ * head_dim_;
+  qkv_ = &unit.add(stacked_parameter(
+      prefix + "/qkv", {{prefix + "/q_proj/weight", queries}, {prefix + "/k_proj/weight", keys}, {prefix + "/v_proj/weight", keys}},
+      config.hidden, config.init_std));
+  out_ = &unit.add(whole_parameter(prefix + "/o_proj/weight", {config.hidden, queries}, config.init_std, true));
+}
+
+Variable AttentionLayer::forward(Tape& tape, const Variable& x, std::int64_t seq_len, const Tensor& rope) const {
+  const Variable qkv = tape.apply(Linear{qkv_}, x);
+  const RotaryAttention attention{
+      .seq_len = seq_len, .heads = heads_, .kv_heads = kv_heads_, .head_dim = head_dim_, .rope_table = rope};
+  return tape.apply(Linear{out_}, tape.apply(attention, qkv));
+}
+
+Tensor AttentionLayer::decode(const Stream& stream, const Tensor& x, KeyValueCache& cache, const Tensor& rope) const {
+  Linear::Saved unused;
+  const std::int64_t tokens = x.shape()[0], queries = heads_ * head_dim_, keys = key_width();
+  const Tensor qkv = Linear{qkv_}.forward(stream, unused, x);
+  const Tensor out = Tensor::empty(stream, x.dtype(), {tokens, queries});
+  const Tensor log_sum_exp = Tensor::empty(stream, accumulator_of(x.dtype()), {tokens, heads_});
+  dispatch_float(x.dtype(), [&]<class T>() {
+    const Matrix<T> all = qkv.matrix<T>();
+    launch(stream, Rope<T>{.x = all.cols_from(0, queries + keys),
+                           .table = rope.matrix<Accumulator<T>>(),
+                           .seq_len = tokens,
+                           .first_position = cache.length});
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      std::copy_n(all.row(t) + queries, keys, cache.keys.matrix<T>().row(cache.length + t));
+      std::copy_n(all.row(t) + queries + keys, keys, cache.values.matrix<T>().row(cache.length + t));
+    }
+    cache.length += tokens;
+    launch(stream, AttentionForward<T>{.shape = {1, tokens, cache.length, heads_, kv_heads_, head_dim_},
+                                       .q = all.cols_from(0, queries),
+                                       .k = cache.keys.matrix<T>().rows_from(0, cache.length),
+                                       .v = cache.values.matrix<T>().rows_from(0, cache.length),
+                                       .out = out.matrix<T>(),
+                                       .log_sum_exp = log_sum_exp.matrix<Accumulator<T>>(),
+                                       .scale = 1 / std::sqrt(static_cast<double>(head_dim_))});
+  });
+  return Linear{out_}.forward(stream, unused, out);
+}
+
+}  // namespace lyceum

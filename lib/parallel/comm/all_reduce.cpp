@@ -1,0 +1,158 @@
+#include "parallel/comm/all_reduce.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+namespace lyceum {
+namespace {
+
+/// Small enough to stay in a core's cache between its steps, large enough that starting messages costs little.
+constexpr std::int64_t piece_bytes = std::int64_t{1} << 20;
+/// Up to here (bytes of all ranks together) one step with whole vectors replaces two with slices.
+constexpr std::int64_t whole_bytes = std::int64_t{64} << 10;
+
+template <class T>
+T reduced(Reduction reduction, T a, T b) {
+  switch (reduction) {
+    case Reduction::sum:
+      return a + b;
+    case Reduction::max:
+      return a > b || a != a ? a : b;  // a NaN stays, whichever side it is on
+    case Reduction::min:
+      return a < b || a != a ? a : b;
+  }
+  return a;
+}
+
+/// out[i] = reduction over sources in their order; `out` may be one of them.
+template <class T, Reduction reduction>
+void reduce_in_order(std::span<const std::byte* const> sources, std::byte* out, std::int64_t count) {
+  constexpr std::int64_t block = 1024;
+  std::array<T, block> sum;
+  for (std::int64_t first = 0; first < count; first += block) {
+    const auto length = static_cast<std::size_t>(std::min(block, count - first));
+    const auto part = [&](const std::byte* source) { return reinterpret_cast<const T*>(source) + first; };
+    std::copy_n(part(sources[0]), length, sum.begin());
+    for (const std::byte* source : sources.subspan(1)) {
+      const T* terms = part(source);
+      for (std::size_t i = 0; i < length; ++i) sum[i] = reduced(reduction, sum[i], terms[i]);
+    }
+    std::copy_n(sum.begin(), length, reinterpret_cast<T*>(out) + first);
+  }
+}
+
+template <class T>
+void reduce_in_order(std::span<const std::byte* const> sources, std::byte* out, std::int64_t count,
+                     Reduction reduction) {
+  switch (reduction) {
+    case Reduction::sum:
+      return reduce_in_order<T, Reduction::sum>(sources, out, count);
+    case Reduction::max:
+      return reduce_in_order<T, Reduction::max>(sources, out, count);
+    case Reduction::min:
+      return reduce_in_order<T, Reduction::min>(sources, out, count);
+  }
+}
+
+}  // namespace
+
+AllReduce::AllReduce(std::shared_ptr<Communicator> communicator, const Values& values, Reduction reduction, int tag)
+    : State(std::move(communicator), {"all_reduce", values.size * static_cast<std::int64_t>(size_of(values.type))}),
+      values_(static_cast<std::byte*>(values.data)),
+      size_(values.size),
+      width_(static_cast<std::int64_t>(size_of(values.type))),
+      type_(values.type),
+      reduction_(reduction),
+      tag_(tag) {
+  const std::int64_t ranks = this->communicator().size();
+  sliced_ = size_ * width_ * ranks > whole_bytes;
+  piece_size_ = sliced_ ? std::min(size_, piece_bytes / width_) : size_;
+  const std::int64_t slice = sliced_ ? piece_size_ / ranks + 1 : size_;
+  received_ = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(slice * ranks * width_));
+  exchange_slices();
+}
+
+AllReduce::Range AllReduce::piece(std::int64_t number) const {
+  const std::int64_t first = number * piece_size_;
+  return {first, std::max<std::int64_t>(0, std::min(piece_size_, size_ - first))};
+}
+
+AllReduce::Range AllReduce::slice_of(Range piece, int rank) const {
+  if (!sliced_) return piece;
+  const std::int64_t ranks = communicator().size();
+  const std::int64_t begin = piece.count * rank / ranks, end = piece.count * (rank + 1) / ranks;
+  return {piece.first + begin, end - begin};
+}
+
+bool AllReduce::next() {
+  const bool summed = piece(reduced_).count == 0;
+  if (summed) return false;  // what arrived was the last piece being handed out
+  reduce_slices();
+  const Range done = piece(reduced_++);
+  if (sliced_) hand_out(done);
+  exchange_slices();
+  return pending();
+}
+
+void AllReduce::exchange_slices() {
+  const Range whole = piece(reduced_);
+  const int ranks = communicator().size(), self = communicator().rank();
+  const Range own = slice_of(whole, self);
+  for (int step = 1; step < ranks; ++step) {
+    const int from = (self + ranks - step) % ranks;
+    receive(received_.get() + from * own.count * width_, own.count, from);
+  }
+  for (int step = 1; step < ranks; ++step) {
+    const int to = (self + step) % ranks;
+    const Range slice = slice_of(whole, to);
+    send(slice.first, slice.count, to);
+  }
+}
+
+void AllReduce::reduce_slices() {
+  const Range own = slice_of(piece(reduced_), communicator().rank());
+  std::vector<const std::byte*> sources;
+  for (int rank = 0; rank < communicator().size(); ++rank) {
+    const bool mine = rank == communicator().rank();
+    sources.push_back(mine ? at(own.first) : received_.get() + rank * own.count * width_);
+  }
+  switch (type_) {
+    case DType::f32:
+      return reduce_in_order<float>(sources, at(own.first), own.count, reduction_);
+    case DType::f64:
+      return reduce_in_order<double>(sources, at(own.first), own.count, reduction_);
+    case DType::i32:
+      return reduce_in_order<std::int32_t>(sources, at(own.first), own.count, reduction_);
+    case DType::i64:
+      return reduce_in_order<std::int64_t>(sources, at(own.first), own.count, reduction_);
+    default:
+      fail(ExitCode::failed, "all_reduce of {}: only f32, f64, i32 and i64 are reduced", name_of(type_));
+  }
+}
+
+void AllReduce::hand_out(Range piece) {
+  const int ranks = communicator().size(), self = communicator().rank();
+  for (int step = 1; step < ranks; ++step) {
+    const int from = (self + ranks - step) % ranks;
+    const Range slice = slice_of(piece, from);
+    receive(at(slice.first), slice.count, from);
+  }
+  const Range own = slice_of(piece, self);
+  for (int step = 1; step < ranks; ++step) send(own.first, own.count, (self + step) % ranks);
+}
+
+void AllReduce::receive(void* to, std::int64_t elements, int from) {
+  if (elements == 0) return;
+  const auto bytes = static_cast<int>(elements * width_);
+  check(MPI_Irecv(to, bytes, MPI_BYTE, from, tag_, communicator().handle(), request()));
+  expect(bytes);
+}
+
+void AllReduce::send(std::int64_t first, std::int64_t elements, int to) {
+  if (elements == 0) return;
+  const auto bytes = static_cast<int>(elements * width_);
+  check(MPI_Isend(at(first), bytes, MPI_BYTE, to, tag_, communicator().handle(), request()));
+}
+
+}  // namespace lyceum

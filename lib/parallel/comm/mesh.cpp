@@ -1,0 +1,61 @@
+#include "parallel/comm/mesh.h"
+
+namespace lyceum {
+
+std::string MeshShape::problem(int world) const {
+  const auto wrong = [](std::string_view text, auto... args) {
+    return format_message(text, {message_argument(args)...});
+  };
+  const std::pair<const char*, int> axes[] = {{"parallel.pipeline", pipeline},
+                                              {"parallel.tensor", tensor},
+                                              {"parallel.expert", expert},
+                                              {"parallel.expert_tensor", expert_tensor}};
+  if (world < 1) return wrong("{} ranks: at least 1 is needed", world);
+  for (const auto& [key, value] : axes) {
+    if (value < 1) return wrong("{} = {}: must be at least 1", key, value);
+    if (value > world) return wrong("{} = {} is more than the {} ranks that there are", key, value, world);
+  }
+  const std::int64_t stage_ranks = world / pipeline;
+  if (world % pipeline != 0) return wrong("parallel.pipeline = {} does not divide the {} ranks", pipeline, world);
+  if (stage_ranks % tensor != 0) {
+    return wrong("parallel.tensor = {} does not divide the {} ranks of a pipeline stage", tensor, stage_ranks);
+  }
+  if (stage_ranks % (std::int64_t{expert} * expert_tensor) != 0) {
+    return wrong("parallel.expert · parallel.expert_tensor = {} · {} does not divide the {} ranks of a pipeline stage",
+                 expert, expert_tensor, stage_ranks);
+  }
+  return {};
+}
+
+std::string MeshShape::text(int world) const {
+  return format_message(
+      "pp{} dp{} tp{} · edp{} ep{} etp{}",
+      {message_argument(pipeline), message_argument(data(world)), message_argument(tensor),
+       message_argument(expert_data(world)), message_argument(expert), message_argument(expert_tensor)});
+}
+
+MeshIndex MeshShape::index_of(int rank, int world) const {
+  require_usage(problem(world).empty(), "the mesh does not fit: {}", problem(world));
+  require(rank >= 0 && rank < world, "rank {} of {} ranks", rank, world);
+  const int stage_ranks = world / pipeline, within = rank % stage_ranks;
+  return {.pipeline = rank / stage_ranks,
+          .data = within / tensor,
+          .tensor = within % tensor,
+          .expert_data = within / (expert * expert_tensor),
+          .expert = within / expert_tensor % expert,
+          .expert_tensor = within % expert_tensor};
+}
+
+Mesh Mesh::create(ProcessGroup world, MeshShape shape) {
+  const MeshIndex at = shape.index_of(world.rank(), world.size());
+  const int expert_data = shape.expert_data(world.size());
+  // A group's colour numbers the places on the axes that it does not run along; its key is the place on its own.
+  ProcessGroup data = world.split(at.pipeline * shape.tensor + at.tensor, at.data, "data");
+  ProcessGroup expert = world.split(
+      (at.pipeline * expert_data + at.expert_data) * shape.expert_tensor + at.expert_tensor, at.expert, "expert");
+  ProcessGroup same_experts = world.split(
+      (at.pipeline * shape.expert + at.expert) * shape.expert_tensor + at.expert_tensor, at.expert_data, "expert_data");
+  return {shape, at, std::move(world), std::move(data), std::move(expert), std::move(same_experts)};
+}
+
+}  // namespace lyceum

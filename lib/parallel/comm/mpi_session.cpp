@@ -1,0 +1,66 @@
+#include "parallel/comm/mpi_session.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+
+#include <mpi.h>
+#include <unistd.h>
+
+#include "parallel/comm/communicator.h"
+
+namespace lyceum {
+namespace {
+
+/// Whether a launcher that Open MPI understands started this process.
+bool launched() { return std::getenv("OMPI_COMM_WORLD_SIZE") || std::getenv("PMIX_RANK"); }
+
+void check(int code, const char* operation) {
+  if (code != MPI_SUCCESS) fail(ExitCode::failed, "{}: {}", operation, mpi_error_text(code));
+}
+
+std::string host_name() {
+  char name[256] = "";
+  return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
+}
+
+}  // namespace
+
+MpiSession::MpiSession() : host_(host_name()) {
+  if (!launched()) {
+    const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
+    require_usage(!tasks || std::atoi(tasks) <= 1,
+                  "srun started {} tasks without MPI: start them with mpirun, or with srun --mpi=pmix",
+                  tasks ? tasks : "");
+    return;
+  }
+  int provided = MPI_THREAD_SINGLE;
+  check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+  started_ = true;
+  check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  require(provided >= MPI_THREAD_FUNNELED, "this MPI does not allow threads beside the one that communicates");
+  check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
+  check(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
+  MPI_Comm machine = MPI_COMM_NULL;
+  check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &machine),
+        "MPI_Comm_split_type");
+  check(MPI_Comm_rank(machine, &local_rank_), "MPI_Comm_rank");
+  check(MPI_Comm_size(machine, &local_size_), "MPI_Comm_size");
+  check(MPI_Comm_free(&machine), "MPI_Comm_free");
+}
+
+MpiSession::~MpiSession() {
+  if (started_ && std::uncaught_exceptions() == 0 && mpi_running()) MPI_Finalize();
+}
+
+ProcessGroup MpiSession::world(double timeout) const {
+  return started_ ? ProcessGroup::world(timeout) : ProcessGroup::self("world");
+}
+
+void MpiSession::abort(ExitCode code) const {
+  std::fflush(nullptr);
+  if (started_ && mpi_running()) MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
+  std::_Exit(static_cast<int>(code));
+}
+
+}  // namespace lyceum

@@ -1,0 +1,37 @@
+#pragma once
+
+#include "core/error.h"
+#include "parallel/comm/process_group.h"
+
+namespace lyceum {
+
+/// MPI for the life of the program. Started by a launcher (mpirun, srun --mpi=pmix) it initialises MPI and finalises it
+/// at the end; started by hand it is a job of one rank and leaves MPI alone. One object a process, made before threads.
+class MpiSession {
+ public:
+  /// Throws a usage Error when srun started several ranks without MPI, as each would believe that it is alone.
+  MpiSession();
+  /// Finalises MPI, unless an error is on its way out: other ranks would not come along.
+  ~MpiSession();
+  MpiSession(const MpiSession&) = delete;
+  MpiSession& operator=(const MpiSession&) = delete;
+
+  /// All ranks of the job. `timeout`: seconds that any wait on it, or on groups split from it, may last.
+  ProcessGroup world(double timeout) const;
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  /// This rank's place among, and the number of, the job's ranks on this machine.
+  int local_rank() const { return local_rank_; }
+  int local_size() const { return local_size_; }
+  const std::string& host() const { return host_; }
+
+  /// Ends every rank of the job at once with this exit code. For errors that this rank alone knows of.
+  [[noreturn]] void abort(ExitCode code) const;
+
+ private:
+  bool started_ = false;
+  int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1;
+  std::string host_;
+};
+
+}  // namespace lyceum

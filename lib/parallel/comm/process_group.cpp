@@ -1,0 +1,266 @@
+#include "parallel/comm/process_group.h"
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "parallel/comm/all_reduce.h"
+
+namespace lyceum {
+namespace {
+
+/// Messages are cut into pieces of this many bytes: MPI counts are ints.
+constexpr std::int64_t piece_bytes = std::int64_t{1} << 30;
+
+constexpr int all_to_all_tag = 0, first_reduce_tag = 1;
+constexpr std::uint32_t reduce_tags = 1 << 14;
+
+/// Calls `f(first, count)` for the pieces of `bytes` bytes, in order.
+template <class F>
+void for_pieces(std::int64_t bytes, F&& f) {
+  for (std::int64_t first = 0; first < bytes; first += piece_bytes) {
+    f(first, static_cast<int>(std::min(piece_bytes, bytes - first)));
+  }
+}
+
+std::int64_t total(std::span<const std::int64_t> rows) {
+  return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+}
+
+}  // namespace
+
+struct ProcessGroup::Implementation {
+  std::shared_ptr<Communicator> communicator;
+  Traffic traffic{};
+  std::uint32_t reductions = 0;  // started so far
+
+  /// Starts an operation on a group of several ranks.
+  std::unique_ptr<Pending::State> start(Operation operation) const {
+    communicator->require_intact(operation);
+    return std::make_unique<Pending::State>(communicator, operation);
+  }
+  std::unique_ptr<Pending::State> all_reduce(const AllReduce::Values& values, Reduction reduction);
+  /// Reductions that are under way at the same time exchange several rounds of messages: tags keep them apart.
+  int next_reduce_tag() { return first_reduce_tag + static_cast<int>(reductions++ % reduce_tags); }
+  void all_gather(const void* sent, int bytes, void* received);
+  void all_gather_uneven(const std::string& sent, std::span<const int> sizes, std::span<const int> offsets, char* out);
+};
+
+std::unique_ptr<Pending::State> ProcessGroup::Implementation::all_reduce(const AllReduce::Values& values,
+                                                                         Reduction reduction) {
+  const bool numbers =
+      values.type == DType::f32 || values.type == DType::f64 || values.type == DType::i32 || values.type == DType::i64;
+  require(numbers, "all_reduce of {}: only f32, f64, i32 and i64 are reduced", name_of(values.type));
+  if (communicator->alone() || values.size == 0) return nullptr;
+  const Operation operation{"all_reduce", values.size * static_cast<std::int64_t>(size_of(values.type))};
+  communicator->require_intact(operation);
+  traffic.all_reduce += operation.bytes;
+  return std::make_unique<AllReduce>(communicator, values, reduction, next_reduce_tag());
+}
+
+ProcessGroup::ProcessGroup(std::shared_ptr<Implementation> implementation)
+    : implementation_(std::move(implementation)) {}
+ProcessGroup::ProcessGroup(ProcessGroup&&) noexcept = default;
+ProcessGroup& ProcessGroup::operator=(ProcessGroup&&) noexcept = default;
+ProcessGroup::~ProcessGroup() = default;
+
+ProcessGroup ProcessGroup::world(double timeout) {
+  require_usage(timeout > 0, "a timeout of {} s: it must be positive", timeout);
+  require(mpi_running(), "a process group of all ranks needs MPI to be initialised");
+  // Until the duplicate exists, errors name a group of one.
+  const Operation making{"duplicating MPI_COMM_WORLD", 0};
+  const auto progress = std::make_shared<Progress>();
+  auto maker = std::make_shared<Communicator>("world", timeout, progress);
+  auto handle = std::make_shared<MPI_Comm>(MPI_COMM_NULL);
+  auto state = std::make_unique<Pending::State>(maker, making);
+  state->keep(handle);
+  state->check(MPI_Comm_idup(MPI_COMM_WORLD, handle.get(), state->request()));
+  Pending(std::move(state)).wait();
+  return ProcessGroup(std::make_shared<Implementation>(
+      Implementation{std::make_shared<Communicator>(*handle, "world", timeout, progress)}));
+}
+
+ProcessGroup ProcessGroup::self(std::string name) {
+  constexpr double forever = std::numeric_limits<double>::infinity();
+  return ProcessGroup(std::make_shared<Implementation>(
+      Implementation{std::make_shared<Communicator>(std::move(name), forever, std::make_shared<Progress>())}));
+}
+
+int ProcessGroup::rank() const { return implementation_->communicator->rank(); }
+int ProcessGroup::size() const { return implementation_->communicator->size(); }
+const std::string& ProcessGroup::name() const { return implementation_->communicator->name(); }
+const ProcessGroup::Traffic& ProcessGroup::traffic() const { return implementation_->traffic; }
+
+ProcessGroup ProcessGroup::split(int colour, int key, std::string name) const {
+  const Communicator& parent = *implementation_->communicator;
+  require(colour >= 0, "group {}: colour {} must not be negative", name, colour);
+  std::shared_ptr<Communicator> made;
+  if (parent.alone()) {
+    made = std::make_shared<Communicator>(std::move(name), parent.timeout(), parent.progress());
+  } else {
+    barrier();  // MPI_Comm_split cannot be given a deadline, so see first that every rank is there
+    MPI_Comm handle = MPI_COMM_NULL;
+    parent.check(MPI_Comm_split(parent.handle(), colour, key, &handle), {"split", 0});
+    made = std::make_shared<Communicator>(handle, std::move(name), parent.timeout(), parent.progress());
+  }
+  return ProcessGroup(std::make_shared<Implementation>(Implementation{std::move(made)}));
+}
+
+void ProcessGroup::barrier() const {
+  if (size() == 1) return;
+  auto state = implementation_->start({"barrier", 0});
+  state->check(MPI_Ibarrier(implementation_->communicator->handle(), state->request()));
+  Pending(std::move(state)).wait();
+}
+
+Pending ProcessGroup::all_reduce_async(const Tensor& values, Reduction reduction) const {
+  auto state = implementation_->all_reduce({values.raw(), values.size(), values.dtype()}, reduction);
+  if (state) state->keep(std::make_shared<Tensor>(values));
+  return Pending(std::move(state));
+}
+
+void ProcessGroup::all_reduce(std::span<float> values, Reduction reduction) const {
+  Pending(implementation_->all_reduce({values.data(), std::ssize(values), DType::f32}, reduction)).wait();
+}
+
+void ProcessGroup::all_reduce(std::span<double> values, Reduction reduction) const {
+  Pending(implementation_->all_reduce({values.data(), std::ssize(values), DType::f64}, reduction)).wait();
+}
+
+void ProcessGroup::all_reduce(std::span<std::int64_t> values, Reduction reduction) const {
+  Pending(implementation_->all_reduce({values.data(), std::ssize(values), DType::i64}, reduction)).wait();
+}
+
+void ProcessGroup::broadcast(std::span<std::byte> bytes, int root) const {
+  const Communicator& communicator = *implementation_->communicator;
+  require(root >= 0 && root < size(), "broadcast on group {}: root {} of {} ranks", name(), root, size());
+  if (communicator.alone() || bytes.empty()) return;
+  auto state = implementation_->start({"broadcast", std::ssize(bytes)});
+  for_pieces(std::ssize(bytes), [&](std::int64_t first, int count) {
+    state->check(MPI_Ibcast(bytes.data() + first, count, MPI_BYTE, root, communicator.handle(), state->request()));
+  });
+  if (rank() == root) implementation_->traffic.broadcast += std::ssize(bytes);
+  Pending(std::move(state)).wait();
+}
+
+std::string ProcessGroup::broadcast(std::string text, int root) const {
+  std::int64_t length = std::ssize(text);
+  broadcast(std::as_writable_bytes(std::span(&length, 1)), root);
+  text.resize(static_cast<std::size_t>(length));
+  broadcast(std::as_writable_bytes(std::span(text)), root);
+  return text;
+}
+
+void ProcessGroup::Implementation::all_gather(const void* sent, int bytes, void* received) {
+  auto state = start({"all_gather", bytes});
+  state->check(
+      MPI_Iallgather(sent, bytes, MPI_BYTE, received, bytes, MPI_BYTE, communicator->handle(), state->request()));
+  traffic.all_gather += bytes;
+  Pending(std::move(state)).wait();
+}
+
+void ProcessGroup::Implementation::all_gather_uneven(const std::string& sent, std::span<const int> sizes,
+                                                     std::span<const int> offsets, char* out) {
+  auto state = start({"all_gather", std::ssize(sent)});
+  state->check(MPI_Iallgatherv(sent.data(), static_cast<int>(sent.size()), MPI_BYTE, out, sizes.data(), offsets.data(),
+                               MPI_BYTE, communicator->handle(), state->request()));
+  traffic.all_gather += std::ssize(sent);
+  Pending(std::move(state)).wait();
+}
+
+void ProcessGroup::all_gather(std::span<const std::int64_t> sent, std::span<std::int64_t> received) const {
+  require(received.size() == sent.size() * static_cast<std::size_t>(size()),
+          "all_gather on group {}: {} numbers of each of {} ranks do not fill {}", name(), sent.size(), size(),
+          received.size());
+  require(received.size_bytes() <= INT_MAX, "all_gather on group {}: {} B in all are more than 2 GB", name(),
+          received.size_bytes());
+  if (size() == 1) {
+    std::copy(sent.begin(), sent.end(), received.begin());
+  } else if (!sent.empty()) {
+    implementation_->all_gather(sent.data(), static_cast<int>(sent.size_bytes()), received.data());
+  }
+}
+
+std::vector<std::string> ProcessGroup::all_gather(const std::string& text) const {
+  const auto ranks = static_cast<std::size_t>(size());
+  if (ranks == 1) return {text};
+  const std::int64_t length = std::ssize(text);
+  std::vector<std::int64_t> lengths(ranks);
+  all_gather(std::span(&length, 1), lengths);
+  require(total(lengths) <= INT_MAX, "all_gather on group {}: {} B of text are more than 2 GB", name(), total(lengths));
+  const std::vector<int> sizes(lengths.begin(), lengths.end());
+  std::vector<int> offsets(ranks);
+  std::exclusive_scan(sizes.begin(), sizes.end(), offsets.begin(), 0);
+  std::string joined(static_cast<std::size_t>(total(lengths)), '\0');
+  implementation_->all_gather_uneven(text, sizes, offsets, joined.data());
+  std::vector<std::string> texts(ranks);
+  for (std::size_t r = 0; r < ranks; ++r) {
+    texts[r] = joined.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(sizes[r]));
+  }
+  return texts;
+}
+
+namespace {
+
+void require_fitting(const ProcessGroup& group, const ProcessGroup::AllToAll& exchange) {
+  const auto self = static_cast<std::size_t>(group.rank());
+  require(std::ssize(exchange.send_rows) == group.size() && std::ssize(exchange.receive_rows) == group.size(),
+          "all_to_all on group {}: {} counts to send and {} to receive for {} ranks", group.name(),
+          exchange.send_rows.size(), exchange.receive_rows.size(), group.size());
+  require(exchange.row_bytes > 0, "all_to_all on group {}: rows of {} B", group.name(), exchange.row_bytes);
+  for (const std::span<const std::int64_t> rows : {exchange.send_rows, exchange.receive_rows}) {
+    for (const std::int64_t count : rows) {
+      require(count >= 0, "all_to_all on group {}: a count of {} rows", group.name(), count);
+    }
+  }
+  require(exchange.send_rows[self] == exchange.receive_rows[self],
+          "all_to_all on group {}: rank {} sends itself {} rows and expects {}", group.name(), self,
+          exchange.send_rows[self], exchange.receive_rows[self]);
+}
+
+}  // namespace
+
+Pending ProcessGroup::all_to_all_async(const AllToAll& exchange) const {
+  require_fitting(*this, exchange);
+  const Communicator& communicator = *implementation_->communicator;
+  const auto ranks = static_cast<std::size_t>(size()), self = static_cast<std::size_t>(rank());
+  std::vector<std::int64_t> send_at(ranks), receive_at(ranks);  // bytes
+  std::exclusive_scan(exchange.send_rows.begin(), exchange.send_rows.end(), send_at.begin(), std::int64_t{0});
+  std::exclusive_scan(exchange.receive_rows.begin(), exchange.receive_rows.end(), receive_at.begin(), std::int64_t{0});
+  const auto* sent = static_cast<const std::byte*>(exchange.sent);
+  auto* received = static_cast<std::byte*>(exchange.received);
+  const auto bytes = [&](std::int64_t rows) { return rows * exchange.row_bytes; };
+
+  const std::int64_t own = bytes(exchange.send_rows[self]);
+  if (own) std::memcpy(received + bytes(receive_at[self]), sent + bytes(send_at[self]), static_cast<std::size_t>(own));
+  const std::int64_t away = bytes(total(exchange.send_rows)) - own;
+  const std::int64_t back = bytes(total(exchange.receive_rows)) - own;
+  if (away == 0 && back == 0) return {};
+
+  // One message a pair and direction, receives first. Messages between two ranks keep their order, so exchanges that
+  // are started in the same order on all ranks match, however many are under way.
+  auto state = implementation_->start({"all_to_all", away});
+  for (std::size_t step = 1; step < ranks; ++step) {
+    const std::size_t from = (self + ranks - step) % ranks;
+    for_pieces(bytes(exchange.receive_rows[from]), [&](std::int64_t first, int count) {
+      state->check(MPI_Irecv(received + bytes(receive_at[from]) + first, count, MPI_BYTE, static_cast<int>(from),
+                             all_to_all_tag, communicator.handle(), state->request()));
+      state->expect(count);
+    });
+  }
+  for (std::size_t step = 1; step < ranks; ++step) {
+    const std::size_t to = (self + step) % ranks;
+    for_pieces(bytes(exchange.send_rows[to]), [&](std::int64_t first, int count) {
+      state->check(MPI_Isend(sent + bytes(send_at[to]) + first, count, MPI_BYTE, static_cast<int>(to), all_to_all_tag,
+                             communicator.handle(), state->request()));
+    });
+  }
+  implementation_->traffic.all_to_all += away;
+  return Pending(std::move(state));
+}
+
+void ProcessGroup::all_to_all(const AllToAll& exchange) const { all_to_all_async(exchange).wait(); }
+
+}  // namespace lyceum

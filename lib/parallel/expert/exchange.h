@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/tensor.h"
+#include "kernels/segments.h"
+#include "parallel/comm/process_group.h"
+#include "parallel/expert/placement.h"
+
+namespace lyceum {
+
+/// Where every (token, choice) pair of a batch goes. Three orders of rows are in play:
+///   pairs      token · k + choice, as the router made them, on the token's rank
+///   sent       sorted by owner rank, then expert, on the token's rank (arrives grouped by source rank)
+///   segments   sorted by local expert, then source rank, padded to Segments::alignment, on the expert's rank
+/// A group of one sends straight into segments: there the sent order is the segments' with its padding, and nothing moves.
+struct ExpertExchange {
+  std::int64_t top_k = 0, tokens = 0;
+  std::vector<std::int64_t> pair_of_sent;  // [sent rows]; −1 for padding
+  std::vector<std::int64_t> sent_of_pair;  // [tokens · k]
+  std::vector<std::int64_t> send_rows, receive_rows;   // [ranks]
+  std::vector<std::int64_t> received_of_row;           // [segment rows]: row as received, −1 for padding
+  std::vector<std::int64_t> row_of_received;           // [received rows]
+  std::shared_ptr<const SegmentTable> segments;
+  const ProcessGroup* group = nullptr;
+
+  std::int64_t received() const { return static_cast<std::int64_t>(row_of_received.size()); }
+};
+
+/// Collective over `group`, the ranks of the placement. index: i32 [tokens, k], the experts that each token chose.
+std::shared_ptr<const ExpertExchange> plan_exchange(const Stream& stream, const ProcessGroup& group,
+                                                    const Placement& placement, const Tensor& index);
+
+/// Rows in sent order to the ranks of their experts, into segments with zeroed padding. [sent, hidden] → [rows, hidden]
+Tensor exchange_forward(const Stream& stream, const ExpertExchange& exchange, const Tensor& sent);
+/// The way back: [rows, hidden] in segments → [sent, hidden].
+Tensor exchange_back(const Stream& stream, const ExpertExchange& exchange, const Tensor& rows);
+
+}  // namespace lyceum

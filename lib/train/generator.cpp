@@ -1,0 +1,55 @@
+#include "train/generator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "autograd/cast.h"
+#include "core/random.h"
+
+namespace lyceum {
+
+namespace {
+
+std::int32_t draw(std::span<const float> logits, const Sampling& sampling, double random) {
+  std::vector<std::int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto likelier = [&](std::int32_t a, std::int32_t b) {
+    const float x = logits[static_cast<std::size_t>(a)], y = logits[static_cast<std::size_t>(b)];
+    return x > y || (x == y && a < b);
+  };
+  const bool all = sampling.top_k <= 0 || sampling.top_k > static_cast<std::int64_t>(order.size());
+  const std::size_t keep = sampling.temperature <= 0 ? 1 : all ? order.size() : static_cast<std::size_t>(sampling.top_k);
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(keep), order.end(), likelier);
+  std::vector<double> cumulative;
+  double sum = 0;
+  const float top = logits[static_cast<std::size_t>(order[0])];
+  require(std::isfinite(top), "the model's logits are not finite: the checkpoint is beyond use");
+  for (std::size_t i = 0; i < keep; ++i) {
+    const double difference = static_cast<double>(logits[static_cast<std::size_t>(order[i])]) - top;
+    cumulative.push_back(sum += keep == 1 ? 1.0 : std::exp(difference / sampling.temperature));
+  }
+  const auto chosen = std::upper_bound(cumulative.begin(), cumulative.end(), random * sum) - cumulative.begin();
+  return order[std::min(static_cast<std::size_t>(chosen), keep - 1)];
+}
+
+}  // namespace
+
+void generate(const Transformer& model, const Stream& stream, std::span<const std::int32_t> prompt, std::int32_t end,
+              std::int64_t seq_len, const Sampling& sampling, const std::function<void(std::int32_t)>& sink) {
+  const auto length = static_cast<std::int64_t>(prompt.size());
+  require_usage(length > 0 && length < seq_len, "a prompt of {} tokens: 1 to {} fit this model", length, seq_len - 1);
+  std::vector<KeyValueCache> caches = model.new_caches(stream, seq_len);
+  const Philox random(sampling.seed, "generate");
+  Tensor logits = model.decode(stream, prompt, caches);
+  const std::int64_t most = std::min(sampling.tokens, seq_len - length);
+  for (std::int64_t i = 0; i < most; ++i) {
+    const std::int32_t token = draw(cast(stream, logits, DType::f32).span<float>(), sampling,
+                                    random.uniform(static_cast<std::uint64_t>(i)));
+    if (token == end) return;
+    sink(token);
+    if (i + 1 < most) logits = model.decode(stream, std::span(&token, 1), caches);
+  }
+}
+
+}  // namespace lyceum

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "model/transformer.h"
+
+namespace lyceum {
+
+struct Sampling {
+  std::int64_t tokens = 100;   // to make at most
+  double temperature = 0.8;    // 0: always the most likely
+  std::int64_t top_k = 40;     // drawn from the k most likely; 0: from all
+  std::uint64_t seed = 1;
+};
+
+/// Goes on from `prompt` until `end` is drawn, the count is reached or the model's sequence is full; calls `sink` with
+/// each token. Keys and values are cached. Token i is drawn with random number i of the seed.
+void generate(const Transformer& model, const Stream& stream, std::span<const std::int32_t> prompt, std::int32_t end,
+              std::int64_t seq_len, const Sampling& sampling, const std::function<void(std::int32_t)>& sink);
+
+}  // namespace lyceum

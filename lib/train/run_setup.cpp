@@ -1,0 +1,77 @@
+#include "train/run_setup.h"
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+#include "io/config_check.h"
+#include "io/tokenizer.h"
+
+namespace lyceum {
+
+namespace {
+
+int threads_of(const RunConfig& run, const MpiSession& session) {
+  if (run.threads > 0) return run.threads;
+  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  return std::max(1, cores / session.local_size());
+}
+
+MeshShape shape_of(const ParallelConfig& parallel) {
+  return {.pipeline = parallel.pipeline,
+          .tensor = parallel.tensor,
+          .expert = parallel.expert,
+          .expert_tensor = parallel.expert_tensor};
+}
+
+}  // namespace
+
+std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session) {
+  require_none(problems(config, session.size()));
+  return std::make_unique<RunSetup>(
+      RunSetup{.stream = CpuStream(threads_of(config.run, session)),
+               .mesh = Mesh::create(session.world(config.run.timeout_seconds), shape_of(config.parallel))});
+}
+
+DType working_type(const RunConfig& run) { return run.precision == "bf16" ? DType::bf16 : DType::f32; }
+
+RunData open_data(const Config& config, bool need_train) {
+  const DataConfig& data = config.data;
+  if (!data.tokenizer.empty()) {
+    const std::int64_t words = Tokenizer(data.tokenizer).vocab();
+    require_input(words <= config.model.vocab, "{} has {} words: set model.vocab = {} or more (it is {})",
+                  data.tokenizer, words, words, config.model.vocab);
+  }
+  const auto loader = [&](const std::shared_ptr<const TokenFile>& file, SampleOrder::Kind kind, std::int64_t first,
+                          std::int64_t count) {
+    return TokenLoader(file, SampleOrder(kind, config.run.seed, first, count), config.batch.seq_len);
+  };
+  const auto kind = data.order == "sequential" ? SampleOrder::Kind::sequential : SampleOrder::Kind::shuffled;
+
+  RunData result;
+  std::int64_t held_out = 0;
+  if (need_train || data.valid.empty()) {
+    require_usage(!data.train.empty(), "data.train is not set: name a prefix of .bin/.idx, as lyceum tokenize writes");
+    const auto file = std::make_shared<const TokenFile>(data.train);
+    const std::int64_t samples = samples_in(file->tokens(), config.batch.seq_len);
+    if (data.valid.empty()) held_out = std::llround(static_cast<double>(samples) * data.valid_fraction);
+    require_input(samples - held_out > 0, "{}.bin: {} tokens leave no training sample of {}", data.train,
+                  file->tokens(), config.batch.seq_len);
+    result.train = loader(file, kind, 0, samples - held_out);
+    if (held_out > 0) result.valid = loader(file, SampleOrder::Kind::sequential, samples - held_out, held_out);
+  }
+  if (!data.valid.empty()) {
+    const auto file = std::make_shared<const TokenFile>(data.valid);
+    const std::int64_t samples = samples_in(file->tokens(), config.batch.seq_len);
+    require_input(samples > 0, "{}.bin: {} tokens are less than one sample of {}", data.valid, file->tokens(),
+                  config.batch.seq_len);
+    result.valid = loader(file, SampleOrder::Kind::sequential, 0, samples);
+  }
+  return result;
+}
+
+std::pair<std::int64_t, std::int64_t> RunData::valid_tokens(std::int64_t samples, std::int64_t seq_len) const {
+  return {valid->order()(0) * seq_len, samples * seq_len + 1};
+}
+
+}  // namespace lyceum

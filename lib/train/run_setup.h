@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "core/stream.h"
+#include "io/config.h"
+#include "io/token_data.h"
+#include "parallel/comm/mesh.h"
+#include "parallel/comm/mpi_session.h"
+
+namespace lyceum {
+
+/// Device, threads and groups of this rank. Addresses of the groups stay valid as long as the setup.
+struct RunSetup {
+  Stream stream;
+  Mesh mesh;
+};
+/// Checks the resolved configuration against the world (usage Errors, all at once) before any memory is taken.
+std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session);
+
+DType working_type(const RunConfig& run);
+
+/// Training and validation samples as the configuration names them; validation is absent where nothing is held out.
+struct RunData {
+  std::optional<TokenLoader> train, valid;
+  /// Tokens of the validation file that `samples` samples of validation predict or read: [first, first + count).
+  std::pair<std::int64_t, std::int64_t> valid_tokens(std::int64_t samples, std::int64_t seq_len) const;
+};
+/// Throws bad_input Errors for missing or damaged files, a tokenizer that is absent or larger than model.vocab.
+RunData open_data(const Config& config, bool need_train);
+
+}  // namespace lyceum

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstdint>
+
+#include "io/config.h"
+
+namespace lyceum {
+
+/// Learning rate of step `step` (counted from 0) of `steps`: linear warm-up, then
+///   constant  lr
+///   step      lr, × 0.316 from 80 % of the steps, again from 90 % [DeepSeekMoE]
+///   cosine    from lr to min_lr at the last step
+double learning_rate(const OptimConfig& optim, std::int64_t step, std::int64_t steps);
+
+}  // namespace lyceum

@@ -1,0 +1,139 @@
+#include "train/step.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "train/evaluator.h"
+
+namespace lyceum {
+
+namespace {
+
+double scalar(const Variable& variable) {
+  double value = 0;
+  dispatch_accumulator(variable.value.dtype(),
+                       [&]<class A>() { value = static_cast<double>(*variable.value.data<A>()); });
+  return value;
+}
+
+}  // namespace
+
+TrainStep::TrainStep(const Config& config, const RunSetup& setup, Transformer& model, Optimizer& optimizer)
+    : config_(config), setup_(setup), model_(model), optimizer_(optimizer) {
+  std::vector<Tensor> dense, expert;
+  for (const auto& unit : model.units()) {
+    (unit->group() == ParameterUnit::Group::dense ? dense : expert).push_back(unit->gradients());
+  }
+  const auto bytes = static_cast<std::size_t>(config.parallel.bucket_mb * 1e6);
+  dense_buckets_ = std::make_unique<GradientBuckets>(dense, setup.mesh.data, bytes);
+  expert_buckets_ = std::make_unique<GradientBuckets>(expert, setup.mesh.expert_data, bytes);
+  std::size_t next_dense = 0, next_expert = 0;
+  for (const auto& unit : model.units()) {
+    const bool is_dense = unit->group() == ParameterUnit::Group::dense;
+    for (const auto& parameter : unit->parameters()) place_of_[parameter.get()] = places_.size();
+    places_.push_back({.buckets = is_dense ? dense_buckets_.get() : expert_buckets_.get(),
+                       .index = is_dense ? next_dense++ : next_expert++,
+                       .parameters = static_cast<std::int64_t>(unit->parameters().size()),
+                       .waiting = 0});
+  }
+}
+
+void TrainStep::gradient_final(Parameter& parameter) {
+  UnitPlace& place = places_[place_of_.at(&parameter)];
+  if (--place.waiting == 0) {
+    const ProfileScope timed(profile_of(setup_.stream), "gradient reduction");
+    place.buckets->ready(place.index);
+  }
+}
+
+void TrainStep::micro_batch(const TokenLoader& loader, std::int64_t index, bool last) {
+  const Transformer::Batch batch = load_batch(setup_.stream, config_, loader, index, config_.batch.micro);
+  Tape tape(setup_.stream);
+  const Transformer::Losses losses = model_.forward(tape, batch);
+
+  const double per_sequence = 1.0 / static_cast<double>(config_.batch.global);
+  const double per_token = per_sequence / static_cast<double>(config_.batch.seq_len);
+  std::vector<Tape::Seed> seeds{tape.seed(losses.cross_entropy, per_token)};
+  losses_[0] += scalar(losses.cross_entropy) * per_token;
+  const std::array kinds{&losses.expert, &losses.device, &losses.z};
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+    for (const Variable& loss : *kinds[kind]) {
+      seeds.push_back(tape.seed(loss, per_sequence));
+      losses_[kind + 1] += scalar(loss) * per_sequence;
+    }
+  }
+  if (last) {
+    for (UnitPlace& place : places_) place.waiting = place.parameters;
+    tape.on_gradient_final([this](Parameter& parameter) { gradient_final(parameter); });
+  }
+  tape.backward(seeds);
+}
+
+double TrainStep::gradient_norm() const {
+  const double dense = optimizer_.gradient_sum_of_squares(ParameterUnit::Group::dense);
+  std::array<double, 1> expert{optimizer_.gradient_sum_of_squares(ParameterUnit::Group::expert)};
+  setup_.mesh.expert.all_reduce(std::span(expert));
+  return std::sqrt(dense + expert[0]);
+}
+
+void TrainStep::reduce_losses(StepResult& result) {
+  setup_.mesh.data.all_reduce(std::span(losses_));
+  result.loss = losses_[0];
+  result.expert_loss = losses_[1];
+  result.device_loss = losses_[2];
+  result.z_loss = losses_[3];
+}
+
+void TrainStep::reduce_routing(StepResult& result) {
+  std::vector<std::int64_t> counts;
+  std::vector<double> probability;
+  for (const RoutingSums& layer : model_.routing()) {
+    counts.insert(counts.end(), layer.counts.begin(), layer.counts.end());
+    probability.insert(probability.end(), layer.probability.begin(), layer.probability.end());
+  }
+  if (counts.empty()) return;
+  setup_.mesh.data.all_reduce(std::span(counts));
+  setup_.mesh.data.all_reduce(std::span(probability));
+  result.routing = model_.routing();
+  auto count = counts.begin();
+  auto mean = probability.begin();
+  for (RoutingSums& layer : result.routing) {
+    std::copy_n(count, layer.counts.size(), layer.counts.begin());
+    std::copy_n(mean, layer.probability.size(), layer.probability.begin());
+    count += static_cast<std::ptrdiff_t>(layer.counts.size());
+    mean += static_cast<std::ptrdiff_t>(layer.probability.size());
+    result.load_imbalance = std::max(result.load_imbalance, imbalance(layer));
+  }
+}
+
+StepResult TrainStep::run(const TokenLoader& loader, std::int64_t first_sample, double lr) {
+  const std::int64_t ranks = setup_.mesh.data.size(), micro = config_.batch.micro;
+  const std::int64_t micro_batches = config_.batch.global / (ranks * micro);
+  StepResult result;
+  result.lr = lr;
+  losses_ = {};
+  model_.clear_routing();
+  optimizer_.clear_gradients();
+  for (std::int64_t m = 0; m < micro_batches; ++m) {
+    micro_batch(loader, first_sample + (m * ranks + setup_.mesh.data.rank()) * micro, m + 1 == micro_batches);
+  }
+  {
+    const ProfileScope timed(profile_of(setup_.stream), "gradient reduction");
+    dense_buckets_->finish();
+    expert_buckets_->finish();
+  }
+  const ProfileScope timed(profile_of(setup_.stream), "optimizer");
+  reduce_losses(result);
+  reduce_routing(result);
+  result.grad_norm = gradient_norm();
+  result.skipped = !std::isfinite(result.grad_norm) || !std::isfinite(result.loss);
+  if (result.skipped) {
+    result.culprit = optimizer_.nonfinite_gradient();
+    return result;
+  }
+  const double clip = config_.optim.clip_norm;
+  optimizer_.step(lr, clip > 0 && result.grad_norm > clip ? clip / result.grad_norm : 1.0);
+  return result;
+}
+
+}  // namespace lyceum

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "io/config.h"
+#include "io/token_data.h"
+#include "model/transformer.h"
+#include "parallel/data/gradient_buckets.h"
+#include "train/optimizer.h"
+#include "train/run_setup.h"
+
+namespace lyceum {
+
+/// What one step did, the same on every rank.
+struct StepResult {
+  double loss = 0;                                      // cross-entropy, nats per token of the global batch
+  double expert_loss = 0, device_loss = 0, z_loss = 0;  // weighted, summed over layers, mean over sequences
+  double grad_norm = 0;                                 // before clipping
+  double lr = 0;
+  double load_imbalance = 0;             // busiest expert's tokens over the mean, worst layer; 0 without experts
+  bool skipped = false;                  // something was not finite: no update was made
+  std::string culprit;                   // then: the first parameter of this rank whose gradient is not finite
+  std::vector<RoutingSums> routing;      // of this step, over all ranks
+};
+
+/// One optimizer step over the mesh: micro-batches forward and backward, gradients reduced while backward goes on, norm,
+/// clipping, AdamW. A step whose loss or gradient norm is not finite is left out on all ranks alike.
+class TrainStep {
+ public:
+  TrainStep(const Config& config, const RunSetup& setup, Transformer& model, Optimizer& optimizer);
+  /// Reads the samples at positions [first_sample, first_sample + batch.global).
+  StepResult run(const TokenLoader& loader, std::int64_t first_sample, double lr);
+
+ private:
+  void micro_batch(const TokenLoader& loader, std::int64_t index, bool last);
+  void gradient_final(Parameter& parameter);
+  double gradient_norm() const;
+  void reduce_losses(StepResult& result);
+  void reduce_routing(StepResult& result);
+
+  const Config& config_;
+  const RunSetup& setup_;
+  Transformer& model_;
+  Optimizer& optimizer_;
+
+  struct UnitPlace {
+    GradientBuckets* buckets;
+    std::size_t index;       // in the buckets
+    std::int64_t parameters;
+    std::int64_t waiting;    // parameters whose gradients are not final yet
+  };
+  std::unique_ptr<GradientBuckets> dense_buckets_, expert_buckets_;
+  std::vector<UnitPlace> places_;
+  std::unordered_map<Parameter*, std::size_t> place_of_;
+  std::array<double, 4> losses_{};  // cross-entropy, expert, device, z: this rank's weighted sums
+};
+
+}  // namespace lyceum

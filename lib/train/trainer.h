@@ -1,0 +1,73 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+
+#include "io/config.h"
+#include "io/console.h"
+#include "io/metrics.h"
+#include "io/routing_log.h"
+#include "train/run_setup.h"
+#include "train/step.h"
+#include "train/stop_request.h"
+
+namespace lyceum {
+
+/// A training run from its first or its resumed step to its last: steps, validation, checkpoints, metrics, routing log.
+/// Every call is collective over the world; only rank 0 writes logs and talks.
+class Trainer {
+ public:
+  /// `config_text`: the resolved configuration as INI, kept in every checkpoint.
+  Trainer(const Config& config, std::string config_text, const RunSetup& setup, std::ostream& out);
+  ~Trainer();
+  /// `resubmit` when a signal asked to stop: then a checkpoint was written after the step in hand.
+  ExitCode run();
+
+ private:
+  /// What a checkpoint keeps besides tensors, equal on all ranks.
+  struct State {
+    std::string run_uuid;
+    std::int64_t step = 0;     // steps done
+    std::int64_t samples = 0;  // position in the order of samples
+    std::int64_t skipped = 0;
+    std::int64_t skipped_in_a_row = 0;
+    std::vector<RoutingSums> routing;  // since the last record, over all ranks
+    std::int64_t routing_tokens = 0;
+  };
+  void resume();
+  void open_logs();
+  void introduce(double peak);
+  void one_step();
+  void report(const StepResult& result, double seconds);
+  void note_skip(const StepResult& result);
+  void add_routing(const StepResult& result);
+  void record_routing();
+  void validate();
+  void save();
+  void conclude();
+  std::string state_text() const;
+  void restore_state(const std::string& text);
+  bool talks() const { return setup_.mesh.world.rank() == 0; }
+  void note(const std::string& text);
+  bool asked_to_stop() const;
+
+  const Config& config_;
+  std::string config_text_;
+  const RunSetup& setup_;
+  std::ostream& out_;
+  RunData data_;
+  Transformer model_;
+  Optimizer optimizer_;
+  TrainStep train_step_;
+  State state_;
+  StopRequest stop_request_;
+  std::int64_t saved_step_ = -1, validated_step_ = -1;
+  double peak_ = 0, mean_seconds_ = 0, last_valid_loss_ = 0;
+  std::optional<Console> console_;
+  std::optional<MetricsLog> metrics_;
+  std::optional<RoutingLog> routing_log_;
+};
+
+}  // namespace lyceum

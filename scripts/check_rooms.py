@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Checks the #include lines of lib/ and apps/ against the order of the rooms (docs/architecture.md).
+
+    scripts/check_rooms.py [ROOT]
+
+A room may use only itself and the rooms before it, and some libraries may be seen only from some places. Prints one
+line a violation, `file:line: what is wrong`, and ends with 1 if there is any, with 2 if there is nothing to check.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+ROOMS = ["core", "kernels", "autograd", "parallel", "io", "model", "train"]
+SOURCES = {".h", ".cpp", ".cu", ".cuh"}
+HEADERS = {".h", ".cuh"}
+
+# (what an include looks like, its name in messages, path prefixes that may have it)
+LIBRARIES = [
+    (re.compile(r"mpi\.h$"), "MPI", ["lib/parallel/comm/"]),
+    (re.compile(r"nccl\.h$"), "NCCL", ["lib/parallel/comm/"]),
+    (re.compile(r"(oneapi/dnnl/|dnnl)"), "oneDNN", ["lib/kernels/"]),
+    (re.compile(r"(cublas|cudnn|cute/|cutlass/)"), "a CUDA kernel library", ["lib/kernels/cuda/"]),
+    (re.compile(r"(hdf5|H5\w*)\.h$"), "HDF5", ["lib/io/"]),
+    (re.compile(r"sentencepiece"), "SentencePiece", ["lib/io/"]),
+    (re.compile(r"openssl/"), "OpenSSL", ["lib/io/"]),
+    (re.compile(r"boost/program_options"), "Boost.ProgramOptions", ["lib/io/", "apps/"]),
+    (re.compile(r"g(test|mock)/"), "GoogleTest", []),
+]
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
+
+
+def room_of(path):
+    """The room that a source under ROOT lives in; 'apps' stands after all rooms. None: in no room."""
+    if path.parts[0] == "apps":
+        return "apps"
+    return path.parts[1] if len(path.parts) > 2 and path.parts[1] in ROOMS else None
+
+
+def order_violation(root, path, included):
+    """What is wrong with including `included` by "…" from `path`, or None."""
+    room = room_of(path)
+    target = included.split("/")[0]
+    if target in ROOMS:
+        if not (root / "lib" / included).is_file():
+            return f'"{included}" does not exist under lib/'
+        if room != "apps" and ROOMS.index(target) > ROOMS.index(room):
+            return f'{room} includes "{included}", but {target} comes after {room} in the order of rooms'
+        return None
+    if room == "apps" and ((root / "apps" / included).is_file() or (root / included).is_file()):
+        return None
+    return f'"{included}" is no "room/file.h"; rooms are {", ".join(ROOMS)}'
+
+
+def library_violation(path, included):
+    """What is wrong with including a library's header from `path`, or None."""
+    if included.startswith("fmt/") and path.suffix in HEADERS:
+        return f"<{included}> in a header: nvcc cannot compile it; format in a .cpp file"
+    for pattern, library, allowed in LIBRARIES:
+        if pattern.match(included) and not any(path.as_posix().startswith(prefix) for prefix in allowed):
+            where = " and ".join(allowed) or "tests"
+            return f"<{included}>: only {where} may know {library}"
+    return None
+
+
+def violations(root):
+    """Yields (path, line number, message) for everything that is wrong."""
+    for path in sources(root):
+        if room_of(path) is None:
+            yield path, 1, f"is in none of the rooms {', '.join(ROOMS)}"
+            continue
+        for number, line in enumerate((root / path).read_text(encoding="utf-8").splitlines(), start=1):
+            match = INCLUDE.match(line)
+            if not match:
+                continue
+            quote, included = match.groups()
+            message = library_violation(path, included)
+            if message is None and quote == '"':
+                message = order_violation(root, path, included)
+            if message:
+                yield path, number, message
+
+
+def sources(root):
+    """Source files of lib/ and apps/, relative to the root, sorted."""
+    folders = [root / "lib", root / "apps"]
+    return sorted(p.relative_to(root) for f in folders for p in f.rglob("*") if p.suffix in SOURCES and p.is_file())
+
+
+def main(arguments):
+    root = Path(arguments[0] if arguments else Path(__file__).resolve().parent.parent)
+    count = len(sources(root))
+    if not count:
+        print(f"check_rooms.py: no sources under {root}/lib or {root}/apps", file=sys.stderr)
+        return 2
+    found = list(violations(root))
+    for path, number, message in found:
+        print(f"{path}:{number}: {message}")
+    if not found:
+        print(f"{count} files keep the order of the rooms")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

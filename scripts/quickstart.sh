@@ -1,0 +1,142 @@
+#!/usr/bin/env bash
+# From a fresh machine to a trained mixture-of-experts language model: installs what is missing, builds, tokenises text
+# that it finds on the machine, trains over two MPI ranks, reports.
+#
+#   scripts/quickstart.sh [--fresh] [PATH ...] [-- --section.key=value ...]
+#     PATH      folders or files of text to learn from (default: /usr/include)
+#     --fresh   removes runs/quickstart, all that an earlier run made, and starts over
+#     --        what follows goes to `lyceum train` as it stands
+#
+# Ctrl-C at any point, then the same command again: it goes on where it was. During training the first Ctrl-C saves a
+# checkpoint (exit code 75), a second one stops at once and loses the steps since the last checkpoint.
+set -euo pipefail
+started_in=$PWD
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=scripts/mpi-env.sh
+. scripts/mpi-env.sh
+
+run=runs/quickstart
+lyceum=build/cpu/apps/lyceum
+precision=f32
+if grep -qw amx_bf16 /proc/cpuinfo; then precision=bf16; fi  # without AMX, bf16 is slower than f32
+
+usage() { sed -n '2,/^set /s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+die() { phase=''; echo "quickstart.sh: $1" >&2; exit "${2:-1}"; }
+
+fresh=0 inputs=() train_options=()
+while (($#)); do
+  case $1 in
+    --help | -h) usage; exit 0 ;;
+    --fresh) fresh=1 ;;
+    --) shift; train_options=("$@"); break ;;
+    -*) usage >&2; die "unknown option $1; options for training come after --" 2 ;;
+    *)
+      path=$(cd "$started_in" && realpath -e -- "$1" 2>/dev/null) || die "there is no $1" 3
+      inputs+=("$path")
+      ;;
+  esac
+  shift
+done
+((${#inputs[@]})) || inputs=(/usr/include)
+
+phase=''
+bold='' plain=''
+if [[ -t 1 ]]; then bold=$'\e[1m' plain=$'\e[0m'; fi
+heading() {
+  phase=$1
+  printf '\n%s%s%s  (%d:%02d)\n' "$bold" "$1" "$plain" $((SECONDS / 60)) $((SECONDS % 60))
+}
+on_exit() {
+  local code=$?
+  if ((code)) && [[ -n $phase ]]; then
+    printf '\nStopped in "%s" (exit code %d). The same command goes on from here.\n' "$phase" "$code" >&2
+  fi
+}
+trap on_exit EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+build() {
+  [[ -f build/cpu/build.ninja ]] || cmake --preset cpu >/dev/null
+  cmake --build build/cpu --target lyceum
+}
+
+tokenise() {
+  local made_from=$run/data/made-from
+  if [[ -f $made_from ]]; then
+    if [[ $(<"$made_from") == "$(printf '%s\n' "${inputs[@]}")" ]]; then
+      echo "already done"
+      return
+    fi
+    die "$run was made from $(paste -sd' ' "$made_from"); --fresh removes it and starts over with ${inputs[*]}" 2
+  fi
+  mkdir -p "$run/data"
+  "$lyceum" tokenize --input "${inputs[@]}" --vocab 4096 --model "$run/data/tokenizer.model" \
+    --output "$run/data/train" --valid "$run/data/valid" --valid-fraction 0.05
+  printf '%s\n' "${inputs[@]}" >"$made_from"
+}
+
+# In a process group of its own, so that Ctrl-C reaches this script alone, which then asks for a checkpoint first.
+train() {
+  local code=0 job
+  set -m
+  mpirun -n 2 "$lyceum" train --config configs/quickstart.ini --run.precision="$precision" "${train_options[@]}" \
+    </dev/null &
+  job=$!
+  set +m
+  # shellcheck disable=SC2064  # the process is known now
+  trap "stop_training $job" INT TERM
+  while kill -0 "$job" 2>/dev/null; do wait "$job" || true; done  # wait also returns when a signal came
+  wait "$job" || code=$?
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+  if ((code == 75)); then
+    phase=''
+    echo "Stopped after saving a checkpoint. The same command goes on from it."
+  fi
+  return "$code"
+}
+
+asked_to_stop=0
+stop_training() {  # process
+  if ((asked_to_stop++ == 0)); then
+    echo "Saving a checkpoint before stopping; Ctrl-C again stops at once."
+    kill -USR1 "$1" 2>/dev/null || true
+  else
+    kill -TERM "$1" 2>/dev/null || true
+  fi
+}
+
+if ((fresh)); then rm -rf "$run"; fi
+
+heading "1/6  Installing what is missing"
+scripts/install-deps.sh --build
+
+heading "2/6  Building"
+build
+
+heading "3/6  Tokenising ${inputs[*]}"
+tokenise
+
+heading "4/6  Training a mixture of 1 shared and 15 routed experts on two ranks"
+train
+
+heading "5/6  How the router used its experts"
+"$lyceum" routing report "$run/routing.h5" --html "$run/report.html" --metrics "$run/metrics.jsonl"
+echo "The same with the loss curve, as a page: $PWD/$run/report.html"
+
+heading "6/6  What the model writes after \"#include <\""
+"$lyceum" generate --checkpoint "$run/checkpoints" --prompt '#include <' --tokens 100
+
+heading "Done"
+phase=''
+cat <<NEXT
+Two commands to try next, in $PWD:
+
+  # more text, freer
+  $lyceum generate --checkpoint $run/checkpoints --prompt "struct node {" --tokens 200 --temperature 0.9
+
+  # train on, to 1,000 steps
+  . scripts/mpi-env.sh && mpirun -n 2 $lyceum train --config configs/quickstart.ini \\
+    --run.precision=$precision --run.steps=1000
+NEXT

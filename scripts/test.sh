@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, and runs every test:
+#   1. the unit tests once under AddressSanitizer and UndefinedBehaviorSanitizer (preset cpu-debug),
+#   2. all tests, optimised (preset cpu): unit, multi-rank, end to end, order of includes, formatting.
+# Fails when a step fails, when no test ran, or when a test was skipped or is disabled.
+#
+#   scripts/test.sh [--quick] [--filter REGEX] [--jobs N]
+#     --quick          leaves out the sanitizers
+#     --filter REGEX   runs only the tests whose name matches, as ctest -R does
+#     --jobs N         processes at a time (default: one a core)
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
+
+usage() { sed -n '2,/^set /s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage_error() { echo "test.sh: $1" >&2; usage >&2; exit 2; }
+
+quick=0 filter='' jobs=$(nproc)
+while (($#)); do
+  case $1 in
+    --quick) quick=1 ;;
+    --filter) filter=${2:?--filter needs a regular expression}; shift ;;
+    --jobs) jobs=${2:?--jobs needs a number}; shift ;;
+    --help | -h) usage; exit 0 ;;
+    *) usage_error "unknown argument $1" ;;
+  esac
+  shift
+done
+selection=() unit_selection=(--no-tests=error)
+if [[ -n $filter ]]; then
+  selection=(--tests-regex "$filter")
+  unit_selection=("${selection[@]}" --no-tests=ignore)  # the filter may name no unit test
+fi
+
+failed=()
+heading() { printf '\n== %s (at %d s)\n' "$1" "$SECONDS"; }
+step() {  # name, command...: goes on after a failure, which the exit code remembers
+  local name=$1
+  shift
+  heading "$name"
+  "$@" || failed+=("$name")
+}
+needed() {  # name, command...: nothing after it makes sense when it fails
+  step "$@"
+  if ((${#failed[@]})); then echo "test.sh: FAILED: ${failed[*]}" >&2; exit 1; fi
+}
+
+# Threads that wait should sleep: there are more of them than cores.
+export OMP_WAIT_POLICY=passive
+
+leak_detection() {  # prints 1 where LeakSanitizer can work; it needs ptrace, which some containers forbid
+  local probe=build/cpu-debug/leak-probe
+  if echo 'int main() {}' | g++ -fsanitize=address -x c++ - -o "$probe" && ASAN_OPTIONS=detect_leaks=1 "$probe" 2>/dev/null
+  then echo 1; else echo 0; fi
+}
+
+sanitized_unit_tests() {
+  local log=build/cpu-debug/unit-tests.log leaks
+  leaks=$(leak_detection)
+  if ((!leaks)); then echo "LeakSanitizer cannot run here (no ptrace): leaks are not looked for"; fi
+  # Into a log: the only CTest summary on the output is that of the main run.
+  if ! ASAN_OPTIONS=detect_leaks=$leaks:detect_stack_use_after_return=1:strict_string_checks=1 \
+      LSAN_OPTIONS=suppressions=$PWD/tests/support/leaks.supp:print_suppressions=0 \
+      UBSAN_OPTIONS=print_stacktrace=1 \
+      ctest --test-dir build/cpu-debug --label-regex '^unit$' --exclude-regex '^repository\.' "${unit_selection[@]}" \
+        --output-on-failure --parallel "$jobs" >"$log" 2>&1; then
+    grep -v ' Passed ' "$log"
+    return 1
+  fi
+  echo "$(grep -c ' Passed ' "$log") unit tests are clean under ASan and UBSan"
+}
+
+none_left_out() {  # JUnit report of a run: fails on skipped and disabled tests
+  python3 - "$1" <<'PYTHON'
+import sys
+import xml.etree.ElementTree as xml
+cases = xml.parse(sys.argv[1]).getroot().findall("testcase")
+left_out = [c.get("name") for c in cases if c.get("status") in ("disabled", "notrun") or c.find("skipped") is not None]
+for name in left_out:
+    print(f"test.sh: {name} was skipped or is disabled", file=sys.stderr)
+sys.exit(1 if left_out or not cases else 0)
+PYTHON
+}
+
+needed "dependencies" scripts/install-deps.sh
+needed "configure" cmake --preset cpu
+needed "build" cmake --build build/cpu --parallel "$jobs"
+if ((!quick)); then
+  needed "configure with sanitizers" cmake --preset cpu-debug
+  needed "build with sanitizers" cmake --build build/cpu-debug --parallel "$jobs" --target unit_tests
+  step "unit tests with sanitizers" sanitized_unit_tests
+fi
+
+report=build/cpu/tests.xml
+rm -f "$report"
+step "tests" ctest --test-dir build/cpu "${selection[@]}" --no-tests=error --output-on-failure --parallel "$jobs" \
+  --output-junit "$PWD/$report"
+# From here on nothing goes to stdout, which ends with CTest's own summary.
+if [[ -f $report ]]; then none_left_out "$report" || failed+=("tests left out"); fi
+if ((${#failed[@]})); then
+  echo "test.sh: FAILED: $(printf '%s, ' "${failed[@]}" | sed 's/, $//')" >&2
+  exit 1
+fi

@@ -1,0 +1,130 @@
+#include <gtest/gtest.h>
+
+#include "autograd/attention.h"
+#include "autograd/cross_entropy.h"
+#include "autograd/embedding.h"
+#include "autograd/expert_bank.h"
+#include "autograd/linear.h"
+#include "autograd/rms_norm.h"
+#include "autograd/routing.h"
+#include "autograd/sum.h"
+#include "kernels/rope.h"
+#include "support/op_check.h"
+
+namespace lyceum {
+namespace {
+
+using Inputs = std::vector<Variable>;
+
+void add_matrix(ParameterUnit& unit, std::int64_t rows, std::int64_t cols) {
+  unit.add(whole_parameter("w" + std::to_string(unit.parameters().size()), {rows, cols}, 1.0, true));
+}
+
+Tensor rope_table(const Stream& stream, std::int64_t positions, std::int64_t dim) {
+  const Tensor table = Tensor::empty(stream, DType::f64, {positions, dim});
+  launch(stream, RopeTable<double>{.table = table.matrix<double>(), .base = 100});
+  return table;
+}
+
+OpCase attention_case(const std::string& name, std::int64_t heads, std::int64_t kv_heads) {
+  const std::int64_t seq_len = 5, dim = 4;
+  return {.name = name,
+          .inputs = {{2 * seq_len, (heads + 2 * kv_heads) * dim}},
+          .run = [=](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
+            return {tape.apply(RotaryAttention{seq_len, heads, kv_heads, dim, rope_table(tape.stream(), seq_len, dim)},
+                               x[0])};
+          }};
+}
+
+/// Experts of the given widths on segments of the given rows.
+OpCase bank_case(const std::string& name, const std::vector<std::int64_t>& widths,
+                 const std::vector<std::int64_t>& rows) {
+  const std::int64_t hidden = 3;
+  const auto segments = std::make_shared<SegmentTable>(rows);
+  return {.name = name,
+          .inputs = {{segments->total(), hidden}},
+          .add_parameters =
+              [=](ParameterUnit& unit) {
+                for (const std::int64_t width : widths) {
+                  add_matrix(unit, 2 * width, hidden);
+                  add_matrix(unit, hidden, width);
+                }
+              },
+          .run =
+              [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+            auto experts = std::make_shared<std::vector<ExpertBank::Expert>>();
+            for (std::size_t e = 0; e < widths.size(); ++e) {
+              experts->push_back({.gate_up = parameter(unit, 2 * e), .down = parameter(unit, 2 * e + 1)});
+            }
+            return {tape.apply(ExpertBank{experts, segments}, x[0])};
+          }};
+}
+
+std::vector<OpCase> all_cases() {
+  std::vector<OpCase> cases;
+  cases.push_back({.name = "Linear",
+                   .inputs = {{5, 3}},
+                   .add_parameters = [](ParameterUnit& unit) { add_matrix(unit, 4, 3); },
+                   .run = [](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+                     return {tape.apply(Linear{parameter(unit, 0)}, x[0])};
+                   }});
+  cases.push_back({.name = "PreciseLinear",
+                   .inputs = {{5, 3}},
+                   .add_parameters = [](ParameterUnit& unit) { add_matrix(unit, 7, 3); },
+                   .run = [](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+                     return {tape.apply(PreciseLinear{parameter(unit, 0)}, x[0])};
+                   }});
+  cases.push_back({.name = "RmsNorm",
+                   .inputs = {{4, 6}},
+                   .add_parameters =
+                       [](ParameterUnit& unit) { unit.add(whole_parameter("norm", {6}, {}, false)); },
+                   .run = [](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+                     return {tape.apply(RmsNorm{parameter(unit, 0), 1e-3}, x[0])};
+                   }});
+  cases.push_back({.name = "Embedding",
+                   .inputs = {},
+                   .add_parameters = [](ParameterUnit& unit) { add_matrix(unit, 6, 3); },
+                   .run = [](Tape& tape, const Inputs&, const ParameterUnit& unit) -> Inputs {
+                     const Tensor tokens = i32_tensor(tape.stream(), {5}, {1, 5, 1, 0, 1});
+                     return {tape.apply(Embedding{parameter(unit, 0), tokens})};
+                   }});
+  cases.push_back({.name = "Sum",
+                   .inputs = {{3, 2}, {3, 2}},
+                   .run = [](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
+                     const Variable y = tape.apply(Sum{}, x[0], x[1]);
+                     return {tape.apply(Sum{}, tape.apply(Sum{}, y, x[0]), y)};  // every input several times
+                   }});
+  cases.push_back({.name = "CrossEntropy",
+                   .inputs = {{4, 7}},
+                   .run = [](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
+                     return {tape.apply(CrossEntropy{i32_tensor(tape.stream(), {4}, {0, 6, 3, 3})}, x[0])};
+                   }});
+  cases.push_back({.name = "Softmax", .inputs = {{4, 5}}, .run = [](Tape& tape, const Inputs& x, const ParameterUnit&) {
+                     return Inputs{tape.apply(Softmax{}, x[0])};
+                   }});
+  for (const bool renormalize : {false, true}) {
+    cases.push_back({.name = renormalize ? "SelectTopKRenormalized" : "SelectTopK",
+                     .inputs = {{6, 5}},
+                     .run = [=](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
+                       const Variable scores = tape.apply(Softmax{}, x[0]);
+                       return {tape.apply(SelectTopK{.k = 2, .renormalize = renormalize}, scores)[0]};
+                     }});
+  }
+  cases.push_back(attention_case("RotaryAttention", 2, 2));
+  cases.push_back(attention_case("RotaryAttentionGroupedQueries", 4, 2));
+  cases.push_back(attention_case("RotaryAttentionOneKeyHead", 3, 1));
+  cases.push_back(bank_case("ExpertBank", {4, 4}, {3, 2}));
+  cases.push_back(bank_case("ExpertBankUnevenWidthsOneEmpty", {5, 2, 1}, {2, 0, 1}));
+  for (OpCase& op : cases) {
+    if (op.name.starts_with("ExpertBank")) op.input_scale = 0.5;
+  }
+  return cases;
+}
+
+class Operations : public testing::TestWithParam<OpCase> {};
+TEST_P(Operations, GradientsAreThoseOfFiniteDifferences) { check_op(GetParam()); }
+INSTANTIATE_TEST_SUITE_P(Autograd, Operations, testing::ValuesIn(all_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace lyceum

@@ -1,0 +1,143 @@
+#include "autograd/tape.h"
+
+#include <gtest/gtest.h>
+
+#include "autograd/expert_bank.h"
+#include "autograd/linear.h"
+#include "autograd/rms_norm.h"
+#include "autograd/sum.h"
+#include "support/op_check.h"
+
+namespace lyceum {
+namespace {
+
+using Inputs = std::vector<Variable>;
+
+/// Two layers with a residual and a shared weight, directly or recomputed.
+OpCase two_layers(bool recomputed) {
+  return {.name = "TwoLayers",
+          .inputs = {{4, 3}},
+          .add_parameters =
+              [](ParameterUnit& unit) {
+                unit.add(whole_parameter("norm", {3}, {}, false));
+                unit.add(whole_parameter("w", {3, 3}, 1.0, true));
+              },
+          .run =
+              [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+            const auto layer = [&unit](Tape& inner, const Variable& in) -> Inputs {
+              const Variable y =
+                  inner.apply(Linear{parameter(unit, 1)}, inner.apply(RmsNorm{parameter(unit, 0), 1e-3}, in));
+              return {inner.apply(Sum{}, in, y), y};
+            };
+            Inputs first = recomputed ? tape.recompute(layer, x[0]) : layer(tape, x[0]);
+            Inputs second = recomputed ? tape.recompute(layer, first[0]) : layer(tape, first[0]);
+            return {second[0], first[1]};
+          }};
+}
+
+TEST(Tape, RecomputationGivesTheSameBits) {
+  OpChecker direct(two_layers(false)), recomputed(two_layers(true));
+  const std::vector<double> x = direct.point();
+  EXPECT_EQ(direct.value(x), recomputed.value(x));
+  EXPECT_EQ(direct.gradient(x), recomputed.gradient(x));
+  EXPECT_EQ(direct.gradient(x), recomputed.gradient(x, Tape::WeightGrad::later));
+  check_op(two_layers(true));
+}
+
+TEST(Tape, RecomputationKeepsOnlyTheInput) {
+  const auto peak = [](bool recomputed) {
+    const Stream stream = CpuStream(1);
+    ParameterUnit unit("unit", ParameterUnit::Group::dense);
+    unit.add(whole_parameter("w", {64, 64}, 0.1, true));
+    unit.allocate(stream, DType::f32, true);
+    unit.initialize(1);
+    Tape tape(stream);
+    Variable x = tape.leaf(Tensor::zeros(stream, DType::f32, {256, 64}));
+    const auto block = [&unit](Tape& inner, const Variable& in) -> Inputs {
+      Variable y = in;
+      for (int i = 0; i < 8; ++i) y = inner.apply(Linear{parameter(unit, 0)}, y);
+      return {y};
+    };
+    for (int layer = 0; layer < 4; ++layer) x = recomputed ? tape.recompute(block, x)[0] : block(tape, x)[0];
+    return memory_of(stream).use().in_use[static_cast<std::size_t>(MemoryKind::activations)];
+  };
+  EXPECT_LT(peak(true) * 4, peak(false));
+}
+
+TEST(Tape, TellsEachGradientsLastContribution) {
+  const Stream stream = CpuStream(1);
+  ParameterUnit unit("unit", ParameterUnit::Group::dense);
+  Parameter& twice = unit.add(whole_parameter("twice", {3, 3}, 1.0, true));
+  Parameter& once = unit.add(whole_parameter("once", {3, 3}, 1.0, true));
+  unit.allocate(stream, DType::f64, true);
+  unit.initialize(1);
+  for (const bool recomputed : {false, true}) {
+    std::vector<std::string> order;
+    std::vector<double> gradient_then;
+    Tape tape(stream);
+    tape.on_gradient_final([&](Parameter& parameter) {
+      order.push_back(parameter.name);
+      if (&parameter == &twice) gradient_then.assign(parameter.gradient.data<double>(), parameter.gradient.data<double>() + 9);
+    });
+    const auto block = [&](Tape& inner, const Variable& in) -> Inputs {
+      return {inner.apply(Linear{&once}, inner.apply(Linear{&twice}, in))};
+    };
+    const Tensor input = Tensor::empty(stream, DType::f64, {2, 3});
+    for (int i = 0; i < 6; ++i) input.data<double>()[i] = i + 1;
+    const Variable x = tape.leaf(input);
+    const Variable y = tape.apply(Linear{&twice}, recomputed ? tape.recompute(block, x)[0] : block(tape, x)[0]);
+    const Tensor dy = Tensor::empty(stream, DType::f64, {2, 3});
+    std::fill_n(dy.data<double>(), 6, 1.0);
+    tape.backward({{y, dy}});
+    EXPECT_EQ(order, (std::vector<std::string>{"once", "twice"}));
+    EXPECT_EQ(gradient_then, std::vector<double>(twice.gradient.data<double>(), twice.gradient.data<double>() + 9));
+  }
+}
+
+TEST(Tape, GradientsAddUpOverTapes) {
+  const Stream stream = CpuStream(1);
+  ParameterUnit unit("unit", ParameterUnit::Group::dense);
+  Parameter& w = unit.add(whole_parameter("w", {2, 2}, 1.0, true));
+  unit.allocate(stream, DType::bf16, true);
+  unit.initialize(1);
+  EXPECT_EQ(w.gradient.dtype(), DType::f32);
+  const Tensor ones = Tensor::empty(stream, DType::bf16, {1, 2});
+  std::fill_n(ones.data<bfloat16>(), 2, bfloat16(1.0f));
+  for (int turn = 0; turn < 3; ++turn) {
+    Tape tape(stream);
+    tape.backward({{tape.apply(Linear{&w}, tape.leaf(ones)), ones}});
+  }
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(w.gradient.data<float>()[i], 3.0f);
+}
+
+TEST(Tape, InferenceRecordsNothing) {
+  const Stream stream = CpuStream(1);
+  Tape tape(stream, Tape::Mode::inference);
+  const Variable x = tape.leaf(Tensor::zeros(stream, DType::f32, {2, 2}));
+  EXPECT_EQ(tape.apply(Sum{}, x, x).id, Variable::no_gradient);
+  EXPECT_THROW(tape.backward({}), Error);
+}
+
+TEST(ParameterUnit, InitialValuesDependOnNameAndElementOnly) {
+  const Stream stream = CpuStream(1);
+  const auto values = [&](Parameter parameter) {
+    ParameterUnit unit("unit", ParameterUnit::Group::dense);
+    unit.add(whole_parameter("before", {5}, {}, false));
+    Parameter& added = unit.add(std::move(parameter));
+    unit.allocate(stream, DType::f32, false);
+    unit.initialize(3);
+    return std::vector<float>(added.value.data<float>(), added.value.data<float>() + added.value.size());
+  };
+  const std::vector<float> whole = values(whole_parameter("w", {4, 6}, 0.5, true));
+  Parameter right{.name = "w right", .shape = {4, 2}, .pieces = {{"w", {4, 6}, {0, 4}, {4, 2}, 0}}, .init_std = 0.5};
+  const std::vector<float> part = values(std::move(right));
+  for (std::size_t row = 0; row < 4; ++row) {
+    for (std::size_t col = 0; col < 2; ++col) EXPECT_EQ(part[row * 2 + col], whole[row * 6 + 4 + col]);
+  }
+  const std::vector<float> stacked = values(stacked_parameter("both", {{"a", 2}, {"w", 4}}, 6, 0.5));
+  EXPECT_TRUE(std::equal(whole.begin(), whole.end(), stacked.begin() + 12));
+  EXPECT_EQ(values(whole_parameter("n", {3}, {}, false)), (std::vector<float>{1, 1, 1}));
+}
+
+}  // namespace
+}  // namespace lyceum

@@ -1,0 +1,138 @@
+#include "core/allocator.h"
+
+#include <cstring>
+#include <numeric>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+
+namespace lyceum {
+namespace {
+
+constexpr auto weights = MemoryKind::weights, activations = MemoryKind::activations;
+std::size_t index_of(MemoryKind kind) { return static_cast<std::size_t>(kind); }
+
+TEST(Allocator, CountsUseAndPeaksByKind) {
+  const auto memory = Allocator::create();
+  auto a = memory->allocate(1000, weights);
+  auto b = memory->allocate(3000, activations);
+  b.reset();
+  auto c = memory->allocate(500, activations);
+  const MemoryUse use = memory->use();
+  EXPECT_EQ(use.in_use[index_of(weights)], 1000u);
+  EXPECT_EQ(use.in_use[index_of(activations)], 500u);
+  EXPECT_EQ(use.peak[index_of(activations)], 3000u);
+  EXPECT_EQ(use.peak[index_of(MemoryKind::optimizer)], 0u);
+  EXPECT_EQ(use.total, 1500u);
+  EXPECT_EQ(use.total_peak, 4000u);
+  EXPECT_GE(use.held, 4500u);  // the freed block waits in the pool
+  EXPECT_EQ(use.held, use.held_peak);
+  memory->trim();
+  EXPECT_LT(memory->use().held, 3000u);
+  EXPECT_GE(memory->use().held, 1500u);
+  memory->reset_peaks();
+  EXPECT_EQ(memory->use().peak[index_of(activations)], 500u);
+  EXPECT_EQ(memory->use().total_peak, 1500u);
+  EXPECT_EQ(memory->use().held_peak, memory->use().held);
+  a.reset();
+  c.reset();
+  memory->trim();
+  EXPECT_EQ(memory->use().total, 0u);
+  EXPECT_EQ(memory->use().held, 0u);
+}
+
+TEST(Allocator, BlocksAreAlignedApartAndWritable) {
+  const auto memory = Allocator::create();
+  std::vector<std::shared_ptr<std::byte>> blocks;
+  std::vector<std::size_t> sizes{0, 1, 63, 64, 65, 1000, 100000, (1 << 20) - 1, 1 << 20, 3000001};
+  for (const std::size_t size : sizes) {
+    blocks.push_back(memory->allocate(size, weights));
+    ASSERT_NE(blocks.back(), nullptr);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(blocks.back().get()) % 64, 0u);
+    std::memset(blocks.back().get(), static_cast<int>(blocks.size()), size);
+  }
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    for (std::size_t at = 0; at < sizes[i]; ++at) ASSERT_EQ(blocks[i].get()[at], static_cast<std::byte>(i + 1));
+  }
+  EXPECT_EQ(memory->use().total, std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}));
+}
+
+TEST(Allocator, UsesFreedBlocksAgain) {
+  const auto memory = Allocator::create();
+  for (const std::size_t size : {100u, 5000u, 2000000u}) {
+    std::byte* first = memory->allocate(size, weights).get();
+    const std::size_t held = memory->use().held;
+    EXPECT_EQ(memory->allocate(size, activations).get(), first);
+    EXPECT_EQ(memory->allocate(size - size / 20, activations).get(), first) << "a little less fits too";
+    EXPECT_EQ(memory->use().held, held);
+  }
+  const auto large = memory->allocate(1 << 16, weights);
+  const std::size_t held = memory->use().held;
+  const auto small = memory->allocate(1 << 15, weights);
+  EXPECT_GT(memory->use().held, held) << "half of a large block is not given away";
+}
+
+TEST(Allocator, TheLimitIsNamedAndThePoolYieldsFirst) {
+  const auto memory = Allocator::create(10 << 20);
+  const auto kept = memory->allocate(4 << 20, weights);
+  memory->allocate(5 << 20, activations).reset();
+  EXPECT_NO_THROW(memory->allocate(6 << 20, activations));  // only by trimming the pool
+  try {
+    memory->allocate(7 << 20, activations);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(),
+                testing::AllOf(testing::HasSubstr("7 MB more for activations"), testing::HasSubstr("weights 4 MB"),
+                               testing::HasSubstr("limit of 10 MB"), testing::HasSubstr("batch.micro")));
+    EXPECT_EQ(error.code(), ExitCode::failed);
+  }
+  EXPECT_EQ(memory->use().total, std::size_t{4 << 20});
+  EXPECT_NO_THROW(memory->allocate(5 << 20, activations));
+}
+
+TEST(Allocator, RefusesWhatNoMachineHas) {
+  const auto memory = Allocator::create();
+  EXPECT_THROW(memory->allocate(std::size_t{1} << 62, weights), Error);
+  EXPECT_THROW(memory->allocate(~std::size_t{0}, weights), Error);
+  EXPECT_EQ(memory->use().held, 0u);
+}
+
+TEST(Allocator, OutlivesItsBlocks) {
+  std::shared_ptr<std::byte> block;
+  {
+    const auto memory = Allocator::create();
+    block = memory->allocate(100, weights);
+  }
+  block.get()[99] = std::byte{1};
+  block.reset();
+}
+
+TEST(Allocator, ManyThreads) {
+  const auto memory = Allocator::create();
+  const auto work = [&](std::size_t thread) {
+    for (std::size_t round = 0; round < 300; ++round) {
+      const std::size_t size = 64 * (1 + (round * 7 + thread) % 50);
+      const auto block = memory->allocate(size, activations);
+      std::memset(block.get(), static_cast<int>(thread), size);
+      for (std::size_t i = 0; i < size; ++i) ASSERT_EQ(block.get()[i], static_cast<std::byte>(thread));
+    }
+  };
+  std::vector<std::thread> threads;
+  for (std::size_t thread = 0; thread < 4; ++thread) threads.emplace_back(work, thread);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(memory->use().total, 0u);
+  EXPECT_LE(memory->use().total_peak, 4u * 64 * 50);
+  memory->trim();
+  EXPECT_EQ(memory->use().held, 0u);
+}
+
+TEST(Allocator, KindsHaveNames) {
+  EXPECT_EQ(name_of(MemoryKind::weights), "weights");
+  EXPECT_EQ(name_of(MemoryKind::buffers), "buffers");
+}
+
+}  // namespace
+}  // namespace lyceum

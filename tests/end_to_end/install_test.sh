@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Usage: install_test.sh LYCEUM SOURCE_DIR. What `cmake --install` puts under a prefix is there and works from there.
+set -euo pipefail
+build=$(dirname "$(dirname "$(realpath "$1")")") source=$2
+prefix=$(mktemp -d)
+trap 'rm -rf "$prefix"' EXIT
+
+cmake --install "$build" --prefix "$prefix" >/dev/null
+
+version=$("$prefix/bin/lyceum" --version)
+[[ $version =~ [0-9]+\.[0-9]+\.[0-9]+ ]] || { echo "lyceum --version printed '$version'"; exit 1; }
+cmp "$source/docs/lyceum.1" "$prefix/share/man/man1/lyceum.1"
+for file in share/doc/lyceum/README.md share/doc/lyceum/architecture.md; do
+  [[ -s $prefix/$file ]] || { echo "$file is missing"; exit 1; }
+done
+diff <(cd "$source/configs" && find . -name '*.ini' | sort) <(cd "$prefix/share/lyceum/configs" && find . -name '*.ini' | sort)
+"$prefix/bin/lyceum" train --config "$prefix/share/lyceum/configs/quickstart.ini" --print-config | grep -q '^experts = 15\|moe.experts = 15'

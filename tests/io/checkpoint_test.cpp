@@ -1,0 +1,466 @@
+#include "io/checkpoint.h"
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "io/atomic_file.h"
+#include "io/checkpoint_manifest.h"
+#include "io/hdf5.h"
+#include "support/checkpoint_model.h"
+#include "support/file_size_limit.h"
+#include "support/temporary_directory.h"
+
+namespace lyceum {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string error_of(const std::function<void()>& action, ExitCode code) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "no error";
+  return {};
+}
+
+const std::vector<TestTensor>& model() {
+  static const std::vector<TestTensor> tensors = {
+      {"lm_head/weight", {37, 12}},          {"model/norm/weight", {1}},
+      {"model/layers/0/cube", {2, 3, 4}},    {"model/empty", {0, 5}},
+      {"model/layers/0/four", {2, 1, 3, 2}}, {"model/large", {700, 1031}},
+  };
+  return tensors;
+}
+
+TestPieces model_pieces() {
+  TestPieces pieces;
+  for (const TestTensor& tensor : model()) pieces.add(tensor);
+  return pieces;
+}
+
+const CheckpointHeader header = {.run_uuid = "5e1f",
+                                 .step = 100,
+                                 .mesh = "pp1 dp1 tp1",
+                                 .config = "[run]\nseed = 18446744073709551615\n\"quoted\" größe\n",
+                                 .trainer_state = "{\"samples\": 9007199254740993, \"loss\": 0.1}"};
+
+class Checkpoint : public testing::Test {
+ protected:
+  void save(std::int64_t step, const CheckpointProbe& probe = {}) {
+    const TestPieces pieces = model_pieces();
+    CheckpointHeader head = header;
+    head.step = step;
+    write_checkpoint(group_, root(), head, pieces.get(), probe);
+  }
+  fs::path root() const { return directory_.path() / "checkpoints"; }
+  fs::path at(std::int64_t step) const { return root() / checkpoint_name(step); }
+  std::string latest() const { return read_file(root() / "LATEST"); }
+  /// Everything under the root: name, and bytes of each file.
+  std::map<std::string, std::string> contents() const {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::recursive_directory_iterator(root())) {
+      files[entry.path().string()] = entry.is_regular_file() ? read_file(entry.path()) : "";
+    }
+    return files;
+  }
+  std::optional<fs::path> choose(const std::string& resume) {
+    warnings_.clear();
+    return choose_checkpoint(group_, root(), resume, [&](const std::string& text) { warnings_.push_back(text); });
+  }
+
+  TemporaryDirectory directory_;
+  ProcessGroup group_ = ProcessGroup::self();
+  std::vector<std::string> warnings_;
+};
+
+void flip_bit(const fs::path& path, std::size_t bit) {
+  std::string bytes = read_file(path);
+  bytes.at(bit / 8) = static_cast<char>(bytes.at(bit / 8) ^ (1 << (bit % 8)));
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+/// Replaces text in the manifest and gives it a right digest again: what only a wrong program would write.
+void forge(const fs::path& directory, const std::string& from, const std::string& to) {
+  std::string text = read_file(directory / manifest_name);
+  const std::size_t place = text.find(from);
+  ASSERT_NE(place, std::string::npos) << from;
+  text.replace(place, from.size(), to);
+  text.erase(text.rfind("\"manifest_sha256\""));
+  std::ofstream(directory / manifest_name) << text << "\"manifest_sha256\": \"" << sha256(text) << "\"\n}\n";
+}
+
+TEST_F(Checkpoint, ComesBackBitwise) {
+  save(100);
+  const CheckpointReader reader(at(100));
+  EXPECT_EQ(reader.header().run_uuid, header.run_uuid);
+  EXPECT_EQ(reader.header().step, 100);
+  EXPECT_EQ(reader.header().mesh, header.mesh);
+  EXPECT_EQ(reader.header().config, header.config);
+  EXPECT_EQ(reader.header().trainer_state, header.trainer_state);
+  EXPECT_EQ(reader.problem(), "");
+  ASSERT_EQ(reader.tensors().size(), model().size());
+  EXPECT_TRUE(std::is_sorted(reader.tensors().begin(), reader.tensors().end(),
+                             [](const auto& a, const auto& b) { return a.name < b.name; }));
+  for (const TestTensor& tensor : model()) {
+    ASSERT_NE(reader.find(tensor.name), nullptr);
+    EXPECT_EQ(reader.find(tensor.name)->shape, tensor.shape);
+    const Box whole = Box::whole(tensor.shape);
+    EXPECT_TRUE(same_bits(read_box(reader, tensor.name, whole), test_values(tensor, whole))) << tensor.name;
+  }
+  EXPECT_EQ(reader.find("model"), nullptr);
+  EXPECT_EQ(latest(), "step-00000100\n");
+  EXPECT_THAT(list_checkpoints(root()), ElementsAre("step-00000100"));
+}
+
+TEST_F(Checkpoint, BoxesInTheMiddleAreRead) {
+  save(1);
+  const CheckpointReader reader(at(1));
+  const TestTensor& cube = model()[2];
+  for (std::int64_t a = 0; a < 3; ++a) {
+    for (std::int64_t b = a; b <= 3; ++b) {
+      const Box box{{1, a, 1}, {1, b - a, 2}};
+      EXPECT_TRUE(same_bits(read_box(reader, cube.name, box), test_values(cube, box))) << box.text();
+    }
+  }
+}
+
+TEST_F(Checkpoint, SeveralBoxesOfOneTensorOnOneRank) {
+  const TestTensor tensor{"w", {5, 6}};
+  TestPieces pieces;
+  for (const Box& box :
+       {Box{{0, 0}, {2, 4}}, Box{{0, 4}, {5, 2}}, Box{{2, 0}, {3, 1}}, Box{{2, 1}, {3, 3}}, Box{{3, 3}, {0, 2}}}) {
+    pieces.add(tensor, box);
+  }
+  write_checkpoint(group_, root(), header, pieces.get());
+  const CheckpointReader reader(at(100));
+  for (const Box& box : {Box::whole(tensor.shape), Box{{1, 3}, {3, 2}}, Box{{4, 0}, {1, 6}}}) {
+    EXPECT_TRUE(same_bits(read_box(reader, "w", box), test_values(tensor, box))) << box.text();
+  }
+}
+
+TEST_F(Checkpoint, WrongPiecesAreNamed) {
+  const TestTensor w{"w", {4, 4}};
+  const auto save_boxes = [&](std::initializer_list<Box> boxes) {
+    TestPieces pieces;
+    for (const Box& box : boxes) pieces.add(w, box);
+    return error_of([&] { write_checkpoint(group_, root(), header, pieces.get()); }, ExitCode::failed);
+  };
+  EXPECT_THAT(save_boxes({{{0, 0}, {2, 4}}}), HasSubstr("tensor w [4, 4]: 8 of 16 elements are in no box"));
+  EXPECT_THAT(save_boxes({{{0, 0}, {3, 4}}, {{2, 0}, {2, 4}}}),
+              HasSubstr("box [0:3,0:4] of rank 0 and box [2:4,0:4] of rank 0 overlap"));
+  EXPECT_THAT(save_boxes({{{0, 0}, {4, 4}}, {{0, 0}, {4, 4}}}), HasSubstr("overlap"));
+  EXPECT_THAT(save_boxes({{{0, 0}, {5, 4}}}), HasSubstr("outside"));
+  // As many elements as the tensor has, but one row twice and one never.
+  EXPECT_THAT(save_boxes({{{0, 0}, {2, 4}}, {{1, 0}, {2, 4}}}), HasSubstr("overlap"));
+  const auto save_named = [&](std::initializer_list<std::string> names) {
+    TestPieces pieces;
+    for (const std::string& name : names) pieces.add({name, {2}});
+    return error_of([&] { write_checkpoint(group_, root(), header, pieces.get()); }, ExitCode::failed);
+  };
+  for (const std::string name : {"", "/a", "a//b", "a/", "a/../b", ".", "a[0:1]", "a\nb"}) save_named({name});
+  EXPECT_THAT(save_named({"a/b", "a"}), HasSubstr("tensor a/b lies inside tensor a"));
+  EXPECT_TRUE(list_checkpoints(root()).empty());
+}
+
+TEST_F(Checkpoint, NoTensorsAtAllIsACheckpoint) {
+  write_checkpoint(group_, root(), header, {});
+  EXPECT_EQ(CheckpointReader(at(100)).problem(), "");
+  EXPECT_TRUE(CheckpointReader(at(100)).tensors().empty());
+}
+
+TEST_F(Checkpoint, DamageIsNamedAndNeverRead) {
+  const auto shard = at(1) / "rank-00000.h5";
+  const auto read_error = [&] {
+    return error_of([&] { read_box(CheckpointReader(at(1)), "model/norm/weight", {{0}, {1}}); }, ExitCode::bad_input);
+  };
+  save(1);
+  flip_bit(shard, 5000);
+  EXPECT_THAT(read_error(), AllOf(HasSubstr(shard.string()), HasSubstr("SHA-256")));
+  save(1);
+  fs::resize_file(shard, fs::file_size(shard) - 1);
+  EXPECT_THAT(read_error(), AllOf(HasSubstr(shard.string()), HasSubstr("cut short")));
+  save(1);
+  fs::remove(shard);
+  EXPECT_THAT(read_error(), AllOf(HasSubstr(shard.string()), HasSubstr("missing")));
+  save(1);
+  fs::remove(at(1) / "index.h5");
+  EXPECT_THAT(CheckpointReader(at(1)).problem(), HasSubstr("index.h5: missing"));
+  EXPECT_TRUE(same_bits(read_box(CheckpointReader(at(1)), "model/norm/weight", {{0}, {1}}),
+                        test_values(model()[1], {{0}, {1}})));
+}
+
+TEST_F(Checkpoint, BadManifestsAreRefused) {
+  const auto open_error = [&] { return error_of([&] { CheckpointReader reader(at(1)); }, ExitCode::bad_input); };
+  const std::string path = (at(1) / "manifest.json").string();
+  save(1);
+  forge(at(1), "\"format_version\": 1", "\"format_version\": 2");
+  EXPECT_THAT(open_error(), AllOf(HasSubstr(path), HasSubstr("format_version 2")));
+  save(1);
+  forge(at(1), "lyceum-checkpoint", "other");
+  EXPECT_THAT(open_error(), AllOf(HasSubstr(path), HasSubstr("format")));
+  save(1);
+  std::ofstream(path) << "{\"format\": ";
+  EXPECT_THAT(open_error(), AllOf(HasSubstr(path), HasSubstr("damaged")));
+  std::ofstream(path) << "";
+  EXPECT_THAT(open_error(), HasSubstr(path));
+  std::ofstream(path) << "[1, 2]";
+  EXPECT_THAT(open_error(), HasSubstr(path));
+  std::ofstream(path) << "{\"format\": \"lyceum-checkpoint\"}";
+  EXPECT_THAT(open_error(), AllOf(HasSubstr(path), HasSubstr("format_version")));
+  fs::remove(path);
+  EXPECT_THAT(open_error(), AllOf(HasSubstr(path), HasSubstr("missing")));
+  save(1);
+  forge(at(1), "\"shape\":[1]", "\"shape\":[2]");
+  EXPECT_THAT(CheckpointReader(at(1)).problem(), HasSubstr("model/norm/weight"));
+  EXPECT_THAT(error_of(
+                  [&] {
+                    read_box(CheckpointReader(at(1)), "model/norm/weight", {{0}, {2}});
+                  },
+                  ExitCode::bad_input),
+              HasSubstr("do not cover"));
+  save(1);
+  forge(at(1), "[[0,\"lm_head/weight\"", "[[9,\"lm_head/weight\"");
+  EXPECT_THAT(open_error(), HasSubstr("file 9"));
+  save(1);
+  forge(at(1), "[[0,\"lm_head/weight\",[0,0],[37,12]", "[[0,\"lm_head/weight\",[1,0],[37,12]");
+  EXPECT_THAT(open_error(), HasSubstr("outside"));
+  save(1);
+  forge(at(1), "[[0,\"lm_head/weight\",[0,0],[37,12]", "[[0,\"lm_head/weight\",[0,0],[-1,12]");
+  EXPECT_THAT(open_error(), HasSubstr("extent -1"));
+  save(1);
+  forge(at(1), "\"lm_head/weight\",[0,0]", "\"model/norm/weight\",[0,0]");  // the dataset of another tensor
+  EXPECT_THAT(error_of(
+                  [&] {
+                    read_box(CheckpointReader(at(1)), "lm_head/weight", {{0, 0}, {1, 1}});
+                  },
+                  ExitCode::bad_input),
+              HasSubstr("[37, 12]"));
+  save(1);
+  forge(at(1), "\"name\":\"rank-00000.h5\"", "\"name\":\"../secret.h5\"");
+  EXPECT_THAT(open_error(), HasSubstr("another directory"));
+}
+
+TEST_F(Checkpoint, WhatIsNotThereIsRefused) {
+  save(1);
+  const CheckpointReader reader(at(1));
+  const std::string manifest = (at(1) / "manifest.json").string();
+  EXPECT_THAT(error_of(
+                  [&] {
+                    read_box(reader, "model/none", {{0}, {1}});
+                  },
+                  ExitCode::bad_input),
+              AllOf(HasSubstr(manifest), HasSubstr("model/none")));
+  for (const Box& box : {Box{{36, 0}, {2, 12}}, Box{{0}, {1}}, Box{{38, 0}, {0, 0}}}) {
+    EXPECT_THAT(error_of([&] { read_box(reader, "lm_head/weight", box); }, ExitCode::bad_input),
+                AllOf(HasSubstr(manifest), HasSubstr("lm_head/weight")));
+  }
+}
+
+TEST_F(Checkpoint, EveryFlippedBitIsFound) {
+  save(1);
+  std::mt19937_64 random(1);
+  for (const auto& [name, flips] : {std::pair("rank-00000.h5", 200), std::pair("manifest.json", 100)}) {
+    const fs::path path = at(1) / name;
+    const std::string original = read_file(path);
+    for (int i = 0; i < flips; ++i) {
+      std::string bytes = original;
+      const std::size_t bit = random() % (8 * bytes.size());
+      bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << (bit % 8)));
+      std::ofstream(path, std::ios::binary) << bytes;
+      const std::string message = error_of(
+          [&] {
+            read_box(CheckpointReader(at(1)), "model/norm/weight", {{0}, {1}});
+          },
+          ExitCode::bad_input);
+      EXPECT_THAT(message, HasSubstr(name)) << "bit " << bit;
+    }
+    std::ofstream(path, std::ios::binary) << original;
+  }
+  EXPECT_EQ(CheckpointReader(at(1)).problem(), "");
+}
+
+TEST_F(Checkpoint, AutoTakesTheNewestThatVerifies) {
+  EXPECT_EQ(choose("auto"), std::nullopt);
+  for (const int step : {9, 10, 100, 200}) save(step);
+  EXPECT_EQ(choose("none"), std::nullopt);
+  EXPECT_EQ(choose("auto"), at(200));
+  flip_bit(at(200) / "rank-00000.h5", 12345);
+  fs::remove(at(100) / "manifest.json");
+  EXPECT_EQ(choose("auto"), at(10));
+  EXPECT_THAT(warnings_, ElementsAre(AllOf(HasSubstr("step-00000200"), HasSubstr("rank-00000.h5")),
+                                     AllOf(HasSubstr("step-00000100"), HasSubstr("manifest.json"))));
+  EXPECT_THAT(error_of([&] { choose(at(200)); }, ExitCode::bad_input), HasSubstr("rank-00000.h5"));
+  EXPECT_THAT(error_of([&] { choose(root()); }, ExitCode::bad_input), HasSubstr("rank-00000.h5"));
+  EXPECT_EQ(choose(at(9)), at(9));
+  replace_file(root() / "LATEST", "step-00000010");
+  EXPECT_EQ(choose(root()), at(10));
+  EXPECT_THAT(error_of([&] { choose(directory_.path() / "no"); }, ExitCode::bad_input), HasSubstr("no such"));
+  EXPECT_THAT(error_of([&] { choose(directory_.path()); }, ExitCode::bad_input), HasSubstr("neither"));
+}
+
+TEST_F(Checkpoint, PruneKeepsTheNewestAndWhatIsForeign) {
+  for (const int step : {1, 2, 3, 4, 5}) save(step);
+  fs::create_directory(root() / "step-12");
+  fs::create_directory(root() / "step-00000000-backup");
+  fs::create_directory(root() / "step-00000099.partial");
+  fs::create_directory(root() / "notes.partial");
+  std::ofstream(root() / "step-00000000") << "a file";
+  prune_checkpoints(root(), 0);
+  EXPECT_EQ(list_checkpoints(root()).size(), 5u);
+  EXPECT_FALSE(fs::exists(root() / "step-00000099.partial"));
+  prune_checkpoints(root(), 3);
+  EXPECT_THAT(list_checkpoints(root()), ElementsAre("step-00000005", "step-00000004", "step-00000003"));
+  fs::remove(at(5) / "rank-00000.h5");  // no longer complete: it does not count
+  prune_checkpoints(root(), 1);
+  EXPECT_THAT(list_checkpoints(root()), ElementsAre("step-00000005", "step-00000004"));
+  save(2);  // a new run in an old directory: the one that LATEST names stays, though it is not the newest
+  prune_checkpoints(root(), 1);
+  EXPECT_THAT(list_checkpoints(root()), ElementsAre("step-00000005", "step-00000004", "step-00000002"));
+  for (const char* name : {"step-12", "step-00000000-backup", "notes.partial", "step-00000000"}) {
+    EXPECT_TRUE(fs::exists(root() / name)) << name;
+  }
+  prune_checkpoints(directory_.path() / "none", 1);
+}
+
+TEST_F(Checkpoint, LargeStepsSortByNumber) {
+  for (const std::int64_t step : {std::int64_t{99999999}, std::int64_t{100000000}}) save(step);
+  EXPECT_THAT(list_checkpoints(root()), ElementsAre("step-100000000", "step-99999999"));
+}
+
+TEST_F(Checkpoint, AFullDiskLeavesAllAsItWas) {
+  save(1);
+  const auto before = contents();
+  for (const rlim_t limit : {0, 3, 100, 5000, 100000, 1000000, 2896000}) {
+    const auto full = [&] {
+      const FileSizeLimit none_left(limit);
+      save(2);
+    };
+    EXPECT_THAT(error_of(full, ExitCode::failed),
+                AllOf(HasSubstr("step-00000002"), HasSubstr("rank 0"), HasSubstr(".h5"), HasSubstr("File too large")))
+        << limit;
+    EXPECT_EQ(contents(), before) << limit;
+  }
+  save(2);
+  EXPECT_EQ(CheckpointReader(at(2)).problem(), "");
+}
+
+TEST_F(Checkpoint, AFailureInAnyPhaseLeavesAllAsItWas) {
+  save(1);
+  const auto before = contents();
+  for (const std::string phase : {"plan", "prepare", "shard", "digest", "manifest", "publish"}) {
+    bool seen = false;
+    const auto probe = [&](std::string_view now) {
+      if (now != phase) return;
+      seen = true;
+      throw std::runtime_error("lightning");
+    };
+    EXPECT_THAT(error_of([&] { save(2, probe); }, ExitCode::failed),
+                AllOf(HasSubstr("rank 0"), HasSubstr("lightning")));
+    EXPECT_TRUE(seen) << phase;
+    EXPECT_EQ(contents(), before) << phase;
+  }
+}
+
+TEST_F(Checkpoint, ACrashInAnyPhaseLeavesTheOldOne) {
+  save(1);
+  for (const std::string phase : {"prepare", "shard", "digest", "manifest", "publish"}) {
+    const pid_t child = fork();
+    if (child == 0) {
+      save(2, [&](std::string_view now) {
+        if (now == phase) _exit(9);
+      });
+      _exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 9) << phase;
+    EXPECT_EQ(latest(), "step-00000001\n");
+    EXPECT_EQ(choose("auto"), at(1));
+    EXPECT_TRUE(warnings_.empty());
+  }
+  save(2);  // over the leftovers
+  EXPECT_EQ(choose("auto"), at(2));
+  EXPECT_FALSE(fs::exists(root() / "step-00000002.partial"));
+}
+
+TEST_F(Checkpoint, AStepSavedAgainReplacesTheOldOne) {
+  save(5);
+  std::ofstream(at(5) / "rank-00009.h5") << "of a larger mesh";
+  CheckpointHeader again = header;
+  again.step = 5;
+  again.run_uuid = "new";
+  write_checkpoint(group_, root(), again, model_pieces().get());
+  EXPECT_EQ(CheckpointReader(at(5)).header().run_uuid, "new");
+  EXPECT_EQ(CheckpointReader(at(5)).problem(), "");
+  EXPECT_FALSE(fs::exists(at(5) / "rank-00009.h5"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(root()), {}), 2);  // it and LATEST
+}
+
+TEST_F(Checkpoint, ManifestIsJsonThatNamesEveryBox) {
+  const TestTensor tensor{"a/b", {4, 2}};
+  TestPieces pieces;
+  pieces.add(tensor, {{0, 0}, {1, 2}});
+  pieces.add(tensor, {{1, 0}, {3, 2}});
+  write_checkpoint(group_, root(), header, pieces.get());
+  const auto json = nlohmann::json::parse(read_file(at(100) / "manifest.json"));
+  EXPECT_EQ(json["format"], "lyceum-checkpoint");
+  EXPECT_EQ(json["step"], 100);
+  EXPECT_EQ(json["files"][0]["name"], "rank-00000.h5");
+  EXPECT_EQ(json["files"][0]["bytes"], fs::file_size(at(100) / "rank-00000.h5"));
+  EXPECT_EQ(json["tensors"][0]["name"], "a/b");
+  EXPECT_EQ(json["tensors"][0]["boxes"][1], nlohmann::json::parse(R"([0, "a/b[1:4,0:2]", [1, 0], [3, 2]])"));
+}
+
+TEST_F(Checkpoint, IndexShowsTensorsWholeAndMissingShardsAsNan) {
+  save(1);
+  const auto large = Box::whole(model()[5].shape);
+  EXPECT_TRUE(same_bits(hdf5::File::open(at(1) / "index.h5").dataset("model/large").read<float>(),
+                        test_values(model()[5], large)));
+  fs::remove(at(1) / "rank-00000.h5");
+  const std::vector<float> norm = hdf5::File::open(at(1) / "index.h5").dataset("model/norm/weight").read<float>();
+  EXPECT_TRUE(norm.size() == 1 && std::isnan(norm[0]));
+}
+
+TEST(Sha256, KnownDigests) {
+  EXPECT_EQ(sha256(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(sha256("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+TEST(Boxes, IntersectionsAndOverlaps) {
+  EXPECT_EQ(intersection({{0, 2}, {3, 4}}, {{2, 0}, {5, 3}}), (Box{{2, 2}, {1, 1}}));
+  EXPECT_EQ(intersection({{0}, {3}}, {{3}, {1}}), std::nullopt);
+  EXPECT_EQ(find_overlap({}), std::nullopt);
+  std::mt19937 random(3);
+  const auto below = [&](int n) { return static_cast<std::int64_t>(random() % static_cast<unsigned>(n)); };
+  int overlapping = 0;
+  for (int trial = 0; trial < 500; ++trial) {
+    std::vector<Box> boxes;
+    for (int i = 0; i < 4; ++i) boxes.push_back({{below(9), below(9)}, {1 + below(3), 1 + below(3)}});
+    bool expected = false;
+    for (std::size_t a = 0; a < boxes.size(); ++a) {
+      for (std::size_t b = a + 1; b < boxes.size(); ++b) expected = expected || intersection(boxes[a], boxes[b]);
+    }
+    overlapping += expected;
+    EXPECT_EQ(find_overlap(boxes).has_value(), expected);
+  }
+  EXPECT_GT(overlapping, 50);
+  EXPECT_LT(overlapping, 450);
+}
+
+}  // namespace
+}  // namespace lyceum

@@ -1,0 +1,250 @@
+#include "io/config_check.h"
+
+#include <filesystem>
+#include <functional>
+#include <limits>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "io/config_binding.h"
+
+namespace lyceum {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+/// Possible on 1, 2, 4 and 8 ranks.
+Config sparse() {
+  Config config;
+  config.moe.experts = 15;
+  config.moe.top_k = 3;
+  config.moe.shared_experts = 1;
+  config.moe.expert_hidden = 64;
+  return config;
+}
+
+struct Impossible {
+  std::function<void(Config&)> change;
+  std::vector<std::string> told;  // in the one problem that this makes
+  int world = 4;
+};
+
+void expect_each_told(const std::vector<Impossible>& cases) {
+  for (const Impossible& impossible : cases) {
+    Config config = sparse();
+    ASSERT_THAT(problems(config, impossible.world), IsEmpty());
+    impossible.change(config);
+    for (const bool resolved : {false, true}) {
+      if (resolved) resolve(config, impossible.world);
+      const std::vector<std::string> found = problems(config, impossible.world);
+      ASSERT_EQ(found.size(), 1u) << impossible.told.front() << " … " << testing::PrintToString(found);
+      for (const std::string& text : impossible.told) EXPECT_THAT(found.front(), HasSubstr(text));
+    }
+  }
+}
+
+TEST(ConfigProblems, impossible_models_are_told) {
+  expect_each_told({
+      {[](Config& c) { c.model.hidden = 250; }, {"model.heads = 4 does not divide model.hidden = 250"}},
+      {[](Config& c) { c.model.hidden = 252; }, {"heads of width 63", "model.head_dim", "RoPE"}},
+      {[](Config& c) { c.model.head_dim = 63; }, {"heads of width 63"}},
+      {[](Config& c) { c.model.kv_heads = 3; }, {"model.kv_heads = 3 does not divide model.heads = 4"}},
+      {[](Config& c) { c.model.kv_heads = 8; }, {"model.kv_heads = 8 does not divide model.heads = 4"}},
+      {[](Config& c) { c.model.first_dense_layers = 5; }, {"model.first_dense_layers = 5", "model.layers = 4"}},
+      {[](Config& c) { c.model.layers = 0; }, {"model.layers = 0: must be >= 1"}},
+      {[](Config& c) { c.model.vocab = -3; }, {"model.vocab = -3: must be >= 2"}},
+      {[](Config& c) { c.model.init_std = std::numeric_limits<double>::quiet_NaN(); }, {"model.init_std = nan"}},
+      {[](Config& c) { c.model.attention = "stick"; }, {"model.attention = stick: must be mha"}},
+      {[](Config& c) { c.batch.seq_len = 0; }, {"batch.seq_len = 0: must be >= 1"}},
+      {[](Config& c) { c.model.vocab = std::int64_t{1} << 40; }, {"model.vocab = 1099511627776: must be at most"}},
+  });
+}
+
+TEST(ConfigProblems, impossible_mixtures_are_told) {
+  expect_each_told({
+      {[](Config& c) { c.moe.top_k = 16; }, {"moe.top_k = 16 is more than moe.experts = 15"}},
+      {[](Config& c) { c.moe.top_k = 0; }, {"moe.top_k = 0: must be >= 1"}},
+      {[](Config& c) {
+         c.moe.expert_sizes = {1, 2};
+       },
+       {"moe.expert_sizes lists 2 widths for moe.experts = 15"}},
+      {[](Config& c) { c.moe.expert_sizes = std::vector<std::int64_t>(15, 0); }, {"0 must be >= 1"}},
+      {[](Config& c) { c.moe.expert_hidden = 0; }, {"set moe.expert_hidden or moe.expert_sizes"}},
+      {[](Config& c) {
+         c.moe.expert_hidden = 0;
+         c.moe.expert_sizes = std::vector<std::int64_t>(15, 9);
+       },
+       {"the shared experts have no width"}},
+      {[](Config& c) { c.moe.experts = 0; }, {"moe.shared_experts = 1 without routed experts"}},
+      {[](Config& c) {
+         c.moe = {};
+         c.moe.expert_sizes = {4};
+       },
+       {"moe.expert_sizes lists 1 widths but moe.experts = 0"}},
+      {[](Config& c) {
+         c.moe = {};
+         c.parallel.expert = 2;
+       },
+       {"parallel.expert = 2 with no experts"}},
+      {[](Config& c) {
+         c.moe.experts = 3;
+         c.parallel.expert = 4;
+         c.balance.device_groups = 1;
+       },
+       {"parallel.expert = 4 is more than moe.experts = 3"}},
+      {[](Config& c) { c.balance.device_groups = 16; }, {"balance.device_groups = 16 is more than moe.experts = 15"}},
+      {[](Config& c) { c.balance.expert = -1; }, {"balance.expert = -1: must be >= 0"}},
+      {[](Config& c) { c.balance.scope = "step"; }, {"balance.scope = step: must be one of sequence, batch"}},
+  });
+}
+
+TEST(ConfigProblems, impossible_meshes_and_batches_are_told) {
+  expect_each_told({
+      {[](Config& c) { c.batch.global = 6; }, {"batch.global = 6 does not divide among 4 data-parallel ranks"}},
+      {[](Config& c) { c.batch.global = 3; }, {"batch.global = 3"}, 2},
+      {[](Config& c) { c.batch.micro = 4; }, {"batch.micro = 4 does not divide the 2 sequences"}},
+      {[](Config& c) { c.batch.global = 0; }, {"batch.global = 0: must be >= 1"}},
+      {[](Config& c) { c.parallel.expert = 3; }, {"parallel.expert = 3", "does not divide the 4 ranks"}},
+      {[](Config& c) { c.parallel.expert = 8; }, {"parallel.expert = 8", "does not divide the 4 ranks"}},
+      {[](Config& c) { c.parallel.expert = 0; }, {"parallel.expert = 0: must be >= 1"}},
+  });
+}
+
+TEST(ConfigProblems, impossible_training_is_told) {
+  expect_each_told({
+      {[](Config& c) { c.run.steps = 0; }, {"run.steps = 0: must be >= 1"}},
+      {[](Config& c) { c.run.precision = "f16"; }, {"run.precision = f16: must be one of f32, bf16"}},
+      {[](Config& c) { c.optim.min_lr = 1; }, {"optim.min_lr = 1 is above optim.lr = 0.001"}},
+      {[](Config& c) { c.optim.min_lr = -1; }, {"optim.min_lr = -1: must be >= 0"}},
+      {[](Config& c) { c.optim.beta1 = 1; }, {"optim.beta1 = 1: must be in [0, 1)"}},
+      {[](Config& c) { c.optim.beta2 = -0.5; }, {"optim.beta2 = -0.5: must be in [0, 1)"}},
+      {[](Config& c) { c.optim.eps = 0; }, {"optim.eps = 0: must be > 0"}},
+      {[](Config& c) { c.data.valid_fraction = 1; }, {"data.valid_fraction = 1: must be in [0, 1)"}},
+      {[](Config& c) { c.eval.every = 5; }, {"eval.every = 5 with nothing to validate on"}},
+      {[](Config& c) { c.checkpoint.keep = -1; }, {"checkpoint.keep = -1: must be >= 0"}},
+      {[](Config& c) { c.run.dir = ""; }, {"run.dir = : must not be empty"}},
+  });
+}
+
+TEST(ConfigProblems, features_that_are_not_built_are_refused_by_name) {
+  expect_each_told({
+      {[](Config& c) { c.parallel.tensor = 2; }, {"parallel.tensor = 2 is not in this build: set parallel.tensor = 1"}},
+      {[](Config& c) { c.parallel.pipeline = 2; }, {"set parallel.pipeline = 1"}},
+      {[](Config& c) { c.parallel.expert_tensor = 2; }, {"set parallel.expert_tensor = 1"}},
+      {[](Config& c) { c.parallel.virtual_stages = 2; }, {"set parallel.virtual_stages = 1"}},
+      {[](Config& c) { c.parallel.zero = 1; }, {"parallel.zero = 1", "set parallel.zero = 0"}},
+      {[](Config& c) { c.parallel.sequence = true; }, {"set parallel.sequence = false"}},
+      {[](Config& c) { c.parallel.schedule = "gpipe"; }, {"parallel.schedule = gpipe", "set parallel.schedule = 1f1b"}},
+      {[](Config& c) { c.moe.capacity_factor = 1.5; }, {"moe.capacity_factor = 1.5", "set moe.capacity_factor = 0"}},
+      {[](Config& c) { c.moe.router = "hash"; }, {"moe.router = hash: must be softmax"}},
+      {[](Config& c) { c.run.device = "cuda"; }, {"this build has no CUDA; set run.device = cpu"}},
+  });
+}
+
+TEST(ConfigProblems, are_told_all_at_once) {
+  Config config = sparse();
+  config.model.hidden = 250;
+  config.moe.top_k = 99;
+  config.batch.global = 7;
+  config.parallel.zero = 3;
+  config.optim.beta1 = 2;
+  const std::vector<std::string> found = problems(config, 2);
+  EXPECT_EQ(found.size(), 5u) << testing::PrintToString(found);
+  try {
+    require_none(found);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::usage);
+    EXPECT_THAT(error.what(), StartsWith("5 mistakes"));
+    for (const std::string& text : found) EXPECT_THAT(error.what(), HasSubstr(text));
+  }
+  EXPECT_NO_THROW(require_none({}));
+}
+
+TEST(ConfigProblems, zero_and_negative_sizes_never_divide) {
+  for (const std::int64_t bad : {std::int64_t{0}, std::int64_t{-1}, std::numeric_limits<std::int64_t>::min()}) {
+    Config config = sparse();
+    config.batch = {bad, bad, bad};
+    config.model.heads = config.model.hidden = config.model.kv_heads = config.model.head_dim = bad;
+    config.moe.top_k = config.moe.expert_hidden = config.moe.shared_experts = config.balance.device_groups = bad;
+    config.parallel.pipeline = config.parallel.tensor = config.parallel.expert = config.parallel.expert_tensor =
+        static_cast<int>(std::max<std::int64_t>(bad, std::numeric_limits<int>::min()));
+    EXPECT_GE(problems(config, 8).size(), 10u);
+  }
+}
+
+TEST(ConfigProblems, odd_but_possible_sizes_pass) {
+  Config config = sparse();
+  config.model.head_dim = 50;  // wider or narrower than hidden / heads is a model like any other
+  config.model.kv_heads = 2;
+  config.batch.global = 21;
+  config.parallel.expert = 7;
+  config.batch.seq_len = 1;
+  config.moe.top_k = 15;
+  config.balance.device_groups = 15;
+  EXPECT_THAT(problems(config, 7), IsEmpty());
+}
+
+TEST(ConfigResolve, fills_derived_values) {
+  Config config = sparse();
+  config.model.hidden = 1280;
+  config.model.heads = 10;
+  config.parallel.expert = 2;
+  config.batch.global = 12;
+  resolve(config, 4);
+  EXPECT_EQ(config.model.kv_heads, 10);
+  EXPECT_EQ(config.model.head_dim, 128);
+  EXPECT_EQ(config.model.ffn_hidden, 3413);  // DeepSeekMoE's 2B models
+  EXPECT_EQ(config.batch.micro, 3);
+  EXPECT_EQ(config.balance.device_groups, 2);
+  EXPECT_EQ(config.run.device, "cpu");
+  const std::string once = to_ini(config);
+  resolve(config, 4);
+  EXPECT_EQ(to_ini(config), once);
+  EXPECT_THAT(problems(config, 4), IsEmpty());
+
+  Config wide = sparse();
+  wide.model.hidden = 4096;
+  resolve(wide, 1);
+  EXPECT_EQ(wide.model.ffn_hidden, 10923);  // its 145B models
+}
+
+TEST(ConfigResolve, keeps_given_values) {
+  Config config = sparse();
+  config.model.kv_heads = 2;
+  config.model.head_dim = 32;
+  config.model.ffn_hidden = 5;
+  config.batch.micro = 1;
+  config.balance.device_groups = 3;
+  const std::string given = to_ini(config);
+  config.run.device = "cpu";
+  const std::string expected = to_ini(config);
+  config.run.device = "auto";
+  ASSERT_EQ(to_ini(config), given);
+  resolve(config, 2);
+  EXPECT_EQ(to_ini(config), expected);
+}
+
+TEST(ShippedConfigs, load_resolve_and_have_no_problems) {
+  const std::map<std::string, std::vector<int>> worlds = {{"quickstart.ini", {2, 4, 8}},
+                                                          {"deepseekmoe-small.ini", {1, 2, 4, 8, 16}}};
+  for (const auto& [name, counts] : worlds) {
+    const std::string file = std::filesystem::path(LYCEUM_SOURCE_DIR) / "configs" / name;
+    for (const int world : counts) {
+      Config config = load_config(std::vector<std::string>{"--config", file}).config;
+      EXPECT_THAT(problems(config, world), IsEmpty()) << file << " on " << world;
+      resolve(config, world);
+      EXPECT_THAT(problems(config, world), IsEmpty()) << file << " on " << world;
+      EXPECT_EQ(config.batch.micro, config.batch.global / world);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lyceum

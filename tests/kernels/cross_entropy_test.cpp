@@ -1,0 +1,143 @@
+#include "kernels/cross_entropy.h"
+
+#include "support/finite_difference.h"
+#include "support/grid.h"
+
+namespace lyceum {
+namespace {
+
+constexpr double scale = 0.25;
+
+template <class T>
+struct Loss {
+  using A = Accumulator<T>;
+  Grid<T> logits, d_logits;
+  std::vector<std::int32_t> targets;
+  Grid<A> loss, log_sum_exp;
+
+  Loss(std::int64_t tokens, std::int64_t vocab, double deviation = 2)
+      : logits(Grid<T>::random(tokens, vocab, "logits", 3, deviation)),
+        d_logits(tokens, vocab, 1),
+        loss(1, tokens),
+        log_sum_exp(1, tokens) {
+    const Philox random(3, "targets");
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      targets.push_back(
+          static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(vocab), static_cast<std::uint64_t>(t))));
+    }
+  }
+  void run(int threads = 1) {
+    const Stream stream = CpuStream(threads);
+    launch(stream, CrossEntropyForward<T>{logits.matrix(), targets, loss.span(), log_sum_exp.span()});
+    launch(stream, CrossEntropyBackward<T>{logits.matrix(), targets, log_sum_exp.span(), scale, d_logits.matrix()});
+  }
+};
+
+std::vector<double> naive(const Grid<double>& logits, const std::vector<std::int32_t>& targets) {
+  std::vector<double> losses;
+  for (std::int64_t t = 0; t < logits.rows; ++t) {
+    long double sum = 0;
+    for (std::int64_t v = 0; v < logits.cols; ++v) sum += std::exp(static_cast<long double>(logits.at(t, v)));
+    losses.push_back(static_cast<double>(std::log(sum)) - logits.at(t, targets[static_cast<std::size_t>(t)]));
+  }
+  return losses;
+}
+
+template <class T>
+class CrossEntropyTest : public testing::Test {};
+using Types = testing::Types<float, bfloat16, double>;
+TYPED_TEST_SUITE(CrossEntropyTest, Types);
+
+TYPED_TEST(CrossEntropyTest, AgreesWithExtendedPrecision) {
+  using T = TypeParam;
+  const double exact = tolerance_of<Accumulator<T>>;
+  for (const auto& [tokens, vocab] : {std::pair{1, 1}, {1, 7}, {0, 33}, {33, 341}, {2, 8192}, {1, 102400}}) {
+    Loss<T> loss(tokens, vocab);
+    loss.run();
+    const std::vector<double> expected = naive(loss.logits.widened(), loss.targets);
+    for (std::size_t t = 0; t < expected.size(); ++t) {
+      // Logits of a few units stand against the loss: the error is relative to them.
+      ASSERT_TRUE(std::abs(to_double(loss.loss.values[t]) - expected[t]) <= exact * (10 + expected[t]));
+    }
+    std::vector<double> gradient;
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      const auto target = loss.targets[static_cast<std::size_t>(t)];
+      for (std::int64_t v = 0; v < vocab; ++v) {
+        const double log_sum = expected[static_cast<std::size_t>(t)] + loss.logits.at(t, target);
+        gradient.push_back(scale * (std::exp(loss.logits.at(t, v) - log_sum) - (v == target)));
+      }
+    }
+    expect_close(loss.d_logits, gradient, 4 * tolerance_of<T>);
+  }
+}
+
+TYPED_TEST(CrossEntropyTest, GradientMayOverwriteTheLogits) {
+  Loss<TypeParam> loss(7, 341);
+  loss.run();
+  launch(Stream(CpuStream(1)), CrossEntropyBackward<TypeParam>{loss.logits.matrix(), loss.targets,
+                                                               loss.log_sum_exp.span(), scale, loss.logits.matrix()});
+  EXPECT_EQ(loss.logits.flat(), loss.d_logits.flat());
+}
+
+TYPED_TEST(CrossEntropyTest, SameBitsOnAnyNumberOfThreads) {
+  Loss<TypeParam> one(101, 1000), two = one;
+  one.run(1);
+  two.run(2);
+  EXPECT_TRUE(one.loss.same_bits(two.loss));
+  EXPECT_TRUE(one.d_logits.same_bits(two.d_logits));
+}
+
+TYPED_TEST(CrossEntropyTest, StableForLargeLogits) {
+  using T = TypeParam;
+  Loss<T> loss(2, 3);
+  const std::vector<float> rows{-1e30f, 1e30f, -1e30f, 30000, -30000, 30000};
+  for (std::size_t i = 0; i < 6; ++i)
+    loss.logits(static_cast<std::int64_t>(i / 3), static_cast<std::int64_t>(i % 3)) = static_cast<T>(rows[i]);
+  loss.targets = {1, 0};
+  loss.run();
+  EXPECT_EQ(loss.loss.at(0, 0), 0);
+  EXPECT_NEAR(loss.loss.at(0, 1), std::log(2.0), 0.004);  // one step of a float at 30000
+  EXPECT_NEAR(loss.d_logits.at(1, 0), -scale / 2, 0.001);
+  EXPECT_EQ(loss.d_logits.at(1, 1), 0);
+}
+
+TYPED_TEST(CrossEntropyTest, NanAndInfinityShow) {
+  using T = TypeParam;
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), infinity}) {
+    for (const std::int64_t place : {0, 20, 32}) {
+      Loss<T> loss(2, 33);
+      loss.logits(1, place) = static_cast<T>(bad);
+      loss.run();
+      EXPECT_FALSE(is_nan(loss.loss.at(0, 0)));
+      EXPECT_TRUE(is_nan(loss.loss.at(0, 1)));
+      for (std::int64_t v = 0; v < 33; ++v) EXPECT_TRUE(is_nan(loss.d_logits.at(1, v)));
+    }
+  }
+  Loss<T> nothing(1, 33);
+  for (T& value : nothing.logits.values) value = static_cast<T>(-infinity);
+  nothing.run();
+  EXPECT_TRUE(is_nan(nothing.loss.at(0, 0)));
+}
+
+TEST(CrossEntropy, GradientByFiniteDifferences) {
+  Loss<double> loss(3, 7);
+  loss.run();
+  const auto f = [&](const std::vector<double>& v) {
+    double sum = 0;
+    for (const double value : naive(Grid<double>::from(3, 7, v), loss.targets)) sum += scale * value;
+    return sum;
+  };
+  expect_gradient(f, loss.logits.flat(), loss.d_logits.flat());
+}
+
+TEST(CrossEntropy, RefusesTargetsOutsideOfTheVocabulary) {
+  for (const std::int32_t bad : {-1, 7}) {
+    Loss<float> loss(3, 7);
+    loss.targets[1] = bad;
+    EXPECT_THROW(loss.run(), Error);
+  }
+}
+
+}  // namespace
+}  // namespace lyceum

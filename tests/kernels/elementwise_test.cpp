@@ -1,0 +1,145 @@
+#include "kernels/elementwise.h"
+
+#include <bit>
+
+#include "support/grid.h"
+
+namespace lyceum {
+namespace {
+
+template <class To, class From>
+std::vector<To> cast(const std::vector<From>& x, int threads = 1) {
+  std::vector<To> y(x.size(), poison<To>());
+  launch(Stream(CpuStream(threads)), Cast<From, To>{x, y});
+  return y;
+}
+
+bfloat16 from_bits(std::uint32_t bits) {
+  bfloat16 value;
+  value.bits = static_cast<std::uint16_t>(bits);
+  return value;
+}
+
+bool nan_bits(std::uint16_t bits) { return (bits & 0x7fffu) > 0x7f80u; }
+
+template <class T>
+class ElementwiseTest : public testing::Test {};
+using Types = testing::Types<float, bfloat16, double>;
+TYPED_TEST_SUITE(ElementwiseTest, Types);
+
+TYPED_TEST(ElementwiseTest, AddsAndScales) {
+  using T = TypeParam;
+  for (const std::int64_t size : {0, 1, 7, 33, 341, 40001}) {
+    const auto a = Grid<T>::random(1, size, "a"), b = Grid<T>::random(1, size, "b");
+    std::vector<double> sums, products;
+    for (std::int64_t i = 0; i < size; ++i) {
+      sums.push_back(to_double(round_to<T>(static_cast<Accumulator<T>>(a.at(0, i) + b.at(0, i)))));
+      products.push_back(to_double(round_to<T>(static_cast<Accumulator<T>>(a.at(0, i) * 0.75))));
+    }
+    for (const int threads : {1, 2}) {
+      Grid<T> y(1, size);
+      launch(Stream(CpuStream(threads)), Add<T>{a.span(), b.span(), y.span()});
+      EXPECT_EQ(y.flat(), sums);
+      auto in_place = a;
+      launch(Stream(CpuStream(threads)), Add<T>{in_place.span(), b.span(), in_place.span()});
+      EXPECT_EQ(in_place.flat(), sums);
+      in_place = a;
+      launch(Stream(CpuStream(threads)), Scale<T>{in_place.span(), in_place.span(), 0.75});
+      EXPECT_EQ(in_place.flat(), products);
+    }
+  }
+}
+
+TYPED_TEST(ElementwiseTest, NanShows) {
+  using T = TypeParam;
+  const std::vector<T> nan{poison<T>()}, one{static_cast<T>(1.0f)};
+  std::vector<T> y(1);
+  launch(Stream(CpuStream(1)), Add<T>{one, nan, y});
+  EXPECT_TRUE(is_nan(to_double(y[0])));
+  y = one;
+  launch(Stream(CpuStream(1)), Scale<T>{nan, y, 0});
+  EXPECT_TRUE(is_nan(to_double(y[0])));
+}
+
+TEST(Elementwise, RefusesOtherLengths) {
+  const std::vector<float> a(3), b(4);
+  std::vector<float> y(4);
+  EXPECT_THROW(launch(Stream(CpuStream(1)), Add<float>{a, b, y}), Error);
+  EXPECT_THROW(launch(Stream(CpuStream(1)), Cast<float, float>{a, y}), Error);
+}
+
+/// Every value of bfloat16, and floats around the middle between it and the next: the nearest wins, the even one of
+/// two.
+TEST(Cast, RoundsToNearestEvenAtEveryValueOfBfloat16) {
+  std::vector<float> words;
+  std::vector<std::uint16_t> expected;
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    if (nan_bits(static_cast<std::uint16_t>(bits))) continue;
+    const bool infinite = (bits & 0x7fffu) == 0x7f80u;
+    for (const std::uint32_t rest : {0x0u, 0x1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+      if (infinite && rest) continue;
+      words.push_back(std::bit_cast<float>(bits << 16 | rest));
+      const bool up = rest > 0x8000u || (rest == 0x8000u && bits % 2);
+      expected.push_back(static_cast<std::uint16_t>(bits + up));
+    }
+  }
+  for (const int threads : {1, 2}) {
+    const std::vector<bfloat16> rounded = cast<bfloat16>(words, threads);
+    for (std::size_t i = 0; i < words.size(); ++i) ASSERT_EQ(rounded[i].bits, expected[i]) << words[i];
+  }
+  const std::vector<bfloat16> through_double = cast<bfloat16>(cast<double>(words));
+  for (std::size_t i = 0; i < words.size(); ++i) ASSERT_EQ(through_double[i].bits, expected[i]) << words[i];
+}
+
+TEST(Cast, KeepsEveryBfloat16AndItsNan) {
+  std::vector<bfloat16> all;
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) all.push_back(from_bits(bits));
+  const std::vector<float> floats = cast<float>(all);
+  const std::vector<double> doubles = cast<double>(all);
+  const std::vector<bfloat16> copies = cast<bfloat16>(all), back = cast<bfloat16>(floats),
+                              narrow = cast<bfloat16>(doubles);
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    ASSERT_EQ(copies[bits].bits, bits);
+    if (nan_bits(static_cast<std::uint16_t>(bits))) {
+      ASSERT_TRUE(is_nan(floats[bits]) && is_nan(doubles[bits]));
+      ASSERT_TRUE(nan_bits(back[bits].bits) && nan_bits(narrow[bits].bits));
+    } else {
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(floats[bits]), bits << 16);
+      ASSERT_EQ(doubles[bits], static_cast<double>(floats[bits]));
+      ASSERT_EQ(back[bits].bits, bits);
+      ASSERT_EQ(narrow[bits].bits, bits);
+    }
+  }
+}
+
+TEST(Cast, RoundsDoublesOnce) {
+  // A hair beside the middle of two values: rounding to float first would land on the middle and then on the even one.
+  const double middle = 1 + 0x1p-8, odd_middle = 1 + 3 * 0x1p-8;
+  const std::vector<double> x{
+      middle, middle + 0x1p-40, middle - 0x1p-40, odd_middle, odd_middle - 0x1p-40, -middle - 0x1p-40,
+      1e300,  -1e300,           1e-300,           0.0};
+  const std::vector<float> expected{1,
+                                    1 + 0x1p-7f,
+                                    1,
+                                    1 + 0x1p-6f,
+                                    1 + 0x1p-7f,
+                                    -1 - 0x1p-7f,
+                                    std::numeric_limits<float>::infinity(),
+                                    -std::numeric_limits<float>::infinity(),
+                                    0,
+                                    0};
+  EXPECT_EQ(cast<float>(cast<bfloat16>(x)), expected);
+}
+
+TEST(Cast, FloatAndDouble) {
+  const std::vector<double> x{0.1, -1e300, 1e-60, 3};
+  const std::vector<float> narrow{0.1f, -std::numeric_limits<float>::infinity(), 0, 3};
+  EXPECT_EQ(cast<float>(x), narrow);
+  EXPECT_EQ(cast<double>(narrow)[0], static_cast<double>(0.1f));
+  EXPECT_EQ(cast<double>(x), x);
+  EXPECT_EQ(cast<float>(narrow), narrow);
+  EXPECT_TRUE(is_nan(cast<float>(std::vector<double>{poison<double>()})[0]));
+}
+
+}  // namespace
+}  // namespace lyceum

@@ -1,0 +1,126 @@
+#include "kernels/rms_norm.h"
+
+#include "support/finite_difference.h"
+#include "support/grid.h"
+
+namespace lyceum {
+namespace {
+
+constexpr double eps = 1e-6;
+
+template <class T>
+struct Norm {
+  Grid<T> x, weight, dy;
+  Grid<T> y, dx;
+  Grid<Accumulator<T>> inverse_rms, d_weight;
+
+  Norm(Grid<T> x_in, Grid<T> weight_in, Grid<T> dy_in)
+      : x(std::move(x_in)),
+        weight(std::move(weight_in)),
+        dy(std::move(dy_in)),
+        y(x.rows, x.cols, 2),
+        dx(x.rows, x.cols, 5),
+        inverse_rms(1, x.rows),
+        d_weight(Grid<Accumulator<T>>::zeros(1, x.cols)) {}
+
+  Norm& run(int threads = 1) {
+    const Stream stream = CpuStream(threads);
+    launch(stream, RmsNormForward<T>{x.matrix(), weight.span(), y.matrix(), inverse_rms.span(), eps});
+    launch(stream, RmsNormBackward<T>{x.matrix(), dy.matrix(), weight.span(), inverse_rms.span(), dx.matrix()});
+    launch(stream, RmsNormWeightGrad<T>{x.matrix(), dy.matrix(), inverse_rms.span(), d_weight.span()});
+    return *this;
+  }
+};
+
+template <class T>
+Norm<T> random_norm(std::int64_t rows, std::int64_t cols) {
+  return {Grid<T>::random(rows, cols, "x", 3, 2), Grid<T>::random(1, cols, "weight"),
+          Grid<T>::random(rows, cols, "dy", 1)};
+}
+
+std::vector<double> naive_forward(const Grid<double>& x, const Grid<double>& weight) {
+  std::vector<double> y;
+  for (std::int64_t r = 0; r < x.rows; ++r) {
+    double sum = 0;
+    for (std::int64_t c = 0; c < x.cols; ++c) sum += x.at(r, c) * x.at(r, c);
+    const double rms = std::sqrt(sum / static_cast<double>(x.cols) + eps);
+    for (std::int64_t c = 0; c < x.cols; ++c) y.push_back(x.at(r, c) / rms * weight.at(0, c));
+  }
+  return y;
+}
+
+template <class T>
+class RmsNormTest : public testing::Test {};
+using Types = testing::Types<float, bfloat16, double>;
+TYPED_TEST_SUITE(RmsNormTest, Types);
+
+TYPED_TEST(RmsNormTest, AgreesWithDoubleOnOddSizes) {
+  for (const auto& [rows, cols] : {std::pair{1, 1}, {1, 7}, {7, 33}, {33, 341}, {341, 97}}) {
+    auto norm = random_norm<TypeParam>(rows, cols);
+    norm.run();
+    expect_close(norm.y, naive_forward(norm.x.widened(), norm.weight.widened()));
+    Norm<double> wide(norm.x.widened(), norm.weight.widened(), norm.dy.widened());
+    wide.run();
+    // With one column the terms of dx cancel.
+    if (cols > 1) expect_close(norm.dx, wide.dx.flat(), 2 * tolerance_of<TypeParam>);
+    expect_close(norm.d_weight, wide.d_weight.flat(), 1e-5);
+  }
+}
+
+TYPED_TEST(RmsNormTest, SameBitsOnAnyNumberOfThreads) {
+  auto one = random_norm<TypeParam>(1000, 97), two = one, three = one;
+  one.run(1);
+  for (auto* other : {&two.run(2), &three.run(3)}) {
+    EXPECT_TRUE(one.y.same_bits(other->y));
+    EXPECT_TRUE(one.dx.same_bits(other->dx));
+    EXPECT_TRUE(one.d_weight.same_bits(other->d_weight));
+  }
+}
+
+TYPED_TEST(RmsNormTest, NoRows) {
+  auto norm = random_norm<TypeParam>(0, 33);
+  norm.run();
+  for (const double value : norm.d_weight.flat()) EXPECT_EQ(value, 0);
+}
+
+TYPED_TEST(RmsNormTest, NanStaysInItsRowAndShows) {
+  auto norm = random_norm<TypeParam>(3, 33);
+  norm.x(1, 20) = poison<TypeParam>();
+  norm.run();
+  for (std::int64_t c = 0; c < 33; ++c) {
+    EXPECT_TRUE(is_nan(norm.y.at(1, c)) && is_nan(norm.dx.at(1, c)) && is_nan(norm.d_weight.at(0, c)));
+    EXPECT_FALSE(is_nan(norm.y.at(0, c)) || is_nan(norm.y.at(2, c)) || is_nan(norm.dx.at(2, c)));
+  }
+}
+
+TEST(RmsNorm, GradientsByFiniteDifferences) {
+  auto norm = random_norm<double>(3, 7);
+  norm.run();
+  const std::vector<double> dy = norm.dy.flat();
+  const Grid<double> x = norm.x.widened(), weight = norm.weight.widened();
+  expect_gradient(
+      [&](const std::vector<double>& v) {
+        return weighted_sum(naive_forward(Grid<double>::from(3, 7, v), weight), dy);
+      },
+      x.flat(), norm.dx.flat());
+  expect_gradient(
+      [&](const std::vector<double>& v) { return weighted_sum(naive_forward(x, Grid<double>::from(1, 7, v)), dy); },
+      weight.flat(), norm.d_weight.flat());
+}
+
+TEST(RmsNorm, WeightGradientAccumulates) {
+  auto norm = random_norm<float>(5, 3);
+  norm.run();
+  const std::vector<double> once = norm.d_weight.flat();
+  norm.run();
+  for (std::int64_t c = 0; c < 3; ++c) EXPECT_EQ(norm.d_weight.at(0, c), 2 * once[static_cast<std::size_t>(c)]);
+}
+
+TEST(RmsNorm, RefusesOtherExtents) {
+  auto norm = random_norm<float>(5, 3);
+  norm.y = Grid<float>(5, 4);
+  EXPECT_THROW(norm.run(), Error);
+}
+
+}  // namespace
+}  // namespace lyceum

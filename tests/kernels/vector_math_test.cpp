@@ -1,0 +1,56 @@
+#include "kernels/cpu/vector_math.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace lyceum {
+namespace {
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+TEST(FastExp, IsWithinTwoUnitsInTheLastPlace) {
+  for (float x = -87.3f; x < 88.7f; x += 0.00037f) {
+    const double exact = std::exp(static_cast<double>(x));
+    const double unit = exact * std::numeric_limits<float>::epsilon();
+    ASSERT_LE(std::abs(fast_exp(x) - exact), 2 * unit) << "x = " << x;
+  }
+}
+
+TEST(FastExp, UnderflowsThroughDenormalsAndOverflowsToInfinity) {
+  for (float x = -103.0f; x < -87.3f; x += 0.01f) {
+    const double smallest = std::numeric_limits<float>::denorm_min();
+    ASSERT_LE(std::abs(fast_exp(x) - std::exp(static_cast<double>(x))), 2 * smallest + 1e-44) << "x = " << x;
+  }
+  EXPECT_EQ(fast_exp(-105.0f), 0.0f);
+  EXPECT_EQ(fast_exp(-1e30f), 0.0f);
+  EXPECT_EQ(fast_exp(88.73f), infinity);
+  EXPECT_EQ(fast_exp(1e30f), infinity);
+}
+
+TEST(FastExp, TreatsSpecialValuesAsTheLibraryDoes) {
+  EXPECT_EQ(fast_exp(0.0f), 1.0f);
+  EXPECT_EQ(fast_exp(-0.0f), 1.0f);
+  EXPECT_EQ(fast_exp(infinity), infinity);
+  EXPECT_EQ(fast_exp(-infinity), 0.0f);
+  EXPECT_TRUE(std::isnan(fast_exp(std::numeric_limits<float>::quiet_NaN())));
+  EXPECT_TRUE(std::isnan(fast_exp(-std::numeric_limits<float>::quiet_NaN())));
+  EXPECT_DOUBLE_EQ(fast_exp(1.0), std::exp(1.0));
+}
+
+TEST(FastExp, GivesTheSameInVectorLoops) {
+  std::vector<float> x(1003), y(1003);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i) * 0.19f - 104.5f;
+  x[17] = std::numeric_limits<float>::quiet_NaN();
+  for (std::size_t i = 0; i < x.size(); ++i) y[i] = fast_exp(x[i]);
+  EXPECT_TRUE(std::isnan(y[17]));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (i == 17) continue;
+    EXPECT_NEAR(y[i], std::exp(x[i]), 1e-6f * std::exp(x[i]) + 1e-44f) << "x = " << x[i];
+  }
+}
+
+}  // namespace
+}  // namespace lyceum

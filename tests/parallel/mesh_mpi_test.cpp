@@ -1,0 +1,57 @@
+#include <gtest/gtest.h>
+
+#include "parallel/comm/mesh.h"
+
+namespace lyceum {
+namespace {
+
+/// The world ranks of a group, in its order.
+std::vector<std::int64_t> members(const ProcessGroup& group, int world_rank) {
+  const std::int64_t own = world_rank;
+  std::vector<std::int64_t> ranks(static_cast<std::size_t>(group.size()));
+  group.all_gather(std::span(&own, 1), ranks);
+  return ranks;
+}
+
+/// The ranks whose index agrees with this rank's on all axes that `same` compares, in ascending order.
+template <class Same>
+std::vector<std::int64_t> expected_members(const Mesh& mesh, Same same) {
+  std::vector<std::int64_t> ranks;
+  for (int r = 0; r < mesh.world.size(); ++r) {
+    if (same(mesh.shape.index_of(r, mesh.world.size()), mesh.index)) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+TEST(MeshMpiTest, GroupsJoinTheRanksThatDifferOnOneAxis) {
+  int tried = 0;
+  for (const MeshShape shape : {MeshShape{}, MeshShape{.expert = 2}, MeshShape{.expert = 4}, MeshShape{.expert = 8},
+                                MeshShape{.pipeline = 2, .expert = 2}, MeshShape{.tensor = 2, .expert = 4},
+                                MeshShape{.expert = 2, .expert_tensor = 2}}) {
+    ProcessGroup world = ProcessGroup::world(60);
+    if (!shape.problem(world.size()).empty()) {
+      EXPECT_THROW(Mesh::create(std::move(world), shape), Error);
+      continue;
+    }
+    ++tried;
+    const Mesh mesh = Mesh::create(std::move(world), shape);
+    const int rank = mesh.world.rank();
+    EXPECT_EQ(members(mesh.data, rank), expected_members(mesh, [](const MeshIndex& a, const MeshIndex& b) {
+                return a.pipeline == b.pipeline && a.tensor == b.tensor;
+              }));
+    EXPECT_EQ(members(mesh.expert, rank), expected_members(mesh, [](const MeshIndex& a, const MeshIndex& b) {
+                return a.pipeline == b.pipeline && a.expert_data == b.expert_data && a.expert_tensor == b.expert_tensor;
+              }));
+    EXPECT_EQ(members(mesh.expert_data, rank), expected_members(mesh, [](const MeshIndex& a, const MeshIndex& b) {
+                return a.pipeline == b.pipeline && a.expert == b.expert && a.expert_tensor == b.expert_tensor;
+              }));
+    EXPECT_EQ(mesh.data.rank(), mesh.index.data);
+    EXPECT_EQ(mesh.expert.rank(), mesh.index.expert);
+    EXPECT_EQ(mesh.expert_data.rank(), mesh.index.expert_data);
+    EXPECT_EQ(mesh.expert.size(), shape.expert);
+  }
+  EXPECT_GE(tried, 1);
+}
+
+}  // namespace
+}  // namespace lyceum

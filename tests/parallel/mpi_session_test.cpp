@@ -1,0 +1,58 @@
+#include "parallel/comm/mpi_session.h"
+
+#include <cstdlib>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lyceum {
+namespace {
+
+/// These cases are about a program that no MPI launcher started.
+class MpiSessionTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "SLURM_STEP_NUM_TASKS"}) unsetenv(name);
+  }
+  void TearDown() override { unsetenv("SLURM_STEP_NUM_TASKS"); }
+};
+
+TEST_F(MpiSessionTest, StartedByHandIsAJobOfOneRank) {
+  const MpiSession session;
+  EXPECT_EQ(session.rank(), 0);
+  EXPECT_EQ(session.size(), 1);
+  EXPECT_EQ(session.local_rank(), 0);
+  EXPECT_EQ(session.local_size(), 1);
+  EXPECT_FALSE(session.host().empty());
+  const ProcessGroup world = session.world(1);
+  EXPECT_EQ(world.size(), 1);
+  EXPECT_EQ(world.name(), "world");
+  EXPECT_EQ(world.broadcast("text", 0), "text");
+  EXPECT_EQ(world.all_gather("text"), std::vector<std::string>{"text"});
+  const ProcessGroup part = world.split(3, 0, "part");
+  EXPECT_EQ(part.size(), 1);
+  EXPECT_EQ(part.name(), "part");
+  part.barrier();
+}
+
+TEST_F(MpiSessionTest, SeveralTasksWithoutMpiAreRefused) {
+  setenv("SLURM_STEP_NUM_TASKS", "4", 1);
+  try {
+    const MpiSession session;
+    ADD_FAILURE() << "four tasks would each train alone";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::usage);
+    EXPECT_THAT(error.what(), testing::HasSubstr("srun started 4 tasks without MPI"));
+  }
+  setenv("SLURM_STEP_NUM_TASKS", "1", 1);
+  EXPECT_EQ(MpiSession().size(), 1);
+}
+
+TEST_F(MpiSessionTest, AbortEndsWithTheExitCode) {
+  EXPECT_EXIT(MpiSession().abort(ExitCode::bad_input), testing::ExitedWithCode(3), "");
+}
+
+TEST_F(MpiSessionTest, AllRanksNeedMpi) { EXPECT_THROW(ProcessGroup::world(1), Error); }
+
+}  // namespace
+}  // namespace lyceum

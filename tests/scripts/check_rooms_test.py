@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""scripts/check_rooms.py on made-up trees: each broken rule must be found at its line, and a good tree must pass."""
+
+import contextlib
+import io
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+import check_rooms  # noqa: E402
+
+GOOD = {
+    "lib/core/tensor.h": "#pragma once\n#include <vector>\n",
+    "lib/core/error.cpp": '#include "core/tensor.h"\n\n#include <fmt/format.h>\n',
+    "lib/kernels/gemm.h": '#include "core/tensor.h"\n',
+    "lib/kernels/cpu/gemm.cpp": '#include "kernels/gemm.h"\n#include <oneapi/dnnl/dnnl.hpp>\n',
+    "lib/parallel/comm/process_group.cpp": '#include <mpi.h>\n#include "core/tensor.h"\n',
+    "lib/io/checkpoint.cpp": '#include <hdf5.h>\n#include "kernels/gemm.h"\n',
+    "lib/model/transformer.h": "#pragma once\n",
+    "apps/train.h": "#pragma once\n",
+    "apps/train.cpp": '#include "train.h"\n#include "model/transformer.h"\n#include <boost/program_options.hpp>\n',
+}
+
+
+def check(files):
+    """Exit code and printed lines for a tree of these files."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in files.items():
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(io.StringIO()):
+            code = check_rooms.main([folder])
+    return code, output.getvalue().splitlines()
+
+
+class CheckRooms(unittest.TestCase):
+    def expect_violation(self, name, text, line, fragment):
+        code, lines = check({**GOOD, name: text})
+        self.assertEqual(code, 1, lines)
+        self.assertEqual(len(lines), 1, lines)
+        self.assertTrue(lines[0].startswith(f"{name}:{line}: "), lines[0])
+        self.assertIn(fragment, lines[0])
+
+    def test_good_tree_passes(self):
+        self.assertEqual(check(GOOD), (0, [f"{len(GOOD)} files keep the order of the rooms"]))
+
+    def test_empty_tree_is_an_error(self):
+        self.assertEqual(check({}), (2, []))
+
+    def test_room_that_comes_later(self):
+        self.expect_violation("lib/core/bad.h", '\n\n#include "kernels/gemm.h"\n', 3, "kernels comes after core")
+        self.expect_violation("lib/io/bad.cpp", '#include "model/transformer.h"\n', 1, "model comes after io")
+        self.expect_violation("lib/parallel/pipeline/bad.h", '# include "model/transformer.h"\n', 1, "model comes after")
+
+    def test_include_that_is_not_of_a_room(self):
+        self.expect_violation("lib/core/bad.cpp", '#include "tensor.h"\n', 1, "no \"room/file.h\"")
+        self.expect_violation("lib/train/bad.cpp", '#include "apps/train.h"\n', 1, "no \"room/file.h\"")
+        self.expect_violation("lib/kernels/bad.cpp", '#include "core/absent.h"\n', 1, "does not exist")
+
+    def test_file_outside_the_rooms(self):
+        self.expect_violation("lib/misc/bad.cpp", "\n", 1, "in none of the rooms")
+        self.expect_violation("lib/bad.cpp", "\n", 1, "in none of the rooms")
+
+    def test_libraries_stay_where_they_belong(self):
+        self.expect_violation("lib/train/bad.cpp", "#include <mpi.h>\n", 1, "only lib/parallel/comm/ may know MPI")
+        self.expect_violation("lib/parallel/expert/bad.cpp", "#include <mpi.h>\n", 1, "may know MPI")
+        self.expect_violation("apps/bad.cpp", "#include <mpi.h>\n", 1, "may know MPI")
+        self.expect_violation("lib/autograd/bad.cpp", "#include <oneapi/dnnl/dnnl.hpp>\n", 1, "may know oneDNN")
+        self.expect_violation("lib/train/bad.cpp", "#include <hdf5.h>\n", 1, "may know HDF5")
+        self.expect_violation("lib/train/bad.cpp", "#include <H5Cpp.h>\n", 1, "may know HDF5")
+        self.expect_violation("lib/train/bad.cpp", "#include <sentencepiece_processor.h>\n", 1, "may know Sentence")
+        self.expect_violation("lib/core/bad.cpp", "#include <gtest/gtest.h>\n", 1, "only tests may know GoogleTest")
+
+    def test_fmt_in_a_header(self):
+        self.expect_violation("lib/io/bad.h", "#pragma once\n#include <fmt/format.h>\n", 2, "in a header")
+        self.expect_violation("apps/bad.h", "#include <fmt/core.h>\n", 1, "in a header")
+
+
+if __name__ == "__main__":
+    unittest.main()

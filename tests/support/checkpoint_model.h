@@ -1,0 +1,72 @@
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "io/checkpoint.h"
+
+namespace lyceum {
+
+/// A logical tensor of the tests: element i of the flat tensor is a fixed function of the name and i, any bits at all,
+/// so NaN with payloads, infinities and denormals are among them.
+struct TestTensor {
+  std::string name;
+  Shape shape;
+};
+
+inline float test_value(const std::string& name, std::int64_t index) {
+  std::uint64_t word = 0x9e3779b97f4a7c15u * (static_cast<std::uint64_t>(index) + 1);
+  for (const char c : name) word = (word ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return std::bit_cast<float>(static_cast<std::uint32_t>(word >> 32 ^ word));
+}
+
+/// The values of a box of the tensor, by index arithmetic that shares nothing with the code under test.
+inline std::vector<float> test_values(const TestTensor& tensor, const Box& box) {
+  std::vector<float> values;
+  const int rank = tensor.shape.rank();
+  for (std::int64_t flat = 0; flat < tensor.shape.size(); ++flat) {
+    std::int64_t rest = flat;
+    bool within = true;
+    for (int axis = rank - 1; axis >= 0; --axis) {
+      const std::int64_t at = rest % tensor.shape[axis];
+      rest /= tensor.shape[axis];
+      within = within && at >= box.offset[axis] && at < box.offset[axis] + box.extent[axis];
+    }
+    if (within) values.push_back(test_value(tensor.name, flat));
+  }
+  return values;
+}
+
+/// Pieces that own their values.
+class TestPieces {
+ public:
+  void add(const TestTensor& tensor, const Box& box) {
+    values_.push_back(test_values(tensor, box));
+    pieces_.push_back({tensor.name, tensor.shape, box, values_.back().data()});
+  }
+  void add(const TestTensor& tensor) { add(tensor, Box::whole(tensor.shape)); }
+  const std::vector<CheckpointPiece>& get() const { return pieces_; }
+  std::vector<CheckpointPiece>& get() { return pieces_; }
+
+ private:
+  std::vector<std::vector<float>> values_;
+  std::vector<CheckpointPiece> pieces_;
+};
+
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float x, float y) {
+    return std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y);
+  });
+}
+
+/// The box as the reader gives it; what it does not fill stays a number that no test has.
+inline std::vector<float> read_box(const CheckpointReader& reader, const std::string& name, const Box& box) {
+  std::vector<float> values(static_cast<std::size_t>(box.extent.size()), -12345.f);
+  reader.read(name, box, values.data());
+  return values;
+}
+
+}  // namespace lyceum

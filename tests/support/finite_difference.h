@@ -1,0 +1,48 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace lyceum {
+
+using ScalarFunction = std::function<double(const std::vector<double>&)>;
+
+/// df/dx at `x` by central differences of two step widths, extrapolated [Richardson 1911]: the error is O(step⁴).
+inline std::vector<double> finite_difference(const ScalarFunction& f, std::vector<double> x, double step = 1e-3) {
+  std::vector<double> gradient(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double at = x[i];
+    const auto slope = [&](double width) {
+      x[i] = at + width;
+      const double above = f(x);
+      x[i] = at - width;
+      const double below = f(x);
+      return (above - below) / (2 * width);
+    };
+    gradient[i] = (4 * slope(step / 2) - slope(step)) / 3;
+    x[i] = at;
+  }
+  return gradient;
+}
+
+/// Fails unless `gradient` is that of f at `x`, to `tolerance` relative to the largest component of the gradient,
+/// beyond what rounding of f alone makes of the differences. NaN fails.
+inline void expect_gradient(const ScalarFunction& f, const std::vector<double>& x, const std::vector<double>& gradient,
+                            double tolerance = 1e-6, double step = 1e-3) {
+  ASSERT_EQ(gradient.size(), x.size());
+  const std::vector<double> expected = finite_difference(f, x, step);
+  double largest = 0;
+  for (const double value : expected) largest = std::max(largest, std::abs(value));
+  const double allowed = tolerance * largest + 1e-14 / step * std::max(1.0, std::abs(f(x)));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    EXPECT_TRUE(std::abs(gradient[i] - expected[i]) <= allowed)
+        << "component " << i << ": " << gradient[i] << ", by finite differences " << expected[i];
+  }
+}
+
+}  // namespace lyceum

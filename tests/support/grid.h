@@ -1,0 +1,137 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "core/dtype.h"
+#include "core/random.h"
+#include "core/tensor.h"
+
+namespace lyceum {
+
+template <class T>
+T poison() {
+  return static_cast<T>(std::numeric_limits<float>::quiet_NaN());
+}
+template <>
+inline std::int32_t poison() {
+  return -1000000;
+}
+template <>
+inline std::int64_t poison() {
+  return -1000000;
+}
+
+inline double to_double(bfloat16 value) { return static_cast<double>(static_cast<float>(value)); }
+template <class T>
+double to_double(T value) {
+  return static_cast<double>(value);
+}
+
+/// A matrix of a test, poisoned at first, with poisoned gaps between its rows where `stride` exceeds `cols`.
+template <class T>
+struct Grid {
+  std::int64_t rows, cols, stride;
+  std::vector<T> values;
+
+  Grid(std::int64_t rows, std::int64_t cols, std::int64_t gap = 0)
+      : rows(rows), cols(cols), stride(cols + gap), values(static_cast<std::size_t>(rows * stride), poison<T>()) {}
+
+  static Grid random(std::int64_t rows, std::int64_t cols, std::string_view purpose, std::int64_t gap = 0,
+                     double deviation = 1) {
+    Grid grid(rows, cols, gap);
+    const Philox normal(1, purpose);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      for (std::int64_t c = 0; c < cols; ++c) {
+        grid(r, c) =
+            static_cast<T>(static_cast<float>(deviation * normal.normal(static_cast<std::uint64_t>(r * cols + c))));
+      }
+    }
+    return grid;
+  }
+  static Grid zeros(std::int64_t rows, std::int64_t cols, std::int64_t gap = 0) {
+    Grid grid(rows, cols, gap);
+    for (std::int64_t r = 0; r < rows; ++r) std::fill_n(grid.values.data() + r * grid.stride, cols, T{});
+    return grid;
+  }
+  /// `flat`, row after row.
+  static Grid from(std::int64_t rows, std::int64_t cols, const std::vector<double>& flat) {
+    Grid grid(rows, cols);
+    for (std::size_t i = 0; i < flat.size(); ++i) grid.values[i] = static_cast<T>(flat[i]);
+    return grid;
+  }
+
+  T& operator()(std::int64_t r, std::int64_t c) { return values[static_cast<std::size_t>(r * stride + c)]; }
+  double at(std::int64_t r, std::int64_t c) const {
+    return to_double(values[static_cast<std::size_t>(r * stride + c)]);
+  }
+  Matrix<T> matrix() { return {values.data(), rows, cols, stride}; }
+  Matrix<const T> matrix() const { return {values.data(), rows, cols, stride}; }
+  std::span<T> span() { return values; }
+  std::span<const T> span() const { return values; }
+
+  std::vector<double> flat() const {
+    std::vector<double> result;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      for (std::int64_t c = 0; c < cols; ++c) result.push_back(at(r, c));
+    }
+    return result;
+  }
+  Grid<double> widened() const { return Grid<double>::from(rows, cols, flat()); }
+  /// Whether two results are the same bits, gaps included.
+  bool same_bits(const Grid& other) const {
+    return values.size() == other.values.size() &&
+           (values.empty() || std::memcmp(values.data(), other.values.data(), values.size() * sizeof(T)) == 0);
+  }
+  /// Whether nobody wrote between the rows.
+  bool gaps_untouched() const {
+    const T untouched = poison<T>();
+    for (std::int64_t r = 0; r < rows; ++r) {
+      for (std::int64_t c = cols; c < stride; ++c) {
+        if (std::memcmp(&values[static_cast<std::size_t>(r * stride + c)], &untouched, sizeof(T)) != 0) return false;
+      }
+    }
+    return true;
+  }
+};
+
+/// What a result in T may be off by, relative to its size: some roundings of T's accumulator and one of T.
+template <class T>
+constexpr double tolerance_of = 1e-12;
+template <>
+inline constexpr double tolerance_of<float> = 4e-6;
+template <>
+inline constexpr double tolerance_of<bfloat16> = 0.00393;  // half a step is 2⁻⁹ to 2⁻⁸ of the value
+
+/// Fails unless every element is within `tolerance`, relative to itself or to a tenth of the largest expected element,
+/// and nothing was written between the rows. NaN fails.
+template <class T>
+void expect_close(const Grid<T>& actual, const std::vector<double>& expected, double tolerance = tolerance_of<T>) {
+  ASSERT_EQ(static_cast<std::size_t>(actual.rows * actual.cols), expected.size());
+  double largest = 0;
+  for (const double value : expected) largest = std::max(largest, std::abs(value));
+  const std::vector<double> flat = actual.flat();
+  for (std::size_t i = 0; i < flat.size(); ++i) {
+    ASSERT_TRUE(std::abs(flat[i] - expected[i]) <= tolerance * std::max(std::abs(expected[i]), largest / 10))
+        << "element " << i << " is " << flat[i] << ", expected " << expected[i];
+  }
+  EXPECT_TRUE(actual.gaps_untouched());
+}
+
+/// Σ weight ⊙ values: makes a scalar function of a kernel's output, whose gradient the kernel gets `weight` as.
+inline double weighted_sum(const std::vector<double>& values, const std::vector<double>& weight) {
+  double sum = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) sum += values[i] * weight[i];
+  return sum;
+}
+
+inline bool is_nan(double value) { return std::isnan(value); }
+
+}  // namespace lyceum

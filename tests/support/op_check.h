@@ -1,0 +1,133 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "autograd/tape.h"
+#include "core/random.h"
+#include "support/finite_difference.h"
+
+namespace lyceum {
+
+/// An operation, or several, to be checked in double: results as a function of inputs and parameters.
+struct OpCase {
+  std::string name;
+  std::vector<Shape> inputs;
+  std::function<void(ParameterUnit&)> add_parameters = [](ParameterUnit&) {};
+  std::function<std::vector<Variable>(Tape&, const std::vector<Variable>&, const ParameterUnit&)> run;
+  double input_scale = 1;
+};
+inline void PrintTo(const OpCase& op, std::ostream* out) { *out << op.name; }
+
+/// Evaluates an OpCase and its gradient with one flat vector x: all inputs, then all parameters.
+class OpChecker {
+ public:
+  explicit OpChecker(const OpCase& op) : op_(op), stream_(CpuStream(1)), unit_("unit", ParameterUnit::Group::dense) {
+    op_.add_parameters(unit_);
+    unit_.allocate(stream_, DType::f64, true);
+    for (const Shape& shape : op_.inputs) size_ += shape.size();
+    for (const auto& parameter : unit_.parameters()) size_ += parameter->shape.size();
+  }
+
+  std::vector<double> point() const {
+    const Philox random(7, op_.name);
+    std::vector<double> x(static_cast<std::size_t>(size_));
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = op_.input_scale * random.normal(i);
+    return x;
+  }
+
+  /// Σ of every result's elements with fixed random weights.
+  double value(const std::vector<double>& x) {
+    Tape tape(stream_, Tape::Mode::inference);
+    double sum = 0;
+    const std::vector<Variable> results = op_.run(tape, leaves(tape, x), unit_);
+    for (std::size_t r = 0; r < results.size(); ++r) {
+      const std::vector<double> w = weights(r, results[r].value.size());
+      for (std::size_t i = 0; i < w.size(); ++i) sum += w[i] * results[r].value.data<double>()[i];
+    }
+    return sum;
+  }
+
+  std::vector<double> gradient(const std::vector<double>& x, Tape::WeightGrad when = Tape::WeightGrad::now) {
+    std::fill_n(unit_.gradients().data<double>(), unit_.size(), 0.0);
+    Tape tape(stream_);
+    const std::vector<Variable> inputs = leaves(tape, x);
+    std::vector<Tape::Seed> seeds;
+    const std::vector<Variable> results = op_.run(tape, inputs, unit_);
+    for (std::size_t r = 0; r < results.size(); ++r) {
+      const std::vector<double> w = weights(r, results[r].value.size());
+      const Tensor dy = Tensor::empty(stream_, DType::f64, results[r].value.shape());
+      std::copy(w.begin(), w.end(), dy.data<double>());
+      seeds.push_back({results[r], dy});
+    }
+    tape.backward(seeds, when);
+    if (when == Tape::WeightGrad::later) tape.weight_gradients();
+    return collect(tape, inputs);
+  }
+
+ private:
+  std::vector<Variable> leaves(Tape& tape, const std::vector<double>& x) {
+    auto at = x.begin();
+    std::vector<Variable> inputs;
+    for (const Shape& shape : op_.inputs) {
+      const Tensor input = Tensor::empty(stream_, DType::f64, shape);
+      std::copy_n(at, shape.size(), input.data<double>());
+      at += shape.size();
+      inputs.push_back(tape.leaf(input));
+    }
+    for (const auto& parameter : unit_.parameters()) {
+      std::copy_n(at, parameter->shape.size(), parameter->value.data<double>());
+      at += parameter->shape.size();
+    }
+    return inputs;
+  }
+
+  std::vector<double> collect(const Tape& tape, const std::vector<Variable>& inputs) const {
+    std::vector<double> all;
+    for (const Variable& input : inputs) {
+      const Tensor dx = tape.gradient(input);
+      for (std::int64_t i = 0; i < input.value.size(); ++i) all.push_back(dx.defined() ? dx.data<double>()[i] : 0.0);
+    }
+    for (const auto& parameter : unit_.parameters()) {
+      const double* values = parameter->gradient.data<double>();
+      all.insert(all.end(), values, values + parameter->shape.size());
+    }
+    return all;
+  }
+
+  std::vector<double> weights(std::size_t result, std::int64_t count) const {
+    const Philox random(11, "weights" + std::to_string(result));
+    std::vector<double> w(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < w.size(); ++i) w[i] = random.normal(i);
+    return w;
+  }
+
+  OpCase op_;
+  Stream stream_;
+  ParameterUnit unit_;
+  std::int64_t size_ = 0;
+};
+
+/// Parameters of a unit by position.
+inline Parameter* parameter(const ParameterUnit& unit, std::size_t p) { return unit.parameters()[p].get(); }
+
+inline Tensor i32_tensor(const Stream& stream, const Shape& shape, const std::vector<std::int32_t>& values) {
+  const Tensor tensor = Tensor::empty(stream, DType::i32, shape);
+  std::copy(values.begin(), values.end(), tensor.data<std::int32_t>());
+  return tensor;
+}
+
+/// The checks that every operation passes.
+inline void check_op(const OpCase& op) {
+  OpChecker checker(op);
+  const std::vector<double> x = checker.point();
+  const std::vector<double> gradient = checker.gradient(x);
+  expect_gradient([&](const std::vector<double>& at) { return checker.value(at); }, x, gradient, 1e-6);
+  EXPECT_EQ(gradient, checker.gradient(x, Tape::WeightGrad::later)) << "put-off weight gradients differ";
+  EXPECT_EQ(gradient, checker.gradient(x)) << "a second run differs";
+}
+
+}  // namespace lyceum

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/random.h"
+#include "io/config.h"
+#include "io/config_check.h"
+#include "io/token_data.h"
+#include "support/temporary_directory.h"
+#include "train/run_setup.h"
+
+namespace lyceum {
+
+/// A DeepSeekMoE of awkward sizes: a dense layer first, uneven experts whose number no mesh divides, grouped queries.
+inline Config tiny_config() {
+  Config config;
+  config.batch = {.global = 8, .micro = 0, .seq_len = 12};
+  config.model.layers = 3;
+  config.model.hidden = 24;
+  config.model.heads = 4;
+  config.model.kv_heads = 2;
+  config.model.head_dim = 6;
+  config.model.ffn_hidden = 35;
+  config.model.vocab = 61;
+  config.model.init_std = 0.2;
+  config.model.first_dense_layers = 1;
+  config.moe.experts = 9;
+  config.moe.shared_experts = 1;
+  config.moe.top_k = 3;
+  config.moe.expert_hidden = 11;
+  config.moe.expert_sizes = {5, 11, 7, 1, 16, 9, 33, 2, 8};
+  config.balance = {.expert = 0.05, .device = 0.02, .device_groups = 3, .scope = "sequence", .z_loss = 0.01};
+  config.optim.lr = 1e-2;
+  config.run.timeout_seconds = 60;
+  return config;
+}
+
+/// A file of random tokens with some structure, equal wherever it is made.
+class TinyData {
+ public:
+  explicit TinyData(std::int64_t vocab, std::int64_t tokens = 2000) {
+    TokenFileWriter writer(prefix(), vocab);
+    const Philox random(5, "tiny data");
+    std::vector<std::int32_t> document;
+    for (std::int64_t i = 0; i < tokens; ++i) {
+      const auto at = static_cast<std::uint64_t>(i);
+      // Every other token follows from the one before, so that there is something to learn.
+      document.push_back(i % 2 ? (document.back() * 7 + 3) % static_cast<std::int32_t>(vocab)
+                               : static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(vocab), at)));
+      if (i % 97 == 96) {
+        writer.add_document(document);
+        document.clear();
+        document.push_back(0);
+      }
+    }
+    writer.add_document(document);
+    writer.finish();
+  }
+  std::string prefix() const { return (directory_.path() / "tokens").string(); }
+  TokenLoader loader(const Config& config) const {
+    const auto file = std::make_shared<const TokenFile>(prefix());
+    const std::int64_t samples = samples_in(file->tokens(), config.batch.seq_len);
+    return TokenLoader(file, SampleOrder(SampleOrder::Kind::shuffled, 1, 0, samples), config.batch.seq_len);
+  }
+
+ private:
+  TemporaryDirectory directory_;
+};
+
+inline std::unique_ptr<RunSetup> make_setup(ProcessGroup world, const MeshShape& shape) {
+  return std::make_unique<RunSetup>(RunSetup{.stream = CpuStream(1), .mesh = Mesh::create(std::move(world), shape)});
+}
+
+}  // namespace lyceum

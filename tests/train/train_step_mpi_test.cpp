@@ -1,0 +1,166 @@
+#include <cmath>
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "support/tiny_run.h"
+#include "train/step.h"
+
+namespace lyceum {
+namespace {
+
+struct Trajectory {
+  std::vector<StepResult> steps;
+  std::map<std::string, std::vector<float>> weights;  // this rank's pieces, by logical name
+};
+
+Trajectory train(Config config, ProcessGroup world, int steps, DType type = DType::f32) {
+  const int ranks = world.size();
+  resolve(config, ranks);
+  require_none(problems(config, ranks));
+  const auto setup = make_setup(std::move(world), {.expert = config.parallel.expert});
+  const TinyData data(config.model.vocab);
+  Transformer model(config, setup->stream, setup->mesh, type, true);
+  model.initialize(config.run.seed);
+  Optimizer optimizer(config.optim, setup->stream, model.units());
+  optimizer.adopt_weights();
+  TrainStep step(config, *setup, model, optimizer);
+  const TokenLoader loader = data.loader(config);
+  Trajectory result;
+  for (int s = 0; s < steps; ++s) result.steps.push_back(step.run(loader, s * config.batch.global, config.optim.lr));
+  for (const CheckpointPiece& piece : optimizer.pieces([](const ParameterUnit&) { return true; })) {
+    result.weights[piece.name].assign(piece.values, piece.values + piece.box.extent.size());
+  }
+  return result;
+}
+
+void expect_close(double value, double expected, double tolerance, const std::string& what) {
+  EXPECT_TRUE(std::abs(value - expected) <= tolerance * std::abs(expected)) << what << ": " << value << " for " << expected;
+}
+
+void expect_same_run(const Trajectory& run, const Trajectory& serial, const std::string& name) {
+  ASSERT_EQ(run.steps.size(), serial.steps.size());
+  for (std::size_t s = 0; s < serial.steps.size(); ++s) {
+    const StepResult &a = run.steps[s], &b = serial.steps[s];
+    const std::string where = name + " step " + std::to_string(s);
+    expect_close(a.loss, b.loss, 1e-5, where + " loss");
+    expect_close(a.expert_loss, b.expert_loss, 1e-4, where + " expert loss");
+    expect_close(a.device_loss, b.device_loss, 1e-4, where + " device loss");
+    expect_close(a.z_loss, b.z_loss, 1e-4, where + " z loss");
+    expect_close(a.grad_norm, b.grad_norm, 1e-4, where + " gradient norm");
+    ASSERT_EQ(a.routing.size(), b.routing.size());
+    for (std::size_t layer = 0; layer < b.routing.size(); ++layer) {
+      EXPECT_EQ(a.routing[layer].counts, b.routing[layer].counts) << where << " layer " << layer;
+    }
+  }
+  for (const auto& [piece, values] : run.weights) {
+    const std::vector<float>& expected = serial.weights.at(piece);
+    ASSERT_EQ(values.size(), expected.size()) << piece;
+    double difference = 0, size = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      difference += std::pow(static_cast<double>(values[i]) - expected[i], 2);
+      size += std::pow(static_cast<double>(expected[i]), 2);
+    }
+    EXPECT_TRUE(std::sqrt(difference) <= 1e-3 * std::sqrt(size) + 1e-7) << name << " " << piece;
+  }
+}
+
+std::vector<int> expert_degrees(int world) {
+  std::vector<int> degrees;
+  for (int ep = 1; ep <= world; ++ep) {
+    if (world % ep == 0) degrees.push_back(ep);
+  }
+  return degrees;
+}
+
+TEST(TrainStep, EveryMeshIsTheSerialRun) {
+  const Trajectory serial = train(tiny_config(), ProcessGroup::self(), 4);
+  EXPECT_LT(serial.steps.back().loss, serial.steps.front().loss);
+  const int world = ProcessGroup::world(60).size();
+  for (const int ep : expert_degrees(world)) {
+    Config config = tiny_config();
+    config.parallel.expert = ep;
+    expect_same_run(train(config, ProcessGroup::world(60), 4), serial, "ep " + std::to_string(ep));
+  }
+}
+
+TEST(TrainStep, AccumulationAndRecomputationChangeNothing) {
+  const Trajectory serial = train(tiny_config(), ProcessGroup::self(), 3);
+  const int world = ProcessGroup::world(60).size();
+  for (const char* recompute : {"none", "full"}) {
+    Config config = tiny_config();
+    config.parallel.expert = world;
+    config.batch.micro = 1;
+    config.model.recompute = recompute;
+    expect_same_run(train(config, ProcessGroup::world(60), 3), serial, std::string("recompute ") + recompute);
+  }
+}
+
+TEST(TrainStep, BatchScopeIsTheSameOnEveryMesh) {
+  Config config = tiny_config();
+  config.balance.scope = "batch";
+  const Trajectory serial = train(config, ProcessGroup::self(), 3);
+  const int world = ProcessGroup::world(60).size();
+  for (const int ep : expert_degrees(world)) {
+    config.parallel.expert = ep;
+    expect_same_run(train(config, ProcessGroup::world(60), 3), serial, "batch scope, ep " + std::to_string(ep));
+  }
+}
+
+TEST(TrainStep, TiedEmbeddingsAndRenormalizedGates) {
+  Config config = tiny_config();
+  config.model.tie_embeddings = true;
+  config.moe.renormalize = true;
+  const Trajectory serial = train(config, ProcessGroup::self(), 3);
+  config.parallel.expert = ProcessGroup::world(60).size();
+  expect_same_run(train(config, ProcessGroup::world(60), 3), serial, "tied");
+}
+
+TEST(TrainStep, OneMeshGivesTheSameBitsTwice) {
+  Config config = tiny_config();
+  config.parallel.expert = ProcessGroup::world(60).size();
+  const Trajectory a = train(config, ProcessGroup::world(60), 3), b = train(config, ProcessGroup::world(60), 3);
+  EXPECT_EQ(a.weights, b.weights);
+  EXPECT_EQ(a.steps.back().loss, b.steps.back().loss);
+  EXPECT_EQ(a.steps.back().grad_norm, b.steps.back().grad_norm);
+}
+
+TEST(TrainStep, Bf16FollowsF32) {
+  Config config = tiny_config();
+  const Trajectory serial = train(config, ProcessGroup::self(), 4);
+  config.parallel.expert = ProcessGroup::world(60).size();
+  const Trajectory bf16 = train(config, ProcessGroup::world(60), 4, DType::bf16);
+  for (std::size_t s = 0; s < 4; ++s) expect_close(bf16.steps[s].loss, serial.steps[s].loss, 2e-2, "bf16 loss");
+}
+
+TEST(TrainStep, ANonFiniteGradientIsLeftOutOnAllRanks) {
+  Config config = tiny_config();
+  ProcessGroup world = ProcessGroup::world(60);
+  const int ranks = world.size(), rank = world.rank();
+  config.parallel.expert = ranks;
+  resolve(config, ranks);
+  const auto setup = make_setup(std::move(world), {.expert = ranks});
+  const TinyData data(config.model.vocab);
+  Transformer model(config, setup->stream, setup->mesh, DType::f32, true);
+  model.initialize(1);
+  Optimizer optimizer(config.optim, setup->stream, model.units());
+  TrainStep step(config, *setup, model, optimizer);
+  const TokenLoader loader = data.loader(config);
+  // The last rank's last expert unit holds a NaN: everybody must leave the step out, and nobody's weights may move.
+  const ParameterUnit& experts = *model.units()[model.units().size() - 2];
+  ASSERT_EQ(experts.group(), ParameterUnit::Group::expert);
+  float& poisoned = experts.values().data<float>()[0];
+  const float before = poisoned, other = experts.values().data<float>()[1];
+  if (rank == ranks - 1) poisoned = NAN;
+  const StepResult bad = step.run(loader, 0, 1e-2);
+  EXPECT_TRUE(bad.skipped);
+  if (rank == ranks - 1) EXPECT_FALSE(bad.culprit.empty());
+  EXPECT_EQ(experts.values().data<float>()[1], other);
+  EXPECT_EQ(optimizer.updates(), 0);
+  poisoned = before;
+  EXPECT_FALSE(step.run(loader, 8, 1e-2).skipped);
+  EXPECT_EQ(optimizer.updates(), 1);
+}
+
+}  // namespace
+}  // namespace lyceum
