@@ -64,6 +64,8 @@ class RoutingLog {
   bool next_usable_ = false;
 };
 
+constexpr std::int64_t routing_format_version = 1;
+
 /// The whole file in memory.
 struct RoutingHistory {
   std::vector<std::int64_t> steps;
