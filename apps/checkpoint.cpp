@@ -1,12 +1,12 @@
 #include "io/checkpoint.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <map>
 #include <string_view>
-
-#include <fmt/format.h>
 
 #include "apps/checkpoint_diff.h"
 #include "apps/commands.h"

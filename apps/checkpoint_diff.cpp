@@ -1,10 +1,10 @@
 #include "apps/checkpoint_diff.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
-
-#include <fmt/format.h>
 
 #include "apps/table.h"
 

@@ -1,10 +1,10 @@
-#include <cmath>
-#include <iostream>
-#include <nlohmann/json.hpp>
-#include <numbers>
-
 #include <boost/program_options.hpp>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <iostream>
+#include <numbers>
 
 #include "apps/options.h"
 #include "apps/run_config.h"
@@ -22,10 +22,11 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   options.add_options()("checkpoint", po::value(&path), "a checkpoint, or the directory that holds them")(
       "batches", po::value(&batches), "global batches to read; 0 (default): all of the validation data")(
       "json", "print one JSON object: loss perplexity bits_per_byte tokens");
-  const ParsedOptions parsed = parse_options(
-      options, arguments, "usage: [mpirun -n RANKS] lyceum eval --checkpoint DIR [--section.key=value …]\n\n"
-                          "Mean cross-entropy of a checkpoint on data.valid. The checkpoint brings its configuration;\n"
-                          "--section.key=value changes it, e.g. --data.valid=other --parallel.expert=2.");
+  const ParsedOptions parsed =
+      parse_options(options, arguments,
+                    "usage: [mpirun -n RANKS] lyceum eval --checkpoint DIR [--section.key=value …]\n\n"
+                    "Mean cross-entropy of a checkpoint on data.valid. The checkpoint brings its configuration;\n"
+                    "--section.key=value changes it, e.g. --data.valid=other --parallel.expert=2.");
   if (parsed.help) {
     if (session.rank() == 0) std::cout << parsed.help_text;
     return 0;
@@ -42,23 +43,20 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
 
   const std::optional<TokenMeta> meta = read_token_meta(data.valid->file().prefix());
   const double bits = evaluation.loss / std::numbers::ln2;
-  nlohmann::ordered_json result{{"checkpoint", reader.directory().string()},
-                                {"step", reader.header().step},
-                                {"loss", evaluation.loss},
-                                {"perplexity", std::exp(evaluation.loss)},
-                                {"bits_per_byte", nullptr},
-                                {"tokens", evaluation.tokens}};
+  nlohmann::ordered_json result{
+      {"checkpoint", reader.directory().string()}, {"step", reader.header().step}, {"loss", evaluation.loss},
+      {"perplexity", std::exp(evaluation.loss)},   {"bits_per_byte", nullptr},     {"tokens", evaluation.tokens}};
   if (meta) result["bits_per_byte"] = bits * static_cast<double>(meta->tokens) / static_cast<double>(meta->bytes);
   if (parsed.values.count("json")) {
     std::cout << result.dump() << '\n';
     return 0;
   }
-  std::cout << fmt::format("checkpoint     {} (step {})\ntokens         {}\nloss           {:.6f} nats a token\n"
-                           "perplexity     {:.4f}\nbits per byte  {}\n",
-                           reader.directory().string(), reader.header().step, evaluation.tokens, evaluation.loss,
-                           std::exp(evaluation.loss),
-                           meta ? fmt::format("{:.4f}", result["bits_per_byte"].get<double>())
-                                : "unknown: " + data.valid->file().prefix() + ".json is absent");
+  std::cout << fmt::format(
+      "checkpoint     {} (step {})\ntokens         {}\nloss           {:.6f} nats a token\n"
+      "perplexity     {:.4f}\nbits per byte  {}\n",
+      reader.directory().string(), reader.header().step, evaluation.tokens, evaluation.loss, std::exp(evaluation.loss),
+      meta ? fmt::format("{:.4f}", result["bits_per_byte"].get<double>())
+           : "unknown: " + data.valid->file().prefix() + ".json is absent");
   return 0;
 }
 

@@ -22,10 +22,10 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
       "0: always the most likely token")("top-k", po::value(&sampling.top_k)->default_value(sampling.top_k),
                                          "draw from the k most likely; 0: from all")(
       "seed", po::value(&sampling.seed)->default_value(sampling.seed), "another seed, another text");
-  const ParsedOptions parsed =
-      parse_options(options, arguments,
-                    "usage: lyceum generate --checkpoint DIR --prompt TEXT [--section.key=value …]\n\n"
-                    "Goes on from a prompt. The checkpoint brings its configuration; data.tokenizer names the tokenizer.");
+  const ParsedOptions parsed = parse_options(
+      options, arguments,
+      "usage: lyceum generate --checkpoint DIR --prompt TEXT [--section.key=value …]\n\n"
+      "Goes on from a prompt. The checkpoint brings its configuration; data.tokenizer names the tokenizer.");
   if (parsed.help) {
     std::cout << parsed.help_text;
     return 0;

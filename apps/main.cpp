@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <chrono>
 #include <cstdio>
 #include <functional>
@@ -5,8 +7,6 @@
 #include <map>
 #include <string>
 #include <thread>
-
-#include <fmt/format.h>
 
 #include "apps/commands.h"
 #include "core/error.h"

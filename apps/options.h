@@ -1,8 +1,8 @@
 #pragma once
 
-#include <string>
-
 #include <boost/program_options.hpp>
+
+#include <string>
 
 #include "apps/commands.h"
 
@@ -11,7 +11,7 @@ namespace lyceum {
 /// A command's own options, read; what is left over are configuration keys.
 struct ParsedOptions {
   boost::program_options::variables_map values;
-  Arguments rest;         // --section.key=value …
+  Arguments rest;  // --section.key=value …
   bool help = false;
   std::string help_text;  // usage and options
 };

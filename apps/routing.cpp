@@ -1,5 +1,7 @@
-#include <algorithm>
 #include <boost/program_options.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -9,8 +11,6 @@
 #include <sstream>
 #include <string>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "apps/commands.h"
 #include "core/error.h"

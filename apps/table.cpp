@@ -1,9 +1,9 @@
 #include "apps/table.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
-
-#include <fmt/format.h>
 
 namespace lyceum {
 namespace {

@@ -2,12 +2,12 @@
 // of experts and some norm vectors, saved and read back by all ranks in a directory below the current one.
 #include "io/checkpoint.h"
 
+#include <fmt/format.h>
+#include <mpi.h>
+
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-
-#include <fmt/format.h>
-#include <mpi.h>
 
 namespace lyceum {
 namespace {

@@ -1,12 +1,12 @@
 // Time of all_reduce and all_to_all by size, against a memcpy of the same bytes in the same run:
 //   mpirun -n 4 bench_collectives
 // GB/s is the payload of one rank over the median time; the ratio says how many copies of that payload it costs.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <functional>
-
-#include <fmt/format.h>
 
 #include "core/random.h"
 #include "parallel/comm/mpi_session.h"

@@ -30,10 +30,8 @@ double scale_of(const RotaryAttention& op) { return 1 / std::sqrt(static_cast<do
 
 template <class T>
 void rotate(const Stream& stream, const RotaryAttention& op, Matrix<T> x, bool inverse) {
-  launch(stream, Rope<T>{.x = x,
-                         .table = op.rope_table.matrix<Accumulator<T>>(),
-                         .seq_len = op.seq_len,
-                         .inverse = inverse});
+  launch(stream,
+         Rope<T>{.x = x, .table = op.rope_table.matrix<Accumulator<T>>(), .seq_len = op.seq_len, .inverse = inverse});
 }
 
 }  // namespace

@@ -7,9 +7,9 @@ namespace lyceum {
 Tensor Embedding::forward(const Stream& stream, Saved&) const {
   const Tensor y = Tensor::empty(stream, table->value.dtype(), {tokens.size(), table->value.shape()[1]});
   dispatch_float(y.dtype(), [&]<class T>() {
-    launch(stream, EmbeddingForward<T>{.tokens = tokens.span<const std::int32_t>(),
-                                       .table = table->value.matrix<T>(),
-                                       .y = y.matrix<T>()});
+    launch(stream,
+           EmbeddingForward<T>{
+               .tokens = tokens.span<const std::int32_t>(), .table = table->value.matrix<T>(), .y = y.matrix<T>()});
   });
   return y;
 }

@@ -100,16 +100,14 @@ void ExpertBank::weight_grad(const Stream& stream, Saved& saved, const Tensor& d
   const Segments rows = segments->view();
   dispatch_float(dy.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    launch(stream,
-           GroupedWeightGrad<T>{.segments = rows,
-                                .dy = saved.gate_up.over(saved.d_hidden.data<const T>()),
-                                .x = saved.outer.over(saved.x.data<const T>()),
-                                .d_weights = matrices<A>(*experts, &Expert::gate_up, &Parameter::gradient)});
-    launch(stream,
-           GroupedWeightGrad<T>{.segments = rows,
-                                .dy = saved.outer.over(dy.data<const T>()),
-                                .x = saved.inner.over(saved.activation.data<const T>()),
-                                .d_weights = matrices<A>(*experts, &Expert::down, &Parameter::gradient)});
+    launch(stream, GroupedWeightGrad<T>{.segments = rows,
+                                        .dy = saved.gate_up.over(saved.d_hidden.data<const T>()),
+                                        .x = saved.outer.over(saved.x.data<const T>()),
+                                        .d_weights = matrices<A>(*experts, &Expert::gate_up, &Parameter::gradient)});
+    launch(stream, GroupedWeightGrad<T>{.segments = rows,
+                                        .dy = saved.outer.over(dy.data<const T>()),
+                                        .x = saved.inner.over(saved.activation.data<const T>()),
+                                        .d_weights = matrices<A>(*experts, &Expert::down, &Parameter::gradient)});
   });
 }
 

@@ -11,8 +11,7 @@ Tensor multiply_transposed(const Stream& stream, const Tensor& x, const Tensor& 
   require(x.shape()[1] == weight.shape()[1], "a linear layer {} on {}", weight.shape().text(), x.shape().text());
   const Tensor y = Tensor::empty(stream, x.dtype(), {x.shape()[0], weight.shape()[0]});
   dispatch_float(x.dtype(), [&]<class T>() {
-    launch(stream,
-           Gemm<T>{.a = x.matrix<T>(), .b = weight.matrix<T>(), .c = y.matrix<T>(), .transpose_b = true});
+    launch(stream, Gemm<T>{.a = x.matrix<T>(), .b = weight.matrix<T>(), .c = y.matrix<T>(), .transpose_b = true});
   });
   return y;
 }

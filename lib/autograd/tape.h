@@ -22,8 +22,14 @@ struct Variable {
 };
 
 namespace detail {
-template <class T> struct Results { static constexpr std::size_t count = 1; };
-template <std::size_t N> struct Results<std::array<Tensor, N>> { static constexpr std::size_t count = N; };
+template <class T>
+struct Results {
+  static constexpr std::size_t count = 1;
+};
+template <std::size_t N>
+struct Results<std::array<Tensor, N>> {
+  static constexpr std::size_t count = N;
+};
 }  // namespace detail
 
 /// Records operations and walks them backwards. An operation is a struct of its constants and parameters:

@@ -1,11 +1,11 @@
 #include "core/allocator.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <string>
-
-#include <sys/mman.h>
 
 #include "core/error.h"
 

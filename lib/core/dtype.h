@@ -47,19 +47,46 @@ constexpr std::size_t size_of(DType type) {
 
 std::string_view name_of(DType type);
 
-template <class T> struct DTypeOf;
-template <> struct DTypeOf<float> { static constexpr DType value = DType::f32; };
-template <> struct DTypeOf<bfloat16> { static constexpr DType value = DType::bf16; };
-template <> struct DTypeOf<double> { static constexpr DType value = DType::f64; };
-template <> struct DTypeOf<std::int32_t> { static constexpr DType value = DType::i32; };
-template <> struct DTypeOf<std::int64_t> { static constexpr DType value = DType::i64; };
-template <> struct DTypeOf<std::uint8_t> { static constexpr DType value = DType::u8; };
-template <class T> constexpr DType dtype_of = DTypeOf<std::remove_cv_t<T>>::value;
+template <class T>
+struct DTypeOf;
+template <>
+struct DTypeOf<float> {
+  static constexpr DType value = DType::f32;
+};
+template <>
+struct DTypeOf<bfloat16> {
+  static constexpr DType value = DType::bf16;
+};
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::f64;
+};
+template <>
+struct DTypeOf<std::int32_t> {
+  static constexpr DType value = DType::i32;
+};
+template <>
+struct DTypeOf<std::int64_t> {
+  static constexpr DType value = DType::i64;
+};
+template <>
+struct DTypeOf<std::uint8_t> {
+  static constexpr DType value = DType::u8;
+};
+template <class T>
+constexpr DType dtype_of = DTypeOf<std::remove_cv_t<T>>::value;
 
 /// What sums over elements of T are kept in, and the dtype of gradients of parameters in T.
-template <class T> struct AccumulatorOf { using type = T; };
-template <> struct AccumulatorOf<bfloat16> { using type = float; };
-template <class T> using Accumulator = typename AccumulatorOf<std::remove_cv_t<T>>::type;
+template <class T>
+struct AccumulatorOf {
+  using type = T;
+};
+template <>
+struct AccumulatorOf<bfloat16> {
+  using type = float;
+};
+template <class T>
+using Accumulator = typename AccumulatorOf<std::remove_cv_t<T>>::type;
 
 constexpr DType accumulator_of(DType type) { return type == DType::bf16 ? DType::f32 : type; }
 

@@ -30,8 +30,8 @@ class Philox {
   std::uint64_t purpose_;
 };
 
-/// A bijection of [0, size), size at most 2^62, chosen by (seed, purpose), evaluated a point at a time without a table: a Feistel network on
-/// the next power of four, walked until it lands inside.
+/// A bijection of [0, size), size at most 2^62, chosen by (seed, purpose), evaluated a point at a time without a table:
+/// a Feistel network on the next power of four, walked until it lands inside.
 class Permutation {
  public:
   Permutation(std::uint64_t seed, std::string_view purpose, std::uint64_t size);

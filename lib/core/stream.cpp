@@ -7,7 +7,8 @@
 namespace lyceum {
 
 CpuStream::CpuStream(int threads, std::shared_ptr<Allocator> memory)
-    : state_(std::make_shared<State>(State{threads > 0 ? threads : omp_get_num_procs(), std::move(memory), nullptr, {}})) {
+    : state_(
+          std::make_shared<State>(State{threads > 0 ? threads : omp_get_num_procs(), std::move(memory), nullptr, {}})) {
   require(threads >= 0, "a stream of {} threads: give a positive number, or 0 for all", threads);
   omp_set_num_threads(state_->threads);
 }

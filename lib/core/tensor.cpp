@@ -6,18 +6,12 @@ namespace lyceum {
 
 std::string_view name_of(DType type) {
   switch (type) {
-    case DType::f32:
-      return "f32";
-    case DType::bf16:
-      return "bf16";
-    case DType::f64:
-      return "f64";
-    case DType::i32:
-      return "i32";
-    case DType::i64:
-      return "i64";
-    case DType::u8:
-      return "u8";
+    case DType::f32: return "f32";
+    case DType::bf16: return "bf16";
+    case DType::f64: return "f64";
+    case DType::i32: return "i32";
+    case DType::i64: return "i64";
+    case DType::u8: return "u8";
   }
   return "?";
 }

@@ -1,13 +1,13 @@
 #include "io/atomic_file.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <iterator>
-
-#include <fcntl.h>
-#include <unistd.h>
 
 #include "core/error.h"
 

@@ -1,10 +1,10 @@
 #include "io/checkpoint_manifest.h"
 
-#include <algorithm>
-#include <cstdio>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <fmt/format.h>
+#include <algorithm>
+#include <cstdio>
 
 #include "io/atomic_file.h"
 

@@ -1,9 +1,9 @@
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
-
-#include <fmt/format.h>
 
 #include "io/atomic_file.h"
 #include "io/checkpoint.h"

@@ -13,11 +13,11 @@ struct RunConfig {
   std::string dir = "runs/default";
   std::int64_t steps = 1000;
   std::uint64_t seed = 1;
-  std::string device = "auto";     // auto, cpu, cuda
-  std::string precision = "f32";   // f32, bf16
-  int threads = 0;                 // OpenMP threads of a rank; 0: the node's cores shared among its ranks
+  std::string device = "auto";    // auto, cpu, cuda
+  std::string precision = "f32";  // f32, bf16
+  int threads = 0;                // OpenMP threads of a rank; 0: the node's cores shared among its ranks
   std::int64_t log_every = 1;
-  double timeout_seconds = 600;    // longest wait for another rank
+  double timeout_seconds = 600;  // longest wait for another rank
 };
 
 struct DataConfig {
@@ -80,8 +80,8 @@ struct ParallelConfig {
 };
 
 struct EvalConfig {
-  std::int64_t every = 0;   // steps between validations; 0: at the end only
-  std::int64_t batches = 8; // global batches a validation reads; 0: all
+  std::int64_t every = 0;    // steps between validations; 0: at the end only
+  std::int64_t batches = 8;  // global batches a validation reads; 0: all
 };
 
 struct CheckpointConfig {

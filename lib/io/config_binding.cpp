@@ -1,12 +1,12 @@
 #include "io/config_binding.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <sstream>
 #include <numeric>
+#include <sstream>
 #include <tuple>
 #include <utility>
-
-#include <fmt/format.h>
 
 #include "core/error.h"
 #include "io/config_check.h"

@@ -26,8 +26,8 @@ struct LoadedConfig {
 
 /// Reads `--config FILE` and `--section.key=value` or `--section.key value` among the arguments of a command (without
 /// the names of program and command): command line over file over default, the last of equal arguments counts.
-/// Throws one usage Error that tells every mistake at once. With --help or --list-keys only those are looked at. `defaults`:
-/// what holds where neither says anything.
+/// Throws one usage Error that tells every mistake at once. With --help or --list-keys only those are looked at.
+/// `defaults`: what holds where neither says anything.
 LoadedConfig load_config(std::span<const std::string> arguments, const Config& defaults = {});
 
 /// The whole configuration as an INI file that load_config reads back to the same values.

@@ -1,8 +1,8 @@
 #include "io/config_check.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "core/error.h"
 #include "io/config_keys.h"

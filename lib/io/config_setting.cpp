@@ -1,11 +1,11 @@
 #include "io/config_setting.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <concepts>
-
-#include <fmt/format.h>
 
 namespace lyceum {
 namespace {

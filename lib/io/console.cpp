@@ -1,13 +1,13 @@
 #include "io/console.h"
 
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <ostream>
-
-#include <fmt/format.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 namespace lyceum {
 namespace {

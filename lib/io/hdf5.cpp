@@ -1,12 +1,12 @@
 #include "io/hdf5.h"
 
+#include <hdf5.h>
+#include <hdf5_hl.h>
+
 #include <algorithm>
 #include <array>
 #include <limits>
 #include <mutex>
-
-#include <hdf5.h>
-#include <hdf5_hl.h>
 
 #include "core/error.h"
 #include "io/hdf5_detail.h"
@@ -75,18 +75,12 @@ Handle bfloat16_type() {
 
 Handle type_of(DType type) {
   switch (type) {
-    case DType::f32:
-      return {H5Tcopy(H5T_IEEE_F32LE), H5Tclose};
-    case DType::bf16:
-      return bfloat16_type();
-    case DType::f64:
-      return {H5Tcopy(H5T_IEEE_F64LE), H5Tclose};
-    case DType::i32:
-      return {H5Tcopy(H5T_STD_I32LE), H5Tclose};
-    case DType::i64:
-      return {H5Tcopy(H5T_STD_I64LE), H5Tclose};
-    case DType::u8:
-      return {H5Tcopy(H5T_STD_U8LE), H5Tclose};
+    case DType::f32: return {H5Tcopy(H5T_IEEE_F32LE), H5Tclose};
+    case DType::bf16: return bfloat16_type();
+    case DType::f64: return {H5Tcopy(H5T_IEEE_F64LE), H5Tclose};
+    case DType::i32: return {H5Tcopy(H5T_STD_I32LE), H5Tclose};
+    case DType::i64: return {H5Tcopy(H5T_STD_I64LE), H5Tclose};
+    case DType::u8: return {H5Tcopy(H5T_STD_U8LE), H5Tclose};
   }
   fail(ExitCode::failed, "a dtype that HDF5 files do not hold");
 }
@@ -280,7 +274,8 @@ Dataset File::dataset(const std::string& path) const {
 }
 
 Object File::object(const std::string& path) const {
-  return Object(file_, Handle(check(H5Oopen(handle_.id(), path.c_str(), H5P_DEFAULT), *file_, "open " + path), H5Oclose));
+  return Object(file_,
+                Handle(check(H5Oopen(handle_.id(), path.c_str(), H5P_DEFAULT), *file_, "open " + path), H5Oclose));
 }
 
 std::vector<std::string> File::children(const std::string& group) const {

@@ -1,12 +1,12 @@
 #include "io/hdf5_driver.h"
 
-#include <algorithm>
-#include <cstring>
-#include <new>
-
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
 
 namespace lyceum::hdf5 {
 namespace {

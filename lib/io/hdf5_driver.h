@@ -1,9 +1,9 @@
 #pragma once
 
+#include <hdf5.h>
+
 #include <cerrno>
 #include <memory>
-
-#include <hdf5.h>
 
 namespace lyceum::hdf5 {
 

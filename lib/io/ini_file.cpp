@@ -1,10 +1,10 @@
 #include "io/ini_file.h"
 
+#include <fmt/format.h>
+
 #include <fstream>
 #include <map>
 #include <string_view>
-
-#include <fmt/format.h>
 
 namespace lyceum {
 namespace {

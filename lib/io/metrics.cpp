@@ -1,16 +1,16 @@
 #include "io/metrics.h"
 
+#include <fcntl.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <fstream>
 #include <functional>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
-
-#include <fcntl.h>
-#include <unistd.h>
 
 #include "core/error.h"
 

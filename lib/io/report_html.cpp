@@ -1,10 +1,10 @@
 #include "io/report_html.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
-
-#include <fmt/format.h>
 
 #include "io/chart.h"
 #include "io/report_page.h"

@@ -1,5 +1,10 @@
 #include "io/routing_log.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -7,11 +12,6 @@
 #include <string>
 #include <system_error>
 #include <utility>
-
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include "core/error.h"
 #include "io/hdf5.h"

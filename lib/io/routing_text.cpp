@@ -1,11 +1,11 @@
 #include "io/routing_text.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <ostream>
 #include <vector>
-
-#include <fmt/format.h>
 
 namespace lyceum {
 namespace {

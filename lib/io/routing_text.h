@@ -8,8 +8,8 @@
 
 namespace lyceum {
 
-/// Tables as in MoDSE's appendix A: a row a layer and choice ("layer0 top0" is each token's first choice) with max, min,
-/// max/min, mean, coefficient of variation and busiest expert; `experts` puts the tokens of every expert in front,
+/// Tables as in MoDSE's appendix A: a row a layer and choice ("layer0 top0" is each token's first choice) with max,
+/// min, max/min, mean, coefficient of variation and busiest expert; `experts` puts the tokens of every expert in front,
 /// under the experts' widths.
 std::string routing_table(const RoutingHistory& history, RecordRange range, bool experts);
 

@@ -1,13 +1,13 @@
 #include "io/sha256.h"
 
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <unistd.h>
+
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <vector>
-
-#include <fcntl.h>
-#include <openssl/evp.h>
-#include <unistd.h>
 
 #include "core/error.h"
 

@@ -1,14 +1,14 @@
 #include "io/whole_file.h"
 
+#include <fmt/format.h>
+#include <openssl/evp.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <limits>
 #include <memory>
 #include <system_error>
-
-#include <fmt/format.h>
-#include <openssl/evp.h>
-#include <unistd.h>
 
 #include "core/error.h"
 

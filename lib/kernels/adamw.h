@@ -12,13 +12,13 @@ namespace lyceum {
 ///   master −= lr · (m / bias1 / (√(v / bias2) + eps) + weight_decay · master);  weight = master rounded to T
 template <class T>
 struct AdamWStep {
-  std::span<Accumulator<T>> master;          // f32 (f64) weights; may be `weight` itself where T is the same type
+  std::span<Accumulator<T>> master;  // f32 (f64) weights; may be `weight` itself where T is the same type
   std::span<Accumulator<T>> exp_avg, exp_avg_sq;
   std::span<const Accumulator<T>> gradient;
   std::span<T> weight;
-  double gradient_scale;                     // the clip factor
+  double gradient_scale;  // the clip factor
   double lr, beta1, beta2, eps, weight_decay;
-  double bias1, bias2;                       // 1 − βⁿ at step n
+  double bias1, bias2;  // 1 − βⁿ at step n
 };
 
 /// Σ x² in double; the order of summation does not depend on the number of threads. NaN and infinity stay visible.
@@ -28,7 +28,9 @@ struct SumOfSquares {
   double* sum;
 };
 
-template <class T> void run(const CpuStream& stream, const AdamWStep<T>& step);
-template <class A> void run(const CpuStream& stream, const SumOfSquares<A>& norm);
+template <class T>
+void run(const CpuStream& stream, const AdamWStep<T>& step);
+template <class A>
+void run(const CpuStream& stream, const SumOfSquares<A>& norm);
 
 }  // namespace lyceum

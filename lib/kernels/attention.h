@@ -16,10 +16,10 @@ struct AttentionShape {
 template <class T>
 struct AttentionForward {
   AttentionShape shape;
-  Matrix<const T> q;                      // [sequences · query_len, heads · head_dim]
-  Matrix<const T> k, v;                   // [sequences · key_len, kv_heads · head_dim]
-  Matrix<T> out;                          // like q
-  Matrix<Accumulator<T>> log_sum_exp;     // [sequences · query_len, heads], kept for backward
+  Matrix<const T> q;                   // [sequences · query_len, heads · head_dim]
+  Matrix<const T> k, v;                // [sequences · key_len, kv_heads · head_dim]
+  Matrix<T> out;                       // like q
+  Matrix<Accumulator<T>> log_sum_exp;  // [sequences · query_len, heads], kept for backward
   double scale;
 };
 
@@ -33,7 +33,9 @@ struct AttentionBackward {
   double scale;
 };
 
-template <class T> void run(const CpuStream& stream, const AttentionForward<T>& attention);
-template <class T> void run(const CpuStream& stream, const AttentionBackward<T>& attention);
+template <class T>
+void run(const CpuStream& stream, const AttentionForward<T>& attention);
+template <class T>
+void run(const CpuStream& stream, const AttentionBackward<T>& attention);
 
 }  // namespace lyceum

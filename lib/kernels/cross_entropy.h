@@ -10,10 +10,10 @@ namespace lyceum {
 /// loss[t] = log Σ_v exp(logits[t, v]) − logits[t, targets[t]], in nats.
 template <class T>
 struct CrossEntropyForward {
-  Matrix<const T> logits;                  // [tokens, vocab]
-  std::span<const std::int32_t> targets;   // [tokens]
-  std::span<Accumulator<T>> loss;          // [tokens]
-  std::span<Accumulator<T>> log_sum_exp;   // [tokens], kept for backward
+  Matrix<const T> logits;                 // [tokens, vocab]
+  std::span<const std::int32_t> targets;  // [tokens]
+  std::span<Accumulator<T>> loss;         // [tokens]
+  std::span<Accumulator<T>> log_sum_exp;  // [tokens], kept for backward
 };
 
 /// d_logits = scale · (softmax(logits) − onehot(targets)); may overwrite logits.
@@ -26,7 +26,9 @@ struct CrossEntropyBackward {
   Matrix<T> d_logits;
 };
 
-template <class T> void run(const CpuStream& stream, const CrossEntropyForward<T>& loss);
-template <class T> void run(const CpuStream& stream, const CrossEntropyBackward<T>& loss);
+template <class T>
+void run(const CpuStream& stream, const CrossEntropyForward<T>& loss);
+template <class T>
+void run(const CpuStream& stream, const CrossEntropyBackward<T>& loss);
 
 }  // namespace lyceum

@@ -35,9 +35,13 @@ struct Cast {
   std::span<To> y;
 };
 
-template <class T> void run(const CpuStream& stream, const Add<T>& add);
-template <class T> void run(const CpuStream& stream, const Scale<T>& scale);
-template <class T> void run(const CpuStream& stream, const Clear<T>& clear);
-template <class From, class To> void run(const CpuStream& stream, const Cast<From, To>& cast);
+template <class T>
+void run(const CpuStream& stream, const Add<T>& add);
+template <class T>
+void run(const CpuStream& stream, const Scale<T>& scale);
+template <class T>
+void run(const CpuStream& stream, const Clear<T>& clear);
+template <class From, class To>
+void run(const CpuStream& stream, const Cast<From, To>& cast);
 
 }  // namespace lyceum

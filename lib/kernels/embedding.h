@@ -19,11 +19,13 @@ struct EmbeddingForward {
 template <class T>
 struct EmbeddingWeightGrad {
   std::span<const std::int32_t> tokens;
-  Matrix<const T> dy;               // [tokens, hidden]
-  Matrix<Accumulator<T>> d_table;   // [vocab, hidden]
+  Matrix<const T> dy;              // [tokens, hidden]
+  Matrix<Accumulator<T>> d_table;  // [vocab, hidden]
 };
 
-template <class T> void run(const CpuStream& stream, const EmbeddingForward<T>& embedding);
-template <class T> void run(const CpuStream& stream, const EmbeddingWeightGrad<T>& embedding);
+template <class T>
+void run(const CpuStream& stream, const EmbeddingForward<T>& embedding);
+template <class T>
+void run(const CpuStream& stream, const EmbeddingWeightGrad<T>& embedding);
 
 }  // namespace lyceum

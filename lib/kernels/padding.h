@@ -12,6 +12,7 @@ struct ClearPadding {
   Matrix<T> x;  // [segments.total(), hidden]
 };
 
-template <class T> void run(const CpuStream& stream, const ClearPadding<T>& padding);
+template <class T>
+void run(const CpuStream& stream, const ClearPadding<T>& padding);
 
 }  // namespace lyceum

@@ -30,11 +30,11 @@ struct GatherRows {
 /// is a dropped pair and adds nothing.
 template <class T>
 struct CombineRows {
-  Matrix<const T> x;                     // [slots, hidden]
-  std::span<const std::int64_t> slot;    // [tokens · k]
+  Matrix<const T> x;                   // [slots, hidden]
+  std::span<const std::int64_t> slot;  // [tokens · k]
   std::int64_t k;
-  Matrix<const Accumulator<T>> gate;     // [tokens, k] or empty
-  Matrix<T> y;                           // [tokens, hidden]
+  Matrix<const Accumulator<T>> gate;  // [tokens, k] or empty
+  Matrix<T> y;                        // [tokens, hidden]
 };
 
 /// Gradients of CombineRows: dx[slot] = gate · dy[t], d_gate[t, j] = dy[t] · x[slot], 0 for a dropped pair. No slot may
@@ -50,8 +50,11 @@ struct CombineRowsBackward {
 };
 
 void run(const CpuStream& stream, const SortByExpert& sort);
-template <class T> void run(const CpuStream& stream, const GatherRows<T>& gather);
-template <class T> void run(const CpuStream& stream, const CombineRows<T>& combine);
-template <class T> void run(const CpuStream& stream, const CombineRowsBackward<T>& combine);
+template <class T>
+void run(const CpuStream& stream, const GatherRows<T>& gather);
+template <class T>
+void run(const CpuStream& stream, const CombineRows<T>& combine);
+template <class T>
+void run(const CpuStream& stream, const CombineRowsBackward<T>& combine);
 
 }  // namespace lyceum

@@ -10,10 +10,10 @@ namespace lyceum {
 /// y = x · rsqrt(mean(x²) + eps) · weight, row by row. [Zhang & Sennrich 2019]
 template <class T>
 struct RmsNormForward {
-  Matrix<const T> x;                       // [tokens, hidden]
-  std::span<const T> weight;               // [hidden]
-  Matrix<T> y;                             // [tokens, hidden]
-  std::span<Accumulator<T>> inverse_rms;   // [tokens], kept for backward
+  Matrix<const T> x;                      // [tokens, hidden]
+  std::span<const T> weight;              // [hidden]
+  Matrix<T> y;                            // [tokens, hidden]
+  std::span<Accumulator<T>> inverse_rms;  // [tokens], kept for backward
   double eps;
 };
 
@@ -34,8 +34,11 @@ struct RmsNormWeightGrad {
   std::span<Accumulator<T>> d_weight;           // [hidden]
 };
 
-template <class T> void run(const CpuStream& stream, const RmsNormForward<T>& norm);
-template <class T> void run(const CpuStream& stream, const RmsNormBackward<T>& norm);
-template <class T> void run(const CpuStream& stream, const RmsNormWeightGrad<T>& norm);
+template <class T>
+void run(const CpuStream& stream, const RmsNormForward<T>& norm);
+template <class T>
+void run(const CpuStream& stream, const RmsNormBackward<T>& norm);
+template <class T>
+void run(const CpuStream& stream, const RmsNormWeightGrad<T>& norm);
 
 }  // namespace lyceum

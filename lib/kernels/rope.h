@@ -5,8 +5,8 @@
 
 namespace lyceum {
 
-/// Cosines and sines of rotary position embedding: table[p, i] = (cos, sin)(p · base^(−2i/dim)), as two halves of a row.
-/// [Su et al. 2021]
+/// Cosines and sines of rotary position embedding: table[p, i] = (cos, sin)(p · base^(−2i/dim)), as two halves of a
+/// row. [Su et al. 2021]
 template <class A>
 struct RopeTable {
   Matrix<A> table;  // [positions, dim]: cos in the first dim/2 columns, sin in the others
@@ -17,14 +17,16 @@ struct RopeTable {
 /// the gradient.
 template <class T>
 struct Rope {
-  Matrix<T> x;                        // [sequences · seq_len, heads · dim]
-  Matrix<const Accumulator<T>> table; // [≥ first_position + seq_len, dim]
-  std::int64_t seq_len;               // rows of one sequence
-  std::int64_t first_position = 0;    // of a sequence's first row
+  Matrix<T> x;                         // [sequences · seq_len, heads · dim]
+  Matrix<const Accumulator<T>> table;  // [≥ first_position + seq_len, dim]
+  std::int64_t seq_len;                // rows of one sequence
+  std::int64_t first_position = 0;     // of a sequence's first row
   bool inverse = false;
 };
 
-template <class A> void run(const CpuStream& stream, const RopeTable<A>& rope);
-template <class T> void run(const CpuStream& stream, const Rope<T>& rope);
+template <class A>
+void run(const CpuStream& stream, const RopeTable<A>& rope);
+template <class T>
+void run(const CpuStream& stream, const Rope<T>& rope);
 
 }  // namespace lyceum

@@ -10,9 +10,9 @@ namespace lyceum {
 /// Row-wise softmax; A is float or double. `log_sum_exp` may be empty.
 template <class A>
 struct SoftmaxForward {
-  Matrix<const A> x;          // [rows, cols]
-  Matrix<A> y;                // [rows, cols]; may be x
-  std::span<A> log_sum_exp;   // [rows] or empty
+  Matrix<const A> x;         // [rows, cols]
+  Matrix<A> y;               // [rows, cols]; may be x
+  std::span<A> log_sum_exp;  // [rows] or empty
 };
 
 /// dx = y ⊙ (dy − Σ dy·y), row by row.
@@ -26,9 +26,9 @@ struct SoftmaxBackward {
 /// against a number.
 template <class A>
 struct TopK {
-  Matrix<const A> scores;        // [tokens, experts]
-  Matrix<std::int32_t> index;    // [tokens, k]
-  Matrix<A> value;               // [tokens, k]
+  Matrix<const A> scores;      // [tokens, experts]
+  Matrix<std::int32_t> index;  // [tokens, k]
+  Matrix<A> value;             // [tokens, k]
 };
 
 /// counts[k, e] += tokens whose k-th choice is e.
@@ -37,9 +37,12 @@ struct CountChoices {
   Matrix<std::int64_t> counts;       // [k, experts]
 };
 
-template <class A> void run(const CpuStream& stream, const SoftmaxForward<A>& softmax);
-template <class A> void run(const CpuStream& stream, const SoftmaxBackward<A>& softmax);
-template <class A> void run(const CpuStream& stream, const TopK<A>& top_k);
+template <class A>
+void run(const CpuStream& stream, const SoftmaxForward<A>& softmax);
+template <class A>
+void run(const CpuStream& stream, const SoftmaxBackward<A>& softmax);
+template <class A>
+void run(const CpuStream& stream, const TopK<A>& top_k);
 void run(const CpuStream& stream, const CountChoices& count);
 
 }  // namespace lyceum

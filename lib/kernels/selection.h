@@ -42,9 +42,13 @@ struct SpreadOverSequence {
   Matrix<A> d_scores;  // [tokens, experts]
 };
 
-template <class A> void run(const CpuStream& stream, const NormalizeGates<A>& normalize);
-template <class A> void run(const CpuStream& stream, const SelectionBackward<A>& selection);
-template <class A> void run(const CpuStream& stream, const SequenceLoad<A>& load);
-template <class A> void run(const CpuStream& stream, const SpreadOverSequence<A>& spread);
+template <class A>
+void run(const CpuStream& stream, const NormalizeGates<A>& normalize);
+template <class A>
+void run(const CpuStream& stream, const SelectionBackward<A>& selection);
+template <class A>
+void run(const CpuStream& stream, const SequenceLoad<A>& load);
+template <class A>
+void run(const CpuStream& stream, const SpreadOverSequence<A>& spread);
 
 }  // namespace lyceum

@@ -23,7 +23,9 @@ struct SwigluBackward {
   SegmentedMatrix<T> y;
 };
 
-template <class T> void run(const CpuStream& stream, const SwigluForward<T>& swiglu);
-template <class T> void run(const CpuStream& stream, const SwigluBackward<T>& swiglu);
+template <class T>
+void run(const CpuStream& stream, const SwigluForward<T>& swiglu);
+template <class T>
+void run(const CpuStream& stream, const SwigluBackward<T>& swiglu);
 
 }  // namespace lyceum

@@ -1,6 +1,7 @@
+#include "autograd/attention.h"
+
 #include <cmath>
 
-#include "autograd/attention.h"
 #include "autograd/linear.h"
 #include "kernels/elementwise.h"
 #include "kernels/rope.h"
@@ -12,7 +13,8 @@ AttentionLayer::AttentionLayer(const ModelConfig& config, const std::string& pre
     : heads_(config.heads), kv_heads_(config.kv_heads), head_dim_(config.head_dim) {
   const std::int64_t queries = heads_ * head_dim_, keys = kv_heads_ * head_dim_;
   qkv_ = &unit.add(stacked_parameter(
-      prefix + "/qkv", {{prefix + "/q_proj/weight", queries}, {prefix + "/k_proj/weight", keys}, {prefix + "/v_proj/weight", keys}},
+      prefix + "/qkv",
+      {{prefix + "/q_proj/weight", queries}, {prefix + "/k_proj/weight", keys}, {prefix + "/v_proj/weight", keys}},
       config.hidden, config.init_std));
   out_ = &unit.add(whole_parameter(prefix + "/o_proj/weight", {config.hidden, queries}, config.init_std, true));
 }

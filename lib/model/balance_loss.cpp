@@ -94,9 +94,8 @@ std::array<Tensor, 1> BalanceLoss::backward(const Stream& stream, Saved& saved, 
     const A by_device = d_device.defined() ? *d_device.data<A>() : A{0};
     const std::span<A> slope = saved.expert_slope.span<A>(), device_slope = saved.device_slope.span<A>();
     for (std::size_t i = 0; i < slope.size(); ++i) slope[i] = by_expert * slope[i] + by_device * device_slope[i];
-    launch(stream, SpreadOverSequence<A>{.slope = saved.expert_slope.matrix<A>(),
-                                         .seq_len = seq_len,
-                                         .d_scores = d_scores.matrix<A>()});
+    launch(stream, SpreadOverSequence<A>{
+                       .slope = saved.expert_slope.matrix<A>(), .seq_len = seq_len, .d_scores = d_scores.matrix<A>()});
   });
   return {d_scores};
 }

@@ -27,8 +27,8 @@ struct BalanceLoss {
                                  const Tensor& d_device) const;
 };
 
-/// factor · Σ_t (log Σ_i exp(logits[t, i]))² / seq_len: the router z-loss [Zoph et al. 2022], summed over sequences like
-/// BalanceLoss.
+/// factor · Σ_t (log Σ_i exp(logits[t, i]))² / seq_len: the router z-loss [Zoph et al. 2022], summed over sequences
+/// like BalanceLoss.
 struct ZLoss {
   double factor;
   std::int64_t seq_len;

@@ -13,7 +13,8 @@ ModelCounts count_model(const Config& config) {
   const std::int64_t attention = 2 * model.hidden * (model.heads + model.kv_heads) * model.head_dim;
   const std::int64_t norms = 2 * model.hidden;
   const std::int64_t embedding = model.vocab * model.hidden;
-  const std::int64_t dense_layers = moe.experts || moe.shared_experts ? std::min(model.first_dense_layers, model.layers) : model.layers;
+  const std::int64_t dense_layers =
+      moe.experts || moe.shared_experts ? std::min(model.first_dense_layers, model.layers) : model.layers;
   const std::int64_t moe_layers = model.layers - dense_layers;
   const std::int64_t dense_ffn = matrices_per_ffn * model.hidden * model.ffn_hidden;
 
@@ -36,8 +37,8 @@ ModelCounts count_model(const Config& config) {
   // A tied table still multiplies at the head.
   const std::int64_t multiplied = counts.activated - (model.tie_embeddings ? 0 : embedding);
   const double linear = 6.0 * static_cast<double>(multiplied) * tokens;
-  const double attention_flops = 12.0 * static_cast<double>(model.layers) * tokens * tokens *
-                                 static_cast<double>(model.heads * model.head_dim);
+  const double attention_flops =
+      12.0 * static_cast<double>(model.layers) * tokens * tokens * static_cast<double>(model.heads * model.head_dim);
   counts.flops_per_sequence = linear + attention_flops;
   counts.causal_flops_per_sequence = linear + attention_flops / 2;
   return counts;

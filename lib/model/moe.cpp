@@ -33,8 +33,8 @@ Variable FeedForward::forward(Tape& tape, const Variable& x) const {
   return tape.apply(ExpertBank{expert_, std::make_shared<SegmentTable>(SegmentTable::whole(tokens))}, x);
 }
 
-MoeLayer::MoeLayer(const Config& config, const std::string& prefix, const Mesh& mesh,
-                   ParameterUnit& dense, ParameterUnit& experts)
+MoeLayer::MoeLayer(const Config& config, const std::string& prefix, const Mesh& mesh, ParameterUnit& dense,
+                   ParameterUnit& experts)
     : moe_(config.moe),
       balance_(config.balance),
       mesh_(&mesh),
@@ -70,8 +70,8 @@ void add_sums(const Stream& stream, const Tensor& index, const Tensor& scores, R
   sums.experts = scores.shape()[1];
   sums.counts.resize(static_cast<std::size_t>(sums.top_k * sums.experts));
   sums.probability.resize(static_cast<std::size_t>(sums.experts));
-  launch(stream, CountChoices{.index = index.matrix<std::int32_t>(),
-                              .counts = {sums.counts.data(), sums.top_k, sums.experts}});
+  launch(stream,
+         CountChoices{.index = index.matrix<std::int32_t>(), .counts = {sums.counts.data(), sums.top_k, sums.experts}});
   dispatch_accumulator(scores.dtype(), [&]<class A>() {
     const Matrix<A> all = scores.matrix<A>();
     for (std::int64_t t = 0; t < all.rows; ++t) {

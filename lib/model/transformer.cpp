@@ -24,8 +24,8 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
   for (std::int64_t layer = 0; layer < model.layers; ++layer) add_block(layer);
   ParameterUnit& output = add_unit("lm_head", ParameterUnit::Group::dense);
   final_norm_ = &output.add(whole_parameter("model/norm/weight", {model.hidden}, {}, false));
-  head_ = model.tie_embeddings ? embedding_
-                               : &output.add(whole_parameter("lm_head/weight", table, model.init_std, true));
+  head_ =
+      model.tie_embeddings ? embedding_ : &output.add(whole_parameter("lm_head/weight", table, model.init_std, true));
   for (const auto& unit : units_) unit->allocate(stream, type, train);
 
   rope_ = Tensor::empty(stream, accumulator_of(type), {config.batch.seq_len, model.head_dim}, MemoryKind::buffers);
@@ -55,7 +55,8 @@ void Transformer::add_block(std::int64_t layer) {
     ParameterUnit& experts = add_unit(ffn + "/experts", ParameterUnit::Group::expert);
     block.moe = std::make_unique<MoeLayer>(config_, ffn, *mesh_, unit, experts);
     block.routing = routing_.size();
-    routing_.push_back({.layer = layer, .top_k = config_.moe.top_k, .experts = config_.moe.experts, .counts = {}, .probability = {}});
+    routing_.push_back(
+        {.layer = layer, .top_k = config_.moe.top_k, .experts = config_.moe.experts, .counts = {}, .probability = {}});
   }
   blocks_.push_back(std::move(block));
 }
@@ -140,8 +141,8 @@ Tensor Transformer::decode(const Stream& stream, std::span<const std::int32_t> t
     x = tape.apply(Sum{}, x, Variable{block.attention.decode(stream, normed.value, caches[b], rope_)});
     const Variable ffn_in = tape.apply(RmsNorm{block.ffn_norm, config_.model.norm_eps}, x);
     // Balance losses are a whole sequence's affair: a decoded piece counts as one.
-    const Variable y = block.dense ? block.dense->forward(tape, ffn_in)
-                                   : block.moe->forward(tape, ffn_in, count, nullptr).first;
+    const Variable y =
+        block.dense ? block.dense->forward(tape, ffn_in) : block.moe->forward(tape, ffn_in, count, nullptr).first;
     x = tape.apply(Sum{}, x, y);
   }
   return head(tape, Variable{x.value.slice(count - 1, 1)}).value;

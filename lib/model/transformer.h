@@ -30,8 +30,8 @@ class Transformer {
   };
   /// Scalars in accumulator precision, to be divided by the tokens and the sequences of the global batch.
   struct Losses {
-    Variable cross_entropy;                         // sum over this rank's tokens, nats
-    std::vector<Variable> expert, device, z;        // a layer each: sums over this rank's sequences
+    Variable cross_entropy;                   // sum over this rank's tokens, nats
+    std::vector<Variable> expert, device, z;  // a layer each: sums over this rank's sequences
   };
   Losses forward(Tape& tape, const Batch& batch);
   /// [sequences · seq_len, vocab]

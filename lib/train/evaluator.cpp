@@ -5,8 +5,8 @@
 
 namespace lyceum {
 
-Transformer::Batch load_batch(const Stream& stream, const Config& config, const TokenLoader& loader,
-                              std::int64_t index, std::int64_t sequences) {
+Transformer::Batch load_batch(const Stream& stream, const Config& config, const TokenLoader& loader, std::int64_t index,
+                              std::int64_t sequences) {
   const ProfileScope timed(profile_of(stream), "load batch");
   const std::int64_t tokens = sequences * config.batch.seq_len;
   const Tensor inputs = Tensor::empty(stream, DType::i32, {tokens});

@@ -8,18 +8,18 @@
 namespace lyceum {
 
 struct Evaluation {
-  double loss = 0;            // mean cross-entropy, nats per token
-  std::int64_t samples = 0;   // sequences read
-  std::int64_t tokens = 0;    // predicted
+  double loss = 0;           // mean cross-entropy, nats per token
+  std::int64_t samples = 0;  // sequences read
+  std::int64_t tokens = 0;   // predicted
 };
 
-/// Collective: mean cross-entropy over the first `batches` global batches of the loader's samples (0: all of them), each
-/// sample once, the same number on every mesh up to rounding.
+/// Collective: mean cross-entropy over the first `batches` global batches of the loader's samples (0: all of them),
+/// each sample once, the same number on every mesh up to rounding.
 Evaluation evaluate(Transformer& model, const RunSetup& setup, const Config& config, const TokenLoader& loader,
                     std::int64_t batches);
 
 /// A batch of `sequences` samples from global position `index` on, as tensors of the stream's device.
-Transformer::Batch load_batch(const Stream& stream, const Config& config, const TokenLoader& loader,
-                              std::int64_t index, std::int64_t sequences);
+Transformer::Batch load_batch(const Stream& stream, const Config& config, const TokenLoader& loader, std::int64_t index,
+                              std::int64_t sequences);
 
 }  // namespace lyceum

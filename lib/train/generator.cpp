@@ -19,7 +19,9 @@ std::int32_t draw(std::span<const float> logits, const Sampling& sampling, doubl
     return x > y || (x == y && a < b);
   };
   const bool all = sampling.top_k <= 0 || sampling.top_k > static_cast<std::int64_t>(order.size());
-  const std::size_t keep = sampling.temperature <= 0 ? 1 : all ? order.size() : static_cast<std::size_t>(sampling.top_k);
+  const std::size_t keep = sampling.temperature <= 0 ? 1
+                           : all                     ? order.size()
+                                                     : static_cast<std::size_t>(sampling.top_k);
   std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(keep), order.end(), likelier);
   std::vector<double> cumulative;
   double sum = 0;
@@ -44,8 +46,8 @@ void generate(const Transformer& model, const Stream& stream, std::span<const st
   Tensor logits = model.decode(stream, prompt, caches);
   const std::int64_t most = std::min(sampling.tokens, seq_len - length);
   for (std::int64_t i = 0; i < most; ++i) {
-    const std::int32_t token = draw(cast(stream, logits, DType::f32).span<float>(), sampling,
-                                    random.uniform(static_cast<std::uint64_t>(i)));
+    const std::int32_t token =
+        draw(cast(stream, logits, DType::f32).span<float>(), sampling, random.uniform(static_cast<std::uint64_t>(i)));
     if (token == end) return;
     sink(token);
     if (i + 1 < most) logits = model.decode(stream, std::span(&token, 1), caches);

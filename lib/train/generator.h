@@ -10,9 +10,9 @@
 namespace lyceum {
 
 struct Sampling {
-  std::int64_t tokens = 100;   // to make at most
-  double temperature = 0.8;    // 0: always the most likely
-  std::int64_t top_k = 40;     // drawn from the k most likely; 0: from all
+  std::int64_t tokens = 100;  // to make at most
+  double temperature = 0.8;   // 0: always the most likely
+  std::int64_t top_k = 40;    // drawn from the k most likely; 0: from all
   std::uint64_t seed = 1;
 };
 

@@ -19,7 +19,8 @@ void read_tensor(const CheckpointReader& reader, const ParameterUnit& unit, cons
       const CheckpointReader::Entry* entry = reader.find(prefix + piece.name);
       require_input(entry, "{}: no tensor {}: was it written by another model?", reader.directory().string(),
                     prefix + piece.name);
-      require_input(entry->shape == piece.shape, "{}: {} is {}, this model has {}: set the configuration it was made with",
+      require_input(entry->shape == piece.shape,
+                    "{}: {} is {}, this model has {}: set the configuration it was made with",
                     reader.directory().string(), prefix + piece.name, entry->shape.text(), piece.shape.text());
       reader.read(prefix + piece.name, {piece.offset, piece.extent}, values);
     }
@@ -100,9 +101,7 @@ void Optimizer::step(double lr, double gradient_scale) {
 void Optimizer::clear_gradients() {
   for (const State& state : states_) {
     const Tensor& gradients = state.unit->gradients();
-    dispatch_accumulator(gradients.dtype(), [&]<class A>() {
-      launch(stream_, Clear<A>{.y = gradients.span<A>()});
-    });
+    dispatch_accumulator(gradients.dtype(), [&]<class A>() { launch(stream_, Clear<A>{.y = gradients.span<A>()}); });
   }
 }
 

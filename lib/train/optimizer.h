@@ -11,7 +11,8 @@
 
 namespace lyceum {
 
-/// AdamW over parameter units: two moments and, where the weights are not kept in accumulator precision, master weights.
+/// AdamW over parameter units: two moments and, where the weights are not kept in accumulator precision, master
+/// weights.
 class Optimizer {
  public:
   Optimizer(const OptimConfig& config, Stream stream, std::span<const std::unique_ptr<ParameterUnit>> units);

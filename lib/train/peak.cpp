@@ -26,9 +26,8 @@ double measure_gemm_peak(const Stream& stream, DType type) {
   const auto end = Clock::now() + std::chrono::milliseconds(200);
   for (int turn = 0; turn < 3 || Clock::now() < end; ++turn) {
     const auto start = Clock::now();
-    dispatch_float(type, [&]<class T>() {
-      launch(stream, Gemm<T>{.a = a.matrix<T>(), .b = b.matrix<T>(), .c = c.matrix<T>()});
-    });
+    dispatch_float(
+        type, [&]<class T>() { launch(stream, Gemm<T>{.a = a.matrix<T>(), .b = b.matrix<T>(), .c = c.matrix<T>()}); });
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     if (turn > 0) best = std::max(best, flops / seconds);
   }

@@ -21,14 +21,14 @@ struct StepResult {
   double expert_loss = 0, device_loss = 0, z_loss = 0;  // weighted, summed over layers, mean over sequences
   double grad_norm = 0;                                 // before clipping
   double lr = 0;
-  double load_imbalance = 0;             // busiest expert's tokens over the mean, worst layer; 0 without experts
-  bool skipped = false;                  // something was not finite: no update was made
-  std::string culprit;                   // then: the first parameter of this rank whose gradient is not finite
-  std::vector<RoutingSums> routing;      // of this step, over all ranks
+  double load_imbalance = 0;         // busiest expert's tokens over the mean, worst layer; 0 without experts
+  bool skipped = false;              // something was not finite: no update was made
+  std::string culprit;               // then: the first parameter of this rank whose gradient is not finite
+  std::vector<RoutingSums> routing;  // of this step, over all ranks
 };
 
-/// One optimizer step over the mesh: micro-batches forward and backward, gradients reduced while backward goes on, norm,
-/// clipping, AdamW. A step whose loss or gradient norm is not finite is left out on all ranks alike.
+/// One optimizer step over the mesh: micro-batches forward and backward, gradients reduced while backward goes on,
+/// norm, clipping, AdamW. A step whose loss or gradient norm is not finite is left out on all ranks alike.
 class TrainStep {
  public:
   TrainStep(const Config& config, const RunSetup& setup, Transformer& model, Optimizer& optimizer);
@@ -49,9 +49,9 @@ class TrainStep {
 
   struct UnitPlace {
     GradientBuckets* buckets;
-    std::size_t index;       // in the buckets
+    std::size_t index;  // in the buckets
     std::int64_t parameters;
-    std::int64_t waiting;    // parameters whose gradients are not final yet
+    std::int64_t waiting;  // parameters whose gradients are not final yet
   };
   std::unique_ptr<GradientBuckets> dense_buckets_, expert_buckets_;
   std::vector<UnitPlace> places_;

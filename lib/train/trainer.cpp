@@ -1,12 +1,12 @@
 #include "train/trainer.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <array>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <random>
 
 #include "io/checkpoint.h"
@@ -100,12 +100,10 @@ void Trainer::introduce(double peak) {
                    human_count(static_cast<double>(counts.activated)), human_count(counts.causal_flops_per_sequence),
                    config_.batch.seq_len));
   note(fmt::format("mesh       {} rank{} · {} · {} threads a rank · {}", world, world > 1 ? "s" : "",
-                   setup_.mesh.shape.text(world), std::get<CpuStream>(setup_.stream).threads(),
-                   config_.run.precision));
+                   setup_.mesh.shape.text(world), std::get<CpuStream>(setup_.stream).threads(), config_.run.precision));
   note(fmt::format("batch      {} sequences of {} = {} tokens, {} at a time a rank", config_.batch.global,
                    config_.batch.seq_len, config_.batch.global * config_.batch.seq_len, config_.batch.micro));
-  note(fmt::format("data       {} · {} training samples{}", data_.train->file().prefix(),
-                   data_.train->order().count(),
+  note(fmt::format("data       {} · {} training samples{}", data_.train->file().prefix(), data_.train->order().count(),
                    data_.valid ? fmt::format(" · {} for validation", data_.valid->order().count()) : ""));
   note(fmt::format("peak       {}FLOP/s, this machine's best 512³ {} GEMM on all ranks at once: MFU counts against it",
                    human_count(peak), config_.run.precision));
@@ -170,7 +168,8 @@ void Trainer::note_skip(const StepResult& result) {
   std::string culprit;
   const std::vector<std::string> culprits = setup_.mesh.world.all_gather(result.culprit);
   for (std::size_t rank = 0; rank < culprits.size() && culprit.empty(); ++rank) {
-    if (!culprits[rank].empty()) culprit = fmt::format(": the gradient of {} on rank {} is not finite", culprits[rank], rank);
+    if (!culprits[rank].empty())
+      culprit = fmt::format(": the gradient of {} on rank {} is not finite", culprits[rank], rank);
   }
   note(fmt::format("warning: step {} left out on all ranks (loss {}, gradient norm {}){}", state_.step, result.loss,
                    result.grad_norm, culprit));
@@ -201,16 +200,17 @@ void Trainer::report(const StepResult& result, double seconds) {
                         {"load_imbalance", result.load_imbalance},
                         {"skipped", state_.skipped},
                         {"memory_peak_bytes", memory.total_peak}});
-  const ProgressLine line{.step = state_.step,
-                          .steps = config_.run.steps,
-                          .loss = result.loss,
-                          .grad_norm = result.grad_norm,
-                          .lr = result.lr,
-                          .tokens_per_second = tokens / mean_seconds_,
-                          .mfu = flops / mean_seconds_ / peak_,
-                          .eta_seconds = mean_seconds_ * static_cast<double>(config_.run.steps - state_.step),
-                          .load_imbalance = result.routing.empty() ? std::nullopt : std::optional(result.load_imbalance),
-                          .skipped = state_.skipped};
+  const ProgressLine line{
+      .step = state_.step,
+      .steps = config_.run.steps,
+      .loss = result.loss,
+      .grad_norm = result.grad_norm,
+      .lr = result.lr,
+      .tokens_per_second = tokens / mean_seconds_,
+      .mfu = flops / mean_seconds_ / peak_,
+      .eta_seconds = mean_seconds_ * static_cast<double>(config_.run.steps - state_.step),
+      .load_imbalance = result.routing.empty() ? std::nullopt : std::optional(result.load_imbalance),
+      .skipped = state_.skipped};
   const bool log = due(state_.step, config_.run.log_every) || state_.step == config_.run.steps || state_.step == 1;
   log ? console_->step(line) : console_->tick(line);
 }
@@ -234,7 +234,11 @@ void Trainer::record_routing() {
   if (routing_log_) {
     std::vector<LayerRouting> layers;
     for (const RoutingSums& sums : state_.routing) {
-      LayerRouting layer{.layer = sums.layer, .top_k = sums.top_k, .experts = sums.experts, .counts = sums.counts, .mean_probability = {}};
+      LayerRouting layer{.layer = sums.layer,
+                         .top_k = sums.top_k,
+                         .experts = sums.experts,
+                         .counts = sums.counts,
+                         .mean_probability = {}};
       for (const double sum : sums.probability) {
         layer.mean_probability.push_back(static_cast<float>(sum / static_cast<double>(state_.routing_tokens)));
       }
@@ -252,7 +256,8 @@ void Trainer::validate() {
   const Evaluation evaluation = evaluate(model_, setup_, config_, *data_.valid, config_.eval.batches);
   last_valid_loss_ = evaluation.loss;
   validated_step_ = state_.step;
-  if (metrics_) metrics_->append(Json{{"step", state_.step}, {"valid_loss", evaluation.loss}, {"valid_tokens", evaluation.tokens}});
+  if (metrics_)
+    metrics_->append(Json{{"step", state_.step}, {"valid_loss", evaluation.loss}, {"valid_tokens", evaluation.tokens}});
   note(fmt::format("validation after step {}: loss {:.4f}, perplexity {:.2f}, {} tokens in {:.1f} s", state_.step,
                    evaluation.loss, std::exp(evaluation.loss), evaluation.tokens, seconds_since(start)));
 }

@@ -50,8 +50,7 @@ OpCase bank_case(const std::string& name, const std::vector<std::int64_t>& width
                   add_matrix(unit, hidden, width);
                 }
               },
-          .run =
-              [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+          .run = [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
             auto experts = std::make_shared<std::vector<ExpertBank::Expert>>();
             for (std::size_t e = 0; e < widths.size(); ++e) {
               experts->push_back({.gate_up = parameter(unit, 2 * e), .down = parameter(unit, 2 * e + 1)});
@@ -76,8 +75,7 @@ std::vector<OpCase> all_cases() {
                    }});
   cases.push_back({.name = "RmsNorm",
                    .inputs = {{4, 6}},
-                   .add_parameters =
-                       [](ParameterUnit& unit) { unit.add(whole_parameter("norm", {6}, {}, false)); },
+                   .add_parameters = [](ParameterUnit& unit) { unit.add(whole_parameter("norm", {6}, {}, false)); },
                    .run = [](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
                      return {tape.apply(RmsNorm{parameter(unit, 0), 1e-3}, x[0])};
                    }});

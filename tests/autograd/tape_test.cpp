@@ -22,8 +22,7 @@ OpCase two_layers(bool recomputed) {
                 unit.add(whole_parameter("norm", {3}, {}, false));
                 unit.add(whole_parameter("w", {3, 3}, 1.0, true));
               },
-          .run =
-              [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+          .run = [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
             const auto layer = [&unit](Tape& inner, const Variable& in) -> Inputs {
               const Variable y =
                   inner.apply(Linear{parameter(unit, 1)}, inner.apply(RmsNorm{parameter(unit, 0), 1e-3}, in));
@@ -77,7 +76,8 @@ TEST(Tape, TellsEachGradientsLastContribution) {
     Tape tape(stream);
     tape.on_gradient_final([&](Parameter& parameter) {
       order.push_back(parameter.name);
-      if (&parameter == &twice) gradient_then.assign(parameter.gradient.data<double>(), parameter.gradient.data<double>() + 9);
+      if (&parameter == &twice)
+        gradient_then.assign(parameter.gradient.data<double>(), parameter.gradient.data<double>() + 9);
     });
     const auto block = [&](Tape& inner, const Variable& in) -> Inputs {
       return {inner.apply(Linear{&once}, inner.apply(Linear{&twice}, in))};

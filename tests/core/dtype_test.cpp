@@ -1,9 +1,9 @@
 #include "core/dtype.h"
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <limits>
-
-#include <gtest/gtest.h>
 
 namespace lyceum {
 namespace {

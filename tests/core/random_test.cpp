@@ -1,11 +1,11 @@
 #include "core/random.h"
 
+#include <gtest/gtest.h>
+
 #include <array>
 #include <cmath>
 #include <set>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "core/error.h"
 

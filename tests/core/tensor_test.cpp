@@ -1,9 +1,9 @@
 #include "core/tensor.h"
 
-#include <numeric>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <numeric>
 
 namespace lyceum {
 namespace {

@@ -1,11 +1,11 @@
 // Checkpoints written and read by several ranks, run under 1, 2, 4 and 8.
-#include <cstdlib>
-#include <fstream>
-#include <set>
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <set>
 
 #include "io/checkpoint.h"
 #include "io/checkpoint_manifest.h"

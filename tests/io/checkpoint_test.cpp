@@ -1,15 +1,15 @@
 #include "io/checkpoint.h"
 
-#include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <random>
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <cmath>
+#include <fstream>
+#include <random>
 
 #include "io/atomic_file.h"
 #include "io/checkpoint_manifest.h"

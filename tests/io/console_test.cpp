@@ -1,10 +1,10 @@
 #include "io/console.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <limits>
 #include <sstream>
-
-#include <gtest/gtest.h>
 
 namespace lyceum {
 namespace {

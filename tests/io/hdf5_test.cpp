@@ -1,12 +1,12 @@
 #include "io/hdf5.h"
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include <cstring>
 #include <fstream>
 #include <functional>
 #include <numeric>
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include "support/file_size_limit.h"
 #include "support/temporary_directory.h"

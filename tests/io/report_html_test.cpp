@@ -1,15 +1,15 @@
 #include "io/report_html.h"
 
-#include <algorithm>
 #include <boost/property_tree/ptree.hpp>
 #include <boost/property_tree/xml_parser.hpp>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
 #include <functional>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <sstream>
-
-#include <gtest/gtest.h>
 
 #include "io/chart.h"
 

@@ -1,10 +1,10 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
-
-#include <fmt/format.h>
-#include <gtest/gtest.h>
 
 #include "io/routing_log.h"
 #include "support/temporary_directory.h"

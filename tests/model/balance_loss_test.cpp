@@ -17,10 +17,14 @@ OpCase balance_case(const std::string& name, double expert, double device, std::
           .run = [=](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
             const Variable scores = tape.apply(Softmax{}, x[0]);
             // Fixed choices: the derivative of the counts is not part of the loss.
-            const Tensor index = i32_tensor(tape.stream(), {2 * seq_len, k}, {0, 1, 0, 2, 3, 0, 0, 4, 1, 2, 1, 2, 2, 1, 4, 3});
-            const auto [by_expert, by_device] = tape.apply(
-                BalanceLoss{.expert_factor = expert, .device_factor = device, .device_groups = groups, .seq_len = seq_len, .index = index},
-                scores);
+            const Tensor index =
+                i32_tensor(tape.stream(), {2 * seq_len, k}, {0, 1, 0, 2, 3, 0, 0, 4, 1, 2, 1, 2, 2, 1, 4, 3});
+            const auto [by_expert, by_device] = tape.apply(BalanceLoss{.expert_factor = expert,
+                                                                       .device_factor = device,
+                                                                       .device_groups = groups,
+                                                                       .seq_len = seq_len,
+                                                                       .index = index},
+                                                           scores);
             return {by_expert, by_device};
           }};
 }
@@ -32,9 +36,10 @@ TEST(BalanceLoss, GradientsAreThoseOfFiniteDifferences) {
 }
 
 TEST(ZLoss, GradientIsThatOfFiniteDifferences) {
-  check_op({.name = "ZLoss", .inputs = {{6, 5}}, .run = [](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
-              return {tape.apply(ZLoss{.factor = 0.3, .seq_len = 3}, x[0])};
-            }});
+  check_op(
+      {.name = "ZLoss", .inputs = {{6, 5}}, .run = [](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
+         return {tape.apply(ZLoss{.factor = 0.3, .seq_len = 3}, x[0])};
+       }});
 }
 
 /// DeepSeekMoE eq. 12–17 worked by hand for one sequence of two tokens over four experts in two groups.
@@ -62,7 +67,11 @@ TEST(BalanceLoss, IsSmallestWhenBalanced) {
   std::fill_n(scores.data<double>(), 16, 0.25);
   const auto value = [&](const std::vector<std::int32_t>& index) {
     BalanceLoss::Saved saved;
-    const BalanceLoss loss{.expert_factor = 1, .device_factor = 0, .device_groups = 1, .seq_len = 4, .index = i32_tensor(stream, {4, 1}, index)};
+    const BalanceLoss loss{.expert_factor = 1,
+                           .device_factor = 0,
+                           .device_groups = 1,
+                           .seq_len = 4,
+                           .index = i32_tensor(stream, {4, 1}, index)};
     return *loss.forward(stream, saved, scores)[0].data<double>();
   };
   EXPECT_NEAR(value({0, 1, 2, 3}), 1.0, 1e-15);

@@ -21,7 +21,13 @@ class PaperModels : public testing::TestWithParam<PaperModel> {};
 TEST_P(PaperModels, HaveTheSizesOfThePaper) {
   const PaperModel& paper = GetParam();
   Config config;
-  config.model = {.layers = paper.layers, .hidden = paper.hidden, .heads = paper.heads, .head_dim = 128, .ffn_hidden = paper.ffn, .vocab = paper.vocab, .first_dense_layers = paper.first_dense};
+  config.model = {.layers = paper.layers,
+                  .hidden = paper.hidden,
+                  .heads = paper.heads,
+                  .head_dim = 128,
+                  .ffn_hidden = paper.ffn,
+                  .vocab = paper.vocab,
+                  .first_dense_layers = paper.first_dense};
   config.moe.experts = paper.experts;
   config.moe.shared_experts = paper.shared;
   config.moe.top_k = paper.top_k;
@@ -42,7 +48,8 @@ INSTANTIATE_TEST_SUITE_P(
         PaperModel{"gshard", 9, 1280, 10, 0, 16, 2, 3413, 8192, 0, 3413, 2048, 2.0e9, 0.3e9, 4.3e12},
         PaperModel{"deepseekmoe_2b", 9, 1280, 10, 1, 63, 7, 853, 8192, 0, 3413, 2048, 2.0e9, 0.3e9, 4.3e12},
         PaperModel{"deepseekmoe_16b", 28, 2048, 16, 2, 64, 6, 1408, 102400, 1, 10944, 4096, 16.4e9, 2.8e9, 74.4e12},
-        PaperModel{"deepseekmoe_145b", 62, 4096, 32, 4, 128, 12, 1408, 102400, 1, 10944, 4096, 144.6e9, 22.2e9, 585.6e12},
+        PaperModel{"deepseekmoe_145b", 62, 4096, 32, 4, 128, 12, 1408, 102400, 1, 10944, 4096, 144.6e9, 22.2e9,
+                   585.6e12},
         PaperModel{"gshard_137b", 62, 4096, 32, 0, 16, 2, 10923, 102400, 1, 10944, 4096, 136.5e9, 21.6e9, 572.7e12}),
     [](const auto& info) { return info.param.name; });
 

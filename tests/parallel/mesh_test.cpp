@@ -1,10 +1,10 @@
 #include "parallel/comm/mesh.h"
 
-#include <set>
-#include <tuple>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <set>
+#include <tuple>
 
 #include "core/random.h"
 

@@ -1,9 +1,9 @@
 #include "parallel/comm/mpi_session.h"
 
-#include <cstdlib>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <cstdlib>
 
 namespace lyceum {
 namespace {

@@ -1,3 +1,7 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <mpi.h>
+
 #include <bit>
 #include <chrono>
 #include <cmath>
@@ -5,10 +9,6 @@
 #include <limits>
 #include <numeric>
 #include <thread>
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <mpi.h>
 
 #include "core/random.h"
 #include "parallel/comm/process_group.h"

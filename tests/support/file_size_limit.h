@@ -1,9 +1,9 @@
 #pragma once
 
+#include <sys/resource.h>
+
 #include <csignal>
 #include <stdexcept>
-
-#include <sys/resource.h>
 
 namespace lyceum {
 

@@ -1,12 +1,12 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <functional>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 namespace lyceum {
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -7,8 +9,6 @@
 #include <span>
 #include <string_view>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "core/dtype.h"
 #include "core/random.h"

@@ -1,7 +1,7 @@
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <map>
-
-#include <gtest/gtest.h>
 
 #include "support/tiny_run.h"
 #include "train/step.h"
@@ -35,7 +35,8 @@ Trajectory train(Config config, ProcessGroup world, int steps, DType type = DTyp
 }
 
 void expect_close(double value, double expected, double tolerance, const std::string& what) {
-  EXPECT_TRUE(std::abs(value - expected) <= tolerance * std::abs(expected)) << what << ": " << value << " for " << expected;
+  EXPECT_TRUE(std::abs(value - expected) <= tolerance * std::abs(expected))
+      << what << ": " << value << " for " << expected;
 }
 
 void expect_same_run(const Trajectory& run, const Trajectory& serial, const std::string& name) {

@@ -230,11 +230,16 @@ class BackwardTask {
       for (std::int64_t j = 0; j < panel.seen(r); ++j) ds[j] = p[j] * (ds[j] - mean);
       std::fill(ds + panel.seen(r), ds + panel.keys, 0.0f);
     }
-    multiply_(Gemm<E, float>{.a = rounded(scores, room), .b = d_out, .c = all.dv.rows_from(0, panel.keys),
-                             .transpose_a = true, .accumulate = true}, thread);
+    multiply_(Gemm<E, float>{.a = rounded(scores, room),
+                             .b = d_out,
+                             .c = all.dv.rows_from(0, panel.keys),
+                             .transpose_a = true,
+                             .accumulate = true},
+              thread);
     const Matrix<const E> ds = rounded(d_scores, room);
-    multiply_(Gemm<E, float>{.a = ds, .b = q, .c = all.dk.rows_from(0, panel.keys), .transpose_a = true,
-                             .accumulate = true}, thread);
+    multiply_(
+        Gemm<E, float>{.a = ds, .b = q, .c = all.dk.rows_from(0, panel.keys), .transpose_a = true, .accumulate = true},
+        thread);
     multiply_(Gemm<E, float>{.a = ds, .b = k, .c = dq}, thread);
     scaled(Matrix<const float>(dq), scale, attention_.dq.rows_from(row, panel.rows).cols_from(column, dim));
   }

@@ -65,10 +65,9 @@ void run(const CpuStream& stream, const Scale<T>& scale) {
 
 template <class T>
 void run(const CpuStream& stream, const Clear<T>& clear) {
-  parallel_for(stream, static_cast<std::int64_t>(clear.y.size()), elements_a_thread,
-               [&](std::int64_t first, std::int64_t last) {
-                 std::fill(clear.y.data() + first, clear.y.data() + last, T{});
-               });
+  parallel_for(
+      stream, static_cast<std::int64_t>(clear.y.size()), elements_a_thread,
+      [&](std::int64_t first, std::int64_t last) { std::fill(clear.y.data() + first, clear.y.data() + last, T{}); });
 }
 
 template <class From, class To>

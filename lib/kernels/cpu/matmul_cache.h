@@ -1,10 +1,11 @@
 #pragma once
 
+#include <oneapi/dnnl/dnnl.hpp>
+
 #include <compare>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <oneapi/dnnl/dnnl.hpp>
 #include <vector>
 
 #include "core/stream.h"

@@ -1,9 +1,9 @@
 #pragma once
 
+#include <omp.h>
+
 #include <algorithm>
 #include <cstdint>
-
-#include <omp.h>
 
 #include "core/stream.h"
 

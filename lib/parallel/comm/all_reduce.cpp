@@ -15,12 +15,9 @@ constexpr std::int64_t whole_bytes = std::int64_t{64} << 10;
 template <class T>
 T reduced(Reduction reduction, T a, T b) {
   switch (reduction) {
-    case Reduction::sum:
-      return a + b;
-    case Reduction::max:
-      return a > b || a != a ? a : b;  // a NaN stays, whichever side it is on
-    case Reduction::min:
-      return a < b || a != a ? a : b;
+    case Reduction::sum: return a + b;
+    case Reduction::max: return a > b || a != a ? a : b;  // a NaN stays, whichever side it is on
+    case Reduction::min: return a < b || a != a ? a : b;
   }
   return a;
 }
@@ -46,12 +43,9 @@ template <class T>
 void reduce_in_order(std::span<const std::byte* const> sources, std::byte* out, std::int64_t count,
                      Reduction reduction) {
   switch (reduction) {
-    case Reduction::sum:
-      return reduce_in_order<T, Reduction::sum>(sources, out, count);
-    case Reduction::max:
-      return reduce_in_order<T, Reduction::max>(sources, out, count);
-    case Reduction::min:
-      return reduce_in_order<T, Reduction::min>(sources, out, count);
+    case Reduction::sum: return reduce_in_order<T, Reduction::sum>(sources, out, count);
+    case Reduction::max: return reduce_in_order<T, Reduction::max>(sources, out, count);
+    case Reduction::min: return reduce_in_order<T, Reduction::min>(sources, out, count);
   }
 }
 
@@ -118,16 +112,11 @@ void AllReduce::reduce_slices() {
     sources.push_back(mine ? at(own.first) : received_.get() + rank * own.count * width_);
   }
   switch (type_) {
-    case DType::f32:
-      return reduce_in_order<float>(sources, at(own.first), own.count, reduction_);
-    case DType::f64:
-      return reduce_in_order<double>(sources, at(own.first), own.count, reduction_);
-    case DType::i32:
-      return reduce_in_order<std::int32_t>(sources, at(own.first), own.count, reduction_);
-    case DType::i64:
-      return reduce_in_order<std::int64_t>(sources, at(own.first), own.count, reduction_);
-    default:
-      fail(ExitCode::failed, "all_reduce of {}: only f32, f64, i32 and i64 are reduced", name_of(type_));
+    case DType::f32: return reduce_in_order<float>(sources, at(own.first), own.count, reduction_);
+    case DType::f64: return reduce_in_order<double>(sources, at(own.first), own.count, reduction_);
+    case DType::i32: return reduce_in_order<std::int32_t>(sources, at(own.first), own.count, reduction_);
+    case DType::i64: return reduce_in_order<std::int64_t>(sources, at(own.first), own.count, reduction_);
+    default: fail(ExitCode::failed, "all_reduce of {}: only f32, f64, i32 and i64 are reduced", name_of(type_));
   }
 }
 

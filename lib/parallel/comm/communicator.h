@@ -1,10 +1,10 @@
 #pragma once
 
+#include <mpi.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
-
-#include <mpi.h>
 
 #include "parallel/comm/progress.h"
 

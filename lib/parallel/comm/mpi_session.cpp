@@ -1,11 +1,11 @@
 #include "parallel/comm/mpi_session.h"
 
+#include <mpi.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-
-#include <mpi.h>
-#include <unistd.h>
 
 #include "parallel/comm/communicator.h"
 

@@ -1,7 +1,7 @@
+#include <sched.h>
+
 #include <exception>
 #include <thread>
-
-#include <sched.h>
 
 #include "parallel/comm/pending_state.h"
 

@@ -9,10 +9,10 @@ Tensor Dispatch::forward(const Stream& stream, Saved&, const Tensor& x) const {
   const auto rows = static_cast<std::int64_t>(exchange->pair_of_sent.size());
   const Tensor sent = Tensor::empty(stream, x.dtype(), {rows, x.shape()[1]});
   dispatch_float(x.dtype(), [&]<class T>() {
-    launch(stream, GatherRows<T>{.x = x.matrix<T>(),
-                                 .source = exchange->pair_of_sent,
-                                 .y = sent.matrix<T>(),
-                                 .divisor = exchange->top_k});
+    launch(
+        stream,
+        GatherRows<T>{
+            .x = x.matrix<T>(), .source = exchange->pair_of_sent, .y = sent.matrix<T>(), .divisor = exchange->top_k});
   });
   return exchange_forward(stream, *exchange, sent);
 }

@@ -14,14 +14,15 @@ namespace lyceum {
 ///   pairs      token · k + choice, as the router made them, on the token's rank
 ///   sent       sorted by owner rank, then expert, on the token's rank (arrives grouped by source rank)
 ///   segments   sorted by local expert, then source rank, padded to Segments::alignment, on the expert's rank
-/// A group of one sends straight into segments: there the sent order is the segments' with its padding, and nothing moves.
+/// A group of one sends straight into segments: there the sent order is the segments' with its padding, and nothing
+/// moves.
 struct ExpertExchange {
   std::int64_t top_k = 0, tokens = 0;
-  std::vector<std::int64_t> pair_of_sent;  // [sent rows]; −1 for padding
-  std::vector<std::int64_t> sent_of_pair;  // [tokens · k]
-  std::vector<std::int64_t> send_rows, receive_rows;   // [ranks]
-  std::vector<std::int64_t> received_of_row;           // [segment rows]: row as received, −1 for padding
-  std::vector<std::int64_t> row_of_received;           // [received rows]
+  std::vector<std::int64_t> pair_of_sent;             // [sent rows]; −1 for padding
+  std::vector<std::int64_t> sent_of_pair;             // [tokens · k]
+  std::vector<std::int64_t> send_rows, receive_rows;  // [ranks]
+  std::vector<std::int64_t> received_of_row;          // [segment rows]: row as received, −1 for padding
+  std::vector<std::int64_t> row_of_received;          // [received rows]
   std::shared_ptr<const SegmentTable> segments;
   const ProcessGroup* group = nullptr;
 
