@@ -1,13 +1,13 @@
 #include "io/mapped_file.h"
 
-#include <cerrno>
-#include <system_error>
-#include <utility>
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
 
 #include "core/error.h"
 

@@ -15,20 +15,13 @@ namespace {
 template <class F>
 decltype(auto) dispatch_tokens(const token_format::Type& type, F&& f) {
   switch (type.code) {
-    case 1:
-      return f.template operator()<std::uint8_t>();
-    case 2:
-      return f.template operator()<std::int8_t>();
-    case 3:
-      return f.template operator()<std::int16_t>();
-    case 4:
-      return f.template operator()<std::int32_t>();
-    case 5:
-      return f.template operator()<std::int64_t>();
-    case 8:
-      return f.template operator()<std::uint16_t>();
-    default:
-      fail(ExitCode::failed, "{} is no type of tokens", type.name);
+    case 1: return f.template operator()<std::uint8_t>();
+    case 2: return f.template operator()<std::int8_t>();
+    case 3: return f.template operator()<std::int16_t>();
+    case 4: return f.template operator()<std::int32_t>();
+    case 5: return f.template operator()<std::int64_t>();
+    case 8: return f.template operator()<std::uint16_t>();
+    default: fail(ExitCode::failed, "{} is no type of tokens", type.name);
   }
 }
 

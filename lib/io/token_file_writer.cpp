@@ -1,10 +1,10 @@
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
 #include <utility>
-
-#include <unistd.h>
 
 #include "core/error.h"
 #include "io/token_data.h"

@@ -1,5 +1,6 @@
-#include <filesystem>
 #include <nlohmann/json.hpp>
+
+#include <filesystem>
 
 #include "core/error.h"
 #include "io/token_data.h"

@@ -1,11 +1,11 @@
 #include "io/tokenizer.h"
 
+#include <sentencepiece_processor.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <optional>
-
-#include <sentencepiece_processor.h>
 
 #include "core/error.h"
 #include "io/utf8.h"

@@ -60,8 +60,8 @@ struct TokenizerTraining {
   std::int64_t sample_bytes = 8 << 20;  // of text that the trainer sees, drawn evenly from the files; more gains < 1 %
   std::uint64_t seed = 1;
 };
-/// Trains a BPE model with byte fallback whose pieces keep to words; the same files, sample and seed give the same bytes.
-/// Throws a bad_input Error when a file cannot be read or the text is too little for the vocabulary.
+/// Trains a BPE model with byte fallback whose pieces keep to words; the same files, sample and seed give the same
+/// bytes. Throws a bad_input Error when a file cannot be read or the text is too little for the vocabulary.
 void train_tokenizer(const TokenizerTraining& training);
 
 }  // namespace lyceum

@@ -1,3 +1,5 @@
+#include <sentencepiece_trainer.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -5,8 +7,6 @@
 #include <unordered_map>
 #include <utility>
 #include <vector>
-
-#include <sentencepiece_trainer.h>
 
 #include "core/error.h"
 #include "core/random.h"

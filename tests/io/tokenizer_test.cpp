@@ -1,13 +1,13 @@
 #include "io/tokenizer.h"
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sentencepiece_processor.h>
+
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <sentencepiece_processor.h>
 
 #include "core/error.h"
 #include "io/utf8.h"
