@@ -16,9 +16,9 @@
 #include "apps/commands.h"
 #include "core/error.h"
 #include "io/corpus.h"
+#include "io/sha256.h"
 #include "io/token_data.h"
 #include "io/tokenizer.h"
-#include "io/whole_file.h"
 
 namespace lyceum {
 
@@ -158,7 +158,7 @@ void tokenize(const Options& options) {
   const std::int64_t most = megabytes(options.max_mb);
   if (most > 0 && bytes_of(train) > most) train = choose_documents(train, most, options.seed, "corpus").chosen;
   const Tokenizer tokenizer = tokenizer_for(options, train);
-  const std::string sha256 = sha256_of(read_whole_file(options.model));
+  const std::string sha256 = digest_of_file(options.model).sha256;
   std::vector<TextDocument> valid;
   if (!options.valid.empty()) {
     const auto wanted = static_cast<std::int64_t>(options.valid_fraction * static_cast<double>(bytes_of(train)));

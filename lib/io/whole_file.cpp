@@ -1,9 +1,8 @@
 #include "io/whole_file.h"
 
-#include <fmt/format.h>
-#include <openssl/evp.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <limits>
@@ -60,16 +59,6 @@ void write_whole_file(const std::filesystem::path& path, std::string_view bytes)
     std::filesystem::remove(partial, error);
     fail(ExitCode::failed, "{} cannot be written: {}", path.native(), cause);
   }
-}
-
-std::string sha256_of(std::string_view bytes) {
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned length = 0;
-  require(EVP_Digest(bytes.data(), bytes.size(), digest, &length, EVP_sha256(), nullptr) == 1,
-          "SHA-256 is not available from OpenSSL");
-  std::string text;
-  for (unsigned i = 0; i < length; ++i) text += fmt::format("{:02x}", digest[i]);
-  return text;
 }
 
 }  // namespace lyceum

@@ -17,7 +17,4 @@ std::string read_part_of_file(const std::filesystem::path& file, std::int64_t fi
 /// Throws an Error that names the file and the system's reason.
 void write_whole_file(const std::filesystem::path& file, std::string_view bytes);
 
-/// SHA-256 in 64 hexadecimal digits.
-std::string sha256_of(std::string_view bytes);
-
 }  // namespace lyceum
