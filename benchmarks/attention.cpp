@@ -3,11 +3,11 @@
 
 #include "kernels/attention.h"
 
-#include <fmt/core.h>
-
 #include <cmath>
 #include <cstdlib>
 #include <string>
+
+#include <fmt/core.h>
 
 #include "best_rate.h"
 #include "core/random.h"
@@ -38,7 +38,8 @@ void shape(const CpuStream& stream, const AttentionShape& s, double best) {
   const std::int64_t q_cols = s.heads * s.head_dim, k_cols = s.kv_heads * s.head_dim;
   const Tensor q = random_tensor<T>(stream, queries, q_cols, "q"), k = random_tensor<T>(stream, keys, k_cols, "k");
   const Tensor v = random_tensor<T>(stream, keys, k_cols, "v"), d_out = random_tensor<T>(stream, queries, q_cols, "d");
-  const Tensor out = random_tensor<T>(stream, queries, q_cols, "o"), dq = random_tensor<T>(stream, queries, q_cols, "o");
+  const Tensor out = random_tensor<T>(stream, queries, q_cols, "o"),
+               dq = random_tensor<T>(stream, queries, q_cols, "o");
   const Tensor dk = random_tensor<T>(stream, keys, k_cols, "o"), dv = random_tensor<T>(stream, keys, k_cols, "o");
   const Tensor log_sum_exp = random_tensor<Accumulator<T>>(stream, queries, s.heads, "l");
   const double scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
@@ -51,9 +52,9 @@ void shape(const CpuStream& stream, const AttentionShape& s, double best) {
   print_line(s, "forward", 2 * product, forward, best);
   if (s.query_len != s.key_len) return;
   const Timing backward = measure([&](std::size_t) {
-    run(stream, AttentionBackward<T>{s, q.matrix<T>(), k.matrix<T>(), v.matrix<T>(), out.matrix<T>(),
-                                     d_out.matrix<T>(), log_sum_exp.matrix<Accumulator<T>>(), dq.matrix<T>(),
-                                     dk.matrix<T>(), dv.matrix<T>(), scale});
+    run(stream, AttentionBackward<T>{s, q.matrix<T>(), k.matrix<T>(), v.matrix<T>(), out.matrix<T>(), d_out.matrix<T>(),
+                                     log_sum_exp.matrix<Accumulator<T>>(), dq.matrix<T>(), dk.matrix<T>(),
+                                     dv.matrix<T>(), scale});
   });
   print_line(s, "backward", 5 * product, backward, best);
   const double both = forward.median + backward.median;

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <omp.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <vector>
+
+#include <omp.h>
 
 #include "timing.h"
 
@@ -27,7 +27,8 @@ inline double best_gemm_rate(int threads, dnnl::memory::data_type type) {
   const auto filled = [&](const memory::desc& layout) {
     memory values(memory::desc({size, size}, memory::data_type::f32, memory::format_tag::ab), engine);
     auto* numbers = static_cast<float*>(values.get_data_handle());
-    for (dnnl::memory::dim i = 0; i < size * size; ++i) numbers[i] = static_cast<float>(i * 7919 % 1009) / 504.5f - 1.0f;
+    for (dnnl::memory::dim i = 0; i < size * size; ++i)
+      numbers[i] = static_cast<float>(i * 7919 % 1009) / 504.5f - 1.0f;
     memory result(layout, engine);
     dnnl::stream stream(engine);
     dnnl::reorder(values, result).execute(stream, values, result);

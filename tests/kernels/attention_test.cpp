@@ -28,9 +28,7 @@ struct Problem {
     problem->v.template randomise<Like>("v"), problem->d_out.template randomise<Like>("d_out");
     return problem;
   }
-  AttentionForward<T> forward() {
-    return {shape, q.view(), k.view(), v.view(), out.view(), log_sum_exp.view(), scale};
-  }
+  AttentionForward<T> forward() { return {shape, q.view(), k.view(), v.view(), out.view(), log_sum_exp.view(), scale}; }
   AttentionBackward<T> backward() {
     return {shape,     q.view(),  k.view(),  v.view(), out.view(), d_out.view(), log_sum_exp.view(),
             dq.view(), dk.view(), dv.view(), scale};
@@ -76,9 +74,8 @@ void check(const AttentionShape& shape, const CpuStream& stream, double toleranc
 }
 
 const AttentionShape shapes[] = {
-    {1, 1, 1, 1, 1, 1},     {2, 7, 7, 3, 3, 5},      {3, 33, 33, 4, 2, 16},   {1, 64, 64, 2, 1, 64},
-    {2, 65, 65, 2, 2, 33},  {1, 200, 200, 4, 1, 32}, {2, 5, 70, 2, 1, 8},     {1, 1, 131, 4, 2, 16},
-    {1, 100, 131, 1, 1, 8},
+    {1, 1, 1, 1, 1, 1},      {2, 7, 7, 3, 3, 5},  {3, 33, 33, 4, 2, 16}, {1, 64, 64, 2, 1, 64},  {2, 65, 65, 2, 2, 33},
+    {1, 200, 200, 4, 1, 32}, {2, 5, 70, 2, 1, 8}, {1, 1, 131, 4, 2, 16}, {1, 100, 131, 1, 1, 8},
 };
 
 TEST(Attention, AgreesWithTheReference) {

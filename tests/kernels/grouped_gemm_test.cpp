@@ -1,11 +1,11 @@
 #include "kernels/grouped_gemm.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "kernels/cpu/reference_gemm.h"
 #include "kernels/cpu/tile_gemm.h"
@@ -43,7 +43,8 @@ struct Bank {
       const auto i = static_cast<std::size_t>(e);
       fill<Like>(bank.x_layout.over(bank.x.data()).segment(segments, e).rows_from(0, rows[i]), "x", e);
       if (y_given) fill<Like>(bank.y_layout.over(bank.y.data()).segment(segments, e).rows_from(0, rows[i]), "y", e);
-      bank.owned.push_back(std::make_unique<OwnedMatrix<T>>(transpose ? out[i] : in[i], transpose ? in[i] : out[i], e % 3));
+      bank.owned.push_back(
+          std::make_unique<OwnedMatrix<T>>(transpose ? out[i] : in[i], transpose ? in[i] : out[i], e % 3));
       fill<Like>(bank.owned.back()->view(), "w", e);
       bank.weights.push_back(bank.owned.back()->view());
       bank.owned_gradients.push_back(std::make_unique<OwnedMatrix<Accumulator<T>>>(out[i], in[i], e % 2));
@@ -68,8 +69,8 @@ struct Bank {
     return {table.view(), x_layout.over(static_cast<const T*>(x.data())), weights, y_layout.over(y.data()), transpose};
   }
   GroupedWeightGrad<T> weight_grad() {
-    return {table.view(), y_layout.over(static_cast<const T*>(y.data())), x_layout.over(static_cast<const T*>(x.data())),
-            gradients};
+    return {table.view(), y_layout.over(static_cast<const T*>(y.data())),
+            x_layout.over(static_cast<const T*>(x.data())), gradients};
   }
   Matrix<T> y_of(std::int64_t e) { return y_layout.over(y.data()).segment(table.view(), e); }
 };
@@ -100,7 +101,8 @@ void check(const Case& c, const CpuStream& stream) {
       SCOPED_TRACE(testing::Message() << "expert " << e << (transpose ? " transposed" : ""));
       expect_near(bank.y_of(e), exact.y_of(e), tolerance<T>());
       for (std::int64_t r = c.rows[static_cast<std::size_t>(e)]; r < bank.y_of(e).rows; ++r) {
-        for (std::int64_t j = 0; j < bank.y_of(e).cols; ++j) ASSERT_EQ(static_cast<float>(bank.y_of(e).row(r)[j]), 0.0f);
+        for (std::int64_t j = 0; j < bank.y_of(e).cols; ++j)
+          ASSERT_EQ(static_cast<float>(bank.y_of(e).row(r)[j]), 0.0f);
       }
     }
   }

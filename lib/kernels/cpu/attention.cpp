@@ -244,11 +244,16 @@ class BackwardTask {
       const float mean = dot(attention_.out.row(row + r) + column, attention_.d_out.row(row + r) + column, dim);
       softmax_gradient(scores.row(r), mean, d_scores.row(r), scores.stride);
     }
-    multiply_(Gemm<E, float>{.a = rounded(scores, room), .b = d_out, .c = all.dv.rows_from(0, panel.keys),
-                             .transpose_a = true, .accumulate = true}, thread);
+    multiply_(Gemm<E, float>{.a = rounded(scores, room),
+                             .b = d_out,
+                             .c = all.dv.rows_from(0, panel.keys),
+                             .transpose_a = true,
+                             .accumulate = true},
+              thread);
     const Matrix<const E> ds = rounded(d_scores, room);
-    multiply_(Gemm<E, float>{.a = ds, .b = q, .c = all.dk.rows_from(0, panel.keys), .transpose_a = true,
-                             .accumulate = true}, thread);
+    multiply_(
+        Gemm<E, float>{.a = ds, .b = q, .c = all.dk.rows_from(0, panel.keys), .transpose_a = true, .accumulate = true},
+        thread);
     multiply_(Gemm<E, float>{.a = ds, .b = k, .c = dq}, thread);
     scaled(Matrix<const float>(dq), scale, attention_.dq.rows_from(row, panel.rows).cols_from(column, dim));
   }

@@ -23,9 +23,9 @@ void run(const CpuStream& stream, const Gemm<T, Out>& gemm) {
     const TileGemm multiply = TileGemm::make<T>(stream, tiling.rows, tiling.cols);
     parallel_tasks(stream.threads(), tiling.count(), [&](std::int64_t i, int thread) {
       const std::int64_t row = i / tiling.col_tiles * tiling.rows, col = i % tiling.col_tiles * tiling.cols;
-      multiply(tile_of(gemm, row, std::min(tiling.rows, gemm.c.rows - row), col,
-                       std::min(tiling.cols, gemm.c.cols - col)),
-               thread);
+      multiply(
+          tile_of(gemm, row, std::min(tiling.rows, gemm.c.rows - row), col, std::min(tiling.cols, gemm.c.cols - col)),
+          thread);
     });
   }
 }

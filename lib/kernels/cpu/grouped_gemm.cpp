@@ -31,12 +31,13 @@ void run_all(const CpuStream& stream, const std::vector<Gemm<T, Out>>& gemms) {
     max_rows = std::max(max_rows, tiling.rows);
     max_cols = std::max(max_cols, tiling.cols);
   }
-  const auto work = [](const Gemm<T, Out>& tile) { return tile.c.size() * tile.a.size() / (tile.transpose_a ? tile.a.cols : tile.a.rows); };
+  const auto work = [](const Gemm<T, Out>& tile) {
+    return tile.c.size() * tile.a.size() / (tile.transpose_a ? tile.a.cols : tile.a.rows);
+  };
   std::stable_sort(tiles.begin(), tiles.end(), [&](const auto& a, const auto& b) { return work(a) > work(b); });
   const TileGemm multiply = TileGemm::make<T>(stream, max_rows, max_cols);
-  parallel_tasks(stream.threads(), static_cast<std::int64_t>(tiles.size()), [&](std::int64_t i, int thread) {
-    multiply(tiles[static_cast<std::size_t>(i)], thread);
-  });
+  parallel_tasks(stream.threads(), static_cast<std::int64_t>(tiles.size()),
+                 [&](std::int64_t i, int thread) { multiply(tiles[static_cast<std::size_t>(i)], thread); });
 }
 
 /// oneDNN compiles a bf16 product for each count of rows, so it is given rows in multiples of the alignment.
@@ -62,8 +63,8 @@ void run(const CpuStream& stream, const GroupedGemm<T>& grouped) {
     require(in == x.cols && out == y.cols, "expert {} takes {} to {} columns, its rows are {} and {} wide", e, in, out,
             x.cols, y.cols);
     const std::int64_t rows = takes_padding<T>(stream) ? y.rows : segments.rows[static_cast<std::size_t>(e)];
-    gemms.push_back({.a = x.rows_from(0, rows), .b = weight, .c = y.rows_from(0, rows),
-                     .transpose_b = grouped.transpose_weights});
+    gemms.push_back(
+        {.a = x.rows_from(0, rows), .b = weight, .c = y.rows_from(0, rows), .transpose_b = grouped.transpose_weights});
   }
   if constexpr (std::is_same_v<T, double>) {
     reference::run(stream, grouped);
@@ -90,7 +91,10 @@ void run(const CpuStream& stream, const GroupedWeightGrad<T>& grouped) {
             dy.cols, x.cols);
     const std::int64_t rows = takes_padding<T>(stream) ? dy.rows : segments.rows[static_cast<std::size_t>(e)];
     if (rows == 0) continue;
-    gemms.push_back({.a = dy.rows_from(0, rows), .b = x.rows_from(0, rows), .c = d_weight, .transpose_a = true,
+    gemms.push_back({.a = dy.rows_from(0, rows),
+                     .b = x.rows_from(0, rows),
+                     .c = d_weight,
+                     .transpose_a = true,
                      .accumulate = true});
   }
   if constexpr (std::is_same_v<T, double>) {

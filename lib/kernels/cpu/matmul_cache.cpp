@@ -33,7 +33,8 @@ MatmulCache::Compiled MatmulCache::compile(const Key& key, int threads) const {
   std::vector<Operands> operands;
   for (int thread = 0; thread < threads; ++thread) {
     operands.push_back({dnnl::memory(a, engine_, DNNL_MEMORY_NONE), dnnl::memory(b, engine_, DNNL_MEMORY_NONE),
-                        dnnl::memory(c, engine_, DNNL_MEMORY_NONE), dnnl::memory(scratchpad, engine_, DNNL_MEMORY_NONE)});
+                        dnnl::memory(c, engine_, DNNL_MEMORY_NONE),
+                        dnnl::memory(scratchpad, engine_, DNNL_MEMORY_NONE)});
   }
   return {dnnl::matmul(description), scratchpad.get_size(), std::move(operands)};
 }

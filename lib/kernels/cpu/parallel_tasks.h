@@ -1,11 +1,11 @@
 #pragma once
 
-#include <omp.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <memory>
+
+#include <omp.h>
 
 #include "core/stream.h"
 
@@ -40,9 +40,9 @@ class ThreadScratch {
  public:
   ThreadScratch(const CpuStream& stream, std::int64_t bytes)
       : bytes_((bytes + 63) / 64 * 64),
-        memory_(bytes ? stream.memory().allocate(static_cast<std::size_t>(bytes_ * stream.threads()),
-                                                 MemoryKind::buffers)
-                      : nullptr) {}
+        memory_(bytes
+                    ? stream.memory().allocate(static_cast<std::size_t>(bytes_ * stream.threads()), MemoryKind::buffers)
+                    : nullptr) {}
   std::byte* of(int thread) const { return memory_.get() + thread * bytes_; }
 
  private:

@@ -20,7 +20,8 @@ struct AttentionRow {
     Sum largest = -std::numeric_limits<Sum>::infinity();
     for (std::int64_t j = 0; j < keys.rows; ++j) {
       Sum score = 0;
-      for (std::int64_t d = 0; d < keys.cols; ++d) score += static_cast<Sum>(query[d]) * static_cast<Sum>(keys.row(j)[d]);
+      for (std::int64_t d = 0; d < keys.cols; ++d)
+        score += static_cast<Sum>(query[d]) * static_cast<Sum>(keys.row(j)[d]);
       probability.push_back(score * scale);
       if (probability.back() > largest) largest = probability.back();
     }
@@ -37,8 +38,8 @@ void for_each_query(const AttentionShape& shape, Visit&& visit) {
   for (std::int64_t s = 0; s < shape.sequences; ++s) {
     for (std::int64_t h = 0; h < shape.heads; ++h) {
       for (std::int64_t i = 0; i < shape.query_len; ++i) {
-        visit(h, s * shape.query_len + i, s * shape.key_len, shape.key_len - shape.query_len + i + 1, h * shape.head_dim,
-              h * shape.kv_heads / shape.heads * shape.head_dim);
+        visit(h, s * shape.query_len + i, s * shape.key_len, shape.key_len - shape.query_len + i + 1,
+              h * shape.head_dim, h * shape.kv_heads / shape.heads * shape.head_dim);
       }
     }
   }
@@ -50,7 +51,8 @@ void run(const CpuStream&, const AttentionForward<T>& attention) {
   const std::int64_t dim = attention.shape.head_dim;
   for_each_query(attention.shape, [&](auto head, auto row, auto first, auto seen, auto q_col, auto k_col) {
     const auto values = attention.v.rows_from(first, seen).cols_from(k_col, dim);
-    const AttentionRow<T> softmax(attention.q.row(row) + q_col, attention.k.rows_from(first, seen).cols_from(k_col, dim),
+    const AttentionRow<T> softmax(attention.q.row(row) + q_col,
+                                  attention.k.rows_from(first, seen).cols_from(k_col, dim),
                                   static_cast<Sum>(attention.scale));
     attention.log_sum_exp.row(row)[head] = softmax.log_sum_exp;
     for (std::int64_t d = 0; d < dim; ++d) {
@@ -80,7 +82,8 @@ void run(const CpuStream&, const AttentionBackward<T>& attention) {
     for (std::int64_t j = 0; j < seen; ++j) {
       const auto at = static_cast<std::size_t>(j);
       const T* value = attention.v.row(first + j) + k_col;
-      for (std::int64_t d = 0; d < dim; ++d) d_probability[at] += static_cast<Sum>(d_out[d]) * static_cast<Sum>(value[d]);
+      for (std::int64_t d = 0; d < dim; ++d)
+        d_probability[at] += static_cast<Sum>(d_out[d]) * static_cast<Sum>(value[d]);
       mean += softmax.probability[at] * d_probability[at];
     }
     for (std::int64_t j = 0; j < seen; ++j) {
@@ -93,7 +96,8 @@ void run(const CpuStream&, const AttentionBackward<T>& attention) {
         dv[cell] += softmax.probability[at] * static_cast<Sum>(d_out[d]);
       }
     }
-    for (std::int64_t d = 0; d < dim; ++d) attention.dq.row(row)[q_col + d] = static_cast<T>(dq[static_cast<std::size_t>(d)]);
+    for (std::int64_t d = 0; d < dim; ++d)
+      attention.dq.row(row)[q_col + d] = static_cast<T>(dq[static_cast<std::size_t>(d)]);
   });
   for (std::int64_t r = 0; r < attention.k.rows; ++r) {
     for (std::int64_t c = 0; c < attention.k.cols; ++c) {

@@ -17,7 +17,8 @@ void run(const CpuStream& stream, const Gemm<T, Out>& gemm) {
   for (std::int64_t i = 0; i < c.rows; ++i) {
     using Sum = Accumulator<T>;
     std::vector<Sum> sums(static_cast<std::size_t>(c.cols));
-    for (std::int64_t j = 0; j < c.cols && accumulate; ++j) sums[static_cast<std::size_t>(j)] = static_cast<Sum>(c.row(i)[j]);
+    for (std::int64_t j = 0; j < c.cols && accumulate; ++j)
+      sums[static_cast<std::size_t>(j)] = static_cast<Sum>(c.row(i)[j]);
     const auto left = [&](std::int64_t k) { return static_cast<Sum>(transpose_a ? a.row(k)[i] : a.row(i)[k]); };
     if (transpose_b) {
       for (std::int64_t j = 0; j < c.cols; ++j) {
@@ -26,7 +27,8 @@ void run(const CpuStream& stream, const Gemm<T, Out>& gemm) {
       }
     } else {
       for (std::int64_t k = 0; k < depth; ++k) {
-        for (std::int64_t j = 0; j < c.cols; ++j) sums[static_cast<std::size_t>(j)] += left(k) * static_cast<Sum>(b.row(k)[j]);
+        for (std::int64_t j = 0; j < c.cols; ++j)
+          sums[static_cast<std::size_t>(j)] += left(k) * static_cast<Sum>(b.row(k)[j]);
       }
     }
     for (std::int64_t j = 0; j < c.cols; ++j) c.row(i)[j] = static_cast<Out>(sums[static_cast<std::size_t>(j)]);
@@ -40,9 +42,9 @@ void run(const CpuStream& stream, const GroupedGemm<T>& grouped) {
     const std::int64_t rows = segments.rows[static_cast<std::size_t>(e)];
     const Matrix<T> y = grouped.y.segment(segments, e);
     reference::run(stream, Gemm<T>{.a = grouped.x.segment(segments, e).rows_from(0, rows),
-                        .b = grouped.weights[static_cast<std::size_t>(e)],
-                        .c = y.rows_from(0, rows),
-                        .transpose_b = grouped.transpose_weights});
+                                   .b = grouped.weights[static_cast<std::size_t>(e)],
+                                   .c = y.rows_from(0, rows),
+                                   .transpose_b = grouped.transpose_weights});
     for (T* padding = y.row(rows); padding != y.row(y.rows); ++padding) *padding = T(0);
   }
 }
@@ -53,10 +55,10 @@ void run(const CpuStream& stream, const GroupedWeightGrad<T>& grouped) {
   for (std::int64_t e = 0; e < segments.count(); ++e) {
     const std::int64_t rows = segments.rows[static_cast<std::size_t>(e)];
     reference::run(stream, Gemm<T, Accumulator<T>>{.a = grouped.dy.segment(segments, e).rows_from(0, rows),
-                                        .b = grouped.x.segment(segments, e).rows_from(0, rows),
-                                        .c = grouped.d_weights[static_cast<std::size_t>(e)],
-                                        .transpose_a = true,
-                                        .accumulate = true});
+                                                   .b = grouped.x.segment(segments, e).rows_from(0, rows),
+                                                   .c = grouped.d_weights[static_cast<std::size_t>(e)],
+                                                   .transpose_a = true,
+                                                   .accumulate = true});
   }
 }
 

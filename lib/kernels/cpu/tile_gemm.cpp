@@ -67,9 +67,9 @@ void TileGemm::operator()(const Gemm<float>& tile, int) const {
   if (depth_of(tile) == 0) return clear(tile);
   for_each_slice(tile, [&](const Matrix<const float>& a, const Matrix<const float>& b, bool add) {
     const std::int64_t depth = tile.transpose_a ? a.rows : a.cols;
-    const auto status = dnnl_sgemm(tile.transpose_a ? 'T' : 'N', tile.transpose_b ? 'T' : 'N', tile.c.rows,
-                                   tile.c.cols, depth, 1.0f, a.data, a.stride, b.data, b.stride, add ? 1.0f : 0.0f,
-                                   tile.c.data, tile.c.stride);
+    const auto status =
+        dnnl_sgemm(tile.transpose_a ? 'T' : 'N', tile.transpose_b ? 'T' : 'N', tile.c.rows, tile.c.cols, depth, 1.0f,
+                   a.data, a.stride, b.data, b.stride, add ? 1.0f : 0.0f, tile.c.data, tile.c.stride);
     require(status == dnnl_success, "oneDNN sgemm of {} x {} x {} fails with status {}", tile.c.rows, depth,
             tile.c.cols, static_cast<int>(status));
   });

@@ -48,8 +48,8 @@ class TileGemm {
 
 /// Into which tiles an m x n result is cut.
 struct Tiling {
-  std::int64_t rows, cols;                // of a tile; the last ones may be smaller
-  std::int64_t row_tiles, col_tiles;      // how many
+  std::int64_t rows, cols;            // of a tile; the last ones may be smaller
+  std::int64_t row_tiles, col_tiles;  // how many
 
   /// At least `wanted` tiles where the result is large enough for it.
   static Tiling of(std::int64_t m, std::int64_t n, std::int64_t wanted);
