@@ -129,7 +129,8 @@ TEST(ParameterUnit, InitialValuesDependOnNameAndElementOnly) {
     return std::vector<float>(added.value.data<float>(), added.value.data<float>() + added.value.size());
   };
   const std::vector<float> whole = values(whole_parameter("w", {4, 6}, 0.5, true));
-  Parameter right{.name = "w right", .shape = {4, 2}, .pieces = {{"w", {4, 6}, {0, 4}, {4, 2}, 0}}, .init_std = 0.5};
+  Parameter right = whole_parameter("w right", {4, 2}, 0.5, true);
+  right.pieces = {{"w", {4, 6}, {0, 4}, {4, 2}, 0}};
   const std::vector<float> part = values(std::move(right));
   for (std::size_t row = 0; row < 4; ++row) {
     for (std::size_t col = 0; col < 2; ++col) EXPECT_EQ(part[row * 2 + col], whole[row * 6 + 4 + col]);

@@ -155,7 +155,7 @@ TEST(TrainStep, ANonFiniteGradientIsLeftOutOnAllRanks) {
   if (rank == ranks - 1) poisoned = NAN;
   const StepResult bad = step.run(loader, 0, 1e-2);
   EXPECT_TRUE(bad.skipped);
-  if (rank == ranks - 1) EXPECT_FALSE(bad.culprit.empty());
+  EXPECT_TRUE(rank != ranks - 1 || !bad.culprit.empty());  // the poison reaches others through the tokens
   EXPECT_EQ(experts.values().data<float>()[1], other);
   EXPECT_EQ(optimizer.updates(), 0);
   poisoned = before;
