@@ -1,0 +1,46 @@
+#include "train/evaluator.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "support/tiny_run.h"
+
+namespace lyceum {
+namespace {
+
+Evaluation evaluate_on(Config config, ProcessGroup world, std::int64_t micro, std::int64_t batches) {
+  const int ranks = world.size();
+  config.batch.micro = micro;
+  config.parallel.expert = ranks;
+  resolve(config, ranks);
+  const auto setup = make_setup(std::move(world), {.expert = ranks});
+  Transformer model(config, setup->stream, setup->mesh, DType::f32, false);
+  model.initialize(2);
+  const TinyData data(config.model.vocab, 560);  // 46 samples: a number that no mesh divides
+  return evaluate(model, *setup, config, data.loader(config), batches);
+}
+
+TEST(Evaluate, ReadsEverySampleOnceOnEveryMesh) {
+  Config config = tiny_config();
+  config.balance = {};  // a lone sample has no part in a batch-wide loss
+  for (const std::int64_t batches : {0, 1, 100}) {
+    const Evaluation serial = evaluate_on(config, ProcessGroup::self(), 8, batches);
+    const Evaluation mesh = evaluate_on(config, ProcessGroup::world(60), 3, batches);
+    EXPECT_EQ(serial.samples, batches == 1 ? 8 : 46);
+    EXPECT_EQ(mesh.samples, serial.samples);
+    EXPECT_EQ(mesh.tokens, serial.tokens);
+    EXPECT_EQ(serial.tokens, serial.samples * config.batch.seq_len);
+    EXPECT_TRUE(std::abs(mesh.loss - serial.loss) <= 1e-5 * serial.loss) << mesh.loss << " for " << serial.loss;
+  }
+}
+
+TEST(Evaluate, AnUntrainedModelKnowsNothing) {
+  Config config = tiny_config();
+  config.model.init_std = 1e-3;
+  const Evaluation evaluation = evaluate_on(config, ProcessGroup::world(60), 8, 0);
+  EXPECT_NEAR(evaluation.loss, std::log(61.0), 1e-2);
+}
+
+}  // namespace
+}  // namespace lyceum
