@@ -1,12 +1,14 @@
 #include "io/console.h"
 
 #include <fmt/format.h>
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <ostream>
 
 namespace lyceum {
@@ -97,8 +99,16 @@ void Console::print(std::string_view text) {
 }
 
 int terminal_columns() {
+  // mpirun gives its ranks a pseudo-terminal whatever its own output is, so under it its output is asked, not ours. On
+  // other machines the parent is its daemon, whose output is no terminal.
+  const bool launched = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
+  const std::string path = fmt::format("/proc/{}/fd/1", launched ? getppid() : getpid());
+  const int descriptor = open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) return 0;
   winsize size{};
-  if (!isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
+  const bool terminal = isatty(descriptor) && ioctl(descriptor, TIOCGWINSZ, &size) == 0;
+  close(descriptor);
+  if (!terminal) return 0;
   return size.ws_col > 0 ? size.ws_col : 80;
 }
 

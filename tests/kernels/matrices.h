@@ -1,7 +1,5 @@
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -9,6 +7,8 @@
 #include <string_view>
 #include <type_traits>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "core/random.h"
 #include "core/tensor.h"

@@ -19,7 +19,8 @@ namespace {
 /// above the diagonal.
 constexpr std::int64_t panel_rows = 64;
 
-void check(const AttentionShape& shape, const auto& q, const auto& k, const auto& v) {
+void check(const AttentionShape& shape, double scale, const auto& q, const auto& k, const auto& v) {
+  require(scale > 0, "attention scores are scaled by {}: must be positive", scale);
   const auto& [sequences, query_len, key_len, heads, kv_heads, head_dim] = shape;
   require(kv_heads > 0 && heads % kv_heads == 0, "{} query heads over {} key heads: must be a multiple", heads,
           kv_heads);
@@ -63,23 +64,37 @@ struct Panel {
   std::int64_t seen(std::int64_t row) const { return before + row + 1; }
 };
 
-/// values = exp(values - shift) for the first `seen`, zero after them; returns the sum.
-float exponentials(float* values, std::int64_t seen, std::int64_t count, float shift) {
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (std::int64_t j = 0; j < seen; ++j) {
-    values[j] = fast_exp(values[j] - shift);
-    sum += values[j];
-  }
-  std::fill(values + seen, values + count, 0.0f);
-  return sum;
+/// Rows of scores are followed by room up to the next multiple of this, so that their loops have no scalar rest.
+constexpr std::int64_t lanes = 16;
+constexpr std::int64_t padded(std::int64_t keys) { return (keys + lanes - 1) / lanes * lanes; }
+
+/// Minus infinity for the keys that a query does not see, whose probability so comes out as zero.
+void mask(float* scores, std::int64_t seen, std::int64_t count) {
+  std::fill(scores + seen, scores + count, -std::numeric_limits<float>::infinity());
 }
 
-float largest(const float* values, std::int64_t count) {
+/// `count` is a multiple of `lanes`. A NaN is passed over here and comes out of the exponentials.
+float largest(const float* scores, std::int64_t count) {
   float most = -std::numeric_limits<float>::infinity();
+  count = count / lanes * lanes;
 #pragma omp simd reduction(max : most)
-  for (std::int64_t j = 0; j < count; ++j) most = values[j] > most ? values[j] : most;
-  return most;  // a NaN is passed over here and comes out of the exponentials
+  for (std::int64_t j = 0; j < count; ++j) most = scores[j] > most ? scores[j] : most;
+  return most;
+}
+
+/// scores = exp(scale · scores - shift); `count` is a multiple of `lanes`.
+void exponentials(float* scores, std::int64_t count, float scale, float shift) {
+  count = count / lanes * lanes;
+#pragma omp simd
+  for (std::int64_t j = 0; j < count; ++j) scores[j] = fast_exp(scores[j] * scale - shift);
+}
+
+float sum_of(const float* values, std::int64_t count) {
+  float sum = 0;
+  count = count / lanes * lanes;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t j = 0; j < count; ++j) sum += values[j];
+  return sum;
 }
 
 /// `matrix` as elements of E: itself, or rounded into `room`.
@@ -115,7 +130,7 @@ class ForwardTask {
   static std::int64_t scratch_bytes(const AttentionShape& shape) {
     const std::int64_t dim = shape.head_dim;
     return 2 * Carver::bytes<E>(shape.key_len, dim) + Carver::bytes<E>(panel_rows, dim) +
-           Carver::bytes<float>(panel_rows, dim) + Carver::bytes<float>(panel_rows, shape.key_len) +
+           Carver::bytes<float>(panel_rows, dim) + Carver::bytes<float>(panel_rows, padded(shape.key_len)) +
            Carver::bytes<E>(panel_rows, shape.key_len);
   }
 
@@ -141,7 +156,7 @@ class ForwardTask {
     const std::int64_t dim = shape_.head_dim, row = sequence * shape_.query_len + panel.first;
     const Matrix<E> q = carver.take<E>(panel.rows, dim);
     const Matrix<float> out = carver.take<float>(panel.rows, dim);
-    const Matrix<float> scores = carver.take<float>(panel.rows, panel.keys);
+    const Matrix<float> scores = carver.take<float>(panel.rows, padded(panel.keys)).cols_from(0, panel.keys);
     const Matrix<E> room = carver.take<E>(panel.rows, panel.keys);
     convert(attention_.q.rows_from(row, panel.rows).cols_from(head * dim, dim), q);
     multiply_(Gemm<E, float>{.a = q, .b = k.rows_from(0, panel.keys), .c = scores, .transpose_b = true}, thread);
@@ -149,9 +164,10 @@ class ForwardTask {
     std::array<float, panel_rows> inverse_sum;
     for (std::int64_t r = 0; r < panel.rows; ++r) {
       float* score = scores.row(r);
-      for (std::int64_t j = 0; j < panel.seen(r); ++j) score[j] *= scale;
-      const float most = largest(score, panel.seen(r));
-      const float sum = exponentials(score, panel.seen(r), panel.keys, most);
+      mask(score, panel.seen(r), scores.stride);
+      const float most = scale * largest(score, scores.stride);
+      exponentials(score, scores.stride, scale, most);
+      const float sum = sum_of(score, scores.stride);
       inverse_sum[static_cast<std::size_t>(r)] = 1.0f / sum;
       attention_.log_sum_exp.row(row + r)[head] = most + std::log(sum);
     }
@@ -179,7 +195,7 @@ class BackwardTask {
     const std::int64_t dim = shape.head_dim;
     return 2 * Carver::bytes<E>(shape.key_len, dim) + 2 * Carver::bytes<float>(shape.key_len, dim) +
            2 * Carver::bytes<E>(panel_rows, dim) + Carver::bytes<float>(panel_rows, dim) +
-           2 * Carver::bytes<float>(panel_rows, shape.key_len) + Carver::bytes<E>(panel_rows, shape.key_len);
+           2 * Carver::bytes<float>(panel_rows, padded(shape.key_len)) + Carver::bytes<E>(panel_rows, shape.key_len);
   }
 
   void operator()(std::int64_t sequence, std::int64_t kv_head, int thread, std::byte* scratch) const {
@@ -213,8 +229,8 @@ class BackwardTask {
     const std::int64_t dim = shape_.head_dim, row = sequence * shape_.query_len + panel.first, column = head * dim;
     const Matrix<E> q = carver.take<E>(panel.rows, dim), d_out = carver.take<E>(panel.rows, dim);
     const Matrix<float> dq = carver.take<float>(panel.rows, dim);
-    const Matrix<float> scores = carver.take<float>(panel.rows, panel.keys);
-    const Matrix<float> d_scores = carver.take<float>(panel.rows, panel.keys);
+    const Matrix<float> scores = carver.take<float>(panel.rows, padded(panel.keys)).cols_from(0, panel.keys);
+    const Matrix<float> d_scores = carver.take<float>(panel.rows, padded(panel.keys)).cols_from(0, panel.keys);
     const Matrix<E> room = carver.take<E>(panel.rows, panel.keys);
     const Matrix<E> k = all.k.rows_from(0, panel.keys), v = all.v.rows_from(0, panel.keys);
     convert(attention_.q.rows_from(row, panel.rows).cols_from(column, dim), q);
@@ -223,12 +239,10 @@ class BackwardTask {
     multiply_(Gemm<E, float>{.a = d_out, .b = v, .c = d_scores, .transpose_b = true}, thread);
     const auto scale = static_cast<float>(attention_.scale);
     for (std::int64_t r = 0; r < panel.rows; ++r) {
-      probabilities(scores.row(r), panel.seen(r), panel.keys, scale, attention_.log_sum_exp.row(row + r)[head]);
+      mask(scores.row(r), panel.seen(r), scores.stride);
+      exponentials(scores.row(r), scores.stride, scale, attention_.log_sum_exp.row(row + r)[head]);
       const float mean = dot(attention_.out.row(row + r) + column, attention_.d_out.row(row + r) + column, dim);
-      const float* p = scores.row(r);
-      float* ds = d_scores.row(r);
-      for (std::int64_t j = 0; j < panel.seen(r); ++j) ds[j] = p[j] * (ds[j] - mean);
-      std::fill(ds + panel.seen(r), ds + panel.keys, 0.0f);
+      softmax_gradient(scores.row(r), mean, d_scores.row(r), scores.stride);
     }
     multiply_(Gemm<E, float>{.a = rounded(scores, room),
                              .b = d_out,
@@ -244,9 +258,11 @@ class BackwardTask {
     scaled(Matrix<const float>(dq), scale, attention_.dq.rows_from(row, panel.rows).cols_from(column, dim));
   }
 
-  static void probabilities(float* score, std::int64_t seen, std::int64_t count, float scale, float log_sum_exp) {
-    for (std::int64_t j = 0; j < seen; ++j) score[j] = fast_exp(score[j] * scale - log_sum_exp);
-    std::fill(score + seen, score + count, 0.0f);
+  /// ds = p · (dp - mean), in place of dp.
+  static void softmax_gradient(const float* p, float mean, float* dp, std::int64_t count) {
+    count = count / lanes * lanes;
+#pragma omp simd
+    for (std::int64_t j = 0; j < count; ++j) dp[j] = p[j] * (dp[j] - mean);
   }
 
   static float dot(const T* a, const T* b, std::int64_t count) {
@@ -299,7 +315,7 @@ bool in_bf16(const CpuStream& stream, const AttentionShape& shape) {
 
 template <class T>
 void run(const CpuStream& stream, const AttentionForward<T>& attention) {
-  check(attention.shape, attention.q, attention.k, attention.v);
+  check(attention.shape, attention.scale, attention.q, attention.k, attention.v);
   if constexpr (std::is_same_v<T, double>) {
     reference::run(stream, attention);
   } else {
@@ -309,7 +325,7 @@ void run(const CpuStream& stream, const AttentionForward<T>& attention) {
 
 template <class T>
 void run(const CpuStream& stream, const AttentionBackward<T>& attention) {
-  check(attention.shape, attention.q, attention.k, attention.v);
+  check(attention.shape, attention.scale, attention.q, attention.k, attention.v);
   if constexpr (std::is_same_v<T, double>) {
     reference::run(stream, attention);
   } else {
