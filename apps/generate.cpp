@@ -35,12 +35,13 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
   const Config config = checkpoint_config(reader, parsed.rest, 1);
   require_usage(!config.data.tokenizer.empty(), "data.tokenizer is not set: name the SentencePiece model");
   const Tokenizer tokenizer(config.data.tokenizer);
+  std::vector<std::int32_t> tokens = tokenizer.encode(prompt);
+  if (tokens.empty()) tokens.push_back(tokenizer.end_of_document());  // every document follows one
+  require_prompt_fits(tokens.size(), config.batch.seq_len);
   const auto setup = set_up(config, session);
   Transformer model(config, setup->stream, setup->mesh, working_type(config.run), false);
   load_weights(reader, setup->stream, model.units());
 
-  std::vector<std::int32_t> tokens = tokenizer.encode(prompt);
-  if (tokens.empty()) tokens.push_back(tokenizer.end_of_document());  // every document follows one
   const std::vector<std::int32_t> given = tokens;
   std::string shown = tokenizer.decode(tokens);
   std::cout << prompt << std::flush;

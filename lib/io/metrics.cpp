@@ -72,9 +72,9 @@ MetricsLog::~MetricsLog() { ::close(descriptor_); }
 void MetricsLog::append(const Json& record) {
   require(record.is_object() && record.contains("step") && record["step"].is_number_integer(),
           "a metrics record needs an integer \"step\"");
-  const std::string line = line_of(record);
-  for (std::size_t done = 0; done < line.size();) {
-    const ssize_t written = ::write(descriptor_, line.data() + done, line.size() - done);
+  waiting_ += line_of(record);
+  for (std::size_t done = 0; done < waiting_.size();) {
+    const ssize_t written = ::write(descriptor_, waiting_.data() + done, waiting_.size() - done);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       const int reason = errno;
@@ -84,7 +84,8 @@ void MetricsLog::append(const Json& record) {
     }
     done += static_cast<std::size_t>(written);
   }
-  size_ += static_cast<std::int64_t>(line.size());
+  size_ += static_cast<std::int64_t>(waiting_.size());
+  waiting_.clear();
 }
 
 Metrics read_metrics(const std::filesystem::path& file) {

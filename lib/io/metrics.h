@@ -22,12 +22,13 @@ class MetricsLog {
   MetricsLog& operator=(const MetricsLog&) = delete;
 
   /// Appends one line and hands it to the system; `record` has an integer "step". When the disk is full it throws and
-  /// leaves no part of a line behind.
+  /// leaves no part of a line behind; the line waits and is written by the next append that finds space.
   void append(const nlohmann::ordered_json& record);
 
  private:
   std::filesystem::path file_;
   std::int64_t size_ = 0;  // bytes of whole lines
+  std::string waiting_;    // lines that could not be written yet
   int descriptor_ = -1;
 };
 

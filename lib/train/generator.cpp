@@ -37,10 +37,15 @@ std::int32_t draw(std::span<const float> logits, const Sampling& sampling, doubl
 
 }  // namespace
 
+void require_prompt_fits(std::size_t tokens, std::int64_t seq_len) {
+  require_usage(tokens > 0 && static_cast<std::int64_t>(tokens) < seq_len,
+                "a prompt of {} tokens: 1 to {} fit this model", tokens, seq_len - 1);
+}
+
 void generate(const Transformer& model, const Stream& stream, std::span<const std::int32_t> prompt, std::int32_t end,
               std::int64_t seq_len, const Sampling& sampling, const std::function<void(std::int32_t)>& sink) {
   const auto length = static_cast<std::int64_t>(prompt.size());
-  require_usage(length > 0 && length < seq_len, "a prompt of {} tokens: 1 to {} fit this model", length, seq_len - 1);
+  require_prompt_fits(prompt.size(), seq_len);
   std::vector<KeyValueCache> caches = model.new_caches(stream, seq_len);
   const Philox random(sampling.seed, "generate");
   Tensor logits = model.decode(stream, prompt, caches);

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 #include <random>
+#include <utility>
 
 #include "io/checkpoint.h"
 #include "model/counts.h"
@@ -61,6 +62,17 @@ void Trainer::note(const std::string& text) {
   if (console_) console_->note(text);
 }
 
+/// A log that cannot be written, on a full disk, does not end the run: it is told once, and both logs catch up later.
+void Trainer::log(bool& failing, const std::function<void()>& write) {
+  try {
+    write();
+    failing = false;
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::failed) throw;
+    if (!std::exchange(failing, true)) note(fmt::format("warning: {}; training goes on", error.what()));
+  }
+}
+
 ExitCode Trainer::run() {
   if (talks()) console_.emplace(out_, terminal_columns());
   std::array<double, 1> peak{measure_gemm_peak(setup_.stream, working_type(config_.run))};
@@ -83,6 +95,10 @@ ExitCode Trainer::run() {
     }
   }
   conclude();
+  require(saved_step_ == state_.step,
+          "the last checkpoint could not be written: free space on the disk of {}, then run the same command to go on "
+          "from the checkpoint before",
+          config_.run.dir);
   return ExitCode::done;
 }
 
@@ -185,21 +201,22 @@ void Trainer::report(const StepResult& result, double seconds) {
   const auto tokens = static_cast<double>(config_.batch.global * config_.batch.seq_len);
   const double flops = count_model(config_).causal_flops_per_sequence * static_cast<double>(config_.batch.global);
   const MemoryUse memory = memory_of(setup_.stream).use();
-  metrics_->append(Json{{"step", state_.step},
-                        {"loss", result.loss},
-                        {"balance_loss", result.expert_loss + result.device_loss + result.z_loss},
-                        {"expert_balance_loss", result.expert_loss},
-                        {"device_balance_loss", result.device_loss},
-                        {"z_loss", result.z_loss},
-                        {"grad_norm", result.grad_norm},
-                        {"lr", result.lr},
-                        {"tokens", state_.samples * config_.batch.seq_len},
-                        {"tokens_per_second", tokens / seconds},
-                        {"step_ms", seconds * 1e3},
-                        {"mfu", flops / seconds / peak_},
-                        {"load_imbalance", result.load_imbalance},
-                        {"skipped", state_.skipped},
-                        {"memory_peak_bytes", memory.total_peak}});
+  const Json record{{"step", state_.step},
+                    {"loss", result.loss},
+                    {"balance_loss", result.expert_loss + result.device_loss + result.z_loss},
+                    {"expert_balance_loss", result.expert_loss},
+                    {"device_balance_loss", result.device_loss},
+                    {"z_loss", result.z_loss},
+                    {"grad_norm", result.grad_norm},
+                    {"lr", result.lr},
+                    {"tokens", state_.samples * config_.batch.seq_len},
+                    {"tokens_per_second", tokens / seconds},
+                    {"step_ms", seconds * 1e3},
+                    {"mfu", flops / seconds / peak_},
+                    {"load_imbalance", result.load_imbalance},
+                    {"skipped", state_.skipped},
+                    {"memory_peak_bytes", memory.total_peak}};
+  log(metrics_failing_, [&] { metrics_->append(record); });
   const ProgressLine line{
       .step = state_.step,
       .steps = config_.run.steps,
@@ -244,7 +261,7 @@ void Trainer::record_routing() {
       }
       layers.push_back(std::move(layer));
     }
-    routing_log_->append(state_.step, layers);
+    log(routing_log_failing_, [&] { routing_log_->append(state_.step, layers); });
   }
   state_.routing.clear();
   state_.routing_tokens = 0;
@@ -256,8 +273,10 @@ void Trainer::validate() {
   const Evaluation evaluation = evaluate(model_, setup_, config_, *data_.valid, config_.eval.batches);
   last_valid_loss_ = evaluation.loss;
   validated_step_ = state_.step;
-  if (metrics_)
-    metrics_->append(Json{{"step", state_.step}, {"valid_loss", evaluation.loss}, {"valid_tokens", evaluation.tokens}});
+  if (metrics_) {
+    const Json record{{"step", state_.step}, {"valid_loss", evaluation.loss}, {"valid_tokens", evaluation.tokens}};
+    log(metrics_failing_, [&] { metrics_->append(record); });
+  }
   note(fmt::format("validation after step {}: loss {:.4f}, perplexity {:.2f}, {} tokens in {:.1f} s", state_.step,
                    evaluation.loss, std::exp(evaluation.loss), evaluation.tokens, seconds_since(start)));
 }
@@ -281,7 +300,7 @@ void Trainer::save() {
                      optimizer_.pieces(owns));
   } catch (const Error& error) {  // the same on all ranks: training is worth more than this checkpoint
     if (error.code() != ExitCode::failed) throw;
-    note(fmt::format("warning: no checkpoint after step {}, training goes on: {}", state_.step, error.what()));
+    note(fmt::format("warning: {}", error.what()));
     return;
   }
   saved_step_ = state_.step;
@@ -300,7 +319,8 @@ void Trainer::conclude() {
   const double entropy = unigram_entropy(data_.valid->file(), first, count);
   note(fmt::format("validation loss {:.4f} nats a token · unigram entropy of the same tokens {:.4f}", last_valid_loss_,
                    entropy));
-  metrics_->append(Json{{"step", state_.step}, {"unigram_entropy", entropy}});
+  const Json record{{"step", state_.step}, {"unigram_entropy", entropy}};
+  log(metrics_failing_, [&] { metrics_->append(record); });
 }
 
 std::string Trainer::state_text() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -51,6 +52,7 @@ class Trainer {
   void restore_state(const std::string& text);
   bool talks() const { return setup_.mesh.world.rank() == 0; }
   void note(const std::string& text);
+  void log(bool& failing, const std::function<void()>& write);
   bool asked_to_stop() const;
 
   const Config& config_;
@@ -68,6 +70,7 @@ class Trainer {
   std::optional<Console> console_;
   std::optional<MetricsLog> metrics_;
   std::optional<RoutingLog> routing_log_;
+  bool metrics_failing_ = false, routing_log_failing_ = false;
 };
 
 }  // namespace lyceum

@@ -1,0 +1,154 @@
+#!/usr/bin/env bash
+# Usage: bad_input_test.sh LYCEUM SOURCE_DIR. Whatever is wrong with files or configuration is told in one line that names
+# it, with the exit code of its kind: 2 usage, 3 a bad file.
+. "$(dirname "$0")/lib.sh" "$@"
+make_data
+
+# refused CODE PATTERN ARGUMENTS …: train as one process says one line and nothing else, and ends with CODE.
+refused() {
+  expect "$1" "$lyceum" "${tiny[@]}" "--run.dir=$work/refused" "${@:3}"
+  says err "^lyceum train: $2"
+  equal "lines of stderr" "$(wc -l <"$work/err")" 1
+  [[ ! -e $work/refused ]] || fail "a refused run left $work/refused behind"
+}
+
+# refused_by_ranks CODE PATTERN ARGUMENTS …: the same of two ranks; mpirun adds its own banner.
+refused_by_ranks() {
+  expect "$1" ranks 2 "${tiny[@]}" "--run.dir=$work/refused" "${@:3}"
+  says err "^lyceum train: rank [01] on [^:]+: $2"
+  equal "lines of ours" "$(grep -c '^lyceum train: ' "$work/err")" 1
+}
+
+# --- token files
+bad=$work/bad
+damaged() { mkdir -p "$bad" && cp "$work/data/train.bin" "$work/data/train.idx" "$bad" && "$@"; }
+train=--data.train=$bad/train
+
+damaged rm "$bad/train.bin"
+refused 3 "$bad/train.bin.*No such file" "$train"
+refused_by_ranks 3 "$bad/train.bin.*No such file" "$train"
+damaged rm "$bad/train.idx"
+refused 3 "$bad/train.idx.*No such file" "$train"
+damaged truncate -s -7 "$bad/train.bin"
+refused 3 "$bad/train.bin has [0-9]+ bytes, but .*cut short" "$train"
+damaged truncate -s -7 "$bad/train.idx"
+refused 3 "$bad/train.idx has [0-9]+ bytes, but .*copy it again" "$train"
+damaged truncate -s 20 "$bad/train.idx"
+refused 3 "$bad/train.idx is cut short" "$train"
+damaged truncate -s 0 "$bad/train.bin"
+refused 3 "$bad/train.*" "$train"
+damaged dd if=/dev/zero of="$bad/train.idx" bs=1 count=4 conv=notrunc status=none
+refused 3 "$bad/train.idx is no Megatron index" "$train"
+refused_by_ranks 3 "$bad/train.idx is no Megatron index" "$train"
+refused 2 "data.train is not set" --data.train=
+
+# --- tokenizer and vocabulary
+refused 3 "the tokenizer $work/absent.model does not exist" "--data.tokenizer=$work/absent.model"
+refused 3 ".*$work/data/train.bin.*" "--data.tokenizer=$work/data/train.bin"
+refused 3 "$work/data/tokenizer.model has 384 words: set model.vocab = 384 or more \(it is 300\)" --model.vocab=300
+# Without a tokenizer to compare with, the first token beyond the vocabulary is named.
+late() {
+  rm -rf "$work/refused"
+  expect 3 "$@" "${tiny[@]}" "--run.dir=$work/refused" --model.vocab=300 --data.tokenizer=
+  says err "^lyceum train: .*$work/data/train.bin: token 3[0-9][0-9] at position [0-9]+ is not in the vocabulary of 300"
+  equal "lines of ours" "$(grep -c '^lyceum train: ' "$work/err")" 1
+  rm -rf "$work/refused"
+}
+late "$lyceum"
+late mpirun -n 2 "$lyceum"
+
+# --- configuration
+refused 2 ".*model.hiden.*model.hidden" --model.hiden=64
+refused_by_ranks 2 ".*model.hiden.*model.hidden" --model.hiden=64
+refused 2 ".*optim.lr.*" --optim.lr=fast
+refused 2 "moe.top_k = 9 is more than moe.experts = 8" --moe.top_k=9
+refused 2 "model.heads = 3 does not divide model.hidden = 32" --model.heads=3
+refused 2 "batch.micro = 3 does not divide" --batch.micro=3
+refused_by_ranks 2 "batch.global = 7 does not divide among 2" --batch.global=7
+refused_by_ranks 2 "parallel.expert = 3 .*does not divide the 2 ranks" --parallel.expert=3
+refused 2 "parallel.zero = 1 is not in this build" --parallel.zero=1
+refused 2 "run.device = cuda" --run.device=cuda
+refused_by_ranks 2 "parallel.pipeline = 2 is not in this build" --parallel.pipeline=2
+refused_by_ranks 2 "parallel.tensor = 2 is not in this build" --parallel.tensor=2
+# A model of petabytes is refused for its heads, not for want of memory.
+refused 2 "model.heads = 7 does not divide" --model.hidden=100000000 --model.heads=7
+# Several mistakes are told at once, a line each below the first.
+expect 2 "$lyceum" "${tiny[@]}" --moe.top_k=9 --model.heads=3 --parallel.zero=1 --run.device=cuda
+says err "^lyceum train: 4 mistakes in the configuration:$"
+for key in moe.top_k model.heads parallel.zero run.device; do says err "^  $key = "; done
+equal "lines of stderr" "$(wc -l <"$work/err")" 5
+expect 2 "$lyceum" "${tiny[@]}" --moe.topk=2 --model.hiden=64 --batch.globl=4
+for pair in moe.topk:moe.top_k model.hiden:model.hidden batch.globl:batch.global; do says err "${pair%:*}.*${pair#*:}"; done
+equal "lines that begin an error" "$(grep -c '^lyceum train: ' "$work/err")" 1
+
+# --- the command line
+one_line() {
+  expect "$1" "${@:3}"
+  says err "$2"
+  equal "lines of stderr" "$(wc -l <"$work/err")" 1
+}
+one_line 2 "^lyceum train: .*$work/absent.ini" "$lyceum" train "--config=$work/absent.ini"
+one_line 2 "^lyceum trian: no command 'trian'" "$lyceum" trian
+one_line 2 "^lyceum train: .*--fast" "$lyceum" "${tiny[@]}" --fast
+one_line 2 "^lyceum train: .*word" "$lyceum" "${tiny[@]}" word
+one_line 2 "^lyceum eval: .*--fast" "$lyceum" eval --fast
+one_line 2 "^lyceum eval: --checkpoint is missing" "$lyceum" eval
+one_line 3 "^lyceum eval: $work/absent: " "$lyceum" eval "--checkpoint=$work/absent"
+one_line 2 "^lyceum generate: .*--fast" "$lyceum" generate --fast
+one_line 2 "^lyceum tokenize: .*--fast" "$lyceum" tokenize --fast
+one_line 2 "^lyceum checkpoint: .*no command \"look\"" "$lyceum" checkpoint look
+one_line 3 "^lyceum checkpoint: $work/absent: " "$lyceum" checkpoint verify "$work/absent"
+one_line 2 "^lyceum routing: .*\"look\"" "$lyceum" routing look
+one_line 3 "^lyceum routing: .*$work/absent.h5" "$lyceum" routing report "$work/absent.h5"
+one_line 2 "^lyceum routing: .*--fast" "$lyceum" routing report "$work/absent.h5" --fast
+
+# --- checkpoints
+whole=$work/whole
+expect 0 ranks 2 "${tiny[@]}" --parallel.expert=2 "--run.dir=$whole"
+newest=step-00000012
+flip() { # FILE: one bit of the byte in the middle
+  python3 - "$1" <<'END'
+import sys
+with open(sys.argv[1], "r+b") as file:
+    file.seek(0, 2)
+    middle = file.tell() // 2
+    file.seek(middle)
+    byte = file.read(1)[0]
+    file.seek(middle)
+    file.write(bytes([byte ^ 16]))
+END
+}
+
+# passed_over FILE: train with resume = auto warns of it and goes on from step 10; with resume = PATH it ends.
+passed_over() {
+  expect 3 "$lyceum" checkpoint verify "$copy/checkpoints/$newest"
+  says err "^lyceum checkpoint: .*$newest/$1"
+  expect 3 "$lyceum" "${tiny[@]}" "--run.dir=$work/refused" "--checkpoint.resume=$copy/checkpoints/$newest"
+  says err "^lyceum train: cannot resume from .*$newest: .*$1"
+  equal "lines of stderr" "$(wc -l <"$work/err")" 1
+  expect 3 "$lyceum" eval "--checkpoint=$copy/checkpoints/$newest"
+  says err "^lyceum eval: .*$newest/$1"
+  expect 0 ranks 2 "${tiny[@]}" --parallel.expert=2 --run.steps=13 "--run.dir=$copy"
+  says out "warning: checkpoint $newest is passed over: .*$1"
+  says out "resumed .*step-00000010"
+  equal "steps in metrics" "$(steps "$copy/metrics.jsonl" | wc -l)" 13
+}
+copy=$work/copy
+fresh() { rm -rf "$copy" && cp -r "$whole" "$copy"; }
+fresh && flip "$copy/checkpoints/$newest/rank-00001.h5" && passed_over rank-00001.h5
+fresh && rm "$copy/checkpoints/$newest/rank-00000.h5" && passed_over rank-00000.h5
+fresh && flip "$copy/checkpoints/$newest/manifest.json" && passed_over manifest.json
+fresh && rm "$copy/checkpoints/$newest/manifest.json"
+expect 0 ranks 2 "${tiny[@]}" --parallel.expert=2 --run.steps=13 "--run.dir=$copy"
+says out "warning: checkpoint $newest is passed over: .*manifest.json"
+
+fresh
+for name in 05 10 12; do flip "$copy/checkpoints/step-000000$name/rank-00000.h5"; done
+sum=$(sha256sum "$copy"/checkpoints/*/* "$copy/metrics.jsonl")
+expect 3 "$lyceum" "${tiny[@]}" "--run.dir=$copy"
+says err "^lyceum train: no checkpoint in $copy/checkpoints is whole"
+fresh
+expect 3 "$lyceum" "${tiny[@]}" "--run.dir=$copy" --checkpoint.resume=none
+says err "^lyceum train: $copy/checkpoints holds checkpoints of an earlier run"
+for name in 05 10 12; do flip "$copy/checkpoints/step-000000$name/rank-00000.h5"; done
+equal "files of a refused run" "$(sha256sum "$copy"/checkpoints/*/* "$copy/metrics.jsonl")" "$sum"

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Usage: disk_full_test.sh LYCEUM SOURCE_DIR. A checkpoint or a log that finds no space costs a warning, not the run: the
+# earlier checkpoints stay whole, the logs catch up when there is space again, and only a run whose result could not be
+# saved ends as failed. First with a limit on the size of files, which works for everybody; then on a small file system
+# of its own where the machine lets us mount one.
+if [[ -z ${OWN_MOUNTS:-} ]]; then
+  export OWN_MOUNTS=no
+  for flags in -m -rm; do
+    if unshare $flags mount -t tmpfs -o size=1m none /tmp 2>/dev/null; then
+      OWN_MOUNTS=yes exec unshare $flags bash "$0" "$@"
+    fi
+  done
+fi
+. "$(dirname "$0")/lib.sh" "$@"
+make_data
+trap '' XFSZ # so that a write beyond the limit is an error, as on a full disk
+
+limited() { (ulimit -f "$1" && shift && exec "$@"); } # KILOBYTES COMMAND …
+warnings() { grep -c "^warning: .*$1" "$work/out" || true; }
+
+one=("$lyceum" "${tiny[@]}" --optim.schedule=constant)
+expect 0 "${one[@]}" "--run.dir=$work/calm"
+expect 0 "${one[@]}" "--run.dir=$work/full" --run.steps=5
+first=$(sha256sum "$work"/full/checkpoints/step-00000005/*)
+
+# Room for logs, none for checkpoints: trains to the end, and says that its result is lost.
+expect 4 limited 200 "${one[@]}" "--run.dir=$work/full" --run.steps=12
+says out "^warning: checkpoint step-00000010 was not saved: .*earlier checkpoints are untouched"
+says out "^12/12 "
+says err "^lyceum train: the last checkpoint could not be written: free space on the disk of $work/full"
+equal "lines of stderr" "$(wc -l <"$work/err")" 1
+equal "steps in metrics" "$(steps "$work/full/metrics.jsonl" | wc -l)" 12
+equal "checkpoints" "$(ls "$work/full/checkpoints")" $'LATEST\nstep-00000005'
+equal "the earlier checkpoint" "$(sha256sum "$work"/full/checkpoints/step-00000005/*)" "$first"
+expect 0 "$lyceum" checkpoint verify "$work/full/checkpoints"
+
+# No room for metrics either: told once, the steps that are there are whole lines.
+expect 4 limited 4 "${one[@]}" "--run.dir=$work/full" --run.steps=12 --routing.every=0
+equal "warnings of metrics" "$(warnings metrics.jsonl)" 1
+says out "^12/12 "
+equal "lines of stderr" "$(wc -l <"$work/err")" 1
+written=$(steps "$work/full/metrics.jsonl" | wc -l)
+((written >= 5 && written < 12)) || fail "$written steps in 4 KB of metrics"
+
+# With room again the same command ends where the undisturbed run did.
+expect 0 "${one[@]}" "--run.dir=$work/full" --run.steps=12
+same_weights "$work"/{calm,full}/checkpoints/step-00000012
+diff <(steps "$work/calm/metrics.jsonl") <(steps "$work/full/metrics.jsonl") >"$work/out" || fail "metrics differ"
+
+[[ $OWN_MOUNTS == yes ]] || { echo "no file system of its own can be mounted here: the rest is not tried" && exit 0; }
+
+# A disk that fills up under a running job of two ranks and is cleared again.
+disk=$work/disk
+mkdir "$disk"
+mount -t tmpfs -o size=12m none "$disk"
+trap 'stop_job; umount -l "$disk"; rm -rf "$work"' EXIT
+start 2 "${tiny[@]}" --parallel.expert=2 --run.steps=1000000 --checkpoint.every=20 --checkpoint.keep=2 "--run.dir=$disk/run"
+saved() { [[ -f $disk/run/checkpoints/LATEST ]]; }
+starved() { # fills what is free, again each time: a save that fails gives its space back
+  until ! head -c 64K /dev/zero 2>/dev/null >>"$disk/filler"; do :; done 2>/dev/null
+  grep -Eaq "warning: .*$1" "$work/out"
+}
+newest() { cat "$disk/run/checkpoints/LATEST"; }
+wait_for 30 saved || fail "no first checkpoint"
+for what in "checkpoint step-[0-9]+ was not saved" metrics.jsonl routing.h5; do
+  wait_for 30 starved "$what" || fail "no warning of $what on a full disk"
+done
+whole() { expect 0 "$lyceum" checkpoint verify "$disk/run/checkpoints"; }
+whole
+before=$(newest)
+rm "$disk/filler"
+again() { [[ $(newest) != "$before" ]]; }
+wait_for 30 again || fail "no checkpoint after the disk was cleared"
+kill -USR1 "$job"
+finish
+equal "exit code after USR1" $code 75
+whole
+last=$(newest)
+last=$((10#${last#step-}))
+equal "steps in metrics" "$(steps "$disk/run/metrics.jsonl" | wc -l)" "$last"
+expect 0 "$lyceum" routing dump "$disk/run" --csv -
+equal "routing records" "$(tail -n +2 "$work/out" | cut -d, -f1 | sort -u | wc -l)" $((last / 4))

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Usage: eval_generate_test.sh LYCEUM SOURCE_DIR. `lyceum eval` measures what training measured, on any number of ranks;
+# `lyceum generate` writes what the model learned.
+. "$(dirname "$0")/lib.sh" "$@"
+make_data
+
+# --- eval
+expect 0 ranks 2 "${tiny[@]}" --parallel.expert=2
+checkpoint=$work/run/checkpoints
+value() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$work/out" "$1"; }
+
+expect 0 "$lyceum" eval "--checkpoint=$checkpoint" --batches=2 --json
+equal "keys" "$(python3 -c 'import json, sys; print(*json.load(open(sys.argv[1])))' "$work/out")" \
+  "checkpoint step loss perplexity bits_per_byte tokens"
+loss=$(value loss)
+equal "step" "$(value step)" 12
+equal "tokens" "$(value tokens)" $((2 * 8 * 32))
+close "perplexity" "$(value perplexity)" "$(python3 -c "import math; print(math.exp($loss))")" 1e-12
+bits=$(python3 -c "
+import json, math
+meta = json.load(open('$work/data/valid.json'))
+print($loss / math.log(2) * meta['tokens'] / meta['bytes'])")
+close "bits per byte" "$(value bits_per_byte)" "$bits" 1e-12
+close "loss against training's own" "$loss" "$(metric "$work/run/metrics.jsonl" 12 valid_loss)" 1e-6
+
+expect 0 ranks 2 eval "--checkpoint=$checkpoint" --batches=2 --json --parallel.expert=2
+close "loss on two ranks" "$(value loss)" "$loss" 1e-6
+equal "tokens on two ranks" "$(value tokens)" $((2 * 8 * 32))
+
+# All of the validation data, which no number of ranks divides evenly.
+expect 0 "$lyceum" eval "--checkpoint=$checkpoint" --json
+loss=$(value loss) tokens=$(value tokens)
+((tokens > 2 * 8 * 32 && tokens % 32 == 0)) || fail "$tokens tokens"
+expect 0 ranks 3 eval "--checkpoint=$checkpoint" --json --batch.global=9
+close "loss of all on three ranks" "$(value loss)" "$loss" 1e-6
+equal "tokens of all on three ranks" "$(value tokens)" "$tokens"
+expect 0 "$lyceum" eval "--checkpoint=$checkpoint" --batches=2
+says out "^perplexity +[0-9.]+$"
+
+# --- generate, from a model that knows one sentence by heart: what comes next is known
+sentence="one two three four five six seven eight nine ten "
+python3 -c "print('$sentence' * 1000, end='')" >"$work/count.txt"
+expect 0 "$lyceum" tokenize --input "$work/count.txt" --model "$work/data/tokenizer.model" --output "$work/data/count"
+expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/count" "--data.train=$work/data/count" --data.valid= --run.steps=150 \
+  --checkpoint.every=0 --optim.lr=1e-2 --batch.global=4 --batch.seq_len=64 --moe.experts=4
+write() { expect 0 "$lyceum" generate "--checkpoint=$work/count/checkpoints" "$@"; }
+
+# Greedy, from prompts of several lengths: the cached decoding of n tokens equals reading them as a prompt.
+whole="one two three four five six seven"
+for prompt in "one two three" "one two three four" "one two three four five"; do
+  write --prompt "$prompt" --temperature 0 --tokens 24
+  says out "^$whole"
+done
+cp "$work/out" "$work/greedy"
+write --prompt "one two three four five" --temperature 0 --tokens 24 --seed 9
+cmp -s "$work/out" "$work/greedy" || fail "greedy text depends on the seed"
+write --prompt "one two three four five" --top-k 1 --temperature 3 --tokens 24
+cmp -s "$work/out" "$work/greedy" || fail "drawing from the likeliest token alone is not greedy"
+
+# Drawn: a seed gives one text, other seeds others; a hot temperature makes the model stray.
+write --prompt "one two" --temperature 3 --top-k 0 --tokens 40 --seed 1 && cp "$work/out" "$work/drawn"
+write --prompt "one two" --temperature 3 --top-k 0 --tokens 40 --seed 1
+cmp -s "$work/out" "$work/drawn" || fail "the same seed gives another text"
+write --prompt "one two" --temperature 3 --top-k 0 --tokens 40 --seed 2
+! cmp -s "$work/out" "$work/drawn" || fail "another seed gives the same text"
+
+write --tokens 5 --temperature 0
+write --prompt "" --tokens 5 --temperature 0
+equal "tokens 0" "$(write --prompt "one two" --tokens 0 && cat "$work/out")" "one two"
+expect 2 "$lyceum" generate "--checkpoint=$work/count/checkpoints" --prompt "$sentence$sentence$sentence$sentence"
+says err "^lyceum generate: a prompt of [0-9]+ tokens: 1 to 63 fit this model"
+[[ ! -s $work/out ]] || fail "a refused prompt was printed"
+expect 2 ranks 2 generate "--checkpoint=$work/count/checkpoints" --prompt one
+says err "^lyceum generate: .*generate runs as one rank"

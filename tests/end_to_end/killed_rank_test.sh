@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Usage: killed_rank_test.sh LYCEUM SOURCE_DIR. One of four ranks is killed: the others end within ten seconds, and a line
+# says which one it was.
+. "$(dirname "$0")/lib.sh" "$@"
+make_data
+
+dir=$work/killed
+mine() { pgrep -f -- "--run.dir=$dir" | grep -vxF "$job"; }
+training() { [[ -s $dir/metrics.jsonl ]]; }
+gone() { ! mine >/dev/null; }
+
+start 4 "${tiny[@]}" --run.steps=100000 --checkpoint.every=0 --parallel.expert=4 "--run.dir=$dir"
+wait_for 30 training || fail "no step within 30 seconds"
+equal "ranks that run" "$(mine | wc -l)" 4
+for process in $(mine); do
+  tr '\0' '\n' <"/proc/$process/environ" | grep -qx OMPI_COMM_WORLD_RANK=2 && victim=$process
+done
+kill -KILL "${victim:?no process is rank 2}"
+wait_for 10 gone || {
+  left=$(mine | wc -l)
+  for process in $(mine); do kill -KILL "$process" || true; done
+  fail "$left ranks are still there ten seconds after rank 2 was killed"
+}
+finish
+((code != 0)) || fail "mpirun says that all went well"
+says err "process rank 2 .*signal 9"

@@ -1,0 +1,144 @@
+# shellcheck shell=bash
+# What the end-to-end tests share. Source it with the test's own arguments: LYCEUM SOURCE_DIR.
+# Gives $lyceum, $source, $work (a folder that goes when the test ends), tokens of this repository under $work/data, and
+# the functions below. Every check ends the test with a line that says what was expected and what came.
+set -euo pipefail
+lyceum=$(realpath "$1") source=$(realpath "$2")
+. "$source/scripts/mpi-env.sh"
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} LC_ALL=C.UTF-8
+work=$(mktemp -d)
+job=
+stop_job() { [[ -z $job ]] || kill -KILL "$job" 2>/dev/null || true; }
+trap 'stop_job; rm -rf "$work"' EXIT
+config=$work/tiny.ini
+tiny=(train "--config=$config")
+
+fail() {
+  echo "FAILED: $*" >&2
+  for file in out err; do
+    [[ ! -s $work/$file ]] || { echo "--- last std$file:" && tail -n 15 "$work/$file"; } >&2
+  done
+  exit 1
+}
+
+# run COMMAND …: its standard output in $work/out, its error output in $work/err, its exit code in $code.
+run() {
+  code=0
+  "$@" >"$work/out" 2>"$work/err" || code=$?
+}
+
+# expect CODE COMMAND …
+expect() {
+  local wanted=$1
+  shift
+  run "$@"
+  [[ $code == "$wanted" ]] || fail "exit code $code, not $wanted, of: $*"
+}
+
+# ranks N …: lyceum on N ranks.
+ranks() { mpirun -n "$1" "$lyceum" "${@:2}"; }
+
+# start N …: the same in the background as process $job, its output as of run.
+start() {
+  mpirun -n "$1" "$lyceum" "${@:2}" >"$work/out" 2>"$work/err" &
+  job=$!
+}
+
+# finish: waits for $job and sets $code.
+finish() {
+  code=0
+  wait "$job" || code=$?
+  job=
+}
+
+# says out|err PATTERN: a line of the last run's output matches the extended regular expression.
+says() { grep -Eq -- "$2" "$work/$1" || fail "no line of std$1 matches: $2"; }
+
+# equal WHAT A B
+equal() { [[ $2 == "$3" ]] || fail "$1: '$2' is not '$3'"; }
+
+# close WHAT A B TOLERANCE: relative, NaN is never close.
+close() {
+  python3 -c 'import sys; a, b, t = map(float, sys.argv[1:]); sys.exit(not abs(a - b) <= t * abs(b))' "$2" "$3" "$4" ||
+    fail "$1: $2 is not within $4 of $3"
+}
+
+# wait_for SECONDS COMMAND …: until it succeeds; fails when it never does.
+wait_for() {
+  local until=$((SECONDS + $1))
+  while ! "${@:2}"; do
+    ((SECONDS < until)) || return 1
+    sleep 0.1
+  done
+}
+
+# steps FILE: the training steps in metrics.jsonl without what a clock or the allocator says.
+steps() {
+  python3 - "$1" <<'END'
+import json, sys
+for line in open(sys.argv[1]):
+    record = json.loads(line)
+    for key in "tokens_per_second", "step_ms", "mfu", "memory_peak_bytes":
+        record.pop(key, None)
+    if "loss" in record:
+        print(json.dumps(record))
+END
+}
+
+# metric FILE STEP KEY
+metric() {
+  python3 - "$@" <<'END'
+import json, sys
+file, step, key = sys.argv[1:]
+print(next(r[key] for r in map(json.loads, open(file)) if r["step"] == int(step) and key in r))
+END
+}
+
+# same_weights A B: every tensor and both moments of two checkpoints are equal bit for bit.
+same_weights() {
+  expect 0 "$lyceum" checkpoint diff "$1" "$2"
+  says out '^[1-9][0-9]* tensors, equal bit for bit$'
+}
+
+make_data() {
+  "$lyceum" tokenize --input "$source/docs" --input "$source/apps" --input "$source/lib/core" --vocab 384 \
+    --model "$work/data/tokenizer.model" --output "$work/data/train" --valid "$work/data/valid" --valid-fraction 0.1 \
+    --sample-mb 1 --threads 2 >"$work/out" 2>"$work/err" || fail "lyceum tokenize"
+  cat >"$config" <<END
+[run]
+dir = $work/run
+steps = 12
+threads = 1
+[data]
+train = $work/data/train
+valid = $work/data/valid
+tokenizer = $work/data/tokenizer.model
+[batch]
+global = 8
+seq_len = 32
+[model]
+vocab = 384
+layers = 3
+hidden = 32
+heads = 2
+first_dense_layers = 1
+init_std = 0.02
+[moe]
+experts = 8
+shared_experts = 1
+top_k = 2
+expert_hidden = 24
+[balance]
+expert = 0.01
+[optim]
+lr = 3e-3
+warmup_steps = 3
+[eval]
+batches = 2
+[checkpoint]
+every = 5
+keep = 0
+[routing]
+every = 4
+END
+}

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Usage: resume_test.sh LYCEUM SOURCE_DIR. A run that was stopped, killed or asked to end, and went on, is bit for bit the
+# run that was never disturbed; on another mesh it goes on with the same loss.
+. "$(dirname "$0")/lib.sh" "$@"
+make_data
+
+# same_run A B STEP: final tensors, every step's record, and every routing record.
+same_run() {
+  same_weights "$work/$1/checkpoints/$3" "$work/$2/checkpoints/$3"
+  steps "$work/$1/metrics.jsonl" >"$work/a"
+  steps "$work/$2/metrics.jsonl" >"$work/b"
+  [[ -s $work/a ]] || fail "$1 has no metrics"
+  diff "$work/a" "$work/b" >"$work/out" || fail "metrics of $1 and $2 differ"
+  for run in "$1" "$2"; do
+    expect 0 "$lyceum" routing dump "$work/$run" --csv "$work/$run.csv"
+  done
+  [[ -s $work/$1.csv ]] || fail "$1 has no routing"
+  diff "$work/$1.csv" "$work/$2.csv" >"$work/out" || fail "routing of $1 and $2 differs"
+}
+
+# Stopped after step 5 and continued to 12. routing.every = 4, so step 5's counts travel in the checkpoint.
+for precision in f32 bf16; do
+  pair=("${tiny[@]}" --parallel.expert=2 --optim.schedule=constant --run.precision=$precision)
+  expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/whole-$precision"
+  expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/parts-$precision" --run.steps=5
+  expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/parts-$precision" --run.steps=12
+  says out "resumed .*step-00000005"
+  same_run whole-$precision parts-$precision step-00000012
+  equal "steps in metrics" "$(steps "$work/parts-$precision/metrics.jsonl" | wc -l)" 12
+done
+# The comparison itself can tell runs apart.
+expect 1 "$lyceum" checkpoint diff "$work"/whole-{f32,bf16}/checkpoints/step-00000012
+
+# The same checkpoint, two ranks with experts in two parts, on other meshes.
+for mesh in 1:1 2:1 4:4 4:2; do
+  dir=$work/mesh-$mesh
+  expect 0 ranks "${mesh%:*}" "${tiny[@]}" --optim.schedule=constant "--parallel.expert=${mesh#*:}" "--run.dir=$dir" \
+    "--checkpoint.resume=$work/parts-f32/checkpoints/step-00000005"
+  equal "steps on mesh $mesh" "$(steps "$dir/metrics.jsonl" | wc -l)" 7
+  for step in 6 9 12; do
+    close "loss of step $step on mesh $mesh" "$(metric "$dir/metrics.jsonl" $step loss)" \
+      "$(metric "$work/whole-f32/metrics.jsonl" $step loss)" 1e-4
+  done
+  close "validation loss on mesh $mesh" "$(metric "$dir/metrics.jsonl" 12 valid_loss)" \
+    "$(metric "$work/whole-f32/metrics.jsonl" 12 valid_loss)" 1e-4
+done
+
+# A longer run with a falling learning rate: killed between two checkpoints, or asked to stop.
+long=("${tiny[@]}" --parallel.expert=2 --optim.schedule=cosine --run.steps=160 --checkpoint.every=30)
+expect 0 ranks 2 "${long[@]}" "--run.dir=$work/calm"
+beyond() { [[ -f $1/metrics.jsonl ]] && (($(wc -l <"$1/metrics.jsonl") > 35)); }
+
+start 2 "${long[@]}" "--run.dir=$work/killed"
+wait_for 30 beyond "$work/killed" || fail "the run to kill does not start"
+for process in $(pgrep -f -- "--run.dir=$work/killed"); do kill -KILL "$process" 2>/dev/null || true; done
+finish
+((code != 0)) || fail "a killed run ended well"
+[[ ! -d $work/killed/checkpoints/step-00000160 ]] || fail "the run was over before it was killed"
+expect 0 ranks 2 "${long[@]}" "--run.dir=$work/killed"
+says out "resumed .*step-000"
+same_run calm killed step-00000160
+
+start 2 "${long[@]}" "--run.dir=$work/asked"
+wait_for 30 beyond "$work/asked" || fail "the run to stop does not start"
+kill -USR1 "$job"
+finish
+equal "exit code after USR1" "$code" 75
+says out "stopped on request after step [0-9]+"
+[[ ! -d $work/asked/checkpoints/step-00000160 ]] || fail "the run was over before it was asked to stop"
+expect 0 ranks 2 "${long[@]}" "--run.dir=$work/asked"
+says out "resumed "
+same_run calm asked step-00000160
