@@ -3,11 +3,11 @@
 
 #include "kernels/attention.h"
 
+#include <fmt/core.h>
+
 #include <cmath>
 #include <cstdlib>
 #include <string>
-
-#include <fmt/core.h>
 
 #include "best_rate.h"
 #include "core/random.h"

@@ -1,11 +1,11 @@
 #pragma once
 
+#include <omp.h>
+#include <oneapi/dnnl/dnnl.hpp>
+
 #include <algorithm>
 #include <cstddef>
-#include <oneapi/dnnl/dnnl.hpp>
 #include <vector>
-
-#include <omp.h>
 
 #include "timing.h"
 

@@ -3,11 +3,11 @@
 
 #include "kernels/gemm.h"
 
+#include <fmt/core.h>
+
 #include <cstdlib>
 #include <string>
 #include <vector>
-
-#include <fmt/core.h>
 
 #include "best_rate.h"
 #include "core/random.h"

@@ -1,7 +1,7 @@
 #include "io/console.h"
 
-#include <fmt/format.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 

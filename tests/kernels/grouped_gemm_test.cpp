@@ -1,11 +1,11 @@
 #include "kernels/grouped_gemm.h"
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "kernels/cpu/reference_gemm.h"
 #include "kernels/cpu/tile_gemm.h"

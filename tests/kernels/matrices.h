@@ -1,5 +1,7 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -7,8 +9,6 @@
 #include <string_view>
 #include <type_traits>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "core/random.h"
 #include "core/tensor.h"

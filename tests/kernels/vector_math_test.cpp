@@ -1,10 +1,10 @@
 #include "kernels/cpu/vector_math.h"
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <limits>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 namespace lyceum {
 namespace {

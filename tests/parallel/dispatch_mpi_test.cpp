@@ -1,8 +1,7 @@
-#include "parallel/expert/dispatch.h"
-
 #include <gtest/gtest.h>
 
 #include "core/random.h"
+#include "parallel/expert/dispatch.h"
 #include "support/op_check.h"
 
 namespace lyceum {
@@ -24,8 +23,10 @@ Local local_of(int rank, bool crowded) {
     const auto first = static_cast<std::int32_t>(random.below(crowded ? 2 : experts, static_cast<std::uint64_t>(t)));
     for (std::int32_t j = 0; j < top_k; ++j) local.index.push_back((first + j) % static_cast<std::int32_t>(experts));
   }
-  for (std::int64_t i = 0; i < local.tokens * hidden; ++i) local.x.push_back(random.normal(1000 + static_cast<std::uint64_t>(i)));
-  for (std::int64_t i = 0; i < local.tokens * top_k; ++i) local.gates.push_back(random.uniform(5000 + static_cast<std::uint64_t>(i)));
+  for (std::int64_t i = 0; i < local.tokens * hidden; ++i)
+    local.x.push_back(random.normal(1000 + static_cast<std::uint64_t>(i)));
+  for (std::int64_t i = 0; i < local.tokens * top_k; ++i)
+    local.gates.push_back(random.uniform(5000 + static_cast<std::uint64_t>(i)));
   return local;
 }
 
@@ -54,7 +55,9 @@ struct Scale {
     }
     return y;
   }
-  std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const { return {forward(stream, saved, dy)}; }
+  std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
+    return {forward(stream, saved, dy)};
+  }
 };
 
 void check_exchange(const ProcessGroup& group, bool crowded) {
@@ -80,7 +83,8 @@ void check_exchange(const ProcessGroup& group, bool crowded) {
       weight += local.gates[pair] * factor(local.index[pair]);
       double d_gate = 0;
       for (std::int64_t h = 0; h < hidden; ++h) {
-        d_gate += dy.matrix<double>().row(t)[h] * factor(local.index[pair]) * local.x[static_cast<std::size_t>(t * hidden + h)];
+        d_gate += dy.matrix<double>().row(t)[h] * factor(local.index[pair]) *
+                  local.x[static_cast<std::size_t>(t * hidden + h)];
       }
       EXPECT_NEAR(tape.gradient(gates).data<double>()[pair], d_gate, 1e-12);
     }

@@ -1,11 +1,11 @@
 #pragma once
 
+#include <omp.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <memory>
-
-#include <omp.h>
 
 #include "core/stream.h"
 
