@@ -162,22 +162,22 @@ int checkpoint_command(const Arguments& arguments) {
     if (word == "--all") {
       all = true;
     } else {
-      require_usage(!word.starts_with('-'), "lyceum checkpoint: unknown option {} (--help tells what there is)", word);
+      require_usage(!word.starts_with('-'), "unknown option {} (--help tells what there is)", word);
       words.push_back(word);
     }
   }
-  require_usage(!words.empty(), "lyceum checkpoint: say ls, show, verify or diff (--help tells more)");
+  require_usage(!words.empty(), "say ls, show, verify or diff (--help tells more)");
   const auto expect = [&](std::size_t paths, bool all_allowed) {
-    require_usage(words.size() == paths + 1, "lyceum checkpoint {}: {} path{} expected, {} given", words[0], paths,
-                  paths == 1 ? "" : "s", words.size() - 1);
-    require_usage(all_allowed || !all, "lyceum checkpoint {}: has no option --all", words[0]);
+    require_usage(words.size() == paths + 1, "{}: {} path{} expected, {} given", words[0], paths, paths == 1 ? "" : "s",
+                  words.size() - 1);
+    require_usage(all_allowed || !all, "{}: has no option --all", words[0]);
   };
   const auto open = [&](std::size_t i) { return CheckpointReader(resolve_checkpoint(words[i])); };
   if (words[0] == "ls") return expect(1, false), list(words[1]);
   if (words[0] == "show") return expect(1, true), show(open(1), all);
   if (words[0] == "verify") return expect(1, false), verify(open(1));
   if (words[0] == "diff") return expect(2, true), print_differences(open(1), open(2), all);
-  fail(ExitCode::usage, "lyceum checkpoint: no command \"{}\": say ls, show, verify or diff", words[0]);
+  fail(ExitCode::usage, "no command \"{}\": say ls, show, verify or diff", words[0]);
 }
 
 }  // namespace lyceum

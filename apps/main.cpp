@@ -38,7 +38,7 @@ const std::map<std::string, Command>& commands() {
 std::string usage() {
   std::string text =
       "lyceum trains sparse transformers on a cluster.\n\n"
-      "usage: [mpirun -n RANKS] lyceum COMMAND [--config FILE] [--section.key=value …] [options]\n\n";
+      "usage: [mpirun -n RANKS] lyceum COMMAND [options] [--section.key=value …]\n\n";
   for (const auto& [name, command] : commands()) text += fmt::format("  {:<11} {}\n", name, command.help);
   return text +
          "\n`lyceum COMMAND --help` tells a command's options, `lyceum train --list-keys` every configuration key.\n"

@@ -173,7 +173,7 @@ void report(const Request& request) {
 }
 
 void dump(const Request& request) {
-  require_usage(!request.csv.empty(), "lyceum routing dump needs --csv OUT");
+  require_usage(!request.csv.empty(), "dump needs --csv OUT");
   const RoutingHistory history = read_routing(request.file);
   if (request.csv == "-") {
     write_routing_csv(history, std::cout);
@@ -196,8 +196,8 @@ int routing_command(const Arguments& arguments) {
     return static_cast<int>(ExitCode::done);
   }
   require_usage(request.action == "report" || request.action == "dump",
-                "lyceum routing knows report and dump, not \"{}\"; see lyceum routing --help", request.action);
-  require_usage(!request.file.empty(), "lyceum routing {} needs the run's routing.h5", request.action);
+                "report and dump are known, not \"{}\"; see lyceum routing --help", request.action);
+  require_usage(!request.file.empty(), "{} needs the run's routing.h5", request.action);
   if (std::filesystem::is_directory(request.file)) request.file /= "routing.h5";
   request.action == "report" ? report(request) : dump(request);
   return static_cast<int>(ExitCode::done);

@@ -69,7 +69,7 @@ Options parse(const Arguments& arguments) {
     po::store(po::command_line_parser(arguments).options(described).style(style).positional({}).run(), values);
     po::notify(values);
   } catch (const po::error& problem) {
-    fail(ExitCode::usage, "tokenize: {}; `lyceum tokenize --help` lists the options", problem.what());
+    fail(ExitCode::usage, "{}; `lyceum tokenize --help` lists the options", problem.what());
   }
   options.vocab_given = !values["vocab"].defaulted();
   return options;
@@ -79,15 +79,15 @@ void check(const Options& options) {
   for (const auto& [missing, name] : {std::pair{options.input.empty(), "--input"},
                                       {options.model.empty(), "--model"},
                                       {options.output.empty(), "--output"}}) {
-    require_usage(!missing, "tokenize: {} is missing; `lyceum tokenize --help` lists the options", name);
+    require_usage(!missing, "{} is missing; `lyceum tokenize --help` lists the options", name);
   }
   require_usage(options.valid_fraction > 0 && options.valid_fraction < 1,
-                "tokenize: --valid-fraction {} is not between 0 and 1; leave --valid away to hold nothing out",
+                "--valid-fraction {} is not between 0 and 1; leave --valid away to hold nothing out",
                 options.valid_fraction);
-  require_usage(options.valid != options.output, "tokenize: --valid and --output are both {}", options.output);
-  require_usage(options.max_mb >= 0, "tokenize: --max-mb {} is negative", options.max_mb);
-  require_usage(options.sample_mb > 0, "tokenize: --sample-mb {} is not positive", options.sample_mb);
-  require_usage(options.threads > 0, "tokenize: --threads {} is not positive", options.threads);
+  require_usage(options.valid != options.output, "--valid and --output are both {}", options.output);
+  require_usage(options.max_mb >= 0, "--max-mb {} is negative", options.max_mb);
+  require_usage(options.sample_mb > 0, "--sample-mb {} is not positive", options.sample_mb);
+  require_usage(options.threads > 0, "--threads {} is not positive", options.threads);
 }
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
@@ -112,7 +112,7 @@ Tokenizer tokenizer_for(const Options& options, const std::vector<TextDocument>&
   }
   Tokenizer tokenizer(options.model);
   require_usage(!options.vocab_given || tokenizer.vocab() == options.vocab,
-                "tokenize: {} has a vocabulary of {}, not {}: add --retrain, or leave --vocab away", options.model,
+                "{} has a vocabulary of {}, not {}: add --retrain, or leave --vocab away", options.model,
                 tokenizer.vocab(), options.vocab);
   const std::string origin =
       exists && !options.retrain ? "as it was" : fmt::format("trained in {:.1f} s", seconds_since(begin));
@@ -154,7 +154,7 @@ void encode(const Options& options, const Tokenizer& tokenizer, const std::strin
 
 void tokenize(const Options& options) {
   std::vector<TextDocument> train = whole_documents(find_text_files(options.input));
-  require_input(!train.empty(), "tokenize: no UTF-8 text file under {}", boost::algorithm::join(options.input, ", "));
+  require_input(!train.empty(), "no UTF-8 text file under {}", boost::algorithm::join(options.input, ", "));
   const std::int64_t most = megabytes(options.max_mb);
   if (most > 0 && bytes_of(train) > most) train = choose_documents(train, most, options.seed, "corpus").chosen;
   const Tokenizer tokenizer = tokenizer_for(options, train);
@@ -166,7 +166,7 @@ void tokenize(const Options& options) {
     train = std::move(choice.rest);
     valid = std::move(choice.chosen);
     require_input(!train.empty() && !valid.empty(),
-                  "tokenize: {} bytes of text are too few to hold out {}; add text, or leave --valid away",
+                  "{} bytes of text are too few to hold out {}; add text, or leave --valid away",
                   bytes_of(train) + bytes_of(valid), wanted);
   }
   fmt::print(" documents          bytes         tokens  bytes/token  seconds  prefix\n");

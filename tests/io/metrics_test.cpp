@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "core/error.h"
+#include "support/file_size_limit.h"
 #include "support/temporary_directory.h"
 
 namespace lyceum {
@@ -127,6 +128,19 @@ TEST_F(MetricsLogTest, AFullDiskLeavesWholeLines) {
   EXPECT_LE(text.size(), 100u);
   EXPECT_EQ(text.back(), '\n');
   EXPECT_GE(read_metrics(file_).at("loss").size(), 3u);
+}
+
+TEST_F(MetricsLogTest, LinesWaitForSpace) {
+  MetricsLog log(file_, -1);
+  log.append(record(0, 0.25));
+  {
+    const FileSizeLimit full(50);
+    EXPECT_THROW(log.append(record(1, 0.5)), Error);
+    EXPECT_THROW(log.append(record(2, 0.75)), Error);
+  }
+  log.append(record(3, 1.0));
+  const std::vector<MetricPoint> expected{{0, 0.25}, {1, 0.5}, {2, 0.75}, {3, 1.0}};
+  EXPECT_EQ(read_metrics(file_).at("loss"), expected);
 }
 
 }  // namespace
