@@ -28,8 +28,8 @@ from pytorch_model import Attention, SwiGLU, Transformer, learning_rate
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Largest relative difference allowed. Lyceum's bf16 keeps weights and activations in bf16, autocast keeps both in f32 and
-# rounds at the products: two recipes, whose results agree only as far as bf16 does.
+# Largest relative difference allowed. Lyceum's bf16 keeps weights and activations in bf16, autocast keeps both in f32
+# and rounds at the products: two recipes, whose results agree only as far as bf16 does.
 TOLERANCE = {
     "f32": {"loss": 1e-4, "balance_loss": 1e-3, "grad_norm": 1e-3},
     "bf16": {"loss": 5e-3, "balance_loss": 2e-2, "grad_norm": 1e-1},
@@ -69,7 +69,7 @@ class Lyceum:
             "parallel.expert": 1,
         }
         self.command = [arguments.program, "train", f"--config={arguments.config}"]
-        # What stands on the command line wins over the script's own changes, and what the comparison rests on over both.
+        # The command line wins over the script's own changes; what the comparison rests on wins over both.
         self.command += changes + arguments.changes + [f"--{key}={value}" for key, value in keys.items()]
         self.environment = os.environ | {"OMP_NUM_THREADS": str(arguments.threads)}
         self.config = self._config()
@@ -123,7 +123,7 @@ class PyTorch:
                 sys.exit(f"{key}={config[key]}: the PyTorch model knows only {value}")
         self.config, self.tokens = config, torch.from_numpy(tokens)
         self.model = Transformer(config)
-        if compiled:  # not the routed experts: they have other row counts at every step, and unrolled compile for minutes
+        if compiled:  # not the routed experts: unrolled over experts and layers they compile for minutes
             for module in self.model.modules():
                 if isinstance(module, (Attention, SwiGLU, torch.nn.RMSNorm)):
                     module.compile()
@@ -181,7 +181,7 @@ def relative(a: float, b: float) -> float:
 
 def check_equality(arguments, precision: str) -> dict:
     steps = arguments.equality_steps
-    # A short batch, and a schedule that warms up, holds and decays within the run: the updates are large enough to tell.
+    # A short batch, and a schedule that warms up, holds and decays within the run: updates are large enough to tell.
     changes = [f"--batch.global={arguments.equality_batch}", f"--batch.seq_len={arguments.equality_length}"]
     changes += ["--batch.micro=0", f"--optim.warmup_steps={steps // 4}", "--checkpoint.at_start=true"]
     with tempfile.TemporaryDirectory(prefix="lyceum-equality-") as name:
@@ -277,7 +277,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--precision", choices=("f32", "bf16", "both"), default="both")
     parser.add_argument("--steps", type=int, default=5, help="timed steps a run; one more before them is not timed")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each program, in turn")
-    parser.add_argument("--batch", type=int, help="sequences a step while measuring speed; default: the configuration's")
+    parser.add_argument("--batch", type=int, help="sequences a step when measuring speed; default: the configuration's")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--compile", action="store_true", help="torch.compile the dense parts of the PyTorch model")
     parser.add_argument("--equality-steps", type=int, default=20)
