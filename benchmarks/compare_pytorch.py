@@ -13,6 +13,7 @@ import os
 import platform
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -302,6 +303,7 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> int:
     arguments = parse_arguments()
     torch.set_num_threads(arguments.threads)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends lyceum and removes temporary files on the way
     results = {"environment": environment(arguments), "equality": {}, "speed": {}}
     for key, value in results["environment"].items():
         print(f"{key:<14} {value}")
