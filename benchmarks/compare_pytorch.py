@@ -1,0 +1,324 @@
+#!/usr/bin/env python3
+"""Lyceum against PyTorch on the CPU: the same DeepSeekMoE, tokens, precision and number of threads.
+
+    .venv/bin/python benchmarks/compare_pytorch.py [--equality-only | --speed-only] [--section.key=value ...]
+
+Equality: both train from the weights of one checkpoint; loss, balance loss and gradient norm of every step must agree.
+Speed: short runs of both in turn. The ratio of each round is one sample, so that a change of the machine's load between
+rounds meets both. Needs `scripts/install-deps.sh --torch` and a built program.
+"""
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pytorch_model import Attention, SwiGLU, Transformer, learning_rate
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Largest relative difference allowed. Lyceum's bf16 keeps weights and activations in bf16, autocast keeps both in f32
+# and rounds at the products: two recipes, whose results agree only as far as bf16 does.
+TOLERANCE = {
+    "f32": {"loss": 1e-4, "balance_loss": 1e-3, "grad_norm": 1e-3},
+    "bf16": {"loss": 5e-3, "balance_loss": 2e-2, "grad_norm": 1e-1},
+}
+
+
+def write_tokens(prefix: Path, count: int, vocab: int, seed: int = 1) -> np.ndarray:
+    """Megatron .bin/.idx of one document: words as frequent as in text (Zipf), so that there is something to learn."""
+    frequency = 1 / np.arange(1, vocab + 1)
+    random = np.random.default_rng(seed)
+    tokens = random.choice(random.permutation(vocab), size=count, p=frequency / frequency.sum())
+    code, kind = (8, "<u2") if vocab <= 1 << 16 else (4, "<i4")
+    prefix.with_suffix(".bin").write_bytes(tokens.astype(kind).tobytes())
+    header = b"MMIDIDX\0\0" + np.uint64(1).tobytes() + bytes([code]) + np.array([1, 2], "<u8").tobytes()
+    lengths, offsets, documents = np.array([count], "<i4"), np.array([0], "<i8"), np.array([0, 1], "<i8")
+    prefix.with_suffix(".idx").write_bytes(header + lengths.tobytes() + offsets.tobytes() + documents.tobytes())
+    return tokens
+
+
+class Lyceum:
+    """One rank of the program, on a configuration with changes."""
+
+    def __init__(self, arguments, directory: Path, precision: str, steps: int, changes: list[str]):
+        self.directory, self.steps = directory, steps
+        keys = {
+            "run.dir": directory / "run",
+            "run.steps": steps,
+            "run.precision": precision,
+            "run.threads": arguments.threads,
+            "data.train": directory / "tokens",
+            "data.tokenizer": "",
+            "data.order": "sequential",
+            "data.valid_fraction": 0,
+            "eval.every": 0,
+            "routing.every": 0,
+            "checkpoint.every": 0,
+            "parallel.expert": 1,
+        }
+        self.command = [arguments.program, "train", f"--config={arguments.config}"]
+        # The command line wins over the script's own changes; what the comparison rests on wins over both.
+        self.command += changes + arguments.changes + [f"--{key}={value}" for key, value in keys.items()]
+        self.environment = os.environ | {"OMP_NUM_THREADS": str(arguments.threads)}
+        self.config = self._config()
+
+    def _config(self) -> dict:
+        """The resolved configuration: Lyceum's own defaults, with numbers as numbers."""
+        shown = subprocess.run(self.command + ["--print-config"], capture_output=True, text=True)
+        if shown.returncode:
+            sys.exit(shown.stderr.strip())
+        config = {}
+        for line in shown.stdout.splitlines():
+            key, value = (part.strip() for part in line.rsplit(" # ", 1)[0].split("=", 1))
+            try:
+                config[key] = json.loads(value)  # numbers, true, false
+            except ValueError:
+                config[key] = value
+        sizes = str(config["moe.expert_sizes"]).replace(",", " ").split()
+        config["moe.expert_sizes"] = [int(size) for size in sizes]
+        return config
+
+    def train(self) -> list[dict]:
+        """Metrics of every step. The program is stopped then: nobody needs its last checkpoint."""
+        metrics = self.directory / "run" / "metrics.jsonl"
+        shutil.rmtree(metrics.parent, ignore_errors=True)  # from the start, not from a checkpoint
+        log = self.directory / "lyceum.log"
+        with log.open("w") as out:
+            program = subprocess.Popen(self.command, env=self.environment, stdout=out, stderr=out)
+            try:
+                while program.poll() is None and read_lines(metrics) < self.steps:
+                    time.sleep(0.2)
+            finally:
+                program.kill()
+                program.wait()
+        if read_lines(metrics) < self.steps:
+            sys.exit(f"lyceum ended early:\n{log.read_text()}")
+        steps = [json.loads(line) for line in metrics.read_text().splitlines()[: self.steps]]
+        return [{key: float("nan") if value is None else value for key, value in step.items()} for step in steps]
+
+
+def read_lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+class PyTorch:
+    """The same training run."""
+
+    def __init__(self, config: dict, tokens: np.ndarray, compiled: bool):
+        supported = {"model.attention": "mha", "moe.router": "softmax", "moe.capacity_factor": 0}
+        for key, value in supported.items():
+            if config[key] != value:
+                sys.exit(f"{key}={config[key]}: the PyTorch model knows only {value}")
+        self.config, self.tokens = config, torch.from_numpy(tokens)
+        self.model = Transformer(config)
+        if compiled:  # not the routed experts: unrolled over experts and layers they compile for minutes
+            for module in self.model.modules():
+                if isinstance(module, (Attention, SwiGLU, torch.nn.RMSNorm)):
+                    module.compile()
+        self.restart()
+
+    def restart(self) -> None:
+        optim = self.config
+        matrices = [p for p in self.model.parameters() if p.dim() > 1]
+        norms = [p for p in self.model.parameters() if p.dim() <= 1]
+        self.optimizer = torch.optim.AdamW(
+            [{"params": matrices}, {"params": norms, "weight_decay": 0.0}],
+            lr=optim["optim.lr"],
+            betas=(optim["optim.beta1"], optim["optim.beta2"]),
+            eps=optim["optim.eps"],
+            weight_decay=optim["optim.weight_decay"],
+            fused=True,
+        )
+
+    def clip(self, exact: bool) -> float:
+        """Clips the gradients and tells their norm. PyTorch's own norm adds squares in f32 and is wrong by 1e-3 for a
+        gradient of four million elements; `exact` adds in f64, as Lyceum does."""
+        limit = self.config["optim.clip_norm"] or float("inf")
+        parameters = list(self.model.parameters())
+        if not exact:
+            return torch.nn.utils.clip_grad_norm_(parameters, limit).item()
+        norms = [torch.linalg.vector_norm(p.grad, dtype=torch.float64) for p in parameters]
+        norm = torch.linalg.vector_norm(torch.stack(norms))
+        torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm)
+        return norm.item()
+
+    def step(self, step: int, exact_norm: bool = False) -> dict:
+        start = time.perf_counter()
+        config = self.config
+        batch, micro, length = config["batch.global"], config["batch.micro"], config["batch.seq_len"]
+        loss = balance = 0.0
+        for first in range(step * batch, (step + 1) * batch, micro):
+            samples = self.tokens[first * length : (first + micro) * length + 1]
+            with torch.autocast("cpu", torch.bfloat16, enabled=config["run.precision"] == "bf16"):
+                parts = self.model(samples[:-1].view(micro, length), samples[1:].view(micro, length))
+            (sum(parts) * (micro / batch)).backward()
+            loss += parts[0].item() * micro / batch
+            balance += parts[1].item() * micro / batch
+        norm = self.clip(exact_norm)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(config, step)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        milliseconds = 1e3 * (time.perf_counter() - start)
+        return {"loss": loss, "balance_loss": balance, "grad_norm": norm, "step_ms": milliseconds}
+
+
+def relative(a: float, b: float) -> float:
+    return abs(a - b) / max(abs(a), abs(b)) if a != b else 0.0
+
+
+def check_equality(arguments, precision: str) -> dict:
+    steps = arguments.equality_steps
+    # A short batch, and a schedule that warms up, holds and decays within the run: updates are large enough to tell.
+    changes = [f"--batch.global={arguments.equality_batch}", f"--batch.seq_len={arguments.equality_length}"]
+    changes += ["--batch.micro=0", f"--optim.warmup_steps={steps // 4}", "--checkpoint.at_start=true"]
+    with tempfile.TemporaryDirectory(prefix="lyceum-equality-") as name:
+        directory = Path(name)
+        lyceum = Lyceum(arguments, directory, precision, steps, changes)
+        config = lyceum.config
+        count = steps * config["batch.global"] * config["batch.seq_len"] + 1
+        tokens = write_tokens(directory / "tokens", count, config["model.vocab"])
+        theirs = lyceum.train()
+        pytorch = PyTorch(config, tokens, arguments.compile)
+        pytorch.model.load_checkpoint(directory / "run/checkpoints/step-00000000")
+    print(f"\nequality, {precision}: {steps} steps of {config['batch.global']} x {config['batch.seq_len']} tokens")
+    print(f"{'step':>4}" + "".join(f" {title:>12} {'PyTorch':>11} {'rel.':>8}" for title in TOLERANCE[precision]))
+    worst = dict.fromkeys(TOLERANCE[precision], 0.0)
+    for step in range(steps):
+        ours, row = pytorch.step(step, exact_norm=True), f"{step + 1:4}"
+        for key in worst:
+            difference = relative(theirs[step][key], ours[key])
+            worst[key] = difference if not difference <= worst[key] else worst[key]  # NaN stays
+            row += f" {theirs[step][key]:12.6f} {ours[key]:11.6f} {difference:8.1e}"
+        print(row, flush=True)
+    equal = True
+    for key, limit in TOLERANCE[precision].items():
+        good = worst[key] <= limit
+        equal = equal and good
+        verdict = "ok" if good else "FAILED"
+        print(f"{key:<13} largest relative difference {worst[key]:.1e}, allowed {limit:.0e}: {verdict}")
+    return {"equal": equal, "largest_relative_difference": worst, "steps": steps}
+
+
+def summary(values: list[float], form: str) -> str:
+    return f"{statistics.median(values):{form}} ({min(values):{form}} - {max(values):{form}})"
+
+
+def measure_speed(arguments, precision: str) -> dict:
+    steps = arguments.steps + 1  # the first compiles kernels and touches memory: left out
+    changes = [f"--batch.global={arguments.batch}", "--batch.micro=0"] if arguments.batch else []
+    rates: dict[str, list[float]] = {"Lyceum": [], "PyTorch": []}
+    with tempfile.TemporaryDirectory(prefix="lyceum-speed-") as name:
+        directory = Path(name)
+        lyceum = Lyceum(arguments, directory, precision, steps, changes)
+        config = lyceum.config
+        step_tokens = config["batch.global"] * config["batch.seq_len"]
+        tokens = write_tokens(directory / "tokens", steps * step_tokens + 1, config["model.vocab"])
+        pytorch = PyTorch(config, tokens, arguments.compile)
+        shape = f"{config['batch.global']} x {config['batch.seq_len']} tokens a step"
+        print(f"\nspeed, {precision}: {shape}, {arguments.threads} threads, {arguments.steps} steps a run", flush=True)
+        print(f"{'round':>6} {'Lyceum tok/s':>14} {'PyTorch tok/s':>14} {'ratio':>7}")
+        for turn in range(arguments.rounds):
+            runs = {"Lyceum": lyceum.train()}
+            pytorch.model.initialize(seed=1)  # routing as at the start of training, as Lyceum's
+            pytorch.restart()
+            runs["PyTorch"] = [pytorch.step(step) for step in range(steps)]
+            for side, run in runs.items():
+                seconds = sum(step["step_ms"] for step in run[1:]) / 1e3
+                rates[side].append(arguments.steps * step_tokens / seconds)
+            ours, theirs = rates["Lyceum"][-1], rates["PyTorch"][-1]
+            print(f"{turn + 1:6} {ours:14.0f} {theirs:14.0f} {ours / theirs:7.2f}", flush=True)
+    ratios = [a / b for a, b in zip(rates["Lyceum"], rates["PyTorch"])]
+    for side in rates:
+        print(f"{side:<8} {summary(rates[side], '.0f')} tokens/s")
+    print(f"Lyceum / PyTorch {summary(ratios, '.2f')}: median (smallest - largest) of {arguments.rounds} rounds")
+    result = {"tokens_per_second": rates, "ratio": ratios, "ratio_median": statistics.median(ratios)}
+    return result | {"tokens_a_step": step_tokens}
+
+
+def environment(arguments) -> dict:
+    def output(*command: str) -> str:
+        return subprocess.run(command, capture_output=True, text=True, cwd=ROOT).stdout.strip()
+
+    cpuinfo = Path("/proc/cpuinfo").read_text()
+    model = next((line.split(":")[1].strip() for line in cpuinfo.splitlines() if line.startswith("model name")), "")
+    wanted = ("avx512f", "avx512_bf16", "amx_bf16")
+    return {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "cpu": model or platform.processor(),
+        "cpu_features": [flag for flag in wanted if f" {flag}" in cpuinfo],
+        "cores": len(os.sched_getaffinity(0)),
+        "threads": arguments.threads,
+        "load_at_start": round(os.getloadavg()[0], 1),
+        "lyceum": output(arguments.program, "--version"),
+        "commit": output("git", "describe", "--always", "--dirty", "--abbrev=12"),
+        "torch": torch.__version__,
+        "torch_compile": arguments.compile,
+        "python": platform.python_version(),
+        "config": " ".join([str(arguments.config), *arguments.changes]),
+    }
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", type=Path, default=ROOT / "configs/deepseekmoe-small.ini")
+    parser.add_argument("--precision", choices=("f32", "bf16", "both"), default="both")
+    parser.add_argument("--steps", type=int, default=5, help="timed steps a run; one more before them is not timed")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each program, in turn")
+    parser.add_argument("--batch", type=int, help="sequences a step when measuring speed; default: the configuration's")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--compile", action="store_true", help="torch.compile the dense parts of the PyTorch model")
+    parser.add_argument("--equality-steps", type=int, default=20)
+    parser.add_argument("--equality-batch", type=int, default=2, help="sequences")
+    parser.add_argument("--equality-length", type=int, default=128, help="tokens of a sequence")
+    parser.add_argument("--program", default=str(ROOT / "build/cpu/apps/lyceum"))
+    parser.add_argument("--json", type=Path, metavar="OUT", help="also write the results there")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--equality-only", action="store_true")
+    which.add_argument("--speed-only", action="store_true")
+    arguments, arguments.changes = parser.parse_known_args()
+    for change in arguments.changes:
+        if not re.fullmatch(r"--\w+\.\w+=.*", change):
+            parser.error(f"unknown option {change}")
+    if min(arguments.steps, arguments.rounds, arguments.threads, arguments.equality_steps) < 1:
+        parser.error("--steps, --rounds, --threads and --equality-steps are at least 1")
+    if not Path(arguments.program).is_file():
+        parser.error(f"no program {arguments.program}: build it, or name it with --program")
+    return arguments
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    torch.set_num_threads(arguments.threads)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends lyceum and removes temporary files on the way
+    results = {"environment": environment(arguments), "equality": {}, "speed": {}}
+    for key, value in results["environment"].items():
+        print(f"{key:<14} {value}")
+    precisions = ("f32", "bf16") if arguments.precision == "both" else (arguments.precision,)
+    if "bf16" in precisions and not {"avx512_bf16", "amx_bf16"} & set(results["environment"]["cpu_features"]):
+        print("note: this CPU has no bf16 products, so both sides emulate them; speed in bf16 means little here")
+    for precision in precisions:
+        if not arguments.speed_only:
+            results["equality"][precision] = check_equality(arguments, precision)
+        if not arguments.equality_only:
+            results["speed"][precision] = measure_speed(arguments, precision)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=2) + "\n")
+    return 0 if all(result["equal"] for result in results["equality"].values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
