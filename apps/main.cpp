@@ -5,6 +5,7 @@
 #include <functional>
 #include <iostream>
 #include <map>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -76,16 +77,21 @@ int main(int argc, char** argv) {
     std::cout << "lyceum " LYCEUM_VERSION "\n";
     return 0;
   }
-  const MpiSession session;
+  std::optional<MpiSession> session;
   try {
-    return run(session, name, Arguments(argv + 2, argv + argc));
+    session.emplace();
+    return run(*session, name, Arguments(argv + 2, argv + argc));
   } catch (const Error& error) {
+    if (!session) {
+      std::fputs(fmt::format("lyceum {}: {}\n", name, error.what()).c_str(), stderr);
+      return static_cast<int>(error.code());
+    }
     const bool inner = error.code() == ExitCode::failed;  // the place helps who mends the program, not who uses it
-    tell(session, name, error.what(),
+    tell(*session, name, error.what(),
          inner ? fmt::format(" [{}:{}]", base_name(error.where().file_name()), error.where().line()) : "");
-    session.abort(error.code());
-  } catch (const std::exception& error) {
-    tell(session, name, error.what(), "");
-    session.abort(ExitCode::failed);
+    session->abort(error.code());
+  } catch (const std::exception& error) {  // no Error: of a library, thrown while a command ran
+    tell(*session, name, error.what(), "");
+    session->abort(ExitCode::failed);
   }
 }

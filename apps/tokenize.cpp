@@ -42,8 +42,8 @@ po::options_description bind(Options& options) {
   const auto number = [](double& value) { return po::value(&value)->default_value(value, fmt::format("{}", value)); };
   po::options_description described("Options", 100, 60);
   auto add = described.add_options();
-  add("input", po::value(&options.input)->value_name("PATH"),
-      "a text file, or a folder: all UTF-8 text files below it; may be repeated");
+  add("input", po::value(&options.input)->multitoken()->composing()->value_name("PATH"),
+      "a text file, or a folder: all UTF-8 text files below it; several may be given");
   add("model", po::value(&options.model)->value_name("FILE"),
       "SentencePiece model; used when it exists, else trained on the input");
   add("output", po::value(&options.output)->value_name("PREFIX"), "writes PREFIX.bin, PREFIX.idx and PREFIX.json");

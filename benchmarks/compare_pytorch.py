@@ -201,7 +201,8 @@ def check_equality(arguments, precision: str) -> dict:
         ours, row = pytorch.step(step, exact_norm=True), f"{step + 1:4}"
         for key in worst:
             difference = relative(theirs[step][key], ours[key])
-            worst[key] = difference if not difference <= worst[key] else worst[key]  # NaN stays
+            if not worst[key] != worst[key] and not difference <= worst[key]:  # once NaN, always NaN
+                worst[key] = difference
             row += f" {theirs[step][key]:12.6f} {ours[key]:11.6f} {difference:8.1e}"
         print(row, flush=True)
     equal = True

@@ -85,7 +85,7 @@ train() {
   job=$!
   set +m
   # shellcheck disable=SC2064  # the process is known now
-  trap "stop_training $job" INT TERM
+  trap "stop_training $job" INT TERM HUP
   while kill -0 "$job" 2>/dev/null; do wait "$job" || true; done  # wait also returns when a signal came
   wait "$job" || code=$?
   trap 'exit 130' INT

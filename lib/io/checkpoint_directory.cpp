@@ -129,14 +129,14 @@ void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep) {
     if ((extension == ".partial" || extension == ".replaced") && step_of(path.stem().string()))
       leftovers.push_back(path);
   }
-  for (const fs::path& path : leftovers) fs::remove_all(path);
+  for (const fs::path& path : leftovers) fs::remove_all(path, error);
   fs::remove(root / "LATEST.partial", error);
   if (keep <= 0) return;
   const std::string kept = latest(root);
   std::int64_t intact = 0;
   for (const std::string& name : list_checkpoints(root)) {
     if (intact >= keep && name != kept) {
-      fs::remove_all(root / name);
+      fs::remove_all(root / name, error);  // what cannot go yet (a reader on NFS) goes next time
     } else if (looks_intact(root / name)) {
       ++intact;
     }

@@ -104,11 +104,6 @@ Variable Transformer::head(Tape& tape, const Variable& x) const {
   return tape.apply(Linear{head_}, tape.apply(RmsNorm{final_norm_, config_.model.norm_eps}, x));
 }
 
-Variable Transformer::logits(Tape& tape, const Tensor& inputs, std::int64_t seq_len) {
-  Losses unused;
-  return head(tape, blocks(tape, inputs, seq_len, unused));
-}
-
 Transformer::Losses Transformer::forward(Tape& tape, const Batch& batch) {
   Losses losses;
   const Variable x = blocks(tape, batch.inputs, batch.seq_len, losses);

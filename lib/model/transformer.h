@@ -34,8 +34,6 @@ class Transformer {
     std::vector<Variable> expert, device, z;  // a layer each: sums over this rank's sequences
   };
   Losses forward(Tape& tape, const Batch& batch);
-  /// [sequences · seq_len, vocab]
-  Variable logits(Tape& tape, const Tensor& inputs, std::int64_t seq_len);
 
   /// Logits of the last of `tokens` [1, vocab], which follow what the caches hold; one cache a layer, see new_caches().
   Tensor decode(const Stream& stream, std::span<const std::int32_t> tokens, std::vector<KeyValueCache>& caches) const;

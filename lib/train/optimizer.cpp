@@ -106,8 +106,8 @@ void Optimizer::clear_gradients() {
 }
 
 std::string Optimizer::nonfinite_gradient() const {
-  for (const State& state : states_) {
-    for (const auto& parameter : state.unit->parameters()) {
+  for (auto state = states_.rbegin(); state != states_.rend(); ++state) {
+    for (const auto& parameter : state->unit->parameters()) {
       bool finite = true;
       dispatch_accumulator(parameter->gradient.dtype(), [&]<class A>() {
         for (const A value : parameter->gradient.span<A>()) finite = finite && std::isfinite(value);

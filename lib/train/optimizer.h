@@ -22,7 +22,7 @@ class Optimizer {
   /// Applies gradients times `gradient_scale`; counts the updates for bias correction.
   void step(double lr, double gradient_scale);
   void clear_gradients();
-  /// The first parameter whose gradient is not finite, or empty.
+  /// The parameter nearest the loss whose gradient is not finite, or empty: backward carries NaN from there on.
   std::string nonfinite_gradient() const;
 
   /// Masters from the weights: after initialize().
@@ -46,7 +46,6 @@ class Optimizer {
     };
     std::vector<Run> runs;
   };
-  const float* master_values(const State& state) const;
 
   OptimConfig config_;
   Stream stream_;

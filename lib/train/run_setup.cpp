@@ -1,8 +1,10 @@
 #include "train/run_setup.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cmath>
-#include <thread>
+#include <vector>
 
 #include "io/config_check.h"
 #include "io/tokenizer.h"
@@ -11,10 +13,18 @@ namespace lyceum {
 
 namespace {
 
-int threads_of(const RunConfig& run, const MpiSession& session) {
+/// The cores that this rank may use, shared with the ranks of the same machine that may use the same ones: what a
+/// launcher binds and what it leaves unbound both come out right.
+int threads_of(const RunConfig& run, const MpiSession& session, const ProcessGroup& world) {
   if (run.threads > 0) return run.threads;
-  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  return std::max(1, cores / session.local_size());
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  require(sched_getaffinity(0, sizeof cores, &cores) == 0,
+          "the cores of this process are not to be had: set run.threads");
+  std::string mine = session.host() + ":";
+  for (int core = 0; core < CPU_SETSIZE; ++core) mine += CPU_ISSET(core, &cores) ? '1' : '0';
+  const std::vector<std::string> all = world.all_gather(mine);
+  return std::max(1, CPU_COUNT(&cores) / static_cast<int>(std::count(all.begin(), all.end(), mine)));
 }
 
 MeshShape shape_of(const ParallelConfig& parallel) {
@@ -28,9 +38,10 @@ MeshShape shape_of(const ParallelConfig& parallel) {
 
 std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session) {
   require_none(problems(config, session.size()));
+  ProcessGroup world = session.world(config.run.timeout_seconds);
+  const int threads = threads_of(config.run, session, world);
   return std::make_unique<RunSetup>(
-      RunSetup{.stream = CpuStream(threads_of(config.run, session)),
-               .mesh = Mesh::create(session.world(config.run.timeout_seconds), shape_of(config.parallel))});
+      RunSetup{.stream = CpuStream(threads), .mesh = Mesh::create(std::move(world), shape_of(config.parallel))});
 }
 
 DType working_type(const RunConfig& run) { return run.precision == "bf16" ? DType::bf16 : DType::f32; }
@@ -55,6 +66,9 @@ RunData open_data(const Config& config, bool need_train) {
     const auto file = std::make_shared<const TokenFile>(data.train);
     const std::int64_t samples = samples_in(file->tokens(), config.batch.seq_len);
     if (data.valid.empty()) held_out = std::llround(static_cast<double>(samples) * data.valid_fraction);
+    require_input(!data.valid.empty() || data.valid_fraction == 0 || held_out > 0,
+                  "{}.bin: {} samples are too few for data.valid_fraction = {}: raise it, or set data.valid",
+                  data.train, samples, data.valid_fraction);
     require_input(samples - held_out > 0, "{}.bin: {} tokens leave no training sample of {}", data.train,
                   file->tokens(), config.batch.seq_len);
     result.train = loader(file, kind, 0, samples - held_out);

@@ -123,12 +123,18 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t first_sample, 
     expert_buckets_->finish();
   }
   const ProfileScope timed(profile_of(setup_.stream), "optimizer");
+  const bool own_loss_finite = std::isfinite(losses_[0]);
   reduce_losses(result);
   reduce_routing(result);
   result.grad_norm = gradient_norm();
   result.skipped = !std::isfinite(result.grad_norm) || !std::isfinite(result.loss);
   if (result.skipped) {
-    result.culprit = optimizer_.nonfinite_gradient();
+    const std::string parameter = optimizer_.nonfinite_gradient();
+    if (!own_loss_finite) {
+      result.culprit = "the loss of its tokens";
+    } else if (!parameter.empty()) {
+      result.culprit = "the gradient of " + parameter;
+    }
     return result;
   }
   const double clip = config_.optim.clip_norm;

@@ -23,7 +23,7 @@ struct StepResult {
   double lr = 0;
   double load_imbalance = 0;         // busiest expert's tokens over the mean, worst layer; 0 without experts
   bool skipped = false;              // something was not finite: no update was made
-  std::string culprit;               // then: the first parameter of this rank whose gradient is not finite
+  std::string culprit;               // then: what is not finite on this rank, or empty
   std::vector<RoutingSums> routing;  // of this step, over all ranks
 };
 

@@ -3,14 +3,18 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <random>
+#include <sstream>
 #include <utility>
 
 #include "io/checkpoint.h"
+#include "io/ini_file.h"
 #include "model/counts.h"
 #include "train/evaluator.h"
 #include "train/peak.h"
@@ -54,7 +58,8 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
       data_(open_data(config, true)),
       model_(config, setup.stream, setup.mesh, working_type(config.run), true),
       optimizer_(config.optim, setup.stream, model_.units()),
-      train_step_(config, setup, model_, optimizer_) {}
+      train_step_(config, setup, model_, optimizer_),
+      record_(std::make_unique<Json>()) {}
 
 Trainer::~Trainer() = default;
 
@@ -82,19 +87,27 @@ ExitCode Trainer::run() {
   resume();
   open_logs();
   if (config_.checkpoint.at_start && state_.step == 0) save();
+  if (state_.step >= config_.run.steps) {
+    note(fmt::format("nothing to train: {} of {} steps are done", state_.step, config_.run.steps));
+    validate();
+    tell_entropy();
+    return ExitCode::done;
+  }
   while (state_.step < config_.run.steps) {
     one_step();
+    const bool last = state_.step == config_.run.steps;
     if (due(state_.step, config_.routing.every)) record_routing();
-    if (due(state_.step, config_.eval.every)) validate();
-    if (due(state_.step, config_.checkpoint.every)) save();
-    if (state_.step < config_.run.steps && asked_to_stop()) {
+    if (last || due(state_.step, config_.eval.every)) validate();
+    if (last) tell_entropy();
+    write_record();
+    if (last || due(state_.step, config_.checkpoint.every)) save();
+    if (!last && asked_to_stop()) {
       if (saved_step_ != state_.step) save();
       require(saved_step_ == state_.step, "asked to stop, but the checkpoint could not be written");
       note(fmt::format("stopped on request after step {}: run the same command to go on", state_.step));
       return ExitCode::resubmit;
     }
   }
-  conclude();
   require(saved_step_ == state_.step,
           "the last checkpoint could not be written: free space on the disk of {}, then run the same command to go on "
           "from the checkpoint before",
@@ -142,12 +155,57 @@ void Trainer::resume() {
     return;
   }
   const CheckpointReader reader(*chosen);
+  const std::vector<std::string> present = list_checkpoints(root);
+  require_input(
+      config_.checkpoint.resume == "auto" || present.empty() ||
+          present.front() <= checkpoint_name(reader.header().step),
+      "{} holds {}, newer than the checkpoint to go on from: set another run.dir, or move the newer ones away",
+      root.string(), present.empty() ? "" : present.front());
+  require_input(static_cast<std::int64_t>(reader.tensors().size()) == logical_tensors(),
+                "{} holds {} tensors, this model has {}: set the configuration that it was made with",
+                reader.directory().string(), reader.tensors().size(), logical_tensors());
   optimizer_.load(reader);
-  restore_state(reader.header().trainer_state);
+  state_.restore(reader.header().trainer_state, model_.routing());
   state_.run_uuid = reader.header().run_uuid;
-  state_.step = reader.header().step;
+  state_.step = first_step_ = reader.header().step;
+  optimizer_.set_updates(state_.updates);
   saved_step_ = state_.step;
   note(fmt::format("resumed    {} (mesh {})", reader.directory().string(), reader.header().mesh));
+  tell_changes(reader);
+}
+
+/// Values and two moments of every logical tensor of the whole model.
+std::int64_t Trainer::logical_tensors() const {
+  std::array<std::int64_t, 1> experts{0};
+  std::int64_t dense = 0;
+  for (const auto& unit : model_.units()) {
+    std::int64_t pieces = 0;
+    for (const auto& parameter : unit->parameters()) pieces += static_cast<std::int64_t>(parameter->pieces.size());
+    (unit->group() == ParameterUnit::Group::dense ? dense : experts[0]) += pieces;
+  }
+  setup_.mesh.expert.all_reduce(std::span(experts));
+  return 3 * (dense + experts[0]);
+}
+
+/// A resumed run whose model, data or optimizer keys differ is another run from there on: that is said.
+void Trainer::tell_changes(const CheckpointReader& reader) {
+  constexpr std::array telling{"data.", "batch.", "model.", "moe.", "balance.", "optim.", "run.seed", "run.precision"};
+  const auto values = [](const std::string& text) {
+    std::istringstream stream(text);
+    std::vector<std::string> mistakes;
+    std::map<std::string, std::string> map;
+    for (IniEntry& entry : read_ini(stream, "configuration", mistakes)) map[entry.key] = std::move(entry.value);
+    return map;
+  };
+  const auto before = values(reader.header().config);
+  for (const auto& [key, value] : values(config_text_)) {
+    const bool tells =
+        std::any_of(telling.begin(), telling.end(), [&](const char* part) { return key.starts_with(part); });
+    const auto old = before.find(key);
+    if (tells && key != "batch.micro" && old != before.end() && old->second != value) {
+      note(fmt::format("warning: {} = {} from here on; the checkpoint was made with {}", key, value, old->second));
+    }
+  }
 }
 
 void Trainer::open_logs() {
@@ -172,7 +230,8 @@ void Trainer::one_step() {
   const StepResult result = train_step_.run(*data_.train, state_.samples, lr);
   ++state_.step;
   state_.samples += config_.batch.global;
-  add_routing(result);
+  state_.add_routing(result.routing, config_.batch.global * config_.batch.seq_len);
+  state_.updates = optimizer_.updates();
   note_skip(result);
   report(result, seconds_since(start));
 }
@@ -183,9 +242,12 @@ void Trainer::note_skip(const StepResult& result) {
   ++state_.skipped;
   std::string culprit;
   const std::vector<std::string> culprits = setup_.mesh.world.all_gather(result.culprit);
-  for (std::size_t rank = 0; rank < culprits.size() && culprit.empty(); ++rank) {
-    if (!culprits[rank].empty())
-      culprit = fmt::format(": the gradient of {} on rank {} is not finite", culprits[rank], rank);
+  // A loss that is not finite spoils every rank's gradients: the rank that has one is where the trouble began.
+  for (const bool loss : {true, false}) {
+    for (std::size_t rank = 0; rank < culprits.size() && culprit.empty(); ++rank) {
+      if (culprits[rank].empty() || culprits[rank].starts_with("the loss") != loss) continue;
+      culprit = fmt::format(": {} on rank {} is not finite", culprits[rank], rank);
+    }
   }
   note(fmt::format("warning: step {} left out on all ranks (loss {}, gradient norm {}){}", state_.step, result.loss,
                    result.grad_norm, culprit));
@@ -195,28 +257,28 @@ void Trainer::note_skip(const StepResult& result) {
 }
 
 void Trainer::report(const StepResult& result, double seconds) {
-  // ETA follows a mean over the last twenty steps or so; the first step compiles and is not in it.
-  mean_seconds_ = mean_seconds_ == 0 ? seconds : 0.95 * mean_seconds_ + 0.05 * seconds;
+  // ETA follows a mean over the last twenty steps or so; the first step after a start warms caches and is not in it.
+  const bool warming = state_.step <= first_step_ + 2;
+  mean_seconds_ = warming ? seconds : 0.95 * mean_seconds_ + 0.05 * seconds;
   if (!metrics_) return;
   const auto tokens = static_cast<double>(config_.batch.global * config_.batch.seq_len);
   const double flops = count_model(config_).causal_flops_per_sequence * static_cast<double>(config_.batch.global);
   const MemoryUse memory = memory_of(setup_.stream).use();
-  const Json record{{"step", state_.step},
-                    {"loss", result.loss},
-                    {"balance_loss", result.expert_loss + result.device_loss + result.z_loss},
-                    {"expert_balance_loss", result.expert_loss},
-                    {"device_balance_loss", result.device_loss},
-                    {"z_loss", result.z_loss},
-                    {"grad_norm", result.grad_norm},
-                    {"lr", result.lr},
-                    {"tokens", state_.samples * config_.batch.seq_len},
-                    {"tokens_per_second", tokens / seconds},
-                    {"step_ms", seconds * 1e3},
-                    {"mfu", flops / seconds / peak_},
-                    {"load_imbalance", result.load_imbalance},
-                    {"skipped", state_.skipped},
-                    {"memory_peak_bytes", memory.total_peak}};
-  log(metrics_failing_, [&] { metrics_->append(record); });
+  *record_ = Json{{"step", state_.step},
+                  {"loss", result.loss},
+                  {"balance_loss", result.expert_loss + result.device_loss + result.z_loss},
+                  {"expert_balance_loss", result.expert_loss},
+                  {"device_balance_loss", result.device_loss},
+                  {"z_loss", result.z_loss},
+                  {"grad_norm", result.grad_norm},
+                  {"lr", result.lr},
+                  {"tokens", state_.samples * config_.batch.seq_len},
+                  {"tokens_per_second", tokens / seconds},
+                  {"step_ms", seconds * 1e3},
+                  {"mfu", flops / seconds / peak_},
+                  {"load_imbalance", result.load_imbalance},
+                  {"skipped", state_.skipped},
+                  {"memory_peak_bytes", memory.total_peak}};
   const ProgressLine line{
       .step = state_.step,
       .steps = config_.run.steps,
@@ -232,39 +294,13 @@ void Trainer::report(const StepResult& result, double seconds) {
   log ? console_->step(line) : console_->tick(line);
 }
 
-void Trainer::add_routing(const StepResult& result) {
-  if (result.routing.empty()) return;
-  state_.routing_tokens += config_.batch.global * config_.batch.seq_len;
-  if (state_.routing.empty()) {
-    state_.routing = result.routing;
-    return;
-  }
-  for (std::size_t layer = 0; layer < result.routing.size(); ++layer) {
-    RoutingSums& sums = state_.routing[layer];
-    const RoutingSums& more = result.routing[layer];
-    for (std::size_t i = 0; i < sums.counts.size(); ++i) sums.counts[i] += more.counts[i];
-    for (std::size_t i = 0; i < sums.probability.size(); ++i) sums.probability[i] += more.probability[i];
-  }
+void Trainer::record_routing() {
+  if (routing_log_) log(routing_log_failing_, [&] { routing_log_->append(state_.step, state_.routing_record()); });
+  state_.clear_routing();
 }
 
-void Trainer::record_routing() {
-  if (routing_log_) {
-    std::vector<LayerRouting> layers;
-    for (const RoutingSums& sums : state_.routing) {
-      LayerRouting layer{.layer = sums.layer,
-                         .top_k = sums.top_k,
-                         .experts = sums.experts,
-                         .counts = sums.counts,
-                         .mean_probability = {}};
-      for (const double sum : sums.probability) {
-        layer.mean_probability.push_back(static_cast<float>(sum / static_cast<double>(state_.routing_tokens)));
-      }
-      layers.push_back(std::move(layer));
-    }
-    log(routing_log_failing_, [&] { routing_log_->append(state_.step, layers); });
-  }
-  state_.routing.clear();
-  state_.routing_tokens = 0;
+void Trainer::write_record() {
+  if (metrics_) log(metrics_failing_, [&] { metrics_->append(*record_); });
 }
 
 void Trainer::validate() {
@@ -272,11 +308,8 @@ void Trainer::validate() {
   const auto start = Clock::now();
   const Evaluation evaluation = evaluate(model_, setup_, config_, *data_.valid, config_.eval.batches);
   last_valid_loss_ = evaluation.loss;
-  validated_step_ = state_.step;
-  if (metrics_) {
-    const Json record{{"step", state_.step}, {"valid_loss", evaluation.loss}, {"valid_tokens", evaluation.tokens}};
-    log(metrics_failing_, [&] { metrics_->append(record); });
-  }
+  (*record_)["valid_loss"] = evaluation.loss;
+  (*record_)["valid_tokens"] = evaluation.tokens;
   note(fmt::format("validation after step {}: loss {:.4f}, perplexity {:.2f}, {} tokens in {:.1f} s", state_.step,
                    evaluation.loss, std::exp(evaluation.loss), evaluation.tokens, seconds_since(start)));
 }
@@ -296,7 +329,7 @@ void Trainer::save() {
                       .step = state_.step,
                       .mesh = mesh.shape.text(mesh.world.size()),
                       .config = config_text_,
-                      .trainer_state = state_text()},
+                      .trainer_state = state_.text()},
                      optimizer_.pieces(owns));
   } catch (const Error& error) {  // the same on all ranks: training is worth more than this checkpoint
     if (error.code() != ExitCode::failed) throw;
@@ -308,9 +341,7 @@ void Trainer::save() {
   note(fmt::format("checkpoint {} after step {} in {:.1f} s", root.string(), state_.step, seconds_since(start)));
 }
 
-void Trainer::conclude() {
-  if (validated_step_ != state_.step) validate();
-  if (saved_step_ != state_.step) save();
+void Trainer::tell_entropy() {
   if (!talks() || !data_.valid) return;
   const std::int64_t batches = config_.eval.batches;
   const std::int64_t samples = batches > 0 ? std::min(data_.valid->order().count(), batches * config_.batch.global)
@@ -319,46 +350,7 @@ void Trainer::conclude() {
   const double entropy = unigram_entropy(data_.valid->file(), first, count);
   note(fmt::format("validation loss {:.4f} nats a token · unigram entropy of the same tokens {:.4f}", last_valid_loss_,
                    entropy));
-  const Json record{{"step", state_.step}, {"unigram_entropy", entropy}};
-  log(metrics_failing_, [&] { metrics_->append(record); });
-}
-
-std::string Trainer::state_text() const {
-  Json routing = Json::array();
-  for (const RoutingSums& sums : state_.routing) {
-    routing.push_back({{"layer", sums.layer},
-                       {"top_k", sums.top_k},
-                       {"experts", sums.experts},
-                       {"counts", sums.counts},
-                       {"probability", sums.probability}});
-  }
-  return Json{{"updates", optimizer_.updates()},
-              {"samples", state_.samples},
-              {"skipped", state_.skipped},
-              {"skipped_in_a_row", state_.skipped_in_a_row},
-              {"routing_tokens", state_.routing_tokens},
-              {"routing", routing}}
-      .dump();
-}
-
-void Trainer::restore_state(const std::string& text) {
-  try {
-    const Json state = Json::parse(text);
-    optimizer_.set_updates(state.at("updates"));
-    state_.samples = state.at("samples");
-    state_.skipped = state.at("skipped");
-    state_.skipped_in_a_row = state.at("skipped_in_a_row");
-    state_.routing_tokens = state.at("routing_tokens");
-    for (const Json& sums : state.at("routing")) {
-      state_.routing.push_back({.layer = sums.at("layer"),
-                                .top_k = sums.at("top_k"),
-                                .experts = sums.at("experts"),
-                                .counts = sums.at("counts"),
-                                .probability = sums.at("probability")});
-    }
-  } catch (const nlohmann::json::exception& error) {
-    fail(ExitCode::bad_input, "the checkpoint's trainer state cannot be read: {}", error.what());
-  }
+  (*record_)["unigram_entropy"] = entropy;
 }
 
 }  // namespace lyceum

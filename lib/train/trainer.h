@@ -1,5 +1,7 @@
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <functional>
 #include <memory>
 #include <optional>
@@ -11,6 +13,7 @@
 #include "io/metrics.h"
 #include "io/routing_log.h"
 #include "train/run_setup.h"
+#include "train/run_state.h"
 #include "train/step.h"
 #include "train/stop_request.h"
 
@@ -27,29 +30,19 @@ class Trainer {
   ExitCode run();
 
  private:
-  /// What a checkpoint keeps besides tensors, equal on all ranks.
-  struct State {
-    std::string run_uuid;
-    std::int64_t step = 0;     // steps done
-    std::int64_t samples = 0;  // position in the order of samples
-    std::int64_t skipped = 0;
-    std::int64_t skipped_in_a_row = 0;
-    std::vector<RoutingSums> routing;  // since the last record, over all ranks
-    std::int64_t routing_tokens = 0;
-  };
   void resume();
   void open_logs();
   void introduce(double peak);
   void one_step();
   void report(const StepResult& result, double seconds);
+  void tell_changes(const CheckpointReader& reader);
+  std::int64_t logical_tensors() const;
   void note_skip(const StepResult& result);
-  void add_routing(const StepResult& result);
   void record_routing();
   void validate();
   void save();
-  void conclude();
-  std::string state_text() const;
-  void restore_state(const std::string& text);
+  void tell_entropy();
+  void write_record();
   bool talks() const { return setup_.mesh.world.rank() == 0; }
   void note(const std::string& text);
   void log(bool& failing, const std::function<void()>& write);
@@ -63,10 +56,11 @@ class Trainer {
   Transformer model_;
   Optimizer optimizer_;
   TrainStep train_step_;
-  State state_;
+  RunState state_;
   StopRequest stop_request_;
-  std::int64_t saved_step_ = -1, validated_step_ = -1;
+  std::int64_t saved_step_ = -1, first_step_ = 0;
   double peak_ = 0, mean_seconds_ = 0, last_valid_loss_ = 0;
+  std::unique_ptr<nlohmann::ordered_json> record_;  // of the step in hand, for metrics.jsonl
   std::optional<Console> console_;
   std::optional<MetricsLog> metrics_;
   std::optional<RoutingLog> routing_log_;

@@ -72,16 +72,16 @@ wait_for() {
   done
 }
 
-# steps FILE: the training steps in metrics.jsonl without what a clock or the allocator says.
+# steps FILE: the training steps in metrics.jsonl without what a clock, the allocator or a validation says: the end of a
+# run validates, wherever it is.
 steps() {
   python3 - "$1" <<'END'
 import json, sys
 for line in open(sys.argv[1]):
     record = json.loads(line)
-    for key in "tokens_per_second", "step_ms", "mfu", "memory_peak_bytes":
+    for key in "tokens_per_second", "step_ms", "mfu", "memory_peak_bytes", "valid_loss", "valid_tokens", "unigram_entropy":
         record.pop(key, None)
-    if "loss" in record:
-        print(json.dumps(record))
+    print(json.dumps(record))
 END
 }
 

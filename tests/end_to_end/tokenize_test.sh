@@ -15,7 +15,7 @@ expect_exit() {  # code words command…
   grep -qF -- "$words" err || fail "no '$words' in: $(cat err)"
 }
 
-run() { "$lyceum" tokenize --input "$root/lib" --model tok.model --vocab 1000 "$@"; }
+run() { "$lyceum" tokenize --input "$root/lib/io" "$root/lib/model" --model tok.model --vocab 1000 "$@"; }
 run --output a/train --valid a/valid --valid-fraction 0.1 | tee summary
 grep -q "bytes/token" summary || fail "no summary"
 for name in train valid; do

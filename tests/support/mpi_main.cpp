@@ -4,6 +4,7 @@
 #include <mpi.h>
 
 #include <cstdio>
+#include <cstdlib>
 
 namespace {
 
@@ -28,6 +29,14 @@ int main(int argc, char** argv) {
   int provided = 0, rank = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  int size = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  const char* expected =
+      std::getenv("LYCEUM_TEST_RANKS");  // of the entry's name: a mismatched launcher starts singletons
+  if (expected && std::atoi(expected) != size) {
+    std::fprintf(stderr, "%d ranks where the test wants %s\n", size, expected);
+    return 1;
+  }
   testing::InitGoogleTest(&argc, argv);
   testing::TestEventListeners& listeners = testing::UnitTest::GetInstance()->listeners();
   if (rank != 0) delete listeners.Release(listeners.default_result_printer());

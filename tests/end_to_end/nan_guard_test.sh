@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Usage: nan_guard_test.sh LYCEUM SOURCE_DIR. A learning rate that blows the model up: bad steps are left out on all ranks, named and counted, and a run that is
+# beyond mending ends with one line.
+. "$(dirname "$0")/lib.sh" "$@"
+make_data
+
+expect 4 ranks 2 "${tiny[@]}" --run.dir="$work/run" --parallel.expert=2 --run.steps=200 --checkpoint.every=20 \
+  --optim.schedule=constant --optim.warmup_steps=0 --optim.lr=1e30 --optim.clip_norm=0
+says out 'warning: step [0-9]+ left out on all ranks .*: .* on rank [01] is not finite'
+says err 'steps in a row were not finite: resume an earlier checkpoint'
+python3 - "$work/run/metrics.jsonl" <<'END' || fail "metrics.jsonl does not tell of the steps left out"
+import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+assert [line["step"] for line in lines] == list(range(1, len(lines) + 1)), "not one line a step"
+bad = [line for line in lines if "loss" in line.get("nonfinite", []) or "grad_norm" in line.get("nonfinite", [])]
+assert len(bad) >= 49, f"{len(bad)} lines name what is not finite"
+assert lines[-1]["skipped"] >= 49, lines[-1]
+END
+
+# The count of bad steps travels with a checkpoint, and so does what made them: resuming ends the same way, sooner.
+last=$("$lyceum" checkpoint ls "$work/run/checkpoints" | grep -c step-)
+[[ $last -ge 1 ]] || fail "no checkpoint of the run is left"
+before=$(wc -l <"$work/run/metrics.jsonl")
+expect 4 ranks 2 "${tiny[@]}" --run.dir="$work/run" --parallel.expert=2 --run.steps=200 --checkpoint.every=20 \
+  --optim.schedule=constant --optim.warmup_steps=0 --optim.lr=1e30 --optim.clip_norm=0
+equal "lines after resuming" "$(wc -l <"$work/run/metrics.jsonl")" "$before"
