@@ -61,8 +61,9 @@ std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::st
   LoadedConfig loaded = read_config(
       arguments, without_mesh(parse_config(reader.header().config, reader.directory().string() + ":config")));
   const std::int64_t global_batch = loaded.config.batch.global;
-  const bool own_batch =
-      std::ranges::any_of(given.origin, [](const auto& key) { return key.first.starts_with("batch."); });
+  // A file may be the one of training, made for another number of ranks; the command line is meant for this one.
+  const bool own_batch = std::ranges::any_of(
+      given.origin, [](const auto& key) { return key.first.starts_with("batch.") && key.second.file.empty(); });
   if (!own_batch) {
     const std::int64_t ranks = session.size();
     loaded.config.batch.global = (global_batch + ranks - 1) / ranks * ranks;

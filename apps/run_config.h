@@ -20,8 +20,8 @@ struct CheckpointRun {
 };
 /// Opens `path`, a checkpoint or a directory of them (the one that LATEST names), or when empty the checkpoints of the
 /// run that the arguments configure. Its own configuration holds, without its mesh, where the arguments say nothing;
-/// batch.global is rounded up to what the ranks can share unless they set it. Answers --list-keys and --print-config
-/// itself: then there is nothing to run.
+/// batch.global is rounded up to what the ranks can share unless the command line has a batch.* key. Answers
+/// --list-keys and --print-config itself: then there is nothing to run.
 std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::string path, const Arguments& arguments);
 
 }  // namespace lyceum

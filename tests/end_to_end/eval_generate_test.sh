@@ -44,6 +44,10 @@ says out "^model.hidden += 32 +# .*step-00000012:config:"
 # A file names the run; it and the command line win over what the checkpoint says.
 expect 0 "$lyceum" eval "--config=$config" --batches=2 --json
 equal "tokens of the configured run" "$(value tokens)" $((2 * 8 * 32))
+expect 0 ranks 3 eval "--config=$config" --batches=2 --json
+equal "tokens of the configured run on three ranks" "$(value tokens)" $((2 * 8 * 32))
+expect 2 ranks 3 eval "--config=$config" --batch.global=8
+says err "batch.global = 8 does not divide among 3"
 printf '[batch]\nglobal = 4\n' >"$work/four.ini"
 expect 0 "$lyceum" eval --config "$work/four.ini" "--checkpoint=$checkpoint" --batches=2 --json
 equal "tokens of smaller batches" "$(value tokens)" $((2 * 4 * 32))
