@@ -20,25 +20,29 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   std::int64_t batches = 0;
   po::options_description options("options");
   options.add_options()("checkpoint", po::value(&path), "a checkpoint, or the directory that holds them")(
-      "batches", po::value(&batches), "global batches to read; 0 (default): all of the validation data")(
+      "batches", po::value(&batches), "batches of batch.global to read; 0 (default): all of the validation data")(
       "json", "print one JSON object: loss perplexity bits_per_byte tokens");
   const ParsedOptions parsed =
       parse_options(options, arguments,
-                    "usage: [mpirun -n RANKS] lyceum eval --checkpoint DIR [--section.key=value …]\n\n"
+                    "usage: [mpirun -n RANKS] lyceum eval --checkpoint DIR [--config FILE] [--section.key=value …]\n\n"
                     "Mean cross-entropy of a checkpoint on data.valid. The checkpoint brings its configuration;\n"
-                    "--section.key=value changes it, e.g. --data.valid=other --parallel.expert=2.");
+                    "a file and --section.key=value change it, e.g. --data.valid=other --parallel.expert=2. Without\n"
+                    "--checkpoint it is the newest one of the run.dir that they name.");
   if (parsed.help) {
     if (session.rank() == 0) std::cout << parsed.help_text;
     return 0;
   }
-  const CheckpointReader reader = open_checkpoint(path);
-  const Config config = checkpoint_config(reader, parsed.rest, session.size());
-  const auto setup = set_up(config, session);
+  const std::optional<CheckpointRun> run = configure_reader(session, path, parsed.rest);
+  if (!run) return 0;
+  const auto& [reader, config, global_batch] = *run;
+  const auto setup = set_up(config, session, false);
   const RunData data = open_data(config, false);
   require_usage(data.valid.has_value(), "nothing to evaluate on: set data.valid");
   Transformer model(config, setup->stream, setup->mesh, working_type(config.run), false);
   load_weights(reader, setup->stream, model.units());
-  const Evaluation evaluation = evaluate(model, *setup, config, *data.valid, batches);
+  Config counted = config;
+  counted.batch.global = global_batch;  // --batches means as many samples on any number of ranks
+  const Evaluation evaluation = evaluate(model, *setup, counted, *data.valid, batches);
   if (session.rank() != 0) return 0;
 
   const std::optional<TokenMeta> meta = read_token_meta(data.valid->file().prefix());

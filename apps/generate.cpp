@@ -24,23 +24,25 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
       "seed", po::value(&sampling.seed)->default_value(sampling.seed), "another seed, another text");
   const ParsedOptions parsed = parse_options(
       options, arguments,
-      "usage: lyceum generate --checkpoint DIR --prompt TEXT [--section.key=value …]\n\n"
-      "Goes on from a prompt. The checkpoint brings its configuration; data.tokenizer names the tokenizer.");
+      "usage: lyceum generate --checkpoint DIR --prompt TEXT [--config FILE] [--section.key=value …]\n\n"
+      "Goes on from a prompt. The checkpoint brings its configuration; data.tokenizer names the tokenizer.\n"
+      "Without --checkpoint it is the newest one of the run.dir that a file or --run.dir names.");
   if (parsed.help) {
     std::cout << parsed.help_text;
     return 0;
   }
   require_usage(session.size() == 1, "generate runs as one rank: start it without mpirun");
-  const CheckpointReader reader = open_checkpoint(path);
-  const Config config = checkpoint_config(reader, parsed.rest, 1);
+  const std::optional<CheckpointRun> run = configure_reader(session, path, parsed.rest);
+  if (!run) return 0;
+  const Config& config = run->config;
   require_usage(!config.data.tokenizer.empty(), "data.tokenizer is not set: name the SentencePiece model");
   const Tokenizer tokenizer(config.data.tokenizer);
   std::vector<std::int32_t> tokens = tokenizer.encode(prompt);
   if (tokens.empty()) tokens.push_back(tokenizer.end_of_document());  // every document follows one
   require_prompt_fits(tokens.size(), config.batch.seq_len);
-  const auto setup = set_up(config, session);
+  const auto setup = set_up(config, session, false);
   Transformer model(config, setup->stream, setup->mesh, working_type(config.run), false);
-  load_weights(reader, setup->stream, model.units());
+  load_weights(run->reader, setup->stream, model.units());
 
   const std::vector<std::int32_t> given = tokens;
   std::string shown = tokenizer.decode(tokens);

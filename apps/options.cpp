@@ -10,18 +10,24 @@ namespace po = boost::program_options;
 
 ParsedOptions parse_options(po::options_description& options, const Arguments& arguments, const std::string& usage) {
   options.add_options()("help", "this");
+  po::options_description shown = options;
+  shown.add_options()("config", po::value<std::string>(), "an INI file; its keys win over the checkpoint's")(
+      "section.key", po::value<std::string>(), "a key of the configuration; wins over the file")(
+      "print-config", "the configuration that would be used and where each value came from")(
+      "list-keys", "every key, what it may be, its default, what it means");
   ParsedOptions parsed;
   std::ostringstream help;
-  help << usage << "\n\n" << options;
+  help << usage << "\n\n" << shown;
   parsed.help_text = help.str();
   try {
-    // Boost knows no keys with values of other commands: --section.key goes by unseen, the dot tells it.
     Arguments own;
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       const std::string& argument = arguments[i];
-      const bool key = argument.starts_with("--") && argument.substr(0, argument.find('=')).find('.') != argument.npos;
-      (key ? parsed.rest : own).push_back(argument);
-      if (key && argument.find('=') == argument.npos && i + 1 < arguments.size()) parsed.rest.push_back(arguments[++i]);
+      const std::string name = argument.substr(0, argument.find('='));
+      const bool key = name.starts_with("--") && (name == "--config" || name.find('.') != name.npos);
+      const bool configures = key || argument == "--print-config" || argument == "--list-keys";
+      (configures ? parsed.rest : own).push_back(argument);
+      if (key && name == argument && i + 1 < arguments.size()) parsed.rest.push_back(arguments[++i]);
     }
     using namespace po::command_line_style;
     po::store(po::command_line_parser(own)

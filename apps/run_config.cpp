@@ -1,46 +1,76 @@
 #include "apps/run_config.h"
 
+#include <algorithm>
 #include <iostream>
+#include <iterator>
 
 #include "io/config_check.h"
 
 namespace lyceum {
 
-std::optional<LoadedConfig> configure(const MpiSession& session, const Arguments& arguments, const char* help) {
-  LoadedConfig loaded = load_config(arguments);
-  const bool talks = session.rank() == 0;
-  if (loaded.help) {
-    if (talks) std::cout << help;
-    return {};
-  }
-  if (loaded.list_keys) {
-    if (talks) std::cout << list_keys();
-    return {};
-  }
-  require_none(problems(loaded.config, session.size()));
+namespace {
+
+/// Says it once; nothing is left to run.
+std::nullopt_t tell(const MpiSession& session, const std::string& text) {
+  if (session.rank() == 0) std::cout << text;
+  return std::nullopt;
+}
+
+/// Everything that is wrong with it, in one Error; resolves it for this world. False when it was only to be printed.
+bool check(const MpiSession& session, LoadedConfig& loaded) {
+  std::vector<std::string> wrong = loaded.mistakes;
+  std::ranges::move(problems(loaded.config, session.size()), std::back_inserter(wrong));
+  require_none(wrong);
   resolve(loaded.config, session.size());
-  if (loaded.print_config) {
-    if (talks) std::cout << print_config(loaded);
-    return {};
-  }
+  if (loaded.print_config) tell(session, print_config(loaded));
+  return !loaded.print_config;
+}
+
+/// What the run that wrote a checkpoint chose for its own machine goes back to its default: any mesh reads it.
+LoadedConfig without_mesh(LoadedConfig loaded) {
+  loaded.config.parallel = {};
+  loaded.config.run.device = RunConfig{}.device;
+  loaded.config.batch.micro = 0;
+  std::erase_if(loaded.origin, [](const auto& given) {
+    return given.first.starts_with("parallel.") || given.first == "run.device" || given.first == "batch.micro";
+  });
   return loaded;
 }
 
-CheckpointReader open_checkpoint(const std::string& path) {
-  require_usage(!path.empty(), "--checkpoint is missing: name a checkpoint, or the directory that holds them");
-  return CheckpointReader(resolve_checkpoint(path));
+}  // namespace
+
+std::optional<LoadedConfig> configure(const MpiSession& session, const Arguments& arguments, const char* help) {
+  LoadedConfig loaded = read_config(arguments);
+  if (loaded.help) return tell(session, help);
+  if (loaded.list_keys) return tell(session, list_keys());
+  if (!check(session, loaded)) return {};
+  return loaded;
 }
 
-Config checkpoint_config(const CheckpointReader& reader, const Arguments& changes, int world) {
-  Config config = parse_config(reader.header().config, reader.directory().string() + " (its configuration)");
-  const ParallelConfig one;
-  config.parallel = one;  // any mesh reads any checkpoint
-  config.run.device = "auto";
-  config.batch.micro = 0;
-  config = load_config(changes, config).config;
-  require_none(problems(config, world));
-  resolve(config, world);
-  return config;
+std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::string path, const Arguments& arguments) {
+  const LoadedConfig given = read_config(arguments);
+  if (given.list_keys) return tell(session, list_keys());
+  if (path.empty()) {
+    require_none(given.mistakes);
+    require_usage(!given.origin.empty(),
+                  "--checkpoint is missing: name a checkpoint or the directory that holds them, or a --config whose "
+                  "run.dir does");
+    path = given.config.run.dir + "/checkpoints";
+  }
+  CheckpointReader reader(resolve_checkpoint(path));
+  LoadedConfig loaded = read_config(
+      arguments, without_mesh(parse_config(reader.header().config, reader.directory().string() + ":config")));
+  const std::int64_t global_batch = loaded.config.batch.global;
+  // A file may be the one of training, made for another number of ranks; the command line is meant for this one.
+  const bool own_batch = std::ranges::any_of(
+      given.origin, [](const auto& key) { return key.first.starts_with("batch.") && key.second.file.empty(); });
+  if (!own_batch) {
+    const std::int64_t ranks = session.size();
+    loaded.config.batch.global = (global_batch + ranks - 1) / ranks * ranks;
+    if (loaded.config.batch.global != global_batch) loaded.origin.erase("batch.global");
+  }
+  if (!check(session, loaded)) return {};
+  return CheckpointRun{.reader = std::move(reader), .config = loaded.config, .global_batch = global_batch};
 }
 
 }  // namespace lyceum

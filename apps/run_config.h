@@ -12,11 +12,16 @@ namespace lyceum {
 /// and --print-config itself: then there is nothing to run.
 std::optional<LoadedConfig> configure(const MpiSession& session, const Arguments& arguments, const char* help);
 
-/// A checkpoint named by the user: itself, or a directory of checkpoints (the one that LATEST names). Opens it.
-CheckpointReader open_checkpoint(const std::string& path);
-
-/// The configuration that a checkpoint was made with, for one that reads it on this world: `changes` (--section.key=…)
-/// over it, the mesh of the reader, nothing resumed.
-Config checkpoint_config(const CheckpointReader& reader, const Arguments& changes, int world);
+/// A checkpoint to be read on this world.
+struct CheckpointRun {
+  CheckpointReader reader;
+  Config config;              // resolved
+  std::int64_t global_batch;  // batch.global before it was rounded up for the number of ranks
+};
+/// Opens `path`, a checkpoint or a directory of them (the one that LATEST names), or when empty the checkpoints of the
+/// run that the arguments configure. Its own configuration holds, without its mesh, where the arguments say nothing;
+/// batch.global is rounded up to what the ranks can share unless the command line has a batch.* key. Answers
+/// --list-keys and --print-config itself: then there is nothing to run.
+std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::string path, const Arguments& arguments);
 
 }  // namespace lyceum

@@ -118,17 +118,18 @@ CommandLine read_command_line(const po::options_description& keys, std::span<con
     loaded.rest.insert(loaded.rest.end(), end, arguments.end());
     return line;
   } catch (const po::error& error) {
-    fail(ExitCode::usage, "{}", error.what());
+    loaded.mistakes.emplace_back(error.what());
+    return {};
   }
 }
 
-void assign(const po::options_description& keys, const Assignment& given, LoadedConfig& loaded,
-            std::vector<std::string>& mistakes) {
+void assign(const po::options_description& keys, const Assignment& given, LoadedConfig& loaded) {
   const po::option_description* key = keys.find_nothrow(given.key, false);
   if (!key) {
     const std::string nearest = nearest_key(keys, given.key);
-    mistakes.push_back(fmt::format("unknown key '{}' {}: {}", given.key, where(given.origin),
-                                   nearest.empty() ? "--list-keys tells all keys" : "did you mean " + nearest + "?"));
+    loaded.mistakes.push_back(
+        fmt::format("unknown key '{}' {}: {}", given.key, where(given.origin),
+                    nearest.empty() ? "--list-keys tells all keys" : "did you mean " + nearest + "?"));
     return;
   }
   try {
@@ -136,42 +137,45 @@ void assign(const po::options_description& keys, const Assignment& given, Loaded
     setting_of(*key).assign(given.value);
     loaded.origin[given.key] = given.origin;
   } catch (const po::error& error) {
-    mistakes.push_back(fmt::format("{} = {} {}: {}", given.key, given.value, where(given.origin), error.what()));
+    loaded.mistakes.push_back(fmt::format("{} = {} {}: {}", given.key, given.value, where(given.origin), error.what()));
   }
 }
 
 }  // namespace
 
-LoadedConfig load_config(std::span<const std::string> arguments, const Config& defaults) {
-  LoadedConfig loaded{.config = defaults};
+LoadedConfig read_config(std::span<const std::string> arguments, LoadedConfig base) {
+  LoadedConfig loaded = std::move(base);
   po::options_description keys;
   bind(keys, loaded.config);
   const CommandLine line = read_command_line(keys, arguments, loaded);
   if (loaded.help || loaded.list_keys) return loaded;
 
-  std::vector<std::string> mistakes;
-  if (line.files.size() > 1) mistakes.emplace_back("--config is given more than once: give one file");
+  if (line.files.size() > 1) loaded.mistakes.emplace_back("--config is given more than once: give one file");
   for (const std::string& file : line.files) {
-    for (const IniEntry& entry : read_ini(file, mistakes)) {
-      assign(keys, {entry.key, entry.value, {file, entry.line}}, loaded, mistakes);
+    for (const IniEntry& entry : read_ini(file, loaded.mistakes)) {
+      assign(keys, {entry.key, entry.value, {file, entry.line}}, loaded);
     }
   }
-  for (const Assignment& given : line.assignments) assign(keys, given, loaded, mistakes);
-  require_none(mistakes);
+  for (const Assignment& given : line.assignments) assign(keys, given, loaded);
   return loaded;
 }
 
-Config parse_config(const std::string& text, const std::string& name) {
+LoadedConfig load_config(std::span<const std::string> arguments) {
+  LoadedConfig loaded = read_config(arguments);
+  require_none(loaded.mistakes);
+  return loaded;
+}
+
+LoadedConfig parse_config(const std::string& text, const std::string& name) {
   LoadedConfig loaded;
   po::options_description keys;
   bind(keys, loaded.config);
-  std::vector<std::string> mistakes;
   std::istringstream stream(text);
-  for (const IniEntry& entry : read_ini(stream, name, mistakes)) {
-    assign(keys, {entry.key, entry.value, {name, entry.line}}, loaded, mistakes);
+  for (const IniEntry& entry : read_ini(stream, name, loaded.mistakes)) {
+    assign(keys, {entry.key, entry.value, {name, entry.line}}, loaded);
   }
-  require_none(mistakes);
-  return loaded.config;
+  require_none(loaded.mistakes);
+  return loaded;
 }
 
 }  // namespace lyceum

@@ -21,20 +21,24 @@ struct LoadedConfig {
   Config config = {};
   std::map<std::string, Origin> origin = {};  // of every key that was given; the others have their default
   std::vector<std::string> rest = {};         // arguments that are not about the configuration, in order
+  std::vector<std::string> mistakes = {};     // what could not be read; its keys keep what they had
   bool help = false, print_config = false, list_keys = false;
 };
 
 /// Reads `--config FILE` and `--section.key=value` or `--section.key value` among the arguments of a command (without
 /// the names of program and command): command line over file over default, the last of equal arguments counts.
-/// Throws one usage Error that tells every mistake at once. With --help or --list-keys only those are looked at.
-/// `defaults`: what holds where neither says anything.
-LoadedConfig load_config(std::span<const std::string> arguments, const Config& defaults = {});
+/// What cannot be read is in `mistakes`. With --help or --list-keys only those are looked at.
+/// `base`: what holds, and where it came from, where neither says anything.
+LoadedConfig read_config(std::span<const std::string> arguments, LoadedConfig base = {});
+
+/// The same, but throws one usage Error that tells every mistake at once.
+LoadedConfig load_config(std::span<const std::string> arguments);
 
 /// The whole configuration as an INI file that load_config reads back to the same values.
 std::string to_ini(const Config& config);
 
-/// A configuration kept as text, such as a checkpoint's; messages call it `name`.
-Config parse_config(const std::string& text, const std::string& name);
+/// A configuration kept as text, such as a checkpoint's; messages call it `name`. Throws as load_config does.
+LoadedConfig parse_config(const std::string& text, const std::string& name);
 
 /// A line a key: `section.key = value  # where the value came from`; also an INI file. Call it with a resolved
 /// configuration: a value that nobody gave and that is not the default is then told as derived.

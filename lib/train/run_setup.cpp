@@ -1,6 +1,7 @@
 #include "train/run_setup.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +9,7 @@
 
 #include "io/config_check.h"
 #include "io/tokenizer.h"
+#include "model/memory.h"
 
 namespace lyceum {
 
@@ -34,10 +36,17 @@ MeshShape shape_of(const ParallelConfig& parallel) {
           .expert_tensor = parallel.expert_tensor};
 }
 
+/// Bytes of this machine's memory for each rank that runs on it.
+double memory_of_rank(const MpiSession& session) {
+  return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE)) /
+         session.local_size();
+}
+
 }  // namespace
 
-std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session) {
+std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, bool train) {
   require_none(problems(config, session.size()));
+  require_fits(least_memory(config, train), config, memory_of_rank(session), session.local_size());
   ProcessGroup world = session.world(config.run.timeout_seconds);
   const int threads = threads_of(config.run, session, world);
   return std::make_unique<RunSetup>(

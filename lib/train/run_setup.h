@@ -16,8 +16,9 @@ struct RunSetup {
   Stream stream;
   Mesh mesh;
 };
-/// Checks the resolved configuration against the world (usage Errors, all at once) before any memory is taken.
-std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session);
+/// Checks the resolved configuration against the world (usage Errors, all at once) and the memory of this machine
+/// before any is taken. `train`: with gradients and an optimizer.
+std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, bool train = true);
 
 DType working_type(const RunConfig& run);
 

@@ -34,6 +34,32 @@ loss=$(value loss) tokens=$(value tokens)
 expect 0 ranks 3 eval "--checkpoint=$checkpoint" --json --batch.global=9
 close "loss of all on three ranks" "$(value loss)" "$loss" 1e-6
 equal "tokens of all on three ranks" "$(value tokens)" "$tokens"
+# The ranks share a rounded-up batch; --batches still counts the batches of training.
+expect 0 ranks 3 eval "--checkpoint=$checkpoint" --json --batches=2
+equal "tokens of two batches on three ranks" "$(value tokens)" $((2 * 8 * 32))
+expect 0 ranks 3 eval "--checkpoint=$checkpoint" --print-config
+says out "^batch.global += 9 +# derived"
+says out "^model.hidden += 32 +# .*step-00000012:config:"
+
+# A file names the run; it and the command line win over what the checkpoint says.
+expect 0 "$lyceum" eval "--config=$config" --batches=2 --json
+equal "tokens of the configured run" "$(value tokens)" $((2 * 8 * 32))
+expect 0 ranks 3 eval "--config=$config" --batches=2 --json
+equal "tokens of the configured run on three ranks" "$(value tokens)" $((2 * 8 * 32))
+expect 2 ranks 3 eval "--config=$config" --batch.global=8
+says err "batch.global = 8 does not divide among 3"
+printf '[batch]\nglobal = 4\n' >"$work/four.ini"
+expect 0 "$lyceum" eval --config "$work/four.ini" "--checkpoint=$checkpoint" --batches=2 --json
+equal "tokens of smaller batches" "$(value tokens)" $((2 * 4 * 32))
+expect 0 "$lyceum" eval --config "$work/four.ini" "--checkpoint=$checkpoint" --print-config --batch.seq_len=16
+says out "^batch.global += 4 +# $work/four.ini:2"
+says out "^batch.seq_len += 16 +# command line"
+for command in eval generate; do
+  expect 0 "$lyceum" "$command" --list-keys
+  says out "^batch|^\\[batch\\]"
+  expect 2 "$lyceum" "$command" "--config=$config" --moe.topk=2 --optim.lr=fast
+  says err "^lyceum $command: 2 mistakes"
+done
 expect 0 "$lyceum" eval "--checkpoint=$checkpoint" --batches=2
 says out "^perplexity +[0-9.]+$"
 

@@ -158,6 +158,22 @@ TEST(ConfigCommandLine, unknown_keys_are_mistakes_and_swallow_their_value) {
   EXPECT_THAT(mistake({"--run.step=1"}), HasSubstr("did you mean run.steps?")) << "no guessing by prefix";
 }
 
+TEST_F(ConfigFile, mistakes_are_kept_for_who_tells_them_with_others) {
+  write("[run]\nsteps = many\n[batch]\nglobal = 6\n");
+  LoadedConfig base;
+  base.config.run.steps = 7;
+  base.config.run.seed = 5;
+  base.origin["run.seed"] = {"base.ini", 3};
+  const LoadedConfig loaded = read_config(Arguments{"--config", file_, "--moe.topk=2"}, base);
+  EXPECT_THAT(loaded.mistakes, ElementsAre(StartsWith("run.steps = many in "), StartsWith("unknown key 'moe.topk'")));
+  EXPECT_EQ(loaded.config.run.steps, 7);
+  EXPECT_EQ(loaded.config.run.seed, 5u);
+  EXPECT_EQ(loaded.config.batch.global, 6);
+  EXPECT_EQ(loaded.origin.at("run.seed").file, "base.ini");
+  EXPECT_EQ(loaded.origin.at("batch.global").line, 4);
+  EXPECT_EQ(loaded.origin.size(), 2u);
+}
+
 TEST(ConfigCommandLine, help_comes_before_mistakes) {
   EXPECT_TRUE(load({"--run.stepz=1", "--help"}).help);
   EXPECT_TRUE(load({"--list-keys", "--config", "absent.ini"}).list_keys);

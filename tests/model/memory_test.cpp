@@ -1,0 +1,69 @@
+#include "model/memory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "model/counts.h"
+#include "support/tiny_run.h"
+
+namespace lyceum {
+namespace {
+
+TEST(LeastMemory, HoldsTheParametersThatAreCounted) {
+  Config config = tiny_config();
+  for (const bool tied : {false, true}) {
+    for (const std::int64_t experts : {9, 0}) {
+      config.model.tie_embeddings = tied;
+      config.moe.experts = experts;
+      if (experts == 0) config.moe = {};
+      Config resolved = config;
+      resolve(resolved, 1);
+      const auto parameters = static_cast<double>(count_model(resolved).parameters);
+      EXPECT_DOUBLE_EQ(least_memory(resolved, false).total(), 4 * parameters);
+      resolved.run.precision = "bf16";
+      EXPECT_DOUBLE_EQ(least_memory(resolved, true).optimizer, 12 * parameters);
+    }
+    config = tiny_config();
+  }
+}
+
+TEST(LeastMemory, SharesOutRoutedExpertsAlone) {
+  Config config = tiny_config();
+  resolve(config, 1);
+  const double one = least_memory(config, false).weights;
+  config.parallel.expert = 4;
+  const double routed = 4.0 * 2 * 3 * 24 * 92;  // bytes, layers, matrices, hidden, Σ widths
+  EXPECT_DOUBLE_EQ(one - least_memory(config, false).weights, routed * 3 / 4);
+}
+
+TEST(LeastMemory, TellsKindsAndWaysOutOfImpossibleSizes) {
+  Config config = tiny_config();
+  resolve(config, 1);
+  const MemoryNeed need = least_memory(config, true);
+  EXPECT_NO_THROW(require_fits(need, config, need.total(), 1));
+  config.model.hidden = config.model.layers = config.moe.experts = config.moe.expert_hidden = 2147483647;
+  config.moe.expert_sizes.clear();
+  try {
+    require_fits(least_memory(config, true), config, 24e9, 2);
+    FAIL() << "it fits";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::usage);
+    EXPECT_THAT(error.what(),
+                testing::AllOf(testing::HasSubstr("EB a rank (weights "), testing::HasSubstr(" 24 GB "),
+                               testing::HasSubstr("parallel.expert"), testing::HasSubstr("model.hidden"),
+                               testing::Not(testing::HasSubstr("-")), testing::Not(testing::HasSubstr("inf"))));
+  }
+  config = tiny_config();
+  config.batch.seq_len = 2147483647;
+  resolve(config, 1);
+  try {
+    require_fits(least_memory(config, true), config, 24e9, 1);
+    FAIL() << "it fits";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("lower batch.micro"));
+  }
+}
+
+}  // namespace
+}  // namespace lyceum
