@@ -57,6 +57,7 @@ bool uses_native_bf16(const CpuStream& stream) { return stream.keep<Bf16Choice>(
 TileGemm::TileGemm(const CpuStream& stream, bool convert, std::int64_t max_rows, std::int64_t max_cols)
     : stream_(stream),
       convert_(convert),
+      products_(stream.keep<MatmulCache>()),
       max_rows_(max_rows),
       max_cols_(max_cols),
       scratch_(stream, convert ? static_cast<std::int64_t>(sizeof(float)) *
@@ -113,7 +114,7 @@ template <class Out>
 void TileGemm::native(const Gemm<bfloat16, Out>& tile, int thread) const {
   if (tile.c.size() == 0) return;
   if (depth_of(tile) == 0) return clear(tile);
-  stream_.keep<MatmulCache>().execute(stream_, tile, thread);
+  products_.execute(stream_, tile, thread);
 }
 
 template void TileGemm::converted(const Gemm<bfloat16, bfloat16>&, int) const;

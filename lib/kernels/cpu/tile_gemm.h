@@ -8,6 +8,8 @@
 
 namespace lyceum {
 
+class MatmulCache;
+
 /// Whether the CPU multiplies bfloat16 matrices itself (AMX), so that oneDNN's bf16 primitives are worth their while.
 /// Elsewhere they are slower than converting to float, multiplying there and rounding once.
 bool has_native_bf16();
@@ -42,6 +44,7 @@ class TileGemm {
 
   CpuStream stream_;
   bool convert_;
+  MatmulCache& products_;  // found here: looking into a stream is for one thread, the tiles are for many
   std::int64_t max_rows_, max_cols_;
   ThreadScratch scratch_;  // converted operands and the sum, when converting
 };
