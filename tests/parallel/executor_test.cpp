@@ -96,8 +96,8 @@ struct PostChannel {
     bool test() { return false; }
     void wait() { post->take(address, number, tensor); }
   };
-  Sent send(const Tensor& tensor, int to) const { return {&post, post.send({rank, to}, tensor)}; }
-  Received receive(const Tensor& tensor, int from) const {
+  Sent send_async(const Tensor& tensor, int to) const { return {&post, post.send({rank, to}, tensor)}; }
+  Received receive_async(const Tensor& tensor, int from) const {
     return {&post, {from, rank}, post.receive({from, rank}), tensor};
   }
 };

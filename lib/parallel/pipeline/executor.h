@@ -24,14 +24,15 @@ concept PipelineStage = requires(S& stage, int microbatch, const Tensor& tensor)
   stage.backward_weight(microbatch);
 };
 
-/// Started messages between the ranks of a pipeline. send(tensor, to) and receive(tensor, from) do not wait; the memory
-/// is in use until wait() returned or test() said true. Messages from one rank to another arrive in order.
+/// Messages between the ranks of a pipeline: a ProcessGroup whose ranks are in the order of the pipeline, or what a
+/// test puts in its place. Both calls start a message and do not wait; the tensor is in use until wait() returned or
+/// test() said true. Messages from one rank to another arrive in order.
 template <class C>
-concept PipelineChannel = requires(C& channel, const Tensor& tensor, int rank) {
-  { channel.send(tensor, rank).test() } -> std::same_as<bool>;
-  { channel.receive(tensor, rank).test() } -> std::same_as<bool>;
-  channel.send(tensor, rank).wait();
-  channel.receive(tensor, rank).wait();
+concept PipelineChannel = requires(const C& channel, const Tensor& tensor, int rank) {
+  { channel.send_async(tensor, rank).test() } -> std::same_as<bool>;
+  { channel.receive_async(tensor, rank).test() } -> std::same_as<bool>;
+  channel.send_async(tensor, rank).wait();
+  channel.receive_async(tensor, rank).wait();
 };
 
 /// What passes between stages.
@@ -48,7 +49,8 @@ class PipelineExecutor {
  public:
   /// `schedule`: checked, with transfers. `stages`: this rank's, in the order of their numbers; they and `channel` must
   /// outlive the executor.
-  PipelineExecutor(Schedule schedule, int rank, std::vector<Stage*> stages, Channel& channel, PipelineBoundary boundary)
+  PipelineExecutor(Schedule schedule, int rank, std::vector<Stage*> stages, const Channel& channel,
+                   PipelineBoundary boundary)
       : schedule_(std::move(schedule)),
         shape_(schedule_.shape),
         rank_(rank),
@@ -87,8 +89,8 @@ class PipelineExecutor {
 
  private:
   using Clock = std::chrono::steady_clock;
-  using PendingSend = decltype(std::declval<Channel&>().send(std::declval<const Tensor&>(), 0));
-  using PendingReceive = decltype(std::declval<Channel&>().receive(std::declval<const Tensor&>(), 0));
+  using PendingSend = decltype(std::declval<const Channel&>().send_async(std::declval<const Tensor&>(), 0));
+  using PendingReceive = decltype(std::declval<const Channel&>().receive_async(std::declval<const Tensor&>(), 0));
   // The memory first: a pending operation that is destroyed unfinished may wait for it.
   struct Sending {
     Tensor tensor;
@@ -141,21 +143,21 @@ class PipelineExecutor {
 
   void send(const Handover& handover) {
     Tensor tensor = std::exchange(results_[place_of(handover, shape_)], {});
-    PendingSend pending = channel_.send(tensor, shape_.rank_of(handover.to));
+    PendingSend pending = channel_.send_async(tensor, shape_.rank_of(handover.to));
     sending_.push_back({std::move(tensor), std::move(pending)});
   }
 
   void receive(const Handover& handover) {
     Arrival& arrival = arrivals_[place_of(handover, shape_)];
     arrival.tensor = Tensor::empty(boundary_.stream, boundary_.type, boundary_.shape);
-    arrival.pending.push_back(channel_.receive(arrival.tensor, shape_.rank_of(handover.from)));
+    arrival.pending.push_back(channel_.receive_async(arrival.tensor, shape_.rank_of(handover.from)));
   }
 
   const Schedule schedule_;
   const PipelineShape shape_;
   const int rank_;
   const std::vector<Stage*> stages_;
-  Channel& channel_;
+  const Channel& channel_;
   const PipelineBoundary boundary_;
   Clock::time_point begin_;
   std::vector<Arrival> arrivals_;  // by handover: under way or made here
