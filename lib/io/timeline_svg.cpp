@@ -4,24 +4,32 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "io/chart.h"
 
 namespace lyceum {
 namespace {
 
-constexpr double left = 64, top = 64, row = 26, box = 22, right = 16;
-constexpr double narrowest_name = 7.2;  // a character of a name in a box
+constexpr double left = 64, top = 64, row = 26, box = 22, right = 24, gap = 1;
+constexpr double character = 8;  // of a name in a box, at its widest
 
+using Colour = std::array<int, 3>;
 struct Kind {
-  std::string_view name;    // in the legend
-  std::string_view colour;  // with dark words on it, on any page
+  std::string_view name;  // in the legend
+  Colour colour;          // light enough for dark words, on any page
 };
 /// Of the four kinds that compute, in their order.
-constexpr std::array<Kind, 4> kinds{{{"forward", "#7fb2e5"},
-                                     {"backward", "#f0b45c"},
-                                     {"backward, input", "#f0945c"},
-                                     {"backward, weights", "#8ec98a"}}};
+constexpr std::array<Kind, 4> kinds{{{"forward", {116, 172, 226}},
+                                     {"backward", {240, 178, 84}},
+                                     {"backward, input", {240, 143, 88}},
+                                     {"backward, weights", {136, 198, 130}}}};
+
+/// `colour` with a share of white, for CSS.
+std::string mixed_with_white(const Colour& colour, double share) {
+  const auto mixed = [share](int part) { return std::lround(part + share * (255 - part)); };
+  return fmt::format("#{:02x}{:02x}{:02x}", mixed(colour[0]), mixed(colour[1]), mixed(colour[2]));
+}
 
 const Kind& kind_of(const Action& action) { return kinds[static_cast<std::size_t>(action.kind)]; }
 
@@ -33,23 +41,22 @@ double scale_of(const Timeline& timeline) {
       const double length = timed.end - timed.start;
       if (!timed.action.computes() || !(length > 0)) continue;
       const auto characters = static_cast<double>(text(timed.action, timeline.shape).size());
-      wanted = std::max(wanted, (characters * narrowest_name + 4) / length);
+      wanted = std::max(wanted, (characters * character + 5) / length);
     }
   }
   const double whole = timeline.makespan();
-  return whole > 0 ? std::clamp(wanted * whole, 480.0, 2400.0) / whole : 0;
+  return whole > 0 ? std::clamp(wanted * whole, 560.0, 2400.0) / whole : 0;
 }
 
 std::string box_of(const TimedAction& timed, const Timeline& timeline, double scale, double y) {
   const double x = left + scale * timed.start, width = scale * (timed.end - timed.start);
   const std::string name = text(timed.action, timeline.shape);
-  // The later of a rank's stages are paler.
-  const double shade = 1 - 0.55 * timeline.shape.chunk_of(timed.action.stage) / timeline.shape.virtual_stages;
+  const double paler = 0.6 * timeline.shape.chunk_of(timed.action.stage) / timeline.shape.virtual_stages;
   std::string svg = fmt::format(
-      "<g><title>{}: {} to {}</title><rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:g}\" fill=\"{}\" "
-      "fill-opacity=\"{:.2f}\"/>",
-      name, short_number(timed.start), short_number(timed.end), x, y, width, box, kind_of(timed.action).colour, shade);
-  if (width >= static_cast<double>(name.size()) * narrowest_name) {
+      "<g><title>{}: {} to {}</title><rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:g}\" fill=\"{}\"/>",
+      name, short_number(timed.start), short_number(timed.end), x + gap / 2, y, std::max(width - gap, width / 2), box,
+      mixed_with_white(kind_of(timed.action).colour, paler));
+  if (width >= static_cast<double>(name.size()) * character) {
     svg += fmt::format("<text class=\"in\" x=\"{:.2f}\" y=\"{:.1f}\">{}</text>", x + width / 2, y + box / 2 + 4, name);
   }
   return svg + "</g>\n";
@@ -66,9 +73,13 @@ std::string legend_of(const Timeline& timeline) {
   double x = left;
   for (std::size_t k = 0; k < kinds.size(); ++k) {
     if (!present[k]) continue;
-    svg += fmt::format("<rect x=\"{:.1f}\" y=\"36\" width=\"14\" height=\"14\" fill=\"{}\"/>", x, kinds[k].colour);
+    svg += fmt::format("<rect x=\"{:.1f}\" y=\"36\" width=\"14\" height=\"14\" fill=\"{}\"/>", x,
+                       mixed_with_white(kinds[k].colour, 0));
     svg += fmt::format("<text x=\"{:.1f}\" y=\"47.5\">{}</text>\n", x + 20, kinds[k].name);
     x += 44 + 7 * static_cast<double>(kinds[k].name.size());
+  }
+  if (timeline.shape.virtual_stages > 1) {
+    svg += fmt::format("<text x=\"{:.1f}\" y=\"47.5\">paler: the later stages of a rank</text>\n", x);
   }
   return svg;
 }
@@ -101,7 +112,7 @@ text{font:13px system-ui,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;fill:#6b7078
 std::string timeline_svg(const Timeline& timeline, const std::string& title, const std::string& time_unit) {
   const double whole = timeline.makespan(), scale = scale_of(timeline), inner = scale * whole;
   const double bottom = top + row * static_cast<double>(timeline.ranks.size());
-  const double width = left + std::max(inner, 480.0) + right, height = bottom + 60;
+  const double width = left + std::max(inner, 560.0) + right, height = bottom + 60;
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
       "role=\"img\" aria-label=\"{2}\">\n",
