@@ -124,7 +124,7 @@ TEST(ConfigProblems, shares_of_tensor_ranks_that_do_not_come_out_are_told) {
          c.model.kv_heads = 2;
        },
        {"parallel.tensor = 4 does not divide model.kv_heads = 2"}},
-      {[](Config& c) { c.parallel.tensor = 8; }, {"4 ranks do not split", "parallel.tensor = 8"}, 4},
+      {[](Config& c) { c.parallel.tensor = c.model.heads = 8; }, {"4 ranks do not split", "parallel.tensor = 8"}},
       {[](Config& c) { c.parallel.tensor = 0; }, {"parallel.tensor = 0: must be >= 1"}},
       {[](Config& c) {
          c.parallel.tensor = 4;
