@@ -78,14 +78,21 @@ Parameter whole_parameter(std::string name, Shape shape, std::optional<double> i
   return {std::move(name), shape, std::move(pieces), init_std, decay, {}, {}};
 }
 
-Parameter stacked_parameter(std::string name, const std::vector<std::pair<std::string, std::int64_t>>& name_and_rows,
-                            std::int64_t cols, std::optional<double> init_std) {
+Parameter sharded_parameter(std::string name, Shape shape, int axis, Range part, double init_std) {
+  Shape offset{0, 0}, extent = shape;
+  offset[axis] = part.first;
+  extent[axis] = part.count;
+  std::vector<ParameterPiece> pieces{{name, shape, offset, extent, 0}};
+  return {std::move(name), extent, std::move(pieces), init_std, true, {}, {}};
+}
+
+Parameter stacked_parameter(std::string name, const std::vector<RowsOf>& matrices, std::int64_t cols, double init_std) {
   std::vector<ParameterPiece> pieces;
   std::int64_t rows = 0;
-  for (const auto& [piece_name, piece_rows] : name_and_rows) {
-    const Shape shape{piece_rows, cols};
-    pieces.push_back({piece_name, shape, {0, 0}, shape, rows * cols});
-    rows += piece_rows;
+  for (const RowsOf& matrix : matrices) {
+    const Shape shape{matrix.rows, cols}, extent{matrix.part.count, cols};
+    pieces.push_back({matrix.name, shape, {matrix.part.first, 0}, extent, rows * cols});
+    rows += matrix.part.count;
   }
   return {std::move(name), {rows, cols}, std::move(pieces), init_std, true, {}, {}};
 }

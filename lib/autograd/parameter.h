@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/range.h"
 #include "core/tensor.h"
 
 namespace lyceum {
@@ -33,8 +34,10 @@ struct Parameter {
 /// or its experts.
 class ParameterUnit {
  public:
-  /// Which ranks hold copies: dense parameters all data-parallel ranks, expert ones those that hold the same experts.
-  enum class Group { dense, expert };
+  /// Which ranks hold copies, whose gradients are to be summed. dense: the data-parallel ranks; tensor-parallel ones
+  /// hold other parts. replicated: all ranks of a stage; each sums gradients over its own tokens. expert: the ranks
+  /// that hold the same part of the same experts.
+  enum class Group { dense, replicated, expert };
 
   ParameterUnit(std::string name, Group group) : name_(std::move(name)), group_(group) {}
 
@@ -66,8 +69,16 @@ class ParameterUnit {
 /// A parameter that is one whole logical tensor.
 Parameter whole_parameter(std::string name, Shape shape, std::optional<double> init_std, bool decay);
 
-/// A matrix [Σ rows, cols] of several logical matrices, one below the other.
-Parameter stacked_parameter(std::string name, const std::vector<std::pair<std::string, std::int64_t>>& name_and_rows,
-                            std::int64_t cols, std::optional<double> init_std);
+/// Rows or columns (`axis` 0 or 1) `part` of one logical matrix.
+Parameter sharded_parameter(std::string name, Shape shape, int axis, Range part, double init_std);
+
+/// Rows `part` of a logical matrix of `rows` rows.
+struct RowsOf {
+  std::string name;
+  std::int64_t rows;
+  Range part;
+};
+/// A matrix [Σ part.count, cols] of rows of several logical matrices, one below the other.
+Parameter stacked_parameter(std::string name, const std::vector<RowsOf>& matrices, std::int64_t cols, double init_std);
 
 }  // namespace lyceum

@@ -51,13 +51,10 @@ void check_missing_features(Findings& findings, const Config& config) {
   };
   const ParallelConfig& parallel = config.parallel;
   require_one("parallel.pipeline", parallel.pipeline);
-  require_one("parallel.tensor", parallel.tensor);
-  require_one("parallel.expert_tensor", parallel.expert_tensor);
   require_one("parallel.virtual_stages", parallel.virtual_stages);
   findings.unless(parallel.zero <= 0, "parallel.zero = {} is not in this build: set parallel.zero = 0", parallel.zero);
   findings.unless(parallel.schedule == "1f1b",
                   "parallel.schedule = {} is not in this build: set parallel.schedule = 1f1b", parallel.schedule);
-  findings.unless(!parallel.sequence, "parallel.sequence = true is not in this build: set parallel.sequence = false");
   findings.unless(config.run.device != "cuda", "run.device = cuda: this build has no CUDA; set run.device = cpu");
   findings.unless(!(config.moe.capacity_factor > 0),
                   "moe.capacity_factor = {} is not in this build: set moe.capacity_factor = 0 (no token is dropped)",
@@ -132,6 +129,40 @@ void check_ranks_and_batch(Findings& findings, const Config& config, int world) 
                   batch.micro, batch.global / data, batch.global);
 }
 
+/// That every rank of a tensor group gets its equal share of the heads, and some of every width.
+void check_tensor(Findings& findings, const Config& config) {
+  const std::int64_t tensor = config.parallel.tensor, expert_tensor = config.parallel.expert_tensor;
+  const ModelConfig& model = config.model;
+  const MoeConfig& moe = config.moe;
+  findings.unless(divides(tensor, model.heads), "parallel.tensor = {} does not divide model.heads = {}", tensor,
+                  model.heads);
+  findings.unless(model.kv_heads == 0 || model.kv_heads == model.heads || divides(tensor, model.kv_heads),
+                  "parallel.tensor = {} does not divide model.kv_heads = {}", tensor, model.kv_heads);
+  const auto check_width = [&](const char* axis, std::int64_t ranks, const char* key, std::int64_t width) {
+    findings.unless(width <= 0 || ranks <= width, "{} = {} is more than {} = {}: a rank would hold none of it", axis,
+                    ranks, key, width);
+  };
+  check_width("parallel.tensor", tensor, "model.vocab", model.vocab);
+  check_width("parallel.tensor", tensor, "model.ffn_hidden", model.ffn_hidden);
+  if (moe.experts <= 0) {
+    findings.unless(expert_tensor <= 1,
+                    "parallel.expert_tensor = {} with no experts to share out: set parallel.expert_tensor = 1, or "
+                    "moe.experts",
+                    expert_tensor);
+    return;
+  }
+  if (moe.shared_experts > 0 && moe.expert_hidden > 0) {
+    check_width("parallel.tensor", tensor, "moe.shared_experts times moe.expert_hidden",
+                moe.shared_experts * moe.expert_hidden);
+  }
+  if (moe.expert_sizes.empty()) {
+    check_width("parallel.expert_tensor", expert_tensor, "moe.expert_hidden", moe.expert_hidden);
+  } else {
+    check_width("parallel.expert_tensor", expert_tensor, "the least of moe.expert_sizes",
+                *std::min_element(moe.expert_sizes.begin(), moe.expert_sizes.end()));
+  }
+}
+
 void check_training(Findings& findings, const Config& config) {
   findings.unless(!(config.optim.min_lr > config.optim.lr), "optim.min_lr = {} is above optim.lr = {}",
                   config.optim.min_lr, config.optim.lr);
@@ -151,6 +182,7 @@ std::vector<std::string> problems(const Config& config, int world) {
   check_model(findings, config.model);
   check_moe(findings, config);
   check_ranks_and_batch(findings, config, world);
+  check_tensor(findings, config);
   check_training(findings, config);
   return findings.take();
 }

@@ -13,7 +13,7 @@ namespace lyceum {
 
 namespace {
 
-/// Parameters of a rank: all dense ones and the mean share of the routed experts, which some rank reaches.
+/// Parameters of a rank: norms and routers, and the mean share of all matrices, which some rank reaches.
 double parameters_of_rank(const Config& config) {
   const ModelConfig& model = config.model;
   const MoeConfig& moe = config.moe;
@@ -30,9 +30,11 @@ double parameters_of_rank(const Config& config) {
                             : std::accumulate(moe.expert_sizes.begin(), moe.expert_sizes.end(), 0.0);
   const double shared = static_cast<double>(moe.shared_experts) * expert_hidden;
   const auto ffn = [hidden](double width) { return 3 * hidden * width; };  // gate, up, down
-  return tables + hidden + layers * (attention + 2 * hidden) +
-         dense_layers * ffn(static_cast<double>(model.ffn_hidden)) +
-         moe_layers * (experts * hidden + ffn(shared) + ffn(widths / config.parallel.expert));
+  const double whole = hidden + layers * 2 * hidden + moe_layers * experts * hidden;
+  const double dense = tables + layers * attention + dense_layers * ffn(static_cast<double>(model.ffn_hidden)) +
+                       moe_layers * ffn(shared);
+  const double expert_ranks = static_cast<double>(config.parallel.expert) * config.parallel.expert_tensor;
+  return whole + dense / config.parallel.tensor + moe_layers * ffn(widths) / expert_ranks;
 }
 
 std::string bytes_text(double bytes) {
@@ -45,8 +47,8 @@ std::string bytes_text(double bytes) {
 std::string ways_out(const MemoryNeed& need, const Config& config) {
   if (2 * need.activations > need.total()) return "lower batch.micro, batch.seq_len or model.vocab";
   const std::string smaller = "make the model smaller (model.hidden, model.layers, model.vocab)";
-  if (!config.moe.experts) return smaller + ", or start fewer ranks on this machine";
-  return "raise parallel.expert over more machines, or " + smaller;
+  if (!config.moe.experts) return "raise parallel.tensor over more machines, or " + smaller;
+  return "raise parallel.expert or parallel.tensor over more machines, or " + smaller;
 }
 
 }  // namespace
@@ -57,8 +59,9 @@ MemoryNeed least_memory(const Config& config, bool train) {
   const double element = bf16 ? 2 : 4;
   if (!train) return {.weights = element * parameters};
   const double tokens = static_cast<double>(config.batch.micro) * static_cast<double>(config.batch.seq_len);
-  const double kept = static_cast<double>(config.model.vocab) +
-                      static_cast<double>(config.model.layers) * static_cast<double>(config.model.hidden);
+  const double tensor = config.parallel.tensor, runs = config.parallel.sequence ? tensor : 1;
+  const double kept = static_cast<double>(config.model.vocab) / tensor +
+                      static_cast<double>(config.model.layers) * static_cast<double>(config.model.hidden) / runs;
   return {.weights = element * parameters,
           .gradients = 4 * parameters,
           .optimizer = (bf16 ? 12 : 8) * parameters,  // two moments; bf16: f32 masters too

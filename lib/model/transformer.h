@@ -14,7 +14,8 @@
 namespace lyceum {
 
 /// Llama blocks with sparse FFNs: embedding → layers of (norm, attention, norm, FFN or MoE) → norm → head. Holds what
-/// this rank owns of the parameters. The configuration must be resolved and checked.
+/// this rank owns of the parameters: tensor ranks share heads, dense widths and vocabulary [Shoeybi et al. 2019], all
+/// ranks of a stage the experts. The configuration must be resolved and checked.
 class Transformer {
  public:
   /// `train`: with gradients. Values are uninitialised: call initialize() or load them.
@@ -28,10 +29,11 @@ class Transformer {
     Tensor inputs, targets;  // i32 [sequences · seq_len]
     std::int64_t seq_len;
   };
-  /// Scalars in accumulator precision, to be divided by the tokens and the sequences of the global batch.
+  /// Scalars in accumulator precision, to be divided by the tokens and the sequences of the global batch. All ranks of
+  /// a tensor group, which work on the same batch, get the same.
   struct Losses {
-    Variable cross_entropy;                   // sum over this rank's tokens, nats
-    std::vector<Variable> expert, device, z;  // a layer each: sums over this rank's sequences
+    Variable cross_entropy;                   // sum over the batch's tokens, nats
+    std::vector<Variable> expert, device, z;  // a layer each: sums over the batch's sequences
   };
   Losses forward(Tape& tape, const Batch& batch);
 
@@ -59,16 +61,21 @@ class Transformer {
     std::size_t routing = 0;  // index in routing_, for moe
   };
   void add_block(std::int64_t layer);
+  Variable norm(Tape& tape, const TokenLayout& layout, Parameter* weight, const Variable& x) const;
+  Variable embed(Tape& tape, const TokenLayout& layout, const Tensor& tokens) const;
   /// {y, expert loss, device loss, z loss}; undefined where there is none.
-  std::vector<Variable> run_block(Tape& tape, const Block& block, const Variable& x, std::int64_t seq_len);
-  Variable blocks(Tape& tape, const Tensor& inputs, std::int64_t seq_len, Losses& losses);
-  Variable head(Tape& tape, const Variable& x) const;
+  std::vector<Variable> run_block(Tape& tape, const TokenLayout& layout, const Block& block, const Variable& x);
+  Variable blocks(Tape& tape, const TokenLayout& layout, Variable x, Losses& losses);
+  /// Logits of all tokens for this rank's words.
+  Variable head(Tape& tape, const TokenLayout& layout, const Variable& x) const;
+  Variable cross_entropy(Tape& tape, const Variable& logits, const Tensor& targets) const;
 
   ParameterUnit& add_unit(const std::string& name, ParameterUnit::Group group);
 
   Config config_;
   const Mesh* mesh_;
   DType type_;
+  Range words_;  // of the vocabulary: this rank's rows of embedding and head
   std::vector<std::unique_ptr<ParameterUnit>> units_;
   std::vector<Block> blocks_;
   Parameter* embedding_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "parallel/data/copies.h"
 #include "train/evaluator.h"
 
 namespace lyceum {
@@ -20,19 +21,19 @@ double scalar(const Variable& variable) {
 
 TrainStep::TrainStep(const Config& config, const RunSetup& setup, Transformer& model, Optimizer& optimizer)
     : config_(config), setup_(setup), model_(model), optimizer_(optimizer) {
-  std::vector<Tensor> dense, expert;
-  for (const auto& unit : model.units()) {
-    (unit->group() == ParameterUnit::Group::dense ? dense : expert).push_back(unit->gradients());
-  }
   const auto bytes = static_cast<std::size_t>(config.parallel.bucket_mb * 1e6);
-  dense_buckets_ = std::make_unique<GradientBuckets>(dense, setup.mesh.data, bytes);
-  expert_buckets_ = std::make_unique<GradientBuckets>(expert, setup.mesh.expert_data, bytes);
-  std::size_t next_dense = 0, next_expert = 0;
+  for (const ParameterUnit::Group group : parameter_groups) {
+    std::vector<Tensor> gradients;
+    for (const auto& unit : model.units()) {
+      if (unit->group() == group) gradients.push_back(unit->gradients());
+    }
+    buckets_[group] = std::make_unique<GradientBuckets>(gradients, copies(setup.mesh, group), bytes);
+  }
+  std::map<ParameterUnit::Group, std::size_t> next;
   for (const auto& unit : model.units()) {
-    const bool is_dense = unit->group() == ParameterUnit::Group::dense;
     for (const auto& parameter : unit->parameters()) place_of_[parameter.get()] = places_.size();
-    places_.push_back({.buckets = is_dense ? dense_buckets_.get() : expert_buckets_.get(),
-                       .index = is_dense ? next_dense++ : next_expert++,
+    places_.push_back({.buckets = buckets_.at(unit->group()).get(),
+                       .index = next[unit->group()]++,
                        .parameters = static_cast<std::int64_t>(unit->parameters().size()),
                        .waiting = 0});
   }
@@ -70,14 +71,15 @@ void TrainStep::micro_batch(const TokenLoader& loader, std::int64_t index, bool 
 }
 
 double TrainStep::gradient_norm() const {
-  const double dense = optimizer_.gradient_sum_of_squares(ParameterUnit::Group::dense);
-  std::array<double, 1> expert{optimizer_.gradient_sum_of_squares(ParameterUnit::Group::expert)};
-  setup_.mesh.expert.all_reduce(std::span(expert));
-  return std::sqrt(dense + expert[0]);
+  double sum = 0;
+  for (const ParameterUnit::Group group : parameter_groups) {
+    sum += sum_over_parts(setup_.mesh, group, optimizer_.gradient_sum_of_squares(group));
+  }
+  return std::sqrt(sum);
 }
 
 void TrainStep::reduce_losses(StepResult& result) {
-  setup_.mesh.data.all_reduce(std::span(losses_));
+  setup_.mesh.data.all_reduce(std::span(losses_));  // tensor ranks hold the same
   result.loss = losses_[0];
   result.expert_loss = losses_[1];
   result.device_loss = losses_[2];
@@ -92,8 +94,8 @@ void TrainStep::reduce_routing(StepResult& result) {
     probability.insert(probability.end(), layer.probability.begin(), layer.probability.end());
   }
   if (counts.empty()) return;
-  setup_.mesh.data.all_reduce(std::span(counts));
-  setup_.mesh.data.all_reduce(std::span(probability));
+  setup_.mesh.data_tensor.all_reduce(std::span(counts));
+  setup_.mesh.data_tensor.all_reduce(std::span(probability));
   result.routing = model_.routing();
   auto count = counts.begin();
   auto mean = probability.begin();
@@ -119,8 +121,7 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t first_sample, 
   }
   {
     const ProfileScope timed(profile_of(setup_.stream), "gradient reduction");
-    dense_buckets_->finish();
-    expert_buckets_->finish();
+    for (const auto& [group, buckets] : buckets_) buckets->finish();
   }
   const ProfileScope timed(profile_of(setup_.stream), "optimizer");
   const bool own_loss_finite = std::isfinite(losses_[0]);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -53,7 +54,7 @@ class TrainStep {
     std::int64_t parameters;
     std::int64_t waiting;  // parameters whose gradients are not final yet
   };
-  std::unique_ptr<GradientBuckets> dense_buckets_, expert_buckets_;
+  std::map<ParameterUnit::Group, std::unique_ptr<GradientBuckets>> buckets_;
   std::vector<UnitPlace> places_;
   std::unordered_map<Parameter*, std::size_t> place_of_;
   std::array<double, 4> losses_{};  // cross-entropy, expert, device, z: this rank's weighted sums

@@ -16,6 +16,7 @@
 #include "io/checkpoint.h"
 #include "io/ini_file.h"
 #include "model/counts.h"
+#include "parallel/data/copies.h"
 #include "train/evaluator.h"
 #include "train/peak.h"
 #include "train/schedule.h"
@@ -181,7 +182,7 @@ std::int64_t Trainer::logical_tensors() const {
   for (const auto& unit : model_.units()) {
     std::int64_t pieces = 0;
     for (const auto& parameter : unit->parameters()) pieces += static_cast<std::int64_t>(parameter->pieces.size());
-    (unit->group() == ParameterUnit::Group::dense ? dense : experts[0]) += pieces;
+    (unit->group() == ParameterUnit::Group::expert ? experts[0] : dense) += pieces;
   }
   setup_.mesh.expert.all_reduce(std::span(experts));
   return 3 * (dense + experts[0]);
@@ -320,8 +321,8 @@ void Trainer::save() {
   const Mesh& mesh = setup_.mesh;
   std::size_t turn = 0;
   const auto owns = [&](const ParameterUnit& unit) {  // copies take turns, so that every rank writes its share
-    const ProcessGroup& copies = unit.group() == ParameterUnit::Group::dense ? mesh.data : mesh.expert_data;
-    return turn++ % static_cast<std::size_t>(copies.size()) == static_cast<std::size_t>(copies.rank());
+    const ProcessGroup& group = copies(mesh, unit.group());
+    return turn++ % static_cast<std::size_t>(group.size()) == static_cast<std::size_t>(group.rank());
   };
   try {
     write_checkpoint(mesh.world, root,

@@ -116,6 +116,64 @@ TEST(ConfigProblems, impossible_meshes_and_batches_are_told) {
   });
 }
 
+TEST(ConfigProblems, shares_of_tensor_ranks_that_do_not_come_out_are_told) {
+  expect_each_told({
+      {[](Config& c) { c.parallel.tensor = 3; }, {"parallel.tensor = 3 does not divide model.heads = 4"}, 3},
+      {[](Config& c) {
+         c.parallel.tensor = 4;
+         c.model.kv_heads = 2;
+       },
+       {"parallel.tensor = 4 does not divide model.kv_heads = 2"}},
+      {[](Config& c) { c.parallel.tensor = c.model.heads = 8; }, {"4 ranks do not split", "parallel.tensor = 8"}},
+      {[](Config& c) { c.parallel.tensor = 0; }, {"parallel.tensor = 0: must be >= 1"}},
+      {[](Config& c) {
+         c.parallel.tensor = 4;
+         c.model.vocab = 3;
+       },
+       {"parallel.tensor = 4 is more than model.vocab = 3"}},
+      {[](Config& c) {
+         c.parallel.tensor = 4;
+         c.model.ffn_hidden = 3;
+       },
+       {"parallel.tensor = 4 is more than model.ffn_hidden = 3"}},
+      {[](Config& c) {
+         c.parallel.tensor = 4;
+         c.moe.expert_hidden = 3;
+       },
+       {"parallel.tensor = 4 is more than moe.shared_experts times moe.expert_hidden = 3"}},
+      {[](Config& c) {
+         c.parallel.expert_tensor = 4;
+         c.moe.expert_hidden = 3;
+       },
+       {"parallel.expert_tensor = 4 is more than moe.expert_hidden = 3"}},
+      {[](Config& c) {
+         c.parallel.expert_tensor = 4;
+         c.moe.expert_sizes = std::vector<std::int64_t>(15, 9);
+         c.moe.expert_sizes[7] = 2;
+       },
+       {"parallel.expert_tensor = 4 is more than the least of moe.expert_sizes = 2"}},
+      {[](Config& c) { c.parallel.expert_tensor = 3; }, {"parallel.expert_tensor = 3 does not divide the 4 ranks"}},
+      {[](Config& c) {
+         c.moe = {};
+         c.parallel.expert_tensor = 2;
+       },
+       {"parallel.expert_tensor = 2 with no experts"}},
+  });
+}
+
+TEST(ConfigProblems, uneven_shares_of_widths_and_words_pass) {
+  Config config = sparse();
+  config.model.vocab = 4099;
+  config.model.ffn_hidden = 341;
+  config.moe.expert_hidden = 65;
+  config.batch.seq_len = 7;
+  config.parallel.tensor = 4;
+  config.parallel.expert = 2;
+  config.parallel.expert_tensor = 4;
+  config.parallel.sequence = true;
+  EXPECT_THAT(problems(config, 8), IsEmpty());
+}
+
 TEST(ConfigProblems, impossible_training_is_told) {
   expect_each_told({
       {[](Config& c) { c.run.steps = 0; }, {"run.steps = 0: must be >= 1"}},
@@ -134,12 +192,9 @@ TEST(ConfigProblems, impossible_training_is_told) {
 
 TEST(ConfigProblems, features_that_are_not_built_are_refused_by_name) {
   expect_each_told({
-      {[](Config& c) { c.parallel.tensor = 2; }, {"parallel.tensor = 2 is not in this build: set parallel.tensor = 1"}},
       {[](Config& c) { c.parallel.pipeline = 2; }, {"set parallel.pipeline = 1"}},
-      {[](Config& c) { c.parallel.expert_tensor = 2; }, {"set parallel.expert_tensor = 1"}},
       {[](Config& c) { c.parallel.virtual_stages = 2; }, {"set parallel.virtual_stages = 1"}},
       {[](Config& c) { c.parallel.zero = 1; }, {"parallel.zero = 1", "set parallel.zero = 0"}},
-      {[](Config& c) { c.parallel.sequence = true; }, {"set parallel.sequence = false"}},
       {[](Config& c) { c.parallel.schedule = "gpipe"; }, {"parallel.schedule = gpipe", "set parallel.schedule = 1f1b"}},
       {[](Config& c) { c.moe.capacity_factor = 1.5; }, {"moe.capacity_factor = 1.5", "set moe.capacity_factor = 0"}},
       {[](Config& c) { c.moe.router = "hash"; }, {"moe.router = hash: must be softmax"}},

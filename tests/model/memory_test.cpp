@@ -37,6 +37,24 @@ TEST(LeastMemory, SharesOutRoutedExpertsAlone) {
   EXPECT_DOUBLE_EQ(one - least_memory(config, false).weights, routed * 3 / 4);
 }
 
+TEST(LeastMemory, SharesOutMatricesOverTensorRanks) {
+  Config config = tiny_config();
+  config.batch.micro = 2;
+  resolve(config, 1);
+  const MemoryNeed one = least_memory(config, true);
+  config.parallel.tensor = 2;
+  const double whole = 4.0 * (24 + 3 * 2 * 24 + 2 * 9 * 24);  // bytes: final norm, norms, routers
+  const double routed = 4.0 * 2 * 3 * 24 * 92;
+  EXPECT_DOUBLE_EQ(least_memory(config, true).weights, whole + routed + (one.weights - whole - routed) / 2);
+  const double logits = 4.0 * 24 * 61, inputs = 4.0 * 24 * 3 * 24;  // bytes, tokens, words or layers · hidden
+  EXPECT_DOUBLE_EQ(least_memory(config, true).activations, logits / 2 + inputs);
+  config.parallel.sequence = true;
+  EXPECT_DOUBLE_EQ(least_memory(config, true).activations, logits / 2 + inputs / 2);
+  config.parallel.expert = 3;
+  config.parallel.expert_tensor = 2;
+  EXPECT_DOUBLE_EQ(least_memory(config, true).weights, whole + routed / 6 + (one.weights - whole - routed) / 2);
+}
+
 TEST(LeastMemory, TellsKindsAndWaysOutOfImpossibleSizes) {
   Config config = tiny_config();
   resolve(config, 1);

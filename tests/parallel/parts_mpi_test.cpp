@@ -222,7 +222,7 @@ TEST_F(PartsTest, WhatDoesNotFitIsRefused) {
   expect_error([&] { world.reduce_scatter(all, make(DType::f32, 2), extents); }, "a part of 3 elements, a tensor of 2");
   expect_error([&] { world.reduce_scatter(make(DType::f32, 1), own, extents); }, "a tensor of 1");
   expect_error([&] { world.all_gather(make(DType::f64, 3), all, extents); }, "a part of f64, a tensor of f32");
-  expect_error([&] { world.reduce_scatter(make(DType::bf16, 3 * size), make(DType::bf16, 3), extents); }, "bf16");
+  expect_error([&] { world.reduce_scatter(make(DType::u8, 3 * size), make(DType::u8, 3), extents); }, "u8");
   extents[0] = -3;
   expect_error([&] { world.all_gather(own, all, extents); }, "an extent of -3");
   extents.push_back(1);

@@ -61,7 +61,8 @@ struct ProcessGroup::Implementation {
 
 std::unique_ptr<Pending::State> ProcessGroup::Implementation::all_reduce(const AllReduce::Values& values,
                                                                          Reduction reduction) {
-  require(reducible(values.type), "all_reduce of {}: only f32, f64, i32 and i64 are reduced", name_of(values.type));
+  require(reducible(values.type), "all_reduce of {}: only f32, bf16, f64, i32 and i64 are reduced",
+          name_of(values.type));
   if (communicator->alone() || values.size == 0) return nullptr;
   const Operation operation{"all_reduce", values.size * static_cast<std::int64_t>(size_of(values.type))};
   communicator->require_intact(operation);
@@ -177,7 +178,7 @@ Pending ProcessGroup::reduce_scatter_async(const Tensor& values, const Tensor& o
                                            std::span<const std::int64_t> extents) const {
   require_parts(*this, "reduce_scatter", own, values, extents);
   if (values.size() == 0) return {};
-  require(reducible(values.dtype()), "reduce_scatter of {}: only f32, f64, i32 and i64 are reduced",
+  require(reducible(values.dtype()), "reduce_scatter of {}: only f32, bf16, f64, i32 and i64 are reduced",
           name_of(values.dtype()));
   const auto& communicator = implementation_->communicator;
   if (communicator->alone()) {

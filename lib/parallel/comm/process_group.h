@@ -56,16 +56,17 @@ class ProcessGroup {
   [[nodiscard]] ProcessGroup split(int colour, int key, std::string name) const;
 
   void barrier() const;
-  /// In place; f32, f64, i32, i64. Sums are x_0 + x_1 + … in rank order, element by element: the same bits on every
-  /// rank and in every run. A NaN of any rank reaches all, under max and min too. The tensor's memory is kept alive.
+  /// In place; f32, bf16, f64, i32, i64. Sums are x_0 + x_1 + … in rank order, element by element, those of bf16 kept
+  /// in f32 and rounded once: the same bits on every rank and in every run. A NaN of any rank reaches all, under max
+  /// and min too. The tensor's memory is kept alive.
   Pending all_reduce_async(const Tensor& values, Reduction reduction = Reduction::sum) const;
   void all_reduce(std::span<float> values, Reduction reduction = Reduction::sum) const;
   void all_reduce(std::span<double> values, Reduction reduction = Reduction::sum) const;
   void all_reduce(std::span<std::int64_t> values, Reduction reduction = Reduction::sum) const;
   /// `values` holds every rank's part, in rank order, of `extents[r]` elements each (zero too); `own` becomes the sum
-  /// of this rank's part, x_0 + x_1 + … in rank order: the bits that all_reduce leaves there. f32, f64, i32, i64. `own`
-  /// may lie where its part of `values` lies; the rest of `values` is only read. All ranks give the same extents.
-  /// Shapes do not matter, sizes do; a part of nothing may be an undefined tensor. The memory is kept alive.
+  /// of this rank's part, x_0 + x_1 + … in rank order: the bits that all_reduce leaves there. Types as there. `own` may
+  /// lie where its part of `values` lies; the rest of `values` is only read. All ranks give the same extents. Shapes do
+  /// not matter, sizes do; a part of nothing may be an undefined tensor. The memory is kept alive.
   Pending reduce_scatter_async(const Tensor& values, const Tensor& own, std::span<const std::int64_t> extents) const;
   void reduce_scatter(const Tensor& values, const Tensor& own, std::span<const std::int64_t> extents) const;
   /// The other way round: `values` becomes every rank's `own`, in rank order. Any type. `own` may lie where its part of

@@ -19,16 +19,18 @@ T reduced(Reduction reduction, T a, T b) {
 template <class T, Reduction reduction>
 void reduce_typed(std::span<const std::byte* const> sources, std::byte* out, std::int64_t count) {
   constexpr std::int64_t block = 1024;
-  std::array<T, block> sum;
+  using A = Accumulator<T>;
+  std::array<A, block> sum;
   for (std::int64_t first = 0; first < count; first += block) {
     const auto length = static_cast<std::size_t>(std::min(block, count - first));
     const auto part = [&](const std::byte* source) { return reinterpret_cast<const T*>(source) + first; };
-    std::copy_n(part(sources[0]), length, sum.begin());
+    std::transform(part(sources[0]), part(sources[0]) + length, sum.begin(), [](T x) { return static_cast<A>(x); });
     for (const std::byte* source : sources.subspan(1)) {
       const T* terms = part(source);
-      for (std::size_t i = 0; i < length; ++i) sum[i] = reduced(reduction, sum[i], terms[i]);
+      for (std::size_t i = 0; i < length; ++i) sum[i] = reduced(reduction, sum[i], static_cast<A>(terms[i]));
     }
-    std::copy_n(sum.begin(), length, reinterpret_cast<T*>(out) + first);
+    std::transform(sum.begin(), sum.begin() + length, reinterpret_cast<T*>(out) + first,
+                   [](A x) { return static_cast<T>(x); });
   }
 }
 
@@ -43,18 +45,17 @@ void reduce_typed(std::span<const std::byte* const> sources, std::byte* out, std
 
 }  // namespace
 
-bool reducible(DType type) {
-  return type == DType::f32 || type == DType::f64 || type == DType::i32 || type == DType::i64;
-}
+bool reducible(DType type) { return type != DType::u8; }
 
 void reduce_in_order(std::span<const std::byte* const> sources, std::byte* out, std::int64_t count, DType type,
                      Reduction reduction) {
   switch (type) {
     case DType::f32: return reduce_typed<float>(sources, out, count, reduction);
+    case DType::bf16: return reduce_typed<bfloat16>(sources, out, count, reduction);
     case DType::f64: return reduce_typed<double>(sources, out, count, reduction);
     case DType::i32: return reduce_typed<std::int32_t>(sources, out, count, reduction);
     case DType::i64: return reduce_typed<std::int64_t>(sources, out, count, reduction);
-    default: fail(ExitCode::failed, "{} is not reduced: only f32, f64, i32 and i64 are", name_of(type));
+    case DType::u8: fail(ExitCode::failed, "u8 is not reduced: only f32, bf16, f64, i32 and i64 are");
   }
 }
 
