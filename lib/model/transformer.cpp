@@ -16,21 +16,32 @@ ParameterUnit& Transformer::add_unit(const std::string& name, ParameterUnit::Gro
   return *units_.emplace_back(std::make_unique<ParameterUnit>(name, group));
 }
 
-Transformer::Transformer(const Config& config, const Stream& stream, const Mesh& mesh, DType type, bool train)
+Parameter& Transformer::add_table(const std::string& name) {
+  const ModelConfig& model = config_.model;
+  return add_unit(name, ParameterUnit::Group::dense)
+      .add(sharded_parameter(name + "/weight", {model.vocab, model.hidden}, 0, words_, model.init_std));
+}
+
+Transformer::Transformer(const Config& config, const Stream& stream, const Mesh& mesh, DType type, bool train,
+                         std::optional<Range> blocks)
     : config_(config),
       mesh_(&mesh),
       type_(type),
       words_(part_of(config.model.vocab, mesh.tensor.rank(), mesh.tensor.size())) {
   const ModelConfig& model = config_.model;
-  const auto add_table = [&](const std::string& name) {
-    ParameterUnit& unit = add_unit(name, ParameterUnit::Group::dense);
-    return &unit.add(sharded_parameter(name + "/weight", {model.vocab, model.hidden}, 0, words_, model.init_std));
-  };
-  embedding_ = add_table("model/embed_tokens");
-  for (std::int64_t layer = 0; layer < model.layers; ++layer) add_block(layer);
-  final_norm_ = &add_unit("model/norm", ParameterUnit::Group::replicated)
-                     .add(whole_parameter("model/norm/weight", {model.hidden}, {}, false));
-  head_ = model.tie_embeddings ? embedding_ : add_table("lm_head");
+  const Range own = blocks.value_or(Range{0, model.layers});
+  require(own.first >= 0 && own.count > 0 && own.end() <= model.layers, "a stage of blocks {} to {} of {}", own.first,
+          own.end(), model.layers);
+  const bool first = own.first == 0, last = own.end() == model.layers;
+  const std::string table = "model/embed_tokens";
+  if (first) embedding_ = &add_table(table);
+  for (std::int64_t layer = own.first; layer < own.end(); ++layer) add_block(layer);
+  if (last) {
+    final_norm_ = &add_unit("model/norm", ParameterUnit::Group::replicated)
+                       .add(whole_parameter("model/norm/weight", {model.hidden}, {}, false));
+    head_ = !model.tie_embeddings ? &add_table("lm_head") : first ? embedding_ : &add_table(table);
+  }
+  if (model.tie_embeddings && first != last) shared_table_ = (first ? units_.front() : units_.back()).get();
   for (const auto& unit : units_) unit->allocate(stream, type, train);
 
   rope_ = Tensor::empty(stream, accumulator_of(type), {config.batch.seq_len, model.head_dim}, MemoryKind::buffers);
@@ -123,14 +134,34 @@ Variable Transformer::cross_entropy(Tape& tape, const Variable& logits, const Te
   return tape.apply(loss, logits);
 }
 
-Transformer::Losses Transformer::forward(Tape& tape, const Batch& batch) {
+TokenLayout Transformer::layout_of(std::int64_t tokens, std::int64_t seq_len) const {
+  return {mesh_->tensor, config_.parallel.sequence, tokens, seq_len};
+}
+
+Shape Transformer::boundary(std::int64_t tokens, std::int64_t seq_len) const {
+  return {config_.parallel.sequence ? layout_of(tokens, seq_len).own().count : tokens, config_.model.hidden};
+}
+
+Transformer::StageResult Transformer::forward_stage(Tape& tape, const Batch& batch, const Variable& x) {
   require(batch.seq_len <= rope_.shape()[0], "sequences of {} tokens: this model was made for {}", batch.seq_len,
           rope_.shape()[0]);
-  const TokenLayout layout(mesh_->tensor, config_.parallel.sequence, batch.inputs.size(), batch.seq_len);
-  Losses losses;
-  const Variable x = blocks(tape, layout, embed(tape, layout, batch.inputs), losses);
-  losses.cross_entropy = cross_entropy(tape, head(tape, layout, x), batch.targets);
-  return losses;
+  require(x.value.defined() != first_stage(), "a pipeline stage {}",
+          first_stage() ? "begins with tokens and was given another stage's result"
+                        : "in the middle of the model was given no other stage's result");
+  const TokenLayout layout = layout_of(batch.inputs.size(), batch.seq_len);
+  StageResult result;
+  const Variable y = blocks(tape, layout, first_stage() ? embed(tape, layout, batch.inputs) : x, result.losses);
+  if (last_stage()) {
+    result.losses.cross_entropy = cross_entropy(tape, head(tape, layout, y), batch.targets);
+  } else {
+    result.y = y;
+  }
+  return result;
+}
+
+Transformer::Losses Transformer::forward(Tape& tape, const Batch& batch) {
+  require(last_stage(), "losses of a pipeline stage that is not the last");
+  return forward_stage(tape, batch, {}).losses;
 }
 
 std::vector<KeyValueCache> Transformer::new_caches(const Stream& stream, std::int64_t capacity) const {
@@ -146,6 +177,8 @@ std::vector<KeyValueCache> Transformer::new_caches(const Stream& stream, std::in
 Tensor Transformer::decode(const Stream& stream, std::span<const std::int32_t> tokens,
                            std::vector<KeyValueCache>& caches) const {
   const auto count = static_cast<std::int64_t>(tokens.size());
+  require_usage(first_stage() && last_stage(),
+                "text is generated with all blocks on one rank: set parallel.pipeline = 1");
   require_usage(mesh_->tensor.size() == 1, "text is generated with all heads on one rank: set parallel.tensor = 1");
   require(count > 0 && caches.at(0).length + count <= rope_.shape()[0], "{} + {} tokens: the model was made for {}",
           caches.at(0).length, tokens.size(), rope_.shape()[0]);

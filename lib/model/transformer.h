@@ -2,6 +2,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,11 +16,14 @@ namespace lyceum {
 
 /// Llama blocks with sparse FFNs: embedding → layers of (norm, attention, norm, FFN or MoE) → norm → head. Holds what
 /// this rank owns of the parameters: tensor ranks share heads, dense widths and vocabulary [Shoeybi et al. 2019], all
-/// ranks of a stage the experts. The configuration must be resolved and checked.
+/// ranks of a stage the experts. A pipeline stage holds some of the blocks: the first stage the embedding too, the last
+/// one final norm and head. The configuration must be resolved and checked.
 class Transformer {
  public:
-  /// `train`: with gradients. Values are uninitialised: call initialize() or load them.
-  Transformer(const Config& config, const Stream& stream, const Mesh& mesh, DType type, bool train);
+  /// `train`: with gradients. `blocks`: of this stage, one at least; none: all. Values are uninitialised: call
+  /// initialize() or load them.
+  Transformer(const Config& config, const Stream& stream, const Mesh& mesh, DType type, bool train,
+              std::optional<Range> blocks = {});
   Transformer(const Transformer&) = delete;
   Transformer& operator=(const Transformer&) = delete;
 
@@ -32,10 +36,26 @@ class Transformer {
   /// Scalars in accumulator precision, to be divided by the tokens and the sequences of the global batch. All ranks of
   /// a tensor group, which work on the same batch, get the same.
   struct Losses {
-    Variable cross_entropy;                   // sum over the batch's tokens, nats
+    Variable cross_entropy;                   // sum over the batch's tokens, nats; of the last stage
     std::vector<Variable> expert, device, z;  // a layer each: sums over the batch's sequences
   };
+  /// With all blocks.
   Losses forward(Tape& tape, const Batch& batch);
+
+  /// A stage's part of forward. x: what the stage before gave; undefined in the first stage, which reads the inputs.
+  struct StageResult {
+    Variable y;  // for the next stage; undefined in the last one, which reads the targets
+    Losses losses;
+  };
+  StageResult forward_stage(Tape& tape, const Batch& batch, const Variable& x);
+  /// What passes between stages for a batch of `tokens`: [rows, hidden] in the model's type.
+  Shape boundary(std::int64_t tokens, std::int64_t seq_len) const;
+  bool first_stage() const { return embedding_ != nullptr; }
+  bool last_stage() const { return final_norm_ != nullptr; }
+  /// The table that is embedding in the first stage and head in the last, where those are two stages, each with a unit
+  /// for it; null elsewhere. To stay equal, both need the sum of both gradients before an update. The last stage's is a
+  /// copy: it counts neither in the gradient norm nor in a checkpoint.
+  ParameterUnit* shared_table() const { return shared_table_; }
 
   /// Logits of the last of `tokens` [1, vocab], which follow what the caches hold; one cache a layer, see new_caches().
   Tensor decode(const Stream& stream, std::span<const std::int32_t> tokens, std::vector<KeyValueCache>& caches) const;
@@ -61,6 +81,8 @@ class Transformer {
     std::size_t routing = 0;  // index in routing_, for moe
   };
   void add_block(std::int64_t layer);
+  Parameter& add_table(const std::string& name);
+  TokenLayout layout_of(std::int64_t tokens, std::int64_t seq_len) const;
   Variable norm(Tape& tape, const TokenLayout& layout, Parameter* weight, const Variable& x) const;
   Variable embed(Tape& tape, const TokenLayout& layout, const Tensor& tokens) const;
   /// {y, expert loss, device loss, z loss}; undefined where there is none.
@@ -78,9 +100,10 @@ class Transformer {
   Range words_;  // of the vocabulary: this rank's rows of embedding and head
   std::vector<std::unique_ptr<ParameterUnit>> units_;
   std::vector<Block> blocks_;
-  Parameter* embedding_;
-  Parameter* final_norm_;
-  Parameter* head_;
+  Parameter* embedding_ = nullptr;   // in the first stage
+  Parameter* final_norm_ = nullptr;  // in the last one
+  Parameter* head_ = nullptr;        // likewise
+  ParameterUnit* shared_table_ = nullptr;
   Tensor rope_;
   std::vector<RoutingSums> routing_;
   bool counting_ = true;
