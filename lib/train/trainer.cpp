@@ -18,6 +18,7 @@
 #include "model/counts.h"
 #include "train/evaluator.h"
 #include "train/peak.h"
+#include "train/routing_sums.h"
 #include "train/schedule.h"
 #include "train/start_table.h"
 #include "train/stop_request.h"
@@ -227,14 +228,7 @@ void Trainer::open_logs() {
   const std::int64_t resumed = state_.step > 0 ? state_.step : -1;
   metrics_.emplace(fs::path(config_.run.dir) / "metrics.jsonl", resumed);
   if (config_.routing.every == 0 || model_.placements().empty()) return;
-  std::vector<RoutingLog::Layer> layers;
-  for (const auto& [layer, placement] : model_.placements()) {
-    layers.push_back({.layer = layer,
-                      .top_k = config_.moe.top_k,
-                      .expert_sizes = expert_widths(config_.moe),
-                      .expert_rank = {placement->owner.begin(), placement->owner.end()}});
-  }
-  routing_log_.emplace(fs::path(config_.run.dir) / "routing.h5", std::move(layers), resumed);
+  routing_log_.emplace(fs::path(config_.run.dir) / "routing.h5", logged_layers(config_, model_), resumed);
 }
 
 void Trainer::one_step() {
@@ -309,7 +303,9 @@ void Trainer::report(const StepResult& result, double seconds) {
 }
 
 void Trainer::record_routing() {
-  if (routing_log_) log(routing_log_failing_, [&] { routing_log_->append(state_.step, state_.routing_record()); });
+  if (routing_log_)
+    log(routing_log_failing_,
+        [&] { routing_log_->append(state_.step, routing_record(state_.routing, state_.routing_tokens)); });
   state_.clear_routing();
 }
 
