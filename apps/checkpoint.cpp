@@ -10,7 +10,7 @@
 
 #include "apps/checkpoint_diff.h"
 #include "apps/commands.h"
-#include "apps/table.h"
+#include "io/table.h"
 
 namespace lyceum {
 namespace {
@@ -118,6 +118,7 @@ int show(const CheckpointReader& reader, bool all) {
   const CheckpointHeader& header = reader.header();
   fmt::print("checkpoint     {}\nrun            {}\nstep           {}\nmesh           {}\nsize           {}\n",
              reader.directory().string(), header.run_uuid, header.step, header.mesh, text_of_bytes(reader.bytes()));
+  if (header.job) fmt::print("job            {}\n", text_of(*header.job));
   fmt::print("parameters     {} ({})\ntrainer state  {}\n\n{}\n", parameters(reader), text_of_count(parameters(reader)),
              header.trainer_state, header.config);
   if (all) {

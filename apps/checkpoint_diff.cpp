@@ -6,7 +6,7 @@
 #include <bit>
 #include <cmath>
 
-#include "apps/table.h"
+#include "io/table.h"
 
 namespace lyceum {
 namespace {

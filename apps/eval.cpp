@@ -10,6 +10,7 @@
 #include "apps/run_config.h"
 #include "train/evaluator.h"
 #include "train/optimizer.h"
+#include "train/routing_sums.h"
 
 namespace lyceum {
 
@@ -17,10 +18,13 @@ namespace po = boost::program_options;
 
 int eval_command(const MpiSession& session, const Arguments& arguments) {
   std::string path;
+  std::string routing;
   std::int64_t batches = 0;
   po::options_description options("options");
   options.add_options()("checkpoint", po::value(&path), "a checkpoint, or the directory that holds them")(
       "batches", po::value(&batches), "batches of batch.global to read; 0 (default): all of the validation data")(
+      "routing", po::value(&routing),
+      "also write which experts the tokens chose to this HDF5 file, for `lyceum routing`")(
       "json", "print one JSON object: loss perplexity bits_per_byte tokens");
   const ParsedOptions parsed =
       parse_options(options, arguments,
@@ -36,6 +40,7 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   if (!run) return 0;
   const auto& [reader, config, global_batch] = *run;
   const auto setup = set_up(config, session, false);
+  require_usage(routing.empty() || config.moe.experts > 0, "--routing: this model has no experts to route to");
   const RunData data = open_data(config, false);
   require_usage(data.valid.has_value(), "nothing to evaluate on: set data.valid");
   Transformer model(config, setup->stream, setup->mesh, working_type(config.run), false);
@@ -44,6 +49,10 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   counted.batch.global = global_batch;  // --batches means as many samples on any number of ranks
   const Evaluation evaluation = evaluate(model, *setup, counted, *data.valid, batches);
   if (session.rank() != 0) return 0;
+  if (!routing.empty()) {
+    RoutingLog log(routing, logged_layers(config, model), -1);
+    log.append(reader.header().step, routing_record(evaluation.routing, evaluation.tokens));
+  }
 
   const std::optional<TokenMeta> meta = read_token_meta(data.valid->file().prefix());
   const double bits = evaluation.loss / std::numbers::ln2;

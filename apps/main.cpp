@@ -11,6 +11,7 @@
 
 #include "apps/commands.h"
 #include "core/error.h"
+#include "train/stop_request.h"
 
 namespace {
 
@@ -77,6 +78,7 @@ int main(int argc, char** argv) {
     std::cout << "lyceum " LYCEUM_VERSION "\n";
     return 0;
   }
+  listen_for_stop_requests();
   std::optional<MpiSession> session;
   try {
     session.emplace();

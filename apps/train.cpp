@@ -20,6 +20,8 @@ Trains, or goes on where the newest checkpoint of run.dir ended (checkpoint.resu
   --print-config          the configuration that would be used and where each value came from
   --list-keys             every key, what it may be, its default, what it means
   --help                  this
+
+SIGUSR1 finishes the step in hand, saves a checkpoint and ends with exit code 75; SIGTERM ends at once.
 )";
 
 }  // namespace
@@ -30,7 +32,8 @@ int train_command(const MpiSession& session, const Arguments& arguments) {
   require_usage(loaded->rest.empty(), "'{}' is no option of train: `lyceum train --help` tells them",
                 loaded->rest.empty() ? "" : loaded->rest.front());
   const auto setup = set_up(loaded->config, session);
-  return static_cast<int>(Trainer(loaded->config, to_ini(loaded->config), *setup, std::cout).run());
+  const auto lock = hold_run_directory(loaded->config, session);
+  return static_cast<int>(Trainer(loaded->config, to_ini(loaded->config), *setup, lock.get(), std::cout).run());
 }
 
 }  // namespace lyceum

@@ -13,7 +13,7 @@ packages=(
   libboost-program-options-dev libfmt-dev libgtest-dev libgmock-dev
   libsentencepiece-dev nlohmann-json3-dev libssl-dev
 )
-test_packages=(git clang-format hdf5-tools python3-venv)
+test_packages=(git clang-format hdf5-tools python3-venv slurm-wlm munge iproute2 procps util-linux)
 
 usage() { sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/tensor.h"
+#include "io/batch_job.h"
 #include "io/box.h"
 #include "parallel/comm/process_group.h"
 
@@ -27,9 +28,10 @@ struct CheckpointPiece {
 struct CheckpointHeader {
   std::string run_uuid;
   std::int64_t step = 0;
-  std::string mesh;           // text of the mesh that wrote it
-  std::string config;         // resolved configuration, INI
-  std::string trainer_state;  // JSON; equal on all ranks: samples seen, skipped steps, last losses …
+  std::string mesh;               // text of the mesh that wrote it
+  std::string config;             // resolved configuration, INI
+  std::string trainer_state;      // JSON; equal on all ranks: samples seen, skipped steps, last losses …
+  std::optional<BatchJob> job{};  // that wrote it
 };
 
 /// Called before each phase of writing: "plan", "shard", "digest" on every rank, "prepare", "manifest", "publish" on

@@ -47,6 +47,23 @@ StoredTensor tensor_of(const Json& json, std::size_t files) {
   return tensor;
 }
 
+Json json_of(const std::optional<BatchJob>& job) {
+  if (!job) return nullptr;
+  return {{"cluster", job->cluster}, {"id", job->id},       {"name", job->name},        {"partition", job->partition},
+          {"user", job->user},       {"nodes", job->nodes}, {"restarts", job->restarts}};
+}
+
+std::optional<BatchJob> job_of(const Json& json) {
+  if (json.is_null()) return {};
+  return BatchJob{.cluster = json.at("cluster"),
+                  .id = json.at("id"),
+                  .name = json.at("name"),
+                  .partition = json.at("partition"),
+                  .user = json.at("user"),
+                  .nodes = json.at("nodes"),
+                  .restarts = json.at("restarts")};
+}
+
 StoredFile file_of(const Json& json) {
   StoredFile file{.name = json.at("name"), .digest = {.bytes = json.at("bytes"), .sha256 = json.at("sha256")}};
   require_input(file.name.find('/') == std::string::npos, "file {} lies in another directory", file.name);
@@ -73,7 +90,8 @@ Manifest parse(std::string_view text) {
                      .step = json.at("step"),
                      .mesh = json.at("mesh"),
                      .config = json.at("config"),
-                     .trainer_state = json.at("trainer_state")};
+                     .trainer_state = json.at("trainer_state"),
+                     .job = job_of(json.value("job", Json()))};
   for (const Json& file : json.at("files")) manifest.files.push_back(file_of(file));
   for (const Json& tensor : json.at("tensors")) manifest.tensors.push_back(tensor_of(tensor, manifest.files.size()));
   const auto by_name = [](const StoredTensor& a, const StoredTensor& b) { return a.name < b.name; };
@@ -91,9 +109,9 @@ std::string manifest_text(const Manifest& manifest) {
   const CheckpointHeader& header = manifest.header;
   std::string text = fmt::format(
       "{{\n\"format\": \"{}\",\n\"format_version\": {},\n\"run_uuid\": {},\n\"step\": {},\n\"mesh\": {},\n"
-      "\"config\": {},\n\"trainer_state\": {},\n\"files\": [",
+      "\"job\": {},\n\"config\": {},\n\"trainer_state\": {},\n\"files\": [",
       checkpoint_format, checkpoint_format_version, Json(header.run_uuid).dump(), header.step, Json(header.mesh).dump(),
-      Json(header.config).dump(), Json(header.trainer_state).dump());
+      json_of(header.job).dump(), Json(header.config).dump(), Json(header.trainer_state).dump());
   const char* separator = "\n";
   for (const StoredFile& file : manifest.files) {
     const Json json = {{"name", file.name}, {"bytes", file.digest.bytes}, {"sha256", file.digest.sha256}};

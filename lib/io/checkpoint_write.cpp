@@ -96,6 +96,11 @@ void write_index(const fs::path& path, const Manifest& manifest) {
   file.set("run_uuid", manifest.header.run_uuid);
   file.set("step", manifest.header.step);
   file.set("mesh", manifest.header.mesh);
+  if (const auto& job = manifest.header.job) {
+    file.set("slurm_job_id", job->id);
+    file.set("slurm_restart_count", static_cast<std::int64_t>(job->restarts));
+    file.set("slurm_job_nodelist", job->nodes);
+  }
   file.set("config", manifest.header.config);
   std::vector<hdf5::VirtualSource> sources;
   for (const StoredTensor& tensor : manifest.tensors) {

@@ -8,13 +8,14 @@
 namespace lyceum {
 
 struct Evaluation {
-  double loss = 0;           // mean cross-entropy, nats per token
-  std::int64_t samples = 0;  // sequences read
-  std::int64_t tokens = 0;   // predicted
+  double loss = 0;                     // mean cross-entropy, nats per token
+  std::int64_t samples = 0;            // sequences read
+  std::int64_t tokens = 0;             // predicted
+  std::vector<RoutingSums> routing{};  // of these tokens, a MoE layer each
 };
 
 /// Collective: mean cross-entropy over the first `batches` global batches of the loader's samples (0: all of them),
-/// each sample once, the same number on every mesh up to rounding.
+/// each sample once, the same number on every mesh up to rounding. Clears what the model counted of its routing.
 Evaluation evaluate(Transformer& model, const RunSetup& setup, const Config& config, const TokenLoader& loader,
                     std::int64_t batches);
 

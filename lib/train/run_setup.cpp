@@ -1,32 +1,46 @@
 #include "train/run_setup.h"
 
-#include <sched.h>
-#include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
+#include <map>
+#include <utility>
 
 #include "io/config_check.h"
 #include "io/tokenizer.h"
 #include "model/memory.h"
+#include "train/machine.h"
 
 namespace lyceum {
 
 namespace {
 
-/// The cores that this rank may use, shared with the ranks of the same machine that may use the same ones: what a
-/// launcher binds and what it leaves unbound both come out right.
-int threads_of(const RunConfig& run, const MpiSession& session, const ProcessGroup& world) {
-  if (run.threads > 0) return run.threads;
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  require(sched_getaffinity(0, sizeof cores, &cores) == 0,
-          "the cores of this process are not to be had: set run.threads");
-  std::string mine = session.host() + ":";
-  for (int core = 0; core < CPU_SETSIZE; ++core) mine += CPU_ISSET(core, &cores) ? '1' : '0';
-  const std::vector<std::string> all = world.all_gather(mine);
-  return std::max(1, CPU_COUNT(&cores) / static_cast<int>(std::count(all.begin(), all.end(), mine)));
+/// Bytes of this machine's memory, or of the job's share of it, for each rank that runs on it.
+double memory_of_rank(const MpiSession& session) { return job_memory() / session.local_size(); }
+
+/// Every rank's place. A rank's threads are the cores that it may use, shared with the ranks of the same machine that
+/// may use the same ones: what a launcher binds and what it leaves unbound both come out right.
+std::vector<RankPlace> places_of(const RunConfig& run, const MpiSession& session, const ProcessGroup& world) {
+  const CoreSet cores = own_cores();
+  const std::vector<std::string> told = world.all_gather(
+      nlohmann::json{session.host(), cores.text, cores.count, session.local_rank(), memory_of_rank(session)}.dump());
+  std::vector<RankPlace> places;
+  std::map<std::pair<std::string, std::string>, int> sharing;
+  for (const std::string& text : told) {
+    const auto json = nlohmann::json::parse(text);
+    places.push_back({.host = json[0],
+                      .cores = json[1],
+                      .local_rank = json[3],
+                      .threads = json[2],
+                      .memory = json[4],
+                      .device = "cpu"});
+    ++sharing[{places.back().host, places.back().cores}];
+  }
+  for (RankPlace& place : places) {
+    place.threads = run.threads > 0 ? run.threads : std::max(1, place.threads / sharing[{place.host, place.cores}]);
+  }
+  return places;
 }
 
 MeshShape shape_of(const ParallelConfig& parallel) {
@@ -36,21 +50,27 @@ MeshShape shape_of(const ParallelConfig& parallel) {
           .expert_tensor = parallel.expert_tensor};
 }
 
-/// Bytes of this machine's memory for each rank that runs on it.
-double memory_of_rank(const MpiSession& session) {
-  return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE)) /
-         session.local_size();
-}
-
 }  // namespace
 
 std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, bool train) {
   require_none(problems(config, session.size()));
   require_fits(least_memory(config, train), config, memory_of_rank(session), session.local_size());
   ProcessGroup world = session.world(config.run.timeout_seconds);
-  const int threads = threads_of(config.run, session, world);
-  return std::make_unique<RunSetup>(
-      RunSetup{.stream = CpuStream(threads), .mesh = Mesh::create(std::move(world), shape_of(config.parallel))});
+  std::vector<RankPlace> places = places_of(config.run, session, world);
+  const int threads = places[static_cast<std::size_t>(world.rank())].threads;
+  return std::make_unique<RunSetup>(RunSetup{.stream = CpuStream(threads),
+                                             .mesh = Mesh::create(std::move(world), shape_of(config.parallel)),
+                                             .places = std::move(places)});
+}
+
+std::unique_ptr<RunLock> hold_run_directory(const Config& config, const MpiSession& session) {
+  // Finding out that another job is dead takes a while, in which the other ranks must not give up.
+  constexpr double patience = 60;
+  const ProcessGroup world = session.world(config.run.timeout_seconds + patience);
+  std::unique_ptr<RunLock> lock;
+  if (world.rank() == 0) lock = std::make_unique<RunLock>(config.run.dir);
+  world.barrier();
+  return lock;
 }
 
 DType working_type(const RunConfig& run) { return run.precision == "bf16" ? DType::bf16 : DType::f32; }

@@ -2,23 +2,38 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "core/stream.h"
 #include "io/config.h"
+#include "io/run_lock.h"
 #include "io/token_data.h"
 #include "parallel/comm/mesh.h"
 #include "parallel/comm/mpi_session.h"
 
 namespace lyceum {
 
+/// Where a rank runs and what it may use there.
+struct RankPlace {
+  std::string host, cores;  // "0-3,8"
+  int local_rank = 0, threads = 1;
+  double memory = 0;  // bytes: its share of what the machine, or the job's limit on it, has
+  std::string device;
+};
+
 /// Device, threads and groups of this rank. Addresses of the groups stay valid as long as the setup.
 struct RunSetup {
   Stream stream;
   Mesh mesh;
+  std::vector<RankPlace> places{};  // of all ranks
 };
 /// Checks the resolved configuration against the world (usage Errors, all at once) and the memory of this machine
 /// before any is taken. `train`: with gradients and an optimizer.
 std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, bool train = true);
+
+/// Collective: keeps other jobs out of config.run.dir; an object on rank 0, null on the others. Throws a usage Error
+/// that names who has it.
+std::unique_ptr<RunLock> hold_run_directory(const Config& config, const MpiSession& session);
 
 DType working_type(const RunConfig& run);
 

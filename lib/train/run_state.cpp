@@ -34,22 +34,6 @@ void RunState::add_routing(const std::vector<RoutingSums>& sums, std::int64_t to
   }
 }
 
-std::vector<LayerRouting> RunState::routing_record() const {
-  std::vector<LayerRouting> layers;
-  for (const RoutingSums& sums : routing) {
-    LayerRouting layer{.layer = sums.layer,
-                       .top_k = sums.top_k,
-                       .experts = sums.experts,
-                       .counts = sums.counts,
-                       .mean_probability = {}};
-    for (const double sum : sums.probability) {
-      layer.mean_probability.push_back(static_cast<float>(sum / static_cast<double>(routing_tokens)));
-    }
-    layers.push_back(std::move(layer));
-  }
-  return layers;
-}
-
 void RunState::clear_routing() {
   routing.clear();
   routing_tokens = 0;

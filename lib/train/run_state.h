@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "io/routing_log.h"
 #include "model/layers.h"
 
 namespace lyceum {
@@ -20,7 +19,6 @@ struct RunState {
   std::int64_t routing_tokens = 0;
 
   void add_routing(const std::vector<RoutingSums>& sums, std::int64_t tokens);
-  std::vector<LayerRouting> routing_record() const;
   void clear_routing();
 
   /// All but run_uuid and step, which a checkpoint's header has, as JSON.

@@ -5,6 +5,7 @@
 
 #include "parallel/data/copies.h"
 #include "train/evaluator.h"
+#include "train/routing_sums.h"
 
 namespace lyceum {
 
@@ -87,23 +88,8 @@ void TrainStep::reduce_losses(StepResult& result) {
 }
 
 void TrainStep::reduce_routing(StepResult& result) {
-  std::vector<std::int64_t> counts;
-  std::vector<double> probability;
-  for (const RoutingSums& layer : model_.routing()) {
-    counts.insert(counts.end(), layer.counts.begin(), layer.counts.end());
-    probability.insert(probability.end(), layer.probability.begin(), layer.probability.end());
-  }
-  if (counts.empty()) return;
-  setup_.mesh.data_tensor.all_reduce(std::span(counts));
-  setup_.mesh.data_tensor.all_reduce(std::span(probability));
-  result.routing = model_.routing();
-  auto count = counts.begin();
-  auto mean = probability.begin();
-  for (RoutingSums& layer : result.routing) {
-    std::copy_n(count, layer.counts.size(), layer.counts.begin());
-    std::copy_n(mean, layer.probability.size(), layer.probability.begin());
-    count += static_cast<std::ptrdiff_t>(layer.counts.size());
-    mean += static_cast<std::ptrdiff_t>(layer.probability.size());
+  result.routing = summed_over(setup_.mesh.data_tensor, model_.routing());
+  for (const RoutingSums& layer : result.routing) {
     result.load_imbalance = std::max(result.load_imbalance, imbalance(layer));
   }
 }

@@ -2,16 +2,12 @@
 
 namespace lyceum {
 
-/// Turns SIGUSR1 (what mpirun forwards and a scheduler sends before a limit) into a request to save and stop, for as
-/// long as it lives. One object a process.
-class StopRequest {
- public:
-  StopRequest();
-  ~StopRequest();
-  StopRequest(const StopRequest&) = delete;
-  StopRequest& operator=(const StopRequest&) = delete;
-  /// Whether this rank got the signal.
-  bool made() const;
-};
+/// From now on SIGUSR1 (what mpirun forwards and a scheduler sends before a limit) is a request to save and stop, as
+/// often as it comes, and SIGTERM ends this process at once: the first process of the job says a line, nothing is
+/// written any more. The first thing that `main` does, so that no signal comes too early.
+void listen_for_stop_requests();
+
+/// Whether this process got SIGUSR1.
+bool stop_requested();
 
 }  // namespace lyceum

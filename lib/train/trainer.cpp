@@ -19,7 +19,10 @@
 #include "parallel/data/copies.h"
 #include "train/evaluator.h"
 #include "train/peak.h"
+#include "train/routing_sums.h"
 #include "train/schedule.h"
+#include "train/start_table.h"
+#include "train/stop_request.h"
 
 namespace lyceum {
 
@@ -51,10 +54,12 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 }  // namespace
 
-Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& setup, std::ostream& out)
+Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& setup, const RunLock* lock,
+                 std::ostream& out)
     : config_(config),
       config_text_(std::move(config_text)),
       setup_(setup),
+      lock_(lock),
       out_(out),
       data_(open_data(config, true)),
       model_(config, setup.stream, setup.mesh, working_type(config.run), true),
@@ -80,14 +85,8 @@ void Trainer::log(bool& failing, const std::function<void()>& write) {
 }
 
 ExitCode Trainer::run() {
-  if (talks()) console_.emplace(out_, terminal_columns());
-  std::array<double, 1> peak{measure_gemm_peak(setup_.stream, working_type(config_.run))};
-  setup_.mesh.world.all_reduce(std::span(peak));
-  peak_ = peak[0];
-  introduce(peak_);
-  resume();
-  open_logs();
-  if (config_.checkpoint.at_start && state_.step == 0) save();
+  start();
+  if (stops()) return ExitCode::resubmit;
   if (state_.step >= config_.run.steps) {
     note(fmt::format("nothing to train: {} of {} steps are done", state_.step, config_.run.steps));
     validate();
@@ -102,12 +101,7 @@ ExitCode Trainer::run() {
     if (last) tell_entropy();
     write_record();
     if (last || due(state_.step, config_.checkpoint.every)) save();
-    if (!last && asked_to_stop()) {
-      if (saved_step_ != state_.step) save();
-      require(saved_step_ == state_.step, "asked to stop, but the checkpoint could not be written");
-      note(fmt::format("stopped on request after step {}: run the same command to go on", state_.step));
-      return ExitCode::resubmit;
-    }
+    if (!last && stops()) return ExitCode::resubmit;
   }
   require(saved_step_ == state_.step,
           "the last checkpoint could not be written: free space on the disk of {}, then run the same command to go on "
@@ -116,13 +110,33 @@ ExitCode Trainer::run() {
   return ExitCode::done;
 }
 
-bool Trainer::asked_to_stop() const {
-  std::array<std::int64_t, 1> asked{stop_request_.made() ? 1 : 0};
-  setup_.mesh.world.all_reduce(std::span(asked), Reduction::max);
-  return asked[0] != 0;
+void Trainer::start() {
+  if (talks()) console_.emplace(out_, terminal_columns());
+  std::array<double, 1> peak{measure_gemm_peak(setup_.stream, working_type(config_.run))};
+  setup_.mesh.world.all_reduce(std::span(peak));
+  peak_ = peak[0];
+  introduce();
+  resume();
+  open_logs();
+  if (config_.checkpoint.at_start && state_.step == 0) save();
 }
 
-void Trainer::introduce(double peak) {
+bool Trainer::stops() {
+  std::array<std::int64_t, 1> asked{stop_requested() ? 1 : 0};
+  setup_.mesh.world.all_reduce(std::span(asked), Reduction::max);
+  if (asked[0] == 0) return false;
+  if (state_.step > 0 && saved_step_ != state_.step) {
+    save();
+    require(saved_step_ == state_.step, "asked to stop, but the checkpoint could not be written");
+  }
+  note(fmt::format("stopped on request {}: run the same command to go on",
+                   state_.step > 0 ? fmt::format("after step {}", state_.step) : "before the first step"));
+  return true;
+}
+
+void Trainer::introduce() {
+  for (const std::string& line : start_lines(setup_)) note(line);
+  if (lock_ && !lock_->recovered().empty()) note("warning: " + lock_->recovered());
   const ModelCounts counts = count_model(config_);
   const int world = setup_.mesh.world.size();
   note(fmt::format("model      {} parameters, {} activated a token, {}FLOP a sequence of {}",
@@ -136,7 +150,7 @@ void Trainer::introduce(double peak) {
   note(fmt::format("data       {} · {} training samples{}", data_.train->file().prefix(), data_.train->order().count(),
                    data_.valid ? fmt::format(" · {} for validation", data_.valid->order().count()) : ""));
   note(fmt::format("peak       {}FLOP/s, this machine's best 512³ {} GEMM on all ranks at once: MFU counts against it",
-                   human_count(peak), config_.run.precision));
+                   human_count(peak_), config_.run.precision));
 }
 
 void Trainer::resume() {
@@ -215,14 +229,7 @@ void Trainer::open_logs() {
   const std::int64_t resumed = state_.step > 0 ? state_.step : -1;
   metrics_.emplace(fs::path(config_.run.dir) / "metrics.jsonl", resumed);
   if (config_.routing.every == 0 || model_.placements().empty()) return;
-  std::vector<RoutingLog::Layer> layers;
-  for (const auto& [layer, placement] : model_.placements()) {
-    layers.push_back({.layer = layer,
-                      .top_k = config_.moe.top_k,
-                      .expert_sizes = expert_widths(config_.moe),
-                      .expert_rank = {placement->owner.begin(), placement->owner.end()}});
-  }
-  routing_log_.emplace(fs::path(config_.run.dir) / "routing.h5", std::move(layers), resumed);
+  routing_log_.emplace(fs::path(config_.run.dir) / "routing.h5", logged_layers(config_, model_), resumed);
 }
 
 void Trainer::one_step() {
@@ -233,6 +240,7 @@ void Trainer::one_step() {
   state_.samples += config_.batch.global;
   state_.add_routing(result.routing, config_.batch.global * config_.batch.seq_len);
   state_.updates = optimizer_.updates();
+  if (lock_) lock_->require_held();
   note_skip(result);
   report(result, seconds_since(start));
 }
@@ -296,7 +304,9 @@ void Trainer::report(const StepResult& result, double seconds) {
 }
 
 void Trainer::record_routing() {
-  if (routing_log_) log(routing_log_failing_, [&] { routing_log_->append(state_.step, state_.routing_record()); });
+  if (routing_log_)
+    log(routing_log_failing_,
+        [&] { routing_log_->append(state_.step, routing_record(state_.routing, state_.routing_tokens)); });
   state_.clear_routing();
 }
 
@@ -316,6 +326,7 @@ void Trainer::validate() {
 }
 
 void Trainer::save() {
+  if (lock_) lock_->require_held();
   const auto start = Clock::now();
   const fs::path root = checkpoint_root(config_);
   const Mesh& mesh = setup_.mesh;
@@ -330,7 +341,8 @@ void Trainer::save() {
                       .step = state_.step,
                       .mesh = mesh.shape.text(mesh.world.size()),
                       .config = config_text_,
-                      .trainer_state = state_.text()},
+                      .trainer_state = state_.text(),
+                      .job = batch_job()},
                      optimizer_.pieces(owns));
   } catch (const Error& error) {  // the same on all ranks: training is worth more than this checkpoint
     if (error.code() != ExitCode::failed) throw;

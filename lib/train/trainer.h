@@ -12,10 +12,10 @@
 #include "io/console.h"
 #include "io/metrics.h"
 #include "io/routing_log.h"
+#include "io/run_lock.h"
 #include "train/run_setup.h"
 #include "train/run_state.h"
 #include "train/step.h"
-#include "train/stop_request.h"
 
 namespace lyceum {
 
@@ -24,15 +24,16 @@ namespace lyceum {
 class Trainer {
  public:
   /// `config_text`: the resolved configuration as INI, kept in every checkpoint.
-  Trainer(const Config& config, std::string config_text, const RunSetup& setup, std::ostream& out);
+  /// `lock`: what holds the run directory, on rank 0; may be null elsewhere.
+  Trainer(const Config& config, std::string config_text, const RunSetup& setup, const RunLock* lock, std::ostream& out);
   ~Trainer();
-  /// `resubmit` when a signal asked to stop: then a checkpoint was written after the step in hand.
+  /// `resubmit` when a signal asked to stop: then the step in hand was finished, and a checkpoint holds it.
   ExitCode run();
 
  private:
   void resume();
   void open_logs();
-  void introduce(double peak);
+  void introduce();
   void one_step();
   void report(const StepResult& result, double seconds);
   void tell_changes(const CheckpointReader& reader);
@@ -46,18 +47,20 @@ class Trainer {
   bool talks() const { return setup_.mesh.world.rank() == 0; }
   void note(const std::string& text);
   void log(bool& failing, const std::function<void()>& write);
-  bool asked_to_stop() const;
+  void start();
+  /// Whether a signal asked any rank to stop and the steps so far are on the disk.
+  bool stops();
 
   const Config& config_;
   std::string config_text_;
   const RunSetup& setup_;
+  const RunLock* lock_;
   std::ostream& out_;
   RunData data_;
   Transformer model_;
   Optimizer optimizer_;
   TrainStep train_step_;
   RunState state_;
-  StopRequest stop_request_;
   std::int64_t saved_step_ = -1, first_step_ = 0;
   double peak_ = 0, mean_seconds_ = 0, last_valid_loss_ = 0;
   std::unique_ptr<nlohmann::ordered_json> record_;  // of the step in hand, for metrics.jsonl

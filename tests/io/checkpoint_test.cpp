@@ -57,7 +57,14 @@ const CheckpointHeader header = {.run_uuid = "5e1f",
                                  .step = 100,
                                  .mesh = "pp1 dp1 tp1",
                                  .config = "[run]\nseed = 18446744073709551615\n\"quoted\" größe\n",
-                                 .trainer_state = "{\"samples\": 9007199254740993, \"loss\": 0.1}"};
+                                 .trainer_state = "{\"samples\": 9007199254740993, \"loss\": 0.1}",
+                                 .job = BatchJob{.cluster = "lab",
+                                                 .id = "17",
+                                                 .name = "a \"name\"",
+                                                 .partition = "p",
+                                                 .user = "u",
+                                                 .nodes = "n[1-4]",
+                                                 .restarts = 3}};
 
 class Checkpoint : public testing::Test {
  protected:
@@ -112,6 +119,8 @@ TEST_F(Checkpoint, ComesBackBitwise) {
   EXPECT_EQ(reader.header().mesh, header.mesh);
   EXPECT_EQ(reader.header().config, header.config);
   EXPECT_EQ(reader.header().trainer_state, header.trainer_state);
+  ASSERT_TRUE(reader.header().job);
+  EXPECT_EQ(text_of(*reader.header().job), text_of(*header.job));
   EXPECT_EQ(reader.problem(), "");
   ASSERT_EQ(reader.tensors().size(), model().size());
   EXPECT_TRUE(std::is_sorted(reader.tensors().begin(), reader.tensors().end(),

@@ -1,4 +1,4 @@
-#include "apps/table.h"
+#include "io/table.h"
 
 #include <fmt/format.h>
 

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+
+namespace lyceum {
+
+/// Cores that this process may run on.
+struct CoreSet {
+  int count = 0;
+  std::string text;  // "0-3,8"
+};
+CoreSet own_cores();
+
+/// Bytes of memory that this process's job may use on this machine: the machine's own, the limits of its control
+/// groups, and what Slurm granted it, whichever is least.
+double job_memory();
+
+}  // namespace lyceum

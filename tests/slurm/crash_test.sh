@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Usage: crash_test.sh LYCEUM SOURCE_DIR. What a four-node job does when ranks and nodes die under it, when two jobs want one
+# run directory, and when it is cancelled.
+. "$(dirname "$0")/lib.sh" "$@"
+make_data
+start_lab
+job=(--nodes=4 --ntasks-per-node=1)
+model=("$config" --parallel.expert=4 --optim.schedule=constant --run.log_every=100 --checkpoint.every=40)
+run=("${model[@]}" --run.steps=600)
+last=checkpoints/step-00000600
+
+submit "${job[@]}" "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/calm"
+complete 240 "$id"
+
+# --- a rank is killed: the others end within ten seconds, a line says which, and the job goes on
+submit "${job[@]}" "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/rank"
+reach "$id" rank 60
+for process in $(ranks_of rank); do
+  tr '\0' '\n' <"/proc/$process/environ" | grep -qx OMPI_COMM_WORLD_RANK=2 && victim=$process
+done
+kill -KILL "${victim:?no process is rank 2}"
+wait_for 10 log_says "$id" "^lyceum job $id: ended with code [0-9]+: a rank or a host was lost$" ||
+  fail_job "$id" "still there ten seconds after rank 2 was killed"
+expect_log "$id" "process rank 2 .* on node n3 exited on signal 9"
+complete 240 "$id"
+expect_log "$id" "^lyceum job $id: start 2"
+expect_log "$id" "^resumed .*/step-"
+same_weights "$work/calm/$last" "$work/rank/$last"
+
+# --- a node dies, with everything on it, and comes back
+for node in n3 n1; do  # n1 runs the batch script: then Slurm itself notices
+  submit "${job[@]}" "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/$node"
+  reach "$id" $node 60
+  crash $node
+  sleep 1
+  boot $node
+  complete 240 "$id"
+  (($(restarts "$id") >= 1)) || fail_job "$id" "was not requeued"
+  expect_log "$id" "^resumed .*/step-"
+  same_weights "$work/calm/$last" "$work/$node/$last"
+done
+
+# --- crashes without end: given up
+export LYCEUM_MAX_CRASHES=0
+submit "${job[@]}" "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/hopeless"
+reach "$id" hopeless 60
+kill -KILL "$(ranks_of hopeless | head -n 1)"
+ends_as FAILED 60 "$id"
+expect_log "$id" "given up; when the cause above is mended: scontrol requeue $id"
+unset LYCEUM_MAX_CRASHES
+
+# --- two jobs, one run directory; then the first is cancelled, and another one takes over what it left
+endless=("${model[@]}" --run.steps=1000000 "--run.dir=$work/shared")
+submit --nodes=2 --ntasks-per-node=2 --exclusive "$scripts/train.sbatch" "${endless[@]}"
+first=$id
+reach "$first" shared 60
+submit --nodes=2 --ntasks-per-node=2 --exclusive "$scripts/train.sbatch" "${endless[@]}"
+ends_as FAILED 60 "$id"
+expect_log "$id" "^lyceum train: rank 0 on n3: $work/shared is in use by job $first on n1 \(process [0-9]+\), which took it [0-9<]+.* ago: set another run.dir, or end that one$"
+in_state "$first" RUNNING || fail_job "$first" "disturbed by job $id"
+scancel "$first"
+ends_as CANCELLED 60 "$first"
+sleep 2
+in_state "$first" CANCELLED || fail_job "$first" "was cancelled and is $(state "$first")"
+[[ -e $work/shared/LOCK ]] || fail "the cancelled job still wrote to its directory"
+kept=$(ls "$work/shared/checkpoints" | sort | tail -n 1)
+[[ $kept == LATEST || $kept == step-????????.partial || $kept == step-???????? ]] || fail "checkpoints hold $kept"
+
+# --- the newest checkpoint is damaged; two ranks go on where four were
+newest=$(ls -d "$work/shared/checkpoints/"step-???????? | sort | tail -n 1)
+printf X | dd of="$newest/rank-00001.h5" bs=1 seek=5000 conv=notrunc status=none
+steps=$(($(steps_done shared) + 20))
+submit --nodes=2 --ntasks-per-node=1 "$scripts/train.sbatch" "${model[@]}" --parallel.expert=2 \
+  "--run.dir=$work/shared" --run.steps=$steps
+complete 240 "$id"
+expect_log "$id" "^warning: the lock of job $first on n1 \(process [0-9]+\), which took it .* ago was left behind: taken over$"
+expect_log "$id" "^warning: checkpoint $(basename "$newest") is passed over: .*rank-00001.h5: damaged"
+resumed=$(sed -n 's/^resumed .*step-0*\([0-9]*\) .*/\1/p' "$work/$id.log")
+submit "${job[@]}" "$scripts/train.sbatch" "${model[@]}" "--run.dir=$work/four" --run.steps=$steps
+complete 240 "$id"
+for step in $((resumed + 1)) $((resumed + 10)) $steps; do
+  close "loss of step $step on two ranks" "$(metric "$work/shared/metrics.jsonl" "$step" loss)" \
+    "$(metric "$work/four/metrics.jsonl" "$step" loss)" 1e-3
+done

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Usage: requeue_test.sh LYCEUM SOURCE_DIR. A four-node job that is asked to stop, preempted or out of time goes on by itself,
+# and ends with the weights of the undisturbed run.
+. "$(dirname "$0")/lib.sh" "$@"
+make_data
+start_lab
+job=(--nodes=4 --ntasks-per-node=1)
+model=("$config" --parallel.expert=4 --optim.schedule=constant --run.log_every=100)
+run=("${model[@]}" --run.steps=600 --checkpoint.every=250)
+last=checkpoints/step-00000600
+
+# --- undisturbed
+submit "${job[@]}" "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/calm"
+complete 240 "$id"
+expect_log "$id" "^lyceum job $id: start 1 on n\[1-4\]"
+expect_log "$id" "^job +Slurm job $id \(lyceum, partition low\) on n\[1-4\]$"
+expect_log "$id" "^rank +host +local +cores +threads +memory +device$"
+for rank in 0 1 2 3; do expect_log "$id" "^ +$rank +n$((rank + 1)) +0 +[0-9,-]+ +1 +[0-9.]+ GB +cpu$"; done
+[[ ! -e $work/calm/LOCK ]] || fail "the lock of a run that is complete is still there"
+
+# --- asked to stop, twice in a row, and again while it starts for the second time
+submit "${job[@]}" "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/asked"
+reach "$id" asked 120
+ask_to_stop "$id"
+ask_to_stop "$id"
+wait_for 60 log_says "$id" "^lyceum job $id: start 2" || fail_job "$id" "not requeued"
+ask_to_stop "$id"
+complete 240 "$id"
+expect_log "$id" "^stopped on request after step [0-9]+: run the same command to go on"
+expect_log "$id" "^resumed .*/step-0000"
+expect_log "$id" "^job +Slurm job $id .*, restart 2$"
+equal "restarts of the job that was asked to stop" "$(restarts "$id")" 2
+same_weights "$work/calm/$last" "$work/asked/$last"
+equal "steps in its metrics" "$(steps "$work/asked/metrics.jsonl" | wc -l)" 600
+diff <(steps "$work/calm/metrics.jsonl") <(steps "$work/asked/metrics.jsonl") >"$work/out" || fail "metrics differ"
+run "$lyceum" checkpoint show "$work/asked/$last"
+says out "^job +Slurm job $id \(lyceum, partition low\) on n\[1-4\], restart 2$"
+equal "attributes" "$("$LYCEUM_PYTHON" -c "
+import h5py
+a = h5py.File('$work/asked/$last/index.h5').attrs
+print(a['slurm_job_id'], a['slurm_restart_count'], a['slurm_job_nodelist'])")" "$id 2 n[1-4]"
+
+# --- preempted by a partition that goes first
+submit "${job[@]}" "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/preempted"
+reach "$id" preempted 120
+low=$id
+submit "${job[@]}" --partition=high --exclusive --wrap="sleep 1"
+complete 240 "$id"
+complete 240 "$low"
+expect_log "$low" "^stopped on request after step"
+equal "restarts of the preempted job" "$(restarts "$low")" 1
+same_weights "$work/calm/$last" "$work/preempted/$last"
+
+# --- started by srun
+submit "${job[@]}" "$scripts/train-srun.sbatch" "${run[@]}" "--run.dir=$work/by-srun"
+reach "$id" by-srun 120
+ask_to_stop "$id"
+complete 240 "$id"
+expect_log "$id" "^stopped on request after step"
+equal "restarts of the job with srun" "$(restarts "$id")" 1
+same_weights "$work/calm/$last" "$work/by-srun/$last"
+
+# --- a chain of jobs that may not be requeued: the second one completes the run, the third is dropped
+run "$scripts/chain.sh" 3 "${job[@]}" "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/chain"
+equal "exit code of chain.sh" "$code" 0
+read -ra chain <<<"$(sed -n 's/^job [123] of 3: //p' "$work/out" | tr '\n' ' ')"
+reach "${chain[0]}" chain 120
+ask_to_stop "${chain[0]}"
+ends_as FAILED 120 "${chain[0]}"
+complete 240 "${chain[1]}"
+ends_as CANCELLED 120 "${chain[2]}"
+equal "restarts in the chain" "$(restarts "${chain[0]}")" 0
+same_weights "$work/calm/$last" "$work/chain/$last"
+
+# --- out of time: Slurm looks every 30 s, so the signal comes within half of the one minute. The run is given its end
+# when its first start is over.
+cp "$config" "$work/timed.ini"
+timed=("$work/timed.ini" "${model[@]:1}" "--run.dir=$work/timed" --checkpoint.every=100000)
+sed -i 's/^steps = .*/steps = 1000000/' "$work/timed.ini"
+submit "${job[@]}" --time=1 --signal=B:USR1@60 "$scripts/train.sbatch" "${timed[@]}"
+wait_for 90 log_says "$id" "^lyceum job $id: requeued" || fail_job "$id" "was not out of time"
+steps=$(($(steps_done timed) + 50))
+sed -i "s/^steps = .*/steps = $steps/" "$work/timed.ini"
+complete 240 "$id"
+(($(restarts "$id") >= 1)) || fail_job "$id" "was not requeued"
+submit "${job[@]}" "$scripts/train.sbatch" "${timed[@]}" "--run.dir=$work/untimed"
+complete 240 "$id"
+same_weights "$work"/{timed,untimed}/checkpoints/"step-$(printf %08d "$steps")"
