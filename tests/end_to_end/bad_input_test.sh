@@ -69,7 +69,10 @@ refused_by_ranks 2 "parallel.expert = 3 .*does not divide the 2 ranks" --paralle
 refused 2 "parallel.zero = 1 is not in this build" --parallel.zero=1
 refused 2 "run.device = cuda" --run.device=cuda
 refused_by_ranks 2 "parallel.pipeline = 2 is not in this build" --parallel.pipeline=2
-refused_by_ranks 2 "parallel.tensor = 2 is not in this build" --parallel.tensor=2
+refused_by_ranks 2 "parallel.tensor = 2 does not divide model.heads = 1" --parallel.tensor=2 --model.heads=1
+refused_by_ranks 2 "parallel.expert_tensor = 2 is more than moe.expert_hidden = 1" --parallel.expert_tensor=2 \
+  --moe.expert_hidden=1
+refused 2 "1 ranks do not split into parallel.pipeline = 1 times parallel.tensor = 2" --parallel.tensor=2
 # A model of petabytes, a batch of terabytes: the sizes are possible, this machine is not large enough.
 refused 2 "model.heads = 7 does not divide" --model.hidden=100000000 --model.heads=7
 refused 2 "this takes at least [0-9.e+]+ [PE]B a rank \(weights .*, optimizer .*\) .* GB .*parallel.expert.*model.hidden" \
