@@ -54,7 +54,6 @@ void check_missing_features(Findings& findings, const Config& config) {
   require_one("parallel.tensor", parallel.tensor);
   require_one("parallel.expert_tensor", parallel.expert_tensor);
   require_one("parallel.virtual_stages", parallel.virtual_stages);
-  findings.unless(parallel.zero <= 0, "parallel.zero = {} is not in this build: set parallel.zero = 0", parallel.zero);
   findings.unless(parallel.schedule == "1f1b",
                   "parallel.schedule = {} is not in this build: set parallel.schedule = 1f1b", parallel.schedule);
   findings.unless(!parallel.sequence, "parallel.sequence = true is not in this build: set parallel.sequence = false");

@@ -11,22 +11,24 @@
 
 namespace lyceum {
 
-ParameterUnit& Transformer::add_unit(const std::string& name, ParameterUnit::Group group) {
-  return *units_.emplace_back(std::make_unique<ParameterUnit>(name, group));
+ParameterUnit& Transformer::add_unit(const std::string& name, ParameterUnit::Group group, std::int64_t layer) {
+  return *units_.emplace_back(std::make_unique<ParameterUnit>(name, group, static_cast<int>(layer)));
 }
 
 Transformer::Transformer(const Config& config, const Stream& stream, const Mesh& mesh, DType type, bool train)
     : config_(config), mesh_(&mesh), type_(type) {
   const ModelConfig& model = config_.model;
   const Shape table{model.vocab, model.hidden};
-  ParameterUnit& input = add_unit("model/embed_tokens", ParameterUnit::Group::dense);
+  ParameterUnit& input = add_unit("model/embed_tokens", ParameterUnit::Group::dense, 0);
   embedding_ = &input.add(whole_parameter("model/embed_tokens/weight", table, model.init_std, true));
   for (std::int64_t layer = 0; layer < model.layers; ++layer) add_block(layer);
-  ParameterUnit& output = add_unit("lm_head", ParameterUnit::Group::dense);
+  ParameterUnit& output = add_unit("lm_head", ParameterUnit::Group::dense, model.layers + 1);
   final_norm_ = &output.add(whole_parameter("model/norm/weight", {model.hidden}, {}, false));
   head_ =
       model.tie_embeddings ? embedding_ : &output.add(whole_parameter("lm_head/weight", table, model.init_std, true));
-  for (const auto& unit : units_) unit->allocate(stream, type, train);
+  if (!train) {
+    for (const auto& unit : units_) unit->allocate(stream, type, false);
+  }
 
   rope_ = Tensor::empty(stream, accumulator_of(type), {config.batch.seq_len, model.head_dim}, MemoryKind::buffers);
   dispatch_accumulator(rope_.dtype(), [&]<class A>() {
@@ -37,7 +39,7 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
 void Transformer::add_block(std::int64_t layer) {
   const ModelConfig& model = config_.model;
   const std::string prefix = "model/layers/" + std::to_string(layer);
-  ParameterUnit& unit = add_unit(prefix, ParameterUnit::Group::dense);
+  ParameterUnit& unit = add_unit(prefix, ParameterUnit::Group::dense, layer + 1);
   const auto norm = [&](const char* name) {
     return &unit.add(whole_parameter(prefix + "/" + name + "/weight", {model.hidden}, {}, false));
   };
@@ -52,7 +54,7 @@ void Transformer::add_block(std::int64_t layer) {
     const std::int64_t width = layer < model.first_dense_layers || shared == 0 ? model.ffn_hidden : shared;
     block.dense = std::make_unique<FeedForward>(ffn, model.hidden, width, model.init_std, unit);
   } else {
-    ParameterUnit& experts = add_unit(ffn + "/experts", ParameterUnit::Group::expert);
+    ParameterUnit& experts = add_unit(ffn + "/experts", ParameterUnit::Group::expert, layer + 1);
     block.moe = std::make_unique<MoeLayer>(config_, ffn, *mesh_, unit, experts);
     block.routing = routing_.size();
     routing_.push_back(

@@ -17,7 +17,8 @@ namespace lyceum {
 /// this rank owns of the parameters. The configuration must be resolved and checked.
 class Transformer {
  public:
-  /// `train`: with gradients. Values are uninitialised: call initialize() or load them.
+  /// `train`: units get their memory from whoever trains them (Zero); else values, uninitialised: call initialize() or
+  /// load them.
   Transformer(const Config& config, const Stream& stream, const Mesh& mesh, DType type, bool train);
   Transformer(const Transformer&) = delete;
   Transformer& operator=(const Transformer&) = delete;
@@ -39,6 +40,8 @@ class Transformer {
   Tensor decode(const Stream& stream, std::span<const std::int32_t> tokens, std::vector<KeyValueCache>& caches) const;
   std::vector<KeyValueCache> new_caches(const Stream& stream, std::int64_t capacity) const;
 
+  /// Input, blocks and output: ParameterUnit::layer() of the units are below.
+  int layers() const { return static_cast<int>(config_.model.layers) + 2; }
   /// In the order of forward.
   std::span<const std::unique_ptr<ParameterUnit>> units() const { return units_; }
 
@@ -64,7 +67,7 @@ class Transformer {
   Variable blocks(Tape& tape, const Tensor& inputs, std::int64_t seq_len, Losses& losses);
   Variable head(Tape& tape, const Variable& x) const;
 
-  ParameterUnit& add_unit(const std::string& name, ParameterUnit::Group group);
+  ParameterUnit& add_unit(const std::string& name, ParameterUnit::Group group, std::int64_t layer);
 
   Config config_;
   const Mesh* mesh_;

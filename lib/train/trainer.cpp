@@ -57,8 +57,9 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
       out_(out),
       data_(open_data(config, true)),
       model_(config, setup.stream, setup.mesh, working_type(config.run), true),
-      optimizer_(config.optim, setup.stream, model_.units()),
-      train_step_(config, setup, model_, optimizer_),
+      zero_(model_.units(), setup.mesh, setup.stream, zero_options(config, setup.mesh)),
+      optimizer_(config.optim, setup.stream, zero_.shares()),
+      train_step_(config, setup, model_, zero_, optimizer_),
       record_(std::make_unique<Json>()) {}
 
 Trainer::~Trainer() = default;
@@ -150,7 +151,7 @@ void Trainer::resume() {
                       : "no checkpoint in {} is whole: mend or move them, or set another run.dir",
                   root.string());
     state_.run_uuid = new_uuid(setup_.mesh.world);
-    model_.initialize(config_.run.seed);
+    zero_.initialize(config_.run.seed);
     optimizer_.adopt_weights();
     return;
   }
@@ -165,6 +166,7 @@ void Trainer::resume() {
                 "{} holds {} tensors, this model has {}: set the configuration that it was made with",
                 reader.directory().string(), reader.tensors().size(), logical_tensors());
   optimizer_.load(reader);
+  zero_.values_changed();
   state_.restore(reader.header().trainer_state, model_.routing());
   state_.run_uuid = reader.header().run_uuid;
   state_.step = first_step_ = reader.header().step;
@@ -318,11 +320,6 @@ void Trainer::save() {
   const auto start = Clock::now();
   const fs::path root = checkpoint_root(config_);
   const Mesh& mesh = setup_.mesh;
-  std::size_t turn = 0;
-  const auto owns = [&](const ParameterUnit& unit) {  // copies take turns, so that every rank writes its share
-    const ProcessGroup& copies = unit.group() == ParameterUnit::Group::dense ? mesh.data : mesh.expert_data;
-    return turn++ % static_cast<std::size_t>(copies.size()) == static_cast<std::size_t>(copies.rank());
-  };
   try {
     write_checkpoint(mesh.world, root,
                      {.run_uuid = state_.run_uuid,
@@ -330,7 +327,7 @@ void Trainer::save() {
                       .mesh = mesh.shape.text(mesh.world.size()),
                       .config = config_text_,
                       .trainer_state = state_.text()},
-                     optimizer_.pieces(owns));
+                     optimizer_.pieces());
   } catch (const Error& error) {  // the same on all ranks: training is worth more than this checkpoint
     if (error.code() != ExitCode::failed) throw;
     note(fmt::format("warning: {}", error.what()));

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 
+#include "autograd/cast.h"
 #include "support/tiny_run.h"
 #include "train/step.h"
 
@@ -11,7 +12,7 @@ namespace {
 
 struct Trajectory {
   std::vector<StepResult> steps;
-  std::map<std::string, std::vector<float>> weights;  // this rank's pieces, by logical name
+  std::map<std::string, std::vector<float>> weights;  // of this rank's units, by logical name
 };
 
 Trajectory train(Config config, ProcessGroup world, int steps, DType type = DType::f32) {
@@ -21,15 +22,25 @@ Trajectory train(Config config, ProcessGroup world, int steps, DType type = DTyp
   const auto setup = make_setup(std::move(world), {.expert = config.parallel.expert});
   const TinyData data(config.model.vocab);
   Transformer model(config, setup->stream, setup->mesh, type, true);
-  model.initialize(config.run.seed);
-  Optimizer optimizer(config.optim, setup->stream, model.units());
+  Zero::Options options = zero_options(config, setup->mesh);
+  options.type = type;
+  Zero zero(model.units(), setup->mesh, setup->stream, options);
+  zero.initialize(config.run.seed);
+  Optimizer optimizer(config.optim, setup->stream, zero.shares());
   optimizer.adopt_weights();
-  TrainStep step(config, *setup, model, optimizer);
+  TrainStep step(config, *setup, model, zero, optimizer);
   const TokenLoader loader = data.loader(config);
   Trajectory result;
   for (int s = 0; s < steps; ++s) result.steps.push_back(step.run(loader, s * config.batch.global, config.optim.lr));
-  for (const CheckpointPiece& piece : optimizer.pieces([](const ParameterUnit&) { return true; })) {
-    result.weights[piece.name].assign(piece.values, piece.values + piece.box.extent.size());
+  zero.await_values();
+  for (const auto& unit : model.units()) {
+    for (const auto& parameter : unit->parameters()) {
+      const Tensor values = cast(setup->stream, parameter->value, DType::f32);
+      for (const ParameterPiece& piece : parameter->pieces) {
+        const float* first = values.data<float>() + piece.first;
+        result.weights[piece.name].assign(first, first + piece.extent.size());
+      }
+    }
   }
   return result;
 }
@@ -143,9 +154,10 @@ TEST(TrainStep, ANonFiniteGradientIsLeftOutOnAllRanks) {
   const auto setup = make_setup(std::move(world), {.expert = ranks});
   const TinyData data(config.model.vocab);
   Transformer model(config, setup->stream, setup->mesh, DType::f32, true);
-  model.initialize(1);
-  Optimizer optimizer(config.optim, setup->stream, model.units());
-  TrainStep step(config, *setup, model, optimizer);
+  Zero zero(model.units(), setup->mesh, setup->stream, zero_options(config, setup->mesh));
+  zero.initialize(1);
+  Optimizer optimizer(config.optim, setup->stream, zero.shares());
+  TrainStep step(config, *setup, model, zero, optimizer);
   const TokenLoader loader = data.loader(config);
   // The last rank's last expert unit holds a NaN: everybody must leave the step out, and nobody's weights may move.
   const ParameterUnit& experts = *model.units()[model.units().size() - 2];
