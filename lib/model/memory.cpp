@@ -13,8 +13,12 @@ namespace lyceum {
 
 namespace {
 
+struct Parameters {
+  double dense, expert;
+};
+
 /// Parameters of a rank: all dense ones and the mean share of the routed experts, which some rank reaches.
-double parameters_of_rank(const Config& config) {
+Parameters parameters_of_rank(const Config& config) {
   const ModelConfig& model = config.model;
   const MoeConfig& moe = config.moe;
   const auto hidden = static_cast<double>(model.hidden), layers = static_cast<double>(model.layers);
@@ -30,9 +34,10 @@ double parameters_of_rank(const Config& config) {
                             : std::accumulate(moe.expert_sizes.begin(), moe.expert_sizes.end(), 0.0);
   const double shared = static_cast<double>(moe.shared_experts) * expert_hidden;
   const auto ffn = [hidden](double width) { return 3 * hidden * width; };  // gate, up, down
-  return tables + hidden + layers * (attention + 2 * hidden) +
-         dense_layers * ffn(static_cast<double>(model.ffn_hidden)) +
-         moe_layers * (experts * hidden + ffn(shared) + ffn(widths / config.parallel.expert));
+  return {.dense = tables + hidden + layers * (attention + 2 * hidden) +
+                   dense_layers * ffn(static_cast<double>(model.ffn_hidden)) +
+                   moe_layers * (experts * hidden + ffn(shared)),
+          .expert = moe_layers * ffn(widths / config.parallel.expert)};
 }
 
 std::string bytes_text(double bytes) {
@@ -51,17 +56,26 @@ std::string ways_out(const MemoryNeed& need, const Config& config) {
 
 }  // namespace
 
-MemoryNeed least_memory(const Config& config, bool train) {
-  const double parameters = parameters_of_rank(config);
+MemoryNeed least_memory(const Config& config, int world, bool train) {
+  const Parameters parameters = parameters_of_rank(config);
+  const ParallelConfig& parallel = config.parallel;
+  const double stage = static_cast<double>(world) / parallel.pipeline;
+  const double copies = std::max(1.0, stage / parallel.tensor);
+  const double expert_copies = std::max(1.0, stage / (parallel.expert * parallel.expert_tensor));
+  /// Parameters that a rank holds of what is shared out among copies from this ZeRO stage on.
+  const auto held = [&](int from) {
+    return train && parallel.zero >= from ? parameters.dense / copies + parameters.expert / expert_copies
+                                          : parameters.dense + parameters.expert;
+  };
   const bool bf16 = config.run.precision == "bf16";
   const double element = bf16 ? 2 : 4;
-  if (!train) return {.weights = element * parameters};
+  if (!train) return {.weights = element * held(3)};
   const double tokens = static_cast<double>(config.batch.micro) * static_cast<double>(config.batch.seq_len);
   const double kept = static_cast<double>(config.model.vocab) +
                       static_cast<double>(config.model.layers) * static_cast<double>(config.model.hidden);
-  return {.weights = element * parameters,
-          .gradients = 4 * parameters,
-          .optimizer = (bf16 ? 12 : 8) * parameters,  // two moments; bf16: f32 masters too
+  return {.weights = element * held(3),
+          .gradients = 4 * held(2),
+          .optimizer = (bf16 ? 12 : 8) * held(1),  // two moments; bf16: f32 masters too
           .activations = element * tokens * kept};
 }
 

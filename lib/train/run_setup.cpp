@@ -46,7 +46,7 @@ double memory_of_rank(const MpiSession& session) {
 
 std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, bool train) {
   require_none(problems(config, session.size()));
-  require_fits(least_memory(config, train), config, memory_of_rank(session), session.local_size());
+  require_fits(least_memory(config, session.size(), train), config, memory_of_rank(session), session.local_size());
   ProcessGroup world = session.world(config.run.timeout_seconds);
   const int threads = threads_of(config.run, session, world);
   return std::make_unique<RunSetup>(

@@ -31,7 +31,7 @@ TEST(LeastMemory, IsAFloorNearWhatTrainingTakes) {
     config.run.precision = precision;
     config.batch.micro = 1;
     resolve(config, 1);
-    const MemoryNeed need = least_memory(config, true);
+    const MemoryNeed need = least_memory(config, 1, true);
     const MemoryUse use = peaks(config, working_type(config.run));
     const auto peak = [&](MemoryKind kind) { return static_cast<double>(use.peak[static_cast<std::size_t>(kind)]); };
     const auto expect_exact = [&](double estimate, MemoryKind kind) {  // but for padding
