@@ -204,6 +204,20 @@ TEST_F(RunLockTest, OfManyThatTryAtOnceOneSucceeds) {
   }
 }
 
+TEST(RunLock, LeavesNoDirectoryThatItMadeAndNobodyWroteTo) {
+  const TemporaryDirectory folder;
+  const auto made = folder.path() / "made", written = folder.path() / "written", there = folder.path() / "there";
+  std::filesystem::create_directory(there);
+  for (const auto& run : {made, written, there}) {
+    const RunLock lock(run);
+    if (run == written) std::ofstream(run / "metrics.jsonl") << "{}\n";
+  }
+  EXPECT_FALSE(exists(made));
+  EXPECT_TRUE(exists(written / "metrics.jsonl"));
+  EXPECT_FALSE(exists(written / "LOCK"));
+  EXPECT_TRUE(exists(there));
+}
+
 TEST(RunLock, NamesADirectoryThatCannotBeMade) {
   const TemporaryDirectory folder;
   std::ofstream(folder.path() / "file") << "in the way";
