@@ -49,7 +49,10 @@ class RunLockTest : public testing::Test {
     const RunLock lock(run, quick);
     return Json::parse(text_of_file(file));
   }
-  void write_record(const std::string& text) { std::ofstream(file) << text; }
+  void write_record(const std::string& text) {
+    fs::create_directories(run);
+    std::ofstream(file) << text;
+  }
 
   TemporaryDirectory folder;
   fs::path run = folder.path() / "deep" / "run", file = run / "LOCK";
