@@ -7,9 +7,11 @@ namespace lyceum {
 Tensor Embedding::forward(const Stream& stream, Saved&) const {
   const Tensor y = Tensor::empty(stream, table->value.dtype(), {tokens.size(), table->value.shape()[1]});
   dispatch_float(y.dtype(), [&]<class T>() {
-    launch(stream,
-           EmbeddingForward<T>{
-               .tokens = tokens.span<const std::int32_t>(), .table = table->value.matrix<T>(), .y = y.matrix<T>()});
+    launch(stream, EmbeddingForward<T>{.tokens = tokens.span<const std::int32_t>(),
+                                       .table = table->value.matrix<T>(),
+                                       .y = y.matrix<T>(),
+                                       .first = first,
+                                       .vocab = vocab});
   });
   return y;
 }
@@ -18,7 +20,9 @@ void Embedding::weight_grad(const Stream& stream, Saved&, const Tensor& dy) cons
   dispatch_float(dy.dtype(), [&]<class T>() {
     launch(stream, EmbeddingWeightGrad<T>{.tokens = tokens.span<const std::int32_t>(),
                                           .dy = dy.matrix<T>(),
-                                          .d_table = table->gradient.matrix<Accumulator<T>>()});
+                                          .d_table = table->gradient.matrix<Accumulator<T>>(),
+                                          .first = first,
+                                          .vocab = vocab});
   });
 }
 

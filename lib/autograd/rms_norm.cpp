@@ -30,10 +30,11 @@ std::array<Tensor, 1> RmsNorm::backward(const Stream& stream, Saved& saved, cons
 }
 
 void RmsNorm::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
+  const auto [first, count] = graded.value_or(Range{0, dy.shape()[0]});
   dispatch_float(dy.dtype(), [&]<class T>() {
-    launch(stream, RmsNormWeightGrad<T>{.x = saved.x.matrix<T>(),
-                                        .dy = dy.matrix<T>(),
-                                        .inverse_rms = saved.inverse_rms.span<Accumulator<T>>(),
+    launch(stream, RmsNormWeightGrad<T>{.x = saved.x.slice(first, count).matrix<T>(),
+                                        .dy = dy.slice(first, count).matrix<T>(),
+                                        .inverse_rms = saved.inverse_rms.slice(first, count).span<Accumulator<T>>(),
                                         .d_weight = weight->gradient.span<Accumulator<T>>()});
   });
 }

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <optional>
+
 #include "autograd/tape.h"
+#include "core/range.h"
 
 namespace lyceum {
 
@@ -8,6 +11,7 @@ namespace lyceum {
 struct RmsNorm {
   Parameter* weight;  // [hidden]
   double eps;
+  std::optional<Range> graded = {};  // rows that the weight's gradient sums over, where others add the rest; none: all
 
   struct Saved {
     Tensor x, inverse_rms;

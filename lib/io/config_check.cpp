@@ -46,18 +46,6 @@ void check_ranges(Findings& findings, const Config& config) {
 
 /// Keys whose feature this build does not have: refused, so that nothing is silently left out.
 void check_missing_features(Findings& findings, const Config& config) {
-  const auto require_one = [&](const char* key, int value) {
-    findings.unless(value <= 1, "{} = {} is not in this build: set {} = 1", key, value, key);
-  };
-  const ParallelConfig& parallel = config.parallel;
-  require_one("parallel.pipeline", parallel.pipeline);
-  require_one("parallel.tensor", parallel.tensor);
-  require_one("parallel.expert_tensor", parallel.expert_tensor);
-  require_one("parallel.virtual_stages", parallel.virtual_stages);
-  findings.unless(parallel.zero <= 0, "parallel.zero = {} is not in this build: set parallel.zero = 0", parallel.zero);
-  findings.unless(parallel.schedule == "1f1b",
-                  "parallel.schedule = {} is not in this build: set parallel.schedule = 1f1b", parallel.schedule);
-  findings.unless(!parallel.sequence, "parallel.sequence = true is not in this build: set parallel.sequence = false");
   findings.unless(config.run.device != "cuda", "run.device = cuda: this build has no CUDA; set run.device = cpu");
   findings.unless(!(config.moe.capacity_factor > 0),
                   "moe.capacity_factor = {} is not in this build: set moe.capacity_factor = 0 (no token is dropped)",
@@ -118,7 +106,7 @@ void check_ranks_and_batch(Findings& findings, const Config& config, int world) 
   const std::int64_t stages = std::max(parallel.pipeline, 1);
   const std::int64_t expert_ranks = std::int64_t{parallel.expert} * parallel.expert_tensor;
   const std::int64_t data = data_ranks(parallel, world);
-  findings.unless(data > 0, "{} ranks do not split into parallel.pipeline = {} times parallel.tensor = {}", world,
+  findings.unless(data > 0 || parallel.pipeline < 1 || parallel.tensor < 1, "{} ranks do not split into parallel.pipeline = {} times parallel.tensor = {}", world,
                   parallel.pipeline, parallel.tensor);
   findings.unless(world % stages != 0 || divides(expert_ranks, world / stages),
                   "parallel.expert = {} times parallel.expert_tensor = {} does not divide the {} ranks of a stage",
@@ -130,6 +118,68 @@ void check_ranks_and_batch(Findings& findings, const Config& config, int world) 
   findings.unless(!divides(data, batch.global) || divides(batch.micro, batch.global / data),
                   "batch.micro = {} does not divide the {} sequences that a rank takes of batch.global = {}",
                   batch.micro, batch.global / data, batch.global);
+}
+
+/// That every stage has a block, and that the schedule can be.
+void check_pipeline(Findings& findings, const Config& config, int world) {
+  const ParallelConfig& parallel = config.parallel;
+  const std::int64_t pipeline = parallel.pipeline, chunks = parallel.virtual_stages;
+  findings.unless(pipeline <= 0 || chunks <= 0 || config.model.layers <= 0 || pipeline * chunks <= config.model.layers,
+                  "parallel.pipeline = {} times parallel.virtual_stages = {} is more than model.layers = {}: a stage "
+                  "would have no block",
+                  pipeline, chunks, config.model.layers);
+  if (parallel.schedule != "interleaved") {
+    findings.unless(chunks <= 1,
+                    "parallel.virtual_stages = {} with parallel.schedule = {}: set parallel.schedule = interleaved, or "
+                    "parallel.virtual_stages = 1",
+                    chunks, parallel.schedule);
+    return;
+  }
+  findings.unless(pipeline >= 2 && chunks >= 2,
+                  "parallel.schedule = interleaved with parallel.pipeline = {} and parallel.virtual_stages = {}: both "
+                  "must be 2 or more, or set parallel.schedule = 1f1b and parallel.virtual_stages = 1",
+                  pipeline, chunks);
+  const std::int64_t data = data_ranks(parallel, world);
+  if (data == 0 || config.batch.global % data != 0) return;
+  const std::int64_t share = config.batch.global / data, micro = config.batch.micro > 0 ? config.batch.micro : share;
+  findings.unless(micro == 0 || share % micro != 0 || divides(pipeline, share / micro),
+                  "parallel.schedule = interleaved takes micro-batches in groups of parallel.pipeline = {}, which does "
+                  "not divide the {} of a step: change batch.global or batch.micro",
+                  pipeline, micro > 0 ? share / micro : 0);
+}
+
+/// That every rank of a tensor group gets its equal share of the heads, and some of every width.
+void check_tensor(Findings& findings, const Config& config) {
+  const std::int64_t tensor = config.parallel.tensor, expert_tensor = config.parallel.expert_tensor;
+  const ModelConfig& model = config.model;
+  const MoeConfig& moe = config.moe;
+  findings.unless(divides(tensor, model.heads), "parallel.tensor = {} does not divide model.heads = {}", tensor,
+                  model.heads);
+  findings.unless(model.kv_heads == 0 || model.kv_heads == model.heads || divides(tensor, model.kv_heads),
+                  "parallel.tensor = {} does not divide model.kv_heads = {}", tensor, model.kv_heads);
+  const auto check_width = [&](const char* axis, std::int64_t ranks, const char* key, std::int64_t width) {
+    findings.unless(width <= 0 || ranks <= width, "{} = {} is more than {} = {}: a rank would hold none of it", axis,
+                    ranks, key, width);
+  };
+  check_width("parallel.tensor", tensor, "model.vocab", model.vocab);
+  check_width("parallel.tensor", tensor, "model.ffn_hidden", model.ffn_hidden);
+  if (moe.experts <= 0) {
+    findings.unless(expert_tensor <= 1,
+                    "parallel.expert_tensor = {} with no experts to share out: set parallel.expert_tensor = 1, or "
+                    "moe.experts",
+                    expert_tensor);
+    return;
+  }
+  if (moe.shared_experts > 0 && moe.expert_hidden > 0) {
+    check_width("parallel.tensor", tensor, "moe.shared_experts times moe.expert_hidden",
+                moe.shared_experts * moe.expert_hidden);
+  }
+  if (moe.expert_sizes.empty()) {
+    check_width("parallel.expert_tensor", expert_tensor, "moe.expert_hidden", moe.expert_hidden);
+  } else {
+    check_width("parallel.expert_tensor", expert_tensor, "the least of moe.expert_sizes",
+                *std::min_element(moe.expert_sizes.begin(), moe.expert_sizes.end()));
+  }
 }
 
 void check_training(Findings& findings, const Config& config) {
@@ -151,6 +201,8 @@ std::vector<std::string> problems(const Config& config, int world) {
   check_model(findings, config.model);
   check_moe(findings, config);
   check_ranks_and_batch(findings, config, world);
+  check_pipeline(findings, config, world);
+  check_tensor(findings, config);
   check_training(findings, config);
   return findings.take();
 }

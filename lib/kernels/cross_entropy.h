@@ -16,7 +16,27 @@ struct CrossEntropyForward {
   std::span<Accumulator<T>> log_sum_exp;  // [tokens], kept for backward
 };
 
-/// d_logits = scale · (softmax(logits) − onehot(targets)); may overwrite logits.
+/// What one part of the vocabulary knows of each token's loss: statistics[t] = (m, Σ_v exp(logits[t, v] − m), logit of
+/// the target), m the largest logit of the part; the last is 0 where another part has the target. A part without a
+/// number above −∞ has the sum 0.
+template <class T>
+struct CrossEntropyPart {
+  Matrix<const T> logits;                 // [tokens, words of this part]
+  std::span<const std::int32_t> targets;  // [tokens], in the whole vocabulary
+  std::int64_t first, vocab;              // word of the first column; words of all parts
+  Matrix<Accumulator<T>> statistics;      // [tokens, 3]
+};
+
+/// CrossEntropyForward's results from the statistics of all parts, summed in their order. A is float or double.
+template <class A>
+struct CrossEntropyJoin {
+  Matrix<const A> statistics;  // [parts · tokens, 3], part after part
+  std::span<A> loss;           // [tokens]
+  std::span<A> log_sum_exp;    // [tokens]
+};
+
+/// d_logits = scale · (softmax(logits) − onehot(targets)); may overwrite logits. The logits may be those of a part of
+/// the vocabulary, log_sum_exp is that of all parts then.
 template <class T>
 struct CrossEntropyBackward {
   Matrix<const T> logits;
@@ -24,10 +44,16 @@ struct CrossEntropyBackward {
   std::span<const Accumulator<T>> log_sum_exp;
   double scale;
   Matrix<T> d_logits;
+  std::int64_t first = 0;   // word of the first column
+  std::int64_t vocab = -1;  // words of all parts; −1: first + columns
 };
 
 template <class T>
 void run(const CpuStream& stream, const CrossEntropyForward<T>& loss);
+template <class T>
+void run(const CpuStream& stream, const CrossEntropyPart<T>& part);
+template <class A>
+void run(const CpuStream& stream, const CrossEntropyJoin<A>& join);
 template <class T>
 void run(const CpuStream& stream, const CrossEntropyBackward<T>& loss);
 

@@ -7,20 +7,24 @@
 
 namespace lyceum {
 
-/// y[t] = table[tokens[t]].
+/// y[t] = table[tokens[t]]. The table may be a part of a larger vocabulary: tokens of other parts give zeros.
 template <class T>
 struct EmbeddingForward {
   std::span<const std::int32_t> tokens;
-  Matrix<const T> table;  // [vocab, hidden]
-  Matrix<T> y;            // [tokens, hidden]
+  Matrix<const T> table;    // [words, hidden]
+  Matrix<T> y;              // [tokens, hidden]
+  std::int64_t first = 0;   // word of the table's first row
+  std::int64_t vocab = -1;  // words of all parts; −1: first + words
 };
 
-/// d_table[tokens[t]] += dy[t], in the order of t.
+/// d_table[tokens[t]] += dy[t], in the order of t; tokens of other parts add nothing.
 template <class T>
 struct EmbeddingWeightGrad {
   std::span<const std::int32_t> tokens;
   Matrix<const T> dy;              // [tokens, hidden]
-  Matrix<Accumulator<T>> d_table;  // [vocab, hidden]
+  Matrix<Accumulator<T>> d_table;  // [words, hidden]
+  std::int64_t first = 0;          // word of the table's first row
+  std::int64_t vocab = -1;         // words of all parts; −1: first + words
 };
 
 template <class T>

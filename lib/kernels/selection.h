@@ -24,22 +24,25 @@ struct SelectionBackward {
   Matrix<A> d_scores;                // [tokens, experts]
 };
 
-/// What a balance loss needs of each sequence s of seq_len tokens.
+/// What a balance loss needs of each sequence s of seq_len tokens. The rows may be some of all tokens: those from token
+/// `first` on; each sequence then gets what they add to it, and sums over the ranks that hold the others are due.
 template <class A>
 struct SequenceLoad {
   Matrix<const std::int32_t> index;  // [tokens, k]
   Matrix<const A> scores;            // [tokens, experts]
   std::int64_t seq_len;
   Matrix<A> count;             // [sequences, experts]: choices that fell on each expert
-  Matrix<A> mean_probability;  // [sequences, experts]: mean score over the sequence's tokens
+  Matrix<A> mean_probability;  // [sequences, experts]: sum of the scores over seq_len
+  std::int64_t first = 0;
 };
 
-/// d_scores[t, i] = slope[t / seq_len, i].
+/// d_scores[t, i] = slope[(first + t) / seq_len, i].
 template <class A>
 struct SpreadOverSequence {
   Matrix<const A> slope;  // [sequences, experts]
   std::int64_t seq_len;
   Matrix<A> d_scores;  // [tokens, experts]
+  std::int64_t first = 0;
 };
 
 template <class A>

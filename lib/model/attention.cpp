@@ -9,21 +9,28 @@
 
 namespace lyceum {
 
-AttentionLayer::AttentionLayer(const ModelConfig& config, const std::string& prefix, ParameterUnit& unit)
-    : heads_(config.heads), kv_heads_(config.kv_heads), head_dim_(config.head_dim) {
+AttentionLayer::AttentionLayer(const ModelConfig& config, const std::string& prefix, const ProcessGroup& tensor,
+                               ParameterUnit& unit)
+    : heads_(config.heads / tensor.size()), kv_heads_(config.kv_heads / tensor.size()), head_dim_(config.head_dim) {
+  require_usage(heads_ * tensor.size() == config.heads && kv_heads_ * tensor.size() == config.kv_heads,
+                "model.heads = {} and model.kv_heads = {} do not divide among parallel.tensor = {} ranks", config.heads,
+                config.kv_heads, tensor.size());
   const std::int64_t queries = heads_ * head_dim_, keys = kv_heads_ * head_dim_;
+  const auto rows = [&](const char* name, std::int64_t own) {
+    return RowsOf{prefix + name, own * tensor.size(), {own * tensor.rank(), own}};
+  };
   qkv_ = &unit.add(stacked_parameter(
-      prefix + "/qkv",
-      {{prefix + "/q_proj/weight", queries}, {prefix + "/k_proj/weight", keys}, {prefix + "/v_proj/weight", keys}},
+      prefix + "/qkv", {rows("/q_proj/weight", queries), rows("/k_proj/weight", keys), rows("/v_proj/weight", keys)},
       config.hidden, config.init_std));
-  out_ = &unit.add(whole_parameter(prefix + "/o_proj/weight", {config.hidden, queries}, config.init_std, true));
+  out_ = &unit.add(sharded_parameter(prefix + "/o_proj/weight", {config.hidden, queries * tensor.size()}, 1,
+                                     {queries * tensor.rank(), queries}, config.init_std));
 }
 
-Variable AttentionLayer::forward(Tape& tape, const Variable& x, std::int64_t seq_len, const Tensor& rope) const {
-  const Variable qkv = tape.apply(Linear{qkv_}, x);
+Variable AttentionLayer::forward(Tape& tape, const TokenLayout& layout, const Variable& x, const Tensor& rope) const {
+  const Variable qkv = tape.apply(Linear{qkv_}, layout.to_matrix(tape, x));
   const RotaryAttention attention{
-      .seq_len = seq_len, .heads = heads_, .kv_heads = kv_heads_, .head_dim = head_dim_, .rope_table = rope};
-  return tape.apply(Linear{out_}, tape.apply(attention, qkv));
+      .seq_len = layout.seq_len(), .heads = heads_, .kv_heads = kv_heads_, .head_dim = head_dim_, .rope_table = rope};
+  return layout.from_matrix(tape, tape.apply(Linear{out_}, tape.apply(attention, qkv)));
 }
 
 Tensor AttentionLayer::decode(const Stream& stream, const Tensor& x, KeyValueCache& cache, const Tensor& rope) const {

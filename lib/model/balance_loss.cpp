@@ -34,7 +34,7 @@ void average_over_batch(const ProcessGroup& group, Matrix<A> count) {
 template <class A>
 std::pair<double, double> sequence_loss(const BalanceLoss& op, const A* count, const A* probability,
                                         std::int64_t experts, A* expert_slope, A* device_slope) {
-  const auto top_k = static_cast<double>(op.index.shape()[1]), tokens = static_cast<double>(op.seq_len);
+  const auto top_k = static_cast<double>(op.index.shape()[1]), tokens = static_cast<double>(op.layout.seq_len());
   const double scale = static_cast<double>(experts) / (top_k * tokens);
   double expert_loss = 0, device_loss = 0;
   for (std::int64_t group = 0; group < op.device_groups; ++group) {
@@ -58,9 +58,12 @@ std::pair<double, double> sequence_loss(const BalanceLoss& op, const A* count, c
 
 std::array<Tensor, 2> BalanceLoss::forward(const Stream& stream, Saved& saved, const Tensor& scores) const {
   const DType type = scores.dtype();
-  const std::int64_t experts = scores.shape()[1], sequences = scores.shape()[0] / seq_len;
+  const std::int64_t experts = scores.shape()[1], sequences = layout.sequences();
+  require(scores.shape()[0] == layout.own().count, "scores {} for a run of {} tokens", scores.shape().text(),
+          layout.own().count);
   const Shape shape{sequences, experts};
-  const Tensor count = Tensor::empty(stream, type, shape), probability = Tensor::empty(stream, type, shape);
+  const Tensor load = Tensor::empty(stream, type, {2 * sequences, experts});  // as one, so that one sum does
+  const Tensor count = load.slice(0, sequences), probability = load.slice(sequences, sequences);
   saved = {.expert_slope = Tensor::empty(stream, type, shape),
            .device_slope = Tensor::empty(stream, type, shape),
            .shape = scores.shape()};
@@ -68,9 +71,11 @@ std::array<Tensor, 2> BalanceLoss::forward(const Stream& stream, Saved& saved, c
   dispatch_accumulator(type, [&]<class A>() {
     launch(stream, SequenceLoad<A>{.index = index.matrix<std::int32_t>(),
                                    .scores = scores.matrix<A>(),
-                                   .seq_len = seq_len,
+                                   .seq_len = layout.seq_len(),
                                    .count = count.matrix<A>(),
-                                   .mean_probability = probability.matrix<A>()});
+                                   .mean_probability = probability.matrix<A>(),
+                                   .first = layout.own().first});
+    if (layout.sharers()) layout.sharers()->all_reduce_async(load).wait();
     if (batch) average_over_batch(*batch, count.matrix<A>());
     double expert_loss = 0, device_loss = 0;
     for (std::int64_t s = 0; s < sequences; ++s) {
@@ -94,8 +99,10 @@ std::array<Tensor, 1> BalanceLoss::backward(const Stream& stream, Saved& saved, 
     const A by_device = d_device.defined() ? *d_device.data<A>() : A{0};
     const std::span<A> slope = saved.expert_slope.span<A>(), device_slope = saved.device_slope.span<A>();
     for (std::size_t i = 0; i < slope.size(); ++i) slope[i] = by_expert * slope[i] + by_device * device_slope[i];
-    launch(stream, SpreadOverSequence<A>{
-                       .slope = saved.expert_slope.matrix<A>(), .seq_len = seq_len, .d_scores = d_scores.matrix<A>()});
+    launch(stream, SpreadOverSequence<A>{.slope = saved.expert_slope.matrix<A>(),
+                                         .seq_len = layout.seq_len(),
+                                         .d_scores = d_scores.matrix<A>(),
+                                         .first = layout.own().first});
   });
   return {d_scores};
 }
@@ -108,16 +115,17 @@ Tensor ZLoss::forward(const Stream& stream, Saved& saved, const Tensor& logits) 
     launch(stream, SoftmaxForward<A>{.x = logits.matrix<A>(),
                                      .y = saved.probabilities.matrix<A>(),
                                      .log_sum_exp = saved.log_sum_exp.span<A>()});
-    double sum = 0;
-    for (const A z : saved.log_sum_exp.span<A>()) sum += static_cast<double>(z) * z;
-    *loss.data<A>() = static_cast<A>(factor * sum / static_cast<double>(seq_len));
+    std::array<double, 1> sum{0};
+    for (const A z : saved.log_sum_exp.span<A>()) sum[0] += static_cast<double>(z) * z;
+    if (layout.sharers()) layout.sharers()->all_reduce(std::span(sum));
+    *loss.data<A>() = static_cast<A>(factor * sum[0] / static_cast<double>(layout.seq_len()));
   });
   return loss;
 }
 
 std::array<Tensor, 1> ZLoss::backward(const Stream&, Saved& saved, const Tensor& dy) const {
   dispatch_accumulator(dy.dtype(), [&]<class A>() {
-    const double scale = 2 * factor * static_cast<double>(*dy.data<A>()) / static_cast<double>(seq_len);
+    const double scale = 2 * factor * static_cast<double>(*dy.data<A>()) / static_cast<double>(layout.seq_len());
     const Matrix<A> d_logits = saved.probabilities.matrix<A>();
     for (std::int64_t t = 0; t < d_logits.rows; ++t) {
       const auto slope = static_cast<A>(scale * saved.log_sum_exp.span<A>()[static_cast<std::size_t>(t)]);

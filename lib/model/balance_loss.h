@@ -1,7 +1,7 @@
 #pragma once
 
 #include "autograd/tape.h"
-#include "parallel/comm/process_group.h"
+#include "parallel/tensor/token_layout.h"
 
 namespace lyceum {
 
@@ -10,11 +10,12 @@ namespace lyceum {
 ///   α₁ Σ_i f_i P_i              f_i = E/(k·T) · (choices that fell on i), P_i = mean score of i
 ///   α₂ Σ_d mean_{i∈d}(f_i) Σ_{i∈d} P_i
 /// f and P are a sequence's own; with `batch` f is that of all sequences that the data ranks run now.
-/// Inputs: scores [tokens, experts] in accumulator precision. Only P carries a gradient.
+/// Inputs: scores [tokens of this rank's run, experts] in accumulator precision. Only P carries a gradient. Ranks that
+/// share the tokens add up counts and scores first, so all get the same losses, which count once.
 struct BalanceLoss {
   double expert_factor, device_factor;  // α₁, α₂
   std::int64_t device_groups;           // experts in runs, the first ones longer where they do not divide
-  std::int64_t seq_len;
+  TokenLayout layout;
   Tensor index;                         // i32 [tokens, k]
   const ProcessGroup* batch = nullptr;  // data ranks, for the batch scope
 
@@ -28,10 +29,10 @@ struct BalanceLoss {
 };
 
 /// factor · Σ_t (log Σ_i exp(logits[t, i]))² / seq_len: the router z-loss [Zoph et al. 2022], summed over sequences
-/// like BalanceLoss.
+/// and over the ranks that share the tokens, like BalanceLoss.
 struct ZLoss {
   double factor;
-  std::int64_t seq_len;
+  TokenLayout layout;
 
   struct Saved {
     Tensor probabilities, log_sum_exp;

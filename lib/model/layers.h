@@ -9,6 +9,7 @@
 #include "io/config.h"
 #include "parallel/comm/mesh.h"
 #include "parallel/expert/placement.h"
+#include "parallel/tensor/token_layout.h"
 
 namespace lyceum {
 
@@ -18,59 +19,77 @@ struct KeyValueCache {
   std::int64_t length = 0;
 };
 
-/// Causal self-attention with rotary positions and grouped queries.
+/// Causal self-attention with rotary positions and grouped queries; the ranks of `tensor` share the heads.
 class AttentionLayer {
  public:
-  AttentionLayer(const ModelConfig& config, const std::string& prefix, ParameterUnit& unit);
-  /// x [sequences · seq_len, hidden]; `rope`: the table of RopeTable, accumulator type.
-  Variable forward(Tape& tape, const Variable& x, std::int64_t seq_len, const Tensor& rope) const;
-  /// x [new tokens, hidden] of one sequence that goes on from `cache`; appends to it.
+  /// Throws a usage Error where the heads do not divide.
+  AttentionLayer(const ModelConfig& config, const std::string& prefix, const ProcessGroup& tensor, ParameterUnit& unit);
+  /// x as it lies between matrices, [rows, hidden]; `rope`: the table of RopeTable, accumulator type.
+  Variable forward(Tape& tape, const TokenLayout& layout, const Variable& x, const Tensor& rope) const;
+  /// x [new tokens, hidden] of one sequence that goes on from `cache`; appends to it. With all heads on this rank.
   Tensor decode(const Stream& stream, const Tensor& x, KeyValueCache& cache, const Tensor& rope) const;
   /// Elements of a row of keys.
   std::int64_t key_width() const { return kv_heads_ * head_dim_; }
 
  private:
-  std::int64_t heads_, kv_heads_, head_dim_;
+  std::int64_t heads_, kv_heads_, head_dim_;  // of this rank
   Parameter* qkv_;
   Parameter* out_;
 };
 
-/// A dense SwiGLU FFN: a bank of one expert on all rows.
+/// A dense SwiGLU FFN: a bank of one expert on all rows; the ranks of `tensor` share its width.
 class FeedForward {
  public:
-  FeedForward(const std::string& prefix, std::int64_t hidden, std::int64_t width, double init_std, ParameterUnit& unit);
-  Variable forward(Tape& tape, const Variable& x) const;
+  FeedForward(const ModelConfig& config, const std::string& prefix, std::int64_t width, const ProcessGroup& tensor,
+              ParameterUnit& unit);
+  Variable forward(Tape& tape, const TokenLayout& layout, const Variable& x) const;
 
  private:
   std::shared_ptr<const std::vector<ExpertBank::Expert>> expert_;
 };
 
-/// What a layer's router did with this rank's tokens.
+/// What a layer's router did with this rank's run of the tokens.
 struct RoutingSums {
   std::int64_t layer = 0, top_k = 0, experts = 0;
   std::vector<std::int64_t> counts;  // [top_k · experts]
   std::vector<double> probability;   // [experts]: sum of scores over tokens
 };
 
+/// Whether block `layer` routes tokens to experts.
+bool has_experts(const Config& config, std::int64_t layer);
+/// The sums of no tokens yet.
+RoutingSums no_routing(const Config& config, std::int64_t layer);
+
 /// Tokens of the busiest expert over the mean of all, whatever their rank among a token's choices.
 double imbalance(const RoutingSums& sums);
 
 /// Shared experts plus a routed bank: router → dispatch → experts → combine. [DeepSeekMoE eq. 9–11]
+/// Each tensor rank routes its own run of the tokens, to experts all over the expert group; the ranks of an
+/// expert_tensor group share the widths of the same experts.
 class MoeLayer {
  public:
+  /// Sums over the sequences of this rank, the same on all ranks of its tensor group; undefined values where a factor
+  /// is 0.
   struct Losses {
-    Variable expert, device, z;  // sums over this rank's sequences; undefined values where a factor is 0
+    Variable expert, device, z;
   };
-  MoeLayer(const Config& config, const std::string& prefix, const Mesh& mesh, ParameterUnit& dense,
-           ParameterUnit& experts);
+  /// Where the layer's parameters go, by who holds copies: shared experts, router, routed experts.
+  struct Units {
+    ParameterUnit &dense, &replicated, &experts;
+  };
+  MoeLayer(const Config& config, const std::string& prefix, const Mesh& mesh, const Units& units);
 
-  /// `sums` may be null; it takes this call's counts on top of what it holds.
-  std::pair<Variable, Losses> forward(Tape& tape, const Variable& x, std::int64_t seq_len, RoutingSums* sums) const;
+  /// x, and the answer, as they lie between matrices. `sums` may be null; it takes this call's counts of this rank's
+  /// run on top of what it holds.
+  std::pair<Variable, Losses> forward(Tape& tape, const TokenLayout& layout, const Variable& x,
+                                      RoutingSums* sums) const;
   const Placement& placement() const { return placement_; }
 
  private:
-  Losses losses(Tape& tape, const Variable& logits, const Variable& scores, const Tensor& index,
-                std::int64_t seq_len) const;
+  /// The routed experts' answers to a run of tokens.
+  Variable routed(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index) const;
+  Losses losses(Tape& tape, const TokenLayout& layout, const Variable& logits, const Variable& scores,
+                const Tensor& index) const;
 
   MoeConfig moe_;
   BalanceConfig balance_;
@@ -84,8 +103,13 @@ class MoeLayer {
 /// Width of each routed expert.
 std::vector<std::int64_t> expert_widths(const MoeConfig& moe);
 
+/// A SwiGLU expert of `width`, of which `part` is to be held.
+struct ExpertShape {
+  std::int64_t hidden, width;
+  Range part;
+};
 /// One SwiGLU expert's two matrices, named as gate_proj, up_proj, down_proj under `prefix`.
-ExpertBank::Expert add_expert(ParameterUnit& unit, const std::string& prefix, std::int64_t hidden, std::int64_t width,
+ExpertBank::Expert add_expert(ParameterUnit& unit, const std::string& prefix, const ExpertShape& shape,
                               double init_std);
 
 }  // namespace lyceum

@@ -8,6 +8,7 @@
 #include "model/balance_loss.h"
 #include "model/layers.h"
 #include "parallel/expert/dispatch.h"
+#include "parallel/expert/expert_rows.h"
 
 namespace lyceum {
 
@@ -16,42 +17,60 @@ std::vector<std::int64_t> expert_widths(const MoeConfig& moe) {
   return std::vector<std::int64_t>(static_cast<std::size_t>(moe.experts), moe.expert_hidden);
 }
 
-ExpertBank::Expert add_expert(ParameterUnit& unit, const std::string& prefix, std::int64_t hidden, std::int64_t width,
+ExpertBank::Expert add_expert(ParameterUnit& unit, const std::string& prefix, const ExpertShape& shape,
                               double init_std) {
-  const auto up = {std::pair{prefix + "/gate_proj/weight", width}, {prefix + "/up_proj/weight", width}};
-  return {.gate_up = &unit.add(stacked_parameter(prefix + "/gate_up", up, hidden, init_std)),
-          .down = &unit.add(whole_parameter(prefix + "/down_proj/weight", {hidden, width}, init_std, true))};
+  const auto& [hidden, width, part] = shape;
+  return {
+      .gate_up = &unit.add(stacked_parameter(
+          prefix + "/gate_up", {{prefix + "/gate_proj/weight", width, part}, {prefix + "/up_proj/weight", width, part}},
+          hidden, init_std)),
+      .down = &unit.add(sharded_parameter(prefix + "/down_proj/weight", {hidden, width}, 1, part, init_std))};
 }
 
-FeedForward::FeedForward(const std::string& prefix, std::int64_t hidden, std::int64_t width, double init_std,
-                         ParameterUnit& unit)
-    : expert_(std::make_shared<std::vector<ExpertBank::Expert>>(1, add_expert(unit, prefix, hidden, width, init_std))) {
+FeedForward::FeedForward(const ModelConfig& config, const std::string& prefix, std::int64_t width,
+                         const ProcessGroup& tensor, ParameterUnit& unit) {
+  const ExpertShape shape{config.hidden, width, part_of(width, tensor.rank(), tensor.size())};
+  expert_ = std::make_shared<std::vector<ExpertBank::Expert>>(1, add_expert(unit, prefix, shape, config.init_std));
 }
 
-Variable FeedForward::forward(Tape& tape, const Variable& x) const {
-  const std::int64_t tokens = x.value.shape()[0];
-  return tape.apply(ExpertBank{expert_, std::make_shared<SegmentTable>(SegmentTable::whole(tokens))}, x);
+Variable FeedForward::forward(Tape& tape, const TokenLayout& layout, const Variable& x) const {
+  const auto rows = std::make_shared<SegmentTable>(SegmentTable::whole(layout.tokens()));
+  return layout.from_matrix(tape, tape.apply(ExpertBank{expert_, rows}, layout.to_matrix(tape, x)));
 }
 
-MoeLayer::MoeLayer(const Config& config, const std::string& prefix, const Mesh& mesh, ParameterUnit& dense,
-                   ParameterUnit& experts)
+MoeLayer::MoeLayer(const Config& config, const std::string& prefix, const Mesh& mesh, const Units& units)
     : moe_(config.moe),
       balance_(config.balance),
       mesh_(&mesh),
       placement_(Placement::contiguous(config.moe.experts, mesh.expert.size())) {
   const std::int64_t hidden = config.model.hidden;
   const double std = config.model.init_std;
-  router_ = &dense.add(whole_parameter(prefix + "/gate/weight", {moe_.experts, hidden}, std, true));
+  router_ = &units.replicated.add(whole_parameter(prefix + "/gate/weight", {moe_.experts, hidden}, std, true));
   if (moe_.shared_experts > 0) {
-    shared_.emplace(prefix + "/shared_experts", hidden, moe_.shared_experts * moe_.expert_hidden, std, dense);
+    shared_.emplace(config.model, prefix + "/shared_experts", moe_.shared_experts * moe_.expert_hidden, mesh.tensor,
+                    units.dense);
   }
   const std::vector<std::int64_t> widths = expert_widths(moe_);
   auto bank = std::make_shared<std::vector<ExpertBank::Expert>>();
   for (const std::int32_t e : placement_.experts_of(mesh.expert.rank())) {
-    bank->push_back(add_expert(experts, prefix + "/experts/" + std::to_string(e), hidden,
-                               widths[static_cast<std::size_t>(e)], std));
+    const std::int64_t width = widths[static_cast<std::size_t>(e)];
+    const Range part = part_of(width, mesh.expert_tensor.rank(), mesh.expert_tensor.size());
+    bank->push_back(add_expert(units.experts, prefix + "/experts/" + std::to_string(e), {hidden, width, part}, std));
   }
   experts_ = std::move(bank);
+}
+
+bool has_experts(const Config& config, std::int64_t layer) {
+  return config.moe.experts > 0 && layer >= config.model.first_dense_layers;
+}
+
+RoutingSums no_routing(const Config& config, std::int64_t layer) {
+  const std::int64_t top_k = config.moe.top_k, experts = config.moe.experts;
+  return {.layer = layer,
+          .top_k = top_k,
+          .experts = experts,
+          .counts = std::vector<std::int64_t>(static_cast<std::size_t>(top_k * experts), 0),
+          .probability = std::vector<double>(static_cast<std::size_t>(experts), 0.0)};
 }
 
 double imbalance(const RoutingSums& sums) {
@@ -66,10 +85,6 @@ double imbalance(const RoutingSums& sums) {
 namespace {
 
 void add_sums(const Stream& stream, const Tensor& index, const Tensor& scores, RoutingSums& sums) {
-  sums.top_k = index.shape()[1];
-  sums.experts = scores.shape()[1];
-  sums.counts.resize(static_cast<std::size_t>(sums.top_k * sums.experts));
-  sums.probability.resize(static_cast<std::size_t>(sums.experts));
   launch(stream,
          CountChoices{.index = index.matrix<std::int32_t>(), .counts = {sums.counts.data(), sums.top_k, sums.experts}});
   dispatch_accumulator(scores.dtype(), [&]<class A>() {
@@ -82,36 +97,48 @@ void add_sums(const Stream& stream, const Tensor& index, const Tensor& scores, R
 
 }  // namespace
 
-std::pair<Variable, MoeLayer::Losses> MoeLayer::forward(Tape& tape, const Variable& x, std::int64_t seq_len,
+std::pair<Variable, MoeLayer::Losses> MoeLayer::forward(Tape& tape, const TokenLayout& layout, const Variable& x,
                                                         RoutingSums* sums) const {
-  const Variable logits = tape.apply(PreciseLinear{router_}, x);
+  const Variable run = layout.to_run(tape, x);
+  const Variable logits = tape.apply(PreciseLinear{router_}, run);
   const Variable scores = tape.apply(Softmax{}, logits);
   const auto [gates, index] = tape.apply(SelectTopK{.k = moe_.top_k, .renormalize = moe_.renormalize}, scores);
   if (sums && !tape.replaying()) add_sums(tape.stream(), index.value, scores.value, *sums);
 
-  const auto exchange = plan_exchange(tape.stream(), mesh_->expert, placement_, index.value);
-  const Variable rows = tape.apply(Dispatch{exchange}, x);
-  const Variable answers = tape.apply(ExpertBank{experts_, exchange->segments}, rows);
-  Variable y = tape.apply(Combine{exchange}, answers, gates);
-  if (shared_) y = tape.apply(Sum{}, y, shared_->forward(tape, x));
-  return {y, losses(tape, logits, scores, index.value, seq_len)};
+  Variable y = layout.from_run(tape, routed(tape, run, gates, index.value));
+  if (shared_) y = tape.apply(Sum{}, y, shared_->forward(tape, layout, x));
+  return {y, losses(tape, layout, logits, scores, index.value)};
 }
 
-MoeLayer::Losses MoeLayer::losses(Tape& tape, const Variable& logits, const Variable& scores, const Tensor& index,
-                                  std::int64_t seq_len) const {
+Variable MoeLayer::routed(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index) const {
+  const auto exchange = plan_exchange(tape.stream(), mesh_->expert, placement_, index);
+  const Variable sent = tape.apply(Dispatch{exchange}, x);
+  Variable answers;
+  if (mesh_->expert_tensor.size() == 1) {
+    answers = tape.apply(ExpertBank{experts_, exchange->segments}, sent);
+  } else {
+    const auto rows = plan_rows(mesh_->expert_tensor, *exchange->segments);
+    const Variable all = tape.apply(GatherExpertRows{rows}, sent);
+    answers = tape.apply(ReduceExpertRows{rows}, tape.apply(ExpertBank{experts_, rows->segments}, all));
+  }
+  return tape.apply(Combine{exchange}, answers, gates);
+}
+
+MoeLayer::Losses MoeLayer::losses(Tape& tape, const TokenLayout& layout, const Variable& logits, const Variable& scores,
+                                  const Tensor& index) const {
   Losses losses;
   if (balance_.expert > 0 || balance_.device > 0) {
     const BalanceLoss balance{.expert_factor = balance_.expert,
                               .device_factor = balance_.device,
                               .device_groups = balance_.device_groups,
-                              .seq_len = seq_len,
+                              .layout = layout,
                               .index = index,
                               .batch = balance_.scope == "batch" ? &mesh_->data : nullptr};
     const auto [expert, device] = tape.apply(balance, scores);
     losses.expert = expert;
     losses.device = device;
   }
-  if (balance_.z_loss > 0) losses.z = tape.apply(ZLoss{.factor = balance_.z_loss, .seq_len = seq_len}, logits);
+  if (balance_.z_loss > 0) losses.z = tape.apply(ZLoss{.factor = balance_.z_loss, .layout = layout}, logits);
   return losses;
 }
 

@@ -8,25 +8,47 @@
 #include "autograd/rms_norm.h"
 #include "autograd/sum.h"
 #include "kernels/rope.h"
+#include "parallel/tensor/cross_entropy.h"
 
 namespace lyceum {
 
-ParameterUnit& Transformer::add_unit(const std::string& name, ParameterUnit::Group group) {
-  return *units_.emplace_back(std::make_unique<ParameterUnit>(name, group));
+ParameterUnit& Transformer::add_unit(const std::string& name, ParameterUnit::Group group, std::int64_t layer) {
+  own_units_.push_back(std::make_unique<ParameterUnit>(name, group, static_cast<int>(layer)));
+  units_.push_back(own_units_.back().get());
+  return *units_.back();
 }
 
-Transformer::Transformer(const Config& config, const Stream& stream, const Mesh& mesh, DType type, bool train)
-    : config_(config), mesh_(&mesh), type_(type) {
+Parameter& Transformer::add_table(const std::string& name, std::int64_t layer) {
   const ModelConfig& model = config_.model;
-  const Shape table{model.vocab, model.hidden};
-  ParameterUnit& input = add_unit("model/embed_tokens", ParameterUnit::Group::dense);
-  embedding_ = &input.add(whole_parameter("model/embed_tokens/weight", table, model.init_std, true));
-  for (std::int64_t layer = 0; layer < model.layers; ++layer) add_block(layer);
-  ParameterUnit& output = add_unit("lm_head", ParameterUnit::Group::dense);
-  final_norm_ = &output.add(whole_parameter("model/norm/weight", {model.hidden}, {}, false));
-  head_ =
-      model.tie_embeddings ? embedding_ : &output.add(whole_parameter("lm_head/weight", table, model.init_std, true));
-  for (const auto& unit : units_) unit->allocate(stream, type, train);
+  return add_unit(name, ParameterUnit::Group::dense, layer)
+      .add(sharded_parameter(name + "/weight", {model.vocab, model.hidden}, 0, words_, model.init_std));
+}
+
+Transformer::Transformer(const Config& config, const Stream& stream, const Mesh& mesh, DType type, bool train,
+                         std::optional<Range> blocks)
+    : config_(config),
+      mesh_(&mesh),
+      type_(type),
+      words_(part_of(config.model.vocab, mesh.tensor.rank(), mesh.tensor.size())) {
+  const ModelConfig& model = config_.model;
+  const Range own = blocks.value_or(Range{0, model.layers});
+  require(own.first >= 0 && own.count > 0 && own.end() <= model.layers, "a stage of blocks {} to {} of {}", own.first,
+          own.end(), model.layers);
+  const bool first = own.first == 0, last = own.end() == model.layers;
+  const std::string table = "model/embed_tokens";
+  if (first) embedding_ = &add_table(table, 0);
+  for (std::int64_t layer = own.first; layer < own.end(); ++layer) add_block(layer);
+  if (last) {
+    const std::int64_t output = model.layers + 1;
+    final_norm_ = &add_unit("model/norm", ParameterUnit::Group::replicated, output)
+                       .add(whole_parameter("model/norm/weight", {model.hidden}, {}, false));
+    head_ = !model.tie_embeddings ? &add_table("lm_head", output) : first ? embedding_ : &add_table(table, output);
+  }
+  if (model.tie_embeddings && first != last) shared_table_ = first ? units_.front() : units_.back();
+  if (shared_table_ && last) shared_table_->set_twin();
+  if (!train) {
+    for (ParameterUnit* unit : units_) unit->allocate(stream, type, false);
+  }
 
   rope_ = Tensor::empty(stream, accumulator_of(type), {config.batch.seq_len, model.head_dim}, MemoryKind::buffers);
   dispatch_accumulator(rope_.dtype(), [&]<class A>() {
@@ -37,58 +59,61 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
 void Transformer::add_block(std::int64_t layer) {
   const ModelConfig& model = config_.model;
   const std::string prefix = "model/layers/" + std::to_string(layer);
-  ParameterUnit& unit = add_unit(prefix, ParameterUnit::Group::dense);
+  ParameterUnit& replicated = add_unit(prefix + "/replicated", ParameterUnit::Group::replicated, layer + 1);
+  ParameterUnit& dense = add_unit(prefix + "/dense", ParameterUnit::Group::dense, layer + 1);
   const auto norm = [&](const char* name) {
-    return &unit.add(whole_parameter(prefix + "/" + name + "/weight", {model.hidden}, {}, false));
+    return &replicated.add(whole_parameter(prefix + "/" + name + "/weight", {model.hidden}, {}, false));
   };
   Block block{.attention_norm = norm("input_layernorm"),
-              .attention = AttentionLayer(model, prefix + "/self_attn", unit),
+              .attention = AttentionLayer(model, prefix + "/self_attn", mesh_->tensor, dense),
               .ffn_norm = norm("post_attention_layernorm"),
               .dense = nullptr,
               .moe = nullptr};
   const std::string ffn = prefix + "/mlp";
-  if (layer < model.first_dense_layers || config_.moe.experts == 0) {
+  if (!has_experts(config_, layer)) {
     const std::int64_t shared = config_.moe.shared_experts * config_.moe.expert_hidden;  // all experts always on
     const std::int64_t width = layer < model.first_dense_layers || shared == 0 ? model.ffn_hidden : shared;
-    block.dense = std::make_unique<FeedForward>(ffn, model.hidden, width, model.init_std, unit);
+    block.dense = std::make_unique<FeedForward>(model, ffn, width, mesh_->tensor, dense);
   } else {
-    ParameterUnit& experts = add_unit(ffn + "/experts", ParameterUnit::Group::expert);
-    block.moe = std::make_unique<MoeLayer>(config_, ffn, *mesh_, unit, experts);
+    ParameterUnit& experts = add_unit(ffn + "/experts", ParameterUnit::Group::expert, layer + 1);
+    block.moe = std::make_unique<MoeLayer>(config_, ffn, *mesh_, MoeLayer::Units{dense, replicated, experts});
     block.routing = routing_.size();
-    routing_.push_back(
-        {.layer = layer, .top_k = config_.moe.top_k, .experts = config_.moe.experts, .counts = {}, .probability = {}});
+    routing_.push_back(no_routing(config_, layer));
   }
   blocks_.push_back(std::move(block));
 }
 
 void Transformer::initialize(std::uint64_t seed) {
-  for (const auto& unit : units_) unit->initialize(seed);
+  for (ParameterUnit* unit : units_) unit->initialize(seed);
 }
 
 void Transformer::clear_routing() {
-  for (RoutingSums& sums : routing_) {
-    sums.counts.assign(static_cast<std::size_t>(sums.top_k * sums.experts), 0);
-    sums.probability.assign(static_cast<std::size_t>(sums.experts), 0.0);
-  }
+  for (RoutingSums& sums : routing_) sums = no_routing(config_, sums.layer);
 }
 
-std::vector<Variable> Transformer::run_block(Tape& tape, const Block& block, const Variable& x, std::int64_t seq_len) {
-  const double eps = config_.model.norm_eps;
-  const Variable attended =
-      block.attention.forward(tape, tape.apply(RmsNorm{block.attention_norm, eps}, x), seq_len, rope_);
+Variable Transformer::norm(Tape& tape, const TokenLayout& layout, Parameter* weight, const Variable& x) const {
+  return tape.apply(RmsNorm{weight, config_.model.norm_eps, layout.graded()}, x);
+}
+
+std::vector<Variable> Transformer::run_block(Tape& tape, const TokenLayout& layout, const Block& block,
+                                             const Variable& x) {
+  const Variable attended = block.attention.forward(tape, layout, norm(tape, layout, block.attention_norm, x), rope_);
   const Variable middle = tape.apply(Sum{}, x, attended);
-  const Variable normed = tape.apply(RmsNorm{block.ffn_norm, eps}, middle);
-  if (block.dense) return {tape.apply(Sum{}, middle, block.dense->forward(tape, normed)), {}, {}, {}};
-  const auto [y, losses] = block.moe->forward(tape, normed, seq_len, counting_ ? &routing_[block.routing] : nullptr);
+  const Variable normed = norm(tape, layout, block.ffn_norm, middle);
+  if (block.dense) return {tape.apply(Sum{}, middle, block.dense->forward(tape, layout, normed)), {}, {}, {}};
+  const auto [y, losses] = block.moe->forward(tape, layout, normed, counting_ ? &routing_[block.routing] : nullptr);
   return {tape.apply(Sum{}, middle, y), losses.expert, losses.device, losses.z};
 }
 
-Variable Transformer::blocks(Tape& tape, const Tensor& inputs, std::int64_t seq_len, Losses& losses) {
-  require(seq_len <= rope_.shape()[0], "sequences of {} tokens: this model was made for {}", seq_len, rope_.shape()[0]);
-  Variable x = tape.apply(Embedding{embedding_, inputs});
+Variable Transformer::embed(Tape& tape, const TokenLayout& layout, const Tensor& tokens) const {
+  const Embedding embedding{.table = embedding_, .tokens = tokens, .first = words_.first, .vocab = config_.model.vocab};
+  return layout.from_matrix(tape, tape.apply(embedding));
+}
+
+Variable Transformer::blocks(Tape& tape, const TokenLayout& layout, Variable x, Losses& losses) {
   for (const Block& block : blocks_) {
-    const auto run = [this, &block, seq_len](Tape& inner, const Variable& input) {
-      return run_block(inner, block, input, seq_len);
+    const auto run = [this, &block, layout](Tape& inner, const Variable& input) {
+      return run_block(inner, layout, block, input);
     };
     const std::vector<Variable> results = config_.model.recompute == "full" ? tape.recompute(run, x) : run(tape, x);
     x = results[0];
@@ -100,15 +125,45 @@ Variable Transformer::blocks(Tape& tape, const Tensor& inputs, std::int64_t seq_
   return x;
 }
 
-Variable Transformer::head(Tape& tape, const Variable& x) const {
-  return tape.apply(Linear{head_}, tape.apply(RmsNorm{final_norm_, config_.model.norm_eps}, x));
+Variable Transformer::head(Tape& tape, const TokenLayout& layout, const Variable& x) const {
+  return tape.apply(Linear{head_}, layout.to_matrix(tape, norm(tape, layout, final_norm_, x)));
+}
+
+Variable Transformer::cross_entropy(Tape& tape, const Variable& logits, const Tensor& targets) const {
+  if (mesh_->tensor.size() == 1) return tape.apply(CrossEntropy{targets}, logits);
+  const VocabularyCrossEntropy loss{
+      .targets = targets, .group = &mesh_->tensor, .words = words_, .vocab = config_.model.vocab};
+  return tape.apply(loss, logits);
+}
+
+TokenLayout Transformer::layout_of(std::int64_t tokens, std::int64_t seq_len) const {
+  return {mesh_->tensor, config_.parallel.sequence, tokens, seq_len};
+}
+
+Shape Transformer::boundary(std::int64_t tokens, std::int64_t seq_len) const {
+  return {config_.parallel.sequence ? layout_of(tokens, seq_len).own().count : tokens, config_.model.hidden};
+}
+
+Transformer::StageResult Transformer::forward_stage(Tape& tape, const Batch& batch, const Variable& x) {
+  require(batch.seq_len <= rope_.shape()[0], "sequences of {} tokens: this model was made for {}", batch.seq_len,
+          rope_.shape()[0]);
+  require(x.value.defined() != first_stage(), "a pipeline stage {}",
+          first_stage() ? "begins with tokens and was given another stage's result"
+                        : "in the middle of the model was given no other stage's result");
+  const TokenLayout layout = layout_of(batch.tokens(), batch.seq_len);
+  StageResult result;
+  const Variable y = blocks(tape, layout, first_stage() ? embed(tape, layout, batch.inputs) : x, result.losses);
+  if (last_stage()) {
+    result.losses.cross_entropy = cross_entropy(tape, head(tape, layout, y), batch.targets);
+  } else {
+    result.y = y;
+  }
+  return result;
 }
 
 Transformer::Losses Transformer::forward(Tape& tape, const Batch& batch) {
-  Losses losses;
-  const Variable x = blocks(tape, batch.inputs, batch.seq_len, losses);
-  losses.cross_entropy = tape.apply(CrossEntropy{batch.targets}, head(tape, x));
-  return losses;
+  require(last_stage(), "losses of a pipeline stage that is not the last");
+  return forward_stage(tape, batch, {}).losses;
 }
 
 std::vector<KeyValueCache> Transformer::new_caches(const Stream& stream, std::int64_t capacity) const {
@@ -124,23 +179,27 @@ std::vector<KeyValueCache> Transformer::new_caches(const Stream& stream, std::in
 Tensor Transformer::decode(const Stream& stream, std::span<const std::int32_t> tokens,
                            std::vector<KeyValueCache>& caches) const {
   const auto count = static_cast<std::int64_t>(tokens.size());
+  require_usage(first_stage() && last_stage(),
+                "text is generated with all blocks on one rank: set parallel.pipeline = 1");
+  require_usage(mesh_->tensor.size() == 1, "text is generated with all heads on one rank: set parallel.tensor = 1");
   require(count > 0 && caches.at(0).length + count <= rope_.shape()[0], "{} + {} tokens: the model was made for {}",
           caches.at(0).length, tokens.size(), rope_.shape()[0]);
   Tape tape(stream, Tape::Mode::inference);
   const Tensor inputs = Tensor::empty(stream, DType::i32, {count});
   std::copy(tokens.begin(), tokens.end(), inputs.data<std::int32_t>());
-  Variable x = tape.apply(Embedding{embedding_, inputs});
+  const TokenLayout layout(count,
+                           count);  // balance losses are a whole sequence's affair: a decoded piece counts as one
+  Variable x = embed(tape, layout, inputs);
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
     const Block& block = blocks_[b];
-    const Variable normed = tape.apply(RmsNorm{block.attention_norm, config_.model.norm_eps}, x);
+    const Variable normed = norm(tape, layout, block.attention_norm, x);
     x = tape.apply(Sum{}, x, Variable{block.attention.decode(stream, normed.value, caches[b], rope_)});
-    const Variable ffn_in = tape.apply(RmsNorm{block.ffn_norm, config_.model.norm_eps}, x);
-    // Balance losses are a whole sequence's affair: a decoded piece counts as one.
-    const Variable y =
-        block.dense ? block.dense->forward(tape, ffn_in) : block.moe->forward(tape, ffn_in, count, nullptr).first;
+    const Variable ffn_in = norm(tape, layout, block.ffn_norm, x);
+    const Variable y = block.dense ? block.dense->forward(tape, layout, ffn_in)
+                                   : block.moe->forward(tape, layout, ffn_in, nullptr).first;
     x = tape.apply(Sum{}, x, y);
   }
-  return head(tape, Variable{x.value.slice(count - 1, 1)}).value;
+  return head(tape, TokenLayout(1, 1), Variable{x.value.slice(count - 1, 1)}).value;
 }
 
 std::vector<std::pair<std::int64_t, const Placement*>> Transformer::placements() const {

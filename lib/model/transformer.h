@@ -2,6 +2,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,36 +15,59 @@
 namespace lyceum {
 
 /// Llama blocks with sparse FFNs: embedding → layers of (norm, attention, norm, FFN or MoE) → norm → head. Holds what
-/// this rank owns of the parameters. The configuration must be resolved and checked.
+/// this rank owns of the parameters: tensor ranks share heads, dense widths and vocabulary [Shoeybi et al. 2019], all
+/// ranks of a stage the experts. A pipeline stage holds some of the blocks: the first stage the embedding too, the last
+/// one final norm and head. The configuration must be resolved and checked.
 class Transformer {
  public:
-  /// `train`: with gradients. Values are uninitialised: call initialize() or load them.
-  Transformer(const Config& config, const Stream& stream, const Mesh& mesh, DType type, bool train);
+  /// `train`: units get their memory from whoever trains them (Zero); else values, uninitialised: call initialize() or
+  /// load them. `blocks`: of this stage, one at least; none: all.
+  Transformer(const Config& config, const Stream& stream, const Mesh& mesh, DType type, bool train,
+              std::optional<Range> blocks = {});
   Transformer(const Transformer&) = delete;
   Transformer& operator=(const Transformer&) = delete;
 
   void initialize(std::uint64_t seed);
 
   struct Batch {
-    Tensor inputs, targets;  // i32 [sequences · seq_len]
-    std::int64_t seq_len;
+    Tensor inputs, targets;  // i32 [sequences · seq_len]; of the first and the last stage, others need not have them
+    std::int64_t sequences, seq_len;
+    std::int64_t tokens() const { return sequences * seq_len; }
   };
-  /// Scalars in accumulator precision, to be divided by the tokens and the sequences of the global batch.
+  /// Scalars in accumulator precision, to be divided by the tokens and the sequences of the global batch. All ranks of
+  /// a tensor group, which work on the same batch, get the same.
   struct Losses {
-    Variable cross_entropy;                   // sum over this rank's tokens, nats
-    std::vector<Variable> expert, device, z;  // a layer each: sums over this rank's sequences
+    Variable cross_entropy;                   // sum over the batch's tokens, nats; of the last stage
+    std::vector<Variable> expert, device, z;  // a layer each: sums over the batch's sequences
   };
+  /// With all blocks.
   Losses forward(Tape& tape, const Batch& batch);
+
+  /// A stage's part of forward. x: what the stage before gave; undefined in the first stage, which reads the inputs.
+  struct StageResult {
+    Variable y;  // for the next stage; undefined in the last one, which reads the targets
+    Losses losses;
+  };
+  StageResult forward_stage(Tape& tape, const Batch& batch, const Variable& x);
+  /// What passes between stages for a batch of `tokens`: [rows, hidden] in the model's type.
+  Shape boundary(std::int64_t tokens, std::int64_t seq_len) const;
+  DType type() const { return type_; }
+  bool first_stage() const { return embedding_ != nullptr; }
+  bool last_stage() const { return final_norm_ != nullptr; }
+  /// The table that is embedding in the first stage and head in the last, where those are two stages, each with a unit
+  /// for it; null elsewhere. To stay equal, both need the sum of both gradients before an update. The last stage's is
+  /// the twin.
+  ParameterUnit* shared_table() const { return shared_table_; }
 
   /// Logits of the last of `tokens` [1, vocab], which follow what the caches hold; one cache a layer, see new_caches().
   Tensor decode(const Stream& stream, std::span<const std::int32_t> tokens, std::vector<KeyValueCache>& caches) const;
   std::vector<KeyValueCache> new_caches(const Stream& stream, std::int64_t capacity) const;
 
   /// In the order of forward.
-  std::span<const std::unique_ptr<ParameterUnit>> units() const { return units_; }
+  std::span<ParameterUnit* const> units() const { return units_; }
 
   /// Routing of all forward passes since the last clear, a layer each; passes do not count while it is switched off.
-  std::vector<RoutingSums>& routing() { return routing_; }
+  const std::vector<RoutingSums>& routing() const { return routing_; }
   void count_routing(bool on) { counting_ = on; }
   void clear_routing();
   /// Placement of the routed experts of each MoE layer, and the index of that layer in the model.
@@ -59,21 +83,30 @@ class Transformer {
     std::size_t routing = 0;  // index in routing_, for moe
   };
   void add_block(std::int64_t layer);
+  Parameter& add_table(const std::string& name, std::int64_t layer);
+  TokenLayout layout_of(std::int64_t tokens, std::int64_t seq_len) const;
+  Variable norm(Tape& tape, const TokenLayout& layout, Parameter* weight, const Variable& x) const;
+  Variable embed(Tape& tape, const TokenLayout& layout, const Tensor& tokens) const;
   /// {y, expert loss, device loss, z loss}; undefined where there is none.
-  std::vector<Variable> run_block(Tape& tape, const Block& block, const Variable& x, std::int64_t seq_len);
-  Variable blocks(Tape& tape, const Tensor& inputs, std::int64_t seq_len, Losses& losses);
-  Variable head(Tape& tape, const Variable& x) const;
+  std::vector<Variable> run_block(Tape& tape, const TokenLayout& layout, const Block& block, const Variable& x);
+  Variable blocks(Tape& tape, const TokenLayout& layout, Variable x, Losses& losses);
+  /// Logits of all tokens for this rank's words.
+  Variable head(Tape& tape, const TokenLayout& layout, const Variable& x) const;
+  Variable cross_entropy(Tape& tape, const Variable& logits, const Tensor& targets) const;
 
-  ParameterUnit& add_unit(const std::string& name, ParameterUnit::Group group);
+  ParameterUnit& add_unit(const std::string& name, ParameterUnit::Group group, std::int64_t layer);
 
   Config config_;
   const Mesh* mesh_;
   DType type_;
-  std::vector<std::unique_ptr<ParameterUnit>> units_;
+  Range words_;  // of the vocabulary: this rank's rows of embedding and head
+  std::vector<std::unique_ptr<ParameterUnit>> own_units_;
+  std::vector<ParameterUnit*> units_;
   std::vector<Block> blocks_;
-  Parameter* embedding_;
-  Parameter* final_norm_;
-  Parameter* head_;
+  Parameter* embedding_ = nullptr;   // in the first stage
+  Parameter* final_norm_ = nullptr;  // in the last one
+  Parameter* head_ = nullptr;        // likewise
+  ParameterUnit* shared_table_ = nullptr;
   Tensor rope_;
   std::vector<RoutingSums> routing_;
   bool counting_ = true;

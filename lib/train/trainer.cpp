@@ -16,6 +16,7 @@
 #include "io/checkpoint.h"
 #include "io/ini_file.h"
 #include "model/counts.h"
+#include "model/stages.h"
 #include "train/evaluator.h"
 #include "train/peak.h"
 #include "train/routing_sums.h"
@@ -49,6 +50,23 @@ fs::path checkpoint_root(const Config& config) { return fs::path(config.run.dir)
 
 bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
 
+/// The stages, and how long they wait for each other by their FLOPs.
+std::string pipeline_line(const Config& config, const Mesh& mesh) {
+  const Schedule schedule = training_schedule(config, mesh);
+  const PipelineShape& shape = schedule.shape;
+  Costs costs{.stages = {}};
+  std::string blocks;
+  for (const Range& stage : stage_blocks(config, shape.stages())) {
+    double flops = stage.end() == config.model.layers ? head_flops(config) : 0;
+    for (std::int64_t layer = stage.first; layer < stage.end(); ++layer) flops += block_flops(config, layer);
+    costs.stages.push_back({flops, flops, flops});
+    blocks += fmt::format(" {}", stage.count);
+  }
+  return fmt::format("pipeline   {} · stages of{} blocks · {} micro-batches · idle {:.0f} % of the time by FLOPs",
+                     config.parallel.schedule, blocks, shape.microbatches,
+                     100 * simulate(schedule, costs).bubble_fraction());
+}
+
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 }  // namespace
@@ -62,8 +80,9 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
       out_(out),
       data_(open_data(config, true)),
       model_(config, setup.stream, setup.mesh, working_type(config.run), true),
-      optimizer_(config.optim, setup.stream, model_.units()),
-      train_step_(config, setup, model_, optimizer_),
+      zero_(model_.units(), setup.mesh, setup.stream, zero_options(config, setup.mesh)),
+      optimizer_(config.optim, setup.stream, zero_.shares()),
+      train_step_(config, setup, model_, zero_, optimizer_),
       record_(std::make_unique<Json>()) {}
 
 Trainer::~Trainer() = default;
@@ -144,6 +163,7 @@ void Trainer::introduce() {
                    config_.batch.seq_len));
   note(fmt::format("mesh       {} rank{} · {} · {} threads a rank · {}", world, world > 1 ? "s" : "",
                    setup_.mesh.shape.text(world), std::get<CpuStream>(setup_.stream).threads(), config_.run.precision));
+  if (setup_.mesh.pipeline.size() > 1) note(pipeline_line(config_, setup_.mesh));
   note(fmt::format("batch      {} sequences of {} = {} tokens, {} at a time a rank", config_.batch.global,
                    config_.batch.seq_len, config_.batch.global * config_.batch.seq_len, config_.batch.micro));
   note(fmt::format("data       {} · {} training samples{}", data_.train->file().prefix(), data_.train->order().count(),
@@ -164,7 +184,7 @@ void Trainer::resume() {
                       : "no checkpoint in {} is whole: mend or move them, or set another run.dir",
                   root.string());
     state_.run_uuid = new_uuid(setup_.mesh.world);
-    model_.initialize(config_.run.seed);
+    zero_.initialize(config_.run.seed);
     optimizer_.adopt_weights();
     return;
   }
@@ -175,11 +195,13 @@ void Trainer::resume() {
           present.front() <= checkpoint_name(reader.header().step),
       "{} holds {}, newer than the checkpoint to go on from: set another run.dir, or move the newer ones away",
       root.string(), present.empty() ? "" : present.front());
-  require_input(static_cast<std::int64_t>(reader.tensors().size()) == logical_tensors(),
+  const std::int64_t tensors = logical_tensors();
+  require_input(static_cast<std::int64_t>(reader.tensors().size()) == tensors,
                 "{} holds {} tensors, this model has {}: set the configuration that it was made with",
-                reader.directory().string(), reader.tensors().size(), logical_tensors());
+                reader.directory().string(), reader.tensors().size(), tensors);
   optimizer_.load(reader);
-  state_.restore(reader.header().trainer_state, model_.routing());
+  zero_.values_changed();
+  state_.restore(reader.header().trainer_state, no_routing(config_));
   state_.run_uuid = reader.header().run_uuid;
   state_.step = first_step_ = reader.header().step;
   optimizer_.set_updates(state_.updates);
@@ -190,15 +212,17 @@ void Trainer::resume() {
 
 /// Values and two moments of every logical tensor of the whole model.
 std::int64_t Trainer::logical_tensors() const {
-  std::array<std::int64_t, 1> experts{0};
-  std::int64_t dense = 0;
-  for (const auto& unit : model_.units()) {
+  std::array<std::int64_t, 1> experts{0}, all{0};
+  for (const ParameterUnit* unit : model_.units()) {
     std::int64_t pieces = 0;
     for (const auto& parameter : unit->parameters()) pieces += static_cast<std::int64_t>(parameter->pieces.size());
-    (unit->group() == ParameterUnit::Group::dense ? dense : experts[0]) += pieces;
+    if (unit->twin()) continue;
+    (unit->group() == ParameterUnit::Group::expert ? experts[0] : all[0]) += pieces;
   }
   setup_.mesh.expert.all_reduce(std::span(experts));
-  return 3 * (dense + experts[0]);
+  all[0] += experts[0];
+  setup_.mesh.pipeline.all_reduce(std::span(all));
+  return 3 * all[0];
 }
 
 /// A resumed run whose model, data or optimizer keys differ is another run from there on: that is said.
@@ -223,12 +247,13 @@ void Trainer::tell_changes(const CheckpointReader& reader) {
 }
 
 void Trainer::open_logs() {
+  const std::vector<RoutingLog::Layer> layers = logged_layers(config_, setup_.mesh, model_);
   if (!talks()) return;
   fs::create_directories(config_.run.dir);
   const std::int64_t resumed = state_.step > 0 ? state_.step : -1;
   metrics_.emplace(fs::path(config_.run.dir) / "metrics.jsonl", resumed);
-  if (config_.routing.every == 0 || model_.placements().empty()) return;
-  routing_log_.emplace(fs::path(config_.run.dir) / "routing.h5", logged_layers(config_, model_), resumed);
+  if (config_.routing.every == 0 || layers.empty()) return;
+  routing_log_.emplace(fs::path(config_.run.dir) / "routing.h5", layers, resumed);
 }
 
 void Trainer::one_step() {
@@ -329,11 +354,6 @@ void Trainer::save() {
   const auto start = Clock::now();
   const fs::path root = checkpoint_root(config_);
   const Mesh& mesh = setup_.mesh;
-  std::size_t turn = 0;
-  const auto owns = [&](const ParameterUnit& unit) {  // copies take turns, so that every rank writes its share
-    const ProcessGroup& copies = unit.group() == ParameterUnit::Group::dense ? mesh.data : mesh.expert_data;
-    return turn++ % static_cast<std::size_t>(copies.size()) == static_cast<std::size_t>(copies.rank());
-  };
   try {
     write_checkpoint(mesh.world, root,
                      {.run_uuid = state_.run_uuid,
@@ -342,7 +362,7 @@ void Trainer::save() {
                       .config = config_text_,
                       .trainer_state = state_.text(),
                       .job = batch_job()},
-                     optimizer_.pieces(owns));
+                     optimizer_.pieces());
   } catch (const Error& error) {  // the same on all ranks: training is worth more than this checkpoint
     if (error.code() != ExitCode::failed) throw;
     note(fmt::format("warning: {}", error.what()));

@@ -79,6 +79,14 @@ std::vector<OpCase> all_cases() {
                    .run = [](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
                      return {tape.apply(RmsNorm{parameter(unit, 0), 1e-3}, x[0])};
                    }});
+  cases.push_back({.name = "EmbeddingPart",
+                   .inputs = {},
+                   .add_parameters = [](ParameterUnit& unit) { add_matrix(unit, 2, 3); },
+                   .run = [](Tape& tape, const Inputs&, const ParameterUnit& unit) -> Inputs {
+                     const Tensor tokens = i32_tensor(tape.stream(), {5}, {1, 5, 1, 0, 2});
+                     return {
+                         tape.apply(Embedding{.table = parameter(unit, 0), .tokens = tokens, .first = 1, .vocab = 6})};
+                   }});
   cases.push_back({.name = "Embedding",
                    .inputs = {},
                    .add_parameters = [](ParameterUnit& unit) { add_matrix(unit, 6, 3); },

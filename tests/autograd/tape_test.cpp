@@ -129,14 +129,23 @@ TEST(ParameterUnit, InitialValuesDependOnNameAndElementOnly) {
     return std::vector<float>(added.value.data<float>(), added.value.data<float>() + added.value.size());
   };
   const std::vector<float> whole = values(whole_parameter("w", {4, 6}, 0.5, true));
-  Parameter right = whole_parameter("w right", {4, 2}, 0.5, true);
-  right.pieces = {{"w", {4, 6}, {0, 4}, {4, 2}, 0}};
-  const std::vector<float> part = values(std::move(right));
-  for (std::size_t row = 0; row < 4; ++row) {
-    for (std::size_t col = 0; col < 2; ++col) EXPECT_EQ(part[row * 2 + col], whole[row * 6 + 4 + col]);
+  for (const Range columns : {Range{0, 3}, Range{3, 2}, Range{5, 1}}) {
+    const std::vector<float> part = values(sharded_parameter("w", {4, 6}, 1, columns, 0.5));
+    const auto first = static_cast<std::size_t>(columns.first), count = static_cast<std::size_t>(columns.count);
+    ASSERT_EQ(part.size(), 4 * count);
+    for (std::size_t row = 0; row < 4; ++row) {
+      for (std::size_t col = 0; col < count; ++col) EXPECT_EQ(part[row * count + col], whole[row * 6 + first + col]);
+    }
   }
-  const std::vector<float> stacked = values(stacked_parameter("both", {{"a", 2}, {"w", 4}}, 6, 0.5));
+  const std::vector<float> rows = values(sharded_parameter("w", {4, 6}, 0, {1, 2}, 0.5));
+  ASSERT_EQ(rows.size(), 12U);
+  EXPECT_TRUE(std::equal(rows.begin(), rows.end(), whole.begin() + 6));
+  const std::vector<float> stacked = values(stacked_parameter("both", {{"a", 2, {0, 2}}, {"w", 4, {0, 4}}}, 6, 0.5));
   EXPECT_TRUE(std::equal(whole.begin(), whole.end(), stacked.begin() + 12));
+  const std::vector<float> parts = values(stacked_parameter("both", {{"a", 2, {1, 1}}, {"w", 4, {2, 2}}}, 6, 0.5));
+  ASSERT_EQ(parts.size(), 18U);
+  EXPECT_TRUE(std::equal(parts.begin(), parts.begin() + 6, stacked.begin() + 6));
+  EXPECT_TRUE(std::equal(parts.begin() + 6, parts.end(), whole.begin() + 12));
   EXPECT_EQ(values(whole_parameter("n", {3}, {}, false)), (std::vector<float>{1, 1, 1}));
 }
 

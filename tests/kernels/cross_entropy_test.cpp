@@ -120,6 +120,82 @@ TYPED_TEST(CrossEntropyTest, NanAndInfinityShow) {
   EXPECT_TRUE(is_nan(nothing.loss.at(0, 0)));
 }
 
+/// The loss of `whole` computed from parts of the vocabulary that begin at `begins`.
+template <class T>
+void run_in_parts(Loss<T>& whole, const std::vector<std::int64_t>& begins) {
+  using A = Accumulator<T>;
+  const Stream stream = CpuStream(2);
+  const std::int64_t tokens = whole.logits.rows, vocab = whole.logits.cols;
+  const auto parts = static_cast<std::int64_t>(begins.size());
+  Grid<A> statistics(parts * tokens, 3);
+  const auto for_each_part = [&](auto&& f) {
+    for (std::size_t p = 0; p < begins.size(); ++p) {
+      const std::int64_t end = p + 1 < begins.size() ? begins[p + 1] : vocab;
+      f(static_cast<std::int64_t>(p), begins[p], end - begins[p]);
+    }
+  };
+  for_each_part([&](std::int64_t p, std::int64_t first, std::int64_t count) {
+    launch(stream, CrossEntropyPart<T>{.logits = whole.logits.matrix().cols_from(first, count),
+                                       .targets = whole.targets,
+                                       .first = first,
+                                       .vocab = vocab,
+                                       .statistics = statistics.matrix().rows_from(p * tokens, tokens)});
+  });
+  launch(stream, CrossEntropyJoin<A>{statistics.matrix(), whole.loss.span(), whole.log_sum_exp.span()});
+  for_each_part([&](std::int64_t, std::int64_t first, std::int64_t count) {
+    launch(stream, CrossEntropyBackward<T>{.logits = whole.logits.matrix().cols_from(first, count),
+                                           .targets = whole.targets,
+                                           .log_sum_exp = whole.log_sum_exp.span(),
+                                           .scale = scale,
+                                           .d_logits = whole.d_logits.matrix().cols_from(first, count),
+                                           .first = first,
+                                           .vocab = vocab});
+  });
+}
+
+TYPED_TEST(CrossEntropyTest, PartsOfTheVocabularyGiveTheWhole) {
+  using T = TypeParam;
+  for (const auto& begins : std::vector<std::vector<std::int64_t>>{{0}, {0, 170}, {0, 1, 1, 200, 340}}) {
+    for (const std::int64_t tokens : {0, 1, 33}) {
+      Loss<T> whole(tokens, 341), parts(tokens, 341);
+      whole.run();
+      run_in_parts(parts, begins);
+      expect_close(parts.loss, whole.loss.flat(), 4 * tolerance_of<Accumulator<T>>);
+      expect_close(parts.log_sum_exp, whole.log_sum_exp.flat(), 4 * tolerance_of<Accumulator<T>>);
+      expect_close(parts.d_logits, whole.d_logits.flat(), 4 * tolerance_of<T>);
+    }
+  }
+}
+
+TYPED_TEST(CrossEntropyTest, PartsShowNanAndInfinityAndBearWordsThatCannotBe) {
+  using T = TypeParam;
+  const float infinity = std::numeric_limits<float>::infinity();
+  const std::vector<std::int64_t> begins{0, 11, 22};
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), infinity}) {
+    for (const std::int64_t place : {0, 20, 32}) {
+      Loss<T> loss(2, 33);
+      loss.logits(1, place) = static_cast<T>(bad);
+      run_in_parts(loss, begins);
+      EXPECT_FALSE(is_nan(loss.loss.at(0, 0)));
+      EXPECT_TRUE(is_nan(loss.loss.at(0, 1)));
+      for (std::int64_t v = 0; v < 33; ++v) EXPECT_TRUE(is_nan(loss.d_logits.at(1, v)));
+    }
+  }
+  Loss<T> whole(1, 33), parts(1, 33);
+  for (Loss<T>* loss : {&whole, &parts}) {
+    loss->targets = {3};
+    for (std::int64_t v = 11; v < 22; ++v) loss->logits(0, v) = static_cast<T>(-infinity);  // all of one part
+  }
+  whole.run();
+  run_in_parts(parts, begins);
+  expect_close(parts.loss, whole.loss.flat(), 4 * tolerance_of<Accumulator<T>>);
+  for (std::int64_t v = 0; v < 33; ++v) {
+    parts.logits(0, v) = static_cast<T>(-infinity);
+  }
+  run_in_parts(parts, begins);
+  EXPECT_TRUE(is_nan(parts.loss.at(0, 0)));
+}
+
 TEST(CrossEntropy, GradientByFiniteDifferences) {
   Loss<double> loss(3, 7);
   loss.run();
@@ -136,6 +212,7 @@ TEST(CrossEntropy, RefusesTargetsOutsideOfTheVocabulary) {
     Loss<float> loss(3, 7);
     loss.targets[1] = bad;
     EXPECT_THROW(loss.run(), Error);
+    EXPECT_THROW(run_in_parts(loss, {0, 4}), Error);
   }
 }
 

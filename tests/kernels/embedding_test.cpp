@@ -48,6 +48,42 @@ TYPED_TEST(EmbeddingTest, CopiesRowsAndSumsGradientsInOrder) {
   }
 }
 
+TYPED_TEST(EmbeddingTest, PartsOfAVocabularyAddUpToTheWhole) {
+  using T = TypeParam;
+  using A = Accumulator<T>;
+  const std::vector<std::int32_t> tokens = random_tokens(50, 11);
+  const auto table = Grid<T>::random(11, 7, "table", 2);
+  const auto dy = Grid<T>::random(50, 7, "dy");
+  Grid<T> whole(50, 7);
+  Grid<A> d_whole = Grid<A>::zeros(11, 7), d_parts = Grid<A>::zeros(11, 7);
+  launch(Stream(CpuStream(1)), EmbeddingForward<T>{tokens, table.matrix(), whole.matrix()});
+  launch(Stream(CpuStream(1)), EmbeddingWeightGrad<T>{tokens, dy.matrix(), d_whole.matrix()});
+  std::vector<double> sum(50 * 7, 0.0);
+  for (const auto& [first, count] : {std::pair{0, 4}, {4, 0}, {4, 1}, {5, 6}}) {
+    Grid<T> y(50, 7, 1);
+    launch(Stream(CpuStream(2)), EmbeddingForward<T>{.tokens = tokens,
+                                                     .table = table.matrix().rows_from(first, count),
+                                                     .y = y.matrix(),
+                                                     .first = first,
+                                                     .vocab = 11});
+    EXPECT_TRUE(y.gaps_untouched());
+    for (std::int64_t t = 0; t < 50; ++t) {
+      const std::int32_t token = tokens[static_cast<std::size_t>(t)];
+      for (std::int64_t c = 0; c < 7; ++c) {
+        ASSERT_EQ(y.at(t, c), token >= first && token < first + count ? table.at(token, c) : 0);
+        sum[static_cast<std::size_t>(t * 7 + c)] += y.at(t, c);
+      }
+    }
+    launch(Stream(CpuStream(2)), EmbeddingWeightGrad<T>{.tokens = tokens,
+                                                        .dy = dy.matrix(),
+                                                        .d_table = d_parts.matrix().rows_from(first, count),
+                                                        .first = first,
+                                                        .vocab = 11});
+  }
+  EXPECT_EQ(sum, whole.flat());
+  EXPECT_TRUE(d_parts.same_bits(d_whole));
+}
+
 TYPED_TEST(EmbeddingTest, NanShows) {
   using T = TypeParam;
   const std::vector<std::int32_t> tokens{2, 0};
@@ -70,6 +106,10 @@ TEST(Embedding, RefusesTokensOutsideOfTheVocabulary) {
     EXPECT_THROW(launch(Stream(CpuStream(1)), EmbeddingForward<float>{tokens, table.matrix(), y.matrix()}), Error);
     EXPECT_THROW(launch(Stream(CpuStream(1)), EmbeddingWeightGrad<float>{tokens, y.matrix(), d_table.matrix()}), Error);
   }
+  const std::vector<std::int32_t> beyond{0, 5};  // the part holds words 2 to 4 of 5
+  EXPECT_THROW(launch(Stream(CpuStream(1)), EmbeddingForward<float>{beyond, table.matrix(), y.matrix(), 2, 5}), Error);
+  EXPECT_THROW(launch(Stream(CpuStream(1)), EmbeddingWeightGrad<float>{beyond, y.matrix(), d_table.matrix(), 2, 5}),
+               Error);
 }
 
 }  // namespace

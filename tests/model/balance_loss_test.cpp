@@ -22,7 +22,7 @@ OpCase balance_case(const std::string& name, double expert, double device, std::
             const auto [by_expert, by_device] = tape.apply(BalanceLoss{.expert_factor = expert,
                                                                        .device_factor = device,
                                                                        .device_groups = groups,
-                                                                       .seq_len = seq_len,
+                                                                       .layout = {2 * seq_len, seq_len},
                                                                        .index = index},
                                                            scores);
             return {by_expert, by_device};
@@ -38,7 +38,7 @@ TEST(BalanceLoss, GradientsAreThoseOfFiniteDifferences) {
 TEST(ZLoss, GradientIsThatOfFiniteDifferences) {
   check_op(
       {.name = "ZLoss", .inputs = {{6, 5}}, .run = [](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
-         return {tape.apply(ZLoss{.factor = 0.3, .seq_len = 3}, x[0])};
+         return {tape.apply(ZLoss{.factor = 0.3, .layout = {6, 3}}, x[0])};
        }});
 }
 
@@ -51,7 +51,7 @@ TEST(BalanceLoss, FollowsThePapersFormula) {
   const BalanceLoss loss{.expert_factor = 0.01,
                          .device_factor = 0.05,
                          .device_groups = 2,
-                         .seq_len = 2,
+                         .layout = {2, 2},
                          .index = i32_tensor(stream, {2, 2}, {0, 1, 1, 3})};
   BalanceLoss::Saved saved;
   const auto [expert, device] = loss.forward(stream, saved, scores);
@@ -70,7 +70,7 @@ TEST(BalanceLoss, IsSmallestWhenBalanced) {
     const BalanceLoss loss{.expert_factor = 1,
                            .device_factor = 0,
                            .device_groups = 1,
-                           .seq_len = 4,
+                           .layout = {4, 4},
                            .index = i32_tensor(stream, {4, 1}, index)};
     return *loss.forward(stream, saved, scores)[0].data<double>();
   };

@@ -27,7 +27,8 @@ TEST(MeshMpiTest, GroupsJoinTheRanksThatDifferOnOneAxis) {
   int tried = 0;
   for (const MeshShape shape : {MeshShape{}, MeshShape{.expert = 2}, MeshShape{.expert = 4}, MeshShape{.expert = 8},
                                 MeshShape{.pipeline = 2, .expert = 2}, MeshShape{.tensor = 2, .expert = 4},
-                                MeshShape{.expert = 2, .expert_tensor = 2}}) {
+                                MeshShape{.expert = 2, .expert_tensor = 2},
+                                MeshShape{.pipeline = 2, .tensor = 2, .expert = 2, .expert_tensor = 2}}) {
     ProcessGroup world = ProcessGroup::world(60);
     if (!shape.problem(world.size()).empty()) {
       EXPECT_THROW(Mesh::create(std::move(world), shape), Error);
@@ -39,6 +40,17 @@ TEST(MeshMpiTest, GroupsJoinTheRanksThatDifferOnOneAxis) {
     EXPECT_EQ(members(mesh.data, rank), expected_members(mesh, [](const MeshIndex& a, const MeshIndex& b) {
                 return a.pipeline == b.pipeline && a.tensor == b.tensor;
               }));
+    EXPECT_EQ(members(mesh.tensor, rank), expected_members(mesh, [](const MeshIndex& a, const MeshIndex& b) {
+                return a.pipeline == b.pipeline && a.data == b.data;
+              }));
+    EXPECT_EQ(members(mesh.pipeline, rank), expected_members(mesh, [](const MeshIndex& a, const MeshIndex& b) {
+                return a.data == b.data && a.tensor == b.tensor;
+              }));
+    EXPECT_EQ(members(mesh.data_tensor, rank),
+              expected_members(mesh, [](const MeshIndex& a, const MeshIndex& b) { return a.pipeline == b.pipeline; }));
+    EXPECT_EQ(members(mesh.expert_tensor, rank), expected_members(mesh, [](const MeshIndex& a, const MeshIndex& b) {
+                return a.pipeline == b.pipeline && a.expert_data == b.expert_data && a.expert == b.expert;
+              }));
     EXPECT_EQ(members(mesh.expert, rank), expected_members(mesh, [](const MeshIndex& a, const MeshIndex& b) {
                 return a.pipeline == b.pipeline && a.expert_data == b.expert_data && a.expert_tensor == b.expert_tensor;
               }));
@@ -49,6 +61,10 @@ TEST(MeshMpiTest, GroupsJoinTheRanksThatDifferOnOneAxis) {
     EXPECT_EQ(mesh.expert.rank(), mesh.index.expert);
     EXPECT_EQ(mesh.expert_data.rank(), mesh.index.expert_data);
     EXPECT_EQ(mesh.expert.size(), shape.expert);
+    EXPECT_EQ(mesh.tensor.rank(), mesh.index.tensor);
+    EXPECT_EQ(mesh.pipeline.rank(), mesh.index.pipeline);
+    EXPECT_EQ(mesh.expert_tensor.rank(), mesh.index.expert_tensor);
+    EXPECT_EQ(mesh.data_tensor.size(), mesh.world.size() / shape.pipeline);
   }
   EXPECT_GE(tried, 1);
 }

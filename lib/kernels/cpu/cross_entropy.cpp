@@ -1,5 +1,8 @@
 #include "kernels/cross_entropy.h"
 
+#include <cmath>
+#include <limits>
+
 #include "kernels/cpu/checks.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/row_sums.h"
@@ -25,13 +28,62 @@ void run(const CpuStream& stream, const CrossEntropyForward<T>& loss) {
 }
 
 template <class T>
+void run(const CpuStream& stream, const CrossEntropyPart<T>& part) {
+  using A = Accumulator<T>;
+  const std::int64_t rows = part.logits.rows, cols = part.logits.cols;
+  require_length("CrossEntropyPart", "targets", part.targets, rows);
+  require_extents("CrossEntropyPart", "statistics", part.statistics, rows, 3);
+  require(part.first >= 0 && part.first + cols <= part.vocab, "CrossEntropyPart: words [{}, {}) of {}", part.first,
+          part.first + cols, part.vocab);
+  require_indices("CrossEntropyPart", "targets", part.targets, 0, part.vocab);
+  parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t r = first; r < last; ++r) {
+      const T* logits = part.logits.row(r);
+      const std::int64_t target = part.targets[static_cast<std::size_t>(r)] - part.first;
+      A* statistics = part.statistics.row(r);
+      const A largest = row_maximum(logits, cols);
+      statistics[0] = largest;
+      statistics[1] = exp_sum(logits, cols, std::isinf(largest) && largest < 0 ? A{0} : largest);
+      statistics[2] = target >= 0 && target < cols ? static_cast<A>(logits[target]) : A{0};
+    }
+  });
+}
+
+template <class A>
+void run(const CpuStream& stream, const CrossEntropyJoin<A>& join) {
+  const std::int64_t rows = std::ssize(join.loss);
+  require(rows == 0 || (join.statistics.rows > 0 && join.statistics.rows % rows == 0),
+          "CrossEntropyJoin: statistics of {} rows for {} tokens", join.statistics.rows, rows);
+  require_extents("CrossEntropyJoin", "statistics", join.statistics, join.statistics.rows, 3);
+  require_length("CrossEntropyJoin", "log_sum_exp", join.log_sum_exp, rows);
+  const std::int64_t parts = rows ? join.statistics.rows / rows : 0;
+  parallel_for(stream, rows, elements_a_thread, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t r = first; r < last; ++r) {
+      A largest = -std::numeric_limits<A>::infinity(), sum = 0, target = 0;
+      for (std::int64_t p = 0; p < parts; ++p) largest = std::max(largest, join.statistics.row(p * rows + r)[0]);
+      for (std::int64_t p = 0; p < parts; ++p) {
+        const A* statistics = join.statistics.row(p * rows + r);
+        sum += statistics[1] * std::exp(statistics[0] - largest);
+        target += statistics[2];
+      }
+      const auto t = static_cast<std::size_t>(r);
+      join.log_sum_exp[t] = largest + std::log(sum);
+      join.loss[t] = join.log_sum_exp[t] - target;
+    }
+  });
+}
+
+template <class T>
 void run(const CpuStream& stream, const CrossEntropyBackward<T>& loss) {
   using A = Accumulator<T>;
   const std::int64_t rows = loss.logits.rows, cols = loss.logits.cols;
   require_extents("CrossEntropyBackward", "d_logits", loss.d_logits, rows, cols);
   require_length("CrossEntropyBackward", "targets", loss.targets, rows);
   require_length("CrossEntropyBackward", "log_sum_exp", loss.log_sum_exp, rows);
-  require_indices("CrossEntropyBackward", "targets", loss.targets, 0, cols);
+  const std::int64_t vocab = loss.vocab < 0 ? loss.first + cols : loss.vocab;
+  require(loss.first >= 0 && loss.first + cols <= vocab, "CrossEntropyBackward: words [{}, {}) of {}", loss.first,
+          loss.first + cols, vocab);
+  require_indices("CrossEntropyBackward", "targets", loss.targets, 0, vocab);
   const A scale = static_cast<A>(loss.scale);
   parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
@@ -39,12 +91,14 @@ void run(const CpuStream& stream, const CrossEntropyBackward<T>& loss) {
       const T* logits = loss.logits.row(r);
       T* d_logits = loss.d_logits.row(r);
       const A log_sum = loss.log_sum_exp[t];
-      const A at_target = fast_exp(static_cast<A>(logits[loss.targets[t]]) - log_sum) - A{1};
+      const std::int64_t target = loss.targets[t] - loss.first;
+      const bool here = target >= 0 && target < cols;
+      const A at_target = here ? fast_exp(static_cast<A>(logits[target]) - log_sum) - A{1} : A{0};
 #pragma omp simd
       for (std::int64_t c = 0; c < cols; ++c) {
         d_logits[c] = round_to<T>(scale * fast_exp(static_cast<A>(logits[c]) - log_sum));
       }
-      d_logits[loss.targets[t]] = round_to<T>(scale * at_target);
+      if (here) d_logits[target] = round_to<T>(scale * at_target);
     }
   });
 }
@@ -52,6 +106,11 @@ void run(const CpuStream& stream, const CrossEntropyBackward<T>& loss) {
 template void run(const CpuStream&, const CrossEntropyForward<float>&);
 template void run(const CpuStream&, const CrossEntropyForward<bfloat16>&);
 template void run(const CpuStream&, const CrossEntropyForward<double>&);
+template void run(const CpuStream&, const CrossEntropyPart<float>&);
+template void run(const CpuStream&, const CrossEntropyPart<bfloat16>&);
+template void run(const CpuStream&, const CrossEntropyPart<double>&);
+template void run(const CpuStream&, const CrossEntropyJoin<float>&);
+template void run(const CpuStream&, const CrossEntropyJoin<double>&);
 template void run(const CpuStream&, const CrossEntropyBackward<float>&);
 template void run(const CpuStream&, const CrossEntropyBackward<bfloat16>&);
 template void run(const CpuStream&, const CrossEntropyBackward<double>&);

@@ -22,15 +22,21 @@ Accumulator<T> row_maximum(const T* x, std::int64_t cols) {
   return largest;
 }
 
+/// Σ exp(x − shift).
+template <class T>
+Accumulator<T> exp_sum(const T* x, std::int64_t cols, Accumulator<T> shift) {
+  using A = Accumulator<T>;
+  A sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t c = 0; c < cols; ++c) sum += fast_exp(static_cast<A>(x[c]) - shift);
+  return sum;
+}
+
 /// log Σ exp(x), the largest element subtracted first. A NaN or +∞ in the row, or nothing above −∞, gives NaN.
 template <class T>
 Accumulator<T> log_sum_exp(const T* x, std::int64_t cols) {
-  using A = Accumulator<T>;
-  const A largest = row_maximum(x, cols);
-  A sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (std::int64_t c = 0; c < cols; ++c) sum += fast_exp(static_cast<A>(x[c]) - largest);
-  return largest + std::log(sum);
+  const Accumulator<T> largest = row_maximum(x, cols);
+  return largest + std::log(exp_sum(x, cols, largest));
 }
 
 }  // namespace lyceum

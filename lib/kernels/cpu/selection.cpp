@@ -44,7 +44,9 @@ void run(const CpuStream& stream, const SequenceLoad<A>& load) {
     A* mean = load.mean_probability.row(s);
     std::fill_n(count, experts, A{0});
     std::fill_n(mean, experts, A{0});
-    for (std::int64_t t = s * load.seq_len; t < (s + 1) * load.seq_len; ++t) {
+    const std::int64_t begin = std::max<std::int64_t>(0, s * load.seq_len - load.first);
+    const std::int64_t end = std::min(load.scores.rows, (s + 1) * load.seq_len - load.first);
+    for (std::int64_t t = begin; t < end; ++t) {
       for (std::int64_t j = 0; j < load.index.cols; ++j) count[load.index.row(t)[j]] += 1;
       const A* scores = load.scores.row(t);
 #pragma omp simd
@@ -58,7 +60,7 @@ template <class A>
 void run(const CpuStream& stream, const SpreadOverSequence<A>& spread) {
 #pragma omp parallel for num_threads(stream.threads()) schedule(static)
   for (std::int64_t t = 0; t < spread.d_scores.rows; ++t) {
-    std::copy_n(spread.slope.row(t / spread.seq_len), spread.d_scores.cols, spread.d_scores.row(t));
+    std::copy_n(spread.slope.row((spread.first + t) / spread.seq_len), spread.d_scores.cols, spread.d_scores.row(t));
   }
 }
 

@@ -1,8 +1,9 @@
 #include "parallel/comm/all_reduce.h"
 
 #include <algorithm>
-#include <array>
 #include <vector>
+
+#include "parallel/comm/reduce_in_order.h"
 
 namespace lyceum {
 namespace {
@@ -11,43 +12,6 @@ namespace {
 constexpr std::int64_t piece_bytes = std::int64_t{1} << 20;
 /// Up to here (bytes of all ranks together) one step with whole vectors replaces two with slices.
 constexpr std::int64_t whole_bytes = std::int64_t{64} << 10;
-
-template <class T>
-T reduced(Reduction reduction, T a, T b) {
-  switch (reduction) {
-    case Reduction::sum: return a + b;
-    case Reduction::max: return a > b || a != a ? a : b;  // a NaN stays, whichever side it is on
-    case Reduction::min: return a < b || a != a ? a : b;
-  }
-  return a;
-}
-
-/// out[i] = reduction over sources in their order; `out` may be one of them.
-template <class T, Reduction reduction>
-void reduce_in_order(std::span<const std::byte* const> sources, std::byte* out, std::int64_t count) {
-  constexpr std::int64_t block = 1024;
-  std::array<T, block> sum;
-  for (std::int64_t first = 0; first < count; first += block) {
-    const auto length = static_cast<std::size_t>(std::min(block, count - first));
-    const auto part = [&](const std::byte* source) { return reinterpret_cast<const T*>(source) + first; };
-    std::copy_n(part(sources[0]), length, sum.begin());
-    for (const std::byte* source : sources.subspan(1)) {
-      const T* terms = part(source);
-      for (std::size_t i = 0; i < length; ++i) sum[i] = reduced(reduction, sum[i], terms[i]);
-    }
-    std::copy_n(sum.begin(), length, reinterpret_cast<T*>(out) + first);
-  }
-}
-
-template <class T>
-void reduce_in_order(std::span<const std::byte* const> sources, std::byte* out, std::int64_t count,
-                     Reduction reduction) {
-  switch (reduction) {
-    case Reduction::sum: return reduce_in_order<T, Reduction::sum>(sources, out, count);
-    case Reduction::max: return reduce_in_order<T, Reduction::max>(sources, out, count);
-    case Reduction::min: return reduce_in_order<T, Reduction::min>(sources, out, count);
-  }
-}
 
 }  // namespace
 
@@ -111,13 +75,7 @@ void AllReduce::reduce_slices() {
     const bool mine = rank == communicator().rank();
     sources.push_back(mine ? at(own.first) : received_.get() + rank * own.count * width_);
   }
-  switch (type_) {
-    case DType::f32: return reduce_in_order<float>(sources, at(own.first), own.count, reduction_);
-    case DType::f64: return reduce_in_order<double>(sources, at(own.first), own.count, reduction_);
-    case DType::i32: return reduce_in_order<std::int32_t>(sources, at(own.first), own.count, reduction_);
-    case DType::i64: return reduce_in_order<std::int64_t>(sources, at(own.first), own.count, reduction_);
-    default: fail(ExitCode::failed, "all_reduce of {}: only f32, f64, i32 and i64 are reduced", name_of(type_));
-  }
+  reduce_in_order(sources, at(own.first), own.count, type_, reduction_);
 }
 
 void AllReduce::hand_out(Range piece) {

@@ -20,7 +20,7 @@ class AllReduce final : public Pending::State {
   struct Values {
     void* data;
     std::int64_t size;  // elements
-    DType type;         // f32, f64, i32, i64
+    DType type;         // f32, bf16, f64, i32, i64
   };
   /// Starts it. `tag` must be the same on all ranks and differ from that of every operation that is under way.
   AllReduce(std::shared_ptr<Communicator> communicator, const Values& values, Reduction reduction, int tag);

@@ -38,8 +38,12 @@ void Communicator::require_intact(const Operation& operation) const {
 }
 
 std::string Communicator::describe(const Operation& operation) const {
-  return format_message("{} of {} B on group {} (rank {} of {})",
-                        {operation.name, operation.bytes, name_, std::int64_t{rank_}, std::int64_t{size_}});
+  const std::string_view name = operation.name;
+  const std::string peer = operation.peer < 0 ? ""
+                                              : format_message(name == "send" ? " to rank {}" : " from rank {}",
+                                                               {std::int64_t{operation.peer}});
+  return format_message("{} of {} B{} on group {} (rank {} of {})",
+                        {std::string(name), operation.bytes, peer, name_, std::int64_t{rank_}, std::int64_t{size_}});
 }
 
 std::string mpi_error_text(int code) {

@@ -14,6 +14,7 @@ namespace lyceum {
 struct Operation {
   const char* name;
   std::int64_t bytes;  // handed over by this rank
+  int peer = -1;       // the other rank, where there is only one
 };
 
 /// An owned MPI communicator with the things that every operation on it needs: its place in errors, its timeout, and
@@ -45,7 +46,7 @@ class Communicator {
   /// An operation was given up half-way: ranks no longer agree on what comes next, so every later one is refused.
   void mark_broken() { broken_ = true; }
   void require_intact(const Operation& operation) const;
-  /// "all_reduce of 4096 B on group data (rank 3 of 8)"
+  /// "all_reduce of 4096 B on group data (rank 3 of 8)", "send of 64 B to rank 1 on group pipeline (rank 0 of 2)"
   std::string describe(const Operation& operation) const;
 
  private:

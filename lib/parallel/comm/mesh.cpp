@@ -48,14 +48,28 @@ MeshIndex MeshShape::index_of(int rank, int world) const {
 
 Mesh Mesh::create(ProcessGroup world, MeshShape shape) {
   const MeshIndex at = shape.index_of(world.rank(), world.size());
-  const int expert_data = shape.expert_data(world.size());
+  const int dp = shape.data(world.size()), tp = shape.tensor;
+  const int edp = shape.expert_data(world.size()), ep = shape.expert, etp = shape.expert_tensor;
   // A group's colour numbers the places on the axes that it does not run along; its key is the place on its own.
-  ProcessGroup data = world.split(at.pipeline * shape.tensor + at.tensor, at.data, "data");
-  ProcessGroup expert = world.split(
-      (at.pipeline * expert_data + at.expert_data) * shape.expert_tensor + at.expert_tensor, at.expert, "expert");
-  ProcessGroup same_experts = world.split(
-      (at.pipeline * shape.expert + at.expert) * shape.expert_tensor + at.expert_tensor, at.expert_data, "expert_data");
-  return {shape, at, std::move(world), std::move(data), std::move(expert), std::move(same_experts)};
+  ProcessGroup data = world.split(at.pipeline * tp + at.tensor, at.data, "data");
+  ProcessGroup tensor = world.split(at.pipeline * dp + at.data, at.tensor, "tensor");
+  ProcessGroup pipeline = world.split(at.data * tp + at.tensor, at.pipeline, "pipeline");
+  ProcessGroup data_tensor = world.split(at.pipeline, at.data * tp + at.tensor, "data_tensor");
+  ProcessGroup expert = world.split((at.pipeline * edp + at.expert_data) * etp + at.expert_tensor, at.expert, "expert");
+  ProcessGroup expert_tensor =
+      world.split((at.pipeline * edp + at.expert_data) * ep + at.expert, at.expert_tensor, "expert_tensor");
+  ProcessGroup expert_data =
+      world.split((at.pipeline * ep + at.expert) * etp + at.expert_tensor, at.expert_data, "expert_data");
+  return {.shape = shape,
+          .index = at,
+          .world = std::move(world),
+          .data = std::move(data),
+          .tensor = std::move(tensor),
+          .pipeline = std::move(pipeline),
+          .data_tensor = std::move(data_tensor),
+          .expert = std::move(expert),
+          .expert_tensor = std::move(expert_tensor),
+          .expert_data = std::move(expert_data)};
 }
 
 }  // namespace lyceum

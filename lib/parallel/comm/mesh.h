@@ -34,9 +34,13 @@ struct Mesh {
   MeshShape shape;
   MeshIndex index;  // of this rank
   ProcessGroup world;
-  ProcessGroup data;         // same stage and tensor index: dense parameters are replicated over it
-  ProcessGroup expert;       // the ranks that share out one layer's experts
-  ProcessGroup expert_data;  // same experts: expert parameters are replicated over it
+  ProcessGroup data;           // same stage and tensor index: dense parameters are replicated over it
+  ProcessGroup tensor;         // same stage and data index: share out dense matrices
+  ProcessGroup pipeline;       // the same place in every stage, in the order of the stages
+  ProcessGroup data_tensor;    // all ranks of a stage: what tensor ranks hold whole is replicated over it
+  ProcessGroup expert;         // the ranks that share out one layer's experts
+  ProcessGroup expert_tensor;  // the ranks that share out each of the same experts
+  ProcessGroup expert_data;    // same parts of the same experts: expert parameters are replicated over it
 
   /// Throws a usage Error where the shape does not fit the world.
   static Mesh create(ProcessGroup world, MeshShape shape);

@@ -7,6 +7,8 @@
 #include <numeric>
 
 #include "parallel/comm/all_reduce.h"
+#include "parallel/comm/reduce_in_order.h"
+#include "parallel/comm/reduce_scatter.h"
 
 namespace lyceum {
 namespace {
@@ -14,7 +16,7 @@ namespace {
 /// Messages are cut into pieces of this many bytes: MPI counts are ints.
 constexpr std::int64_t piece_bytes = std::int64_t{1} << 30;
 
-constexpr int all_to_all_tag = 0, first_reduce_tag = 1;
+constexpr int all_to_all_tag = 0, all_gather_tag = 1, point_to_point_tag = 2, first_reduce_tag = 3;
 constexpr std::uint32_t reduce_tags = 1 << 14;
 
 /// Calls `f(first, count)` for the pieces of `bytes` bytes, in order.
@@ -23,6 +25,13 @@ void for_pieces(std::int64_t bytes, F&& f) {
   for (std::int64_t first = 0; first < bytes; first += piece_bytes) {
     f(first, static_cast<int>(std::min(piece_bytes, bytes - first)));
   }
+}
+
+/// The same, with one piece of nothing where there are no bytes: a message that its receiver can count on.
+template <class F>
+void for_pieces_or_none(std::int64_t bytes, F&& f) {
+  if (bytes == 0) f(0, 0);
+  for_pieces(bytes, f);
 }
 
 std::int64_t total(std::span<const std::int64_t> rows) {
@@ -41,6 +50,8 @@ struct ProcessGroup::Implementation {
     communicator->require_intact(operation);
     return std::make_unique<Pending::State>(communicator, operation);
   }
+  /// The same for a message between this rank and `peer`, whose tensor it keeps.
+  std::unique_ptr<Pending::State> start_with(const char* name, const Tensor& values, int peer) const;
   std::unique_ptr<Pending::State> all_reduce(const AllReduce::Values& values, Reduction reduction);
   /// Reductions that are under way at the same time exchange several rounds of messages: tags keep them apart.
   int next_reduce_tag() { return first_reduce_tag + static_cast<int>(reductions++ % reduce_tags); }
@@ -50,9 +61,8 @@ struct ProcessGroup::Implementation {
 
 std::unique_ptr<Pending::State> ProcessGroup::Implementation::all_reduce(const AllReduce::Values& values,
                                                                          Reduction reduction) {
-  const bool numbers =
-      values.type == DType::f32 || values.type == DType::f64 || values.type == DType::i32 || values.type == DType::i64;
-  require(numbers, "all_reduce of {}: only f32, f64, i32 and i64 are reduced", name_of(values.type));
+  require(reducible(values.type), "all_reduce of {}: only f32, bf16, f64, i32 and i64 are reduced",
+          name_of(values.type));
   if (communicator->alone() || values.size == 0) return nullptr;
   const Operation operation{"all_reduce", values.size * static_cast<std::int64_t>(size_of(values.type))};
   communicator->require_intact(operation);
@@ -131,6 +141,124 @@ void ProcessGroup::all_reduce(std::span<double> values, Reduction reduction) con
 
 void ProcessGroup::all_reduce(std::span<std::int64_t> values, Reduction reduction) const {
   Pending(implementation_->all_reduce({values.data(), std::ssize(values), DType::i64}, reduction)).wait();
+}
+
+namespace {
+
+/// Throws where parts, sizes and types of a reduce-scatter or gather do not agree.
+void require_parts(const ProcessGroup& group, const char* operation, const Tensor& own, const Tensor& values,
+                   std::span<const std::int64_t> extents) {
+  require(std::ssize(extents) == group.size(), "{} on group {}: {} extents for {} ranks", operation, group.name(),
+          extents.size(), group.size());
+  for (const std::int64_t extent : extents) {
+    require(extent >= 0, "{} on group {}: an extent of {}", operation, group.name(), extent);
+  }
+  const std::int64_t part = extents[static_cast<std::size_t>(group.rank())];
+  require(values.size() == total(extents), "{} on group {}: extents of {} elements, a tensor of {}", operation,
+          group.name(), total(extents), values.size());
+  require(own.size() == part, "{} on group {}: rank {} has a part of {} elements, a tensor of {}", operation,
+          group.name(), group.rank(), part, own.size());
+  require(part == 0 || own.dtype() == values.dtype(), "{} on group {}: a part of {}, a tensor of {}", operation,
+          group.name(), name_of(own.dtype()), name_of(values.dtype()));
+}
+
+/// Where `rank`'s part begins, in bytes.
+std::byte* part_of(const Tensor& values, std::span<const std::int64_t> extents, int rank) {
+  const std::int64_t first = total(extents.first(static_cast<std::size_t>(rank)));
+  return static_cast<std::byte*>(values.raw()) + first * static_cast<std::int64_t>(size_of(values.dtype()));
+}
+
+void copy_unless_there(std::byte* to, const Tensor& from) {
+  if (from.size() && to != from.raw()) std::memcpy(to, from.raw(), from.bytes());
+}
+
+}  // namespace
+
+Pending ProcessGroup::reduce_scatter_async(const Tensor& values, const Tensor& own,
+                                           std::span<const std::int64_t> extents) const {
+  require_parts(*this, "reduce_scatter", own, values, extents);
+  if (values.size() == 0) return {};
+  require(reducible(values.dtype()), "reduce_scatter of {}: only f32, bf16, f64, i32 and i64 are reduced",
+          name_of(values.dtype()));
+  const auto& communicator = implementation_->communicator;
+  if (communicator->alone()) {
+    copy_unless_there(static_cast<std::byte*>(own.raw()), values);
+    return {};
+  }
+  communicator->require_intact({"reduce_scatter", static_cast<std::int64_t>(values.bytes())});
+  implementation_->traffic.reduce_scatter += static_cast<std::int64_t>(values.bytes());
+  ReduceScatter::Values parts{values, own, {extents.begin(), extents.end()}};
+  return Pending(std::make_unique<ReduceScatter>(communicator, std::move(parts), implementation_->next_reduce_tag()));
+}
+
+Pending ProcessGroup::all_gather_async(const Tensor& own, const Tensor& values,
+                                       std::span<const std::int64_t> extents) const {
+  require_parts(*this, "all_gather", own, values, extents);
+  if (values.size() == 0) return {};
+  std::byte* const own_part = part_of(values, extents, rank());
+  copy_unless_there(own_part, own);
+  if (size() == 1) return {};
+  const MPI_Comm handle = implementation_->communicator->handle();
+  const auto width = static_cast<std::int64_t>(size_of(values.dtype()));
+  const std::int64_t own_bytes = extents[static_cast<std::size_t>(rank())] * width;
+  auto state = implementation_->start({"all_gather", own_bytes});
+  state->keep(std::make_shared<Tensor>(values));
+  for (int step = 1; step < size(); ++step) {
+    const int from = (rank() + size() - step) % size();
+    for_pieces(extents[static_cast<std::size_t>(from)] * width, [&](std::int64_t first, int count) {
+      state->check(MPI_Irecv(part_of(values, extents, from) + first, count, MPI_BYTE, from, all_gather_tag, handle,
+                             state->request()));
+      state->expect(count);
+    });
+  }
+  for (int step = 1; step < size(); ++step) {
+    for_pieces(own_bytes, [&](std::int64_t first, int count) {
+      state->check(MPI_Isend(own_part + first, count, MPI_BYTE, (rank() + step) % size(), all_gather_tag, handle,
+                             state->request()));
+    });
+  }
+  implementation_->traffic.all_gather += own_bytes;
+  return Pending(std::move(state));
+}
+
+void ProcessGroup::reduce_scatter(const Tensor& values, const Tensor& own,
+                                  std::span<const std::int64_t> extents) const {
+  reduce_scatter_async(values, own, extents).wait();
+}
+
+void ProcessGroup::all_gather(const Tensor& own, const Tensor& values, std::span<const std::int64_t> extents) const {
+  all_gather_async(own, values, extents).wait();
+}
+
+std::unique_ptr<Pending::State> ProcessGroup::Implementation::start_with(const char* name, const Tensor& values,
+                                                                         int peer) const {
+  const Operation operation{name, static_cast<std::int64_t>(values.bytes()), peer};
+  require(peer >= 0 && peer < communicator->size() && peer != communicator->rank(), "{}: no such rank, or this one",
+          communicator->describe(operation));
+  auto state = start(operation);
+  state->keep(std::make_shared<Tensor>(values));
+  return state;
+}
+
+Pending ProcessGroup::send_async(const Tensor& values, int to) const {
+  auto state = implementation_->start_with("send", values, to);
+  const auto bytes = static_cast<std::int64_t>(values.bytes());
+  for_pieces_or_none(bytes, [&](std::int64_t first, int count) {
+    state->check(MPI_Isend(static_cast<const std::byte*>(values.raw()) + first, count, MPI_BYTE, to, point_to_point_tag,
+                           implementation_->communicator->handle(), state->request()));
+  });
+  implementation_->traffic.send += bytes;
+  return Pending(std::move(state));
+}
+
+Pending ProcessGroup::receive_async(const Tensor& values, int from) const {
+  auto state = implementation_->start_with("receive", values, from);
+  for_pieces_or_none(static_cast<std::int64_t>(values.bytes()), [&](std::int64_t first, int count) {
+    state->check(MPI_Irecv(static_cast<std::byte*>(values.raw()) + first, count, MPI_BYTE, from, point_to_point_tag,
+                           implementation_->communicator->handle(), state->request()));
+    state->expect(count);
+  });
+  return Pending(std::move(state));
 }
 
 void ProcessGroup::broadcast(std::span<std::byte> bytes, int root) const {

@@ -56,12 +56,30 @@ class ProcessGroup {
   [[nodiscard]] ProcessGroup split(int colour, int key, std::string name) const;
 
   void barrier() const;
-  /// In place; f32, f64, i32, i64. Sums are x_0 + x_1 + … in rank order, element by element: the same bits on every
-  /// rank and in every run. A NaN of any rank reaches all, under max and min too. The tensor's memory is kept alive.
+  /// In place; f32, bf16, f64, i32, i64. Sums are x_0 + x_1 + … in rank order, element by element, those of bf16 kept
+  /// in f32 and rounded once: the same bits on every rank and in every run. A NaN of any rank reaches all, under max
+  /// and min too. The tensor's memory is kept alive.
   Pending all_reduce_async(const Tensor& values, Reduction reduction = Reduction::sum) const;
   void all_reduce(std::span<float> values, Reduction reduction = Reduction::sum) const;
   void all_reduce(std::span<double> values, Reduction reduction = Reduction::sum) const;
   void all_reduce(std::span<std::int64_t> values, Reduction reduction = Reduction::sum) const;
+  /// `values` holds every rank's part, in rank order, of `extents[r]` elements each (zero too); `own` becomes the sum
+  /// of this rank's part, x_0 + x_1 + … in rank order: the bits that all_reduce leaves there. Types as there. `own` may
+  /// lie where its part of `values` lies; the rest of `values` is only read. All ranks give the same extents. Shapes do
+  /// not matter, sizes do; a part of nothing may be an undefined tensor. The memory is kept alive.
+  Pending reduce_scatter_async(const Tensor& values, const Tensor& own, std::span<const std::int64_t> extents) const;
+  void reduce_scatter(const Tensor& values, const Tensor& own, std::span<const std::int64_t> extents) const;
+  /// The other way round: `values` becomes every rank's `own`, in rank order. Any type. `own` may lie where its part of
+  /// `values` lies: nothing is copied then.
+  Pending all_gather_async(const Tensor& own, const Tensor& values, std::span<const std::int64_t> extents) const;
+  void all_gather(const Tensor& own, const Tensor& values, std::span<const std::int64_t> extents) const;
+
+  /// A tensor to another rank, any type and size, none too: not collective. What one rank sends to another matches what
+  /// that receives from it, in order; another size than the receiver expects is an Error there. The memory is kept
+  /// alive.
+  Pending send_async(const Tensor& values, int to) const;
+  Pending receive_async(const Tensor& values, int from) const;
+
   void broadcast(std::span<std::byte> bytes, int root) const;
   std::string broadcast(std::string text, int root) const;
   /// Every rank's text, in rank order, on every rank.
@@ -83,10 +101,10 @@ class ProcessGroup {
   void all_to_all(const AllToAll& exchange) const;
 
   /// Bytes that this rank handed to operations so far, by kind: what `lyceum plan` predicts. all_reduce: the payload;
-  /// all_to_all: rows for other ranks; all_gather: what it sent, once; broadcast: the payload, at the root. Groups of
-  /// one hand over nothing. Text counts with its length (8 B).
+  /// reduce_scatter: all parts; all_to_all: rows for other ranks; all_gather: its own part, once; send: the payload;
+  /// broadcast: the payload, at the root. Groups of one hand over nothing. Text counts with its length (8 B).
   struct Traffic {
-    std::int64_t all_reduce = 0, all_to_all = 0, all_gather = 0, broadcast = 0;
+    std::int64_t all_reduce = 0, reduce_scatter = 0, all_to_all = 0, all_gather = 0, send = 0, broadcast = 0;
   };
   const Traffic& traffic() const;
 

@@ -1,0 +1,168 @@
+#pragma once
+
+#include <chrono>
+#include <concepts>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/tensor.h"
+#include "parallel/pipeline/timeline.h"
+
+namespace lyceum {
+
+/// One stage of a model, as the executor sees it. Tensors that cross a boundary between stages have one shape and type.
+///   forward(microbatch, x) → y          first stage: x is undefined; last stage: y is ignored
+///   backward(microbatch, dy) → dx       adds to weight gradients too; last stage: dy is undefined, first: dx is
+///   ignored backward_input(microbatch, dy) → dx and later backward_weight(microbatch)         instead, where a
+///   schedule puts weight gradients off
+template <class S>
+concept PipelineStage = requires(S& stage, int microbatch, const Tensor& tensor) {
+  { stage.forward(microbatch, tensor) } -> std::same_as<Tensor>;
+  { stage.backward(microbatch, tensor) } -> std::same_as<Tensor>;
+  { stage.backward_input(microbatch, tensor) } -> std::same_as<Tensor>;
+  stage.backward_weight(microbatch);
+};
+
+/// Messages between the ranks of a pipeline: a ProcessGroup whose ranks are in the order of the pipeline, or what a
+/// test puts in its place. Both calls start a message and do not wait; the tensor is in use until wait() returned or
+/// test() said true. Messages from one rank to another arrive in order.
+template <class C>
+concept PipelineChannel = requires(const C& channel, const Tensor& tensor, int rank) {
+  { channel.send_async(tensor, rank).test() } -> std::same_as<bool>;
+  { channel.receive_async(tensor, rank).test() } -> std::same_as<bool>;
+  channel.send_async(tensor, rank).wait();
+  channel.receive_async(tensor, rank).wait();
+};
+
+/// What passes between stages.
+struct PipelineBoundary {
+  Stream stream;
+  DType type;
+  Shape shape;
+};
+
+/// Runs one rank's program of a schedule with sends and receives. Only an action that computes waits, for its own
+/// input; what is sent lives until it has gone.
+template <PipelineStage Stage, PipelineChannel Channel>
+class PipelineExecutor {
+ public:
+  /// `schedule`: checked, with transfers. `stages`: this rank's, in the order of their numbers; they and `channel` must
+  /// outlive the executor.
+  PipelineExecutor(Schedule schedule, int rank, std::vector<Stage*> stages, const Channel& channel,
+                   PipelineBoundary boundary)
+      : schedule_(std::move(schedule)),
+        shape_(schedule_.shape),
+        rank_(rank),
+        stages_(std::move(stages)),
+        channel_(channel),
+        boundary_(std::move(boundary)),
+        arrivals_(table_size(shape_)),
+        results_(table_size(shape_)) {
+    require(static_cast<int>(stages_.size()) == shape_.virtual_stages, "{} stages for a pipeline rank of {}",
+            stages_.size(), shape_.virtual_stages);
+  }
+
+  /// One step. Returns what was done and when, in seconds from its begin; waiting counts to no action.
+  std::vector<TimedAction> run() {
+    begin_ = Clock::now();
+    std::vector<TimedAction> trace;
+    for (const Action& action : schedule_.programs.at(static_cast<std::size_t>(rank_))) {
+      std::erase_if(sending_, [](Sending& sending) { return sending.pending.test(); });
+      double start = now();
+      if (action.computes()) {
+        const Tensor input = take_input(action);
+        start = now();
+        deliver(action, compute(action, input));
+      } else if (action.kind == Action::Kind::send_activation || action.kind == Action::Kind::send_gradient) {
+        send(moved_by(action));
+      } else {
+        receive(moved_by(action));
+      }
+      trace.push_back({action, start, now()});
+    }
+    const ProfileScope timed(profile_of(boundary_.stream), "pipeline wait");
+    for (Sending& sending : sending_) sending.pending.wait();
+    sending_.clear();
+    return trace;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using PendingSend = decltype(std::declval<const Channel&>().send_async(std::declval<const Tensor&>(), 0));
+  using PendingReceive = decltype(std::declval<const Channel&>().receive_async(std::declval<const Tensor&>(), 0));
+  // The memory first: a pending operation that is destroyed unfinished may wait for it.
+  struct Sending {
+    Tensor tensor;
+    PendingSend pending;
+  };
+  struct Arrival {
+    Tensor tensor;
+    std::vector<PendingReceive> pending;  // none: it was passed by memory
+  };
+
+  double now() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
+
+  Tensor take_input(const Action& action) {
+    const auto needed = needed_by(action, shape_);
+    if (!needed) return {};
+    const ProfileScope timed(profile_of(boundary_.stream), "pipeline wait");
+    Arrival arrival = std::exchange(arrivals_[place_of(*needed, shape_)], {});
+    require(arrival.tensor.defined(), "pipeline rank {}, {}: its input was neither made here nor received", rank_,
+            text(action, shape_));
+    for (PendingReceive& pending : arrival.pending) pending.wait();
+    return arrival.tensor;
+  }
+
+  Tensor compute(const Action& action, const Tensor& input) {
+    Stage& stage = *stages_[static_cast<std::size_t>(shape_.chunk_of(action.stage))];
+    switch (action.kind) {
+      case Action::Kind::forward: return stage.forward(action.microbatch, input);
+      case Action::Kind::backward: return stage.backward(action.microbatch, input);
+      case Action::Kind::backward_input: return stage.backward_input(action.microbatch, input);
+      default: stage.backward_weight(action.microbatch); return {};
+    }
+  }
+
+  /// Puts a result where the next stage, or the send that follows, takes it.
+  void deliver(const Action& action, Tensor result) {
+    const auto made = made_by(action, shape_);
+    if (!made) return;
+    require(result.defined(), "pipeline rank {}, {}: stage {} gave no result for stage {}", rank_, text(action, shape_),
+            made->from, made->to);
+    require(result.shape() == boundary_.shape && result.dtype() == boundary_.type,
+            "pipeline rank {}, {}: stage {} gave {} {}, between stages pass {} {}", rank_, text(action, shape_),
+            made->from, name_of(result.dtype()), result.shape().text(), name_of(boundary_.type),
+            boundary_.shape.text());
+    if (crosses_ranks(*made, shape_)) {
+      results_[place_of(*made, shape_)] = std::move(result);
+    } else {
+      arrivals_[place_of(*made, shape_)].tensor = std::move(result);
+    }
+  }
+
+  void send(const Handover& handover) {
+    Tensor tensor = std::exchange(results_[place_of(handover, shape_)], {});
+    PendingSend pending = channel_.send_async(tensor, shape_.rank_of(handover.to));
+    sending_.push_back({std::move(tensor), std::move(pending)});
+  }
+
+  void receive(const Handover& handover) {
+    Arrival& arrival = arrivals_[place_of(handover, shape_)];
+    arrival.tensor = Tensor::empty(boundary_.stream, boundary_.type, boundary_.shape);
+    arrival.pending.push_back(channel_.receive_async(arrival.tensor, shape_.rank_of(handover.from)));
+  }
+
+  const Schedule schedule_;
+  const PipelineShape shape_;
+  const int rank_;
+  const std::vector<Stage*> stages_;
+  const Channel& channel_;
+  const PipelineBoundary boundary_;
+  Clock::time_point begin_;
+  std::vector<Arrival> arrivals_;  // by handover: under way or made here
+  std::vector<Tensor> results_;    // by handover: made, not yet sent
+  std::vector<Sending> sending_;
+};
+
+}  // namespace lyceum

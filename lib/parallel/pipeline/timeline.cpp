@@ -1,0 +1,118 @@
+#include "parallel/pipeline/timeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/error.h"
+
+namespace lyceum {
+
+Costs equal_costs(const PipelineShape& shape, const StageCosts& stage, double transfer) {
+  return {.stages = std::vector<StageCosts>(static_cast<std::size_t>(shape.stages()), stage), .transfer = transfer};
+}
+
+double Timeline::makespan() const {
+  double end = 0;
+  for (const auto& actions : ranks) {
+    for (const TimedAction& timed : actions) end = std::max(end, timed.end);
+  }
+  return end;
+}
+
+double Timeline::busy(int rank) const {
+  double sum = 0;
+  for (const TimedAction& timed : ranks.at(static_cast<std::size_t>(rank))) {
+    if (timed.action.computes()) sum += timed.end - timed.start;
+  }
+  return sum;
+}
+
+double Timeline::bubble_fraction(int rank) const {
+  const double whole = makespan();
+  return whole > 0 ? (whole - busy(rank)) / whole : 0;
+}
+
+double Timeline::bubble_fraction() const {
+  const double ratio = bubble_ratio();
+  return ratio / (1 + ratio);
+}
+
+double Timeline::bubble_ratio() const {
+  double all = 0;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) all += busy(static_cast<int>(rank));
+  return all > 0 ? (static_cast<double>(ranks.size()) * makespan() - all) / all : 0;
+}
+
+double peak_activations(std::span<const Action> program, std::span<const Kept> stages) {
+  double now = 0, peak = 0;
+  for (const Action& action : program) {
+    if (!action.computes()) continue;
+    const Kept& kept = stages[static_cast<std::size_t>(action.stage)];
+    switch (action.kind) {
+      case Action::Kind::forward: now += kept.until_input_gradient; break;
+      case Action::Kind::backward: now -= kept.until_input_gradient; break;
+      case Action::Kind::backward_input: now -= kept.until_input_gradient - kept.until_weight_gradient; break;
+      default: now -= kept.until_weight_gradient; break;
+    }
+    peak = std::max(peak, now);
+  }
+  return peak;
+}
+
+int peak_in_flight(std::span<const Action> program) {
+  int now = 0, peak = 0;
+  for (const Action& action : program) {
+    now += action.kind == Action::Kind::forward ? 1 : action.gives_weight_gradient() ? -1 : 0;
+    peak = std::max(peak, now);
+  }
+  return peak;
+}
+
+namespace {
+
+double shortest_action(const Timeline& timeline) {
+  double shortest = std::numeric_limits<double>::infinity();
+  for (const auto& actions : timeline.ranks) {
+    for (const TimedAction& timed : actions) {
+      const double length = timed.end - timed.start;
+      if (timed.action.computes() && length > 0) shortest = std::min(shortest, length);
+    }
+  }
+  return shortest;
+}
+
+}  // namespace
+
+std::string text_grid(const Timeline& timeline, double unit) {
+  if (!(unit > 0)) unit = shortest_action(timeline);
+  const double columns = std::round(timeline.makespan() / unit);
+  require_usage(columns <= 10000, "a timeline of {} columns: choose a longer unit of time", columns);
+  std::size_t width = 1;
+  for (const auto& actions : timeline.ranks) {
+    for (const TimedAction& timed : actions) {
+      if (timed.action.computes()) width = std::max(width, text(timed.action, timeline.shape).size());
+    }
+  }
+  std::string grid;
+  const auto digits = std::to_string(timeline.ranks.size() - 1).size();
+  for (std::size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
+    std::vector<std::string> row(static_cast<std::size_t>(columns), ".");
+    for (const TimedAction& timed : timeline.ranks[rank]) {
+      if (!timed.action.computes()) continue;
+      const auto first = static_cast<std::size_t>(std::lround(timed.start / unit));
+      const auto end = std::min(row.size(), static_cast<std::size_t>(std::lround(timed.end / unit)));
+      for (std::size_t c = first; c < end; ++c) {
+        row[c] = c == first ? text(timed.action, timeline.shape) : std::string(width, '-');
+      }
+    }
+    grid += fmt::format("rank {:>{}} |", rank, digits);
+    for (const std::string& cell : row) grid += fmt::format(" {:>{}}", cell, width);
+    grid += '\n';
+  }
+  return grid;
+}
+
+}  // namespace lyceum

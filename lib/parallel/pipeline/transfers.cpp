@@ -1,0 +1,91 @@
+#include "parallel/pipeline/transfers.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "core/error.h"
+
+namespace lyceum {
+namespace {
+
+using Kind = Action::Kind;
+
+Action sending(const Handover& handover) {
+  return {handover.gradient ? Kind::send_gradient : Kind::send_activation, handover.from, handover.microbatch};
+}
+Action receiving(const Handover& handover) {
+  return {handover.gradient ? Kind::receive_gradient : Kind::receive_activation, handover.to, handover.microbatch};
+}
+
+/// A receive and the place in its rank's program of the action that it stands before.
+struct Placed {
+  Action receive;
+  std::size_t before;
+};
+
+constexpr std::size_t nowhere = std::numeric_limits<std::size_t>::max();
+
+/// Where in its rank's program the action stands that needs each handover.
+std::vector<std::size_t> places_of_need(const Schedule& computing) {
+  std::vector<std::size_t> places(table_size(computing.shape), nowhere);
+  for (const Program& program : computing.programs) {
+    for (std::size_t i = 0; i < program.size(); ++i) {
+      require(program[i].computes(), "{} in a schedule that was to have no sends and receives yet",
+              text(program[i], computing.shape));
+      if (const auto needed = needed_by(program[i], computing.shape)) places[place_of(*needed, computing.shape)] = i;
+    }
+  }
+  return places;
+}
+
+/// The receives of every rank; from each sender in the order of its sends.
+std::vector<std::vector<Placed>> place_receives(const Schedule& computing) {
+  const PipelineShape& shape = computing.shape;
+  const std::vector<std::size_t> places = places_of_need(computing);
+  std::vector<std::vector<Placed>> all(computing.programs.size());
+  for (std::size_t from = 0; from < computing.programs.size(); ++from) {
+    std::map<int, std::vector<Placed>> receives;  // by receiving rank, in the order of sends
+    for (const Action& action : computing.programs[from]) {
+      const auto made = made_by(action, shape);
+      if (!made || !crosses_ranks(*made, shape)) continue;
+      const std::size_t place = places[place_of(*made, shape)];
+      require(place != nowhere, "nothing needs what {} of stage {} makes", text(action, shape), action.stage);
+      receives[shape.rank_of(made->to)].push_back({receiving(*made), place > 0 ? place - 1 : 0});
+    }
+    for (auto& [to, messages] : receives) {
+      // What is sent before a message is received before it, even where it is needed later.
+      for (std::size_t i = messages.size(); i-- > 1;) {
+        messages[i - 1].before = std::min(messages[i - 1].before, messages[i].before);
+      }
+      auto& placed = all[static_cast<std::size_t>(to)];
+      placed.insert(placed.end(), messages.begin(), messages.end());
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+Schedule with_transfers(const Schedule& computing) {
+  const PipelineShape& shape = computing.shape;
+  std::vector<std::vector<Placed>> receives = place_receives(computing);
+  Schedule schedule{.shape = shape, .programs = {}};
+  for (std::size_t rank = 0; rank < computing.programs.size(); ++rank) {
+    std::vector<Placed>& placed = receives[rank];
+    std::stable_sort(placed.begin(), placed.end(),
+                     [](const Placed& a, const Placed& b) { return a.before < b.before; });
+    auto next = placed.begin();
+    Program& program = schedule.programs.emplace_back();
+    for (std::size_t i = 0; i < computing.programs[rank].size(); ++i) {
+      for (; next != placed.end() && next->before == i; ++next) program.push_back(next->receive);
+      const Action& action = computing.programs[rank][i];
+      program.push_back(action);
+      const auto made = made_by(action, shape);
+      if (made && crosses_ranks(*made, shape)) program.push_back(sending(*made));
+    }
+  }
+  return schedule;
+}
+
+}  // namespace lyceum

@@ -1,0 +1,35 @@
+#include "parallel/tensor/token_layout.h"
+
+namespace lyceum {
+
+TokenLayout::TokenLayout(const ProcessGroup& tensor, bool sequence, std::int64_t tokens, std::int64_t seq_len)
+    : TokenLayout(tokens, seq_len) {
+  require(seq_len > 0 && tokens % seq_len == 0, "{} tokens are no whole number of sequences of {}", tokens, seq_len);
+  sequence_ = sequence;
+  if (tensor.size() > 1) shards_ = RowShards::even(tensor, tokens);
+}
+
+Variable TokenLayout::to_matrix(Tape& tape, const Variable& x) const {
+  if (!shards_) return x;
+  return sequence_ ? tape.apply(AllGatherReduceScatter{*shards_}, x) : tape.apply(IdentityAllReduce{*shards_}, x);
+}
+
+Variable TokenLayout::from_matrix(Tape& tape, const Variable& partial) const {
+  if (!shards_) return partial;
+  return sequence_ ? tape.apply(ReduceScatterAllGather{*shards_}, partial)
+                   : tape.apply(AllReduceIdentity{*shards_}, partial);
+}
+
+Variable TokenLayout::to_run(Tape& tape, const Variable& x) const {
+  return !shards_ || sequence_ ? x : tape.apply(SliceAllGather{*shards_}, x);
+}
+
+Variable TokenLayout::from_run(Tape& tape, const Variable& y) const {
+  return !shards_ || sequence_ ? y : tape.apply(AllGatherSlice{*shards_}, y);
+}
+
+std::optional<Range> TokenLayout::graded() const {
+  return shards_ && !sequence_ ? std::optional(shards_->own()) : std::nullopt;
+}
+
+}  // namespace lyceum

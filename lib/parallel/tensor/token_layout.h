@@ -1,0 +1,42 @@
+#pragma once
+
+#include <optional>
+
+#include "parallel/tensor/collectives.h"
+
+namespace lyceum {
+
+/// How the tokens of one pass lie on the ranks of a tensor group. Matrices that the ranks share work on all tokens;
+/// between them each rank holds all tokens too or, with sequence parallelism, a run of them [Korthikanti et al. 2022].
+/// What works on tokens one by one and is not cut itself (the routed experts) always gets a run of them a rank.
+class TokenLayout {
+ public:
+  /// Nobody to share with.
+  TokenLayout(std::int64_t tokens, std::int64_t seq_len) : tokens_(tokens), seq_len_(seq_len) {}
+  /// `tensor` must outlive it. `tokens`: whole sequences of `seq_len`, the same on all ranks of the group.
+  TokenLayout(const ProcessGroup& tensor, bool sequence, std::int64_t tokens, std::int64_t seq_len);
+
+  std::int64_t tokens() const { return tokens_; }
+  std::int64_t seq_len() const { return seq_len_; }
+  std::int64_t sequences() const { return tokens_ / seq_len_; }
+  /// The run of this rank.
+  Range own() const { return shards_ ? shards_->own() : Range{0, tokens_}; }
+  /// The group over which runs are to be added up; null where this rank holds all tokens.
+  const ProcessGroup* sharers() const { return shards_ ? shards_->group : nullptr; }
+
+  /// From between matrices to a matrix cut by its outputs, and from one cut by its inputs back.
+  Variable to_matrix(Tape& tape, const Variable& x) const;
+  Variable from_matrix(Tape& tape, const Variable& partial) const;
+  /// From between matrices to this rank's run, and back.
+  Variable to_run(Tape& tape, const Variable& x) const;
+  Variable from_run(Tape& tape, const Variable& y) const;
+  /// Rows between matrices whose weight gradients fall to this rank, where every rank holds the same rows: see RmsNorm.
+  std::optional<Range> graded() const;
+
+ private:
+  std::int64_t tokens_, seq_len_;
+  bool sequence_ = false;
+  std::optional<RowShards> shards_;  // none in a group of one
+};
+
+}  // namespace lyceum

@@ -1,0 +1,172 @@
+#include "model/stages.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "model/counts.h"
+#include "support/model_stage.h"
+
+namespace lyceum {
+namespace {
+
+constexpr int microbatches = 3;
+
+Config model_config() {
+  Config config = tiny_config();
+  config.model.layers = 4;
+  resolve(config, 1);
+  config.batch.micro = 2;
+  return config;
+}
+
+/// A chain of stages that begin at `cuts`, each given what the one before made.
+class Chain {
+ public:
+  Chain(const Config& config, const RunSetup& setup, DType type, const std::vector<std::int64_t>& cuts) {
+    for (std::size_t s = 0; s + 1 < cuts.size(); ++s) {
+      stages.push_back(std::make_unique<ModelStage>(config, setup, type, Range{cuts[s], cuts[s + 1] - cuts[s]}));
+    }
+  }
+  /// All forward passes first, then weight gradients after all others: what schedules do at most.
+  void run() {
+    for (int m = 0; m < microbatches; ++m) {
+      Tensor x;
+      for (const auto& stage : stages) x = stage->stage.forward(m, x);
+      EXPECT_FALSE(x.defined());
+    }
+    for (int m = 0; m < microbatches; ++m) {
+      Tensor dy;
+      for (auto stage = stages.rbegin(); stage != stages.rend(); ++stage) dy = (*stage)->stage.backward_input(m, dy);
+      EXPECT_FALSE(dy.defined());
+    }
+    for (int m = 0; m < microbatches; ++m) {
+      for (const auto& stage : stages) stage->stage.backward_weight(m);
+    }
+  }
+  std::vector<std::unique_ptr<ModelStage>> stages;
+};
+
+/// Losses of one kind of a micro-batch after another; a chain's stages take turns.
+std::vector<Tensor> losses_of(const Chain& chain, std::size_t kind) {
+  std::vector<Tensor> all;
+  for (std::size_t m = 0; m < microbatches; ++m) {
+    for (const auto& stage : chain.stages) {
+      const auto& own = stage->losses[kind];
+      for (std::size_t i = m * own.size() / microbatches; i < (m + 1) * own.size() / microbatches; ++i) {
+        all.push_back(own[i]);
+      }
+    }
+  }
+  return all;
+}
+
+void expect_equal_to_whole(const Config& config, DType type, const std::vector<std::int64_t>& cuts) {
+  SCOPED_TRACE(testing::PrintToString(cuts));
+  const auto setup = make_setup(ProcessGroup::self(), {});
+  ModelStage whole(config, *setup, type);
+  whole.run(microbatches);
+  Chain chain(config, *setup, type, cuts);
+  chain.run();
+
+  std::set<std::string> found;
+  for (const auto& stage : chain.stages) {
+    expect_part_of(whole, *stage);
+    for (const auto& unit : stage->model.units()) found.insert(unit->name());
+  }
+  EXPECT_EQ(found.size(), whole.model.units().size());
+  for (std::size_t kind = 0; kind < whole.losses.size(); ++kind) {
+    const std::vector<Tensor> losses = losses_of(chain, kind);
+    ASSERT_EQ(losses.size(), whole.losses[kind].size()) << "kind " << kind;
+    for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_TRUE(same_bits(losses[i], whole.losses[kind][i])) << kind;
+  }
+}
+
+TEST(ModelStages, AreTheWholeModelBitForBit) {
+  for (const std::vector<std::int64_t>& cuts :
+       std::vector<std::vector<std::int64_t>>{{0, 4}, {0, 1, 4}, {0, 3, 4}, {0, 1, 2, 3, 4}}) {
+    expect_equal_to_whole(model_config(), DType::f32, cuts);
+  }
+}
+
+TEST(ModelStages, WithoutDenseOrWithoutSparseLayers) {
+  Config config = model_config();
+  config.model.first_dense_layers = 2;  // the first stage has no experts, the second nothing else
+  expect_equal_to_whole(config, DType::f32, {0, 2, 4});
+  config = model_config();
+  config.moe.experts = 0;
+  expect_equal_to_whole(config, DType::f32, {0, 2, 4});
+}
+
+TEST(ModelStages, InBfloat16AndRecomputed) {
+  Config config = model_config();
+  expect_equal_to_whole(config, DType::bf16, {0, 1, 3, 4});
+  config.model.recompute = "full";
+  expect_equal_to_whole(config, DType::f32, {0, 2, 4});
+}
+
+TEST(ModelStages, ATiedTableHasACopyInTheLastStage) {
+  Config config = model_config();
+  config.model.tie_embeddings = true;
+  const auto setup = make_setup(ProcessGroup::self(), {});
+  ModelStage whole(config, *setup, DType::f32);
+  EXPECT_EQ(whole.model.shared_table(), nullptr);
+  whole.run(microbatches);
+  Chain chain(config, *setup, DType::f32, {0, 2, 3, 4});
+  chain.run();
+  for (const auto& stage : chain.stages) expect_part_of(whole, *stage);
+  EXPECT_EQ(chain.stages[1]->model.shared_table(), nullptr);
+
+  const ParameterUnit* first = chain.stages.front()->model.shared_table();
+  const ParameterUnit* last = chain.stages.back()->model.shared_table();
+  ASSERT_TRUE(first && last);
+  EXPECT_EQ(last->name(), first->name());
+  EXPECT_TRUE(same_bits(first->values(), last->values()));
+  const auto expected = whole.unit(first->name())->gradients().span<float>();
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const float sum = first->gradients().span<float>()[i] + last->gradients().span<float>()[i];
+    ASSERT_TRUE(std::abs(sum - expected[i]) <= 1e-6) << i;
+  }
+  EXPECT_GT(size_of_gradient(*first), 0);
+  EXPECT_GT(size_of_gradient(*last), 0);
+}
+
+TEST(ModelStages, Refusals) {
+  const Config config = model_config();
+  const auto setup = make_setup(ProcessGroup::self(), {});
+  EXPECT_THROW(ModelStage(config, *setup, DType::f32, Range{0, 0}), Error);
+  EXPECT_THROW(ModelStage(config, *setup, DType::f32, Range{3, 2}), Error);
+  ModelStage first(config, *setup, DType::f32, Range{0, 2}), last(config, *setup, DType::f32, Range{2, 2});
+  EXPECT_THROW(last.stage.forward(0, {}), Error);
+  const Tensor x = first.stage.forward(0, {});
+  EXPECT_EQ(x.shape(), first.model.boundary(2 * config.batch.seq_len, config.batch.seq_len));
+  EXPECT_THROW(first.stage.forward(1, x), Error);
+  Tape tape(setup->stream);
+  EXPECT_THROW(first.model.forward(tape, random_batch(setup->stream, config, 0)), Error);
+  EXPECT_THROW(last.model.forward(tape, random_batch(setup->stream, config, 0)), Error);
+}
+
+TEST(StageBlocks, CostsAreThoseOfTheModel) {
+  Config config = model_config();
+  for (const std::int64_t dense : {0, 1, 4}) {
+    config.model.first_dense_layers = dense;
+    double sum = head_flops(config);
+    for (std::int64_t layer = 0; layer < config.model.layers; ++layer) sum += block_flops(config, layer);
+    EXPECT_DOUBLE_EQ(3 * sum, count_model(config).causal_flops_per_sequence);
+  }
+}
+
+TEST(StageBlocks, TheHeadTakesThePlaceOfBlocks) {
+  Config config = model_config();
+  config.model.layers = 8;
+  config.model.first_dense_layers = 0;
+  config.model.vocab = 1;
+  EXPECT_EQ(stage_blocks(config, 2), (std::vector<Range>{{0, 4}, {4, 4}}));
+  config.model.vocab = static_cast<std::int64_t>(4 * block_flops(config, 0) / head_flops(config));  // two blocks
+  EXPECT_EQ(stage_blocks(config, 2), (std::vector<Range>{{0, 5}, {5, 3}}));
+  EXPECT_THROW(stage_blocks(config, 9), Error);
+}
+
+}  // namespace
+}  // namespace lyceum

@@ -1,0 +1,296 @@
+#include "parallel/pipeline/executor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "parallel/pipeline/check.h"
+#include "parallel/pipeline/transfers.h"
+#include "support/schedules.h"
+
+namespace lyceum {
+namespace {
+
+/// Messages between threads that stand for ranks. The sender's memory is read when the receiver waits, as late as a
+/// transport may; the n-th receive from a rank takes what it sent n-th.
+class Post {
+ public:
+  struct Letter {
+    const void* from = nullptr;
+    std::size_t bytes = 0;
+    bool taken = false;
+  };
+  using Address = std::pair<int, int>;  // from, to
+
+  std::shared_ptr<Letter> send(Address address, const Tensor& tensor) {
+    const std::lock_guard lock(mutex_);
+    auto letter = std::make_shared<Letter>(Letter{tensor.raw(), tensor.bytes(), false});
+    sent_[address].push_back(letter);
+    changed_.notify_all();
+    return letter;
+  }
+  std::size_t receive(Address address) {
+    const std::lock_guard lock(mutex_);
+    return receives_[address]++;
+  }
+  void take(Address address, std::size_t number, const Tensor& tensor) {
+    std::unique_lock lock(mutex_);
+    await(lock, [&] { return sent_[address].size() > number; });
+    Letter& letter = *sent_[address][number];
+    ASSERT_EQ(letter.bytes, tensor.bytes());
+    std::memcpy(tensor.raw(), letter.from, letter.bytes);
+    letter.taken = true;
+    changed_.notify_all();
+  }
+  bool taken(const Letter& letter) {
+    const std::lock_guard lock(mutex_);
+    return letter.taken;
+  }
+  void await_taken(const Letter& letter) {
+    std::unique_lock lock(mutex_);
+    await(lock, [&] { return letter.taken; });
+  }
+  /// Ends all waits: a rank has failed.
+  void close() {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  template <class F>
+  void await(std::unique_lock<std::mutex>& lock, F&& done) {
+    require(changed_.wait_for(lock, std::chrono::seconds(20), [&] { return closed_ || done(); }), "nothing came");
+    require(done(), "the post is closed");
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<Address, std::vector<std::shared_ptr<Letter>>> sent_;
+  std::map<Address, std::size_t> receives_;
+  bool closed_ = false;
+};
+
+/// One rank's view of the post.
+struct PostChannel {
+  Post& post;
+  int rank;
+
+  struct Sent {
+    Post* post;
+    std::shared_ptr<Post::Letter> letter;
+    bool test() { return post->taken(*letter); }
+    void wait() { post->await_taken(*letter); }
+  };
+  struct Received {
+    Post* post;
+    Post::Address address;
+    std::size_t number;
+    Tensor tensor;
+    bool test() { return false; }
+    void wait() { post->take(address, number, tensor); }
+  };
+  Sent send_async(const Tensor& tensor, int to) const { return {&post, post.send({rank, to}, tensor)}; }
+  Received receive_async(const Tensor& tensor, int from) const {
+    return {&post, {from, rank}, post.receive({from, rank}), tensor};
+  }
+};
+
+constexpr std::int64_t width = 5;
+
+/// y = w · x, elementwise; the first stage makes x of the micro-batch, the last has the loss Σ y² / 2, so dy = y. All
+/// is small whole numbers but for powers of `w`: what differs at all differs visibly.
+class ScalingStage {
+ public:
+  ScalingStage(Stream stream, int stage, int stages)
+      : weight(1.0 + 0.25 * (stage % 3)), stream_(std::move(stream)), stage_(stage), stages_(stages) {}
+
+  Tensor forward(int microbatch, const Tensor& x) {
+    EXPECT_EQ(x.defined(), stage_ > 0);
+    Tensor input = x;
+    if (stage_ == 0) {
+      input = make();
+      for (std::int64_t i = 0; i < width; ++i)
+        input.data<double>()[i] = static_cast<double>(microbatch * width + i + 1);
+    }
+    EXPECT_TRUE(kept_.emplace(microbatch, Kept{input, {}}).second);
+    return scaled(input);
+  }
+  Tensor backward(int microbatch, const Tensor& dy) {
+    Tensor dx = backward_input(microbatch, dy);
+    backward_weight(microbatch);
+    return dx;
+  }
+  Tensor backward_input(int microbatch, const Tensor& dy) {
+    EXPECT_EQ(dy.defined(), stage_ + 1 < stages_);
+    Kept& kept = kept_.at(microbatch);
+    kept.dy = dy.defined() ? dy : scaled(kept.x);
+    return stage_ > 0 ? scaled(kept.dy) : Tensor{};
+  }
+  void backward_weight(int microbatch) {
+    const auto kept = kept_.extract(microbatch);
+    ASSERT_FALSE(kept.empty());
+    for (std::int64_t i = 0; i < width; ++i) {
+      gradient += kept.mapped().dy.data<double>()[i] * kept.mapped().x.data<double>()[i];
+    }
+  }
+  bool keeps_nothing() const { return kept_.empty(); }
+
+  double weight, gradient = 0;
+
+ private:
+  struct Kept {
+    Tensor x, dy;
+  };
+  Tensor make() const { return Tensor::empty(stream_, DType::f64, {width}); }
+  Tensor scaled(const Tensor& x) const {
+    const Tensor y = make();
+    for (std::int64_t i = 0; i < width; ++i) y.data<double>()[i] = weight * x.data<double>()[i];
+    return y;
+  }
+  Stream stream_;
+  int stage_, stages_;
+  std::map<int, Kept> kept_;
+};
+
+/// Every stage's gradient by the formulas, of `steps` equal steps.
+std::vector<double> serial_gradients(const PipelineShape& shape, int steps) {
+  std::vector<double> gradients(static_cast<std::size_t>(shape.stages()), 0.0);
+  for (int step = 0; step < steps; ++step) {
+    for (int m = 0; m < shape.microbatches; ++m) {
+      std::vector<std::vector<double>> x{{}};
+      for (std::int64_t i = 0; i < width; ++i) x[0].push_back(static_cast<double>(m * width + i + 1));
+      const auto weight = [](int stage) { return 1.0 + 0.25 * (stage % 3); };
+      for (int s = 0; s < shape.stages(); ++s) {
+        x.push_back(x.back());
+        for (double& value : x.back()) value *= weight(s);
+      }
+      std::vector<double> dy = x.back();
+      for (int s = shape.stages() - 1; s >= 0; --s) {
+        const auto place = static_cast<std::size_t>(s);
+        for (std::size_t i = 0; i < dy.size(); ++i) gradients[place] += dy[i] * x[place][i];
+        for (double& value : dy) value *= weight(s);
+      }
+    }
+  }
+  return gradients;
+}
+
+/// Runs body(rank, channel) on a thread a rank; the first error ends all and is thrown.
+void run_ranks(int ranks, const std::function<void(int, PostChannel&)>& body) {
+  Post post;
+  std::mutex mutex;
+  std::exception_ptr first;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        PostChannel channel{post, rank};
+        body(rank, channel);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!first) first = std::current_exception();
+        post.close();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
+}
+
+PipelineBoundary boundary_of(const Stream& stream) { return {.stream = stream, .type = DType::f64, .shape = {width}}; }
+
+TEST(PipelineExecutor, GivesTheGradientsOfOneRank) {
+  for_each_schedule([](std::string_view name, const Schedule& computing) {
+    if (computing.shape.ranks > 5) return;
+    const Schedule schedule = with_transfers(computing);
+    const PipelineShape& shape = schedule.shape;
+    SCOPED_TRACE(std::string(name) + "\n" + text(schedule));
+    const int steps = 2;
+    std::vector<double> gradients(static_cast<std::size_t>(shape.stages()));
+    run_ranks(shape.ranks, [&](int rank, PostChannel& channel) {
+      const Stream stream = CpuStream(1);
+      std::vector<std::unique_ptr<ScalingStage>> stages;
+      std::vector<ScalingStage*> pointers;
+      for (int chunk = 0; chunk < shape.virtual_stages; ++chunk) {
+        stages.push_back(std::make_unique<ScalingStage>(stream, chunk * shape.ranks + rank, shape.stages()));
+        pointers.push_back(stages.back().get());
+      }
+      PipelineExecutor executor(schedule, rank, pointers, channel, boundary_of(stream));
+      for (int step = 0; step < steps; ++step) {
+        const std::vector<TimedAction> trace = executor.run();
+        Program done;
+        double clock = 0;
+        for (const TimedAction& timed : trace) {
+          done.push_back(timed.action);
+          EXPECT_LE(clock, timed.start);
+          EXPECT_LE(timed.start, timed.end);
+          clock = timed.end;
+        }
+        EXPECT_EQ(done, schedule.programs[static_cast<std::size_t>(rank)]);
+      }
+      for (int chunk = 0; chunk < shape.virtual_stages; ++chunk) {
+        const ScalingStage& stage = *pointers[static_cast<std::size_t>(chunk)];
+        EXPECT_TRUE(stage.keeps_nothing());
+        gradients[static_cast<std::size_t>(chunk * shape.ranks + rank)] = stage.gradient;
+      }
+    });
+    EXPECT_EQ(gradients, serial_gradients(shape, steps));
+  });
+}
+
+/// A stage whose result has another shape than it should.
+struct WrongStage : ScalingStage {
+  using ScalingStage::ScalingStage;
+  Tensor forward(int microbatch, const Tensor& x) {
+    const Tensor y = ScalingStage::forward(microbatch, x);
+    return microbatch == 1 ? y.slice(0, 2) : y;
+  }
+};
+
+TEST(PipelineExecutor, AResultOfAnotherShapeIsNamed) {
+  const Schedule schedule = with_transfers(gpipe({.ranks = 2, .microbatches = 2}));
+  try {
+    run_ranks(2, [&](int rank, PostChannel& channel) {
+      const Stream stream = CpuStream(1);
+      WrongStage stage(stream, rank, 2);
+      PipelineExecutor executor(schedule, rank, std::vector<WrongStage*>{&stage}, channel, boundary_of(stream));
+      (void)executor.run();
+    });
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "pipeline rank 0, F1: stage 0 gave f64 [2], between stages pass f64 [5]");
+  }
+}
+
+TEST(PipelineExecutor, AScheduleWithoutTransfersIsNamed) {
+  Post post;
+  PostChannel channel{post, 1};
+  const Stream stream = CpuStream(1);
+  ScalingStage stage(stream, 1, 2);
+  PipelineExecutor executor(gpipe({.ranks = 2, .microbatches = 1}), 1, std::vector<ScalingStage*>{&stage}, channel,
+                            boundary_of(stream));
+  try {
+    (void)executor.run();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "pipeline rank 1, F0: its input was neither made here nor received");
+  }
+}
+
+TEST(PipelineExecutor, EveryRankHasAllItsStages) {
+  Post post;
+  PostChannel channel{post, 0};
+  EXPECT_THROW((PipelineExecutor(gpipe({.ranks = 1, .microbatches = 1}), 0, std::vector<ScalingStage*>{}, channel,
+                                 boundary_of(CpuStream(1)))),
+               Error);
+}
+
+}  // namespace
+}  // namespace lyceum

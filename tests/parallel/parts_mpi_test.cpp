@@ -1,0 +1,312 @@
+// Reduce-scatter, all-gather and messages between two ranks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <thread>
+
+#include "parallel/comm/process_group.h"
+
+namespace lyceum {
+namespace {
+
+using testing::HasSubstr;
+
+class PartsTest : public testing::Test {
+ protected:
+  ProcessGroup world = ProcessGroup::world(60);
+  const int rank = world.rank(), size = world.size();
+  const CpuStream stream{1};
+
+  std::size_t self() const { return static_cast<std::size_t>(rank); }
+
+  /// Parts of `count` elements: even up to one; all on one rank; growing with the rank and none on the first.
+  std::vector<std::vector<std::int64_t>> partitions(std::int64_t count) const {
+    std::vector<std::vector<std::int64_t>> all(3, std::vector<std::int64_t>(static_cast<std::size_t>(size), 0));
+    for (int r = 0; r < size; ++r) {
+      const auto at = static_cast<std::size_t>(r);
+      all[0][at] = count * (r + 1) / size - count * r / size;
+      all[1][at] = r == size / 2 ? count : 0;
+      all[2][at] = count * r / (size * size);
+    }
+    return all;
+  }
+  std::int64_t begin_of(const std::vector<std::int64_t>& extents) const {
+    return std::accumulate(extents.begin(), extents.begin() + rank, std::int64_t{0});
+  }
+};
+
+std::int64_t total(const std::vector<std::int64_t>& extents) {
+  return std::accumulate(extents.begin(), extents.end(), std::int64_t{0});
+}
+
+/// Not exact in f32: another order of the sum gives other bits.
+template <class T>
+void fill(const Tensor& values, int rank, std::int64_t salt) {
+  for (std::int64_t i = 0; i < values.size(); ++i) {
+    const auto mixed =
+        static_cast<std::uint64_t>(i + 1 + salt) * 2654435761U + static_cast<std::uint64_t>(rank) * 40503U;
+    values.data<T>()[i] = static_cast<T>((static_cast<double>(mixed % 200003) - 100001.0) / 7.0);
+  }
+}
+
+template <class T>
+void expect_bits_of_the_slice(const Tensor& own, const Tensor& sums, std::int64_t first) {
+  ASSERT_TRUE(own.size() == 0 || std::memcmp(own.raw(), sums.data<T>() + first, own.bytes()) == 0);
+}
+
+constexpr std::int64_t sizes[] = {0, 1, 2, 7, 1000, 65537, 262145, 600011};
+
+TEST_F(PartsTest, ReduceScatterGivesTheBitsOfTheSliceOfAllReduce) {
+  for (const std::int64_t count : sizes) {
+    for (const std::vector<std::int64_t>& extents : partitions(count)) {
+      const auto check = [&]<class T>() {
+        const Tensor values = Tensor::empty(stream, dtype_of<T>, {total(extents)});
+        fill<T>(values, rank, count);
+        const Tensor sums = Tensor::empty(stream, dtype_of<T>, values.shape());
+        fill<T>(sums, rank, count);
+        const Tensor before = Tensor::empty(stream, dtype_of<T>, values.shape());
+        fill<T>(before, rank, count);
+        world.all_reduce_async(sums).wait();
+        const Tensor own = Tensor::empty(stream, dtype_of<T>, {extents[self()]});
+        world.reduce_scatter(values, own, extents);
+        expect_bits_of_the_slice<T>(own, sums, begin_of(extents));
+        ASSERT_TRUE(values.size() == 0 || std::memcmp(values.raw(), before.raw(), values.bytes()) == 0) << "read only";
+        // In place: the own part of the values becomes the sum.
+        const Tensor inside = values.view(begin_of(extents), {extents[self()]});
+        world.reduce_scatter(values, inside, extents);
+        expect_bits_of_the_slice<T>(inside, sums, begin_of(extents));
+      };
+      check.operator()<float>();
+      check.operator()<double>();
+      check.operator()<std::int64_t>();
+    }
+  }
+}
+
+TEST_F(PartsTest, AllGatherOfEveryTypeFromOutsideAndInPlace) {
+  std::vector<std::uint8_t> pattern(600011 * 8);
+  for (std::size_t i = 0; i < pattern.size(); ++i) pattern[i] = static_cast<std::uint8_t>(i * 37 + i / 251);
+  for (const std::int64_t count : sizes) {
+    for (const std::vector<std::int64_t>& extents : partitions(count)) {
+      for (const DType type : {DType::f32, DType::bf16, DType::f64, DType::u8}) {
+        for (const bool in_place : {false, true}) {
+          const Tensor values = Tensor::empty(stream, type, {total(extents)});
+          if (values.size()) std::memset(values.raw(), 0xEE, values.bytes());
+          const std::int64_t first = begin_of(extents);
+          const Tensor own =
+              in_place ? values.view(first, {extents[self()]}) : Tensor::empty(stream, type, {extents[self()]});
+          const auto at = static_cast<std::size_t>(first) * size_of(type);
+          if (own.size()) std::memcpy(own.raw(), pattern.data() + at, own.bytes());
+          world.all_gather(own, values, extents);
+          ASSERT_TRUE(values.size() == 0 || std::memcmp(values.raw(), pattern.data(), values.bytes()) == 0)
+              << count << " " << name_of(type);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(PartsTest, NotANumberReachesTheRankThatOwnsIt) {
+  const std::int64_t each = 50003;
+  const std::vector<std::int64_t> extents(static_cast<std::size_t>(size), each);
+  const Tensor values = Tensor::zeros(stream, DType::f32, {each * size});
+  const std::int64_t at = each * (size - 1) + 17;
+  if (rank == 0) values.data<float>()[at] = std::numeric_limits<float>::quiet_NaN();
+  const Tensor own = Tensor::empty(stream, DType::f32, {each});
+  world.reduce_scatter(values, own, extents);
+  for (std::int64_t i = 0; i < each; ++i) {
+    ASSERT_EQ(std::isnan(own.data<float>()[i]), rank == size - 1 && i == 17) << i;
+  }
+}
+
+TEST_F(PartsTest, OperationsOfAllKindsUnderWayFinishInAnyOrder) {
+  struct Round {
+    std::vector<std::int64_t> extents;
+    Tensor values, sums, own, gathered, message, heard;
+  };
+  std::vector<Round> rounds;
+  std::vector<Pending> pending;
+  const int next = (rank + 1) % size, previous = (rank + size - 1) % size;
+  for (std::int64_t k = 0; k < 5; ++k) {
+    Round round;
+    round.extents = partitions(30011 * k + k)[static_cast<std::size_t>(k % 3)];
+    const Shape shape{total(round.extents)};
+    round.values = Tensor::empty(stream, DType::f32, shape);
+    round.sums = Tensor::empty(stream, DType::f32, shape);
+    round.gathered = Tensor::empty(stream, DType::bf16, shape);
+    round.own = Tensor::empty(stream, DType::f32, {round.extents[self()]});
+    const Tensor part = Tensor::empty(stream, DType::bf16, {round.extents[self()]});
+    fill<float>(round.values, rank, k);
+    fill<float>(round.sums, rank, k);
+    for (bfloat16& value : part.span<bfloat16>()) value = bfloat16(static_cast<float>(rank));
+    pending.push_back(world.reduce_scatter_async(round.values, round.own, round.extents));
+    pending.push_back(world.all_gather_async(part, round.gathered, round.extents));
+    pending.push_back(world.all_reduce_async(round.sums));
+    if (size > 1) {
+      round.message = Tensor::empty(stream, DType::i64, {1000 * k});
+      round.heard = Tensor::empty(stream, DType::i64, {1000 * k});
+      for (std::int64_t& value : round.message.span<std::int64_t>()) value = 100 * k + rank;
+      pending.push_back(world.receive_async(round.heard, previous));
+      pending.push_back(world.send_async(round.message, next));
+    }
+    rounds.push_back(std::move(round));
+    pending[static_cast<std::size_t>(rank) * 7 % pending.size()].test();
+  }
+  for (std::size_t k = 0; k < pending.size(); ++k) pending[(k * 3 + self()) % pending.size()].wait();
+  for (std::size_t k = 0; k < pending.size(); ++k) pending[k].wait();
+  for (std::size_t k = 0; k < rounds.size(); ++k) {
+    const Round& round = rounds[k];
+    expect_bits_of_the_slice<float>(round.own, round.sums, begin_of(round.extents));
+    std::int64_t at = 0;
+    for (int r = 0; r < size; ++r) {
+      for (std::int64_t i = 0; i < round.extents[static_cast<std::size_t>(r)]; ++i) {
+        ASSERT_EQ(static_cast<float>(round.gathered.data<bfloat16>()[at++]), static_cast<float>(r));
+      }
+    }
+    if (size == 1) continue;
+    for (const std::int64_t value : round.heard.span<std::int64_t>()) {
+      ASSERT_EQ(value, 100 * static_cast<std::int64_t>(k) + previous);
+    }
+  }
+}
+
+TEST_F(PartsTest, MessagesBetweenTwoRanksKeepTheirOrder) {
+  if (size < 2) GTEST_SKIP() << "needs two ranks";
+  // Everybody sends every other rank several messages before anybody receives: bf16, an empty one, some large.
+  const std::int64_t lengths[] = {5, 0, 200003, 1};
+  std::vector<Pending> sent;
+  for (int to = 0; to < size; ++to) {
+    if (to == rank) continue;
+    for (const std::int64_t length : lengths) {
+      const Tensor message = Tensor::empty(stream, DType::bf16, {length});
+      for (std::int64_t i = 0; i < length; ++i) {
+        message.data<bfloat16>()[i].bits = static_cast<std::uint16_t>(i * 8 + rank + length);
+      }
+      sent.push_back(world.send_async(message, to));
+    }
+  }
+  for (int from = size; from-- > 0;) {
+    if (from == rank) continue;
+    for (const std::int64_t length : lengths) {
+      const Tensor message = Tensor::zeros(stream, DType::bf16, {length});
+      world.receive_async(message, from).wait();
+      for (std::int64_t i = 0; i < length; ++i) {
+        ASSERT_EQ(message.data<bfloat16>()[i].bits, static_cast<std::uint16_t>(i * 8 + from + length));
+      }
+    }
+  }
+  for (Pending& one : sent) one.wait();
+}
+
+void expect_error(const std::function<void()>& call, const std::string& text) {
+  try {
+    call();
+    ADD_FAILURE() << "no error, expected: " << text;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::failed);
+    EXPECT_THAT(error.what(), HasSubstr(text));
+  }
+}
+
+TEST_F(PartsTest, WhatDoesNotFitIsRefused) {
+  std::vector<std::int64_t> extents(static_cast<std::size_t>(size), 3);
+  const auto make = [&](DType type, std::int64_t count) { return Tensor::zeros(stream, type, {count}); };
+  const Tensor all = make(DType::f32, 3 * size), own = make(DType::f32, 3);
+  expect_error([&] { world.reduce_scatter(all, make(DType::f32, 2), extents); }, "a part of 3 elements, a tensor of 2");
+  expect_error([&] { world.reduce_scatter(make(DType::f32, 1), own, extents); }, "a tensor of 1");
+  expect_error([&] { world.all_gather(make(DType::f64, 3), all, extents); }, "a part of f64, a tensor of f32");
+  expect_error([&] { world.reduce_scatter(make(DType::u8, 3 * size), make(DType::u8, 3), extents); }, "u8");
+  extents[0] = -3;
+  expect_error([&] { world.all_gather(own, all, extents); }, "an extent of -3");
+  extents.push_back(1);
+  expect_error([&] { world.all_gather(own, all, extents); }, "extents for");
+  expect_error([&] { world.send_async(own, rank).wait(); }, "no such rank, or this one");
+  expect_error([&] { world.receive_async(own, size).wait(); }, "no such rank, or this one");
+  expect_error([&] { world.receive_async(own, -1).wait(); }, "no such rank, or this one");
+}
+
+TEST_F(PartsTest, AMessageOfAnotherSizeIsNamedAtItsReceiver) {
+  if (size < 2) GTEST_SKIP() << "needs two ranks";
+  for (const std::int64_t sent : {0, 1, 3}) {
+    const ProcessGroup group = world.split(0, rank, "stages");
+    if (rank == 0) group.send_async(Tensor::zeros(stream, DType::f64, {sent}), 1).wait();
+    if (rank != 1) continue;
+    const std::string wrong =
+        sent < 2 ? "rank 0 sent " + std::to_string(8 * sent) + " B where 16 B were expected" : std::string("truncated");
+    const std::string place = "receive of 16 B from rank 0 on group stages (rank 1 of " + std::to_string(size) + ")";
+    const auto receive = [&] { group.receive_async(Tensor::zeros(stream, DType::f64, {2}), 0).wait(); };
+    expect_error(
+        [&] {
+          try {
+            receive();
+          } catch (const Error& error) {
+            EXPECT_THAT(error.what(), HasSubstr(place));
+            throw;
+          }
+        },
+        wrong);
+    expect_error(receive, "an earlier operation on this group was given up");
+  }
+  world.barrier();
+}
+
+TEST_F(PartsTest, APartnerThatStaysAwayEndsTheWait) {
+  if (size < 2) GTEST_SKIP() << "needs two ranks";
+  const std::string place =
+      " on group world (rank " + std::to_string(rank) + " of " + std::to_string(size) + ") waited 0.3 s";
+  const std::vector<std::int64_t> extents(static_cast<std::size_t>(size), 2);
+  const Tensor all = Tensor::zeros(stream, DType::f32, {2 * size}), own = Tensor::zeros(stream, DType::f32, {2});
+  const Tensor large = Tensor::zeros(stream, DType::f32, {1 << 20});  // too large to travel without its receiver
+  const std::string bytes = std::to_string(8 * size);
+  const std::vector<std::pair<std::string, std::function<void(const ProcessGroup&)>>> calls{
+      {"reduce_scatter of " + bytes + " B", [&](const ProcessGroup& g) { g.reduce_scatter(all, own, extents); }},
+      {"all_gather of 8 B", [&](const ProcessGroup& g) { g.all_gather(own, all, extents); }},
+      {"receive of 8 B from rank " + std::to_string(size - 1),
+       [&](const ProcessGroup& g) { g.receive_async(own, size - 1).wait(); }},
+      {"send of 4194304 B to rank " + std::to_string(size - 1),
+       [&](const ProcessGroup& g) { g.send_async(large, size - 1).wait(); }}};
+  for (const auto& [operation, call] : calls) {
+    const ProcessGroup hasty = ProcessGroup::world(0.3);
+    if (rank != size - 1) expect_error([&] { call(hasty); }, operation + place);
+    world.barrier();
+  }
+}
+
+TEST_F(PartsTest, TrafficCountsPartsAndMessages) {
+  const ProcessGroup group = world.split(0, rank, "counted");
+  std::vector<std::int64_t> extents(static_cast<std::size_t>(size), 4);
+  extents[0] = 7;
+  const Tensor all = Tensor::zeros(stream, DType::f32, {total(extents)});
+  const Tensor own = Tensor::zeros(stream, DType::f32, {extents[self()]});
+  group.reduce_scatter(all, own, extents);
+  group.all_gather(own, all, extents);
+  if (rank == 0 && size > 1) group.send_async(all, 1).wait();
+  if (rank == 1) group.receive_async(all, 0).wait();
+  const bool alone = size == 1;
+  EXPECT_EQ(group.traffic().reduce_scatter, alone ? 0 : 4 * total(extents));
+  EXPECT_EQ(group.traffic().all_gather, alone ? 0 : 4 * extents[self()]);
+  EXPECT_EQ(group.traffic().send, alone || rank != 0 ? 0 : 4 * total(extents));
+  EXPECT_EQ(group.traffic().all_reduce, 0);
+}
+
+TEST_F(PartsTest, AGroupOfOneCopies) {
+  const ProcessGroup alone = ProcessGroup::self();
+  const std::vector<std::int64_t> extents{5};
+  const Tensor all = Tensor::zeros(stream, DType::f32, {5}), own = Tensor::zeros(stream, DType::f32, {5});
+  fill<float>(all, rank, 0);
+  alone.reduce_scatter(all, own, extents);
+  EXPECT_EQ(std::memcmp(all.raw(), own.raw(), all.bytes()), 0);
+  std::fill_n(all.data<float>(), 5, 0.0F);
+  alone.all_gather(own, all, extents);
+  EXPECT_EQ(std::memcmp(all.raw(), own.raw(), all.bytes()), 0);
+}
+
+}  // namespace
+}  // namespace lyceum

@@ -1,0 +1,283 @@
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "autograd/cross_entropy.h"
+#include "core/random.h"
+#include "parallel/expert/expert_rows.h"
+#include "parallel/tensor/cross_entropy.h"
+#include "parallel/tensor/token_layout.h"
+#include "support/grid.h"
+#include "support/op_check.h"
+
+namespace lyceum {
+namespace {
+
+/// An operation of all ranks of a group as one function: of every rank's input, or of one that all ranks hold alike, to
+/// the sum of every rank's output with weights, or of one output that all ranks get alike.
+struct RankedCase {
+  std::string name;
+  Shape input;  // of this rank
+  bool same_input, same_output;
+  std::function<Variable(Tape&, const Variable&)> run;
+};
+
+class RankedChecker {
+ public:
+  RankedChecker(const ProcessGroup& group, const RankedCase& op) : group_(group), op_(op), stream_(CpuStream(1)) {
+    const std::int64_t own = op.input.size();
+    std::vector<std::int64_t> sizes(static_cast<std::size_t>(group.size()));
+    group.all_gather(std::span(&own, 1), sizes);
+    first_ = op.same_input ? 0 : std::accumulate(sizes.begin(), sizes.begin() + group.rank(), std::int64_t{0});
+    size_ = op.same_input ? own : std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  }
+
+  void check() {
+    const Philox random(7, op_.name);
+    std::vector<double> x(static_cast<std::size_t>(size_));
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = random.normal(i);
+    std::vector<double> gradient(x.size(), 0.0);
+    Tape tape(stream_);
+    const Variable input = tape.leaf(input_of(x));
+    const Variable output = op_.run(tape, input);
+    tape.backward({{output, weights(output.value)}});
+    const Tensor dx = tape.gradient(input);
+    ASSERT_EQ(dx.shape(), op_.input);
+    std::copy_n(dx.data<double>(), dx.size(), gradient.begin() + first_);
+    if (op_.same_input) {
+      std::vector<double> most = gradient;
+      group_.all_reduce(std::span(most), Reduction::max);
+      EXPECT_EQ(gradient, most) << "ranks differ";
+    } else {
+      group_.all_reduce(std::span(gradient));
+    }
+    expect_gradient([&](const std::vector<double>& at) { return value(at); }, x, gradient, 1e-7);
+  }
+
+ private:
+  Tensor input_of(const std::vector<double>& x) const {
+    const Tensor input = Tensor::empty(stream_, DType::f64, op_.input);
+    std::copy_n(x.begin() + first_, input.size(), input.data<double>());
+    return input;
+  }
+
+  Tensor weights(const Tensor& output) const {
+    const Philox random(11, "weights" + std::to_string(op_.same_output ? 0 : group_.rank()));
+    const Tensor w = Tensor::empty(stream_, DType::f64, output.shape());
+    for (std::int64_t i = 0; i < w.size(); ++i) w.data<double>()[i] = random.normal(static_cast<std::uint64_t>(i));
+    return w;
+  }
+
+  double value(const std::vector<double>& x) const {
+    Tape tape(stream_, Tape::Mode::inference);
+    const Tensor output = op_.run(tape, Variable{input_of(x)}).value;
+    const Tensor w = weights(output);
+    std::array<double, 1> sum{
+        std::inner_product(w.data<double>(), w.data<double>() + w.size(), output.data<double>(), 0.0)};
+    if (!op_.same_output) group_.all_reduce(std::span(sum));
+    return sum[0];
+  }
+
+  const ProcessGroup& group_;
+  RankedCase op_;
+  Stream stream_;
+  std::int64_t first_, size_;  // of this rank's input among all numbers; all numbers
+};
+
+class Collectives : public testing::Test {
+ protected:
+  template <class Op>
+  void check(const std::string& name, bool same_input, bool same_output, bool shared_input) {
+    for (const std::int64_t rows : {13, 3}) {  // the latter leaves some of eight ranks without rows
+      const RowShards shards = RowShards::even(group, rows);
+      EXPECT_EQ(shards.total(), rows);
+      const std::int64_t own = shared_input ? shards.own().count : rows;
+      RankedChecker(group, {.name = name,
+                            .input = {own, 2},
+                            .same_input = same_input,
+                            .same_output = same_output,
+                            .run = [&](Tape& tape, const Variable& x) { return tape.apply(Op{shards}, x); }})
+          .check();
+    }
+  }
+  ProcessGroup group = ProcessGroup::world(60);
+};
+
+TEST_F(Collectives, IdentityAllReduce) { check<IdentityAllReduce>("f", true, false, false); }
+TEST_F(Collectives, AllReduceIdentity) { check<AllReduceIdentity>("g", false, true, false); }
+TEST_F(Collectives, AllGatherReduceScatter) { check<AllGatherReduceScatter>("f run", false, false, true); }
+TEST_F(Collectives, ReduceScatterAllGather) { check<ReduceScatterAllGather>("g run", false, false, false); }
+TEST_F(Collectives, SliceAllGather) { check<SliceAllGather>("slice", true, false, false); }
+TEST_F(Collectives, AllGatherSlice) { check<AllGatherSlice>("gather", false, true, true); }
+
+TEST_F(Collectives, RefuseRowsOfAnotherNumber) {
+  const Stream stream = CpuStream(1);
+  const RowShards shards = RowShards::even(group, 13);
+  EXPECT_THROW(all_reduce(stream, shards, Tensor::zeros(stream, DType::f32, {12, 2})), Error);
+  EXPECT_THROW(slice(stream, shards, Tensor::zeros(stream, DType::f32, {14, 2})), Error);
+  EXPECT_THROW(reduce_scatter(stream, shards, Tensor::zeros(stream, DType::f32, {12, 2})), Error);
+  EXPECT_THROW(all_gather(stream, shards, Tensor::zeros(stream, DType::f32, {shards.own().count + 1, 2})), Error);
+}
+
+/// bf16 is added in f32 and rounded once: 256 and as many ones as ranks, of which bf16 alone would lose every one.
+TEST_F(Collectives, SumsOfBf16AreRoundedOnce) {
+  const Stream stream = CpuStream(1);
+  const std::int64_t ranks = group.size();
+  const RowShards shards = RowShards::even(group, 2 * ranks);
+  const Tensor x = Tensor::empty(stream, DType::bf16, {2 * ranks, 3});
+  for (bfloat16& value : x.span<bfloat16>()) value = bfloat16(group.rank() == 0 ? 257.0f : 1.0f);
+  const bfloat16 expected(static_cast<float>(static_cast<float>(bfloat16(257.0f)) + static_cast<float>(ranks - 1)));
+  for (const Tensor& sum : {all_reduce(stream, shards, x), reduce_scatter(stream, shards, x)}) {
+    for (const bfloat16 value : sum.span<bfloat16>()) EXPECT_EQ(value.bits, expected.bits);
+  }
+  for (const bfloat16 value : x.span<bfloat16>()) EXPECT_EQ(static_cast<float>(value), group.rank() ? 1.0f : 256.0f);
+}
+
+/// Random logits [tokens, vocab], the same on all ranks.
+Tensor random_logits(const Stream& stream, DType type, std::int64_t tokens, std::int64_t vocab) {
+  const Tensor logits = Tensor::empty(stream, type, {tokens, vocab});
+  const Philox random(3, "logits");
+  dispatch_float(type, [&]<class T>() {
+    for (std::int64_t i = 0; i < logits.size(); ++i) {
+      logits.data<T>()[i] = static_cast<T>(static_cast<float>(2 * random.normal(static_cast<std::uint64_t>(i))));
+    }
+  });
+  return logits;
+}
+
+Tensor columns(const Stream& stream, const Tensor& x, Range range) {
+  const Tensor part = Tensor::empty(stream, x.dtype(), {x.shape()[0], range.count});
+  dispatch_float(x.dtype(), [&]<class T>() {
+    for (std::int64_t r = 0; r < x.shape()[0]; ++r) {
+      std::copy_n(x.matrix<T>().row(r) + range.first, range.count, part.matrix<T>().row(r));
+    }
+  });
+  return part;
+}
+
+class VocabularyLoss : public testing::Test {
+ protected:
+  static constexpr std::int64_t vocab = 19;
+  ProcessGroup group = ProcessGroup::world(60);
+  Stream stream = CpuStream(1);
+  Range words = part_of(vocab, group.rank(), group.size());
+  Tensor targets = i32_tensor(stream, {5}, {0, 18, 7, 7, 12});
+  VocabularyCrossEntropy op{.targets = targets, .group = &group, .words = words, .vocab = vocab};
+};
+
+TEST_F(VocabularyLoss, GradientIsThatOfFiniteDifferences) {
+  RankedChecker(group, {.name = "vocabulary",
+                        .input = {5, words.count},
+                        .same_input = false,
+                        .same_output = true,
+                        .run = [&](Tape& tape, const Variable& x) { return tape.apply(op, x); }})
+      .check();
+}
+
+TEST_F(VocabularyLoss, IsThatOfTheWholeVocabulary) {
+  for (const auto& [type, tolerance] : {std::pair{DType::f64, 1e-13}, {DType::f32, 3e-6}, {DType::bf16, 1e-2}}) {
+    const Tensor logits = random_logits(stream, type, 5, vocab);
+    Tape whole(stream), part(stream);
+    const Variable x = whole.leaf(columns(stream, logits, {0, vocab})), y = part.leaf(columns(stream, logits, words));
+    const Variable loss = whole.apply(CrossEntropy{targets}, x), shared = part.apply(op, y);
+    dispatch_accumulator(accumulator_of(type), [&]<class A>() {
+      const double expected = *loss.value.data<A>();
+      EXPECT_TRUE(std::abs(*shared.value.data<A>() - expected) <= std::min(1e-5, tolerance) * expected);
+    });
+    whole.backward({whole.seed(loss, 0.5)});
+    part.backward({part.seed(shared, 0.5)});
+    const Tensor expected = columns(stream, whole.gradient(x), words), actual = part.gradient(y);
+    dispatch_float(type, [&]<class T>() {
+      for (std::int64_t i = 0; i < expected.size(); ++i) {
+        const double difference = to_double(actual.data<T>()[i]) - to_double(expected.data<T>()[i]);
+        EXPECT_TRUE(std::abs(difference) <= tolerance);
+      }
+    });
+  }
+}
+
+TEST_F(VocabularyLoss, ANanOfOneRankReachesAll) {
+  const Tensor logits = random_logits(stream, DType::f32, 5, vocab);
+  logits.matrix<float>().row(2)[vocab - 1] = NAN;
+  Tape tape(stream);
+  const Variable x = tape.leaf(columns(stream, logits, words));
+  const Variable loss = tape.apply(op, x);
+  EXPECT_TRUE(std::isnan(*loss.value.data<float>()));
+  tape.backward({tape.seed(loss, 1)});
+  const Matrix<float> gradient = tape.gradient(x).matrix<float>();
+  for (std::int64_t v = 0; v < gradient.cols; ++v) {
+    EXPECT_TRUE(std::isnan(gradient.row(2)[v]));
+    EXPECT_FALSE(std::isnan(gradient.row(1)[v]));
+  }
+}
+
+class SharedExperts : public testing::Test {
+ protected:
+  ProcessGroup group = ProcessGroup::world(60);
+  /// Rank r's rows for expert e: some without any, one padded by a lot.
+  std::int64_t rows_of(int rank, std::int64_t expert) const { return (3 * rank + 2 * expert) % 4 * (expert + 1); }
+  SegmentTable own{{rows_of(group.rank(), 0), rows_of(group.rank(), 1), rows_of(group.rank(), 2)}};
+  std::shared_ptr<const ExpertRows> rows = plan_rows(group, own);
+};
+
+TEST_F(SharedExperts, SortRowsOfAllRanksByExpert) {
+  const Stream stream = CpuStream(1);
+  const Tensor x = Tensor::zeros(stream, DType::f64, {own.total(), 1});
+  const auto mark = [](int rank, std::int64_t expert, std::int64_t row) {
+    return 1.0 + 100.0 * rank + 10.0 * static_cast<double>(expert) + static_cast<double>(row) / 16;
+  };
+  for (std::size_t e = 0; e < 3; ++e) {
+    for (std::int64_t r = 0; r < own.view().rows[e]; ++r) {
+      x.data<double>()[own.view().begin[e] + r] = mark(group.rank(), static_cast<std::int64_t>(e), r);
+    }
+  }
+  GatherExpertRows::Saved gather_saved;
+  const Tensor all = GatherExpertRows{rows}.forward(stream, gather_saved, x);
+  const Segments segments = rows->segments->view();
+  ASSERT_EQ(segments.count(), 3);
+  std::vector<double> expected(static_cast<std::size_t>(segments.total()), 0.0);
+  for (std::size_t e = 0; e < 3; ++e) {
+    std::int64_t at = segments.begin[e];
+    for (int rank = 0; rank < group.size(); ++rank) {
+      for (std::int64_t r = 0; r < rows_of(rank, static_cast<std::int64_t>(e)); ++r) {
+        expected[static_cast<std::size_t>(at++)] = mark(rank, static_cast<std::int64_t>(e), r);
+      }
+    }
+    EXPECT_EQ(at, segments.begin[e] + segments.rows[e]);
+  }
+  EXPECT_EQ(std::vector<double>(all.data<double>(), all.data<double>() + all.size()), expected);
+
+  ReduceExpertRows::Saved reduce_saved;
+  const Tensor back = ReduceExpertRows{rows}.forward(stream, reduce_saved, all);
+  for (std::int64_t i = 0; i < x.size(); ++i) EXPECT_EQ(back.data<double>()[i], group.size() * x.data<double>()[i]);
+}
+
+TEST_F(SharedExperts, GradientsAreThoseOfFiniteDifferences) {
+  RankedChecker(group, {.name = "gather expert rows",
+                        .input = {own.total(), 1},
+                        .same_input = false,
+                        .same_output = false,
+                        .run = [&](Tape& tape, const Variable& x) { return tape.apply(GatherExpertRows{rows}, x); }})
+      .check();
+  if (group.size() > 4) return;  // every rank has rows of all ranks: too many numbers
+  RankedChecker(group, {.name = "reduce expert rows",
+                        .input = {rows->segments->total(), 1},
+                        .same_input = false,
+                        .same_output = false,
+                        .run = [&](Tape& tape, const Variable& x) { return tape.apply(ReduceExpertRows{rows}, x); }})
+      .check();
+}
+
+TEST(TokenLayoutOnRanks, SharesOutRunsOfTokens) {
+  const ProcessGroup group = ProcessGroup::world(60);
+  const TokenLayout layout(group, false, 21, 7);
+  EXPECT_EQ(layout.sequences(), 3);
+  EXPECT_EQ(layout.own(), part_of(21, group.rank(), group.size()));
+  EXPECT_EQ(layout.graded().has_value(), group.size() > 1);
+  EXPECT_FALSE(TokenLayout(group, true, 21, 7).graded().has_value());
+  EXPECT_EQ(layout.sharers() != nullptr, group.size() > 1);
+  EXPECT_THROW(TokenLayout(group, true, 20, 7), Error);
+}
+
+}  // namespace
+}  // namespace lyceum
