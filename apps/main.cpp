@@ -78,11 +78,13 @@ int main(int argc, char** argv) {
     std::cout << "lyceum " LYCEUM_VERSION "\n";
     return 0;
   }
-  listen_for_stop_requests();
+  if (name == "train") listen_for_stop_requests();
   std::optional<MpiSession> session;
   try {
     session.emplace();
-    return run(*session, name, Arguments(argv + 2, argv + argc));
+    const int code = run(*session, name, Arguments(argv + 2, argv + argc));
+    no_more_stop_requests();
+    return code;
   } catch (const Error& error) {
     if (!session) {
       std::fputs(fmt::format("lyceum {}: {}\n", name, error.what()).c_str(), stderr);

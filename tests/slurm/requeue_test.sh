@@ -60,29 +60,39 @@ expect_log "$id" "^stopped on request after step"
 equal "restarts of the job with srun" "$(restarts "$id")" 1
 same_weights "$work/calm/$last" "$work/by-srun/$last"
 
-# --- a chain of jobs that may not be requeued: the second one completes the run, the third is dropped
-run "$scripts/chain.sh" 3 "${job[@]}" "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/chain"
-equal "exit code of chain.sh" "$code" 0
-read -ra chain <<<"$(sed -n 's/^job [123] of 3: //p' "$work/out" | tr '\n' ' ')"
-reach "${chain[0]}" chain 120
-ask_to_stop "${chain[0]}"
-ends_as FAILED 120 "${chain[0]}"
-complete 240 "${chain[1]}"
-ends_as CANCELLED 120 "${chain[2]}"
-equal "restarts in the chain" "$(restarts "${chain[0]}")" 0
-same_weights "$work/calm/$last" "$work/chain/$last"
-
-# --- out of time: Slurm looks every 30 s, so the signal comes within half of the one minute. The run is given its end
-# when its first start is over.
+# --- out of time, beside the next section: Slurm looks every 30 s, so the signal comes within half of the one minute. The run
+# is given its end when its first start is over.
 cp "$config" "$work/timed.ini"
 timed=("$work/timed.ini" "${model[@]:1}" "--run.dir=$work/timed" --checkpoint.every=100000)
 sed -i 's/^steps = .*/steps = 1000000/' "$work/timed.ini"
 submit "${job[@]}" --time=1 --signal=B:USR1@60 "$scripts/train.sbatch" "${timed[@]}"
-wait_for 90 log_says "$id" "^lyceum job $id: requeued" || fail_job "$id" "was not out of time"
+out_of_time=$id
+# The same without a warning: it goes on from its last checkpoint.
+submit "${job[@]}" --time=1 --signal=B:URG@1 "$scripts/train.sbatch" "$work/timed.ini" "${model[@]:1}" \
+  "--run.dir=$work/unwarned" --checkpoint.every=50
+unwarned=$id
+
+# --- a chain of jobs that may not be requeued: the second one completes the run, the others are dropped
+run "$scripts/chain.sh" 4 "${job[@]}" "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/chain"
+equal "exit code of chain.sh" "$code" 0
+read -ra chain <<<"$(sed -n 's/^job [1-4] of 4: //p' "$work/out" | tr '\n' ' ')"
+reach "${chain[0]}" chain 120
+ask_to_stop "${chain[0]}"
+ends_as FAILED 120 "${chain[0]}"
+complete 240 "${chain[1]}"
+dropped() { in_state "$1" CANCELLED; }
+for left in "${chain[@]:2}"; do wait_for 120 dropped "$left" || fail_job "$left" "what is left of the chain is not dropped"; done
+equal "restarts in the chain" "$(restarts "${chain[0]}")" 0
+same_weights "$work/calm/$last" "$work/chain/$last"
+
+wait_for 90 log_says "$out_of_time" "^lyceum job $out_of_time: requeued" || fail_job "$out_of_time" "was not out of time"
 steps=$(($(steps_done timed) + 50))
 sed -i "s/^steps = .*/steps = $steps/" "$work/timed.ini"
-complete 240 "$id"
-(($(restarts "$id") >= 1)) || fail_job "$id" "was not requeued"
+wait_for 120 log_says "$unwarned" "^lyceum job $unwarned: requeued" || fail_job "$unwarned" "was not out of time"
+complete 240 "$unwarned"
+expect_log "$unwarned" "^resumed .*/step-"
+complete 240 "$out_of_time"
+(($(restarts "$out_of_time") >= 1)) || fail_job "$out_of_time" "was not requeued"
 submit "${job[@]}" "$scripts/train.sbatch" "${timed[@]}" "--run.dir=$work/untimed"
 complete 240 "$id"
 same_weights "$work"/{timed,untimed}/checkpoints/"step-$(printf %08d "$steps")"
