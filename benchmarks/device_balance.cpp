@@ -1,8 +1,8 @@
 // How fast the device-level balance loss [DeepSeekMoE eq. 15–17] evens out the load of expert groups. A model whose
 // router prefers the first group's experts from the start is trained twice, with and without the loss:
 //   mpirun -n 4 bench_device_balance [--steps N] [--factor A] [--csv OUT]
-// A group is an expert rank. Its load is the (token, expert) pairs that its experts get; the busiest group's over the mean
-// of all says how long the others wait: 1 is even, the number of groups the worst.
+// A group is an expert rank. Its load is the (token, expert) pairs that its experts get; the busiest group's over the
+// mean of all says how long the others wait: 1 is even, the number of groups the worst.
 #include <fmt/format.h>
 
 #include <algorithm>
