@@ -142,6 +142,20 @@ TEST(PipelineTraining, DoesWhatTheScheduleSays) {
   }
 }
 
+/// All micro-batches are in flight on every rank, or as many as there are stages from there to the end.
+TEST(PipelineTraining, TheScheduleDecidesHowMuchIsKept) {
+  if (world_size() == 8) return;  // there are as many micro-batches
+  std::vector<double> peaks;
+  for (const char* schedule : {"gpipe", "1f1b"}) {
+    TinyTraining training(in_stages(pipeline_config(), schedule), ProcessGroup::world(60));
+    const StepResult result = training.run(0, 1)[0];
+    peaks.push_back(static_cast<double>(result.memory.peak[static_cast<std::size_t>(MemoryKind::activations)]));
+  }
+  const int stages_left = world_size() - ProcessGroup::world(60).rank();
+  EXPECT_GT(peaks[0], 1.3 * peaks[1]) << stages_left << " stages left";
+  EXPECT_LT(peaks[1] / stages_left, peaks[0] / 4);  // 8 in flight
+}
+
 TEST(PipelineTraining, ANonFiniteStepIsLeftOutOnAllStages) {
   for (const bool first : {false, true}) {
     TinyTraining training(in_stages(pipeline_config()), ProcessGroup::world(60));
