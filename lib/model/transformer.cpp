@@ -1,11 +1,11 @@
 #include "model/transformer.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "autograd/cross_entropy.h"
 #include "autograd/embedding.h"
 #include "autograd/linear.h"
-#include "autograd/rms_norm.h"
 #include "autograd/sum.h"
 #include "kernels/rope.h"
 #include "parallel/tensor/cross_entropy.h"
@@ -23,7 +23,7 @@ Parameter& Transformer::add_table(const std::string& name) {
 }
 
 Transformer::Transformer(const Config& config, const Stream& stream, const Mesh& mesh, DType type, bool train,
-                         std::optional<Range> blocks)
+                         std::optional<Range> blocks, std::span<const ExpertLoad> measured)
     : config_(config),
       mesh_(&mesh),
       type_(type),
@@ -35,7 +35,7 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
   const bool first = own.first == 0, last = own.end() == model.layers;
   const std::string table = "model/embed_tokens";
   if (first) embedding_ = &add_table(table);
-  for (std::int64_t layer = own.first; layer < own.end(); ++layer) add_block(layer);
+  for (std::int64_t layer = own.first; layer < own.end(); ++layer) add_block(layer, measured);
   if (last) {
     final_norm_ = &add_unit("model/norm", ParameterUnit::Group::replicated)
                        .add(whole_parameter("model/norm/weight", {model.hidden}, {}, false));
@@ -50,7 +50,7 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
   });
 }
 
-void Transformer::add_block(std::int64_t layer) {
+void Transformer::add_block(std::int64_t layer, std::span<const ExpertLoad> measured) {
   const ModelConfig& model = config_.model;
   const std::string prefix = "model/layers/" + std::to_string(layer);
   ParameterUnit& replicated = add_unit(prefix + "/replicated", ParameterUnit::Group::replicated);
@@ -64,13 +64,14 @@ void Transformer::add_block(std::int64_t layer) {
               .dense = nullptr,
               .moe = nullptr};
   const std::string ffn = prefix + "/mlp";
-  if (layer < model.first_dense_layers || config_.moe.experts == 0) {
+  if (!is_moe_layer(config_, layer)) {
     const std::int64_t shared = config_.moe.shared_experts * config_.moe.expert_hidden;  // all experts always on
     const std::int64_t width = layer < model.first_dense_layers || shared == 0 ? model.ffn_hidden : shared;
     block.dense = std::make_unique<FeedForward>(model, ffn, width, mesh_->tensor, dense);
   } else {
     ParameterUnit& experts = add_unit(ffn + "/experts", ParameterUnit::Group::expert);
-    block.moe = std::make_unique<MoeLayer>(config_, ffn, *mesh_, MoeLayer::Units{dense, replicated, experts});
+    block.moe = std::make_unique<MoeLayer>(config_, ffn, *mesh_, MoeLayer::Units{dense, replicated, experts},
+                                           expert_places(config_, layer, mesh_->expert.size(), measured));
     block.routing = routing_.size();
     routing_.push_back(
         {.layer = layer, .top_k = config_.moe.top_k, .experts = config_.moe.experts, .counts = {}, .probability = {}});
@@ -89,17 +90,26 @@ void Transformer::clear_routing() {
   }
 }
 
-Variable Transformer::norm(Tape& tape, const TokenLayout& layout, Parameter* weight, const Variable& x) const {
-  return tape.apply(RmsNorm{weight, config_.model.norm_eps, layout.graded()}, x);
+RmsNorm Transformer::norm(const TokenLayout& layout, Parameter* weight) const {
+  return {weight, config_.model.norm_eps, layout.graded()};
 }
 
 std::vector<Variable> Transformer::run_block(Tape& tape, const TokenLayout& layout, const Block& block,
                                              const Variable& x) {
-  const Variable attended = block.attention.forward(tape, layout, norm(tape, layout, block.attention_norm, x), rope_);
+  const RmsNorm attention_norm = norm(layout, block.attention_norm), ffn_norm = norm(layout, block.ffn_norm);
+  const Variable attention_in = tape.apply(attention_norm, x);
+  const Variable attended = block.attention.forward(tape, layout, attention_in, rope_);
+  tape.release(attention_in, attention_norm, x);
   const Variable middle = tape.apply(Sum{}, x, attended);
-  const Variable normed = norm(tape, layout, block.ffn_norm, middle);
-  if (block.dense) return {tape.apply(Sum{}, middle, block.dense->forward(tape, layout, normed)), {}, {}, {}};
-  const auto [y, losses] = block.moe->forward(tape, layout, normed, counting_ ? &routing_[block.routing] : nullptr);
+  const Variable ffn_in = tape.apply(ffn_norm, middle);
+  Variable y;
+  MoeLayer::Losses losses;
+  if (block.dense) {
+    y = block.dense->forward(tape, layout, ffn_in);
+  } else {
+    std::tie(y, losses) = block.moe->forward(tape, layout, ffn_in, counting_ ? &routing_[block.routing] : nullptr);
+  }
+  tape.release(ffn_in, ffn_norm, middle);
   return {tape.apply(Sum{}, middle, y), losses.expert, losses.device, losses.z};
 }
 
@@ -124,7 +134,7 @@ Variable Transformer::blocks(Tape& tape, const TokenLayout& layout, Variable x, 
 }
 
 Variable Transformer::head(Tape& tape, const TokenLayout& layout, const Variable& x) const {
-  return tape.apply(Linear{head_}, layout.to_matrix(tape, norm(tape, layout, final_norm_, x)));
+  return tape.apply(Linear{head_}, layout.to_matrix(tape, tape.apply(norm(layout, final_norm_), x)));
 }
 
 Variable Transformer::cross_entropy(Tape& tape, const Variable& logits, const Tensor& targets) const {
@@ -149,6 +159,7 @@ Transformer::StageResult Transformer::forward_stage(Tape& tape, const Batch& bat
           first_stage() ? "begins with tokens and was given another stage's result"
                         : "in the middle of the model was given no other stage's result");
   const TokenLayout layout = layout_of(batch.inputs.size(), batch.seq_len);
+  tape.release_results(config_.model.recompute == "selective");
   StageResult result;
   const Variable y = blocks(tape, layout, first_stage() ? embed(tape, layout, batch.inputs) : x, result.losses);
   if (last_stage()) {
@@ -190,9 +201,9 @@ Tensor Transformer::decode(const Stream& stream, std::span<const std::int32_t> t
   Variable x = embed(tape, layout, inputs);
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
     const Block& block = blocks_[b];
-    const Variable normed = norm(tape, layout, block.attention_norm, x);
+    const Variable normed = tape.apply(norm(layout, block.attention_norm), x);
     x = tape.apply(Sum{}, x, Variable{block.attention.decode(stream, normed.value, caches[b], rope_)});
-    const Variable ffn_in = norm(tape, layout, block.ffn_norm, x);
+    const Variable ffn_in = tape.apply(norm(layout, block.ffn_norm), x);
     const Variable y = block.dense ? block.dense->forward(tape, layout, ffn_in)
                                    : block.moe->forward(tape, layout, ffn_in, nullptr).first;
     x = tape.apply(Sum{}, x, y);
