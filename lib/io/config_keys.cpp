@@ -100,7 +100,7 @@ void bind_parallel(Binder key, ParallelConfig& parallel) {
   key("parallel.virtual_stages", &parallel.virtual_stages, {.low = 1}, "model chunks of a pipeline rank");
   key("parallel.sequence", &parallel.sequence, {}, "sequence parallelism over the tensor ranks");
   key("parallel.placement", &parallel.placement, {.names = {"contiguous", "pairs", "cost"}},
-      "of experts on ranks: in runs, wide with narrow, by width times measured tokens");
+      "of experts on ranks: in runs, wide with narrow, level in FLOPs");
   key("parallel.bucket_mb", &parallel.bucket_mb, {.low = 0, .low_open = true}, "MB of gradients reduced together");
 }
 

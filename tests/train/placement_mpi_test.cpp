@@ -79,7 +79,8 @@ TEST(ExpertPlacement, IdleExpertsHoldNobodyUp) {
   const std::vector<std::int64_t>& counts = serial.steps[0].routing[0].counts;
   ASSERT_GE(std::count(counts.begin(), counts.end(), 0), 8);
   config.parallel.expert = world_size();
-  expect_same_run(train(config, ProcessGroup::world(60), 3), serial, "idle experts");
+  // Without a second token to look at, queries have no gradient, and AdamW makes steps of what rounding leaves of them.
+  expect_same_steps(train(config, ProcessGroup::world(60), 3).steps, serial.steps, "idle experts");
 }
 
 TEST(ExpertPlacement, AStepThatIsNotFiniteIsLeftOutOnAllRanks) {
