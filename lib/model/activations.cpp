@@ -64,7 +64,7 @@ double kept_bytes_per_token(const Config& config, std::int64_t layer) {
   if (model.recompute == "full") return element * widths.hidden / widths.runs;
   Kept kept = of_attention(model, widths);
   const auto shared = static_cast<double>(moe.shared_experts * moe.expert_hidden);
-  if (!is_moe_layer(config, layer)) {
+  if (!has_experts(config, layer)) {
     const bool all_shared = layer >= model.first_dense_layers && shared > 0;
     kept += of_ffn(all_shared ? shared : static_cast<double>(model.ffn_hidden), widths);
   } else {

@@ -6,7 +6,7 @@
 
 namespace lyceum {
 
-bool is_moe_layer(const Config& config, std::int64_t layer) {
+bool has_experts(const Config& config, std::int64_t layer) {
   return layer >= config.model.first_dense_layers && config.moe.experts > 0;
 }
 
@@ -38,7 +38,7 @@ Placement place_experts(const Config& config, std::int64_t layer, int ranks, std
 std::vector<LayerPlacement> place_all(const Config& config, int ranks, std::span<const ExpertLoad> measured) {
   std::vector<LayerPlacement> all;
   for (std::int64_t layer = 0; layer < config.model.layers; ++layer) {
-    if (is_moe_layer(config, layer)) all.push_back({layer, place_experts(config, layer, ranks, measured)});
+    if (has_experts(config, layer)) all.push_back({layer, place_experts(config, layer, ranks, measured)});
   }
   return all;
 }

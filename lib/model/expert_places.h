@@ -23,7 +23,7 @@ struct ExpertPlaces {
 };
 
 /// Whether a block of a resolved configuration routes tokens to experts.
-bool is_moe_layer(const Config& config, std::int64_t layer);
+bool has_experts(const Config& config, std::int64_t layer);
 
 /// Width of each routed expert.
 std::vector<std::int64_t> expert_widths(const MoeConfig& moe);

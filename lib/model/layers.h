@@ -55,6 +55,9 @@ struct RoutingSums {
   std::vector<double> probability;   // [experts]: sum of scores over tokens
 };
 
+/// The sums of no tokens yet.
+RoutingSums no_routing(const Config& config, std::int64_t layer);
+
 /// Tokens of the busiest expert over the mean of all, whatever their rank among a token's choices.
 double imbalance(const RoutingSums& sums);
 
@@ -78,7 +81,6 @@ class MoeLayer {
   /// run on top of what it holds.
   std::pair<Variable, Losses> forward(Tape& tape, const TokenLayout& layout, const Variable& x,
                                       RoutingSums* sums) const;
-  const Placement& placement() const { return places_.ranks; }
 
  private:
   /// The routed experts' answers to a run of tokens.

@@ -12,13 +12,15 @@
 
 namespace lyceum {
 
-ParameterUnit& Transformer::add_unit(const std::string& name, ParameterUnit::Group group) {
-  return *units_.emplace_back(std::make_unique<ParameterUnit>(name, group));
+ParameterUnit& Transformer::add_unit(const std::string& name, ParameterUnit::Group group, std::int64_t layer) {
+  own_units_.push_back(std::make_unique<ParameterUnit>(name, group, static_cast<int>(layer)));
+  units_.push_back(own_units_.back().get());
+  return *units_.back();
 }
 
-Parameter& Transformer::add_table(const std::string& name) {
+Parameter& Transformer::add_table(const std::string& name, std::int64_t layer) {
   const ModelConfig& model = config_.model;
-  return add_unit(name, ParameterUnit::Group::dense)
+  return add_unit(name, ParameterUnit::Group::dense, layer)
       .add(sharded_parameter(name + "/weight", {model.vocab, model.hidden}, 0, words_, model.init_std));
 }
 
@@ -34,15 +36,19 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
           own.end(), model.layers);
   const bool first = own.first == 0, last = own.end() == model.layers;
   const std::string table = "model/embed_tokens";
-  if (first) embedding_ = &add_table(table);
+  if (first) embedding_ = &add_table(table, 0);
   for (std::int64_t layer = own.first; layer < own.end(); ++layer) add_block(layer, measured);
   if (last) {
-    final_norm_ = &add_unit("model/norm", ParameterUnit::Group::replicated)
+    const std::int64_t output = model.layers + 1;
+    final_norm_ = &add_unit("model/norm", ParameterUnit::Group::replicated, output)
                        .add(whole_parameter("model/norm/weight", {model.hidden}, {}, false));
-    head_ = !model.tie_embeddings ? &add_table("lm_head") : first ? embedding_ : &add_table(table);
+    head_ = !model.tie_embeddings ? &add_table("lm_head", output) : first ? embedding_ : &add_table(table, output);
   }
-  if (model.tie_embeddings && first != last) shared_table_ = (first ? units_.front() : units_.back()).get();
-  for (const auto& unit : units_) unit->allocate(stream, type, train);
+  if (model.tie_embeddings && first != last) shared_table_ = first ? units_.front() : units_.back();
+  if (shared_table_ && last) shared_table_->set_twin();
+  if (!train) {
+    for (ParameterUnit* unit : units_) unit->allocate(stream, type, false);
+  }
 
   rope_ = Tensor::empty(stream, accumulator_of(type), {config.batch.seq_len, model.head_dim}, MemoryKind::buffers);
   dispatch_accumulator(rope_.dtype(), [&]<class A>() {
@@ -53,8 +59,8 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
 void Transformer::add_block(std::int64_t layer, std::span<const ExpertLoad> measured) {
   const ModelConfig& model = config_.model;
   const std::string prefix = "model/layers/" + std::to_string(layer);
-  ParameterUnit& replicated = add_unit(prefix + "/replicated", ParameterUnit::Group::replicated);
-  ParameterUnit& dense = add_unit(prefix + "/dense", ParameterUnit::Group::dense);
+  ParameterUnit& replicated = add_unit(prefix + "/replicated", ParameterUnit::Group::replicated, layer + 1);
+  ParameterUnit& dense = add_unit(prefix + "/dense", ParameterUnit::Group::dense, layer + 1);
   const auto norm = [&](const char* name) {
     return &replicated.add(whole_parameter(prefix + "/" + name + "/weight", {model.hidden}, {}, false));
   };
@@ -64,30 +70,26 @@ void Transformer::add_block(std::int64_t layer, std::span<const ExpertLoad> meas
               .dense = nullptr,
               .moe = nullptr};
   const std::string ffn = prefix + "/mlp";
-  if (!is_moe_layer(config_, layer)) {
+  if (!has_experts(config_, layer)) {
     const std::int64_t shared = config_.moe.shared_experts * config_.moe.expert_hidden;  // all experts always on
     const std::int64_t width = layer < model.first_dense_layers || shared == 0 ? model.ffn_hidden : shared;
     block.dense = std::make_unique<FeedForward>(model, ffn, width, mesh_->tensor, dense);
   } else {
-    ParameterUnit& experts = add_unit(ffn + "/experts", ParameterUnit::Group::expert);
+    ParameterUnit& experts = add_unit(ffn + "/experts", ParameterUnit::Group::expert, layer + 1);
     block.moe = std::make_unique<MoeLayer>(config_, ffn, *mesh_, MoeLayer::Units{dense, replicated, experts},
                                            expert_places(config_, layer, mesh_->expert.size(), measured));
     block.routing = routing_.size();
-    routing_.push_back(
-        {.layer = layer, .top_k = config_.moe.top_k, .experts = config_.moe.experts, .counts = {}, .probability = {}});
+    routing_.push_back(no_routing(config_, layer));
   }
   blocks_.push_back(std::move(block));
 }
 
 void Transformer::initialize(std::uint64_t seed) {
-  for (const auto& unit : units_) unit->initialize(seed);
+  for (ParameterUnit* unit : units_) unit->initialize(seed);
 }
 
 void Transformer::clear_routing() {
-  for (RoutingSums& sums : routing_) {
-    sums.counts.assign(static_cast<std::size_t>(sums.top_k * sums.experts), 0);
-    sums.probability.assign(static_cast<std::size_t>(sums.experts), 0.0);
-  }
+  for (RoutingSums& sums : routing_) sums = no_routing(config_, sums.layer);
 }
 
 RmsNorm Transformer::norm(const TokenLayout& layout, Parameter* weight) const {
@@ -158,7 +160,7 @@ Transformer::StageResult Transformer::forward_stage(Tape& tape, const Batch& bat
   require(x.value.defined() != first_stage(), "a pipeline stage {}",
           first_stage() ? "begins with tokens and was given another stage's result"
                         : "in the middle of the model was given no other stage's result");
-  const TokenLayout layout = layout_of(batch.inputs.size(), batch.seq_len);
+  const TokenLayout layout = layout_of(batch.tokens(), batch.seq_len);
   tape.release_results(config_.model.recompute == "selective");
   StageResult result;
   const Variable y = blocks(tape, layout, first_stage() ? embed(tape, layout, batch.inputs) : x, result.losses);
@@ -209,14 +211,6 @@ Tensor Transformer::decode(const Stream& stream, std::span<const std::int32_t> t
     x = tape.apply(Sum{}, x, y);
   }
   return head(tape, TokenLayout(1, 1), Variable{x.value.slice(count - 1, 1)}).value;
-}
-
-std::vector<std::pair<std::int64_t, const Placement*>> Transformer::placements() const {
-  std::vector<std::pair<std::int64_t, const Placement*>> all;
-  for (const Block& block : blocks_) {
-    if (block.moe) all.emplace_back(routing_[block.routing].layer, &block.moe->placement());
-  }
-  return all;
 }
 
 }  // namespace lyceum

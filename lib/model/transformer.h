@@ -21,8 +21,9 @@ namespace lyceum {
 /// one final norm and head. The configuration must be resolved and checked.
 class Transformer {
  public:
-  /// `train`: with gradients. `blocks`: of this stage, one at least; none: all. Values are uninitialised: call
-  /// initialize() or load them. `measured`: load of the experts, where parallel.placement goes by it.
+  /// `train`: units get their memory from whoever trains them (Zero); else values, uninitialised: call initialize() or
+  /// load them. `blocks`: of this stage, one at least; none: all. `measured`: load of the experts, where
+  /// parallel.placement goes by it.
   Transformer(const Config& config, const Stream& stream, const Mesh& mesh, DType type, bool train,
               std::optional<Range> blocks = {}, std::span<const ExpertLoad> measured = {});
   Transformer(const Transformer&) = delete;
@@ -31,8 +32,9 @@ class Transformer {
   void initialize(std::uint64_t seed);
 
   struct Batch {
-    Tensor inputs, targets;  // i32 [sequences · seq_len]
-    std::int64_t seq_len;
+    Tensor inputs, targets;  // i32 [sequences · seq_len]; of the first and the last stage, others need not have them
+    std::int64_t sequences, seq_len;
+    std::int64_t tokens() const { return sequences * seq_len; }
   };
   /// Scalars in accumulator precision, to be divided by the tokens and the sequences of the global batch. All ranks of
   /// a tensor group, which work on the same batch, get the same.
@@ -51,11 +53,12 @@ class Transformer {
   StageResult forward_stage(Tape& tape, const Batch& batch, const Variable& x);
   /// What passes between stages for a batch of `tokens`: [rows, hidden] in the model's type.
   Shape boundary(std::int64_t tokens, std::int64_t seq_len) const;
+  DType type() const { return type_; }
   bool first_stage() const { return embedding_ != nullptr; }
   bool last_stage() const { return final_norm_ != nullptr; }
   /// The table that is embedding in the first stage and head in the last, where those are two stages, each with a unit
-  /// for it; null elsewhere. To stay equal, both need the sum of both gradients before an update. The last stage's is a
-  /// copy: it counts neither in the gradient norm nor in a checkpoint.
+  /// for it; null elsewhere. To stay equal, both need the sum of both gradients before an update. The last stage's is
+  /// the twin.
   ParameterUnit* shared_table() const { return shared_table_; }
 
   /// Logits of the last of `tokens` [1, vocab], which follow what the caches hold; one cache a layer, see new_caches().
@@ -63,14 +66,12 @@ class Transformer {
   std::vector<KeyValueCache> new_caches(const Stream& stream, std::int64_t capacity) const;
 
   /// In the order of forward.
-  std::span<const std::unique_ptr<ParameterUnit>> units() const { return units_; }
+  std::span<ParameterUnit* const> units() const { return units_; }
 
   /// Routing of all forward passes since the last clear, a layer each; passes do not count while it is switched off.
-  std::vector<RoutingSums>& routing() { return routing_; }
+  const std::vector<RoutingSums>& routing() const { return routing_; }
   void count_routing(bool on) { counting_ = on; }
   void clear_routing();
-  /// Placement of the routed experts of each MoE layer, and the index of that layer in the model.
-  std::vector<std::pair<std::int64_t, const Placement*>> placements() const;
 
  private:
   struct Block {
@@ -82,7 +83,7 @@ class Transformer {
     std::size_t routing = 0;  // index in routing_, for moe
   };
   void add_block(std::int64_t layer, std::span<const ExpertLoad> measured);
-  Parameter& add_table(const std::string& name);
+  Parameter& add_table(const std::string& name, std::int64_t layer);
   TokenLayout layout_of(std::int64_t tokens, std::int64_t seq_len) const;
   RmsNorm norm(const TokenLayout& layout, Parameter* weight) const;
   Variable embed(Tape& tape, const TokenLayout& layout, const Tensor& tokens) const;
@@ -93,13 +94,14 @@ class Transformer {
   Variable head(Tape& tape, const TokenLayout& layout, const Variable& x) const;
   Variable cross_entropy(Tape& tape, const Variable& logits, const Tensor& targets) const;
 
-  ParameterUnit& add_unit(const std::string& name, ParameterUnit::Group group);
+  ParameterUnit& add_unit(const std::string& name, ParameterUnit::Group group, std::int64_t layer);
 
   Config config_;
   const Mesh* mesh_;
   DType type_;
   Range words_;  // of the vocabulary: this rank's rows of embedding and head
-  std::vector<std::unique_ptr<ParameterUnit>> units_;
+  std::vector<std::unique_ptr<ParameterUnit>> own_units_;
+  std::vector<ParameterUnit*> units_;
   std::vector<Block> blocks_;
   Parameter* embedding_ = nullptr;   // in the first stage
   Parameter* final_norm_ = nullptr;  // in the last one

@@ -15,7 +15,6 @@
 
 #include "io/ini_file.h"
 #include "model/counts.h"
-#include "parallel/data/copies.h"
 #include "train/evaluator.h"
 #include "train/peak.h"
 #include "train/placement_table.h"
@@ -63,10 +62,11 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
       out_(out),
       data_(open_data(config, true)),
       checkpoint_(open_checkpoint()),
-      model_(config, setup.stream, setup.mesh, working_type(config.run), true, {},
+      model_(config, setup.stream, setup.mesh, working_type(config.run), true,
              checkpoint_ ? RunState::load_of(checkpoint_->header().trainer_state) : std::vector<ExpertLoad>{}),
-      optimizer_(config.optim, setup.stream, model_.units()),
-      train_step_(config, setup, model_, optimizer_),
+      zero_(model_.units(), setup.mesh, setup.stream, zero_options(config, setup.mesh)),
+      optimizer_(config.optim, setup.stream, zero_.shares()),
+      train_step_(config, setup, model_, zero_, optimizer_),
       record_(std::make_unique<Json>()) {}
 
 Trainer::~Trainer() = default;
@@ -174,7 +174,7 @@ void Trainer::resume() {
                       : "no checkpoint in {} is whole: mend or move them, or set another run.dir",
                   root.string());
     state_.run_uuid = new_uuid(setup_.mesh.world);
-    model_.initialize(config_.run.seed);
+    zero_.initialize(config_.run.seed);
     optimizer_.adopt_weights();
     return;
   }
@@ -185,11 +185,13 @@ void Trainer::resume() {
           present.front() <= checkpoint_name(reader.header().step),
       "{} holds {}, newer than the checkpoint to go on from: set another run.dir, or move the newer ones away",
       root.string(), present.empty() ? "" : present.front());
-  require_input(static_cast<std::int64_t>(reader.tensors().size()) == logical_tensors(),
+  const std::int64_t tensors = logical_tensors();
+  require_input(static_cast<std::int64_t>(reader.tensors().size()) == tensors,
                 "{} holds {} tensors, this model has {}: set the configuration that it was made with",
-                reader.directory().string(), reader.tensors().size(), logical_tensors());
+                reader.directory().string(), reader.tensors().size(), tensors);
   optimizer_.load(reader);
-  state_.restore(reader.header().trainer_state, model_.routing());
+  zero_.values_changed();
+  state_.restore(reader.header().trainer_state, no_routing(config_));
   state_.run_uuid = reader.header().run_uuid;
   state_.step = first_step_ = reader.header().step;
   optimizer_.set_updates(state_.updates);
@@ -208,15 +210,17 @@ void Trainer::tell_placement() {
 
 /// Values and two moments of every logical tensor of the whole model.
 std::int64_t Trainer::logical_tensors() const {
-  std::array<std::int64_t, 1> experts{0};
-  std::int64_t dense = 0;
-  for (const auto& unit : model_.units()) {
+  std::array<std::int64_t, 1> experts{0}, all{0};
+  for (const ParameterUnit* unit : model_.units()) {
     std::int64_t pieces = 0;
     for (const auto& parameter : unit->parameters()) pieces += static_cast<std::int64_t>(parameter->pieces.size());
-    (unit->group() == ParameterUnit::Group::expert ? experts[0] : dense) += pieces;
+    if (unit->twin()) continue;
+    (unit->group() == ParameterUnit::Group::expert ? experts[0] : all[0]) += pieces;
   }
   setup_.mesh.expert.all_reduce(std::span(experts));
-  return 3 * (dense + experts[0]);
+  all[0] += experts[0];
+  setup_.mesh.pipeline.all_reduce(std::span(all));
+  return 3 * all[0];
 }
 
 /// A resumed run whose model, data or optimizer keys differ is another run from there on: that is said.
@@ -241,12 +245,13 @@ void Trainer::tell_changes(const CheckpointReader& reader) {
 }
 
 void Trainer::open_logs() {
+  const std::vector<RoutingLog::Layer> layers = logged_layers(config_, state_.placement);
   if (!talks()) return;
   fs::create_directories(config_.run.dir);
   const std::int64_t resumed = state_.step > 0 ? state_.step : -1;
   metrics_.emplace(fs::path(config_.run.dir) / "metrics.jsonl", resumed);
-  if (config_.routing.every == 0 || model_.placements().empty()) return;
-  routing_log_.emplace(fs::path(config_.run.dir) / "routing.h5", logged_layers(config_, model_), resumed);
+  if (config_.routing.every == 0 || layers.empty()) return;
+  routing_log_.emplace(fs::path(config_.run.dir) / "routing.h5", layers, resumed);
 }
 
 void Trainer::one_step() {
@@ -347,11 +352,6 @@ void Trainer::save() {
   const auto start = Clock::now();
   const fs::path root = checkpoint_root(config_);
   const Mesh& mesh = setup_.mesh;
-  std::size_t turn = 0;
-  const auto owns = [&](const ParameterUnit& unit) {  // copies take turns, so that every rank writes its share
-    const ProcessGroup& group = copies(mesh, unit.group());
-    return turn++ % static_cast<std::size_t>(group.size()) == static_cast<std::size_t>(group.rank());
-  };
   try {
     write_checkpoint(mesh.world, root,
                      {.run_uuid = state_.run_uuid,
@@ -360,7 +360,7 @@ void Trainer::save() {
                       .config = config_text_,
                       .trainer_state = state_.text(),
                       .job = batch_job()},
-                     optimizer_.pieces(owns));
+                     optimizer_.pieces());
   } catch (const Error& error) {  // the same on all ranks: training is worth more than this checkpoint
     if (error.code() != ExitCode::failed) throw;
     note(fmt::format("warning: {}", error.what()));

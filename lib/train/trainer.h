@@ -62,7 +62,8 @@ class Trainer {
   RunData data_;
   std::optional<Console> console_;
   std::optional<CheckpointReader> checkpoint_;  // to go on from, until that is done
-  Transformer model_;
+  StagedModel model_;
+  Zero zero_;
   Optimizer optimizer_;
   TrainStep train_step_;
   RunState state_;

@@ -36,9 +36,11 @@ class TinyTraining {
                                              .expert_tensor = config.parallel.expert_tensor})),
         data_(config_.model.vocab),
         model_(config_, setup_->stream, setup_->mesh, type, true),
-        optimizer_(config_.optim, setup_->stream, model_.units()),
-        step_(config_, *setup_, model_, optimizer_) {
-    model_.initialize(config_.run.seed);
+        zero_(model_.units(), setup_->mesh, setup_->stream,
+              {.stage = config_.parallel.zero, .micro_batches = micro_batches(config_, setup_->mesh), .type = type}),
+        optimizer_(config_.optim, setup_->stream, zero_.shares()),
+        step_(config_, *setup_, model_, zero_, optimizer_) {
+    zero_.initialize(config_.run.seed);
     optimizer_.adopt_weights();
   }
 
@@ -51,14 +53,25 @@ class TinyTraining {
     }
     return results;
   }
+  /// What this rank owns: the ranks' pieces cover the model once.
   std::vector<Trajectory::Piece> weights() const {
     std::vector<Trajectory::Piece> all;
-    for (const CheckpointPiece& piece : optimizer_.pieces([](const ParameterUnit&) { return true; })) {
+    for (const CheckpointPiece& piece : optimizer_.pieces()) {
       all.push_back({piece.name, piece.shape, piece.box, {piece.values, piece.values + piece.box.extent.size()}});
     }
     return all;
   }
-  Optimizer& optimizer() { return optimizer_; }
+  void load(const CheckpointReader& reader, std::int64_t updates) {
+    optimizer_.load(reader);
+    zero_.values_changed();
+    optimizer_.set_updates(updates);
+  }
+  const Optimizer& optimizer() const { return optimizer_; }
+  StagedModel& model() { return model_; }
+  const Config& config() const { return config_; }
+  TokenLoader loader() const { return data_.loader(config_); }
+  /// Waits until the units hold what the last step made of them; in ZeRO 3 they do not.
+  void settle() { zero_.await_values(); }
   const RunSetup& setup() const { return *setup_; }
 
  private:
@@ -71,7 +84,8 @@ class TinyTraining {
   Config config_;
   std::unique_ptr<RunSetup> setup_;
   TinyData data_;
-  Transformer model_;
+  StagedModel model_;
+  Zero zero_;
   Optimizer optimizer_;
   TrainStep step_;
 };

@@ -70,6 +70,24 @@ TEST(ExpertPlacement, GoesWithTensorParallelExperts) {
   }
 }
 
+/// Ranks of one expert group have unequally much; those that hold copies, over which ZeRO shards, equally much.
+TEST(ExpertPlacement, GoesWithZeroAndThePipeline) {
+  const int world = world_size();
+  for (const char* kind : kinds) {
+    Config config = uneven_config();
+    config.parallel.placement = kind;
+    const Trajectory serial = train(config, ProcessGroup::self(), 3);
+    config.parallel.zero = 3;
+    config.parallel.expert = std::max(world / 2, 1);
+    expect_same_run(train(config, ProcessGroup::world(60), 3), serial, std::string("ZeRO 3, ") + kind);
+    if (world < 4) continue;
+    config.parallel.zero = 1;
+    config.parallel.pipeline = 2;
+    config.parallel.expert = world / 2;
+    expect_same_run(train(config, ProcessGroup::world(60), 3), serial, std::string("pipeline, ") + kind);
+  }
+}
+
 TEST(ExpertPlacement, IdleExpertsHoldNobodyUp) {
   Config config = uneven_config();
   config.batch = {.global = 8, .micro = 1, .seq_len = 1};

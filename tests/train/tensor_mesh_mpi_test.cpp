@@ -3,7 +3,6 @@
 #include <filesystem>
 
 #include "io/checkpoint.h"
-#include "parallel/data/copies.h"
 #include "support/trajectory.h"
 
 namespace lyceum {
@@ -161,29 +160,27 @@ TEST(TensorMesh, Bf16FollowsF32) {
 TEST(TensorMesh, CopiesStayCopies) {
   for (const bool sequence : {false, true}) {
     const Config config = on_mesh(tensor_config(), fullest(world_size()), sequence);
-    const Trajectory run = train(config, ProcessGroup::world(60), 3);
-    const ProcessGroup world = ProcessGroup::world(60);
-    for (const Trajectory::Piece& piece : run.weights) {
-      if (piece.name.find("norm") == std::string::npos && piece.name.find("gate/weight") == std::string::npos) continue;
-      std::vector<float> most = piece.values;
-      world.all_reduce(std::span(most), Reduction::max);
-      EXPECT_EQ(most, piece.values) << piece.name;
+    TinyTraining training(config, ProcessGroup::world(60));
+    training.run(0, 3);
+    for (const auto& unit : training.model().units()) {
+      if (unit->group() != ParameterUnit::Group::replicated) continue;
+      const std::span<const float> values = unit->values().span<float>();
+      std::vector<float> most(values.begin(), values.end()), own = most;
+      training.setup().mesh.world.all_reduce(std::span(most), Reduction::max);
+      EXPECT_EQ(most, own) << unit->name();
     }
   }
 }
 
-/// Writes what `training` holds, every copy once.
+/// Writes what `training` holds.
 void save(TinyTraining& training, const std::filesystem::path& root, int step) {
   const Mesh& mesh = training.setup().mesh;
-  const auto owns = [&](const ParameterUnit& unit) { return copies(mesh, unit.group()).rank() == 0; };
   const CheckpointHeader header{.run_uuid = "u", .step = step, .mesh = "m", .config = "", .trainer_state = "{}"};
-  write_checkpoint(mesh.world, root, header, training.optimizer().pieces(owns));
+  write_checkpoint(mesh.world, root, header, training.optimizer().pieces());
 }
 
 std::vector<StepResult> resume(TinyTraining& training, const std::filesystem::path& root, int first, int count) {
-  const CheckpointReader reader(resolve_checkpoint(root));
-  training.optimizer().load(reader);
-  training.optimizer().set_updates(first);
+  training.load(CheckpointReader(resolve_checkpoint(root)), first);
   return training.run(first, count);
 }
 

@@ -83,10 +83,11 @@ TEST(TrainStep, ANonFiniteGradientIsLeftOutOnAllRanks) {
   resolve(config, ranks);
   const auto setup = make_setup(std::move(world), {.expert = ranks});
   const TinyData data(config.model.vocab);
-  Transformer model(config, setup->stream, setup->mesh, DType::f32, true);
-  model.initialize(1);
-  Optimizer optimizer(config.optim, setup->stream, model.units());
-  TrainStep step(config, *setup, model, optimizer);
+  StagedModel model(config, setup->stream, setup->mesh, DType::f32, true);
+  Zero zero(model.units(), setup->mesh, setup->stream, zero_options(config, setup->mesh));
+  zero.initialize(1);
+  Optimizer optimizer(config.optim, setup->stream, zero.shares());
+  TrainStep step(config, *setup, model, zero, optimizer);
   const TokenLoader loader = data.loader(config);
   // The last rank's last expert unit holds a NaN: everybody must leave the step out, and nobody's weights may move.
   const ParameterUnit& experts = *model.units()[model.units().size() - 3];  // before the last norm and the head
