@@ -15,6 +15,7 @@
 
 #include "io/ini_file.h"
 #include "model/counts.h"
+#include "model/stages.h"
 #include "train/evaluator.h"
 #include "train/peak.h"
 #include "train/placement_table.h"
@@ -48,6 +49,23 @@ std::string new_uuid(const ProcessGroup& world) {
 fs::path checkpoint_root(const Config& config) { return fs::path(config.run.dir) / "checkpoints"; }
 
 bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
+
+/// The stages, and how long they wait for each other by their FLOPs.
+std::string pipeline_line(const Config& config, const Mesh& mesh) {
+  const Schedule schedule = training_schedule(config, mesh);
+  const PipelineShape& shape = schedule.shape;
+  Costs costs{.stages = {}};
+  std::string blocks;
+  for (const Range& stage : stage_blocks(config, shape.stages())) {
+    double flops = stage.end() == config.model.layers ? head_flops(config) : 0;
+    for (std::int64_t layer = stage.first; layer < stage.end(); ++layer) flops += block_flops(config, layer);
+    costs.stages.push_back({flops, flops, flops});
+    blocks += fmt::format(" {}", stage.count);
+  }
+  return fmt::format("pipeline   {} · stages of{} blocks · {} micro-batches · idle {:.0f} % of the time by FLOPs",
+                     config.parallel.schedule, blocks, shape.microbatches,
+                     100 * simulate(schedule, costs).bubble_fraction());
+}
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -147,6 +165,7 @@ void Trainer::introduce() {
                    config_.batch.seq_len));
   note(fmt::format("mesh       {} rank{} · {} · {} threads a rank · {}", world, world > 1 ? "s" : "",
                    setup_.mesh.shape.text(world), std::get<CpuStream>(setup_.stream).threads(), config_.run.precision));
+  if (setup_.mesh.pipeline.size() > 1) note(pipeline_line(config_, setup_.mesh));
   note(fmt::format("batch      {} sequences of {} = {} tokens, {} at a time a rank", config_.batch.global,
                    config_.batch.seq_len, config_.batch.global * config_.batch.seq_len, config_.batch.micro));
   note(fmt::format("data       {} · {} training samples{}", data_.train->file().prefix(), data_.train->order().count(),
@@ -273,9 +292,12 @@ void Trainer::note_skip(const StepResult& result) {
   ++state_.skipped;
   std::string culprit;
   const std::vector<std::string> culprits = setup_.mesh.world.all_gather(result.culprit);
-  // A loss that is not finite spoils every rank's gradients: the rank that has one is where the trouble began.
+  // A loss that is not finite spoils every rank's gradients: the rank that has one is where the trouble began. Else
+  // that is nearest the loss, in the last stage that has any.
+  const std::size_t of_stage = culprits.size() / static_cast<std::size_t>(setup_.mesh.pipeline.size());
   for (const bool loss : {true, false}) {
-    for (std::size_t rank = 0; rank < culprits.size() && culprit.empty(); ++rank) {
+    for (std::size_t i = 0; i < culprits.size() && culprit.empty(); ++i) {
+      const std::size_t rank = culprits.size() - (i / of_stage + 1) * of_stage + i % of_stage;
       if (culprits[rank].empty() || culprits[rank].starts_with("the loss") != loss) continue;
       culprit = fmt::format(": {} on rank {} is not finite", culprits[rank], rank);
     }
