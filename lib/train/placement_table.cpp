@@ -54,7 +54,7 @@ std::vector<double> shares(const Config& config, const LayerPlacement& layer, st
 
 std::string rows(const Config& config, std::span<const LayerPlacement> layers, const std::vector<double>& flops) {
   const std::vector<std::int64_t> widths = expert_widths(config.moe);
-  Table table({">expert rank", "experts", ">parameters", ">FLOPs of mean"});
+  Table table({">expert rank", "experts", ">parameters", ">FLOPs / mean"});
   for (int rank = 0; rank < layers[0].ranks.ranks(); ++rank) {
     std::int64_t width = 0;
     for (const LayerPlacement& layer : layers) {
@@ -88,7 +88,7 @@ std::vector<std::string> placement_lines(const Config& config, std::span<const L
     for (std::string line; std::getline(text, line);) lines.push_back(line);
   }
   lines.push_back(fmt::format(
-      "placement  {}, {}: the busiest of {} ranks has {:.3f} of the mean FLOPs, {:.3f} in the worst of {} layer{}",
+      "placement  {}, {}: the busiest of {} ranks has {:.3f} times the mean FLOPs, {:.3f} in the worst of {} layer{}",
       config.parallel.placement, measured.empty() ? "tokens taken as even" : "tokens as measured", ranks, busiest,
       worst, layers.size(), layers.size() == 1 ? "" : "s"));
   return lines;

@@ -30,9 +30,9 @@ TEST(PlacementTable, TellsExpertsParametersAndShares) {
   const Config config = four_experts();
   EXPECT_THAT(
       placement_lines(config, place_all(config, 2, {}), {}),
-      ElementsAre("expert rank  experts  parameters  FLOPs of mean", "          0  0, 1         2.40 k          1.000",
+      ElementsAre("expert rank  experts  parameters  FLOPs / mean", "          0  0, 1         2.40 k          1.000",
                   "          1  2, 3         2.40 k          1.000",
-                  "placement  contiguous, tokens taken as even: the busiest of 2 ranks has 1.000 of the mean "
+                  "placement  contiguous, tokens taken as even: the busiest of 2 ranks has 1.000 times the mean "
                   "FLOPs, 1.000 in the worst of 2 layers"));
 }
 
@@ -52,7 +52,7 @@ TEST(PlacementTable, GoesByMeasuredTokens) {
   EXPECT_THAT(lines[2], HasSubstr("3 a layer"));
   EXPECT_THAT(lines[3], HasSubstr("cost, tokens as measured"));
   EXPECT_THAT(lines[3],
-              HasSubstr("1.620 of the mean FLOPs, 1.702 in the worst of 2 layers"));  // 200 of 130, 400 of 235
+              HasSubstr("1.620 times the mean FLOPs, 1.702 in the worst of 2 layers"));  // 200 of 130, 400 of 235
 }
 
 TEST(PlacementTable, IsShortForManyRanksAndEmptyWithoutExperts) {
