@@ -22,7 +22,7 @@ Config counted_config() {
 std::int64_t held(Config config, const RunSetup& setup, std::int64_t layers, std::int64_t dense) {
   config.model.layers = layers;
   config.model.first_dense_layers = dense;
-  Transformer model(config, setup.stream, setup.mesh, config.run.precision == "bf16" ? DType::bf16 : DType::f32, true);
+  Transformer model(config, setup.stream, setup.mesh, config.run.precision == "bf16" ? DType::bf16 : DType::f32, false);
   model.initialize(1);
   const Transformer::Batch batch = random_batch(setup.stream, config, 0);
   Tape tape(setup.stream);

@@ -30,8 +30,8 @@ TEST(PlacementTable, TellsExpertsParametersAndShares) {
   const Config config = four_experts();
   EXPECT_THAT(
       placement_lines(config, place_all(config, 2, {}), {}),
-      ElementsAre("expert rank  experts  parameters  FLOPs / mean", "          0  0, 1         2.40 k          1.000",
-                  "          1  2, 3         2.40 k          1.000",
+      ElementsAre("expert rank  experts  parameters  FLOPs / mean", "          0  0, 1         2.40 k         1.000",
+                  "          1  2, 3         2.40 k         1.000",
                   "placement  contiguous, tokens taken as even: the busiest of 2 ranks has 1.000 times the mean "
                   "FLOPs, 1.000 in the worst of 2 layers"));
 }
