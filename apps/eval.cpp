@@ -47,9 +47,10 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   load_weights(reader, setup->stream, model.units());
   Config counted = config;
   counted.batch.global = global_batch;  // --batches means as many samples on any number of ranks
-  const std::vector<RoutingLog::Layer> layers = logged_layers(config, setup->mesh, model);
   std::optional<RoutingLog> log;  // before the work that it is to hold, as it may not be writable
-  if (!routing.empty() && session.rank() == 0) log.emplace(routing, layers, -1);
+  if (!routing.empty() && session.rank() == 0) {
+    log.emplace(routing, logged_layers(config, place_all(config, setup->mesh.expert.size(), {})), -1);
+  }
   const Evaluation evaluation = evaluate(model, *setup, counted, *data.valid, batches);
   if (session.rank() != 0) return 0;
   if (log) log->append(reader.header().step, routing_record(evaluation.routing, evaluation.tokens));

@@ -44,7 +44,7 @@ struct ModelConfig {
   bool tie_embeddings = false;
   std::int64_t first_dense_layers = 0;
   std::string attention = "mha";
-  std::string recompute = "none";  // none, full (each block keeps only its input)
+  std::string recompute = "none";  // none, selective (what is cheap to make again), full (all but a block's input)
 };
 
 struct MoeConfig {
@@ -76,6 +76,7 @@ struct ParallelConfig {
   std::string schedule = "1f1b";
   int virtual_stages = 1;
   bool sequence = false;
+  std::string placement = "contiguous";  // of experts on ranks: contiguous, pairs, cost
 };
 
 struct EvalConfig {

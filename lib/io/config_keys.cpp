@@ -53,7 +53,8 @@ void bind_model(Binder key, ModelConfig& model) {
   key("model.tie_embeddings", &model.tie_embeddings, {}, "the output head is the embedding matrix");
   key("model.first_dense_layers", &model.first_dense_layers, {.low = 0}, "first blocks that keep a dense FFN");
   key("model.attention", &model.attention, {.names = {"mha"}}, "kind of attention; kv_heads makes it grouped-query");
-  key("model.recompute", &model.recompute, {.names = {"none", "full"}}, "full: a block keeps only its input");
+  key("model.recompute", &model.recompute, {.names = {"none", "selective", "full"}},
+      "selective: what is cheap is made again; full: a block keeps only its input");
 }
 
 void bind_moe(Binder key, MoeConfig& moe) {
@@ -99,6 +100,8 @@ void bind_parallel(Binder key, ParallelConfig& parallel) {
   key("parallel.schedule", &parallel.schedule, {.names = {"gpipe", "1f1b", "interleaved", "zb-h1"}}, "of the pipeline");
   key("parallel.virtual_stages", &parallel.virtual_stages, {.low = 1}, "model chunks of a pipeline rank");
   key("parallel.sequence", &parallel.sequence, {}, "sequence parallelism over the tensor ranks");
+  key("parallel.placement", &parallel.placement, {.names = {"contiguous", "pairs", "cost"}},
+      "of experts on ranks: in runs, wide with narrow, level in FLOPs");
 }
 
 void bind_cadence(Binder key, Config& config) {

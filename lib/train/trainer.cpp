@@ -13,12 +13,12 @@
 #include <sstream>
 #include <utility>
 
-#include "io/checkpoint.h"
 #include "io/ini_file.h"
 #include "model/counts.h"
 #include "model/stages.h"
 #include "train/evaluator.h"
 #include "train/peak.h"
+#include "train/placement_table.h"
 #include "train/routing_sums.h"
 #include "train/schedule.h"
 #include "train/start_table.h"
@@ -79,7 +79,9 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
       lock_(lock),
       out_(out),
       data_(open_data(config, true)),
-      model_(config, setup.stream, setup.mesh, working_type(config.run), true),
+      checkpoint_(open_checkpoint()),
+      model_(config, setup.stream, setup.mesh, working_type(config.run), true,
+             checkpoint_ ? RunState::load_of(checkpoint_->header().trainer_state) : std::vector<ExpertLoad>{}),
       zero_(model_.units(), setup.mesh, setup.stream, zero_options(config, setup.mesh)),
       optimizer_(config.optim, setup.stream, zero_.shares()),
       train_step_(config, setup, model_, zero_, optimizer_),
@@ -129,12 +131,12 @@ ExitCode Trainer::run() {
 }
 
 void Trainer::start() {
-  if (talks()) console_.emplace(out_, terminal_columns());
   std::array<double, 1> peak{measure_gemm_peak(setup_.stream, working_type(config_.run))};
   setup_.mesh.world.all_reduce(std::span(peak));
   peak_ = peak[0];
   introduce();
   resume();
+  tell_placement();
   open_logs();
   if (config_.checkpoint.at_start && state_.step == 0) save();
 }
@@ -172,11 +174,18 @@ void Trainer::introduce() {
                    human_count(peak_), config_.run.precision));
 }
 
+/// Before there is a model: where its experts lie may depend on the load that a checkpoint tells.
+std::optional<CheckpointReader> Trainer::open_checkpoint() {
+  if (talks()) console_.emplace(out_, terminal_columns());
+  const auto chosen = choose_checkpoint(setup_.mesh.world, checkpoint_root(config_), config_.checkpoint.resume,
+                                        [&](const std::string& warning) { note("warning: " + warning); });
+  if (!chosen) return {};
+  return CheckpointReader(*chosen);
+}
+
 void Trainer::resume() {
   const fs::path root = checkpoint_root(config_);
-  const auto chosen = choose_checkpoint(setup_.mesh.world, root, config_.checkpoint.resume,
-                                        [&](const std::string& warning) { note("warning: " + warning); });
-  if (!chosen) {
+  if (!checkpoint_) {
     // Starting over beside old checkpoints would mix two runs: their newest would win at the next start.
     require_input(list_checkpoints(root).empty(),
                   config_.checkpoint.resume == "none"
@@ -188,7 +197,7 @@ void Trainer::resume() {
     optimizer_.adopt_weights();
     return;
   }
-  const CheckpointReader reader(*chosen);
+  const CheckpointReader& reader = *checkpoint_;
   const std::vector<std::string> present = list_checkpoints(root);
   require_input(
       config_.checkpoint.resume == "auto" || present.empty() ||
@@ -208,6 +217,14 @@ void Trainer::resume() {
   saved_step_ = state_.step;
   note(fmt::format("resumed    {} (mesh {})", reader.directory().string(), reader.header().mesh));
   tell_changes(reader);
+  checkpoint_.reset();
+}
+
+void Trainer::tell_placement() {
+  const int ranks = setup_.mesh.expert.size();
+  state_.placement = place_all(config_, ranks, state_.load);
+  if (ranks == 1) return;
+  for (const std::string& line : placement_lines(config_, state_.placement, state_.load)) note(line);
 }
 
 /// Values and two moments of every logical tensor of the whole model.
@@ -247,7 +264,7 @@ void Trainer::tell_changes(const CheckpointReader& reader) {
 }
 
 void Trainer::open_logs() {
-  const std::vector<RoutingLog::Layer> layers = logged_layers(config_, setup_.mesh, model_);
+  const std::vector<RoutingLog::Layer> layers = logged_layers(config_, state_.placement);
   if (!talks()) return;
   fs::create_directories(config_.run.dir);
   const std::int64_t resumed = state_.step > 0 ? state_.step : -1;

@@ -151,9 +151,11 @@ TEST(PipelineTraining, TheScheduleDecidesHowMuchIsKept) {
     const StepResult result = training.run(0, 1)[0];
     peaks.push_back(static_cast<double>(result.memory.peak[static_cast<std::size_t>(MemoryKind::activations)]));
   }
-  const int stages_left = world_size() - ProcessGroup::world(60).rank();
-  EXPECT_GT(peaks[0], 1.3 * peaks[1]) << stages_left << " stages left";
-  EXPECT_LT(peaks[1] / stages_left, peaks[0] / 4);  // 8 in flight
+  // What a micro-batch keeps, from the difference; besides that there is what is made and gone within a pass.
+  const int most = 8, fewer = world_size() - ProcessGroup::world(60).rank();
+  const double kept = (peaks[0] - peaks[1]) / (most - fewer);
+  EXPECT_NEAR(most * kept, peaks[0], 0.25 * peaks[0]) << peaks[1] << " with " << fewer << " in flight";
+  EXPECT_LT(most * kept, peaks[0]);
 }
 
 TEST(PipelineTraining, ANonFiniteStepIsLeftOutOnAllStages) {
