@@ -18,6 +18,7 @@
 #include "model/counts.h"
 #include "train/evaluator.h"
 #include "train/peak.h"
+#include "train/preflight.h"
 #include "train/routing_sums.h"
 #include "train/schedule.h"
 #include "train/start_table.h"
@@ -51,6 +52,13 @@ bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % eve
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
+/// The data of a run whose ranks are going to call what fits together.
+RunData checked_data(const Config& config, const std::string& config_text, const RunSetup& setup) {
+  RunData data = open_data(config, true);
+  preflight(config, config_text, setup.mesh.world, *data.train);
+  return data;
+}
+
 }  // namespace
 
 Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& setup, const RunLock* lock,
@@ -60,7 +68,7 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
       setup_(setup),
       lock_(lock),
       out_(out),
-      data_(open_data(config, true)),
+      data_(checked_data(config, config_text_, setup)),
       model_(config, setup.stream, setup.mesh, working_type(config.run), true),
       zero_(model_.units(), setup.mesh, setup.stream, zero_options(config, setup.mesh)),
       optimizer_(config.optim, setup.stream, zero_.shares()),
@@ -144,7 +152,8 @@ void Trainer::introduce() {
                    human_count(static_cast<double>(counts.activated)), human_count(counts.causal_flops_per_sequence),
                    config_.batch.seq_len));
   note(fmt::format("mesh       {} rank{} · {} · {} threads a rank · {}", world, world > 1 ? "s" : "",
-                   setup_.mesh.shape.text(world), std::get<CpuStream>(setup_.stream).threads(), config_.run.precision));
+                   setup_.mesh.shape.text(world),
+                   setup_.places[static_cast<std::size_t>(setup_.mesh.world.rank())].threads, config_.run.precision));
   note(fmt::format("batch      {} sequences of {} = {} tokens, {} at a time a rank", config_.batch.global,
                    config_.batch.seq_len, config_.batch.global * config_.batch.seq_len, config_.batch.micro));
   note(fmt::format("data       {} · {} training samples{}", data_.train->file().prefix(), data_.train->order().count(),

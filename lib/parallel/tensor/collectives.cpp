@@ -1,7 +1,8 @@
 #include "parallel/tensor/collectives.h"
 
-#include <cstring>
 #include <numeric>
+
+#include "kernels/elementwise.h"
 
 namespace lyceum {
 
@@ -43,7 +44,7 @@ Tensor identity(const Stream&, const RowShards&, const Tensor& x) { return x; }
 Tensor all_reduce(const Stream& stream, const RowShards& shards, const Tensor& x) {
   require_rows(shards, x, shards.total());
   const Tensor y = empty_rows(stream, x, x.shape()[0]);
-  std::memcpy(y.raw(), x.raw(), x.bytes());
+  dispatch_float(x.dtype(), [&]<class T>() { launch(stream, Cast<T, T>{.x = x.span<T>(), .y = y.span<T>()}); });
   shards.group->all_reduce_async(y).wait();
   return y;
 }
