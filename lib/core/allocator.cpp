@@ -105,6 +105,8 @@ std::shared_ptr<std::byte> Allocator::allocate(std::size_t bytes, MemoryKind kin
   use_.total += bytes;
   use_.total_peak = std::max(use_.total_peak, use_.total);
   lock.unlock();
+  // What a rehearsal reads, such as losses, is small; it must not depend on what stood there before.
+  if (untouched_ && bytes < mapped_from) std::memset(block, 0, bytes);
   return {block, [self = shared_from_this(), capacity, bytes, kind](std::byte* freed) {
             self->release(freed, capacity, bytes, kind);
           }};
@@ -112,7 +114,7 @@ std::shared_ptr<std::byte> Allocator::allocate(std::size_t bytes, MemoryKind kin
 
 std::shared_ptr<std::byte> Allocator::allocate_zeros(std::size_t bytes, MemoryKind kind) {
   std::shared_ptr<std::byte> block = allocate(bytes, kind);
-  if (!untouched_ || bytes < mapped_from) std::memset(block.get(), 0, bytes);
+  if (!untouched_) std::memset(block.get(), 0, bytes);
   return block;
 }
 

@@ -9,8 +9,9 @@
 namespace lyceum {
 
 StepRehearsal rehearse_step(const Config& config, const TokenLoader& loader, int rank, int ranks) {
-  RunSetup setup{.stream = RehearsalStream(), .mesh = Mesh::rehearsal(mesh_shape(config.parallel), rank, ranks)};
-  Transformer model(config, setup.stream, setup.mesh, working_type(config.run), true);
+  RunSetup setup{.stream = RehearsalStream(),
+                 .mesh = Mesh::create(ProcessGroup::rehearsal(rank, ranks), mesh_shape(config.parallel))};
+  StagedModel model(config, setup.stream, setup.mesh, working_type(config.run), true);
   Zero zero(model.units(), setup.mesh, setup.stream, zero_options(config, setup.mesh));
   Optimizer optimizer(config.optim, setup.stream, zero.shares());
   TrainStep step(config, setup, model, zero, optimizer);

@@ -237,7 +237,7 @@ TEST(Verdict, RanksAreToldInRanges) {
 }
 
 TEST(Rehearsal, NotesCountsAndFinishesAtOnce) {
-  const Mesh mesh = Mesh::rehearsal({.tensor = 2}, 5, 8);
+  const Mesh mesh = Mesh::create(ProcessGroup::rehearsal(5, 8), {.tensor = 2});
   EXPECT_EQ(mesh.data.size(), 4);
   EXPECT_EQ(mesh.data.rank(), 2);
   EXPECT_EQ(mesh.tensor.rank(), 1);

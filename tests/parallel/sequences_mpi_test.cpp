@@ -14,7 +14,7 @@ class SequencesTest : public testing::Test {
  protected:
   /// What this rank's ledger hears while it does `calls` on the groups of a rehearsed mesh.
   std::vector<LedgerEntry> rehearsed(const std::function<void(const Mesh&)>& calls, const MeshShape& shape = {}) const {
-    const Mesh mesh = Mesh::rehearsal(shape, rank, size);
+    const Mesh mesh = Mesh::create(ProcessGroup::rehearsal(rank, size), shape);
     std::vector<LedgerEntry> entries;
     mesh.world.ledger().listen([&](const LedgerEntry& entry) { entries.push_back(entry); });
     calls(mesh);

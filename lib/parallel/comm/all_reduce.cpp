@@ -16,7 +16,7 @@ constexpr std::int64_t whole_bytes = std::int64_t{64} << 10;
 }  // namespace
 
 AllReduce::AllReduce(std::shared_ptr<Communicator> communicator, const Values& values, Reduction reduction, int tag,
-                     std::source_location where)
+                     Where where)
     : State(std::move(communicator), operation(values, where)),
       values_(static_cast<std::byte*>(values.data)),
       size_(values.size),
@@ -32,7 +32,7 @@ AllReduce::AllReduce(std::shared_ptr<Communicator> communicator, const Values& v
   exchange_slices();
 }
 
-Operation AllReduce::operation(const Values& values, std::source_location where) {
+Operation AllReduce::operation(const Values& values, Where where) {
   const std::int64_t bytes = values.size * static_cast<std::int64_t>(size_of(values.type));
   return {.name = "all_reduce", .bytes = bytes, .size = bytes, .where = where};
 }

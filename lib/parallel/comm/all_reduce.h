@@ -24,8 +24,8 @@ class AllReduce final : public Pending::State {
   };
   /// Starts it. `tag` must be the same on all ranks and differ from that of every operation that is under way.
   AllReduce(std::shared_ptr<Communicator> communicator, const Values& values, Reduction reduction, int tag,
-            std::source_location where);
-  static Operation operation(const Values& values, std::source_location where);
+            Where where);
+  static Operation operation(const Values& values, Where where);
 
  private:
   /// Elements [first, first + count).

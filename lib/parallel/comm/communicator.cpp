@@ -70,10 +70,10 @@ std::int64_t Communicator::note(const Operation& operation) {
   } else {
     entry_.index = started_++;
   }
-  entry_.size = operation.size;
-  entry_.line = static_cast<std::int32_t>(operation.where.line());
+  entry_.size = operation.where.unit > 0 ? operation.where.unit : operation.size;
+  entry_.line = static_cast<std::int32_t>(operation.where.place.line());
   put(entry_.operation, operation.name);
-  put(entry_.file, file_of(operation.where));
+  put(entry_.file, file_of(operation.where.place));
   return shared_->ledger.start(entry_, place_);
 }
 

@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <source_location>
 #include <string>
 #include <vector>
 
 #include "parallel/comm/ledger.h"
+#include "parallel/comm/process_group.h"
 #include "parallel/comm/progress.h"
 
 namespace lyceum {
@@ -21,7 +21,7 @@ struct Operation {
   const char* name;
   std::int64_t bytes;  // handed over by this rank
   std::int64_t size;   // what all ranks must agree on, see LedgerEntry
-  std::source_location where;
+  Where where;
   int peer = -1;  // the other rank, where there is only one
 };
 

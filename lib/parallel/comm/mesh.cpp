@@ -1,10 +1,5 @@
 #include "parallel/comm/mesh.h"
 
-#include <array>
-#include <numeric>
-#include <utility>
-#include <vector>
-
 namespace lyceum {
 
 std::string MeshShape::problem(int world) const {
@@ -51,70 +46,36 @@ MeshIndex MeshShape::index_of(int rank, int world) const {
           .expert_tensor = within % expert_tensor};
 }
 
-namespace {
-
-/// What a group of a mesh runs along: a colour numbers the places on all other axes, the key is that on its own.
-struct Axis {
-  const char* name;
-  int colour, key;
-};
-
-/// In the order of the groups in Mesh.
-std::array<Axis, 7> axes_of(const MeshShape& shape, int rank, int world) {
-  const MeshIndex at = shape.index_of(rank, world);
-  const int dp = shape.data(world), tp = shape.tensor;
-  const int edp = shape.expert_data(world), ep = shape.expert, etp = shape.expert_tensor;
-  return {{{"data", at.pipeline * tp + at.tensor, at.data},
-           {"tensor", at.pipeline * dp + at.data, at.tensor},
-           {"pipeline", at.data * tp + at.tensor, at.pipeline},
-           {"data_tensor", at.pipeline, at.data * tp + at.tensor},
-           {"expert", (at.pipeline * edp + at.expert_data) * etp + at.expert_tensor, at.expert},
-           {"expert_tensor", (at.pipeline * edp + at.expert_data) * ep + at.expert, at.expert_tensor},
-           {"expert_data", (at.pipeline * ep + at.expert) * etp + at.expert_tensor, at.expert_data}}};
-}
-
-Mesh assembled(const MeshShape& shape, const MeshIndex& index, ProcessGroup world, std::vector<ProcessGroup> groups) {
-  return {.shape = shape,
-          .index = index,
-          .world = std::move(world),
-          .data = std::move(groups[0]),
-          .tensor = std::move(groups[1]),
-          .pipeline = std::move(groups[2]),
-          .data_tensor = std::move(groups[3]),
-          .expert = std::move(groups[4]),
-          .expert_tensor = std::move(groups[5]),
-          .expert_data = std::move(groups[6])};
-}
-
-}  // namespace
-
 Mesh Mesh::create(ProcessGroup world, MeshShape shape) {
-  const MeshIndex index = shape.index_of(world.rank(), world.size());
-  std::vector<ProcessGroup> groups;
-  for (const Axis& axis : axes_of(shape, world.rank(), world.size())) {
-    groups.push_back(world.split(axis.colour, axis.key, axis.name));
-  }
-  return assembled(shape, index, std::move(world), std::move(groups));
-}
-
-Mesh Mesh::rehearsal(MeshShape shape, int rank, int ranks) {
-  const std::array<Axis, 7> own = axes_of(shape, rank, ranks);
-  std::array<std::vector<int>, 7> members;
-  for (int other = 0; other < ranks; ++other) {  // in the order of the keys, on every axis
-    const std::array<Axis, 7> axes = axes_of(shape, other, ranks);
-    for (std::size_t i = 0; i < axes.size(); ++i) {
-      if (axes[i].colour == own[i].colour) members[i].push_back(other);
-    }
-  }
-  std::vector<int> all(static_cast<std::size_t>(ranks));
-  std::iota(all.begin(), all.end(), 0);
-  ProcessGroup world = ProcessGroup::rehearsal({.name = "world", .colour = 0, .rank = rank, .members = std::move(all)});
-  std::vector<ProcessGroup> groups;
-  for (std::size_t i = 0; i < own.size(); ++i) {
-    groups.push_back(ProcessGroup::rehearsal(
-        {.name = own[i].name, .colour = own[i].colour, .rank = own[i].key, .members = std::move(members[i])}, world));
-  }
-  return assembled(shape, shape.index_of(rank, ranks), std::move(world), std::move(groups));
+  const int ranks = world.size();
+  const MeshIndex own = shape.index_of(world.rank(), ranks);
+  const int dp = shape.data(ranks), tp = shape.tensor;
+  const int edp = shape.expert_data(ranks), ep = shape.expert, etp = shape.expert_tensor;
+  // A group's colour numbers the places on the axes that it does not run along; along its own, ranks keep their order.
+  const auto along = [&](const char* name, auto colour) {
+    return world.split([&](int rank) { return colour(shape.index_of(rank, ranks)); }, name);
+  };
+  using At = const MeshIndex&;
+  ProcessGroup data = along("data", [&](At at) { return at.pipeline * tp + at.tensor; });
+  ProcessGroup tensor = along("tensor", [&](At at) { return at.pipeline * dp + at.data; });
+  ProcessGroup pipeline = along("pipeline", [&](At at) { return at.data * tp + at.tensor; });
+  ProcessGroup data_tensor = along("data_tensor", [&](At at) { return at.pipeline; });
+  ProcessGroup expert =
+      along("expert", [&](At at) { return (at.pipeline * edp + at.expert_data) * etp + at.expert_tensor; });
+  ProcessGroup expert_tensor =
+      along("expert_tensor", [&](At at) { return (at.pipeline * edp + at.expert_data) * ep + at.expert; });
+  ProcessGroup expert_data =
+      along("expert_data", [&](At at) { return (at.pipeline * ep + at.expert) * etp + at.expert_tensor; });
+  return {.shape = shape,
+          .index = own,
+          .world = std::move(world),
+          .data = std::move(data),
+          .tensor = std::move(tensor),
+          .pipeline = std::move(pipeline),
+          .data_tensor = std::move(data_tensor),
+          .expert = std::move(expert),
+          .expert_tensor = std::move(expert_tensor),
+          .expert_data = std::move(expert_data)};
 }
 
 }  // namespace lyceum

@@ -44,8 +44,6 @@ struct Mesh {
 
   /// Throws a usage Error where the shape does not fit the world.
   static Mesh create(ProcessGroup world, MeshShape shape);
-  /// The groups of rank `rank` among `ranks` that are not there, see ProcessGroup::rehearsal().
-  static Mesh rehearsal(MeshShape shape, int rank, int ranks);
 };
 
 }  // namespace lyceum

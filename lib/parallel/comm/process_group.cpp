@@ -44,7 +44,7 @@ constexpr std::uint64_t world_number = 1;
 /// A communicator of the same ranks, made before the timeout or not at all.
 MPI_Comm duplicate(MPI_Comm of, double timeout, const std::shared_ptr<SharedState>& shared) {
   // Until the duplicate exists, errors name a group of one.
-  const Operation making{.name = "making a communicator", .bytes = 0, .size = 0, .where = Where::current()};
+  const Operation making{.name = "making a communicator", .bytes = 0, .size = 0, .where = std::source_location::current()};
   const auto maker = std::make_shared<Communicator>(Communicator::Identity{"world", world_number + 1}, timeout, shared,
                                                     std::vector<int>{0}, 0);
   const auto handle = std::make_shared<MPI_Comm>(MPI_COMM_NULL);
@@ -115,23 +115,25 @@ ProcessGroup ProcessGroup::world(double timeout, const std::string& machine) {
   return world;
 }
 
+namespace {
+
+constexpr double forever = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
 ProcessGroup ProcessGroup::self(std::string name) {
-  return rehearsal({.name = std::move(name), .colour = 0, .rank = 0, .members = {0}});
+  return ProcessGroup(std::make_shared<Implementation>(
+      Implementation{std::make_shared<Communicator>(Communicator::Identity{std::move(name), world_number}, forever,
+                                                    std::make_shared<SharedState>(), std::vector<int>{0}, 0)}));
 }
 
-ProcessGroup ProcessGroup::rehearsal(const Rehearsal& part) { return rehearsal(part, std::make_shared<SharedState>()); }
-
-ProcessGroup ProcessGroup::rehearsal(const Rehearsal& part, const ProcessGroup& beside) {
-  return rehearsal(part, beside.implementation_->communicator->shared());
-}
-
-ProcessGroup ProcessGroup::rehearsal(const Rehearsal& part, std::shared_ptr<SharedState> shared) {
-  constexpr double forever = std::numeric_limits<double>::infinity();
-  require(part.rank >= 0 && part.rank < std::ssize(part.members), "rank {} of {} ranks", part.rank,
-          part.members.size());
-  const std::uint64_t number = child_number(world_number, part.name, part.colour, 0);
-  return ProcessGroup(std::make_shared<Implementation>(Implementation{std::make_shared<Communicator>(
-      Communicator::Identity{part.name, number}, forever, std::move(shared), part.members, part.rank)}));
+ProcessGroup ProcessGroup::rehearsal(int rank, int ranks) {
+  require(rank >= 0 && rank < ranks, "rank {} of {} ranks", rank, ranks);
+  std::vector<int> members(static_cast<std::size_t>(ranks));
+  std::iota(members.begin(), members.end(), 0);
+  return ProcessGroup(std::make_shared<Implementation>(
+      Implementation{std::make_shared<Communicator>(Communicator::Identity{"world", world_number}, forever,
+                                                    std::make_shared<SharedState>(), std::move(members), rank)}));
 }
 
 int ProcessGroup::rank() const { return implementation_->communicator->rank(); }
@@ -140,22 +142,36 @@ const std::string& ProcessGroup::name() const { return implementation_->communic
 const ProcessGroup::Traffic& ProcessGroup::traffic() const { return implementation_->traffic; }
 Ledger& ProcessGroup::ledger() const { return implementation_->communicator->shared()->ledger; }
 
+ProcessGroup ProcessGroup::split(const std::function<int(int)>& colour_of, std::string name, Where where) const {
+  Communicator& parent = *implementation_->communicator;
+  const int colour = colour_of(parent.rank());
+  if (parent.handle() != MPI_COMM_NULL) return split(colour, parent.rank(), std::move(name), where);
+  barrier(where);  // as below
+  std::vector<int> members;
+  int place = 0;
+  for (int rank = 0; rank < parent.size(); ++rank) {
+    if (colour_of(rank) != colour) continue;
+    if (rank == parent.rank()) place = static_cast<int>(members.size());
+    members.push_back(parent.members()[static_cast<std::size_t>(rank)]);
+  }
+  return ProcessGroup(std::make_shared<Implementation>(Implementation{std::make_shared<Communicator>(
+      parent.child(std::move(name), colour), parent.timeout(), parent.shared(), std::move(members), place)}));
+}
+
 ProcessGroup ProcessGroup::split(int colour, int key, std::string name, Where where) const {
   Communicator& parent = *implementation_->communicator;
   require(colour >= 0, "group {}: colour {} must not be negative", name, colour);
-  Communicator::Identity identity = parent.child(std::move(name), colour);
-  std::shared_ptr<Communicator> made;
-  barrier(where);  // MPI_Comm_split cannot be given a deadline, so see first that every rank is there
-  if (parent.alone() || parent.rehearses()) {
-    made = std::make_shared<Communicator>(std::move(identity), parent.timeout(), parent.shared(), parent.members(),
-                                          parent.rank());
-  } else {
-    MPI_Comm handle = MPI_COMM_NULL;
-    parent.check(MPI_Comm_split(parent.handle(), colour, key, &handle),
-                 {.name = "split", .bytes = 0, .size = 0, .where = where});
-    made = std::make_shared<Communicator>(handle, std::move(identity), parent.timeout(), parent.shared());
+  if (parent.handle() == MPI_COMM_NULL) {
+    require(parent.alone() || (colour == 0 && key == parent.rank()),
+            "group {}: in a rehearsal groups are split by a function of the rank", name);
+    return split([](int) { return 0; }, std::move(name), where);
   }
-  return ProcessGroup(std::make_shared<Implementation>(Implementation{std::move(made)}));
+  barrier(where);  // MPI_Comm_split cannot be given a deadline, so see first that every rank is there
+  MPI_Comm handle = MPI_COMM_NULL;
+  parent.check(MPI_Comm_split(parent.handle(), colour, key, &handle),
+               {.name = "split", .bytes = 0, .size = 0, .where = where});
+  return ProcessGroup(std::make_shared<Implementation>(Implementation{std::make_shared<Communicator>(
+      handle, parent.child(std::move(name), colour), parent.timeout(), parent.shared())}));
 }
 
 void ProcessGroup::barrier(Where where) const {

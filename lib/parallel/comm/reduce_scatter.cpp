@@ -14,7 +14,7 @@ constexpr std::int64_t round_bytes = std::int64_t{1} << 20;
 }  // namespace
 
 ReduceScatter::ReduceScatter(std::shared_ptr<Communicator> communicator, Values values, int tag,
-                             std::source_location where)
+                             Where where)
     : State(std::move(communicator), operation(values.all, where)),
       values_(std::move(values)),
       width_(static_cast<std::int64_t>(size_of(values_.all.dtype()))),
@@ -28,7 +28,7 @@ ReduceScatter::ReduceScatter(std::shared_ptr<Communicator> communicator, Values 
   exchange();
 }
 
-Operation ReduceScatter::operation(const Tensor& all, std::source_location where) {
+Operation ReduceScatter::operation(const Tensor& all, Where where) {
   const auto bytes = static_cast<std::int64_t>(all.bytes());
   return {.name = "reduce_scatter", .bytes = bytes, .size = bytes, .where = where};
 }
