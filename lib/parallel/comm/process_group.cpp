@@ -44,7 +44,8 @@ constexpr std::uint64_t world_number = 1;
 /// A communicator of the same ranks, made before the timeout or not at all.
 MPI_Comm duplicate(MPI_Comm of, double timeout, const std::shared_ptr<SharedState>& shared) {
   // Until the duplicate exists, errors name a group of one.
-  const Operation making{.name = "making a communicator", .bytes = 0, .size = 0, .where = std::source_location::current()};
+  const Operation making{
+      .name = "making a communicator", .bytes = 0, .size = 0, .where = std::source_location::current()};
   const auto maker = std::make_shared<Communicator>(Communicator::Identity{"world", world_number + 1}, timeout, shared,
                                                     std::vector<int>{0}, 0);
   const auto handle = std::make_shared<MPI_Comm>(MPI_COMM_NULL);

@@ -73,7 +73,8 @@ class ProcessGroup {
                                    Where where = std::source_location::current()) const;
   /// The same with this rank's colour alone, ordered by `key`; in a rehearsal all must have colour 0 and keep their
   /// order.
-  [[nodiscard]] ProcessGroup split(int colour, int key, std::string name, Where where = std::source_location::current()) const;
+  [[nodiscard]] ProcessGroup split(int colour, int key, std::string name,
+                                   Where where = std::source_location::current()) const;
 
   void barrier(Where where = std::source_location::current()) const;
   /// In place; f32, bf16, f64, i32, i64. Sums are x_0 + x_1 + … in rank order, element by element, those of bf16 kept
@@ -81,8 +82,10 @@ class ProcessGroup {
   /// and min too. The tensor's memory is kept alive.
   Pending all_reduce_async(const Tensor& values, Reduction reduction = Reduction::sum,
                            Where where = std::source_location::current()) const;
-  void all_reduce(std::span<float> values, Reduction reduction = Reduction::sum, Where where = std::source_location::current()) const;
-  void all_reduce(std::span<double> values, Reduction reduction = Reduction::sum, Where where = std::source_location::current()) const;
+  void all_reduce(std::span<float> values, Reduction reduction = Reduction::sum,
+                  Where where = std::source_location::current()) const;
+  void all_reduce(std::span<double> values, Reduction reduction = Reduction::sum,
+                  Where where = std::source_location::current()) const;
   void all_reduce(std::span<std::int64_t> values, Reduction reduction = Reduction::sum,
                   Where where = std::source_location::current()) const;
   /// `values` holds every rank's part, in rank order, of `extents[r]` elements each (zero too); `own` becomes the sum

@@ -13,8 +13,7 @@ constexpr std::int64_t round_bytes = std::int64_t{1} << 20;
 
 }  // namespace
 
-ReduceScatter::ReduceScatter(std::shared_ptr<Communicator> communicator, Values values, int tag,
-                             Where where)
+ReduceScatter::ReduceScatter(std::shared_ptr<Communicator> communicator, Values values, int tag, Where where)
     : State(std::move(communicator), operation(values.all, where)),
       values_(std::move(values)),
       width_(static_cast<std::int64_t>(size_of(values_.all.dtype()))),

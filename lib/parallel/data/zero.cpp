@@ -5,8 +5,7 @@
 #include "parallel/data/copies.h"
 
 namespace lyceum {
-Zero::Zero(std::span<ParameterUnit* const> units, const Mesh& mesh, const Stream& stream,
-           const Options& options) {
+Zero::Zero(std::span<ParameterUnit* const> units, const Mesh& mesh, const Stream& stream, const Options& options) {
   require(options.micro_batches > 0, "{} micro-batches a step", options.micro_batches);
   for (const ParameterUnit::Group group : parameter_groups) {
     const ProcessGroup& holders = copies(mesh, group);
