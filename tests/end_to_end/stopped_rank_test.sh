@@ -32,3 +32,4 @@ stop_rank() {
 
 stop_rank 2 --parallel.expert=4
 stop_rank 0 --parallel.tensor=2 --parallel.expert=2 --parallel.zero=3
+stop_rank 3 --parallel.pipeline=2 --batch.micro=1
