@@ -1,7 +1,5 @@
 #include "core/tensor.h"
 
-#include <cstring>
-
 namespace lyceum {
 
 std::string_view name_of(DType type) {
@@ -51,8 +49,11 @@ Tensor Tensor::empty(const Stream& stream, DType type, const Shape& shape, Memor
 }
 
 Tensor Tensor::zeros(const Stream& stream, DType type, const Shape& shape, MemoryKind kind) {
-  Tensor tensor = empty(stream, type, shape, kind);
-  std::memset(tensor.raw(), 0, tensor.bytes());
+  Tensor tensor;
+  tensor.type_ = type;
+  tensor.shape_ = shape;
+  const auto bytes = static_cast<std::size_t>(shape.size()) * size_of(type);
+  tensor.storage_ = memory_of(stream).allocate_zeros(bytes, kind);
   return tensor;
 }
 

@@ -43,14 +43,14 @@ std::vector<RankPlace> places_of(const RunConfig& run, const MpiSession& session
   return places;
 }
 
-MeshShape shape_of(const ParallelConfig& parallel) {
+}  // namespace
+
+MeshShape mesh_shape(const ParallelConfig& parallel) {
   return {.pipeline = parallel.pipeline,
           .tensor = parallel.tensor,
           .expert = parallel.expert,
           .expert_tensor = parallel.expert_tensor};
 }
-
-}  // namespace
 
 std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, bool train) {
   require_none(problems(config, session.size()));
@@ -59,7 +59,7 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
   std::vector<RankPlace> places = places_of(config.run, session, world);
   const int threads = places[static_cast<std::size_t>(world.rank())].threads;
   return std::make_unique<RunSetup>(RunSetup{.stream = CpuStream(threads),
-                                             .mesh = Mesh::create(std::move(world), shape_of(config.parallel)),
+                                             .mesh = Mesh::create(std::move(world), mesh_shape(config.parallel)),
                                              .places = std::move(places)});
 }
 

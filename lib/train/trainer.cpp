@@ -19,6 +19,7 @@
 #include "train/evaluator.h"
 #include "train/peak.h"
 #include "train/placement_table.h"
+#include "train/preflight.h"
 #include "train/routing_sums.h"
 #include "train/schedule.h"
 #include "train/start_table.h"
@@ -69,6 +70,13 @@ std::string pipeline_line(const Config& config, const Mesh& mesh) {
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
+/// The data of a run whose ranks are going to call what fits together.
+RunData checked_data(const Config& config, const std::string& config_text, const RunSetup& setup) {
+  RunData data = open_data(config, true);
+  preflight(config, config_text, setup.mesh.world, *data.train);
+  return data;
+}
+
 }  // namespace
 
 Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& setup, const RunLock* lock,
@@ -78,7 +86,7 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
       setup_(setup),
       lock_(lock),
       out_(out),
-      data_(open_data(config, true)),
+      data_(checked_data(config, config_text_, setup)),
       checkpoint_(open_checkpoint()),
       model_(config, setup.stream, setup.mesh, working_type(config.run), true,
              checkpoint_ ? RunState::load_of(checkpoint_->header().trainer_state) : std::vector<ExpertLoad>{}),
