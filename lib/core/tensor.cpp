@@ -53,7 +53,7 @@ Tensor Tensor::zeros(const Stream& stream, DType type, const Shape& shape, Memor
   tensor.type_ = type;
   tensor.shape_ = shape;
   const auto bytes = static_cast<std::size_t>(shape.size()) * size_of(type);
-  tensor.storage_ = memory_of(stream).allocate_zeros(bytes, kind);
+  tensor.storage_ = std::make_shared<Storage>(Storage{memory_of(stream).allocate_zeros(bytes, kind), bytes});
   return tensor;
 }
 
