@@ -47,7 +47,7 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   load_weights(reader, setup->stream, model.units());
   Config counted = config;
   counted.batch.global = global_batch;  // --batches means as many samples on any number of ranks
-  std::optional<RoutingLog> log;  // before the work that it is to hold, as it may not be writable
+  std::optional<RoutingLog> log;        // before the work that it is to hold, as it may not be writable
   if (!routing.empty() && session.rank() == 0) {
     log.emplace(routing, logged_layers(config, place_all(config, setup->mesh.expert.size(), {})), -1);
   }

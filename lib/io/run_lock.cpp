@@ -319,8 +319,8 @@ RunLock::~RunLock() {
 
 const std::string& RunLock::recovered() const { return implementation_->recovered; }
 
-void RunLock::require_held() const {
-  implementation_->look(false);
+void RunLock::require_held(bool read_now) const {
+  if (read_now) implementation_->look(false);
   require(!implementation_->lost,
           "another job took {} while this one stood still: it goes on there, and this one ends without another write",
           implementation_->path.parent_path().string());

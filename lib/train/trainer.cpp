@@ -378,7 +378,7 @@ void Trainer::validate() {
 }
 
 void Trainer::save() {
-  if (lock_) lock_->require_held();
+  if (lock_) lock_->require_held(true);
   const auto start = Clock::now();
   const fs::path root = checkpoint_root(config_);
   const Mesh& mesh = setup_.mesh;
