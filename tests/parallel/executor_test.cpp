@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <condition_variable>
 #include <cstring>
 #include <exception>
@@ -256,9 +257,11 @@ struct WrongStage : ScalingStage {
 
 TEST(PipelineExecutor, AResultOfAnotherShapeIsNamed) {
   const Schedule schedule = with_transfers(gpipe({.ranks = 2, .microbatches = 2}));
+  // They outlive the rank that fails: the other one may read what it sent.
+  const std::array<Stream, 2> streams{CpuStream(1), CpuStream(1)};
   try {
     run_ranks(2, [&](int rank, PostChannel& channel) {
-      const Stream stream = CpuStream(1);
+      const Stream& stream = streams[static_cast<std::size_t>(rank)];
       WrongStage stage(stream, rank, 2);
       PipelineExecutor executor(schedule, rank, std::vector<WrongStage*>{&stage}, channel, boundary_of(stream));
       (void)executor.run();
