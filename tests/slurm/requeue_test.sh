@@ -60,18 +60,6 @@ expect_log "$id" "^stopped on request after step"
 equal "restarts of the job with srun" "$(restarts "$id")" 1
 same_weights "$work/calm/$last" "$work/by-srun/$last"
 
-# --- out of time, beside the next section: Slurm looks every 30 s, so the signal comes within half of the one minute. The run
-# is given its end when its first start is over.
-cp "$config" "$work/timed.ini"
-timed=("$work/timed.ini" "${model[@]:1}" "--run.dir=$work/timed" --checkpoint.every=100000)
-sed -i 's/^steps = .*/steps = 1000000/' "$work/timed.ini"
-submit "${job[@]}" --time=1 --signal=B:USR1@60 "$scripts/train.sbatch" "${timed[@]}"
-out_of_time=$id
-# The same without a warning: it goes on from its last checkpoint.
-submit "${job[@]}" --time=1 --signal=B:URG@1 "$scripts/train.sbatch" "$work/timed.ini" "${model[@]:1}" \
-  "--run.dir=$work/unwarned" --checkpoint.every=50
-unwarned=$id
-
 # --- a chain of jobs that may not be requeued: the second one completes the run, the others are dropped
 run "$scripts/chain.sh" 4 "${job[@]}" "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/chain"
 equal "exit code of chain.sh" "$code" 0
@@ -85,6 +73,17 @@ for left in "${chain[@]:2}"; do wait_for 120 dropped "$left" || fail_job "$left"
 equal "restarts in the chain" "$(restarts "${chain[0]}")" 0
 same_weights "$work/calm/$last" "$work/chain/$last"
 
+# --- out of time: Slurm looks every 30 s, so the signal comes within half of the one minute. The run
+# is given its end when its first start is over.
+cp "$config" "$work/timed.ini"
+timed=("$work/timed.ini" "${model[@]:1}" "--run.dir=$work/timed" --checkpoint.every=100000)
+sed -i 's/^steps = .*/steps = 1000000/' "$work/timed.ini"
+submit "${job[@]}" --time=1 --signal=B:USR1@60 "$scripts/train.sbatch" "${timed[@]}"
+out_of_time=$id
+# The same without a warning: it goes on from its last checkpoint.
+submit "${job[@]}" --time=1 --signal=B:URG@1 "$scripts/train.sbatch" "$work/timed.ini" "${model[@]:1}" \
+  "--run.dir=$work/unwarned" --checkpoint.every=50
+unwarned=$id
 wait_for 90 log_says "$out_of_time" "^lyceum job $out_of_time: requeued" || fail_job "$out_of_time" "was not out of time"
 steps=$(($(steps_done timed) + 50))
 sed -i "s/^steps = .*/steps = $steps/" "$work/timed.ini"
