@@ -21,5 +21,6 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O3")
 set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1")  # names and lines for the sanitizers; more would double the time of a build
 if(LYCEUM_SANITIZE)
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_compile_options(-Wno-maybe-uninitialized)  # GCC warns of library code wrongly when it is instrumented
   add_link_options(-fsanitize=address,undefined)
 endif()

@@ -111,7 +111,7 @@ Variable MoeLayer::routed(Tape& tape, const Variable& x, const Variable& gates, 
   } else {
     const auto rows = plan_rows(mesh_->expert_tensor, *exchange->segments);
     const Variable all = tape.apply(GatherExpertRows{rows}, sent);
-    answers = tape.apply(ReduceExpertRows{rows}, tape.apply(ExpertBank{experts_, rows->segments}, all));
+    answers = tape.apply(ReduceExpertRows{rows}, tape.apply(ExpertBank{experts_, rows->segmented.segments}, all));
     tape.release(all, GatherExpertRows{rows}, sent);
     tape.release(sent, Dispatch{exchange}, x);
   }

@@ -13,7 +13,7 @@ namespace {
 const std::string first_moment = "optimizer/exp_avg/", second_moment = "optimizer/exp_avg_sq/";
 
 /// What `a` and `b` share; may be empty.
-FlatRange common(const FlatRange& a, const FlatRange& b) {
+Range common(const Range& a, const Range& b) {
   const std::int64_t first = std::max(a.first, b.first);
   return {first, std::max<std::int64_t>(0, std::min(a.end(), b.end()) - first)};
 }
@@ -21,11 +21,11 @@ FlatRange common(const FlatRange& a, const FlatRange& b) {
 /// Calls f(piece, box, at) for the boxes of logical tensors that a range of the unit's flat memory holds; a box is
 /// contiguous there, from element `at` on.
 template <class F>
-void for_each_box(const ParameterUnit& unit, const FlatRange& range, F&& f) {
+void for_each_box(const ParameterUnit& unit, const Range& range, F&& f) {
   for (std::size_t p = 0; p < unit.parameters().size(); ++p) {
     for (const ParameterPiece& piece : unit.parameters()[p]->pieces) {
-      const FlatRange whole{unit.first_of(p) + piece.first, piece.extent.size()};
-      const FlatRange part = common(whole, range);
+      const Range whole{unit.first_of(p) + piece.first, piece.extent.size()};
+      const Range part = common(whole, range);
       std::int64_t at = part.first;
       for (Box& box : boxes_of_range(piece.extent, part.count ? at - whole.first : 0, part.count)) {
         for (int axis = 0; axis < box.offset.rank(); ++axis) box.offset[axis] += piece.offset[axis];
@@ -51,7 +51,7 @@ void require_tensors(const CheckpointReader& reader, const ParameterUnit& unit, 
 
 /// Fills `values` with a range of the unit's flat memory, padding aside.
 void read_range(const CheckpointReader& reader, const ParameterUnit& unit, const std::string& prefix,
-                const FlatRange& range, const Tensor& values) {
+                const Range& range, const Tensor& values) {
   require_tensors(reader, unit, prefix);
   for_each_box(unit, range, [&](const ParameterPiece& piece, const Box& box, std::int64_t at) {
     reader.read(prefix + piece.name, box, values.data<float>() + (at - range.first));
@@ -83,7 +83,7 @@ Optimizer::State Optimizer::make_state(const UnitShare& share) const {
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     const std::int64_t first = share.unit->first_of(p);
     const std::int64_t end = p + 1 < parameters.size() ? share.unit->first_of(p + 1) : share.unit->size();
-    FlatRange range = common({first, end - first}, share.updated);
+    Range range = common({first, end - first}, share.updated);
     if (range.count == 0) continue;
     range.first -= share.updated.first;
     if (!state.runs.empty() && state.runs.back().decay == parameters[p]->decay) {
@@ -127,7 +127,7 @@ std::string Optimizer::nonfinite_gradient() const {
   for (auto share = shares_.rbegin(); share != shares_.rend(); ++share) {
     for (std::size_t p = 0; p < share->unit->parameters().size(); ++p) {
       const Parameter& parameter = *share->unit->parameters()[p];
-      const FlatRange range = common({share->unit->first_of(p), parameter.shape.size()}, share->updated);
+      const Range range = common({share->unit->first_of(p), parameter.shape.size()}, share->updated);
       bool finite = true;
       dispatch_accumulator(share->gradients.dtype(), [&]<class A>() {
         const A* values = share->gradients.data<A>() + (range.first - share->updated.first);

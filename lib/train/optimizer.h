@@ -40,7 +40,7 @@ class Optimizer {
   struct State {
     Tensor master, exp_avg, exp_avg_sq;  // flat, of the updated range
     struct Run {
-      FlatRange range;  // of the updated range: neighbours with the same decay, updated in one go
+      Range range;  // of the updated range: neighbours with the same decay, updated in one go
       bool decay;
     };
     std::vector<Run> runs;

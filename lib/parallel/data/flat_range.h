@@ -5,13 +5,6 @@
 
 namespace lyceum {
 
-/// Elements [first, first + count) of a unit's flat memory.
-struct FlatRange {
-  std::int64_t first = 0, count = 0;
-  std::int64_t end() const { return first + count; }
-  bool operator==(const FlatRange&) const = default;
-};
-
 /// Ranges begin at multiples of this many elements: sums over blocks of that size then do not depend on the cut.
 constexpr std::int64_t range_block = 1024;
 

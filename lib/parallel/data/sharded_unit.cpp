@@ -52,7 +52,7 @@ UnitShare ShardedUnit::share() const {
   return {.unit = &unit_,
           .copies = &groups_.reductions,
           .owned = owned_,
-          .updated = part ? owned_ : FlatRange{0, unit_.size()},
+          .updated = part ? owned_ : Range{0, unit_.size()},
           .sharded = part,
           .values = part && !shards(3) ? owned_part(values_) : values_,
           .gradients = part ? sum_ : unit_.gradients()};

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "autograd/parameter.h"
+#include "core/range.h"
 #include "parallel/comm/process_group.h"
 #include "parallel/data/flat_range.h"
 
@@ -19,8 +20,8 @@ struct CopyGroups {
 struct UnitShare {
   const ParameterUnit* unit;
   const ProcessGroup* copies;  // the ranks that hold copies
-  FlatRange owned;             // this rank's part alone; the copies' parts cut the unit
-  FlatRange updated;           // what its optimizer updates: the owned part, or all where state is not sharded
+  Range owned;                 // this rank's part alone; the copies' parts cut the unit
+  Range updated;               // what its optimizer updates: the owned part, or all where state is not sharded
   bool sharded;                // which of the two
   Tensor values;               // flat [updated.count]: what the model reads
   Tensor gradients;            // flat [updated.count]: the sum over copies and micro-batches, when that is finished
@@ -60,8 +61,8 @@ class ShardedUnit {
   void release_values();
   /// The owned values changed: others get them, at once, or when they are needed (stage 3).
   void values_changed();
-  /// Moves a transfer of values on.
-  void progress() { gather_.test(); }
+  /// Moves a transfer of values on; whether none is under way any more.
+  bool progress() { return gather_.test(); }
   /// Waits for one that is under way.
   void settle() { gather_.wait(); }
 
@@ -88,7 +89,7 @@ class ShardedUnit {
   Plan plan_;
   Stream stream_;
   std::vector<std::int64_t> extents_;  // of every copy's part
-  FlatRange owned_;
+  Range owned_;
   Tensor values_;  // kept: whole, or the owned part
   Tensor sum_;     // of owned gradients over micro-batches: part of the whole, or apart where that comes and goes
   std::int64_t finals_ = 0;  // parameters, in this micro-batch

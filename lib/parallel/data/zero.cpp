@@ -38,8 +38,11 @@ std::vector<UnitShare> Zero::shares() const {
 }
 
 void Zero::progress() {
-  for (const auto& unit : units_) unit->progress();
-  // Asking the oldest moves all on. What frees memory does so at a fixed point, so that peaks do not depend on timing;
+  // Asking the oldest transfer of values moves all on, as does asking the oldest sum.
+  for (const auto& unit : units_) {
+    if (!unit->progress()) break;
+  }
+  // What frees memory does so at a fixed point, so that peaks do not depend on timing;
   // the others go on to their next transfer at once, in one order on all ranks.
   while (!reducing_.empty() && reducing_.front()->reduced() && !reducing_.front()->frees_gradients()) {
     reducing_.front()->finish_reduction();

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "kernels/permute.h"
+#include "parallel/expert/segmented_rows.h"
 
 namespace lyceum {
 
@@ -24,31 +25,6 @@ std::vector<std::int64_t> exchange_counts(const ProcessGroup& group, const Place
   return received;
 }
 
-/// Fills the segment orders from the counts of every source and local expert.
-void arrange(ExpertExchange& exchange, const std::vector<std::int64_t>& counts, std::size_t ranks) {
-  const std::size_t local = counts.size() / ranks;
-  std::vector<std::int64_t> rows(local, 0);
-  for (std::size_t r = 0; r < ranks; ++r) {
-    exchange.receive_rows.push_back(0);
-    for (std::size_t e = 0; e < local; ++e) {
-      rows[e] += counts[r * local + e];
-      exchange.receive_rows.back() += counts[r * local + e];
-    }
-  }
-  auto segments = std::make_shared<SegmentTable>(std::move(rows));
-  std::vector<std::int64_t> next(segments->view().begin.begin(), segments->view().begin.end());
-  exchange.received_of_row.assign(static_cast<std::size_t>(segments->total()), -1);
-  for (std::size_t r = 0; r < ranks; ++r) {
-    for (std::size_t e = 0; e < local; ++e) {
-      for (std::int64_t i = 0; i < counts[r * local + e]; ++i) {
-        exchange.received_of_row[static_cast<std::size_t>(next[e])] = exchange.received();
-        exchange.row_of_received.push_back(next[e]++);
-      }
-    }
-  }
-  exchange.segments = std::move(segments);
-}
-
 /// Makes the segments' order the sent order, for a group of one.
 void send_straight(ExpertExchange& exchange) {
   for (std::int64_t& sent : exchange.sent_of_pair) sent = exchange.row_of_received[static_cast<std::size_t>(sent)];
@@ -57,14 +33,6 @@ void send_straight(ExpertExchange& exchange) {
     if (row >= 0) row = exchange.pair_of_sent[static_cast<std::size_t>(row)];
   }
   exchange.pair_of_sent = std::move(pair_of_row);
-}
-
-Tensor gather(const Stream& stream, const Tensor& x, const std::vector<std::int64_t>& source) {
-  const Tensor y = Tensor::empty(stream, x.dtype(), {static_cast<std::int64_t>(source.size()), x.shape()[1]});
-  dispatch_float(x.dtype(), [&]<class T>() {
-    launch(stream, GatherRows<T>{.x = x.matrix<T>(), .source = source, .y = y.matrix<T>()});
-  });
-  return y;
 }
 
 }  // namespace
@@ -90,7 +58,16 @@ std::shared_ptr<const ExpertExchange> plan_exchange(const Stream& stream, const 
     exchange->send_rows.push_back(begin[static_cast<std::size_t>(placement.first[r + 1])] -
                                   begin[static_cast<std::size_t>(placement.first[r])]);
   }
-  arrange(*exchange, exchange_counts(group, placement, begin), ranks);
+  const std::vector<std::int64_t> counts = exchange_counts(group, placement, begin);
+  const std::size_t local = counts.size() / ranks;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const auto from = counts.begin() + static_cast<std::ptrdiff_t>(r * local);
+    exchange->receive_rows.push_back(std::accumulate(from, from + static_cast<std::ptrdiff_t>(local), std::int64_t{0}));
+  }
+  SegmentedRows rows = into_segments(counts, local);
+  exchange->segments = std::move(rows.segments);
+  exchange->received_of_row = std::move(rows.arrived_of_segment);
+  exchange->row_of_received = std::move(rows.segment_of_arrived);
   if (ranks == 1) send_straight(*exchange);
   return exchange;
 }
@@ -106,12 +83,12 @@ Tensor exchange_forward(const Stream& stream, const ExpertExchange& exchange, co
                                 .receive_rows = exchange.receive_rows,
                                 .row_bytes = sent.shape()[1] * static_cast<std::int64_t>(size_of(sent.dtype()))});
   }
-  return gather(stream, received, exchange.received_of_row);
+  return gather_rows(stream, received, exchange.received_of_row);
 }
 
 Tensor exchange_back(const Stream& stream, const ExpertExchange& exchange, const Tensor& rows) {
   if (exchange.group->size() == 1) return rows;
-  const Tensor received = gather(stream, rows, exchange.row_of_received);
+  const Tensor received = gather_rows(stream, rows, exchange.row_of_received);
   const auto pairs = static_cast<std::int64_t>(exchange.pair_of_sent.size());
   const Tensor sent = Tensor::empty(stream, rows.dtype(), {pairs, rows.shape()[1]});
   const ProfileScope timed(profile_of(stream), "all-to-all");

@@ -5,6 +5,7 @@
 
 #include "autograd/tape.h"
 #include "kernels/segments.h"
+#include "parallel/expert/segmented_rows.h"
 #include "parallel/tensor/collectives.h"
 
 namespace lyceum {
@@ -13,14 +14,12 @@ namespace lyceum {
 /// all. Rows travel without padding:
 ///   own        this rank's segments, as the dispatch filled them
 ///   packed     the same without padding, rank after rank on arrival
-///   segments   of all ranks together: sorted by expert, then rank, padded
+///   segmented  of all ranks together: sorted by expert, then rank, padded
 struct ExpertRows {
   RowShards packed;
-  std::vector<std::int64_t> own_of_packed;       // [own packed rows]
-  std::vector<std::int64_t> packed_of_own;       // [own segment rows]; −1 for padding
-  std::vector<std::int64_t> arrived_of_segment;  // [segment rows]; −1 for padding
-  std::vector<std::int64_t> segment_of_arrived;  // [packed rows of all ranks]
-  std::shared_ptr<const SegmentTable> segments;
+  std::vector<std::int64_t> own_of_packed;  // [own packed rows]
+  std::vector<std::int64_t> packed_of_own;  // [own segment rows]; −1 for padding
+  SegmentedRows segmented;                  // packed rows of all ranks
 };
 
 /// Collective over `group`, whose ranks hold parts of the same experts. `own`: rows for each of them on this rank.
