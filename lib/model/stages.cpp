@@ -1,27 +1,15 @@
 #include "model/stages.h"
 
-#include <numeric>
-
-#include "model/layers.h"
+#include "model/counts.h"
 #include "parallel/pipeline/balance.h"
 
 namespace lyceum {
 
 double block_flops(const Config& config, std::int64_t layer) {
-  const ModelConfig& model = config.model;
-  const MoeConfig& moe = config.moe;
-  const std::int64_t shared = moe.shared_experts * moe.expert_hidden;
-  std::int64_t width = model.ffn_hidden, router = 0;  // a dense layer
-  if (layer >= model.first_dense_layers && (moe.experts > 0 || shared > 0)) {
-    const std::vector<std::int64_t> widths = expert_widths(moe);
-    const std::int64_t all = std::accumulate(widths.begin(), widths.end(), std::int64_t{0});
-    width = shared + (moe.experts > 0 ? all * moe.top_k / moe.experts : 0);
-    router = moe.experts;
-  }
-  const std::int64_t attention = 2 * (model.heads + model.kv_heads) * model.head_dim, norms = 2;
-  const auto weights = static_cast<double>(model.hidden * (attention + norms + router + 3 * width));
+  const BlockCounts counts = count_block(config, layer);
   const auto tokens = static_cast<double>(config.batch.seq_len);
-  return 2 * weights * tokens + 2 * tokens * tokens * static_cast<double>(model.heads * model.head_dim);
+  return 2 * static_cast<double>(counts.sum().activated) * tokens +
+         2 * tokens * tokens * static_cast<double>(counts.attention_width);
 }
 
 double head_flops(const Config& config) {
