@@ -88,10 +88,11 @@ Result measure_step(const Config& config, const MpiSession& session, int steps) 
                            SampleOrder(SampleOrder::Kind::sequential, 1, 0, 4 * config.batch.global),
                            config.batch.seq_len);
   Transformer model(config, setup->stream, setup->mesh, working_type(config.run), true);
-  model.initialize(config.run.seed);
-  Optimizer optimizer(config.optim, setup->stream, model.units());
+  Zero zero(model.units(), setup->mesh, setup->stream, zero_options(config, setup->mesh));
+  zero.initialize(config.run.seed);
+  Optimizer optimizer(config.optim, setup->stream, zero.shares());
   optimizer.adopt_weights();
-  TrainStep step(config, *setup, model, optimizer);
+  TrainStep step(config, *setup, model, zero, optimizer);
 
   Result result{};
   const auto profile = std::make_shared<Profile>();

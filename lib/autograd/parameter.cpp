@@ -14,16 +14,26 @@ Parameter& ParameterUnit::add(Parameter parameter) {
   first_.push_back(size_);
   size_ += (parameter.shape.size() + alignment - 1) / alignment * alignment;
   parameters_.push_back(std::make_unique<Parameter>(std::move(parameter)));
+  parameters_.back()->unit = this;
   return *parameters_.back();
 }
 
 void ParameterUnit::allocate(const Stream& stream, DType type, bool train) {
-  values_ = Tensor::zeros(stream, type, {size_}, MemoryKind::weights);
-  if (train) gradients_ = Tensor::zeros(stream, accumulator_of(type), {size_}, MemoryKind::gradients);
+  set_values(Tensor::zeros(stream, type, {size_}, MemoryKind::weights));
+  if (train) set_gradients(Tensor::zeros(stream, accumulator_of(type), {size_}, MemoryKind::gradients));
+}
+
+void ParameterUnit::set_values(Tensor values) {
+  values_ = std::move(values);
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
-    Parameter& parameter = *parameters_[p];
-    parameter.value = values_.view(first_[p], parameter.shape);
-    if (train) parameter.gradient = gradients_.view(first_[p], parameter.shape);
+    parameters_[p]->value = values_.defined() ? values_.view(first_[p], parameters_[p]->shape) : Tensor();
+  }
+}
+
+void ParameterUnit::set_gradients(Tensor gradients) {
+  gradients_ = std::move(gradients);
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    parameters_[p]->gradient = gradients_.defined() ? gradients_.view(first_[p], parameters_[p]->shape) : Tensor();
   }
 }
 
@@ -46,25 +56,38 @@ void for_each_row(const ParameterPiece& piece, F&& f) {
   }
 }
 
+/// The parameter's elements [begin, begin + values.size()).
 template <class T>
-void initialize_parameter(const Parameter& parameter, std::uint64_t seed) {
+void initialize_parameter(const Parameter& parameter, std::uint64_t seed, std::int64_t begin, std::span<T> values) {
+  const std::int64_t end = begin + std::ssize(values);
   std::vector<float> row;
   for (const ParameterPiece& piece : parameter.pieces) {
     const Philox random(seed, piece.name);
-    T* values = parameter.value.data<T>() + piece.first;
     for_each_row(piece, [&](std::int64_t first, std::int64_t length, std::int64_t global) {
-      row.assign(static_cast<std::size_t>(length), 1.0f);
-      if (parameter.init_std) fill_normal(row, *parameter.init_std, random, static_cast<std::uint64_t>(global));
-      std::transform(row.begin(), row.end(), values + first, [](float x) { return static_cast<T>(x); });
+      const std::int64_t at = piece.first + first;
+      const std::int64_t from = std::max(at, begin), to = std::min(at + length, end);
+      if (from >= to) return;
+      row.assign(static_cast<std::size_t>(to - from), 1.0f);
+      if (parameter.init_std)
+        fill_normal(row, *parameter.init_std, random, static_cast<std::uint64_t>(global + from - at));
+      std::transform(row.begin(), row.end(), values.begin() + (from - begin),
+                     [](float x) { return static_cast<T>(x); });
     });
   }
 }
 
 }  // namespace
 
-void ParameterUnit::initialize(std::uint64_t seed) {
-  for (const auto& parameter : parameters_) {
-    dispatch_float(values_.dtype(), [&]<class T>() { initialize_parameter<T>(*parameter, seed); });
+void ParameterUnit::initialize(std::uint64_t seed, std::int64_t first, const Tensor& values) const {
+  const std::int64_t end = first + values.size();
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    const std::int64_t from = std::max(first, first_[p]);
+    const std::int64_t to = std::min(end, first_[p] + parameters_[p]->shape.size());
+    if (from >= to) continue;
+    dispatch_float(values.dtype(), [&]<class T>() {
+      const std::span<T> part(values.data<T>() + (from - first), static_cast<std::size_t>(to - from));
+      initialize_parameter<T>(*parameters_[p], seed, from - first_[p], part);
+    });
   }
 }
 

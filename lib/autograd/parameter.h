@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +19,8 @@ struct ParameterPiece {
   std::int64_t first;    // element of the parameter where the piece begins; row-major, without gaps
 };
 
+class ParameterUnit;
+
 /// What training changes: a value in working precision and the sum of its gradients in accumulator precision.
 struct Parameter {
   std::string name;  // for messages
@@ -26,8 +29,22 @@ struct Parameter {
   std::optional<double> init_std;  // normal with this deviation; none: ones
   bool decay = false;              // weight decay applies
 
-  Tensor value;     // memory of a ParameterUnit
+  Tensor value;     // memory of a ParameterUnit; undefined while the unit has none
   Tensor gradient;  // likewise; undefined where nothing trains
+  ParameterUnit* unit = nullptr;
+};
+
+/// Whoever keeps the memory of units elsewhere while nothing uses it. A tape tells it what it is about to use.
+class UnitMemory {
+ public:
+  enum class Pass { forward, backward };
+  /// Values of the unit will be read, until values of a unit of another layer are needed.
+  virtual void need_values(ParameterUnit& unit, Pass pass) = 0;
+  /// Gradients of the unit will be added to, until all are final.
+  virtual void need_gradients(ParameterUnit& unit) = 0;
+
+ protected:
+  ~UnitMemory() = default;
 };
 
 /// Parameters that are used, reduced and updated together, one after another in flat memory: a block's dense weights,
@@ -39,17 +56,30 @@ class ParameterUnit {
   /// that hold the same part of the same experts.
   enum class Group { dense, replicated, expert };
 
-  ParameterUnit(std::string name, Group group) : name_(std::move(name)), group_(group) {}
+  /// `layer`: its place in the whole model; units of one layer are used together. 0 the input, then the blocks.
+  ParameterUnit(std::string name, Group group, int layer = 0) : name_(std::move(name)), group_(group), layer_(layer) {}
+  ParameterUnit(const ParameterUnit&) = delete;
+  ParameterUnit& operator=(const ParameterUnit&) = delete;
 
-  /// Before allocate(). The reference stays valid as long as the unit.
+  /// Before the unit has memory. The reference stays valid as long as the unit.
   Parameter& add(Parameter parameter);
   /// Takes flat memory for values in `type` and, when `train`, zeroed gradients, and points every parameter into it.
   void allocate(const Stream& stream, DType type, bool train);
+  /// Points every parameter into flat memory [size], or takes the memory away where the tensor is undefined.
+  void set_values(Tensor values);
+  void set_gradients(Tensor gradients);
   /// Initial values from (seed, logical name, global element): the same on every mesh.
-  void initialize(std::uint64_t seed);
+  void initialize(std::uint64_t seed) { initialize(seed, 0, values_); }
+  /// Those of the flat elements [first, first + values.size()), padding aside, in memory of somebody else.
+  void initialize(std::uint64_t seed, std::int64_t first, const Tensor& values) const;
+
+  /// Told of every use from now on; null: the unit has its memory at all times.
+  void set_memory(UnitMemory* memory) { memory_ = memory; }
+  UnitMemory* memory() const { return memory_; }
 
   const std::string& name() const { return name_; }
   Group group() const { return group_; }
+  int layer() const { return layer_; }
   std::int64_t size() const { return size_; }
   const std::vector<std::unique_ptr<Parameter>>& parameters() const { return parameters_; }
   /// Flat [size]; parameter p's elements begin where first_of(p) says.
@@ -60,6 +90,8 @@ class ParameterUnit {
  private:
   std::string name_;
   Group group_;
+  int layer_;
+  UnitMemory* memory_ = nullptr;
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::vector<std::int64_t> first_;
   std::int64_t size_ = 0;

@@ -34,6 +34,29 @@ Tensor Tape::take(int id) {
   return gradient;
 }
 
+namespace {
+
+/// Once for each run of parameters of one unit whose memory comes and goes.
+template <class F>
+void for_each_unit(const std::vector<Parameter*>& parameters, F&& f) {
+  ParameterUnit* last = nullptr;
+  for (const Parameter* parameter : parameters) {
+    if (parameter->unit == last) continue;
+    last = parameter->unit;
+    if (last && last->memory()) f(*last);
+  }
+}
+
+}  // namespace
+
+void Tape::need_values(const std::vector<Parameter*>& parameters, UnitMemory::Pass pass) {
+  for_each_unit(parameters, [pass](ParameterUnit& unit) { unit.memory()->need_values(unit, pass); });
+}
+
+void Tape::need_gradients(const std::vector<Parameter*>& parameters) {
+  for_each_unit(parameters, [](ParameterUnit& unit) { unit.memory()->need_gradients(unit); });
+}
+
 void Tape::contributed(Parameter& parameter) {
   if (--uses_.at(&parameter) == 0 && gradient_final_) gradient_final_(parameter);
 }

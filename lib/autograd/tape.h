@@ -42,6 +42,7 @@ struct Results<std::array<Tensor, N>> {
 ///     void weight_grad(const Stream&, Saved&, const Tensor& dy…) const; // adds to each parameter's gradient
 ///   };
 ///
+/// Units whose memory comes and goes are told before an operation reads their values or adds to their gradients.
 /// A result that nothing depended on has an undefined dy; an undefined input gradient means zero. dgrad and wgrad are
 /// separate calls, so that a schedule may run the weight gradients later.
 class Tape {
@@ -98,6 +99,8 @@ class Tape {
   int new_id() { return next_id_++; }
   void accumulate(int id, Tensor gradient);
   Tensor take(int id);
+  static void need_values(const std::vector<Parameter*>& parameters, UnitMemory::Pass pass);
+  static void need_gradients(const std::vector<Parameter*>& parameters);
   void used(Parameter& parameter) { ++uses_[&parameter]; }
   void contributed(Parameter& parameter);
 
@@ -128,6 +131,7 @@ struct Tape::OpNode final : Node {
       any = any || d_outputs[o].defined();
     }
     if (!any) return;
+    if constexpr (weighted) need_values(op.parameters(), UnitMemory::Pass::backward);
     auto d_inputs = std::apply([&](const auto&... dy) { return op.backward(tape.stream(), saved, dy...); }, d_outputs);
     static_assert(std::tuple_size_v<decltype(d_inputs)> == Inputs, "backward returns a gradient for every input");
     for (std::size_t i = 0; i < Inputs; ++i) {
@@ -142,6 +146,7 @@ struct Tape::OpNode final : Node {
       const ProfileScope timed(profile_of(tape.stream()), typeid(Op), " wgrad");
       bool any = false;
       for (const Tensor& dy : d_outputs) any = any || dy.defined();
+      need_gradients(op.parameters());
       if (any) std::apply([&](const auto&... dy) { op.weight_grad(tape.stream(), saved, dy...); }, d_outputs);
       for (Parameter* parameter : op.parameters()) tape.contributed(*parameter);
     }
@@ -162,6 +167,9 @@ auto Tape::apply(Op op, const Inputs&... inputs) {
 
   using Recorded = OpNode<Op, sizeof...(Inputs), count>;
   auto node = std::make_unique<Recorded>(std::move(op));
+  if constexpr (Recorded::weighted) {
+    need_values(node->op.parameters(), replaying_ ? UnitMemory::Pass::backward : UnitMemory::Pass::forward);
+  }
   Result result = [&] {
     const ProfileScope timed(profile_of(stream_), typeid(Op), " forward");
     return node->op.forward(stream_, node->saved, inputs.value...);

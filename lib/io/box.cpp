@@ -22,6 +22,45 @@ std::string Box::text() const {
   return text + "]";
 }
 
+namespace {
+
+/// The same within one slice of the axes before `axis`, which `box` holds; [first, end) counts from its beginning.
+void add_boxes(const Shape& shape, int axis, Box box, std::int64_t first, std::int64_t end, std::vector<Box>& out) {
+  if (first >= end) return;
+  std::int64_t inner = 1;  // elements of one step along the axis
+  for (int later = axis + 1; later < shape.rank(); ++later) inner *= shape[later];
+  const auto steps = [&](std::int64_t begin, std::int64_t count) {
+    Box part = box;
+    part.offset[axis] = begin;
+    part.extent[axis] = count;
+    return part;
+  };
+  const std::int64_t whole = (first + inner - 1) / inner, whole_end = end / inner;
+  if (whole > whole_end) {  // within one step
+    const std::int64_t before = whole_end * inner;
+    return add_boxes(shape, axis + 1, steps(whole_end, 1), first - before, end - before, out);
+  }
+  if (first < whole * inner) {
+    add_boxes(shape, axis + 1, steps(whole - 1, 1), first - (whole - 1) * inner, inner, out);
+  }
+  if (whole < whole_end) out.push_back(steps(whole, whole_end - whole));
+  if (whole_end * inner < end) add_boxes(shape, axis + 1, steps(whole_end, 1), 0, end - whole_end * inner, out);
+}
+
+}  // namespace
+
+std::vector<Box> boxes_of_range(const Shape& shape, std::int64_t first, std::int64_t count) {
+  require(first >= 0 && count >= 0 && first + count <= shape.size(), "elements [{}, {}) of a tensor {}", first,
+          first + count, shape.text());
+  std::vector<Box> boxes;
+  if (shape.rank() == 0) {
+    if (count) boxes.push_back(Box::whole(shape));
+  } else {
+    add_boxes(shape, 0, Box::whole(shape), first, first + count, boxes);
+  }
+  return boxes;
+}
+
 bool inside(const Box& box, const Shape& shape) {
   if (box.offset.rank() != shape.rank() || box.extent.rank() != shape.rank()) return false;
   for (int axis = 0; axis < shape.rank(); ++axis) {

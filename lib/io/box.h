@@ -3,6 +3,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/tensor.h"
 
@@ -18,6 +19,10 @@ struct Box {
   /// As a slice of Python: "[0:4,8:16]".
   std::string text() const;
 };
+
+/// The elements [first, first + count) of a row-major tensor of this shape as boxes, in order: each is contiguous
+/// there. At most 2 · rank − 1: part of a row, whole rows, part of a row.
+std::vector<Box> boxes_of_range(const Shape& shape, std::int64_t first, std::int64_t count);
 
 /// Same number of dimensions, and no element outside.
 bool inside(const Box& box, const Shape& shape);

@@ -86,7 +86,6 @@ struct ParallelConfig {
   std::string schedule = "1f1b";
   int virtual_stages = 1;
   bool sequence = false;
-  double bucket_mb = 25;  // gradients reduced together
 };
 
 struct EvalConfig {

@@ -166,13 +166,20 @@ LoadedConfig load_config(std::span<const std::string> arguments) {
   return loaded;
 }
 
+namespace {
+
+/// Keys of earlier builds that mean nothing any more; checkpoints may still have them.
+bool retired(std::string_view key) { return key == "parallel.bucket_mb"; }
+
+}  // namespace
+
 LoadedConfig parse_config(const std::string& text, const std::string& name) {
   LoadedConfig loaded;
   po::options_description keys;
   bind(keys, loaded.config);
   std::istringstream stream(text);
   for (const IniEntry& entry : read_ini(stream, name, loaded.mistakes)) {
-    assign(keys, {entry.key, entry.value, {name, entry.line}}, loaded);
+    if (!retired(entry.key)) assign(keys, {entry.key, entry.value, {name, entry.line}}, loaded);
   }
   require_none(loaded.mistakes);
   return loaded;

@@ -54,7 +54,6 @@ void check_missing_features(Findings& findings, const Config& config) {
   const ParallelConfig& parallel = config.parallel;
   require_one("parallel.pipeline", parallel.pipeline);
   require_one("parallel.virtual_stages", parallel.virtual_stages);
-  findings.unless(parallel.zero <= 0, "parallel.zero = {} is not in this build: set parallel.zero = 0", parallel.zero);
   findings.unless(parallel.schedule == "1f1b",
                   "parallel.schedule = {} is not in this build: set parallel.schedule = 1f1b", parallel.schedule);
   findings.unless(config.run.device != "cuda", "run.device = cuda: this build has no CUDA; set run.device = cpu");

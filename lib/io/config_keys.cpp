@@ -107,11 +107,11 @@ void bind_parallel(Binder key, ParallelConfig& parallel) {
   key("parallel.tensor", &parallel.tensor, {.low = 1}, "ranks that share each dense matrix");
   key("parallel.expert", &parallel.expert, {.low = 1}, "ranks that share out a block's experts");
   key("parallel.expert_tensor", &parallel.expert_tensor, {.low = 1}, "ranks that share each expert matrix");
-  key("parallel.zero", &parallel.zero, {.low = 0, .high = 3}, "ZeRO stage");
+  key("parallel.zero", &parallel.zero, {.low = 0, .high = 3},
+      "ZeRO: data ranks share out 1 optimizer state, 2 gradients, 3 values too");
   key("parallel.schedule", &parallel.schedule, {.names = {"gpipe", "1f1b", "interleaved"}}, "of the pipeline");
   key("parallel.virtual_stages", &parallel.virtual_stages, {.low = 1}, "model chunks of a pipeline rank");
   key("parallel.sequence", &parallel.sequence, {}, "sequence parallelism over the tensor ranks");
-  key("parallel.bucket_mb", &parallel.bucket_mb, {.low = 0, .low_open = true}, "MB of gradients reduced together");
 }
 
 void bind_cadence(Binder key, Config& config) {

@@ -21,11 +21,13 @@ struct AdamWStep {
   double bias1, bias2;  // 1 − βⁿ at step n
 };
 
-/// Σ x² in double; the order of summation does not depend on the number of threads. NaN and infinity stay visible.
+/// Σ x² in double of each block of `block` elements, the last one perhaps shorter; the order of summation depends on
+/// nothing else. NaN and infinity stay visible.
 template <class A>
 struct SumOfSquares {
   std::span<const A> x;
-  double* sum;
+  std::int64_t block;
+  std::span<double> sums;  // [⌈x.size() / block⌉]
 };
 
 template <class T>

@@ -13,8 +13,13 @@ namespace lyceum {
 
 namespace {
 
-/// Parameters of a rank: norms and routers, and the mean share of all matrices, which some rank reaches.
-double parameters_of_rank(const Config& config) {
+struct Parameters {
+  double dense, replicated, expert;
+};
+
+/// Parameters of a rank, by the ranks that hold copies: the mean over pipeline stages and over the ranks that share out
+/// the matrices, which some rank reaches.
+Parameters parameters_of_rank(const Config& config) {
   const ModelConfig& model = config.model;
   const MoeConfig& moe = config.moe;
   const auto hidden = static_cast<double>(model.hidden), layers = static_cast<double>(model.layers);
@@ -33,8 +38,11 @@ double parameters_of_rank(const Config& config) {
   const double whole = hidden + layers * 2 * hidden + moe_layers * experts * hidden;
   const double dense = tables + layers * attention + dense_layers * ffn(static_cast<double>(model.ffn_hidden)) +
                        moe_layers * ffn(shared);
-  const double expert_ranks = static_cast<double>(config.parallel.expert) * config.parallel.expert_tensor;
-  return whole + dense / config.parallel.tensor + moe_layers * ffn(widths) / expert_ranks;
+  const ParallelConfig& parallel = config.parallel;
+  const double stages = parallel.pipeline, expert_ranks = static_cast<double>(parallel.expert) * parallel.expert_tensor;
+  return {.dense = dense / parallel.tensor / stages,
+          .replicated = whole / stages,
+          .expert = moe_layers * ffn(widths) / expert_ranks / stages};
 }
 
 std::string bytes_text(double bytes) {
@@ -53,18 +61,29 @@ std::string ways_out(const MemoryNeed& need, const Config& config) {
 
 }  // namespace
 
-MemoryNeed least_memory(const Config& config, bool train) {
-  const double parameters = parameters_of_rank(config);
+MemoryNeed least_memory(const Config& config, int world, bool train) {
+  const Parameters parameters = parameters_of_rank(config);
+  const ParallelConfig& parallel = config.parallel;
+  const double stage = std::max(1.0, static_cast<double>(world) / parallel.pipeline);
+  const double copies = std::max(1.0, stage / parallel.tensor);
+  const double expert_copies = std::max(1.0, stage / (parallel.expert * parallel.expert_tensor));
+  /// Parameters that a rank holds of what is shared out among copies from this ZeRO stage on.
+  const auto held = [&](int from) {
+    const bool shared = train && parallel.zero >= from;
+    return parameters.dense / (shared ? copies : 1) + parameters.replicated / (shared ? stage : 1) +
+           parameters.expert / (shared ? expert_copies : 1);
+  };
   const bool bf16 = config.run.precision == "bf16";
   const double element = bf16 ? 2 : 4;
-  if (!train) return {.weights = element * parameters};
+  if (!train) return {.weights = element * held(3)};
   const double tokens = static_cast<double>(config.batch.micro) * static_cast<double>(config.batch.seq_len);
-  const double tensor = config.parallel.tensor, runs = config.parallel.sequence ? tensor : 1;
-  const double kept = static_cast<double>(config.model.vocab) / tensor +
-                      static_cast<double>(config.model.layers) * static_cast<double>(config.model.hidden) / runs;
-  return {.weights = element * parameters,
-          .gradients = 4 * parameters,
-          .optimizer = (bf16 ? 12 : 8) * parameters,  // two moments; bf16: f32 masters too
+  const double tensor = parallel.tensor, runs = parallel.sequence ? tensor : 1;
+  const double kept = (static_cast<double>(config.model.vocab) / tensor +
+                       static_cast<double>(config.model.layers) * static_cast<double>(config.model.hidden) / runs) /
+                      parallel.pipeline;
+  return {.weights = element * held(3),
+          .gradients = 4 * held(2),
+          .optimizer = (bf16 ? 12 : 8) * held(1),  // two moments; bf16: f32 masters too
           .activations = element * tokens * kept};
 }
 

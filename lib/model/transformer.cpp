@@ -12,13 +12,13 @@
 
 namespace lyceum {
 
-ParameterUnit& Transformer::add_unit(const std::string& name, ParameterUnit::Group group) {
-  return *units_.emplace_back(std::make_unique<ParameterUnit>(name, group));
+ParameterUnit& Transformer::add_unit(const std::string& name, ParameterUnit::Group group, std::int64_t layer) {
+  return *units_.emplace_back(std::make_unique<ParameterUnit>(name, group, static_cast<int>(layer)));
 }
 
-Parameter& Transformer::add_table(const std::string& name) {
+Parameter& Transformer::add_table(const std::string& name, std::int64_t layer) {
   const ModelConfig& model = config_.model;
-  return add_unit(name, ParameterUnit::Group::dense)
+  return add_unit(name, ParameterUnit::Group::dense, layer)
       .add(sharded_parameter(name + "/weight", {model.vocab, model.hidden}, 0, words_, model.init_std));
 }
 
@@ -34,15 +34,18 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
           own.end(), model.layers);
   const bool first = own.first == 0, last = own.end() == model.layers;
   const std::string table = "model/embed_tokens";
-  if (first) embedding_ = &add_table(table);
+  if (first) embedding_ = &add_table(table, 0);
   for (std::int64_t layer = own.first; layer < own.end(); ++layer) add_block(layer);
   if (last) {
-    final_norm_ = &add_unit("model/norm", ParameterUnit::Group::replicated)
+    const std::int64_t output = model.layers + 1;
+    final_norm_ = &add_unit("model/norm", ParameterUnit::Group::replicated, output)
                        .add(whole_parameter("model/norm/weight", {model.hidden}, {}, false));
-    head_ = !model.tie_embeddings ? &add_table("lm_head") : first ? embedding_ : &add_table(table);
+    head_ = !model.tie_embeddings ? &add_table("lm_head", output) : first ? embedding_ : &add_table(table, output);
   }
   if (model.tie_embeddings && first != last) shared_table_ = (first ? units_.front() : units_.back()).get();
-  for (const auto& unit : units_) unit->allocate(stream, type, train);
+  if (!train) {
+    for (const auto& unit : units_) unit->allocate(stream, type, false);
+  }
 
   rope_ = Tensor::empty(stream, accumulator_of(type), {config.batch.seq_len, model.head_dim}, MemoryKind::buffers);
   dispatch_accumulator(rope_.dtype(), [&]<class A>() {
@@ -53,8 +56,8 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
 void Transformer::add_block(std::int64_t layer) {
   const ModelConfig& model = config_.model;
   const std::string prefix = "model/layers/" + std::to_string(layer);
-  ParameterUnit& replicated = add_unit(prefix + "/replicated", ParameterUnit::Group::replicated);
-  ParameterUnit& dense = add_unit(prefix + "/dense", ParameterUnit::Group::dense);
+  ParameterUnit& replicated = add_unit(prefix + "/replicated", ParameterUnit::Group::replicated, layer + 1);
+  ParameterUnit& dense = add_unit(prefix + "/dense", ParameterUnit::Group::dense, layer + 1);
   const auto norm = [&](const char* name) {
     return &replicated.add(whole_parameter(prefix + "/" + name + "/weight", {model.hidden}, {}, false));
   };
@@ -69,7 +72,7 @@ void Transformer::add_block(std::int64_t layer) {
     const std::int64_t width = layer < model.first_dense_layers || shared == 0 ? model.ffn_hidden : shared;
     block.dense = std::make_unique<FeedForward>(model, ffn, width, mesh_->tensor, dense);
   } else {
-    ParameterUnit& experts = add_unit(ffn + "/experts", ParameterUnit::Group::expert);
+    ParameterUnit& experts = add_unit(ffn + "/experts", ParameterUnit::Group::expert, layer + 1);
     block.moe = std::make_unique<MoeLayer>(config_, ffn, *mesh_, MoeLayer::Units{dense, replicated, experts});
     block.routing = routing_.size();
     routing_.push_back(

@@ -20,8 +20,8 @@ namespace lyceum {
 /// one final norm and head. The configuration must be resolved and checked.
 class Transformer {
  public:
-  /// `train`: with gradients. `blocks`: of this stage, one at least; none: all. Values are uninitialised: call
-  /// initialize() or load them.
+  /// `train`: units get their memory from whoever trains them (Zero); else values, uninitialised: call initialize() or
+  /// load them. `blocks`: of this stage, one at least; none: all.
   Transformer(const Config& config, const Stream& stream, const Mesh& mesh, DType type, bool train,
               std::optional<Range> blocks = {});
   Transformer(const Transformer&) = delete;
@@ -61,6 +61,8 @@ class Transformer {
   Tensor decode(const Stream& stream, std::span<const std::int32_t> tokens, std::vector<KeyValueCache>& caches) const;
   std::vector<KeyValueCache> new_caches(const Stream& stream, std::int64_t capacity) const;
 
+  /// Input, blocks and output: ParameterUnit::layer() of the units are below.
+  int layers() const { return static_cast<int>(config_.model.layers) + 2; }
   /// In the order of forward.
   std::span<const std::unique_ptr<ParameterUnit>> units() const { return units_; }
 
@@ -81,7 +83,7 @@ class Transformer {
     std::size_t routing = 0;  // index in routing_, for moe
   };
   void add_block(std::int64_t layer);
-  Parameter& add_table(const std::string& name);
+  Parameter& add_table(const std::string& name, std::int64_t layer);
   TokenLayout layout_of(std::int64_t tokens, std::int64_t seq_len) const;
   Variable norm(Tape& tape, const TokenLayout& layout, Parameter* weight, const Variable& x) const;
   Variable embed(Tape& tape, const TokenLayout& layout, const Tensor& tokens) const;
@@ -92,7 +94,7 @@ class Transformer {
   Variable head(Tape& tape, const TokenLayout& layout, const Variable& x) const;
   Variable cross_entropy(Tape& tape, const Variable& logits, const Tensor& targets) const;
 
-  ParameterUnit& add_unit(const std::string& name, ParameterUnit::Group group);
+  ParameterUnit& add_unit(const std::string& name, ParameterUnit::Group group, std::int64_t layer);
 
   Config config_;
   const Mesh* mesh_;

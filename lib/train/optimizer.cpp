@@ -1,5 +1,6 @@
 #include "train/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/adamw.h"
@@ -11,20 +12,50 @@ namespace {
 
 const std::string first_moment = "optimizer/exp_avg/", second_moment = "optimizer/exp_avg_sq/";
 
-void read_tensor(const CheckpointReader& reader, const ParameterUnit& unit, const std::string& prefix,
-                 const Tensor& flat) {
+/// What `a` and `b` share; may be empty.
+FlatRange common(const FlatRange& a, const FlatRange& b) {
+  const std::int64_t first = std::max(a.first, b.first);
+  return {first, std::max<std::int64_t>(0, std::min(a.end(), b.end()) - first)};
+}
+
+/// Calls f(piece, box, at) for the boxes of logical tensors that a range of the unit's flat memory holds; a box is
+/// contiguous there, from element `at` on.
+template <class F>
+void for_each_box(const ParameterUnit& unit, const FlatRange& range, F&& f) {
   for (std::size_t p = 0; p < unit.parameters().size(); ++p) {
     for (const ParameterPiece& piece : unit.parameters()[p]->pieces) {
-      float* values = flat.data<float>() + unit.first_of(p) + piece.first;
+      const FlatRange whole{unit.first_of(p) + piece.first, piece.extent.size()};
+      const FlatRange part = common(whole, range);
+      std::int64_t at = part.first;
+      for (Box& box : boxes_of_range(piece.extent, part.count ? at - whole.first : 0, part.count)) {
+        for (int axis = 0; axis < box.offset.rank(); ++axis) box.offset[axis] += piece.offset[axis];
+        f(piece, box, at);
+        at += box.extent.size();
+      }
+    }
+  }
+}
+
+void require_tensors(const CheckpointReader& reader, const ParameterUnit& unit, const std::string& prefix) {
+  for (const auto& parameter : unit.parameters()) {
+    for (const ParameterPiece& piece : parameter->pieces) {
       const CheckpointReader::Entry* entry = reader.find(prefix + piece.name);
       require_input(entry, "{}: no tensor {}: was it written by another model?", reader.directory().string(),
                     prefix + piece.name);
       require_input(entry->shape == piece.shape,
                     "{}: {} is {}, this model has {}: set the configuration it was made with",
                     reader.directory().string(), prefix + piece.name, entry->shape.text(), piece.shape.text());
-      reader.read(prefix + piece.name, {piece.offset, piece.extent}, values);
     }
   }
+}
+
+/// Fills `values` with a range of the unit's flat memory, padding aside.
+void read_range(const CheckpointReader& reader, const ParameterUnit& unit, const std::string& prefix,
+                const FlatRange& range, const Tensor& values) {
+  require_tensors(reader, unit, prefix);
+  for_each_box(unit, range, [&](const ParameterPiece& piece, const Box& box, std::int64_t at) {
+    reader.read(prefix + piece.name, box, values.data<float>() + (at - range.first));
+  });
 }
 
 void copy_flat(const Stream& stream, const Tensor& from, const Tensor& to) {
@@ -36,61 +67,55 @@ void copy_flat(const Stream& stream, const Tensor& from, const Tensor& to) {
 
 }  // namespace
 
-Optimizer::Optimizer(const OptimConfig& config, Stream stream, std::span<const std::unique_ptr<ParameterUnit>> units)
-    : config_(config), stream_(std::move(stream)) {
-  for (const auto& unit : units) {
-    State state{.unit = unit.get(), .master = unit->values(), .exp_avg = {}, .exp_avg_sq = {}, .runs = {}};
-    const DType type = unit->gradients().dtype();
-    const auto flat = [&] { return Tensor::zeros(stream_, type, {unit->size()}, MemoryKind::optimizer); };
-    if (unit->values().dtype() != type) state.master = flat();
-    state.exp_avg = flat();
-    state.exp_avg_sq = flat();
-    const auto& parameters = unit->parameters();
-    for (std::size_t p = 0; p < parameters.size(); ++p) {
-      const std::int64_t first = unit->first_of(p);
-      const std::int64_t end = p + 1 < parameters.size() ? unit->first_of(p + 1) : unit->size();
-      if (!state.runs.empty() && state.runs.back().decay == parameters[p]->decay) {
-        state.runs.back().count += end - first;
-      } else {
-        state.runs.push_back({first, end - first, parameters[p]->decay});
-      }
-    }
-    states_.push_back(std::move(state));
-  }
+Optimizer::Optimizer(const OptimConfig& config, Stream stream, std::vector<UnitShare> shares)
+    : config_(config), stream_(std::move(stream)), shares_(std::move(shares)) {
+  for (const UnitShare& share : shares_) states_.push_back(make_state(share));
 }
 
-double Optimizer::gradient_sum_of_squares(ParameterUnit::Group group) const {
-  double total = 0;
-  for (const State& state : states_) {
-    if (state.unit->group() != group) continue;
-    double sum = 0;
-    dispatch_accumulator(state.unit->gradients().dtype(), [&]<class A>() {
-      launch(stream_, SumOfSquares<A>{.x = state.unit->gradients().span<A>(), .sum = &sum});
-    });
-    total += sum;
+Optimizer::State Optimizer::make_state(const UnitShare& share) const {
+  const DType type = share.gradients.dtype();
+  const auto flat = [&] { return Tensor::zeros(stream_, type, {share.updated.count}, MemoryKind::optimizer); };
+  State state{.master = share.values.dtype() == type ? share.values : flat(),
+              .exp_avg = flat(),
+              .exp_avg_sq = flat(),
+              .runs = {}};
+  const auto& parameters = share.unit->parameters();
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    const std::int64_t first = share.unit->first_of(p);
+    const std::int64_t end = p + 1 < parameters.size() ? share.unit->first_of(p + 1) : share.unit->size();
+    FlatRange range = common({first, end - first}, share.updated);
+    if (range.count == 0) continue;
+    range.first -= share.updated.first;
+    if (!state.runs.empty() && state.runs.back().decay == parameters[p]->decay) {
+      state.runs.back().range.count += range.count;
+    } else {
+      state.runs.push_back({range, parameters[p]->decay});
+    }
   }
-  return total;
+  return state;
 }
 
 void Optimizer::step(double lr, double gradient_scale) {
   ++updates_;
   const auto n = static_cast<double>(updates_);
-  for (const State& state : states_) {
-    dispatch_float(state.unit->values().dtype(), [&]<class T>() {
+  for (std::size_t s = 0; s < states_.size(); ++s) {
+    const State& state = states_[s];
+    const UnitShare& share = shares_[s];
+    dispatch_float(share.values.dtype(), [&]<class T>() {
       using A = Accumulator<T>;
-      for (const State::Run& run : state.runs) {
-        const auto first = static_cast<std::size_t>(run.first), count = static_cast<std::size_t>(run.count);
+      for (const auto& [range, decay] : state.runs) {
+        const auto first = static_cast<std::size_t>(range.first), count = static_cast<std::size_t>(range.count);
         launch(stream_, AdamWStep<T>{.master = state.master.span<A>().subspan(first, count),
                                      .exp_avg = state.exp_avg.span<A>().subspan(first, count),
                                      .exp_avg_sq = state.exp_avg_sq.span<A>().subspan(first, count),
-                                     .gradient = state.unit->gradients().span<A>().subspan(first, count),
-                                     .weight = state.unit->values().span<T>().subspan(first, count),
+                                     .gradient = share.gradients.span<A>().subspan(first, count),
+                                     .weight = share.values.span<T>().subspan(first, count),
                                      .gradient_scale = gradient_scale,
                                      .lr = lr,
                                      .beta1 = config_.beta1,
                                      .beta2 = config_.beta2,
                                      .eps = config_.eps,
-                                     .weight_decay = run.decay ? config_.weight_decay : 0.0,
+                                     .weight_decay = decay ? config_.weight_decay : 0.0,
                                      .bias1 = 1 - std::pow(config_.beta1, n),
                                      .bias2 = 1 - std::pow(config_.beta2, n)});
       }
@@ -98,56 +123,52 @@ void Optimizer::step(double lr, double gradient_scale) {
   }
 }
 
-void Optimizer::clear_gradients() {
-  for (const State& state : states_) {
-    const Tensor& gradients = state.unit->gradients();
-    dispatch_accumulator(gradients.dtype(), [&]<class A>() { launch(stream_, Clear<A>{.y = gradients.span<A>()}); });
-  }
-}
-
 std::string Optimizer::nonfinite_gradient() const {
-  for (auto state = states_.rbegin(); state != states_.rend(); ++state) {
-    for (const auto& parameter : state->unit->parameters()) {
+  for (auto share = shares_.rbegin(); share != shares_.rend(); ++share) {
+    for (std::size_t p = 0; p < share->unit->parameters().size(); ++p) {
+      const Parameter& parameter = *share->unit->parameters()[p];
+      const FlatRange range = common({share->unit->first_of(p), parameter.shape.size()}, share->updated);
       bool finite = true;
-      dispatch_accumulator(parameter->gradient.dtype(), [&]<class A>() {
-        for (const A value : parameter->gradient.span<A>()) finite = finite && std::isfinite(value);
+      dispatch_accumulator(share->gradients.dtype(), [&]<class A>() {
+        const A* values = share->gradients.data<A>() + (range.first - share->updated.first);
+        for (std::int64_t i = 0; i < range.count; ++i) finite = finite && std::isfinite(values[i]);
       });
-      if (!finite) return parameter->name;
+      if (!finite) return parameter.name;
     }
   }
   return {};
 }
 
 void Optimizer::adopt_weights() {
-  for (const State& state : states_) {
-    if (state.master.dtype() != state.unit->values().dtype()) copy_flat(stream_, state.unit->values(), state.master);
+  for (std::size_t s = 0; s < states_.size(); ++s) {
+    if (states_[s].master.dtype() != shares_[s].values.dtype())
+      copy_flat(stream_, shares_[s].values, states_[s].master);
   }
 }
 
-std::vector<CheckpointPiece> Optimizer::pieces(const std::function<bool(const ParameterUnit&)>& owns) const {
+std::vector<CheckpointPiece> Optimizer::pieces() const {
   std::vector<CheckpointPiece> all;
-  for (const State& state : states_) {
-    const ParameterUnit& unit = *state.unit;
-    if (!owns(unit)) continue;
-    for (std::size_t p = 0; p < unit.parameters().size(); ++p) {
-      for (const ParameterPiece& piece : unit.parameters()[p]->pieces) {
-        const std::int64_t at = unit.first_of(p) + piece.first;
-        const Box box{piece.offset, piece.extent};
-        all.push_back({piece.name, piece.shape, box, state.master.data<float>() + at});
-        all.push_back({first_moment + piece.name, piece.shape, box, state.exp_avg.data<float>() + at});
-        all.push_back({second_moment + piece.name, piece.shape, box, state.exp_avg_sq.data<float>() + at});
-      }
-    }
+  for (std::size_t s = 0; s < states_.size(); ++s) {
+    const State& state = states_[s];
+    const UnitShare& share = shares_[s];
+    for_each_box(*share.unit, share.owned, [&](const ParameterPiece& piece, const Box& box, std::int64_t at) {
+      const std::int64_t here = at - share.updated.first;
+      all.push_back({piece.name, piece.shape, box, state.master.data<float>() + here});
+      all.push_back({first_moment + piece.name, piece.shape, box, state.exp_avg.data<float>() + here});
+      all.push_back({second_moment + piece.name, piece.shape, box, state.exp_avg_sq.data<float>() + here});
+    });
   }
   return all;
 }
 
 void Optimizer::load(const CheckpointReader& reader) {
-  for (const State& state : states_) {
-    read_tensor(reader, *state.unit, "", state.master);
-    read_tensor(reader, *state.unit, first_moment, state.exp_avg);
-    read_tensor(reader, *state.unit, second_moment, state.exp_avg_sq);
-    if (state.master.dtype() != state.unit->values().dtype()) copy_flat(stream_, state.master, state.unit->values());
+  for (std::size_t s = 0; s < states_.size(); ++s) {
+    const State& state = states_[s];
+    const UnitShare& share = shares_[s];
+    read_range(reader, *share.unit, "", share.updated, state.master);
+    read_range(reader, *share.unit, first_moment, share.updated, state.exp_avg);
+    read_range(reader, *share.unit, second_moment, share.updated, state.exp_avg_sq);
+    if (state.master.dtype() != share.values.dtype()) copy_flat(stream_, state.master, share.values);
   }
 }
 
@@ -157,7 +178,7 @@ void load_weights(const CheckpointReader& reader, const Stream& stream,
     const bool direct = unit->values().dtype() == DType::f32;
     const Tensor flat =
         direct ? unit->values() : Tensor::zeros(stream, DType::f32, {unit->size()}, MemoryKind::buffers);
-    read_tensor(reader, *unit, "", flat);
+    read_range(reader, *unit, "", {0, unit->size()}, flat);
     if (!direct) copy_flat(stream, flat, unit->values());
   }
 }

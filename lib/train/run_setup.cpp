@@ -54,7 +54,7 @@ MeshShape shape_of(const ParallelConfig& parallel) {
 
 std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, bool train) {
   require_none(problems(config, session.size()));
-  require_fits(least_memory(config, train), config, memory_of_rank(session), session.local_size());
+  require_fits(least_memory(config, session.size(), train), config, memory_of_rank(session), session.local_size());
   ProcessGroup world = session.world(config.run.timeout_seconds);
   std::vector<RankPlace> places = places_of(config.run, session, world);
   const int threads = places[static_cast<std::size_t>(world.rank())].threads;

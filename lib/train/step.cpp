@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "parallel/data/copies.h"
+#include "parallel/data/gradient_norm.h"
 #include "train/evaluator.h"
 #include "train/routing_sums.h"
 
@@ -20,35 +20,19 @@ double scalar(const Variable& variable) {
 
 }  // namespace
 
-TrainStep::TrainStep(const Config& config, const RunSetup& setup, Transformer& model, Optimizer& optimizer)
-    : config_(config), setup_(setup), model_(model), optimizer_(optimizer) {
-  const auto bytes = static_cast<std::size_t>(config.parallel.bucket_mb * 1e6);
-  for (const ParameterUnit::Group group : parameter_groups) {
-    std::vector<Tensor> gradients;
-    for (const auto& unit : model.units()) {
-      if (unit->group() == group) gradients.push_back(unit->gradients());
-    }
-    buckets_[group] = std::make_unique<GradientBuckets>(gradients, copies(setup.mesh, group), bytes);
-  }
-  std::map<ParameterUnit::Group, std::size_t> next;
-  for (const auto& unit : model.units()) {
-    for (const auto& parameter : unit->parameters()) place_of_[parameter.get()] = places_.size();
-    places_.push_back({.buckets = buckets_.at(unit->group()).get(),
-                       .index = next[unit->group()]++,
-                       .parameters = static_cast<std::int64_t>(unit->parameters().size()),
-                       .waiting = 0});
-  }
+std::int64_t micro_batches(const Config& config, const Mesh& mesh) {
+  return config.batch.global / (mesh.data.size() * config.batch.micro);
 }
 
-void TrainStep::gradient_final(Parameter& parameter) {
-  UnitPlace& place = places_[place_of_.at(&parameter)];
-  if (--place.waiting == 0) {
-    const ProfileScope timed(profile_of(setup_.stream), "gradient reduction");
-    place.buckets->ready(place.index);
-  }
+Zero::Options zero_options(const Config& config, const Mesh& mesh) {
+  return {
+      .stage = config.parallel.zero, .micro_batches = micro_batches(config, mesh), .type = working_type(config.run)};
 }
 
-void TrainStep::micro_batch(const TokenLoader& loader, std::int64_t index, bool last) {
+TrainStep::TrainStep(const Config& config, const RunSetup& setup, Transformer& model, Zero& zero, Optimizer& optimizer)
+    : config_(config), setup_(setup), model_(model), zero_(zero), optimizer_(optimizer) {}
+
+void TrainStep::micro_batch(const TokenLoader& loader, std::int64_t index) {
   const Transformer::Batch batch = load_batch(setup_.stream, config_, loader, index, config_.batch.micro);
   Tape tape(setup_.stream);
   const Transformer::Losses losses = model_.forward(tape, batch);
@@ -64,19 +48,11 @@ void TrainStep::micro_batch(const TokenLoader& loader, std::int64_t index, bool 
       losses_[kind + 1] += scalar(loss) * per_sequence;
     }
   }
-  if (last) {
-    for (UnitPlace& place : places_) place.waiting = place.parameters;
-    tape.on_gradient_final([this](Parameter& parameter) { gradient_final(parameter); });
-  }
+  tape.on_gradient_final([this](Parameter& parameter) {
+    const ProfileScope timed(profile_of(setup_.stream), "gradient reduction");
+    zero_.gradient_final(parameter);
+  });
   tape.backward(seeds);
-}
-
-double TrainStep::gradient_norm() const {
-  double sum = 0;
-  for (const ParameterUnit::Group group : parameter_groups) {
-    sum += sum_over_parts(setup_.mesh, group, optimizer_.gradient_sum_of_squares(group));
-  }
-  return std::sqrt(sum);
 }
 
 void TrainStep::reduce_losses(StepResult& result) {
@@ -96,24 +72,22 @@ void TrainStep::reduce_routing(StepResult& result) {
 
 StepResult TrainStep::run(const TokenLoader& loader, std::int64_t first_sample, double lr) {
   const std::int64_t ranks = setup_.mesh.data.size(), micro = config_.batch.micro;
-  const std::int64_t micro_batches = config_.batch.global / (ranks * micro);
   StepResult result;
   result.lr = lr;
   losses_ = {};
   model_.clear_routing();
-  optimizer_.clear_gradients();
-  for (std::int64_t m = 0; m < micro_batches; ++m) {
-    micro_batch(loader, first_sample + (m * ranks + setup_.mesh.data.rank()) * micro, m + 1 == micro_batches);
+  for (std::int64_t m = 0; m < micro_batches(config_, setup_.mesh); ++m) {
+    micro_batch(loader, first_sample + (m * ranks + setup_.mesh.data.rank()) * micro);
   }
   {
     const ProfileScope timed(profile_of(setup_.stream), "gradient reduction");
-    for (const auto& [group, buckets] : buckets_) buckets->finish();
+    zero_.finish_gradients();
   }
   const ProfileScope timed(profile_of(setup_.stream), "optimizer");
   const bool own_loss_finite = std::isfinite(losses_[0]);
   reduce_losses(result);
   reduce_routing(result);
-  result.grad_norm = gradient_norm();
+  result.grad_norm = gradient_norm(setup_.stream, setup_.mesh, optimizer_.shares(), model_.layers());
   result.skipped = !std::isfinite(result.grad_norm) || !std::isfinite(result.loss);
   if (result.skipped) {
     const std::string parameter = optimizer_.nonfinite_gradient();
@@ -126,6 +100,7 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t first_sample, 
   }
   const double clip = config_.optim.clip_norm;
   optimizer_.step(lr, clip > 0 && result.grad_norm > clip ? clip / result.grad_norm : 1.0);
+  zero_.values_changed();
   return result;
 }
 

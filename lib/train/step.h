@@ -1,16 +1,14 @@
 #pragma once
 
-#include <map>
-#include <memory>
+#include <array>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "io/config.h"
 #include "io/token_data.h"
 #include "model/transformer.h"
-#include "parallel/data/gradient_buckets.h"
+#include "parallel/data/zero.h"
 #include "train/optimizer.h"
 #include "train/run_setup.h"
 
@@ -28,35 +26,30 @@ struct StepResult {
   std::vector<RoutingSums> routing;  // of this step, over all ranks
 };
 
+/// Micro-batches that a rank runs in a step.
+std::int64_t micro_batches(const Config& config, const Mesh& mesh);
+/// How `config` wants the memory of its model's units to be held on this mesh.
+Zero::Options zero_options(const Config& config, const Mesh& mesh);
+
 /// One optimizer step over the mesh: micro-batches forward and backward, gradients reduced while backward goes on,
 /// norm, clipping, AdamW. A step whose loss or gradient norm is not finite is left out on all ranks alike.
 class TrainStep {
  public:
-  TrainStep(const Config& config, const RunSetup& setup, Transformer& model, Optimizer& optimizer);
+  /// `zero` and `optimizer` are of the model's units.
+  TrainStep(const Config& config, const RunSetup& setup, Transformer& model, Zero& zero, Optimizer& optimizer);
   /// Reads the samples at positions [first_sample, first_sample + batch.global).
   StepResult run(const TokenLoader& loader, std::int64_t first_sample, double lr);
 
  private:
-  void micro_batch(const TokenLoader& loader, std::int64_t index, bool last);
-  void gradient_final(Parameter& parameter);
-  double gradient_norm() const;
+  void micro_batch(const TokenLoader& loader, std::int64_t index);
   void reduce_losses(StepResult& result);
   void reduce_routing(StepResult& result);
 
   const Config& config_;
   const RunSetup& setup_;
   Transformer& model_;
+  Zero& zero_;
   Optimizer& optimizer_;
-
-  struct UnitPlace {
-    GradientBuckets* buckets;
-    std::size_t index;  // in the buckets
-    std::int64_t parameters;
-    std::int64_t waiting;  // parameters whose gradients are not final yet
-  };
-  std::map<ParameterUnit::Group, std::unique_ptr<GradientBuckets>> buckets_;
-  std::vector<UnitPlace> places_;
-  std::unordered_map<Parameter*, std::size_t> place_of_;
   std::array<double, 4> losses_{};  // cross-entropy, expert, device, z: this rank's weighted sums
 };
 

@@ -16,7 +16,6 @@
 #include "io/checkpoint.h"
 #include "io/ini_file.h"
 #include "model/counts.h"
-#include "parallel/data/copies.h"
 #include "train/evaluator.h"
 #include "train/peak.h"
 #include "train/routing_sums.h"
@@ -63,8 +62,9 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
       out_(out),
       data_(open_data(config, true)),
       model_(config, setup.stream, setup.mesh, working_type(config.run), true),
-      optimizer_(config.optim, setup.stream, model_.units()),
-      train_step_(config, setup, model_, optimizer_),
+      zero_(model_.units(), setup.mesh, setup.stream, zero_options(config, setup.mesh)),
+      optimizer_(config.optim, setup.stream, zero_.shares()),
+      train_step_(config, setup, model_, zero_, optimizer_),
       record_(std::make_unique<Json>()) {}
 
 Trainer::~Trainer() = default;
@@ -165,7 +165,7 @@ void Trainer::resume() {
                       : "no checkpoint in {} is whole: mend or move them, or set another run.dir",
                   root.string());
     state_.run_uuid = new_uuid(setup_.mesh.world);
-    model_.initialize(config_.run.seed);
+    zero_.initialize(config_.run.seed);
     optimizer_.adopt_weights();
     return;
   }
@@ -180,6 +180,7 @@ void Trainer::resume() {
                 "{} holds {} tensors, this model has {}: set the configuration that it was made with",
                 reader.directory().string(), reader.tensors().size(), logical_tensors());
   optimizer_.load(reader);
+  zero_.values_changed();
   state_.restore(reader.header().trainer_state, model_.routing());
   state_.run_uuid = reader.header().run_uuid;
   state_.step = first_step_ = reader.header().step;
@@ -330,11 +331,6 @@ void Trainer::save() {
   const auto start = Clock::now();
   const fs::path root = checkpoint_root(config_);
   const Mesh& mesh = setup_.mesh;
-  std::size_t turn = 0;
-  const auto owns = [&](const ParameterUnit& unit) {  // copies take turns, so that every rank writes its share
-    const ProcessGroup& group = copies(mesh, unit.group());
-    return turn++ % static_cast<std::size_t>(group.size()) == static_cast<std::size_t>(group.rank());
-  };
   try {
     write_checkpoint(mesh.world, root,
                      {.run_uuid = state_.run_uuid,
@@ -343,7 +339,7 @@ void Trainer::save() {
                       .config = config_text_,
                       .trainer_state = state_.text(),
                       .job = batch_job()},
-                     optimizer_.pieces(owns));
+                     optimizer_.pieces());
   } catch (const Error& error) {  // the same on all ranks: training is worth more than this checkpoint
     if (error.code() != ExitCode::failed) throw;
     note(fmt::format("warning: {}", error.what()));

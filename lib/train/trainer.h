@@ -58,6 +58,7 @@ class Trainer {
   std::ostream& out_;
   RunData data_;
   Transformer model_;
+  Zero zero_;
   Optimizer optimizer_;
   TrainStep train_step_;
   RunState state_;

@@ -66,10 +66,13 @@ refused 2 "model.heads = 3 does not divide model.hidden = 32" --model.heads=3
 refused 2 "batch.micro = 3 does not divide" --batch.micro=3
 refused_by_ranks 2 "batch.global = 7 does not divide among 2" --batch.global=7
 refused_by_ranks 2 "parallel.expert = 3 .*does not divide the 2 ranks" --parallel.expert=3
-refused 2 "parallel.zero = 1 is not in this build" --parallel.zero=1
+refused 2 "parallel.zero = 4 .*must be in \[0, 3\]" --parallel.zero=4
 refused 2 "run.device = cuda" --run.device=cuda
 refused_by_ranks 2 "parallel.pipeline = 2 is not in this build" --parallel.pipeline=2
-refused_by_ranks 2 "parallel.tensor = 2 is not in this build" --parallel.tensor=2
+refused_by_ranks 2 "parallel.tensor = 2 does not divide model.heads = 1" --parallel.tensor=2 --model.heads=1
+refused_by_ranks 2 "parallel.expert_tensor = 2 is more than moe.expert_hidden = 1" --parallel.expert_tensor=2 \
+  --moe.expert_hidden=1
+refused 2 "1 ranks do not split into parallel.pipeline = 1 times parallel.tensor = 2" --parallel.tensor=2
 # A model of petabytes, a batch of terabytes: the sizes are possible, this machine is not large enough.
 refused 2 "model.heads = 7 does not divide" --model.hidden=100000000 --model.heads=7
 refused 2 "this takes at least [0-9.e+]+ [PE]B a rank \(weights .*, optimizer .*\) .* GB .*parallel.expert.*model.hidden" \
@@ -77,7 +80,7 @@ refused 2 "this takes at least [0-9.e+]+ [PE]B a rank \(weights .*, optimizer .*
 refused_by_ranks 2 "this takes at least [0-9.e+]+ [PE]B a rank .* each of its 2 ranks" --model.hidden=100000000 --model.heads=100
 refused 2 "this takes at least .*lower batch.micro" --batch.seq_len=2000000000
 # Several mistakes are told at once, a line each below the first.
-expect 2 "$lyceum" "${tiny[@]}" --moe.top_k=9 --model.heads=3 --parallel.zero=1 --run.device=cuda
+expect 2 "$lyceum" "${tiny[@]}" --moe.top_k=9 --model.heads=3 --parallel.zero=4 --run.device=cuda
 says err "^lyceum train: 4 mistakes in the configuration:$"
 for key in moe.top_k model.heads parallel.zero run.device; do says err "^  $key = "; done
 equal "lines of stderr" "$(wc -l <"$work/err")" 5
@@ -85,7 +88,7 @@ expect 2 "$lyceum" "${tiny[@]}" --moe.topk=2 --model.hiden=64 --batch.globl=4
 for pair in moe.topk:moe.top_k model.hiden:model.hidden batch.globl:batch.global; do says err "${pair%:*}.*${pair#*:}"; done
 equal "lines that begin an error" "$(grep -c '^lyceum train: ' "$work/err")" 1
 # Those of reading and those of what does not go together, in one answer.
-expect 2 "$lyceum" "${tiny[@]}" --moe.topk=2 --optim.lr=fast --parallel.zero=1
+expect 2 "$lyceum" "${tiny[@]}" --moe.topk=2 --optim.lr=fast --parallel.zero=4
 says err "^lyceum train: 3 mistakes in the configuration:$"
 for key in moe.topk optim.lr parallel.zero; do says err "^  .*$key"; done
 equal "lines of stderr" "$(wc -l <"$work/err")" 4

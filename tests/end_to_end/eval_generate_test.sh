@@ -27,6 +27,10 @@ expect 0 ranks 2 eval "--checkpoint=$checkpoint" --batches=2 --json --parallel.e
 close "loss on two ranks" "$(value loss)" "$loss" 1e-6
 equal "tokens on two ranks" "$(value tokens)" $((2 * 8 * 32))
 
+expect 0 ranks 2 eval "--checkpoint=$checkpoint" --batches=2 --json --parallel.tensor=2 --parallel.sequence=true
+close "loss on two tensor ranks" "$(value loss)" "$loss" 1e-6
+equal "tokens on two tensor ranks" "$(value tokens)" $((2 * 8 * 32))
+
 # All of the validation data, which no number of ranks divides evenly.
 expect 0 "$lyceum" eval "--checkpoint=$checkpoint" --json
 loss=$(value loss) tokens=$(value tokens)

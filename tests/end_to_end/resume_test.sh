@@ -31,19 +31,36 @@ done
 # The comparison itself can tell runs apart.
 expect 1 "$lyceum" checkpoint diff "$work"/whole-{f32,bf16}/checkpoints/step-00000012
 
-# The same checkpoint, two ranks with experts in two parts, on other meshes.
-for mesh in 1:1 2:1 4:4 4:2; do
-  dir=$work/mesh-$mesh
-  expect 0 ranks "${mesh%:*}" "${tiny[@]}" --optim.schedule=constant "--parallel.expert=${mesh#*:}" "--run.dir=$dir" \
-    "--checkpoint.resume=$work/parts-f32/checkpoints/step-00000005"
-  equal "steps on mesh $mesh" "$(steps "$dir/metrics.jsonl" | wc -l)" 7
+# goes_on NAME CHECKPOINT RANKS OPTION …: on another mesh, with the losses of the run that never stopped.
+goes_on() {
+  local dir=$work/$1
+  expect 0 ranks "$3" "${tiny[@]}" --optim.schedule=constant "--run.dir=$dir" "--checkpoint.resume=$2" "${@:4}"
+  equal "steps of $1" "$(steps "$dir/metrics.jsonl" | wc -l)" 7
   for step in 6 9 12; do
-    close "loss of step $step on mesh $mesh" "$(metric "$dir/metrics.jsonl" $step loss)" \
+    close "loss of step $step of $1" "$(metric "$dir/metrics.jsonl" $step loss)" \
       "$(metric "$work/whole-f32/metrics.jsonl" $step loss)" 1e-4
   done
-  close "validation loss on mesh $mesh" "$(metric "$dir/metrics.jsonl" 12 valid_loss)" \
+  close "validation loss of $1" "$(metric "$dir/metrics.jsonl" 12 valid_loss)" \
     "$(metric "$work/whole-f32/metrics.jsonl" 12 valid_loss)" 1e-4
+}
+
+# The same checkpoint, two ranks with experts in two parts, on other meshes.
+pair_step=$work/parts-f32/checkpoints/step-00000005
+for mesh in 1:1 2:1 4:4 4:2; do
+  goes_on "mesh-$mesh" "$pair_step" "${mesh%:*}" "--parallel.expert=${mesh#*:}"
 done
+goes_on tensor "$pair_step" 2 --parallel.tensor=2
+
+# Heads, widths, words, tokens and experts' widths shared out: stopped and continued, then taken together again.
+axes=(--parallel.tensor=2 --parallel.sequence=true --parallel.expert=2 --parallel.expert_tensor=2)
+four=("${tiny[@]}" "${axes[@]}" --optim.schedule=constant)
+expect 0 ranks 4 "${four[@]}" "--run.dir=$work/whole-axes"
+expect 0 ranks 4 "${four[@]}" "--run.dir=$work/parts-axes" --run.steps=5
+goes_on alone "$work/parts-axes/checkpoints/step-00000005" 1
+goes_on spread "$pair_step" 4 "${axes[@]}"
+expect 0 ranks 4 "${four[@]}" "--run.dir=$work/parts-axes" --run.steps=12
+same_run whole-axes parts-axes step-00000012
+expect 0 "$lyceum" checkpoint verify "$work/parts-axes/checkpoints/step-00000012"
 
 # A longer run with a falling learning rate: killed between two checkpoints, or asked to stop.
 long=("${tiny[@]}" --parallel.expert=2 --optim.schedule=cosine --run.steps=160 --checkpoint.every=30)

@@ -450,6 +450,38 @@ TEST(Sha256, KnownDigests) {
   EXPECT_EQ(sha256("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 
+TEST(Boxes, ARangeIsPartsOfRowsAndWholeRows) {
+  // Every range of tensors of 0 to 4 dimensions, against the elements counted one by one.
+  for (const Shape& shape :
+       {Shape{}, Shape{5}, Shape{3, 4}, Shape{1, 1}, Shape{0, 3}, Shape{2, 3, 4}, Shape{2, 2, 3, 2}}) {
+    for (std::int64_t first = 0; first <= shape.size(); ++first) {
+      for (std::int64_t count = 0; first + count <= shape.size(); ++count) {
+        const std::vector<Box> boxes = boxes_of_range(shape, first, count);
+        EXPECT_LE(std::ssize(boxes), std::max(1, 2 * shape.rank() - 1));
+        std::int64_t at = first;
+        for (const Box& box : boxes) {
+          ASSERT_TRUE(inside(box, shape));
+          ASSERT_GT(box.extent.size(), 0);
+          for (std::int64_t flat = 0; flat < shape.size(); ++flat) {
+            std::int64_t rest = flat;
+            bool within = true;
+            for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+              const std::int64_t index = rest % shape[axis];
+              rest /= shape[axis];
+              within = within && index >= box.offset[axis] && index < box.offset[axis] + box.extent[axis];
+            }
+            if (!within) continue;
+            ASSERT_EQ(flat, at++) << box.text() << " of " << shape.text();
+          }
+        }
+        EXPECT_EQ(at, first + count) << shape.text();
+      }
+    }
+  }
+  EXPECT_THROW(boxes_of_range({3, 4}, 5, 8), Error);
+  EXPECT_THROW(boxes_of_range({3, 4}, -1, 2), Error);
+}
+
 TEST(Boxes, IntersectionsAndOverlaps) {
   EXPECT_EQ(intersection({{0, 2}, {3, 4}}, {{2, 0}, {5, 3}}), (Box{{2, 2}, {1, 1}}));
   EXPECT_EQ(intersection({{0}, {3}}, {{3}, {1}}), std::nullopt);

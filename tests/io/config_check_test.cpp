@@ -213,7 +213,6 @@ TEST(ConfigProblems, features_that_are_not_built_are_refused_by_name) {
   expect_each_told({
       {[](Config& c) { c.parallel.pipeline = 2; }, {"set parallel.pipeline = 1"}},
       {[](Config& c) { c.parallel.virtual_stages = 2; }, {"set parallel.virtual_stages = 1"}},
-      {[](Config& c) { c.parallel.zero = 1; }, {"parallel.zero = 1", "set parallel.zero = 0"}},
       {[](Config& c) { c.parallel.schedule = "gpipe"; }, {"parallel.schedule = gpipe", "set parallel.schedule = 1f1b"}},
       {[](Config& c) { c.moe.capacity_factor = 1.5; }, {"moe.capacity_factor = 1.5", "set moe.capacity_factor = 0"}},
       {[](Config& c) { c.moe.router = "hash"; },
@@ -234,7 +233,7 @@ TEST(ConfigProblems, are_told_all_at_once) {
   config.model.hidden = 250;
   config.moe.top_k = 99;
   config.batch.global = 7;
-  config.parallel.zero = 3;
+  config.parallel.zero = 4;
   config.optim.beta1 = 2;
   const std::vector<std::string> found = problems(config, 2);
   EXPECT_EQ(found.size(), 5u) << testing::PrintToString(found);

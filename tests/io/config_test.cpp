@@ -246,7 +246,7 @@ Config unusual() {
   c.sub_dimensions = {4, 5, 3, 2, 6};
   c.balance = {1e-300, 0.05, 4, "batch", 1e-3};
   c.optim = {1.08e-3, 1e-5, "cosine", 17, 0, 0.999, 1e-12, 0, 0.5};
-  c.parallel = {2, 3, 4, 5, 3, "interleaved", 6, true, 12.5};
+  c.parallel = {2, 3, 4, 5, 3, "interleaved", 6, true};
   c.eval = {11, 0};
   c.checkpoint = {13, 0, "runs/a b", true};
   c.routing = {0};
@@ -271,6 +271,12 @@ TEST_F(ConfigFile, to_ini_and_print_config_read_back_to_the_same) {
   EXPECT_EQ(to_ini(load({"--config", file_}).config), to_ini(config));
   write(to_ini({}));
   EXPECT_EQ(to_ini(load({"--config", file_}).config), to_ini({}));
+}
+
+TEST(ConfigText, keys_of_earlier_builds_are_passed_over) {
+  const LoadedConfig loaded = parse_config("[parallel]\nbucket_mb = 25\nexpert = 2\n", "a checkpoint");
+  EXPECT_EQ(loaded.config.parallel.expert, 2);
+  EXPECT_THROW(parse_config("[parallel]\nbucket_gb = 25\n", "a checkpoint"), Error);
 }
 
 struct Anything {

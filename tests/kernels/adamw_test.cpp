@@ -97,11 +97,13 @@ TEST(AdamW, RefusesOtherLengths) {
   EXPECT_THROW(parameter.step(1, 1, Grid<float>::zeros(1, 4)), Error);
 }
 
+constexpr std::int64_t block = 1000;
+
 template <class A>
-double sum_of_squares(const Grid<A>& x, int threads) {
-  double sum = poison<double>();
-  launch(Stream(CpuStream(threads)), SumOfSquares<A>{x.span(), &sum});
-  return sum;
+std::vector<double> sums_of_squares(const Grid<A>& x, int threads) {
+  std::vector<double> sums((x.values.size() + block - 1) / block, poison<double>());
+  launch(Stream(CpuStream(threads)), SumOfSquares<A>{x.span(), block, sums});
+  return sums;
 }
 
 template <class A>
@@ -110,26 +112,40 @@ using Accumulators = testing::Types<float, double>;
 TYPED_TEST_SUITE(SumOfSquaresTest, Accumulators);
 
 TYPED_TEST(SumOfSquaresTest, SameBitsOnAnyNumberOfThreads) {
-  for (const std::int64_t size : {0, 1, 7, 33, 341, 32768, 100001}) {
+  for (const std::int64_t size : {0, 1, 7, 33, 341, 1000, 32768, 100001}) {
     const auto x = Grid<TypeParam>::random(1, size, "x", 0, 1e20);
-    long double expected = 0;
-    for (const TypeParam value : x.values)
-      expected += static_cast<long double>(value) * static_cast<long double>(value);
-    const double sum = sum_of_squares(x, 1);
-    EXPECT_TRUE(std::abs(sum - static_cast<double>(expected)) <= 1e-13 * static_cast<double>(expected));
-    EXPECT_EQ(sum, sum_of_squares(x, 2));
-    EXPECT_EQ(sum, sum_of_squares(x, 3));
+    const std::vector<double> sums = sums_of_squares(x, 1);
+    for (std::size_t at = 0; at < sums.size(); ++at) {
+      long double expected = 0;
+      for (std::size_t i = at * block; i < std::min(x.values.size(), (at + 1) * block); ++i) {
+        expected += static_cast<long double>(x.values[i]) * static_cast<long double>(x.values[i]);
+      }
+      EXPECT_TRUE(std::abs(sums[at] - static_cast<double>(expected)) <= 1e-13 * static_cast<double>(expected));
+    }
+    EXPECT_EQ(sums, sums_of_squares(x, 2));
+    EXPECT_EQ(sums, sums_of_squares(x, 3));
   }
 }
 
-TYPED_TEST(SumOfSquaresTest, NanAndInfinityShow) {
+TYPED_TEST(SumOfSquaresTest, NanAndInfinityShowInTheirBlockAlone) {
   for (const std::int64_t place : {0, 50000, 100000}) {
     auto x = Grid<TypeParam>::random(1, 100001, "x");
     x(0, place) = -std::numeric_limits<TypeParam>::infinity();
-    EXPECT_EQ(sum_of_squares(x, 2), std::numeric_limits<double>::infinity());
+    const std::vector<double> infinite = sums_of_squares(x, 2);
     x(0, place) = poison<TypeParam>();
-    EXPECT_TRUE(is_nan(sum_of_squares(x, 2)));
+    const std::vector<double> nan = sums_of_squares(x, 2);
+    for (std::int64_t at = 0; at < std::ssize(nan); ++at) {
+      EXPECT_EQ(std::isinf(infinite[static_cast<std::size_t>(at)]), at == place / block);
+      EXPECT_EQ(is_nan(nan[static_cast<std::size_t>(at)]), at == place / block);
+    }
   }
+}
+
+TEST(SumOfSquares, RefusesWhatDoesNotFit) {
+  std::vector<float> x(10);
+  std::vector<double> sums(2);
+  EXPECT_THROW(launch(Stream(CpuStream(1)), SumOfSquares<float>{x, 4, sums}), Error);
+  EXPECT_THROW(launch(Stream(CpuStream(1)), SumOfSquares<float>{x, 0, sums}), Error);
 }
 
 }  // namespace

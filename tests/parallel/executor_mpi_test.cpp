@@ -153,6 +153,19 @@ TEST(PipelineExecutorRanks, EverySchedulesGradientsAreThoseOfOneRank) {
   for (const int groups : {1, 3}) expect_equal_to_serial("interleaved", {ranks, 2, groups * ranks}, world);
 }
 
+TEST(PipelineExecutorRanks, ForwardAlone) {
+  const ProcessGroup world = ProcessGroup::world(60);
+  const Stream stream = CpuStream(1);
+  const PipelineShape shape{.ranks = world.size(), .virtual_stages = 2, .microbatches = 3};
+  std::vector<int> cuts;
+  for (int s = 0; s <= shape.stages(); ++s) cuts.push_back(s);
+  const PipelinedChain chain(stream, shape, world.rank(), cuts);
+  chain.run(with_transfers(forward_only(shape)), world);
+  if (world.rank() + 1 < world.size()) return;
+  const Serial serial(stream, shape.stages(), shape.microbatches);
+  for (std::size_t m = 0; m < serial.results.size(); ++m) EXPECT_TRUE(same_bits(chain.results[m], serial.results[m]));
+}
+
 TEST(PipelineExecutorRanks, OneStepAfterAnother) {
   const ProcessGroup world = ProcessGroup::world(60);
   const Stream stream = CpuStream(1);

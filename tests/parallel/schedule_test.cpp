@@ -51,6 +51,19 @@ TEST(Schedule, FewerMicrobatchesThanRanks) {
             "rank 0: F0 I0 W0\nrank 1: F0 I0 W0\nrank 2: F0 I0 W0\n");
 }
 
+TEST(Schedule, ForwardOnly) {
+  EXPECT_EQ(text(forward_only({.ranks = 2, .microbatches = 3})), "rank 0: F0 F1 F2\nrank 1: F0 F1 F2\n");
+  EXPECT_EQ(text(forward_only({.ranks = 2, .virtual_stages = 2, .microbatches = 3})),
+            "rank 0: 0F0 0F1 0F2 2F0 2F1 2F2\nrank 1: 1F0 1F1 1F2 3F0 3F1 3F2\n");
+  for (const int ranks : {1, 2, 3, 8}) {
+    for (const int microbatches : {1, 3, 8}) {
+      const PipelineShape shape{.ranks = ranks, .virtual_stages = 3, .microbatches = microbatches};
+      check_schedule(with_transfers(forward_only(shape)));
+    }
+  }
+  EXPECT_THROW(forward_only({.ranks = 2, .microbatches = 0}), Error);
+}
+
 TEST(Schedule, NamesAndRefusals) {
   const PipelineShape plain{.ranks = 4, .microbatches = 8}, deep{.ranks = 4, .virtual_stages = 2, .microbatches = 8};
   EXPECT_EQ(text(make_schedule("gpipe", plain)), text(gpipe(plain)));

@@ -73,6 +73,19 @@ TEST_F(TapeStageTest, KeepsNothingOfWhatIsDone) {
   EXPECT_EQ(held(), before);
 }
 
+TEST_F(TapeStageTest, InferenceKeepsNothing) {
+  TapeStage stage(
+      stream,
+      [this](Tape& tape, int, const Variable& x) {
+        return TapeStage::Results{.y = tape.apply(Linear{unit.parameters()[0].get()}, x)};
+      },
+      Tape::Mode::inference);
+  const auto before = memory_of(stream).use().total;
+  for (int pass = 0; pass < 2; ++pass) EXPECT_EQ(*stage.forward(0, number(2)).data<double>(), 6);
+  EXPECT_EQ(memory_of(stream).use().total, before);
+  EXPECT_THROW(stage.backward(0, number(1)), Error);
+}
+
 TEST_F(TapeStageTest, WrongOrdersAreNamed) {
   TapeStage stage = stage_with_loss(1);
   EXPECT_THROW(stage.backward(0, {}), Error);

@@ -13,10 +13,13 @@ MemoryUse peaks(const Config& config, DType type) {
   const auto setup = make_setup(ProcessGroup::self(), {});
   const TinyData data(config.model.vocab);
   Transformer model(config, setup->stream, setup->mesh, type, true);
-  model.initialize(1);
-  Optimizer optimizer(config.optim, setup->stream, model.units());
+  Zero::Options options = zero_options(config, setup->mesh);
+  options.type = type;
+  Zero zero(model.units(), setup->mesh, setup->stream, options);
+  zero.initialize(1);
+  Optimizer optimizer(config.optim, setup->stream, zero.shares());
   optimizer.adopt_weights();
-  TrainStep step(config, *setup, model, optimizer);
+  TrainStep step(config, *setup, model, zero, optimizer);
   const TokenLoader loader = data.loader(config);
   for (int s = 0; s < 2; ++s) step.run(loader, s * config.batch.global, 1e-3);
   return memory_of(setup->stream).use();
@@ -28,7 +31,7 @@ TEST(LeastMemory, IsAFloorNearWhatTrainingTakes) {
     config.run.precision = precision;
     config.batch.micro = 1;
     resolve(config, 1);
-    const MemoryNeed need = least_memory(config, true);
+    const MemoryNeed need = least_memory(config, 1, true);
     const MemoryUse use = peaks(config, working_type(config.run));
     const auto peak = [&](MemoryKind kind) { return static_cast<double>(use.peak[static_cast<std::size_t>(kind)]); };
     const auto expect_exact = [&](double estimate, MemoryKind kind) {  // but for padding

@@ -1,7 +1,7 @@
 #include "kernels/adamw.h"
 
+#include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "kernels/cpu/checks.h"
 #include "kernels/cpu/parallel_for.h"
@@ -9,9 +9,6 @@
 namespace lyceum {
 
 namespace {
-
-/// Elements of one partial sum of squares, whatever the number of threads.
-constexpr std::int64_t chunk = 32768;
 
 template <class T>
 void step_range(const AdamWStep<T>& step, std::int64_t first, std::int64_t last) {
@@ -57,20 +54,21 @@ void run(const CpuStream& stream, const AdamWStep<T>& step) {
 template <class A>
 void run(const CpuStream& stream, const SumOfSquares<A>& norm) {
   const auto count = static_cast<std::int64_t>(norm.x.size());
-  std::vector<double> partial(static_cast<std::size_t>((count + chunk - 1) / chunk));
-  parallel_for(stream, count, chunk, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t first = begin; first < end; first += chunk) {
-      const A* x = norm.x.data() + first;
-      const std::int64_t length = std::min(chunk, end - first);
-      double sum = 0;
+  require(norm.block > 0, "SumOfSquares: blocks of {} elements", norm.block);
+  const std::int64_t blocks = (count + norm.block - 1) / norm.block;
+  require_length("SumOfSquares", "sums", norm.sums, blocks);
+  parallel_for(stream, blocks, std::max<std::int64_t>(1, elements_a_thread / norm.block),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t at = begin; at < end; ++at) {
+                   const A* x = norm.x.data() + at * norm.block;
+                   const std::int64_t length = std::min(norm.block, count - at * norm.block);
+                   double sum = 0;
 #pragma omp simd reduction(+ : sum)
-      for (std::int64_t i = 0; i < length; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-      partial[static_cast<std::size_t>(first / chunk)] = sum;
-    }
-  });
-  double sum = 0;
-  for (const double part : partial) sum += part;
-  *norm.sum = sum;
+                   for (std::int64_t i = 0; i < length; ++i)
+                     sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+                   norm.sums[static_cast<std::size_t>(at)] = sum;
+                 }
+               });
 }
 
 template void run(const CpuStream&, const AdamWStep<float>&);

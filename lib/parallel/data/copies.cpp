@@ -11,14 +11,4 @@ const ProcessGroup& copies(const Mesh& mesh, ParameterUnit::Group group) {
   fail(ExitCode::failed, "no such group of parameters");
 }
 
-double sum_over_parts(const Mesh& mesh, ParameterUnit::Group group, double own) {
-  std::array<double, 1> sum{own};
-  if (group == ParameterUnit::Group::dense) mesh.tensor.all_reduce(std::span(sum));
-  if (group == ParameterUnit::Group::expert) {
-    mesh.expert.all_reduce(std::span(sum));
-    mesh.expert_tensor.all_reduce(std::span(sum));
-  }
-  return sum[0];
-}
-
 }  // namespace lyceum

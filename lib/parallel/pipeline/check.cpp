@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -24,7 +25,8 @@ using Kind = Action::Kind;
 /// Walks one rank's program and holds each action against what the rank did before.
 class ProgramCheck {
  public:
-  ProgramCheck(const Schedule& schedule, int rank) : schedule_(schedule), shape_(schedule.shape), rank_(rank) {}
+  ProgramCheck(const Schedule& schedule, int rank, bool trains)
+      : schedule_(schedule), shape_(schedule.shape), rank_(rank), trains_(trains) {}
 
   void run(int most_in_flight) {
     const Program& program = schedule_.programs[static_cast<std::size_t>(rank_)];
@@ -75,7 +77,8 @@ class ProgramCheck {
       case Kind::backward_weight: ensure(done(Kind::backward_input, action), "comes before its I"); break;
       case Kind::send_activation: ensure(done(Kind::forward, action), "comes before its F"); break;
       case Kind::send_gradient:
-        ensure(done(Kind::backward, action) || done(Kind::backward_input, action), "comes before its B or I");
+        ensure(!trains_ || done(Kind::backward, action) || done(Kind::backward_input, action),
+               "comes before its B or I");
         break;
       case Kind::receive_activation: ensure(!done(Kind::forward, action), "comes after its F"); break;
       case Kind::receive_gradient:
@@ -96,7 +99,7 @@ class ProgramCheck {
       for (int m = 0; m < shape_.microbatches; ++m) {
         const Action action{Kind::forward, stage, m};
         ensure(done(Kind::forward, action), fmt::format("{} is missing", text(action, shape_)));
-        ensure(done(Kind::backward, action) || done(Kind::backward_weight, action),
+        ensure(!trains_ || done(Kind::backward, action) || done(Kind::backward_weight, action),
                fmt::format("{} is missing", text(Action{Kind::backward, stage, m}, shape_)));
       }
     }
@@ -105,6 +108,7 @@ class ProgramCheck {
   const Schedule& schedule_;
   const PipelineShape shape_;
   int rank_;
+  bool trains_;
   std::size_t at_ = 0;
   std::set<Action> done_;
   std::map<int, int> weight_gradients_;  // by stage: the micro-batch that is next
@@ -152,7 +156,11 @@ void check_schedule(const Schedule& schedule, int most_in_flight) {
   const PipelineShape& shape = schedule.shape;
   require(static_cast<int>(schedule.programs.size()) == shape.ranks, "pipeline schedule: {} programs for {} ranks",
           schedule.programs.size(), shape.ranks);
-  for (int rank = 0; rank < shape.ranks; ++rank) ProgramCheck(schedule, rank).run(most_in_flight);
+  const bool trains = std::any_of(schedule.programs.begin(), schedule.programs.end(), [](const Program& program) {
+    return std::any_of(program.begin(), program.end(),
+                       [](const Action& a) { return a.gives_input_gradient() || a.gives_weight_gradient(); });
+  });
+  for (int rank = 0; rank < shape.ranks; ++rank) ProgramCheck(schedule, rank, trains).run(most_in_flight);
   check_transfers(schedule);
   (void)simulate(schedule, equal_costs(shape, {}));
 }

@@ -163,6 +163,17 @@ Schedule zero_bubble(const PipelineShape& shape) {
   });
 }
 
+Schedule forward_only(const PipelineShape& shape) {
+  require_sizes(shape);
+  return for_each_rank(shape, [&](int rank) {
+    Program program;
+    for (int stage = rank; stage < shape.stages(); stage += shape.ranks) {
+      for (int m = 0; m < shape.microbatches; ++m) program.push_back({Kind::forward, stage, m});
+    }
+    return program;
+  });
+}
+
 Schedule make_schedule(std::string_view name, const PipelineShape& shape) {
   constexpr std::array generators{gpipe, one_forward_one_backward, interleaved, zero_bubble};
   static_assert(generators.size() == schedule_names.size());

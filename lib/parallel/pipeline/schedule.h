@@ -82,6 +82,9 @@ Schedule interleaved(const PipelineShape& shape);
 /// first one of 1F1B does; of the bubble (p−1)(F+I+W) remains (p−1)(F+I−W). [Qi et al. 2023]
 Schedule zero_bubble(const PipelineShape& shape);
 
+/// No backward passes, for validation: all micro-batches through a rank's first stage, then through its next.
+Schedule forward_only(const PipelineShape& shape);
+
 /// Names of schedules in configurations.
 inline constexpr std::array<std::string_view, 4> schedule_names{"gpipe", "1f1b", "interleaved", "zb-h1"};
 /// The schedule of that name. Throws a usage Error for another name and for a shape that it cannot have.

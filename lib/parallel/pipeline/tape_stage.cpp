@@ -11,10 +11,11 @@ TapeStage::Record& TapeStage::record_of(int microbatch, const char* action) {
 }
 
 Tensor TapeStage::forward(int microbatch, const Tensor& x) {
-  Record record{.tape = std::make_unique<Tape>(stream_), .x = {}, .results = {}};
+  Record record{.tape = std::make_unique<Tape>(stream_, mode_), .x = {}, .results = {}};
   if (x.defined()) record.x = record.tape->leaf(x);
   record.results = run_(*record.tape, microbatch, record.x);
   Tensor y = record.results.y.value;
+  if (mode_ == Tape::Mode::inference) return y;
   record.x.value = {};  // the tape keeps what backward needs of them
   record.results.y.value = {};
   require(records_.emplace(microbatch, std::move(record)).second, "micro-batch {} went forward twice", microbatch);

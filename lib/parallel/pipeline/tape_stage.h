@@ -11,7 +11,7 @@
 namespace lyceum {
 
 /// A pipeline stage that records every micro-batch on a tape of its own, which lives until its weight gradients are
-/// done.
+/// done. In inference mode it keeps nothing and has no backward.
 class TapeStage {
  public:
   struct Results {
@@ -22,7 +22,8 @@ class TapeStage {
   /// listener when it runs the last micro-batch, whose weight gradients come last in every schedule.
   using Run = std::function<Results(Tape& tape, int microbatch, const Variable& x)>;
 
-  TapeStage(Stream stream, Run run) : stream_(std::move(stream)), run_(std::move(run)) {}
+  TapeStage(Stream stream, Run run, Tape::Mode mode = Tape::Mode::record)
+      : stream_(std::move(stream)), run_(std::move(run)), mode_(mode) {}
 
   Tensor forward(int microbatch, const Tensor& x);
   Tensor backward(int microbatch, const Tensor& dy);
@@ -40,6 +41,7 @@ class TapeStage {
 
   Stream stream_;
   Run run_;
+  Tape::Mode mode_;
   std::map<int, Record> records_;  // by micro-batch
 };
 static_assert(PipelineStage<TapeStage>);

@@ -1,0 +1,68 @@
+#include "parallel/data/gradient_norm.h"
+
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "kernels/adamw.h"
+
+namespace lyceum {
+namespace {
+
+std::size_t blocks_of(std::int64_t elements) {
+  return static_cast<std::size_t>((elements + range_block - 1) / range_block);
+}
+
+/// Sums of squares of all blocks of all units of one kind, one unit after another, on every copy.
+std::vector<double> block_sums(const Stream& stream, std::span<const UnitShare> shares, ParameterUnit::Group group) {
+  std::vector<double> sums;
+  const ProcessGroup* copies = nullptr;
+  bool parts = false;
+  for (const UnitShare& share : shares) {
+    if (share.unit->group() != group) continue;
+    const std::size_t first = sums.size() + static_cast<std::size_t>(share.updated.first / range_block);
+    sums.resize(sums.size() + blocks_of(share.unit->size()), 0.0);
+    dispatch_accumulator(share.gradients.dtype(), [&]<class A>() {
+      launch(stream, SumOfSquares<A>{.x = share.gradients.span<A>(),
+                                     .block = range_block,
+                                     .sums = std::span(sums).subspan(first, blocks_of(share.updated.count))});
+    });
+    copies = share.copies;
+    parts = share.sharded;
+  }
+  // One rank's block and zeros of the others: the sum is exact.
+  if (parts) copies->all_reduce(std::span(sums));
+  return sums;
+}
+
+/// Sums of squares of one kind on this rank, by layer.
+std::vector<double> layer_sums(const Stream& stream, std::span<const UnitShare> shares, ParameterUnit::Group group,
+                               int layers) {
+  const std::vector<double> blocks = block_sums(stream, shares, group);
+  std::vector<double> sums(static_cast<std::size_t>(layers), 0.0);
+  auto next = blocks.begin();
+  for (const UnitShare& share : shares) {
+    if (share.unit->group() != group) continue;
+    require(share.unit->layer() < layers, "{} is in layer {} of {}", share.unit->name(), share.unit->layer(), layers);
+    const auto end = next + static_cast<std::ptrdiff_t>(blocks_of(share.unit->size()));
+    sums[static_cast<std::size_t>(share.unit->layer())] += std::accumulate(next, end, 0.0);
+    next = end;
+  }
+  return sums;
+}
+
+}  // namespace
+
+double gradient_norm(const Stream& stream, const Mesh& mesh, std::span<const UnitShare> shares, int layers) {
+  std::vector<double> dense = layer_sums(stream, shares, ParameterUnit::Group::dense, layers);
+  std::vector<double> expert = layer_sums(stream, shares, ParameterUnit::Group::expert, layers);
+  mesh.tensor.all_reduce(std::span(dense));
+  mesh.expert_tensor.all_reduce(std::span(expert));
+  mesh.expert.all_reduce(std::span(expert));
+  std::vector<double> all = layer_sums(stream, shares, ParameterUnit::Group::replicated, layers);
+  for (std::size_t layer = 0; layer < all.size(); ++layer) all[layer] += dense[layer] + expert[layer];
+  mesh.pipeline.all_reduce(std::span(all));  // a layer has its sum on one stage and zeros on the others
+  return std::sqrt(std::accumulate(all.begin(), all.end(), 0.0));
+}
+
+}  // namespace lyceum

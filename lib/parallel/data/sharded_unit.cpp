@@ -1,0 +1,142 @@
+#include "parallel/data/sharded_unit.h"
+
+#include <numeric>
+
+#include "kernels/elementwise.h"
+
+namespace lyceum {
+namespace {
+
+void clear(const Stream& stream, const Tensor& values) {
+  dispatch_accumulator(values.dtype(), [&]<class A>() { launch(stream, Clear<A>{.y = values.span<A>()}); });
+}
+
+void copy(const Stream& stream, const Tensor& from, const Tensor& to) {
+  dispatch_accumulator(from.dtype(),
+                       [&]<class A>() { launch(stream, Cast<A, A>{.x = from.span<A>(), .y = to.span<A>()}); });
+}
+
+/// sum += term
+void add(const Stream& stream, const Tensor& sum, const Tensor& term) {
+  dispatch_accumulator(sum.dtype(), [&]<class A>() {
+    launch(stream, Add<A>{.a = sum.span<A>(), .b = term.span<A>(), .y = sum.span<A>()});
+  });
+}
+
+}  // namespace
+
+ShardedUnit::ShardedUnit(ParameterUnit& unit, const CopyGroups& groups, const Plan& plan, Stream stream)
+    : unit_(unit),
+      groups_(groups),
+      plan_(plan),
+      stream_(std::move(stream)),
+      extents_(cut_evenly(unit.size(), groups.reductions.size())) {
+  const auto self = static_cast<std::size_t>(groups.reductions.rank());
+  owned_ = {std::accumulate(extents_.begin(), extents_.begin() + groups.reductions.rank(), std::int64_t{0}),
+            extents_[self]};
+  values_ = Tensor::zeros(stream_, plan_.type, {shards(3) ? owned_.count : unit_.size()}, MemoryKind::weights);
+  if (!shards(3)) unit_.set_values(values_);
+  const DType sums = accumulator_of(plan_.type);
+  if (!shards(2)) unit_.set_gradients(Tensor::zeros(stream_, sums, {unit_.size()}, MemoryKind::gradients));
+  // A single micro-batch is its own sum, where it may stay.
+  sum_apart_ = shards(2) || (copies() > 1 && plan_.micro_batches > 1);
+  sum_ =
+      sum_apart_ ? Tensor::zeros(stream_, sums, {owned_.count}, MemoryKind::gradients) : owned_part(unit_.gradients());
+}
+
+ShardedUnit::~ShardedUnit() {
+  unit_.set_values({});
+  unit_.set_gradients({});
+}
+
+UnitShare ShardedUnit::share() const {
+  const bool part = shards(1);
+  return {.unit = &unit_,
+          .copies = &groups_.reductions,
+          .owned = owned_,
+          .updated = part ? owned_ : FlatRange{0, unit_.size()},
+          .sharded = part,
+          .values = part && !shards(3) ? owned_part(values_) : values_,
+          .gradients = part ? sum_ : unit_.gradients()};
+}
+
+void ShardedUnit::initialize(std::uint64_t seed) {
+  unit_.initialize(seed, shards(3) ? owned_.first : 0, values_);
+  release_values();
+}
+
+void ShardedUnit::start_gather() {
+  if (!shards(3) || unit_.values().defined()) return;
+  const Tensor whole = Tensor::empty(stream_, plan_.type, {unit_.size()}, MemoryKind::weights);
+  gather_ = groups_.gathers.all_gather_async(values_, whole, extents_);
+  unit_.set_values(whole);
+}
+
+void ShardedUnit::await_values() {
+  start_gather();
+  gather_.wait();
+}
+
+void ShardedUnit::release_values() {
+  if (!shards(3)) return;
+  gather_.wait();
+  unit_.set_values({});
+}
+
+void ShardedUnit::values_changed() {
+  gather_.wait();
+  release_values();
+  if (shards(1) && !shards(3)) gather_ = groups_.gathers.all_gather_async(owned_part(values_), values_, extents_);
+}
+
+void ShardedUnit::begin_gradients() {
+  if (producing_) return;
+  finish_reduction();
+  if (shards(2)) {
+    unit_.set_gradients(Tensor::zeros(stream_, sum_.dtype(), {unit_.size()}, MemoryKind::gradients));
+  } else if (copies() > 1 || summed_ == 0) {
+    clear(stream_, unit_.gradients());
+  }
+  producing_ = true;
+}
+
+bool ShardedUnit::parameter_final() {
+  begin_gradients();  // nothing was added where no gradient arrived
+  require(summed_ < plan_.micro_batches, "gradients of {} became final more than {} times in one step", unit_.name(),
+          plan_.micro_batches);
+  if (++finals_ < std::ssize(unit_.parameters())) return false;
+  finals_ = 0;
+  producing_ = false;
+  reducing_ = true;
+  const Tensor& whole = unit_.gradients();
+  if (copies() > 1) reduction_ = groups_.reductions.reduce_scatter_async(whole, owned_part(whole), extents_);
+  return true;
+}
+
+void ShardedUnit::finish_reduction() {
+  if (!reducing_) return;
+  reduction_.wait();
+  reducing_ = false;
+  ++summed_;
+  if (copies() == 1) return;
+  const Tensor part = owned_part(unit_.gradients());
+  if (sum_apart_ && summed_ == 1) copy(stream_, part, sum_);
+  if (sum_apart_ && summed_ > 1) add(stream_, sum_, part);
+  if (shards(2)) {
+    unit_.set_gradients({});
+  } else if (plan_.stage == 0 && summed_ == plan_.micro_batches) {
+    if (sum_apart_) copy(stream_, sum_, part);
+    gradient_gather_ = groups_.gathers.all_gather_async(part, unit_.gradients(), extents_);
+  }
+}
+
+void ShardedUnit::finish_step() {
+  finish_reduction();
+  require(summed_ == plan_.micro_batches && !producing_,
+          "gradients of {} became final {} times in a step of {} micro-batches", unit_.name(), summed_,
+          plan_.micro_batches);
+  gradient_gather_.wait();
+  summed_ = 0;
+}
+
+}  // namespace lyceum

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "autograd/parameter.h"
+#include "parallel/comm/process_group.h"
+#include "parallel/data/flat_range.h"
+
+namespace lyceum {
+
+/// The ranks that hold copies of the same units, with a communicator for each direction, so that neither waits for the
+/// order of the other.
+struct CopyGroups {
+  ProcessGroup reductions, gathers;
+};
+
+/// What this rank updates of a unit, and where. The tensors stay the same for the unit's life.
+struct UnitShare {
+  const ParameterUnit* unit;
+  const ProcessGroup* copies;  // the ranks that hold copies
+  FlatRange owned;             // this rank's part alone; the copies' parts cut the unit
+  FlatRange updated;           // what its optimizer updates: the owned part, or all where state is not sharded
+  bool sharded;                // which of the two
+  Tensor values;               // flat [updated.count]: what the model reads
+  Tensor gradients;            // flat [updated.count]: the sum over copies and micro-batches, when that is finished
+};
+
+/// The memory of one unit on this rank, and its transfers. Over n copies, n > 1, and by `stage`:
+///   0  values and gradients whole
+///   1  the same, but only the owned part is updated; values are gathered afterwards
+///   2  gradients whole only from the first contribution of a micro-batch until their sum over copies; the owned part
+///      is kept
+///   3  values too: the owned part is kept, all are gathered for as long as they are used
+/// In every stage each micro-batch is summed over copies first, x_0 + x_1 + … in rank order, and then added to the
+/// micro-batches before it: the stage changes no bit. Without copies everything is whole, and micro-batches add up in
+/// place.
+class ShardedUnit {
+ public:
+  struct Plan {
+    int stage;
+    std::int64_t micro_batches;  // a step
+    DType type;                  // of the values
+  };
+  /// `groups` must outlive this.
+  ShardedUnit(ParameterUnit& unit, const CopyGroups& groups, const Plan& plan, Stream stream);
+  ~ShardedUnit();
+  ShardedUnit(const ShardedUnit&) = delete;
+  ShardedUnit& operator=(const ShardedUnit&) = delete;
+
+  ParameterUnit& unit() const { return unit_; }
+  UnitShare share() const;
+  void initialize(std::uint64_t seed);
+
+  /// Starts bringing the values where they are not here (stage 3).
+  void start_gather();
+  /// Waits until all values are here and current.
+  void await_values();
+  /// Gives values of others back (stage 3).
+  void release_values();
+  /// The owned values changed: others get them, at once, or when they are needed (stage 3).
+  void values_changed();
+  /// Moves a transfer of values on.
+  void progress() { gather_.test(); }
+  /// Waits for one that is under way.
+  void settle() { gather_.wait(); }
+
+  /// Before the first contribution of a micro-batch: zeroed memory for all gradients. May be called again.
+  void begin_gradients();
+  /// One more parameter is final in this micro-batch; whether all of them are, and a sum over copies is now under way.
+  bool parameter_final();
+  /// Adds the sum that is under way to the micro-batches before; waits for it.
+  void finish_reduction();
+  bool reducing() const { return reducing_; }
+  bool reduced() { return reduction_.test(); }
+  /// Whether finish_reduction() gives memory back.
+  bool frees_gradients() const { return shards(2); }
+  /// Waits for the rest of the step; throws unless all micro-batches became final.
+  void finish_step();
+
+ private:
+  bool shards(int stage) const { return copies() > 1 && plan_.stage >= stage; }
+  int copies() const { return groups_.reductions.size(); }
+  Tensor owned_part(const Tensor& whole) const { return whole.view(owned_.first, {owned_.count}); }
+
+  ParameterUnit& unit_;
+  const CopyGroups& groups_;
+  Plan plan_;
+  Stream stream_;
+  std::vector<std::int64_t> extents_;  // of every copy's part
+  FlatRange owned_;
+  Tensor values_;  // kept: whole, or the owned part
+  Tensor sum_;     // of owned gradients over micro-batches; may be part of the whole
+  bool sum_apart_;
+  std::int64_t finals_ = 0;  // parameters, in this micro-batch
+  std::int64_t summed_ = 0;  // micro-batches, in this step
+  bool producing_ = false, reducing_ = false;
+  Pending reduction_, gather_, gradient_gather_;
+};
+
+}  // namespace lyceum

@@ -1,0 +1,119 @@
+#include "parallel/data/zero.h"
+
+#include <algorithm>
+
+#include "parallel/data/copies.h"
+
+namespace lyceum {
+Zero::Zero(std::span<const std::unique_ptr<ParameterUnit>> units, const Mesh& mesh, const Stream& stream,
+           const Options& options) {
+  require(options.micro_batches > 0, "{} micro-batches a step", options.micro_batches);
+  for (const ParameterUnit::Group group : parameter_groups) {
+    const ProcessGroup& holders = copies(mesh, group);
+    const auto named = [&](const char* use) { return holders.split(0, holders.rank(), holders.name() + use); };
+    ProcessGroup reductions = named(" gradients"), gathers = named(" values");
+    groups_.emplace(group, CopyGroups{std::move(reductions), std::move(gathers)});
+  }
+  const ShardedUnit::Plan plan{options.stage, options.micro_batches, options.type};
+  for (const auto& unit : units) {
+    units_.push_back(std::make_unique<ShardedUnit>(*unit, groups_.at(unit->group()), plan, stream));
+    by_unit_[unit.get()] = units_.back().get();
+    layers_[unit->layer()].push_back(units_.back().get());
+    unit->set_memory(this);
+  }
+}
+
+Zero::~Zero() {
+  for (const auto& unit : units_) unit->unit().set_memory(nullptr);
+}
+
+void Zero::initialize(std::uint64_t seed) {
+  for (const auto& unit : units_) unit->initialize(seed);
+}
+
+std::vector<UnitShare> Zero::shares() const {
+  std::vector<UnitShare> all;
+  for (const auto& unit : units_) all.push_back(unit->share());
+  return all;
+}
+
+void Zero::progress() {
+  for (const auto& unit : units_) unit->progress();
+  // Asking the oldest moves all on. What frees memory does so at a fixed point, so that peaks do not depend on timing;
+  // the others go on to their next transfer at once, in one order on all ranks.
+  while (!reducing_.empty() && reducing_.front()->reduced() && !reducing_.front()->frees_gradients()) {
+    reducing_.front()->finish_reduction();
+    reducing_.pop_front();
+  }
+}
+
+void Zero::need_values(ParameterUnit& unit, Pass pass) {
+  if (unit.layer() != used_layer_ || pass != pass_) enter(unit.layer(), pass);
+  by_unit_.at(&unit)->await_values();
+  progress();
+}
+
+void Zero::enter(int layer, Pass pass) {
+  used_layer_ = layer;
+  pass_ = pass;
+  const auto here = layers_.find(layer);
+  auto next = layers_.end();
+  if (pass == Pass::forward) {
+    next = std::next(here);
+  } else if (here != layers_.begin()) {
+    next = std::prev(here);
+  }
+  for (auto other = layers_.begin(); other != layers_.end(); ++other) {
+    if (other == here || other == next) continue;
+    for (ShardedUnit* unit : other->second) unit->release_values();
+  }
+  for (ShardedUnit* unit : here->second) unit->start_gather();
+  if (next == layers_.end()) return;
+  for (ShardedUnit* unit : next->second) unit->start_gather();
+}
+
+void Zero::free_gradients_except(int layer, int other) {
+  for (ShardedUnit* unit : reducing_) {
+    const bool keep = unit->unit().layer() == layer || unit->unit().layer() == other;
+    if (unit->frees_gradients() && !keep) unit->finish_reduction();
+  }
+}
+
+void Zero::need_gradients(ParameterUnit& unit) {
+  if (unit.layer() != gradient_layer_) {
+    free_gradients_except(gradient_layer_, unit.layer());
+    gradient_layer_ = unit.layer();
+  }
+  by_unit_.at(&unit)->begin_gradients();
+  std::erase_if(reducing_, [](const ShardedUnit* one) { return !one->reducing(); });
+  progress();
+}
+
+void Zero::gradient_final(Parameter& parameter) {
+  ShardedUnit& unit = *by_unit_.at(parameter.unit);
+  if (unit.parameter_final()) reducing_.push_back(&unit);
+  progress();
+}
+
+void Zero::finish_gradients() {
+  for (ShardedUnit* unit : reducing_) unit->finish_reduction();
+  reducing_.clear();
+  for (const auto& unit : units_) unit->finish_step();
+}
+
+void Zero::values_changed() {
+  for (const auto& unit : units_) unit->values_changed();
+  used_layer_ = -1;
+}
+
+void Zero::await_values() {
+  for (const auto& unit : units_) unit->settle();
+}
+
+ProcessGroup::Traffic Zero::traffic(ParameterUnit::Group group) const {
+  const CopyGroups& groups = groups_.at(group);
+  return {.reduce_scatter = groups.reductions.traffic().reduce_scatter,
+          .all_gather = groups.gathers.traffic().all_gather};
+}
+
+}  // namespace lyceum

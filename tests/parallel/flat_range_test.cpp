@@ -1,0 +1,37 @@
+#include "parallel/data/flat_range.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace lyceum {
+namespace {
+
+TEST(CutEvenly, ByHand) {
+  using Extents = std::vector<std::int64_t>;
+  EXPECT_EQ(cut_evenly(0, 3), (Extents{0, 0, 0}));
+  EXPECT_EQ(cut_evenly(1, 1), (Extents{1}));
+  EXPECT_EQ(cut_evenly(1, 2), (Extents{0, 1}));
+  EXPECT_EQ(cut_evenly(2048, 2), (Extents{1024, 1024}));
+  EXPECT_EQ(cut_evenly(3000, 2), (Extents{1024, 1976}));
+  EXPECT_EQ(cut_evenly(5 * 1024 + 7, 4), (Extents{1024, 2048, 1024, 1031}));
+}
+
+TEST(CutEvenly, WholeBlocksThatDifferByOneAtMost) {
+  for (const std::int64_t size : {5LL, 1024LL, 99999LL, 1LL << 20, (1LL << 40) + 321}) {
+    for (const int ranks : {1, 2, 3, 7, 8, 64}) {
+      const std::vector<std::int64_t> extents = cut_evenly(size, ranks);
+      ASSERT_EQ(std::ssize(extents), ranks);
+      EXPECT_EQ(std::accumulate(extents.begin(), extents.end(), std::int64_t{0}), size);
+      const std::int64_t most = (size / range_block / ranks + 1) * range_block;
+      for (int rank = 0; rank + 1 < ranks; ++rank) EXPECT_EQ(extents[static_cast<std::size_t>(rank)] % range_block, 0);
+      for (const std::int64_t extent : extents) {
+        EXPECT_GE(extent, most - 2 * range_block);
+        EXPECT_LE(extent, most);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lyceum

@@ -1,0 +1,237 @@
+// Zero against sums and norms worked out from every rank's contribution.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+
+#include "autograd/linear.h"
+#include "autograd/tape.h"
+#include "core/random.h"
+#include "parallel/data/gradient_norm.h"
+#include "parallel/data/zero.h"
+
+namespace lyceum {
+namespace {
+
+constexpr std::int64_t micro_batches = 3;
+
+/// Not exact in f32: the order of a sum shows.
+float contribution(int rank, int step, std::int64_t micro, std::size_t unit, std::int64_t i) {
+  const auto at = static_cast<std::uint64_t>(((step * 8 + micro) * 8 + rank) * 8 + static_cast<std::int64_t>(unit));
+  return static_cast<float>(Philox(7, "gradients").normal(at * 100000 + static_cast<std::uint64_t>(i)));
+}
+
+class ZeroTest : public testing::Test {
+ protected:
+  const CpuStream stream{1};
+  const Mesh mesh = Mesh::create(ProcessGroup::world(60), {});
+  const int rank = mesh.data.rank(), size = mesh.data.size();
+  std::vector<std::unique_ptr<ParameterUnit>> units;
+  const std::vector<std::int64_t> sizes{5000, 1, 3333, 20000};  // a layer each, but for the last two
+
+  void SetUp() override {
+    for (std::size_t u = 0; u < sizes.size(); ++u) {
+      units.push_back(std::make_unique<ParameterUnit>("unit " + std::to_string(u), ParameterUnit::Group::dense,
+                                                      static_cast<int>(std::min<std::size_t>(u, 2))));
+      units.back()->add(whole_parameter("big " + std::to_string(u), {sizes[u]}, 1.0, true));
+      units.back()->add(whole_parameter("small " + std::to_string(u), {3}, {}, false));
+    }
+  }
+  /// One step's contributions through the hooks that a tape uses, from the last unit to the first.
+  void add_gradients(Zero& zero, int step) const {
+    for (std::int64_t micro = 0; micro < micro_batches; ++micro) {
+      for (std::size_t u = units.size(); u-- > 0;) {
+        for (const auto& parameter : units[u]->parameters()) {
+          units[u]->memory()->need_gradients(*units[u]);
+          const std::span<float> gradient = parameter->gradient.span<float>();
+          for (std::size_t i = 0; i < gradient.size(); ++i) {
+            gradient[i] += contribution(rank, step, micro, u, static_cast<std::int64_t>(i));
+          }
+          zero.gradient_final(*parameter);
+        }
+      }
+    }
+    zero.finish_gradients();
+  }
+  /// Σ over micro-batches of Σ over ranks, each in order, as the definition has it.
+  float expected(int step, std::size_t unit, std::int64_t i) const {
+    float sum = 0;
+    for (std::int64_t micro = 0; micro < micro_batches; ++micro) {
+      float over_ranks = contribution(0, step, micro, unit, i);
+      for (int r = 1; r < size; ++r) over_ranks += contribution(r, step, micro, unit, i);
+      sum = micro == 0 ? over_ranks : sum + over_ranks;
+    }
+    return sum;
+  }
+};
+
+TEST_F(ZeroTest, SharesHoldTheSumInItsOrder) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    Zero zero(units, mesh, stream, {.stage = stage, .micro_batches = micro_batches});
+    for (int step = 0; step < 2; ++step) {
+      add_gradients(zero, step);
+      const std::vector<UnitShare> shares = zero.shares();
+      for (std::size_t u = 0; u < shares.size(); ++u) {
+        const UnitShare& share = shares[u];
+        ASSERT_EQ(share.gradients.size(), share.updated.count);
+        EXPECT_EQ(share.sharded, stage > 0 && size > 1);
+        for (std::int64_t i = 0; i < sizes[u]; ++i) {
+          if (i < share.updated.first || i >= share.updated.end()) continue;
+          ASSERT_EQ(share.gradients.data<float>()[i - share.updated.first], expected(step, u, i))
+              << "stage " << stage << " unit " << u << " [" << i << "]";
+        }
+        EXPECT_EQ(units[u]->gradients().defined(), stage < 2 || size == 1);
+      }
+    }
+  }
+}
+
+TEST_F(ZeroTest, TheNormIsTheSameNumberInEveryStage) {
+  double sum = 0;
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    for (std::int64_t i = 0; i < sizes[u]; ++i) sum += std::pow(static_cast<double>(expected(0, u, i)), 2);
+    for (std::int64_t i = 0; i < 3; ++i) sum += std::pow(static_cast<double>(expected(0, u, i)), 2);
+  }
+  double first = 0;
+  for (int stage = 0; stage <= 3; ++stage) {
+    Zero zero(units, mesh, stream, {.stage = stage, .micro_batches = micro_batches});
+    add_gradients(zero, 0);
+    const double norm = gradient_norm(stream, mesh, zero.shares(), 3);
+    EXPECT_TRUE(std::abs(norm - std::sqrt(sum)) <= 1e-12 * norm) << norm << " for " << std::sqrt(sum);
+    if (stage == 0) first = norm;
+    EXPECT_EQ(norm, first) << "stage " << stage;
+    // One NaN on one rank: all ranks see it.
+    for (const UnitShare& share : zero.shares()) {
+      if (share.unit == units[3].get() && share.updated.count > 0 && rank == size - 1) {
+        share.gradients.data<float>()[share.updated.count - 1] = std::numeric_limits<float>::quiet_NaN();
+      }
+    }
+    const bool shows = std::isnan(gradient_norm(stream, mesh, zero.shares(), 3));
+    EXPECT_TRUE(shows || (stage == 0 && rank < size - 1)) << "stage " << stage;  // stage 0: only this copy was spoilt
+    EXPECT_THROW(gradient_norm(stream, mesh, zero.shares(), 2), Error);
+  }
+}
+
+/// Values of a unit worked out without its shares.
+Tensor initial_values(const ParameterUnit& unit, const Stream& stream, DType type) {
+  Tensor values = Tensor::zeros(stream, type, {unit.size()});
+  unit.initialize(4, 0, values);
+  return values;
+}
+
+TEST_F(ZeroTest, ValuesComeBeforeTheyAreUsedAndGoAfterwards) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    for (int stage = 0; stage <= 3; ++stage) {
+      Zero zero(units, mesh, stream, {.stage = stage, .micro_batches = micro_batches, .type = type});
+      zero.initialize(4);
+      const bool goes = stage == 3 && size > 1;
+      const auto use = [&](std::size_t u, UnitMemory::Pass pass) {
+        units[u]->memory()->need_values(*units[u], pass);
+        const Tensor expected = initial_values(*units[u], stream, type);
+        ASSERT_EQ(units[u]->values().size(), expected.size());
+        ASSERT_EQ(std::memcmp(units[u]->values().raw(), expected.raw(), expected.bytes()), 0) << "unit " << u;
+        for (std::size_t other = 0; other < units.size(); ++other) {
+          const int there = units[other]->layer(), here = units[u]->layer();
+          const int next = here + (pass == UnitMemory::Pass::forward ? 1 : -1);
+          EXPECT_EQ(units[other]->values().defined(), !goes || there == here || there == next);
+        }
+      };
+      for (int repeat = 0; repeat < 2; ++repeat) {
+        for (std::size_t u = 0; u < units.size(); ++u) use(u, UnitMemory::Pass::forward);
+        for (std::size_t u = units.size(); u-- > 0;) use(u, UnitMemory::Pass::backward);
+      }
+      // Everybody changes what it owns: others see it at the next use.
+      for (const UnitShare& share : zero.shares()) {
+        dispatch_float(type, [&]<class T>() {
+          for (std::int64_t i = share.owned.first; i < share.owned.end(); ++i) {
+            share.values.data<T>()[i - share.updated.first] = static_cast<T>(static_cast<float>(rank + 1));
+          }
+        });
+      }
+      if (stage == 0) continue;
+      zero.values_changed();
+      for (const auto& unit : units) {
+        unit->memory()->need_values(*unit, UnitMemory::Pass::forward);
+        std::int64_t at = 0;
+        const std::vector<std::int64_t> extents = cut_evenly(unit->size(), size);
+        for (int owner = 0; owner < size; ++owner) {
+          for (std::int64_t i = 0; i < extents[static_cast<std::size_t>(owner)]; ++i, ++at) {
+            dispatch_float(type, [&]<class T>() {
+              ASSERT_EQ(static_cast<float>(unit->values().data<T>()[at]), static_cast<float>(owner + 1));
+            });
+          }
+        }
+      }
+    }
+  }
+}
+
+void expect_error(const std::function<void()>& call, const std::string& text) {
+  try {
+    call();
+    ADD_FAILURE() << "no error, expected: " << text;
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr(text));
+  }
+}
+
+TEST_F(ZeroTest, EveryParameterIsFinalOnceInEveryMicroBatch) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    Zero zero(units, mesh, stream, {.stage = stage, .micro_batches = 1});
+    for (const auto& unit : units) {
+      if (unit != units[1]) {
+        for (const auto& parameter : unit->parameters()) zero.gradient_final(*parameter);
+      }
+    }
+    expect_error([&] { zero.finish_gradients(); }, "gradients of unit 1 became final 0 times in a step of 1");
+  }
+  Zero zero(units, mesh, stream, {.micro_batches = 1});
+  for (const auto& parameter : units[2]->parameters()) zero.gradient_final(*parameter);
+  expect_error([&] { zero.gradient_final(*units[2]->parameters()[0]); }, "unit 2 became final more than 1 times");
+  expect_error([&] { Zero(units, mesh, stream, {.micro_batches = 0}); }, "0 micro-batches");
+}
+
+TEST_F(ZeroTest, ATapeNeedsNothingElse) {
+  // A linear layer under the tape with recomputation: in every stage the same bits as with plain memory.
+  std::vector<std::unique_ptr<ParameterUnit>> one;
+  one.push_back(std::make_unique<ParameterUnit>("layer", ParameterUnit::Group::dense));
+  Parameter& weight = one[0]->add(whole_parameter("weight", {48, 64}, 0.1, true));
+  const Tensor x = Tensor::zeros(stream, DType::f32, {5, 64});
+  for (std::int64_t i = 0; i < x.size(); ++i) x.data<float>()[i] = contribution(rank, 0, 0, 0, i);
+  std::vector<Tensor> gradients;
+  const auto backward = [&](Tape& tape) {
+    const auto block = [&](Tape& inner, const Variable& in) { return std::vector{inner.apply(Linear{&weight}, in)}; };
+    const Variable in = tape.leaf(x), y = tape.recompute(block, in)[0];
+    const Tensor dy = Tensor::zeros(stream, DType::f32, y.value.shape());
+    for (float& value : dy.span<float>()) value = 1;
+    tape.backward({{y, dy}});
+    gradients.push_back(tape.gradient(in));
+  };
+  for (int stage = 0; stage <= 3; ++stage) {
+    Zero zero(one, mesh, stream, {.stage = stage, .micro_batches = 1});
+    zero.initialize(4);
+    Tape tape(stream);
+    tape.on_gradient_final([&](Parameter& parameter) { zero.gradient_final(parameter); });
+    backward(tape);
+    zero.finish_gradients();
+    const UnitShare share = zero.shares()[0];
+    std::vector<float> sums(static_cast<std::size_t>(x.shape()[1]));
+    for (std::int64_t c = 0; c < x.shape()[1]; ++c) {
+      for (int r = 0; r < size; ++r) {
+        for (std::int64_t t = 0; t < 5; ++t) {
+          sums[static_cast<std::size_t>(c)] += contribution(r, 0, 0, 0, t * x.shape()[1] + c);
+        }
+      }
+    }
+    for (std::int64_t i = share.updated.first; i < share.updated.end(); ++i) {
+      ASSERT_NEAR(share.gradients.data<float>()[i - share.updated.first], sums[static_cast<std::size_t>(i % 64)], 1e-3);
+    }
+    EXPECT_EQ(std::memcmp(gradients.back().raw(), gradients.front().raw(), gradients.front().bytes()), 0);
+  }
+}
+
+}  // namespace
+}  // namespace lyceum

@@ -1,0 +1,152 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "support/tiny_run.h"
+#include "train/step.h"
+
+namespace lyceum {
+
+/// A short training run and what it left on this rank.
+struct Trajectory {
+  struct Piece {
+    std::string name;  // of the logical tensor, weights and both moments
+    Shape shape;       // of the whole logical tensor
+    Box box;
+    std::vector<float> values;
+    bool operator==(const Piece&) const = default;
+  };
+  std::vector<StepResult> steps;
+  std::vector<Piece> weights;
+};
+
+/// A model with its optimizer on the mesh that `config.parallel` says.
+class TinyTraining {
+ public:
+  TinyTraining(const Config& config, ProcessGroup world, DType type = DType::f32)
+      : config_(resolved(config, world.size())),
+        setup_(make_setup(std::move(world), {.pipeline = config.parallel.pipeline,
+                                             .tensor = config.parallel.tensor,
+                                             .expert = config.parallel.expert,
+                                             .expert_tensor = config.parallel.expert_tensor})),
+        data_(config_.model.vocab),
+        model_(config_, setup_->stream, setup_->mesh, type, true),
+        zero_(model_.units(), setup_->mesh, setup_->stream,
+              {.stage = config_.parallel.zero, .micro_batches = micro_batches(config_, setup_->mesh), .type = type}),
+        optimizer_(config_.optim, setup_->stream, zero_.shares()),
+        step_(config_, *setup_, model_, zero_, optimizer_) {
+    zero_.initialize(config_.run.seed);
+    optimizer_.adopt_weights();
+  }
+
+  /// The results of steps [first, first + count).
+  std::vector<StepResult> run(int first, int count) {
+    const TokenLoader loader = data_.loader(config_);
+    std::vector<StepResult> results;
+    for (int s = first; s < first + count; ++s) {
+      results.push_back(step_.run(loader, s * config_.batch.global, config_.optim.lr));
+    }
+    return results;
+  }
+  /// What this rank owns: the ranks' pieces cover the model once.
+  std::vector<Trajectory::Piece> weights() const {
+    std::vector<Trajectory::Piece> all;
+    for (const CheckpointPiece& piece : optimizer_.pieces()) {
+      all.push_back({piece.name, piece.shape, piece.box, {piece.values, piece.values + piece.box.extent.size()}});
+    }
+    return all;
+  }
+  void load(const CheckpointReader& reader, std::int64_t updates) {
+    optimizer_.load(reader);
+    zero_.values_changed();
+    optimizer_.set_updates(updates);
+  }
+  const Optimizer& optimizer() const { return optimizer_; }
+  Transformer& model() { return model_; }
+  const RunSetup& setup() const { return *setup_; }
+
+ private:
+  static Config resolved(Config config, int ranks) {
+    resolve(config, ranks);
+    require_none(problems(config, ranks));
+    return config;
+  }
+
+  Config config_;
+  std::unique_ptr<RunSetup> setup_;
+  TinyData data_;
+  Transformer model_;
+  Zero zero_;
+  Optimizer optimizer_;
+  TrainStep step_;
+};
+
+inline Trajectory train(const Config& config, ProcessGroup world, int steps, DType type = DType::f32) {
+  TinyTraining training(config, std::move(world), type);
+  Trajectory result;
+  result.steps = training.run(0, steps);
+  result.weights = training.weights();
+  return result;
+}
+
+inline void expect_close(double value, double expected, double tolerance, const std::string& what) {
+  EXPECT_TRUE(std::abs(value - expected) <= tolerance * std::abs(expected))
+      << what << ": " << value << " for " << expected;
+}
+
+inline void expect_same_steps(const std::vector<StepResult>& run, const std::vector<StepResult>& serial,
+                              const std::string& name) {
+  ASSERT_EQ(run.size(), serial.size());
+  for (std::size_t s = 0; s < serial.size(); ++s) {
+    const StepResult &a = run[s], &b = serial[s];
+    const std::string where = name + " step " + std::to_string(s);
+    expect_close(a.loss, b.loss, 1e-5, where + " loss");
+    expect_close(a.expert_loss, b.expert_loss, 1e-4, where + " expert loss");
+    expect_close(a.device_loss, b.device_loss, 1e-4, where + " device loss");
+    expect_close(a.z_loss, b.z_loss, 1e-4, where + " z loss");
+    expect_close(a.grad_norm, b.grad_norm, 1e-4, where + " gradient norm");
+    ASSERT_EQ(a.routing.size(), b.routing.size());
+    for (std::size_t layer = 0; layer < b.routing.size(); ++layer) {
+      EXPECT_EQ(a.routing[layer].counts, b.routing[layer].counts) << where << " layer " << layer;
+    }
+  }
+}
+
+/// `box` of a matrix or vector `whole`.
+inline std::vector<float> part_of(const Trajectory::Piece& whole, const Box& box) {
+  const bool matrix = whole.shape.rank() == 2;
+  const std::int64_t rows = matrix ? box.extent[0] : 1, cols = box.extent[matrix ? 1 : 0];
+  const std::int64_t width = whole.shape[matrix ? 1 : 0], first = box.offset[matrix ? 1 : 0];
+  std::vector<float> part;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const auto begin = whole.values.begin() + ((matrix ? box.offset[0] : 0) + r) * width + first;
+    part.insert(part.end(), begin, begin + cols);
+  }
+  return part;
+}
+
+/// Losses, norms and routing of every step, and this rank's weights and moments as parts of the serial ones.
+inline void expect_same_run(const Trajectory& run, const Trajectory& serial, const std::string& name) {
+  expect_same_steps(run.steps, serial.steps, name);
+  std::map<std::string, const Trajectory::Piece*> whole;
+  for (const Trajectory::Piece& piece : serial.weights) whole[piece.name] = &piece;
+  for (const Trajectory::Piece& piece : run.weights) {
+    ASSERT_TRUE(whole.contains(piece.name)) << piece.name;
+    ASSERT_EQ(piece.shape, whole.at(piece.name)->shape) << piece.name;
+    const std::vector<float> expected = part_of(*whole.at(piece.name), piece.box);
+    ASSERT_EQ(piece.values.size(), expected.size()) << piece.name;
+    double difference = 0, size = 0;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      difference += std::pow(static_cast<double>(piece.values[i]) - expected[i], 2);
+      size += std::pow(static_cast<double>(expected[i]), 2);
+    }
+    EXPECT_TRUE(std::sqrt(difference) <= 1e-3 * std::sqrt(size) + 1e-7) << name << " " << piece.name;
+  }
+}
+
+}  // namespace lyceum

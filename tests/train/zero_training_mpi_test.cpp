@@ -1,0 +1,288 @@
+// Training with ZeRO 0 to 3: the same bits, less memory, checkpoints that any stage and number of ranks goes on from.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+
+#include "support/tiny_run.h"
+#include "train/step.h"
+
+namespace lyceum {
+namespace {
+
+/// A model in training, as the trainer puts it together.
+struct Training {
+  Config config;
+  std::unique_ptr<RunSetup> setup;
+  TinyData data;
+  Transformer model;
+  Zero zero;
+  Optimizer optimizer;
+  TrainStep step;
+
+  Training(const Config& resolved, ProcessGroup world)
+      : config(resolved),
+        setup(make_setup(std::move(world), {.expert = config.parallel.expert})),
+        data(config.model.vocab),
+        model(config, setup->stream, setup->mesh, working_type(config.run), true),
+        zero(model.units(), setup->mesh, setup->stream, zero_options(config, setup->mesh)),
+        optimizer(config.optim, setup->stream, zero.shares()),
+        step(config, *setup, model, zero, optimizer) {}
+
+  void initialize() {
+    zero.initialize(config.run.seed);
+    optimizer.adopt_weights();
+  }
+  std::vector<StepResult> run(int first, int count) {
+    const TokenLoader loader = data.loader(config);
+    std::vector<StepResult> results;
+    for (int s = first; s < first + count; ++s) {
+      results.push_back(step.run(loader, s * config.batch.global, config.optim.lr));
+    }
+    return results;
+  }
+  /// Bits of masters and moments that this rank owns, by logical name and box.
+  std::map<std::string, std::vector<float>> owned() const {
+    std::map<std::string, std::vector<float>> all;
+    for (const CheckpointPiece& piece : optimizer.pieces()) {
+      all[piece.name + piece.box.text()].assign(piece.values, piece.values + piece.box.extent.size());
+    }
+    return all;
+  }
+};
+
+Config resolved(Config config, int stage, int world) {
+  config.parallel.zero = stage;
+  resolve(config, world);
+  require_none(problems(config, world));
+  return config;
+}
+
+bool same_bits(const std::map<std::string, std::vector<float>>& a, const std::map<std::string, std::vector<float>>& b) {
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](const auto& x, const auto& y) {
+           return x.first == y.first && x.second.size() == y.second.size() &&
+                  std::memcmp(x.second.data(), y.second.data(), x.second.size() * sizeof(float)) == 0;
+         });
+}
+
+int world_size() { return ProcessGroup::world(60).size(); }
+
+void expect_same_bits_in_every_stage(const Config& config, const std::string& name) {
+  constexpr int steps = 3;
+  const int world = world_size();
+  Training replicated(resolved(config, 0, world), ProcessGroup::world(60));
+  replicated.initialize();
+  const std::vector<StepResult> expected = replicated.run(0, steps);
+  ASSERT_FALSE(expected.back().skipped);
+  for (int stage = 1; stage <= 3; ++stage) {
+    Training sharded(resolved(config, stage, world), ProcessGroup::world(60));
+    sharded.initialize();
+    const std::vector<StepResult> results = sharded.run(0, steps);
+    for (std::size_t s = 0; s < steps; ++s) {
+      EXPECT_EQ(results[s].loss, expected[s].loss) << name << " stage " << stage << " step " << s;
+      EXPECT_EQ(results[s].grad_norm, expected[s].grad_norm) << name << " stage " << stage << " step " << s;
+    }
+    EXPECT_TRUE(same_bits(sharded.owned(), replicated.owned())) << name << " stage " << stage;
+    // What the model reads, too; stage 3 holds it only in use.
+    sharded.zero.await_values();
+    for (std::size_t u = 0; u < sharded.model.units().size() && stage < 3; ++u) {
+      const Tensor &a = sharded.model.units()[u]->values(), &b = replicated.model.units()[u]->values();
+      ASSERT_EQ(a.bytes(), b.bytes());
+      EXPECT_EQ(std::memcmp(a.raw(), b.raw(), a.bytes()), 0) << name << " stage " << stage << " unit " << u;
+    }
+  }
+}
+
+TEST(ZeroTraining, EveryStageGivesTheSameBits) {
+  const int world = world_size();
+  for (int expert = 1; expert <= world; expert *= 2) {
+    Config config = tiny_config();
+    config.parallel.expert = expert;
+    expect_same_bits_in_every_stage(config, "ep " + std::to_string(expert));
+  }
+}
+
+TEST(ZeroTraining, EveryStageGivesTheSameBitsWithAccumulationRecomputationAndBf16) {
+  Config config = tiny_config();
+  config.batch.global = 2 * world_size();
+  config.batch.micro = 1;
+  config.parallel.expert = world_size() > 1 ? world_size() / 2 : 1;
+  expect_same_bits_in_every_stage(config, "accumulation");
+  config.model.recompute = "full";
+  config.run.precision = "bf16";
+  expect_same_bits_in_every_stage(config, "accumulation, recomputation, bf16");
+  config.batch.micro = 0;
+  config.model.recompute = "none";
+  config.model.tie_embeddings = true;
+  expect_same_bits_in_every_stage(config, "bf16, tied");
+}
+
+/// Bytes by kind that a rank must take at its peak, from the sizes of units alone.
+struct Need {
+  std::size_t weights = 0, gradients = 0, optimizer = 0;
+};
+
+std::size_t extent(std::int64_t size, int ranks, int rank) {
+  const std::int64_t blocks = (size + 1023) / 1024;
+  return static_cast<std::size_t>(std::min(size, blocks * (rank + 1) / ranks * 1024) -
+                                  std::min(size, blocks * rank / ranks * 1024));
+}
+
+Need peak_need(const Training& run, int stage, bool accumulates) {
+  const std::size_t value = run.config.run.precision == "bf16" ? 2 : 4, sum = 4;
+  const std::size_t states = value == 2 ? 3 : 2;
+  Need need;
+  std::map<int, std::size_t> layers;  // elements that come and go
+  for (const auto& unit : run.model.units()) {
+    const bool expert = unit->group() == ParameterUnit::Group::expert;
+    const ProcessGroup& copies = expert ? run.setup->mesh.expert_data : run.setup->mesh.data;
+    const auto whole = static_cast<std::size_t>(unit->size());
+    const bool shards = copies.size() > 1;
+    const std::size_t own = shards ? extent(unit->size(), copies.size(), copies.rank()) : whole;
+    need.weights += value * (stage == 3 ? own : whole);
+    need.gradients += sum * (stage >= 2 ? own : whole + (shards && accumulates ? own : 0));
+    need.optimizer += states * 4 * (stage >= 1 ? own : whole);
+    layers[unit->layer()] += shards ? whole : 0;
+  }
+  std::size_t two = 0;
+  for (auto layer = layers.begin(); std::next(layer) != layers.end(); ++layer) {
+    two = std::max(two, layer->second + std::next(layer)->second);
+  }
+  // The first backward after another begins with the last layer while the first one's sum is under way.
+  if (accumulates) two = std::max(two, layers.begin()->second + layers.rbegin()->second);
+  if (stage == 3) need.weights += value * two;
+  if (stage >= 2) need.gradients += sum * two;
+  return need;
+}
+
+TEST(ZeroTraining, PeakMemoryIsWhatTheStageNeeds) {
+  const int world = world_size();
+  for (const bool accumulates : {false, true}) {
+    for (const char* precision : {"f32", "bf16"}) {
+      for (int stage = 0; stage <= 3; ++stage) {
+        Config config = tiny_config();
+        config.run.precision = precision;
+        config.batch.global = 2 * world;
+        config.batch.micro = accumulates ? 1 : 2;
+        config.parallel.expert = world > 2 ? 2 : 1;
+        Training run(resolved(config, stage, world), ProcessGroup::world(60));
+        run.initialize();
+        run.run(0, 2);
+        const Need need = peak_need(run, stage, accumulates);
+        const MemoryUse use = memory_of(run.setup->stream).use();
+        const auto peak = [&](MemoryKind kind) { return use.peak[static_cast<std::size_t>(kind)]; };
+        const std::string where = std::string(precision) + " stage " + std::to_string(stage);
+        EXPECT_EQ(peak(MemoryKind::weights), need.weights) << where;
+        EXPECT_EQ(peak(MemoryKind::gradients), need.gradients) << where << (accumulates ? ", accumulation" : "");
+        EXPECT_EQ(peak(MemoryKind::optimizer), need.optimizer) << where;
+      }
+    }
+  }
+}
+
+TEST(ZeroTraining, TrafficIsWhatTheStageNeeds) {
+  const int world = world_size();
+  for (int stage = 0; stage <= 3; ++stage) {
+    Config config = tiny_config();
+    config.batch.global = 2 * world;
+    config.batch.micro = 1;
+    config.run.precision = "bf16";
+    Training run(resolved(config, stage, world), ProcessGroup::world(60));
+    run.initialize();
+    run.run(0, 1);
+    run.zero.await_values();
+    for (const auto group : {ParameterUnit::Group::dense, ParameterUnit::Group::expert}) {
+      const auto before = run.zero.traffic(group);
+      run.run(1, 1);
+      run.zero.await_values();
+      std::int64_t whole = 0, own = 0;
+      for (const UnitShare& share : run.zero.shares()) {
+        if (share.unit->group() != group || world == 1) continue;
+        whole += share.unit->size();
+        own += share.owned.count;
+      }
+      const auto after = run.zero.traffic(group);
+      EXPECT_EQ(after.reduce_scatter - before.reduce_scatter, 2 * 4 * whole) << "stage " << stage;
+      const std::int64_t gathered = after.all_gather - before.all_gather;
+      if (stage < 3) {
+        EXPECT_EQ(gathered, (stage == 0 ? 4 : 2) * own) << "stage " << stage;
+      } else {  // forward and backward of two micro-batches; the layers at the turns are still here
+        EXPECT_GE(gathered, 2 * 2 * own);
+        EXPECT_LE(gathered, 2 * 4 * own);
+      }
+    }
+  }
+}
+
+class ZeroCheckpointTest : public testing::Test {
+ protected:
+  ProcessGroup world = ProcessGroup::world(60);
+  TemporaryDirectory directory;
+  std::filesystem::path root;
+
+  void SetUp() override { root = world.broadcast(directory.path().string(), 0); }
+
+  CheckpointReader save(const Training& run, std::int64_t step) const {
+    const ProcessGroup& group = run.setup->mesh.world;
+    write_checkpoint(group, root, {.run_uuid = "test", .step = step, .mesh = "", .config = "", .trainer_state = "{}"},
+                     run.optimizer.pieces());
+    group.barrier();
+    return CheckpointReader(root / checkpoint_name(step));
+  }
+  static void load(Training& run, const CheckpointReader& reader, std::int64_t updates) {
+    run.optimizer.load(reader);
+    run.zero.values_changed();
+    run.optimizer.set_updates(updates);
+  }
+};
+
+TEST_F(ZeroCheckpointTest, AnyStageGoesOnFromAnyOther) {
+  for (const char* precision : {"f32", "bf16"}) {
+    Config config = tiny_config();
+    config.run.precision = precision;
+    config.parallel.expert = world.size() > 1 ? world.size() / 2 : 1;
+    Training whole(resolved(config, 0, world.size()), ProcessGroup::world(60));
+    whole.initialize();
+    whole.run(0, 4);
+    for (int before = 0; before <= 3; ++before) {
+      Training first(resolved(config, before, world.size()), ProcessGroup::world(60));
+      first.initialize();
+      first.run(0, 2);
+      const CheckpointReader reader = save(first, 10 * before + (config.run.precision == "f32" ? 2 : 3));
+      EXPECT_EQ(reader.problem(), "");
+      const int after = (before + 1) % 4;
+      Training second(resolved(config, after, world.size()), ProcessGroup::world(60));
+      load(second, reader, 2);
+      second.run(2, 2);
+      EXPECT_TRUE(same_bits(second.owned(), whole.owned())) << precision << " " << before << " → " << after;
+    }
+  }
+}
+
+TEST_F(ZeroCheckpointTest, AnotherNumberOfRanksReadsTheSameBits) {
+  Training run(resolved(tiny_config(), 3, world.size()), ProcessGroup::world(60));
+  run.initialize();
+  run.run(0, 1);
+  const CheckpointReader reader = save(run, 1);
+  // One rank alone holds all; then it writes and the others read.
+  Training alone(resolved(tiny_config(), 2, 1), ProcessGroup::self());
+  load(alone, reader, 1);
+  for (const auto& [name, values] : alone.owned()) {
+    const std::string tensor = name.substr(0, name.find('['));
+    const CheckpointReader::Entry* entry = reader.find(tensor);
+    ASSERT_NE(entry, nullptr) << tensor;
+    std::vector<float> saved(static_cast<std::size_t>(entry->shape.size()));
+    reader.read(tensor, Box::whole(entry->shape), saved.data());
+    ASSERT_EQ(saved.size(), values.size()) << tensor;
+    EXPECT_EQ(std::memcmp(saved.data(), values.data(), saved.size() * sizeof(float)), 0) << tensor;
+  }
+  if (world.rank() == 0) save(alone, 2);
+  world.barrier();
+  Training again(resolved(tiny_config(), 3, world.size()), ProcessGroup::world(60));
+  load(again, CheckpointReader(root / checkpoint_name(2)), 1);
+  EXPECT_TRUE(same_bits(again.owned(), run.owned()));
+}
+
+}  // namespace
+}  // namespace lyceum
