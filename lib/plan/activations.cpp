@@ -1,0 +1,154 @@
+#include "plan/activations.h"
+
+#include <algorithm>
+
+#include "kernels/segments.h"
+#include "model/counts.h"
+#include "model/layers.h"
+#include "parallel/expert/placement.h"
+
+namespace lyceum {
+
+namespace {
+
+double number(std::int64_t value) { return static_cast<double>(value); }
+
+/// The sizes that formulas below are made of. Counts of elements; `e` and `a` are bytes of an element and of an
+/// accumulator.
+struct Sizes {
+  double tokens, run, rows, hidden, e, a;
+  bool gathered;  // matrices get a copy of all rows
+};
+
+Sizes sizes_of(const Config& config, const Place& place) {
+  const TokenShare share = token_share(config, place);
+  return {.tokens = number(share.tokens),
+          .run = number(share.run),
+          .rows = number(share.rows),
+          .hidden = number(config.model.hidden),
+          .e = number(element_bytes(config)),
+          .a = number(accumulator_bytes),
+          .gathered = config.parallel.sequence && place.size(Axis::tensor) > 1};
+}
+
+/// Two norms, attention, and the rows before each; without the input of the second matrix, which is the FFN's.
+ActivationNeed attention_activations(const Config& config, const Place& place) {
+  const Sizes s = sizes_of(config, place);
+  const ModelConfig& model = config.model;
+  const double uses = model.attention == "moa" ? number(config.moe.top_k) : 1;
+  const double heads = uses * number(model.heads / place.size(Axis::tensor));
+  const double queries = heads * number(model.head_dim);
+  const double keys = number(model.kv_heads / place.size(Axis::tensor) * model.head_dim);
+  const double norms = 2 * (s.rows * s.hidden * s.e + s.rows * s.a);
+  const double inputs = s.tokens * s.hidden * s.e, out = s.tokens * queries * s.e;
+  const double qkv = s.tokens * (queries + 2 * keys) * s.e;
+  return {.kept = norms + inputs + qkv + out + s.tokens * heads * s.a,
+          .kept_for_weights = 2 * norms + inputs + qkv + out + s.rows * s.hidden * s.e,
+          .backward = s.rows * s.hidden * s.e + out + qkv};
+}
+
+/// A dense FFN of `width` on this rank; its input apart.
+ActivationNeed ffn_activations(const Config& config, const Sizes& s, double width) {
+  const double gates = config.model.ffn == "gelu" ? 1 : 2;
+  return {.kept = gates * s.tokens * width * s.e,
+          .kept_for_weights = (gates + 1) * s.tokens * width * s.e + s.tokens * s.hidden * s.e,
+          // dy, dx; the activation and its gradient, the gradient of the gates
+          .backward = (2 * s.tokens * s.hidden + (gates + 2) * s.tokens * width) * s.e};
+}
+
+/// Rows of this rank's routed experts, as the bank sees them, with padding.
+struct Routed {
+  double rows = 0, inner = 0;  // inner: Σ rows · width
+  double own_rows = 0;         // of this rank alone, where others share the widths
+  double pairs = 0;            // tokens of this rank times choices
+};
+
+Routed routed_rows(const Config& config, const Place& place) {
+  const MoeConfig& moe = config.moe;
+  const int ranks = place.size(Axis::expert), sharers = place.size(Axis::expert_tensor);
+  const auto arriving = [&](int sharer) {
+    Place peer = place;
+    peer.index.expert_tensor = sharer;
+    double tokens = 0;
+    for (int e = 0; e < ranks; ++e) tokens += number(run_of(config, peer.tensor_index_of_expert_peer(e)));
+    return tokens * number(moe.top_k) / number(moe.experts);  // for one expert
+  };
+  const auto padded = [](double rows) {
+    const auto alignment = static_cast<double>(Segments::alignment);
+    return std::ceil(rows / alignment) * alignment;
+  };
+  double all = 0;
+  for (int sharer = 0; sharer < sharers; ++sharer) all += arriving(sharer);
+  Routed routed;
+  const std::vector<std::int64_t> widths = expert_widths(moe);
+  for (const std::int32_t e : Placement::contiguous(moe.experts, ranks).experts_of(place.index.expert)) {
+    const std::int64_t width = part_of(widths[static_cast<std::size_t>(e)], place.index.expert_tensor, sharers).count;
+    routed.rows += padded(all);
+    routed.inner += padded(all) * number(width);
+    routed.own_rows += padded(arriving(place.index.expert_tensor));
+  }
+  routed.pairs = number(run_of(config, place.index.tensor) * moe.top_k);
+  return routed;
+}
+
+/// Router, routed experts, and what brings tokens to them; their input apart.
+ActivationNeed routed_activations(const Config& config, const Place& place, const Sizes& s) {
+  const MoeConfig& moe = config.moe;
+  const Routed routed = routed_rows(config, place);
+  const double experts = number(moe.experts), k = number(moe.top_k), gates = config.model.ffn == "gelu" ? 1 : 2;
+  const BalanceConfig& balance = config.balance;
+  double router =
+      s.run * experts * s.a + s.run * k * (s.a + sizeof(std::int32_t)) + (moe.renormalize ? s.run * s.a : 0);
+  if (balance.expert > 0 || balance.device > 0) router += 2 * number(config.batch.micro) * experts * s.a;
+  if (balance.z_loss > 0) router += s.run * (experts + 1) * s.a;
+  const double outer = routed.rows * s.hidden * s.e;
+  const bool straight = place.size(Axis::expert) == 1;
+  const double answers = (straight ? routed.own_rows : routed.pairs) * s.hidden * s.e;
+  return {.kept = router + outer + gates * routed.inner * s.e + answers,
+          .kept_for_weights = router + 2 * outer + (gates + 1) * routed.inner * s.e,
+          .backward = 2 * outer + (gates + 2) * routed.inner * s.e - answers};
+}
+
+}  // namespace
+
+ActivationNeed block_activations(const Config& config, const Place& place, std::int64_t layer) {
+  const Sizes s = sizes_of(config, place);
+  const double input = s.tokens * s.hidden * s.e, residual = s.rows * s.hidden * s.e;
+  const auto tensor = static_cast<double>(place.size(Axis::tensor));
+  ActivationNeed need = attention_activations(config, place);
+  const bool routes = is_sparse(config, layer) && config.moe.experts > 0;
+  const double dense = number(routes || is_sparse(config, layer) ? config.moe.shared_experts * config.moe.expert_hidden
+                                                                 : config.model.ffn_hidden) /
+                       tensor;
+  ActivationNeed ffn, routed;
+  if (dense > 0) ffn = ffn_activations(config, s, dense);
+  if (routes) routed = routed_activations(config, place, s);
+  const double inputs = routes ? residual + (s.gathered && dense > 0 ? input : 0) : input;
+  // The shared experts' backward comes first, then the routed ones', with the gradient of the rows at hand.
+  const double after_ffn = dense > 0 ? input - ffn.kept : 0;
+  const double halves = std::max(ffn.backward, routes ? after_ffn + routed.backward : 0);
+  const double ffn_kept = inputs + ffn.kept + routed.kept;
+  need.backward = residual + std::max(halves, need.backward - ffn_kept);
+  need.kept += ffn_kept;
+  need.kept_for_weights += inputs + ffn.kept_for_weights + routed.kept_for_weights;
+  return need;
+}
+
+ActivationNeed head_activations(const Config& config, const Place& place) {
+  const Sizes s = sizes_of(config, place);
+  const double words = number(part_of(config.model.vocab, place.index.tensor, place.size(Axis::tensor)).count);
+  const double rows = s.rows * s.hidden * s.e + s.rows * s.a, input = s.tokens * s.hidden * s.e;
+  const double logits = s.tokens * words * s.e + s.tokens * s.a;
+  return {.kept = rows + input + logits, .kept_for_weights = rows + input + logits, .backward = input};
+}
+
+double row_activations(const Config& config, const Place& place) {
+  const Sizes s = sizes_of(config, place);
+  return s.rows * s.hidden * s.e;
+}
+
+double token_activations(const Config& config, const Place& place) {
+  return 2 * number(token_share(config, place).tokens) * sizeof(std::int32_t);
+}
+
+}  // namespace lyceum

@@ -1,0 +1,82 @@
+#include "plan/memory.h"
+
+#include "parallel/data/flat_range.h"
+
+namespace lyceum {
+
+namespace {
+
+double number(std::int64_t value) { return static_cast<double>(value); }
+
+bool shared(const Place& place, const PlannedUnit& unit) { return place.size(copies_axis(unit.group)) > 1; }
+
+}  // namespace
+
+RankMemory state_memory(const Config& config, const Place& place, std::span<const PlannedUnit> units,
+                        const ZeroStates& played) {
+  const int zero = config.parallel.zero;
+  const double element = number(element_bytes(config)), sum = number(accumulator_bytes);
+  const bool masters = element_bytes(config) != accumulator_bytes;
+  RankMemory memory{.weights = zero >= 3 ? played.values : 0, .gradients = zero >= 2 ? played.gradients : 0};
+  for (const PlannedUnit& unit : units) {
+    const bool cut = shared(place, unit);
+    const double whole = number(unit.size), own = cut ? number(owned_elements(unit, place)) : whole;
+    memory.weights += element * (cut && zero >= 3 ? own : whole);
+    memory.gradients += sum * (cut && zero >= 2 ? own : whole);
+    // Sums over micro-batches, apart from the gradients of the one at hand.
+    if (cut && zero < 2 && micro_batches(config, place.world) > 1) memory.gradients += sum * own;
+    memory.optimizer += sum * (masters ? 3 : 2) * (cut && zero >= 1 ? own : whole);
+  }
+  memory.buffers = number(config.batch.seq_len * config.model.head_dim * accumulator_bytes);  // rotary angles
+  return memory;
+}
+
+std::map<int, LayerBytes> shared_layers(const Config& config, const Place& place, std::span<const PlannedUnit> units) {
+  std::map<int, LayerBytes> layers;
+  for (const PlannedUnit& unit : units) {
+    LayerBytes& layer = layers[unit.layer];
+    if (!shared(place, unit)) continue;
+    layer.values += number(unit.size * element_bytes(config));
+    layer.gradients += number(unit.size * accumulator_bytes);
+  }
+  return layers;
+}
+
+StepTraffic step_traffic(const Config& config, const Place& place, std::span<const PlannedUnit> units,
+                         const ZeroStates& played, std::int64_t sparse_blocks) {
+  const int zero = config.parallel.zero;
+  const double element = number(element_bytes(config)), passes = number(micro_batches(config, place.world));
+  StepTraffic step;
+  std::map<Axis, double> squares;  // blocks of gradients whose sums of squares are exchanged
+  for (const PlannedUnit& unit : units) {
+    const Axis axis = copies_axis(unit.group);
+    if (!shared(place, unit)) continue;
+    const double own = number(owned_elements(unit, place));
+    step.reductions.add(place, axis, Transfer::reduce_scatter, passes * number(unit.size * accumulator_bytes), passes);
+    if (zero == 0) {
+      step.gathers.add(place, axis, Transfer::all_gather, own * number(accumulator_bytes));
+    } else {
+      const auto gathers = played.gathers.find(unit.layer);
+      const double times = zero < 3 ? 1 : gathers == played.gathers.end() ? 0 : gathers->second;
+      step.gathers.add(place, axis, Transfer::all_gather, times * own * element, times);
+      squares[axis] += number((unit.size + range_block - 1) / range_block);
+    }
+  }
+  for (const auto& [axis, blocks] : squares) {
+    step.end.add(place, axis, Transfer::all_reduce, blocks * sizeof(double));
+  }
+  const double losses = 4, layers = number(config.model.layers + 2), experts = number(config.moe.experts);
+  step.end.add(place, Axis::data, Transfer::all_reduce, losses * sizeof(double));
+  if (sparse_blocks > 0) {
+    const double blocks = number(sparse_blocks);
+    step.end.add(place, Axis::data_tensor, Transfer::all_reduce,
+                 blocks * number(config.moe.top_k) * experts * sizeof(std::int64_t));
+    step.end.add(place, Axis::data_tensor, Transfer::all_reduce, blocks * experts * sizeof(double));
+  }
+  for (const Axis axis : {Axis::tensor, Axis::expert_tensor, Axis::expert, Axis::pipeline}) {
+    step.end.add(place, axis, Transfer::all_reduce, layers * sizeof(double));  // gradient norm
+  }
+  return step;
+}
+
+}  // namespace lyceum

@@ -1,0 +1,171 @@
+#include "plan/traffic.h"
+
+#include "model/counts.h"
+#include "parallel/expert/placement.h"
+
+namespace lyceum {
+
+namespace {
+
+double number(std::int64_t value) { return static_cast<double>(value); }
+
+/// Whole matrices of rows go in and out of the shared matrices; see TokenLayout.
+class Rows {
+ public:
+  Rows(const Config& config, const Place& place)
+      : place_(place),
+        sequence_(config.parallel.sequence),
+        whole_(number(token_share(config, place).tokens * config.model.hidden * element_bytes(config))),
+        own_(number(token_share(config, place).run * config.model.hidden * element_bytes(config))) {}
+
+  void to_matrix(PassTraffic& pass) const {
+    if (sequence_) {
+      pass.forward.add(place_, Axis::tensor, Transfer::all_gather, own_);
+      pass.backward.add(place_, Axis::tensor, Transfer::reduce_scatter, whole_);
+    } else {
+      pass.backward.add(place_, Axis::tensor, Transfer::all_reduce, whole_);
+    }
+  }
+  void from_matrix(PassTraffic& pass) const {
+    if (sequence_) {
+      pass.forward.add(place_, Axis::tensor, Transfer::reduce_scatter, whole_);
+      pass.backward.add(place_, Axis::tensor, Transfer::all_gather, own_);
+    } else {
+      pass.forward.add(place_, Axis::tensor, Transfer::all_reduce, whole_);
+    }
+  }
+  /// What works on this rank's run, from rows and back.
+  void run(PassTraffic& pass) const {
+    if (sequence_) return;
+    pass.forward.add(place_, Axis::tensor, Transfer::all_gather, own_);
+    pass.backward.add(place_, Axis::tensor, Transfer::all_gather, own_);
+  }
+
+ private:
+  const Place& place_;
+  bool sequence_;
+  double whole_, own_;  // bytes
+};
+
+void add_dispatch(const Config& config, const Place& place, PassTraffic& pass) {
+  const MoeConfig& moe = config.moe;
+  const int ranks = place.size(Axis::expert);
+  const Placement placement = Placement::contiguous(moe.experts, ranks);
+  const auto held = [&](int e) {
+    return number(placement.first[static_cast<std::size_t>(e) + 1] - placement.first[static_cast<std::size_t>(e)]);
+  };
+  const double local = held(place.index.expert), experts = number(moe.experts);
+  const double row = number(config.model.hidden * element_bytes(config));
+  const auto pairs = [&](int e) { return number(run_of(config, place.tensor_index_of_expert_peer(e)) * moe.top_k); };
+  double arriving = 0;  // of all peers, this rank too
+  for (int e = 0; e < ranks; ++e) arriving += pairs(e) * local / experts;
+  const double own_pairs = pairs(place.index.expert), staying = own_pairs * local / experts;
+  const double sent = (own_pairs - staying) * row, answered = (arriving - staying) * row;
+  pass.forward.add(place, Axis::expert, Transfer::all_to_all, (experts - local) * sizeof(std::int64_t));  // counts
+  for (Traffic* way : {&pass.forward, &pass.backward}) {
+    way->add(place, Axis::expert, Transfer::all_to_all, sent);
+    way->add(place, Axis::expert, Transfer::all_to_all, answered);
+  }
+  double all = 0;  // rows of the ranks that share these experts' widths
+  for (int member = 0; member < place.size(Axis::expert_tensor); ++member) {
+    Place peer = place;
+    peer.index.expert_tensor = member;
+    for (int e = 0; e < ranks; ++e) {
+      all += number(run_of(config, peer.tensor_index_of_expert_peer(e)) * moe.top_k) * local / experts;
+    }
+  }
+  pass.forward.add(place, Axis::expert_tensor, Transfer::all_gather, local * sizeof(std::int64_t));
+  for (Traffic* way : {&pass.forward, &pass.backward}) {
+    way->add(place, Axis::expert_tensor, Transfer::all_gather, arriving * row);
+    way->add(place, Axis::expert_tensor, Transfer::reduce_scatter, all * row);
+  }
+}
+
+void add_balance(const Config& config, const Place& place, PassTraffic& pass) {
+  const BalanceConfig& balance = config.balance;
+  if (balance.expert > 0 || balance.device > 0) {
+    const double load = 2 * number(config.batch.micro * config.moe.experts) * accumulator_bytes;
+    pass.forward.add(place, Axis::tensor, Transfer::all_reduce, load);
+    if (balance.scope == "batch") {
+      pass.forward.add(place, Axis::data, Transfer::all_reduce, number(config.moe.experts + 1) * sizeof(double));
+    }
+  }
+  if (balance.z_loss > 0) pass.forward.add(place, Axis::tensor, Transfer::all_reduce, sizeof(double));
+}
+
+}  // namespace
+
+void Traffic::add(const Place& place, Axis axis, Transfer transfer, double bytes, double calls) {
+  if (place.size(axis) == 1 || bytes == 0) return;
+  Volume& volume = volumes_[static_cast<std::size_t>(axis)][static_cast<std::size_t>(transfer)];
+  volume.bytes += bytes;
+  volume.calls += calls;
+}
+
+Traffic& Traffic::operator+=(const Traffic& other) {
+  for (std::size_t a = 0; a < volumes_.size(); ++a) {
+    for (std::size_t t = 0; t < volumes_[a].size(); ++t) {
+      volumes_[a][t].bytes += other.volumes_[a][t].bytes;
+      volumes_[a][t].calls += other.volumes_[a][t].calls;
+    }
+  }
+  return *this;
+}
+
+Traffic Traffic::times(double count) const {
+  Traffic result = *this;
+  for (auto& axis : result.volumes_) {
+    for (Volume& volume : axis) volume = {volume.bytes * count, volume.calls * count};
+  }
+  return result;
+}
+
+double Traffic::bytes(Axis axis) const {
+  double sum = 0;
+  for (const Volume& volume : volumes_[static_cast<std::size_t>(axis)]) sum += volume.bytes;
+  return sum;
+}
+
+double Traffic::bytes() const {
+  double sum = 0;
+  for (std::size_t a = 0; a < volumes_.size(); ++a) sum += bytes(static_cast<Axis>(a));
+  return sum;
+}
+
+PassTraffic block_traffic(const Config& config, const Place& place, std::int64_t layer) {
+  const Rows rows(config, place);
+  PassTraffic pass;
+  rows.to_matrix(pass);  // attention
+  rows.from_matrix(pass);
+  if (!is_sparse(config, layer) || config.moe.experts == 0 || config.moe.shared_experts > 0) {  // the dense FFN
+    rows.to_matrix(pass);
+    rows.from_matrix(pass);
+  }
+  if (is_sparse(config, layer) && config.moe.experts > 0) {
+    rows.run(pass);
+    add_dispatch(config, place, pass);
+    add_balance(config, place, pass);
+  }
+  return pass;
+}
+
+PassTraffic embedding_traffic(const Config& config, const Place& place) {
+  PassTraffic pass;
+  Rows(config, place).from_matrix(pass);
+  return pass;
+}
+
+PassTraffic head_traffic(const Config& config, const Place& place) {
+  PassTraffic pass;
+  Rows(config, place).to_matrix(pass);
+  const double statistics = 3;  // maximum, sum, the target's logit
+  pass.forward.add(place, Axis::tensor, Transfer::all_gather,
+                   statistics * number(token_share(config, place).tokens) * accumulator_bytes);
+  return pass;
+}
+
+double boundary_bytes(const Config& config, const Place& place) {
+  return number(token_share(config, place).rows * config.model.hidden * element_bytes(config));
+}
+
+}  // namespace lyceum

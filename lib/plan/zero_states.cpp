@@ -1,0 +1,62 @@
+#include "plan/zero_states.h"
+
+#include <algorithm>
+#include <set>
+
+namespace lyceum {
+
+namespace {
+
+/// Values: those of the layer in use and of the next one in the direction of the pass are whole.
+class Values {
+ public:
+  Values(const std::map<int, LayerBytes>& layers, ZeroStates& states) : layers_(layers), states_(states) {}
+
+  void use(const LayerUse& use) {
+    if (use.layer == layer_ && use.backward == backward_) return;
+    layer_ = use.layer;
+    backward_ = use.backward;
+    const auto here = layers_.find(use.layer);
+    auto next = layers_.end();
+    if (!use.backward) {
+      next = std::next(here);
+    } else if (here != layers_.begin()) {
+      next = std::prev(here);
+    }
+    std::erase_if(whole_,
+                  [&](int layer) { return layer != here->first && (next == layers_.end() || layer != next->first); });
+    gather(here->first);
+    if (next != layers_.end()) gather(next->first);
+    double bytes = 0;
+    for (const int layer : whole_) bytes += layers_.at(layer).values;
+    states_.values = std::max(states_.values, bytes);
+  }
+
+ private:
+  void gather(int layer) {
+    if (whole_.insert(layer).second) ++states_.gathers[layer];
+  }
+  const std::map<int, LayerBytes>& layers_;
+  ZeroStates& states_;
+  std::set<int> whole_;
+  int layer_ = -1;
+  bool backward_ = false;
+};
+
+}  // namespace
+
+ZeroStates play_zero(const std::map<int, LayerBytes>& layers, std::span<const LayerUse> uses) {
+  ZeroStates states;
+  Values values(layers, states);
+  int before = -1, now = -1;  // layers whose gradients are whole
+  for (const LayerUse& use : uses) {
+    values.use(use);
+    if (!use.backward || use.layer == now) continue;
+    before = std::exchange(now, use.layer);
+    const double bytes = layers.at(now).gradients + (before >= 0 ? layers.at(before).gradients : 0);
+    states.gradients = std::max(states.gradients, bytes);
+  }
+  return states;
+}
+
+}  // namespace lyceum

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <map>
+#include <span>
+#include <vector>
+
+namespace lyceum {
+
+/// A layer that a rank uses, by ParameterUnit::layer(), and in which direction.
+struct LayerUse {
+  int layer;
+  bool backward;
+};
+
+/// What becomes of parameters that are shared out, in one step: the rules of Zero, played through.
+struct ZeroStates {
+  std::map<int, int> gathers;  // times that a layer's values are brought here
+  double values = 0;           // the most bytes of values that are whole at a time
+  double gradients = 0;        // the same of gradients
+};
+/// `layers`: bytes of a rank's layers when they are whole, values and gradients. `uses`: of a step, in order.
+struct LayerBytes {
+  double values, gradients;
+};
+ZeroStates play_zero(const std::map<int, LayerBytes>& layers, std::span<const LayerUse> uses);
+
+}  // namespace lyceum
