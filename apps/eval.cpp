@@ -43,14 +43,15 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   require_usage(routing.empty() || config.moe.experts > 0, "--routing: this model has no experts to route to");
   const RunData data = open_data(config, false);
   require_usage(data.valid.has_value(), "nothing to evaluate on: set data.valid");
-  Transformer model(config, setup->stream, setup->mesh, working_type(config.run), false);
+  StagedModel model(config, setup->stream, setup->mesh, working_type(config.run), false);
   load_weights(reader, setup->stream, model.units());
   Config counted = config;
   counted.batch.global = global_batch;  // --batches means as many samples on any number of ranks
   const Evaluation evaluation = evaluate(model, *setup, counted, *data.valid, batches);
+  const std::vector<RoutingLog::Layer> layers = logged_layers(config, setup->mesh, model);
   if (session.rank() != 0) return 0;
   if (!routing.empty()) {
-    RoutingLog log(routing, logged_layers(config, model), -1);
+    RoutingLog log(routing, layers, -1);
     log.append(reader.header().step, routing_record(evaluation.routing, evaluation.tokens));
   }
 

@@ -87,7 +87,7 @@ Result measure_step(const Config& config, const MpiSession& session, int steps) 
   const TokenLoader loader(std::make_shared<TokenFile>(prefix),
                            SampleOrder(SampleOrder::Kind::sequential, 1, 0, 4 * config.batch.global),
                            config.batch.seq_len);
-  Transformer model(config, setup->stream, setup->mesh, working_type(config.run), true);
+  StagedModel model(config, setup->stream, setup->mesh, working_type(config.run), true);
   Zero zero(model.units(), setup->mesh, setup->stream, zero_options(config, setup->mesh));
   zero.initialize(config.run.seed);
   Optimizer optimizer(config.optim, setup->stream, zero.shares());

@@ -77,6 +77,11 @@ class ParameterUnit {
   void set_memory(UnitMemory* memory) { memory_ = memory; }
   UnitMemory* memory() const { return memory_; }
 
+  /// Another pipeline stage has the same tensors and keeps them equal: these count neither in a gradient norm nor in a
+  /// checkpoint.
+  void set_twin() { twin_ = true; }
+  bool twin() const { return twin_; }
+
   const std::string& name() const { return name_; }
   Group group() const { return group_; }
   int layer() const { return layer_; }
@@ -92,6 +97,7 @@ class ParameterUnit {
   Group group_;
   int layer_;
   UnitMemory* memory_ = nullptr;
+  bool twin_ = false;
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::vector<std::int64_t> first_;
   std::int64_t size_ = 0;

@@ -48,14 +48,6 @@ void check_ranges(Findings& findings, const Config& config) {
 
 /// Keys whose feature this build does not have: refused, so that nothing is silently left out.
 void check_missing_features(Findings& findings, const Config& config) {
-  const auto require_one = [&](const char* key, int value) {
-    findings.unless(value <= 1, "{} = {} is not in this build: set {} = 1", key, value, key);
-  };
-  const ParallelConfig& parallel = config.parallel;
-  require_one("parallel.pipeline", parallel.pipeline);
-  require_one("parallel.virtual_stages", parallel.virtual_stages);
-  findings.unless(parallel.schedule == "1f1b",
-                  "parallel.schedule = {} is not in this build: set parallel.schedule = 1f1b", parallel.schedule);
   findings.unless(config.run.device != "cuda", "run.device = cuda: this build has no CUDA; set run.device = cpu");
   findings.unless(!(config.moe.capacity_factor > 0),
                   "moe.capacity_factor = {} is not in this build: set moe.capacity_factor = 0 (no token is dropped)",
@@ -183,6 +175,34 @@ void check_ranks_and_batch(Findings& findings, const Config& config, int world) 
                   batch.micro, batch.global / data, batch.global);
 }
 
+/// That every stage has a block, and that the schedule can be.
+void check_pipeline(Findings& findings, const Config& config, int world) {
+  const ParallelConfig& parallel = config.parallel;
+  const std::int64_t pipeline = parallel.pipeline, chunks = parallel.virtual_stages;
+  findings.unless(pipeline <= 0 || chunks <= 0 || config.model.layers <= 0 || pipeline * chunks <= config.model.layers,
+                  "parallel.pipeline = {} times parallel.virtual_stages = {} is more than model.layers = {}: a stage "
+                  "would have no block",
+                  pipeline, chunks, config.model.layers);
+  if (parallel.schedule != "interleaved") {
+    findings.unless(chunks <= 1,
+                    "parallel.virtual_stages = {} with parallel.schedule = {}: set parallel.schedule = interleaved, or "
+                    "parallel.virtual_stages = 1",
+                    chunks, parallel.schedule);
+    return;
+  }
+  findings.unless(pipeline >= 2 && chunks >= 2,
+                  "parallel.schedule = interleaved with parallel.pipeline = {} and parallel.virtual_stages = {}: both "
+                  "must be 2 or more, or set parallel.schedule = 1f1b and parallel.virtual_stages = 1",
+                  pipeline, chunks);
+  const std::int64_t data = data_ranks(parallel, world);
+  if (data == 0 || config.batch.global % data != 0) return;
+  const std::int64_t share = config.batch.global / data, micro = config.batch.micro > 0 ? config.batch.micro : share;
+  findings.unless(micro == 0 || share % micro != 0 || divides(pipeline, share / micro),
+                  "parallel.schedule = interleaved takes micro-batches in groups of parallel.pipeline = {}, which does "
+                  "not divide the {} of a step: change batch.global or batch.micro",
+                  pipeline, micro > 0 ? share / micro : 0);
+}
+
 /// That every rank of a tensor group gets its equal share of the heads, and some of every width.
 void check_tensor(Findings& findings, const Config& config) {
   const std::int64_t tensor = config.parallel.tensor, expert_tensor = config.parallel.expert_tensor;
@@ -237,6 +257,7 @@ std::vector<std::string> contradictions(const Config& config, int world) {
   check_moe(findings, config);
   check_mixtures(findings, config);
   check_ranks_and_batch(findings, config, world);
+  check_pipeline(findings, config, world);
   check_tensor(findings, config);
   check_training(findings, config);
   return findings.take();

@@ -55,6 +55,11 @@ struct RoutingSums {
   std::vector<double> probability;   // [experts]: sum of scores over tokens
 };
 
+/// Whether block `layer` routes tokens to experts.
+bool has_experts(const Config& config, std::int64_t layer);
+/// The sums of no tokens yet.
+RoutingSums no_routing(const Config& config, std::int64_t layer);
+
 /// Tokens of the busiest expert over the mean of all, whatever their rank among a token's choices.
 double imbalance(const RoutingSums& sums);
 

@@ -60,6 +60,19 @@ MoeLayer::MoeLayer(const Config& config, const std::string& prefix, const Mesh& 
   experts_ = std::move(bank);
 }
 
+bool has_experts(const Config& config, std::int64_t layer) {
+  return config.moe.experts > 0 && layer >= config.model.first_dense_layers;
+}
+
+RoutingSums no_routing(const Config& config, std::int64_t layer) {
+  const std::int64_t top_k = config.moe.top_k, experts = config.moe.experts;
+  return {.layer = layer,
+          .top_k = top_k,
+          .experts = experts,
+          .counts = std::vector<std::int64_t>(static_cast<std::size_t>(top_k * experts), 0),
+          .probability = std::vector<double>(static_cast<std::size_t>(experts), 0.0)};
+}
+
 double imbalance(const RoutingSums& sums) {
   std::vector<std::int64_t> load(static_cast<std::size_t>(sums.experts), 0);
   for (std::size_t i = 0; i < sums.counts.size(); ++i) load[i % load.size()] += sums.counts[i];
@@ -72,10 +85,6 @@ double imbalance(const RoutingSums& sums) {
 namespace {
 
 void add_sums(const Stream& stream, const Tensor& index, const Tensor& scores, RoutingSums& sums) {
-  sums.top_k = index.shape()[1];
-  sums.experts = scores.shape()[1];
-  sums.counts.resize(static_cast<std::size_t>(sums.top_k * sums.experts));
-  sums.probability.resize(static_cast<std::size_t>(sums.experts));
   launch(stream,
          CountChoices{.index = index.matrix<std::int32_t>(), .counts = {sums.counts.data(), sums.top_k, sums.experts}});
   dispatch_accumulator(scores.dtype(), [&]<class A>() {

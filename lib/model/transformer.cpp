@@ -13,7 +13,9 @@
 namespace lyceum {
 
 ParameterUnit& Transformer::add_unit(const std::string& name, ParameterUnit::Group group, std::int64_t layer) {
-  return *units_.emplace_back(std::make_unique<ParameterUnit>(name, group, static_cast<int>(layer)));
+  own_units_.push_back(std::make_unique<ParameterUnit>(name, group, static_cast<int>(layer)));
+  units_.push_back(own_units_.back().get());
+  return *units_.back();
 }
 
 Parameter& Transformer::add_table(const std::string& name, std::int64_t layer) {
@@ -42,9 +44,10 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
                        .add(whole_parameter("model/norm/weight", {model.hidden}, {}, false));
     head_ = !model.tie_embeddings ? &add_table("lm_head", output) : first ? embedding_ : &add_table(table, output);
   }
-  if (model.tie_embeddings && first != last) shared_table_ = (first ? units_.front() : units_.back()).get();
+  if (model.tie_embeddings && first != last) shared_table_ = first ? units_.front() : units_.back();
+  if (shared_table_ && last) shared_table_->set_twin();
   if (!train) {
-    for (const auto& unit : units_) unit->allocate(stream, type, false);
+    for (ParameterUnit* unit : units_) unit->allocate(stream, type, false);
   }
 
   rope_ = Tensor::empty(stream, accumulator_of(type), {config.batch.seq_len, model.head_dim}, MemoryKind::buffers);
@@ -67,7 +70,7 @@ void Transformer::add_block(std::int64_t layer) {
               .dense = nullptr,
               .moe = nullptr};
   const std::string ffn = prefix + "/mlp";
-  if (layer < model.first_dense_layers || config_.moe.experts == 0) {
+  if (!has_experts(config_, layer)) {
     const std::int64_t shared = config_.moe.shared_experts * config_.moe.expert_hidden;  // all experts always on
     const std::int64_t width = layer < model.first_dense_layers || shared == 0 ? model.ffn_hidden : shared;
     block.dense = std::make_unique<FeedForward>(model, ffn, width, mesh_->tensor, dense);
@@ -75,21 +78,17 @@ void Transformer::add_block(std::int64_t layer) {
     ParameterUnit& experts = add_unit(ffn + "/experts", ParameterUnit::Group::expert, layer + 1);
     block.moe = std::make_unique<MoeLayer>(config_, ffn, *mesh_, MoeLayer::Units{dense, replicated, experts});
     block.routing = routing_.size();
-    routing_.push_back(
-        {.layer = layer, .top_k = config_.moe.top_k, .experts = config_.moe.experts, .counts = {}, .probability = {}});
+    routing_.push_back(no_routing(config_, layer));
   }
   blocks_.push_back(std::move(block));
 }
 
 void Transformer::initialize(std::uint64_t seed) {
-  for (const auto& unit : units_) unit->initialize(seed);
+  for (ParameterUnit* unit : units_) unit->initialize(seed);
 }
 
 void Transformer::clear_routing() {
-  for (RoutingSums& sums : routing_) {
-    sums.counts.assign(static_cast<std::size_t>(sums.top_k * sums.experts), 0);
-    sums.probability.assign(static_cast<std::size_t>(sums.experts), 0.0);
-  }
+  for (RoutingSums& sums : routing_) sums = no_routing(config_, sums.layer);
 }
 
 Variable Transformer::norm(Tape& tape, const TokenLayout& layout, Parameter* weight, const Variable& x) const {
@@ -151,7 +150,7 @@ Transformer::StageResult Transformer::forward_stage(Tape& tape, const Batch& bat
   require(x.value.defined() != first_stage(), "a pipeline stage {}",
           first_stage() ? "begins with tokens and was given another stage's result"
                         : "in the middle of the model was given no other stage's result");
-  const TokenLayout layout = layout_of(batch.inputs.size(), batch.seq_len);
+  const TokenLayout layout = layout_of(batch.tokens(), batch.seq_len);
   StageResult result;
   const Variable y = blocks(tape, layout, first_stage() ? embed(tape, layout, batch.inputs) : x, result.losses);
   if (last_stage()) {

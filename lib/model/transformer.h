@@ -30,8 +30,9 @@ class Transformer {
   void initialize(std::uint64_t seed);
 
   struct Batch {
-    Tensor inputs, targets;  // i32 [sequences · seq_len]
-    std::int64_t seq_len;
+    Tensor inputs, targets;  // i32 [sequences · seq_len]; of the first and the last stage, others need not have them
+    std::int64_t sequences, seq_len;
+    std::int64_t tokens() const { return sequences * seq_len; }
   };
   /// Scalars in accumulator precision, to be divided by the tokens and the sequences of the global batch. All ranks of
   /// a tensor group, which work on the same batch, get the same.
@@ -50,24 +51,23 @@ class Transformer {
   StageResult forward_stage(Tape& tape, const Batch& batch, const Variable& x);
   /// What passes between stages for a batch of `tokens`: [rows, hidden] in the model's type.
   Shape boundary(std::int64_t tokens, std::int64_t seq_len) const;
+  DType type() const { return type_; }
   bool first_stage() const { return embedding_ != nullptr; }
   bool last_stage() const { return final_norm_ != nullptr; }
   /// The table that is embedding in the first stage and head in the last, where those are two stages, each with a unit
-  /// for it; null elsewhere. To stay equal, both need the sum of both gradients before an update. The last stage's is a
-  /// copy: it counts neither in the gradient norm nor in a checkpoint.
+  /// for it; null elsewhere. To stay equal, both need the sum of both gradients before an update. The last stage's is the
+  /// twin.
   ParameterUnit* shared_table() const { return shared_table_; }
 
   /// Logits of the last of `tokens` [1, vocab], which follow what the caches hold; one cache a layer, see new_caches().
   Tensor decode(const Stream& stream, std::span<const std::int32_t> tokens, std::vector<KeyValueCache>& caches) const;
   std::vector<KeyValueCache> new_caches(const Stream& stream, std::int64_t capacity) const;
 
-  /// Input, blocks and output: ParameterUnit::layer() of the units are below.
-  int layers() const { return static_cast<int>(config_.model.layers) + 2; }
   /// In the order of forward.
-  std::span<const std::unique_ptr<ParameterUnit>> units() const { return units_; }
+  std::span<ParameterUnit* const> units() const { return units_; }
 
   /// Routing of all forward passes since the last clear, a layer each; passes do not count while it is switched off.
-  std::vector<RoutingSums>& routing() { return routing_; }
+  const std::vector<RoutingSums>& routing() const { return routing_; }
   void count_routing(bool on) { counting_ = on; }
   void clear_routing();
   /// Placement of the routed experts of each MoE layer, and the index of that layer in the model.
@@ -100,7 +100,8 @@ class Transformer {
   const Mesh* mesh_;
   DType type_;
   Range words_;  // of the vocabulary: this rank's rows of embedding and head
-  std::vector<std::unique_ptr<ParameterUnit>> units_;
+  std::vector<std::unique_ptr<ParameterUnit>> own_units_;
+  std::vector<ParameterUnit*> units_;
   std::vector<Block> blocks_;
   Parameter* embedding_ = nullptr;   // in the first stage
   Parameter* final_norm_ = nullptr;  // in the last one

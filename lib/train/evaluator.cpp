@@ -3,46 +3,103 @@
 #include <algorithm>
 #include <array>
 
+#include "parallel/pipeline/executor.h"
+#include "parallel/pipeline/tape_stage.h"
+#include "parallel/pipeline/transfers.h"
 #include "train/routing_sums.h"
 
 namespace lyceum {
 
-Transformer::Batch load_batch(const Stream& stream, const Config& config, const TokenLoader& loader, std::int64_t index,
-                              std::int64_t sequences) {
+Transformer::Batch load_batch(const Stream& stream, const Config& config, const Samples& samples,
+                              const Transformer& stage) {
+  Transformer::Batch batch{
+      .inputs = {}, .targets = {}, .sequences = samples.count, .seq_len = config.batch.seq_len};
+  if (!stage.first_stage() && !stage.last_stage()) return batch;
   const ProfileScope timed(profile_of(stream), "load batch");
-  const std::int64_t tokens = sequences * config.batch.seq_len;
-  const Tensor inputs = Tensor::empty(stream, DType::i32, {tokens});
-  const Tensor targets = Tensor::empty(stream, DType::i32, {tokens});
-  loader.load(index, sequences, config.model.vocab, inputs.span<std::int32_t>(), targets.span<std::int32_t>());
-  return {.inputs = inputs, .targets = targets, .seq_len = config.batch.seq_len};
+  batch.inputs = Tensor::empty(stream, DType::i32, {batch.tokens()});
+  batch.targets = Tensor::empty(stream, DType::i32, {batch.tokens()});
+  samples.loader->load(samples.first, samples.count, config.model.vocab, batch.inputs.span<std::int32_t>(),
+                       batch.targets.span<std::int32_t>());
+  return batch;
 }
 
-Evaluation evaluate(Transformer& model, const RunSetup& setup, const Config& config, const TokenLoader& loader,
+namespace {
+
+/// Forward passes of micro-batches of equal size through all stages. Adds their tokens' cross-entropy to `sum` on the
+/// ranks that have the last stage.
+void forward(StagedModel& model, const RunSetup& setup, const Config& config, std::span<const Samples> micro_batches,
+             double& sum) {
+  std::vector<std::unique_ptr<TapeStage>> stages;
+  std::vector<TapeStage*> pointers;
+  for (const auto& stage : model.stages()) {
+    const auto run = [&](Tape& tape, int microbatch, const Variable& x) {
+      const Samples& samples = micro_batches[static_cast<std::size_t>(microbatch)];
+      const Transformer::Batch batch = load_batch(setup.stream, config, samples, *stage);
+      const Transformer::StageResult result = stage->forward_stage(tape, batch, x);
+      if (stage->last_stage()) {
+        const Tensor& loss = result.losses.cross_entropy.value;
+        dispatch_accumulator(loss.dtype(), [&]<class A>() { sum += static_cast<double>(*loss.data<A>()); });
+      }
+      return TapeStage::Results{.y = result.y};
+    };
+    stages.push_back(std::make_unique<TapeStage>(setup.stream, run, Tape::Mode::inference));
+    pointers.push_back(stages.back().get());
+  }
+  const ProcessGroup& pipeline = setup.mesh.pipeline;
+  const PipelineShape shape{.ranks = pipeline.size(),
+                            .virtual_stages = static_cast<int>(pointers.size()),
+                            .microbatches = static_cast<int>(micro_batches.size())};
+  const Transformer& first = *model.stages().front();
+  const std::int64_t seq_len = config.batch.seq_len;
+  const PipelineBoundary boundary{.stream = setup.stream,
+                                  .type = first.type(),
+                                  .shape = first.boundary(micro_batches[0].count * seq_len, seq_len)};
+  PipelineExecutor(with_transfers(forward_only(shape)), pipeline.rank(), pointers, pipeline, boundary).run();
+}
+
+}  // namespace
+
+Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& config, const TokenLoader& loader,
                     std::int64_t batches) {
+  // Micro-batches that are under way at once; a stage holds what it sends until it is taken.
+  const std::size_t group = setup.mesh.pipeline.size() == 1 ? 1 : 8 * static_cast<std::size_t>(setup.mesh.pipeline.size());
   const std::int64_t ranks = setup.mesh.data.size(), rank = setup.mesh.data.rank(), micro = config.batch.micro;
   const std::int64_t count = loader.order().count();
   const std::int64_t samples = batches > 0 ? std::min(count, batches * config.batch.global) : count;
   std::array<double, 2> sums{0, 0};  // loss, tokens
+  std::vector<Samples> waiting;
+  const auto run = [&] {
+    if (waiting.empty()) return;
+    forward(model, setup, config, waiting, sums[0]);
+    waiting.clear();
+  };
   model.clear_routing();
   for (std::int64_t first = 0; first < samples; first += ranks * micro) {
     const std::int64_t mine = first + rank * micro;
     const std::int64_t sequences = std::clamp<std::int64_t>(samples - mine, 0, micro);
+    sums[1] += static_cast<double>(sequences * config.batch.seq_len);
+    const bool last = first + ranks * micro >= samples;
+    if (last) run();  // the last ones may be fewer
+    if (sequences > 0) {
+      waiting.push_back({&loader, mine, sequences});
+      if (last || waiting.size() == group) run();
+      continue;
+    }
     // A rank with nothing left runs one sample that does not count: others need its experts.
-    const std::int64_t run = std::max<std::int64_t>(sequences, 1);
-    model.count_routing(sequences > 0);
-    Tape tape(setup.stream, Tape::Mode::inference);
-    const Transformer::Batch batch = load_batch(setup.stream, config, loader, sequences ? mine : 0, run);
-    const Tensor loss = model.forward(tape, batch).cross_entropy.value;
-    if (sequences == 0) continue;
-    dispatch_accumulator(loss.dtype(), [&]<class A>() { sums[0] += static_cast<double>(*loss.data<A>()); });
-    sums[1] += static_cast<double>(sequences * batch.seq_len);
+    const double counted = sums[0];
+    model.count_routing(false);
+    waiting.push_back({&loader, 0, 1});
+    run();
+    model.count_routing(true);
+    sums[0] = counted;
   }
-  model.count_routing(true);
   setup.mesh.data.all_reduce(std::span(sums));
-  Evaluation result{.loss = sums[0] / sums[1],
+  std::array<double, 1> loss{sums[0]};
+  setup.mesh.pipeline.all_reduce(std::span(loss));  // others than the last stage give zeros
+  Evaluation result{.loss = loss[0] / sums[1],
                     .samples = samples,
                     .tokens = static_cast<std::int64_t>(sums[1]),
-                    .routing = summed_over(setup.mesh.data, model.routing())};
+                    .routing = whole_routing(config, setup.mesh, model.routing())};
   model.clear_routing();
   return result;
 }

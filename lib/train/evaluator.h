@@ -2,7 +2,7 @@
 
 #include "io/config.h"
 #include "io/token_data.h"
-#include "model/transformer.h"
+#include "model/staged_model.h"
 #include "train/run_setup.h"
 
 namespace lyceum {
@@ -16,11 +16,16 @@ struct Evaluation {
 
 /// Collective: mean cross-entropy over the first `batches` global batches of the loader's samples (0: all of them),
 /// each sample once, the same number on every mesh up to rounding. Clears what the model counted of its routing.
-Evaluation evaluate(Transformer& model, const RunSetup& setup, const Config& config, const TokenLoader& loader,
+Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& config, const TokenLoader& loader,
                     std::int64_t batches);
 
-/// A batch of `sequences` samples from global position `index` on, as tensors of the stream's device.
-Transformer::Batch load_batch(const Stream& stream, const Config& config, const TokenLoader& loader, std::int64_t index,
-                              std::int64_t sequences);
+/// Samples [first, first + count) of a loader's order.
+struct Samples {
+  const TokenLoader* loader;
+  std::int64_t first, count;
+};
+/// A batch of them for one stage of a model; without tokens where the stage does not look at them.
+Transformer::Batch load_batch(const Stream& stream, const Config& config, const Samples& samples,
+                              const Transformer& stage);
 
 }  // namespace lyceum

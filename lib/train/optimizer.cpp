@@ -151,6 +151,7 @@ std::vector<CheckpointPiece> Optimizer::pieces() const {
   for (std::size_t s = 0; s < states_.size(); ++s) {
     const State& state = states_[s];
     const UnitShare& share = shares_[s];
+    if (share.unit->twin()) continue;
     for_each_box(*share.unit, share.owned, [&](const ParameterPiece& piece, const Box& box, std::int64_t at) {
       const std::int64_t here = at - share.updated.first;
       all.push_back({piece.name, piece.shape, box, state.master.data<float>() + here});
@@ -173,8 +174,8 @@ void Optimizer::load(const CheckpointReader& reader) {
 }
 
 void load_weights(const CheckpointReader& reader, const Stream& stream,
-                  std::span<const std::unique_ptr<ParameterUnit>> units) {
-  for (const auto& unit : units) {
+                  std::span<ParameterUnit* const> units) {
+  for (const ParameterUnit* unit : units) {
     const bool direct = unit->values().dtype() == DType::f32;
     const Tensor flat =
         direct ? unit->values() : Tensor::zeros(stream, DType::f32, {unit->size()}, MemoryKind::buffers);

@@ -30,8 +30,8 @@ class Optimizer {
   std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates) { updates_ = updates; }
 
-  /// f32 values and both moments of what this rank owns: the ranks' pieces cover the model once. Views: valid until
-  /// step().
+  /// f32 values and both moments of what this rank owns, twins aside: the ranks' pieces cover the model once. Views:
+  /// valid until step().
   std::vector<CheckpointPiece> pieces() const;
   /// Fills masters and moments, and the weights of the shares from them.
   void load(const CheckpointReader& reader);
@@ -56,6 +56,6 @@ class Optimizer {
 
 /// Fills the weights alone, for evaluation and generation.
 void load_weights(const CheckpointReader& reader, const Stream& stream,
-                  std::span<const std::unique_ptr<ParameterUnit>> units);
+                  std::span<ParameterUnit* const> units);
 
 }  // namespace lyceum

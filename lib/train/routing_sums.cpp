@@ -5,16 +5,23 @@
 
 namespace lyceum {
 
-std::vector<RoutingSums> summed_over(const ProcessGroup& group, std::vector<RoutingSums> layers) {
+std::vector<RoutingSums> whole_routing(const Config& config, const Mesh& mesh, const std::vector<RoutingSums>& own) {
+  std::vector<RoutingSums> layers = no_routing(config);
+  if (layers.empty()) return layers;
+  for (const RoutingSums& sums : own) {
+    *std::ranges::find(layers, sums.layer, &RoutingSums::layer) = sums;
+  }
   std::vector<std::int64_t> counts;
   std::vector<double> probability;
   for (const RoutingSums& layer : layers) {
     counts.insert(counts.end(), layer.counts.begin(), layer.counts.end());
     probability.insert(probability.end(), layer.probability.begin(), layer.probability.end());
   }
-  if (counts.empty()) return layers;
-  group.all_reduce(std::span(counts));
-  group.all_reduce(std::span(probability));
+  // A layer has its sums on one stage and zeros on the others: the pipeline changes no bit.
+  for (const ProcessGroup* group : {&mesh.data_tensor, &mesh.pipeline}) {
+    group->all_reduce(std::span(counts));
+    group->all_reduce(std::span(probability));
+  }
   auto count = counts.begin();
   auto mean = probability.begin();
   for (RoutingSums& layer : layers) {
@@ -42,15 +49,24 @@ std::vector<LayerRouting> routing_record(const std::vector<RoutingSums>& layers,
   return record;
 }
 
-std::vector<RoutingLog::Layer> logged_layers(const Config& config, const Transformer& model) {
-  std::vector<RoutingLog::Layer> layers;
+std::vector<RoutingLog::Layer> logged_layers(const Config& config, const Mesh& mesh, const StagedModel& model) {
+  const std::vector<RoutingSums> layers = no_routing(config);
+  if (layers.empty()) return {};
+  const std::int64_t experts = config.moe.experts;
+  std::vector<std::int64_t> owners(layers.size() * static_cast<std::size_t>(experts), 0);  // those of other stages: 0
   for (const auto& [layer, placement] : model.placements()) {
-    layers.push_back({.layer = layer,
+    const auto place = std::ranges::find(layers, layer, &RoutingSums::layer) - layers.begin();
+    std::ranges::copy(placement->owner, owners.begin() + place * experts);
+  }
+  mesh.pipeline.all_reduce(std::span(owners));
+  std::vector<RoutingLog::Layer> logged;
+  for (auto owner = owners.begin(); owner != owners.end(); owner += experts) {
+    logged.push_back({.layer = layers[logged.size()].layer,
                       .top_k = config.moe.top_k,
                       .expert_sizes = expert_widths(config.moe),
-                      .expert_rank = {placement->owner.begin(), placement->owner.end()}});
+                      .expert_rank = {owner, owner + experts}});
   }
-  return layers;
+  return logged;
 }
 
 }  // namespace lyceum

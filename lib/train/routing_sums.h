@@ -5,17 +5,17 @@
 
 #include "io/config.h"
 #include "io/routing_log.h"
-#include "model/transformer.h"
+#include "model/staged_model.h"
 
 namespace lyceum {
 
-/// Collective: the sums over all ranks of a group that have different tokens.
-std::vector<RoutingSums> summed_over(const ProcessGroup& group, std::vector<RoutingSums> layers);
+/// Collective over the world: the sums over all tokens of every MoE layer of the model, from each rank's own.
+std::vector<RoutingSums> whole_routing(const Config& config, const Mesh& mesh, const std::vector<RoutingSums>& own);
 
 /// As a routing log records them; the sums are over `tokens` tokens.
 std::vector<LayerRouting> routing_record(const std::vector<RoutingSums>& layers, std::int64_t tokens);
 
-/// The layers of a routing log of this model.
-std::vector<RoutingLog::Layer> logged_layers(const Config& config, const Transformer& model);
+/// Collective over the pipeline: the layers of a routing log of this model.
+std::vector<RoutingLog::Layer> logged_layers(const Config& config, const Mesh& mesh, const StagedModel& model);
 
 }  // namespace lyceum

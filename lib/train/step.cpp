@@ -1,10 +1,13 @@
 #include "train/step.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <numeric>
 
 #include "parallel/data/gradient_norm.h"
-#include "train/evaluator.h"
+#include "parallel/pipeline/check.h"
+#include "parallel/pipeline/transfers.h"
 #include "train/routing_sums.h"
 
 namespace lyceum {
@@ -29,78 +32,130 @@ Zero::Options zero_options(const Config& config, const Mesh& mesh) {
       .stage = config.parallel.zero, .micro_batches = micro_batches(config, mesh), .type = working_type(config.run)};
 }
 
-TrainStep::TrainStep(const Config& config, const RunSetup& setup, Transformer& model, Zero& zero, Optimizer& optimizer)
-    : config_(config), setup_(setup), model_(model), zero_(zero), optimizer_(optimizer) {}
+Schedule training_schedule(const Config& config, const Mesh& mesh) {
+  const PipelineShape shape{.ranks = mesh.pipeline.size(),
+                            .virtual_stages = config.parallel.virtual_stages,
+                            .microbatches = static_cast<int>(micro_batches(config, mesh))};
+  Schedule schedule = with_transfers(make_schedule(config.parallel.schedule, shape));
+  check_schedule(schedule);
+  return schedule;
+}
 
-void TrainStep::micro_batch(const TokenLoader& loader, std::int64_t index) {
-  const Transformer::Batch batch = load_batch(setup_.stream, config_, loader, index, config_.batch.micro);
-  Tape tape(setup_.stream);
-  const Transformer::Losses losses = model_.forward(tape, batch);
+TrainStep::TrainStep(const Config& config, const RunSetup& setup, StagedModel& model, Zero& zero, Optimizer& optimizer)
+    : config_(config), setup_(setup), model_(model), zero_(zero), optimizer_(optimizer) {
+  std::vector<TapeStage*> stages;
+  for (const auto& stage : model.stages()) {
+    stages_.push_back(std::make_unique<TapeStage>(
+        setup.stream, [this, part = stage.get()](Tape& tape, int microbatch, const Variable& x) {
+          return forward(*part, tape, samples_of(microbatch), x);
+        }));
+    stages.push_back(stages_.back().get());
+  }
+  const Transformer& first = *model.stages().front();
+  const std::int64_t tokens = config.batch.micro * config.batch.seq_len;
+  const ProcessGroup& pipeline = setup.mesh.pipeline;
+  executor_.emplace(training_schedule(config, setup.mesh), pipeline.rank(), std::move(stages), pipeline,
+                    PipelineBoundary{.stream = setup.stream,
+                                     .type = first.type(),
+                                     .shape = first.boundary(tokens, config.batch.seq_len)});
+  if (config.model.tie_embeddings && pipeline.size() > 1) {
+    const bool end = pipeline.rank() == 0 || pipeline.rank() + 1 == pipeline.size();
+    ends_ = pipeline.split(end ? 0 : 1, pipeline.rank(), "pipeline ends");
+  }
+}
 
+Samples TrainStep::samples_of(int microbatch) const {
+  const ProcessGroup& data = setup_.mesh.data;
+  const std::int64_t micro = config_.batch.micro;
+  return {loader_, first_sample_ + (std::int64_t{microbatch} * data.size() + data.rank()) * micro, micro};
+}
+
+TapeStage::Results TrainStep::forward(Transformer& stage, Tape& tape, const Samples& samples, const Variable& x) {
+  const Transformer::Batch batch = load_batch(setup_.stream, config_, samples, stage);
+  const Transformer::StageResult result = stage.forward_stage(tape, batch, x);
+  TapeStage::Results results{.y = result.y};
+  const auto add = [&](const Variable& loss, double weight, std::size_t place) {
+    results.seeds.push_back(tape.seed(loss, weight));
+    losses_[place] += scalar(loss) * weight;
+  };
   const double per_sequence = 1.0 / static_cast<double>(config_.batch.global);
-  const double per_token = per_sequence / static_cast<double>(config_.batch.seq_len);
-  std::vector<Tape::Seed> seeds{tape.seed(losses.cross_entropy, per_token)};
-  losses_[0] += scalar(losses.cross_entropy) * per_token;
-  const std::array kinds{&losses.expert, &losses.device, &losses.z};
+  if (stage.last_stage()) {
+    add(result.losses.cross_entropy, per_sequence / static_cast<double>(config_.batch.seq_len), 0);
+  }
+  const std::array kinds{&result.losses.expert, &result.losses.device, &result.losses.z};
   for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-    for (const Variable& loss : *kinds[kind]) {
-      seeds.push_back(tape.seed(loss, per_sequence));
-      losses_[kind + 1] += scalar(loss) * per_sequence;
+    for (std::size_t i = 0; i < kinds[kind]->size(); ++i) {  // one a MoE layer, or none
+      const std::int64_t layer = stage.routing()[i].layer;
+      add((*kinds[kind])[i], per_sequence,
+          1 + kind * static_cast<std::size_t>(config_.model.layers) + static_cast<std::size_t>(layer));
     }
   }
   tape.on_gradient_final([this](Parameter& parameter) {
     const ProfileScope timed(profile_of(setup_.stream), "gradient reduction");
     zero_.gradient_final(parameter);
   });
-  tape.backward(seeds);
+  return results;
+}
+
+/// Both stages that hold a tied table get the sum of the gradients of its two uses.
+void TrainStep::add_shared_table() {
+  if (!ends_ || !model_.shared_table()) return;
+  for (const UnitShare& share : optimizer_.shares()) {
+    if (share.unit == model_.shared_table()) ends_->all_reduce_async(share.gradients).wait();
+  }
 }
 
 void TrainStep::reduce_losses(StepResult& result) {
-  setup_.mesh.data.all_reduce(std::span(losses_));  // tensor ranks hold the same
+  setup_.mesh.data.all_reduce(std::span(losses_));      // tensor ranks hold the same
+  setup_.mesh.pipeline.all_reduce(std::span(losses_));  // a loss is of one stage and zero on the others
   result.loss = losses_[0];
-  result.expert_loss = losses_[1];
-  result.device_loss = losses_[2];
-  result.z_loss = losses_[3];
-}
-
-void TrainStep::reduce_routing(StepResult& result) {
-  result.routing = summed_over(setup_.mesh.data_tensor, model_.routing());
-  for (const RoutingSums& layer : result.routing) {
-    result.load_imbalance = std::max(result.load_imbalance, imbalance(layer));
+  auto layer = losses_.begin() + 1;
+  for (double* kind : {&result.expert_loss, &result.device_loss, &result.z_loss}) {
+    *kind = std::accumulate(layer, layer + config_.model.layers, 0.0);
+    layer += config_.model.layers;
   }
 }
 
-StepResult TrainStep::run(const TokenLoader& loader, std::int64_t first_sample, double lr) {
-  const std::int64_t ranks = setup_.mesh.data.size(), micro = config_.batch.micro;
-  StepResult result;
-  result.lr = lr;
-  losses_ = {};
-  model_.clear_routing();
-  for (std::int64_t m = 0; m < micro_batches(config_, setup_.mesh); ++m) {
-    micro_batch(loader, first_sample + (m * ranks + setup_.mesh.data.rank()) * micro);
-  }
-  {
-    const ProfileScope timed(profile_of(setup_.stream), "gradient reduction");
-    zero_.finish_gradients();
-  }
-  const ProfileScope timed(profile_of(setup_.stream), "optimizer");
+/// False, with the culprit, where something is not finite: then nothing is changed.
+bool TrainStep::update(StepResult& result) {
   const bool own_loss_finite = std::isfinite(losses_[0]);
   reduce_losses(result);
-  reduce_routing(result);
   result.grad_norm = gradient_norm(setup_.stream, setup_.mesh, optimizer_.shares(), model_.layers());
-  result.skipped = !std::isfinite(result.grad_norm) || !std::isfinite(result.loss);
-  if (result.skipped) {
+  if (!std::isfinite(result.grad_norm) || !std::isfinite(result.loss)) {
     const std::string parameter = optimizer_.nonfinite_gradient();
     if (!own_loss_finite) {
       result.culprit = "the loss of its tokens";
     } else if (!parameter.empty()) {
       result.culprit = "the gradient of " + parameter;
     }
-    return result;
+    return false;
   }
   const double clip = config_.optim.clip_norm;
-  optimizer_.step(lr, clip > 0 && result.grad_norm > clip ? clip / result.grad_norm : 1.0);
+  optimizer_.step(result.lr, clip > 0 && result.grad_norm > clip ? clip / result.grad_norm : 1.0);
   zero_.values_changed();
+  return true;
+}
+
+StepResult TrainStep::run(const TokenLoader& loader, std::int64_t first_sample, double lr) {
+  StepResult result;
+  result.lr = lr;
+  loader_ = &loader;
+  first_sample_ = first_sample;
+  losses_.assign(1 + 3 * static_cast<std::size_t>(config_.model.layers), 0.0);
+  model_.clear_routing();
+  result.trace = executor_->run();
+  {
+    const ProfileScope timed(profile_of(setup_.stream), "gradient reduction");
+    zero_.finish_gradients();
+    add_shared_table();
+  }
+  const ProfileScope timed(profile_of(setup_.stream), "optimizer");
+  result.routing = whole_routing(config_, setup_.mesh, model_.routing());
+  for (const RoutingSums& layer : result.routing) {
+    result.load_imbalance = std::max(result.load_imbalance, imbalance(layer));
+  }
+  result.skipped = !update(result);
+  result.memory = memory_of(setup_.stream).use();
   return result;
 }
 

@@ -1,20 +1,24 @@
 #pragma once
 
-#include <array>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/allocator.h"
 #include "io/config.h"
 #include "io/token_data.h"
-#include "model/transformer.h"
+#include "model/staged_model.h"
 #include "parallel/data/zero.h"
+#include "parallel/pipeline/executor.h"
+#include "parallel/pipeline/tape_stage.h"
+#include "train/evaluator.h"
 #include "train/optimizer.h"
 #include "train/run_setup.h"
 
 namespace lyceum {
 
-/// What one step did, the same on every rank.
+/// What one step did. The same on every rank, but for what is said to be of this rank.
 struct StepResult {
   double loss = 0;                                      // cross-entropy, nats per token of the global batch
   double expert_loss = 0, device_loss = 0, z_loss = 0;  // weighted, summed over layers, mean over sequences
@@ -23,34 +27,50 @@ struct StepResult {
   double load_imbalance = 0;         // busiest expert's tokens over the mean, worst layer; 0 without experts
   bool skipped = false;              // something was not finite: no update was made
   std::string culprit;               // then: what is not finite on this rank, or empty
-  std::vector<RoutingSums> routing;  // of this step, over all ranks
+  std::vector<RoutingSums> routing;  // of this step, every MoE layer, over all ranks
+  std::vector<TimedAction> trace;    // of this rank: what its pipeline did and when, in seconds from the step's begin
+  MemoryUse memory;                  // of this rank, after the step; peaks since they were last reset
 };
 
 /// Micro-batches that a rank runs in a step.
 std::int64_t micro_batches(const Config& config, const Mesh& mesh);
 /// How `config` wants the memory of its model's units to be held on this mesh.
 Zero::Options zero_options(const Config& config, const Mesh& mesh);
+/// What the ranks of a pipeline do in a step, with sends and receives; checked.
+Schedule training_schedule(const Config& config, const Mesh& mesh);
 
-/// One optimizer step over the mesh: micro-batches forward and backward, gradients reduced while backward goes on,
+/// One optimizer step over the mesh: micro-batches through the pipeline, gradients reduced while backward goes on,
 /// norm, clipping, AdamW. A step whose loss or gradient norm is not finite is left out on all ranks alike.
 class TrainStep {
  public:
-  /// `zero` and `optimizer` are of the model's units.
-  TrainStep(const Config& config, const RunSetup& setup, Transformer& model, Zero& zero, Optimizer& optimizer);
+  /// Collective. `zero` and `optimizer` are of the model's units.
+  TrainStep(const Config& config, const RunSetup& setup, StagedModel& model, Zero& zero, Optimizer& optimizer);
+  TrainStep(const TrainStep&) = delete;
+  TrainStep& operator=(const TrainStep&) = delete;
+
   /// Reads the samples at positions [first_sample, first_sample + batch.global).
   StepResult run(const TokenLoader& loader, std::int64_t first_sample, double lr);
 
  private:
-  void micro_batch(const TokenLoader& loader, std::int64_t index);
+  TapeStage::Results forward(Transformer& stage, Tape& tape, const Samples& samples, const Variable& x);
+  Samples samples_of(int microbatch) const;
+  void add_shared_table();
   void reduce_losses(StepResult& result);
-  void reduce_routing(StepResult& result);
+  bool update(StepResult& result);
 
   const Config& config_;
   const RunSetup& setup_;
-  Transformer& model_;
+  StagedModel& model_;
   Zero& zero_;
   Optimizer& optimizer_;
-  std::array<double, 4> losses_{};  // cross-entropy, expert, device, z: this rank's weighted sums
+  std::vector<std::unique_ptr<TapeStage>> stages_;
+  std::optional<PipelineExecutor<TapeStage, ProcessGroup>> executor_;
+  std::optional<ProcessGroup> ends_;  // first and last stage, where they share a table
+  const TokenLoader* loader_ = nullptr;
+  std::int64_t first_sample_ = 0;
+  /// This rank's weighted sums: cross-entropy, then three kinds of balance loss for every layer of the whole model, so
+  /// that their sum has one order whatever the stages.
+  std::vector<double> losses_;
 };
 
 }  // namespace lyceum

@@ -176,12 +176,13 @@ void Trainer::resume() {
           present.front() <= checkpoint_name(reader.header().step),
       "{} holds {}, newer than the checkpoint to go on from: set another run.dir, or move the newer ones away",
       root.string(), present.empty() ? "" : present.front());
-  require_input(static_cast<std::int64_t>(reader.tensors().size()) == logical_tensors(),
+  const std::int64_t tensors = logical_tensors();
+  require_input(static_cast<std::int64_t>(reader.tensors().size()) == tensors,
                 "{} holds {} tensors, this model has {}: set the configuration that it was made with",
-                reader.directory().string(), reader.tensors().size(), logical_tensors());
+                reader.directory().string(), reader.tensors().size(), tensors);
   optimizer_.load(reader);
   zero_.values_changed();
-  state_.restore(reader.header().trainer_state, model_.routing());
+  state_.restore(reader.header().trainer_state, no_routing(config_));
   state_.run_uuid = reader.header().run_uuid;
   state_.step = first_step_ = reader.header().step;
   optimizer_.set_updates(state_.updates);
@@ -192,15 +193,17 @@ void Trainer::resume() {
 
 /// Values and two moments of every logical tensor of the whole model.
 std::int64_t Trainer::logical_tensors() const {
-  std::array<std::int64_t, 1> experts{0};
-  std::int64_t dense = 0;
-  for (const auto& unit : model_.units()) {
+  std::array<std::int64_t, 1> experts{0}, all{0};
+  for (const ParameterUnit* unit : model_.units()) {
     std::int64_t pieces = 0;
     for (const auto& parameter : unit->parameters()) pieces += static_cast<std::int64_t>(parameter->pieces.size());
-    (unit->group() == ParameterUnit::Group::expert ? experts[0] : dense) += pieces;
+    if (unit->twin()) continue;
+    (unit->group() == ParameterUnit::Group::expert ? experts[0] : all[0]) += pieces;
   }
   setup_.mesh.expert.all_reduce(std::span(experts));
-  return 3 * (dense + experts[0]);
+  all[0] += experts[0];
+  setup_.mesh.pipeline.all_reduce(std::span(all));
+  return 3 * all[0];
 }
 
 /// A resumed run whose model, data or optimizer keys differ is another run from there on: that is said.
@@ -225,12 +228,13 @@ void Trainer::tell_changes(const CheckpointReader& reader) {
 }
 
 void Trainer::open_logs() {
+  const std::vector<RoutingLog::Layer> layers = logged_layers(config_, setup_.mesh, model_);
   if (!talks()) return;
   fs::create_directories(config_.run.dir);
   const std::int64_t resumed = state_.step > 0 ? state_.step : -1;
   metrics_.emplace(fs::path(config_.run.dir) / "metrics.jsonl", resumed);
-  if (config_.routing.every == 0 || model_.placements().empty()) return;
-  routing_log_.emplace(fs::path(config_.run.dir) / "routing.h5", logged_layers(config_, model_), resumed);
+  if (config_.routing.every == 0 || layers.empty()) return;
+  routing_log_.emplace(fs::path(config_.run.dir) / "routing.h5", layers, resumed);
 }
 
 void Trainer::one_step() {

@@ -57,7 +57,7 @@ class Trainer {
   const RunLock* lock_;
   std::ostream& out_;
   RunData data_;
-  Transformer model_;
+  StagedModel model_;
   Zero zero_;
   Optimizer optimizer_;
   TrainStep train_step_;

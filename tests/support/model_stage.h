@@ -28,7 +28,7 @@ inline Transformer::Batch random_batch(const Stream& stream, const Config& confi
     }
     return tensor;
   };
-  return {.inputs = make(0), .targets = make(1), .seq_len = config.batch.seq_len};
+  return {.inputs = make(0), .targets = make(1), .sequences = config.batch.micro, .seq_len = config.batch.seq_len};
 }
 
 /// Some blocks of a model as a pipeline stage, with the seeds that training gives its losses.
@@ -50,6 +50,7 @@ struct ModelStage {
           for (const Variable& loss : result.losses.z) seed(3, loss, per_sequence);
           return results;
         }) {
+    for (ParameterUnit* unit : model.units()) unit->allocate(setup.stream, type, true);
     model.initialize(config.run.seed);
     model.clear_routing();
   }
@@ -63,8 +64,8 @@ struct ModelStage {
   }
   /// The unit of that name; null where there is none.
   const ParameterUnit* unit(const std::string& name) const {
-    for (const auto& unit : model.units()) {
-      if (unit->name() == name) return unit.get();
+    for (const ParameterUnit* unit : model.units()) {
+      if (unit->name() == name) return unit;
     }
     return nullptr;
   }
@@ -86,11 +87,11 @@ inline double size_of_gradient(const ParameterUnit& unit) {
 
 /// Fails unless values, gradients and routing of a stage are those of the whole model, bit for bit.
 inline void expect_part_of(ModelStage& whole, ModelStage& part) {
-  for (const auto& unit : part.model.units()) {
+  for (const ParameterUnit* unit : part.model.units()) {
     const ParameterUnit* expected = whole.unit(unit->name());
     ASSERT_NE(expected, nullptr) << unit->name();
     EXPECT_TRUE(same_bits(unit->values(), expected->values())) << unit->name();
-    if (unit.get() == part.model.shared_table()) continue;
+    if (unit == part.model.shared_table()) continue;
     EXPECT_TRUE(same_bits(unit->gradients(), expected->gradients())) << unit->name();
     EXPECT_GT(size_of_gradient(*unit), 0) << unit->name();
   }

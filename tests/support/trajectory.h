@@ -67,7 +67,7 @@ class TinyTraining {
     optimizer_.set_updates(updates);
   }
   const Optimizer& optimizer() const { return optimizer_; }
-  Transformer& model() { return model_; }
+  StagedModel& model() { return model_; }
   const RunSetup& setup() const { return *setup_; }
 
  private:
@@ -80,7 +80,7 @@ class TinyTraining {
   Config config_;
   std::unique_ptr<RunSetup> setup_;
   TinyData data_;
-  Transformer model_;
+  StagedModel model_;
   Zero zero_;
   Optimizer optimizer_;
   TrainStep step_;

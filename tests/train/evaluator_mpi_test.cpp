@@ -16,7 +16,7 @@ Evaluation evaluate_on(Config config, ProcessGroup world, std::int64_t micro, st
   config.parallel.sequence = true;
   resolve(config, ranks);
   const auto setup = make_setup(std::move(world), {.tensor = tensor, .expert = ranks});
-  Transformer model(config, setup->stream, setup->mesh, DType::f32, false);
+  StagedModel model(config, setup->stream, setup->mesh, DType::f32, false);
   model.initialize(2);
   const TinyData data(config.model.vocab, 552);  // 46 samples: a number that no mesh divides
   return evaluate(model, *setup, config, data.loader(config), batches);

@@ -12,7 +12,7 @@ namespace {
 MemoryUse peaks(const Config& config, DType type) {
   const auto setup = make_setup(ProcessGroup::self(), {});
   const TinyData data(config.model.vocab);
-  Transformer model(config, setup->stream, setup->mesh, type, true);
+  StagedModel model(config, setup->stream, setup->mesh, type, true);
   Zero::Options options = zero_options(config, setup->mesh);
   options.type = type;
   Zero zero(model.units(), setup->mesh, setup->stream, options);

@@ -83,7 +83,7 @@ TEST(TrainStep, ANonFiniteGradientIsLeftOutOnAllRanks) {
   resolve(config, ranks);
   const auto setup = make_setup(std::move(world), {.expert = ranks});
   const TinyData data(config.model.vocab);
-  Transformer model(config, setup->stream, setup->mesh, DType::f32, true);
+  StagedModel model(config, setup->stream, setup->mesh, DType::f32, true);
   Zero zero(model.units(), setup->mesh, setup->stream, zero_options(config, setup->mesh));
   zero.initialize(1);
   Optimizer optimizer(config.optim, setup->stream, zero.shares());

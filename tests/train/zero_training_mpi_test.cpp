@@ -16,7 +16,7 @@ struct Training {
   Config config;
   std::unique_ptr<RunSetup> setup;
   TinyData data;
-  Transformer model;
+  StagedModel model;
   Zero zero;
   Optimizer optimizer;
   TrainStep step;

@@ -19,7 +19,7 @@ std::vector<double> block_sums(const Stream& stream, std::span<const UnitShare> 
   const ProcessGroup* copies = nullptr;
   bool parts = false;
   for (const UnitShare& share : shares) {
-    if (share.unit->group() != group) continue;
+    if (share.unit->group() != group || share.unit->twin()) continue;
     const std::size_t first = sums.size() + static_cast<std::size_t>(share.updated.first / range_block);
     sums.resize(sums.size() + blocks_of(share.unit->size()), 0.0);
     dispatch_accumulator(share.gradients.dtype(), [&]<class A>() {
@@ -42,7 +42,7 @@ std::vector<double> layer_sums(const Stream& stream, std::span<const UnitShare> 
   std::vector<double> sums(static_cast<std::size_t>(layers), 0.0);
   auto next = blocks.begin();
   for (const UnitShare& share : shares) {
-    if (share.unit->group() != group) continue;
+    if (share.unit->group() != group || share.unit->twin()) continue;
     require(share.unit->layer() < layers, "{} is in layer {} of {}", share.unit->name(), share.unit->layer(), layers);
     const auto end = next + static_cast<std::ptrdiff_t>(blocks_of(share.unit->size()));
     sums[static_cast<std::size_t>(share.unit->layer())] += std::accumulate(next, end, 0.0);

@@ -38,10 +38,7 @@ ShardedUnit::ShardedUnit(ParameterUnit& unit, const CopyGroups& groups, const Pl
   if (!shards(3)) unit_.set_values(values_);
   const DType sums = accumulator_of(plan_.type);
   if (!shards(2)) unit_.set_gradients(Tensor::zeros(stream_, sums, {unit_.size()}, MemoryKind::gradients));
-  // A single micro-batch is its own sum, where it may stay.
-  sum_apart_ = shards(2) || (copies() > 1 && plan_.micro_batches > 1);
-  sum_ =
-      sum_apart_ ? Tensor::zeros(stream_, sums, {owned_.count}, MemoryKind::gradients) : owned_part(unit_.gradients());
+  sum_ = shards(2) ? Tensor::zeros(stream_, sums, {owned_.count}, MemoryKind::gradients) : owned_part(unit_.gradients());
 }
 
 ShardedUnit::~ShardedUnit() {
@@ -94,7 +91,7 @@ void ShardedUnit::begin_gradients() {
   finish_reduction();
   if (shards(2)) {
     unit_.set_gradients(Tensor::zeros(stream_, sum_.dtype(), {unit_.size()}, MemoryKind::gradients));
-  } else if (copies() > 1 || summed_ == 0) {
+  } else if (made_ == 0) {
     clear(stream_, unit_.gradients());
   }
   producing_ = true;
@@ -102,14 +99,16 @@ void ShardedUnit::begin_gradients() {
 
 bool ShardedUnit::parameter_final() {
   begin_gradients();  // nothing was added where no gradient arrived
-  require(summed_ < plan_.micro_batches, "gradients of {} became final more than {} times in one step", unit_.name(),
+  require(made_ < plan_.micro_batches, "gradients of {} became final more than {} times in one step", unit_.name(),
           plan_.micro_batches);
   if (++finals_ < std::ssize(unit_.parameters())) return false;
   finals_ = 0;
   producing_ = false;
+  ++made_;
+  if (copies() == 1 || (!shards(2) && made_ < plan_.micro_batches)) return false;
   reducing_ = true;
   const Tensor& whole = unit_.gradients();
-  if (copies() > 1) reduction_ = groups_.reductions.reduce_scatter_async(whole, owned_part(whole), extents_);
+  reduction_ = groups_.reductions.reduce_scatter_async(whole, owned_part(whole), extents_);
   return true;
 }
 
@@ -117,26 +116,22 @@ void ShardedUnit::finish_reduction() {
   if (!reducing_) return;
   reduction_.wait();
   reducing_ = false;
-  ++summed_;
-  if (copies() == 1) return;
   const Tensor part = owned_part(unit_.gradients());
-  if (sum_apart_ && summed_ == 1) copy(stream_, part, sum_);
-  if (sum_apart_ && summed_ > 1) add(stream_, sum_, part);
   if (shards(2)) {
+    summed_++ == 0 ? copy(stream_, part, sum_) : add(stream_, sum_, part);
     unit_.set_gradients({});
-  } else if (plan_.stage == 0 && summed_ == plan_.micro_batches) {
-    if (sum_apart_) copy(stream_, sum_, part);
+  } else if (plan_.stage == 0) {
     gradient_gather_ = groups_.gathers.all_gather_async(part, unit_.gradients(), extents_);
   }
 }
 
 void ShardedUnit::finish_step() {
   finish_reduction();
-  require(summed_ == plan_.micro_batches && !producing_,
-          "gradients of {} became final {} times in a step of {} micro-batches", unit_.name(), summed_,
+  require(made_ == plan_.micro_batches && !producing_,
+          "gradients of {} became final {} times in a step of {} micro-batches", unit_.name(), made_,
           plan_.micro_batches);
   gradient_gather_.wait();
-  summed_ = 0;
+  made_ = summed_ = 0;
 }
 
 }  // namespace lyceum

@@ -32,9 +32,9 @@ struct UnitShare {
 ///   2  gradients whole only from the first contribution of a micro-batch until their sum over copies; the owned part
 ///      is kept
 ///   3  values too: the owned part is kept, all are gathered for as long as they are used
-/// In every stage each micro-batch is summed over copies first, x_0 + x_1 + … in rank order, and then added to the
-/// micro-batches before it: the stage changes no bit. Without copies everything is whole, and micro-batches add up in
-/// place.
+/// Sums over copies are x_0 + x_1 + … in rank order. Stages 0 and 1 add a step's micro-batches up in place and sum them
+/// over copies once; stages 2 and 3 sum each over copies and add that to those before it. So a step of one micro-batch
+/// gives the same bits in every stage, a longer one in 0 and 1, and in 2 and 3. Without copies everything is whole.
 class ShardedUnit {
  public:
   struct Plan {
@@ -69,7 +69,7 @@ class ShardedUnit {
   void begin_gradients();
   /// One more parameter is final in this micro-batch; whether all of them are, and a sum over copies is now under way.
   bool parameter_final();
-  /// Adds the sum that is under way to the micro-batches before; waits for it.
+  /// Waits for the sum that is under way.
   void finish_reduction();
   bool reducing() const { return reducing_; }
   bool reduced() { return reduction_.test(); }
@@ -90,10 +90,10 @@ class ShardedUnit {
   std::vector<std::int64_t> extents_;  // of every copy's part
   FlatRange owned_;
   Tensor values_;  // kept: whole, or the owned part
-  Tensor sum_;     // of owned gradients over micro-batches; may be part of the whole
-  bool sum_apart_;
+  Tensor sum_;     // of owned gradients over micro-batches: part of the whole, or apart where that comes and goes
   std::int64_t finals_ = 0;  // parameters, in this micro-batch
-  std::int64_t summed_ = 0;  // micro-batches, in this step
+  std::int64_t made_ = 0;    // micro-batches that are final, in this step
+  std::int64_t summed_ = 0;  // those of them in sum_, where it is apart
   bool producing_ = false, reducing_ = false;
   Pending reduction_, gather_, gradient_gather_;
 };

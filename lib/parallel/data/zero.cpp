@@ -5,7 +5,7 @@
 #include "parallel/data/copies.h"
 
 namespace lyceum {
-Zero::Zero(std::span<const std::unique_ptr<ParameterUnit>> units, const Mesh& mesh, const Stream& stream,
+Zero::Zero(std::span<ParameterUnit* const> units, const Mesh& mesh, const Stream& stream,
            const Options& options) {
   require(options.micro_batches > 0, "{} micro-batches a step", options.micro_batches);
   for (const ParameterUnit::Group group : parameter_groups) {
@@ -15,9 +15,9 @@ Zero::Zero(std::span<const std::unique_ptr<ParameterUnit>> units, const Mesh& me
     groups_.emplace(group, CopyGroups{std::move(reductions), std::move(gathers)});
   }
   const ShardedUnit::Plan plan{options.stage, options.micro_batches, options.type};
-  for (const auto& unit : units) {
+  for (ParameterUnit* unit : units) {
     units_.push_back(std::make_unique<ShardedUnit>(*unit, groups_.at(unit->group()), plan, stream));
-    by_unit_[unit.get()] = units_.back().get();
+    by_unit_[unit] = units_.back().get();
     layers_[unit->layer()].push_back(units_.back().get());
     unit->set_memory(this);
   }
@@ -57,12 +57,7 @@ void Zero::enter(int layer, Pass pass) {
   used_layer_ = layer;
   pass_ = pass;
   const auto here = layers_.find(layer);
-  auto next = layers_.end();
-  if (pass == Pass::forward) {
-    next = std::next(here);
-  } else if (here != layers_.begin()) {
-    next = std::prev(here);
-  }
+  const auto next = layers_.find(pass == Pass::forward ? layer + 1 : layer - 1);
   for (auto other = layers_.begin(); other != layers_.end(); ++other) {
     if (other == here || other == next) continue;
     for (ShardedUnit* unit : other->second) unit->release_values();

@@ -14,10 +14,10 @@ namespace lyceum {
 
 /// Training memory of all units of this rank, replicated or sharded over the ranks that hold copies: ZeRO 0 to 3
 /// [Rajbhandari et al. 2020], see ShardedUnit. Sums of gradients run while backward goes on; values come back while
-/// other layers compute. Every stage gives the same bits.
+/// other layers compute.
 ///
 /// A layer is the units with the same ParameterUnit::layer(). In stage 3 values of two neighbouring layers are here at
-/// a time, the one in use and the next one in the direction of the pass. In stages 2 and 3 gradients of at most two
+/// a time, the one in use and the next one in the direction of the pass, if this rank has that. In stages 2 and 3 gradients of at most two
 /// layers are whole, the one that backward is in and the one before it, besides layers that are not final yet.
 ///
 /// Units are used in the same order on all ranks that hold copies of them.
@@ -29,7 +29,7 @@ class Zero final : private UnitMemory {
     DType type = DType::f32;         // of the values; gradients are in its accumulator type
   };
   /// Gives every unit its memory, zeroed. `units` and `mesh` must outlive this.
-  Zero(std::span<const std::unique_ptr<ParameterUnit>> units, const Mesh& mesh, const Stream& stream,
+  Zero(std::span<ParameterUnit* const> units, const Mesh& mesh, const Stream& stream,
        const Options& options);
   ~Zero();
   Zero(const Zero&) = delete;

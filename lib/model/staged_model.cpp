@@ -1,0 +1,60 @@
+#include "model/staged_model.h"
+
+#include "model/stages.h"
+
+namespace lyceum {
+
+StagedModel::StagedModel(const Config& config, const Stream& stream, const Mesh& mesh, DType type, bool train)
+    : layers_(static_cast<int>(config.model.layers) + 2) {
+  const int ranks = mesh.pipeline.size(), count = ranks * config.parallel.virtual_stages;
+  const std::vector<Range> blocks = stage_blocks(config, count);
+  for (int stage = mesh.pipeline.rank(); stage < count; stage += ranks) {
+    const Range own = blocks[static_cast<std::size_t>(stage)];
+    stages_.push_back(std::make_unique<Transformer>(config, stream, mesh, type, train, own));
+    const auto units = stages_.back()->units();
+    units_.insert(units_.end(), units.begin(), units.end());
+  }
+}
+
+ParameterUnit* StagedModel::shared_table() const {
+  for (const auto& stage : stages_) {
+    if (stage->shared_table()) return stage->shared_table();
+  }
+  return nullptr;
+}
+
+void StagedModel::initialize(std::uint64_t seed) {
+  for (const auto& stage : stages_) stage->initialize(seed);
+}
+
+std::vector<RoutingSums> StagedModel::routing() const {
+  std::vector<RoutingSums> all;
+  for (const auto& stage : stages_) all.insert(all.end(), stage->routing().begin(), stage->routing().end());
+  return all;
+}
+
+void StagedModel::count_routing(bool on) {
+  for (const auto& stage : stages_) stage->count_routing(on);
+}
+
+void StagedModel::clear_routing() {
+  for (const auto& stage : stages_) stage->clear_routing();
+}
+
+std::vector<std::pair<std::int64_t, const Placement*>> StagedModel::placements() const {
+  std::vector<std::pair<std::int64_t, const Placement*>> all;
+  for (const auto& stage : stages_) {
+    for (const auto& placement : stage->placements()) all.push_back(placement);
+  }
+  return all;
+}
+
+std::vector<RoutingSums> no_routing(const Config& config) {
+  std::vector<RoutingSums> all;
+  for (std::int64_t layer = 0; layer < config.model.layers; ++layer) {
+    if (has_experts(config, layer)) all.push_back(no_routing(config, layer));
+  }
+  return all;
+}
+
+}  // namespace lyceum

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "model/transformer.h"
+#include "parallel/pipeline/schedule.h"
+
+namespace lyceum {
+
+/// What this rank holds of a model that stands in parallel.pipeline · parallel.virtual_stages stages, see
+/// stage_blocks().
+class StagedModel {
+ public:
+  /// As Transformer's.
+  StagedModel(const Config& config, const Stream& stream, const Mesh& mesh, DType type, bool train);
+
+  /// Of this rank, in the order of forward.
+  std::span<const std::unique_ptr<Transformer>> stages() const { return stages_; }
+  /// Of all its stages, likewise.
+  std::span<ParameterUnit* const> units() const { return units_; }
+  /// Input, blocks and output of the whole model: ParameterUnit::layer() is below.
+  int layers() const { return layers_; }
+  /// The unit with Transformer::shared_table(); null where no stage of this rank has one.
+  ParameterUnit* shared_table() const;
+
+  void initialize(std::uint64_t seed);
+
+  /// As Transformer's, of the MoE layers on this rank.
+  std::vector<RoutingSums> routing() const;
+  void count_routing(bool on);
+  void clear_routing();
+  std::vector<std::pair<std::int64_t, const Placement*>> placements() const;
+
+ private:
+  std::vector<std::unique_ptr<Transformer>> stages_;
+  std::vector<ParameterUnit*> units_;
+  int layers_;
+};
+
+/// The routing of no tokens in every MoE layer of the whole model.
+std::vector<RoutingSums> no_routing(const Config& config);
+
+}  // namespace lyceum
