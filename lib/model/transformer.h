@@ -55,8 +55,8 @@ class Transformer {
   bool first_stage() const { return embedding_ != nullptr; }
   bool last_stage() const { return final_norm_ != nullptr; }
   /// The table that is embedding in the first stage and head in the last, where those are two stages, each with a unit
-  /// for it; null elsewhere. To stay equal, both need the sum of both gradients before an update. The last stage's is the
-  /// twin.
+  /// for it; null elsewhere. To stay equal, both need the sum of both gradients before an update. The last stage's is
+  /// the twin.
   ParameterUnit* shared_table() const { return shared_table_; }
 
   /// Logits of the last of `tokens` [1, vocab], which follow what the caches hold; one cache a layer, see new_caches().

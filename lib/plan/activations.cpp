@@ -1,6 +1,7 @@
 #include "plan/activations.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/segments.h"
 #include "model/counts.h"
@@ -87,7 +88,7 @@ Routed routed_rows(const Config& config, const Place& place) {
     routed.inner += padded(all) * number(width);
     routed.own_rows += padded(arriving(place.index.expert_tensor));
   }
-  routed.pairs = number(run_of(config, place.index.tensor) * moe.top_k);
+  routed.pairs = number(run_of(config, place.index.tensor)) * number(moe.top_k);
   return routed;
 }
 
@@ -101,12 +102,17 @@ ActivationNeed routed_activations(const Config& config, const Place& place, cons
       s.run * experts * s.a + s.run * k * (s.a + sizeof(std::int32_t)) + (moe.renormalize ? s.run * s.a : 0);
   if (balance.expert > 0 || balance.device > 0) router += 2 * number(config.batch.micro) * experts * s.a;
   if (balance.z_loss > 0) router += s.run * (experts + 1) * s.a;
-  const double outer = routed.rows * s.hidden * s.e;
-  const bool straight = place.size(Axis::expert) == 1;
-  const double answers = (straight ? routed.own_rows : routed.pairs) * s.hidden * s.e;
-  return {.kept = router + outer + gates * routed.inner * s.e + answers,
-          .kept_for_weights = router + 2 * outer + (gates + 1) * routed.inner * s.e,
-          .backward = 2 * outer + (gates + 2) * routed.inner * s.e - answers};
+  const double row = s.hidden * s.e, outer = routed.rows * row, own = routed.own_rows * row, inner = routed.inner * s.e;
+  const bool alone = place.size(Axis::expert) == 1, shared = place.size(Axis::expert_tensor) > 1;
+  const double answers = (alone ? routed.own_rows : routed.pairs) * row;
+  const double bank = 2 * outer + (gates + 2) * inner;
+  // Rows on their way: copies of what is sent, received and sorted.
+  const double exchange = shared ? 2 * outer + 2 * own : alone ? 0 : routed.pairs * row + 2 * own;
+  ActivationNeed need{.kept = router + outer + gates * inner + answers,
+                      .kept_for_weights = router + 2 * outer + (gates + 1) * inner,
+                      .backward = std::max(bank, exchange) - answers};
+  need.replayed = std::max(need.backward, need.kept_for_weights - need.kept + std::max(exchange, outer));
+  return need;
 }
 
 }  // namespace
@@ -116,7 +122,7 @@ ActivationNeed block_activations(const Config& config, const Place& place, std::
   const double input = s.tokens * s.hidden * s.e, residual = s.rows * s.hidden * s.e;
   const auto tensor = static_cast<double>(place.size(Axis::tensor));
   ActivationNeed need = attention_activations(config, place);
-  const bool routes = is_sparse(config, layer) && config.moe.experts > 0;
+  const bool routes = has_experts(config, layer);
   const double dense = number(routes || is_sparse(config, layer) ? config.moe.shared_experts * config.moe.expert_hidden
                                                                  : config.model.ffn_hidden) /
                        tensor;
@@ -124,10 +130,13 @@ ActivationNeed block_activations(const Config& config, const Place& place, std::
   if (dense > 0) ffn = ffn_activations(config, s, dense);
   if (routes) routed = routed_activations(config, place, s);
   const double inputs = routes ? residual + (s.gathered && dense > 0 ? input : 0) : input;
+  const double ffn_kept = inputs + ffn.kept + routed.kept;
   // The shared experts' backward comes first, then the routed ones', with the gradient of the rows at hand.
   const double after_ffn = dense > 0 ? input - ffn.kept : 0;
   const double halves = std::max(ffn.backward, routes ? after_ffn + routed.backward : 0);
-  const double ffn_kept = inputs + ffn.kept + routed.kept;
+  const double with_ffn = dense > 0 ? input + ffn.kept_for_weights - ffn.kept : 0;
+  const double late = ffn.kept_for_weights + routed.kept_for_weights - ffn.kept - routed.kept;
+  need.replayed = residual + std::max({ffn.backward, routes ? with_ffn + routed.replayed : 0, late + need.backward});
   need.backward = residual + std::max(halves, need.backward - ffn_kept);
   need.kept += ffn_kept;
   need.kept_for_weights += inputs + ffn.kept_for_weights + routed.kept_for_weights;

@@ -9,6 +9,7 @@ struct ActivationNeed {
   double kept = 0;              // from forward until backward
   double kept_for_weights = 0;  // of it, what weight gradients that are put off need, with the gradients they multiply
   double backward = 0;          // the most that backward takes on top of what is kept
+  double replayed = 0;          // the same where all weight gradients of the part come last, as a recomputed block's
 };
 /// A block that keeps everything.
 ActivationNeed block_activations(const Config& config, const Place& place, std::int64_t layer);

@@ -97,8 +97,17 @@ Cluster read_cluster(const std::string& file, const std::string& precision) {
   return cluster;
 }
 
-bool within_node(const Cluster& cluster, const Place& place, Axis axis) {
-  return share_outside(cluster, place, axis) == 0;
+Cluster default_cluster(const std::string& precision) {
+  return {.name = "8 x H100 SXM a node, NDR InfiniBand",
+          .node_ranks = 8,
+          .memory = 76 * giga,
+          .flops = (precision == "bf16" ? 400 : 27) * tera,
+          .memory_bytes = 3000 * giga,
+          .node_bytes = 360 * giga,
+          .network_bytes = 40 * giga,
+          .node_latency = 10 * micro,
+          .network_latency = 20 * micro,
+          .overlap = 0.7};
 }
 
 double seconds(const Cluster& cluster, const Place& place, const Traffic& traffic) {

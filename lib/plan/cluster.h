@@ -22,8 +22,9 @@ struct Cluster {
 /// Throws Errors (bad input) that name the file and every mistake.
 Cluster read_cluster(const std::string& file, const std::string& precision);
 
-/// Whether a group's ranks share a machine.
-bool within_node(const Cluster& cluster, const Place& place, Axis axis);
+/// What holds where no file is given: configs/clusters/h100-8x.ini.
+Cluster default_cluster(const std::string& precision);
+
 /// Seconds that a rank's traffic takes: an all-reduce moves 2(n−1)/n of its bytes, a reduce-scatter (n−1)/n, an
 /// all-gather (n−1) times the own part; of an all-to-all the share of the peers on other machines goes by network.
 double seconds(const Cluster& cluster, const Place& place, const Traffic& traffic);

@@ -1,5 +1,6 @@
 #include "plan/memory.h"
 
+#include "model/layers.h"
 #include "parallel/data/flat_range.h"
 
 namespace lyceum {
@@ -23,8 +24,6 @@ RankMemory state_memory(const Config& config, const Place& place, std::span<cons
     const double whole = number(unit.size), own = cut ? number(owned_elements(unit, place)) : whole;
     memory.weights += element * (cut && zero >= 3 ? own : whole);
     memory.gradients += sum * (cut && zero >= 2 ? own : whole);
-    // Sums over micro-batches, apart from the gradients of the one at hand.
-    if (cut && zero < 2 && micro_batches(config, place.world) > 1) memory.gradients += sum * own;
     memory.optimizer += sum * (masters ? 3 : 2) * (cut && zero >= 1 ? own : whole);
   }
   memory.buffers = number(config.batch.seq_len * config.model.head_dim * accumulator_bytes);  // rotary angles
@@ -43,7 +42,7 @@ std::map<int, LayerBytes> shared_layers(const Config& config, const Place& place
 }
 
 StepTraffic step_traffic(const Config& config, const Place& place, std::span<const PlannedUnit> units,
-                         const ZeroStates& played, std::int64_t sparse_blocks) {
+                         const ZeroStates& played) {
   const int zero = config.parallel.zero;
   const double element = number(element_bytes(config)), passes = number(micro_batches(config, place.world));
   StepTraffic step;
@@ -52,26 +51,30 @@ StepTraffic step_traffic(const Config& config, const Place& place, std::span<con
     const Axis axis = copies_axis(unit.group);
     if (!shared(place, unit)) continue;
     const double own = number(owned_elements(unit, place));
-    step.reductions.add(place, axis, Transfer::reduce_scatter, passes * number(unit.size * accumulator_bytes), passes);
+    const double sums = zero < 2 ? 1 : passes;
+    step.reductions.add(place, axis, Transfer::reduce_scatter, sums * number(unit.size * accumulator_bytes), sums);
     if (zero == 0) {
       step.gathers.add(place, axis, Transfer::all_gather, own * number(accumulator_bytes));
     } else {
       const auto gathers = played.gathers.find(unit.layer);
       const double times = zero < 3 ? 1 : gathers == played.gathers.end() ? 0 : gathers->second;
       step.gathers.add(place, axis, Transfer::all_gather, times * own * element, times);
-      squares[axis] += number((unit.size + range_block - 1) / range_block);
+      if (!unit.twin) squares[axis] += number((unit.size + range_block - 1) / range_block);
     }
   }
   for (const auto& [axis, blocks] : squares) {
     step.end.add(place, axis, Transfer::all_reduce, blocks * sizeof(double));
   }
-  const double losses = 4, layers = number(config.model.layers + 2), experts = number(config.moe.experts);
-  step.end.add(place, Axis::data, Transfer::all_reduce, losses * sizeof(double));
-  if (sparse_blocks > 0) {
-    const double blocks = number(sparse_blocks);
-    step.end.add(place, Axis::data_tensor, Transfer::all_reduce,
-                 blocks * number(config.moe.top_k) * experts * sizeof(std::int64_t));
-    step.end.add(place, Axis::data_tensor, Transfer::all_reduce, blocks * experts * sizeof(double));
+  std::int64_t sparse = 0;
+  for (std::int64_t layer = 0; layer < config.model.layers; ++layer) sparse += has_experts(config, layer) ? 1 : 0;
+  const double layers = number(config.model.layers + 2), losses = 1 + 3 * number(config.model.layers);
+  const double experts = number(sparse * config.moe.experts);
+  for (const Axis axis : {Axis::data, Axis::pipeline}) {
+    step.end.add(place, axis, Transfer::all_reduce, losses * sizeof(double));
+  }
+  for (const Axis axis : {Axis::data_tensor, Axis::pipeline}) {
+    step.end.add(place, axis, Transfer::all_reduce, experts * number(config.moe.top_k) * sizeof(std::int64_t));
+    step.end.add(place, axis, Transfer::all_reduce, experts * sizeof(double));
   }
   for (const Axis axis : {Axis::tensor, Axis::expert_tensor, Axis::expert, Axis::pipeline}) {
     step.end.add(place, axis, Transfer::all_reduce, layers * sizeof(double));  // gradient norm

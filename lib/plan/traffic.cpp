@@ -1,6 +1,7 @@
 #include "plan/traffic.h"
 
 #include "model/counts.h"
+#include "model/layers.h"
 #include "parallel/expert/placement.h"
 
 namespace lyceum {
@@ -9,14 +10,16 @@ namespace {
 
 double number(std::int64_t value) { return static_cast<double>(value); }
 
+double row_bytes(const Config& config) { return number(config.model.hidden) * number(element_bytes(config)); }
+
 /// Whole matrices of rows go in and out of the shared matrices; see TokenLayout.
 class Rows {
  public:
   Rows(const Config& config, const Place& place)
       : place_(place),
         sequence_(config.parallel.sequence),
-        whole_(number(token_share(config, place).tokens * config.model.hidden * element_bytes(config))),
-        own_(number(token_share(config, place).run * config.model.hidden * element_bytes(config))) {}
+        whole_(row_bytes(config) * number(token_share(config, place).tokens)),
+        own_(row_bytes(config) * number(token_share(config, place).run)) {}
 
   void to_matrix(PassTraffic& pass) const {
     if (sequence_) {
@@ -55,8 +58,10 @@ void add_dispatch(const Config& config, const Place& place, PassTraffic& pass) {
     return number(placement.first[static_cast<std::size_t>(e) + 1] - placement.first[static_cast<std::size_t>(e)]);
   };
   const double local = held(place.index.expert), experts = number(moe.experts);
-  const double row = number(config.model.hidden * element_bytes(config));
-  const auto pairs = [&](int e) { return number(run_of(config, place.tensor_index_of_expert_peer(e)) * moe.top_k); };
+  const double row = row_bytes(config);
+  const auto pairs = [&](int e) {
+    return number(run_of(config, place.tensor_index_of_expert_peer(e))) * number(moe.top_k);
+  };
   double arriving = 0;  // of all peers, this rank too
   for (int e = 0; e < ranks; ++e) arriving += pairs(e) * local / experts;
   const double own_pairs = pairs(place.index.expert), staying = own_pairs * local / experts;
@@ -71,7 +76,7 @@ void add_dispatch(const Config& config, const Place& place, PassTraffic& pass) {
     Place peer = place;
     peer.index.expert_tensor = member;
     for (int e = 0; e < ranks; ++e) {
-      all += number(run_of(config, peer.tensor_index_of_expert_peer(e)) * moe.top_k) * local / experts;
+      all += number(run_of(config, peer.tensor_index_of_expert_peer(e))) * number(moe.top_k) * local / experts;
     }
   }
   pass.forward.add(place, Axis::expert_tensor, Transfer::all_gather, local * sizeof(std::int64_t));
@@ -84,7 +89,7 @@ void add_dispatch(const Config& config, const Place& place, PassTraffic& pass) {
 void add_balance(const Config& config, const Place& place, PassTraffic& pass) {
   const BalanceConfig& balance = config.balance;
   if (balance.expert > 0 || balance.device > 0) {
-    const double load = 2 * number(config.batch.micro * config.moe.experts) * accumulator_bytes;
+    const double load = 2 * number(config.batch.micro) * number(config.moe.experts) * accumulator_bytes;
     pass.forward.add(place, Axis::tensor, Transfer::all_reduce, load);
     if (balance.scope == "batch") {
       pass.forward.add(place, Axis::data, Transfer::all_reduce, number(config.moe.experts + 1) * sizeof(double));
@@ -141,7 +146,7 @@ PassTraffic block_traffic(const Config& config, const Place& place, std::int64_t
     rows.to_matrix(pass);
     rows.from_matrix(pass);
   }
-  if (is_sparse(config, layer) && config.moe.experts > 0) {
+  if (has_experts(config, layer)) {
     rows.run(pass);
     add_dispatch(config, place, pass);
     add_balance(config, place, pass);
@@ -165,7 +170,7 @@ PassTraffic head_traffic(const Config& config, const Place& place) {
 }
 
 double boundary_bytes(const Config& config, const Place& place) {
-  return number(token_share(config, place).rows * config.model.hidden * element_bytes(config));
+  return row_bytes(config) * number(token_share(config, place).rows);
 }
 
 }  // namespace lyceum

@@ -28,10 +28,11 @@ class Units {
   void add(ParameterUnit::Group group, std::int64_t layer, const Sum& sum) {
     units_.push_back({.group = group, .layer = static_cast<int>(layer), .size = sum.size()});
   }
-  void add_table(std::int64_t layer) {
+  void add_table(std::int64_t layer, bool twin = false) {
     Sum sum;
     sum.add(part_of(model_.vocab, place_.index.tensor, model_ranks()).count * model_.hidden);
     add(ParameterUnit::Group::dense, layer, sum);
+    units_.back().twin = twin;
   }
   void add_block(std::int64_t layer);
   std::vector<PlannedUnit> take() { return std::move(units_); }
@@ -97,7 +98,9 @@ std::vector<PlannedUnit> planned_units(const Config& config, const Place& place,
     Sum norm;
     norm.add(config.model.hidden);
     units.add(ParameterUnit::Group::replicated, config.model.layers + 1, norm);
-    if (!config.model.tie_embeddings || !first) units.add_table(config.model.layers + 1);
+    if (!config.model.tie_embeddings || !first) {
+      units.add_table(config.model.layers + 1, config.model.tie_embeddings);
+    }
   }
   return units.take();
 }

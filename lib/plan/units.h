@@ -13,6 +13,7 @@ struct PlannedUnit {
   ParameterUnit::Group group;
   int layer;          // ParameterUnit::layer()
   std::int64_t size;  // elements of flat memory, padding included
+  bool twin = false;  // ParameterUnit::twin()
 };
 /// The units that Transformer makes on this rank for `blocks`, in its order. Of models that are planned only, those
 /// that they would need.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 namespace lyceum {
 
@@ -16,17 +17,10 @@ class Values {
     if (use.layer == layer_ && use.backward == backward_) return;
     layer_ = use.layer;
     backward_ = use.backward;
-    const auto here = layers_.find(use.layer);
-    auto next = layers_.end();
-    if (!use.backward) {
-      next = std::next(here);
-    } else if (here != layers_.begin()) {
-      next = std::prev(here);
-    }
-    std::erase_if(whole_,
-                  [&](int layer) { return layer != here->first && (next == layers_.end() || layer != next->first); });
-    gather(here->first);
-    if (next != layers_.end()) gather(next->first);
+    const int next = use.backward ? use.layer - 1 : use.layer + 1;
+    std::erase_if(whole_, [&](int layer) { return layer != use.layer && layer != next; });
+    gather(use.layer);
+    if (layers_.contains(next)) gather(next);
     double bytes = 0;
     for (const int layer : whole_) bytes += layers_.at(layer).values;
     states_.values = std::max(states_.values, bytes);

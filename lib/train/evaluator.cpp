@@ -12,8 +12,7 @@ namespace lyceum {
 
 Transformer::Batch load_batch(const Stream& stream, const Config& config, const Samples& samples,
                               const Transformer& stage) {
-  Transformer::Batch batch{
-      .inputs = {}, .targets = {}, .sequences = samples.count, .seq_len = config.batch.seq_len};
+  Transformer::Batch batch{.inputs = {}, .targets = {}, .sequences = samples.count, .seq_len = config.batch.seq_len};
   if (!stage.first_stage() && !stage.last_stage()) return batch;
   const ProfileScope timed(profile_of(stream), "load batch");
   batch.inputs = Tensor::empty(stream, DType::i32, {batch.tokens()});
@@ -51,9 +50,8 @@ void forward(StagedModel& model, const RunSetup& setup, const Config& config, st
                             .microbatches = static_cast<int>(micro_batches.size())};
   const Transformer& first = *model.stages().front();
   const std::int64_t seq_len = config.batch.seq_len;
-  const PipelineBoundary boundary{.stream = setup.stream,
-                                  .type = first.type(),
-                                  .shape = first.boundary(micro_batches[0].count * seq_len, seq_len)};
+  const PipelineBoundary boundary{
+      .stream = setup.stream, .type = first.type(), .shape = first.boundary(micro_batches[0].count * seq_len, seq_len)};
   PipelineExecutor(with_transfers(forward_only(shape)), pipeline.rank(), pointers, pipeline, boundary).run();
 }
 
@@ -62,7 +60,8 @@ void forward(StagedModel& model, const RunSetup& setup, const Config& config, st
 Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& config, const TokenLoader& loader,
                     std::int64_t batches) {
   // Micro-batches that are under way at once; a stage holds what it sends until it is taken.
-  const std::size_t group = setup.mesh.pipeline.size() == 1 ? 1 : 8 * static_cast<std::size_t>(setup.mesh.pipeline.size());
+  const std::size_t group =
+      setup.mesh.pipeline.size() == 1 ? 1 : 8 * static_cast<std::size_t>(setup.mesh.pipeline.size());
   const std::int64_t ranks = setup.mesh.data.size(), rank = setup.mesh.data.rank(), micro = config.batch.micro;
   const std::int64_t count = loader.order().count();
   const std::int64_t samples = batches > 0 ? std::min(count, batches * config.batch.global) : count;

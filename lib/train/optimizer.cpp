@@ -173,8 +173,7 @@ void Optimizer::load(const CheckpointReader& reader) {
   }
 }
 
-void load_weights(const CheckpointReader& reader, const Stream& stream,
-                  std::span<ParameterUnit* const> units) {
+void load_weights(const CheckpointReader& reader, const Stream& stream, std::span<ParameterUnit* const> units) {
   for (const ParameterUnit* unit : units) {
     const bool direct = unit->values().dtype() == DType::f32;
     const Tensor flat =

@@ -55,7 +55,6 @@ class Optimizer {
 };
 
 /// Fills the weights alone, for evaluation and generation.
-void load_weights(const CheckpointReader& reader, const Stream& stream,
-                  std::span<ParameterUnit* const> units);
+void load_weights(const CheckpointReader& reader, const Stream& stream, std::span<ParameterUnit* const> units);
 
 }  // namespace lyceum

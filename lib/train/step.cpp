@@ -54,10 +54,10 @@ TrainStep::TrainStep(const Config& config, const RunSetup& setup, StagedModel& m
   const Transformer& first = *model.stages().front();
   const std::int64_t tokens = config.batch.micro * config.batch.seq_len;
   const ProcessGroup& pipeline = setup.mesh.pipeline;
-  executor_.emplace(training_schedule(config, setup.mesh), pipeline.rank(), std::move(stages), pipeline,
-                    PipelineBoundary{.stream = setup.stream,
-                                     .type = first.type(),
-                                     .shape = first.boundary(tokens, config.batch.seq_len)});
+  executor_.emplace(
+      training_schedule(config, setup.mesh), pipeline.rank(), std::move(stages), pipeline,
+      PipelineBoundary{
+          .stream = setup.stream, .type = first.type(), .shape = first.boundary(tokens, config.batch.seq_len)});
   if (config.model.tie_embeddings && pipeline.size() > 1) {
     const bool end = pipeline.rank() == 0 || pipeline.rank() + 1 == pipeline.size();
     ends_ = pipeline.split(end ? 0 : 1, pipeline.rank(), "pipeline ends");

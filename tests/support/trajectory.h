@@ -69,6 +69,7 @@ class TinyTraining {
   const Optimizer& optimizer() const { return optimizer_; }
   StagedModel& model() { return model_; }
   const RunSetup& setup() const { return *setup_; }
+  const Zero& zero() const { return zero_; }
 
  private:
   static Config resolved(Config config, int ranks) {

@@ -9,7 +9,8 @@
 namespace lyceum {
 
 /// Collective: the Euclidean norm of all gradients of the model, every logical element once (twins do not count),
-/// the same bits on every rank. NaN and infinity show. `layers`: of the whole model, all ParameterUnit::layer() are below.
+/// the same bits on every rank. NaN and infinity show. `layers`: of the whole model, all ParameterUnit::layer() are
+/// below.
 ///
 /// Squares are summed in double in one order: within blocks of range_block elements of a unit's flat memory, over its
 /// blocks, over the ranks that share out the kind's matrices or experts, in rank order, over the layers. Neither the

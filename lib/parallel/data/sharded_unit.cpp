@@ -38,7 +38,8 @@ ShardedUnit::ShardedUnit(ParameterUnit& unit, const CopyGroups& groups, const Pl
   if (!shards(3)) unit_.set_values(values_);
   const DType sums = accumulator_of(plan_.type);
   if (!shards(2)) unit_.set_gradients(Tensor::zeros(stream_, sums, {unit_.size()}, MemoryKind::gradients));
-  sum_ = shards(2) ? Tensor::zeros(stream_, sums, {owned_.count}, MemoryKind::gradients) : owned_part(unit_.gradients());
+  sum_ =
+      shards(2) ? Tensor::zeros(stream_, sums, {owned_.count}, MemoryKind::gradients) : owned_part(unit_.gradients());
 }
 
 ShardedUnit::~ShardedUnit() {

@@ -5,8 +5,7 @@
 #include "parallel/data/copies.h"
 
 namespace lyceum {
-Zero::Zero(std::span<ParameterUnit* const> units, const Mesh& mesh, const Stream& stream,
-           const Options& options) {
+Zero::Zero(std::span<ParameterUnit* const> units, const Mesh& mesh, const Stream& stream, const Options& options) {
   require(options.micro_batches > 0, "{} micro-batches a step", options.micro_batches);
   for (const ParameterUnit::Group group : parameter_groups) {
     const ProcessGroup& holders = copies(mesh, group);
@@ -107,7 +106,8 @@ void Zero::await_values() {
 
 ProcessGroup::Traffic Zero::traffic(ParameterUnit::Group group) const {
   const CopyGroups& groups = groups_.at(group);
-  return {.reduce_scatter = groups.reductions.traffic().reduce_scatter,
+  return {.all_reduce = groups.reductions.traffic().all_reduce,
+          .reduce_scatter = groups.reductions.traffic().reduce_scatter,
           .all_gather = groups.gathers.traffic().all_gather};
 }
 

@@ -17,8 +17,9 @@ namespace lyceum {
 /// other layers compute.
 ///
 /// A layer is the units with the same ParameterUnit::layer(). In stage 3 values of two neighbouring layers are here at
-/// a time, the one in use and the next one in the direction of the pass, if this rank has that. In stages 2 and 3 gradients of at most two
-/// layers are whole, the one that backward is in and the one before it, besides layers that are not final yet.
+/// a time, the one in use and the next one in the direction of the pass, if this rank has that. In stages 2 and 3
+/// gradients of at most two layers are whole, the one that backward is in and the one before it, besides layers that
+/// are not final yet.
 ///
 /// Units are used in the same order on all ranks that hold copies of them.
 class Zero final : private UnitMemory {
@@ -29,8 +30,7 @@ class Zero final : private UnitMemory {
     DType type = DType::f32;         // of the values; gradients are in its accumulator type
   };
   /// Gives every unit its memory, zeroed. `units` and `mesh` must outlive this.
-  Zero(std::span<ParameterUnit* const> units, const Mesh& mesh, const Stream& stream,
-       const Options& options);
+  Zero(std::span<ParameterUnit* const> units, const Mesh& mesh, const Stream& stream, const Options& options);
   ~Zero();
   Zero(const Zero&) = delete;
   Zero& operator=(const Zero&) = delete;
