@@ -83,7 +83,9 @@ int main(int argc, char** argv) {
   std::optional<MpiSession> session;
   try {
     session.emplace();
-    return run(*session, name, Arguments(argv + 2, argv + argc));
+    const int code = run(*session, name, Arguments(argv + 2, argv + argc));
+    no_more_stop_requests();
+    return code;
   } catch (const Error& error) {
     if (!session) {
       std::fputs(fmt::format("lyceum {}: {}\n", name, error.what()).c_str(), stderr);

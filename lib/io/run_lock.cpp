@@ -224,6 +224,7 @@ struct RunLock::Implementation {
   Timing timing;
   Holder self = this_process();
   std::string recovered;
+  bool made_directory = false;
   std::atomic<bool> lost = false;
   std::mutex mutex;
   std::condition_variable_any wake;
@@ -283,13 +284,14 @@ struct RunLock::Implementation {
   void give_back() {
     const LockFile file(path, false);
     if (file.is_open() && file.guard() && parse_holder(file.text()).token == self.token) unlink(path.c_str());
+    if (made_directory) rmdir(path.parent_path().c_str());  // unless something was written
   }
 };
 
 RunLock::RunLock(const std::filesystem::path& directory, Timing timing)
     : implementation_(new Implementation(directory / "LOCK", timing)) {
   std::error_code error;
-  fs::create_directories(directory, error);
+  implementation_->made_directory = fs::create_directories(directory, error);
   require(!error, "{}: cannot make the directory: {}", directory.string(), error.message());
   implementation_->take();
   implementation_->beating =

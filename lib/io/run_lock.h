@@ -24,7 +24,7 @@ class RunLock {
   /// one; a failed one where the directory cannot be written.
   RunLock(const std::filesystem::path& directory, Timing timing);
   explicit RunLock(const std::filesystem::path& directory) : RunLock(directory, Timing{}) {}
-  /// Gives it back.
+  /// Gives it back, and removes the directory again when it made it and nothing was written to it.
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;

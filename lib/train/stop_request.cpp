@@ -1,8 +1,8 @@
 #include "train/stop_request.h"
 
+#include <signal.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <cstdlib>
 #include <string_view>
 
@@ -11,10 +11,16 @@ namespace lyceum {
 namespace {
 
 // A handler can reach nothing but static storage.
-volatile std::sig_atomic_t asked = 0;
-volatile std::sig_atomic_t talks = 1;
+volatile sig_atomic_t talks = 1;
 
-void note_request(int) { asked = 1; }
+/// The request stays pending, in no thread's way: system calls that it would interrupt, in threads of MPI above all,
+/// are not all written for that.
+sigset_t request() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGUSR1);
+  return set;
+}
 
 /// mpirun and schedulers kill within seconds, perhaps in the middle of a write: whatever is begun stays unpublished.
 void end_at_once(int signal) {
@@ -37,10 +43,18 @@ bool first_process() {
 
 void listen_for_stop_requests() {
   talks = first_process();
-  std::signal(SIGUSR1, note_request);
-  std::signal(SIGTERM, end_at_once);
+  const sigset_t blocked = request();
+  pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
+  signal(SIGTERM, end_at_once);
 }
 
-bool stop_requested() { return asked != 0; }
+bool stop_requested() {
+  sigset_t pending;
+  if (sigpending(&pending) == 0 && sigismember(&pending, SIGUSR1) == 1) return true;
+  const char* file = std::getenv("LYCEUM_STOP_FILE");
+  return file && access(file, F_OK) == 0;
+}
+
+void no_more_stop_requests() { signal(SIGTERM, SIG_IGN); }
 
 }  // namespace lyceum

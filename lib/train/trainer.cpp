@@ -16,6 +16,7 @@
 #include "io/checkpoint.h"
 #include "io/ini_file.h"
 #include "model/counts.h"
+#include "model/stages.h"
 #include "train/evaluator.h"
 #include "train/peak.h"
 #include "train/routing_sums.h"
@@ -48,6 +49,23 @@ std::string new_uuid(const ProcessGroup& world) {
 fs::path checkpoint_root(const Config& config) { return fs::path(config.run.dir) / "checkpoints"; }
 
 bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
+
+/// The stages, and how long they wait for each other by their FLOPs.
+std::string pipeline_line(const Config& config, const Mesh& mesh) {
+  const Schedule schedule = training_schedule(config, mesh);
+  const PipelineShape& shape = schedule.shape;
+  Costs costs{.stages = {}};
+  std::string blocks;
+  for (const Range& stage : stage_blocks(config, shape.stages())) {
+    double flops = stage.end() == config.model.layers ? head_flops(config) : 0;
+    for (std::int64_t layer = stage.first; layer < stage.end(); ++layer) flops += block_flops(config, layer);
+    costs.stages.push_back({flops, flops, flops});
+    blocks += fmt::format(" {}", stage.count);
+  }
+  return fmt::format("pipeline   {} · stages of{} blocks · {} micro-batches · idle {:.0f} % of the time by FLOPs",
+                     config.parallel.schedule, blocks, shape.microbatches,
+                     100 * simulate(schedule, costs).bubble_fraction());
+}
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -145,6 +163,7 @@ void Trainer::introduce() {
                    config_.batch.seq_len));
   note(fmt::format("mesh       {} rank{} · {} · {} threads a rank · {}", world, world > 1 ? "s" : "",
                    setup_.mesh.shape.text(world), std::get<CpuStream>(setup_.stream).threads(), config_.run.precision));
+  if (setup_.mesh.pipeline.size() > 1) note(pipeline_line(config_, setup_.mesh));
   note(fmt::format("batch      {} sequences of {} = {} tokens, {} at a time a rank", config_.batch.global,
                    config_.batch.seq_len, config_.batch.global * config_.batch.seq_len, config_.batch.micro));
   note(fmt::format("data       {} · {} training samples{}", data_.train->file().prefix(), data_.train->order().count(),

@@ -7,7 +7,8 @@ set -euo pipefail
 [[ ${1:-} =~ ^[1-9][0-9]*$ && $# -ge 3 ]] || { sed -n '2,5s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 count=$1
 shift
-export LYCEUM_CHAIN=lyceum-chain-$(date +%s)-$$  # the jobs' name; job.sh reads it
+LYCEUM_CHAIN=lyceum-chain-$(date +%s)-$$  # the jobs' name; job.sh reads it
+export LYCEUM_CHAIN
 before=()
 for ((i = 0; i < count; ++i)); do
   id=$(sbatch --parsable --job-name="$LYCEUM_CHAIN" --no-requeue "${before[@]}" "$@")

@@ -43,29 +43,20 @@ srun_ranks() {
   exec srun "${flags[@]}" "$@"
 }
 
-# train LAUNCHER CONFIG [--section.key=value …]: a start of the run that CONFIG describes. SIGUSR1 is handed on to the
-# ranks. The launcher begins with that signal ignored, as it would die of one that comes before it listens; so it is sent
-# again until all have ended.
+# train LAUNCHER CONFIG [--section.key=value …]: a start of the run that CONFIG describes. On SIGUSR1 a file appears that the
+# first rank, which runs on this host, looks for after each step: a signal to a launcher that is starting would kill it.
 train() {
-  local launcher=$1 config=${2:-} asked=0 child tick
+  local launcher=$1 config=${2:-} child
+  export LYCEUM_STOP_FILE=${TMPDIR:-/tmp}/lyceum-stop-$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}
+  trap 'rm -f "$LYCEUM_STOP_FILE"' EXIT
+  trap 'echo "asked to stop" >"$LYCEUM_STOP_FILE"' USR1
+  trap : TERM  # finish() knows what to do about it
   [[ -r $config ]] || usage_error "no configuration '$config': sbatch train.sbatch CONFIG [--section.key=value ...]"
   shift 2
   say "start $((${SLURM_RESTART_COUNT:-0} + 1)) on $SLURM_JOB_NODELIST, $(date '+%F %T')"
-  trap 'asked=1' USR1
-  trap : TERM  # finish() knows what to do about it
   (trap '' USR1; "$launcher" "$program" train --config "$config" "$@") &
   child=$!
-  while kill -0 "$child" 2>/dev/null; do
-    if ((asked)); then
-      kill -USR1 "$child" 2>/dev/null
-      sleep 2 &
-      tick=$!
-      wait -n "$child" "$tick"
-      kill "$tick" 2>/dev/null
-    else
-      wait "$child"
-    fi
-  done
+  while kill -0 "$child" 2>/dev/null; do wait "$child"; done
   wait "$child"
   finish $?
 }

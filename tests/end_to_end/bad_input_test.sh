@@ -68,7 +68,10 @@ refused_by_ranks 2 "batch.global = 7 does not divide among 2" --batch.global=7
 refused_by_ranks 2 "parallel.expert = 3 .*does not divide the 2 ranks" --parallel.expert=3
 refused 2 "parallel.zero = 4 .*must be in \[0, 3\]" --parallel.zero=4
 refused 2 "run.device = cuda" --run.device=cuda
-refused_by_ranks 2 "parallel.pipeline = 2 is not in this build" --parallel.pipeline=2
+refused_by_ranks 2 "parallel.pipeline = 2 times parallel.virtual_stages = 1 is more than model.layers = 1" \
+  --parallel.pipeline=2 --model.layers=1
+refused_by_ranks 2 "parallel.schedule = interleaved takes micro-batches in groups of parallel.pipeline = 2" \
+  --parallel.pipeline=2 --parallel.virtual_stages=2 --parallel.schedule=interleaved --model.layers=4
 refused_by_ranks 2 "parallel.tensor = 2 does not divide model.heads = 1" --parallel.tensor=2 --model.heads=1
 refused_by_ranks 2 "parallel.expert_tensor = 2 is more than moe.expert_hidden = 1" --parallel.expert_tensor=2 \
   --moe.expert_hidden=1

@@ -31,6 +31,10 @@ expect 0 ranks 2 eval "--checkpoint=$checkpoint" --batches=2 --json --parallel.t
 close "loss on two tensor ranks" "$(value loss)" "$loss" 1e-6
 equal "tokens on two tensor ranks" "$(value tokens)" $((2 * 8 * 32))
 
+expect 0 ranks 2 eval "--checkpoint=$checkpoint" --batches=2 --json --parallel.pipeline=2 --batch.micro=2
+close "loss on two stages" "$(value loss)" "$loss" 1e-6
+equal "tokens on two stages" "$(value tokens)" $((2 * 8 * 32))
+
 # All of the validation data, which no number of ranks divides evenly.
 expect 0 "$lyceum" eval "--checkpoint=$checkpoint" --json
 loss=$(value loss) tokens=$(value tokens)
@@ -38,6 +42,9 @@ loss=$(value loss) tokens=$(value tokens)
 expect 0 ranks 3 eval "--checkpoint=$checkpoint" --json --batch.global=9
 close "loss of all on three ranks" "$(value loss)" "$loss" 1e-6
 equal "tokens of all on three ranks" "$(value tokens)" "$tokens"
+expect 0 ranks 4 eval "--checkpoint=$checkpoint" --json --parallel.pipeline=2 --batch.micro=2
+close "loss of all on two stages of two ranks" "$(value loss)" "$loss" 1e-6
+equal "tokens of all on two stages of two ranks" "$(value tokens)" "$tokens"
 # The ranks share a rounded-up batch; --batches still counts the batches of training.
 expect 0 ranks 3 eval "--checkpoint=$checkpoint" --json --batches=2
 equal "tokens of two batches on three ranks" "$(value tokens)" $((2 * 8 * 32))

@@ -50,14 +50,17 @@ for mesh in 1:1 2:1 4:4 4:2; do
   goes_on "mesh-$mesh" "$pair_step" "${mesh%:*}" "--parallel.expert=${mesh#*:}"
 done
 goes_on tensor "$pair_step" 2 --parallel.tensor=2
+goes_on stages "$pair_step" 2 --parallel.pipeline=2 --parallel.schedule=gpipe --batch.micro=2
 
-# Heads, widths, words, tokens and experts' widths shared out: stopped and continued, then taken together again.
-axes=(--parallel.tensor=2 --parallel.sequence=true --parallel.expert=2 --parallel.expert_tensor=2)
+# Blocks, heads, widths, words, tokens, experts and moments shared out: stopped and continued, then taken together again.
+axes=(--parallel.pipeline=2 --parallel.tensor=2 --parallel.sequence=true --parallel.expert=2 --parallel.zero=3
+  --parallel.schedule=zb-h1 --batch.micro=2)
 four=("${tiny[@]}" "${axes[@]}" --optim.schedule=constant)
 expect 0 ranks 4 "${four[@]}" "--run.dir=$work/whole-axes"
 expect 0 ranks 4 "${four[@]}" "--run.dir=$work/parts-axes" --run.steps=5
 goes_on alone "$work/parts-axes/checkpoints/step-00000005" 1
 goes_on spread "$pair_step" 4 "${axes[@]}"
+goes_on widths "$pair_step" 4 --parallel.tensor=2 --parallel.expert=2 --parallel.expert_tensor=2 --parallel.zero=2
 expect 0 ranks 4 "${four[@]}" "--run.dir=$work/parts-axes" --run.steps=12
 same_run whole-axes parts-axes step-00000012
 expect 0 "$lyceum" checkpoint verify "$work/parts-axes/checkpoints/step-00000012"

@@ -119,7 +119,11 @@ TEST(ConfigProblems, impossible_meshes_and_batches_are_told) {
 
 TEST(ConfigProblems, shares_of_tensor_ranks_that_do_not_come_out_are_told) {
   expect_each_told({
-      {[](Config& c) { c.parallel.tensor = 3; }, {"parallel.tensor = 3 does not divide model.heads = 4"}, 3},
+      {[](Config& c) {
+         c.parallel.tensor = 4;
+         c.model.heads = 2;
+       },
+       {"parallel.tensor = 4 does not divide model.heads = 2"}},
       {[](Config& c) {
          c.parallel.tensor = 4;
          c.model.kv_heads = 2;
@@ -159,6 +163,34 @@ TEST(ConfigProblems, shares_of_tensor_ranks_that_do_not_come_out_are_told) {
          c.parallel.expert_tensor = 2;
        },
        {"parallel.expert_tensor = 2 with no experts"}},
+  });
+}
+
+TEST(ConfigProblems, impossible_pipelines_are_told) {
+  const auto interleave = [](Config& c, int pipeline, int chunks) {
+    c.parallel.schedule = "interleaved";
+    c.parallel.pipeline = pipeline;
+    c.parallel.virtual_stages = chunks;
+  };
+  expect_each_told({
+      {[](Config& c) { c.parallel.pipeline = 3; }, {"4 ranks do not split into parallel.pipeline = 3"}},
+      {[](Config& c) { c.parallel.pipeline = 8; }, {"parallel.pipeline = 8", "more than model.layers = 4"}, 8},
+      {[](Config& c) { c.parallel.virtual_stages = 2; }, {"parallel.virtual_stages = 2 with parallel.schedule = 1f1b"}},
+      {[](Config& c) { c.parallel.virtual_stages = 0; }, {"parallel.virtual_stages = 0: must be >= 1"}},
+      {[](Config& c) { c.parallel.schedule = "zb"; }, {"parallel.schedule = zb: must be one of gpipe, 1f1b"}},
+      {[&](Config& c) { interleave(c, 1, 2); },
+       {"parallel.pipeline = 1 and parallel.virtual_stages = 2: both must be"}},
+      {[&](Config& c) {
+         interleave(c, 2, 1);
+         c.batch.micro = 1;
+       },
+       {"parallel.pipeline = 2 and parallel.virtual_stages = 1: both must be"}},
+      {[&](Config& c) {
+         interleave(c, 4, 2);
+         c.batch.micro = c.batch.global / 4;
+       },
+       {"parallel.pipeline = 4 times parallel.virtual_stages = 2 is more than model.layers = 4"}},
+      {[&](Config& c) { interleave(c, 2, 2); }, {"groups of parallel.pipeline = 2, which does not divide the 1 of"}},
   });
 }
 
@@ -211,9 +243,6 @@ TEST(ConfigProblems, impossible_models_that_are_only_planned_are_told) {
 
 TEST(ConfigProblems, features_that_are_not_built_are_refused_by_name) {
   expect_each_told({
-      {[](Config& c) { c.parallel.pipeline = 2; }, {"set parallel.pipeline = 1"}},
-      {[](Config& c) { c.parallel.virtual_stages = 2; }, {"set parallel.virtual_stages = 1"}},
-      {[](Config& c) { c.parallel.schedule = "gpipe"; }, {"parallel.schedule = gpipe", "set parallel.schedule = 1f1b"}},
       {[](Config& c) { c.moe.capacity_factor = 1.5; }, {"moe.capacity_factor = 1.5", "set moe.capacity_factor = 0"}},
       {[](Config& c) { c.moe.router = "hash"; },
        {"moe.router = hash is not in this build", "set moe.router = softmax"}},

@@ -49,7 +49,10 @@ class RunLockTest : public testing::Test {
     const RunLock lock(run, quick);
     return Json::parse(text_of_file(file));
   }
-  void write_record(const std::string& text) { std::ofstream(file) << text; }
+  void write_record(const std::string& text) {
+    fs::create_directories(run);
+    std::ofstream(file) << text;
+  }
 
   TemporaryDirectory folder;
   fs::path run = folder.path() / "deep" / "run", file = run / "LOCK";
@@ -202,6 +205,20 @@ TEST_F(RunLockTest, OfManyThatTryAtOnceOneSucceeds) {
     EXPECT_EQ(taken, 1);
     EXPECT_EQ(refused, 7);
   }
+}
+
+TEST(RunLock, LeavesNoDirectoryThatItMadeAndNobodyWroteTo) {
+  const TemporaryDirectory folder;
+  const auto made = folder.path() / "made", written = folder.path() / "written", there = folder.path() / "there";
+  std::filesystem::create_directory(there);
+  for (const auto& run : {made, written, there}) {
+    const RunLock lock(run);
+    if (run == written) std::ofstream(run / "metrics.jsonl") << "{}\n";
+  }
+  EXPECT_FALSE(exists(made));
+  EXPECT_TRUE(exists(written / "metrics.jsonl"));
+  EXPECT_FALSE(exists(written / "LOCK"));
+  EXPECT_TRUE(exists(there));
 }
 
 TEST(RunLock, NamesADirectoryThatCannotBeMade) {

@@ -15,7 +15,7 @@ close "loss against training's own" "$(python3 -c 'import json, sys; print(json.
 
 submit "${job[@]}" "$scripts/routing.sbatch" "$work/run/checkpoints" "$work/routing" "--data.valid=$work/data/train" --batches=3
 complete 60 "$id"
-expect_log "$id" "^ +1 +top0 "
+expect_log "$id" "^layer1 top0 +[0-9]"
 [[ -s $work/routing.h5 && -s $work/routing.html ]] || fail "routing.h5 or routing.html is missing"
 python3 - "$work/routing.csv" $((3 * 8 * 32)) <<'END' || fail "routing.csv does not count every token of the corpus once a choice"
 import csv, sys

@@ -68,6 +68,10 @@ class TinyTraining {
   }
   const Optimizer& optimizer() const { return optimizer_; }
   StagedModel& model() { return model_; }
+  const Config& config() const { return config_; }
+  TokenLoader loader() const { return data_.loader(config_); }
+  /// Waits until the units hold what the last step made of them; in ZeRO 3 they do not.
+  void settle() { zero_.await_values(); }
   const RunSetup& setup() const { return *setup_; }
   const Zero& zero() const { return zero_; }
 

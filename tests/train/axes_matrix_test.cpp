@@ -1,0 +1,271 @@
+// The equivalence matrix: whatever the mesh, the run is the serial run. Sixteen ranks, cut into as many worlds as a
+// mesh leaves room for, so that many meshes train side by side.
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <cmath>
+#include <functional>
+
+#include "support/trajectory.h"
+
+namespace lyceum {
+namespace {
+
+constexpr int steps = 5;
+
+/// Sizes that no axis divides evenly unless it must: five blocks of which the first is dense, uneven experts, odd
+/// widths, vocabulary and sequences.
+Config matrix_config() {
+  Config config = tiny_config();
+  config.batch = {.global = 16, .micro = 2, .seq_len = 7};
+  config.model.layers = 5;
+  config.model.hidden = 16;
+  config.model.heads = 4;
+  config.model.kv_heads = 4;
+  config.model.head_dim = 6;
+  config.model.ffn_hidden = 19;
+  config.model.vocab = 37;
+  config.moe.experts = 9;
+  config.moe.expert_hidden = 7;
+  config.moe.expert_sizes = {5, 8, 7, 4, 11, 9, 17, 6, 8};
+  config.model.init_std = 0.1;
+  config.optim.clip_norm = 1;
+  return config;
+}
+
+/// A model whose serial run is worked out once.
+struct Variant {
+  std::string name;
+  std::function<void(Config&)> change;
+};
+const std::vector<Variant>& variants() {
+  static const std::vector<Variant> all{
+      {"base", [](Config&) {}},
+      {"tied", [](Config& c) { c.model.tie_embeddings = true; }},
+      {"sparse", [](Config& c) { c.model.first_dense_layers = 0; }},
+      {"late", [](Config& c) { c.model.first_dense_layers = 4; }},
+      {"dense",
+       [](Config& c) {
+         c.moe = {};
+         c.balance = {};
+       }},
+  };
+  return all;
+}
+
+struct MeshCase {
+  int ranks, pipeline = 1, tensor = 1, expert = 1, expert_tensor = 1, zero = 0;
+  const char* schedule = "1f1b";
+  int virtual_stages = 1;
+  bool sequence = false, recompute = false;
+  int micro = 2;
+  const char* variant = "base";
+
+  std::string text() const {
+    const auto part = [](const char* name, int value) { return value > 1 ? " " + (name + std::to_string(value)) : ""; };
+    return std::to_string(ranks) + " ranks" + part("pp", pipeline) + part("tp", tensor) + part("ep", expert) +
+           part("etp", expert_tensor) + part("vs", virtual_stages) + " zero " + std::to_string(zero) + " " + schedule +
+           (sequence ? " sequence" : "") + (recompute ? " recompute" : "") + " micro " + std::to_string(micro) + " " +
+           variant;
+  }
+  /// Nothing but the pipeline differs from the serial run: every bit must be the same.
+  bool exact() const { return ranks == pipeline && micro == 2 && std::string(variant) != "tied"; }
+};
+
+const std::vector<MeshCase>& cases() {
+  static const std::vector<MeshCase> all{
+      // one rank: how the batch is cut, what is kept
+      {.ranks = 1, .recompute = true},
+      {.ranks = 1, .schedule = "gpipe"},
+      {.ranks = 1, .schedule = "zb-h1", .micro = 16},
+      {.ranks = 1, .zero = 3, .micro = 1, .variant = "tied"},
+      // the pipeline alone
+      {.ranks = 2, .pipeline = 2},
+      {.ranks = 2, .pipeline = 2, .schedule = "gpipe", .recompute = true},
+      {.ranks = 2, .pipeline = 2, .schedule = "zb-h1", .variant = "late"},
+      {.ranks = 2, .pipeline = 2, .schedule = "interleaved", .virtual_stages = 2},
+      {.ranks = 2, .pipeline = 2, .variant = "dense"},
+      {.ranks = 4, .pipeline = 4, .schedule = "zb-h1", .recompute = true},
+      {.ranks = 4, .pipeline = 4, .variant = "late"},
+      {.ranks = 4, .pipeline = 4, .schedule = "gpipe", .variant = "sparse"},
+      {.ranks = 4, .pipeline = 4, .micro = 4, .variant = "tied"},
+      // another axis alone
+      {.ranks = 2, .zero = 0},
+      {.ranks = 2, .zero = 1, .micro = 8},
+      {.ranks = 2, .zero = 2},
+      {.ranks = 2, .zero = 3, .recompute = true},
+      {.ranks = 2, .tensor = 2},
+      {.ranks = 2, .tensor = 2, .sequence = true, .variant = "tied"},
+      {.ranks = 2, .expert = 2},
+      {.ranks = 2, .expert_tensor = 2},
+      {.ranks = 4, .tensor = 4, .sequence = true, .micro = 1},
+      {.ranks = 4, .zero = 3, .variant = "tied"},
+      {.ranks = 4, .expert = 4, .zero = 2, .micro = 4},
+      // pairs
+      {.ranks = 4, .pipeline = 2, .zero = 1},
+      {.ranks = 4, .pipeline = 2, .zero = 2, .schedule = "zb-h1", .micro = 1},
+      {.ranks = 4, .pipeline = 2, .zero = 3, .schedule = "interleaved", .virtual_stages = 2},
+      {.ranks = 4, .pipeline = 2, .tensor = 2},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .schedule = "zb-h1", .sequence = true, .recompute = true},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .sequence = true, .variant = "tied"},
+      {.ranks = 4, .pipeline = 2, .expert = 2, .schedule = "gpipe"},
+      {.ranks = 4, .pipeline = 2, .expert_tensor = 2, .zero = 3, .variant = "late"},
+      {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true},
+      {.ranks = 4, .tensor = 2, .expert = 4, .zero = 3, .micro = 4},
+      {.ranks = 4, .tensor = 2, .zero = 2, .sequence = true, .variant = "dense"},
+      // three and more
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .schedule = "zb-h1", .sequence = true},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 1, .recompute = true},
+      {.ranks = 8, .pipeline = 4, .zero = 3, .micro = 1, .variant = "tied"},
+      {.ranks = 8, .pipeline = 4, .tensor = 2, .schedule = "zb-h1", .sequence = true},
+      {.ranks = 8, .pipeline = 2, .expert = 4, .zero = 2, .schedule = "gpipe", .variant = "sparse"},
+      {.ranks = 8, .tensor = 4, .expert = 8, .sequence = true},
+      {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 3, .sequence = true},
+      {.ranks = 8, .expert = 4, .zero = 1},
+      {.ranks = 8, .pipeline = 2, .tensor = 4, .schedule = "interleaved", .virtual_stages = 2, .sequence = true},
+      // sixteen ranks: everything at once
+      {.ranks = 16, .zero = 3, .micro = 1},
+      {.ranks = 16,
+       .pipeline = 2,
+       .tensor = 2,
+       .expert = 2,
+       .expert_tensor = 2,
+       .zero = 3,
+       .schedule = "interleaved",
+       .virtual_stages = 2,
+       .sequence = true,
+       .recompute = true,
+       .micro = 1},
+      {.ranks = 16,
+       .pipeline = 4,
+       .tensor = 2,
+       .expert = 2,
+       .zero = 2,
+       .schedule = "zb-h1",
+       .micro = 1,
+       .variant = "tied"},
+      {.ranks = 16,
+       .pipeline = 2,
+       .tensor = 4,
+       .expert = 4,
+       .expert_tensor = 2,
+       .zero = 1,
+       .sequence = true,
+       .variant = "late"},
+  };
+  return all;
+}
+
+Config config_of(const MeshCase& mesh) {
+  Config config = matrix_config();
+  for (const Variant& variant : variants()) {
+    if (variant.name == mesh.variant) variant.change(config);
+  }
+  config.batch.micro = mesh.micro;
+  config.model.recompute = mesh.recompute ? "full" : "none";
+  config.parallel = {.pipeline = mesh.pipeline,
+                     .tensor = mesh.tensor,
+                     .expert = mesh.expert,
+                     .expert_tensor = mesh.expert_tensor,
+                     .zero = mesh.zero,
+                     .schedule = mesh.schedule,
+                     .virtual_stages = mesh.virtual_stages,
+                     .sequence = mesh.sequence};
+  return config;
+}
+
+/// The serial run of every variant, worked out by one rank and told to the others.
+std::map<std::string, std::vector<StepResult>> serial_runs(const ProcessGroup& world) {
+  std::map<std::string, std::vector<StepResult>> all;
+  for (const Variant& variant : variants()) {
+    nlohmann::json told = nlohmann::json::array();
+    if (world.rank() == 0) {
+      Config config = matrix_config();
+      variant.change(config);
+      for (const StepResult& step : TinyTraining(config, ProcessGroup::self()).run(0, steps)) {
+        nlohmann::json counts = nlohmann::json::array();
+        for (const RoutingSums& layer : step.routing) counts.push_back({layer.layer, layer.counts});
+        told.push_back({step.loss, step.expert_loss, step.device_loss, step.z_loss, step.grad_norm, counts});
+      }
+    }
+    told = nlohmann::json::parse(world.broadcast(told.dump(), 0));
+    for (const nlohmann::json& step : told) {
+      StepResult result;
+      const std::array numbers{&result.loss, &result.expert_loss, &result.device_loss, &result.z_loss,
+                               &result.grad_norm};
+      for (std::size_t i = 0; i < numbers.size(); ++i) *numbers[i] = step[i];
+      for (const nlohmann::json& layer : step[numbers.size()]) {
+        RoutingSums& sums = result.routing.emplace_back();
+        sums.layer = layer[0];
+        sums.counts = layer[1].get<std::vector<std::int64_t>>();
+      }
+      all[variant.name].push_back(std::move(result));
+    }
+  }
+  return all;
+}
+
+void expect_equal(const std::vector<StepResult>& run, const std::vector<StepResult>& serial, const MeshCase& mesh) {
+  ASSERT_EQ(run.size(), serial.size());
+  for (std::size_t s = 0; s < serial.size(); ++s) {
+    const StepResult &a = run[s], &b = serial[s];
+    const std::string where = mesh.text() + ", step " + std::to_string(s);
+    const auto expect_near = [&](double value, double expected, double tolerance, const char* what) {
+      const double allowed = mesh.exact() ? 0 : tolerance * std::abs(expected);
+      EXPECT_TRUE(std::abs(value - expected) <= allowed)
+          << where << ", " << what << ": " << value << " for " << expected;
+    };
+    expect_near(a.loss, b.loss, 1e-5, "loss");
+    expect_near(a.grad_norm, b.grad_norm, 1e-4, "gradient norm");
+    expect_near(a.expert_loss, b.expert_loss, 1e-4, "expert loss");
+    expect_near(a.device_loss, b.device_loss, 1e-4, "device loss");
+    expect_near(a.z_loss, b.z_loss, 1e-4, "z loss");
+    ASSERT_EQ(a.routing.size(), b.routing.size()) << where;
+    for (std::size_t layer = 0; layer < b.routing.size(); ++layer) {
+      EXPECT_EQ(a.routing[layer].layer, b.routing[layer].layer) << where;
+      EXPECT_EQ(a.routing[layer].counts, b.routing[layer].counts) << where << ", layer " << b.routing[layer].layer;
+    }
+  }
+}
+
+void expect_schedule(const TinyTraining& training, const StepResult& step) {
+  const Mesh& mesh = training.setup().mesh;
+  const Schedule schedule = training_schedule(training.config(), mesh);
+  Program done;
+  for (const TimedAction& timed : step.trace) done.push_back(timed.action);
+  EXPECT_EQ(done, schedule.programs[static_cast<std::size_t>(mesh.pipeline.rank())]);
+}
+
+TEST(AxesMatrix, HasFortyMeshesAndEveryKindOfThem) {
+  EXPECT_GE(cases().size(), 40u);
+  for (const int ranks : {1, 2, 4, 8, 16}) {
+    EXPECT_TRUE(std::any_of(cases().begin(), cases().end(), [&](const MeshCase& mesh) { return mesh.ranks == ranks; }));
+  }
+}
+
+TEST(AxesMatrix, EveryMeshIsTheSerialRun) {
+  const ProcessGroup world = ProcessGroup::world(120);
+  const auto serial = serial_runs(world);
+  for (const auto& [name, run] : serial) EXPECT_GT(run.back().grad_norm, 0) << name;
+  for (const int ranks : {1, 2, 4, 8, 16}) {
+    if (ranks > world.size()) break;
+    std::vector<MeshCase> same;
+    std::copy_if(cases().begin(), cases().end(), std::back_inserter(same),
+                 [&](const MeshCase& mesh) { return mesh.ranks == ranks; });
+    const int worlds = world.size() / ranks, own = world.rank() / ranks;
+    const ProcessGroup part = world.split(own, world.rank(), "ranks of a mesh");
+    for (std::size_t i = static_cast<std::size_t>(own); i < same.size(); i += static_cast<std::size_t>(worlds)) {
+      const MeshCase& mesh = same[i];
+      SCOPED_TRACE(mesh.text());
+      TinyTraining training(config_of(mesh), part.split(0, part.rank(), mesh.text()));
+      const std::vector<StepResult> run = training.run(0, steps);
+      expect_equal(run, serial.at(mesh.variant), mesh);
+      expect_schedule(training, run.back());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lyceum

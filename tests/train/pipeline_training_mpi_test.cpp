@@ -1,0 +1,228 @@
+// Training through a pipeline of all ranks: the serial run, bit for bit.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "io/checkpoint.h"
+#include "support/trajectory.h"
+#include "train/evaluator.h"
+
+namespace lyceum {
+namespace {
+
+constexpr int steps = 3;
+
+int world_size() { return ProcessGroup::world(60).size(); }
+
+/// A few more blocks than stages, so that stages are uneven; the first ones are dense.
+Config pipeline_config() {
+  Config config = tiny_config();
+  config.model.layers = world_size() + 2;
+  config.model.first_dense_layers = 2;
+  config.model.init_std = 0.1;
+  config.batch.micro = 1;
+  return config;
+}
+
+Config in_stages(Config config, const std::string& schedule = "1f1b", int virtual_stages = 1) {
+  config.parallel.pipeline = world_size();
+  config.parallel.schedule = schedule;
+  config.parallel.virtual_stages = virtual_stages;
+  return config;
+}
+
+void expect_same_bits(const Trajectory& run, const Trajectory& serial, const std::string& name) {
+  ASSERT_EQ(run.steps.size(), serial.steps.size());
+  for (std::size_t s = 0; s < serial.steps.size(); ++s) {
+    const StepResult &a = run.steps[s], &b = serial.steps[s];
+    const std::string where = name + " step " + std::to_string(s);
+    EXPECT_EQ(a.loss, b.loss) << where;
+    EXPECT_EQ(a.expert_loss, b.expert_loss) << where;
+    EXPECT_EQ(a.device_loss, b.device_loss) << where;
+    EXPECT_EQ(a.z_loss, b.z_loss) << where;
+    EXPECT_EQ(a.grad_norm, b.grad_norm) << where;
+    EXPECT_EQ(a.load_imbalance, b.load_imbalance) << where;
+    ASSERT_EQ(a.routing.size(), b.routing.size());
+    for (std::size_t layer = 0; layer < b.routing.size(); ++layer) {
+      EXPECT_EQ(a.routing[layer].layer, b.routing[layer].layer) << where;
+      EXPECT_EQ(a.routing[layer].counts, b.routing[layer].counts) << where << " layer " << layer;
+      EXPECT_EQ(a.routing[layer].probability, b.routing[layer].probability) << where << " layer " << layer;
+    }
+  }
+  for (const Trajectory::Piece& piece : run.weights) {
+    EXPECT_TRUE(std::ranges::find(serial.weights, piece) != serial.weights.end()) << name << " " << piece.name;
+  }
+}
+
+TEST(PipelineTraining, EveryScheduleIsTheSerialRunBitForBit) {
+  for (const char* recompute : {"none", "full"}) {
+    Config config = pipeline_config();
+    config.model.recompute = recompute;
+    const Trajectory serial = train(config, ProcessGroup::self(), steps);
+    EXPECT_LT(serial.steps.back().loss, serial.steps.front().loss);
+    for (const char* schedule : {"gpipe", "1f1b", "zb-h1"}) {
+      const Trajectory run = train(in_stages(config, schedule), ProcessGroup::world(60), steps);
+      expect_same_bits(run, serial, std::string(schedule) + ", recompute " + recompute);
+    }
+  }
+}
+
+TEST(PipelineTraining, InterleavedStagesToo) {
+  if (world_size() == 1) return;
+  Config config = pipeline_config();
+  config.model.layers = 2 * world_size() + 1;
+  config.batch.micro = 1;
+  const Trajectory serial = train(config, ProcessGroup::self(), steps);
+  expect_same_bits(train(in_stages(config, "interleaved", 2), ProcessGroup::world(60), steps), serial, "interleaved");
+}
+
+TEST(PipelineTraining, InBfloat16) {
+  const Config config = pipeline_config();
+  const Trajectory serial = train(config, ProcessGroup::self(), steps, DType::bf16);
+  expect_same_bits(train(in_stages(config), ProcessGroup::world(60), steps, DType::bf16), serial, "bf16");
+}
+
+TEST(PipelineTraining, WithoutDenseOrWithoutSparseLayersOnAStage) {
+  Config config = pipeline_config();
+  config.model.first_dense_layers = 0;
+  expect_same_bits(train(in_stages(config), ProcessGroup::world(60), steps), train(config, ProcessGroup::self(), steps),
+                   "all sparse");
+  config.model.first_dense_layers = config.model.layers - 1;
+  expect_same_bits(train(in_stages(config), ProcessGroup::world(60), steps), train(config, ProcessGroup::self(), steps),
+                   "one sparse");
+  config.moe = {};
+  config.balance = {};
+  expect_same_bits(train(in_stages(config), ProcessGroup::world(60), steps), train(config, ProcessGroup::self(), steps),
+                   "all dense");
+}
+
+TEST(PipelineTraining, ATiedTableStaysOne) {
+  Config config = pipeline_config();
+  config.model.tie_embeddings = true;
+  const Trajectory serial = train(config, ProcessGroup::self(), steps);
+  for (const char* schedule : {"1f1b", "zb-h1"}) {
+    TinyTraining training(in_stages(config, schedule), ProcessGroup::world(60));
+    Trajectory run{.steps = training.run(0, steps), .weights = training.weights()};
+    expect_same_run(run, serial, std::string("tied, ") + schedule);
+    training.settle();
+    // The first and the last stage hold the same bits; others give nothing to their sum and difference.
+    const ParameterUnit* table = training.model().shared_table();
+    const ProcessGroup& pipeline = training.setup().mesh.pipeline;
+    EXPECT_EQ(table != nullptr,
+              pipeline.size() > 1 && (pipeline.rank() == 0 || pipeline.rank() + 1 == pipeline.size()));
+    if (pipeline.size() == 1) continue;
+    std::vector<float> most(61 * 24, -INFINITY), least(61 * 24, INFINITY);
+    if (table) {
+      ASSERT_GE(table->size(), std::ssize(most));
+      std::copy_n(table->values().data<float>(), most.size(), most.begin());
+      least = most;
+    }
+    pipeline.all_reduce(std::span(most), Reduction::max);
+    pipeline.all_reduce(std::span(least), Reduction::min);
+    EXPECT_EQ(most, least) << schedule;
+  }
+}
+
+TEST(PipelineTraining, DoesWhatTheScheduleSays) {
+  TinyTraining training(in_stages(pipeline_config(), "zb-h1"), ProcessGroup::world(60));
+  const StepResult result = training.run(0, 1)[0];
+  const Mesh& mesh = training.setup().mesh;
+  const Schedule schedule = training_schedule(training.config(), mesh);
+  const Program& expected = schedule.programs[static_cast<std::size_t>(mesh.pipeline.rank())];
+  ASSERT_EQ(result.trace.size(), expected.size());
+  double now = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(result.trace[i].action, expected[i]);
+    EXPECT_GE(result.trace[i].start, now);
+    now = result.trace[i].end;
+  }
+  for (const MemoryKind kind : {MemoryKind::weights, MemoryKind::gradients, MemoryKind::optimizer}) {
+    EXPECT_GT(result.memory.peak[static_cast<std::size_t>(kind)], 0u);
+  }
+}
+
+TEST(PipelineTraining, ANonFiniteStepIsLeftOutOnAllStages) {
+  for (const bool first : {false, true}) {
+    TinyTraining training(in_stages(pipeline_config()), ProcessGroup::world(60));
+    const ProcessGroup& pipeline = training.setup().mesh.pipeline;
+    training.run(0, 1);
+    const std::vector<Trajectory::Piece> weights = training.weights();
+    float& poisoned = training.model().units()[0]->values().data<float>()[0];
+    const float before = poisoned;
+    if (pipeline.rank() == (first ? 0 : pipeline.size() - 1)) poisoned = NAN;
+    const StepResult bad = training.run(1, 1)[0];
+    EXPECT_TRUE(bad.skipped);
+    EXPECT_EQ(training.optimizer().updates(), 1);
+    poisoned = before;
+    EXPECT_EQ(training.weights(), weights);
+    EXPECT_FALSE(training.run(2, 1)[0].skipped);
+    EXPECT_EQ(training.optimizer().updates(), 2);
+  }
+}
+
+TEST(PipelineTraining, ValidationIsThatOfTheWholeModel) {
+  Config config = pipeline_config();
+  config.batch.micro = 3;
+  config.batch.global = 6;
+  TinyTraining alone(config, ProcessGroup::self()), staged(in_stages(config), ProcessGroup::world(60));
+  for (const std::int64_t batches : {1, 3, 0}) {
+    const Evaluation expected = evaluate(alone.model(), alone.setup(), config, alone.loader(), batches);
+    const Evaluation result = evaluate(staged.model(), staged.setup(), staged.config(), staged.loader(), batches);
+    EXPECT_EQ(result.loss, expected.loss);
+    EXPECT_EQ(result.samples, expected.samples);
+    EXPECT_EQ(result.tokens, expected.tokens);
+    ASSERT_EQ(result.routing.size(), expected.routing.size());
+    for (std::size_t layer = 0; layer < expected.routing.size(); ++layer) {
+      EXPECT_EQ(result.routing[layer].counts, expected.routing[layer].counts);
+    }
+  }
+}
+
+void save(const TinyTraining& training, const std::filesystem::path& root, int step) {
+  const CheckpointHeader header{.run_uuid = "u", .step = step, .mesh = "m", .config = "", .trainer_state = "{}"};
+  write_checkpoint(training.setup().mesh.world, root, header, training.optimizer().pieces());
+}
+
+std::vector<StepResult> resume(TinyTraining& training, const std::filesystem::path& root, int first, int count) {
+  training.load(CheckpointReader(resolve_checkpoint(root)), first);
+  return training.run(first, count);
+}
+
+TEST(PipelineTraining, ACheckpointGoesOnOnAnyMesh) {
+  const ProcessGroup world = ProcessGroup::world(60);
+  const TemporaryDirectory own;
+  const std::filesystem::path root = world.broadcast(own.path().string(), 0);
+  Config config = pipeline_config();
+  config.model.tie_embeddings = true;
+  config.optim.clip_norm = 0.5;
+  const std::vector<StepResult> whole = train(config, ProcessGroup::self(), 5).steps;
+  const std::vector<StepResult> rest(whole.begin() + 3, whole.end());
+  Config sharded = config;
+  sharded.parallel.zero = 3;
+  Config half = in_stages(config, "zb-h1");
+  half.parallel.pipeline = std::max(world_size() / 2, 1);
+  half.parallel.zero = 2;
+
+  TinyTraining stages(in_stages(config), ProcessGroup::world(60));
+  stages.run(0, 3);
+  save(stages, root / "stages", 3);
+  world.barrier();
+  TinyTraining data(sharded, ProcessGroup::world(60));
+  expect_same_steps(resume(data, root / "stages", 3, 2), rest, "stages to data ranks");
+  TinyTraining both(half, ProcessGroup::world(60));
+  expect_same_steps(resume(both, root / "stages", 3, 2), rest, "stages to fewer stages");
+  TinyTraining alone(config, ProcessGroup::self());
+  expect_same_steps(resume(alone, root / "stages", 3, 2), rest, "stages to one rank");
+
+  TinyTraining first(half, ProcessGroup::world(60));
+  first.run(0, 3);
+  save(first, root / "half", 3);
+  world.barrier();
+  TinyTraining second(in_stages(config, "gpipe"), ProcessGroup::world(60));
+  expect_same_steps(resume(second, root / "half", 3, 2), rest, "fewer stages to stages");
+  world.barrier();  // the directory lives as long as its rank's variable
+}
+
+}  // namespace
+}  // namespace lyceum
