@@ -51,16 +51,23 @@ Config resolved(const LoadedConfig& loaded, int world) {
   return config;
 }
 
+/// Micro-batches of a drawing: more are too narrow to read.
+constexpr int most_drawn = 16;
+
 void write_svg(const MeshPlan& plan, const std::string& file) {
   const bool timed = plan.time.has_value();
-  Timeline timeline = plan.timeline;
+  std::string title = plan.text();
+  Timeline timeline = drawn_timeline(plan, most_drawn);
+  if (timeline.shape.microbatches < plan.timeline.shape.microbatches) {
+    title += fmt::format(" ({} of {} micro-batches)", timeline.shape.microbatches, plan.timeline.shape.microbatches);
+  }
   for (auto& rank : timeline.ranks) {
     for (TimedAction& action : rank) {
       action.start *= timed ? 1e3 : 1;
       action.end *= timed ? 1e3 : 1;
     }
   }
-  replace_file(file, timeline_svg(timeline, plan.text(), timed ? "ms" : ""));
+  replace_file(file, timeline_svg(timeline, title, timed ? "ms" : ""));
 }
 
 }  // namespace

@@ -161,7 +161,8 @@ void check_ranks_and_batch(Findings& findings, const Config& config, int world) 
   const std::int64_t stages = std::max(parallel.pipeline, 1);
   const std::int64_t expert_ranks = std::int64_t{parallel.expert} * parallel.expert_tensor;
   const std::int64_t data = data_ranks(parallel, world);
-  findings.unless(data > 0 || parallel.pipeline < 1 || parallel.tensor < 1, "{} ranks do not split into parallel.pipeline = {} times parallel.tensor = {}", world,
+  findings.unless(data > 0 || parallel.pipeline < 1 || parallel.tensor < 1,
+                  "{} ranks do not split into parallel.pipeline = {} times parallel.tensor = {}", world,
                   parallel.pipeline, parallel.tensor);
   findings.unless(world % stages != 0 || divides(expert_ranks, world / stages),
                   "parallel.expert = {} times parallel.expert_tensor = {} does not divide the {} ranks of a stage",

@@ -109,7 +109,7 @@ ActivationNeed routed_activations(const Config& config, const Place& place, cons
   // Rows on their way: copies of what is sent, received and sorted.
   const double exchange = shared ? 2 * outer + 2 * own : alone ? 0 : routed.pairs * row + 2 * own;
   ActivationNeed need{.kept = router + outer + gates * inner + answers,
-                      .kept_for_weights = router + 2 * outer + (gates + 1) * inner,
+                      .kept_for_weights = s.run * experts * s.a + 2 * outer + (gates + 1) * inner,
                       .backward = std::max(bank, exchange) - answers};
   need.replayed = std::max(need.backward, need.kept_for_weights - need.kept + std::max(exchange, outer));
   return need;

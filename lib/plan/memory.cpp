@@ -19,6 +19,8 @@ RankMemory state_memory(const Config& config, const Place& place, std::span<cons
   const double element = number(element_bytes(config)), sum = number(accumulator_bytes);
   const bool masters = element_bytes(config) != accumulator_bytes;
   RankMemory memory{.weights = zero >= 3 ? played.values : 0, .gradients = zero >= 2 ? played.gradients : 0};
+  if (zero >= 2) memory.passing += played.gradients - played.early_gradients;
+  if (zero >= 3) memory.passing += played.values - played.early_values;
   for (const PlannedUnit& unit : units) {
     const bool cut = shared(place, unit);
     const double whole = number(unit.size), own = cut ? number(owned_elements(unit, place)) : whole;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <span>
 
@@ -9,10 +10,15 @@
 
 namespace lyceum {
 
-/// Bytes of one rank at their most, by MemoryKind.
+/// Bytes of one rank, each MemoryKind at its own most.
 struct RankMemory {
   double weights = 0, gradients = 0, optimizer = 0, activations = 0, buffers = 0;
-  double total() const { return weights + gradients + optimizer + activations + buffers; }
+  /// What comes and goes of weights and gradients, and is not there when activations are at their most.
+  double passing = 0;
+  /// All of them at their most at one time.
+  double total() const {
+    return weights + gradients + optimizer + activations + buffers - std::min(passing, activations);
+  }
 };
 
 /// Weights, gradients and optimizer of a rank's units by parallel.zero. `played`: of a step, where the stage is 2 or 3.

@@ -122,16 +122,21 @@ RankLoad rank_load(const PlanInput& input, const Place& place) {
   return rank;
 }
 
+/// The most that a rank's program keeps and works with at any time.
 double peak_of_passes(const PlanInput& input, const Place& place, const RankLoad& rank) {
-  std::vector<Kept> kept(input.blocks.size(), Kept{0, 0});
-  double head = 0, backward = 0;
-  for (std::size_t s = 0; s < rank.stages.size(); ++s) {
-    kept[static_cast<std::size_t>(rank.stages[s])] = rank.loads[s].kept;
-    head = std::max(head, rank.loads[s].head);
-    backward = std::max(backward, rank.loads[s].backward);
+  double now = 0, most = 0;
+  for (const Action& action : input.schedule.programs[static_cast<std::size_t>(place.index.pipeline)]) {
+    const StageLoad& load = rank.loads[static_cast<std::size_t>(input.schedule.shape.chunk_of(action.stage))];
+    const auto [kept, kept_for_weights] = load.kept;
+    if (action.kind == Action::Kind::forward) now += kept;
+    if (action.gives_input_gradient()) most = std::max(most, now - load.head + load.backward);
+    most = std::max(most, now);
+    if (action.gives_input_gradient()) now -= kept;
+    if (action.kind == Action::Kind::backward_input) now += kept_for_weights;
+    if (action.kind == Action::Kind::backward_weight) now -= kept_for_weights;
+    most = std::max(most, now);
   }
-  const double peak = peak_activations(input.schedule.programs[static_cast<std::size_t>(place.index.pipeline)], kept);
-  return std::max(peak, peak - head + backward);
+  return most;
 }
 
 RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const RankLoad& load) {
@@ -153,6 +158,7 @@ RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const 
   ZeroStates played;
   if (config.parallel.zero >= 2) {
     played = play_zero(shared_layers(config, place, units), layer_uses(input, row));
+    for (auto& [layer, gathers] : played.gathers) gathers *= passes / input.schedule.shape.microbatches;
   }
   plan.memory = state_memory(config, place, units, played);
   plan.memory.buffers *= number(std::ssize(plan.stages));
@@ -163,16 +169,16 @@ RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const 
 
 }  // namespace
 
-PlanInput plan_input(const Config& config, int world) {
+PlanInput plan_input(const Config& config, int world, std::int64_t most_passes) {
   constexpr double most = 4e6;
-  const double actions =
-      number(micro_batches(config, world)) * config.parallel.pipeline * config.parallel.virtual_stages;
-  require_usage(actions <= most,
-                "a step of {} micro-batches through {} stages: raise batch.micro or lower batch.global",
-                micro_batches(config, world), config.parallel.pipeline * config.parallel.virtual_stages);
+  const std::int64_t all = micro_batches(config, world), passes = most_passes > 0 ? std::min(all, most_passes) : all;
+  const int stages = config.parallel.pipeline * config.parallel.virtual_stages;
+  require_usage(number(passes) * stages <= most,
+                "a step of {} micro-batches through {} stages: raise batch.micro or lower batch.global", passes,
+                stages);
   const PipelineShape shape{.ranks = config.parallel.pipeline,
                             .virtual_stages = config.parallel.virtual_stages,
-                            .microbatches = static_cast<int>(micro_batches(config, world))};
+                            .microbatches = static_cast<int>(passes)};
   return {.config = config,
           .world = world,
           .blocks = stage_blocks(config, shape.stages()),
@@ -230,11 +236,12 @@ void add_step_ends(const MeshPlan& plan, const RankPlan& rank, const Cluster& cl
 
 }  // namespace
 
-MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>& cluster) {
-  const PlanInput input = plan_input(config, world);
+MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>& cluster, const PlanLimits& limits) {
+  const PlanInput input = plan_input(config, world, limits.microbatches);
   const int rows = config.parallel.pipeline;
-  MeshPlan plan{.config = config, .world = world, .ranks = {}, .timeline = {}, .time = {}};
-  Costs costs{.stages = std::vector<StageCosts>(input.blocks.size()), .transfer = 0};
+  MeshPlan plan{.config = config, .world = world, .ranks = {}, .costs = {}, .timeline = {}, .time = {}};
+  Costs& costs = plan.costs;
+  costs.stages.resize(input.blocks.size());
   std::vector<double> forward(static_cast<std::size_t>(rows), 0), backward = forward, compute = forward;
   const double passes = number(micro_batches(config, world));
   for (int row = 0; row < rows; ++row) {
@@ -252,6 +259,7 @@ MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>
       backward[r] += passes * (stage.backward_input + stage.backward_weight);
     }
   }
+  if (limits.memory > 0 && plan.peak_memory() > limits.memory) return plan;
   if (cluster) costs.transfer = transfer_seconds(input, *cluster);
   plan.timeline = simulate(input.schedule, costs);
   if (!cluster) return plan;
@@ -269,14 +277,14 @@ MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>
   const double busy = forward[slowest] + backward[slowest];
   time.compute = compute[slowest];
   time.transfers = busy - compute[slowest];
-  time.bubble = plan.timeline.makespan() - busy;
+  time.bubble = plan.timeline.makespan() - busy * input.schedule.shape.microbatches / passes;
   plan.time = time;
   return plan;
 }
 
 MeshPlan plan_inference(const Config& config, int world) {
   const std::vector<Range> blocks = stage_blocks(config, config.parallel.pipeline * config.parallel.virtual_stages);
-  MeshPlan plan{.config = config, .world = world, .ranks = {}, .timeline = {}, .time = {}};
+  MeshPlan plan{.config = config, .world = world, .ranks = {}, .costs = {}, .timeline = {}, .time = {}};
   for (int row = 0; row < config.parallel.pipeline; ++row) {
     RankPlan rank{
         .rank = row * (world / config.parallel.pipeline), .stages = {}, .memory = {}, .passes = {}, .step = {}};
@@ -293,6 +301,13 @@ MeshPlan plan_inference(const Config& config, int world) {
     plan.ranks.push_back(std::move(rank));
   }
   return plan;
+}
+
+Timeline drawn_timeline(const MeshPlan& plan, int most) {
+  const PipelineShape& shape = plan.timeline.shape;
+  const int wanted = std::max(1, most / shape.ranks) * shape.ranks;
+  if (shape.microbatches <= wanted) return plan.timeline;
+  return simulate(plan_input(plan.config, plan.world, wanted).schedule, plan.costs);
 }
 
 double MeshPlan::peak_memory() const {

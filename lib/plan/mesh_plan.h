@@ -28,7 +28,10 @@ struct PlanInput {
   std::vector<Range> blocks;  // of every pipeline stage
   Schedule schedule;
 };
-PlanInput plan_input(const Config& config, int world);
+/// `most`: micro-batches that the schedule is made for, where a step has more: what it does over and over is then left
+/// out, which changes neither peaks of memory nor the seconds of the bubble. A multiple of the pipeline's ranks; 0:
+/// all.
+PlanInput plan_input(const Config& config, int world, std::int64_t most = 0);
 RankPlan plan_rank(const PlanInput& input, int rank);
 
 /// Seconds of a step, by what they are spent on. They sum to the step.
@@ -45,7 +48,8 @@ struct MeshPlan {
   Config config;
   int world = 1;
   std::vector<RankPlan> ranks;  // the first rank of every row of the pipeline: those with the largest shares
-  Timeline timeline;            // of the passes: seconds with a cluster, else units of a million FLOPs of one rank
+  Costs costs;                  // of the passes: seconds with a cluster, else units of a million FLOPs of one rank
+  Timeline timeline;            // of them, with all micro-batches or as many as were asked for
   std::optional<StepTime> time;
 
   double peak_memory() const;
@@ -53,7 +57,15 @@ struct MeshPlan {
   double tokens_per_second() const;
   std::string text() const;  // "pp2 dp4 tp1 · edp4 ep2 etp1, zero 1, 1f1b, micro 2, recompute full"
 };
-MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>& cluster);
+/// What makes plans of many meshes quick.
+struct PlanLimits {
+  std::int64_t microbatches = 0;  // see plan_input
+  double memory = 0;              // bytes of a rank: what needs more is planned without timeline and time; 0: any
+};
+MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>& cluster,
+                   const PlanLimits& limits = {});
+/// Its pipeline with at most so many micro-batches, or as few more as one for each of its ranks, to be drawn.
+Timeline drawn_timeline(const MeshPlan& plan, int most);
 
 /// The same without training: weights, and what a forward pass needs at a time. No timeline.
 MeshPlan plan_inference(const Config& config, int world);

@@ -11,8 +11,7 @@ namespace lyceum {
 
 namespace {
 
-constexpr double chart_columns = 110;
-constexpr int most_chart_rows = 16;
+constexpr int most_chart_rows = 16, most_chart_passes = 6;
 
 std::string bytes_text(double bytes) {
   return bytes == 0 ? "-" : text_of_bytes(static_cast<std::int64_t>(std::min(bytes, 9e18)));
@@ -59,7 +58,14 @@ std::string pipeline_text(const MeshPlan& plan) {
   if (parallel.pipeline > most_chart_rows) {
     return text + fmt::format("{} rows are too many to draw here: --svg FILE draws them\n", parallel.pipeline);
   }
-  return text + text_grid(timeline, timeline.makespan() / chart_columns) + "\n";
+  const Timeline drawn = drawn_timeline(plan, most_chart_passes);
+  if (drawn.shape.microbatches < timeline.shape.microbatches) {
+    text += fmt::format("with {} of the micro-batches:\n", drawn.shape.microbatches);
+  }
+  double forward = 0;  // a column: the mean of a forward pass
+  for (const StageCosts& stage : plan.costs.stages)
+    forward += stage.forward / static_cast<double>(plan.costs.stages.size());
+  return text + text_grid(drawn, forward);
 }
 
 std::string time_table(const MeshPlan& plan, const Cluster& cluster) {

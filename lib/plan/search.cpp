@@ -23,7 +23,7 @@ std::vector<int> divisors(int number) {
   return all;
 }
 
-/// Calls visit(config) for every variant that the ranks can form.
+/// Calls visit(config) for every variant that the ranks can form; it says whether that fits into memory.
 class Variants {
  public:
   Variants(const Config& config, int world, const Cluster& cluster, const std::set<std::string>& fixed)
@@ -35,7 +35,7 @@ class Variants {
       if (pipeline > base_.model.layers || world_ % pipeline != 0) continue;
       for (const int tensor : values("parallel.tensor", base_.parallel.tensor, machine_shares())) {
         if (world_ / pipeline % tensor != 0) continue;
-        for (const int sharers : values("parallel.expert_tensor", base_.parallel.expert_tensor, machine_shares())) {
+        for (const int sharers : values("parallel.expert_tensor", base_.parallel.expert_tensor, sharers_with(tensor))) {
           for (const int expert : values("parallel.expert", base_.parallel.expert, divisors(world_ / pipeline))) {
             if (world_ / pipeline % (expert * sharers) != 0 || expert > std::max<std::int64_t>(base_.moe.experts, 1)) {
               continue;
@@ -69,6 +69,10 @@ class Variants {
     return all;
   }
 
+  static std::vector<int> sharers_with(int tensor) {
+    return tensor > 1 ? std::vector<int>{1, tensor} : std::vector<int>{1};
+  }
+
   template <class Visit>
   void each_schedule(Config config, Visit&& visit) const {
     const std::int64_t data = mesh_shape(config.parallel).data(world_);
@@ -83,9 +87,10 @@ class Variants {
         for (const std::string& recompute :
              values<std::string>("model.recompute", base_.model.recompute, {"none", "full"})) {
           config.model.recompute = recompute;
-          for (const int zero : values("parallel.zero", base_.parallel.zero, {0, 1, 2, 3})) {
+          // A higher stage takes longer: it is tried where the one before does not fit.
+          for (const int zero : values("parallel.zero", base_.parallel.zero, {1, 2, 3})) {
             config.parallel.zero = zero;
-            visit(config);
+            if (visit(config)) break;
           }
         }
       }
@@ -156,18 +161,20 @@ SearchResult search_meshes(const Config& config, int world, const Cluster& clust
         checked.try_emplace({parallel.pipeline, parallel.tensor, parallel.expert, parallel.expert_tensor,
                              variant.batch.micro, parallel.schedule == "interleaved"});
     if (first) check->second = contradictions(variant, world).empty();
-    if (!check->second) return;
+    if (!check->second) return true;
     ++result.considered;
     Config resolved = variant;
     resolve(resolved, world);
-    MeshPlan plan = plan_mesh(resolved, world, cluster);
+    MeshPlan plan = plan_mesh(resolved, world, cluster,
+                              {.microbatches = std::int64_t{2} * resolved.parallel.pipeline, .memory = cluster.memory});
     if (plan.peak_memory() > cluster.memory) {
       ++result.too_large;
       if (!nearest || plan.peak_memory() < nearest->peak_memory()) nearest = std::move(plan);
-      return;
+      return false;
     }
     const auto [place, fresh] = fastest.try_emplace(axes_of(plan), plan);
     if (!fresh && plan.time->total() < place->second.time->total()) place->second = std::move(plan);
+    return true;
   });
   require_usage(
       result.considered > 0,
@@ -175,9 +182,12 @@ SearchResult search_meshes(const Config& config, int world, const Cluster& clust
       "fixed on the command line",
       world, config.batch.global);
   if (fastest.empty()) require_fits(*nearest, cluster.memory, "a rank of " + cluster.name);
-  for (auto& [axes, plan] : fastest) result.best.push_back({std::move(plan), {}});
+  for (auto& [axes, plan] : fastest) result.best.push_back({.plan = std::move(plan), .reason = {}});
   std::ranges::sort(result.best, {}, [](const Candidate& candidate) { return candidate.plan.time->total(); });
   if (result.best.size() > most) result.best.resize(most);
+  for (Candidate& candidate : result.best) {
+    candidate.plan = plan_mesh(candidate.plan.config, world, cluster);  // with all its micro-batches
+  }
   result.best.front().reason = what_binds(result.best.front().plan, cluster);
   for (std::size_t i = 1; i < result.best.size(); ++i) {
     result.best[i].reason = loss_against(result.best[i].plan, result.best.front().plan);

@@ -21,8 +21,8 @@ struct SearchResult {
 };
 
 /// The fastest ways to train `config` on `world` ranks of a cluster: pipeline, tensor, expert and expert_tensor ranks,
-/// ZeRO, schedule, micro-batch and recomputation, all combinations that divide and fit into memory. Tensor ranks and
-/// expert_tensor ranks share a machine. `fixed`: keys ("parallel.pipeline") whose values are not to be changed.
+/// ZeRO, schedule, micro-batch and recomputation, all that divide and fit into memory. Tensor ranks share a machine;
+/// expert_tensor is 1 or parallel.tensor. `fixed`: keys ("parallel.pipeline") whose values are not to be changed.
 /// `most`: results. Throws a usage Error where nothing divides or nothing fits, with the nearest miss.
 SearchResult search_meshes(const Config& config, int world, const Cluster& cluster, const std::set<std::string>& fixed,
                            std::size_t most = 5);

@@ -13,7 +13,7 @@ class Values {
  public:
   Values(const std::map<int, LayerBytes>& layers, ZeroStates& states) : layers_(layers), states_(states) {}
 
-  void use(const LayerUse& use) {
+  void use(const LayerUse& use, bool early) {
     if (use.layer == layer_ && use.backward == backward_) return;
     layer_ = use.layer;
     backward_ = use.backward;
@@ -24,6 +24,7 @@ class Values {
     double bytes = 0;
     for (const int layer : whole_) bytes += layers_.at(layer).values;
     states_.values = std::max(states_.values, bytes);
+    if (early) states_.early_values = std::max(states_.early_values, bytes);
   }
 
  private:
@@ -42,13 +43,16 @@ class Values {
 ZeroStates play_zero(const std::map<int, LayerBytes>& layers, std::span<const LayerUse> uses) {
   ZeroStates states;
   Values values(layers, states);
+  const int last = layers.empty() ? 0 : layers.rbegin()->first;
   int before = -1, now = -1;  // layers whose gradients are whole
   for (const LayerUse& use : uses) {
-    values.use(use);
+    const bool early = use.backward && use.layer + 1 >= last;
+    values.use(use, early);
     if (!use.backward || use.layer == now) continue;
     before = std::exchange(now, use.layer);
     const double bytes = layers.at(now).gradients + (before >= 0 ? layers.at(before).gradients : 0);
     states.gradients = std::max(states.gradients, bytes);
+    if (early) states.early_gradients = std::max(states.early_gradients, bytes);
   }
   return states;
 }

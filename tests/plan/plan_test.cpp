@@ -67,13 +67,13 @@ TEST(ZeroStates, GatherWhatIsUsedAndWhatComesNext) {
   const std::map<int, LayerBytes> layers{{0, {10, 1}}, {1, {20, 2}}, {2, {40, 4}}};
   const std::vector<LayerUse> uses{{0, false}, {1, false}, {2, false}, {2, true}, {1, true}, {0, true}};
   const ZeroStates once = play_zero(layers, uses);
-  EXPECT_EQ(once.gathers, (std::map<int, int>{{0, 2}, {1, 2}, {2, 1}}));
+  EXPECT_EQ(once.gathers, (std::map<int, double>{{0, 2}, {1, 2}, {2, 1}}));
   EXPECT_EQ(once.values, 60);
   EXPECT_EQ(once.gradients, 6);
   std::vector<LayerUse> twice = uses;
   twice.insert(twice.end(), uses.begin(), uses.end());
   // The first layer is still here when the second micro-batch begins.
-  EXPECT_EQ(play_zero(layers, twice).gathers, (std::map<int, int>{{0, 3}, {1, 4}, {2, 2}}));
+  EXPECT_EQ(play_zero(layers, twice).gathers, (std::map<int, double>{{0, 3}, {1, 4}, {2, 2}}));
 }
 
 /// Blocks alike and next to no head: the bubble is that of the literature.
@@ -83,6 +83,7 @@ TEST(MeshPlan, HasTheBubbleOfItsSchedule) {
   config.model.first_dense_layers = 0;
   config.model.hidden = 240;
   config.model.vocab = 2;
+  config.model.ffn_hidden = 4000;
   config.batch = {.global = 16, .micro = 1, .seq_len = 12};
   config.parallel.pipeline = 4;
   const auto bubble = [&](const char* schedule, int chunks) {
@@ -122,8 +123,9 @@ TEST(MeshPlan, WhatDoesNotFitIsToldWithTwoWaysOut) {
     FAIL() << "it fits";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::usage);
-    EXPECT_THAT(error.what(), testing::ContainsRegex("rank 0 needs .* GB of the 80 GB that a rank of this test has "
-                                                     "\\(weights .*, activations .*\\): .*, or "));
+    EXPECT_THAT(error.what(),
+                testing::ContainsRegex("rank 0 needs .* GB of the 80.0 GB that a rank of this test has "
+                                       "\\(weights .*, activations .*\\): raise parallel.zero .*, or raise "));
   }
 }
 
