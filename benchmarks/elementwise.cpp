@@ -259,10 +259,11 @@ void norms_and_casts(Table& table) {
   const Stream& stream = table.stream();
   const Tensors x = rotating<float>(stream, {elements});
   const Tensors y = rotating<bfloat16>(stream, {elements});
-  double sum = 0;
+  constexpr std::int64_t block = 1024;
+  std::vector<double> sums(static_cast<std::size_t>((elements + block - 1) / block));
   constexpr auto count = static_cast<double>(elements);
   table.add("sum of squares", DType::f32, 4 * count, [&](std::size_t s) {
-    launch(stream, SumOfSquares<float>{x[s].span<const float>(), &sum});
+    launch(stream, SumOfSquares<float>{x[s].span<const float>(), block, sums});
   });
   table.add("cast f32 to bf16", DType::bf16, 6 * count, [&](std::size_t s) {
     launch(stream, Cast<float, bfloat16>{x[s].span<const float>(), y[s].span<bfloat16>()});

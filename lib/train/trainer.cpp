@@ -275,9 +275,12 @@ void Trainer::note_skip(const StepResult& result) {
   ++state_.skipped;
   std::string culprit;
   const std::vector<std::string> culprits = setup_.mesh.world.all_gather(result.culprit);
-  // A loss that is not finite spoils every rank's gradients: the rank that has one is where the trouble began.
+  // A loss that is not finite spoils every rank's gradients: the rank that has one is where the trouble began. Else
+  // that is nearest the loss, in the last stage that has any.
+  const std::size_t of_stage = culprits.size() / static_cast<std::size_t>(setup_.mesh.pipeline.size());
   for (const bool loss : {true, false}) {
-    for (std::size_t rank = 0; rank < culprits.size() && culprit.empty(); ++rank) {
+    for (std::size_t i = 0; i < culprits.size() && culprit.empty(); ++i) {
+      const std::size_t rank = culprits.size() - (i / of_stage + 1) * of_stage + i % of_stage;
       if (culprits[rank].empty() || culprits[rank].starts_with("the loss") != loss) continue;
       culprit = fmt::format(": {} on rank {} is not finite", culprits[rank], rank);
     }

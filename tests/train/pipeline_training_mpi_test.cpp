@@ -142,6 +142,22 @@ TEST(PipelineTraining, DoesWhatTheScheduleSays) {
   }
 }
 
+/// All micro-batches are in flight on every rank, or as many as there are stages from there to the end.
+TEST(PipelineTraining, TheScheduleDecidesHowMuchIsKept) {
+  if (world_size() == 8) return;  // there are as many micro-batches
+  std::vector<double> peaks;
+  for (const char* schedule : {"gpipe", "1f1b"}) {
+    TinyTraining training(in_stages(pipeline_config(), schedule), ProcessGroup::world(60));
+    const StepResult result = training.run(0, 1)[0];
+    peaks.push_back(static_cast<double>(result.memory.peak[static_cast<std::size_t>(MemoryKind::activations)]));
+  }
+  // What a micro-batch keeps, from the difference; besides that there is what is made and gone within a pass.
+  const int most = 8, fewer = world_size() - ProcessGroup::world(60).rank();
+  const double kept = (peaks[0] - peaks[1]) / (most - fewer);
+  EXPECT_NEAR(most * kept, peaks[0], 0.25 * peaks[0]) << peaks[1] << " with " << fewer << " in flight";
+  EXPECT_LT(most * kept, peaks[0]);
+}
+
 TEST(PipelineTraining, ANonFiniteStepIsLeftOutOnAllStages) {
   for (const bool first : {false, true}) {
     TinyTraining training(in_stages(pipeline_config()), ProcessGroup::world(60));
