@@ -129,7 +129,9 @@ double peak_of_passes(const PlanInput& input, const Place& place, const RankLoad
     const StageLoad& load = rank.loads[static_cast<std::size_t>(input.schedule.shape.chunk_of(action.stage))];
     const auto [kept, kept_for_weights] = load.kept;
     if (action.kind == Action::Kind::forward) now += kept;
-    if (action.gives_input_gradient()) most = std::max(most, now - load.head + load.backward);
+    // The gradient of the logits lies where they lay: it goes when the head's weights have their gradient.
+    if (action.kind == Action::Kind::backward) most = std::max(most, now - load.head + load.backward);
+    if (action.kind == Action::Kind::backward_input) most = std::max(most, now + load.backward);
     most = std::max(most, now);
     if (action.gives_input_gradient()) now -= kept;
     if (action.kind == Action::Kind::backward_input) now += kept_for_weights;

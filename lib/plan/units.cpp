@@ -122,8 +122,7 @@ int copy_index(const Place& place, ParameterUnit::Group group) {
 }
 
 std::int64_t owned_elements(const PlannedUnit& unit, const Place& place) {
-  return cut_evenly(unit.size,
-                    place.size(copies_axis(unit.group)))[static_cast<std::size_t>(copy_index(place, unit.group))];
+  return cut_evenly(unit.size, place.size(copies_axis(unit.group)), copy_index(place, unit.group)).count;
 }
 
 }  // namespace lyceum
