@@ -51,10 +51,9 @@ std::string traffic_table(const MeshPlan& plan) {
 std::string pipeline_text(const MeshPlan& plan) {
   const ParallelConfig& parallel = plan.config.parallel;
   const Timeline& timeline = plan.timeline;
-  std::string text =
-      fmt::format("{} stages, {} micro-batches, schedule {}: bubble {:.1f} % of the time, {:.1f} % of the work\n",
-                  parallel.pipeline * parallel.virtual_stages, timeline.shape.microbatches, parallel.schedule,
-                  100 * plan.bubble(), 100 * timeline.bubble_ratio());
+  std::string text = fmt::format(
+      "{} stages, {} micro-batches, schedule {}: rows idle for {:.1f} % of the time, also where stages are uneven\n",
+      parallel.pipeline * parallel.virtual_stages, timeline.shape.microbatches, parallel.schedule, 100 * plan.bubble());
   if (parallel.pipeline > most_chart_rows) {
     return text + fmt::format("{} rows are too many to draw here: --svg FILE draws them\n", parallel.pipeline);
   }
