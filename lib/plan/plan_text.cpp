@@ -21,13 +21,15 @@ std::vector<std::string> ways_out(const MeshPlan& plan, const RankMemory& need) 
     if (config.model.recompute != "full") ways.push_back("set model.recompute = full");
     if (config.batch.micro > 1) ways.push_back(fmt::format("lower batch.micro (it is {})", config.batch.micro));
   };
-  if (need.activations > state) activations();
+  if (need.activations > state) {
+    activations();
+    ways.push_back("lower batch.seq_len or model.vocab");
+  }
   if (copies && parallel.zero < 3) ways.push_back(fmt::format("raise parallel.zero (it is {})", parallel.zero));
   if (config.moe.experts > parallel.expert) ways.push_back("raise parallel.expert over more ranks");
   if (config.model.layers > parallel.pipeline) ways.push_back("raise parallel.pipeline over more ranks");
   if (config.model.heads > parallel.tensor) ways.push_back("raise parallel.tensor over more ranks");
   if (need.activations <= state) activations();
-  if (need.activations > state) ways.push_back("lower batch.seq_len or model.vocab");
   ways.push_back("make the model smaller (model.hidden, model.layers, model.vocab)");
   ways.push_back("use more machines");
   ways.resize(2);

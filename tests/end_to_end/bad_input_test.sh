@@ -77,7 +77,7 @@ refused_by_ranks 2 "parallel.expert_tensor = 2 is more than moe.expert_hidden = 
   --moe.expert_hidden=1
 refused 2 "1 ranks do not split into parallel.pipeline = 1 times parallel.tensor = 2" --parallel.tensor=2
 # A model of petabytes, a batch of terabytes: the sizes are possible, this machine is not large enough.
-refused 2 "model.heads = 7 does not divide" --model.hidden=100000000 --model.heads=7
+refused 2 "model.heads = 7 does not divide" --model.hidden=1000000 --model.heads=7
 refused 2 "a model of about .* parameters" --model.hidden=2000000000 --model.heads=100
 refused 2 "rank 0 needs [0-9.]+ [TP]B of the .* GB that .*\(weights .*, optimizer .*\): .*, or " \
   --model.hidden=1000000 --model.heads=100

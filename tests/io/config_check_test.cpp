@@ -58,7 +58,7 @@ TEST(ConfigProblems, impossible_models_are_told) {
       {[](Config& c) { c.model.kv_heads = 3; }, {"model.kv_heads = 3 does not divide model.heads = 4"}},
       {[](Config& c) { c.model.kv_heads = 8; }, {"model.kv_heads = 8 does not divide model.heads = 4"}},
       {[](Config& c) { c.model.first_dense_layers = 5; }, {"model.first_dense_layers = 5", "model.layers = 4"}},
-      {[](Config& c) { c.model.layers = 0; }, {"model.layers = 0: must be >= 1"}},
+      {[](Config& c) { c.model.layers = 0; }, {"model.layers = 0: must be in [1, 10000]"}},
       {[](Config& c) { c.model.vocab = -3; }, {"model.vocab = -3: must be >= 2"}},
       {[](Config& c) { c.model.init_std = std::numeric_limits<double>::quiet_NaN(); }, {"model.init_std = nan"}},
       {[](Config& c) { c.batch.seq_len = 0; }, {"batch.seq_len = 0: must be >= 1"}},
@@ -236,7 +236,7 @@ TEST(ConfigProblems, impossible_models_that_are_only_planned_are_told) {
              c.moe.attention_experts = 2;
            },
            {"moe.top_k = 3 is more than moe.attention_experts = 2"}},
-          {[](Config& c) { c.model.hidden = 2000000000; }, {"a model of about"}},
+          {[](Config& c) { c.model.hidden = 20000000; }, {"a model of about"}},
       },
       contradictions);
 }
