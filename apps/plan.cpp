@@ -10,6 +10,9 @@
 #include "io/config_check.h"
 #include "io/timeline_svg.h"
 #include "plan/report.h"
+#include "train/machine.h"
+#include "train/peak.h"
+#include "train/run_setup.h"
 
 namespace lyceum {
 
@@ -78,6 +81,7 @@ int plan_command(const MpiSession& session, const Arguments& arguments) {
       "ranks", po::value<int>(), "plan the configured mesh on so many ranks")(
       "cluster", po::value<std::string>(),
       "rates and memory, see configs/clusters/; without it those of 8 H100 a node")(
+      "measure", "take the rate of products from this machine, all its cores as one rank")(
       "svg", po::value<std::string>(), "draw the pipeline's timeline into a file")("json", "print JSON");
   const ParsedOptions parsed = parse_options(options, arguments, usage);
   const auto tell = [&](const std::string& text) {
@@ -104,6 +108,12 @@ int plan_command(const MpiSession& session, const Arguments& arguments) {
     cluster = read_cluster(parsed.values["cluster"].as<std::string>(), loaded.config.run.precision);
   } else if (parsed.values.count("world")) {
     cluster = default_cluster(loaded.config.run.precision);
+  }
+  if (parsed.values.count("measure")) {
+    require_usage(cluster.has_value(),
+                  "--measure needs --cluster FILE or --world N: it replaces their rate of products");
+    cluster->flops = measure_gemm_peak(CpuStream(own_cores().count), working_type(loaded.config.run));
+    cluster->name += ", products as measured here";
   }
 
   std::optional<SearchResult> search;

@@ -159,7 +159,8 @@ RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const 
   }
   ZeroStates played;
   if (config.parallel.zero >= 2) {
-    played = play_zero(shared_layers(config, place, units), layer_uses(input, row));
+    const bool tied_here = config.model.tie_embeddings && place.shape.pipeline == 1;
+    played = play_zero(shared_layers(config, place, units), layer_uses(input, row), tied_here ? 0 : -1);
     for (auto& [layer, gathers] : played.gathers) gathers *= passes / input.schedule.shape.microbatches;
   }
   plan.memory = state_memory(config, place, units, played);

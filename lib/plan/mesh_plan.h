@@ -47,7 +47,7 @@ struct StepTime {
 struct MeshPlan {
   Config config;
   int world = 1;
-  std::vector<RankPlan> ranks;  // the first rank of every row of the pipeline: those with the largest shares
+  std::vector<RankPlan> ranks;  // the first of every row of the pipeline: no other has more, but for a block of a cut
   Costs costs;                  // of the passes: seconds with a cluster, else units of a million FLOPs of one rank
   Timeline timeline;            // of them, with all micro-batches or as many as were asked for
   std::optional<StepTime> time;

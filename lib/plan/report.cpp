@@ -81,9 +81,10 @@ std::string time_table(const MeshPlan& plan, const Cluster& cluster) {
   add("step", time.total(), "");
   const double flops =
       count_model(plan.config).causal_flops_per_sequence * static_cast<double>(plan.config.batch.global);
-  return table.text() + fmt::format("{} tokens/s; {:.1f} TFLOP/s a rank of the {:.1f} that {} reaches in products\n",
-                                    text_of_count(static_cast<std::int64_t>(plan.tokens_per_second())),
-                                    flops / time.total() / plan.world / 1e12, cluster.flops / 1e12, cluster.name);
+  const auto rate = [](double value) { return text_of_count(static_cast<std::int64_t>(value)); };
+  return table.text() + fmt::format("{} tokens/s; {}FLOP/s a rank of the {}FLOP/s that {} reaches in products\n",
+                                    rate(plan.tokens_per_second()), rate(flops / time.total() / plan.world),
+                                    rate(cluster.flops), cluster.name);
 }
 
 }  // namespace

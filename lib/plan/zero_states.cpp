@@ -40,7 +40,7 @@ class Values {
 
 }  // namespace
 
-ZeroStates play_zero(const std::map<int, LayerBytes>& layers, std::span<const LayerUse> uses) {
+ZeroStates play_zero(const std::map<int, LayerBytes>& layers, std::span<const LayerUse> uses, int held) {
   ZeroStates states;
   Values values(layers, states);
   const int last = layers.empty() ? 0 : layers.rbegin()->first;
@@ -50,7 +50,8 @@ ZeroStates play_zero(const std::map<int, LayerBytes>& layers, std::span<const La
     values.use(use, early);
     if (!use.backward || use.layer == now) continue;
     before = std::exchange(now, use.layer);
-    const double bytes = layers.at(now).gradients + (before >= 0 ? layers.at(before).gradients : 0);
+    double bytes = layers.at(now).gradients + (before >= 0 ? layers.at(before).gradients : 0);
+    if (held >= 0 && now != held && before != held) bytes += layers.at(held).gradients;
     states.gradients = std::max(states.gradients, bytes);
     if (early) states.early_gradients = std::max(states.early_gradients, bytes);
   }

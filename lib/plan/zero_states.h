@@ -24,6 +24,8 @@ struct ZeroStates {
 struct LayerBytes {
   double values, gradients;
 };
-ZeroStates play_zero(const std::map<int, LayerBytes>& layers, std::span<const LayerUse> uses);
+/// `held`: a layer whose gradients stay whole from its first use in backward to its last, such as a table that is both
+/// embedding and head; −1: none.
+ZeroStates play_zero(const std::map<int, LayerBytes>& layers, std::span<const LayerUse> uses, int held = -1);
 
 }  // namespace lyceum

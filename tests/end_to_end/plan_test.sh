@@ -22,6 +22,12 @@ for key in '"total": 16' '"flops_per_sequence"' '"memory_bytes_per_rank"' '"comm
   says out "$key"
 done
 
+expect 0 "$lyceum" plan --config "$source/configs/quickstart.ini" --ranks=2 --cluster "$clusters/cpu-2-cores.ini" --measure
+says out "^step on 2 cores, one rank a core, products as measured here"
+says out "^step +[0-9.]+ m?s +100.0 %"
+expect 2 "$lyceum" plan --measure
+says err "needs --cluster FILE or --world N"
+
 # What does not fit is planned, then refused with two ways out.
 expect 2 "$lyceum" plan --config "$papers/deepseekmoe-16b.ini" --cluster "$clusters/h100-8x.ini" --batch.micro=1
 says out "^memory of a rank"

@@ -73,6 +73,12 @@ std::vector<Config> meshes(const Config& base, int world) {
   add({.pipeline = 2, .schedule = "gpipe"}, "none", 1);
   add({.pipeline = 2, .schedule = "zb-h1"}, "none", 1);
   add({.expert = 4, .expert_tensor = 2});
+  for (const int zero : {0, 2, 3}) {
+    for (const int pipeline : {1, 2}) {
+      add({.pipeline = pipeline, .zero = zero}, "none", 1);
+      if (!all.empty()) all.back().model.tie_embeddings = true;
+    }
+  }
   return all;
 }
 
