@@ -73,9 +73,7 @@ void write_svg(const MeshPlan& plan, const std::string& file) {
   replace_file(file, timeline_svg(timeline, title, timed ? "ms" : ""));
 }
 
-}  // namespace
-
-int plan_command(const MpiSession& session, const Arguments& arguments) {
+po::options_description plan_options() {
   po::options_description options("options");
   options.add_options()("world", po::value<int>(), "find the best mesh of so many ranks")(
       "ranks", po::value<int>(), "plan the configured mesh on so many ranks")(
@@ -83,63 +81,75 @@ int plan_command(const MpiSession& session, const Arguments& arguments) {
       "rates and memory, see configs/clusters/; without it those of 8 H100 a node")(
       "measure", "take the rate of products from this machine, all its cores as one rank")(
       "svg", po::value<std::string>(), "draw the pipeline's timeline into a file")("json", "print JSON");
-  const ParsedOptions parsed = parse_options(options, arguments, usage);
-  const auto tell = [&](const std::string& text) {
-    if (session.rank() == 0) std::cout << text << std::flush;
-  };
-  if (parsed.help) {
-    tell(parsed.help_text);
-    return 0;
-  }
-  const LoadedConfig loaded = read_config(parsed.rest);
-  if (loaded.list_keys) {
-    tell(list_keys());
-    return 0;
-  }
-  require_usage(!parsed.values.count("world") || !parsed.values.count("ranks"),
+  return options;
+}
+
+void check_numbers(const po::variables_map& values) {
+  require_usage(!values.count("world") || !values.count("ranks"),
                 "--world finds a mesh, --ranks plans the one that is configured: give one of them");
   for (const char* option : {"world", "ranks"}) {
-    require_usage(!parsed.values.count(option) || parsed.values[option].as<int>() >= 1, "--{} = {}: at least one rank",
-                  option, parsed.values.count(option) ? parsed.values[option].as<int>() : 0);
+    const int ranks = values.count(option) ? values[option].as<int>() : 1;
+    require_usage(ranks >= 1, "--{} = {}: at least one rank", option, ranks);
   }
-  require_none(loaded.mistakes);
+}
+
+/// What times are estimated from; none where no option asks for any.
+std::optional<Cluster> rates(const RunConfig& run, const po::variables_map& values) {
   std::optional<Cluster> cluster;
-  if (parsed.values.count("cluster")) {
-    cluster = read_cluster(parsed.values["cluster"].as<std::string>(), loaded.config.run.precision);
-  } else if (parsed.values.count("world")) {
-    cluster = default_cluster(loaded.config.run.precision);
+  if (values.count("cluster")) {
+    cluster = read_cluster(values["cluster"].as<std::string>(), run.precision);
+  } else if (values.count("world")) {
+    cluster = default_cluster(run.precision);
   }
-  if (parsed.values.count("measure")) {
+  if (values.count("measure")) {
     require_usage(cluster.has_value(),
                   "--measure needs --cluster FILE or --world N: it replaces their rate of products");
-    cluster->flops = measure_gemm_peak(CpuStream(own_cores().count), working_type(loaded.config.run));
+    cluster->flops = measure_gemm_peak(CpuStream(own_cores().count), working_type(run));
     cluster->name += ", products as measured here";
   }
+  return cluster;
+}
 
+std::string shown(const LoadedConfig& loaded, const MeshPlan& plan, const std::optional<Cluster>& cluster,
+                  const std::optional<SearchResult>& search, bool json) {
+  if (loaded.print_config) {
+    LoadedConfig planned = loaded;
+    planned.config = plan.config;
+    return print_config(planned);
+  }
+  if (json) return json_report(plan, cluster, search ? &*search : nullptr);
+  return model_report(plan.config) + (search ? search_report(*search, plan.world, *cluster) : "") +
+         mesh_report(plan, cluster);
+}
+
+}  // namespace
+
+int plan_command(const MpiSession& session, const Arguments& arguments) {
+  po::options_description options = plan_options();
+  const ParsedOptions parsed = parse_options(options, arguments, usage);
+  const po::variables_map& values = parsed.values;
+  const auto tell = [&](const std::string& text) {
+    if (session.rank() == 0) std::cout << text << std::flush;
+    return 0;
+  };
+  if (parsed.help) return tell(parsed.help_text);
+  const LoadedConfig loaded = read_config(parsed.rest);
+  if (loaded.list_keys) return tell(list_keys());
+  check_numbers(values);
+  require_none(loaded.mistakes);
+  const std::optional<Cluster> cluster = rates(loaded.config.run, values);
   std::optional<SearchResult> search;
   MeshPlan plan;
-  if (parsed.values.count("world")) {
-    const int world = parsed.values["world"].as<int>();
-    search = search_meshes(loaded.config, world, *cluster, given_on_command_line(loaded));
+  if (values.count("world")) {
+    search = search_meshes(loaded.config, values["world"].as<int>(), *cluster, given_on_command_line(loaded));
     plan = search->best.front().plan;
   } else {
-    const int world = ranks_of(loaded.config, session, parsed.values);
+    const int world = ranks_of(loaded.config, session, values);
     plan = plan_mesh(resolved(loaded, world), world, cluster);
   }
-  if (loaded.print_config) {
-    LoadedConfig shown = loaded;
-    shown.config = plan.config;
-    tell(print_config(shown));
-    return 0;
-  }
-  if (parsed.values.count("json")) {
-    tell(json_report(plan, cluster, search ? &*search : nullptr));
-  } else {
-    tell(model_report(plan.config));
-    if (search) tell(search_report(*search, plan.world, *cluster));
-    tell(mesh_report(plan, cluster));
-  }
-  if (parsed.values.count("svg") && session.rank() == 0) write_svg(plan, parsed.values["svg"].as<std::string>());
+  tell(shown(loaded, plan, cluster, search, values.count("json") > 0));
+  if (loaded.print_config) return 0;
+  if (values.count("svg") && session.rank() == 0) write_svg(plan, values["svg"].as<std::string>());
   if (cluster) require_fits(plan, cluster->memory, "a rank of " + cluster->name);
   return 0;
 }

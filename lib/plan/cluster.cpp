@@ -33,20 +33,51 @@ double share_outside(const Cluster& cluster, const Place& place, Axis axis) {
   return inside >= size ? 0 : (size - inside) / (size - 1);
 }
 
+/// A key of the file.
+struct Key {
+  double* value;
+  double unit;
+  bool may_be_zero = false;
+  bool given = false;
+};
+using Keys = std::map<std::string, Key>;
+
+/// What is wrong with an entry, or empty: then its key has the value.
+std::string take(Keys& keys, const IniEntry& entry, const std::string& file) {
+  const auto key = keys.find(entry.key);
+  if (key == keys.end()) return fmt::format("unknown key '{}' in {} line {}", entry.key, file, entry.line);
+  double value = 0;
+  const char* end = entry.value.data() + entry.value.size();
+  const auto [rest, error] = std::from_chars(entry.value.data(), end, value);
+  const bool fine = error == std::errc() && rest == end && std::isfinite(value) &&
+                    (value > 0 || (value == 0 && key->second.may_be_zero));
+  if (!fine) {
+    return fmt::format("{} = {} in {} line {}: must be a positive number", entry.key, entry.value, file, entry.line);
+  }
+  *key->second.value = value * key->second.unit;
+  key->second.given = true;
+  return {};
+}
+
+/// What the values together lack.
+void check_all(const Keys& keys, const Cluster& cluster, double node_ranks, const std::string& file,
+               std::vector<std::string>& mistakes) {
+  for (const auto& [name, key] : keys) {
+    if (!key.given) mistakes.push_back(fmt::format("{}: {} is not given", file, name));
+  }
+  if (cluster.overlap > 1) mistakes.push_back(fmt::format("{}: overlap.share is a share, at most 1", file));
+  if (node_ranks != std::floor(node_ranks) || node_ranks > 1e6) {
+    mistakes.push_back(fmt::format("{}: node.ranks = {} is no number of ranks", file, node_ranks));
+  }
+}
+
 }  // namespace
 
 Cluster read_cluster(const std::string& file, const std::string& precision) {
   Cluster cluster;
-  double node_ranks = 0;
   const bool bf16 = precision == "bf16";
-  double unused = 0;
-  struct Key {
-    double* value;
-    double unit;
-    bool may_be_zero = false;
-    bool given = false;
-  };
-  std::map<std::string, Key> keys{
+  double node_ranks = 0, unused = 0;
+  Keys keys{
       {"rank.memory_gb", {&cluster.memory, giga}},
       {"rank.tflops_bf16", {bf16 ? &cluster.flops : &unused, tera}},
       {"rank.tflops_f32", {bf16 ? &unused : &cluster.flops, tera}},
@@ -62,35 +93,13 @@ Cluster read_cluster(const std::string& file, const std::string& precision) {
   for (const IniEntry& entry : read_ini(file, mistakes)) {
     if (entry.key == "cluster.name") {
       cluster.name = entry.value;
-      continue;
-    }
-    const auto key = keys.find(entry.key);
-    if (key == keys.end()) {
-      mistakes.push_back(fmt::format("unknown key '{}' in {} line {}", entry.key, file, entry.line));
-      continue;
-    }
-    double value = 0;
-    const char* end = entry.value.data() + entry.value.size();
-    const auto [rest, error] = std::from_chars(entry.value.data(), end, value);
-    const bool fine = error == std::errc() && rest == end && std::isfinite(value) &&
-                      (value > 0 || (value == 0 && key->second.may_be_zero));
-    if (!fine)
-      mistakes.push_back(
-          fmt::format("{} = {} in {} line {}: must be a positive number", entry.key, entry.value, file, entry.line));
-    *key->second.value = value * key->second.unit;
-    key->second.given = true;
-  }
-  if (mistakes.empty()) {
-    for (const auto& [name, key] : keys) {
-      if (!key.given) mistakes.push_back(fmt::format("{}: {} is not given", file, name));
-    }
-    if (cluster.overlap > 1) mistakes.push_back(fmt::format("{}: overlap.share is a share, at most 1", file));
-    if (node_ranks != std::floor(node_ranks) || node_ranks > 1e6) {
-      mistakes.push_back(fmt::format("{}: node.ranks = {} is no number of ranks", file, node_ranks));
+    } else if (std::string mistake = take(keys, entry, file); !mistake.empty()) {
+      mistakes.push_back(std::move(mistake));
     }
   }
+  if (mistakes.empty()) check_all(keys, cluster, node_ranks, file, mistakes);
   std::string all;
-  for (const std::string& mistake : mistakes) all += (all.empty() ? "" : "; ") + mistake;
+  for (const std::string& mistake : mistakes) all += fmt::format("{}{}", all.empty() ? "" : "; ", mistake);
   require_input(mistakes.empty(), "{}", all);
   cluster.node_ranks = static_cast<int>(node_ranks);
   if (cluster.name.empty()) cluster.name = file;

@@ -151,6 +151,10 @@ Axes axes_of(const MeshPlan& plan) {
 
 SearchResult search_meshes(const Config& config, int world, const Cluster& cluster, const std::set<std::string>& fixed,
                            std::size_t most) {
+  Config alone = config;  // what is wrong whatever the mesh
+  alone.parallel = {};
+  alone.batch.micro = 0;
+  require_none(contradictions(alone, 1));
   SearchResult result;
   std::map<Axes, MeshPlan> fastest;
   std::optional<MeshPlan> nearest;
