@@ -1,6 +1,7 @@
 #include "io/checkpoint.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -10,7 +11,10 @@
 
 #include "apps/checkpoint_diff.h"
 #include "apps/commands.h"
+#include "io/config_binding.h"
 #include "io/table.h"
+#include "train/placement_table.h"
+#include "train/run_state.h"
 
 namespace lyceum {
 namespace {
@@ -114,13 +118,36 @@ std::string text_of(const std::map<std::string, std::int64_t>& shapes) {
   return text;
 }
 
+/// The members of the trainer's state that are single values: "updates 12, samples 96"; others are for resuming.
+std::string state_text(const std::string& state) {
+  std::string text;
+  const auto json = nlohmann::ordered_json::parse(state, nullptr, false);
+  if (!json.is_object()) return state;
+  for (const auto& [key, value] : json.items()) {
+    if (value.is_primitive()) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key, value.dump());
+  }
+  return text;
+}
+
+void print_placement(const CheckpointReader& reader) {
+  const CheckpointHeader& header = reader.header();
+  const std::vector<LayerPlacement> placement = RunState::placement_of(header.trainer_state);
+  if (placement.empty()) return;
+  const Config config = parse_config(header.config, reader.directory().string() + ":config").config;
+  for (const std::string& line : placement_lines(config, placement, RunState::load_of(header.trainer_state))) {
+    fmt::print("{}\n", line);
+  }
+  fmt::print("\n");
+}
+
 int show(const CheckpointReader& reader, bool all) {
   const CheckpointHeader& header = reader.header();
   fmt::print("checkpoint     {}\nrun            {}\nstep           {}\nmesh           {}\nsize           {}\n",
              reader.directory().string(), header.run_uuid, header.step, header.mesh, text_of_bytes(reader.bytes()));
   if (header.job) fmt::print("job            {}\n", text_of(*header.job));
   fmt::print("parameters     {} ({})\ntrainer state  {}\n\n{}\n", parameters(reader), text_of_count(parameters(reader)),
-             header.trainer_state, header.config);
+             state_text(header.trainer_state), header.config);
+  print_placement(reader);
   if (all) {
     Table table({"tensor", "shape"});
     for (const auto& entry : reader.tensors()) table.add({entry.name, entry.shape.text()});

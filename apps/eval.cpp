@@ -47,13 +47,13 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   load_weights(reader, setup->stream, model.units());
   Config counted = config;
   counted.batch.global = global_batch;  // --batches means as many samples on any number of ranks
-  const Evaluation evaluation = evaluate(model, *setup, counted, *data.valid, batches);
-  const std::vector<RoutingLog::Layer> layers = logged_layers(config, setup->mesh, model);
-  if (session.rank() != 0) return 0;
-  if (!routing.empty()) {
-    RoutingLog log(routing, layers, -1);
-    log.append(reader.header().step, routing_record(evaluation.routing, evaluation.tokens));
+  std::optional<RoutingLog> log;        // before the work that it is to hold, as it may not be writable
+  if (!routing.empty() && session.rank() == 0) {
+    log.emplace(routing, logged_layers(config, place_all(config, setup->mesh.expert.size(), {})), -1);
   }
+  const Evaluation evaluation = evaluate(model, *setup, counted, *data.valid, batches);
+  if (session.rank() != 0) return 0;
+  if (log) log->append(reader.header().step, routing_record(evaluation.routing, evaluation.tokens));
 
   const std::optional<TokenMeta> meta = read_token_meta(data.valid->file().prefix());
   const double bits = evaluation.loss / std::numbers::ln2;

@@ -79,7 +79,7 @@ int main(int argc, char** argv) {
     std::cout << "lyceum " LYCEUM_VERSION "\n";
     return 0;
   }
-  listen_for_stop_requests();
+  if (name == "train") listen_for_stop_requests();
   std::optional<MpiSession> session;
   try {
     session.emplace();

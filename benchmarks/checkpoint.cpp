@@ -33,7 +33,7 @@ std::vector<CheckpointPiece> make_pieces(const ProcessGroup& group, std::int64_t
   return pieces;
 }
 
-void run(std::int64_t tensors, double megabytes) {
+void measure(std::int64_t tensors, double megabytes) {
   const ProcessGroup group = ProcessGroup::world(600);
   const std::filesystem::path root = "checkpoint-benchmark";
   std::vector<float> values;
@@ -74,6 +74,6 @@ void run(std::int64_t tensors, double megabytes) {
 
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
-  lyceum::run(argc > 1 ? std::atoll(argv[1]) : 4500, argc > 2 ? std::atof(argv[2]) : 300);
+  lyceum::measure(argc > 1 ? std::atoll(argv[1]) : 4500, argc > 2 ? std::atof(argv[2]) : 300);
   MPI_Finalize();
 }

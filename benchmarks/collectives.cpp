@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "core/random.h"
+#include "parallel/comm/ledger.h"
 #include "parallel/comm/mpi_session.h"
 
 namespace {
@@ -64,6 +65,24 @@ void measure_size(const ProcessGroup& group, std::size_t bytes) {
   print_row(group, "all_to_all", bytes, measure(group, repeats, exchange), copy);
 }
 
+/// What the ledger of operations costs: noting one, against the smallest operation there is.
+void measure_ledger(const ProcessGroup& group) {
+  constexpr int times = 100'000;
+  LedgerEntry entry;
+  put(entry.group_name, "benchmark");
+  put(entry.operation, "all_reduce");
+  Ledger ledger;
+  const int place = ledger.join(1);
+  const auto begin = std::chrono::steady_clock::now();
+  for (entry.index = 0; entry.index < times; ++entry.index) ledger.finish(ledger.start(entry, place));
+  const std::chrono::duration<double> noted = std::chrono::steady_clock::now() - begin;
+  std::vector<float> one(1);
+  const Spread reduce = measure(group, 2000, [&] { group.all_reduce(one); });
+  if (group.rank() != 0) return;
+  fmt::print("ledger: {:.0f} ns an operation; all_reduce of one element: {:.2f} us\n", noted.count() / times * 1e9,
+             reduce.median * 1e6);
+}
+
 }  // namespace
 
 int main() {
@@ -74,6 +93,7 @@ int main() {
                session.local_size(), session.host(), "operation", "bytes", "median us", "10 % us", "90 % us", "GB/s",
                "/ memcpy");
   }
+  measure_ledger(world);
   for (std::size_t bytes = 256; bytes <= std::size_t{64} << 20; bytes *= 8) measure_size(world, bytes);
   return 0;
 }

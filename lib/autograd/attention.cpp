@@ -44,7 +44,7 @@ Tensor RotaryAttention::forward(const Stream& stream, Saved& saved, const Tensor
            .log_sum_exp = Tensor::empty(stream, accumulator_of(qkv.dtype()), {tokens, heads})};
   dispatch_float(qkv.dtype(), [&]<class T>() {
     const Columns<T> columns = columns_of<T>(*this, qkv);
-    rotate<T>(stream, *this, columns.rotated, false);
+    if (!rotated) rotate<T>(stream, *this, columns.rotated, false);
     launch(stream, AttentionForward<T>{.shape = shape_of(*this, qkv),
                                        .q = columns.q,
                                        .k = columns.k,

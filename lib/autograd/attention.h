@@ -10,7 +10,8 @@ namespace lyceum {
 /// else may read afterwards.
 struct RotaryAttention {
   std::int64_t seq_len, heads, kv_heads, head_dim;
-  Tensor rope_table;  // accumulator type [≥ seq_len, head_dim], see RopeTable
+  Tensor rope_table;     // accumulator type [≥ seq_len, head_dim], see RopeTable
+  bool rotated = false;  // q and k are rotated already: to make a result again
 
   struct Saved {
     Tensor qkv, out, log_sum_exp;

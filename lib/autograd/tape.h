@@ -69,6 +69,13 @@ class Tape {
   using Block = std::function<std::vector<Variable>(Tape&, const Variable&)>;
   std::vector<Variable> recompute(Block block, const Variable& x);
 
+  /// Whether release() frees anything: off at first, and always on a tape that does not record.
+  void release_results(bool on) { releases_ = on && recording(); }
+  /// Frees `result`, which `op` makes of `inputs`, when all that uses it has run forwards; backward makes it again
+  /// before it comes to what used it. Inputs released as well must be so after it.
+  template <class Op, class... Inputs>
+  void release(const Variable& result, Op op, const Inputs&... inputs);
+
   struct Seed {
     Variable root;
     Tensor gradient;
@@ -95,6 +102,8 @@ class Tape {
   template <class Op, std::size_t Inputs, std::size_t Outputs>
   struct OpNode;
   struct RecomputeNode;
+  template <class Op, std::size_t Inputs>
+  struct RemakeNode;
 
   int new_id() { return next_id_++; }
   void accumulate(int id, Tensor gradient);
@@ -106,7 +115,7 @@ class Tape {
 
   Stream stream_;
   Mode mode_;
-  bool replaying_ = false;
+  bool replaying_ = false, releases_ = false;
   int next_id_ = 0;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::unique_ptr<Node>> put_off_;
@@ -193,6 +202,36 @@ auto Tape::apply(Op op, const Inputs&... inputs) {
   } else {
     return variables;
   }
+}
+
+/// Stands behind the operations that use a result, so that backward passes it before them.
+template <class Op, std::size_t Inputs>
+struct Tape::RemakeNode final : Node {
+  RemakeNode(Op op, Tensor result, std::array<Tensor, Inputs> inputs)
+      : op(std::move(op)), result(std::move(result)), inputs(std::move(inputs)) {}
+
+  void backward(Tape& tape) override {
+    const ProfileScope timed(profile_of(tape.stream()), typeid(Op), " again");
+    if constexpr (requires { op.parameters(); }) need_values(op.parameters(), UnitMemory::Pass::backward);
+    typename Op::Saved unused;
+    const auto forward = [&](const auto&... x) { return op.forward(tape.stream(), unused, x...); };
+    result.take_back(std::apply(forward, inputs));
+  }
+  bool has_weights() const override { return false; }
+  void weight_grad(Tape&) override {}
+
+  Op op;
+  Tensor result;
+  std::array<Tensor, Inputs> inputs;
+};
+
+template <class Op, class... Inputs>
+void Tape::release(const Variable& result, Op op, const Inputs&... inputs) {
+  if (!releases_) return;
+  using Remake = RemakeNode<Op, sizeof...(Inputs)>;
+  result.value.give_up();
+  nodes_.push_back(
+      std::make_unique<Remake>(std::move(op), result.value, std::array<Tensor, sizeof...(Inputs)>{inputs.value...}));
 }
 
 }  // namespace lyceum

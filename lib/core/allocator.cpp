@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 
 #include "core/error.h"
@@ -23,10 +24,11 @@ std::size_t capacity_for(std::size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-std::byte* take_from_system(std::size_t capacity) {
+std::byte* take_from_system(std::size_t capacity, bool untouched) {
   void* block = nullptr;
   if (capacity >= mapped_from) {
-    block = mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (untouched ? MAP_NORESERVE : 0);
+    block = mmap(nullptr, capacity, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (block == MAP_FAILED) return nullptr;
   } else {
     block = std::aligned_alloc(alignment, capacity);
@@ -54,6 +56,8 @@ std::shared_ptr<Allocator> Allocator::create(std::size_t limit) {
   return std::shared_ptr<Allocator>(new Allocator(limit));
 }
 
+std::shared_ptr<Allocator> Allocator::create_untouched() { return std::shared_ptr<Allocator>(new Allocator(0, true)); }
+
 Allocator::~Allocator() { trim_locked(); }
 
 std::byte* Allocator::take(std::size_t& capacity) {
@@ -67,10 +71,10 @@ std::byte* Allocator::take(std::size_t& capacity) {
   }
   if (limit_ && use_.held + capacity > limit_) trim_locked();
   if (limit_ && use_.held + capacity > limit_) return nullptr;
-  std::byte* block = take_from_system(capacity);
+  std::byte* block = take_from_system(capacity, untouched_);
   if (!block) {
     trim_locked();
-    block = take_from_system(capacity);
+    block = take_from_system(capacity, untouched_);
   }
   if (block) {
     use_.held += capacity;
@@ -101,9 +105,17 @@ std::shared_ptr<std::byte> Allocator::allocate(std::size_t bytes, MemoryKind kin
   use_.total += bytes;
   use_.total_peak = std::max(use_.total_peak, use_.total);
   lock.unlock();
+  // What a rehearsal reads, such as losses, is small; it must not depend on what stood there before.
+  if (untouched_ && bytes < mapped_from) std::memset(block, 0, bytes);
   return {block, [self = shared_from_this(), capacity, bytes, kind](std::byte* freed) {
             self->release(freed, capacity, bytes, kind);
           }};
+}
+
+std::shared_ptr<std::byte> Allocator::allocate_zeros(std::size_t bytes, MemoryKind kind) {
+  std::shared_ptr<std::byte> block = allocate(bytes, kind);
+  if (!untouched_) std::memset(block.get(), 0, bytes);
+  return block;
 }
 
 void Allocator::release(std::byte* block, std::size_t capacity, std::size_t bytes, MemoryKind kind) {

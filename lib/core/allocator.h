@@ -30,19 +30,23 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
  public:
   /// `limit`: bytes that may be held at most, 0 for no limit.
   static std::shared_ptr<Allocator> create(std::size_t limit = 0);
+  /// Address space that takes no memory until somebody writes to it: for rehearsals, which do not.
+  static std::shared_ptr<Allocator> create_untouched();
   ~Allocator();
   Allocator(const Allocator&) = delete;
   Allocator& operator=(const Allocator&) = delete;
 
   /// Uninitialised memory, released when the last owner goes. Throws an Error that lists what is in use.
   std::shared_ptr<std::byte> allocate(std::size_t bytes, MemoryKind kind);
+  /// `bytes` of zeros, see allocate(); of untouched memory only as long as it is.
+  std::shared_ptr<std::byte> allocate_zeros(std::size_t bytes, MemoryKind kind);
   MemoryUse use() const;
   void reset_peaks();
   /// Gives pooled blocks back to the system.
   void trim();
 
  private:
-  explicit Allocator(std::size_t limit) : limit_(limit) {}
+  explicit Allocator(std::size_t limit, bool untouched = false) : limit_(limit), untouched_(untouched) {}
   /// A block of at least `capacity`, which becomes the block's own; null when there is none.
   std::byte* take(std::size_t& capacity);
   void release(std::byte* block, std::size_t capacity, std::size_t bytes, MemoryKind kind);
@@ -52,6 +56,7 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   std::map<std::size_t, std::vector<std::byte*>> free_;  // by capacity, no empty lists
   MemoryUse use_;
   std::size_t limit_;
+  bool untouched_;
 };
 
 }  // namespace lyceum

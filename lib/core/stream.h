@@ -41,8 +41,24 @@ class CpuStream {
   std::shared_ptr<State> state_;
 };
 
+/// Where nothing is computed: launches return at once, and memory is address space that nobody fills. Code that runs on
+/// it goes through its motions, with the sizes and the messages between ranks that it would have on a device.
+class RehearsalStream {
+ public:
+  RehearsalStream() : memory_(Allocator::create_untouched()) {}
+
+  Allocator& memory() const { return *memory_; }
+  Profile* profile() const { return nullptr; }
+
+ private:
+  std::shared_ptr<Allocator> memory_;
+};
+
+template <class Description>
+void run(const RehearsalStream&, const Description&) {}
+
 /// Any device's stream. A build without CUDA has only the host's.
-using Stream = std::variant<CpuStream>;
+using Stream = std::variant<CpuStream, RehearsalStream>;
 
 /// Runs a kernel description on the stream's device: `launch(stream, RmsNormForward{.x = …})`.
 template <class Description>

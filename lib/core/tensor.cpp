@@ -1,7 +1,5 @@
 #include "core/tensor.h"
 
-#include <cstring>
-
 namespace lyceum {
 
 std::string_view name_of(DType type) {
@@ -46,13 +44,16 @@ Tensor Tensor::empty(const Stream& stream, DType type, const Shape& shape, Memor
   tensor.type_ = type;
   tensor.shape_ = shape;
   const auto bytes = static_cast<std::size_t>(shape.size()) * size_of(type);
-  tensor.storage_ = memory_of(stream).allocate(bytes, kind);
+  tensor.storage_ = std::make_shared<Storage>(Storage{memory_of(stream).allocate(bytes, kind), bytes});
   return tensor;
 }
 
 Tensor Tensor::zeros(const Stream& stream, DType type, const Shape& shape, MemoryKind kind) {
-  Tensor tensor = empty(stream, type, shape, kind);
-  std::memset(tensor.raw(), 0, tensor.bytes());
+  Tensor tensor;
+  tensor.type_ = type;
+  tensor.shape_ = shape;
+  const auto bytes = static_cast<std::size_t>(shape.size()) * size_of(type);
+  tensor.storage_ = std::make_shared<Storage>(Storage{memory_of(stream).allocate_zeros(bytes, kind), bytes});
   return tensor;
 }
 
@@ -76,9 +77,21 @@ Tensor Tensor::view(std::int64_t first, const Shape& shape) const {
           shape_.text());
   Tensor tensor = *this;
   tensor.shape_ = shape;
-  tensor.storage_ =
-      std::shared_ptr<std::byte>(storage_, storage_.get() + static_cast<std::size_t>(first) * size_of(type_));
+  tensor.offset_ += static_cast<std::size_t>(first) * size_of(type_);
   return tensor;
+}
+
+void Tensor::give_up() const {
+  require(defined() && storage_->memory && bytes() == storage_->bytes,
+          "a tensor {} cannot give its memory up: it is a part of another, or has none", shape_.text());
+  storage_->memory = nullptr;
+}
+
+void Tensor::take_back(const Tensor& other) const {
+  require(defined() && !storage_->memory, "a tensor {} takes memory back that it did not give up", shape_.text());
+  require(other.type_ == type_ && other.shape_ == shape_ && other.offset_ == 0, "a tensor {} {} takes that of {} {}",
+          name_of(type_), shape_.text(), name_of(other.type_), other.shape_.text());
+  storage_->memory = other.storage_->memory;
 }
 
 }  // namespace lyceum

@@ -75,9 +75,9 @@ class Tensor {
   template <class T>
   T* data() const {
     require(dtype_of<T> == type_, "a tensor of {} read as {}", name_of(type_), name_of(dtype_of<T>));
-    return reinterpret_cast<T*>(storage_.get());
+    return reinterpret_cast<T*>(begin());
   }
-  void* raw() const { return storage_.get(); }
+  void* raw() const { return begin(); }
   template <class T>
   std::span<T> span() const {
     return {data<T>(), static_cast<std::size_t>(size())};
@@ -96,8 +96,25 @@ class Tensor {
   /// Elements [first, first + shape.size()) of the flat memory, seen as `shape`; shares memory.
   Tensor view(std::int64_t first, const Shape& shape) const;
 
+  /// Frees the memory that this whole tensor shares with its copies and views. None of them may be read until
+  /// take_back().
+  void give_up() const;
+  /// Lets this tensor, given up, and all that share its memory have that of `other`, of the same type and shape.
+  void take_back(const Tensor& other) const;
+
  private:
-  std::shared_ptr<std::byte> storage_;
+  struct Storage {
+    std::shared_ptr<std::byte> memory;  // null while given up
+    std::size_t bytes;
+  };
+  std::byte* begin() const {
+    if (!storage_) return nullptr;
+    require(storage_->memory != nullptr, "a tensor {} is read while its memory is given up", shape_.text());
+    return storage_->memory.get() + offset_;
+  }
+
+  std::shared_ptr<Storage> storage_;
+  std::size_t offset_ = 0;  // bytes
   Shape shape_;
   DType type_ = DType::f32;
 };

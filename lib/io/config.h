@@ -44,7 +44,7 @@ struct ModelConfig {
   bool tie_embeddings = false;
   std::int64_t first_dense_layers = 0;
   std::string attention = "mha";   // mha, moa (each token uses moe.top_k of moe.attention_experts)
-  std::string recompute = "none";  // none, full (each block keeps only its input)
+  std::string recompute = "none";  // none, selective (what is cheap to make again), full (all but a block's input)
   std::string ffn = "swiglu";      // swiglu (gate, up, down), gelu (up, down)
 };
 
@@ -86,6 +86,7 @@ struct ParallelConfig {
   std::string schedule = "1f1b";
   int virtual_stages = 1;
   bool sequence = false;
+  std::string placement = "contiguous";  // of experts on ranks: contiguous, pairs, cost
 };
 
 struct EvalConfig {

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "io/config_keys.h"
+#include "parallel/expert/placement.h"
 
 namespace lyceum {
 namespace {
@@ -128,6 +129,27 @@ void check_moe(Findings& findings, const Config& config) {
   findings.unless(config.balance.device_groups <= moe.experts,
                   "balance.device_groups = {} is more than moe.experts = {}: a group would be empty",
                   config.balance.device_groups, moe.experts);
+}
+
+/// That experts lie in pairs over the ranks and, where they are numbered, over the groups of the device-level loss.
+void check_pairs(Findings& findings, const Config& config) {
+  const MoeConfig& moe = config.moe;
+  if (config.parallel.placement != "pairs" || moe.experts <= 0) return;
+  if (!moe.expert_sizes.empty() && std::ssize(moe.expert_sizes) != moe.experts) return;  // told already
+  std::vector<std::int64_t> widths = moe.expert_sizes;
+  widths.resize(static_cast<std::size_t>(moe.experts), moe.expert_hidden);
+  const auto check = [&](const char* key, std::int64_t parts) {
+    if (parts < 1) return;
+    const std::string problem = pairs_problem(widths, static_cast<int>(parts));
+    findings.unless(problem.empty(),
+                    "parallel.placement = pairs with {} = {}: {}; change one, or set "
+                    "parallel.placement = cost",
+                    key, parts, problem);
+  };
+  check("parallel.expert", config.parallel.expert);
+  if (config.balance.device_groups != config.parallel.expert) {
+    check("balance.device_groups", config.balance.device_groups);
+  }
 }
 
 /// Attention experts and sub-dimensions.
@@ -257,6 +279,7 @@ std::vector<std::string> contradictions(const Config& config, int world) {
   check_size(findings, config);
   check_moe(findings, config);
   check_mixtures(findings, config);
+  check_pairs(findings, config);
   check_ranks_and_batch(findings, config, world);
   check_pipeline(findings, config, world);
   check_tensor(findings, config);

@@ -55,7 +55,8 @@ void bind_model(Binder key, ModelConfig& model) {
   key("model.attention", &model.attention, {.names = {"mha", "moa"}},
       "mha, where kv_heads makes it grouped-query; moa: attention experts, chosen as moe.top_k says");
   key("model.ffn", &model.ffn, {.names = {"swiglu", "gelu"}}, "FFNs of three matrices (swiglu) or of two (gelu)");
-  key("model.recompute", &model.recompute, {.names = {"none", "full"}}, "full: a block keeps only its input");
+  key("model.recompute", &model.recompute, {.names = {"none", "selective", "full"}},
+      "selective: what is cheap is made again; full: a block keeps only its input");
 }
 
 void bind_moe(Binder key, MoeConfig& moe) {
@@ -112,6 +113,8 @@ void bind_parallel(Binder key, ParallelConfig& parallel) {
   key("parallel.schedule", &parallel.schedule, {.names = {"gpipe", "1f1b", "interleaved", "zb-h1"}}, "of the pipeline");
   key("parallel.virtual_stages", &parallel.virtual_stages, {.low = 1}, "model chunks of a pipeline rank");
   key("parallel.sequence", &parallel.sequence, {}, "sequence parallelism over the tensor ranks");
+  key("parallel.placement", &parallel.placement, {.names = {"contiguous", "pairs", "cost"}},
+      "of experts on ranks: in runs, wide with narrow, level in FLOPs");
 }
 
 void bind_cadence(Binder key, Config& config) {

@@ -191,7 +191,8 @@ class LockFile {
   std::string text() const {
     std::string text(4096, '\0');
     const ssize_t got = pread(descriptor_, text.data(), text.size(), 0);
-    text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+    require(got >= 0, "{}: cannot read: {}", path_.string(), std::strerror(errno));
+    text.resize(static_cast<std::size_t>(got));
     return text;
   }
 
@@ -275,9 +276,18 @@ struct RunLock::Implementation {
   void beat(const std::stop_token& stop) {
     std::unique_lock hold(mutex);
     while (!wake.wait_for(hold, stop, timing.beat, [] { return false; }) && !stop.stop_requested()) {
+      look(true);
+    }
+  }
+
+  /// Whether the file still says that this process holds the directory; moves its time stamp. When it cannot be read
+  /// now, it may be the next time.
+  void look(bool touch) {
+    try {
       const LockFile file(path, false);
       if (file.is_gone() || (file.is_open() && parse_holder(file.text()).token != self.token)) lost = true;
-      if (!lost && file.is_open()) file.touch();  // when it cannot be opened now, the next beat may
+      if (touch && !lost && file.is_open()) file.touch();
+    } catch (const Error&) {
     }
   }
 
@@ -309,7 +319,8 @@ RunLock::~RunLock() {
 
 const std::string& RunLock::recovered() const { return implementation_->recovered; }
 
-void RunLock::require_held() const {
+void RunLock::require_held(bool read_now) const {
+  if (read_now) implementation_->look(false);
   require(!implementation_->lost,
           "another job took {} while this one stood still: it goes on there, and this one ends without another write",
           implementation_->path.parent_path().string());

@@ -50,6 +50,8 @@ struct CombineRowsBackward {
 };
 
 void run(const CpuStream& stream, const SortByExpert& sort);
+/// As if every expert were chosen equally often: how many rows travel depends on it.
+void run(const RehearsalStream& stream, const SortByExpert& sort);
 template <class T>
 void run(const CpuStream& stream, const GatherRows<T>& gather);
 template <class T>

@@ -27,10 +27,14 @@ AttentionLayer::AttentionLayer(const ModelConfig& config, const std::string& pre
 }
 
 Variable AttentionLayer::forward(Tape& tape, const TokenLayout& layout, const Variable& x, const Tensor& rope) const {
-  const Variable qkv = tape.apply(Linear{qkv_}, layout.to_matrix(tape, x));
-  const RotaryAttention attention{
+  const Variable all = layout.to_matrix(tape, x), qkv = tape.apply(Linear{qkv_}, all);
+  layout.release_matrix(tape, all, x);
+  RotaryAttention attention{
       .seq_len = layout.seq_len(), .heads = heads_, .kv_heads = kv_heads_, .head_dim = head_dim_, .rope_table = rope};
-  return layout.from_matrix(tape, tape.apply(Linear{out_}, tape.apply(attention, qkv)));
+  const Variable attended = tape.apply(attention, qkv), out = tape.apply(Linear{out_}, attended);
+  attention.rotated = true;
+  tape.release(attended, attention, qkv);
+  return layout.from_matrix(tape, out);
 }
 
 Tensor AttentionLayer::decode(const Stream& stream, const Tensor& x, KeyValueCache& cache, const Tensor& rope) const {

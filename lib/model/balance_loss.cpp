@@ -9,11 +9,6 @@ namespace lyceum {
 
 namespace {
 
-/// Where run `group` of `groups` begins among `experts`.
-std::int64_t group_begin(std::int64_t group, std::int64_t groups, std::int64_t experts) {
-  return group * (experts / groups) + std::min(group, experts % groups);
-}
-
 /// Every row becomes the sum of all rows of all ranks, over the number of those rows: the batch's mean count.
 template <class A>
 void average_over_batch(const ProcessGroup& group, Matrix<A> count) {
@@ -37,19 +32,18 @@ std::pair<double, double> sequence_loss(const BalanceLoss& op, const A* count, c
   const auto top_k = static_cast<double>(op.index.shape()[1]), tokens = static_cast<double>(op.layout.seq_len());
   const double scale = static_cast<double>(experts) / (top_k * tokens);
   double expert_loss = 0, device_loss = 0;
-  for (std::int64_t group = 0; group < op.device_groups; ++group) {
-    const std::int64_t begin = group_begin(group, op.device_groups, experts);
-    const std::int64_t end = group_begin(group + 1, op.device_groups, experts);
+  for (int device = 0; device < op.devices->ranks(); ++device) {
+    const std::span<const std::int32_t> held = op.devices->experts_of(device);
     double mean_f = 0, sum_p = 0;
-    for (std::int64_t i = begin; i < end; ++i) {
+    for (const std::int32_t i : held) {
       const double f = scale * count[i], p = probability[i];
       expert_loss += f * p;
       expert_slope[i] = static_cast<A>(op.expert_factor * f / tokens);
-      mean_f += f / static_cast<double>(end - begin);
+      mean_f += f / static_cast<double>(held.size());
       sum_p += p;
     }
     device_loss += mean_f * sum_p;
-    std::fill(device_slope + begin, device_slope + end, static_cast<A>(op.device_factor * mean_f / tokens));
+    for (const std::int32_t i : held) device_slope[i] = static_cast<A>(op.device_factor * mean_f / tokens);
   }
   return {op.expert_factor * expert_loss, op.device_factor * device_loss};
 }

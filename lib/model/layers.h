@@ -7,8 +7,8 @@
 #include "autograd/expert_bank.h"
 #include "autograd/tape.h"
 #include "io/config.h"
+#include "model/expert_places.h"
 #include "parallel/comm/mesh.h"
-#include "parallel/expert/placement.h"
 #include "parallel/tensor/token_layout.h"
 
 namespace lyceum {
@@ -55,8 +55,6 @@ struct RoutingSums {
   std::vector<double> probability;   // [experts]: sum of scores over tokens
 };
 
-/// Whether block `layer` routes tokens to experts.
-bool has_experts(const Config& config, std::int64_t layer);
 /// The sums of no tokens yet.
 RoutingSums no_routing(const Config& config, std::int64_t layer);
 
@@ -77,13 +75,12 @@ class MoeLayer {
   struct Units {
     ParameterUnit &dense, &replicated, &experts;
   };
-  MoeLayer(const Config& config, const std::string& prefix, const Mesh& mesh, const Units& units);
+  MoeLayer(const Config& config, const std::string& prefix, const Mesh& mesh, const Units& units, ExpertPlaces places);
 
   /// x, and the answer, as they lie between matrices. `sums` may be null; it takes this call's counts of this rank's
   /// run on top of what it holds.
   std::pair<Variable, Losses> forward(Tape& tape, const TokenLayout& layout, const Variable& x,
                                       RoutingSums* sums) const;
-  const Placement& placement() const { return placement_; }
 
  private:
   /// The routed experts' answers to a run of tokens.
@@ -94,14 +91,11 @@ class MoeLayer {
   MoeConfig moe_;
   BalanceConfig balance_;
   const Mesh* mesh_;
-  Placement placement_;
+  ExpertPlaces places_;
   Parameter* router_;
   std::shared_ptr<const std::vector<ExpertBank::Expert>> experts_;
   std::optional<FeedForward> shared_;
 };
-
-/// Width of each routed expert.
-std::vector<std::int64_t> expert_widths(const MoeConfig& moe);
 
 /// A SwiGLU expert of `width`, of which `part` is to be held.
 struct ExpertShape {

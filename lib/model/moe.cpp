@@ -12,11 +12,6 @@
 
 namespace lyceum {
 
-std::vector<std::int64_t> expert_widths(const MoeConfig& moe) {
-  if (!moe.expert_sizes.empty()) return moe.expert_sizes;
-  return std::vector<std::int64_t>(static_cast<std::size_t>(moe.experts), moe.expert_hidden);
-}
-
 ExpertBank::Expert add_expert(ParameterUnit& unit, const std::string& prefix, const ExpertShape& shape,
                               double init_std) {
   const auto& [hidden, width, part] = shape;
@@ -35,14 +30,14 @@ FeedForward::FeedForward(const ModelConfig& config, const std::string& prefix, s
 
 Variable FeedForward::forward(Tape& tape, const TokenLayout& layout, const Variable& x) const {
   const auto rows = std::make_shared<SegmentTable>(SegmentTable::whole(layout.tokens()));
-  return layout.from_matrix(tape, tape.apply(ExpertBank{expert_, rows}, layout.to_matrix(tape, x)));
+  const Variable all = layout.to_matrix(tape, x), y = tape.apply(ExpertBank{expert_, rows}, all);
+  layout.release_matrix(tape, all, x);
+  return layout.from_matrix(tape, y);
 }
 
-MoeLayer::MoeLayer(const Config& config, const std::string& prefix, const Mesh& mesh, const Units& units)
-    : moe_(config.moe),
-      balance_(config.balance),
-      mesh_(&mesh),
-      placement_(Placement::contiguous(config.moe.experts, mesh.expert.size())) {
+MoeLayer::MoeLayer(const Config& config, const std::string& prefix, const Mesh& mesh, const Units& units,
+                   ExpertPlaces places)
+    : moe_(config.moe), balance_(config.balance), mesh_(&mesh), places_(std::move(places)) {
   const std::int64_t hidden = config.model.hidden;
   const double std = config.model.init_std;
   router_ = &units.replicated.add(whole_parameter(prefix + "/gate/weight", {moe_.experts, hidden}, std, true));
@@ -52,16 +47,12 @@ MoeLayer::MoeLayer(const Config& config, const std::string& prefix, const Mesh& 
   }
   const std::vector<std::int64_t> widths = expert_widths(moe_);
   auto bank = std::make_shared<std::vector<ExpertBank::Expert>>();
-  for (const std::int32_t e : placement_.experts_of(mesh.expert.rank())) {
+  for (const std::int32_t e : places_.ranks.experts_of(mesh.expert.rank())) {
     const std::int64_t width = widths[static_cast<std::size_t>(e)];
     const Range part = part_of(width, mesh.expert_tensor.rank(), mesh.expert_tensor.size());
     bank->push_back(add_expert(units.experts, prefix + "/experts/" + std::to_string(e), {hidden, width, part}, std));
   }
   experts_ = std::move(bank);
-}
-
-bool has_experts(const Config& config, std::int64_t layer) {
-  return config.moe.experts > 0 && layer >= config.model.first_dense_layers;
 }
 
 RoutingSums no_routing(const Config& config, std::int64_t layer) {
@@ -111,15 +102,18 @@ std::pair<Variable, MoeLayer::Losses> MoeLayer::forward(Tape& tape, const TokenL
 }
 
 Variable MoeLayer::routed(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index) const {
-  const auto exchange = plan_exchange(tape.stream(), mesh_->expert, placement_, index);
+  const auto exchange = plan_exchange(tape.stream(), mesh_->expert, places_.ranks, index);
   const Variable sent = tape.apply(Dispatch{exchange}, x);
   Variable answers;
   if (mesh_->expert_tensor.size() == 1) {
     answers = tape.apply(ExpertBank{experts_, exchange->segments}, sent);
+    tape.release(sent, Dispatch{exchange}, x);
   } else {
     const auto rows = plan_rows(mesh_->expert_tensor, *exchange->segments);
     const Variable all = tape.apply(GatherExpertRows{rows}, sent);
     answers = tape.apply(ReduceExpertRows{rows}, tape.apply(ExpertBank{experts_, rows->segments}, all));
+    tape.release(all, GatherExpertRows{rows}, sent);
+    tape.release(sent, Dispatch{exchange}, x);
   }
   return tape.apply(Combine{exchange}, answers, gates);
 }
@@ -130,7 +124,7 @@ MoeLayer::Losses MoeLayer::losses(Tape& tape, const TokenLayout& layout, const V
   if (balance_.expert > 0 || balance_.device > 0) {
     const BalanceLoss balance{.expert_factor = balance_.expert,
                               .device_factor = balance_.device,
-                              .device_groups = balance_.device_groups,
+                              .devices = &places_.devices,
                               .layout = layout,
                               .index = index,
                               .batch = balance_.scope == "batch" ? &mesh_->data : nullptr};

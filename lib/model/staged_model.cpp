@@ -4,13 +4,14 @@
 
 namespace lyceum {
 
-StagedModel::StagedModel(const Config& config, const Stream& stream, const Mesh& mesh, DType type, bool train)
+StagedModel::StagedModel(const Config& config, const Stream& stream, const Mesh& mesh, DType type, bool train,
+                         std::span<const ExpertLoad> measured)
     : layers_(static_cast<int>(config.model.layers) + 2) {
   const int ranks = mesh.pipeline.size(), count = ranks * config.parallel.virtual_stages;
   const std::vector<Range> blocks = stage_blocks(config, count);
   for (int stage = mesh.pipeline.rank(); stage < count; stage += ranks) {
     const Range own = blocks[static_cast<std::size_t>(stage)];
-    stages_.push_back(std::make_unique<Transformer>(config, stream, mesh, type, train, own));
+    stages_.push_back(std::make_unique<Transformer>(config, stream, mesh, type, train, own, measured));
     const auto units = stages_.back()->units();
     units_.insert(units_.end(), units.begin(), units.end());
   }
@@ -39,14 +40,6 @@ void StagedModel::count_routing(bool on) {
 
 void StagedModel::clear_routing() {
   for (const auto& stage : stages_) stage->clear_routing();
-}
-
-std::vector<std::pair<std::int64_t, const Placement*>> StagedModel::placements() const {
-  std::vector<std::pair<std::int64_t, const Placement*>> all;
-  for (const auto& stage : stages_) {
-    for (const auto& placement : stage->placements()) all.push_back(placement);
-  }
-  return all;
 }
 
 std::vector<RoutingSums> no_routing(const Config& config) {

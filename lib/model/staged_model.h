@@ -14,7 +14,8 @@ namespace lyceum {
 class StagedModel {
  public:
   /// As Transformer's.
-  StagedModel(const Config& config, const Stream& stream, const Mesh& mesh, DType type, bool train);
+  StagedModel(const Config& config, const Stream& stream, const Mesh& mesh, DType type, bool train,
+              std::span<const ExpertLoad> measured = {});
 
   /// Of this rank, in the order of forward.
   std::span<const std::unique_ptr<Transformer>> stages() const { return stages_; }
@@ -31,7 +32,6 @@ class StagedModel {
   std::vector<RoutingSums> routing() const;
   void count_routing(bool on);
   void clear_routing();
-  std::vector<std::pair<std::int64_t, const Placement*>> placements() const;
 
  private:
   std::vector<std::unique_ptr<Transformer>> stages_;

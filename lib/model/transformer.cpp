@@ -1,11 +1,11 @@
 #include "model/transformer.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "autograd/cross_entropy.h"
 #include "autograd/embedding.h"
 #include "autograd/linear.h"
-#include "autograd/rms_norm.h"
 #include "autograd/sum.h"
 #include "kernels/rope.h"
 #include "parallel/tensor/cross_entropy.h"
@@ -25,7 +25,7 @@ Parameter& Transformer::add_table(const std::string& name, std::int64_t layer) {
 }
 
 Transformer::Transformer(const Config& config, const Stream& stream, const Mesh& mesh, DType type, bool train,
-                         std::optional<Range> blocks)
+                         std::optional<Range> blocks, std::span<const ExpertLoad> measured)
     : config_(config),
       mesh_(&mesh),
       type_(type),
@@ -37,7 +37,7 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
   const bool first = own.first == 0, last = own.end() == model.layers;
   const std::string table = "model/embed_tokens";
   if (first) embedding_ = &add_table(table, 0);
-  for (std::int64_t layer = own.first; layer < own.end(); ++layer) add_block(layer);
+  for (std::int64_t layer = own.first; layer < own.end(); ++layer) add_block(layer, measured);
   if (last) {
     const std::int64_t output = model.layers + 1;
     final_norm_ = &add_unit("model/norm", ParameterUnit::Group::replicated, output)
@@ -56,7 +56,7 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
   });
 }
 
-void Transformer::add_block(std::int64_t layer) {
+void Transformer::add_block(std::int64_t layer, std::span<const ExpertLoad> measured) {
   const ModelConfig& model = config_.model;
   const std::string prefix = "model/layers/" + std::to_string(layer);
   ParameterUnit& replicated = add_unit(prefix + "/replicated", ParameterUnit::Group::replicated, layer + 1);
@@ -76,7 +76,8 @@ void Transformer::add_block(std::int64_t layer) {
     block.dense = std::make_unique<FeedForward>(model, ffn, width, mesh_->tensor, dense);
   } else {
     ParameterUnit& experts = add_unit(ffn + "/experts", ParameterUnit::Group::expert, layer + 1);
-    block.moe = std::make_unique<MoeLayer>(config_, ffn, *mesh_, MoeLayer::Units{dense, replicated, experts});
+    block.moe = std::make_unique<MoeLayer>(config_, ffn, *mesh_, MoeLayer::Units{dense, replicated, experts},
+                                           expert_places(config_, layer, mesh_->expert.size(), measured));
     block.routing = routing_.size();
     routing_.push_back(no_routing(config_, layer));
   }
@@ -91,17 +92,26 @@ void Transformer::clear_routing() {
   for (RoutingSums& sums : routing_) sums = no_routing(config_, sums.layer);
 }
 
-Variable Transformer::norm(Tape& tape, const TokenLayout& layout, Parameter* weight, const Variable& x) const {
-  return tape.apply(RmsNorm{weight, config_.model.norm_eps, layout.graded()}, x);
+RmsNorm Transformer::norm(const TokenLayout& layout, Parameter* weight) const {
+  return {weight, config_.model.norm_eps, layout.graded()};
 }
 
 std::vector<Variable> Transformer::run_block(Tape& tape, const TokenLayout& layout, const Block& block,
                                              const Variable& x) {
-  const Variable attended = block.attention.forward(tape, layout, norm(tape, layout, block.attention_norm, x), rope_);
+  const RmsNorm attention_norm = norm(layout, block.attention_norm), ffn_norm = norm(layout, block.ffn_norm);
+  const Variable attention_in = tape.apply(attention_norm, x);
+  const Variable attended = block.attention.forward(tape, layout, attention_in, rope_);
+  tape.release(attention_in, attention_norm, x);
   const Variable middle = tape.apply(Sum{}, x, attended);
-  const Variable normed = norm(tape, layout, block.ffn_norm, middle);
-  if (block.dense) return {tape.apply(Sum{}, middle, block.dense->forward(tape, layout, normed)), {}, {}, {}};
-  const auto [y, losses] = block.moe->forward(tape, layout, normed, counting_ ? &routing_[block.routing] : nullptr);
+  const Variable ffn_in = tape.apply(ffn_norm, middle);
+  Variable y;
+  MoeLayer::Losses losses;
+  if (block.dense) {
+    y = block.dense->forward(tape, layout, ffn_in);
+  } else {
+    std::tie(y, losses) = block.moe->forward(tape, layout, ffn_in, counting_ ? &routing_[block.routing] : nullptr);
+  }
+  tape.release(ffn_in, ffn_norm, middle);
   return {tape.apply(Sum{}, middle, y), losses.expert, losses.device, losses.z};
 }
 
@@ -126,7 +136,7 @@ Variable Transformer::blocks(Tape& tape, const TokenLayout& layout, Variable x, 
 }
 
 Variable Transformer::head(Tape& tape, const TokenLayout& layout, const Variable& x) const {
-  return tape.apply(Linear{head_}, layout.to_matrix(tape, norm(tape, layout, final_norm_, x)));
+  return tape.apply(Linear{head_}, layout.to_matrix(tape, tape.apply(norm(layout, final_norm_), x)));
 }
 
 Variable Transformer::cross_entropy(Tape& tape, const Variable& logits, const Tensor& targets) const {
@@ -151,6 +161,7 @@ Transformer::StageResult Transformer::forward_stage(Tape& tape, const Batch& bat
           first_stage() ? "begins with tokens and was given another stage's result"
                         : "in the middle of the model was given no other stage's result");
   const TokenLayout layout = layout_of(batch.tokens(), batch.seq_len);
+  tape.release_results(config_.model.recompute == "selective");
   StageResult result;
   const Variable y = blocks(tape, layout, first_stage() ? embed(tape, layout, batch.inputs) : x, result.losses);
   if (last_stage()) {
@@ -192,22 +203,14 @@ Tensor Transformer::decode(const Stream& stream, std::span<const std::int32_t> t
   Variable x = embed(tape, layout, inputs);
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
     const Block& block = blocks_[b];
-    const Variable normed = norm(tape, layout, block.attention_norm, x);
+    const Variable normed = tape.apply(norm(layout, block.attention_norm), x);
     x = tape.apply(Sum{}, x, Variable{block.attention.decode(stream, normed.value, caches[b], rope_)});
-    const Variable ffn_in = norm(tape, layout, block.ffn_norm, x);
+    const Variable ffn_in = tape.apply(norm(layout, block.ffn_norm), x);
     const Variable y = block.dense ? block.dense->forward(tape, layout, ffn_in)
                                    : block.moe->forward(tape, layout, ffn_in, nullptr).first;
     x = tape.apply(Sum{}, x, y);
   }
   return head(tape, TokenLayout(1, 1), Variable{x.value.slice(count - 1, 1)}).value;
-}
-
-std::vector<std::pair<std::int64_t, const Placement*>> Transformer::placements() const {
-  std::vector<std::pair<std::int64_t, const Placement*>> all;
-  for (const Block& block : blocks_) {
-    if (block.moe) all.emplace_back(routing_[block.routing].layer, &block.moe->placement());
-  }
-  return all;
 }
 
 }  // namespace lyceum

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "autograd/rms_norm.h"
 #include "autograd/tape.h"
 #include "io/config.h"
 #include "model/layers.h"
@@ -21,9 +22,10 @@ namespace lyceum {
 class Transformer {
  public:
   /// `train`: units get their memory from whoever trains them (Zero); else values, uninitialised: call initialize() or
-  /// load them. `blocks`: of this stage, one at least; none: all.
+  /// load them. `blocks`: of this stage, one at least; none: all. `measured`: load of the experts, where
+  /// parallel.placement goes by it.
   Transformer(const Config& config, const Stream& stream, const Mesh& mesh, DType type, bool train,
-              std::optional<Range> blocks = {});
+              std::optional<Range> blocks = {}, std::span<const ExpertLoad> measured = {});
   Transformer(const Transformer&) = delete;
   Transformer& operator=(const Transformer&) = delete;
 
@@ -70,8 +72,6 @@ class Transformer {
   const std::vector<RoutingSums>& routing() const { return routing_; }
   void count_routing(bool on) { counting_ = on; }
   void clear_routing();
-  /// Placement of the routed experts of each MoE layer, and the index of that layer in the model.
-  std::vector<std::pair<std::int64_t, const Placement*>> placements() const;
 
  private:
   struct Block {
@@ -82,10 +82,10 @@ class Transformer {
     std::unique_ptr<MoeLayer> moe;
     std::size_t routing = 0;  // index in routing_, for moe
   };
-  void add_block(std::int64_t layer);
+  void add_block(std::int64_t layer, std::span<const ExpertLoad> measured);
   Parameter& add_table(const std::string& name, std::int64_t layer);
   TokenLayout layout_of(std::int64_t tokens, std::int64_t seq_len) const;
-  Variable norm(Tape& tape, const TokenLayout& layout, Parameter* weight, const Variable& x) const;
+  RmsNorm norm(const TokenLayout& layout, Parameter* weight) const;
   Variable embed(Tape& tape, const TokenLayout& layout, const Tensor& tokens) const;
   /// {y, expert loss, device loss, z loss}; undefined where there is none.
   std::vector<Variable> run_block(Tape& tape, const TokenLayout& layout, const Block& block, const Variable& x);

@@ -49,24 +49,15 @@ std::vector<LayerRouting> routing_record(const std::vector<RoutingSums>& layers,
   return record;
 }
 
-std::vector<RoutingLog::Layer> logged_layers(const Config& config, const Mesh& mesh, const StagedModel& model) {
-  const std::vector<RoutingSums> layers = no_routing(config);
-  if (layers.empty()) return {};
-  const std::int64_t experts = config.moe.experts;
-  std::vector<std::int64_t> owners(layers.size() * static_cast<std::size_t>(experts), 0);  // those of other stages: 0
-  for (const auto& [layer, placement] : model.placements()) {
-    const auto place = std::ranges::find(layers, layer, &RoutingSums::layer) - layers.begin();
-    std::ranges::copy(placement->owner, owners.begin() + place * experts);
-  }
-  mesh.pipeline.all_reduce(std::span(owners));
-  std::vector<RoutingLog::Layer> logged;
-  for (auto owner = owners.begin(); owner != owners.end(); owner += experts) {
-    logged.push_back({.layer = layers[logged.size()].layer,
+std::vector<RoutingLog::Layer> logged_layers(const Config& config, std::span<const LayerPlacement> placement) {
+  std::vector<RoutingLog::Layer> layers;
+  for (const LayerPlacement& layer : placement) {
+    layers.push_back({.layer = layer.layer,
                       .top_k = config.moe.top_k,
                       .expert_sizes = expert_widths(config.moe),
-                      .expert_rank = {owner, owner + experts}});
+                      .expert_rank = {layer.ranks.owner.begin(), layer.ranks.owner.end()}});
   }
-  return logged;
+  return layers;
 }
 
 }  // namespace lyceum

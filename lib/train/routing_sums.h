@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "io/config.h"
@@ -15,7 +16,7 @@ std::vector<RoutingSums> whole_routing(const Config& config, const Mesh& mesh, c
 /// As a routing log records them; the sums are over `tokens` tokens.
 std::vector<LayerRouting> routing_record(const std::vector<RoutingSums>& layers, std::int64_t tokens);
 
-/// Collective over the pipeline: the layers of a routing log of this model.
-std::vector<RoutingLog::Layer> logged_layers(const Config& config, const Mesh& mesh, const StagedModel& model);
+/// The layers of a routing log of a model whose experts lie so.
+std::vector<RoutingLog::Layer> logged_layers(const Config& config, std::span<const LayerPlacement> placement);
 
 }  // namespace lyceum

@@ -27,6 +27,7 @@ struct RunSetup {
   Mesh mesh;
   std::vector<RankPlace> places{};  // of all ranks
 };
+
 /// Checks the resolved configuration against the world (usage Errors, all at once) and the memory of this machine
 /// before any is taken. `train`: with gradients and an optimizer.
 std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, bool train = true);

@@ -2,6 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <cmath>
+
 #include "core/error.h"
 
 namespace lyceum {
@@ -9,6 +12,36 @@ namespace lyceum {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+/// What a step's tokens weigh after one more step.
+constexpr double load_memory = 0.99;
+
+void add_load(std::vector<ExpertLoad>& load, const std::vector<RoutingSums>& sums) {
+  load.resize(sums.size());
+  for (std::size_t layer = 0; layer < sums.size(); ++layer) {
+    const std::vector<std::int64_t>& counts = sums[layer].counts;
+    load[layer].layer = sums[layer].layer;
+    load[layer].tokens.resize(static_cast<std::size_t>(sums[layer].experts), 0.0);
+    std::vector<double>& tokens = load[layer].tokens;
+    for (double& weighed : tokens) weighed *= load_memory;
+    for (std::size_t i = 0; i < counts.size(); ++i) tokens[i % tokens.size()] += static_cast<double>(counts[i]);
+  }
+}
+
+std::vector<ExpertLoad> read_load(const Json& state) {
+  std::vector<ExpertLoad> load;
+  for (const Json& layer : state.value("expert_load", Json::array())) {  // older checkpoints have none
+    load.push_back({.layer = layer.at("layer"), .tokens = layer.at("tokens")});
+    const std::vector<double>& tokens = load.back().tokens;
+    require_input(std::ranges::all_of(tokens, [](double n) { return n >= 0 && std::isfinite(n); }),
+                  "the checkpoint's load of the experts of layer {} is no number of tokens", load.back().layer);
+  }
+  return load;
+}
+
+[[noreturn]] void fail_unreadable(const nlohmann::json::exception& error) {
+  fail(ExitCode::bad_input, "the checkpoint's trainer state cannot be read: {}", error.what());
+}
 
 bool same_layers(const std::vector<RoutingSums>& a, const std::vector<RoutingSums>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const RoutingSums& x, const RoutingSums& y) {
@@ -23,6 +56,7 @@ bool same_layers(const std::vector<RoutingSums>& a, const std::vector<RoutingSum
 void RunState::add_routing(const std::vector<RoutingSums>& sums, std::int64_t tokens) {
   if (sums.empty()) return;
   routing_tokens += tokens;
+  add_load(load, sums);
   if (routing.empty()) {
     routing = sums;
     return;
@@ -48,13 +82,44 @@ std::string RunState::text() const {
                       {"counts", sums.counts},
                       {"probability", sums.probability}});
   }
+  Json loads = Json::array();
+  for (const ExpertLoad& layer : load) loads.push_back({{"layer", layer.layer}, {"tokens", layer.tokens}});
+  Json places = Json::array();
+  for (const LayerPlacement& layer : placement) {
+    places.push_back({{"layer", layer.layer}, {"rank_of_expert", layer.ranks.owner}});
+  }
   return Json{{"updates", updates},
               {"samples", samples},
               {"skipped", skipped},
               {"skipped_in_a_row", skipped_in_a_row},
               {"routing_tokens", routing_tokens},
-              {"routing", layers}}
+              {"routing", layers},
+              {"expert_load", loads},
+              {"placement", places}}
       .dump();
+}
+
+std::vector<ExpertLoad> RunState::load_of(const std::string& text) {
+  try {
+    return read_load(Json::parse(text));
+  } catch (const nlohmann::json::exception& error) {
+    fail_unreadable(error);
+  }
+}
+
+std::vector<LayerPlacement> RunState::placement_of(const std::string& text) {
+  try {
+    std::vector<LayerPlacement> placement;
+    const Json state = Json::parse(text);
+    for (const Json& layer : state.value("placement", Json::array())) {
+      const std::vector<int> owner = layer.at("rank_of_expert");
+      const int ranks = owner.empty() ? 0 : *std::ranges::max_element(owner) + 1;
+      placement.push_back({layer.at("layer"), Placement::of_owners(owner, ranks)});
+    }
+    return placement;
+  } catch (const nlohmann::json::exception& error) {
+    fail_unreadable(error);
+  }
 }
 
 void RunState::restore(const std::string& text, const std::vector<RoutingSums>& expected) {
@@ -65,6 +130,7 @@ void RunState::restore(const std::string& text, const std::vector<RoutingSums>& 
     skipped = state.at("skipped");
     skipped_in_a_row = state.at("skipped_in_a_row");
     routing_tokens = state.at("routing_tokens");
+    load = read_load(state);
     routing.clear();
     for (const Json& sums : state.at("routing")) {
       routing.push_back({.layer = sums.at("layer"),
@@ -74,7 +140,7 @@ void RunState::restore(const std::string& text, const std::vector<RoutingSums>& 
                          .probability = sums.at("probability")});
     }
   } catch (const nlohmann::json::exception& error) {
-    fail(ExitCode::bad_input, "the checkpoint's trainer state cannot be read: {}", error.what());
+    fail_unreadable(error);
   }
   require_input(
       routing.empty() || same_layers(routing, expected),

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "model/expert_places.h"
 #include "model/layers.h"
 
 namespace lyceum {
@@ -17,9 +18,16 @@ struct RunState {
   std::int64_t skipped = 0, skipped_in_a_row = 0;
   std::vector<RoutingSums> routing;  // since the last record, over all ranks
   std::int64_t routing_tokens = 0;
+  std::vector<ExpertLoad> load;  // of all steps, the last hundred or so weighing most; by which to place experts
+  std::vector<LayerPlacement> placement;  // that the ranks have; a checkpoint tells it, no run goes by it
 
   void add_routing(const std::vector<RoutingSums>& sums, std::int64_t tokens);
   void clear_routing();
+
+  /// The load that a checkpoint's state holds, of each layer that it measured: before there is a model to restore.
+  static std::vector<ExpertLoad> load_of(const std::string& text);
+  /// Likewise the placement; none of checkpoints without experts.
+  static std::vector<LayerPlacement> placement_of(const std::string& text);
 
   /// All but run_uuid and step, which a checkpoint's header has, as JSON.
   std::string text() const;

@@ -59,8 +59,8 @@ TrainStep::TrainStep(const Config& config, const RunSetup& setup, StagedModel& m
       PipelineBoundary{
           .stream = setup.stream, .type = first.type(), .shape = first.boundary(tokens, config.batch.seq_len)});
   if (config.model.tie_embeddings && pipeline.size() > 1) {
-    const bool end = pipeline.rank() == 0 || pipeline.rank() + 1 == pipeline.size();
-    ends_ = pipeline.split(end ? 0 : 1, pipeline.rank(), "pipeline ends");
+    const int last = pipeline.size() - 1;
+    ends_ = pipeline.split([&](int rank) { return rank == 0 || rank == last ? 0 : 1; }, "pipeline ends");
   }
 }
 

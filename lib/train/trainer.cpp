@@ -13,12 +13,13 @@
 #include <sstream>
 #include <utility>
 
-#include "io/checkpoint.h"
 #include "io/ini_file.h"
 #include "model/counts.h"
 #include "model/stages.h"
 #include "train/evaluator.h"
 #include "train/peak.h"
+#include "train/placement_table.h"
+#include "train/preflight.h"
 #include "train/routing_sums.h"
 #include "train/schedule.h"
 #include "train/start_table.h"
@@ -69,6 +70,13 @@ std::string pipeline_line(const Config& config, const Mesh& mesh) {
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
+/// The data of a run whose ranks are going to call what fits together.
+RunData checked_data(const Config& config, const std::string& config_text, const RunSetup& setup) {
+  RunData data = open_data(config, true);
+  preflight(config, config_text, setup.mesh.world, *data.train);
+  return data;
+}
+
 }  // namespace
 
 Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& setup, const RunLock* lock,
@@ -78,8 +86,10 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
       setup_(setup),
       lock_(lock),
       out_(out),
-      data_(open_data(config, true)),
-      model_(config, setup.stream, setup.mesh, working_type(config.run), true),
+      data_(checked_data(config, config_text_, setup)),
+      checkpoint_(open_checkpoint()),
+      model_(config, setup.stream, setup.mesh, working_type(config.run), true,
+             checkpoint_ ? RunState::load_of(checkpoint_->header().trainer_state) : std::vector<ExpertLoad>{}),
       zero_(model_.units(), setup.mesh, setup.stream, zero_options(config, setup.mesh)),
       optimizer_(config.optim, setup.stream, zero_.shares()),
       train_step_(config, setup, model_, zero_, optimizer_),
@@ -129,12 +139,12 @@ ExitCode Trainer::run() {
 }
 
 void Trainer::start() {
-  if (talks()) console_.emplace(out_, terminal_columns());
   std::array<double, 1> peak{measure_gemm_peak(setup_.stream, working_type(config_.run))};
   setup_.mesh.world.all_reduce(std::span(peak));
   peak_ = peak[0];
   introduce();
   resume();
+  tell_placement();
   open_logs();
   if (config_.checkpoint.at_start && state_.step == 0) save();
 }
@@ -172,11 +182,18 @@ void Trainer::introduce() {
                    human_count(peak_), config_.run.precision));
 }
 
+/// Before there is a model: where its experts lie may depend on the load that a checkpoint tells.
+std::optional<CheckpointReader> Trainer::open_checkpoint() {
+  if (talks()) console_.emplace(out_, terminal_columns());
+  const auto chosen = choose_checkpoint(setup_.mesh.world, checkpoint_root(config_), config_.checkpoint.resume,
+                                        [&](const std::string& warning) { note("warning: " + warning); });
+  if (!chosen) return {};
+  return CheckpointReader(*chosen);
+}
+
 void Trainer::resume() {
   const fs::path root = checkpoint_root(config_);
-  const auto chosen = choose_checkpoint(setup_.mesh.world, root, config_.checkpoint.resume,
-                                        [&](const std::string& warning) { note("warning: " + warning); });
-  if (!chosen) {
+  if (!checkpoint_) {
     // Starting over beside old checkpoints would mix two runs: their newest would win at the next start.
     require_input(list_checkpoints(root).empty(),
                   config_.checkpoint.resume == "none"
@@ -188,7 +205,7 @@ void Trainer::resume() {
     optimizer_.adopt_weights();
     return;
   }
-  const CheckpointReader reader(*chosen);
+  const CheckpointReader& reader = *checkpoint_;
   const std::vector<std::string> present = list_checkpoints(root);
   require_input(
       config_.checkpoint.resume == "auto" || present.empty() ||
@@ -208,6 +225,14 @@ void Trainer::resume() {
   saved_step_ = state_.step;
   note(fmt::format("resumed    {} (mesh {})", reader.directory().string(), reader.header().mesh));
   tell_changes(reader);
+  checkpoint_.reset();
+}
+
+void Trainer::tell_placement() {
+  const int ranks = setup_.mesh.expert.size();
+  state_.placement = place_all(config_, ranks, state_.load);
+  if (ranks == 1) return;
+  for (const std::string& line : placement_lines(config_, state_.placement, state_.load)) note(line);
 }
 
 /// Values and two moments of every logical tensor of the whole model.
@@ -247,7 +272,7 @@ void Trainer::tell_changes(const CheckpointReader& reader) {
 }
 
 void Trainer::open_logs() {
-  const std::vector<RoutingLog::Layer> layers = logged_layers(config_, setup_.mesh, model_);
+  const std::vector<RoutingLog::Layer> layers = logged_layers(config_, state_.placement);
   if (!talks()) return;
   fs::create_directories(config_.run.dir);
   const std::int64_t resumed = state_.step > 0 ? state_.step : -1;
@@ -353,7 +378,7 @@ void Trainer::validate() {
 }
 
 void Trainer::save() {
-  if (lock_) lock_->require_held();
+  if (lock_) lock_->require_held(true);
   const auto start = Clock::now();
   const fs::path root = checkpoint_root(config_);
   const Mesh& mesh = setup_.mesh;

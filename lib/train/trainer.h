@@ -8,6 +8,7 @@
 #include <ostream>
 #include <string>
 
+#include "io/checkpoint.h"
 #include "io/config.h"
 #include "io/console.h"
 #include "io/metrics.h"
@@ -31,7 +32,9 @@ class Trainer {
   ExitCode run();
 
  private:
+  std::optional<CheckpointReader> open_checkpoint();
   void resume();
+  void tell_placement();
   void open_logs();
   void introduce();
   void one_step();
@@ -57,6 +60,8 @@ class Trainer {
   const RunLock* lock_;
   std::ostream& out_;
   RunData data_;
+  std::optional<Console> console_;
+  std::optional<CheckpointReader> checkpoint_;  // to go on from, until that is done
   StagedModel model_;
   Zero zero_;
   Optimizer optimizer_;
@@ -65,7 +70,6 @@ class Trainer {
   std::int64_t saved_step_ = -1, first_step_ = 0;
   double peak_ = 0, mean_seconds_ = 0, last_valid_loss_ = 0;
   std::unique_ptr<nlohmann::ordered_json> record_;  // of the step in hand, for metrics.jsonl
-  std::optional<Console> console_;
   std::optional<MetricsLog> metrics_;
   std::optional<RoutingLog> routing_log_;
   bool metrics_failing_ = false, routing_log_failing_ = false;

@@ -5,19 +5,21 @@
 #   LYCEUM_ENVIRONMENT   a file to source first, with the site's `module load` lines
 #   LYCEUM_MPIRUN_FLAGS  more words for mpirun
 #   LYCEUM_SRUN_FLAGS    more words for srun
-#   LYCEUM_MAX_CRASHES   ends by a lost rank or host that are requeued, one after another (default 3)
+#   LYCEUM_MAX_CRASHES   failed starts that are requeued, one after another (default 3)
 [[ -z ${LYCEUM_ENVIRONMENT:-} ]] || . "$LYCEUM_ENVIRONMENT"
 
 say() { echo "lyceum job $SLURM_JOB_ID: $*"; }
-usage_error() { say "$*" >&2; exit 2; }
+usage_error() { say "$*" >&2; drop_chain; exit 2; }
+drop_chain() { [[ -z ${LYCEUM_CHAIN:-} ]] || scancel --state=PENDING --name="$LYCEUM_CHAIN"; }
 
 find_program() {
-  local here candidate
+  local here candidate candidates=("${LYCEUM:-}")
   here=$(dirname "${BASH_SOURCE[0]}")
-  for candidate in "${LYCEUM:-}" "$here/../../build/cpu/apps/lyceum" "$here/../../../bin/lyceum"; do
+  [[ -n ${LYCEUM:-} ]] || candidates=("$here/../../build/cpu/apps/lyceum" "$here/../../../bin/lyceum")
+  for candidate in "${candidates[@]}"; do
     [[ ! -x $candidate ]] || { realpath "$candidate"; return; }
   done
-  usage_error "no program at ${LYCEUM:-$here/../../build/cpu/apps/lyceum}: build it, or set LYCEUM to its path"
+  usage_error "no program at ${candidates[0]}: build it, or set LYCEUM to its path"
 }
 program=$(find_program) || exit
 
@@ -46,10 +48,12 @@ srun_ranks() {
 # train LAUNCHER CONFIG [--section.key=value …]: a start of the run that CONFIG describes. On SIGUSR1 a file appears that the
 # first rank, which runs on this host, looks for after each step: a signal to a launcher that is starting would kill it.
 train() {
-  local launcher=$1 config=${2:-} child
-  export LYCEUM_STOP_FILE=${TMPDIR:-/tmp}/lyceum-stop-$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}
-  trap 'rm -f "$LYCEUM_STOP_FILE"' EXIT
+  local launcher=$1 config=${2:-} stop child
+  stop=$(mktemp -d) || exit
+  export LYCEUM_STOP_FILE=$stop/asked
+  trap 'rm -rf "${LYCEUM_STOP_FILE%/*}"' EXIT
   trap 'echo "asked to stop" >"$LYCEUM_STOP_FILE"' USR1
+  [[ -z ${asked:-} ]] || echo "asked to stop" >"$LYCEUM_STOP_FILE"
   trap : TERM  # finish() knows what to do about it
   [[ -r $config ]] || usage_error "no configuration '$config': sbatch train.sbatch CONFIG [--section.key=value ...]"
   shift 2
@@ -61,48 +65,59 @@ train() {
   finish $?
 }
 
-field() { scontrol show job "$SLURM_JOB_ID" | sed -n "s/^ *\(.* \)\?$1=\(.*\)/\2/p"; }
+# field NAME: of this job, as the controller has it.
+field() {
+  local job
+  for _ in {1..12}; do  # it may be starting again
+    job=$(scontrol show job "$SLURM_JOB_ID") && break
+    sleep 5
+  done
+  sed -n "s/ *$//; s/^ *\(.* \)\?$1=\(.*\)/\2/p" <<<"$job"
+}
 
 # finish CODE: goes on in another start when that makes sense. 0 is the end; 2 and 3 are a person's to mend; 75 is a
 # checkpoint on request; everything else lost a rank or a host, and often a second try succeeds.
 finish() {
-  local code=$1 crashes
+  local code=$1 state
   case $code in
-    0) ;;
-    2 | 3) [[ -z ${LYCEUM_CHAIN:-} ]] || scancel --state=PENDING --name="$LYCEUM_CHAIN" ;;
-    75) note_crashes 0; again ;;
+    0 | 2 | 3) drop_chain; exit "$code" ;;
+    75) ;;
     *)
+      say "ended with code $code, see above"
       sleep 1  # of a job that is being cancelled the state tells so by now
-      crashes=$(field Comment | sed -n 's/^lyceum: \([0-9]*\) .*/\1/p')
-      ((SECONDS < 3600)) || crashes=0
-      crashes=$((${crashes:-0} + 1))
-      if ((crashes > ${LYCEUM_MAX_CRASHES:-3})); then
-        say "ended with code $code, again: given up; when the cause above is mended: scontrol requeue $SLURM_JOB_ID"
-        exit "$code"
-      fi
-      say "ended with code $code: a rank or a host was lost"
-      note_crashes "$crashes"
-      again
       ;;
   esac
+  state=$(field JobState | cut -d' ' -f1)
+  if [[ $state != RUNNING ]]; then
+    # Out of time without a warning is a reason to go on; being cancelled is not; who preempts requeues by itself.
+    if [[ $(field Reason | cut -d' ' -f1) == TimeLimit ]]; then again; else say "$state: not requeued"; fi
+  elif fruitless "$code"; then
+    say "failed again and again: given up; when the cause above is mended: scontrol requeue $SLURM_JOB_ID"
+  else
+    again
+  fi
   exit "$code"
 }
 
-# The count outlives a requeue in the job's comment, where squeue -O comment shows it.
-note_crashes() { scontrol update JobId="$SLURM_JOB_ID" Comment="lyceum: $1 crashes in a row" || true; }
+# fruitless CODE: whether this start was the last of too many that failed one after another. One failed that ended by itself
+# within an hour, or was asked to stop within a minute, as it is each time where the limit is too short. The count outlives a
+# requeue behind what the user wrote into the job's comment: squeue -O comment shows it.
+fruitless() {
+  local count comment users
+  comment=$(field Comment)
+  users=$(sed 's/\(; \)\?lyceum: [0-9]* failed starts$//' <<<"$comment")
+  count=$(sed -n 's/.*lyceum: \([0-9]*\) failed starts$/\1/p' <<<"$comment")
+  if ((SECONDS < ($1 == 75 ? 60 : 3600))); then count=$((${count:-0} + 1)); else count=0; fi
+  ((count <= ${LYCEUM_MAX_CRASHES:-3})) || return 0
+  scontrol update JobId="$SLURM_JOB_ID" Comment="${users:+$users; }lyceum: $count failed starts" || true
+  return 1
+}
 
 again() {
-  local state
   [[ -z ${LYCEUM_CHAIN:-} ]] || return 0  # the next job of the chain goes on
-  state=$(field JobState | cut -d' ' -f1)
-  case $state in
-    RUNNING | TIMEOUT)
-      if scontrol requeue "$SLURM_JOB_ID"; then
-        say "requeued"
-      else
-        say "cannot be requeued here: submit it again, or use chain.sh"
-      fi
-      ;;
-    *) say "$state: not requeued" ;;
-  esac
+  if scontrol requeue "$SLURM_JOB_ID"; then
+    say "requeued"
+  else
+    say "cannot be requeued here: submit it again, or use chain.sh"
+  fi
 }

@@ -63,6 +63,40 @@ TEST(Tape, RecomputationKeepsOnlyTheInput) {
   EXPECT_LT(peak(true) * 4, peak(false));
 }
 
+/// Two norms and matrices, whose norms' results are freed and made again where the tape does so.
+OpCase released_norms(bool released) {
+  return {.name = "ReleasedNorms",
+          .inputs = {{4, 3}},
+          .add_parameters =
+              [](ParameterUnit& unit) {
+                unit.add(whole_parameter("norm", {3}, {}, false));
+                unit.add(whole_parameter("w", {3, 3}, 1.0, true));
+              },
+          .run = [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+            tape.release_results(released);
+            const RmsNorm norm{parameter(unit, 0), 1e-3};
+            const Variable first = tape.apply(norm, x[0]), second = tape.apply(norm, first);
+            const Variable y = tape.apply(Linear{parameter(unit, 1)}, second);
+            const Variable z = tape.apply(Linear{parameter(unit, 1)}, first);
+            tape.release(second, norm, first);
+            tape.release(first, norm, x[0]);
+            if (released && tape.recording()) {
+              EXPECT_THROW(first.value.raw(), Error);
+              EXPECT_THROW(second.value.raw(), Error);
+            }
+            return {y, tape.apply(Sum{}, y, z)};
+          }};
+}
+
+TEST(Tape, ReleasedResultsAreMadeAgainWithTheSameBits) {
+  OpChecker kept(released_norms(false)), released(released_norms(true));
+  const std::vector<double> x = kept.point();
+  EXPECT_EQ(kept.value(x), released.value(x));
+  EXPECT_EQ(kept.gradient(x), released.gradient(x));
+  EXPECT_EQ(kept.gradient(x), released.gradient(x, Tape::WeightGrad::later));
+  check_op(released_norms(true));
+}
+
 TEST(Tape, TellsEachGradientsLastContribution) {
   const Stream stream = CpuStream(1);
   ParameterUnit unit("unit", ParameterUnit::Group::dense);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <thread>
@@ -132,6 +133,19 @@ TEST(Allocator, ManyThreads) {
 TEST(Allocator, KindsHaveNames) {
   EXPECT_EQ(name_of(MemoryKind::weights), "weights");
   EXPECT_EQ(name_of(MemoryKind::buffers), "buffers");
+}
+
+TEST(Allocator, UntouchedMemoryIsAddressesOnly) {
+  const auto memory = Allocator::create_untouched();
+  constexpr std::size_t large = std::size_t{64} << 30;
+  const auto block = memory->allocate_zeros(large, MemoryKind::weights);
+  EXPECT_EQ(block.get()[large - 1], std::byte{0});
+  EXPECT_EQ(memory->use().in_use[static_cast<std::size_t>(MemoryKind::weights)], large);
+  for (int i = 0; i < 2; ++i) {  // what a rehearsal reads does not depend on what stood there
+    const auto small = memory->allocate(1000, MemoryKind::activations);
+    EXPECT_TRUE(std::all_of(small.get(), small.get() + 1000, [](std::byte b) { return b == std::byte{0}; }));
+    std::fill_n(small.get(), 1000, std::byte{255});
+  }
 }
 
 }  // namespace

@@ -1,7 +1,12 @@
 #!/usr/bin/env bash
 # Usage: two_hosts_test.sh LYCEUM SOURCE_DIR. Two hosts that share no memory, only TCP (network namespaces of this machine): the
 # same run as on one host, bit for bit; and an end within seconds when a host dies or its cable is cut.
-((EUID == 0)) || exec unshare --user --map-root-user bash "$0" "$@"
+# A network of its own to lay the cable in, and where that needs it, a user of its own.
+if [[ -z ${LYCEUM_TEST_NET:-} ]]; then
+  user=()
+  ((EUID == 0)) || user=(--user --map-root-user)
+  LYCEUM_TEST_NET=1 exec unshare "${user[@]}" --net bash "$0" "$@"
+fi
 . "$(dirname "$0")/lib.sh" "$@"
 stop_hosts() { for host in h1 h2; do kill -KILL "$(cat "$work/$host.pid")" 2>/dev/null || true; done; }
 trap 'stop_hosts; stop_job; rm -rf "$work"' EXIT

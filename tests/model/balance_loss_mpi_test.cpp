@@ -33,11 +33,12 @@ struct Results {
 /// Both losses of the tokens `run`, and their gradients with weights of their own.
 Results losses_of(const Stream& stream, const Routing& routing, const TokenLayout& layout, const ProcessGroup* batch) {
   const Range run = layout.own();
+  const Placement devices = Placement::contiguous(experts, 2);
   Tape tape(stream);
   const Variable scores = tape.leaf(routing.scores.slice(run.first, run.count)), logits = tape.leaf(scores.value);
   const auto [expert, device] = tape.apply(BalanceLoss{.expert_factor = 0.7,
                                                        .device_factor = 1.3,
-                                                       .device_groups = 2,
+                                                       .devices = &devices,
                                                        .layout = layout,
                                                        .index = routing.index.slice(run.first, run.count),
                                                        .batch = batch},

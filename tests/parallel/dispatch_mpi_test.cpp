@@ -60,17 +60,24 @@ struct Scale {
   }
 };
 
-void check_exchange(const ProcessGroup& group, bool crowded) {
+/// Experts scattered over the ranks, unequally many on each.
+Placement scattered(int ranks) {
+  std::vector<double> costs;
+  for (std::int64_t e = 0; e < experts; ++e) costs.push_back(static_cast<double>(e * e * 7 % 13));
+  return Placement::by_cost(costs, ranks);
+}
+
+void check_exchange(const ProcessGroup& group, const Placement& placement, bool crowded) {
   const Stream stream = CpuStream(1);
   const Local local = local_of(group.rank(), crowded);
-  const Placement placement = Placement::contiguous(experts, group.size());
   const Tensor index = i32_tensor(stream, {local.tokens, top_k}, local.index);
   const auto exchange = plan_exchange(stream, group, placement, index);
   Tape tape(stream);
   const Variable x = tape.leaf(tensor_of(stream, {local.tokens, hidden}, local.x));
   const Variable gates = tape.leaf(tensor_of(stream, {local.tokens, top_k}, local.gates));
   const Variable rows = tape.apply(Dispatch{exchange}, x);
-  const Variable answers = tape.apply(Scale{placement.experts_of(group.rank()), exchange->segments}, rows);
+  const std::span<const std::int32_t> held = placement.experts_of(group.rank());
+  const Variable answers = tape.apply(Scale{{held.begin(), held.end()}, exchange->segments}, rows);
   const Variable y = tape.apply(Combine{exchange}, answers, gates);
   const Tensor dy = Tensor::empty(stream, DType::f64, {local.tokens, hidden});
   for (std::int64_t i = 0; i < dy.size(); ++i) dy.data<double>()[i] = 0.1 * static_cast<double>(i % 7) - 0.2;
@@ -96,9 +103,16 @@ void check_exchange(const ProcessGroup& group, bool crowded) {
   }
 }
 
-TEST(ExpertExchange, BringsEveryTokenToItsExpertsAndBack) { check_exchange(ProcessGroup::world(30), false); }
-TEST(ExpertExchange, WorksWhenMostExpertsGetNothing) { check_exchange(ProcessGroup::world(30), true); }
-TEST(ExpertExchange, NeedsNoMessagesInAGroupOfOne) { check_exchange(ProcessGroup::self(), false); }
+TEST(ExpertExchange, BringsEveryTokenToItsExpertsAndBack) {
+  const ProcessGroup world = ProcessGroup::world(30);
+  for (const bool crowded : {false, true}) {  // crowded: most experts get nothing
+    check_exchange(world, Placement::contiguous(experts, world.size()), crowded);
+    check_exchange(world, scattered(world.size()), crowded);
+  }
+}
+TEST(ExpertExchange, NeedsNoMessagesInAGroupOfOne) {
+  check_exchange(ProcessGroup::self(), Placement::contiguous(experts, 1), false);
+}
 
 }  // namespace
 }  // namespace lyceum

@@ -13,14 +13,16 @@ submit "${job[@]}" "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/calm"
 complete 240 "$id"
 
 # --- a rank is killed: the others end within ten seconds, a line says which, and the job goes on
-submit "${job[@]}" "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/rank"
+submit "${job[@]}" --comment=mine "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/rank"
 reach "$id" rank 60
 for process in $(ranks_of rank); do
   tr '\0' '\n' <"/proc/$process/environ" | grep -qx OMPI_COMM_WORLD_RANK=2 && victim=$process
 done
 kill -KILL "${victim:?no process is rank 2}"
-wait_for 10 log_says "$id" "^lyceum job $id: ended with code [0-9]+: a rank or a host was lost$" ||
+wait_for 10 log_says "$id" "^lyceum job $id: ended with code [0-9]+, see above$" ||
   fail_job "$id" "still there ten seconds after rank 2 was killed"
+counted() { scontrol show job "$id" | grep -q '^ *Comment=mine; lyceum: 1 failed starts *$'; }
+wait_for 10 counted || fail_job "$id" "its comment does not count the failed start"
 expect_log "$id" "process rank 2 .* on node n3 exited on signal 9"
 complete 240 "$id"
 expect_log "$id" "^lyceum job $id: start 2"

@@ -9,6 +9,8 @@
 trap 'stop_lab; stop_job; rm -rf "$work"' EXIT
 lab=$work/lab
 export SLURM_CONF=$lab/slurm.conf LYCEUM=$lyceum SBATCH_OUTPUT=$work/%j.log
+# Two labs at a time have nodes, processes and jobs of the same names: what these leave in /tmp must not meet.
+export TMPDIR=$lab/tmp OMPI_MCA_orte_tmpdir_base=$lab/tmp
 nodes=(n1 n2 n3 n4)
 scripts=$source/scripts/slurm
 
@@ -82,7 +84,7 @@ all_idle() { [[ $(idle_nodes) == "${#nodes[@]}" ]]; }
 
 start_lab() {
   local node
-  mkdir -p "$lab/state"
+  mkdir -p "$lab/state" "$TMPDIR"
   chmod 755 "$work" "$lab"
   write_slurm_conf
   head -c 1024 /dev/urandom >"$lab/munge.key"
@@ -97,7 +99,7 @@ start_lab() {
 stop_lab() {
   local file
   [[ -e $SLURM_CONF ]] || return 0
-  for file in "$lab"/*.pid; do kill -KILL "$(cat "$file")" 2>/dev/null || true; done
+  for file in "$lab"/{munged,slurmctld,n[1-4]}.pid; do kill -KILL "$(cat "$file")" 2>/dev/null || true; done
 }
 
 # state JOB: PENDING, RUNNING, COMPLETED, FAILED …

@@ -23,7 +23,9 @@ class AllReduce final : public Pending::State {
     DType type;         // f32, bf16, f64, i32, i64
   };
   /// Starts it. `tag` must be the same on all ranks and differ from that of every operation that is under way.
-  AllReduce(std::shared_ptr<Communicator> communicator, const Values& values, Reduction reduction, int tag);
+  AllReduce(std::shared_ptr<Communicator> communicator, const Values& values, Reduction reduction, int tag,
+            Where where);
+  static Operation operation(const Values& values, Where where);
 
  private:
   /// Elements [first, first + count).

@@ -3,30 +3,49 @@
 #include <mpi.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "parallel/comm/ledger.h"
+#include "parallel/comm/process_group.h"
 #include "parallel/comm/progress.h"
 
 namespace lyceum {
 
-/// What an error says about the operation that it happened in.
+class Watch;
+
+/// What an error says about the operation that it happened in, and what the ledger notes of it.
 struct Operation {
   const char* name;
   std::int64_t bytes;  // handed over by this rank
-  int peer = -1;       // the other rank, where there is only one
+  std::int64_t size;   // what all ranks must agree on, see LedgerEntry
+  Where where;
+  int peer = -1;  // the other rank, where there is only one
 };
 
-/// An owned MPI communicator with the things that every operation on it needs: its place in errors, its timeout, and
-/// whether an operation on it was given up. Without MPI (or alone) it is a group of one with no handle.
+/// What the groups share that come from one world.
+struct SharedState {
+  Progress progress{};
+  Ledger ledger{};
+  std::shared_ptr<Watch> watch{};  // none in a world of one
+};
+
+/// An owned MPI communicator with the things that every operation on it needs: its place in errors and in the ledger,
+/// its timeout, and whether an operation on it was given up. Without MPI it has no handle: a group of one, or the
+/// rehearsal of a group.
 class Communicator {
  public:
-  using SharedProgress = std::shared_ptr<Progress>;
-  /// A group of one.
-  Communicator(std::string name, double timeout, SharedProgress progress)
-      : name_(std::move(name)), timeout_(timeout), progress_(std::move(progress)) {}
+  struct Identity {
+    std::string name;
+    std::uint64_t number;  // see LedgerEntry::group
+  };
+  /// A group of one, or in a rehearsal that of `members`, ranks of the job.
+  Communicator(Identity identity, double timeout, std::shared_ptr<SharedState> shared, std::vector<int> members,
+               int rank);
   /// Takes `handle` over; its errors are returned from now on. `timeout`: seconds.
-  Communicator(MPI_Comm handle, std::string name, double timeout, SharedProgress progress);
+  Communicator(MPI_Comm handle, Identity identity, double timeout, std::shared_ptr<SharedState> shared);
   /// Frees the handle, unless the job is failing or MPI has ended: freeing is collective and must not hang.
   ~Communicator();
   Communicator(const Communicator&) = delete;
@@ -34,15 +53,25 @@ class Communicator {
 
   MPI_Comm handle() const { return handle_; }
   int rank() const { return rank_; }
-  int size() const { return size_; }
-  bool alone() const { return size_ == 1; }
-  const std::string& name() const { return name_; }
+  int size() const { return static_cast<int>(members_.size()); }
+  bool alone() const { return size() == 1; }
+  /// Whether operations are noted and nothing else.
+  bool rehearses() const { return !alone() && handle_ == MPI_COMM_NULL; }
+  const std::string& name() const { return identity_.name; }
   double timeout() const { return timeout_; }
-  const SharedProgress& progress() const { return progress_; }
+  const std::shared_ptr<SharedState>& shared() const { return shared_; }
+  /// Ranks of the job, by rank of the group.
+  const std::vector<int>& members() const { return members_; }
+  /// The identity of the next group split from this one, which has this colour.
+  Identity child(std::string name, int colour);
+
+  /// Notes the start of an operation in the ledger; its number there.
+  std::int64_t note(const Operation& operation);
 
   /// Throws what an MPI return code other than MPI_SUCCESS means.
   void check(int code, const Operation& operation) const;
-  [[noreturn]] void fail_timeout(const Operation& operation) const;
+  /// `verdict`: what is known of the reason; may be empty.
+  [[noreturn]] void fail_timeout(const Operation& operation, const std::string& verdict) const;
   /// An operation was given up half-way: ranks no longer agree on what comes next, so every later one is refused.
   void mark_broken() { broken_ = true; }
   void require_intact(const Operation& operation) const;
@@ -51,12 +80,25 @@ class Communicator {
 
  private:
   MPI_Comm handle_ = MPI_COMM_NULL;
-  std::string name_;
+  Identity identity_;
   double timeout_;
-  SharedProgress progress_;
-  int rank_ = 0, size_ = 1;
+  std::shared_ptr<SharedState> shared_;
+  std::vector<int> members_;
+  int rank_ = 0;
   bool broken_ = false;
+  int place_;                                             // in the ledger
+  LedgerEntry entry_;                                     // with what all entries of this group share
+  std::int64_t started_ = 0;                              // operations, without messages
+  std::map<std::pair<int, int>, std::int64_t> messages_;  // by sender and receiver
+  std::map<std::string, std::uint64_t> children_;         // of each name
 };
+
+/// A number that follows from others, for identities.
+std::uint64_t mixed(std::uint64_t number, std::uint64_t other);
+std::uint64_t mixed(std::uint64_t number, std::string_view text);
+
+/// The number of the `birth`th group of that name and colour which is split from `parent`.
+std::uint64_t child_number(std::uint64_t parent, std::string_view name, int colour, std::uint64_t birth);
 
 /// The text of an MPI error code.
 std::string mpi_error_text(int code);

@@ -47,21 +47,27 @@ MeshIndex MeshShape::index_of(int rank, int world) const {
 }
 
 Mesh Mesh::create(ProcessGroup world, MeshShape shape) {
-  const MeshIndex at = shape.index_of(world.rank(), world.size());
-  const int dp = shape.data(world.size()), tp = shape.tensor;
-  const int edp = shape.expert_data(world.size()), ep = shape.expert, etp = shape.expert_tensor;
-  // A group's colour numbers the places on the axes that it does not run along; its key is the place on its own.
-  ProcessGroup data = world.split(at.pipeline * tp + at.tensor, at.data, "data");
-  ProcessGroup tensor = world.split(at.pipeline * dp + at.data, at.tensor, "tensor");
-  ProcessGroup pipeline = world.split(at.data * tp + at.tensor, at.pipeline, "pipeline");
-  ProcessGroup data_tensor = world.split(at.pipeline, at.data * tp + at.tensor, "data_tensor");
-  ProcessGroup expert = world.split((at.pipeline * edp + at.expert_data) * etp + at.expert_tensor, at.expert, "expert");
+  const int ranks = world.size();
+  const MeshIndex own = shape.index_of(world.rank(), ranks);
+  const int dp = shape.data(ranks), tp = shape.tensor;
+  const int edp = shape.expert_data(ranks), ep = shape.expert, etp = shape.expert_tensor;
+  // A group's colour numbers the places on the axes that it does not run along; along its own, ranks keep their order.
+  const auto along = [&](const char* name, auto colour) {
+    return world.split([&](int rank) { return colour(shape.index_of(rank, ranks)); }, name);
+  };
+  using At = const MeshIndex&;
+  ProcessGroup data = along("data", [&](At at) { return at.pipeline * tp + at.tensor; });
+  ProcessGroup tensor = along("tensor", [&](At at) { return at.pipeline * dp + at.data; });
+  ProcessGroup pipeline = along("pipeline", [&](At at) { return at.data * tp + at.tensor; });
+  ProcessGroup data_tensor = along("data_tensor", [&](At at) { return at.pipeline; });
+  ProcessGroup expert =
+      along("expert", [&](At at) { return (at.pipeline * edp + at.expert_data) * etp + at.expert_tensor; });
   ProcessGroup expert_tensor =
-      world.split((at.pipeline * edp + at.expert_data) * ep + at.expert, at.expert_tensor, "expert_tensor");
+      along("expert_tensor", [&](At at) { return (at.pipeline * edp + at.expert_data) * ep + at.expert; });
   ProcessGroup expert_data =
-      world.split((at.pipeline * ep + at.expert) * etp + at.expert_tensor, at.expert_data, "expert_data");
+      along("expert_data", [&](At at) { return (at.pipeline * ep + at.expert) * etp + at.expert_tensor; });
   return {.shape = shape,
-          .index = at,
+          .index = own,
           .world = std::move(world),
           .data = std::move(data),
           .tensor = std::move(tensor),

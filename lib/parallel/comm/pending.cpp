@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "parallel/comm/pending_state.h"
+#include "parallel/comm/watch.h"
 
 namespace lyceum {
 namespace {
@@ -26,14 +27,15 @@ void pause(double waited) {
 }  // namespace
 
 Pending::State::State(std::shared_ptr<Communicator> communicator, Operation operation)
-    : communicator_(std::move(communicator)), operation_(operation) {
-  communicator_->progress()->add(*this);
+    : communicator_(std::move(communicator)), operation_(operation), noted_(communicator_->note(operation)) {
+  communicator_->shared()->progress.add(*this);
 }
 
-Pending::State::~State() { communicator_->progress()->remove(*this); }
+Pending::State::~State() { communicator_->shared()->progress.remove(*this); }
 
 void Pending::State::abandon() {
-  communicator_->progress()->remove(*this);
+  communicator_->shared()->progress.remove(*this);
+  communicator_->shared()->ledger.wait_for(-1);
   communicator_->mark_broken();
 }
 
@@ -43,7 +45,7 @@ void Pending::State::check(int code) const {
 }
 
 bool Pending::State::test() {
-  if (!done_) communicator_->progress()->poll();
+  if (!done_) communicator_->shared()->progress.poll();
   if (error_) std::rethrow_exception(error_);
   return done_;
 }
@@ -60,6 +62,7 @@ bool Pending::State::advance() noexcept {
       expectations_.clear();
       done_ = !next();
     }
+    communicator_->shared()->ledger.finish(noted_);
   } catch (...) {
     error_ = std::current_exception();
   }
@@ -84,11 +87,17 @@ void Pending::State::check_statuses(int code) const {
 
 void Pending::State::wait() {
   const Clock::time_point begin = Clock::now();
+  SharedState& shared = *communicator_->shared();
+  shared.ledger.wait_for(noted_);
   while (!test()) {
     const double waited = seconds_since(begin);
-    if (waited > communicator_->timeout()) communicator_->fail_timeout(operation_);
+    if (waited > communicator_->timeout()) {
+      communicator_->fail_timeout(operation_, shared.watch ? shared.watch->verdict() : "");
+    }
+    if (shared.watch) shared.watch->serve(waited);
     pause(waited);
   }
+  shared.ledger.wait_for(-1);
 }
 
 Pending::Pending() = default;

@@ -50,6 +50,7 @@ class Pending::State : private Progress::Task {
 
   std::shared_ptr<Communicator> communicator_;
   Operation operation_;
+  std::int64_t noted_;  // in the ledger
   std::vector<MPI_Request> requests_;
   std::vector<MPI_Status> statuses_;
   std::vector<Expectation> expectations_;

@@ -2,7 +2,9 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <source_location>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +14,14 @@
 namespace lyceum {
 
 enum class Reduction { sum, max, min };
+/// What the ledger notes of a call besides what it moves: its place and, where the number of bytes depends on the data,
+/// what of it all ranks know beforehand (the size of a row, say); 0: all of it.
+struct Where {
+  Where(std::source_location place, std::int64_t unit = 0) : place(place), unit(unit) {}  // NOLINT: implicit
+  std::source_location place;
+  std::int64_t unit;
+};
+class Ledger;
 
 /// A started operation. The buffers that it was given must live until wait() returned or test() said true. Several may
 /// be under way, and be waited for in any order: whoever waits for one moves all of them on. The destructor waits, at
@@ -41,10 +51,15 @@ class [[nodiscard]] Pending {
 /// groups.
 class ProcessGroup {
  public:
-  /// All ranks of the job; MPI must be initialised. `timeout`: seconds that any wait may last.
-  static ProcessGroup world(double timeout);
+  /// All ranks of the job; MPI must be initialised. `timeout`: seconds that any wait may last. Ranks that give the same
+  /// `machine` read each other's ledgers in memory, others ask; empty: the host's name.
+  static ProcessGroup world(double timeout, const std::string& machine = {});
   /// A group of one that needs no MPI: operations copy, nothing is counted as traffic.
   static ProcessGroup self(std::string name = "self");
+  /// The part of rank `rank` in a job of `ranks` that is not there, see RehearsalStream: operations are noted in the
+  /// ledger, counted as traffic, and over at once. Of what others would send, numbers alone arrive, as if each sent
+  /// what this rank sends to itself.
+  static ProcessGroup rehearsal(int rank, int ranks);
   ProcessGroup(ProcessGroup&&) noexcept;
   ProcessGroup& operator=(ProcessGroup&&) noexcept;
   ~ProcessGroup();
@@ -52,40 +67,55 @@ class ProcessGroup {
   int rank() const;
   int size() const;
   const std::string& name() const;
-  /// Ranks with the same colour (>= 0) form a group, ordered by `key`. Errors call it `name`.
-  [[nodiscard]] ProcessGroup split(int colour, int key, std::string name) const;
+  /// Ranks with the same colour (>= 0) form a group, in their order. All ranks give the same function. Errors call it
+  /// `name`.
+  [[nodiscard]] ProcessGroup split(const std::function<int(int rank)>& colour_of, std::string name,
+                                   Where where = std::source_location::current()) const;
+  /// The same with this rank's colour alone, ordered by `key`; in a rehearsal all must have colour 0 and keep their
+  /// order.
+  [[nodiscard]] ProcessGroup split(int colour, int key, std::string name,
+                                   Where where = std::source_location::current()) const;
 
-  void barrier() const;
+  void barrier(Where where = std::source_location::current()) const;
   /// In place; f32, bf16, f64, i32, i64. Sums are x_0 + x_1 + … in rank order, element by element, those of bf16 kept
   /// in f32 and rounded once: the same bits on every rank and in every run. A NaN of any rank reaches all, under max
   /// and min too. The tensor's memory is kept alive.
-  Pending all_reduce_async(const Tensor& values, Reduction reduction = Reduction::sum) const;
-  void all_reduce(std::span<float> values, Reduction reduction = Reduction::sum) const;
-  void all_reduce(std::span<double> values, Reduction reduction = Reduction::sum) const;
-  void all_reduce(std::span<std::int64_t> values, Reduction reduction = Reduction::sum) const;
+  Pending all_reduce_async(const Tensor& values, Reduction reduction = Reduction::sum,
+                           Where where = std::source_location::current()) const;
+  void all_reduce(std::span<float> values, Reduction reduction = Reduction::sum,
+                  Where where = std::source_location::current()) const;
+  void all_reduce(std::span<double> values, Reduction reduction = Reduction::sum,
+                  Where where = std::source_location::current()) const;
+  void all_reduce(std::span<std::int64_t> values, Reduction reduction = Reduction::sum,
+                  Where where = std::source_location::current()) const;
   /// `values` holds every rank's part, in rank order, of `extents[r]` elements each (zero too); `own` becomes the sum
   /// of this rank's part, x_0 + x_1 + … in rank order: the bits that all_reduce leaves there. Types as there. `own` may
   /// lie where its part of `values` lies; the rest of `values` is only read. All ranks give the same extents. Shapes do
   /// not matter, sizes do; a part of nothing may be an undefined tensor. The memory is kept alive.
-  Pending reduce_scatter_async(const Tensor& values, const Tensor& own, std::span<const std::int64_t> extents) const;
-  void reduce_scatter(const Tensor& values, const Tensor& own, std::span<const std::int64_t> extents) const;
+  Pending reduce_scatter_async(const Tensor& values, const Tensor& own, std::span<const std::int64_t> extents,
+                               Where where = std::source_location::current()) const;
+  void reduce_scatter(const Tensor& values, const Tensor& own, std::span<const std::int64_t> extents,
+                      Where where = std::source_location::current()) const;
   /// The other way round: `values` becomes every rank's `own`, in rank order. Any type. `own` may lie where its part of
   /// `values` lies: nothing is copied then.
-  Pending all_gather_async(const Tensor& own, const Tensor& values, std::span<const std::int64_t> extents) const;
-  void all_gather(const Tensor& own, const Tensor& values, std::span<const std::int64_t> extents) const;
+  Pending all_gather_async(const Tensor& own, const Tensor& values, std::span<const std::int64_t> extents,
+                           Where where = std::source_location::current()) const;
+  void all_gather(const Tensor& own, const Tensor& values, std::span<const std::int64_t> extents,
+                  Where where = std::source_location::current()) const;
 
   /// A tensor to another rank, any type and size, none too: not collective. What one rank sends to another matches what
   /// that receives from it, in order; another size than the receiver expects is an Error there. The memory is kept
   /// alive.
-  Pending send_async(const Tensor& values, int to) const;
-  Pending receive_async(const Tensor& values, int from) const;
+  Pending send_async(const Tensor& values, int to, Where where = std::source_location::current()) const;
+  Pending receive_async(const Tensor& values, int from, Where where = std::source_location::current()) const;
 
-  void broadcast(std::span<std::byte> bytes, int root) const;
-  std::string broadcast(std::string text, int root) const;
+  void broadcast(std::span<std::byte> bytes, int root, Where where = std::source_location::current()) const;
+  std::string broadcast(std::string text, int root, Where where = std::source_location::current()) const;
   /// Every rank's text, in rank order, on every rank.
-  std::vector<std::string> all_gather(const std::string& text) const;
+  std::vector<std::string> all_gather(const std::string& text, Where where = std::source_location::current()) const;
   /// `received[r · n + i] = what rank r sent at [i]`, n = sent.size().
-  void all_gather(std::span<const std::int64_t> sent, std::span<std::int64_t> received) const;
+  void all_gather(std::span<const std::int64_t> sent, std::span<std::int64_t> received,
+                  Where where = std::source_location::current()) const;
 
   /// Sends `send_rows[r]` rows of `row_bytes` bytes to rank r, in rank order, and receives `receive_rows[r]` from it.
   /// Counts are in rows, so that more than 2 GB may travel. Any count may be zero. A rank that sends another number of
@@ -97,8 +127,15 @@ class ProcessGroup {
     std::span<const std::int64_t> receive_rows;
     std::int64_t row_bytes;
   };
-  Pending all_to_all_async(const AllToAll& exchange) const;
-  void all_to_all(const AllToAll& exchange) const;
+  Pending all_to_all_async(const AllToAll& exchange, Where where = std::source_location::current()) const;
+  void all_to_all(const AllToAll& exchange, Where where = std::source_location::current()) const;
+  /// The same for numbers, `send_counts[r]` of them to rank r.
+  struct NumbersToAll {
+    std::span<const std::int64_t> sent, send_counts;
+    std::span<std::int64_t> received;
+    std::span<const std::int64_t> receive_counts;
+  };
+  void all_to_all(const NumbersToAll& exchange, Where where = std::source_location::current()) const;
 
   /// Bytes that this rank handed to operations so far, by kind: what `lyceum plan` predicts. all_reduce: the payload;
   /// reduce_scatter: all parts; all_to_all: rows for other ranks; all_gather: its own part, once; send: the payload;
@@ -107,6 +144,8 @@ class ProcessGroup {
     std::int64_t all_reduce = 0, reduce_scatter = 0, all_to_all = 0, all_gather = 0, send = 0, broadcast = 0;
   };
   const Traffic& traffic() const;
+  /// What this rank did last on all groups that come from one world.
+  Ledger& ledger() const;
 
  private:
   struct Implementation;

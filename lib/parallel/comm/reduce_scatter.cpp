@@ -13,8 +13,8 @@ constexpr std::int64_t round_bytes = std::int64_t{1} << 20;
 
 }  // namespace
 
-ReduceScatter::ReduceScatter(std::shared_ptr<Communicator> communicator, Values values, int tag)
-    : State(std::move(communicator), {"reduce_scatter", static_cast<std::int64_t>(values.all.bytes())}),
+ReduceScatter::ReduceScatter(std::shared_ptr<Communicator> communicator, Values values, int tag, Where where)
+    : State(std::move(communicator), operation(values.all, where)),
       values_(std::move(values)),
       width_(static_cast<std::int64_t>(size_of(values_.all.dtype()))),
       begins_(values_.extents.size()),
@@ -25,6 +25,11 @@ ReduceScatter::ReduceScatter(std::shared_ptr<Communicator> communicator, Values 
   received_ = std::make_unique_for_overwrite<std::byte[]>(
       static_cast<std::size_t>(std::min(most_, values_.own.size()) * ranks * width_));
   exchange();
+}
+
+Operation ReduceScatter::operation(const Tensor& all, Where where) {
+  const auto bytes = static_cast<std::int64_t>(all.bytes());
+  return {.name = "reduce_scatter", .bytes = bytes, .size = bytes, .where = where};
 }
 
 std::int64_t ReduceScatter::count(int rank) const {

@@ -20,7 +20,8 @@ class ReduceScatter final : public Pending::State {
     std::vector<std::int64_t> extents;  // elements of each rank's part
   };
   /// Starts it. `tag` must be the same on all ranks and differ from that of every operation that is under way.
-  ReduceScatter(std::shared_ptr<Communicator> communicator, Values values, int tag);
+  ReduceScatter(std::shared_ptr<Communicator> communicator, Values values, int tag, Where where);
+  static Operation operation(const Tensor& all, Where where);
 
  private:
   bool next() override;

@@ -5,7 +5,8 @@
 #include "parallel/data/copies.h"
 
 namespace lyceum {
-Zero::Zero(std::span<ParameterUnit* const> units, const Mesh& mesh, const Stream& stream, const Options& options) {
+Zero::Zero(std::span<ParameterUnit* const> units, const Mesh& mesh, const Stream& stream, const Options& options)
+    : overlap_(options.overlap) {
   require(options.micro_batches > 0, "{} micro-batches a step", options.micro_batches);
   for (const ParameterUnit::Group group : parameter_groups) {
     const ProcessGroup& holders = copies(mesh, group);
@@ -62,7 +63,7 @@ void Zero::enter(int layer, Pass pass) {
     for (ShardedUnit* unit : other->second) unit->release_values();
   }
   for (ShardedUnit* unit : here->second) unit->start_gather();
-  if (next == layers_.end()) return;
+  if (next == layers_.end() || !overlap_) return;
   for (ShardedUnit* unit : next->second) unit->start_gather();
 }
 
@@ -85,8 +86,13 @@ void Zero::need_gradients(ParameterUnit& unit) {
 
 void Zero::gradient_final(Parameter& parameter) {
   ShardedUnit& unit = *by_unit_.at(parameter.unit);
-  if (unit.parameter_final()) reducing_.push_back(&unit);
-  progress();
+  if (!unit.parameter_final()) return progress();
+  if (overlap_) {
+    reducing_.push_back(&unit);
+    progress();
+  } else {
+    unit.finish_reduction();
+  }
 }
 
 void Zero::finish_gradients() {
@@ -98,6 +104,7 @@ void Zero::finish_gradients() {
 void Zero::values_changed() {
   for (const auto& unit : units_) unit->values_changed();
   used_layer_ = -1;
+  if (!overlap_) await_values();
 }
 
 void Zero::await_values() {

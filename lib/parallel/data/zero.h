@@ -28,6 +28,7 @@ class Zero final : private UnitMemory {
     int stage = 0;
     std::int64_t micro_batches = 1;  // a step
     DType type = DType::f32;         // of the values; gradients are in its accumulator type
+    bool overlap = true;             // false: every transfer is awaited where it begins, to measure what overlap gains
   };
   /// Gives every unit its memory, zeroed. `units` and `mesh` must outlive this.
   Zero(std::span<ParameterUnit* const> units, const Mesh& mesh, const Stream& stream, const Options& options);
@@ -65,6 +66,7 @@ class Zero final : private UnitMemory {
   std::vector<std::unique_ptr<ShardedUnit>> units_;
   std::unordered_map<const ParameterUnit*, ShardedUnit*> by_unit_;
   std::map<int, Layer> layers_;
+  bool overlap_;
   int used_layer_ = -1, gradient_layer_ = -1;
   Pass pass_ = Pass::forward;
   std::deque<ShardedUnit*> reducing_;  // oldest first

@@ -19,11 +19,8 @@ std::vector<std::int64_t> exchange_counts(const ProcessGroup& group, const Place
   const std::int64_t local = send_counts[static_cast<std::size_t>(group.rank())];
   const std::vector<std::int64_t> receive_counts(ranks, local);
   std::vector<std::int64_t> received(ranks * static_cast<std::size_t>(local));
-  group.all_to_all({.sent = sent.data(),
-                    .send_rows = send_counts,
-                    .received = received.data(),
-                    .receive_rows = receive_counts,
-                    .row_bytes = sizeof(std::int64_t)});
+  group.all_to_all(ProcessGroup::NumbersToAll{
+      .sent = sent, .send_counts = send_counts, .received = received, .receive_counts = receive_counts});
   return received;
 }
 

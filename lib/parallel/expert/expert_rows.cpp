@@ -62,7 +62,7 @@ std::shared_ptr<const ExpertRows> plan_rows(const ProcessGroup& group, const Seg
   const auto experts = segments.rows.size(), ranks = static_cast<std::size_t>(group.size());
   std::vector<std::int64_t> counts(ranks * experts);
   group.all_gather(segments.rows, counts);
-  rows->packed = {.group = &group, .rows = std::vector<std::int64_t>(ranks, 0)};
+  rows->packed = {.group = &group, .rows = std::vector<std::int64_t>(ranks, 0), .routed = true};
   for (std::size_t i = 0; i < counts.size(); ++i) rows->packed.rows[i / experts] += counts[i];
   arrange(*rows, counts, experts);
   return rows;

@@ -12,10 +12,12 @@
 namespace lyceum {
 
 /// One stage of a model, as the executor sees it. Tensors that cross a boundary between stages have one shape and type.
-///   forward(microbatch, x) → y          first stage: x is undefined; last stage: y is ignored
-///   backward(microbatch, dy) → dx       adds to weight gradients too; last stage: dy is undefined, first: dx is
-///   ignored backward_input(microbatch, dy) → dx and later backward_weight(microbatch)         instead, where a
-///   schedule puts weight gradients off
+/// - forward(microbatch, x) → y. The first stage's x is undefined, the last one's y is ignored.
+/// - backward(microbatch, dy) → dx, which adds to weight gradients too. The last stage's dy is undefined, the first
+/// one's
+///   dx is ignored.
+/// - backward_input(microbatch, dy) → dx and later backward_weight(microbatch), instead of that, where a schedule puts
+///   weight gradients off.
 template <class S>
 concept PipelineStage = requires(S& stage, int microbatch, const Tensor& tensor) {
   { stage.forward(microbatch, tensor) } -> std::same_as<Tensor>;

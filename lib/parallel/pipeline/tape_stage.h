@@ -19,7 +19,7 @@ class TapeStage {
     std::vector<Tape::Seed> seeds{};  // of losses that this stage has by itself
   };
   /// The stage's part of the model. x is undefined in the first stage. To hear of final gradients it sets the tape's
-  /// listener when it runs the last micro-batch, whose weight gradients come last in every schedule.
+  /// listener for every micro-batch.
   using Run = std::function<Results(Tape& tape, int microbatch, const Variable& x)>;
 
   TapeStage(Stream stream, Run run, Tape::Mode mode = Tape::Mode::record)

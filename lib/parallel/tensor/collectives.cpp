@@ -1,7 +1,8 @@
 #include "parallel/tensor/collectives.h"
 
-#include <cstring>
 #include <numeric>
+
+#include "kernels/elementwise.h"
 
 namespace lyceum {
 
@@ -23,10 +24,14 @@ void require_rows(const RowShards& shards, const Tensor& x, std::int64_t rows) {
           shards.group->rank(), shards.group->name(), rows);
 }
 
+Where here(const RowShards& shards, const Tensor& x, std::source_location place = std::source_location::current()) {
+  return {place, shards.routed ? x.shape()[1] * static_cast<std::int64_t>(size_of(x.dtype())) : 0};
+}
+
 }  // namespace
 
 RowShards RowShards::even(const ProcessGroup& group, std::int64_t rows) {
-  RowShards shards{.group = &group, .rows = {}};
+  RowShards shards{.group = &group, .rows = {}, .routed = false};
   for (int rank = 0; rank < group.size(); ++rank) shards.rows.push_back(part_of(rows, rank, group.size()).count);
   return shards;
 }
@@ -43,7 +48,7 @@ Tensor identity(const Stream&, const RowShards&, const Tensor& x) { return x; }
 Tensor all_reduce(const Stream& stream, const RowShards& shards, const Tensor& x) {
   require_rows(shards, x, shards.total());
   const Tensor y = empty_rows(stream, x, x.shape()[0]);
-  std::memcpy(y.raw(), x.raw(), x.bytes());
+  dispatch_float(x.dtype(), [&]<class T>() { launch(stream, Cast<T, T>{.x = x.span<T>(), .y = y.span<T>()}); });
   shards.group->all_reduce_async(y).wait();
   return y;
 }
@@ -51,14 +56,14 @@ Tensor all_reduce(const Stream& stream, const RowShards& shards, const Tensor& x
 Tensor all_gather(const Stream& stream, const RowShards& shards, const Tensor& x) {
   require_rows(shards, x, shards.own().count);
   const Tensor y = empty_rows(stream, x, shards.total());
-  shards.group->all_gather(x, y, extents(shards, x));
+  shards.group->all_gather(x, y, extents(shards, x), here(shards, x));
   return y;
 }
 
 Tensor reduce_scatter(const Stream& stream, const RowShards& shards, const Tensor& x) {
   require_rows(shards, x, shards.total());
   const Tensor y = empty_rows(stream, x, shards.own().count);
-  shards.group->reduce_scatter(x, y, extents(shards, x));
+  shards.group->reduce_scatter(x, y, extents(shards, x), here(shards, x));
   return y;
 }
 

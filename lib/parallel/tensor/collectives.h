@@ -12,6 +12,7 @@ namespace lyceum {
 struct RowShards {
   const ProcessGroup* group;
   std::vector<std::int64_t> rows;  // [ranks]
+  bool routed = false;             // whether they depend on the data
 
   /// As even as the number allows.
   static RowShards even(const ProcessGroup& group, std::int64_t rows);

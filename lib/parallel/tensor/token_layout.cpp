@@ -14,6 +14,10 @@ Variable TokenLayout::to_matrix(Tape& tape, const Variable& x) const {
   return sequence_ ? tape.apply(AllGatherReduceScatter{*shards_}, x) : tape.apply(IdentityAllReduce{*shards_}, x);
 }
 
+void TokenLayout::release_matrix(Tape& tape, const Variable& matrix, const Variable& x) const {
+  if (shards_ && sequence_) tape.release(matrix, AllGatherReduceScatter{*shards_}, x);
+}
+
 Variable TokenLayout::from_matrix(Tape& tape, const Variable& partial) const {
   if (!shards_) return partial;
   return sequence_ ? tape.apply(ReduceScatterAllGather{*shards_}, partial)

@@ -26,6 +26,8 @@ class TokenLayout {
 
   /// From between matrices to a matrix cut by its outputs, and from one cut by its inputs back.
   Variable to_matrix(Tape& tape, const Variable& x) const;
+  /// After its use, what to_matrix() made of x where it has memory of its own. See Tape::release().
+  void release_matrix(Tape& tape, const Variable& matrix, const Variable& x) const;
   Variable from_matrix(Tape& tape, const Variable& partial) const;
   /// From between matrices to this rank's run, and back.
   Variable to_run(Tape& tape, const Variable& x) const;

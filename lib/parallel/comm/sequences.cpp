@@ -1,0 +1,130 @@
+#include "parallel/comm/sequences.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "core/error.h"
+#include "parallel/comm/communicator.h"
+#include "parallel/comm/verdict.h"
+
+namespace lyceum {
+namespace {
+
+/// A group's operations, or its messages from one rank to another: what must be the same for all who take part.
+using Channel = std::tuple<std::uint64_t, std::int32_t, std::int32_t>;
+
+Channel channel_of(const LedgerEntry& entry) { return {entry.group, entry.from, entry.to}; }
+
+/// What a rank says of its part of a channel.
+struct Part {
+  std::uint64_t group;
+  std::int32_t from, to, rank, participants;
+  std::int64_t count;
+  std::uint64_t digest;
+};
+
+template <class T>
+std::string bytes_of(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+template <class T>
+std::vector<T> values_of(const std::string& bytes) {
+  std::vector<T> values(bytes.size() / sizeof(T));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
+  return values;
+}
+
+/// In the order of their first operations.
+std::vector<Part> parts_of(std::span<const LedgerEntry> own, int rank) {
+  std::vector<Part> parts;
+  std::map<Channel, std::size_t> index;
+  for (const LedgerEntry& entry : own) {
+    const auto [place, added] = index.try_emplace(channel_of(entry), parts.size());
+    if (added) {
+      parts.push_back({.group = entry.group,
+                       .from = entry.from,
+                       .to = entry.to,
+                       .rank = rank,
+                       .participants = entry.message() ? 2 : entry.members,
+                       .count = 0,
+                       .digest = 0});
+    }
+    Part& part = parts[place->second];
+    ++part.count;
+    part.digest = mixed(part.digest, static_cast<std::uint64_t>(entry.size));
+    if (!entry.message()) part.digest = mixed(part.digest, std::string_view(entry.operation.data()));
+  }
+  return parts;
+}
+
+/// The parts of the first channel, by rank and by the order there, whose parts do not agree; none when all do.
+std::vector<Part> first_mismatch(const std::vector<Part>& all) {
+  std::map<Channel, std::vector<Part>> channels;
+  for (const Part& part : all) channels[{part.group, part.from, part.to}].push_back(part);
+  for (const Part& first : all) {
+    const std::vector<Part>& parts = channels.at({first.group, first.from, first.to});
+    const bool same = std::ranges::all_of(parts, [&](const Part& part) {
+      return part.count == first.count && part.digest == first.digest && part.participants == first.participants;
+    });
+    if (!same || std::ssize(parts) != first.participants) return parts;
+  }
+  return {};
+}
+
+std::string place_text(const std::vector<LedgerEntry>& entries, std::size_t place) {
+  return place < entries.size() ? entries[place].text() : "nothing more";
+}
+
+/// The first place where two ranks' parts of a channel differ.
+std::string difference(const std::vector<LedgerEntry>& a, const std::vector<LedgerEntry>& b, int rank_a, int rank_b) {
+  std::size_t place = 0;
+  while (place < a.size() && place < b.size() && a[place].fits(b[place]) && a[place].members == b[place].members) {
+    ++place;
+  }
+  return format_message("ranks {} and {} would part ways: rank {} calls {}, where rank {} calls {}",
+                        {message_argument(rank_a), message_argument(rank_b), message_argument(rank_a),
+                         place_text(a, place), message_argument(rank_b), place_text(b, place)});
+}
+
+}  // namespace
+
+void require_matching(const ProcessGroup& world, std::span<const LedgerEntry> own) {
+  std::vector<Part> all;
+  for (const std::string& told : world.all_gather(bytes_of(parts_of(own, world.rank())))) {
+    const std::vector<Part> parts = values_of<Part>(told);
+    all.insert(all.end(), parts.begin(), parts.end());
+  }
+  const std::vector<Part> parts = first_mismatch(all);
+  if (parts.empty()) return;
+
+  const Part& first = parts.front();
+  const Channel channel{first.group, first.from, first.to};
+  const auto entries_of = [&](int rank) {
+    std::vector<LedgerEntry> entries;
+    std::ranges::copy_if(own, std::back_inserter(entries),
+                         [&](const auto& entry) { return channel_of(entry) == channel; });
+    return values_of<LedgerEntry>(world.broadcast(rank == world.rank() ? bytes_of(entries) : "", rank));
+  };
+  const auto other = std::ranges::find_if(
+      parts, [&](const Part& part) { return part.count != first.count || part.digest != first.digest; });
+  const std::vector<LedgerEntry> entries = entries_of(first.rank);
+  std::string reason;
+  if (other != parts.end()) {
+    reason = difference(entries, entries_of(other->rank), first.rank, other->rank);
+  } else {
+    std::vector<int> ranks;
+    for (const Part& part : parts) ranks.push_back(part.rank);
+    reason = format_message("rank {} calls {}, and of the {} ranks of it only {} would come",
+                            {message_argument(first.rank), place_text(entries, 0), message_argument(first.participants),
+                             rank_ranges(ranks)});
+  }
+  fail(ExitCode::failed, "{}: nothing was started; start every rank with the same program", reason);
+}
+
+}  // namespace lyceum

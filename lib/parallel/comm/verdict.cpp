@@ -1,0 +1,197 @@
+#include "parallel/comm/verdict.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "core/error.h"
+
+namespace lyceum {
+namespace {
+
+using Pages = std::span<const LedgerPage>;
+using Hosts = std::span<const std::string>;
+
+template <class... Args>
+std::string text(std::string_view format, const Args&... args) {
+  return format_message(format, {message_argument(args)...});
+}
+
+const LedgerPage& page_of(Pages pages, int rank) { return pages[static_cast<std::size_t>(rank)]; }
+double tenths(double seconds) { return std::round(seconds * 10) / 10; }
+bool known(const LedgerPage& page) { return page.rank >= 0; }
+bool stopped(const LedgerPage& page) { return page.state == 'T' || page.state == 't'; }
+bool gone(const LedgerPage& page) { return page.state == '0' || page.state == 'Z' || page.state == 'X'; }
+bool idle(const LedgerPage& page) { return !known(page) || stopped(page) || gone(page) || !page.waiting(); }
+
+std::string ranks_text(std::span<const int> ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + rank_ranges(ranks);
+}
+
+/// "rank 3 on node7 (process 4711 is stopped)"
+std::string name_of(Pages pages, Hosts hosts, int rank) {
+  const LedgerPage& page = page_of(pages, rank);
+  const std::string& host = hosts[static_cast<std::size_t>(rank)];
+  if (!known(page)) return text("rank {} on {} (gives no sign of itself)", rank, host);
+  const char* state = stopped(page)       ? "is stopped"
+                      : gone(page)        ? "is gone"
+                      : page.state == 'D' ? "waits for a disk or a device"
+                      : page.state == '?' ? "cannot be looked at"
+                      : page.waiting()    ? "waits"
+                                          : "is not waiting for others";
+  return text("rank {} on {} (process {} {})", rank, host, page.process, state);
+}
+
+/// ", its last: reduce_scatter #40 of … , finished 31 s ago"
+std::string last_of(const LedgerPage& page) {
+  const LedgerEntry* last = known(page) ? page.entry(page.noted - 1) : nullptr;
+  if (!last) return "";
+  const bool done = last->finished > 0;
+  return text("; its last: {}, {} {} s ago", last->text(), done ? "finished" : "begun and not finished",
+              tenths(page.copied - (done ? last->finished : last->started)));
+}
+
+/// The place in the job's sequences that entries of two ranks share when they belong together.
+auto place_of(const LedgerEntry& entry) { return std::tuple(entry.group, entry.index, entry.from, entry.to); }
+
+/// The two entries longest ago that stand at one place and do not belong together.
+std::optional<std::string> divergence(Pages pages) {
+  struct First {
+    int rank;
+    const LedgerEntry* entry;
+  };
+  std::map<decltype(place_of(LedgerEntry{})), First> first;
+  std::optional<std::string> found;
+  double longest = -1;
+  for (const LedgerPage& page : pages) {
+    if (!known(page)) continue;
+    for (std::int64_t number = page.noted; number-- > 0 && page.entry(number);) {
+      const LedgerEntry& entry = *page.entry(number);
+      const auto [there, added] = first.try_emplace(place_of(entry), First{page.rank, &entry});
+      if (added || entry.fits(*there->second.entry)) continue;
+      const double age = page.copied - entry.started;
+      if (!(age > longest)) continue;
+      longest = age;
+      found = text("ranks {} and {} part ways: rank {} called {}, rank {} called {}", there->second.rank, page.rank,
+                   there->second.rank, there->second.entry->text(), page.rank, entry.text());
+    }
+  }
+  return found;
+}
+
+struct Members {
+  std::vector<int> entered, missing;
+  int unknown = 0;
+};
+
+Members members_of(Pages pages, const LedgerEntry& entry) {
+  Members members;
+  for (const LedgerPage& page : pages) {
+    if (!known(page)) continue;
+    if (entry.message()) {
+      if (page.rank != entry.from && page.rank != entry.to) continue;
+      (page.counterpart(entry) ? members.entered : members.missing).push_back(page.rank);
+    } else if (const std::int64_t started = page.started(entry.group); started >= 0) {
+      (started > entry.index ? members.entered : members.missing).push_back(page.rank);
+    }
+  }
+  const int all = entry.message() ? 2 : entry.members;
+  members.unknown = std::max(0, all - static_cast<int>(members.entered.size() + members.missing.size()));
+  return members;
+}
+
+/// The rank among `ranks` that best explains a standstill: one that waits for nobody, else the first.
+int chosen(Pages pages, std::span<const int> ranks) {
+  const auto dead = std::ranges::find_if(
+      ranks, [&](int rank) { return stopped(page_of(pages, rank)) || gone(page_of(pages, rank)); });
+  if (dead != ranks.end()) return *dead;
+  const auto free = std::ranges::find_if(ranks, [&](int rank) { return idle(page_of(pages, rank)); });
+  return free != ranks.end() ? *free : ranks.front();
+}
+
+/// The members that entered and keep others from finishing: what is stopped or gone no longer moves data, even where it
+/// has finished itself; others have not finished and do something else than wait for it.
+std::vector<int> lingering(Pages pages, const LedgerEntry& entry, std::span<const int> entered) {
+  std::vector<int> ranks;
+  for (const int rank : entered) {
+    const LedgerPage& page = page_of(pages, rank);
+    const LedgerEntry *own = page.counterpart(entry), *waits = page.waiting();
+    const bool busy = own && own->finished == 0 && !(waits && place_of(*waits) == place_of(entry));
+    if (busy || stopped(page) || gone(page)) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+std::string unanswered(Pages pages, Hosts hosts, const LedgerEntry& entry, const Members& members) {
+  std::vector<int> silent;
+  for (std::size_t rank = 0; rank < pages.size(); ++rank) {
+    if (!known(pages[rank])) silent.push_back(static_cast<int>(rank));
+  }
+  const auto all = static_cast<int>(members.entered.size() + members.missing.size()) + members.unknown;
+  return text("{} of the {} ranks of {}, which {} entered, gave no answer: no sign of {} (on {})", members.unknown, all,
+              entry.text(), ranks_text(members.entered), ranks_text(silent),
+              hosts[static_cast<std::size_t>(silent.front())]);
+}
+
+std::string culprit(Pages pages, Hosts hosts, int rank, const LedgerEntry& entry, const Members& members) {
+  const bool missing = std::ranges::find(members.missing, rank) != members.missing.end();
+  double longest = 0;
+  for (const int other : members.entered) {
+    const LedgerPage& page = page_of(pages, other);
+    if (const LedgerEntry* own = page.counterpart(entry); own && other != rank) {
+      longest = std::max(longest, page.copied - own->started);
+    }
+  }
+  std::vector<int> others = members.entered;
+  std::erase(others, rank);
+  return text("{} {} {}, which {} entered {} s ago{}", name_of(pages, hosts, rank),
+              missing ? "stands before" : "does not go on with", entry.text(), ranks_text(others), tenths(longest),
+              last_of(page_of(pages, rank)));
+}
+
+std::string circle(Pages pages, std::span<const int> ranks) {
+  std::string line = ranks_text(ranks) + " wait for each other:";
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    line += text("{} rank {} in {}", i ? "," : "", ranks[i], page_of(pages, ranks[i]).waiting()->text());
+  }
+  return line;
+}
+
+}  // namespace
+
+std::string rank_ranges(std::span<const int> ranks) {
+  std::string line;
+  for (std::size_t i = 0; i < ranks.size();) {
+    std::size_t end = i + 1;
+    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    line += text(end - i > 1 ? "{}{}-{}" : "{}{}", line.empty() ? "" : ",", ranks[i], ranks[end - 1]);
+    i = end;
+  }
+  return line;
+}
+
+std::string verdict(Pages pages, Hosts hosts, int asker) {
+  if (const auto parted = divergence(pages)) return *parted;
+  std::vector<int> path;
+  for (int rank = asker;;) {
+    const LedgerEntry* waits = page_of(pages, rank).waiting();
+    if (!waits) return "";
+    path.push_back(rank);
+    const Members members = members_of(pages, *waits);
+    if (members.missing.empty() && members.unknown) return unanswered(pages, hosts, *waits, members);
+    const std::vector<int> late = members.missing.empty() ? lingering(pages, *waits, members.entered) : members.missing;
+    if (late.empty())
+      return text("all ranks entered {} and none gets on: look for trouble of the network", waits->text());
+    const int next = chosen(pages, late);
+    if (idle(page_of(pages, next))) return culprit(pages, hosts, next, *waits, members);
+    if (const auto met = std::ranges::find(path, next); met != path.end()) {
+      return circle(pages, {met, path.end()});
+    }
+    rank = next;
+  }
+}
+
+}  // namespace lyceum

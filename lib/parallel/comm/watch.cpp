@@ -1,0 +1,225 @@
+#include "parallel/comm/watch.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <new>
+#include <set>
+#include <thread>
+
+#include "core/error.h"
+#include "parallel/comm/communicator.h"
+#include "parallel/comm/verdict.h"
+
+namespace lyceum {
+namespace {
+
+constexpr int question_tag = 0, answer_tag = 1;
+/// Seconds: a wait that looks for questions; between two looks; for answers to come; for the job to end after that.
+constexpr double patience = 1, pause_between = 0.1, answer_time = 3, end_time = 2;
+static_assert(std::is_trivially_copyable_v<LedgerPage>);
+
+std::string host_name() {
+  char name[256] = "";
+  return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
+}
+
+/// As Linux says it; '0' where there is no such process, '?' where that cannot be said.
+char state_of(const LedgerPage& page) {
+  if (page.process_space != process_space()) return '?';
+  std::ifstream file("/proc/" + std::to_string(page.process) + "/stat");
+  std::string text;
+  if (!std::getline(file, text)) return '0';
+  const std::size_t name_end = text.rfind(')');  // "4711 (lyceum) S …"
+  return name_end != std::string::npos && name_end + 2 < text.size() ? text[name_end + 2] : '?';
+}
+
+std::size_t round_up(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+void wait_a_little() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
+
+}  // namespace
+
+/// What the ranks of a machine share. New memory is zero, which all of this may begin as.
+struct alignas(64) Watch::Segment {
+  std::atomic<int> spokesman;  // 1 + the rank that finds out
+  std::atomic<int> told;       // 1 + the rank that had an answer from this machine
+  /// One a neighbour, behind this.
+  LedgerPage* page(std::size_t neighbour) { return reinterpret_cast<LedgerPage*>(this + 1) + neighbour; }
+};
+
+std::shared_ptr<Watch> Watch::create(const ProcessGroup& world, MPI_Comm questions, const std::string& machine) {
+  const std::shared_ptr<Watch> watch(new Watch(world, questions, world.all_gather(host_name())));
+  watch->share_pages(world, machine.empty() ? watch->hosts_[static_cast<std::size_t>(watch->rank_)] : machine);
+  return watch;
+}
+
+Watch::Watch(const ProcessGroup& world, MPI_Comm questions, std::vector<std::string> hosts)
+    : rank_(world.rank()), ledger_(world.ledger()), questions_(questions), hosts_(std::move(hosts)) {}
+
+Watch::~Watch() {
+  if (used_ || std::uncaught_exceptions() > 0 || !mpi_running()) return;
+  MPI_Comm_free(&questions_);
+}
+
+namespace {
+
+/// Memory of `bytes` that other processes can open by `name` until it is unlinked; null where there is none to be had.
+/// `create`: makes it, all zero.
+std::shared_ptr<void> shared_memory(const std::string& name, std::size_t bytes, bool create) {
+  const int file = shm_open(name.c_str(), O_RDWR | (create ? O_CREAT | O_EXCL : 0), S_IRUSR | S_IWUSR);
+  if (file < 0) return nullptr;
+  const auto length = static_cast<off_t>(bytes);
+  // Reserved, so that a full /dev/shm is known now and not by a signal at the first write.
+  const bool there = !create || (ftruncate(file, length) == 0 && posix_fallocate(file, 0, length) == 0);
+  void* memory = there ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
+  close(file);
+  if (memory == MAP_FAILED) {
+    if (create) shm_unlink(name.c_str());
+    return nullptr;
+  }
+  return {memory, [bytes](void* mapped) { munmap(mapped, bytes); }};
+}
+
+}  // namespace
+
+void Watch::share_pages(const ProcessGroup& world, const std::string& machine) {
+  const std::vector<std::string> machines = world.all_gather(machine);
+  std::map<std::string, int> first;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    machine_of_.push_back(first.try_emplace(machines[static_cast<std::size_t>(rank)], rank).first->second);
+  }
+  machine_ = machine_of_[static_cast<std::size_t>(rank_)];
+  for (int rank = 0; rank < world.size(); ++rank) {
+    if (!elsewhere(rank)) neighbours_.push_back(rank);
+  }
+  const std::size_t bytes = sizeof(Segment) + neighbours_.size() * sizeof(LedgerPage);
+  const std::string own = "/lyceum-" + std::to_string(getpid()) + "-" +
+                          std::to_string(std::chrono::steady_clock::now().time_since_epoch().count());
+  std::shared_ptr<void> memory;
+  if (machine_ == rank_) memory = shared_memory(own, bytes, true);
+  const std::vector<std::string> names = world.all_gather(memory ? own : "");
+  const std::string& name = names[static_cast<std::size_t>(machine_)];
+  if (machine_ != rank_ && !name.empty()) memory = shared_memory(name, bytes, false);
+  // Where one rank does not come along, nobody waits for what it would have written.
+  const std::vector<std::string> shares = world.all_gather(memory ? "yes" : "");
+  if (machine_ == rank_ && memory) shm_unlink(own.c_str());
+  for (int rank = 0; rank < world.size(); ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    if (shares[r].empty()) machine_of_[r] = rank;
+  }
+  if (!memory) {  // a machine of its own, in memory of its own
+    machine_ = rank_;
+    neighbours_ = {rank_};
+    memory = {std::aligned_alloc(alignof(Segment), sizeof(Segment) + round_up(sizeof(LedgerPage))), std::free};
+    require(memory != nullptr, "out of memory for a ledger");
+    std::memset(memory.get(), 0, sizeof(Segment) + sizeof(LedgerPage));
+  }
+  segment_ = std::shared_ptr<Segment>(memory, static_cast<Segment*>(memory.get()));
+  const auto place = static_cast<std::size_t>(std::ranges::find(neighbours_, rank_) - neighbours_.begin());
+  auto* page = new (segment_->page(place)) LedgerPage;
+  ledger_.move_to(std::shared_ptr<LedgerPage>(memory, page), rank_);
+}
+
+std::vector<LedgerPage> Watch::local_pages() const {
+  std::vector<LedgerPage> pages;
+  for (std::size_t i = 0; i < neighbours_.size(); ++i) {
+    LedgerPage page = *segment_->page(i);
+    if (page.process == 0) continue;  // never written: a rank that does not share
+    page.copied = monotonic_seconds();
+    page.state = state_of(page);
+    pages.push_back(page);
+  }
+  return pages;
+}
+
+void Watch::serve(double waited) {
+  if (waited < patience) return;
+  const double now = monotonic_seconds();
+  if (now - served_ < pause_between) return;
+  served_ = now;
+  answer();
+}
+
+void Watch::answer() {
+  int asked = 0;
+  MPI_Status status;
+  while (MPI_Iprobe(MPI_ANY_SOURCE, question_tag, questions_, &asked, &status) == MPI_SUCCESS && asked) {
+    const int asker = status.MPI_SOURCE;
+    if (MPI_Recv(nullptr, 0, MPI_BYTE, asker, question_tag, questions_, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
+    used_ = true;
+    asked_by_ = asked_by_ < 0 ? asker : std::min(asked_by_, asker);
+    if (segment_->told.exchange(asker + 1) == asker + 1) continue;  // a neighbour has answered
+    const auto pages = std::make_shared<std::vector<LedgerPage>>(local_pages());
+    MPI_Request request = MPI_REQUEST_NULL;
+    answers_.push_back(pages);
+    MPI_Isend(pages->data(), static_cast<int>(pages->size() * sizeof(LedgerPage)), MPI_BYTE, asker, answer_tag,
+              questions_, &request);
+  }
+}
+
+void Watch::ask() const {
+  for (std::size_t rank = 0; rank < machine_of_.size(); ++rank) {
+    if (!elsewhere(static_cast<int>(rank))) continue;
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Isend(nullptr, 0, MPI_BYTE, static_cast<int>(rank), question_tag, questions_, &request);
+  }
+}
+
+void Watch::collect(std::vector<LedgerPage>& pages) const {
+  int there = 0, bytes = 0;
+  MPI_Status status;
+  if (MPI_Iprobe(MPI_ANY_SOURCE, answer_tag, questions_, &there, &status) != MPI_SUCCESS || !there) return;
+  if (MPI_Get_count(&status, MPI_BYTE, &bytes) != MPI_SUCCESS) return;
+  std::vector<LedgerPage> told(static_cast<std::size_t>(bytes) / sizeof(LedgerPage));
+  if (MPI_Recv(told.data(), bytes, MPI_BYTE, status.MPI_SOURCE, answer_tag, questions_, MPI_STATUS_IGNORE) !=
+      MPI_SUCCESS) {
+    return;
+  }
+  for (const LedgerPage& page : told) pages.at(static_cast<std::size_t>(page.rank)) = page;
+}
+
+std::string Watch::hold() {
+  const bool one_machine = neighbours_.size() == machine_of_.size();
+  const double end = monotonic_seconds() + end_time + (one_machine ? 0 : answer_time);
+  while (monotonic_seconds() < end) {
+    answer();
+    wait_a_little();
+  }
+  return "";
+}
+
+std::string Watch::verdict() {
+  used_ = true;
+  answer();
+  int nobody = 0;
+  if (asked_by_ >= 0 || !segment_->spokesman.compare_exchange_strong(nobody, rank_ + 1)) return hold();
+  std::vector<LedgerPage> pages(machine_of_.size());
+  const std::set<int> machines(machine_of_.begin(), machine_of_.end());
+  if (machines.size() > 1) ask();
+  const auto complete = [&] {
+    return std::ranges::all_of(machines, [&](int machine) {
+      return machine == machine_ || pages[static_cast<std::size_t>(machine)].rank >= 0;
+    });
+  };
+  const double begin = monotonic_seconds();
+  while (!complete() && monotonic_seconds() - begin < answer_time) {
+    answer();
+    if (asked_by_ >= 0 && asked_by_ < rank_) return hold();  // two found out at the same time: the lower one speaks
+    collect(pages);
+    wait_a_little();
+  }
+  for (const LedgerPage& page : local_pages()) pages[static_cast<std::size_t>(page.rank)] = page;
+  return lyceum::verdict(pages, hosts_, rank_);
+}
+
+}  // namespace lyceum

@@ -1,0 +1,97 @@
+#include "train/placement_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <sstream>
+
+#include "io/table.h"
+
+namespace lyceum {
+
+namespace {
+
+constexpr int most_rows = 32;
+
+/// "0-3, 7"
+std::string text_of(std::span<const std::int32_t> experts) {
+  std::string text;
+  for (std::size_t first = 0, last = 0; first < experts.size(); first = last + 1) {
+    last = first;
+    while (last + 1 < experts.size() && experts[last + 1] == experts[last] + 1) ++last;
+    text += fmt::format("{}{}", first ? ", " : "", experts[first]);
+    if (last > first) text += fmt::format("{}{}", last > first + 1 ? "-" : ", ", experts[last]);
+  }
+  return text;
+}
+
+/// Which experts a rank has, where they are the same in all layers; else how many.
+std::string experts_text(std::span<const LayerPlacement> layers, int rank) {
+  const std::span<const std::int32_t> experts = layers[0].ranks.experts_of(rank);
+  std::size_t least = experts.size(), most = experts.size();
+  bool same = true;
+  for (const LayerPlacement& layer : layers) {
+    const std::span<const std::int32_t> others = layer.ranks.experts_of(rank);
+    same = same && std::ranges::equal(experts, others);
+    least = std::min(least, others.size());
+    most = std::max(most, others.size());
+  }
+  if (same) return text_of(experts);
+  return least == most ? fmt::format("{} a layer", most) : fmt::format("{} to {} a layer", least, most);
+}
+
+/// FLOPs of every rank over their mean; all 1 where there are none.
+std::vector<double> shares(const Config& config, const LayerPlacement& layer, std::span<const ExpertLoad> measured) {
+  const std::vector<double> costs = expert_costs(config, layer.layer, measured);
+  const double mean = std::accumulate(costs.begin(), costs.end(), 0.0) / layer.ranks.ranks();
+  std::vector<double> shares(static_cast<std::size_t>(layer.ranks.ranks()), mean > 0 ? 0.0 : 1.0);
+  for (std::size_t e = 0; e < costs.size() && mean > 0; ++e) {
+    shares[static_cast<std::size_t>(layer.ranks.owner[e])] += costs[e] / mean;
+  }
+  return shares;
+}
+
+std::string rows(const Config& config, std::span<const LayerPlacement> layers, const std::vector<double>& flops) {
+  const std::vector<std::int64_t> widths = expert_widths(config.moe);
+  Table table({">expert rank", "experts", ">parameters", ">FLOPs / mean"});
+  for (int rank = 0; rank < layers[0].ranks.ranks(); ++rank) {
+    std::int64_t width = 0;
+    for (const LayerPlacement& layer : layers) {
+      for (const std::int32_t e : layer.ranks.experts_of(rank)) width += widths[static_cast<std::size_t>(e)];
+    }
+    table.add({fmt::to_string(rank), experts_text(layers, rank), text_of_count(3 * config.model.hidden * width),
+               fmt::format("{:.3f}", flops[static_cast<std::size_t>(rank)])});
+  }
+  return table.text();
+}
+
+}  // namespace
+
+std::vector<std::string> placement_lines(const Config& config, std::span<const LayerPlacement> layers,
+                                         std::span<const ExpertLoad> measured) {
+  if (layers.empty()) return {};
+  const int ranks = layers[0].ranks.ranks();
+  const auto number = static_cast<double>(layers.size());
+  std::vector<double> flops(static_cast<std::size_t>(ranks), 0.0);
+  double busiest = 0, worst = 0;
+  for (const LayerPlacement& layer : layers) {
+    const std::vector<double> own = shares(config, layer, measured);
+    for (std::size_t r = 0; r < own.size(); ++r) flops[r] += own[r] / number;
+    const double most = *std::max_element(own.begin(), own.end());
+    busiest += most / number;
+    worst = std::max(worst, most);
+  }
+  std::vector<std::string> lines;
+  if (ranks <= most_rows) {
+    std::istringstream text(rows(config, layers, flops));
+    for (std::string line; std::getline(text, line);) lines.push_back(line);
+  }
+  lines.push_back(fmt::format(
+      "placement  {}, {}: the busiest of {} ranks has {:.3f} times the mean FLOPs, {:.3f} in the worst of {} layer{}",
+      config.parallel.placement, measured.empty() ? "tokens taken as even" : "tokens as measured", ranks, busiest,
+      worst, layers.size(), layers.size() == 1 ? "" : "s"));
+  return lines;
+}
+
+}  // namespace lyceum

@@ -1,0 +1,65 @@
+#include "train/preflight.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "parallel/comm/sequences.h"
+#include "plan/place.h"
+#include "train/step.h"
+
+namespace lyceum {
+
+StepRehearsal rehearse_step(const Config& config, const TokenLoader& loader, int rank, int ranks) {
+  RunSetup setup{.stream = RehearsalStream(),
+                 .mesh = Mesh::create(ProcessGroup::rehearsal(rank, ranks), mesh_shape(config.parallel))};
+  StagedModel model(config, setup.stream, setup.mesh, working_type(config.run), true);
+  Zero zero(model.units(), setup.mesh, setup.stream, zero_options(config, setup.mesh));
+  Optimizer optimizer(config.optim, setup.stream, zero.shares());
+  TrainStep step(config, setup, model, zero, optimizer);
+  std::vector<LedgerEntry> operations;
+  Ledger& ledger = setup.mesh.world.ledger();
+  ledger.listen([&](const LedgerEntry& entry) { operations.push_back(entry); });
+  step.run(loader, 0, config.optim.lr);
+  ledger.listen({});
+  return {.operations = std::move(operations), .mesh = std::move(setup.mesh)};
+}
+
+namespace {
+
+/// "parallel.zero = 1", for every key of an INI text.
+std::vector<std::string> settings(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> all;
+  std::string section;
+  for (std::string line; std::getline(stream, line);) {
+    if (line.starts_with('[')) {
+      section = line.substr(1, line.find(']') - 1) + ".";
+    } else if (!line.empty()) {
+      all.push_back(section + line);
+    }
+  }
+  return all;
+}
+
+void require_same_config(const ProcessGroup& world, const std::string& text) {
+  const std::vector<std::string> expected = settings(world.broadcast(text, 0)), own = settings(text);
+  const auto other = std::ranges::mismatch(expected, own);
+  const std::string mine = other.in2 == own.end() ? "" : *other.in2;
+  const std::string theirs = other.in1 == expected.end() ? "" : *other.in1;
+  const std::vector<std::string> told = world.all_gather(mine == theirs ? "" : mine + " where rank 0 has " + theirs);
+  for (std::size_t rank = 0; rank < told.size(); ++rank) {
+    require_usage(told[rank].empty(), "rank {} has {}: start every rank with the same file and command line", rank,
+                  told[rank]);
+  }
+}
+
+}  // namespace
+
+void preflight(const Config& config, const std::string& config_text, const ProcessGroup& world,
+               const TokenLoader& loader) {
+  if (world.size() == 1) return;
+  require_same_config(world, config_text);
+  require_matching(world, rehearse_step(config, loader, world.rank(), world.size()).operations);
+}
+
+}  // namespace lyceum

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Usage: placement_test.sh LYCEUM SOURCE_DIR. Experts of uneven widths: a run goes on under another placement as if it had
+# never stopped, and a checkpoint tells which one it had.
+. "$(dirname "$0")/lib.sh" "$@"
+make_data
+
+# Nothing is clipped, so that no sum over all parameters, whose order follows the placement, touches the weights.
+uneven=("${tiny[@]}" --moe.expert_sizes=40,8,30,18,24,24,13,35 --optim.schedule=constant --optim.clip_norm=0)
+pair=("${uneven[@]}" --parallel.expert=2)
+expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/whole"
+says out '^placement  contiguous, tokens taken as even: the busiest of 2 ranks has '
+says out '^ +0  0-3 '
+
+goes_on() {
+  local kind=$1
+  expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/$kind" --run.steps=5
+  expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/$kind" "--parallel.placement=$kind"
+  says out "resumed .*step-00000005"
+  says out "^placement  $kind, tokens as measured"
+  same_weights "$work/whole/checkpoints/step-00000012" "$work/$kind/checkpoints/step-00000012"
+  expect 0 "$lyceum" checkpoint show "$work/$kind/checkpoints"
+  says out "^placement  $kind, tokens as measured: the busiest of 2 ranks"
+  says out '^trainer state  updates 12, samples 96, '
+}
+goes_on pairs
+goes_on cost
+says out ' a layer  ' # measured loads differ from layer to layer
+
+# Without stopping, and with clipping: equal within rounding.
+expect 0 ranks 4 "${tiny[@]}" --moe.expert_sizes=40,8,30,18,24,24,13,35 --optim.schedule=constant --parallel.expert=4 \
+  --parallel.placement=pairs "--run.dir=$work/four" --optim.clip_norm=1
+expect 0 ranks 1 "${tiny[@]}" --moe.expert_sizes=40,8,30,18,24,24,13,35 --optim.schedule=constant \
+  "--run.dir=$work/one" --optim.clip_norm=1
+close "loss of step 12" "$(metric "$work/four/metrics.jsonl" 12 loss)" "$(metric "$work/one/metrics.jsonl" 12 loss)" 1e-5
+
+expect 2 ranks 2 "${tiny[@]}" --moe.expert_sizes=40,9,30,18,24,24,13,35 --parallel.expert=2 --parallel.placement=pairs \
+  "--run.dir=$work/odd"
+says err 'parallel.placement = pairs with parallel.expert = 2: experts 0 and 1 together are 49 wide'

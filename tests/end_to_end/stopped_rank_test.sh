@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Usage: stopped_rank_test.sh LYCEUM SOURCE_DIR. One of four ranks is stopped: when the timeout passes, one line names it
+# and what it did not come to, the job ends with exit code 4, and no process is left.
+. "$(dirname "$0")/lib.sh" "$@"
+make_data
+
+mine() { pgrep -f -- "--run.dir=$dir" | grep -vxF "$job"; }
+training() { [[ -s $dir/metrics.jsonl ]]; }
+gone() { ! mine >/dev/null; }
+
+# stop_rank RANK KEYS…: trains on four ranks with these keys, stops that rank, and waits for the end.
+stop_rank() {
+  dir=$work/stopped-$1
+  start 4 "${tiny[@]}" --run.steps=100000 --checkpoint.every=0 --run.timeout_seconds=6 "--run.dir=$dir" "${@:2}"
+  wait_for 60 training || fail "no step within a minute"
+  victim=
+  for process in $(mine); do
+    tr '\0' '\n' <"/proc/$process/environ" | grep -qx "OMPI_COMM_WORLD_RANK=$1" && victim=$process
+  done
+  kill -STOP "${victim:?no process is rank $1}"
+  local begin=$SECONDS
+  wait_for 30 gone || {
+    left=$(mine | wc -l)
+    for process in $(mine); do kill -KILL "$process" || true; done
+    fail "$left processes are still there thirty seconds after rank $1 was stopped"
+  }
+  finish
+  equal "exit code" "$code" 4
+  says err "^lyceum train: rank [0-9] on .* waited 6 s: rank $1 on .* \(process $victim is stopped\) .*#[0-9]+ of [0-9]+ B.* on group .*\([a-z_]+\.(cpp|h):[0-9]+\), which ranks? [0-9,-]+ entered [0-9.]+ s ago; its last: "
+  equal "lines that say why" "$(grep -c '^lyceum train: ' "$work/err")" 1
+}
+
+stop_rank 2 --parallel.expert=4
+stop_rank 0 --parallel.tensor=2 --parallel.expert=2 --parallel.zero=3
+stop_rank 3 --parallel.pipeline=2 --batch.micro=1

@@ -1,0 +1,80 @@
+#include <gtest/gtest.h>
+
+#include "model/activations.h"
+#include "support/model_stage.h"
+
+namespace lyceum {
+namespace {
+
+/// Every token chooses every expert, in numbers that fill segments without padding, so that bytes can be counted.
+Config counted_config() {
+  Config config = tiny_config();
+  config.batch = {.global = 16, .micro = 2, .seq_len = 64};
+  config.moe.experts = config.moe.top_k = 8;
+  config.moe.expert_sizes = {6, 10, 6, 10, 6, 10, 6, 10};
+  config.moe.expert_hidden = 12;
+  config.model.ffn_hidden = 36;
+  config.balance = {};
+  return config;
+}
+
+/// Bytes that a forward pass of the model with that many layers holds.
+std::int64_t held(Config config, const RunSetup& setup, std::int64_t layers, std::int64_t dense) {
+  config.model.layers = layers;
+  config.model.first_dense_layers = dense;
+  Transformer model(config, setup.stream, setup.mesh, config.run.precision == "bf16" ? DType::bf16 : DType::f32, false);
+  model.initialize(1);
+  const Transformer::Batch batch = random_batch(setup.stream, config, 0);
+  Tape tape(setup.stream);
+  const Transformer::Losses losses = model.forward(tape, batch);
+  return static_cast<std::int64_t>(
+      memory_of(setup.stream).use().in_use[static_cast<std::size_t>(MemoryKind::activations)]);
+}
+
+void expect_counted(Config config, const std::string& name) {
+  ProcessGroup world = ProcessGroup::world(60);
+  resolve(config, world.size());
+  require_none(problems(config, world.size()));
+  const auto setup = make_setup(std::move(world), {.tensor = config.parallel.tensor,
+                                                   .expert = config.parallel.expert,
+                                                   .expert_tensor = config.parallel.expert_tensor});
+  const auto tokens = static_cast<double>(config.batch.micro * config.batch.seq_len);
+  for (const char* precision : {"f32", "bf16"}) {
+    double before = 1e30;
+    for (const char* mode : {"none", "selective", "full"}) {
+      SCOPED_TRACE(name + ", " + precision + ", " + mode);
+      config.run.precision = precision;
+      config.model.recompute = mode;
+      const std::int64_t sparse = held(config, *setup, 3, 1) - held(config, *setup, 2, 1);
+      const std::int64_t dense = held(config, *setup, 3, 2) - held(config, *setup, 2, 1);
+      config.model.first_dense_layers = 2;
+      EXPECT_EQ(static_cast<double>(sparse), tokens * kept_bytes_per_token(config, 2));
+      EXPECT_EQ(static_cast<double>(dense), tokens * kept_bytes_per_token(config, 1));
+      EXPECT_LT(static_cast<double>(sparse), before);
+      before = static_cast<double>(sparse);
+    }
+  }
+}
+
+TEST(KeptActivations, AreThoseThatForwardHolds) {
+  const int world = ProcessGroup::world(60).size(), two = std::min(world, 2);
+  Config config = counted_config();
+  config.parallel.expert = std::min(world, 4);
+  expect_counted(config, "experts");
+  config.moe.shared_experts = 0;
+  config.moe.renormalize = true;
+  expect_counted(config, "no shared experts");
+  for (const bool sequence : {false, true}) {
+    for (const std::int64_t shared : {0, 1}) {
+      Config cut = counted_config();
+      cut.moe.shared_experts = shared;
+      cut.parallel.tensor = cut.parallel.expert_tensor = two;
+      cut.parallel.expert = std::max(world / 2, 1);
+      cut.parallel.sequence = sequence;
+      expect_counted(cut, sequence ? "tensor, sequence" : "tensor");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lyceum

@@ -1,0 +1,138 @@
+// What the ranks of a job find out about one that stays away or calls something else, while they wait for it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <functional>
+#include <thread>
+
+#include "parallel/comm/ledger.h"
+#include "parallel/comm/process_group.h"
+
+namespace lyceum {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class WatchTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (size < 2) GTEST_SKIP() << "needs two ranks";
+  }
+  /// The errors of all ranks; empty where `call` threw none.
+  std::vector<std::string> errors(const std::function<void()>& call) const {
+    std::string told;
+    try {
+      call();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::failed);
+      told = error.what();
+    }
+    return world.all_gather(told);
+  }
+  /// How many of `errors` hold `part`.
+  static std::ptrdiff_t tellers(const std::vector<std::string>& errors, const std::string& part) {
+    return std::ranges::count_if(errors, [&](const auto& error) { return error.find(part) != error.npos; });
+  }
+
+  const ProcessGroup world = ProcessGroup::world(60);
+  const int rank = world.rank(), size = world.size();
+  const int last = size - 1;
+  std::vector<float> values = std::vector<float>(256);
+};
+
+TEST_F(WatchTest, OneRankTellsWhoStaysAway) {
+  const ProcessGroup hasty = ProcessGroup::world(0.4);
+  hasty.barrier();
+  const auto told = errors([&] {
+    if (rank != last) hasty.all_reduce(values);
+  });
+  const std::string culprit = "rank " + std::to_string(last) + " on ";
+  EXPECT_EQ(tellers(told, culprit), 1);
+  EXPECT_EQ(tellers(told, "waited 0.4 s"), last);
+  EXPECT_EQ(tellers(told, " stands before all_reduce #"), 1);
+  EXPECT_EQ(tellers(told, "its last: barrier #"), 1);
+  EXPECT_TRUE(told.back().empty());
+}
+
+TEST_F(WatchTest, ARankThatWaitsForAnotherIsNotBlamed) {
+  // The middle ranks wait in a group with the last one, the first for one of the middle: the last is the reason.
+  const ProcessGroup hasty = ProcessGroup::world(0.4);
+  const ProcessGroup others = hasty.split(rank == 0 ? 0 : 1, rank, "others");
+  if (size < 4) return;
+  const auto told = errors([&] {
+    if (rank == 0) hasty.receive_async(Tensor::zeros(CpuStream(1), DType::f32, {1}), 1).wait();
+    if (rank > 0 && rank != last) others.barrier();
+  });
+  EXPECT_EQ(tellers(told, "rank " + std::to_string(last) + " on "), 1);
+  EXPECT_EQ(tellers(told, "stands before barrier #0 of 0 B on group others (watch_mpi_test.cpp:"), 1);
+}
+
+TEST_F(WatchTest, DifferentCallsAreToldWithBothPlaces) {
+  const ProcessGroup hasty = ProcessGroup::world(0.4);
+  const ProcessGroup group = hasty.split(0, rank, "data");
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(size)), own{rank};
+  const auto place = [](unsigned line) { return " on group data (watch_mpi_test.cpp:" + std::to_string(line) + ")"; };
+  const unsigned here = std::source_location::current().line();
+  const auto told = errors([&] {
+    if (rank == last) group.all_gather(own, numbers);
+    if (rank != last) group.all_reduce(values);
+  });
+  const std::string other = std::to_string(last);
+  EXPECT_EQ(tellers(told, "ranks 0 and " + other + " part ways: rank 0 called all_reduce #0 of 1024 B" +
+                              place(here + 3) + ", rank " + other + " called all_gather #0 of " +
+                              std::to_string(8 * size) + " B" + place(here + 2)),
+            1)
+      << testing::PrintToString(told);
+}
+
+TEST_F(WatchTest, OtherMachinesAreAsked) {
+  // Every rank stands for a machine of its own. Two wait in a group that the last one does not come to.
+  const ProcessGroup hasty = ProcessGroup::world(0.4, "machine " + std::to_string(rank));
+  const ProcessGroup group = hasty.split(0, rank, "data");
+  const auto told = errors([&] {
+    if (rank != last) group.all_reduce(values);
+  });
+  EXPECT_EQ(tellers(told, "1 of the " + std::to_string(size) + " ranks of all_reduce #0 of 1024 B on group data"), 1)
+      << testing::PrintToString(told);
+  EXPECT_EQ(tellers(told, "gave no answer: no sign of rank " + std::to_string(last)), 1);
+}
+
+TEST_F(WatchTest, ARankOfAnotherMachineThatWaitsForItsNeighbourTells) {
+  // Two machines: the even ranks and the odd ones. The odd ones wait for the last rank, the even ones for the odd.
+  if (size < 4) return;
+  const bool odd = rank % 2;
+  const ProcessGroup hasty = ProcessGroup::world(odd ? 1.6 : 2.0, odd ? "odd" : "even");
+  const ProcessGroup odds = hasty.split(odd, rank, "odds"), group = hasty.split(0, rank, "data");
+  const auto told = errors([&] {
+    if (odd && rank != last) odds.barrier();
+    if (!odd) group.all_reduce(values);
+  });
+  EXPECT_EQ(tellers(told, "rank " + std::to_string(last) + " on "), 1) << testing::PrintToString(told);
+  EXPECT_EQ(tellers(told, "stands before barrier #0 of 0 B on group odds"), 1);
+}
+
+TEST_F(WatchTest, AStoppedProcessIsSeen) {
+  const ProcessGroup hasty = ProcessGroup::world(0.4);
+  const std::vector<std::string> processes = world.all_gather(std::to_string(getpid()));
+  const int victim = std::stoi(processes.back());
+  const auto wake = [&] { kill(victim, SIGCONT); };
+  std::string told;
+  if (rank == 0) {
+    kill(victim, SIGSTOP);
+    try {
+      hasty.all_reduce(values);
+    } catch (const Error& error) {
+      told = error.what();
+    }
+    wake();
+    const std::string culprit = "rank " + std::to_string(last) + " on ";
+    EXPECT_THAT(told, AllOf(HasSubstr(culprit), HasSubstr("(process " + processes.back() + " is stopped)")));
+  }
+  world.barrier();
+}
+
+}  // namespace
+}  // namespace lyceum

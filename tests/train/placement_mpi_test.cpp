@@ -1,0 +1,114 @@
+#include <gtest/gtest.h>
+
+#include "support/trajectory.h"
+
+namespace lyceum {
+namespace {
+
+constexpr int steps = 4;
+constexpr std::array kinds{"contiguous", "pairs", "cost"};
+
+/// Pairs of 32 in all, wide, narrow and odd ones, listed apart; a device-level loss of four devices whatever the ranks.
+Config uneven_config() {
+  Config config = tiny_config();
+  config.moe.experts = 16;
+  config.moe.expert_sizes = {8, 31, 16, 5, 24, 9, 30, 13, 16, 1, 27, 16, 23, 2, 19, 16};
+  config.balance.device_groups = 4;
+  return config;
+}
+
+int world_size() { return ProcessGroup::world(60).size(); }
+
+std::vector<int> expert_degrees() {
+  std::vector<int> degrees;
+  for (const int ep : {1, 2, 4, 8}) {
+    if (world_size() % ep == 0) degrees.push_back(ep);
+  }
+  return degrees;
+}
+
+TEST(ExpertPlacement, EveryPlacementIsTheSerialRun) {
+  for (const char* kind : kinds) {
+    Config config = uneven_config();
+    config.parallel.placement = kind;
+    const Trajectory serial = train(config, ProcessGroup::self(), steps);
+    EXPECT_LT(serial.steps.back().loss, serial.steps.front().loss);
+    for (const int ep : expert_degrees()) {
+      config.parallel.expert = ep;
+      const Trajectory run = train(config, ProcessGroup::world(60), steps);
+      expect_same_run(run, serial, std::string(kind) + " ep " + std::to_string(ep));
+    }
+  }
+}
+
+/// An expert's arithmetic does not know where it is done; only the norm over all parameters is summed otherwise.
+TEST(ExpertPlacement, GivesTheSameBitsWhereNothingIsClipped) {
+  Config config = uneven_config();
+  config.parallel.expert = world_size();
+  config.optim.clip_norm = 0;
+  config.balance.device = 0;  // its groups follow the placement
+  const Trajectory contiguous = train(config, ProcessGroup::world(60), steps);
+  for (const char* kind : kinds) {
+    config.parallel.placement = kind;
+    const Trajectory run = train(config, ProcessGroup::world(60), steps);
+    for (std::size_t s = 0; s < steps; ++s) EXPECT_EQ(run.steps[s].loss, contiguous.steps[s].loss) << kind << ' ' << s;
+  }
+}
+
+TEST(ExpertPlacement, GoesWithTensorParallelExperts) {
+  const int world = world_size();
+  for (const char* kind : kinds) {
+    Config config = uneven_config();
+    config.moe.expert_sizes = {8, 29, 16, 5, 24, 9, 30, 13, 16, 3, 27, 16, 23, 2, 19, 16};  // two ranks share each
+    config.parallel.placement = kind;
+    config.balance.device_groups = 2;
+    const Trajectory serial = train(config, ProcessGroup::self(), 3);
+    config.parallel.tensor = config.parallel.expert_tensor = std::min(world, 2);
+    config.parallel.expert = std::max(world / 2, 1);
+    config.parallel.sequence = true;
+    expect_same_run(train(config, ProcessGroup::world(60), 3), serial, kind);
+  }
+}
+
+/// Ranks of one expert group have unequally much; those that hold copies, over which ZeRO shards, equally much.
+TEST(ExpertPlacement, GoesWithZeroAndThePipeline) {
+  const int world = world_size();
+  for (const char* kind : kinds) {
+    Config config = uneven_config();
+    config.parallel.placement = kind;
+    const Trajectory serial = train(config, ProcessGroup::self(), 3);
+    config.parallel.zero = 3;
+    config.parallel.expert = std::max(world / 2, 1);
+    expect_same_run(train(config, ProcessGroup::world(60), 3), serial, std::string("ZeRO 3, ") + kind);
+    if (world < 4) continue;
+    config.parallel.zero = 1;
+    config.parallel.pipeline = 2;
+    config.parallel.expert = world / 2;
+    expect_same_run(train(config, ProcessGroup::world(60), 3), serial, std::string("pipeline, ") + kind);
+  }
+}
+
+TEST(ExpertPlacement, IdleExpertsHoldNobodyUp) {
+  Config config = uneven_config();
+  config.batch = {.global = 8, .micro = 1, .seq_len = 1};
+  config.moe.top_k = 1;
+  config.parallel.placement = "pairs";
+  const Trajectory serial = train(config, ProcessGroup::self(), 3);
+  const std::vector<std::int64_t>& counts = serial.steps[0].routing[0].counts;
+  ASSERT_GE(std::count(counts.begin(), counts.end(), 0), 8);
+  config.parallel.expert = world_size();
+  // Without a second token to look at, queries have no gradient, and AdamW makes steps of what rounding leaves of them.
+  expect_same_steps(train(config, ProcessGroup::world(60), 3).steps, serial.steps, "idle experts");
+}
+
+TEST(ExpertPlacement, AStepThatIsNotFiniteIsLeftOutOnAllRanks) {
+  Config config = uneven_config();
+  config.parallel.placement = "cost";
+  config.parallel.expert = world_size();
+  config.model.init_std = 1e39;  // beyond what a float holds
+  const Trajectory run = train(config, ProcessGroup::world(60), 1);
+  EXPECT_TRUE(run.steps[0].skipped);
+}
+
+}  // namespace
+}  // namespace lyceum

@@ -1,0 +1,110 @@
+#include "train/placement_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/error.h"
+#include "train/run_state.h"
+
+namespace lyceum {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::SizeIs;
+
+Config four_experts() {
+  Config config;
+  config.model.layers = 3;
+  config.model.hidden = 10;
+  config.model.first_dense_layers = 1;
+  config.moe.experts = 4;
+  config.moe.expert_sizes = {10, 30, 20, 20};
+  config.balance.device_groups = 2;
+  return config;
+}
+
+TEST(PlacementTable, TellsExpertsParametersAndShares) {
+  const Config config = four_experts();
+  EXPECT_THAT(
+      placement_lines(config, place_all(config, 2, {}), {}),
+      ElementsAre("expert rank  experts  parameters  FLOPs / mean", "          0  0, 1         2.40 k         1.000",
+                  "          1  2, 3         2.40 k         1.000",
+                  "placement  contiguous, tokens taken as even: the busiest of 2 ranks has 1.000 times the mean "
+                  "FLOPs, 1.000 in the worst of 2 layers"));
+}
+
+TEST(PlacementTable, GoesByMeasuredTokens) {
+  Config config = four_experts();
+  config.parallel.placement = "cost";
+  // Layer 1: FLOPs 10, 30, 200, 20: the third alone. Layer 2: 400, 30, 20, 20.
+  const std::vector<ExpertLoad> load{{1, {1, 1, 10, 1}}, {2, {40, 1, 1, 1}}};
+  const std::vector<LayerPlacement> places = place_all(config, 2, load);
+  ASSERT_THAT(places, SizeIs(2));
+  EXPECT_EQ(places[0].layer, 1);
+  EXPECT_EQ(places[0].ranks.owner, (std::vector<int>{1, 1, 0, 1}));
+  EXPECT_EQ(places[1].ranks.owner, (std::vector<int>{0, 1, 1, 1}));
+  const std::vector<std::string> lines = placement_lines(config, places, load);
+  ASSERT_THAT(lines, SizeIs(4));
+  EXPECT_THAT(lines[1], HasSubstr("1 a layer"));
+  EXPECT_THAT(lines[2], HasSubstr("3 a layer"));
+  EXPECT_THAT(lines[3], HasSubstr("cost, tokens as measured"));
+  EXPECT_THAT(lines[3],
+              HasSubstr("1.620 times the mean FLOPs, 1.702 in the worst of 2 layers"));  // 200 of 130, 400 of 235
+}
+
+TEST(PlacementTable, IsShortForManyRanksAndEmptyWithoutExperts) {
+  Config config = four_experts();
+  config.moe.experts = 40;
+  config.moe.expert_sizes = std::vector<std::int64_t>(40, 3);
+  EXPECT_THAT(placement_lines(config, place_all(config, 40, {}), {}), SizeIs(1));
+  config.moe = {};
+  EXPECT_THAT(placement_lines(config, place_all(config, 1, {}), {}), SizeIs(0));
+}
+
+TEST(ExpertPlaces, DevicesAreThoseOfThePlacementWhateverTheRanks) {
+  Config config = four_experts();
+  config.parallel.placement = "pairs";
+  const ExpertPlaces alone = expert_places(config, 1, 1, {}), spread = expert_places(config, 1, 2, {});
+  EXPECT_EQ(alone.devices, spread.ranks);
+  EXPECT_EQ(spread.devices, spread.ranks);
+  EXPECT_EQ(alone.ranks.owner, (std::vector<int>{0, 0, 0, 0}));
+}
+
+TEST(ExpertPlaces, RefuseTheLoadOfAnotherMixture) {
+  Config config = four_experts();
+  config.parallel.placement = "cost";
+  EXPECT_THROW(place_experts(config, 1, 2, std::vector<ExpertLoad>{{1, {1, 2, 3}}}), Error);
+}
+
+RoutingSums sums(std::vector<std::int64_t> counts) {
+  return {.layer = 1, .top_k = 2, .experts = 3, .counts = std::move(counts), .probability = {1, 2, 3}};
+}
+
+TEST(RunStateLoad, ForgetsSlowlyAndComesBackFromACheckpoint) {
+  RunState state;
+  state.add_routing({sums({5, 0, 1, 2, 0, 4})}, 6);
+  state.clear_routing();  // a record was written
+  state.add_routing({sums({0, 0, 0, 0, 100, 0})}, 6);
+  state.placement = {{1, Placement::of_owners({1, 0, 1}, 2)}};
+  const std::vector<ExpertLoad> expected{{1, {0.99 * 7, 100, 0.99 * 5}}};
+  EXPECT_EQ(state.load, expected);
+  EXPECT_EQ(RunState::load_of(state.text()), expected);
+  EXPECT_EQ(RunState::placement_of(state.text()).at(0).ranks.owner, (std::vector<int>{1, 0, 1}));
+  RunState back;
+  back.restore(state.text(), {sums({0, 0, 0, 0, 0, 0})});
+  EXPECT_EQ(back.load, expected);
+}
+
+TEST(RunStateLoad, RefusesWhatIsNoLoad) {
+  EXPECT_TRUE(RunState::load_of("{}").empty());  // of an older checkpoint
+  EXPECT_THROW(RunState::load_of(R"({"expert_load": [{"layer": 1, "tokens": [1, -2]}]})"), Error);
+  EXPECT_THROW(RunState::load_of(R"({"expert_load": [{"layer": 1, "tokens": [null]}]})"), Error);
+  EXPECT_THROW(RunState::load_of(R"({"expert_load": [{"tokens": [1]}]})"), Error);
+  EXPECT_THROW(RunState::load_of("not JSON"), Error);
+}
+
+}  // namespace
+}  // namespace lyceum

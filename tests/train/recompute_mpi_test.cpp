@@ -1,0 +1,82 @@
+#include <gtest/gtest.h>
+
+#include "support/trajectory.h"
+
+namespace lyceum {
+namespace {
+
+int world_size() { return ProcessGroup::world(60).size(); }
+
+/// Weights and both moments, hence the gradients, after two steps of two micro-batches: the same bits in every mode.
+void expect_same_bits(Config config, DType type, const std::string& name) {
+  config.batch.micro = 1;
+  config.moe.expert_sizes = {5, 11, 7, 4, 16, 9, 33, 6, 8};
+  config.model.recompute = "none";
+  const Trajectory kept = train(config, ProcessGroup::world(60), 2, type);
+  for (const char* mode : {"selective", "full"}) {
+    config.model.recompute = mode;
+    const Trajectory made_again = train(config, ProcessGroup::world(60), 2, type);
+    EXPECT_EQ(made_again.weights, kept.weights) << name << ' ' << mode;
+    for (std::size_t s = 0; s < kept.steps.size(); ++s) {
+      EXPECT_FALSE(kept.steps[s].skipped);
+      EXPECT_EQ(made_again.steps[s].loss, kept.steps[s].loss) << name << ' ' << mode;
+      EXPECT_EQ(made_again.steps[s].grad_norm, kept.steps[s].grad_norm) << name << ' ' << mode;
+      EXPECT_EQ(made_again.steps[s].routing[0].counts, kept.steps[s].routing[0].counts) << name << ' ' << mode;
+    }
+  }
+}
+
+TEST(Recomputation, GivesTheSameBitsWithExpertsOnManyRanks) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    Config config = tiny_config();
+    config.parallel.expert = world_size();
+    expect_same_bits(config, type, "ep");
+    config.moe.shared_experts = 0;
+    config.moe.renormalize = true;
+    config.model.tie_embeddings = true;
+    expect_same_bits(config, type, "ep, no shared experts");
+    config.batch.seq_len = config.moe.top_k = 1;  // some ranks get no rows
+    expect_same_bits(config, type, "ep, few tokens");
+  }
+}
+
+TEST(Recomputation, GivesTheSameBitsOnTensorMeshes) {
+  const int world = world_size(), two = std::min(world, 2);
+  for (const bool sequence : {false, true}) {
+    for (const int expert_tensor : {1, two}) {
+      Config config = tiny_config();
+      config.parallel.tensor = two;
+      config.parallel.expert_tensor = expert_tensor;
+      config.parallel.expert = std::max(world / two, 1);
+      config.parallel.sequence = sequence;
+      expect_same_bits(config, DType::f32, "etp " + std::to_string(expert_tensor) + (sequence ? ", sequence" : ""));
+    }
+  }
+}
+
+TEST(Recomputation, GivesTheSameBitsWithShardedValuesAndThroughThePipeline) {
+  const int world = world_size();
+  Config config = tiny_config();
+  config.parallel.expert = std::max(world / 2, 1);
+  config.parallel.zero = 3;
+  expect_same_bits(config, DType::bf16, "ZeRO 3");
+  if (world < 2) return;
+  config.parallel.pipeline = 2;
+  config.parallel.schedule = "zb-h1";
+  config.parallel.zero = 1;
+  expect_same_bits(config, DType::f32, "pipeline");
+}
+
+TEST(Recomputation, GivesTheSameBitsOfADenseModel) {
+  Config config = tiny_config();
+  config.batch.micro = 1;
+  config.moe = {};
+  config.balance = {};
+  config.parallel.tensor = std::min(world_size(), 2);
+  const Trajectory kept = train(config, ProcessGroup::world(60), 2);
+  config.model.recompute = "selective";
+  EXPECT_EQ(train(config, ProcessGroup::world(60), 2).weights, kept.weights);
+}
+
+}  // namespace
+}  // namespace lyceum
