@@ -5,11 +5,25 @@
 
 namespace lyceum {
 
+namespace {
+
+/// Scores and weighted sums of attention, causal.
+double attention_core_flops(const Config& config, const BlockCounts& counts) {
+  const auto tokens = static_cast<double>(config.batch.seq_len);
+  return 2 * tokens * tokens * static_cast<double>(counts.attention_width);
+}
+
+}  // namespace
+
 double block_flops(const Config& config, std::int64_t layer) {
   const BlockCounts counts = count_block(config, layer);
   const auto tokens = static_cast<double>(config.batch.seq_len);
-  return 2 * static_cast<double>(counts.sum().activated) * tokens +
-         2 * tokens * tokens * static_cast<double>(counts.attention_width);
+  return 2 * static_cast<double>(counts.sum().activated) * tokens + attention_core_flops(config, counts);
+}
+
+double recomputed_flops(const Config& config, std::int64_t layer) {
+  if (config.model.recompute == "full") return block_flops(config, layer);
+  return config.model.recompute == "selective" ? attention_core_flops(config, count_block(config, layer)) : 0;
 }
 
 double head_flops(const Config& config) {
@@ -17,10 +31,21 @@ double head_flops(const Config& config) {
   return 2 * static_cast<double>((model.vocab + 1) * model.hidden) * static_cast<double>(config.batch.seq_len);
 }
 
+StageFlops stage_flops(const Config& config, const Range& blocks) {
+  StageFlops flops{.forward = blocks.end() == config.model.layers ? head_flops(config) : 0, .again = 0};
+  for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) {
+    flops.forward += block_flops(config, layer);
+    flops.again += recomputed_flops(config, layer);
+  }
+  return flops;
+}
+
 std::vector<Range> stage_blocks(const Config& config, int stages) {
   std::vector<double> costs;
-  for (std::int64_t layer = 0; layer < config.model.layers; ++layer) costs.push_back(block_flops(config, layer));
-  const std::vector<int> cuts = balance_stages(costs, stages, 0, head_flops(config));
+  for (std::int64_t layer = 0; layer < config.model.layers; ++layer) {
+    costs.push_back(3 * block_flops(config, layer) + recomputed_flops(config, layer));
+  }
+  const std::vector<int> cuts = balance_stages(costs, stages, 0, 3 * head_flops(config));
   std::vector<Range> blocks;
   for (std::size_t s = 0; s + 1 < cuts.size(); ++s) blocks.push_back({cuts[s], cuts[s + 1] - cuts[s]});
   return blocks;

@@ -2,17 +2,26 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "kernels/segments.h"
 #include "model/counts.h"
-#include "model/layers.h"
-#include "parallel/expert/placement.h"
+#include "model/expert_places.h"
 
 namespace lyceum {
 
 namespace {
 
 double number(std::int64_t value) { return static_cast<double>(value); }
+
+/// A part of a block by each of the ways to recompute it.
+struct PartNeed {
+  double kept = 0, kept_for_weights = 0;  // see ActivationNeed
+  double cheap = 0;                       // of kept: what is made again where model.recompute = selective
+  double backward = 0;                    // the most on top of what is kept
+  double replayed = 0;                    // the same where all weight gradients come last, as a recomputed block's
+  double remade = 0;                      // the same on top of what is kept without `cheap`, while that is made again
+};
 
 /// The sizes that formulas below are made of. Counts of elements; `e` and `a` are bytes of an element and of an
 /// accumulator.
@@ -33,7 +42,7 @@ Sizes sizes_of(const Config& config, const Place& place) {
 }
 
 /// Two norms, attention, and the rows before each; without the input of the second matrix, which is the FFN's.
-ActivationNeed attention_activations(const Config& config, const Place& place) {
+PartNeed attention_activations(const Config& config, const Place& place) {
   const Sizes s = sizes_of(config, place);
   const ModelConfig& model = config.model;
   const double uses = model.attention == "moa" ? number(config.moe.top_k) : 1;
@@ -43,18 +52,26 @@ ActivationNeed attention_activations(const Config& config, const Place& place) {
   const double norms = 2 * (s.rows * s.hidden * s.e + s.rows * s.a);
   const double inputs = s.tokens * s.hidden * s.e, out = s.tokens * queries * s.e;
   const double qkv = s.tokens * (queries + 2 * keys) * s.e;
+  const double residual = s.rows * s.hidden * s.e, backward = residual + out + qkv;
+  // Again: the norm's result with that of attention; then, where rows are gathered, these with their gradient.
+  const double core = residual + out + backward, projections = 2 * inputs - s.tokens * heads * s.a;
   return {.kept = norms + inputs + qkv + out + s.tokens * heads * s.a,
-          .kept_for_weights = 2 * norms + inputs + qkv + out + s.rows * s.hidden * s.e,
-          .backward = s.rows * s.hidden * s.e + out + qkv};
+          .kept_for_weights = 2 * norms + inputs + qkv + out + residual,
+          .cheap = inputs + out,
+          .backward = backward,
+          .remade = s.gathered ? std::max(core, projections) : core};
 }
 
 /// A dense FFN of `width` on this rank; its input apart.
-ActivationNeed ffn_activations(const Config& config, const Sizes& s, double width) {
+PartNeed ffn_activations(const Config& config, const Sizes& s, double width) {
   const double gates = config.model.ffn == "gelu" ? 1 : 2;
+  // dy, dx; the activation and its gradient, the gradient of the gates
+  const double backward = (2 * s.tokens * s.hidden + (gates + 2) * s.tokens * width) * s.e;
   return {.kept = gates * s.tokens * width * s.e,
           .kept_for_weights = (gates + 1) * s.tokens * width * s.e + s.tokens * s.hidden * s.e,
-          // dy, dx; the activation and its gradient, the gradient of the gates
-          .backward = (2 * s.tokens * s.hidden + (gates + 2) * s.tokens * width) * s.e};
+          .backward = backward,
+          .replayed = backward,
+          .remade = backward};
 }
 
 /// Rows of this rank's routed experts, as the bank sees them, with padding.
@@ -64,7 +81,7 @@ struct Routed {
   double pairs = 0;            // tokens of this rank times choices
 };
 
-Routed routed_rows(const Config& config, const Place& place) {
+Routed routed_rows(const Config& config, const Place& place, std::int64_t layer) {
   const MoeConfig& moe = config.moe;
   const int ranks = place.size(Axis::expert), sharers = place.size(Axis::expert_tensor);
   const auto arriving = [&](int sharer) {
@@ -82,7 +99,8 @@ Routed routed_rows(const Config& config, const Place& place) {
   for (int sharer = 0; sharer < sharers; ++sharer) all += arriving(sharer);
   Routed routed;
   const std::vector<std::int64_t> widths = expert_widths(moe);
-  for (const std::int32_t e : Placement::contiguous(moe.experts, ranks).experts_of(place.index.expert)) {
+  const Placement placement = place_experts(config, layer, ranks, {});
+  for (const std::int32_t e : placement.experts_of(place.index.expert)) {
     const std::int64_t width = part_of(widths[static_cast<std::size_t>(e)], place.index.expert_tensor, sharers).count;
     routed.rows += padded(all);
     routed.inner += padded(all) * number(width);
@@ -93,9 +111,9 @@ Routed routed_rows(const Config& config, const Place& place) {
 }
 
 /// Router, routed experts, and what brings tokens to them; their input apart.
-ActivationNeed routed_activations(const Config& config, const Place& place, const Sizes& s) {
+PartNeed routed_activations(const Config& config, const Place& place, const Sizes& s, std::int64_t layer) {
   const MoeConfig& moe = config.moe;
-  const Routed routed = routed_rows(config, place);
+  const Routed routed = routed_rows(config, place, layer);
   const double experts = number(moe.experts), k = number(moe.top_k), gates = config.model.ffn == "gelu" ? 1 : 2;
   const BalanceConfig& balance = config.balance;
   double router =
@@ -108,39 +126,83 @@ ActivationNeed routed_activations(const Config& config, const Place& place, cons
   const double bank = 2 * outer + (gates + 2) * inner;
   // Rows on their way: copies of what is sent, received and sorted.
   const double exchange = shared ? 2 * outer + 2 * own : alone ? 0 : routed.pairs * row + 2 * own;
-  ActivationNeed need{.kept = router + outer + gates * inner + answers,
-                      .kept_for_weights = s.run * experts * s.a + 2 * outer + (gates + 1) * inner,
-                      .backward = std::max(bank, exchange) - answers};
+  PartNeed need{.kept = router + outer + gates * inner + answers,
+                .kept_for_weights = s.run * experts * s.a + 2 * outer + (gates + 1) * inner,
+                .cheap = outer,
+                .backward = std::max(bank, exchange) - answers};
   need.replayed = std::max(need.backward, need.kept_for_weights - need.kept + std::max(exchange, outer));
+  // Rows come again before the gradients of answers where others share the widths, and after them otherwise.
+  const double again = shared ? exchange : alone ? outer : routed.pairs * row + 2 * own;
+  need.remade = std::max(exchange, outer + std::max(again, bank)) - answers;
   return need;
 }
+
+/// The parts of a block, with what passes between them.
+class BlockParts {
+ public:
+  BlockParts(const Config& config, const Place& place, std::int64_t layer)
+      : input_(sizes_of(config, place).tokens * row(config)),
+        residual_(row_activations(config, place)),
+        attention_(attention_activations(config, place)) {
+    const Sizes s = sizes_of(config, place);
+    const bool routes = has_experts(config, layer);
+    const double dense = number(routes || is_sparse(config, layer)
+                                    ? config.moe.shared_experts * config.moe.expert_hidden
+                                    : config.model.ffn_hidden) /
+                         static_cast<double>(place.size(Axis::tensor));
+    if (dense > 0) ffn_ = ffn_activations(config, s, dense);
+    if (routes) routed_ = routed_activations(config, place, s, layer);
+    inputs_ = routes ? residual_ + (s.gathered && dense > 0 ? input_ : 0) : input_;
+  }
+
+  ActivationNeed keeping_all() const {
+    const double halves = std::max(ffn().backward, routed_ ? after_ffn() + routed_->backward : 0);
+    return {.kept = kept(),
+            .kept_for_weights = kept_for_weights(),
+            .backward = residual_ + std::max(halves, attention_.backward - ffn_kept())};
+  }
+
+  ActivationNeed selective() const {
+    const double halves = std::max(ffn_ ? inputs_ + ffn_->backward : 0,
+                                   routed_ ? residual_ + after_ffn() + routed_->remade : 0);
+    const double cheap = attention_.cheap + inputs_ + routed().cheap;
+    return {.kept = kept() - cheap,
+            .kept_for_weights = kept_for_weights(),
+            .backward = residual_ + std::max(halves, attention_.remade - (ffn_kept() - inputs_ - routed().cheap))};
+  }
+
+  ActivationNeed keeping_input() const {
+    const double with_ffn = ffn_ ? input_ + ffn_->kept_for_weights - ffn_->kept : 0;
+    const double late = ffn().kept_for_weights + routed().kept_for_weights - ffn().kept - routed().kept;
+    const double most = std::max({ffn().replayed, routed_ ? with_ffn + routed_->replayed : 0,
+                                  late + attention_.backward});
+    return {.kept = residual_, .kept_for_weights = kept_for_weights(), .backward = kept() + most};
+  }
+
+ private:
+  static double row(const Config& config) { return number(config.model.hidden) * number(element_bytes(config)); }
+  PartNeed ffn() const { return ffn_.value_or(PartNeed{}); }
+  PartNeed routed() const { return routed_.value_or(PartNeed{}); }
+  double ffn_kept() const { return inputs_ + ffn().kept + routed().kept; }
+  double kept() const { return attention_.kept + ffn_kept(); }
+  double kept_for_weights() const {
+    return attention_.kept_for_weights + inputs_ + ffn().kept_for_weights + routed().kept_for_weights;
+  }
+  /// The shared experts' backward comes first, then the routed ones', with the gradient of the rows at hand.
+  double after_ffn() const { return ffn_ ? input_ - ffn_->kept : 0; }
+
+  double input_, residual_;  // rows as matrices see them, and between them
+  double inputs_ = 0;        // what the FFN and the router read
+  PartNeed attention_;
+  std::optional<PartNeed> ffn_, routed_;
+};
 
 }  // namespace
 
 ActivationNeed block_activations(const Config& config, const Place& place, std::int64_t layer) {
-  const Sizes s = sizes_of(config, place);
-  const double input = s.tokens * s.hidden * s.e, residual = s.rows * s.hidden * s.e;
-  const auto tensor = static_cast<double>(place.size(Axis::tensor));
-  ActivationNeed need = attention_activations(config, place);
-  const bool routes = has_experts(config, layer);
-  const double dense = number(routes || is_sparse(config, layer) ? config.moe.shared_experts * config.moe.expert_hidden
-                                                                 : config.model.ffn_hidden) /
-                       tensor;
-  ActivationNeed ffn, routed;
-  if (dense > 0) ffn = ffn_activations(config, s, dense);
-  if (routes) routed = routed_activations(config, place, s);
-  const double inputs = routes ? residual + (s.gathered && dense > 0 ? input : 0) : input;
-  const double ffn_kept = inputs + ffn.kept + routed.kept;
-  // The shared experts' backward comes first, then the routed ones', with the gradient of the rows at hand.
-  const double after_ffn = dense > 0 ? input - ffn.kept : 0;
-  const double halves = std::max(ffn.backward, routes ? after_ffn + routed.backward : 0);
-  const double with_ffn = dense > 0 ? input + ffn.kept_for_weights - ffn.kept : 0;
-  const double late = ffn.kept_for_weights + routed.kept_for_weights - ffn.kept - routed.kept;
-  need.replayed = residual + std::max({ffn.backward, routes ? with_ffn + routed.replayed : 0, late + need.backward});
-  need.backward = residual + std::max(halves, need.backward - ffn_kept);
-  need.kept += ffn_kept;
-  need.kept_for_weights += inputs + ffn.kept_for_weights + routed.kept_for_weights;
-  return need;
+  const BlockParts parts(config, place, layer);
+  if (config.model.recompute == "full") return parts.keeping_input();
+  return config.model.recompute == "selective" ? parts.selective() : parts.keeping_all();
 }
 
 ActivationNeed head_activations(const Config& config, const Place& place) {

@@ -1,6 +1,6 @@
 #include "plan/memory.h"
 
-#include "model/layers.h"
+#include "model/expert_places.h"
 #include "parallel/data/flat_range.h"
 
 namespace lyceum {
@@ -51,8 +51,13 @@ StepTraffic step_traffic(const Config& config, const Place& place, std::span<con
   std::map<Axis, double> squares;  // blocks of gradients whose sums of squares are exchanged
   for (const PlannedUnit& unit : units) {
     const Axis axis = copies_axis(unit.group);
-    if (!shared(place, unit)) continue;
-    const double own = number(owned_elements(unit, place));
+    const bool cut = shared(place, unit);
+    const double own = number(cut ? owned_elements(unit, place) : unit.size);
+    if (config.model.tie_embeddings && (unit.layer == 0 || unit.twin)) {
+      step.end.add(place, Axis::pipeline_ends, Transfer::all_reduce,
+                   (zero >= 1 ? own : number(unit.size)) * number(accumulator_bytes));
+    }
+    if (!cut) continue;
     const double sums = zero < 2 ? 1 : passes;
     step.reductions.add(place, axis, Transfer::reduce_scatter, sums * number(unit.size * accumulator_bytes), sums);
     if (zero == 0) {

@@ -27,12 +27,11 @@ RankMemory state_memory(const Config& config, const Place& place, std::span<cons
 /// What play_zero() wants to know of the units that ZeRO shares out.
 std::map<int, LayerBytes> shared_layers(const Config& config, const Place& place, std::span<const PlannedUnit> units);
 
-/// The traffic of a step that is not part of a pass: sums and gathers over copies, and what ends a step. Of a tied
-/// table on two stages, the sum of its gradients over both is not among it: that runs on a group of its own.
+/// The traffic of a step that is not part of a pass: sums and gathers over copies, and what ends a step.
 struct StepTraffic {
   Traffic reductions;  // behind backward
   Traffic gathers;     // values, in stages 1 to 3, and summed gradients in stage 0
-  Traffic end;         // losses, routing counts, gradient norm
+  Traffic end;         // a tied table's two gradients, losses, routing counts, gradient norm
 };
 StepTraffic step_traffic(const Config& config, const Place& place, std::span<const PlannedUnit> units,
                          const ZeroStates& played);

@@ -1,9 +1,10 @@
 #include "plan/mesh_plan.h"
 
 #include <algorithm>
+#include <functional>
 #include <span>
 
-#include "model/stages.h"
+#include "model/expert_places.h"
 #include "plan/rank_load.h"
 
 namespace lyceum {
@@ -17,16 +18,14 @@ double updated_parameters(const Config& config, const RankMemory& memory) {
   return memory.optimizer / (element_bytes(config) == accumulator_bytes ? 2 : 3) / number(accumulator_bytes);
 }
 
-/// One pass of a stage: seconds, or units of a million FLOPs.
-double pass_seconds(const StageLoad& load, const std::optional<Cluster>& cluster) {
-  return load.flops / (cluster ? cluster->flops : 1e6);
+/// Seconds, or units of a million FLOPs.
+double product_seconds(double flops, const std::optional<Cluster>& cluster) {
+  return flops / (cluster ? cluster->flops : 1e6);
 }
 
-StageCosts costs_of(const Config& config, const Place& place, const StageLoad& load,
-                    const std::optional<Cluster>& cluster) {
-  const bool recompute = config.model.recompute == "full";
-  const double pass = pass_seconds(load, cluster);
-  StageCosts costs{.forward = pass, .backward_input = recompute ? 2 * pass : pass, .backward_weight = pass};
+StageCosts costs_of(const Place& place, const StageLoad& load, const std::optional<Cluster>& cluster) {
+  const double pass = product_seconds(load.flops.forward, cluster), again = product_seconds(load.flops.again, cluster);
+  StageCosts costs{.forward = pass, .backward_input = again + pass, .backward_weight = pass};
   if (cluster) {
     costs.forward += seconds(*cluster, place, load.traffic.forward);
     costs.backward_input += seconds(*cluster, place, load.traffic.backward);
@@ -65,18 +64,37 @@ struct RowWork {
   double busy() const { return forward + backward; }
 };
 
+/// Ranks of a row, one of which needs the most memory, but for what a cut leaves uneven: ranks differ by the experts
+/// that they hold, and where these are alike, the first has the most of everything.
+std::vector<int> unlike_ranks(const Config& config, int world, int row) {
+  const int first = row * (world / config.parallel.pipeline);
+  std::vector<int> ranks{first};
+  const std::vector<std::int64_t> widths = expert_widths(config.moe);
+  if (std::ranges::adjacent_find(widths, std::ranges::not_equal_to()) == widths.end()) return ranks;
+  for (int e = 1; e < config.parallel.expert; ++e) ranks.push_back(first + e * config.parallel.expert_tensor);
+  return ranks;
+}
+
 RowWork add_row(const PlanInput& input, const std::optional<Cluster>& cluster, int row, MeshPlan& plan) {
   const Config& config = input.config;
-  const int rank = row * (input.world / config.parallel.pipeline);
-  const Place place = Place::of(config.parallel, input.world, rank);
-  const RankLoad load = rank_load(input, place);
+  std::optional<RankPlan> fullest;
+  RankLoad load;
+  for (const int rank : unlike_ranks(config, input.world, row)) {
+    const Place place = Place::of(config.parallel, input.world, rank);
+    RankLoad own = rank_load(input, place);
+    RankPlan one = plan_place(input, place, rank, own);
+    if (fullest && one.memory.total() <= fullest->memory.total()) continue;
+    fullest = std::move(one);
+    load = std::move(own);
+  }
+  const Place place = Place::of(config.parallel, input.world, fullest->rank);
   const double passes = number(micro_batches(config, input.world));
-  plan.ranks.push_back(plan_place(input, place, rank, load));
+  plan.ranks.push_back(std::move(*fullest));
   RowWork work;
   for (std::size_t s = 0; s < load.stages.size(); ++s) {
     StageCosts& stage = plan.costs.stages[static_cast<std::size_t>(load.stages[s])];
-    stage = costs_of(config, place, load.loads[s], cluster);
-    work.compute += passes * pass_seconds(load.loads[s], cluster) * (config.model.recompute == "full" ? 4 : 3);
+    stage = costs_of(place, load.loads[s], cluster);
+    work.compute += passes * product_seconds(load.loads[s].flops.all(), cluster);
     work.forward += passes * stage.forward;
     work.backward += passes * (stage.backward_input + stage.backward_weight);
   }
@@ -114,23 +132,34 @@ MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>
   return plan;
 }
 
+namespace {
+
+RankPlan plan_inference_rank(const Config& config, int world, int rank, std::span<const Range> blocks) {
+  const Place place = Place::of(config.parallel, world, rank);
+  RankPlan plan{.rank = rank, .stages = {}, .memory = {}, .passes = {}, .step = {}};
+  for (int stage = place.index.pipeline; stage < std::ssize(blocks); stage += config.parallel.pipeline) {
+    const Range& own = blocks[static_cast<std::size_t>(stage)];
+    plan.stages.push_back(own);
+    for (const PlannedUnit& unit : planned_units(config, place, own)) {
+      plan.memory.weights += number(unit.size) * number(element_bytes(config));
+    }
+    const double head = own.end() == config.model.layers ? head_activations(config, place).kept : 0;
+    plan.memory.activations = std::max(plan.memory.activations, std::max(head, 2 * row_activations(config, place)));
+  }
+  return plan;
+}
+
+}  // namespace
+
 MeshPlan plan_inference(const Config& config, int world) {
   const std::vector<Range> blocks = stage_blocks(config, config.parallel.pipeline * config.parallel.virtual_stages);
   MeshPlan plan{.config = config, .world = world, .ranks = {}, .costs = {}, .timeline = {}, .time = {}};
   for (int row = 0; row < config.parallel.pipeline; ++row) {
-    RankPlan rank{
-        .rank = row * (world / config.parallel.pipeline), .stages = {}, .memory = {}, .passes = {}, .step = {}};
-    const Place place = Place::of(config.parallel, world, rank.rank);
-    for (int stage = row; stage < std::ssize(blocks); stage += config.parallel.pipeline) {
-      const Range& own = blocks[static_cast<std::size_t>(stage)];
-      rank.stages.push_back(own);
-      for (const PlannedUnit& unit : planned_units(config, place, own)) {
-        rank.memory.weights += number(unit.size) * number(element_bytes(config));
-      }
-      const double head = own.end() == config.model.layers ? head_activations(config, place).kept : 0;
-      rank.memory.activations = std::max(rank.memory.activations, std::max(head, 2 * row_activations(config, place)));
+    std::vector<RankPlan> ranks;
+    for (const int rank : unlike_ranks(config, world, row)) {
+      ranks.push_back(plan_inference_rank(config, world, rank, blocks));
     }
-    plan.ranks.push_back(std::move(rank));
+    plan.ranks.push_back(*std::ranges::max_element(ranks, {}, [](const RankPlan& one) { return one.memory.total(); }));
   }
   return plan;
 }

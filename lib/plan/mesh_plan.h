@@ -47,7 +47,7 @@ struct StepTime {
 struct MeshPlan {
   Config config;
   int world = 1;
-  std::vector<RankPlan> ranks;  // the first of every row of the pipeline: no other has more, but for a block of a cut
+  std::vector<RankPlan> ranks;  // of every row of the pipeline one that needs the most memory
   Costs costs;                  // of the passes: seconds with a cluster, else units of a million FLOPs of one rank
   Timeline timeline;            // of them, with all micro-batches or as many as were asked for
   std::optional<StepTime> time;
@@ -70,7 +70,7 @@ Timeline drawn_timeline(const MeshPlan& plan, int most);
 /// The same without training: weights, and what a forward pass needs at a time. No timeline.
 MeshPlan plan_inference(const Config& config, int world);
 
-/// A line for the first rank of every row of the pipeline: its blocks, its memory by kind.
+/// A line for every row of the pipeline: the rank that needs the most memory, its blocks, its memory by kind.
 std::string memory_table(const MeshPlan& plan);
 /// Throws a usage Error with the need by kind and two ways out where a rank's memory is more than `available` bytes.
 /// `whose`: "each of the 8 ranks of this machine".

@@ -1,5 +1,7 @@
 #include "plan/place.h"
 
+#include <algorithm>
+
 namespace lyceum {
 
 MeshShape mesh_shape(const ParallelConfig& parallel) {
@@ -24,6 +26,7 @@ int Place::size(Axis axis) const {
     case Axis::expert: return shape.expert;
     case Axis::expert_tensor: return shape.expert_tensor;
     case Axis::expert_data: return shape.expert_data(world);
+    case Axis::pipeline_ends: return std::min(shape.pipeline, 2);
   }
   return 1;
 }
@@ -34,6 +37,7 @@ int Place::stride(Axis axis) const {
     case Axis::pipeline: return stage_ranks();
     case Axis::expert: return shape.expert_tensor;
     case Axis::expert_data: return shape.expert * shape.expert_tensor;
+    case Axis::pipeline_ends: return (shape.pipeline - 1) * stage_ranks();
     default: return 1;
   }
 }

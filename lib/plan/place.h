@@ -10,10 +10,21 @@
 
 namespace lyceum {
 
-/// The groups of a rank, named as Mesh names them.
-enum class Axis : std::uint8_t { world, data, tensor, pipeline, data_tensor, expert, expert_tensor, expert_data };
-inline constexpr std::array<std::string_view, 8> axis_names{"world",       "data",   "tensor",        "pipeline",
-                                                            "data_tensor", "expert", "expert_tensor", "expert_data"};
+/// The groups of a rank, named as Mesh names them; and the first and the last stage of a pipeline, which share a tied
+/// table.
+enum class Axis : std::uint8_t {
+  world,
+  data,
+  tensor,
+  pipeline,
+  data_tensor,
+  expert,
+  expert_tensor,
+  expert_data,
+  pipeline_ends
+};
+inline constexpr std::array<std::string_view, 9> axis_names{
+    "world", "data", "tensor", "pipeline", "data_tensor", "expert", "expert_tensor", "expert_data", "pipeline_ends"};
 
 MeshShape mesh_shape(const ParallelConfig& parallel);
 

@@ -4,8 +4,6 @@
 #include <array>
 
 #include "model/counts.h"
-#include "model/layers.h"
-#include "model/stages.h"
 
 namespace lyceum {
 
@@ -17,7 +15,7 @@ double number(std::int64_t value) { return static_cast<double>(value); }
 struct BlockKind {
   PassTraffic traffic;
   ActivationNeed activations;
-  double flops;  // forward, of one micro-batch on one rank
+  StageFlops flops;  // of one micro-batch on one rank
 };
 
 class Kinds {
@@ -28,7 +26,8 @@ class Kinds {
     if (!kind) {
       kind = {.traffic = block_traffic(config_, place_, layer),
               .activations = block_activations(config_, place_, layer),
-              .flops = block_flops(config_, layer) * share()};
+              .flops = {.forward = block_flops(config_, layer) * share(),
+                        .again = recomputed_flops(config_, layer) * share()}};
     }
     return *kind;
   }
@@ -41,20 +40,18 @@ class Kinds {
 };
 
 StageLoad stage_load(const Config& config, const Place& place, const Range& blocks, Kinds& kinds) {
-  const bool recompute = config.model.recompute == "full";
-  const double rows = row_activations(config, place);
   StageLoad load;
   for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) {
     const BlockKind& kind = kinds.of(layer);
     const ActivationNeed& need = kind.activations;
     load.traffic.forward += kind.traffic.forward;
     load.traffic.backward += kind.traffic.backward;
-    load.kept.until_input_gradient += recompute ? rows : need.kept;
+    load.kept.until_input_gradient += need.kept;
     load.kept.until_weight_gradient += need.kept_for_weights;
-    load.backward = std::max(load.backward, recompute ? need.replayed + need.kept - rows : need.backward);
-    load.flops += kind.flops;
+    load.backward = std::max(load.backward, need.backward);
+    load.flops.forward += kind.flops.forward;
+    load.flops.again += kind.flops.again;
   }
-  if (recompute) load.traffic.backward += load.traffic.forward;
   const auto add = [&](const PassTraffic& traffic) {
     load.traffic.forward += traffic.forward;
     load.traffic.backward += traffic.backward;
@@ -66,7 +63,7 @@ StageLoad stage_load(const Config& config, const Place& place, const Range& bloc
     load.head = head.kept;
     load.kept.until_input_gradient += head.kept;
     load.kept.until_weight_gradient += head.kept_for_weights;
-    load.flops += head_flops(config) * kinds.share();
+    load.flops.forward += head_flops(config) * kinds.share();
   }
   const double tokens = token_activations(config, place);
   load.kept.until_input_gradient += tokens;

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "model/stages.h"
 #include "plan/mesh_plan.h"
 
 namespace lyceum {
@@ -12,7 +13,7 @@ struct StageLoad {
   Kept kept{.until_input_gradient = 0, .until_weight_gradient = 0};
   double head = 0;      // of kept: freed first in backward
   double backward = 0;  // the most on top of what is kept
-  double flops = 0;     // forward
+  StageFlops flops;     // of this rank, one micro-batch
 };
 
 /// All stages of a rank.

@@ -85,7 +85,7 @@ class Variants {
         config.parallel.schedule = schedule;
         config.parallel.virtual_stages = chunks;
         for (const std::string& recompute :
-             values<std::string>("model.recompute", base_.model.recompute, {"none", "full"})) {
+             values<std::string>("model.recompute", base_.model.recompute, {"none", "selective", "full"})) {
           config.model.recompute = recompute;
           // A higher stage takes longer: it is tried where the one before does not fit.
           for (const int zero : values("parallel.zero", base_.parallel.zero, {1, 2, 3})) {

@@ -1,8 +1,7 @@
 #include "plan/traffic.h"
 
 #include "model/counts.h"
-#include "model/layers.h"
-#include "parallel/expert/placement.h"
+#include "model/expert_places.h"
 
 namespace lyceum {
 
@@ -29,6 +28,10 @@ class Rows {
       pass.backward.add(place_, Axis::tensor, Transfer::all_reduce, whole_);
     }
   }
+  /// What to_matrix() made is not kept, see TokenLayout::release_matrix().
+  void to_matrix_again(PassTraffic& pass) const {
+    if (sequence_) pass.backward.add(place_, Axis::tensor, Transfer::all_gather, own_);
+  }
   void from_matrix(PassTraffic& pass) const {
     if (sequence_) {
       pass.forward.add(place_, Axis::tensor, Transfer::reduce_scatter, whole_);
@@ -50,14 +53,11 @@ class Rows {
   double whole_, own_;  // bytes
 };
 
-void add_dispatch(const Config& config, const Place& place, PassTraffic& pass) {
+void add_dispatch(const Config& config, const Place& place, std::int64_t layer, PassTraffic& pass) {
   const MoeConfig& moe = config.moe;
   const int ranks = place.size(Axis::expert);
-  const Placement placement = Placement::contiguous(moe.experts, ranks);
-  const auto held = [&](int e) {
-    return number(placement.first[static_cast<std::size_t>(e) + 1] - placement.first[static_cast<std::size_t>(e)]);
-  };
-  const double local = held(place.index.expert), experts = number(moe.experts);
+  const Placement placement = place_experts(config, layer, ranks, {});
+  const double local = number(std::ssize(placement.experts_of(place.index.expert))), experts = number(moe.experts);
   const double row = row_bytes(config);
   const auto pairs = [&](int e) {
     return number(run_of(config, place.tensor_index_of_expert_peer(e))) * number(moe.top_k);
@@ -71,6 +71,8 @@ void add_dispatch(const Config& config, const Place& place, PassTraffic& pass) {
     way->add(place, Axis::expert, Transfer::all_to_all, sent);
     way->add(place, Axis::expert, Transfer::all_to_all, answered);
   }
+  const bool again = config.model.recompute == "selective";  // rows of experts are not kept
+  if (again) pass.backward.add(place, Axis::expert, Transfer::all_to_all, sent);
   double all = 0;  // rows of the ranks that share these experts' widths
   for (int member = 0; member < place.size(Axis::expert_tensor); ++member) {
     Place peer = place;
@@ -84,6 +86,7 @@ void add_dispatch(const Config& config, const Place& place, PassTraffic& pass) {
     way->add(place, Axis::expert_tensor, Transfer::all_gather, arriving * row);
     way->add(place, Axis::expert_tensor, Transfer::reduce_scatter, all * row);
   }
+  if (again) pass.backward.add(place, Axis::expert_tensor, Transfer::all_gather, arriving * row);
 }
 
 void add_balance(const Config& config, const Place& place, PassTraffic& pass) {
@@ -140,17 +143,21 @@ double Traffic::bytes() const {
 PassTraffic block_traffic(const Config& config, const Place& place, std::int64_t layer) {
   const Rows rows(config, place);
   PassTraffic pass;
-  rows.to_matrix(pass);  // attention
-  rows.from_matrix(pass);
-  if (!is_sparse(config, layer) || config.moe.experts == 0 || config.moe.shared_experts > 0) {  // the dense FFN
+  const auto matrices = [&] {
     rows.to_matrix(pass);
     rows.from_matrix(pass);
+    if (config.model.recompute == "selective") rows.to_matrix_again(pass);
+  };
+  matrices();  // attention
+  if (!is_sparse(config, layer) || config.moe.experts == 0 || config.moe.shared_experts > 0) {
+    matrices();  // the dense FFN
   }
   if (has_experts(config, layer)) {
     rows.run(pass);
-    add_dispatch(config, place, pass);
+    add_dispatch(config, place, layer, pass);
     add_balance(config, place, pass);
   }
+  if (config.model.recompute == "full") pass.backward += pass.forward;
   return pass;
 }
 

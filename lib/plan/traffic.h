@@ -36,11 +36,12 @@ class Traffic {
   std::array<std::array<Volume, transfer_names.size()>, axis_names.size()> volumes_{};
 };
 
-/// One micro-batch through a part of the model, both ways. `forward` runs twice where blocks are recomputed.
+/// One micro-batch through a part of the model, both ways.
 struct PassTraffic {
   Traffic forward, backward;
 };
-/// A block. Routing is taken as balanced: every expert is chosen equally often by the tokens of every rank.
+/// A block; backward with what it sends again by model.recompute. Routing is taken as balanced: every expert is chosen
+/// equally often by the tokens of every rank.
 PassTraffic block_traffic(const Config& config, const Place& place, std::int64_t layer);
 PassTraffic embedding_traffic(const Config& config, const Place& place);
 /// Final norm, head and loss.

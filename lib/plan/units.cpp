@@ -1,7 +1,7 @@
 #include "plan/units.h"
 
 #include "model/counts.h"
-#include "model/layers.h"
+#include "model/expert_places.h"
 #include "parallel/data/flat_range.h"
 
 namespace lyceum {
@@ -48,7 +48,7 @@ class Units {
     const std::int64_t shared = config_.moe.shared_experts * config_.moe.expert_hidden;
     return is_sparse(config_, layer) ? shared : model_.ffn_hidden;
   }
-  Sum routed() const;
+  Sum routed(std::int64_t layer) const;
 
   const Config& config_;
   const Place& place_;
@@ -73,12 +73,12 @@ void Units::add_block(std::int64_t layer) {
   }
   add(ParameterUnit::Group::replicated, layer + 1, replicated);
   add(ParameterUnit::Group::dense, layer + 1, dense);
-  if (counts.routed.total > 0) add(ParameterUnit::Group::expert, layer + 1, routed());
+  if (counts.routed.total > 0) add(ParameterUnit::Group::expert, layer + 1, routed(layer));
 }
 
-Sum Units::routed() const {
+Sum Units::routed(std::int64_t layer) const {
   const std::vector<std::int64_t> widths = expert_widths(config_.moe);
-  const Placement placement = Placement::contiguous(config_.moe.experts, place_.size(Axis::expert));
+  const Placement placement = place_experts(config_, layer, place_.size(Axis::expert), {});
   Sum sum;
   for (const std::int32_t e : placement.experts_of(place_.index.expert)) {
     const std::int64_t width = widths[static_cast<std::size_t>(e)];

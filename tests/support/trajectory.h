@@ -74,6 +74,7 @@ class TinyTraining {
   void settle() { zero_.await_values(); }
   const RunSetup& setup() const { return *setup_; }
   const Zero& zero() const { return zero_; }
+  const TrainStep& step() const { return step_; }
 
  private:
   static Config resolved(Config config, int ranks) {

@@ -21,13 +21,14 @@ void add(Counted& counted, Axis axis, const ProcessGroup::Traffic& traffic) {
 Counted counted_by(TinyTraining& training) {
   Counted counted{};
   const Mesh& mesh = training.setup().mesh;
-  const std::array<const ProcessGroup*, axis_names.size()> groups{&mesh.world,         &mesh.data,        &mesh.tensor,
+  const std::array<const ProcessGroup*, axis_names.size() - 1> groups{&mesh.world,         &mesh.data,        &mesh.tensor,
                                                                   &mesh.pipeline,      &mesh.data_tensor, &mesh.expert,
                                                                   &mesh.expert_tensor, &mesh.expert_data};
   for (std::size_t a = 0; a < groups.size(); ++a) add(counted, static_cast<Axis>(a), groups[a]->traffic());
   add(counted, Axis::data, training.zero().traffic(ParameterUnit::Group::dense));
   add(counted, Axis::data_tensor, training.zero().traffic(ParameterUnit::Group::replicated));
   add(counted, Axis::expert_data, training.zero().traffic(ParameterUnit::Group::expert));
+  add(counted, Axis::pipeline_ends, training.step().shared_table_traffic());
   return counted;
 }
 
@@ -65,6 +66,15 @@ std::vector<Config> meshes(const Config& base, int world) {
     add({.pipeline = 2, .zero = zero}, "none", 1);
     add({.pipeline = 2, .tensor = 2, .expert = 2, .zero = zero}, "full", 1);
   }
+  add({}, "selective", 1);
+  add({.tensor = 2, .expert = 2, .zero = 1, .sequence = true, .placement = "cost"}, "selective", 1);
+  add({.pipeline = 2, .expert = 2, .placement = "cost"}, "selective", 1);
+  add({.expert_tensor = 2}, "selective", 1);
+  add({.expert = 2, .expert_tensor = 2}, "selective", 1);
+  add({.tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true}, "selective");
+  add({.pipeline = 2, .schedule = "zb-h1"}, "selective", 1);
+  add({.pipeline = 2, .zero = 3}, "selective", 1);
+  add({.tensor = 2}, "selective", 1);
   add({.tensor = 2});
   add({.tensor = 2, .expert = 2}, "full", 1);
   add({.expert_tensor = 2}, "none", 1);
