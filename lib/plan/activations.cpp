@@ -146,10 +146,10 @@ class BlockParts {
         attention_(attention_activations(config, place)) {
     const Sizes s = sizes_of(config, place);
     const bool routes = has_experts(config, layer);
-    const double dense = number(routes || is_sparse(config, layer)
-                                    ? config.moe.shared_experts * config.moe.expert_hidden
-                                    : config.model.ffn_hidden) /
-                         static_cast<double>(place.size(Axis::tensor));
+    const double dense =
+        number(routes || is_sparse(config, layer) ? config.moe.shared_experts * config.moe.expert_hidden
+                                                  : config.model.ffn_hidden) /
+        static_cast<double>(place.size(Axis::tensor));
     if (dense > 0) ffn_ = ffn_activations(config, s, dense);
     if (routes) routed_ = routed_activations(config, place, s, layer);
     inputs_ = routes ? residual_ + (s.gathered && dense > 0 ? input_ : 0) : input_;
@@ -163,8 +163,8 @@ class BlockParts {
   }
 
   ActivationNeed selective() const {
-    const double halves = std::max(ffn_ ? inputs_ + ffn_->backward : 0,
-                                   routed_ ? residual_ + after_ffn() + routed_->remade : 0);
+    const double halves =
+        std::max(ffn_ ? inputs_ + ffn_->backward : 0, routed_ ? residual_ + after_ffn() + routed_->remade : 0);
     const double cheap = attention_.cheap + inputs_ + routed().cheap;
     return {.kept = kept() - cheap,
             .kept_for_weights = kept_for_weights(),
@@ -174,8 +174,8 @@ class BlockParts {
   ActivationNeed keeping_input() const {
     const double with_ffn = ffn_ ? input_ + ffn_->kept_for_weights - ffn_->kept : 0;
     const double late = ffn().kept_for_weights + routed().kept_for_weights - ffn().kept - routed().kept;
-    const double most = std::max({ffn().replayed, routed_ ? with_ffn + routed_->replayed : 0,
-                                  late + attention_.backward});
+    const double most =
+        std::max({ffn().replayed, routed_ ? with_ffn + routed_->replayed : 0, late + attention_.backward});
     return {.kept = residual_, .kept_for_weights = kept_for_weights(), .backward = kept() + most};
   }
 

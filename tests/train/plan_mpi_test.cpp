@@ -21,9 +21,9 @@ void add(Counted& counted, Axis axis, const ProcessGroup::Traffic& traffic) {
 Counted counted_by(TinyTraining& training) {
   Counted counted{};
   const Mesh& mesh = training.setup().mesh;
-  const std::array<const ProcessGroup*, axis_names.size() - 1> groups{&mesh.world,         &mesh.data,        &mesh.tensor,
-                                                                  &mesh.pipeline,      &mesh.data_tensor, &mesh.expert,
-                                                                  &mesh.expert_tensor, &mesh.expert_data};
+  const std::array<const ProcessGroup*, axis_names.size() - 1> groups{
+      &mesh.world,       &mesh.data,   &mesh.tensor,        &mesh.pipeline,
+      &mesh.data_tensor, &mesh.expert, &mesh.expert_tensor, &mesh.expert_data};
   for (std::size_t a = 0; a < groups.size(); ++a) add(counted, static_cast<Axis>(a), groups[a]->traffic());
   add(counted, Axis::data, training.zero().traffic(ParameterUnit::Group::dense));
   add(counted, Axis::data_tensor, training.zero().traffic(ParameterUnit::Group::replicated));
