@@ -113,6 +113,45 @@ TEST(MeshPlan, ZeroSharesOutWhatItsStageSays) {
   EXPECT_EQ(stages[0].activations, stages[3].activations);
 }
 
+TEST(MeshPlan, TellsTheFullestRankOfEveryRow) {
+  Config config = small();
+  config.batch.global = 24;
+  config.moe.experts = 6;
+  config.parallel.pipeline = 2;
+  config.parallel.expert = 3;
+  config.moe.expert_sizes = {1, 2, 3, 40, 50, 20};
+  std::vector<int> fullest;
+  for (const char* placement : {"contiguous", "cost"}) {
+    config.parallel.placement = placement;
+    const Config own = resolved(config, 12);
+    const MeshPlan plan = plan_mesh(own, 12, {});
+    for (int row = 0; row < 2; ++row) {
+      double most = 0;
+      for (int rank = 6 * row; rank < 6 * (row + 1); ++rank) {
+        most = std::max(most, plan_rank(plan_input(own, 12), rank).memory.total());
+      }
+      EXPECT_EQ(plan.ranks[static_cast<std::size_t>(row)].memory.total(), most) << placement << " row " << row;
+    }
+    fullest.push_back(plan.ranks[0].rank);
+    EXPECT_EQ(plan_inference(own, 12).ranks[0].rank, fullest.back());
+  }
+  EXPECT_EQ(fullest[0], 2);  // contiguous: experts of 50 and 20
+}
+
+TEST(MeshPlan, RecomputationTradesMemoryForTime) {
+  Config config = paper("deepseekmoe-2b");
+  config.batch.micro = 1;
+  double memory = 1e30, seconds = 0;
+  for (const char* mode : {"none", "selective", "full"}) {
+    config.model.recompute = mode;
+    const MeshPlan plan = plan_mesh(resolved(config, 8), 8, default_cluster("bf16"));
+    EXPECT_LT(plan.ranks[0].memory.activations, memory);
+    EXPECT_GT(plan.time->total(), seconds);
+    memory = plan.ranks[0].memory.activations;
+    seconds = plan.time->total();
+  }
+}
+
 TEST(MeshPlan, WhatDoesNotFitIsToldWithTwoWaysOut) {
   Config config = paper("deepseekmoe-16b");
   config.batch.micro = 1;
