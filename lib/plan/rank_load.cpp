@@ -49,6 +49,7 @@ StageLoad stage_load(const Config& config, const Place& place, const Range& bloc
     load.kept.until_input_gradient += need.kept;
     load.kept.until_weight_gradient += need.kept_for_weights;
     load.backward = std::max(load.backward, need.backward);
+    load.backward_input = std::max(load.backward_input + need.kept_for_weights - need.kept, need.backward);
     load.flops.forward += kind.flops.forward;
     load.flops.again += kind.flops.again;
   }
@@ -104,7 +105,7 @@ double peak_of_passes(const PlanInput& input, const Place& place, const RankLoad
     if (action.kind == Action::Kind::forward) now += kept;
     // The gradient of the logits lies where they lay: it goes when the head's weights have their gradient.
     if (action.kind == Action::Kind::backward) most = std::max(most, now - load.head + load.backward);
-    if (action.kind == Action::Kind::backward_input) most = std::max(most, now + load.backward);
+    if (action.kind == Action::Kind::backward_input) most = std::max(most, now + load.backward_input);
     most = std::max(most, now);
     if (action.gives_input_gradient()) now -= kept;
     if (action.kind == Action::Kind::backward_input) now += kept_for_weights;

@@ -73,6 +73,7 @@ std::vector<Config> meshes(const Config& base, int world) {
   add({.expert = 2, .expert_tensor = 2}, "selective", 1);
   add({.tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true}, "selective");
   add({.pipeline = 2, .schedule = "zb-h1"}, "selective", 1);
+  add({.pipeline = 2, .schedule = "zb-h1"}, "full", 1);
   add({.pipeline = 2, .zero = 3}, "selective", 1);
   add({.tensor = 2}, "selective", 1);
   add({.tensor = 2});
