@@ -12,6 +12,7 @@ namespace lyceum {
 using Arguments = std::vector<std::string>;
 
 int train_command(const MpiSession& session, const Arguments& arguments);
+int plan_command(const MpiSession& session, const Arguments& arguments);
 int eval_command(const MpiSession& session, const Arguments& arguments);
 int generate_command(const MpiSession& session, const Arguments& arguments);
 // These run as one process, without ranks.

@@ -29,6 +29,7 @@ auto alone(int (*run)(const Arguments&)) {
 const std::map<std::string, Command>& commands() {
   static const std::map<std::string, Command> all{
       {"train", {train_command, "trains a model and resumes where it was left; run it under mpirun"}},
+      {"plan", {plan_command, "what a model and a mesh cost: parameters, FLOPs, memory, bytes, time; the best mesh"}},
       {"eval", {eval_command, "loss, perplexity and bits per byte of a checkpoint on validation data"}},
       {"generate", {generate_command, "text from a prompt and a checkpoint"}},
       {"tokenize", {alone(tokenize_command), "trains a tokenizer; encodes text files to .bin/.idx"}},

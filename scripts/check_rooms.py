@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-ROOMS = ["core", "kernels", "autograd", "parallel", "io", "model", "train"]
+ROOMS = ["core", "kernels", "autograd", "parallel", "io", "model", "plan", "train"]
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 HEADERS = {".h", ".cuh"}
 

@@ -43,8 +43,9 @@ struct ModelConfig {
   double init_std = 0.006;
   bool tie_embeddings = false;
   std::int64_t first_dense_layers = 0;
-  std::string attention = "mha";
+  std::string attention = "mha";   // mha, moa (each token uses moe.top_k of moe.attention_experts)
   std::string recompute = "none";  // none, selective (what is cheap to make again), full (all but a block's input)
+  std::string ffn = "swiglu";      // swiglu (gate, up, down), gelu (up, down)
 };
 
 struct MoeConfig {
@@ -52,9 +53,18 @@ struct MoeConfig {
   std::int64_t shared_experts = 0, top_k = 1;
   std::int64_t expert_hidden = 0;
   std::vector<std::int64_t> expert_sizes;  // a width an expert; overrides expert_hidden
-  std::string router = "softmax";
+  std::string router = "softmax";          // softmax, hash, mlp, noisy, random
   bool renormalize = false;
-  double capacity_factor = 0;  // 0: none dropped
+  double capacity_factor = 0;          // 0: none dropped
+  std::int64_t router_hidden = 256;    // width between the two matrices of an mlp router
+  std::int64_t attention_experts = 0;  // of moa: query and output projections; keys and values are shared
+};
+
+/// Sub-dimensions of the residual stream, of which a token uses some [MoHD]. attention, ffn 0: that part uses all.
+struct SubDimensionsConfig {
+  std::int64_t attention = 0, ffn = 0;  // pieces that hidden is cut into, for each half of a block
+  std::int64_t active = 1, shared = 0;  // pieces that a token uses, and those of them that every token uses
+  std::int64_t fusion_width = 0;        // blocks of the Monarch matrix behind each half; 0: no fusion
 };
 
 struct BalanceConfig {
@@ -101,6 +111,7 @@ struct Config {
   BatchConfig batch;
   ModelConfig model;
   MoeConfig moe;
+  SubDimensionsConfig sub_dimensions;
   BalanceConfig balance;
   OptimConfig optim;
   ParallelConfig parallel;

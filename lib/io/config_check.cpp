@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 
 #include "core/error.h"
 #include "io/config_keys.h"
@@ -51,6 +53,18 @@ void check_missing_features(Findings& findings, const Config& config) {
   findings.unless(!(config.moe.capacity_factor > 0),
                   "moe.capacity_factor = {} is not in this build: set moe.capacity_factor = 0 (no token is dropped)",
                   config.moe.capacity_factor);
+  const auto require_name = [&](const char* key, const std::string& value, const char* built) {
+    findings.unless(value == built, "{} = {} is not in this build: it can be planned, not trained; set {} = {}", key,
+                    value, key, built);
+  };
+  require_name("model.attention", config.model.attention, "mha");
+  require_name("model.ffn", config.model.ffn, "swiglu");
+  require_name("moe.router", config.moe.router, "softmax");
+  for (const auto& [key, value] : {std::pair{"sub_dimensions.attention", config.sub_dimensions.attention},
+                                   std::pair{"sub_dimensions.ffn", config.sub_dimensions.ffn}}) {
+    findings.unless(value <= 0, "{} = {} is not in this build: it can be planned, not trained; set {} = 0", key, value,
+                    key);
+  }
 }
 
 void check_model(Findings& findings, const ModelConfig& model) {
@@ -70,13 +84,29 @@ void check_model(Findings& findings, const ModelConfig& model) {
                   model.layers);
 }
 
+/// That numbers of parameters, and bytes of them, can be counted.
+void check_size(Findings& findings, const Config& config) {
+  constexpr double most = 1e15;
+  const ModelConfig& model = config.model;
+  const MoeConfig& moe = config.moe;
+  const auto number = [](std::int64_t value) { return static_cast<double>(value); };
+  const double head_dim = model.head_dim > 0 ? number(model.head_dim) : number(model.hidden) / number(model.heads);
+  double width = std::max(number(model.ffn_hidden), 8.0 / 3 * number(model.hidden));
+  width = std::max(width, (number(moe.experts) + number(moe.shared_experts)) * (number(moe.expert_hidden) + 1));
+  width = std::max(width, std::accumulate(moe.expert_sizes.begin(), moe.expert_sizes.end(), 0.0));
+  const double attention = 4 * number(model.heads) * head_dim * (1 + number(moe.attention_experts));
+  const double size = number(model.hidden) * (2 * number(model.vocab) + number(model.layers) * (attention + 3 * width));
+  findings.unless(!(size > most),
+                  "a model of about {:.2g} parameters: no machine holds more than {:.0g}, make "
+                  "model.hidden, model.layers, model.vocab or its widths smaller",
+                  size, most);
+}
+
 void check_moe(Findings& findings, const Config& config) {
   const MoeConfig& moe = config.moe;
   if (moe.experts <= 0) {
-    findings.unless(
-        moe.shared_experts <= 0,
-        "moe.shared_experts = {} without routed experts: set moe.experts, or widen model.ffn_hidden instead",
-        moe.shared_experts);
+    findings.unless(moe.shared_experts <= 0 || moe.expert_hidden > 0,
+                    "the shared experts have no width: set moe.expert_hidden");
     findings.unless(moe.expert_sizes.empty(),
                     "moe.expert_sizes lists {} widths but moe.experts = 0: set moe.experts = {}",
                     moe.expert_sizes.size(), moe.expert_sizes.size());
@@ -120,6 +150,31 @@ void check_pairs(Findings& findings, const Config& config) {
   if (config.balance.device_groups != config.parallel.expert) {
     check("balance.device_groups", config.balance.device_groups);
   }
+}
+
+/// Attention experts and sub-dimensions.
+void check_mixtures(Findings& findings, const Config& config) {
+  const bool mixture = config.model.attention == "moa";
+  findings.unless(!mixture || config.moe.top_k <= config.moe.attention_experts,
+                  "moe.top_k = {} is more than moe.attention_experts = {}", config.moe.top_k,
+                  config.moe.attention_experts);
+  findings.unless(mixture || config.moe.attention_experts == 0,
+                  "moe.attention_experts = {} without model.attention = moa: set one or the other",
+                  config.moe.attention_experts);
+  const SubDimensionsConfig& parts = config.sub_dimensions;
+  if (parts.attention <= 0 && parts.ffn <= 0) return;
+  findings.unless(parts.shared <= parts.active, "sub_dimensions.shared = {} is more than sub_dimensions.active = {}",
+                  parts.shared, parts.active);
+  for (const auto& [key, count] :
+       {std::pair{"sub_dimensions.attention", parts.attention}, std::pair{"sub_dimensions.ffn", parts.ffn}}) {
+    if (count <= 0) continue;
+    findings.unless(divides(count, config.model.hidden), "{} = {} does not divide model.hidden = {}", key, count,
+                    config.model.hidden);
+    findings.unless(parts.active <= count, "sub_dimensions.active = {} is more than {} = {}", parts.active, key, count);
+  }
+  findings.unless(parts.fusion_width == 0 || divides(parts.fusion_width, config.model.hidden),
+                  "sub_dimensions.fusion_width = {} does not divide model.hidden = {}", parts.fusion_width,
+                  config.model.hidden);
 }
 
 void check_ranks_and_batch(Findings& findings, const Config& config, int world) {
@@ -186,16 +241,16 @@ void check_tensor(Findings& findings, const Config& config) {
   };
   check_width("parallel.tensor", tensor, "model.vocab", model.vocab);
   check_width("parallel.tensor", tensor, "model.ffn_hidden", model.ffn_hidden);
+  if (moe.shared_experts > 0 && moe.expert_hidden > 0) {
+    check_width("parallel.tensor", tensor, "moe.shared_experts times moe.expert_hidden",
+                moe.shared_experts * moe.expert_hidden);
+  }
   if (moe.experts <= 0) {
     findings.unless(expert_tensor <= 1,
                     "parallel.expert_tensor = {} with no experts to share out: set parallel.expert_tensor = 1, or "
                     "moe.experts",
                     expert_tensor);
     return;
-  }
-  if (moe.shared_experts > 0 && moe.expert_hidden > 0) {
-    check_width("parallel.tensor", tensor, "moe.shared_experts times moe.expert_hidden",
-                moe.shared_experts * moe.expert_hidden);
   }
   if (moe.expert_sizes.empty()) {
     check_width("parallel.expert_tensor", expert_tensor, "moe.expert_hidden", moe.expert_hidden);
@@ -216,19 +271,28 @@ void check_training(Findings& findings, const Config& config) {
 
 }  // namespace
 
-std::vector<std::string> problems(const Config& config, int world) {
+std::vector<std::string> contradictions(const Config& config, int world) {
   require(world >= 1, "a configuration checked for {} ranks", world);
   Findings findings;
   check_ranges(findings, config);
-  check_missing_features(findings, config);
   check_model(findings, config.model);
+  check_size(findings, config);
   check_moe(findings, config);
+  check_mixtures(findings, config);
   check_pairs(findings, config);
   check_ranks_and_batch(findings, config, world);
   check_pipeline(findings, config, world);
   check_tensor(findings, config);
   check_training(findings, config);
   return findings.take();
+}
+
+std::vector<std::string> problems(const Config& config, int world) {
+  std::vector<std::string> found = contradictions(config, world);
+  Findings missing;
+  check_missing_features(missing, config);
+  std::ranges::move(missing.take(), std::back_inserter(found));
+  return found;
 }
 
 void resolve(Config& config, int world) {

@@ -40,7 +40,7 @@ void bind_batch(Binder key, BatchConfig& batch) {
 
 void bind_model(Binder key, ModelConfig& model) {
   const Domain positive{.low = 0, .low_open = true};
-  key("model.layers", &model.layers, {.low = 1}, "transformer blocks");
+  key("model.layers", &model.layers, {.low = 1, .high = 10000}, "transformer blocks");
   key("model.hidden", &model.hidden, {.low = 1}, "width of the residual stream");
   key("model.heads", &model.heads, {.low = 1}, "attention heads");
   key("model.kv_heads", &model.kv_heads, {.low = 0}, "heads of keys and values; 0: heads");
@@ -52,7 +52,9 @@ void bind_model(Binder key, ModelConfig& model) {
   key("model.init_std", &model.init_std, {.low = 0}, "standard deviation of initial weights");
   key("model.tie_embeddings", &model.tie_embeddings, {}, "the output head is the embedding matrix");
   key("model.first_dense_layers", &model.first_dense_layers, {.low = 0}, "first blocks that keep a dense FFN");
-  key("model.attention", &model.attention, {.names = {"mha"}}, "kind of attention; kv_heads makes it grouped-query");
+  key("model.attention", &model.attention, {.names = {"mha", "moa"}},
+      "mha, where kv_heads makes it grouped-query; moa: attention experts, chosen as moe.top_k says");
+  key("model.ffn", &model.ffn, {.names = {"swiglu", "gelu"}}, "FFNs of three matrices (swiglu) or of two (gelu)");
   key("model.recompute", &model.recompute, {.names = {"none", "selective", "full"}},
       "selective: what is cheap is made again; full: a block keeps only its input");
 }
@@ -63,9 +65,20 @@ void bind_moe(Binder key, MoeConfig& moe) {
   key("moe.top_k", &moe.top_k, {.low = 1}, "routed experts that a token chooses");
   key("moe.expert_hidden", &moe.expert_hidden, {.low = 0}, "width of an expert");
   key("moe.expert_sizes", &moe.expert_sizes, {.low = 1}, "a width for each routed expert; overrides expert_hidden");
-  key("moe.router", &moe.router, {.names = {"softmax"}}, "how scores are made: softmax over the routed experts");
+  key("moe.router", &moe.router, {.names = {"softmax", "hash", "mlp", "noisy", "random"}},
+      "how scores are made: softmax of one matrix or of two (mlp), hash of the token, with noise, fixed at random");
+  key("moe.router_hidden", &moe.router_hidden, {.low = 1}, "width between the two matrices of an mlp router");
+  key("moe.attention_experts", &moe.attention_experts, {.low = 0}, "of model.attention = moa");
   key("moe.renormalize", &moe.renormalize, {}, "gates of the chosen experts sum to one");
   key("moe.capacity_factor", &moe.capacity_factor, {.low = 0}, "limit of an expert's tokens; 0: none dropped");
+}
+
+void bind_sub_dimensions(Binder key, SubDimensionsConfig& parts) {
+  key("sub_dimensions.attention", &parts.attention, {.low = 0}, "pieces of hidden for attention; 0: used whole");
+  key("sub_dimensions.ffn", &parts.ffn, {.low = 0}, "pieces of hidden for the FFN; 0: used whole");
+  key("sub_dimensions.active", &parts.active, {.low = 1}, "pieces that a token uses");
+  key("sub_dimensions.shared", &parts.shared, {.low = 0}, "those of them that every token uses");
+  key("sub_dimensions.fusion_width", &parts.fusion_width, {.low = 0}, "blocks of the fusion matrices; 0: no fusion");
 }
 
 void bind_balance(Binder key, BalanceConfig& balance) {
@@ -124,6 +137,7 @@ void bind(po::options_description& options, Config& config) {
   bind_batch(key, config.batch);
   bind_model(key, config.model);
   bind_moe(key, config.moe);
+  bind_sub_dimensions(key, config.sub_dimensions);
   bind_balance(key, config.balance);
   bind_optim(key, config.optim);
   bind_parallel(key, config.parallel);

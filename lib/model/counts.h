@@ -6,12 +6,39 @@
 
 namespace lyceum {
 
+/// Parameters, and those of them that one token uses: what it chooses on the mean, where choices differ in size.
+struct Count {
+  std::int64_t total = 0, activated = 0;
+  Count& operator+=(const Count& other);
+  Count operator+(const Count& other) const { return Count(*this) += other; }
+};
+
+/// One block by its parts, from a resolved configuration alone. Also of models that this build plans and cannot train:
+/// hash, noisy and mlp routers, attention experts [ModuleFormer], sub-dimensions [MoHD].
+struct BlockCounts {
+  Count attention;  // query, key, value and output matrices
+  Count ffn;        // the dense FFN
+  Count shared;     // shared experts
+  Count routed;     // routed experts
+  Count routers;    // of experts, attention experts, sub-dimensions
+  Count norms;
+  Count fusion;                      // Monarch matrices: two block-diagonal factors of hidden · fusion_width each
+  std::int64_t attention_width = 0;  // heads · head_dim that a token's scores are made of
+
+  Count sum() const { return attention + ffn + shared + routed + routers + norms + fusion; }
+};
+BlockCounts count_block(const Config& config, std::int64_t layer);
+/// Whether the block's FFN is made of experts.
+bool is_sparse(const Config& config, std::int64_t layer);
+
 /// Sizes that follow from a resolved configuration alone.
 struct ModelCounts {
   std::int64_t parameters;     // all
   std::int64_t activated;      // used by one token: the shared and the top_k mean-width experts, both embeddings
   std::int64_t experts_total;  // parameters of all experts, shared ones too
   std::int64_t experts_activated;
+  BlockCounts blocks;       // all of them together
+  Count embedding, output;  // the tables, the final norm with the second; a tied table counts as embedding
   /// Forward and backward of one sequence: 6 · (activated without the input embedding) · T + 12 · layers · T² · heads ·
   /// head_dim, attention counted in full as the papers do.
   double flops_per_sequence;

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "parallel/comm/sequences.h"
+#include "plan/place.h"
 #include "train/step.h"
 
 namespace lyceum {

@@ -9,7 +9,7 @@
 
 #include "io/config_check.h"
 #include "io/tokenizer.h"
-#include "model/memory.h"
+#include "plan/mesh_plan.h"
 #include "train/machine.h"
 
 namespace lyceum {
@@ -45,16 +45,11 @@ std::vector<RankPlace> places_of(const RunConfig& run, const MpiSession& session
 
 }  // namespace
 
-MeshShape mesh_shape(const ParallelConfig& parallel) {
-  return {.pipeline = parallel.pipeline,
-          .tensor = parallel.tensor,
-          .expert = parallel.expert,
-          .expert_tensor = parallel.expert_tensor};
-}
-
 std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, bool train) {
   require_none(problems(config, session.size()));
-  require_fits(least_memory(config, session.size(), train), config, memory_of_rank(session), session.local_size());
+  require_fits(train ? plan_mesh(config, session.size(), {}) : plan_inference(config, session.size()),
+               memory_of_rank(session),
+               format_message("each of this machine's {} ranks", {message_argument(session.local_size())}));
   ProcessGroup world = session.world(config.run.timeout_seconds);
   std::vector<RankPlace> places = places_of(config.run, session, world);
   const int threads = places[static_cast<std::size_t>(world.rank())].threads;

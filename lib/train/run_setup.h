@@ -27,7 +27,6 @@ struct RunSetup {
   Mesh mesh;
   std::vector<RankPlace> places{};  // of all ranks
 };
-MeshShape mesh_shape(const ParallelConfig& parallel);
 
 /// Checks the resolved configuration against the world (usage Errors, all at once) and the memory of this machine
 /// before any is taken. `train`: with gradients and an optimizer.

@@ -50,6 +50,8 @@ class TrainStep {
 
   /// Reads the samples at positions [first_sample, first_sample + batch.global).
   StepResult run(const TokenLoader& loader, std::int64_t first_sample, double lr);
+  /// What this rank has handed over to add up a table that its pipeline's first and last stage share.
+  ProcessGroup::Traffic shared_table_traffic() const { return ends_ ? ends_->traffic() : ProcessGroup::Traffic{}; }
 
  private:
   TapeStage::Results forward(Transformer& stage, Tape& tape, const Samples& samples, const Variable& x);

@@ -58,9 +58,8 @@ std::string pipeline_line(const Config& config, const Mesh& mesh) {
   Costs costs{.stages = {}};
   std::string blocks;
   for (const Range& stage : stage_blocks(config, shape.stages())) {
-    double flops = stage.end() == config.model.layers ? head_flops(config) : 0;
-    for (std::int64_t layer = stage.first; layer < stage.end(); ++layer) flops += block_flops(config, layer);
-    costs.stages.push_back({flops, flops, flops});
+    const StageFlops flops = stage_flops(config, stage);
+    costs.stages.push_back({flops.forward, flops.forward + flops.again, flops.forward});
     blocks += fmt::format(" {}", stage.count);
   }
   return fmt::format("pipeline   {} · stages of{} blocks · {} micro-batches · idle {:.0f} % of the time by FLOPs",

@@ -77,11 +77,12 @@ refused_by_ranks 2 "parallel.expert_tensor = 2 is more than moe.expert_hidden = 
   --moe.expert_hidden=1
 refused 2 "1 ranks do not split into parallel.pipeline = 1 times parallel.tensor = 2" --parallel.tensor=2
 # A model of petabytes, a batch of terabytes: the sizes are possible, this machine is not large enough.
-refused 2 "model.heads = 7 does not divide" --model.hidden=100000000 --model.heads=7
-refused 2 "this takes at least [0-9.e+]+ [PE]B a rank \(weights .*, optimizer .*\) .* GB .*parallel.expert.*model.hidden" \
-  --model.hidden=100000000 --model.heads=100
-refused_by_ranks 2 "this takes at least [0-9.e+]+ [PE]B a rank .* each of its 2 ranks" --model.hidden=100000000 --model.heads=100
-refused 2 "this takes at least .*lower batch.micro" --batch.seq_len=2000000000
+refused 2 "model.heads = 7 does not divide" --model.hidden=1000000 --model.heads=7
+refused 2 "a model of about .* parameters" --model.hidden=2000000000 --model.heads=100
+refused 2 "rank 0 needs [0-9.]+ [TP]B of the .* GB that .*\(weights .*, optimizer .*\): .*, or " \
+  --model.hidden=1000000 --model.heads=100
+refused_by_ranks 2 "rank 0 needs [0-9.]+ [TP]B .* each of this machine's 2 ranks" --model.hidden=1000000 --model.heads=100
+refused 2 "rank 0 needs .*lower batch.seq_len" --batch.seq_len=2000000000 --batch.micro=1 --model.recompute=full
 # Several mistakes are told at once, a line each below the first.
 expect 2 "$lyceum" "${tiny[@]}" --moe.top_k=9 --model.heads=3 --parallel.zero=4 --run.device=cuda
 says err "^lyceum train: 4 mistakes in the configuration:$"

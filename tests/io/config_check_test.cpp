@@ -35,14 +35,15 @@ struct Impossible {
   int world = 4;
 };
 
-void expect_each_told(const std::vector<Impossible>& cases) {
+void expect_each_told(const std::vector<Impossible>& cases,
+                      std::vector<std::string> (*tell)(const Config&, int) = problems) {
   for (const Impossible& impossible : cases) {
     Config config = sparse();
-    ASSERT_THAT(problems(config, impossible.world), IsEmpty());
+    ASSERT_THAT(tell(config, impossible.world), IsEmpty());
     impossible.change(config);
     for (const bool resolved : {false, true}) {
       if (resolved) resolve(config, impossible.world);
-      const std::vector<std::string> found = problems(config, impossible.world);
+      const std::vector<std::string> found = tell(config, impossible.world);
       ASSERT_EQ(found.size(), 1u) << impossible.told.front() << " … " << testing::PrintToString(found);
       for (const std::string& text : impossible.told) EXPECT_THAT(found.front(), HasSubstr(text));
     }
@@ -57,10 +58,9 @@ TEST(ConfigProblems, impossible_models_are_told) {
       {[](Config& c) { c.model.kv_heads = 3; }, {"model.kv_heads = 3 does not divide model.heads = 4"}},
       {[](Config& c) { c.model.kv_heads = 8; }, {"model.kv_heads = 8 does not divide model.heads = 4"}},
       {[](Config& c) { c.model.first_dense_layers = 5; }, {"model.first_dense_layers = 5", "model.layers = 4"}},
-      {[](Config& c) { c.model.layers = 0; }, {"model.layers = 0: must be >= 1"}},
+      {[](Config& c) { c.model.layers = 0; }, {"model.layers = 0: must be in [1, 10000]"}},
       {[](Config& c) { c.model.vocab = -3; }, {"model.vocab = -3: must be >= 2"}},
       {[](Config& c) { c.model.init_std = std::numeric_limits<double>::quiet_NaN(); }, {"model.init_std = nan"}},
-      {[](Config& c) { c.model.attention = "stick"; }, {"model.attention = stick: must be mha"}},
       {[](Config& c) { c.batch.seq_len = 0; }, {"batch.seq_len = 0: must be >= 1"}},
       {[](Config& c) { c.model.vocab = std::int64_t{1} << 40; }, {"model.vocab = 1099511627776: must be at most"}},
   });
@@ -81,7 +81,8 @@ TEST(ConfigProblems, impossible_mixtures_are_told) {
          c.moe.expert_sizes = std::vector<std::int64_t>(15, 9);
        },
        {"the shared experts have no width"}},
-      {[](Config& c) { c.moe.experts = 0; }, {"moe.shared_experts = 1 without routed experts"}},
+      {[](Config& c) { c.moe.experts = c.moe.expert_hidden = 0; }, {"the shared experts have no width"}},
+      {[](Config& c) { c.moe.attention_experts = 4; }, {"moe.attention_experts = 4 without model.attention = moa"}},
       {[](Config& c) {
          c.moe = {};
          c.moe.expert_sizes = {4};
@@ -237,10 +238,36 @@ TEST(ConfigProblems, impossible_training_is_told) {
   });
 }
 
+TEST(ConfigProblems, impossible_models_that_are_only_planned_are_told) {
+  expect_each_told(
+      {
+          {[](Config& c) { c.model.attention = "stick"; }, {"model.attention = stick: must be one of mha, moa"}},
+          {[](Config& c) { c.sub_dimensions = {.attention = 7}; }, {"sub_dimensions.attention = 7 does not divide"}},
+          {[](Config& c) { c.sub_dimensions = {.ffn = 4, .active = 5}; }, {"sub_dimensions.active = 5 is more than"}},
+          {[](Config& c) { c.sub_dimensions = {.ffn = 4, .active = 2, .shared = 3}; }, {"sub_dimensions.shared = 3"}},
+          {[](Config& c) { c.sub_dimensions = {.ffn = 4, .fusion_width = 3}; }, {"sub_dimensions.fusion_width = 3"}},
+          {[](Config& c) {
+             c.model.attention = "moa";
+             c.moe.attention_experts = 2;
+           },
+           {"moe.top_k = 3 is more than moe.attention_experts = 2"}},
+          {[](Config& c) { c.model.hidden = 20000000; }, {"a model of about"}},
+      },
+      contradictions);
+}
+
 TEST(ConfigProblems, features_that_are_not_built_are_refused_by_name) {
   expect_each_told({
       {[](Config& c) { c.moe.capacity_factor = 1.5; }, {"moe.capacity_factor = 1.5", "set moe.capacity_factor = 0"}},
-      {[](Config& c) { c.moe.router = "hash"; }, {"moe.router = hash: must be softmax"}},
+      {[](Config& c) { c.moe.router = "hash"; },
+       {"moe.router = hash is not in this build", "set moe.router = softmax"}},
+      {[](Config& c) {
+         c.model.attention = "moa";
+         c.moe.attention_experts = 4;
+       },
+       {"model.attention = moa is not in this build"}},
+      {[](Config& c) { c.model.ffn = "gelu"; }, {"model.ffn = gelu", "set model.ffn = swiglu"}},
+      {[](Config& c) { c.sub_dimensions.ffn = 4; }, {"sub_dimensions.ffn = 4 is not", "set sub_dimensions.ffn = 0"}},
       {[](Config& c) { c.run.device = "cuda"; }, {"this build has no CUDA; set run.device = cpu"}},
   });
 }

@@ -157,6 +157,34 @@ TEST(StageBlocks, CostsAreThoseOfTheModel) {
   }
 }
 
+TEST(StageBlocks, BackwardDoesAgainWhatIsNotKept) {
+  Config config = model_config();
+  const Range all{0, config.model.layers};
+  const auto again = [&](const char* mode) {
+    config.model.recompute = mode;
+    return stage_flops(config, all).again;
+  };
+  const auto tokens = static_cast<double>(config.batch.seq_len);
+  const auto width = static_cast<double>(config.model.layers * config.model.heads * config.model.head_dim);
+  EXPECT_EQ(again("none"), 0);
+  EXPECT_DOUBLE_EQ(again("selective"), 2 * tokens * tokens * width);
+  EXPECT_DOUBLE_EQ(again("full"), stage_flops(config, all).forward - head_flops(config));
+  EXPECT_DOUBLE_EQ(stage_flops(config, all).all(), count_model(config).causal_flops_per_sequence + again("full"));
+}
+
+/// A head of 1.2 blocks: with three passes each it goes with three blocks of eight, but not where blocks take a fourth.
+TEST(StageBlocks, AreCutByWhatBackwardDoesAgain) {
+  Config config = model_config();
+  config.model.layers = 8;
+  config.model.first_dense_layers = 0;
+  config.model.vocab = 1;
+  const double word = head_flops(config) / 2;
+  config.model.vocab = static_cast<std::int64_t>(1.2 * block_flops(config, 0) / word) - 1;
+  EXPECT_EQ(stage_blocks(config, 2), (std::vector<Range>{{0, 5}, {5, 3}}));
+  config.model.recompute = "full";
+  EXPECT_EQ(stage_blocks(config, 2), (std::vector<Range>{{0, 4}, {4, 4}}));
+}
+
 TEST(StageBlocks, TheHeadTakesThePlaceOfBlocks) {
   Config config = model_config();
   config.model.layers = 8;

@@ -73,6 +73,8 @@ class TinyTraining {
   /// Waits until the units hold what the last step made of them; in ZeRO 3 they do not.
   void settle() { zero_.await_values(); }
   const RunSetup& setup() const { return *setup_; }
+  const Zero& zero() const { return zero_; }
+  const TrainStep& step() const { return step_; }
 
  private:
   static Config resolved(Config config, int ranks) {

@@ -4,11 +4,15 @@
 
 namespace lyceum {
 
-std::vector<std::int64_t> cut_evenly(std::int64_t size, int ranks) {
+Range cut_evenly(std::int64_t size, int ranks, int rank) {
   const std::int64_t blocks = (size + range_block - 1) / range_block;
-  const auto begin = [&](int rank) { return std::min(size, blocks * rank / ranks * range_block); };
+  const auto begin = [&](int part) { return std::min(size, blocks * part / ranks * range_block); };
+  return {begin(rank), begin(rank + 1) - begin(rank)};
+}
+
+std::vector<std::int64_t> cut_evenly(std::int64_t size, int ranks) {
   std::vector<std::int64_t> extents;
-  for (int rank = 0; rank < ranks; ++rank) extents.push_back(begin(rank + 1) - begin(rank));
+  for (int rank = 0; rank < ranks; ++rank) extents.push_back(cut_evenly(size, ranks, rank).count);
   return extents;
 }
 

@@ -116,7 +116,8 @@ void Zero::await_values() {
 
 ProcessGroup::Traffic Zero::traffic(ParameterUnit::Group group) const {
   const CopyGroups& groups = groups_.at(group);
-  return {.reduce_scatter = groups.reductions.traffic().reduce_scatter,
+  return {.all_reduce = groups.reductions.traffic().all_reduce,
+          .reduce_scatter = groups.reductions.traffic().reduce_scatter,
           .all_gather = groups.gathers.traffic().all_gather};
 }
 

@@ -1,12 +1,12 @@
 #include <gtest/gtest.h>
 
-#include "model/activations.h"
+#include "plan/activations.h"
 #include "support/model_stage.h"
 
 namespace lyceum {
 namespace {
 
-/// Every token chooses every expert, in numbers that fill segments without padding, so that bytes can be counted.
+/// Every token chooses every expert: balanced routing, which plans assume.
 Config counted_config() {
   Config config = tiny_config();
   config.batch = {.global = 16, .micro = 2, .seq_len = 64};
@@ -38,7 +38,7 @@ void expect_counted(Config config, const std::string& name) {
   const auto setup = make_setup(std::move(world), {.tensor = config.parallel.tensor,
                                                    .expert = config.parallel.expert,
                                                    .expert_tensor = config.parallel.expert_tensor});
-  const auto tokens = static_cast<double>(config.batch.micro * config.batch.seq_len);
+  const Place place = Place::of(config.parallel, setup->mesh.world.size(), setup->mesh.world.rank());
   for (const char* precision : {"f32", "bf16"}) {
     double before = 1e30;
     for (const char* mode : {"none", "selective", "full"}) {
@@ -48,15 +48,15 @@ void expect_counted(Config config, const std::string& name) {
       const std::int64_t sparse = held(config, *setup, 3, 1) - held(config, *setup, 2, 1);
       const std::int64_t dense = held(config, *setup, 3, 2) - held(config, *setup, 2, 1);
       config.model.first_dense_layers = 2;
-      EXPECT_EQ(static_cast<double>(sparse), tokens * kept_bytes_per_token(config, 2));
-      EXPECT_EQ(static_cast<double>(dense), tokens * kept_bytes_per_token(config, 1));
+      EXPECT_EQ(static_cast<double>(sparse), block_activations(config, place, 2).kept);
+      EXPECT_EQ(static_cast<double>(dense), block_activations(config, place, 1).kept);
       EXPECT_LT(static_cast<double>(sparse), before);
       before = static_cast<double>(sparse);
     }
   }
 }
 
-TEST(KeptActivations, AreThoseThatForwardHolds) {
+TEST(BlockActivations, AreThoseThatForwardHolds) {
   const int world = ProcessGroup::world(60).size(), two = std::min(world, 2);
   Config config = counted_config();
   config.parallel.expert = std::min(world, 4);
@@ -64,6 +64,10 @@ TEST(KeptActivations, AreThoseThatForwardHolds) {
   config.moe.shared_experts = 0;
   config.moe.renormalize = true;
   expect_counted(config, "no shared experts");
+  config.batch.seq_len = 13;  // segments with padding, uneven runs
+  expect_counted(config, "odd");
+  config.parallel.placement = "cost";
+  expect_counted(config, "odd, by cost");
   for (const bool sequence : {false, true}) {
     for (const std::int64_t shared : {0, 1}) {
       Config cut = counted_config();
@@ -72,6 +76,8 @@ TEST(KeptActivations, AreThoseThatForwardHolds) {
       cut.parallel.expert = std::max(world / 2, 1);
       cut.parallel.sequence = sequence;
       expect_counted(cut, sequence ? "tensor, sequence" : "tensor");
+      cut.batch.seq_len = 13;
+      expect_counted(cut, sequence ? "odd tensor, sequence" : "odd tensor");
     }
   }
 }

@@ -1,0 +1,157 @@
+#include <fmt/format.h>
+
+#include <iostream>
+#include <numeric>
+
+#include "apps/options.h"
+#include "apps/run_config.h"
+#include "core/error.h"
+#include "io/atomic_file.h"
+#include "io/config_check.h"
+#include "io/timeline_svg.h"
+#include "plan/report.h"
+#include "train/machine.h"
+#include "train/peak.h"
+#include "train/run_setup.h"
+
+namespace lyceum {
+
+namespace po = boost::program_options;
+
+namespace {
+
+constexpr const char* usage =
+    "usage: lyceum plan --config FILE [options] [--section.key=value …]\n\n"
+    "What a model and a mesh cost, before anything runs: parameters, FLOPs, memory of a rank, bytes on every group,\n"
+    "the pipeline's timeline, and with rates the time of a step. --world finds the best mesh; keys on the command "
+    "line\n"
+    "stay as they are given. Needs no data, no ranks, no memory.";
+
+/// Ranks of the mesh as it is configured: those that --ranks or mpirun say, or as few as it can have.
+int ranks_of(const Config& config, const MpiSession& session, const po::variables_map& values) {
+  if (values.count("ranks")) return values["ranks"].as<int>();
+  if (session.size() > 1) return session.size();
+  const ParallelConfig& parallel = config.parallel;
+  const std::int64_t stage = std::lcm(std::int64_t{std::max(parallel.tensor, 1)},
+                                      std::int64_t{std::max(parallel.expert, 1)} * std::max(parallel.expert_tensor, 1));
+  return static_cast<int>(std::min<std::int64_t>(stage * std::max(parallel.pipeline, 1), 1 << 30));
+}
+
+std::set<std::string> given_on_command_line(const LoadedConfig& loaded) {
+  std::set<std::string> keys;
+  for (const auto& [key, origin] : loaded.origin) {
+    if (origin.file.empty()) keys.insert(key);
+  }
+  return keys;
+}
+
+Config resolved(const LoadedConfig& loaded, int world) {
+  std::vector<std::string> wrong = loaded.mistakes;
+  for (std::string& problem : contradictions(loaded.config, world)) wrong.push_back(std::move(problem));
+  require_none(wrong);
+  Config config = loaded.config;
+  resolve(config, world);
+  return config;
+}
+
+/// Micro-batches of a drawing: more are too narrow to read.
+constexpr int most_drawn = 16;
+
+void write_svg(const MeshPlan& plan, const std::string& file) {
+  const bool timed = plan.time.has_value();
+  std::string title = plan.text();
+  Timeline timeline = drawn_timeline(plan, most_drawn);
+  if (timeline.shape.microbatches < plan.timeline.shape.microbatches) {
+    title += fmt::format(" ({} of {} micro-batches)", timeline.shape.microbatches, plan.timeline.shape.microbatches);
+  }
+  for (auto& rank : timeline.ranks) {
+    for (TimedAction& action : rank) {
+      action.start *= timed ? 1e3 : 1;
+      action.end *= timed ? 1e3 : 1;
+    }
+  }
+  replace_file(file, timeline_svg(timeline, title, timed ? "ms" : ""));
+}
+
+po::options_description plan_options() {
+  po::options_description options("options");
+  options.add_options()("world", po::value<int>(), "find the best mesh of so many ranks")(
+      "ranks", po::value<int>(), "plan the configured mesh on so many ranks")(
+      "cluster", po::value<std::string>(),
+      "rates and memory, see configs/clusters/; without it those of 8 H100 a node")(
+      "measure", "take the rate of products from this machine, all its cores as one rank")(
+      "svg", po::value<std::string>(), "draw the pipeline's timeline into a file")("json", "print JSON");
+  return options;
+}
+
+void check_numbers(const po::variables_map& values) {
+  require_usage(!values.count("world") || !values.count("ranks"),
+                "--world finds a mesh, --ranks plans the one that is configured: give one of them");
+  for (const char* option : {"world", "ranks"}) {
+    const int ranks = values.count(option) ? values[option].as<int>() : 1;
+    require_usage(ranks >= 1, "--{} = {}: at least one rank", option, ranks);
+  }
+}
+
+/// What times are estimated from; none where no option asks for any.
+std::optional<Cluster> rates(const RunConfig& run, const po::variables_map& values) {
+  std::optional<Cluster> cluster;
+  if (values.count("cluster")) {
+    cluster = read_cluster(values["cluster"].as<std::string>(), run.precision);
+  } else if (values.count("world")) {
+    cluster = default_cluster(run.precision);
+  }
+  if (values.count("measure")) {
+    require_usage(cluster.has_value(),
+                  "--measure needs --cluster FILE or --world N: it replaces their rate of products");
+    cluster->flops = measure_gemm_peak(CpuStream(own_cores().count), working_type(run));
+    cluster->name += ", products as measured here";
+  }
+  return cluster;
+}
+
+std::string shown(const LoadedConfig& loaded, const MeshPlan& plan, const std::optional<Cluster>& cluster,
+                  const std::optional<SearchResult>& search, bool json) {
+  if (loaded.print_config) {
+    LoadedConfig planned = loaded;
+    planned.config = plan.config;
+    return print_config(planned);
+  }
+  if (json) return json_report(plan, cluster, search ? &*search : nullptr);
+  return model_report(plan.config) + (search ? search_report(*search, plan.world, *cluster) : "") +
+         mesh_report(plan, cluster);
+}
+
+}  // namespace
+
+int plan_command(const MpiSession& session, const Arguments& arguments) {
+  po::options_description options = plan_options();
+  const ParsedOptions parsed = parse_options(options, arguments, usage);
+  const po::variables_map& values = parsed.values;
+  const auto tell = [&](const std::string& text) {
+    if (session.rank() == 0) std::cout << text << std::flush;
+    return 0;
+  };
+  if (parsed.help) return tell(parsed.help_text);
+  const LoadedConfig loaded = read_config(parsed.rest);
+  if (loaded.list_keys) return tell(list_keys());
+  check_numbers(values);
+  require_none(loaded.mistakes);
+  const std::optional<Cluster> cluster = rates(loaded.config.run, values);
+  std::optional<SearchResult> search;
+  MeshPlan plan;
+  if (values.count("world")) {
+    search = search_meshes(loaded.config, values["world"].as<int>(), *cluster, given_on_command_line(loaded));
+    plan = search->best.front().plan;
+  } else {
+    const int world = ranks_of(loaded.config, session, values);
+    plan = plan_mesh(resolved(loaded, world), world, cluster);
+  }
+  tell(shown(loaded, plan, cluster, search, values.count("json") > 0));
+  if (loaded.print_config) return 0;
+  if (values.count("svg") && session.rank() == 0) write_svg(plan, values["svg"].as<std::string>());
+  if (cluster) require_fits(plan, cluster->memory, "a rank of " + cluster->name);
+  return 0;
+}
+
+}  // namespace lyceum

@@ -1,0 +1,225 @@
+#include "plan/activations.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "kernels/segments.h"
+#include "model/counts.h"
+#include "model/expert_places.h"
+
+namespace lyceum {
+
+namespace {
+
+double number(std::int64_t value) { return static_cast<double>(value); }
+
+/// A part of a block by each of the ways to recompute it.
+struct PartNeed {
+  double kept = 0, kept_for_weights = 0;  // see ActivationNeed
+  double cheap = 0;                       // of kept: what is made again where model.recompute = selective
+  double backward = 0;                    // the most on top of what is kept
+  double replayed = 0;                    // the same where all weight gradients come last, as a recomputed block's
+  double remade = 0;                      // the same on top of what is kept without `cheap`, while that is made again
+};
+
+/// The sizes that formulas below are made of. Counts of elements; `e` and `a` are bytes of an element and of an
+/// accumulator.
+struct Sizes {
+  double tokens, run, rows, hidden, e, a;
+  bool gathered;  // matrices get a copy of all rows
+};
+
+Sizes sizes_of(const Config& config, const Place& place) {
+  const TokenShare share = token_share(config, place);
+  return {.tokens = number(share.tokens),
+          .run = number(share.run),
+          .rows = number(share.rows),
+          .hidden = number(config.model.hidden),
+          .e = number(element_bytes(config)),
+          .a = number(accumulator_bytes),
+          .gathered = config.parallel.sequence && place.size(Axis::tensor) > 1};
+}
+
+/// Two norms, attention, and the rows before each; without the input of the second matrix, which is the FFN's.
+PartNeed attention_activations(const Config& config, const Place& place) {
+  const Sizes s = sizes_of(config, place);
+  const ModelConfig& model = config.model;
+  const double uses = model.attention == "moa" ? number(config.moe.top_k) : 1;
+  const double heads = uses * number(model.heads / place.size(Axis::tensor));
+  const double queries = heads * number(model.head_dim);
+  const double keys = number(model.kv_heads / place.size(Axis::tensor) * model.head_dim);
+  const double norms = 2 * (s.rows * s.hidden * s.e + s.rows * s.a);
+  const double inputs = s.tokens * s.hidden * s.e, out = s.tokens * queries * s.e;
+  const double qkv = s.tokens * (queries + 2 * keys) * s.e;
+  const double residual = s.rows * s.hidden * s.e, backward = residual + out + qkv;
+  // Again: the norm's result with that of attention; then, where rows are gathered, these with their gradient.
+  const double core = residual + out + backward, projections = 2 * inputs - s.tokens * heads * s.a;
+  return {.kept = norms + inputs + qkv + out + s.tokens * heads * s.a,
+          .kept_for_weights = 2 * norms + inputs + qkv + out + residual,
+          .cheap = inputs + out,
+          .backward = backward,
+          .remade = s.gathered ? std::max(core, projections) : core};
+}
+
+/// A dense FFN of `width` on this rank; its input apart.
+PartNeed ffn_activations(const Config& config, const Sizes& s, double width) {
+  const double gates = config.model.ffn == "gelu" ? 1 : 2;
+  // dy, dx; the activation and its gradient, the gradient of the gates
+  const double backward = (2 * s.tokens * s.hidden + (gates + 2) * s.tokens * width) * s.e;
+  return {.kept = gates * s.tokens * width * s.e,
+          .kept_for_weights = (gates + 1) * s.tokens * width * s.e + s.tokens * s.hidden * s.e,
+          .backward = backward,
+          .replayed = backward,
+          .remade = backward};
+}
+
+/// Rows of this rank's routed experts, as the bank sees them, with padding.
+struct Routed {
+  double rows = 0, inner = 0;  // inner: Σ rows · width
+  double own_rows = 0;         // of this rank alone, where others share the widths
+  double pairs = 0;            // tokens of this rank times choices
+};
+
+Routed routed_rows(const Config& config, const Place& place, std::int64_t layer) {
+  const MoeConfig& moe = config.moe;
+  const int ranks = place.size(Axis::expert), sharers = place.size(Axis::expert_tensor);
+  const auto arriving = [&](int sharer) {
+    Place peer = place;
+    peer.index.expert_tensor = sharer;
+    double tokens = 0;
+    for (int e = 0; e < ranks; ++e) tokens += number(run_of(config, peer.tensor_index_of_expert_peer(e)));
+    return tokens * number(moe.top_k) / number(moe.experts);  // for one expert
+  };
+  const auto padded = [](double rows) {
+    const auto alignment = static_cast<double>(Segments::alignment);
+    return std::ceil(rows / alignment) * alignment;
+  };
+  double all = 0;
+  for (int sharer = 0; sharer < sharers; ++sharer) all += arriving(sharer);
+  Routed routed;
+  const std::vector<std::int64_t> widths = expert_widths(moe);
+  const Placement placement = place_experts(config, layer, ranks, {});
+  for (const std::int32_t e : placement.experts_of(place.index.expert)) {
+    const std::int64_t width = part_of(widths[static_cast<std::size_t>(e)], place.index.expert_tensor, sharers).count;
+    routed.rows += padded(all);
+    routed.inner += padded(all) * number(width);
+    routed.own_rows += padded(arriving(place.index.expert_tensor));
+  }
+  routed.pairs = number(run_of(config, place.index.tensor)) * number(moe.top_k);
+  return routed;
+}
+
+/// Router, routed experts, and what brings tokens to them; their input apart.
+PartNeed routed_activations(const Config& config, const Place& place, const Sizes& s, std::int64_t layer) {
+  const MoeConfig& moe = config.moe;
+  const Routed routed = routed_rows(config, place, layer);
+  const double experts = number(moe.experts), k = number(moe.top_k), gates = config.model.ffn == "gelu" ? 1 : 2;
+  const BalanceConfig& balance = config.balance;
+  double router =
+      s.run * experts * s.a + s.run * k * (s.a + sizeof(std::int32_t)) + (moe.renormalize ? s.run * s.a : 0);
+  if (balance.expert > 0 || balance.device > 0) router += 2 * number(config.batch.micro) * experts * s.a;
+  if (balance.z_loss > 0) router += s.run * (experts + 1) * s.a;
+  const double row = s.hidden * s.e, outer = routed.rows * row, own = routed.own_rows * row, inner = routed.inner * s.e;
+  const bool alone = place.size(Axis::expert) == 1, shared = place.size(Axis::expert_tensor) > 1;
+  const double answers = (alone ? routed.own_rows : routed.pairs) * row;
+  const double bank = 2 * outer + (gates + 2) * inner;
+  // Rows on their way: copies of what is sent, received and sorted.
+  const double exchange = shared ? 2 * outer + 2 * own : alone ? 0 : routed.pairs * row + 2 * own;
+  PartNeed need{.kept = router + outer + gates * inner + answers,
+                .kept_for_weights = s.run * experts * s.a + 2 * outer + (gates + 1) * inner,
+                .cheap = outer,
+                .backward = std::max(bank, exchange) - answers};
+  need.replayed = std::max(need.backward, need.kept_for_weights - need.kept + std::max(exchange, outer));
+  // Rows come again before the gradients of answers where others share the widths, and after them otherwise.
+  const double again = shared ? exchange : alone ? outer : routed.pairs * row + 2 * own;
+  need.remade = std::max(exchange, outer + std::max(again, bank)) - answers;
+  return need;
+}
+
+/// The parts of a block, with what passes between them.
+class BlockParts {
+ public:
+  BlockParts(const Config& config, const Place& place, std::int64_t layer)
+      : input_(sizes_of(config, place).tokens * row(config)),
+        residual_(row_activations(config, place)),
+        attention_(attention_activations(config, place)) {
+    const Sizes s = sizes_of(config, place);
+    const bool routes = has_experts(config, layer);
+    const double dense =
+        number(routes || is_sparse(config, layer) ? config.moe.shared_experts * config.moe.expert_hidden
+                                                  : config.model.ffn_hidden) /
+        static_cast<double>(place.size(Axis::tensor));
+    if (dense > 0) ffn_ = ffn_activations(config, s, dense);
+    if (routes) routed_ = routed_activations(config, place, s, layer);
+    inputs_ = routes ? residual_ + (s.gathered && dense > 0 ? input_ : 0) : input_;
+  }
+
+  ActivationNeed keeping_all() const {
+    const double halves = std::max(ffn().backward, routed_ ? after_ffn() + routed_->backward : 0);
+    return {.kept = kept(),
+            .kept_for_weights = kept_for_weights(),
+            .backward = residual_ + std::max(halves, attention_.backward - ffn_kept())};
+  }
+
+  ActivationNeed selective() const {
+    const double halves =
+        std::max(ffn_ ? inputs_ + ffn_->backward : 0, routed_ ? residual_ + after_ffn() + routed_->remade : 0);
+    const double cheap = attention_.cheap + inputs_ + routed().cheap;
+    return {.kept = kept() - cheap,
+            .kept_for_weights = kept_for_weights(),
+            .backward = residual_ + std::max(halves, attention_.remade - (ffn_kept() - inputs_ - routed().cheap))};
+  }
+
+  ActivationNeed keeping_input() const {
+    const double with_ffn = ffn_ ? input_ + ffn_->kept_for_weights - ffn_->kept : 0;
+    const double late = ffn().kept_for_weights + routed().kept_for_weights - ffn().kept - routed().kept;
+    const double most =
+        std::max({ffn().replayed, routed_ ? with_ffn + routed_->replayed : 0, late + attention_.backward});
+    return {.kept = residual_, .kept_for_weights = kept_for_weights(), .backward = kept() + most};
+  }
+
+ private:
+  static double row(const Config& config) { return number(config.model.hidden) * number(element_bytes(config)); }
+  PartNeed ffn() const { return ffn_.value_or(PartNeed{}); }
+  PartNeed routed() const { return routed_.value_or(PartNeed{}); }
+  double ffn_kept() const { return inputs_ + ffn().kept + routed().kept; }
+  double kept() const { return attention_.kept + ffn_kept(); }
+  double kept_for_weights() const {
+    return attention_.kept_for_weights + inputs_ + ffn().kept_for_weights + routed().kept_for_weights;
+  }
+  /// The shared experts' backward comes first, then the routed ones', with the gradient of the rows at hand.
+  double after_ffn() const { return ffn_ ? input_ - ffn_->kept : 0; }
+
+  double input_, residual_;  // rows as matrices see them, and between them
+  double inputs_ = 0;        // what the FFN and the router read
+  PartNeed attention_;
+  std::optional<PartNeed> ffn_, routed_;
+};
+
+}  // namespace
+
+ActivationNeed block_activations(const Config& config, const Place& place, std::int64_t layer) {
+  const BlockParts parts(config, place, layer);
+  if (config.model.recompute == "full") return parts.keeping_input();
+  return config.model.recompute == "selective" ? parts.selective() : parts.keeping_all();
+}
+
+ActivationNeed head_activations(const Config& config, const Place& place) {
+  const Sizes s = sizes_of(config, place);
+  const double words = number(part_of(config.model.vocab, place.index.tensor, place.size(Axis::tensor)).count);
+  const double rows = s.rows * s.hidden * s.e + s.rows * s.a, input = s.tokens * s.hidden * s.e;
+  const double logits = s.tokens * words * s.e + s.tokens * s.a;
+  return {.kept = rows + input + logits, .kept_for_weights = rows + input + logits, .backward = input};
+}
+
+double row_activations(const Config& config, const Place& place) {
+  const Sizes s = sizes_of(config, place);
+  return s.rows * s.hidden * s.e;
+}
+
+double token_activations(const Config& config, const Place& place) {
+  return 2 * number(token_share(config, place).tokens) * sizeof(std::int32_t);
+}
+
+}  // namespace lyceum

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "plan/place.h"
+
+namespace lyceum {
+
+/// Bytes that a part of the model takes for one micro-batch on a rank; routing is taken as balanced.
+struct ActivationNeed {
+  double kept = 0;              // from forward until backward
+  double kept_for_weights = 0;  // what weight gradients that are put off need, with the gradients they multiply
+  double backward = 0;          // the most that backward takes on top of what is kept
+};
+/// A block, with what model.recompute keeps and makes again.
+ActivationNeed block_activations(const Config& config, const Place& place, std::int64_t layer);
+/// Final norm, head and loss.
+ActivationNeed head_activations(const Config& config, const Place& place);
+/// Rows between two blocks.
+double row_activations(const Config& config, const Place& place);
+/// A micro-batch's tokens.
+double token_activations(const Config& config, const Place& place);
+
+}  // namespace lyceum

@@ -1,0 +1,145 @@
+#include "plan/cluster.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+
+#include "core/error.h"
+#include "io/ini_file.h"
+
+namespace lyceum {
+
+namespace {
+
+constexpr double giga = 1e9, tera = 1e12, micro = 1e-6;
+
+/// Bytes that leave a rank for each byte that Traffic counts, in a group of n.
+double wire_share(Transfer transfer, double n) {
+  switch (transfer) {
+    case Transfer::all_reduce: return 2 * (n - 1) / n;
+    case Transfer::reduce_scatter: return (n - 1) / n;
+    case Transfer::all_gather: return n - 1;
+    default: return 1;
+  }
+}
+
+/// Of the peers of a rank, those on other machines.
+double share_outside(const Cluster& cluster, const Place& place, Axis axis) {
+  const double size = place.size(axis);
+  const double inside = std::max(1.0, static_cast<double>(cluster.node_ranks) / place.stride(axis));
+  return inside >= size ? 0 : (size - inside) / (size - 1);
+}
+
+/// A key of the file.
+struct Key {
+  double* value;
+  double unit;
+  bool may_be_zero = false;
+  bool given = false;
+};
+using Keys = std::map<std::string, Key>;
+
+/// What is wrong with an entry, or empty: then its key has the value.
+std::string take(Keys& keys, const IniEntry& entry, const std::string& file) {
+  const auto key = keys.find(entry.key);
+  if (key == keys.end()) return fmt::format("unknown key '{}' in {} line {}", entry.key, file, entry.line);
+  double value = 0;
+  const char* end = entry.value.data() + entry.value.size();
+  const auto [rest, error] = std::from_chars(entry.value.data(), end, value);
+  const bool fine = error == std::errc() && rest == end && std::isfinite(value) &&
+                    (value > 0 || (value == 0 && key->second.may_be_zero));
+  if (!fine) {
+    return fmt::format("{} = {} in {} line {}: must be a positive number", entry.key, entry.value, file, entry.line);
+  }
+  *key->second.value = value * key->second.unit;
+  key->second.given = true;
+  return {};
+}
+
+/// What the values together lack.
+void check_all(const Keys& keys, const Cluster& cluster, double node_ranks, const std::string& file,
+               std::vector<std::string>& mistakes) {
+  for (const auto& [name, key] : keys) {
+    if (!key.given) mistakes.push_back(fmt::format("{}: {} is not given", file, name));
+  }
+  if (cluster.overlap > 1) mistakes.push_back(fmt::format("{}: overlap.share is a share, at most 1", file));
+  if (node_ranks != std::floor(node_ranks) || node_ranks > 1e6) {
+    mistakes.push_back(fmt::format("{}: node.ranks = {} is no number of ranks", file, node_ranks));
+  }
+}
+
+}  // namespace
+
+Cluster read_cluster(const std::string& file, const std::string& precision) {
+  Cluster cluster;
+  const bool bf16 = precision == "bf16";
+  double node_ranks = 0, unused = 0;
+  Keys keys{
+      {"rank.memory_gb", {&cluster.memory, giga}},
+      {"rank.tflops_bf16", {bf16 ? &cluster.flops : &unused, tera}},
+      {"rank.tflops_f32", {bf16 ? &unused : &cluster.flops, tera}},
+      {"rank.memory_gb_per_second", {&cluster.memory_bytes, giga}},
+      {"node.ranks", {&node_ranks, 1}},
+      {"node.gb_per_second", {&cluster.node_bytes, giga}},
+      {"node.latency_us", {&cluster.node_latency, micro, true}},
+      {"network.gb_per_second", {&cluster.network_bytes, giga}},
+      {"network.latency_us", {&cluster.network_latency, micro, true}},
+      {"overlap.share", {&cluster.overlap, 1, true}},
+  };
+  std::vector<std::string> mistakes;
+  for (const IniEntry& entry : read_ini(file, mistakes)) {
+    if (entry.key == "cluster.name") {
+      cluster.name = entry.value;
+    } else if (std::string mistake = take(keys, entry, file); !mistake.empty()) {
+      mistakes.push_back(std::move(mistake));
+    }
+  }
+  if (mistakes.empty()) check_all(keys, cluster, node_ranks, file, mistakes);
+  std::string all;
+  for (const std::string& mistake : mistakes) all += fmt::format("{}{}", all.empty() ? "" : "; ", mistake);
+  require_input(mistakes.empty(), "{}", all);
+  cluster.node_ranks = static_cast<int>(node_ranks);
+  if (cluster.name.empty()) cluster.name = file;
+  return cluster;
+}
+
+Cluster default_cluster(const std::string& precision) {
+  return {.name = "8 x H100 SXM a node, NDR InfiniBand",
+          .node_ranks = 8,
+          .memory = 76 * giga,
+          .flops = (precision == "bf16" ? 400 : 27) * tera,
+          .memory_bytes = 3000 * giga,
+          .node_bytes = 360 * giga,
+          .network_bytes = 40 * giga,
+          .node_latency = 10 * micro,
+          .network_latency = 20 * micro,
+          .overlap = 0.7};
+}
+
+double seconds(const Cluster& cluster, const Place& place, const Traffic& traffic) {
+  double sum = 0;
+  for (std::size_t a = 0; a < axis_names.size(); ++a) {
+    const auto axis = static_cast<Axis>(a);
+    const double size = place.size(axis);
+    if (size == 1) continue;
+    const double outside = share_outside(cluster, place, axis);
+    for (std::size_t t = 0; t < transfer_names.size(); ++t) {
+      const auto transfer = static_cast<Transfer>(t);
+      const Volume& volume = traffic.of(axis, transfer);
+      if (volume.calls == 0) continue;
+      const double bytes = volume.bytes * wire_share(transfer, size);
+      if (transfer == Transfer::all_to_all) {
+        sum += std::max(bytes * outside / cluster.network_bytes, bytes * (1 - outside) / cluster.node_bytes);
+      } else {
+        sum += bytes / (outside > 0 ? cluster.network_bytes : cluster.node_bytes);
+      }
+      sum += volume.calls * std::ceil(std::log2(size)) * (outside > 0 ? cluster.network_latency : cluster.node_latency);
+    }
+  }
+  return sum;
+}
+
+}  // namespace lyceum

@@ -1,0 +1,92 @@
+#include "plan/memory.h"
+
+#include "model/expert_places.h"
+#include "parallel/data/flat_range.h"
+
+namespace lyceum {
+
+namespace {
+
+double number(std::int64_t value) { return static_cast<double>(value); }
+
+bool shared(const Place& place, const PlannedUnit& unit) { return place.size(copies_axis(unit.group)) > 1; }
+
+}  // namespace
+
+RankMemory state_memory(const Config& config, const Place& place, std::span<const PlannedUnit> units,
+                        const ZeroStates& played) {
+  const int zero = config.parallel.zero;
+  const double element = number(element_bytes(config)), sum = number(accumulator_bytes);
+  const bool masters = element_bytes(config) != accumulator_bytes;
+  RankMemory memory{.weights = zero >= 3 ? played.values : 0, .gradients = zero >= 2 ? played.gradients : 0};
+  if (zero >= 2) memory.passing += played.gradients - played.early_gradients;
+  if (zero >= 3) memory.passing += played.values - played.early_values;
+  for (const PlannedUnit& unit : units) {
+    const bool cut = shared(place, unit);
+    const double whole = number(unit.size), own = cut ? number(owned_elements(unit, place)) : whole;
+    memory.weights += element * (cut && zero >= 3 ? own : whole);
+    memory.gradients += sum * (cut && zero >= 2 ? own : whole);
+    memory.optimizer += sum * (masters ? 3 : 2) * (cut && zero >= 1 ? own : whole);
+  }
+  memory.buffers = number(config.batch.seq_len * config.model.head_dim * accumulator_bytes);  // rotary angles
+  return memory;
+}
+
+std::map<int, LayerBytes> shared_layers(const Config& config, const Place& place, std::span<const PlannedUnit> units) {
+  std::map<int, LayerBytes> layers;
+  for (const PlannedUnit& unit : units) {
+    LayerBytes& layer = layers[unit.layer];
+    if (!shared(place, unit)) continue;
+    layer.values += number(unit.size * element_bytes(config));
+    layer.gradients += number(unit.size * accumulator_bytes);
+  }
+  return layers;
+}
+
+StepTraffic step_traffic(const Config& config, const Place& place, std::span<const PlannedUnit> units,
+                         const ZeroStates& played) {
+  const int zero = config.parallel.zero;
+  const double element = number(element_bytes(config)), passes = number(micro_batches(config, place.world));
+  StepTraffic step;
+  std::map<Axis, double> squares;  // blocks of gradients whose sums of squares are exchanged
+  for (const PlannedUnit& unit : units) {
+    const Axis axis = copies_axis(unit.group);
+    const bool cut = shared(place, unit);
+    const double own = number(cut ? owned_elements(unit, place) : unit.size);
+    if (config.model.tie_embeddings && (unit.layer == 0 || unit.twin)) {
+      step.end.add(place, Axis::pipeline_ends, Transfer::all_reduce,
+                   (zero >= 1 ? own : number(unit.size)) * number(accumulator_bytes));
+    }
+    if (!cut) continue;
+    const double sums = zero < 2 ? 1 : passes;
+    step.reductions.add(place, axis, Transfer::reduce_scatter, sums * number(unit.size * accumulator_bytes), sums);
+    if (zero == 0) {
+      step.gathers.add(place, axis, Transfer::all_gather, own * number(accumulator_bytes));
+    } else {
+      const auto gathers = played.gathers.find(unit.layer);
+      const double times = zero < 3 ? 1 : gathers == played.gathers.end() ? 0 : gathers->second;
+      step.gathers.add(place, axis, Transfer::all_gather, times * own * element, times);
+      if (!unit.twin) squares[axis] += number((unit.size + range_block - 1) / range_block);
+    }
+  }
+  for (const auto& [axis, blocks] : squares) {
+    step.end.add(place, axis, Transfer::all_reduce, blocks * sizeof(double));
+  }
+  std::int64_t sparse = 0;
+  for (std::int64_t layer = 0; layer < config.model.layers; ++layer) sparse += has_experts(config, layer) ? 1 : 0;
+  const double layers = number(config.model.layers + 2), losses = 1 + 3 * number(config.model.layers);
+  const double experts = number(sparse * config.moe.experts);
+  for (const Axis axis : {Axis::data, Axis::pipeline}) {
+    step.end.add(place, axis, Transfer::all_reduce, losses * sizeof(double));
+  }
+  for (const Axis axis : {Axis::data_tensor, Axis::pipeline}) {
+    step.end.add(place, axis, Transfer::all_reduce, experts * number(config.moe.top_k) * sizeof(std::int64_t));
+    step.end.add(place, axis, Transfer::all_reduce, experts * sizeof(double));
+  }
+  for (const Axis axis : {Axis::tensor, Axis::expert_tensor, Axis::expert, Axis::pipeline}) {
+    step.end.add(place, axis, Transfer::all_reduce, layers * sizeof(double));  // gradient norm
+  }
+  return step;
+}
+
+}  // namespace lyceum

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <span>
+
+#include "plan/traffic.h"
+#include "plan/units.h"
+#include "plan/zero_states.h"
+
+namespace lyceum {
+
+/// Bytes of one rank, each MemoryKind at its own most.
+struct RankMemory {
+  double weights = 0, gradients = 0, optimizer = 0, activations = 0, buffers = 0;
+  /// What comes and goes of weights and gradients, and is not there when activations are at their most.
+  double passing = 0;
+  /// All of them at their most at one time.
+  double total() const {
+    return weights + gradients + optimizer + activations + buffers - std::min(passing, activations);
+  }
+};
+
+/// Weights, gradients and optimizer of a rank's units by parallel.zero. `played`: of a step, where the stage is 2 or 3.
+RankMemory state_memory(const Config& config, const Place& place, std::span<const PlannedUnit> units,
+                        const ZeroStates& played);
+/// What play_zero() wants to know of the units that ZeRO shares out.
+std::map<int, LayerBytes> shared_layers(const Config& config, const Place& place, std::span<const PlannedUnit> units);
+
+/// The traffic of a step that is not part of a pass: sums and gathers over copies, and what ends a step.
+struct StepTraffic {
+  Traffic reductions;  // behind backward
+  Traffic gathers;     // values, in stages 1 to 3, and summed gradients in stage 0
+  Traffic end;         // a tied table's two gradients, losses, routing counts, gradient norm
+};
+StepTraffic step_traffic(const Config& config, const Place& place, std::span<const PlannedUnit> units,
+                         const ZeroStates& played);
+
+}  // namespace lyceum

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "parallel/pipeline/timeline.h"
+#include "plan/activations.h"
+#include "plan/cluster.h"
+#include "plan/memory.h"
+
+namespace lyceum {
+
+/// One rank: what it holds, and what it hands to its groups in one training step.
+struct RankPlan {
+  int rank = 0;
+  std::vector<Range> stages;  // the blocks of each of its pipeline stages
+  RankMemory memory;
+  Traffic passes;  // of all micro-batches, between stages too
+  StepTraffic step;
+  Traffic traffic() const { return passes + step.reductions + step.gathers + step.end; }
+};
+
+/// A configuration's mesh of `world` ranks before anything runs.
+struct PlanInput {
+  const Config& config;  // resolved for `world`, without contradictions
+  int world;
+  std::vector<Range> blocks;  // of every pipeline stage
+  Schedule schedule;
+};
+/// `most`: micro-batches that the schedule is made for, where a step has more: what it does over and over is then left
+/// out, which changes neither peaks of memory nor the seconds of the bubble. A multiple of the pipeline's ranks; 0:
+/// all.
+PlanInput plan_input(const Config& config, int world, std::int64_t most = 0);
+RankPlan plan_rank(const PlanInput& input, int rank);
+
+/// Seconds of a step, by what they are spent on. They sum to the step.
+struct StepTime {
+  double compute = 0;        // of the slowest stage, the passes' own transfers aside
+  double transfers = 0;      // inside its passes: tensor ranks, dispatch and combine
+  double bubble = 0;         // what it waits for other stages
+  double synchronising = 0;  // sums and gathers over copies that nothing hides
+  double optimizer = 0;      // update, norm, losses
+  double total() const { return compute + transfers + bubble + synchronising + optimizer; }
+};
+
+struct MeshPlan {
+  Config config;
+  int world = 1;
+  std::vector<RankPlan> ranks;  // of every row of the pipeline one that needs the most memory
+  Costs costs;                  // of the passes: seconds with a cluster, else units of a million FLOPs of one rank
+  Timeline timeline;            // of them, with all micro-batches or as many as were asked for
+  std::optional<StepTime> time;
+
+  double peak_memory() const;
+  double bubble() const { return timeline.bubble_fraction(); }
+  double tokens_per_second() const;
+  std::string text() const;  // "pp2 dp4 tp1 · edp4 ep2 etp1, zero 1, 1f1b, micro 2, recompute full"
+};
+/// What makes plans of many meshes quick.
+struct PlanLimits {
+  std::int64_t microbatches = 0;  // see plan_input
+  double memory = 0;              // bytes of a rank: what needs more is planned without timeline and time; 0: any
+};
+MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>& cluster,
+                   const PlanLimits& limits = {});
+/// Its pipeline with at most so many micro-batches, or as few more as one for each of its ranks, to be drawn.
+Timeline drawn_timeline(const MeshPlan& plan, int most);
+
+/// The same without training: weights, and what a forward pass needs at a time. No timeline.
+MeshPlan plan_inference(const Config& config, int world);
+
+/// A line for every row of the pipeline: the rank that needs the most memory, its blocks, its memory by kind.
+std::string memory_table(const MeshPlan& plan);
+/// Throws a usage Error with the need by kind and two ways out where a rank's memory is more than `available` bytes.
+/// `whose`: "each of the 8 ranks of this machine".
+void require_fits(const MeshPlan& plan, double available, const std::string& whose);
+
+}  // namespace lyceum

@@ -1,0 +1,67 @@
+#include "plan/place.h"
+
+#include <algorithm>
+
+namespace lyceum {
+
+MeshShape mesh_shape(const ParallelConfig& parallel) {
+  return {.pipeline = parallel.pipeline,
+          .tensor = parallel.tensor,
+          .expert = parallel.expert,
+          .expert_tensor = parallel.expert_tensor};
+}
+
+Place Place::of(const ParallelConfig& parallel, int world, int rank) {
+  const MeshShape shape = mesh_shape(parallel);
+  return {.shape = shape, .world = world, .index = shape.index_of(rank, world)};
+}
+
+int Place::size(Axis axis) const {
+  switch (axis) {
+    case Axis::world: return world;
+    case Axis::data: return shape.data(world);
+    case Axis::tensor: return shape.tensor;
+    case Axis::pipeline: return shape.pipeline;
+    case Axis::data_tensor: return stage_ranks();
+    case Axis::expert: return shape.expert;
+    case Axis::expert_tensor: return shape.expert_tensor;
+    case Axis::expert_data: return shape.expert_data(world);
+    case Axis::pipeline_ends: return std::min(shape.pipeline, 2);
+  }
+  return 1;
+}
+
+int Place::stride(Axis axis) const {
+  switch (axis) {
+    case Axis::data: return shape.tensor;
+    case Axis::pipeline: return stage_ranks();
+    case Axis::expert: return shape.expert_tensor;
+    case Axis::expert_data: return shape.expert * shape.expert_tensor;
+    case Axis::pipeline_ends: return (shape.pipeline - 1) * stage_ranks();
+    default: return 1;
+  }
+}
+
+int Place::tensor_index_of_expert_peer(int e) const {
+  const int within = (index.expert_data * shape.expert + e) * shape.expert_tensor + index.expert_tensor;
+  return within % shape.tensor;
+}
+
+std::int64_t run_of(const Config& config, int tensor) {
+  return part_of(config.batch.micro * config.batch.seq_len, tensor, config.parallel.tensor).count;
+}
+
+TokenShare token_share(const Config& config, const Place& place) {
+  const std::int64_t tokens = config.batch.micro * config.batch.seq_len;
+  const std::int64_t run = run_of(config, place.index.tensor);
+  return {
+      .sequences = config.batch.micro, .tokens = tokens, .run = run, .rows = config.parallel.sequence ? run : tokens};
+}
+
+std::int64_t element_bytes(const Config& config) { return config.run.precision == "bf16" ? 2 : 4; }
+
+std::int64_t micro_batches(const Config& config, int world) {
+  return config.batch.global / (mesh_shape(config.parallel).data(world) * config.batch.micro);
+}
+
+}  // namespace lyceum

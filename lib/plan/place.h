@@ -1,0 +1,64 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "core/range.h"
+#include "io/config.h"
+#include "parallel/comm/mesh.h"
+
+namespace lyceum {
+
+/// The groups of a rank, named as Mesh names them; and the first and the last stage of a pipeline, which share a tied
+/// table.
+enum class Axis : std::uint8_t {
+  world,
+  data,
+  tensor,
+  pipeline,
+  data_tensor,
+  expert,
+  expert_tensor,
+  expert_data,
+  pipeline_ends
+};
+inline constexpr std::array<std::string_view, 9> axis_names{
+    "world", "data", "tensor", "pipeline", "data_tensor", "expert", "expert_tensor", "expert_data", "pipeline_ends"};
+
+MeshShape mesh_shape(const ParallelConfig& parallel);
+
+/// One rank of a mesh that is only thought of.
+struct Place {
+  MeshShape shape;
+  int world;
+  MeshIndex index;
+
+  /// `rank` of `world` under a configuration's parallel.*. Throws a usage Error where that is no mesh.
+  static Place of(const ParallelConfig& parallel, int world, int rank);
+  int size(Axis axis) const;
+  /// Ranks from one member of the group to the next.
+  int stride(Axis axis) const;
+  int stage_ranks() const { return world / shape.pipeline; }
+  /// The tensor index of the `e`-th member of this rank's expert group.
+  int tensor_index_of_expert_peer(int e) const;
+};
+
+/// Tokens of one micro-batch as a rank of a tensor group sees them, see TokenLayout.
+struct TokenShare {
+  std::int64_t sequences, tokens;  // all
+  std::int64_t run;                // this rank's run
+  std::int64_t rows;               // between matrices: the run with sequence parallelism, else all
+};
+TokenShare token_share(const Config& config, const Place& place);
+/// The run of rank `tensor` of the group.
+std::int64_t run_of(const Config& config, int tensor);
+
+/// Bytes of an element of weights and activations; accumulators have four.
+std::int64_t element_bytes(const Config& config);
+inline constexpr std::int64_t accumulator_bytes = 4;
+
+/// Micro-batches of one step.
+std::int64_t micro_batches(const Config& config, int world);
+
+}  // namespace lyceum

@@ -1,0 +1,84 @@
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "io/table.h"
+#include "plan/mesh_plan.h"
+
+namespace lyceum {
+
+namespace {
+
+std::string bytes_text(double bytes) { return text_of_bytes(static_cast<std::int64_t>(std::min(bytes, 9e18))); }
+
+/// What would make the most of a rank's need smaller, given what is already done.
+std::vector<std::string> ways_out(const MeshPlan& plan, const RankMemory& need) {
+  const Config& config = plan.config;
+  const ParallelConfig& parallel = config.parallel;
+  std::vector<std::string> ways;
+  const double state = need.weights + need.gradients + need.optimizer;
+  const bool copies = mesh_shape(parallel).data(plan.world) > 1;
+  const auto activations = [&] {
+    if (config.model.recompute != "full") ways.push_back("set model.recompute = full");
+    if (config.batch.micro > 1) ways.push_back(fmt::format("lower batch.micro (it is {})", config.batch.micro));
+  };
+  if (need.activations > state) {
+    activations();
+    ways.push_back("lower batch.seq_len or model.vocab");
+  }
+  if (copies && parallel.zero < 3) ways.push_back(fmt::format("raise parallel.zero (it is {})", parallel.zero));
+  if (config.moe.experts > parallel.expert) ways.push_back("raise parallel.expert over more ranks");
+  if (config.model.layers > parallel.pipeline) ways.push_back("raise parallel.pipeline over more ranks");
+  if (config.model.heads > parallel.tensor) ways.push_back("raise parallel.tensor over more ranks");
+  if (need.activations <= state) activations();
+  ways.push_back("make the model smaller (model.hidden, model.layers, model.vocab)");
+  ways.push_back("use more machines");
+  ways.resize(2);
+  return ways;
+}
+
+}  // namespace
+
+std::string MeshPlan::text() const {
+  const ParallelConfig& parallel = config.parallel;
+  std::string text = mesh_shape(parallel).text(world);
+  if (parallel.pipeline > 1) text += fmt::format(", {}", parallel.schedule);
+  if (parallel.virtual_stages > 1) text += fmt::format(" x{}", parallel.virtual_stages);
+  text += fmt::format(", zero {}, micro {}", parallel.zero, config.batch.micro);
+  if (parallel.sequence) text += ", sequence";
+  if (config.model.recompute != "none") text += fmt::format(", recompute {}", config.model.recompute);
+  return text;
+}
+
+std::string memory_table(const MeshPlan& plan) {
+  Table table({"stage", ">rank", "blocks", ">weights", ">gradients", ">optimizer", ">activations", ">buffers", ">all"});
+  for (std::size_t row = 0; row < plan.ranks.size(); ++row) {
+    const RankPlan& rank = plan.ranks[row];
+    std::string blocks;
+    for (const Range& stage : rank.stages) {
+      blocks += fmt::format("{}{}-{}", blocks.empty() ? "" : ", ", stage.first, stage.end() - 1);
+    }
+    const RankMemory& memory = rank.memory;
+    table.add({fmt::format("{}", row), fmt::format("{}", rank.rank), blocks, bytes_text(memory.weights),
+               bytes_text(memory.gradients), bytes_text(memory.optimizer), bytes_text(memory.activations),
+               bytes_text(memory.buffers), bytes_text(memory.total())});
+  }
+  return table.text();
+}
+
+void require_fits(const MeshPlan& plan, double available, const std::string& whose) {
+  const RankPlan* worst = &plan.ranks.front();
+  for (const RankPlan& rank : plan.ranks) {
+    if (rank.memory.total() > worst->memory.total()) worst = &rank;
+  }
+  const RankMemory& need = worst->memory;
+  if (need.total() <= available) return;
+  const std::vector<std::string> ways = ways_out(plan, need);
+  fail(ExitCode::usage,
+       "rank {} needs {} of the {} that {} has (weights {}, gradients {}, optimizer {}, activations {}, buffers {}): "
+       "{}, or {}",
+       worst->rank, bytes_text(need.total()), bytes_text(available), whose, bytes_text(need.weights),
+       bytes_text(need.gradients), bytes_text(need.optimizer), bytes_text(need.activations), bytes_text(need.buffers),
+       ways[0], ways[1]);
+}
+
+}  // namespace lyceum

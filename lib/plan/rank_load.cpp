@@ -1,0 +1,180 @@
+#include "plan/rank_load.h"
+
+#include <algorithm>
+#include <array>
+
+#include "model/counts.h"
+
+namespace lyceum {
+
+namespace {
+
+double number(std::int64_t value) { return static_cast<double>(value); }
+
+/// Blocks come in two kinds, dense and sparse: what holds for one block of a kind holds for all.
+struct BlockKind {
+  PassTraffic traffic;
+  ActivationNeed activations;
+  StageFlops flops;  // of one micro-batch on one rank
+};
+
+class Kinds {
+ public:
+  Kinds(const Config& config, const Place& place) : config_(config), place_(place) {}
+  const BlockKind& of(std::int64_t layer) {
+    std::optional<BlockKind>& kind = kinds_[is_sparse(config_, layer) ? 1 : 0];
+    if (!kind) {
+      kind = {.traffic = block_traffic(config_, place_, layer),
+              .activations = block_activations(config_, place_, layer),
+              .flops = {.forward = block_flops(config_, layer) * share(),
+                        .again = recomputed_flops(config_, layer) * share()}};
+    }
+    return *kind;
+  }
+  double share() const { return number(config_.batch.micro) / place_.size(Axis::tensor); }
+
+ private:
+  const Config& config_;
+  const Place& place_;
+  std::array<std::optional<BlockKind>, 2> kinds_;
+};
+
+StageLoad stage_load(const Config& config, const Place& place, const Range& blocks, Kinds& kinds) {
+  StageLoad load;
+  for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) {
+    const BlockKind& kind = kinds.of(layer);
+    const ActivationNeed& need = kind.activations;
+    load.traffic.forward += kind.traffic.forward;
+    load.traffic.backward += kind.traffic.backward;
+    load.kept.until_input_gradient += need.kept;
+    load.kept.until_weight_gradient += need.kept_for_weights;
+    load.backward = std::max(load.backward, need.backward);
+    load.backward_input = std::max(load.backward_input + need.kept_for_weights - need.kept, need.backward);
+    load.flops.forward += kind.flops.forward;
+    load.flops.again += kind.flops.again;
+  }
+  const auto add = [&](const PassTraffic& traffic) {
+    load.traffic.forward += traffic.forward;
+    load.traffic.backward += traffic.backward;
+  };
+  if (blocks.first == 0) add(embedding_traffic(config, place));
+  if (blocks.end() == config.model.layers) {
+    add(head_traffic(config, place));
+    const ActivationNeed head = head_activations(config, place);
+    load.head = head.kept;
+    load.kept.until_input_gradient += head.kept;
+    load.kept.until_weight_gradient += head.kept_for_weights;
+    load.flops.forward += head_flops(config) * kinds.share();
+  }
+  const double tokens = token_activations(config, place);
+  load.kept.until_input_gradient += tokens;
+  load.kept.until_weight_gradient += tokens;
+  return load;
+}
+
+/// The layers that a rank's program uses, in its order.
+std::vector<LayerUse> layer_uses(const PlanInput& input, int row) {
+  const Config& config = input.config;
+  const int output = static_cast<int>(config.model.layers) + 1;
+  std::vector<LayerUse> uses;
+  for (const Action& action : input.schedule.programs[static_cast<std::size_t>(row)]) {
+    if (!action.computes() || action.kind == Action::Kind::backward_weight) continue;
+    const Range& blocks = input.blocks[static_cast<std::size_t>(action.stage)];
+    const bool backward = action.kind != Action::Kind::forward;
+    std::vector<LayerUse> pass;
+    if (blocks.first == 0) pass.push_back({0, backward});
+    for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) {
+      pass.push_back({static_cast<int>(layer) + 1, backward});
+    }
+    if (blocks.end() == config.model.layers) {
+      pass.push_back({output, backward});
+      if (config.model.tie_embeddings && blocks.first == 0) pass.push_back({0, backward});
+    }
+    if (backward) std::reverse(pass.begin(), pass.end());
+    uses.insert(uses.end(), pass.begin(), pass.end());
+  }
+  return uses;
+}
+
+/// The most that a rank's program keeps and works with at any time.
+double peak_of_passes(const PlanInput& input, const Place& place, const RankLoad& rank) {
+  double now = 0, most = 0;
+  for (const Action& action : input.schedule.programs[static_cast<std::size_t>(place.index.pipeline)]) {
+    const StageLoad& load = rank.loads[static_cast<std::size_t>(input.schedule.shape.chunk_of(action.stage))];
+    const auto [kept, kept_for_weights] = load.kept;
+    if (action.kind == Action::Kind::forward) now += kept;
+    // The gradient of the logits lies where they lay: it goes when the head's weights have their gradient.
+    if (action.kind == Action::Kind::backward) most = std::max(most, now - load.head + load.backward);
+    if (action.kind == Action::Kind::backward_input) most = std::max(most, now + load.backward_input);
+    most = std::max(most, now);
+    if (action.gives_input_gradient()) now -= kept;
+    if (action.kind == Action::Kind::backward_input) now += kept_for_weights;
+    if (action.kind == Action::Kind::backward_weight) now -= kept_for_weights;
+    most = std::max(most, now);
+  }
+  return most;
+}
+
+}  // namespace
+
+RankLoad rank_load(const PlanInput& input, const Place& place) {
+  Kinds kinds(input.config, place);
+  RankLoad rank;
+  for (int stage = place.index.pipeline; stage < std::ssize(input.blocks); stage += place.shape.pipeline) {
+    rank.stages.push_back(stage);
+    rank.loads.push_back(stage_load(input.config, place, input.blocks[static_cast<std::size_t>(stage)], kinds));
+  }
+  return rank;
+}
+
+RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const RankLoad& load) {
+  const Config& config = input.config;
+  RankPlan plan{.rank = rank, .stages = {}, .memory = {}, .passes = {}, .step = {}};
+  std::vector<PlannedUnit> units;
+  const double passes = number(micro_batches(config, input.world)), boundary = boundary_bytes(config, place);
+  const int row = place.index.pipeline, last = static_cast<int>(input.blocks.size()) - 1;
+  for (std::size_t s = 0; s < load.stages.size(); ++s) {
+    const int stage = load.stages[s];
+    const Range& blocks = input.blocks[static_cast<std::size_t>(stage)];
+    plan.stages.push_back(blocks);
+    const std::vector<PlannedUnit> own = planned_units(config, place, blocks);
+    units.insert(units.end(), own.begin(), own.end());
+    plan.passes += (load.loads[s].traffic.forward + load.loads[s].traffic.backward).times(passes);
+    const double ways = (stage < last ? 1 : 0) + (stage > 0 ? 1 : 0);
+    plan.passes.add(place, Axis::pipeline, Transfer::send, ways * passes * boundary, ways * passes);
+  }
+  ZeroStates played;
+  if (config.parallel.zero >= 2) {
+    const bool tied_here = config.model.tie_embeddings && place.shape.pipeline == 1;
+    played = play_zero(shared_layers(config, place, units), layer_uses(input, row), tied_here ? 0 : -1);
+    for (auto& [layer, gathers] : played.gathers) gathers *= passes / input.schedule.shape.microbatches;
+  }
+  plan.memory = state_memory(config, place, units, played);
+  plan.memory.buffers *= number(std::ssize(plan.stages));
+  plan.memory.activations = peak_of_passes(input, place, load);
+  plan.step = step_traffic(config, place, units, played);
+  return plan;
+}
+
+PlanInput plan_input(const Config& config, int world, std::int64_t most_passes) {
+  constexpr double most = 4e6;
+  const std::int64_t all = micro_batches(config, world), passes = most_passes > 0 ? std::min(all, most_passes) : all;
+  const int stages = config.parallel.pipeline * config.parallel.virtual_stages;
+  require_usage(number(passes) * stages <= most,
+                "a step of {} micro-batches through {} stages: raise batch.micro or lower batch.global", passes,
+                stages);
+  const PipelineShape shape{.ranks = config.parallel.pipeline,
+                            .virtual_stages = config.parallel.virtual_stages,
+                            .microbatches = static_cast<int>(passes)};
+  return {.config = config,
+          .world = world,
+          .blocks = stage_blocks(config, shape.stages()),
+          .schedule = make_schedule(config.parallel.schedule, shape)};
+}
+
+RankPlan plan_rank(const PlanInput& input, int rank) {
+  const Place place = Place::of(input.config.parallel, input.world, rank);
+  return plan_place(input, place, rank, rank_load(input, place));
+}
+
+}  // namespace lyceum

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <vector>
+
+#include "model/stages.h"
+#include "plan/mesh_plan.h"
+
+namespace lyceum {
+
+/// One pipeline stage of a rank for one micro-batch.
+struct StageLoad {
+  PassTraffic traffic;
+  Kept kept{.until_input_gradient = 0, .until_weight_gradient = 0};
+  double head = 0;            // of kept: freed first in backward
+  double backward = 0;        // the most on top of what is kept
+  double backward_input = 0;  // the same where later blocks leave what their weight gradients need
+  StageFlops flops;           // of this rank, one micro-batch
+};
+
+/// All stages of a rank.
+struct RankLoad {
+  std::vector<int> stages;  // by number
+  std::vector<StageLoad> loads;
+};
+
+RankLoad rank_load(const PlanInput& input, const Place& place);
+/// Memory and traffic of the rank at `place`.
+RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const RankLoad& load);
+
+}  // namespace lyceum

@@ -1,0 +1,142 @@
+#include "plan/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "io/table.h"
+#include "model/counts.h"
+
+namespace lyceum {
+
+namespace {
+
+constexpr int most_chart_rows = 16, most_chart_passes = 6;
+
+std::string bytes_text(double bytes) {
+  return bytes == 0 ? "-" : text_of_bytes(static_cast<std::int64_t>(std::min(bytes, 9e18)));
+}
+
+std::string seconds_text(double seconds) {
+  return seconds >= 1 ? fmt::format("{:.2f} s", seconds) : fmt::format("{:.2f} ms", 1e3 * seconds);
+}
+
+/// The rank that hands over most, among those that are planned.
+const RankPlan& busiest(const MeshPlan& plan) {
+  return *std::ranges::max_element(plan.ranks, {}, [](const RankPlan& rank) { return rank.traffic().bytes(); });
+}
+
+std::string traffic_table(const MeshPlan& plan) {
+  const RankPlan& rank = busiest(plan);
+  const Traffic traffic = rank.traffic();
+  const Place place = Place::of(plan.config.parallel, plan.world, rank.rank);
+  std::vector<std::string> headings{"group", ">ranks"};
+  for (const std::string_view name : transfer_names) headings.push_back(fmt::format(">{}", name));
+  headings.emplace_back(">all");
+  Table table(headings);
+  for (std::size_t a = 0; a < axis_names.size(); ++a) {
+    const auto axis = static_cast<Axis>(a);
+    if (traffic.bytes(axis) == 0) continue;
+    std::vector<std::string> row{std::string(axis_names[a]), fmt::format("{}", place.size(axis))};
+    for (std::size_t t = 0; t < transfer_names.size(); ++t) {
+      row.push_back(bytes_text(traffic.of(axis, static_cast<Transfer>(t)).bytes));
+    }
+    row.push_back(bytes_text(traffic.bytes(axis)));
+    table.add(std::move(row));
+  }
+  if (traffic.bytes() == 0) return "none: there is one rank\n";
+  return fmt::format("of rank {}, the busiest\n", rank.rank) + table.text();
+}
+
+std::string pipeline_text(const MeshPlan& plan) {
+  const ParallelConfig& parallel = plan.config.parallel;
+  const Timeline& timeline = plan.timeline;
+  std::string text = fmt::format(
+      "{} stages, {} micro-batches, schedule {}: rows idle for {:.1f} % of the time, also where stages are uneven\n",
+      parallel.pipeline * parallel.virtual_stages, timeline.shape.microbatches, parallel.schedule, 100 * plan.bubble());
+  if (parallel.pipeline > most_chart_rows) {
+    return text + fmt::format("{} rows are too many to draw here: --svg FILE draws them\n", parallel.pipeline);
+  }
+  const Timeline drawn = drawn_timeline(plan, most_chart_passes);
+  if (drawn.shape.microbatches < timeline.shape.microbatches) {
+    text += fmt::format("with {} of the micro-batches:\n", drawn.shape.microbatches);
+  }
+  double forward = 0;  // a column: the mean of a forward pass
+  for (const StageCosts& stage : plan.costs.stages)
+    forward += stage.forward / static_cast<double>(plan.costs.stages.size());
+  return text + text_grid(drawn, forward);
+}
+
+std::string time_table(const MeshPlan& plan, const Cluster& cluster) {
+  const StepTime& time = *plan.time;
+  Table table({"", ">time", ">share", "what it is"});
+  const auto add = [&](const char* name, double seconds, const char* what) {
+    table.add({name, seconds_text(seconds), fmt::format("{:.1f} %", 100 * seconds / time.total()), what});
+  };
+  add("compute", time.compute, "of the slowest stage");
+  add("transfers", time.transfers, "inside its passes: tensor ranks, dispatch and combine");
+  add("bubble", time.bubble, "what it waits for other stages");
+  add("copies", time.synchronising, "sums and gathers over copies that backward and forward do not hide");
+  add("optimizer", time.optimizer, "update, gradient norm, losses");
+  add("step", time.total(), "");
+  const double flops =
+      count_model(plan.config).causal_flops_per_sequence * static_cast<double>(plan.config.batch.global);
+  const auto rate = [](double value) { return text_of_count(static_cast<std::int64_t>(value)); };
+  return table.text() + fmt::format("{} tokens/s; {}FLOP/s a rank of the {}FLOP/s that {} reaches in products\n",
+                                    rate(plan.tokens_per_second()), rate(flops / time.total() / plan.world),
+                                    rate(cluster.flops), cluster.name);
+}
+
+}  // namespace
+
+std::string model_report(const Config& config) {
+  const ModelCounts counts = count_model(config);
+  Table table({"part", ">parameters", ">activated"});
+  const auto add = [&](const char* name, const Count& count) {
+    if (count.total > 0) table.add({name, text_of_count(count.total), text_of_count(count.activated)});
+  };
+  const BlockCounts& blocks = counts.blocks;
+  add("embedding", counts.embedding);
+  add("attention", blocks.attention);
+  add("dense FFNs", blocks.ffn);
+  add("shared experts", blocks.shared);
+  add("routed experts", blocks.routed);
+  add("routers", blocks.routers);
+  add("fusion", blocks.fusion);
+  add("norms", blocks.norms);
+  add("norm and head", counts.output);
+  add("all", {counts.parameters, counts.activated});
+  return fmt::format(
+      "model\n{}\nFLOPs of a sequence of {} tokens, forward and backward: {:.4g} T with attention in full, {:.4g} T "
+      "with "
+      "causal attention at half\n",
+      table.text(), config.batch.seq_len, counts.flops_per_sequence / 1e12, counts.causal_flops_per_sequence / 1e12);
+}
+
+std::string mesh_report(const MeshPlan& plan, const std::optional<Cluster>& cluster) {
+  const BatchConfig& batch = plan.config.batch;
+  std::string text =
+      fmt::format("\nmesh of {} ranks: {}\n{} sequences of {} tokens a step, {} micro-batches of {} a rank\n",
+                  plan.world, plan.text(), batch.global, batch.seq_len, plan.timeline.shape.microbatches, batch.micro);
+  text += "\nmemory of a rank at its most, without kernels' scratch\n" + memory_table(plan);
+  text += "\nbytes handed over in a step " + traffic_table(plan);
+  if (plan.config.parallel.pipeline > 1) text += "\npipeline: " + pipeline_text(plan);
+  if (plan.time) text += "\nstep on " + cluster->name + "\n" + time_table(plan, *cluster);
+  return text;
+}
+
+std::string search_report(const SearchResult& result, int world, const Cluster& cluster) {
+  Table table({"", ">step", ">compute", ">transfers", ">bubble", ">copies", ">memory", "against the best", "mesh"});
+  for (std::size_t i = 0; i < result.best.size(); ++i) {
+    const Candidate& candidate = result.best[i];
+    const StepTime& time = *candidate.plan.time;
+    table.add({fmt::format("{}", i + 1), seconds_text(time.total()), seconds_text(time.compute),
+               seconds_text(time.transfers), seconds_text(time.bubble), seconds_text(time.synchronising),
+               bytes_text(candidate.plan.peak_memory()), i == 0 ? "" : candidate.reason, candidate.plan.text()});
+  }
+  return fmt::format("\nbest meshes of {} ranks on {}: {} ways considered, {} of them too large for {}\n{}\nbest: {}\n",
+                     world, cluster.name, result.considered, result.too_large, bytes_text(cluster.memory), table.text(),
+                     result.best.front().reason);
+}
+
+}  // namespace lyceum

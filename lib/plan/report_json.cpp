@@ -1,0 +1,106 @@
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+#include "model/counts.h"
+#include "plan/report.h"
+
+namespace lyceum {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Bytes are whole numbers in a plan; JSON should show them so.
+Json whole(double bytes) { return static_cast<std::int64_t>(std::min(bytes, 9e18)); }
+
+Json memory_json(const RankMemory& memory) {
+  return {{"weights", whole(memory.weights)},     {"gradients", whole(memory.gradients)},
+          {"optimizer", whole(memory.optimizer)}, {"activations", whole(memory.activations)},
+          {"buffers", whole(memory.buffers)},     {"total", whole(memory.total())}};
+}
+
+Json mesh_json(const MeshPlan& plan) {
+  const ParallelConfig& parallel = plan.config.parallel;
+  const MeshShape shape = mesh_shape(parallel);
+  return {{"world", plan.world},
+          {"pipeline", shape.pipeline},
+          {"data", shape.data(plan.world)},
+          {"tensor", shape.tensor},
+          {"expert_data", shape.expert_data(plan.world)},
+          {"expert", shape.expert},
+          {"expert_tensor", shape.expert_tensor},
+          {"zero", parallel.zero},
+          {"schedule", parallel.schedule},
+          {"virtual_stages", parallel.virtual_stages},
+          {"sequence", parallel.sequence},
+          {"micro", plan.config.batch.micro},
+          {"recompute", plan.config.model.recompute}};
+}
+
+Json time_json(const StepTime& time) {
+  return {{"total", time.total()}, {"compute", time.compute},      {"transfers", time.transfers},
+          {"bubble", time.bubble}, {"copies", time.synchronising}, {"optimizer", time.optimizer}};
+}
+
+/// Of the rank that hands over most on each group; and by operation.
+void add_traffic(const MeshPlan& plan, Json& json) {
+  Json groups = Json::object(), operations = Json::object();
+  for (std::size_t a = 0; a < axis_names.size(); ++a) {
+    const auto axis = static_cast<Axis>(a);
+    const RankPlan& rank =
+        *std::ranges::max_element(plan.ranks, {}, [axis](const RankPlan& one) { return one.traffic().bytes(axis); });
+    const Traffic traffic = rank.traffic();
+    groups[std::string(axis_names[a])] = whole(traffic.bytes(axis));
+    for (std::size_t t = 0; t < transfer_names.size(); ++t) {
+      const double bytes = traffic.of(axis, static_cast<Transfer>(t)).bytes;
+      if (bytes > 0) operations[std::string(axis_names[a])][std::string(transfer_names[t])] = whole(bytes);
+    }
+  }
+  json["communication_bytes_per_step"] = groups;
+  json["communication_by_operation"] = operations;
+}
+
+}  // namespace
+
+std::string json_report(const MeshPlan& plan, const std::optional<Cluster>& cluster, const SearchResult* search) {
+  const ModelCounts counts = count_model(plan.config);
+  Json json;
+  json["parameters"] = {{"total", counts.parameters},
+                        {"activated", counts.activated},
+                        {"experts_total", counts.experts_total},
+                        {"experts_activated", counts.experts_activated}};
+  json["flops_per_sequence"] = counts.flops_per_sequence;
+  json["causal_flops_per_sequence"] = counts.causal_flops_per_sequence;
+  json["mesh"] = mesh_json(plan);
+  const RankPlan& largest =
+      *std::ranges::max_element(plan.ranks, {}, [](const RankPlan& rank) { return rank.memory.total(); });
+  json["memory_bytes_per_rank"] = memory_json(largest.memory);
+  for (const RankPlan& rank : plan.ranks) {
+    Json blocks = Json::array();
+    for (const Range& stage : rank.stages) blocks.push_back({stage.first, stage.end()});
+    json["stages"].push_back({{"rank", rank.rank}, {"blocks", blocks}, {"memory_bytes", memory_json(rank.memory)}});
+  }
+  add_traffic(plan, json);
+  json["pipeline"] = {{"bubble", plan.bubble()},
+                      {"bubble_ratio", plan.timeline.bubble_ratio()},
+                      {"microbatches", plan.timeline.shape.microbatches}};
+  if (plan.time) {
+    json["cluster"] = cluster->name;
+    json["step_seconds"] = time_json(*plan.time);
+    json["tokens_per_second"] = plan.tokens_per_second();
+  }
+  if (search) {
+    Json best = Json::array();
+    for (const Candidate& candidate : search->best) {
+      best.push_back({{"mesh", mesh_json(candidate.plan)},
+                      {"step_seconds", time_json(*candidate.plan.time)},
+                      {"memory_bytes", whole(candidate.plan.peak_memory())},
+                      {"reason", candidate.reason}});
+    }
+    json["search"] = {{"considered", search->considered}, {"too_large", search->too_large}, {"best", best}};
+  }
+  return json.dump(2) + "\n";
+}
+
+}  // namespace lyceum

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "plan/place.h"
+
+namespace lyceum {
+
+/// What a group is asked to do, with the bytes that ProcessGroup::Traffic counts for it.
+enum class Transfer : std::uint8_t { all_reduce, reduce_scatter, all_gather, all_to_all, send };
+inline constexpr std::array<std::string_view, 5> transfer_names{"all_reduce", "reduce_scatter", "all_gather",
+                                                                "all_to_all", "send"};
+
+struct Volume {
+  double bytes = 0;  // that this rank hands over; exact up to 2^53
+  double calls = 0;
+};
+
+/// What a rank hands to its groups, by group and operation. Groups of one are left out, as ProcessGroup leaves them.
+class Traffic {
+ public:
+  void add(const Place& place, Axis axis, Transfer transfer, double bytes, double calls = 1);
+  Traffic& operator+=(const Traffic& other);
+  Traffic operator+(const Traffic& other) const { return Traffic(*this) += other; }
+  Traffic times(double count) const;
+
+  const Volume& of(Axis axis, Transfer transfer) const {
+    return volumes_[static_cast<std::size_t>(axis)][static_cast<std::size_t>(transfer)];
+  }
+  double bytes(Axis axis) const;
+  double bytes() const;
+
+ private:
+  std::array<std::array<Volume, transfer_names.size()>, axis_names.size()> volumes_{};
+};
+
+/// One micro-batch through a part of the model, both ways.
+struct PassTraffic {
+  Traffic forward, backward;
+};
+/// A block; backward with what it sends again by model.recompute. Routing is taken as balanced: every expert is chosen
+/// equally often by the tokens of every rank.
+PassTraffic block_traffic(const Config& config, const Place& place, std::int64_t layer);
+PassTraffic embedding_traffic(const Config& config, const Place& place);
+/// Final norm, head and loss.
+PassTraffic head_traffic(const Config& config, const Place& place);
+/// Bytes of a tensor that passes between two pipeline stages.
+double boundary_bytes(const Config& config, const Place& place);
+
+}  // namespace lyceum

@@ -1,0 +1,128 @@
+#include "plan/units.h"
+
+#include "model/counts.h"
+#include "model/expert_places.h"
+#include "parallel/data/flat_range.h"
+
+namespace lyceum {
+
+namespace {
+
+/// Elements of parameters, each padded as ParameterUnit::add() pads.
+class Sum {
+ public:
+  void add(std::int64_t elements) {
+    constexpr std::int64_t alignment = 32;
+    size_ += (elements + alignment - 1) / alignment * alignment;
+  }
+  std::int64_t size() const { return size_; }
+
+ private:
+  std::int64_t size_ = 0;
+};
+
+class Units {
+ public:
+  Units(const Config& config, const Place& place) : config_(config), place_(place), model_(config.model) {}
+
+  void add(ParameterUnit::Group group, std::int64_t layer, const Sum& sum) {
+    units_.push_back({.group = group, .layer = static_cast<int>(layer), .size = sum.size()});
+  }
+  void add_table(std::int64_t layer, bool twin = false) {
+    Sum sum;
+    sum.add(part_of(model_.vocab, place_.index.tensor, model_ranks()).count * model_.hidden);
+    add(ParameterUnit::Group::dense, layer, sum);
+    units_.back().twin = twin;
+  }
+  void add_block(std::int64_t layer);
+  std::vector<PlannedUnit> take() { return std::move(units_); }
+
+ private:
+  int model_ranks() const { return place_.size(Axis::tensor); }
+  void add_ffn(Sum& sum, std::int64_t width) const {
+    const std::int64_t gates = model_.ffn == "gelu" ? 1 : 2;
+    sum.add(gates * width * model_.hidden);
+    sum.add(width * model_.hidden);
+  }
+  std::int64_t dense_width(std::int64_t layer) const {
+    const std::int64_t shared = config_.moe.shared_experts * config_.moe.expert_hidden;
+    return is_sparse(config_, layer) ? shared : model_.ffn_hidden;
+  }
+  Sum routed(std::int64_t layer) const;
+
+  const Config& config_;
+  const Place& place_;
+  const ModelConfig& model_;
+  std::vector<PlannedUnit> units_;
+};
+
+void Units::add_block(std::int64_t layer) {
+  const BlockCounts counts = count_block(config_, layer);
+  Sum replicated, dense;
+  replicated.add(model_.hidden);
+  replicated.add(model_.hidden);
+  if (counts.routers.total > 0) replicated.add(counts.routers.total);
+  if (counts.fusion.total > 0) replicated.add(counts.fusion.total);
+  const std::int64_t queries = model_.heads / model_ranks() * model_.head_dim;
+  const std::int64_t keys = model_.kv_heads / model_ranks() * model_.head_dim;
+  const std::int64_t mixtures = model_.attention == "moa" ? config_.moe.attention_experts : 1;
+  dense.add((mixtures * queries + 2 * keys) * model_.hidden);
+  dense.add(mixtures * queries * model_.hidden);
+  if (const std::int64_t width = dense_width(layer); width > 0) {
+    add_ffn(dense, part_of(width, place_.index.tensor, model_ranks()).count);
+  }
+  add(ParameterUnit::Group::replicated, layer + 1, replicated);
+  add(ParameterUnit::Group::dense, layer + 1, dense);
+  if (counts.routed.total > 0) add(ParameterUnit::Group::expert, layer + 1, routed(layer));
+}
+
+Sum Units::routed(std::int64_t layer) const {
+  const std::vector<std::int64_t> widths = expert_widths(config_.moe);
+  const Placement placement = place_experts(config_, layer, place_.size(Axis::expert), {});
+  Sum sum;
+  for (const std::int32_t e : placement.experts_of(place_.index.expert)) {
+    const std::int64_t width = widths[static_cast<std::size_t>(e)];
+    add_ffn(sum, part_of(width, place_.index.expert_tensor, place_.size(Axis::expert_tensor)).count);
+  }
+  return sum;
+}
+
+}  // namespace
+
+std::vector<PlannedUnit> planned_units(const Config& config, const Place& place, const Range& blocks) {
+  const bool first = blocks.first == 0, last = blocks.end() == config.model.layers;
+  Units units(config, place);
+  if (first) units.add_table(0);
+  for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) units.add_block(layer);
+  if (last) {
+    Sum norm;
+    norm.add(config.model.hidden);
+    units.add(ParameterUnit::Group::replicated, config.model.layers + 1, norm);
+    if (!config.model.tie_embeddings || !first) {
+      units.add_table(config.model.layers + 1, config.model.tie_embeddings);
+    }
+  }
+  return units.take();
+}
+
+Axis copies_axis(ParameterUnit::Group group) {
+  switch (group) {
+    case ParameterUnit::Group::dense: return Axis::data;
+    case ParameterUnit::Group::replicated: return Axis::data_tensor;
+    default: return Axis::expert_data;
+  }
+}
+
+int copy_index(const Place& place, ParameterUnit::Group group) {
+  switch (group) {
+    case ParameterUnit::Group::dense: return place.index.data;
+    case ParameterUnit::Group::replicated: return place.index.data * place.shape.tensor + place.index.tensor;
+    default: return place.index.expert_data;
+  }
+}
+
+std::int64_t owned_elements(const PlannedUnit& unit, const Place& place) {
+  return cut_evenly(unit.size, place.size(copies_axis(unit.group)), copy_index(place, unit.group)).count;
+}
+
+}  // namespace lyceum

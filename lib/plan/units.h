@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "autograd/parameter.h"
+#include "plan/place.h"
+
+namespace lyceum {
+
+/// A ParameterUnit that is only thought of.
+struct PlannedUnit {
+  ParameterUnit::Group group;
+  int layer;          // ParameterUnit::layer()
+  std::int64_t size;  // elements of flat memory, padding included
+  bool twin = false;  // ParameterUnit::twin()
+};
+/// The units that Transformer makes on this rank for `blocks`, in its order. Of models that are planned only, those
+/// that they would need.
+std::vector<PlannedUnit> planned_units(const Config& config, const Place& place, const Range& blocks);
+
+/// The group that holds copies of a unit, as copies() says.
+Axis copies_axis(ParameterUnit::Group group);
+/// This rank's place in that group.
+int copy_index(const Place& place, ParameterUnit::Group group);
+/// Elements of this rank's part of the unit, by ZeRO's cut.
+std::int64_t owned_elements(const PlannedUnit& unit, const Place& place);
+
+}  // namespace lyceum

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Usage: plan_test.sh LYCEUM SOURCE_DIR. `lyceum plan`: every paper's model without a cluster, a search, a drawing, what it refuses.
+. "$(dirname "$0")/lib.sh" "$@"
+papers=$source/configs/papers
+clusters=$source/configs/clusters
+
+for file in "$papers"/*.ini; do
+  expect 0 "$lyceum" plan --config "$file"
+  says out "^all +[0-9.]+ [MG]"
+done
+
+# The best mesh, with reasons against the others; keys on the command line stay.
+expect 0 "$lyceum" plan --config "$papers/deepseekmoe-2b.ini" --world 16 --parallel.pipeline=2 --svg "$work/pipeline.svg"
+says out "^best meshes of 16 ranks"
+says out "^2 .* \+[0-9.]+ %: .* pp2 dp[0-9]"
+says out "^best: [0-9]+ % of the step computes"
+says out "^rank 1 \|"
+grep -q "</svg>" "$work/pipeline.svg" || fail "no drawing"
+
+expect 0 "$lyceum" plan --config "$papers/deepseekmoe-16b.ini" --json --ranks=8 --parallel.expert=8 --parallel.zero=1
+for key in '"total": 16' '"flops_per_sequence"' '"memory_bytes_per_rank"' '"communication_bytes_per_step"' '"bubble"'; do
+  says out "$key"
+done
+
+expect 0 "$lyceum" plan --config "$source/configs/quickstart.ini" --ranks=2 --cluster "$clusters/cpu-2-cores.ini" --measure
+says out "^step on 2 cores, one rank a core, products as measured here"
+says out "^step +[0-9.]+ m?s +100.0 %"
+expect 2 "$lyceum" plan --measure
+says err "needs --cluster FILE or --world N"
+
+# What does not fit is planned, then refused with two ways out.
+expect 2 "$lyceum" plan --config "$papers/deepseekmoe-16b.ini" --cluster "$clusters/h100-8x.ini" --batch.micro=1
+says out "^memory of a rank"
+says err "^lyceum plan: rank 0 needs [0-9.]+ GB of the 76.0 GB .*, or "
+expect 2 "$lyceum" plan --config "$papers/deepseekmoe-145b.ini" --world 8
+says err "^lyceum plan: rank [0-9]+ needs "
+expect 2 "$lyceum" plan --config "$papers/deepseekmoe-16b.ini" --ranks=8 --parallel.tensor=3
+says err "do not split"
+expect 2 "$lyceum" plan --world 8 --ranks=8
+says err "give one of them"
+expect 2 "$lyceum" plan --world 0
+says err "at least one rank"
+printf '[rank]\nmemory_gb = many\nspeed = 1\n' >"$work/bad.ini"
+expect 3 "$lyceum" plan --cluster "$work/bad.ini"
+says err "rank.memory_gb = many.*rank.speed"

@@ -1,0 +1,173 @@
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "plan/mesh_plan.h"
+#include "support/trajectory.h"
+
+namespace lyceum {
+namespace {
+
+/// Bytes that this rank has handed over so far, by group and operation as a plan counts them.
+using Counted = std::array<std::array<double, transfer_names.size()>, axis_names.size()>;
+
+void add(Counted& counted, Axis axis, const ProcessGroup::Traffic& traffic) {
+  auto& row = counted[static_cast<std::size_t>(axis)];
+  const std::array bytes{traffic.all_reduce, traffic.reduce_scatter, traffic.all_gather, traffic.all_to_all,
+                         traffic.send};
+  for (std::size_t t = 0; t < bytes.size(); ++t) row[t] += static_cast<double>(bytes[t]);
+}
+
+Counted counted_by(TinyTraining& training) {
+  Counted counted{};
+  const Mesh& mesh = training.setup().mesh;
+  const std::array<const ProcessGroup*, axis_names.size() - 1> groups{
+      &mesh.world,       &mesh.data,   &mesh.tensor,        &mesh.pipeline,
+      &mesh.data_tensor, &mesh.expert, &mesh.expert_tensor, &mesh.expert_data};
+  for (std::size_t a = 0; a < groups.size(); ++a) add(counted, static_cast<Axis>(a), groups[a]->traffic());
+  add(counted, Axis::data, training.zero().traffic(ParameterUnit::Group::dense));
+  add(counted, Axis::data_tensor, training.zero().traffic(ParameterUnit::Group::replicated));
+  add(counted, Axis::expert_data, training.zero().traffic(ParameterUnit::Group::expert));
+  add(counted, Axis::pipeline_ends, training.step().shared_table_traffic());
+  return counted;
+}
+
+/// Every token goes to every expert: balanced routing, which plans assume, without a choice.
+Config balanced_config() {
+  Config config = tiny_config();
+  config.moe.top_k = config.moe.experts = 6;
+  config.moe.expert_sizes = {5, 11, 7, 4, 16, 9};
+  config.model.layers = 4;
+  config.batch.global = 16;
+  return config;
+}
+
+std::string name_of(const Config& config, int world) {
+  std::ostringstream text;
+  text << mesh_shape(config.parallel).text(world) << " zero " << config.parallel.zero << ' ' << config.parallel.schedule
+       << ' ' << config.model.recompute << (config.parallel.sequence ? " sequence" : "");
+  return text.str();
+}
+
+/// Meshes of `world` ranks, each axis alone and together, with every ZeRO stage.
+std::vector<Config> meshes(const Config& base, int world) {
+  std::vector<Config> all;
+  const auto add = [&](ParallelConfig parallel, const char* recompute = "none", std::int64_t micro = 0) {
+    Config config = base;
+    config.parallel = parallel;
+    config.model.recompute = recompute;
+    config.batch.micro = micro;
+    if (contradictions(config, world).empty()) all.push_back(config);
+  };
+  for (int zero = 0; zero <= 3; ++zero) {
+    add({.zero = zero});
+    add({.expert = 2, .zero = zero}, "full", 1);
+    add({.tensor = 2, .zero = zero, .sequence = true}, "none", 2);
+    add({.pipeline = 2, .zero = zero}, "none", 1);
+    add({.pipeline = 2, .tensor = 2, .expert = 2, .zero = zero}, "full", 1);
+  }
+  add({}, "selective", 1);
+  add({.tensor = 2, .expert = 2, .zero = 1, .sequence = true, .placement = "cost"}, "selective", 1);
+  add({.pipeline = 2, .expert = 2, .placement = "cost"}, "selective", 1);
+  add({.expert_tensor = 2}, "selective", 1);
+  add({.expert = 2, .expert_tensor = 2}, "selective", 1);
+  add({.tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true}, "selective");
+  add({.pipeline = 2, .schedule = "zb-h1"}, "selective", 1);
+  add({.pipeline = 2, .schedule = "zb-h1"}, "full", 1);
+  add({.pipeline = 2, .zero = 3}, "selective", 1);
+  add({.tensor = 2}, "selective", 1);
+  add({.tensor = 2});
+  add({.tensor = 2, .expert = 2}, "full", 1);
+  add({.expert_tensor = 2}, "none", 1);
+  add({.tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true});
+  add({.pipeline = 2, .schedule = "interleaved", .virtual_stages = 2}, "none", 1);
+  add({.pipeline = 2, .schedule = "gpipe"}, "none", 1);
+  add({.pipeline = 2, .schedule = "zb-h1"}, "none", 1);
+  add({.expert = 4, .expert_tensor = 2});
+  for (const int zero : {0, 2, 3}) {
+    for (const int pipeline : {1, 2}) {
+      add({.pipeline = pipeline, .zero = zero}, "none", 1);
+      if (!all.empty()) all.back().model.tie_embeddings = true;
+    }
+  }
+  return all;
+}
+
+TEST(Plan, CountsTheBytesThatAStepHandsOver) {
+  const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
+  for (const char* scope : {"sequence", "batch"}) {
+    if (world == 8 && std::string(scope) == "batch") continue;  // eight ranks share two cores: the half will do
+    for (Config config : meshes(balanced_config(), world)) {
+      config.balance.scope = scope;
+      if (std::string(scope) == "batch" && config.parallel.pipeline > 1) continue;
+      TinyTraining training(config, ProcessGroup::world(60));
+      resolve(config, world);
+      training.run(0, 1);
+      const Counted before = counted_by(training);
+      training.run(1, 1);
+      const Counted after = counted_by(training);
+      const Traffic planned = plan_rank(plan_input(config, world), rank).traffic();
+      for (std::size_t a = 0; a < axis_names.size(); ++a) {
+        for (std::size_t t = 0; t < transfer_names.size(); ++t) {
+          EXPECT_EQ(planned.of(static_cast<Axis>(a), static_cast<Transfer>(t)).bytes, after[a][t] - before[a][t])
+              << name_of(config, world) << ", rank " << rank << ": " << transfer_names[t] << " on " << axis_names[a];
+        }
+      }
+    }
+  }
+}
+
+/// Sizes at which kinds of memory matter as they do in real models: padding does not hide them.
+Config sizable_config() {
+  Config config = tiny_config();
+  config.model = {.layers = 4,
+                  .hidden = 64,
+                  .heads = 4,
+                  .kv_heads = 2,
+                  .head_dim = 16,
+                  .ffn_hidden = 160,
+                  .vocab = 400,
+                  .init_std = 0.02,
+                  .first_dense_layers = 1};
+  config.moe = {};
+  config.moe.experts = config.moe.top_k = 4;  // balanced: what plans assume
+  config.moe.shared_experts = 1;
+  config.moe.expert_hidden = 64;
+  config.batch = {.global = 32, .micro = 0, .seq_len = 64};
+  return config;
+}
+
+TEST(Plan, SaysThePeakOfEveryRanksMemory) {
+  const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
+  for (const char* precision : {"f32", "bf16"}) {
+    if (world == 8 && std::string(precision) == "bf16") continue;
+    for (Config config : meshes(sizable_config(), world)) {
+      config.run.precision = precision;
+      if (config.batch.micro == 1) config.batch.micro = 4 * world <= 16 ? 2 : 1;
+      if (!contradictions(config, world).empty()) continue;
+      const bool bf16 = config.run.precision == "bf16";
+      TinyTraining training(config, ProcessGroup::world(60), bf16 ? DType::bf16 : DType::f32);
+      resolve(config, world);
+      const MemoryUse use = training.run(0, 2).back().memory;
+      const RankMemory planned = plan_rank(plan_input(config, world), rank).memory;
+      const std::string what = name_of(config, world) + ' ' + precision + ", rank " + std::to_string(rank);
+      const auto expect = [&](double plan, double peak, double share, const char* kind) {
+        EXPECT_TRUE(std::abs(plan - peak) <= share * peak)
+            << what << ": " << kind << ' ' << peak << ", planned " << plan;
+      };
+      const auto peak = [&](MemoryKind kind) { return static_cast<double>(use.peak[static_cast<std::size_t>(kind)]); };
+      expect(planned.weights, peak(MemoryKind::weights), 0, "weights");
+      expect(planned.gradients, peak(MemoryKind::gradients), 0, "gradients");
+      expect(planned.optimizer, peak(MemoryKind::optimizer), 0, "optimizer");
+      EXPECT_LE(planned.buffers, peak(MemoryKind::buffers)) << what;  // kernels' scratch comes on top
+      expect(planned.activations, peak(MemoryKind::activations), 0.1, "activations");
+      // Kernels' scratch may or may not be there when the rest is at its most.
+      const double most = static_cast<double>(use.total_peak), scratch = peak(MemoryKind::buffers) - planned.buffers;
+      EXPECT_GE(planned.total(), 0.9 * (most - scratch)) << what;
+      EXPECT_LE(planned.total(), 1.1 * most) << what;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lyceum
