@@ -10,9 +10,7 @@ endif()
 find_program(CCACHE ccache)
 if(CCACHE)
   set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
-  # The settings that its manual asks for where headers are precompiled.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
-  add_compile_options(-fpch-preprocess)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
 endif()
 
 add_compile_options(-Wall -Wextra -Werror -DOMPI_SKIP_MPICXX=1 -march=${LYCEUM_ARCH})

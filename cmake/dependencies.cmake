@@ -2,7 +2,6 @@
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
-link_libraries(OpenMP::OpenMP_CXX fmt::fmt)  # by every target: precompiled headers want the same options everywhere
 # Debian's dnnl-config.cmake asks for OpenCL, which nothing here needs.
 find_path(DNNL_INCLUDE oneapi/dnnl/dnnl.hpp REQUIRED)
 find_library(DNNL_LIBRARY dnnl REQUIRED)
