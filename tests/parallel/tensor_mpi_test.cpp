@@ -233,7 +233,7 @@ TEST_F(SharedExperts, SortRowsOfAllRanksByExpert) {
   }
   GatherExpertRows::Saved gather_saved;
   const Tensor all = GatherExpertRows{rows}.forward(stream, gather_saved, x);
-  const Segments segments = rows->segments->view();
+  const Segments segments = rows->segmented.segments->view();
   ASSERT_EQ(segments.count(), 3);
   std::vector<double> expected(static_cast<std::size_t>(segments.total()), 0.0);
   for (std::size_t e = 0; e < 3; ++e) {
@@ -261,7 +261,7 @@ TEST_F(SharedExperts, GradientsAreThoseOfFiniteDifferences) {
       .check();
   if (group.size() > 4) return;  // every rank has rows of all ranks: too many numbers
   RankedChecker(group, {.name = "reduce expert rows",
-                        .input = {rows->segments->total(), 1},
+                        .input = {rows->segmented.segments->total(), 1},
                         .same_input = false,
                         .same_output = false,
                         .run = [&](Tape& tape, const Variable& x) { return tape.apply(ReduceExpertRows{rows}, x); }})
