@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test:
-#   1. the unit tests once under AddressSanitizer and UndefinedBehaviorSanitizer (preset cpu-debug),
+#   1. unit tests under AddressSanitizer and UndefinedBehaviorSanitizer (preset cpu-debug),
 #   2. all tests, optimised (preset cpu): unit, multi-rank, end to end, order of includes, formatting.
 # Fails when a step fails, when no test ran, or when a test was skipped or is disabled.
 #
 #   scripts/test.sh [--quick] [--filter REGEX] [--jobs N]
 #     --quick          leaves out the sanitizers
 #     --filter REGEX   runs only the tests whose name matches, as ctest -R does
-#     --jobs N         processes at a time (default: one a core)
+#     --jobs N         compilers, and half the tests, at a time (default: one a core)
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
@@ -86,13 +86,14 @@ needed "configure" cmake --preset cpu
 needed "build" cmake --build build/cpu --parallel "$jobs"
 if ((!quick)); then
   needed "configure with sanitizers" cmake --preset cpu-debug
-  needed "build with sanitizers" cmake --build build/cpu-debug --parallel "$jobs" --target unit_tests
+  needed "build with sanitizers" cmake --build build/cpu-debug --parallel "$jobs" --target sanitized_tests
   step "unit tests with sanitizers" sanitized_unit_tests
 fi
 
 report=build/cpu/tests.xml
 rm -f "$report"
-step "tests" ctest --test-dir build/cpu "${selection[@]}" --no-tests=error --output-on-failure --parallel "$jobs" \
+# Two tests a core: ranks and Slurm's daemons wait for each other most of the time.
+step "tests" ctest --test-dir build/cpu "${selection[@]}" --no-tests=error --output-on-failure --parallel $((2 * jobs)) \
   --output-junit "$PWD/$report"
 # From here on nothing goes to stdout, which ends with CTest's own summary.
 if [[ -f $report ]]; then none_left_out "$report" || failed+=("tests left out"); fi
