@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "core/error.h"
 #include "io/ini_file.h"
@@ -26,11 +27,30 @@ double wire_share(Transfer transfer, double n) {
   }
 }
 
-/// Of the peers of a rank, those on other machines.
+/// The fewest members of a group on one machine that any machine has which the group reaches. `first`: its first rank.
+int fewest_together(int first, int size, int stride, int node) {
+  if (stride >= node) return 1;
+  const int on_first = (node - first % node + stride - 1) / stride;
+  if (on_first >= size) return size;
+  const int last = first + (size - 1) * stride, on_last = last % node / stride + 1;
+  const bool others = last / node - first / node > 1;
+  return std::min({on_first, on_last, others ? node / stride : size});
+}
+
+/// Of the peers of a rank, those on other machines, in the group that is split worst: all ranks wait for it.
 double share_outside(const Cluster& cluster, const Place& place, Axis axis) {
-  const double size = place.size(axis);
-  const double inside = std::max(1.0, static_cast<double>(cluster.node_ranks) / place.stride(axis));
-  return inside >= size ? 0 : (size - inside) / (size - 1);
+  const int size = place.size(axis), stride = place.stride(axis), node = cluster.node_ranks;
+  // Groups lie in blocks of `block` ranks, one group for each of a block's first `stride` ranks.
+  const int block = axis == Axis::pipeline_ends ? place.world : size * stride;
+  if (place.world <= node || node % block == 0) return 0;
+  int fewest = size;
+  const int unlike_blocks = node / std::gcd(node, block);  // after so many, blocks lie on machines as before
+  for (int b = 0; b < unlike_blocks && b * std::int64_t{block} < place.world && fewest > 1; ++b) {
+    for (int first = b * block; first < b * block + stride && fewest > 1; ++first) {
+      fewest = std::min(fewest, fewest_together(first, size, stride, node));
+    }
+  }
+  return static_cast<double>(size - fewest) / (size - 1);
 }
 
 /// A key of the file.

@@ -7,8 +7,6 @@ namespace lyceum {
 
 namespace {
 
-double number(std::int64_t value) { return static_cast<double>(value); }
-
 bool shared(const Place& place, const PlannedUnit& unit) { return place.size(copies_axis(unit.group)) > 1; }
 
 }  // namespace

@@ -4,12 +4,11 @@
 #include <array>
 
 #include "model/counts.h"
+#include "model/expert_places.h"
 
 namespace lyceum {
 
 namespace {
-
-double number(std::int64_t value) { return static_cast<double>(value); }
 
 /// Blocks come in two kinds, dense and sparse: what holds for one block of a kind holds for all.
 struct BlockKind {
@@ -26,14 +25,26 @@ class Kinds {
     if (!kind) {
       kind = {.traffic = block_traffic(config_, place_, layer),
               .activations = block_activations(config_, place_, layer),
-              .flops = {.forward = block_flops(config_, layer) * share(),
-                        .again = recomputed_flops(config_, layer) * share()}};
+              .flops = flops_of(layer)};
     }
     return *kind;
   }
   double share() const { return number(config_.batch.micro) / place_.size(Axis::tensor); }
 
  private:
+  /// Tensor ranks share out a block, the ranks of a stage its routed experts.
+  StageFlops flops_of(std::int64_t layer) const {
+    const double all = block_flops(config_, layer);
+    double own = all * share();
+    if (has_experts(config_, layer)) {
+      const double routed =
+          2 * number(count_block(config_, layer).routed.activated) * number(config_.batch.seq_len);
+      own += routed * (routed_share(config_, place_, layer) - share());
+    }
+    return {.forward = own,
+            .again = config_.model.recompute == "full" ? own : recomputed_flops(config_, layer) * share()};
+  }
+
   const Config& config_;
   const Place& place_;
   std::array<std::optional<BlockKind>, 2> kinds_;
@@ -117,6 +128,18 @@ double peak_of_passes(const PlanInput& input, const Place& place, const RankLoad
 
 }  // namespace
 
+std::vector<int> unlike_ranks(const Config& config, int world, int row) {
+  const int first = row * (world / config.parallel.pipeline);
+  std::vector<int> ranks{first};
+  const std::vector<std::int64_t> widths = expert_widths(config.moe);
+  const bool alike = std::ranges::adjacent_find(widths, std::ranges::not_equal_to()) == widths.end();
+  const bool first_has_most =
+      config.parallel.placement == "contiguous" || config.moe.experts % config.parallel.expert == 0;
+  if (alike && first_has_most) return ranks;
+  for (int e = 1; e < config.parallel.expert; ++e) ranks.push_back(first + e * config.parallel.expert_tensor);
+  return ranks;
+}
+
 RankLoad rank_load(const PlanInput& input, const Place& place) {
   Kinds kinds(input.config, place);
   RankLoad rank;
@@ -156,19 +179,29 @@ RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const 
   return plan;
 }
 
-PlanInput plan_input(const Config& config, int world, std::int64_t most_passes) {
-  constexpr double most = 4e6;
-  const std::int64_t all = micro_batches(config, world), passes = most_passes > 0 ? std::min(all, most_passes) : all;
+const std::vector<Range>& StageCuts::of(const Config& config) {
   const int stages = config.parallel.pipeline * config.parallel.virtual_stages;
-  require_usage(number(passes) * stages <= most,
-                "a step of {} micro-batches through {} stages: raise batch.micro or lower batch.global", passes,
-                stages);
+  const auto [place, fresh] = cuts_.try_emplace({stages, config.model.recompute});
+  if (fresh) place->second = stage_blocks(config, stages);
+  return place->second;
+}
+
+bool step_is_short(const Config& config, int world) {
+  constexpr std::int64_t most = 4'000'000;
+  return micro_batches(config, world) <= most / (config.parallel.pipeline * config.parallel.virtual_stages);
+}
+
+PlanInput plan_input(const Config& config, int world, std::int64_t most, StageCuts* cuts) {
+  const std::int64_t all = micro_batches(config, world);
   const PipelineShape shape{.ranks = config.parallel.pipeline,
                             .virtual_stages = config.parallel.virtual_stages,
-                            .microbatches = static_cast<int>(passes)};
+                            .microbatches = static_cast<int>(most > 0 ? std::min(all, most) : all)};
+  require_usage(step_is_short(config, world),
+                "a step of {} micro-batches through {} stages: raise batch.micro or lower batch.global", all,
+                shape.stages());
   return {.config = config,
           .world = world,
-          .blocks = stage_blocks(config, shape.stages()),
+          .blocks = cuts ? cuts->of(config) : stage_blocks(config, shape.stages()),
           .schedule = make_schedule(config.parallel.schedule, shape)};
 }
 

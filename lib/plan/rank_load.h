@@ -23,6 +23,9 @@ struct RankLoad {
   std::vector<StageLoad> loads;
 };
 
+/// Ranks of a row, one of which needs the most memory, and one of which takes the longest, but for what a cut leaves
+/// uneven: ranks differ by the experts that they hold, and where these are alike, the first has the most of everything.
+std::vector<int> unlike_ranks(const Config& config, int world, int row);
 RankLoad rank_load(const PlanInput& input, const Place& place);
 /// Memory and traffic of the rank at `place`.
 RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const RankLoad& load);
