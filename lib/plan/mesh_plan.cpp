@@ -78,14 +78,19 @@ void add_step_end(const Config& config, const Place& place, const RankPlan& rank
 
 /// Adds the fullest of a row's ranks to the plan; returns the work of the slowest. Ranks of a row wait for each other in
 /// every layer, where tokens go to experts.
-RankWork add_row(const PlanInput& input, const std::optional<Cluster>& cluster, int row, MeshPlan& plan) {
+/// `kinds`: of each of unlike_ranks(), the same in all rows.
+RankWork add_row(const PlanInput& input, const std::optional<Cluster>& cluster, int row, std::vector<BlockKinds>& kinds,
+                 MeshPlan& plan) {
   const Config& config = input.config;
   std::optional<RankPlan> fullest;
   RankWork slowest;
   double synchronising = 0, optimizer = 0;
-  for (const int rank : unlike_ranks(config, input.world, row)) {
+  const std::vector<int> ranks = unlike_ranks(config, input.world, row);
+  kinds.resize(ranks.size());
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    const int rank = ranks[r];
     const Place place = Place::of(config.parallel, input.world, rank);
-    const RankLoad load = rank_load(input, place);
+    const RankLoad load = rank_load(input, place, kinds[r]);
     RankPlan one = plan_place(input, place, rank, load);
     RankWork work = work_of(config, place, load, cluster);
     if (cluster) add_step_end(config, place, one, *cluster, work);
@@ -122,12 +127,14 @@ StepTime step_time(const MeshPlan& plan, std::span<const RankWork> rows) {
 }  // namespace
 
 MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>& cluster, const PlanLimits& limits) {
-  const std::int64_t passes = config.parallel.schedule == "gpipe" ? 0 : limits.microbatches;
-  const PlanInput input = plan_input(config, world, passes, limits.cuts);
+  const PlanInput input = plan_input(config, world, limits.microbatches, limits.cuts);
   MeshPlan plan{.config = config, .world = world, .ranks = {}, .costs = {}, .timeline = {}, .time = {}};
   plan.costs.stages.resize(input.blocks.size());
   std::vector<RankWork> rows;
-  for (int row = 0; row < config.parallel.pipeline; ++row) rows.push_back(add_row(input, cluster, row, plan));
+  std::vector<BlockKinds> kinds;
+  for (int row = 0; row < config.parallel.pipeline; ++row) {
+    rows.push_back(add_row(input, cluster, row, kinds, plan));
+  }
   if (limits.memory > 0 && plan.peak_memory() > limits.memory) return plan;
   if (cluster) plan.costs.transfer = transfer_seconds(input, *cluster);
   plan.timeline = simulate(input.schedule, plan.costs);

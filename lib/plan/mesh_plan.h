@@ -42,8 +42,9 @@ class StageCuts {
 /// Whether a step of a resolved configuration has no more passes through stages than can be planned.
 bool step_is_short(const Config& config, int world);
 /// `most`: micro-batches that the schedule is made for, where a step has more: what it does over and over is then left
-/// out, which changes neither the seconds of the bubble nor, but with gpipe, peaks of memory. A multiple of the
-/// pipeline's ranks; 0: all. `cuts` may be null. Throws a usage Error unless step_is_short().
+/// out, which changes neither peaks of memory (with gpipe, which keeps all micro-batches, those left out count as well)
+/// nor the seconds of the bubble. A multiple of the pipeline's ranks; 0: all. `cuts` may be null. Throws a usage Error
+/// unless step_is_short().
 PlanInput plan_input(const Config& config, int world, std::int64_t most = 0, StageCuts* cuts = nullptr);
 RankPlan plan_rank(const PlanInput& input, int rank);
 
@@ -72,7 +73,7 @@ struct MeshPlan {
 };
 /// What makes plans of many meshes quick.
 struct PlanLimits {
-  std::int64_t microbatches = 0;  // see plan_input; not with gpipe, which keeps what all of them need
+  std::int64_t microbatches = 0;  // see plan_input
   double memory = 0;              // bytes of a rank: what needs more is planned without timeline and time; 0: any
   StageCuts* cuts = nullptr;
 };

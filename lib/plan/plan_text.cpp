@@ -26,6 +26,7 @@ std::vector<std::string> ways_out(const MeshPlan& plan, const RankMemory& need) 
     if (config.batch.micro > 1) ways.push_back(fmt::format("lower batch.micro (it is {})", config.batch.micro));
   };
   if (need.activations > state) {
+    if (parallel.schedule == "gpipe") ways.push_back("set parallel.schedule = 1f1b, which keeps fewer micro-batches");
     activations();
     ways.push_back("lower batch.seq_len or model.vocab");
   }
@@ -45,7 +46,7 @@ std::vector<std::string> ways_out(const MeshPlan& plan, const RankMemory& need) 
 std::string MeshPlan::text() const {
   const ParallelConfig& parallel = config.parallel;
   std::string text = mesh_shape(parallel).text(world);
-  if (parallel.pipeline > 1) text += fmt::format(", {}", parallel.schedule);
+  if (parallel.pipeline > 1 || parallel.schedule == "gpipe") text += fmt::format(", {}", parallel.schedule);
   if (parallel.virtual_stages > 1) text += fmt::format(" x{}", parallel.virtual_stages);
   text += fmt::format(", zero {}, micro {}", parallel.zero, config.batch.micro);
   if (parallel.sequence) text += ", sequence";

@@ -1,7 +1,6 @@
 #include "plan/rank_load.h"
 
 #include <algorithm>
-#include <array>
 
 #include "model/counts.h"
 #include "model/expert_places.h"
@@ -10,50 +9,41 @@ namespace lyceum {
 
 namespace {
 
-/// Blocks come in two kinds, dense and sparse: what holds for one block of a kind holds for all.
-struct BlockKind {
-  PassTraffic traffic;
-  ActivationNeed activations;
-  StageFlops flops;  // of one micro-batch on one rank
-};
+/// Of FLOPs of a sequence, those of a tensor rank for a micro-batch.
+double tensor_share(const Config& config, const Place& place) {
+  return number(config.batch.micro) / place.size(Axis::tensor);
+}
 
-class Kinds {
- public:
-  Kinds(const Config& config, const Place& place) : config_(config), place_(place) {}
-  const BlockKind& of(std::int64_t layer) {
-    std::optional<BlockKind>& kind = kinds_[is_sparse(config_, layer) ? 1 : 0];
-    if (!kind) {
-      kind = {.traffic = block_traffic(config_, place_, layer),
-              .activations = block_activations(config_, place_, layer),
-              .flops = flops_of(layer)};
-    }
-    return *kind;
+/// Tensor ranks share out a block, the ranks of a stage its routed experts.
+StageFlops block_share(const Config& config, const Place& place, std::int64_t layer) {
+  const double share = tensor_share(config, place);
+  double own = block_flops(config, layer) * share;
+  if (has_experts(config, layer)) {
+    const double routed = 2 * number(count_block(config, layer).routed.activated) * number(config.batch.seq_len);
+    own += routed * (routed_share(config, place, layer) - share);
   }
-  double share() const { return number(config_.batch.micro) / place_.size(Axis::tensor); }
+  return {.forward = own,
+          .again = config.model.recompute == "full" ? own : recomputed_flops(config, layer) * share};
+}
 
- private:
-  /// Tensor ranks share out a block, the ranks of a stage its routed experts.
-  StageFlops flops_of(std::int64_t layer) const {
-    const double all = block_flops(config_, layer);
-    double own = all * share();
-    if (has_experts(config_, layer)) {
-      const double routed =
-          2 * number(count_block(config_, layer).routed.activated) * number(config_.batch.seq_len);
-      own += routed * (routed_share(config_, place_, layer) - share());
-    }
-    return {.forward = own,
-            .again = config_.model.recompute == "full" ? own : recomputed_flops(config_, layer) * share()};
+}  // namespace
+
+const BlockKind& BlockKinds::of(const Config& config, const Place& place, std::int64_t layer) {
+  std::optional<BlockKind>& kind = kinds_[is_sparse(config, layer) ? 1 : 0];
+  if (!kind) {
+    kind = {.traffic = block_traffic(config, place, layer),
+            .activations = block_activations(config, place, layer),
+            .flops = block_share(config, place, layer)};
   }
+  return *kind;
+}
 
-  const Config& config_;
-  const Place& place_;
-  std::array<std::optional<BlockKind>, 2> kinds_;
-};
+namespace {
 
-StageLoad stage_load(const Config& config, const Place& place, const Range& blocks, Kinds& kinds) {
+StageLoad stage_load(const Config& config, const Place& place, const Range& blocks, BlockKinds& kinds) {
   StageLoad load;
   for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) {
-    const BlockKind& kind = kinds.of(layer);
+    const BlockKind& kind = kinds.of(config, place, layer);
     const ActivationNeed& need = kind.activations;
     load.traffic.forward += kind.traffic.forward;
     load.traffic.backward += kind.traffic.backward;
@@ -75,7 +65,7 @@ StageLoad stage_load(const Config& config, const Place& place, const Range& bloc
     load.head = head.kept;
     load.kept.until_input_gradient += head.kept;
     load.kept.until_weight_gradient += head.kept_for_weights;
-    load.flops.forward += head_flops(config) * kinds.share();
+    load.flops.forward += head_flops(config) * tensor_share(config, place);
   }
   const double tokens = token_activations(config, place);
   load.kept.until_input_gradient += tokens;
@@ -140,8 +130,7 @@ std::vector<int> unlike_ranks(const Config& config, int world, int row) {
   return ranks;
 }
 
-RankLoad rank_load(const PlanInput& input, const Place& place) {
-  Kinds kinds(input.config, place);
+RankLoad rank_load(const PlanInput& input, const Place& place, BlockKinds& kinds) {
   RankLoad rank;
   for (int stage = place.index.pipeline; stage < std::ssize(input.blocks); stage += place.shape.pipeline) {
     rank.stages.push_back(stage);
@@ -175,6 +164,10 @@ RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const 
   plan.memory = state_memory(config, place, units, played);
   plan.memory.buffers *= number(std::ssize(plan.stages));
   plan.memory.activations = peak_of_passes(input, place, load);
+  if (config.parallel.schedule == "gpipe") {  // keeps every micro-batch, also those that its program here leaves out
+    plan.memory.activations +=
+        (passes - input.schedule.shape.microbatches) * load.loads.front().kept.until_input_gradient;
+  }
   plan.step = step_traffic(config, place, units, played);
   return plan;
 }
@@ -207,7 +200,8 @@ PlanInput plan_input(const Config& config, int world, std::int64_t most, StageCu
 
 RankPlan plan_rank(const PlanInput& input, int rank) {
   const Place place = Place::of(input.config.parallel, input.world, rank);
-  return plan_place(input, place, rank, rank_load(input, place));
+  BlockKinds kinds;
+  return plan_place(input, place, rank, rank_load(input, place, kinds));
 }
 
 }  // namespace lyceum

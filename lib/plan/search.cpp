@@ -104,11 +104,11 @@ class Search {
 };
 
 /// The nearest miss: what a search could have chosen differently is no way out of it.
-[[noreturn]] void fail_too_large(const MeshPlan& nearest, int ways, const Cluster& cluster) {
+[[noreturn]] void fail_too_large(const MeshPlan& nearest, int ways, const Cluster& cluster, bool fixed) {
   fail(ExitCode::usage,
-       "none of {} ways to train on {} ranks fits; of the nearest, {}, {}: take more ranks (--world), or a smaller model "
-       "or batch.seq_len\n{}",
-       ways, nearest.world, nearest.text(), need_text(nearest, cluster.memory, "a rank of " + cluster.name),
+       "none of {} ways to train on {} ranks fits; of the nearest, {}, {}: take more ranks (--world), or {}\n{}", ways,
+       nearest.world, nearest.text(), need_text(nearest, cluster.memory, "a rank of " + cluster.name),
+       fixed ? "leave the keys on the command line to the search" : "a smaller model or batch.seq_len",
        error_table(nearest));
 }
 
@@ -117,7 +117,7 @@ SearchResult Search::result(std::size_t most) {
     fail(ExitCode::usage, "a step on {} ranks takes too many micro-batches: raise batch.micro or lower batch.global",
          world_);
   }
-  if (fastest_.empty()) fail_too_large(*nearest_, result_.considered, cluster_);
+  if (fastest_.empty()) fail_too_large(*nearest_, result_.considered, cluster_, !fixed_.empty());
   std::vector<Candidate>& best = result_.best;
   const auto sort = [&] {
     std::ranges::sort(best, {}, [](const Candidate& candidate) { return candidate.plan.time->total(); });
