@@ -75,6 +75,7 @@ struct MeshPlan {
 struct PlanLimits {
   std::int64_t microbatches = 0;  // see plan_input
   double memory = 0;              // bytes of a rank: what needs more is planned without timeline and time; 0: any
+  bool all_rows = true;           // of what needs more; else those up to the first that does
   StageCuts* cuts = nullptr;
 };
 MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>& cluster,

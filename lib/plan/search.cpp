@@ -83,10 +83,11 @@ class Search {
     MeshPlan plan = plan_mesh(config, world_, cluster_,
                               {.microbatches = std::int64_t{2} * config.parallel.pipeline,
                                .memory = cluster_.memory,
+                               .all_rows = fastest_.empty(),  // the nearest miss is told where nothing fits
                                .cuts = &cuts_});
     if (plan.peak_memory() > cluster_.memory) {
       ++result_.too_large;
-      if (!nearest_ || plan.peak_memory() < nearest_->peak_memory()) nearest_ = std::move(plan);
+      if (fastest_.empty() && (!nearest_ || plan.peak_memory() < nearest_->peak_memory())) nearest_ = std::move(plan);
       return false;
     }
     const auto [place, fresh] = fastest_.try_emplace(axes_of(config.parallel), plan);
