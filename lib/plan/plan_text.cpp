@@ -76,7 +76,8 @@ std::string memory_table(const MeshPlan& plan, std::size_t most) {
     const RankPlan& rank = plan.ranks[row];
     std::string blocks;
     for (const Range& stage : rank.stages) {
-      blocks += fmt::format("{}{}-{}", blocks.empty() ? "" : ", ", stage.first, stage.end() - 1);
+      if (!blocks.empty()) blocks += ", ";
+      blocks += stage.count == 1 ? fmt::format("{}", stage.first) : fmt::format("{}-{}", stage.first, stage.end() - 1);
     }
     const RankMemory& memory = rank.memory;
     table.add({fmt::format("{}", row), fmt::format("{}", rank.rank), blocks, bytes_text(memory.weights),

@@ -48,8 +48,8 @@ std::string traffic_table(const MeshPlan& plan) {
     row.push_back(bytes_text(traffic.bytes(axis)));
     table.add(std::move(row));
   }
-  if (traffic.bytes() == 0) return "none: there is one rank\n";
-  return fmt::format("of rank {}\n", rank.rank) + table.text();
+  if (traffic.bytes() == 0) return ": none, there is one rank\n";
+  return fmt::format(" of rank {}\n", rank.rank) + table.text();
 }
 
 std::string pipeline_text(const MeshPlan& plan) {
@@ -126,7 +126,7 @@ std::string mesh_report(const MeshPlan& plan, const std::optional<Cluster>& clus
                   plan.text(), count_text(batch.global, "sequence"), batch.seq_len,
                   count_text(plan.timeline.shape.microbatches, "micro-batch"), batch.micro);
   text += "\nmemory of a rank at its most, without kernels' scratch\n" + memory_table(plan);
-  text += "\nbytes handed over in a step " + traffic_table(plan);
+  text += "\nbytes handed over in a step" + traffic_table(plan);
   if (plan.config.parallel.pipeline > 1) text += "\npipeline: " + pipeline_text(plan);
   if (plan.time) text += "\nstep on " + cluster->name + "\n" + time_table(plan, *cluster);
   return text;
