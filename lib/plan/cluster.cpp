@@ -7,9 +7,11 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <sstream>
 
 #include "core/error.h"
 #include "io/ini_file.h"
+#include "plan/default_cluster.h"
 
 namespace lyceum {
 
@@ -91,9 +93,8 @@ void check_all(const Keys& keys, const Cluster& cluster, double node_ranks, cons
   }
 }
 
-}  // namespace
-
-Cluster read_cluster(const std::string& file, const std::string& precision) {
+Cluster cluster_of(const std::vector<IniEntry>& entries, std::vector<std::string> mistakes, const std::string& file,
+                   const std::string& precision) {
   Cluster cluster;
   const bool bf16 = precision == "bf16";
   double node_ranks = 0, unused = 0;
@@ -109,8 +110,7 @@ Cluster read_cluster(const std::string& file, const std::string& precision) {
       {"network.latency_us", {&cluster.network_latency, micro, true}},
       {"overlap.share", {&cluster.overlap, 1, true}},
   };
-  std::vector<std::string> mistakes;
-  for (const IniEntry& entry : read_ini(file, mistakes)) {
+  for (const IniEntry& entry : entries) {
     if (entry.key == "cluster.name") {
       cluster.name = entry.value;
     } else if (std::string mistake = take(keys, entry, file); !mistake.empty()) {
@@ -126,17 +126,20 @@ Cluster read_cluster(const std::string& file, const std::string& precision) {
   return cluster;
 }
 
+}  // namespace
+
+Cluster read_cluster(const std::string& file, const std::string& precision) {
+  std::vector<std::string> mistakes;
+  const std::vector<IniEntry> entries = read_ini(file, mistakes);
+  return cluster_of(entries, mistakes, file, precision);
+}
+
 Cluster default_cluster(const std::string& precision) {
-  return {.name = "8 x H100 SXM a node, NDR InfiniBand",
-          .node_ranks = 8,
-          .memory = 76 * giga,
-          .flops = (precision == "bf16" ? 400 : 27) * tera,
-          .memory_bytes = 3000 * giga,
-          .node_bytes = 360 * giga,
-          .network_bytes = 40 * giga,
-          .node_latency = 10 * micro,
-          .network_latency = 20 * micro,
-          .overlap = 0.7};
+  std::istringstream text(default_cluster_file);
+  std::vector<std::string> mistakes;
+  const std::string name = "the built-in cluster";
+  const std::vector<IniEntry> entries = read_ini(text, name, mistakes);
+  return cluster_of(entries, mistakes, name, precision);
 }
 
 double seconds(const Cluster& cluster, const Place& place, const Traffic& traffic) {
