@@ -74,7 +74,7 @@ po::options_description plan_options() {
   options.add_options()("world", po::value<int>(), "find the best mesh of so many ranks")(
       "ranks", po::value<int>(), "plan the configured mesh on so many ranks")(
       "cluster", po::value<std::string>(),
-      "rates and memory, see configs/clusters/; with --world and without it those of 8 H100 a node")(
+      "rates and memory, see configs/clusters/; a search takes those of 8 H100 a node where none is given")(
       "measure", "take the rate of products from this machine, all its cores as one rank")(
       "svg", po::value<std::string>(), "draw the pipeline's timeline into a file")("json", "print JSON");
   return options;

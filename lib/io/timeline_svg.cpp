@@ -122,8 +122,7 @@ std::string timeline_svg(const Timeline& timeline, const std::string& title, con
   svg += legend_of(timeline);
   for (std::size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
     const double y = top + row * static_cast<double>(rank);
-    svg +=
-        fmt::format("<text class=\"rank\" x=\"{:g}\" y=\"{:.1f}\">row {}</text>", left - 8, y + box / 2 + 4.5, rank);
+    svg += fmt::format("<text class=\"rank\" x=\"{:g}\" y=\"{:.1f}\">row {}</text>", left - 8, y + box / 2 + 4.5, rank);
     svg += fmt::format("<rect class=\"lane\" x=\"{:g}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:g}\"/>\n", left, y,
                        inner, box);
     for (const TimedAction& timed : timeline.ranks[rank]) {

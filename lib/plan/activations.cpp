@@ -105,9 +105,8 @@ std::vector<std::int64_t> own_widths(const Config& config, const Place& place, s
   const Placement placement = place_experts(config, layer, place.size(Axis::expert), {});
   std::vector<std::int64_t> own;
   for (const std::int32_t e : placement.experts_of(place.index.expert)) {
-    own.push_back(part_of(widths[static_cast<std::size_t>(e)], place.index.expert_tensor,
-                          place.size(Axis::expert_tensor))
-                      .count);
+    own.push_back(
+        part_of(widths[static_cast<std::size_t>(e)], place.index.expert_tensor, place.size(Axis::expert_tensor)).count);
   }
   return own;
 }

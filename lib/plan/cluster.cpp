@@ -135,7 +135,7 @@ Cluster read_cluster(const std::string& file, const std::string& precision) {
 }
 
 Cluster default_cluster(const std::string& precision) {
-  std::istringstream text(default_cluster_file);
+  std::istringstream text(default_cluster_text());
   std::vector<std::string> mistakes;
   const std::string name = "the built-in cluster";
   const std::vector<IniEntry> entries = read_ini(text, name, mistakes);

@@ -76,9 +76,8 @@ void add_step_end(const Config& config, const Place& place, const RankPlan& rank
       updated_parameters(config, rank.memory) * bytes / cluster.memory_bytes + seconds(cluster, place, rank.step.end);
 }
 
-/// Adds the fullest of a row's ranks to the plan; returns the work of the slowest. Ranks of a row wait for each other in
-/// every layer, where tokens go to experts.
-/// `kinds`: of each of unlike_ranks(), the same in all rows.
+/// Adds the fullest of a row's ranks to the plan; returns the work of the slowest. Ranks of a row wait for each other
+/// in every layer, where tokens go to experts. `kinds`: of each of unlike_ranks(), the same in all rows.
 RankWork add_row(const PlanInput& input, const std::optional<Cluster>& cluster, int row, std::vector<BlockKinds>& kinds,
                  MeshPlan& plan) {
   const Config& config = input.config;
@@ -119,8 +118,7 @@ StepTime step_time(const MeshPlan& plan, std::span<const RankWork> rows) {
   }
   // Differences of sums in another order: what should be nothing may come out as a little less.
   time.transfers = std::max(0.0, slowest.busy() - slowest.compute);
-  time.bubble =
-      std::max(0.0, plan.timeline.makespan() - slowest.busy() * plan.timeline.shape.microbatches / all);
+  time.bubble = std::max(0.0, plan.timeline.makespan() - slowest.busy() * plan.timeline.shape.microbatches / all);
   return time;
 }
 

@@ -15,8 +15,8 @@ struct BlockKind {
   ActivationNeed activations;
   StageFlops flops;
 };
-/// Blocks come in two kinds, dense and sparse: what holds for one of a kind holds for all, and for those of the ranks in
-/// the same place of other stages.
+/// Blocks come in two kinds, dense and sparse: what holds for one of a kind holds for all, and for those of the ranks
+/// in the same place of other stages.
 class BlockKinds {
  public:
   const BlockKind& of(const Config& config, const Place& place, std::int64_t layer);

@@ -1,3 +1,5 @@
+#include "support/paper_models.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,7 +9,6 @@
 #include <set>
 
 #include "model/counts.h"
-#include "support/paper_models.h"
 
 namespace lyceum {
 namespace {
@@ -51,8 +52,8 @@ const std::vector<PaperModel>& models() {
       {"hash-2b", "Table 1", all, rounded(2.0, 0.1), rounded(0.2, 0.1), none, none, trillions(2.9)},
       {"switch-2b", "Table 1", all, rounded(2.0, 0.1), rounded(0.2, 0.1), none, none, trillions(2.9)},
       {"gshard-2b", "Table 1", all, rounded(2.0, 0.1), rounded(0.3, 0.1), none, none, trillions(4.3)},
-      {"deepseekmoe-2b", "Tables 1 and 2", all, rounded(2.0, 0.1), rounded(0.3, 0.1), billions(1.89), rounded(0.24, 0.01),
-       trillions(4.3)},
+      {"deepseekmoe-2b", "Tables 1 and 2", all, rounded(2.0, 0.1), rounded(0.3, 0.1), billions(1.89),
+       rounded(0.24, 0.01), trillions(4.3)},
       {"gshard-x1.2", "Table 8", all, none, none, rounded(2.3, 0.1), rounded(0.28, 0.01), none},
       {"gshard-x1.5", "Tables 2 and 8", all, none, none, billions(2.83), rounded(0.35, 0.01), trillions(5.8)},
       {"dense-x4", "Table 9", all, none, none, billions(0.47), billions(0.47), none},
@@ -131,7 +132,8 @@ TEST(PaperModels, DiverseExpertsHaveTheParametersOfEqualOnes) {
 
 TEST(PaperModels, AreAllInTheTable) {
   std::set<std::string> files, names;
-  for (const auto& entry : std::filesystem::directory_iterator(configs() / "papers")) files.insert(entry.path().stem().string());
+  for (const auto& entry : std::filesystem::directory_iterator(configs() / "papers"))
+    files.insert(entry.path().stem().string());
   for (const PaperModel& model : models()) names.insert(model.name);
   EXPECT_EQ(files, names);
 }

@@ -210,8 +210,8 @@ TEST(MeshPlan, WhatDoesNotFitIsToldWithTwoWaysOut) {
   }
 }
 
-/// Every model of the papers is planned without a cluster, this build's own or not. On one rank, by ZeRO 0: two bytes of
-/// weight, four of gradient, twelve of master and moments for each parameter that count_model() has.
+/// Every model of the papers is planned without a cluster, this build's own or not. On one rank, by ZeRO 0: two bytes
+/// of weight, four of gradient, twelve of master and moments for each parameter that count_model() has.
 TEST(Report, OfEveryPaperModel) {
   for (const auto& entry : fs::directory_iterator(configs() / "papers")) {
     const std::string name = entry.path().stem().string();

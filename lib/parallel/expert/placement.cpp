@@ -53,8 +53,9 @@ Placement Placement::of_owners(std::vector<int> owner, int ranks) {
     require_usage(!placement.experts_of(rank).empty(),
                   "{} experts over {} ranks: every rank needs one; lower parallel.expert", placement.experts(), ranks);
   }
-  require(placement.order.empty() || (owner_of(placement.order.front()) >= 0 && owner_of(placement.order.back()) < ranks),
-          "an expert is placed outside the {} ranks", ranks);
+  require(
+      placement.order.empty() || (owner_of(placement.order.front()) >= 0 && owner_of(placement.order.back()) < ranks),
+      "an expert is placed outside the {} ranks", ranks);
   return placement;
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <string>
+
 namespace lyceum {
 
 /// configs/clusters/h100-8x.ini, as it was when this was built.
-inline constexpr const char* default_cluster_file = R"ini(@DEFAULT_CLUSTER@)ini";
+std::string default_cluster_text();
 
 }  // namespace lyceum
