@@ -42,13 +42,15 @@ int fewest_together(int first, int size, int stride, int node) {
 /// Of the peers of a rank, those on other machines, in the group that is split worst: all ranks wait for it.
 double share_outside(const Cluster& cluster, const Place& place, Axis axis) {
   const int size = place.size(axis), stride = place.stride(axis), node = cluster.node_ranks;
-  // Groups lie in blocks of `block` ranks, one group for each of a block's first `stride` ranks.
+  // Groups lie in blocks of `block` ranks, a group for each of a block's first ranks; the first or the last of these is
+  // split worst.
   const int block = axis == Axis::pipeline_ends ? place.world : size * stride;
   if (place.world <= node || node % block == 0) return 0;
-  int fewest = size;
+  const int last = std::min(stride, block - (size - 1) * stride) - 1;
   const int unlike_blocks = node / std::gcd(node, block);  // after so many, blocks lie on machines as before
-  for (int b = 0; b < unlike_blocks && b * std::int64_t{block} < place.world && fewest > 1; ++b) {
-    for (int first = b * block; first < b * block + stride && fewest > 1; ++first) {
+  int fewest = size;
+  for (int b = 0; b < std::min(unlike_blocks, place.world / block) && fewest > 1; ++b) {
+    for (const int first : {b * block, b * block + last}) {
       fewest = std::min(fewest, fewest_together(first, size, stride, node));
     }
   }
@@ -88,8 +90,10 @@ void check_all(const Keys& keys, const Cluster& cluster, double node_ranks, cons
     if (!key.given) mistakes.push_back(fmt::format("{}: {} is not given", file, name));
   }
   if (cluster.overlap > 1) mistakes.push_back(fmt::format("{}: overlap.share is a share, at most 1", file));
-  if (node_ranks != std::floor(node_ranks) || node_ranks > 1e6) {
-    mistakes.push_back(fmt::format("{}: node.ranks = {} is no number of ranks", file, node_ranks));
+  constexpr double most_node_ranks = 4096;
+  if (node_ranks != std::floor(node_ranks) || node_ranks > most_node_ranks) {
+    mistakes.push_back(
+        fmt::format("{}: node.ranks = {} must be a whole number, {} at most", file, node_ranks, most_node_ranks));
   }
 }
 

@@ -116,9 +116,10 @@ StepTime step_time(const MeshPlan& plan, std::span<const RankWork> rows) {
     time.synchronising = std::max(time.synchronising, row.synchronising);
     time.optimizer = std::max(time.optimizer, row.optimizer);
   }
-  // Differences of sums in another order: what should be nothing may come out as a little less.
-  time.transfers = std::max(0.0, slowest.busy() - slowest.compute);
-  time.bubble = std::max(0.0, plan.timeline.makespan() - slowest.busy() * plan.timeline.shape.microbatches / all);
+  // Of sums that were made in another order: what should be nothing is nothing.
+  const auto difference = [](double whole, double part) { return whole - part > 1e-9 * whole ? whole - part : 0; };
+  time.transfers = difference(slowest.busy(), slowest.compute);
+  time.bubble = difference(plan.timeline.makespan(), slowest.busy() * plan.timeline.shape.microbatches / all);
   return time;
 }
 

@@ -85,6 +85,8 @@ TEST(Clusters, PeersOnOtherMachinesAreThoseOfTheWorstGroup) {
       {{.pipeline = 2, .expert = 12}, 48},
       {{.pipeline = 5, .tensor = 2, .expert = 3, .expert_tensor = 2}, 60},
       {{.expert = 16}, 64},
+      {{.pipeline = 3, .tensor = 3, .expert = 3}, 9},
+      {{.pipeline = 2, .tensor = 7, .expert = 2, .expert_tensor = 7}, 56},
       {{.expert = 5, .expert_tensor = 2}, 20},
   };
   for (const auto& [shape, world] : meshes) {

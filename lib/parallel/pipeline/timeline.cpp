@@ -43,8 +43,8 @@ double Timeline::bubble_fraction() const {
 double Timeline::bubble_ratio() const {
   double all = 0;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) all += busy(static_cast<int>(rank));
-  // Sums in another order: no idle time may come out as a little less than none.
-  return all > 0 ? std::max(0.0, (static_cast<double>(ranks.size()) * makespan() - all) / all) : 0;
+  const double idle = static_cast<double>(ranks.size()) * makespan() - all;
+  return idle > 1e-9 * all ? idle / all : 0;  // of sums in another order: what should be nothing is nothing
 }
 
 double peak_activations(std::span<const Action> program, std::span<const Kept> stages) {
