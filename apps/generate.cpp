@@ -40,7 +40,7 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
   std::vector<std::int32_t> tokens = tokenizer.encode(prompt);
   if (tokens.empty()) tokens.push_back(tokenizer.end_of_document());  // every document follows one
   require_prompt_fits(tokens.size(), config.batch.seq_len);
-  const auto setup = set_up(config, session, false);
+  const auto setup = set_up(config, session, Reading::generate);
   Transformer model(config, setup->stream, setup->mesh, working_type(config.run), false);
   load_weights(run->reader, setup->stream, model.units());
 

@@ -8,10 +8,11 @@ namespace lyceum {
 
 namespace po = boost::program_options;
 
-ParsedOptions parse_options(po::options_description& options, const Arguments& arguments, const std::string& usage) {
+ParsedOptions parse_options(po::options_description& options, const Arguments& arguments, const std::string& usage,
+                            const char* config_help) {
   options.add_options()("help", "this");
   po::options_description shown = options;
-  shown.add_options()("config", po::value<std::string>(), "an INI file; its keys win over the checkpoint's")(
+  shown.add_options()("config", po::value<std::string>(), config_help)(
       "section.key", po::value<std::string>(), "a key of the configuration; wins over the file")(
       "print-config", "the configuration that would be used and where each value came from")(
       "list-keys", "every key, what it may be, its default, what it means");

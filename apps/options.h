@@ -19,6 +19,7 @@ struct ParsedOptions {
 /// Reads `options` (a --help is added) from the arguments. Throws a usage Error for anything that is neither an option
 /// nor about the configuration.
 ParsedOptions parse_options(boost::program_options::options_description& options, const Arguments& arguments,
-                            const std::string& usage);
+                            const std::string& usage,
+                            const char* config_help = "an INI file; its keys win over the checkpoint's");
 
 }  // namespace lyceum

@@ -1,6 +1,10 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <iostream>
+#include <iterator>
 #include <numeric>
 
 #include "apps/options.h"
@@ -10,6 +14,7 @@
 #include "io/config_check.h"
 #include "io/timeline_svg.h"
 #include "plan/report.h"
+#include "plan/variants.h"
 #include "train/machine.h"
 #include "train/peak.h"
 #include "train/run_setup.h"
@@ -45,15 +50,6 @@ std::set<std::string> given_on_command_line(const LoadedConfig& loaded) {
   return keys;
 }
 
-Config resolved(const LoadedConfig& loaded, int world) {
-  std::vector<std::string> wrong = loaded.mistakes;
-  for (std::string& problem : contradictions(loaded.config, world)) wrong.push_back(std::move(problem));
-  require_none(wrong);
-  Config config = loaded.config;
-  resolve(config, world);
-  return config;
-}
-
 /// Micro-batches of a drawing: more are too narrow to read.
 constexpr int most_drawn = 16;
 
@@ -78,19 +74,52 @@ po::options_description plan_options() {
   options.add_options()("world", po::value<int>(), "find the best mesh of so many ranks")(
       "ranks", po::value<int>(), "plan the configured mesh on so many ranks")(
       "cluster", po::value<std::string>(),
-      "rates and memory, see configs/clusters/; without it those of 8 H100 a node")(
+      "rates and memory, see configs/clusters/; a search takes those of 8 H100 a node where none is given")(
       "measure", "take the rate of products from this machine, all its cores as one rank")(
       "svg", po::value<std::string>(), "draw the pipeline's timeline into a file")("json", "print JSON");
   return options;
 }
 
-void check_numbers(const po::variables_map& values) {
-  require_usage(!values.count("world") || !values.count("ranks"),
-                "--world finds a mesh, --ranks plans the one that is configured: give one of them");
-  for (const char* option : {"world", "ranks"}) {
-    const int ranks = values.count(option) ? values[option].as<int>() : 1;
-    require_usage(ranks >= 1, "--{} = {}: at least one rank", option, ranks);
+/// What is wrong with the options themselves.
+std::vector<std::string> option_mistakes(const po::variables_map& values) {
+  std::vector<std::string> wrong;
+  if (values.count("world") && values.count("ranks")) {
+    wrong.emplace_back("--world finds a mesh, --ranks plans the one that is configured: give one of them");
   }
+  for (const char* option : {"world", "ranks"}) {
+    if (!values.count(option)) continue;
+    const int ranks = values[option].as<int>();
+    if (ranks < 1) wrong.push_back(fmt::format("--{} = {}: at least one rank", option, ranks));
+    if (ranks > most_ranks) wrong.push_back(fmt::format("--{} = {}: {} ranks at most", option, ranks, most_ranks));
+  }
+  if (values.count("measure") && !values.count("cluster") && !values.count("world")) {
+    wrong.emplace_back("--measure needs --cluster FILE or --world N: it replaces their rate of products");
+  }
+  if (values.count("svg")) {
+    const std::filesystem::path file = values["svg"].as<std::string>();
+    const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
+    if (std::filesystem::is_directory(file) || ::access(folder.c_str(), W_OK | X_OK) != 0) {
+      wrong.push_back(fmt::format("--svg {}: no file can be written there", file.string()));
+    }
+  }
+  return wrong;
+}
+
+/// Throws everything that is wrong with options and configuration at once.
+void check(const LoadedConfig& loaded, const po::variables_map& values, int world) {
+  std::vector<std::string> wrong = option_mistakes(values);
+  const bool searches = values.count("world") > 0, counts = world >= 1 && (!searches || world <= most_ranks);
+  wrong.insert(wrong.end(), loaded.mistakes.begin(), loaded.mistakes.end());
+  if (!counts) {
+    std::ranges::move(contradictions(without_mesh(loaded.config), 1), std::back_inserter(wrong));
+  } else if (!searches) {
+    std::ranges::move(contradictions(loaded.config, world), std::back_inserter(wrong));
+  } else if (!wrong.empty()) {  // a search says the same of a configuration without other mistakes
+    const int node_ranks = default_cluster(loaded.config.run.precision).node_ranks;
+    std::ranges::move(search_problems(loaded.config, world, node_ranks, given_on_command_line(loaded)),
+                      std::back_inserter(wrong));
+  }
+  require_none(wrong);
 }
 
 /// What times are estimated from; none where no option asks for any.
@@ -102,8 +131,6 @@ std::optional<Cluster> rates(const RunConfig& run, const po::variables_map& valu
     cluster = default_cluster(run.precision);
   }
   if (values.count("measure")) {
-    require_usage(cluster.has_value(),
-                  "--measure needs --cluster FILE or --world N: it replaces their rate of products");
     cluster->flops = measure_gemm_peak(CpuStream(own_cores().count), working_type(run));
     cluster->name += ", products as measured here";
   }
@@ -126,7 +153,7 @@ std::string shown(const LoadedConfig& loaded, const MeshPlan& plan, const std::o
 
 int plan_command(const MpiSession& session, const Arguments& arguments) {
   po::options_description options = plan_options();
-  const ParsedOptions parsed = parse_options(options, arguments, usage);
+  const ParsedOptions parsed = parse_options(options, arguments, usage, "an INI file");
   const po::variables_map& values = parsed.values;
   const auto tell = [&](const std::string& text) {
     if (session.rank() == 0) std::cout << text << std::flush;
@@ -135,22 +162,26 @@ int plan_command(const MpiSession& session, const Arguments& arguments) {
   if (parsed.help) return tell(parsed.help_text);
   const LoadedConfig loaded = read_config(parsed.rest);
   if (loaded.list_keys) return tell(list_keys());
-  check_numbers(values);
-  require_none(loaded.mistakes);
+  const bool searches = values.count("world") > 0;
+  const int world = searches ? values["world"].as<int>() : ranks_of(loaded.config, session, values);
+  check(loaded, values, world);
   const std::optional<Cluster> cluster = rates(loaded.config.run, values);
   std::optional<SearchResult> search;
   MeshPlan plan;
-  if (values.count("world")) {
-    search = search_meshes(loaded.config, values["world"].as<int>(), *cluster, given_on_command_line(loaded));
+  if (searches) {
+    search = search_meshes(loaded.config, world, *cluster, given_on_command_line(loaded));
     plan = search->best.front().plan;
   } else {
-    const int world = ranks_of(loaded.config, session, values);
-    plan = plan_mesh(resolved(loaded, world), world, cluster);
+    Config config = loaded.config;
+    resolve(config, world);
+    plan = plan_mesh(config, world, cluster);
   }
   tell(shown(loaded, plan, cluster, search, values.count("json") > 0));
   if (loaded.print_config) return 0;
   if (values.count("svg") && session.rank() == 0) write_svg(plan, values["svg"].as<std::string>());
-  if (cluster) require_fits(plan, cluster->memory, "a rank of " + cluster->name);
+  if (!cluster) return 0;
+  const std::string short_of = shortage(plan, cluster->memory, "a rank of " + cluster->name);
+  require_usage(short_of.empty(), "{}", short_of);  // the table stands above
   return 0;
 }
 

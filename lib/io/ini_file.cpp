@@ -33,7 +33,7 @@ std::vector<IniEntry> read_ini(std::istream& stream, const std::string& file, st
   std::string section, text;
   for (std::int64_t number = 1; std::getline(stream, text); ++number) {
     if (text.find('\0') != std::string::npos) {
-      mistakes.push_back(fmt::format("{} line {}: not a text file: give --config an INI file", file, number));
+      mistakes.push_back(fmt::format("{} line {}: not a text file: name an INI file", file, number));
       return entries;
     }
     const std::string_view line = without_comment(text);
@@ -58,7 +58,7 @@ std::vector<IniEntry> read_ini(std::istream& stream, const std::string& file, st
     }
   }
   if (!stream.eof()) {  // never opened, a folder, a broken disk
-    mistakes.push_back(fmt::format("cannot read the configuration file '{}': give --config a file that exists", file));
+    mistakes.push_back(fmt::format("cannot read the file '{}': name an INI file that exists", file));
   }
   return entries;
 }

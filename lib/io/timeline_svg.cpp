@@ -79,7 +79,7 @@ std::string legend_of(const Timeline& timeline) {
     x += 44 + 7 * static_cast<double>(kinds[k].name.size());
   }
   if (timeline.shape.virtual_stages > 1) {
-    svg += fmt::format("<text x=\"{:.1f}\" y=\"47.5\">paler: the later stages of a rank</text>\n", x);
+    svg += fmt::format("<text x=\"{:.1f}\" y=\"47.5\">paler: the later stages of a row</text>\n", x);
   }
   return svg;
 }
@@ -122,8 +122,7 @@ std::string timeline_svg(const Timeline& timeline, const std::string& title, con
   svg += legend_of(timeline);
   for (std::size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
     const double y = top + row * static_cast<double>(rank);
-    svg +=
-        fmt::format("<text class=\"rank\" x=\"{:g}\" y=\"{:.1f}\">rank {}</text>", left - 8, y + box / 2 + 4.5, rank);
+    svg += fmt::format("<text class=\"rank\" x=\"{:g}\" y=\"{:.1f}\">row {}</text>", left - 8, y + box / 2 + 4.5, rank);
     svg += fmt::format("<rect class=\"lane\" x=\"{:g}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:g}\"/>\n", left, y,
                        inner, box);
     for (const TimedAction& timed : timeline.ranks[rank]) {

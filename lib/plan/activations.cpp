@@ -12,8 +12,6 @@ namespace lyceum {
 
 namespace {
 
-double number(std::int64_t value) { return static_cast<double>(value); }
-
 /// A part of a block by each of the ways to recompute it.
 struct PartNeed {
   double kept = 0, kept_for_weights = 0;  // see ActivationNeed
@@ -81,32 +79,51 @@ struct Routed {
   double pairs = 0;            // tokens of this rank times choices
 };
 
-Routed routed_rows(const Config& config, const Place& place, std::int64_t layer) {
-  const MoeConfig& moe = config.moe;
-  const int ranks = place.size(Axis::expert), sharers = place.size(Axis::expert_tensor);
-  const auto arriving = [&](int sharer) {
+/// Tokens that one routed expert gets in a micro-batch from the ranks of an expert group.
+double arriving(const Config& config, const Place& place) {
+  double tokens = 0;
+  for (int e = 0; e < place.size(Axis::expert); ++e) {
+    tokens += number(run_of(config, place.tensor_index_of_expert_peer(e)));
+  }
+  return tokens * number(config.moe.top_k) / number(config.moe.experts);
+}
+
+/// The same from all ranks that share the expert's width.
+double arriving_at_all(const Config& config, const Place& place) {
+  double all = 0;
+  for (int sharer = 0; sharer < place.size(Axis::expert_tensor); ++sharer) {
     Place peer = place;
     peer.index.expert_tensor = sharer;
-    double tokens = 0;
-    for (int e = 0; e < ranks; ++e) tokens += number(run_of(config, peer.tensor_index_of_expert_peer(e)));
-    return tokens * number(moe.top_k) / number(moe.experts);  // for one expert
-  };
+    all += arriving(config, peer);
+  }
+  return all;
+}
+
+/// What this rank holds of the widths of its routed experts.
+std::vector<std::int64_t> own_widths(const Config& config, const Place& place, std::int64_t layer) {
+  const std::vector<std::int64_t> widths = expert_widths(config.moe);
+  const Placement placement = place_experts(config, layer, place.size(Axis::expert), {});
+  std::vector<std::int64_t> own;
+  for (const std::int32_t e : placement.experts_of(place.index.expert)) {
+    own.push_back(
+        part_of(widths[static_cast<std::size_t>(e)], place.index.expert_tensor, place.size(Axis::expert_tensor)).count);
+  }
+  return own;
+}
+
+Routed routed_rows(const Config& config, const Place& place, std::int64_t layer) {
   const auto padded = [](double rows) {
     const auto alignment = static_cast<double>(Segments::alignment);
     return std::ceil(rows / alignment) * alignment;
   };
-  double all = 0;
-  for (int sharer = 0; sharer < sharers; ++sharer) all += arriving(sharer);
+  const double all = padded(arriving_at_all(config, place)), own = padded(arriving(config, place));
   Routed routed;
-  const std::vector<std::int64_t> widths = expert_widths(moe);
-  const Placement placement = place_experts(config, layer, ranks, {});
-  for (const std::int32_t e : placement.experts_of(place.index.expert)) {
-    const std::int64_t width = part_of(widths[static_cast<std::size_t>(e)], place.index.expert_tensor, sharers).count;
-    routed.rows += padded(all);
-    routed.inner += padded(all) * number(width);
-    routed.own_rows += padded(arriving(place.index.expert_tensor));
+  for (const std::int64_t width : own_widths(config, place, layer)) {
+    routed.rows += all;
+    routed.inner += all * number(width);
+    routed.own_rows += own;
   }
-  routed.pairs = number(run_of(config, place.index.tensor)) * number(moe.top_k);
+  routed.pairs = number(run_of(config, place.index.tensor)) * number(config.moe.top_k);
   return routed;
 }
 
@@ -211,6 +228,14 @@ ActivationNeed head_activations(const Config& config, const Place& place) {
   const double rows = s.rows * s.hidden * s.e + s.rows * s.a, input = s.tokens * s.hidden * s.e;
   const double logits = s.tokens * words * s.e + s.tokens * s.a;
   return {.kept = rows + input + logits, .kept_for_weights = rows + input + logits, .backward = input};
+}
+
+double routed_share(const Config& config, const Place& place, std::int64_t layer) {
+  double all = 0, own = 0;
+  for (const std::int64_t width : expert_widths(config.moe)) all += number(width);
+  for (const std::int64_t width : own_widths(config, place, layer)) own += number(width);
+  const double tokens = number(config.batch.seq_len * config.moe.top_k) / number(config.moe.experts);
+  return arriving_at_all(config, place) * own / (tokens * all);
 }
 
 double row_activations(const Config& config, const Place& place) {

@@ -6,9 +6,12 @@
 #include <charconv>
 #include <cmath>
 #include <map>
+#include <numeric>
+#include <sstream>
 
 #include "core/error.h"
 #include "io/ini_file.h"
+#include "plan/default_cluster.h"
 
 namespace lyceum {
 
@@ -26,11 +29,32 @@ double wire_share(Transfer transfer, double n) {
   }
 }
 
-/// Of the peers of a rank, those on other machines.
+/// The fewest members of a group on one machine that any machine has which the group reaches. `first`: its first rank.
+int fewest_together(int first, int size, int stride, int node) {
+  if (stride >= node) return 1;
+  const int on_first = (node - first % node + stride - 1) / stride;
+  if (on_first >= size) return size;
+  const int last = first + (size - 1) * stride, on_last = last % node / stride + 1;
+  const bool others = last / node - first / node > 1;
+  return std::min({on_first, on_last, others ? node / stride : size});
+}
+
+/// Of the peers of a rank, those on other machines, in the group that is split worst: all ranks wait for it.
 double share_outside(const Cluster& cluster, const Place& place, Axis axis) {
-  const double size = place.size(axis);
-  const double inside = std::max(1.0, static_cast<double>(cluster.node_ranks) / place.stride(axis));
-  return inside >= size ? 0 : (size - inside) / (size - 1);
+  const int size = place.size(axis), stride = place.stride(axis), node = cluster.node_ranks;
+  // Groups lie in blocks of `block` ranks, a group for each of a block's first ranks; the first or the last of these is
+  // split worst.
+  const int block = axis == Axis::pipeline_ends ? place.world : size * stride;
+  if (place.world <= node || node % block == 0) return 0;
+  const int last = std::min(stride, block - (size - 1) * stride) - 1;
+  const int unlike_blocks = node / std::gcd(node, block);  // after so many, blocks lie on machines as before
+  int fewest = size;
+  for (int b = 0; b < std::min(unlike_blocks, place.world / block) && fewest > 1; ++b) {
+    for (const int first : {b * block, b * block + last}) {
+      fewest = std::min(fewest, fewest_together(first, size, stride, node));
+    }
+  }
+  return static_cast<double>(size - fewest) / (size - 1);
 }
 
 /// A key of the file.
@@ -66,14 +90,15 @@ void check_all(const Keys& keys, const Cluster& cluster, double node_ranks, cons
     if (!key.given) mistakes.push_back(fmt::format("{}: {} is not given", file, name));
   }
   if (cluster.overlap > 1) mistakes.push_back(fmt::format("{}: overlap.share is a share, at most 1", file));
-  if (node_ranks != std::floor(node_ranks) || node_ranks > 1e6) {
-    mistakes.push_back(fmt::format("{}: node.ranks = {} is no number of ranks", file, node_ranks));
+  constexpr double most_node_ranks = 4096;
+  if (node_ranks != std::floor(node_ranks) || node_ranks > most_node_ranks) {
+    mistakes.push_back(
+        fmt::format("{}: node.ranks = {} must be a whole number, {} at most", file, node_ranks, most_node_ranks));
   }
 }
 
-}  // namespace
-
-Cluster read_cluster(const std::string& file, const std::string& precision) {
+Cluster cluster_of(const std::vector<IniEntry>& entries, std::vector<std::string> mistakes, const std::string& file,
+                   const std::string& precision) {
   Cluster cluster;
   const bool bf16 = precision == "bf16";
   double node_ranks = 0, unused = 0;
@@ -89,8 +114,7 @@ Cluster read_cluster(const std::string& file, const std::string& precision) {
       {"network.latency_us", {&cluster.network_latency, micro, true}},
       {"overlap.share", {&cluster.overlap, 1, true}},
   };
-  std::vector<std::string> mistakes;
-  for (const IniEntry& entry : read_ini(file, mistakes)) {
+  for (const IniEntry& entry : entries) {
     if (entry.key == "cluster.name") {
       cluster.name = entry.value;
     } else if (std::string mistake = take(keys, entry, file); !mistake.empty()) {
@@ -106,17 +130,20 @@ Cluster read_cluster(const std::string& file, const std::string& precision) {
   return cluster;
 }
 
+}  // namespace
+
+Cluster read_cluster(const std::string& file, const std::string& precision) {
+  std::vector<std::string> mistakes;
+  const std::vector<IniEntry> entries = read_ini(file, mistakes);
+  return cluster_of(entries, mistakes, file, precision);
+}
+
 Cluster default_cluster(const std::string& precision) {
-  return {.name = "8 x H100 SXM a node, NDR InfiniBand",
-          .node_ranks = 8,
-          .memory = 76 * giga,
-          .flops = (precision == "bf16" ? 400 : 27) * tera,
-          .memory_bytes = 3000 * giga,
-          .node_bytes = 360 * giga,
-          .network_bytes = 40 * giga,
-          .node_latency = 10 * micro,
-          .network_latency = 20 * micro,
-          .overlap = 0.7};
+  std::istringstream text(default_cluster_text());
+  std::vector<std::string> mistakes;
+  const std::string name = "the built-in cluster";
+  const std::vector<IniEntry> entries = read_ini(text, name, mistakes);
+  return cluster_of(entries, mistakes, name, precision);
 }
 
 double seconds(const Cluster& cluster, const Place& place, const Traffic& traffic) {

@@ -7,8 +7,6 @@ namespace lyceum {
 
 namespace {
 
-double number(std::int64_t value) { return static_cast<double>(value); }
-
 bool shared(const Place& place, const PlannedUnit& unit) { return place.size(copies_axis(unit.group)) > 1; }
 
 }  // namespace
@@ -43,6 +41,28 @@ std::map<int, LayerBytes> shared_layers(const Config& config, const Place& place
   return layers;
 }
 
+namespace {
+
+/// Losses, routing counts and the gradient norm.
+void add_end_of_step(const Config& config, const Place& place, Traffic& end) {
+  std::int64_t sparse = 0;
+  for (std::int64_t layer = 0; layer < config.model.layers; ++layer) sparse += has_experts(config, layer) ? 1 : 0;
+  const double layers = number(config.model.layers + 2), losses = 1 + 3 * number(config.model.layers);
+  const double experts = number(sparse * config.moe.experts);
+  for (const Axis axis : {Axis::data, Axis::pipeline}) {
+    end.add(place, axis, Transfer::all_reduce, losses * sizeof(double));
+  }
+  for (const Axis axis : {Axis::data_tensor, Axis::pipeline}) {
+    end.add(place, axis, Transfer::all_reduce, experts * number(config.moe.top_k) * sizeof(std::int64_t));
+    end.add(place, axis, Transfer::all_reduce, experts * sizeof(double));
+  }
+  for (const Axis axis : {Axis::tensor, Axis::expert_tensor, Axis::expert, Axis::pipeline}) {
+    end.add(place, axis, Transfer::all_reduce, layers * sizeof(double));  // gradient norm
+  }
+}
+
+}  // namespace
+
 StepTraffic step_traffic(const Config& config, const Place& place, std::span<const PlannedUnit> units,
                          const ZeroStates& played) {
   const int zero = config.parallel.zero;
@@ -72,20 +92,7 @@ StepTraffic step_traffic(const Config& config, const Place& place, std::span<con
   for (const auto& [axis, blocks] : squares) {
     step.end.add(place, axis, Transfer::all_reduce, blocks * sizeof(double));
   }
-  std::int64_t sparse = 0;
-  for (std::int64_t layer = 0; layer < config.model.layers; ++layer) sparse += has_experts(config, layer) ? 1 : 0;
-  const double layers = number(config.model.layers + 2), losses = 1 + 3 * number(config.model.layers);
-  const double experts = number(sparse * config.moe.experts);
-  for (const Axis axis : {Axis::data, Axis::pipeline}) {
-    step.end.add(place, axis, Transfer::all_reduce, losses * sizeof(double));
-  }
-  for (const Axis axis : {Axis::data_tensor, Axis::pipeline}) {
-    step.end.add(place, axis, Transfer::all_reduce, experts * number(config.moe.top_k) * sizeof(std::int64_t));
-    step.end.add(place, axis, Transfer::all_reduce, experts * sizeof(double));
-  }
-  for (const Axis axis : {Axis::tensor, Axis::expert_tensor, Axis::expert, Axis::pipeline}) {
-    step.end.add(place, axis, Transfer::all_reduce, layers * sizeof(double));  // gradient norm
-  }
+  add_end_of_step(config, place, step.end);
   return step;
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "parallel/pipeline/timeline.h"
@@ -28,10 +30,22 @@ struct PlanInput {
   std::vector<Range> blocks;  // of every pipeline stage
   Schedule schedule;
 };
+/// stage_blocks() of configurations that differ in mesh, batch and recomputation alone: each is cut once.
+class StageCuts {
+ public:
+  const std::vector<Range>& of(const Config& config);
+
+ private:
+  std::map<std::pair<int, std::string>, std::vector<Range>> cuts_;  // by stages and model.recompute
+};
+
+/// Whether a step of a resolved configuration has no more passes through stages than can be planned.
+bool step_is_short(const Config& config, int world);
 /// `most`: micro-batches that the schedule is made for, where a step has more: what it does over and over is then left
-/// out, which changes neither peaks of memory nor the seconds of the bubble. A multiple of the pipeline's ranks; 0:
-/// all.
-PlanInput plan_input(const Config& config, int world, std::int64_t most = 0);
+/// out, which changes neither peaks of memory (with gpipe, which keeps all micro-batches, those left out count as well)
+/// nor the seconds of the bubble. A multiple of the pipeline's ranks; 0: all. `cuts` may be null. Throws a usage Error
+/// unless step_is_short().
+PlanInput plan_input(const Config& config, int world, std::int64_t most = 0, StageCuts* cuts = nullptr);
 RankPlan plan_rank(const PlanInput& input, int rank);
 
 /// Seconds of a step, by what they are spent on. They sum to the step.
@@ -61,19 +75,34 @@ struct MeshPlan {
 struct PlanLimits {
   std::int64_t microbatches = 0;  // see plan_input
   double memory = 0;              // bytes of a rank: what needs more is planned without timeline and time; 0: any
+  bool all_rows = true;           // of what needs more; else those up to the first that does
+  StageCuts* cuts = nullptr;
 };
 MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>& cluster,
                    const PlanLimits& limits = {});
 /// Its pipeline with at most so many micro-batches, or as few more as one for each of its ranks, to be drawn.
 Timeline drawn_timeline(const MeshPlan& plan, int most);
 
-/// The same without training: weights, and what a forward pass needs at a time. No timeline.
-MeshPlan plan_inference(const Config& config, int world);
+/// What a model is read for.
+enum class Reading { evaluate, generate };
+/// Micro-batches that are under way at once in an evaluation: a stage keeps its results until the next one takes them.
+inline int evaluated_at_once(int pipeline) { return pipeline == 1 ? 1 : 8 * pipeline; }
+/// The same without training: weights, caches of keys and values, and at most what a forward pass needs at a time. No
+/// timeline.
+MeshPlan plan_inference(const Config& config, int world, Reading reading);
 
-/// A line for every row of the pipeline: the rank that needs the most memory, its blocks, its memory by kind.
-std::string memory_table(const MeshPlan& plan);
-/// Throws a usage Error with the need by kind and two ways out where a rank's memory is more than `available` bytes.
-/// `whose`: "each of the 8 ranks of this machine".
+/// A line for every row of the pipeline: the rank that needs the most memory, its blocks, its memory by kind. `most`:
+/// rows, those that need the most; 0: all.
+std::string memory_table(const MeshPlan& plan, std::size_t most = 0);
+/// The same as the end of a message.
+std::string error_table(const MeshPlan& plan);
+
+/// "rank 4 needs 93 GB of the 76 GB that `whose` has (weights …)": of the rank that needs the most.
+std::string need_text(const MeshPlan& plan, double available, const std::string& whose);
+/// Empty where every rank's memory is at most `available` bytes, else need_text() and two ways out. `whose`: "each of
+/// the 8 ranks of this machine".
+std::string shortage(const MeshPlan& plan, double available, const std::string& whose);
+/// Throws a usage Error with shortage() and, below it, the table.
 void require_fits(const MeshPlan& plan, double available, const std::string& whose);
 
 }  // namespace lyceum

@@ -10,6 +10,9 @@
 
 namespace lyceum {
 
+/// Plans count in double: exact up to 2^53.
+inline double number(std::int64_t value) { return static_cast<double>(value); }
+
 /// The groups of a rank, named as Mesh names them; and the first and the last stage of a pipeline, which share a tied
 /// table.
 enum class Axis : std::uint8_t {

@@ -1,14 +1,18 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <numeric>
+
 #include "core/error.h"
 #include "io/table.h"
 #include "plan/mesh_plan.h"
+#include "plan/text.h"
 
 namespace lyceum {
 
 namespace {
-
-std::string bytes_text(double bytes) { return text_of_bytes(static_cast<std::int64_t>(std::min(bytes, 9e18))); }
 
 /// What would make the most of a rank's need smaller, given what is already done.
 std::vector<std::string> ways_out(const MeshPlan& plan, const RankMemory& need) {
@@ -22,6 +26,7 @@ std::vector<std::string> ways_out(const MeshPlan& plan, const RankMemory& need) 
     if (config.batch.micro > 1) ways.push_back(fmt::format("lower batch.micro (it is {})", config.batch.micro));
   };
   if (need.activations > state) {
+    if (parallel.schedule == "gpipe") ways.push_back("set parallel.schedule = 1f1b, which keeps fewer micro-batches");
     activations();
     ways.push_back("lower batch.seq_len or model.vocab");
   }
@@ -41,7 +46,7 @@ std::vector<std::string> ways_out(const MeshPlan& plan, const RankMemory& need) 
 std::string MeshPlan::text() const {
   const ParallelConfig& parallel = config.parallel;
   std::string text = mesh_shape(parallel).text(world);
-  if (parallel.pipeline > 1) text += fmt::format(", {}", parallel.schedule);
+  if (parallel.pipeline > 1 || parallel.schedule == "gpipe") text += fmt::format(", {}", parallel.schedule);
   if (parallel.virtual_stages > 1) text += fmt::format(" x{}", parallel.virtual_stages);
   text += fmt::format(", zero {}, micro {}", parallel.zero, config.batch.micro);
   if (parallel.sequence) text += ", sequence";
@@ -49,36 +54,73 @@ std::string MeshPlan::text() const {
   return text;
 }
 
-std::string memory_table(const MeshPlan& plan) {
-  Table table({"stage", ">rank", "blocks", ">weights", ">gradients", ">optimizer", ">activations", ">buffers", ">all"});
-  for (std::size_t row = 0; row < plan.ranks.size(); ++row) {
+std::string bytes_text(double bytes) {
+  return bytes > 0 ? text_of_bytes(static_cast<std::int64_t>(std::min(bytes, 9e18))) : "-";
+}
+
+std::string count_text(std::int64_t count, const char* one) {
+  return fmt::format("{} {}{}", count, one, count == 1 ? "" : one[std::strlen(one) - 1] == 'h' ? "es" : "s");
+}
+
+std::string memory_table(const MeshPlan& plan, std::size_t most) {
+  const auto total = [&](std::size_t row) { return plan.ranks[row].memory.total(); };
+  std::vector<std::size_t> rows(plan.ranks.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  if (most > 0 && rows.size() > most) {
+    std::ranges::stable_sort(rows, std::greater<>(), total);
+    rows.resize(most);
+    std::ranges::sort(rows);
+  }
+  Table table({">row", ">rank", "blocks", ">weights", ">gradients", ">optimizer", ">activations", ">buffers", ">all"});
+  for (const std::size_t row : rows) {
     const RankPlan& rank = plan.ranks[row];
     std::string blocks;
     for (const Range& stage : rank.stages) {
-      blocks += fmt::format("{}{}-{}", blocks.empty() ? "" : ", ", stage.first, stage.end() - 1);
+      if (!blocks.empty()) blocks += ", ";
+      blocks += stage.count == 1 ? fmt::format("{}", stage.first) : fmt::format("{}-{}", stage.first, stage.end() - 1);
     }
     const RankMemory& memory = rank.memory;
     table.add({fmt::format("{}", row), fmt::format("{}", rank.rank), blocks, bytes_text(memory.weights),
                bytes_text(memory.gradients), bytes_text(memory.optimizer), bytes_text(memory.activations),
                bytes_text(memory.buffers), bytes_text(memory.total())});
   }
-  return table.text();
+  const std::size_t others = plan.ranks.size() - rows.size();
+  return table.text() + (others > 0 ? fmt::format("and {} that need no more\n", count_text(others, "row")) : "");
+}
+
+namespace {
+
+const RankPlan& fullest_rank(const MeshPlan& plan) {
+  return *std::ranges::max_element(plan.ranks, {}, [](const RankPlan& rank) { return rank.memory.total(); });
+}
+
+}  // namespace
+
+std::string error_table(const MeshPlan& plan) {
+  std::string text = memory_table(plan, 8);
+  text.pop_back();  // the line's end
+  return text;
+}
+
+std::string need_text(const MeshPlan& plan, double available, const std::string& whose) {
+  const RankPlan& rank = fullest_rank(plan);
+  const RankMemory& need = rank.memory;
+  return fmt::format(
+      "rank {} needs {} of the {} that {} has (weights {}, gradients {}, optimizer {}, activations {}, buffers {})",
+      rank.rank, bytes_text(need.total()), bytes_text(available), whose, bytes_text(need.weights),
+      bytes_text(need.gradients), bytes_text(need.optimizer), bytes_text(need.activations), bytes_text(need.buffers));
+}
+
+std::string shortage(const MeshPlan& plan, double available, const std::string& whose) {
+  const RankMemory& need = fullest_rank(plan).memory;
+  if (need.total() <= available) return {};
+  const std::vector<std::string> ways = ways_out(plan, need);
+  return fmt::format("{}: {}, or {}", need_text(plan, available, whose), ways[0], ways[1]);
 }
 
 void require_fits(const MeshPlan& plan, double available, const std::string& whose) {
-  const RankPlan* worst = &plan.ranks.front();
-  for (const RankPlan& rank : plan.ranks) {
-    if (rank.memory.total() > worst->memory.total()) worst = &rank;
-  }
-  const RankMemory& need = worst->memory;
-  if (need.total() <= available) return;
-  const std::vector<std::string> ways = ways_out(plan, need);
-  fail(ExitCode::usage,
-       "rank {} needs {} of the {} that {} has (weights {}, gradients {}, optimizer {}, activations {}, buffers {}): "
-       "{}, or {}",
-       worst->rank, bytes_text(need.total()), bytes_text(available), whose, bytes_text(need.weights),
-       bytes_text(need.gradients), bytes_text(need.optimizer), bytes_text(need.activations), bytes_text(need.buffers),
-       ways[0], ways[1]);
+  const std::string text = shortage(plan, available, whose);
+  if (!text.empty()) fail(ExitCode::usage, "{}\n{}", text, error_table(plan));
 }
 
 }  // namespace lyceum

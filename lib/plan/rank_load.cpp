@@ -1,48 +1,48 @@
 #include "plan/rank_load.h"
 
 #include <algorithm>
-#include <array>
 
 #include "model/counts.h"
+#include "model/expert_places.h"
 
 namespace lyceum {
 
 namespace {
 
-double number(std::int64_t value) { return static_cast<double>(value); }
+/// Of FLOPs of a sequence, those of a tensor rank for a micro-batch.
+double tensor_share(const Config& config, const Place& place) {
+  return number(config.batch.micro) / place.size(Axis::tensor);
+}
 
-/// Blocks come in two kinds, dense and sparse: what holds for one block of a kind holds for all.
-struct BlockKind {
-  PassTraffic traffic;
-  ActivationNeed activations;
-  StageFlops flops;  // of one micro-batch on one rank
-};
-
-class Kinds {
- public:
-  Kinds(const Config& config, const Place& place) : config_(config), place_(place) {}
-  const BlockKind& of(std::int64_t layer) {
-    std::optional<BlockKind>& kind = kinds_[is_sparse(config_, layer) ? 1 : 0];
-    if (!kind) {
-      kind = {.traffic = block_traffic(config_, place_, layer),
-              .activations = block_activations(config_, place_, layer),
-              .flops = {.forward = block_flops(config_, layer) * share(),
-                        .again = recomputed_flops(config_, layer) * share()}};
-    }
-    return *kind;
+/// Tensor ranks share out a block, the ranks of a stage its routed experts.
+StageFlops block_share(const Config& config, const Place& place, std::int64_t layer) {
+  const double share = tensor_share(config, place);
+  double own = block_flops(config, layer) * share;
+  if (has_experts(config, layer)) {
+    const double routed = 2 * number(count_block(config, layer).routed.activated) * number(config.batch.seq_len);
+    own += routed * (routed_share(config, place, layer) - share);
   }
-  double share() const { return number(config_.batch.micro) / place_.size(Axis::tensor); }
+  return {.forward = own, .again = config.model.recompute == "full" ? own : recomputed_flops(config, layer) * share};
+}
 
- private:
-  const Config& config_;
-  const Place& place_;
-  std::array<std::optional<BlockKind>, 2> kinds_;
-};
+}  // namespace
 
-StageLoad stage_load(const Config& config, const Place& place, const Range& blocks, Kinds& kinds) {
+const BlockKind& BlockKinds::of(const Config& config, const Place& place, std::int64_t layer) {
+  std::optional<BlockKind>& kind = kinds_[is_sparse(config, layer) ? 1 : 0];
+  if (!kind) {
+    kind = {.traffic = block_traffic(config, place, layer),
+            .activations = block_activations(config, place, layer),
+            .flops = block_share(config, place, layer)};
+  }
+  return *kind;
+}
+
+namespace {
+
+StageLoad stage_load(const Config& config, const Place& place, const Range& blocks, BlockKinds& kinds) {
   StageLoad load;
   for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) {
-    const BlockKind& kind = kinds.of(layer);
+    const BlockKind& kind = kinds.of(config, place, layer);
     const ActivationNeed& need = kind.activations;
     load.traffic.forward += kind.traffic.forward;
     load.traffic.backward += kind.traffic.backward;
@@ -64,7 +64,7 @@ StageLoad stage_load(const Config& config, const Place& place, const Range& bloc
     load.head = head.kept;
     load.kept.until_input_gradient += head.kept;
     load.kept.until_weight_gradient += head.kept_for_weights;
-    load.flops.forward += head_flops(config) * kinds.share();
+    load.flops.forward += head_flops(config) * tensor_share(config, place);
   }
   const double tokens = token_activations(config, place);
   load.kept.until_input_gradient += tokens;
@@ -117,8 +117,19 @@ double peak_of_passes(const PlanInput& input, const Place& place, const RankLoad
 
 }  // namespace
 
-RankLoad rank_load(const PlanInput& input, const Place& place) {
-  Kinds kinds(input.config, place);
+std::vector<int> unlike_ranks(const Config& config, int world, int row) {
+  const int first = row * (world / config.parallel.pipeline);
+  std::vector<int> ranks{first};
+  const std::vector<std::int64_t> widths = expert_widths(config.moe);
+  const bool alike = std::ranges::adjacent_find(widths, std::ranges::not_equal_to()) == widths.end();
+  const bool first_has_most =
+      config.parallel.placement == "contiguous" || config.moe.experts % config.parallel.expert == 0;
+  if (alike && first_has_most) return ranks;
+  for (int e = 1; e < config.parallel.expert; ++e) ranks.push_back(first + e * config.parallel.expert_tensor);
+  return ranks;
+}
+
+RankLoad rank_load(const PlanInput& input, const Place& place, BlockKinds& kinds) {
   RankLoad rank;
   for (int stage = place.index.pipeline; stage < std::ssize(input.blocks); stage += place.shape.pipeline) {
     rank.stages.push_back(stage);
@@ -152,29 +163,44 @@ RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const 
   plan.memory = state_memory(config, place, units, played);
   plan.memory.buffers *= number(std::ssize(plan.stages));
   plan.memory.activations = peak_of_passes(input, place, load);
+  if (config.parallel.schedule == "gpipe") {  // keeps every micro-batch, also those that its program here leaves out
+    plan.memory.activations +=
+        (passes - input.schedule.shape.microbatches) * load.loads.front().kept.until_input_gradient;
+  }
   plan.step = step_traffic(config, place, units, played);
   return plan;
 }
 
-PlanInput plan_input(const Config& config, int world, std::int64_t most_passes) {
-  constexpr double most = 4e6;
-  const std::int64_t all = micro_batches(config, world), passes = most_passes > 0 ? std::min(all, most_passes) : all;
+const std::vector<Range>& StageCuts::of(const Config& config) {
   const int stages = config.parallel.pipeline * config.parallel.virtual_stages;
-  require_usage(number(passes) * stages <= most,
-                "a step of {} micro-batches through {} stages: raise batch.micro or lower batch.global", passes,
-                stages);
+  const auto [place, fresh] = cuts_.try_emplace({stages, config.model.recompute});
+  if (fresh) place->second = stage_blocks(config, stages);
+  return place->second;
+}
+
+bool step_is_short(const Config& config, int world) {
+  constexpr std::int64_t most = 4'000'000;
+  return micro_batches(config, world) <= most / (config.parallel.pipeline * config.parallel.virtual_stages);
+}
+
+PlanInput plan_input(const Config& config, int world, std::int64_t most, StageCuts* cuts) {
+  const std::int64_t all = micro_batches(config, world);
   const PipelineShape shape{.ranks = config.parallel.pipeline,
                             .virtual_stages = config.parallel.virtual_stages,
-                            .microbatches = static_cast<int>(passes)};
+                            .microbatches = static_cast<int>(most > 0 ? std::min(all, most) : all)};
+  require_usage(step_is_short(config, world),
+                "a step of {} micro-batches through {} stages: raise batch.micro or lower batch.global", all,
+                shape.stages());
   return {.config = config,
           .world = world,
-          .blocks = stage_blocks(config, shape.stages()),
+          .blocks = cuts ? cuts->of(config) : stage_blocks(config, shape.stages()),
           .schedule = make_schedule(config.parallel.schedule, shape)};
 }
 
 RankPlan plan_rank(const PlanInput& input, int rank) {
   const Place place = Place::of(input.config.parallel, input.world, rank);
-  return plan_place(input, place, rank, rank_load(input, place));
+  BlockKinds kinds;
+  return plan_place(input, place, rank, rank_load(input, place, kinds));
 }
 
 }  // namespace lyceum

@@ -1,11 +1,29 @@
 #pragma once
 
+#include <array>
+#include <optional>
 #include <vector>
 
 #include "model/stages.h"
 #include "plan/mesh_plan.h"
 
 namespace lyceum {
+
+/// One block of a rank for one micro-batch.
+struct BlockKind {
+  PassTraffic traffic;
+  ActivationNeed activations;
+  StageFlops flops;
+};
+/// Blocks come in two kinds, dense and sparse: what holds for one of a kind holds for all, and for those of the ranks
+/// in the same place of other stages.
+class BlockKinds {
+ public:
+  const BlockKind& of(const Config& config, const Place& place, std::int64_t layer);
+
+ private:
+  std::array<std::optional<BlockKind>, 2> kinds_;
+};
 
 /// One pipeline stage of a rank for one micro-batch.
 struct StageLoad {
@@ -23,7 +41,10 @@ struct RankLoad {
   std::vector<StageLoad> loads;
 };
 
-RankLoad rank_load(const PlanInput& input, const Place& place);
+/// Ranks of a row, one of which needs the most memory, and one of which takes the longest, but for what a cut leaves
+/// uneven: ranks differ by the experts that they hold, and where these are alike, the first has the most of everything.
+std::vector<int> unlike_ranks(const Config& config, int world, int row);
+RankLoad rank_load(const PlanInput& input, const Place& place, BlockKinds& kinds);
 /// Memory and traffic of the rank at `place`.
 RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const RankLoad& load);
 

@@ -6,6 +6,7 @@
 
 #include "io/table.h"
 #include "model/counts.h"
+#include "plan/text.h"
 
 namespace lyceum {
 
@@ -13,15 +14,18 @@ namespace {
 
 constexpr int most_chart_rows = 16, most_chart_passes = 6;
 
-std::string bytes_text(double bytes) {
-  return bytes == 0 ? "-" : text_of_bytes(static_cast<std::int64_t>(std::min(bytes, 9e18)));
-}
+/// Seconds as a column, or a table, shows them: all in one unit.
+class TimeUnit {
+ public:
+  explicit TimeUnit(double most) : milli_(most < 1) {}
+  std::string text(double seconds) const { return fmt::format("{:.2f}", milli_ ? 1e3 * seconds : seconds); }
+  std::string heading(const char* name) const { return fmt::format(">{} {}", name, milli_ ? "ms" : "s"); }
 
-std::string seconds_text(double seconds) {
-  return seconds >= 1 ? fmt::format("{:.2f} s", seconds) : fmt::format("{:.2f} ms", 1e3 * seconds);
-}
+ private:
+  bool milli_;
+};
 
-/// The rank that hands over most, among those that are planned.
+/// The rank that hands over most, among the fullest of all rows.
 const RankPlan& busiest(const MeshPlan& plan) {
   return *std::ranges::max_element(plan.ranks, {}, [](const RankPlan& rank) { return rank.traffic().bytes(); });
 }
@@ -44,18 +48,19 @@ std::string traffic_table(const MeshPlan& plan) {
     row.push_back(bytes_text(traffic.bytes(axis)));
     table.add(std::move(row));
   }
-  if (traffic.bytes() == 0) return "none: there is one rank\n";
-  return fmt::format("of rank {}, the busiest\n", rank.rank) + table.text();
+  if (traffic.bytes() == 0) return ": none, there is one rank\n";
+  return fmt::format(" of rank {}\n", rank.rank) + table.text();
 }
 
 std::string pipeline_text(const MeshPlan& plan) {
   const ParallelConfig& parallel = plan.config.parallel;
   const Timeline& timeline = plan.timeline;
   std::string text = fmt::format(
-      "{} stages, {} micro-batches, schedule {}: rows idle for {:.1f} % of the time, also where stages are uneven\n",
-      parallel.pipeline * parallel.virtual_stages, timeline.shape.microbatches, parallel.schedule, 100 * plan.bubble());
+      "{}, {}, {}, schedule {}: rows idle for {:.1f} % of the time, also where stages are uneven\n",
+      count_text(parallel.pipeline, "row"), count_text(parallel.pipeline * parallel.virtual_stages, "stage"),
+      count_text(timeline.shape.microbatches, "micro-batch"), parallel.schedule, 100 * plan.bubble());
   if (parallel.pipeline > most_chart_rows) {
-    return text + fmt::format("{} rows are too many to draw here: --svg FILE draws them\n", parallel.pipeline);
+    return text + "so many rows are too many to draw here: --svg FILE draws them\n";
   }
   const Timeline drawn = drawn_timeline(plan, most_chart_passes);
   if (drawn.shape.microbatches < timeline.shape.microbatches) {
@@ -69,9 +74,10 @@ std::string pipeline_text(const MeshPlan& plan) {
 
 std::string time_table(const MeshPlan& plan, const Cluster& cluster) {
   const StepTime& time = *plan.time;
-  Table table({"", ">time", ">share", "what it is"});
+  const TimeUnit unit(time.total());
+  Table table({"", unit.heading("time"), ">share", "what it is"});
   const auto add = [&](const char* name, double seconds, const char* what) {
-    table.add({name, seconds_text(seconds), fmt::format("{:.1f} %", 100 * seconds / time.total()), what});
+    table.add({name, unit.text(seconds), fmt::format("{:.1f} %", 100 * seconds / time.total()), what});
   };
   add("compute", time.compute, "of the slowest stage");
   add("transfers", time.transfers, "inside its passes: tensor ranks, dispatch and combine");
@@ -116,27 +122,32 @@ std::string model_report(const Config& config) {
 std::string mesh_report(const MeshPlan& plan, const std::optional<Cluster>& cluster) {
   const BatchConfig& batch = plan.config.batch;
   std::string text =
-      fmt::format("\nmesh of {} ranks: {}\n{} sequences of {} tokens a step, {} micro-batches of {} a rank\n",
-                  plan.world, plan.text(), batch.global, batch.seq_len, plan.timeline.shape.microbatches, batch.micro);
+      fmt::format("\nmesh of {}: {}\n{} of {} tokens a step, {} of {} a rank\n", count_text(plan.world, "rank"),
+                  plan.text(), count_text(batch.global, "sequence"), batch.seq_len,
+                  count_text(plan.timeline.shape.microbatches, "micro-batch"), batch.micro);
   text += "\nmemory of a rank at its most, without kernels' scratch\n" + memory_table(plan);
-  text += "\nbytes handed over in a step " + traffic_table(plan);
+  text += "\nbytes handed over in a step" + traffic_table(plan);
   if (plan.config.parallel.pipeline > 1) text += "\npipeline: " + pipeline_text(plan);
   if (plan.time) text += "\nstep on " + cluster->name + "\n" + time_table(plan, *cluster);
   return text;
 }
 
 std::string search_report(const SearchResult& result, int world, const Cluster& cluster) {
-  Table table({"", ">step", ">compute", ">transfers", ">bubble", ">copies", ">memory", "against the best", "mesh"});
+  double most = 0;
+  for (const Candidate& candidate : result.best) most = std::max(most, candidate.plan.time->total());
+  const TimeUnit unit(most);
+  Table table({"", unit.heading("step"), unit.heading("compute"), unit.heading("transfers"), unit.heading("bubble"),
+               unit.heading("copies"), unit.heading("optimizer"), ">memory", "against the best", "mesh"});
   for (std::size_t i = 0; i < result.best.size(); ++i) {
     const Candidate& candidate = result.best[i];
     const StepTime& time = *candidate.plan.time;
-    table.add({fmt::format("{}", i + 1), seconds_text(time.total()), seconds_text(time.compute),
-               seconds_text(time.transfers), seconds_text(time.bubble), seconds_text(time.synchronising),
+    table.add({fmt::format("{}", i + 1), unit.text(time.total()), unit.text(time.compute), unit.text(time.transfers),
+               unit.text(time.bubble), unit.text(time.synchronising), unit.text(time.optimizer),
                bytes_text(candidate.plan.peak_memory()), i == 0 ? "" : candidate.reason, candidate.plan.text()});
   }
-  return fmt::format("\nbest meshes of {} ranks on {}: {} ways considered, {} of them too large for {}\n{}\nbest: {}\n",
-                     world, cluster.name, result.considered, result.too_large, bytes_text(cluster.memory), table.text(),
-                     result.best.front().reason);
+  return fmt::format("\nbest meshes of {} on {}: {} ways considered, {} of them too large for {}\n{}\nbest: {}\n",
+                     count_text(world, "rank"), cluster.name, result.considered, result.too_large,
+                     bytes_text(cluster.memory), table.text(), result.best.front().reason);
 }
 
 }  // namespace lyceum

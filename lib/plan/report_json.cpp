@@ -79,7 +79,7 @@ std::string json_report(const MeshPlan& plan, const std::optional<Cluster>& clus
   for (const RankPlan& rank : plan.ranks) {
     Json blocks = Json::array();
     for (const Range& stage : rank.stages) blocks.push_back({stage.first, stage.end()});
-    json["stages"].push_back({{"rank", rank.rank}, {"blocks", blocks}, {"memory_bytes", memory_json(rank.memory)}});
+    json["rows"].push_back({{"rank", rank.rank}, {"blocks", blocks}, {"memory_bytes", memory_json(rank.memory)}});
   }
   add_traffic(plan, json);
   json["pipeline"] = {{"bubble", plan.bubble()},

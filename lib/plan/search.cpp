@@ -5,115 +5,16 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <tuple>
+#include <optional>
 
 #include "core/error.h"
 #include "io/config_check.h"
 #include "io/table.h"
+#include "plan/variants.h"
 
 namespace lyceum {
 
 namespace {
-
-std::vector<int> divisors(int number) {
-  std::vector<int> all;
-  for (int d = 1; d <= number; ++d) {
-    if (number % d == 0) all.push_back(d);
-  }
-  return all;
-}
-
-/// Calls visit(config) for every variant that the ranks can form; it says whether that fits into memory.
-class Variants {
- public:
-  Variants(const Config& config, int world, const Cluster& cluster, const std::set<std::string>& fixed)
-      : base_(config), world_(world), cluster_(cluster), fixed_(fixed) {}
-
-  template <class Visit>
-  void each(Visit&& visit) const {
-    for (const int pipeline : values("parallel.pipeline", base_.parallel.pipeline, divisors(world_))) {
-      if (pipeline > base_.model.layers || world_ % pipeline != 0) continue;
-      for (const int tensor : values("parallel.tensor", base_.parallel.tensor, machine_shares())) {
-        if (world_ / pipeline % tensor != 0) continue;
-        for (const int sharers : values("parallel.expert_tensor", base_.parallel.expert_tensor, sharers_with(tensor))) {
-          for (const int expert : values("parallel.expert", base_.parallel.expert, divisors(world_ / pipeline))) {
-            if (world_ / pipeline % (expert * sharers) != 0 || expert > std::max<std::int64_t>(base_.moe.experts, 1)) {
-              continue;
-            }
-            if (sharers > 1 && (base_.moe.experts == 0 || expert * sharers > world_ / pipeline)) continue;
-            Config config = base_;
-            config.parallel.pipeline = pipeline;
-            config.parallel.tensor = tensor;
-            config.parallel.expert = expert;
-            config.parallel.expert_tensor = sharers;
-            config.parallel.sequence = given("parallel.sequence") ? base_.parallel.sequence : tensor > 1;
-            each_schedule(std::move(config), visit);
-          }
-        }
-      }
-    }
-  }
-
- private:
-  bool given(const char* key) const { return fixed_.contains(key); }
-  template <class T>
-  std::vector<T> values(const char* key, T own, std::vector<T> all) const {
-    return given(key) ? std::vector<T>{own} : all;
-  }
-  /// Ranks that share a matrix talk in every block: they sit on one machine.
-  std::vector<int> machine_shares() const {
-    std::vector<int> all;
-    for (const int d : divisors(cluster_.node_ranks)) {
-      if ((d & (d - 1)) == 0) all.push_back(d);
-    }
-    return all;
-  }
-
-  static std::vector<int> sharers_with(int tensor) {
-    return tensor > 1 ? std::vector<int>{1, tensor} : std::vector<int>{1};
-  }
-
-  template <class Visit>
-  void each_schedule(Config config, Visit&& visit) const {
-    const std::int64_t data = mesh_shape(config.parallel).data(world_);
-    if (config.batch.global % data != 0) return;
-    const std::int64_t share = config.batch.global / data;
-    for (const std::int64_t micro : values<std::int64_t>("batch.micro", base_.batch.micro, {1, 2, 4, 8})) {
-      if (micro < 1 || share % micro != 0) continue;
-      config.batch.micro = micro;
-      for (const auto& [schedule, chunks] : schedules(config, share / micro)) {
-        config.parallel.schedule = schedule;
-        config.parallel.virtual_stages = chunks;
-        for (const std::string& recompute :
-             values<std::string>("model.recompute", base_.model.recompute, {"none", "selective", "full"})) {
-          config.model.recompute = recompute;
-          // A higher stage takes longer: it is tried where the one before does not fit.
-          for (const int zero : values("parallel.zero", base_.parallel.zero, {1, 2, 3})) {
-            config.parallel.zero = zero;
-            if (visit(config)) break;
-          }
-        }
-      }
-    }
-  }
-
-  std::vector<std::pair<std::string, int>> schedules(const Config& config, std::int64_t passes) const {
-    const int pipeline = config.parallel.pipeline;
-    if (given("parallel.schedule") || given("parallel.virtual_stages")) {
-      return {{base_.parallel.schedule, base_.parallel.virtual_stages}};
-    }
-    std::vector<std::pair<std::string, int>> all{{"1f1b", 1}};
-    if (pipeline == 1) return all;
-    all.emplace_back("zb-h1", 1);
-    if (passes % pipeline == 0 && 2 * pipeline <= config.model.layers) all.emplace_back("interleaved", 2);
-    return all;
-  }
-
-  const Config& base_;
-  int world_;
-  const Cluster& cluster_;
-  const std::set<std::string>& fixed_;
-};
 
 /// What decides where a step of `plan` takes longer than one of the best.
 std::string loss_against(const MeshPlan& plan, const MeshPlan& best) {
@@ -141,62 +42,117 @@ std::string what_binds(const MeshPlan& plan, const Cluster& cluster) {
                      text_of_bytes(static_cast<std::int64_t>(cluster.memory)));
 }
 
-using Axes = std::tuple<int, int, int, int>;
-Axes axes_of(const MeshPlan& plan) {
-  const ParallelConfig& parallel = plan.config.parallel;
+/// What results differ in; of the same, only the fastest is one.
+struct Axes {
+  int pipeline, tensor, expert, expert_tensor;
+  auto operator<=>(const Axes&) const = default;
+};
+
+Axes axes_of(const ParallelConfig& parallel) {
   return {parallel.pipeline, parallel.tensor, parallel.expert, parallel.expert_tensor};
+}
+
+class Search {
+ public:
+  Search(int world, const Cluster& cluster, const std::set<std::string>& fixed)
+      : world_(world), cluster_(cluster), fixed_(fixed) {}
+
+  /// Every way to recompute, and of the ZeRO stages the first that fits: a higher one takes longer.
+  void consider(Config config) {
+    if (!step_is_short(config, world_)) return;
+    for (const std::string& recompute :
+         values<std::string>("model.recompute", config.model.recompute, {"none", "selective", "full"})) {
+      Config variant = config;
+      variant.model.recompute = recompute;
+      for (const int zero : values("parallel.zero", config.parallel.zero, {1, 2, 3})) {
+        variant.parallel.zero = zero;
+        if (fits(variant)) break;
+      }
+    }
+  }
+
+  SearchResult result(std::size_t most);
+
+ private:
+  template <class T>
+  std::vector<T> values(const char* key, T own, std::vector<T> all) const {
+    return fixed_.contains(key) ? std::vector<T>{own} : all;
+  }
+
+  bool fits(const Config& config) {
+    ++result_.considered;
+    MeshPlan plan = plan_mesh(config, world_, cluster_,
+                              {.microbatches = std::int64_t{2} * config.parallel.pipeline,
+                               .memory = cluster_.memory,
+                               .all_rows = fastest_.empty(),  // the nearest miss is told where nothing fits
+                               .cuts = &cuts_});
+    if (plan.peak_memory() > cluster_.memory) {
+      ++result_.too_large;
+      if (fastest_.empty() && (!nearest_ || plan.peak_memory() < nearest_->peak_memory())) nearest_ = std::move(plan);
+      return false;
+    }
+    const auto [place, fresh] = fastest_.try_emplace(axes_of(config.parallel), plan);
+    if (!fresh && plan.time->total() < place->second.time->total()) place->second = std::move(plan);
+    return true;
+  }
+
+  int world_;
+  const Cluster& cluster_;
+  const std::set<std::string>& fixed_;
+  StageCuts cuts_;
+  std::map<Axes, MeshPlan> fastest_;
+  std::optional<MeshPlan> nearest_;
+  SearchResult result_;
+};
+
+/// The nearest miss: what a search could have chosen differently is no way out of it.
+[[noreturn]] void fail_too_large(const MeshPlan& nearest, int ways, const Cluster& cluster, bool fixed) {
+  fail(ExitCode::usage,
+       "none of {} ways to train on {} ranks fits; of the nearest, {}, {}: take more ranks (--world), or {}\n{}", ways,
+       nearest.world, nearest.text(), need_text(nearest, cluster.memory, "a rank of " + cluster.name),
+       fixed ? "leave the keys on the command line to the search" : "a smaller model or batch.seq_len",
+       error_table(nearest));
+}
+
+SearchResult Search::result(std::size_t most) {
+  if (result_.considered == 0) {
+    fail(ExitCode::usage, "a step on {} ranks takes too many micro-batches: raise batch.micro or lower batch.global",
+         world_);
+  }
+  if (fastest_.empty()) fail_too_large(*nearest_, result_.considered, cluster_, !fixed_.empty());
+  std::vector<Candidate>& best = result_.best;
+  const auto sort = [&] {
+    std::ranges::sort(best, {}, [](const Candidate& candidate) { return candidate.plan.time->total(); });
+  };
+  for (auto& [axes, plan] : fastest_) best.push_back({.plan = std::move(plan), .reason = {}});
+  sort();
+  // With all their micro-batches some may be slower than those behind them.
+  constexpr std::size_t reserve = 4;
+  if (best.size() > reserve * most) best.resize(reserve * most);
+  for (Candidate& candidate : best) {
+    candidate.plan = plan_mesh(candidate.plan.config, world_, cluster_, {.cuts = &cuts_});
+  }
+  sort();
+  if (best.size() > most) best.resize(most);
+  best.front().reason = what_binds(best.front().plan, cluster_);
+  for (std::size_t i = 1; i < best.size(); ++i) best[i].reason = loss_against(best[i].plan, best.front().plan);
+  return std::move(result_);
 }
 
 }  // namespace
 
+std::vector<std::string> search_problems(const Config& config, int world, int node_ranks,
+                                         const std::set<std::string>& fixed) {
+  return find_variants(config, world, node_ranks, fixed).problems;
+}
+
 SearchResult search_meshes(const Config& config, int world, const Cluster& cluster, const std::set<std::string>& fixed,
                            std::size_t most) {
-  Config alone = config;  // what is wrong whatever the mesh
-  alone.parallel = {};
-  alone.batch.micro = 0;
-  require_none(contradictions(alone, 1));
-  SearchResult result;
-  std::map<Axes, MeshPlan> fastest;
-  std::optional<MeshPlan> nearest;
-  std::map<std::tuple<int, int, int, int, std::int64_t, bool>, bool> checked;
-  Variants(config, world, cluster, fixed).each([&](const Config& variant) {
-    const ParallelConfig& parallel = variant.parallel;
-    const auto [check, first] =
-        checked.try_emplace({parallel.pipeline, parallel.tensor, parallel.expert, parallel.expert_tensor,
-                             variant.batch.micro, parallel.schedule == "interleaved"});
-    if (first) check->second = contradictions(variant, world).empty();
-    if (!check->second) return true;
-    ++result.considered;
-    Config resolved = variant;
-    resolve(resolved, world);
-    MeshPlan plan = plan_mesh(resolved, world, cluster,
-                              {.microbatches = std::int64_t{2} * resolved.parallel.pipeline, .memory = cluster.memory});
-    if (plan.peak_memory() > cluster.memory) {
-      ++result.too_large;
-      if (!nearest || plan.peak_memory() < nearest->peak_memory()) nearest = std::move(plan);
-      return false;
-    }
-    const auto [place, fresh] = fastest.try_emplace(axes_of(plan), plan);
-    if (!fresh && plan.time->total() < place->second.time->total()) place->second = std::move(plan);
-    return true;
-  });
-  require_usage(
-      result.considered > 0,
-      "no mesh of {} ranks divides this model and batch.global = {}: change one of them, or the keys that are "
-      "fixed on the command line",
-      world, config.batch.global);
-  if (fastest.empty()) require_fits(*nearest, cluster.memory, "a rank of " + cluster.name);
-  for (auto& [axes, plan] : fastest) result.best.push_back({.plan = std::move(plan), .reason = {}});
-  std::ranges::sort(result.best, {}, [](const Candidate& candidate) { return candidate.plan.time->total(); });
-  if (result.best.size() > most) result.best.resize(most);
-  for (Candidate& candidate : result.best) {
-    candidate.plan = plan_mesh(candidate.plan.config, world, cluster);  // with all its micro-batches
-  }
-  result.best.front().reason = what_binds(result.best.front().plan, cluster);
-  for (std::size_t i = 1; i < result.best.size(); ++i) {
-    result.best[i].reason = loss_against(result.best[i].plan, result.best.front().plan);
-  }
-  return result;
+  const Variants variants = find_variants(config, world, cluster.node_ranks, fixed);
+  require_none(variants.problems);
+  Search search(world, cluster, fixed);
+  for (const Config& variant : variants.possible) search.consider(variant);
+  return search.result(most);
 }
 
 }  // namespace lyceum

@@ -7,8 +7,6 @@ namespace lyceum {
 
 namespace {
 
-double number(std::int64_t value) { return static_cast<double>(value); }
-
 double row_bytes(const Config& config) { return number(config.model.hidden) * number(element_bytes(config)); }
 
 /// Whole matrices of rows go in and out of the shared matrices; see TokenLayout.

@@ -1,5 +1,8 @@
 #include "plan/units.h"
 
+#include <array>
+#include <optional>
+
 #include "model/counts.h"
 #include "model/expert_places.h"
 #include "parallel/data/flat_range.h"
@@ -34,7 +37,14 @@ class Units {
     add(ParameterUnit::Group::dense, layer, sum);
     units_.back().twin = twin;
   }
-  void add_block(std::int64_t layer);
+  void add_block(std::int64_t layer) {
+    std::optional<std::vector<PlannedUnit>>& kind = blocks_[is_sparse(config_, layer) ? 1 : 0];
+    if (!kind) kind = block_units(layer);
+    for (PlannedUnit unit : *kind) {
+      unit.layer = static_cast<int>(layer) + 1;
+      units_.push_back(unit);
+    }
+  }
   std::vector<PlannedUnit> take() { return std::move(units_); }
 
  private:
@@ -49,14 +59,16 @@ class Units {
     return is_sparse(config_, layer) ? shared : model_.ffn_hidden;
   }
   Sum routed(std::int64_t layer) const;
+  std::vector<PlannedUnit> block_units(std::int64_t layer) const;
 
   const Config& config_;
   const Place& place_;
   const ModelConfig& model_;
   std::vector<PlannedUnit> units_;
+  std::array<std::optional<std::vector<PlannedUnit>>, 2> blocks_;  // of a dense and of a sparse one
 };
 
-void Units::add_block(std::int64_t layer) {
+std::vector<PlannedUnit> Units::block_units(std::int64_t layer) const {
   const BlockCounts counts = count_block(config_, layer);
   Sum replicated, dense;
   replicated.add(model_.hidden);
@@ -71,9 +83,12 @@ void Units::add_block(std::int64_t layer) {
   if (const std::int64_t width = dense_width(layer); width > 0) {
     add_ffn(dense, part_of(width, place_.index.tensor, model_ranks()).count);
   }
-  add(ParameterUnit::Group::replicated, layer + 1, replicated);
-  add(ParameterUnit::Group::dense, layer + 1, dense);
-  if (counts.routed.total > 0) add(ParameterUnit::Group::expert, layer + 1, routed(layer));
+  std::vector<PlannedUnit> units{{.group = ParameterUnit::Group::replicated, .layer = 0, .size = replicated.size()},
+                                 {.group = ParameterUnit::Group::dense, .layer = 0, .size = dense.size()}};
+  if (counts.routed.total > 0) {
+    units.push_back({.group = ParameterUnit::Group::expert, .layer = 0, .size = routed(layer).size()});
+  }
+  return units;
 }
 
 Sum Units::routed(std::int64_t layer) const {

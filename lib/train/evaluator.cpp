@@ -59,9 +59,7 @@ void forward(StagedModel& model, const RunSetup& setup, const Config& config, st
 
 Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& config, const TokenLoader& loader,
                     std::int64_t batches) {
-  // Micro-batches that are under way at once; a stage holds what it sends until it is taken.
-  const std::size_t group =
-      setup.mesh.pipeline.size() == 1 ? 1 : 8 * static_cast<std::size_t>(setup.mesh.pipeline.size());
+  const auto group = static_cast<std::size_t>(evaluated_at_once(setup.mesh.pipeline.size()));
   const std::int64_t ranks = setup.mesh.data.size(), rank = setup.mesh.data.rank(), micro = config.batch.micro;
   const std::int64_t count = loader.order().count();
   const std::int64_t samples = batches > 0 ? std::min(count, batches * config.batch.global) : count;

@@ -9,7 +9,6 @@
 
 #include "io/config_check.h"
 #include "io/tokenizer.h"
-#include "plan/mesh_plan.h"
 #include "train/machine.h"
 
 namespace lyceum {
@@ -45,9 +44,9 @@ std::vector<RankPlace> places_of(const RunConfig& run, const MpiSession& session
 
 }  // namespace
 
-std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, bool train) {
+std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, std::optional<Reading> reading) {
   require_none(problems(config, session.size()));
-  require_fits(train ? plan_mesh(config, session.size(), {}) : plan_inference(config, session.size()),
+  require_fits(reading ? plan_inference(config, session.size(), *reading) : plan_mesh(config, session.size(), {}),
                memory_of_rank(session),
                format_message("each of this machine's {} ranks", {message_argument(session.local_size())}));
   ProcessGroup world = session.world(config.run.timeout_seconds);

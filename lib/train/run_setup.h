@@ -10,6 +10,7 @@
 #include "io/token_data.h"
 #include "parallel/comm/mesh.h"
 #include "parallel/comm/mpi_session.h"
+#include "plan/mesh_plan.h"
 
 namespace lyceum {
 
@@ -29,8 +30,8 @@ struct RunSetup {
 };
 
 /// Checks the resolved configuration against the world (usage Errors, all at once) and the memory of this machine
-/// before any is taken. `train`: with gradients and an optimizer.
-std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, bool train = true);
+/// before any is taken. `reading`: what a finished model is read for; none: it is trained.
+std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, std::optional<Reading> reading = {});
 
 /// Collective: keeps other jobs out of config.run.dir; an object on rank 0, null on the others. Throws a usage Error
 /// that names who has it.

@@ -79,10 +79,18 @@ refused 2 "1 ranks do not split into parallel.pipeline = 1 times parallel.tensor
 # A model of petabytes, a batch of terabytes: the sizes are possible, this machine is not large enough.
 refused 2 "model.heads = 7 does not divide" --model.hidden=1000000 --model.heads=7
 refused 2 "a model of about .* parameters" --model.hidden=2000000000 --model.heads=100
-refused 2 "rank 0 needs [0-9.]+ [TP]B of the .* GB that .*\(weights .*, optimizer .*\): .*, or " \
+# The cause in one line, below it the plan's table.
+too_large() {
+  expect 2 "$lyceum" "${tiny[@]}" "--run.dir=$work/refused" "${@:2}"
+  says err "^lyceum train: $1"
+  says err "^row +rank +blocks +weights +gradients +optimizer +activations +buffers +all$"
+  equal "lines of stderr" "$(wc -l <"$work/err")" 3
+  [[ ! -e $work/refused ]] || fail "a refused run left $work/refused behind"
+}
+too_large "rank 0 needs [0-9.]+ [TP]B of the .* GB that .*\(weights .*, optimizer .*\): .*, or " \
   --model.hidden=1000000 --model.heads=100
+too_large "rank 0 needs .*lower batch.seq_len" --batch.seq_len=2000000000 --batch.micro=1 --model.recompute=full
 refused_by_ranks 2 "rank 0 needs [0-9.]+ [TP]B .* each of this machine's 2 ranks" --model.hidden=1000000 --model.heads=100
-refused 2 "rank 0 needs .*lower batch.seq_len" --batch.seq_len=2000000000 --batch.micro=1 --model.recompute=full
 # Several mistakes are told at once, a line each below the first.
 expect 2 "$lyceum" "${tiny[@]}" --moe.top_k=9 --model.heads=3 --parallel.zero=4 --run.device=cuda
 says err "^lyceum train: 4 mistakes in the configuration:$"

@@ -108,7 +108,7 @@ TEST_F(ConfigFile, lines_of_another_form_are_mistakes) {
 }
 
 TEST_F(ConfigFile, that_cannot_be_read_is_a_mistake) {
-  EXPECT_THAT(mistake({"--config", file_}), HasSubstr("cannot read the configuration file '" + file_ + "'"));
+  EXPECT_THAT(mistake({"--config", file_}), HasSubstr("cannot read the file '" + file_ + "'"));
   EXPECT_THAT(mistake({"--config", directory_.path()}), HasSubstr("cannot read"));
   EXPECT_THAT(mistake({"--config"}), HasSubstr("cannot read"));
   write("");

@@ -142,19 +142,19 @@ TEST(PeakActivations, InBytesOfEachStage) {
 
 TEST(TextGrid, OneForwardOneBackward) {
   EXPECT_EQ(text_grid(run(one_forward_one_backward({.ranks = 2, .microbatches = 3}), equal)),
-            "rank 0 | F0 F1  .  . B0 -- F2 B1 --  . B2 --\n"
-            "rank 1 |  . F0 B0 -- F1 B1 -- F2 B2 --  .  .\n");
+            "row 0 | F0 F1  .  . B0 -- F2 B1 --  . B2 --\n"
+            "row 1 |  . F0 B0 -- F1 B1 -- F2 B2 --  .  .\n");
 }
 
 TEST(TextGrid, ZeroBubbleAndUnits) {
   const Timeline timeline = run(zero_bubble({.ranks = 2, .microbatches = 2}), equal);
   EXPECT_EQ(text_grid(timeline),
-            "rank 0 | F0 F1  . I0 W0 I1 W1\n"
-            "rank 1 |  . F0 I0 F1 I1 W0 W1\n");
-  EXPECT_EQ(text_grid(timeline, 0.5).substr(0, 24), "rank 0 | F0 -- F1 --  . ");
+            "row 0 | F0 F1  . I0 W0 I1 W1\n"
+            "row 1 |  . F0 I0 F1 I1 W0 W1\n");
+  EXPECT_EQ(text_grid(timeline, 0.5).substr(0, 23), "row 0 | F0 -- F1 --  . ");
   EXPECT_THROW(text_grid(timeline, 1e-9), Error);
   EXPECT_EQ(text_grid(run(interleaved({.ranks = 1, .virtual_stages = 2, .microbatches = 1}), equal)),
-            "rank 0 | 0F0 1F0 1B0 --- 0B0 ---\n");
+            "row 0 | 0F0 1F0 1B0 --- 0B0 ---\n");
 }
 
 }  // namespace

@@ -43,15 +43,19 @@ Placement Placement::of_owners(std::vector<int> owner, int ranks) {
   Placement placement;
   placement.owner = std::move(owner);
   placement.first.push_back(0);
+  const auto owner_of = [&](std::int32_t e) { return placement.owner[static_cast<std::size_t>(e)]; };
+  placement.order.resize(placement.owner.size());
+  std::iota(placement.order.begin(), placement.order.end(), 0);
+  std::ranges::stable_sort(placement.order, {}, owner_of);
   for (int rank = 0; rank < ranks; ++rank) {
-    for (std::size_t e = 0; e < placement.owner.size(); ++e) {
-      if (placement.owner[e] == rank) placement.order.push_back(static_cast<std::int32_t>(e));
-    }
-    placement.first.push_back(std::ssize(placement.order));
+    const auto end = std::ranges::upper_bound(placement.order, rank, {}, owner_of);
+    placement.first.push_back(end - placement.order.begin());
     require_usage(!placement.experts_of(rank).empty(),
                   "{} experts over {} ranks: every rank needs one; lower parallel.expert", placement.experts(), ranks);
   }
-  require(placement.order.size() == placement.owner.size(), "an expert is placed outside the {} ranks", ranks);
+  require(
+      placement.order.empty() || (owner_of(placement.order.front()) >= 0 && owner_of(placement.order.back()) < ranks),
+      "an expert is placed outside the {} ranks", ranks);
   return placement;
 }
 

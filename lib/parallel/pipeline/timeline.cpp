@@ -43,7 +43,8 @@ double Timeline::bubble_fraction() const {
 double Timeline::bubble_ratio() const {
   double all = 0;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) all += busy(static_cast<int>(rank));
-  return all > 0 ? (static_cast<double>(ranks.size()) * makespan() - all) / all : 0;
+  const double idle = static_cast<double>(ranks.size()) * makespan() - all;
+  return idle > 1e-9 * all ? idle / all : 0;  // of sums in another order: what should be nothing is nothing
 }
 
 double peak_activations(std::span<const Action> program, std::span<const Kept> stages) {
@@ -108,7 +109,7 @@ std::string text_grid(const Timeline& timeline, double unit) {
         row[c] = c == first ? text(timed.action, timeline.shape) : std::string(width, '-');
       }
     }
-    grid += fmt::format("rank {:>{}} |", rank, digits);
+    grid += fmt::format("row {:>{}} |", rank, digits);
     for (const std::string& cell : row) grid += fmt::format(" {:>{}}", cell, width);
     grid += '\n';
   }

@@ -1,0 +1,167 @@
+#include "plan/variants.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "io/config_check.h"
+#include "plan/place.h"
+
+namespace lyceum {
+
+namespace {
+
+/// Those of `number`, up to `most`. None of a number below 1.
+std::vector<int> divisors(std::int64_t number, std::int64_t most) {
+  std::vector<int> all;
+  for (std::int64_t d = 1; d * d <= number; ++d) {
+    if (number % d != 0) continue;
+    if (d <= most) all.push_back(static_cast<int>(d));
+    if (d * d < number && number / d <= most) all.push_back(static_cast<int>(number / d));
+  }
+  std::ranges::sort(all);
+  return all;
+}
+
+class Finder {
+ public:
+  Finder(const Config& config, int world, int node_ranks, const std::set<std::string>& fixed)
+      : base_(config), world_(world), node_ranks_(node_ranks), fixed_(fixed) {}
+
+  Variants find() {
+    for (const ParallelConfig& axes : all_axes()) {
+      Config config = base_;
+      config.parallel = axes;
+      for (const std::int64_t micro : micro_batch_sizes(axes)) {
+        config.batch.micro = micro;
+        add_schedules(config);
+      }
+    }
+    if (!found_.possible.empty()) found_.problems.clear();
+    return std::move(found_);
+  }
+
+ private:
+  bool given(const char* key) const { return fixed_.contains(key); }
+  template <class T>
+  std::vector<T> values(const char* key, T own, std::vector<T> all) const {
+    return given(key) ? std::vector<T>{own} : all;
+  }
+  /// Ranks for each of so many parts; 1 where that is nonsense, which contradictions() tells.
+  static std::int64_t share(std::int64_t ranks, std::int64_t parts) {
+    return parts > 0 ? std::max<std::int64_t>(ranks / parts, 1) : 1;
+  }
+
+  std::vector<ParallelConfig> all_axes() const {
+    std::vector<ParallelConfig> all;
+    for (const int pipeline : values("parallel.pipeline", base_.parallel.pipeline, divisors(world_, layers()))) {
+      for (const int tensor : tensors(share(world_, pipeline))) {
+        ParallelConfig axes = base_.parallel;
+        axes.pipeline = pipeline;
+        axes.tensor = tensor;
+        axes.sequence = given("parallel.sequence") ? base_.parallel.sequence : tensor > 1;
+        add_expert_axes(axes, all);
+      }
+    }
+    return all;
+  }
+
+  void add_expert_axes(ParallelConfig axes, std::vector<ParallelConfig>& all) const {
+    const std::int64_t stage = share(world_, axes.pipeline), experts = std::max<std::int64_t>(base_.moe.experts, 1);
+    std::vector<int> sharers{1};
+    if (axes.tensor > 1 && base_.moe.experts > 0) sharers.push_back(axes.tensor);
+    for (const int sharer : values("parallel.expert_tensor", base_.parallel.expert_tensor, sharers)) {
+      axes.expert_tensor = sharer;
+      for (const int expert :
+           values("parallel.expert", base_.parallel.expert, divisors(share(stage, sharer), experts))) {
+        axes.expert = expert;
+        all.push_back(axes);
+      }
+    }
+  }
+
+  std::int64_t layers() const { return std::max<std::int64_t>(base_.model.layers, 1); }
+
+  /// Ranks that share a matrix talk in every block: they sit on one machine.
+  std::vector<int> tensors(std::int64_t stage) const {
+    std::vector<int> all;
+    for (const int d : divisors(node_ranks_, stage)) {
+      if ((d & (d - 1)) == 0 && stage % d == 0) all.push_back(d);
+    }
+    return values("parallel.tensor", base_.parallel.tensor, all);
+  }
+
+  std::vector<std::int64_t> micro_batch_sizes(const ParallelConfig& axes) const {
+    if (given("batch.micro") && base_.batch.micro != 0) return {base_.batch.micro};
+    const std::int64_t data = share(world_, std::int64_t{axes.pipeline} * axes.tensor);
+    std::vector<std::int64_t> all{1};
+    for (const std::int64_t micro : {2, 4, 8}) {
+      if (base_.batch.global / data % micro == 0) all.push_back(micro);
+    }
+    return all;
+  }
+
+  using ScheduleForm = std::pair<std::string, int>;  // parallel.schedule, parallel.virtual_stages
+
+  std::vector<ScheduleForm> schedules(const Config& config) const {
+    const ParallelConfig& own = base_.parallel;
+    const bool name = given("parallel.schedule"), chunks = given("parallel.virtual_stages");
+    if (name) {
+      return {{own.schedule, chunks ? own.virtual_stages : own.schedule == "interleaved" ? 2 : 1}};
+    }
+    if (chunks && own.virtual_stages != 1) return {{"interleaved", own.virtual_stages}};
+    if (config.parallel.pipeline == 1) return {{"1f1b", 1}};
+    std::vector<ScheduleForm> all{{"1f1b", 1}, {"zb-h1", 1}};
+    if (!chunks) all.emplace_back("interleaved", 2);
+    return all;
+  }
+
+  /// Schedules with as many stages a rank stand or fall together.
+  void add_schedules(Config config) {
+    std::map<int, bool> fine;
+    for (const auto& [schedule, chunks] : schedules(config)) {
+      config.parallel.schedule = schedule;
+      config.parallel.virtual_stages = chunks;
+      const auto [known, fresh] = fine.try_emplace(chunks, false);
+      if (fresh) known->second = check(config);
+      if (!known->second) continue;
+      found_.possible.push_back(config);
+      resolve(found_.possible.back(), world_);
+    }
+  }
+
+  bool check(const Config& config) {
+    std::vector<std::string> problems = contradictions(config, world_);
+    if (problems.empty()) return true;
+    if (found_.problems.empty() || problems.size() < found_.problems.size()) found_.problems = std::move(problems);
+    return false;
+  }
+
+  const Config& base_;
+  int world_, node_ranks_;
+  const std::set<std::string>& fixed_;
+  Variants found_;
+};
+
+}  // namespace
+
+Config without_mesh(Config config) {
+  config.parallel = {};
+  config.batch.micro = 0;
+  return config;
+}
+
+Variants find_variants(const Config& config, int world, int node_ranks, const std::set<std::string>& fixed) {
+  Variants found = Finder(config, world, node_ranks, fixed).find();
+  if (found.problems.empty()) return found;
+  const std::vector<std::string> always = contradictions(without_mesh(config), 1);
+  for (std::string& problem : found.problems) {
+    if (std::ranges::find(always, problem) != always.end()) continue;
+    problem = fmt::format("no mesh of {} ranks will do: {}", world, problem);
+  }
+  return found;
+}
+
+}  // namespace lyceum

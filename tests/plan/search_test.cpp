@@ -1,0 +1,135 @@
+#include "plan/search.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "support/paper_models.h"
+
+namespace lyceum {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+/// Every result fits and is planned with all its micro-batches; the fastest comes first.
+void expect_sound(const SearchResult& result, int world, const Cluster& cluster) {
+  for (std::size_t i = 0; i < result.best.size(); ++i) {
+    const MeshPlan& plan = result.best[i].plan;
+    EXPECT_LE(plan.peak_memory(), cluster.memory) << plan.text();
+    EXPECT_LE(plan_mesh(plan.config, world, cluster).peak_memory(), cluster.memory) << plan.text();
+    EXPECT_EQ(plan.timeline.shape.microbatches, micro_batches(plan.config, world));
+    EXPECT_THAT(contradictions(plan.config, world), IsEmpty());
+    EXPECT_FALSE(result.best[i].reason.empty());
+    if (i > 0) {
+      EXPECT_GE(plan.time->total(), result.best[i - 1].plan.time->total());
+    }
+  }
+}
+
+TEST(Search, FindsMeshesThatFitFastestFirst) {
+  const Config config = paper("deepseekmoe-16b");
+  const Cluster cluster = default_cluster("bf16");
+  const SearchResult result = search_meshes(config, 64, cluster, {});
+  ASSERT_GE(result.best.size(), 3u);
+  EXPECT_GT(result.considered, 100);
+  EXPECT_GT(result.too_large, 0);
+  expect_sound(result, 64, cluster);
+  Config fixed = config;
+  fixed.parallel.pipeline = 4;
+  fixed.parallel.zero = 2;
+  for (const Candidate& candidate : search_meshes(fixed, 64, cluster, {"parallel.pipeline", "parallel.zero"}).best) {
+    EXPECT_EQ(candidate.plan.config.parallel.pipeline, 4);
+    EXPECT_EQ(candidate.plan.config.parallel.zero, 2);
+  }
+  EXPECT_THROW(search_meshes(config, 1 << 19, cluster, {}), Error);  // nothing divides
+}
+
+/// With few micro-batches another one of these is faster than with all of them.
+TEST(Search, SortsByWholeSteps) {
+  Config config = paper("gshard-137b");
+  config.parallel.pipeline = 2;
+  const Cluster cluster = default_cluster("bf16");
+  expect_sound(search_meshes(config, 256, cluster, {"parallel.pipeline"}), 256, cluster);
+}
+
+/// GPipe keeps all micro-batches of a step, of which a search looks at few.
+TEST(Search, KnowsWhatGPipeKeeps) {
+  Config config = paper("deepseekmoe-2b");
+  config.parallel.schedule = "gpipe";
+  config.parallel.pipeline = 4;
+  const Cluster cluster = default_cluster("bf16");
+  const SearchResult result = search_meshes(config, 8, cluster, {"parallel.schedule", "parallel.pipeline"});
+  ASSERT_FALSE(result.best.empty());
+  EXPECT_GT(result.too_large, 0);
+  expect_sound(result, 8, cluster);
+}
+
+TEST(Search, WhatIsGivenOfAScheduleIsCompleted) {
+  const Cluster cluster = default_cluster("bf16");
+  Config config = paper("deepseekmoe-2b");
+  config.parallel.pipeline = 4;
+  config.parallel.schedule = "interleaved";
+  for (const Candidate& candidate :
+       search_meshes(config, 16, cluster, {"parallel.schedule", "parallel.pipeline"}).best) {
+    EXPECT_EQ(candidate.plan.config.parallel.virtual_stages, 2);
+  }
+  config.parallel.schedule = "1f1b";
+  config.parallel.virtual_stages = 2;
+  config.batch.micro = 0;  // chosen
+  for (const Candidate& candidate :
+       search_meshes(config, 16, cluster, {"parallel.virtual_stages", "parallel.pipeline", "batch.micro"}).best) {
+    EXPECT_EQ(candidate.plan.config.parallel.schedule, "interleaved");
+    EXPECT_GT(candidate.plan.config.batch.micro, 0);
+  }
+}
+
+TEST(Search, SaysWhatStandsAgainstEveryMesh) {
+  const Config good = paper("deepseekmoe-2b");  // 63 experts
+  EXPECT_THAT(search_problems(good, 16, 8, {}), IsEmpty());
+  Config config = good;
+  config.parallel.tensor = 3;
+  EXPECT_THAT(search_problems(config, 16, 8, {"parallel.tensor"}),
+              ElementsAre(HasSubstr("do not split into"), HasSubstr("parallel.tensor = 3 does not divide")));
+  config = good;
+  config.parallel.pipeline = 99;
+  EXPECT_THAT(search_problems(config, 16, 8, {"parallel.pipeline"}),
+              ElementsAre(HasSubstr("parallel.pipeline = 99"), HasSubstr("more than model.layers = 9")));
+  config = good;
+  config.parallel.placement = "pairs";
+  EXPECT_THAT(search_problems(config, 16, 8, {}), ElementsAre(HasSubstr("63 experts do not form pairs")));
+  config = good;
+  config.batch.global = 7;
+  EXPECT_THAT(search_problems(config, 4096, 8, {}), ElementsAre(HasSubstr("batch.global = 7 does not divide")));
+  config.moe.top_k = 99;  // wrong on every mesh
+  EXPECT_THAT(
+      search_problems(config, 4096, 8, {}),
+      ElementsAre(testing::StartsWith("moe.top_k = 99"), testing::StartsWith("no mesh of 4096 ranks will do: ")));
+  config = good;
+  config.parallel.expert = 0;
+  EXPECT_THAT(search_problems(config, 16, 8, {"parallel.expert"}), testing::Contains(HasSubstr("parallel.expert = 0")));
+}
+
+TEST(Search, TellsTheNearestMissWithItsTable) {
+  const Cluster cluster = default_cluster("bf16");
+  try {
+    search_meshes(paper("deepseekmoe-145b"), 8, cluster, {});
+    FAIL() << "it fits";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::usage);
+    EXPECT_THAT(error.what(), testing::ContainsRegex("nearest, pp[0-9]+ .* needs .* of the 76.0 GB .*take more ranks"));
+    EXPECT_THAT(error.what(), HasSubstr("\nrow  rank  blocks"));
+  }
+}
+
+/// Numbers of ranks with as many divisors as there are, and with none.
+TEST(Search, TakesManyRanks) {
+  Config config = paper("deepseekmoe-2b");
+  config.batch.global = 720720 * 4;
+  EXPECT_THAT(search_problems(config, 720720, 8, {}), IsEmpty());
+  EXPECT_THAT(search_problems(config, 999983, 8, {}), testing::Not(IsEmpty()));
+}
+
+}  // namespace
+}  // namespace lyceum

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "io/config_binding.h"
+#include "io/config_check.h"
+
+namespace lyceum {
+
+inline std::filesystem::path configs() { return std::filesystem::path(LYCEUM_SOURCE_DIR) / "configs"; }
+
+/// configs/papers/NAME.ini, not resolved.
+inline Config paper(const std::string& name) {
+  return load_config(std::vector<std::string>{"--config", (configs() / "papers" / (name + ".ini")).string()}).config;
+}
+
+inline Config resolved(Config config, int world) {
+  const std::vector<std::string> problems = contradictions(config, world);
+  EXPECT_TRUE(problems.empty()) << problems.front();
+  resolve(config, world);
+  return config;
+}
+
+}  // namespace lyceum
