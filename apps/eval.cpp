@@ -16,6 +16,33 @@ namespace lyceum {
 
 namespace po = boost::program_options;
 
+namespace {
+
+/// bits_per_byte is null where the data do not tell how many bytes their tokens came from.
+nlohmann::ordered_json summary(const CheckpointReader& reader, const Evaluation& evaluation, const TokenLoader& data) {
+  nlohmann::ordered_json result{
+      {"checkpoint", reader.directory().string()}, {"step", reader.header().step}, {"loss", evaluation.loss},
+      {"perplexity", std::exp(evaluation.loss)},   {"bits_per_byte", nullptr},     {"tokens", evaluation.tokens}};
+  if (const std::optional<TokenMeta> meta = read_token_meta(data.file().prefix())) {
+    const double tokens_per_byte = static_cast<double>(meta->tokens) / static_cast<double>(meta->bytes);
+    result["bits_per_byte"] = evaluation.loss / std::numbers::ln2 * tokens_per_byte;
+  }
+  return result;
+}
+
+std::string text(const nlohmann::ordered_json& summary, const std::string& data) {
+  const auto number = [&](const char* name) { return summary[name].get<double>(); };
+  return fmt::format(
+      "checkpoint     {} (step {})\ntokens         {}\nloss           {:.6f} nats a token\n"
+      "perplexity     {:.4f}\nbits per byte  {}\n",
+      summary["checkpoint"].get<std::string>(), summary["step"].get<std::int64_t>(),
+      summary["tokens"].get<std::int64_t>(), number("loss"), number("perplexity"),
+      summary["bits_per_byte"].is_null() ? "unknown: " + data + ".json is absent"
+                                         : fmt::format("{:.4f}", number("bits_per_byte")));
+}
+
+}  // namespace
+
 int eval_command(const MpiSession& session, const Arguments& arguments) {
   std::string path;
   std::string routing;
@@ -55,22 +82,8 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   if (session.rank() != 0) return 0;
   if (log) log->append(reader.header().step, routing_record(evaluation.routing, evaluation.tokens));
 
-  const std::optional<TokenMeta> meta = read_token_meta(data.valid->file().prefix());
-  const double bits = evaluation.loss / std::numbers::ln2;
-  nlohmann::ordered_json result{
-      {"checkpoint", reader.directory().string()}, {"step", reader.header().step}, {"loss", evaluation.loss},
-      {"perplexity", std::exp(evaluation.loss)},   {"bits_per_byte", nullptr},     {"tokens", evaluation.tokens}};
-  if (meta) result["bits_per_byte"] = bits * static_cast<double>(meta->tokens) / static_cast<double>(meta->bytes);
-  if (parsed.values.count("json")) {
-    std::cout << result.dump() << '\n';
-    return 0;
-  }
-  std::cout << fmt::format(
-      "checkpoint     {} (step {})\ntokens         {}\nloss           {:.6f} nats a token\n"
-      "perplexity     {:.4f}\nbits per byte  {}\n",
-      reader.directory().string(), reader.header().step, evaluation.tokens, evaluation.loss, std::exp(evaluation.loss),
-      meta ? fmt::format("{:.4f}", result["bits_per_byte"].get<double>())
-           : "unknown: " + data.valid->file().prefix() + ".json is absent");
+  const nlohmann::ordered_json result = summary(reader, evaluation, *data.valid);
+  std::cout << (parsed.values.count("json") ? result.dump() + '\n' : text(result, data.valid->file().prefix()));
   return 0;
 }
 

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <functional>
 #include <iostream>
 #include <optional>
 #include <sstream>
@@ -14,6 +12,7 @@
 
 #include "apps/commands.h"
 #include "core/error.h"
+#include "io/atomic_file.h"
 #include "io/chart.h"
 #include "io/metrics.h"
 #include "io/report_html.h"
@@ -88,20 +87,6 @@ Request parsed(const Arguments& arguments) {
           .title = text("title")};
 }
 
-/// Writes beside `path` and renames, so that a reader never sees half of it.
-void write_file(const std::filesystem::path& path, const std::function<void(std::ostream&)>& write) {
-  const std::filesystem::path partial = path.string() + ".partial";
-  std::ofstream out(partial, std::ios::binary);
-  require(out.good(), "{}: cannot be created", partial.string());
-  write(out);
-  out.close();
-  if (!out.good()) {
-    std::filesystem::remove(partial);
-    fail(ExitCode::failed, "{}: cannot be written: is the disk full?", path.string());
-  }
-  std::filesystem::rename(partial, path);
-}
-
 /// A plural word after its number.
 std::string counted(std::size_t count, std::string_view word) {
   return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
@@ -158,7 +143,7 @@ void write_page(const Request& request, const RoutingHistory& history, RecordRan
                           .routing = history,
                           .facts = facts_of(history, metrics, range),
                           .range = range};
-  write_file(request.html, [&](std::ostream& out) { out << html_report(input); });
+  replace_file(request.html, html_report(input));
   fmt::print("\nwrote {}\n", request.html.string());
 }
 
@@ -180,7 +165,9 @@ void dump(const Request& request) {
     require(std::cout.flush().good(), "standard output cannot be written");
     return;
   }
-  write_file(request.csv, [&](std::ostream& out) { write_routing_csv(history, out); });
+  std::ostringstream csv;
+  write_routing_csv(history, csv);
+  replace_file(request.csv, csv.str());
   fmt::print("wrote {}: {} of {}\n", request.csv.string(), counted(history.steps.size(), "record"),
              counted(history.layers.size(), "layer"));
 }
