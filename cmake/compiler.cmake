@@ -18,7 +18,8 @@ add_compile_options(-Wall -Wextra -Werror -DOMPI_SKIP_MPICXX=1 -march=${LYCEUM_A
 # Vector code without giving up NaN, infinities or a fixed order of sums.
 add_compile_options(-fno-math-errno -fno-trapping-math -mprefer-vector-width=512)
 set(CMAKE_CXX_FLAGS_RELEASE "-O3")
-set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1")  # names and lines for the sanitizers; more would double the time of a build
+# Names and lines for the sanitizers; optimised only where there are many numbers, since that doubles the time of a build.
+set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g1")
 if(LYCEUM_SANITIZE)
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_compile_options(-Wno-maybe-uninitialized)  # GCC warns of library code wrongly when it is instrumented

@@ -239,6 +239,7 @@ class ZeroCheckpointTest : public testing::Test {
   std::filesystem::path root;
 
   void SetUp() override { root = world.broadcast(directory.path().string(), 0); }
+  void TearDown() override { world.barrier(); }  // nobody reads any more: rank 0 may remove its directory
 
   CheckpointReader save(const Training& run, std::int64_t step) const {
     const ProcessGroup& group = run.setup->mesh.world;
