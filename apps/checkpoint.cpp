@@ -196,8 +196,8 @@ int checkpoint_command(const Arguments& arguments) {
   }
   require_usage(!words.empty(), "say ls, show, verify or diff (--help tells more)");
   const auto expect = [&](std::size_t paths, bool all_allowed) {
-    require_usage(words.size() == paths + 1, "{}: {} path{} expected, {} given", words[0], paths, paths == 1 ? "" : "s",
-                  words.size() - 1);
+    require_usage(words.size() == paths + 1, "{}: {} expected, {} given", words[0],
+                  count_text(static_cast<std::int64_t>(paths), "path"), words.size() - 1);
     require_usage(all_allowed || !all, "{}: has no option --all", words[0]);
   };
   const auto open = [&](std::size_t i) { return CheckpointReader(resolve_checkpoint(words[i])); };

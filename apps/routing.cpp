@@ -19,6 +19,7 @@
 #include "io/routing_log.h"
 #include "io/routing_stats.h"
 #include "io/routing_text.h"
+#include "io/table.h"
 
 namespace lyceum {
 namespace {
@@ -85,11 +86,6 @@ Request parsed(const Arguments& arguments) {
           .metrics = text("metrics"),
           .csv = text("csv"),
           .title = text("title")};
-}
-
-/// A plural word after its number.
-std::string counted(std::size_t count, std::string_view word) {
-  return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
 }
 
 /// "3" when all are equal, else "1 to 3".
@@ -168,8 +164,8 @@ void dump(const Request& request) {
   std::ostringstream csv;
   write_routing_csv(history, csv);
   replace_file(request.csv, csv.str());
-  fmt::print("wrote {}: {} of {}\n", request.csv.string(), counted(history.steps.size(), "record"),
-             counted(history.layers.size(), "layer"));
+  fmt::print("wrote {}: {} of {}\n", request.csv.string(), count_text(std::ssize(history.steps), "record"),
+             count_text(std::ssize(history.layers), "layer"));
 }
 
 }  // namespace

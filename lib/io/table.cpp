@@ -59,4 +59,8 @@ std::string Table::text() const {
 std::string text_of_bytes(std::int64_t bytes) { return three_digits(static_cast<double>(bytes), " ", "B"); }
 std::string text_of_count(std::int64_t count) { return three_digits(static_cast<double>(count), " ", ""); }
 
+std::string count_text(std::int64_t count, std::string_view one) {
+  return fmt::format("{} {}{}", count, one, count == 1 ? "" : one.ends_with("ch") ? "es" : "s");
+}
+
 }  // namespace lyceum

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lyceum {
@@ -21,5 +22,7 @@ class Table {
 /// "1.23 GB", "12.3 M": three digits.
 std::string text_of_bytes(std::int64_t bytes);
 std::string text_of_count(std::int64_t count);
+/// "1 rank", "3 micro-batches"
+std::string count_text(std::int64_t count, std::string_view one);
 
 }  // namespace lyceum

@@ -61,7 +61,7 @@ std::int64_t run_of(const Config& config, int tensor);
 std::int64_t element_bytes(const Config& config);
 inline constexpr std::int64_t accumulator_bytes = 4;
 
-/// Micro-batches of one step.
+/// Micro-batches that a rank runs in a step.
 std::int64_t micro_batches(const Config& config, int world);
 
 }  // namespace lyceum

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <numeric>
 
@@ -41,6 +40,10 @@ std::vector<std::string> ways_out(const MeshPlan& plan, const RankMemory& need) 
   return ways;
 }
 
+const RankPlan& fullest_rank(const MeshPlan& plan) {
+  return *std::ranges::max_element(plan.ranks, {}, [](const RankPlan& rank) { return rank.memory.total(); });
+}
+
 }  // namespace
 
 std::string MeshPlan::text() const {
@@ -56,10 +59,6 @@ std::string MeshPlan::text() const {
 
 std::string bytes_text(double bytes) {
   return bytes > 0 ? text_of_bytes(static_cast<std::int64_t>(std::min(bytes, 9e18))) : "-";
-}
-
-std::string count_text(std::int64_t count, const char* one) {
-  return fmt::format("{} {}{}", count, one, count == 1 ? "" : one[std::strlen(one) - 1] == 'h' ? "es" : "s");
 }
 
 std::string memory_table(const MeshPlan& plan, std::size_t most) {
@@ -87,14 +86,6 @@ std::string memory_table(const MeshPlan& plan, std::size_t most) {
   const std::size_t others = plan.ranks.size() - rows.size();
   return table.text() + (others > 0 ? fmt::format("and {} that need no more\n", count_text(others, "row")) : "");
 }
-
-namespace {
-
-const RankPlan& fullest_rank(const MeshPlan& plan) {
-  return *std::ranges::max_element(plan.ranks, {}, [](const RankPlan& rank) { return rank.memory.total(); });
-}
-
-}  // namespace
 
 std::string error_table(const MeshPlan& plan) {
   std::string text = memory_table(plan, 8);

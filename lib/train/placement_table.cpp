@@ -88,9 +88,9 @@ std::vector<std::string> placement_lines(const Config& config, std::span<const L
     for (std::string line; std::getline(text, line);) lines.push_back(line);
   }
   lines.push_back(fmt::format(
-      "placement  {}, {}: the busiest of {} ranks has {:.3f} times the mean FLOPs, {:.3f} in the worst of {} layer{}",
+      "placement  {}, {}: the busiest of {} ranks has {:.3f} times the mean FLOPs, {:.3f} in the worst of {}",
       config.parallel.placement, measured.empty() ? "tokens taken as even" : "tokens as measured", ranks, busiest,
-      worst, layers.size(), layers.size() == 1 ? "" : "s"));
+      worst, count_text(std::ssize(layers), "layer")));
   return lines;
 }
 

@@ -8,6 +8,7 @@
 #include "parallel/data/gradient_norm.h"
 #include "parallel/pipeline/check.h"
 #include "parallel/pipeline/transfers.h"
+#include "plan/place.h"
 #include "train/routing_sums.h"
 
 namespace lyceum {
@@ -23,19 +24,16 @@ double scalar(const Variable& variable) {
 
 }  // namespace
 
-std::int64_t micro_batches(const Config& config, const Mesh& mesh) {
-  return config.batch.global / (mesh.data.size() * config.batch.micro);
-}
-
 Zero::Options zero_options(const Config& config, const Mesh& mesh) {
-  return {
-      .stage = config.parallel.zero, .micro_batches = micro_batches(config, mesh), .type = working_type(config.run)};
+  return {.stage = config.parallel.zero,
+          .micro_batches = micro_batches(config, mesh.world.size()),
+          .type = working_type(config.run)};
 }
 
 Schedule training_schedule(const Config& config, const Mesh& mesh) {
   const PipelineShape shape{.ranks = mesh.pipeline.size(),
                             .virtual_stages = config.parallel.virtual_stages,
-                            .microbatches = static_cast<int>(micro_batches(config, mesh))};
+                            .microbatches = static_cast<int>(micro_batches(config, mesh.world.size()))};
   Schedule schedule = with_transfers(make_schedule(config.parallel.schedule, shape));
   check_schedule(schedule);
   return schedule;

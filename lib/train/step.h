@@ -32,8 +32,6 @@ struct StepResult {
   MemoryUse memory;                  // of this rank, after the step; peaks since they were last reset
 };
 
-/// Micro-batches that a rank runs in a step.
-std::int64_t micro_batches(const Config& config, const Mesh& mesh);
 /// How `config` wants the memory of its model's units to be held on this mesh.
 Zero::Options zero_options(const Config& config, const Mesh& mesh);
 /// What the ranks of a pipeline do in a step, with sends and receives; checked.

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "io/ini_file.h"
+#include "io/table.h"
 #include "model/counts.h"
 #include "model/stages.h"
 #include "train/evaluator.h"
@@ -170,7 +171,7 @@ void Trainer::introduce() {
                    human_count(static_cast<double>(counts.parameters)),
                    human_count(static_cast<double>(counts.activated)), human_count(counts.causal_flops_per_sequence),
                    config_.batch.seq_len));
-  note(fmt::format("mesh       {} rank{} · {} · {} threads a rank · {}", world, world > 1 ? "s" : "",
+  note(fmt::format("mesh       {} · {} · {} threads a rank · {}", count_text(world, "rank"),
                    setup_.mesh.shape.text(world), std::get<CpuStream>(setup_.stream).threads(), config_.run.precision));
   if (setup_.mesh.pipeline.size() > 1) note(pipeline_line(config_, setup_.mesh));
   note(fmt::format("batch      {} sequences of {} = {} tokens, {} at a time a rank", config_.batch.global,

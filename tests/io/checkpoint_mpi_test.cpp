@@ -11,29 +11,13 @@
 #include "io/checkpoint_manifest.h"
 #include "support/checkpoint_model.h"
 #include "support/file_size_limit.h"
-#include "support/temporary_directory.h"
+#include "support/shared_directory.h"
 
 namespace lyceum {
 namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
-
-/// One directory for all ranks, made and removed by rank 0.
-class SharedDirectory {
- public:
-  explicit SharedDirectory(const ProcessGroup& group) : group_(group) {
-    if (group.rank() == 0) own_.emplace();
-    path_ = group.broadcast(own_ ? own_->path().string() : "", 0);
-  }
-  ~SharedDirectory() { group_.barrier(); }
-  const fs::path& path() const { return path_; }
-
- private:
-  const ProcessGroup& group_;
-  std::optional<TemporaryDirectory> own_;
-  fs::path path_;
-};
 
 const std::vector<TestTensor>& model() {
   static const std::vector<TestTensor> tensors = {

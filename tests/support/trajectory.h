@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "io/checkpoint.h"
+#include "plan/place.h"
 #include "support/tiny_run.h"
 #include "train/step.h"
 
@@ -37,7 +40,9 @@ class TinyTraining {
         data_(config_.model.vocab),
         model_(config_, setup_->stream, setup_->mesh, type, true),
         zero_(model_.units(), setup_->mesh, setup_->stream,
-              {.stage = config_.parallel.zero, .micro_batches = micro_batches(config_, setup_->mesh), .type = type}),
+              {.stage = config_.parallel.zero,
+               .micro_batches = micro_batches(config_, setup_->mesh.world.size()),
+               .type = type}),
         optimizer_(config_.optim, setup_->stream, zero_.shares()),
         step_(config_, *setup_, model_, zero_, optimizer_) {
     zero_.initialize(config_.run.seed);
@@ -98,6 +103,16 @@ inline Trajectory train(const Config& config, ProcessGroup world, int steps, DTy
   result.steps = training.run(0, steps);
   result.weights = training.weights();
   return result;
+}
+
+/// Writes what `training` holds.
+inline void save(const TinyTraining& training, const std::filesystem::path& root, int step) {
+  const CheckpointHeader header{.run_uuid = "u", .step = step, .mesh = "m", .config = "", .trainer_state = "{}"};
+  write_checkpoint(training.setup().mesh.world, root, header, training.optimizer().pieces());
+}
+inline std::vector<StepResult> resume(TinyTraining& training, const std::filesystem::path& root, int first, int count) {
+  training.load(CheckpointReader(resolve_checkpoint(root)), first);
+  return training.run(first, count);
 }
 
 inline void expect_close(double value, double expected, double tolerance, const std::string& what) {

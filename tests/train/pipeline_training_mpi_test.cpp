@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "io/checkpoint.h"
+#include "support/shared_directory.h"
 #include "support/trajectory.h"
 #include "train/evaluator.h"
 
@@ -195,20 +196,10 @@ TEST(PipelineTraining, ValidationIsThatOfTheWholeModel) {
   }
 }
 
-void save(const TinyTraining& training, const std::filesystem::path& root, int step) {
-  const CheckpointHeader header{.run_uuid = "u", .step = step, .mesh = "m", .config = "", .trainer_state = "{}"};
-  write_checkpoint(training.setup().mesh.world, root, header, training.optimizer().pieces());
-}
-
-std::vector<StepResult> resume(TinyTraining& training, const std::filesystem::path& root, int first, int count) {
-  training.load(CheckpointReader(resolve_checkpoint(root)), first);
-  return training.run(first, count);
-}
-
 TEST(PipelineTraining, ACheckpointGoesOnOnAnyMesh) {
   const ProcessGroup world = ProcessGroup::world(60);
-  const TemporaryDirectory own;
-  const std::filesystem::path root = world.broadcast(own.path().string(), 0);
+  const SharedDirectory shared(world);
+  const std::filesystem::path& root = shared.path();
   Config config = pipeline_config();
   config.model.tie_embeddings = true;
   config.optim.clip_norm = 0.5;
@@ -237,7 +228,6 @@ TEST(PipelineTraining, ACheckpointGoesOnOnAnyMesh) {
   world.barrier();
   TinyTraining second(in_stages(config, "gpipe"), ProcessGroup::world(60));
   expect_same_steps(resume(second, root / "half", 3, 2), rest, "fewer stages to stages");
-  world.barrier();  // the directory lives as long as its rank's variable
 }
 
 }  // namespace

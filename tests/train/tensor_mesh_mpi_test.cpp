@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "io/checkpoint.h"
+#include "support/shared_directory.h"
 #include "support/trajectory.h"
 
 namespace lyceum {
@@ -172,22 +173,10 @@ TEST(TensorMesh, CopiesStayCopies) {
   }
 }
 
-/// Writes what `training` holds.
-void save(TinyTraining& training, const std::filesystem::path& root, int step) {
-  const Mesh& mesh = training.setup().mesh;
-  const CheckpointHeader header{.run_uuid = "u", .step = step, .mesh = "m", .config = "", .trainer_state = "{}"};
-  write_checkpoint(mesh.world, root, header, training.optimizer().pieces());
-}
-
-std::vector<StepResult> resume(TinyTraining& training, const std::filesystem::path& root, int first, int count) {
-  training.load(CheckpointReader(resolve_checkpoint(root)), first);
-  return training.run(first, count);
-}
-
 TEST(TensorMesh, ACheckpointGoesOnOnAnyMesh) {
   const ProcessGroup world = ProcessGroup::world(60);
-  const TemporaryDirectory own;
-  const std::filesystem::path root = world.broadcast(own.path().string(), 0);
+  const SharedDirectory shared(world);
+  const std::filesystem::path& root = shared.path();
   const Config serial = tensor_config(), mesh = on_mesh(tensor_config(), fullest(world.size()), true);
   const std::vector<StepResult> whole = train(serial, ProcessGroup::self(), steps).steps;
   const std::vector<StepResult> rest(whole.begin() + 3, whole.end());
@@ -209,7 +198,6 @@ TEST(TensorMesh, ACheckpointGoesOnOnAnyMesh) {
   world.barrier();
   TinyTraining second(mesh, ProcessGroup::world(60));
   expect_same_steps(resume(second, root / "alone", 3, 2), rest, "one rank to mesh");
-  world.barrier();  // the directory lives as long as its rank's variable
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "parallel/data/copies.h"
+#include "support/shared_directory.h"
 #include "support/tiny_run.h"
 #include "train/step.h"
 
@@ -235,11 +236,8 @@ TEST(ZeroTraining, TrafficIsWhatTheStageNeeds) {
 class ZeroCheckpointTest : public testing::Test {
  protected:
   ProcessGroup world = ProcessGroup::world(60);
-  TemporaryDirectory directory;
-  std::filesystem::path root;
-
-  void SetUp() override { root = world.broadcast(directory.path().string(), 0); }
-  void TearDown() override { world.barrier(); }  // nobody reads any more: rank 0 may remove its directory
+  const SharedDirectory shared{world};
+  const std::filesystem::path& root = shared.path();
 
   CheckpointReader save(const Training& run, std::int64_t step) const {
     const ProcessGroup& group = run.setup->mesh.world;
