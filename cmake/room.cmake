@@ -1,8 +1,19 @@
 # One target a room of the design: lyceum_room(NAME USES rooms... LINKS libraries...)
-# compiles every .cpp under lib/NAME; includes are written "NAME/file.h".
+# compiles every .cpp under lib/NAME, in a build with CUDA those under lib/NAME/cuda and every .cu too; includes are
+# written "NAME/file.h".
 function(lyceum_room name)
   cmake_parse_arguments(ROOM "" "" "USES;LINKS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
+  if(LYCEUM_CUDA OR LYCEUM_CUDA_ON_HOST)
+    file(GLOB_RECURSE device_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cu)
+    if(LYCEUM_CUDA_ON_HOST)
+      list(FILTER device_sources EXCLUDE REGEX "/gemm\\.cu$")  # cuBLASLt's work
+      set_source_files_properties(${device_sources} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++;-Wno-unknown-pragmas")
+    endif()
+    list(APPEND sources ${device_sources})
+  else()
+    list(FILTER sources EXCLUDE REGEX "/cuda/")
+  endif()
   if(sources)
     add_library(${name} STATIC ${sources})
     target_link_libraries(${name} PRIVATE ${ROOM_LINKS})
@@ -13,4 +24,7 @@ function(lyceum_room name)
   endif()
   target_include_directories(${name} ${scope} ${CMAKE_CURRENT_SOURCE_DIR})
   target_link_libraries(${name} ${scope} ${ROOM_USES})
+  if((LYCEUM_CUDA OR LYCEUM_CUDA_ON_HOST) AND name STREQUAL core)
+    target_link_libraries(${name} ${scope} lyceum_cuda)
+  endif()
 endfunction()
