@@ -7,7 +7,6 @@ function(lyceum_room name)
   if(LYCEUM_CUDA OR LYCEUM_CUDA_ON_HOST)
     file(GLOB_RECURSE device_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cu)
     if(LYCEUM_CUDA_ON_HOST)
-      list(FILTER device_sources EXCLUDE REGEX "/gemm\\.cu$")  # cuBLASLt's work
       set_source_files_properties(${device_sources} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++;-Wno-unknown-pragmas")
     endif()
     list(APPEND sources ${device_sources})

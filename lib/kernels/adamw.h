@@ -18,7 +18,7 @@ struct AdamWStep {
   std::span<T> weight;
   double gradient_scale;
   double lr, beta1, beta2, eps, weight_decay;
-  double bias1, bias2;  // 1 − βⁿ at step n
+  double bias1, bias2;                // 1 − βⁿ at step n
   std::span<const double> clip = {};  // empty, or one more factor of the gradient, where the kernel runs
 };
 

@@ -25,8 +25,8 @@ struct Parameter {
   Grid<A> gradient(int step) const { return Grid<A>::random(1, size, "gradient " + std::to_string(step)); }
   void step(int n, int threads, const Grid<A>& gradient) {
     launch_on(threads,
-           AdamWStep<T>{master.span(), exp_avg.span(), exp_avg_sq.span(), gradient.span(), weight.span(), clip, lr,
-                        beta1, beta2, eps, decay, 1 - std::pow(beta1, n), 1 - std::pow(beta2, n)});
+              AdamWStep<T>{master.span(), exp_avg.span(), exp_avg_sq.span(), gradient.span(), weight.span(), clip, lr,
+                           beta1, beta2, eps, decay, 1 - std::pow(beta1, n), 1 - std::pow(beta2, n)});
   }
 };
 
@@ -72,12 +72,35 @@ TYPED_TEST(AdamWTest, SeveralStepsByHand) {
   }
 }
 
+TEST(AdamW, TheClipFactorMayStandInMemory) {
+  Parameter<float> by_value(100), by_memory(100);
+  const Grid<float> gradient = by_value.gradient(1);
+  by_value.step(1, 1, gradient);
+  const std::vector<double> half{clip / 2};
+  launch_on(1, AdamWStep<float>{.master = by_memory.master.span(),
+                                .exp_avg = by_memory.exp_avg.span(),
+                                .exp_avg_sq = by_memory.exp_avg_sq.span(),
+                                .gradient = gradient.span(),
+                                .weight = by_memory.weight.span(),
+                                .gradient_scale = 2,
+                                .lr = lr,
+                                .beta1 = beta1,
+                                .beta2 = beta2,
+                                .eps = eps,
+                                .weight_decay = decay,
+                                .bias1 = 1 - beta1,
+                                .bias2 = 1 - beta2,
+                                .clip = half});
+  EXPECT_TRUE(by_memory.weight.same_bits(by_value.weight));
+  EXPECT_TRUE(by_memory.exp_avg_sq.same_bits(by_value.exp_avg_sq));
+}
+
 TEST(AdamW, MasterMayBeTheWeight) {
   Parameter<float> apart(100), together(100);
   const Grid<float> gradient = apart.gradient(1);
   apart.step(1, 1, gradient);
-  launch_on(1,
-         AdamWStep<float>{together.master.span(), together.exp_avg.span(), together.exp_avg_sq.span(), gradient.span(),
+  launch_on(
+      1, AdamWStep<float>{together.master.span(), together.exp_avg.span(), together.exp_avg_sq.span(), gradient.span(),
                           together.master.span(), clip, lr, beta1, beta2, eps, decay, 1 - beta1, 1 - beta2});
   EXPECT_TRUE(together.master.same_bits(apart.weight));
 }

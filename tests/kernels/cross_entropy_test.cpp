@@ -74,8 +74,8 @@ TYPED_TEST(CrossEntropyTest, AgreesWithExtendedPrecision) {
 TYPED_TEST(CrossEntropyTest, GradientMayOverwriteTheLogits) {
   Loss<TypeParam> loss(7, 341);
   loss.run();
-  launch_on(1, CrossEntropyBackward<TypeParam>{loss.logits.matrix(), loss.targets,
-                                                               loss.log_sum_exp.span(), scale, loss.logits.matrix()});
+  launch_on(1, CrossEntropyBackward<TypeParam>{loss.logits.matrix(), loss.targets, loss.log_sum_exp.span(), scale,
+                                               loss.logits.matrix()});
   EXPECT_EQ(loss.logits.flat(), loss.d_logits.flat());
 }
 
@@ -135,20 +135,20 @@ void run_in_parts(Loss<T>& whole, const std::vector<std::int64_t>& begins) {
   };
   for_each_part([&](std::int64_t p, std::int64_t first, std::int64_t count) {
     launch_on(2, CrossEntropyPart<T>{.logits = whole.logits.matrix().cols_from(first, count),
-                                       .targets = whole.targets,
-                                       .first = first,
-                                       .vocab = vocab,
-                                       .statistics = statistics.matrix().rows_from(p * tokens, tokens)});
+                                     .targets = whole.targets,
+                                     .first = first,
+                                     .vocab = vocab,
+                                     .statistics = statistics.matrix().rows_from(p * tokens, tokens)});
   });
   launch_on(2, CrossEntropyJoin<A>{statistics.matrix(), whole.loss.span(), whole.log_sum_exp.span()});
   for_each_part([&](std::int64_t, std::int64_t first, std::int64_t count) {
     launch_on(2, CrossEntropyBackward<T>{.logits = whole.logits.matrix().cols_from(first, count),
-                                           .targets = whole.targets,
-                                           .log_sum_exp = whole.log_sum_exp.span(),
-                                           .scale = scale,
-                                           .d_logits = whole.d_logits.matrix().cols_from(first, count),
-                                           .first = first,
-                                           .vocab = vocab});
+                                         .targets = whole.targets,
+                                         .log_sum_exp = whole.log_sum_exp.span(),
+                                         .scale = scale,
+                                         .d_logits = whole.d_logits.matrix().cols_from(first, count),
+                                         .first = first,
+                                         .vocab = vocab});
   });
 }
 

@@ -63,10 +63,10 @@ TYPED_TEST(EmbeddingTest, PartsOfAVocabularyAddUpToTheWhole) {
   for (const auto& [first, count] : {std::pair{0, 4}, {4, 0}, {4, 1}, {5, 6}}) {
     Grid<T> y(50, 7, 1);
     launch_on(2, EmbeddingForward<T>{.tokens = tokens,
-                                                     .table = table.matrix().rows_from(first, count),
-                                                     .y = y.matrix(),
-                                                     .first = first,
-                                                     .vocab = 11});
+                                     .table = table.matrix().rows_from(first, count),
+                                     .y = y.matrix(),
+                                     .first = first,
+                                     .vocab = 11});
     EXPECT_TRUE(y.gaps_untouched());
     for (std::int64_t t = 0; t < 50; ++t) {
       const std::int32_t token = tokens[static_cast<std::size_t>(t)];
@@ -76,10 +76,10 @@ TYPED_TEST(EmbeddingTest, PartsOfAVocabularyAddUpToTheWhole) {
       }
     }
     launch_on(2, EmbeddingWeightGrad<T>{.tokens = tokens,
-                                                        .dy = dy.matrix(),
-                                                        .d_table = d_parts.matrix().rows_from(first, count),
-                                                        .first = first,
-                                                        .vocab = 11});
+                                        .dy = dy.matrix(),
+                                        .d_table = d_parts.matrix().rows_from(first, count),
+                                        .first = first,
+                                        .vocab = 11});
   }
   EXPECT_EQ(sum, whole.flat());
   EXPECT_TRUE(d_parts.same_bits(d_whole));
@@ -109,8 +109,7 @@ TEST(Embedding, RefusesTokensOutsideOfTheVocabulary) {
   }
   const std::vector<std::int32_t> beyond{0, 5};  // the part holds words 2 to 4 of 5
   EXPECT_THROW(launch_on(1, EmbeddingForward<float>{beyond, table.matrix(), y.matrix(), 2, 5}), Error);
-  EXPECT_THROW(launch_on(1, EmbeddingWeightGrad<float>{beyond, y.matrix(), d_table.matrix(), 2, 5}),
-               Error);
+  EXPECT_THROW(launch_on(1, EmbeddingWeightGrad<float>{beyond, y.matrix(), d_table.matrix(), 2, 5}), Error);
 }
 
 }  // namespace

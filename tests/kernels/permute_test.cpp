@@ -18,8 +18,7 @@ Sorted sort(const Grid<std::int32_t>& index, const std::vector<std::int32_t>& or
   const auto pairs = static_cast<std::size_t>(index.rows * index.cols);
   Sorted result{std::vector<std::int64_t>(order.size() + 1, -7), std::vector<std::int64_t>(pairs, -7),
                 std::vector<std::int64_t>(pairs, -7)};
-  launch_on(threads,
-         SortByExpert{index.matrix(), order, result.begin, result.slot_pair, result.pair_slot});
+  launch_on(threads, SortByExpert{index.matrix(), order, result.begin, result.slot_pair, result.pair_slot});
   return result;
 }
 

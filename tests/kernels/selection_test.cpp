@@ -41,8 +41,8 @@ TYPED_TEST(SelectionTest, NormalisesGatesAndGivesTheirGradient) {
     const auto before = gates, d_gates = Grid<A>::random(tokens, k, "d_gates", 1);
     Grid<A> sums(1, tokens), d_scores(tokens, experts, 3), plain(tokens, experts, 1);
     launch_on(2, NormalizeGates<A>{gates.matrix(), sums.span()});
-    launch_on(2, SelectionBackward<A>{index.matrix(), gates.matrix(), d_gates.matrix(), sums.span(),
-                                      d_scores.matrix()});
+    launch_on(2,
+              SelectionBackward<A>{index.matrix(), gates.matrix(), d_gates.matrix(), sums.span(), d_scores.matrix()});
     launch_on(2, SelectionBackward<A>{index.matrix(), gates.matrix(), d_gates.matrix(), {}, plain.matrix()});
     std::vector<double> expected_gates;
     auto expected = Grid<double>::zeros(tokens, experts), expected_plain = expected;
@@ -52,7 +52,8 @@ TYPED_TEST(SelectionTest, NormalisesGatesAndGivesTheirGradient) {
       for (std::int64_t j = 0; j < k; ++j) weighted += before.at(t, j) * d_gates.at(t, j);
       for (std::int64_t j = 0; j < k; ++j) {
         expected_gates.push_back(before.at(t, j) / sum);
-        expected(t, static_cast<std::int64_t>(index.at(t, j))) = d_gates.at(t, j) / sum - weighted / (sum * sum);  // of the quotient
+        expected(t, static_cast<std::int64_t>(index.at(t, j))) =
+            d_gates.at(t, j) / sum - weighted / (sum * sum);  // of the quotient
         expected_plain(t, static_cast<std::int64_t>(index.at(t, j))) = d_gates.at(t, j);
       }
     }

@@ -16,8 +16,8 @@
 
 namespace lyceum {
 
-/// Copies of pieces of the host's memory on a device. Pieces that overlap, such as an input that is the output, have one
-/// copy, which stands as far from a multiple of 64 bytes as the original. Guards before and after a copy must stay.
+/// Copies of pieces of the host's memory on a device. Pieces that overlap, such as an input that is the output, have
+/// one copy, which stands as far from a multiple of 64 bytes as the original. Guards before and after a copy must stay.
 class DeviceMirror {
  public:
   explicit DeviceMirror(const Stream& stream) : stream_(stream) {}

@@ -1,5 +1,4 @@
 #include "kernels/adamw.h"
-
 #include "kernels/checks.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.cuh"

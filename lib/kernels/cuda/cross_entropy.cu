@@ -1,6 +1,5 @@
-#include "kernels/cross_entropy.h"
-
 #include "kernels/checks.h"
+#include "kernels/cross_entropy.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/index_check.cuh"
 #include "kernels/cuda/launch.cuh"

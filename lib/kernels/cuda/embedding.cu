@@ -1,9 +1,8 @@
-#include "kernels/embedding.h"
-
 #include "kernels/checks.h"
 #include "kernels/cuda/index_check.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/scan.cuh"
+#include "kernels/embedding.h"
 
 namespace lyceum {
 
@@ -42,8 +41,8 @@ __device__ bool word_of(const WordLists& lists, std::int32_t token, std::int64_t
   return word >= 0 && word < lists.words;
 }
 
-__global__ void __launch_bounds__(threads) count_words(WordLists lists, std::span<const std::int32_t> tokens,
-                                                       IndexCheck vocabulary) {
+__global__ void __launch_bounds__(threads)
+    count_words(WordLists lists, std::span<const std::int32_t> tokens, IndexCheck vocabulary) {
   const std::int64_t t = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   std::int64_t word;
   if (t >= static_cast<std::int64_t>(tokens.size()) || !vocabulary.passes(tokens[t])) return;
@@ -114,8 +113,7 @@ void run(const CudaStream& stream, const EmbeddingForward<T>& embedding) {
   const std::int64_t rows = embedding.y.rows, cols = embedding.y.cols;
   require_length("EmbeddingForward", "tokens", embedding.tokens, rows);
   require_extents("EmbeddingForward", "table", embedding.table, embedding.table.rows, cols);
-  const std::int64_t vocab =
-      vocabulary_of("EmbeddingForward", embedding.first, embedding.table.rows, embedding.vocab);
+  const std::int64_t vocab = vocabulary_of("EmbeddingForward", embedding.first, embedding.table.rows, embedding.vocab);
   constexpr int width = pack_width<T>;
   const bool packed = fits_packs(embedding.table, width) && fits_packs(embedding.y, width);
   start(stream, "EmbeddingForward", packed ? forward<width, T> : forward<1, T>, blocks_for(rows), threads, embedding,

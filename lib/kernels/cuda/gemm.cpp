@@ -54,9 +54,9 @@ bool sums_in_one_block(const cublasLtMatmulAlgo_t& algorithm) {
   std::int32_t parts = 1;
   std::uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_NONE;
   std::size_t written = 0;
-  check(cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof parts,
-                                             &written),
-        "cublasLtMatmulAlgoConfigGetAttribute");
+  check(
+      cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof parts, &written),
+      "cublasLtMatmulAlgoConfigGetAttribute");
   check(cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme, sizeof scheme,
                                              &written),
         "cublasLtMatmulAlgoConfigGetAttribute");
@@ -170,10 +170,10 @@ void Blas::multiply(const CudaStream& stream, const Gemm<T, Out>& gemm) {
   if (shape.k == 0) {  // a sum of nothing
     if (shape.accumulate) return;
     const std::size_t size = sizeof(Out);
-    check(cudaMemset2DAsync(gemm.c.data, static_cast<std::size_t>(shape.c_stride) * size, 0,
-                            static_cast<std::size_t>(shape.n) * size, static_cast<std::size_t>(shape.m),
-                            stream.handle()),
-          "cudaMemset2DAsync");
+    check(
+        cudaMemset2DAsync(gemm.c.data, static_cast<std::size_t>(shape.c_stride) * size, 0,
+                          static_cast<std::size_t>(shape.n) * size, static_cast<std::size_t>(shape.m), stream.handle()),
+        "cudaMemset2DAsync");
     return;
   }
   workspace(stream);

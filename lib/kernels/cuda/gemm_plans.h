@@ -26,8 +26,8 @@ class PlanCache {
   std::map<Key, Plan> plans_;
 };
 
-/// The candidate of least median time; the first of equal ones. `seconds(i)` times candidate i once. Another one must be
-/// a fiftieth faster to win: noise should not choose.
+/// The candidate of least median time; the first of equal ones. `seconds(i)` times candidate i once. Another one must
+/// be a fiftieth faster to win: noise should not choose.
 template <class Seconds>
 std::size_t choose_fastest(std::size_t candidates, const Seconds& seconds, std::size_t repeats = 5) {
   require(candidates > 0 && repeats > 0, "nothing to choose from");

@@ -54,9 +54,9 @@ struct ColumnMajor {
   bool transpose;
 };
 
-/// A BLAS has matrices column by column, and what it reads in the memory of a row-major matrix is its transpose. So it is
-/// asked for cᵀ = op(b)ᵀ · op(a)ᵀ: the first factor is b's memory, the second a's, each transposed only where the Gemm
-/// transposes too.
+/// A BLAS has matrices column by column, and what it reads in the memory of a row-major matrix is its transpose. So it
+/// is asked for cᵀ = op(b)ᵀ · op(a)ᵀ: the first factor is b's memory, the second a's, each transposed only where the
+/// Gemm transposes too.
 struct BlasGemm {
   ColumnMajor first, second, result;
 

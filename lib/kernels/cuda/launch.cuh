@@ -24,8 +24,8 @@ void start(const CudaStream& stream, std::string_view name, void (*kernel)(Param
   check(cudaLaunchKernelEx(&config, kernel, arguments...), Message(name));
 }
 
-/// Blocks for `count` pieces of work, `each` a block, in a grid that may be too small for all of them: kernels then walk
-/// on in strides of the grid.
+/// Blocks for `count` pieces of work, `each` a block, in a grid that may be too small for all of them: kernels then
+/// walk on in strides of the grid.
 inline unsigned blocks_for(std::int64_t count, std::int64_t each = 1) {
   constexpr std::int64_t most = 1 << 20;
   return static_cast<unsigned>(std::min((count + each - 1) / each, most));

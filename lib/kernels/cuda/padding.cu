@@ -1,7 +1,6 @@
-#include "kernels/padding.h"
-
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/padding.h"
 
 namespace lyceum {
 

@@ -1,9 +1,8 @@
-#include "kernels/permute.h"
-
 #include "kernels/checks.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/index_check.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/permute.h"
 
 namespace lyceum {
 
@@ -57,8 +56,8 @@ __global__ void __launch_bounds__(threads) combine_rows(CombineRows<T> combine, 
 
 /// pair_of[slot] = pair, for slots that have one. No slot stands twice, so no two threads write to one place.
 template <class T>
-__global__ void __launch_bounds__(threads) invert_slots(CombineRowsBackward<T> combine, std::int64_t* pair_of,
-                                                        IndexCheck check) {
+__global__ void __launch_bounds__(threads)
+    invert_slots(CombineRowsBackward<T> combine, std::int64_t* pair_of, IndexCheck check) {
   const auto pairs = static_cast<std::int64_t>(combine.slot.size());
   const std::int64_t pair = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (pair >= pairs) return;
@@ -72,8 +71,8 @@ __global__ void __launch_bounds__(threads) invert_slots(CombineRowsBackward<T> c
 
 /// A block a row of dx.
 template <int width, class T>
-__global__ void __launch_bounds__(threads) combine_backward(CombineRowsBackward<T> combine,
-                                                            const std::int64_t* pair_of) {
+__global__ void __launch_bounds__(threads)
+    combine_backward(CombineRowsBackward<T> combine, const std::int64_t* pair_of) {
   using A = Accumulator<T>;
   const std::int64_t cols = combine.dx.cols;
   for (std::int64_t slot = blockIdx.x; slot < combine.dx.rows; slot += gridDim.x) {

@@ -1,8 +1,7 @@
-#include "kernels/rms_norm.h"
-
 #include "kernels/checks.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/rms_norm.h"
 
 namespace lyceum {
 

@@ -1,8 +1,7 @@
-#include "kernels/rope.h"
-
 #include "kernels/checks.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/rope.h"
 
 namespace lyceum {
 

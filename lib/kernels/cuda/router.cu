@@ -1,9 +1,8 @@
-#include "kernels/router.h"
-
 #include "kernels/checks.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/index_check.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/router.h"
 
 namespace lyceum {
 

@@ -4,7 +4,8 @@
 
 namespace lyceum {
 
-/// Σ of the values of the threads before this one; `total`: of all. A block of `threads` threads, all of which come here.
+/// Σ of the values of the threads before this one; `total`: of all. A block of `threads` threads, all of which come
+/// here.
 template <int threads>
 __device__ std::int64_t exclusive_sum(std::int64_t value, std::int64_t& total) {
   constexpr int warps = threads / warp_size;

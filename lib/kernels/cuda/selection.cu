@@ -1,7 +1,6 @@
-#include "kernels/selection.h"
-
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/selection.h"
 
 namespace lyceum {
 
@@ -40,8 +39,8 @@ __global__ void __launch_bounds__(threads) selection_backward(SelectionBackward<
   }
 }
 
-/// A block a sequence and a warp's width of experts: warp w adds up every warps-th token from w on, then the warps' sums
-/// are added in order.
+/// A block a sequence and a warp's width of experts: warp w adds up every warps-th token from w on, then the warps'
+/// sums are added in order.
 template <class A>
 __global__ void __launch_bounds__(threads) sequence_load(SequenceLoad<A> load) {
   __shared__ A sums[warps][warp_size];

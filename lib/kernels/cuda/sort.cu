@@ -38,8 +38,8 @@ __global__ void __launch_bounds__(threads) count_chunk(SortByExpert sort, std::i
 }
 
 /// From counts to the slot of each block's next pair for each place; one block.
-__global__ void __launch_bounds__(threads) place_chunks(SortByExpert sort, std::int64_t* next, std::int64_t chunks,
-                                                        IndexCheck order, IndexCheck all_pairs) {
+__global__ void __launch_bounds__(threads)
+    place_chunks(SortByExpert sort, std::int64_t* next, std::int64_t chunks, IndexCheck order, IndexCheck all_pairs) {
   const auto places = static_cast<std::int64_t>(sort.order.size());
   std::int64_t placed = 0;
   for (std::int64_t base = 0; base < places; base += threads) {
@@ -89,8 +89,8 @@ void run(const CudaStream& stream, const SortByExpert& sort) {
   require_length("SortByExpert", "pair_slot", sort.pair_slot, pairs);
   const std::int64_t chunks = (pairs + chunk - 1) / chunk;
   require(chunks < 1 << 30, "SortByExpert: {} pairs", pairs);
-  const auto memory = stream.memory().allocate(static_cast<std::size_t>(chunks * places) * sizeof(std::int64_t),
-                                               MemoryKind::buffers);
+  const auto memory =
+      stream.memory().allocate(static_cast<std::size_t>(chunks * places) * sizeof(std::int64_t), MemoryKind::buffers);
   auto* next = reinterpret_cast<std::int64_t*>(memory.get());
   if (pairs) {  // a pair of a bad expert gets no slot
     check(cudaMemsetAsync(sort.slot_pair.data(), 0xff, sort.slot_pair.size_bytes(), stream.handle()), "SortByExpert");

@@ -1,10 +1,9 @@
-#include "kernels/swiglu.h"
-
 #include "kernels/checks.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/index_check.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/segments.cuh"
+#include "kernels/swiglu.h"
 
 namespace lyceum {
 

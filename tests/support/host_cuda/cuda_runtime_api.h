@@ -1,7 +1,7 @@
 #pragma once
 
-// As much of the CUDA runtime's interface as lib/core and lib/kernels use, on the host: device memory is the heap, poisoned,
-// and every call has run when it returns.
+// As much of the CUDA runtime's interface as lib/core and lib/kernels use, on the host: device memory is the heap,
+// poisoned, and every call has run when it returns.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,8 @@ using cudaEvent_t = CUevent_st*;
 enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2, cudaErrorNotReady = 600 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
-constexpr unsigned cudaEventDefault = 0, cudaEventDisableTiming = 2, cudaStreamNonBlocking = 1, cudaHostAllocDefault = 0;
+constexpr unsigned cudaEventDefault = 0, cudaEventDisableTiming = 2, cudaStreamNonBlocking = 1,
+                   cudaHostAllocDefault = 0;
 
 const char* cudaGetErrorString(cudaError_t);
 const char* cudaGetErrorName(cudaError_t);
@@ -30,6 +31,8 @@ cudaError_t cudaHostAlloc(void** block, std::size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void* block);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t);
 cudaError_t cudaMemsetAsync(void* block, int value, std::size_t bytes, cudaStream_t);
+cudaError_t cudaMemset2DAsync(void* block, std::size_t pitch, int value, std::size_t width, std::size_t height,
+                              cudaStream_t);
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamSynchronize(cudaStream_t);

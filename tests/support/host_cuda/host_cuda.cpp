@@ -69,7 +69,8 @@ bool release(unsigned threads) {
   bool released = false;
   for (unsigned first = 0; first < threads; first += warp) {
     const auto begin = fibres.begin() + first, end = fibres.begin() + std::min(first + warp, threads);
-    const auto waiting = std::count_if(begin, end, [](const Fibre& f) { return f.state == Fibre::State::waits_for_warp; });
+    const auto waiting =
+        std::count_if(begin, end, [](const Fibre& f) { return f.state == Fibre::State::waits_for_warp; });
     if (waiting == 0) continue;
     if (waiting != end - begin) continue;
     std::for_each(begin, end, [](Fibre& f) { f.state = Fibre::State::runs; });
@@ -77,7 +78,8 @@ bool release(unsigned threads) {
   }
   if (released) return true;
   const auto end = fibres.begin() + threads;
-  const auto at_barrier = std::count_if(fibres.begin(), end, [](const Fibre& f) { return f.state == Fibre::State::waits_for_block; });
+  const auto at_barrier =
+      std::count_if(fibres.begin(), end, [](const Fibre& f) { return f.state == Fibre::State::waits_for_block; });
   const auto done = std::count_if(fibres.begin(), end, [](const Fibre& f) { return f.state == Fibre::State::done; });
   if (at_barrier == 0 || at_barrier + done != static_cast<long>(threads)) return false;
   for (auto f = fibres.begin(); f != end; ++f) {
@@ -105,7 +107,9 @@ void run_block(unsigned threads) {
       if (fibres[t].state == Fibre::State::runs) resume(t);
     }
     if (release(threads)) continue;
-    if (std::all_of(fibres.begin(), fibres.begin() + threads, [](const Fibre& f) { return f.state == Fibre::State::done; })) return;
+    if (std::all_of(fibres.begin(), fibres.begin() + threads,
+                    [](const Fibre& f) { return f.state == Fibre::State::done; }))
+      return;
     give_up("threads wait for some that do not come");
   }
 }
@@ -168,6 +172,12 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 }
 cudaError_t cudaMemsetAsync(void* block, int value, std::size_t bytes, cudaStream_t) {
   return std::memset(block, value, bytes), cudaSuccess;
+}
+
+cudaError_t cudaMemset2DAsync(void* block, std::size_t pitch, int value, std::size_t width, std::size_t height,
+                              cudaStream_t) {
+  for (std::size_t row = 0; row < height; ++row) std::memset(static_cast<char*>(block) + row * pitch, value, width);
+  return cudaSuccess;
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) { return *stream = new CUstream_st, cudaSuccess; }
