@@ -32,7 +32,7 @@ struct Phase {
 };
 
 /// The profile's entries, slowest first; those under one operation and direction together, kernels told apart.
-std::vector<Phase> phases(const Profile& profile, double total, int steps) {
+std::vector<Phase> phases(Profile& profile, double total, int steps) {
   std::map<std::string, Profile::Entry> merged;
   double seen = 0;
   for (const auto& [path, entry] : profile.entries()) {

@@ -14,9 +14,10 @@ if(CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
 endif()
 
-add_compile_options(-Wall -Wextra -Werror -DOMPI_SKIP_MPICXX=1 -march=${LYCEUM_ARCH})
-# Vector code without giving up NaN, infinities or a fixed order of sums.
-add_compile_options(-fno-math-errno -fno-trapping-math -mprefer-vector-width=512)
+add_compile_definitions(OMPI_SKIP_MPICXX=1)
+# Vector code without giving up NaN, infinities or a fixed order of sums. (nvcc's options are in cuda.cmake.)
+add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Werror;-march=${LYCEUM_ARCH}>"
+  "$<$<COMPILE_LANGUAGE:C,CXX>:-fno-math-errno;-fno-trapping-math;-mprefer-vector-width=512>")
 set(CMAKE_CXX_FLAGS_RELEASE "-O3")
 # Names and lines for the sanitizers; optimised only where there are many numbers, since that doubles the time of a build.
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g1")

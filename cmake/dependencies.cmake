@@ -29,8 +29,3 @@ find_library(SENTENCEPIECE_TRAIN_LIBRARY sentencepiece_train REQUIRED)
 add_library(lyceum_sentencepiece INTERFACE)
 target_include_directories(lyceum_sentencepiece SYSTEM INTERFACE ${SENTENCEPIECE_INCLUDE})
 target_link_libraries(lyceum_sentencepiece INTERFACE ${SENTENCEPIECE_TRAIN_LIBRARY} ${SENTENCEPIECE_LIBRARY})
-
-if(LYCEUM_CUDA)
-  find_package(CUDAToolkit REQUIRED)
-  message(STATUS "CUDA ${CUDAToolkit_VERSION} found; lib/kernels/cuda has no kernels yet, so run.device stays cpu")
-endif()

@@ -2,6 +2,7 @@
 # Installs what the build, the tests and the analysis scripts need on Debian 12 or a relative.
 #   scripts/install-deps.sh            compilers, libraries, Python environment in .venv/
 #   scripts/install-deps.sh --build    only what building and running the program takes
+#   scripts/install-deps.sh --cuda     what --build installs, and what a build for NVIDIA GPUs takes (preset cuda)
 #   scripts/install-deps.sh --torch    everything and PyTorch, for benchmarks/compare_pytorch.py (several GB)
 # Quiet when everything is there; needs root (or sudo) only when a package is missing.
 set -euo pipefail
@@ -13,9 +14,11 @@ packages=(
   libboost-program-options-dev libfmt-dev libgtest-dev libgmock-dev
   libsentencepiece-dev nlohmann-json3-dev libssl-dev
 )
+# As NVIDIA's package sources name them: compiler, runtime, NVTX, cuBLASLt, NCCL.
+cuda_packages=(cuda-nvcc-13-0 cuda-cudart-dev-13-0 cuda-nvtx-13-0 libcublas-dev-13-0 libnccl2 libnccl-dev)
 test_packages=(git clang-format hdf5-tools python3-venv slurm-wlm munge iproute2 procps util-linux)
 
-usage() { sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 
 install_packages() {  # names: those that dpkg does not know as installed
   local missing=() as_root=() package
@@ -33,6 +36,30 @@ install_packages() {  # names: those that dpkg does not know as installed
   "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
+install_cuda() {  # nothing where the toolkit and NCCL are; else packages, where the package sources have them
+  local toolkit missing=() package header
+  for toolkit in "${CUDA_HOME:-}" "${CUDA_PATH:-}" /usr/local/cuda /usr; do
+    if [[ -n $toolkit && -x $toolkit/bin/nvcc ]]; then break; fi
+    toolkit=''
+  done
+  for header in cuda_runtime.h cublasLt.h nvtx3/nvToolsExt.h nccl.h; do
+    [[ -n $toolkit && (-f $toolkit/include/$header || -f /usr/include/$header) ]] || missing+=("$header")
+  done
+  ((${#missing[@]})) || return 0
+  for package in "${cuda_packages[@]}"; do
+    if [[ -z $(apt-cache search --names-only "^$package\$") ]]; then
+      {
+        echo "install-deps.sh: for CUDA there is no ${missing[*]}, and apt has no package $package."
+        echo "Install the CUDA toolkit 12.8 or newer with cuBLAS, and NCCL, for instance from NVIDIA's package source"
+        echo "(https://developer.nvidia.com/cuda-downloads): ${cuda_packages[*]};"
+        echo "or set CUDA_HOME to where they are."
+      } >&2
+      return 1
+    fi
+  done
+  install_packages "${cuda_packages[@]}"
+}
+
 install_python() {  # requirements file: installed once for each content
   local stamp
   stamp=.venv/$(basename "$1").installed
@@ -43,13 +70,14 @@ install_python() {  # requirements file: installed once for each content
 }
 
 case ${1:-} in
-  '' | --build | --torch) ;;
+  '' | --build | --cuda | --torch) ;;
   --help) usage; exit 0 ;;
   *) usage >&2; exit 2 ;;
 esac
 command -v apt-get >/dev/null || { echo "install-deps.sh: knows only apt; install by hand: ${packages[*]}" >&2; exit 1; }
 install_packages "${packages[@]}"
-if [[ ${1:-} == --build ]]; then exit 0; fi
+if [[ ${1:-} == --cuda ]]; then install_cuda; fi
+if [[ ${1:-} == --build || ${1:-} == --cuda ]]; then exit 0; fi
 install_packages "${test_packages[@]}"
 install_python scripts/requirements.txt
 if [[ ${1:-} == --torch ]]; then install_python scripts/requirements-torch.txt; fi

@@ -24,25 +24,38 @@ std::size_t capacity_for(std::size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-std::byte* take_from_system(std::size_t capacity, bool untouched) {
-  void* block = nullptr;
-  if (capacity >= mapped_from) {
-    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (untouched ? MAP_NORESERVE : 0);
-    block = mmap(nullptr, capacity, PROT_READ | PROT_WRITE, flags, -1, 0);
-    if (block == MAP_FAILED) return nullptr;
-  } else {
-    block = std::aligned_alloc(alignment, capacity);
+class HostSource : public MemorySource {
+ public:
+  std::byte* take(std::size_t bytes) override {
+    return bytes >= mapped_from ? map(bytes, 0) : static_cast<std::byte*>(std::aligned_alloc(alignment, bytes));
   }
-  return static_cast<std::byte*>(block);
-}
+  void give_back(std::byte* block, std::size_t bytes) override {
+    if (bytes >= mapped_from) {
+      munmap(block, bytes);
+    } else {
+      std::free(block);
+    }
+  }
+  void clear(std::byte* block, std::size_t bytes) override { std::memset(block, 0, bytes); }
 
-void give_to_system(std::byte* block, std::size_t capacity) {
-  if (capacity >= mapped_from) {
-    munmap(block, capacity);
-  } else {
-    std::free(block);
+ protected:
+  static std::byte* map(std::size_t bytes, int flags) {
+    void* block = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+    return block == MAP_FAILED ? nullptr : static_cast<std::byte*>(block);
   }
-}
+};
+
+/// What a rehearsal reads, such as losses, is small; it must not depend on what stood there before.
+class UntouchedSource : public HostSource {
+ public:
+  std::byte* take(std::size_t bytes) override {
+    return bytes >= mapped_from ? map(bytes, MAP_NORESERVE) : HostSource::take(bytes);
+  }
+  void clear(std::byte* block, std::size_t bytes) override { prepare(block, bytes); }
+  void prepare(std::byte* block, std::size_t bytes) override {
+    if (bytes < mapped_from) HostSource::clear(block, bytes);
+  }
+};
 
 }  // namespace
 
@@ -53,10 +66,14 @@ std::string_view name_of(MemoryKind kind) {
 }
 
 std::shared_ptr<Allocator> Allocator::create(std::size_t limit) {
-  return std::shared_ptr<Allocator>(new Allocator(limit));
+  return create(std::make_unique<HostSource>(), limit);
 }
 
-std::shared_ptr<Allocator> Allocator::create_untouched() { return std::shared_ptr<Allocator>(new Allocator(0, true)); }
+std::shared_ptr<Allocator> Allocator::create_untouched() { return create(std::make_unique<UntouchedSource>()); }
+
+std::shared_ptr<Allocator> Allocator::create(std::unique_ptr<MemorySource> source, std::size_t limit) {
+  return std::shared_ptr<Allocator>(new Allocator(std::move(source), limit));
+}
 
 Allocator::~Allocator() { trim_locked(); }
 
@@ -71,10 +88,10 @@ std::byte* Allocator::take(std::size_t& capacity) {
   }
   if (limit_ && use_.held + capacity > limit_) trim_locked();
   if (limit_ && use_.held + capacity > limit_) return nullptr;
-  std::byte* block = take_from_system(capacity, untouched_);
+  std::byte* block = source_->take(capacity);
   if (!block) {
     trim_locked();
-    block = take_from_system(capacity, untouched_);
+    block = source_->take(capacity);
   }
   if (block) {
     use_.held += capacity;
@@ -96,8 +113,8 @@ std::shared_ptr<std::byte> Allocator::allocate(std::size_t bytes, MemoryKind kin
                                message_argument(use_.in_use[k] >> 20)});
     }
     const std::string limit = limit_ ? format_message(", limit of {} MB", {message_argument(limit_ >> 20)}) : "";
-    fail(ExitCode::failed, "out of memory: {} MB more for {} (in use: {}{}); lower batch.micro or use more ranks",
-         bytes >> 20, name_of(kind), table, limit);
+    fail(ExitCode::failed, "out of {}: {} MB more for {} (in use: {}{}); lower batch.micro or use more ranks",
+         source_->name(), bytes >> 20, name_of(kind), table, limit);
   }
   const auto k = static_cast<std::size_t>(kind);
   use_.in_use[k] += bytes;
@@ -105,8 +122,7 @@ std::shared_ptr<std::byte> Allocator::allocate(std::size_t bytes, MemoryKind kin
   use_.total += bytes;
   use_.total_peak = std::max(use_.total_peak, use_.total);
   lock.unlock();
-  // What a rehearsal reads, such as losses, is small; it must not depend on what stood there before.
-  if (untouched_ && bytes < mapped_from) std::memset(block, 0, bytes);
+  source_->prepare(block, bytes);
   return {block, [self = shared_from_this(), capacity, bytes, kind](std::byte* freed) {
             self->release(freed, capacity, bytes, kind);
           }};
@@ -114,7 +130,7 @@ std::shared_ptr<std::byte> Allocator::allocate(std::size_t bytes, MemoryKind kin
 
 std::shared_ptr<std::byte> Allocator::allocate_zeros(std::size_t bytes, MemoryKind kind) {
   std::shared_ptr<std::byte> block = allocate(bytes, kind);
-  if (!untouched_) std::memset(block.get(), 0, bytes);
+  source_->clear(block.get(), bytes);
   return block;
 }
 
@@ -144,7 +160,7 @@ void Allocator::trim() {
 
 void Allocator::trim_locked() {
   for (auto& [capacity, blocks] : free_) {
-    for (std::byte* block : blocks) give_to_system(block, capacity);
+    for (std::byte* block : blocks) source_->give_back(block, capacity);
     use_.held -= capacity * blocks.size();
   }
   free_.clear();

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace lyceum {
@@ -25,13 +26,32 @@ struct MemoryUse {
   std::size_t held_peak = 0;
 };
 
-/// Host memory, 64-byte aligned; freed blocks are kept by size and used again. Thread-safe. Outlives its blocks.
+/// Where an allocator takes its blocks from: the host's memory, or a device's.
+class MemorySource {
+ public:
+  virtual ~MemorySource() = default;
+  /// A block of `bytes`, 64-byte aligned; null when there is none.
+  virtual std::byte* take(std::size_t bytes) = 0;
+  /// What take() gave. Must not throw.
+  virtual void give_back(std::byte* block, std::size_t bytes) = 0;
+  /// Makes the first `bytes` of a block zero.
+  virtual void clear(std::byte* block, std::size_t bytes) = 0;
+  /// What uninitialised memory must hold all the same.
+  virtual void prepare(std::byte* /*block*/, std::size_t /*bytes*/) {}
+  /// "memory", for messages.
+  virtual std::string_view name() const { return "memory"; }
+};
+
+/// Memory, 64-byte aligned; freed blocks are kept by size and used again. Thread-safe. Outlives its blocks.
+/// A block of a device may be used again while kernels that were launched before its end still run: they and those of
+/// its next owner are in one stream, or the owner waits for the others.
 class Allocator : public std::enable_shared_from_this<Allocator> {
  public:
-  /// `limit`: bytes that may be held at most, 0 for no limit.
+  /// Host memory. `limit`: bytes that may be held at most, 0 for no limit.
   static std::shared_ptr<Allocator> create(std::size_t limit = 0);
   /// Address space that takes no memory until somebody writes to it: for rehearsals, which do not.
   static std::shared_ptr<Allocator> create_untouched();
+  static std::shared_ptr<Allocator> create(std::unique_ptr<MemorySource> source, std::size_t limit = 0);
   ~Allocator();
   Allocator(const Allocator&) = delete;
   Allocator& operator=(const Allocator&) = delete;
@@ -46,7 +66,7 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   void trim();
 
  private:
-  explicit Allocator(std::size_t limit, bool untouched = false) : limit_(limit), untouched_(untouched) {}
+  Allocator(std::unique_ptr<MemorySource> source, std::size_t limit) : source_(std::move(source)), limit_(limit) {}
   /// A block of at least `capacity`, which becomes the block's own; null when there is none.
   std::byte* take(std::size_t& capacity);
   void release(std::byte* block, std::size_t capacity, std::size_t bytes, MemoryKind kind);
@@ -55,8 +75,8 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   mutable std::mutex mutex_;
   std::map<std::size_t, std::vector<std::byte*>> free_;  // by capacity, no empty lists
   MemoryUse use_;
+  std::unique_ptr<MemorySource> source_;
   std::size_t limit_;
-  bool untouched_;
 };
 
 }  // namespace lyceum

@@ -22,24 +22,38 @@ std::string short_name(const std::type_info& type) {
 
 }  // namespace
 
-void Profile::charge(Clock::time_point now) {
-  if (open_.empty()) return;
-  entries_[open_.back().path].seconds += std::chrono::duration<double>(now - open_.back().resumed).count();
+void Profile::charge() {
+  Entry* const entry = open_.empty() ? nullptr : &entries_[open_.back()];
+  if (clock_) {
+    const std::size_t now = clock_->stamp();
+    if (entry) pending_.push_back({entry, resumed_stamp_, now});
+    resumed_stamp_ = now;
+  } else {
+    const auto now = Clock::now();
+    if (entry) entry->seconds += std::chrono::duration<double>(now - resumed_).count();
+    resumed_ = now;
+  }
+}
+
+void Profile::settle() {
+  if (pending_.empty()) return;
+  const std::vector<double> times = clock_->times();
+  for (const Pending& span : pending_) span.entry->seconds += times[span.to] - times[span.from];
+  pending_.clear();
 }
 
 void Profile::enter(std::string name) {
-  const auto now = Clock::now();
-  charge(now);
-  std::string path = open_.empty() ? std::move(name) : open_.back().path + "/" + name;
+  charge();
+  if (clock_) clock_->open(name.c_str());
+  std::string path = open_.empty() ? std::move(name) : open_.back() + "/" + name;
   ++entries_[path].calls;
-  open_.push_back({std::move(path), now});
+  open_.push_back(std::move(path));
 }
 
 void Profile::leave() {
-  const auto now = Clock::now();
-  charge(now);
+  charge();
+  if (clock_) clock_->close();
   open_.pop_back();
-  if (!open_.empty()) open_.back().resumed = now;
 }
 
 ProfileScope::ProfileScope(Profile* profile, const std::type_info& type, const char* suffix) : profile_(profile) {

@@ -1,13 +1,31 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <typeinfo>
+#include <utility>
 #include <vector>
 
 namespace lyceum {
+
+/// What a profile reads the time from, where that is not the host's clock: a device that works behind the host's back
+/// stamps its own queue, and knows the times when it has come that far.
+class ProfileClock {
+ public:
+  virtual ~ProfileClock() = default;
+  /// Notes the present place in the queue; the stamps count from 0 on.
+  virtual std::size_t stamp() = 0;
+  /// Seconds of every stamp since the last call, from the first one of them on. Waits for the device; counting starts
+  /// anew.
+  virtual std::vector<double> times() = 0;
+  /// A scope opens or closes: for a timeline that some other program draws.
+  virtual void open(const char* name) = 0;
+  virtual void close() = 0;
+};
 
 /// Where the time of a step went: seconds spent directly in each scope, scopes within it not counted, so that all
 /// entries sum to the whole. Off until somebody gives a stream one.
@@ -19,19 +37,38 @@ class Profile {
   };
   void enter(std::string name);
   void leave();
-  /// By "outer/inner" path.
-  const std::map<std::string, Entry>& entries() const { return entries_; }
-  void clear() { entries_.clear(); }
+  /// By "outer/inner" path. Not within a scope where a device keeps the time.
+  const std::map<std::string, Entry>& entries() {
+    settle();
+    return entries_;
+  }
+  void clear() {
+    settle();
+    entries_.clear();
+  }
+  /// Null for the host's clock. Not within a scope.
+  void set_clock(std::shared_ptr<ProfileClock> clock) {
+    settle();
+    clock_ = std::move(clock);
+  }
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Open {
-    std::string path;
-    Clock::time_point resumed;
+  /// Between two stamps of the device's clock the scope of `entry` was the innermost one.
+  struct Pending {
+    Entry* entry;
+    std::size_t from, to;
   };
-  void charge(Clock::time_point now);
-  std::vector<Open> open_;
+  /// The present moment by whichever clock; time since the last one is charged to the innermost scope.
+  void charge();
+  void settle();
+
+  std::vector<std::string> open_;  // paths
   std::map<std::string, Entry> entries_;
+  Clock::time_point resumed_;
+  std::size_t resumed_stamp_ = 0;
+  std::shared_ptr<ProfileClock> clock_;
+  std::vector<Pending> pending_;
 };
 
 /// Times the life of this object; nothing without a profile.

@@ -7,6 +7,9 @@
 
 #include "core/allocator.h"
 #include "core/profile.h"
+#ifdef LYCEUM_CUDA
+#include "core/cuda_stream.h"
+#endif
 
 namespace lyceum {
 
@@ -57,8 +60,15 @@ class RehearsalStream {
 template <class Description>
 void run(const RehearsalStream&, const Description&) {}
 
+/// A GPU's; only a build with CUDA defines it.
+class CudaStream;
+
 /// Any device's stream. A build without CUDA has only the host's.
+#ifdef LYCEUM_CUDA
+using Stream = std::variant<CpuStream, RehearsalStream, CudaStream>;
+#else
 using Stream = std::variant<CpuStream, RehearsalStream>;
+#endif
 
 /// Runs a kernel description on the stream's device: `launch(stream, RmsNormForward{.x = …})`.
 template <class Description>

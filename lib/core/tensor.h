@@ -42,16 +42,19 @@ struct Matrix {
   T* data = nullptr;
   std::int64_t rows = 0, cols = 0, stride = 0;
 
-  Matrix() = default;
-  Matrix(T* data, std::int64_t rows, std::int64_t cols) : Matrix(data, rows, cols, cols) {}
-  Matrix(T* data, std::int64_t rows, std::int64_t cols, std::int64_t stride)
+  // constexpr, so that kernels on a device may call them.
+  constexpr Matrix() = default;
+  constexpr Matrix(T* data, std::int64_t rows, std::int64_t cols) : Matrix(data, rows, cols, cols) {}
+  constexpr Matrix(T* data, std::int64_t rows, std::int64_t cols, std::int64_t stride)
       : data(data), rows(rows), cols(cols), stride(stride) {}
-  operator Matrix<const T>() const { return {data, rows, cols, stride}; }  // NOLINT: a view of constants is a view
-  T* row(std::int64_t r) const { return data + r * stride; }
-  std::int64_t size() const { return rows * cols; }
-  bool contiguous() const { return stride == cols; }
-  Matrix rows_from(std::int64_t first, std::int64_t count) const { return {row(first), count, cols, stride}; }
-  Matrix cols_from(std::int64_t first, std::int64_t count) const { return {data + first, rows, count, stride}; }
+  constexpr operator Matrix<const T>() const { return {data, rows, cols, stride}; }  // NOLINT: a view of constants
+  constexpr T* row(std::int64_t r) const { return data + r * stride; }
+  constexpr std::int64_t size() const { return rows * cols; }
+  constexpr bool contiguous() const { return stride == cols; }
+  constexpr Matrix rows_from(std::int64_t first, std::int64_t count) const { return {row(first), count, cols, stride}; }
+  constexpr Matrix cols_from(std::int64_t first, std::int64_t count) const {
+    return {data + first, rows, count, stride};
+  }
 };
 
 /// A contiguous block of numbers with a shape; copies share the memory. The default tensor is undefined.

@@ -8,7 +8,7 @@
 namespace lyceum {
 
 /// One AdamW step over a flat range [Loshchilov & Hutter 2019]; T is the type of the weights that the model reads.
-///   g = gradient · gradient_scale;  m = β₁m + (1−β₁)g;  v = β₂v + (1−β₂)g²
+///   g = gradient · gradient_scale · clip;  m = β₁m + (1−β₁)g;  v = β₂v + (1−β₂)g²
 ///   master −= lr · (m / bias1 / (√(v / bias2) + eps) + weight_decay · master);  weight = master rounded to T
 template <class T>
 struct AdamWStep {
@@ -16,9 +16,10 @@ struct AdamWStep {
   std::span<Accumulator<T>> exp_avg, exp_avg_sq;
   std::span<const Accumulator<T>> gradient;
   std::span<T> weight;
-  double gradient_scale;  // the clip factor
+  double gradient_scale;
   double lr, beta1, beta2, eps, weight_decay;
-  double bias1, bias2;  // 1 − βⁿ at step n
+  double bias1, bias2;                // 1 − βⁿ at step n
+  std::span<const double> clip = {};  // empty, or one more factor of the gradient, where the kernel runs
 };
 
 /// Σ x² in double of each block of `block` elements, the last one perhaps shorter; the order of summation depends on
@@ -34,5 +35,10 @@ template <class T>
 void run(const CpuStream& stream, const AdamWStep<T>& step);
 template <class A>
 void run(const CpuStream& stream, const SumOfSquares<A>& norm);
+
+template <class T>
+void run(const CudaStream& stream, const AdamWStep<T>& step);
+template <class A>
+void run(const CudaStream& stream, const SumOfSquares<A>& norm);
 
 }  // namespace lyceum

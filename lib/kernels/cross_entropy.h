@@ -57,4 +57,13 @@ void run(const CpuStream& stream, const CrossEntropyJoin<A>& join);
 template <class T>
 void run(const CpuStream& stream, const CrossEntropyBackward<T>& loss);
 
+template <class T>
+void run(const CudaStream& stream, const CrossEntropyForward<T>& loss);
+template <class T>
+void run(const CudaStream& stream, const CrossEntropyPart<T>& part);
+template <class A>
+void run(const CudaStream& stream, const CrossEntropyJoin<A>& join);
+template <class T>
+void run(const CudaStream& stream, const CrossEntropyBackward<T>& loss);
+
 }  // namespace lyceum

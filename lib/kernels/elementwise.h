@@ -44,4 +44,13 @@ void run(const CpuStream& stream, const Clear<T>& clear);
 template <class From, class To>
 void run(const CpuStream& stream, const Cast<From, To>& cast);
 
+template <class T>
+void run(const CudaStream& stream, const Add<T>& add);
+template <class T>
+void run(const CudaStream& stream, const Scale<T>& scale);
+template <class T>
+void run(const CudaStream& stream, const Clear<T>& clear);
+template <class From, class To>
+void run(const CudaStream& stream, const Cast<From, To>& cast);
+
 }  // namespace lyceum

@@ -32,4 +32,9 @@ void run(const CpuStream& stream, const EmbeddingForward<T>& embedding);
 template <class T>
 void run(const CpuStream& stream, const EmbeddingWeightGrad<T>& embedding);
 
+template <class T>
+void run(const CudaStream& stream, const EmbeddingForward<T>& embedding);
+template <class T>
+void run(const CudaStream& stream, const EmbeddingWeightGrad<T>& embedding);
+
 }  // namespace lyceum

@@ -19,4 +19,7 @@ struct Gemm {
 template <class T, class Out>
 void run(const CpuStream& stream, const Gemm<T, Out>& gemm);
 
+template <class T, class Out>
+void run(const CudaStream& stream, const Gemm<T, Out>& gemm);
+
 }  // namespace lyceum

@@ -15,4 +15,7 @@ struct ClearPadding {
 template <class T>
 void run(const CpuStream& stream, const ClearPadding<T>& padding);
 
+template <class T>
+void run(const CudaStream& stream, const ClearPadding<T>& padding);
+
 }  // namespace lyceum

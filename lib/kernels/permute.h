@@ -59,4 +59,12 @@ void run(const CpuStream& stream, const CombineRows<T>& combine);
 template <class T>
 void run(const CpuStream& stream, const CombineRowsBackward<T>& combine);
 
+void run(const CudaStream& stream, const SortByExpert& sort);
+template <class T>
+void run(const CudaStream& stream, const GatherRows<T>& gather);
+template <class T>
+void run(const CudaStream& stream, const CombineRows<T>& combine);
+template <class T>
+void run(const CudaStream& stream, const CombineRowsBackward<T>& combine);
+
 }  // namespace lyceum

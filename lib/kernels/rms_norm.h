@@ -41,4 +41,11 @@ void run(const CpuStream& stream, const RmsNormBackward<T>& norm);
 template <class T>
 void run(const CpuStream& stream, const RmsNormWeightGrad<T>& norm);
 
+template <class T>
+void run(const CudaStream& stream, const RmsNormForward<T>& norm);
+template <class T>
+void run(const CudaStream& stream, const RmsNormBackward<T>& norm);
+template <class T>
+void run(const CudaStream& stream, const RmsNormWeightGrad<T>& norm);
+
 }  // namespace lyceum

@@ -29,4 +29,9 @@ void run(const CpuStream& stream, const RopeTable<A>& rope);
 template <class T>
 void run(const CpuStream& stream, const Rope<T>& rope);
 
+template <class A>
+void run(const CudaStream& stream, const RopeTable<A>& rope);
+template <class T>
+void run(const CudaStream& stream, const Rope<T>& rope);
+
 }  // namespace lyceum

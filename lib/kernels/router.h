@@ -45,4 +45,12 @@ template <class A>
 void run(const CpuStream& stream, const TopK<A>& top_k);
 void run(const CpuStream& stream, const CountChoices& count);
 
+template <class A>
+void run(const CudaStream& stream, const SoftmaxForward<A>& softmax);
+template <class A>
+void run(const CudaStream& stream, const SoftmaxBackward<A>& softmax);
+template <class A>
+void run(const CudaStream& stream, const TopK<A>& top_k);
+void run(const CudaStream& stream, const CountChoices& count);
+
 }  // namespace lyceum

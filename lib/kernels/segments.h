@@ -17,8 +17,8 @@ struct Segments {
   std::span<const std::int64_t> begin;  // [count + 1]
   std::span<const std::int64_t> rows;   // [count]
 
-  std::int64_t count() const { return static_cast<std::int64_t>(rows.size()); }
-  std::int64_t total() const { return begin.back(); }
+  constexpr std::int64_t count() const { return static_cast<std::int64_t>(rows.size()); }
+  constexpr std::int64_t total() const { return begin.back(); }
 };
 
 /// A matrix whose rows are as wide as their segment says: experts of diverse sizes side by side. Segment e begins at
@@ -29,9 +29,9 @@ struct SegmentedMatrix {
   std::span<const std::int64_t> offset;  // [count]
   std::span<const std::int64_t> width;   // [count]
 
-  operator SegmentedMatrix<const T>() const { return {data, offset, width}; }  // NOLINT: a view of constants is a view
+  constexpr operator SegmentedMatrix<const T>() const { return {data, offset, width}; }  // NOLINT: a view
   /// Rows of segment e, padding included.
-  Matrix<T> segment(const Segments& segments, std::int64_t e) const {
+  constexpr Matrix<T> segment(const Segments& segments, std::int64_t e) const {
     const auto i = static_cast<std::size_t>(e);
     return {data + offset[i], segments.begin[i + 1] - segments.begin[i], width[i]};
   }

@@ -54,4 +54,13 @@ void run(const CpuStream& stream, const SequenceLoad<A>& load);
 template <class A>
 void run(const CpuStream& stream, const SpreadOverSequence<A>& spread);
 
+template <class A>
+void run(const CudaStream& stream, const NormalizeGates<A>& normalize);
+template <class A>
+void run(const CudaStream& stream, const SelectionBackward<A>& selection);
+template <class A>
+void run(const CudaStream& stream, const SequenceLoad<A>& load);
+template <class A>
+void run(const CudaStream& stream, const SpreadOverSequence<A>& spread);
+
 }  // namespace lyceum

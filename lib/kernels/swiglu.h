@@ -28,4 +28,9 @@ void run(const CpuStream& stream, const SwigluForward<T>& swiglu);
 template <class T>
 void run(const CpuStream& stream, const SwigluBackward<T>& swiglu);
 
+template <class T>
+void run(const CudaStream& stream, const SwigluForward<T>& swiglu);
+template <class T>
+void run(const CudaStream& stream, const SwigluBackward<T>& swiglu);
+
 }  // namespace lyceum

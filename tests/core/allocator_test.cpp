@@ -148,5 +148,60 @@ TEST(Allocator, UntouchedMemoryIsAddressesOnly) {
   }
 }
 
+/// A device of 1 MB whose blocks are numbers, and that fails once it is full.
+class SmallDevice : public MemorySource {
+ public:
+  struct Log {
+    std::size_t taken = 0, cleared = 0;
+    int given_back = 0;
+  };
+  explicit SmallDevice(std::shared_ptr<Log> log) : log_(std::move(log)) {}
+  std::byte* take(std::size_t bytes) override {
+    if (log_->taken + bytes > std::size_t{1} << 20) return nullptr;
+    log_->taken += bytes;
+    return reinterpret_cast<std::byte*>(next_ += 1 << 24);
+  }
+  void give_back(std::byte*, std::size_t bytes) override {
+    log_->taken -= bytes;
+    ++log_->given_back;
+  }
+  void clear(std::byte*, std::size_t bytes) override { log_->cleared += bytes; }
+  std::string_view name() const override { return "memory on GPU 5"; }
+
+ private:
+  std::shared_ptr<Log> log_;
+  std::uintptr_t next_ = 0;
+};
+
+TEST(Allocator, TakesItsBlocksFromAnySource) {
+  const auto log = std::make_shared<SmallDevice::Log>();
+  auto memory = Allocator::create(std::make_unique<SmallDevice>(log));
+  auto first = memory->allocate(500000, weights);
+  std::byte* place = first.get();
+  first.reset();
+  EXPECT_EQ(log->given_back, 0);
+  auto second = memory->allocate_zeros(490000, activations);  // cached, nothing is written on the host
+  EXPECT_EQ(second.get(), place);
+  EXPECT_EQ(log->cleared, 490000u);
+  EXPECT_EQ(memory->use().in_use[index_of(activations)], 490000u);
+  auto third = memory->allocate(300000, weights);
+  third.reset();
+  third = memory->allocate(500000, weights);  // only without the block of 300,000
+  EXPECT_EQ(log->given_back, 1);
+  EXPECT_EQ(memory->use().peak[index_of(weights)], 500000u);
+  EXPECT_EQ(memory->use().held, log->taken);
+  try {
+    memory->allocate(300000, weights);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("out of memory on GPU 5: 0 MB more for weights"));
+  }
+  second.reset();
+  memory.reset();
+  third.reset();  // the last owner of the allocator
+  EXPECT_EQ(log->taken, 0u);
+  EXPECT_EQ(log->given_back, 3);
+}
+
 }  // namespace
 }  // namespace lyceum

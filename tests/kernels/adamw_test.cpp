@@ -1,6 +1,7 @@
 #include "kernels/adamw.h"
 
 #include "support/grid.h"
+#include "support/launch_on.h"
 
 namespace lyceum {
 namespace {
@@ -23,9 +24,9 @@ struct Parameter {
 
   Grid<A> gradient(int step) const { return Grid<A>::random(1, size, "gradient " + std::to_string(step)); }
   void step(int n, int threads, const Grid<A>& gradient) {
-    launch(Stream(CpuStream(threads)),
-           AdamWStep<T>{master.span(), exp_avg.span(), exp_avg_sq.span(), gradient.span(), weight.span(), clip, lr,
-                        beta1, beta2, eps, decay, 1 - std::pow(beta1, n), 1 - std::pow(beta2, n)});
+    launch_on(threads,
+              AdamWStep<T>{master.span(), exp_avg.span(), exp_avg_sq.span(), gradient.span(), weight.span(), clip, lr,
+                           beta1, beta2, eps, decay, 1 - std::pow(beta1, n), 1 - std::pow(beta2, n)});
   }
 };
 
@@ -71,12 +72,35 @@ TYPED_TEST(AdamWTest, SeveralStepsByHand) {
   }
 }
 
+TEST(AdamW, TheClipFactorMayStandInMemory) {
+  Parameter<float> by_value(100), by_memory(100);
+  const Grid<float> gradient = by_value.gradient(1);
+  by_value.step(1, 1, gradient);
+  const std::vector<double> half{clip / 2};
+  launch_on(1, AdamWStep<float>{.master = by_memory.master.span(),
+                                .exp_avg = by_memory.exp_avg.span(),
+                                .exp_avg_sq = by_memory.exp_avg_sq.span(),
+                                .gradient = gradient.span(),
+                                .weight = by_memory.weight.span(),
+                                .gradient_scale = 2,
+                                .lr = lr,
+                                .beta1 = beta1,
+                                .beta2 = beta2,
+                                .eps = eps,
+                                .weight_decay = decay,
+                                .bias1 = 1 - beta1,
+                                .bias2 = 1 - beta2,
+                                .clip = half});
+  EXPECT_TRUE(by_memory.weight.same_bits(by_value.weight));
+  EXPECT_TRUE(by_memory.exp_avg_sq.same_bits(by_value.exp_avg_sq));
+}
+
 TEST(AdamW, MasterMayBeTheWeight) {
   Parameter<float> apart(100), together(100);
   const Grid<float> gradient = apart.gradient(1);
   apart.step(1, 1, gradient);
-  launch(Stream(CpuStream(1)),
-         AdamWStep<float>{together.master.span(), together.exp_avg.span(), together.exp_avg_sq.span(), gradient.span(),
+  launch_on(
+      1, AdamWStep<float>{together.master.span(), together.exp_avg.span(), together.exp_avg_sq.span(), gradient.span(),
                           together.master.span(), clip, lr, beta1, beta2, eps, decay, 1 - beta1, 1 - beta2});
   EXPECT_TRUE(together.master.same_bits(apart.weight));
 }
@@ -102,7 +126,7 @@ constexpr std::int64_t block = 1000;
 template <class A>
 std::vector<double> sums_of_squares(const Grid<A>& x, int threads) {
   std::vector<double> sums((x.values.size() + block - 1) / block, poison<double>());
-  launch(Stream(CpuStream(threads)), SumOfSquares<A>{x.span(), block, sums});
+  launch_on(threads, SumOfSquares<A>{x.span(), block, sums});
   return sums;
 }
 
@@ -144,8 +168,8 @@ TYPED_TEST(SumOfSquaresTest, NanAndInfinityShowInTheirBlockAlone) {
 TEST(SumOfSquares, RefusesWhatDoesNotFit) {
   std::vector<float> x(10);
   std::vector<double> sums(2);
-  EXPECT_THROW(launch(Stream(CpuStream(1)), SumOfSquares<float>{x, 4, sums}), Error);
-  EXPECT_THROW(launch(Stream(CpuStream(1)), SumOfSquares<float>{x, 0, sums}), Error);
+  EXPECT_THROW(launch_on(1, SumOfSquares<float>{x, 4, sums}), Error);
+  EXPECT_THROW(launch_on(1, SumOfSquares<float>{x, 0, sums}), Error);
 }
 
 }  // namespace

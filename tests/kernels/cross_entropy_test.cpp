@@ -2,6 +2,7 @@
 
 #include "support/finite_difference.h"
 #include "support/grid.h"
+#include "support/launch_on.h"
 
 namespace lyceum {
 namespace {
@@ -27,9 +28,8 @@ struct Loss {
     }
   }
   void run(int threads = 1) {
-    const Stream stream = CpuStream(threads);
-    launch(stream, CrossEntropyForward<T>{logits.matrix(), targets, loss.span(), log_sum_exp.span()});
-    launch(stream, CrossEntropyBackward<T>{logits.matrix(), targets, log_sum_exp.span(), scale, d_logits.matrix()});
+    launch_on(threads, CrossEntropyForward<T>{logits.matrix(), targets, loss.span(), log_sum_exp.span()});
+    launch_on(threads, CrossEntropyBackward<T>{logits.matrix(), targets, log_sum_exp.span(), scale, d_logits.matrix()});
   }
 };
 
@@ -74,8 +74,8 @@ TYPED_TEST(CrossEntropyTest, AgreesWithExtendedPrecision) {
 TYPED_TEST(CrossEntropyTest, GradientMayOverwriteTheLogits) {
   Loss<TypeParam> loss(7, 341);
   loss.run();
-  launch(Stream(CpuStream(1)), CrossEntropyBackward<TypeParam>{loss.logits.matrix(), loss.targets,
-                                                               loss.log_sum_exp.span(), scale, loss.logits.matrix()});
+  launch_on(1, CrossEntropyBackward<TypeParam>{loss.logits.matrix(), loss.targets, loss.log_sum_exp.span(), scale,
+                                               loss.logits.matrix()});
   EXPECT_EQ(loss.logits.flat(), loss.d_logits.flat());
 }
 
@@ -124,7 +124,6 @@ TYPED_TEST(CrossEntropyTest, NanAndInfinityShow) {
 template <class T>
 void run_in_parts(Loss<T>& whole, const std::vector<std::int64_t>& begins) {
   using A = Accumulator<T>;
-  const Stream stream = CpuStream(2);
   const std::int64_t tokens = whole.logits.rows, vocab = whole.logits.cols;
   const auto parts = static_cast<std::int64_t>(begins.size());
   Grid<A> statistics(parts * tokens, 3);
@@ -135,21 +134,21 @@ void run_in_parts(Loss<T>& whole, const std::vector<std::int64_t>& begins) {
     }
   };
   for_each_part([&](std::int64_t p, std::int64_t first, std::int64_t count) {
-    launch(stream, CrossEntropyPart<T>{.logits = whole.logits.matrix().cols_from(first, count),
-                                       .targets = whole.targets,
-                                       .first = first,
-                                       .vocab = vocab,
-                                       .statistics = statistics.matrix().rows_from(p * tokens, tokens)});
+    launch_on(2, CrossEntropyPart<T>{.logits = whole.logits.matrix().cols_from(first, count),
+                                     .targets = whole.targets,
+                                     .first = first,
+                                     .vocab = vocab,
+                                     .statistics = statistics.matrix().rows_from(p * tokens, tokens)});
   });
-  launch(stream, CrossEntropyJoin<A>{statistics.matrix(), whole.loss.span(), whole.log_sum_exp.span()});
+  launch_on(2, CrossEntropyJoin<A>{statistics.matrix(), whole.loss.span(), whole.log_sum_exp.span()});
   for_each_part([&](std::int64_t, std::int64_t first, std::int64_t count) {
-    launch(stream, CrossEntropyBackward<T>{.logits = whole.logits.matrix().cols_from(first, count),
-                                           .targets = whole.targets,
-                                           .log_sum_exp = whole.log_sum_exp.span(),
-                                           .scale = scale,
-                                           .d_logits = whole.d_logits.matrix().cols_from(first, count),
-                                           .first = first,
-                                           .vocab = vocab});
+    launch_on(2, CrossEntropyBackward<T>{.logits = whole.logits.matrix().cols_from(first, count),
+                                         .targets = whole.targets,
+                                         .log_sum_exp = whole.log_sum_exp.span(),
+                                         .scale = scale,
+                                         .d_logits = whole.d_logits.matrix().cols_from(first, count),
+                                         .first = first,
+                                         .vocab = vocab});
   });
 }
 

@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "support/grid.h"
+#include "support/launch_on.h"
 
 namespace lyceum {
 namespace {
@@ -10,7 +11,7 @@ namespace {
 template <class To, class From>
 std::vector<To> cast(const std::vector<From>& x, int threads = 1) {
   std::vector<To> y(x.size(), poison<To>());
-  launch(Stream(CpuStream(threads)), Cast<From, To>{x, y});
+  launch_on(threads, Cast<From, To>{x, y});
   return y;
 }
 
@@ -38,13 +39,13 @@ TYPED_TEST(ElementwiseTest, AddsAndScales) {
     }
     for (const int threads : {1, 2}) {
       Grid<T> y(1, size);
-      launch(Stream(CpuStream(threads)), Add<T>{a.span(), b.span(), y.span()});
+      launch_on(threads, Add<T>{a.span(), b.span(), y.span()});
       EXPECT_EQ(y.flat(), sums);
       auto in_place = a;
-      launch(Stream(CpuStream(threads)), Add<T>{in_place.span(), b.span(), in_place.span()});
+      launch_on(threads, Add<T>{in_place.span(), b.span(), in_place.span()});
       EXPECT_EQ(in_place.flat(), sums);
       in_place = a;
-      launch(Stream(CpuStream(threads)), Scale<T>{in_place.span(), in_place.span(), 0.75});
+      launch_on(threads, Scale<T>{in_place.span(), in_place.span(), 0.75});
       EXPECT_EQ(in_place.flat(), products);
     }
   }
@@ -54,18 +55,18 @@ TYPED_TEST(ElementwiseTest, NanShows) {
   using T = TypeParam;
   const std::vector<T> nan{poison<T>()}, one{static_cast<T>(1.0f)};
   std::vector<T> y(1);
-  launch(Stream(CpuStream(1)), Add<T>{one, nan, y});
+  launch_on(1, Add<T>{one, nan, y});
   EXPECT_TRUE(is_nan(to_double(y[0])));
   y = one;
-  launch(Stream(CpuStream(1)), Scale<T>{nan, y, 0});
+  launch_on(1, Scale<T>{nan, y, 0});
   EXPECT_TRUE(is_nan(to_double(y[0])));
 }
 
 TEST(Elementwise, RefusesOtherLengths) {
   const std::vector<float> a(3), b(4);
   std::vector<float> y(4);
-  EXPECT_THROW(launch(Stream(CpuStream(1)), Add<float>{a, b, y}), Error);
-  EXPECT_THROW(launch(Stream(CpuStream(1)), Cast<float, float>{a, y}), Error);
+  EXPECT_THROW(launch_on(1, Add<float>{a, b, y}), Error);
+  EXPECT_THROW(launch_on(1, Cast<float, float>{a, y}), Error);
 }
 
 /// Every value of bfloat16, and floats around the middle between it and the next: the nearest wins, the even one of

@@ -1,6 +1,7 @@
 #include "kernels/embedding.h"
 
 #include "support/grid.h"
+#include "support/launch_on.h"
 
 namespace lyceum {
 namespace {
@@ -26,7 +27,7 @@ TYPED_TEST(EmbeddingTest, CopiesRowsAndSumsGradientsInOrder) {
     const std::vector<std::int32_t> tokens = random_tokens(count, 11);
     const auto table = Grid<T>::random(11, hidden, "table", 3);
     Grid<T> y(count, hidden, 2);
-    launch(Stream(CpuStream(2)), EmbeddingForward<T>{tokens, table.matrix(), y.matrix()});
+    launch_on(2, EmbeddingForward<T>{tokens, table.matrix(), y.matrix()});
     for (std::int64_t t = 0; t < count; ++t) {
       for (std::int64_t c = 0; c < hidden; ++c) ASSERT_EQ(y.at(t, c), table.at(tokens[static_cast<std::size_t>(t)], c));
     }
@@ -42,7 +43,7 @@ TYPED_TEST(EmbeddingTest, CopiesRowsAndSumsGradientsInOrder) {
     }
     for (const int threads : {1, 2, 3}) {
       auto d_table = start;
-      launch(Stream(CpuStream(threads)), EmbeddingWeightGrad<T>{tokens, dy.matrix(), d_table.matrix()});
+      launch_on(threads, EmbeddingWeightGrad<T>{tokens, dy.matrix(), d_table.matrix()});
       EXPECT_TRUE(d_table.same_bits(expected));
     }
   }
@@ -56,16 +57,16 @@ TYPED_TEST(EmbeddingTest, PartsOfAVocabularyAddUpToTheWhole) {
   const auto dy = Grid<T>::random(50, 7, "dy");
   Grid<T> whole(50, 7);
   Grid<A> d_whole = Grid<A>::zeros(11, 7), d_parts = Grid<A>::zeros(11, 7);
-  launch(Stream(CpuStream(1)), EmbeddingForward<T>{tokens, table.matrix(), whole.matrix()});
-  launch(Stream(CpuStream(1)), EmbeddingWeightGrad<T>{tokens, dy.matrix(), d_whole.matrix()});
+  launch_on(1, EmbeddingForward<T>{tokens, table.matrix(), whole.matrix()});
+  launch_on(1, EmbeddingWeightGrad<T>{tokens, dy.matrix(), d_whole.matrix()});
   std::vector<double> sum(50 * 7, 0.0);
   for (const auto& [first, count] : {std::pair{0, 4}, {4, 0}, {4, 1}, {5, 6}}) {
     Grid<T> y(50, 7, 1);
-    launch(Stream(CpuStream(2)), EmbeddingForward<T>{.tokens = tokens,
-                                                     .table = table.matrix().rows_from(first, count),
-                                                     .y = y.matrix(),
-                                                     .first = first,
-                                                     .vocab = 11});
+    launch_on(2, EmbeddingForward<T>{.tokens = tokens,
+                                     .table = table.matrix().rows_from(first, count),
+                                     .y = y.matrix(),
+                                     .first = first,
+                                     .vocab = 11});
     EXPECT_TRUE(y.gaps_untouched());
     for (std::int64_t t = 0; t < 50; ++t) {
       const std::int32_t token = tokens[static_cast<std::size_t>(t)];
@@ -74,11 +75,11 @@ TYPED_TEST(EmbeddingTest, PartsOfAVocabularyAddUpToTheWhole) {
         sum[static_cast<std::size_t>(t * 7 + c)] += y.at(t, c);
       }
     }
-    launch(Stream(CpuStream(2)), EmbeddingWeightGrad<T>{.tokens = tokens,
-                                                        .dy = dy.matrix(),
-                                                        .d_table = d_parts.matrix().rows_from(first, count),
-                                                        .first = first,
-                                                        .vocab = 11});
+    launch_on(2, EmbeddingWeightGrad<T>{.tokens = tokens,
+                                        .dy = dy.matrix(),
+                                        .d_table = d_parts.matrix().rows_from(first, count),
+                                        .first = first,
+                                        .vocab = 11});
   }
   EXPECT_EQ(sum, whole.flat());
   EXPECT_TRUE(d_parts.same_bits(d_whole));
@@ -90,10 +91,10 @@ TYPED_TEST(EmbeddingTest, NanShows) {
   auto table = Grid<T>::random(3, 4, "table");
   table(2, 1) = poison<T>();
   Grid<T> y(2, 4);
-  launch(Stream(CpuStream(1)), EmbeddingForward<T>{tokens, table.matrix(), y.matrix()});
+  launch_on(1, EmbeddingForward<T>{tokens, table.matrix(), y.matrix()});
   EXPECT_TRUE(is_nan(y.at(0, 1)));
   auto d_table = Grid<Accumulator<T>>::zeros(3, 4);
-  launch(Stream(CpuStream(1)), EmbeddingWeightGrad<T>{tokens, y.matrix(), d_table.matrix()});
+  launch_on(1, EmbeddingWeightGrad<T>{tokens, y.matrix(), d_table.matrix()});
   EXPECT_TRUE(is_nan(d_table.at(2, 1)));
   EXPECT_FALSE(is_nan(d_table.at(0, 1)));
 }
@@ -103,13 +104,12 @@ TEST(Embedding, RefusesTokensOutsideOfTheVocabulary) {
   Grid<float> y(2, 4), d_table = Grid<float>::zeros(3, 4);
   for (const std::int32_t bad : {-1, 3}) {
     const std::vector<std::int32_t> tokens{0, bad};
-    EXPECT_THROW(launch(Stream(CpuStream(1)), EmbeddingForward<float>{tokens, table.matrix(), y.matrix()}), Error);
-    EXPECT_THROW(launch(Stream(CpuStream(1)), EmbeddingWeightGrad<float>{tokens, y.matrix(), d_table.matrix()}), Error);
+    EXPECT_THROW(launch_on(1, EmbeddingForward<float>{tokens, table.matrix(), y.matrix()}), Error);
+    EXPECT_THROW(launch_on(1, EmbeddingWeightGrad<float>{tokens, y.matrix(), d_table.matrix()}), Error);
   }
   const std::vector<std::int32_t> beyond{0, 5};  // the part holds words 2 to 4 of 5
-  EXPECT_THROW(launch(Stream(CpuStream(1)), EmbeddingForward<float>{beyond, table.matrix(), y.matrix(), 2, 5}), Error);
-  EXPECT_THROW(launch(Stream(CpuStream(1)), EmbeddingWeightGrad<float>{beyond, y.matrix(), d_table.matrix(), 2, 5}),
-               Error);
+  EXPECT_THROW(launch_on(1, EmbeddingForward<float>{beyond, table.matrix(), y.matrix(), 2, 5}), Error);
+  EXPECT_THROW(launch_on(1, EmbeddingWeightGrad<float>{beyond, y.matrix(), d_table.matrix(), 2, 5}), Error);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "support/finite_difference.h"
 #include "support/grid.h"
+#include "support/launch_on.h"
 
 namespace lyceum {
 namespace {
@@ -17,8 +18,7 @@ Sorted sort(const Grid<std::int32_t>& index, const std::vector<std::int32_t>& or
   const auto pairs = static_cast<std::size_t>(index.rows * index.cols);
   Sorted result{std::vector<std::int64_t>(order.size() + 1, -7), std::vector<std::int64_t>(pairs, -7),
                 std::vector<std::int64_t>(pairs, -7)};
-  launch(Stream(CpuStream(threads)),
-         SortByExpert{index.matrix(), order, result.begin, result.slot_pair, result.pair_slot});
+  launch_on(threads, SortByExpert{index.matrix(), order, result.begin, result.slot_pair, result.pair_slot});
   return result;
 }
 
@@ -86,7 +86,7 @@ TYPED_TEST(PermuteTest, GathersRowsAndZeros) {
     std::vector<std::int64_t> source;
     for (std::int64_t r = 0; r < rows; ++r) source.push_back(r % 4 == 3 ? -1 : r * 7 % 15);
     Grid<T> y(rows, hidden, 2);
-    launch(Stream(CpuStream(2)), GatherRows<T>{x.matrix(), source, y.matrix(), 3});
+    launch_on(2, GatherRows<T>{x.matrix(), source, y.matrix(), 3});
     for (std::int64_t r = 0; r < rows; ++r) {
       for (std::int64_t c = 0; c < hidden; ++c) ASSERT_EQ(y.at(r, c), r % 4 == 3 ? 0 : x.at(r * 7 % 15 / 3, c));
     }
@@ -119,11 +119,10 @@ struct Combination {
   }
   std::int64_t slot_of(std::int64_t t, std::int64_t j) const { return slot[static_cast<std::size_t>(t * k + j)]; }
   void run(int threads, bool gated = true) {
-    const Stream stream = CpuStream(threads);
     const Matrix<const Accumulator<T>> gates = gated ? gate.matrix() : Matrix<Accumulator<T>>();
     const Matrix<Accumulator<T>> d_gates = gated ? d_gate.matrix() : Matrix<Accumulator<T>>();
-    launch(stream, CombineRows<T>{x.matrix(), slot, k, gates, y.matrix()});
-    launch(stream, CombineRowsBackward<T>{x.matrix(), dy.matrix(), slot, k, gates, dx.matrix(), d_gates});
+    launch_on(threads, CombineRows<T>{x.matrix(), slot, k, gates, y.matrix()});
+    launch_on(threads, CombineRowsBackward<T>{x.matrix(), dy.matrix(), slot, k, gates, dx.matrix(), d_gates});
   }
   double gate_at(std::int64_t t, std::int64_t j, bool gated) const { return gated ? gate.at(t, j) : 1; }
 
@@ -202,8 +201,8 @@ TEST(Permute, RefusesRowsThatAreNotThere) {
   const auto x = Grid<float>::random(2, 3, "x");
   Grid<float> y(1, 3);
   const std::vector<std::int64_t> source{2};
-  EXPECT_THROW(launch(Stream(CpuStream(1)), GatherRows<float>{x.matrix(), source, y.matrix()}), Error);
-  EXPECT_THROW(launch(Stream(CpuStream(1)), CombineRows<float>{x.matrix(), source, 1, {}, y.matrix()}), Error);
+  EXPECT_THROW(launch_on(1, GatherRows<float>{x.matrix(), source, y.matrix()}), Error);
+  EXPECT_THROW(launch_on(1, CombineRows<float>{x.matrix(), source, 1, {}, y.matrix()}), Error);
 }
 
 }  // namespace

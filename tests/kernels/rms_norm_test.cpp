@@ -2,6 +2,7 @@
 
 #include "support/finite_difference.h"
 #include "support/grid.h"
+#include "support/launch_on.h"
 
 namespace lyceum {
 namespace {
@@ -24,10 +25,9 @@ struct Norm {
         d_weight(Grid<Accumulator<T>>::zeros(1, x.cols)) {}
 
   Norm& run(int threads = 1) {
-    const Stream stream = CpuStream(threads);
-    launch(stream, RmsNormForward<T>{x.matrix(), weight.span(), y.matrix(), inverse_rms.span(), eps});
-    launch(stream, RmsNormBackward<T>{x.matrix(), dy.matrix(), weight.span(), inverse_rms.span(), dx.matrix()});
-    launch(stream, RmsNormWeightGrad<T>{x.matrix(), dy.matrix(), inverse_rms.span(), d_weight.span()});
+    launch_on(threads, RmsNormForward<T>{x.matrix(), weight.span(), y.matrix(), inverse_rms.span(), eps});
+    launch_on(threads, RmsNormBackward<T>{x.matrix(), dy.matrix(), weight.span(), inverse_rms.span(), dx.matrix()});
+    launch_on(threads, RmsNormWeightGrad<T>{x.matrix(), dy.matrix(), inverse_rms.span(), d_weight.span()});
     return *this;
   }
 };

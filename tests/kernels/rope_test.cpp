@@ -4,6 +4,7 @@
 
 #include "support/finite_difference.h"
 #include "support/grid.h"
+#include "support/launch_on.h"
 
 namespace lyceum {
 namespace {
@@ -13,7 +14,7 @@ constexpr double base = 10000;
 template <class A>
 Grid<A> table_of(std::int64_t positions, std::int64_t dim) {
   Grid<A> table(positions, dim, 3);
-  launch(Stream(CpuStream(1)), RopeTable<A>{table.matrix(), base});
+  launch_on(1, RopeTable<A>{table.matrix(), base});
   return table;
 }
 
@@ -51,11 +52,11 @@ TYPED_TEST(RopeTest, TurnsPairsOfHalvesByPosition) {
     auto x = Grid<T>::random(c.sequences * c.seq_len, c.heads * c.dim, "x", 3);
     const Grid<double> before = x.widened();
     auto two = x;
-    launch(Stream(CpuStream(1)), Rope<T>{x.matrix(), table.matrix(), c.seq_len, c.first});
+    launch_on(1, Rope<T>{x.matrix(), table.matrix(), c.seq_len, c.first});
     expect_close(x, naive(before, c.dim, c.seq_len, c.first));
-    launch(Stream(CpuStream(2)), Rope<T>{two.matrix(), table.matrix(), c.seq_len, c.first});
+    launch_on(2, Rope<T>{two.matrix(), table.matrix(), c.seq_len, c.first});
     EXPECT_TRUE(x.same_bits(two));
-    launch(Stream(CpuStream(1)), Rope<T>{x.matrix(), table.matrix(), c.seq_len, c.first, true});
+    launch_on(1, Rope<T>{x.matrix(), table.matrix(), c.seq_len, c.first, true});
     expect_close(x, before.flat(), 8 * tolerance_of<T>);  // a small element errs with the large one of its pair
   }
 }
@@ -65,7 +66,7 @@ TYPED_TEST(RopeTest, NanShows) {
   const auto table = table_of<Accumulator<T>>(4, 6);
   auto x = Grid<T>::random(4, 6, "x");
   x(2, 1) = poison<T>();
-  launch(Stream(CpuStream(1)), Rope<T>{x.matrix(), table.matrix(), 4});
+  launch_on(1, Rope<T>{x.matrix(), table.matrix(), 4});
   EXPECT_TRUE(is_nan(x.at(2, 1)) && is_nan(x.at(2, 4)));
   EXPECT_FALSE(is_nan(x.at(2, 0)) || is_nan(x.at(1, 1)));
 }
@@ -75,7 +76,7 @@ TEST(Rope, InverseIsTheGradient) {
   const auto x = Grid<double>::random(5, 8, "x");
   auto dy = Grid<double>::random(5, 8, "dy");
   const std::vector<double> weight = dy.flat();
-  launch(Stream(CpuStream(1)), Rope<double>{dy.matrix(), table.matrix(), 5, 0, true});
+  launch_on(1, Rope<double>{dy.matrix(), table.matrix(), 5, 0, true});
   expect_gradient(
       [&](const std::vector<double>& v) { return weighted_sum(naive(Grid<double>::from(5, 8, v), 4, 5, 0), weight); },
       x.flat(), dy.flat());
@@ -95,10 +96,10 @@ TEST(Rope, TableIsExactFarOut) {
 TEST(Rope, RefusesPositionsBeyondTheTable) {
   const auto table = table_of<float>(5, 4);
   auto x = Grid<float>::random(6, 8, "x");
-  EXPECT_THROW(launch(Stream(CpuStream(1)), Rope<float>{x.matrix(), table.matrix(), 6}), Error);
-  EXPECT_THROW(launch(Stream(CpuStream(1)), Rope<float>{x.matrix(), table.matrix(), 3, 3}), Error);
+  EXPECT_THROW(launch_on(1, Rope<float>{x.matrix(), table.matrix(), 6}), Error);
+  EXPECT_THROW(launch_on(1, Rope<float>{x.matrix(), table.matrix(), 3, 3}), Error);
   auto narrow = Grid<float>::random(5, 6, "x");
-  EXPECT_THROW(launch(Stream(CpuStream(1)), Rope<float>{narrow.matrix(), table.matrix(), 5}), Error);
+  EXPECT_THROW(launch_on(1, Rope<float>{narrow.matrix(), table.matrix(), 5}), Error);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "support/finite_difference.h"
 #include "support/grid.h"
+#include "support/launch_on.h"
 
 namespace lyceum {
 namespace {
@@ -40,8 +41,8 @@ TYPED_TEST(RouterTest, SoftmaxOfOddSizes) {
   for (const auto& [rows, cols] : {std::pair{1, 1}, {0, 5}, {7, 33}, {341, 97}}) {
     auto x = Grid<A>::random(rows, cols, "x", 3, 3);
     Grid<A> y(rows, cols, 1), log_sum_exp(1, rows), two(rows, cols, 1);
-    launch(Stream(CpuStream(1)), SoftmaxForward<A>{x.matrix(), y.matrix(), log_sum_exp.span()});
-    launch(Stream(CpuStream(2)), SoftmaxForward<A>{x.matrix(), two.matrix(), {}});
+    launch_on(1, SoftmaxForward<A>{x.matrix(), y.matrix(), log_sum_exp.span()});
+    launch_on(2, SoftmaxForward<A>{x.matrix(), two.matrix(), {}});
     const std::vector<double> expected = naive_softmax(x.widened());
     expect_close(y, expected, 2 * tolerance_of<A>);
     EXPECT_TRUE(y.same_bits(two));
@@ -49,7 +50,7 @@ TYPED_TEST(RouterTest, SoftmaxOfOddSizes) {
       const double probability = expected[static_cast<std::size_t>(r * cols)];
       EXPECT_NEAR(log_sum_exp.at(0, r), x.at(r, 0) - std::log(probability), 20 * tolerance_of<A>);
     }
-    launch(Stream(CpuStream(1)), SoftmaxForward<A>{x.matrix(), x.matrix(), {}});
+    launch_on(1, SoftmaxForward<A>{x.matrix(), x.matrix(), {}});
     EXPECT_EQ(x.flat(), y.flat());
   }
 }
@@ -59,7 +60,7 @@ TYPED_TEST(RouterTest, SoftmaxOfLargeScoresAndNan) {
   Grid<A> x(3, 3);
   x.values = {A(1e30), A(-1e30), A(1e30), A(0), poison<A>(), A(0), A(0), A(0), A(0)};
   Grid<A> y(3, 3);
-  launch(Stream(CpuStream(1)), SoftmaxForward<A>{x.matrix(), y.matrix(), {}});
+  launch_on(1, SoftmaxForward<A>{x.matrix(), y.matrix(), {}});
   EXPECT_EQ(y.at(0, 0), 0.5);
   EXPECT_EQ(y.at(0, 1), 0);
   for (std::int64_t c = 0; c < 3; ++c) {
@@ -73,8 +74,8 @@ TYPED_TEST(RouterTest, SoftmaxGradient) {
   for (const auto& [rows, cols] : {std::pair{1, 1}, {0, 3}, {7, 33}, {341, 97}}) {
     const auto y = Grid<A>::random(rows, cols, "y", 2), dy = Grid<A>::random(rows, cols, "dy", 3);
     Grid<A> dx(rows, cols, 1), two(rows, cols, 1);
-    launch(Stream(CpuStream(1)), SoftmaxBackward<A>{y.matrix(), dy.matrix(), dx.matrix()});
-    launch(Stream(CpuStream(2)), SoftmaxBackward<A>{y.matrix(), dy.matrix(), two.matrix()});
+    launch_on(1, SoftmaxBackward<A>{y.matrix(), dy.matrix(), dx.matrix()});
+    launch_on(2, SoftmaxBackward<A>{y.matrix(), dy.matrix(), two.matrix()});
     EXPECT_TRUE(dx.same_bits(two));
     std::vector<double> expected;
     for (std::int64_t r = 0; r < rows; ++r) {
@@ -84,7 +85,7 @@ TYPED_TEST(RouterTest, SoftmaxGradient) {
     }
     expect_close(dx, expected, 20 * tolerance_of<A>);
     auto in_place = dy;
-    launch(Stream(CpuStream(1)), SoftmaxBackward<A>{y.matrix(), in_place.matrix(), in_place.matrix()});
+    launch_on(1, SoftmaxBackward<A>{y.matrix(), in_place.matrix(), in_place.matrix()});
     EXPECT_EQ(in_place.flat(), dx.flat());
   }
 }
@@ -92,8 +93,8 @@ TYPED_TEST(RouterTest, SoftmaxGradient) {
 TEST(Router, SoftmaxGradientByFiniteDifferences) {
   auto x = Grid<double>::random(2, 5, "x"), dy = Grid<double>::random(2, 5, "dy");
   Grid<double> y(2, 5), dx(2, 5);
-  launch(Stream(CpuStream(1)), SoftmaxForward<double>{x.matrix(), y.matrix(), {}});
-  launch(Stream(CpuStream(1)), SoftmaxBackward<double>{y.matrix(), dy.matrix(), dx.matrix()});
+  launch_on(1, SoftmaxForward<double>{x.matrix(), y.matrix(), {}});
+  launch_on(1, SoftmaxBackward<double>{y.matrix(), dy.matrix(), dx.matrix()});
   expect_gradient(
       [&](const std::vector<double>& v) { return weighted_sum(naive_softmax(Grid<double>::from(2, 5, v)), dy.flat()); },
       x.flat(), dx.flat());
@@ -106,8 +107,8 @@ TYPED_TEST(RouterTest, TopKOfScoresWithTies) {
     for (A& score : scores.values) score = std::round(score * 4) / 4;  // many ties
     Grid<std::int32_t> index(rows, k, 1), two(rows, k, 1);
     Grid<A> value(rows, k, 2);
-    launch(Stream(CpuStream(2)), TopK<A>{scores.matrix(), two.matrix(), value.matrix()});
-    launch(Stream(CpuStream(1)), TopK<A>{scores.matrix(), index.matrix(), value.matrix()});
+    launch_on(2, TopK<A>{scores.matrix(), two.matrix(), value.matrix()});
+    launch_on(1, TopK<A>{scores.matrix(), index.matrix(), value.matrix()});
     EXPECT_TRUE(index.same_bits(two));
     for (std::int64_t r = 0; r < rows; ++r) {
       std::vector<double> row;
@@ -129,7 +130,7 @@ TYPED_TEST(RouterTest, TopKNeverPrefersNan) {
   scores.values = {nan, nan, nan, nan, nan, low, nan, A(1), low, low, low, low};
   Grid<std::int32_t> index(3, 3);
   Grid<A> value(3, 3);
-  launch(Stream(CpuStream(1)), TopK<A>{scores.matrix(), index.matrix(), value.matrix()});
+  launch_on(1, TopK<A>{scores.matrix(), index.matrix(), value.matrix()});
   EXPECT_EQ(index.values, (std::vector<std::int32_t>{0, 1, 2, 3, 1, 0, 0, 1, 2}));
   EXPECT_TRUE(is_nan(value.at(0, 0)));
 }
@@ -138,7 +139,7 @@ TEST(Router, TopKRefusesMoreThanThereAre) {
   const auto scores = Grid<float>::random(2, 3, "scores");
   Grid<std::int32_t> index(2, 4);
   Grid<float> value(2, 4);
-  EXPECT_THROW(launch(Stream(CpuStream(1)), TopK<float>{scores.matrix(), index.matrix(), value.matrix()}), Error);
+  EXPECT_THROW(launch_on(1, TopK<float>{scores.matrix(), index.matrix(), value.matrix()}), Error);
 }
 
 TEST(Router, CountsChoicesByRank) {
@@ -155,8 +156,8 @@ TEST(Router, CountsChoicesByRank) {
     for (std::int64_t t = 0; t < tokens; ++t) {
       for (std::int64_t j = 0; j < 3; ++j) ++expected(j, index(t, j));
     }
-    launch(Stream(CpuStream(1)), CountChoices{index.matrix(), one.matrix()});
-    launch(Stream(CpuStream(2)), CountChoices{index.matrix(), two.matrix()});
+    launch_on(1, CountChoices{index.matrix(), one.matrix()});
+    launch_on(2, CountChoices{index.matrix(), two.matrix()});
     EXPECT_EQ(one.values, expected.values);
     EXPECT_EQ(two.values, expected.values);
   }
@@ -164,7 +165,7 @@ TEST(Router, CountsChoicesByRank) {
     Grid<std::int32_t> index(2, 1);
     index.values = {0, bad};
     auto counts = Grid<std::int64_t>::zeros(1, 5);
-    EXPECT_THROW(launch(Stream(CpuStream(1)), CountChoices{index.matrix(), counts.matrix()}), Error);
+    EXPECT_THROW(launch_on(1, CountChoices{index.matrix(), counts.matrix()}), Error);
   }
 }
 

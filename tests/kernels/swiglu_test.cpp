@@ -2,6 +2,7 @@
 
 #include "support/finite_difference.h"
 #include "support/grid.h"
+#include "support/launch_on.h"
 
 namespace lyceum {
 namespace {
@@ -46,12 +47,11 @@ struct Bank {
     }
   }
   void run(int threads = 1) {
-    const Stream stream = CpuStream(threads);
     const Segments segments = table.view();
-    launch(stream, SwigluForward<T>{segments, wide.over<const T>(x.values.data()), narrow.over(y.values.data())});
-    launch(stream,
-           SwigluBackward<T>{segments, wide.over<const T>(x.values.data()), narrow.over<const T>(dy.values.data()),
-                             wide.over(dx.values.data()), narrow.over(again.values.data())});
+    launch_on(threads, SwigluForward<T>{segments, wide.over<const T>(x.values.data()), narrow.over(y.values.data())});
+    launch_on(threads,
+              SwigluBackward<T>{segments, wide.over<const T>(x.values.data()), narrow.over<const T>(dy.values.data()),
+                                wide.over(dx.values.data()), narrow.over(again.values.data())});
   }
   std::vector<double> expected() const {
     const SegmentedMatrix<const T> gates = wide.over<const T>(x.values.data());
@@ -142,8 +142,8 @@ TEST(Swiglu, RowsThatAreNoMultipleOfTheAlignment) {
       wide{4, 6};
   const auto x = Grid<float>::random(1, 5 * 4 + 42 * 6, "x");
   Grid<float> y(1, 5 * 2 + 42 * 3);
-  launch(Stream(CpuStream(2)),
-         SwigluForward<float>{{begin, rows}, {x.values.data(), wide_offset, wide}, {y.values.data(), offset, width}});
+  launch_on(
+      2, SwigluForward<float>{{begin, rows}, {x.values.data(), wide_offset, wide}, {y.values.data(), offset, width}});
   std::vector<double> expected;
   for (std::int64_t r = 0; r < 5; ++r) {
     for (std::int64_t c = 0; c < 2; ++c) expected.push_back(naive(x.at(0, 4 * r + c), x.at(0, 4 * r + c + 2)));
@@ -158,10 +158,9 @@ TEST(Swiglu, RowsThatAreNoMultipleOfTheAlignment) {
 TEST(Swiglu, RefusesOtherWidths) {
   Bank<float> bank({3}, {4});
   const SegmentLayout odd(bank.table.view(), {7});
-  EXPECT_THROW(
-      launch(Stream(CpuStream(1)), SwigluForward<float>{bank.table.view(), odd.over<const float>(bank.x.values.data()),
-                                                        bank.narrow.over(bank.y.values.data())}),
-      Error);
+  EXPECT_THROW(launch_on(1, SwigluForward<float>{bank.table.view(), odd.over<const float>(bank.x.values.data()),
+                                                 bank.narrow.over(bank.y.values.data())}),
+               Error);
 }
 
 }  // namespace

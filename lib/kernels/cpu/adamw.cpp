@@ -19,7 +19,8 @@ void step_range(const AdamWStep<T>& step, std::int64_t first, std::int64_t last)
   const A* gradient = step.gradient.data();
   T* weight = step.weight.data();
   // Constants in double, rounded once: 1 − β₂ has no bits to lose.
-  const A scale = static_cast<A>(step.gradient_scale), eps = static_cast<A>(step.eps);
+  const A scale = static_cast<A>(step.clip.empty() ? step.gradient_scale : step.gradient_scale * step.clip[0]);
+  const A eps = static_cast<A>(step.eps);
   const A beta1 = static_cast<A>(step.beta1), rest1 = static_cast<A>(1 - step.beta1);
   const A beta2 = static_cast<A>(step.beta2), rest2 = static_cast<A>(1 - step.beta2);
   const A rate = static_cast<A>(step.lr / step.bias1), inverse_bias2 = static_cast<A>(1 / step.bias2);

@@ -1,0 +1,49 @@
+# The GPU's side: a toolkit and its compiler, or a stand-in that runs kernels on the host. Sources in a room's cuda/ folder
+# are built only then (cmake/room.cmake). Machines without CUDA need nothing of this file.
+if(LYCEUM_CUDA AND LYCEUM_CUDA_ON_HOST)
+  message(FATAL_ERROR "LYCEUM_CUDA builds for GPUs, LYCEUM_CUDA_ON_HOST for the CPU instead: set one of them")
+endif()
+
+if(LYCEUM_CUDA)
+  if(NOT CMAKE_CUDA_COMPILER)  # the toolkit's own bin folder is seldom on PATH
+    find_program(CMAKE_CUDA_COMPILER nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
+    if(NOT CMAKE_CUDA_COMPILER)
+      message(FATAL_ERROR "LYCEUM_CUDA=ON, but there is no nvcc: install the CUDA toolkit (scripts/install-deps.sh --cuda "
+        "says how) or set CMAKE_CUDA_COMPILER")
+    endif()
+  endif()
+  set(CMAKE_CUDA_ARCHITECTURES ${LYCEUM_CUDA_ARCHITECTURES})
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+  if(CCACHE)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
+  endif()
+  enable_language(CUDA)
+  if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25.1 does not know that nvcc has it
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+  endif()
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  set(CMAKE_CUDA_EXTENSIONS OFF)
+  find_package(CUDAToolkit REQUIRED)
+  # Never -lcuda: a program linked with the driver's stub does not start where there is no driver.
+  find_path(NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
+  find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} REQUIRED)
+  add_library(lyceum_nccl INTERFACE)
+  target_include_directories(lyceum_nccl SYSTEM INTERFACE ${NCCL_INCLUDE})
+  target_link_libraries(lyceum_nccl INTERFACE ${NCCL_LIBRARY})
+  add_library(lyceum_cuda INTERFACE)
+  target_link_libraries(lyceum_cuda INTERFACE CUDA::cudart_static CUDA::cublasLt)
+  add_compile_definitions(LYCEUM_CUDA=1)
+  # Kernels call constexpr functions of the standard library and of views. Warnings are errors, as in C++; 554 is of the
+  # conversion to a view of constants, which a view of constants does not need.
+  add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-lineinfo;-Werror=all-warnings;-diag-suppress=554>"
+    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Werror,-fopenmp-simd,-march=${LYCEUM_ARCH}>")
+endif()
+
+if(LYCEUM_CUDA_ON_HOST)
+  file(GLOB host_cuda CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/host_cuda/*.cpp)
+  add_library(lyceum_cuda STATIC ${host_cuda})
+  target_include_directories(lyceum_cuda SYSTEM PUBLIC ${CMAKE_SOURCE_DIR}/tests/support/host_cuda)
+  add_compile_definitions(LYCEUM_CUDA=1)
+endif()

@@ -1,0 +1,99 @@
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "core/cuda_copy.h"
+#include "core/cuda_event.h"
+
+namespace lyceum {
+
+namespace {
+
+constexpr std::size_t slot_bytes = std::size_t{4} << 20;
+
+/// Two buffers between pageable memory and the device; a slot's event says when the device is done with it.
+class Staging {
+ public:
+  void send(const CudaStream& stream, std::byte* device, const std::byte* host, std::size_t bytes) {
+    for (std::size_t at = 0; at < bytes; at += slot_bytes) {
+      const std::size_t count = std::min(slot_bytes, bytes - at);
+      Slot& slot = next();
+      slot.done.wait();
+      std::memcpy(slot.buffer.data(), host + at, count);
+      check(cudaMemcpyAsync(device + at, slot.buffer.data(), count, cudaMemcpyHostToDevice, stream.handle()),
+            "copy to the device");
+      slot.done.record(stream.handle());
+    }
+  }
+
+  void receive(const CudaStream& stream, std::byte* host, const std::byte* device, std::size_t bytes) {
+    const std::size_t pieces = (bytes + slot_bytes - 1) / slot_bytes;
+    std::array<Slot*, 2> ready{};
+    for (std::size_t piece = 0; piece < pieces + 1; ++piece) {
+      if (piece < pieces) {
+        const std::size_t at = piece * slot_bytes;
+        Slot& slot = next();
+        slot.done.wait();
+        check(cudaMemcpyAsync(slot.buffer.data(), device + at, std::min(slot_bytes, bytes - at), cudaMemcpyDeviceToHost,
+                              stream.handle()),
+              "copy to the host");
+        slot.done.record(stream.handle());
+        ready[piece % 2] = &slot;
+      }
+      if (piece == 0) continue;
+      const std::size_t at = (piece - 1) * slot_bytes;
+      Slot& slot = *ready[(piece - 1) % 2];
+      slot.done.wait();
+      std::memcpy(host + at, slot.buffer.data(), std::min(slot_bytes, bytes - at));
+    }
+  }
+
+ private:
+  struct Slot {
+    PinnedBuffer buffer{slot_bytes};
+    CudaEvent done;
+  };
+  Slot& next() { return slots_[turn_++ % slots_.size()]; }
+
+  std::array<Slot, 2> slots_;
+  std::size_t turn_ = 0;
+};
+
+}  // namespace
+
+PinnedBuffer::PinnedBuffer(std::size_t bytes) : size_(bytes) {
+  void* memory = nullptr;
+  check(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault), "cudaHostAlloc");
+  data_ = static_cast<std::byte*>(memory);
+}
+
+PinnedBuffer::~PinnedBuffer() {
+  if (data_) cudaFreeHost(data_);
+}
+
+PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+void copy_to(const CudaStream& stream, void* device, const void* host, std::size_t bytes) {
+  stream.keep<Staging>().send(stream, static_cast<std::byte*>(device), static_cast<const std::byte*>(host), bytes);
+}
+
+void copy_from(const CudaStream& stream, void* host, const void* device, std::size_t bytes) {
+  if (bytes) {
+    stream.keep<Staging>().receive(stream, static_cast<std::byte*>(host), static_cast<const std::byte*>(device), bytes);
+  }
+  stream.synchronise();
+}
+
+void copy_within(const CudaStream& stream, void* to, const void* from, std::size_t bytes) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream.handle()), "copy on the device");
+}
+
+}  // namespace lyceum

@@ -1,0 +1,87 @@
+#include <string>
+
+#include "core/cuda/clock.h"
+#include "core/cuda_check.h"
+#include "core/cuda_fault.h"
+#include "core/cuda_stream.h"
+
+namespace lyceum {
+
+namespace {
+
+class DeviceSource : public MemorySource {
+ public:
+  DeviceSource(int device, cudaStream_t stream)
+      : device_(device), stream_(stream), name_("memory on GPU " + std::to_string(device)) {}
+
+  std::byte* take(std::size_t bytes) override {
+    check(cudaSetDevice(device_), "cudaSetDevice");
+    void* block = nullptr;
+    const cudaError_t state = cudaMalloc(&block, bytes);
+    if (state == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // clears it
+      return nullptr;
+    }
+    check(state, "cudaMalloc");
+    return static_cast<std::byte*>(block);
+  }
+  // Waits for all work of the device. At the end of the process the driver may be gone already, and its memory with it.
+  void give_back(std::byte* block, std::size_t) override { cudaFree(block); }
+  void clear(std::byte* block, std::size_t bytes) override {
+    if (bytes) check(cudaMemsetAsync(block, 0, bytes, stream_), "cudaMemsetAsync");
+  }
+  std::string_view name() const override { return name_; }
+
+ private:
+  int device_;
+  cudaStream_t stream_;
+  std::string name_;
+};
+
+}  // namespace
+
+int CudaStream::device_count() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  cudaGetLastError();
+  return 0;
+}
+
+CudaStream::CudaStream(int device, std::size_t limit) : state_(std::make_shared<State>()) {
+  const int devices = device_count();
+  require(device >= 0 && device < devices, "there is no GPU {}: this process sees {}; set run.device = cpu", device,
+          devices);
+  state_->device = device;
+  check(cudaSetDevice(device), "cudaSetDevice");
+  check(cudaDeviceGetAttribute(&state_->processors, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
+  check(cudaStreamCreateWithFlags(&state_->handle, cudaStreamNonBlocking), "cudaStreamCreate");
+  state_->memory = Allocator::create(std::make_unique<DeviceSource>(device, state_->handle), limit);
+  state_->fault = state_->memory->allocate_zeros(sizeof(DeviceFault), MemoryKind::buffers);
+}
+
+CudaStream::State::~State() {
+  kept.clear();
+  if (handle) cudaStreamSynchronize(handle);  // its blocks go back to the system with the allocator
+  fault.reset();
+  if (handle) cudaStreamDestroy(handle);
+}
+
+void CudaStream::set_profile(std::shared_ptr<Profile> profile) const {
+  if (state_->profile) state_->profile->set_clock(nullptr);
+  if (profile) profile->set_clock(make_cuda_clock(state_->handle));
+  state_->profile = std::move(profile);
+}
+
+DeviceFault* CudaStream::fault() const { return reinterpret_cast<DeviceFault*>(state_->fault.get()); }
+
+void CudaStream::synchronise() const {
+  DeviceFault seen{};
+  check(cudaMemcpyAsync(&seen, fault(), sizeof seen, cudaMemcpyDeviceToHost, handle()), "reading the device's fault");
+  check(cudaStreamSynchronize(handle()), "waiting for the device");
+  if (!seen.raised) return;
+  check(cudaMemsetAsync(fault(), 0, sizeof seen, handle()), "cudaMemsetAsync");
+  fail(ExitCode::failed, "{}: {} holds {}, outside of [{}, {}), on GPU {}", seen.kernel, seen.name, seen.value,
+       seen.first, seen.bound, device());
+}
+
+}  // namespace lyceum

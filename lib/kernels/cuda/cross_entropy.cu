@@ -1,0 +1,181 @@
+#include "kernels/checks.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/index_check.cuh"
+#include "kernels/cuda/launch.cuh"
+
+namespace lyceum {
+
+namespace {
+
+constexpr int threads = 256;
+
+/// Of some logits: the largest number m and Σ exp(x − m). Nothing above −∞: the sum is 0. A NaN or +∞ makes it NaN.
+template <class A>
+struct ExpSum {
+  A largest, sum;
+};
+
+/// exp_sum(x) of the numbers of one more pack.
+template <int width, class T>
+__device__ void add_pack(ExpSum<Accumulator<T>>& of, const Pack<T, width>& pack) {
+  using A = Accumulator<T>;
+  A largest = of.largest;
+  for (int e = 0; e < width; ++e) largest = Largest{}(largest, widen(pack[e]));
+  if (largest > of.largest) of.sum *= std::exp(of.largest - largest);
+  of.largest = largest;
+  const A shift = std::isinf(largest) && largest < 0 ? A{0} : largest;
+  for (int e = 0; e < width; ++e) of.sum += std::exp(widen(pack[e]) - shift);
+}
+
+/// Both sums brought to the larger number; a part without numbers has −∞ and adds nothing.
+template <class A>
+__device__ A rescaled(const ExpSum<A>& of, A largest) {
+  return of.largest == largest ? of.sum : of.sum * std::exp(of.largest - largest);
+}
+
+/// The ExpSum of a row, the same in every thread.
+template <int width, class T>
+__device__ ExpSum<Accumulator<T>> exp_sum(const T* logits, std::int64_t cols) {
+  using A = Accumulator<T>;
+  ExpSum<A> own{-std::numeric_limits<A>::infinity(), 0};
+  for (std::int64_t c = threadIdx.x * width; c < cols; c += threads * width) add_pack(own, load<width>(logits + c));
+  const A largest = join_block<threads>(own.largest, Largest{});
+  return {largest, join_block<threads>(rescaled(own, largest), Sum{})};
+}
+
+template <int width, class T>
+__global__ void __launch_bounds__(threads) forward(CrossEntropyForward<T> loss, IndexCheck targets) {
+  using A = Accumulator<T>;
+  for (std::int64_t r = blockIdx.x; r < loss.logits.rows; r += gridDim.x) {
+    const T* logits = loss.logits.row(r);
+    const ExpSum<A> all = exp_sum<width>(logits, loss.logits.cols);
+    if (threadIdx.x != 0) continue;
+    const A nan = std::numeric_limits<A>::quiet_NaN();
+    const A log_sum = std::isinf(all.largest) ? nan : all.largest + std::log(all.sum);
+    loss.log_sum_exp[r] = log_sum;
+    loss.loss[r] = targets.passes(loss.targets[r]) ? log_sum - widen(logits[loss.targets[r]]) : nan;
+  }
+}
+
+template <int width, class T>
+__global__ void __launch_bounds__(threads) part_statistics(CrossEntropyPart<T> part, IndexCheck targets) {
+  using A = Accumulator<T>;
+  for (std::int64_t r = blockIdx.x; r < part.logits.rows; r += gridDim.x) {
+    const T* logits = part.logits.row(r);
+    const ExpSum<A> all = exp_sum<width>(logits, part.logits.cols);
+    if (threadIdx.x != 0) continue;
+    const std::int64_t target = part.targets[r] - part.first;
+    const bool here = targets.passes(part.targets[r]) && target >= 0 && target < part.logits.cols;
+    A* statistics = part.statistics.row(r);
+    statistics[0] = all.largest;
+    statistics[1] = all.sum;
+    statistics[2] = here ? widen(logits[target]) : A{0};
+  }
+}
+
+template <class A>
+__global__ void __launch_bounds__(threads) join_parts(CrossEntropyJoin<A> join, std::int64_t rows) {
+  const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  if (r >= rows) return;
+  A largest = -std::numeric_limits<A>::infinity(), sum = 0, target = 0;
+  for (std::int64_t p = r; p < join.statistics.rows; p += rows) largest = Largest{}(largest, join.statistics.row(p)[0]);
+  for (std::int64_t p = r; p < join.statistics.rows; p += rows) {
+    const A* statistics = join.statistics.row(p);
+    sum += statistics[1] * std::exp(statistics[0] - largest);
+    target += statistics[2];
+  }
+  join.log_sum_exp[r] = largest + std::log(sum);
+  join.loss[r] = join.log_sum_exp[r] - target;
+}
+
+template <int width, class T>
+__global__ void __launch_bounds__(threads) backward(CrossEntropyBackward<T> loss, IndexCheck targets) {
+  using A = Accumulator<T>;
+  const std::int64_t cols = loss.logits.cols;
+  const A scale = static_cast<A>(loss.scale);
+  for (std::int64_t r = blockIdx.x; r < loss.logits.rows; r += gridDim.x) {
+    if (threadIdx.x == 0) targets.passes(loss.targets[r]);
+    const T* logits = loss.logits.row(r);
+    T* d_logits = loss.d_logits.row(r);
+    const A log_sum = loss.log_sum_exp[r];
+    const std::int64_t target = loss.targets[r] - loss.first;
+    for (std::int64_t c = threadIdx.x * width; c < cols; c += threads * width) {
+      const auto values = load<width>(logits + c);
+      Pack<T, width> result;
+      for (int e = 0; e < width; ++e) {
+        const A probability = std::exp(widen(values[e]) - log_sum);
+        result[e] = narrow<T>(scale * (c + e == target ? probability - A{1} : probability));
+      }
+      store(d_logits + c, result);
+    }
+  }
+}
+
+}  // namespace
+
+template <class T>
+void run(const CudaStream& stream, const CrossEntropyForward<T>& loss) {
+  const std::int64_t rows = loss.logits.rows, cols = loss.logits.cols;
+  require_length("CrossEntropyForward", "targets", loss.targets, rows);
+  require_length("CrossEntropyForward", "loss", loss.loss, rows);
+  require_length("CrossEntropyForward", "log_sum_exp", loss.log_sum_exp, rows);
+  const IndexCheck targets(stream, "CrossEntropyForward", "targets", 0, cols);
+  constexpr int width = pack_width<T>;
+  start(stream, "CrossEntropyForward", fits_packs(loss.logits, width) ? forward<width, T> : forward<1, T>,
+        blocks_for(rows), threads, loss, targets);
+}
+
+template <class T>
+void run(const CudaStream& stream, const CrossEntropyPart<T>& part) {
+  const std::int64_t rows = part.logits.rows, cols = part.logits.cols;
+  require_length("CrossEntropyPart", "targets", part.targets, rows);
+  require_extents("CrossEntropyPart", "statistics", part.statistics, rows, 3);
+  require(part.first >= 0 && part.first + cols <= part.vocab, "CrossEntropyPart: words [{}, {}) of {}", part.first,
+          part.first + cols, part.vocab);
+  const IndexCheck targets(stream, "CrossEntropyPart", "targets", 0, part.vocab);
+  constexpr int width = pack_width<T>;
+  start(stream, "CrossEntropyPart", fits_packs(part.logits, width) ? part_statistics<width, T> : part_statistics<1, T>,
+        blocks_for(rows), threads, part, targets);
+}
+
+template <class A>
+void run(const CudaStream& stream, const CrossEntropyJoin<A>& join) {
+  const std::int64_t rows = std::ssize(join.loss);
+  require(rows == 0 || (join.statistics.rows > 0 && join.statistics.rows % rows == 0),
+          "CrossEntropyJoin: statistics of {} rows for {} tokens", join.statistics.rows, rows);
+  require_extents("CrossEntropyJoin", "statistics", join.statistics, join.statistics.rows, 3);
+  require_length("CrossEntropyJoin", "log_sum_exp", join.log_sum_exp, rows);
+  start(stream, "CrossEntropyJoin", join_parts<A>, static_cast<unsigned>((rows + threads - 1) / threads), threads, join,
+        rows);
+}
+
+template <class T>
+void run(const CudaStream& stream, const CrossEntropyBackward<T>& loss) {
+  const std::int64_t rows = loss.logits.rows, cols = loss.logits.cols;
+  require_extents("CrossEntropyBackward", "d_logits", loss.d_logits, rows, cols);
+  require_length("CrossEntropyBackward", "targets", loss.targets, rows);
+  require_length("CrossEntropyBackward", "log_sum_exp", loss.log_sum_exp, rows);
+  const std::int64_t vocab = loss.vocab < 0 ? loss.first + cols : loss.vocab;
+  require(loss.first >= 0 && loss.first + cols <= vocab, "CrossEntropyBackward: words [{}, {}) of {}", loss.first,
+          loss.first + cols, vocab);
+  const IndexCheck targets(stream, "CrossEntropyBackward", "targets", 0, vocab);
+  constexpr int width = pack_width<T>;
+  const bool packed = fits_packs(loss.logits, width) && fits_packs(loss.d_logits, width);
+  start(stream, "CrossEntropyBackward", packed ? backward<width, T> : backward<1, T>, blocks_for(rows), threads, loss,
+        targets);
+}
+
+template void run(const CudaStream&, const CrossEntropyForward<float>&);
+template void run(const CudaStream&, const CrossEntropyForward<bfloat16>&);
+template void run(const CudaStream&, const CrossEntropyForward<double>&);
+template void run(const CudaStream&, const CrossEntropyPart<float>&);
+template void run(const CudaStream&, const CrossEntropyPart<bfloat16>&);
+template void run(const CudaStream&, const CrossEntropyPart<double>&);
+template void run(const CudaStream&, const CrossEntropyJoin<float>&);
+template void run(const CudaStream&, const CrossEntropyJoin<double>&);
+template void run(const CudaStream&, const CrossEntropyBackward<float>&);
+template void run(const CudaStream&, const CrossEntropyBackward<bfloat16>&);
+template void run(const CudaStream&, const CrossEntropyBackward<double>&);
+
+}  // namespace lyceum

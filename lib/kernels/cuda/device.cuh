@@ -1,0 +1,112 @@
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "core/dtype.h"
+#include "core/tensor.h"
+
+namespace lyceum {
+
+constexpr int warp_size = 32;
+constexpr unsigned whole_warp = 0xffffffffu;
+
+/// Elements of T as what sums are kept in, and back, rounded to nearest even.
+__device__ inline float widen(bfloat16 value) { return __uint_as_float(static_cast<unsigned>(value.bits) << 16); }
+__device__ inline float widen(float value) { return value; }
+__device__ inline double widen(double value) { return value; }
+
+template <class T>
+__device__ T narrow(Accumulator<T> value) {
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    bfloat16 result;
+    result.bits = __bfloat16_as_ushort(__float2bfloat16_rn(value));
+    return result;
+  } else {
+    return value;
+  }
+}
+
+/// `width` neighbours, read and written at once: 16 bytes of each that is aligned to them.
+template <class T, int width>
+struct alignas(width * sizeof(T) < 16 ? width * sizeof(T) : 16) Pack {
+  T values[width];
+  __device__ T& operator[](int i) { return values[i]; }
+  __device__ const T& operator[](int i) const { return values[i]; }
+};
+
+template <int width, class T>
+__device__ Pack<std::remove_const_t<T>, width> load(T* from) {
+  return *reinterpret_cast<const Pack<std::remove_const_t<T>, width>*>(from);
+}
+template <class T, int width>
+__device__ void store(T* to, const Pack<T, width>& pack) {
+  *reinterpret_cast<Pack<T, width>*>(to) = pack;
+}
+
+/// Elements of T in 16 bytes.
+template <class T>
+constexpr int pack_width = 16 / static_cast<int>(sizeof(T));
+
+constexpr bool is_aligned(const void* address, std::uintptr_t bytes = 16) {
+  return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
+}
+
+/// Whether every row of `matrix` may be walked in packs of `width`.
+template <class T>
+bool fits_packs(const Matrix<T>& matrix, int width) {
+  const std::uintptr_t bytes = width * sizeof(T) < 16 ? width * sizeof(T) : 16;
+  return matrix.cols % width == 0 && (matrix.stride % width == 0 || matrix.rows <= 1) && is_aligned(matrix.data, bytes);
+}
+template <class T>
+bool fits_packs(std::span<T> values, int width) {
+  return values.size() % static_cast<std::size_t>(width) == 0 && is_aligned(values.data());
+}
+
+struct Sum {
+  template <class A>
+  __device__ A operator()(A a, A b) const {
+    return a + b;
+  }
+};
+/// The larger number; a NaN only where both are.
+struct Largest {
+  template <class A>
+  __device__ A operator()(A a, A b) const {
+    return b > a ? b : a;
+  }
+};
+
+/// `value` of all lanes joined, the same in each: neighbours first, so the order is fixed.
+template <class A, class Join>
+__device__ A join_warp(A value, Join join) {
+  for (int distance = 1; distance < warp_size; distance *= 2) {
+    const A other = __shfl_xor_sync(whole_warp, value, distance);
+    value = (threadIdx.x & static_cast<unsigned>(distance)) ? join(other, value) : join(value, other);
+  }
+  return value;
+}
+
+/// `value` of all `threads` of a block of one dimension joined, the same in each, in a fixed order. Every thread must
+/// come here.
+template <int threads, class A, class Join>
+__device__ A join_block(A value, Join join) {
+  static_assert(threads % warp_size == 0);
+  constexpr int warps = threads / warp_size;
+  __shared__ A partial[warps];
+  value = join_warp(value, join);
+  if constexpr (warps > 1) {
+    __syncthreads();  // the last call's partial results are read
+    if (threadIdx.x % warp_size == 0) partial[threadIdx.x / warp_size] = value;
+    __syncthreads();
+    value = partial[0];
+    for (int w = 1; w < warps; ++w) value = join(value, partial[w]);
+  }
+  return value;
+}
+
+}  // namespace lyceum

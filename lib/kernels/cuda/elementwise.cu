@@ -1,0 +1,144 @@
+#include "kernels/checks.h"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/elementwise.h"
+
+namespace lyceum {
+
+namespace {
+
+constexpr int threads = 256;
+
+/// op.at<width>(i) on packs of elements from 0 on, op.at<1>(i) on those that are left.
+template <int width, class Op>
+__global__ void __launch_bounds__(threads) for_elements(std::int64_t count, Op op) {
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * threads;
+  const std::int64_t packs = count / width;
+  for (std::int64_t i = first; i < packs; i += stride) op.template at<width>(i * width);
+  for (std::int64_t i = packs * width + first; i < count; i += stride) op.template at<1>(i);
+}
+
+/// `width`: elements of the widest type in 16 bytes; `addresses`: of all operands.
+template <int width, class Op>
+void run_elements(const CudaStream& stream, const char* name, std::int64_t count, const Op& op,
+                  std::initializer_list<const void*> addresses) {
+  const bool aligned = std::all_of(addresses.begin(), addresses.end(), [](const void* a) { return is_aligned(a); });
+  if (aligned) {
+    start(stream, name, for_elements<width, Op>, blocks_for(count, threads * width), threads, count, op);
+  } else {
+    start(stream, name, for_elements<1, Op>, blocks_for(count, threads), threads, count, op);
+  }
+}
+
+template <class T>
+struct AddElements {
+  const T* a;
+  const T* b;
+  T* y;
+  template <int width>
+  __device__ void at(std::int64_t i) const {
+    const auto left = load<width>(a + i), right = load<width>(b + i);
+    Pack<T, width> sum;
+    for (int e = 0; e < width; ++e) sum[e] = narrow<T>(widen(left[e]) + widen(right[e]));
+    store(y + i, sum);
+  }
+};
+
+template <class T>
+struct ScaleElements {
+  const T* x;
+  T* y;
+  Accumulator<T> factor;
+  template <int width>
+  __device__ void at(std::int64_t i) const {
+    const auto values = load<width>(x + i);
+    Pack<T, width> product;
+    for (int e = 0; e < width; ++e) product[e] = narrow<T>(widen(values[e]) * factor);
+    store(y + i, product);
+  }
+};
+
+/// Rounded once: a double becomes a bfloat16 by way of a float that was rounded to odd.
+template <class To, class From>
+__device__ To convert(From value) {
+  if constexpr (std::is_same_v<From, To>) {
+    return value;
+  } else if constexpr (std::is_same_v<From, double> && std::is_same_v<To, bfloat16>) {
+    const float toward_zero = __double2float_rz(value);
+    const bool inexact = static_cast<double>(toward_zero) != value;
+    return narrow<bfloat16>(__uint_as_float(__float_as_uint(toward_zero) | static_cast<unsigned>(inexact)));
+  } else if constexpr (std::is_same_v<To, bfloat16>) {
+    return narrow<bfloat16>(value);
+  } else {
+    return static_cast<To>(widen(value));
+  }
+}
+
+template <class From, class To>
+struct CastElements {
+  const From* x;
+  To* y;
+  template <int width>
+  __device__ void at(std::int64_t i) const {
+    const auto values = load<width>(x + i);
+    Pack<To, width> converted;
+    for (int e = 0; e < width; ++e) converted[e] = convert<To>(values[e]);
+    store(y + i, converted);
+  }
+};
+
+}  // namespace
+
+template <class T>
+void run(const CudaStream& stream, const Add<T>& add) {
+  const auto count = static_cast<std::int64_t>(add.y.size());
+  require_length("Add", "a", add.a, count);
+  require_length("Add", "b", add.b, count);
+  const AddElements<T> op{add.a.data(), add.b.data(), add.y.data()};
+  run_elements<pack_width<T>>(stream, "Add", count, op, {op.a, op.b, op.y});
+}
+
+template <class T>
+void run(const CudaStream& stream, const Scale<T>& scale) {
+  const auto count = static_cast<std::int64_t>(scale.y.size());
+  require_length("Scale", "x", scale.x, count);
+  const ScaleElements<T> op{scale.x.data(), scale.y.data(), static_cast<Accumulator<T>>(scale.factor)};
+  run_elements<pack_width<T>>(stream, "Scale", count, op, {op.x, op.y});
+}
+
+template <class T>
+void run(const CudaStream& stream, const Clear<T>& clear) {
+  if (clear.y.empty()) return;
+  check(cudaMemsetAsync(clear.y.data(), 0, clear.y.size_bytes(), stream.handle()), "Clear");
+}
+
+template <class From, class To>
+void run(const CudaStream& stream, const Cast<From, To>& cast) {
+  const auto count = static_cast<std::int64_t>(cast.y.size());
+  require_length("Cast", "x", cast.x, count);
+  const CastElements<From, To> op{cast.x.data(), cast.y.data()};
+  constexpr int width = std::max(pack_width<From>, pack_width<To>);
+  run_elements<width>(stream, "Cast", count, op, {op.x, op.y});
+}
+
+template void run(const CudaStream&, const Add<float>&);
+template void run(const CudaStream&, const Add<bfloat16>&);
+template void run(const CudaStream&, const Add<double>&);
+template void run(const CudaStream&, const Scale<float>&);
+template void run(const CudaStream&, const Scale<bfloat16>&);
+template void run(const CudaStream&, const Scale<double>&);
+template void run(const CudaStream&, const Clear<float>&);
+template void run(const CudaStream&, const Clear<bfloat16>&);
+template void run(const CudaStream&, const Clear<double>&);
+template void run(const CudaStream&, const Cast<float, float>&);
+template void run(const CudaStream&, const Cast<float, bfloat16>&);
+template void run(const CudaStream&, const Cast<float, double>&);
+template void run(const CudaStream&, const Cast<bfloat16, float>&);
+template void run(const CudaStream&, const Cast<bfloat16, bfloat16>&);
+template void run(const CudaStream&, const Cast<bfloat16, double>&);
+template void run(const CudaStream&, const Cast<double, float>&);
+template void run(const CudaStream&, const Cast<double, bfloat16>&);
+template void run(const CudaStream&, const Cast<double, double>&);
+
+}  // namespace lyceum

@@ -1,0 +1,162 @@
+#include "kernels/checks.h"
+#include "kernels/cuda/index_check.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/scan.cuh"
+#include "kernels/embedding.h"
+
+namespace lyceum {
+
+namespace {
+
+constexpr int threads = 128;
+constexpr int scan_threads = 1024;
+
+template <int width, class T>
+__global__ void __launch_bounds__(threads) forward(EmbeddingForward<T> embedding, IndexCheck vocabulary) {
+  const std::int64_t cols = embedding.y.cols;
+  for (std::int64_t r = blockIdx.x; r < embedding.y.rows; r += gridDim.x) {
+    const std::int64_t word = embedding.tokens[r] - embedding.first;
+    const bool here = vocabulary.passes(embedding.tokens[r]) && word >= 0 && word < embedding.table.rows;
+    for (std::int64_t c = threadIdx.x * width; c < cols; c += threads * width) {
+      Pack<T, width> values;
+      for (int e = 0; e < width; ++e) values[e] = T{};
+      if (here) values = load<width>(embedding.table.row(word) + c);
+      store(embedding.y.row(r) + c, values);
+    }
+  }
+}
+
+/// The tokens of each word in their order: those of word w are [begin[w], begin[w + 1]) of a list. Integers alone are
+/// added atomically, and the list is sorted, so that nothing depends on who comes first.
+struct WordLists {
+  std::int32_t* count;   // [words], and then the free place of each list
+  std::int64_t* begin;   // [words + 1]
+  std::int32_t* mixed;   // [tokens]
+  std::int32_t* sorted;  // [tokens]
+  std::int64_t words, first;
+};
+
+__device__ bool word_of(const WordLists& lists, std::int32_t token, std::int64_t& word) {
+  word = token - lists.first;
+  return word >= 0 && word < lists.words;
+}
+
+__global__ void __launch_bounds__(threads)
+    count_words(WordLists lists, std::span<const std::int32_t> tokens, IndexCheck vocabulary) {
+  const std::int64_t t = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  std::int64_t word;
+  if (t >= static_cast<std::int64_t>(tokens.size()) || !vocabulary.passes(tokens[t])) return;
+  if (word_of(lists, tokens[t], word)) atomicAdd(lists.count + word, 1);
+}
+
+/// One block.
+__global__ void __launch_bounds__(scan_threads) place_words(WordLists lists) {
+  std::int64_t placed = 0;
+  for (std::int64_t base = 0; base < lists.words; base += scan_threads) {
+    const std::int64_t word = base + threadIdx.x;
+    std::int64_t total = 0;
+    const std::int64_t before =
+        exclusive_sum<scan_threads>(word < lists.words ? std::int64_t{lists.count[word]} : 0, total);
+    if (word < lists.words) {
+      lists.begin[word] = placed + before;
+      lists.count[word] = 0;
+    }
+    placed += total;
+  }
+  if (threadIdx.x == 0) lists.begin[lists.words] = placed;
+}
+
+__global__ void __launch_bounds__(threads) list_tokens(WordLists lists, std::span<const std::int32_t> tokens) {
+  const std::int64_t t = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  std::int64_t word;
+  if (t >= static_cast<std::int64_t>(tokens.size()) || !word_of(lists, tokens[t], word)) return;
+  lists.mixed[lists.begin[word] + atomicAdd(lists.count + word, 1)] = static_cast<std::int32_t>(t);
+}
+
+/// A block a word: a token's place is how many of the list are smaller.
+__global__ void __launch_bounds__(threads) sort_lists(WordLists lists) {
+  const std::int64_t begin = lists.begin[blockIdx.x], end = lists.begin[blockIdx.x + 1];
+  for (std::int64_t i = begin + threadIdx.x; i < end; i += threads) {
+    const std::int32_t token = lists.mixed[i];
+    std::int64_t place = begin;
+    for (std::int64_t j = begin; j < end; ++j) place += lists.mixed[j] < token;
+    lists.sorted[place] = token;
+  }
+}
+
+/// A block a word and some packs of columns: a thread adds its columns of the word's tokens, in their order.
+template <int width, class T>
+__global__ void __launch_bounds__(threads) add_gradients(EmbeddingWeightGrad<T> embedding, WordLists lists) {
+  using A = Accumulator<T>;
+  const std::int64_t word = blockIdx.x, begin = lists.begin[word], end = lists.begin[word + 1];
+  const std::int64_t c = (static_cast<std::int64_t>(blockIdx.y) * threads + threadIdx.x) * width;
+  if (begin == end || c >= embedding.dy.cols) return;
+  A* d_table = embedding.d_table.row(word) + c;
+  auto sum = load<width>(d_table);
+  for (std::int64_t i = begin; i < end; ++i) {
+    const auto dy = load<width>(embedding.dy.row(lists.sorted[i]) + c);
+    for (int e = 0; e < width; ++e) sum[e] += widen(dy[e]);
+  }
+  store(d_table, sum);
+}
+
+std::int64_t vocabulary_of(std::string_view kernel, std::int64_t first, std::int64_t words, std::int64_t vocab) {
+  const std::int64_t all = vocab < 0 ? first + words : vocab;
+  require(first >= 0 && first + words <= all, "{}: words [{}, {}) of {}", kernel, first, first + words, all);
+  return all;
+}
+
+}  // namespace
+
+template <class T>
+void run(const CudaStream& stream, const EmbeddingForward<T>& embedding) {
+  const std::int64_t rows = embedding.y.rows, cols = embedding.y.cols;
+  require_length("EmbeddingForward", "tokens", embedding.tokens, rows);
+  require_extents("EmbeddingForward", "table", embedding.table, embedding.table.rows, cols);
+  const std::int64_t vocab = vocabulary_of("EmbeddingForward", embedding.first, embedding.table.rows, embedding.vocab);
+  constexpr int width = pack_width<T>;
+  const bool packed = fits_packs(embedding.table, width) && fits_packs(embedding.y, width);
+  start(stream, "EmbeddingForward", packed ? forward<width, T> : forward<1, T>, blocks_for(rows), threads, embedding,
+        IndexCheck(stream, "EmbeddingForward", "tokens", 0, vocab));
+}
+
+template <class T>
+void run(const CudaStream& stream, const EmbeddingWeightGrad<T>& embedding) {
+  using A = Accumulator<T>;
+  const std::int64_t rows = embedding.dy.rows, cols = embedding.dy.cols, words = embedding.d_table.rows;
+  require_length("EmbeddingWeightGrad", "tokens", embedding.tokens, rows);
+  require_extents("EmbeddingWeightGrad", "d_table", embedding.d_table, words, cols);
+  require(rows < std::int64_t{1} << 31, "EmbeddingWeightGrad: {} tokens", rows);
+  const std::int64_t vocab = vocabulary_of("EmbeddingWeightGrad", embedding.first, words, embedding.vocab);
+  const auto buffer = [&](std::int64_t count, std::size_t size) {
+    return stream.memory().allocate_zeros(static_cast<std::size_t>(count) * size, MemoryKind::buffers);
+  };
+  const auto count = buffer(words, 4), begin = buffer(words + 1, 8), mixed = buffer(rows, 4), sorted = buffer(rows, 4);
+  const WordLists lists{.count = reinterpret_cast<std::int32_t*>(count.get()),
+                        .begin = reinterpret_cast<std::int64_t*>(begin.get()),
+                        .mixed = reinterpret_cast<std::int32_t*>(mixed.get()),
+                        .sorted = reinterpret_cast<std::int32_t*>(sorted.get()),
+                        .words = words,
+                        .first = embedding.first};
+  constexpr const char* name = "EmbeddingWeightGrad";
+  const auto token_blocks = static_cast<unsigned>((rows + threads - 1) / threads);
+  start(stream, name, count_words, token_blocks, threads, lists, embedding.tokens,
+        IndexCheck(stream, name, "tokens", 0, vocab));
+  start(stream, name, place_words, 1, scan_threads, lists);
+  start(stream, name, list_tokens, token_blocks, threads, lists, embedding.tokens);
+  start(stream, name, sort_lists, static_cast<unsigned>(words), threads, lists);
+  constexpr int width = pack_width<A>;
+  const bool packed = fits_packs(embedding.dy, width) && fits_packs(embedding.d_table, width);
+  const std::int64_t tile = packed ? threads * width : threads;
+  const dim3 grid(static_cast<unsigned>(words), static_cast<unsigned>((cols + tile - 1) / tile));
+  start(stream, name, packed ? add_gradients<width, T> : add_gradients<1, T>, grid, threads, embedding, lists);
+}
+
+template void run(const CudaStream&, const EmbeddingForward<float>&);
+template void run(const CudaStream&, const EmbeddingForward<bfloat16>&);
+template void run(const CudaStream&, const EmbeddingForward<double>&);
+template void run(const CudaStream&, const EmbeddingWeightGrad<float>&);
+template void run(const CudaStream&, const EmbeddingWeightGrad<bfloat16>&);
+template void run(const CudaStream&, const EmbeddingWeightGrad<double>&);
+
+}  // namespace lyceum

@@ -1,0 +1,194 @@
+#include "kernels/gemm.h"
+
+#include <array>
+
+#include "core/cuda_event.h"
+#include "kernels/cuda/blas.h"
+
+namespace lyceum {
+
+namespace {
+
+constexpr std::size_t workspace_bytes = std::size_t{32} << 20;  // what cuBLAS advises for Hopper
+constexpr int most_proposals = 8;
+
+void check(cublasStatus_t status, Message call) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  int device = -1;
+  cudaGetDevice(&device);
+  throw Error(ExitCode::failed,
+              format_message("{} failed on GPU {}: {} ({})", {message_argument(call.text), message_argument(device),
+                                                              message_argument(cublasLtGetStatusString(status)),
+                                                              message_argument(cublasLtGetStatusName(status))}),
+              call.where);
+}
+
+cudaDataType data_type(DType type) {
+  switch (type) {
+    case DType::bf16: return CUDA_R_16BF;
+    case DType::f64: return CUDA_R_64F;
+    default: return CUDA_R_32F;
+  }
+}
+
+cublasLtMatrixLayout_t make_layout(DType type, const ColumnMajor& matrix) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  check(cublasLtMatrixLayoutCreate(&layout, data_type(type), static_cast<std::uint64_t>(matrix.rows),
+                                   static_cast<std::uint64_t>(matrix.cols), matrix.stride),
+        "cublasLtMatrixLayoutCreate");
+  return layout;
+}
+
+void set_transpose(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t factor, bool transpose) {
+  const cublasOperation_t value = transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
+  check(cublasLtMatmulDescSetAttribute(operation, factor, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
+}
+
+template <class T>
+void prefer(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute, T value) {
+  check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
+        "cublasLtMatmulPreferenceSetAttribute");
+}
+
+bool sums_in_one_block(const cublasLtMatmulAlgo_t& algorithm) {
+  std::int32_t parts = 1;
+  std::uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_NONE;
+  std::size_t written = 0;
+  check(
+      cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof parts, &written),
+      "cublasLtMatmulAlgoConfigGetAttribute");
+  check(cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme, sizeof scheme,
+                                             &written),
+        "cublasLtMatmulAlgoConfigGetAttribute");
+  return parts <= 1 && scheme == CUBLASLT_REDUCTION_SCHEME_NONE;
+}
+
+}  // namespace
+
+struct Blas::Plan {
+  GemmShape shape;
+  cublasLtMatmulDesc_t operation = nullptr;
+  cublasLtMatrixLayout_t first = nullptr, second = nullptr, result = nullptr;
+  cublasLtMatmulAlgo_t algorithm{};
+
+  explicit Plan(const GemmShape& s) : shape(s) {
+    const bool wide = shape.in == DType::f64;
+    check(cublasLtMatmulDescCreate(&operation, wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+                                   wide ? CUDA_R_64F : CUDA_R_32F),
+          "cublasLtMatmulDescCreate");
+    const BlasGemm blas(shape);
+    set_transpose(operation, CUBLASLT_MATMUL_DESC_TRANSA, blas.first.transpose);
+    set_transpose(operation, CUBLASLT_MATMUL_DESC_TRANSB, blas.second.transpose);
+    first = make_layout(shape.in, blas.first);
+    second = make_layout(shape.in, blas.second);
+    result = make_layout(shape.out, blas.result);
+  }
+  ~Plan() {
+    for (cublasLtMatrixLayout_t layout : {first, second, result}) {
+      if (layout) cublasLtMatrixLayoutDestroy(layout);
+    }
+    if (operation) cublasLtMatmulDescDestroy(operation);
+  }
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+
+  /// The library's proposals whose order of summation is fixed, the best first.
+  std::vector<cublasLtMatmulAlgo_t> proposals(cublasLtHandle_t handle) const {
+    cublasLtMatmulPreference_t preference = nullptr;
+    check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
+    const std::shared_ptr<cublasLtMatmulPreferenceOpaque_t> owner(preference, cublasLtMatmulPreferenceDestroy);
+    prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{workspace_bytes});
+    prefer(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE});
+    prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.b_alignment);
+    prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, shape.a_alignment);
+    prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, shape.c_alignment);
+    prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, shape.c_alignment);
+    std::array<cublasLtMatmulHeuristicResult_t, most_proposals> found{};
+    int count = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, operation, first, second, result, result,
+                                                                 preference, most_proposals, found.data(), &count);
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "cublasLtMatmulAlgoGetHeuristic");
+    std::vector<cublasLtMatmulAlgo_t> fixed;
+    for (int i = 0; i < count; ++i) {
+      const auto& proposal = found[static_cast<std::size_t>(i)];
+      if (proposal.state == CUBLAS_STATUS_SUCCESS && sums_in_one_block(proposal.algo)) fixed.push_back(proposal.algo);
+    }
+    return fixed;
+  }
+};
+
+Blas::Blas() { check(cublasLtCreate(&handle_), "cublasLtCreate"); }
+
+Blas::~Blas() {
+  if (handle_) cublasLtDestroy(handle_);
+}
+
+std::byte* Blas::workspace(const CudaStream& stream) {
+  if (!workspace_) workspace_ = stream.memory().allocate(workspace_bytes, MemoryKind::buffers);
+  return workspace_.get();
+}
+
+void Blas::execute(const CudaStream& stream, const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const void* a,
+                   const void* b, void* c) const {
+  const double one = 1, kept = plan.shape.accumulate ? 1 : 0;
+  const float one_f = 1, kept_f = static_cast<float>(kept);
+  const bool wide = plan.shape.in == DType::f64;
+  const void* alpha = wide ? static_cast<const void*>(&one) : &one_f;
+  const void* beta = wide ? static_cast<const void*>(&kept) : &kept_f;
+  check(cublasLtMatmul(handle_, plan.operation, alpha, b, plan.first, a, plan.second, beta, c, plan.result, c,
+                       plan.result, &algorithm, workspace_.get(), workspace_bytes, stream.handle()),
+        "cublasLtMatmul");
+}
+
+std::shared_ptr<Blas::Plan> Blas::make_plan(const CudaStream& stream, const GemmShape& shape, const void* a,
+                                            const void* b) {
+  auto plan = std::make_shared<Plan>(shape);
+  const std::vector<cublasLtMatmulAlgo_t> proposals = plan->proposals(handle_);
+  require(!proposals.empty(), "cuBLASLt has no algorithm with a fixed order of sums for {} x {} x {} from {} to {}",
+          shape.m, shape.k, shape.n, name_of(shape.in), name_of(shape.out));
+  plan->algorithm = proposals.front();
+  if (choice_ == Choice::heuristic || proposals.size() == 1) return plan;
+  // Into memory of its own: with `accumulate` the result must be added once.
+  const auto bytes = static_cast<std::size_t>(shape.m * shape.c_stride) * size_of(shape.out) + 256;
+  const auto scratch = stream.memory().allocate_zeros(bytes, MemoryKind::buffers);
+  const CudaEvent begin(CudaEvent::Timing::on), end(CudaEvent::Timing::on);
+  const std::size_t offset = shape.c_alignment % 256;  // as the result stands
+  plan->algorithm = proposals[choose_fastest(proposals.size(), [&](std::size_t i) {
+    begin.record(stream.handle());
+    execute(stream, *plan, proposals[i], a, b, scratch.get() + offset);
+    end.record(stream.handle());
+    end.wait();
+    return end.seconds_since(begin);
+  })];
+  return plan;
+}
+
+template <class T, class Out>
+void Blas::multiply(const CudaStream& stream, const Gemm<T, Out>& gemm) {
+  const GemmShape shape = shape_of(gemm);
+  if (shape.m == 0 || shape.n == 0) return;
+  if (shape.k == 0) {  // a sum of nothing
+    if (shape.accumulate) return;
+    const std::size_t size = sizeof(Out);
+    check(
+        cudaMemset2DAsync(gemm.c.data, static_cast<std::size_t>(shape.c_stride) * size, 0,
+                          static_cast<std::size_t>(shape.n) * size, static_cast<std::size_t>(shape.m), stream.handle()),
+        "cudaMemset2DAsync");
+    return;
+  }
+  workspace(stream);
+  const auto& plan = plans_.get(shape, [&] { return make_plan(stream, shape, gemm.a.data, gemm.b.data); });
+  execute(stream, *plan, plan->algorithm, gemm.a.data, gemm.b.data, gemm.c.data);
+}
+
+template <class T, class Out>
+void run(const CudaStream& stream, const Gemm<T, Out>& gemm) {
+  stream.keep<Blas>().multiply(stream, gemm);
+}
+
+template void run(const CudaStream&, const Gemm<float>&);
+template void run(const CudaStream&, const Gemm<double>&);
+template void run(const CudaStream&, const Gemm<bfloat16>&);
+template void run(const CudaStream&, const Gemm<bfloat16, float>&);
+
+}  // namespace lyceum

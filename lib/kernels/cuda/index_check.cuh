@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "core/cuda_fault.h"
+#include "core/cuda_stream.h"
+
+namespace lyceum {
+
+/// Kernels cannot throw: they leave out what an index outside of [first, bound) asks for, and note it for
+/// CudaStream::synchronise(). Handed to a kernel by value.
+struct IndexCheck {
+  DeviceFault* fault;
+  const char* kernel;  // literals of the host
+  const char* name;
+  std::int64_t first, bound;
+
+  IndexCheck(const CudaStream& stream, const char* kernel, const char* name, std::int64_t first, std::int64_t bound)
+      : fault(stream.fault()), kernel(kernel), name(name), first(first), bound(bound) {}
+
+  __device__ bool passes(std::int64_t value) const {
+    if (value >= first && value < bound) return true;
+    if (atomicCAS(&fault->raised, 0, 1) == 0) {
+      fault->kernel = kernel;
+      fault->name = name;
+      fault->value = value;
+      fault->first = first;
+      fault->bound = bound;
+    }
+    return false;
+  }
+};
+
+}  // namespace lyceum

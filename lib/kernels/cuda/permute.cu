@@ -1,0 +1,164 @@
+#include "kernels/checks.h"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/index_check.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/permute.h"
+
+namespace lyceum {
+
+namespace {
+
+constexpr int threads = 128;
+constexpr std::int64_t any_negative = std::numeric_limits<std::int64_t>::min();
+
+template <int width, class T>
+__device__ void clear_row(T* row, std::int64_t cols) {
+  Pack<T, width> zeros;
+  for (int e = 0; e < width; ++e) zeros[e] = T{};
+  for (std::int64_t c = threadIdx.x * width; c < cols; c += threads * width) store(row + c, zeros);
+}
+
+template <int width, class T>
+__global__ void __launch_bounds__(threads) gather(GatherRows<T> rows, IndexCheck check) {
+  for (std::int64_t r = blockIdx.x; r < rows.y.rows; r += gridDim.x) {
+    const std::int64_t source = rows.source[r];
+    T* y = rows.y.row(r);
+    if (!check.passes(source) || source < 0) {
+      clear_row<width>(y, rows.y.cols);
+      continue;
+    }
+    const T* x = rows.x.row(source / rows.divisor);
+    for (std::int64_t c = threadIdx.x * width; c < rows.y.cols; c += threads * width) store(y + c, load<width>(x + c));
+  }
+}
+
+/// A block a token: a thread adds up its packs of columns over the token's pairs, in their order.
+template <int width, class T>
+__global__ void __launch_bounds__(threads) combine_rows(CombineRows<T> combine, IndexCheck check) {
+  using A = Accumulator<T>;
+  const bool gated = combine.gate.data != nullptr;
+  for (std::int64_t t = blockIdx.x; t < combine.y.rows; t += gridDim.x) {
+    for (std::int64_t c = threadIdx.x * width; c < combine.y.cols; c += threads * width) {
+      A sum[width] = {};
+      for (std::int64_t j = 0; j < combine.k; ++j) {
+        const std::int64_t slot = combine.slot[t * combine.k + j];
+        if (!check.passes(slot) || slot < 0) continue;
+        const auto x = load<width>(combine.x.row(slot) + c);
+        const A gate = gated ? combine.gate.row(t)[j] : A{1};
+        for (int e = 0; e < width; ++e) sum[e] += gate * widen(x[e]);
+      }
+      Pack<T, width> y;
+      for (int e = 0; e < width; ++e) y[e] = narrow<T>(sum[e]);
+      store(combine.y.row(t) + c, y);
+    }
+  }
+}
+
+/// pair_of[slot] = pair, for slots that have one. No slot stands twice, so no two threads write to one place.
+template <class T>
+__global__ void __launch_bounds__(threads)
+    invert_slots(CombineRowsBackward<T> combine, std::int64_t* pair_of, IndexCheck check) {
+  const auto pairs = static_cast<std::int64_t>(combine.slot.size());
+  const std::int64_t pair = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  if (pair >= pairs) return;
+  const std::int64_t slot = combine.slot[pair];
+  if (check.passes(slot) && slot >= 0) {
+    pair_of[slot] = pair;
+  } else if (combine.gate.data) {
+    combine.d_gate.row(pair / combine.k)[pair % combine.k] = 0;
+  }
+}
+
+/// A block a row of dx.
+template <int width, class T>
+__global__ void __launch_bounds__(threads)
+    combine_backward(CombineRowsBackward<T> combine, const std::int64_t* pair_of) {
+  using A = Accumulator<T>;
+  const std::int64_t cols = combine.dx.cols;
+  for (std::int64_t slot = blockIdx.x; slot < combine.dx.rows; slot += gridDim.x) {
+    const std::int64_t pair = pair_of[slot];
+    if (pair < 0) {
+      clear_row<width>(combine.dx.row(slot), cols);
+      continue;
+    }
+    const std::int64_t t = pair / combine.k, j = pair % combine.k;
+    const A gate = combine.gate.data ? combine.gate.row(t)[j] : A{1};
+    const T* x = combine.x.row(slot);
+    const T* dy = combine.dy.row(t);
+    A dot = 0;
+    for (std::int64_t c = threadIdx.x * width; c < cols; c += threads * width) {
+      const auto xs = load<width>(x + c), dys = load<width>(dy + c);
+      Pack<T, width> dx;
+      for (int e = 0; e < width; ++e) {
+        dot += widen(dys[e]) * widen(xs[e]);
+        dx[e] = narrow<T>(gate * widen(dys[e]));
+      }
+      store(combine.dx.row(slot) + c, dx);
+    }
+    if (!combine.gate.data) continue;
+    dot = join_block<threads>(dot, Sum{});
+    if (threadIdx.x == 0) combine.d_gate.row(t)[j] = dot;
+  }
+}
+
+}  // namespace
+
+template <class T>
+void run(const CudaStream& stream, const GatherRows<T>& gather_rows) {
+  const std::int64_t rows = gather_rows.y.rows, cols = gather_rows.y.cols, divisor = gather_rows.divisor;
+  require(divisor > 0, "GatherRows: sources divided by {}", divisor);
+  require_extents("GatherRows", "x", gather_rows.x, gather_rows.x.rows, cols);
+  require_length("GatherRows", "source", gather_rows.source, rows);
+  const IndexCheck check(stream, "GatherRows", "source", any_negative, gather_rows.x.rows * divisor);
+  constexpr int width = pack_width<T>;
+  const bool packed = fits_packs(gather_rows.x, width) && fits_packs(gather_rows.y, width);
+  start(stream, "GatherRows", packed ? gather<width, T> : gather<1, T>, blocks_for(rows), threads, gather_rows, check);
+}
+
+template <class T>
+void run(const CudaStream& stream, const CombineRows<T>& combine) {
+  const std::int64_t tokens = combine.y.rows, cols = combine.y.cols, k = combine.k;
+  require_extents("CombineRows", "x", combine.x, combine.x.rows, cols);
+  require_length("CombineRows", "slot", combine.slot, tokens * k);
+  if (combine.gate.data) require_extents("CombineRows", "gate", combine.gate, tokens, k);
+  const IndexCheck check(stream, "CombineRows", "slot", any_negative, combine.x.rows);
+  constexpr int width = pack_width<T>;
+  const bool packed = fits_packs(combine.x, width) && fits_packs(combine.y, width);
+  start(stream, "CombineRows", packed ? combine_rows<width, T> : combine_rows<1, T>, blocks_for(tokens), threads,
+        combine, check);
+}
+
+template <class T>
+void run(const CudaStream& stream, const CombineRowsBackward<T>& combine) {
+  const std::int64_t tokens = combine.dy.rows, cols = combine.dy.cols, slots = combine.dx.rows, k = combine.k;
+  require_extents("CombineRowsBackward", "x", combine.x, slots, cols);
+  require_extents("CombineRowsBackward", "dx", combine.dx, slots, cols);
+  require_length("CombineRowsBackward", "slot", combine.slot, tokens * k);
+  if (combine.gate.data) {
+    require_extents("CombineRowsBackward", "gate", combine.gate, tokens, k);
+    require_extents("CombineRowsBackward", "d_gate", combine.d_gate, tokens, k);
+  }
+  const std::size_t bytes = static_cast<std::size_t>(slots) * sizeof(std::int64_t);
+  const auto memory = stream.memory().allocate(bytes, MemoryKind::buffers);
+  auto* pair_of = reinterpret_cast<std::int64_t*>(memory.get());
+  if (bytes) check(cudaMemsetAsync(pair_of, 0xff, bytes, stream.handle()), "CombineRowsBackward");
+  const IndexCheck in_x(stream, "CombineRowsBackward", "slot", any_negative, slots);
+  start(stream, "CombineRowsBackward", invert_slots<T>, static_cast<unsigned>((tokens * k + threads - 1) / threads),
+        threads, combine, pair_of, in_x);
+  constexpr int width = pack_width<T>;
+  const bool packed = fits_packs(combine.x, width) && fits_packs(combine.dy, width) && fits_packs(combine.dx, width);
+  start(stream, "CombineRowsBackward", packed ? combine_backward<width, T> : combine_backward<1, T>, blocks_for(slots),
+        threads, combine, pair_of);
+}
+
+template void run(const CudaStream&, const GatherRows<float>&);
+template void run(const CudaStream&, const GatherRows<bfloat16>&);
+template void run(const CudaStream&, const GatherRows<double>&);
+template void run(const CudaStream&, const CombineRows<float>&);
+template void run(const CudaStream&, const CombineRows<bfloat16>&);
+template void run(const CudaStream&, const CombineRows<double>&);
+template void run(const CudaStream&, const CombineRowsBackward<float>&);
+template void run(const CudaStream&, const CombineRowsBackward<bfloat16>&);
+template void run(const CudaStream&, const CombineRowsBackward<double>&);
+
+}  // namespace lyceum

@@ -1,0 +1,73 @@
+#include "core/profile.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+
+namespace lyceum {
+namespace {
+
+/// A device whose time goes on by one, two, three, … seconds from stamp to stamp.
+class CountingClock : public ProfileClock {
+ public:
+  std::size_t stamp() override {
+    times_.push_back(times_.empty() ? 100 : times_.back() + static_cast<double>(times_.size()));
+    return times_.size() - 1;
+  }
+  std::vector<double> times() override { return std::exchange(times_, {}); }
+  void open(const char* name) override { scopes += std::string("<") + name; }
+  void close() override { scopes += '>'; }
+  std::string scopes;
+
+ private:
+  std::vector<double> times_;
+};
+
+TEST(Profile, ChargesEverySecondOnce) {
+  Profile profile;
+  {
+    const ProfileScope outer(&profile, "outer");
+    for (int i = 0; i < 2; ++i) {
+      const ProfileScope inner(&profile, "inner");
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+  const auto& entries = profile.entries();
+  ASSERT_EQ(entries.size(), 2u);
+  EXPECT_EQ(entries.at("outer").calls, 1);
+  EXPECT_EQ(entries.at("outer/inner").calls, 2);
+  EXPECT_GE(entries.at("outer/inner").seconds, 0.004);
+  EXPECT_LT(entries.at("outer").seconds, entries.at("outer/inner").seconds);
+  profile.clear();
+  EXPECT_TRUE(profile.entries().empty());
+}
+
+TEST(Profile, TakesTheTimeFromADevicesClock) {
+  Profile profile;
+  const auto clock = std::make_shared<CountingClock>();
+  profile.set_clock(clock);
+  for (int step = 0; step < 2; ++step) {
+    {
+      const ProfileScope outer(&profile, "a");  // stamp 0
+      {
+        const ProfileScope inner(&profile, "b");  // 1 s later
+      }                                           // 2 s later
+      const ProfileScope inner(&profile, "c");    // 3 s later
+    }                                             // 4 s, and 5 s between the ends
+    const auto& entries = profile.entries();
+    EXPECT_EQ(entries.at("a").seconds, (step + 1) * (1 + 3 + 5));
+    EXPECT_EQ(entries.at("a/b").seconds, (step + 1) * 2);
+    EXPECT_EQ(entries.at("a/c").seconds, (step + 1) * 4);
+  }
+  EXPECT_EQ(clock->scopes, "<a<b><c>><a<b><c>>");
+  profile.set_clock(nullptr);
+  { const ProfileScope host(&profile, "host"); }
+  EXPECT_GE(profile.entries().at("host").seconds, 0);
+  EXPECT_EQ(clock->scopes.find("host"), std::string::npos);
+}
+
+TEST(ProfileScope, DoesNothingWithoutAProfile) { const ProfileScope scope(nullptr, "nowhere"); }
+
+}  // namespace
+}  // namespace lyceum

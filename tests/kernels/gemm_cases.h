@@ -1,0 +1,48 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "kernels/cpu/reference_gemm.h"
+#include "kernels/gemm.h"
+#include "kernels/matrices.h"
+
+namespace lyceum::test {
+
+struct GemmCase {
+  std::int64_t m, k, n;
+  bool transpose_a = false, transpose_b = false, accumulate = false;
+  std::int64_t gap = 0;
+};
+
+/// What rounding may do: f32 sums of k products of normal numbers, and the result's own rounding.
+template <class T, class Out>
+double gemm_tolerance(std::int64_t k) {
+  const double size = std::sqrt(static_cast<double>(k)) + 1;
+  if (std::is_same_v<T, double>) return 1e-12 * size;
+  return size * (1e-5 + (std::is_same_v<Out, bfloat16> ? 0.02 : 0.0));
+}
+
+/// run_gemm(Gemm) against the reference in double on the same numbers.
+template <class T, class Out = T, class Launch>
+void check_gemm(const GemmCase& c, const Launch& run_gemm) {
+  SCOPED_TRACE(testing::Message() << c.m << " x " << c.k << " x " << c.n << (c.transpose_a ? " t" : " n")
+                                  << (c.transpose_b ? "t" : "n") << (c.accumulate ? " +=" : " =") << " gap " << c.gap);
+  const std::int64_t a_rows = c.transpose_a ? c.k : c.m, a_cols = c.transpose_a ? c.m : c.k;
+  const std::int64_t b_rows = c.transpose_b ? c.n : c.k, b_cols = c.transpose_b ? c.k : c.n;
+  OwnedMatrix<T> a(a_rows, a_cols, c.gap), b(b_rows, b_cols, c.gap);
+  OwnedMatrix<Out> result(c.m, c.n, c.gap);
+  OwnedMatrix<double> exact_a(a_rows, a_cols), exact_b(b_rows, b_cols), expected(c.m, c.n);
+  a.randomise("a"), b.randomise("b");
+  exact_a.template randomise<T>("a"), exact_b.template randomise<T>("b");
+  if (c.accumulate) result.randomise("c"), expected.template randomise<Out>("c");
+  run_gemm(Gemm<T, Out>{a.view(), b.view(), result.view(), c.transpose_a, c.transpose_b, c.accumulate});
+  reference::run(CpuStream(2), Gemm<double>{exact_a.view(), exact_b.view(), expected.view(), c.transpose_a,
+                                            c.transpose_b, c.accumulate});
+  expect_near(result.view(), expected.view(), gemm_tolerance<T, Out>(c.k));
+  EXPECT_TRUE(result.gaps_untouched());
+}
+
+inline constexpr std::int64_t odd_sizes[][3] = {{1, 1, 1},    {1, 7, 33},    {7, 1, 1},     {33, 341, 7},
+                                                {64, 64, 64}, {129, 33, 65}, {1, 853, 341}, {132, 530, 131}};
+
+}  // namespace lyceum::test

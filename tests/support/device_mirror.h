@@ -1,0 +1,174 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/copy.h"
+#include "core/stream.h"
+#include "core/tensor.h"
+#include "kernels/segments.h"
+#include "support/fields.h"
+
+namespace lyceum {
+
+/// Copies of pieces of the host's memory on a device. Pieces that overlap, such as an input that is the output, have
+/// one copy, which stands as far from a multiple of 64 bytes as the original. Guards before and after a copy must stay.
+class DeviceMirror {
+ public:
+  explicit DeviceMirror(const Stream& stream) : stream_(stream) {}
+
+  void note(const void* data, std::size_t bytes, bool written) {
+    const auto* begin = static_cast<const std::byte*>(data);
+    if (bytes) pieces_.push_back({begin, begin + bytes, written, {}, nullptr});
+  }
+
+  void upload() {
+    join_overlapping();
+    for (Piece& piece : pieces_) {
+      const auto size = static_cast<std::size_t>(piece.end - piece.begin);
+      piece.memory = memory_of(stream_).allocate(size + 2 * guard + 64, MemoryKind::buffers);
+      piece.device = piece.memory.get() + guard;
+      while ((reinterpret_cast<std::uintptr_t>(piece.device) ^ reinterpret_cast<std::uintptr_t>(piece.begin)) % 64) {
+        ++piece.device;
+      }
+      std::vector<std::byte> image(size + 2 * guard, mark);
+      std::copy(piece.begin, piece.end, image.begin() + guard);
+      copy_to_device(stream_, piece.device - guard, image.data(), image.size());
+    }
+  }
+
+  /// What was noted as written comes back; the rest must be as it was.
+  void download() {
+    for (const Piece& piece : pieces_) {
+      std::vector<std::byte> image(static_cast<std::size_t>(piece.end - piece.begin) + 2 * guard);
+      copy_to_host(stream_, image.data(), piece.device - guard, image.size());
+      const auto marked = [](auto begin, auto end) {
+        return std::all_of(begin, end, [](std::byte b) { return b == mark; });
+      };
+      EXPECT_TRUE(marked(image.begin(), image.begin() + guard)) << "written before an operand";
+      EXPECT_TRUE(marked(image.end() - guard, image.end())) << "written behind an operand";
+      if (piece.written) {
+        std::copy(image.begin() + guard, image.end() - guard, const_cast<std::byte*>(piece.begin));
+      } else {
+        EXPECT_TRUE(std::equal(piece.begin, piece.end, image.begin() + guard)) << "an input was written";
+      }
+    }
+  }
+
+  template <class T>
+  T* translate(T* host) const {
+    const auto* place = reinterpret_cast<const std::byte*>(host);
+    for (const Piece& piece : pieces_) {
+      if (place >= piece.begin && place < piece.end) return reinterpret_cast<T*>(piece.device + (place - piece.begin));
+    }
+    return host;  // of nothing
+  }
+
+ private:
+  static constexpr std::ptrdiff_t guard = 256;
+  static constexpr std::byte mark{0xa5};
+  struct Piece {
+    const std::byte *begin, *end;
+    bool written;
+    std::shared_ptr<std::byte> memory;
+    std::byte* device;
+  };
+
+  void join_overlapping() {
+    std::sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+    std::vector<Piece> joined;
+    for (Piece& piece : pieces_) {
+      if (!joined.empty() && piece.begin < joined.back().end) {
+        joined.back().end = std::max(joined.back().end, piece.end);
+        joined.back().written |= piece.written;
+      } else {
+        joined.push_back(std::move(piece));
+      }
+    }
+    pieces_ = std::move(joined);
+  }
+
+  const Stream& stream_;
+  std::vector<Piece> pieces_;
+};
+
+/// What a member of a kernel's description asks of a mirror: note(member), then point(member) to the copy.
+class MirroredFields {
+ public:
+  MirroredFields(DeviceMirror& mirror, const Segments* segments) : mirror_(mirror), segments_(segments) {}
+
+  template <class T>
+  void note(const T&) const {}
+  template <class T>
+  void note(const std::span<T>& values) const {
+    mirror_.note(values.data(), values.size_bytes(), !std::is_const_v<T>);
+  }
+  template <class T>
+  void note(const Matrix<T>& m) const {
+    if (m.size() > 0) mirror_.note(m.data, bytes<T>((m.rows - 1) * m.stride + m.cols), !std::is_const_v<T>);
+  }
+  void note(const Segments& segments) const { note(segments.begin), note(segments.rows); }
+  template <class T>
+  void note(const SegmentedMatrix<T>& m) const {
+    std::int64_t end = 0;
+    for (std::size_t e = 0; e < m.offset.size(); ++e) {
+      end = std::max(end, m.offset[e] + (segments_->begin[e + 1] - segments_->begin[e]) * m.width[e]);
+    }
+    mirror_.note(m.data, bytes<T>(end), !std::is_const_v<T>);
+    note(m.offset), note(m.width);
+  }
+
+  template <class T>
+  void point(T&) const {}
+  template <class T>
+  void point(std::span<T>& values) const {
+    values = {mirror_.translate(values.data()), values.size()};
+  }
+  template <class T>
+  void point(Matrix<T>& m) const {
+    m.data = mirror_.translate(m.data);
+  }
+  void point(Segments& segments) const { point(segments.begin), point(segments.rows); }
+  template <class T>
+  void point(SegmentedMatrix<T>& m) const {
+    m.data = mirror_.translate(m.data);
+    point(m.offset), point(m.width);
+  }
+
+ private:
+  template <class T>
+  static std::size_t bytes(std::int64_t elements) {
+    return static_cast<std::size_t>(elements) * sizeof(T);
+  }
+  DeviceMirror& mirror_;
+  const Segments* segments_;
+};
+
+inline const Stream& tested_device() {
+  static const Stream stream = CudaStream();
+  return stream;
+}
+
+template <class Description>
+void launch_mirrored(const Description& description) {
+  const Stream& stream = tested_device();
+  const Segments* segments = nullptr;
+  for_each_field(description, [&](const auto& field) {
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(field)>, Segments>) segments = &field;
+  });
+  DeviceMirror mirror(stream);
+  const MirroredFields fields(mirror, segments);
+  for_each_field(description, [&](const auto& field) { fields.note(field); });
+  mirror.upload();
+  Description on_device = description;
+  for_each_field(on_device, [&](auto& field) { fields.point(field); });
+  launch(stream, on_device);
+  mirror.download();
+}
+
+}  // namespace lyceum

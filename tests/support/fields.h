@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+namespace lyceum {
+
+/// Converts to anything, in unevaluated code: as many of it as an aggregate takes is how many members it has.
+struct AnyField {
+  template <class T>
+  operator T() const;  // NOLINT: to be implicit is the purpose
+};
+
+template <class Aggregate, std::size_t... index>
+constexpr bool takes(std::index_sequence<index...>) {
+  return requires { Aggregate{(static_cast<void>(index), AnyField{})...}; };
+}
+
+template <class Aggregate, std::size_t count = 17>
+constexpr std::size_t fields_of() {
+  if constexpr (takes<Aggregate>(std::make_index_sequence<count>{})) {
+    return count;
+  } else {
+    return fields_of<Aggregate, count - 1>();
+  }
+}
+
+/// f(member) for every member of an aggregate, in order.
+template <class Aggregate, class F>
+void for_each_field(Aggregate& aggregate, const F& f) {
+  constexpr std::size_t count = fields_of<Aggregate>();
+  static_assert(count >= 1 && count <= 16);
+  const auto visit = [&](auto&... fields) { (f(fields), ...); };
+  if constexpr (count == 1) {
+    auto& [a] = aggregate;
+    visit(a);
+  } else if constexpr (count == 2) {
+    auto& [a, b] = aggregate;
+    visit(a, b);
+  } else if constexpr (count == 3) {
+    auto& [a, b, c] = aggregate;
+    visit(a, b, c);
+  } else if constexpr (count == 4) {
+    auto& [a, b, c, d] = aggregate;
+    visit(a, b, c, d);
+  } else if constexpr (count == 5) {
+    auto& [a, b, c, d, e] = aggregate;
+    visit(a, b, c, d, e);
+  } else if constexpr (count == 6) {
+    auto& [a, b, c, d, e, f] = aggregate;
+    visit(a, b, c, d, e, f);
+  } else if constexpr (count == 7) {
+    auto& [a, b, c, d, e, f, g] = aggregate;
+    visit(a, b, c, d, e, f, g);
+  } else if constexpr (count == 8) {
+    auto& [a, b, c, d, e, f, g, h] = aggregate;
+    visit(a, b, c, d, e, f, g, h);
+  } else if constexpr (count == 9) {
+    auto& [a, b, c, d, e, f, g, h, i] = aggregate;
+    visit(a, b, c, d, e, f, g, h, i);
+  } else if constexpr (count == 10) {
+    auto& [a, b, c, d, e, f, g, h, i, j] = aggregate;
+    visit(a, b, c, d, e, f, g, h, i, j);
+  } else if constexpr (count == 11) {
+    auto& [a, b, c, d, e, f, g, h, i, j, k] = aggregate;
+    visit(a, b, c, d, e, f, g, h, i, j, k);
+  } else if constexpr (count == 12) {
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l] = aggregate;
+    visit(a, b, c, d, e, f, g, h, i, j, k, l);
+  } else if constexpr (count == 13) {
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = aggregate;
+    visit(a, b, c, d, e, f, g, h, i, j, k, l, m);
+  } else if constexpr (count == 14) {
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = aggregate;
+    visit(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
+  } else if constexpr (count == 15) {
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o] = aggregate;
+    visit(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o);
+  } else if constexpr (count == 16) {
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = aggregate;
+    visit(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p);
+  }
+}
+
+}  // namespace lyceum

@@ -1,0 +1,15 @@
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "core/cuda_stream.h"
+
+/// Tests that need a GPU. Without one they are reported as not run: CTest knows the exit code as "skipped".
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  if (lyceum::CudaStream::device_count() == 0) {
+    std::printf("no device: the tests of this program need a GPU and were not run\n");
+    return 77;
+  }
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,93 @@
+#pragma once
+
+// Kernels on the host: blocks run one after the other, the threads of a block as fibres that change at barriers and
+// shuffles only, by turns from the first to the last and from the last to the first, so that a missing barrier shows.
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <type_traits>
+
+#include "cuda_runtime_api.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ static
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+
+struct uint3 {
+  unsigned x, y, z;
+};
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+extern uint3 threadIdx, blockIdx;
+extern dim3 blockDim, gridDim;
+
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  std::size_t dynamicSmemBytes;
+  cudaStream_t stream;
+};
+
+namespace host_cuda {
+void run_grid(const dim3& grid, const dim3& block, const std::function<void()>& thread);
+void wait_for_block();
+void wait_for_warp();
+/// The value that lane `lane` of this warp gave, as 8 bytes; all lanes come here.
+std::uint64_t exchange(std::uint64_t value, unsigned lane);
+}  // namespace host_cuda
+
+template <class... Parameters, class... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               Arguments&&... arguments) {
+  [&](Parameters... values) {
+    host_cuda::run_grid(config->gridDim, config->blockDim, [&] { kernel(values...); });
+  }(arguments...);
+  return cudaSuccess;
+}
+
+inline void __syncthreads() { host_cuda::wait_for_block(); }
+inline void __syncwarp(unsigned = 0xffffffffu) { host_cuda::wait_for_warp(); }
+
+template <class T>
+T __shfl_sync(unsigned, T value, int lane) {
+  static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>);
+  std::uint64_t word = 0;
+  std::memcpy(&word, &value, sizeof value);
+  word = host_cuda::exchange(word, static_cast<unsigned>(lane) % 32);
+  std::memcpy(&value, &word, sizeof value);
+  return value;
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int distance) {
+  return __shfl_sync(mask, value, static_cast<int>(threadIdx.x % 32) ^ distance);
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned distance) {
+  const unsigned lane = threadIdx.x % 32;
+  return __shfl_sync(mask, value, static_cast<int>(lane >= distance ? lane - distance : lane));
+}
+
+template <class T>
+T atomicAdd(T* address, T value) {
+  const T old = *address;
+  *address = old + value;
+  return old;
+}
+inline int atomicCAS(int* address, int compare, int value) {
+  const int old = *address;
+  if (old == compare) *address = value;
+  return old;
+}
+
+inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
+inline unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(value); }
+inline float __double2float_rz(double value) {
+  const float nearest = static_cast<float>(value);
+  return std::abs(static_cast<double>(nearest)) > std::abs(value) ? std::nextafter(nearest, 0.0f) : nearest;
+}

@@ -1,0 +1,46 @@
+#pragma once
+
+// As much of the CUDA runtime's interface as lib/core and lib/kernels use, on the host: device memory is the heap,
+// poisoned, and every call has run when it returns.
+
+#include <cstddef>
+#include <cstdint>
+
+struct CUstream_st {};
+struct CUevent_st;
+using cudaStream_t = CUstream_st*;
+using cudaEvent_t = CUevent_st*;
+
+enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2, cudaErrorNotReady = 600 };
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
+constexpr unsigned cudaEventDefault = 0, cudaEventDisableTiming = 2, cudaStreamNonBlocking = 1,
+                   cudaHostAllocDefault = 0;
+
+const char* cudaGetErrorString(cudaError_t);
+const char* cudaGetErrorName(cudaError_t);
+cudaError_t cudaGetLastError();
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int device);
+
+cudaError_t cudaMalloc(void** block, std::size_t bytes);
+cudaError_t cudaFree(void* block);
+cudaError_t cudaHostAlloc(void** block, std::size_t bytes, unsigned flags);
+cudaError_t cudaFreeHost(void* block);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t);
+cudaError_t cudaMemsetAsync(void* block, int value, std::size_t bytes, cudaStream_t);
+cudaError_t cudaMemset2DAsync(void* block, std::size_t pitch, int value, std::size_t width, std::size_t height,
+                              cudaStream_t);
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamSynchronize(cudaStream_t);
+cudaError_t cudaStreamDestroy(cudaStream_t);
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned flags);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t);
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t);
+cudaError_t cudaEventSynchronize(cudaEvent_t);
+cudaError_t cudaEventQuery(cudaEvent_t);
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to);

@@ -1,0 +1,161 @@
+#include <bit>
+#include <cstring>
+
+#include "cublasLt.h"
+#include "cuda_bf16.h"
+
+struct cublasLtContext {};
+struct cublasLtMatmulDescOpaque_t {
+  cublasComputeType_t compute;
+  cublasOperation_t transpose[2] = {CUBLAS_OP_N, CUBLAS_OP_N};
+};
+struct cublasLtMatrixLayoutOpaque_t {
+  cudaDataType type;
+  std::uint64_t rows, cols;
+  std::int64_t stride;
+};
+struct cublasLtMatmulPreferenceOpaque_t {
+  std::uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_MASK;
+  std::uint32_t alignment[4] = {256, 256, 256, 256};
+};
+
+namespace {
+
+/// Reads and writes elements of a matrix as a factor that may be transposed.
+template <class A>
+struct View {
+  const cublasLtMatrixLayoutOpaque_t& layout;
+  void* data;
+  bool transpose = false;
+
+  std::uint64_t rows() const { return transpose ? layout.cols : layout.rows; }
+  std::uint64_t cols() const { return transpose ? layout.rows : layout.cols; }
+  std::size_t place(std::uint64_t r, std::uint64_t c) const {
+    return transpose ? r * static_cast<std::uint64_t>(layout.stride) + c
+                     : c * static_cast<std::uint64_t>(layout.stride) + r;
+  }
+  A get(std::uint64_t r, std::uint64_t c) const {
+    switch (layout.type) {
+      case CUDA_R_64F: return static_cast<A>(static_cast<const double*>(data)[place(r, c)]);
+      case CUDA_R_32F: return static_cast<A>(static_cast<const float*>(data)[place(r, c)]);
+      default: {
+        const unsigned bits = static_cast<const std::uint16_t*>(data)[place(r, c)];
+        return static_cast<A>(__uint_as_float(bits << 16));
+      }
+    }
+  }
+  void set(std::uint64_t r, std::uint64_t c, A value) const {
+    switch (layout.type) {
+      case CUDA_R_64F: static_cast<double*>(data)[place(r, c)] = value; break;
+      case CUDA_R_32F: static_cast<float*>(data)[place(r, c)] = static_cast<float>(value); break;
+      default:
+        static_cast<std::uint16_t*>(data)[place(r, c)] =
+            __bfloat16_as_ushort(__float2bfloat16_rn(static_cast<float>(value)));
+    }
+  }
+};
+
+template <class A>
+cublasStatus_t multiply(A alpha, const View<A>& a, const View<A>& b, A beta, const View<A>& d) {
+  if (a.cols() != b.rows() || a.rows() != d.rows() || b.cols() != d.cols()) return CUBLAS_STATUS_INVALID_VALUE;
+  for (std::uint64_t c = 0; c < d.cols(); ++c) {
+    for (std::uint64_t r = 0; r < d.rows(); ++r) {
+      A sum = 0;
+      for (std::uint64_t k = 0; k < a.cols(); ++k) sum += a.get(r, k) * b.get(k, c);
+      d.set(r, c, beta == 0 ? alpha * sum : alpha * sum + beta * d.get(r, c));
+    }
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+bool aligned(const void* address, std::uint32_t bytes) { return std::bit_cast<std::uintptr_t>(address) % bytes == 0; }
+
+}  // namespace
+
+const char* cublasLtGetStatusString(cublasStatus_t) { return "the operation is wrong"; }
+const char* cublasLtGetStatusName(cublasStatus_t) { return "CUBLAS_STATUS"; }
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  *handle = new cublasLtContext;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  delete handle;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type, std::uint64_t rows,
+                                          std::uint64_t cols, std::int64_t stride) {
+  if (rows == 0 || cols == 0 || stride < static_cast<std::int64_t>(rows)) return CUBLAS_STATUS_INVALID_VALUE;
+  *layout = new cublasLtMatrixLayoutOpaque_t{type, rows, cols, stride};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  delete layout;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* operation, cublasComputeType_t compute, cudaDataType) {
+  *operation = new cublasLtMatmulDescOpaque_t{compute};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t operation) {
+  delete operation;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute,
+                                              const void* value, std::size_t bytes) {
+  std::memcpy(&operation->transpose[attribute - CUBLASLT_MATMUL_DESC_TRANSA], value, bytes);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+  *preference = new cublasLtMatmulPreferenceOpaque_t;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  delete preference;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
+                                                    std::size_t bytes) {
+  if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) std::memcpy(&preference->scheme, value, bytes);
+  if (attribute >= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES) {
+    std::memcpy(&preference->alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, bytes);
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+/// A split sum first, unless it was declined, and two that are alike.
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatmulPreference_t preference, int requested,
+                                              cublasLtMatmulHeuristicResult_t* results, int* found) {
+  const auto& alignment = preference->alignment;
+  *found = 0;
+  for (const std::int32_t parts : {2, 1, 1}) {
+    if (*found == requested || (parts > 1 && preference->scheme == CUBLASLT_REDUCTION_SCHEME_NONE)) continue;
+    results[(*found)++] = {{alignment[0], alignment[1], alignment[2], parts}, 0, CUBLAS_STATUS_SUCCESS};
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algorithm,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute, void* value,
+                                                    std::size_t bytes, std::size_t* written) {
+  const std::int32_t scheme = algorithm->parts > 1 ? 1 : 0;
+  std::memcpy(value, attribute == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? &algorithm->parts : &scheme, bytes);
+  *written = bytes;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, const void* alpha, const void* a,
+                              cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
+                              const void* beta, const void* c, cublasLtMatrixLayout_t, void* d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm, void*,
+                              std::size_t, cudaStream_t) {
+  if (c != d || !aligned(a, algorithm->a) || !aligned(b, algorithm->b) || !aligned(d, algorithm->c)) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  const auto run = [&]<class A>(A) {
+    return multiply<A>(*static_cast<const A*>(alpha),
+                       {*a_layout, const_cast<void*>(a), operation->transpose[0] == CUBLAS_OP_T},
+                       {*b_layout, const_cast<void*>(b), operation->transpose[1] == CUBLAS_OP_T},
+                       *static_cast<const A*>(beta), {*d_layout, d});
+  };
+  return operation->compute == CUBLAS_COMPUTE_64F ? run(double{}) : run(float{});
+}
