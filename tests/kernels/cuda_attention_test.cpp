@@ -1,11 +1,14 @@
-// The CUDA attention's own code, compiled for the host and run on an emulated block of threads.
+// The CUDA attention's own code, compiled for the host and run on emulated blocks of threads.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+#include <utility>
 #include <vector>
 
 #include "kernels/attention_problem.h"
 #include "kernels/cpu/reference_attention.h"
-#include "kernels/cuda/attention_forward.cuh"
+#include "kernels/cuda/attention_tilings.cuh"
 #include "support/emulated_block.h"
 
 namespace lyceum {
@@ -17,30 +20,93 @@ using test::EmulatedMachine;
 using test::expect_near;
 using test::make_attention;
 using test::same_bits;
+using Order = EmulatedBlock::Order;
 
-cuda::ForwardTask<bfloat16> task_of(const AttentionForward<bfloat16>& a, bool aligned) {
-  return {a.shape, a.q, a.k, a.v, a.out, a.log_sum_exp, static_cast<float>(a.scale), aligned};
-}
-
-template <class Tiling>
-void forward(AttentionProblem<bfloat16>& problem, EmulatedBlock::Order order, bool aligned) {
-  const auto task = task_of(problem.forward(), aligned);
+/// Runs work(machine, block) as all blocks of a launch, the last ones first when warps run in descending order.
+template <class Tiling, class Work>
+void launch_emulated(const cuda::BlockOrder& blocks, Order order, Work&& work) {
   EmulatedBlock block(Tiling::threads, Tiling::shared_bytes, order);
-  const std::int64_t heads = task.shape.sequences * task.shape.heads;
-  const cuda::BlockOrder blocks{heads, (task.shape.query_len + Tiling::rows - 1) / Tiling::rows, 2, true};
   for (std::int64_t i = 0; i < blocks.blocks(); ++i) {
-    block.run([&](const EmulatedMachine& m) { cuda::attention_forward<Tiling>(m, task, blocks.at(i)); });
+    const auto at = blocks.at(order == Order::ascending ? i : blocks.blocks() - 1 - i);
+    block.run([&](const EmulatedMachine& m) { work(m, at); });
   }
 }
 
-TEST(CudaAttention, ForwardAgreesWithTheReference) {
-  const AttentionShape shape{1, 131, 150, 2, 1, 32};
-  const auto fast = make_attention<bfloat16>(shape, 8);
+void forward(AttentionProblem<bfloat16>& problem, Order order) {
+  const auto task = cuda::task_of(problem.forward());
+  cuda::with_tilings(task.shape.head_dim, [&]<class Tilings>() {
+    using Tiling = typename Tilings::Forward;
+    launch_emulated<Tiling>(cuda::query_order(task.shape, Tiling::rows, 2), order,
+                            [&](const auto& m, const auto& block) { cuda::attention_forward<Tiling>(m, task, block); });
+  });
+}
+
+void backward(AttentionProblem<bfloat16>& problem, Order order) {
+  std::vector<float> delta(static_cast<std::size_t>(cuda::delta_size(problem.shape)), NAN);
+  const auto task = cuda::task_of(problem.backward(), delta.data());
+  EmulatedBlock one_warp(32, 0, order);
+  for (std::int64_t i = 0; i < cuda::delta_size(task.shape); ++i) {
+    one_warp.run([&](const EmulatedMachine& m) { cuda::attention_delta(m, task, i); });
+  }
+  cuda::with_tilings(task.shape.head_dim, [&]<class Tilings>() {
+    using Dq = typename Tilings::Dq;
+    launch_emulated<Dq>(cuda::query_order(task.shape, Dq::rows, 2), order,
+                        [&](const auto& m, const auto& block) { cuda::attention_dq<Dq>(m, task, block); });
+    using Dkv = typename Tilings::Dkv;
+    launch_emulated<Dkv>(cuda::key_order(task.shape, Dkv::rows, 2), order,
+                         [&](const auto& m, const auto& block) { cuda::attention_dkv<Dkv>(m, task, block); });
+  });
+}
+
+/// Against the reference in double, with gaps between rows (a multiple of 8: copies of 16 bytes; else by elements), and
+/// the same bits whichever warp runs first.
+void check(const AttentionShape& shape, std::int64_t gap) {
+  SCOPED_TRACE(testing::Message() << shape.sequences << " x " << shape.query_len << " of " << shape.key_len << ", "
+                                  << shape.heads << "/" << shape.kv_heads << " x " << shape.head_dim << ", gap " << gap);
+  const auto fast = make_attention<bfloat16>(shape, gap), again = make_attention<bfloat16>(shape, gap);
+  for (const auto& [problem, order] : {std::pair{fast.get(), Order::ascending}, {again.get(), Order::descending}}) {
+    forward(*problem, order);
+    backward(*problem, order);
+  }
+  const CpuStream stream(1);
   const auto exact = make_attention<double, bfloat16>(shape);
-  reference::run(CpuStream(1), exact->forward());
-  forward<cuda::ForwardTiling<32, 4, 2, 64>>(*fast, EmulatedBlock::Order::ascending, true);
+  reference::run(stream, exact->forward());
+  reference::run(stream, exact->backward());
   expect_near(fast->out.view(), exact->out.view(), 0.02);
-  expect_near(fast->log_sum_exp.view(), exact->log_sum_exp.view(), 1e-3);
+  expect_near(fast->log_sum_exp.view(), exact->log_sum_exp.view(), 1e-4);
+  expect_near(fast->dq.view(), exact->dq.view(), 0.03);
+  expect_near(fast->dk.view(), exact->dk.view(), 0.06);
+  expect_near(fast->dv.view(), exact->dv.view(), 0.06);
+  for (auto member : {&AttentionProblem<bfloat16>::out, &AttentionProblem<bfloat16>::dq, &AttentionProblem<bfloat16>::dk,
+                      &AttentionProblem<bfloat16>::dv}) {
+    EXPECT_TRUE(((*fast).*member).gaps_untouched());
+    EXPECT_TRUE(same_bits(((*fast).*member).view(), ((*again).*member).view()));
+  }
+  EXPECT_TRUE(fast->log_sum_exp.gaps_untouched());
+}
+
+TEST(CudaAttention, AgreesWithTheReference) {
+  check({1, 1, 1, 1, 1, 1}, 0);
+  check({2, 7, 7, 3, 3, 5}, 3);
+  check({2, 33, 33, 4, 2, 16}, 8);
+  check({1, 1, 131, 4, 2, 16}, 8);
+  check({2, 5, 70, 2, 1, 8}, 0);
+  check({1, 150, 181, 2, 1, 32}, 8);
+}
+
+TEST(CudaAttention, AgreesWithTheReferenceForHeadsOf64) {
+  check({1, 65, 65, 2, 2, 33}, 3);
+  check({1, 131, 131, 2, 1, 64}, 8);
+}
+
+TEST(CudaAttention, AgreesWithTheReferenceForHeadsOf128) {
+  check({1, 65, 65, 1, 1, 80}, 8);
+  check({1, 131, 200, 2, 1, 128}, 8);
+}
+
+TEST(CudaAttention, AgreesWithTheReferenceForHeadsOf256) {
+  check({1, 30, 40, 1, 1, 130}, 3);
+  check({1, 66, 131, 2, 1, 256}, 8);
 }
 
 }  // namespace

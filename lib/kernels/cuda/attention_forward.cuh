@@ -6,8 +6,6 @@
 
 namespace lyceum::cuda {
 
-inline constexpr float log2_of_e = 1.4426950408889634f;
-
 /// Extents of the forward's tiles: a block of `warps` holds 16 · tiles queries a warp and walks over `keys` at a time.
 template <int dim_, int warps_, int tiles_, int keys_>
 struct ForwardTiling {
@@ -142,9 +140,9 @@ LYCEUM_DEVICE void attention_forward(const Machine& m, const ForwardTask<bfloat1
   const HeadPlace place = HeadPlace::of_query_head(shape, block.head);
   const CausalOrder order = causal_order(shape);
   const std::int64_t first = block.tile * Tiling::rows;
-  const auto load_keys = [&](int tile, const Rows<const bfloat16>& from, std::int64_t step) {
+  const auto load_keys = [&](int tile, const Rows<const bfloat16>& from, int step) {
     load_tile<dim, keys, Tiling::threads>(m, tile,
-                                          panel_of(from, place.sequence, shape.key_len, step * keys, place.kv_head,
+                                          panel_of(from, place.sequence, shape.key_len, std::int64_t{step} * keys, place.kv_head,
                                                    shape.head_dim, task.aligned));
   };
   load_tile<dim, Tiling::rows, Tiling::threads>(
@@ -156,8 +154,8 @@ LYCEUM_DEVICE void attention_forward(const Machine& m, const ForwardTask<bfloat1
   Accumulators<Tiling::tiles, dim> out;
   out.clear();
   OnlineSoftmax<Tiling::tiles> softmax;
-  const std::int64_t steps = order.key_tiles(first, Tiling::rows, keys);
-  for (std::int64_t step = 0; step < steps; ++step) {
+  const auto steps = static_cast<int>(order.key_tiles(first, Tiling::rows, keys));
+  for (int step = 0; step < steps; ++step) {
     m.wait();
     m.sync();  // the keys are there; nobody reads the last values any more
     load_keys(Tiling::v_tile, task.v, step);
@@ -166,8 +164,8 @@ LYCEUM_DEVICE void attention_forward(const Machine& m, const ForwardTask<bfloat1
     m.wait();
     m.sync();  // the values are there; nobody reads these keys any more
     if (step + 1 < steps) load_keys(Tiling::k_tile, task.k, step + 1);
-    if (order.crosses(first + row, (step + 1) * keys)) {
-      mask(order, first + row, step * keys, m.thread() % 32, scores);
+    if (order.crosses(first + row, std::int64_t{step + 1} * keys)) {
+      mask(order, first + row, std::int64_t{step} * keys, m.thread() % 32, scores);
     }
     softmax.step(m, task.scale * log2_of_e, scores, out);
     const Operand<Tiling::tiles, keys> p(m, scores);

@@ -6,6 +6,8 @@
 
 namespace lyceum::cuda {
 
+inline constexpr float log2_of_e = 1.4426950408889634f;
+
 /// A matrix as a kernel sees it.
 template <class T>
 struct Rows {

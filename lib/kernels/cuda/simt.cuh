@@ -6,8 +6,10 @@
 #define LYCEUM_HOST_DEVICE __host__ __device__ __forceinline__
 #define LYCEUM_DEVICE __device__ __forceinline__
 #define LYCEUM_UNROLL _Pragma("unroll")
+#define LYCEUM_NO_UNROLL _Pragma("unroll 1")
 #else
 #define LYCEUM_HOST_DEVICE inline
 #define LYCEUM_DEVICE inline
 #define LYCEUM_UNROLL
+#define LYCEUM_NO_UNROLL
 #endif

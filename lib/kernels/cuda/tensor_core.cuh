@@ -40,11 +40,28 @@ struct SwizzledTile {
   static_assert(dim % 16 == 0);
   static constexpr int chunks = dim / 8;  // of a row
   static constexpr int row_bytes = 2 * dim;
-  static constexpr int bytes(int rows) { return rows * row_bytes; }
+  static constexpr LYCEUM_HOST_DEVICE int bytes(int rows) { return rows * row_bytes; }
+  static constexpr int permuted = chunks % 8 == 0 ? 8 : chunks % 4 == 0 ? 4 : 2;  // chunks that change places
   /// Bytes from the tile's start.
   static constexpr LYCEUM_HOST_DEVICE int offset(int row, int chunk) {
-    constexpr int permuted = chunks % 8 == 0 ? 8 : chunks % 4 == 0 ? 4 : 2;  // chunks that change places
-    return row * row_bytes + (chunk ^ (row / (8 / permuted) % permuted)) * 16;
+    return row * row_bytes + (chunk ^ twist(row)) * 16;
+  }
+
+  /// offset() for one place in a 16 x 16 block (row < 16, chunk 0 or 1) of any such block: few different numbers, and
+  /// constants beside them, so that they stay in registers.
+  struct Walk {
+    int start, twisted;
+    constexpr LYCEUM_HOST_DEVICE explicit Walk(const Place& at)
+        : start(at.row * row_bytes), twisted(twist(at.row) ^ at.col) {}
+    /// `row` is a multiple of 16, `chunk` of 2.
+    constexpr LYCEUM_HOST_DEVICE int offset(int row, int chunk) const {
+      return start + (((chunk & (permuted - 1)) ^ twisted) * 16) + row * row_bytes + chunk / permuted * permuted * 16;
+    }
+  };
+
+ private:
+  static constexpr LYCEUM_HOST_DEVICE int twist(int row) {
+    return static_cast<int>(static_cast<unsigned>(row) / (8 / permuted) % permuted);
   }
 };
 

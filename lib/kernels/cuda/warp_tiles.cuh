@@ -34,18 +34,21 @@ LYCEUM_DEVICE void load_tile(const Machine& m, int tile, const Panel<const bfloa
   constexpr int step = threads / Tile::chunks;
   const int chunk = m.thread() % Tile::chunks, first = m.thread() / Tile::chunks;
   const bfloat16* at = from.first + first * from.stride + chunk * 8;
-  for (int row = first; row < rows; row += step, at += step * from.stride) {
-    const int to = tile + Tile::offset(row, chunk);
-    const int present = row < from.rows ? from.cols - chunk * 8 : 0;
-    if (from.aligned) {
-      m.copy_16(to, present > 0 ? at : from.first, present > 0);
-    } else {
-      Chunk values{};
-      for (int i = 0; i < 8; ++i) {
-        if (i < present) values.bits[i] = at[i].bits;
-      }
-      *m.template shared<Chunk>(to) = values;
+  const int cols = from.cols - chunk * 8, last = static_cast<int>(from.rows < rows ? from.rows : rows);
+  if (from.aligned) {
+    for (int row = first; row < rows; row += step, at += step * from.stride) {
+      const bool present = cols > 0 && row < last;
+      m.copy_16(tile + Tile::offset(row, chunk), present ? at : from.first, present);
     }
+    return;
+  }
+  LYCEUM_NO_UNROLL
+  for (int row = first; row < rows; row += step, at += step * from.stride) {
+    Chunk values{};
+    for (int i = 0; i < 8; ++i) {
+      if (i < cols && row < last) values.bits[i] = at[i].bits;
+    }
+    *m.template shared<Chunk>(tile + Tile::offset(row, chunk)) = values;
   }
 }
 
@@ -89,19 +92,20 @@ struct Operand {
 template <int dim, int tiles, int columns, class Machine>
 LYCEUM_DEVICE void multiply(const Machine& m, int a_tile, int row, int b_tile, Accumulators<tiles, columns>& c) {
   using Tile = SwizzledTile<dim>;
-  const Place a_at = LoadLayout::a_or_transposed_b(m.thread() % 32), b_at = LoadLayout::b(m.thread() % 32);
+  const typename Tile::Walk a_at(LoadLayout::a_or_transposed_b(m.thread() % 32)), b_at(LoadLayout::b(m.thread() % 32));
+  a_tile += Tile::bytes(row);
   c.clear();
   LYCEUM_UNROLL
   for (int k = 0; k < dim / 16; ++k) {
     std::uint32_t a[tiles][4];
     LYCEUM_UNROLL
     for (int t = 0; t < tiles; ++t) {
-      m.load_matrices(a[t], a_tile + Tile::offset(row + 16 * t + a_at.row, 2 * k + a_at.col));
+      m.load_matrices(a[t], a_tile + a_at.offset(16 * t, 2 * k));
     }
     LYCEUM_UNROLL
     for (int n = 0; n < columns / 16; ++n) {
       std::uint32_t b[4];
-      m.load_matrices(b, b_tile + Tile::offset(16 * n + b_at.row, 2 * k + b_at.col));
+      m.load_matrices(b, b_tile + b_at.offset(16 * n, 2 * k));
       LYCEUM_UNROLL
       for (int t = 0; t < tiles; ++t) {
         m.mma(c.at[t][2 * n], a[t], b[0], b[1]);
@@ -111,18 +115,20 @@ LYCEUM_DEVICE void multiply(const Machine& m, int a_tile, int row, int b_tile, A
   }
 }
 
-/// c += a · B for `depth` rows of tile B, of which columns [8 · chunk, 8 · chunk + columns) are meant.
+/// c += a · B for `depth` rows of tile B, of which columns [8 · chunk, 8 · chunk + columns) are meant; `chunk` is a
+/// multiple of SwizzledTile::permuted.
 template <int dim, int tiles, int depth, int columns, class Machine>
 LYCEUM_DEVICE void multiply_add(const Machine& m, const Operand<tiles, depth>& a, int b_tile, int chunk,
                                 Accumulators<tiles, columns>& c) {
-  const Place at = LoadLayout::a_or_transposed_b(m.thread() % 32);
+  const typename SwizzledTile<dim>::Walk at(LoadLayout::a_or_transposed_b(m.thread() % 32));
+  b_tile += 16 * chunk;
   LYCEUM_UNROLL
   for (int k = 0; k < depth / 16; ++k) {
     LYCEUM_UNROLL
     for (int n = 0; n < columns / 16; ++n) {
       std::uint32_t b[4];
       m.load_matrices_transposed(
-          b, b_tile + SwizzledTile<dim>::offset(16 * k + at.row, chunk + 2 * n + at.col));
+          b, b_tile + at.offset(16 * k, 2 * n));
       LYCEUM_UNROLL
       for (int t = 0; t < tiles; ++t) {
         m.mma(c.at[t][2 * n], a.at[t][k], b[0], b[1]);

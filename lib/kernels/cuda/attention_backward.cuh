@@ -1,0 +1,250 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/attention_task.cuh"
+
+namespace lyceum::cuda {
+
+// Backward in three launches, each of which writes its results once and in a fixed order of sums:
+//   delta = Σ_d out · d_out (attention_delta), then
+//   p = exp(scale · q·k - log_sum_exp), ds = p ∘ (d_out·vᵀ - delta), dq = scale · ds·k (attention_dq), and, with the
+//   transposed products so that pᵀ and dsᵀ come out as the operands that mma reads,
+//   dv = pᵀ·d_out, dk = scale · dsᵀ·q (attention_dkv).
+
+/// One warp's part of delta: `index` counts rows and heads.
+template <class T, class Machine>
+LYCEUM_DEVICE void attention_delta(const Machine& m, const BackwardTask<T>& task, std::int64_t index) {
+  const std::int64_t row = index / task.shape.heads, head = index % task.shape.heads, dim = task.shape.head_dim;
+  const T *out = task.out.at(row, head * dim), *d_out = task.d_out.at(row, head * dim);
+  const int lane = m.thread() % 32;
+  Accumulator<T> sum = 0;
+  for (std::int64_t d = lane; d < dim; d += 32) sum += m.widen(out[d]) * m.widen(d_out[d]);
+  LYCEUM_UNROLL
+  for (int mask = 16; mask > 0; mask /= 2) sum += m.from_lane_xor(sum, mask);
+  if (lane == 0) *task.delta.at(row, head) = sum;
+}
+
+/// Extents for dq: a block of `warps` holds 16 · tiles queries a warp and walks over `keys` at a time.
+template <int dim_, int warps_, int tiles_, int keys_>
+struct DqTiling {
+  static constexpr int dim = dim_, warps = warps_, tiles = tiles_, keys = keys_;
+  static constexpr int threads = 32 * warps, rows = 16 * tiles * warps;
+  static constexpr int q_tile = 0, d_out_tile = SwizzledTile<dim>::bytes(rows), stages = 2 * d_out_tile;
+  static constexpr int stage_bytes = 2 * SwizzledTile<dim>::bytes(keys), v_in_stage = stage_bytes / 2;
+  static constexpr int shared_bytes = stages + 2 * stage_bytes;
+};
+
+/// A warp's rows of queries: log_sum_exp in powers of two, and delta. Index [t][half]: row 16 t + 8 half + lane / 4.
+template <int tiles>
+struct RowSums {
+  float log_sum_exp[tiles][2], delta[tiles][2];
+
+  template <class Machine>
+  LYCEUM_DEVICE RowSums(const Machine& m, const BackwardTask<bfloat16>& task, const HeadPlace& place,
+                        std::int64_t query) {
+    LYCEUM_UNROLL
+    for (int t = 0; t < tiles; ++t) {
+      LYCEUM_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const std::int64_t at = query + 16 * t + 8 * half + m.thread() % 32 / 4;
+        const bool present = at < task.shape.query_len;
+        const std::int64_t row = place.sequence * task.shape.query_len + at;
+        log_sum_exp[t][half] = present ? *task.log_sum_exp.at(row, place.head) * log2_of_e : 0.0f;
+        delta[t][half] = present ? *task.delta.at(row, place.head) : 0.0f;
+      }
+    }
+  }
+};
+
+/// ds = p ∘ (dp - delta), in place of dp; keys that a query does not see get zero.
+template <int tiles, int keys, class Machine>
+LYCEUM_DEVICE void score_gradients(const Machine& m, float scale, const CausalOrder& order, std::int64_t query,
+                                   std::int64_t key, const RowSums<tiles>& sums,
+                                   const Accumulators<tiles, keys>& scores, Accumulators<tiles, keys>& dp) {
+  const int lane = m.thread() % 32;
+  const bool masked = order.crosses(query, key + keys);
+  LYCEUM_UNROLL
+  for (int t = 0; t < tiles; ++t) {
+    LYCEUM_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const Place at = MmaLayout::c(lane, i);
+      const int seen = masked ? static_cast<int>(order.seen(query + 16 * t + at.row) - key) : keys;
+      LYCEUM_UNROLL
+      for (int n = 0; n < keys / 8; ++n) {
+        const float p = m.exp2(scores.at[t][n][i] * scale - sums.log_sum_exp[t][i / 2]);
+        dp.at[t][n][i] = 8 * n + at.col < seen ? p * (dp.at[t][n][i] - sums.delta[t][i / 2]) : 0.0f;
+      }
+    }
+  }
+}
+
+template <int tiles, int columns>
+LYCEUM_DEVICE void scale_all(Accumulators<tiles, columns>& values, float factor) {
+  LYCEUM_UNROLL
+  for (int t = 0; t < tiles; ++t) {
+    LYCEUM_UNROLL
+    for (int n = 0; n < columns / 8; ++n) {
+      LYCEUM_UNROLL
+      for (int i = 0; i < 4; ++i) values.at[t][n][i] *= factor;
+    }
+  }
+}
+
+/// One block's part of dq: some queries of one head, over all keys that they see, in order; the next keys and values are
+/// copied meanwhile.
+template <class Tiling, class Machine>
+LYCEUM_DEVICE void attention_dq(const Machine& m, const BackwardTask<bfloat16>& task, const BlockOrder::Block& block) {
+  constexpr int dim = Tiling::dim, keys = Tiling::keys, tiles = Tiling::tiles;
+  const AttentionShape& shape = task.shape;
+  const HeadPlace place = HeadPlace::of_query_head(shape, block.head);
+  const CausalOrder order = causal_order(shape);
+  const std::int64_t first = block.tile * Tiling::rows;
+  const auto queries = [&](const auto& matrix) {
+    return panel_of(matrix, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned);
+  };
+  const auto load_keys = [&](int step) {
+    const int stage = Tiling::stages + step % 2 * Tiling::stage_bytes;
+    const auto keys_of = [&](const Rows<const bfloat16>& matrix) {
+      return panel_of(matrix, place.sequence, shape.key_len, std::int64_t{step} * keys, place.kv_head, shape.head_dim,
+                      task.aligned);
+    };
+    load_tile<dim, keys, Tiling::threads>(m, stage, keys_of(task.k));
+    load_tile<dim, keys, Tiling::threads>(m, stage + Tiling::v_in_stage, keys_of(task.v));
+  };
+  load_tile<dim, Tiling::rows, Tiling::threads>(m, Tiling::q_tile, queries(task.q));
+  load_tile<dim, Tiling::rows, Tiling::threads>(m, Tiling::d_out_tile, queries(task.d_out));
+  load_keys(0);
+
+  const int row = m.thread() / 32 * 16 * tiles;
+  const RowSums<tiles> sums(m, task, place, first + row);
+  Accumulators<tiles, dim> dq;
+  dq.clear();
+  const auto steps = static_cast<int>(order.key_tiles(first, Tiling::rows, keys));
+  for (int step = 0; step < steps; ++step) {
+    m.wait();
+    m.sync();  // these keys and values are there; nobody reads the ones before any more
+    if (step + 1 < steps) load_keys(step + 1);
+    const int k_tile = Tiling::stages + step % 2 * Tiling::stage_bytes;
+    Accumulators<tiles, keys> scores, dp;
+    multiply<dim>(m, Tiling::q_tile, row, k_tile, scores);
+    multiply<dim>(m, Tiling::d_out_tile, row, k_tile + Tiling::v_in_stage, dp);
+    score_gradients(m, task.scale * log2_of_e, order, first + row, std::int64_t{step} * keys, sums, scores, dp);
+    const Operand<tiles, keys> ds(m, dp);
+    multiply_add<dim>(m, ds, k_tile, 0, dq);
+  }
+  scale_all(dq, task.scale);
+  store<dim>(m, dq, Tiling::q_tile, row, 0, queries(task.dq));
+}
+
+/// Extents for dk and dv: a block holds 16 · tiles keys for every `splits` of its warps and walks over `queries` at a
+/// time; the warps of a split all compute its scores and sum dim / splits columns each, as many as registers hold.
+template <int dim_, int warps_, int tiles_, int splits_, int queries_>
+struct DkvTiling {
+  static constexpr int dim = dim_, warps = warps_, tiles = tiles_, splits = splits_, queries = queries_;
+  static constexpr int threads = 32 * warps, rows = 16 * tiles * warps / splits, columns = dim / splits;
+  static constexpr int k_tile = 0, v_tile = SwizzledTile<dim>::bytes(rows), stages = 2 * v_tile;
+  // A stage: q, d_out, log_sum_exp, delta.
+  static constexpr int d_out_in_stage = SwizzledTile<dim>::bytes(queries), sums_in_stage = 2 * d_out_in_stage;
+  static constexpr int stage_bytes = sums_in_stage + 2 * 4 * queries;
+  static constexpr int shared_bytes = stages + 2 * stage_bytes;
+  static_assert(threads >= 2 * queries, "a thread copies one row's sum");
+};
+
+/// p and ds of a warp's keys (rows, from `key` on) and some queries (columns, from `query` on), in place of scores and
+/// dp. `sums`: where log_sum_exp and delta of the queries lie. Padding queries are zeros throughout, so that they add
+/// nothing.
+template <int tiles, int queries, class Machine>
+LYCEUM_DEVICE void transposed_gradients(const Machine& m, float scale, const CausalOrder& order, std::int64_t key,
+                                        std::int64_t query, int sums, Accumulators<tiles, queries>& scores,
+                                        Accumulators<tiles, queries>& dp) {
+  const int lane = m.thread() % 32;
+  const bool masked = order.crosses(query, key + 16 * tiles);
+  const int first_seeing = masked ? static_cast<int>(order.seen(query) - key) : 16 * tiles;
+  LYCEUM_UNROLL
+  for (int n = 0; n < queries / 8; ++n) {
+    LYCEUM_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int col = 8 * n + MmaLayout::c(lane, i).col;
+      const float log_sum_exp = *m.template shared<float>(sums + 4 * col) * log2_of_e;
+      const float delta = *m.template shared<float>(sums + 4 * (queries + col));
+      LYCEUM_UNROLL
+      for (int t = 0; t < tiles; ++t) {
+        LYCEUM_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          const int row = 16 * t + MmaLayout::c(lane, 2 * half).row;
+          float &score = scores.at[t][n][2 * half + i], &gradient = dp.at[t][n][2 * half + i];
+          const bool seen = !masked || row < first_seeing + col;
+          score = seen ? m.exp2(score * scale - log_sum_exp) : 0.0f;
+          gradient = seen ? score * (gradient - delta) : 0.0f;
+        }
+      }
+    }
+  }
+}
+
+/// One block's part of dk and dv: some keys of one key head, over all queries that see them, of its query heads one after
+/// another; the next queries are copied meanwhile.
+template <class Tiling, class Machine>
+LYCEUM_DEVICE void attention_dkv(const Machine& m, const BackwardTask<bfloat16>& task, const BlockOrder::Block& block) {
+  constexpr int dim = Tiling::dim, queries = Tiling::queries, tiles = Tiling::tiles;
+  const AttentionShape& shape = task.shape;
+  const std::int64_t sequence = block.head / shape.kv_heads, kv_head = block.head % shape.kv_heads;
+  const CausalOrder order = causal_order(shape);
+  const std::int64_t first = block.tile * Tiling::rows;
+  const auto group = static_cast<int>(shape.heads / shape.kv_heads);
+  const std::int64_t first_tile = order.first_query(first) / queries;
+  const auto tiles_of_head = static_cast<int>((shape.query_len + queries - 1) / queries - first_tile);
+  const int steps = group * tiles_of_head;
+  const auto keys = [&](const auto& matrix) {
+    return panel_of(matrix, sequence, shape.key_len, first, kv_head, shape.head_dim, task.aligned);
+  };
+  const auto load_queries = [&](int step) {
+    const std::int64_t head = kv_head * group + step / tiles_of_head;
+    const std::int64_t query = (first_tile + step % tiles_of_head) * queries;
+    const int stage = Tiling::stages + step % 2 * Tiling::stage_bytes;
+    const auto queries_of = [&](const Rows<const bfloat16>& matrix) {
+      return panel_of(matrix, sequence, shape.query_len, query, head, shape.head_dim, task.aligned);
+    };
+    load_tile<dim, queries, Tiling::threads>(m, stage, queries_of(task.q));
+    load_tile<dim, queries, Tiling::threads>(m, stage + Tiling::d_out_in_stage, queries_of(task.d_out));
+    const int index = m.thread(), col = index % queries;
+    if (index < 2 * queries) {
+      const bool present = query + col < shape.query_len;
+      const std::int64_t from = sequence * shape.query_len + (present ? query + col : 0);
+      m.copy_4(stage + Tiling::sums_in_stage + 4 * index,
+               index < queries ? task.log_sum_exp.at(from, head) : task.delta.at(from, head), present);
+    }
+  };
+  load_tile<dim, Tiling::rows, Tiling::threads>(m, Tiling::k_tile, keys(task.k));
+  load_tile<dim, Tiling::rows, Tiling::threads>(m, Tiling::v_tile, keys(task.v));
+  if (steps > 0) load_queries(0);
+
+  const int warp = m.thread() / 32, row = warp / Tiling::splits * 16 * tiles;
+  const int chunk = warp % Tiling::splits * Tiling::columns / 8;
+  Accumulators<tiles, Tiling::columns> dk, dv;
+  dk.clear();
+  dv.clear();
+  for (int step = 0; step < steps; ++step) {
+    m.wait();
+    m.sync();  // these queries are there; nobody reads the ones before any more
+    if (step + 1 < steps) load_queries(step + 1);
+    const int stage = Tiling::stages + step % 2 * Tiling::stage_bytes;
+    const std::int64_t query = (first_tile + step % tiles_of_head) * queries;
+    Accumulators<tiles, queries> scores, dp;
+    multiply<dim>(m, Tiling::k_tile, row, stage, scores);
+    multiply<dim>(m, Tiling::v_tile, row, stage + Tiling::d_out_in_stage, dp);
+    transposed_gradients(m, task.scale * log2_of_e, order, first + row, query, stage + Tiling::sums_in_stage, scores, dp);
+    const Operand<tiles, queries> p(m, scores);
+    multiply_add<dim>(m, p, stage + Tiling::d_out_in_stage, chunk, dv);
+    const Operand<tiles, queries> ds(m, dp);
+    multiply_add<dim>(m, ds, stage, chunk, dk);
+  }
+  m.wait();
+  m.sync();  // nobody reads keys and values any more: their tiles are where the results pass through
+  scale_all(dk, task.scale);
+  store<dim>(m, dk, Tiling::k_tile, row, chunk, keys(task.dk));
+  store<dim>(m, dv, Tiling::v_tile, row, chunk, keys(task.dv));
+}
+
+}  // namespace lyceum::cuda
