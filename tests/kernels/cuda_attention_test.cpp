@@ -8,6 +8,7 @@
 
 #include "kernels/attention_problem.h"
 #include "kernels/cpu/reference_attention.h"
+#include "kernels/cuda/attention_plain.cuh"
 #include "kernels/cuda/attention_tilings.cuh"
 #include "support/emulated_block.h"
 
@@ -107,6 +108,82 @@ TEST(CudaAttention, AgreesWithTheReferenceForHeadsOf128) {
 TEST(CudaAttention, AgreesWithTheReferenceForHeadsOf256) {
   check({1, 30, 40, 1, 1, 130}, 3);
   check({1, 66, 131, 2, 1, 256}, 8);
+}
+
+TEST(CudaAttention, KeysWithoutQueriesHaveNoInfluence) {
+  const auto problem = make_attention<bfloat16>({1, 0, 5, 2, 1, 8});
+  forward(*problem, Order::ascending);
+  backward(*problem, Order::ascending);
+  for (std::int64_t r = 0; r < 5; ++r) {
+    for (std::int64_t c = 0; c < 8; ++c) {
+      EXPECT_EQ(static_cast<float>(problem->dk.view().row(r)[c]), 0.0f);
+      EXPECT_EQ(static_cast<float>(problem->dv.view().row(r)[c]), 0.0f);
+    }
+  }
+}
+
+TEST(CudaAttention, NanReachesTheQueriesThatSeeIt) {
+  const auto problem = make_attention<bfloat16>({2, 10, 10, 1, 1, 8});
+  problem->q.view().row(4)[2] = bfloat16(NAN);
+  problem->k.view().row(10 + 6)[1] = bfloat16(NAN);
+  forward(*problem, Order::ascending);
+  for (std::int64_t r = 0; r < 20; ++r) {
+    EXPECT_EQ(std::isnan(static_cast<float>(problem->out.view().row(r)[0])), r == 4 || r >= 16) << "row " << r;
+  }
+}
+
+/// The plain kernels, a block for each of `count` rows.
+template <class T, class Task, class Work>
+void plain(const Task& task, std::int64_t count, Order order, Work&& work) {
+  EmulatedBlock block(cuda::plain_tile, static_cast<int>(cuda::plain_shared_bytes<T>(task.shape)), order);
+  for (std::int64_t i = 0; i < count; ++i) {
+    block.run([&](const EmulatedMachine& m) { work(m, i); });
+  }
+}
+
+template <class T>
+void run_plain(AttentionProblem<T>& problem, Order order) {
+  const auto forward = cuda::task_of(problem.forward());
+  const AttentionShape& shape = problem.shape;
+  const std::int64_t rows = cuda::delta_size(shape);
+  plain<T>(forward, rows, order, [&](const auto& m, std::int64_t i) { cuda::plain_forward(m, forward, i); });
+  std::vector<Accumulator<T>> delta(static_cast<std::size_t>(rows), NAN);
+  const auto task = cuda::task_of(problem.backward(), delta.data());
+  EmulatedBlock one_warp(32, 0, order);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    one_warp.run([&](const EmulatedMachine& m) { cuda::attention_delta(m, task, i); });
+  }
+  plain<T>(task, rows, order, [&](const auto& m, std::int64_t i) { cuda::plain_dq(m, task, i); });
+  plain<T>(task, shape.sequences * shape.key_len * shape.kv_heads, order,
+           [&](const auto& m, std::int64_t i) { cuda::plain_dkv(m, task, i); });
+}
+
+template <class T>
+void check_plain(const AttentionShape& shape, double tolerance) {
+  const auto fast = make_attention<T>(shape, 3), again = make_attention<T>(shape, 3);
+  run_plain(*fast, Order::ascending);
+  run_plain(*again, Order::descending);
+  const CpuStream stream(1);
+  const auto exact = make_attention<double, T>(shape);
+  reference::run(stream, exact->forward());
+  reference::run(stream, exact->backward());
+  expect_near(fast->log_sum_exp.view(), exact->log_sum_exp.view(), tolerance);
+  for (const auto& [member, wanted] : {std::pair{&AttentionProblem<T>::out, &AttentionProblem<double>::out},
+                                       {&AttentionProblem<T>::dq, &AttentionProblem<double>::dq},
+                                       {&AttentionProblem<T>::dk, &AttentionProblem<double>::dk},
+                                       {&AttentionProblem<T>::dv, &AttentionProblem<double>::dv}}) {
+    expect_near(((*fast).*member).view(), ((*exact).*wanted).view(), tolerance);
+    EXPECT_TRUE(((*fast).*member).gaps_untouched());
+    EXPECT_TRUE(same_bits(((*fast).*member).view(), ((*again).*member).view()));
+  }
+}
+
+TEST(CudaAttention, PlainKernelsAgreeWithTheReference) {
+  for (const AttentionShape& shape : {AttentionShape{1, 1, 1, 1, 1, 1}, {2, 5, 7, 4, 2, 3}, {1, 3, 140, 2, 1, 9}}) {
+    check_plain<float>(shape, 2e-5);
+    check_plain<double>(shape, 1e-12);
+  }
+  check_plain<bfloat16>({1, 2, 3, 2, 1, 260}, 0.03);
 }
 
 }  // namespace

@@ -25,6 +25,19 @@ LYCEUM_DEVICE void attention_delta(const Machine& m, const BackwardTask<T>& task
   if (lane == 0) *task.delta.at(row, head) = sum;
 }
 
+/// Begins to copy log_sum_exp of queries [first, first + rows) to shared memory, and delta behind it; zeros for queries
+/// that only pad the tile.
+template <int rows, int threads, class Machine>
+LYCEUM_DEVICE void load_sums(const Machine& m, const BackwardTask<bfloat16>& task, int sequence, int head, int first,
+                             int to) {
+  const int length = static_cast<int>(task.shape.query_len);
+  for (int index = m.thread(); index < 2 * rows; index += threads) {
+    const int query = first + index % rows;
+    const std::int64_t row = sequence * task.shape.query_len + (query < length ? query : 0);
+    m.copy_4(to + 4 * index, index < rows ? task.log_sum_exp.at(row, head) : task.delta.at(row, head), query < length);
+  }
+}
+
 /// Extents for dq: a block of `warps` holds 16 · tiles queries a warp and walks over `keys` at a time.
 template <int dim_, int warps_, int tiles_, int keys_>
 struct DqTiling {
@@ -32,48 +45,33 @@ struct DqTiling {
   static constexpr int threads = 32 * warps, rows = 16 * tiles * warps;
   static constexpr int q_tile = 0, d_out_tile = SwizzledTile<dim>::bytes(rows), stages = 2 * d_out_tile;
   static constexpr int stage_bytes = 2 * SwizzledTile<dim>::bytes(keys), v_in_stage = stage_bytes / 2;
-  static constexpr int shared_bytes = stages + 2 * stage_bytes;
+  static constexpr int sums = stages + 2 * stage_bytes, shared_bytes = sums + 2 * 4 * rows;
 };
 
-/// A warp's rows of queries: log_sum_exp in powers of two, and delta. Index [t][half]: row 16 t + 8 half + lane / 4.
-template <int tiles>
-struct RowSums {
-  float log_sum_exp[tiles][2], delta[tiles][2];
-
-  template <class Machine>
-  LYCEUM_DEVICE RowSums(const Machine& m, const BackwardTask<bfloat16>& task, const HeadPlace& place,
-                        std::int64_t query) {
-    LYCEUM_UNROLL
-    for (int t = 0; t < tiles; ++t) {
-      LYCEUM_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        const std::int64_t at = query + 16 * t + 8 * half + m.thread() % 32 / 4;
-        const bool present = at < task.shape.query_len;
-        const std::int64_t row = place.sequence * task.shape.query_len + at;
-        log_sum_exp[t][half] = present ? *task.log_sum_exp.at(row, place.head) * log2_of_e : 0.0f;
-        delta[t][half] = present ? *task.delta.at(row, place.head) : 0.0f;
-      }
-    }
-  }
-};
-
-/// ds = p ∘ (dp - delta), in place of dp; keys that a query does not see get zero.
-template <int tiles, int keys, class Machine>
-LYCEUM_DEVICE void score_gradients(const Machine& m, float scale, const CausalOrder& order, std::int64_t query,
-                                   std::int64_t key, const RowSums<tiles>& sums,
-                                   const Accumulators<tiles, keys>& scores, Accumulators<tiles, keys>& dp) {
-  const int lane = m.thread() % 32;
-  const bool masked = order.crosses(query, key + keys);
+/// ds = p ∘ (dp - delta), in place of dp, for a warp's rows [row, …) of the queries from `first` on, and keys from `key`
+/// on; keys that a query does not see get zero.
+template <class Tiling, class Machine>
+LYCEUM_DEVICE void score_gradients(const Machine& m, float scale, const CausalOrder& order, int first, int row, int key,
+                                   const Accumulators<Tiling::tiles, Tiling::keys>& scores,
+                                   Accumulators<Tiling::tiles, Tiling::keys>& dp) {
+  constexpr int keys = Tiling::keys;
+  const bool masked = order.crosses(first + row, key + keys);
   LYCEUM_UNROLL
-  for (int t = 0; t < tiles; ++t) {
+  for (int t = 0; t < Tiling::tiles; ++t) {
     LYCEUM_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const Place at = MmaLayout::c(lane, i);
-      const int seen = masked ? static_cast<int>(order.seen(query + 16 * t + at.row) - key) : keys;
+    for (int half = 0; half < 2; ++half) {
+      const Place at = MmaLayout::c(m.thread() % 32, 2 * half);
+      const int query = row + 16 * t + at.row, seen = masked ? order.seen(first + query) - key : keys;
+      const float log_sum_exp = *m.template shared<float>(Tiling::sums + 4 * query) * log2_of_e;
+      const float delta = *m.template shared<float>(Tiling::sums + 4 * (Tiling::rows + query));
       LYCEUM_UNROLL
       for (int n = 0; n < keys / 8; ++n) {
-        const float p = m.exp2(scores.at[t][n][i] * scale - sums.log_sum_exp[t][i / 2]);
-        dp.at[t][n][i] = 8 * n + at.col < seen ? p * (dp.at[t][n][i] - sums.delta[t][i / 2]) : 0.0f;
+        LYCEUM_UNROLL
+        for (int i = 0; i < 2; ++i) {
+          const float p = m.exp2(scores.at[t][n][2 * half + i] * scale - log_sum_exp);
+          float& gradient = dp.at[t][n][2 * half + i];
+          gradient = 8 * n + at.col + i < seen ? p * (gradient - delta) : 0.0f;
+        }
       }
     }
   }
@@ -99,14 +97,14 @@ LYCEUM_DEVICE void attention_dq(const Machine& m, const BackwardTask<bfloat16>& 
   const AttentionShape& shape = task.shape;
   const HeadPlace place = HeadPlace::of_query_head(shape, block.head);
   const CausalOrder order = causal_order(shape);
-  const std::int64_t first = block.tile * Tiling::rows;
+  const int first = block.tile * Tiling::rows;
   const auto queries = [&](const auto& matrix) {
     return panel_of(matrix, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned);
   };
   const auto load_keys = [&](int step) {
     const int stage = Tiling::stages + step % 2 * Tiling::stage_bytes;
     const auto keys_of = [&](const Rows<const bfloat16>& matrix) {
-      return panel_of(matrix, place.sequence, shape.key_len, std::int64_t{step} * keys, place.kv_head, shape.head_dim,
+      return panel_of(matrix, place.sequence, shape.key_len, step * keys, place.kv_head, shape.head_dim,
                       task.aligned);
     };
     load_tile<dim, keys, Tiling::threads>(m, stage, keys_of(task.k));
@@ -114,13 +112,13 @@ LYCEUM_DEVICE void attention_dq(const Machine& m, const BackwardTask<bfloat16>& 
   };
   load_tile<dim, Tiling::rows, Tiling::threads>(m, Tiling::q_tile, queries(task.q));
   load_tile<dim, Tiling::rows, Tiling::threads>(m, Tiling::d_out_tile, queries(task.d_out));
+  load_sums<Tiling::rows, Tiling::threads>(m, task, place.sequence, place.head, first, Tiling::sums);
   load_keys(0);
 
   const int row = m.thread() / 32 * 16 * tiles;
-  const RowSums<tiles> sums(m, task, place, first + row);
   Accumulators<tiles, dim> dq;
   dq.clear();
-  const auto steps = static_cast<int>(order.key_tiles(first, Tiling::rows, keys));
+  const int steps = order.key_tiles(first, Tiling::rows, keys);
   for (int step = 0; step < steps; ++step) {
     m.wait();
     m.sync();  // these keys and values are there; nobody reads the ones before any more
@@ -129,7 +127,7 @@ LYCEUM_DEVICE void attention_dq(const Machine& m, const BackwardTask<bfloat16>& 
     Accumulators<tiles, keys> scores, dp;
     multiply<dim>(m, Tiling::q_tile, row, k_tile, scores);
     multiply<dim>(m, Tiling::d_out_tile, row, k_tile + Tiling::v_in_stage, dp);
-    score_gradients(m, task.scale * log2_of_e, order, first + row, std::int64_t{step} * keys, sums, scores, dp);
+    score_gradients<Tiling>(m, task.scale * log2_of_e, order, first, row, step * keys, scores, dp);
     const Operand<tiles, keys> ds(m, dp);
     multiply_add<dim>(m, ds, k_tile, 0, dq);
   }
@@ -148,19 +146,18 @@ struct DkvTiling {
   static constexpr int d_out_in_stage = SwizzledTile<dim>::bytes(queries), sums_in_stage = 2 * d_out_in_stage;
   static constexpr int stage_bytes = sums_in_stage + 2 * 4 * queries;
   static constexpr int shared_bytes = stages + 2 * stage_bytes;
-  static_assert(threads >= 2 * queries, "a thread copies one row's sum");
 };
 
 /// p and ds of a warp's keys (rows, from `key` on) and some queries (columns, from `query` on), in place of scores and
 /// dp. `sums`: where log_sum_exp and delta of the queries lie. Padding queries are zeros throughout, so that they add
 /// nothing.
 template <int tiles, int queries, class Machine>
-LYCEUM_DEVICE void transposed_gradients(const Machine& m, float scale, const CausalOrder& order, std::int64_t key,
-                                        std::int64_t query, int sums, Accumulators<tiles, queries>& scores,
+LYCEUM_DEVICE void transposed_gradients(const Machine& m, float scale, const CausalOrder& order, int key,
+                                        int query, int sums, Accumulators<tiles, queries>& scores,
                                         Accumulators<tiles, queries>& dp) {
   const int lane = m.thread() % 32;
   const bool masked = order.crosses(query, key + 16 * tiles);
-  const int first_seeing = masked ? static_cast<int>(order.seen(query) - key) : 16 * tiles;
+  const int first_seeing = masked ? order.seen(query) - key : 16 * tiles;
   LYCEUM_UNROLL
   for (int n = 0; n < queries / 8; ++n) {
     LYCEUM_UNROLL
@@ -189,32 +186,27 @@ template <class Tiling, class Machine>
 LYCEUM_DEVICE void attention_dkv(const Machine& m, const BackwardTask<bfloat16>& task, const BlockOrder::Block& block) {
   constexpr int dim = Tiling::dim, queries = Tiling::queries, tiles = Tiling::tiles;
   const AttentionShape& shape = task.shape;
-  const std::int64_t sequence = block.head / shape.kv_heads, kv_head = block.head % shape.kv_heads;
+  const int kv_heads = static_cast<int>(shape.kv_heads);
+  const int sequence = block.head / kv_heads, kv_head = block.head % kv_heads;
   const CausalOrder order = causal_order(shape);
-  const std::int64_t first = block.tile * Tiling::rows;
-  const auto group = static_cast<int>(shape.heads / shape.kv_heads);
-  const std::int64_t first_tile = order.first_query(first) / queries;
-  const auto tiles_of_head = static_cast<int>((shape.query_len + queries - 1) / queries - first_tile);
+  const int first = block.tile * Tiling::rows;
+  const int group = static_cast<int>(shape.heads) / kv_heads;
+  const int first_tile = order.first_query(first) / queries;
+  const int tiles_of_head = (order.queries + queries - 1) / queries - first_tile;
   const int steps = group * tiles_of_head;
   const auto keys = [&](const auto& matrix) {
     return panel_of(matrix, sequence, shape.key_len, first, kv_head, shape.head_dim, task.aligned);
   };
   const auto load_queries = [&](int step) {
-    const std::int64_t head = kv_head * group + step / tiles_of_head;
-    const std::int64_t query = (first_tile + step % tiles_of_head) * queries;
+    const int head = kv_head * group + step / tiles_of_head;
+    const int query = (first_tile + step % tiles_of_head) * queries;
     const int stage = Tiling::stages + step % 2 * Tiling::stage_bytes;
     const auto queries_of = [&](const Rows<const bfloat16>& matrix) {
       return panel_of(matrix, sequence, shape.query_len, query, head, shape.head_dim, task.aligned);
     };
     load_tile<dim, queries, Tiling::threads>(m, stage, queries_of(task.q));
     load_tile<dim, queries, Tiling::threads>(m, stage + Tiling::d_out_in_stage, queries_of(task.d_out));
-    const int index = m.thread(), col = index % queries;
-    if (index < 2 * queries) {
-      const bool present = query + col < shape.query_len;
-      const std::int64_t from = sequence * shape.query_len + (present ? query + col : 0);
-      m.copy_4(stage + Tiling::sums_in_stage + 4 * index,
-               index < queries ? task.log_sum_exp.at(from, head) : task.delta.at(from, head), present);
-    }
+    load_sums<queries, Tiling::threads>(m, task, sequence, head, query, stage + Tiling::sums_in_stage);
   };
   load_tile<dim, Tiling::rows, Tiling::threads>(m, Tiling::k_tile, keys(task.k));
   load_tile<dim, Tiling::rows, Tiling::threads>(m, Tiling::v_tile, keys(task.v));
@@ -230,7 +222,7 @@ LYCEUM_DEVICE void attention_dkv(const Machine& m, const BackwardTask<bfloat16>&
     m.sync();  // these queries are there; nobody reads the ones before any more
     if (step + 1 < steps) load_queries(step + 1);
     const int stage = Tiling::stages + step % 2 * Tiling::stage_bytes;
-    const std::int64_t query = (first_tile + step % tiles_of_head) * queries;
+    const int query = (first_tile + step % tiles_of_head) * queries;
     Accumulators<tiles, queries> scores, dp;
     multiply<dim>(m, Tiling::k_tile, row, stage, scores);
     multiply<dim>(m, Tiling::v_tile, row, stage + Tiling::d_out_in_stage, dp);

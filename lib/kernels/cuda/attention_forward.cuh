@@ -19,14 +19,14 @@ struct ForwardTiling {
 /// Makes minus infinity of the scores of keys that a query does not see. Rows are queries from `query` on, columns keys
 /// from `key` on.
 template <int tiles, int columns>
-LYCEUM_DEVICE void mask(const CausalOrder& order, std::int64_t query, std::int64_t key, int lane,
+LYCEUM_DEVICE void mask(const CausalOrder& order, int query, int key, int lane,
                         Accumulators<tiles, columns>& scores) {
   LYCEUM_UNROLL
   for (int t = 0; t < tiles; ++t) {
     LYCEUM_UNROLL
     for (int i = 0; i < 4; ++i) {
       const Place at = MmaLayout::c(lane, i);
-      const auto seen = static_cast<int>(order.seen(query + 16 * t + at.row) - key);
+      const int seen = order.seen(query + 16 * t + at.row) - key;
       LYCEUM_UNROLL
       for (int n = 0; n < columns / 8; ++n) {
         if (8 * n + at.col >= seen) scores.at[t][n][i] = -__builtin_huge_valf();
@@ -104,7 +104,7 @@ struct OnlineSoftmax {
 /// Divides by the sums, and writes out and log_sum_exp of a warp's rows [row, …) of the block.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void finish_rows(const Machine& m, const ForwardTask<bfloat16>& task, const HeadPlace& place,
-                               std::int64_t first, int row, OnlineSoftmax<Tiling::tiles>& softmax,
+                               int first, int row, OnlineSoftmax<Tiling::tiles>& softmax,
                                Accumulators<Tiling::tiles, Tiling::dim>& out) {
   const AttentionShape& shape = task.shape;
   const int lane = m.thread() % 32;
@@ -119,7 +119,7 @@ LYCEUM_DEVICE void finish_rows(const Machine& m, const ForwardTask<bfloat16>& ta
         LYCEUM_UNROLL
         for (int i = 2 * half; i < 2 * half + 2; ++i) out.at[t][n][i] *= inverse;
       }
-      const std::int64_t query = first + row + 16 * t + 8 * half + lane / 4;
+      const int query = first + row + 16 * t + 8 * half + lane / 4;
       if (lane % 4 == 0 && query < shape.query_len) {
         *task.log_sum_exp.at(place.sequence * shape.query_len + query, place.head) =
             softmax.largest[t][half] * task.scale + m.log(sum);
@@ -139,10 +139,10 @@ LYCEUM_DEVICE void attention_forward(const Machine& m, const ForwardTask<bfloat1
   const AttentionShape& shape = task.shape;
   const HeadPlace place = HeadPlace::of_query_head(shape, block.head);
   const CausalOrder order = causal_order(shape);
-  const std::int64_t first = block.tile * Tiling::rows;
+  const int first = block.tile * Tiling::rows;
   const auto load_keys = [&](int tile, const Rows<const bfloat16>& from, int step) {
     load_tile<dim, keys, Tiling::threads>(m, tile,
-                                          panel_of(from, place.sequence, shape.key_len, std::int64_t{step} * keys, place.kv_head,
+                                          panel_of(from, place.sequence, shape.key_len, step * keys, place.kv_head,
                                                    shape.head_dim, task.aligned));
   };
   load_tile<dim, Tiling::rows, Tiling::threads>(
@@ -154,7 +154,7 @@ LYCEUM_DEVICE void attention_forward(const Machine& m, const ForwardTask<bfloat1
   Accumulators<Tiling::tiles, dim> out;
   out.clear();
   OnlineSoftmax<Tiling::tiles> softmax;
-  const auto steps = static_cast<int>(order.key_tiles(first, Tiling::rows, keys));
+  const int steps = order.key_tiles(first, Tiling::rows, keys);
   for (int step = 0; step < steps; ++step) {
     m.wait();
     m.sync();  // the keys are there; nobody reads the last values any more
@@ -164,8 +164,8 @@ LYCEUM_DEVICE void attention_forward(const Machine& m, const ForwardTask<bfloat1
     m.wait();
     m.sync();  // the values are there; nobody reads these keys any more
     if (step + 1 < steps) load_keys(Tiling::k_tile, task.k, step + 1);
-    if (order.crosses(first + row, std::int64_t{step + 1} * keys)) {
-      mask(order, first + row, std::int64_t{step} * keys, m.thread() % 32, scores);
+    if (order.crosses(first + row, (step + 1) * keys)) {
+      mask(order, first + row, step * keys, m.thread() % 32, scores);
     }
     softmax.step(m, task.scale * log2_of_e, scores, out);
     const Operand<Tiling::tiles, keys> p(m, scores);

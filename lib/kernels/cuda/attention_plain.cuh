@@ -32,7 +32,7 @@ LYCEUM_DEVICE void plain_forward(const Machine& m, const ForwardTask<T>& task, s
   const AttentionShape& shape = task.shape;
   const std::int64_t row = index / shape.heads, head = index % shape.heads, dim = shape.head_dim;
   const std::int64_t first = row / shape.query_len * shape.key_len, col = head / (shape.heads / shape.kv_heads) * dim;
-  const std::int64_t seen = causal_order(shape).seen(row % shape.query_len);
+  const std::int64_t seen = causal_order(shape).seen(static_cast<int>(row % shape.query_len));
   Sum *p = m.template shared<Sum>(0), *out = p + 2 * plain_tile;
   for (std::int64_t d = m.thread(); d < dim; d += plain_tile) out[d] = 0;
   Sum largest = -__builtin_huge_val(), sum = 0;
@@ -81,7 +81,7 @@ LYCEUM_DEVICE void plain_dq(const Machine& m, const BackwardTask<T>& task, std::
   const AttentionShape& shape = task.shape;
   const std::int64_t row = index / shape.heads, head = index % shape.heads, dim = shape.head_dim;
   const std::int64_t first = row / shape.query_len * shape.key_len, col = head / (shape.heads / shape.kv_heads) * dim;
-  const std::int64_t seen = causal_order(shape).seen(row % shape.query_len);
+  const std::int64_t seen = causal_order(shape).seen(static_cast<int>(row % shape.query_len));
   Sum *ds = m.template shared<Sum>(0), *dq = ds + 2 * plain_tile;
   for (std::int64_t d = m.thread(); d < dim; d += plain_tile) dq[d] = 0;
   for (std::int64_t key = 0; key < seen; key += plain_tile) {
@@ -110,7 +110,7 @@ LYCEUM_DEVICE void plain_dkv(const Machine& m, const BackwardTask<T>& task, std:
   Sum *p = m.template shared<Sum>(0), *ds = p + plain_tile, *dk = ds + plain_tile, *dv = dk + dim;
   for (std::int64_t d = m.thread(); d < dim; d += plain_tile) dk[d] = dv[d] = 0;
   for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    for (std::int64_t query = causal_order(shape).first_query(key_row % shape.key_len); query < shape.query_len;
+    for (std::int64_t query = causal_order(shape).first_query(static_cast<int>(key_row % shape.key_len)); query < shape.query_len;
          query += plain_tile) {
       const std::int64_t rest = shape.query_len - query;
       const auto count = static_cast<int>(rest < plain_tile ? rest : plain_tile);

@@ -15,34 +15,34 @@ struct BlockOrder {
   bool last_tile_first;       // the last queries see most keys, the first keys are seen by most queries
 
   struct Block {
-    std::int64_t head, tile;
+    int head, tile;
   };
   LYCEUM_HOST_DEVICE std::int64_t blocks() const { return heads * tiles; }
   LYCEUM_HOST_DEVICE Block at(std::int64_t index) const {
     const std::int64_t first = index / (section * tiles) * section;
     const std::int64_t here = heads - first < section ? heads - first : section;
     const std::int64_t rest = index - first * tiles, rank = rest / here;
-    return {first + rest % here, last_tile_first ? tiles - 1 - rank : rank};
+    return {static_cast<int>(first + rest % here), static_cast<int>(last_tile_first ? tiles - 1 - rank : rank)};
   }
 };
 
 /// Causal order between the queries of a sequence and its keys, of which the last `queries` are the queries' own.
 struct CausalOrder {
-  std::int64_t queries, keys;
+  int queries, keys;
   /// Keys [0, seen(query)) influence the query. Also for rows that pad the last tile.
-  LYCEUM_HOST_DEVICE std::int64_t seen(std::int64_t query) const { return keys - queries + query + 1; }
+  LYCEUM_HOST_DEVICE int seen(int query) const { return keys - queries + query + 1; }
   /// How many tiles of `tile` keys the queries [first, first + rows) see something of.
-  LYCEUM_HOST_DEVICE std::int64_t key_tiles(std::int64_t first, int rows, int tile) const {
-    const std::int64_t last = (first + rows < queries ? first + rows : queries) - 1;
+  LYCEUM_HOST_DEVICE int key_tiles(int first, int rows, int tile) const {
+    const int last = (first + rows < queries ? first + rows : queries) - 1;
     return (seen(last) + tile - 1) / tile;
   }
   /// The first query that sees a key at or after `key`.
-  LYCEUM_HOST_DEVICE std::int64_t first_query(std::int64_t key) const {
-    const std::int64_t query = key - (keys - queries);
+  LYCEUM_HOST_DEVICE int first_query(int key) const {
+    const int query = key - (keys - queries);
     return query < 0 ? 0 : query;
   }
   /// Whether some query at or after `query` does not see some of the keys before `end`.
-  LYCEUM_HOST_DEVICE bool crosses(std::int64_t query, std::int64_t end) const { return end > seen(query); }
+  LYCEUM_HOST_DEVICE bool crosses(int query, int end) const { return end > seen(query); }
 };
 
 }  // namespace lyceum::cuda

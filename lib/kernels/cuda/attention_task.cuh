@@ -41,22 +41,25 @@ struct BackwardTask {
   bool aligned;
 };
 
-/// Where a block's head lies in the matrices; `tile_first` is its first row in the sequence.
+/// Which columns of a sequence's rows a query head has.
 struct HeadPlace {
-  std::int64_t sequence, head, kv_head;
-  LYCEUM_HOST_DEVICE static HeadPlace of_query_head(const AttentionShape& shape, std::int64_t index) {
-    const std::int64_t head = index % shape.heads;
-    return {index / shape.heads, head, head / (shape.heads / shape.kv_heads)};
+  int sequence, head, kv_head;
+  /// `index` counts the query heads of all sequences.
+  LYCEUM_HOST_DEVICE static HeadPlace of_query_head(const AttentionShape& shape, int index) {
+    const int heads = static_cast<int>(shape.heads), head = index % heads;
+    return {index / heads, head, head / (heads / static_cast<int>(shape.kv_heads))};
   }
 };
 
-LYCEUM_HOST_DEVICE CausalOrder causal_order(const AttentionShape& shape) { return {shape.query_len, shape.key_len}; }
+LYCEUM_HOST_DEVICE CausalOrder causal_order(const AttentionShape& shape) {
+  return {static_cast<int>(shape.query_len), static_cast<int>(shape.key_len)};
+}
 
 /// Rows [first, sequence's end) of a head's columns; `length` rows a sequence.
 template <class T>
-LYCEUM_DEVICE Panel<T> panel_of(const Rows<T>& matrix, std::int64_t sequence, std::int64_t length, std::int64_t first,
-                                std::int64_t head, std::int64_t head_dim, bool aligned) {
-  return {matrix.at(sequence * length + first, head * head_dim), matrix.stride, length - first,
+LYCEUM_DEVICE Panel<T> panel_of(const Rows<T>& matrix, int sequence, std::int64_t length, int first, int head,
+                                std::int64_t head_dim, bool aligned) {
+  return {matrix.at(sequence * length + first, head * head_dim), matrix.stride, static_cast<int>(length) - first,
           static_cast<int>(head_dim), aligned};
 }
 

@@ -22,7 +22,7 @@ struct AttentionTilings<64> {
 };
 template <>
 struct AttentionTilings<128> {
-  using Forward = ForwardTiling<128, 4, 2, 48>;
+  using Forward = ForwardTiling<128, 4, 2, 32>;
   using Dq = DqTiling<128, 4, 2, 32>;
   using Dkv = DkvTiling<128, 8, 1, 1, 32>;
 };

@@ -23,7 +23,8 @@ class Machine {
     return reinterpret_cast<T*>(memory_ + offset);
   }
 
-  /// Begins to copy 16 or 4 bytes from global memory, or zeros if they are not `present`; `from` is valid all the same.
+  /// Begins to copy 16 or 4 bytes from global memory, or zeros if they are not `present`: then
+  /// nothing is read, and `from` may point anywhere that is aligned.
   __device__ __forceinline__ void copy_16(int to, const void* from, bool present) const {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address(to)), "l"(__cvta_generic_to_global(from)),
                  "r"(present ? 16 : 0)

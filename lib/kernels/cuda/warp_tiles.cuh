@@ -21,8 +21,8 @@ struct alignas(16) Chunk {
 template <class T>
 struct Panel {
   T* first;
-  std::int64_t stride, rows;
-  int cols;
+  std::int64_t stride;
+  int rows, cols;
   bool aligned;
 };
 
@@ -34,11 +34,11 @@ LYCEUM_DEVICE void load_tile(const Machine& m, int tile, const Panel<const bfloa
   constexpr int step = threads / Tile::chunks;
   const int chunk = m.thread() % Tile::chunks, first = m.thread() / Tile::chunks;
   const bfloat16* at = from.first + first * from.stride + chunk * 8;
-  const int cols = from.cols - chunk * 8, last = static_cast<int>(from.rows < rows ? from.rows : rows);
+  const int cols = from.cols - chunk * 8, last = from.rows < rows ? from.rows : rows;
   if (from.aligned) {
+    LYCEUM_NO_UNROLL
     for (int row = first; row < rows; row += step, at += step * from.stride) {
-      const bool present = cols > 0 && row < last;
-      m.copy_16(tile + Tile::offset(row, chunk), present ? at : from.first, present);
+      m.copy_16(tile + Tile::offset(row, chunk), at, cols > 0 && row < last);
     }
     return;
   }
