@@ -8,15 +8,18 @@
 
 #include "kernels/attention_problem.h"
 #include "kernels/cpu/reference_attention.h"
+#include "kernels/cuda/attention_forward_hopper.cuh"
 #include "kernels/cuda/attention_plain.cuh"
 #include "kernels/cuda/attention_tilings.cuh"
 #include "support/emulated_block.h"
+#include "support/emulated_hopper.h"
 
 namespace lyceum {
 namespace {
 
 using test::AttentionProblem;
 using test::EmulatedBlock;
+using test::EmulatedHopper;
 using test::EmulatedMachine;
 using test::expect_near;
 using test::make_attention;
@@ -24,12 +27,12 @@ using test::same_bits;
 using Order = EmulatedBlock::Order;
 
 /// Runs work(machine, block) as all blocks of a launch, the last ones first when warps run in descending order.
-template <class Tiling, class Work>
+template <class Tiling, class Machine = EmulatedMachine, class Work>
 void launch_emulated(const cuda::BlockOrder& blocks, Order order, Work&& work) {
   EmulatedBlock block(Tiling::threads, Tiling::shared_bytes, order);
   for (std::int64_t i = 0; i < blocks.blocks(); ++i) {
     const auto at = blocks.at(order == Order::ascending ? i : blocks.blocks() - 1 - i);
-    block.run([&](const EmulatedMachine& m) { work(m, at); });
+    block.run<Machine>([&](const Machine& m) { work(m, at); });
   }
 }
 
@@ -47,7 +50,7 @@ void backward(AttentionProblem<bfloat16>& problem, Order order) {
   const auto task = cuda::task_of(problem.backward(), delta.data());
   EmulatedBlock one_warp(32, 0, order);
   for (std::int64_t i = 0; i < cuda::delta_size(task.shape); ++i) {
-    one_warp.run([&](const EmulatedMachine& m) { cuda::attention_delta(m, task, i); });
+    one_warp.run<EmulatedMachine>([&](const EmulatedMachine& m) { cuda::attention_delta(m, task, i); });
   }
   cuda::with_tilings(task.shape.head_dim, [&]<class Tilings>() {
     using Dq = typename Tilings::Dq;
@@ -110,6 +113,30 @@ TEST(CudaAttention, AgreesWithTheReferenceForHeadsOf256) {
   check({1, 66, 131, 2, 1, 256}, 8);
 }
 
+template <class Tiling>
+void check_hopper(const AttentionShape& shape, std::int64_t gap) {
+  const auto fast = make_attention<bfloat16>(shape, gap), again = make_attention<bfloat16>(shape, gap);
+  for (const auto& [problem, order] : {std::pair{fast.get(), Order::ascending}, {again.get(), Order::descending}}) {
+    const auto task = cuda::task_of(problem->forward());
+    launch_emulated<Tiling, EmulatedHopper>(
+        cuda::query_order(shape, Tiling::rows, 2), order,
+        [&](const auto& m, const auto& block) { cuda::attention_forward_hopper<Tiling>(m, task, block); });
+  }
+  const auto exact = make_attention<double, bfloat16>(shape);
+  reference::run(CpuStream(1), exact->forward());
+  expect_near(fast->out.view(), exact->out.view(), 0.02);
+  expect_near(fast->log_sum_exp.view(), exact->log_sum_exp.view(), 1e-4);
+  EXPECT_TRUE(fast->out.gaps_untouched() && fast->log_sum_exp.gaps_untouched());
+  EXPECT_TRUE(same_bits(fast->out.view(), again->out.view()));
+}
+
+TEST(CudaAttention, HopperAgreesWithTheReference) {
+  check_hopper<cuda::HopperForwardTiling<64, 2>>({1, 3, 5, 1, 1, 33}, 3);
+  check_hopper<cuda::HopperForwardTiling<64, 2>>({1, 131, 400, 2, 1, 64}, 8);
+  check_hopper<cuda::HopperForwardTiling<128, 2>>({1, 65, 129, 1, 1, 80}, 8);
+  check_hopper<cuda::HopperForwardTiling<128, 2>>({1, 140, 300, 1, 1, 128}, 0);
+}
+
 TEST(CudaAttention, KeysWithoutQueriesHaveNoInfluence) {
   const auto problem = make_attention<bfloat16>({1, 0, 5, 2, 1, 8});
   forward(*problem, Order::ascending);
@@ -137,7 +164,7 @@ template <class T, class Task, class Work>
 void plain(const Task& task, std::int64_t count, Order order, Work&& work) {
   EmulatedBlock block(cuda::plain_tile, static_cast<int>(cuda::plain_shared_bytes<T>(task.shape)), order);
   for (std::int64_t i = 0; i < count; ++i) {
-    block.run([&](const EmulatedMachine& m) { work(m, i); });
+    block.run<EmulatedMachine>([&](const EmulatedMachine& m) { work(m, i); });
   }
 }
 
@@ -151,7 +178,7 @@ void run_plain(AttentionProblem<T>& problem, Order order) {
   const auto task = cuda::task_of(problem.backward(), delta.data());
   EmulatedBlock one_warp(32, 0, order);
   for (std::int64_t i = 0; i < rows; ++i) {
-    one_warp.run([&](const EmulatedMachine& m) { cuda::attention_delta(m, task, i); });
+    one_warp.run<EmulatedMachine>([&](const EmulatedMachine& m) { cuda::attention_delta(m, task, i); });
   }
   plain<T>(task, rows, order, [&](const auto& m, std::int64_t i) { cuda::plain_dq(m, task, i); });
   plain<T>(task, shape.sequences * shape.key_len * shape.kv_heads, order,

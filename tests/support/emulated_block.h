@@ -29,19 +29,33 @@ class EmulatedBlock {
   enum class Order { ascending, descending };
   EmulatedBlock(int threads, int shared_bytes, Order order)
       : shared_(static_cast<std::size_t>(shared_bytes)), threads_(static_cast<std::size_t>(threads)),
-        warps_(static_cast<std::size_t>(threads / warp)), order_(order) {
+        warps_(static_cast<std::size_t>(threads / warp)), groups_(static_cast<std::size_t>(threads / warpgroup)),
+        order_(order) {
     require(threads % warp == 0, "{} threads are no whole warps", threads);
   }
 
-  /// Runs `body(machine)` as every thread of the block. May be called again: memory is poisoned anew.
-  template <class Body>
-  void run(Body&& body);
+  /// Runs `body(Machine)` as every thread of the block. May be called again: memory is poisoned anew.
+  template <class Machine, class Body>
+  void run(Body&& body) {
+    body_ = [&](int thread) { body(Machine(*this, thread)); };
+    prepare();
+    schedule();
+  }
 
  private:
   friend class EmulatedMachine;
-  static constexpr int warp = 32;
+  friend class EmulatedHopper;
+  static constexpr int warp = 32, warpgroup = 128;
   static constexpr std::size_t stack_bytes = 128 << 10;
 
+  /// Threads that do something together: a warp, or a warpgroup.
+  struct Team {
+    std::vector<const void*> deposited;
+    std::size_t arrived = 0;
+    std::uint64_t meetings = 0;
+  };
+  /// A warpgroup's products that have begun, in groups; the last group is still open.
+  using Products = std::vector<std::vector<std::function<void()>>>;
   struct Copy {
     int to, bytes;
     const void* from;  // null: zeros
@@ -51,13 +65,9 @@ class EmulatedBlock {
     std::unique_ptr<std::byte[]> stack;
     std::vector<Copy> copies;
     bool done = false, at_barrier = false;
-    std::uint64_t awaited = 0;  // the meeting of its warp that it waits for
+    const Team* waits_for = nullptr;
+    std::uint64_t awaited = 0;  // the meeting of that team
     void* fake_stack = nullptr;
-  };
-  struct Warp {
-    const void* deposited[warp];
-    int arrived = 0;
-    std::uint64_t meetings = 0;
   };
 
   static void start(unsigned low, unsigned high) {
@@ -103,27 +113,36 @@ class EmulatedBlock {
   bool run_warp(int index);
   void schedule();
 
-  /// Leaves `mine` where the others of the warp see it and waits for all of them; the last to come calls
+  /// Leaves `mine` where the others of the team see it and waits for all of them; the last to come calls
   /// meet(what all have left) before anybody goes on.
   template <class Meet>
-  void meet_warp(const void* mine, Meet&& meet) {
-    const int index = current_;
-    Warp& all = warps_[static_cast<std::size_t>(index / warp)];
-    all.deposited[index % warp] = mine;
-    Thread& thread = threads_[static_cast<std::size_t>(index)];
-    thread.awaited = all.meetings + 1;
-    if (++all.arrived == warp) {
-      meet(all.deposited);
-      all.arrived = 0;
-      ++all.meetings;
+  void meet(Team& team, const void* mine, Meet&& meet) {
+    const auto index = static_cast<std::size_t>(current_);
+    team.deposited[index % team.deposited.size()] = mine;
+    Thread& thread = threads_[index];
+    thread.waits_for = &team;
+    thread.awaited = team.meetings + 1;
+    if (++team.arrived == team.deposited.size()) {
+      meet(team.deposited);
+      team.arrived = 0;
+      ++team.meetings;
     } else {
       leave(false);
     }
   }
+  template <class Meet>
+  void meet_warp(const void* mine, Meet&& with) {
+    meet(warps_[static_cast<std::size_t>(current_ / warp)], mine, with);
+  }
+  template <class Meet>
+  void meet_group(const void* mine, Meet&& with) {
+    meet(groups_[static_cast<std::size_t>(current_ / warpgroup)], mine, with);
+  }
 
   std::vector<std::byte> shared_;
   std::vector<Thread> threads_;
-  std::vector<Warp> warps_;
+  std::vector<Team> warps_, groups_;
+  std::vector<Products> products_;  // of each warpgroup
   Order order_;
   std::function<void(int)> body_;
   ucontext_t host_;
@@ -166,7 +185,7 @@ class EmulatedMachine {
 
   void mma(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) const {
     Multiply mine{a, {b0, b1}, c};
-    block_->meet_warp(&mine, [](const void* const(&all)[32]) { multiply(all); });
+    block_->meet_warp(&mine, [](const auto& all) { multiply(all); });
   }
 
   template <class T>
@@ -176,7 +195,7 @@ class EmulatedMachine {
       int mask;
       mutable T result;
     } mine{value, mask, {}};
-    block_->meet_warp(&mine, [](const void* const(&all)[32]) {
+    block_->meet_warp(&mine, [](const auto& all) {
       for (std::size_t lane = 0; lane < 32; ++lane) {
         const auto* to = static_cast<const Mine*>(all[lane]);
         to->result = static_cast<const Mine*>(all[lane ^ static_cast<std::size_t>(to->mask)])->value;
@@ -210,6 +229,20 @@ class EmulatedMachine {
     return std::log(x);
   }
 
+ protected:
+  EmulatedBlock& block() const { return *block_; }
+  std::byte* place(int offset, std::size_t bytes) const {
+    require(offset >= 0 && static_cast<std::size_t>(offset) + bytes <= block_->shared_.size() &&
+                static_cast<std::size_t>(offset) % bytes == 0,
+            "{} bytes at {} of {} bytes of shared memory", bytes, offset, block_->shared_.size());
+    return block_->shared_.data() + offset;
+  }
+  static float half(std::uint32_t word, int which) {
+    bfloat16 value;
+    value.bits = static_cast<std::uint16_t>(word >> (16 * which));
+    return static_cast<float>(value);
+  }
+
  private:
   struct Multiply {
     const std::uint32_t (&a)[4];
@@ -218,22 +251,10 @@ class EmulatedMachine {
   };
 
   EmulatedBlock::Thread& self() const { return block_->threads_[static_cast<std::size_t>(thread_)]; }
-  std::byte* place(int offset, std::size_t bytes) const {
-    require(offset >= 0 && static_cast<std::size_t>(offset) + bytes <= block_->shared_.size() &&
-                static_cast<std::size_t>(offset) % bytes == 0,
-            "{} bytes at {} of {} bytes of shared memory", bytes, offset, block_->shared_.size());
-    return block_->shared_.data() + offset;
-  }
   void copy(int to, int bytes, const void* from, bool present) const {
     require(reinterpret_cast<std::uintptr_t>(from) % static_cast<std::uintptr_t>(bytes) == 0, "a copy of {} bytes from {}",
             bytes, reinterpret_cast<std::uintptr_t>(from));
     self().copies.push_back({to, bytes, present ? from : nullptr});
-  }
-
-  static float half(std::uint32_t word, int which) {
-    bfloat16 value;
-    value.bits = static_cast<std::uint16_t>(word >> (16 * which));
-    return static_cast<float>(value);
   }
 
   /// [PTX ISA, ldmatrix]: lane 8 i + r gives the address of row r of matrix i; word i of lane l becomes elements
@@ -243,16 +264,16 @@ class EmulatedMachine {
       const std::byte* row;
       std::uint32_t (&words)[4];
     } mine{place(offset, 16), words};
-    block_->meet_warp(&mine, [transposed](const void* const(&all)[32]) {
+    block_->meet_warp(&mine, [transposed](const auto& all) {
       const auto element = [&](int matrix, int row, int col) {
         std::uint16_t bits;
-        std::memcpy(&bits, static_cast<const Mine*>(all[8 * matrix + row])->row + 2 * col, 2);
+        std::memcpy(&bits, static_cast<const Mine*>(all[static_cast<std::size_t>(8 * matrix + row)])->row + 2 * col, 2);
         return static_cast<std::uint32_t>(bits);
       };
       for (int lane = 0; lane < 32; ++lane) {
         const int outer = lane / 4, inner = 2 * (lane % 4);
         for (int i = 0; i < 4; ++i) {
-          static_cast<const Mine*>(all[lane])->words[i] =
+          static_cast<const Mine*>(all[static_cast<std::size_t>(lane)])->words[i] =
               transposed ? element(i, inner, outer) | element(i, inner + 1, outer) << 16
                          : element(i, outer, inner) | element(i, outer, inner + 1) << 16;
         }
@@ -262,10 +283,10 @@ class EmulatedMachine {
 
   /// [PTX ISA, Matrix Fragments for mma.m16n8k16 with floating point type], copied from its formulas, with
   /// groupID = lane >> 2 and threadID_in_group = lane % 4.
-  static void multiply(const void* const (&all)[32]) {
+  static void multiply(const std::vector<const void*>& all) {
     float a[16][16], b[16][8];
     for (int lane = 0; lane < 32; ++lane) {
-      const auto& from = *static_cast<const Multiply*>(all[lane]);
+      const auto& from = *static_cast<const Multiply*>(all[static_cast<std::size_t>(lane)]);
       const int group = lane >> 2, in_group = lane % 4;
       for (int i = 0; i < 8; ++i) {
         const int row = (i < 2 || (4 <= i && i < 6)) ? group : group + 8;
@@ -277,7 +298,7 @@ class EmulatedMachine {
       }
     }
     for (int lane = 0; lane < 32; ++lane) {
-      auto& to = *static_cast<const Multiply*>(all[lane]);
+      auto& to = *static_cast<const Multiply*>(all[static_cast<std::size_t>(lane)]);
       const int group = lane >> 2, in_group = lane % 4;
       for (int i = 0; i < 4; ++i) {
         const int row = i < 2 ? group : group + 8, col = in_group * 2 + (i & 1);
@@ -295,12 +316,14 @@ class EmulatedMachine {
 inline void EmulatedBlock::prepare() {
   std::ranges::fill(shared_, std::byte{0xff});  // NaN in any type
   error_ = nullptr;
-  for (Warp& one : warps_) one = {};
+  for (Team& team : warps_) team = {std::vector<const void*>(warp)};
+  for (Team& team : groups_) team = {std::vector<const void*>(warpgroup)};
+  products_.assign(groups_.size(), Products(1));
   const auto self = reinterpret_cast<std::uint64_t>(this);
   for (Thread& thread : threads_) {
     if (!thread.stack) thread.stack = std::make_unique_for_overwrite<std::byte[]>(stack_bytes);
     thread.done = thread.at_barrier = false;
-    thread.awaited = 0;
+    thread.waits_for = nullptr;
     thread.fake_stack = nullptr;
     getcontext(&thread.context);
     thread.context.uc_stack.ss_sp = thread.stack.get();
@@ -313,11 +336,11 @@ inline void EmulatedBlock::prepare() {
 
 /// Whether a thread of the warp could be run.
 inline bool EmulatedBlock::run_warp(int index) {
-  const Warp& all = warps_[static_cast<std::size_t>(index)];
   bool moved = false;
   for (int lane = 0; lane < warp; ++lane) {
     const Thread& thread = threads_[static_cast<std::size_t>(index * warp + lane)];
-    if (thread.done || thread.at_barrier || thread.awaited > all.meetings) continue;
+    if (thread.done || thread.at_barrier) continue;
+    if (thread.waits_for && thread.awaited > thread.waits_for->meetings) continue;
     enter(index * warp + lane);
     if (error_) std::rethrow_exception(error_);
     moved = true;
@@ -328,8 +351,10 @@ inline bool EmulatedBlock::run_warp(int index) {
 inline void EmulatedBlock::schedule() {
   const int count = static_cast<int>(warps_.size());
   for (;;) {
-    for (int i = 0; i < count; ++i) {
-      while (run_warp(order_ == Order::ascending ? i : count - 1 - i)) {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (int i = 0; i < count; ++i) {
+        while (run_warp(order_ == Order::ascending ? i : count - 1 - i)) moved = true;
       }
     }
     if (std::ranges::all_of(threads_, &Thread::done)) break;
@@ -337,13 +362,9 @@ inline void EmulatedBlock::schedule() {
     for (Thread& thread : threads_) thread.at_barrier = false;
   }
   for (const Thread& thread : threads_) require(thread.copies.empty(), "copies that nobody waited for");
-}
-
-template <class Body>
-void EmulatedBlock::run(Body&& body) {
-  body_ = [&](int thread) { body(EmulatedMachine(*this, thread)); };
-  prepare();
-  schedule();
+  for (const Products& products : products_) {
+    require(products.size() == 1 && products[0].empty(), "products that nobody waited for");
+  }
 }
 
 }  // namespace lyceum::test

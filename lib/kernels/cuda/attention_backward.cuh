@@ -107,11 +107,11 @@ LYCEUM_DEVICE void attention_dq(const Machine& m, const BackwardTask<bfloat16>& 
       return panel_of(matrix, place.sequence, shape.key_len, step * keys, place.kv_head, shape.head_dim,
                       task.aligned);
     };
-    load_tile<dim, keys, Tiling::threads>(m, stage, keys_of(task.k));
-    load_tile<dim, keys, Tiling::threads>(m, stage + Tiling::v_in_stage, keys_of(task.v));
+    load_tile<SwizzledTile<dim>, keys, Tiling::threads>(m, stage, keys_of(task.k));
+    load_tile<SwizzledTile<dim>, keys, Tiling::threads>(m, stage + Tiling::v_in_stage, keys_of(task.v));
   };
-  load_tile<dim, Tiling::rows, Tiling::threads>(m, Tiling::q_tile, queries(task.q));
-  load_tile<dim, Tiling::rows, Tiling::threads>(m, Tiling::d_out_tile, queries(task.d_out));
+  load_tile<SwizzledTile<dim>, Tiling::rows, Tiling::threads>(m, Tiling::q_tile, queries(task.q));
+  load_tile<SwizzledTile<dim>, Tiling::rows, Tiling::threads>(m, Tiling::d_out_tile, queries(task.d_out));
   load_sums<Tiling::rows, Tiling::threads>(m, task, place.sequence, place.head, first, Tiling::sums);
   load_keys(0);
 
@@ -132,7 +132,7 @@ LYCEUM_DEVICE void attention_dq(const Machine& m, const BackwardTask<bfloat16>& 
     multiply_add<dim>(m, ds, k_tile, 0, dq);
   }
   scale_all(dq, task.scale);
-  store<dim>(m, dq, Tiling::q_tile, row, 0, queries(task.dq));
+  store<SwizzledTile<dim>>(m, dq, Tiling::q_tile, row, 0, queries(task.dq));
 }
 
 /// Extents for dk and dv: a block holds 16 · tiles keys for every `splits` of its warps and walks over `queries` at a
@@ -204,12 +204,12 @@ LYCEUM_DEVICE void attention_dkv(const Machine& m, const BackwardTask<bfloat16>&
     const auto queries_of = [&](const Rows<const bfloat16>& matrix) {
       return panel_of(matrix, sequence, shape.query_len, query, head, shape.head_dim, task.aligned);
     };
-    load_tile<dim, queries, Tiling::threads>(m, stage, queries_of(task.q));
-    load_tile<dim, queries, Tiling::threads>(m, stage + Tiling::d_out_in_stage, queries_of(task.d_out));
+    load_tile<SwizzledTile<dim>, queries, Tiling::threads>(m, stage, queries_of(task.q));
+    load_tile<SwizzledTile<dim>, queries, Tiling::threads>(m, stage + Tiling::d_out_in_stage, queries_of(task.d_out));
     load_sums<queries, Tiling::threads>(m, task, sequence, head, query, stage + Tiling::sums_in_stage);
   };
-  load_tile<dim, Tiling::rows, Tiling::threads>(m, Tiling::k_tile, keys(task.k));
-  load_tile<dim, Tiling::rows, Tiling::threads>(m, Tiling::v_tile, keys(task.v));
+  load_tile<SwizzledTile<dim>, Tiling::rows, Tiling::threads>(m, Tiling::k_tile, keys(task.k));
+  load_tile<SwizzledTile<dim>, Tiling::rows, Tiling::threads>(m, Tiling::v_tile, keys(task.v));
   if (steps > 0) load_queries(0);
 
   const int warp = m.thread() / 32, row = warp / Tiling::splits * 16 * tiles;
@@ -235,8 +235,8 @@ LYCEUM_DEVICE void attention_dkv(const Machine& m, const BackwardTask<bfloat16>&
   m.wait();
   m.sync();  // nobody reads keys and values any more: their tiles are where the results pass through
   scale_all(dk, task.scale);
-  store<dim>(m, dk, Tiling::k_tile, row, chunk, keys(task.dk));
-  store<dim>(m, dv, Tiling::v_tile, row, chunk, keys(task.dv));
+  store<SwizzledTile<dim>>(m, dk, Tiling::k_tile, row, chunk, keys(task.dk));
+  store<SwizzledTile<dim>>(m, dv, Tiling::v_tile, row, chunk, keys(task.dv));
 }
 
 }  // namespace lyceum::cuda

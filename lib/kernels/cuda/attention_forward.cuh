@@ -11,6 +11,7 @@ template <int dim_, int warps_, int tiles_, int keys_>
 struct ForwardTiling {
   static constexpr int dim = dim_, warps = warps_, tiles = tiles_, keys = keys_;
   static constexpr int threads = 32 * warps, rows = 16 * tiles * warps;
+  using QueryTile = SwizzledTile<dim>;
   static constexpr int q_tile = 0, k_tile = SwizzledTile<dim>::bytes(rows);
   static constexpr int v_tile = k_tile + SwizzledTile<dim>::bytes(keys);
   static constexpr int shared_bytes = v_tile + SwizzledTile<dim>::bytes(keys);
@@ -39,7 +40,7 @@ LYCEUM_DEVICE void mask(const CausalOrder& order, int query, int key, int lane,
 /// Index [t][half]: row 16 t + 8 half + lane / 4; `sum` is this lane's part.
 template <int tiles>
 struct OnlineSoftmax {
-  float largest[tiles][2], sum[tiles][2];
+  float largest[tiles][2], sum[tiles][2], shrink[tiles][2];
 
   LYCEUM_DEVICE OnlineSoftmax() {
     LYCEUM_UNROLL
@@ -49,11 +50,10 @@ struct OnlineSoftmax {
     }
   }
 
-  /// scores = 2^(scale · (scores - largest)); scales what was summed into `out` under an older maximum. A NaN is passed
-  /// over by the maximum and comes out of the exponentials. The first keys hold one that every row sees.
-  template <int keys, int dim, class Machine>
-  LYCEUM_DEVICE void step(const Machine& m, float scale, Accumulators<tiles, keys>& scores,
-                          Accumulators<tiles, dim>& out) {
+  /// scores = 2^(scale · (scores - largest)). A NaN is passed over by the maximum and comes out of the exponentials. The
+  /// first keys hold one that every row sees. What was summed under an older maximum is to be scaled by `shrink`.
+  template <int keys, class Machine>
+  LYCEUM_DEVICE void step(const Machine& m, float scale, Accumulators<tiles, keys>& scores) {
     LYCEUM_UNROLL
     for (int t = 0; t < tiles; ++t) {
       LYCEUM_UNROLL
@@ -66,9 +66,10 @@ struct OnlineSoftmax {
         }
         most = m.larger(most, m.from_lane_xor(most, 1));
         most = m.larger(most, m.from_lane_xor(most, 2));
-        const float shrink = m.exp2((largest[t][half] - most) * scale), shift = most * scale;
+        shrink[t][half] = m.exp2((largest[t][half] - most) * scale);
         largest[t][half] = most;
-        float total = sum[t][half] * shrink;
+        const float shift = most * scale;
+        float total = sum[t][half] * shrink[t][half];
         LYCEUM_UNROLL
         for (int n = 0; n < keys / 8; ++n) {
           LYCEUM_UNROLL
@@ -78,11 +79,18 @@ struct OnlineSoftmax {
           }
         }
         sum[t][half] = total;
+      }
+    }
+  }
+
+  template <int dim>
+  LYCEUM_DEVICE void rescale(Accumulators<tiles, dim>& out) const {
+    LYCEUM_UNROLL
+    for (int t = 0; t < tiles; ++t) {
+      LYCEUM_UNROLL
+      for (int n = 0; n < dim / 8; ++n) {
         LYCEUM_UNROLL
-        for (int n = 0; n < dim / 8; ++n) {
-          LYCEUM_UNROLL
-          for (int i = 2 * half; i < 2 * half + 2; ++i) out.at[t][n][i] *= shrink;
-        }
+        for (int i = 0; i < 4; ++i) out.at[t][n][i] *= shrink[t][i / 2];
       }
     }
   }
@@ -126,7 +134,7 @@ LYCEUM_DEVICE void finish_rows(const Machine& m, const ForwardTask<bfloat16>& ta
       }
     }
   }
-  store<Tiling::dim>(m, out, Tiling::q_tile, row, 0,
+  store<typename Tiling::QueryTile>(m, out, Tiling::q_tile, row, 0,
                      panel_of(task.out, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned));
 }
 
@@ -141,11 +149,11 @@ LYCEUM_DEVICE void attention_forward(const Machine& m, const ForwardTask<bfloat1
   const CausalOrder order = causal_order(shape);
   const int first = block.tile * Tiling::rows;
   const auto load_keys = [&](int tile, const Rows<const bfloat16>& from, int step) {
-    load_tile<dim, keys, Tiling::threads>(m, tile,
+    load_tile<SwizzledTile<dim>, keys, Tiling::threads>(m, tile,
                                           panel_of(from, place.sequence, shape.key_len, step * keys, place.kv_head,
                                                    shape.head_dim, task.aligned));
   };
-  load_tile<dim, Tiling::rows, Tiling::threads>(
+  load_tile<SwizzledTile<dim>, Tiling::rows, Tiling::threads>(
       m, Tiling::q_tile,
       panel_of(task.q, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned));
   load_keys(Tiling::k_tile, task.k, 0);
@@ -167,7 +175,8 @@ LYCEUM_DEVICE void attention_forward(const Machine& m, const ForwardTask<bfloat1
     if (order.crosses(first + row, (step + 1) * keys)) {
       mask(order, first + row, step * keys, m.thread() % 32, scores);
     }
-    softmax.step(m, task.scale * log2_of_e, scores, out);
+    softmax.step(m, task.scale * log2_of_e, scores);
+    softmax.rescale(out);
     const Operand<Tiling::tiles, keys> p(m, scores);
     multiply_add<dim>(m, p, Tiling::v_tile, 0, out);
   }

@@ -97,9 +97,10 @@ class Machine {
   __device__ __forceinline__ float log(float x) const { return logf(x); }
   __device__ __forceinline__ double log(double x) const { return ::log(x); }
 
- private:
+ protected:
   __device__ __forceinline__ std::uint32_t address(int offset) const { return base_ + static_cast<std::uint32_t>(offset); }
 
+ private:
   std::byte* memory_;
   std::uint32_t base_;
 };

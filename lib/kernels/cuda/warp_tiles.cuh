@@ -27,9 +27,8 @@ struct Panel {
 };
 
 /// Begins to copy a panel into a tile; what the panel lacks becomes zero. The whole block calls it, then wait() and sync().
-template <int dim, int rows, int threads, class Machine>
+template <class Tile, int rows, int threads, class Machine>
 LYCEUM_DEVICE void load_tile(const Machine& m, int tile, const Panel<const bfloat16>& from) {
-  using Tile = SwizzledTile<dim>;
   static_assert(threads % Tile::chunks == 0);
   constexpr int step = threads / Tile::chunks;
   const int chunk = m.thread() % Tile::chunks, first = m.thread() / Tile::chunks;
@@ -140,10 +139,9 @@ LYCEUM_DEVICE void multiply_add(const Machine& m, const Operand<tiles, depth>& a
 
 /// Rounds a warp's accumulators into its rows [row, …) and columns [8 · chunk, …) of a tile, and from there writes them
 /// to the panel, whose first row is the tile's row 0 and whose first column is the tile's.
-template <int dim, int tiles, int columns, class Machine>
+template <class Tile, int tiles, int columns, class Machine>
 LYCEUM_DEVICE void store(const Machine& m, const Accumulators<tiles, columns>& from, int tile, int row, int chunk,
                          const Panel<bfloat16>& to) {
-  using Tile = SwizzledTile<dim>;
   const int lane = m.thread() % 32;
   m.sync_warp();
   LYCEUM_UNROLL
