@@ -8,7 +8,6 @@
 
 #include "kernels/attention_problem.h"
 #include "kernels/cpu/reference_attention.h"
-#include "kernels/cuda/attention_forward_hopper.cuh"
 #include "kernels/cuda/attention_plain.cuh"
 #include "kernels/cuda/attention_tilings.cuh"
 #include "support/emulated_block.h"
@@ -36,15 +35,57 @@ void launch_emulated(const cuda::BlockOrder& blocks, Order order, Work&& work) {
   }
 }
 
+/// On the tensor cores as compute capability 8.0 has them.
+struct Ampere {
+  static void forward(const cuda::ForwardTask<bfloat16>& task, Order order) {
+    cuda::with_tilings(task.shape.head_dim, [&]<class Tilings>() {
+      using Tiling = typename Tilings::Forward;
+      launch_emulated<Tiling>(cuda::query_order(task.shape, Tiling::rows, 2), order, [&](const auto& m, const auto& b) {
+        cuda::attention_forward<Tiling>(m, task, b);
+      });
+    });
+  }
+  static void backward(const cuda::BackwardTask<bfloat16>& task, Order order) {
+    cuda::with_tilings(task.shape.head_dim, [&]<class Tilings>() {
+      using Dq = typename Tilings::Dq;
+      using Dkv = typename Tilings::Dkv;
+      launch_emulated<Dq>(cuda::query_order(task.shape, Dq::rows, 2), order,
+                          [&](const auto& m, const auto& b) { cuda::attention_dq<Dq>(m, task, b); });
+      launch_emulated<Dkv>(cuda::key_order(task.shape, Dkv::rows, 2), order,
+                           [&](const auto& m, const auto& b) { cuda::attention_dkv<Dkv>(m, task, b); });
+    });
+  }
+};
+
+struct Hopper {
+  static void forward(const cuda::ForwardTask<bfloat16>& task, Order order) {
+    cuda::with_hopper_tilings(task.shape.head_dim, [&]<class Tilings>() {
+      using Tiling = typename Tilings::Forward;
+      launch_emulated<Tiling, EmulatedHopper>(
+          cuda::query_order(task.shape, Tiling::rows, 2), order,
+          [&](const auto& m, const auto& b) { cuda::attention_forward_hopper<Tiling>(m, task, b); });
+    });
+  }
+  static void backward(const cuda::BackwardTask<bfloat16>& task, Order order) {
+    cuda::with_hopper_tilings(task.shape.head_dim, [&]<class Tilings>() {
+      using Dq = typename Tilings::Dq;
+      using Dkv = typename Tilings::Dkv;
+      launch_emulated<Dq, EmulatedHopper>(
+          cuda::query_order(task.shape, Dq::rows, 2), order,
+          [&](const auto& m, const auto& b) { cuda::attention_dq_hopper<Dq>(m, task, b); });
+      launch_emulated<Dkv, EmulatedHopper>(
+          cuda::key_order(task.shape, Dkv::rows, 2), order,
+          [&](const auto& m, const auto& b) { cuda::attention_dkv_hopper<Dkv>(m, task, b); });
+    });
+  }
+};
+
+template <class Device>
 void forward(AttentionProblem<bfloat16>& problem, Order order) {
-  const auto task = cuda::task_of(problem.forward());
-  cuda::with_tilings(task.shape.head_dim, [&]<class Tilings>() {
-    using Tiling = typename Tilings::Forward;
-    launch_emulated<Tiling>(cuda::query_order(task.shape, Tiling::rows, 2), order,
-                            [&](const auto& m, const auto& block) { cuda::attention_forward<Tiling>(m, task, block); });
-  });
+  Device::forward(cuda::task_of(problem.forward()), order);
 }
 
+template <class Device>
 void backward(AttentionProblem<bfloat16>& problem, Order order) {
   std::vector<float> delta(static_cast<std::size_t>(cuda::delta_size(problem.shape)), NAN);
   const auto task = cuda::task_of(problem.backward(), delta.data());
@@ -52,25 +93,19 @@ void backward(AttentionProblem<bfloat16>& problem, Order order) {
   for (std::int64_t i = 0; i < cuda::delta_size(task.shape); ++i) {
     one_warp.run<EmulatedMachine>([&](const EmulatedMachine& m) { cuda::attention_delta(m, task, i); });
   }
-  cuda::with_tilings(task.shape.head_dim, [&]<class Tilings>() {
-    using Dq = typename Tilings::Dq;
-    launch_emulated<Dq>(cuda::query_order(task.shape, Dq::rows, 2), order,
-                        [&](const auto& m, const auto& block) { cuda::attention_dq<Dq>(m, task, block); });
-    using Dkv = typename Tilings::Dkv;
-    launch_emulated<Dkv>(cuda::key_order(task.shape, Dkv::rows, 2), order,
-                         [&](const auto& m, const auto& block) { cuda::attention_dkv<Dkv>(m, task, block); });
-  });
+  Device::backward(task, order);
 }
 
 /// Against the reference in double, with gaps between rows (a multiple of 8: copies of 16 bytes; else by elements), and
 /// the same bits whichever warp runs first.
+template <class Device = Ampere>
 void check(const AttentionShape& shape, std::int64_t gap) {
   SCOPED_TRACE(testing::Message() << shape.sequences << " x " << shape.query_len << " of " << shape.key_len << ", "
                                   << shape.heads << "/" << shape.kv_heads << " x " << shape.head_dim << ", gap " << gap);
   const auto fast = make_attention<bfloat16>(shape, gap), again = make_attention<bfloat16>(shape, gap);
   for (const auto& [problem, order] : {std::pair{fast.get(), Order::ascending}, {again.get(), Order::descending}}) {
-    forward(*problem, order);
-    backward(*problem, order);
+    forward<Device>(*problem, order);
+    backward<Device>(*problem, order);
   }
   const CpuStream stream(1);
   const auto exact = make_attention<double, bfloat16>(shape);
@@ -113,34 +148,21 @@ TEST(CudaAttention, AgreesWithTheReferenceForHeadsOf256) {
   check({1, 66, 131, 2, 1, 256}, 8);
 }
 
-template <class Tiling>
-void check_hopper(const AttentionShape& shape, std::int64_t gap) {
-  const auto fast = make_attention<bfloat16>(shape, gap), again = make_attention<bfloat16>(shape, gap);
-  for (const auto& [problem, order] : {std::pair{fast.get(), Order::ascending}, {again.get(), Order::descending}}) {
-    const auto task = cuda::task_of(problem->forward());
-    launch_emulated<Tiling, EmulatedHopper>(
-        cuda::query_order(shape, Tiling::rows, 2), order,
-        [&](const auto& m, const auto& block) { cuda::attention_forward_hopper<Tiling>(m, task, block); });
-  }
-  const auto exact = make_attention<double, bfloat16>(shape);
-  reference::run(CpuStream(1), exact->forward());
-  expect_near(fast->out.view(), exact->out.view(), 0.02);
-  expect_near(fast->log_sum_exp.view(), exact->log_sum_exp.view(), 1e-4);
-  EXPECT_TRUE(fast->out.gaps_untouched() && fast->log_sum_exp.gaps_untouched());
-  EXPECT_TRUE(same_bits(fast->out.view(), again->out.view()));
+TEST(CudaAttention, HopperAgreesWithTheReferenceForHeadsOf64) {
+  check<Hopper>({1, 3, 5, 1, 1, 33}, 3);
+  check<Hopper>({1, 66, 200, 2, 1, 64}, 8);
 }
 
-TEST(CudaAttention, HopperAgreesWithTheReference) {
-  check_hopper<cuda::HopperForwardTiling<64, 2>>({1, 3, 5, 1, 1, 33}, 3);
-  check_hopper<cuda::HopperForwardTiling<64, 2>>({1, 131, 400, 2, 1, 64}, 8);
-  check_hopper<cuda::HopperForwardTiling<128, 2>>({1, 65, 129, 1, 1, 80}, 8);
-  check_hopper<cuda::HopperForwardTiling<128, 2>>({1, 140, 300, 1, 1, 128}, 0);
+TEST(CudaAttention, HopperAgreesWithTheReferenceForHeadsOf128) {
+  check<Hopper>({1, 65, 129, 1, 1, 80}, 8);
+  check<Hopper>({1, 130, 270, 1, 1, 128}, 0);
 }
 
-TEST(CudaAttention, KeysWithoutQueriesHaveNoInfluence) {
+template <class Device>
+void check_keys_without_queries() {
   const auto problem = make_attention<bfloat16>({1, 0, 5, 2, 1, 8});
-  forward(*problem, Order::ascending);
-  backward(*problem, Order::ascending);
+  forward<Device>(*problem, Order::ascending);
+  backward<Device>(*problem, Order::ascending);
   for (std::int64_t r = 0; r < 5; ++r) {
     for (std::int64_t c = 0; c < 8; ++c) {
       EXPECT_EQ(static_cast<float>(problem->dk.view().row(r)[c]), 0.0f);
@@ -149,14 +171,25 @@ TEST(CudaAttention, KeysWithoutQueriesHaveNoInfluence) {
   }
 }
 
-TEST(CudaAttention, NanReachesTheQueriesThatSeeIt) {
+TEST(CudaAttention, KeysWithoutQueriesHaveNoInfluence) {
+  check_keys_without_queries<Ampere>();
+  check_keys_without_queries<Hopper>();
+}
+
+template <class Device>
+void check_nan() {
   const auto problem = make_attention<bfloat16>({2, 10, 10, 1, 1, 8});
   problem->q.view().row(4)[2] = bfloat16(NAN);
   problem->k.view().row(10 + 6)[1] = bfloat16(NAN);
-  forward(*problem, Order::ascending);
+  forward<Device>(*problem, Order::ascending);
   for (std::int64_t r = 0; r < 20; ++r) {
     EXPECT_EQ(std::isnan(static_cast<float>(problem->out.view().row(r)[0])), r == 4 || r >= 16) << "row " << r;
   }
+}
+
+TEST(CudaAttention, NanReachesTheQueriesThatSeeIt) {
+  check_nan<Ampere>();
+  check_nan<Hopper>();
 }
 
 /// The plain kernels, a block for each of `count` rows.

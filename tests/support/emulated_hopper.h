@@ -23,8 +23,8 @@ class EmulatedHopper : public EmulatedMachine {
   void end_group() const {
     block().meet_group(nullptr, [&](auto&) { products().emplace_back(); });
   }
-  template <int pending, class Results>
-  void wait_products(Results&) const {
+  template <int pending, class... Results>
+  void wait_products(Results&...) const {
     block().meet_group(nullptr, [&](auto&) {
       auto& groups = products();
       while (groups.size() > pending + 1) {

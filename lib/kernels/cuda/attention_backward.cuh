@@ -148,37 +148,72 @@ struct DkvTiling {
   static constexpr int shared_bytes = stages + 2 * stage_bytes;
 };
 
-/// p and ds of a warp's keys (rows, from `key` on) and some queries (columns, from `query` on), in place of scores and
-/// dp. `sums`: where log_sum_exp and delta of the queries lie. Padding queries are zeros throughout, so that they add
-/// nothing.
-template <int tiles, int queries, class Machine>
-LYCEUM_DEVICE void transposed_gradients(const Machine& m, float scale, const CausalOrder& order, int key,
-                                        int query, int sums, Accumulators<tiles, queries>& scores,
-                                        Accumulators<tiles, queries>& dp) {
-  const int lane = m.thread() % 32;
-  const bool masked = order.crosses(query, key + 16 * tiles);
-  const int first_seeing = masked ? order.seen(query) - key : 16 * tiles;
+/// Which of a warp's keys (rows, from `key` on) some queries (columns, from `query` on) see.
+struct TransposedMask {
+  bool masked;
+  int first_seen;
+  LYCEUM_DEVICE TransposedMask(const CausalOrder& order, int key, int query, int rows)
+      : masked(order.crosses(query, key + rows)), first_seen(order.seen(query) - key) {}
+  LYCEUM_DEVICE bool seen(int row, int col) const { return !masked || row < first_seen + col; }
+};
+
+/// Calls f(t, n, number, row, col) for every pair of a lane's accumulators of a column.
+template <int tiles, int columns, class F>
+LYCEUM_DEVICE void for_each_by_column(int lane, F&& f) {
   LYCEUM_UNROLL
-  for (int n = 0; n < queries / 8; ++n) {
+  for (int n = 0; n < columns / 8; ++n) {
     LYCEUM_UNROLL
     for (int i = 0; i < 2; ++i) {
       const int col = 8 * n + MmaLayout::c(lane, i).col;
-      const float log_sum_exp = *m.template shared<float>(sums + 4 * col) * log2_of_e;
-      const float delta = *m.template shared<float>(sums + 4 * (queries + col));
       LYCEUM_UNROLL
       for (int t = 0; t < tiles; ++t) {
         LYCEUM_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          const int row = 16 * t + MmaLayout::c(lane, 2 * half).row;
-          float &score = scores.at[t][n][2 * half + i], &gradient = dp.at[t][n][2 * half + i];
-          const bool seen = !masked || row < first_seeing + col;
-          score = seen ? m.exp2(score * scale - log_sum_exp) : 0.0f;
-          gradient = seen ? score * (gradient - delta) : 0.0f;
-        }
+        for (int half = 0; half < 2; ++half) f(t, n, 2 * half + i, 16 * t + MmaLayout::c(lane, 2 * half).row, col);
       }
     }
   }
 }
+
+/// p in place of scores. `sums`: where log_sum_exp of the queries lies, delta behind it. Padding queries are zeros
+/// throughout, so that they add nothing.
+template <int tiles, int queries, class Machine>
+LYCEUM_DEVICE void transposed_probabilities(const Machine& m, float scale, const TransposedMask& mask, int sums,
+                                            Accumulators<tiles, queries>& scores) {
+  for_each_by_column<tiles, queries>(m.thread() % 32, [&](int t, int n, int i, int row, int col) {
+    const float log_sum_exp = *m.template shared<float>(sums + 4 * col) * log2_of_e;
+    float& score = scores.at[t][n][i];
+    score = mask.seen(row, col) ? m.exp2(score * scale - log_sum_exp) : 0.0f;
+  });
+}
+
+/// ds = p ∘ (dp - delta), in place of dp.
+template <int tiles, int queries, class Machine>
+LYCEUM_DEVICE void transposed_gradients(const Machine& m, const TransposedMask& mask, int sums,
+                                        const Accumulators<tiles, queries>& p, Accumulators<tiles, queries>& dp) {
+  for_each_by_column<tiles, queries>(m.thread() % 32, [&](int t, int n, int i, int row, int col) {
+    const float delta = *m.template shared<float>(sums + 4 * (queries + col));
+    float& gradient = dp.at[t][n][i];
+    gradient = mask.seen(row, col) ? p.at[t][n][i] * (gradient - delta) : 0.0f;
+  });
+}
+
+/// The queries that a block of keys walks over: of each query head of its key head, tiles [first, first + count) of
+/// `queries`.
+struct QueryWalk {
+  int sequence, kv_head, group, first, count;
+  LYCEUM_DEVICE QueryWalk(const AttentionShape& shape, const BlockOrder::Block& block, int first_key, int queries) {
+    const CausalOrder order = causal_order(shape);
+    const int kv_heads = static_cast<int>(shape.kv_heads);
+    sequence = block.head / kv_heads;
+    kv_head = block.head % kv_heads;
+    group = static_cast<int>(shape.heads) / kv_heads;
+    first = order.first_query(first_key) / queries;
+    count = (order.queries + queries - 1) / queries - first;
+  }
+  LYCEUM_DEVICE int steps() const { return group * count; }
+  LYCEUM_DEVICE int head(int step) const { return kv_head * group + step / count; }
+  LYCEUM_DEVICE int tile(int step) const { return first + step % count; }
+};
 
 /// One block's part of dk and dv: some keys of one key head, over all queries that see them, of its query heads one after
 /// another; the next queries are copied meanwhile.
@@ -186,27 +221,22 @@ template <class Tiling, class Machine>
 LYCEUM_DEVICE void attention_dkv(const Machine& m, const BackwardTask<bfloat16>& task, const BlockOrder::Block& block) {
   constexpr int dim = Tiling::dim, queries = Tiling::queries, tiles = Tiling::tiles;
   const AttentionShape& shape = task.shape;
-  const int kv_heads = static_cast<int>(shape.kv_heads);
-  const int sequence = block.head / kv_heads, kv_head = block.head % kv_heads;
   const CausalOrder order = causal_order(shape);
   const int first = block.tile * Tiling::rows;
-  const int group = static_cast<int>(shape.heads) / kv_heads;
-  const int first_tile = order.first_query(first) / queries;
-  const int tiles_of_head = (order.queries + queries - 1) / queries - first_tile;
-  const int steps = group * tiles_of_head;
+  const QueryWalk walk(shape, block, first, queries);
+  const int steps = walk.steps();
   const auto keys = [&](const auto& matrix) {
-    return panel_of(matrix, sequence, shape.key_len, first, kv_head, shape.head_dim, task.aligned);
+    return panel_of(matrix, walk.sequence, shape.key_len, first, walk.kv_head, shape.head_dim, task.aligned);
   };
   const auto load_queries = [&](int step) {
-    const int head = kv_head * group + step / tiles_of_head;
-    const int query = (first_tile + step % tiles_of_head) * queries;
+    const int head = walk.head(step), query = walk.tile(step) * queries;
     const int stage = Tiling::stages + step % 2 * Tiling::stage_bytes;
     const auto queries_of = [&](const Rows<const bfloat16>& matrix) {
-      return panel_of(matrix, sequence, shape.query_len, query, head, shape.head_dim, task.aligned);
+      return panel_of(matrix, walk.sequence, shape.query_len, query, head, shape.head_dim, task.aligned);
     };
     load_tile<SwizzledTile<dim>, queries, Tiling::threads>(m, stage, queries_of(task.q));
     load_tile<SwizzledTile<dim>, queries, Tiling::threads>(m, stage + Tiling::d_out_in_stage, queries_of(task.d_out));
-    load_sums<queries, Tiling::threads>(m, task, sequence, head, query, stage + Tiling::sums_in_stage);
+    load_sums<queries, Tiling::threads>(m, task, walk.sequence, head, query, stage + Tiling::sums_in_stage);
   };
   load_tile<SwizzledTile<dim>, Tiling::rows, Tiling::threads>(m, Tiling::k_tile, keys(task.k));
   load_tile<SwizzledTile<dim>, Tiling::rows, Tiling::threads>(m, Tiling::v_tile, keys(task.v));
@@ -222,11 +252,12 @@ LYCEUM_DEVICE void attention_dkv(const Machine& m, const BackwardTask<bfloat16>&
     m.sync();  // these queries are there; nobody reads the ones before any more
     if (step + 1 < steps) load_queries(step + 1);
     const int stage = Tiling::stages + step % 2 * Tiling::stage_bytes;
-    const int query = (first_tile + step % tiles_of_head) * queries;
     Accumulators<tiles, queries> scores, dp;
     multiply<dim>(m, Tiling::k_tile, row, stage, scores);
     multiply<dim>(m, Tiling::v_tile, row, stage + Tiling::d_out_in_stage, dp);
-    transposed_gradients(m, task.scale * log2_of_e, order, first + row, query, stage + Tiling::sums_in_stage, scores, dp);
+    const TransposedMask mask(order, first + row, walk.tile(step) * queries, 16 * tiles);
+    transposed_probabilities(m, task.scale * log2_of_e, mask, stage + Tiling::sums_in_stage, scores);
+    transposed_gradients(m, mask, stage + Tiling::sums_in_stage, scores, dp);
     const Operand<tiles, queries> p(m, scores);
     multiply_add<dim>(m, p, stage + Tiling::d_out_in_stage, chunk, dv);
     const Operand<tiles, queries> ds(m, dp);

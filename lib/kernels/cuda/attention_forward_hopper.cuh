@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/attention_forward.cuh"
-#include "kernels/cuda/warpgroup.cuh"
+#include "kernels/cuda/warpgroup_products.cuh"
 
 namespace lyceum::cuda {
 
@@ -38,14 +38,7 @@ LYCEUM_DEVICE void attention_forward_hopper(const Machine& m, const ForwardTask<
   };
   Accumulators<1, keys> scores;
   const auto begin_scores = [&](int step) {
-    m.begin_products(scores);
-    LYCEUM_UNROLL
-    for (int k = 0; k < dim / 16; ++k) {
-      const int a = Tiling::q_tile + QueryTile::columns(group_row, k), b = Tiling::k_tile(step) + KeyTile::columns(0, k);
-      m.multiply_shared(scores.at[0], MatrixDescriptor::by_columns(m.shared_address(a)),
-                        MatrixDescriptor::by_columns(m.shared_address(b)), k > 0);
-    }
-    m.end_group();
+    begin_multiply<QueryTile, KeyTile>(m, Tiling::q_tile, group_row, Tiling::k_tile(step), scores);
   };
   OnlineSoftmax<1> softmax;
   const auto probabilities = [&](int step) {
@@ -54,16 +47,6 @@ LYCEUM_DEVICE void attention_forward_hopper(const Machine& m, const ForwardTask<
   };
   Accumulators<1, dim> out;
   out.clear();
-  const auto begin_sum = [&](Operand<1, keys>& p, int step) {
-    m.begin_products(out, p);
-    LYCEUM_UNROLL
-    for (int k = 0; k < keys / 16; ++k) {
-      const int b = Tiling::v_tile(step) + KeyTile::summed_rows(k);
-      m.multiply_words(out.at[0], p.at[0][k],
-                       MatrixDescriptor::by_summed_rows(m.shared_address(b), KeyTile::panel_bytes));
-    }
-    m.end_group();
-  };
 
   load_tile<QueryTile, Tiling::rows, Tiling::threads>(
       m, Tiling::q_tile,
@@ -86,14 +69,14 @@ LYCEUM_DEVICE void attention_forward_hopper(const Machine& m, const ForwardTask<
     if (step + 2 < steps) load_keys(Tiling::k_tile(step), task.k, step + 2);
     load_keys(Tiling::v_tile(step + 1), task.v, step + 1);
     begin_scores(step + 1);
-    begin_sum(p, step);
+    begin_multiply_add<KeyTile>(m, p, Tiling::v_tile(step), out);
     m.template wait_products<1>(scores);
     probabilities(step + 1);
     m.template wait_products<0>(out);
     softmax.rescale(out);
     p = Operand<1, keys>(m, scores);
   }
-  begin_sum(p, steps - 1);
+  begin_multiply_add<KeyTile>(m, p, Tiling::v_tile(steps - 1), out);
   m.template wait_products<0>(out);
   finish_rows<Tiling>(m, task, place, first, row, softmax, out);
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/cuda/attention_backward.cuh"
-#include "kernels/cuda/attention_forward.cuh"
+#include "kernels/cuda/attention_backward_hopper.cuh"
+#include "kernels/cuda/attention_forward_hopper.cuh"
 
 namespace lyceum::cuda {
 
@@ -33,6 +33,14 @@ struct AttentionTilings<256> {
   using Dkv = DkvTiling<256, 8, 1, 2, 32>;
 };
 
+/// Those for the products of warpgroups: a block a multiprocessor.
+template <int dim>
+struct HopperTilings {
+  using Forward = HopperForwardTiling<dim, 2>;
+  using Dq = HopperDqTiling<dim, 2, 64>;
+  using Dkv = HopperDkvTiling<dim, 2, 64>;
+};
+
 /// The longest head that the tensor cores' kernels take.
 inline constexpr std::int64_t max_tiled_dim = 256;
 
@@ -43,6 +51,15 @@ decltype(auto) with_tilings(std::int64_t head_dim, F&& f) {
   if (head_dim <= 64) return f.template operator()<AttentionTilings<64>>();
   if (head_dim <= 128) return f.template operator()<AttentionTilings<128>>();
   return f.template operator()<AttentionTilings<256>>();
+}
+
+/// Heads that the products of warpgroups are faster for; of shorter ones too much of a tile would be padding.
+inline bool fits_hopper(std::int64_t head_dim) { return head_dim > 32 && head_dim <= 128; }
+
+template <class F>
+decltype(auto) with_hopper_tilings(std::int64_t head_dim, F&& f) {
+  if (head_dim <= 64) return f.template operator()<HopperTilings<64>>();
+  return f.template operator()<HopperTilings<128>>();
 }
 
 /// Whether a matrix's rows begin at multiples of 16 bytes.

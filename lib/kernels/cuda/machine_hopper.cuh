@@ -25,13 +25,27 @@ class HopperMachine : public Machine {
   /// The products since the last call are one group.
   __device__ __forceinline__ void end_group() const { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
   /// Until at most the last `pending` groups are under way; what `results` holds is there then.
-  template <int pending, class Results>
-  __device__ __forceinline__ void wait_products(Results& results) const {
+  template <int pending, class... Results>
+  __device__ __forceinline__ void wait_products(Results&... results) const {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
-    pin(results.at[0]);
+    (pin(results.at[0]), ...);
   }
 
   /// Begins d = a · bᵀ, or d += if `add`, for [64, 16] and [columns, 16] in shared memory, both by rows.
+  __device__ __forceinline__ void multiply_shared(float (&d)[8][4], std::uint64_t a, std::uint64_t b, bool add) const {
+    asm volatile(
+          "{ .reg .pred add; setp.ne.b32 add, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+          "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+          "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+          "%32, %33, add, 1, 1, 0, 0; }"
+          : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]),
+            "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),
+            "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]),
+            "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
+            "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),
+            "+f"(d[7][2]), "+f"(d[7][3])
+          : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+  }
   __device__ __forceinline__ void multiply_shared(float (&d)[16][4], std::uint64_t a, std::uint64_t b, bool add) const {
     asm volatile(
           "{ .reg .pred add; setp.ne.b32 add, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
