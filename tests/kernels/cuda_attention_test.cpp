@@ -40,9 +40,8 @@ struct Ampere {
   static void forward(const cuda::ForwardTask<bfloat16>& task, Order order) {
     cuda::with_tilings(task.shape.head_dim, [&]<class Tilings>() {
       using Tiling = typename Tilings::Forward;
-      launch_emulated<Tiling>(cuda::query_order(task.shape, Tiling::rows, 2), order, [&](const auto& m, const auto& b) {
-        cuda::attention_forward<Tiling>(m, task, b);
-      });
+      launch_emulated<Tiling>(cuda::query_order(task.shape, Tiling::rows, 2), order,
+                              [&](const auto& m, const auto& b) { cuda::attention_forward<Tiling>(m, task, b); });
     });
   }
   static void backward(const cuda::BackwardTask<bfloat16>& task, Order order) {
@@ -101,7 +100,8 @@ void backward(AttentionProblem<bfloat16>& problem, Order order) {
 template <class Device = Ampere>
 void check(const AttentionShape& shape, std::int64_t gap) {
   SCOPED_TRACE(testing::Message() << shape.sequences << " x " << shape.query_len << " of " << shape.key_len << ", "
-                                  << shape.heads << "/" << shape.kv_heads << " x " << shape.head_dim << ", gap " << gap);
+                                  << shape.heads << "/" << shape.kv_heads << " x " << shape.head_dim << ", gap "
+                                  << gap);
   const auto fast = make_attention<bfloat16>(shape, gap), again = make_attention<bfloat16>(shape, gap);
   for (const auto& [problem, order] : {std::pair{fast.get(), Order::ascending}, {again.get(), Order::descending}}) {
     forward<Device>(*problem, order);
@@ -116,8 +116,8 @@ void check(const AttentionShape& shape, std::int64_t gap) {
   expect_near(fast->dq.view(), exact->dq.view(), 0.03);
   expect_near(fast->dk.view(), exact->dk.view(), 0.06);
   expect_near(fast->dv.view(), exact->dv.view(), 0.06);
-  for (auto member : {&AttentionProblem<bfloat16>::out, &AttentionProblem<bfloat16>::dq, &AttentionProblem<bfloat16>::dk,
-                      &AttentionProblem<bfloat16>::dv}) {
+  for (auto member : {&AttentionProblem<bfloat16>::out, &AttentionProblem<bfloat16>::dq,
+                      &AttentionProblem<bfloat16>::dk, &AttentionProblem<bfloat16>::dv}) {
     EXPECT_TRUE(((*fast).*member).gaps_untouched());
     EXPECT_TRUE(same_bits(((*fast).*member).view(), ((*again).*member).view()));
   }

@@ -20,16 +20,18 @@
 
 namespace lyceum::test {
 
-/// A block of a GPU's threads, emulated on one thread of the host: each thread is a context of its own that runs until it
-/// waits for its warp or its block. Warps run one after another from barrier to barrier, in ascending or descending order:
-/// where the result depends on the order, a barrier is missing. Copies become visible only when they are waited for;
-/// shared memory begins as NaN. The tensor core's instructions are written down from the PTX manual.
+/// A block of a GPU's threads, emulated on one thread of the host: each thread is a context of its own that runs until
+/// it waits for its warp or its block. Warps run one after another from barrier to barrier, in ascending or descending
+/// order: where the result depends on the order, a barrier is missing. Copies become visible only when they are waited
+/// for; shared memory begins as NaN. The tensor core's instructions are written down from the PTX manual.
 class EmulatedBlock {
  public:
   enum class Order { ascending, descending };
   EmulatedBlock(int threads, int shared_bytes, Order order)
-      : shared_(static_cast<std::size_t>(shared_bytes)), threads_(static_cast<std::size_t>(threads)),
-        warps_(static_cast<std::size_t>(threads / warp)), groups_(static_cast<std::size_t>(threads / warpgroup)),
+      : shared_(static_cast<std::size_t>(shared_bytes)),
+        threads_(static_cast<std::size_t>(threads)),
+        warps_(static_cast<std::size_t>(threads / warp)),
+        groups_(static_cast<std::size_t>(threads / warpgroup)),
         order_(order) {
     require(threads % warp == 0, "{} threads are no whole warps", threads);
   }
@@ -252,8 +254,8 @@ class EmulatedMachine {
 
   EmulatedBlock::Thread& self() const { return block_->threads_[static_cast<std::size_t>(thread_)]; }
   void copy(int to, int bytes, const void* from, bool present) const {
-    require(reinterpret_cast<std::uintptr_t>(from) % static_cast<std::uintptr_t>(bytes) == 0, "a copy of {} bytes from {}",
-            bytes, reinterpret_cast<std::uintptr_t>(from));
+    require(reinterpret_cast<std::uintptr_t>(from) % static_cast<std::uintptr_t>(bytes) == 0,
+            "a copy of {} bytes from {}", bytes, reinterpret_cast<std::uintptr_t>(from));
     self().copies.push_back({to, bytes, present ? from : nullptr});
   }
 
@@ -358,7 +360,8 @@ inline void EmulatedBlock::schedule() {
       }
     }
     if (std::ranges::all_of(threads_, &Thread::done)) break;
-    require(std::ranges::all_of(threads_, &Thread::at_barrier), "threads wait for a warp or a barrier that others miss");
+    require(std::ranges::all_of(threads_, &Thread::at_barrier),
+            "threads wait for a warp or a barrier that others miss");
     for (Thread& thread : threads_) thread.at_barrier = false;
   }
   for (const Thread& thread : threads_) require(thread.copies.empty(), "copies that nobody waited for");

@@ -8,8 +8,8 @@
 namespace lyceum::test {
 
 /// One thread of an EmulatedBlock with a Hopper GPU's products of warpgroups; has the members of
-/// lib/kernels/cuda/machine_hopper.cuh. A product is computed when it is waited for, not before, from what registers and
-/// shared memory then hold: who changes them too early, or reads a result too early, gets wrong numbers.
+/// lib/kernels/cuda/machine_hopper.cuh. A product is computed when it is waited for, not before, from what registers
+/// and shared memory then hold: who changes them too early, or reads a result too early, gets wrong numbers.
 class EmulatedHopper : public EmulatedMachine {
  public:
   using EmulatedMachine::EmulatedMachine;
@@ -85,8 +85,8 @@ class EmulatedHopper : public EmulatedMachine {
     return half(threads[static_cast<std::size_t>(thread)][k / 8 * 2 + row % 16 / 8], k % 2);
   }
 
-  /// [PTX ISA, "Matrix-descriptor format", "Shared Memory Matrix Layout"]: address bits 4-6 are exclusive-ored with bits
-  /// 7-9 (128-byte swizzle); eight rows of 128 bytes follow each other.
+  /// [PTX ISA, "Matrix-descriptor format", "Shared Memory Matrix Layout"]: address bits 4-6 are exclusive-ored with
+  /// bits 7-9 (128-byte swizzle); eight rows of 128 bytes follow each other.
   float element(std::uint64_t descriptor, int bytes) const {
     require(descriptor >> 62 == 1, "no 128-byte swizzle");
     const int linear = field(descriptor, 0) + bytes;
@@ -100,8 +100,8 @@ class EmulatedHopper : public EmulatedMachine {
     return element(descriptor, row / 8 * field(descriptor, 32) + row % 8 * 128 + k * 2);
   }
   float by_summed_rows(std::uint64_t descriptor, int k, int col) const {
-    return element(descriptor, col / 64 * field(descriptor, 16) + k / 8 * field(descriptor, 32) + k % 8 * 128 +
-                                   col % 64 * 2);
+    return element(descriptor,
+                   col / 64 * field(descriptor, 16) + k / 8 * field(descriptor, 32) + k % 8 * 128 + col % 64 * 2);
   }
 };
 

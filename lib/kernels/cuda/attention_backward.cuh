@@ -48,8 +48,8 @@ struct DqTiling {
   static constexpr int sums = stages + 2 * stage_bytes, shared_bytes = sums + 2 * 4 * rows;
 };
 
-/// ds = p ∘ (dp - delta), in place of dp, for a warp's rows [row, …) of the queries from `first` on, and keys from `key`
-/// on; keys that a query does not see get zero.
+/// ds = p ∘ (dp - delta), in place of dp, for a warp's rows [row, …) of the queries from `first` on, and keys from
+/// `key` on; keys that a query does not see get zero.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void score_gradients(const Machine& m, float scale, const CausalOrder& order, int first, int row, int key,
                                    const Accumulators<Tiling::tiles, Tiling::keys>& scores,
@@ -89,8 +89,8 @@ LYCEUM_DEVICE void scale_all(Accumulators<tiles, columns>& values, float factor)
   }
 }
 
-/// One block's part of dq: some queries of one head, over all keys that they see, in order; the next keys and values are
-/// copied meanwhile.
+/// One block's part of dq: some queries of one head, over all keys that they see, in order; the next keys and values
+/// are copied meanwhile.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void attention_dq(const Machine& m, const BackwardTask<bfloat16>& task, const BlockOrder::Block& block) {
   constexpr int dim = Tiling::dim, keys = Tiling::keys, tiles = Tiling::tiles;
@@ -104,8 +104,7 @@ LYCEUM_DEVICE void attention_dq(const Machine& m, const BackwardTask<bfloat16>& 
   const auto load_keys = [&](int step) {
     const int stage = Tiling::stages + step % 2 * Tiling::stage_bytes;
     const auto keys_of = [&](const Rows<const bfloat16>& matrix) {
-      return panel_of(matrix, place.sequence, shape.key_len, step * keys, place.kv_head, shape.head_dim,
-                      task.aligned);
+      return panel_of(matrix, place.sequence, shape.key_len, step * keys, place.kv_head, shape.head_dim, task.aligned);
     };
     load_tile<SwizzledTile<dim>, keys, Tiling::threads>(m, stage, keys_of(task.k));
     load_tile<SwizzledTile<dim>, keys, Tiling::threads>(m, stage + Tiling::v_in_stage, keys_of(task.v));
@@ -215,8 +214,8 @@ struct QueryWalk {
   LYCEUM_DEVICE int tile(int step) const { return first + step % count; }
 };
 
-/// One block's part of dk and dv: some keys of one key head, over all queries that see them, of its query heads one after
-/// another; the next queries are copied meanwhile.
+/// One block's part of dk and dv: some keys of one key head, over all queries that see them, of its query heads one
+/// after another; the next queries are copied meanwhile.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void attention_dkv(const Machine& m, const BackwardTask<bfloat16>& task, const BlockOrder::Block& block) {
   constexpr int dim = Tiling::dim, queries = Tiling::queries, tiles = Tiling::tiles;

@@ -62,6 +62,7 @@ LYCEUM_DEVICE void attention_dq_hopper(const Machine& m, const BackwardTask<bflo
     begin_multiply_add<KeyTile>(m, ds, k_tile, dq);
     m.template wait_products<0>(dq);
   }
+  m.sync();  // nobody reads queries any more: their tile is where the results pass through
   scale_all(dq, task.scale);
   store<QueryTile>(m, dq, Tiling::q_tile, row, 0, queries(task.dq));
 }

@@ -20,8 +20,7 @@ struct ForwardTiling {
 /// Makes minus infinity of the scores of keys that a query does not see. Rows are queries from `query` on, columns keys
 /// from `key` on.
 template <int tiles, int columns>
-LYCEUM_DEVICE void mask(const CausalOrder& order, int query, int key, int lane,
-                        Accumulators<tiles, columns>& scores) {
+LYCEUM_DEVICE void mask(const CausalOrder& order, int query, int key, int lane, Accumulators<tiles, columns>& scores) {
   LYCEUM_UNROLL
   for (int t = 0; t < tiles; ++t) {
     LYCEUM_UNROLL
@@ -50,8 +49,8 @@ struct OnlineSoftmax {
     }
   }
 
-  /// scores = 2^(scale · (scores - largest)). A NaN is passed over by the maximum and comes out of the exponentials. The
-  /// first keys hold one that every row sees. What was summed under an older maximum is to be scaled by `shrink`.
+  /// scores = 2^(scale · (scores - largest)). A NaN is passed over by the maximum and comes out of the exponentials.
+  /// The first keys hold one that every row sees. What was summed under an older maximum is to be scaled by `shrink`.
   template <int keys, class Machine>
   LYCEUM_DEVICE void step(const Machine& m, float scale, Accumulators<tiles, keys>& scores) {
     LYCEUM_UNROLL
@@ -111,8 +110,8 @@ struct OnlineSoftmax {
 
 /// Divides by the sums, and writes out and log_sum_exp of a warp's rows [row, …) of the block.
 template <class Tiling, class Machine>
-LYCEUM_DEVICE void finish_rows(const Machine& m, const ForwardTask<bfloat16>& task, const HeadPlace& place,
-                               int first, int row, OnlineSoftmax<Tiling::tiles>& softmax,
+LYCEUM_DEVICE void finish_rows(const Machine& m, const ForwardTask<bfloat16>& task, const HeadPlace& place, int first,
+                               int row, OnlineSoftmax<Tiling::tiles>& softmax,
                                Accumulators<Tiling::tiles, Tiling::dim>& out) {
   const AttentionShape& shape = task.shape;
   const int lane = m.thread() % 32;
@@ -134,8 +133,9 @@ LYCEUM_DEVICE void finish_rows(const Machine& m, const ForwardTask<bfloat16>& ta
       }
     }
   }
-  store<typename Tiling::QueryTile>(m, out, Tiling::q_tile, row, 0,
-                     panel_of(task.out, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned));
+  store<typename Tiling::QueryTile>(
+      m, out, Tiling::q_tile, row, 0,
+      panel_of(task.out, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned));
 }
 
 /// One block's part of AttentionForward: some queries of one head, over all keys that they see, in order. Values are
@@ -149,9 +149,9 @@ LYCEUM_DEVICE void attention_forward(const Machine& m, const ForwardTask<bfloat1
   const CausalOrder order = causal_order(shape);
   const int first = block.tile * Tiling::rows;
   const auto load_keys = [&](int tile, const Rows<const bfloat16>& from, int step) {
-    load_tile<SwizzledTile<dim>, keys, Tiling::threads>(m, tile,
-                                          panel_of(from, place.sequence, shape.key_len, step * keys, place.kv_head,
-                                                   shape.head_dim, task.aligned));
+    load_tile<SwizzledTile<dim>, keys, Tiling::threads>(
+        m, tile,
+        panel_of(from, place.sequence, shape.key_len, step * keys, place.kv_head, shape.head_dim, task.aligned));
   };
   load_tile<SwizzledTile<dim>, Tiling::rows, Tiling::threads>(
       m, Tiling::q_tile,

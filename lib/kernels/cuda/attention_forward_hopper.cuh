@@ -5,7 +5,8 @@
 
 namespace lyceum::cuda {
 
-/// Extents of the forward's tiles on Hopper: each of `groups` warpgroups holds 64 queries and walks over 128 keys at a time.
+/// Extents of the forward's tiles on Hopper: each of `groups` warpgroups holds 64 queries and walks over 128 keys at a
+/// time.
 template <int dim_, int groups_>
 struct HopperForwardTiling {
   static constexpr int dim = dim_, groups = groups_, tiles = 1, keys = 128;
@@ -32,9 +33,9 @@ LYCEUM_DEVICE void attention_forward_hopper(const Machine& m, const ForwardTask<
   const int first = block.tile * Tiling::rows, row = m.thread() / 32 * 16, group_row = m.thread() / 128 * 64;
   const int steps = order.key_tiles(first, Tiling::rows, keys);
   const auto load_keys = [&](int tile, const Rows<const bfloat16>& from, int step) {
-    load_tile<KeyTile, keys, Tiling::threads>(m, tile,
-                                              panel_of(from, place.sequence, shape.key_len, step * keys, place.kv_head,
-                                                       shape.head_dim, task.aligned));
+    load_tile<KeyTile, keys, Tiling::threads>(
+        m, tile,
+        panel_of(from, place.sequence, shape.key_len, step * keys, place.kv_head, shape.head_dim, task.aligned));
   };
   Accumulators<1, keys> scores;
   const auto begin_scores = [&](int step) {

@@ -7,7 +7,8 @@
 namespace lyceum::cuda {
 
 // Attention of any element type and any head dimension, a block for each row of the result: for double, which gradient
-// checks use, for float, and for heads longer than the tensor cores' tiles. Rows of scores exist `plain_tile` at a time.
+// checks use, for float, and for heads longer than the tensor cores' tiles. Rows of scores exist `plain_tile` at a
+// time.
 
 /// Threads of a block, and keys or queries that it looks at together.
 inline constexpr int plain_tile = 128;
@@ -110,8 +111,8 @@ LYCEUM_DEVICE void plain_dkv(const Machine& m, const BackwardTask<T>& task, std:
   Sum *p = m.template shared<Sum>(0), *ds = p + plain_tile, *dk = ds + plain_tile, *dv = dk + dim;
   for (std::int64_t d = m.thread(); d < dim; d += plain_tile) dk[d] = dv[d] = 0;
   for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    for (std::int64_t query = causal_order(shape).first_query(static_cast<int>(key_row % shape.key_len)); query < shape.query_len;
-         query += plain_tile) {
+    for (std::int64_t query = causal_order(shape).first_query(static_cast<int>(key_row % shape.key_len));
+         query < shape.query_len; query += plain_tile) {
       const std::int64_t rest = shape.query_len - query;
       const auto count = static_cast<int>(rest < plain_tile ? rest : plain_tile);
       if (m.thread() < count) {

@@ -37,7 +37,7 @@ struct AttentionTilings<256> {
 template <int dim>
 struct HopperTilings {
   using Forward = HopperForwardTiling<dim, 2>;
-  using Dq = HopperDqTiling<dim, 2, 64>;
+  using Dq = HopperDqTiling<dim, 2, 128>;
   using Dkv = HopperDkvTiling<dim, 2, 64>;
 };
 
@@ -71,8 +71,8 @@ bool rows_aligned(const Matrix<T>& matrix) {
 /// Of any element type T with accumulators like those of float or double.
 template <class T>
 ForwardTask<T> task_of(const AttentionForward<T>& a) {
-  const bool aligned = a.shape.head_dim % 8 == 0 && rows_aligned(a.q) && rows_aligned(a.k) && rows_aligned(a.v) &&
-                       rows_aligned(a.out);
+  const bool aligned =
+      a.shape.head_dim % 8 == 0 && rows_aligned(a.q) && rows_aligned(a.k) && rows_aligned(a.v) && rows_aligned(a.out);
   return {a.shape, a.q, a.k, a.v, a.out, a.log_sum_exp, static_cast<Accumulator<T>>(a.scale), aligned};
 }
 
@@ -81,8 +81,10 @@ template <class T>
 BackwardTask<T> task_of(const AttentionBackward<T>& a, Accumulator<T>* delta) {
   const bool aligned = a.shape.head_dim % 8 == 0 && rows_aligned(a.q) && rows_aligned(a.k) && rows_aligned(a.v) &&
                        rows_aligned(a.d_out) && rows_aligned(a.dq) && rows_aligned(a.dk) && rows_aligned(a.dv);
-  return {a.shape, a.q, a.k, a.v, a.out, a.d_out, a.log_sum_exp, {delta, a.shape.heads}, a.dq, a.dk, a.dv,
-          static_cast<Accumulator<T>>(a.scale), aligned};
+  return {a.shape, a.q,     a.k,           a.v,
+          a.out,   a.d_out, a.log_sum_exp, {delta, a.shape.heads},
+          a.dq,    a.dk,    a.dv,          static_cast<Accumulator<T>>(a.scale),
+          aligned};
 }
 inline std::int64_t delta_size(const AttentionShape& shape) { return shape.sequences * shape.query_len * shape.heads; }
 

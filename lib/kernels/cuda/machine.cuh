@@ -8,8 +8,8 @@
 
 namespace lyceum::cuda {
 
-/// The GPU that a kernel's thread runs on, as the tile code names it (warp_tiles.cuh). Offsets are bytes into the block's
-/// dynamic shared memory. Instructions of compute capability 8.0.
+/// The GPU that a kernel's thread runs on, as the tile code names it (warp_tiles.cuh). Offsets are bytes into the
+/// block's dynamic shared memory. Instructions of compute capability 8.0.
 class Machine {
  public:
   __device__ explicit Machine(std::byte* memory)
@@ -26,8 +26,8 @@ class Machine {
   /// Begins to copy 16 or 4 bytes from global memory, or zeros if they are not `present`: then
   /// nothing is read, and `from` may point anywhere that is aligned.
   __device__ __forceinline__ void copy_16(int to, const void* from, bool present) const {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address(to)), "l"(__cvta_generic_to_global(from)),
-                 "r"(present ? 16 : 0)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address(to)),
+                 "l"(__cvta_generic_to_global(from)), "r"(present ? 16 : 0)
                  : "memory");
   }
   __device__ __forceinline__ void copy_4(int to, const void* from, bool present) const {
@@ -98,7 +98,9 @@ class Machine {
   __device__ __forceinline__ double log(double x) const { return ::log(x); }
 
  protected:
-  __device__ __forceinline__ std::uint32_t address(int offset) const { return base_ + static_cast<std::uint32_t>(offset); }
+  __device__ __forceinline__ std::uint32_t address(int offset) const {
+    return base_ + static_cast<std::uint32_t>(offset);
+  }
 
  private:
   std::byte* memory_;

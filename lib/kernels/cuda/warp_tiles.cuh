@@ -26,7 +26,8 @@ struct Panel {
   bool aligned;
 };
 
-/// Begins to copy a panel into a tile; what the panel lacks becomes zero. The whole block calls it, then wait() and sync().
+/// Begins to copy a panel into a tile; what the panel lacks becomes zero. The whole block calls it, then wait() and
+/// sync().
 template <class Tile, int rows, int threads, class Machine>
 LYCEUM_DEVICE void load_tile(const Machine& m, int tile, const Panel<const bfloat16>& from) {
   static_assert(threads % Tile::chunks == 0);
@@ -67,7 +68,8 @@ struct Accumulators {
   }
 };
 
-/// Accumulators rounded to bfloat16, in the layout that mma reads its operand A in: the same lanes hold the same elements.
+/// Accumulators rounded to bfloat16, in the layout that mma reads its operand A in: the same lanes hold the same
+/// elements.
 template <int tiles, int columns>
 struct Operand {
   std::uint32_t at[tiles][columns / 16][4];
@@ -126,8 +128,7 @@ LYCEUM_DEVICE void multiply_add(const Machine& m, const Operand<tiles, depth>& a
     LYCEUM_UNROLL
     for (int n = 0; n < columns / 16; ++n) {
       std::uint32_t b[4];
-      m.load_matrices_transposed(
-          b, b_tile + at.offset(16 * k, 2 * n));
+      m.load_matrices_transposed(b, b_tile + at.offset(16 * k, 2 * n));
       LYCEUM_UNROLL
       for (int t = 0; t < tiles; ++t) {
         m.mma(c.at[t][2 * n], a.at[t][k], b[0], b[1]);

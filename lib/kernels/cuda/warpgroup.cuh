@@ -6,8 +6,8 @@
 
 namespace lyceum::cuda {
 
-/// A tile [rows, dim] of 16-bit elements as a Hopper GPU's wgmma reads it with 128-byte swizzle: panels of 64 columns, a
-/// row of 128 bytes, its 16-byte chunks permuted among themselves by the row. Begins at a multiple of 1024 bytes.
+/// A tile [rows, dim] of 16-bit elements as a Hopper GPU's wgmma reads it with 128-byte swizzle: panels of 64 columns,
+/// a row of 128 bytes, its 16-byte chunks permuted among themselves by the row. Begins at a multiple of 1024 bytes.
 template <int dim, int rows>
 struct PanelTile {
   static_assert(dim % 64 == 0 && rows % 8 == 0);
@@ -17,8 +17,11 @@ struct PanelTile {
     return chunk / 8 * panel_bytes + row * 128 + (chunk % 8 ^ static_cast<int>(static_cast<unsigned>(row) % 8)) * 16;
   }
 
-  /// Where columns [16 k, 16 k + 16) of the rows from `row` on begin: an operand stored by rows, its columns summed over.
-  static constexpr LYCEUM_HOST_DEVICE int columns(int row, int k) { return k / 4 * panel_bytes + row * 128 + k % 4 * 32; }
+  /// Where columns [16 k, 16 k + 16) of the rows from `row` on begin: an operand stored by rows, its columns summed
+  /// over.
+  static constexpr LYCEUM_HOST_DEVICE int columns(int row, int k) {
+    return k / 4 * panel_bytes + row * 128 + k % 4 * 32;
+  }
   /// Where rows [16 k, 16 k + 16) begin: an operand stored by the rows that are summed over.
   static constexpr LYCEUM_HOST_DEVICE int summed_rows(int k) { return k * 16 * 128; }
 };

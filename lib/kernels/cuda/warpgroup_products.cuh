@@ -24,9 +24,9 @@ LYCEUM_DEVICE void begin_multiply_add(const Machine& m, Operand<1, depth>& a, in
   m.begin_products(c, a);
   LYCEUM_UNROLL
   for (int k = 0; k < depth / 16; ++k) {
-    m.multiply_words(c.at[0], a.at[0][k],
-                     MatrixDescriptor::by_summed_rows(m.shared_address(b_tile + BTile::summed_rows(k)),
-                                                      BTile::panel_bytes));
+    m.multiply_words(
+        c.at[0], a.at[0][k],
+        MatrixDescriptor::by_summed_rows(m.shared_address(b_tile + BTile::summed_rows(k)), BTile::panel_bytes));
   }
   m.end_group();
 }
