@@ -21,9 +21,10 @@
 namespace lyceum::test {
 
 /// A block of a GPU's threads, emulated on one thread of the host: each thread is a context of its own that runs until
-/// it waits for its warp or its block. Warps run one after another from barrier to barrier, in ascending or descending
-/// order: where the result depends on the order, a barrier is missing. Copies become visible only when they are waited
-/// for; shared memory begins as NaN. The tensor core's instructions are written down from the PTX manual.
+/// it waits for its warp, its warpgroup or its block. Warps, and groups of four, run one after another from barrier to
+/// barrier, in ascending or descending order: where the result depends on it, one is missing. Copies become visible
+/// only when they are waited for; shared memory begins as NaN. The tensor core's instructions are written down from the
+/// PTX manual.
 class EmulatedBlock {
  public:
   enum class Order { ascending, descending };
@@ -113,6 +114,7 @@ class EmulatedBlock {
 
   void prepare();
   bool run_warp(int index);
+  void run_group(int index);
   void schedule();
 
   /// Leaves `mine` where the others of the team see it and waits for all of them; the last to come calls
@@ -350,15 +352,21 @@ inline bool EmulatedBlock::run_warp(int index) {
   return moved;
 }
 
-inline void EmulatedBlock::schedule() {
-  const int count = static_cast<int>(warps_.size());
-  for (;;) {
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (int i = 0; i < count; ++i) {
-        while (run_warp(order_ == Order::ascending ? i : count - 1 - i)) moved = true;
-      }
+/// Runs the warps of a warpgroup as far as they get without the others.
+inline void EmulatedBlock::run_group(int index) {
+  const int first = 4 * index, count = std::min(4, static_cast<int>(warps_.size()) - first);
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int i = 0; i < count; ++i) {
+      while (run_warp(first + (order_ == Order::ascending ? i : count - 1 - i))) moved = true;
     }
+  }
+}
+
+inline void EmulatedBlock::schedule() {
+  const int count = (static_cast<int>(warps_.size()) + 3) / 4;
+  for (;;) {
+    for (int i = 0; i < count; ++i) run_group(order_ == Order::ascending ? i : count - 1 - i);
     if (std::ranges::all_of(threads_, &Thread::done)) break;
     require(std::ranges::all_of(threads_, &Thread::at_barrier),
             "threads wait for a warp or a barrier that others miss");

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <cstring>
 #include <utility>
+#include <vector>
 
 #include "support/emulated_block.h"
 
@@ -36,25 +39,18 @@ class EmulatedHopper : public EmulatedMachine {
 
   template <int count>
   void multiply_shared(float (&d)[count][4], std::uint64_t a, std::uint64_t b, bool add) const {
-    begin<count>(d, nullptr, [this, a, b, add](const std::vector<float*>& to, const auto&) {
-      for (int row = 0; row < 64; ++row) {
-        for (int col = 0; col < 8 * count; ++col) {
-          float& sum = number(to, row, col);
-          if (!add) sum = 0;
-          for (int k = 0; k < 16; ++k) sum += by_columns(a, row, k) * by_columns(b, col, k);
-        }
-      }
+    begin(d, nullptr, [this, a, b, add](const std::vector<float*>& to, const auto&) {
+      const auto row_of_a = [&](int row, int k) { return by_columns(a, row, k); };
+      const auto col_of_b = [&](int col, int k) { return by_columns(b, col, k); };
+      multiply<count>(to, add, row_of_a, col_of_b);
     });
   }
   template <int count>
   void multiply_words(float (&d)[count][4], const std::uint32_t (&a)[4], std::uint64_t b) const {
-    begin<count>(d, a, [this, b](const std::vector<float*>& to, const std::vector<const std::uint32_t*>& words) {
-      for (int row = 0; row < 64; ++row) {
-        for (int col = 0; col < 8 * count; ++col) {
-          float& sum = number(to, row, col);
-          for (int k = 0; k < 16; ++k) sum += word_of(words, row, k) * by_summed_rows(b, k, col);
-        }
-      }
+    begin(d, a, [this, b](const std::vector<float*>& to, const std::vector<const std::uint32_t*>& words) {
+      const auto row_of_a = [&](int row, int k) { return word_of(words, row, k); };
+      const auto col_of_b = [&](int col, int k) { return by_summed_rows(b, k, col); };
+      multiply<count>(to, true, row_of_a, col_of_b);
     });
   }
 
@@ -73,6 +69,25 @@ class EmulatedHopper : public EmulatedMachine {
       }
       products().back().push_back([work, to, words] { work(to, words); });
     });
+  }
+
+  /// d [64, 8 · count] of the threads' registers; a(row, k), b(col, k).
+  template <int count, class A, class B>
+  static void multiply(const std::vector<float*>& to, bool add, A&& a, B&& b) {
+    std::array<std::array<float, 16>, 64> rows;
+    std::array<std::array<float, 16>, 8 * count> cols;
+    for (std::size_t i = 0; i < 64 * 16; ++i)
+      rows[i / 16][i % 16] = a(static_cast<int>(i / 16), static_cast<int>(i % 16));
+    for (std::size_t i = 0; i < 8 * count * 16; ++i) {
+      cols[i / 16][i % 16] = b(static_cast<int>(i / 16), static_cast<int>(i % 16));
+    }
+    for (std::size_t row = 0; row < 64; ++row) {
+      for (std::size_t col = 0; col < 8 * count; ++col) {
+        float& sum = number(to, static_cast<int>(row), static_cast<int>(col));
+        if (!add) sum = 0;
+        for (std::size_t k = 0; k < 16; ++k) sum += rows[row][k] * cols[col][k];
+      }
+    }
   }
 
   /// [PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16"]: D and A, whose rows 16 w … lie with warp w.

@@ -68,7 +68,7 @@ bool rows_aligned(const Matrix<T>& matrix) {
   return reinterpret_cast<std::uintptr_t>(matrix.data) % 16 == 0 && matrix.stride % 8 == 0;
 }
 
-/// Of any element type T with accumulators like those of float or double.
+/// `a` as the kernels of any element type take it.
 template <class T>
 ForwardTask<T> task_of(const AttentionForward<T>& a) {
   const bool aligned =
