@@ -2,64 +2,24 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/attention_problem.h"
 #include "kernels/cpu/reference_attention.h"
 #include "kernels/cpu/tile_gemm.h"
-#include "kernels/matrices.h"
 
 namespace lyceum {
 namespace {
 
 using test::expect_near;
+using test::make_attention;
 using test::OwnedMatrix;
 using test::same_bits;
-
-/// All matrices of an attention's forward and backward; inputs random, outputs NaN, gaps between rows.
-template <class T>
-struct Problem {
-  AttentionShape shape;
-  double scale;
-  OwnedMatrix<T> q, k, v, out, d_out, dq, dk, dv;
-  OwnedMatrix<Accumulator<T>> log_sum_exp;
-
-  template <class Like>
-  static Problem* made(const AttentionShape& s, std::int64_t gap) {
-    auto* problem = new Problem(s, gap);
-    problem->q.template randomise<Like>("q"), problem->k.template randomise<Like>("k");
-    problem->v.template randomise<Like>("v"), problem->d_out.template randomise<Like>("d_out");
-    return problem;
-  }
-  AttentionForward<T> forward() { return {shape, q.view(), k.view(), v.view(), out.view(), log_sum_exp.view(), scale}; }
-  AttentionBackward<T> backward() {
-    return {shape,     q.view(),  k.view(),  v.view(), out.view(), d_out.view(), log_sum_exp.view(),
-            dq.view(), dk.view(), dv.view(), scale};
-  }
-
- private:
-  Problem(const AttentionShape& s, std::int64_t gap)
-      : shape(s),
-        scale(1.0 / std::sqrt(static_cast<double>(s.head_dim))),
-        q(s.sequences * s.query_len, s.heads * s.head_dim, gap),
-        k(s.sequences * s.key_len, s.kv_heads * s.head_dim, gap),
-        v(s.sequences * s.key_len, s.kv_heads * s.head_dim, 2 * gap),
-        out(s.sequences * s.query_len, s.heads * s.head_dim, gap),
-        d_out(s.sequences * s.query_len, s.heads * s.head_dim, 0),
-        dq(s.sequences * s.query_len, s.heads * s.head_dim, gap),
-        dk(s.sequences * s.key_len, s.kv_heads * s.head_dim, gap),
-        dv(s.sequences * s.key_len, s.kv_heads * s.head_dim, 0),
-        log_sum_exp(s.sequences * s.query_len, s.heads, gap) {}
-};
-
-template <class T, class Like = T>
-std::unique_ptr<Problem<T>> make(const AttentionShape& shape, std::int64_t gap = 0) {
-  return std::unique_ptr<Problem<T>>(Problem<T>::template made<Like>(shape, gap));
-}
 
 template <class T>
 void check(const AttentionShape& shape, const CpuStream& stream, double tolerance) {
   SCOPED_TRACE(testing::Message() << shape.sequences << " x " << shape.query_len << " of " << shape.key_len << ", "
                                   << shape.heads << "/" << shape.kv_heads << " x " << shape.head_dim);
-  const auto fast = make<T>(shape, 3);
-  const auto exact = make<double, T>(shape);
+  const auto fast = make_attention<T>(shape, 3);
+  const auto exact = make_attention<double, T>(shape);
   run(stream, fast->forward());
   run(stream, fast->backward());
   reference::run(stream, exact->forward());
@@ -100,7 +60,7 @@ TEST(Attention, EmptyInputs) {
     check<double>(shape, stream, 0);
   }
   const AttentionShape no_queries{1, 0, 5, 2, 1, 8};  // keys without queries have no influence
-  const auto problem = make<float>(no_queries);
+  const auto problem = make_attention<float>(no_queries);
   run(stream, problem->forward());
   run(stream, problem->backward());
   for (std::int64_t r = 0; r < 5; ++r) {
@@ -114,7 +74,7 @@ TEST(Attention, EmptyInputs) {
 /// The gradient of L = Σ d_out · out by central differences.
 TEST(Attention, ReferenceGradientsAreDerivatives) {
   const CpuStream stream(1);
-  const auto problem = make<double>({2, 5, 7, 4, 2, 3});
+  const auto problem = make_attention<double>({2, 5, 7, 4, 2, 3});
   run(stream, problem->forward());
   run(stream, problem->backward());
   const auto loss = [&] {
@@ -145,8 +105,8 @@ TEST(Attention, ReferenceGradientsAreDerivatives) {
 TEST(Attention, FutureTokensHaveNoInfluence) {
   const CpuStream stream(2);
   constexpr std::int64_t length = 100, kept = 41;
-  const auto whole = make<float>({1, length, length, 2, 1, 16});
-  const auto changed = make<float>({1, length, length, 2, 1, 16});
+  const auto whole = make_attention<float>({1, length, length, 2, 1, 16});
+  const auto changed = make_attention<float>({1, length, length, 2, 1, 16});
   for (auto* side : {&changed->k, &changed->v}) {
     for (std::int64_t r = kept; r < length; ++r) std::fill_n(side->view().row(r), side->view().cols, 1000.0f);
   }
@@ -159,7 +119,7 @@ TEST(Attention, FutureTokensHaveNoInfluence) {
 TEST(Attention, DecodingTokenByTokenEqualsTheWholeSequence) {
   const CpuStream stream(2);
   constexpr std::int64_t length = 75;
-  const auto whole = make<float>({1, length, length, 4, 2, 16});
+  const auto whole = make_attention<float>({1, length, length, 4, 2, 16});
   run(stream, whole->forward());
   for (const std::int64_t at : {std::int64_t{0}, std::int64_t{1}, std::int64_t{63}, std::int64_t{64}, length - 1}) {
     OwnedMatrix<float> out(1, 64), log_sum_exp(1, 4);
@@ -176,7 +136,7 @@ TEST(Attention, DecodingTokenByTokenEqualsTheWholeSequence) {
 
 TEST(Attention, NanReachesTheQueriesThatSeeIt) {
   const CpuStream stream(2);
-  const auto problem = make<float>({2, 10, 10, 1, 1, 8});
+  const auto problem = make_attention<float>({2, 10, 10, 1, 1, 8});
   problem->q.view().row(4)[2] = std::numeric_limits<float>::quiet_NaN();
   problem->k.view().row(10 + 6)[1] = std::numeric_limits<float>::quiet_NaN();
   run(stream, problem->forward());
@@ -188,7 +148,7 @@ TEST(Attention, NanReachesTheQueriesThatSeeIt) {
 template <class T>
 void check_bits_do_not_depend_on_threads() {
   const AttentionShape shape{2, 150, 150, 4, 2, 32};
-  const auto one = make<T>(shape), two = make<T>(shape);
+  const auto one = make_attention<T>(shape), two = make_attention<T>(shape);
   for (const auto& [problem, threads] : {std::pair{one.get(), 1}, std::pair{two.get(), 2}}) {
     const CpuStream stream(threads);
     run(stream, problem->forward());
@@ -207,7 +167,7 @@ TEST(Attention, BitsDoNotDependOnTheNumberOfThreads) {
 
 TEST(Attention, RefusesShapesThatDoNotFit) {
   const CpuStream stream(1);
-  const auto problem = make<float>({1, 4, 4, 4, 2, 8});
+  const auto problem = make_attention<float>({1, 4, 4, 4, 2, 8});
   auto attention = problem->forward();
   attention.shape.kv_heads = 3;
   EXPECT_THROW(run(stream, attention), Error);

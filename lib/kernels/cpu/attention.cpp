@@ -6,6 +6,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "kernels/attention_check.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/reference_attention.h"
 #include "kernels/cpu/tile_gemm.h"
@@ -18,20 +19,6 @@ namespace {
 /// Queries whose scores exist at a time: enough rows to keep a GEMM busy, few enough that little of the work lies
 /// above the diagonal.
 constexpr std::int64_t panel_rows = 64;
-
-void check(const AttentionShape& shape, double scale, const auto& q, const auto& k, const auto& v) {
-  require(scale > 0, "attention scores are scaled by {}: must be positive", scale);
-  const auto& [sequences, query_len, key_len, heads, kv_heads, head_dim] = shape;
-  require(kv_heads > 0 && heads % kv_heads == 0, "{} query heads over {} key heads: must be a multiple", heads,
-          kv_heads);
-  require(query_len <= key_len, "{} queries after {} keys: keys include the queries' own", query_len, key_len);
-  require(q.rows == sequences * query_len && q.cols == heads * head_dim, "queries {} x {} for {} x {}", q.rows, q.cols,
-          sequences * query_len, heads * head_dim);
-  for (const auto& side : {k, v}) {
-    require(side.rows == sequences * key_len && side.cols == kv_heads * head_dim, "keys or values {} x {} for {} x {}",
-            side.rows, side.cols, sequences * key_len, kv_heads * head_dim);
-  }
-}
 
 /// Hands out the matrices that a thread's scratch is divided into.
 class Carver {
@@ -315,7 +302,7 @@ bool in_bf16(const CpuStream& stream, const AttentionShape& shape) {
 
 template <class T>
 void run(const CpuStream& stream, const AttentionForward<T>& attention) {
-  check(attention.shape, attention.scale, attention.q, attention.k, attention.v);
+  require_fitting(attention);
   if constexpr (std::is_same_v<T, double>) {
     reference::run(stream, attention);
   } else {
@@ -325,7 +312,7 @@ void run(const CpuStream& stream, const AttentionForward<T>& attention) {
 
 template <class T>
 void run(const CpuStream& stream, const AttentionBackward<T>& attention) {
-  check(attention.shape, attention.scale, attention.q, attention.k, attention.v);
+  require_fitting(attention);
   if constexpr (std::is_same_v<T, double>) {
     reference::run(stream, attention);
   } else {

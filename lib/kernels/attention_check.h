@@ -1,0 +1,35 @@
+#pragma once
+
+#include "kernels/attention.h"
+
+namespace lyceum {
+
+/// Throws unless `matrix` is as large as it should be.
+template <class T>
+void require_size(const char* name, const Matrix<T>& matrix, std::int64_t rows, std::int64_t cols) {
+  require(matrix.rows == rows && matrix.cols == cols, "attention: {} is {} x {}, should be {} x {}", name, matrix.rows,
+          matrix.cols, rows, cols);
+}
+
+/// Throws unless all matrices of an AttentionForward or AttentionBackward are as its shape says.
+template <class Attention>
+void require_fitting(const Attention& attention) {
+  const auto& [sequences, query_len, key_len, heads, kv_heads, head_dim] = attention.shape;
+  require(attention.scale > 0, "attention scores are scaled by {}: must be positive", attention.scale);
+  require(kv_heads > 0 && heads % kv_heads == 0, "{} query heads over {} key heads: must be a multiple", heads,
+          kv_heads);
+  require(query_len <= key_len, "{} queries after {} keys: keys include the queries' own", query_len, key_len);
+  require_size("q", attention.q, sequences * query_len, heads * head_dim);
+  require_size("k", attention.k, sequences * key_len, kv_heads * head_dim);
+  require_size("v", attention.v, sequences * key_len, kv_heads * head_dim);
+  require_size("out", attention.out, sequences * query_len, heads * head_dim);
+  require_size("log_sum_exp", attention.log_sum_exp, sequences * query_len, heads);
+  if constexpr (requires { attention.d_out; }) {
+    require_size("d_out", attention.d_out, sequences * query_len, heads * head_dim);
+    require_size("dq", attention.dq, sequences * query_len, heads * head_dim);
+    require_size("dk", attention.dk, sequences * key_len, kv_heads * head_dim);
+    require_size("dv", attention.dv, sequences * key_len, kv_heads * head_dim);
+  }
+}
+
+}  // namespace lyceum

@@ -1,0 +1,272 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/attention_task.cuh"
+
+namespace lyceum::cuda {
+
+// Backward in three launches, each of which writes its results once and in a fixed order of sums:
+//   delta = Σ_d out · d_out (attention_delta), then
+//   p = exp(scale · q·k - log_sum_exp), ds = p ∘ (d_out·vᵀ - delta), dq = scale · ds·k (attention_dq), and, with the
+//   transposed products so that pᵀ and dsᵀ come out as the operands that mma reads,
+//   dv = pᵀ·d_out, dk = scale · dsᵀ·q (attention_dkv).
+
+/// One warp's part of delta: `index` counts rows and heads.
+template <class T, class Machine>
+LYCEUM_DEVICE void attention_delta(const Machine& m, const BackwardTask<T>& task, std::int64_t index) {
+  const std::int64_t row = index / task.shape.heads, head = index % task.shape.heads, dim = task.shape.head_dim;
+  const T *out = task.out.at(row, head * dim), *d_out = task.d_out.at(row, head * dim);
+  const int lane = m.thread() % 32;
+  Accumulator<T> sum = 0;
+  for (std::int64_t d = lane; d < dim; d += 32) sum += m.widen(out[d]) * m.widen(d_out[d]);
+  LYCEUM_UNROLL
+  for (int mask = 16; mask > 0; mask /= 2) sum += m.from_lane_xor(sum, mask);
+  if (lane == 0) *task.delta.at(row, head) = sum;
+}
+
+/// Begins to copy log_sum_exp of queries [first, first + rows) to shared memory, and delta behind it; zeros for queries
+/// that only pad the tile.
+template <int rows, int threads, class Machine>
+LYCEUM_DEVICE void load_sums(const Machine& m, const BackwardTask<bfloat16>& task, int sequence, int head, int first,
+                             int to) {
+  const int length = static_cast<int>(task.shape.query_len);
+  for (int index = m.thread(); index < 2 * rows; index += threads) {
+    const int query = first + index % rows;
+    const std::int64_t row = sequence * task.shape.query_len + (query < length ? query : 0);
+    m.copy_4(to + 4 * index, index < rows ? task.log_sum_exp.at(row, head) : task.delta.at(row, head), query < length);
+  }
+}
+
+/// Extents for dq: a block of `warps` holds 16 · tiles queries a warp and walks over `keys` at a time.
+template <int dim_, int warps_, int tiles_, int keys_>
+struct DqTiling {
+  static constexpr int dim = dim_, warps = warps_, tiles = tiles_, keys = keys_;
+  static constexpr int threads = 32 * warps, rows = 16 * tiles * warps;
+  static constexpr int q_tile = 0, d_out_tile = SwizzledTile<dim>::bytes(rows), stages = 2 * d_out_tile;
+  static constexpr int stage_bytes = 2 * SwizzledTile<dim>::bytes(keys), v_in_stage = stage_bytes / 2;
+  static constexpr int sums = stages + 2 * stage_bytes, shared_bytes = sums + 2 * 4 * rows;
+};
+
+/// ds = p ∘ (dp - delta), in place of dp, for a warp's rows [row, …) of the queries from `first` on, and keys from
+/// `key` on; keys that a query does not see get zero.
+template <class Tiling, class Machine>
+LYCEUM_DEVICE void score_gradients(const Machine& m, float scale, const CausalOrder& order, int first, int row, int key,
+                                   const Accumulators<Tiling::tiles, Tiling::keys>& scores,
+                                   Accumulators<Tiling::tiles, Tiling::keys>& dp) {
+  constexpr int keys = Tiling::keys;
+  const bool masked = order.crosses(first + row, key + keys);
+  LYCEUM_UNROLL
+  for (int t = 0; t < Tiling::tiles; ++t) {
+    LYCEUM_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const Place at = MmaLayout::c(m.thread() % 32, 2 * half);
+      const int query = row + 16 * t + at.row, seen = masked ? order.seen(first + query) - key : keys;
+      const float log_sum_exp = *m.template shared<float>(Tiling::sums + 4 * query) * log2_of_e;
+      const float delta = *m.template shared<float>(Tiling::sums + 4 * (Tiling::rows + query));
+      LYCEUM_UNROLL
+      for (int n = 0; n < keys / 8; ++n) {
+        LYCEUM_UNROLL
+        for (int i = 0; i < 2; ++i) {
+          const float p = m.exp2(scores.at[t][n][2 * half + i] * scale - log_sum_exp);
+          float& gradient = dp.at[t][n][2 * half + i];
+          gradient = 8 * n + at.col + i < seen ? p * (gradient - delta) : 0.0f;
+        }
+      }
+    }
+  }
+}
+
+template <int tiles, int columns>
+LYCEUM_DEVICE void scale_all(Accumulators<tiles, columns>& values, float factor) {
+  LYCEUM_UNROLL
+  for (int t = 0; t < tiles; ++t) {
+    LYCEUM_UNROLL
+    for (int n = 0; n < columns / 8; ++n) {
+      LYCEUM_UNROLL
+      for (int i = 0; i < 4; ++i) values.at[t][n][i] *= factor;
+    }
+  }
+}
+
+/// One block's part of dq: some queries of one head, over all keys that they see, in order; the next keys and values
+/// are copied meanwhile.
+template <class Tiling, class Machine>
+LYCEUM_DEVICE void attention_dq(const Machine& m, const BackwardTask<bfloat16>& task, const BlockOrder::Block& block) {
+  constexpr int dim = Tiling::dim, keys = Tiling::keys, tiles = Tiling::tiles;
+  const AttentionShape& shape = task.shape;
+  const HeadPlace place = HeadPlace::of_query_head(shape, block.head);
+  const CausalOrder order = causal_order(shape);
+  const int first = block.tile * Tiling::rows;
+  const auto queries = [&](const auto& matrix) {
+    return panel_of(matrix, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned);
+  };
+  const auto load_keys = [&](int step) {
+    const int stage = Tiling::stages + step % 2 * Tiling::stage_bytes;
+    const auto keys_of = [&](const Rows<const bfloat16>& matrix) {
+      return panel_of(matrix, place.sequence, shape.key_len, step * keys, place.kv_head, shape.head_dim, task.aligned);
+    };
+    load_tile<SwizzledTile<dim>, keys, Tiling::threads>(m, stage, keys_of(task.k));
+    load_tile<SwizzledTile<dim>, keys, Tiling::threads>(m, stage + Tiling::v_in_stage, keys_of(task.v));
+  };
+  load_tile<SwizzledTile<dim>, Tiling::rows, Tiling::threads>(m, Tiling::q_tile, queries(task.q));
+  load_tile<SwizzledTile<dim>, Tiling::rows, Tiling::threads>(m, Tiling::d_out_tile, queries(task.d_out));
+  load_sums<Tiling::rows, Tiling::threads>(m, task, place.sequence, place.head, first, Tiling::sums);
+  load_keys(0);
+
+  const int row = m.thread() / 32 * 16 * tiles;
+  Accumulators<tiles, dim> dq;
+  dq.clear();
+  const int steps = order.key_tiles(first, Tiling::rows, keys);
+  for (int step = 0; step < steps; ++step) {
+    m.wait();
+    m.sync();  // these keys and values are there; nobody reads the ones before any more
+    if (step + 1 < steps) load_keys(step + 1);
+    const int k_tile = Tiling::stages + step % 2 * Tiling::stage_bytes;
+    Accumulators<tiles, keys> scores, dp;
+    multiply<dim>(m, Tiling::q_tile, row, k_tile, scores);
+    multiply<dim>(m, Tiling::d_out_tile, row, k_tile + Tiling::v_in_stage, dp);
+    score_gradients<Tiling>(m, task.scale * log2_of_e, order, first, row, step * keys, scores, dp);
+    const Operand<tiles, keys> ds(m, dp);
+    multiply_add<dim>(m, ds, k_tile, 0, dq);
+  }
+  scale_all(dq, task.scale);
+  store<SwizzledTile<dim>>(m, dq, Tiling::q_tile, row, 0, queries(task.dq));
+}
+
+/// Extents for dk and dv: a block holds 16 · tiles keys for every `splits` of its warps and walks over `queries` at a
+/// time; the warps of a split all compute its scores and sum dim / splits columns each, as many as registers hold.
+template <int dim_, int warps_, int tiles_, int splits_, int queries_>
+struct DkvTiling {
+  static constexpr int dim = dim_, warps = warps_, tiles = tiles_, splits = splits_, queries = queries_;
+  static constexpr int threads = 32 * warps, rows = 16 * tiles * warps / splits, columns = dim / splits;
+  static constexpr int k_tile = 0, v_tile = SwizzledTile<dim>::bytes(rows), stages = 2 * v_tile;
+  // A stage: q, d_out, log_sum_exp, delta.
+  static constexpr int d_out_in_stage = SwizzledTile<dim>::bytes(queries), sums_in_stage = 2 * d_out_in_stage;
+  static constexpr int stage_bytes = sums_in_stage + 2 * 4 * queries;
+  static constexpr int shared_bytes = stages + 2 * stage_bytes;
+};
+
+/// Which of a warp's keys (rows, from `key` on) some queries (columns, from `query` on) see.
+struct TransposedMask {
+  bool masked;
+  int first_seen;
+  LYCEUM_DEVICE TransposedMask(const CausalOrder& order, int key, int query, int rows)
+      : masked(order.crosses(query, key + rows)), first_seen(order.seen(query) - key) {}
+  LYCEUM_DEVICE bool seen(int row, int col) const { return !masked || row < first_seen + col; }
+};
+
+/// Calls f(t, n, number, row, col) for every pair of a lane's accumulators of a column.
+template <int tiles, int columns, class F>
+LYCEUM_DEVICE void for_each_by_column(int lane, F&& f) {
+  LYCEUM_UNROLL
+  for (int n = 0; n < columns / 8; ++n) {
+    LYCEUM_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int col = 8 * n + MmaLayout::c(lane, i).col;
+      LYCEUM_UNROLL
+      for (int t = 0; t < tiles; ++t) {
+        LYCEUM_UNROLL
+        for (int half = 0; half < 2; ++half) f(t, n, 2 * half + i, 16 * t + MmaLayout::c(lane, 2 * half).row, col);
+      }
+    }
+  }
+}
+
+/// p in place of scores. `sums`: where log_sum_exp of the queries lies, delta behind it. Padding queries are zeros
+/// throughout, so that they add nothing.
+template <int tiles, int queries, class Machine>
+LYCEUM_DEVICE void transposed_probabilities(const Machine& m, float scale, const TransposedMask& mask, int sums,
+                                            Accumulators<tiles, queries>& scores) {
+  for_each_by_column<tiles, queries>(m.thread() % 32, [&](int t, int n, int i, int row, int col) {
+    const float log_sum_exp = *m.template shared<float>(sums + 4 * col) * log2_of_e;
+    float& score = scores.at[t][n][i];
+    score = mask.seen(row, col) ? m.exp2(score * scale - log_sum_exp) : 0.0f;
+  });
+}
+
+/// ds = p ∘ (dp - delta), in place of dp.
+template <int tiles, int queries, class Machine>
+LYCEUM_DEVICE void transposed_gradients(const Machine& m, const TransposedMask& mask, int sums,
+                                        const Accumulators<tiles, queries>& p, Accumulators<tiles, queries>& dp) {
+  for_each_by_column<tiles, queries>(m.thread() % 32, [&](int t, int n, int i, int row, int col) {
+    const float delta = *m.template shared<float>(sums + 4 * (queries + col));
+    float& gradient = dp.at[t][n][i];
+    gradient = mask.seen(row, col) ? p.at[t][n][i] * (gradient - delta) : 0.0f;
+  });
+}
+
+/// The queries that a block of keys walks over: of each query head of its key head, tiles [first, first + count) of
+/// `queries`.
+struct QueryWalk {
+  int sequence, kv_head, group, first, count;
+  LYCEUM_DEVICE QueryWalk(const AttentionShape& shape, const BlockOrder::Block& block, int first_key, int queries) {
+    const CausalOrder order = causal_order(shape);
+    const int kv_heads = static_cast<int>(shape.kv_heads);
+    sequence = block.head / kv_heads;
+    kv_head = block.head % kv_heads;
+    group = static_cast<int>(shape.heads) / kv_heads;
+    first = order.first_query(first_key) / queries;
+    count = (order.queries + queries - 1) / queries - first;
+  }
+  LYCEUM_DEVICE int steps() const { return group * count; }
+  LYCEUM_DEVICE int head(int step) const { return kv_head * group + step / count; }
+  LYCEUM_DEVICE int tile(int step) const { return first + step % count; }
+};
+
+/// One block's part of dk and dv: some keys of one key head, over all queries that see them, of its query heads one
+/// after another; the next queries are copied meanwhile.
+template <class Tiling, class Machine>
+LYCEUM_DEVICE void attention_dkv(const Machine& m, const BackwardTask<bfloat16>& task, const BlockOrder::Block& block) {
+  constexpr int dim = Tiling::dim, queries = Tiling::queries, tiles = Tiling::tiles;
+  const AttentionShape& shape = task.shape;
+  const CausalOrder order = causal_order(shape);
+  const int first = block.tile * Tiling::rows;
+  const QueryWalk walk(shape, block, first, queries);
+  const int steps = walk.steps();
+  const auto keys = [&](const auto& matrix) {
+    return panel_of(matrix, walk.sequence, shape.key_len, first, walk.kv_head, shape.head_dim, task.aligned);
+  };
+  const auto load_queries = [&](int step) {
+    const int head = walk.head(step), query = walk.tile(step) * queries;
+    const int stage = Tiling::stages + step % 2 * Tiling::stage_bytes;
+    const auto queries_of = [&](const Rows<const bfloat16>& matrix) {
+      return panel_of(matrix, walk.sequence, shape.query_len, query, head, shape.head_dim, task.aligned);
+    };
+    load_tile<SwizzledTile<dim>, queries, Tiling::threads>(m, stage, queries_of(task.q));
+    load_tile<SwizzledTile<dim>, queries, Tiling::threads>(m, stage + Tiling::d_out_in_stage, queries_of(task.d_out));
+    load_sums<queries, Tiling::threads>(m, task, walk.sequence, head, query, stage + Tiling::sums_in_stage);
+  };
+  load_tile<SwizzledTile<dim>, Tiling::rows, Tiling::threads>(m, Tiling::k_tile, keys(task.k));
+  load_tile<SwizzledTile<dim>, Tiling::rows, Tiling::threads>(m, Tiling::v_tile, keys(task.v));
+  if (steps > 0) load_queries(0);
+
+  const int warp = m.thread() / 32, row = warp / Tiling::splits * 16 * tiles;
+  const int chunk = warp % Tiling::splits * Tiling::columns / 8;
+  Accumulators<tiles, Tiling::columns> dk, dv;
+  dk.clear();
+  dv.clear();
+  for (int step = 0; step < steps; ++step) {
+    m.wait();
+    m.sync();  // these queries are there; nobody reads the ones before any more
+    if (step + 1 < steps) load_queries(step + 1);
+    const int stage = Tiling::stages + step % 2 * Tiling::stage_bytes;
+    Accumulators<tiles, queries> scores, dp;
+    multiply<dim>(m, Tiling::k_tile, row, stage, scores);
+    multiply<dim>(m, Tiling::v_tile, row, stage + Tiling::d_out_in_stage, dp);
+    const TransposedMask mask(order, first + row, walk.tile(step) * queries, 16 * tiles);
+    transposed_probabilities(m, task.scale * log2_of_e, mask, stage + Tiling::sums_in_stage, scores);
+    transposed_gradients(m, mask, stage + Tiling::sums_in_stage, scores, dp);
+    const Operand<tiles, queries> p(m, scores);
+    multiply_add<dim>(m, p, stage + Tiling::d_out_in_stage, chunk, dv);
+    const Operand<tiles, queries> ds(m, dp);
+    multiply_add<dim>(m, ds, stage, chunk, dk);
+  }
+  m.wait();
+  m.sync();  // nobody reads keys and values any more: their tiles are where the results pass through
+  scale_all(dk, task.scale);
+  store<SwizzledTile<dim>>(m, dk, Tiling::k_tile, row, chunk, keys(task.dk));
+  store<SwizzledTile<dim>>(m, dv, Tiling::v_tile, row, chunk, keys(task.dv));
+}
+
+}  // namespace lyceum::cuda

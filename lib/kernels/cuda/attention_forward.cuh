@@ -1,0 +1,186 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/attention_task.cuh"
+
+namespace lyceum::cuda {
+
+/// Extents of the forward's tiles: a block of `warps` holds 16 · tiles queries a warp and walks over `keys` at a time.
+template <int dim_, int warps_, int tiles_, int keys_>
+struct ForwardTiling {
+  static constexpr int dim = dim_, warps = warps_, tiles = tiles_, keys = keys_;
+  static constexpr int threads = 32 * warps, rows = 16 * tiles * warps;
+  using QueryTile = SwizzledTile<dim>;
+  static constexpr int q_tile = 0, k_tile = SwizzledTile<dim>::bytes(rows);
+  static constexpr int v_tile = k_tile + SwizzledTile<dim>::bytes(keys);
+  static constexpr int shared_bytes = v_tile + SwizzledTile<dim>::bytes(keys);
+};
+
+/// Makes minus infinity of the scores of keys that a query does not see. Rows are queries from `query` on, columns keys
+/// from `key` on.
+template <int tiles, int columns>
+LYCEUM_DEVICE void mask(const CausalOrder& order, int query, int key, int lane, Accumulators<tiles, columns>& scores) {
+  LYCEUM_UNROLL
+  for (int t = 0; t < tiles; ++t) {
+    LYCEUM_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const Place at = MmaLayout::c(lane, i);
+      const int seen = order.seen(query + 16 * t + at.row) - key;
+      LYCEUM_UNROLL
+      for (int n = 0; n < columns / 8; ++n) {
+        if (8 * n + at.col >= seen) scores.at[t][n][i] = -__builtin_huge_valf();
+      }
+    }
+  }
+}
+
+/// The softmax of a warp's rows while their keys come by. [Milakov & Gimelshein 2018; Dao 2023]
+/// Index [t][half]: row 16 t + 8 half + lane / 4; `sum` is this lane's part.
+template <int tiles>
+struct OnlineSoftmax {
+  float largest[tiles][2], sum[tiles][2], shrink[tiles][2];
+
+  LYCEUM_DEVICE OnlineSoftmax() {
+    LYCEUM_UNROLL
+    for (int t = 0; t < tiles; ++t) {
+      LYCEUM_UNROLL
+      for (int half = 0; half < 2; ++half) largest[t][half] = -__builtin_huge_valf(), sum[t][half] = 0;
+    }
+  }
+
+  /// scores = 2^(scale · (scores - largest)). A NaN is passed over by the maximum and comes out of the exponentials.
+  /// The first keys hold one that every row sees. What was summed under an older maximum is to be scaled by `shrink`.
+  template <int keys, class Machine>
+  LYCEUM_DEVICE void step(const Machine& m, float scale, Accumulators<tiles, keys>& scores) {
+    LYCEUM_UNROLL
+    for (int t = 0; t < tiles; ++t) {
+      LYCEUM_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        float most = largest[t][half];
+        LYCEUM_UNROLL
+        for (int n = 0; n < keys / 8; ++n) {
+          LYCEUM_UNROLL
+          for (int i = 2 * half; i < 2 * half + 2; ++i) most = m.larger(most, scores.at[t][n][i]);
+        }
+        most = m.larger(most, m.from_lane_xor(most, 1));
+        most = m.larger(most, m.from_lane_xor(most, 2));
+        shrink[t][half] = m.exp2((largest[t][half] - most) * scale);
+        largest[t][half] = most;
+        const float shift = most * scale;
+        float total = sum[t][half] * shrink[t][half];
+        LYCEUM_UNROLL
+        for (int n = 0; n < keys / 8; ++n) {
+          LYCEUM_UNROLL
+          for (int i = 2 * half; i < 2 * half + 2; ++i) {
+            scores.at[t][n][i] = m.exp2(scores.at[t][n][i] * scale - shift);
+            total += scores.at[t][n][i];
+          }
+        }
+        sum[t][half] = total;
+      }
+    }
+  }
+
+  template <int dim>
+  LYCEUM_DEVICE void rescale(Accumulators<tiles, dim>& out) const {
+    LYCEUM_UNROLL
+    for (int t = 0; t < tiles; ++t) {
+      LYCEUM_UNROLL
+      for (int n = 0; n < dim / 8; ++n) {
+        LYCEUM_UNROLL
+        for (int i = 0; i < 4; ++i) out.at[t][n][i] *= shrink[t][i / 2];
+      }
+    }
+  }
+
+  /// Adds the lanes' parts of the sums together.
+  template <class Machine>
+  LYCEUM_DEVICE void finish(const Machine& m) {
+    LYCEUM_UNROLL
+    for (int t = 0; t < tiles; ++t) {
+      LYCEUM_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        sum[t][half] += m.from_lane_xor(sum[t][half], 1);
+        sum[t][half] += m.from_lane_xor(sum[t][half], 2);
+      }
+    }
+  }
+};
+
+/// Divides by the sums, and writes out and log_sum_exp of a warp's rows [row, …) of the block.
+template <class Tiling, class Machine>
+LYCEUM_DEVICE void finish_rows(const Machine& m, const ForwardTask<bfloat16>& task, const HeadPlace& place, int first,
+                               int row, OnlineSoftmax<Tiling::tiles>& softmax,
+                               Accumulators<Tiling::tiles, Tiling::dim>& out) {
+  const AttentionShape& shape = task.shape;
+  const int lane = m.thread() % 32;
+  softmax.finish(m);
+  LYCEUM_UNROLL
+  for (int t = 0; t < Tiling::tiles; ++t) {
+    LYCEUM_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const float sum = softmax.sum[t][half], inverse = 1.0f / sum;
+      LYCEUM_UNROLL
+      for (int n = 0; n < Tiling::dim / 8; ++n) {
+        LYCEUM_UNROLL
+        for (int i = 2 * half; i < 2 * half + 2; ++i) out.at[t][n][i] *= inverse;
+      }
+      const int query = first + row + 16 * t + 8 * half + lane / 4;
+      if (lane % 4 == 0 && query < shape.query_len) {
+        *task.log_sum_exp.at(place.sequence * shape.query_len + query, place.head) =
+            softmax.largest[t][half] * task.scale + m.log(sum);
+      }
+    }
+  }
+  store<typename Tiling::QueryTile>(
+      m, out, Tiling::q_tile, row, 0,
+      panel_of(task.out, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned));
+}
+
+/// One block's part of AttentionForward: some queries of one head, over all keys that they see, in order. Values are
+/// copied while scores are computed, the next keys while values are summed.
+template <class Tiling, class Machine>
+LYCEUM_DEVICE void attention_forward(const Machine& m, const ForwardTask<bfloat16>& task,
+                                     const BlockOrder::Block& block) {
+  constexpr int dim = Tiling::dim, keys = Tiling::keys;
+  const AttentionShape& shape = task.shape;
+  const HeadPlace place = HeadPlace::of_query_head(shape, block.head);
+  const CausalOrder order = causal_order(shape);
+  const int first = block.tile * Tiling::rows;
+  const auto load_keys = [&](int tile, const Rows<const bfloat16>& from, int step) {
+    load_tile<SwizzledTile<dim>, keys, Tiling::threads>(
+        m, tile,
+        panel_of(from, place.sequence, shape.key_len, step * keys, place.kv_head, shape.head_dim, task.aligned));
+  };
+  load_tile<SwizzledTile<dim>, Tiling::rows, Tiling::threads>(
+      m, Tiling::q_tile,
+      panel_of(task.q, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned));
+  load_keys(Tiling::k_tile, task.k, 0);
+
+  const int row = m.thread() / 32 * 16 * Tiling::tiles;
+  Accumulators<Tiling::tiles, dim> out;
+  out.clear();
+  OnlineSoftmax<Tiling::tiles> softmax;
+  const int steps = order.key_tiles(first, Tiling::rows, keys);
+  for (int step = 0; step < steps; ++step) {
+    m.wait();
+    m.sync();  // the keys are there; nobody reads the last values any more
+    load_keys(Tiling::v_tile, task.v, step);
+    Accumulators<Tiling::tiles, keys> scores;
+    multiply<dim>(m, Tiling::q_tile, row, Tiling::k_tile, scores);
+    m.wait();
+    m.sync();  // the values are there; nobody reads these keys any more
+    if (step + 1 < steps) load_keys(Tiling::k_tile, task.k, step + 1);
+    if (order.crosses(first + row, (step + 1) * keys)) {
+      mask(order, first + row, step * keys, m.thread() % 32, scores);
+    }
+    softmax.step(m, task.scale * log2_of_e, scores);
+    softmax.rescale(out);
+    const Operand<Tiling::tiles, keys> p(m, scores);
+    multiply_add<dim>(m, p, Tiling::v_tile, 0, out);
+  }
+  finish_rows<Tiling>(m, task, place, first, row, softmax, out);
+}
+
+}  // namespace lyceum::cuda

@@ -1,0 +1,85 @@
+#pragma once
+
+#include "kernels/cuda/attention_forward.cuh"
+#include "kernels/cuda/warpgroup_products.cuh"
+
+namespace lyceum::cuda {
+
+/// Extents of the forward's tiles on Hopper: each of `groups` warpgroups holds 64 queries and walks over 128 keys at a
+/// time.
+template <int dim_, int groups_>
+struct HopperForwardTiling {
+  static constexpr int dim = dim_, groups = groups_, tiles = 1, keys = 128;
+  static constexpr int threads = 128 * groups, rows = 64 * groups;
+  using QueryTile = PanelTile<dim, rows>;
+  using KeyTile = PanelTile<dim, keys>;
+  static constexpr int q_tile = 0, k_tiles = QueryTile::tile_bytes, v_tiles = k_tiles + 2 * KeyTile::tile_bytes;
+  static constexpr int shared_bytes = v_tiles + 2 * KeyTile::tile_bytes;
+  static constexpr LYCEUM_HOST_DEVICE int k_tile(int step) { return k_tiles + step % 2 * KeyTile::tile_bytes; }
+  static constexpr LYCEUM_HOST_DEVICE int v_tile(int step) { return v_tiles + step % 2 * KeyTile::tile_bytes; }
+};
+
+/// attention_forward() with the products of warpgroups: while the tensor cores multiply probabilities by values, the
+/// softmax of the next scores is computed. [Shah et al. 2024]
+template <class Tiling, class Machine>
+LYCEUM_DEVICE void attention_forward_hopper(const Machine& m, const ForwardTask<bfloat16>& task,
+                                            const BlockOrder::Block& block) {
+  constexpr int dim = Tiling::dim, keys = Tiling::keys;
+  using QueryTile = typename Tiling::QueryTile;
+  using KeyTile = typename Tiling::KeyTile;
+  const AttentionShape& shape = task.shape;
+  const HeadPlace place = HeadPlace::of_query_head(shape, block.head);
+  const CausalOrder order = causal_order(shape);
+  const int first = block.tile * Tiling::rows, row = m.thread() / 32 * 16, group_row = m.thread() / 128 * 64;
+  const int steps = order.key_tiles(first, Tiling::rows, keys);
+  const auto load_keys = [&](int tile, const Rows<const bfloat16>& from, int step) {
+    load_tile<KeyTile, keys, Tiling::threads>(
+        m, tile,
+        panel_of(from, place.sequence, shape.key_len, step * keys, place.kv_head, shape.head_dim, task.aligned));
+  };
+  Accumulators<1, keys> scores;
+  const auto begin_scores = [&](int step) {
+    begin_multiply<QueryTile, KeyTile>(m, Tiling::q_tile, group_row, Tiling::k_tile(step), scores);
+  };
+  OnlineSoftmax<1> softmax;
+  const auto probabilities = [&](int step) {
+    if (order.crosses(first + row, (step + 1) * keys)) mask(order, first + row, step * keys, m.thread() % 32, scores);
+    softmax.step(m, task.scale * log2_of_e, scores);
+  };
+  Accumulators<1, dim> out;
+  out.clear();
+
+  load_tile<QueryTile, Tiling::rows, Tiling::threads>(
+      m, Tiling::q_tile,
+      panel_of(task.q, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned));
+  load_keys(Tiling::k_tile(0), task.k, 0);
+  m.wait();
+  m.publish_copies();
+  m.sync();
+  if (steps > 1) load_keys(Tiling::k_tile(1), task.k, 1);
+  load_keys(Tiling::v_tile(0), task.v, 0);
+  begin_scores(0);
+  m.template wait_products<0>(scores);
+  probabilities(0);
+  Operand<1, keys> p(m, scores);
+  for (int step = 0; step < steps; ++step) {
+    m.wait();
+    m.publish_copies();
+    m.sync();  // the next keys and these values are there; nobody reads these keys or the values before any more
+    if (step + 1 == steps) break;
+    if (step + 2 < steps) load_keys(Tiling::k_tile(step), task.k, step + 2);
+    load_keys(Tiling::v_tile(step + 1), task.v, step + 1);
+    begin_scores(step + 1);
+    begin_multiply_add<KeyTile>(m, p, Tiling::v_tile(step), out);
+    m.template wait_products<1>(scores);
+    probabilities(step + 1);
+    m.template wait_products<0>(out);
+    softmax.rescale(out);
+    p = Operand<1, keys>(m, scores);
+  }
+  begin_multiply_add<KeyTile>(m, p, Tiling::v_tile(steps - 1), out);
+  m.template wait_products<0>(out);
+  finish_rows<Tiling>(m, task, place, first, row, softmax, out);
+}
+
+}  // namespace lyceum::cuda

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/simt.cuh"
+
+namespace lyceum::cuda {
+
+/// Which (head of a sequence, tile of rows) a block of a launch works on. Heads come in sections whose keys and values
+/// fit into the L2 cache together; within a section the tile with most work goes first in all heads, so that the last
+/// blocks to run are short ones.
+struct BlockOrder {
+  std::int64_t heads, tiles;  // heads of all sequences; tiles of a head
+  std::int64_t section;       // heads of a section
+  bool last_tile_first;       // the last queries see most keys, the first keys are seen by most queries
+
+  struct Block {
+    int head, tile;
+  };
+  LYCEUM_HOST_DEVICE std::int64_t blocks() const { return heads * tiles; }
+  LYCEUM_HOST_DEVICE Block at(std::int64_t index) const {
+    const std::int64_t first = index / (section * tiles) * section;
+    const std::int64_t here = heads - first < section ? heads - first : section;
+    const std::int64_t rest = index - first * tiles, rank = rest / here;
+    return {static_cast<int>(first + rest % here), static_cast<int>(last_tile_first ? tiles - 1 - rank : rank)};
+  }
+};
+
+/// Causal order between the queries of a sequence and its keys, of which the last `queries` are the queries' own.
+struct CausalOrder {
+  int queries, keys;
+  /// Keys [0, seen(query)) influence the query. Also for rows that pad the last tile.
+  LYCEUM_HOST_DEVICE int seen(int query) const { return keys - queries + query + 1; }
+  /// How many tiles of `tile` keys the queries [first, first + rows) see something of.
+  LYCEUM_HOST_DEVICE int key_tiles(int first, int rows, int tile) const {
+    const int last = (first + rows < queries ? first + rows : queries) - 1;
+    return (seen(last) + tile - 1) / tile;
+  }
+  /// The first query that sees a key at or after `key`.
+  LYCEUM_HOST_DEVICE int first_query(int key) const {
+    const int query = key - (keys - queries);
+    return query < 0 ? 0 : query;
+  }
+  /// Whether some query at or after `query` does not see some of the keys before `end`.
+  LYCEUM_HOST_DEVICE bool crosses(int query, int end) const { return end > seen(query); }
+};
+
+}  // namespace lyceum::cuda

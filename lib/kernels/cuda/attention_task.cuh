@@ -1,0 +1,66 @@
+#pragma once
+
+#include "kernels/attention.h"
+#include "kernels/cuda/attention_schedule.cuh"
+#include "kernels/cuda/warp_tiles.cuh"
+
+namespace lyceum::cuda {
+
+inline constexpr float log2_of_e = 1.4426950408889634f;
+
+/// A matrix as a kernel sees it.
+template <class T>
+struct Rows {
+  T* data;
+  std::int64_t stride;
+  Rows(const Matrix<T>& matrix) : data(matrix.data), stride(matrix.stride) {}  // NOLINT: the same view
+  Rows(T* data, std::int64_t stride) : data(data), stride(stride) {}
+  LYCEUM_HOST_DEVICE T* at(std::int64_t row, std::int64_t col) const { return data + row * stride + col; }
+};
+
+/// AttentionForward in device memory.
+template <class T>
+struct ForwardTask {
+  AttentionShape shape;
+  Rows<const T> q, k, v;
+  Rows<T> out;
+  Rows<Accumulator<T>> log_sum_exp;
+  Accumulator<T> scale;
+  bool aligned;  // all rows of q, k, v, out begin at multiples of 16 bytes, and heads are whole chunks
+};
+
+/// AttentionBackward in device memory.
+template <class T>
+struct BackwardTask {
+  AttentionShape shape;
+  Rows<const T> q, k, v, out, d_out;
+  Rows<const Accumulator<T>> log_sum_exp;
+  Rows<Accumulator<T>> delta;  // [sequences · query_len, heads]: Σ_d out · d_out
+  Rows<T> dq, dk, dv;
+  Accumulator<T> scale;
+  bool aligned;
+};
+
+/// Which columns of a sequence's rows a query head has.
+struct HeadPlace {
+  int sequence, head, kv_head;
+  /// `index` counts the query heads of all sequences.
+  LYCEUM_HOST_DEVICE static HeadPlace of_query_head(const AttentionShape& shape, int index) {
+    const int heads = static_cast<int>(shape.heads), head = index % heads;
+    return {index / heads, head, head / (heads / static_cast<int>(shape.kv_heads))};
+  }
+};
+
+LYCEUM_HOST_DEVICE CausalOrder causal_order(const AttentionShape& shape) {
+  return {static_cast<int>(shape.query_len), static_cast<int>(shape.key_len)};
+}
+
+/// Rows [first, sequence's end) of a head's columns; `length` rows a sequence.
+template <class T>
+LYCEUM_DEVICE Panel<T> panel_of(const Rows<T>& matrix, int sequence, std::int64_t length, int first, int head,
+                                std::int64_t head_dim, bool aligned) {
+  return {matrix.at(sequence * length + first, head * head_dim), matrix.stride, static_cast<int>(length) - first,
+          static_cast<int>(head_dim), aligned};
+}
+
+}  // namespace lyceum::cuda

@@ -1,0 +1,106 @@
+#pragma once
+
+#include "kernels/cuda/attention_backward_hopper.cuh"
+#include "kernels/cuda/attention_forward_hopper.cuh"
+
+namespace lyceum::cuda {
+
+/// The tiles for heads of up to `dim` columns: what 255 registers a thread and 163 KB of shared memory a block hold.
+template <int dim>
+struct AttentionTilings;
+template <>
+struct AttentionTilings<32> {
+  using Forward = ForwardTiling<32, 4, 2, 64>;
+  using Dq = DqTiling<32, 4, 2, 64>;
+  using Dkv = DkvTiling<32, 4, 2, 1, 32>;
+};
+template <>
+struct AttentionTilings<64> {
+  using Forward = ForwardTiling<64, 4, 2, 64>;
+  using Dq = DqTiling<64, 4, 2, 32>;
+  using Dkv = DkvTiling<64, 4, 2, 1, 32>;
+};
+template <>
+struct AttentionTilings<128> {
+  using Forward = ForwardTiling<128, 4, 2, 32>;
+  using Dq = DqTiling<128, 4, 2, 32>;
+  using Dkv = DkvTiling<128, 8, 1, 1, 32>;
+};
+template <>
+struct AttentionTilings<256> {
+  using Forward = ForwardTiling<256, 4, 1, 64>;
+  using Dq = DqTiling<256, 4, 1, 32>;
+  using Dkv = DkvTiling<256, 8, 1, 2, 32>;
+};
+
+/// Those for the products of warpgroups: a block a multiprocessor.
+template <int dim>
+struct HopperTilings {
+  using Forward = HopperForwardTiling<dim, 2>;
+  using Dq = HopperDqTiling<dim, 2, 128>;
+  using Dkv = HopperDkvTiling<dim, 2, 64>;
+};
+
+/// The longest head that the tensor cores' kernels take.
+inline constexpr std::int64_t max_tiled_dim = 256;
+
+/// Calls f.template operator()<AttentionTilings<…>>() with the smallest tiles that hold a head of `head_dim` columns.
+template <class F>
+decltype(auto) with_tilings(std::int64_t head_dim, F&& f) {
+  if (head_dim <= 32) return f.template operator()<AttentionTilings<32>>();
+  if (head_dim <= 64) return f.template operator()<AttentionTilings<64>>();
+  if (head_dim <= 128) return f.template operator()<AttentionTilings<128>>();
+  return f.template operator()<AttentionTilings<256>>();
+}
+
+/// Heads that the products of warpgroups are faster for; of shorter ones too much of a tile would be padding.
+inline bool fits_hopper(std::int64_t head_dim) { return head_dim > 32 && head_dim <= 128; }
+
+template <class F>
+decltype(auto) with_hopper_tilings(std::int64_t head_dim, F&& f) {
+  if (head_dim <= 64) return f.template operator()<HopperTilings<64>>();
+  return f.template operator()<HopperTilings<128>>();
+}
+
+/// Whether a matrix's rows begin at multiples of 16 bytes.
+template <class T>
+bool rows_aligned(const Matrix<T>& matrix) {
+  return reinterpret_cast<std::uintptr_t>(matrix.data) % 16 == 0 && matrix.stride % 8 == 0;
+}
+
+/// `a` as the kernels of any element type take it.
+template <class T>
+ForwardTask<T> task_of(const AttentionForward<T>& a) {
+  const bool aligned =
+      a.shape.head_dim % 8 == 0 && rows_aligned(a.q) && rows_aligned(a.k) && rows_aligned(a.v) && rows_aligned(a.out);
+  return {a.shape, a.q, a.k, a.v, a.out, a.log_sum_exp, static_cast<Accumulator<T>>(a.scale), aligned};
+}
+
+/// `delta`: room for delta_size(a.shape) numbers.
+template <class T>
+BackwardTask<T> task_of(const AttentionBackward<T>& a, Accumulator<T>* delta) {
+  const bool aligned = a.shape.head_dim % 8 == 0 && rows_aligned(a.q) && rows_aligned(a.k) && rows_aligned(a.v) &&
+                       rows_aligned(a.d_out) && rows_aligned(a.dq) && rows_aligned(a.dk) && rows_aligned(a.dv);
+  return {a.shape, a.q,     a.k,           a.v,
+          a.out,   a.d_out, a.log_sum_exp, {delta, a.shape.heads},
+          a.dq,    a.dk,    a.dv,          static_cast<Accumulator<T>>(a.scale),
+          aligned};
+}
+inline std::int64_t delta_size(const AttentionShape& shape) { return shape.sequences * shape.query_len * shape.heads; }
+
+/// Blocks of queries for every query head.
+inline BlockOrder query_order(const AttentionShape& shape, int rows, std::int64_t section) {
+  return {shape.sequences * shape.heads, (shape.query_len + rows - 1) / rows, section, true};
+}
+/// Blocks of keys for every key head.
+inline BlockOrder key_order(const AttentionShape& shape, int rows, std::int64_t section) {
+  return {shape.sequences * shape.kv_heads, (shape.key_len + rows - 1) / rows, section, false};
+}
+
+/// Heads whose two matrices of `rows` rows take up about 16 MB, a third of an H100's L2 cache; at least 1.
+inline std::int64_t section_of(std::int64_t rows, std::int64_t head_bytes) {
+  const std::int64_t bytes = 2 * rows * head_bytes;
+  return bytes == 0 ? 1 : 1 + (16 << 20) / bytes;
+}
+
+}  // namespace lyceum::cuda

@@ -1,0 +1,178 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/dtype.h"
+#include "kernels/cuda/simt.cuh"
+#include "kernels/cuda/tensor_core.cuh"
+
+namespace lyceum::cuda {
+
+// What a warp does with tiles of bfloat16 in shared memory. `Machine` is the block of threads that it runs on: Warp of
+// machine.cuh on a GPU, an emulated one in tests. Tiles are named by their first byte in shared memory.
+
+/// Eight elements that are copied together.
+struct alignas(16) Chunk {
+  std::uint16_t bits[8];
+};
+
+/// Part of a matrix in global memory: `rows` and `cols` that are there from `first` on. `aligned`: rows begin at
+/// multiples of 16 bytes and have whole chunks.
+template <class T>
+struct Panel {
+  T* first;
+  std::int64_t stride;
+  int rows, cols;
+  bool aligned;
+};
+
+/// Begins to copy a panel into a tile; what the panel lacks becomes zero. The whole block calls it, then wait() and
+/// sync().
+template <class Tile, int rows, int threads, class Machine>
+LYCEUM_DEVICE void load_tile(const Machine& m, int tile, const Panel<const bfloat16>& from) {
+  static_assert(threads % Tile::chunks == 0);
+  constexpr int step = threads / Tile::chunks;
+  const int chunk = m.thread() % Tile::chunks, first = m.thread() / Tile::chunks;
+  const bfloat16* at = from.first + first * from.stride + chunk * 8;
+  const int cols = from.cols - chunk * 8, last = from.rows < rows ? from.rows : rows;
+  if (from.aligned) {
+    LYCEUM_NO_UNROLL
+    for (int row = first; row < rows; row += step, at += step * from.stride) {
+      m.copy_16(tile + Tile::offset(row, chunk), at, cols > 0 && row < last);
+    }
+    return;
+  }
+  LYCEUM_NO_UNROLL
+  for (int row = first; row < rows; row += step, at += step * from.stride) {
+    Chunk values{};
+    for (int i = 0; i < 8; ++i) {
+      if (i < cols && row < last) values.bits[i] = at[i].bits;
+    }
+    *m.template shared<Chunk>(tile + Tile::offset(row, chunk)) = values;
+  }
+}
+
+/// Accumulators of 16 · tiles rows of a product, as mma leaves them: [..][n][number] is column 8n + MmaLayout::c().col.
+template <int tiles, int columns>
+struct Accumulators {
+  float at[tiles][columns / 8][4];
+  LYCEUM_DEVICE void clear() {
+    LYCEUM_UNROLL
+    for (int t = 0; t < tiles; ++t) {
+      LYCEUM_UNROLL
+      for (int n = 0; n < columns / 8; ++n) {
+        LYCEUM_UNROLL
+        for (int i = 0; i < 4; ++i) at[t][n][i] = 0;
+      }
+    }
+  }
+};
+
+/// Accumulators rounded to bfloat16, in the layout that mma reads its operand A in: the same lanes hold the same
+/// elements.
+template <int tiles, int columns>
+struct Operand {
+  std::uint32_t at[tiles][columns / 16][4];
+  template <class Machine>
+  LYCEUM_DEVICE Operand(const Machine& m, const Accumulators<tiles, columns>& from) {
+    LYCEUM_UNROLL
+    for (int t = 0; t < tiles; ++t) {
+      LYCEUM_UNROLL
+      for (int k = 0; k < columns / 16; ++k) {
+        LYCEUM_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const float* pair = from.at[t][2 * k + i / 2] + i % 2 * 2;
+          at[t][k][i] = m.pack(pair[0], pair[1]);
+        }
+      }
+    }
+  }
+};
+
+/// c = A · Bᵀ for rows [row, row + 16 · tiles) of tile A and `columns` rows of tile B.
+template <int dim, int tiles, int columns, class Machine>
+LYCEUM_DEVICE void multiply(const Machine& m, int a_tile, int row, int b_tile, Accumulators<tiles, columns>& c) {
+  using Tile = SwizzledTile<dim>;
+  const typename Tile::Walk a_at(LoadLayout::a_or_transposed_b(m.thread() % 32)), b_at(LoadLayout::b(m.thread() % 32));
+  a_tile += Tile::bytes(row);
+  c.clear();
+  LYCEUM_UNROLL
+  for (int k = 0; k < dim / 16; ++k) {
+    std::uint32_t a[tiles][4];
+    LYCEUM_UNROLL
+    for (int t = 0; t < tiles; ++t) {
+      m.load_matrices(a[t], a_tile + a_at.offset(16 * t, 2 * k));
+    }
+    LYCEUM_UNROLL
+    for (int n = 0; n < columns / 16; ++n) {
+      std::uint32_t b[4];
+      m.load_matrices(b, b_tile + b_at.offset(16 * n, 2 * k));
+      LYCEUM_UNROLL
+      for (int t = 0; t < tiles; ++t) {
+        m.mma(c.at[t][2 * n], a[t], b[0], b[1]);
+        m.mma(c.at[t][2 * n + 1], a[t], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// c += a · B for `depth` rows of tile B, of which columns [8 · chunk, 8 · chunk + columns) are meant; `chunk` is a
+/// multiple of SwizzledTile::permuted.
+template <int dim, int tiles, int depth, int columns, class Machine>
+LYCEUM_DEVICE void multiply_add(const Machine& m, const Operand<tiles, depth>& a, int b_tile, int chunk,
+                                Accumulators<tiles, columns>& c) {
+  const typename SwizzledTile<dim>::Walk at(LoadLayout::a_or_transposed_b(m.thread() % 32));
+  b_tile += 16 * chunk;
+  LYCEUM_UNROLL
+  for (int k = 0; k < depth / 16; ++k) {
+    LYCEUM_UNROLL
+    for (int n = 0; n < columns / 16; ++n) {
+      std::uint32_t b[4];
+      m.load_matrices_transposed(b, b_tile + at.offset(16 * k, 2 * n));
+      LYCEUM_UNROLL
+      for (int t = 0; t < tiles; ++t) {
+        m.mma(c.at[t][2 * n], a.at[t][k], b[0], b[1]);
+        m.mma(c.at[t][2 * n + 1], a.at[t][k], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// Rounds a warp's accumulators into its rows [row, …) and columns [8 · chunk, …) of a tile, and from there writes them
+/// to the panel, whose first row is the tile's row 0 and whose first column is the tile's.
+template <class Tile, int tiles, int columns, class Machine>
+LYCEUM_DEVICE void store(const Machine& m, const Accumulators<tiles, columns>& from, int tile, int row, int chunk,
+                         const Panel<bfloat16>& to) {
+  const int lane = m.thread() % 32;
+  m.sync_warp();
+  LYCEUM_UNROLL
+  for (int t = 0; t < tiles; ++t) {
+    LYCEUM_UNROLL
+    for (int n = 0; n < columns / 8; ++n) {
+      LYCEUM_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const Place at = MmaLayout::c(lane, 2 * half);
+        const int offset = Tile::offset(row + 16 * t + at.row, chunk + n) + 2 * at.col;
+        *m.template shared<std::uint32_t>(tile + offset) = m.pack(from.at[t][n][2 * half], from.at[t][n][2 * half + 1]);
+      }
+    }
+  }
+  m.sync_warp();
+  constexpr int chunks = columns / 8;
+  for (int i = lane; i < 16 * tiles * chunks; i += 32) {
+    const int r = row + i / chunks, c = chunk + i % chunks;
+    const int present = r < to.rows ? to.cols - c * 8 : 0;
+    if (present <= 0) continue;
+    bfloat16* out = to.first + r * to.stride + c * 8;
+    const Chunk values = *m.template shared<Chunk>(tile + Tile::offset(r, c));
+    if (to.aligned) {
+      *reinterpret_cast<Chunk*>(out) = values;
+    } else {
+      for (int e = 0; e < 8; ++e) {
+        if (e < present) out[e].bits = values.bits[e];
+      }
+    }
+  }
+}
+
+}  // namespace lyceum::cuda

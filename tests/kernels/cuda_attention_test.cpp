@@ -1,0 +1,267 @@
+// The CUDA attention's own code, compiled for the host and run on emulated blocks of threads.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "kernels/attention_problem.h"
+#include "kernels/cpu/reference_attention.h"
+#include "kernels/cuda/attention_plain.cuh"
+#include "kernels/cuda/attention_tilings.cuh"
+#include "support/emulated_block.h"
+#include "support/emulated_hopper.h"
+
+namespace lyceum {
+namespace {
+
+using test::AttentionProblem;
+using test::EmulatedBlock;
+using test::EmulatedHopper;
+using test::EmulatedMachine;
+using test::expect_near;
+using test::make_attention;
+using test::same_bits;
+using Order = EmulatedBlock::Order;
+
+/// Runs work(machine, block) as all blocks of a launch, the last ones first when warps run in descending order.
+template <class Tiling, class Machine = EmulatedMachine, class Work>
+void launch_emulated(const cuda::BlockOrder& blocks, Order order, Work&& work) {
+  EmulatedBlock block(Tiling::threads, Tiling::shared_bytes, order);
+  for (std::int64_t i = 0; i < blocks.blocks(); ++i) {
+    const auto at = blocks.at(order == Order::ascending ? i : blocks.blocks() - 1 - i);
+    block.run<Machine>([&](const Machine& m) { work(m, at); });
+  }
+}
+
+/// On the tensor cores as compute capability 8.0 has them.
+struct Ampere {
+  static void forward(const cuda::ForwardTask<bfloat16>& task, Order order) {
+    cuda::with_tilings(task.shape.head_dim, [&]<class Tilings>() {
+      using Tiling = typename Tilings::Forward;
+      launch_emulated<Tiling>(cuda::query_order(task.shape, Tiling::rows, 2), order,
+                              [&](const auto& m, const auto& b) { cuda::attention_forward<Tiling>(m, task, b); });
+    });
+  }
+  static void backward(const cuda::BackwardTask<bfloat16>& task, Order order) {
+    cuda::with_tilings(task.shape.head_dim, [&]<class Tilings>() {
+      using Dq = typename Tilings::Dq;
+      using Dkv = typename Tilings::Dkv;
+      launch_emulated<Dq>(cuda::query_order(task.shape, Dq::rows, 2), order,
+                          [&](const auto& m, const auto& b) { cuda::attention_dq<Dq>(m, task, b); });
+      launch_emulated<Dkv>(cuda::key_order(task.shape, Dkv::rows, 2), order,
+                           [&](const auto& m, const auto& b) { cuda::attention_dkv<Dkv>(m, task, b); });
+    });
+  }
+};
+
+struct Hopper {
+  static void forward(const cuda::ForwardTask<bfloat16>& task, Order order) {
+    cuda::with_hopper_tilings(task.shape.head_dim, [&]<class Tilings>() {
+      using Tiling = typename Tilings::Forward;
+      launch_emulated<Tiling, EmulatedHopper>(
+          cuda::query_order(task.shape, Tiling::rows, 2), order,
+          [&](const auto& m, const auto& b) { cuda::attention_forward_hopper<Tiling>(m, task, b); });
+    });
+  }
+  static void backward(const cuda::BackwardTask<bfloat16>& task, Order order) {
+    cuda::with_hopper_tilings(task.shape.head_dim, [&]<class Tilings>() {
+      using Dq = typename Tilings::Dq;
+      using Dkv = typename Tilings::Dkv;
+      launch_emulated<Dq, EmulatedHopper>(
+          cuda::query_order(task.shape, Dq::rows, 2), order,
+          [&](const auto& m, const auto& b) { cuda::attention_dq_hopper<Dq>(m, task, b); });
+      launch_emulated<Dkv, EmulatedHopper>(
+          cuda::key_order(task.shape, Dkv::rows, 2), order,
+          [&](const auto& m, const auto& b) { cuda::attention_dkv_hopper<Dkv>(m, task, b); });
+    });
+  }
+};
+
+template <class Device>
+void forward(AttentionProblem<bfloat16>& problem, Order order) {
+  Device::forward(cuda::task_of(problem.forward()), order);
+}
+
+template <class Device>
+void backward(AttentionProblem<bfloat16>& problem, Order order) {
+  std::vector<float> delta(static_cast<std::size_t>(cuda::delta_size(problem.shape)), NAN);
+  const auto task = cuda::task_of(problem.backward(), delta.data());
+  EmulatedBlock one_warp(32, 0, order);
+  for (std::int64_t i = 0; i < cuda::delta_size(task.shape); ++i) {
+    one_warp.run<EmulatedMachine>([&](const EmulatedMachine& m) { cuda::attention_delta(m, task, i); });
+  }
+  Device::backward(task, order);
+}
+
+/// Against the reference in double, with gaps between rows (a multiple of 8: copies of 16 bytes; else by elements), and
+/// the same bits whichever warp runs first.
+template <class Device = Ampere>
+void check(const AttentionShape& shape, std::int64_t gap) {
+  SCOPED_TRACE(testing::Message() << shape.sequences << " x " << shape.query_len << " of " << shape.key_len << ", "
+                                  << shape.heads << "/" << shape.kv_heads << " x " << shape.head_dim << ", gap "
+                                  << gap);
+  const auto fast = make_attention<bfloat16>(shape, gap), again = make_attention<bfloat16>(shape, gap);
+  for (const auto& [problem, order] : {std::pair{fast.get(), Order::ascending}, {again.get(), Order::descending}}) {
+    forward<Device>(*problem, order);
+    backward<Device>(*problem, order);
+  }
+  const CpuStream stream(1);
+  const auto exact = make_attention<double, bfloat16>(shape);
+  reference::run(stream, exact->forward());
+  reference::run(stream, exact->backward());
+  expect_near(fast->out.view(), exact->out.view(), 0.02);
+  expect_near(fast->log_sum_exp.view(), exact->log_sum_exp.view(), 1e-4);
+  expect_near(fast->dq.view(), exact->dq.view(), 0.03);
+  expect_near(fast->dk.view(), exact->dk.view(), 0.06);
+  expect_near(fast->dv.view(), exact->dv.view(), 0.06);
+  for (auto member : {&AttentionProblem<bfloat16>::out, &AttentionProblem<bfloat16>::dq,
+                      &AttentionProblem<bfloat16>::dk, &AttentionProblem<bfloat16>::dv}) {
+    EXPECT_TRUE(((*fast).*member).gaps_untouched());
+    EXPECT_TRUE(same_bits(((*fast).*member).view(), ((*again).*member).view()));
+  }
+  EXPECT_TRUE(fast->log_sum_exp.gaps_untouched());
+}
+
+TEST(CudaAttention, AgreesWithTheReference) {
+  check({1, 1, 1, 1, 1, 1}, 0);
+  check({2, 7, 7, 3, 3, 5}, 3);
+  check({2, 33, 33, 4, 2, 16}, 8);
+  check({1, 1, 131, 4, 2, 16}, 8);
+  check({2, 5, 70, 2, 1, 8}, 0);
+  check({1, 140, 150, 2, 1, 32}, 8);
+}
+
+TEST(CudaAttention, AgreesWithTheReferenceForHeadsOf64) {
+  check({1, 65, 65, 2, 2, 33}, 3);
+  check({1, 131, 131, 2, 1, 64}, 8);
+}
+
+TEST(CudaAttention, AgreesWithTheReferenceForHeadsOf128) {
+  check({1, 65, 65, 1, 1, 80}, 8);
+  check({1, 130, 140, 2, 1, 128}, 8);
+}
+
+TEST(CudaAttention, AgreesWithTheReferenceForHeadsOf256) {
+  check({1, 30, 40, 1, 1, 130}, 3);
+  check({1, 34, 70, 2, 1, 256}, 8);
+}
+
+TEST(CudaAttention, HopperAgreesWithTheReferenceForHeadsOf64) {
+  check<Hopper>({1, 3, 5, 1, 1, 33}, 3);
+  check<Hopper>({1, 66, 200, 2, 1, 64}, 8);
+}
+
+TEST(CudaAttention, HopperAgreesWithTheReferenceForHeadsOf128) {
+  check<Hopper>({1, 65, 129, 1, 1, 80}, 8);
+  check<Hopper>({1, 66, 260, 2, 1, 128}, 0);
+}
+
+template <class Device>
+void check_keys_without_queries() {
+  const auto problem = make_attention<bfloat16>({1, 0, 5, 2, 1, 8});
+  forward<Device>(*problem, Order::ascending);
+  backward<Device>(*problem, Order::ascending);
+  for (std::int64_t r = 0; r < 5; ++r) {
+    for (std::int64_t c = 0; c < 8; ++c) {
+      EXPECT_EQ(static_cast<float>(problem->dk.view().row(r)[c]), 0.0f);
+      EXPECT_EQ(static_cast<float>(problem->dv.view().row(r)[c]), 0.0f);
+    }
+  }
+}
+
+TEST(CudaAttention, KeysWithoutQueriesHaveNoInfluence) {
+  check_keys_without_queries<Ampere>();
+  check_keys_without_queries<Hopper>();
+}
+
+template <class Device>
+void check_nan() {
+  const auto problem = make_attention<bfloat16>({2, 10, 10, 1, 1, 8});
+  problem->q.view().row(4)[2] = bfloat16(NAN);
+  problem->k.view().row(10 + 6)[1] = bfloat16(NAN);
+  forward<Device>(*problem, Order::ascending);
+  for (std::int64_t r = 0; r < 20; ++r) {
+    EXPECT_EQ(std::isnan(static_cast<float>(problem->out.view().row(r)[0])), r == 4 || r >= 16) << "row " << r;
+  }
+}
+
+TEST(CudaAttention, NanReachesTheQueriesThatSeeIt) {
+  check_nan<Ampere>();
+  check_nan<Hopper>();
+}
+
+/// What a block of threads may have: 163 KB of shared memory at compute capability 8.0, 227 KB at 9.0.
+template <class Tilings>
+void check_shared_memory(int limit) {
+  EXPECT_LE(Tilings::Forward::shared_bytes, limit);
+  EXPECT_LE(Tilings::Dq::shared_bytes, limit);
+  EXPECT_LE(Tilings::Dkv::shared_bytes, limit);
+}
+
+TEST(CudaAttention, TilesFitIntoSharedMemory) {
+  check_shared_memory<cuda::AttentionTilings<32>>(163 << 10);
+  check_shared_memory<cuda::AttentionTilings<64>>(163 << 10);
+  check_shared_memory<cuda::AttentionTilings<128>>(163 << 10);
+  check_shared_memory<cuda::AttentionTilings<256>>(163 << 10);
+  check_shared_memory<cuda::HopperTilings<64>>(227 << 10);
+  check_shared_memory<cuda::HopperTilings<128>>(227 << 10);
+}
+
+/// The plain kernels, a block for each of `count` rows.
+template <class T, class Task, class Work>
+void plain(const Task& task, std::int64_t count, Order order, Work&& work) {
+  EmulatedBlock block(cuda::plain_tile, static_cast<int>(cuda::plain_shared_bytes<T>(task.shape)), order);
+  for (std::int64_t i = 0; i < count; ++i) {
+    block.run<EmulatedMachine>([&](const EmulatedMachine& m) { work(m, i); });
+  }
+}
+
+template <class T>
+void run_plain(AttentionProblem<T>& problem, Order order) {
+  const auto forward = cuda::task_of(problem.forward());
+  const AttentionShape& shape = problem.shape;
+  const std::int64_t rows = cuda::delta_size(shape);
+  plain<T>(forward, rows, order, [&](const auto& m, std::int64_t i) { cuda::plain_forward(m, forward, i); });
+  std::vector<Accumulator<T>> delta(static_cast<std::size_t>(rows), NAN);
+  const auto task = cuda::task_of(problem.backward(), delta.data());
+  EmulatedBlock one_warp(32, 0, order);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    one_warp.run<EmulatedMachine>([&](const EmulatedMachine& m) { cuda::attention_delta(m, task, i); });
+  }
+  plain<T>(task, rows, order, [&](const auto& m, std::int64_t i) { cuda::plain_dq(m, task, i); });
+  plain<T>(task, shape.sequences * shape.key_len * shape.kv_heads, order,
+           [&](const auto& m, std::int64_t i) { cuda::plain_dkv(m, task, i); });
+}
+
+template <class T>
+void check_plain(const AttentionShape& shape, double tolerance) {
+  const auto fast = make_attention<T>(shape, 3), again = make_attention<T>(shape, 3);
+  run_plain(*fast, Order::ascending);
+  run_plain(*again, Order::descending);
+  const CpuStream stream(1);
+  const auto exact = make_attention<double, T>(shape);
+  reference::run(stream, exact->forward());
+  reference::run(stream, exact->backward());
+  expect_near(fast->log_sum_exp.view(), exact->log_sum_exp.view(), tolerance);
+  for (const auto& [member, wanted] : {std::pair{&AttentionProblem<T>::out, &AttentionProblem<double>::out},
+                                       {&AttentionProblem<T>::dq, &AttentionProblem<double>::dq},
+                                       {&AttentionProblem<T>::dk, &AttentionProblem<double>::dk},
+                                       {&AttentionProblem<T>::dv, &AttentionProblem<double>::dv}}) {
+    expect_near(((*fast).*member).view(), ((*exact).*wanted).view(), tolerance);
+    EXPECT_TRUE(((*fast).*member).gaps_untouched());
+    EXPECT_TRUE(same_bits(((*fast).*member).view(), ((*again).*member).view()));
+  }
+}
+
+TEST(CudaAttention, PlainKernelsAgreeWithTheReference) {
+  for (const AttentionShape& shape : {AttentionShape{1, 1, 1, 1, 1, 1}, {2, 5, 7, 4, 2, 3}, {1, 3, 140, 2, 1, 9}}) {
+    check_plain<float>(shape, 2e-5);
+    check_plain<double>(shape, 1e-12);
+  }
+  check_plain<bfloat16>({1, 2, 3, 2, 1, 260}, 0.03);
+}
+
+}  // namespace
+}  // namespace lyceum

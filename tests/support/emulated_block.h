@@ -1,0 +1,381 @@
+#pragma once
+
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/error.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace lyceum::test {
+
+/// A block of a GPU's threads, emulated on one thread of the host: each thread is a context of its own that runs until
+/// it waits for its warp, its warpgroup or its block. Warps, and groups of four, run one after another from barrier to
+/// barrier, in ascending or descending order: where the result depends on it, one is missing. Copies become visible
+/// only when they are waited for; shared memory begins as NaN. The tensor core's instructions are written down from the
+/// PTX manual.
+class EmulatedBlock {
+ public:
+  enum class Order { ascending, descending };
+  EmulatedBlock(int threads, int shared_bytes, Order order)
+      : shared_(static_cast<std::size_t>(shared_bytes)),
+        threads_(static_cast<std::size_t>(threads)),
+        warps_(static_cast<std::size_t>(threads / warp)),
+        groups_(static_cast<std::size_t>(threads / warpgroup)),
+        order_(order) {
+    require(threads % warp == 0, "{} threads are no whole warps", threads);
+  }
+
+  /// Runs `body(Machine)` as every thread of the block. May be called again: memory is poisoned anew.
+  template <class Machine, class Body>
+  void run(Body&& body) {
+    body_ = [&](int thread) { body(Machine(*this, thread)); };
+    prepare();
+    schedule();
+  }
+
+ private:
+  friend class EmulatedMachine;
+  friend class EmulatedHopper;
+  static constexpr int warp = 32, warpgroup = 128;
+  static constexpr std::size_t stack_bytes = 128 << 10;
+
+  /// Threads that do something together: a warp, or a warpgroup.
+  struct Team {
+    std::vector<const void*> deposited;
+    std::size_t arrived = 0;
+    std::uint64_t meetings = 0;
+  };
+  /// A warpgroup's products that have begun, in groups; the last group is still open.
+  using Products = std::vector<std::vector<std::function<void()>>>;
+  struct Copy {
+    int to, bytes;
+    const void* from;  // null: zeros
+  };
+  struct Thread {
+    ucontext_t context;
+    std::unique_ptr<std::byte[]> stack;
+    std::vector<Copy> copies;
+    bool done = false, at_barrier = false;
+    const Team* waits_for = nullptr;
+    std::uint64_t awaited = 0;  // the meeting of that team
+    void* fake_stack = nullptr;
+  };
+
+  static void start(unsigned low, unsigned high) {
+    auto* block = reinterpret_cast<EmulatedBlock*>((static_cast<std::uint64_t>(high) << 32) | low);
+    block->finish_switch(nullptr);
+    try {
+      block->body_(block->current_);
+    } catch (...) {
+      block->error_ = std::current_exception();
+    }
+    block->threads_[static_cast<std::size_t>(block->current_)].done = true;
+    block->leave(true);
+  }
+
+  void finish_switch([[maybe_unused]] void* fake_stack) {
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(fake_stack, &host_stack_, &host_stack_bytes_);
+#endif
+  }
+  /// Back to the scheduler.
+  void leave([[maybe_unused]] bool for_ever) {
+    Thread& thread = threads_[static_cast<std::size_t>(current_)];
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_start_switch_fiber(for_ever ? nullptr : &thread.fake_stack, host_stack_, host_stack_bytes_);
+#endif
+    swapcontext(&thread.context, &host_);
+    finish_switch(thread.fake_stack);
+  }
+  void enter(int index) {
+    current_ = index;
+    Thread& thread = threads_[static_cast<std::size_t>(index)];
+#if defined(__SANITIZE_ADDRESS__)
+    void* fake_stack = nullptr;
+    __sanitizer_start_switch_fiber(&fake_stack, thread.stack.get(), stack_bytes);
+#endif
+    swapcontext(&host_, &thread.context);
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
+#endif
+  }
+
+  void prepare();
+  bool run_warp(int index);
+  void run_group(int index);
+  void schedule();
+
+  /// Leaves `mine` where the others of the team see it and waits for all of them; the last to come calls
+  /// meet(what all have left) before anybody goes on.
+  template <class Meet>
+  void meet(Team& team, const void* mine, Meet&& meet) {
+    const auto index = static_cast<std::size_t>(current_);
+    team.deposited[index % team.deposited.size()] = mine;
+    Thread& thread = threads_[index];
+    thread.waits_for = &team;
+    thread.awaited = team.meetings + 1;
+    if (++team.arrived == team.deposited.size()) {
+      meet(team.deposited);
+      team.arrived = 0;
+      ++team.meetings;
+    } else {
+      leave(false);
+    }
+  }
+  template <class Meet>
+  void meet_warp(const void* mine, Meet&& with) {
+    meet(warps_[static_cast<std::size_t>(current_ / warp)], mine, with);
+  }
+  template <class Meet>
+  void meet_group(const void* mine, Meet&& with) {
+    meet(groups_[static_cast<std::size_t>(current_ / warpgroup)], mine, with);
+  }
+
+  std::vector<std::byte> shared_;
+  std::vector<Thread> threads_;
+  std::vector<Team> warps_, groups_;
+  std::vector<Products> products_;  // of each warpgroup
+  Order order_;
+  std::function<void(int)> body_;
+  ucontext_t host_;
+  const void* host_stack_ = nullptr;
+  std::size_t host_stack_bytes_ = 0;
+  int current_ = 0;
+  std::exception_ptr error_;
+};
+
+/// One thread of an EmulatedBlock; has the members of the GPU's lib/kernels/cuda/machine.cuh.
+class EmulatedMachine {
+ public:
+  EmulatedMachine(EmulatedBlock& block, int thread) : block_(&block), thread_(thread) {}
+
+  int thread() const { return thread_; }
+  void sync() const {
+    self().at_barrier = true;
+    block_->leave(false);
+  }
+  void sync_warp() const {
+    block_->meet_warp(nullptr, [](auto&) {});
+  }
+  template <class T>
+  T* shared(int offset) const {
+    return reinterpret_cast<T*>(place(offset, sizeof(T)));
+  }
+
+  void copy_16(int to, const void* from, bool present) const { copy(to, 16, from, present); }
+  void copy_4(int to, const void* from, bool present) const { copy(to, 4, from, present); }
+  void wait() const {
+    for (const auto& [to, bytes, from] : self().copies) {
+      const auto count = static_cast<std::size_t>(bytes);
+      from ? std::memcpy(place(to, count), from, count) : std::memset(place(to, count), 0, count);
+    }
+    self().copies.clear();
+  }
+
+  void load_matrices(std::uint32_t (&words)[4], int offset) const { load(words, offset, false); }
+  void load_matrices_transposed(std::uint32_t (&words)[4], int offset) const { load(words, offset, true); }
+
+  void mma(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) const {
+    Multiply mine{a, {b0, b1}, c};
+    block_->meet_warp(&mine, [](const auto& all) { multiply(all); });
+  }
+
+  template <class T>
+  T from_lane_xor(T value, int mask) const {
+    struct Mine {
+      T value;
+      int mask;
+      mutable T result;
+    } mine{value, mask, {}};
+    block_->meet_warp(&mine, [](const auto& all) {
+      for (std::size_t lane = 0; lane < 32; ++lane) {
+        const auto* to = static_cast<const Mine*>(all[lane]);
+        to->result = static_cast<const Mine*>(all[lane ^ static_cast<std::size_t>(to->mask)])->value;
+      }
+    });
+    return mine.result;
+  }
+  std::uint32_t pack(float low, float high) const {
+    return bfloat16(low).bits | static_cast<std::uint32_t>(bfloat16(high).bits) << 16;
+  }
+
+  template <class T>
+  Accumulator<T> widen(T value) const {
+    return static_cast<Accumulator<T>>(value);
+  }
+  template <class T>
+  void narrow(Accumulator<T> value, T& to) const {
+    to = static_cast<T>(value);
+  }
+  template <class T>
+  T larger(T a, T b) const {
+    return std::fmax(a, b);
+  }
+  float exp2(float x) const { return std::exp2(x); }
+  template <class T>
+  T exp(T x) const {
+    return std::exp(x);
+  }
+  template <class T>
+  T log(T x) const {
+    return std::log(x);
+  }
+
+ protected:
+  EmulatedBlock& block() const { return *block_; }
+  std::byte* place(int offset, std::size_t bytes) const {
+    require(offset >= 0 && static_cast<std::size_t>(offset) + bytes <= block_->shared_.size() &&
+                static_cast<std::size_t>(offset) % bytes == 0,
+            "{} bytes at {} of {} bytes of shared memory", bytes, offset, block_->shared_.size());
+    return block_->shared_.data() + offset;
+  }
+  static float half(std::uint32_t word, int which) {
+    bfloat16 value;
+    value.bits = static_cast<std::uint16_t>(word >> (16 * which));
+    return static_cast<float>(value);
+  }
+
+ private:
+  struct Multiply {
+    const std::uint32_t (&a)[4];
+    std::uint32_t b[2];
+    float (&c)[4];
+  };
+
+  EmulatedBlock::Thread& self() const { return block_->threads_[static_cast<std::size_t>(thread_)]; }
+  void copy(int to, int bytes, const void* from, bool present) const {
+    require(reinterpret_cast<std::uintptr_t>(from) % static_cast<std::uintptr_t>(bytes) == 0,
+            "a copy of {} bytes from {}", bytes, reinterpret_cast<std::uintptr_t>(from));
+    self().copies.push_back({to, bytes, present ? from : nullptr});
+  }
+
+  /// [PTX ISA, ldmatrix]: lane 8 i + r gives the address of row r of matrix i; word i of lane l becomes elements
+  /// 2 (l % 4) and the next one of row l / 4 of matrix i, or of its column l / 4 with .trans.
+  void load(std::uint32_t (&words)[4], int offset, bool transposed) const {
+    struct Mine {
+      const std::byte* row;
+      std::uint32_t (&words)[4];
+    } mine{place(offset, 16), words};
+    block_->meet_warp(&mine, [transposed](const auto& all) {
+      const auto element = [&](int matrix, int row, int col) {
+        std::uint16_t bits;
+        std::memcpy(&bits, static_cast<const Mine*>(all[static_cast<std::size_t>(8 * matrix + row)])->row + 2 * col, 2);
+        return static_cast<std::uint32_t>(bits);
+      };
+      for (int lane = 0; lane < 32; ++lane) {
+        const int outer = lane / 4, inner = 2 * (lane % 4);
+        for (int i = 0; i < 4; ++i) {
+          static_cast<const Mine*>(all[static_cast<std::size_t>(lane)])->words[i] =
+              transposed ? element(i, inner, outer) | element(i, inner + 1, outer) << 16
+                         : element(i, outer, inner) | element(i, outer, inner + 1) << 16;
+        }
+      }
+    });
+  }
+
+  /// [PTX ISA, Matrix Fragments for mma.m16n8k16 with floating point type], copied from its formulas, with
+  /// groupID = lane >> 2 and threadID_in_group = lane % 4.
+  static void multiply(const std::vector<const void*>& all) {
+    float a[16][16], b[16][8];
+    for (int lane = 0; lane < 32; ++lane) {
+      const auto& from = *static_cast<const Multiply*>(all[static_cast<std::size_t>(lane)]);
+      const int group = lane >> 2, in_group = lane % 4;
+      for (int i = 0; i < 8; ++i) {
+        const int row = (i < 2 || (4 <= i && i < 6)) ? group : group + 8;
+        const int col = i < 4 ? in_group * 2 + (i & 1) : in_group * 2 + (i & 1) + 8;
+        a[row][col] = half(from.a[i / 2], i % 2);
+      }
+      for (int i = 0; i < 4; ++i) {
+        b[i < 2 ? in_group * 2 + (i & 1) : in_group * 2 + (i & 1) + 8][group] = half(from.b[i / 2], i % 2);
+      }
+    }
+    for (int lane = 0; lane < 32; ++lane) {
+      auto& to = *static_cast<const Multiply*>(all[static_cast<std::size_t>(lane)]);
+      const int group = lane >> 2, in_group = lane % 4;
+      for (int i = 0; i < 4; ++i) {
+        const int row = i < 2 ? group : group + 8, col = in_group * 2 + (i & 1);
+        float sum = to.c[i];
+        for (int k = 0; k < 16; ++k) sum += a[row][k] * b[k][col];
+        to.c[i] = sum;
+      }
+    }
+  }
+
+  EmulatedBlock* block_;
+  int thread_;
+};
+
+inline void EmulatedBlock::prepare() {
+  std::ranges::fill(shared_, std::byte{0xff});  // NaN in any type
+  error_ = nullptr;
+  for (Team& team : warps_) team = {std::vector<const void*>(warp)};
+  for (Team& team : groups_) team = {std::vector<const void*>(warpgroup)};
+  products_.assign(groups_.size(), Products(1));
+  const auto self = reinterpret_cast<std::uint64_t>(this);
+  for (Thread& thread : threads_) {
+    if (!thread.stack) thread.stack = std::make_unique_for_overwrite<std::byte[]>(stack_bytes);
+    thread.done = thread.at_barrier = false;
+    thread.waits_for = nullptr;
+    thread.fake_stack = nullptr;
+    getcontext(&thread.context);
+    thread.context.uc_stack.ss_sp = thread.stack.get();
+    thread.context.uc_stack.ss_size = stack_bytes;
+    thread.context.uc_link = nullptr;
+    makecontext(&thread.context, reinterpret_cast<void (*)()>(&EmulatedBlock::start), 2, static_cast<unsigned>(self),
+                static_cast<unsigned>(self >> 32));
+  }
+}
+
+/// Whether a thread of the warp could be run.
+inline bool EmulatedBlock::run_warp(int index) {
+  bool moved = false;
+  for (int lane = 0; lane < warp; ++lane) {
+    const Thread& thread = threads_[static_cast<std::size_t>(index * warp + lane)];
+    if (thread.done || thread.at_barrier) continue;
+    if (thread.waits_for && thread.awaited > thread.waits_for->meetings) continue;
+    enter(index * warp + lane);
+    if (error_) std::rethrow_exception(error_);
+    moved = true;
+  }
+  return moved;
+}
+
+/// Runs the warps of a warpgroup as far as they get without the others.
+inline void EmulatedBlock::run_group(int index) {
+  const int first = 4 * index, count = std::min(4, static_cast<int>(warps_.size()) - first);
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int i = 0; i < count; ++i) {
+      while (run_warp(first + (order_ == Order::ascending ? i : count - 1 - i))) moved = true;
+    }
+  }
+}
+
+inline void EmulatedBlock::schedule() {
+  const int count = (static_cast<int>(warps_.size()) + 3) / 4;
+  for (;;) {
+    for (int i = 0; i < count; ++i) run_group(order_ == Order::ascending ? i : count - 1 - i);
+    if (std::ranges::all_of(threads_, &Thread::done)) break;
+    require(std::ranges::all_of(threads_, &Thread::at_barrier),
+            "threads wait for a warp or a barrier that others miss");
+    for (Thread& thread : threads_) thread.at_barrier = false;
+  }
+  for (const Thread& thread : threads_) require(thread.copies.empty(), "copies that nobody waited for");
+  for (const Products& products : products_) {
+    require(products.size() == 1 && products[0].empty(), "products that nobody waited for");
+  }
+}
+
+}  // namespace lyceum::test

@@ -1,0 +1,123 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "support/emulated_block.h"
+
+namespace lyceum::test {
+
+/// One thread of an EmulatedBlock with a Hopper GPU's products of warpgroups; has the members of
+/// lib/kernels/cuda/machine_hopper.cuh. A product is computed when it is waited for, not before, from what registers
+/// and shared memory then hold: who changes them too early, or reads a result too early, gets wrong numbers.
+class EmulatedHopper : public EmulatedMachine {
+ public:
+  using EmulatedMachine::EmulatedMachine;
+
+  std::uint32_t shared_address(int offset) const { return static_cast<std::uint32_t>(offset); }
+  void publish_copies() const {}
+  template <class... Operands>
+  void begin_products(Operands&...) const {
+    block().meet_group(nullptr, [](auto&) {});
+  }
+  void end_group() const {
+    block().meet_group(nullptr, [&](auto&) { products().emplace_back(); });
+  }
+  template <int pending, class... Results>
+  void wait_products(Results&...) const {
+    block().meet_group(nullptr, [&](auto&) {
+      auto& groups = products();
+      while (groups.size() > pending + 1) {
+        for (const auto& product : groups.front()) product();
+        groups.erase(groups.begin());
+      }
+    });
+  }
+
+  template <int count>
+  void multiply_shared(float (&d)[count][4], std::uint64_t a, std::uint64_t b, bool add) const {
+    begin(d, nullptr, [this, a, b, add](const std::vector<float*>& to, const auto&) {
+      const auto row_of_a = [&](int row, int k) { return by_columns(a, row, k); };
+      const auto col_of_b = [&](int col, int k) { return by_columns(b, col, k); };
+      multiply<count>(to, add, row_of_a, col_of_b);
+    });
+  }
+  template <int count>
+  void multiply_words(float (&d)[count][4], const std::uint32_t (&a)[4], std::uint64_t b) const {
+    begin(d, a, [this, b](const std::vector<float*>& to, const std::vector<const std::uint32_t*>& words) {
+      const auto row_of_a = [&](int row, int k) { return word_of(words, row, k); };
+      const auto col_of_b = [&](int col, int k) { return by_summed_rows(b, k, col); };
+      multiply<count>(to, true, row_of_a, col_of_b);
+    });
+  }
+
+ private:
+  EmulatedBlock::Products& products() const { return block().products_[static_cast<std::size_t>(thread() / 128)]; }
+
+  template <int count, class Work>
+  void begin(float (&d)[count][4], const std::uint32_t* a, Work&& work) const {
+    const std::pair<float*, const std::uint32_t*> mine{&d[0][0], a};
+    block().meet_group(&mine, [&](const std::vector<const void*>& all) {
+      std::vector<float*> to;
+      std::vector<const std::uint32_t*> words;
+      for (const void* one : all) {
+        const auto& pair = *static_cast<const std::pair<float*, const std::uint32_t*>*>(one);
+        to.push_back(pair.first), words.push_back(pair.second);
+      }
+      products().back().push_back([work, to, words] { work(to, words); });
+    });
+  }
+
+  /// d [64, 8 · count] of the threads' registers; a(row, k), b(col, k).
+  template <int count, class A, class B>
+  static void multiply(const std::vector<float*>& to, bool add, A&& a, B&& b) {
+    std::array<std::array<float, 16>, 64> rows;
+    std::array<std::array<float, 16>, 8 * count> cols;
+    for (std::size_t i = 0; i < 64 * 16; ++i)
+      rows[i / 16][i % 16] = a(static_cast<int>(i / 16), static_cast<int>(i % 16));
+    for (std::size_t i = 0; i < 8 * count * 16; ++i) {
+      cols[i / 16][i % 16] = b(static_cast<int>(i / 16), static_cast<int>(i % 16));
+    }
+    for (std::size_t row = 0; row < 64; ++row) {
+      for (std::size_t col = 0; col < 8 * count; ++col) {
+        float& sum = number(to, static_cast<int>(row), static_cast<int>(col));
+        if (!add) sum = 0;
+        for (std::size_t k = 0; k < 16; ++k) sum += rows[row][k] * cols[col][k];
+      }
+    }
+  }
+
+  /// [PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16"]: D and A, whose rows 16 w … lie with warp w.
+  static float& number(const std::vector<float*>& threads, int row, int col) {
+    const int thread = row / 16 * 32 + row % 8 * 4 + col % 8 / 2;
+    return threads[static_cast<std::size_t>(thread)][col / 8 * 4 + row % 16 / 8 * 2 + col % 2];
+  }
+  static float word_of(const std::vector<const std::uint32_t*>& threads, int row, int k) {
+    const int thread = row / 16 * 32 + row % 8 * 4 + k % 8 / 2;
+    return half(threads[static_cast<std::size_t>(thread)][k / 8 * 2 + row % 16 / 8], k % 2);
+  }
+
+  /// [PTX ISA, "Matrix-descriptor format", "Shared Memory Matrix Layout"]: address bits 4-6 are exclusive-ored with
+  /// bits 7-9 (128-byte swizzle); eight rows of 128 bytes follow each other.
+  float element(std::uint64_t descriptor, int bytes) const {
+    require(descriptor >> 62 == 1, "no 128-byte swizzle");
+    const int linear = field(descriptor, 0) + bytes;
+    const std::byte* at = place(linear ^ (linear >> 7 & 7) << 4, 2);
+    std::uint16_t bits;
+    std::memcpy(&bits, at, 2);
+    return half(bits, 0);
+  }
+  static int field(std::uint64_t descriptor, int first) { return static_cast<int>(descriptor >> first & 0x3fff) * 16; }
+  float by_columns(std::uint64_t descriptor, int row, int k) const {
+    return element(descriptor, row / 8 * field(descriptor, 32) + row % 8 * 128 + k * 2);
+  }
+  float by_summed_rows(std::uint64_t descriptor, int k, int col) const {
+    return element(descriptor,
+                   col / 64 * field(descriptor, 16) + k / 8 * field(descriptor, 32) + k % 8 * 128 + col % 64 * 2);
+  }
+};
+
+}  // namespace lyceum::test
