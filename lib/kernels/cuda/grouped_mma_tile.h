@@ -1,0 +1,203 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/grouped_mma_layout.h"
+#include "kernels/cuda/grouped_tiles.h"
+#include "kernels/cuda/host_device.h"
+
+namespace lyceum::grouped {
+
+/// What one thread of MmaTile holds in registers.
+struct MmaThread {
+  int index = 0;
+  float c[4][4][4] = {};  // [16 rows][8 columns][lane's share]
+  std::uint32_t a[4][4];
+  std::uint32_t b[2][4];
+  Chunk fetched_a[2], fetched_b[2];  // on their way to shared memory when rows are not aligned
+};
+
+/// One operand of a tile: elements [begin along m or n, …) x [0, k) in global memory.
+template <bool AlongK>
+struct MmaSource {
+  const std::uint16_t* data;
+  std::int64_t stride;
+  std::int32_t begin, extent;  // along m or n
+  std::int32_t k;
+  bool aligned;  // every row begins at a multiple of 16 bytes
+
+  MmaSource() = default;
+  LYCEUM_DEVICE MmaSource(const void* operand, std::int64_t stride, std::int32_t begin, std::int32_t extent,
+                          std::int32_t k)
+      : data(static_cast<const std::uint16_t*>(operand)),
+        stride(stride),
+        begin(begin),
+        extent(extent),
+        k(k),
+        aligned(stride % 8 == 0 && reinterpret_cast<std::uintptr_t>(operand) % 16 == 0) {}
+
+  /// A chunk of the tile of step `step`: its address, and how many of its elements there are.
+  struct Piece {
+    const std::uint16_t* from;
+    int count;
+  };
+  LYCEUM_DEVICE Piece piece(int step, int line, int chunk) const {
+    const std::int32_t outer = AlongK ? begin + line : step * MmaTiling::k + line;
+    const std::int32_t inner = (AlongK ? step * MmaTiling::k : begin) + chunk * 8;
+    const std::int32_t left = (AlongK ? k : extent) - inner;
+    if (outer >= (AlongK ? extent : k) || left <= 0) return {data, 0};
+    return {data + outer * stride + inner, left < 8 ? left : 8};
+  }
+};
+
+/// One tile of a grouped product on tensor cores by mma.sync: the algorithm of a block, in steps that all its threads
+/// take together. A Machine runs it: a block of the GPU, or a test on the host.
+///   each(f): f(MmaThread&) for every thread;  copy(offset, from, count): asynchronous copy of a chunk to shared
+///   memory; commit(), wait<n>(): groups of copies as of cp.async;  sync();  fetch(from, count), store(offset, Chunk);
+///   ldmatrix<transposed>(offset of lane, lane, registers);  multiply(): c += a · b for every thread;  bf16(float).
+template <Product product, class Machine>
+class MmaTile {
+  static constexpr bool a_k = a_along_k(product), b_k = b_along_k(product);
+  using Tiling = MmaTiling;
+
+ public:
+  LYCEUM_DEVICE MmaTile(Machine& machine, const Expert& expert, Corner corner)
+      : machine_(machine),
+        expert_(expert),
+        corner_(corner),
+        a_(expert.a, expert.a_stride, corner.m, expert.filled, expert.k),
+        b_(expert.b, expert.b_stride, corner.n, expert.n, expert.k) {}
+
+  LYCEUM_DEVICE void run() {
+    const int steps = (expert_.k + Tiling::k - 1) / Tiling::k;
+    machine_.each([](MmaThread& t) {
+      LYCEUM_UNROLL
+      for (int i = 0; i < 64; ++i) t.c[i / 16][i / 4 % 4][i % 4] = 0;
+    });
+    for (int step = 0; step < Tiling::stages - 1; ++step) {
+      if (step < steps) {
+        fetch(step);
+        put(step);
+      }
+      machine_.commit();
+    }
+    for (int step = 0; step < steps; ++step) {
+      machine_.template wait<Tiling::stages - 2>();
+      machine_.sync();
+      const int next = step + Tiling::stages - 1;  // into the stage that the last step has left
+      if (next < steps) fetch(next);
+      machine_.commit();
+      multiply(step % Tiling::stages);
+      if (next < steps) put(next);
+    }
+    machine_.template wait<0>();
+    machine_.sync();  // the next tile overwrites the stages
+    machine_.each([&](MmaThread& t) { write(t); });
+  }
+
+ private:
+  LYCEUM_DEVICE static int a_at(int stage) { return stage * 2 * Tiling::operand_bytes; }
+  LYCEUM_DEVICE static int b_at(int stage) { return a_at(stage) + Tiling::operand_bytes; }
+
+  /// Starts the loads of one step: straight to shared memory where rows are aligned, else to registers.
+  LYCEUM_DEVICE void fetch(int step) {
+    machine_.each([&](MmaThread& t) {
+      fetch_operand(a_, t.index, step, a_at(step % Tiling::stages), t.fetched_a);
+      fetch_operand(b_, t.index, step, b_at(step % Tiling::stages), t.fetched_b);
+    });
+  }
+  LYCEUM_DEVICE void put(int step) {
+    machine_.each([&](MmaThread& t) {
+      put_operand(a_, t.index, a_at(step % Tiling::stages), t.fetched_a);
+      put_operand(b_, t.index, b_at(step % Tiling::stages), t.fetched_b);
+    });
+  }
+
+  template <bool AlongK>
+  LYCEUM_DEVICE void fetch_operand(const MmaSource<AlongK>& source, int thread, int step, int base,
+                                   Chunk (&fetched)[2]) {
+    LYCEUM_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int index = thread + i * Tiling::threads;
+      const int line = index / MmaOperand<AlongK>::chunks, chunk = index % MmaOperand<AlongK>::chunks;
+      const auto piece = source.piece(step, line, chunk);
+      if (source.aligned) {
+        machine_.copy(base + MmaOperand<AlongK>::offset(line, chunk), piece.from, piece.count);
+      } else {
+        fetched[i] = machine_.fetch(piece.from, piece.count);
+      }
+    }
+  }
+  template <bool AlongK>
+  LYCEUM_DEVICE void put_operand(const MmaSource<AlongK>& source, int thread, int base, const Chunk (&fetched)[2]) {
+    if (source.aligned) return;
+    LYCEUM_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int index = thread + i * Tiling::threads;
+      const int line = index / MmaOperand<AlongK>::chunks, chunk = index % MmaOperand<AlongK>::chunks;
+      machine_.store(base + MmaOperand<AlongK>::offset(line, chunk), fetched[i]);
+    }
+  }
+
+  LYCEUM_DEVICE void multiply(int stage) {
+    LYCEUM_UNROLL
+    for (int k = 0; k < Tiling::k; k += 16) {
+      machine_.each([&](MmaThread& t) {
+        const int lane = t.index % 32, row = row_of(t), col = col_of(t);
+        LYCEUM_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          machine_.template ldmatrix<!a_k>([&](int l) { return a_at(stage) + a_fragment<a_k>(l, row + 16 * i, k); },
+                                           lane, t.a[i]);
+        }
+        LYCEUM_UNROLL
+        for (int j = 0; j < 2; ++j) {
+          machine_.template ldmatrix<!b_k>([&](int l) { return b_at(stage) + b_fragment<b_k>(l, col + 16 * j, k); },
+                                           lane, t.b[j]);
+        }
+      });
+      machine_.multiply();
+    }
+  }
+
+  /// Where a thread's warp begins in the tile.
+  LYCEUM_DEVICE static int row_of(const MmaThread& t) { return t.index / 32 / Tiling::warps_n * Tiling::warp_m; }
+  LYCEUM_DEVICE static int col_of(const MmaThread& t) { return t.index / 32 % Tiling::warps_n * Tiling::warp_n; }
+
+  LYCEUM_DEVICE void write(const MmaThread& t) {
+    const int lane = t.index % 32;
+    LYCEUM_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      LYCEUM_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        LYCEUM_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          const std::int32_t row = corner_.m + row_of(t) + 16 * i + c_row(lane, 2 * half);
+          const std::int32_t col = corner_.n + col_of(t) + 8 * j + c_col(lane, 0);
+          if (row < expert_.m) write_pair(row, col, t.c[i][j][2 * half], t.c[i][j][2 * half + 1]);
+        }
+      }
+    }
+  }
+
+  LYCEUM_DEVICE void write_pair(std::int32_t row, std::int32_t col, float first, float second) {
+    const std::int64_t at = row * expert_.c_stride + col;
+    if constexpr (product == Product::weight_grad) {
+      float* c = static_cast<float*>(expert_.c) + at;
+      if (col < expert_.n) c[0] += first;
+      if (col + 1 < expert_.n) c[1] += second;
+    } else {
+      std::uint16_t* c = static_cast<std::uint16_t*>(expert_.c) + at;
+      const bool filled = row < expert_.filled;
+      if (col < expert_.n) c[0] = filled ? machine_.bf16(first) : std::uint16_t{0};
+      if (col + 1 < expert_.n) c[1] = filled ? machine_.bf16(second) : std::uint16_t{0};
+    }
+  }
+
+  Machine& machine_;
+  const Expert& expert_;
+  Corner corner_;
+  MmaSource<a_k> a_;
+  MmaSource<b_k> b_;
+};
+
+}  // namespace lyceum::grouped
