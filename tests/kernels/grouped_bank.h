@@ -26,9 +26,11 @@ struct Bank {
   std::vector<Matrix<const T>> weights;
   std::vector<Matrix<Accumulator<T>>> gradients;
 
-  /// `y_given`: y is an input too (a gradient), not an output.
+  /// `y_given`: y is an input too (a gradient), not an output. Rows of weights have 0, 1 or 2 `gap` elements between
+  /// them, those of their gradients 0 or 1.
   template <class Like>
-  static Bank made(const Widths& rows, const Widths& in, const Widths& out, bool transpose, bool y_given) {
+  static Bank made(const Widths& rows, const Widths& in, const Widths& out, bool transpose, bool y_given,
+                   std::int64_t gap = 1) {
     Bank bank;
     bank.table = SegmentTable(rows);
     const Segments segments = bank.table.view();
@@ -41,10 +43,10 @@ struct Bank {
       fill<Like>(bank.x_layout.over(bank.x.data()).segment(segments, e).rows_from(0, rows[i]), "x", e);
       if (y_given) fill<Like>(bank.y_layout.over(bank.y.data()).segment(segments, e).rows_from(0, rows[i]), "y", e);
       bank.owned.push_back(
-          std::make_unique<OwnedMatrix<T>>(transpose ? out[i] : in[i], transpose ? in[i] : out[i], e % 3));
+          std::make_unique<OwnedMatrix<T>>(transpose ? out[i] : in[i], transpose ? in[i] : out[i], e % 3 * gap));
       fill<Like>(bank.owned.back()->view(), "w", e);
       bank.weights.push_back(bank.owned.back()->view());
-      bank.owned_gradients.push_back(std::make_unique<OwnedMatrix<Accumulator<T>>>(out[i], in[i], e % 2));
+      bank.owned_gradients.push_back(std::make_unique<OwnedMatrix<Accumulator<T>>>(out[i], in[i], e % 2 * gap));
       fill<float>(bank.owned_gradients.back()->view(), "dw", e);
       bank.gradients.push_back(bank.owned_gradients.back()->view());
     }
@@ -81,11 +83,14 @@ double tolerance() {
 /// Rows and widths of the experts of a bank.
 struct Case {
   Widths rows, in, out;
+  std::int64_t gap = 1;
 };
 
 inline const Case uneven{{0, 1, 33, 70, 0, 129, 32, 0}, {7, 33, 341, 64, 5, 853, 1, 9}, {341, 1, 33, 129, 6, 65, 7, 9}};
 inline const Case all_empty{{0, 0}, {8, 8}, {8, 8}};
 inline const Case one{{3}, {4}, {5}};
 inline const Case large{{520, 40}, {130, 20}, {520, 33}};
+/// Rows of a multiple of 16 bytes in bf16, as the fastest kernels want them; several tiles each way.
+inline const Case aligned{{200, 0, 64, 129, 7}, {72, 64, 40, 136, 16}, {264, 128, 8, 392, 24}, 8};
 
 }  // namespace lyceum::test

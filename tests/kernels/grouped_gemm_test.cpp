@@ -19,8 +19,8 @@ using namespace test;
 template <class T>
 void check(const Case& c, const CpuStream& stream) {
   for (const bool transpose : {false, true}) {
-    auto bank = Bank<T>::template made<T>(c.rows, c.in, c.out, transpose, false);
-    auto exact = Bank<double>::template made<T>(c.rows, c.in, c.out, transpose, false);
+    auto bank = Bank<T>::template made<T>(c.rows, c.in, c.out, transpose, false, c.gap);
+    auto exact = Bank<double>::template made<T>(c.rows, c.in, c.out, transpose, false, c.gap);
     run(stream, bank.product(transpose));
     reference::run(stream, exact.product(transpose));
     for (std::int64_t e = 0; e < bank.table.view().count(); ++e) {
@@ -32,8 +32,8 @@ void check(const Case& c, const CpuStream& stream) {
       }
     }
   }
-  auto bank = Bank<T>::template made<T>(c.rows, c.in, c.out, false, true);
-  auto exact = Bank<double>::template made<T>(c.rows, c.in, c.out, false, true);
+  auto bank = Bank<T>::template made<T>(c.rows, c.in, c.out, false, true, c.gap);
+  auto exact = Bank<double>::template made<T>(c.rows, c.in, c.out, false, true, c.gap);
   run(stream, bank.weight_grad());
   reference::run(stream, exact.weight_grad());
   for (std::size_t e = 0; e < bank.gradients.size(); ++e) {
@@ -58,7 +58,7 @@ TEST_P(Grouped, NativeBf16AgreesWithTheReference) {
   check<bfloat16>(GetParam(), stream);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, Grouped, testing::Values(uneven, all_empty, one, large));
+INSTANTIATE_TEST_SUITE_P(Cases, Grouped, testing::Values(uneven, all_empty, one, large, aligned));
 
 template <class T>
 void check_repeatable() {
