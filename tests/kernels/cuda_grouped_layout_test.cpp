@@ -91,13 +91,13 @@ TEST(CudaWgmmaLayout, DescriptorsFindWhatTmaLoads) {
 }
 
 TEST(CudaWgmmaLayout, StagesFitAndBeginAtTheSwizzle) {
-  EXPECT_EQ(WgmmaTiling<256>::stages, 4);
-  EXPECT_EQ(WgmmaTiling<192>::stages, 5);
-  EXPECT_LE(WgmmaTiling<256>::shared_bytes, 227 * 1024);
-  EXPECT_LE(WgmmaTiling<192>::shared_bytes, 227 * 1024);
-  EXPECT_EQ(WgmmaTiling<256>::stage_bytes % 1024, 0);
-  EXPECT_EQ(WgmmaTiling<192>::stage_bytes % 1024, 0);
-  EXPECT_EQ(WgmmaTiling<256>::a_bytes % 1024, 0);
+  EXPECT_EQ(CooperativeTiling::stages, 4);
+  EXPECT_EQ(PingPongTiling::stages, 5);
+  EXPECT_LE(CooperativeTiling::shared_bytes, 227 * 1024);
+  EXPECT_LE(PingPongTiling::shared_bytes, 227 * 1024);
+  EXPECT_EQ(CooperativeTiling::stage_bytes % 1024, 0);
+  EXPECT_EQ(PingPongTiling::stage_bytes % 1024, 0);
+  EXPECT_EQ(CooperativeTiling::a_bytes % 1024, 0);
 }
 
 TEST(CudaWgmmaLayout, AccumulatorsCoverTheTile) {

@@ -24,14 +24,14 @@ void launch_bf16(cudaStream_t stream, const Workspace& workspace, Product produc
   const bool wgmma = kernel != Kernel::mma_sync && has_wgmma();
   for (std::size_t e = 0; e < weights.size(); ++e) {
     const bool takes = wgmma && wgmma_takes(product, rows, weights[e]);
-    require(takes || kernel != Kernel::wgmma,
+    require(takes || kernel == Kernel::automatic || kernel == Kernel::mma_sync,
             "expert {} cannot be computed by wgmma: its rows are not aligned, or the "
             "device is no sm_90",
             e);
     if (takes) std::swap(fast[e], weights[e]);
     (takes ? any_fast : any_other) = true;
   }
-  if (any_fast) launch_wgmma(stream, workspace, product, rows, fast);
+  if (any_fast) launch_wgmma(stream, workspace, product, rows, fast, kernel);
   if (any_other) launch_mma(stream, workspace, product, rows, weights);
 }
 

@@ -18,8 +18,10 @@
 
 namespace lyceum::grouped {
 
-/// Which kernel multiplies bfloat16. `automatic` is what training uses; the others are for tests and benchmarks.
-enum class Kernel { automatic, mma_sync, wgmma };
+/// Which kernel multiplies bfloat16. `automatic` is what training uses; the others are for tests and benchmarks:
+/// mma.sync for all experts; wgmma in tiles of 128 x 256 by both warpgroups, or 128 x 192 in turns (weight gradients
+/// always the former), which throw where an expert's rows are not aligned or the device is no sm_90.
+enum class Kernel { automatic, mma_sync, cooperative, ping_pong };
 
 /// Bytes of device memory that a launch over this many experts needs for its plan, 256-byte aligned. It may be used
 /// again as soon as the launch is issued, by work on the same stream.

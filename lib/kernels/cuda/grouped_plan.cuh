@@ -10,6 +10,7 @@
 
 #include "core/dtype.h"
 #include "core/error.h"
+#include "kernels/cuda/grouped_gemm.cuh"
 #include "kernels/cuda/grouped_tiles.h"
 
 // What the launches of grouped products share: the plan, made on the device from the segments' offsets.
@@ -52,9 +53,9 @@ void launch_plain(cudaStream_t stream, Workspace workspace, Product product, con
                   std::span<const Weight> weights);
 void launch_mma(cudaStream_t stream, Workspace workspace, Product product, const Rows<bfloat16>& rows,
                 std::span<const Weight> weights);
-/// Every weight's operands must satisfy wgmma_takes().
+/// Every weight's operands must satisfy wgmma_takes(), or the weight be empty.
 void launch_wgmma(cudaStream_t stream, Workspace workspace, Product product, const Rows<bfloat16>& rows,
-                  std::span<const Weight> weights);
+                  std::span<const Weight> weights, Kernel kernel);
 /// Whether TMA can load the operands: rows that begin at multiples of 16 bytes.
 bool wgmma_takes(Product product, const Rows<bfloat16>& rows, const Weight& weight);
 

@@ -20,19 +20,15 @@ struct Stages {
   __device__ std::uint32_t b(int stage) const { return a(stage) + Tiling::a_bytes; }
   __device__ std::uint32_t full(int stage) const { return begin + Tiling::stages * Tiling::stage_bytes + 8 * stage; }
   __device__ std::uint32_t empty(int stage) const { return full(stage) + 8 * Tiling::stages; }
-};
+  __device__ std::uint32_t order(int group) const { return empty(Tiling::stages) + 8 * group; }
 
-/// The stage that comes next, and the parity of its barriers' phase.
-template <class Tiling>
-struct Turn {
-  int stage = 0;
-  std::uint32_t parity = 0;
-
-  __device__ void next() {
-    if (++stage == Tiling::stages) {
-      stage = 0;
-      parity ^= 1;
+  __device__ void initialise() const {
+    for (int stage = 0; stage < Tiling::stages; ++stage) {
+      hopper::mbarrier_init(full(stage), 1);
+      hopper::mbarrier_init(empty(stage), Tiling::arrivals);
     }
+    for (int group = 0; group < 2; ++group) hopper::mbarrier_init(order(group), 4);
+    hopper::fence_barrier_init();
   }
 };
 
@@ -65,7 +61,7 @@ __device__ __forceinline__ void load(std::uint32_t to, const CUtensorMap* map, s
 template <Product product, class Tiling>
 __device__ __forceinline__ void produce(const Plan& plan, const CUtensorMap* a_maps, const CUtensorMap* b_maps,
                                         const Stages<Tiling>& stages) {
-  Turn<Tiling> turn;
+  Turn<Tiling::stages> turn;
   std::int32_t acquired = -1;
   each_tile<Tiling>(plan, [&](std::int32_t slot, const Expert& expert, Corner corner) {
     if (slot != acquired) {
@@ -84,18 +80,22 @@ __device__ __forceinline__ void produce(const Plan& plan, const CUtensorMap* a_m
   });
 }
 
+/// Accumulators of 64 rows of a tile a block.
+template <class Tiling>
+using Accumulators = float[Tiling::blocks][Tiling::n / 2];
+
 /// Keeps the compiler from moving accumulators about while the tensor cores write them.
-template <int Count>
-__device__ __forceinline__ void pin(float (&c)[Count]) {
+template <int Blocks, int Count>
+__device__ __forceinline__ void pin(float (&c)[Blocks][Count]) {
 #pragma unroll
-  for (int i = 0; i < Count; ++i) asm volatile("" : "+f"(c[i])::"memory");
+  for (int i = 0; i < Blocks * Count; ++i) asm volatile("" : "+f"(c[i / Count][i % Count])::"memory");
 }
 
-/// c = the product of 64 rows of the tile, from `row` on. Stages are given back one step late, when the tensor cores
-/// have surely read them.
-template <Product product, class Tiling>
-__device__ __forceinline__ void multiply(float (&c)[Tiling::n / 2], const Stages<Tiling>& stages, Turn<Tiling>& turn,
-                                         int row, std::int32_t depth) {
+/// c = the first `Width` columns of the product, for the rows of the tile from `row` on. Stages are given back one step
+/// late, when the tensor cores have surely read them. Calls seen() when the last stage is there.
+template <Product product, class Tiling, int Width, class Seen>
+__device__ __forceinline__ void multiply(Accumulators<Tiling>& c, const Stages<Tiling>& stages,
+                                         Turn<Tiling::stages>& turn, int row, std::int32_t depth, Seen&& seen) {
   const bool speaks = threadIdx.x % 32 == 0;
   int last = -1;
   for (std::int32_t k = 0; k < depth; k += Tiling::k, turn.next()) {
@@ -104,9 +104,13 @@ __device__ __forceinline__ void multiply(float (&c)[Tiling::n / 2], const Stages
     hopper::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < Tiling::k / 16; ++step) {
-      hopper::wgmma<Tiling::n, !a_along_k(product), !b_along_k(product)>(
-          c, WgmmaOperand<a_along_k(product)>::descriptor(stages.a(turn.stage), row, step),
-          WgmmaOperand<b_along_k(product)>::descriptor(stages.b(turn.stage), 0, step), k + step > 0);
+      const std::uint64_t b = WgmmaOperand<b_along_k(product)>::descriptor(stages.b(turn.stage), 0, step);
+#pragma unroll
+      for (int block = 0; block < Tiling::blocks; ++block) {
+        const std::uint64_t a =
+            WgmmaOperand<a_along_k(product)>::descriptor(stages.a(turn.stage), row + 64 * block, step);
+        hopper::wgmma<Width, !a_along_k(product), !b_along_k(product)>(c[block], a, b, k + step > 0);
+      }
     }
     hopper::wgmma_commit();
     pin(c);
@@ -114,6 +118,7 @@ __device__ __forceinline__ void multiply(float (&c)[Tiling::n / 2], const Stages
     if (last >= 0 && speaks) hopper::mbarrier_arrive(stages.empty(last));
     last = turn.stage;
   }
+  seen();
   hopper::wgmma_wait<0>();
   pin(c);
   if (speaks) hopper::mbarrier_arrive(stages.empty(last));
@@ -223,18 +228,35 @@ __device__ __forceinline__ void prefetch_rows(const Expert& expert, std::int32_t
   }
 }
 
+/// The work of warpgroup `group` of those that multiply.
 template <Product product, class Tiling>
 __device__ __forceinline__ void consume(const Plan& plan, const Stages<Tiling>& stages, int group) {
-  Turn<Tiling> turn;
+  Turn<Tiling::stages> turn;
+  int tile = 0;  // of this block
   each_tile<Tiling>(plan, [&](std::int32_t, const Expert& expert, Corner corner) {
-    const std::int32_t row = corner.m + 64 * group;
+    const int index = tile++;
+    if (Tiling::ping_pong && index % 2 != group) return turn.skip((expert.k + Tiling::k - 1) / Tiling::k);
+    const int begin = Tiling::ping_pong ? 0 : 64 * group;
+    const std::int32_t row = corner.m + begin;
     if constexpr (product == Product::weight_grad) prefetch_rows<Tiling>(expert, row, corner.n);
-    float c[Tiling::n / 2];
-    multiply<product, Tiling>(c, stages, turn, 64 * group, expert.k);
-    if constexpr (product == Product::weight_grad) {
-      add_rows<Tiling>(c, expert, row, corner.n);
+    if constexpr (Tiling::ping_pong) hopper::mbarrier_wait(stages.order(group), order_parity(group, index / 2));
+    const auto seen = [&] {
+      if (Tiling::ping_pong && threadIdx.x % 32 == 0) hopper::mbarrier_arrive(stages.order(1 - group));
+    };
+    Accumulators<Tiling> c;
+    if (expert.n - corner.n > Tiling::n / 2) {
+      multiply<product, Tiling, Tiling::n>(c, stages, turn, begin, expert.k, seen);
     } else {
-      write_rows<Tiling>(c, expert, row, corner.n);
+      multiply<product, Tiling, Tiling::n / 2>(c, stages, turn, begin, expert.k, seen);
+    }
+    if constexpr (product == Product::weight_grad) {
+      static_assert(Tiling::blocks == 1);
+      add_rows<Tiling>(c[0], expert, row, corner.n);
+    } else {
+#pragma unroll
+      for (int block = 0; block < Tiling::blocks; ++block) {
+        write_rows<Tiling>(c[block], expert, row + 64 * block, corner.n);
+      }
     }
   });
 }
@@ -242,27 +264,20 @@ __device__ __forceinline__ void consume(const Plan& plan, const Stages<Tiling>& 
 #endif
 
 /// A persistent block: warpgroup 0 loads by TMA, 1 and 2 multiply. k of every expert with tiles is at least 1.
-template <Product product, int N>
-__global__ void __launch_bounds__(WgmmaTiling<N>::threads, 1)
+template <Product product, class Tiling>
+__global__ void __launch_bounds__(Tiling::threads, 1)
     wgmma_kernel(Plan plan, const CUtensorMap* a_maps, const CUtensorMap* b_maps) {
 #ifdef LYCEUM_HOPPER
-  using Tiling = WgmmaTiling<N>;
   extern __shared__ __align__(1024) unsigned char wgmma_shared[];
   const Stages<Tiling> stages{(hopper::shared_address(wgmma_shared) + 1023) / 1024 * 1024};
-  if (threadIdx.x == 0) {
-    for (int stage = 0; stage < Tiling::stages; ++stage) {
-      hopper::mbarrier_init(stages.full(stage), 1);
-      hopper::mbarrier_init(stages.empty(stage), Tiling::consumers * 4);  // a lane of every warp
-    }
-    hopper::fence_barrier_init();
-  }
+  if (threadIdx.x == 0) stages.initialise();
   __syncthreads();
   const int group = threadIdx.x / 128;
   if (group == 0) {
-    hopper::give_registers<40>();
+    hopper::give_registers<24>();
     if (threadIdx.x == 0) produce<product, Tiling>(plan, a_maps, b_maps, stages);
   } else {
-    hopper::take_registers<232>();
+    hopper::take_registers<240>();
     consume<product, Tiling>(plan, stages, group - 1);
   }
 #endif
@@ -294,38 +309,45 @@ CUtensorMap map_of(int lines, void* somewhere) {
   return map;
 }
 
-template <Product product, int N>
+template <Product product, class Tiling>
 void launch(cudaStream_t stream, Workspace workspace, const Rows<bfloat16>& rows, std::span<const Weight> weights) {
-  using Tiling = WgmmaTiling<N>;
   const MapTemplates maps{map_of(a_along_k(product) ? Tiling::m : 64, workspace.a_maps),
                           map_of(b_along_k(product) ? Tiling::n : 64, workspace.b_maps)};
   const Plan plan = make_plan(stream, workspace, product, rows, weights, Tiling::m, Tiling::n, &maps);
-  const auto kernel = wgmma_kernel<product, N>;
+  const auto kernel = wgmma_kernel<product, Tiling>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tiling::shared_bytes),
         "cudaFuncSetAttribute");
   kernel<<<multiprocessors(), Tiling::threads, Tiling::shared_bytes, stream>>>(plan, workspace.a_maps,
-                                                                               workspace.b_maps);
+                                                                              workspace.b_maps);
   check(cudaGetLastError(), "launch of a grouped product");
 }
 
-/// Columns that tiles of this width compute beyond those that exist, in all, times the depth where the host knows it.
-std::int64_t columns(Product product, std::span<const Weight> weights, int tile) {
-  std::int64_t sum = 0;
+/// What a kernel's tiles cost for as many rows of every expert: columns computed, with those outside, times k. Tiles
+/// that are at most half inside are computed by half. Cooperative warpgroups write their results while the tensor cores
+/// rest, for as long as about 160 of k take; ping-pong's smaller tiles read 6 % more a product.
+template <class Tiling>
+double cost(Product product, std::span<const Weight> weights) {
+  constexpr std::int64_t half = Tiling::n / 2;
+  double sum = 0;
   for (const Weight& weight : weights) {
     const std::int64_t n = product == Product::forward ? weight.rows : weight.cols;
-    const std::int64_t k = product == Product::forward ? weight.cols : weight.rows;
-    sum += (n + tile - 1) / tile * tile * k;
+    const auto k = static_cast<double>(product == Product::forward ? weight.cols : weight.rows);
+    const std::int64_t rest = n % Tiling::n, columns = n - rest + (rest > half ? Tiling::n : rest > 0 ? half : 0);
+    sum += static_cast<double>(columns) * (Tiling::ping_pong ? 1.06 * k : k + 160.0);
   }
   return sum;
 }
 
 template <Product product>
-void launch(cudaStream_t stream, Workspace workspace, const Rows<bfloat16>& rows, std::span<const Weight> weights) {
-  // Wide tiles read less memory for the same product, narrow ones may waste fewer columns: 5 % decide.
-  if (columns(product, weights, 192) * 20 < columns(product, weights, 256) * 19) {
-    return launch<product, 192>(stream, workspace, rows, weights);
+void launch(cudaStream_t stream, Workspace workspace, const Rows<bfloat16>& rows, std::span<const Weight> weights,
+            Kernel kernel) {
+  if constexpr (product != Product::weight_grad) {  // whose sums run over rows, and are long
+    const bool ping_pong = kernel == Kernel::automatic
+                               ? cost<PingPongTiling>(product, weights) < cost<CooperativeTiling>(product, weights)
+                               : kernel == Kernel::ping_pong;
+    if (ping_pong) return launch<product, PingPongTiling>(stream, workspace, rows, weights);
   }
-  launch<product, 256>(stream, workspace, rows, weights);
+  launch<product, CooperativeTiling>(stream, workspace, rows, weights);
 }
 
 bool aligned(const void* data, std::int64_t stride) {
@@ -346,11 +368,11 @@ bool wgmma_takes(Product product, const Rows<bfloat16>& rows, const Weight& weig
 }
 
 void launch_wgmma(cudaStream_t stream, Workspace workspace, Product product, const Rows<bfloat16>& rows,
-                  std::span<const Weight> weights) {
+                  std::span<const Weight> weights, Kernel kernel) {
   switch (product) {
-    case Product::forward: return launch<Product::forward>(stream, workspace, rows, weights);
-    case Product::dgrad: return launch<Product::dgrad>(stream, workspace, rows, weights);
-    case Product::weight_grad: return launch<Product::weight_grad>(stream, workspace, rows, weights);
+    case Product::forward: return launch<Product::forward>(stream, workspace, rows, weights, kernel);
+    case Product::dgrad: return launch<Product::dgrad>(stream, workspace, rows, weights, kernel);
+    case Product::weight_grad: return launch<Product::weight_grad>(stream, workspace, rows, weights, kernel);
   }
 }
 

@@ -6,19 +6,52 @@
 
 namespace lyceum::grouped {
 
-/// A block's tile of c is 128 x N; two warpgroups compute 64 rows of it each, a third one loads, 64 of k a stage.
-template <int N>
+/// A block's tile of c is 128 x N; one warpgroup loads, 64 of k a stage, and two multiply.
+/// Cooperative: 64 rows of every tile each. Ping-pong: a whole tile each in turns, so that one writes its results while
+/// the other keeps the tensor cores busy; that pays where k is short, but needs smaller tiles.
+template <int N, bool PingPong>
 struct WgmmaTiling {
   static_assert(N % 64 == 0 && N <= 256);
-  static constexpr int m = 128, n = N, k = 64, threads = 384, consumers = 2;
-  static constexpr int box_lines = 64;               // along m, n or k, of 64 elements = 128 bytes
-  static constexpr int box_bytes = box_lines * 128;  // what a TMA load brings
+  static constexpr bool ping_pong = PingPong;
+  static constexpr int m = 128, n = N, k = 64, threads = 384;
+  static constexpr int blocks = PingPong ? 2 : 1;          // of 64 rows, that a warpgroup computes
+  static constexpr int arrivals = (PingPong ? 1 : 2) * 4;  // warps that give a stage back
   static constexpr int a_bytes = m * k * 2, b_bytes = n * k * 2, stage_bytes = a_bytes + b_bytes;
   static constexpr int stages = (220 * 1024) / stage_bytes;
-  static constexpr int barriers = 2 * stages;
+  static constexpr int barriers = 2 * stages + 2;
   /// Stages begin at a multiple of 1024, which the hardware's swizzle is relative to.
   static constexpr int shared_bytes = 1024 + stages * stage_bytes + barriers * 8;
 };
+using CooperativeTiling = WgmmaTiling<256, false>;
+using PingPongTiling = WgmmaTiling<192, true>;
+
+/// The stage that comes next, and the parity of its barriers' phase: that in which it is filled. Who fills it waits for
+/// the end of the empty barrier's phase before, of the other parity.
+template <int Stages>
+struct Turn {
+  int stage = 0;
+  std::uint32_t parity = 0;
+
+  LYCEUM_HOST_DEVICE void next() {
+    if (++stage == Stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+  /// As next() so many times.
+  LYCEUM_HOST_DEVICE void skip(int count) {
+    stage += count;
+    parity ^= stage / Stages & 1;
+    stage %= Stages;
+  }
+};
+
+/// Ping-pong: warpgroup `group` (0, 1) may look at the stages of its tile number `index` (0, 1, …) when this phase of
+/// its order barrier has ended: when the other one has seen all stages of the tile before. (A barrier tells only the
+/// parity of its phase, so that nobody may wait for a phase beyond the next.)
+LYCEUM_HOST_DEVICE std::uint32_t order_parity(int group, int index) {
+  return static_cast<std::uint32_t>(group == 0 ? index + 1 : index) & 1u;
+}
 
 /// Where CU_TENSOR_MAP_SWIZZLE_128B puts byte `byte` of line `line` of a box of lines of 128 bytes.
 LYCEUM_HOST_DEVICE std::uint32_t tma_swizzle(std::uint32_t line, std::uint32_t byte) {

@@ -6,9 +6,10 @@ namespace lyceum::hopper {
 
 /// d += a · b on the tensor cores of a warpgroup (d = a · b where `accumulate` is 0): 64 x N, 16 of k, bf16 into f32; a
 /// and b by shared-memory descriptors, transposed when their lines run along m or n. Asynchronous: d may not be touched
-/// until wgmma_wait().
-template <int N, bool TransposeA, bool TransposeB>
-__device__ __forceinline__ void wgmma(float (&d)[N / 2], std::uint64_t a, std::uint64_t b, int accumulate) {
+/// until wgmma_wait(). Its first N / 2 registers are used.
+template <int N, bool TransposeA, bool TransposeB, int Count>
+__device__ __forceinline__ void wgmma(float (&d)[Count], std::uint64_t a, std::uint64_t b, int accumulate) {
+  static_assert(N / 2 <= Count);
   if constexpr (N == 256) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
