@@ -181,8 +181,7 @@ class DenseProduct {
   void run(const cublasLtMatmulAlgo_t& algorithm) const {
     const float one = 1, zero = 0;
     must(cublasLtMatmul(handle_, operation_, &one, w_, w_layout_, x_, x_layout_, &zero, y_.data(), y_layout_, y_.data(),
-                        y_layout_,
-                        &algorithm, workspace_.data(), workspace_bytes, nullptr),
+                        y_layout_, &algorithm, workspace_.data(), workspace_bytes, nullptr),
          "cublasLtMatmul");
   }
   /// The fastest of what the heuristic offers.
@@ -268,8 +267,7 @@ class Projection {
       }
       const double own = median(grouped_times), other = median(dense_times);
       std::printf("  %-5s %-12s %-9s %8.3f ms %7.1f TFLOP/s   dense %8.3f ms %7.1f TFLOP/s   %5.1f %%\n", name, product,
-                  kernel_name, own * 1e3, flops_ / own * 1e-12, other * 1e3, flops_ / other * 1e-12,
-                  100 * other / own);
+                  kernel_name, own * 1e3, flops_ / own * 1e-12, other * 1e3, flops_ / other * 1e-12, 100 * other / own);
     };
     print("forward", forward);
     print("dgrad", dgrad);
@@ -306,8 +304,8 @@ int measure(int argc, char** argv) {
     for (const bool even : {true, false}) {
       std::printf("width %lld, rows spread %s\n", static_cast<long long>(width), even ? "evenly" : "unevenly");
       const std::vector<std::int64_t> rows = spread_rows(options, even);
-      for (const auto& [kernel, name] : {std::pair{grouped::Kernel::automatic, "automatic"},
-                                         std::pair{grouped::Kernel::mma_sync, "mma.sync"}}) {
+      for (const auto& [kernel, name] :
+           {std::pair{grouped::Kernel::automatic, "automatic"}, std::pair{grouped::Kernel::mma_sync, "mma.sync"}}) {
         Projection(options, rows, options.hidden, 2 * width).measure("up", options.rounds, kernel, name);
         Projection(options, rows, width, options.hidden).measure("down", options.rounds, kernel, name);
       }

@@ -128,7 +128,8 @@ class Block {
 
 template <class Tiling>
 void check_protocol() {
-  const std::vector<std::vector<int>> cases{{1}, {14, 14, 14, 14, 14}, {1, 1, 1, 1, 1, 1, 1}, {20, 3, 1, 57, 2, 5, 10}, {}};
+  const std::vector<std::vector<int>> cases{
+      {1}, {14, 14, 14, 14, 14}, {1, 1, 1, 1, 1, 1, 1}, {20, 3, 1, 57, 2, 5, 10}, {}};
   for (const std::vector<int>& depths : cases) {
     for (unsigned seed = 0; seed < 40; ++seed) {
       Block<Tiling> block(depths);

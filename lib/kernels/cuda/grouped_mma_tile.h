@@ -14,7 +14,7 @@ struct MmaThread {
   float c[4][4][4] = {};  // [16 rows][8 columns][lane's share]
   std::uint32_t a[4][4];
   std::uint32_t b[2][4];
-  Chunk fetched_a[2], fetched_b[2];  // on their way to shared memory when rows are not aligned
+  Chunk fetched[2];  // of one operand, on their way to shared memory when rows are not aligned
 };
 
 /// One operand of a tile: elements [begin along m or n, …) x [0, k) in global memory.
@@ -75,20 +75,17 @@ class MmaTile {
       for (int i = 0; i < 64; ++i) t.c[i / 16][i / 4 % 4][i % 4] = 0;
     });
     for (int step = 0; step < Tiling::stages - 1; ++step) {
-      if (step < steps) {
-        fetch(step);
-        put(step);
-      }
+      load(a_, step, steps, a_at(step), [] {});
+      load(b_, step, steps, b_at(step), [] {});
       machine_.commit();
     }
     for (int step = 0; step < steps; ++step) {
       machine_.template wait<Tiling::stages - 2>();
       machine_.sync();
       const int next = step + Tiling::stages - 1;  // into the stage that the last step has left
-      if (next < steps) fetch(next);
+      load(a_, next, steps, a_at(next), [&] { multiply(step, 0); });
+      load(b_, next, steps, b_at(next), [&] { multiply(step, 16); });
       machine_.commit();
-      multiply(step % Tiling::stages);
-      if (next < steps) put(next);
     }
     machine_.template wait<0>();
     machine_.sync();  // the next tile overwrites the stages
@@ -96,26 +93,20 @@ class MmaTile {
   }
 
  private:
-  LYCEUM_DEVICE static int a_at(int stage) { return stage * 2 * Tiling::operand_bytes; }
-  LYCEUM_DEVICE static int b_at(int stage) { return a_at(stage) + Tiling::operand_bytes; }
+  LYCEUM_DEVICE static int a_at(int step) { return step % Tiling::stages * 2 * Tiling::operand_bytes; }
+  LYCEUM_DEVICE static int b_at(int step) { return a_at(step) + Tiling::operand_bytes; }
 
-  /// Starts the loads of one step: straight to shared memory where rows are aligned, else to registers.
-  LYCEUM_DEVICE void fetch(int step) {
-    machine_.each([&](MmaThread& t) {
-      fetch_operand(a_, t.index, step, a_at(step % Tiling::stages), t.fetched_a);
-      fetch_operand(b_, t.index, step, b_at(step % Tiling::stages), t.fetched_b);
-    });
-  }
-  LYCEUM_DEVICE void put(int step) {
-    machine_.each([&](MmaThread& t) {
-      put_operand(a_, t.index, a_at(step % Tiling::stages), t.fetched_a);
-      put_operand(b_, t.index, b_at(step % Tiling::stages), t.fetched_b);
-    });
+  /// Brings one operand of a step, if there is such a step, to shared memory at `base`: by itself where rows are
+  /// aligned, else through registers, with meanwhile() in between.
+  template <bool AlongK, class Meanwhile>
+  LYCEUM_DEVICE void load(const MmaSource<AlongK>& source, int step, int steps, int base, Meanwhile&& meanwhile) {
+    if (step < steps) machine_.each([&](MmaThread& t) { fetch(source, t.index, step, base, t.fetched); });
+    meanwhile();
+    if (step < steps && !source.aligned) machine_.each([&](MmaThread& t) { put<AlongK>(t.index, base, t.fetched); });
   }
 
   template <bool AlongK>
-  LYCEUM_DEVICE void fetch_operand(const MmaSource<AlongK>& source, int thread, int step, int base,
-                                   Chunk (&fetched)[2]) {
+  LYCEUM_DEVICE void fetch(const MmaSource<AlongK>& source, int thread, int step, int base, Chunk (&fetched)[2]) {
     LYCEUM_UNROLL
     for (int i = 0; i < 2; ++i) {
       const int index = thread + i * Tiling::threads;
@@ -129,8 +120,7 @@ class MmaTile {
     }
   }
   template <bool AlongK>
-  LYCEUM_DEVICE void put_operand(const MmaSource<AlongK>& source, int thread, int base, const Chunk (&fetched)[2]) {
-    if (source.aligned) return;
+  LYCEUM_DEVICE void put(int thread, int base, const Chunk (&fetched)[2]) {
     LYCEUM_UNROLL
     for (int i = 0; i < 2; ++i) {
       const int index = thread + i * Tiling::threads;
@@ -139,24 +129,22 @@ class MmaTile {
     }
   }
 
-  LYCEUM_DEVICE void multiply(int stage) {
-    LYCEUM_UNROLL
-    for (int k = 0; k < Tiling::k; k += 16) {
-      machine_.each([&](MmaThread& t) {
-        const int lane = t.index % 32, row = row_of(t), col = col_of(t);
-        LYCEUM_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          machine_.template ldmatrix<!a_k>([&](int l) { return a_at(stage) + a_fragment<a_k>(l, row + 16 * i, k); },
-                                           lane, t.a[i]);
-        }
-        LYCEUM_UNROLL
-        for (int j = 0; j < 2; ++j) {
-          machine_.template ldmatrix<!b_k>([&](int l) { return b_at(stage) + b_fragment<b_k>(l, col + 16 * j, k); },
-                                           lane, t.b[j]);
-        }
-      });
-      machine_.multiply();
-    }
+  /// c += a · b for 16 of k of a step.
+  LYCEUM_DEVICE void multiply(int step, int k) {
+    machine_.each([&](MmaThread& t) {
+      const int lane = t.index % 32, row = row_of(t), col = col_of(t);
+      LYCEUM_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        machine_.template ldmatrix<!a_k>([&](int l) { return a_at(step) + a_fragment<a_k>(l, row + 16 * i, k); }, lane,
+                                         t.a[i]);
+      }
+      LYCEUM_UNROLL
+      for (int j = 0; j < 2; ++j) {
+        machine_.template ldmatrix<!b_k>([&](int l) { return b_at(step) + b_fragment<b_k>(l, col + 16 * j, k); }, lane,
+                                         t.b[j]);
+      }
+    });
+    machine_.multiply();
   }
 
   /// Where a thread's warp begins in the tile.

@@ -243,11 +243,12 @@ __device__ __forceinline__ void consume(const Plan& plan, const Stages<Tiling>& 
     const auto seen = [&] {
       if (Tiling::ping_pong && threadIdx.x % 32 == 0) hopper::mbarrier_arrive(stages.order(1 - group));
     };
+    constexpr int narrow = Tiling::narrow(b_along_k(product));
     Accumulators<Tiling> c;
-    if (expert.n - corner.n > Tiling::n / 2) {
+    if (expert.n - corner.n > narrow) {
       multiply<product, Tiling, Tiling::n>(c, stages, turn, begin, expert.k, seen);
     } else {
-      multiply<product, Tiling, Tiling::n / 2>(c, stages, turn, begin, expert.k, seen);
+      multiply<product, Tiling, narrow>(c, stages, turn, begin, expert.k, seen);
     }
     if constexpr (product == Product::weight_grad) {
       static_assert(Tiling::blocks == 1);
@@ -318,21 +319,21 @@ void launch(cudaStream_t stream, Workspace workspace, const Rows<bfloat16>& rows
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tiling::shared_bytes),
         "cudaFuncSetAttribute");
   kernel<<<multiprocessors(), Tiling::threads, Tiling::shared_bytes, stream>>>(plan, workspace.a_maps,
-                                                                              workspace.b_maps);
+                                                                               workspace.b_maps);
   check(cudaGetLastError(), "launch of a grouped product");
 }
 
-/// What a kernel's tiles cost for as many rows of every expert: columns computed, with those outside, times k. Tiles
-/// that are at most half inside are computed by half. Cooperative warpgroups write their results while the tensor cores
-/// rest, for as long as about 160 of k take; ping-pong's smaller tiles read 6 % more a product.
+/// What a kernel's tiles cost for as many rows of every expert: columns computed, with those outside, times k.
+/// Cooperative warpgroups write their results while the tensor cores rest, for as long as about 160 of k take;
+/// ping-pong's smaller tiles read 6 % more a product.
 template <class Tiling>
 double cost(Product product, std::span<const Weight> weights) {
-  constexpr std::int64_t half = Tiling::n / 2;
+  const std::int64_t narrow = Tiling::narrow(b_along_k(product));
   double sum = 0;
   for (const Weight& weight : weights) {
     const std::int64_t n = product == Product::forward ? weight.rows : weight.cols;
     const auto k = static_cast<double>(product == Product::forward ? weight.cols : weight.rows);
-    const std::int64_t rest = n % Tiling::n, columns = n - rest + (rest > half ? Tiling::n : rest > 0 ? half : 0);
+    const std::int64_t rest = n % Tiling::n, columns = n - rest + (rest > narrow ? Tiling::n : rest > 0 ? narrow : 0);
     sum += static_cast<double>(columns) * (Tiling::ping_pong ? 1.06 * k : k + 160.0);
   }
   return sum;
