@@ -153,6 +153,8 @@ class MmaTile {
 
   LYCEUM_DEVICE void write(const MmaThread& t) {
     const int lane = t.index % 32;
+    const std::uintptr_t pair = product == Product::weight_grad ? 8 : 4;  // bytes
+    const bool pairs = expert_.c_stride % 2 == 0 && reinterpret_cast<std::uintptr_t>(expert_.c) % pair == 0;
     LYCEUM_UNROLL
     for (int i = 0; i < 4; ++i) {
       LYCEUM_UNROLL
@@ -161,23 +163,42 @@ class MmaTile {
         for (int half = 0; half < 2; ++half) {
           const std::int32_t row = corner_.m + row_of(t) + 16 * i + c_row(lane, 2 * half);
           const std::int32_t col = corner_.n + col_of(t) + 8 * j + c_col(lane, 0);
-          if (row < expert_.m) write_pair(row, col, t.c[i][j][2 * half], t.c[i][j][2 * half + 1]);
+          const float* const value = t.c[i][j] + 2 * half;
+          if (row >= expert_.m || col >= expert_.n) continue;
+          if constexpr (product == Product::weight_grad) {
+            add_pair(row * expert_.c_stride + col, value, col + 1 < expert_.n, pairs);
+          } else {
+            write_pair(row * expert_.c_stride + col, value, col + 1 < expert_.n, pairs, row < expert_.filled);
+          }
         }
       }
     }
   }
 
-  LYCEUM_DEVICE void write_pair(std::int32_t row, std::int32_t col, float first, float second) {
-    const std::int64_t at = row * expert_.c_stride + col;
-    if constexpr (product == Product::weight_grad) {
-      float* c = static_cast<float*>(expert_.c) + at;
-      if (col < expert_.n) c[0] += first;
-      if (col + 1 < expert_.n) c[1] += second;
+  /// The element at `at` and, if there are `two`, its neighbour, at once if `pairs` of them are aligned.
+  LYCEUM_DEVICE void add_pair(std::int64_t at, const float* value, bool two, bool pairs) {
+    struct alignas(8) Pair {
+      float first, second;
+    };
+    float* const c = static_cast<float*>(expert_.c) + at;
+    if (pairs && two) {
+      Pair& sum = *reinterpret_cast<Pair*>(c);
+      const Pair old = sum;
+      sum = {old.first + value[0], old.second + value[1]};
     } else {
-      std::uint16_t* c = static_cast<std::uint16_t*>(expert_.c) + at;
-      const bool filled = row < expert_.filled;
-      if (col < expert_.n) c[0] = filled ? machine_.bf16(first) : std::uint16_t{0};
-      if (col + 1 < expert_.n) c[1] = filled ? machine_.bf16(second) : std::uint16_t{0};
+      c[0] += value[0];
+      if (two) c[1] += value[1];
+    }
+  }
+  LYCEUM_DEVICE void write_pair(std::int64_t at, const float* value, bool two, bool pairs, bool filled) {
+    std::uint16_t* const c = static_cast<std::uint16_t*>(expert_.c) + at;
+    const std::uint16_t first = filled ? machine_.bf16(value[0]) : std::uint16_t{0};
+    const std::uint16_t second = filled ? machine_.bf16(value[1]) : std::uint16_t{0};
+    if (pairs && two) {
+      *reinterpret_cast<std::uint32_t*>(c) = first | static_cast<std::uint32_t>(second) << 16;
+    } else {
+      c[0] = first;
+      if (two) c[1] = second;
     }
   }
 

@@ -129,17 +129,28 @@ __device__ __forceinline__ std::uint32_t bf16_pair(float first, float second) {
   return *reinterpret_cast<const std::uint32_t*>(&pair);
 }
 
-/// Writes eight elements of a row, as far as there are so many; `words` if rows begin at multiples of 16 bytes.
-__device__ __forceinline__ void write_eight(std::uint16_t* to, const uint4& value, int left, bool words) {
-  if (words && left >= 8) {
-    *reinterpret_cast<uint4*>(to) = value;
+/// Writes eight elements of a row, as far as there are so many, in units of as many elements as are aligned.
+__device__ __forceinline__ void write_eight(std::uint16_t* to, const std::uint32_t (&word)[4], int left, int unit) {
+  if (unit == 8 && left >= 8) {
+    *reinterpret_cast<uint4*>(to) = {word[0], word[1], word[2], word[3]};
     return;
   }
-  const std::uint32_t word[4] = {value.x, value.y, value.z, value.w};
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    if (i < left) to[i] = static_cast<std::uint16_t>(word[i / 2] >> (16 * (i % 2)));
+  for (int i = 0; i < 4; ++i) {
+    if (unit > 1 && 2 * i + 1 < left) {
+      reinterpret_cast<std::uint32_t*>(to)[i] = word[i];
+    } else {
+      if (2 * i < left) to[2 * i] = static_cast<std::uint16_t>(word[i]);
+      if (2 * i + 1 < left) to[2 * i + 1] = static_cast<std::uint16_t>(word[i] >> 16);
+    }
   }
+}
+
+/// Elements that may be written at once in any row: 8, 2 or 1.
+__device__ __forceinline__ int unit_of(const Expert& expert) {
+  const auto address = reinterpret_cast<std::uintptr_t>(expert.c);
+  if (expert.c_stride % 8 == 0 && address % 16 == 0) return 8;
+  return expert.c_stride % 2 == 0 && address % 4 == 0 ? 2 : 1;
 }
 
 /// y of 64 rows of a tile: four lanes together put 64 neighbouring bytes of a row in order, and write 16 each.
@@ -148,7 +159,7 @@ __device__ __forceinline__ void write_rows(const float (&c)[Tiling::n / 2], cons
                                            std::int32_t col0) {
   const int thread = threadIdx.x % 128, lane = thread % 4;
   const QuadTranspose quad(lane);
-  const bool words = expert.c_stride % 8 == 0 && reinterpret_cast<std::uintptr_t>(expert.c) % 16 == 0;
+  const int unit = unit_of(expert);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const std::int32_t row = row0 + wgmma_row(thread, 2 * half);
@@ -169,7 +180,7 @@ __device__ __forceinline__ void write_rows(const float (&c)[Tiling::n / 2], cons
       const std::uint32_t near[2] = {__shfl_xor_sync(~0u, give[0], 1), __shfl_xor_sync(~0u, give[1], 1)};
       quad.take_near(word, near);
       const std::int32_t col = col0 + (block + lane) * 8;
-      if (row < expert.m) write_eight(y + col, {word[0], word[1], word[2], word[3]}, expert.n - col, words);
+      if (row < expert.m) write_eight(y + col, word, expert.n - col, unit);
     }
   }
 }
