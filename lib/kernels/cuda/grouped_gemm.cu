@@ -8,20 +8,12 @@ namespace lyceum::grouped {
 
 namespace {
 
-bool has_wgmma() {
-  int device = 0, major = 0, minor = 0;
-  check(cudaGetDevice(&device), "cudaGetDevice");
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
-  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
-  return major == 9 && minor == 0;
-}
-
 /// The experts that wgmma can compute go there and the rest to mma.sync; each launch sees the others' weights as empty.
 void launch_bf16(cudaStream_t stream, const Workspace& workspace, Product product, const Rows<bfloat16>& rows,
                  std::vector<Weight> weights, Kernel kernel) {
   std::vector<Weight> fast(weights.size());
   bool any_fast = false, any_other = false;
-  const bool wgmma = kernel != Kernel::mma_sync && has_wgmma();
+  const bool wgmma = kernel != Kernel::mma_sync && wgmma_is_here();
   for (std::size_t e = 0; e < weights.size(); ++e) {
     const bool takes = wgmma && wgmma_takes(product, rows, weights[e]);
     require(takes || kernel == Kernel::automatic || kernel == Kernel::mma_sync,

@@ -56,6 +56,8 @@ void launch_mma(cudaStream_t stream, Workspace workspace, Product product, const
 /// Every weight's operands must satisfy wgmma_takes(), or the weight be empty.
 void launch_wgmma(cudaStream_t stream, Workspace workspace, Product product, const Rows<bfloat16>& rows,
                   std::span<const Weight> weights, Kernel kernel);
+/// Whether the current device has wgmma, and this program the code for it (sm_90a).
+bool wgmma_is_here();
 /// Whether TMA can load the operands: rows that begin at multiples of 16 bytes.
 bool wgmma_takes(Product product, const Rows<bfloat16>& rows, const Weight& weight);
 

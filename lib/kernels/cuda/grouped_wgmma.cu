@@ -292,6 +292,8 @@ __global__ void __launch_bounds__(Tiling::threads, 1)
     hopper::take_registers<240>();
     consume<product, Tiling>(plan, stages, group - 1);
   }
+#else
+  __trap();  // wgmma_is_here() keeps launches away
 #endif
 }
 
@@ -367,6 +369,19 @@ bool aligned(const void* data, std::int64_t stride) {
 }
 
 }  // namespace
+
+bool wgmma_is_here() {
+  int device = 0, major = 0, minor = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
+  if (major != 9 || minor != 0) return false;
+  // Code made for another architecture may run here too, but then the kernel is the empty one, which needs few
+  // registers.
+  cudaFuncAttributes kernel;
+  check(cudaFuncGetAttributes(&kernel, wgmma_kernel<Product::forward, CooperativeTiling>), "cudaFuncGetAttributes");
+  return kernel.numRegs > 128;
+}
 
 bool wgmma_takes(Product product, const Rows<bfloat16>& rows, const Weight& weight) {
   if (weight.rows == 0 || weight.cols == 0) return false;
