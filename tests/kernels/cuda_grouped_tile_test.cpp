@@ -1,7 +1,6 @@
 // The tiles of the CUDA kernels and their plan, played on the host.
 #include <gtest/gtest.h>
 
-#include <limits>
 #include <vector>
 
 #include "kernels/cpu/reference_gemm.h"
@@ -83,31 +82,6 @@ void run_on_host(Bank<T>& bank, int blocks = 3) {
       typename Kind<T>::template Tile<product>(block, plan.ordered[at], corner).run();
     }
     EXPECT_EQ(block.races(), 0);
-  }
-}
-
-/// Writes NaN to the padding rows of a segmented input: they may not be read.
-template <class T>
-void poison(const Bank<T>& bank, const SegmentLayout& layout, std::vector<T>& values) {
-  const Segments segments = bank.table.view();
-  for (std::int64_t e = 0; e < segments.count(); ++e) {
-    const Matrix<T> rows = layout.over(values.data()).segment(segments, e);
-    std::fill(rows.row(segments.rows[static_cast<std::size_t>(e)]), rows.row(rows.rows),
-              T(std::numeric_limits<float>::quiet_NaN()));
-  }
-}
-
-/// Within the rounding of the result to T, and of sums of a thousand products to its accumulator.
-template <class T, class Out>
-void expect_rounded(const Matrix<Out>& actual, const Matrix<double>& exact) {
-  const double relative = std::is_same_v<Out, bfloat16> ? 0x1p-8 : 0;
-  const double absolute = std::is_same_v<T, double> ? 1e-10 : 2e-4;
-  for (std::int64_t r = 0; r < exact.rows; ++r) {
-    for (std::int64_t c = 0; c < exact.cols; ++c) {
-      const double wanted = exact.row(r)[c], value = as_double(actual.row(r)[c]);
-      ASSERT_TRUE(std::abs(value - wanted) <= absolute + relative * std::abs(wanted))
-          << "row " << r << ", column " << c << ": " << value << " instead of " << wanted;
-    }
   }
 }
 

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -78,6 +80,31 @@ template <class T>
 double tolerance() {
   if (std::is_same_v<T, double>) return 1e-10;
   return std::is_same_v<T, bfloat16> ? 0.7 : 2e-4;
+}
+
+/// Writes NaN to the padding rows of a segmented input: they may not be read.
+template <class T>
+void poison(const Bank<T>& bank, const SegmentLayout& layout, std::vector<T>& values) {
+  const Segments segments = bank.table.view();
+  for (std::int64_t e = 0; e < segments.count(); ++e) {
+    const Matrix<T> rows = layout.over(values.data()).segment(segments, e);
+    std::fill(rows.row(segments.rows[static_cast<std::size_t>(e)]), rows.row(rows.rows),
+              T(std::numeric_limits<float>::quiet_NaN()));
+  }
+}
+
+/// Within the rounding of the result to T, and of sums of a thousand products to its accumulator.
+template <class T, class Out>
+void expect_rounded(const Matrix<Out>& actual, const Matrix<double>& exact) {
+  const double relative = std::is_same_v<Out, bfloat16> ? 0x1p-8 : 0;
+  const double absolute = std::is_same_v<T, double> ? 1e-10 : 5e-4;
+  for (std::int64_t r = 0; r < exact.rows; ++r) {
+    for (std::int64_t c = 0; c < exact.cols; ++c) {
+      const double wanted = exact.row(r)[c], value = as_double(actual.row(r)[c]);
+      ASSERT_TRUE(std::abs(value - wanted) <= absolute + relative * std::abs(wanted))
+          << "row " << r << ", column " << c << ": " << value << " instead of " << wanted;
+    }
+  }
 }
 
 /// Rows and widths of the experts of a bank.

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <limits>
 #include <vector>
 
 #include "kernels/cpu/reference_gemm.h"
@@ -100,30 +99,6 @@ void run_gradient_on_device(Bank<T>& bank, Kernel kernel) {
   for (std::size_t e = 0; e < gradients.size(); ++e) gradients[e].to(bank.gradients[e].data);
 }
 
-/// Writes NaN to the padding rows of a segmented input: they may not be read.
-template <class T>
-void poison(const Bank<T>& bank, const SegmentLayout& layout, std::vector<T>& values) {
-  const Segments segments = bank.table.view();
-  for (std::int64_t e = 0; e < segments.count(); ++e) {
-    const Matrix<T> rows = layout.over(values.data()).segment(segments, e);
-    std::fill(rows.row(segments.rows[static_cast<std::size_t>(e)]), rows.row(rows.rows),
-              T(std::numeric_limits<float>::quiet_NaN()));
-  }
-}
-
-template <class T, class Out>
-void expect_rounded(const Matrix<Out>& actual, const Matrix<double>& exact) {
-  const double relative = std::is_same_v<Out, bfloat16> ? 0x1p-8 : 0;
-  const double absolute = std::is_same_v<T, double> ? 1e-10 : 1e-3;
-  for (std::int64_t r = 0; r < exact.rows; ++r) {
-    for (std::int64_t c = 0; c < exact.cols; ++c) {
-      const double wanted = exact.row(r)[c], value = as_double(actual.row(r)[c]);
-      ASSERT_TRUE(std::abs(value - wanted) <= absolute + relative * std::abs(wanted))
-          << "row " << r << ", column " << c << ": " << value << " instead of " << wanted;
-    }
-  }
-}
-
 template <class T>
 void check_rows(const Case& c, Kernel kernel, bool transpose) {
   auto bank = Bank<T>::template made<T>(c.rows, c.in, c.out, transpose, false, c.gap);
@@ -181,6 +156,22 @@ const Case wide{{700, 1, 130, 0, 300}, {1280, 1280, 640, 64, 1280}, {1728, 192, 
 const Case many{Widths(300, 3), Widths(300, 24), Widths(300, 40), 8};
 
 INSTANTIATE_TEST_SUITE_P(Cases, CudaGrouped, testing::Values(uneven, all_empty, one, large, aligned, wide, many));
+
+/// Kernels of sm_90 alone, which take aligned rows only.
+class CudaGroupedHopper : public CudaGrouped {
+ protected:
+  void SetUp() override {
+    CudaGrouped::SetUp();
+    int major = 0;
+    if (!IsSkipped()) must(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+    if (!IsSkipped() && major != 9) GTEST_SKIP() << "no device of sm_90";
+  }
+};
+
+TEST_P(CudaGroupedHopper, CooperativeAgreesWithTheReference) { check<bfloat16>(GetParam(), Kernel::cooperative); }
+TEST_P(CudaGroupedHopper, PingPongAgreesWithTheReference) { check<bfloat16>(GetParam(), Kernel::ping_pong); }
+
+INSTANTIATE_TEST_SUITE_P(Cases, CudaGroupedHopper, testing::Values(aligned, wide, many));
 
 }  // namespace
 }  // namespace lyceum
