@@ -9,92 +9,18 @@
 
 #include "kernels/cpu/reference_gemm.h"
 #include "kernels/cpu/tile_gemm.h"
-#include "kernels/matrices.h"
+#include "kernels/grouped_bank.h"
 
 namespace lyceum {
 namespace {
 
-using test::expect_near;
-using test::OwnedMatrix;
-using Widths = std::vector<std::int64_t>;
-
-/// Experts with rows of random numbers, in T; padding rows of the inputs are zero, of the outputs NaN.
-template <class T>
-struct Bank {
-  SegmentTable table;
-  SegmentLayout x_layout, y_layout;
-  std::vector<T> x, y;
-  std::vector<std::unique_ptr<OwnedMatrix<T>>> owned;
-  std::vector<std::unique_ptr<OwnedMatrix<Accumulator<T>>>> owned_gradients;
-  std::vector<Matrix<const T>> weights;
-  std::vector<Matrix<Accumulator<T>>> gradients;
-
-  /// `y_given`: y is an input too (a gradient), not an output.
-  template <class Like>
-  static Bank made(const Widths& rows, const Widths& in, const Widths& out, bool transpose, bool y_given) {
-    Bank bank;
-    bank.table = SegmentTable(rows);
-    const Segments segments = bank.table.view();
-    bank.x_layout = SegmentLayout(segments, in);
-    bank.y_layout = SegmentLayout(segments, out);
-    bank.x.assign(static_cast<std::size_t>(bank.x_layout.size()), T(0));
-    bank.y.assign(static_cast<std::size_t>(bank.y_layout.size()), T(y_given ? 0.0f : NAN));
-    for (std::int64_t e = 0; e < segments.count(); ++e) {
-      const auto i = static_cast<std::size_t>(e);
-      fill<Like>(bank.x_layout.over(bank.x.data()).segment(segments, e).rows_from(0, rows[i]), "x", e);
-      if (y_given) fill<Like>(bank.y_layout.over(bank.y.data()).segment(segments, e).rows_from(0, rows[i]), "y", e);
-      bank.owned.push_back(
-          std::make_unique<OwnedMatrix<T>>(transpose ? out[i] : in[i], transpose ? in[i] : out[i], e % 3));
-      fill<Like>(bank.owned.back()->view(), "w", e);
-      bank.weights.push_back(bank.owned.back()->view());
-      bank.owned_gradients.push_back(std::make_unique<OwnedMatrix<Accumulator<T>>>(out[i], in[i], e % 2));
-      fill<float>(bank.owned_gradients.back()->view(), "dw", e);
-      bank.gradients.push_back(bank.owned_gradients.back()->view());
-    }
-    return bank;
-  }
-
-  template <class Like, class E>
-  static void fill(const Matrix<E>& matrix, const std::string& name, std::int64_t expert) {
-    const Philox random(7, name + std::to_string(expert));
-    for (std::int64_t r = 0; r < matrix.rows; ++r) {
-      for (std::int64_t c = 0; c < matrix.cols; ++c) {
-        const float value = test::noise(random, r * matrix.cols + c);
-        matrix.row(r)[c] = static_cast<E>(static_cast<float>(static_cast<Like>(value)));
-      }
-    }
-  }
-
-  GroupedGemm<T> product(bool transpose) {
-    return {table.view(), x_layout.over(static_cast<const T*>(x.data())), weights, y_layout.over(y.data()), transpose};
-  }
-  GroupedWeightGrad<T> weight_grad() {
-    return {table.view(), y_layout.over(static_cast<const T*>(y.data())),
-            x_layout.over(static_cast<const T*>(x.data())), gradients};
-  }
-  Matrix<T> y_of(std::int64_t e) { return y_layout.over(y.data()).segment(table.view(), e); }
-};
-
-template <class T>
-double tolerance() {
-  if (std::is_same_v<T, double>) return 1e-10;
-  return std::is_same_v<T, bfloat16> ? 0.7 : 2e-4;
-}
-
-struct Case {
-  Widths rows, in, out;
-};
-
-const Case uneven{{0, 1, 33, 70, 0, 129, 32, 0}, {7, 33, 341, 64, 5, 853, 1, 9}, {341, 1, 33, 129, 6, 65, 7, 9}};
-const Case all_empty{{0, 0}, {8, 8}, {8, 8}};
-const Case one{{3}, {4}, {5}};
-const Case large{{520, 40}, {130, 20}, {520, 33}};
+using namespace test;
 
 template <class T>
 void check(const Case& c, const CpuStream& stream) {
   for (const bool transpose : {false, true}) {
-    auto bank = Bank<T>::template made<T>(c.rows, c.in, c.out, transpose, false);
-    auto exact = Bank<double>::template made<T>(c.rows, c.in, c.out, transpose, false);
+    auto bank = Bank<T>::template made<T>(c.rows, c.in, c.out, transpose, false, c.gap);
+    auto exact = Bank<double>::template made<T>(c.rows, c.in, c.out, transpose, false, c.gap);
     run(stream, bank.product(transpose));
     reference::run(stream, exact.product(transpose));
     for (std::int64_t e = 0; e < bank.table.view().count(); ++e) {
@@ -106,8 +32,8 @@ void check(const Case& c, const CpuStream& stream) {
       }
     }
   }
-  auto bank = Bank<T>::template made<T>(c.rows, c.in, c.out, false, true);
-  auto exact = Bank<double>::template made<T>(c.rows, c.in, c.out, false, true);
+  auto bank = Bank<T>::template made<T>(c.rows, c.in, c.out, false, true, c.gap);
+  auto exact = Bank<double>::template made<T>(c.rows, c.in, c.out, false, true, c.gap);
   run(stream, bank.weight_grad());
   reference::run(stream, exact.weight_grad());
   for (std::size_t e = 0; e < bank.gradients.size(); ++e) {
@@ -132,7 +58,7 @@ TEST_P(Grouped, NativeBf16AgreesWithTheReference) {
   check<bfloat16>(GetParam(), stream);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, Grouped, testing::Values(uneven, all_empty, one, large));
+INSTANTIATE_TEST_SUITE_P(Cases, Grouped, testing::Values(uneven, all_empty, one, large, aligned));
 
 template <class T>
 void check_repeatable() {

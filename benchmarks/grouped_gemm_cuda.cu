@@ -1,0 +1,327 @@
+// Grouped products of an expert bank on a GPU, beside one dense cuBLASLt product of as many FLOPs in the same run.
+//
+//   bench_grouped_gemm_cuda [--width W]... [--experts 63] [--hidden 1280] [--tokens 32768] [--top-k 7] [--rounds 20]
+//
+// For every width (853 and 864, the flagship's and its multiple of 32, if none is given), with rows spread evenly and
+// unevenly over the experts: TFLOP/s of forward, dgrad and weight gradient of the up and the down projection.
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "kernels/cuda/grouped_gemm.cuh"
+
+namespace lyceum {
+namespace {
+
+void must(cudaError_t code, const char* call) {
+  require(code == cudaSuccess, "{}: {}", call, cudaGetErrorString(code));
+}
+void must(cublasStatus_t code, const char* call) {
+  require(code == CUBLAS_STATUS_SUCCESS, "{}: error {}", call, static_cast<int>(code));
+}
+
+struct Options {
+  std::vector<std::int64_t> widths;
+  std::int64_t experts = 63, hidden = 1280, tokens = 16 * 2048, top_k = 7;
+  int rounds = 20;
+};
+
+Options parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; i += 2) {
+    const std::string key = argv[i];
+    require_usage(i + 1 < argc, "{} needs a number", key);
+    const std::int64_t value = std::atoll(argv[i + 1]);
+    require_usage(value > 0, "{} {}: not a positive number", key, argv[i + 1]);
+    if (key == "--width") {
+      options.widths.push_back(value);
+    } else if (key == "--experts") {
+      options.experts = value;
+    } else if (key == "--hidden") {
+      options.hidden = value;
+    } else if (key == "--tokens") {
+      options.tokens = value;
+    } else if (key == "--top-k") {
+      options.top_k = value;
+    } else if (key == "--rounds") {
+      options.rounds = static_cast<int>(value);
+    } else {
+      fail(ExitCode::usage, "{}: no such option", key);
+    }
+  }
+  if (options.widths.empty()) options.widths = {853, 864};
+  return options;
+}
+
+template <class T>
+class DeviceArray {
+ public:
+  explicit DeviceArray(std::size_t count) : count_(count) {
+    must(cudaMalloc(&data_, std::max<std::size_t>(count, 1) * sizeof(T)), "cudaMalloc");
+  }
+  explicit DeviceArray(std::span<const T> values) : DeviceArray(values.size()) {
+    must(cudaMemcpy(data_, values.data(), values.size_bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
+  }
+  DeviceArray(const DeviceArray&) = delete;
+  ~DeviceArray() { cudaFree(data_); }
+  T* data() const { return data_; }
+  std::size_t size() const { return count_; }
+  std::span<const T> span() const { return {data_, count_}; }
+
+ private:
+  T* data_ = nullptr;
+  std::size_t count_;
+};
+
+/// bf16 numbers in [-1, 1), not correlated to the eye of a multiplier: zeros or a pattern would draw less power.
+__global__ void fill_kernel(std::uint16_t* values, std::size_t count, std::uint32_t seed) {
+  for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < count;
+       i += std::size_t{gridDim.x} * blockDim.x) {
+    std::uint32_t word = static_cast<std::uint32_t>(i) * 2654435761u + seed;
+    word = (word ^ word >> 16) * 0x85ebca6bu;
+    word = (word ^ word >> 13) * 0xc2b2ae35u;
+    const float value = static_cast<float>(word ^ word >> 16) * 0x1p-31f - 1.0f;
+    values[i] = static_cast<std::uint16_t>(__float_as_uint(value) >> 16);
+  }
+}
+
+void fill(const DeviceArray<bfloat16>& array, std::uint32_t seed) {
+  fill_kernel<<<1024, 256>>>(reinterpret_cast<std::uint16_t*>(array.data()), array.size(), seed);
+  must(cudaGetLastError(), "fill_kernel");
+}
+
+/// Rows of each expert: all the same, or falling as 1 / sqrt(rank), the first one getting about 8 times the last one's.
+std::vector<std::int64_t> spread_rows(const Options& options, bool even) {
+  std::vector<double> share;
+  double sum = 0;
+  for (std::int64_t e = 0; e < options.experts; ++e) {
+    share.push_back(even ? 1.0 : 1.0 / std::sqrt(static_cast<double>(e * 37 % options.experts + 1)));
+    sum += share.back();
+  }
+  const std::int64_t total = options.tokens * options.top_k;
+  std::vector<std::int64_t> rows;
+  double before = 0;
+  for (const double part : share) {
+    const auto first = static_cast<std::int64_t>(before / sum * static_cast<double>(total));
+    before += part;
+    rows.push_back(static_cast<std::int64_t>(before / sum * static_cast<double>(total)) - first);
+  }
+  return rows;
+}
+
+/// Median seconds of one call.
+class Timer {
+ public:
+  Timer() {
+    must(cudaEventCreate(&start_), "cudaEventCreate");
+    must(cudaEventCreate(&stop_), "cudaEventCreate");
+  }
+  Timer(const Timer&) = delete;
+  ~Timer() {
+    cudaEventDestroy(start_);
+    cudaEventDestroy(stop_);
+  }
+  double once(const std::function<void()>& work) {
+    must(cudaEventRecord(start_), "cudaEventRecord");
+    work();
+    must(cudaEventRecord(stop_), "cudaEventRecord");
+    must(cudaEventSynchronize(stop_), "cudaEventSynchronize");
+    float milliseconds = 0;
+    must(cudaEventElapsedTime(&milliseconds, start_, stop_), "cudaEventElapsedTime");
+    return milliseconds * 1e-3;
+  }
+
+ private:
+  cudaEvent_t start_, stop_;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+/// y = x · wᵀ for all rows with one weight, by cuBLASLt: bf16 with sums in f32.
+class DenseProduct {
+ public:
+  DenseProduct(std::int64_t rows, std::int64_t in, std::int64_t out, const bfloat16* x, const bfloat16* w)
+      : x_(x), w_(w), y_(static_cast<std::size_t>(rows * out)), workspace_(workspace_bytes) {
+    must(cublasLtCreate(&handle_), "cublasLtCreate");
+    must(cublasLtMatmulDescCreate(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
+    // Column-major: yᵀ[out, rows] = w[out, in] · xᵀ[in, rows], where w's memory is a column-major [in, out].
+    const cublasOperation_t transpose = CUBLAS_OP_T;
+    must(cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof transpose),
+         "cublasLtMatmulDescSetAttribute");
+    must(cublasLtMatrixLayoutCreate(&w_layout_, CUDA_R_16BF, in, out, in), "cublasLtMatrixLayoutCreate");
+    must(cublasLtMatrixLayoutCreate(&x_layout_, CUDA_R_16BF, in, rows, in), "cublasLtMatrixLayoutCreate");
+    must(cublasLtMatrixLayoutCreate(&y_layout_, CUDA_R_16BF, out, rows, out), "cublasLtMatrixLayoutCreate");
+    choose();
+  }
+  DenseProduct(const DenseProduct&) = delete;
+  ~DenseProduct() {
+    cublasLtMatrixLayoutDestroy(w_layout_);
+    cublasLtMatrixLayoutDestroy(x_layout_);
+    cublasLtMatrixLayoutDestroy(y_layout_);
+    cublasLtMatmulDescDestroy(operation_);
+    cublasLtDestroy(handle_);
+  }
+  void run() const { run(chosen_); }
+
+ private:
+  static constexpr std::size_t workspace_bytes = 64u << 20;
+
+  void run(const cublasLtMatmulAlgo_t& algorithm) const {
+    const float one = 1, zero = 0;
+    must(cublasLtMatmul(handle_, operation_, &one, w_, w_layout_, x_, x_layout_, &zero, y_.data(), y_layout_, y_.data(),
+                        y_layout_, &algorithm, workspace_.data(), workspace_bytes, nullptr),
+         "cublasLtMatmul");
+  }
+  /// The fastest of what the heuristic offers.
+  void choose() {
+    cublasLtMatmulPreference_t preference;
+    must(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
+    must(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes,
+                                              sizeof workspace_bytes),
+         "cublasLtMatmulPreferenceSetAttribute");
+    cublasLtMatmulHeuristicResult_t found[8];
+    int count = 0;
+    must(cublasLtMatmulAlgoGetHeuristic(handle_, operation_, w_layout_, x_layout_, y_layout_, y_layout_, preference, 8,
+                                        found, &count),
+         "cublasLtMatmulAlgoGetHeuristic");
+    cublasLtMatmulPreferenceDestroy(preference);
+    require(count > 0, "cuBLASLt has no algorithm for the dense product");
+    Timer timer;
+    double best = INFINITY;
+    for (int i = 0; i < count; ++i) {
+      run(found[i].algo);
+      const double seconds = timer.once([&] { run(found[i].algo); });
+      if (seconds < best) {
+        best = seconds;
+        chosen_ = found[i].algo;
+      }
+    }
+  }
+
+  const bfloat16 *x_, *w_;
+  DeviceArray<bfloat16> y_;
+  DeviceArray<std::byte> workspace_;
+  cublasLtHandle_t handle_ = nullptr;
+  cublasLtMatmulDesc_t operation_ = nullptr;
+  cublasLtMatrixLayout_t w_layout_ = nullptr, x_layout_ = nullptr, y_layout_ = nullptr;
+  cublasLtMatmulAlgo_t chosen_;
+};
+
+/// One projection of the bank, from `in` to `out` columns.
+class Projection {
+ public:
+  Projection(const Options& options, const std::vector<std::int64_t>& rows, std::int64_t in, std::int64_t out)
+      : table_(rows),
+        x_layout_(table_.view(), std::vector<std::int64_t>(rows.size(), in)),
+        y_layout_(table_.view(), std::vector<std::int64_t>(rows.size(), out)),
+        begin_(table_.view().begin),
+        rows_(table_.view().rows),
+        x_offset_(x_layout_.over<bfloat16>(nullptr).offset),
+        y_offset_(y_layout_.over<bfloat16>(nullptr).offset),
+        x_(static_cast<std::size_t>(x_layout_.size())),
+        y_(static_cast<std::size_t>(y_layout_.size())),
+        weights_(static_cast<std::size_t>(options.experts * in * out)),
+        gradients_(weights_.size()),
+        workspace_(grouped::workspace_bytes(options.experts)),
+        dense_(table_.total(), in, out, x_.data(), weights_.data()),
+        flops_(2.0 * static_cast<double>(options.tokens * options.top_k * in * out)) {
+    fill(weights_, 3);
+    must(cudaMemset(gradients_.data(), 0, gradients_.size() * sizeof(float)), "cudaMemset");
+    for (std::int64_t e = 0; e < options.experts; ++e) {
+      forward_weights_.emplace_back(weights_.data() + e * in * out, out, in);
+      gradient_views_.emplace_back(gradients_.data() + e * in * out, out, in);
+    }
+  }
+
+  /// Prints a line a product: the grouped one and the dense one in turns.
+  void measure(const char* name, int rounds, grouped::Kernel kernel, const char* kernel_name) {
+    const Segments segments{begin_.span(), rows_.span()};
+    const SegmentedMatrix<bfloat16> x{x_.data(), x_offset_.span(), {}}, y{y_.data(), y_offset_.span(), {}};
+    const GroupedGemm<bfloat16> forward{segments, x, forward_weights_, y, true};
+    const GroupedGemm<bfloat16> dgrad{segments, y, forward_weights_, x, false};
+    const GroupedWeightGrad<bfloat16> weight_grad{segments, y, x, gradient_views_};
+    const auto print = [&](const char* product, const auto& grouped) {
+      fill(x_, 1);  // dgrad writes what the others read
+      fill(y_, 2);
+      const std::function<void()> work = [&] { grouped::launch(nullptr, workspace_.data(), grouped, kernel); };
+      const std::function<void()> dense = [&] { dense_.run(); };
+      Timer timer;
+      std::vector<double> grouped_times, dense_times;
+      for (int round = -3; round < rounds; ++round) {
+        const double grouped_time = timer.once(work), dense_time = timer.once(dense);
+        if (round < 0) continue;
+        grouped_times.push_back(grouped_time);
+        dense_times.push_back(dense_time);
+      }
+      const double own = median(grouped_times), other = median(dense_times);
+      std::printf("  %-5s %-12s %-9s %8.3f ms %7.1f TFLOP/s   dense %8.3f ms %7.1f TFLOP/s   %5.1f %%\n", name, product,
+                  kernel_name, own * 1e3, flops_ / own * 1e-12, other * 1e3, flops_ / other * 1e-12, 100 * other / own);
+    };
+    print("forward", forward);
+    print("dgrad", dgrad);
+    print("weight_grad", weight_grad);
+  }
+
+ private:
+  SegmentTable table_;
+  SegmentLayout x_layout_, y_layout_;
+  DeviceArray<std::int64_t> begin_, rows_, x_offset_, y_offset_;
+  DeviceArray<bfloat16> x_, y_, weights_;
+  DeviceArray<float> gradients_;
+  DeviceArray<std::byte> workspace_;
+  DenseProduct dense_;
+  double flops_;
+  std::vector<Matrix<const bfloat16>> forward_weights_;
+  std::vector<Matrix<float>> gradient_views_;
+};
+
+int measure(int argc, char** argv) {
+  const Options options = parse(argc, argv);
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::puts("no device: nothing measured");
+    return 77;
+  }
+  cudaDeviceProp device;
+  must(cudaGetDeviceProperties(&device, 0), "cudaGetDeviceProperties");
+  std::printf("%s, %d multiprocessors; %lld experts, hidden %lld, %lld tokens, top-%lld; medians of %d\n", device.name,
+              device.multiProcessorCount, static_cast<long long>(options.experts),
+              static_cast<long long>(options.hidden), static_cast<long long>(options.tokens),
+              static_cast<long long>(options.top_k), options.rounds);
+  for (const std::int64_t width : options.widths) {
+    for (const bool even : {true, false}) {
+      std::printf("width %lld, rows spread %s\n", static_cast<long long>(width), even ? "evenly" : "unevenly");
+      const std::vector<std::int64_t> rows = spread_rows(options, even);
+      for (const auto& [kernel, name] :
+           {std::pair{grouped::Kernel::automatic, "automatic"}, std::pair{grouped::Kernel::mma_sync, "mma.sync"}}) {
+        Projection(options, rows, options.hidden, 2 * width).measure("up", options.rounds, kernel, name);
+        Projection(options, rows, width, options.hidden).measure("down", options.rounds, kernel, name);
+      }
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace lyceum
+
+int main(int argc, char** argv) {
+  try {
+    return lyceum::measure(argc, argv);
+  } catch (const lyceum::Error& error) {
+    std::fprintf(stderr, "bench_grouped_gemm_cuda: %s\n", error.what());
+    return static_cast<int>(error.code());
+  }
+}

@@ -1,0 +1,212 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/grouped_mma_layout.h"
+#include "kernels/cuda/grouped_tiles.h"
+#include "kernels/cuda/host_device.h"
+
+namespace lyceum::grouped {
+
+/// What one thread of MmaTile holds in registers.
+struct MmaThread {
+  int index = 0;
+  float c[4][4][4] = {};  // [16 rows][8 columns][lane's share]
+  std::uint32_t a[4][4];
+  std::uint32_t b[2][4];
+  Chunk fetched[2];  // of one operand, on their way to shared memory when rows are not aligned
+};
+
+/// One operand of a tile: elements [begin along m or n, …) x [0, k) in global memory.
+template <bool AlongK>
+struct MmaSource {
+  const std::uint16_t* data;
+  std::int64_t stride;
+  std::int32_t begin, extent;  // along m or n
+  std::int32_t k;
+  bool aligned;  // every row begins at a multiple of 16 bytes
+
+  MmaSource() = default;
+  LYCEUM_DEVICE MmaSource(const void* operand, std::int64_t stride, std::int32_t begin, std::int32_t extent,
+                          std::int32_t k)
+      : data(static_cast<const std::uint16_t*>(operand)),
+        stride(stride),
+        begin(begin),
+        extent(extent),
+        k(k),
+        aligned(stride % 8 == 0 && reinterpret_cast<std::uintptr_t>(operand) % 16 == 0) {}
+
+  /// A chunk of the tile of step `step`: its address, and how many of its elements there are.
+  struct Piece {
+    const std::uint16_t* from;
+    int count;
+  };
+  LYCEUM_DEVICE Piece piece(int step, int line, int chunk) const {
+    const std::int32_t outer = AlongK ? begin + line : step * MmaTiling::k + line;
+    const std::int32_t inner = (AlongK ? step * MmaTiling::k : begin) + chunk * 8;
+    const std::int32_t left = (AlongK ? k : extent) - inner;
+    if (outer >= (AlongK ? extent : k) || left <= 0) return {data, 0};
+    return {data + outer * stride + inner, left < 8 ? left : 8};
+  }
+};
+
+/// One tile of a grouped product on tensor cores by mma.sync: the algorithm of a block, in steps that all its threads
+/// take together. A Machine runs it: a block of the GPU, or a test on the host.
+///   each(f): f(MmaThread&) for every thread;  copy(offset, from, count): asynchronous copy of a chunk to shared
+///   memory; commit(), wait<n>(): groups of copies as of cp.async;  sync();  fetch(from, count), store(offset, Chunk);
+///   ldmatrix<transposed>(offset of lane, lane, registers);  multiply(): c += a · b for every thread;  bf16(float).
+template <Product product, class Machine>
+class MmaTile {
+  static constexpr bool a_k = a_along_k(product), b_k = b_along_k(product);
+  using Tiling = MmaTiling;
+
+ public:
+  LYCEUM_DEVICE MmaTile(Machine& machine, const Expert& expert, Corner corner)
+      : machine_(machine),
+        expert_(expert),
+        corner_(corner),
+        a_(expert.a, expert.a_stride, corner.m, expert.filled, expert.k),
+        b_(expert.b, expert.b_stride, corner.n, expert.n, expert.k) {}
+
+  LYCEUM_DEVICE void run() {
+    const int steps = (expert_.k + Tiling::k - 1) / Tiling::k;
+    machine_.each([](MmaThread& t) {
+      LYCEUM_UNROLL
+      for (int i = 0; i < 64; ++i) t.c[i / 16][i / 4 % 4][i % 4] = 0;
+    });
+    for (int step = 0; step < Tiling::stages - 1; ++step) {
+      load(a_, step, steps, a_at(step), [] {});
+      load(b_, step, steps, b_at(step), [] {});
+      machine_.commit();
+    }
+    for (int step = 0; step < steps; ++step) {
+      machine_.template wait<Tiling::stages - 2>();
+      machine_.sync();
+      const int next = step + Tiling::stages - 1;  // into the stage that the last step has left
+      load(a_, next, steps, a_at(next), [&] { multiply(step, 0); });
+      load(b_, next, steps, b_at(next), [&] { multiply(step, 16); });
+      machine_.commit();
+    }
+    machine_.template wait<0>();
+    machine_.sync();  // the next tile overwrites the stages
+    machine_.each([&](MmaThread& t) { write(t); });
+  }
+
+ private:
+  LYCEUM_DEVICE static int a_at(int step) { return step % Tiling::stages * 2 * Tiling::operand_bytes; }
+  LYCEUM_DEVICE static int b_at(int step) { return a_at(step) + Tiling::operand_bytes; }
+
+  /// Brings one operand of a step, if there is such a step, to shared memory at `base`: by itself where rows are
+  /// aligned, else through registers, with meanwhile() in between.
+  template <bool AlongK, class Meanwhile>
+  LYCEUM_DEVICE void load(const MmaSource<AlongK>& source, int step, int steps, int base, Meanwhile&& meanwhile) {
+    if (step < steps) machine_.each([&](MmaThread& t) { fetch(source, t.index, step, base, t.fetched); });
+    meanwhile();
+    if (step < steps && !source.aligned) machine_.each([&](MmaThread& t) { put<AlongK>(t.index, base, t.fetched); });
+  }
+
+  template <bool AlongK>
+  LYCEUM_DEVICE void fetch(const MmaSource<AlongK>& source, int thread, int step, int base, Chunk (&fetched)[2]) {
+    LYCEUM_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int index = thread + i * Tiling::threads;
+      const int line = index / MmaOperand<AlongK>::chunks, chunk = index % MmaOperand<AlongK>::chunks;
+      const auto piece = source.piece(step, line, chunk);
+      if (source.aligned) {
+        machine_.copy(base + MmaOperand<AlongK>::offset(line, chunk), piece.from, piece.count);
+      } else {
+        fetched[i] = machine_.fetch(piece.from, piece.count);
+      }
+    }
+  }
+  template <bool AlongK>
+  LYCEUM_DEVICE void put(int thread, int base, const Chunk (&fetched)[2]) {
+    LYCEUM_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int index = thread + i * Tiling::threads;
+      const int line = index / MmaOperand<AlongK>::chunks, chunk = index % MmaOperand<AlongK>::chunks;
+      machine_.store(base + MmaOperand<AlongK>::offset(line, chunk), fetched[i]);
+    }
+  }
+
+  /// c += a · b for 16 of k of a step.
+  LYCEUM_DEVICE void multiply(int step, int k) {
+    machine_.each([&](MmaThread& t) {
+      const int lane = t.index % 32, row = row_of(t), col = col_of(t);
+      LYCEUM_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        machine_.template ldmatrix<!a_k>([&](int l) { return a_at(step) + a_fragment<a_k>(l, row + 16 * i, k); }, lane,
+                                         t.a[i]);
+      }
+      LYCEUM_UNROLL
+      for (int j = 0; j < 2; ++j) {
+        machine_.template ldmatrix<!b_k>([&](int l) { return b_at(step) + b_fragment<b_k>(l, col + 16 * j, k); }, lane,
+                                         t.b[j]);
+      }
+    });
+    machine_.multiply();
+  }
+
+  /// Where a thread's warp begins in the tile.
+  LYCEUM_DEVICE static int row_of(const MmaThread& t) { return t.index / 32 / Tiling::warps_n * Tiling::warp_m; }
+  LYCEUM_DEVICE static int col_of(const MmaThread& t) { return t.index / 32 % Tiling::warps_n * Tiling::warp_n; }
+
+  LYCEUM_DEVICE void write(const MmaThread& t) {
+    const int lane = t.index % 32;
+    const std::uintptr_t pair = product == Product::weight_grad ? 8 : 4;  // bytes
+    const bool pairs = expert_.c_stride % 2 == 0 && reinterpret_cast<std::uintptr_t>(expert_.c) % pair == 0;
+    LYCEUM_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      LYCEUM_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        LYCEUM_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          const std::int32_t row = corner_.m + row_of(t) + 16 * i + c_row(lane, 2 * half);
+          const std::int32_t col = corner_.n + col_of(t) + 8 * j + c_col(lane, 0);
+          const float* const value = t.c[i][j] + 2 * half;
+          if (row >= expert_.m || col >= expert_.n) continue;
+          if constexpr (product == Product::weight_grad) {
+            add_pair(row * expert_.c_stride + col, value, col + 1 < expert_.n, pairs);
+          } else {
+            write_pair(row * expert_.c_stride + col, value, col + 1 < expert_.n, pairs, row < expert_.filled);
+          }
+        }
+      }
+    }
+  }
+
+  /// The element at `at` and, if there are `two`, its neighbour, at once if `pairs` of them are aligned.
+  LYCEUM_DEVICE void add_pair(std::int64_t at, const float* value, bool two, bool pairs) {
+    struct alignas(8) Pair {
+      float first, second;
+    };
+    float* const c = static_cast<float*>(expert_.c) + at;
+    if (pairs && two) {
+      Pair& sum = *reinterpret_cast<Pair*>(c);
+      const Pair old = sum;
+      sum = {old.first + value[0], old.second + value[1]};
+    } else {
+      c[0] += value[0];
+      if (two) c[1] += value[1];
+    }
+  }
+  LYCEUM_DEVICE void write_pair(std::int64_t at, const float* value, bool two, bool pairs, bool filled) {
+    std::uint16_t* const c = static_cast<std::uint16_t*>(expert_.c) + at;
+    const std::uint16_t first = filled ? machine_.bf16(value[0]) : std::uint16_t{0};
+    const std::uint16_t second = filled ? machine_.bf16(value[1]) : std::uint16_t{0};
+    if (pairs && two) {
+      *reinterpret_cast<std::uint32_t*>(c) = first | static_cast<std::uint32_t>(second) << 16;
+    } else {
+      c[0] = first;
+      if (two) c[1] = second;
+    }
+  }
+
+  Machine& machine_;
+  const Expert& expert_;
+  Corner corner_;
+  MmaSource<a_k> a_;
+  MmaSource<b_k> b_;
+};
+
+}  // namespace lyceum::grouped

@@ -1,0 +1,119 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/host_device.h"
+
+namespace lyceum::grouped {
+
+/// The three products of a bank of experts, each c = a · b for every expert:
+/// forward y = x · wᵀ, dgrad y = x · w, weight_grad dw += dyᵀ · x.
+enum class Product { forward, dgrad, weight_grad };
+
+/// Whether a row of the operand in memory runs along k (x, or w in the forward pass) or along m or n (dy, x, w).
+constexpr bool a_along_k(Product product) { return product != Product::weight_grad; }
+constexpr bool b_along_k(Product product) { return product == Product::forward; }
+
+/// What the host knows of one expert: its weight, or the gradient of it. All zero: not an expert of this launch.
+struct Weight {
+  void* data = nullptr;
+  std::int64_t stride = 0;
+  std::int32_t rows = 0, cols = 0;
+};
+
+/// What only the device knows: where the rows of each expert lie. All pointers are to device memory.
+template <class T>
+struct Rows {
+  const std::int64_t* begin;     // [experts + 1]
+  const std::int64_t* rows;      // [experts]
+  const std::int64_t* x_offset;  // [experts]
+  const std::int64_t* y_offset;  // [experts]
+  const T* x;
+  T* y;  // dy in weight_grad
+};
+
+/// One expert's product: c[m, n] = a · b, or += in weight_grad. Strides are elements from one row in memory to the
+/// next.
+struct Expert {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* c = nullptr;
+  std::int64_t a_stride = 0, b_stride = 0, c_stride = 0;
+  std::int32_t m = 0, n = 0, k = 0;
+  std::int32_t filled = 0;  // rows of c from here on to m become zero, and those of a are not read
+};
+
+template <class T>
+LYCEUM_HOST_DEVICE Expert expert_of(Product product, const Rows<T>& rows, const Weight& weight, std::int64_t e) {
+  Expert expert;
+  const T* x = rows.x + rows.x_offset[e];
+  T* y = rows.y + rows.y_offset[e];
+  const auto filled = static_cast<std::int32_t>(rows.rows[e]);
+  if (product == Product::weight_grad) {
+    expert = {y,           x,           weight.data, weight.rows, weight.cols, weight.stride,
+              weight.rows, weight.cols, filled,      weight.rows};
+    if (filled == 0) expert.m = 0;  // the gradient stays as it is
+    return expert;
+  }
+  const bool forward = product == Product::forward;
+  expert.n = forward ? weight.rows : weight.cols;
+  expert.k = forward ? weight.cols : weight.rows;
+  expert.m = static_cast<std::int32_t>(rows.begin[e + 1] - rows.begin[e]);
+  expert.filled = filled;
+  expert.a = x;
+  expert.b = weight.data;
+  expert.c = y;
+  expert.a_stride = expert.k;
+  expert.b_stride = weight.stride;
+  expert.c_stride = expert.n;
+  return expert;
+}
+
+LYCEUM_HOST_DEVICE std::int32_t tiles_of(const Expert& expert, int tile_m, int tile_n) {
+  return ((expert.m + tile_m - 1) / tile_m) * ((expert.n + tile_n - 1) / tile_n);
+}
+
+/// Where an expert stands in the order of work, and the number of tiles before its own.
+struct Place {
+  std::int32_t slot = 0, first_tile = 0;
+};
+
+/// Experts whose tiles are dear (large k) come first, so that all multiprocessors end together; equal ones keep their
+/// order. The order decides only who computes what, never a sum.
+LYCEUM_HOST_DEVICE Place place_of(std::int32_t e, const std::int32_t* k, const std::int32_t* tiles,
+                                  std::int32_t experts) {
+  Place place;
+  for (std::int32_t other = 0; other < experts; ++other) {
+    if (k[other] > k[e] || (k[other] == k[e] && other < e)) {
+      ++place.slot;
+      place.first_tile += tiles[other];
+    }
+  }
+  return place;
+}
+
+/// The order of work of one launch, in device memory.
+struct Plan {
+  const Expert* experts;           // [count], by slot
+  const std::int32_t* first_tile;  // [count + 1], by slot; the last is the number of tiles
+  std::int32_t count;
+};
+
+/// The slot that a tile belongs to, for tiles asked for in rising order: `slot` is the answer for an earlier one.
+LYCEUM_HOST_DEVICE std::int32_t slot_of(const std::int32_t* first_tile, std::int32_t slot, std::int32_t tile) {
+  while (tile >= first_tile[slot + 1]) ++slot;
+  return slot;
+}
+
+/// Where a tile begins in c.
+struct Corner {
+  std::int32_t m = 0, n = 0;
+};
+
+/// Tiles of an expert go along n first: those at work at the same time share rows of a, and b stays in the cache.
+LYCEUM_HOST_DEVICE Corner corner_of(const Expert& expert, std::int32_t tile, int tile_m, int tile_n) {
+  const std::int32_t across = (expert.n + tile_n - 1) / tile_n;
+  return {tile / across * tile_m, tile % across * tile_n};
+}
+
+}  // namespace lyceum::grouped

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+
+// PTX of sm_90a as functions: barriers in shared memory, the tensor memory accelerator, warpgroups. Names and meanings
+// are those of the PTX ISA. Included only where device code for sm_90a is guarded by `LYCEUM_HOPPER`.
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define LYCEUM_HOPPER 1
+#endif
+
+namespace lyceum::hopper {
+
+__device__ __forceinline__ std::uint32_t shared_address(const void* shared) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+}
+
+/// A barrier in shared memory that counts arrivals and bytes of TMA loads; `address` is 8-byte aligned.
+__device__ __forceinline__ void mbarrier_init(std::uint32_t address, std::uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address), "r"(arrivals) : "memory");
+}
+/// Shows initialised barriers to the TMA unit.
+__device__ __forceinline__ void fence_barrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+__device__ __forceinline__ void mbarrier_arrive(std::uint32_t address) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address) : "memory");
+}
+__device__ __forceinline__ void mbarrier_arrive_expect(std::uint32_t address, std::uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(bytes) : "memory");
+}
+/// Waits for the end of the phase of this parity; a fresh barrier is in phase 0, and the one before it (1) has ended.
+__device__ __forceinline__ void mbarrier_wait(std::uint32_t address, std::uint32_t parity) {
+  std::uint32_t done = 0;
+  while (!done) {
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n}\n"
+        : "=r"(done)
+        : "r"(address), "r"(parity)
+        : "memory");
+  }
+}
+
+/// Loads the box of a two-dimensional tensor map at (x, y), x along memory; elements outside the tensor come as zeros.
+__device__ __forceinline__ void tma_load(std::uint32_t to, const void* map, std::uint32_t barrier, int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::
+          "r"(to),
+      "l"(map), "r"(barrier), "r"(x), "r"(y)
+      : "memory");
+}
+
+#ifdef LYCEUM_HOPPER
+/// Makes a two-dimensional tensor map in global memory describe `height` rows of `width` elements, `stride` bytes
+/// apart.
+__device__ __forceinline__ void tensor_map_replace(void* map, const void* data, std::uint32_t width,
+                                                   std::uint32_t height, std::uint64_t stride) {
+  const auto at = static_cast<std::uint64_t>(__cvta_generic_to_global(map));
+  asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" ::"l"(at), "l"(data) : "memory");
+  asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(at), "r"(width) : "memory");
+  asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(at), "r"(height) : "memory");
+  asm volatile("tensormap.replace.tile.global_stride.global.b1024.b64 [%0], 0, %1;" ::"l"(at), "l"(stride) : "memory");
+}
+#endif
+/// Between the writes of a tensor map and its first use: by the writer, and by who uses it.
+__device__ __forceinline__ void tensor_map_release() {
+  asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
+}
+__device__ __forceinline__ void tensor_map_acquire(const void* map) {
+  asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+}
+
+#ifdef LYCEUM_HOPPER
+/// Registers a thread of this warpgroup: fewer for those that load, more for those that multiply.
+template <int Count>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Count));
+}
+template <int Count>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Count));
+}
+
+/// Before the first wgmma that touches these registers, or shared memory written since.
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+/// Waits until at most `Pending` groups are under way.
+template <int Pending>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
+}
+#endif
+
+}  // namespace lyceum::hopper

@@ -1,0 +1,123 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/grouped_gemm.h"
+#include "kernels/matrices.h"
+
+namespace lyceum::test {
+
+using Widths = std::vector<std::int64_t>;
+
+/// Experts with rows of random numbers, in T; padding rows of the inputs are zero, of the outputs NaN.
+template <class T>
+struct Bank {
+  SegmentTable table;
+  SegmentLayout x_layout, y_layout;
+  std::vector<T> x, y;
+  std::vector<std::unique_ptr<OwnedMatrix<T>>> owned;
+  std::vector<std::unique_ptr<OwnedMatrix<Accumulator<T>>>> owned_gradients;
+  std::vector<Matrix<const T>> weights;
+  std::vector<Matrix<Accumulator<T>>> gradients;
+
+  /// `y_given`: y is an input too (a gradient), not an output. Rows of weights have 0, 1 or 2 `gap` elements between
+  /// them, those of their gradients 0 or 1.
+  template <class Like>
+  static Bank made(const Widths& rows, const Widths& in, const Widths& out, bool transpose, bool y_given,
+                   std::int64_t gap = 1) {
+    Bank bank;
+    bank.table = SegmentTable(rows);
+    const Segments segments = bank.table.view();
+    bank.x_layout = SegmentLayout(segments, in);
+    bank.y_layout = SegmentLayout(segments, out);
+    bank.x.assign(static_cast<std::size_t>(bank.x_layout.size()), T(0));
+    bank.y.assign(static_cast<std::size_t>(bank.y_layout.size()), T(y_given ? 0.0f : NAN));
+    for (std::int64_t e = 0; e < segments.count(); ++e) {
+      const auto i = static_cast<std::size_t>(e);
+      fill<Like>(bank.x_layout.over(bank.x.data()).segment(segments, e).rows_from(0, rows[i]), "x", e);
+      if (y_given) fill<Like>(bank.y_layout.over(bank.y.data()).segment(segments, e).rows_from(0, rows[i]), "y", e);
+      bank.owned.push_back(
+          std::make_unique<OwnedMatrix<T>>(transpose ? out[i] : in[i], transpose ? in[i] : out[i], e % 3 * gap));
+      fill<Like>(bank.owned.back()->view(), "w", e);
+      bank.weights.push_back(bank.owned.back()->view());
+      bank.owned_gradients.push_back(std::make_unique<OwnedMatrix<Accumulator<T>>>(out[i], in[i], e % 2 * gap));
+      fill<float>(bank.owned_gradients.back()->view(), "dw", e);
+      bank.gradients.push_back(bank.owned_gradients.back()->view());
+    }
+    return bank;
+  }
+
+  template <class Like, class E>
+  static void fill(const Matrix<E>& matrix, const std::string& name, std::int64_t expert) {
+    const Philox random(7, name + std::to_string(expert));
+    for (std::int64_t r = 0; r < matrix.rows; ++r) {
+      for (std::int64_t c = 0; c < matrix.cols; ++c) {
+        const float value = noise(random, r * matrix.cols + c);
+        matrix.row(r)[c] = static_cast<E>(static_cast<float>(static_cast<Like>(value)));
+      }
+    }
+  }
+
+  GroupedGemm<T> product(bool transpose) {
+    return {table.view(), x_layout.over(static_cast<const T*>(x.data())), weights, y_layout.over(y.data()), transpose};
+  }
+  GroupedWeightGrad<T> weight_grad() {
+    return {table.view(), y_layout.over(static_cast<const T*>(y.data())),
+            x_layout.over(static_cast<const T*>(x.data())), gradients};
+  }
+  Matrix<T> y_of(std::int64_t e) { return y_layout.over(y.data()).segment(table.view(), e); }
+};
+
+template <class T>
+double tolerance() {
+  if (std::is_same_v<T, double>) return 1e-10;
+  return std::is_same_v<T, bfloat16> ? 0.7 : 2e-4;
+}
+
+/// Writes NaN to the padding rows of a segmented input: they may not be read.
+template <class T>
+void poison(const Bank<T>& bank, const SegmentLayout& layout, std::vector<T>& values) {
+  const Segments segments = bank.table.view();
+  for (std::int64_t e = 0; e < segments.count(); ++e) {
+    const Matrix<T> rows = layout.over(values.data()).segment(segments, e);
+    std::fill(rows.row(segments.rows[static_cast<std::size_t>(e)]), rows.row(rows.rows),
+              T(std::numeric_limits<float>::quiet_NaN()));
+  }
+}
+
+/// Within the rounding of the result to T, and of sums of a thousand products to its accumulator.
+template <class T, class Out>
+void expect_rounded(const Matrix<Out>& actual, const Matrix<double>& exact) {
+  const double relative = std::is_same_v<Out, bfloat16> ? 0x1p-8 : 0;
+  const double absolute = std::is_same_v<T, double> ? 1e-10 : 5e-4;
+  for (std::int64_t r = 0; r < exact.rows; ++r) {
+    for (std::int64_t c = 0; c < exact.cols; ++c) {
+      const double wanted = exact.row(r)[c], value = as_double(actual.row(r)[c]);
+      ASSERT_TRUE(std::abs(value - wanted) <= absolute + relative * std::abs(wanted))
+          << "row " << r << ", column " << c << ": " << value << " instead of " << wanted;
+    }
+  }
+}
+
+/// Rows and widths of the experts of a bank.
+struct Case {
+  Widths rows, in, out;
+  std::int64_t gap = 1;
+};
+
+inline const Case uneven{{0, 1, 33, 70, 0, 129, 32, 0}, {7, 33, 341, 64, 5, 853, 1, 9}, {341, 1, 33, 129, 6, 65, 7, 9}};
+inline const Case all_empty{{0, 0}, {8, 8}, {8, 8}};
+inline const Case one{{3}, {4}, {5}};
+inline const Case large{{520, 40}, {130, 20}, {520, 33}};
+/// Rows of a multiple of 16 bytes in bf16, as the fastest kernels want them; several tiles each way.
+inline const Case aligned{{200, 0, 64, 129, 7}, {72, 64, 40, 136, 16}, {264, 128, 8, 392, 24}, 8};
+
+}  // namespace lyceum::test
