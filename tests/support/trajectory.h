@@ -62,7 +62,9 @@ class TinyTraining {
   std::vector<Trajectory::Piece> weights() const {
     std::vector<Trajectory::Piece> all;
     for (const CheckpointPiece& piece : optimizer_.pieces()) {
-      all.push_back({piece.name, piece.shape, piece.box, {piece.values, piece.values + piece.box.extent.size()}});
+      std::vector<float> values(static_cast<std::size_t>(piece.box.extent.size()));
+      copy_to_host(setup_->stream, values.data(), piece.values, values.size() * sizeof(float));
+      all.push_back({piece.name, piece.shape, piece.box, std::move(values)});
     }
     return all;
   }

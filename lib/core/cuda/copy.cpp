@@ -82,6 +82,7 @@ PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
 }
 
 void copy_to(const CudaStream& stream, void* device, const void* host, std::size_t bytes) {
+  if (bytes <= small_copy) return copy_small(stream, device, host, bytes);
   stream.keep<Staging>().send(stream, static_cast<std::byte*>(device), static_cast<const std::byte*>(host), bytes);
 }
 
