@@ -1,8 +1,11 @@
+#include <algorithm>
 #include <bit>
 #include <cstring>
+#include <vector>
 
 #include "cublasLt.h"
 #include "cuda_bf16.h"
+#include "device_memory.h"
 
 struct cublasLtContext {};
 struct cublasLtMatmulDescOpaque_t {
@@ -55,14 +58,23 @@ struct View {
   }
 };
 
+/// Sums in the order of k.
 template <class A>
 cublasStatus_t multiply(A alpha, const View<A>& a, const View<A>& b, A beta, const View<A>& d) {
   if (a.cols() != b.rows() || a.rows() != d.rows() || b.cols() != d.cols()) return CUBLAS_STATUS_INVALID_VALUE;
-  for (std::uint64_t c = 0; c < d.cols(); ++c) {
-    for (std::uint64_t r = 0; r < d.rows(); ++r) {
-      A sum = 0;
-      for (std::uint64_t k = 0; k < a.cols(); ++k) sum += a.get(r, k) * b.get(k, c);
-      d.set(r, c, beta == 0 ? alpha * sum : alpha * sum + beta * d.get(r, c));
+  const std::uint64_t cols = d.cols(), depth = a.cols();
+  std::vector<A> widened(depth * cols), sums(cols);
+  for (std::uint64_t k = 0; k < depth; ++k) {
+    for (std::uint64_t c = 0; c < cols; ++c) widened[k * cols + c] = b.get(k, c);
+  }
+  for (std::uint64_t r = 0; r < d.rows(); ++r) {
+    std::fill(sums.begin(), sums.end(), A(0));
+    for (std::uint64_t k = 0; k < depth; ++k) {
+      const A factor = a.get(r, k);
+      for (std::uint64_t c = 0; c < cols; ++c) sums[c] += factor * widened[k * cols + c];
+    }
+    for (std::uint64_t c = 0; c < cols; ++c) {
+      d.set(r, c, beta == 0 ? alpha * sums[c] : alpha * sums[c] + beta * d.get(r, c));
     }
   }
   return CUBLAS_STATUS_SUCCESS;
@@ -151,6 +163,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
   if (c != d || !aligned(a, algorithm->a) || !aligned(b, algorithm->b) || !aligned(d, algorithm->c)) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
+  const host_cuda::DeviceAccess access;
   const auto run = [&]<class A>(A) {
     return multiply<A>(*static_cast<const A*>(alpha),
                        {*a_layout, const_cast<void*>(a), operation->transpose[0] == CUBLAS_OP_T},
