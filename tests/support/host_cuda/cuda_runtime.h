@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "cuda_runtime_api.h"
+#include "host_stream.h"
 
 #define __global__
 #define __device__
@@ -46,7 +47,10 @@ template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
   [&](Parameters... values) {
-    host_cuda::run_grid(config->gridDim, config->blockDim, [&] { kernel(values...); });
+    host_cuda::enqueue(config->stream, [=, grid = config->gridDim, block = config->blockDim] {
+      host_cuda::run_grid(grid, block, [&] { kernel(values...); });
+      return true;
+    });
   }(arguments...);
   return cudaSuccess;
 }

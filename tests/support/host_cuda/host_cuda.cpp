@@ -1,7 +1,6 @@
 #include <ucontext.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -144,18 +143,27 @@ std::uint64_t exchange(std::uint64_t value, unsigned lane) {
 
 }  // namespace host_cuda
 
-struct CUevent_st {
-  std::chrono::steady_clock::time_point when;
-};
+void host_cuda::copy(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
 
 const char* cudaGetErrorString(cudaError_t code) { return code == cudaErrorMemoryAllocation ? "out of memory" : "?"; }
 const char* cudaGetErrorName(cudaError_t code) {
   return code == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "?";
 }
 cudaError_t cudaGetLastError() { return cudaSuccess; }
-cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
-cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
-cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+/// HOST_CUDA_DEVICES, else one.
+cudaError_t cudaGetDeviceCount(int* count) {
+  const char* devices = std::getenv("HOST_CUDA_DEVICES");
+  return *count = devices ? std::atoi(devices) : 1, cudaSuccess;
+}
+namespace {
+int current_device = 0;
+}
+cudaError_t cudaGetDevice(int* device) { return *device = current_device, cudaSuccess; }
+cudaError_t cudaSetDevice(int device) { return current_device = device, cudaSuccess; }
+cudaError_t cudaDeviceGetPCIBusId(char* id, int bytes, int device) {
+  std::snprintf(id, static_cast<std::size_t>(bytes), "0000:%02x:00.0", static_cast<unsigned>(device));
+  return cudaSuccess;
+}
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) { return *value = 3, cudaSuccess; }
 
 cudaError_t cudaMalloc(void** block, std::size_t bytes) {
@@ -164,41 +172,26 @@ cudaError_t cudaMalloc(void** block, std::size_t bytes) {
   std::memset(*block, 0xff, bytes);
   return cudaSuccess;
 }
-cudaError_t cudaFree(void* block) { return std::free(block), cudaSuccess; }
+cudaError_t cudaFree(void* block) {
+  host_cuda::wait_for_device();
+  return std::free(block), cudaSuccess;
+}
 cudaError_t cudaHostAlloc(void** block, std::size_t bytes, unsigned) { return cudaMalloc(block, bytes); }
 cudaError_t cudaFreeHost(void* block) { return cudaFree(block); }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t) {
-  return std::memcpy(to, from, bytes), cudaSuccess;
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  host_cuda::enqueue(stream, [=] { return host_cuda::copy(to, from, bytes), true; });
+  return cudaSuccess;
 }
-cudaError_t cudaMemsetAsync(void* block, int value, std::size_t bytes, cudaStream_t) {
-  return std::memset(block, value, bytes), cudaSuccess;
+cudaError_t cudaMemsetAsync(void* block, int value, std::size_t bytes, cudaStream_t stream) {
+  host_cuda::enqueue(stream, [=] { return std::memset(block, value, bytes), true; });
+  return cudaSuccess;
 }
 
 cudaError_t cudaMemset2DAsync(void* block, std::size_t pitch, int value, std::size_t width, std::size_t height,
-                              cudaStream_t) {
-  for (std::size_t row = 0; row < height; ++row) std::memset(static_cast<char*>(block) + row * pitch, value, width);
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) { return *stream = new CUstream_st, cudaSuccess; }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  delete stream;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return *event = new CUevent_st, cudaSuccess; }
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  delete event;
-  return cudaSuccess;
-}
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
-  event->when = std::chrono::steady_clock::now();
-  return cudaSuccess;
-}
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
-  *milliseconds = std::chrono::duration<float, std::milli>(to->when - from->when).count();
+                              cudaStream_t stream) {
+  host_cuda::enqueue(stream, [=] {
+    for (std::size_t row = 0; row < height; ++row) std::memset(static_cast<char*>(block) + row * pitch, value, width);
+    return true;
+  });
   return cudaSuccess;
 }
