@@ -1,5 +1,6 @@
 #include "train/run_setup.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -7,8 +8,10 @@
 #include <map>
 #include <utility>
 
+#include "core/gpu.h"
 #include "io/config_check.h"
 #include "io/tokenizer.h"
+#include "parallel/comm/gpu_place.h"
 #include "train/machine.h"
 
 namespace lyceum {
@@ -18,12 +21,44 @@ namespace {
 /// Bytes of this machine's memory, or of the job's share of it, for each rank that runs on it.
 double memory_of_rank(const MpiSession& session) { return job_memory() / session.local_size(); }
 
+/// The GPU of a rank that has one.
+struct RankGpu {
+  int device;
+  Transport transport;
+  double memory;     // bytes: this rank's share of the GPU's
+  std::string name;  // "cuda:0 NVIDIA H100 80GB HBM3"
+};
+
+/// Collective. This rank's GPU where config.run.device says so.
+std::optional<RankGpu> gpu_of(const Config& config, const MpiSession& session, const ProcessGroup& world) {
+  if constexpr (built_with_cuda) {
+    if (config.run.device != "cuda") return {};
+    const auto [device, shared] = place_on_gpus(world);
+    const std::string& transport = config.parallel.transport;
+    require_usage(
+        transport != "nccl" || !shared,
+        "parallel.transport = nccl: ranks share GPU {} of {}, which NCCL refuses: start one rank a GPU, or set "
+        "parallel.transport = staged",
+        device, session.host());
+    const GpuInfo info = gpu_info(device);
+    const int sharers = (session.local_size() + gpu_count() - 1) / gpu_count();
+    return RankGpu{.device = device,
+                   .transport = transport == "staged" || shared ? Transport::staged : Transport::nccl,
+                   .memory = static_cast<double>(info.memory) / sharers,
+                   .name = fmt::format("cuda:{} {}{}", device, info.name, shared ? ", shared" : "")};
+  }
+  return {};
+}
+
 /// Every rank's place. A rank's threads are the cores that it may use, shared with the ranks of the same machine that
 /// may use the same ones: what a launcher binds and what it leaves unbound both come out right.
-std::vector<RankPlace> places_of(const RunConfig& run, const MpiSession& session, const ProcessGroup& world) {
+std::vector<RankPlace> places_of(const RunConfig& run, const MpiSession& session, const ProcessGroup& world,
+                                 const std::optional<RankGpu>& gpu) {
   const CoreSet cores = own_cores();
-  const std::vector<std::string> told = world.all_gather(
-      nlohmann::json{session.host(), cores.text, cores.count, session.local_rank(), memory_of_rank(session)}.dump());
+  const std::vector<std::string> told =
+      world.all_gather(nlohmann::json{session.host(), cores.text, cores.count, session.local_rank(),
+                                      gpu ? gpu->memory : memory_of_rank(session), gpu ? gpu->name : "cpu"}
+                           .dump());
   std::vector<RankPlace> places;
   std::map<std::pair<std::string, std::string>, int> sharing;
   for (const std::string& text : told) {
@@ -33,7 +68,7 @@ std::vector<RankPlace> places_of(const RunConfig& run, const MpiSession& session
                       .local_rank = json[3],
                       .threads = json[2],
                       .memory = json[4],
-                      .device = "cpu"});
+                      .device = json[5]});
     ++sharing[{places.back().host, places.back().cores}];
   }
   for (RankPlace& place : places) {
@@ -46,13 +81,16 @@ std::vector<RankPlace> places_of(const RunConfig& run, const MpiSession& session
 
 std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, std::optional<Reading> reading) {
   require_none(problems(config, session.size()));
+  const ProcessGroup host_world = session.world(config.run.timeout_seconds);
+  const std::optional<RankGpu> gpu = gpu_of(config, session, host_world);
+  const double memory = gpu ? gpu->memory : memory_of_rank(session);
   require_fits(reading ? plan_inference(config, session.size(), *reading) : plan_mesh(config, session.size(), {}),
-               memory_of_rank(session),
-               format_message("each of this machine's {} ranks", {message_argument(session.local_size())}));
-  ProcessGroup world = session.world(config.run.timeout_seconds);
-  std::vector<RankPlace> places = places_of(config.run, session, world);
-  const int threads = places[static_cast<std::size_t>(world.rank())].threads;
-  return std::make_unique<RunSetup>(RunSetup{.stream = CpuStream(threads),
+               memory, format_message("each of this machine's {} ranks", {message_argument(session.local_size())}));
+  std::vector<RankPlace> places = places_of(config.run, session, host_world, gpu);
+  const int threads = places[static_cast<std::size_t>(host_world.rank())].threads;
+  const Stream stream = gpu ? gpu_stream(gpu->device) : CpuStream(threads);
+  ProcessGroup world = host_world.on(stream, gpu ? gpu->transport : Transport::mpi);
+  return std::make_unique<RunSetup>(RunSetup{.stream = stream,
                                              .mesh = Mesh::create(std::move(world), mesh_shape(config.parallel)),
                                              .places = std::move(places)});
 }

@@ -1,10 +1,15 @@
 // Main of the multi-rank tests: every rank runs every case; the first failure on any rank ends all of them at once, so
-// that no other rank waits for it.
+// that no other rank waits for it. Tests that need a GPU are reported as not run where there is none: CTest knows the
+// exit code as "skipped".
 #include <gtest/gtest.h>
 #include <mpi.h>
 
 #include <cstdio>
 #include <cstdlib>
+
+#ifdef LYCEUM_TEST_DEVICE
+#include "core/cuda_stream.h"
+#endif
 
 namespace {
 
@@ -37,6 +42,13 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%d ranks where the test wants %s\n", size, expected);
     return 1;
   }
+#ifdef LYCEUM_TEST_DEVICE
+  if (lyceum::CudaStream::device_count() == 0) {
+    if (rank == 0) std::printf("no device: the tests of this program need a GPU and were not run\n");
+    MPI_Finalize();
+    return 77;
+  }
+#endif
   testing::InitGoogleTest(&argc, argv);
   testing::TestEventListeners& listeners = testing::UnitTest::GetInstance()->listeners();
   if (rank != 0) delete listeners.Release(listeners.default_result_printer());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdlib>
 #include <span>
 #include <vector>
 
@@ -9,10 +10,14 @@
 
 namespace lyceum {
 
-/// Where the program of tests computes: on the CPU with `threads` threads, or, in a program of tests for GPUs, on one.
+/// Where the program of tests computes: on the CPU with `threads` threads, or, in a program of tests for GPUs, on one,
+/// which the ranks of a machine take by turns.
 inline Stream tested_stream([[maybe_unused]] int threads = 1) {
 #ifdef LYCEUM_TEST_DEVICE
-  static const Stream device = CudaStream();
+  static const Stream& device = *new Stream([] {  // never destroyed: MPI ends before statics do
+    const char* rank = std::getenv("OMPI_COMM_WORLD_LOCAL_RANK");
+    return CudaStream(rank ? std::atoi(rank) % CudaStream::device_count() : 0);
+  }());
   return device;
 #else
   return CpuStream(threads);

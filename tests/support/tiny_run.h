@@ -9,7 +9,7 @@
 #include "io/config_check.h"
 #include "io/token_data.h"
 #include "support/temporary_directory.h"
-#include "support/tested_stream.h"
+#include "support/tested_groups.h"
 #include "train/run_setup.h"
 
 namespace lyceum {
@@ -70,9 +70,11 @@ class TinyData {
   TemporaryDirectory directory_;
 };
 
-inline std::unique_ptr<RunSetup> make_setup(ProcessGroup world, const MeshShape& shape,
+inline std::unique_ptr<RunSetup> make_setup(const ProcessGroup& world, const MeshShape& shape,
                                             const Stream& stream = tested_stream()) {
-  return std::make_unique<RunSetup>(RunSetup{.stream = stream, .mesh = Mesh::create(std::move(world), shape)});
+  const Transport transport = asynchronous(stream) ? tested_transport() : Transport::mpi;
+  return std::make_unique<RunSetup>(
+      RunSetup{.stream = stream, .mesh = Mesh::create(world.on(stream, transport), shape)});
 }
 
 }  // namespace lyceum

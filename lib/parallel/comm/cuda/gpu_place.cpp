@@ -1,0 +1,49 @@
+#include "parallel/comm/gpu_place.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+
+#include "core/cuda_check.h"
+#include "core/cuda_stream.h"
+
+namespace lyceum {
+namespace {
+
+/// The same for all processes of a machine, in whatever containers, and for no others.
+std::string machine() {
+  std::string id;
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  if (std::getline(file, id)) return id;
+  char name[256] = "";
+  return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
+}
+
+std::string bus_place(int device) {
+  char id[64] = "";
+  check(cudaDeviceGetPCIBusId(id, sizeof id, device), "cudaDeviceGetPCIBusId");
+  return id;
+}
+
+}  // namespace
+
+GpuPlace place_on_gpus(const ProcessGroup& world) {
+  const int seen = CudaStream::device_count();
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(world.size()));
+  const std::int64_t own[] = {seen};
+  world.all_gather(own, counts);
+  const auto blind = std::ranges::find(counts, 0);
+  require_usage(blind == counts.end(),
+                "rank {} sees no GPU: set run.device = cpu, or see there that nvidia-smi lists one and that "
+                "CUDA_VISIBLE_DEVICES does not hide it",
+                blind - counts.begin());
+  const std::vector<std::string> machines = world.all_gather(machine());
+  const auto self = machines.begin() + world.rank();
+  const int device = static_cast<int>(std::count(machines.begin(), self, *self)) % seen;
+  const std::vector<std::string> gpus = world.all_gather(*self + " " + bus_place(device));
+  return {device, std::set<std::string>(gpus.begin(), gpus.end()).size() < gpus.size()};
+}
+
+}  // namespace lyceum

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdlib>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/copy.h"
+#include "parallel/comm/process_group.h"
+#include "support/tested_stream.h"
+
+// Where the tensors of a test of groups lie: in the host's memory, or, in a program of tests for GPUs, on a GPU, and
+// travel as LYCEUM_TEST_TRANSPORT says ("staged", "nccl").
+namespace lyceum {
+
+inline Transport tested_transport() {
+#ifdef LYCEUM_TEST_DEVICE
+  const char* name = std::getenv("LYCEUM_TEST_TRANSPORT");
+  return name && std::string_view(name) == "nccl" ? Transport::nccl : Transport::staged;
+#else
+  return Transport::mpi;
+#endif
+}
+
+/// The group with its tensors there.
+inline ProcessGroup tested(const ProcessGroup& group) { return group.on(tested_stream(), tested_transport()); }
+
+/// Whether sums have the bits of the sum in rank order.
+inline bool exact_sums() { return tested_transport() != Transport::nccl; }
+/// Whether ranks notice that they disagree on sizes.
+inline bool notices_sizes() { return tested_transport() != Transport::nccl; }
+/// Seconds after which a rank that stays away is given up: time enough to come into being for those that come.
+inline double short_time() { return tested_transport() == Transport::mpi ? 0.3 : 1.5; }
+
+template <class T>
+std::vector<T> values_of(const Tensor& tensor) {
+  std::vector<T> values(static_cast<std::size_t>(tensor.size()));
+  if (tensor.size()) copy_to_host(tested_stream(), values.data(), tensor.raw(), tensor.bytes());
+  return values;
+}
+
+template <class T>
+Tensor tensor_of(const std::vector<T>& values) {
+  const Tensor tensor = Tensor::empty(tested_stream(), dtype_of<T>, {std::ssize(values)});
+  if (tensor.size()) copy_to_device(tested_stream(), tensor.raw(), values.data(), tensor.bytes());
+  return tensor;
+}
+
+inline std::vector<std::byte> bytes_of(const Tensor& tensor) {
+  std::vector<std::byte> bytes(tensor.bytes());
+  if (!bytes.empty()) copy_to_host(tested_stream(), bytes.data(), tensor.raw(), bytes.size());
+  return bytes;
+}
+
+inline void set_bytes(const Tensor& tensor, const void* bytes) {
+  if (tensor.bytes()) copy_to_device(tested_stream(), tensor.raw(), bytes, tensor.bytes());
+}
+
+}  // namespace lyceum
