@@ -11,7 +11,7 @@
 #include <numeric>
 #include <thread>
 
-#include "parallel/comm/process_group.h"
+#include "support/tested_groups.h"
 
 namespace lyceum {
 namespace {
@@ -20,9 +20,9 @@ using testing::HasSubstr;
 
 class PartsTest : public testing::Test {
  protected:
-  ProcessGroup world = ProcessGroup::world(60);
+  ProcessGroup world = tested(ProcessGroup::world(60));
   const int rank = world.rank(), size = world.size();
-  const CpuStream stream{1};
+  const Stream& stream = tested_stream();
 
   std::size_t self() const { return static_cast<std::size_t>(rank); }
 
@@ -48,17 +48,27 @@ std::int64_t total(const std::vector<std::int64_t>& extents) {
 
 /// Not exact in f32: another order of the sum gives other bits.
 template <class T>
-void fill(const Tensor& values, int rank, std::int64_t salt) {
-  for (std::int64_t i = 0; i < values.size(); ++i) {
+Tensor contribution(int rank, std::int64_t count, std::int64_t salt) {
+  std::vector<T> values(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < values.size(); ++i) {
     const auto mixed =
-        static_cast<std::uint64_t>(i + 1 + salt) * 2654435761U + static_cast<std::uint64_t>(rank) * 40503U;
-    values.data<T>()[i] = static_cast<T>((static_cast<double>(mixed % 200003) - 100001.0) / 7.0);
+        (i + 1 + static_cast<std::uint64_t>(salt)) * 2654435761U + static_cast<std::uint64_t>(rank) * 40503U;
+    values[i] = static_cast<T>((static_cast<double>(mixed % 200003) - 100001.0) / 7.0);
   }
+  return tensor_of(values);
 }
 
+/// The same bits, or nearly the same sums where a transport adds in another order.
 template <class T>
-void expect_bits_of_the_slice(const Tensor& own, const Tensor& sums, std::int64_t first) {
-  ASSERT_TRUE(own.size() == 0 || std::memcmp(own.raw(), sums.data<T>() + first, own.bytes()) == 0);
+void expect_slice(const Tensor& own, const Tensor& sums, std::int64_t first) {
+  const std::vector<T> values = values_of<T>(own), all = values_of<T>(sums);
+  const auto slice = std::span(all).subspan(static_cast<std::size_t>(first), values.size());
+  if (exact_sums()) {
+    ASSERT_TRUE(values.empty() || std::memcmp(values.data(), slice.data(), own.bytes()) == 0);
+  }
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    ASSERT_TRUE(std::abs(static_cast<double>(values[i]) - static_cast<double>(slice[i])) <= 0.1) << i;
+  }
 }
 
 constexpr std::int64_t sizes[] = {0, 1, 2, 7, 1000, 65537, 262145, 600011};
@@ -67,21 +77,18 @@ TEST_F(PartsTest, ReduceScatterGivesTheBitsOfTheSliceOfAllReduce) {
   for (const std::int64_t count : sizes) {
     for (const std::vector<std::int64_t>& extents : partitions(count)) {
       const auto check = [&]<class T>() {
-        const Tensor values = Tensor::empty(stream, dtype_of<T>, {total(extents)});
-        fill<T>(values, rank, count);
-        const Tensor sums = Tensor::empty(stream, dtype_of<T>, values.shape());
-        fill<T>(sums, rank, count);
-        const Tensor before = Tensor::empty(stream, dtype_of<T>, values.shape());
-        fill<T>(before, rank, count);
+        const Tensor values = contribution<T>(rank, total(extents), count);
+        const Tensor sums = contribution<T>(rank, total(extents), count);
+        const std::vector<std::byte> before = bytes_of(values);
         world.all_reduce_async(sums).wait();
         const Tensor own = Tensor::empty(stream, dtype_of<T>, {extents[self()]});
         world.reduce_scatter(values, own, extents);
-        expect_bits_of_the_slice<T>(own, sums, begin_of(extents));
-        ASSERT_TRUE(values.size() == 0 || std::memcmp(values.raw(), before.raw(), values.bytes()) == 0) << "read only";
+        expect_slice<T>(own, sums, begin_of(extents));
+        ASSERT_EQ(bytes_of(values), before) << "read only";
         // In place: the own part of the values becomes the sum.
         const Tensor inside = values.view(begin_of(extents), {extents[self()]});
         world.reduce_scatter(values, inside, extents);
-        expect_bits_of_the_slice<T>(inside, sums, begin_of(extents));
+        expect_slice<T>(inside, sums, begin_of(extents));
       };
       check.operator()<float>();
       check.operator()<double>();
@@ -91,22 +98,22 @@ TEST_F(PartsTest, ReduceScatterGivesTheBitsOfTheSliceOfAllReduce) {
 }
 
 TEST_F(PartsTest, AllGatherOfEveryTypeFromOutsideAndInPlace) {
-  std::vector<std::uint8_t> pattern(600011 * 8);
-  for (std::size_t i = 0; i < pattern.size(); ++i) pattern[i] = static_cast<std::uint8_t>(i * 37 + i / 251);
+  std::vector<std::byte> pattern(600011 * 8);
+  for (std::size_t i = 0; i < pattern.size(); ++i) pattern[i] = static_cast<std::byte>(i * 37 + i / 251);
   for (const std::int64_t count : sizes) {
     for (const std::vector<std::int64_t>& extents : partitions(count)) {
       for (const DType type : {DType::f32, DType::bf16, DType::f64, DType::u8}) {
         for (const bool in_place : {false, true}) {
           const Tensor values = Tensor::empty(stream, type, {total(extents)});
-          if (values.size()) std::memset(values.raw(), 0xEE, values.bytes());
+          set_bytes(values, std::vector<std::byte>(values.bytes(), std::byte{0xEE}).data());
           const std::int64_t first = begin_of(extents);
           const Tensor own =
               in_place ? values.view(first, {extents[self()]}) : Tensor::empty(stream, type, {extents[self()]});
           const auto at = static_cast<std::size_t>(first) * size_of(type);
-          if (own.size()) std::memcpy(own.raw(), pattern.data() + at, own.bytes());
+          set_bytes(own, pattern.data() + at);
           world.all_gather(own, values, extents);
-          ASSERT_TRUE(values.size() == 0 || std::memcmp(values.raw(), pattern.data(), values.bytes()) == 0)
-              << count << " " << name_of(type);
+          const std::vector<std::byte> gathered = bytes_of(values);
+          ASSERT_TRUE(std::equal(gathered.begin(), gathered.end(), pattern.begin())) << count << " " << name_of(type);
         }
       }
     }
@@ -116,14 +123,14 @@ TEST_F(PartsTest, AllGatherOfEveryTypeFromOutsideAndInPlace) {
 TEST_F(PartsTest, NotANumberReachesTheRankThatOwnsIt) {
   const std::int64_t each = 50003;
   const std::vector<std::int64_t> extents(static_cast<std::size_t>(size), each);
-  const Tensor values = Tensor::zeros(stream, DType::f32, {each * size});
+  std::vector<float> contributed(static_cast<std::size_t>(each * size));
   const std::int64_t at = each * (size - 1) + 17;
-  if (rank == 0) values.data<float>()[at] = std::numeric_limits<float>::quiet_NaN();
+  if (rank == 0) contributed[static_cast<std::size_t>(at)] = std::numeric_limits<float>::quiet_NaN();
+  const Tensor values = tensor_of(contributed);
   const Tensor own = Tensor::empty(stream, DType::f32, {each});
   world.reduce_scatter(values, own, extents);
-  for (std::int64_t i = 0; i < each; ++i) {
-    ASSERT_EQ(std::isnan(own.data<float>()[i]), rank == size - 1 && i == 17) << i;
-  }
+  const std::vector<float> sums = values_of<float>(own);
+  for (std::size_t i = 0; i < sums.size(); ++i) ASSERT_EQ(std::isnan(sums[i]), rank == size - 1 && i == 17) << i;
 }
 
 TEST_F(PartsTest, OperationsOfAllKindsUnderWayFinishInAnyOrder) {
@@ -138,21 +145,18 @@ TEST_F(PartsTest, OperationsOfAllKindsUnderWayFinishInAnyOrder) {
     Round round;
     round.extents = partitions(30011 * k + k)[static_cast<std::size_t>(k % 3)];
     const Shape shape{total(round.extents)};
-    round.values = Tensor::empty(stream, DType::f32, shape);
-    round.sums = Tensor::empty(stream, DType::f32, shape);
+    round.values = contribution<float>(rank, shape.size(), k);
+    round.sums = contribution<float>(rank, shape.size(), k);
     round.gathered = Tensor::empty(stream, DType::bf16, shape);
     round.own = Tensor::empty(stream, DType::f32, {round.extents[self()]});
-    const Tensor part = Tensor::empty(stream, DType::bf16, {round.extents[self()]});
-    fill<float>(round.values, rank, k);
-    fill<float>(round.sums, rank, k);
-    for (bfloat16& value : part.span<bfloat16>()) value = bfloat16(static_cast<float>(rank));
+    const Tensor part = tensor_of(
+        std::vector<bfloat16>(static_cast<std::size_t>(round.extents[self()]), bfloat16(static_cast<float>(rank))));
     pending.push_back(world.reduce_scatter_async(round.values, round.own, round.extents));
     pending.push_back(world.all_gather_async(part, round.gathered, round.extents));
     pending.push_back(world.all_reduce_async(round.sums));
     if (size > 1) {
-      round.message = Tensor::empty(stream, DType::i64, {1000 * k});
+      round.message = tensor_of(std::vector<std::int64_t>(static_cast<std::size_t>(1000 * k), 100 * k + rank));
       round.heard = Tensor::empty(stream, DType::i64, {1000 * k});
-      for (std::int64_t& value : round.message.span<std::int64_t>()) value = 100 * k + rank;
       pending.push_back(world.receive_async(round.heard, previous));
       pending.push_back(world.send_async(round.message, next));
     }
@@ -163,15 +167,16 @@ TEST_F(PartsTest, OperationsOfAllKindsUnderWayFinishInAnyOrder) {
   for (std::size_t k = 0; k < pending.size(); ++k) pending[k].wait();
   for (std::size_t k = 0; k < rounds.size(); ++k) {
     const Round& round = rounds[k];
-    expect_bits_of_the_slice<float>(round.own, round.sums, begin_of(round.extents));
-    std::int64_t at = 0;
+    expect_slice<float>(round.own, round.sums, begin_of(round.extents));
+    const std::vector<bfloat16> gathered = values_of<bfloat16>(round.gathered);
+    std::size_t at = 0;
     for (int r = 0; r < size; ++r) {
       for (std::int64_t i = 0; i < round.extents[static_cast<std::size_t>(r)]; ++i) {
-        ASSERT_EQ(static_cast<float>(round.gathered.data<bfloat16>()[at++]), static_cast<float>(r));
+        ASSERT_EQ(static_cast<float>(gathered[at++]), static_cast<float>(r));
       }
     }
     if (size == 1) continue;
-    for (const std::int64_t value : round.heard.span<std::int64_t>()) {
+    for (const std::int64_t value : values_of<std::int64_t>(round.heard)) {
       ASSERT_EQ(value, 100 * static_cast<std::int64_t>(k) + previous);
     }
   }
@@ -179,27 +184,26 @@ TEST_F(PartsTest, OperationsOfAllKindsUnderWayFinishInAnyOrder) {
 
 TEST_F(PartsTest, MessagesBetweenTwoRanksKeepTheirOrder) {
   if (size < 2) GTEST_SKIP() << "needs two ranks";
-  // Everybody sends every other rank several messages before anybody receives: bf16, an empty one, some large.
+  // Everybody sends every other rank several messages before anybody receives: an empty one, some large.
+  const auto told = [](int from, std::int64_t length) {
+    std::vector<std::int32_t> values(static_cast<std::size_t>(length));
+    std::iota(values.begin(), values.end(), static_cast<std::int32_t>(1000 * from + length));
+    return values;
+  };
   const std::int64_t lengths[] = {5, 0, 200003, 1};
   std::vector<Pending> sent;
   for (int to = 0; to < size; ++to) {
     if (to == rank) continue;
     for (const std::int64_t length : lengths) {
-      const Tensor message = Tensor::empty(stream, DType::bf16, {length});
-      for (std::int64_t i = 0; i < length; ++i) {
-        message.data<bfloat16>()[i].bits = static_cast<std::uint16_t>(i * 8 + rank + length);
-      }
-      sent.push_back(world.send_async(message, to));
+      sent.push_back(world.send_async(tensor_of(told(rank, length)), to));
     }
   }
   for (int from = size; from-- > 0;) {
     if (from == rank) continue;
     for (const std::int64_t length : lengths) {
-      const Tensor message = Tensor::zeros(stream, DType::bf16, {length});
+      const Tensor message = Tensor::zeros(stream, DType::i32, {length});
       world.receive_async(message, from).wait();
-      for (std::int64_t i = 0; i < length; ++i) {
-        ASSERT_EQ(message.data<bfloat16>()[i].bits, static_cast<std::uint16_t>(i * 8 + from + length));
-      }
+      ASSERT_EQ(values_of<std::int32_t>(message), told(from, length));
     }
   }
   for (Pending& one : sent) one.wait();
@@ -234,6 +238,7 @@ TEST_F(PartsTest, WhatDoesNotFitIsRefused) {
 
 TEST_F(PartsTest, AMessageOfAnotherSizeIsNamedAtItsReceiver) {
   if (size < 2) GTEST_SKIP() << "needs two ranks";
+  if (!notices_sizes()) GTEST_SKIP() << "NCCL takes the receiver's size for granted";
   for (const std::int64_t sent : {0, 1, 3}) {
     const ProcessGroup group = world.split(0, rank, "stages");
     if (rank == 0) group.send_async(Tensor::zeros(stream, DType::f64, {sent}), 1).wait();
@@ -260,7 +265,7 @@ TEST_F(PartsTest, AMessageOfAnotherSizeIsNamedAtItsReceiver) {
 TEST_F(PartsTest, APartnerThatStaysAwayEndsTheWait) {
   if (size < 2) GTEST_SKIP() << "needs two ranks";
   const std::string place =
-      " on group world (rank " + std::to_string(rank) + " of " + std::to_string(size) + ") waited 0.3 s";
+      " on group world (rank " + std::to_string(rank) + " of " + std::to_string(size) + ") waited ";
   const std::vector<std::int64_t> extents(static_cast<std::size_t>(size), 2);
   const Tensor all = Tensor::zeros(stream, DType::f32, {2 * size}), own = Tensor::zeros(stream, DType::f32, {2});
   const Tensor large = Tensor::zeros(stream, DType::f32, {1 << 20});  // too large to travel without its receiver
@@ -273,8 +278,12 @@ TEST_F(PartsTest, APartnerThatStaysAwayEndsTheWait) {
       {"send of 4194304 B to rank " + std::to_string(size - 1),
        [&](const ProcessGroup& g) { g.send_async(large, size - 1).wait(); }}};
   for (const auto& [operation, call] : calls) {
-    const ProcessGroup hasty = ProcessGroup::world(0.3);
-    if (rank != size - 1) expect_error([&] { call(hasty); }, operation + place);
+    const ProcessGroup hasty = tested(ProcessGroup::world(short_time()));
+    const auto wait_for_call = [&, &call = call] {
+      call(hasty);
+      bytes_of(own);  // what wait() had the device wait for, the host waits for here
+    };
+    if (rank != size - 1) expect_error(wait_for_call, operation + place);
     world.barrier();
   }
 }
@@ -297,15 +306,15 @@ TEST_F(PartsTest, TrafficCountsPartsAndMessages) {
 }
 
 TEST_F(PartsTest, AGroupOfOneCopies) {
-  const ProcessGroup alone = ProcessGroup::self();
+  const ProcessGroup alone = tested(ProcessGroup::self());
   const std::vector<std::int64_t> extents{5};
-  const Tensor all = Tensor::zeros(stream, DType::f32, {5}), own = Tensor::zeros(stream, DType::f32, {5});
-  fill<float>(all, rank, 0);
+  const std::vector<float> values{1, -2, 3, -4, 5};
+  const Tensor all = tensor_of(values), own = Tensor::zeros(stream, DType::f32, {5});
   alone.reduce_scatter(all, own, extents);
-  EXPECT_EQ(std::memcmp(all.raw(), own.raw(), all.bytes()), 0);
-  std::fill_n(all.data<float>(), 5, 0.0F);
-  alone.all_gather(own, all, extents);
-  EXPECT_EQ(std::memcmp(all.raw(), own.raw(), all.bytes()), 0);
+  EXPECT_EQ(values_of<float>(own), values);
+  const Tensor back = Tensor::zeros(stream, DType::f32, {5});
+  alone.all_gather(own, back, extents);
+  EXPECT_EQ(values_of<float>(back), values);
 }
 
 }  // namespace

@@ -78,6 +78,7 @@ struct Ranks {
   int rank, tag;
   std::vector<int> world;  // ranks of the job
   bool aborted = false;
+  int under_way = 0;  // works
 };
 
 /// One call's part in what its group of calls does. `root`: −1 for every rank.
@@ -107,8 +108,10 @@ class Work {
     if (!started_) start();
     int arrived = 0;
     MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &arrived, MPI_STATUSES_IGNORE);
-    if (arrived) finish();
-    return arrived;
+    if (!arrived) return false;
+    finish();
+    --ranks_->under_way;
+    return true;
   }
 
  private:
@@ -188,6 +191,7 @@ struct ncclComm {
   Identity identity;
   std::vector<MPI_Request> requests;  // of connecting
   enum class Stage { gathering, spreading, ready } stage = Stage::gathering;
+  bool finalising = false;
   int looks = 0;            // until what was given is in the stream
   std::vector<Call> calls;  // being given
   cudaStream_t stream = nullptr;
@@ -273,15 +277,17 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   *state = ncclInProgress;
   if (!comm->connected()) return ncclSuccess;
   if (comm->looks > 0 && --comm->looks == 0) {
+    ++comm->ranks->under_way;
     host_cuda::enqueue(comm->stream,
                        [work = std::make_shared<Work>(comm->ranks, std::move(comm->calls))] { return (*work)(); });
     comm->calls.clear();
   }
-  if (comm->looks == 0) *state = ncclSuccess;
+  if (comm->finalising) host_cuda::advance();
+  if (comm->looks == 0 && !(comm->finalising && comm->ranks->under_way)) *state = ncclSuccess;
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommFinalize(ncclComm_t) { return ncclInProgress; }
+ncclResult_t ncclCommFinalize(ncclComm_t comm) { return comm->finalising = true, ncclInProgress; }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) { return delete comm, ncclSuccess; }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   comm->ranks->aborted = true;
