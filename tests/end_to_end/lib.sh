@@ -108,6 +108,7 @@ make_data() {
 [run]
 dir = $work/run
 steps = 12
+device = cpu
 threads = 1
 [data]
 train = $work/data/train

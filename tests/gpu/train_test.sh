@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Usage: train_test.sh LYCEUM SOURCE_DIR. The program on a GPU: the losses of the CPU, the same bits twice, checkpoints that
+# go from one to the other, ranks that share a GPU, and, where there are several GPUs, NCCL. Without a GPU it says so and
+# ends with 77: not run.
+. "$(dirname "$0")/../end_to_end/lib.sh" "$@"
+make_data
+gpu=("${tiny[@]}" --run.device=cuda)
+
+run "$lyceum" "${gpu[@]}" "--run.dir=$work/probe" --run.steps=1
+if [[ $code == 2 ]] && grep -q 'sees no GPU' "$work/err"; then
+  echo "no device: this test needs a GPU and was not run"
+  exit 77
+fi
+[[ $code == 0 ]] || fail "exit code $code of the first step on a GPU"
+says out 'cuda:0'
+gpus=$(nvidia-smi -L 2>/dev/null | wc -l || true)
+if grep -q 'stand-in on the host' "$work/out"; then gpus=4; fi
+
+# losses NAME FIRST: of steps from FIRST on and of the validation, as the CPU's.
+losses() {
+  for step in 2 6 9 12; do
+    ((step >= $2)) || continue
+    close "loss of step $step of $1" "$(metric "$work/$1/metrics.jsonl" $step loss)" \
+      "$(metric "$work/cpu/metrics.jsonl" $step loss)" 1e-4
+  done
+  close "validation loss of $1" "$(metric "$work/$1/metrics.jsonl" 12 valid_loss)" \
+    "$(metric "$work/cpu/metrics.jsonl" 12 valid_loss)" 1e-4
+}
+
+expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/cpu"
+expect 0 "$lyceum" "${gpu[@]}" "--run.dir=$work/gpu"
+losses gpu 1
+
+# Stopped and continued is the run that was not, bit for bit; a CPU goes on from a GPU's checkpoint and the other way round.
+expect 0 "$lyceum" "${gpu[@]}" "--run.dir=$work/parts" --run.steps=5 --optim.schedule=constant
+expect 0 "$lyceum" "${gpu[@]}" "--run.dir=$work/parts" --optim.schedule=constant
+expect 0 "$lyceum" "${gpu[@]}" "--run.dir=$work/whole" --optim.schedule=constant
+same_weights "$work/parts/checkpoints/step-00000012" "$work/whole/checkpoints/step-00000012"
+five=checkpoints/step-00000005
+expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/gpu-then-cpu" "--checkpoint.resume=$work/gpu/$five"
+losses gpu-then-cpu 6
+expect 0 "$lyceum" "${gpu[@]}" "--run.dir=$work/cpu-then-gpu" "--checkpoint.resume=$work/cpu/$five"
+losses cpu-then-gpu 6
+
+# Ranks that share the GPU.
+staged=("${gpu[@]}" --parallel.transport=staged)
+expect 0 ranks 2 "${staged[@]}" --parallel.expert=2 --parallel.zero=2 "--run.dir=$work/experts"
+losses experts 1
+axes=(--parallel.pipeline=2 --parallel.tensor=2 --parallel.sequence=true --parallel.expert=2 --parallel.zero=3
+  --parallel.schedule=zb-h1 --batch.micro=2)
+expect 0 ranks 4 "${staged[@]}" "${axes[@]}" "--run.dir=$work/axes"
+losses axes 1
+
+# A GPU a rank. (The stand-in for CUDA has as many as it is told.)
+export HOST_CUDA_DEVICES=4
+if ((gpus >= 2)); then
+  expect 0 ranks 2 "${gpu[@]}" --parallel.transport=nccl --parallel.expert=2 "--run.dir=$work/nccl"
+  losses nccl 1
+fi
+if ((gpus >= 4)); then
+  expect 0 ranks 4 "${gpu[@]}" --parallel.transport=nccl "${axes[@]}" "--run.dir=$work/nccl-axes"
+  losses nccl-axes 1
+fi
+
+expect 0 "$lyceum" eval "--checkpoint=$work/gpu/checkpoints" --run.device=cuda
+expect 0 "$lyceum" generate "--checkpoint=$work/gpu/checkpoints" --run.device=cuda --prompt "The " --tokens 5
+[[ -s $work/out ]] || fail "nothing was generated"
