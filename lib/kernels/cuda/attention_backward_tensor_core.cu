@@ -1,5 +1,6 @@
 #include "kernels/cuda/attention_kernels.cuh"
 #include "kernels/cuda/attention_launch.cuh"
+#include "kernels/cuda/gpu.h"
 
 namespace lyceum::cuda {
 

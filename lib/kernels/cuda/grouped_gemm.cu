@@ -29,6 +29,7 @@ void run_any(const Launch& launch, const Rows<T>& rows, const std::vector<Weight
   if constexpr (std::is_same_v<T, bfloat16>) {
     if (kernel != Kernel::plain && run_on_tensor_cores(launch, rows, weights, kernel)) return;
   }
+  require(kernel == Kernel::automatic || kernel == Kernel::plain, "there are no tensor cores for the chosen kernel");
   run_plain(launch, rows, weights);
 }
 
