@@ -5,15 +5,24 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/machine_hopper.cuh"
 
-// How the tensor cores' kernels of attention are launched: a Work says how many threads a block has, and what one of
-// them does, run(machine, task, block).
+// How the tensor cores' kernels of attention are launched: a Work says for heads of which length it is, how many
+// threads a block has, and what one of them does, run(machine, task, block).
 
 namespace lyceum::cuda {
 
 template <class Work>
 __global__ void __launch_bounds__(Work::threads)
     attention_kernel(const __grid_constant__ typename Work::Task task, const __grid_constant__ BlockOrder order) {
-  Work::run(Machine(launched_shared()), task, order.at(blockIdx.x));
+#ifdef LYCEUM_HOPPER
+  constexpr bool launched = !fits_hopper(Work::dim);  // else it is a hopper_attention_kernel that is
+#else
+  constexpr bool launched = true;
+#endif
+  if constexpr (launched) {
+    Work::run(Machine(launched_shared()), task, order.at(blockIdx.x));
+  } else {
+    __trap();
+  }
 }
 
 /// Of Hopper GPUs; launched nowhere else.
