@@ -33,6 +33,7 @@ class HostCuda : public testing::Test {
   int read(const int* device) const {
     int value = 0;
     check(cudaMemcpyAsync(&value, device, sizeof value, cudaMemcpyDeviceToHost, stream_.handle()), "copy");
+    stream_.synchronise();
     return value;
   }
 
