@@ -16,34 +16,33 @@ struct Variant {
 };
 void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
 
-const Variant variants[] = {
-    {"Base", [](Config&) {}},
-    {"BatchScope", [](Config& c) { c.balance.scope = "batch"; }},
-    {"EvenExperts",
-     [](Config& c) {
-       c.moe.expert_sizes = {};
-       c.moe.renormalize = true;
-     }},
-    {"Dense",
-     [](Config& c) {
-       c.moe = {};
-       c.balance = {};
-     }},
-    {"TiedAndRecomputed",
-     [](Config& c) {
-       c.model.tie_embeddings = true;
-       c.model.recompute = "full";
-     }},
-    {"SelectiveZero3",
-     [](Config& c) {
-       c.model.recompute = "selective";
-       c.parallel.zero = 3;
-       c.batch.micro = 2;
-     }},
-    {"ZbH1", [](Config& c) {
-       c.parallel.schedule = "zb-h1";
-       c.batch.micro = 4;
-     }}};
+const Variant variants[] = {{"Base", [](Config&) {}},
+                            {"BatchScope", [](Config& c) { c.balance.scope = "batch"; }},
+                            {"EvenExperts",
+                             [](Config& c) {
+                               c.moe.expert_sizes = {};
+                               c.moe.renormalize = true;
+                             }},
+                            {"Dense",
+                             [](Config& c) {
+                               c.moe = {};
+                               c.balance = {};
+                             }},
+                            {"TiedAndRecomputed",
+                             [](Config& c) {
+                               c.model.tie_embeddings = true;
+                               c.model.recompute = "full";
+                             }},
+                            {"SelectiveZero3",
+                             [](Config& c) {
+                               c.model.recompute = "selective";
+                               c.parallel.zero = 3;
+                               c.batch.micro = 2;
+                             }},
+                            {"ZbH1", [](Config& c) {
+                               c.parallel.schedule = "zb-h1";
+                               c.batch.micro = 4;
+                             }}};
 
 class TrainingOnDevice : public testing::TestWithParam<Variant> {
  protected:

@@ -10,18 +10,19 @@
 
 namespace lyceum::cuda {
 
+#ifdef LYCEUM_HOPPER
+inline constexpr bool compiles_for_hopper = true;
+#else
+inline constexpr bool compiles_for_hopper = false;
+#endif
+
 template <class Work>
 __global__ void __launch_bounds__(Work::threads)
     attention_kernel(const __grid_constant__ typename Work::Task task, const __grid_constant__ BlockOrder order) {
-#ifdef LYCEUM_HOPPER
-  constexpr bool launched = !fits_hopper(Work::dim);  // else it is a hopper_attention_kernel that is
-#else
-  constexpr bool launched = true;
-#endif
-  if constexpr (launched) {
-    Work::run(Machine(launched_shared()), task, order.at(blockIdx.x));
+  if constexpr (fits_hopper(Work::dim) && compiles_for_hopper) {
+    __trap();  // then it is a hopper_attention_kernel that is launched
   } else {
-    __trap();
+    Work::run(Machine(launched_shared()), task, order.at(blockIdx.x));
   }
 }
 

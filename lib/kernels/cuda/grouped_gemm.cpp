@@ -1,7 +1,8 @@
+#include "kernels/cuda/grouped_gemm.cuh"
+
 #include <type_traits>
 #include <vector>
 
-#include "kernels/cuda/grouped_gemm.cuh"
 #include "kernels/cuda/grouped_kernels.cuh"
 
 namespace lyceum {
