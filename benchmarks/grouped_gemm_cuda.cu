@@ -94,8 +94,8 @@ __global__ void fill_kernel(std::uint16_t* values, std::size_t count, std::uint3
   }
 }
 
-void fill(const DeviceArray<bfloat16>& array, std::uint32_t seed) {
-  fill_kernel<<<1024, 256>>>(reinterpret_cast<std::uint16_t*>(array.data()), array.size(), seed);
+void fill(const CudaStream& stream, const DeviceArray<bfloat16>& array, std::uint32_t seed) {
+  fill_kernel<<<1024, 256, 0, stream.handle()>>>(reinterpret_cast<std::uint16_t*>(array.data()), array.size(), seed);
   must(cudaGetLastError(), "fill_kernel");
 }
 
@@ -121,7 +121,7 @@ std::vector<std::int64_t> spread_rows(const Options& options, bool even) {
 /// Median seconds of one call.
 class Timer {
  public:
-  Timer() {
+  explicit Timer(const CudaStream& stream) : stream_(stream) {
     must(cudaEventCreate(&start_), "cudaEventCreate");
     must(cudaEventCreate(&stop_), "cudaEventCreate");
   }
@@ -131,9 +131,9 @@ class Timer {
     cudaEventDestroy(stop_);
   }
   double once(const std::function<void()>& work) {
-    must(cudaEventRecord(start_), "cudaEventRecord");
+    must(cudaEventRecord(start_, stream_.handle()), "cudaEventRecord");
     work();
-    must(cudaEventRecord(stop_), "cudaEventRecord");
+    must(cudaEventRecord(stop_, stream_.handle()), "cudaEventRecord");
     must(cudaEventSynchronize(stop_), "cudaEventSynchronize");
     float milliseconds = 0;
     must(cudaEventElapsedTime(&milliseconds, start_, stop_), "cudaEventElapsedTime");
@@ -141,6 +141,7 @@ class Timer {
   }
 
  private:
+  const CudaStream& stream_;
   cudaEvent_t start_, stop_;
 };
 
@@ -152,8 +153,9 @@ double median(std::vector<double> values) {
 /// y = x · wᵀ for all rows with one weight, by cuBLASLt: bf16 with sums in f32.
 class DenseProduct {
  public:
-  DenseProduct(std::int64_t rows, std::int64_t in, std::int64_t out, const bfloat16* x, const bfloat16* w)
-      : x_(x), w_(w), y_(static_cast<std::size_t>(rows * out)), workspace_(workspace_bytes) {
+  DenseProduct(const CudaStream& stream, std::int64_t rows, std::int64_t in, std::int64_t out, const bfloat16* x,
+               const bfloat16* w)
+      : stream_(stream), x_(x), w_(w), y_(static_cast<std::size_t>(rows * out)), workspace_(workspace_bytes) {
     must(cublasLtCreate(&handle_), "cublasLtCreate");
     must(cublasLtMatmulDescCreate(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
     // Column-major: yᵀ[out, rows] = w[out, in] · xᵀ[in, rows], where w's memory is a column-major [in, out].
@@ -181,7 +183,7 @@ class DenseProduct {
   void run(const cublasLtMatmulAlgo_t& algorithm) const {
     const float one = 1, zero = 0;
     must(cublasLtMatmul(handle_, operation_, &one, w_, w_layout_, x_, x_layout_, &zero, y_.data(), y_layout_, y_.data(),
-                        y_layout_, &algorithm, workspace_.data(), workspace_bytes, nullptr),
+                        y_layout_, &algorithm, workspace_.data(), workspace_bytes, stream_.handle()),
          "cublasLtMatmul");
   }
   /// The fastest of what the heuristic offers.
@@ -198,7 +200,7 @@ class DenseProduct {
          "cublasLtMatmulAlgoGetHeuristic");
     cublasLtMatmulPreferenceDestroy(preference);
     require(count > 0, "cuBLASLt has no algorithm for the dense product");
-    Timer timer;
+    Timer timer(stream_);
     double best = INFINITY;
     for (int i = 0; i < count; ++i) {
       run(found[i].algo);
@@ -210,6 +212,7 @@ class DenseProduct {
     }
   }
 
+  const CudaStream& stream_;
   const bfloat16 *x_, *w_;
   DeviceArray<bfloat16> y_;
   DeviceArray<std::byte> workspace_;
@@ -222,23 +225,26 @@ class DenseProduct {
 /// One projection of the bank, from `in` to `out` columns.
 class Projection {
  public:
-  Projection(const Options& options, const std::vector<std::int64_t>& rows, std::int64_t in, std::int64_t out)
-      : table_(rows),
+  Projection(const CudaStream& stream, const Options& options, const std::vector<std::int64_t>& rows, std::int64_t in,
+             std::int64_t out)
+      : stream_(stream),
+        table_(rows),
         x_layout_(table_.view(), std::vector<std::int64_t>(rows.size(), in)),
         y_layout_(table_.view(), std::vector<std::int64_t>(rows.size(), out)),
         begin_(table_.view().begin),
         rows_(table_.view().rows),
         x_offset_(x_layout_.over<bfloat16>(nullptr).offset),
         y_offset_(y_layout_.over<bfloat16>(nullptr).offset),
+        x_width_(x_layout_.over<bfloat16>(nullptr).width),
+        y_width_(y_layout_.over<bfloat16>(nullptr).width),
         x_(static_cast<std::size_t>(x_layout_.size())),
         y_(static_cast<std::size_t>(y_layout_.size())),
         weights_(static_cast<std::size_t>(options.experts * in * out)),
         gradients_(weights_.size()),
-        workspace_(grouped::workspace_bytes(options.experts)),
-        dense_(table_.total(), in, out, x_.data(), weights_.data()),
+        dense_(stream, table_.total(), in, out, x_.data(), weights_.data()),
         flops_(2.0 * static_cast<double>(options.tokens * options.top_k * in * out)) {
-    fill(weights_, 3);
-    must(cudaMemset(gradients_.data(), 0, gradients_.size() * sizeof(float)), "cudaMemset");
+    fill(stream, weights_, 3);
+    must(cudaMemsetAsync(gradients_.data(), 0, gradients_.size() * sizeof(float), stream.handle()), "cudaMemsetAsync");
     for (std::int64_t e = 0; e < options.experts; ++e) {
       forward_weights_.emplace_back(weights_.data() + e * in * out, out, in);
       gradient_views_.emplace_back(gradients_.data() + e * in * out, out, in);
@@ -248,16 +254,17 @@ class Projection {
   /// Prints a line a product: the grouped one and the dense one in turns.
   void measure(const char* name, int rounds, grouped::Kernel kernel, const char* kernel_name) {
     const Segments segments{begin_.span(), rows_.span()};
-    const SegmentedMatrix<bfloat16> x{x_.data(), x_offset_.span(), {}}, y{y_.data(), y_offset_.span(), {}};
+    const SegmentedMatrix<bfloat16> x{x_.data(), x_offset_.span(), x_width_.span()},
+        y{y_.data(), y_offset_.span(), y_width_.span()};
     const GroupedGemm<bfloat16> forward{segments, x, forward_weights_, y, true};
     const GroupedGemm<bfloat16> dgrad{segments, y, forward_weights_, x, false};
     const GroupedWeightGrad<bfloat16> weight_grad{segments, y, x, gradient_views_};
     const auto print = [&](const char* product, const auto& grouped) {
-      fill(x_, 1);  // dgrad writes what the others read
-      fill(y_, 2);
-      const std::function<void()> work = [&] { grouped::launch(nullptr, workspace_.data(), grouped, kernel); };
+      fill(stream_, x_, 1);  // dgrad writes what the others read
+      fill(stream_, y_, 2);
+      const std::function<void()> work = [&] { grouped::run(stream_, grouped, kernel); };
       const std::function<void()> dense = [&] { dense_.run(); };
-      Timer timer;
+      Timer timer(stream_);
       std::vector<double> grouped_times, dense_times;
       for (int round = -3; round < rounds; ++round) {
         const double grouped_time = timer.once(work), dense_time = timer.once(dense);
@@ -275,12 +282,12 @@ class Projection {
   }
 
  private:
+  const CudaStream& stream_;
   SegmentTable table_;
   SegmentLayout x_layout_, y_layout_;
-  DeviceArray<std::int64_t> begin_, rows_, x_offset_, y_offset_;
+  DeviceArray<std::int64_t> begin_, rows_, x_offset_, y_offset_, x_width_, y_width_;
   DeviceArray<bfloat16> x_, y_, weights_;
   DeviceArray<float> gradients_;
-  DeviceArray<std::byte> workspace_;
   DenseProduct dense_;
   double flops_;
   std::vector<Matrix<const bfloat16>> forward_weights_;
@@ -289,11 +296,11 @@ class Projection {
 
 int measure(int argc, char** argv) {
   const Options options = parse(argc, argv);
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+  if (CudaStream::device_count() == 0) {
     std::puts("no device: nothing measured");
     return 77;
   }
+  const CudaStream stream;
   cudaDeviceProp device;
   must(cudaGetDeviceProperties(&device, 0), "cudaGetDeviceProperties");
   std::printf("%s, %d multiprocessors; %lld experts, hidden %lld, %lld tokens, top-%lld; medians of %d\n", device.name,
@@ -306,8 +313,8 @@ int measure(int argc, char** argv) {
       const std::vector<std::int64_t> rows = spread_rows(options, even);
       for (const auto& [kernel, name] :
            {std::pair{grouped::Kernel::automatic, "automatic"}, std::pair{grouped::Kernel::mma_sync, "mma.sync"}}) {
-        Projection(options, rows, options.hidden, 2 * width).measure("up", options.rounds, kernel, name);
-        Projection(options, rows, width, options.hidden).measure("down", options.rounds, kernel, name);
+        Projection(stream, options, rows, options.hidden, 2 * width).measure("up", options.rounds, kernel, name);
+        Projection(stream, options, rows, width, options.hidden).measure("down", options.rounds, kernel, name);
       }
     }
   }

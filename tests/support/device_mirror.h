@@ -169,8 +169,9 @@ inline const Stream& tested_device() {
   return stream;
 }
 
-template <class Description>
-void launch_mirrored(const Description& description) {
+/// run(stream, description) with copies of all operands on the device.
+template <class Description, class Run>
+void run_mirrored(const Description& description, Run&& run) {
   const Stream& stream = tested_device();
   const Segments* segments = nullptr;
   for_each_field(description, [&](const auto& field) {
@@ -182,8 +183,13 @@ void launch_mirrored(const Description& description) {
   mirror.upload();
   Description on_device = description;
   for_each_field(on_device, [&](auto& field) { fields.point(field); });
-  launch(stream, on_device);
+  run(stream, on_device);
   mirror.download();
+}
+
+template <class Description>
+void launch_mirrored(const Description& description) {
+  run_mirrored(description, [](const Stream& stream, const Description& on_device) { launch(stream, on_device); });
 }
 
 }  // namespace lyceum

@@ -1,5 +1,6 @@
 #include "kernels/cuda/attention_kernels.cuh"
 #include "kernels/cuda/attention_launch.cuh"
+#include "kernels/cuda/gpu.h"
 
 namespace lyceum::cuda {
 
@@ -8,7 +9,7 @@ namespace {
 template <class Tiling>
 struct Dq {
   using Task = BackwardTask<bfloat16>;
-  static constexpr int threads = Tiling::threads;
+  static constexpr int dim = Tiling::dim, threads = Tiling::threads;
   static __device__ __forceinline__ void run(const Machine& m, const Task& task, const BlockOrder::Block& block) {
     attention_dq<Tiling>(m, task, block);
   }
@@ -17,7 +18,7 @@ struct Dq {
 template <class Tiling>
 struct Dkv {
   using Task = BackwardTask<bfloat16>;
-  static constexpr int threads = Tiling::threads;
+  static constexpr int dim = Tiling::dim, threads = Tiling::threads;
   static __device__ __forceinline__ void run(const Machine& m, const Task& task, const BlockOrder::Block& block) {
     attention_dkv<Tiling>(m, task, block);
   }
@@ -26,7 +27,7 @@ struct Dkv {
 template <class Tiling>
 struct HopperDq {
   using Task = BackwardTask<bfloat16>;
-  static constexpr int threads = Tiling::threads;
+  static constexpr int dim = Tiling::dim, threads = Tiling::threads;
   static __device__ __forceinline__ void run(const HopperMachine& m, const Task& task, const BlockOrder::Block& block) {
     attention_dq_hopper<Tiling>(m, task, block);
   }
@@ -35,7 +36,7 @@ struct HopperDq {
 template <class Tiling>
 struct HopperDkv {
   using Task = BackwardTask<bfloat16>;
-  static constexpr int threads = Tiling::threads;
+  static constexpr int dim = Tiling::dim, threads = Tiling::threads;
   static __device__ __forceinline__ void run(const HopperMachine& m, const Task& task, const BlockOrder::Block& block) {
     attention_dkv_hopper<Tiling>(m, task, block);
   }

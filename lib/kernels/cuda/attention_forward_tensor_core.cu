@@ -1,5 +1,6 @@
 #include "kernels/cuda/attention_kernels.cuh"
 #include "kernels/cuda/attention_launch.cuh"
+#include "kernels/cuda/gpu.h"
 
 namespace lyceum::cuda {
 
@@ -8,7 +9,7 @@ namespace {
 template <class Tiling>
 struct Forward {
   using Task = ForwardTask<bfloat16>;
-  static constexpr int threads = Tiling::threads;
+  static constexpr int dim = Tiling::dim, threads = Tiling::threads;
   static __device__ __forceinline__ void run(const Machine& m, const Task& task, const BlockOrder::Block& block) {
     attention_forward<Tiling>(m, task, block);
   }
@@ -17,7 +18,7 @@ struct Forward {
 template <class Tiling>
 struct HopperForward {
   using Task = ForwardTask<bfloat16>;
-  static constexpr int threads = Tiling::threads;
+  static constexpr int dim = Tiling::dim, threads = Tiling::threads;
   static __device__ __forceinline__ void run(const HopperMachine& m, const Task& task, const BlockOrder::Block& block) {
     attention_forward_hopper<Tiling>(m, task, block);
   }

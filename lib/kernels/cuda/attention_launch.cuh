@@ -5,15 +5,25 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/machine_hopper.cuh"
 
-// How the tensor cores' kernels of attention are launched: a Work says how many threads a block has, and what one of
-// them does, run(machine, task, block).
+// How the tensor cores' kernels of attention are launched: a Work says for heads of which length it is, how many
+// threads a block has, and what one of them does, run(machine, task, block).
 
 namespace lyceum::cuda {
+
+#ifdef LYCEUM_HOPPER
+inline constexpr bool compiles_for_hopper = true;
+#else
+inline constexpr bool compiles_for_hopper = false;
+#endif
 
 template <class Work>
 __global__ void __launch_bounds__(Work::threads)
     attention_kernel(const __grid_constant__ typename Work::Task task, const __grid_constant__ BlockOrder order) {
-  Work::run(Machine(launched_shared()), task, order.at(blockIdx.x));
+  if constexpr (fits_hopper(Work::dim) && compiles_for_hopper) {
+    __trap();  // then it is a hopper_attention_kernel that is launched
+  } else {
+    Work::run(Machine(launched_shared()), task, order.at(blockIdx.x));
+  }
 }
 
 /// Of Hopper GPUs; launched nowhere else.

@@ -54,7 +54,7 @@ decltype(auto) with_tilings(std::int64_t head_dim, F&& f) {
 }
 
 /// Heads that the products of warpgroups are faster for; of shorter ones too much of a tile would be padding.
-inline bool fits_hopper(std::int64_t head_dim) { return head_dim > 32 && head_dim <= 128; }
+constexpr bool fits_hopper(std::int64_t head_dim) { return head_dim > 32 && head_dim <= 128; }
 
 template <class F>
 decltype(auto) with_hopper_tilings(std::int64_t head_dim, F&& f) {

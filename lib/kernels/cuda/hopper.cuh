@@ -13,15 +13,6 @@
 #define LYCEUM_HOPPER 1
 #endif
 
-namespace lyceum {
-
-class CudaStream;
-
-/// Whether the stream's GPU has what stands here, and this program the code for it (sm_90a).
-bool hopper_is_here(const CudaStream& stream);
-
-}  // namespace lyceum
-
 namespace lyceum::hopper {
 
 /// Shows what this thread wrote to shared memory to TMA and to products of warpgroups.

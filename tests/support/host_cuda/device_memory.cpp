@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::size_t capacity = std::size_t{16} << 30, page = 4096;
 
-/// A piece of address space, and which blocks of it are taken.
+/// A piece of address space, and which blocks of it are taken. It is protected by a protection key where the processor
+/// has them, else by the page tables, which takes longer the more memory there is.
 class DeviceMemory {
  public:
   DeviceMemory() {
@@ -31,16 +32,25 @@ class DeviceMemory {
     sigaction(SIGSEGV, &action, nullptr);
   }
 
+  /// For the calling thread, or for all where there are no keys.
   void open() {
-    const std::lock_guard lock(mutex_);
-    if (users_++ == 0) allow(true);
+    if (key_ >= 0) {
+      pkey_set(key_, 0);
+    } else {
+      const std::lock_guard lock(mutex_);
+      if (users_++ == 0) mprotect(begin_, end_, PROT_READ | PROT_WRITE);
+    }
   }
   void close() {
-    const std::lock_guard lock(mutex_);
-    if (--users_ == 0) allow(false);
+    if (key_ >= 0) {
+      pkey_set(key_, PKEY_DISABLE_ACCESS);
+    } else {
+      const std::lock_guard lock(mutex_);
+      if (--users_ == 0) mprotect(begin_, end_, PROT_NONE);
+    }
   }
 
-  void* take(std::size_t bytes) {
+  std::byte* take(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     if (!begin_) return nullptr;
     const std::size_t size = std::max((bytes + page - 1) / page * page, page);
@@ -52,9 +62,7 @@ class DeviceMemory {
     if (size > capacity - at) return nullptr;
     blocks_[at] = size;
     end_ = std::max(end_, at + size);
-    allow(true);
-    std::memset(begin_ + at, 0xff, bytes);
-    if (users_ == 0) allow(false);
+    if (users_ > 0) mprotect(begin_, end_, PROT_READ | PROT_WRITE);
     return begin_ + at;
   }
   void give_back(void* block) {
@@ -73,16 +81,6 @@ class DeviceMemory {
 
  private:
   static void explain(int, siginfo_t* info, void*);
-  /// By a protection key where the processor has them, for the calling thread; else by the page tables, which takes
-  /// longer the more memory there is.
-  void allow(bool access) {
-    if (key_ >= 0) {
-      pkey_set(key_, access ? 0 : PKEY_DISABLE_ACCESS);
-    } else {
-      mprotect(begin_, end_, access ? PROT_READ | PROT_WRITE : PROT_NONE);
-    }
-  }
-
   std::byte* begin_ = nullptr;
   std::size_t end_ = 0;  // nothing is taken from here on
   std::map<std::size_t, std::size_t> blocks_;
@@ -100,12 +98,23 @@ void DeviceMemory::explain(int, siginfo_t* info, void*) {
   if (memory().holds(info->si_addr)) static_cast<void>(!write(STDERR_FILENO, line, sizeof line - 1));
 }
 
+thread_local int accesses = 0;  // of this thread, one within the other
+
 }  // namespace
 
-DeviceAccess::DeviceAccess() { memory().open(); }
-DeviceAccess::~DeviceAccess() { memory().close(); }
+DeviceAccess::DeviceAccess() {
+  if (accesses++ == 0) memory().open();
+}
+DeviceAccess::~DeviceAccess() {
+  if (--accesses == 0) memory().close();
+}
 
-void* take_device_memory(std::size_t bytes) { return memory().take(bytes); }
+void* take_device_memory(std::size_t bytes) {
+  std::byte* const block = memory().take(bytes);
+  const DeviceAccess access;
+  if (block) std::memset(block, 0xff, bytes);
+  return block;
+}
 void give_back_device_memory(void* block) { memory().give_back(block); }
 
 }  // namespace host_cuda

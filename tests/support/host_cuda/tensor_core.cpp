@@ -1,7 +1,7 @@
 #include "kernels/cuda/attention_kernels.cuh"
 #include "kernels/cuda/grouped_kernels.cuh"
 
-// This device has no tensor cores: in place of lib/kernels/cuda/*_tensor_core.cu.
+// This device has no tensor cores: in place of lib/kernels/cuda/*_tensor_core.*.
 
 namespace lyceum {
 

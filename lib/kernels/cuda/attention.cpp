@@ -1,6 +1,7 @@
+#include "kernels/attention.h"
+
 #include <type_traits>
 
-#include "kernels/attention.h"
 #include "kernels/attention_check.h"
 #include "kernels/cuda/attention_kernels.cuh"
 

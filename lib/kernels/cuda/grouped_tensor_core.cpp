@@ -1,8 +1,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/gpu.h"
 #include "kernels/cuda/grouped_kernels.cuh"
-#include "kernels/cuda/hopper.cuh"
 
 namespace lyceum::grouped {
 

@@ -1,7 +1,8 @@
+#include "kernels/cuda/grouped_gemm.cuh"
+
 #include <type_traits>
 #include <vector>
 
-#include "kernels/cuda/grouped_gemm.cuh"
 #include "kernels/cuda/grouped_kernels.cuh"
 
 namespace lyceum {
@@ -29,6 +30,7 @@ void run_any(const Launch& launch, const Rows<T>& rows, const std::vector<Weight
   if constexpr (std::is_same_v<T, bfloat16>) {
     if (kernel != Kernel::plain && run_on_tensor_cores(launch, rows, weights, kernel)) return;
   }
+  require(kernel == Kernel::automatic || kernel == Kernel::plain, "there are no tensor cores for the chosen kernel");
   run_plain(launch, rows, weights);
 }
 

@@ -1,0 +1,72 @@
+// The stand-in for CUDA itself: what is wrong with a GPU must be wrong here.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "core/cuda_stream.h"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.cuh"
+
+namespace lyceum {
+namespace {
+
+__global__ void count_up(int* values) { values[blockIdx.x * blockDim.x + threadIdx.x] += 1; }
+
+/// Every thread reads what its neighbours wrote; `synchronise`: after a barrier.
+__global__ void add_neighbours(int* sums, int first, bool synchronise) {
+  __shared__ int values[64];
+  values[threadIdx.x] = first + static_cast<int>(threadIdx.x);
+  if (synchronise) __syncthreads();
+  sums[threadIdx.x] = values[(threadIdx.x + 1) % 64] + values[(threadIdx.x + 63) % 64];
+}
+
+__global__ void some_lanes_stay_away() {
+  if (threadIdx.x != 5) __syncwarp();
+}
+
+class HostCuda : public testing::Test {
+ protected:
+  int* allocate(std::size_t count) {
+    memory_ = stream_.memory().allocate_zeros(count * sizeof(int), MemoryKind::buffers);
+    return reinterpret_cast<int*>(memory_.get());
+  }
+  int read(const int* device) const {
+    int value = 0;
+    check(cudaMemcpyAsync(&value, device, sizeof value, cudaMemcpyDeviceToHost, stream_.handle()), "copy");
+    stream_.synchronise();
+    return value;
+  }
+
+  CudaStream stream_;
+  std::shared_ptr<std::byte> memory_;
+};
+
+TEST_F(HostCuda, TheHostCannotTouchDeviceMemory) {
+  int* const values = allocate(64);
+  start(stream_, "count_up", count_up, 1, 64, values);
+  EXPECT_EQ(read(values + 63), 1);
+  EXPECT_DEATH(values[63] = 2, "code of the host touches device memory");
+}
+
+TEST_F(HostCuda, EveryThreadOfTheHostHasItsTurn) {
+  int* const values = allocate(64);
+  std::thread([&] { start(stream_, "count_up", count_up, 1, 64, values); }).join();
+  EXPECT_EQ(read(values), 1);
+  EXPECT_DEATH(values[0] = 2, "code of the host touches device memory");
+}
+
+TEST_F(HostCuda, AMissingBarrierShows) {
+  int* const sums = allocate(64);
+  start(stream_, "add_neighbours", add_neighbours, 1, 64, sums, 100, true);
+  EXPECT_EQ(read(sums + 10), 220);
+  start(stream_, "add_neighbours", add_neighbours, 1, 64, sums, 500, false);
+  EXPECT_NE(read(sums + 10), 1020);
+}
+
+TEST_F(HostCuda, LanesThatStayAwayEndTheProgram) {
+  EXPECT_DEATH(start(stream_, "some_lanes_stay_away", some_lanes_stay_away, 1, 32),
+               "threads wait for some that do not");
+}
+
+}  // namespace
+}  // namespace lyceum

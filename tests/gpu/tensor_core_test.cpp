@@ -1,0 +1,127 @@
+// The tensor cores' kernels, each by itself.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "kernels/attention_problem.h"
+#include "kernels/cuda/attention_kernels.cuh"
+#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/grouped_gemm.cuh"
+#include "kernels/grouped_bank.h"
+#include "support/launch_on.h"
+
+namespace lyceum {
+namespace {
+
+using namespace test;
+using grouped::Kernel;
+
+/// Runs a grouped product by one kernel, with copies of its operands.
+auto by(Kernel kernel) {
+  return [kernel](const auto& product) {
+    run_mirrored(product, [kernel](const Stream& stream, const auto& on_device) {
+      grouped::run(std::get<CudaStream>(stream), on_device, kernel);
+    });
+  };
+}
+
+/// Padding rows of the inputs are not read, and two runs give the same bits.
+void check_rows(const Case& c, Kernel kernel, bool transpose) {
+  auto bank = Bank<bfloat16>::made<bfloat16>(c.rows, c.in, c.out, transpose, false, c.gap);
+  auto exact = Bank<double>::made<bfloat16>(c.rows, c.in, c.out, transpose, false, c.gap);
+  poison(bank, bank.x_layout, bank.x);
+  by(kernel)(bank.product(transpose));
+  reference::run(CpuStream(4), exact.product(transpose));
+  for (std::int64_t e = 0; e < bank.table.view().count(); ++e) {
+    SCOPED_TRACE(testing::Message() << "expert " << e << (transpose ? " forward" : " dgrad"));
+    expect_rounded<bfloat16>(bank.y_of(e), exact.y_of(e));
+  }
+  const std::vector<bfloat16> first = bank.y;
+  by(kernel)(bank.product(transpose));
+  EXPECT_EQ(std::memcmp(first.data(), bank.y.data(), first.size() * sizeof(bfloat16)), 0) << "other bits";
+}
+
+void check_weight_grad(const Case& c, Kernel kernel) {
+  auto bank = Bank<bfloat16>::made<bfloat16>(c.rows, c.in, c.out, false, true, c.gap);
+  auto exact = Bank<double>::made<bfloat16>(c.rows, c.in, c.out, false, true, c.gap);
+  poison(bank, bank.x_layout, bank.x);
+  poison(bank, bank.y_layout, bank.y);
+  by(kernel)(bank.weight_grad());
+  reference::run(CpuStream(4), exact.weight_grad());
+  for (std::size_t e = 0; e < bank.gradients.size(); ++e) {
+    SCOPED_TRACE(testing::Message() << "gradient of expert " << e);
+    expect_rounded<bfloat16>(bank.gradients[e], exact.gradients[e]);
+    EXPECT_TRUE(bank.owned_gradients[e]->gaps_untouched());
+  }
+}
+
+void check(const Case& c, Kernel kernel) {
+  check_rows(c, kernel, true);
+  check_rows(c, kernel, false);
+  check_weight_grad(c, kernel);
+}
+
+/// As the flagship's, but smaller: tiles of both widths, deep sums, a column tile that is mostly outside.
+const Case wide{{700, 1, 130, 0, 300}, {1280, 1280, 640, 64, 1280}, {1728, 192, 864, 64, 200}, 8};
+/// More experts than one launch of the plan takes.
+const Case many{Widths(300, 3), Widths(300, 24), Widths(300, 40), 8};
+
+class TensorCoreGrouped : public testing::TestWithParam<Case> {};
+
+TEST_P(TensorCoreGrouped, AutomaticAgreesWithTheReference) { check(GetParam(), Kernel::automatic); }
+TEST_P(TensorCoreGrouped, MmaSyncAgreesWithTheReference) { check(GetParam(), Kernel::mma_sync); }
+TEST_P(TensorCoreGrouped, PlainAgreesWithTheReference) { check(GetParam(), Kernel::plain); }
+
+INSTANTIATE_TEST_SUITE_P(Cases, TensorCoreGrouped, testing::Values(uneven, all_empty, one, large, aligned, wide, many));
+
+/// Kernels of sm_90 alone, which take aligned rows only.
+class HopperGrouped : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    if (!hopper_is_here(std::get<CudaStream>(tested_device()))) GTEST_SKIP() << "no device of sm_90";
+  }
+};
+
+TEST_P(HopperGrouped, CooperativeAgreesWithTheReference) { check(GetParam(), Kernel::cooperative); }
+TEST_P(HopperGrouped, PingPongAgreesWithTheReference) { check(GetParam(), Kernel::ping_pong); }
+
+INSTANTIATE_TEST_SUITE_P(Cases, HopperGrouped, testing::Values(aligned, wide, many));
+
+void run_plain(const CudaStream& stream, const AttentionForward<bfloat16>& attention) {
+  cuda::run_plain(stream, cuda::task_of(attention));
+}
+void run_plain(const CudaStream& stream, const AttentionBackward<bfloat16>& attention) {
+  const auto bytes = static_cast<std::size_t>(cuda::delta_size(attention.shape)) * sizeof(float);
+  const auto delta = stream.memory().allocate(bytes, MemoryKind::buffers);
+  const auto task = cuda::task_of(attention, reinterpret_cast<float*>(delta.get()));
+  cuda::run_delta(stream, task);
+  cuda::run_plain(stream, task);
+}
+
+/// Sequences of many tiles against the plain kernels; rows are aligned where `gap` is a multiple of 8.
+void check_long(const AttentionShape& shape, std::int64_t gap) {
+  SCOPED_TRACE(testing::Message() << "heads of " << shape.head_dim);
+  const auto fast = make_attention<bfloat16>(shape, gap), plain = make_attention<bfloat16>(shape, gap);
+  launch_on(1, fast->forward());
+  launch_on(1, fast->backward());
+  const auto by_plain = [](const Stream& stream, const auto& on_device) {
+    run_plain(std::get<CudaStream>(stream), on_device);
+  };
+  run_mirrored(plain->forward(), by_plain);
+  run_mirrored(plain->backward(), by_plain);
+  expect_near(fast->out.view(), plain->out.view(), 0.03);
+  expect_near(fast->dq.view(), plain->dq.view(), 0.06);
+  expect_near(fast->dk.view(), plain->dk.view(), 0.12);
+  expect_near(fast->dv.view(), plain->dv.view(), 0.12);
+}
+
+TEST(TensorCoreAttention, LongSequencesAgreeWithThePlainKernels) {
+  check_long({2, 600, 600, 4, 2, 64}, 8);
+  check_long({1, 1000, 1300, 4, 1, 128}, 8);
+  check_long({1, 300, 300, 3, 3, 24}, 3);
+  check_long({1, 300, 500, 2, 2, 192}, 8);
+}
+
+}  // namespace
+}  // namespace lyceum
