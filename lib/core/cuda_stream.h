@@ -51,7 +51,7 @@ class CudaStream {
   void synchronise() const;
   /// Waits, on the host, until `reached()`, which this stream's work brings about. Every wait for the stream goes
   /// through here, so that its observers can end one that is in vain.
-  void wait_until(const std::function<bool()>& reached) const;
+  void wait_until(const std::function<bool()>& reached) const { state_->wait_until(reached); }
   /// From now on `observer` is told of waits, until it is removed.
   void add_observer(WaitObserver& observer) const { state_->observers.push_back(&observer); }
   void remove_observer(WaitObserver& observer) const { std::erase(state_->observers, &observer); }
@@ -72,6 +72,7 @@ class CudaStream {
     State(const State&) = delete;
     State& operator=(const State&) = delete;
     ~State();
+    void wait_until(const std::function<bool()>& reached) const;
   };
   std::shared_ptr<State> state_;
 };

@@ -101,6 +101,32 @@ TEST(CudaStream, TimesLaunchesOnTheDevice) {
   std::get<CudaStream>(stream).set_profile(nullptr);
 }
 
+struct Counter final : WaitObserver {
+  int looks = 0, waits = 0, patience = 1000;
+  void waiting(double waited) override {
+    EXPECT_GE(waited, 0);
+    require(++looks <= patience, "no longer");
+  }
+  void over() noexcept override { ++waits; }
+};
+
+TEST(CudaStream, ObserversAreToldOfWaitsAndMayEndThem) {
+  const CudaStream stream;
+  Counter counter;
+  stream.add_observer(counter);
+  stream.wait_until([] { return true; });
+  EXPECT_EQ(counter.waits, 0) << "nothing was waited for";
+  stream.wait_until([&] { return counter.looks == 3; });
+  EXPECT_EQ(counter.waits, 1);
+  counter.patience = 10;
+  EXPECT_THROW(stream.wait_until([] { return false; }), Error);
+  EXPECT_EQ(counter.looks, 11);
+  stream.remove_observer(counter);
+  int looks = 0;
+  stream.wait_until([&] { return ++looks == 20; });
+  EXPECT_EQ(counter.looks, 11);
+}
+
 struct Kept {
   int calls = 0;
 };

@@ -71,7 +71,11 @@ void expect_slice(const Tensor& own, const Tensor& sums, std::int64_t first) {
   }
 }
 
+#ifdef LYCEUM_TEST_DEVICE  // the host's sums are made of pieces, the others need no large sizes
+constexpr std::int64_t sizes[] = {0, 1, 2, 7, 1000, 65537};
+#else
 constexpr std::int64_t sizes[] = {0, 1, 2, 7, 1000, 65537, 262145, 600011};
+#endif
 
 TEST_F(PartsTest, ReduceScatterGivesTheBitsOfTheSliceOfAllReduce) {
   for (const std::int64_t count : sizes) {

@@ -12,7 +12,8 @@ namespace {
 
 class CudaClock : public ProfileClock {
  public:
-  explicit CudaClock(cudaStream_t stream) : stream_(stream) {}
+  CudaClock(cudaStream_t stream, std::function<void(const std::function<bool()>&)> wait)
+      : stream_(stream), wait_(std::move(wait)) {}
 
   std::size_t stamp() override {
     if (used_ == events_.size()) events_.emplace_back(CudaEvent::Timing::on);
@@ -22,7 +23,7 @@ class CudaClock : public ProfileClock {
 
   std::vector<double> times() override {
     std::vector<double> times(used_);
-    if (used_) events_[used_ - 1].wait();
+    if (used_) wait_([this] { return events_[used_ - 1].reached(); });
     // From stamp to stamp: a float of milliseconds since the first one would lose what a kernel takes.
     for (std::size_t i = 1; i < used_; ++i) times[i] = times[i - 1] + events_[i].seconds_since(events_[i - 1]);
     used_ = 0;
@@ -34,12 +35,16 @@ class CudaClock : public ProfileClock {
 
  private:
   cudaStream_t stream_;
+  std::function<void(const std::function<bool()>&)> wait_;
   std::vector<CudaEvent> events_;
   std::size_t used_ = 0;
 };
 
 }  // namespace
 
-std::shared_ptr<ProfileClock> make_cuda_clock(CUstream_st* stream) { return std::make_shared<CudaClock>(stream); }
+std::shared_ptr<ProfileClock> make_cuda_clock(CUstream_st* stream,
+                                              std::function<void(const std::function<bool()>&)> wait) {
+  return std::make_shared<CudaClock>(stream, std::move(wait));
+}
 
 }  // namespace lyceum

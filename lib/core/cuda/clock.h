@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "core/cuda_stream.h"
@@ -7,7 +8,8 @@
 
 namespace lyceum {
 
-/// Stamps are events in the stream's queue; scopes are NVTX ranges too.
-std::shared_ptr<ProfileClock> make_cuda_clock(CUstream_st* stream);
+/// Stamps are events in the stream's queue; scopes are NVTX ranges too. `wait` waits until what it is given is true.
+std::shared_ptr<ProfileClock> make_cuda_clock(CUstream_st* stream,
+                                              std::function<void(const std::function<bool()>& reached)> wait);
 
 }  // namespace lyceum

@@ -72,23 +72,29 @@ CudaStream::State::~State() {
 
 void CudaStream::set_profile(std::shared_ptr<Profile> profile) const {
   if (state_->profile) state_->profile->set_clock(nullptr);
-  if (profile) profile->set_clock(make_cuda_clock(state_->handle));
+  if (profile) {
+    // The profile may outlive the stream, all of whose work is done then.
+    const auto wait = [stream = std::weak_ptr(state_)](const std::function<bool()>& reached) {
+      if (const auto state = stream.lock()) state->wait_until(reached);
+    };
+    profile->set_clock(make_cuda_clock(state_->handle, wait));
+  }
   state_->profile = std::move(profile);
 }
 
 DeviceFault* CudaStream::fault() const { return reinterpret_cast<DeviceFault*>(state_->fault.get()); }
 
-void CudaStream::wait_until(const std::function<bool()>& reached) const {
+void CudaStream::State::wait_until(const std::function<bool()>& reached) const {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
   bool told = false;
   for (; !reached(); told = true) {
     const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
-    for (WaitObserver* observer : state_->observers) observer->waiting(waited);
+    for (WaitObserver* observer : observers) observer->waiting(waited);
     pause_polling(waited);
   }
   if (!told) return;
-  for (WaitObserver* observer : state_->observers) observer->over();
+  for (WaitObserver* observer : observers) observer->over();
 }
 
 void CudaStream::synchronise() const {

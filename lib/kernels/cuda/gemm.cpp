@@ -157,7 +157,7 @@ std::shared_ptr<Blas::Plan> Blas::make_plan(const CudaStream& stream, const Gemm
     begin.record(stream.handle());
     execute(stream, *plan, proposals[i], a, b, scratch.get() + offset);
     end.record(stream.handle());
-    end.wait();
+    stream.wait_until([&] { return end.reached(); });
     return end.seconds_since(begin);
   })];
   return plan;

@@ -30,10 +30,8 @@ struct ncclUniqueId {
 };
 struct ncclConfig_t {
   int blocking;
-  const char* commName;
 };
-#define NCCL_CONFIG_INITIALIZER \
-  { INT_MIN, nullptr }
+#define NCCL_CONFIG_INITIALIZER {INT_MIN}
 
 struct ncclComm;
 using ncclComm_t = ncclComm*;

@@ -45,7 +45,6 @@ bool NcclLane::connected() {
     if (!known) return false;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    config.commName = group_->name().c_str();
     check(ncclCommInitRankConfig(&handle_, static_cast<int>(ranks_.size()), id, rank_of(group_->rank()), &config),
           "ncclCommInitRankConfig");
     stage_ = Stage::connecting;
@@ -60,7 +59,7 @@ bool NcclLane::connected() {
 bool NcclLane::enqueued() const {
   ncclResult_t state = ncclSuccess;
   check(ncclCommGetAsyncError(handle_, &state), "ncclCommGetAsyncError");
-  check(state, "an operation of NCCL");
+  check(state, stage_ == Stage::connecting ? "connecting over NCCL" : "an operation over NCCL");
   return state != ncclInProgress;
 }
 

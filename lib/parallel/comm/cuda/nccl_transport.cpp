@@ -23,6 +23,7 @@ std::unique_ptr<Carrier> NcclTransport::carrier(const std::shared_ptr<Communicat
 }
 
 std::shared_ptr<NcclLane> NcclTransport::lane(std::shared_ptr<Communicator> group, std::vector<int> ranks, int tag) {
+  check(cudaSetDevice(stream_.device()), "cudaSetDevice");
   auto made = std::make_shared<NcclLane>(std::move(group), std::move(ranks), tag);
   std::erase_if(lanes_, [](const auto& lane) { return lane.expired(); });
   lanes_.push_back(made);
