@@ -16,7 +16,7 @@ packages=(
 )
 # As NVIDIA's package sources name them: compiler, runtime, NVTX, cuBLASLt, NCCL.
 cuda_packages=(cuda-nvcc-13-0 cuda-cudart-dev-13-0 cuda-nvtx-13-0 libcublas-dev-13-0 libnccl2 libnccl-dev)
-test_packages=(git clang-format hdf5-tools python3-venv slurm-wlm munge iproute2 procps util-linux)
+test_packages=(git clang-format hdf5-tools python3-venv slurm-wlm munge iproute2 procps util-linux patchelf binutils xz-utils)
 
 usage() { sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 
