@@ -66,6 +66,7 @@ copy_program "$build/apps/lyceum" libexec
 for name in mpirun orted; do copy_program "$(readlink -f "$mpi_bin/$name")" libexec; done
 [[ -e $partial/libexec/mpirun ]] || mv "$partial/libexec/orterun" "$partial/libexec/mpirun"
 for name in lyceum mpirun orted; do install -m 755 "$source/scripts/bundle/launcher.sh" "$partial/bin/$name"; done
+install -m 755 "$source/scripts/bundle/no-ssh.sh" "$partial/bin/no-ssh"
 install -m 644 "$source/scripts/bundle/env.sh" "$partial/env.sh"
 install -m 644 "$source/scripts/mpi-env.sh" "$partial/share/lyceum/mpi-env.sh"
 

@@ -10,9 +10,11 @@ esac
 # Another Open MPI that is set up here, by a site's modules for instance, is not ours.
 export OPAL_PREFIX=$bundle OPAL_BINDIR=$bundle/bin OPAL_LIBDIR=$bundle/lib OPAL_PKGLIBDIR=$bundle/lib/openmpi
 export OPAL_DATADIR=$bundle/share OPAL_PKGDATADIR=$bundle/share/openmpi OPAL_SYSCONFDIR=$bundle/etc
-export PMIX_PREFIX=$bundle PMIX_LIBDIR=$bundle/lib PMIX_DATADIR=$bundle/share PMIX_SYSCONFDIR=$bundle/etc
+export PMIX_PREFIX=$bundle PMIX_LIBDIR=$bundle/lib PMIX_PKGLIBDIR=$bundle/lib/pmix PMIX_DATADIR=$bundle/share
+export PMIX_PKGDATADIR=$bundle/share/pmix PMIX_SYSCONFDIR=$bundle/etc
+export PMIX_MCA_mca_base_component_path=$bundle/lib/pmix
 # Without it mpirun refuses to start where there is no ssh, ranks on this host alone included.
-if ! { type ssh || type rsh; } &>/dev/null; then export OMPI_MCA_plm_rsh_agent=${OMPI_MCA_plm_rsh_agent:-/bin/false}; fi
+if ! { type ssh || type rsh; } &>/dev/null; then export OMPI_MCA_plm_rsh_agent=$bundle/bin/no-ssh; fi
 # Nor are the plugins of another hwloc.
 export HWLOC_PLUGINS_PATH=$bundle/lib/hwloc
 # Open MPI keeps sockets and shared memory there; a folder of the login node's may not exist on the others, and a long path

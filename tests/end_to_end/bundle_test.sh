@@ -18,14 +18,22 @@ clean=(env -i "HOME=$work" PATH=/usr/bin:/bin OMP_NUM_THREADS=1 "LD_LIBRARY_PATH
   OPAL_PREFIX=/usr "TMPDIR=$work/gone")
 while read -r _ setting; do clean+=("$setting"); done < <(grep '^export ' "$bundle/share/lyceum/mpi-env.sh")
 
+# Where this may be done, what is installed here of MPI is out of sight, so that only its own files can serve a bundle.
+installed=$(ls -d /usr/share/openmpi /etc/openmpi /usr/lib/*/{openmpi,pmix2,hwloc} 2>/dev/null || true)
+hidden=(unshare --user --map-root-user --mount bash -c 'for folder in $1; do mount -t tmpfs none "$folder"; done; shift; exec "$@"'
+  bash "$installed")
+if "${hidden[@]}" true 2>/dev/null; then clean=("${hidden[@]}" "${clean[@]}"); fi
+
 # loaded: what the processes of the last `traced` loaded, without repetitions.
 traced=("${clean[@]}" LD_DEBUG=files "LD_DEBUG_OUTPUT=$work/loaded")
 loaded() { sed -n 's/.*calling init: //p' "$work"/loaded.* | tr '\n' '\0' | xargs -0 realpath -s | sort -u; }
 
 expect 0 "${traced[@]}" "$bundle/bin/mpirun" -n 2 "$bundle/bin/lyceum" "${tiny[@]}" --run.steps=4 --parallel.expert=2
+! grep -v '^lyceum' "$work/err" | grep . || fail "a start from the bundle is not quiet"
 [[ -d $work/run/checkpoints/step-00000004 ]] || fail "the bundled program left no checkpoint"
 loaded >"$work/libraries"
-for library in libs/libmpi.so.40 libs/libhdf5_serial.so.103 lib/openmpi/mca_pml_ob1.so lib/openmpi/mca_btl_vader.so; do
+for library in libs/libmpi.so.40 libs/libhdf5_serial.so.103 lib/openmpi/mca_pml_ob1.so lib/openmpi/mca_btl_vader.so \
+  lib/pmix/pmix_mca_prm_default.so; do
   grep -qxF "$bundle/$library" "$work/libraries" || fail "$library was not loaded from the bundle"
 done
 # bash, which starts the programs, brings libtinfo.
