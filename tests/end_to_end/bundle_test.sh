@@ -19,7 +19,7 @@ clean=(env -i "HOME=$work" PATH=/usr/bin:/bin OMP_NUM_THREADS=1 "LD_LIBRARY_PATH
 while read -r _ setting; do clean+=("$setting"); done < <(grep '^export ' "$bundle/share/lyceum/mpi-env.sh")
 
 # Where this may be done, what is installed here of MPI is out of sight, so that only its own files can serve a bundle.
-installed=$(ls -d /usr/share/openmpi /etc/openmpi /usr/lib/*/{openmpi,pmix2,hwloc} 2>/dev/null || true)
+installed=$(ls -d /usr/share/openmpi /etc/openmpi /usr/lib/*/{openmpi,pmix2} 2>/dev/null || true)
 hidden=(unshare --user --map-root-user --mount bash -c 'for folder in $1; do mount -t tmpfs none "$folder"; done; shift; exec "$@"'
   bash "$installed")
 if "${hidden[@]}" true 2>/dev/null; then clean=("${hidden[@]}" "${clean[@]}"); fi
