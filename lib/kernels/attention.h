@@ -37,5 +37,9 @@ template <class T>
 void run(const CpuStream& stream, const AttentionForward<T>& attention);
 template <class T>
 void run(const CpuStream& stream, const AttentionBackward<T>& attention);
+template <class T>
+void run(const CudaStream& stream, const AttentionForward<T>& attention);
+template <class T>
+void run(const CudaStream& stream, const AttentionBackward<T>& attention);
 
 }  // namespace lyceum

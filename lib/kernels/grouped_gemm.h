@@ -33,5 +33,9 @@ template <class T>
 void run(const CpuStream& stream, const GroupedGemm<T>& grouped);
 template <class T>
 void run(const CpuStream& stream, const GroupedWeightGrad<T>& grouped);
+template <class T>
+void run(const CudaStream& stream, const GroupedGemm<T>& grouped);
+template <class T>
+void run(const CudaStream& stream, const GroupedWeightGrad<T>& grouped);
 
 }  // namespace lyceum

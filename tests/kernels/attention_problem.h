@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "kernels/attention.h"
+#include "kernels/cpu/reference_attention.h"
 #include "kernels/matrices.h"
 
 namespace lyceum::test {
@@ -47,6 +48,32 @@ struct AttentionProblem {
 template <class T, class Like = T>
 std::unique_ptr<AttentionProblem<T>> make_attention(const AttentionShape& shape, std::int64_t gap = 0) {
   return std::unique_ptr<AttentionProblem<T>>(AttentionProblem<T>::template made<Like>(shape, gap));
+}
+
+inline constexpr AttentionShape attention_shapes[] = {
+    {1, 1, 1, 1, 1, 1},      {2, 7, 7, 3, 3, 5},  {3, 33, 33, 4, 2, 16}, {1, 64, 64, 2, 1, 64},  {2, 65, 65, 2, 2, 33},
+    {1, 200, 200, 4, 1, 32}, {2, 5, 70, 2, 1, 8}, {1, 1, 131, 4, 2, 16}, {1, 100, 131, 1, 1, 8},
+};
+
+/// Forward and backward by run(description) against the reference in double.
+template <class T, class Run>
+void expect_right_attention(const AttentionShape& shape, double tolerance, Run&& run) {
+  SCOPED_TRACE(testing::Message() << shape.sequences << " x " << shape.query_len << " of " << shape.key_len << ", "
+                                  << shape.heads << "/" << shape.kv_heads << " x " << shape.head_dim);
+  const auto fast = make_attention<T>(shape, 3);
+  const auto exact = make_attention<double, T>(shape);
+  run(fast->forward());
+  run(fast->backward());
+  const CpuStream stream(2);
+  reference::run(stream, exact->forward());
+  reference::run(stream, exact->backward());
+  expect_near(fast->out.view(), exact->out.view(), tolerance);
+  expect_near(fast->log_sum_exp.view(), exact->log_sum_exp.view(), tolerance);
+  expect_near(fast->dq.view(), exact->dq.view(), 2 * tolerance);
+  expect_near(fast->dk.view(), exact->dk.view(), 4 * tolerance);
+  expect_near(fast->dv.view(), exact->dv.view(), 4 * tolerance);
+  for (auto* matrix : {&fast->out, &fast->dq, &fast->dk}) EXPECT_TRUE(matrix->gaps_untouched());
+  EXPECT_TRUE(fast->log_sum_exp.gaps_untouched());
 }
 
 }  // namespace lyceum::test

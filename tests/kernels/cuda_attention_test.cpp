@@ -8,7 +8,6 @@
 
 #include "kernels/attention_problem.h"
 #include "kernels/cpu/reference_attention.h"
-#include "kernels/cuda/attention_plain.cuh"
 #include "kernels/cuda/attention_tilings.cuh"
 #include "support/emulated_block.h"
 #include "support/emulated_hopper.h"
@@ -86,12 +85,16 @@ void forward(AttentionProblem<bfloat16>& problem, Order order) {
 
 template <class Device>
 void backward(AttentionProblem<bfloat16>& problem, Order order) {
-  std::vector<float> delta(static_cast<std::size_t>(cuda::delta_size(problem.shape)), NAN);
-  const auto task = cuda::task_of(problem.backward(), delta.data());
-  EmulatedBlock one_warp(32, 0, order);
-  for (std::int64_t i = 0; i < cuda::delta_size(task.shape); ++i) {
-    one_warp.run<EmulatedMachine>([&](const EmulatedMachine& m) { cuda::attention_delta(m, task, i); });
+  const AttentionShape& shape = problem.shape;
+  std::vector<float> delta(static_cast<std::size_t>(cuda::delta_size(shape)));
+  for (std::int64_t i = 0; i < cuda::delta_size(shape); ++i) {
+    const std::int64_t row = i / shape.heads, col = i % shape.heads * shape.head_dim;
+    const bfloat16 *out = problem.out.view().row(row) + col, *d_out = problem.d_out.view().row(row) + col;
+    for (std::int64_t d = 0; d < shape.head_dim; ++d) {
+      delta[static_cast<std::size_t>(i)] += static_cast<float>(out[d]) * static_cast<float>(d_out[d]);
+    }
   }
+  const auto task = cuda::task_of(problem.backward(), delta.data());
   Device::backward(task, order);
 }
 
@@ -207,60 +210,6 @@ TEST(CudaAttention, TilesFitIntoSharedMemory) {
   check_shared_memory<cuda::AttentionTilings<256>>(163 << 10);
   check_shared_memory<cuda::HopperTilings<64>>(227 << 10);
   check_shared_memory<cuda::HopperTilings<128>>(227 << 10);
-}
-
-/// The plain kernels, a block for each of `count` rows.
-template <class T, class Task, class Work>
-void plain(const Task& task, std::int64_t count, Order order, Work&& work) {
-  EmulatedBlock block(cuda::plain_tile, static_cast<int>(cuda::plain_shared_bytes<T>(task.shape)), order);
-  for (std::int64_t i = 0; i < count; ++i) {
-    block.run<EmulatedMachine>([&](const EmulatedMachine& m) { work(m, i); });
-  }
-}
-
-template <class T>
-void run_plain(AttentionProblem<T>& problem, Order order) {
-  const auto forward = cuda::task_of(problem.forward());
-  const AttentionShape& shape = problem.shape;
-  const std::int64_t rows = cuda::delta_size(shape);
-  plain<T>(forward, rows, order, [&](const auto& m, std::int64_t i) { cuda::plain_forward(m, forward, i); });
-  std::vector<Accumulator<T>> delta(static_cast<std::size_t>(rows), NAN);
-  const auto task = cuda::task_of(problem.backward(), delta.data());
-  EmulatedBlock one_warp(32, 0, order);
-  for (std::int64_t i = 0; i < rows; ++i) {
-    one_warp.run<EmulatedMachine>([&](const EmulatedMachine& m) { cuda::attention_delta(m, task, i); });
-  }
-  plain<T>(task, rows, order, [&](const auto& m, std::int64_t i) { cuda::plain_dq(m, task, i); });
-  plain<T>(task, shape.sequences * shape.key_len * shape.kv_heads, order,
-           [&](const auto& m, std::int64_t i) { cuda::plain_dkv(m, task, i); });
-}
-
-template <class T>
-void check_plain(const AttentionShape& shape, double tolerance) {
-  const auto fast = make_attention<T>(shape, 3), again = make_attention<T>(shape, 3);
-  run_plain(*fast, Order::ascending);
-  run_plain(*again, Order::descending);
-  const CpuStream stream(1);
-  const auto exact = make_attention<double, T>(shape);
-  reference::run(stream, exact->forward());
-  reference::run(stream, exact->backward());
-  expect_near(fast->log_sum_exp.view(), exact->log_sum_exp.view(), tolerance);
-  for (const auto& [member, wanted] : {std::pair{&AttentionProblem<T>::out, &AttentionProblem<double>::out},
-                                       {&AttentionProblem<T>::dq, &AttentionProblem<double>::dq},
-                                       {&AttentionProblem<T>::dk, &AttentionProblem<double>::dk},
-                                       {&AttentionProblem<T>::dv, &AttentionProblem<double>::dv}}) {
-    expect_near(((*fast).*member).view(), ((*exact).*wanted).view(), tolerance);
-    EXPECT_TRUE(((*fast).*member).gaps_untouched());
-    EXPECT_TRUE(same_bits(((*fast).*member).view(), ((*again).*member).view()));
-  }
-}
-
-TEST(CudaAttention, PlainKernelsAgreeWithTheReference) {
-  for (const AttentionShape& shape : {AttentionShape{1, 1, 1, 1, 1, 1}, {2, 5, 7, 4, 2, 3}, {1, 3, 140, 2, 1, 9}}) {
-    check_plain<float>(shape, 2e-5);
-    check_plain<double>(shape, 1e-12);
-  }
-  check_plain<bfloat16>({1, 2, 3, 2, 1, 260}, 0.03);
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 
 #include "core/dtype.h"
 #include "kernels/cuda/grouped_mma_tile.h"
-#include "kernels/cuda/grouped_plain_tile.h"
 
 namespace lyceum::test {
 
@@ -137,26 +136,6 @@ class HostMmaBlock {
   std::vector<Copy> open_;
   std::vector<std::vector<Copy>> groups_;
   int epoch_ = 0, thread_ = 0, races_ = 0;
-};
-
-/// The same for grouped::PlainTile.
-template <class T>
-class HostPlainBlock {
- public:
-  HostPlainBlock() : threads_(grouped::PlainTiling::threads) {
-    for (int i = 0; i < grouped::PlainTiling::threads; ++i) threads_[static_cast<std::size_t>(i)].index = i;
-  }
-  template <class F>
-  void each(F&& f) {
-    for (auto& thread : threads_) f(thread);
-  }
-  void sync() {}
-  grouped::PlainShared<T>& shared() { return shared_; }
-  int races() const { return 0; }
-
- private:
-  std::vector<grouped::PlainThread<T>> threads_;
-  grouped::PlainShared<T> shared_;
 };
 
 }  // namespace lyceum::test

@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/cpu/reference_gemm.h"
 #include "kernels/grouped_gemm.h"
 #include "kernels/matrices.h"
 
@@ -119,5 +120,34 @@ inline const Case one{{3}, {4}, {5}};
 inline const Case large{{520, 40}, {130, 20}, {520, 33}};
 /// Rows of a multiple of 16 bytes in bf16, as the fastest kernels want them; several tiles each way.
 inline const Case aligned{{200, 0, 64, 129, 7}, {72, 64, 40, 136, 16}, {264, 128, 8, 392, 24}, 8};
+
+/// All three products of a bank by run(description) against the reference in double.
+template <class T, class Run>
+void expect_right_products(const Case& c, Run&& run) {
+  const CpuStream stream(2);
+  for (const bool transpose : {false, true}) {
+    auto bank = Bank<T>::template made<T>(c.rows, c.in, c.out, transpose, false, c.gap);
+    auto exact = Bank<double>::template made<T>(c.rows, c.in, c.out, transpose, false, c.gap);
+    run(bank.product(transpose));
+    reference::run(stream, exact.product(transpose));
+    for (std::int64_t e = 0; e < bank.table.view().count(); ++e) {
+      SCOPED_TRACE(testing::Message() << "expert " << e << (transpose ? " transposed" : ""));
+      expect_near(bank.y_of(e), exact.y_of(e), tolerance<T>());
+      for (std::int64_t r = c.rows[static_cast<std::size_t>(e)]; r < bank.y_of(e).rows; ++r) {
+        for (std::int64_t j = 0; j < bank.y_of(e).cols; ++j)
+          ASSERT_EQ(static_cast<float>(bank.y_of(e).row(r)[j]), 0.0f);
+      }
+    }
+  }
+  auto bank = Bank<T>::template made<T>(c.rows, c.in, c.out, false, true, c.gap);
+  auto exact = Bank<double>::template made<T>(c.rows, c.in, c.out, false, true, c.gap);
+  run(bank.weight_grad());
+  reference::run(stream, exact.weight_grad());
+  for (std::size_t e = 0; e < bank.gradients.size(); ++e) {
+    SCOPED_TRACE(testing::Message() << "gradient of expert " << e);
+    expect_near(bank.gradients[e], exact.gradients[e], std::is_same_v<T, double> ? 1e-10 : 2e-4);
+    EXPECT_TRUE(bank.owned_gradients[e]->gaps_untouched());
+  }
+}
 
 }  // namespace lyceum::test

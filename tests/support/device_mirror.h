@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "core/copy.h"
@@ -108,6 +110,11 @@ class MirroredFields {
   void note(const std::span<T>& values) const {
     mirror_.note(values.data(), values.size_bytes(), !std::is_const_v<T>);
   }
+  /// A list of matrices stays on the host; what they view is copied.
+  template <class T>
+  void note(const std::span<const Matrix<T>>& list) const {
+    for (const Matrix<T>& m : list) note(m);
+  }
   template <class T>
   void note(const Matrix<T>& m) const {
     if (m.size() > 0) mirror_.note(m.data, bytes<T>((m.rows - 1) * m.stride + m.cols), !std::is_const_v<T>);
@@ -130,6 +137,13 @@ class MirroredFields {
     values = {mirror_.translate(values.data()), values.size()};
   }
   template <class T>
+  void point(std::span<const Matrix<T>>& list) {
+    auto copies = std::make_shared<std::vector<Matrix<T>>>(list.begin(), list.end());
+    for (Matrix<T>& m : *copies) point(m);
+    list = *copies;
+    lists_.push_back(std::move(copies));
+  }
+  template <class T>
   void point(Matrix<T>& m) const {
     m.data = mirror_.translate(m.data);
   }
@@ -147,6 +161,7 @@ class MirroredFields {
   }
   DeviceMirror& mirror_;
   const Segments* segments_;
+  std::vector<std::shared_ptr<void>> lists_;
 };
 
 inline const Stream& tested_device() {
@@ -162,7 +177,7 @@ void launch_mirrored(const Description& description) {
     if constexpr (std::is_same_v<std::remove_cvref_t<decltype(field)>, Segments>) segments = &field;
   });
   DeviceMirror mirror(stream);
-  const MirroredFields fields(mirror, segments);
+  MirroredFields fields(mirror, segments);
   for_each_field(description, [&](const auto& field) { fields.note(field); });
   mirror.upload();
   Description on_device = description;

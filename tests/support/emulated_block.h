@@ -211,27 +211,9 @@ class EmulatedMachine {
     return bfloat16(low).bits | static_cast<std::uint32_t>(bfloat16(high).bits) << 16;
   }
 
-  template <class T>
-  Accumulator<T> widen(T value) const {
-    return static_cast<Accumulator<T>>(value);
-  }
-  template <class T>
-  void narrow(Accumulator<T> value, T& to) const {
-    to = static_cast<T>(value);
-  }
-  template <class T>
-  T larger(T a, T b) const {
-    return std::fmax(a, b);
-  }
+  float larger(float a, float b) const { return std::fmax(a, b); }
   float exp2(float x) const { return std::exp2(x); }
-  template <class T>
-  T exp(T x) const {
-    return std::exp(x);
-  }
-  template <class T>
-  T log(T x) const {
-    return std::log(x);
-  }
+  float log(float x) const { return std::log(x); }
 
  protected:
   EmulatedBlock& block() const { return *block_; }

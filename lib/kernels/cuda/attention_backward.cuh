@@ -7,23 +7,10 @@
 namespace lyceum::cuda {
 
 // Backward in three launches, each of which writes its results once and in a fixed order of sums:
-//   delta = Σ_d out · d_out (attention_delta), then
+//   delta = Σ_d out · d_out (attention_plain.cu), then
 //   p = exp(scale · q·k - log_sum_exp), ds = p ∘ (d_out·vᵀ - delta), dq = scale · ds·k (attention_dq), and, with the
 //   transposed products so that pᵀ and dsᵀ come out as the operands that mma reads,
 //   dv = pᵀ·d_out, dk = scale · dsᵀ·q (attention_dkv).
-
-/// One warp's part of delta: `index` counts rows and heads.
-template <class T, class Machine>
-LYCEUM_DEVICE void attention_delta(const Machine& m, const BackwardTask<T>& task, std::int64_t index) {
-  const std::int64_t row = index / task.shape.heads, head = index % task.shape.heads, dim = task.shape.head_dim;
-  const T *out = task.out.at(row, head * dim), *d_out = task.d_out.at(row, head * dim);
-  const int lane = m.thread() % 32;
-  Accumulator<T> sum = 0;
-  for (std::int64_t d = lane; d < dim; d += 32) sum += m.widen(out[d]) * m.widen(d_out[d]);
-  LYCEUM_UNROLL
-  for (int mask = 16; mask > 0; mask /= 2) sum += m.from_lane_xor(sum, mask);
-  if (lane == 0) *task.delta.at(row, head) = sum;
-}
 
 /// Begins to copy log_sum_exp of queries [first, first + rows) to shared memory, and delta behind it; zeros for queries
 /// that only pad the tile.

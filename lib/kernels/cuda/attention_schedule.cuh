@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/simt.cuh"
+#include "kernels/cuda/host_device.h"
 
 namespace lyceum::cuda {
 

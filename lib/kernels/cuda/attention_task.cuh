@@ -41,6 +41,32 @@ struct BackwardTask {
   bool aligned;
 };
 
+/// Whether a matrix's rows begin at multiples of 16 bytes.
+template <class T>
+bool rows_aligned(const Matrix<T>& matrix) {
+  return reinterpret_cast<std::uintptr_t>(matrix.data) % 16 == 0 && matrix.stride % 8 == 0;
+}
+
+/// `a` as the kernels of any element type take it.
+template <class T>
+ForwardTask<T> task_of(const AttentionForward<T>& a) {
+  const bool aligned =
+      a.shape.head_dim % 8 == 0 && rows_aligned(a.q) && rows_aligned(a.k) && rows_aligned(a.v) && rows_aligned(a.out);
+  return {a.shape, a.q, a.k, a.v, a.out, a.log_sum_exp, static_cast<Accumulator<T>>(a.scale), aligned};
+}
+
+/// `delta`: room for delta_size(a.shape) numbers.
+template <class T>
+BackwardTask<T> task_of(const AttentionBackward<T>& a, Accumulator<T>* delta) {
+  const bool aligned = a.shape.head_dim % 8 == 0 && rows_aligned(a.q) && rows_aligned(a.k) && rows_aligned(a.v) &&
+                       rows_aligned(a.d_out) && rows_aligned(a.dq) && rows_aligned(a.dk) && rows_aligned(a.dv);
+  return {a.shape, a.q,     a.k,           a.v,
+          a.out,   a.d_out, a.log_sum_exp, {delta, a.shape.heads},
+          a.dq,    a.dk,    a.dv,          static_cast<Accumulator<T>>(a.scale),
+          aligned};
+}
+inline std::int64_t delta_size(const AttentionShape& shape) { return shape.sequences * shape.query_len * shape.heads; }
+
 /// Which columns of a sequence's rows a query head has.
 struct HeadPlace {
   int sequence, head, kv_head;

@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 
@@ -29,6 +30,12 @@ __device__ T narrow(Accumulator<T> value) {
   } else {
     return value;
   }
+}
+
+/// The shared memory that start_shared() asks for.
+__device__ inline std::byte* launched_shared() {
+  extern __shared__ __align__(1024) std::byte launched_shared_memory[];
+  return launched_shared_memory;
 }
 
 /// `width` neighbours, read and written at once: 16 bytes of each that is aligned to them.

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/host_device.h"
+#include "kernels/cuda/tensor_core.cuh"
 
 namespace lyceum::grouped {
 
@@ -35,22 +36,24 @@ struct MmaOperand {
 /// Byte that lane `lane` names in ldmatrix.x4 for the 16 x 16 fragment of a that begins at (row, k).
 template <bool AlongK>
 LYCEUM_HOST_DEVICE int a_fragment(int lane, int row, int k) {
-  const int within = lane & 7, second = (lane >> 3) & 1, fourth = lane >> 4;
-  if (AlongK) return MmaOperand<true>::offset(row + within + 8 * second, k / 8 + fourth);
-  return MmaOperand<false>::offset(k + within + 8 * fourth, row / 8 + second);
+  if (AlongK) {
+    const cuda::Place at = cuda::LoadLayout::a_or_transposed_b(lane);
+    return MmaOperand<true>::offset(row + at.row, k / 8 + at.col);
+  }
+  const cuda::Place at = cuda::LoadLayout::b(lane);  // as b would be read
+  return MmaOperand<false>::offset(k + at.row, row / 8 + at.col);
 }
 
 /// The same for two 16 x 8 fragments of b side by side, from (k, col): registers 0, 1 are the first, 2, 3 the second.
 template <bool AlongK>
 LYCEUM_HOST_DEVICE int b_fragment(int lane, int col, int k) {
-  const int within = lane & 7, second = (lane >> 3) & 1, fourth = lane >> 4;
-  if (AlongK) return MmaOperand<true>::offset(col + within + 8 * fourth, k / 8 + second);
-  return MmaOperand<false>::offset(k + within + 8 * second, col / 8 + fourth);
+  if (AlongK) {
+    const cuda::Place at = cuda::LoadLayout::b(lane);
+    return MmaOperand<true>::offset(col + at.row, k / 8 + at.col);
+  }
+  const cuda::Place at = cuda::LoadLayout::a_or_transposed_b(lane);
+  return MmaOperand<false>::offset(k + at.row, col / 8 + at.col);
 }
-
-/// Row and column, in the 16 x 8 fragment of c, of a lane's accumulator `i` of four.
-LYCEUM_HOST_DEVICE int c_row(int lane, int i) { return lane / 4 + 8 * (i / 2); }
-LYCEUM_HOST_DEVICE int c_col(int lane, int i) { return lane % 4 * 2 + i % 2; }
 
 /// Bytes [shift, shift + 16) of two chunks in a row; `shift` is even.
 LYCEUM_HOST_DEVICE Chunk realigned(const Chunk& first, const Chunk& second, unsigned shift) {

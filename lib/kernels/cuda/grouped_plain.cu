@@ -1,61 +1,103 @@
-#include "kernels/cuda/grouped_plain_tile.h"
 #include "kernels/cuda/grouped_plan.cuh"
 
 namespace lyceum::grouped {
 
 namespace {
 
-/// A block of the GPU as PlainTile sees it.
-template <class T>
-class Block {
- public:
-  __device__ explicit Block(PlainShared<T>& shared) : shared_(shared) { thread_.index = threadIdx.x; }
-  template <class F>
-  __device__ __forceinline__ void each(F&& f) {
-    f(thread_);
-  }
-  __device__ __forceinline__ void sync() const { __syncthreads(); }
-  __device__ __forceinline__ PlainShared<T>& shared() const { return shared_; }
-
- private:
-  PlainThread<T> thread_;
-  PlainShared<T>& shared_;
+/// A block's tile of c is 64 x 64, 4 x 4 a thread, 16 of k a step.
+struct Tiling {
+  static constexpr int m = 64, n = 64, k = 16, threads = 256;
 };
 
+/// A step's operands in shared memory; a column more than is used keeps columns in different banks.
+template <class A>
+struct Operands {
+  A a[Tiling::k][Tiling::m + 1];
+  A b[Tiling::k][Tiling::n + 1];
+};
+
+template <class T>
+__device__ Accumulator<T> element(const void* operand, std::int64_t stride, bool along_k, std::int32_t at,
+                                  std::int32_t extent, std::int32_t k, std::int32_t depth) {
+  if (at >= extent || k >= depth) return 0;
+  return widen(static_cast<const T*>(operand)[along_k ? at * stride + k : k * stride + at]);
+}
+
+/// Neighbouring threads read neighbours in memory.
 template <Product product, class T>
-__global__ void __launch_bounds__(PlainTiling::threads, 3) plain_kernel(Plan plan) {
-  __shared__ PlainShared<T> shared;
-  Block<T> block(shared);
-  const std::int32_t tiles = plan.first_tile[plan.count];
-  std::int32_t slot = 0;
-  for (std::int32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    slot = slot_of(plan.first_tile, slot, tile);
-    const Expert& expert = plan.experts[slot];
-    const Corner corner = corner_of(expert, tile - plan.first_tile[slot], PlainTiling::m, PlainTiling::n);
-    PlainTile<product, T, Block<T>>(block, expert, corner).run();
+__device__ void load(Operands<Accumulator<T>>& to, const Expert& expert, Corner corner, std::int32_t k) {
+  constexpr bool a_k = a_along_k(product), b_k = b_along_k(product);
+  for (int i = threadIdx.x; i < Tiling::m * Tiling::k; i += Tiling::threads) {
+    const int at_k = a_k ? i % Tiling::k : i / Tiling::m, at_m = a_k ? i / Tiling::k : i % Tiling::m;
+    to.a[at_k][at_m] = element<T>(expert.a, expert.a_stride, a_k, corner.m + at_m, expert.filled, k + at_k, expert.k);
+  }
+  for (int i = threadIdx.x; i < Tiling::n * Tiling::k; i += Tiling::threads) {
+    const int at_k = b_k ? i % Tiling::k : i / Tiling::n, at_n = b_k ? i / Tiling::k : i % Tiling::n;
+    to.b[at_k][at_n] = element<T>(expert.b, expert.b_stride, b_k, corner.n + at_n, expert.n, k + at_k, expert.k);
+  }
+}
+
+/// One tile: sums in the order of k.
+template <Product product, class T>
+__device__ void multiply(Operands<Accumulator<T>>& shared, const Expert& expert, Corner corner) {
+  using A = Accumulator<T>;
+  const int row = threadIdx.x / 16, col = threadIdx.x % 16;
+  A c[4][4] = {};
+  for (std::int32_t k = 0; k < expert.k; k += Tiling::k) {
+    load<product, T>(shared, expert, corner, k);
+    __syncthreads();
+    for (int step = 0; step < Tiling::k; ++step) {
+      LYCEUM_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        LYCEUM_UNROLL
+        for (int j = 0; j < 4; ++j) c[i][j] += shared.a[step][row + 16 * i] * shared.b[step][col + 16 * j];
+      }
+    }
+    __syncthreads();
+  }
+  LYCEUM_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    LYCEUM_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      const std::int32_t m = corner.m + row + 16 * i, n = corner.n + col + 16 * j;
+      if (m >= expert.m || n >= expert.n) continue;
+      const std::int64_t at = m * expert.c_stride + n;
+      if constexpr (product == Product::weight_grad) {
+        static_cast<A*>(expert.c)[at] += c[i][j];
+      } else {
+        static_cast<T*>(expert.c)[at] = narrow<T>(m < expert.filled ? c[i][j] : A(0));
+      }
+    }
   }
 }
 
 template <Product product, class T>
-void launch(cudaStream_t stream, const Plan& plan) {
-  plain_kernel<product, T><<<4 * multiprocessors(), PlainTiling::threads, 0, stream>>>(plan);
-  check(cudaGetLastError(), "launch of a grouped product");
+__global__ void __launch_bounds__(Tiling::threads, 3) plain_kernel(Plan plan) {
+  __shared__ Operands<Accumulator<T>> shared;
+  each_tile<Tiling>(
+      plan, [&](std::int32_t, const Expert& expert, Corner corner) { multiply<product, T>(shared, expert, corner); });
+}
+
+template <class T>
+auto kernel_of(Product product) {
+  switch (product) {
+    case Product::forward: return plain_kernel<Product::forward, T>;
+    case Product::dgrad: return plain_kernel<Product::dgrad, T>;
+    default: return plain_kernel<Product::weight_grad, T>;
+  }
 }
 
 }  // namespace
 
 template <class T>
-void launch_plain(cudaStream_t stream, Workspace workspace, Product product, const Rows<T>& rows,
-                  std::span<const Weight> weights) {
-  const Plan plan = make_plan(stream, workspace, product, rows, weights, PlainTiling::m, PlainTiling::n);
-  switch (product) {
-    case Product::forward: return launch<Product::forward, T>(stream, plan);
-    case Product::dgrad: return launch<Product::dgrad, T>(stream, plan);
-    case Product::weight_grad: return launch<Product::weight_grad, T>(stream, plan);
-  }
+void run_plain(const Launch& launch, const Rows<T>& rows, std::span<const Weight> weights) {
+  const MadePlan made = make_plan(launch, rows, weights, Tiling::m, Tiling::n);
+  start(launch.stream, launch.name, kernel_of<T>(launch.product), 4 * static_cast<unsigned>(launch.stream.processors()),
+        Tiling::threads, made.plan);
 }
 
-template void launch_plain(cudaStream_t, Workspace, Product, const Rows<float>&, std::span<const Weight>);
-template void launch_plain(cudaStream_t, Workspace, Product, const Rows<double>&, std::span<const Weight>);
+template void run_plain(const Launch&, const Rows<float>&, std::span<const Weight>);
+template void run_plain(const Launch&, const Rows<double>&, std::span<const Weight>);
+template void run_plain(const Launch&, const Rows<bfloat16>&, std::span<const Weight>);
 
 }  // namespace lyceum::grouped

@@ -1,64 +1,119 @@
 #pragma once
 
-#include <cuda.h>
-#include <cuda_runtime.h>
-
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <source_location>
+#include <memory>
 #include <span>
 
-#include "core/dtype.h"
-#include "core/error.h"
-#include "kernels/cuda/grouped_gemm.cuh"
-#include "kernels/cuda/grouped_tiles.h"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/grouped_kernels.cuh"
+#include "kernels/cuda/index_check.cuh"
+#include "kernels/cuda/launch.cuh"
 
-// What the launches of grouped products share: the plan, made on the device from the segments' offsets.
+// The plan that the launches of grouped products share: made on the device from the segments' offsets.
 
 namespace lyceum::grouped {
 
-inline void check(cudaError_t code, const char* call, std::source_location where = std::source_location::current()) {
-  require(code == cudaSuccess, Message("{}: {}", where), call, cudaGetErrorString(code));
+/// Weights as a kernel's parameter: they reach the device with the launch, without a copy that somebody must keep
+/// alive.
+struct WeightChunk {
+  static constexpr int capacity = 128;
+  Weight weight[capacity];
+  std::int32_t first = 0, count = 0;
+};
+
+/// Where a plan is written, in device memory.
+struct PlanSpace {
+  Expert* given;             // [experts], in the order of the bank
+  Expert* ordered;           // [experts], by slot
+  std::int32_t* first_tile;  // [experts + 1], by slot
+
+  static constexpr std::size_t bytes(std::size_t experts) {
+    return 2 * experts * sizeof(Expert) + (experts + 1) * sizeof(std::int32_t);
+  }
+  PlanSpace(std::byte* memory, std::size_t experts)
+      : given(reinterpret_cast<Expert*>(memory)),
+        ordered(given + experts),
+        first_tile(reinterpret_cast<std::int32_t*>(ordered + experts)) {}
+};
+
+/// What a plan's kernel writes about each expert beside the plan: nothing.
+struct NoExtras {
+  __device__ void write(const Expert&, std::int32_t) const {}
+  __device__ void finish() const {}
+};
+
+/// One block. Writes the experts of a chunk; with the last chunk it puts all of them in order. `widths` notes an expert
+/// whose rows do not fit its weight.
+template <class T, class Extras>
+__global__ void plan_kernel(const __grid_constant__ WeightChunk chunk, const __grid_constant__ Extras extras,
+                            PlanSpace space, Product product, Rows<T> rows, int tile_m, int tile_n,
+                            std::int32_t experts, IndexCheck widths) {
+  for (std::int32_t i = threadIdx.x; i < chunk.count; i += blockDim.x) {
+    const std::int32_t e = chunk.first + i;
+    const Weight& weight = chunk.weight[i];
+    const bool fits = !weight.data || (widths.equals(rows.x_width[e], x_width(product, weight)) &&
+                                       widths.equals(rows.y_width[e], y_width(product, weight)));
+    space.given[e] = fits ? expert_of(product, rows, weight, e) : Expert();
+  }
+  if (chunk.first + chunk.count < experts) return;
+  __syncthreads();
+  auto* k = reinterpret_cast<std::int32_t*>(launched_shared());
+  std::int32_t* tiles = k + experts;
+  for (std::int32_t e = threadIdx.x; e < experts; e += blockDim.x) {
+    k[e] = space.given[e].k;
+    tiles[e] = tiles_of(space.given[e], tile_m, tile_n);
+  }
+  __syncthreads();
+  for (std::int32_t e = threadIdx.x; e < experts; e += blockDim.x) {
+    const Expert expert = space.given[e];
+    const Place place = place_of(e, k, tiles, experts);
+    space.ordered[place.slot] = expert;
+    space.first_tile[place.slot] = place.first_tile;
+    if (place.slot == experts - 1) space.first_tile[experts] = place.first_tile + tiles[e];
+    extras.write(expert, place.slot);
+  }
+  extras.finish();
 }
 
-/// The parts of a launch's workspace.
-struct Workspace {
-  Expert* given;             // in the order of the bank
-  Expert* ordered;           // by slot
-  std::int32_t* first_tile;  // [experts + 1], by slot
-  CUtensorMap* a_maps;       // by slot, for wgmma
-  CUtensorMap* b_maps;
-
-  Workspace(void* memory, std::int64_t experts);
-  static std::size_t bytes(std::int64_t experts);
+/// A plan and its memory, which later work of the stream may have as soon as this is gone.
+struct MadePlan {
+  std::shared_ptr<std::byte> memory;
+  Plan plan;
 };
 
-/// Tensor maps with the box and the swizzle of each operand; address, extents and strides are replaced expert by
-/// expert.
-struct MapTemplates {
-  CUtensorMap a, b;
-};
+/// Launches the kernels that write the plan of a product over `weights`, with tiles of tile_m x tile_n.
+template <class T, class Extras = NoExtras>
+MadePlan make_plan(const Launch& launch, const Rows<T>& rows, std::span<const Weight> weights, int tile_m, int tile_n,
+                   const Extras& extras = {}) {
+  const std::size_t count = weights.size();
+  const std::shared_ptr<std::byte> memory =
+      launch.stream.memory().allocate(PlanSpace::bytes(count), MemoryKind::buffers);
+  const PlanSpace space(memory.get(), count);
+  const auto experts = static_cast<std::int32_t>(count);
+  const IndexCheck widths(launch.stream, launch.name, "width", 0, 0);
+  for (std::int32_t first = 0; first < experts; first += WeightChunk::capacity) {
+    WeightChunk chunk;
+    chunk.first = first;
+    chunk.count = std::min(experts - first, WeightChunk::capacity);
+    std::copy_n(weights.begin() + first, chunk.count, chunk.weight);
+    start_shared(launch.stream, launch.name, plan_kernel<T, Extras>, 1, 128, 2 * count * sizeof(std::int32_t), chunk,
+                 extras, space, launch.product, rows, tile_m, tile_n, experts, widths);
+  }
+  return {memory, {space.ordered, space.first_tile, experts}};
+}
 
-/// Launches the kernels that write the plan of `product` over `weights`, with tiles of tile_m x tile_n, and with `maps`
-/// tensor maps of the operands too.
-template <class T>
-Plan make_plan(cudaStream_t stream, Workspace workspace, Product product, const Rows<T>& rows,
-               std::span<const Weight> weights, int tile_m, int tile_n, const MapTemplates* maps = nullptr);
-
-/// Multiprocessors of the current device.
-int multiprocessors();
-
-template <class T>
-void launch_plain(cudaStream_t stream, Workspace workspace, Product product, const Rows<T>& rows,
-                  std::span<const Weight> weights);
-void launch_mma(cudaStream_t stream, Workspace workspace, Product product, const Rows<bfloat16>& rows,
-                std::span<const Weight> weights);
-/// Every weight's operands must satisfy wgmma_takes(), or the weight be empty.
-void launch_wgmma(cudaStream_t stream, Workspace workspace, Product product, const Rows<bfloat16>& rows,
-                  std::span<const Weight> weights, Kernel kernel);
-/// Whether the current device has wgmma, and this program the code for it (sm_90a).
-bool wgmma_is_here();
-/// Whether TMA can load the operands: rows that begin at multiples of 16 bytes.
-bool wgmma_takes(Product product, const Rows<bfloat16>& rows, const Weight& weight);
+/// Calls f(slot, expert, corner) for every tile of this block of a persistent grid.
+template <class Tiling, class F>
+__device__ __forceinline__ void each_tile(const Plan& plan, F&& f) {
+  const std::int32_t tiles = plan.first_tile[plan.count];
+  std::int32_t slot = 0;
+  for (std::int32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    slot = slot_of(plan.first_tile, slot, tile);
+    const Expert& expert = plan.experts[slot];
+    f(slot, expert, corner_of(expert, tile - plan.first_tile[slot], Tiling::m, Tiling::n));
+  }
+}
 
 }  // namespace lyceum::grouped

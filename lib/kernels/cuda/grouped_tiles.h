@@ -28,6 +28,8 @@ struct Rows {
   const std::int64_t* rows;      // [experts]
   const std::int64_t* x_offset;  // [experts]
   const std::int64_t* y_offset;  // [experts]
+  const std::int64_t* x_width;   // [experts]
+  const std::int64_t* y_width;   // [experts]
   const T* x;
   T* y;  // dy in weight_grad
 };
@@ -42,6 +44,14 @@ struct Expert {
   std::int32_t m = 0, n = 0, k = 0;
   std::int32_t filled = 0;  // rows of c from here on to m become zero, and those of a are not read
 };
+
+/// How wide the rows of x and y must be for a weight.
+LYCEUM_HOST_DEVICE std::int64_t x_width(Product product, const Weight& weight) {
+  return product == Product::dgrad ? weight.rows : weight.cols;
+}
+LYCEUM_HOST_DEVICE std::int64_t y_width(Product product, const Weight& weight) {
+  return product == Product::dgrad ? weight.cols : weight.rows;
+}
 
 template <class T>
 LYCEUM_HOST_DEVICE Expert expert_of(Product product, const Rows<T>& rows, const Weight& weight, std::int64_t e) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/host_device.h"
+#include "kernels/cuda/warpgroup.cuh"
 
 namespace lyceum::grouped {
 
@@ -61,13 +62,6 @@ LYCEUM_HOST_DEVICE std::uint32_t tma_swizzle(std::uint32_t line, std::uint32_t b
   return line * 128 + (byte ^ (line % 8 * 16));
 }
 
-/// Shared-memory matrix descriptor of wgmma with the 128-byte swizzle (PTX ISA, "Matrix descriptor format"): start
-/// address in bits 0-13, leading offset in 16-29, stride offset in 32-45, all in units of 16 bytes; 1 in bits 62-63.
-LYCEUM_HOST_DEVICE std::uint64_t wgmma_descriptor(std::uint32_t address, std::uint32_t leading, std::uint32_t stride) {
-  const auto field = [](std::uint32_t bytes) { return static_cast<std::uint64_t>((bytes & 0x3ffff) >> 4); };
-  return field(address) | field(leading) << 16 | field(stride) << 32 | std::uint64_t{1} << 62;
-}
-
 /// An operand's stage in shared memory as TMA boxes of 64 lines. Along k: a line is an index of m or n with 64 of k;
 /// boxes follow each other along m or n, so that all of it is one run of lines. Else a line is one k with 64 indices
 /// of m or n.
@@ -83,7 +77,7 @@ struct WgmmaOperand {
   /// Descriptor of 16 of k, from k = 16 `step` on, for the rows or columns from `begin` (a multiple of 64) on.
   LYCEUM_HOST_DEVICE static std::uint64_t descriptor(std::uint32_t stage_address, int begin, int step) {
     const std::uint32_t address = stage_address + begin / 64 * (64 * 128) + step * k_step;
-    return wgmma_descriptor(address, leading, stride);
+    return cuda::MatrixDescriptor::of(address, leading, stride);
   }
 };
 

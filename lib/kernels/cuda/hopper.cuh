@@ -1,19 +1,31 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 // PTX of sm_90a as functions: barriers in shared memory, the tensor memory accelerator, warpgroups. Names and meanings
-// are those of the PTX ISA. Included only where device code for sm_90a is guarded by `LYCEUM_HOPPER`.
+// are those of the PTX ISA. Called only in code for sm_90a, which stands within `#ifdef LYCEUM_HOPPER`.
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900 && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#error "for Hopper GPUs, compile for sm_90a: plain sm_90 has no warpgroup products"
+#endif
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define LYCEUM_HOPPER 1
 #endif
 
+namespace lyceum {
+
+class CudaStream;
+
+/// Whether the stream's GPU has what stands here, and this program the code for it (sm_90a).
+bool hopper_is_here(const CudaStream& stream);
+
+}  // namespace lyceum
+
 namespace lyceum::hopper {
 
-__device__ __forceinline__ std::uint32_t shared_address(const void* shared) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
-}
+/// Shows what this thread wrote to shared memory to TMA and to products of warpgroups.
+__device__ __forceinline__ void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 /// A barrier in shared memory that counts arrivals and bytes of TMA loads; `address` is 8-byte aligned.
 __device__ __forceinline__ void mbarrier_init(std::uint32_t address, std::uint32_t arrivals) {
@@ -22,7 +34,7 @@ __device__ __forceinline__ void mbarrier_init(std::uint32_t address, std::uint32
 /// Shows initialised barriers to the TMA unit.
 __device__ __forceinline__ void fence_barrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  fence_async_proxy();
 }
 __device__ __forceinline__ void mbarrier_arrive(std::uint32_t address) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address) : "memory");
@@ -53,7 +65,6 @@ __device__ __forceinline__ void tma_load(std::uint32_t to, const void* map, std:
       : "memory");
 }
 
-#ifdef LYCEUM_HOPPER
 /// Makes a two-dimensional tensor map in global memory describe `height` rows of `width` elements, `stride` bytes
 /// apart.
 __device__ __forceinline__ void tensor_map_replace(void* map, const void* data, std::uint32_t width,
@@ -64,7 +75,6 @@ __device__ __forceinline__ void tensor_map_replace(void* map, const void* data, 
   asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(at), "r"(height) : "memory");
   asm volatile("tensormap.replace.tile.global_stride.global.b1024.b64 [%0], 0, %1;" ::"l"(at), "l"(stride) : "memory");
 }
-#endif
 /// Between the writes of a tensor map and its first use: by the writer, and by who uses it.
 __device__ __forceinline__ void tensor_map_release() {
   asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
@@ -73,7 +83,6 @@ __device__ __forceinline__ void tensor_map_acquire(const void* map) {
   asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
 }
 
-#ifdef LYCEUM_HOPPER
 /// Registers a thread of this warpgroup: fewer for those that load, more for those that multiply.
 template <int Count>
 __device__ __forceinline__ void give_registers() {
@@ -92,6 +101,18 @@ template <int Pending>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
 }
-#endif
+
+/// Keeps the compiler from moving other uses of these registers across this place, while the tensor cores use them.
+template <class Word, int Count, int Width>
+__device__ __forceinline__ void pin(Word (&words)[Count][Width]) {
+#pragma unroll
+  for (int i = 0; i < Count * Width; ++i) {
+    if constexpr (std::is_same_v<Word, float>) {
+      asm volatile("" : "+f"(words[i / Width][i % Width])::"memory");
+    } else {
+      asm volatile("" : "+r"(words[i / Width][i % Width])::"memory");
+    }
+  }
+}
 
 }  // namespace lyceum::hopper

@@ -12,6 +12,8 @@
 
 #ifdef __CUDA_ARCH__
 #define LYCEUM_UNROLL _Pragma("unroll")
+#define LYCEUM_NO_UNROLL _Pragma("unroll 1")
 #else
 #define LYCEUM_UNROLL
+#define LYCEUM_NO_UNROLL
 #endif

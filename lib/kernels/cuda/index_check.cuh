@@ -31,6 +31,13 @@ struct IndexCheck {
     }
     return false;
   }
+  /// The same for what must be exactly `wanted`.
+  __device__ bool equals(std::int64_t value, std::int64_t wanted) const {
+    IndexCheck exact = *this;
+    exact.first = wanted;
+    exact.bound = wanted + 1;
+    return exact.passes(value);
+  }
 };
 
 }  // namespace lyceum

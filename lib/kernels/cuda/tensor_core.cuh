@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/simt.cuh"
+#include "kernels/cuda/host_device.h"
 
 namespace lyceum::cuda {
 

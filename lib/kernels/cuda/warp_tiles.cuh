@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "core/dtype.h"
-#include "kernels/cuda/simt.cuh"
+#include "kernels/cuda/host_device.h"
 #include "kernels/cuda/tensor_core.cuh"
 
 namespace lyceum::cuda {

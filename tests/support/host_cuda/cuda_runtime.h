@@ -14,7 +14,9 @@
 #define __global__
 #define __device__
 #define __host__
-#define __shared__ static
+#define __shared__ thread_local  // unlike static, this may stand behind extern
+#define __align__(bytes) __attribute__((aligned(bytes)))
+#define __grid_constant__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 
@@ -35,7 +37,7 @@ struct cudaLaunchConfig_t {
 };
 
 namespace host_cuda {
-void run_grid(const dim3& grid, const dim3& block, const std::function<void()>& thread);
+void run_grid(const cudaLaunchConfig_t& config, const std::function<void()>& thread);
 void wait_for_block();
 void wait_for_warp();
 /// The value that lane `lane` of this warp gave, as 8 bytes; all lanes come here.
@@ -45,10 +47,16 @@ std::uint64_t exchange(std::uint64_t value, unsigned lane);
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
-  [&](Parameters... values) {
-    host_cuda::run_grid(config->gridDim, config->blockDim, [&] { kernel(values...); });
-  }(arguments...);
+  [&](Parameters... values) { host_cuda::run_grid(*config, [&] { kernel(values...); }); }(arguments...);
   return cudaSuccess;
+}
+
+/// A block may ask for so much shared memory when it is launched.
+constexpr int host_cuda_shared_bytes = 227 << 10;
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+template <class... Parameters>
+cudaError_t cudaFuncSetAttribute(void (*)(Parameters...), cudaFuncAttribute, int bytes) {
+  return bytes <= host_cuda_shared_bytes ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 inline void __syncthreads() { host_cuda::wait_for_block(); }

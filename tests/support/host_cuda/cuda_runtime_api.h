@@ -1,7 +1,7 @@
 #pragma once
 
-// As much of the CUDA runtime's interface as lib/core and lib/kernels use, on the host: device memory is the heap,
-// poisoned, and every call has run when it returns.
+// As much of the CUDA runtime's interface as lib/core and lib/kernels use, on the host: every call has run when it
+// returns, device memory begins poisoned, and only kernels, copies and libraries of the device can touch it.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,7 @@ struct CUevent_st;
 using cudaStream_t = CUstream_st*;
 using cudaEvent_t = CUevent_st*;
 
-enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2, cudaErrorNotReady = 600 };
+enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2, cudaErrorNotReady = 600 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
 constexpr unsigned cudaEventDefault = 0, cudaEventDisableTiming = 2, cudaStreamNonBlocking = 1,

@@ -3,6 +3,7 @@
 
 #include "cublasLt.h"
 #include "cuda_bf16.h"
+#include "device_memory.h"
 
 struct cublasLtContext {};
 struct cublasLtMatmulDescOpaque_t {
@@ -151,6 +152,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
   if (c != d || !aligned(a, algorithm->a) || !aligned(b, algorithm->b) || !aligned(d, algorithm->c)) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
+  const host_cuda::DeviceAccess access;
   const auto run = [&]<class A>(A) {
     return multiply<A>(*static_cast<const A*>(alpha),
                        {*a_layout, const_cast<void*>(a), operation->transpose[0] == CUBLAS_OP_T},

@@ -1,8 +1,11 @@
-#include <cuda_bf16.h>
+#include <cuda.h>
+
+#include <optional>
 
 #include "kernels/cuda/grouped_plan.cuh"
 #include "kernels/cuda/grouped_wgmma_layout.h"
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
 namespace lyceum::grouped {
@@ -31,19 +34,6 @@ struct Stages {
     hopper::fence_barrier_init();
   }
 };
-
-/// Calls f(slot, expert, corner) for every tile of this block, in the same order for those that load and those that
-/// multiply.
-template <class Tiling, class F>
-__device__ __forceinline__ void each_tile(const Plan& plan, F&& f) {
-  const std::int32_t tiles = plan.first_tile[plan.count];
-  std::int32_t slot = 0;
-  for (std::int32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    slot = slot_of(plan.first_tile, slot, tile);
-    const Expert& expert = plan.experts[slot];
-    f(slot, expert, corner_of(expert, tile - plan.first_tile[slot], Tiling::m, Tiling::n));
-  }
-}
 
 /// Brings `Extent` rows or columns, from `begin` on, and 64 of k to shared memory.
 template <bool AlongK, int Extent>
@@ -84,13 +74,6 @@ __device__ __forceinline__ void produce(const Plan& plan, const CUtensorMap* a_m
 template <class Tiling>
 using Accumulators = float[Tiling::blocks][Tiling::n / 2];
 
-/// Keeps the compiler from moving accumulators about while the tensor cores write them.
-template <int Blocks, int Count>
-__device__ __forceinline__ void pin(float (&c)[Blocks][Count]) {
-#pragma unroll
-  for (int i = 0; i < Blocks * Count; ++i) asm volatile("" : "+f"(c[i / Count][i % Count])::"memory");
-}
-
 /// c = the first `Width` columns of the product, for the rows of the tile from `row` on. Stages are given back one step
 /// late, when the tensor cores have surely read them. Calls seen() when the last stage is there.
 template <Product product, class Tiling, int Width, class Seen>
@@ -100,7 +83,7 @@ __device__ __forceinline__ void multiply(Accumulators<Tiling>& c, const Stages<T
   int last = -1;
   for (std::int32_t k = 0; k < depth; k += Tiling::k, turn.next()) {
     hopper::mbarrier_wait(stages.full(turn.stage), turn.parity);
-    pin(c);
+    hopper::pin(c);
     hopper::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < Tiling::k / 16; ++step) {
@@ -113,20 +96,15 @@ __device__ __forceinline__ void multiply(Accumulators<Tiling>& c, const Stages<T
       }
     }
     hopper::wgmma_commit();
-    pin(c);
+    hopper::pin(c);
     hopper::wgmma_wait<1>();
     if (last >= 0 && speaks) hopper::mbarrier_arrive(stages.empty(last));
     last = turn.stage;
   }
   seen();
   hopper::wgmma_wait<0>();
-  pin(c);
+  hopper::pin(c);
   if (speaks) hopper::mbarrier_arrive(stages.empty(last));
-}
-
-__device__ __forceinline__ std::uint32_t bf16_pair(float first, float second) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
-  return *reinterpret_cast<const std::uint32_t*>(&pair);
 }
 
 /// Writes eight elements of a row, as far as there are so many, in units of as many elements as are aligned.
@@ -171,7 +149,7 @@ __device__ __forceinline__ void write_rows(const float (&c)[Tiling::n / 2], cons
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float* const pair = c + (block + i) * 4 + 2 * half;
-        word[i] = filled ? bf16_pair(pair[0], pair[1]) : 0u;
+        word[i] = filled ? ptx::bf16_pair(pair[0], pair[1]) : 0u;
       }
       quad.give_far(word, give);
       const std::uint32_t far[2] = {__shfl_xor_sync(~0u, give[0], 2), __shfl_xor_sync(~0u, give[1], 2)};
@@ -280,8 +258,7 @@ template <Product product, class Tiling>
 __global__ void __launch_bounds__(Tiling::threads, 1)
     wgmma_kernel(Plan plan, const CUtensorMap* a_maps, const CUtensorMap* b_maps) {
 #ifdef LYCEUM_HOPPER
-  extern __shared__ __align__(1024) unsigned char wgmma_shared[];
-  const Stages<Tiling> stages{(hopper::shared_address(wgmma_shared) + 1023) / 1024 * 1024};
+  const Stages<Tiling> stages{(ptx::shared_address(launched_shared()) + 1023) / 1024 * 1024};
   if (threadIdx.x == 0) stages.initialise();
   __syncthreads();
   const int group = threadIdx.x / 128;
@@ -293,13 +270,43 @@ __global__ void __launch_bounds__(Tiling::threads, 1)
     consume<product, Tiling>(plan, stages, group - 1);
   }
 #else
-  __trap();  // wgmma_is_here() keeps launches away
+  __trap();  // hopper_is_here() keeps launches away
 #endif
 }
 
-using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*, const cuuint64_t*,
-                            const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,
-                            CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+/// Tensor maps of every expert's operands, written with the plan: the templates have the boxes and the swizzle, and
+/// address, extents and strides are replaced.
+struct TensorMaps {
+  CUtensorMap a_template, b_template;
+  Product product;
+  CUtensorMap *a, *b;  // by slot
+
+  __device__ void write([[maybe_unused]] const Expert& expert, [[maybe_unused]] std::int32_t slot) const {
+#ifdef LYCEUM_HOPPER
+    const bool a_k = a_along_k(product), b_k = b_along_k(product);
+    write_map(a + slot, a_template, expert.a, expert.a_stride, a_k ? expert.k : expert.m,
+              a_k ? expert.filled : expert.k);
+    write_map(b + slot, b_template, expert.b, expert.b_stride, b_k ? expert.k : expert.n, b_k ? expert.n : expert.k);
+#endif
+  }
+  __device__ void finish() const {
+#ifdef LYCEUM_HOPPER
+    hopper::tensor_map_release();
+#endif
+  }
+
+ private:
+  /// For `lines` lines of `width` elements.
+  __device__ static void write_map(CUtensorMap* map, const CUtensorMap& like, const void* data, std::int64_t stride,
+                                   std::int32_t width, std::int32_t lines) {
+    const auto* from = reinterpret_cast<const std::uint64_t*>(&like);
+    auto* to = reinterpret_cast<std::uint64_t*>(map);
+    for (int i = 0; i < 16; ++i) to[i] = from[i];
+    hopper::tensor_map_replace(map, data, max(width, 1), max(lines, 1), static_cast<std::uint64_t>(stride) * 2);
+  }
+};
+
+using Encode = decltype(&cuTensorMapEncodeTiled);
 
 /// The driver's function, asked for at run time: a program linked with the driver would not start without one.
 Encode encoder() {
@@ -324,16 +331,17 @@ CUtensorMap map_of(int lines, void* somewhere) {
 }
 
 template <Product product, class Tiling>
-void launch(cudaStream_t stream, Workspace workspace, const Rows<bfloat16>& rows, std::span<const Weight> weights) {
-  const MapTemplates maps{map_of(a_along_k(product) ? Tiling::m : 64, workspace.a_maps),
-                          map_of(b_along_k(product) ? Tiling::n : 64, workspace.b_maps)};
-  const Plan plan = make_plan(stream, workspace, product, rows, weights, Tiling::m, Tiling::n, &maps);
-  const auto kernel = wgmma_kernel<product, Tiling>;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tiling::shared_bytes),
-        "cudaFuncSetAttribute");
-  kernel<<<multiprocessors(), Tiling::threads, Tiling::shared_bytes, stream>>>(plan, workspace.a_maps,
-                                                                               workspace.b_maps);
-  check(cudaGetLastError(), "launch of a grouped product");
+void run_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights) {
+  const std::shared_ptr<std::byte> memory =
+      launch.stream.memory().allocate(2 * weights.size() * sizeof(CUtensorMap), MemoryKind::buffers);
+  auto* const a_maps = reinterpret_cast<CUtensorMap*>(memory.get());
+  auto* const b_maps = a_maps + weights.size();
+  const TensorMaps maps{map_of(a_along_k(product) ? Tiling::m : 64, a_maps),
+                        map_of(b_along_k(product) ? Tiling::n : 64, b_maps), product, a_maps, b_maps};
+  const MadePlan made = make_plan(launch, rows, weights, Tiling::m, Tiling::n, maps);
+  start_shared(launch.stream, launch.name, wgmma_kernel<product, Tiling>,
+               static_cast<unsigned>(launch.stream.processors()), Tiling::threads, Tiling::shared_bytes, made.plan,
+               a_maps, b_maps);
 }
 
 /// What a kernel's tiles cost for as many rows of every expert: columns computed, with those outside, times k.
@@ -353,15 +361,14 @@ double cost(Product product, std::span<const Weight> weights) {
 }
 
 template <Product product>
-void launch(cudaStream_t stream, Workspace workspace, const Rows<bfloat16>& rows, std::span<const Weight> weights,
-            Kernel kernel) {
+void run_product(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights, Kernel kernel) {
   if constexpr (product != Product::weight_grad) {  // whose sums run over rows, and are long
     const bool ping_pong = kernel == Kernel::automatic
                                ? cost<PingPongTiling>(product, weights) < cost<CooperativeTiling>(product, weights)
                                : kernel == Kernel::ping_pong;
-    if (ping_pong) return launch<product, PingPongTiling>(stream, workspace, rows, weights);
+    if (ping_pong) return run_tiles<product, PingPongTiling>(launch, rows, weights);
   }
-  launch<product, CooperativeTiling>(stream, workspace, rows, weights);
+  run_tiles<product, CooperativeTiling>(launch, rows, weights);
 }
 
 bool aligned(const void* data, std::int64_t stride) {
@@ -369,19 +376,6 @@ bool aligned(const void* data, std::int64_t stride) {
 }
 
 }  // namespace
-
-bool wgmma_is_here() {
-  int device = 0, major = 0, minor = 0;
-  check(cudaGetDevice(&device), "cudaGetDevice");
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
-  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
-  if (major != 9 || minor != 0) return false;
-  // Code made for another architecture may run here too, but then the kernel is the empty one, which needs few
-  // registers.
-  cudaFuncAttributes kernel;
-  check(cudaFuncGetAttributes(&kernel, wgmma_kernel<Product::forward, CooperativeTiling>), "cudaFuncGetAttributes");
-  return kernel.numRegs > 128;
-}
 
 bool wgmma_takes(Product product, const Rows<bfloat16>& rows, const Weight& weight) {
   if (weight.rows == 0 || weight.cols == 0) return false;
@@ -394,13 +388,43 @@ bool wgmma_takes(Product product, const Rows<bfloat16>& rows, const Weight& weig
   return false;
 }
 
-void launch_wgmma(cudaStream_t stream, Workspace workspace, Product product, const Rows<bfloat16>& rows,
-                  std::span<const Weight> weights, Kernel kernel) {
-  switch (product) {
-    case Product::forward: return launch<Product::forward>(stream, workspace, rows, weights, kernel);
-    case Product::dgrad: return launch<Product::dgrad>(stream, workspace, rows, weights, kernel);
-    case Product::weight_grad: return launch<Product::weight_grad>(stream, workspace, rows, weights, kernel);
+void run_wgmma(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights, Kernel kernel) {
+  switch (launch.product) {
+    case Product::forward: return run_product<Product::forward>(launch, rows, weights, kernel);
+    case Product::dgrad: return run_product<Product::dgrad>(launch, rows, weights, kernel);
+    case Product::weight_grad: return run_product<Product::weight_grad>(launch, rows, weights, kernel);
   }
 }
 
 }  // namespace lyceum::grouped
+
+namespace lyceum {
+
+namespace {
+
+/// Code made for another architecture may run on a GPU of sm_90 too, but then the kernel is the empty one, which needs
+/// few registers.
+struct Hopper {
+  std::optional<bool> here;
+
+  static bool look(int device) {
+    int major = 0, minor = 0;
+    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
+    check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
+    if (major != 9 || minor != 0) return false;
+    cudaFuncAttributes kernel;
+    check(cudaFuncGetAttributes(&kernel, grouped::wgmma_kernel<grouped::Product::forward, grouped::CooperativeTiling>),
+          "cudaFuncGetAttributes");
+    return kernel.numRegs > 128;
+  }
+};
+
+}  // namespace
+
+bool hopper_is_here(const CudaStream& stream) {
+  std::optional<bool>& here = stream.keep<Hopper>().here;
+  if (!here) here = Hopper::look(stream.device());
+  return *here;
+}
+
+}  // namespace lyceum

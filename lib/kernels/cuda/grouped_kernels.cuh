@@ -1,0 +1,33 @@
+#pragma once
+
+#include <span>
+
+#include "core/cuda_stream.h"
+#include "kernels/cuda/grouped_gemm.cuh"
+#include "kernels/cuda/grouped_tiles.h"
+
+namespace lyceum::grouped {
+
+/// The most experts that a plan's block holds in shared memory.
+inline constexpr std::size_t max_experts = 4096;
+
+/// What a product is launched with; `name` is the description's, for errors.
+struct Launch {
+  const CudaStream& stream;
+  const char* name;
+  Product product;
+};
+
+template <class T>
+void run_plain(const Launch& launch, const Rows<T>& rows, std::span<const Weight> weights);
+
+/// By mma.sync and wgmma. Does nothing and returns false where there are no tensor cores.
+bool run_on_tensor_cores(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights,
+                         Kernel kernel);
+void run_mma(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights);
+/// Every weight's operands must satisfy wgmma_takes(), or the weight be empty.
+void run_wgmma(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights, Kernel kernel);
+/// Whether TMA can load the operands: rows that begin at multiples of 16 bytes.
+bool wgmma_takes(Product product, const Rows<bfloat16>& rows, const Weight& weight);
+
+}  // namespace lyceum::grouped

@@ -1,0 +1,42 @@
+// What only the CPU's attention has.
+#include <gtest/gtest.h>
+
+#include "kernels/attention_problem.h"
+#include "kernels/cpu/tile_gemm.h"
+
+namespace lyceum {
+namespace {
+
+using test::make_attention;
+using test::same_bits;
+
+TEST(CpuAttention, NativeBf16AgreesWithTheReference) {
+  const CpuStream stream(2);
+  force_native_bf16(stream, true);
+  for (const AttentionShape& shape : test::attention_shapes) {
+    test::expect_right_attention<bfloat16>(shape, 0.04, [&](const auto& attention) { run(stream, attention); });
+  }
+}
+
+template <class T>
+void check_bits_do_not_depend_on_threads() {
+  const AttentionShape shape{2, 150, 150, 4, 2, 32};
+  const auto one = make_attention<T>(shape), two = make_attention<T>(shape);
+  for (const auto& [problem, threads] : {std::pair{one.get(), 1}, std::pair{two.get(), 2}}) {
+    const CpuStream stream(threads);
+    run(stream, problem->forward());
+    run(stream, problem->backward());
+  }
+  EXPECT_TRUE(same_bits(one->out.view(), two->out.view()));
+  EXPECT_TRUE(same_bits(one->dq.view(), two->dq.view()));
+  EXPECT_TRUE(same_bits(one->dk.view(), two->dk.view()));
+  EXPECT_TRUE(same_bits(one->dv.view(), two->dv.view()));
+}
+
+TEST(CpuAttention, BitsDoNotDependOnTheNumberOfThreads) {
+  check_bits_do_not_depend_on_threads<float>();
+  check_bits_do_not_depend_on_threads<bfloat16>();
+}
+
+}  // namespace
+}  // namespace lyceum

@@ -1,0 +1,23 @@
+// What only the CPU's grouped products have.
+#include <gtest/gtest.h>
+
+#include "kernels/cpu/tile_gemm.h"
+#include "kernels/grouped_bank.h"
+
+namespace lyceum {
+namespace {
+
+using namespace test;
+
+class CpuGrouped : public testing::TestWithParam<Case> {};
+
+TEST_P(CpuGrouped, NativeBf16AgreesWithTheReference) {
+  const CpuStream stream(2);
+  force_native_bf16(stream, true);
+  expect_right_products<bfloat16>(GetParam(), [&](const auto& grouped) { run(stream, grouped); });
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, CpuGrouped, testing::Values(uneven, all_empty, one, large, aligned));
+
+}  // namespace
+}  // namespace lyceum

@@ -1,0 +1,14 @@
+#include "kernels/cuda/attention_kernels.cuh"
+#include "kernels/cuda/grouped_kernels.cuh"
+
+// This device has no tensor cores: in place of lib/kernels/cuda/*_tensor_core.cu.
+
+namespace lyceum {
+
+bool cuda::run_on_tensor_cores(const CudaStream&, const ForwardTask<bfloat16>&) { return false; }
+bool cuda::run_on_tensor_cores(const CudaStream&, const BackwardTask<bfloat16>&) { return false; }
+bool grouped::run_on_tensor_cores(const Launch&, const Rows<bfloat16>&, std::span<const Weight>, Kernel) {
+  return false;
+}
+
+}  // namespace lyceum
