@@ -63,7 +63,8 @@ DeviceReport describe_device([[maybe_unused]] const Stream& stream) {
     if (cudaGetDeviceProperties(&properties, gpu->device()) == cudaSuccess &&
         cudaDeviceGetPCIBusId(bus.data(), bus.size(), gpu->device()) == cudaSuccess) {
       DeviceReport report{.name = properties.name, .driver = "", .selector = bus.data(), .peaks = {}};
-      report.driver = output_of("nvidia-smi -i " + report.selector + " --query-gpu=driver_version --format=csv,noheader");
+      report.driver =
+          output_of("nvidia-smi -i " + report.selector + " --query-gpu=driver_version --format=csv,noheader");
       report.peaks = known_peaks(report.name);
       return report;
     }
@@ -75,9 +76,9 @@ DeviceReport describe_device([[maybe_unused]] const Stream& stream) {
 std::future<std::string> sample_clocks(const DeviceReport& device) {
   return std::async(std::launch::async, [selector = device.selector] {
     if (selector.empty()) return std::string();
-    const std::string answer = output_of(
-        "nvidia-smi -i " + selector +
-        " --query-gpu=clocks.sm,clocks.mem,power.draw,power.limit,temperature.gpu,clocks_event_reasons.active --format=csv,noheader");
+    const std::string answer = output_of("nvidia-smi -i " + selector +
+                                         " --query-gpu=clocks.sm,clocks.mem,power.draw,power.limit,temperature.gpu,"
+                                         "clocks_event_reasons.active --format=csv,noheader");
     return answer.empty() ? "nvidia-smi gives no answer" : answer;
   });
 }

@@ -9,8 +9,8 @@ namespace lyceum {
 
 /// What a device can do at most. 0: not known.
 struct Peaks {
-  double flops = 0;            // a second: dense bf16 products, f32 accumulation
-  double bytes = 0;            // a second: device memory
+  double flops = 0;  // a second: dense bf16 products, f32 accumulation
+  double bytes = 0;  // a second: device memory
 };
 
 /// The device that a stream works on, for the record of a measurement.

@@ -79,7 +79,8 @@ struct Sizes {
       sparse_layers += routed;
       expert_rows += (routed ? top_k : 0) + (!sparse || config.moe.shared_experts > 0);
     }
-    passes = static_cast<double>(config.batch.global) / static_cast<double>(std::max<std::int64_t>(1, config.batch.micro));
+    passes =
+        static_cast<double>(config.batch.global) / static_cast<double>(std::max<std::int64_t>(1, config.batch.micro));
     element = config.run.precision == "bf16" ? 2 : 4;
   }
 
@@ -127,7 +128,8 @@ Work swiglu_work(const Sizes& s) {  // forward 3, backward 5 of an expert's widt
 }
 
 Work norms_work(const Sizes& s) {
-  const double rows = 5 * (2 * s.layers + 1) + 3 * (4 * s.layers + s.sparse_layers);  // norms; sums of the residual stream
+  const double rows =
+      5 * (2 * s.layers + 1) + 3 * (4 * s.layers + s.sparse_layers);  // norms; sums of the residual stream
   return {0, s.element * s.tokens * (rows * s.hidden + 4 * s.layers * (s.queries + s.keys))};
 }
 
@@ -163,13 +165,12 @@ void add_times(std::vector<Phase>& phases, const std::map<std::string, Profile::
                double seconds) {
   double missing = seconds;
   for (const auto& [path, entry] : entries) {
-    const auto phase = std::find_if(phases.begin(), phases.end(), [name = phase_of(path)](const Phase& p) {
-      return p.name == name;
-    });
+    const auto phase =
+        std::find_if(phases.begin(), phases.end(), [name = phase_of(path)](const Phase& p) { return p.name == name; });
     phase->seconds += entry.seconds / steps;
     missing -= entry.seconds / steps;
   }
-  phases.push_back({.name = "between operations", .seconds = missing});
+  phases.push_back({"between operations", {}, missing});
 }
 
 }  // namespace lyceum

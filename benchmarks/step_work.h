@@ -23,8 +23,8 @@ struct Phase {
   double seconds = 0;  // a step
 };
 
-/// The parts of a step of the resolved `config` on `ranks` ranks: experts, projections, attention and so on; "other" last.
-/// Without times.
+/// The parts of a step of the resolved `config` on `ranks` ranks: experts, projections, attention and so on; "other"
+/// last. Without times.
 std::vector<Phase> phases_of_step(const Config& config, int ranks);
 
 /// Adds the times of `steps` steps, and under "between operations" what is missing of `seconds` a step.
