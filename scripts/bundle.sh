@@ -78,7 +78,9 @@ fi
 if ((benchmarks)); then
   for file in $(programs_in benchmarks 'bench_*'); do copy_program "$file" benchmarks; done
   [[ -d $partial/benchmarks ]] || fail "no benchmarks in $build/benchmarks: cmake --build $build"
+  install -m 644 "$source"/benchmarks/{compare_pytorch,pytorch_model}.py "$partial/benchmarks/"
 fi
+if ((tests && benchmarks)); then install -m 755 "$source/scripts/gpu.sh" "$partial/"; fi
 
 # Open MPI's plugins, but those that lean on a fabric's own libraries: TCP and shared memory are what is there everywhere.
 mkdir -p "$partial/lib/openmpi" "$partial/share" "$partial/etc"
@@ -102,7 +104,7 @@ if [[ -n $pmix ]]; then  # else it is part of Open MPI
 fi
 
 # Everything that any of it links, glibc left out: it belongs to the machine's kernel and loader.
-elf_files() { find "$partial" -type f \( -path '*/libexec/*' -o -path '*/tests/*' -o -path '*/benchmarks/*' -o -name '*.so*' \); }
+elf_files() { find "$partial" -type f \( -path '*/libexec/*' -o -path '*/tests/*' -o -path '*/benchmarks/bench_*' -o -name '*.so*' \); }
 mkdir "$partial/libs"
 glibc='^(ld-linux.*|libc|libm|libmvec|libdl|libpthread|librt|libresolv|libutil|libanl|libnsl)\.so'
 driver='^(libcuda|libnvidia.*)\.so'
@@ -125,6 +127,8 @@ while read -r file; do
   patchelf --force-rpath --set-rpath "\$ORIGIN/$up/libs" "$file"
 done < <(elf_files)
 
+commit=$(git -C "$source" describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
+echo "$commit" >"$partial/etc/commit"
 arch=$(cached LYCEUM_ARCH)
 glibc_version=$(elf_files | xargs objdump -T 2>/dev/null | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -1)
 if [[ $arch == native ]]; then
@@ -133,7 +137,7 @@ if [[ $arch == native ]]; then
   warn "cmake -B $build -DLYCEUM_ARCH=x86-64-v4 (AVX-512) or x86-64-v3 (AVX2)"
 fi
 {
-  echo "$("$build/apps/lyceum" --version), commit $(git -C "$source" describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)"
+  echo "$("$build/apps/lyceum" --version), commit $commit"
   echo "For x86-64 CPUs with what -march=$arch has, and Linux with glibc ${glibc_version#GLIBC_} or newer."
   echo
   echo "  bin/lyceum --help"

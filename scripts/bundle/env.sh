@@ -26,4 +26,6 @@ for folder in ${CUDA_HOME:+"$CUDA_HOME/lib64"} /usr/local/cuda/lib64; do
     export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
   fi
 done
+LYCEUM_COMMIT=$(<"$bundle/etc/commit")  # for the records that benchmarks write
+export LYCEUM_COMMIT
 unset bundle folder
