@@ -133,9 +133,9 @@ void swiglu(Table& table) {
   const Stream& stream = table.stream();
   const Tensors x = rotating<T>(stream, {rows, 2 * cols}), dx = rotating<T>(stream, {rows, 2 * cols}),
                 y = rotating<T>(stream, {rows, cols}), dy = rotating<T>(stream, {rows, cols});
-  const SegmentTable segments(std::vector<std::int64_t>(16, rows / 16));
-  const SegmentLayout wide(segments.view(), std::vector<std::int64_t>(16, 2 * cols)),
-      narrow(segments.view(), std::vector<std::int64_t>(16, cols));
+  const SegmentTable segments(stream, std::vector<std::int64_t>(16, rows / 16));
+  const SegmentLayout wide(stream, segments, std::vector<std::int64_t>(16, 2 * cols)),
+      narrow(stream, segments, std::vector<std::int64_t>(16, cols));
   constexpr double size = sizeof(T) * static_cast<double>(elements);
   table.add("SwiGLU forward", dtype_of<T>, 3 * size, [&](std::size_t s) {
     launch(stream, SwigluForward<T>{segments.view(), wide.over(x[s].data<const T>()), narrow.over(y[s].data<T>())});

@@ -68,9 +68,9 @@ void linear(const CpuStream& stream, const std::string& what, std::int64_t rows,
 template <class T>
 void grouped(const CpuStream& stream, const std::string& what, const std::vector<std::int64_t>& rows,
              const std::vector<std::int64_t>& in, const std::vector<std::int64_t>& out, double best) {
-  const SegmentTable table(rows);
+  const SegmentTable table(stream, rows);
   const Segments segments = table.view();
-  const SegmentLayout x_layout(segments, in), y_layout(segments, out);
+  const SegmentLayout x_layout(stream, table, in), y_layout(stream, table, out);
   const Tensor x = random_tensor<T>(stream, x_layout.size()), dx = random_tensor<T>(stream, x_layout.size());
   const Tensor y = random_tensor<T>(stream, y_layout.size()), dy = random_tensor<T>(stream, y_layout.size());
   std::int64_t elements = 0;

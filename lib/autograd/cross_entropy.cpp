@@ -1,8 +1,7 @@
 #include "autograd/cross_entropy.h"
 
-#include <numeric>
-
 #include "kernels/cross_entropy.h"
+#include "kernels/elementwise.h"
 
 namespace lyceum {
 
@@ -19,8 +18,7 @@ Tensor CrossEntropy::forward(const Stream& stream, Saved& saved, const Tensor& l
                                           .targets = targets.span<const std::int32_t>(),
                                           .loss = loss.span<A>(),
                                           .log_sum_exp = saved.log_sum_exp.span<A>()});
-    const std::span<A> losses = loss.span<A>();
-    *sum.data<A>() = static_cast<A>(std::accumulate(losses.begin(), losses.end(), 0.0));
+    launch(stream, Total<A>{.x = loss.span<A>(), .y = sum.span<A>()});
   });
   return sum;
 }
@@ -30,7 +28,7 @@ std::array<Tensor, 1> CrossEntropy::backward(const Stream& stream, Saved& saved,
     launch(stream, CrossEntropyBackward<T>{.logits = saved.logits.matrix<T>(),
                                            .targets = targets.span<const std::int32_t>(),
                                            .log_sum_exp = saved.log_sum_exp.span<Accumulator<T>>(),
-                                           .scale = static_cast<double>(*dy.data<Accumulator<T>>()),
+                                           .scale = dy.span<Accumulator<T>>(),
                                            .d_logits = saved.logits.matrix<T>()});
   });
   return {std::move(saved.logits)};

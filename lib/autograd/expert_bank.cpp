@@ -29,8 +29,8 @@ std::vector<Matrix<const T>> weights(const std::vector<Expert>& experts, Paramet
 Tensor ExpertBank::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
   const Segments rows = segments->view();
   const std::int64_t hidden = x.shape()[1];
-  require(rows.total() == x.shape()[0] && rows.count() == static_cast<std::int64_t>(experts->size()),
-          "{} rows in {} segments for {} experts and {} rows", rows.total(), rows.count(), experts->size(),
+  require(segments->total() == x.shape()[0] && rows.count() == static_cast<std::int64_t>(experts->size()),
+          "{} rows in {} segments for {} experts and {} rows", segments->total(), rows.count(), experts->size(),
           x.shape()[0]);
   std::vector<std::int64_t> outer(experts->size(), hidden), gate_up, inner;
   for (const Expert& expert : *experts) {
@@ -38,9 +38,9 @@ Tensor ExpertBank::forward(const Stream& stream, Saved& saved, const Tensor& x) 
     gate_up.push_back(2 * inner.back());
   }
   saved.x = x;
-  saved.outer = SegmentLayout(rows, std::move(outer));
-  saved.gate_up = SegmentLayout(rows, std::move(gate_up));
-  saved.inner = SegmentLayout(rows, std::move(inner));
+  saved.outer = SegmentLayout(stream, *segments, outer);
+  saved.gate_up = SegmentLayout(stream, *segments, gate_up);
+  saved.inner = SegmentLayout(stream, *segments, inner);
   saved.hidden_rows = Tensor::empty(stream, x.dtype(), {saved.gate_up.size()});
   const Tensor activation = Tensor::empty(stream, x.dtype(), {saved.inner.size()});
   const Tensor y = Tensor::empty(stream, x.dtype(), x.shape());

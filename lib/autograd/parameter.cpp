@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "core/copy.h"
 #include "core/random.h"
-#include "kernels/elementwise.h"
 
 namespace lyceum {
 
@@ -56,37 +56,47 @@ void for_each_row(const ParameterPiece& piece, F&& f) {
   }
 }
 
-/// The parameter's elements [begin, begin + values.size()).
+/// The parameter's elements `range`, into `values`.
 template <class T>
-void initialize_parameter(const Parameter& parameter, std::uint64_t seed, std::int64_t begin, std::span<T> values) {
-  const std::int64_t end = begin + std::ssize(values);
+void initialize_parameter(const Stream& stream, const Parameter& parameter, std::uint64_t seed, const Range& range,
+                          T* values) {
+  constexpr std::size_t most = std::size_t{1} << 20;
   std::vector<float> row;
+  std::vector<T> made;  // neighbours, which end before `next`
+  std::int64_t next = 0;
+  const auto hand_over = [&] {
+    copy_to_device(stream, values + (next - std::ssize(made) - range.first), made.data(), made.size() * sizeof(T));
+    made.clear();
+  };
   for (const ParameterPiece& piece : parameter.pieces) {
     const Philox random(seed, piece.name);
     for_each_row(piece, [&](std::int64_t first, std::int64_t length, std::int64_t global) {
       const std::int64_t at = piece.first + first;
-      const std::int64_t from = std::max(at, begin), to = std::min(at + length, end);
+      const std::int64_t from = std::max(at, range.first), to = std::min(at + length, range.end());
       if (from >= to) return;
       row.assign(static_cast<std::size_t>(to - from), 1.0f);
       if (parameter.init_std)
         fill_normal(row, *parameter.init_std, random, static_cast<std::uint64_t>(global + from - at));
-      std::transform(row.begin(), row.end(), values.begin() + (from - begin),
-                     [](float x) { return static_cast<T>(x); });
+      if (from != next || made.size() >= most) hand_over();
+      std::transform(row.begin(), row.end(), std::back_inserter(made), [](float x) { return static_cast<T>(x); });
+      next = to;
     });
   }
+  hand_over();
 }
 
 }  // namespace
 
-void ParameterUnit::initialize(std::uint64_t seed, std::int64_t first, const Tensor& values) const {
+void ParameterUnit::initialize(const Stream& stream, std::uint64_t seed, std::int64_t first,
+                               const Tensor& values) const {
   const std::int64_t end = first + values.size();
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     const std::int64_t from = std::max(first, first_[p]);
     const std::int64_t to = std::min(end, first_[p] + parameters_[p]->shape.size());
     if (from >= to) continue;
     dispatch_float(values.dtype(), [&]<class T>() {
-      const std::span<T> part(values.data<T>() + (from - first), static_cast<std::size_t>(to - from));
-      initialize_parameter<T>(*parameters_[p], seed, from - first_[p], part);
+      initialize_parameter(stream, *parameters_[p], seed, {from - first_[p], to - from},
+                           values.data<T>() + (from - first));
     });
   }
 }

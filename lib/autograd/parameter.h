@@ -69,9 +69,9 @@ class ParameterUnit {
   void set_values(Tensor values);
   void set_gradients(Tensor gradients);
   /// Initial values from (seed, logical name, global element): the same on every mesh.
-  void initialize(std::uint64_t seed) { initialize(seed, 0, values_); }
+  void initialize(const Stream& stream, std::uint64_t seed) { initialize(stream, seed, 0, values_); }
   /// Those of the flat elements [first, first + values.size()), padding aside, in memory of somebody else.
-  void initialize(std::uint64_t seed, std::int64_t first, const Tensor& values) const;
+  void initialize(const Stream& stream, std::uint64_t seed, std::int64_t first, const Tensor& values) const;
 
   /// Told of every use from now on; null: the unit has its memory at all times.
   void set_memory(UnitMemory* memory) { memory_ = memory; }

@@ -1,5 +1,6 @@
 #include "autograd/tape.h"
 
+#include "core/copy.h"
 #include "kernels/elementwise.h"
 
 namespace lyceum {
@@ -64,7 +65,10 @@ void Tape::contributed(Parameter& parameter) {
 Tape::Seed Tape::seed(const Variable& scalar, double scale) const {
   require(scalar.value.size() == 1, "a seed for a tensor {}: only scalars have one", scalar.value.shape().text());
   const Tensor gradient = Tensor::empty(stream_, scalar.value.dtype(), scalar.value.shape());
-  dispatch_float(gradient.dtype(), [&]<class T>() { *gradient.data<T>() = static_cast<T>(scale); });
+  dispatch_float(gradient.dtype(), [&]<class T>() {
+    const T value = static_cast<T>(scale);
+    copy_to_device(stream_, gradient.raw(), &value, sizeof value);
+  });
   return {scalar, gradient};
 }
 

@@ -14,9 +14,11 @@ void copy_to(const CpuStream&, void* device, const void* host, std::size_t bytes
 void copy_to(const RehearsalStream&, void*, const void*, std::size_t) {}
 
 void copy_from(const CpuStream&, void* host, const void* device, std::size_t bytes) {
-  std::memcpy(host, device, bytes);
+  if (bytes) std::memcpy(host, device, bytes);
 }
-void copy_from(const RehearsalStream&, void* host, const void*, std::size_t bytes) { std::memset(host, 0, bytes); }
+void copy_from(const RehearsalStream&, void* host, const void* device, std::size_t bytes) {
+  if (bytes) std::memcpy(host, device, bytes);  // what is there: zeros, or the little that somebody wrote
+}
 
 void copy_within(const CpuStream&, void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
 void copy_within(const RehearsalStream&, void*, const void*, std::size_t) {}

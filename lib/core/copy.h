@@ -11,7 +11,7 @@ namespace lyceum {
 /// changed as soon as the call returns. In a rehearsal nothing is copied.
 void copy_to_device(const Stream& stream, void* device, const void* host, std::size_t bytes);
 /// Copies back, after all work that the stream has. Waits for it, and throws what went wrong in it. In a rehearsal the
-/// host gets zeros.
+/// host gets what is there: zeros, unless somebody wrote to it.
 void copy_to_host(const Stream& stream, void* host, const void* device, std::size_t bytes);
 /// Between two places of the device, in the stream's order.
 void copy_on_device(const Stream& stream, void* to, const void* from, std::size_t bytes);

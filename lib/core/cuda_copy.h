@@ -23,6 +23,10 @@ class PinnedBuffer {
   std::size_t size_ = 0;
 };
 
+/// Up to `small_copy` bytes travel as an argument of a kernel: no buffer is waited for, and a CUDA graph keeps them.
+constexpr std::size_t small_copy = 2048;
+void copy_small(const CudaStream& stream, void* device, const void* host, std::size_t bytes);
+
 /// core/copy.h on a GPU: through two pinned buffers by turns, so that the host fills one while the GPU empties the
 /// other.
 void copy_to(const CudaStream& stream, void* device, const void* host, std::size_t bytes);

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <typeindex>
 #include <unordered_map>
+#include <vector>
 
 #include "core/allocator.h"
+#include "core/polling.h"
 #include "core/profile.h"
 
 struct CUstream_st;  // cudaStream_t points to it
@@ -46,6 +49,12 @@ class CudaStream {
 
   /// Waits until all work is done. Throws what went wrong in it, an index out of bounds for instance (cuda_fault.h).
   void synchronise() const;
+  /// Waits, on the host, until `reached()`, which this stream's work brings about. Every wait for the stream goes
+  /// through here, so that its observers can end one that is in vain.
+  void wait_until(const std::function<bool()>& reached) const;
+  /// From now on `observer` is told of waits, until it is removed.
+  void add_observer(WaitObserver& observer) const { state_->observers.push_back(&observer); }
+  void remove_observer(WaitObserver& observer) const { std::erase(state_->observers, &observer); }
   /// Device memory in which kernels note the first bad index that they met.
   DeviceFault* fault() const;
 
@@ -56,6 +65,8 @@ class CudaStream {
     std::shared_ptr<Allocator> memory;
     std::shared_ptr<Profile> profile;
     std::shared_ptr<std::byte> fault;
+    std::shared_ptr<DeviceFault> seen;  // pinned: a copy to other memory would wait for the device
+    std::vector<WaitObserver*> observers;
     std::unordered_map<std::type_index, std::shared_ptr<void>> kept;
     State() = default;
     State(const State&) = delete;

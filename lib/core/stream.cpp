@@ -21,4 +21,12 @@ Profile* profile_of(const Stream& stream) {
   return std::visit([](const auto& device) { return device.profile(); }, stream);
 }
 
+bool asynchronous([[maybe_unused]] const Stream& stream) {
+#ifdef LYCEUM_CUDA
+  return std::holds_alternative<CudaStream>(stream);
+#else
+  return false;
+#endif
+}
+
 }  // namespace lyceum

@@ -83,5 +83,7 @@ void launch(const Stream& stream, const Description& description) {
 
 Allocator& memory_of(const Stream& stream);
 Profile* profile_of(const Stream& stream);
+/// Whether launches return before their work is done: the host then waits where it wants to read results.
+bool asynchronous(const Stream& stream);
 
 }  // namespace lyceum

@@ -40,11 +40,15 @@ std::string Shape::text() const {
 }
 
 Tensor Tensor::empty(const Stream& stream, DType type, const Shape& shape, MemoryKind kind) {
+  return empty(memory_of(stream), type, shape, kind);
+}
+
+Tensor Tensor::empty(Allocator& memory, DType type, const Shape& shape, MemoryKind kind) {
   Tensor tensor;
   tensor.type_ = type;
   tensor.shape_ = shape;
   const auto bytes = static_cast<std::size_t>(shape.size()) * size_of(type);
-  tensor.storage_ = std::make_shared<Storage>(Storage{memory_of(stream).allocate(bytes, kind), bytes});
+  tensor.storage_ = std::make_shared<Storage>(Storage{memory.allocate(bytes, kind), bytes});
   return tensor;
 }
 

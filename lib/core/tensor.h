@@ -64,6 +64,8 @@ class Tensor {
   /// Uninitialised.
   static Tensor empty(const Stream& stream, DType type, const Shape& shape, MemoryKind kind = MemoryKind::activations);
   static Tensor zeros(const Stream& stream, DType type, const Shape& shape, MemoryKind kind = MemoryKind::activations);
+  /// Uninitialised, where no stream computes: in pinned memory, say.
+  static Tensor empty(Allocator& memory, DType type, const Shape& shape, MemoryKind kind);
 
   bool defined() const { return storage_ != nullptr; }
   DType dtype() const { return type_; }

@@ -16,12 +16,13 @@
 
 namespace lyceum {
 
-/// What one rank contributes of one logical tensor: f32 values on the host, row-major within the box.
+/// What one rank contributes of one logical tensor: f32 values, row-major within the box.
 struct CheckpointPiece {
   std::string name;  // "model/layers/3/mlp/experts/17/gate_proj/weight", "optimizer/exp_avg/model/layers/…"
   Shape shape;       // of the whole logical tensor
   Box box;
   const float* values;
+  const Stream* stream = nullptr;  // where the values lie; null: on the host
 };
 
 /// What a checkpoint is besides tensors.

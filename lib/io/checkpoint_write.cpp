@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "core/copy.h"
 #include "io/atomic_file.h"
 #include "io/checkpoint.h"
 #include "io/checkpoint_manifest.h"
@@ -79,10 +80,17 @@ std::vector<StoredTensor> plan(const CheckpointHeader& header, const std::vector
 
 void write_shard(const fs::path& path, std::span<const CheckpointPiece> pieces) {
   hdf5::File file = hdf5::File::create(path);
+  std::vector<float> copied;
   for (const CheckpointPiece& piece : pieces) {
     if (piece.box.extent.size() == 0) continue;
+    const float* values = piece.values;
+    if (piece.stream && asynchronous(*piece.stream)) {
+      copied.resize(static_cast<std::size_t>(piece.box.extent.size()));
+      copy_to_host(*piece.stream, copied.data(), piece.values, copied.size() * sizeof(float));
+      values = copied.data();
+    }
     const std::string name = dataset_name(piece.name, piece.shape, piece.box);
-    file.create_dataset(name, DType::f32, piece.box.extent).write(piece.values);
+    file.create_dataset(name, DType::f32, piece.box.extent).write(values);
   }
   file.close();
   sync_path(path);

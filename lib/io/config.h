@@ -87,6 +87,7 @@ struct ParallelConfig {
   int virtual_stages = 1;
   bool sequence = false;
   std::string placement = "contiguous";  // of experts on ranks: contiguous, pairs, cost
+  std::string transport = "auto";        // of tensors between GPUs: nccl, staged (through the host), auto
 };
 
 struct EvalConfig {

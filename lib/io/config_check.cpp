@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/gpu.h"
 #include "io/config_keys.h"
 #include "parallel/expert/placement.h"
 
@@ -49,7 +50,8 @@ void check_ranges(Findings& findings, const Config& config) {
 
 /// Keys whose feature this build does not have: refused, so that nothing is silently left out.
 void check_missing_features(Findings& findings, const Config& config) {
-  findings.unless(config.run.device != "cuda", "run.device = cuda: this build has no CUDA; set run.device = cpu");
+  findings.unless(built_with_cuda || config.run.device != "cuda",
+                  "run.device = cuda: this build has no CUDA; set run.device = cpu, or build with -DLYCEUM_CUDA=ON");
   findings.unless(!(config.moe.capacity_factor > 0),
                   "moe.capacity_factor = {} is not in this build: set moe.capacity_factor = 0 (no token is dropped)",
                   config.moe.capacity_factor);
@@ -307,7 +309,7 @@ void resolve(Config& config, int world) {
   const std::int64_t data = data_ranks(config.parallel, world);
   if (data > 0 && config.batch.global % data == 0) derive(config.batch.micro, config.batch.global / data);
   derive(config.balance.device_groups, config.parallel.expert);
-  if (config.run.device == "auto") config.run.device = "cpu";
+  if (config.run.device == "auto") config.run.device = gpu_count() > 0 ? "cuda" : "cpu";
 }
 
 void require_none(std::span<const std::string> problems) {

@@ -115,6 +115,8 @@ void bind_parallel(Binder key, ParallelConfig& parallel) {
   key("parallel.sequence", &parallel.sequence, {}, "sequence parallelism over the tensor ranks");
   key("parallel.placement", &parallel.placement, {.names = {"contiguous", "pairs", "cost"}},
       "of experts on ranks: in runs, wide with narrow, level in FLOPs");
+  key("parallel.transport", &parallel.transport, {.names = {"auto", "nccl", "staged"}},
+      "between GPUs: NCCL, MPI by way of the host; auto: NCCL unless ranks share a GPU");
 }
 
 void bind_cadence(Binder key, Config& config) {

@@ -35,14 +35,14 @@ struct CrossEntropyJoin {
   std::span<A> log_sum_exp;    // [tokens]
 };
 
-/// d_logits = scale · (softmax(logits) − onehot(targets)); may overwrite logits. The logits may be those of a part of
-/// the vocabulary, log_sum_exp is that of all parts then.
+/// d_logits = scale[0] · (softmax(logits) − onehot(targets)); may overwrite logits. The logits may be those of a part
+/// of the vocabulary, log_sum_exp is that of all parts then.
 template <class T>
 struct CrossEntropyBackward {
   Matrix<const T> logits;
   std::span<const std::int32_t> targets;
   std::span<const Accumulator<T>> log_sum_exp;
-  double scale;
+  std::span<const Accumulator<T>> scale;  // [1], where the kernel runs
   Matrix<T> d_logits;
   std::int64_t first = 0;   // word of the first column
   std::int64_t vocab = -1;  // words of all parts; −1: first + columns

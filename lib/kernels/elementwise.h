@@ -28,6 +28,21 @@ struct Clear {
   std::span<T> y;
 };
 
+/// y += factor · x, the product in double: From and To are float or double.
+template <class From, class To>
+struct AddScaled {
+  std::span<const From> x;
+  double factor;
+  std::span<To> y;
+};
+
+/// y[0] = Σ x, in double; the order of summation depends on nothing but the device and the number of elements.
+template <class A>
+struct Total {
+  std::span<const A> x;
+  std::span<A> y;  // [1]
+};
+
 /// y = x in another type, rounded once, to nearest even: any of float, bfloat16 and double, T → T as a copy.
 template <class From, class To>
 struct Cast {
@@ -42,6 +57,10 @@ void run(const CpuStream& stream, const Scale<T>& scale);
 template <class T>
 void run(const CpuStream& stream, const Clear<T>& clear);
 template <class From, class To>
+void run(const CpuStream& stream, const AddScaled<From, To>& add);
+template <class A>
+void run(const CpuStream& stream, const Total<A>& total);
+template <class From, class To>
 void run(const CpuStream& stream, const Cast<From, To>& cast);
 
 template <class T>
@@ -50,6 +69,10 @@ template <class T>
 void run(const CudaStream& stream, const Scale<T>& scale);
 template <class T>
 void run(const CudaStream& stream, const Clear<T>& clear);
+template <class From, class To>
+void run(const CudaStream& stream, const AddScaled<From, To>& add);
+template <class A>
+void run(const CudaStream& stream, const Total<A>& total);
 template <class From, class To>
 void run(const CudaStream& stream, const Cast<From, To>& cast);
 

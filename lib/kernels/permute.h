@@ -17,6 +17,21 @@ struct SortByExpert {
   std::span<std::int64_t> pair_slot;    // [tokens · k]
 };
 
+/// Rows that arrive grouped by source, then expert, into segments sorted by expert, then source, with padding
+/// (Segments).
+struct PlaceInSegments {
+  std::span<const std::int64_t> arrived;       // [sources · experts + 1]: where a source's rows for an expert begin
+  std::span<std::int64_t> begin, rows;         // of the segments: [experts + 1], [experts]
+  std::span<std::int64_t> arrived_of_segment;  // [≥ begin[experts]]; −1 for padding, and behind the last segment
+  std::span<std::int64_t> segment_of_arrived;  // [arrived rows]
+};
+
+/// y[i] = through[map[i]], or −1 where map[i] is negative; y may be map.
+struct ComposeIndices {
+  std::span<const std::int64_t> map, through;
+  std::span<std::int64_t> y;
+};
+
 /// y[r] = x[source[r] / divisor], or zeros where source[r] is negative.
 template <class T>
 struct GatherRows {
@@ -52,6 +67,8 @@ struct CombineRowsBackward {
 void run(const CpuStream& stream, const SortByExpert& sort);
 /// As if every expert were chosen equally often: how many rows travel depends on it.
 void run(const RehearsalStream& stream, const SortByExpert& sort);
+void run(const CpuStream& stream, const PlaceInSegments& place);
+void run(const CpuStream& stream, const ComposeIndices& compose);
 template <class T>
 void run(const CpuStream& stream, const GatherRows<T>& gather);
 template <class T>
@@ -60,6 +77,8 @@ template <class T>
 void run(const CpuStream& stream, const CombineRowsBackward<T>& combine);
 
 void run(const CudaStream& stream, const SortByExpert& sort);
+void run(const CudaStream& stream, const PlaceInSegments& place);
+void run(const CudaStream& stream, const ComposeIndices& compose);
 template <class T>
 void run(const CudaStream& stream, const GatherRows<T>& gather);
 template <class T>

@@ -37,6 +37,13 @@ struct CountChoices {
   Matrix<std::int64_t> counts;       // [k, experts]
 };
 
+/// sums[i] += Σ_t x[t, i], in double.
+template <class A>
+struct SumColumns {
+  Matrix<const A> x;       // [rows, cols]
+  std::span<double> sums;  // [cols]
+};
+
 template <class A>
 void run(const CpuStream& stream, const SoftmaxForward<A>& softmax);
 template <class A>
@@ -44,6 +51,8 @@ void run(const CpuStream& stream, const SoftmaxBackward<A>& softmax);
 template <class A>
 void run(const CpuStream& stream, const TopK<A>& top_k);
 void run(const CpuStream& stream, const CountChoices& count);
+template <class A>
+void run(const CpuStream& stream, const SumColumns<A>& sum);
 
 template <class A>
 void run(const CudaStream& stream, const SoftmaxForward<A>& softmax);
@@ -52,5 +61,7 @@ void run(const CudaStream& stream, const SoftmaxBackward<A>& softmax);
 template <class A>
 void run(const CudaStream& stream, const TopK<A>& top_k);
 void run(const CudaStream& stream, const CountChoices& count);
+template <class A>
+void run(const CudaStream& stream, const SumColumns<A>& sum);
 
 }  // namespace lyceum

@@ -1,26 +1,75 @@
 #include "kernels/segments.h"
 
+#include <algorithm>
+
+#include "core/copy.h"
+
 namespace lyceum {
 
-SegmentTable::SegmentTable(std::vector<std::int64_t> rows) : rows_(std::move(rows)) {
+namespace {
+
+/// Numbers where the stream computes; undefined where there are none.
+Tensor on_stream(const Stream& stream, const std::vector<std::int64_t>& numbers) {
+  if (numbers.empty()) return {};
+  const Tensor values = Tensor::empty(stream, DType::i64, {std::ssize(numbers)});
+  copy_to_device(stream, values.span<std::int64_t>(), std::span(numbers));
+  return values;
+}
+
+/// Where segments of these rows begin.
+std::vector<std::int64_t> begins(const std::vector<std::int64_t>& rows) {
   constexpr std::int64_t alignment = Segments::alignment;
-  for (const std::int64_t count : rows_) {
+  std::vector<std::int64_t> begin{0};
+  for (const std::int64_t count : rows) {
     require(count >= 0, "a segment of {} rows", count);
-    begin_.push_back(begin_.back() + (count + alignment - 1) / alignment * alignment);
+    begin.push_back(begin.back() + (count + alignment - 1) / alignment * alignment);
   }
+  return begin;
 }
 
-SegmentTable SegmentTable::whole(std::int64_t rows) {
-  SegmentTable table({rows});
-  table.begin_.back() = rows;
-  return table;
+}  // namespace
+
+SegmentTable::SegmentTable(const Stream& stream, std::vector<std::int64_t> begin, std::vector<std::int64_t> rows)
+    : known_begin_(std::move(begin)),
+      known_rows_(std::move(rows)),
+      begin_(on_stream(stream, known_begin_)),
+      rows_(on_stream(stream, known_rows_)),
+      total_(known_begin_.back()) {}
+
+SegmentTable::SegmentTable(const Stream& stream, std::vector<std::int64_t> rows)
+    : SegmentTable(stream, begins(rows), std::vector(rows)) {}
+
+SegmentTable::SegmentTable(Tensor begin, Tensor rows, std::int64_t most)
+    : begin_(std::move(begin)), rows_(std::move(rows)), total_(most) {}
+
+SegmentTable SegmentTable::whole(const Stream& stream, std::int64_t rows) { return {stream, {0, rows}, {rows}}; }
+
+Segments SegmentTable::view() const {
+  if (!rows_.defined()) return {};
+  return {begin_.span<const std::int64_t>(), rows_.span<const std::int64_t>()};
 }
 
-SegmentLayout::SegmentLayout(const Segments& segments, std::vector<std::int64_t> widths) : width_(std::move(widths)) {
-  require(width_.size() == segments.rows.size(), "{} widths for {} segments", width_.size(), segments.rows.size());
-  for (std::size_t e = 0; e < width_.size(); ++e) {
-    offset_.push_back(size_);
-    size_ += (segments.begin[e + 1] - segments.begin[e]) * width_[e];
+std::vector<std::int64_t> SegmentTable::rows_on_host(const Stream& stream) const {
+  if (!known_begin_.empty()) return known_rows_;
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(rows_.size()));
+  copy_to_host(stream, std::span(rows), rows_.span<const std::int64_t>());
+  return rows;
+}
+
+SegmentLayout::SegmentLayout(const Stream& stream, const SegmentTable& table, const std::vector<std::int64_t>& widths)
+    : width_(on_stream(stream, widths)) {
+  const Segments segments = table.view();
+  require(std::ssize(widths) == segments.count(), "{} widths for {} segments", widths.size(), segments.count());
+  if (widths.empty()) return;
+  offset_ = Tensor::empty(stream, DType::i64, {segments.count() + 1});
+  launch(stream,
+         LayOutSegments{
+             .segments = segments, .width = width_.span<const std::int64_t>(), .offset = offset_.span<std::int64_t>()});
+  const std::span<const std::int64_t> begin = table.known_begin();
+  if (begin.empty()) {
+    size_ = table.total() * *std::max_element(widths.begin(), widths.end());
+  } else {
+    for (std::size_t e = 0; e < widths.size(); ++e) size_ += (begin[e + 1] - begin[e]) * widths[e];
   }
 }
 

@@ -37,36 +37,62 @@ struct SegmentedMatrix {
   }
 };
 
-/// Owns what Segments and SegmentedMatrix view: made once a batch from the rows that each expert received.
+/// offset[e]: where segment e of `width[e]` columns begins in flat memory; offset[count]: where the last one ends.
+struct LayOutSegments {
+  Segments segments;
+  std::span<const std::int64_t> width;  // [count]
+  std::span<std::int64_t> offset;       // [count + 1]
+};
+
+void run(const CpuStream& stream, const LayOutSegments& layout);
+void run(const CudaStream& stream, const LayOutSegments& layout);
+
+/// Owns what Segments and SegmentedMatrix view: made once a batch from the rows that each expert received. Lies where
+/// its stream computes.
 class SegmentTable {
  public:
   SegmentTable() = default;
-  explicit SegmentTable(std::vector<std::int64_t> rows);
+  SegmentTable(const Stream& stream, std::vector<std::int64_t> rows);
+  /// What kernels write, and the host does not know: begin i64 [count + 1], rows i64 [count]. `most`: rows in all at
+  /// most.
+  SegmentTable(Tensor begin, Tensor rows, std::int64_t most);
   /// One segment of exactly `rows` rows, without padding: a dense layer.
-  static SegmentTable whole(std::int64_t rows);
+  static SegmentTable whole(const Stream& stream, std::int64_t rows);
 
-  Segments view() const { return {begin_, rows_}; }
-  std::int64_t total() const { return begin_.empty() ? 0 : begin_.back(); }
+  Segments view() const;
+  /// Rows of a matrix over the segments: where the last one ends, or more where the host does not know that. Nothing
+  /// reads or writes what is beyond.
+  std::int64_t total() const { return total_; }
+  /// Segments::begin, where the host knows it; empty where it does not.
+  std::span<const std::int64_t> known_begin() const { return known_begin_; }
+  /// Segments::rows. Waits for the device where only that knows.
+  std::vector<std::int64_t> rows_on_host(const Stream& stream) const;
 
  private:
-  std::vector<std::int64_t> begin_{0}, rows_;
+  SegmentTable(const Stream& stream, std::vector<std::int64_t> begin, std::vector<std::int64_t> rows);
+
+  std::vector<std::int64_t> known_begin_, known_rows_;
+  Tensor begin_, rows_;
+  std::int64_t total_ = 0;
 };
 
-/// Offsets and widths of one segmented matrix over a SegmentTable.
+/// Offsets and widths of one segmented matrix over a SegmentTable, where the table lies.
 class SegmentLayout {
  public:
   SegmentLayout() = default;
-  SegmentLayout(const Segments& segments, std::vector<std::int64_t> widths);
+  SegmentLayout(const Stream& stream, const SegmentTable& table, const std::vector<std::int64_t>& widths);
 
-  /// Elements in all.
+  /// Elements in all; more where the host does not know the segments' rows.
   std::int64_t size() const { return size_; }
   template <class T>
   SegmentedMatrix<T> over(T* data) const {
-    return {data, offset_, width_};
+    const std::size_t count = static_cast<std::size_t>(width_.size());
+    if (!count) return {data, {}, {}};
+    return {data, offset_.span<const std::int64_t>().first(count), width_.span<const std::int64_t>()};
   }
 
  private:
-  std::vector<std::int64_t> offset_, width_;
+  Tensor offset_, width_;
   std::int64_t size_ = 0;
 };
 

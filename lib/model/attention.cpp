@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "autograd/linear.h"
+#include "core/copy.h"
 #include "kernels/elementwise.h"
 #include "kernels/rope.h"
 #include "model/layers.h"
@@ -49,9 +50,10 @@ Tensor AttentionLayer::decode(const Stream& stream, const Tensor& x, KeyValueCac
                            .table = rope.matrix<Accumulator<T>>(),
                            .seq_len = tokens,
                            .first_position = cache.length});
+    const auto bytes = static_cast<std::size_t>(keys) * sizeof(T);
     for (std::int64_t t = 0; t < tokens; ++t) {
-      std::copy_n(all.row(t) + queries, keys, cache.keys.matrix<T>().row(cache.length + t));
-      std::copy_n(all.row(t) + queries + keys, keys, cache.values.matrix<T>().row(cache.length + t));
+      copy_on_device(stream, cache.keys.matrix<T>().row(cache.length + t), all.row(t) + queries, bytes);
+      copy_on_device(stream, cache.values.matrix<T>().row(cache.length + t), all.row(t) + queries + keys, bytes);
     }
     cache.length += tokens;
     launch(stream, AttentionForward<T>{.shape = {1, tokens, cache.length, heads_, kv_heads_, head_dim_},

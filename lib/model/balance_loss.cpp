@@ -2,6 +2,10 @@
 
 #include <vector>
 
+#include "core/copy.h"
+#include "kernels/adamw.h"
+#include "kernels/balance.h"
+#include "kernels/elementwise.h"
 #include "kernels/router.h"
 #include "kernels/selection.h"
 
@@ -9,43 +13,23 @@ namespace lyceum {
 
 namespace {
 
-/// Every row becomes the sum of all rows of all ranks, over the number of those rows: the batch's mean count.
-template <class A>
-void average_over_batch(const ProcessGroup& group, Matrix<A> count) {
-  std::vector<double> sum(static_cast<std::size_t>(count.cols) + 1, 0.0);
-  for (std::int64_t s = 0; s < count.rows; ++s) {
-    for (std::int64_t i = 0; i < count.cols; ++i) sum[static_cast<std::size_t>(i)] += count.row(s)[i];
-  }
-  sum.back() = static_cast<double>(count.rows);
-  group.all_reduce(std::span(sum));
-  for (std::int64_t s = 0; s < count.rows; ++s) {
-    for (std::int64_t i = 0; i < count.cols; ++i) {
-      count.row(s)[i] = static_cast<A>(sum[static_cast<std::size_t>(i)] / sum.back());
-    }
-  }
+/// Numbers of the host where the stream computes.
+template <class T>
+Tensor on_stream(const Stream& stream, const std::vector<T>& numbers) {
+  const Tensor values = Tensor::empty(stream, dtype_of<T>, {std::ssize(numbers)});
+  copy_to_device(stream, values.span<T>(), std::span(numbers));
+  return values;
 }
 
-/// One sequence: its two losses, and their derivatives by the score of expert i at any token.
+/// Every row becomes the sum of all rows of all ranks, over the number of those rows: the batch's mean count.
 template <class A>
-std::pair<double, double> sequence_loss(const BalanceLoss& op, const A* count, const A* probability,
-                                        std::int64_t experts, A* expert_slope, A* device_slope) {
-  const auto top_k = static_cast<double>(op.index.shape()[1]), tokens = static_cast<double>(op.layout.seq_len());
-  const double scale = static_cast<double>(experts) / (top_k * tokens);
-  double expert_loss = 0, device_loss = 0;
-  for (int device = 0; device < op.devices->ranks(); ++device) {
-    const std::span<const std::int32_t> held = op.devices->experts_of(device);
-    double mean_f = 0, sum_p = 0;
-    for (const std::int32_t i : held) {
-      const double f = scale * count[i], p = probability[i];
-      expert_loss += f * p;
-      expert_slope[i] = static_cast<A>(op.expert_factor * f / tokens);
-      mean_f += f / static_cast<double>(held.size());
-      sum_p += p;
-    }
-    device_loss += mean_f * sum_p;
-    for (const std::int32_t i : held) device_slope[i] = static_cast<A>(op.device_factor * mean_f / tokens);
-  }
-  return {op.expert_factor * expert_loss, op.device_factor * device_loss};
+void average_over_batch(const Stream& stream, const ProcessGroup& group, Matrix<A> count) {
+  std::vector<double> zeros(static_cast<std::size_t>(count.cols) + 1, 0.0);
+  zeros.back() = static_cast<double>(count.rows);
+  const Tensor sums = on_stream(stream, zeros);
+  launch(stream, SumColumns<A>{.x = count, .sums = sums.span<double>().first(zeros.size() - 1)});
+  group.all_reduce_async(sums).wait();
+  launch(stream, SpreadMean<A>{.sums = sums.span<double>(), .y = count});
 }
 
 }  // namespace
@@ -70,17 +54,20 @@ std::array<Tensor, 2> BalanceLoss::forward(const Stream& stream, Saved& saved, c
                                    .mean_probability = probability.matrix<A>(),
                                    .first = layout.own().first});
     if (layout.sharers()) layout.sharers()->all_reduce_async(load).wait();
-    if (batch) average_over_batch(*batch, count.matrix<A>());
-    double expert_loss = 0, device_loss = 0;
-    for (std::int64_t s = 0; s < sequences; ++s) {
-      const auto [of_experts, of_devices] =
-          sequence_loss(*this, count.matrix<A>().row(s), probability.matrix<A>().row(s), experts,
-                        saved.expert_slope.matrix<A>().row(s), saved.device_slope.matrix<A>().row(s));
-      expert_loss += of_experts;
-      device_loss += of_devices;
-    }
-    *losses[0].data<A>() = static_cast<A>(expert_loss);
-    *losses[1].data<A>() = static_cast<A>(device_loss);
+    if (batch) average_over_batch(stream, *batch, count.matrix<A>());
+    const Tensor order = on_stream(stream, devices->order), first = on_stream(stream, devices->first);
+    launch(stream, BalanceLosses<A>{.count = count.matrix<A>(),
+                                    .probability = probability.matrix<A>(),
+                                    .order = order.span<const std::int32_t>(),
+                                    .first = first.span<const std::int64_t>(),
+                                    .top_k = index.shape()[1],
+                                    .seq_len = layout.seq_len(),
+                                    .expert_factor = expert_factor,
+                                    .device_factor = device_factor,
+                                    .expert_slope = saved.expert_slope.matrix<A>(),
+                                    .device_slope = saved.device_slope.matrix<A>(),
+                                    .expert_loss = losses[0].span<A>(),
+                                    .device_loss = losses[1].span<A>()});
   });
   return losses;
 }
@@ -89,10 +76,12 @@ std::array<Tensor, 1> BalanceLoss::backward(const Stream& stream, Saved& saved, 
                                             const Tensor& d_device) const {
   const Tensor d_scores = Tensor::empty(stream, saved.expert_slope.dtype(), saved.shape);
   dispatch_accumulator(d_scores.dtype(), [&]<class A>() {
-    const A by_expert = d_expert.defined() ? *d_expert.data<A>() : A{0};
-    const A by_device = d_device.defined() ? *d_device.data<A>() : A{0};
-    const std::span<A> slope = saved.expert_slope.span<A>(), device_slope = saved.device_slope.span<A>();
-    for (std::size_t i = 0; i < slope.size(); ++i) slope[i] = by_expert * slope[i] + by_device * device_slope[i];
+    const auto factor = [](const Tensor& d) { return d.defined() ? d.span<const A>() : std::span<const A>(); };
+    launch(stream, MixSlopes<A>{.a = saved.expert_slope.span<A>(),
+                                .b = saved.device_slope.span<A>(),
+                                .by_a = factor(d_expert),
+                                .by_b = factor(d_device),
+                                .y = saved.expert_slope.span<A>()});
     launch(stream, SpreadOverSequence<A>{.slope = saved.expert_slope.matrix<A>(),
                                          .seq_len = layout.seq_len(),
                                          .d_scores = d_scores.matrix<A>(),
@@ -104,27 +93,29 @@ std::array<Tensor, 1> BalanceLoss::backward(const Stream& stream, Saved& saved, 
 Tensor ZLoss::forward(const Stream& stream, Saved& saved, const Tensor& logits) const {
   saved = {.probabilities = Tensor::empty(stream, logits.dtype(), logits.shape()),
            .log_sum_exp = Tensor::empty(stream, logits.dtype(), {logits.shape()[0]})};
-  const Tensor loss = Tensor::empty(stream, logits.dtype(), {1});
+  const Tensor loss = Tensor::zeros(stream, logits.dtype(), {1});
   dispatch_accumulator(logits.dtype(), [&]<class A>() {
     launch(stream, SoftmaxForward<A>{.x = logits.matrix<A>(),
                                      .y = saved.probabilities.matrix<A>(),
                                      .log_sum_exp = saved.log_sum_exp.span<A>()});
-    std::array<double, 1> sum{0};
-    for (const A z : saved.log_sum_exp.span<A>()) sum[0] += static_cast<double>(z) * z;
-    if (layout.sharers()) layout.sharers()->all_reduce(std::span(sum));
-    *loss.data<A>() = static_cast<A>(factor * sum[0] / static_cast<double>(layout.seq_len()));
+    const Tensor sum = Tensor::zeros(stream, DType::f64, {1});
+    if (const std::int64_t tokens = logits.shape()[0]) {
+      launch(stream, SumOfSquares<A>{.x = saved.log_sum_exp.span<A>(), .block = tokens, .sums = sum.span<double>()});
+    }
+    if (layout.sharers()) layout.sharers()->all_reduce_async(sum).wait();
+    launch(stream,
+           AddScaled<double, A>{
+               .x = sum.span<double>(), .factor = factor / static_cast<double>(layout.seq_len()), .y = loss.span<A>()});
   });
   return loss;
 }
 
-std::array<Tensor, 1> ZLoss::backward(const Stream&, Saved& saved, const Tensor& dy) const {
+std::array<Tensor, 1> ZLoss::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
   dispatch_accumulator(dy.dtype(), [&]<class A>() {
-    const double scale = 2 * factor * static_cast<double>(*dy.data<A>()) / static_cast<double>(layout.seq_len());
-    const Matrix<A> d_logits = saved.probabilities.matrix<A>();
-    for (std::int64_t t = 0; t < d_logits.rows; ++t) {
-      const auto slope = static_cast<A>(scale * saved.log_sum_exp.span<A>()[static_cast<std::size_t>(t)]);
-      for (std::int64_t i = 0; i < d_logits.cols; ++i) d_logits.row(t)[i] *= slope;
-    }
+    launch(stream, ScaleRows<A>{.x = saved.probabilities.matrix<A>(),
+                                .row = saved.log_sum_exp.span<A>(),
+                                .factor = dy.span<A>(),
+                                .scale = 2 * factor / static_cast<double>(layout.seq_len())});
   });
   return {std::move(saved.probabilities)};
 }

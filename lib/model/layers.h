@@ -55,6 +55,12 @@ struct RoutingSums {
   std::vector<double> probability;   // [experts]: sum of scores over tokens
 };
 
+/// The same where the model computes: what its passes add to.
+struct RoutingTally {
+  Tensor counts;       // i64 [top_k, experts]
+  Tensor probability;  // f64 [experts]
+};
+
 /// The sums of no tokens yet.
 RoutingSums no_routing(const Config& config, std::int64_t layer);
 
@@ -77,10 +83,10 @@ class MoeLayer {
   };
   MoeLayer(const Config& config, const std::string& prefix, const Mesh& mesh, const Units& units, ExpertPlaces places);
 
-  /// x, and the answer, as they lie between matrices. `sums` may be null; it takes this call's counts of this rank's
+  /// x, and the answer, as they lie between matrices. `tally` may be null; it takes this call's counts of this rank's
   /// run on top of what it holds.
   std::pair<Variable, Losses> forward(Tape& tape, const TokenLayout& layout, const Variable& x,
-                                      RoutingSums* sums) const;
+                                      const RoutingTally* tally) const;
 
  private:
   /// The routed experts' answers to a run of tokens.

@@ -29,7 +29,7 @@ FeedForward::FeedForward(const ModelConfig& config, const std::string& prefix, s
 }
 
 Variable FeedForward::forward(Tape& tape, const TokenLayout& layout, const Variable& x) const {
-  const auto rows = std::make_shared<SegmentTable>(SegmentTable::whole(layout.tokens()));
+  const auto rows = std::make_shared<SegmentTable>(SegmentTable::whole(tape.stream(), layout.tokens()));
   const Variable all = layout.to_matrix(tape, x), y = tape.apply(ExpertBank{expert_, rows}, all);
   layout.release_matrix(tape, all, x);
   return layout.from_matrix(tape, y);
@@ -75,26 +75,22 @@ double imbalance(const RoutingSums& sums) {
 
 namespace {
 
-void add_sums(const Stream& stream, const Tensor& index, const Tensor& scores, RoutingSums& sums) {
-  launch(stream,
-         CountChoices{.index = index.matrix<std::int32_t>(), .counts = {sums.counts.data(), sums.top_k, sums.experts}});
+void add_to(const RoutingTally& tally, const Stream& stream, const Tensor& index, const Tensor& scores) {
+  launch(stream, CountChoices{.index = index.matrix<std::int32_t>(), .counts = tally.counts.matrix<std::int64_t>()});
   dispatch_accumulator(scores.dtype(), [&]<class A>() {
-    const Matrix<A> all = scores.matrix<A>();
-    for (std::int64_t t = 0; t < all.rows; ++t) {
-      for (std::int64_t i = 0; i < all.cols; ++i) sums.probability[static_cast<std::size_t>(i)] += all.row(t)[i];
-    }
+    launch(stream, SumColumns<A>{.x = scores.matrix<A>(), .sums = tally.probability.span<double>()});
   });
 }
 
 }  // namespace
 
 std::pair<Variable, MoeLayer::Losses> MoeLayer::forward(Tape& tape, const TokenLayout& layout, const Variable& x,
-                                                        RoutingSums* sums) const {
+                                                        const RoutingTally* tally) const {
   const Variable run = layout.to_run(tape, x);
   const Variable logits = tape.apply(PreciseLinear{router_}, run);
   const Variable scores = tape.apply(Softmax{}, logits);
   const auto [gates, index] = tape.apply(SelectTopK{.k = moe_.top_k, .renormalize = moe_.renormalize}, scores);
-  if (sums && !tape.replaying()) add_sums(tape.stream(), index.value, scores.value, *sums);
+  if (tally && !tape.replaying()) add_to(*tally, tape.stream(), index.value, scores.value);
 
   Variable y = layout.from_run(tape, routed(tape, run, gates, index.value));
   if (shared_) y = tape.apply(Sum{}, y, shared_->forward(tape, layout, x));
@@ -109,7 +105,7 @@ Variable MoeLayer::routed(Tape& tape, const Variable& x, const Variable& gates, 
     answers = tape.apply(ExpertBank{experts_, exchange->segments}, sent);
     tape.release(sent, Dispatch{exchange}, x);
   } else {
-    const auto rows = plan_rows(mesh_->expert_tensor, *exchange->segments);
+    const auto rows = plan_rows(tape.stream(), mesh_->expert_tensor, *exchange->segments);
     const Variable all = tape.apply(GatherExpertRows{rows}, sent);
     answers = tape.apply(ReduceExpertRows{rows}, tape.apply(ExpertBank{experts_, rows->segmented.segments}, all));
     tape.release(all, GatherExpertRows{rows}, sent);

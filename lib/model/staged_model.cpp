@@ -30,7 +30,9 @@ void StagedModel::initialize(std::uint64_t seed) {
 
 std::vector<RoutingSums> StagedModel::routing() const {
   std::vector<RoutingSums> all;
-  for (const auto& stage : stages_) all.insert(all.end(), stage->routing().begin(), stage->routing().end());
+  for (const auto& stage : stages_) {
+    for (RoutingSums& sums : stage->routing()) all.push_back(std::move(sums));
+  }
   return all;
 }
 

@@ -7,6 +7,8 @@
 #include "autograd/embedding.h"
 #include "autograd/linear.h"
 #include "autograd/sum.h"
+#include "core/copy.h"
+#include "kernels/elementwise.h"
 #include "kernels/rope.h"
 #include "parallel/tensor/cross_entropy.h"
 
@@ -27,6 +29,7 @@ Parameter& Transformer::add_table(const std::string& name, std::int64_t layer) {
 Transformer::Transformer(const Config& config, const Stream& stream, const Mesh& mesh, DType type, bool train,
                          std::optional<Range> blocks, std::span<const ExpertLoad> measured)
     : config_(config),
+      stream_(stream),
       mesh_(&mesh),
       type_(type),
       words_(part_of(config.model.vocab, mesh.tensor.rank(), mesh.tensor.size())) {
@@ -38,6 +41,7 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
   const std::string table = "model/embed_tokens";
   if (first) embedding_ = &add_table(table, 0);
   for (std::int64_t layer = own.first; layer < own.end(); ++layer) add_block(layer, measured);
+  make_tallies();
   if (last) {
     const std::int64_t output = model.layers + 1;
     final_norm_ = &add_unit("model/norm", ParameterUnit::Group::replicated, output)
@@ -78,18 +82,48 @@ void Transformer::add_block(std::int64_t layer, std::span<const ExpertLoad> meas
     ParameterUnit& experts = add_unit(ffn + "/experts", ParameterUnit::Group::expert, layer + 1);
     block.moe = std::make_unique<MoeLayer>(config_, ffn, *mesh_, MoeLayer::Units{dense, replicated, experts},
                                            expert_places(config_, layer, mesh_->expert.size(), measured));
-    block.routing = routing_.size();
-    routing_.push_back(no_routing(config_, layer));
+    routed_layers_.push_back(layer);
   }
   blocks_.push_back(std::move(block));
 }
 
 void Transformer::initialize(std::uint64_t seed) {
-  for (ParameterUnit* unit : units_) unit->initialize(seed);
+  for (ParameterUnit* unit : units_) unit->initialize(stream_, seed);
+}
+
+void Transformer::make_tallies() {
+  const auto layers = std::ssize(routed_layers_);
+  const std::int64_t top_k = config_.moe.top_k, experts = config_.moe.experts;
+  counts_ = Tensor::zeros(stream_, DType::i64, {layers * top_k, experts}, MemoryKind::buffers);
+  probability_ = Tensor::zeros(stream_, DType::f64, {layers * experts}, MemoryKind::buffers);
+  std::int64_t place = 0;
+  for (Block& block : blocks_) {
+    if (!block.moe) continue;
+    block.tally = {counts_.slice(place * top_k, top_k), probability_.slice(place * experts, experts)};
+    ++place;
+  }
+}
+
+std::vector<RoutingSums> Transformer::routing() const {
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(counts_.size()));
+  std::vector<double> probability(static_cast<std::size_t>(probability_.size()));
+  copy_to_host(stream_, std::span(counts), counts_.span<const std::int64_t>());
+  copy_to_host(stream_, std::span(probability), probability_.span<const double>());
+  std::vector<RoutingSums> all;
+  auto count = counts.begin();
+  auto sum = probability.begin();
+  for (const std::int64_t layer : routed_layers_) {
+    RoutingSums sums = no_routing(config_, layer);
+    for (std::int64_t& own : sums.counts) own = *count++;
+    for (double& own : sums.probability) own = *sum++;
+    all.push_back(std::move(sums));
+  }
+  return all;
 }
 
 void Transformer::clear_routing() {
-  for (RoutingSums& sums : routing_) sums = no_routing(config_, sums.layer);
+  launch(stream_, Clear<std::int64_t>{.y = counts_.span<std::int64_t>()});
+  launch(stream_, Clear<double>{.y = probability_.span<double>()});
 }
 
 RmsNorm Transformer::norm(const TokenLayout& layout, Parameter* weight) const {
@@ -109,7 +143,7 @@ std::vector<Variable> Transformer::run_block(Tape& tape, const TokenLayout& layo
   if (block.dense) {
     y = block.dense->forward(tape, layout, ffn_in);
   } else {
-    std::tie(y, losses) = block.moe->forward(tape, layout, ffn_in, counting_ ? &routing_[block.routing] : nullptr);
+    std::tie(y, losses) = block.moe->forward(tape, layout, ffn_in, counting_ ? &block.tally : nullptr);
   }
   tape.release(ffn_in, ffn_norm, middle);
   return {tape.apply(Sum{}, middle, y), losses.expert, losses.device, losses.z};
@@ -197,7 +231,7 @@ Tensor Transformer::decode(const Stream& stream, std::span<const std::int32_t> t
           caches.at(0).length, tokens.size(), rope_.shape()[0]);
   Tape tape(stream, Tape::Mode::inference);
   const Tensor inputs = Tensor::empty(stream, DType::i32, {count});
-  std::copy(tokens.begin(), tokens.end(), inputs.data<std::int32_t>());
+  copy_to_device(stream, inputs.span<std::int32_t>(), tokens);
   const TokenLayout layout(count,
                            count);  // balance losses are a whole sequence's affair: a decoded piece counts as one
   Variable x = embed(tape, layout, inputs);

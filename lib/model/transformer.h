@@ -69,7 +69,10 @@ class Transformer {
   std::span<ParameterUnit* const> units() const { return units_; }
 
   /// Routing of all forward passes since the last clear, a layer each; passes do not count while it is switched off.
-  const std::vector<RoutingSums>& routing() const { return routing_; }
+  /// Waits for the device.
+  std::vector<RoutingSums> routing() const;
+  /// The layers that have experts, in their order.
+  std::span<const std::int64_t> routed_layers() const { return routed_layers_; }
   void count_routing(bool on) { counting_ = on; }
   void clear_routing();
 
@@ -80,8 +83,9 @@ class Transformer {
     Parameter* ffn_norm;
     std::unique_ptr<FeedForward> dense;
     std::unique_ptr<MoeLayer> moe;
-    std::size_t routing = 0;  // index in routing_, for moe
+    RoutingTally tally{};  // of moe
   };
+  void make_tallies();
   void add_block(std::int64_t layer, std::span<const ExpertLoad> measured);
   Parameter& add_table(const std::string& name, std::int64_t layer);
   TokenLayout layout_of(std::int64_t tokens, std::int64_t seq_len) const;
@@ -97,6 +101,7 @@ class Transformer {
   ParameterUnit& add_unit(const std::string& name, ParameterUnit::Group group, std::int64_t layer);
 
   Config config_;
+  Stream stream_;
   const Mesh* mesh_;
   DType type_;
   Range words_;  // of the vocabulary: this rank's rows of embedding and head
@@ -108,7 +113,8 @@ class Transformer {
   Parameter* head_ = nullptr;        // likewise
   ParameterUnit* shared_table_ = nullptr;
   Tensor rope_;
-  std::vector<RoutingSums> routing_;
+  std::vector<std::int64_t> routed_layers_;
+  Tensor counts_, probability_;  // all layers' tallies, one after another: i64, f64
   bool counting_ = true;
 };
 

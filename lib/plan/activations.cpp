@@ -60,13 +60,19 @@ PartNeed attention_activations(const Config& config, const Place& place) {
           .remade = s.gathered ? std::max(core, projections) : core};
 }
 
+constexpr double number_bytes = sizeof(std::int64_t);
+/// Begins and rows of a SegmentTable, or offsets and widths of a SegmentLayout.
+double segment_numbers(double experts) { return 2 * experts + 1; }
+/// Bytes of what a bank keeps of its segments: their table, three layouts.
+double bank_tables(double experts) { return number_bytes * 4 * segment_numbers(experts); }
+
 /// A dense FFN of `width` on this rank; its input apart.
 PartNeed ffn_activations(const Config& config, const Sizes& s, double width) {
   const double gates = config.model.ffn == "gelu" ? 1 : 2;
   // dy, dx; the activation and its gradient, the gradient of the gates
   const double backward = (2 * s.tokens * s.hidden + (gates + 2) * s.tokens * width) * s.e;
-  return {.kept = gates * s.tokens * width * s.e,
-          .kept_for_weights = (gates + 1) * s.tokens * width * s.e + s.tokens * s.hidden * s.e,
+  return {.kept = gates * s.tokens * width * s.e + bank_tables(1),
+          .kept_for_weights = (gates + 1) * s.tokens * width * s.e + s.tokens * s.hidden * s.e + bank_tables(1),
           .backward = backward,
           .replayed = backward,
           .remade = backward};
@@ -143,8 +149,12 @@ PartNeed routed_activations(const Config& config, const Place& place, const Size
   const double bank = 2 * outer + (gates + 2) * inner;
   // Rows on their way: copies of what is sent, received and sorted.
   const double exchange = shared ? 2 * outer + 2 * own : alone ? 0 : routed.pairs * row + 2 * own;
-  PartNeed need{.kept = router + outer + gates * inner + answers,
-                .kept_for_weights = s.run * experts * s.a + 2 * outer + (gates + 1) * inner,
+  // Where rows go and come from, in both directions; and where segments begin.
+  const double local = number(std::ssize(own_widths(config, place, layer))), tables = bank_tables(local);
+  const double maps = number_bytes * ((alone ? 1 : 2) * (routed.own_rows + routed.pairs) +
+                                      (shared ? 2 * (routed.rows + routed.own_rows) + 2 * segment_numbers(local) : 0));
+  PartNeed need{.kept = router + outer + gates * inner + answers + maps + tables,
+                .kept_for_weights = s.run * experts * s.a + 2 * outer + (gates + 1) * inner + tables,
                 .cheap = outer,
                 .backward = std::max(bank, exchange) - answers};
   need.replayed = std::max(need.backward, need.kept_for_weights - need.kept + std::max(exchange, outer));

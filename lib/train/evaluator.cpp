@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/copy.h"
 #include "parallel/pipeline/executor.h"
 #include "parallel/pipeline/tape_stage.h"
 #include "parallel/pipeline/transfers.h"
@@ -17,8 +18,10 @@ Transformer::Batch load_batch(const Stream& stream, const Config& config, const 
   const ProfileScope timed(profile_of(stream), "load batch");
   batch.inputs = Tensor::empty(stream, DType::i32, {batch.tokens()});
   batch.targets = Tensor::empty(stream, DType::i32, {batch.tokens()});
-  samples.loader->load(samples.first, samples.count, config.model.vocab, batch.inputs.span<std::int32_t>(),
-                       batch.targets.span<std::int32_t>());
+  std::vector<std::int32_t> inputs(static_cast<std::size_t>(batch.tokens())), targets(inputs.size());
+  samples.loader->load(samples.first, samples.count, config.model.vocab, inputs, targets);
+  copy_to_device(stream, batch.inputs.span<std::int32_t>(), std::span<const std::int32_t>(inputs));
+  copy_to_device(stream, batch.targets.span<std::int32_t>(), std::span<const std::int32_t>(targets));
   return batch;
 }
 
@@ -37,7 +40,11 @@ void forward(StagedModel& model, const RunSetup& setup, const Config& config, st
       const Transformer::StageResult result = stage->forward_stage(tape, batch, x);
       if (stage->last_stage()) {
         const Tensor& loss = result.losses.cross_entropy.value;
-        dispatch_accumulator(loss.dtype(), [&]<class A>() { sum += static_cast<double>(*loss.data<A>()); });
+        dispatch_accumulator(loss.dtype(), [&]<class A>() {
+          A value = 0;
+          copy_to_host(setup.stream, std::span(&value, 1), loss.span<const A>());
+          sum += static_cast<double>(value);
+        });
       }
       return TapeStage::Results{.y = result.y};
     };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/copy.h"
 #include "kernels/adamw.h"
 #include "kernels/elementwise.h"
 
@@ -50,11 +51,14 @@ void require_tensors(const CheckpointReader& reader, const ParameterUnit& unit, 
 }
 
 /// Fills `values` with a range of the unit's flat memory, padding aside.
-void read_range(const CheckpointReader& reader, const ParameterUnit& unit, const std::string& prefix,
-                const Range& range, const Tensor& values) {
+void read_range(const CheckpointReader& reader, const Stream& stream, const ParameterUnit& unit,
+                const std::string& prefix, const Range& range, const Tensor& values) {
   require_tensors(reader, unit, prefix);
+  std::vector<float> read;
   for_each_box(unit, range, [&](const ParameterPiece& piece, const Box& box, std::int64_t at) {
-    reader.read(prefix + piece.name, box, values.data<float>() + (at - range.first));
+    read.resize(static_cast<std::size_t>(box.extent.size()));
+    reader.read(prefix + piece.name, box, read.data());
+    copy_to_device(stream, values.data<float>() + (at - range.first), read.data(), read.size() * sizeof(float));
   });
 }
 
@@ -130,8 +134,10 @@ std::string Optimizer::nonfinite_gradient() const {
       const Range range = common({share->unit->first_of(p), parameter.shape.size()}, share->updated);
       bool finite = true;
       dispatch_accumulator(share->gradients.dtype(), [&]<class A>() {
-        const A* values = share->gradients.data<A>() + (range.first - share->updated.first);
-        for (std::int64_t i = 0; i < range.count; ++i) finite = finite && std::isfinite(values[i]);
+        std::vector<A> values(static_cast<std::size_t>(range.count));
+        const A* gradients = share->gradients.data<A>() + (range.first - share->updated.first);
+        copy_to_host(stream_, values.data(), gradients, values.size() * sizeof(A));
+        for (const A value : values) finite = finite && std::isfinite(value);
       });
       if (!finite) return parameter.name;
     }
@@ -154,9 +160,9 @@ std::vector<CheckpointPiece> Optimizer::pieces() const {
     if (share.unit->twin()) continue;
     for_each_box(*share.unit, share.owned, [&](const ParameterPiece& piece, const Box& box, std::int64_t at) {
       const std::int64_t here = at - share.updated.first;
-      all.push_back({piece.name, piece.shape, box, state.master.data<float>() + here});
-      all.push_back({first_moment + piece.name, piece.shape, box, state.exp_avg.data<float>() + here});
-      all.push_back({second_moment + piece.name, piece.shape, box, state.exp_avg_sq.data<float>() + here});
+      all.push_back({piece.name, piece.shape, box, state.master.data<float>() + here, &stream_});
+      all.push_back({first_moment + piece.name, piece.shape, box, state.exp_avg.data<float>() + here, &stream_});
+      all.push_back({second_moment + piece.name, piece.shape, box, state.exp_avg_sq.data<float>() + here, &stream_});
     });
   }
   return all;
@@ -166,9 +172,9 @@ void Optimizer::load(const CheckpointReader& reader) {
   for (std::size_t s = 0; s < states_.size(); ++s) {
     const State& state = states_[s];
     const UnitShare& share = shares_[s];
-    read_range(reader, *share.unit, "", share.updated, state.master);
-    read_range(reader, *share.unit, first_moment, share.updated, state.exp_avg);
-    read_range(reader, *share.unit, second_moment, share.updated, state.exp_avg_sq);
+    read_range(reader, stream_, *share.unit, "", share.updated, state.master);
+    read_range(reader, stream_, *share.unit, first_moment, share.updated, state.exp_avg);
+    read_range(reader, stream_, *share.unit, second_moment, share.updated, state.exp_avg_sq);
     if (state.master.dtype() != share.values.dtype()) copy_flat(stream_, state.master, share.values);
   }
 }
@@ -178,7 +184,7 @@ void load_weights(const CheckpointReader& reader, const Stream& stream, std::spa
     const bool direct = unit->values().dtype() == DType::f32;
     const Tensor flat =
         direct ? unit->values() : Tensor::zeros(stream, DType::f32, {unit->size()}, MemoryKind::buffers);
-    read_range(reader, *unit, "", {0, unit->size()}, flat);
+    read_range(reader, stream, *unit, "", {0, unit->size()}, flat);
     if (!direct) copy_flat(stream, flat, unit->values());
   }
 }

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/copy.h"
+#include "kernels/elementwise.h"
 #include "parallel/data/gradient_norm.h"
 #include "parallel/pipeline/check.h"
 #include "parallel/pipeline/transfers.h"
@@ -12,17 +14,6 @@
 #include "train/routing_sums.h"
 
 namespace lyceum {
-
-namespace {
-
-double scalar(const Variable& variable) {
-  double value = 0;
-  dispatch_accumulator(variable.value.dtype(),
-                       [&]<class A>() { value = static_cast<double>(*variable.value.data<A>()); });
-  return value;
-}
-
-}  // namespace
 
 Zero::Options zero_options(const Config& config, const Mesh& mesh) {
   return {.stage = config.parallel.zero,
@@ -74,7 +65,11 @@ TapeStage::Results TrainStep::forward(Transformer& stage, Tape& tape, const Samp
   TapeStage::Results results{.y = result.y};
   const auto add = [&](const Variable& loss, double weight, std::size_t place) {
     results.seeds.push_back(tape.seed(loss, weight));
-    losses_[place] += scalar(loss) * weight;
+    dispatch_accumulator(loss.value.dtype(), [&]<class A>() {
+      launch(setup_.stream,
+             AddScaled<A, double>{
+                 .x = loss.value.span<A>(), .factor = weight, .y = summed_losses_.span<double>().subspan(place, 1)});
+    });
   };
   const double per_sequence = 1.0 / static_cast<double>(config_.batch.global);
   if (stage.last_stage()) {
@@ -83,7 +78,7 @@ TapeStage::Results TrainStep::forward(Transformer& stage, Tape& tape, const Samp
   const std::array kinds{&result.losses.expert, &result.losses.device, &result.losses.z};
   for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
     for (std::size_t i = 0; i < kinds[kind]->size(); ++i) {  // one a MoE layer, or none
-      const std::int64_t layer = stage.routing()[i].layer;
+      const std::int64_t layer = stage.routed_layers()[i];
       add((*kinds[kind])[i], per_sequence,
           1 + kind * static_cast<std::size_t>(config_.model.layers) + static_cast<std::size_t>(layer));
     }
@@ -116,6 +111,8 @@ void TrainStep::reduce_losses(StepResult& result) {
 
 /// False, with the culprit, where something is not finite: then nothing is changed.
 bool TrainStep::update(StepResult& result) {
+  losses_.resize(static_cast<std::size_t>(summed_losses_.size()));
+  copy_to_host(setup_.stream, std::span(losses_), summed_losses_.span<const double>());
   const bool own_loss_finite = std::isfinite(losses_[0]);
   reduce_losses(result);
   result.grad_norm = gradient_norm(setup_.stream, setup_.mesh, optimizer_.shares(), model_.layers());
@@ -139,7 +136,7 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t first_sample, 
   result.lr = lr;
   loader_ = &loader;
   first_sample_ = first_sample;
-  losses_.assign(1 + 3 * static_cast<std::size_t>(config_.model.layers), 0.0);
+  summed_losses_ = Tensor::zeros(setup_.stream, DType::f64, {1 + 3 * config_.model.layers}, MemoryKind::buffers);
   model_.clear_routing();
   result.trace = executor_->run();
   {

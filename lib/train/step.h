@@ -71,6 +71,7 @@ class TrainStep {
   /// This rank's weighted sums: cross-entropy, then three kinds of balance loss for every layer of the whole model, so
   /// that their sum has one order whatever the stages.
   std::vector<double> losses_;
+  Tensor summed_losses_;  // the same where the model computes, while a step is under way: f64
 };
 
 }  // namespace lyceum

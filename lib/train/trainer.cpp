@@ -172,14 +172,15 @@ void Trainer::introduce() {
                    human_count(static_cast<double>(counts.activated)), human_count(counts.causal_flops_per_sequence),
                    config_.batch.seq_len));
   note(fmt::format("mesh       {} · {} · {} threads a rank · {}", count_text(world, "rank"),
-                   setup_.mesh.shape.text(world), std::get<CpuStream>(setup_.stream).threads(), config_.run.precision));
+                   setup_.mesh.shape.text(world),
+                   setup_.places[static_cast<std::size_t>(setup_.mesh.world.rank())].threads, config_.run.precision));
   if (setup_.mesh.pipeline.size() > 1) note(pipeline_line(config_, setup_.mesh));
   note(fmt::format("batch      {} sequences of {} = {} tokens, {} at a time a rank", config_.batch.global,
                    config_.batch.seq_len, config_.batch.global * config_.batch.seq_len, config_.batch.micro));
   note(fmt::format("data       {} · {} training samples{}", data_.train->file().prefix(), data_.train->order().count(),
                    data_.valid ? fmt::format(" · {} for validation", data_.valid->order().count()) : ""));
-  note(fmt::format("peak       {}FLOP/s, this machine's best 512³ {} GEMM on all ranks at once: MFU counts against it",
-                   human_count(peak_), config_.run.precision));
+  note(fmt::format("peak       {}FLOP/s, this machine's best {}³ {} GEMM on all ranks at once: MFU counts against it",
+                   human_count(peak_), peak_gemm_size(setup_.stream), config_.run.precision));
 }
 
 /// Before there is a model: where its experts lie may depend on the load that a checkpoint tells.

@@ -40,7 +40,7 @@ OpCase attention_case(const std::string& name, std::int64_t heads, std::int64_t 
 OpCase bank_case(const std::string& name, const std::vector<std::int64_t>& widths,
                  const std::vector<std::int64_t>& rows) {
   const std::int64_t hidden = 3;
-  const auto segments = std::make_shared<SegmentTable>(rows);
+  const auto segments = std::make_shared<SegmentTable>(tested_stream(), rows);
   return {.name = name,
           .inputs = {{segments->total(), hidden}},
           .add_parameters =

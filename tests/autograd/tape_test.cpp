@@ -49,7 +49,7 @@ TEST(Tape, RecomputationKeepsOnlyTheInput) {
     ParameterUnit unit("unit", ParameterUnit::Group::dense);
     unit.add(whole_parameter("w", {64, 64}, 0.1, true));
     unit.allocate(stream, DType::f32, true);
-    unit.initialize(1);
+    unit.initialize(stream, 1);
     Tape tape(stream);
     Variable x = tape.leaf(Tensor::zeros(stream, DType::f32, {256, 64}));
     const auto block = [&unit](Tape& inner, const Variable& in) -> Inputs {
@@ -103,7 +103,7 @@ TEST(Tape, TellsEachGradientsLastContribution) {
   Parameter& twice = unit.add(whole_parameter("twice", {3, 3}, 1.0, true));
   Parameter& once = unit.add(whole_parameter("once", {3, 3}, 1.0, true));
   unit.allocate(stream, DType::f64, true);
-  unit.initialize(1);
+  unit.initialize(stream, 1);
   for (const bool recomputed : {false, true}) {
     std::vector<std::string> order;
     std::vector<double> gradient_then;
@@ -133,7 +133,7 @@ TEST(Tape, GradientsAddUpOverTapes) {
   ParameterUnit unit("unit", ParameterUnit::Group::dense);
   Parameter& w = unit.add(whole_parameter("w", {2, 2}, 1.0, true));
   unit.allocate(stream, DType::bf16, true);
-  unit.initialize(1);
+  unit.initialize(stream, 1);
   EXPECT_EQ(w.gradient.dtype(), DType::f32);
   const Tensor ones = Tensor::empty(stream, DType::bf16, {1, 2});
   std::fill_n(ones.data<bfloat16>(), 2, bfloat16(1.0f));
@@ -159,7 +159,7 @@ TEST(ParameterUnit, InitialValuesDependOnNameAndElementOnly) {
     unit.add(whole_parameter("before", {5}, {}, false));
     Parameter& added = unit.add(std::move(parameter));
     unit.allocate(stream, DType::f32, false);
-    unit.initialize(3);
+    unit.initialize(stream, 3);
     return std::vector<float>(added.value.data<float>(), added.value.data<float>() + added.value.size());
   };
   const std::vector<float> whole = values(whole_parameter("w", {4, 6}, 0.5, true));

@@ -15,6 +15,7 @@ struct Loss {
   Grid<T> logits, d_logits;
   std::vector<std::int32_t> targets;
   Grid<A> loss, log_sum_exp;
+  std::vector<A> factor{static_cast<A>(scale)};
 
   Loss(std::int64_t tokens, std::int64_t vocab, double deviation = 2)
       : logits(Grid<T>::random(tokens, vocab, "logits", 3, deviation)),
@@ -29,7 +30,8 @@ struct Loss {
   }
   void run(int threads = 1) {
     launch_on(threads, CrossEntropyForward<T>{logits.matrix(), targets, loss.span(), log_sum_exp.span()});
-    launch_on(threads, CrossEntropyBackward<T>{logits.matrix(), targets, log_sum_exp.span(), scale, d_logits.matrix()});
+    launch_on(threads,
+              CrossEntropyBackward<T>{logits.matrix(), targets, log_sum_exp.span(), factor, d_logits.matrix()});
   }
 };
 
@@ -74,7 +76,7 @@ TYPED_TEST(CrossEntropyTest, AgreesWithExtendedPrecision) {
 TYPED_TEST(CrossEntropyTest, GradientMayOverwriteTheLogits) {
   Loss<TypeParam> loss(7, 341);
   loss.run();
-  launch_on(1, CrossEntropyBackward<TypeParam>{loss.logits.matrix(), loss.targets, loss.log_sum_exp.span(), scale,
+  launch_on(1, CrossEntropyBackward<TypeParam>{loss.logits.matrix(), loss.targets, loss.log_sum_exp.span(), loss.factor,
                                                loss.logits.matrix()});
   EXPECT_EQ(loss.logits.flat(), loss.d_logits.flat());
 }
@@ -145,7 +147,7 @@ void run_in_parts(Loss<T>& whole, const std::vector<std::int64_t>& begins) {
     launch_on(2, CrossEntropyBackward<T>{.logits = whole.logits.matrix().cols_from(first, count),
                                          .targets = whole.targets,
                                          .log_sum_exp = whole.log_sum_exp.span(),
-                                         .scale = scale,
+                                         .scale = whole.factor,
                                          .d_logits = whole.d_logits.matrix().cols_from(first, count),
                                          .first = first,
                                          .vocab = vocab});

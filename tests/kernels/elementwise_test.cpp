@@ -142,5 +142,26 @@ TEST(Cast, FloatAndDouble) {
   EXPECT_TRUE(is_nan(cast<float>(std::vector<double>{poison<double>()})[0]));
 }
 
+TEST(AddScaled, AddsTheProductInDouble) {
+  const std::vector<float> x{1.5f, -2, 0};
+  std::vector<double> y{1, 2, 3};
+  launch_on(1, AddScaled<float, double>{x, 0.1, y});
+  EXPECT_EQ(y, (std::vector<double>{1 + 0.1 * 1.5, 2 - 0.1 * 2, 3}));
+  std::vector<float> z{1, 2, 3};
+  launch_on(1, AddScaled<double, float>{y, 2, z});
+  EXPECT_FLOAT_EQ(z[0], 3.3f);
+}
+
+TEST(Total, IsTheSumInDouble) {
+  for (const std::int64_t size : {0, 1, 31, 5000}) {
+    std::vector<float> x(static_cast<std::size_t>(size), 0.1f), y{-7};
+    if (size > 1) x[1] = 1e7f;
+    double sum = 0;
+    for (const float value : x) sum += static_cast<double>(value);
+    launch_on(2, Total<float>{x, y});
+    EXPECT_FLOAT_EQ(y[0], static_cast<float>(sum)) << size;
+  }
+}
+
 }  // namespace
 }  // namespace lyceum

@@ -35,10 +35,10 @@ struct Bank {
   static Bank made(const Widths& rows, const Widths& in, const Widths& out, bool transpose, bool y_given,
                    std::int64_t gap = 1) {
     Bank bank;
-    bank.table = SegmentTable(rows);
+    bank.table = SegmentTable(CpuStream(1), rows);
     const Segments segments = bank.table.view();
-    bank.x_layout = SegmentLayout(segments, in);
-    bank.y_layout = SegmentLayout(segments, out);
+    bank.x_layout = SegmentLayout(CpuStream(1), bank.table, in);
+    bank.y_layout = SegmentLayout(CpuStream(1), bank.table, out);
     bank.x.assign(static_cast<std::size_t>(bank.x_layout.size()), T(0));
     bank.y.assign(static_cast<std::size_t>(bank.y_layout.size()), T(y_given ? 0.0f : NAN));
     for (std::int64_t e = 0; e < segments.count(); ++e) {

@@ -15,7 +15,7 @@ TYPED_TEST(PaddingTest, ClearsWhatIsBetweenTheSegmentsAndNothingElse) {
   using T = TypeParam;
   for (const std::vector<std::int64_t>& rows : std::vector<std::vector<std::int64_t>>{{}, {0}, {32}, {33, 0, 1, 64}}) {
     for (const std::int64_t cols : {0, 1, 40, 341}) {
-      const SegmentTable table(rows);
+      const SegmentTable table(CpuStream(1), rows);
       const Segments segments = table.view();
       auto x = Grid<T>::random(table.total(), cols, "x", 3);
       const auto before = x;

@@ -17,9 +17,9 @@ struct Bank {
   Grid<T> x, dy, y, dx, again;
 
   Bank(std::vector<std::int64_t> rows, const std::vector<std::int64_t>& widths)
-      : table(std::move(rows)),
-        narrow(table.view(), widths),
-        wide(table.view(), doubled(widths)),
+      : table(CpuStream(1), std::move(rows)),
+        narrow(CpuStream(1), table, widths),
+        wide(CpuStream(1), table, doubled(widths)),
         x(1, wide.size()),
         dy(1, narrow.size()),
         y(1, narrow.size()),
@@ -157,7 +157,7 @@ TEST(Swiglu, RowsThatAreNoMultipleOfTheAlignment) {
 
 TEST(Swiglu, RefusesOtherWidths) {
   Bank<float> bank({3}, {4});
-  const SegmentLayout odd(bank.table.view(), {7});
+  const SegmentLayout odd(CpuStream(1), bank.table, {7});
   EXPECT_THROW(launch_on(1, SwigluForward<float>{bank.table.view(), odd.over<const float>(bank.x.values.data()),
                                                  bank.narrow.over(bank.y.values.data())}),
                Error);

@@ -32,7 +32,7 @@ class Chain {
       unit->add(whole_parameter(name + "/norm", {width}, {}, false));
       unit->add(whole_parameter(name + "/weight", {width, width}, 0.2, true));
       unit->allocate(stream, DType::f32, true);
-      unit->initialize(17);
+      unit->initialize(stream, 17);
       layers_.push_back(std::move(unit));
     }
   }

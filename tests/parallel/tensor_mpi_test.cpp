@@ -216,12 +216,12 @@ class SharedExperts : public testing::Test {
   ProcessGroup group = ProcessGroup::world(60);
   /// Rank r's rows for expert e: some without any, one padded by a lot.
   std::int64_t rows_of(int rank, std::int64_t expert) const { return (3 * rank + 2 * expert) % 4 * (expert + 1); }
-  SegmentTable own{{rows_of(group.rank(), 0), rows_of(group.rank(), 1), rows_of(group.rank(), 2)}};
-  std::shared_ptr<const ExpertRows> rows = plan_rows(group, own);
+  Stream stream = CpuStream(1);
+  SegmentTable own{stream, {rows_of(group.rank(), 0), rows_of(group.rank(), 1), rows_of(group.rank(), 2)}};
+  std::shared_ptr<const ExpertRows> rows = plan_rows(stream, group, own);
 };
 
 TEST_F(SharedExperts, SortRowsOfAllRanksByExpert) {
-  const Stream stream = CpuStream(1);
   const Tensor x = Tensor::zeros(stream, DType::f64, {own.total(), 1});
   const auto mark = [](int rank, std::int64_t expert, std::int64_t row) {
     return 1.0 + 100.0 * rank + 10.0 * static_cast<double>(expert) + static_cast<double>(row) / 16;

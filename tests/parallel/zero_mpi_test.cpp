@@ -123,7 +123,7 @@ TEST_F(ZeroTest, TheNormIsThatOfTheSums) {
 /// Values of a unit worked out without its shares.
 Tensor initial_values(const ParameterUnit& unit, const Stream& stream, DType type) {
   Tensor values = Tensor::zeros(stream, type, {unit.size()});
-  unit.initialize(4, 0, values);
+  unit.initialize(stream, 4, 0, values);
   return values;
 }
 

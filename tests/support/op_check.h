@@ -8,7 +8,9 @@
 
 #include "autograd/tape.h"
 #include "core/random.h"
+#include "kernels/elementwise.h"
 #include "support/finite_difference.h"
+#include "support/tested_stream.h"
 
 namespace lyceum {
 
@@ -25,7 +27,7 @@ inline void PrintTo(const OpCase& op, std::ostream* out) { *out << op.name; }
 /// Evaluates an OpCase and its gradient with one flat vector x: all inputs, then all parameters.
 class OpChecker {
  public:
-  explicit OpChecker(const OpCase& op) : op_(op), stream_(CpuStream(1)), unit_("unit", ParameterUnit::Group::dense) {
+  explicit OpChecker(const OpCase& op) : op_(op), stream_(tested_stream()), unit_("unit", ParameterUnit::Group::dense) {
     op_.add_parameters(unit_);
     unit_.allocate(stream_, DType::f64, true);
     for (const Shape& shape : op_.inputs) size_ += shape.size();
@@ -46,22 +48,21 @@ class OpChecker {
     const std::vector<Variable> results = op_.run(tape, leaves(tape, x), unit_);
     for (std::size_t r = 0; r < results.size(); ++r) {
       const std::vector<double> w = weights(r, results[r].value.size());
-      for (std::size_t i = 0; i < w.size(); ++i) sum += w[i] * results[r].value.data<double>()[i];
+      const std::vector<double> y = values_of<double>(stream_, results[r].value);
+      for (std::size_t i = 0; i < w.size(); ++i) sum += w[i] * y[i];
     }
     return sum;
   }
 
   std::vector<double> gradient(const std::vector<double>& x, Tape::WeightGrad when = Tape::WeightGrad::now) {
-    std::fill_n(unit_.gradients().data<double>(), unit_.size(), 0.0);
+    launch(stream_, Clear<double>{.y = unit_.gradients().span<double>()});
     Tape tape(stream_);
     const std::vector<Variable> inputs = leaves(tape, x);
     std::vector<Tape::Seed> seeds;
     const std::vector<Variable> results = op_.run(tape, inputs, unit_);
     for (std::size_t r = 0; r < results.size(); ++r) {
       const std::vector<double> w = weights(r, results[r].value.size());
-      const Tensor dy = Tensor::empty(stream_, DType::f64, results[r].value.shape());
-      std::copy(w.begin(), w.end(), dy.data<double>());
-      seeds.push_back({results[r], dy});
+      seeds.push_back({results[r], tensor_of(stream_, results[r].value.shape(), w)});
     }
     tape.backward(seeds, when);
     if (when == Tape::WeightGrad::later) tape.weight_gradients();
@@ -73,13 +74,12 @@ class OpChecker {
     auto at = x.begin();
     std::vector<Variable> inputs;
     for (const Shape& shape : op_.inputs) {
-      const Tensor input = Tensor::empty(stream_, DType::f64, shape);
-      std::copy_n(at, shape.size(), input.data<double>());
+      inputs.push_back(tape.leaf(tensor_of(stream_, shape, std::vector<double>(at, at + shape.size()))));
       at += shape.size();
-      inputs.push_back(tape.leaf(input));
     }
     for (const auto& parameter : unit_.parameters()) {
-      std::copy_n(at, parameter->shape.size(), parameter->value.data<double>());
+      const std::span<const double> values(&*at, static_cast<std::size_t>(parameter->shape.size()));
+      copy_to_device(stream_, parameter->value.span<double>(), values);
       at += parameter->shape.size();
     }
     return inputs;
@@ -89,11 +89,13 @@ class OpChecker {
     std::vector<double> all;
     for (const Variable& input : inputs) {
       const Tensor dx = tape.gradient(input);
-      for (std::int64_t i = 0; i < input.value.size(); ++i) all.push_back(dx.defined() ? dx.data<double>()[i] : 0.0);
+      std::vector<double> values(static_cast<std::size_t>(input.value.size()), 0.0);
+      if (dx.defined()) values = values_of<double>(stream_, dx);
+      all.insert(all.end(), values.begin(), values.end());
     }
     for (const auto& parameter : unit_.parameters()) {
-      const double* values = parameter->gradient.data<double>();
-      all.insert(all.end(), values, values + parameter->shape.size());
+      const std::vector<double> values = values_of<double>(stream_, parameter->gradient);
+      all.insert(all.end(), values.begin(), values.end());
     }
     return all;
   }
@@ -115,9 +117,7 @@ class OpChecker {
 inline Parameter* parameter(const ParameterUnit& unit, std::size_t p) { return unit.parameters()[p].get(); }
 
 inline Tensor i32_tensor(const Stream& stream, const Shape& shape, const std::vector<std::int32_t>& values) {
-  const Tensor tensor = Tensor::empty(stream, DType::i32, shape);
-  std::copy(values.begin(), values.end(), tensor.data<std::int32_t>());
-  return tensor;
+  return tensor_of(stream, shape, values);
 }
 
 /// The checks that every operation passes.

@@ -9,6 +9,7 @@
 #include "io/config_check.h"
 #include "io/token_data.h"
 #include "support/temporary_directory.h"
+#include "support/tested_stream.h"
 #include "train/run_setup.h"
 
 namespace lyceum {
@@ -69,8 +70,9 @@ class TinyData {
   TemporaryDirectory directory_;
 };
 
-inline std::unique_ptr<RunSetup> make_setup(ProcessGroup world, const MeshShape& shape) {
-  return std::make_unique<RunSetup>(RunSetup{.stream = CpuStream(1), .mesh = Mesh::create(std::move(world), shape)});
+inline std::unique_ptr<RunSetup> make_setup(ProcessGroup world, const MeshShape& shape,
+                                            const Stream& stream = tested_stream()) {
+  return std::make_unique<RunSetup>(RunSetup{.stream = stream, .mesh = Mesh::create(std::move(world), shape)});
 }
 
 }  // namespace lyceum

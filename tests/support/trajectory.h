@@ -31,12 +31,14 @@ struct Trajectory {
 /// A model with its optimizer on the mesh that `config.parallel` says.
 class TinyTraining {
  public:
-  TinyTraining(const Config& config, ProcessGroup world, DType type = DType::f32)
+  TinyTraining(const Config& config, ProcessGroup world, DType type = DType::f32,
+               const Stream& stream = tested_stream())
       : config_(resolved(config, world.size())),
         setup_(make_setup(std::move(world), {.pipeline = config.parallel.pipeline,
                                              .tensor = config.parallel.tensor,
                                              .expert = config.parallel.expert,
-                                             .expert_tensor = config.parallel.expert_tensor})),
+                                             .expert_tensor = config.parallel.expert_tensor},
+                          stream)),
         data_(config_.model.vocab),
         model_(config_, setup_->stream, setup_->mesh, type, true),
         zero_(model_.units(), setup_->mesh, setup_->stream,
@@ -62,7 +64,9 @@ class TinyTraining {
   std::vector<Trajectory::Piece> weights() const {
     std::vector<Trajectory::Piece> all;
     for (const CheckpointPiece& piece : optimizer_.pieces()) {
-      all.push_back({piece.name, piece.shape, piece.box, {piece.values, piece.values + piece.box.extent.size()}});
+      std::vector<float> values(static_cast<std::size_t>(piece.box.extent.size()));
+      copy_to_host(setup_->stream, values.data(), piece.values, values.size() * sizeof(float));
+      all.push_back({piece.name, piece.shape, piece.box, std::move(values)});
     }
     return all;
   }
@@ -97,8 +101,9 @@ class TinyTraining {
   TrainStep step_;
 };
 
-inline Trajectory train(const Config& config, ProcessGroup world, int steps, DType type = DType::f32) {
-  TinyTraining training(config, std::move(world), type);
+inline Trajectory train(const Config& config, ProcessGroup world, int steps, DType type = DType::f32,
+                        const Stream& stream = tested_stream()) {
+  TinyTraining training(config, std::move(world), type, stream);
   Trajectory result;
   result.steps = training.run(0, steps);
   result.weights = training.weights();

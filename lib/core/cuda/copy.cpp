@@ -19,7 +19,7 @@ class Staging {
     for (std::size_t at = 0; at < bytes; at += slot_bytes) {
       const std::size_t count = std::min(slot_bytes, bytes - at);
       Slot& slot = next();
-      slot.done.wait();
+      wait_for(stream, slot);
       std::memcpy(slot.buffer.data(), host + at, count);
       check(cudaMemcpyAsync(device + at, slot.buffer.data(), count, cudaMemcpyHostToDevice, stream.handle()),
             "copy to the device");
@@ -34,7 +34,7 @@ class Staging {
       if (piece < pieces) {
         const std::size_t at = piece * slot_bytes;
         Slot& slot = next();
-        slot.done.wait();
+        wait_for(stream, slot);
         check(cudaMemcpyAsync(slot.buffer.data(), device + at, std::min(slot_bytes, bytes - at), cudaMemcpyDeviceToHost,
                               stream.handle()),
               "copy to the host");
@@ -44,7 +44,7 @@ class Staging {
       if (piece == 0) continue;
       const std::size_t at = (piece - 1) * slot_bytes;
       Slot& slot = *ready[(piece - 1) % 2];
-      slot.done.wait();
+      wait_for(stream, slot);
       std::memcpy(host + at, slot.buffer.data(), std::min(slot_bytes, bytes - at));
     }
   }
@@ -54,6 +54,9 @@ class Staging {
     PinnedBuffer buffer{slot_bytes};
     CudaEvent done;
   };
+  static void wait_for(const CudaStream& stream, const Slot& slot) {
+    stream.wait_until([&] { return slot.done.reached(); });
+  }
   Slot& next() { return slots_[turn_++ % slots_.size()]; }
 
   std::array<Slot, 2> slots_;
@@ -82,6 +85,7 @@ PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
 }
 
 void copy_to(const CudaStream& stream, void* device, const void* host, std::size_t bytes) {
+  if (bytes <= small_copy) return copy_small(stream, device, host, bytes);
   stream.keep<Staging>().send(stream, static_cast<std::byte*>(device), static_cast<const std::byte*>(host), bytes);
 }
 

@@ -1,3 +1,4 @@
+#include <chrono>
 #include <string>
 
 #include "core/cuda/clock.h"
@@ -57,6 +58,9 @@ CudaStream::CudaStream(int device, std::size_t limit) : state_(std::make_shared<
   check(cudaStreamCreateWithFlags(&state_->handle, cudaStreamNonBlocking), "cudaStreamCreate");
   state_->memory = Allocator::create(std::make_unique<DeviceSource>(device, state_->handle), limit);
   state_->fault = state_->memory->allocate_zeros(sizeof(DeviceFault), MemoryKind::buffers);
+  void* seen = nullptr;
+  check(cudaHostAlloc(&seen, sizeof(DeviceFault), cudaHostAllocDefault), "cudaHostAlloc");
+  state_->seen = {static_cast<DeviceFault*>(seen), [](DeviceFault* memory) { cudaFreeHost(memory); }};
 }
 
 CudaStream::State::~State() {
@@ -74,10 +78,28 @@ void CudaStream::set_profile(std::shared_ptr<Profile> profile) const {
 
 DeviceFault* CudaStream::fault() const { return reinterpret_cast<DeviceFault*>(state_->fault.get()); }
 
+void CudaStream::wait_until(const std::function<bool()>& reached) const {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  bool told = false;
+  for (; !reached(); told = true) {
+    const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
+    for (WaitObserver* observer : state_->observers) observer->waiting(waited);
+    pause_polling(waited);
+  }
+  if (!told) return;
+  for (WaitObserver* observer : state_->observers) observer->over();
+}
+
 void CudaStream::synchronise() const {
-  DeviceFault seen{};
+  DeviceFault& seen = *state_->seen;
   check(cudaMemcpyAsync(&seen, fault(), sizeof seen, cudaMemcpyDeviceToHost, handle()), "reading the device's fault");
-  check(cudaStreamSynchronize(handle()), "waiting for the device");
+  wait_until([&] {
+    const cudaError_t state = cudaStreamQuery(handle());
+    if (state == cudaErrorNotReady) return false;
+    check(state, "waiting for the device");
+    return true;
+  });
   if (!seen.raised) return;
   check(cudaMemsetAsync(fault(), 0, sizeof seen, handle()), "cudaMemsetAsync");
   fail(ExitCode::failed, "{}: {} holds {}, outside of [{}, {}), on GPU {}", seen.kernel, seen.name, seen.value,

@@ -80,11 +80,12 @@ void run(const CpuStream& stream, const CrossEntropyBackward<T>& loss) {
   require_extents("CrossEntropyBackward", "d_logits", loss.d_logits, rows, cols);
   require_length("CrossEntropyBackward", "targets", loss.targets, rows);
   require_length("CrossEntropyBackward", "log_sum_exp", loss.log_sum_exp, rows);
+  require_length("CrossEntropyBackward", "scale", loss.scale, 1);
   const std::int64_t vocab = loss.vocab < 0 ? loss.first + cols : loss.vocab;
   require(loss.first >= 0 && loss.first + cols <= vocab, "CrossEntropyBackward: words [{}, {}) of {}", loss.first,
           loss.first + cols, vocab);
   require_indices("CrossEntropyBackward", "targets", loss.targets, 0, vocab);
-  const A scale = static_cast<A>(loss.scale);
+  const A scale = loss.scale[0];
   parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
       const auto t = static_cast<std::size_t>(r);

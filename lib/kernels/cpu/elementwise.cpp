@@ -1,6 +1,7 @@
 #include "kernels/elementwise.h"
 
 #include <bit>
+#include <numeric>
 #include <type_traits>
 
 #include "kernels/cpu/checks.h"
@@ -71,6 +72,20 @@ void run(const CpuStream& stream, const Clear<T>& clear) {
 }
 
 template <class From, class To>
+void run(const CpuStream&, const AddScaled<From, To>& add) {
+  require_length("AddScaled", "x", add.x, std::ssize(add.y));
+  for (std::size_t i = 0; i < add.y.size(); ++i) {
+    add.y[i] = static_cast<To>(static_cast<double>(add.y[i]) + add.factor * static_cast<double>(add.x[i]));
+  }
+}
+
+template <class A>
+void run(const CpuStream&, const Total<A>& total) {
+  require_length("Total", "y", total.y, 1);
+  total.y[0] = static_cast<A>(std::accumulate(total.x.begin(), total.x.end(), 0.0));
+}
+
+template <class From, class To>
 void run(const CpuStream& stream, const Cast<From, To>& cast) {
   const auto count = static_cast<std::int64_t>(cast.y.size());
   require_length("Cast", "x", cast.x, count);
@@ -91,6 +106,13 @@ template void run(const CpuStream&, const Scale<double>&);
 template void run(const CpuStream&, const Clear<float>&);
 template void run(const CpuStream&, const Clear<bfloat16>&);
 template void run(const CpuStream&, const Clear<double>&);
+template void run(const CpuStream&, const Clear<std::int64_t>&);
+template void run(const CpuStream&, const AddScaled<float, float>&);
+template void run(const CpuStream&, const AddScaled<float, double>&);
+template void run(const CpuStream&, const AddScaled<double, float>&);
+template void run(const CpuStream&, const AddScaled<double, double>&);
+template void run(const CpuStream&, const Total<float>&);
+template void run(const CpuStream&, const Total<double>&);
 template void run(const CpuStream&, const Cast<float, float>&);
 template void run(const CpuStream&, const Cast<float, bfloat16>&);
 template void run(const CpuStream&, const Cast<float, double>&);

@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/checks.h"
 #include "kernels/cpu/parallel_for.h"
+#include "kernels/segments.h"
 
 namespace lyceum {
 
@@ -80,6 +81,43 @@ void run(const CpuStream& stream, const SortByExpert& sort) {
   for_parts([&](std::int64_t& next_slot, std::int64_t pair) {
     sort.slot_pair[static_cast<std::size_t>(next_slot)] = pair;
     sort.pair_slot[static_cast<std::size_t>(pair)] = next_slot++;
+  });
+}
+
+void run(const CpuStream&, const PlaceInSegments& place) {
+  const std::int64_t experts = std::ssize(place.rows),
+                     sources = experts ? (std::ssize(place.arrived) - 1) / experts : 0;
+  require_length("PlaceInSegments", "arrived", place.arrived, sources * experts + 1);
+  require_length("PlaceInSegments", "begin", place.begin, experts + 1);
+  require_length("PlaceInSegments", "segment_of_arrived", place.segment_of_arrived, place.arrived.back());
+  constexpr std::int64_t alignment = Segments::alignment;
+  std::int64_t next = 0;
+  for (std::int64_t e = 0; e < experts; ++e) {
+    const auto expert = static_cast<std::size_t>(e);
+    place.begin[expert] = next;
+    for (std::int64_t s = 0; s < sources; ++s) {
+      const auto part = static_cast<std::size_t>(s * experts + e);
+      for (std::int64_t row = place.arrived[part]; row < place.arrived[part + 1]; ++row) {
+        place.segment_of_arrived[static_cast<std::size_t>(row)] = next;
+        place.arrived_of_segment[static_cast<std::size_t>(next++)] = row;
+      }
+    }
+    place.rows[expert] = next - place.begin[expert];
+    while (next % alignment) place.arrived_of_segment[static_cast<std::size_t>(next++)] = -1;
+  }
+  place.begin[static_cast<std::size_t>(experts)] = next;
+  const auto behind = place.arrived_of_segment.begin() + next;
+  std::fill(behind, place.arrived_of_segment.end(), -1);
+}
+
+void run(const CpuStream& stream, const ComposeIndices& compose) {
+  require_length("ComposeIndices", "map", compose.map, std::ssize(compose.y));
+  require_indices("ComposeIndices", "map", compose.map, any_negative, std::ssize(compose.through));
+  parallel_for(stream, std::ssize(compose.y), elements_a_thread, [&](std::int64_t first, std::int64_t last) {
+    for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(last); ++i) {
+      const std::int64_t at = compose.map[i];
+      compose.y[i] = at < 0 ? -1 : compose.through[static_cast<std::size_t>(at)];
+    }
   });
 }
 

@@ -105,11 +105,21 @@ void run(const CpuStream& stream, const CountChoices& count) {
   });
 }
 
+template <class A>
+void run(const CpuStream&, const SumColumns<A>& sum) {
+  require_length("SumColumns", "sums", sum.sums, sum.x.cols);
+  for (std::int64_t r = 0; r < sum.x.rows; ++r) {
+    for (std::int64_t c = 0; c < sum.x.cols; ++c) sum.sums[static_cast<std::size_t>(c)] += sum.x.row(r)[c];
+  }
+}
+
 template void run(const CpuStream&, const SoftmaxForward<float>&);
 template void run(const CpuStream&, const SoftmaxForward<double>&);
 template void run(const CpuStream&, const SoftmaxBackward<float>&);
 template void run(const CpuStream&, const SoftmaxBackward<double>&);
 template void run(const CpuStream&, const TopK<float>&);
 template void run(const CpuStream&, const TopK<double>&);
+template void run(const CpuStream&, const SumColumns<float>&);
+template void run(const CpuStream&, const SumColumns<double>&);
 
 }  // namespace lyceum

@@ -93,7 +93,7 @@ template <int width, class T>
 __global__ void __launch_bounds__(threads) backward(CrossEntropyBackward<T> loss, IndexCheck targets) {
   using A = Accumulator<T>;
   const std::int64_t cols = loss.logits.cols;
-  const A scale = static_cast<A>(loss.scale);
+  const A scale = loss.scale[0];
   for (std::int64_t r = blockIdx.x; r < loss.logits.rows; r += gridDim.x) {
     if (threadIdx.x == 0) targets.passes(loss.targets[r]);
     const T* logits = loss.logits.row(r);
@@ -156,6 +156,7 @@ void run(const CudaStream& stream, const CrossEntropyBackward<T>& loss) {
   require_extents("CrossEntropyBackward", "d_logits", loss.d_logits, rows, cols);
   require_length("CrossEntropyBackward", "targets", loss.targets, rows);
   require_length("CrossEntropyBackward", "log_sum_exp", loss.log_sum_exp, rows);
+  require_length("CrossEntropyBackward", "scale", loss.scale, 1);
   const std::int64_t vocab = loss.vocab < 0 ? loss.first + cols : loss.vocab;
   require(loss.first >= 0 && loss.first + cols <= vocab, "CrossEntropyBackward: words [{}, {}) of {}", loss.first,
           loss.first + cols, vocab);

@@ -88,6 +88,30 @@ struct CastElements {
   }
 };
 
+template <class From, class To>
+struct AddScaledElements {
+  const From* x;
+  To* y;
+  double factor;
+  template <int width>
+  __device__ void at(std::int64_t i) const {
+    for (int e = 0; e < width; ++e) {
+      y[i + e] = static_cast<To>(static_cast<double>(y[i + e]) + factor * static_cast<double>(x[i + e]));
+    }
+  }
+};
+
+/// One block: a thread adds up every threads-th element, then the threads' sums are joined.
+constexpr int total_threads = 1024;
+
+template <class A>
+__global__ void __launch_bounds__(total_threads) add_up(Total<A> total) {
+  double sum = 0;
+  for (std::size_t i = threadIdx.x; i < total.x.size(); i += total_threads) sum += static_cast<double>(total.x[i]);
+  sum = join_block<total_threads>(sum, Sum{});
+  if (threadIdx.x == 0) total.y[0] = static_cast<A>(sum);
+}
+
 }  // namespace
 
 template <class T>
@@ -114,6 +138,20 @@ void run(const CudaStream& stream, const Clear<T>& clear) {
 }
 
 template <class From, class To>
+void run(const CudaStream& stream, const AddScaled<From, To>& add) {
+  const auto count = static_cast<std::int64_t>(add.y.size());
+  require_length("AddScaled", "x", add.x, count);
+  const AddScaledElements<From, To> op{add.x.data(), add.y.data(), add.factor};
+  run_elements<1>(stream, "AddScaled", count, op, {op.x, op.y});
+}
+
+template <class A>
+void run(const CudaStream& stream, const Total<A>& total) {
+  require_length("Total", "y", total.y, 1);
+  start(stream, "Total", add_up<A>, 1, total_threads, total);
+}
+
+template <class From, class To>
 void run(const CudaStream& stream, const Cast<From, To>& cast) {
   const auto count = static_cast<std::int64_t>(cast.y.size());
   require_length("Cast", "x", cast.x, count);
@@ -131,6 +169,13 @@ template void run(const CudaStream&, const Scale<double>&);
 template void run(const CudaStream&, const Clear<float>&);
 template void run(const CudaStream&, const Clear<bfloat16>&);
 template void run(const CudaStream&, const Clear<double>&);
+template void run(const CudaStream&, const Clear<std::int64_t>&);
+template void run(const CudaStream&, const AddScaled<float, float>&);
+template void run(const CudaStream&, const AddScaled<float, double>&);
+template void run(const CudaStream&, const AddScaled<double, float>&);
+template void run(const CudaStream&, const AddScaled<double, double>&);
+template void run(const CudaStream&, const Total<float>&);
+template void run(const CudaStream&, const Total<double>&);
 template void run(const CudaStream&, const Cast<float, float>&);
 template void run(const CudaStream&, const Cast<float, bfloat16>&);
 template void run(const CudaStream&, const Cast<float, double>&);

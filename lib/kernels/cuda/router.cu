@@ -125,7 +125,33 @@ __global__ void __launch_bounds__(threads) count_choices(CountChoices count, Ind
   }
 }
 
+/// A block some columns, a lane each: warp w adds up every warps-th row from w on, then the warps' sums are added.
+constexpr int column_threads = 1024, column_warps = column_threads / warp_size;
+
+template <class A>
+__global__ void __launch_bounds__(column_threads) sum_columns(SumColumns<A> sum) {
+  __shared__ double partial[column_warps][warp_size];
+  const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
+  const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * warp_size + lane;
+  double own = 0;
+  if (c < sum.x.cols) {
+    for (std::int64_t r = warp; r < sum.x.rows; r += column_warps) own += static_cast<double>(sum.x.row(r)[c]);
+  }
+  partial[warp][lane] = own;
+  __syncthreads();
+  if (warp != 0 || c >= sum.x.cols) return;
+  double total = sum.sums[c];
+  for (int w = 0; w < column_warps; ++w) total += partial[w][lane];
+  sum.sums[c] = total;
+}
+
 }  // namespace
+
+template <class A>
+void run(const CudaStream& stream, const SumColumns<A>& sum) {
+  require_length("SumColumns", "sums", sum.sums, sum.x.cols);
+  start(stream, "SumColumns", sum_columns<A>, blocks_for(sum.x.cols, warp_size), column_threads, sum);
+}
 
 template <class A>
 void run(const CudaStream& stream, const SoftmaxForward<A>& softmax) {
@@ -166,5 +192,7 @@ template void run(const CudaStream&, const SoftmaxBackward<float>&);
 template void run(const CudaStream&, const SoftmaxBackward<double>&);
 template void run(const CudaStream&, const TopK<float>&);
 template void run(const CudaStream&, const TopK<double>&);
+template void run(const CudaStream&, const SumColumns<float>&);
+template void run(const CudaStream&, const SumColumns<double>&);
 
 }  // namespace lyceum

@@ -15,9 +15,9 @@ constexpr std::int64_t whole_bytes = std::int64_t{64} << 10;
 
 }  // namespace
 
-AllReduce::AllReduce(std::shared_ptr<Communicator> communicator, const Values& values, Reduction reduction, int tag,
-                     Where where)
-    : State(std::move(communicator), operation(values, where)),
+AllReduce::AllReduce(std::shared_ptr<Communicator> communicator, const Operation& operation, const Values& values,
+                     Reduction reduction, int tag)
+    : Messages(std::move(communicator), operation),
       values_(static_cast<std::byte*>(values.data)),
       size_(values.size),
       width_(static_cast<std::int64_t>(size_of(values.type))),
@@ -30,11 +30,6 @@ AllReduce::AllReduce(std::shared_ptr<Communicator> communicator, const Values& v
   const std::int64_t slice = sliced_ ? piece_size_ / ranks + 1 : size_;
   received_ = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(slice * ranks * width_));
   exchange_slices();
-}
-
-Operation AllReduce::operation(const Values& values, Where where) {
-  const std::int64_t bytes = values.size * static_cast<std::int64_t>(size_of(values.type));
-  return {.name = "all_reduce", .bytes = bytes, .size = bytes, .where = where};
 }
 
 AllReduce::Range AllReduce::piece(std::int64_t number) const {

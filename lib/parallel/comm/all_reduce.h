@@ -15,7 +15,7 @@ namespace lyceum {
 /// needs memory for one piece only. MPI_Iallreduce of Open MPI 4.1, in place, copies whole vectors up and down a tree:
 /// up to six times slower (64 MB, 8 ranks on 2 cores). A rank sends 2 · (ranks − 1) messages a piece: meant for groups
 /// of at most some hundreds.
-class AllReduce final : public Pending::State {
+class AllReduce final : public Messages {
  public:
   struct Values {
     void* data;
@@ -23,9 +23,8 @@ class AllReduce final : public Pending::State {
     DType type;         // f32, bf16, f64, i32, i64
   };
   /// Starts it. `tag` must be the same on all ranks and differ from that of every operation that is under way.
-  AllReduce(std::shared_ptr<Communicator> communicator, const Values& values, Reduction reduction, int tag,
-            Where where);
-  static Operation operation(const Values& values, Where where);
+  AllReduce(std::shared_ptr<Communicator> communicator, const Operation& operation, const Values& values,
+            Reduction reduction, int tag);
 
  private:
   /// Elements [first, first + count).

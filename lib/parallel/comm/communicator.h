@@ -16,6 +16,11 @@ namespace lyceum {
 
 class Watch;
 
+/// MPI tags. Messages of one kind between two ranks keep their order; only reductions, which exchange several rounds of
+/// messages, need tags that tell those apart which are under way together: Communicator::next_reduce_tag().
+constexpr int all_to_all_tag = 0, all_gather_tag = 1, point_to_point_tag = 2, connect_tag = 3, connect_pair_tag = 4,
+              first_reduce_tag = 5;
+
 /// What an error says about the operation that it happened in, and what the ledger notes of it.
 struct Operation {
   const char* name;
@@ -65,6 +70,8 @@ class Communicator {
   /// The identity of the next group split from this one, which has this colour.
   Identity child(std::string name, int colour);
 
+  int next_reduce_tag() { return first_reduce_tag + static_cast<int>(reductions_++ % 16384); }
+
   /// Notes the start of an operation in the ledger; its number there.
   std::int64_t note(const Operation& operation);
 
@@ -74,6 +81,7 @@ class Communicator {
   [[noreturn]] void fail_timeout(const Operation& operation, const std::string& verdict) const;
   /// An operation was given up half-way: ranks no longer agree on what comes next, so every later one is refused.
   void mark_broken() { broken_ = true; }
+  bool broken() const { return broken_; }
   void require_intact(const Operation& operation) const;
   /// "all_reduce of 4096 B on group data (rank 3 of 8)", "send of 64 B to rank 1 on group pipeline (rank 0 of 2)"
   std::string describe(const Operation& operation) const;
@@ -89,6 +97,7 @@ class Communicator {
   int place_;                                             // in the ledger
   LedgerEntry entry_;                                     // with what all entries of this group share
   std::int64_t started_ = 0;                              // operations, without messages
+  std::uint32_t reductions_ = 0;                          // started so far
   std::map<std::pair<int, int>, std::int64_t> messages_;  // by sender and receiver
   std::map<std::string, std::uint64_t> children_;         // of each name
 };

@@ -1,30 +1,23 @@
-#include <sched.h>
-
+#include <chrono>
 #include <exception>
-#include <thread>
 
+#include "core/polling.h"
 #include "parallel/comm/pending_state.h"
 #include "parallel/comm/watch.h"
 
 namespace lyceum {
-namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
-/// Ranks may outnumber cores: poll closely at first, then let others run, then sleep between polls.
-void pause(double waited) {
-  constexpr double spin = 20e-6, yield = 20e-3;
-  if (waited < spin) return;
-  if (waited < yield) {
-    sched_yield();
-  } else {
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
+void wait_until(const std::function<bool()>& reached, const Communicator& communicator, const Operation& operation) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  Watch* const watch = communicator.shared()->watch.get();
+  while (!reached()) {
+    const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (waited > communicator.timeout()) communicator.fail_timeout(operation, watch ? watch->verdict() : "");
+    if (watch) watch->serve(waited);
+    pause_polling(waited);
   }
 }
-
-}  // namespace
 
 Pending::State::State(std::shared_ptr<Communicator> communicator, Operation operation)
     : communicator_(std::move(communicator)), operation_(operation), noted_(communicator_->note(operation)) {
@@ -34,42 +27,59 @@ Pending::State::State(std::shared_ptr<Communicator> communicator, Operation oper
 Pending::State::~State() { communicator_->shared()->progress.remove(*this); }
 
 void Pending::State::abandon() {
-  communicator_->shared()->progress.remove(*this);
-  communicator_->shared()->ledger.wait_for(-1);
+  SharedState& shared = *communicator_->shared();
+  shared.progress.remove(*this);
+  shared.ledger.wait_for(-1);
   communicator_->mark_broken();
-}
-
-void Pending::State::check(int code) const {
-  if (code != MPI_SUCCESS) communicator_->mark_broken();
-  communicator_->check(code, operation_);
+  shared.progress.give_up();
 }
 
 bool Pending::State::test() {
   if (!done_) communicator_->shared()->progress.poll();
   if (error_) std::rethrow_exception(error_);
+  if (done_ && then_) std::exchange(then_, nullptr)();
   return done_;
 }
 
 bool Pending::State::advance() noexcept {
   try {
-    while (!done_) {
-      int arrived = 0;
-      statuses_.resize(requests_.size());
-      const int code = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &arrived, statuses_.data());
-      if (code == MPI_SUCCESS && !arrived) return true;
-      check_statuses(code);
-      requests_.clear();
-      expectations_.clear();
-      done_ = !next();
-    }
-    communicator_->shared()->ledger.finish(noted_);
+    if (!step()) return true;
+    done_ = true;
+    finish();
   } catch (...) {
     error_ = std::current_exception();
   }
   return false;
 }
 
-void Pending::State::check_statuses(int code) const {
+void Pending::State::finish() { communicator_->shared()->ledger.finish(noted_); }
+
+void Pending::State::wait() {
+  Ledger& ledger = communicator_->shared()->ledger;
+  ledger.wait_for(noted_);
+  wait_until([this] { return test(); }, *communicator_, operation_);
+  ledger.wait_for(-1);
+}
+
+void Messages::check(int code) const {
+  if (code != MPI_SUCCESS) communicator().mark_broken();
+  communicator().check(code, operation());
+}
+
+bool Messages::step() {
+  do {
+    int arrived = 0;
+    statuses_.resize(requests_.size());
+    const int code = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &arrived, statuses_.data());
+    if (code == MPI_SUCCESS && !arrived) return false;
+    check_statuses(code);
+    requests_.clear();
+    expectations_.clear();
+  } while (next());
+  return true;
+}
+
+void Messages::check_statuses(int code) const {
   if (code == MPI_ERR_IN_STATUS) {
     for (const MPI_Status& status : statuses_) {
       if (status.MPI_ERROR != MPI_ERR_PENDING) check(status.MPI_ERROR);
@@ -80,24 +90,9 @@ void Pending::State::check_statuses(int code) const {
     int received = 0;
     check(MPI_Get_count(&statuses_[request], MPI_BYTE, &received));
     if (received == bytes) continue;
-    fail(ExitCode::failed, "{}: rank {} sent {} B where {} B were expected", communicator_->describe(operation_),
+    fail(ExitCode::failed, "{}: rank {} sent {} B where {} B were expected", communicator().describe(operation()),
          statuses_[request].MPI_SOURCE, received, bytes);
   }
-}
-
-void Pending::State::wait() {
-  const Clock::time_point begin = Clock::now();
-  SharedState& shared = *communicator_->shared();
-  shared.ledger.wait_for(noted_);
-  while (!test()) {
-    const double waited = seconds_since(begin);
-    if (waited > communicator_->timeout()) {
-      communicator_->fail_timeout(operation_, shared.watch ? shared.watch->verdict() : "");
-    }
-    if (shared.watch) shared.watch->serve(waited);
-    pause(waited);
-  }
-  shared.ledger.wait_for(-1);
 }
 
 Pending::Pending() = default;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -9,7 +10,7 @@
 
 namespace lyceum {
 
-/// The requests of one started operation, and what must outlive them. An operation of several steps overrides next().
+/// A started operation: noted in the ledger, moved on by whoever waits for any operation of its world.
 class Pending::State : private Progress::Task {
  public:
   State(std::shared_ptr<Communicator> communicator, Operation operation);
@@ -17,16 +18,12 @@ class Pending::State : private Progress::Task {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  /// A slot for one more request to fill in, good until the next call.
-  MPI_Request* request() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
-  /// The request made last is a receive of exactly `bytes`.
-  void expect(std::int64_t bytes) { expectations_.push_back({requests_.size() - 1, bytes}); }
-  void keep(std::shared_ptr<const void> owner) { kept_ = std::move(owner); }
-  /// Throws what an MPI return code other than MPI_SUCCESS means, and gives the group up.
-  void check(int code) const;
+  /// What must outlive the operation.
+  void keep(std::shared_ptr<const void> owner) { kept_.push_back(std::move(owner)); }
+  /// Called by whoever waits for this, once it is done.
+  void then(std::function<void()> last) { then_ = std::move(last); }
 
-  /// Moves everything that is under way on; whether this is done. Throws where it failed or a message had another
-  /// length than expected.
+  /// Moves everything that is under way on; whether this is done. Throws where it failed.
   bool test();
   /// Throws when the group's timeout passes.
   void wait();
@@ -34,7 +31,40 @@ class Pending::State : private Progress::Task {
   void abandon();
 
  protected:
-  const Communicator& communicator() const { return *communicator_; }
+  Communicator& communicator() const { return *communicator_; }
+  const std::shared_ptr<Communicator>& shared_communicator() const { return communicator_; }
+  const Operation& operation() const { return operation_; }
+  std::int64_t noted() const { return noted_; }
+  /// Takes the steps that can be taken without waiting. True: none is left, the operation need not be waited for.
+  virtual bool step() = 0;
+  /// Called after the last step; other operations end later, and say so to the ledger themselves.
+  virtual void finish();
+
+ private:
+  bool advance() noexcept final;
+
+  std::shared_ptr<Communicator> communicator_;
+  Operation operation_;
+  std::int64_t noted_;  // in the ledger
+  std::vector<std::shared_ptr<const void>> kept_;
+  std::function<void()> then_;
+  bool done_ = false;
+  std::exception_ptr error_;  // met while somebody else polled
+};
+
+/// An operation of MPI messages, from and to the host's memory. One of several steps overrides next().
+class Messages : public Pending::State {
+ public:
+  using State::State;
+
+  /// A slot for one more request to fill in, good until the next call.
+  MPI_Request* request() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
+  /// The request made last is a receive of exactly `bytes`; another length is an Error.
+  void expect(std::int64_t bytes) { expectations_.push_back({requests_.size() - 1, bytes}); }
+  /// Throws what an MPI return code other than MPI_SUCCESS means, and gives the group up.
+  void check(int code) const;
+
+ protected:
   /// Whether there are requests to wait for.
   bool pending() const { return !requests_.empty(); }
   /// Called when all requests are done; makes those of the next step. False: there is none.
@@ -45,18 +75,16 @@ class Pending::State : private Progress::Task {
     std::size_t request;
     std::int64_t bytes;
   };
-  bool advance() noexcept final;
+  bool step() final;
   void check_statuses(int code) const;
 
-  std::shared_ptr<Communicator> communicator_;
-  Operation operation_;
-  std::int64_t noted_;  // in the ledger
   std::vector<MPI_Request> requests_;
   std::vector<MPI_Status> statuses_;
   std::vector<Expectation> expectations_;
-  std::shared_ptr<const void> kept_;
-  bool done_ = false;
-  std::exception_ptr error_;  // met while somebody else polled
 };
+
+/// Waits until `reached()`, as long as the group's timeout allows: throws then, with what can be found out of the
+/// reason. Answers meanwhile what other ranks ask.
+void wait_until(const std::function<bool()>& reached, const Communicator& communicator, const Operation& operation);
 
 }  // namespace lyceum

@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "core/stream.h"
 #include "core/tensor.h"
+#include "parallel/comm/transport.h"
 
 namespace lyceum {
 
@@ -21,7 +23,9 @@ struct Where {
   std::source_location place;
   std::int64_t unit;
 };
+class Communicator;
 class Ledger;
+class TensorTransport;
 
 /// A started operation. The buffers that it was given must live until wait() returned or test() said true. Several may
 /// be under way, and be waited for in any order: whoever waits for one moves all of them on. The destructor waits, at
@@ -45,10 +49,15 @@ class [[nodiscard]] Pending {
   std::unique_ptr<State> state_;  // null: finished
 };
 
-/// Ranks that communicate, over MPI on host memory: owns its communicator, is passed explicitly. Every call is
-/// collective over the group unless it says otherwise: all ranks start the same operations in the same order. Every
-/// wait ends after the group's timeout with an Error (exit code 4); the group is unusable then. One thread uses all
-/// groups.
+/// Ranks that communicate: owns its communicator, is passed explicitly. Every call is collective over the group unless
+/// it says otherwise: all ranks start the same operations in the same order. Every wait ends after the group's timeout
+/// with an Error (exit code 4); the group is unusable then. One thread uses all groups.
+///
+/// Tensors, and the memory of an AllToAll, lie in the host's memory and travel by MPI, unless the group comes from one
+/// that is `on` a device. Spans, texts and numbers always lie in the host's memory. On a device an operation follows
+/// all work that the stream has when it is started; work that the stream gets once it was waited for sees its result.
+/// Such a wait need not last until the result is there: then whoever waits for the stream waits for other ranks too,
+/// and is told after the group's timeout.
 class ProcessGroup {
  public:
   /// All ranks of the job; MPI must be initialised. `timeout`: seconds that any wait may last. Ranks that give the same
@@ -60,6 +69,11 @@ class ProcessGroup {
   /// ledger, counted as traffic, and over at once. Of what others would send, numbers alone arrive, as if each sent
   /// what this rank sends to itself.
   static ProcessGroup rehearsal(int rank, int ranks);
+  /// The same ranks with tensors where `stream` computes; so do groups split from it. It counts its own traffic. On the
+  /// host's stream they travel by MPI, on a GPU's stream staged or by NCCL; throws a usage Error otherwise. Collective.
+  /// Nobody is there in a rehearsal, whose tensors may be anywhere.
+  [[nodiscard]] ProcessGroup on(Stream stream, Transport transport,
+                                Where where = std::source_location::current()) const;
   ProcessGroup(ProcessGroup&&) noexcept;
   ProcessGroup& operator=(ProcessGroup&&) noexcept;
   ~ProcessGroup();
@@ -147,9 +161,12 @@ class ProcessGroup {
   /// What this rank did last on all groups that come from one world.
   Ledger& ledger() const;
 
- private:
   struct Implementation;
+
+ private:
   explicit ProcessGroup(std::shared_ptr<Implementation> implementation);
+  static ProcessGroup made(std::shared_ptr<Communicator> communicator, std::shared_ptr<TensorTransport> transport,
+                           Where where);
   std::shared_ptr<Implementation> implementation_;
 };
 

@@ -13,6 +13,8 @@ class Progress {
    public:
     /// Takes the next steps that can be taken without waiting; keeps its errors. False: nothing is left to do.
     virtual bool advance() noexcept = 0;
+    /// An operation of the world was given up: what waits for other ranks, on a device say, is to end.
+    virtual void give_up() noexcept {}
 
    protected:
     ~Task() = default;
@@ -22,6 +24,9 @@ class Progress {
   void remove(Task& task) { std::erase(tasks_, &task); }
   void poll() {
     std::erase_if(tasks_, [](Task* task) { return !task->advance(); });
+  }
+  void give_up() {
+    for (Task* task : tasks_) task->give_up();
   }
 
  private:

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <vector>
 
+#include "core/copy.h"
 #include "kernels/adamw.h"
 
 namespace lyceum {
@@ -13,39 +14,49 @@ std::size_t blocks_of(std::int64_t elements) {
   return static_cast<std::size_t>((elements + range_block - 1) / range_block);
 }
 
-/// Sums of squares of all blocks of all units of one kind, one unit after another, on every copy.
-std::vector<double> block_sums(const Stream& stream, std::span<const UnitShare> shares, ParameterUnit::Group group) {
-  std::vector<double> sums;
-  const ProcessGroup* copies = nullptr;
-  bool parts = false;
+/// Units of one kind that count.
+std::vector<const UnitShare*> counted(std::span<const UnitShare> shares, ParameterUnit::Group group) {
+  std::vector<const UnitShare*> units;
   for (const UnitShare& share : shares) {
-    if (share.unit->group() != group || share.unit->twin()) continue;
-    const std::size_t first = sums.size() + static_cast<std::size_t>(share.updated.first / range_block);
-    sums.resize(sums.size() + blocks_of(share.unit->size()), 0.0);
-    dispatch_accumulator(share.gradients.dtype(), [&]<class A>() {
-      launch(stream, SumOfSquares<A>{.x = share.gradients.span<A>(),
-                                     .block = range_block,
-                                     .sums = std::span(sums).subspan(first, blocks_of(share.updated.count))});
-    });
-    copies = share.copies;
-    parts = share.sharded;
+    if (share.unit->group() == group && !share.unit->twin()) units.push_back(&share);
   }
+  return units;
+}
+
+/// Sums of squares of all blocks of the units, one unit after another, on every copy.
+std::vector<double> block_sums(const Stream& stream, const std::vector<const UnitShare*>& units) {
+  std::size_t blocks = 0;
+  for (const UnitShare* share : units) blocks += blocks_of(share->unit->size());
+  const Tensor sums = Tensor::zeros(stream, DType::f64, {static_cast<std::int64_t>(blocks)}, MemoryKind::buffers);
+  std::size_t unit_begin = 0;
+  for (const UnitShare* share : units) {
+    const std::size_t first = unit_begin + static_cast<std::size_t>(share->updated.first / range_block);
+    dispatch_accumulator(share->gradients.dtype(), [&]<class A>() {
+      launch(stream, SumOfSquares<A>{.x = share->gradients.span<A>(),
+                                     .block = range_block,
+                                     .sums = sums.span<double>().subspan(first, blocks_of(share->updated.count))});
+    });
+    unit_begin += blocks_of(share->unit->size());
+  }
+  std::vector<double> host(blocks);
+  copy_to_host(stream, std::span(host), sums.span<const double>());
   // One rank's block and zeros of the others: the sum is exact.
-  if (parts) copies->all_reduce(std::span(sums));
-  return sums;
+  if (!units.empty() && units.back()->sharded) units.back()->copies->all_reduce(std::span(host));
+  return host;
 }
 
 /// Sums of squares of one kind on this rank, by layer.
 std::vector<double> layer_sums(const Stream& stream, std::span<const UnitShare> shares, ParameterUnit::Group group,
                                int layers) {
-  const std::vector<double> blocks = block_sums(stream, shares, group);
+  const std::vector<const UnitShare*> units = counted(shares, group);
+  const std::vector<double> blocks = block_sums(stream, units);
   std::vector<double> sums(static_cast<std::size_t>(layers), 0.0);
   auto next = blocks.begin();
-  for (const UnitShare& share : shares) {
-    if (share.unit->group() != group || share.unit->twin()) continue;
-    require(share.unit->layer() < layers, "{} is in layer {} of {}", share.unit->name(), share.unit->layer(), layers);
-    const auto end = next + static_cast<std::ptrdiff_t>(blocks_of(share.unit->size()));
-    sums[static_cast<std::size_t>(share.unit->layer())] += std::accumulate(next, end, 0.0);
+  for (const UnitShare* share : units) {
+    const ParameterUnit& unit = *share->unit;
+    require(unit.layer() < layers, "{} is in layer {} of {}", unit.name(), unit.layer(), layers);
+    const auto end = next + static_cast<std::ptrdiff_t>(blocks_of(unit.size()));
+    sums[static_cast<std::size_t>(unit.layer())] += std::accumulate(next, end, 0.0);
     next = end;
   }
   return sums;

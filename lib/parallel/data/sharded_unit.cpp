@@ -59,7 +59,7 @@ UnitShare ShardedUnit::share() const {
 }
 
 void ShardedUnit::initialize(std::uint64_t seed) {
-  unit_.initialize(seed, shards(3) ? owned_.first : 0, values_);
+  unit_.initialize(stream_, seed, shards(3) ? owned_.first : 0, values_);
   release_values();
 }
 

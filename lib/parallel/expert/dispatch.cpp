@@ -6,13 +6,12 @@
 namespace lyceum {
 
 Tensor Dispatch::forward(const Stream& stream, Saved&, const Tensor& x) const {
-  const auto rows = static_cast<std::int64_t>(exchange->pair_of_sent.size());
-  const Tensor sent = Tensor::empty(stream, x.dtype(), {rows, x.shape()[1]});
+  const Tensor sent = Tensor::empty(stream, x.dtype(), {exchange->pair_of_sent.size(), x.shape()[1]});
   dispatch_float(x.dtype(), [&]<class T>() {
-    launch(
-        stream,
-        GatherRows<T>{
-            .x = x.matrix<T>(), .source = exchange->pair_of_sent, .y = sent.matrix<T>(), .divisor = exchange->top_k});
+    launch(stream, GatherRows<T>{.x = x.matrix<T>(),
+                                 .source = exchange->pair_of_sent.span<const std::int64_t>(),
+                                 .y = sent.matrix<T>(),
+                                 .divisor = exchange->top_k});
   });
   return exchange_forward(stream, *exchange, sent);
 }
@@ -22,7 +21,7 @@ std::array<Tensor, 1> Dispatch::backward(const Stream& stream, Saved&, const Ten
   const Tensor dx = Tensor::empty(stream, d_rows.dtype(), {exchange->tokens, d_rows.shape()[1]});
   dispatch_float(dx.dtype(), [&]<class T>() {
     launch(stream, CombineRows<T>{.x = d_sent.matrix<T>(),
-                                  .slot = exchange->sent_of_pair,
+                                  .slot = exchange->sent_of_pair.span<const std::int64_t>(),
                                   .k = exchange->top_k,
                                   .gate = {},
                                   .y = dx.matrix<T>()});
@@ -35,7 +34,7 @@ Tensor Combine::forward(const Stream& stream, Saved& saved, const Tensor& rows, 
   const Tensor y = Tensor::empty(stream, rows.dtype(), {exchange->tokens, rows.shape()[1]});
   dispatch_float(rows.dtype(), [&]<class T>() {
     launch(stream, CombineRows<T>{.x = saved.sent.matrix<T>(),
-                                  .slot = exchange->sent_of_pair,
+                                  .slot = exchange->sent_of_pair.span<const std::int64_t>(),
                                   .k = exchange->top_k,
                                   .gate = gates.matrix<Accumulator<T>>(),
                                   .y = y.matrix<T>()});
@@ -50,7 +49,7 @@ std::array<Tensor, 2> Combine::backward(const Stream& stream, Saved& saved, cons
     using A = Accumulator<T>;
     launch(stream, CombineRowsBackward<T>{.x = saved.sent.matrix<T>(),
                                           .dy = dy.matrix<T>(),
-                                          .slot = exchange->sent_of_pair,
+                                          .slot = exchange->sent_of_pair.span<const std::int64_t>(),
                                           .k = exchange->top_k,
                                           .gate = saved.gates.matrix<A>(),
                                           .dx = d_sent.matrix<T>(),

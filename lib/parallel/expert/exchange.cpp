@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "core/copy.h"
 #include "kernels/permute.h"
 #include "parallel/expert/segmented_rows.h"
 
@@ -25,14 +26,54 @@ std::vector<std::int64_t> exchange_counts(const ProcessGroup& group, const Place
   return received;
 }
 
-/// Makes the segments' order the sent order, for a group of one.
-void send_straight(ExpertExchange& exchange) {
-  for (std::int64_t& sent : exchange.sent_of_pair) sent = exchange.row_of_received[static_cast<std::size_t>(sent)];
-  std::vector<std::int64_t> pair_of_row = std::move(exchange.received_of_row);
-  for (std::int64_t& row : pair_of_row) {
-    if (row >= 0) row = exchange.pair_of_sent[static_cast<std::size_t>(row)];
+/// Numbers of whatever length, in the stream's memory.
+Tensor numbers(const Stream& stream, std::int64_t count) { return Tensor::empty(stream, DType::i64, {count}); }
+
+/// through[map[i]], −1 where map[i] is.
+Tensor compose(const Stream& stream, const Tensor& map, const Tensor& through) {
+  const Tensor y = numbers(stream, map.size());
+  launch(stream, ComposeIndices{.map = map.span<const std::int64_t>(),
+                                .through = through.span<const std::int64_t>(),
+                                .y = y.span<std::int64_t>()});
+  return y;
+}
+
+/// A group of one sends straight into segments: their order is the sent order.
+void send_straight(const Stream& stream, ExpertExchange& exchange, const SegmentedRows& rows) {
+  exchange.sent_of_pair = compose(stream, exchange.sent_of_pair, rows.segment_of_arrived);
+  exchange.pair_of_sent = compose(stream, rows.arrived_of_segment, exchange.pair_of_sent);
+}
+
+std::vector<std::int64_t> on_host(const Stream& stream, const Tensor& values) {
+  std::vector<std::int64_t> host(static_cast<std::size_t>(values.size()));
+  copy_to_host(stream, std::span(host), values.span<const std::int64_t>());
+  return host;
+}
+
+/// To and from the ranks of `group`, several of them. begin: where the sorted pairs of each expert begin.
+SegmentedRows exchange_rows(const Stream& stream, const Placement& placement, const std::vector<std::int64_t>& begin,
+                            ExpertExchange& exchange) {
+  const auto ranks = static_cast<std::size_t>(placement.ranks());
+  for (std::size_t r = 0; r < ranks; ++r) {
+    exchange.send_rows.push_back(begin[static_cast<std::size_t>(placement.first[r + 1])] -
+                                 begin[static_cast<std::size_t>(placement.first[r])]);
   }
-  exchange.pair_of_sent = std::move(pair_of_row);
+  const std::vector<std::int64_t> counts = exchange_counts(*exchange.group, placement, begin);
+  const std::size_t local = counts.size() / ranks;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const auto from = counts.begin() + static_cast<std::ptrdiff_t>(r * local);
+    exchange.receive_rows.push_back(std::accumulate(from, from + static_cast<std::ptrdiff_t>(local), std::int64_t{0}));
+  }
+  return into_segments(stream, counts, local);
+}
+
+/// Of a group of one.
+SegmentedRows own_rows(const Stream& stream, const Tensor& begin, std::int64_t pairs) {
+  const std::int64_t experts = begin.size() - 1;
+  if (asynchronous(stream)) return into_segments(stream, begin, pairs, experts);
+  std::vector<std::int64_t> counts = on_host(stream, begin);
+  std::adjacent_difference(counts.begin(), counts.end(), counts.begin());
+  return into_segments(stream, std::span(counts).subspan(1), static_cast<std::size_t>(experts));
 }
 
 }  // namespace
@@ -45,36 +86,31 @@ std::shared_ptr<const ExpertExchange> plan_exchange(const Stream& stream, const 
   exchange->group = &group;
   exchange->tokens = index.shape()[0];
   exchange->top_k = index.shape()[1];
-  exchange->pair_of_sent.resize(static_cast<std::size_t>(index.size()));
-  exchange->sent_of_pair.resize(static_cast<std::size_t>(index.size()));
-  std::vector<std::int64_t> begin(placement.owner.size() + 1);
+  exchange->pair_of_sent = numbers(stream, index.size());
+  exchange->sent_of_pair = numbers(stream, index.size());
+  const Tensor begin = numbers(stream, placement.experts() + 1);
+  const Tensor order = Tensor::empty(stream, DType::i32, {placement.experts()});
+  copy_to_device(stream, order.span<std::int32_t>(), std::span(placement.order));
   launch(stream, SortByExpert{.index = index.matrix<std::int32_t>(),
-                              .order = placement.order,
-                              .begin = begin,
-                              .slot_pair = exchange->pair_of_sent,
-                              .pair_slot = exchange->sent_of_pair});
-  const auto ranks = static_cast<std::size_t>(group.size());
-  for (std::size_t r = 0; r < ranks; ++r) {
-    exchange->send_rows.push_back(begin[static_cast<std::size_t>(placement.first[r + 1])] -
-                                  begin[static_cast<std::size_t>(placement.first[r])]);
+                              .order = order.span<const std::int32_t>(),
+                              .begin = begin.span<std::int64_t>(),
+                              .slot_pair = exchange->pair_of_sent.span<std::int64_t>(),
+                              .pair_slot = exchange->sent_of_pair.span<std::int64_t>()});
+  const SegmentedRows rows = group.size() == 1 ? own_rows(stream, begin, index.size())
+                                               : exchange_rows(stream, placement, on_host(stream, begin), *exchange);
+  exchange->segments = rows.segments;
+  if (group.size() == 1) {
+    send_straight(stream, *exchange, rows);
+  } else {
+    exchange->received_of_row = rows.arrived_of_segment;
+    exchange->row_of_received = rows.segment_of_arrived;
   }
-  const std::vector<std::int64_t> counts = exchange_counts(group, placement, begin);
-  const std::size_t local = counts.size() / ranks;
-  for (std::size_t r = 0; r < ranks; ++r) {
-    const auto from = counts.begin() + static_cast<std::ptrdiff_t>(r * local);
-    exchange->receive_rows.push_back(std::accumulate(from, from + static_cast<std::ptrdiff_t>(local), std::int64_t{0}));
-  }
-  SegmentedRows rows = into_segments(counts, local);
-  exchange->segments = std::move(rows.segments);
-  exchange->received_of_row = std::move(rows.arrived_of_segment);
-  exchange->row_of_received = std::move(rows.segment_of_arrived);
-  if (ranks == 1) send_straight(*exchange);
   return exchange;
 }
 
 Tensor exchange_forward(const Stream& stream, const ExpertExchange& exchange, const Tensor& sent) {
   if (exchange.group->size() == 1) return sent;
-  const Tensor received = Tensor::empty(stream, sent.dtype(), {exchange.received(), sent.shape()[1]});
+  const Tensor received = Tensor::empty(stream, sent.dtype(), {exchange.row_of_received.size(), sent.shape()[1]});
   {
     const ProfileScope timed(profile_of(stream), "all-to-all");
     exchange.group->all_to_all({.sent = sent.raw(),
@@ -89,8 +125,7 @@ Tensor exchange_forward(const Stream& stream, const ExpertExchange& exchange, co
 Tensor exchange_back(const Stream& stream, const ExpertExchange& exchange, const Tensor& rows) {
   if (exchange.group->size() == 1) return rows;
   const Tensor received = gather_rows(stream, rows, exchange.row_of_received);
-  const auto pairs = static_cast<std::int64_t>(exchange.pair_of_sent.size());
-  const Tensor sent = Tensor::empty(stream, rows.dtype(), {pairs, rows.shape()[1]});
+  const Tensor sent = Tensor::empty(stream, rows.dtype(), {exchange.pair_of_sent.size(), rows.shape()[1]});
   const ProfileScope timed(profile_of(stream), "all-to-all");
   exchange.group->all_to_all({.sent = received.raw(),
                               .send_rows = exchange.receive_rows,

@@ -18,18 +18,17 @@ namespace lyceum {
 /// moves.
 struct ExpertExchange {
   std::int64_t top_k = 0, tokens = 0;
-  std::vector<std::int64_t> pair_of_sent;             // [sent rows]; −1 for padding
-  std::vector<std::int64_t> sent_of_pair;             // [tokens · k]
-  std::vector<std::int64_t> send_rows, receive_rows;  // [ranks]
-  std::vector<std::int64_t> received_of_row;          // [segment rows]: row as received, −1 for padding
-  std::vector<std::int64_t> row_of_received;          // [received rows]
+  Tensor pair_of_sent;                                // i64 [sent rows]; −1 for padding
+  Tensor sent_of_pair;                                // i64 [tokens · k]
+  std::vector<std::int64_t> send_rows, receive_rows;  // [ranks], where there are several
+  Tensor received_of_row;                             // i64 [segment rows]: row as received, −1 for padding
+  Tensor row_of_received;                             // i64 [received rows]
   std::shared_ptr<const SegmentTable> segments;
   const ProcessGroup* group = nullptr;
-
-  std::int64_t received() const { return static_cast<std::int64_t>(row_of_received.size()); }
 };
 
-/// Collective over `group`, the ranks of the placement. index: i32 [tokens, k], the experts that each token chose.
+/// Collective over `group`, the ranks of the placement. On a GPU a group of one does not wait for the device: the host
+/// never learns how many rows each expert has. index: i32 [tokens, k], the experts that each token chose.
 std::shared_ptr<const ExpertExchange> plan_exchange(const Stream& stream, const ProcessGroup& group,
                                                     const Placement& placement, const Tensor& index);
 

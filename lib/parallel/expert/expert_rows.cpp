@@ -5,41 +5,28 @@ namespace lyceum {
 namespace {
 
 Tensor gather(const Stream& stream, const ExpertRows& rows, const Tensor& own) {
-  const Tensor arrived = all_gather(stream, rows.packed, gather_rows(stream, own, rows.own_of_packed));
+  const Tensor arrived = all_gather(stream, rows.packed, gather_rows(stream, own, rows.own.segment_of_arrived));
   return gather_rows(stream, arrived, rows.segmented.arrived_of_segment);
 }
 
 Tensor reduce(const Stream& stream, const ExpertRows& rows, const Tensor& partial) {
   const Tensor packed =
       reduce_scatter(stream, rows.packed, gather_rows(stream, partial, rows.segmented.segment_of_arrived));
-  return gather_rows(stream, packed, rows.packed_of_own);
-}
-
-/// Own segments' rows in order, padding left out.
-void pack(ExpertRows& rows, const Segments& own) {
-  rows.packed_of_own.assign(static_cast<std::size_t>(own.total()), -1);
-  for (std::int64_t e = 0; e < own.count(); ++e) {
-    const std::int64_t begin = own.begin[static_cast<std::size_t>(e)];
-    for (std::int64_t row = begin; row < begin + own.rows[static_cast<std::size_t>(e)]; ++row) {
-      rows.packed_of_own[static_cast<std::size_t>(row)] = std::ssize(rows.own_of_packed);
-      rows.own_of_packed.push_back(row);
-    }
-  }
+  return gather_rows(stream, packed, rows.own.arrived_of_segment);
 }
 
 }  // namespace
 
-std::shared_ptr<const ExpertRows> plan_rows(const ProcessGroup& group, const SegmentTable& own) {
-  auto rows = std::make_shared<ExpertRows>();
-  const Segments segments = own.view();
-  pack(*rows, segments);
-  const auto experts = segments.rows.size(), ranks = static_cast<std::size_t>(group.size());
+std::shared_ptr<const ExpertRows> plan_rows(const Stream& stream, const ProcessGroup& group, const SegmentTable& own) {
+  const std::vector<std::int64_t> sent = own.rows_on_host(stream);
+  const std::size_t experts = sent.size(), ranks = static_cast<std::size_t>(group.size());
   std::vector<std::int64_t> counts(ranks * experts);
-  group.all_gather(segments.rows, counts);
-  rows->packed = {.group = &group, .rows = std::vector<std::int64_t>(ranks, 0), .routed = true};
-  for (std::size_t i = 0; i < counts.size(); ++i) rows->packed.rows[i / experts] += counts[i];
-  rows->segmented = into_segments(counts, experts);
-  return rows;
+  group.all_gather(sent, counts);
+  RowShards packed{.group = &group, .rows = std::vector<std::int64_t>(ranks, 0), .routed = true};
+  for (std::size_t i = 0; i < counts.size(); ++i) packed.rows[i / experts] += counts[i];
+  return std::make_shared<ExpertRows>(ExpertRows{.packed = std::move(packed),
+                                                 .own = into_segments(stream, sent, experts),
+                                                 .segmented = into_segments(stream, counts, experts)});
 }
 
 Tensor GatherExpertRows::forward(const Stream& stream, Saved&, const Tensor& own) const {

@@ -17,13 +17,12 @@ namespace lyceum {
 ///   segmented  of all ranks together: sorted by expert, then rank, padded
 struct ExpertRows {
   RowShards packed;
-  std::vector<std::int64_t> own_of_packed;  // [own packed rows]
-  std::vector<std::int64_t> packed_of_own;  // [own segment rows]; −1 for padding
-  SegmentedRows segmented;                  // packed rows of all ranks
+  SegmentedRows own;        // packed rows of this rank, in its own segments
+  SegmentedRows segmented;  // packed rows of all ranks
 };
 
 /// Collective over `group`, whose ranks hold parts of the same experts. `own`: rows for each of them on this rank.
-std::shared_ptr<const ExpertRows> plan_rows(const ProcessGroup& group, const SegmentTable& own);
+std::shared_ptr<const ExpertRows> plan_rows(const Stream& stream, const ProcessGroup& group, const SegmentTable& own);
 
 /// Every rank's rows, on every rank; backwards the sum of what the ranks make of them, to their owner.
 /// [own segment rows, hidden] → [segment rows, hidden]

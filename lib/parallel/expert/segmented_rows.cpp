@@ -1,31 +1,56 @@
 #include "parallel/expert/segmented_rows.h"
 
+#include <utility>
+#include <vector>
+
+#include "core/copy.h"
 #include "kernels/permute.h"
 
 namespace lyceum {
 
-SegmentedRows into_segments(const std::vector<std::int64_t>& counts, std::size_t experts) {
-  std::vector<std::int64_t> all(experts, 0);
-  for (std::size_t i = 0; i < counts.size(); ++i) all[i % experts] += counts[i];
-  auto segments = std::make_shared<SegmentTable>(std::move(all));
-  std::vector<std::int64_t> next(segments->view().begin.begin(), segments->view().begin.end());
-  SegmentedRows rows;
-  rows.arrived_of_segment.assign(static_cast<std::size_t>(segments->total()), -1);
-  for (std::size_t i = 0; i < counts.size(); ++i) {
-    for (std::int64_t row = 0; row < counts[i]; ++row) {
-      std::int64_t& segment_row = next[i % experts];
-      rows.arrived_of_segment[static_cast<std::size_t>(segment_row)] = std::ssize(rows.segment_of_arrived);
-      rows.segment_of_arrived.push_back(segment_row++);
-    }
+namespace {
+
+/// Both maps, and the table where `known` has none yet. begin: as in into_segments().
+SegmentedRows place_rows(const Stream& stream, const Tensor& begin, std::int64_t arrived, std::int64_t experts,
+                         std::shared_ptr<const SegmentTable> known) {
+  const auto numbers = [&](std::int64_t count) { return Tensor::empty(stream, DType::i64, {count}); };
+  const Tensor segment_begin = numbers(experts + 1), rows = numbers(experts);
+  constexpr std::int64_t padding = Segments::alignment - 1;
+  if (!known) {
+    known = std::make_shared<SegmentTable>(segment_begin, rows, arrived + experts * padding);
   }
-  rows.segments = std::move(segments);
-  return rows;
+  SegmentedRows placed{.segments = std::move(known), .arrived_of_segment = {}, .segment_of_arrived = numbers(arrived)};
+  placed.arrived_of_segment = numbers(placed.segments->total());
+  launch(stream, PlaceInSegments{.arrived = begin.span<const std::int64_t>(),
+                                 .begin = segment_begin.span<std::int64_t>(),
+                                 .rows = rows.span<std::int64_t>(),
+                                 .arrived_of_segment = placed.arrived_of_segment.span<std::int64_t>(),
+                                 .segment_of_arrived = placed.segment_of_arrived.span<std::int64_t>()});
+  return placed;
 }
 
-Tensor gather_rows(const Stream& stream, const Tensor& x, const std::vector<std::int64_t>& source) {
-  const Tensor y = Tensor::empty(stream, x.dtype(), {std::ssize(source), x.shape()[1]});
+}  // namespace
+
+SegmentedRows into_segments(const Stream& stream, std::span<const std::int64_t> counts, std::size_t experts) {
+  std::vector<std::int64_t> rows(experts, 0), begin{0};
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    rows[i % experts] += counts[i];
+    begin.push_back(begin.back() + counts[i]);
+  }
+  const Tensor begins = Tensor::empty(stream, DType::i64, {std::ssize(begin)});
+  copy_to_device(stream, begins.span<std::int64_t>(), std::span<const std::int64_t>(begin));
+  return place_rows(stream, begins, begin.back(), static_cast<std::int64_t>(experts),
+                    std::make_shared<SegmentTable>(stream, std::move(rows)));
+}
+
+SegmentedRows into_segments(const Stream& stream, const Tensor& begin, std::int64_t arrived, std::int64_t experts) {
+  return place_rows(stream, begin, arrived, experts, nullptr);
+}
+
+Tensor gather_rows(const Stream& stream, const Tensor& x, const Tensor& source) {
+  const Tensor y = Tensor::empty(stream, x.dtype(), {source.size(), x.shape()[1]});
   dispatch_float(x.dtype(), [&]<class T>() {
-    launch(stream, GatherRows<T>{.x = x.matrix<T>(), .source = source, .y = y.matrix<T>()});
+    launch(stream, GatherRows<T>{.x = x.matrix<T>(), .source = source.span<const std::int64_t>(), .y = y.matrix<T>()});
   });
   return y;
 }

@@ -1,8 +1,7 @@
 #include "parallel/tensor/cross_entropy.h"
 
-#include <numeric>
-
 #include "kernels/cross_entropy.h"
+#include "kernels/elementwise.h"
 
 namespace lyceum {
 
@@ -28,8 +27,7 @@ Tensor VocabularyCrossEntropy::forward(const Stream& stream, Saved& saved, const
     launch(stream,
            CrossEntropyJoin<A>{
                .statistics = all.matrix<A>(), .loss = loss.span<A>(), .log_sum_exp = saved.log_sum_exp.span<A>()});
-    const std::span<A> losses = loss.span<A>();
-    *sum.data<A>() = static_cast<A>(std::accumulate(losses.begin(), losses.end(), 0.0));
+    launch(stream, Total<A>{.x = loss.span<A>(), .y = sum.span<A>()});
   });
   return sum;
 }
@@ -39,7 +37,7 @@ std::array<Tensor, 1> VocabularyCrossEntropy::backward(const Stream& stream, Sav
     launch(stream, CrossEntropyBackward<T>{.logits = saved.logits.matrix<T>(),
                                            .targets = targets.span<const std::int32_t>(),
                                            .log_sum_exp = saved.log_sum_exp.span<Accumulator<T>>(),
-                                           .scale = static_cast<double>(*dy.data<Accumulator<T>>()),
+                                           .scale = dy.span<Accumulator<T>>(),
                                            .d_logits = saved.logits.matrix<T>(),
                                            .first = words.first,
                                            .vocab = vocab});

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "cuda_runtime_api.h"
+#include "host_stream.h"
 
 #define __global__
 #define __device__
@@ -47,7 +48,12 @@ std::uint64_t exchange(std::uint64_t value, unsigned lane);
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
-  [&](Parameters... values) { host_cuda::run_grid(*config, [&] { kernel(values...); }); }(arguments...);
+  [&](Parameters... values) {
+    host_cuda::enqueue(config->stream, [=, launch = *config] {
+      host_cuda::run_grid(launch, [&] { kernel(values...); });
+      return true;
+    });
+  }(arguments...);
   return cudaSuccess;
 }
 

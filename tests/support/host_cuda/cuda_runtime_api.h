@@ -1,12 +1,13 @@
 #pragma once
 
-// As much of the CUDA runtime's interface as lib/core and lib/kernels use, on the host: every call has run when it
-// returns, device memory begins poisoned, and only kernels, copies and libraries of the device can touch it.
+// As much of the CUDA runtime's interface as lib/core and lib/kernels use, on the host: device memory begins poisoned,
+// and only kernels, copies and libraries of the device can touch it (device_memory.h); a call has run when it returns,
+// unless its stream waits for another one (host_stream.h).
 
 #include <cstddef>
 #include <cstdint>
 
-struct CUstream_st {};
+struct CUstream_st;
 struct CUevent_st;
 using cudaStream_t = CUstream_st*;
 using cudaEvent_t = CUevent_st*;
@@ -24,7 +25,13 @@ cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int device);
+cudaError_t cudaDeviceGetPCIBusId(char* id, int bytes, int device);
 
+struct cudaDeviceProp {
+  char name[256];
+  std::size_t totalGlobalMem;
+};
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaMalloc(void** block, std::size_t bytes);
 cudaError_t cudaFree(void* block);
 cudaError_t cudaHostAlloc(void** block, std::size_t bytes, unsigned flags);
@@ -36,6 +43,7 @@ cudaError_t cudaMemset2DAsync(void* block, std::size_t pitch, int value, std::si
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamSynchronize(cudaStream_t);
+cudaError_t cudaStreamQuery(cudaStream_t);
 cudaError_t cudaStreamDestroy(cudaStream_t);
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned flags);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);

@@ -23,6 +23,8 @@ class DeviceMemory {
     void* space = mmap(nullptr, capacity, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (space == MAP_FAILED) return;
     begin_ = static_cast<std::byte*>(space);
+    key_ = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+    if (key_ >= 0) pkey_mprotect(begin_, capacity, PROT_READ | PROT_WRITE, key_);
     struct sigaction action {};
     action.sa_sigaction = explain;
     action.sa_flags = SA_SIGINFO | SA_RESETHAND;  // then it happens once more, and ends the process
@@ -31,11 +33,11 @@ class DeviceMemory {
 
   void open() {
     const std::lock_guard lock(mutex_);
-    if (users_++ == 0) protect(PROT_READ | PROT_WRITE);
+    if (users_++ == 0) allow(true);
   }
   void close() {
     const std::lock_guard lock(mutex_);
-    if (--users_ == 0) protect(PROT_NONE);
+    if (--users_ == 0) allow(false);
   }
 
   void* take(std::size_t bytes) {
@@ -50,9 +52,9 @@ class DeviceMemory {
     if (size > capacity - at) return nullptr;
     blocks_[at] = size;
     end_ = std::max(end_, at + size);
-    protect(PROT_READ | PROT_WRITE);
+    allow(true);
     std::memset(begin_ + at, 0xff, bytes);
-    if (users_ == 0) protect(PROT_NONE);
+    if (users_ == 0) allow(false);
     return begin_ + at;
   }
   void give_back(void* block) {
@@ -71,13 +73,21 @@ class DeviceMemory {
 
  private:
   static void explain(int, siginfo_t* info, void*);
-  void protect(int access) { mprotect(begin_, end_, access); }
+  /// By a protection key where the processor has them, for the calling thread; else by the page tables, which takes
+  /// longer the more memory there is.
+  void allow(bool access) {
+    if (key_ >= 0) {
+      pkey_set(key_, access ? 0 : PKEY_DISABLE_ACCESS);
+    } else {
+      mprotect(begin_, end_, access ? PROT_READ | PROT_WRITE : PROT_NONE);
+    }
+  }
 
   std::byte* begin_ = nullptr;
   std::size_t end_ = 0;  // nothing is taken from here on
   std::map<std::size_t, std::size_t> blocks_;
   std::mutex mutex_;
-  int users_ = 0;
+  int users_ = 0, key_ = -1;
 };
 
 DeviceMemory& memory() {

@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <bit>
 #include <cstring>
+#include <vector>
 
 #include "cublasLt.h"
 #include "cuda_bf16.h"
-#include "device_memory.h"
+#include "host_stream.h"
 
 struct cublasLtContext {};
 struct cublasLtMatmulDescOpaque_t {
@@ -25,7 +27,7 @@ namespace {
 /// Reads and writes elements of a matrix as a factor that may be transposed.
 template <class A>
 struct View {
-  const cublasLtMatrixLayoutOpaque_t& layout;
+  cublasLtMatrixLayoutOpaque_t layout;
   void* data;
   bool transpose = false;
 
@@ -56,17 +58,24 @@ struct View {
   }
 };
 
+/// Sums in the order of k.
 template <class A>
-cublasStatus_t multiply(A alpha, const View<A>& a, const View<A>& b, A beta, const View<A>& d) {
-  if (a.cols() != b.rows() || a.rows() != d.rows() || b.cols() != d.cols()) return CUBLAS_STATUS_INVALID_VALUE;
-  for (std::uint64_t c = 0; c < d.cols(); ++c) {
-    for (std::uint64_t r = 0; r < d.rows(); ++r) {
-      A sum = 0;
-      for (std::uint64_t k = 0; k < a.cols(); ++k) sum += a.get(r, k) * b.get(k, c);
-      d.set(r, c, beta == 0 ? alpha * sum : alpha * sum + beta * d.get(r, c));
+void multiply(A alpha, const View<A>& a, const View<A>& b, A beta, const View<A>& d) {
+  const std::uint64_t cols = d.cols(), depth = a.cols();
+  std::vector<A> widened(depth * cols), sums(cols);
+  for (std::uint64_t k = 0; k < depth; ++k) {
+    for (std::uint64_t c = 0; c < cols; ++c) widened[k * cols + c] = b.get(k, c);
+  }
+  for (std::uint64_t r = 0; r < d.rows(); ++r) {
+    std::fill(sums.begin(), sums.end(), A(0));
+    for (std::uint64_t k = 0; k < depth; ++k) {
+      const A factor = a.get(r, k);
+      for (std::uint64_t c = 0; c < cols; ++c) sums[c] += factor * widened[k * cols + c];
+    }
+    for (std::uint64_t c = 0; c < cols; ++c) {
+      d.set(r, c, beta == 0 ? alpha * sums[c] : alpha * sums[c] + beta * d.get(r, c));
     }
   }
-  return CUBLAS_STATUS_SUCCESS;
 }
 
 bool aligned(const void* address, std::uint32_t bytes) { return std::bit_cast<std::uintptr_t>(address) % bytes == 0; }
@@ -148,16 +157,21 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                               cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
                               const void* beta, const void* c, cublasLtMatrixLayout_t, void* d,
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm, void*,
-                              std::size_t, cudaStream_t) {
+                              std::size_t, cudaStream_t stream) {
   if (c != d || !aligned(a, algorithm->a) || !aligned(b, algorithm->b) || !aligned(d, algorithm->c)) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  const host_cuda::DeviceAccess access;
   const auto run = [&]<class A>(A) {
-    return multiply<A>(*static_cast<const A*>(alpha),
-                       {*a_layout, const_cast<void*>(a), operation->transpose[0] == CUBLAS_OP_T},
-                       {*b_layout, const_cast<void*>(b), operation->transpose[1] == CUBLAS_OP_T},
-                       *static_cast<const A*>(beta), {*d_layout, d});
+    const View<A> left{*a_layout, const_cast<void*>(a), operation->transpose[0] == CUBLAS_OP_T},
+        right{*b_layout, const_cast<void*>(b), operation->transpose[1] == CUBLAS_OP_T}, product{*d_layout, d};
+    if (left.cols() != right.rows() || left.rows() != product.rows() || right.cols() != product.cols()) {
+      return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    host_cuda::enqueue(stream, [=, alpha = *static_cast<const A*>(alpha), beta = *static_cast<const A*>(beta)] {
+      multiply<A>(alpha, left, right, beta, product);
+      return true;
+    });
+    return CUBLAS_STATUS_SUCCESS;
   };
   return operation->compute == CUBLAS_COMPUTE_64F ? run(double{}) : run(float{});
 }

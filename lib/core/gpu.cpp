@@ -1,0 +1,30 @@
+#include "core/gpu.h"
+
+#include "core/error.h"
+#ifdef LYCEUM_CUDA
+#include "core/cuda_check.h"
+#endif
+
+namespace lyceum {
+
+#ifdef LYCEUM_CUDA
+
+int gpu_count() { return CudaStream::device_count(); }
+
+GpuInfo gpu_info(int device) {
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  return {.name = properties.name, .memory = properties.totalGlobalMem};
+}
+
+Stream gpu_stream(int device) { return CudaStream(device); }
+
+#else
+
+int gpu_count() { return 0; }
+GpuInfo gpu_info(int device) { fail(ExitCode::usage, "GPU {} is asked for, this build has no CUDA", device); }
+Stream gpu_stream(int device) { fail(ExitCode::usage, "GPU {} is asked for, this build has no CUDA", device); }
+
+#endif
+
+}  // namespace lyceum

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "parallel/comm/carrier.h"
+
+namespace lyceum {
+
+/// For tensors on a GPU; `shared`: of the groups that will use it.
+std::shared_ptr<TensorTransport> make_staged_transport(const CudaStream& stream);
+std::shared_ptr<TensorTransport> make_nccl_transport(const CudaStream& stream, std::shared_ptr<SharedState> shared);
+
+}  // namespace lyceum

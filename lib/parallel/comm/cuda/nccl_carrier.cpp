@@ -1,0 +1,215 @@
+#include "parallel/comm/cuda/nccl_carrier.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "parallel/comm/pending_state.h"
+
+namespace lyceum {
+namespace {
+
+using Calls = std::function<void(const NcclLane&)>;
+
+/// Given to NCCL as soon as its lane is free, after what the compute stream had when it was made. From then on the host
+/// has nothing to wait for: who waits has the compute stream wait.
+class NcclOperation final : public Pending::State {
+ public:
+  /// `calls` puts it into the lane's stream, and holds what must live until it was waited for.
+  NcclOperation(std::shared_ptr<NcclTransport> transport, std::shared_ptr<NcclLane> lane,
+                std::shared_ptr<Communicator> group, const Operation& operation, Calls calls)
+      : State(std::move(group), operation),
+        transport_(std::move(transport)),
+        lane_(std::move(lane)),
+        calls_(std::move(calls)),
+        done_(std::make_shared<CudaEvent>()) {
+    ready_.record(transport_->compute());
+    lane_->line_up(this);
+    then([transport = transport_, done = done_] { done->hold(transport->compute()); });
+  }
+  ~NcclOperation() override { lane_->leave(this); }
+
+ private:
+  bool step() override {
+    transport_->require_intact(communicator(), operation());
+    if (!lane_->connected() || !lane_->first(this)) return false;
+    if (!given_) {
+      ready_.hold(lane_->stream());
+      calls_(*lane_);
+      given_ = true;
+    }
+    if (!lane_->enqueued()) return false;
+    done_->record(lane_->stream());
+    lane_->fly({done_, noted(), operation()});
+    lane_->leave(this);
+    return true;
+  }
+  void finish() override {}  // its lane sees the end
+
+  std::shared_ptr<NcclTransport> transport_;
+  std::shared_ptr<NcclLane> lane_;
+  Calls calls_;
+  CudaEvent ready_;
+  std::shared_ptr<CudaEvent> done_;
+  bool given_ = false;
+};
+
+ncclDataType_t type_of(DType type) {
+  switch (type) {
+    case DType::f32: return ncclFloat32;
+    case DType::bf16: return ncclBfloat16;
+    case DType::f64: return ncclFloat64;
+    case DType::i32: return ncclInt32;
+    case DType::i64: return ncclInt64;
+    case DType::u8: return ncclUint8;
+  }
+  return ncclUint8;
+}
+
+ncclRedOp_t operation_of(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::sum: return ncclSum;
+    case Reduction::max: return ncclMax;
+    case Reduction::min: return ncclMin;
+  }
+  return ncclSum;
+}
+
+/// What `calls` hands to NCCL becomes one operation.
+template <class F>
+void grouped(const NcclLane& lane, F&& calls) {
+  lane.check(ncclGroupStart(), "ncclGroupStart");
+  calls();
+  lane.check(ncclGroupEnd(), "ncclGroupEnd");
+}
+
+bool even(const std::vector<std::int64_t>& extents) {
+  return std::ranges::all_of(extents, [&](std::int64_t extent) { return extent == extents[0]; });
+}
+
+std::size_t count_of(std::int64_t elements) { return static_cast<std::size_t>(elements); }
+
+}  // namespace
+
+NcclCarrier::NcclCarrier(std::shared_ptr<NcclTransport> transport, std::shared_ptr<Communicator> group, Where where)
+    : transport_(std::move(transport)), group_(std::move(group)) {
+  std::vector<int> ranks(static_cast<std::size_t>(group_->size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  lane_ = transport_->lane(group_, std::move(ranks), connect_tag);
+  wait_until([this] { return lane_->connected(); }, *group_,
+             {.name = "connecting over NCCL", .bytes = 0, .size = 0, .where = where});
+}
+
+Carrier::Started NcclCarrier::start(std::shared_ptr<NcclLane> lane, const Operation& operation, Calls calls) {
+  transport_->require_intact(*group_, operation);
+  auto started = std::make_unique<NcclOperation>(transport_, std::move(lane), group_, operation, std::move(calls));
+  group_->shared()->progress.poll();  // off it goes, if it can
+  return started;
+}
+
+std::shared_ptr<NcclLane> NcclCarrier::pair(int from, int to) {
+  std::shared_ptr<NcclLane>& lane = pairs_[{from, to}];
+  if (!lane) lane = transport_->lane(group_, {from, to}, connect_pair_tag);
+  return lane;
+}
+
+Carrier::Started NcclCarrier::all_reduce(const Operation& operation, const Tensor& values, Reduction reduction) {
+  return start(lane_, operation, [values, reduction](const NcclLane& lane) {
+    lane.check(ncclAllReduce(values.raw(), values.raw(), count_of(values.size()), type_of(values.dtype()),
+                             operation_of(reduction), lane.handle(), lane.stream()),
+               "ncclAllReduce");
+  });
+}
+
+Carrier::Started NcclCarrier::reduce_scatter(const Operation& operation, const Parts& parts) {
+  return start(lane_, operation, [parts](const NcclLane& lane) {
+    const ncclDataType_t type = type_of(parts.all.dtype());
+    if (even(parts.extents)) {
+      lane.check(ncclReduceScatter(parts.all.raw(), parts.own.raw(), count_of(parts.extents[0]), type, ncclSum,
+                                   lane.handle(), lane.stream()),
+                 "ncclReduceScatter");
+      return;
+    }
+    grouped(lane, [&] {
+      for (int rank = 0; rank < lane.group().size(); ++rank) {
+        const std::int64_t extent = parts.extents[static_cast<std::size_t>(rank)];
+        if (extent == 0) continue;
+        void* const sum = rank == lane.group().rank() ? parts.own.raw() : nullptr;
+        lane.check(
+            ncclReduce(parts.begin(rank), sum, count_of(extent), type, ncclSum, rank, lane.handle(), lane.stream()),
+            "ncclReduce");
+      }
+    });
+  });
+}
+
+Carrier::Started NcclCarrier::all_gather(const Operation& operation, const Parts& parts) {
+  return start(lane_, operation, [parts](const NcclLane& lane) {
+    if (even(parts.extents)) {
+      lane.check(
+          ncclAllGather(parts.own.raw(), parts.all.raw(), parts.own.bytes(), ncclUint8, lane.handle(), lane.stream()),
+          "ncclAllGather");
+      return;
+    }
+    grouped(lane, [&] {
+      for (int rank = 0; rank < lane.group().size(); ++rank) {
+        if (parts.bytes(rank) == 0) continue;
+        const void* const from = rank == lane.group().rank() ? parts.own.raw() : parts.begin(rank);
+        lane.check(ncclBroadcast(from, parts.begin(rank), count_of(parts.bytes(rank)), ncclUint8, rank, lane.handle(),
+                                 lane.stream()),
+                   "ncclBroadcast");
+      }
+    });
+  });
+}
+
+Carrier::Started NcclCarrier::send(const Operation& operation, const Tensor& values) {
+  return start(pair(group_->rank(), operation.peer), operation, [values](const NcclLane& lane) {
+    if (values.bytes() == 0) return;
+    lane.check(ncclSend(values.raw(), values.bytes(), ncclUint8, 1, lane.handle(), lane.stream()), "ncclSend");
+  });
+}
+
+Carrier::Started NcclCarrier::receive(const Operation& operation, const Tensor& values) {
+  return start(pair(operation.peer, group_->rank()), operation, [values](const NcclLane& lane) {
+    if (values.bytes() == 0) return;
+    lane.check(ncclRecv(values.raw(), values.bytes(), ncclUint8, 0, lane.handle(), lane.stream()), "ncclRecv");
+  });
+}
+
+Carrier::Started NcclCarrier::all_to_all(const Operation& operation, const ProcessGroup::AllToAll& exchange) {
+  const auto rows = [](std::span<const std::int64_t> counts) {
+    return std::vector<std::int64_t>(counts.begin(), counts.end());
+  };
+  const auto calls = [sent = static_cast<const std::byte*>(exchange.sent),
+                      received = static_cast<std::byte*>(exchange.received), send_rows = rows(exchange.send_rows),
+                      receive_rows = rows(exchange.receive_rows),
+                      row_bytes = exchange.row_bytes](const NcclLane& lane) {
+    const std::vector<std::int64_t> send_at = row_offsets(send_rows, row_bytes),
+                                    receive_at = row_offsets(receive_rows, row_bytes);
+    const auto self = static_cast<std::size_t>(lane.group().rank());
+    if (send_rows[self]) {
+      check(cudaMemcpyAsync(received + receive_at[self], sent + send_at[self], count_of(send_rows[self] * row_bytes),
+                            cudaMemcpyDeviceToDevice, lane.stream()),
+            "copy of a rank's own rows");
+    }
+    grouped(lane, [&] {
+      for (std::size_t rank = 0; rank < send_rows.size(); ++rank) {
+        if (rank == self) continue;
+        const auto peer = static_cast<int>(rank);
+        if (send_rows[rank]) {
+          lane.check(ncclSend(sent + send_at[rank], count_of(send_rows[rank] * row_bytes), ncclUint8, peer,
+                              lane.handle(), lane.stream()),
+                     "ncclSend");
+        }
+        if (receive_rows[rank]) {
+          lane.check(ncclRecv(received + receive_at[rank], count_of(receive_rows[rank] * row_bytes), ncclUint8, peer,
+                              lane.handle(), lane.stream()),
+                     "ncclRecv");
+        }
+      }
+    });
+  };
+  return start(lane_, operation, calls);
+}
+
+}  // namespace lyceum

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <functional>
+#include <map>
+
+#include "parallel/comm/cuda/nccl_transport.h"
+
+namespace lyceum {
+
+/// Tensors on a GPU, by NCCL. A group has one lane, and one for the messages of each pair of ranks and direction, made
+/// at the first of them: a receive may be started before what its sender waits for.
+class NcclCarrier final : public Carrier {
+ public:
+  /// Connects the group; waits for its ranks.
+  NcclCarrier(std::shared_ptr<NcclTransport> transport, std::shared_ptr<Communicator> group, Where where);
+
+  Started all_reduce(const Operation& operation, const Tensor& values, Reduction reduction) override;
+  Started reduce_scatter(const Operation& operation, const Parts& parts) override;
+  Started all_gather(const Operation& operation, const Parts& parts) override;
+  Started send(const Operation& operation, const Tensor& values) override;
+  Started receive(const Operation& operation, const Tensor& values) override;
+  Started all_to_all(const Operation& operation, const ProcessGroup::AllToAll& exchange) override;
+
+ private:
+  using Calls = std::function<void(const NcclLane&)>;
+  Started start(std::shared_ptr<NcclLane> lane, const Operation& operation, Calls calls);
+  std::shared_ptr<NcclLane> pair(int from, int to);
+
+  std::shared_ptr<NcclTransport> transport_;
+  std::shared_ptr<Communicator> group_;
+  std::shared_ptr<NcclLane> lane_;
+  std::map<std::pair<int, int>, std::shared_ptr<NcclLane>> pairs_;  // by sender and receiver
+};
+
+}  // namespace lyceum

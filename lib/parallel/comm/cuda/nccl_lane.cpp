@@ -1,0 +1,123 @@
+#include "parallel/comm/cuda/nccl_lane.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "core/polling.h"
+
+namespace lyceum {
+namespace {
+
+/// Seconds that the other ranks have to end a communicator with this one.
+constexpr double farewell = 10;
+
+}  // namespace
+
+NcclLane::NcclLane(std::shared_ptr<Communicator> group, std::vector<int> ranks, int tag)
+    : group_(std::move(group)), ranks_(std::move(ranks)), introduction_(std::make_unique<Introduction>()) {
+  lyceum::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  introduce(tag);
+}
+
+void NcclLane::introduce(int tag) {
+  const Operation connecting{.name = "connecting", .bytes = 0, .size = 0, .where = std::source_location::current()};
+  auto& [id, requests] = *introduction_;
+  const auto message = [&](auto&& start) {
+    group_->check(start(&requests.emplace_back(MPI_REQUEST_NULL)), connecting);
+  };
+  if (group_->rank() != ranks_[0]) {
+    message([&](MPI_Request* r) { return MPI_Irecv(&id, sizeof id, MPI_BYTE, ranks_[0], tag, group_->handle(), r); });
+    return;
+  }
+  check(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  for (std::size_t i = 1; i < ranks_.size(); ++i) {
+    message([&](MPI_Request* r) { return MPI_Isend(&id, sizeof id, MPI_BYTE, ranks_[i], tag, group_->handle(), r); });
+  }
+}
+
+bool NcclLane::connected() {
+  if (stage_ == Stage::introducing) {
+    auto& [id, requests] = *introduction_;
+    int known = 0;
+    const Operation connecting{.name = "connecting", .bytes = 0, .size = 0, .where = std::source_location::current()};
+    group_->check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &known, MPI_STATUSES_IGNORE),
+                  connecting);
+    if (!known) return false;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    config.commName = group_->name().c_str();
+    check(ncclCommInitRankConfig(&handle_, static_cast<int>(ranks_.size()), id, rank_of(group_->rank()), &config),
+          "ncclCommInitRankConfig");
+    stage_ = Stage::connecting;
+  }
+  if (stage_ == Stage::connecting && enqueued()) {
+    introduction_.reset();
+    stage_ = Stage::connected;
+  }
+  return stage_ == Stage::connected;
+}
+
+bool NcclLane::enqueued() const {
+  ncclResult_t state = ncclSuccess;
+  check(ncclCommGetAsyncError(handle_, &state), "ncclCommGetAsyncError");
+  check(state, "an operation of NCCL");
+  return state != ncclInProgress;
+}
+
+const NcclLane::Flight* NcclLane::flight() {
+  while (!flights_.empty() && flights_.front().done->reached()) {
+    group_->shared()->ledger.finish(flights_.front().noted);
+    flights_.pop_front();
+  }
+  return flights_.empty() ? nullptr : &flights_.front();
+}
+
+void NcclLane::check(ncclResult_t result, Message call) const {
+  if (result == ncclSuccess || result == ncclInProgress) return;
+  int device = -1;
+  if (cudaGetDevice(&device) != cudaSuccess) device = -1;
+  throw Error(ExitCode::failed,
+              format_message("{} failed on GPU {}, rank {} of group {}: {} ({})",
+                             {message_argument(call.text), message_argument(device), message_argument(group_->rank()),
+                              group_->name(), message_argument(ncclGetErrorString(result)),
+                              message_argument(ncclGetLastError(handle_))}),
+              call.where);
+}
+
+int NcclLane::rank_of(int group_rank) const {
+  return static_cast<int>(std::ranges::find(ranks_, group_rank) - ranks_.begin());
+}
+
+void NcclLane::abort() noexcept {
+  stage_ = Stage::aborted;
+  flights_.clear();
+  if (handle_) ncclCommAbort(handle_);
+  handle_ = nullptr;
+}
+
+bool NcclLane::finalised() const {
+  ncclResult_t state = ncclCommFinalize(handle_);
+  const double begin = monotonic_seconds();
+  for (double waited = 0; waited < farewell; waited = monotonic_seconds() - begin) {
+    if (state != ncclSuccess && state != ncclInProgress) return false;
+    if (ncclCommGetAsyncError(handle_, &state) == ncclSuccess && state == ncclSuccess) return true;
+    pause_polling(waited);
+  }
+  return false;
+}
+
+NcclLane::~NcclLane() {
+  const bool together =
+      stage_ == Stage::connected && !group_->broken() && std::uncaught_exceptions() == 0 && mpi_running();
+  if (together && finalised()) {
+    ncclCommDestroy(handle_);
+  } else {
+    abort();
+  }
+  if (introduction_ && std::ranges::any_of(introduction_->requests, [](auto r) { return r != MPI_REQUEST_NULL; })) {
+    (void)introduction_.release();  // leaked: MPI may still write into it
+  }
+  cudaStreamDestroy(stream_);
+}
+
+}  // namespace lyceum

@@ -1,0 +1,92 @@
+#include "parallel/comm/cuda/nccl_transport.h"
+
+#include "parallel/comm/cuda/make_transport.h"
+#include "parallel/comm/cuda/nccl_carrier.h"
+#include "parallel/comm/pending_state.h"
+#include "parallel/comm/watch.h"
+
+namespace lyceum {
+
+NcclTransport::NcclTransport(const CudaStream& stream, std::shared_ptr<SharedState> shared)
+    : TensorTransport(stream), stream_(stream), shared_(std::move(shared)) {
+  shared_->progress.add(*this);
+  stream_.add_observer(*this);
+}
+
+NcclTransport::~NcclTransport() {
+  stream_.remove_observer(*this);
+  shared_->progress.remove(*this);
+}
+
+std::unique_ptr<Carrier> NcclTransport::carrier(const std::shared_ptr<Communicator>& communicator, Where where) {
+  return std::make_unique<NcclCarrier>(shared_from_this(), communicator, where);
+}
+
+std::shared_ptr<NcclLane> NcclTransport::lane(std::shared_ptr<Communicator> group, std::vector<int> ranks, int tag) {
+  auto made = std::make_shared<NcclLane>(std::move(group), std::move(ranks), tag);
+  std::erase_if(lanes_, [](const auto& lane) { return lane.expired(); });
+  lanes_.push_back(made);
+  return made;
+}
+
+std::vector<std::shared_ptr<NcclLane>> NcclTransport::lanes() const {
+  std::vector<std::shared_ptr<NcclLane>> living;
+  for (const auto& lane : lanes_) {
+    if (auto one = lane.lock()) living.push_back(std::move(one));
+  }
+  return living;
+}
+
+void NcclTransport::require_intact(const Communicator& group, const Operation& operation) const {
+  require(!given_up_, "{}: an earlier operation was given up, and NCCL's communicators with it; end the job",
+          group.describe(operation));
+}
+
+bool NcclTransport::advance() noexcept {
+  try {
+    for (const auto& lane : lanes()) lane->flight();
+  } catch (...) {  // whoever waits for the stream meets it too
+  }
+  return true;
+}
+
+void NcclTransport::give_up() noexcept {
+  given_up_ = true;
+  for (const auto& lane : lanes()) lane->abort();
+}
+
+void NcclTransport::waiting(double waited) {
+  if (given_up_) return;
+  shared_->progress.poll();  // others may wait for what is still to be given to NCCL
+  std::shared_ptr<NcclLane> latest;
+  const NcclLane::Flight* oldest = nullptr;
+  try {
+    for (const auto& lane : lanes()) {
+      if (lane->handle()) lane->enqueued();
+      const NcclLane::Flight* flight = lane->flight();
+      if (!flight || (oldest && oldest->noted < flight->noted)) continue;
+      oldest = flight;
+      latest = lane;
+    }
+    shared_->ledger.wait_for(oldest ? oldest->noted : -1);
+    if (oldest && waited > latest->group().timeout()) {
+      latest->group().fail_timeout(oldest->operation, shared_->watch ? shared_->watch->verdict() : "");
+    }
+  } catch (...) {
+    shared_->progress.give_up();
+    shared_->ledger.wait_for(-1);
+    throw;
+  }
+  if (shared_->watch) shared_->watch->serve(waited);
+}
+
+void NcclTransport::over() noexcept {
+  advance();
+  shared_->ledger.wait_for(-1);
+}
+
+std::shared_ptr<TensorTransport> make_nccl_transport(const CudaStream& stream, std::shared_ptr<SharedState> shared) {
+  return std::make_shared<NcclTransport>(stream, std::move(shared));
+}
+
+}  // namespace lyceum

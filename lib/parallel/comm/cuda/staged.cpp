@@ -1,0 +1,149 @@
+// Tensors on a GPU by MPI: through copies in pinned host memory.
+#include <algorithm>
+#include <deque>
+
+#include "core/cuda_event.h"
+#include "parallel/comm/cuda/make_transport.h"
+#include "parallel/comm/mpi_carrier.h"
+#include "parallel/comm/pending_state.h"
+#include "parallel/comm/pieces.h"
+
+namespace lyceum {
+namespace {
+
+class PinnedSource final : public MemorySource {
+ public:
+  std::byte* take(std::size_t bytes) override {
+    void* block = nullptr;
+    const cudaError_t state = cudaHostAlloc(&block, bytes, cudaHostAllocDefault);
+    if (state == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // clears it
+      return nullptr;
+    }
+    check(state, "cudaHostAlloc");
+    return static_cast<std::byte*>(block);
+  }
+  void give_back(std::byte* block, std::size_t) override { cudaFreeHost(block); }
+  void clear(std::byte* block, std::size_t bytes) override { std::fill_n(block, bytes, std::byte{0}); }
+  std::string_view name() const override { return "pinned host memory"; }
+};
+
+/// Copies between a stream's memory and pinned memory, which is used again once the GPU is done with it.
+class Staging {
+ public:
+  explicit Staging(const CudaStream& stream) : stream_(stream) {}
+  ~Staging() {
+    if (!returning_.empty()) cudaStreamSynchronize(stream_.handle());
+  }
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+
+  Tensor pinned(DType type, const Shape& shape) {
+    while (!returning_.empty() && returning_.front().read.reached()) returning_.pop_front();
+    return Tensor::empty(*memory_, type, shape, MemoryKind::buffers);
+  }
+  /// Comes back when the copy is there.
+  void fetch(const Tensor& host, const void* device) {
+    if (host.size() == 0) return;
+    check(cudaMemcpyAsync(host.raw(), device, host.bytes(), cudaMemcpyDeviceToHost, stream_.handle()),
+          "copy to pinned memory");
+    const CudaEvent there;
+    there.record(stream_.handle());
+    stream_.wait_until([&] { return there.reached(); });
+  }
+  /// In the stream's order; keeps `host` as long as it is read.
+  void give_back(void* device, const Tensor& host) {
+    if (host.size() == 0) return;
+    check(cudaMemcpyAsync(device, host.raw(), host.bytes(), cudaMemcpyHostToDevice, stream_.handle()),
+          "copy from pinned memory");
+    returning_.push_back({host, CudaEvent()});
+    returning_.back().read.record(stream_.handle());
+  }
+
+ private:
+  struct Returning {
+    Tensor host;
+    CudaEvent read;
+  };
+  CudaStream stream_;
+  std::shared_ptr<Allocator> memory_ = Allocator::create(std::make_unique<PinnedSource>());
+  std::deque<Returning> returning_;  // in the stream's order
+};
+
+/// An operation on the host's copies; whoever waits for it has the results copied back. What MPI needs of the memory is
+/// kept by the operation on it.
+class StagedCarrier final : public Carrier {
+ public:
+  StagedCarrier(std::shared_ptr<Staging> staging, std::shared_ptr<Communicator> communicator)
+      : staging_(std::move(staging)), host_(std::move(communicator)) {}
+
+  Started all_reduce(const Operation& operation, const Tensor& values, Reduction reduction) override {
+    const Tensor copy = fetched(values);
+    return returning(host_.all_reduce(operation, copy, reduction), values, copy);
+  }
+  Started reduce_scatter(const Operation& operation, const Parts& parts) override {
+    const Parts copy{fetched(parts.all), room_for(parts.own), parts.extents};
+    return returning(host_.reduce_scatter(operation, copy), parts.own, copy.own);
+  }
+  Started all_gather(const Operation& operation, const Parts& parts) override {
+    const Parts copy{room_for(parts.all), fetched(parts.own), parts.extents};
+    return returning(host_.all_gather(operation, copy), parts.all, copy.all);
+  }
+  Started send(const Operation& operation, const Tensor& values) override {
+    return host_.send(operation, fetched(values));
+  }
+  Started receive(const Operation& operation, const Tensor& values) override {
+    const Tensor copy = room_for(values);
+    return returning(host_.receive(operation, copy), values, copy);
+  }
+  Started all_to_all(const Operation& operation, const ProcessGroup::AllToAll& exchange) override {
+    const Tensor sent = staging_->pinned(DType::u8, {total(exchange.send_rows) * exchange.row_bytes}),
+                 received = staging_->pinned(DType::u8, {total(exchange.receive_rows) * exchange.row_bytes});
+    staging_->fetch(sent, exchange.sent);
+    ProcessGroup::AllToAll copy = exchange;
+    copy.sent = sent.raw();
+    copy.received = received.raw();
+    Started started = host_.all_to_all(operation, copy);
+    started->keep(std::make_shared<Tensor>(sent));
+    started->then([staging = staging_, device = exchange.received, received] { staging->give_back(device, received); });
+    return started;
+  }
+
+ private:
+  /// Undefined where there is nothing.
+  Tensor room_for(const Tensor& values) {
+    return values.defined() ? staging_->pinned(values.dtype(), values.shape()) : Tensor();
+  }
+  Tensor fetched(const Tensor& values) {
+    Tensor copy = room_for(values);
+    staging_->fetch(copy, values.raw());
+    return copy;
+  }
+  Started returning(Started started, const Tensor& values, const Tensor& copy) {
+    started->then([staging = staging_, values, copy] { staging->give_back(values.raw(), copy); });
+    return started;
+  }
+
+  std::shared_ptr<Staging> staging_;
+  MpiCarrier host_;
+};
+
+class StagedTransport final : public TensorTransport {
+ public:
+  explicit StagedTransport(const CudaStream& stream)
+      : TensorTransport(stream), staging_(std::make_shared<Staging>(stream)) {}
+  std::unique_ptr<Carrier> carrier(const std::shared_ptr<Communicator>& communicator, Where) override {
+    return std::make_unique<StagedCarrier>(staging_, communicator);
+  }
+
+ private:
+  std::shared_ptr<Staging> staging_;
+};
+
+}  // namespace
+
+std::shared_ptr<TensorTransport> make_staged_transport(const CudaStream& stream) {
+  return std::make_shared<StagedTransport>(stream);
+}
+
+}  // namespace lyceum

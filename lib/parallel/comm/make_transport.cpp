@@ -1,0 +1,39 @@
+#include "parallel/comm/make_transport.h"
+
+#include "parallel/comm/mpi_carrier.h"
+#ifdef LYCEUM_CUDA
+#include "parallel/comm/cuda/make_transport.h"
+#endif
+
+namespace lyceum {
+namespace {
+
+/// In the host's memory, or in that of a rehearsal.
+class HostTransport final : public TensorTransport {
+ public:
+  using TensorTransport::TensorTransport;
+  std::unique_ptr<Carrier> carrier(const std::shared_ptr<Communicator>& communicator, Where) override {
+    return std::make_unique<MpiCarrier>(communicator);
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<TensorTransport> make_transport(Stream stream, Transport transport, const Communicator& world) {
+  const bool rehearses = std::holds_alternative<RehearsalStream>(stream);
+  require(!rehearses || world.rehearses() || world.alone(),
+          "the groups of a job that computes, on a rehearsal's stream");
+#ifdef LYCEUM_CUDA
+  if (const auto* cuda = std::get_if<CudaStream>(&stream)) {
+    require_usage(transport != Transport::mpi,
+                  "tensors on GPU {} cannot travel by MPI alone: choose nccl, or staged where ranks share a GPU",
+                  cuda->device());
+    return transport == Transport::nccl ? make_nccl_transport(*cuda, world.shared()) : make_staged_transport(*cuda);
+  }
+#endif
+  require_usage(rehearses || transport == Transport::mpi,
+                "tensors in the host's memory travel by MPI: nccl and staged are for those on a GPU");
+  return std::make_shared<HostTransport>(std::move(stream));
+}
+
+}  // namespace lyceum

@@ -1,0 +1,116 @@
+#include "parallel/comm/mpi_carrier.h"
+
+#include <cstring>
+#include <numeric>
+
+#include "parallel/comm/all_reduce.h"
+#include "parallel/comm/pieces.h"
+#include "parallel/comm/reduce_scatter.h"
+
+namespace lyceum {
+namespace {
+
+/// Whole buffers, cut into messages.
+class Transfers final : public Messages {
+ public:
+  using Messages::Messages;
+  void receive(std::byte* to, std::int64_t bytes, int from, int tag) {
+    for_pieces(bytes, [&](std::int64_t first, int count) { receive_piece(to + first, count, from, tag); });
+  }
+  void send(const std::byte* from, std::int64_t bytes, int to, int tag) {
+    for_pieces(bytes, [&](std::int64_t first, int count) { send_piece(from + first, count, to, tag); });
+  }
+  void receive_piece(std::byte* to, int count, int from, int tag) {
+    check(MPI_Irecv(to, count, MPI_BYTE, from, tag, communicator().handle(), request()));
+    expect(count);
+  }
+  void send_piece(const std::byte* from, int count, int to, int tag) {
+    check(MPI_Isend(from, count, MPI_BYTE, to, tag, communicator().handle(), request()));
+  }
+};
+
+std::byte* bytes_of(const Tensor& values) { return static_cast<std::byte*>(values.raw()); }
+
+}  // namespace
+
+std::byte* Parts::begin(int rank) const {
+  const auto first = std::accumulate(extents.begin(), extents.begin() + rank, std::int64_t{0});
+  return static_cast<std::byte*>(all.raw()) + first * width();
+}
+
+std::vector<std::int64_t> row_offsets(std::span<const std::int64_t> rows, std::int64_t row_bytes) {
+  std::vector<std::int64_t> offsets(rows.size());
+  std::exclusive_scan(rows.begin(), rows.end(), offsets.begin(), std::int64_t{0});
+  for (std::int64_t& offset : offsets) offset *= row_bytes;
+  return offsets;
+}
+
+Carrier::Started MpiCarrier::all_reduce(const Operation& operation, const Tensor& values, Reduction reduction) {
+  auto state = std::make_unique<AllReduce>(communicator_, operation,
+                                           AllReduce::Values{values.raw(), values.size(), values.dtype()}, reduction,
+                                           communicator_->next_reduce_tag());
+  state->keep(std::make_shared<Tensor>(values));
+  return state;
+}
+
+Carrier::Started MpiCarrier::reduce_scatter(const Operation& operation, const Parts& parts) {
+  return std::make_unique<ReduceScatter>(communicator_, operation, parts, communicator_->next_reduce_tag());
+}
+
+Carrier::Started MpiCarrier::all_gather(const Operation& operation, const Parts& parts) {
+  const int self = communicator_->rank(), size = communicator_->size();
+  auto state = std::make_unique<Transfers>(communicator_, operation);
+  state->keep(std::make_shared<Tensor>(parts.all));
+  std::byte* const own = parts.begin(self);
+  if (parts.own.size() && own != parts.own.raw()) std::memcpy(own, parts.own.raw(), parts.own.bytes());
+  for (int step = 1; step < size; ++step) {
+    const int from = (self + size - step) % size;
+    state->receive(parts.begin(from), parts.bytes(from), from, all_gather_tag);
+  }
+  for (int step = 1; step < size; ++step) state->send(own, parts.bytes(self), (self + step) % size, all_gather_tag);
+  return state;
+}
+
+Carrier::Started MpiCarrier::send(const Operation& operation, const Tensor& values) {
+  auto state = std::make_unique<Transfers>(communicator_, operation);
+  state->keep(std::make_shared<Tensor>(values));
+  state->send(bytes_of(values), operation.bytes, operation.peer, point_to_point_tag);
+  if (operation.bytes == 0) state->send_piece(nullptr, 0, operation.peer, point_to_point_tag);  // for it to count on
+  return state;
+}
+
+Carrier::Started MpiCarrier::receive(const Operation& operation, const Tensor& values) {
+  auto state = std::make_unique<Transfers>(communicator_, operation);
+  state->keep(std::make_shared<Tensor>(values));
+  state->receive(bytes_of(values), operation.bytes, operation.peer, point_to_point_tag);
+  if (operation.bytes == 0) state->receive_piece(nullptr, 0, operation.peer, point_to_point_tag);
+  return state;
+}
+
+// One message a pair and direction, receives first. Messages between two ranks keep their order, so exchanges that are
+// started in the same order on all ranks match, however many are under way. A rank with nothing to send or to receive
+// starts one too: all ranks count alike.
+Carrier::Started MpiCarrier::all_to_all(const Operation& operation, const ProcessGroup::AllToAll& exchange) {
+  const auto self = static_cast<std::size_t>(communicator_->rank()),
+             ranks = static_cast<std::size_t>(communicator_->size());
+  const std::vector<std::int64_t> send_at = row_offsets(exchange.send_rows, exchange.row_bytes),
+                                  receive_at = row_offsets(exchange.receive_rows, exchange.row_bytes);
+  const auto* sent = static_cast<const std::byte*>(exchange.sent);
+  auto* received = static_cast<std::byte*>(exchange.received);
+  auto state = std::make_unique<Transfers>(communicator_, operation);
+  if (const std::int64_t own = exchange.send_rows[self] * exchange.row_bytes) {
+    std::memcpy(received + receive_at[self], sent + send_at[self], static_cast<std::size_t>(own));
+  }
+  for (std::size_t step = 1; step < ranks; ++step) {
+    const std::size_t from = (self + ranks - step) % ranks;
+    state->receive(received + receive_at[from], exchange.receive_rows[from] * exchange.row_bytes,
+                   static_cast<int>(from), all_to_all_tag);
+  }
+  for (std::size_t step = 1; step < ranks; ++step) {
+    const std::size_t to = (self + step) % ranks;
+    state->send(sent + send_at[to], exchange.send_rows[to] * exchange.row_bytes, static_cast<int>(to), all_to_all_tag);
+  }
+  return state;
+}
+
+}  // namespace lyceum

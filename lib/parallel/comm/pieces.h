@@ -1,0 +1,23 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <span>
+
+namespace lyceum {
+
+/// Calls `f(first, count)` for the pieces of `bytes` bytes, in order: MPI counts are ints.
+template <class F>
+void for_pieces(std::int64_t bytes, F&& f) {
+  constexpr std::int64_t piece_bytes = std::int64_t{1} << 30;
+  for (std::int64_t first = 0; first < bytes; first += piece_bytes) {
+    f(first, static_cast<int>(std::min(piece_bytes, bytes - first)));
+  }
+}
+
+inline std::int64_t total(std::span<const std::int64_t> rows) {
+  return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+}
+
+}  // namespace lyceum

@@ -1,0 +1,83 @@
+// Whole training runs on the device against the same runs on the CPU.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "support/trajectory.h"
+
+namespace lyceum {
+namespace {
+
+constexpr int steps = 4;
+
+struct Variant {
+  std::string name;
+  std::function<void(Config&)> change;
+};
+void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
+
+const Variant variants[] = {
+    {"Base", [](Config&) {}},
+    {"BatchScope", [](Config& c) { c.balance.scope = "batch"; }},
+    {"EvenExperts",
+     [](Config& c) {
+       c.moe.expert_sizes = {};
+       c.moe.renormalize = true;
+     }},
+    {"Dense",
+     [](Config& c) {
+       c.moe = {};
+       c.balance = {};
+     }},
+    {"TiedAndRecomputed",
+     [](Config& c) {
+       c.model.tie_embeddings = true;
+       c.model.recompute = "full";
+     }},
+    {"SelectiveZero3",
+     [](Config& c) {
+       c.model.recompute = "selective";
+       c.parallel.zero = 3;
+       c.batch.micro = 2;
+     }},
+    {"ZbH1", [](Config& c) {
+       c.parallel.schedule = "zb-h1";
+       c.batch.micro = 4;
+     }}};
+
+class TrainingOnDevice : public testing::TestWithParam<Variant> {
+ protected:
+  Config config() const {
+    Config config = tiny_config();
+    config.optim.clip_norm = 1;
+    GetParam().change(config);
+    return config;
+  }
+};
+
+TEST_P(TrainingOnDevice, IsTheRunOfTheCpu) {
+  const Trajectory on_cpu = train(config(), ProcessGroup::self(), steps, DType::f32, CpuStream(1));
+  expect_same_run(train(config(), ProcessGroup::self(), steps), on_cpu, GetParam().name);
+}
+
+TEST_P(TrainingOnDevice, GivesTheSameBitsTwice) {
+  const Trajectory once = train(config(), ProcessGroup::self(), steps, DType::bf16);
+  const Trajectory again = train(config(), ProcessGroup::self(), steps, DType::bf16);
+  EXPECT_TRUE(once.weights == again.weights);
+  for (std::size_t s = 0; s < once.steps.size(); ++s) EXPECT_EQ(once.steps[s].loss, again.steps[s].loss);
+}
+
+TEST_P(TrainingOnDevice, InBfloat16StaysNearTheCpu) {
+  const Trajectory on_cpu = train(config(), ProcessGroup::self(), steps, DType::bf16, CpuStream(1));
+  const Trajectory on_device = train(config(), ProcessGroup::self(), steps, DType::bf16);
+  for (std::size_t s = 0; s < on_cpu.steps.size(); ++s) {
+    expect_close(on_device.steps[s].loss, on_cpu.steps[s].loss, 1e-2, "loss");
+    expect_close(on_device.steps[s].grad_norm, on_cpu.steps[s].grad_norm, 5e-2, "gradient norm");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Variants, TrainingOnDevice, testing::ValuesIn(variants),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace lyceum

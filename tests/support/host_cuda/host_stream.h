@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+#include "cuda_runtime_api.h"
+
+namespace host_cuda {
+
+/// A stream's work: does what can be done without waiting; whether that was all. Called again until then.
+using Work = std::function<bool()>;
+
+/// Runs the work when the stream has nothing before it: at once as a rule. With HOST_CUDA_LAZY in the environment it
+/// waits for somebody to ask how far the device is, so that whoever forgets to wait finds nothing done.
+void enqueue(cudaStream_t stream, Work work);
+/// Runs all streams as far as they come.
+void advance();
+/// Until all streams have nothing left.
+void wait_for_device();
+/// Between any two places of the host's and the device's memory.
+void copy(void* to, const void* from, std::size_t bytes);
+
+}  // namespace host_cuda

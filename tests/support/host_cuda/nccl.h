@@ -1,0 +1,62 @@
+#pragma once
+
+// As much of NCCL as lib/parallel/comm uses, over MPI: what a communicator is given runs in its stream, whenever
+// somebody asks how far the device is, and waits there for the other ranks. Calls are in progress for a while, as they
+// may be in the original with blocking = 0, and sums are in the opposite order of ranks.
+
+#include <climits>
+#include <cstddef>
+
+#include "cuda_runtime_api.h"
+
+enum ncclResult_t {
+  ncclSuccess = 0,
+  ncclSystemError = 2,
+  ncclInvalidArgument = 4,
+  ncclInvalidUsage = 5,
+  ncclInProgress = 7,
+};
+enum ncclRedOp_t { ncclSum = 0, ncclMax = 2, ncclMin = 3 };
+enum ncclDataType_t {
+  ncclUint8 = 1,
+  ncclInt32 = 2,
+  ncclInt64 = 4,
+  ncclFloat32 = 7,
+  ncclFloat64 = 8,
+  ncclBfloat16 = 9,
+};
+struct ncclUniqueId {
+  char internal[128];
+};
+struct ncclConfig_t {
+  int blocking;
+  const char* commName;
+};
+#define NCCL_CONFIG_INITIALIZER \
+  { INT_MIN, nullptr }
+
+struct ncclComm;
+using ncclComm_t = ncclComm*;
+
+const char* ncclGetErrorString(ncclResult_t);
+const char* ncclGetLastError(ncclComm_t);
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config);
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state);
+ncclResult_t ncclCommFinalize(ncclComm_t comm);
+ncclResult_t ncclCommDestroy(ncclComm_t comm);
+ncclResult_t ncclCommAbort(ncclComm_t comm);
+
+ncclResult_t ncclGroupStart();
+ncclResult_t ncclGroupEnd();
+ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t, ncclRedOp_t, ncclComm_t,
+                           cudaStream_t);
+ncclResult_t ncclReduce(const void* from, void* to, std::size_t count, ncclDataType_t, ncclRedOp_t, int root,
+                        ncclComm_t, cudaStream_t);
+ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t, ncclRedOp_t, ncclComm_t,
+                               cudaStream_t);
+ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t, int root, ncclComm_t,
+                           cudaStream_t);
+ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t, ncclComm_t, cudaStream_t);
+ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t, int peer, ncclComm_t, cudaStream_t);
+ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t, int peer, ncclComm_t, cudaStream_t);
