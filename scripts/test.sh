@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test:
-#   1. unit tests under AddressSanitizer and UndefinedBehaviorSanitizer (preset cpu-debug), those of CUDA's kernels among
-#      them, which the CPU runs there,
-#   2. all tests, optimised: unit, multi-rank, end to end, order of includes, formatting. Where the CUDA toolkit is, this is
+#   1. unit tests under AddressSanitizer and UndefinedBehaviorSanitizer, and CUDA's kernels with them, which the CPU runs
+#      there (preset cpu-debug),
+#   2. training and messages on a GPU, for which the CPU stands in (preset cuda-on-host),
+#   3. all tests, optimised: unit, multi-rank, end to end, order of includes, formatting. Where the CUDA toolkit is, this is
 #      the build for GPUs (preset cuda, which runs on CPUs too), else that for CPUs (preset cpu).
 # Fails when a step fails, when no test ran, or when a test was skipped or is disabled. Tests that need a GPU may be left out
 # where none is: they are counted, and count as not run.
 #
 #   scripts/test.sh [--quick] [--cuda | --no-cuda] [--filter REGEX] [--jobs N]
-#     --quick          leaves out the sanitizers
+#     --quick          only the third
 #     --cuda           installs the CUDA toolkit where apt has it, and fails without one
 #     --no-cuda        builds for CPUs only
 #     --filter REGEX   runs only the tests whose name matches, as ctest -R does
@@ -59,20 +60,26 @@ leak_detection() {  # prints 1 where LeakSanitizer can work; it needs ptrace, wh
   then echo 1; else echo 0; fi
 }
 
-sanitized_unit_tests() {
-  local log=build/cpu-debug/unit-tests.log leaks
-  leaks=$(leak_detection)
-  if ((!leaks)); then echo "LeakSanitizer cannot run here (no ptrace): leaks are not looked for"; fi
-  # Into a log: the only CTest summary on the output is that of the main run.
-  if ! ASAN_OPTIONS=detect_leaks=$leaks:detect_stack_use_after_return=1:strict_string_checks=1 \
-      LSAN_OPTIONS=suppressions=$PWD/tests/support/leaks.supp:print_suppressions=0 \
-      UBSAN_OPTIONS=print_stacktrace=1 \
-      ctest --test-dir build/cpu-debug --label-regex '^(unit|gpu)$' --exclude-regex '^repository\.' "${unit_selection[@]}" \
-        --output-on-failure --parallel "$jobs" >"$log" 2>&1; then
+# logged FOLDER WHAT ctest's options …: tests into a log, since the only CTest summary on the output is that of the main run.
+# The stand-in for a GPU is always there: nothing may be skipped.
+logged() {
+  local log=$1/tests.log what=$2
+  if ! ctest --test-dir "$1" "${@:3}" "${unit_selection[@]}" --output-on-failure >"$log" 2>&1 ||
+    grep -Eq '\*\*\*(Skipped|Not Run)' "$log"; then
     grep -v ' Passed ' "$log"
     return 1
   fi
-  echo "$(grep -c ' Passed ' "$log") unit tests are clean under ASan and UBSan"
+  echo "$(grep -c ' Passed ' "$log") $what"
+}
+
+sanitized_unit_tests() {
+  local leaks
+  leaks=$(leak_detection)
+  if ((!leaks)); then echo "LeakSanitizer cannot run here (no ptrace): leaks are not looked for"; fi
+  ASAN_OPTIONS=detect_leaks=$leaks:detect_stack_use_after_return=1:strict_string_checks=1 \
+    LSAN_OPTIONS=suppressions=$PWD/tests/support/leaks.supp:print_suppressions=0 UBSAN_OPTIONS=print_stacktrace=1 \
+    logged build/cpu-debug "tests are clean under ASan and UBSan" --label-regex '^(unit|gpu)$' \
+    --exclude-regex '^repository\.|^gpu_training_test|_gpu_test' --parallel "$jobs"
 }
 
 gpu_here() { nvidia-smi --list-gpus 2>/dev/null | grep -q . || compgen -G '/dev/nvidia[0-9]*' >/dev/null; }
@@ -98,6 +105,10 @@ if ((!quick)); then
   needed "configure with sanitizers" cmake --preset cpu-debug
   needed "build with sanitizers" cmake --build build/cpu-debug --parallel "$jobs" --target sanitized_tests
   step "unit tests with sanitizers" sanitized_unit_tests
+  needed "configure for the GPU's stand-in" cmake --preset cuda-on-host
+  needed "build for the GPU's stand-in" cmake --build build/cuda-on-host --parallel "$jobs" --target device_tests
+  step "tests on the GPU's stand-in" logged build/cuda-on-host "tests pass on the GPU's stand-in" --label-regex '^gpu$' \
+    --parallel $((2 * jobs))
 fi
 
 report=$build/tests.xml
