@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Lyceum against PyTorch on the CPU: the same DeepSeekMoE, tokens, precision and number of threads.
+"""Lyceum against PyTorch, on the CPU or on one GPU: the same DeepSeekMoE, tokens, precision and number of threads.
 
-    .venv/bin/python benchmarks/compare_pytorch.py [--equality-only | --speed-only] [--section.key=value ...]
+    .venv/bin/python benchmarks/compare_pytorch.py [--device cuda] [--equality-only | --speed-only] [--section.key=value ...]
 
 Equality: both train from the weights of one checkpoint; loss, balance loss and gradient norm of every step must agree.
 Speed: short runs of both in turn. The ratio of each round is one sample, so that a change of the machine's load between
@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pytorch_model import Attention, SwiGLU, Transformer, learning_rate
+from pytorch_model import Attention, Block, SwiGLU, Transformer, grouped_mm, learning_rate
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -50,6 +50,18 @@ def write_tokens(prefix: Path, count: int, vocab: int, seed: int = 1) -> np.ndar
     return tokens
 
 
+def read_tokens(prefix: Path, count: int) -> np.ndarray:
+    """The first `count` tokens of a .bin; 9 bytes of magic and 8 of version stand before its type in the .idx."""
+    code = prefix.with_suffix(".idx").read_bytes()[17]
+    kinds = {4: "<i4", 8: "<u2"}
+    if code not in kinds:
+        sys.exit(f"{prefix}.idx: tokens are of type {code}; 4 (i32) and 8 (u16) are known")
+    tokens = np.fromfile(prefix.with_suffix(".bin"), kinds[code], count)
+    if len(tokens) < count:
+        sys.exit(f"{prefix}.bin: holds {len(tokens)} tokens, and {count} are needed")
+    return tokens.astype(np.int64)
+
+
 class Lyceum:
     """One rank of the program, on a configuration with changes."""
 
@@ -59,8 +71,9 @@ class Lyceum:
             "run.dir": directory / "run",
             "run.steps": steps,
             "run.precision": precision,
+            "run.device": arguments.device,
             "run.threads": arguments.threads,
-            "data.train": directory / "tokens",
+            "data.train": arguments.tokens or directory / "tokens",
             "data.tokenizer": "",
             "data.order": "sequential",
             "data.valid_fraction": 0,
@@ -117,23 +130,34 @@ def read_lines(path: Path) -> int:
 class PyTorch:
     """The same training run."""
 
-    def __init__(self, config: dict, tokens: np.ndarray, compiled: bool):
+    def __init__(self, config: dict, tokens: np.ndarray, arguments):
         supported = {"model.attention": "mha", "moe.router": "softmax", "moe.capacity_factor": 0}
         for key, value in supported.items():
             if config[key] != value:
                 sys.exit(f"{key}={config[key]}: the PyTorch model knows only {value}")
-        self.config, self.tokens = config, torch.from_numpy(tokens)
-        self.model = Transformer(config)
-        if compiled:  # not the routed experts: unrolled over experts and layers they compile for minutes
-            for module in self.model.modules():
-                if isinstance(module, (Attention, SwiGLU, torch.nn.RMSNorm)):
-                    module.compile()
+        self.device = torch.device(arguments.device)
+        self.config = config | {"grouped": grouped(arguments, config)}
+        self.tokens = torch.from_numpy(tokens).to(self.device)
+        self.model = Transformer(self.config).to(self.device)
+        self.compiled = compiles(self.config, arguments)
+        for module in self.model.modules():
+            if isinstance(module, self.compiled):
+                module.compile()
         self.restart()
+
+    def park(self) -> None:
+        """Leaves the device's memory to the other side."""
+        self.optimizer = None
+        self.model.zero_grad()
+        if self.device.type == "cuda":
+            self.model.to("cpu")
+            torch.cuda.empty_cache()
 
     def restart(self) -> None:
         optim = self.config
-        matrices = [p for p in self.model.parameters() if p.dim() > 1]
+        self.model.to(self.device)
         norms = [p for p in self.model.parameters() if p.dim() <= 1]
+        matrices = [p for p in self.model.parameters() if p.dim() > 1]
         self.optimizer = torch.optim.AdamW(
             [{"params": matrices}, {"params": norms, "weight_decay": 0.0}],
             lr=optim["optim.lr"],
@@ -142,6 +166,20 @@ class PyTorch:
             weight_decay=optim["optim.weight_decay"],
             fused=True,
         )
+
+    def warm_up(self) -> None:
+        """Compiles, or goes on without what does not compile."""
+        try:
+            self.step(0)
+        except Exception as error:  # whatever a compiler may raise
+            if not self.compiled:
+                raise
+            print(f"note: torch.compile failed, going on without: {type(error).__name__}: {str(error).splitlines()[0]}")
+            self.compiled = ()
+            for module in self.model.modules():
+                module._compiled_call_impl = None
+            self.optimizer.zero_grad()
+            self.step(0)
 
     def clip(self, exact: bool) -> float:
         """Clips the gradients and tells their norm. PyTorch's own norm adds squares in f32 and is wrong by 1e-3 for a
@@ -159,21 +197,49 @@ class PyTorch:
         start = time.perf_counter()
         config = self.config
         batch, micro, length = config["batch.global"], config["batch.micro"], config["batch.seq_len"]
-        loss = balance = 0.0
+        losses = torch.zeros(2, device=self.device)
         for first in range(step * batch, (step + 1) * batch, micro):
             samples = self.tokens[first * length : (first + micro) * length + 1]
-            with torch.autocast("cpu", torch.bfloat16, enabled=config["run.precision"] == "bf16"):
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=config["run.precision"] == "bf16"):
                 parts = self.model(samples[:-1].view(micro, length), samples[1:].view(micro, length))
             (sum(parts) * (micro / batch)).backward()
-            loss += parts[0].item() * micro / batch
-            balance += parts[1].item() * micro / batch
+            losses += torch.stack(parts).detach() * (micro / batch)
         norm = self.clip(exact_norm)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(config, step)
         self.optimizer.step()
         self.optimizer.zero_grad()
+        loss, balance = losses.tolist()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
         milliseconds = 1e3 * (time.perf_counter() - start)
         return {"loss": loss, "balance_loss": balance, "grad_norm": norm, "step_ms": milliseconds}
+
+
+def grouped(arguments, config: dict) -> bool:
+    """Whether experts are multiplied by grouped products: on a GPU, or where asked for; not where that cannot be."""
+    wanted = arguments.experts == "grouped" or (arguments.experts == "auto" and arguments.device == "cuda")
+    if not wanted or not config["moe.experts"]:
+        return False
+    reason = ""
+    if len(set(config["moe.expert_sizes"])) > 1:
+        reason = "experts of several widths"
+    elif grouped_mm() is None:
+        reason = f"PyTorch {torch.__version__} has no grouped_mm"
+    elif arguments.device == "cuda" and config["run.precision"] != "bf16":
+        reason = "grouped_mm on a GPU knows only bf16"
+    elif config["model.hidden"] % 8:
+        reason = "model.hidden is no multiple of 8"
+    if reason:
+        print(f"note: a product for each expert, not a grouped one: {reason}")
+    return not reason
+
+
+def compiles(config: dict, arguments) -> tuple:
+    """What torch.compile gets: whole blocks, but where a loop over experts would be unrolled for minutes."""
+    if not arguments.compile:
+        return ()
+    return (Block,) if config["grouped"] else (Attention, SwiGLU, torch.nn.RMSNorm)
 
 
 def relative(a: float, b: float) -> float:
@@ -190,9 +256,12 @@ def check_equality(arguments, precision: str) -> dict:
         lyceum = Lyceum(arguments, directory, precision, steps, changes)
         config = lyceum.config
         count = steps * config["batch.global"] * config["batch.seq_len"] + 1
-        tokens = write_tokens(directory / "tokens", count, config["model.vocab"])
+        tokens = make_tokens(arguments, directory, count, config["model.vocab"])
         theirs = lyceum.train()
-        pytorch = PyTorch(config, tokens, arguments.compile)
+        pytorch = PyTorch(config, tokens, arguments)
+        pytorch.warm_up()
+        pytorch.park()
+        pytorch.restart()
         pytorch.model.load_checkpoint(directory / "run/checkpoints/step-00000000")
     print(f"\nequality, {precision}: {steps} steps of {config['batch.global']} x {config['batch.seq_len']} tokens")
     print(f"{'step':>4}" + "".join(f" {title:>12} {'PyTorch':>11} {'rel.':>8}" for title in TOLERANCE[precision]))
@@ -214,6 +283,13 @@ def check_equality(arguments, precision: str) -> dict:
     return {"equal": equal, "largest_relative_difference": worst, "steps": steps}
 
 
+def make_tokens(arguments, directory: Path, count: int, vocab: int) -> np.ndarray:
+    """Those that both sides read."""
+    if arguments.tokens:
+        return read_tokens(arguments.tokens, count)
+    return write_tokens(directory / "tokens", count, vocab)
+
+
 def summary(values: list[float], form: str) -> str:
     return f"{statistics.median(values):{form}} ({min(values):{form}} - {max(values):{form}})"
 
@@ -227,33 +303,47 @@ def measure_speed(arguments, precision: str) -> dict:
         lyceum = Lyceum(arguments, directory, precision, steps, changes)
         config = lyceum.config
         step_tokens = config["batch.global"] * config["batch.seq_len"]
-        tokens = write_tokens(directory / "tokens", steps * step_tokens + 1, config["model.vocab"])
-        pytorch = PyTorch(config, tokens, arguments.compile)
+        tokens = make_tokens(arguments, directory, steps * step_tokens + 1, config["model.vocab"])
+        pytorch = PyTorch(config, tokens, arguments)
+        pytorch.model.initialize(seed=1)
+        pytorch.warm_up()
         shape = f"{config['batch.global']} x {config['batch.seq_len']} tokens a step"
         print(f"\nspeed, {precision}: {shape}, {arguments.threads} threads, {arguments.steps} steps a run", flush=True)
         print(f"{'round':>6} {'Lyceum tok/s':>14} {'PyTorch tok/s':>14} {'ratio':>7}")
+        losses = {}
         for turn in range(arguments.rounds):
+            pytorch.park()
             runs = {"Lyceum": lyceum.train()}
-            pytorch.model.initialize(seed=1)  # routing as at the start of training, as Lyceum's
             pytorch.restart()
+            pytorch.model.initialize(seed=1)  # routing as at the start of training, as Lyceum's
             runs["PyTorch"] = [pytorch.step(step) for step in range(steps)]
             for side, run in runs.items():
                 seconds = sum(step["step_ms"] for step in run[1:]) / 1e3
                 rates[side].append(arguments.steps * step_tokens / seconds)
+                losses[side] = [run[0]["loss"], run[-1]["loss"]]
             ours, theirs = rates["Lyceum"][-1], rates["PyTorch"][-1]
             print(f"{turn + 1:6} {ours:14.0f} {theirs:14.0f} {ours / theirs:7.2f}", flush=True)
+    for side, (first, last) in losses.items():
+        print(f"{side:<8} loss {first:.4f} in the first step, {last:.4f} in step {steps} (initial weights differ)")
     ratios = [a / b for a, b in zip(rates["Lyceum"], rates["PyTorch"])]
     for side in rates:
         print(f"{side:<8} {summary(rates[side], '.0f')} tokens/s")
     print(f"Lyceum / PyTorch {summary(ratios, '.2f')}: median (smallest - largest) of {arguments.rounds} rounds")
     result = {"tokens_per_second": rates, "ratio": ratios, "ratio_median": statistics.median(ratios)}
-    return result | {"tokens_a_step": step_tokens}
+    return result | {"tokens_a_step": step_tokens, "losses": losses, "grouped_mm": pytorch.config["grouped"]}
 
 
 def environment(arguments) -> dict:
     def output(*command: str) -> str:
         return subprocess.run(command, capture_output=True, text=True, cwd=ROOT).stdout.strip()
 
+    gpu = ""
+    if arguments.device == "cuda":
+        what = "name,driver_version,clocks.sm,clocks.mem,power.draw,power.limit,temperature.gpu"
+        try:
+            gpu = output("nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader")
+        except OSError:
+            gpu = torch.cuda.get_device_name()
     cpuinfo = Path("/proc/cpuinfo").read_text()
     model = next((line.split(":")[1].strip() for line in cpuinfo.splitlines() if line.startswith("model name")), "")
     wanted = ("avx512f", "avx512_bf16", "amx_bf16")
@@ -265,9 +355,11 @@ def environment(arguments) -> dict:
         "threads": arguments.threads,
         "load_at_start": round(os.getloadavg()[0], 1),
         "lyceum": output(arguments.program, "--version"),
-        "commit": output("git", "describe", "--always", "--dirty", "--abbrev=12"),
+        "commit": os.environ.get("LYCEUM_COMMIT") or output("git", "describe", "--always", "--dirty", "--abbrev=12"),
         "torch": torch.__version__,
         "torch_compile": arguments.compile,
+        "device": arguments.device,
+        "gpu": gpu,
         "python": platform.python_version(),
         "config": " ".join([str(arguments.config), *arguments.changes]),
     }
@@ -275,17 +367,23 @@ def environment(arguments) -> dict:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of both sides")
     parser.add_argument("--config", type=Path, default=ROOT / "configs/deepseekmoe-small.ini")
     parser.add_argument("--precision", choices=("f32", "bf16", "both"), default="both")
     parser.add_argument("--steps", type=int, default=5, help="timed steps a run; one more before them is not timed")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each program, in turn")
     parser.add_argument("--batch", type=int, help="sequences a step when measuring speed; default: the configuration's")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--compile", action="store_true", help="torch.compile the dense parts of the PyTorch model")
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction,
+                        help="torch.compile what can be of the PyTorch model; default: on a GPU")
+    parser.add_argument("--experts", choices=("auto", "grouped", "loop"), default="auto",
+                        help="PyTorch's: one grouped product for all, or one for each; default: grouped on a GPU")
+    parser.add_argument("--tokens", type=Path, metavar="PREFIX",
+                        help="token files to read, as lyceum tokenize makes them; default: made, words as frequent as in a text")
     parser.add_argument("--equality-steps", type=int, default=20)
     parser.add_argument("--equality-batch", type=int, default=2, help="sequences")
     parser.add_argument("--equality-length", type=int, default=128, help="tokens of a sequence")
-    parser.add_argument("--program", default=str(ROOT / "build/cpu/apps/lyceum"))
+    parser.add_argument("--program", help="default: build/cpu/apps/lyceum, or build/cuda's for a GPU")
     parser.add_argument("--json", type=Path, metavar="OUT", help="also write the results there")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--equality-only", action="store_true")
@@ -296,6 +394,11 @@ def parse_arguments() -> argparse.Namespace:
             parser.error(f"unknown option {change}")
     if min(arguments.steps, arguments.rounds, arguments.threads, arguments.equality_steps) < 1:
         parser.error("--steps, --rounds, --threads and --equality-steps are at least 1")
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda: PyTorch sees no GPU")
+    if arguments.compile is None:
+        arguments.compile = arguments.device == "cuda"
+    arguments.program = arguments.program or str(ROOT / f"build/{arguments.device}/apps/lyceum")
     if not Path(arguments.program).is_file():
         parser.error(f"no program {arguments.program}: build it, or name it with --program")
     return arguments
@@ -309,7 +412,7 @@ def main() -> int:
     for key, value in results["environment"].items():
         print(f"{key:<14} {value}")
     precisions = ("f32", "bf16") if arguments.precision == "both" else (arguments.precision,)
-    if "bf16" in precisions and not {"avx512_bf16", "amx_bf16"} & set(results["environment"]["cpu_features"]):
+    if arguments.device == "cpu" and "bf16" in precisions and not {"avx512_bf16", "amx_bf16"} & set(results["environment"]["cpu_features"]):
         print("note: this CPU has no bf16 products, so both sides emulate them; speed in bf16 means little here")
     for precision in precisions:
         if not arguments.speed_only:

@@ -1,7 +1,8 @@
 """The DeepSeekMoE model that `lyceum train` builds, in plain PyTorch: what compare_pytorch.py measures Lyceum against.
 
-Written as one would write it for speed on the CPU: q, k and v in one product, gate and up in one, fused attention and
-AdamW, tokens sorted by expert so that every expert multiplies one contiguous block of rows.
+Written as one would write it for speed: q, k and v in one product, gate and up in one, fused attention and AdamW, tokens
+sorted by expert so that every expert multiplies one contiguous block of rows; on a GPU one grouped product for all experts,
+and nothing between router and experts that waits for the device.
 """
 import math
 from pathlib import Path
@@ -29,6 +30,11 @@ class Gather(torch.autograd.Function):
         return (dx.view(-1, ctx.copies, dy.shape[1]).sum(1) if ctx.copies > 1 else dx), None, None, None
 
 
+def grouped_mm():
+    """PyTorch's product of groups of rows with a matrix each, f(rows, matrices, offs=ends of the groups); None without."""
+    return getattr(F, "grouped_mm", None) or getattr(torch, "_grouped_mm", None)
+
+
 class Linear(nn.Linear):
     def __init__(self, inputs: int, outputs: int):
         super().__init__(inputs, outputs, bias=False)
@@ -46,7 +52,7 @@ class SwiGLU(nn.Module):
 
 
 class Experts(nn.Module):
-    """Routed SwiGLU experts on rows sorted by expert, a product for each. On the CPU this is faster than F.grouped_mm,
+    """Routed SwiGLU experts on rows sorted by expert, a product for each. On the CPU this is faster than grouped_mm,
     which loops over experts too and wants padded widths; a tensor for each expert is faster than one for all, whose
     gradient would have to be put together."""
 
@@ -55,12 +61,41 @@ class Experts(nn.Module):
         self.gate_up = nn.ParameterList(torch.empty(2 * width, hidden) for width in widths)
         self.down = nn.ParameterList(torch.empty(hidden, width) for width in widths)
 
-    def forward(self, rows: Tensor, counts: list[int]) -> Tensor:
+    def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
         outputs = []
-        for x, gate_up, down in zip(rows.split(counts), self.gate_up, self.down):
+        for x, gate_up, down in zip(rows.split(counts.tolist()), self.gate_up, self.down):
             gate, up = F.linear(x, gate_up).chunk(2, dim=-1)
             outputs.append(F.linear(F.silu(gate) * up, down))
         return torch.cat(outputs)
+
+    def matrices(self):
+        """(gate, up, down) of each expert."""
+        for gate_up, down in zip(self.gate_up, self.down):
+            yield *gate_up.chunk(2), down
+
+
+class GroupedExperts(nn.Module):
+    """The same by two grouped products, for experts of one width. Rows of a matrix must begin at multiples of 16 bytes, so
+    that the width is padded; the padding is zero, gets no gradient, and stays zero."""
+
+    def __init__(self, hidden: int, widths: list[int]):
+        super().__init__()
+        self.width, padded = widths[0], -(-widths[0] // 8) * 8
+        self.gate_up = nn.Parameter(torch.zeros(len(widths), 2 * padded, hidden))
+        self.down = nn.Parameter(torch.zeros(len(widths), hidden, padded))
+
+    def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
+        ends = counts.cumsum(0, dtype=torch.int32)
+        multiply = grouped_mm()
+        kind = torch.bfloat16 if torch.is_autocast_enabled(rows.device.type) else rows.dtype
+        rows, gate_up, down = rows.to(kind), self.gate_up.to(kind), self.down.to(kind)
+        gate, up = multiply(rows, gate_up.transpose(1, 2), offs=ends).chunk(2, dim=-1)
+        return multiply(F.silu(gate) * up, down.transpose(1, 2), offs=ends)
+
+    def matrices(self):
+        gate, up = self.gate_up.chunk(2, dim=1)
+        for e in range(len(self.down)):
+            yield gate[e, : self.width], up[e, : self.width], self.down[e, :, : self.width]
 
 
 class MoE(nn.Module):
@@ -73,22 +108,23 @@ class MoE(nn.Module):
         self.top_k = config["moe.top_k"]
         self.experts_count = config["moe.experts"]
         self.router = Linear(hidden, self.experts_count)
-        self.experts = Experts(hidden, config["moe.expert_sizes"] or [width] * self.experts_count)
+        widths = config["moe.expert_sizes"] or [width] * self.experts_count
+        self.experts = (GroupedExperts if config["grouped"] else Experts)(hidden, widths)
         self.shared = SwiGLU(hidden, config["moe.shared_experts"] * width) if config["moe.shared_experts"] else None
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         tokens = x.flatten(0, 1)
-        with torch.autocast("cpu", enabled=False):  # the router stays in f32
+        with torch.autocast(x.device.type, enabled=False):  # the router stays in f32
             logits = self.router(tokens.float())
             scores = logits.softmax(-1)
         gates, chosen = scores.topk(self.top_k)
         if self.config["moe.renormalize"]:
             gates = gates / gates.sum(-1, keepdim=True)
         order = chosen.flatten().argsort(stable=True)
-        inverse = torch.empty_like(order).scatter_(0, order, torch.arange(order.numel()))
+        inverse = torch.empty_like(order).scatter_(0, order, torch.arange(order.numel(), device=order.device))
         load = F.one_hot(chosen, self.experts_count)  # per sequence: [sequences, experts]
         load = load.view(x.shape[0], -1, self.experts_count).sum(1)
-        rows = self.experts(Gather.apply(tokens, order, inverse, self.top_k), load.sum(0).tolist())
+        rows = self.experts(Gather.apply(tokens, order, inverse, self.top_k), load.sum(0))
         rows = Gather.apply(rows, inverse, order, 1).view(*gates.shape, -1)
         y = torch.bmm(gates.unsqueeze(1).to(rows.dtype), rows).view_as(x)
         if self.shared is not None:
@@ -152,7 +188,8 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Llama blocks. `config`: keys as `section.key`, resolved, as `lyceum train --print-config` tells them."""
+    """Llama blocks. `config`: keys as `section.key`, resolved, as `lyceum train --print-config` tells them; and `grouped`:
+    whether experts are multiplied by grouped products."""
 
     def __init__(self, config: dict):
         super().__init__()
@@ -184,12 +221,12 @@ class Transformer(nn.Module):
     @torch.no_grad()
     def initialize(self, seed: int) -> None:
         """Normal matrices, norms of ones."""
-        generator = torch.Generator().manual_seed(seed)
-        for parameter in self.parameters():
-            if parameter.dim() > 1:
-                parameter.normal_(std=self.config["model.init_std"], generator=generator)
+        generator = torch.Generator(self.head.weight.device).manual_seed(seed)
+        for _, part in self.logical_tensors():
+            if part.dim() > 1:
+                part.normal_(std=self.config["model.init_std"], generator=generator)
             else:
-                parameter.fill_(1)
+                part.fill_(1)
 
     def logical_tensors(self):
         """Pairs (name in a checkpoint of Lyceum, the part of a parameter that holds it)."""
@@ -213,8 +250,10 @@ class Transformer(nn.Module):
             if block.ffn.shared is not None:
                 shared = block.ffn.shared
                 yield from ffn_tensors(at + "mlp/shared_experts/", shared.gate_up.weight, shared.down.weight)
-            for e, (gate_up, down) in enumerate(zip(block.ffn.experts.gate_up, block.ffn.experts.down)):
-                yield from ffn_tensors(f"{at}mlp/experts/{e}/", gate_up, down)
+            for e, (gate, up, down) in enumerate(block.ffn.experts.matrices()):
+                yield f"{at}mlp/experts/{e}/gate_proj/weight", gate
+                yield f"{at}mlp/experts/{e}/up_proj/weight", up
+                yield f"{at}mlp/experts/{e}/down_proj/weight", down
 
     @torch.no_grad()
     def load_checkpoint(self, directory: Path) -> None:

@@ -1,179 +1,189 @@
-// A whole training step: tokens/s, model FLOP/s over the best 512³ GEMM of the same precision in the same run, where
-// the rest of the time goes, and memory. Run it alone or under mpirun:
-//   build/cpu/benchmarks/bench_train_step --config configs/deepseekmoe-small.ini [--steps 5] [--json OUT]
+// Whole training steps: tokens/s, model FLOP/s over what the device can do (a GPU's stated peak; on a CPU the best 512³
+// GEMM of the same precision in the same run), where the time goes beside what each part would take at best, and
+// memory. Nothing is left out of a step. Run it alone or under mpirun:
+//   build/cpu/benchmarks/bench_train_step --config configs/deepseekmoe-small.ini [--section.key=value …]
+//     --device cuda      short for --run.device=cuda
+//     --tokens PREFIX    token files to read, as lyceum tokenize makes them; without it, words as frequent as in a text
+//     --steps N          timed steps (5); up to three more are profiled
+//     --peak-tflops N, --peak-gbs N   of one rank's device, where it is not known or the known figure is not meant
+//     --json OUT         the results, also there
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <sys/resource.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
-#include <filesystem>
+#include <cstdlib>
+#include <ctime>
 #include <fstream>
-#include <string>
-#include <vector>
 
-#include "best_rate.h"
-#include "io/config_binding.h"
-#include "io/config_check.h"
-#include "model/counts.h"
-#include "train/step.h"
-#include "zipf_tokens.h"
+#include "step_bench.h"
 
 using namespace lyceum;
 
 namespace {
 
-struct Phase {
+double positive(const std::string& name, const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  require_usage(error == std::errc() && end == text.data() + text.size() && value > 0,
+                "{} {}: a number above 0 is wanted", name, text);
+  return value;
+}
+
+/// Takes the benchmark's own options out of `words`; the others are the configuration's.
+StepBenchOptions take_options(std::vector<std::string>& words) {
+  StepBenchOptions options;
+  std::vector<std::string> rest;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string name = words[i];
+    const bool mine = name == "--steps" || name == "--json" || name == "--tokens" || name == "--peak-tflops" ||
+                      name == "--peak-gbs" || name == "--device";
+    if (!mine) {
+      rest.push_back(name);
+      continue;
+    }
+    require_usage(++i < words.size(), "{} needs a value", name);
+    const std::string& value = words[i];
+    if (name == "--steps") options.steps = static_cast<int>(positive(name, value));
+    if (name == "--json") options.json = value;
+    if (name == "--tokens") options.tokens = value;
+    if (name == "--peak-tflops") options.peaks.flops = positive(name, value) * 1e12;
+    if (name == "--peak-gbs") options.peaks.bytes = positive(name, value) * 1e9;
+    if (name == "--device") rest.push_back("--run.device=" + value);
+  }
+  require_usage(options.steps >= 1, "--steps is at least 1");
+  words = std::move(rest);
+  return options;
+}
+
+/// Speeds are told in T on a GPU, in G on a CPU.
+struct Unit {
+  double of;
   std::string name;
-  double seconds;
-  std::int64_t calls;
 };
+Unit unit(const StepBenchResult& result) { return result.device.selector.empty() ? Unit{1e9, "G"} : Unit{1e12, "T"}; }
 
-/// The profile's entries, slowest first; those under one operation and direction together, kernels told apart.
-std::vector<Phase> phases(Profile& profile, double total, int steps) {
-  std::map<std::string, Profile::Entry> merged;
-  double seen = 0;
-  for (const auto& [path, entry] : profile.entries()) {
-    const std::size_t last = path.rfind('/');
-    const std::size_t before = last == std::string::npos ? std::string::npos : path.rfind('/', last - 1);
-    Profile::Entry& sum = merged[before == std::string::npos ? path : path.substr(before + 1)];
-    sum.seconds += entry.seconds;
-    sum.calls += entry.calls;
-    seen += entry.seconds;
-  }
-  std::vector<Phase> all;
-  for (const auto& [name, entry] : merged) all.push_back({name, entry.seconds / steps, entry.calls / steps});
-  all.push_back({"(between operations)", total - seen / steps, 0});
-  std::sort(all.begin(), all.end(), [](const Phase& a, const Phase& b) { return a.seconds > b.seconds; });
-  return all;
-}
-
-double peak_resident_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) * 1024;
-}
-
-struct Result {
-  double peak, seconds, spread, flops, tokens;
-  std::vector<Phase> phases;
-  MemoryUse memory;
-  double resident, loss, imbalance;
-};
-
-Result measure_step(const Config& config, const MpiSession& session, int steps) {
-  const auto setup = set_up(config, session);
-  const auto directory = std::filesystem::temp_directory_path() / fmt::format("lyceum-bench-{}", session.rank());
-  std::filesystem::create_directories(directory);
-  const std::int64_t batch_tokens = config.batch.global * config.batch.seq_len;
-  const std::string prefix = write_tokens(directory, config.model.vocab, 4 * batch_tokens + 1);
-  const TokenLoader loader(std::make_shared<TokenFile>(prefix),
-                           SampleOrder(SampleOrder::Kind::sequential, 1, 0, 4 * config.batch.global),
-                           config.batch.seq_len);
-  StagedModel model(config, setup->stream, setup->mesh, working_type(config.run), true);
-  Zero zero(model.units(), setup->mesh, setup->stream, zero_options(config, setup->mesh));
-  zero.initialize(config.run.seed);
-  Optimizer optimizer(config.optim, setup->stream, zero.shares());
-  optimizer.adopt_weights();
-  TrainStep step(config, *setup, model, zero, optimizer);
-
-  Result result{};
-  const auto profile = std::make_shared<Profile>();
-  std::vector<double> seconds;
-  const auto best_rate = [&] {
-    const bool bf16 = working_type(config.run) == DType::bf16;
-    return best_gemm_rate(std::get<CpuStream>(setup->stream).threads(),
-                          bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32);
-  };
-  std::array<double, 1> peak{best_rate()};
-  for (int s = 0; s < steps + 2; ++s) {
-    // Two steps to compile primitives and fill the pool; the others count, the profile with them.
-    if (s == 2) std::get<CpuStream>(setup->stream).set_profile(profile);
-    const auto start = std::chrono::steady_clock::now();
-    const StepResult done = step.run(loader, s * config.batch.global, 1e-4);
-    if (s >= 2) seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    result.loss = done.loss;
-    result.imbalance = done.load_imbalance;
-  }
-  std::get<CpuStream>(setup->stream).set_profile(nullptr);
-  peak[0] = std::max(peak[0], best_rate());
-  setup->mesh.world.all_reduce(std::span(peak));
-  std::filesystem::remove_all(directory);
-
-  double total = 0;
-  for (const double s : seconds) total += s / steps;
-  result.phases = phases(*profile, total, steps);
-  std::sort(seconds.begin(), seconds.end());
-  result.peak = peak[0];
-  result.seconds = seconds[seconds.size() / 2];
-  result.spread = (seconds.back() - seconds.front()) / result.seconds;
-  result.flops = count_model(config).causal_flops_per_sequence * static_cast<double>(config.batch.global);
-  result.tokens = static_cast<double>(batch_tokens);
-  result.memory = memory_of(setup->stream).use();
-  result.resident = peak_resident_bytes();
-  return result;
-}
-
-void print(const Config& config, const Result& result) {
+void print_summary(const Config& config, const StepBenchResult& r) {
   const ModelCounts counts = count_model(config);
+  const auto [per, prefix] = unit(r);
+  fmt::print("device       {}{}\n", r.device.name, r.device.driver.empty() ? "" : ", driver " + r.device.driver);
   fmt::print("model        {:.1f}M parameters, {:.1f}M activated; {} x {} tokens, {}\n", counts.parameters / 1e6,
              counts.activated / 1e6, config.batch.global, config.batch.seq_len, config.run.precision);
-  fmt::print("peak         {:8.1f} GFLOP/s  best oneDNN 512^3 GEMM in this run, packed weights, all ranks\n",
-             result.peak / 1e9);
-  fmt::print("step         {:8.1f} ms  median; (max - min) / median {:.0f} %\n", result.seconds * 1e3,
-             100 * result.spread);
-  fmt::print("speed        {:8.0f} tokens/s, {:.1f} GFLOP/s of the model (causal attention at half)\n",
-             result.tokens / result.seconds, result.flops / result.seconds / 1e9);
-  fmt::print("ratio        {:8.3f} of the peak\n", result.flops / result.seconds / result.peak);
+  fmt::print("tokens       {}\n", r.tokens_from);
+  fmt::print("peak         {:8.1f} {}FLOP/s, {}; {:.1f} GB/s, {}\n", r.peaks.flops / per, prefix, r.flops_from,
+             r.peaks.bytes / 1e9, r.bytes_from);
+  fmt::print("best GEMM    {:8.1f} {}FLOP/s in this run: {:.1f} % of the peak\n", r.gemm / per, prefix,
+             100 * r.gemm / r.peaks.flops);
+  fmt::print("step         {:8.1f} ms  median; (max - min) / median {:.1f} %\n", r.seconds * 1e3, 100 * r.spread);
+  fmt::print("speed        {:8.0f} tokens/s, {:.1f} {}FLOP/s of the model (causal attention at half)\n",
+             r.tokens / r.seconds, r.flops / r.seconds / per, prefix);
+  fmt::print("MFU          {:8.3f} of the peak\n", r.flops / r.seconds / r.peaks.flops);
   fmt::print("memory       {:8.1f} MB held by the allocator at its peak, {:.1f} MB in use at its peak\n",
-             result.memory.held_peak / 1e6, result.memory.total_peak / 1e6);
-  fmt::print("resident     {:8.1f} MB at the peak: {:+.1f} % against held\n", result.resident / 1e6,
-             100 * (result.resident / static_cast<double>(result.memory.held_peak) - 1));
-  fmt::print("loss         {:8.4f}, load imbalance {:.2f}\n\n", result.loss, result.imbalance);
-  double total = 0, shown = 0;
-  for (const Phase& phase : result.phases) total += phase.seconds;
-  fmt::print("{:<58} {:>9} {:>7} {:>6}\n", "phase", "ms", "share", "calls");
-  for (const Phase& phase : result.phases) {
-    if (phase.seconds < 0.002 * total) continue;
-    shown += phase.seconds;
-    fmt::print("{:<58} {:>9.1f} {:>6.1f}% {:>6}\n", phase.name, phase.seconds * 1e3, 100 * phase.seconds / total,
-               phase.calls);
+             r.memory.held_peak / 1e6, r.memory.total_peak / 1e6);
+  if (r.device.selector.empty()) {
+    fmt::print("resident     {:8.1f} MB at the peak: {:+.1f} % against held\n", r.resident / 1e6,
+               100 * (r.resident / static_cast<double>(r.memory.held_peak) - 1));
+  } else {
+    fmt::print("clocks       first step: {}\n             last step:  {}\n", r.clocks_first, r.clocks_last);
+    fmt::print("             (SM clock, memory clock, power, its limit, degrees, reasons for lower clocks)\n");
   }
-  fmt::print("{:<58} {:>9.1f} {:>6.1f}%\n", "all smaller ones", (total - shown) * 1e3, 100 * (total - shown) / total);
-  fmt::print("{:<58} {:>9.1f}\n", "sum: mean step", total * 1e3);
+  fmt::print("loss         {:8.4f}, load imbalance {:.2f}\n\n", r.loss, r.imbalance);
 }
 
-void write_json(const std::string& path, const Config& config, const Result& result) {
-  nlohmann::ordered_json phases = nlohmann::ordered_json::array();
-  for (const Phase& phase : result.phases) phases.push_back({{"phase", phase.name}, {"ms", phase.seconds * 1e3}});
-  std::ofstream(path) << nlohmann::ordered_json{{"precision", config.run.precision},
-                                                {"peak_gflops", result.peak / 1e9},
-                                                {"step_ms", result.seconds * 1e3},
-                                                {"tokens_per_second", result.tokens / result.seconds},
-                                                {"ratio_to_peak", result.flops / result.seconds / result.peak},
-                                                {"held_peak_bytes", result.memory.held_peak},
-                                                {"resident_peak_bytes", result.resident},
-                                                {"phases", phases}}
-                             .dump(1)
-                      << '\n';
+/// `at best`: the longer of what the phase's products and its bytes would take at the peaks.
+void print_phases(const StepBenchResult& r) {
+  const auto [per, prefix] = unit(r);
+  fmt::print("{:<22} {:>9} {:>7} {:>9} {:>8} {:>9} {:>8}\n", "phase", "ms", "share", prefix + "FLOP/s", "GB/s",
+             "at best", "reached");
+  const auto number = [](double value, int width) {
+    return value > 0 ? fmt::format("{:>{}.1f}", value, width) : fmt::format("{:>{}}", "", width);
+  };
+  for (const Phase& phase : r.phases) {
+    if (phase.seconds == 0) continue;
+    const double best = least_seconds(phase.work, r.rank_peaks());
+    fmt::print("{:<22} {:>9.2f} {:>6.1f}% {} {} {} {}\n", phase.name, phase.seconds * 1e3,
+               100 * phase.seconds / r.profiled, number(phase.work.flops / phase.seconds / per, 9),
+               number(phase.work.bytes / phase.seconds / 1e9, 8), number(best * 1e3, 9),
+               best > 0 ? fmt::format("{:>7.1f}%", 100 * best / phase.seconds) : "");
+  }
+  fmt::print("{:<22} {:>9.2f}          the phases say {:.1f} % of it; {:+.1f} % against a step without profile\n\n",
+             "sum: profiled step", r.profiled * 1e3, 100 * r.covered(), 100 * (r.profiled / r.mean - 1));
+  fmt::print("{:<58} {:>9} {:>7} {:>6}\n", "operation and kernel", "ms", "share", "calls");
+  double shown = 0, all = 0;
+  for (const Kernel& kernel : r.kernels) {
+    all += kernel.seconds;
+    if (kernel.seconds < 0.002 * r.profiled) continue;
+    shown += kernel.seconds;
+    fmt::print("{:<58} {:>9.2f} {:>6.1f}% {:>6}\n", kernel.name, kernel.seconds * 1e3,
+               100 * kernel.seconds / r.profiled, kernel.calls);
+  }
+  fmt::print("{:<58} {:>9.2f} {:>6.1f}%\n", "all smaller ones", (all - shown) * 1e3, 100 * (all - shown) / r.profiled);
 }
 
-int run(const MpiSession& session, const std::vector<std::string>& arguments) {
+std::string commit() {  // of the source tree, or of the bundle that this is part of
+  if (const char* known = std::getenv("LYCEUM_COMMIT")) return known;
+  return output_of("git -C '" LYCEUM_SOURCE_DIR "' describe --always --dirty --abbrev=12");
+}
+
+void write_json(const std::string& path, const Config& config, const StepBenchResult& r) {
+  using Json = nlohmann::ordered_json;
+  Json phases = Json::array(), kernels = Json::array();
+  for (const Phase& phase : r.phases) {
+    phases.push_back({{"phase", phase.name},
+                      {"ms", phase.seconds * 1e3},
+                      {"flops", phase.work.flops},
+                      {"bytes", phase.work.bytes},
+                      {"ms_at_best", least_seconds(phase.work, r.rank_peaks()) * 1e3}});
+  }
+  for (const Kernel& kernel : r.kernels) kernels.push_back({{"kernel", kernel.name}, {"ms", kernel.seconds * 1e3}});
+  std::ofstream file(path);
+  file << Json{{"date", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
+               {"commit", commit()},
+               {"device", r.device.name},
+               {"driver", r.device.driver},
+               {"ranks", r.ranks},
+               {"precision", config.run.precision},
+               {"sequences", config.batch.global},
+               {"seq_len", config.batch.seq_len},
+               {"parameters", count_model(config).parameters},
+               {"tokens_from", r.tokens_from},
+               {"peak_gflops", r.peaks.flops / 1e9},
+               {"peak_from", r.flops_from},
+               {"peak_gbytes", r.peaks.bytes / 1e9},
+               {"gemm_gflops", r.gemm / 1e9},
+               {"step_ms", r.seconds * 1e3},
+               {"step_spread", r.spread},
+               {"tokens_per_second", r.tokens / r.seconds},
+               {"ratio_to_peak", r.flops / r.seconds / r.peaks.flops},
+               {"held_peak_bytes", r.memory.held_peak},
+               {"resident_peak_bytes", r.resident},
+               {"loss", r.loss},
+               {"load_imbalance", r.imbalance},
+               {"clocks_first_step", r.clocks_first},
+               {"clocks_last_step", r.clocks_last},
+               {"profiled_step_ms", r.profiled * 1e3},
+               {"covered", r.covered()},
+               {"phases", phases},
+               {"kernels", kernels}}
+              .dump(1)
+       << '\n';
+  require(file.flush().good(), "{}: cannot be written", path);
+}
+
+int run(const MpiSession& session, std::vector<std::string> arguments) {
+  const StepBenchOptions options = take_options(arguments);
   LoadedConfig loaded = load_config(arguments);
-  int steps = 5;
-  std::string json;
-  for (std::size_t i = 0; i + 1 < loaded.rest.size(); i += 2) {
-    if (loaded.rest[i] == "--steps") steps = std::stoi(loaded.rest[i + 1]);
-    if (loaded.rest[i] == "--json") json = loaded.rest[i + 1];
-  }
+  require_usage(loaded.rest.empty(), "there is no option {}", loaded.rest.empty() ? "" : loaded.rest[0]);
   require_none(problems(loaded.config, session.size()));
   resolve(loaded.config, session.size());
-  const Result result = measure_step(loaded.config, session, steps);
+  const StepBenchResult result = measure_steps(loaded.config, session, options);
   if (session.rank() != 0) return 0;
-  print(loaded.config, result);
-  if (!json.empty()) write_json(json, loaded.config, result);
+  print_summary(loaded.config, result);
+  print_phases(result);
+  if (!options.json.empty()) write_json(options.json, loaded.config, result);
   return 0;
 }
 

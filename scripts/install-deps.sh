@@ -3,6 +3,7 @@
 #   scripts/install-deps.sh            compilers, libraries, Python environment in .venv/
 #   scripts/install-deps.sh --build    only what building and running the program takes
 #   scripts/install-deps.sh --cuda     what --build installs, and what a build for NVIDIA GPUs takes (preset cuda)
+#   scripts/install-deps.sh --has-cuda  installs nothing: whether that is here
 #   scripts/install-deps.sh --torch    everything and PyTorch, for benchmarks/compare_pytorch.py (several GB)
 # Quiet when everything is there; needs root (or sudo) only when a package is missing.
 set -euo pipefail
@@ -16,9 +17,9 @@ packages=(
 )
 # As NVIDIA's package sources name them: compiler, runtime, NVTX, cuBLASLt, NCCL.
 cuda_packages=(cuda-nvcc-13-0 cuda-cudart-dev-13-0 cuda-nvtx-13-0 libcublas-dev-13-0 libnccl2 libnccl-dev)
-test_packages=(git clang-format hdf5-tools python3-venv slurm-wlm munge iproute2 procps util-linux)
+test_packages=(git clang-format hdf5-tools python3-venv slurm-wlm munge iproute2 procps util-linux patchelf binutils xz-utils)
 
-usage() { sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 
 install_packages() {  # names: those that dpkg does not know as installed
   local missing=() as_root=() package
@@ -36,20 +37,25 @@ install_packages() {  # names: those that dpkg does not know as installed
   "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-install_cuda() {  # nothing where the toolkit and NCCL are; else packages, where the package sources have them
-  local toolkit missing=() package header
+missing_for_cuda() {  # headers of the CUDA toolkit and NCCL that are not here
+  local toolkit header
   for toolkit in "${CUDA_HOME:-}" "${CUDA_PATH:-}" /usr/local/cuda /usr; do
     if [[ -n $toolkit && -x $toolkit/bin/nvcc ]]; then break; fi
     toolkit=''
   done
   for header in cuda_runtime.h cublasLt.h nvtx3/nvToolsExt.h nccl.h; do
-    [[ -n $toolkit && (-f $toolkit/include/$header || -f /usr/include/$header) ]] || missing+=("$header")
+    [[ -n $toolkit && (-f $toolkit/include/$header || -f /usr/include/$header) ]] || echo "$header"
   done
-  ((${#missing[@]})) || return 0
+}
+
+install_cuda() {  # nothing where the toolkit and NCCL are; else packages, where the package sources have them
+  local missing package
+  missing=$(missing_for_cuda | paste -sd' ')
+  [[ -n $missing ]] || return 0
   for package in "${cuda_packages[@]}"; do
     if [[ -z $(apt-cache search --names-only "^$package\$") ]]; then
       {
-        echo "install-deps.sh: for CUDA there is no ${missing[*]}, and apt has no package $package."
+        echo "install-deps.sh: for CUDA there is no $missing, and apt has no package $package."
         echo "Install the CUDA toolkit 12.8 or newer with cuBLAS, and NCCL, for instance from NVIDIA's package source"
         echo "(https://developer.nvidia.com/cuda-downloads): ${cuda_packages[*]};"
         echo "or set CUDA_HOME to where they are."
@@ -71,6 +77,7 @@ install_python() {  # requirements file: installed once for each content
 
 case ${1:-} in
   '' | --build | --cuda | --torch) ;;
+  --has-cuda) [[ -z $(missing_for_cuda) ]]; exit ;;
   --help) usage; exit 0 ;;
   *) usage >&2; exit 2 ;;
 esac

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/allocator.h"
+#include "device_report.h"
+#include "io/config_binding.h"
+#include "io/config_check.h"
+#include "model/counts.h"
+#include "parallel/comm/mpi_session.h"
+#include "step_work.h"
+
+namespace lyceum {
+
+struct StepBenchOptions {
+  int steps = 5;
+  std::string json, tokens;  // tokens: a prefix, or empty
+  Peaks peaks;               // of one rank's device; 0: not given
+};
+
+/// An operation's kernel, or what an operation does besides.
+struct Kernel {
+  std::string name;
+  double seconds;  // a step
+  std::int64_t calls;
+};
+
+struct StepBenchResult {
+  int ranks = 1;
+  DeviceReport device;  // rank 0's
+  Peaks peaks;          // of all ranks together
+  std::string flops_from, bytes_from, tokens_from;
+  double gemm = 0;                           // FLOP/s of the best GEMM in this run, all ranks together
+  double seconds = 0, spread = 0, mean = 0;  // of a step without profile: median, (max - min) / median, mean
+  double flops = 0, tokens = 0;              // of a step
+  double profiled = 0;                       // seconds of a step with profile, mean
+  std::vector<Phase> phases;                 // rank 0's; they sum to `profiled`
+  std::vector<Kernel> kernels;               // rank 0's, slowest first
+  MemoryUse memory;
+  double resident = 0, loss = 0, imbalance = 0;
+  std::string clocks_first, clocks_last;
+
+  Peaks rank_peaks() const { return {peaks.flops / ranks, peaks.bytes / ranks}; }
+  /// Share of the profiled step that named phases say; the rest lies between operations.
+  double covered() const;
+};
+
+/// Collective: trains the resolved `config` for a few steps that count and a few before them that do not.
+StepBenchResult measure_steps(const Config& config, const MpiSession& session, const StepBenchOptions& options);
+
+/// What `work` takes at least on a device of these peaks.
+double least_seconds(const Work& work, const Peaks& peaks);
+
+}  // namespace lyceum

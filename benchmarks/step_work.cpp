@@ -1,0 +1,176 @@
+#include "step_work.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "model/counts.h"
+
+namespace lyceum {
+
+namespace {
+
+constexpr std::string_view communication = "communication", swiglu = "SwiGLU", norms = "norms, RoPE, sums";
+
+/// Operations by the names that profiles give them, and the phase that they belong to.
+constexpr auto phase_of_operation = std::to_array<std::pair<std::string_view, std::string_view>>({
+    {"ExpertBank", "experts"},
+    {"Linear", "projections, head"},
+    {"RotaryAttention", "attention"},
+    {"PreciseLinear", "router, balance"},
+    {"Softmax", "router, balance"},
+    {"SelectTopK", "router, balance"},
+    {"BalanceLoss", "router, balance"},
+    {"ZLoss", "router, balance"},
+    {"CountChoices", "router, balance"},
+    {"Dispatch", "permute, combine"},
+    {"Combine", "permute, combine"},
+    {"SortByExpert", "permute, combine"},
+    {"GatherExpertRows", "permute, combine"},
+    {"ReduceExpertRows", "permute, combine"},
+    {"RmsNorm", norms},
+    {"Sum", norms},
+    {"Embedding", "embedding, loss"},
+    {"CrossEntropy", "embedding, loss"},
+    {"load batch", "embedding, loss"},
+    {"optimizer", "optimizer"},
+});
+
+/// `path`: scopes from the outside in, "Operation direction/Kernel".
+std::string_view phase_of(std::string_view path) {
+  for (const std::string_view waiting : {"gradient reduction", "all-to-all", "pipeline wait"}) {
+    if (path.find(waiting) != path.npos) return communication;
+  }
+  if (path.find("Swiglu") != path.npos) return swiglu;
+  if (path.find("/Rope") != path.npos) return norms;
+  for (std::string_view rest = path; !rest.empty();) {
+    const std::string_view scope = rest.substr(0, rest.find('/'));
+    for (const auto& [operation, phase] : phase_of_operation) {
+      if (scope == operation || (scope.starts_with(operation) && scope[operation.size()] == ' ')) return phase;
+    }
+    rest.remove_prefix(std::min(rest.size(), scope.size() + 1));
+  }
+  return "other";
+}
+
+/// Sizes as doubles, of the whole step over all ranks.
+struct Sizes {
+  ModelCounts counts;
+  double tokens, sequence, hidden, vocab, layers, top_k;
+  double queries, keys;      // width of all heads, of one layer
+  double sparse_layers = 0;  // with a router
+  double expert_rows = 0;    // that a token makes, over all layers
+  double passes;             // micro-batches: each reads the weights anew
+  double element;            // bytes of a weight or an activation
+
+  explicit Sizes(const Config& config) : counts(count_model(config)) {
+    const ModelConfig& model = config.model;
+    tokens = static_cast<double>(config.batch.global * config.batch.seq_len);
+    sequence = static_cast<double>(config.batch.seq_len);
+    hidden = static_cast<double>(model.hidden);
+    vocab = static_cast<double>(model.vocab);
+    layers = static_cast<double>(model.layers);
+    top_k = static_cast<double>(config.moe.top_k);
+    queries = static_cast<double>(model.heads * model.head_dim);
+    keys = static_cast<double>(model.kv_heads * model.head_dim);
+    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+      const bool sparse = is_sparse(config, layer), routed = sparse && config.moe.experts > 0;
+      sparse_layers += routed;
+      expert_rows += (routed ? top_k : 0) + (!sparse || config.moe.shared_experts > 0);
+    }
+    passes =
+        static_cast<double>(config.batch.global) / static_cast<double>(std::max<std::int64_t>(1, config.batch.micro));
+    element = config.run.precision == "bf16" ? 2 : 4;
+  }
+
+  /// Forward, and both gradients, of matrices of which a token uses `activated` parameters and which take and give
+  /// `width` numbers a token. Gradients are added up in f32.
+  Work matrices(double total, double activated, double width) const {
+    return {6 * activated * tokens, total * passes * (2 * element + 8) + 3 * element * tokens * width};
+  }
+};
+
+Work experts(const Sizes& s) {
+  const BlockCounts& blocks = s.counts.blocks;
+  const Count all = blocks.routed + blocks.shared + blocks.ffn;
+  const double widths = static_cast<double>(all.activated) / (3 * s.hidden);  // of a token's experts, added up
+  return s.matrices(static_cast<double>(all.total), static_cast<double>(all.activated),
+                    2 * s.hidden * s.expert_rows + 3 * widths);
+}
+
+Work projections(const Sizes& s) {
+  const double parameters = static_cast<double>(s.counts.blocks.attention.total) + s.vocab * s.hidden;
+  const double widths = s.layers * 2 * (s.hidden + s.queries + s.keys) + s.hidden + s.vocab;
+  return s.matrices(parameters, parameters, widths);
+}
+
+Work attention(const Sizes& s) {
+  return {6 * s.tokens * s.sequence * s.queries * s.layers,
+          s.element * s.tokens * s.layers * (6 * s.queries + 6 * s.keys)};
+}
+
+Work router(const Sizes& s) {
+  const double routers = static_cast<double>(s.counts.blocks.routers.total);
+  const double choices = s.sparse_layers > 0 ? routers / (s.hidden * s.sparse_layers) : 0;
+  // Rows are read twice and their gradient written; scores in f32: softmax, choice, losses, and back.
+  return {6 * routers * s.tokens, s.tokens * s.sparse_layers * (3 * s.element * s.hidden + 8 * 4 * choices)};
+}
+
+Work permute(const Sizes& s) {  // forward k + 1 each way; back as much, and the answers for the gradient of gates
+  return {0, s.element * s.tokens * s.hidden * s.sparse_layers * (5 * s.top_k + 4)};
+}
+
+Work swiglu_work(const Sizes& s) {  // forward 3, backward 5 of an expert's width
+  const BlockCounts& blocks = s.counts.blocks;
+  const double all = static_cast<double>((blocks.routed + blocks.shared + blocks.ffn).activated);
+  return {0, 8 * s.element * s.tokens * all / (3 * s.hidden)};
+}
+
+Work norms_work(const Sizes& s) {
+  const double rows =
+      5 * (2 * s.layers + 1) + 3 * (4 * s.layers + s.sparse_layers);  // norms; sums of the residual stream
+  return {0, s.element * s.tokens * (rows * s.hidden + 4 * s.layers * (s.queries + s.keys))};
+}
+
+Work embedding_and_loss(const Sizes& s) { return {0, s.element * s.tokens * (3 * s.hidden + 3 * s.vocab)}; }
+
+Work optimizer(const Sizes& s) {  // weights, two moments, gradients read twice and cleared, all f32; and bf16 weights
+  return {0, static_cast<double>(s.counts.parameters) * (24 + 12 + (s.element == 2 ? 2 : 0))};
+}
+
+}  // namespace
+
+std::vector<Phase> phases_of_step(const Config& config, int ranks) {
+  const Sizes sizes(config);
+  std::vector<Phase> phases{{"experts", experts(sizes)},
+                            {"projections, head", projections(sizes)},
+                            {"attention", attention(sizes)},
+                            {"router, balance", router(sizes)},
+                            {"permute, combine", permute(sizes)},
+                            {std::string(swiglu), swiglu_work(sizes)},
+                            {std::string(norms), norms_work(sizes)},
+                            {"embedding, loss", embedding_and_loss(sizes)},
+                            {"optimizer", optimizer(sizes)},
+                            {std::string(communication), {}},
+                            {"other", {}}};
+  for (Phase& phase : phases) {
+    phase.work.flops /= ranks;
+    phase.work.bytes /= ranks;
+  }
+  return phases;
+}
+
+void add_times(std::vector<Phase>& phases, const std::map<std::string, Profile::Entry>& entries, int steps,
+               double seconds) {
+  double missing = seconds;
+  for (const auto& [path, entry] : entries) {
+    const auto phase =
+        std::find_if(phases.begin(), phases.end(), [name = phase_of(path)](const Phase& p) { return p.name == name; });
+    phase->seconds += entry.seconds / steps;
+    missing -= entry.seconds / steps;
+  }
+  phases.push_back({"between operations", {}, missing});
+}
+
+}  // namespace lyceum

@@ -1,0 +1,164 @@
+#!/usr/bin/env bash
+# Makes a folder that runs where nothing can be installed: the program, Open MPI's run time, and the libraries that both
+# need but glibc; and an archive of it beside it. docs/bundle.md tells how to use one.
+#
+#   scripts/bundle.sh [options] [FOLDER]     FOLDER: new, or a bundle to replace (default build/bundle/lyceum)
+#     --build DIR     the build to take (default build/cpu; build/cuda for GPUs)
+#     --tests         the test programs too, in tests/
+#     --benchmarks    the benchmarks too, in benchmarks/
+#     --with-cuda     cuBLASLt and NCCL too (large)
+#     --no-archive    only the folder
+#
+# Build what is to be taken first, for the CPUs it is meant for: cmake --preset cpu -DLYCEUM_ARCH=x86-64-v4 (or -v3).
+# Of CUDA nothing is taken without --with-cuda: the programs find libcublasLt and libnccl by LD_LIBRARY_PATH, in
+# $CUDA_HOME/lib64, in /usr/local/cuda/lib64, or where the system keeps its libraries; the driver is always the machine's.
+set -euo pipefail
+source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+usage() { sed -n '2,/^set /s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+fail() { echo "bundle.sh: $1" >&2; exit "${2:-1}"; }
+warn() { echo "bundle.sh: warning: $1" >&2; }
+
+build=$source/build/cpu tests=0 benchmarks=0 with_cuda=0 archive=1 bundle=
+while (($#)); do
+  case $1 in
+    --build) build=${2:?--build needs a folder}; shift ;;
+    --tests) tests=1 ;;
+    --benchmarks) benchmarks=1 ;;
+    --with-cuda) with_cuda=1 ;;
+    --no-archive) archive=0 ;;
+    --help | -h) usage; exit 0 ;;
+    -*) usage >&2; fail "unknown option $1" 2 ;;
+    *) [[ -z $bundle ]] || fail "two folders: $bundle and $1" 2; bundle=$1 ;;
+  esac
+  shift
+done
+bundle=${bundle:-$source/build/bundle/lyceum}
+limit_mib=64  # of the archive: what many sites take by mail, ticket or browser
+
+for tool in patchelf strip cmake ldd; do
+  command -v $tool >/dev/null || fail "needs $tool (scripts/install-deps.sh installs it)"
+done
+[[ -x $build/apps/lyceum ]] || fail "no program $build/apps/lyceum: cmake --build $build --target lyceum"
+cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
+
+# Open MPI as the build found it.
+mpi_bin=$(dirname "$(cached MPIEXEC_EXECUTABLE)")
+[[ -x $mpi_bin/ompi_info && -x $mpi_bin/orted ]] || fail "$mpi_bin has no ompi_info and orted: only Open MPI can be bundled"
+mpi_folder() { "$mpi_bin/ompi_info" --path "$1" --parsable | cut -d: -f3; }
+
+# A half-made bundle never stands under its name.
+if [[ -e $bundle && ! -f $bundle/env.sh ]]; then fail "$bundle is there and is not a bundle"; fi
+mkdir -p "$(dirname "$bundle")"
+partial=$(mktemp -d "$bundle.XXXXXX")
+trap 'rm -rf "$partial"' EXIT
+chmod 755 "$partial"
+
+copy_program() {  # file, folder in the bundle: without debug information
+  mkdir -p "$partial/$2"
+  strip --strip-debug -o "$partial/$2/$(basename "$1")" "$1"
+}
+
+# Program, man page, configurations, batch scripts and documentation, as every installation has them.
+cmake --install "$build" --prefix "$partial" >/dev/null
+rm "$partial/bin/lyceum"
+copy_program "$build/apps/lyceum" libexec
+for name in mpirun orted; do copy_program "$(readlink -f "$mpi_bin/$name")" libexec; done
+[[ -e $partial/libexec/mpirun ]] || mv "$partial/libexec/orterun" "$partial/libexec/mpirun"
+for name in lyceum mpirun orted; do install -m 755 "$source/scripts/bundle/launcher.sh" "$partial/bin/$name"; done
+install -m 755 "$source/scripts/bundle/no-ssh.sh" "$partial/bin/no-ssh"
+install -m 644 "$source/scripts/bundle/env.sh" "$partial/env.sh"
+install -m 644 "$source/scripts/mpi-env.sh" "$partial/share/lyceum/mpi-env.sh"
+
+programs_in() { find "$build/$1" -maxdepth 1 -type f -executable -name "$2" | sort; }
+if ((tests)); then
+  for file in $(programs_in tests '*_test'); do copy_program "$file" tests; done
+  [[ -d $partial/tests ]] || fail "no test programs in $build/tests: cmake --build $build"
+fi
+if ((benchmarks)); then
+  for file in $(programs_in benchmarks 'bench_*'); do copy_program "$file" benchmarks; done
+  [[ -d $partial/benchmarks ]] || fail "no benchmarks in $build/benchmarks: cmake --build $build"
+  install -m 644 "$source"/benchmarks/{compare_pytorch,pytorch_model}.py "$partial/benchmarks/"
+fi
+if ((tests && benchmarks)); then install -m 755 "$source/scripts/gpu.sh" "$partial/"; fi
+
+# Open MPI's plugins, but those that lean on a fabric's own libraries: TCP and shared memory are what is there everywhere.
+mkdir -p "$partial/lib/openmpi" "$partial/share" "$partial/etc"
+for plugin in "$(mpi_folder pkglibdir)"/mca_*.so; do
+  case $plugin in
+    *_ucx.so | *_ofi.so | *_openib.so | *_psm.so | *_psm2.so | *_uct.so | *_usnic.so | *_portals4.so | *_flux.so) ;;
+    */mca_memheap_*.so | */mca_scoll_*.so | */mca_spml_*.so | */mca_sshmem_*.so | */mca_atomic_*.so) ;;  # OpenSHMEM's
+    *) copy_program "$plugin" lib/openmpi ;;
+  esac
+done
+cp -r "$(mpi_folder pkgdatadir)" "$partial/share/openmpi"
+rm -f "$partial"/share/openmpi/*wrapper-data.txt
+cp "$(mpi_folder sysconfdir)/openmpi-mca-params.conf" "$partial/etc/"
+pmix=$(ldd "$partial"/lib/openmpi/mca_pmix_*.so | awk '/libpmix\.so/ { print $3; exit }')
+if [[ -n $pmix ]]; then  # else it is part of Open MPI
+  pmix=$(dirname "$(readlink -f "$pmix")")
+  mkdir -p "$partial/lib/pmix"
+  for plugin in "$pmix"/pmix/*.so; do copy_program "$plugin" lib/pmix; done
+  cp -r "$(dirname "$pmix")/share/pmix" "$partial/share/"
+  cp "$(dirname "$pmix")"/{share,etc}/pmix-mca-params.conf "$partial/etc/" 2>/dev/null || true
+fi
+
+# Everything that any of it links, glibc left out: it belongs to the machine's kernel and loader.
+elf_files() { find "$partial" -type f \( -path '*/libexec/*' -o -path '*/tests/*' -o -path '*/benchmarks/bench_*' -o -name '*.so*' \); }
+mkdir "$partial/libs"
+glibc='^(ld-linux.*|libc|libm|libmvec|libdl|libpthread|librt|libresolv|libutil|libanl|libnsl)\.so'
+driver='^(libcuda|libnvidia.*)\.so'
+cuda='^(libcudart|libcublas|libcublasLt|libnccl|libnvrtc.*|libnvJitLink|libcudnn.*)\.so'
+leave_out=$glibc\|$driver
+((with_cuda)) || leave_out=$leave_out\|$cuda
+needs_cuda=0
+if ldd "$partial/libexec/lyceum" | grep -q 'libcublasLt'; then needs_cuda=1; fi
+found=$(elf_files | xargs ldd 2>/dev/null)
+missing=$(awk '/not found/ { print $1 }' <<<"$found" | sort -u)
+for library in $missing; do
+  [[ $library =~ $leave_out ]] || fail "$library, which the build links, is not found"
+done
+awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' <<<"$found" | sort -u | while read -r name file; do
+  [[ $name =~ $leave_out ]] || strip --strip-debug -o "$partial/libs/$name" "$(readlink -f "$file")"
+done
+# RPATH, not RUNPATH: a site's LD_LIBRARY_PATH must not slip another Open MPI under the programs.
+while read -r file; do
+  up=$(dirname "${file#"$partial/"}" | sed 's,[^/]\+,..,g')
+  patchelf --force-rpath --set-rpath "\$ORIGIN/$up/libs" "$file"
+done < <(elf_files)
+
+commit=$(git -C "$source" describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
+echo "$commit" >"$partial/etc/commit"
+arch=$(cached LYCEUM_ARCH)
+glibc_version=$(elf_files | xargs objdump -T 2>/dev/null | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -1)
+if [[ $arch == native ]]; then
+  arch=$(g++ -march=native -Q --help=target 2>/dev/null | awk '$1 == "-march=" { print $2 }')
+  warn "built with -march=native ($arch): on another CPU it may end with an illegal instruction; for elsewhere configure with"
+  warn "cmake -B $build -DLYCEUM_ARCH=x86-64-v4 (AVX-512) or x86-64-v3 (AVX2)"
+fi
+{
+  echo "$("$build/apps/lyceum" --version), commit $commit"
+  echo "For x86-64 CPUs with what -march=$arch has, and Linux with glibc ${glibc_version#GLIBC_} or newer."
+  echo
+  echo "  bin/lyceum --help"
+  echo "  bin/mpirun -n 4 bin/lyceum train --config share/lyceum/configs/quickstart.ini ..."
+  echo
+  echo "The folder may stand anywhere, and be moved. share/doc/lyceum/bundle.md tells more."
+  if ((needs_cuda && with_cuda)); then
+    echo "Built for NVIDIA GPUs: cuBLASLt and NCCL are in libs/; the driver is the machine's."
+  elif ((needs_cuda)); then
+    echo "Built for NVIDIA GPUs: it needs $(ldd "$build/apps/lyceum" | awk '{ print $1 }' | grep -E "$cuda" | paste -sd' ' | sed 's/ / and /g'), also where no GPU is. They"
+    echo "are looked for in LD_LIBRARY_PATH, \$CUDA_HOME/lib64, /usr/local/cuda/lib64 and the system's folders."
+  fi
+} >"$partial/README"
+
+rm -rf "$bundle"
+mv "$partial" "$bundle"
+echo "$bundle: $(du -sm "$bundle" | cut -f1) MB, for -march=$arch and glibc ${glibc_version#GLIBC_}"
+if ((archive)); then
+  tar -C "$(dirname "$bundle")" --owner=0 --group=0 -c "$(basename "$bundle")" | xz -T0 >"$bundle.tar.xz.partial"
+  mv "$bundle.tar.xz.partial" "$bundle.tar.xz"
+  size=$(du -m "$bundle.tar.xz" | cut -f1)
+  echo "$bundle.tar.xz: $size MB"
+  ((with_cuda || size <= limit_mib)) || fail "the archive is larger than $limit_mib MB: leave the tests out, or pack it in parts"
+fi

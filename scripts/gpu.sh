@@ -1,0 +1,222 @@
+#!/usr/bin/env bash
+# Everything that waits for a GPU, in one command and one table: tests, compute-sanitizer, meshes of 1 to 8 ranks that share
+# the GPU, repeatability, benchmarks, PyTorch beside them. From a bundle (scripts/bundle.sh --build build/cuda --tests
+# --benchmarks), which has a copy of this file, or from a build:
+#
+#   scripts/gpu.sh [--bundle PATH | --build DIR] [options]
+#     --bundle PATH    an unpacked bundle, or its archive (default: the bundle that this file stands in)
+#     --build DIR      a build folder (default build/cuda)
+#     --out DIR        logs and results (default benchmarks/results/DATE; from a bundle gpu-DATE)
+#     --text PATH      a folder of text to train on, may be repeated (default: this source tree, the system's C headers)
+#     --python FILE    a Python with PyTorch and h5py (default .venv/bin/python, else python3)
+#     --budget N       seconds for all of it (1500); what does not fit is left out, and told
+#     --only REGEX     steps whose name matches
+#     --device cpu     on the CPU: to try this script itself where no GPU is, with --only
+#     --dry-run        tells the steps, and runs none
+#
+# Ends with 1 when a step failed or was left out.
+set -uo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+source=$(dirname "$here")
+
+usage() { sed -n '2,/^set /s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+fail() { echo "gpu.sh: $1" >&2; exit "${2:-1}"; }
+
+bundle='' build=$source/build/cuda budget=1500 only=. device=cuda dry=0 out='' text=() python=
+[[ ! -f $here/env.sh ]] || bundle=$here
+while (($#)); do
+  case $1 in
+    --bundle) bundle=${2:?--bundle needs a path}; shift ;;
+    --build) bundle='' build=$(realpath "${2:?--build needs a folder}"); shift ;;
+    --out) out=${2:?--out needs a folder}; shift ;;
+    --text) text+=("$(realpath "${2:?--text needs a folder}")"); shift ;;
+    --python) python=${2:?--python needs a file}; shift ;;
+    --budget) budget=${2:?--budget needs seconds}; shift ;;
+    --only) only=${2:?--only needs a regular expression}; shift ;;
+    --device) device=${2:?--device needs a name}; shift ;;
+    --dry-run) dry=1 ;;
+    --help | -h) usage; exit 0 ;;
+    *) usage >&2; fail "unknown argument $1" 2 ;;
+  esac
+  shift
+done
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+if [[ -f $bundle ]]; then
+  mkdir "$work/bundle" && tar -C "$work/bundle" -xf "$bundle" || fail "$bundle cannot be unpacked"
+  bundle=$(echo "$work"/bundle/*)
+fi
+if [[ -n $bundle ]]; then
+  bundle=$(realpath "$bundle")
+  [[ -f $bundle/env.sh && -d $bundle/tests && -d $bundle/benchmarks ]] ||
+    fail "$bundle is no bundle with tests and benchmarks: scripts/bundle.sh --build build/cuda --tests --benchmarks"
+  . "$bundle/env.sh"
+  lyceum=$bundle/bin/lyceum tests=$bundle/tests benchmarks=$bundle/benchmarks configs=$bundle/share/lyceum/configs
+  . "$bundle/share/lyceum/mpi-env.sh"
+else
+  lyceum=$build/apps/lyceum tests=$build/tests benchmarks=$build/benchmarks configs=$source/configs
+  . "$source/scripts/mpi-env.sh"
+fi
+[[ -x $lyceum ]] || fail "no program $lyceum: cmake --build $build"
+if [[ -z $out ]]; then
+  if [[ $bundle == "$here" ]]; then out=$PWD/gpu-; else out=$source/benchmarks/results/; fi
+  out+=$(date -u +%Y%m%d-%H%M%S)
+fi
+if [[ -z $python ]]; then
+  python=$source/.venv/bin/python
+  [[ -x $python ]] || python=python3
+fi
+((${#text[@]})) || for folder in "$source/lib" "$source/tests" "$source/docs" /usr/include; do
+  [[ ! -d $folder ]] || text+=("$folder")
+done
+
+table=()
+row() { printf -v line '%-26s %7s  %s' "$@"; table+=("$line"); }
+failed=0
+
+# step NAME LIMIT COMMAND …: a line of the table. 77 is what a test says that finds no device: not run is not passed.
+step() {
+  local name=$1 limit=$2 left=$((budget - SECONDS)) started=$SECONDS code=0
+  shift 2
+  [[ $name =~ $only ]] || return 0
+  if ((dry)); then
+    printf '%-26s %4d s at most: %s\n' "$name" "$limit" "$*"
+    return 0
+  fi
+  if ((left < 10)); then
+    row "$name" - "left out: $budget s are over"
+    failed=1
+    return 0
+  fi
+  printf '== %s (at %d s)\n' "$name" "$SECONDS"
+  (cd "$work" && timeout --kill-after=5 $((limit < left ? limit : left)) "$@") >"$out/$name.log" 2>&1 || code=$?
+  case $code in
+    0) row "$name" "$((SECONDS - started)) s" "ok" ;;
+    77) row "$name" "$((SECONDS - started)) s" "NOT RUN: no device" ;;
+    124 | 137) row "$name" "$((SECONDS - started)) s" "FAILED: took longer than its time" ;;
+    *) row "$name" "$((SECONDS - started)) s" "FAILED: exit code $code" ;;
+  esac
+  if ((code)); then
+    failed=1
+    tail -n 12 "$out/$name.log" | sed 's/^/    /'
+  fi
+}
+
+export LYCEUM_PROGRAM=$lyceum LYCEUM_WORK=$work  # for the scripts below: functions do not pass through `timeout`
+
+cat >"$work/tiny.ini" <<INI
+[run]
+steps = 6
+threads = 1
+[data]
+train = $work/data/train
+tokenizer = $work/data/tokenizer.model
+[batch]
+global = 8
+seq_len = 64
+[model]
+vocab = 8192
+layers = 4
+hidden = 64
+heads = 4
+kv_heads = 2
+first_dense_layers = 1
+init_std = 0.02
+[moe]
+experts = 8
+shared_experts = 1
+top_k = 2
+expert_hidden = 44
+[balance]
+expert = 0.01
+[optim]
+lr = 3e-3
+warmup_steps = 2
+[eval]
+every = 0
+[checkpoint]
+every = 6
+INI
+
+# mesh RANKS DEVICE PRECISION NAME OPTION …: a short run, in $work/NAME.
+cat >"$work/mesh.sh" <<'SH'
+set -euo pipefail
+ranks=$1 device=$2 precision=$3 name=$4
+mpirun -n "$ranks" "$LYCEUM_PROGRAM" train --config "$LYCEUM_WORK/tiny.ini" --run.device="$device" --run.precision="$precision" \
+  --run.dir="$LYCEUM_WORK/$name" "${@:5}"
+SH
+# same.sh NAME TOLERANCE NAME …: the losses and gradient norms of these runs are those of the first.
+cat >"$work/same.sh" <<'SH'
+set -euo pipefail
+python3 - "$LYCEUM_WORK" "$@" <<'PY'
+import json, sys
+work, first, tolerance, *others = sys.argv[1:]
+def read(name):
+    rows = [json.loads(line) for line in open(f"{work}/{name}/metrics.jsonl")]
+    return [(r["loss"], r["grad_norm"]) for r in rows if "loss" in r and "grad_norm" in r]
+expected, bad = read(first), 0
+assert expected, f"{first} has no steps"
+for name in others:
+    got = read(name)
+    worst = max((abs(a - b) / abs(b) for g, e in zip(got, expected) for a, b in zip(g, e)), default=float("nan"))
+    good = len(got) == len(expected) and worst <= float(tolerance)
+    bad += not good
+    print(f"{name:<24} {len(got)} steps, worst relative difference to {first} {worst:.1e}: {'ok' if good else 'FAILED'}")
+sys.exit(bad > 0)
+PY
+SH
+mesh=(bash "$work/mesh.sh") same=(bash "$work/same.sh")
+
+if ((!dry)); then
+  mkdir -p "$out" && out=$(realpath "$out") || fail "$out cannot be made"
+  [[ $device == cpu ]] || nvidia-smi --list-gpus 2>/dev/null | grep -q . || fail "nvidia-smi lists no GPU here"
+fi
+
+step device 20 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,clocks.max.mem,power.limit --format=csv
+step tokens 120 "$lyceum" tokenize "${text[@]/#/--input=}" --vocab 8192 --model "$work/data/tokenizer.model" \
+  --output "$work/data/train" --sample-mb 4
+
+step gpu_test 300 "$tests/gpu_test"
+step kernels_cuda_test 240 "$tests/kernels_cuda_test"
+
+# The same training on the CPU, on the GPU, and on meshes of ranks that share the GPU.
+step cpu 60 "${mesh[@]}" 1 cpu f32 cpu
+step mesh-1 60 "${mesh[@]}" 1 "$device" f32 mesh-1
+step mesh-2-expert 60 "${mesh[@]}" 2 "$device" f32 mesh-2-expert --parallel.expert=2
+step mesh-2-zero3 60 "${mesh[@]}" 2 "$device" f32 mesh-2-zero3 --parallel.zero=3
+step mesh-4-tensor 60 "${mesh[@]}" 4 "$device" f32 mesh-4-tensor --parallel.tensor=2 --parallel.sequence=true --parallel.expert=2
+step mesh-8-all 90 "${mesh[@]}" 8 "$device" f32 mesh-8-all --parallel.pipeline=2 --parallel.tensor=2 --parallel.expert=4 \
+  --parallel.zero=1 --batch.micro=2
+step mesh-equality 20 "${same[@]}" cpu 1e-3 mesh-1 mesh-2-expert mesh-2-zero3 mesh-4-tensor mesh-8-all
+step again 60 "${mesh[@]}" 1 "$device" bf16 again-a
+step again-b 60 "${mesh[@]}" 1 "$device" bf16 again-b
+step same-bits 30 "$lyceum" checkpoint diff "$work/again-a/checkpoints" "$work/again-b/checkpoints"
+
+paper=("--config=$configs/papers/deepseekmoe-2b.ini" --batch.global=16 --batch.micro=16)
+step plan-2b 20 bash -c '"$@" --json >"$0"' "$out/plan-2b.json" "$lyceum" plan "${paper[@]}"
+step train_step-2b 240 "$benchmarks/bench_train_step" --device "$device" "${paper[@]}" --tokens "$work/data/train" --steps 20 \
+  --json "$out/train_step-2b.json"
+step train_step-2b-864 200 "$benchmarks/bench_train_step" --device "$device" "${paper[@]}" --moe.expert_hidden=864 \
+  --tokens "$work/data/train" --steps 20 --json "$out/train_step-2b-864.json"
+step grouped_gemm 120 "$benchmarks/bench_grouped_gemm_cuda"
+
+compare=("$python" "$(if [[ -n $bundle ]]; then echo "$benchmarks"; else echo "$source/benchmarks"; fi)/compare_pytorch.py" --device "$device"
+  --program "$lyceum" --precision bf16)
+step pytorch-equality 150 "${compare[@]}" --config "$configs/deepseekmoe-small.ini" --equality-only --equality-steps 8 \
+  --json "$out/pytorch-equality.json"
+step pytorch-speed 420 "${compare[@]}" "${paper[@]}" --speed-only --rounds 3 --steps 10 --tokens "$work/data/train" \
+  --json "$out/pytorch-speed.json"
+
+small=("$lyceum" train --config "$work/tiny.ini" "--run.device=$device" --run.steps=2 --checkpoint.every=0)
+for tool in memcheck racecheck; do
+  step $tool-f32 150 compute-sanitizer --tool $tool --error-exitcode 9 "${small[@]}" "--run.dir=$work/$tool-f32"
+  step $tool-bf16 150 compute-sanitizer --tool $tool --error-exitcode 9 "${small[@]}" "--run.dir=$work/$tool-bf16" --run.precision=bf16
+done
+
+if ((!dry)); then
+  echo
+  { printf '%-26s %7s  %s\n' step time result; printf '%s\n' "${table[@]}"; echo "in all $SECONDS s; logs and results in $out"; } |
+    tee "$out/summary.txt"
+fi
+exit $failed

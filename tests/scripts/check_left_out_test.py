@@ -1,0 +1,56 @@
+"""Of scripts/check_left_out.py: what ran, what was left out, and what may be where no GPU is."""
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts/check_left_out.py"
+RAN = '<testcase name="{}" status="run"><system-out>ok</system-out></testcase>'
+SKIPPED = '<testcase name="{}" status="notrun"><skipped message="{}"/><system-out>{}</system-out></testcase>'
+DISABLED = '<testcase name="{}" status="disabled"><system-out>Disabled</system-out></testcase>'
+
+
+class CheckLeftOut(unittest.TestCase):
+    def check(self, cases, *options, gpu=("kernel",)):
+        """Exit code and error output; tests named in `gpu` have that label, beside another."""
+        with tempfile.TemporaryDirectory() as folder:
+            report, tests = Path(folder, "report.xml"), Path(folder, "tests.json")
+            report.write_text(f"<testsuite>{''.join(cases)}</testsuite>")
+            listed = [{"name": name, "properties": [{"name": "LABELS", "value": ["mpi", "gpu"]}]} for name in gpu]
+            listed += [{"name": "other", "properties": [{"name": "LABELS", "value": ["unit"]}]}, {"name": "bare"}]
+            tests.write_text(json.dumps({"tests": listed}))
+            done = subprocess.run([sys.executable, SCRIPT, report, tests, *options], capture_output=True, text=True)
+            self.assertEqual(done.stdout, "")
+            return done.returncode, done.stderr
+
+    def test_all_ran(self):
+        self.assertEqual(self.check([RAN.format("other"), RAN.format("kernel")]), (0, ""))
+
+    def test_nothing_ran(self):
+        self.assertEqual(self.check([])[0], 1)
+
+    def test_left_out(self):
+        for case in (SKIPPED.format("other", "SKIP_RETURN_CODE=77", "no device"), DISABLED.format("other"),
+                     SKIPPED.format("bare", "Unable to find executable", "")):
+            for options in ((), ("--no-gpu",)):
+                code, said = self.check([RAN.format("kernel"), case], *options)
+                self.assertEqual(code, 1)
+                self.assertIn("was skipped or is disabled", said)
+
+    def test_needs_a_gpu(self):
+        kernel = SKIPPED.format("kernel", "SKIP_RETURN_CODE=77", "no device: needs a GPU")
+        self.assertEqual(self.check([RAN.format("other"), kernel])[0], 1)
+        code, said = self.check([RAN.format("other"), kernel], "--no-gpu")
+        self.assertEqual((code, said), (0, "test.sh: 1 test needs a GPU, which is not here, and did not run\n"))
+        self.assertEqual(self.check([kernel], "--no-gpu")[0], 1)  # nothing ran
+
+    def test_gpu_label_is_no_excuse(self):
+        for case in (SKIPPED.format("kernel", "SKIP_RETURN_CODE=77", "no licence"), DISABLED.format("kernel"),
+                     SKIPPED.format("kernel", "Unable to find executable", "no device")):
+            self.assertEqual(self.check([RAN.format("other"), case], "--no-gpu")[0], 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
