@@ -27,7 +27,7 @@ struct Dkv {
 template <class Tiling>
 struct HopperDq {
   using Task = BackwardTask<bfloat16>;
-  static constexpr int dim = Tiling::dim, threads = Tiling::threads;
+  static constexpr int threads = Tiling::threads;
   static __device__ __forceinline__ void run(const HopperMachine& m, const Task& task, const BlockOrder::Block& block) {
     attention_dq_hopper<Tiling>(m, task, block);
   }
@@ -36,7 +36,7 @@ struct HopperDq {
 template <class Tiling>
 struct HopperDkv {
   using Task = BackwardTask<bfloat16>;
-  static constexpr int dim = Tiling::dim, threads = Tiling::threads;
+  static constexpr int threads = Tiling::threads;
   static __device__ __forceinline__ void run(const HopperMachine& m, const Task& task, const BlockOrder::Block& block) {
     attention_dkv_hopper<Tiling>(m, task, block);
   }

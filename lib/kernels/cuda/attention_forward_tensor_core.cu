@@ -18,7 +18,7 @@ struct Forward {
 template <class Tiling>
 struct HopperForward {
   using Task = ForwardTask<bfloat16>;
-  static constexpr int dim = Tiling::dim, threads = Tiling::threads;
+  static constexpr int threads = Tiling::threads;
   static __device__ __forceinline__ void run(const HopperMachine& m, const Task& task, const BlockOrder::Block& block) {
     attention_forward_hopper<Tiling>(m, task, block);
   }
