@@ -297,6 +297,7 @@ struct TensorMaps {
   }
 
  private:
+#ifdef LYCEUM_HOPPER
   /// For `lines` lines of `width` elements.
   __device__ static void write_map(CUtensorMap* map, const CUtensorMap& like, const void* data, std::int64_t stride,
                                    std::int32_t width, std::int32_t lines) {
@@ -305,6 +306,7 @@ struct TensorMaps {
     for (int i = 0; i < 16; ++i) to[i] = from[i];
     hopper::tensor_map_replace(map, data, max(width, 1), max(lines, 1), static_cast<std::uint64_t>(stride) * 2);
   }
+#endif
 };
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
