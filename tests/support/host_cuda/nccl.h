@@ -31,7 +31,8 @@ struct ncclUniqueId {
 struct ncclConfig_t {
   int blocking;
 };
-#define NCCL_CONFIG_INITIALIZER {INT_MIN}
+#define NCCL_CONFIG_INITIALIZER \
+  { INT_MIN }
 
 struct ncclComm;
 using ncclComm_t = ncclComm*;
