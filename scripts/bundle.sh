@@ -104,7 +104,9 @@ if [[ -n $pmix ]]; then  # else it is part of Open MPI
 fi
 
 # Everything that any of it links, glibc left out: it belongs to the machine's kernel and loader.
-elf_files() { find "$partial" -type f \( -path '*/libexec/*' -o -path '*/tests/*' -o -path '*/benchmarks/bench_*' -o -name '*.so*' \); }
+elf_files() {
+  find "$partial" -type f \( -path '*/libexec/*' -o -path '*/tests/*' -o -path '*/benchmarks/bench_*' -o -name '*.so*' \)
+}
 mkdir "$partial/libs"
 glibc='^(ld-linux.*|libc|libm|libmvec|libdl|libpthread|librt|libresolv|libutil|libanl|libnsl)\.so'
 driver='^(libcuda|libnvidia.*)\.so'
@@ -147,7 +149,8 @@ fi
   if ((needs_cuda && with_cuda)); then
     echo "Built for NVIDIA GPUs: cuBLASLt and NCCL are in libs/; the driver is the machine's."
   elif ((needs_cuda)); then
-    echo "Built for NVIDIA GPUs: it needs $(ldd "$build/apps/lyceum" | awk '{ print $1 }' | grep -E "$cuda" | paste -sd' ' | sed 's/ / and /g'), also where no GPU is. They"
+    wanted=$(ldd "$build/apps/lyceum" | awk '{ print $1 }' | grep -E "$cuda" | paste -sd' ' | sed 's/ / and /g')
+    echo "Built for NVIDIA GPUs: it needs $wanted, also where no GPU is. They"
     echo "are looked for in LD_LIBRARY_PATH, \$CUDA_HOME/lib64, /usr/local/cuda/lib64 and the system's folders."
   fi
 } >"$partial/README"

@@ -47,6 +47,7 @@ if [[ -f $bundle ]]; then
   mkdir "$work/bundle" && tar -C "$work/bundle" -xf "$bundle" || fail "$bundle cannot be unpacked"
   bundle=$(echo "$work"/bundle/*)
 fi
+libraries=${LD_LIBRARY_PATH:-}  # PyTorch brings CUDA's own: what a bundle adds might be another version
 if [[ -n $bundle ]]; then
   bundle=$(realpath "$bundle")
   [[ -f $bundle/env.sh && -d $bundle/tests && -d $bundle/benchmarks ]] ||
@@ -201,17 +202,20 @@ step train_step-2b-864 200 "$benchmarks/bench_train_step" --device "$device" "${
   --tokens "$work/data/train" --steps 20 --json "$out/train_step-2b-864.json"
 step grouped_gemm 120 "$benchmarks/bench_grouped_gemm_cuda"
 
-compare=("$python" "$(if [[ -n $bundle ]]; then echo "$benchmarks"; else echo "$source/benchmarks"; fi)/compare_pytorch.py" --device "$device"
-  --program "$lyceum" --precision bf16)
+scripts=$source/benchmarks
+[[ -z $bundle ]] || scripts=$benchmarks
+compare=(env "LD_LIBRARY_PATH=$libraries" "$python" "$scripts/compare_pytorch.py" --device "$device" --program "$lyceum"
+  --precision bf16)
 step pytorch-equality 150 "${compare[@]}" --config "$configs/deepseekmoe-small.ini" --equality-only --equality-steps 8 \
   --json "$out/pytorch-equality.json"
 step pytorch-speed 420 "${compare[@]}" "${paper[@]}" --speed-only --rounds 3 --steps 10 --tokens "$work/data/train" \
   --json "$out/pytorch-speed.json"
 
 small=("$lyceum" train --config "$work/tiny.ini" "--run.device=$device" --run.steps=2 --checkpoint.every=0)
+check=(compute-sanitizer --target-processes all --error-exitcode 9 --tool)
 for tool in memcheck racecheck; do
-  step $tool-f32 150 compute-sanitizer --tool $tool --error-exitcode 9 "${small[@]}" "--run.dir=$work/$tool-f32"
-  step $tool-bf16 150 compute-sanitizer --tool $tool --error-exitcode 9 "${small[@]}" "--run.dir=$work/$tool-bf16" --run.precision=bf16
+  step $tool-f32 150 "${check[@]}" $tool "${small[@]}" "--run.dir=$work/$tool-f32"
+  step $tool-bf16 150 "${check[@]}" $tool "${small[@]}" "--run.dir=$work/$tool-bf16" --run.precision=bf16
 done
 
 if ((!dry)); then

@@ -50,7 +50,7 @@ run "${clean[@]}" "$bundle/bin/mpirun" -n 1 "$work/no-such-program"
 says err 'mpirun was unable to (find|launch) the specified'
 
 # The environment for the batch scripts and for programs in tests/ and benchmarks/.
-expect 0 "${clean[@]}" bash -c 'set -eu; . "$1/env.sh"; command -v mpirun; mpirun -n 1 lyceum --version' bash "$bundle"
+expect 0 "${clean[@]}" bash -c 'set -eu; bundle=$1; . "$bundle/env.sh"; [[ $bundle == "$1" ]]; command -v mpirun; mpirun -n 1 lyceum --version' bash "$bundle"
 says out "^$bundle/bin/mpirun$"
 
 # What cannot be made is told before anything is.

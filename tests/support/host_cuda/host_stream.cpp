@@ -56,7 +56,8 @@ void advance() {
   own.running = true;
   for (bool moved = true; moved;) {
     moved = advance(own.legacy);
-    for (const auto& stream : own.streams) moved |= advance(*stream);
+    // The newest first: what it forgets to wait for has not been done then.
+    for (auto stream = own.streams.rbegin(); stream != own.streams.rend(); ++stream) moved |= advance(**stream);
   }
   std::erase_if(own.streams, [](const auto& stream) { return stream->destroyed && stream->queue.empty(); });
   own.running = false;
