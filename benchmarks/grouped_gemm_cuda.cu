@@ -68,14 +68,10 @@ class DeviceArray {
   explicit DeviceArray(std::size_t count) : count_(count) {
     must(cudaMalloc(&data_, std::max<std::size_t>(count, 1) * sizeof(T)), "cudaMalloc");
   }
-  explicit DeviceArray(std::span<const T> values) : DeviceArray(values.size()) {
-    must(cudaMemcpy(data_, values.data(), values.size_bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
-  }
   DeviceArray(const DeviceArray&) = delete;
   ~DeviceArray() { cudaFree(data_); }
   T* data() const { return data_; }
   std::size_t size() const { return count_; }
-  std::span<const T> span() const { return {data_, count_}; }
 
  private:
   T* data_ = nullptr;
@@ -228,15 +224,9 @@ class Projection {
   Projection(const CudaStream& stream, const Options& options, const std::vector<std::int64_t>& rows, std::int64_t in,
              std::int64_t out)
       : stream_(stream),
-        table_(rows),
-        x_layout_(table_.view(), std::vector<std::int64_t>(rows.size(), in)),
-        y_layout_(table_.view(), std::vector<std::int64_t>(rows.size(), out)),
-        begin_(table_.view().begin),
-        rows_(table_.view().rows),
-        x_offset_(x_layout_.over<bfloat16>(nullptr).offset),
-        y_offset_(y_layout_.over<bfloat16>(nullptr).offset),
-        x_width_(x_layout_.over<bfloat16>(nullptr).width),
-        y_width_(y_layout_.over<bfloat16>(nullptr).width),
+        table_(stream, rows),
+        x_layout_(stream, table_, std::vector<std::int64_t>(rows.size(), in)),
+        y_layout_(stream, table_, std::vector<std::int64_t>(rows.size(), out)),
         x_(static_cast<std::size_t>(x_layout_.size())),
         y_(static_cast<std::size_t>(y_layout_.size())),
         weights_(static_cast<std::size_t>(options.experts * in * out)),
@@ -253,9 +243,8 @@ class Projection {
 
   /// Prints a line a product: the grouped one and the dense one in turns.
   void measure(const char* name, int rounds, grouped::Kernel kernel, const char* kernel_name) {
-    const Segments segments{begin_.span(), rows_.span()};
-    const SegmentedMatrix<bfloat16> x{x_.data(), x_offset_.span(), x_width_.span()},
-        y{y_.data(), y_offset_.span(), y_width_.span()};
+    const Segments segments = table_.view();
+    const SegmentedMatrix<bfloat16> x = x_layout_.over(x_.data()), y = y_layout_.over(y_.data());
     const GroupedGemm<bfloat16> forward{segments, x, forward_weights_, y, true};
     const GroupedGemm<bfloat16> dgrad{segments, y, forward_weights_, x, false};
     const GroupedWeightGrad<bfloat16> weight_grad{segments, y, x, gradient_views_};
@@ -285,7 +274,6 @@ class Projection {
   const CudaStream& stream_;
   SegmentTable table_;
   SegmentLayout x_layout_, y_layout_;
-  DeviceArray<std::int64_t> begin_, rows_, x_offset_, y_offset_, x_width_, y_width_;
   DeviceArray<bfloat16> x_, y_, weights_;
   DeviceArray<float> gradients_;
   DenseProduct dense_;

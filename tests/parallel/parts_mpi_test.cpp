@@ -22,7 +22,7 @@ class PartsTest : public testing::Test {
  protected:
   ProcessGroup world = tested(ProcessGroup::world(60));
   const int rank = world.rank(), size = world.size();
-  const Stream& stream = tested_stream();
+  const Stream stream = tested_stream();
 
   std::size_t self() const { return static_cast<std::size_t>(rank); }
 

@@ -21,7 +21,7 @@ class PlacedTensors : public testing::Test {
  protected:
   const ProcessGroup world = tested(ProcessGroup::world(60));
   const int rank = world.rank(), size = world.size();
-  const Stream& stream = tested_stream();
+  const Stream stream = tested_stream();
 };
 
 template <class T>
