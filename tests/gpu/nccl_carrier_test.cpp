@@ -14,7 +14,7 @@ namespace {
 
 class NcclCarrierTest : public testing::Test {
  protected:
-  const Stream& stream = tested_stream();
+  const Stream stream = tested_stream();
   const std::shared_ptr<SharedState> shared = std::make_shared<SharedState>();
   const std::shared_ptr<Communicator> alone =
       std::make_shared<Communicator>(Communicator::Identity{"alone", 77}, 60, shared, std::vector<int>{0}, 0);

@@ -11,6 +11,9 @@
 #include "parallel/comm/ledger.h"
 #include "parallel/comm/mesh.h"
 #include "support/tested_groups.h"
+#ifdef LYCEUM_TEST_DEVICE
+#include "parallel/comm/gpu_place.h"
+#endif
 
 namespace lyceum {
 namespace {

@@ -114,17 +114,17 @@ IndexCheck excess_width(const CudaStream& stream, const char* kernel) {
 
 template <class T>
 void run(const CudaStream& stream, const SwigluForward<T>& swiglu) {
-  require_layouts("SwigluForward", swiglu.segments, swiglu.x.width, swiglu.y.width);
   if (swiglu.segments.count() == 0) return;
+  require_layouts("SwigluForward", swiglu.segments, swiglu.x.width, swiglu.y.width);
   start(stream, "SwigluForward", forward<T>, blocks_a_processor * stream.processors(), threads, swiglu,
         excess_width(stream, "SwigluForward"));
 }
 
 template <class T>
 void run(const CudaStream& stream, const SwigluBackward<T>& swiglu) {
+  if (swiglu.segments.count() == 0) return;
   require_layouts("SwigluBackward", swiglu.segments, swiglu.x.width, swiglu.y.width);
   require_layouts("SwigluBackward", swiglu.segments, swiglu.dx.width, swiglu.dy.width);
-  if (swiglu.segments.count() == 0) return;
   start(stream, "SwigluBackward", backward<T>, blocks_a_processor * stream.processors(), threads, swiglu,
         excess_width(stream, "SwigluBackward"));
 }
