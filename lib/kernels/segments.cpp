@@ -45,8 +45,10 @@ SegmentTable::SegmentTable(Tensor begin, Tensor rows, std::int64_t most)
 SegmentTable SegmentTable::whole(const Stream& stream, std::int64_t rows) { return {stream, {0, rows}, {rows}}; }
 
 Segments SegmentTable::view() const {
-  if (!rows_.defined()) return {};
-  return {begin_.span<const std::int64_t>(), rows_.span<const std::int64_t>()};
+  const auto numbers = [](const Tensor& tensor) {
+    return tensor.defined() ? tensor.span<const std::int64_t>() : std::span<const std::int64_t>();
+  };
+  return {numbers(begin_), numbers(rows_)};
 }
 
 std::vector<std::int64_t> SegmentTable::rows_on_host(const Stream& stream) const {
