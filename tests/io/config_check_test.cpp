@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/gpu.h"
 #include "io/config_binding.h"
 
 namespace lyceum {
@@ -268,8 +269,18 @@ TEST(ConfigProblems, features_that_are_not_built_are_refused_by_name) {
        {"model.attention = moa is not in this build"}},
       {[](Config& c) { c.model.ffn = "gelu"; }, {"model.ffn = gelu", "set model.ffn = swiglu"}},
       {[](Config& c) { c.sub_dimensions.ffn = 4; }, {"sub_dimensions.ffn = 4 is not", "set sub_dimensions.ffn = 0"}},
-      {[](Config& c) { c.run.device = "cuda"; }, {"this build has no CUDA; set run.device = cpu"}},
   });
+}
+
+TEST(ConfigProblems, gpus_are_for_builds_with_cuda) {
+  Config config = sparse();
+  config.run.device = "cuda";
+  const std::vector<std::string> found = problems(config, 4);
+  if (built_with_cuda) {
+    EXPECT_THAT(found, IsEmpty());
+  } else {
+    EXPECT_THAT(found, ElementsAre(HasSubstr("this build has no CUDA; set run.device = cpu")));
+  }
 }
 
 TEST(ConfigProblems, are_told_all_at_once) {
@@ -328,7 +339,7 @@ TEST(ConfigResolve, fills_derived_values) {
   EXPECT_EQ(config.model.ffn_hidden, 3413);  // DeepSeekMoE's 2B models
   EXPECT_EQ(config.batch.micro, 3);
   EXPECT_EQ(config.balance.device_groups, 2);
-  EXPECT_EQ(config.run.device, "cpu");
+  EXPECT_EQ(config.run.device, gpu_count() > 0 ? "cuda" : "cpu");
   const std::string once = to_ini(config);
   resolve(config, 4);
   EXPECT_EQ(to_ini(config), once);
@@ -348,7 +359,7 @@ TEST(ConfigResolve, keeps_given_values) {
   config.batch.micro = 1;
   config.balance.device_groups = 3;
   const std::string given = to_ini(config);
-  config.run.device = "cpu";
+  config.run.device = gpu_count() > 0 ? "cuda" : "cpu";
   const std::string expected = to_ini(config);
   config.run.device = "auto";
   ASSERT_EQ(to_ini(config), given);
