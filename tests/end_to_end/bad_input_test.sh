@@ -67,7 +67,7 @@ refused 2 "batch.micro = 3 does not divide" --batch.micro=3
 refused_by_ranks 2 "batch.global = 7 does not divide among 2" --batch.global=7
 refused_by_ranks 2 "parallel.expert = 3 .*does not divide the 2 ranks" --parallel.expert=3
 refused 2 "parallel.zero = 4 .*must be in \[0, 3\]" --parallel.zero=4
-refused 2 "run.device = cuda" --run.device=cuda
+CUDA_VISIBLE_DEVICES="" refused 2 ".*(this build has no CUDA|sees no GPU).*set run.device = cpu" --run.device=cuda
 refused_by_ranks 2 "parallel.pipeline = 2 times parallel.virtual_stages = 1 is more than model.layers = 1" \
   --parallel.pipeline=2 --model.layers=1
 refused_by_ranks 2 "parallel.schedule = interleaved takes micro-batches in groups of parallel.pipeline = 2" \
@@ -92,9 +92,9 @@ too_large "rank 0 needs [0-9.]+ [TP]B of the .* GB that .*\(weights .*, optimize
 too_large "rank 0 needs .*lower batch.seq_len" --batch.seq_len=2000000000 --batch.micro=1 --model.recompute=full
 refused_by_ranks 2 "rank 0 needs [0-9.]+ [TP]B .* each of this machine's 2 ranks" --model.hidden=1000000 --model.heads=100
 # Several mistakes are told at once, a line each below the first.
-expect 2 "$lyceum" "${tiny[@]}" --moe.top_k=9 --model.heads=3 --parallel.zero=4 --run.device=cuda
+expect 2 "$lyceum" "${tiny[@]}" --moe.top_k=9 --model.heads=3 --parallel.zero=4 --model.ffn=gelu
 says err "^lyceum train: 4 mistakes in the configuration:$"
-for key in moe.top_k model.heads parallel.zero run.device; do says err "^  $key = "; done
+for key in moe.top_k model.heads parallel.zero model.ffn; do says err "^  $key = "; done
 equal "lines of stderr" "$(wc -l <"$work/err")" 5
 expect 2 "$lyceum" "${tiny[@]}" --moe.topk=2 --model.hiden=64 --batch.globl=4
 for pair in moe.topk:moe.top_k model.hiden:model.hidden batch.globl:batch.global; do says err "${pair%:*}.*${pair#*:}"; done
