@@ -80,9 +80,10 @@ PartNeed ffn_activations(const Config& config, const Sizes& s, double width) {
 
 /// Rows of this rank's routed experts, as the bank sees them, with padding.
 struct Routed {
-  double rows = 0, inner = 0;  // inner: Σ rows · width
-  double own_rows = 0;         // of this rank alone, where others share the widths
-  double pairs = 0;            // tokens of this rank times choices
+  double rows = 0, inner = 0;           // inner: Σ rows · width
+  double own_rows = 0;                  // of this rank alone, where others share the widths
+  double arrived = 0, own_arrived = 0;  // both without padding
+  double pairs = 0;                     // tokens of this rank times choices
 };
 
 /// Tokens that one routed expert gets in a micro-batch from the ranks of an expert group.
@@ -122,12 +123,14 @@ Routed routed_rows(const Config& config, const Place& place, std::int64_t layer)
     const auto alignment = static_cast<double>(Segments::alignment);
     return std::ceil(rows / alignment) * alignment;
   };
-  const double all = padded(arriving_at_all(config, place)), own = padded(arriving(config, place));
+  const double all = arriving_at_all(config, place), own = arriving(config, place);
   Routed routed;
   for (const std::int64_t width : own_widths(config, place, layer)) {
-    routed.rows += all;
-    routed.inner += all * number(width);
-    routed.own_rows += own;
+    routed.rows += padded(all);
+    routed.inner += padded(all) * number(width);
+    routed.own_rows += padded(own);
+    routed.arrived += all;
+    routed.own_arrived += own;
   }
   routed.pairs = number(run_of(config, place.index.tensor)) * number(config.moe.top_k);
   return routed;
@@ -151,8 +154,9 @@ PartNeed routed_activations(const Config& config, const Place& place, const Size
   const double exchange = shared ? 2 * outer + 2 * own : alone ? 0 : routed.pairs * row + 2 * own;
   // Where rows go and come from, in both directions; and where segments begin.
   const double local = number(std::ssize(own_widths(config, place, layer))), tables = bank_tables(local);
-  const double maps = number_bytes * ((alone ? 1 : 2) * (routed.own_rows + routed.pairs) +
-                                      (shared ? 2 * (routed.rows + routed.own_rows) + 2 * segment_numbers(local) : 0));
+  double maps = routed.pairs + routed.own_rows + (alone ? 0 : routed.pairs + routed.own_arrived);
+  if (shared) maps += routed.own_rows + routed.own_arrived + routed.rows + routed.arrived + 2 * segment_numbers(local);
+  maps *= number_bytes;
   PartNeed need{.kept = router + outer + gates * inner + answers + maps + tables,
                 .kept_for_weights = s.run * experts * s.a + 2 * outer + (gates + 1) * inner + tables,
                 .cheap = outer,

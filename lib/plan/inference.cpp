@@ -31,7 +31,7 @@ RankPlan plan_reading_rank(const Config& config, const Place& place, std::span<c
     plan.stages.push_back(own);
     for (const PlannedUnit& unit : planned_units(config, place, own)) memory.weights += number(unit.size) * element;
     memory.activations = std::max(memory.activations, pass_activations(config, place, own, reading));
-    memory.buffers += tokens * number(config.model.head_dim * accumulator_bytes);  // rotary angles
+    memory.buffers += stage_buffers(config, own);
     if (reading == Reading::generate) memory.buffers += 2 * tokens * keys * number(own.count) * element;
   }
   const int waiting = evaluated_at_once(config.parallel.pipeline) - 1;

@@ -26,8 +26,18 @@ RankMemory state_memory(const Config& config, const Place& place, std::span<cons
     memory.gradients += sum * (cut && zero >= 2 ? own : whole);
     memory.optimizer += sum * (masters ? 3 : 2) * (cut && zero >= 1 ? own : whole);
   }
-  memory.buffers = number(config.batch.seq_len * config.model.head_dim * accumulator_bytes);  // rotary angles
   return memory;
+}
+
+double stage_buffers(const Config& config, const Range& blocks) {
+  double bytes = number(config.batch.seq_len * config.model.head_dim * accumulator_bytes);
+  for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) {
+    if (has_experts(config, layer)) {
+      bytes += number(config.moe.experts *
+                      (config.moe.top_k * std::int64_t{sizeof(std::int64_t)} + std::int64_t{sizeof(double)}));
+    }
+  }
+  return bytes;
 }
 
 std::map<int, LayerBytes> shared_layers(const Config& config, const Place& place, std::span<const PlannedUnit> units) {

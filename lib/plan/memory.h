@@ -24,6 +24,8 @@ struct RankMemory {
 /// Weights, gradients and optimizer of a rank's units by parallel.zero. `played`: of a step, where the stage is 2 or 3.
 RankMemory state_memory(const Config& config, const Place& place, std::span<const PlannedUnit> units,
                         const ZeroStates& played);
+/// What a stage of these blocks keeps all the time: rotary angles, and counts of its routing.
+double stage_buffers(const Config& config, const Range& blocks);
 /// What play_zero() wants to know of the units that ZeRO shares out.
 std::map<int, LayerBytes> shared_layers(const Config& config, const Place& place, std::span<const PlannedUnit> units);
 

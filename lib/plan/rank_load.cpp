@@ -161,7 +161,7 @@ RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const 
     for (auto& [layer, gathers] : played.gathers) gathers *= passes / input.schedule.shape.microbatches;
   }
   plan.memory = state_memory(config, place, units, played);
-  plan.memory.buffers *= number(std::ssize(plan.stages));
+  for (const Range& blocks : plan.stages) plan.memory.buffers += stage_buffers(config, blocks);
   plan.memory.activations = peak_of_passes(input, place, load);
   if (config.parallel.schedule == "gpipe") {  // keeps every micro-batch, also those that its program here leaves out
     plan.memory.activations +=

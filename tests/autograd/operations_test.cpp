@@ -40,9 +40,8 @@ OpCase attention_case(const std::string& name, std::int64_t heads, std::int64_t 
 OpCase bank_case(const std::string& name, const std::vector<std::int64_t>& widths,
                  const std::vector<std::int64_t>& rows) {
   const std::int64_t hidden = 3;
-  const auto segments = std::make_shared<SegmentTable>(tested_stream(), rows);
   return {.name = name,
-          .inputs = {{segments->total(), hidden}},
+          .inputs = {{SegmentTable(CpuStream(1), rows).total(), hidden}},
           .add_parameters =
               [=](ParameterUnit& unit) {
                 for (const std::int64_t width : widths) {
@@ -55,7 +54,7 @@ OpCase bank_case(const std::string& name, const std::vector<std::int64_t>& width
             for (std::size_t e = 0; e < widths.size(); ++e) {
               experts->push_back({.gate_up = parameter(unit, 2 * e), .down = parameter(unit, 2 * e + 1)});
             }
-            return {tape.apply(ExpertBank{experts, segments}, x[0])};
+            return {tape.apply(ExpertBank{experts, std::make_shared<SegmentTable>(tape.stream(), rows)}, x[0])};
           }};
 }
 

@@ -10,18 +10,21 @@
 
 namespace lyceum {
 
-/// Where the program of tests computes: on the CPU with `threads` threads, or, in a program of tests for GPUs, on one,
-/// which the ranks of a machine take by turns.
-inline Stream tested_stream([[maybe_unused]] int threads = 1) {
+/// A stream of its own where the program of tests computes: on the CPU with one thread, or, in a program of tests for
+/// GPUs, on one, which the ranks of a machine take by turns.
+inline Stream fresh_stream() {
 #ifdef LYCEUM_TEST_DEVICE
-  static const Stream& device = *new Stream([] {  // never destroyed: MPI ends before statics do
-    const char* rank = std::getenv("OMPI_COMM_WORLD_LOCAL_RANK");
-    return CudaStream(rank ? std::atoi(rank) % CudaStream::device_count() : 0);
-  }());
-  return device;
+  const char* rank = std::getenv("OMPI_COMM_WORLD_LOCAL_RANK");
+  return CudaStream(rank ? std::atoi(rank) % CudaStream::device_count() : 0);
 #else
-  return CpuStream(threads);
+  return CpuStream(1);
 #endif
+}
+
+/// The same one every time.
+inline const Stream& tested_stream() {
+  static const Stream& stream = *new Stream(fresh_stream());  // never destroyed: MPI ends before statics do
+  return stream;
 }
 
 template <class T>

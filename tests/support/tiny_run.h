@@ -71,7 +71,7 @@ class TinyData {
 };
 
 inline std::unique_ptr<RunSetup> make_setup(const ProcessGroup& world, const MeshShape& shape,
-                                            const Stream& stream = tested_stream()) {
+                                            const Stream& stream = fresh_stream()) {
   const Transport transport = asynchronous(stream) ? tested_transport() : Transport::mpi;
   return std::make_unique<RunSetup>(
       RunSetup{.stream = stream, .mesh = Mesh::create(world.on(stream, transport), shape)});

@@ -31,8 +31,7 @@ struct Trajectory {
 /// A model with its optimizer on the mesh that `config.parallel` says.
 class TinyTraining {
  public:
-  TinyTraining(const Config& config, ProcessGroup world, DType type = DType::f32,
-               const Stream& stream = tested_stream())
+  TinyTraining(const Config& config, ProcessGroup world, DType type = DType::f32, const Stream& stream = fresh_stream())
       : config_(resolved(config, world.size())),
         setup_(make_setup(std::move(world),
                           {.pipeline = config.parallel.pipeline,
@@ -103,7 +102,7 @@ class TinyTraining {
 };
 
 inline Trajectory train(const Config& config, ProcessGroup world, int steps, DType type = DType::f32,
-                        const Stream& stream = tested_stream()) {
+                        const Stream& stream = fresh_stream()) {
   TinyTraining training(config, std::move(world), type, stream);
   Trajectory result;
   result.steps = training.run(0, steps);
