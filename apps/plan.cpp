@@ -131,7 +131,7 @@ std::optional<Cluster> rates(const RunConfig& run, const po::variables_map& valu
     cluster = default_cluster(run.precision);
   }
   if (values.count("measure")) {
-    cluster->flops = measure_gemm_peak(CpuStream(own_cores().count), working_type(run));
+    cluster->flops = measure_gemm_peak(CpuStream(own_cores().count), working_type(run)).flops;
     cluster->name += ", products as measured here";
   }
   return cluster;

@@ -109,7 +109,7 @@ class Training {
 
 double best_gemm(const Stream& stream, DType type) {
   const auto* cpu = std::get_if<CpuStream>(&stream);
-  if (!cpu) return measure_gemm_peak(stream, type);
+  if (!cpu) return measure_gemm_peak(stream, type).flops;
   return best_gemm_rate(cpu->threads(),
                         type == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32);
 }

@@ -1,15 +1,19 @@
 #pragma once
 
+#include <cstdint>
+
 #include "core/stream.h"
 #include "core/tensor.h"
 
 namespace lyceum {
 
-/// Rows and columns of the matrices that measure_gemm_peak() multiplies: 512 on a CPU, 4096 on a GPU.
-std::int64_t peak_gemm_size(const Stream& stream);
+struct GemmPeak {
+  double flops;       // a second
+  std::int64_t size;  // rows and columns of the matrices
+};
 
-/// FLOP/s of the best of several GEMMs of that size in `type` on this stream: what MFU is measured against. Takes about
-/// 0.2 s.
-double measure_gemm_peak(const Stream& stream, DType type);
+/// The best of several square GEMMs in `type` on this stream: what MFU is measured against. The matrices have 512 rows;
+/// on a GPU as many more as make a GEMM last a millisecond, up to 8192. Takes about 0.2 s.
+GemmPeak measure_gemm_peak(const Stream& stream, DType type);
 
 }  // namespace lyceum

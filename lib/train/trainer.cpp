@@ -139,9 +139,11 @@ ExitCode Trainer::run() {
 }
 
 void Trainer::start() {
-  std::array<double, 1> peak{measure_gemm_peak(setup_.stream, working_type(config_.run))};
+  const GemmPeak own_peak = measure_gemm_peak(setup_.stream, working_type(config_.run));
+  std::array<double, 1> peak{own_peak.flops};
   setup_.mesh.world.all_reduce(std::span(peak));
   peak_ = peak[0];
+  peak_size_ = own_peak.size;
   introduce();
   resume();
   tell_placement();
@@ -180,7 +182,7 @@ void Trainer::introduce() {
   note(fmt::format("data       {} · {} training samples{}", data_.train->file().prefix(), data_.train->order().count(),
                    data_.valid ? fmt::format(" · {} for validation", data_.valid->order().count()) : ""));
   note(fmt::format("peak       {}FLOP/s, this machine's best {}³ {} GEMM on all ranks at once: MFU counts against it",
-                   human_count(peak_), peak_gemm_size(setup_.stream), config_.run.precision));
+                   human_count(peak_), peak_size_, config_.run.precision));
 }
 
 /// Before there is a model: where its experts lie may depend on the load that a checkpoint tells.

@@ -68,6 +68,7 @@ class Trainer {
   TrainStep train_step_;
   RunState state_;
   std::int64_t saved_step_ = -1, first_step_ = 0;
+  std::int64_t peak_size_ = 0;
   double peak_ = 0, mean_seconds_ = 0, last_valid_loss_ = 0;
   std::unique_ptr<nlohmann::ordered_json> record_;  // of the step in hand, for metrics.jsonl
   std::optional<MetricsLog> metrics_;
