@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "core/stream.h"
 #include "core/tensor.h"
@@ -25,6 +26,21 @@ template <class T>
 void copy_to_host(const Stream& stream, std::span<T> host, std::span<const T> device) {
   require(device.size() == host.size(), "{} elements are copied to {}", device.size(), host.size());
   copy_to_host(stream, host.data(), device.data(), host.size_bytes());
+}
+
+/// A tensor of the host's numbers where the stream computes.
+template <class T>
+Tensor tensor_of(const Stream& stream, const Shape& shape, const std::vector<T>& values) {
+  const Tensor tensor = Tensor::empty(stream, dtype_of<T>, shape);
+  copy_to_device(stream, tensor.span<T>(), std::span(values));
+  return tensor;
+}
+/// All numbers of a tensor, see copy_to_host().
+template <class T>
+std::vector<T> values_of(const Stream& stream, const Tensor& tensor) {
+  std::vector<T> values(static_cast<std::size_t>(tensor.size()));
+  if (!values.empty()) copy_to_host(stream, std::span(values), tensor.span<const T>());
+  return values;
 }
 
 }  // namespace lyceum

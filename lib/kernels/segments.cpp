@@ -8,14 +8,6 @@ namespace lyceum {
 
 namespace {
 
-/// Numbers where the stream computes; undefined where there are none.
-Tensor on_stream(const Stream& stream, const std::vector<std::int64_t>& numbers) {
-  if (numbers.empty()) return {};
-  const Tensor values = Tensor::empty(stream, DType::i64, {std::ssize(numbers)});
-  copy_to_device(stream, values.span<std::int64_t>(), std::span(numbers));
-  return values;
-}
-
 /// Where segments of these rows begin.
 std::vector<std::int64_t> begins(const std::vector<std::int64_t>& rows) {
   constexpr std::int64_t alignment = Segments::alignment;
@@ -32,8 +24,8 @@ std::vector<std::int64_t> begins(const std::vector<std::int64_t>& rows) {
 SegmentTable::SegmentTable(const Stream& stream, std::vector<std::int64_t> begin, std::vector<std::int64_t> rows)
     : known_begin_(std::move(begin)),
       known_rows_(std::move(rows)),
-      begin_(on_stream(stream, known_begin_)),
-      rows_(on_stream(stream, known_rows_)),
+      begin_(tensor_of(stream, {std::ssize(known_begin_)}, known_begin_)),
+      rows_(tensor_of(stream, {std::ssize(known_rows_)}, known_rows_)),
       total_(known_begin_.back()) {}
 
 SegmentTable::SegmentTable(const Stream& stream, std::vector<std::int64_t> rows)
@@ -45,21 +37,17 @@ SegmentTable::SegmentTable(Tensor begin, Tensor rows, std::int64_t most)
 SegmentTable SegmentTable::whole(const Stream& stream, std::int64_t rows) { return {stream, {0, rows}, {rows}}; }
 
 Segments SegmentTable::view() const {
-  const auto numbers = [](const Tensor& tensor) {
-    return tensor.defined() ? tensor.span<const std::int64_t>() : std::span<const std::int64_t>();
-  };
-  return {numbers(begin_), numbers(rows_)};
+  if (!begin_.defined()) return {};
+  return {begin_.span<const std::int64_t>(), rows_.span<const std::int64_t>()};
 }
 
 std::vector<std::int64_t> SegmentTable::rows_on_host(const Stream& stream) const {
   if (!known_begin_.empty()) return known_rows_;
-  std::vector<std::int64_t> rows(static_cast<std::size_t>(rows_.size()));
-  copy_to_host(stream, std::span(rows), rows_.span<const std::int64_t>());
-  return rows;
+  return values_of<std::int64_t>(stream, rows_);
 }
 
 SegmentLayout::SegmentLayout(const Stream& stream, const SegmentTable& table, const std::vector<std::int64_t>& widths)
-    : width_(on_stream(stream, widths)) {
+    : width_(tensor_of(stream, {std::ssize(widths)}, widths)) {
   const Segments segments = table.view();
   require(std::ssize(widths) == segments.count(), "{} widths for {} segments", widths.size(), segments.count());
   if (widths.empty()) return;

@@ -13,20 +13,12 @@ namespace lyceum {
 
 namespace {
 
-/// Numbers of the host where the stream computes.
-template <class T>
-Tensor on_stream(const Stream& stream, const std::vector<T>& numbers) {
-  const Tensor values = Tensor::empty(stream, dtype_of<T>, {std::ssize(numbers)});
-  copy_to_device(stream, values.span<T>(), std::span(numbers));
-  return values;
-}
-
 /// Every row becomes the sum of all rows of all ranks, over the number of those rows: the batch's mean count.
 template <class A>
 void average_over_batch(const Stream& stream, const ProcessGroup& group, Matrix<A> count) {
   std::vector<double> zeros(static_cast<std::size_t>(count.cols) + 1, 0.0);
   zeros.back() = static_cast<double>(count.rows);
-  const Tensor sums = on_stream(stream, zeros);
+  const Tensor sums = tensor_of(stream, {std::ssize(zeros)}, zeros);
   launch(stream, SumColumns<A>{.x = count, .sums = sums.span<double>().first(zeros.size() - 1)});
   group.all_reduce_async(sums).wait();
   launch(stream, SpreadMean<A>{.sums = sums.span<double>(), .y = count});
@@ -55,7 +47,8 @@ std::array<Tensor, 2> BalanceLoss::forward(const Stream& stream, Saved& saved, c
                                    .first = layout.own().first});
     if (layout.sharers()) layout.sharers()->all_reduce_async(load).wait();
     if (batch) average_over_batch(stream, *batch, count.matrix<A>());
-    const Tensor order = on_stream(stream, devices->order), first = on_stream(stream, devices->first);
+    const Tensor order = tensor_of(stream, {devices->experts()}, devices->order),
+                 first = tensor_of(stream, {std::ssize(devices->first)}, devices->first);
     launch(stream, BalanceLosses<A>{.count = count.matrix<A>(),
                                     .probability = probability.matrix<A>(),
                                     .order = order.span<const std::int32_t>(),

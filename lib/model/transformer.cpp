@@ -105,10 +105,8 @@ void Transformer::make_tallies() {
 }
 
 std::vector<RoutingSums> Transformer::routing() const {
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(counts_.size()));
-  std::vector<double> probability(static_cast<std::size_t>(probability_.size()));
-  copy_to_host(stream_, std::span(counts), counts_.span<const std::int64_t>());
-  copy_to_host(stream_, std::span(probability), probability_.span<const double>());
+  const auto counts = values_of<std::int64_t>(stream_, counts_);
+  const auto probability = values_of<double>(stream_, probability_);
   std::vector<RoutingSums> all;
   auto count = counts.begin();
   auto sum = probability.begin();

@@ -52,8 +52,7 @@ void generate(const Transformer& model, const Stream& stream, std::span<const st
   Tensor logits = model.decode(stream, prompt, caches);
   const std::int64_t most = std::min(sampling.tokens, seq_len - length);
   for (std::int64_t i = 0; i < most; ++i) {
-    std::vector<float> scores(static_cast<std::size_t>(logits.size()));
-    copy_to_host(stream, std::span(scores), cast(stream, logits, DType::f32).span<const float>());
+    const auto scores = values_of<float>(stream, cast(stream, logits, DType::f32));
     const std::int32_t token = draw(scores, sampling, random.uniform(static_cast<std::uint64_t>(i)));
     if (token == end) return;
     sink(token);

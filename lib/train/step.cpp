@@ -111,8 +111,7 @@ void TrainStep::reduce_losses(StepResult& result) {
 
 /// False, with the culprit, where something is not finite: then nothing is changed.
 bool TrainStep::update(StepResult& result) {
-  losses_.resize(static_cast<std::size_t>(summed_losses_.size()));
-  copy_to_host(setup_.stream, std::span(losses_), summed_losses_.span<const double>());
+  losses_ = values_of<double>(setup_.stream, summed_losses_);
   const bool own_loss_finite = std::isfinite(losses_[0]);
   reduce_losses(result);
   result.grad_norm = gradient_norm(setup_.stream, setup_.mesh, optimizer_.shares(), model_.layers());

@@ -79,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, TensorCoreGrouped, testing::Values(uneven, all_e
 class HopperGrouped : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    if (!hopper_is_here(std::get<CudaStream>(tested_device()))) GTEST_SKIP() << "no device of sm_90";
+    if (!hopper_is_here(std::get<CudaStream>(tested_stream()))) GTEST_SKIP() << "no device of sm_90";
   }
 };
 

@@ -15,6 +15,7 @@
 #include "core/tensor.h"
 #include "kernels/segments.h"
 #include "support/fields.h"
+#include "support/tested_stream.h"
 
 namespace lyceum {
 
@@ -164,15 +165,10 @@ class MirroredFields {
   std::vector<std::shared_ptr<void>> lists_;
 };
 
-inline const Stream& tested_device() {
-  static const Stream stream = CudaStream();
-  return stream;
-}
-
 /// run(stream, description) with copies of all operands on the device.
 template <class Description, class Run>
 void run_mirrored(const Description& description, Run&& run) {
-  const Stream& stream = tested_device();
+  const Stream& stream = tested_stream();
   const Segments* segments = nullptr;
   for_each_field(description, [&](const auto& field) {
     if constexpr (std::is_same_v<std::remove_cvref_t<decltype(field)>, Segments>) segments = &field;

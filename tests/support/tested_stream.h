@@ -1,12 +1,9 @@
 #pragma once
 
 #include <cstdlib>
-#include <span>
-#include <vector>
 
 #include "core/copy.h"
 #include "core/stream.h"
-#include "core/tensor.h"
 
 namespace lyceum {
 
@@ -25,20 +22,6 @@ inline Stream fresh_stream() {
 inline const Stream& tested_stream() {
   static const Stream& stream = *new Stream(fresh_stream());  // never destroyed: MPI ends before statics do
   return stream;
-}
-
-template <class T>
-Tensor tensor_of(const Stream& stream, const Shape& shape, const std::vector<T>& values) {
-  const Tensor tensor = Tensor::empty(stream, dtype_of<T>, shape);
-  copy_to_device(stream, tensor.span<T>(), std::span(values));
-  return tensor;
-}
-
-template <class T>
-std::vector<T> values_of(const Stream& stream, const Tensor& tensor) {
-  std::vector<T> values(static_cast<std::size_t>(tensor.size()));
-  if (!values.empty()) copy_to_host(stream, std::span(values), tensor.span<const T>());
-  return values;
 }
 
 }  // namespace lyceum

@@ -38,8 +38,7 @@ std::vector<double> block_sums(const Stream& stream, const std::vector<const Uni
     });
     unit_begin += blocks_of(share->unit->size());
   }
-  std::vector<double> host(blocks);
-  copy_to_host(stream, std::span(host), sums.span<const double>());
+  auto host = values_of<double>(stream, sums);
   // One rank's block and zeros of the others: the sum is exact.
   if (!units.empty() && units.back()->sharded) units.back()->copies->all_reduce(std::span(host));
   return host;

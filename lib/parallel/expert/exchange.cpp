@@ -26,7 +26,7 @@ std::vector<std::int64_t> exchange_counts(const ProcessGroup& group, const Place
   return received;
 }
 
-/// Numbers of whatever length, in the stream's memory.
+/// Uninitialised.
 Tensor numbers(const Stream& stream, std::int64_t count) { return Tensor::empty(stream, DType::i64, {count}); }
 
 /// through[map[i]], −1 where map[i] is.
@@ -42,12 +42,6 @@ Tensor compose(const Stream& stream, const Tensor& map, const Tensor& through) {
 void send_straight(const Stream& stream, ExpertExchange& exchange, const SegmentedRows& rows) {
   exchange.sent_of_pair = compose(stream, exchange.sent_of_pair, rows.segment_of_arrived);
   exchange.pair_of_sent = compose(stream, rows.arrived_of_segment, exchange.pair_of_sent);
-}
-
-std::vector<std::int64_t> on_host(const Stream& stream, const Tensor& values) {
-  std::vector<std::int64_t> host(static_cast<std::size_t>(values.size()));
-  copy_to_host(stream, std::span(host), values.span<const std::int64_t>());
-  return host;
 }
 
 /// To and from the ranks of `group`, several of them. begin: where the sorted pairs of each expert begin.
@@ -71,7 +65,7 @@ SegmentedRows exchange_rows(const Stream& stream, const Placement& placement, co
 SegmentedRows own_rows(const Stream& stream, const Tensor& begin, std::int64_t pairs) {
   const std::int64_t experts = begin.size() - 1;
   if (asynchronous(stream)) return into_segments(stream, begin, pairs, experts);
-  std::vector<std::int64_t> counts = on_host(stream, begin);
+  std::vector<std::int64_t> counts = values_of<std::int64_t>(stream, begin);
   std::adjacent_difference(counts.begin(), counts.end(), counts.begin());
   return into_segments(stream, std::span(counts).subspan(1), static_cast<std::size_t>(experts));
 }
@@ -89,15 +83,15 @@ std::shared_ptr<const ExpertExchange> plan_exchange(const Stream& stream, const 
   exchange->pair_of_sent = numbers(stream, index.size());
   exchange->sent_of_pair = numbers(stream, index.size());
   const Tensor begin = numbers(stream, placement.experts() + 1);
-  const Tensor order = Tensor::empty(stream, DType::i32, {placement.experts()});
-  copy_to_device(stream, order.span<std::int32_t>(), std::span(placement.order));
+  const Tensor order = tensor_of(stream, {placement.experts()}, placement.order);
   launch(stream, SortByExpert{.index = index.matrix<std::int32_t>(),
                               .order = order.span<const std::int32_t>(),
                               .begin = begin.span<std::int64_t>(),
                               .slot_pair = exchange->pair_of_sent.span<std::int64_t>(),
                               .pair_slot = exchange->sent_of_pair.span<std::int64_t>()});
-  const SegmentedRows rows = group.size() == 1 ? own_rows(stream, begin, index.size())
-                                               : exchange_rows(stream, placement, on_host(stream, begin), *exchange);
+  const SegmentedRows rows = group.size() == 1
+                                 ? own_rows(stream, begin, index.size())
+                                 : exchange_rows(stream, placement, values_of<std::int64_t>(stream, begin), *exchange);
   exchange->segments = rows.segments;
   if (group.size() == 1) {
     send_straight(stream, *exchange, rows);

@@ -37,10 +37,8 @@ SegmentedRows into_segments(const Stream& stream, std::span<const std::int64_t> 
     rows[i % experts] += counts[i];
     begin.push_back(begin.back() + counts[i]);
   }
-  const Tensor begins = Tensor::empty(stream, DType::i64, {std::ssize(begin)});
-  copy_to_device(stream, begins.span<std::int64_t>(), std::span<const std::int64_t>(begin));
-  return place_rows(stream, begins, begin.back(), static_cast<std::int64_t>(experts),
-                    std::make_shared<SegmentTable>(stream, std::move(rows)));
+  return place_rows(stream, tensor_of(stream, {std::ssize(begin)}, begin), begin.back(),
+                    static_cast<std::int64_t>(experts), std::make_shared<SegmentTable>(stream, std::move(rows)));
 }
 
 SegmentedRows into_segments(const Stream& stream, const Tensor& begin, std::int64_t arrived, std::int64_t experts) {
