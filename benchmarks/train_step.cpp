@@ -4,9 +4,11 @@
 //   build/cpu/benchmarks/bench_train_step --config configs/deepseekmoe-small.ini [--section.key=value …]
 //     --device cuda      short for --run.device=cuda
 //     --tokens PREFIX    token files to read, as lyceum tokenize makes them; without it, words as frequent as in a text
+//     --routing WHAT     real (the router's choices; the default), even (all experts alike), or both, one after the
+//     other
 //     --steps N          timed steps (5); up to three more are profiled
 //     --peak-tflops N, --peak-gbs N   of one rank's device, where it is not known or the known figure is not meant
-//     --json OUT         the results, also there
+//     --json OUT         the results, also there; a list with --routing both
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -34,13 +36,13 @@ double positive(const std::string& name, const std::string& text) {
 }
 
 /// Takes the benchmark's own options out of `words`; the others are the configuration's.
-StepBenchOptions take_options(std::vector<std::string>& words) {
+StepBenchOptions take_options(std::vector<std::string>& words, std::string& routing) {
   StepBenchOptions options;
   std::vector<std::string> rest;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string name = words[i];
     const bool mine = name == "--steps" || name == "--json" || name == "--tokens" || name == "--peak-tflops" ||
-                      name == "--peak-gbs" || name == "--device";
+                      name == "--peak-gbs" || name == "--device" || name == "--routing";
     if (!mine) {
       rest.push_back(name);
       continue;
@@ -52,6 +54,10 @@ StepBenchOptions take_options(std::vector<std::string>& words) {
     if (name == "--tokens") options.tokens = value;
     if (name == "--peak-tflops") options.peaks.flops = positive(name, value) * 1e12;
     if (name == "--peak-gbs") options.peaks.bytes = positive(name, value) * 1e9;
+    if (name == "--routing") {
+      require_usage(value == "real" || value == "even" || value == "both", "--routing {}: real, even or both", value);
+      routing = value;
+    }
     if (name == "--device") rest.push_back("--run.device=" + value);
   }
   require_usage(options.steps >= 1, "--steps is at least 1");
@@ -66,6 +72,10 @@ struct Unit {
 };
 Unit unit(const StepBenchResult& result) { return result.device.selector.empty() ? Unit{1e9, "G"} : Unit{1e12, "T"}; }
 
+std::string routing_of(const Config& config) {
+  return config.moe.even_routing ? "even: every expert gets as many tokens" : "real: the router's choices";
+}
+
 void print_summary(const Config& config, const StepBenchResult& r) {
   const ModelCounts counts = count_model(config);
   const auto [per, prefix] = unit(r);
@@ -73,6 +83,7 @@ void print_summary(const Config& config, const StepBenchResult& r) {
   fmt::print("model        {:.1f}M parameters, {:.1f}M activated; {} x {} tokens, {}\n", counts.parameters / 1e6,
              counts.activated / 1e6, config.batch.global, config.batch.seq_len, config.run.precision);
   fmt::print("tokens       {}\n", r.tokens_from);
+  fmt::print("routing      {}\n", routing_of(config));
   fmt::print("peak         {:8.1f} {}FLOP/s, {}; {:.1f} GB/s, {}\n", r.peaks.flops / per, prefix, r.flops_from,
              r.peaks.bytes / 1e9, r.bytes_from);
   fmt::print("best GEMM    {:8.1f} {}FLOP/s in this run: {:.1f} % of the peak\n", r.gemm / per, prefix,
@@ -128,8 +139,9 @@ std::string commit() {  // of the source tree, or of the bundle that this is par
   return output_of("git -C '" LYCEUM_SOURCE_DIR "' describe --always --dirty --abbrev=12");
 }
 
-void write_json(const std::string& path, const Config& config, const StepBenchResult& r) {
-  using Json = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
+
+Json json_of(const Config& config, const StepBenchResult& r) {
   Json phases = Json::array(), kernels = Json::array();
   for (const Phase& phase : r.phases) {
     phases.push_back({{"phase", phase.name},
@@ -139,51 +151,58 @@ void write_json(const std::string& path, const Config& config, const StepBenchRe
                       {"ms_at_best", least_seconds(phase.work, r.rank_peaks()) * 1e3}});
   }
   for (const Kernel& kernel : r.kernels) kernels.push_back({{"kernel", kernel.name}, {"ms", kernel.seconds * 1e3}});
-  std::ofstream file(path);
-  file << Json{{"date", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
-               {"commit", commit()},
-               {"device", r.device.name},
-               {"driver", r.device.driver},
-               {"ranks", r.ranks},
-               {"precision", config.run.precision},
-               {"sequences", config.batch.global},
-               {"seq_len", config.batch.seq_len},
-               {"parameters", count_model(config).parameters},
-               {"tokens_from", r.tokens_from},
-               {"peak_gflops", r.peaks.flops / 1e9},
-               {"peak_from", r.flops_from},
-               {"peak_gbytes", r.peaks.bytes / 1e9},
-               {"gemm_gflops", r.gemm / 1e9},
-               {"step_ms", r.seconds * 1e3},
-               {"step_spread", r.spread},
-               {"tokens_per_second", r.tokens / r.seconds},
-               {"ratio_to_peak", r.flops / r.seconds / r.peaks.flops},
-               {"held_peak_bytes", r.memory.held_peak},
-               {"resident_peak_bytes", r.resident},
-               {"loss", r.loss},
-               {"load_imbalance", r.imbalance},
-               {"clocks_first_step", r.clocks_first},
-               {"clocks_last_step", r.clocks_last},
-               {"profiled_step_ms", r.profiled * 1e3},
-               {"covered", r.covered()},
-               {"phases", phases},
-               {"kernels", kernels}}
-              .dump(1)
-       << '\n';
-  require(file.flush().good(), "{}: cannot be written", path);
+  return {{"date", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
+          {"commit", commit()},
+          {"device", r.device.name},
+          {"driver", r.device.driver},
+          {"ranks", r.ranks},
+          {"precision", config.run.precision},
+          {"sequences", config.batch.global},
+          {"seq_len", config.batch.seq_len},
+          {"parameters", count_model(config).parameters},
+          {"tokens_from", r.tokens_from},
+          {"routing", config.moe.even_routing ? "even" : "real"},
+          {"peak_gflops", r.peaks.flops / 1e9},
+          {"peak_from", r.flops_from},
+          {"peak_gbytes", r.peaks.bytes / 1e9},
+          {"gemm_gflops", r.gemm / 1e9},
+          {"step_ms", r.seconds * 1e3},
+          {"step_spread", r.spread},
+          {"tokens_per_second", r.tokens / r.seconds},
+          {"ratio_to_peak", r.flops / r.seconds / r.peaks.flops},
+          {"held_peak_bytes", r.memory.held_peak},
+          {"resident_peak_bytes", r.resident},
+          {"loss", r.loss},
+          {"load_imbalance", r.imbalance},
+          {"clocks_first_step", r.clocks_first},
+          {"clocks_last_step", r.clocks_last},
+          {"profiled_step_ms", r.profiled * 1e3},
+          {"covered", r.covered()},
+          {"phases", phases},
+          {"kernels", kernels}};
 }
 
 int run(const MpiSession& session, std::vector<std::string> arguments) {
-  const StepBenchOptions options = take_options(arguments);
+  std::string routing = "real";
+  const StepBenchOptions options = take_options(arguments, routing);
   LoadedConfig loaded = load_config(arguments);
   require_usage(loaded.rest.empty(), "there is no option {}", loaded.rest.empty() ? "" : loaded.rest[0]);
   require_none(problems(loaded.config, session.size()));
   resolve(loaded.config, session.size());
-  const StepBenchResult result = measure_steps(loaded.config, session, options);
-  if (session.rank() != 0) return 0;
-  print_summary(loaded.config, result);
-  print_phases(result);
-  if (!options.json.empty()) write_json(options.json, loaded.config, result);
+  Json results = Json::array();
+  for (const bool even : {false, true}) {
+    if (routing == (even ? "real" : "even")) continue;
+    loaded.config.moe.even_routing = even;
+    const StepBenchResult result = measure_steps(loaded.config, session, options);
+    if (session.rank() != 0) continue;
+    print_summary(loaded.config, result);
+    print_phases(result);
+    results.push_back(json_of(loaded.config, result));
+  }
+  if (session.rank() != 0 || options.json.empty()) return 0;
+  std::ofstream file(options.json);
+  file << (results.size() == 1 ? results[0] : results).dump(1) << '\n';
+  require(file.flush().good(), "{}: cannot be written", options.json);
   return 0;
 }
 

@@ -197,7 +197,7 @@ step same-bits 30 "$lyceum" checkpoint diff "$work/again-a/checkpoints" "$work/a
 paper=("--config=$configs/papers/deepseekmoe-2b.ini" --batch.global=16 --batch.micro=16)
 step plan-2b 20 bash -c '"$@" --json >"$0"' "$out/plan-2b.json" "$lyceum" plan "${paper[@]}"
 step train_step-2b 240 "$benchmarks/bench_train_step" --device "$device" "${paper[@]}" --tokens "$work/data/train" --steps 20 \
-  --json "$out/train_step-2b.json"
+  --routing both --json "$out/train_step-2b.json"
 step train_step-2b-864 200 "$benchmarks/bench_train_step" --device "$device" "${paper[@]}" --moe.expert_hidden=864 \
   --tokens "$work/data/train" --steps 20 --json "$out/train_step-2b-864.json"
 step grouped_gemm 120 "$benchmarks/bench_grouped_gemm_cuda"

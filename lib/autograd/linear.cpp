@@ -1,6 +1,7 @@
 #include "autograd/linear.h"
 
-#include "autograd/cast.h"
+#include "core/copy.h"
+#include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 
 namespace lyceum {
@@ -52,16 +53,46 @@ void Linear::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) c
 
 Tensor PreciseLinear::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
   saved.x = x;
-  const DType type = accumulator_of(x.dtype());
-  return multiply_transposed(stream, cast(stream, x, type), cast(stream, weight->value, type));
+  if (x.dtype() != DType::bf16) return multiply_transposed(stream, x, weight->value);
+  const Tensor y = Tensor::empty(stream, DType::f32, {x.shape()[0], weight->shape[0]});
+  launch(stream, Gemm<bfloat16, float>{.a = x.matrix<bfloat16>(),
+                                       .b = weight->value.matrix<bfloat16>(),
+                                       .c = y.matrix<float>(),
+                                       .transpose_b = true});
+  return y;
 }
 
+namespace {
+
+/// Rows of dy as sums of two bf16 numbers, see SplitFloat: bf16 products of both lose nothing that matters.
+Tensor split(const Stream& stream, const Tensor& dy) {
+  const Tensor parts = Tensor::empty(stream, DType::bf16, {dy.shape()[0], 2 * dy.shape()[1]});
+  launch(stream, SplitFloat{.x = dy.matrix<float>(), .parts = parts.matrix<bfloat16>()});
+  return parts;
+}
+
+}  // namespace
+
 std::array<Tensor, 1> PreciseLinear::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
-  return {cast(stream, multiply(stream, dy, cast(stream, weight->value, dy.dtype())), saved.x.dtype())};
+  if (saved.x.dtype() != DType::bf16) return {multiply(stream, dy, weight->value)};
+  const Tensor& w = weight->value;
+  const Tensor twice = Tensor::empty(stream, DType::bf16, {2 * w.shape()[0], w.shape()[1]});
+  for (const std::int64_t half : {0, 1}) {
+    copy_on_device(stream, twice.slice(half * w.shape()[0], w.shape()[0]).raw(), w.raw(), w.bytes());
+  }
+  return {multiply(stream, split(stream, dy), twice)};  // high · W + low · W
 }
 
 void PreciseLinear::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
-  add_weight_grad(stream, dy, cast(stream, saved.x, dy.dtype()), weight->gradient);
+  if (saved.x.dtype() != DType::bf16) return add_weight_grad(stream, dy, saved.x, weight->gradient);
+  const Tensor parts = split(stream, dy);
+  for (const std::int64_t half : {0, 1}) {
+    launch(stream, Gemm<bfloat16, float>{.a = parts.matrix<bfloat16>().cols_from(half * dy.shape()[1], dy.shape()[1]),
+                                         .b = saved.x.matrix<bfloat16>(),
+                                         .c = weight->gradient.matrix<float>(),
+                                         .transpose_a = true,
+                                         .accumulate = true});
+  }
 }
 
 }  // namespace lyceum

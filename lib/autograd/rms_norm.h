@@ -22,4 +22,16 @@ struct RmsNorm {
   void weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const;
 };
 
+/// A residual connection and the norm of its result: {x + added, RmsNorm of it}.
+struct SumNorm {
+  RmsNorm norm;
+
+  using Saved = RmsNorm::Saved;
+  static constexpr std::size_t weight_grad_reads = 1;  // the gradient of the normed rows
+  std::array<Tensor, 2> forward(const Stream& stream, Saved& saved, const Tensor& x, const Tensor& added) const;
+  std::array<Tensor, 2> backward(const Stream& stream, Saved& saved, const Tensor& d_sum, const Tensor& dy) const;
+  std::vector<Parameter*> parameters() const { return norm.parameters(); }
+  void weight_grad(const Stream& stream, Saved& saved, const Tensor& d_sum, const Tensor& dy) const;
+};
+
 }  // namespace lyceum

@@ -19,6 +19,7 @@ struct Softmax {
 struct SelectTopK {
   std::int64_t k;
   bool renormalize = false;
+  bool even = false;  // choices that fall on all experts alike instead of the best: EvenChoices
 
   struct Saved {
     Tensor index, gates, sums;  // sums: of the raw scores, where renormalized

@@ -15,6 +15,11 @@ std::array<Tensor, 2> SelectTopK::forward(const Stream& stream, Saved& saved, co
     launch(stream, TopK<A>{.scores = scores.matrix<A>(),
                            .index = saved.index.matrix<std::int32_t>(),
                            .value = saved.gates.matrix<A>()});
+    if (even) {  // after the selection that it replaces, whose time counts
+      launch(stream, EvenChoices<A>{.scores = scores.matrix<A>(),
+                                    .index = saved.index.matrix<std::int32_t>(),
+                                    .value = saved.gates.matrix<A>()});
+    }
     if (renormalize) {
       launch(stream, NormalizeGates<A>{.gates = saved.gates.matrix<A>(), .sums = saved.sums.span<A>()});
     }

@@ -42,6 +42,8 @@ struct Results<std::array<Tensor, N>> {
 ///     void weight_grad(const Stream&, Saved&, const Tensor& dy…) const; // adds to each parameter's gradient
 ///   };
 ///
+/// An operation of several results may say which one's gradient its weight gradient reads, by its place:
+/// `static constexpr std::size_t weight_grad_reads`; the others are then freed when backward is done.
 /// Units whose memory comes and goes are told before an operation reads their values or adds to their gradients.
 /// A result that nothing depended on has an undefined dy; an undefined input gradient means zero. dgrad and wgrad are
 /// separate calls, so that a schedule may run the weight gradients later.
@@ -145,6 +147,11 @@ struct Tape::OpNode final : Node {
     static_assert(std::tuple_size_v<decltype(d_inputs)> == Inputs, "backward returns a gradient for every input");
     for (std::size_t i = 0; i < Inputs; ++i) {
       if (d_inputs[i].defined()) tape.accumulate(inputs[i], std::move(d_inputs[i]));
+    }
+    if constexpr (requires { Op::weight_grad_reads; }) {
+      for (std::size_t o = 0; o < Outputs; ++o) {
+        if (o != Op::weight_grad_reads) d_outputs[o] = {};
+      }
     }
   }
 

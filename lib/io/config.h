@@ -58,6 +58,7 @@ struct MoeConfig {
   double capacity_factor = 0;          // 0: none dropped
   std::int64_t router_hidden = 256;    // width between the two matrices of an mlp router
   std::int64_t attention_experts = 0;  // of moa: query and output projections; keys and values are shared
+  bool even_routing = false;           // choices that fall on all experts alike, to measure speed
 };
 
 /// Sub-dimensions of the residual stream, of which a token uses some [MoHD]. attention, ffn 0: that part uses all.

@@ -70,6 +70,7 @@ void bind_moe(Binder key, MoeConfig& moe) {
   key("moe.router_hidden", &moe.router_hidden, {.low = 1}, "width between the two matrices of an mlp router");
   key("moe.attention_experts", &moe.attention_experts, {.low = 0}, "of model.attention = moa");
   key("moe.renormalize", &moe.renormalize, {}, "gates of the chosen experts sum to one");
+  key("moe.even_routing", &moe.even_routing, {}, "tokens go to all experts alike, to measure speed");
   key("moe.capacity_factor", &moe.capacity_factor, {.low = 0}, "limit of an expert's tokens; 0: none dropped");
 }
 

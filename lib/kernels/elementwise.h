@@ -36,6 +36,13 @@ struct AddScaled {
   std::span<To> y;
 };
 
+/// parts[i] = [high | low] of row i of x: bf16 numbers whose sum has 16 bits of it, for products on units that take
+/// bf16.
+struct SplitFloat {
+  Matrix<const float> x;   // [rows, cols]
+  Matrix<bfloat16> parts;  // [rows, 2 · cols]
+};
+
 /// y[0] = Σ x, in double; the order of summation depends on nothing but the device and the number of elements.
 template <class A>
 struct Total {
@@ -58,6 +65,7 @@ template <class T>
 void run(const CpuStream& stream, const Clear<T>& clear);
 template <class From, class To>
 void run(const CpuStream& stream, const AddScaled<From, To>& add);
+void run(const CpuStream& stream, const SplitFloat& split);
 template <class A>
 void run(const CpuStream& stream, const Total<A>& total);
 template <class From, class To>
@@ -71,6 +79,7 @@ template <class T>
 void run(const CudaStream& stream, const Clear<T>& clear);
 template <class From, class To>
 void run(const CudaStream& stream, const AddScaled<From, To>& add);
+void run(const CudaStream& stream, const SplitFloat& split);
 template <class A>
 void run(const CudaStream& stream, const Total<A>& total);
 template <class From, class To>

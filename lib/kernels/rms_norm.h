@@ -15,6 +15,9 @@ struct RmsNormForward {
   Matrix<T> y;                            // [tokens, hidden]
   std::span<Accumulator<T>> inverse_rms;  // [tokens], kept for backward
   double eps;
+  // Of a residual connection, or both empty: x + added, rounded to T, takes the place of x and is kept in `sum`.
+  Matrix<const T> added = {};  // [tokens, hidden]
+  Matrix<T> sum = {};          // [tokens, hidden]; may be x or added
 };
 
 /// dx of RmsNormForward.
@@ -24,6 +27,7 @@ struct RmsNormBackward {
   std::span<const T> weight;                    // [hidden]
   std::span<const Accumulator<T>> inverse_rms;  // [tokens]
   Matrix<T> dx;                                 // [tokens, hidden]
+  Matrix<const T> d_sum = {};                   // [tokens, hidden] or empty: added to dx, see RmsNormForward::sum
 };
 
 /// d_weight += Σ_tokens dy · x · inverse_rms, in a fixed order whatever the number of threads.

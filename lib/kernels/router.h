@@ -31,6 +31,15 @@ struct TopK {
   Matrix<A> value;             // [tokens, k]
 };
 
+/// Choices that fall on all experts alike, whatever the scores: index[t, j] = (t · k + j) mod experts, with its score.
+/// To measure speed apart from what a router has learnt.
+template <class A>
+struct EvenChoices {
+  Matrix<const A> scores;      // [tokens, experts]
+  Matrix<std::int32_t> index;  // [tokens, k], k at most experts
+  Matrix<A> value;             // [tokens, k]
+};
+
 /// counts[k, e] += tokens whose k-th choice is e.
 struct CountChoices {
   Matrix<const std::int32_t> index;  // [tokens, k]
@@ -50,6 +59,8 @@ template <class A>
 void run(const CpuStream& stream, const SoftmaxBackward<A>& softmax);
 template <class A>
 void run(const CpuStream& stream, const TopK<A>& top_k);
+template <class A>
+void run(const CpuStream& stream, const EvenChoices<A>& even);
 void run(const CpuStream& stream, const CountChoices& count);
 template <class A>
 void run(const CpuStream& stream, const SumColumns<A>& sum);
@@ -60,6 +71,8 @@ template <class A>
 void run(const CudaStream& stream, const SoftmaxBackward<A>& softmax);
 template <class A>
 void run(const CudaStream& stream, const TopK<A>& top_k);
+template <class A>
+void run(const CudaStream& stream, const EvenChoices<A>& even);
 void run(const CudaStream& stream, const CountChoices& count);
 template <class A>
 void run(const CudaStream& stream, const SumColumns<A>& sum);

@@ -89,7 +89,8 @@ std::pair<Variable, MoeLayer::Losses> MoeLayer::forward(Tape& tape, const TokenL
   const Variable run = layout.to_run(tape, x);
   const Variable logits = tape.apply(PreciseLinear{router_}, run);
   const Variable scores = tape.apply(Softmax{}, logits);
-  const auto [gates, index] = tape.apply(SelectTopK{.k = moe_.top_k, .renormalize = moe_.renormalize}, scores);
+  const auto [gates, index] =
+      tape.apply(SelectTopK{.k = moe_.top_k, .renormalize = moe_.renormalize, .even = moe_.even_routing}, scores);
   if (tally && !tape.replaying()) add_to(*tally, tape.stream(), index.value, scores.value);
 
   Variable y = layout.from_run(tape, routed(tape, run, gates, index.value));

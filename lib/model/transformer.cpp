@@ -134,8 +134,7 @@ std::vector<Variable> Transformer::run_block(Tape& tape, const TokenLayout& layo
   const Variable attention_in = tape.apply(attention_norm, x);
   const Variable attended = block.attention.forward(tape, layout, attention_in, rope_);
   tape.release(attention_in, attention_norm, x);
-  const Variable middle = tape.apply(Sum{}, x, attended);
-  const Variable ffn_in = tape.apply(ffn_norm, middle);
+  const auto [middle, ffn_in] = tape.apply(SumNorm{ffn_norm}, x, attended);
   Variable y;
   MoeLayer::Losses losses;
   if (block.dense) {

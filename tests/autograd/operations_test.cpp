@@ -72,6 +72,13 @@ std::vector<OpCase> all_cases() {
                    .run = [](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
                      return {tape.apply(PreciseLinear{parameter(unit, 0)}, x[0])};
                    }});
+  cases.push_back({.name = "SumNorm",
+                   .inputs = {{4, 6}, {4, 6}},
+                   .add_parameters = [](ParameterUnit& unit) { unit.add(whole_parameter("norm", {6}, {}, false)); },
+                   .run = [](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+                     const auto [sum, y] = tape.apply(SumNorm{RmsNorm{parameter(unit, 0), 1e-3}}, x[0], x[1]);
+                     return {sum, y};
+                   }});
   cases.push_back({.name = "RmsNorm",
                    .inputs = {{4, 6}},
                    .add_parameters = [](ParameterUnit& unit) { unit.add(whole_parameter("norm", {6}, {}, false)); },

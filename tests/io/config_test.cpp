@@ -242,7 +242,7 @@ Config unusual() {
   c.data = {"train ü", "valid", "t.model", "sequential", 1.0 / 3};
   c.batch = {24, 3, 77};
   c.model = {3, 96, 6, 2, 16, 100, 333, 12345.678, 3e-7, 0.1 + 0.2, true, 1, "moa", "full", "gelu"};
-  c.moe = {5, 2, 3, 7, {1, 2, 3, 4, 2147483647}, "noisy", true, 1.25, 17, 6};
+  c.moe = {5, 2, 3, 7, {1, 2, 3, 4, 2147483647}, "noisy", true, 1.25, 17, 6, true};
   c.sub_dimensions = {4, 5, 3, 2, 6};
   c.balance = {1e-300, 0.05, 4, "batch", 1e-3};
   c.optim = {1.08e-3, 1e-5, "cosine", 17, 0, 0.999, 1e-12, 0, 0.5};

@@ -163,5 +163,18 @@ TEST(Total, IsTheSumInDouble) {
   }
 }
 
+TEST(SplitFloat, TwoPartsHaveSixteenBits) {
+  const auto x = Grid<float>::random(9, 5, "x", 2, 100);
+  Grid<bfloat16> parts(9, 10, 1);
+  launch_on(2, SplitFloat{x.matrix(), parts.matrix()});
+  for (std::int64_t r = 0; r < 9; ++r) {
+    for (std::int64_t c = 0; c < 5; ++c) {
+      EXPECT_EQ(parts.at(r, c), to_double(static_cast<bfloat16>(static_cast<float>(x.at(r, c)))));
+      EXPECT_NEAR(parts.at(r, c) + parts.at(r, 5 + c), x.at(r, c), std::abs(x.at(r, c)) * 0x1p-16);
+    }
+  }
+  EXPECT_TRUE(parts.gaps_untouched());
+}
+
 }  // namespace
 }  // namespace lyceum

@@ -182,5 +182,26 @@ TEST(SumColumns, AddsToWhatIsThere) {
   }
 }
 
+TEST(EvenChoices, FallOnAllExpertsAlike) {
+  const auto scores = Grid<float>::random(35, 7, "scores", 2);
+  Grid<std::int32_t> index(35, 3, 1);
+  Grid<float> value(35, 3, 2);
+  launch_on(1, EvenChoices<float>{scores.matrix(), index.matrix(), value.matrix()});
+  std::vector<int> counts(7, 0);
+  for (std::int64_t t = 0; t < 35; ++t) {
+    for (std::int64_t j = 0; j < 3; ++j) {
+      const std::int32_t expert = index(t, j);
+      ASSERT_EQ(expert, (3 * t + j) % 7);
+      ++counts[static_cast<std::size_t>(expert)];
+      EXPECT_EQ(value(t, j), static_cast<float>(scores.at(t, expert)));
+    }
+  }
+  EXPECT_EQ(counts, std::vector<int>(7, 15));
+  EXPECT_TRUE(index.gaps_untouched() && value.gaps_untouched());
+  Grid<std::int32_t> too_many(35, 8);
+  Grid<float> values(35, 8);
+  EXPECT_THROW(launch_on(1, EvenChoices<float>{scores.matrix(), too_many.matrix(), values.matrix()}), Error);
+}
+
 }  // namespace
 }  // namespace lyceum

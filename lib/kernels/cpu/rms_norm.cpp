@@ -20,6 +20,14 @@ A mean_square(const T* x, std::int64_t cols) {
   return sum / static_cast<A>(cols);
 }
 
+/// Throws unless the operands of a residual connection are there together.
+template <class T>
+void require_residual(const RmsNormForward<T>& norm) {
+  const std::int64_t rows = norm.added.data ? norm.x.rows : 0, cols = norm.added.data ? norm.x.cols : 0;
+  require_extents("RmsNormForward", "added", norm.added, rows, cols);
+  require_extents("RmsNormForward", "sum", norm.sum, rows, cols);
+}
+
 /// partial[c] = Σ dy · x · inverse_rms over the rows [first, last).
 template <class T>
 void sum_chunk(const RmsNormWeightGrad<T>& norm, std::int64_t first, std::int64_t last, Accumulator<T>* partial) {
@@ -45,10 +53,18 @@ void run(const CpuStream& stream, const RmsNormForward<T>& norm) {
   require_extents("RmsNormForward", "y", norm.y, rows, cols);
   require_length("RmsNormForward", "weight", norm.weight, cols);
   require_length("RmsNormForward", "inverse_rms", norm.inverse_rms, rows);
+  require_residual(norm);
   parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
     const T* weight = norm.weight.data();
     for (std::int64_t r = first; r < last; ++r) {
       const T* x = norm.x.row(r);
+      if (norm.added.data) {
+        const T* added = norm.added.row(r);
+        T* sum = norm.sum.row(r);
+#pragma omp simd
+        for (std::int64_t c = 0; c < cols; ++c) sum[c] = round_to<T>(static_cast<A>(x[c]) + static_cast<A>(added[c]));
+        x = sum;
+      }
       T* y = norm.y.row(r);
       const A inverse = A{1} / std::sqrt(mean_square<A>(x, cols) + static_cast<A>(norm.eps));
       norm.inverse_rms[static_cast<std::size_t>(r)] = inverse;
@@ -68,6 +84,7 @@ void run(const CpuStream& stream, const RmsNormBackward<T>& norm) {
   require_extents("RmsNormBackward", "dx", norm.dx, rows, cols);
   require_length("RmsNormBackward", "weight", norm.weight, cols);
   require_length("RmsNormBackward", "inverse_rms", norm.inverse_rms, rows);
+  if (norm.d_sum.data) require_extents("RmsNormBackward", "d_sum", norm.d_sum, rows, cols);
   parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
     const T* weight = norm.weight.data();
     for (std::int64_t r = first; r < last; ++r) {
@@ -82,6 +99,15 @@ void run(const CpuStream& stream, const RmsNormBackward<T>& norm) {
       }
       // dx = inverse · (dy ⊙ w − x · inverse² · mean(dy ⊙ w ⊙ x))
       const A along_x = dot * inverse * inverse / static_cast<A>(cols);
+      if (norm.d_sum.data) {
+        const T* d_sum = norm.d_sum.row(r);
+#pragma omp simd
+        for (std::int64_t c = 0; c < cols; ++c) {
+          const A direct = static_cast<A>(dy[c]) * static_cast<A>(weight[c]);
+          dx[c] = round_to<T>(static_cast<A>(d_sum[c]) + inverse * (direct - static_cast<A>(x[c]) * along_x));
+        }
+        continue;
+      }
 #pragma omp simd
       for (std::int64_t c = 0; c < cols; ++c) {
         const A direct = static_cast<A>(dy[c]) * static_cast<A>(weight[c]);

@@ -91,6 +91,23 @@ void run(const CpuStream& stream, const TopK<A>& top) {
   });
 }
 
+template <class A>
+void run(const CpuStream& stream, const EvenChoices<A>& even) {
+  const std::int64_t rows = even.scores.rows, experts = even.scores.cols, k = even.index.cols;
+  require_extents("EvenChoices", "index", even.index, rows, k);
+  require_extents("EvenChoices", "value", even.value, rows, k);
+  require(k <= experts, "EvenChoices: {} experts a token out of {}", k, experts);
+  parallel_for(stream, rows, rows_a_thread(k), [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t t = first; t < last; ++t) {
+      for (std::int64_t j = 0; j < k; ++j) {
+        const std::int64_t expert = (t * k + j) % experts;
+        even.index.row(t)[j] = static_cast<std::int32_t>(expert);
+        even.value.row(t)[j] = even.scores.row(t)[expert];
+      }
+    }
+  });
+}
+
 void run(const CpuStream& stream, const CountChoices& count) {
   const std::int64_t rows = count.index.rows, k = count.index.cols;
   require_extents("CountChoices", "counts", count.counts, k, count.counts.cols);
@@ -119,6 +136,8 @@ template void run(const CpuStream&, const SoftmaxBackward<float>&);
 template void run(const CpuStream&, const SoftmaxBackward<double>&);
 template void run(const CpuStream&, const TopK<float>&);
 template void run(const CpuStream&, const TopK<double>&);
+template void run(const CpuStream&, const EvenChoices<float>&);
+template void run(const CpuStream&, const EvenChoices<double>&);
 template void run(const CpuStream&, const SumColumns<float>&);
 template void run(const CpuStream&, const SumColumns<double>&);
 

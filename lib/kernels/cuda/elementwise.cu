@@ -101,6 +101,18 @@ struct AddScaledElements {
   }
 };
 
+__global__ void __launch_bounds__(threads) split_floats(SplitFloat split) {
+  const std::int64_t cols = split.x.cols, count = split.x.size();
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * threads;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x; i < count; i += stride) {
+    const std::int64_t r = i / cols, c = i % cols;
+    const float x = split.x.row(r)[c];
+    const bfloat16 high = narrow<bfloat16>(x);
+    split.parts.row(r)[c] = high;
+    split.parts.row(r)[cols + c] = narrow<bfloat16>(x - widen(high));
+  }
+}
+
 /// One block: a thread adds up every threads-th element, then the threads' sums are joined.
 constexpr int total_threads = 1024;
 
@@ -143,6 +155,11 @@ void run(const CudaStream& stream, const AddScaled<From, To>& add) {
   require_length("AddScaled", "x", add.x, count);
   const AddScaledElements<From, To> op{add.x.data(), add.y.data(), add.factor};
   run_elements<1>(stream, "AddScaled", count, op, {op.x, op.y});
+}
+
+void run(const CudaStream& stream, const SplitFloat& split) {
+  require_extents("SplitFloat", "parts", split.parts, split.x.rows, 2 * split.x.cols);
+  start(stream, "SplitFloat", split_floats, blocks_for(split.x.size(), threads), threads, split);
 }
 
 template <class A>

@@ -18,14 +18,21 @@ __global__ void __launch_bounds__(threads) forward(RmsNormForward<T> norm) {
   const std::int64_t cols = norm.x.cols;
   for (std::int64_t r = blockIdx.x; r < norm.x.rows; r += gridDim.x) {
     const T* x = norm.x.row(r);
+    const T* added = norm.added.data ? norm.added.row(r) : nullptr;
     A sum = 0;
     for (std::int64_t c = threadIdx.x * width; c < cols; c += threads * width) {
-      const auto values = load<width>(x + c);
+      auto values = load<width>(x + c);
+      if (added) {
+        const auto others = load<width>(added + c);
+        for (int e = 0; e < width; ++e) values[e] = narrow<T>(widen(values[e]) + widen(others[e]));
+        store(norm.sum.row(r) + c, values);
+      }
       for (int e = 0; e < width; ++e) sum += widen(values[e]) * widen(values[e]);
     }
     sum = join_block<threads>(sum, Sum{});
     const A inverse = A{1} / std::sqrt(sum / static_cast<A>(cols) + static_cast<A>(norm.eps));
     if (threadIdx.x == 0) norm.inverse_rms[r] = inverse;
+    if (added) x = norm.sum.row(r);  // each thread reads what it wrote
     T* y = norm.y.row(r);
     for (std::int64_t c = threadIdx.x * width; c < cols; c += threads * width) {
       const auto values = load<width>(x + c), weight = load<width>(norm.weight.data() + c);
@@ -52,11 +59,17 @@ __global__ void __launch_bounds__(threads) backward(RmsNormBackward<T> norm) {
     }
     const A along_x = join_block<threads>(dot, Sum{}) * inverse * inverse / static_cast<A>(cols);
     T* dx = norm.dx.row(r);
+    const T* d_sum = norm.d_sum.data ? norm.d_sum.row(r) : nullptr;
     for (std::int64_t c = threadIdx.x * width; c < cols; c += threads * width) {
       const auto xs = load<width>(x + c), dys = load<width>(dy + c), weight = load<width>(norm.weight.data() + c);
+      A direct[width] = {};
+      if (d_sum) {
+        const auto sums = load<width>(d_sum + c);
+        for (int e = 0; e < width; ++e) direct[e] = widen(sums[e]);
+      }
       Pack<T, width> result;
       for (int e = 0; e < width; ++e) {
-        result[e] = narrow<T>(inverse * (widen(dys[e]) * widen(weight[e]) - widen(xs[e]) * along_x));
+        result[e] = narrow<T>(direct[e] + inverse * (widen(dys[e]) * widen(weight[e]) - widen(xs[e]) * along_x));
       }
       store(dx + c, result);
     }
@@ -108,7 +121,11 @@ void run(const CudaStream& stream, const RmsNormForward<T>& norm) {
   require_length("RmsNormForward", "weight", norm.weight, cols);
   require_length("RmsNormForward", "inverse_rms", norm.inverse_rms, rows);
   constexpr int width = pack_width<T>;
-  const bool packed = fits_packs(norm.x, width) && fits_packs(norm.y, width) && fits_packs(norm.weight, width);
+  const bool residual = norm.added.data != nullptr;
+  require_extents("RmsNormForward", "added", norm.added, residual ? rows : 0, residual ? cols : 0);
+  require_extents("RmsNormForward", "sum", norm.sum, residual ? rows : 0, residual ? cols : 0);
+  const bool packed = fits_packs(norm.x, width) && fits_packs(norm.y, width) && fits_packs(norm.weight, width) &&
+                      fits_packs(norm.added, width) && fits_packs(norm.sum, width);
   start(stream, "RmsNormForward", packed ? forward<width, T> : forward<1, T>, blocks_for(rows), threads, norm);
 }
 
@@ -121,7 +138,8 @@ void run(const CudaStream& stream, const RmsNormBackward<T>& norm) {
   require_length("RmsNormBackward", "inverse_rms", norm.inverse_rms, rows);
   constexpr int width = pack_width<T>;
   const bool packed = fits_packs(norm.x, width) && fits_packs(norm.dy, width) && fits_packs(norm.dx, width) &&
-                      fits_packs(norm.weight, width);
+                      fits_packs(norm.weight, width) && fits_packs(norm.d_sum, width);
+  if (norm.d_sum.data) require_extents("RmsNormBackward", "d_sum", norm.d_sum, rows, cols);
   start(stream, "RmsNormBackward", packed ? backward<width, T> : backward<1, T>, blocks_for(rows), threads, norm);
 }
 

@@ -125,6 +125,16 @@ __global__ void __launch_bounds__(threads) count_choices(CountChoices count, Ind
   }
 }
 
+template <class A>
+__global__ void __launch_bounds__(threads) choose_evenly(EvenChoices<A> even) {
+  const std::int64_t k = even.index.cols, experts = even.scores.cols, pairs = even.index.size();
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * threads;
+  for (std::int64_t p = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x; p < pairs; p += stride) {
+    even.index.row(p / k)[p % k] = static_cast<std::int32_t>(p % experts);
+    even.value.row(p / k)[p % k] = even.scores.row(p / k)[p % experts];
+  }
+}
+
 /// A block some columns, a lane each: warp w adds up every warps-th row from w on, then the warps' sums are added.
 constexpr int column_threads = 1024, column_warps = column_threads / warp_size;
 
@@ -179,6 +189,15 @@ void run(const CudaStream& stream, const TopK<A>& top) {
   start(stream, "TopK", select_top<A>, blocks_for(rows, warps), threads, top);
 }
 
+template <class A>
+void run(const CudaStream& stream, const EvenChoices<A>& even) {
+  const std::int64_t rows = even.scores.rows, k = even.index.cols;
+  require_extents("EvenChoices", "index", even.index, rows, k);
+  require_extents("EvenChoices", "value", even.value, rows, k);
+  require(k <= even.scores.cols, "EvenChoices: {} experts a token out of {}", k, even.scores.cols);
+  start(stream, "EvenChoices", choose_evenly<A>, blocks_for(even.index.size(), threads), threads, even);
+}
+
 void run(const CudaStream& stream, const CountChoices& count) {
   require_extents("CountChoices", "counts", count.counts, count.index.cols, count.counts.cols);
   const unsigned blocks = std::min(blocks_for(count.index.size(), threads), 2u * stream.processors());
@@ -192,6 +211,8 @@ template void run(const CudaStream&, const SoftmaxBackward<float>&);
 template void run(const CudaStream&, const SoftmaxBackward<double>&);
 template void run(const CudaStream&, const TopK<float>&);
 template void run(const CudaStream&, const TopK<double>&);
+template void run(const CudaStream&, const EvenChoices<float>&);
+template void run(const CudaStream&, const EvenChoices<double>&);
 template void run(const CudaStream&, const SumColumns<float>&);
 template void run(const CudaStream&, const SumColumns<double>&);
 
