@@ -17,7 +17,9 @@ struct RunConfig {
   std::string precision = "f32";  // f32, bf16
   int threads = 0;                // OpenMP threads of a rank; 0: the node's cores shared among its ranks
   std::int64_t log_every = 1;
-  double timeout_seconds = 600;  // longest wait for another rank
+  double timeout_seconds = 600;           // longest wait for another rank
+  std::string gemm_choice = "heuristic";  // heuristic, timed
+  std::string gemm_file;                  // of another run, for gemm_choice = timed
 };
 
 struct DataConfig {

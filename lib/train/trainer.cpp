@@ -93,6 +93,7 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
       zero_(model_.units(), setup.mesh, setup.stream, zero_options(config, setup.mesh)),
       optimizer_(config.optim, setup.stream, zero_.shares()),
       train_step_(config, setup, model_, zero_, optimizer_),
+      gemms_(config.run, setup, fs::path(config.run.dir) / "gemm.json"),
       record_(std::make_unique<Json>()) {}
 
 Trainer::~Trainer() = default;
@@ -101,7 +102,7 @@ void Trainer::note(const std::string& text) {
   if (console_) console_->note(text);
 }
 
-/// A log that cannot be written, on a full disk, does not end the run: it is told once, and both logs catch up later.
+/// A log that cannot be written, on a full disk, does not end the run: it is told once, and the logs catch up later.
 void Trainer::log(bool& failing, const std::function<void()>& write) {
   try {
     write();
@@ -183,6 +184,7 @@ void Trainer::introduce() {
                    data_.valid ? fmt::format(" · {} for validation", data_.valid->order().count()) : ""));
   note(fmt::format("peak       {}FLOP/s, this machine's best {}³ {} GEMM on all ranks at once: MFU counts against it",
                    human_count(peak_), peak_size_, config_.run.precision));
+  if (!gemms_.told().empty()) note(gemms_.told());
 }
 
 /// Before there is a model: where its experts lie may depend on the load that a checkpoint tells.
@@ -255,7 +257,8 @@ std::int64_t Trainer::logical_tensors() const {
 
 /// A resumed run whose model, data or optimizer keys differ is another run from there on: that is said.
 void Trainer::tell_changes(const CheckpointReader& reader) {
-  constexpr std::array telling{"data.", "batch.", "model.", "moe.", "balance.", "optim.", "run.seed", "run.precision"};
+  constexpr std::array telling{"data.",  "batch.",   "model.",        "moe.",           "balance.",
+                               "optim.", "run.seed", "run.precision", "run.gemm_choice"};
   const auto values = [](const std::string& text) {
     std::istringstream stream(text);
     std::vector<std::string> mistakes;
@@ -293,6 +296,7 @@ void Trainer::one_step() {
   state_.add_routing(result.routing, config_.batch.global * config_.batch.seq_len);
   state_.updates = optimizer_.updates();
   if (lock_) lock_->require_held();
+  if (state_.step == first_step_ + 1) agree_on_gemms();
   note_skip(result);
   report(result, seconds_since(start));
 }
@@ -380,8 +384,16 @@ void Trainer::validate() {
                    evaluation.loss, std::exp(evaluation.loss), evaluation.tokens, seconds_since(start)));
 }
 
+/// A checkpoint's steps, and those that follow it, then have the same algorithms in a run that goes on from it.
+void Trainer::agree_on_gemms() {
+  log(gemm_file_failing_, [&] {
+    if (const std::string news = gemms_.agree(); !news.empty()) note(news);
+  });
+}
+
 void Trainer::save() {
   if (lock_) lock_->require_held(true);
+  agree_on_gemms();
   const auto start = Clock::now();
   const fs::path root = checkpoint_root(config_);
   const Mesh& mesh = setup_.mesh;
