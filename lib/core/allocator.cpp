@@ -77,15 +77,56 @@ std::shared_ptr<Allocator> Allocator::create(std::unique_ptr<MemorySource> sourc
 
 Allocator::~Allocator() { trim_locked(); }
 
-std::byte* Allocator::take(std::size_t& capacity) {
+std::byte* FreeBlocks::take(std::size_t& capacity) {
   // A somewhat larger free block serves too: segment sizes change from step to step and must not grow the pool.
-  if (const auto bin = free_.lower_bound(capacity); bin != free_.end() && bin->first <= capacity + capacity / 4) {
-    std::byte* block = bin->second.back();
-    capacity = bin->first;
-    bin->second.pop_back();
-    if (bin->second.empty()) free_.erase(bin);
-    return block;
+  const auto bin = blocks_.lower_bound(capacity);
+  if (bin == blocks_.end() || bin->first > capacity + capacity / 4) return nullptr;
+  std::byte* block = bin->second.back();
+  capacity = bin->first;
+  bin->second.pop_back();
+  if (bin->second.empty()) blocks_.erase(bin);
+  return block;
+}
+
+/// Its blocks, and what was in use while they were allocated. All under the allocator's mutex.
+class Allocator::Reserve {
+ public:
+  Reserve(Allocator& allocator, const MemoryUse& before)
+      : allocator_(allocator.shared_from_this()), before_(before), most_(before) {}
+  ~Reserve() {
+    const std::lock_guard lock(allocator_->mutex_);
+    free_.drain([this](std::byte* block, std::size_t capacity) { allocator_->free_.put(block, capacity); });
   }
+  Reserve(const Reserve&) = delete;
+  Reserve& operator=(const Reserve&) = delete;
+
+  FreeBlocks& free() { return free_; }
+  void note(const MemoryUse& use) {
+    for (std::size_t k = 0; k < memory_kinds; ++k) most_.in_use[k] = std::max(most_.in_use[k], use.in_use[k]);
+    most_.total = std::max(most_.total, use.total);
+  }
+  /// The peaks of `use`, were the blocks allocated once more now.
+  void raise_peaks(MemoryUse& use) const {
+    const auto raise = [](std::size_t& peak, std::size_t now, std::size_t most, std::size_t before) {
+      peak = std::max(peak, now + most - before);
+    };
+    for (std::size_t k = 0; k < memory_kinds; ++k) {
+      raise(use.peak[k], use.in_use[k], most_.in_use[k], before_.in_use[k]);
+    }
+    raise(use.total_peak, use.total, most_.total, before_.total);
+  }
+
+ private:
+  std::shared_ptr<Allocator> allocator_;
+  FreeBlocks free_;
+  MemoryUse before_, most_;
+};
+
+std::byte* Allocator::take(std::size_t& capacity) {
+  if (reserving_) {
+    if (std::byte* block = reserving_->free().take(capacity)) return block;
+  }
+  if (std::byte* block = free_.take(capacity)) return block;
   if (limit_ && use_.held + capacity > limit_) trim_locked();
   if (limit_ && use_.held + capacity > limit_) return nullptr;
   std::byte* block = source_->take(capacity);
@@ -121,10 +162,12 @@ std::shared_ptr<std::byte> Allocator::allocate(std::size_t bytes, MemoryKind kin
   use_.peak[k] = std::max(use_.peak[k], use_.in_use[k]);
   use_.total += bytes;
   use_.total_peak = std::max(use_.total_peak, use_.total);
+  if (reserving_) reserving_->note(use_);
+  const std::shared_ptr<Reserve> reserve = reserving_;
   lock.unlock();
   source_->prepare(block, bytes);
-  return {block, [self = shared_from_this(), capacity, bytes, kind](std::byte* freed) {
-            self->release(freed, capacity, bytes, kind);
+  return {block, [self = shared_from_this(), capacity, bytes, kind, reserve](std::byte* freed) {
+            self->release(freed, capacity, bytes, kind, reserve.get());
           }};
 }
 
@@ -134,9 +177,9 @@ std::shared_ptr<std::byte> Allocator::allocate_zeros(std::size_t bytes, MemoryKi
   return block;
 }
 
-void Allocator::release(std::byte* block, std::size_t capacity, std::size_t bytes, MemoryKind kind) {
+void Allocator::release(std::byte* block, std::size_t capacity, std::size_t bytes, MemoryKind kind, Reserve* reserve) {
   const std::lock_guard lock(mutex_);
-  free_[capacity].push_back(block);
+  (reserve ? reserve->free() : free_).put(block, capacity);
   use_.in_use[static_cast<std::size_t>(kind)] -= bytes;
   use_.total -= bytes;
 }
@@ -159,11 +202,27 @@ void Allocator::trim() {
 }
 
 void Allocator::trim_locked() {
-  for (auto& [capacity, blocks] : free_) {
-    for (std::byte* block : blocks) source_->give_back(block, capacity);
-    use_.held -= capacity * blocks.size();
-  }
-  free_.clear();
+  free_.drain([this](std::byte* block, std::size_t capacity) {
+    source_->give_back(block, capacity);
+    use_.held -= capacity;
+  });
+}
+
+std::shared_ptr<Allocator::Reserve> Allocator::start_reserving() {
+  const std::lock_guard lock(mutex_);
+  require(!reserving_, "memory is being reserved already");
+  return reserving_ = std::make_shared<Reserve>(*this, use_);
+}
+
+void Allocator::stop_reserving() {
+  std::shared_ptr<Reserve> last;  // it may end here, which takes the mutex
+  const std::lock_guard lock(mutex_);
+  last = std::move(reserving_);
+}
+
+void Allocator::count_again(const Reserve& reserve) {
+  const std::lock_guard lock(mutex_);
+  reserve.raise_peaks(use_);
 }
 
 }  // namespace lyceum

@@ -42,6 +42,25 @@ class MemorySource {
   virtual std::string_view name() const { return "memory"; }
 };
 
+/// Blocks that nobody uses, by size.
+class FreeBlocks {
+ public:
+  /// One of at least `capacity`, which becomes the block's own; null when there is none of about that size.
+  std::byte* take(std::size_t& capacity);
+  void put(std::byte* block, std::size_t capacity) { blocks_[capacity].push_back(block); }
+  /// Calls f(block, capacity) for all of them, and has none.
+  template <class F>
+  void drain(F&& f) {
+    for (const auto& [capacity, blocks] : blocks_) {
+      for (std::byte* block : blocks) f(block, capacity);
+    }
+    blocks_.clear();
+  }
+
+ private:
+  std::map<std::size_t, std::vector<std::byte*>> blocks_;  // no empty lists
+};
+
 /// Memory, 64-byte aligned; freed blocks are kept by size and used again. Thread-safe. Outlives its blocks.
 /// A block of a device may be used again while kernels that were launched before its end still run: they and those of
 /// its next owner are in one stream, or the owner waits for the others.
@@ -65,15 +84,25 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   /// Gives pooled blocks back to the system.
   void trim();
 
+  /// Blocks set aside for work that is recorded once and runs again and again at the same addresses.
+  class Reserve;
+  /// Blocks allocated until stop_reserving() are the reserve's: they return to it, and nobody else gets them as long as
+  /// it lives. One at a time.
+  std::shared_ptr<Reserve> start_reserving();
+  void stop_reserving();
+  /// The recorded work runs again: peaks rise as when its blocks were allocated.
+  void count_again(const Reserve& reserve);
+
  private:
   Allocator(std::unique_ptr<MemorySource> source, std::size_t limit) : source_(std::move(source)), limit_(limit) {}
   /// A block of at least `capacity`, which becomes the block's own; null when there is none.
   std::byte* take(std::size_t& capacity);
-  void release(std::byte* block, std::size_t capacity, std::size_t bytes, MemoryKind kind);
+  void release(std::byte* block, std::size_t capacity, std::size_t bytes, MemoryKind kind, Reserve* reserve);
   void trim_locked();
 
   mutable std::mutex mutex_;
-  std::map<std::size_t, std::vector<std::byte*>> free_;  // by capacity, no empty lists
+  FreeBlocks free_;
+  std::shared_ptr<Reserve> reserving_;
   MemoryUse use_;
   std::unique_ptr<MemorySource> source_;
   std::size_t limit_;

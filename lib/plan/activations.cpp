@@ -257,8 +257,8 @@ double row_activations(const Config& config, const Place& place) {
   return s.rows * s.hidden * s.e;
 }
 
-double token_activations(const Config& config, const Place& place) {
-  return 2 * number(token_share(config, place).tokens) * sizeof(std::int32_t);
+double token_bytes(const Config& config) {
+  return 2 * number(config.batch.micro * config.batch.seq_len) * sizeof(std::int32_t);
 }
 
 }  // namespace lyceum

@@ -19,7 +19,7 @@ ActivationNeed head_activations(const Config& config, const Place& place);
 double routed_share(const Config& config, const Place& place, std::int64_t layer);
 /// Rows between two blocks.
 double row_activations(const Config& config, const Place& place);
-/// A micro-batch's tokens.
-double token_activations(const Config& config, const Place& place);
+/// Bytes of a micro-batch's tokens and targets.
+double token_bytes(const Config& config);
 
 }  // namespace lyceum

@@ -18,7 +18,7 @@ double pass_activations(const Config& config, const Place& place, const Range& b
   if (blocks.end() == config.model.layers && reading == Reading::evaluate) {
     most = std::max(most, head_activations(config, place).kept);
   }
-  return most + 2 * row + token_activations(config, place);
+  return most + 2 * row + token_bytes(config);
 }
 
 RankPlan plan_reading_rank(const Config& config, const Place& place, std::span<const Range> blocks, Reading reading) {

@@ -66,9 +66,6 @@ StageLoad stage_load(const Config& config, const Place& place, const Range& bloc
     load.kept.until_weight_gradient += head.kept_for_weights;
     load.flops.forward += head_flops(config) * tensor_share(config, place);
   }
-  const double tokens = token_activations(config, place);
-  load.kept.until_input_gradient += tokens;
-  load.kept.until_weight_gradient += tokens;
   return load;
 }
 
@@ -162,6 +159,8 @@ RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const 
   }
   plan.memory = state_memory(config, place, units, played);
   for (const Range& blocks : plan.stages) plan.memory.buffers += stage_buffers(config, blocks);
+  const bool reads = plan.stages.front().first == 0 || plan.stages.back().end() == config.model.layers;
+  if (reads) plan.memory.buffers += passes * token_bytes(config);
   plan.memory.activations = peak_of_passes(input, place, load);
   if (config.parallel.schedule == "gpipe") {  // keeps every micro-batch, also those that its program here leaves out
     plan.memory.activations +=

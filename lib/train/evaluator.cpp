@@ -8,22 +8,9 @@
 #include "parallel/pipeline/tape_stage.h"
 #include "parallel/pipeline/transfers.h"
 #include "train/routing_sums.h"
+#include "train/samples.h"
 
 namespace lyceum {
-
-Transformer::Batch load_batch(const Stream& stream, const Config& config, const Samples& samples,
-                              const Transformer& stage) {
-  Transformer::Batch batch{.inputs = {}, .targets = {}, .sequences = samples.count, .seq_len = config.batch.seq_len};
-  if (!stage.first_stage() && !stage.last_stage()) return batch;
-  const ProfileScope timed(profile_of(stream), "load batch");
-  batch.inputs = Tensor::empty(stream, DType::i32, {batch.tokens()});
-  batch.targets = Tensor::empty(stream, DType::i32, {batch.tokens()});
-  std::vector<std::int32_t> inputs(static_cast<std::size_t>(batch.tokens())), targets(inputs.size());
-  samples.loader->load(samples.first, samples.count, config.model.vocab, inputs, targets);
-  copy_to_device(stream, batch.inputs.span<std::int32_t>(), std::span<const std::int32_t>(inputs));
-  copy_to_device(stream, batch.targets.span<std::int32_t>(), std::span<const std::int32_t>(targets));
-  return batch;
-}
 
 namespace {
 
@@ -36,7 +23,12 @@ void forward(StagedModel& model, const RunSetup& setup, const Config& config, st
   for (const auto& stage : model.stages()) {
     const auto run = [&](Tape& tape, int microbatch, const Variable& x) {
       const Samples& samples = micro_batches[static_cast<std::size_t>(microbatch)];
-      const Transformer::Batch batch = load_batch(setup.stream, config, samples, *stage);
+      Transformer::Batch batch{
+          .inputs = {}, .targets = {}, .sequences = samples.count, .seq_len = config.batch.seq_len};
+      if (stage->first_stage() || stage->last_stage()) {
+        batch = empty_batch(setup.stream, samples.count, config.batch.seq_len);
+        load(setup.stream, samples, config.model.vocab, batch);
+      }
       const Transformer::StageResult result = stage->forward_stage(tape, batch, x);
       if (stage->last_stage()) {
         const Tensor& loss = result.losses.cross_entropy.value;

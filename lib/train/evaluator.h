@@ -19,13 +19,4 @@ struct Evaluation {
 Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& config, const TokenLoader& loader,
                     std::int64_t batches);
 
-/// Samples [first, first + count) of a loader's order.
-struct Samples {
-  const TokenLoader* loader;
-  std::int64_t first, count;
-};
-/// A batch of them for one stage of a model; without tokens where the stage does not look at them.
-Transformer::Batch load_batch(const Stream& stream, const Config& config, const Samples& samples,
-                              const Transformer& stage);
-
 }  // namespace lyceum

@@ -31,16 +31,29 @@ Schedule training_schedule(const Config& config, const Mesh& mesh) {
 }
 
 TrainStep::TrainStep(const Config& config, const RunSetup& setup, StagedModel& model, Zero& zero, Optimizer& optimizer)
-    : config_(config), setup_(setup), model_(model), zero_(zero), optimizer_(optimizer) {
+    : config_(config),
+      setup_(setup),
+      model_(model),
+      zero_(zero),
+      optimizer_(optimizer),
+      summed_losses_(Tensor::zeros(setup.stream, DType::f64, {1 + 3 * config.model.layers}, MemoryKind::buffers)),
+      recorded_(setup.stream, config.run.cuda_graph && setup.mesh.world.size() == 1) {
   std::vector<TapeStage*> stages;
   for (const auto& stage : model.stages()) {
     stages_.push_back(std::make_unique<TapeStage>(
         setup.stream, [this, part = stage.get()](Tape& tape, int microbatch, const Variable& x) {
-          return forward(*part, tape, samples_of(microbatch), x);
+          return forward(*part, tape, batches_[static_cast<std::size_t>(microbatch)], x);
         }));
     stages.push_back(stages_.back().get());
   }
   const Transformer& first = *model.stages().front();
+  const bool reads = first.first_stage() || model.stages().back()->last_stage();
+  for (std::int64_t m = 0; m < micro_batches(config, setup.mesh.world.size()); ++m) {
+    batches_.push_back(
+        reads ? empty_batch(setup.stream, config.batch.micro, config.batch.seq_len)
+              : Transformer::Batch{
+                    .inputs = {}, .targets = {}, .sequences = config.batch.micro, .seq_len = config.batch.seq_len});
+  }
   const std::int64_t tokens = config.batch.micro * config.batch.seq_len;
   const ProcessGroup& pipeline = setup.mesh.pipeline;
   executor_.emplace(
@@ -53,14 +66,18 @@ TrainStep::TrainStep(const Config& config, const RunSetup& setup, StagedModel& m
   }
 }
 
-Samples TrainStep::samples_of(int microbatch) const {
+void TrainStep::load_batches(const TokenLoader& loader, std::int64_t first_sample) {
   const ProcessGroup& data = setup_.mesh.data;
   const std::int64_t micro = config_.batch.micro;
-  return {loader_, first_sample_ + (std::int64_t{microbatch} * data.size() + data.rank()) * micro, micro};
+  std::int64_t first = first_sample + data.rank() * micro;
+  for (const Transformer::Batch& batch : batches_) {
+    if (batch.inputs.defined()) load(setup_.stream, {&loader, first, micro}, config_.model.vocab, batch);
+    first += data.size() * micro;
+  }
 }
 
-TapeStage::Results TrainStep::forward(Transformer& stage, Tape& tape, const Samples& samples, const Variable& x) {
-  const Transformer::Batch batch = load_batch(setup_.stream, config_, samples, stage);
+TapeStage::Results TrainStep::forward(Transformer& stage, Tape& tape, const Transformer::Batch& batch,
+                                      const Variable& x) {
   const Transformer::StageResult result = stage.forward_stage(tape, batch, x);
   TapeStage::Results results{.y = result.y};
   const auto add = [&](const Variable& loss, double weight, std::size_t place) {
@@ -130,19 +147,23 @@ bool TrainStep::update(StepResult& result) {
   return true;
 }
 
+/// Forwards and backwards of all micro-batches, until this rank's shares hold the sum of all gradients. Gives the
+/// stream the same work every time.
+std::vector<TimedAction> TrainStep::passes() {
+  launch(setup_.stream, Clear<double>{.y = summed_losses_.span<double>()});
+  model_.clear_routing();
+  std::vector<TimedAction> trace = executor_->run();
+  const ProfileScope timed(profile_of(setup_.stream), "gradient reduction");
+  zero_.finish_gradients();
+  add_shared_table();
+  return trace;
+}
+
 StepResult TrainStep::run(const TokenLoader& loader, std::int64_t first_sample, double lr) {
   StepResult result;
   result.lr = lr;
-  loader_ = &loader;
-  first_sample_ = first_sample;
-  summed_losses_ = Tensor::zeros(setup_.stream, DType::f64, {1 + 3 * config_.model.layers}, MemoryKind::buffers);
-  model_.clear_routing();
-  result.trace = executor_->run();
-  {
-    const ProfileScope timed(profile_of(setup_.stream), "gradient reduction");
-    zero_.finish_gradients();
-    add_shared_table();
-  }
+  load_batches(loader, first_sample);
+  recorded_.run([&] { result.trace = passes(); });
   const ProfileScope timed(profile_of(setup_.stream), "optimizer");
   result.routing = whole_routing(config_, setup_.mesh, model_.routing());
   for (const RoutingSums& layer : result.routing) {

@@ -6,15 +6,16 @@
 #include <vector>
 
 #include "core/allocator.h"
+#include "core/recorded_work.h"
 #include "io/config.h"
 #include "io/token_data.h"
 #include "model/staged_model.h"
 #include "parallel/data/zero.h"
 #include "parallel/pipeline/executor.h"
 #include "parallel/pipeline/tape_stage.h"
-#include "train/evaluator.h"
 #include "train/optimizer.h"
 #include "train/run_setup.h"
+#include "train/samples.h"
 
 namespace lyceum {
 
@@ -28,8 +29,10 @@ struct StepResult {
   bool skipped = false;              // something was not finite: no update was made
   std::string culprit;               // then: what is not finite on this rank, or empty
   std::vector<RoutingSums> routing;  // of this step, every MoE layer, over all ranks
-  std::vector<TimedAction> trace;    // of this rank: what its pipeline did and when, in seconds from the step's begin
-  MemoryUse memory;                  // of this rank, after the step; peaks since they were last reset
+  /// Of this rank: what its pipeline did and when, in seconds from the step's begin. Empty where the step was one
+  /// launch.
+  std::vector<TimedAction> trace;
+  MemoryUse memory;  // of this rank, after the step; peaks since they were last reset
 };
 
 /// How `config` wants the memory of its model's units to be held on this mesh.
@@ -48,12 +51,15 @@ class TrainStep {
 
   /// Reads the samples at positions [first_sample, first_sample + batch.global).
   StepResult run(const TokenLoader& loader, std::int64_t first_sample, double lr);
+  /// Lets others use the memory that a recorded step keeps between steps.
+  void release_memory() { recorded_.forget(); }
   /// What this rank has handed over to add up a table that its pipeline's first and last stage share.
   ProcessGroup::Traffic shared_table_traffic() const { return ends_ ? ends_->traffic() : ProcessGroup::Traffic{}; }
 
  private:
-  TapeStage::Results forward(Transformer& stage, Tape& tape, const Samples& samples, const Variable& x);
-  Samples samples_of(int microbatch) const;
+  TapeStage::Results forward(Transformer& stage, Tape& tape, const Transformer::Batch& batch, const Variable& x);
+  void load_batches(const TokenLoader& loader, std::int64_t first_sample);
+  std::vector<TimedAction> passes();
   void add_shared_table();
   void reduce_losses(StepResult& result);
   bool update(StepResult& result);
@@ -65,13 +71,13 @@ class TrainStep {
   Optimizer& optimizer_;
   std::vector<std::unique_ptr<TapeStage>> stages_;
   std::optional<PipelineExecutor<TapeStage, ProcessGroup>> executor_;
-  std::optional<ProcessGroup> ends_;  // first and last stage, where they share a table
-  const TokenLoader* loader_ = nullptr;
-  std::int64_t first_sample_ = 0;
+  std::optional<ProcessGroup> ends_;         // first and last stage, where they share a table
+  std::vector<Transformer::Batch> batches_;  // a micro-batch each; without tokens where no stage looks at them
   /// This rank's weighted sums: cross-entropy, then three kinds of balance loss for every layer of the whole model, so
   /// that their sum has one order whatever the stages.
   std::vector<double> losses_;
-  Tensor summed_losses_;  // the same where the model computes, while a step is under way: f64
+  Tensor summed_losses_;   // the same where the model computes: f64
+  RecordedWork recorded_;  // passes(), where no other rank takes part
 };
 
 }  // namespace lyceum

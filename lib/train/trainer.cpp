@@ -376,6 +376,7 @@ void Trainer::write_record() {
 void Trainer::validate() {
   if (!data_.valid) return;
   const auto start = Clock::now();
+  train_step_.release_memory();
   const Evaluation evaluation = evaluate(model_, setup_, config_, *data_.valid, config_.eval.batches);
   last_valid_loss_ = evaluation.loss;
   (*record_)["valid_loss"] = evaluation.loss;

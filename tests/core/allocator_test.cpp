@@ -45,6 +45,52 @@ TEST(Allocator, CountsUseAndPeaksByKind) {
   EXPECT_EQ(memory->use().held, 0u);
 }
 
+TEST(Allocator, ReservedBlocksStayWithTheirReserve) {
+  const auto memory = Allocator::create();
+  memory->allocate(1000, activations).reset();  // waits in the pool
+  auto reserve = memory->start_reserving();
+  EXPECT_THROW(memory->start_reserving(), Error);
+  auto a = memory->allocate(1000, activations);
+  auto b = memory->allocate(5000, activations);
+  const std::byte *first = a.get(), *second = b.get();
+  a.reset();
+  EXPECT_EQ((a = memory->allocate(1000, activations)).get(), first) << "the reserve's own blocks serve again";
+  b.reset();
+  memory->stop_reserving();
+  a.reset();
+  for (const std::size_t bytes : {1000, 5000}) {
+    const auto other = memory->allocate(bytes, weights);
+    EXPECT_NE(other.get(), first);
+    EXPECT_NE(other.get(), second);
+  }
+  const std::size_t held = memory->use().held;
+  memory->trim();
+  EXPECT_GT(held, memory->use().held);
+  EXPECT_GE(memory->use().held, 6000u) << "what is reserved is not given back";
+  reserve.reset();
+  EXPECT_EQ(memory->allocate(5000, weights).get(), second) << "with the reserve gone anybody may have its blocks";
+  memory->trim();
+  EXPECT_EQ(memory->use().held, 0u);
+}
+
+TEST(Allocator, WorkThatRunsAgainCountsForPeaksAgain) {
+  const auto memory = Allocator::create();
+  const auto kept = memory->allocate(100, weights);
+  const auto reserve = memory->start_reserving();
+  { const auto a = memory->allocate(1000, activations), b = memory->allocate(300, MemoryKind::buffers); }
+  const auto c = memory->allocate(700, activations);
+  memory->stop_reserving();
+  memory->reset_peaks();
+  const auto more = memory->allocate(50, weights);
+  memory->count_again(*reserve);
+  const MemoryUse use = memory->use();
+  EXPECT_EQ(use.peak[index_of(weights)], 150u);
+  EXPECT_EQ(use.peak[index_of(activations)], 1700u);  // c is in use, and another 1000 were once
+  EXPECT_EQ(use.peak[index_of(MemoryKind::buffers)], 300u);
+  EXPECT_EQ(use.total_peak, 850u + 1300u);
+  EXPECT_EQ(use.total, 850u);
+}
+
 TEST(Allocator, BlocksAreAlignedApartAndWritable) {
   const auto memory = Allocator::create();
   std::vector<std::shared_ptr<std::byte>> blocks;

@@ -9,6 +9,8 @@
 #include "core/copy.h"
 #include "core/cuda_copy.h"
 #include "core/cuda_event.h"
+#include "core/cuda_graph.h"
+#include "core/recorded_work.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 
@@ -154,6 +156,75 @@ TEST(CudaEvent, OrdersTwoStreams) {
   EXPECT_EQ(fetch<float>(second, y), std::vector<float>(1 << 20, 6.0f));
   done.wait();
   EXPECT_TRUE(done.reached());
+}
+
+/// y = 3 · (x + table), by memory that it allocates, and a table of more bytes than fit a launch's arguments.
+void add_and_triple(const Stream& stream, const Tensor& x, const Tensor& y) {
+  std::vector<float> table(static_cast<std::size_t>(x.size()));
+  std::iota(table.begin(), table.end(), 0.0f);
+  const Tensor added = tensor_of(stream, {x.size()}, table), sum = Tensor::empty(stream, DType::f32, {x.size()});
+  launch(stream, Add<float>{x.span<const float>(), added.span<const float>(), sum.span<float>()});
+  launch(stream, Scale<float>{sum.span<const float>(), y.span<float>(), 3});
+}
+
+void fill(const Stream& stream, const Tensor& x, float value) {
+  const std::vector<float> values(static_cast<std::size_t>(x.size()), value);
+  copy_to_device(stream, x.span<float>(), std::span(values));
+}
+
+constexpr std::int64_t graph_size = 5000;
+std::vector<float> tripled_sums(float value) {
+  std::vector<float> y;
+  for (std::int64_t i = 0; i < graph_size; ++i) y.push_back(3 * (value + static_cast<float>(i)));
+  return y;
+}
+
+TEST(CudaGraph, RepeatsItsWorkOnWhatStandsInMemory) {
+  const Stream stream = CudaStream();
+  const Tensor x = Tensor::empty(stream, DType::f32, {graph_size}), y = Tensor::zeros(stream, DType::f32, {graph_size});
+  fill(stream, x, 1);
+  const CudaGraph graph(std::get<CudaStream>(stream), [&] { add_and_triple(stream, x, y); });
+  EXPECT_EQ(fetch<float>(stream, y), std::vector<float>(graph_size)) << "recording does nothing yet";
+  for (const float value : {1.0f, 5.0f, -2.0f}) {
+    fill(stream, x, value);
+    const Tensor other = Tensor::empty(stream, DType::f32, {graph_size});  // not the record's memory
+    fill(stream, other, 77);
+    graph.launch();
+    EXPECT_EQ(fetch<float>(stream, y), tripled_sums(value));
+    EXPECT_EQ(fetch<float>(stream, other), std::vector<float>(graph_size, 77));
+  }
+}
+
+TEST(CudaGraph, WorkThatWaitsCannotBeRecorded) {
+  const Stream stream = CudaStream();
+  const Tensor x = Tensor::zeros(stream, DType::f32, {graph_size}), y = Tensor::zeros(stream, DType::f32, {graph_size});
+  const CudaStream& cuda = std::get<CudaStream>(stream);
+  EXPECT_THROW(CudaGraph(cuda, [&] { fetch<float>(stream, x); }), Error);
+  EXPECT_THROW(CudaGraph(cuda, [&] { cuda.synchronise(); }), Error);
+  add_and_triple(stream, x, y);
+  EXPECT_EQ(fetch<float>(stream, y), tripled_sums(0)) << "the stream goes on";
+}
+
+TEST(RecordedWork, RunsOnceIsRecordedAndLaunchedFromThenOn) {
+  const Stream stream = CudaStream();
+  const Tensor x = Tensor::empty(stream, DType::f32, {graph_size}), y = Tensor::empty(stream, DType::f32, {graph_size});
+  RecordedWork work(stream, true), plain(stream, false);
+  int visits = 0, plain_visits = 0;
+  for (int run = 0; run < 4; ++run) {
+    fill(stream, x, static_cast<float>(run));
+    work.run([&] { ++visits, add_and_triple(stream, x, y); });
+    EXPECT_EQ(fetch<float>(stream, y), tripled_sums(static_cast<float>(run)));
+    EXPECT_EQ(work.recorded(), run > 0);
+    plain.run([&] { ++plain_visits; });
+  }
+  EXPECT_EQ(visits, 2);
+  EXPECT_EQ(plain_visits, 4);
+  EXPECT_FALSE(plain.recorded());
+  std::get<CudaStream>(stream).set_profile(std::make_shared<Profile>());
+  work.run([&] { ++visits; });
+  EXPECT_EQ(visits, 3) << "times of single launches are wanted";
+  EXPECT_FALSE(work.recorded());
+  std::get<CudaStream>(stream).set_profile(nullptr);
 }
 
 TEST(PinnedBuffer, MovesItsMemory) {

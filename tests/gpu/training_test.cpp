@@ -66,6 +66,25 @@ TEST_P(TrainingOnDevice, GivesTheSameBitsTwice) {
   for (std::size_t s = 0; s < once.steps.size(); ++s) EXPECT_EQ(once.steps[s].loss, again.steps[s].loss);
 }
 
+TEST_P(TrainingOnDevice, GivesTheSameBitsInOneLaunch) {
+  Config apart = config();
+  apart.run.cuda_graph = false;
+  const Trajectory launched = train(config(), ProcessGroup::self(), steps, DType::bf16);
+  const Trajectory expected = train(apart, ProcessGroup::self(), steps, DType::bf16);
+  EXPECT_TRUE(launched.weights == expected.weights);
+  for (std::size_t s = 0; s < expected.steps.size(); ++s) {
+    const StepResult &a = launched.steps[s], &b = expected.steps[s];
+    EXPECT_EQ(a.loss, b.loss);
+    EXPECT_EQ(a.grad_norm, b.grad_norm);
+    EXPECT_EQ(a.memory.total_peak, b.memory.total_peak);
+    for (std::size_t layer = 0; layer < b.routing.size(); ++layer) {
+      EXPECT_EQ(a.routing[layer].counts, b.routing[layer].counts);
+    }
+    EXPECT_EQ(a.trace.empty(), s >= 2) << "the second step is recorded";
+    EXPECT_FALSE(b.trace.empty());
+  }
+}
+
 TEST_P(TrainingOnDevice, InBfloat16StaysNearTheCpu) {
   const Trajectory on_cpu = train(config(), ProcessGroup::self(), steps, DType::bf16, CpuStream(1));
   const Trajectory on_device = train(config(), ProcessGroup::self(), steps, DType::bf16);

@@ -165,10 +165,14 @@ void Blas::execute(const CudaStream& stream, const Plan& plan, const cublasLtMat
         "cublasLtMatmul");
 }
 
-/// Which proposal is the fastest; the first where there is no memory to find out. A result that is not added to is
+/// Which proposal is the fastest; the first where nobody can wait to find out, since the stream's work is being
+/// recorded, or where there is no memory for it. A result that is not added to is
 /// written over and over; with `accumulate` memory of its own stands in for it, which must be added to once.
 std::size_t Blas::time(const CudaStream& stream, const Plan& plan, std::span<const cublasLtMatmulAlgo_t> proposals,
                        Operands operands) const {
+  cudaStreamCaptureStatus recording = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream.handle(), &recording), "cudaStreamIsCapturing");
+  if (recording != cudaStreamCaptureStatusNone) return 0;
   const GemmShape& shape = plan.shape;
   std::shared_ptr<std::byte> scratch;
   if (shape.accumulate) {

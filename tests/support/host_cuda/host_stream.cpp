@@ -7,13 +7,28 @@
 #include <cstdlib>
 #include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "device_memory.h"
 
+struct CUgraph_st {
+  std::vector<host_cuda::Work> works;
+};
+struct CUgraphExec_st {
+  std::shared_ptr<const std::vector<host_cuda::Work>> works;  // launches under way may outlive it
+};
+
 struct CUstream_st {
   std::deque<host_cuda::Work> queue;
   bool destroyed = false;
+  std::unique_ptr<CUgraph_st> recording;
+  bool spoilt = false;  // the recording, by something that cannot be recorded
+  /// Whether it records: then what is asked cannot be done, and the recording is spoilt.
+  bool refuses() {
+    spoilt = spoilt || recording;
+    return recording != nullptr;
+  }
 };
 
 namespace host_cuda {
@@ -65,6 +80,7 @@ void advance() {
 }
 
 void enqueue(cudaStream_t stream, Work work) {
+  if (stream && stream->recording) return stream->recording->works.push_back(std::move(work));
   (stream ? stream : &device().legacy)->queue.push_back(std::move(work));
   if (!device().lazy || !stream) advance();
 }
@@ -98,14 +114,17 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (stream->refuses()) return cudaErrorStreamCaptureUnsupported;
   advance();
   return stream->queue.empty() ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  while (cudaStreamQuery(stream) == cudaErrorNotReady) sched_yield();
-  return cudaSuccess;
+  cudaError_t state = cudaStreamQuery(stream);
+  for (; state == cudaErrorNotReady; state = cudaStreamQuery(stream)) sched_yield();
+  return state;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  if (stream->refuses()) return cudaErrorStreamCaptureUnsupported;
   enqueue(stream, [marks = event->marks, mark = event->marks->recorded] { return marks->reached >= mark; });
   return cudaSuccess;
 }
@@ -116,6 +135,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (stream && stream->refuses()) return cudaErrorStreamCaptureUnsupported;
   enqueue(stream, [marks = event->marks, mark = ++event->marks->recorded] {
     marks->reached = mark;
     marks->when = std::chrono::steady_clock::now() + host_cuda::device().pretended;
@@ -135,3 +155,35 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEven
   *milliseconds = std::chrono::duration<float, std::milli>(to->marks->when - from->marks->when).count();
   return cudaSuccess;
 }
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (stream->recording) return cudaErrorInvalidValue;
+  stream->recording = std::make_unique<CUgraph_st>();
+  stream->spoilt = false;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  *status = stream->recording ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const auto recording = std::exchange(stream->recording, nullptr);
+  *graph = nullptr;
+  if (!recording) return cudaErrorInvalidValue;
+  if (stream->spoilt) return cudaErrorStreamCaptureInvalidated;
+  *graph = new CUgraph_st(std::move(*recording));
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  *executable = new CUgraphExec_st{std::make_shared<const std::vector<host_cuda::Work>>(graph->works)};
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  enqueue(stream, [works = executable->works, next = std::size_t{0}]() mutable {
+    while (next < works->size() && (*works)[next]()) ++next;
+    return next == works->size();
+  });
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return delete graph, cudaSuccess; }
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) { return delete executable, cudaSuccess; }
