@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <optional>
 
 #include "best_rate.h"
+#include "core/clock.h"
 #include "core/copy.h"
 #include "train/peak.h"
 #include "train/step.h"
@@ -87,10 +87,10 @@ class Training {
 
   /// Seconds of the next step, from reading tokens to updated weights.
   double step(StepBenchResult& result) {
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = Clock::now();
     const StepResult done = step_->run(*loader_, steps_++ * config_.batch.global, 1e-4);
     copy_to_host(stream(), nullptr, nullptr, 0);  // waits for the device
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double seconds = seconds_since(start);
     require(!done.skipped, "a step made no update: {}", done.culprit);
     result.loss = done.loss;
     result.imbalance = done.load_imbalance;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -13,6 +12,7 @@
 #include <sstream>
 #include <utility>
 
+#include "core/clock.h"
 #include "io/ini_file.h"
 #include "io/table.h"
 #include "model/counts.h"
@@ -32,7 +32,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-using Clock = std::chrono::steady_clock;
 
 /// Steps left out one after another before the run gives up: the weights are then beyond mending.
 constexpr std::int64_t most_skips_in_a_row = 50;
@@ -67,8 +66,6 @@ std::string pipeline_line(const Config& config, const Mesh& mesh) {
                      config.parallel.schedule, blocks, shape.microbatches,
                      100 * simulate(schedule, costs).bubble_fraction());
 }
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 /// The data of a run whose ranks are going to call what fits together.
 RunData checked_data(const Config& config, const std::string& config_text, const RunSetup& setup) {
