@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "apps/commands.h"
+#include "core/clock.h"
 #include "core/error.h"
 #include "io/corpus.h"
 #include "io/sha256.h"
@@ -90,15 +90,11 @@ void check(const Options& options) {
   require_usage(options.threads > 0, "--threads {} is not positive", options.threads);
 }
 
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
 std::int64_t megabytes(double count) { return static_cast<std::int64_t>(count * 1e6); }
 
 Tokenizer tokenizer_for(const Options& options, const std::vector<TextDocument>& documents) {
   const bool exists = std::filesystem::exists(options.model);
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   if (!exists || options.retrain) {
     std::vector<std::filesystem::path> files;
     for (const TextDocument& document : documents) {
@@ -135,7 +131,7 @@ std::function<void(std::int64_t)> progress_to(std::int64_t total) {
 
 void encode(const Options& options, const Tokenizer& tokenizer, const std::string& model_sha256,
             const std::vector<TextDocument>& documents, const std::string& prefix) {
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   // Token files without their description can be read, an old description beside new ones would be believed.
   std::error_code ignored;
   std::filesystem::remove(prefix + ".json", ignored);

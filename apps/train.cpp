@@ -14,6 +14,7 @@ Trains, or goes on where the newest checkpoint of run.dir ended (checkpoint.resu
   metrics.jsonl   one JSON object a step
   routing.h5      which expert got how many tokens: `lyceum routing report`
   checkpoints/    `lyceum checkpoint ls`
+  gemm.json       on GPUs with run.gemm_choice = timed: the algorithms of matrix products
 
   --config FILE           an INI file, see configs/
   --section.key=value     a key of it; wins over the file

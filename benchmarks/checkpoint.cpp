@@ -5,15 +5,13 @@
 #include <fmt/format.h>
 #include <mpi.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 
+#include "core/clock.h"
+
 namespace lyceum {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 /// `tensors` logical tensors, every fourth a vector, of about `bytes` bytes together; owned round robin.
 std::vector<CheckpointPiece> make_pieces(const ProcessGroup& group, std::int64_t tensors, double bytes,

@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <functional>
 
+#include "core/clock.h"
 #include "core/random.h"
 #include "parallel/comm/ledger.h"
 #include "parallel/comm/mpi_session.h"
@@ -26,9 +26,9 @@ Spread measure(const ProcessGroup& group, int repeats, const std::function<void(
   for (int i = 0; i < 3; ++i) call();
   for (double& time : times) {
     group.barrier();
-    const auto begin = std::chrono::steady_clock::now();
+    const auto begin = Clock::now();
     call();
-    time = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    time = seconds_since(begin);
   }
   group.all_reduce(times, Reduction::max);
   std::sort(times.begin(), times.end());
@@ -73,13 +73,13 @@ void measure_ledger(const ProcessGroup& group) {
   put(entry.operation, "all_reduce");
   Ledger ledger;
   const int place = ledger.join(1);
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   for (entry.index = 0; entry.index < times; ++entry.index) ledger.finish(ledger.start(entry, place));
-  const std::chrono::duration<double> noted = std::chrono::steady_clock::now() - begin;
+  const double noted = seconds_since(begin);
   std::vector<float> one(1);
   const Spread reduce = measure(group, 2000, [&] { group.all_reduce(one); });
   if (group.rank() != 0) return;
-  fmt::print("ledger: {:.0f} ns an operation; all_reduce of one element: {:.2f} us\n", noted.count() / times * 1e9,
+  fmt::print("ledger: {:.0f} ns an operation; all_reduce of one element: {:.2f} us\n", noted / times * 1e9,
              reduce.median * 1e6);
 }
 

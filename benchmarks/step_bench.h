@@ -10,6 +10,7 @@
 #include "model/counts.h"
 #include "parallel/comm/mpi_session.h"
 #include "step_work.h"
+#include "train/pinned_gemms.h"
 
 namespace lyceum {
 
@@ -37,11 +38,14 @@ struct StepBenchResult {
   double profiled = 0;                       // seconds of a step with profile, mean
   std::vector<Phase> phases;                 // rank 0's; they sum to `profiled`
   std::vector<Kernel> kernels;               // rank 0's, slowest first
-  MemoryUse memory;
+  GemmPins gemms;                            // algorithms that were chosen by timing, of all ranks
+  MemoryUse memory;                          // of rank 0; peaks since algorithms were chosen
+  double planned = 0;                        // bytes that a plan says rank 0 needs at most
   double resident = 0, loss = 0, imbalance = 0;
   std::string clocks_first, clocks_last;
 
   Peaks rank_peaks() const { return {peaks.flops / ranks, peaks.bytes / ranks}; }
+  double memory_to_plan() const { return static_cast<double>(memory.total_peak) / planned; }
   /// Share of the profiled step that named phases say; the rest lies between operations.
   double covered() const;
 };

@@ -1,9 +1,10 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <vector>
+
+#include "core/clock.h"
 
 namespace lyceum {
 
@@ -17,12 +18,11 @@ struct Timing {
 /// in batches, so that a batch lasts at least `batch_seconds`.
 template <class Work>
 Timing measure(Work&& work, int rounds = 9, double batch_seconds = 0.01) {
-  using Clock = std::chrono::steady_clock;
   std::size_t call = 0;
   const auto seconds = [&](std::size_t calls) {
     const auto start = Clock::now();
     for (std::size_t i = 0; i < calls; ++i) work(call++);
-    return std::chrono::duration<double>(Clock::now() - start).count();
+    return seconds_since(start);
   };
   seconds(1);
   double once = seconds(1);

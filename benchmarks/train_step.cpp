@@ -76,6 +76,16 @@ std::string routing_of(const Config& config) {
   return config.moe.even_routing ? "even: every expert gets as many tokens" : "real: the router's choices";
 }
 
+std::string gemm_line(const GemmPins& gemms) {
+  std::size_t shapes = 0, others = 0;
+  for (const auto& [device, choices] : gemms) {
+    shapes += choices.size();
+    for (const auto& [shape, algorithm] : choices) others += algorithm.proposal != 0;
+  }
+  return fmt::format("algorithms of {} shapes chosen by timing, {} of them not cuBLASLt's first proposal", shapes,
+                     others);
+}
+
 void print_summary(const Config& config, const StepBenchResult& r) {
   const ModelCounts counts = count_model(config);
   const auto [per, prefix] = unit(r);
@@ -88,12 +98,15 @@ void print_summary(const Config& config, const StepBenchResult& r) {
              r.peaks.bytes / 1e9, r.bytes_from);
   fmt::print("best GEMM    {:8.1f} {}FLOP/s in this run: {:.1f} % of the peak\n", r.gemm / per, prefix,
              100 * r.gemm / r.peaks.flops);
+  if (!r.gemms.empty()) fmt::print("GEMM         {}\n", gemm_line(r.gemms));
   fmt::print("step         {:8.1f} ms  median; (max - min) / median {:.1f} %\n", r.seconds * 1e3, 100 * r.spread);
   fmt::print("speed        {:8.0f} tokens/s, {:.1f} {}FLOP/s of the model (causal attention at half)\n",
              r.tokens / r.seconds, r.flops / r.seconds / per, prefix);
   fmt::print("MFU          {:8.3f} of the peak\n", r.flops / r.seconds / r.peaks.flops);
   fmt::print("memory       {:8.1f} MB held by the allocator at its peak, {:.1f} MB in use at its peak\n",
              r.memory.held_peak / 1e6, r.memory.total_peak / 1e6);
+  fmt::print("planned      {:8.1f} MB in use at the peak: measured / planned {:.3f}\n", r.planned / 1e6,
+             r.memory_to_plan());
   if (r.device.selector.empty()) {
     fmt::print("resident     {:8.1f} MB at the peak: {:+.1f} % against held\n", r.resident / 1e6,
                100 * (r.resident / static_cast<double>(r.memory.held_peak) - 1));
@@ -170,10 +183,15 @@ Json json_of(const Config& config, const StepBenchResult& r) {
           {"step_spread", r.spread},
           {"tokens_per_second", r.tokens / r.seconds},
           {"ratio_to_peak", r.flops / r.seconds / r.peaks.flops},
+          {"used_peak_bytes", r.memory.total_peak},
+          {"planned_peak_bytes", r.planned},
+          {"memory_to_plan", r.memory_to_plan()},
           {"held_peak_bytes", r.memory.held_peak},
           {"resident_peak_bytes", r.resident},
           {"loss", r.loss},
           {"load_imbalance", r.imbalance},
+          {"gemm_choice", r.gemms.empty() ? "heuristic" : "timed"},
+          {"gemms", Json::parse(gemm_file_text(r.gemms)).at("choices")},
           {"clocks_first_step", r.clocks_first},
           {"clocks_last_step", r.clocks_last},
           {"profiled_step_ms", r.profiled * 1e3},
@@ -185,6 +203,7 @@ Json json_of(const Config& config, const StepBenchResult& r) {
 int run(const MpiSession& session, std::vector<std::string> arguments) {
   std::string routing = "real";
   const StepBenchOptions options = take_options(arguments, routing);
+  arguments.insert(arguments.begin(), "--run.gemm_choice=timed");  // unless the caller says otherwise
   LoadedConfig loaded = load_config(arguments);
   require_usage(loaded.rest.empty(), "there is no option {}", loaded.rest.empty() ? "" : loaded.rest[0]);
   require_none(problems(loaded.config, session.size()));

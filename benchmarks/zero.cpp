@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "core/clock.h"
 #include "io/config_binding.h"
 #include "io/config_check.h"
 #include "parallel/data/copies.h"
@@ -45,10 +45,10 @@ class Case {
   double run(const TokenLoader& loader, std::int64_t step) {
     const ProcessGroup& world = setup_->mesh.world;
     world.barrier();
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = Clock::now();
     const StepResult done = step_->run(loader, step * config_.batch.global, 1e-4);
     zero_->await_values();
-    std::array<double, 1> seconds{std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
+    std::array<double, 1> seconds{seconds_since(start)};
     world.all_reduce(std::span(seconds), Reduction::max);
     memory_ = done.memory;
     loss_ = done.loss;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that waits for a GPU, in one command and one table: tests, compute-sanitizer, meshes of 1 to 8 ranks that share
-# the GPU, repeatability, benchmarks, PyTorch beside them. From a bundle (scripts/bundle.sh --build build/cuda --tests
+# the GPU, repeatability, benchmarks with the GPU's clocks and power, PyTorch beside them. From a bundle (scripts/bundle.sh --build build/cuda --tests
 # --benchmarks), which has a copy of this file, or from a build:
 #
 #   scripts/gpu.sh [--bundle PATH | --build DIR] [options]
@@ -42,7 +42,8 @@ while (($#)); do
 done
 
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+watcher=
+trap '[[ -z $watcher ]] || kill "$watcher" 2>/dev/null; rm -rf "$work"' EXIT
 if [[ -f $bundle ]]; then
   mkdir "$work/bundle" && tar -C "$work/bundle" -xf "$bundle" || fail "$bundle cannot be unpacked"
   bundle=$(echo "$work"/bundle/*)
@@ -103,6 +104,52 @@ step() {
     tail -n 12 "$out/$name.log" | sed 's/^/    /'
   fi
 }
+
+# bench …: a step beside which nvidia-smi logs clocks, power and temperature five times a second. What they were while the
+# GPU was busy comes into the table and into the step's JSON.
+bench() {
+  [[ $1 =~ $only ]] || return 0
+  local told
+  if ((!dry)) && command -v nvidia-smi >/dev/null; then
+    nvidia-smi -i "${gpu%%,*}" --query-gpu=timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,utilization.gpu \
+      --format=csv,noheader,nounits -lms 200 >"$out/$1.clocks.csv" 2>/dev/null &
+    watcher=$!
+  fi
+  step "$@"
+  [[ -n $watcher ]] || return 0
+  kill "$watcher" 2>/dev/null
+  wait "$watcher" 2>/dev/null
+  watcher=
+  told=$(python3 "$work/clocks.py" "$out/$1") && table[-1]+=$told
+}
+gpu=${CUDA_VISIBLE_DEVICES:-0}
+
+cat >"$work/clocks.py" <<'PY'
+import csv, json, os, statistics, sys
+path, names = sys.argv[1], {"sm_mhz": 1, "memory_mhz": 2, "power_watts": 3, "celsius": 4}
+rows = []
+for row in csv.reader(open(path + ".clocks.csv")):
+    try:
+        rows.append([0.0] + [float(word) for word in row[1:6]])
+    except ValueError:  # a number that this GPU does not tell, or a line cut short
+        pass
+busy = [row for row in rows if len(row) == 6 and row[5] >= 50]
+clocks = {"samples": len(rows), "busy_samples": len(busy)}
+for name, column in names.items() if busy else ():
+    values = [row[column] for row in busy]
+    clocks[name] = {"min": min(values), "median": statistics.median(values), "max": max(values)}
+results = path + ".json"
+if os.path.exists(results):
+    content = json.load(open(results))
+    for one in content if isinstance(content, list) else [content]:
+        one["clocks"] = clocks
+    with open(results, "w") as file:
+        json.dump(content, file, indent=1)
+        file.write("\n")
+if busy:
+    say = lambda name: "/".join(f"{clocks[name][key]:.0f}" for key in ("min", "median", "max"))
+    print(f"; SM {say('sm_mhz')} MHz, {say('power_watts')} W, {say('celsius')} C (min/median/max)")
+PY
 
 export LYCEUM_PROGRAM=$lyceum LYCEUM_WORK=$work  # for the scripts below: functions do not pass through `timeout`
 
@@ -194,21 +241,25 @@ step again 60 "${mesh[@]}" 1 "$device" bf16 again-a
 step again-b 60 "${mesh[@]}" 1 "$device" bf16 again-b
 step same-bits 30 "$lyceum" checkpoint diff "$work/again-a/checkpoints" "$work/again-b/checkpoints"
 
+step timed 60 "${mesh[@]}" 1 "$device" bf16 timed-a --run.gemm_choice=timed
+step timed-b 60 "${mesh[@]}" 1 "$device" bf16 timed-b --run.gemm_choice=timed "--run.gemm_file=$work/timed-a/gemm.json"
+step same-bits-timed 30 "$lyceum" checkpoint diff "$work/timed-a/checkpoints" "$work/timed-b/checkpoints"
+
 paper=("--config=$configs/papers/deepseekmoe-2b.ini" --batch.global=16 --batch.micro=16)
 step plan-2b 20 bash -c '"$@" --json >"$0"' "$out/plan-2b.json" "$lyceum" plan "${paper[@]}"
-step train_step-2b 240 "$benchmarks/bench_train_step" --device "$device" "${paper[@]}" --tokens "$work/data/train" --steps 20 \
+bench train_step-2b 240 "$benchmarks/bench_train_step" --device "$device" "${paper[@]}" --tokens "$work/data/train" --steps 20 \
   --routing both --json "$out/train_step-2b.json"
-step train_step-2b-864 200 "$benchmarks/bench_train_step" --device "$device" "${paper[@]}" --moe.expert_hidden=864 \
-  --tokens "$work/data/train" --steps 20 --json "$out/train_step-2b-864.json"
-step grouped_gemm 120 "$benchmarks/bench_grouped_gemm_cuda"
+bench train_step-2b-864 240 "$benchmarks/bench_train_step" --device "$device" "${paper[@]}" --moe.expert_hidden=864 \
+  --tokens "$work/data/train" --steps 20 --routing both --json "$out/train_step-2b-864.json"
+bench grouped_gemm 120 "$benchmarks/bench_grouped_gemm_cuda"
 
 scripts=$source/benchmarks
 [[ -z $bundle ]] || scripts=$benchmarks
 compare=(env "LD_LIBRARY_PATH=$libraries" "$python" "$scripts/compare_pytorch.py" --device "$device" --program "$lyceum"
-  --precision bf16)
+  --precision bf16 --run.gemm_choice=timed)
 step pytorch-equality 150 "${compare[@]}" --config "$configs/deepseekmoe-small.ini" --equality-only --equality-steps 8 \
   --json "$out/pytorch-equality.json"
-step pytorch-speed 420 "${compare[@]}" "${paper[@]}" --speed-only --rounds 3 --steps 10 --tokens "$work/data/train" \
+bench pytorch-speed 420 "${compare[@]}" "${paper[@]}" --speed-only --rounds 3 --steps 10 --tokens "$work/data/train" \
   --json "$out/pytorch-speed.json"
 
 small=("$lyceum" train --config "$work/tiny.ini" "--run.device=$device" --run.steps=2 --checkpoint.every=0)

@@ -17,8 +17,10 @@ struct RunConfig {
   std::string precision = "f32";  // f32, bf16
   int threads = 0;                // OpenMP threads of a rank; 0: the node's cores shared among its ranks
   std::int64_t log_every = 1;
-  double timeout_seconds = 600;  // longest wait for another rank
-  bool cuda_graph = true;        // a step of a single rank is recorded once, then launched as a whole
+  double timeout_seconds = 600;           // longest wait for another rank
+  bool cuda_graph = true;                 // a step of a single rank is recorded once, then launched as a whole
+  std::string gemm_choice = "heuristic";  // heuristic, timed
+  std::string gemm_file;                  // of another run, for gemm_choice = timed
 };
 
 struct DataConfig {

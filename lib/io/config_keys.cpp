@@ -22,6 +22,9 @@ void bind_run(Binder key, RunConfig& run) {
   key("run.log_every", &run.log_every, {.low = 1}, "steps between console lines");
   key("run.timeout_seconds", &run.timeout_seconds, {.low = 0, .low_open = true}, "longest wait for another rank");
   key("run.cuda_graph", &run.cuda_graph, {}, "whether a single rank's step is one launch on its GPU");
+  key("run.gemm_choice", &run.gemm_choice, {.names = {"heuristic", "timed"}},
+      "on GPUs: the algorithm that cuBLASLt proposes first for a matrix product, or the fastest of its proposals");
+  key("run.gemm_file", &run.gemm_file, {}, "algorithms to begin with, when timed: gemm.json of another run's folder");
 }
 
 void bind_data(Binder key, DataConfig& data) {

@@ -1,9 +1,9 @@
 #include "train/peak.h"
 
 #include <algorithm>
-#include <chrono>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/copy.h"
 #include "core/random.h"
 #include "kernels/gemm.h"
@@ -11,10 +11,6 @@
 namespace lyceum {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 /// A square matrix of a few random rows again and again.
 Tensor make_matrix(const Stream& stream, DType type, std::int64_t size, const char* name) {

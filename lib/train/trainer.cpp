@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -13,6 +12,7 @@
 #include <sstream>
 #include <utility>
 
+#include "core/clock.h"
 #include "io/ini_file.h"
 #include "io/table.h"
 #include "model/counts.h"
@@ -32,7 +32,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-using Clock = std::chrono::steady_clock;
 
 /// Steps left out one after another before the run gives up: the weights are then beyond mending.
 constexpr std::int64_t most_skips_in_a_row = 50;
@@ -68,8 +67,6 @@ std::string pipeline_line(const Config& config, const Mesh& mesh) {
                      100 * simulate(schedule, costs).bubble_fraction());
 }
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
 /// The data of a run whose ranks are going to call what fits together.
 RunData checked_data(const Config& config, const std::string& config_text, const RunSetup& setup) {
   RunData data = open_data(config, true);
@@ -93,6 +90,7 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
       zero_(model_.units(), setup.mesh, setup.stream, zero_options(config, setup.mesh)),
       optimizer_(config.optim, setup.stream, zero_.shares()),
       train_step_(config, setup, model_, zero_, optimizer_),
+      gemms_(config.run, setup, fs::path(config.run.dir) / "gemm.json"),
       record_(std::make_unique<Json>()) {}
 
 Trainer::~Trainer() = default;
@@ -101,7 +99,7 @@ void Trainer::note(const std::string& text) {
   if (console_) console_->note(text);
 }
 
-/// A log that cannot be written, on a full disk, does not end the run: it is told once, and both logs catch up later.
+/// A log that cannot be written, on a full disk, does not end the run: it is told once, and the logs catch up later.
 void Trainer::log(bool& failing, const std::function<void()>& write) {
   try {
     write();
@@ -183,6 +181,7 @@ void Trainer::introduce() {
                    data_.valid ? fmt::format(" · {} for validation", data_.valid->order().count()) : ""));
   note(fmt::format("peak       {}FLOP/s, this machine's best {}³ {} GEMM on all ranks at once: MFU counts against it",
                    human_count(peak_), peak_size_, config_.run.precision));
+  if (!gemms_.told().empty()) note(gemms_.told());
 }
 
 /// Before there is a model: where its experts lie may depend on the load that a checkpoint tells.
@@ -255,7 +254,8 @@ std::int64_t Trainer::logical_tensors() const {
 
 /// A resumed run whose model, data or optimizer keys differ is another run from there on: that is said.
 void Trainer::tell_changes(const CheckpointReader& reader) {
-  constexpr std::array telling{"data.", "batch.", "model.", "moe.", "balance.", "optim.", "run.seed", "run.precision"};
+  constexpr std::array telling{"data.",  "batch.",   "model.",        "moe.",           "balance.",
+                               "optim.", "run.seed", "run.precision", "run.gemm_choice"};
   const auto values = [](const std::string& text) {
     std::istringstream stream(text);
     std::vector<std::string> mistakes;
@@ -293,6 +293,7 @@ void Trainer::one_step() {
   state_.add_routing(result.routing, config_.batch.global * config_.batch.seq_len);
   state_.updates = optimizer_.updates();
   if (lock_) lock_->require_held();
+  if (state_.step == first_step_ + 1) agree_on_gemms();
   note_skip(result);
   report(result, seconds_since(start));
 }
@@ -381,8 +382,16 @@ void Trainer::validate() {
                    evaluation.loss, std::exp(evaluation.loss), evaluation.tokens, seconds_since(start)));
 }
 
+/// A checkpoint's steps, and those that follow it, then have the same algorithms in a run that goes on from it.
+void Trainer::agree_on_gemms() {
+  log(gemm_file_failing_, [&] {
+    if (const std::string news = gemms_.agree(); !news.empty()) note(news);
+  });
+}
+
 void Trainer::save() {
   if (lock_) lock_->require_held(true);
+  agree_on_gemms();
   const auto start = Clock::now();
   const fs::path root = checkpoint_root(config_);
   const Mesh& mesh = setup_.mesh;

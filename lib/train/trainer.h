@@ -14,6 +14,7 @@
 #include "io/metrics.h"
 #include "io/routing_log.h"
 #include "io/run_lock.h"
+#include "train/pinned_gemms.h"
 #include "train/run_setup.h"
 #include "train/run_state.h"
 #include "train/step.h"
@@ -44,6 +45,7 @@ class Trainer {
   void note_skip(const StepResult& result);
   void record_routing();
   void validate();
+  void agree_on_gemms();
   void save();
   void tell_entropy();
   void write_record();
@@ -66,6 +68,7 @@ class Trainer {
   Zero zero_;
   Optimizer optimizer_;
   TrainStep train_step_;
+  PinnedGemms gemms_;
   RunState state_;
   std::int64_t saved_step_ = -1, first_step_ = 0;
   std::int64_t peak_size_ = 0;
@@ -73,7 +76,7 @@ class Trainer {
   std::unique_ptr<nlohmann::ordered_json> record_;  // of the step in hand, for metrics.jsonl
   std::optional<MetricsLog> metrics_;
   std::optional<RoutingLog> routing_log_;
-  bool metrics_failing_ = false, routing_log_failing_ = false;
+  bool metrics_failing_ = false, routing_log_failing_ = false, gemm_file_failing_ = false;
 };
 
 }  // namespace lyceum

@@ -25,3 +25,40 @@ says out '^cpu +-  left out: 5 s are over$'
 expect 2 "${gpu[@]}" --no-such-option
 expect 1 "$source/scripts/gpu.sh" --bundle "$work"
 says err 'is no bundle with tests and benchmarks'
+
+# Benchmarks, with programs that only say what they were asked: both routings, and the GPU's clocks in the table and the JSON.
+mkdir -p "$work/fake/apps" "$work/fake/benchmarks" "$work/bin"
+ln -s "$lyceum" "$work/fake/apps/lyceum"
+cat >"$work/fake/benchmarks/bench_train_step" <<'END'
+#!/usr/bin/env bash
+echo "asked: $*"
+while [[ $1 != --json ]]; do shift; done
+[[ $2 == *864* ]] || sleep 1
+[[ $2 == *864* ]] && echo '{"routing": "real"}' >"$2" || echo '[{"routing": "real"}, {"routing": "even"}]' >"$2"
+END
+# Idle at first, then busy; one line that a GPU would not tell.
+cat >"$work/bin/nvidia-smi" <<'END'
+#!/usr/bin/env bash
+[[ $* != *--list-gpus* ]] || { echo "GPU 0: a fake"; exit 0; }
+[[ $* == *-lms* ]] || { echo "fake"; exit 0; }
+echo "now, 345, 2619, 70.10, 31, 0"
+for clock in 1980 1755 1830; do echo "now, $clock, 2619, 6${clock:1:2}.50, 6${clock:3:1}, 99"; done
+echo "now, [N/A], 2619, 5.0, 6, 99"
+echo $$ >"$NVIDIA_SMI_PID"
+exec sleep 60
+END
+chmod +x "$work/fake/benchmarks/bench_train_step" "$work/bin/nvidia-smi"
+export NVIDIA_SMI_PID=$work/nvidia-smi.pid
+PATH=$work/bin:$PATH expect 0 "$source/scripts/gpu.sh" --build "$work/fake" --out "$work/bench" --only '^train_step-2b$'
+says out '^train_step-2b +[0-9]+ s  ok; SM 1755/1830/1980 MHz, 676/684/698 W, 60/60/65 C'
+! kill -0 "$(cat "$NVIDIA_SMI_PID")" 2>/dev/null || fail "nvidia-smi goes on after the benchmark"
+python3 - "$work/bench/train_step-2b.json" <<'END' || fail "the JSON tells other clocks"
+import json, sys
+for one, routing in zip(json.load(open(sys.argv[1])), ("real", "even"), strict=True):
+    assert one["routing"] == routing
+    assert one["clocks"]["samples"] == 4 and one["clocks"]["busy_samples"] == 3, one
+    assert one["clocks"]["sm_mhz"] == {"min": 1755, "median": 1830, "max": 1980}, one
+END
+for name in train_step-2b train_step-2b-864; do
+  "${gpu[@]}" --dry-run --only "^$name\$" | grep -q -- '--routing both' || fail "$name has one routing only"
+done

@@ -14,7 +14,8 @@ fi
 [[ $code == 0 ]] || fail "exit code $code of the first step on a GPU"
 says out 'cuda:0'
 gpus=$(nvidia-smi -L 2>/dev/null | wc -l || true)
-if grep -q 'stand-in on the host' "$work/out"; then gpus=4; fi
+stand_in=0
+if grep -q 'stand-in on the host' "$work/out"; then gpus=4 stand_in=1; fi
 
 # losses NAME FIRST: of steps from FIRST on and of the validation, as the CPU's.
 losses() {
@@ -41,6 +42,42 @@ expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/gpu-then-cpu" "--checkpoint.res
 losses gpu-then-cpu 6
 expect 0 "$lyceum" "${gpu[@]}" "--run.dir=$work/cpu-then-gpu" "--checkpoint.resume=$work/cpu/$five"
 losses cpu-then-gpu 6
+
+# Algorithms of matrix products that were timed: pinned by gemm.json, they give the same bits when the run goes on and in
+# another run that begins with them. (The stand-in's algorithms all have other bits, and it is told which is fastest.)
+timed=("${gpu[@]}" --run.gemm_choice=timed --optim.schedule=constant)
+export HOST_CUDA_FASTEST_GEMM=2
+expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/timed"
+says out '^gemm +[0-9]+ algorithms chosen by timing'
+last=checkpoints/step-00000012
+export HOST_CUDA_FASTEST_GEMM=1
+expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/told" "--run.gemm_file=$work/timed/gemm.json" --run.steps=5
+says out "^gemm +[0-9]+ algorithms from $work/timed/gemm.json"
+expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/told"
+says out "^gemm +[0-9]+ algorithms from $work/told/gemm.json"
+same_weights "$work/told/$last" "$work/timed/$last"
+if ((stand_in)); then
+  expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/untold"
+  run "$lyceum" checkpoint diff "$work/untold/$last" "$work/timed/$last"
+  [[ $code != 0 ]] || fail "other algorithms have the same bits: this test shows nothing"
+  export HOST_CUDA_CUBLASLT_VERSION=2
+  expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/untold" --run.steps=13
+  says out "^gemm +algorithms in $work/untold/gemm.json are for .*cuBLASLt 1; for .*cuBLASLt 2 they are chosen anew"
+  unset HOST_CUDA_CUBLASLT_VERSION
+  # Ranks that would choose otherwise take what the first has chosen.
+  favour() { mpirun -n 2 bash -c 'HOST_CUDA_FASTEST_GEMM=$((2 - OMPI_COMM_WORLD_RANK)) exec "$@"' favour "$lyceum" "$@"; }
+  shared=("${timed[@]}" --parallel.transport=staged --parallel.expert=2)
+  expect 0 favour "${shared[@]}" "--run.dir=$work/shared-parts" --run.steps=5
+  expect 0 favour "${shared[@]}" "--run.dir=$work/shared-parts"
+  expect 0 favour "${shared[@]}" "--run.dir=$work/shared-whole"
+  same_weights "$work/shared-parts/$last" "$work/shared-whole/$last"
+fi
+unset HOST_CUDA_FASTEST_GEMM
+sed -i 's/"proposal":/"proposal" :/' "$work/told/gemm.json"
+expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/told" --run.steps=13
+sed -i 's/"accumulate":false/"accumulate":true/' "$work/told/gemm.json"
+expect 3 "$lyceum" "${timed[@]}" "--run.dir=$work/told" --run.steps=14
+says err 'told/gemm.json: it was changed after it was written .*remove it to have GEMM algorithms chosen anew'
 
 # Ranks that share the GPU.
 staged=("${gpu[@]}" --parallel.transport=staged)

@@ -3,6 +3,7 @@
 #include <cublasLt.h>
 
 #include <memory>
+#include <span>
 
 #include "kernels/cuda/gemm_plans.h"
 #include "kernels/cuda/gemm_shape.h"
@@ -13,35 +14,38 @@ namespace lyceum {
 /// No algorithm splits a sum over blocks, so that the order of summation is fixed.
 class Blas {
  public:
-  /// How a shape's algorithm is chosen, once. `heuristic`: the library's first proposal, the same in every run.
-  /// `timed`: the fastest of its proposals here and now; runs may then differ in the last bits.
-  enum class Choice { heuristic, timed };
-
   Blas();
   ~Blas();
   Blas(const Blas&) = delete;
   Blas& operator=(const Blas&) = delete;
 
-  /// For shapes that come from now on; forgets what was chosen.
-  void set_choice(Choice choice) {
-    choice_ = choice;
-    plans_.clear();
-  }
+  // As gemm_choice.h tells.
+  void set_choosing(GemmChoosing choosing);
+  const GemmChoices& choices() const { return choices_; }
+  void pin(const GemmChoices& choices);
+
   template <class T, class Out>
   void multiply(const CudaStream& stream, const Gemm<T, Out>& gemm);
 
  private:
   /// Descriptions of the operation and its matrices, and the chosen algorithm.
   struct Plan;
+  struct Operands {
+    const void *a, *b;
+    void* c;
+  };
 
-  std::shared_ptr<Plan> make_plan(const CudaStream& stream, const GemmShape& shape, const void* a, const void* b);
-  void execute(const CudaStream& stream, const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const void* a,
-               const void* b, void* c) const;
+  std::shared_ptr<Plan> make_plan(const CudaStream& stream, const GemmShape& shape, const Operands& operands);
+  std::size_t time(const CudaStream& stream, const Plan& plan, std::span<const cublasLtMatmulAlgo_t> proposals,
+                   Operands operands) const;
+  void execute(const CudaStream& stream, const Plan& plan, const cublasLtMatmulAlgo_t& algorithm,
+               const Operands& operands) const;
   std::byte* workspace(const CudaStream& stream);
 
   cublasLtHandle_t handle_ = nullptr;
   std::shared_ptr<std::byte> workspace_;
-  Choice choice_ = Choice::heuristic;
+  GemmChoosing choosing_ = GemmChoosing::heuristic;
+  GemmChoices choices_;
   PlanCache<GemmShape, std::shared_ptr<Plan>> plans_;
 };
 

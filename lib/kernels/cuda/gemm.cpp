@@ -1,6 +1,7 @@
 #include "kernels/gemm.h"
 
 #include <array>
+#include <bit>
 
 #include "core/cuda_event.h"
 #include "kernels/cuda/blas.h"
@@ -115,6 +116,18 @@ struct Blas::Plan {
     }
     return fixed;
   }
+
+  /// Throws where the library would not run the algorithm, which came from elsewhere, or not in a fixed order.
+  void require_good(cublasLtHandle_t handle) const {
+    cublasLtMatmulHeuristicResult_t result{};
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoCheck(handle, operation, first, second, this->result, this->result, &algorithm, &result);
+    require_input(
+        status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= workspace_bytes && sums_in_one_block(algorithm),
+        "the pinned algorithm for {} x {} x {} from {} to {} is none that cuBLASLt would run here ({}): "
+        "remove the file of pinned algorithms to have them chosen anew",
+        shape.m, shape.k, shape.n, name_of(shape.in), name_of(shape.out), cublasLtGetStatusName(status));
+  }
 };
 
 Blas::Blas() { check(cublasLtCreate(&handle_), "cublasLtCreate"); }
@@ -128,38 +141,75 @@ std::byte* Blas::workspace(const CudaStream& stream) {
   return workspace_.get();
 }
 
-void Blas::execute(const CudaStream& stream, const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const void* a,
-                   const void* b, void* c) const {
+void Blas::set_choosing(GemmChoosing choosing) {
+  choosing_ = choosing;
+  choices_.clear();
+  plans_.clear();
+}
+
+void Blas::pin(const GemmChoices& choices) {
+  for (const auto& [shape, algorithm] : choices) choices_.insert_or_assign(shape, algorithm);
+  plans_.clear();  // they are made again of what is chosen
+}
+
+void Blas::execute(const CudaStream& stream, const Plan& plan, const cublasLtMatmulAlgo_t& algorithm,
+                   const Operands& operands) const {
   const double one = 1, kept = plan.shape.accumulate ? 1 : 0;
   const float one_f = 1, kept_f = static_cast<float>(kept);
   const bool wide = plan.shape.in == DType::f64;
   const void* alpha = wide ? static_cast<const void*>(&one) : &one_f;
   const void* beta = wide ? static_cast<const void*>(&kept) : &kept_f;
+  const auto& [a, b, c] = operands;
   check(cublasLtMatmul(handle_, plan.operation, alpha, b, plan.first, a, plan.second, beta, c, plan.result, c,
                        plan.result, &algorithm, workspace_.get(), workspace_bytes, stream.handle()),
         "cublasLtMatmul");
 }
 
-std::shared_ptr<Blas::Plan> Blas::make_plan(const CudaStream& stream, const GemmShape& shape, const void* a,
-                                            const void* b) {
-  auto plan = std::make_shared<Plan>(shape);
-  const std::vector<cublasLtMatmulAlgo_t> proposals = plan->proposals(handle_);
-  require(!proposals.empty(), "cuBLASLt has no algorithm with a fixed order of sums for {} x {} x {} from {} to {}",
-          shape.m, shape.k, shape.n, name_of(shape.in), name_of(shape.out));
-  plan->algorithm = proposals.front();
-  if (choice_ == Choice::heuristic || proposals.size() == 1) return plan;
-  // Into memory of its own: with `accumulate` the result must be added once.
-  const auto bytes = static_cast<std::size_t>(shape.m * shape.c_stride) * size_of(shape.out) + 256;
-  const auto scratch = stream.memory().allocate_zeros(bytes, MemoryKind::buffers);
+/// Which proposal is the fastest; the first where nobody can wait to find out, since the stream's work is being
+/// recorded, or where there is no memory for it. A result that is not added to is
+/// written over and over; with `accumulate` memory of its own stands in for it, which must be added to once.
+std::size_t Blas::time(const CudaStream& stream, const Plan& plan, std::span<const cublasLtMatmulAlgo_t> proposals,
+                       Operands operands) const {
+  cudaStreamCaptureStatus recording = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream.handle(), &recording), "cudaStreamIsCapturing");
+  if (recording != cudaStreamCaptureStatusNone) return 0;
+  const GemmShape& shape = plan.shape;
+  std::shared_ptr<std::byte> scratch;
+  if (shape.accumulate) {
+    const auto bytes = static_cast<std::size_t>(shape.m * shape.c_stride) * size_of(shape.out) + 256;
+    try {
+      scratch = stream.memory().allocate_zeros(bytes, MemoryKind::buffers);
+    } catch (const Error&) {
+      return 0;
+    }
+    operands.c = scratch.get() + shape.c_alignment % 256;  // as the result stands
+  }
   const CudaEvent begin(CudaEvent::Timing::on), end(CudaEvent::Timing::on);
-  const std::size_t offset = shape.c_alignment % 256;  // as the result stands
-  plan->algorithm = proposals[choose_fastest(proposals.size(), [&](std::size_t i) {
+  return choose_fastest(proposals.size(), [&](std::size_t i) {
     begin.record(stream.handle());
-    execute(stream, *plan, proposals[i], a, b, scratch.get() + offset);
+    execute(stream, plan, proposals[i], operands);
     end.record(stream.handle());
     stream.wait_until([&] { return end.reached(); });
     return end.seconds_since(begin);
-  })];
+  });
+}
+
+std::shared_ptr<Blas::Plan> Blas::make_plan(const CudaStream& stream, const GemmShape& shape,
+                                            const Operands& operands) {
+  auto plan = std::make_shared<Plan>(shape);
+  if (const auto chosen = choices_.find(shape); chosen != choices_.end()) {
+    plan->algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(chosen->second.bits);
+    plan->require_good(handle_);
+    return plan;
+  }
+  const std::vector<cublasLtMatmulAlgo_t> proposals = plan->proposals(handle_);
+  require(!proposals.empty(), "cuBLASLt has no algorithm with a fixed order of sums for {} x {} x {} from {} to {}",
+          shape.m, shape.k, shape.n, name_of(shape.in), name_of(shape.out));
+  const bool timed = choosing_ == GemmChoosing::timed && proposals.size() > 1;
+  const std::size_t chosen = timed ? time(stream, *plan, proposals, operands) : 0;
+  plan->algorithm = proposals[chosen];
+  choices_[shape] = {.bits = std::bit_cast<decltype(GemmAlgorithm::bits)>(plan->algorithm),
+                     .proposal = static_cast<std::int32_t>(chosen)};
   return plan;
 }
 
@@ -177,8 +227,9 @@ void Blas::multiply(const CudaStream& stream, const Gemm<T, Out>& gemm) {
     return;
   }
   workspace(stream);
-  const auto& plan = plans_.get(shape, [&] { return make_plan(stream, shape, gemm.a.data, gemm.b.data); });
-  execute(stream, *plan, plan->algorithm, gemm.a.data, gemm.b.data, gemm.c.data);
+  const Operands operands{.a = gemm.a.data, .b = gemm.b.data, .c = gemm.c.data};
+  const auto& plan = plans_.get(shape, [&] { return make_plan(stream, shape, operands); });
+  execute(stream, *plan, plan->algorithm, operands);
 }
 
 template <class T, class Out>

@@ -9,7 +9,7 @@
 
 namespace lyceum {
 
-/// What was made once for each key; nothing is ever made again or changed, so that the same work gives the same bits.
+/// What was made once for each key; nothing in it is ever changed, so that the same work gives the same bits.
 template <class Key, class Plan>
 class PlanCache {
  public:

@@ -1,22 +1,12 @@
 #pragma once
 
 #include <algorithm>
-#include <compare>
 #include <cstdint>
 
-#include "core/dtype.h"
 #include "kernels/gemm.h"
+#include "kernels/gemm_choice.h"
 
 namespace lyceum {
-
-/// All of a Gemm that the choice of an algorithm may depend on.
-struct GemmShape {
-  std::int64_t m, n, k, a_stride, b_stride, c_stride;
-  bool transpose_a, transpose_b, accumulate;
-  DType in, out;
-  std::uint32_t a_alignment, b_alignment, c_alignment;  // bytes, a power of two up to 256
-  auto operator<=>(const GemmShape&) const = default;
-};
 
 inline std::uint32_t alignment_of(const void* address) {
   const auto place = reinterpret_cast<std::uintptr_t>(address);

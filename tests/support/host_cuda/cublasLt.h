@@ -1,6 +1,9 @@
 #pragma once
 
 // As much of cuBLASLt as lib/kernels/cuda uses: products by plain loops, matrices column by column as in the original.
+// It proposes three algorithms that add in different orders, so that bits tell which one was used. Which is fastest is
+// a matter of luck, unless HOST_CUDA_FASTEST_GEMM in the environment says it (0, 1, 2): on events' clocks all others
+// then take a second longer.
 
 #include <cstddef>
 #include <cstdint>
@@ -38,10 +41,9 @@ using cublasLtHandle_t = cublasLtContext*;
 using cublasLtMatmulDesc_t = cublasLtMatmulDescOpaque_t*;
 using cublasLtMatrixLayout_t = cublasLtMatrixLayoutOpaque_t*;
 using cublasLtMatmulPreference_t = cublasLtMatmulPreferenceOpaque_t*;
-/// Alignments that its three matrices must have, and over how many blocks it splits sums.
+/// What it holds is known to the stand-in alone.
 struct cublasLtMatmulAlgo_t {
-  std::uint32_t a, b, c;
-  std::int32_t parts;
+  std::uint64_t data[8];
 };
 struct cublasLtMatmulHeuristicResult_t {
   cublasLtMatmulAlgo_t algo;
@@ -49,6 +51,8 @@ struct cublasLtMatmulHeuristicResult_t {
   cublasStatus_t state;
 };
 
+/// 1, or HOST_CUDA_CUBLASLT_VERSION in the environment.
+std::size_t cublasLtGetVersion();
 const char* cublasLtGetStatusString(cublasStatus_t);
 const char* cublasLtGetStatusName(cublasStatus_t);
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle);
@@ -68,6 +72,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
                                               cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t, int requested,
                                               cublasLtMatmulHeuristicResult_t* results, int* found);
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t a,
+                                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t*, cublasLtMatmulHeuristicResult_t* result);
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t*, cublasLtMatmulAlgoConfigAttributes_t,
                                                     void* value, std::size_t bytes, std::size_t* written);
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void* alpha, const void* a,

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <bit>
+#include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -23,6 +25,26 @@ struct cublasLtMatmulPreferenceOpaque_t {
 };
 
 namespace {
+
+/// What an algorithm's 64 bytes say.
+struct Algorithm {
+  std::uint64_t mark = 0x6c79636575676d6d;  // all others are nothing that was ever proposed
+  std::uint32_t a = 256, b = 256, c = 256;  // alignments that its three matrices must have
+  std::int32_t parts = 1;                   // over how many blocks it splits sums
+  std::int32_t order = 0;                   // in which it adds: forwards, backwards, even places before odd ones
+  std::int32_t unused[9] = {};
+};
+static_assert(sizeof(Algorithm) == sizeof(cublasLtMatmulAlgo_t));
+
+Algorithm known(const cublasLtMatmulAlgo_t* algorithm) { return std::bit_cast<Algorithm>(*algorithm); }
+bool good(const Algorithm& algorithm) { return algorithm.mark == Algorithm{}.mark; }
+
+std::uint64_t place_in_order(std::int32_t order, std::uint64_t i, std::uint64_t depth) {
+  if (order == 0) return i;
+  if (order == 1) return depth - 1 - i;
+  const std::uint64_t even = (depth + 1) / 2;
+  return i < even ? 2 * i : 2 * (i - even) + 1;
+}
 
 /// Reads and writes elements of a matrix as a factor that may be transposed.
 template <class A>
@@ -58,9 +80,8 @@ struct View {
   }
 };
 
-/// Sums in the order of k.
 template <class A>
-void multiply(A alpha, const View<A>& a, const View<A>& b, A beta, const View<A>& d) {
+void multiply(std::int32_t order, A alpha, const View<A>& a, const View<A>& b, A beta, const View<A>& d) {
   const std::uint64_t cols = d.cols(), depth = a.cols();
   std::vector<A> widened(depth * cols), sums(cols);
   for (std::uint64_t k = 0; k < depth; ++k) {
@@ -68,7 +89,8 @@ void multiply(A alpha, const View<A>& a, const View<A>& b, A beta, const View<A>
   }
   for (std::uint64_t r = 0; r < d.rows(); ++r) {
     std::fill(sums.begin(), sums.end(), A(0));
-    for (std::uint64_t k = 0; k < depth; ++k) {
+    for (std::uint64_t i = 0; i < depth; ++i) {
+      const std::uint64_t k = place_in_order(order, i, depth);
       const A factor = a.get(r, k);
       for (std::uint64_t c = 0; c < cols; ++c) sums[c] += factor * widened[k * cols + c];
     }
@@ -82,6 +104,10 @@ bool aligned(const void* address, std::uint32_t bytes) { return std::bit_cast<st
 
 }  // namespace
 
+std::size_t cublasLtGetVersion() {
+  const char* told = std::getenv("HOST_CUDA_CUBLASLT_VERSION");
+  return told ? std::strtoull(told, nullptr, 10) : 1;
+}
 const char* cublasLtGetStatusString(cublasStatus_t) { return "the operation is wrong"; }
 const char* cublasLtGetStatusName(cublasStatus_t) { return "CUBLAS_STATUS"; }
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
@@ -132,24 +158,33 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   }
   return CUBLAS_STATUS_SUCCESS;
 }
-/// A split sum first, unless it was declined, and two that are alike.
+/// A split sum first, unless it was declined.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                               cublasLtMatmulPreference_t preference, int requested,
                                               cublasLtMatmulHeuristicResult_t* results, int* found) {
   const auto& alignment = preference->alignment;
   *found = 0;
-  for (const std::int32_t parts : {2, 1, 1}) {
-    if (*found == requested || (parts > 1 && preference->scheme == CUBLASLT_REDUCTION_SCHEME_NONE)) continue;
-    results[(*found)++] = {{alignment[0], alignment[1], alignment[2], parts}, 0, CUBLAS_STATUS_SUCCESS};
+  for (const Algorithm& kind :
+       {Algorithm{.parts = 2}, Algorithm{.order = 0}, Algorithm{.order = 1}, Algorithm{.order = 2}}) {
+    if (*found == requested || (kind.parts > 1 && preference->scheme == CUBLASLT_REDUCTION_SCHEME_NONE)) continue;
+    Algorithm algorithm = kind;
+    algorithm.a = alignment[0], algorithm.b = alignment[1], algorithm.c = alignment[2];
+    results[(*found)++] = {std::bit_cast<cublasLtMatmulAlgo_t>(algorithm), 0, CUBLAS_STATUS_SUCCESS};
   }
   return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                       const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulHeuristicResult_t* result) {
+  result->workspaceSize = 0;
+  return result->state = good(known(algorithm)) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algorithm,
                                                     cublasLtMatmulAlgoConfigAttributes_t attribute, void* value,
                                                     std::size_t bytes, std::size_t* written) {
-  const std::int32_t scheme = algorithm->parts > 1 ? 1 : 0;
-  std::memcpy(value, attribute == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? &algorithm->parts : &scheme, bytes);
+  const std::int32_t parts = known(algorithm).parts, scheme = parts > 1 ? 1 : 0;
+  std::memcpy(value, attribute == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? &parts : &scheme, bytes);
   *written = bytes;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -158,9 +193,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                               const void* beta, const void* c, cublasLtMatrixLayout_t, void* d,
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm, void*,
                               std::size_t, cudaStream_t stream) {
-  if (c != d || !aligned(a, algorithm->a) || !aligned(b, algorithm->b) || !aligned(d, algorithm->c)) {
+  const Algorithm how = known(algorithm);
+  if (!good(how) || c != d || !aligned(a, how.a) || !aligned(b, how.b) || !aligned(d, how.c)) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
+  const char* fastest = std::getenv("HOST_CUDA_FASTEST_GEMM");
+  const bool slow = fastest && std::atoi(fastest) != how.order;
   const auto run = [&]<class A>(A) {
     const View<A> left{*a_layout, const_cast<void*>(a), operation->transpose[0] == CUBLAS_OP_T},
         right{*b_layout, const_cast<void*>(b), operation->transpose[1] == CUBLAS_OP_T}, product{*d_layout, d};
@@ -168,7 +206,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
       return CUBLAS_STATUS_INVALID_VALUE;
     }
     host_cuda::enqueue(stream, [=, alpha = *static_cast<const A*>(alpha), beta = *static_cast<const A*>(beta)] {
-      multiply<A>(alpha, left, right, beta, product);
+      multiply<A>(how.order, alpha, left, right, beta, product);
+      if (slow) host_cuda::pretend_to_take(std::chrono::seconds(1));
       return true;
     });
     return CUBLAS_STATUS_SUCCESS;

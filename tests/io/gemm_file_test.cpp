@@ -1,0 +1,93 @@
+#include "io/gemm_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+
+#include "core/error.h"
+#include "io/atomic_file.h"
+#include "support/temporary_directory.h"
+
+namespace lyceum {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+GemmPins some_pins() {
+  const GemmShape shape{.m = 64,
+                        .n = std::int64_t{1} << 40,
+                        .k = 853,
+                        .a_stride = 65,
+                        .b_stride = 66,
+                        .c_stride = 67,
+                        .transpose_a = true,
+                        .transpose_b = false,
+                        .accumulate = true,
+                        .in = DType::bf16,
+                        .out = DType::f32,
+                        .a_alignment = 256,
+                        .b_alignment = 2,
+                        .c_alignment = 16};
+  GemmShape other = shape;
+  other.accumulate = false;
+  other.in = other.out = DType::f64;
+  const GemmAlgorithm algorithm{{1, 2, std::numeric_limits<std::uint64_t>::max(), 0, 5, 6, 7, std::uint64_t{1} << 63},
+                                3};
+  return {{"GPU \"A\", cuBLASLt 1", {{shape, algorithm}, {other, {}}}}, {"GPU B, cuBLASLt 2", {{shape, {}}}}};
+}
+
+TEST(GemmFile, ComesBackAsItWas) {
+  EXPECT_EQ(parse_gemm_file(gemm_file_text({}), "x"), GemmPins{});
+  EXPECT_EQ(parse_gemm_file(gemm_file_text(some_pins()), "x"), some_pins());
+  const TemporaryDirectory directory;
+  replace_file(directory.path() / "gemm.json", gemm_file_text(some_pins()));
+  EXPECT_EQ(read_gemm_file(directory.path() / "gemm.json"), some_pins());
+}
+
+std::string told_of(const std::string& text) {
+  try {
+    parse_gemm_file(text, "runs/x/gemm.json");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::bad_input);
+    EXPECT_THAT(error.what(), StartsWith("runs/x/gemm.json: "));
+    EXPECT_THAT(error.what(), testing::Not(HasSubstr("\n")));
+    return error.what();
+  }
+  return "nothing is wrong";
+}
+
+TEST(GemmFile, DamageIsToldInALineThatNamesTheFile) {
+  const std::string good = gemm_file_text(some_pins());
+  const auto with = [&](const std::string& part, const std::string& instead) {
+    std::string text = good;
+    const std::size_t at = text.find(part);
+    EXPECT_NE(at, std::string::npos) << part;
+    return told_of(text.replace(at, part.size(), instead));
+  };
+  EXPECT_THAT(with("853", "854"), HasSubstr("its own SHA-256 differs"));
+  EXPECT_THAT(with("\"proposal\":3", "\"proposal\":2"), HasSubstr("its own SHA-256 differs"));
+  EXPECT_THAT(with("lyceum-gemm-choices", "something"), HasSubstr("no file of chosen GEMM algorithms, version 1"));
+  EXPECT_THAT(with("\"version\": 1", "\"version\": 2"), HasSubstr("no file of chosen GEMM algorithms, version 1"));
+  EXPECT_THAT(with("\"choices\"", "\"others\""), HasSubstr("remove it to have GEMM algorithms chosen anew"));
+  for (const std::size_t length : {std::size_t{0}, std::size_t{1}, good.size() / 2, good.size() - 3}) {
+    EXPECT_THAT(told_of(good.substr(0, length)), HasSubstr("remove it")) << length;
+  }
+  EXPECT_THAT(told_of("[]"), HasSubstr("remove it"));
+}
+
+TEST(GemmFile, ThatCannotBeReadIsNamed) {
+  const TemporaryDirectory directory;
+  try {
+    read_gemm_file(directory.path() / "absent.json");
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::bad_input);
+    EXPECT_THAT(error.what(), HasSubstr("absent.json"));
+  }
+}
+
+}  // namespace
+}  // namespace lyceum
