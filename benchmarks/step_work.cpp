@@ -11,7 +11,8 @@ namespace lyceum {
 
 namespace {
 
-constexpr std::string_view communication = "communication", swiglu = "SwiGLU", norms = "norms, RoPE, sums";
+constexpr std::string_view communication = "communication", swiglu = "SwiGLU", norms = "norms, RoPE, sums",
+                           loss = "embedding, loss";
 
 /// Operations by the names that profiles give them, and the phase that they belong to.
 constexpr auto phase_of_operation = std::to_array<std::pair<std::string_view, std::string_view>>({
@@ -35,9 +36,9 @@ constexpr auto phase_of_operation = std::to_array<std::pair<std::string_view, st
     {"RmsNorm", norms},
     {"SumNorm", norms},
     {"Sum", norms},
-    {"Embedding", "embedding, loss"},
-    {"CrossEntropy", "embedding, loss"},
-    {"load batch", "embedding, loss"},
+    {"Embedding", loss},
+    {"LinearCrossEntropy", "projections, head"},
+    {"load batch", loss},
     {"optimizer", "optimizer"},
 });
 
@@ -47,6 +48,7 @@ std::string_view phase_of(std::string_view path) {
     if (path.find(waiting) != path.npos) return communication;
   }
   if (path.find("Swiglu") != path.npos) return swiglu;
+  if (path.find("/CrossEntropy") != path.npos) return loss;
   if (path.find("/Rope") != path.npos) return norms;
   for (std::string_view rest = path; !rest.empty();) {
     const std::string_view scope = rest.substr(0, rest.find('/'));

@@ -79,10 +79,10 @@ void Tape::backward(const std::vector<Seed>& seeds, WeightGrad weight_grad) {
     std::unique_ptr<Node> node = std::move(nodes_.back());
     nodes_.pop_back();
     node->backward(*this);
-    if (weight_grad == WeightGrad::now) {
-      node->weight_grad(*this);
-    } else if (node->has_weights()) {
+    if (weight_grad == WeightGrad::later && node->may_put_off()) {
       put_off_.push_back(std::move(node));
+    } else {
+      node->weight_grad(*this);
     }
   }
 }
@@ -117,7 +117,7 @@ struct Tape::RecomputeNode final : Node {
     if (Tensor dx = inner->take(x.id); dx.defined()) tape.accumulate(input_id, std::move(dx));
   }
 
-  bool has_weights() const override { return true; }
+  bool may_put_off() const override { return true; }
   void weight_grad(Tape&) override { inner->weight_gradients(); }
 
   Block block;

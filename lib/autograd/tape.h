@@ -44,6 +44,8 @@ struct Results<std::array<Tensor, N>> {
 ///
 /// An operation of several results may say which one's gradient its weight gradient reads, by its place:
 /// `static constexpr std::size_t weight_grad_reads`; the others are then freed when backward is done.
+/// One whose backward may add its weight gradients as well says whether it does: `bool weights_in_backward() const`;
+/// they are not put off then, and weight_grad() has nothing to add.
 /// Units whose memory comes and goes are told before an operation reads their values or adds to their gradients.
 /// A result that nothing depended on has an undefined dy; an undefined input gradient means zero. dgrad and wgrad are
 /// separate calls, so that a schedule may run the weight gradients later.
@@ -98,7 +100,8 @@ class Tape {
   struct Node {
     virtual ~Node() = default;
     virtual void backward(Tape& tape) = 0;
-    virtual bool has_weights() const = 0;
+    /// Whether it has weight gradients that may come later.
+    virtual bool may_put_off() const = 0;
     virtual void weight_grad(Tape& tape) = 0;
   };
   template <class Op, std::size_t Inputs, std::size_t Outputs>
@@ -142,7 +145,10 @@ struct Tape::OpNode final : Node {
       any = any || d_outputs[o].defined();
     }
     if (!any) return;
-    if constexpr (weighted) need_values(op.parameters(), UnitMemory::Pass::backward);
+    if constexpr (weighted) {
+      need_values(op.parameters(), UnitMemory::Pass::backward);
+      if (!may_put_off()) need_gradients(op.parameters());
+    }
     auto d_inputs = std::apply([&](const auto&... dy) { return op.backward(tape.stream(), saved, dy...); }, d_outputs);
     static_assert(std::tuple_size_v<decltype(d_inputs)> == Inputs, "backward returns a gradient for every input");
     for (std::size_t i = 0; i < Inputs; ++i) {
@@ -155,7 +161,10 @@ struct Tape::OpNode final : Node {
     }
   }
 
-  bool has_weights() const override { return weighted; }
+  bool may_put_off() const override {
+    if constexpr (requires { op.weights_in_backward(); }) return !op.weights_in_backward();
+    return weighted;
+  }
 
   void weight_grad(Tape& tape) override {
     if constexpr (weighted) {
@@ -224,7 +233,7 @@ struct Tape::RemakeNode final : Node {
     const auto forward = [&](const auto&... x) { return op.forward(tape.stream(), unused, x...); };
     result.take_back(std::apply(forward, inputs));
   }
-  bool has_weights() const override { return false; }
+  bool may_put_off() const override { return false; }
   void weight_grad(Tape&) override {}
 
   Op op;

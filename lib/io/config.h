@@ -49,6 +49,7 @@ struct ModelConfig {
   std::string attention = "mha";   // mha, moa (each token uses moe.top_k of moe.attention_experts)
   std::string recompute = "none";  // none, selective (what is cheap to make again), full (all but a block's input)
   std::string ffn = "swiglu";      // swiglu (gate, up, down), gelu (up, down)
+  std::int64_t loss_chunk = 0;     // tokens whose logits are there at a time; 0: all, kept until backward
 };
 
 struct MoeConfig {

@@ -61,6 +61,8 @@ void bind_model(Binder key, ModelConfig& model) {
   key("model.ffn", &model.ffn, {.names = {"swiglu", "gelu"}}, "FFNs of three matrices (swiglu) or of two (gelu)");
   key("model.recompute", &model.recompute, {.names = {"none", "selective", "full"}},
       "selective: what is cheap is made again; full: a block keeps only its input");
+  key("model.loss_chunk", &model.loss_chunk, {.low = 0},
+      "tokens whose logits are there at a time, made again in backward; 0: those of all tokens, kept");
 }
 
 void bind_moe(Binder key, MoeConfig& moe) {

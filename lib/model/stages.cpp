@@ -2,6 +2,7 @@
 
 #include "model/counts.h"
 #include "parallel/pipeline/balance.h"
+#include "parallel/tensor/linear_cross_entropy.h"
 
 namespace lyceum {
 
@@ -31,8 +32,18 @@ double head_flops(const Config& config) {
   return 2 * static_cast<double>((model.vocab + 1) * model.hidden) * static_cast<double>(config.batch.seq_len);
 }
 
+double recomputed_head_flops(const Config& config) {
+  const ModelConfig& model = config.model;
+  if (LinearCrossEntropy::keeps_logits(model.loss_chunk, config.batch.micro * config.batch.seq_len)) return 0;
+  return 2 * static_cast<double>(model.vocab * model.hidden) * static_cast<double>(config.batch.seq_len);
+}
+
 StageFlops stage_flops(const Config& config, const Range& blocks) {
-  StageFlops flops{.forward = blocks.end() == config.model.layers ? head_flops(config) : 0, .again = 0};
+  StageFlops flops;
+  if (blocks.end() == config.model.layers) {
+    flops.forward = head_flops(config);
+    flops.again = flops.early = recomputed_head_flops(config);
+  }
   for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) {
     flops.forward += block_flops(config, layer);
     flops.again += recomputed_flops(config, layer);
@@ -45,7 +56,8 @@ std::vector<Range> stage_blocks(const Config& config, int stages) {
   for (std::int64_t layer = 0; layer < config.model.layers; ++layer) {
     costs.push_back(3 * block_flops(config, layer) + recomputed_flops(config, layer));
   }
-  const std::vector<int> cuts = balance_stages(costs, stages, 0, 3 * head_flops(config));
+  const std::vector<int> cuts =
+      balance_stages(costs, stages, 0, 3 * head_flops(config) + recomputed_head_flops(config));
   std::vector<Range> blocks;
   for (std::size_t s = 0; s + 1 < cuts.size(); ++s) blocks.push_back({cuts[s], cuts[s + 1] - cuts[s]});
   return blocks;

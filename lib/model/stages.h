@@ -14,11 +14,16 @@ double block_flops(const Config& config, std::int64_t layer);
 double recomputed_flops(const Config& config, std::int64_t layer);
 /// FLOPs of one sequence's forward pass through final norm and head.
 double head_flops(const Config& config);
+/// Of them, what backward does again by model.loss_chunk: the logits, with which the head's weight gradient is made.
+double recomputed_head_flops(const Config& config);
 
 /// FLOPs of one sequence in a pipeline stage: a forward pass, of which each half of backward takes as much, and what
 /// backward does again before it.
 struct StageFlops {
   double forward = 0, again = 0;
+  double early = 0;  // of the half that makes weight gradients, what the half that makes those of inputs does
+  double backward_input() const { return again + forward + early; }
+  double backward_weight() const { return forward - early; }
   double all() const { return 3 * forward + again; }
 };
 /// Of a stage of `blocks`, with the head where it is the last.

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <tuple>
 
-#include "autograd/cross_entropy.h"
 #include "autograd/embedding.h"
 #include "autograd/linear.h"
 #include "autograd/sum.h"
 #include "core/copy.h"
 #include "kernels/elementwise.h"
 #include "kernels/rope.h"
-#include "parallel/tensor/cross_entropy.h"
+#include "parallel/tensor/linear_cross_entropy.h"
 
 namespace lyceum {
 
@@ -166,15 +165,19 @@ Variable Transformer::blocks(Tape& tape, const TokenLayout& layout, Variable x, 
   return x;
 }
 
-Variable Transformer::head(Tape& tape, const TokenLayout& layout, const Variable& x) const {
-  return tape.apply(Linear{head_}, layout.to_matrix(tape, tape.apply(norm(layout, final_norm_), x)));
+Variable Transformer::head_input(Tape& tape, const TokenLayout& layout, const Variable& x) const {
+  return layout.to_matrix(tape, tape.apply(norm(layout, final_norm_), x));
 }
 
-Variable Transformer::cross_entropy(Tape& tape, const Variable& logits, const Tensor& targets) const {
-  if (mesh_->tensor.size() == 1) return tape.apply(CrossEntropy{targets}, logits);
-  const VocabularyCrossEntropy loss{
-      .targets = targets, .group = &mesh_->tensor, .words = words_, .vocab = config_.model.vocab};
-  return tape.apply(loss, logits);
+Variable Transformer::cross_entropy(Tape& tape, const TokenLayout& layout, const Variable& x,
+                                    const Tensor& targets) const {
+  const LinearCrossEntropy loss{.weight = head_,
+                                .targets = targets,
+                                .chunk = config_.model.loss_chunk,
+                                .group = &mesh_->tensor,
+                                .words = words_,
+                                .vocab = config_.model.vocab};
+  return tape.apply(loss, head_input(tape, layout, x));
 }
 
 TokenLayout Transformer::layout_of(std::int64_t tokens, std::int64_t seq_len) const {
@@ -196,7 +199,7 @@ Transformer::StageResult Transformer::forward_stage(Tape& tape, const Batch& bat
   StageResult result;
   const Variable y = blocks(tape, layout, first_stage() ? embed(tape, layout, batch.inputs) : x, result.losses);
   if (last_stage()) {
-    result.losses.cross_entropy = cross_entropy(tape, head(tape, layout, y), batch.targets);
+    result.losses.cross_entropy = cross_entropy(tape, layout, y, batch.targets);
   } else {
     result.y = y;
   }
@@ -241,7 +244,8 @@ Tensor Transformer::decode(const Stream& stream, std::span<const std::int32_t> t
                                    : block.moe->forward(tape, layout, ffn_in, nullptr).first;
     x = tape.apply(Sum{}, x, y);
   }
-  return head(tape, TokenLayout(1, 1), Variable{x.value.slice(count - 1, 1)}).value;
+  const Variable last{x.value.slice(count - 1, 1)};
+  return tape.apply(Linear{head_}, head_input(tape, TokenLayout(1, 1), last)).value;
 }
 
 }  // namespace lyceum

@@ -94,9 +94,9 @@ class Transformer {
   /// {y, expert loss, device loss, z loss}; undefined where there is none.
   std::vector<Variable> run_block(Tape& tape, const TokenLayout& layout, const Block& block, const Variable& x);
   Variable blocks(Tape& tape, const TokenLayout& layout, Variable x, Losses& losses);
-  /// Logits of all tokens for this rank's words.
-  Variable head(Tape& tape, const TokenLayout& layout, const Variable& x) const;
-  Variable cross_entropy(Tape& tape, const Variable& logits, const Tensor& targets) const;
+  /// What the head reads: all tokens, through the final norm.
+  Variable head_input(Tape& tape, const TokenLayout& layout, const Variable& x) const;
+  Variable cross_entropy(Tape& tape, const TokenLayout& layout, const Variable& x, const Tensor& targets) const;
 
   ParameterUnit& add_unit(const std::string& name, ParameterUnit::Group group, std::int64_t layer);
 

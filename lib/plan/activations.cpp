@@ -7,6 +7,7 @@
 #include "kernels/segments.h"
 #include "model/counts.h"
 #include "model/expert_places.h"
+#include "parallel/tensor/linear_cross_entropy.h"
 
 namespace lyceum {
 
@@ -239,9 +240,23 @@ ActivationNeed block_activations(const Config& config, const Place& place, std::
 ActivationNeed head_activations(const Config& config, const Place& place) {
   const Sizes s = sizes_of(config, place);
   const double words = number(part_of(config.model.vocab, place.index.tensor, place.size(Axis::tensor)).count);
-  const double rows = s.rows * s.hidden * s.e + s.rows * s.a, input = s.tokens * s.hidden * s.e;
-  const double logits = s.tokens * words * s.e + s.tokens * s.a;
-  return {.kept = rows + input + logits, .kept_for_weights = rows + input + logits, .backward = input};
+  const double row = s.rows * s.hidden * s.e, norm = row + s.rows * s.a, input = s.tokens * s.hidden * s.e;
+  const double sums = s.tokens * s.a, logits = s.tokens * words * s.e;
+  const int ranks = place.size(Axis::tensor);
+  // Losses of tokens, and three statistics of each: those of this rank while it makes logits, then of all.
+  const double making = ranks == 1 ? sums : 3 * sums, joining = ranks == 1 ? 0 : (1 + 3 * (1 + ranks)) * sums;
+  const std::int64_t chunk = config.model.loss_chunk;
+  if (LinearCrossEntropy::keeps_logits(chunk, token_share(config, place).tokens)) {
+    return {.forward = std::max(making, joining),
+            .kept = norm + input + sums + logits,
+            .kept_for_weights = norm + row + input + logits,
+            .backward = input};
+  }
+  const double some = number(chunk) * words * s.e;
+  return {.forward = std::max(some + making, joining),
+          .kept = norm + input + sums,
+          .kept_for_weights = norm + row,
+          .backward = input + some};
 }
 
 double routed_share(const Config& config, const Place& place, std::int64_t layer) {

@@ -6,6 +6,7 @@ namespace lyceum {
 
 /// Bytes that a part of the model takes for one micro-batch on a rank; routing is taken as balanced.
 struct ActivationNeed {
+  double forward = 0;           // the most that forward takes on top of what it keeps; of the head
   double kept = 0;              // from forward until backward
   double kept_for_weights = 0;  // what weight gradients that are put off need, with the gradients they multiply
   double backward = 0;          // the most that backward takes on top of what is kept

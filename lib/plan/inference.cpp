@@ -16,7 +16,8 @@ double pass_activations(const Config& config, const Place& place, const Range& b
   }
   // The head of generated text sees one row.
   if (blocks.end() == config.model.layers && reading == Reading::evaluate) {
-    most = std::max(most, head_activations(config, place).kept);
+    const ActivationNeed head = head_activations(config, place);
+    most = std::max(most, head.kept + head.forward);
   }
   return most + 2 * row + token_bytes(config);
 }

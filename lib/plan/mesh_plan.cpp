@@ -22,8 +22,9 @@ double product_seconds(double flops, const std::optional<Cluster>& cluster) {
 }
 
 StageCosts costs_of(const Place& place, const StageLoad& load, const std::optional<Cluster>& cluster) {
-  const double pass = product_seconds(load.flops.forward, cluster), again = product_seconds(load.flops.again, cluster);
-  StageCosts costs{.forward = pass, .backward_input = again + pass, .backward_weight = pass};
+  StageCosts costs{.forward = product_seconds(load.flops.forward, cluster),
+                   .backward_input = product_seconds(load.flops.backward_input(), cluster),
+                   .backward_weight = product_seconds(load.flops.backward_weight(), cluster)};
   if (cluster) {
     costs.forward += seconds(*cluster, place, load.traffic.forward);
     costs.backward_input += seconds(*cluster, place, load.traffic.backward);

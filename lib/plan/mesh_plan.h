@@ -3,7 +3,7 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "parallel/pipeline/timeline.h"
@@ -36,7 +36,7 @@ class StageCuts {
   const std::vector<Range>& of(const Config& config);
 
  private:
-  std::map<std::pair<int, std::string>, std::vector<Range>> cuts_;  // by stages and model.recompute
+  std::map<std::tuple<int, std::string, bool>, std::vector<Range>> cuts_;  // by stages and what is made again
 };
 
 /// Whether a step of a resolved configuration has no more passes through stages than can be planned.

@@ -60,11 +60,13 @@ StageLoad stage_load(const Config& config, const Place& place, const Range& bloc
   if (blocks.first == 0) add(embedding_traffic(config, place));
   if (blocks.end() == config.model.layers) {
     add(head_traffic(config, place));
-    const ActivationNeed head = head_activations(config, place);
-    load.head = head.kept;
-    load.kept.until_input_gradient += head.kept;
-    load.kept.until_weight_gradient += head.kept_for_weights;
-    load.flops.forward += head_flops(config) * tensor_share(config, place);
+    load.head = head_activations(config, place);
+    load.kept.until_input_gradient += load.head.kept;
+    load.kept.until_weight_gradient += load.head.kept_for_weights;
+    const double share = tensor_share(config, place), again = recomputed_head_flops(config) * share;
+    load.flops.forward += head_flops(config) * share;
+    load.flops.again += again;
+    load.flops.early += again;
   }
   return load;
 }
@@ -99,10 +101,15 @@ double peak_of_passes(const PlanInput& input, const Place& place, const RankLoad
   for (const Action& action : input.schedule.programs[static_cast<std::size_t>(place.index.pipeline)]) {
     const StageLoad& load = rank.loads[static_cast<std::size_t>(input.schedule.shape.chunk_of(action.stage))];
     const auto [kept, kept_for_weights] = load.kept;
-    if (action.kind == Action::Kind::forward) now += kept;
-    // The gradient of the logits lies where they lay: it goes when the head's weights have their gradient.
-    if (action.kind == Action::Kind::backward) most = std::max(most, now - load.head + load.backward);
-    if (action.kind == Action::Kind::backward_input) most = std::max(most, now + load.backward_input);
+    const ActivationNeed& head = load.head;
+    if (action.kind == Action::Kind::forward) {
+      now += kept;
+      most = std::max(most, now + head.forward);
+    } else if (action.gives_input_gradient()) {  // the head's first, then the blocks'
+      const bool put_off = action.kind == Action::Kind::backward_input;
+      const double left = put_off ? head.kept_for_weights + load.backward_input : load.backward;
+      most = std::max({most, now + head.backward, now - head.kept + left});
+    }
     most = std::max(most, now);
     if (action.gives_input_gradient()) now -= kept;
     if (action.kind == Action::Kind::backward_input) now += kept_for_weights;
@@ -172,7 +179,7 @@ RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const 
 
 const std::vector<Range>& StageCuts::of(const Config& config) {
   const int stages = config.parallel.pipeline * config.parallel.virtual_stages;
-  const auto [place, fresh] = cuts_.try_emplace({stages, config.model.recompute});
+  const auto [place, fresh] = cuts_.try_emplace({stages, config.model.recompute, recomputed_head_flops(config) > 0});
   if (fresh) place->second = stage_blocks(config, stages);
   return place->second;
 }

@@ -29,7 +29,7 @@ class BlockKinds {
 struct StageLoad {
   PassTraffic traffic;
   Kept kept{.until_input_gradient = 0, .until_weight_gradient = 0};
-  double head = 0;            // of kept: freed first in backward
+  ActivationNeed head;        // of kept: freed first in backward
   double backward = 0;        // the most on top of what is kept
   double backward_input = 0;  // the same where later blocks leave what their weight gradients need
   StageFlops flops;           // of this rank, one micro-batch

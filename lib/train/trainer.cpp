@@ -59,7 +59,7 @@ std::string pipeline_line(const Config& config, const Mesh& mesh) {
   std::string blocks;
   for (const Range& stage : stage_blocks(config, shape.stages())) {
     const StageFlops flops = stage_flops(config, stage);
-    costs.stages.push_back({flops.forward, flops.forward + flops.again, flops.forward});
+    costs.stages.push_back({flops.forward, flops.backward_input(), flops.backward_weight()});
     blocks += fmt::format(" {}", stage.count);
   }
   return fmt::format("pipeline   {} · stages of{} blocks · {} micro-batches · idle {:.0f} % of the time by FLOPs",
@@ -252,10 +252,12 @@ std::int64_t Trainer::logical_tensors() const {
   return 3 * all[0];
 }
 
-/// A resumed run whose model, data or optimizer keys differ is another run from there on: that is said.
+/// A resumed run whose model, data or optimizer keys differ is another run from there on: that is said. What only
+/// trades memory for time is none of these.
 void Trainer::tell_changes(const CheckpointReader& reader) {
   constexpr std::array telling{"data.",  "batch.",   "model.",        "moe.",           "balance.",
                                "optim.", "run.seed", "run.precision", "run.gemm_choice"};
+  constexpr std::array silent{"batch.micro", "model.recompute", "model.loss_chunk"};
   const auto values = [](const std::string& text) {
     std::istringstream stream(text);
     std::vector<std::string> mistakes;
@@ -266,9 +268,10 @@ void Trainer::tell_changes(const CheckpointReader& reader) {
   const auto before = values(reader.header().config);
   for (const auto& [key, value] : values(config_text_)) {
     const bool tells =
-        std::any_of(telling.begin(), telling.end(), [&](const char* part) { return key.starts_with(part); });
+        std::any_of(telling.begin(), telling.end(), [&](const char* part) { return key.starts_with(part); }) &&
+        std::find(silent.begin(), silent.end(), key) == silent.end();
     const auto old = before.find(key);
-    if (tells && key != "batch.micro" && old != before.end() && old->second != value) {
+    if (tells && old != before.end() && old->second != value) {
       note(fmt::format("warning: {} = {} from here on; the checkpoint was made with {}", key, value, old->second));
     }
   }

@@ -51,6 +51,9 @@ for mesh in 1:1 2:1 4:4 4:2; do
 done
 goes_on tensor "$pair_step" 2 --parallel.tensor=2
 goes_on stages "$pair_step" 2 --parallel.pipeline=2 --parallel.schedule=gpipe --batch.micro=2
+# What only trades memory for time is no other run: nothing warns of it.
+goes_on chunks "$pair_step" 2 --parallel.tensor=2 --model.loss_chunk=50 --model.recompute=full
+! grep -q "warning: model" "$work/out" || fail "loss_chunk and recompute are told as another run"
 
 # Blocks, heads, widths, words, tokens, experts and moments shared out: stopped and continued, then taken together again.
 axes=(--parallel.pipeline=2 --parallel.tensor=2 --parallel.sequence=true --parallel.expert=2 --parallel.zero=3

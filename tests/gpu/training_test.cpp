@@ -33,6 +33,14 @@ const Variant variants[] = {{"Base", [](Config&) {}},
                                c.model.tie_embeddings = true;
                                c.model.recompute = "full";
                              }},
+                            {"LossChunk",
+                             [](Config& c) {
+                               c.model.loss_chunk = 35;
+                               c.model.tie_embeddings = true;
+                               c.parallel.schedule = "zb-h1";
+                               c.parallel.zero = 3;
+                               c.batch.micro = 4;
+                             }},
                             {"SelectiveZero3",
                              [](Config& c) {
                                c.model.recompute = "selective";

@@ -172,6 +172,24 @@ TEST(StageBlocks, BackwardDoesAgainWhatIsNotKept) {
   EXPECT_DOUBLE_EQ(stage_flops(config, all).all(), count_model(config).causal_flops_per_sequence + again("full"));
 }
 
+TEST(StageBlocks, BackwardMakesLogitsAgainThatAreNotKept) {
+  Config config = model_config();
+  const Range last{1, config.model.layers - 1};
+  const std::int64_t tokens = config.batch.micro * config.batch.seq_len;
+  const StageFlops kept = stage_flops(config, last);
+  const double product = 2 * static_cast<double>(config.model.vocab * config.model.hidden * config.batch.seq_len);
+  for (const std::int64_t chunk : {tokens - 1, tokens, std::int64_t{0}}) {
+    config.model.loss_chunk = chunk;
+    const double again = chunk == tokens - 1 ? product : 0;
+    const StageFlops flops = stage_flops(config, last);
+    EXPECT_DOUBLE_EQ(flops.forward, kept.forward);
+    EXPECT_DOUBLE_EQ(flops.backward_input(), kept.forward + 2 * again);
+    EXPECT_DOUBLE_EQ(flops.backward_weight(), kept.forward - again);
+    EXPECT_DOUBLE_EQ(flops.all(), kept.all() + again);
+    EXPECT_EQ(stage_flops(config, {0, 1}).again, 0);
+  }
+}
+
 /// A head of 1.2 blocks: with three passes each it goes with three blocks of eight, but not where blocks take a fourth.
 TEST(StageBlocks, AreCutByWhatBackwardDoesAgain) {
   Config config = model_config();

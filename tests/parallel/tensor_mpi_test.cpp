@@ -2,10 +2,9 @@
 
 #include <numeric>
 
-#include "autograd/cross_entropy.h"
 #include "core/random.h"
 #include "parallel/expert/expert_rows.h"
-#include "parallel/tensor/cross_entropy.h"
+#include "parallel/tensor/linear_cross_entropy.h"
 #include "parallel/tensor/token_layout.h"
 #include "support/grid.h"
 #include "support/op_check.h"
@@ -133,81 +132,115 @@ TEST_F(Collectives, SumsOfBf16AreRoundedOnce) {
   for (const bfloat16 value : x.span<bfloat16>()) EXPECT_EQ(static_cast<float>(value), group.rank() ? 1.0f : 256.0f);
 }
 
-/// Random logits [tokens, vocab], the same on all ranks.
-Tensor random_logits(const Stream& stream, DType type, std::int64_t tokens, std::int64_t vocab) {
-  const Tensor logits = Tensor::empty(stream, type, {tokens, vocab});
-  const Philox random(3, "logits");
-  dispatch_float(type, [&]<class T>() {
-    for (std::int64_t i = 0; i < logits.size(); ++i) {
-      logits.data<T>()[i] = static_cast<T>(static_cast<float>(2 * random.normal(static_cast<std::uint64_t>(i))));
-    }
-  });
-  return logits;
-}
-
-Tensor columns(const Stream& stream, const Tensor& x, Range range) {
-  const Tensor part = Tensor::empty(stream, x.dtype(), {x.shape()[0], range.count});
-  dispatch_float(x.dtype(), [&]<class T>() {
-    for (std::int64_t r = 0; r < x.shape()[0]; ++r) {
-      std::copy_n(x.matrix<T>().row(r) + range.first, range.count, part.matrix<T>().row(r));
-    }
-  });
-  return part;
-}
-
-class VocabularyLoss : public testing::Test {
+/// The head and its loss on words that the ranks of a group share.
+class SharedVocabulary : public testing::Test {
  protected:
-  static constexpr std::int64_t vocab = 19;
-  ProcessGroup group = ProcessGroup::world(60);
-  Stream stream = CpuStream(1);
-  Range words = part_of(vocab, group.rank(), group.size());
-  Tensor targets = i32_tensor(stream, {5}, {0, 18, 7, 7, 12});
-  VocabularyCrossEntropy op{.targets = targets, .group = &group, .words = words, .vocab = vocab};
-};
+  static constexpr std::int64_t tokens = 5, hidden = 3, vocab = 19;
 
-TEST_F(VocabularyLoss, GradientIsThatOfFiniteDifferences) {
-  RankedChecker(group, {.name = "vocabulary",
-                        .input = {5, words.count},
-                        .same_input = false,
-                        .same_output = true,
-                        .run = [&](Tape& tape, const Variable& x) { return tape.apply(op, x); }})
-      .check();
-}
-
-TEST_F(VocabularyLoss, IsThatOfTheWholeVocabulary) {
-  for (const auto& [type, tolerance] : {std::pair{DType::f64, 1e-13}, {DType::f32, 3e-6}, {DType::bf16, 1e-2}}) {
-    const Tensor logits = random_logits(stream, type, 5, vocab);
-    Tape whole(stream), part(stream);
-    const Variable x = whole.leaf(columns(stream, logits, {0, vocab})), y = part.leaf(columns(stream, logits, words));
-    const Variable loss = whole.apply(CrossEntropy{targets}, x), shared = part.apply(op, y);
-    dispatch_accumulator(accumulator_of(type), [&]<class A>() {
-      const double expected = *loss.value.data<A>();
-      EXPECT_TRUE(std::abs(*shared.value.data<A>() - expected) <= std::min(1e-5, tolerance) * expected);
-    });
-    whole.backward({whole.seed(loss, 0.5)});
-    part.backward({part.seed(shared, 0.5)});
-    const Tensor expected = columns(stream, whole.gradient(x), words), actual = part.gradient(y);
+  /// Rows of this rank, or all of them, of one matrix [vocab, hidden] with room for its gradient.
+  struct Table {
+    Table(const Stream& stream, DType type, Range rows) : unit("unit", ParameterUnit::Group::dense) {
+      weight = &unit.add(sharded_parameter("w", {vocab, hidden}, 0, rows, 0.7));
+      unit.allocate(stream, type, true);
+      unit.initialize(stream, 1);
+    }
+    ParameterUnit unit;
+    Parameter* weight;
+  };
+  LinearCrossEntropy operation(const Table& table, std::int64_t chunk) const {
+    return {
+        .weight = table.weight, .targets = targets, .chunk = chunk, .group = &group, .words = words, .vocab = vocab};
+  }
+  Tensor input(DType type) const {
+    const Tensor x = Tensor::empty(stream, type, {tokens, hidden});
+    const Philox random(3, "rows");
     dispatch_float(type, [&]<class T>() {
-      for (std::int64_t i = 0; i < expected.size(); ++i) {
-        const double difference = to_double(actual.data<T>()[i]) - to_double(expected.data<T>()[i]);
-        EXPECT_TRUE(std::abs(difference) <= tolerance);
+      for (std::int64_t i = 0; i < x.size(); ++i) {
+        x.data<T>()[i] = static_cast<T>(static_cast<float>(2 * random.normal(static_cast<std::uint64_t>(i))));
       }
     });
+    return x;
+  }
+
+  ProcessGroup group = ProcessGroup::world(60), alone = ProcessGroup::self();
+  Stream stream = CpuStream(1);
+  Range words = part_of(vocab, group.rank(), group.size());
+  Tensor targets = i32_tensor(stream, {tokens}, {0, 18, 7, 7, 12});
+};
+
+TEST_F(SharedVocabulary, GradientIsThatOfFiniteDifferences) {
+  const Table table(stream, DType::f64, words);
+  for (const bool sequence : {false, true}) {
+    const TokenLayout layout(group, sequence, tokens, tokens);
+    for (const std::int64_t chunk : {0, 2}) {
+      RankedChecker(group, {.name = "vocabulary",
+                            .input = {sequence ? layout.own().count : tokens, hidden},
+                            .same_input = !sequence || group.size() == 1,
+                            .same_output = true,
+                            .run =
+                                [&](Tape& tape, const Variable& x) {
+                                  return tape.apply(operation(table, chunk), layout.to_matrix(tape, x));
+                                }})
+          .check();
+    }
   }
 }
 
-TEST_F(VocabularyLoss, ANanOfOneRankReachesAll) {
-  const Tensor logits = random_logits(stream, DType::f32, 5, vocab);
-  logits.matrix<float>().row(2)[vocab - 1] = NAN;
-  Tape tape(stream);
-  const Variable x = tape.leaf(columns(stream, logits, words));
-  const Variable loss = tape.apply(op, x);
-  EXPECT_TRUE(std::isnan(*loss.value.data<float>()));
-  tape.backward({tape.seed(loss, 1)});
-  const Matrix<float> gradient = tape.gradient(x).matrix<float>();
-  for (std::int64_t v = 0; v < gradient.cols; ++v) {
-    EXPECT_TRUE(std::isnan(gradient.row(2)[v]));
-    EXPECT_FALSE(std::isnan(gradient.row(1)[v]));
+/// With all logits at once and in chunks, which send no more.
+TEST_F(SharedVocabulary, IsThatOfTheWholeVocabulary) {
+  for (const auto& [type, tolerance] : {std::pair{DType::f64, 1e-13}, {DType::f32, 3e-6}, {DType::bf16, 2e-2}}) {
+    const Table all(stream, type, {0, vocab});
+    LinearCrossEntropy serial = operation(all, 0);
+    serial.group = &alone;
+    serial.words = {0, vocab};
+    Tape whole(stream);
+    const Variable x = whole.leaf(input(type)), loss = whole.apply(serial, x);
+    whole.backward({whole.seed(loss, 0.5)});
+    for (const std::int64_t chunk : {0, 1, 3, 8}) {
+      const Table own(stream, type, words);
+      const std::int64_t sent = group.traffic().all_gather;
+      Tape part(stream);
+      const Variable y = part.leaf(input(type)), shared = part.apply(operation(own, chunk), y);
+      part.backward({part.seed(shared, 0.5)});
+      const std::int64_t numbers = group.size() > 1 ? 3 * tokens : 0;
+      EXPECT_EQ(group.traffic().all_gather - sent, numbers * static_cast<std::int64_t>(size_of(accumulator_of(type))));
+      dispatch_float(type, [&]<class T>() {
+        using A = Accumulator<T>;
+        const double expected = *loss.value.data<A>();
+        EXPECT_TRUE(std::abs(*shared.value.data<A>() - expected) <= std::min(1e-5, tolerance) * expected);
+        std::vector<double> dx;
+        for (const T value : part.gradient(y).template span<T>()) dx.push_back(to_double(value));
+        group.all_reduce(std::span(dx));
+        for (std::int64_t i = 0; i < x.value.size(); ++i) {
+          const double difference = dx[static_cast<std::size_t>(i)] - to_double(whole.gradient(x).data<T>()[i]);
+          EXPECT_TRUE(std::abs(difference) <= tolerance);
+        }
+        const A* gradient = all.weight->gradient.data<A>() + words.first * hidden;
+        for (std::int64_t i = 0; i < words.count * hidden; ++i) {
+          EXPECT_TRUE(std::abs(own.weight->gradient.data<A>()[i] - gradient[i]) <= tolerance);
+        }
+      });
+    }
+  }
+}
+
+/// An infinite logit of one token and word: its rank alone sees it.
+TEST_F(SharedVocabulary, ANanOfOneRankReachesAll) {
+  for (const std::int64_t chunk : {0, 2}) {
+    const Table table(stream, DType::f32, words);
+    const Tensor x = input(DType::f32);
+    for (std::int64_t t = 0; t < tokens; ++t) x.matrix<float>().row(t)[0] = t == 2 ? 1e30F : 0;
+    for (float& w : table.weight->value.span<float>()) w = 0;
+    if (words.end() == vocab) table.weight->value.matrix<float>().row(words.count - 1)[0] = 1e30F;
+    Tape tape(stream);
+    const Variable rows = tape.leaf(x), loss = tape.apply(operation(table, chunk), rows);
+    EXPECT_TRUE(std::isnan(*loss.value.data<float>()));
+    tape.backward({tape.seed(loss, 1)});
+    const Matrix<float> gradient = tape.gradient(rows).matrix<float>();
+    for (std::int64_t c = 0; c < hidden; ++c) {
+      EXPECT_TRUE(std::isnan(gradient.row(2)[c]));
+      EXPECT_FALSE(std::isnan(gradient.row(1)[c]));
+    }
   }
 }
 

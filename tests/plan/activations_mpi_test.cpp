@@ -82,5 +82,37 @@ TEST(BlockActivations, AreThoseThatForwardHolds) {
   }
 }
 
+/// What the head keeps, by what is there with other words and chunks.
+TEST(HeadActivations, AreThoseThatForwardHolds) {
+  const int world = ProcessGroup::world(60).size();
+  for (const bool sequence : {false, true}) {
+    Config config = counted_config();
+    config.parallel.tensor = std::min(world, 2);
+    config.parallel.sequence = sequence;
+    ProcessGroup all = ProcessGroup::world(60);
+    resolve(config, all.size());
+    const auto setup = make_setup(std::move(all), {.tensor = config.parallel.tensor});
+    const Place place = Place::of(config.parallel, world, setup->mesh.world.rank());
+    for (const char* precision : {"f32", "bf16"}) {
+      config.run.precision = precision;
+      const std::int64_t tokens = config.batch.micro * config.batch.seq_len;
+      const auto both = [&](std::int64_t vocab, std::int64_t chunk) {
+        Config with = config;
+        with.model.vocab = vocab;
+        with.model.loss_chunk = chunk;
+        return std::pair(static_cast<double>(held(with, *setup, 2, 1)), head_activations(with, place).kept);
+      };
+      const auto [held_first, first] = both(61, 0);
+      for (const std::int64_t vocab : {61, 100}) {
+        for (const std::int64_t chunk : {std::int64_t{0}, std::int64_t{1}, tokens - 1, tokens}) {
+          SCOPED_TRACE(std::to_string(vocab) + " words, chunks of " + std::to_string(chunk) + ", " + precision);
+          const auto [held, planned] = both(vocab, chunk);
+          EXPECT_EQ(held - held_first, planned - first);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lyceum

@@ -47,6 +47,7 @@ std::string name_of(const Config& config, int world) {
   std::ostringstream text;
   text << mesh_shape(config.parallel).text(world) << " zero " << config.parallel.zero << ' ' << config.parallel.schedule
        << ' ' << config.model.recompute << (config.parallel.sequence ? " sequence" : "");
+  if (config.model.loss_chunk > 0) text << " chunks of " << config.model.loss_chunk;
   return text.str();
 }
 
@@ -97,6 +98,16 @@ std::vector<Config> meshes(const Config& base, int world) {
   add({.pipeline = 2, .schedule = "gpipe"}, "none", 1);
   add({.pipeline = 2, .schedule = "zb-h1"}, "none", 1);
   add({.expert = 4, .expert_tensor = 2});
+  const auto add_chunk = [&](ParallelConfig parallel, const char* recompute = "none") {
+    const std::size_t before = all.size();
+    add(parallel, recompute, 1);
+    if (all.size() > before) all.back().model.loss_chunk = base.batch.seq_len / 4 + 1;
+  };
+  for (const int zero : {0, 2, 3}) add_chunk({.zero = zero});
+  add_chunk({.tensor = 2, .sequence = true}, "full");
+  add_chunk({.pipeline = 2, .tensor = 2}, "selective");
+  add_chunk({.pipeline = 2, .zero = 2, .schedule = "zb-h1"}, "full");
+  add_chunk({.pipeline = 2, .schedule = "zb-h1"});
   for (const int zero : {0, 2, 3}) {
     for (const int pipeline : {1, 2}) {
       add({.pipeline = pipeline, .zero = zero}, "none", 1);

@@ -6,6 +6,7 @@
 #include "kernels/cpu/checks.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/row_sums.h"
+#include "kernels/cross_entropy_checks.h"
 
 namespace lyceum {
 
@@ -13,9 +14,7 @@ template <class T>
 void run(const CpuStream& stream, const CrossEntropyForward<T>& loss) {
   using A = Accumulator<T>;
   const std::int64_t rows = loss.logits.rows, cols = loss.logits.cols;
-  require_length("CrossEntropyForward", "targets", loss.targets, rows);
-  require_length("CrossEntropyForward", "loss", loss.loss, rows);
-  require_length("CrossEntropyForward", "log_sum_exp", loss.log_sum_exp, rows);
+  require_fitting(loss);
   require_indices("CrossEntropyForward", "targets", loss.targets, 0, cols);
   parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
@@ -31,10 +30,7 @@ template <class T>
 void run(const CpuStream& stream, const CrossEntropyPart<T>& part) {
   using A = Accumulator<T>;
   const std::int64_t rows = part.logits.rows, cols = part.logits.cols;
-  require_length("CrossEntropyPart", "targets", part.targets, rows);
-  require_extents("CrossEntropyPart", "statistics", part.statistics, rows, 3);
-  require(part.first >= 0 && part.first + cols <= part.vocab, "CrossEntropyPart: words [{}, {}) of {}", part.first,
-          part.first + cols, part.vocab);
+  require_fitting(part);
   require_indices("CrossEntropyPart", "targets", part.targets, 0, part.vocab);
   parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
@@ -52,10 +48,7 @@ void run(const CpuStream& stream, const CrossEntropyPart<T>& part) {
 template <class A>
 void run(const CpuStream& stream, const CrossEntropyJoin<A>& join) {
   const std::int64_t rows = std::ssize(join.loss);
-  require(rows == 0 || (join.statistics.rows > 0 && join.statistics.rows % rows == 0),
-          "CrossEntropyJoin: statistics of {} rows for {} tokens", join.statistics.rows, rows);
-  require_extents("CrossEntropyJoin", "statistics", join.statistics, join.statistics.rows, 3);
-  require_length("CrossEntropyJoin", "log_sum_exp", join.log_sum_exp, rows);
+  require_fitting(join);
   const std::int64_t parts = rows ? join.statistics.rows / rows : 0;
   parallel_for(stream, rows, elements_a_thread, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
@@ -77,14 +70,8 @@ template <class T>
 void run(const CpuStream& stream, const CrossEntropyBackward<T>& loss) {
   using A = Accumulator<T>;
   const std::int64_t rows = loss.logits.rows, cols = loss.logits.cols;
-  require_extents("CrossEntropyBackward", "d_logits", loss.d_logits, rows, cols);
-  require_length("CrossEntropyBackward", "targets", loss.targets, rows);
-  require_length("CrossEntropyBackward", "log_sum_exp", loss.log_sum_exp, rows);
-  require_length("CrossEntropyBackward", "scale", loss.scale, 1);
-  const std::int64_t vocab = loss.vocab < 0 ? loss.first + cols : loss.vocab;
-  require(loss.first >= 0 && loss.first + cols <= vocab, "CrossEntropyBackward: words [{}, {}) of {}", loss.first,
-          loss.first + cols, vocab);
-  require_indices("CrossEntropyBackward", "targets", loss.targets, 0, vocab);
+  require_fitting(loss);
+  require_indices("CrossEntropyBackward", "targets", loss.targets, 0, words_of(loss));
   const A scale = loss.scale[0];
   parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/parallel_for.h"
+#include "kernels/rms_norm_checks.h"
 
 namespace lyceum {
 
@@ -18,14 +18,6 @@ A mean_square(const T* x, std::int64_t cols) {
 #pragma omp simd reduction(+ : sum)
   for (std::int64_t c = 0; c < cols; ++c) sum += static_cast<A>(x[c]) * static_cast<A>(x[c]);
   return sum / static_cast<A>(cols);
-}
-
-/// Throws unless the operands of a residual connection are there together.
-template <class T>
-void require_residual(const RmsNormForward<T>& norm) {
-  const std::int64_t rows = norm.added.data ? norm.x.rows : 0, cols = norm.added.data ? norm.x.cols : 0;
-  require_extents("RmsNormForward", "added", norm.added, rows, cols);
-  require_extents("RmsNormForward", "sum", norm.sum, rows, cols);
 }
 
 /// partial[c] = Σ dy · x · inverse_rms over the rows [first, last).
@@ -50,10 +42,7 @@ template <class T>
 void run(const CpuStream& stream, const RmsNormForward<T>& norm) {
   using A = Accumulator<T>;
   const std::int64_t rows = norm.x.rows, cols = norm.x.cols;
-  require_extents("RmsNormForward", "y", norm.y, rows, cols);
-  require_length("RmsNormForward", "weight", norm.weight, cols);
-  require_length("RmsNormForward", "inverse_rms", norm.inverse_rms, rows);
-  require_residual(norm);
+  require_fitting(norm);
   parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
     const T* weight = norm.weight.data();
     for (std::int64_t r = first; r < last; ++r) {
@@ -80,11 +69,7 @@ template <class T>
 void run(const CpuStream& stream, const RmsNormBackward<T>& norm) {
   using A = Accumulator<T>;
   const std::int64_t rows = norm.x.rows, cols = norm.x.cols;
-  require_extents("RmsNormBackward", "dy", norm.dy, rows, cols);
-  require_extents("RmsNormBackward", "dx", norm.dx, rows, cols);
-  require_length("RmsNormBackward", "weight", norm.weight, cols);
-  require_length("RmsNormBackward", "inverse_rms", norm.inverse_rms, rows);
-  if (norm.d_sum.data) require_extents("RmsNormBackward", "d_sum", norm.d_sum, rows, cols);
+  require_fitting(norm);
   parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
     const T* weight = norm.weight.data();
     for (std::int64_t r = first; r < last; ++r) {
@@ -121,9 +106,7 @@ template <class T>
 void run(const CpuStream& stream, const RmsNormWeightGrad<T>& norm) {
   using A = Accumulator<T>;
   const std::int64_t rows = norm.x.rows, cols = norm.x.cols;
-  require_extents("RmsNormWeightGrad", "dy", norm.dy, rows, cols);
-  require_length("RmsNormWeightGrad", "inverse_rms", norm.inverse_rms, rows);
-  require_length("RmsNormWeightGrad", "d_weight", norm.d_weight, cols);
+  require_fitting(norm);
   const std::int64_t chunks = (rows + chunk_rows - 1) / chunk_rows;
   const auto memory =
       stream.memory().allocate(static_cast<std::size_t>(chunks * cols) * sizeof(A), MemoryKind::buffers);

@@ -1,5 +1,4 @@
-#include "kernels/checks.h"
-#include "kernels/cross_entropy.h"
+#include "kernels/cross_entropy_checks.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/index_check.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -116,55 +115,38 @@ __global__ void __launch_bounds__(threads) backward(CrossEntropyBackward<T> loss
 
 template <class T>
 void run(const CudaStream& stream, const CrossEntropyForward<T>& loss) {
-  const std::int64_t rows = loss.logits.rows, cols = loss.logits.cols;
-  require_length("CrossEntropyForward", "targets", loss.targets, rows);
-  require_length("CrossEntropyForward", "loss", loss.loss, rows);
-  require_length("CrossEntropyForward", "log_sum_exp", loss.log_sum_exp, rows);
-  const IndexCheck targets(stream, "CrossEntropyForward", "targets", 0, cols);
+  require_fitting(loss);
+  const IndexCheck targets(stream, "CrossEntropyForward", "targets", 0, loss.logits.cols);
   constexpr int width = pack_width<T>;
   start(stream, "CrossEntropyForward", fits_packs(loss.logits, width) ? forward<width, T> : forward<1, T>,
-        blocks_for(rows), threads, loss, targets);
+        blocks_for(loss.logits.rows), threads, loss, targets);
 }
 
 template <class T>
 void run(const CudaStream& stream, const CrossEntropyPart<T>& part) {
-  const std::int64_t rows = part.logits.rows, cols = part.logits.cols;
-  require_length("CrossEntropyPart", "targets", part.targets, rows);
-  require_extents("CrossEntropyPart", "statistics", part.statistics, rows, 3);
-  require(part.first >= 0 && part.first + cols <= part.vocab, "CrossEntropyPart: words [{}, {}) of {}", part.first,
-          part.first + cols, part.vocab);
+  require_fitting(part);
   const IndexCheck targets(stream, "CrossEntropyPart", "targets", 0, part.vocab);
   constexpr int width = pack_width<T>;
   start(stream, "CrossEntropyPart", fits_packs(part.logits, width) ? part_statistics<width, T> : part_statistics<1, T>,
-        blocks_for(rows), threads, part, targets);
+        blocks_for(part.logits.rows), threads, part, targets);
 }
 
 template <class A>
 void run(const CudaStream& stream, const CrossEntropyJoin<A>& join) {
   const std::int64_t rows = std::ssize(join.loss);
-  require(rows == 0 || (join.statistics.rows > 0 && join.statistics.rows % rows == 0),
-          "CrossEntropyJoin: statistics of {} rows for {} tokens", join.statistics.rows, rows);
-  require_extents("CrossEntropyJoin", "statistics", join.statistics, join.statistics.rows, 3);
-  require_length("CrossEntropyJoin", "log_sum_exp", join.log_sum_exp, rows);
+  require_fitting(join);
   start(stream, "CrossEntropyJoin", join_parts<A>, static_cast<unsigned>((rows + threads - 1) / threads), threads, join,
         rows);
 }
 
 template <class T>
 void run(const CudaStream& stream, const CrossEntropyBackward<T>& loss) {
-  const std::int64_t rows = loss.logits.rows, cols = loss.logits.cols;
-  require_extents("CrossEntropyBackward", "d_logits", loss.d_logits, rows, cols);
-  require_length("CrossEntropyBackward", "targets", loss.targets, rows);
-  require_length("CrossEntropyBackward", "log_sum_exp", loss.log_sum_exp, rows);
-  require_length("CrossEntropyBackward", "scale", loss.scale, 1);
-  const std::int64_t vocab = loss.vocab < 0 ? loss.first + cols : loss.vocab;
-  require(loss.first >= 0 && loss.first + cols <= vocab, "CrossEntropyBackward: words [{}, {}) of {}", loss.first,
-          loss.first + cols, vocab);
-  const IndexCheck targets(stream, "CrossEntropyBackward", "targets", 0, vocab);
+  require_fitting(loss);
+  const IndexCheck targets(stream, "CrossEntropyBackward", "targets", 0, words_of(loss));
   constexpr int width = pack_width<T>;
   const bool packed = fits_packs(loss.logits, width) && fits_packs(loss.d_logits, width);
-  start(stream, "CrossEntropyBackward", packed ? backward<width, T> : backward<1, T>, blocks_for(rows), threads, loss,
-        targets);
+  start(stream, "CrossEntropyBackward", packed ? backward<width, T> : backward<1, T>, blocks_for(loss.logits.rows),
+        threads, loss, targets);
 }
 
 template void run(const CudaStream&, const CrossEntropyForward<float>&);

@@ -1,7 +1,7 @@
 #include "kernels/checks.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/rms_norm.h"
+#include "kernels/rms_norm_checks.h"
 
 namespace lyceum {
 
@@ -116,40 +116,28 @@ __global__ void __launch_bounds__(threads) add_chunks(const A* partial, std::int
 
 template <class T>
 void run(const CudaStream& stream, const RmsNormForward<T>& norm) {
-  const std::int64_t rows = norm.x.rows, cols = norm.x.cols;
-  require_extents("RmsNormForward", "y", norm.y, rows, cols);
-  require_length("RmsNormForward", "weight", norm.weight, cols);
-  require_length("RmsNormForward", "inverse_rms", norm.inverse_rms, rows);
+  require_fitting(norm);
   constexpr int width = pack_width<T>;
-  const bool residual = norm.added.data != nullptr;
-  require_extents("RmsNormForward", "added", norm.added, residual ? rows : 0, residual ? cols : 0);
-  require_extents("RmsNormForward", "sum", norm.sum, residual ? rows : 0, residual ? cols : 0);
   const bool packed = fits_packs(norm.x, width) && fits_packs(norm.y, width) && fits_packs(norm.weight, width) &&
                       fits_packs(norm.added, width) && fits_packs(norm.sum, width);
-  start(stream, "RmsNormForward", packed ? forward<width, T> : forward<1, T>, blocks_for(rows), threads, norm);
+  start(stream, "RmsNormForward", packed ? forward<width, T> : forward<1, T>, blocks_for(norm.x.rows), threads, norm);
 }
 
 template <class T>
 void run(const CudaStream& stream, const RmsNormBackward<T>& norm) {
-  const std::int64_t rows = norm.x.rows, cols = norm.x.cols;
-  require_extents("RmsNormBackward", "dy", norm.dy, rows, cols);
-  require_extents("RmsNormBackward", "dx", norm.dx, rows, cols);
-  require_length("RmsNormBackward", "weight", norm.weight, cols);
-  require_length("RmsNormBackward", "inverse_rms", norm.inverse_rms, rows);
+  require_fitting(norm);
   constexpr int width = pack_width<T>;
   const bool packed = fits_packs(norm.x, width) && fits_packs(norm.dy, width) && fits_packs(norm.dx, width) &&
                       fits_packs(norm.weight, width) && fits_packs(norm.d_sum, width);
-  if (norm.d_sum.data) require_extents("RmsNormBackward", "d_sum", norm.d_sum, rows, cols);
-  start(stream, "RmsNormBackward", packed ? backward<width, T> : backward<1, T>, blocks_for(rows), threads, norm);
+  start(stream, "RmsNormBackward", packed ? backward<width, T> : backward<1, T>, blocks_for(norm.x.rows), threads,
+        norm);
 }
 
 template <class T>
 void run(const CudaStream& stream, const RmsNormWeightGrad<T>& norm) {
   using A = Accumulator<T>;
   const std::int64_t rows = norm.x.rows, cols = norm.x.cols;
-  require_extents("RmsNormWeightGrad", "dy", norm.dy, rows, cols);
-  require_length("RmsNormWeightGrad", "inverse_rms", norm.inverse_rms, rows);
-  require_length("RmsNormWeightGrad", "d_weight", norm.d_weight, cols);
+  require_fitting(norm);
   const std::int64_t chunks = (rows + chunk_rows - 1) / chunk_rows;
   if (chunks == 0) return;
   require(chunks <= 65535, "RmsNormWeightGrad: {} rows; at most {}", rows, 65535 * chunk_rows);

@@ -1,0 +1,52 @@
+#pragma once
+
+#include "kernels/checks.h"
+#include "kernels/cross_entropy.h"
+
+namespace lyceum {
+
+/// What the host and a GPU ask of their operands alike, but for the targets, which are where the kernel runs.
+template <class T>
+void require_fitting(const CrossEntropyForward<T>& loss) {
+  const std::int64_t rows = loss.logits.rows;
+  require_length("CrossEntropyForward", "targets", loss.targets, rows);
+  require_length("CrossEntropyForward", "loss", loss.loss, rows);
+  require_length("CrossEntropyForward", "log_sum_exp", loss.log_sum_exp, rows);
+}
+
+template <class T>
+void require_fitting(const CrossEntropyPart<T>& part) {
+  const std::int64_t rows = part.logits.rows, cols = part.logits.cols;
+  require_length("CrossEntropyPart", "targets", part.targets, rows);
+  require_extents("CrossEntropyPart", "statistics", part.statistics, rows, 3);
+  require(part.first >= 0 && part.first + cols <= part.vocab, "CrossEntropyPart: words [{}, {}) of {}", part.first,
+          part.first + cols, part.vocab);
+}
+
+template <class A>
+void require_fitting(const CrossEntropyJoin<A>& join) {
+  const std::int64_t rows = std::ssize(join.loss);
+  require(rows == 0 || (join.statistics.rows > 0 && join.statistics.rows % rows == 0),
+          "CrossEntropyJoin: statistics of {} rows for {} tokens", join.statistics.rows, rows);
+  require_extents("CrossEntropyJoin", "statistics", join.statistics, join.statistics.rows, 3);
+  require_length("CrossEntropyJoin", "log_sum_exp", join.log_sum_exp, rows);
+}
+
+/// Words of all parts, which bound the targets.
+template <class T>
+std::int64_t words_of(const CrossEntropyBackward<T>& loss) {
+  return loss.vocab < 0 ? loss.first + loss.logits.cols : loss.vocab;
+}
+
+template <class T>
+void require_fitting(const CrossEntropyBackward<T>& loss) {
+  const std::int64_t rows = loss.logits.rows, cols = loss.logits.cols;
+  require_extents("CrossEntropyBackward", "d_logits", loss.d_logits, rows, cols);
+  require_length("CrossEntropyBackward", "targets", loss.targets, rows);
+  require_length("CrossEntropyBackward", "log_sum_exp", loss.log_sum_exp, rows);
+  require_length("CrossEntropyBackward", "scale", loss.scale, 1);
+  require(loss.first >= 0 && loss.first + cols <= words_of(loss), "CrossEntropyBackward: words [{}, {}) of {}",
+          loss.first, loss.first + cols, words_of(loss));
+}
+
+}  // namespace lyceum

@@ -1,0 +1,155 @@
+#include "parallel/tensor/linear_cross_entropy.h"
+
+#include "kernels/cross_entropy.h"
+#include "kernels/elementwise.h"
+#include "kernels/gemm.h"
+
+namespace lyceum {
+
+namespace {
+
+/// Some tokens of the operation, in order.
+struct Chunk {
+  Tensor x, logits;  // [tokens, hidden], [tokens, words]
+  std::span<const std::int32_t> targets;
+  Range tokens;
+
+  template <class A>
+  std::span<A> of(const Tensor& all) const {
+    return all.span<A>().subspan(static_cast<std::size_t>(tokens.first), static_cast<std::size_t>(tokens.count));
+  }
+};
+
+/// Room for the logits of a chunk.
+Tensor new_logits(const Stream& stream, const LinearCrossEntropy& op, const Tensor& x) {
+  const std::int64_t tokens = x.shape()[0];
+  const bool all = LinearCrossEntropy::keeps_logits(op.chunk, tokens);
+  return Tensor::empty(stream, x.dtype(), {all ? tokens : op.chunk, op.words.count});
+}
+
+template <class F>
+void for_each_chunk(const LinearCrossEntropy& op, const Tensor& x, const Tensor& logits, F&& f) {
+  const std::int64_t tokens = x.shape()[0], most = logits.shape()[0];
+  for (std::int64_t first = 0; first < tokens; first += most) {
+    const Range own{first, std::min(most, tokens - first)};
+    f(Chunk{.x = x.slice(own.first, own.count),
+            .logits = logits.slice(0, own.count),
+            .targets = op.targets.slice(own.first, own.count).span<const std::int32_t>(),
+            .tokens = own});
+  }
+}
+
+template <class T>
+void make_logits(const Stream& stream, const LinearCrossEntropy& op, const Chunk& chunk) {
+  launch(stream, Gemm<T>{.a = chunk.x.matrix<T>(),
+                         .b = op.weight->value.matrix<T>(),
+                         .c = chunk.logits.matrix<T>(),
+                         .transpose_b = true});
+}
+
+template <class T>
+void add_weight_grad(const Stream& stream, const Tensor& d_logits, const Tensor& x, const Tensor& gradient) {
+  using A = Accumulator<T>;
+  launch(stream, Gemm<T, A>{.a = d_logits.matrix<T>(),
+                            .b = x.matrix<T>(),
+                            .c = gradient.matrix<A>(),
+                            .transpose_a = true,
+                            .accumulate = true});
+}
+
+/// Goes over the logits of all tokens once; keeps them where they are there together.
+template <class T, class F>
+void sweep_forward(const Stream& stream, const LinearCrossEntropy& op, LinearCrossEntropy::Saved& saved, F&& f) {
+  const Tensor logits = new_logits(stream, op, saved.x);
+  for_each_chunk(op, saved.x, logits, [&](const Chunk& chunk) {
+    make_logits<T>(stream, op, chunk);
+    f(chunk);
+  });
+  if (!op.weights_in_backward()) saved.logits = logits;
+}
+
+/// Loss [tokens] of words that are all here.
+template <class T>
+Tensor losses(const Stream& stream, const LinearCrossEntropy& op, LinearCrossEntropy::Saved& saved) {
+  using A = Accumulator<T>;
+  const Tensor loss = Tensor::empty(stream, saved.log_sum_exp.dtype(), saved.log_sum_exp.shape());
+  sweep_forward<T>(stream, op, saved, [&](const Chunk& chunk) {
+    launch(stream, CrossEntropyForward<T>{.logits = chunk.logits.matrix<T>(),
+                                          .targets = chunk.targets,
+                                          .loss = chunk.of<A>(loss),
+                                          .log_sum_exp = chunk.of<A>(saved.log_sum_exp)});
+  });
+  return loss;
+}
+
+/// The same of words that the ranks of a group share: one exchange, when the statistics of all tokens are there.
+template <class T>
+Tensor shared_losses(const Stream& stream, const LinearCrossEntropy& op, LinearCrossEntropy::Saved& saved) {
+  using A = Accumulator<T>;
+  const Tensor& log_sum_exp = saved.log_sum_exp;
+  const std::int64_t tokens = log_sum_exp.size(), ranks = op.group->size();
+  const Tensor own = Tensor::empty(stream, log_sum_exp.dtype(), {tokens, 3});
+  sweep_forward<T>(stream, op, saved, [&](const Chunk& chunk) {
+    launch(stream, CrossEntropyPart<T>{.logits = chunk.logits.matrix<T>(),
+                                       .targets = chunk.targets,
+                                       .first = op.words.first,
+                                       .vocab = op.vocab,
+                                       .statistics = own.slice(chunk.tokens.first, chunk.tokens.count).matrix<A>()});
+  });
+  const Tensor all = Tensor::empty(stream, own.dtype(), {ranks * tokens, 3});
+  op.group->all_gather(own, all, std::vector<std::int64_t>(static_cast<std::size_t>(ranks), own.size()));
+  const Tensor loss = Tensor::empty(stream, log_sum_exp.dtype(), {tokens});
+  launch(stream, CrossEntropyJoin<A>{
+                     .statistics = all.matrix<A>(), .loss = loss.span<A>(), .log_sum_exp = log_sum_exp.span<A>()});
+  return loss;
+}
+
+}  // namespace
+
+Tensor LinearCrossEntropy::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
+  const std::int64_t tokens = x.shape()[0];
+  const DType type = accumulator_of(x.dtype());
+  require(targets.size() == tokens && weight->shape[0] == words.count && weight->shape[1] == x.shape()[1],
+          "{} targets and {} of {} words for x {} and W {}", targets.size(), words.count, vocab, x.shape().text(),
+          weight->shape.text());
+  saved = {.x = x, .log_sum_exp = Tensor::empty(stream, type, {tokens}), .logits = {}};
+  const Tensor sum = Tensor::empty(stream, type, {1});
+  dispatch_float(x.dtype(), [&]<class T>() {
+    const Tensor loss = group->size() == 1 ? losses<T>(stream, *this, saved) : shared_losses<T>(stream, *this, saved);
+    launch(stream, Total<Accumulator<T>>{.x = loss.span<Accumulator<T>>(), .y = sum.span<Accumulator<T>>()});
+  });
+  return sum;
+}
+
+std::array<Tensor, 1> LinearCrossEntropy::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
+  const bool again = weights_in_backward();
+  const Tensor logits = again ? new_logits(stream, *this, saved.x) : saved.logits;
+  const Tensor dx = Tensor::empty(stream, saved.x.dtype(), saved.x.shape());
+  dispatch_float(dx.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    for_each_chunk(*this, saved.x, logits, [&](const Chunk& chunk) {
+      if (again) make_logits<T>(stream, *this, chunk);
+      launch(stream, CrossEntropyBackward<T>{.logits = chunk.logits.matrix<T>(),
+                                             .targets = chunk.targets,
+                                             .log_sum_exp = chunk.of<A>(saved.log_sum_exp),
+                                             .scale = dy.span<A>(),
+                                             .d_logits = chunk.logits.matrix<T>(),
+                                             .first = words.first,
+                                             .vocab = vocab});
+      launch(stream, Gemm<T>{.a = chunk.logits.matrix<T>(),
+                             .b = weight->value.matrix<T>(),
+                             .c = dx.slice(chunk.tokens.first, chunk.tokens.count).matrix<T>()});
+      if (again) add_weight_grad<T>(stream, chunk.logits, chunk.x, weight->gradient);
+    });
+  });
+  saved.log_sum_exp = {};
+  return {dx};
+}
+
+void LinearCrossEntropy::weight_grad(const Stream& stream, Saved& saved, const Tensor&) const {
+  if (weights_in_backward()) return;
+  dispatch_float(saved.x.dtype(),
+                 [&]<class T>() { add_weight_grad<T>(stream, saved.logits, saved.x, weight->gradient); });
+}
+
+}  // namespace lyceum

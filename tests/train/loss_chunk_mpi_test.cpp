@@ -1,0 +1,145 @@
+// Training with the logits of some tokens at a time is training with those of all.
+#include <gtest/gtest.h>
+
+#include "support/trajectory.h"
+#include "train/evaluator.h"
+
+namespace lyceum {
+namespace {
+
+constexpr int steps = 3;
+
+int world_size() { return ProcessGroup::world(60).size(); }
+
+/// Micro-batches of 24 tokens, in chunks of 7: the last one has 3.
+Config chunk_config() {
+  Config config = tiny_config();
+  config.batch.micro = 2;
+  config.batch.global = 2 * std::max(world_size(), 4);
+  config.model.init_std = 0.1;
+  config.optim.clip_norm = 1;
+  return config;
+}
+
+Config in_chunks(Config config, std::int64_t chunk = 7) {
+  config.model.loss_chunk = chunk;
+  return config;
+}
+
+void expect_same_bits(const Trajectory& run, const Trajectory& expected, const std::string& name) {
+  for (std::size_t s = 0; s < expected.steps.size(); ++s) {
+    EXPECT_EQ(run.steps[s].loss, expected.steps[s].loss) << name;
+    EXPECT_EQ(run.steps[s].grad_norm, expected.steps[s].grad_norm) << name;
+  }
+  for (const Trajectory::Piece& piece : run.weights) {
+    EXPECT_TRUE(std::ranges::find(expected.weights, piece) != expected.weights.end()) << name << " " << piece.name;
+  }
+}
+
+TEST(LossChunk, IsTheRunWithAllLogits) {
+  for (const bool tied : {false, true}) {
+    Config config = chunk_config();
+    config.model.tie_embeddings = tied;
+    const Trajectory serial = train(config, ProcessGroup::self(), steps);
+    EXPECT_LT(serial.steps.back().loss, serial.steps.front().loss);
+    for (const int zero : {0, 1, 2, 3}) {
+      config.parallel.zero = zero;
+      const std::string name = "zero " + std::to_string(zero) + (tied ? " tied" : "");
+      expect_same_run(train(in_chunks(config), ProcessGroup::world(60), steps), serial, name);
+    }
+  }
+}
+
+TEST(LossChunk, OfAMicroBatchAndMoreGivesTheSameBits) {
+  Config config = chunk_config();
+  for (const DType type : {DType::f32, DType::bf16}) {
+    const Trajectory all = train(config, ProcessGroup::world(60), steps, type);
+    for (const std::int64_t chunk : {24, 1000}) {
+      expect_same_bits(train(in_chunks(config, chunk), ProcessGroup::world(60), steps, type), all, "one chunk");
+    }
+  }
+}
+
+TEST(LossChunk, InBfloat16FollowsTheRunWithAllLogits) {
+  const Config config = chunk_config();
+  const Trajectory all = train(config, ProcessGroup::world(60), steps, DType::bf16);
+  const Trajectory chunks = train(in_chunks(config), ProcessGroup::world(60), steps, DType::bf16);
+  for (std::size_t s = 0; s < all.steps.size(); ++s) {
+    expect_close(chunks.steps[s].loss, all.steps[s].loss, 2e-3, "loss");
+    expect_close(chunks.steps[s].grad_norm, all.steps[s].grad_norm, 2e-2, "gradient norm");
+  }
+}
+
+TEST(LossChunk, WithWordsOnTensorRanks) {
+  for (const int tensor : {2, 4}) {
+    if (world_size() < tensor) continue;
+    Config config = chunk_config();
+    config.model.kv_heads = 4;
+    const Trajectory serial = train(config, ProcessGroup::self(), steps);
+    config.parallel.tensor = tensor;
+    for (const bool sequence : {false, true}) {
+      config.parallel.sequence = sequence;
+      config.parallel.zero = sequence ? 3 : 0;
+      const std::string name = "tensor " + std::to_string(tensor) + (sequence ? " sequence" : "");
+      expect_same_run(train(in_chunks(config), ProcessGroup::world(60), steps), serial, name);
+    }
+  }
+}
+
+/// Stages over all ranks give the serial run with chunks bit for bit; with a tied table, within rounding.
+TEST(LossChunk, ThroughEverySchedule) {
+  Config config = in_chunks(chunk_config());
+  config.model.layers = 2 * world_size() + 1;
+  for (const bool tied : {false, true}) {
+    config.model.tie_embeddings = tied;
+    config.parallel = {};
+    const Trajectory serial = train(config, ProcessGroup::self(), steps);
+    for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "interleaved"}) {
+      const bool interleaved = std::string(schedule) == "interleaved";
+      if (interleaved && world_size() == 1) continue;
+      config.parallel = {.pipeline = world_size(), .schedule = schedule, .virtual_stages = interleaved ? 2 : 1};
+      const Trajectory run = train(config, ProcessGroup::world(60), steps);
+      if (tied && world_size() > 1) {
+        expect_same_run(run, serial, std::string(schedule) + " tied");
+      } else {
+        expect_same_bits(run, serial, schedule);
+      }
+    }
+  }
+}
+
+TEST(LossChunk, WithPutOffWeightGradientsThatAreSharedOut) {
+  const int world = world_size();
+  for (const bool tied : {false, true}) {
+    Config config = chunk_config();
+    config.batch.global = 32;
+    config.model.tie_embeddings = tied;
+    const Trajectory serial = train(config, ProcessGroup::self(), steps);
+    for (const int zero : {2, 3}) {
+      for (const char* recompute : {"selective", "full"}) {
+        config.parallel = {.pipeline = std::min(world, 2),
+                           .tensor = world >= 8 ? 2 : 1,
+                           .expert = world >= 4 ? 2 : 1,
+                           .zero = zero,
+                           .schedule = "zb-h1"};
+        config.model.recompute = recompute;
+        const std::string name = "zero " + std::to_string(zero) + " " + recompute + (tied ? " tied" : "");
+        expect_same_run(train(in_chunks(config), ProcessGroup::world(60), steps), serial, name);
+      }
+      config.model.recompute = "none";
+    }
+  }
+}
+
+TEST(LossChunk, AnEvaluationIsTheSame) {
+  Config config = chunk_config();
+  config.parallel.tensor = std::min(world_size(), 2);
+  TinyTraining all(config, ProcessGroup::world(60)), chunks(in_chunks(config), ProcessGroup::world(60));
+  const Evaluation expected = evaluate(all.model(), all.setup(), all.config(), all.loader(), 3);
+  const Evaluation result = evaluate(chunks.model(), chunks.setup(), chunks.config(), chunks.loader(), 3);
+  expect_close(result.loss, expected.loss, 1e-6, "validation loss");
+  EXPECT_EQ(result.tokens, expected.tokens);
+}
+
+}  // namespace
+}  // namespace lyceum
