@@ -162,6 +162,7 @@ RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const 
   }
   plan.memory = state_memory(config, place, units, played);
   for (const Range& blocks : plan.stages) plan.memory.buffers += stage_buffers(config, blocks);
+  plan.memory.buffers += update_buffers(config, units);
   plan.memory.activations = peak_of_passes(input, place, load);
   if (config.parallel.schedule == "gpipe") {  // keeps every micro-batch, also those that its program here leaves out
     plan.memory.activations +=

@@ -7,7 +7,6 @@
 
 #include "core/copy.h"
 #include "kernels/elementwise.h"
-#include "parallel/data/gradient_norm.h"
 #include "parallel/pipeline/check.h"
 #include "parallel/pipeline/transfers.h"
 #include "plan/place.h"
@@ -31,7 +30,14 @@ Schedule training_schedule(const Config& config, const Mesh& mesh) {
 }
 
 TrainStep::TrainStep(const Config& config, const RunSetup& setup, StagedModel& model, Zero& zero, Optimizer& optimizer)
-    : config_(config), setup_(setup), model_(model), zero_(zero), optimizer_(optimizer) {
+    : config_(config),
+      setup_(setup),
+      model_(model),
+      zero_(zero),
+      optimizer_(optimizer),
+      numbers_(setup.stream, config.model.layers),
+      gradient_norm_(setup.stream, setup.mesh, optimizer.shares(), model.layers()),
+      weight_norms_(setup.stream, setup.mesh, optimizer.shares(), model.layers(), 2) {
   std::vector<TapeStage*> stages;
   for (const auto& stage : model.stages()) {
     stages_.push_back(std::make_unique<TapeStage>(
@@ -68,7 +74,7 @@ TapeStage::Results TrainStep::forward(Transformer& stage, Tape& tape, const Samp
     dispatch_accumulator(loss.value.dtype(), [&]<class A>() {
       launch(setup_.stream,
              AddScaled<A, double>{
-                 .x = loss.value.span<A>(), .factor = weight, .y = summed_losses_.span<double>().subspan(place, 1)});
+                 .x = loss.value.span<A>(), .factor = weight, .y = numbers_.losses().span<double>().subspan(place, 1)});
     });
   };
   const double per_sequence = 1.0 / static_cast<double>(config_.batch.global);
@@ -98,36 +104,45 @@ void TrainStep::add_shared_table() {
   }
 }
 
-void TrainStep::reduce_losses(StepResult& result) {
-  setup_.mesh.data.all_reduce(std::span(losses_));      // tensor ranks hold the same
-  setup_.mesh.pipeline.all_reduce(std::span(losses_));  // a loss is of one stage and zero on the others
-  result.loss = losses_[0];
-  auto layer = losses_.begin() + 1;
+/// Everything that ends a step, without a look at any of its numbers: the device decides whether there is an update.
+void TrainStep::launch_update() {
+  const Stream& stream = setup_.stream;
+  const Tensor losses = numbers_.losses();
+  const std::span<double> loss = losses.span<double>().first(1);
+  copy_on_device(stream, numbers_.own_loss().data(), loss.data(), sizeof(double));
+  setup_.mesh.data.all_reduce_async(losses).wait();      // tensor ranks hold the same
+  setup_.mesh.pipeline.all_reduce_async(losses).wait();  // a loss is of one stage and zero on the others
+  gradient_norm_.launch(numbers_.gradient_norm());
+  launch(stream, JudgeUpdate{.norm = numbers_.gradient_norm(),
+                             .loss = loss,
+                             .clip = config_.optim.clip_norm,
+                             .numbers = numbers_.update()});
+  const Tensor squares = weight_norms_.zeros();
+  optimizer_.update(numbers_.update(), weight_norms_, squares);
+  zero_.values_changed();
+  weight_norms_.norms(squares, numbers_.weight_norms());
+}
+
+/// The host waits for the device here, and nowhere else between two steps.
+void TrainStep::read(StepResult& result) const {
+  const StepNumbers::Values values = numbers_.read(setup_.stream);
+  result.loss = values.losses[0];
+  auto layer = values.losses.begin() + 1;
   for (double* kind : {&result.expert_loss, &result.device_loss, &result.z_loss}) {
     *kind = std::accumulate(layer, layer + config_.model.layers, 0.0);
     layer += config_.model.layers;
   }
-}
-
-/// False, with the culprit, where something is not finite: then nothing is changed.
-bool TrainStep::update(StepResult& result) {
-  losses_ = values_of<double>(setup_.stream, summed_losses_);
-  const bool own_loss_finite = std::isfinite(losses_[0]);
-  reduce_losses(result);
-  result.grad_norm = gradient_norm(setup_.stream, setup_.mesh, optimizer_.shares(), model_.layers());
-  if (!std::isfinite(result.grad_norm) || !std::isfinite(result.loss)) {
-    const std::string parameter = optimizer_.nonfinite_gradient();
-    if (!own_loss_finite) {
-      result.culprit = "the loss of its tokens";
-    } else if (!parameter.empty()) {
-      result.culprit = "the gradient of " + parameter;
-    }
-    return false;
+  result.grad_norm = values.gradient_norm;
+  result.weight_norm = values.weight_norm;
+  result.update_norm = values.update_norm;
+  result.skipped = values.skipped;
+  if (!values.skipped) return;
+  const std::string parameter = optimizer_.nonfinite_gradient();
+  if (!std::isfinite(values.own_loss)) {
+    result.culprit = "the loss of its tokens";
+  } else if (!parameter.empty()) {
+    result.culprit = "the gradient of " + parameter;
   }
-  const double clip = config_.optim.clip_norm;
-  optimizer_.step(result.lr, clip > 0 && result.grad_norm > clip ? clip / result.grad_norm : 1.0);
-  zero_.values_changed();
-  return true;
 }
 
 StepResult TrainStep::run(const TokenLoader& loader, std::int64_t first_sample, double lr) {
@@ -135,7 +150,8 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t first_sample, 
   result.lr = lr;
   loader_ = &loader;
   first_sample_ = first_sample;
-  summed_losses_ = Tensor::zeros(setup_.stream, DType::f64, {1 + 3 * config_.model.layers}, MemoryKind::buffers);
+  launch(setup_.stream, Clear<double>{.y = numbers_.losses().span<double>()});
+  optimizer_.prepare(lr, numbers_.update());
   model_.clear_routing();
   result.trace = executor_->run();
   {
@@ -144,11 +160,13 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t first_sample, 
     add_shared_table();
   }
   const ProfileScope timed(profile_of(setup_.stream), "optimizer");
+  launch_update();
+  read(result);
+  if (!result.skipped) optimizer_.count_update();
   result.routing = whole_routing(config_, setup_.mesh, model_.routing());
   for (const RoutingSums& layer : result.routing) {
     result.load_imbalance = std::max(result.load_imbalance, imbalance(layer));
   }
-  result.skipped = !update(result);
   result.memory = memory_of(setup_.stream).use();
   return result;
 }

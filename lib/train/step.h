@@ -9,12 +9,14 @@
 #include "io/config.h"
 #include "io/token_data.h"
 #include "model/staged_model.h"
+#include "parallel/data/norm_sums.h"
 #include "parallel/data/zero.h"
 #include "parallel/pipeline/executor.h"
 #include "parallel/pipeline/tape_stage.h"
 #include "train/evaluator.h"
 #include "train/optimizer.h"
 #include "train/run_setup.h"
+#include "train/step_numbers.h"
 
 namespace lyceum {
 
@@ -23,6 +25,8 @@ struct StepResult {
   double loss = 0;                                      // cross-entropy, nats per token of the global batch
   double expert_loss = 0, device_loss = 0, z_loss = 0;  // weighted, summed over layers, mean over sequences
   double grad_norm = 0;                                 // before clipping
+  double weight_norm = 0;                               // of all f32 weights, after the update
+  double update_norm = 0;                               // of what the update took from them
   double lr = 0;
   double load_imbalance = 0;         // busiest expert's tokens over the mean, worst layer; 0 without experts
   bool skipped = false;              // something was not finite: no update was made
@@ -55,8 +59,8 @@ class TrainStep {
   TapeStage::Results forward(Transformer& stage, Tape& tape, const Samples& samples, const Variable& x);
   Samples samples_of(int microbatch) const;
   void add_shared_table();
-  void reduce_losses(StepResult& result);
-  bool update(StepResult& result);
+  void launch_update();
+  void read(StepResult& result) const;
 
   const Config& config_;
   const RunSetup& setup_;
@@ -68,10 +72,9 @@ class TrainStep {
   std::optional<ProcessGroup> ends_;  // first and last stage, where they share a table
   const TokenLoader* loader_ = nullptr;
   std::int64_t first_sample_ = 0;
-  /// This rank's weighted sums: cross-entropy, then three kinds of balance loss for every layer of the whole model, so
-  /// that their sum has one order whatever the stages.
-  std::vector<double> losses_;
-  Tensor summed_losses_;  // the same where the model computes, while a step is under way: f64
+  StepNumbers numbers_;
+  GradientNorm gradient_norm_;
+  NormSums weight_norms_;
 };
 
 }  // namespace lyceum
