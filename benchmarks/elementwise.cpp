@@ -10,11 +10,13 @@
 #include <numeric>
 #include <string>
 
+#include "core/device_table.h"
 #include "core/random.h"
 #include "kernels/adamw.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/embedding.h"
+#include "kernels/norms.h"
 #include "kernels/permute.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
@@ -249,10 +251,34 @@ void optimizer(Table& table) {
   Tensors v(sets);
   for (Tensor& squares : v) squares = Tensor::zeros(stream, DType::f32, {elements});
   const Tensors w = rotating<T>(stream, {elements});
+  Tensors rows;
+  for (std::size_t s = 0; s < sets; ++s) {
+    rows.push_back(table_of(stream, std::vector<AdamWRow<T>>{{.master = master[s].data<float>(),
+                                                              .exp_avg = m[s].data<float>(),
+                                                              .exp_avg_sq = v[s].data<float>(),
+                                                              .gradient = g[s].data<float>(),
+                                                              .weight = w[s].data<T>(),
+                                                              .count = elements,
+                                                              .first_block = 0,
+                                                              .first_run = 0}}));
+  }
+  constexpr std::int64_t blocks = flat_blocks_of(elements);
+  const Tensor runs = table_of(stream, std::vector<DecayRun>{{.end = elements, .weight_decay = 0.1}}),
+               places = table_of(stream, std::vector<std::int64_t>{0, blocks}),
+               numbers = table_of(stream, std::vector<AdamWNumbers>{{1e-4, 1e-3, 20, 1, 0}}),
+               sums = Tensor::zeros(stream, DType::f64, {2 * blocks});
   constexpr auto count = static_cast<double>(elements);
   table.add("AdamW", dtype_of<T>, (7 * 4.0 + sizeof(T)) * count, [&](std::size_t s) {
-    launch(stream, AdamWStep<T>{master[s].span<float>(), m[s].span<float>(), v[s].span<float>(),
-                                g[s].span<const float>(), w[s].span<T>(), 1, 1e-4, 0.9, 0.95, 1e-8, 0.1, 0.1, 0.05});
+    launch(stream, AdamWStep<T>{.tensors = rows_of<AdamWRow<T>>(rows[s]),
+                                .runs = rows_of<DecayRun>(runs),
+                                .blocks = blocks,
+                                .numbers = rows_of<AdamWNumbers>(numbers),
+                                .beta1 = 0.9,
+                                .beta2 = 0.95,
+                                .eps = 1e-8,
+                                .weight_places = rows_of<std::int64_t>(places).first(1),
+                                .update_places = rows_of<std::int64_t>(places).last(1),
+                                .sums = sums.span<double>()});
   });
 }
 

@@ -1,44 +1,70 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "kernels/flat_blocks.h"
 
 namespace lyceum {
 
-/// One AdamW step over a flat range [Loshchilov & Hutter 2019]; T is the type of the weights that the model reads.
-///   g = gradient · gradient_scale · clip;  m = β₁m + (1−β₁)g;  v = β₂v + (1−β₂)g²
-///   master −= lr · (m / bias1 / (√(v / bias2) + eps) + weight_decay · master);  weight = master rounded to T
-template <class T>
-struct AdamWStep {
-  std::span<Accumulator<T>> master;  // f32 (f64) weights; may be `weight` itself where T is the same type
-  std::span<Accumulator<T>> exp_avg, exp_avg_sq;
-  std::span<const Accumulator<T>> gradient;
-  std::span<T> weight;
-  double gradient_scale;
-  double lr, beta1, beta2, eps, weight_decay;
-  double bias1, bias2;                // 1 − βⁿ at step n
-  std::span<const double> clip = {};  // empty, or one more factor of the gradient, where the kernel runs
+/// What changes from update to update. Lies where the kernel runs: the host need not know what the device found.
+struct AdamWNumbers {
+  double lr, rate, inverse_bias2;  // known beforehand: η, η / (1 − β₁ⁿ), 1 / (1 − β₂ⁿ) at update n
+  double gradient_scale;           // JudgeUpdate's
+  double skip;                     // JudgeUpdate's: not 0, and nothing is updated
 };
 
-/// Σ x² in double of each block of `block` elements, the last one perhaps shorter; the order of summation depends on
-/// nothing else. NaN and infinity stay visible.
-template <class A>
-struct SumOfSquares {
-  std::span<const A> x;
-  std::int64_t block;
-  std::span<double> sums;  // [⌈x.size() / block⌉]
+/// A flat tensor of weights in a table, see BlockWalk; T is the type of the weights that the model reads.
+template <class T>
+struct AdamWRow {
+  Accumulator<T>* master;  // f32 (f64) weights; may be `weight` itself where T is the same type
+  Accumulator<T>*exp_avg, *exp_avg_sq;
+  const Accumulator<T>* gradient;
+  T* weight;
+  std::int64_t count, first_block;
+  std::int64_t first_run;  // in the list of runs: those of this tensor follow each other
+};
+/// Neighbours of a tensor with the same decay: up to element `end`, from where the run before ends. The last one ends
+/// at the tensor's end or behind it.
+struct DecayRun {
+  std::int64_t end;
+  double weight_decay;
+};
+
+/// One AdamW step over many flat tensors [Loshchilov & Hutter 2019]:
+///   g = gradient · gradient_scale;  m = β₁m + (1−β₁)g;  v = β₂v + (1−β₂)g²
+///   u = rate · m / (√(v · inverse_bias2) + eps) + lr · weight_decay · master
+///   master −= u;  weight = master rounded to T
+/// By the way, for each block b of tensor t: sums[weight_places[t] + b] = Σ master² of what is there afterwards, and
+/// sums[update_places[t] + b] = Σ u², in double and in an order that depends on nothing but the device and the runs;
+/// nowhere where the place is negative. A step that is left out reads the masters alone; its u is 0.
+/// Tables, places and numbers lie where the kernel runs.
+template <class T>
+struct AdamWStep {
+  std::span<const AdamWRow<T>> tensors;
+  std::span<const DecayRun> runs;
+  std::int64_t blocks;                    // of all tensors
+  std::span<const AdamWNumbers> numbers;  // [1]
+  double beta1, beta2, eps;
+  std::span<const std::int64_t> weight_places, update_places;  // [tensors]
+  std::span<double> sums;
+};
+
+/// skip = 1 where norm or loss is not finite, else 0; gradient_scale = clip / norm where 0 < clip < norm, else 1.
+struct JudgeUpdate {
+  std::span<const double> norm, loss;  // [1]
+  double clip;
+  std::span<AdamWNumbers> numbers;  // [1]
 };
 
 template <class T>
 void run(const CpuStream& stream, const AdamWStep<T>& step);
-template <class A>
-void run(const CpuStream& stream, const SumOfSquares<A>& norm);
+void run(const CpuStream& stream, const JudgeUpdate& judge);
 
 template <class T>
 void run(const CudaStream& stream, const AdamWStep<T>& step);
-template <class A>
-void run(const CudaStream& stream, const SumOfSquares<A>& norm);
+void run(const CudaStream& stream, const JudgeUpdate& judge);
 
 }  // namespace lyceum

@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "core/copy.h"
-#include "kernels/adamw.h"
 #include "kernels/balance.h"
 #include "kernels/elementwise.h"
+#include "kernels/norms.h"
 #include "kernels/router.h"
 #include "kernels/selection.h"
 

@@ -1,8 +1,12 @@
 #include "plan/memory.h"
 
+#include <array>
+
+#include "kernels/adamw.h"
 #include "model/expert_places.h"
+#include "parallel/data/copies.h"
 #include "parallel/data/flat_range.h"
-#include "plan/activations.h"
+#include "parallel/data/norm_sums.h"
 
 namespace lyceum {
 
@@ -41,9 +45,18 @@ double stage_buffers(const Config& config, const Range& blocks) {
   return bytes;
 }
 
-double step_buffers(const Config& config, double passes, bool reads) {
-  const double losses = number((1 + 3 * config.model.layers) * std::int64_t{sizeof(double)});
-  return losses + (reads ? passes * token_bytes(config) : 0);
+double update_buffers(const Config& config, std::span<const PlannedUnit> units) {
+  const int layers = static_cast<int>(config.model.layers) + 2;
+  const std::int64_t numbers = 4 + 1 + 3 * config.model.layers;  // norms, losses
+  std::int64_t counted = 0, decays = 0;
+  for (const PlannedUnit& unit : units) {
+    counted += unit.twin ? 0 : 1;
+    decays += unit.decays;
+  }
+  const std::int64_t all = std::ssize(units);
+  return number(std::int64_t{sizeof(AdamWNumbers)} + numbers * std::int64_t{sizeof(double)} +
+                all * std::int64_t{sizeof(AdamWRow<float>)} + decays * std::int64_t{sizeof(DecayRun)} +
+                GradientNorm::kept_bytes(all, counted, layers) + NormSums::kept_bytes(all, counted, layers, 2));
 }
 
 std::map<int, LayerBytes> shared_layers(const Config& config, const Place& place, std::span<const PlannedUnit> units) {
@@ -59,7 +72,10 @@ std::map<int, LayerBytes> shared_layers(const Config& config, const Place& place
 
 namespace {
 
-/// Losses, routing counts and the gradient norm.
+/// Norms that a step ends with, each of all parameters: of gradients, then of weights and updates together.
+constexpr std::array norms_at_once{1.0, 2.0};
+
+/// Losses, routing counts and norms.
 void add_end_of_step(const Config& config, const Place& place, Traffic& end) {
   std::int64_t sparse = 0;
   for (std::int64_t layer = 0; layer < config.model.layers; ++layer) sparse += has_experts(config, layer) ? 1 : 0;
@@ -72,8 +88,12 @@ void add_end_of_step(const Config& config, const Place& place, Traffic& end) {
     end.add(place, axis, Transfer::all_reduce, experts * number(config.moe.top_k) * sizeof(std::int64_t));
     end.add(place, axis, Transfer::all_reduce, experts * sizeof(double));
   }
-  for (const Axis axis : {Axis::tensor, Axis::expert_tensor, Axis::expert, Axis::pipeline}) {
-    end.add(place, axis, Transfer::all_reduce, layers * sizeof(double));  // gradient norm
+  for (const double norms : norms_at_once) {
+    for (const Axis axis : {Axis::tensor, Axis::expert_tensor, Axis::expert}) {
+      end.add(place, axis, Transfer::all_reduce, norms * layers * sizeof(double));
+    }
+    const double kinds = number(std::ssize(parameter_groups));  // of parameters
+    end.add(place, Axis::pipeline, Transfer::all_reduce, norms * kinds * layers * sizeof(double));
   }
 }
 
@@ -84,7 +104,7 @@ StepTraffic step_traffic(const Config& config, const Place& place, std::span<con
   const int zero = config.parallel.zero;
   const double element = number(element_bytes(config)), passes = number(micro_batches(config, place.world));
   StepTraffic step;
-  std::map<Axis, double> squares;  // blocks of gradients whose sums of squares are exchanged
+  std::map<Axis, double> squares;  // blocks whose sums of squares are exchanged
   for (const PlannedUnit& unit : units) {
     const Axis axis = copies_axis(unit.group);
     const bool cut = shared(place, unit);
@@ -106,7 +126,9 @@ StepTraffic step_traffic(const Config& config, const Place& place, std::span<con
     }
   }
   for (const auto& [axis, blocks] : squares) {
-    step.end.add(place, axis, Transfer::all_reduce, blocks * sizeof(double));
+    for (const double norms : norms_at_once) {
+      step.end.add(place, axis, Transfer::all_reduce, norms * blocks * sizeof(double));
+    }
   }
   add_end_of_step(config, place, step.end);
   return step;

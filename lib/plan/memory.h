@@ -26,8 +26,8 @@ RankMemory state_memory(const Config& config, const Place& place, std::span<cons
                         const ZeroStates& played);
 /// What a stage of these blocks keeps all the time: rotary angles, and counts of its routing.
 double stage_buffers(const Config& config, const Range& blocks);
-/// What a rank keeps of a step of `passes` micro-batches: losses, and tokens where one of its stages `reads` them.
-double step_buffers(const Config& config, double passes, bool reads);
+/// What the end of a step keeps all the time: tables of what it sums and updates, and the numbers that it tells.
+double update_buffers(const Config& config, std::span<const PlannedUnit> units);
 /// What play_zero() wants to know of the units that ZeRO shares out.
 std::map<int, LayerBytes> shared_layers(const Config& config, const Place& place, std::span<const PlannedUnit> units);
 
@@ -35,7 +35,7 @@ std::map<int, LayerBytes> shared_layers(const Config& config, const Place& place
 struct StepTraffic {
   Traffic reductions;  // behind backward
   Traffic gathers;     // values, in stages 1 to 3, and summed gradients in stage 0
-  Traffic end;         // a tied table's two gradients, losses, routing counts, gradient norm
+  Traffic end;         // a tied table's two gradients, losses, routing counts, norms
 };
 StepTraffic step_traffic(const Config& config, const Place& place, std::span<const PlannedUnit> units,
                          const ZeroStates& played);

@@ -83,8 +83,10 @@ std::vector<PlannedUnit> Units::block_units(std::int64_t layer) const {
   if (const std::int64_t width = dense_width(layer); width > 0) {
     add_ffn(dense, part_of(width, place_.index.tensor, model_ranks()).count);
   }
-  std::vector<PlannedUnit> units{{.group = ParameterUnit::Group::replicated, .layer = 0, .size = replicated.size()},
-                                 {.group = ParameterUnit::Group::dense, .layer = 0, .size = dense.size()}};
+  const bool routed_here = counts.routers.total > 0 || counts.fusion.total > 0;  // these decay, norms do not
+  std::vector<PlannedUnit> units{
+      {.group = ParameterUnit::Group::replicated, .layer = 0, .size = replicated.size(), .decays = routed_here ? 2 : 1},
+      {.group = ParameterUnit::Group::dense, .layer = 0, .size = dense.size()}};
   if (counts.routed.total > 0) {
     units.push_back({.group = ParameterUnit::Group::expert, .layer = 0, .size = routed(layer).size()});
   }

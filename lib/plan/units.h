@@ -14,6 +14,7 @@ struct PlannedUnit {
   int layer;          // ParameterUnit::layer()
   std::int64_t size;  // elements of flat memory, padding included
   bool twin = false;  // ParameterUnit::twin()
+  int decays = 1;     // runs of parameters of which all decay or none
 };
 /// The units that Transformer makes on this rank for `blocks`, in its order. Of models that are planned only, those
 /// that they would need.

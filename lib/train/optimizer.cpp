@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/copy.h"
-#include "kernels/adamw.h"
+#include "core/device_table.h"
 #include "kernels/elementwise.h"
 
 namespace lyceum {
@@ -62,6 +62,17 @@ void read_range(const CheckpointReader& reader, const Stream& stream, const Para
   });
 }
 
+/// The unit's neighbours with the same decay, as elements of the updated range: some may lie before or behind it.
+void append_runs(const UnitShare& share, double weight_decay, std::vector<DecayRun>& runs) {
+  const auto& parameters = share.unit->parameters();
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    const std::int64_t end = p + 1 < parameters.size() ? share.unit->first_of(p + 1) : share.unit->size();
+    const bool joins = p > 0 && parameters[p - 1]->decay == parameters[p]->decay;
+    if (!joins) runs.emplace_back();
+    runs.back() = {.end = end - share.updated.first, .weight_decay = parameters[p]->decay ? weight_decay : 0};
+  }
+}
+
 void copy_flat(const Stream& stream, const Tensor& from, const Tensor& to) {
   dispatch_float(from.dtype(), [&]<class From>() {
     dispatch_float(to.dtype(),
@@ -74,57 +85,63 @@ void copy_flat(const Stream& stream, const Tensor& from, const Tensor& to) {
 Optimizer::Optimizer(const OptimConfig& config, Stream stream, std::vector<UnitShare> shares)
     : config_(config), stream_(std::move(stream)), shares_(std::move(shares)) {
   for (const UnitShare& share : shares_) states_.push_back(make_state(share));
+  make_tables();
 }
 
 Optimizer::State Optimizer::make_state(const UnitShare& share) const {
   const DType type = share.gradients.dtype();
   const auto flat = [&] { return Tensor::zeros(stream_, type, {share.updated.count}, MemoryKind::optimizer); };
-  State state{.master = share.values.dtype() == type ? share.values : flat(),
-              .exp_avg = flat(),
-              .exp_avg_sq = flat(),
-              .runs = {}};
-  const auto& parameters = share.unit->parameters();
-  for (std::size_t p = 0; p < parameters.size(); ++p) {
-    const std::int64_t first = share.unit->first_of(p);
-    const std::int64_t end = p + 1 < parameters.size() ? share.unit->first_of(p + 1) : share.unit->size();
-    Range range = common({first, end - first}, share.updated);
-    if (range.count == 0) continue;
-    range.first -= share.updated.first;
-    if (!state.runs.empty() && state.runs.back().decay == parameters[p]->decay) {
-      state.runs.back().range.count += range.count;
-    } else {
-      state.runs.push_back({range, parameters[p]->decay});
-    }
-  }
-  return state;
+  return {.master = share.values.dtype() == type ? share.values : flat(), .exp_avg = flat(), .exp_avg_sq = flat()};
 }
 
-void Optimizer::step(double lr, double gradient_scale) {
-  ++updates_;
-  const auto n = static_cast<double>(updates_);
-  for (std::size_t s = 0; s < states_.size(); ++s) {
-    const State& state = states_[s];
-    const UnitShare& share = shares_[s];
-    dispatch_float(share.values.dtype(), [&]<class T>() {
-      using A = Accumulator<T>;
-      for (const auto& [range, decay] : state.runs) {
-        const auto first = static_cast<std::size_t>(range.first), count = static_cast<std::size_t>(range.count);
-        launch(stream_, AdamWStep<T>{.master = state.master.span<A>().subspan(first, count),
-                                     .exp_avg = state.exp_avg.span<A>().subspan(first, count),
-                                     .exp_avg_sq = state.exp_avg_sq.span<A>().subspan(first, count),
-                                     .gradient = share.gradients.span<A>().subspan(first, count),
-                                     .weight = share.values.span<T>().subspan(first, count),
-                                     .gradient_scale = gradient_scale,
-                                     .lr = lr,
-                                     .beta1 = config_.beta1,
-                                     .beta2 = config_.beta2,
-                                     .eps = config_.eps,
-                                     .weight_decay = decay ? config_.weight_decay : 0.0,
-                                     .bias1 = 1 - std::pow(config_.beta1, n),
-                                     .bias2 = 1 - std::pow(config_.beta2, n)});
-      }
-    });
-  }
+void Optimizer::make_tables() {
+  if (!shares_.empty()) type_ = shares_.front().values.dtype();
+  dispatch_float(type_, [&]<class T>() {
+    using A = Accumulator<T>;
+    std::vector<AdamWRow<T>> tensors;
+    std::vector<DecayRun> runs;
+    for (std::size_t s = 0; s < shares_.size(); ++s) {
+      const State& state = states_[s];
+      const UnitShare& share = shares_[s];
+      tensors.push_back({.master = state.master.data<A>(),
+                         .exp_avg = state.exp_avg.data<A>(),
+                         .exp_avg_sq = state.exp_avg_sq.data<A>(),
+                         .gradient = share.gradients.data<A>(),
+                         .weight = share.values.data<T>(),
+                         .count = share.updated.count,
+                         .first_block = blocks_,
+                         .first_run = std::ssize(runs)});
+      blocks_ += flat_blocks_of(share.updated.count);
+      append_runs(share, config_.weight_decay, runs);
+    }
+    tensors_ = table_of(stream_, tensors);
+    runs_ = table_of(stream_, runs);
+  });
+}
+
+void Optimizer::prepare(double lr, std::span<AdamWNumbers> numbers) const {
+  const auto n = static_cast<double>(updates_ + 1);
+  const AdamWNumbers known{.lr = lr,
+                           .rate = lr / (1 - std::pow(config_.beta1, n)),
+                           .inverse_bias2 = 1 / (1 - std::pow(config_.beta2, n)),
+                           .gradient_scale = 1,
+                           .skip = 0};
+  copy_to_device(stream_, numbers, std::span(&known, 1));
+}
+
+void Optimizer::update(std::span<const AdamWNumbers> numbers, const NormSums& norms, const Tensor& sums) const {
+  dispatch_float(type_, [&]<class T>() {
+    launch(stream_, AdamWStep<T>{.tensors = rows_of<AdamWRow<T>>(tensors_),
+                                 .runs = rows_of<DecayRun>(runs_),
+                                 .blocks = blocks_,
+                                 .numbers = numbers,
+                                 .beta1 = config_.beta1,
+                                 .beta2 = config_.beta2,
+                                 .eps = config_.eps,
+                                 .weight_places = norms.places(0),
+                                 .update_places = norms.places(1),
+                                 .sums = sums.span<double>()});
+  });
 }
 
 std::string Optimizer::nonfinite_gradient() const {

@@ -7,6 +7,8 @@
 
 #include "io/checkpoint.h"
 #include "io/config.h"
+#include "kernels/adamw.h"
+#include "parallel/data/norm_sums.h"
 #include "parallel/data/sharded_unit.h"
 
 namespace lyceum {
@@ -17,8 +19,15 @@ class Optimizer {
  public:
   Optimizer(const OptimConfig& config, Stream stream, std::vector<UnitShare> shares);
 
-  /// Applies gradients times `gradient_scale`; counts the updates for bias correction.
-  void step(double lr, double gradient_scale);
+  /// Sends what is known of the next update before its gradients are: to be called before update(), behind whatever
+  /// reads the numbers of the last one.
+  void prepare(double lr, std::span<AdamWNumbers> numbers) const;
+  /// Launches the update that `numbers` tell, which lie where the model computes, and leaves the squares of weights and
+  /// updates in `sums`, columns 0 and 1 of `norms`. Nothing here depends on the step: the host does not wait, and what
+  /// is launched may be launched again.
+  void update(std::span<const AdamWNumbers> numbers, const NormSums& norms, const Tensor& sums) const;
+  /// The update that was launched was not left out: bias corrections go by their number.
+  void count_update() { ++updates_; }
   /// The parameter nearest the loss whose gradient is not finite in this rank's shares, or empty: backward carries NaN
   /// from there on.
   std::string nonfinite_gradient() const;
@@ -31,7 +40,7 @@ class Optimizer {
   void set_updates(std::int64_t updates) { updates_ = updates; }
 
   /// f32 values and both moments of what this rank owns, twins aside: the ranks' pieces cover the model once. Views:
-  /// valid until step().
+  /// valid until the next update.
   std::vector<CheckpointPiece> pieces() const;
   /// Fills masters and moments, and the weights of the shares from them.
   void load(const CheckpointReader& reader);
@@ -39,18 +48,17 @@ class Optimizer {
  private:
   struct State {
     Tensor master, exp_avg, exp_avg_sq;  // flat, of the updated range
-    struct Run {
-      Range range;  // of the updated range: neighbours with the same decay, updated in one go
-      bool decay;
-    };
-    std::vector<Run> runs;
   };
   State make_state(const UnitShare& share) const;
+  void make_tables();
 
   OptimConfig config_;
   Stream stream_;
   std::vector<UnitShare> shares_;
   std::vector<State> states_;  // a share each
+  DType type_ = DType::f32;    // of all shares' values
+  Tensor tensors_, runs_;      // tables, see AdamWStep: shares and states stay where they are
+  std::int64_t blocks_ = 0;
   std::int64_t updates_ = 0;
 };
 

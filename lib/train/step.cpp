@@ -7,7 +7,6 @@
 
 #include "core/copy.h"
 #include "kernels/elementwise.h"
-#include "parallel/data/gradient_norm.h"
 #include "parallel/pipeline/check.h"
 #include "parallel/pipeline/transfers.h"
 #include "plan/place.h"
@@ -36,7 +35,9 @@ TrainStep::TrainStep(const Config& config, const RunSetup& setup, StagedModel& m
       model_(model),
       zero_(zero),
       optimizer_(optimizer),
-      summed_losses_(Tensor::zeros(setup.stream, DType::f64, {1 + 3 * config.model.layers}, MemoryKind::buffers)),
+      numbers_(setup.stream, config.model.layers),
+      gradient_norm_(setup.stream, setup.mesh, optimizer.shares(), model.layers()),
+      weight_norms_(setup.stream, setup.mesh, optimizer.shares(), model.layers(), 2),
       recorded_(setup.stream, config.run.cuda_graph && setup.mesh.world.size() == 1) {
   std::vector<TapeStage*> stages;
   for (const auto& stage : model.stages()) {
@@ -85,7 +86,7 @@ TapeStage::Results TrainStep::forward(Transformer& stage, Tape& tape, const Tran
     dispatch_accumulator(loss.value.dtype(), [&]<class A>() {
       launch(setup_.stream,
              AddScaled<A, double>{
-                 .x = loss.value.span<A>(), .factor = weight, .y = summed_losses_.span<double>().subspan(place, 1)});
+                 .x = loss.value.span<A>(), .factor = weight, .y = numbers_.losses().span<double>().subspan(place, 1)});
     });
   };
   const double per_sequence = 1.0 / static_cast<double>(config_.batch.global);
@@ -115,42 +116,51 @@ void TrainStep::add_shared_table() {
   }
 }
 
-void TrainStep::reduce_losses(StepResult& result) {
-  setup_.mesh.data.all_reduce(std::span(losses_));      // tensor ranks hold the same
-  setup_.mesh.pipeline.all_reduce(std::span(losses_));  // a loss is of one stage and zero on the others
-  result.loss = losses_[0];
-  auto layer = losses_.begin() + 1;
+/// Everything that ends a step, without a look at any of its numbers: the device decides whether there is an update.
+void TrainStep::launch_update() {
+  const ProfileScope timed(profile_of(setup_.stream), "optimizer");
+  const Stream& stream = setup_.stream;
+  const Tensor losses = numbers_.losses();
+  const std::span<double> loss = losses.span<double>().first(1);
+  copy_on_device(stream, numbers_.own_loss().data(), loss.data(), sizeof(double));
+  setup_.mesh.data.all_reduce_async(losses).wait();      // tensor ranks hold the same
+  setup_.mesh.pipeline.all_reduce_async(losses).wait();  // a loss is of one stage and zero on the others
+  gradient_norm_.launch(numbers_.gradient_norm());
+  launch(stream, JudgeUpdate{.norm = numbers_.gradient_norm(),
+                             .loss = loss,
+                             .clip = config_.optim.clip_norm,
+                             .numbers = numbers_.update()});
+  const Tensor squares = weight_norms_.zeros();
+  optimizer_.update(numbers_.update(), weight_norms_, squares);
+  zero_.values_changed();
+  weight_norms_.norms(squares, numbers_.weight_norms());
+}
+
+/// The host waits for the device here, and nowhere else between two steps.
+void TrainStep::read(StepResult& result) const {
+  const StepNumbers::Values values = numbers_.read(setup_.stream);
+  result.loss = values.losses[0];
+  auto layer = values.losses.begin() + 1;
   for (double* kind : {&result.expert_loss, &result.device_loss, &result.z_loss}) {
     *kind = std::accumulate(layer, layer + config_.model.layers, 0.0);
     layer += config_.model.layers;
   }
-}
-
-/// False, with the culprit, where something is not finite: then nothing is changed.
-bool TrainStep::update(StepResult& result) {
-  losses_ = values_of<double>(setup_.stream, summed_losses_);
-  const bool own_loss_finite = std::isfinite(losses_[0]);
-  reduce_losses(result);
-  result.grad_norm = gradient_norm(setup_.stream, setup_.mesh, optimizer_.shares(), model_.layers());
-  if (!std::isfinite(result.grad_norm) || !std::isfinite(result.loss)) {
-    const std::string parameter = optimizer_.nonfinite_gradient();
-    if (!own_loss_finite) {
-      result.culprit = "the loss of its tokens";
-    } else if (!parameter.empty()) {
-      result.culprit = "the gradient of " + parameter;
-    }
-    return false;
+  result.grad_norm = values.gradient_norm;
+  result.weight_norm = values.weight_norm;
+  result.update_norm = values.update_norm;
+  result.skipped = values.skipped;
+  if (!values.skipped) return;
+  const std::string parameter = optimizer_.nonfinite_gradient();
+  if (!std::isfinite(values.own_loss)) {
+    result.culprit = "the loss of its tokens";
+  } else if (!parameter.empty()) {
+    result.culprit = "the gradient of " + parameter;
   }
-  const double clip = config_.optim.clip_norm;
-  optimizer_.step(result.lr, clip > 0 && result.grad_norm > clip ? clip / result.grad_norm : 1.0);
-  zero_.values_changed();
-  return true;
 }
 
-/// Forwards and backwards of all micro-batches, until this rank's shares hold the sum of all gradients. Gives the
-/// stream the same work every time.
+/// Forwards and backwards of all micro-batches, until this rank's shares hold the sum of all gradients.
 std::vector<TimedAction> TrainStep::passes() {
-  launch(setup_.stream, Clear<double>{.y = summed_losses_.span<double>()});
+  launch(setup_.stream, Clear<double>{.y = numbers_.losses().span<double>()});
   model_.clear_routing();
   std::vector<TimedAction> trace = executor_->run();
   const ProfileScope timed(profile_of(setup_.stream), "gradient reduction");
@@ -163,13 +173,17 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t first_sample, 
   StepResult result;
   result.lr = lr;
   load_batches(loader, first_sample);
-  recorded_.run([&] { result.trace = passes(); });
-  const ProfileScope timed(profile_of(setup_.stream), "optimizer");
+  optimizer_.prepare(lr, numbers_.update());
+  recorded_.run([&] {
+    result.trace = passes();
+    launch_update();
+  });
+  read(result);
+  if (!result.skipped) optimizer_.count_update();
   result.routing = whole_routing(config_, setup_.mesh, model_.routing());
   for (const RoutingSums& layer : result.routing) {
     result.load_imbalance = std::max(result.load_imbalance, imbalance(layer));
   }
-  result.skipped = !update(result);
   result.memory = memory_of(setup_.stream).use();
   return result;
 }

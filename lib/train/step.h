@@ -10,12 +10,18 @@
 #include "io/config.h"
 #include "io/token_data.h"
 #include "model/staged_model.h"
+#include "parallel/data/norm_sums.h"
 #include "parallel/data/zero.h"
 #include "parallel/pipeline/executor.h"
 #include "parallel/pipeline/tape_stage.h"
 #include "train/optimizer.h"
 #include "train/run_setup.h"
-#include "train/samples.h"
+  std::optional<ProcessGroup> ends_;         // first and last stage, where they share a table
+  std::vector<Transformer::Batch> batches_;  // a micro-batch each; without tokens where no stage looks at them
+  StepNumbers numbers_;
+  GradientNorm gradient_norm_;
+  NormSums weight_norms_;
+  RecordedWork recorded_;  // all launches of a step, where no other rank takes part
 
 namespace lyceum {
 
@@ -24,6 +30,8 @@ struct StepResult {
   double loss = 0;                                      // cross-entropy, nats per token of the global batch
   double expert_loss = 0, device_loss = 0, z_loss = 0;  // weighted, summed over layers, mean over sequences
   double grad_norm = 0;                                 // before clipping
+  double weight_norm = 0;                               // of all f32 weights, after the update
+  double update_norm = 0;                               // of what the update took from them
   double lr = 0;
   double load_imbalance = 0;         // busiest expert's tokens over the mean, worst layer; 0 without experts
   bool skipped = false;              // something was not finite: no update was made
@@ -61,8 +69,8 @@ class TrainStep {
   void load_batches(const TokenLoader& loader, std::int64_t first_sample);
   std::vector<TimedAction> passes();
   void add_shared_table();
-  void reduce_losses(StepResult& result);
-  bool update(StepResult& result);
+  void launch_update();
+  void read(StepResult& result) const;
 
   const Config& config_;
   const RunSetup& setup_;
@@ -73,11 +81,10 @@ class TrainStep {
   std::optional<PipelineExecutor<TapeStage, ProcessGroup>> executor_;
   std::optional<ProcessGroup> ends_;         // first and last stage, where they share a table
   std::vector<Transformer::Batch> batches_;  // a micro-batch each; without tokens where no stage looks at them
-  /// This rank's weighted sums: cross-entropy, then three kinds of balance loss for every layer of the whole model, so
-  /// that their sum has one order whatever the stages.
-  std::vector<double> losses_;
-  Tensor summed_losses_;   // the same where the model computes: f64
-  RecordedWork recorded_;  // passes(), where no other rank takes part
+  StepNumbers numbers_;
+  GradientNorm gradient_norm_;
+  NormSums weight_norms_;
+  RecordedWork recorded_;  // all launches of a step, where no other rank takes part
 };
 
 }  // namespace lyceum

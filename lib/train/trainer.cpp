@@ -339,6 +339,8 @@ void Trainer::report(const StepResult& result, double seconds) {
                   {"device_balance_loss", result.device_loss},
                   {"z_loss", result.z_loss},
                   {"grad_norm", result.grad_norm},
+                  {"weight_norm", result.weight_norm},
+                  {"update_norm", result.update_norm},
                   {"lr", result.lr},
                   {"tokens", state_.samples * config_.batch.seq_len},
                   {"tokens_per_second", tokens / seconds},

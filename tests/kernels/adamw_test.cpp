@@ -1,44 +1,129 @@
 #include "kernels/adamw.h"
 
+#include "core/device_table.h"
 #include "support/grid.h"
 #include "support/launch_on.h"
+#include "support/tested_stream.h"
 
 namespace lyceum {
 namespace {
 
 constexpr double lr = 3e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0.1, clip = 0.7;
 
+Stream stream_of([[maybe_unused]] int threads) {
+#ifdef LYCEUM_TEST_DEVICE
+  return tested_stream();
+#else
+  return CpuStream(threads);
+#endif
+}
+
+/// A list of numbers here and where the kernel runs.
+template <class A>
+class Mirrored {
+ public:
+  Mirrored(const Stream& stream, const Grid<A>& start) : stream_(stream), device_(table_of(stream, start.values)) {}
+  A* data() const { return reinterpret_cast<A*>(device_.raw()); }
+  Grid<A> now() const {
+    Grid<A> grid(1, device_.size() / static_cast<std::int64_t>(sizeof(A)));
+    copy_to_host(stream_, grid.values.data(), device_.raw(), device_.bytes());
+    return grid;
+  }
+
+ private:
+  Stream stream_;
+  Tensor device_;
+};
+
+/// Tensors of these sizes with `gap` elements before each of them and behind the last, and the updates made to them.
 template <class T>
-struct Parameter {
+struct Problem {
   using A = Accumulator<T>;
-  std::int64_t size;
-  Grid<A> master, exp_avg, exp_avg_sq;
-  Grid<T> weight;
+  Stream stream;
+  std::vector<std::int64_t> sizes, begin, first_block;
+  std::int64_t blocks = 0, length = 0;
+  std::vector<std::vector<DecayRun>> runs;  // of each tensor
+  std::vector<std::int64_t> places;         // of each tensor: weights, then updates
+  Mirrored<A> master, exp_avg, exp_avg_sq;
+  Mirrored<T> weight;
+  std::vector<double> sums;  // after the last step
 
-  explicit Parameter(std::int64_t size)
-      : size(size),
-        master(Grid<A>::random(1, size, "weight")),
-        exp_avg(Grid<A>::zeros(1, size)),
-        exp_avg_sq(Grid<A>::zeros(1, size)),
-        weight(1, size) {}
+  Problem(int threads, std::vector<std::int64_t> sizes, std::int64_t gap = 0)
+      : stream(stream_of(threads)),
+        sizes(std::move(sizes)),
+        length(lay_out(gap)),
+        master(stream, Grid<A>::random(1, length, "weight")),
+        exp_avg(stream, Grid<A>::zeros(1, length)),
+        exp_avg_sq(stream, Grid<A>::zeros(1, length)),
+        weight(stream, Grid<T>(1, length)) {
+    for (std::size_t t = 0; t < this->sizes.size(); ++t) {
+      runs.push_back({{.end = this->sizes[t], .weight_decay = decay}});
+      places.push_back(first_block[t]);
+    }
+    for (std::size_t t = 0; t < this->sizes.size(); ++t) places.push_back(blocks + first_block[t]);
+  }
+  std::int64_t lay_out(std::int64_t gap) {
+    std::int64_t at = gap;
+    for (const std::int64_t size : sizes) {
+      begin.push_back(at);
+      first_block.push_back(blocks);
+      at += size + gap;
+      blocks += flat_blocks_of(size);
+    }
+    return at;
+  }
 
-  Grid<A> gradient(int step) const { return Grid<A>::random(1, size, "gradient " + std::to_string(step)); }
-  void step(int n, int threads, const Grid<A>& gradient) {
-    launch_on(threads,
-              AdamWStep<T>{master.span(), exp_avg.span(), exp_avg_sq.span(), gradient.span(), weight.span(), clip, lr,
-                           beta1, beta2, eps, decay, 1 - std::pow(beta1, n), 1 - std::pow(beta2, n)});
+  Grid<A> gradient(int step) const { return Grid<A>::random(1, length, "gradient " + std::to_string(step)); }
+  void step(int n, const Grid<A>& gradient, bool skip = false) {
+    const Mirrored<A> gradients(stream, gradient);
+    std::vector<AdamWRow<T>> rows;
+    std::vector<DecayRun> all_runs;
+    for (std::size_t t = 0; t < sizes.size(); ++t) {
+      const std::int64_t at = begin[t];
+      rows.push_back({master.data() + at, exp_avg.data() + at, exp_avg_sq.data() + at, gradients.data() + at,
+                      weight.data() + at, sizes[t], first_block[t], std::ssize(all_runs)});
+      all_runs.insert(all_runs.end(), runs[t].begin(), runs[t].end());
+    }
+    sums.assign(static_cast<std::size_t>(2 * blocks), poison<double>());
+    const Tensor row_table = table_of(stream, rows), run_table = table_of(stream, all_runs),
+                 place_table = table_of(stream, places), sum_table = table_of(stream, sums);
+    const Tensor numbers = table_of(stream, std::vector<AdamWNumbers>{{.lr = lr,
+                                                                       .rate = lr / (1 - std::pow(beta1, n)),
+                                                                       .inverse_bias2 = 1 / (1 - std::pow(beta2, n)),
+                                                                       .gradient_scale = clip,
+                                                                       .skip = skip ? 1.0 : 0.0}});
+    const auto all_places = rows_of<std::int64_t>(place_table);
+    launch(stream, AdamWStep<T>{.tensors = rows_of<AdamWRow<T>>(row_table),
+                                .runs = rows_of<DecayRun>(run_table),
+                                .blocks = blocks,
+                                .numbers = rows_of<AdamWNumbers>(numbers),
+                                .beta1 = beta1,
+                                .beta2 = beta2,
+                                .eps = eps,
+                                .weight_places = all_places.first(sizes.size()),
+                                .update_places = all_places.subspan(sizes.size()),
+                                .sums = {reinterpret_cast<double*>(sum_table.raw()), sums.size()}});
+    copy_to_host(stream, sums.data(), sum_table.raw(), sum_table.bytes());
+  }
+  bool same_bits(const Problem& other) const {
+    return master.now().same_bits(other.master.now()) && exp_avg.now().same_bits(other.exp_avg.now()) &&
+           exp_avg_sq.now().same_bits(other.exp_avg_sq.now()) && weight.now().same_bits(other.weight.now());
+  }
+  /// Of element i of tensor t.
+  double decay_of(std::size_t t, std::int64_t i) const {
+    return std::ranges::find_if(runs[t], [&](const DecayRun& run) { return run.end > i; })->weight_decay;
   }
 };
 
 /// The algorithm as its paper writes it (Algorithm 2, schedule in the rate), for one element.
-double by_hand(double w, const std::vector<double>& gradients) {
+double by_hand(double w, const std::vector<double>& gradients, double weight_decay) {
   double m = 0, v = 0;
   for (std::size_t n = 1; n <= gradients.size(); ++n) {
     const double g = gradients[n - 1] * clip;
     m = beta1 * m + (1 - beta1) * g;
     v = beta2 * v + (1 - beta2) * g * g;
     const double m_hat = m / (1 - std::pow(beta1, n)), v_hat = v / (1 - std::pow(beta2, n));
-    w -= lr * (m_hat / (std::sqrt(v_hat) + eps) + decay * w);
+    w -= lr * (m_hat / (std::sqrt(v_hat) + eps) + weight_decay * w);
   }
   return w;
 }
@@ -48,128 +133,169 @@ class AdamWTest : public testing::Test {};
 using Types = testing::Types<float, bfloat16, double>;
 TYPED_TEST_SUITE(AdamWTest, Types);
 
-TYPED_TEST(AdamWTest, SeveralStepsByHand) {
+const std::vector<std::int64_t> uneven{0, 1, 7, 1024, 0, 0, 1025, 33, 5000, 0};
+
+/// Decay that changes within blocks, once after an element, once before and behind the tensor.
+template <class T>
+void set_uneven_runs(Problem<T>& problem) {
+  problem.runs[2] = {{-32, decay}, {0, 0.3}, {3, 0}, {4, decay}, {9, 0}};
+  problem.runs[6] = {{1024, 0}, {1025, decay}};
+  problem.runs[8] = {{32, 0}, {64, decay}, {1999, 0.2}, {2048, 0}, {2049, decay}, {100000, 0}};
+}
+
+TYPED_TEST(AdamWTest, SeveralStepsByHandOnManyTensors) {
   using T = TypeParam;
   using A = Accumulator<T>;
-  for (const std::int64_t size : {0, 1, 7, 33, 341, 40000}) {
-    Parameter<T> one(size), two(size);
-    const std::vector<double> start = one.master.flat();
-    std::vector<std::vector<double>> gradients(static_cast<std::size_t>(size));
-    for (int n = 1; n <= 5; ++n) {
+  for (const std::int64_t gap : {0, 1, 32}) {
+    Problem<T> one(1, uneven, gap), two(2, uneven, gap);
+    set_uneven_runs(one);
+    set_uneven_runs(two);
+    const Grid<A> start = one.master.now(), untouched = one.exp_avg.now();
+    std::vector<std::vector<double>> gradients(static_cast<std::size_t>(one.length));
+    std::vector<double> before;
+    for (int n = 1; n <= 4; ++n) {
       const Grid<A> gradient = one.gradient(n);
-      one.step(n, 1, gradient);
-      two.step(n, 2, gradient);
+      before = one.master.now().flat();
+      one.step(n, gradient);
+      two.step(n, gradient);
       for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i].push_back(to_double(gradient.values[i]));
     }
-    EXPECT_TRUE(one.master.same_bits(two.master) && one.weight.same_bits(two.weight));
-    EXPECT_TRUE(one.exp_avg.same_bits(two.exp_avg) && one.exp_avg_sq.same_bits(two.exp_avg_sq));
-    std::vector<double> expected;
-    for (std::size_t i = 0; i < gradients.size(); ++i) {
-      expected.push_back(by_hand(start[i], gradients[i]));
-      ASSERT_EQ(one.weight.at(0, static_cast<std::int64_t>(i)), to_double(round_to<T>(one.master.values[i])));
+    EXPECT_TRUE(one.same_bits(two));
+    EXPECT_EQ(one.sums, two.sums);
+    const Grid<A> master = one.master.now();
+    const Grid<T> weight = one.weight.now();
+    std::vector<double> expected = start.flat();
+    std::vector<bool> inside(expected.size());
+    for (std::size_t t = 0; t < uneven.size(); ++t) {
+      std::vector<double> weights(static_cast<std::size_t>(flat_blocks_of(uneven[t]))), updates = weights;
+      for (std::int64_t i = 0; i < uneven[t]; ++i) {
+        const auto at = static_cast<std::size_t>(one.begin[t] + i);
+        inside[at] = true;
+        expected[at] = by_hand(expected[at], gradients[at], one.decay_of(t, i));
+        const double now = to_double(master.values[at]);
+        ASSERT_EQ(to_double(weight.values[at]), to_double(round_to<T>(master.values[at])));
+        weights[static_cast<std::size_t>(i / flat_block)] += now * now;
+        updates[static_cast<std::size_t>(i / flat_block)] += std::pow(now - before[at], 2);
+      }
+      for (std::size_t b = 0; b < weights.size(); ++b) {
+        const auto at = static_cast<std::size_t>(one.first_block[t]) + b;
+        const double update = one.sums[at + static_cast<std::size_t>(one.blocks)];
+        EXPECT_TRUE(std::abs(one.sums[at] - weights[b]) <= 1e-12 * weights[b]) << one.sums[at] << ' ' << weights[b];
+        EXPECT_TRUE(std::abs(update - updates[b]) <= 1e-3 * updates[b]) << update << " for " << updates[b];
+      }
     }
-    expect_close(one.master, expected, tolerance_of<A>);
+    expect_close(master, expected, tolerance_of<A>);
+    for (std::size_t at = 0; at < inside.size(); ++at) {
+      if (inside[at]) continue;
+      EXPECT_EQ(master.values[at], start.values[at]) << "between tensors";
+      EXPECT_TRUE(is_nan(to_double(weight.values[at]))) << "between tensors";
+    }
   }
 }
 
-TEST(AdamW, TheClipFactorMayStandInMemory) {
-  Parameter<float> by_value(100), by_memory(100);
-  const Grid<float> gradient = by_value.gradient(1);
-  by_value.step(1, 1, gradient);
-  const std::vector<double> half{clip / 2};
-  launch_on(1, AdamWStep<float>{.master = by_memory.master.span(),
-                                .exp_avg = by_memory.exp_avg.span(),
-                                .exp_avg_sq = by_memory.exp_avg_sq.span(),
-                                .gradient = gradient.span(),
-                                .weight = by_memory.weight.span(),
-                                .gradient_scale = 2,
-                                .lr = lr,
-                                .beta1 = beta1,
-                                .beta2 = beta2,
-                                .eps = eps,
-                                .weight_decay = decay,
-                                .bias1 = 1 - beta1,
-                                .bias2 = 1 - beta2,
-                                .clip = half});
-  EXPECT_TRUE(by_memory.weight.same_bits(by_value.weight));
-  EXPECT_TRUE(by_memory.exp_avg_sq.same_bits(by_value.exp_avg_sq));
+TYPED_TEST(AdamWTest, NeitherCutsAtBlocksNorTheBeginInMemoryChangeABit) {
+  using T = TypeParam;
+  Problem<T> whole(1, {150000}), cut(2, {2048, 0, 147952}), moved(1, {150000}, 1);
+  whole.runs[0] = {{100, 0}, {2500, decay}, {150000, 0}};
+  moved.runs = whole.runs;
+  cut.runs = {{{100, 0}, {2500, decay}, {150000, 0}},
+              {{-1948, 0}, {452, decay}, {147952, 0}},
+              {{-1948, 0}, {452, decay}, {147952, 0}}};
+  const auto gradient = whole.gradient(1);
+  whole.step(1, gradient);
+  cut.step(1, gradient);
+  EXPECT_TRUE(whole.same_bits(cut));
+  EXPECT_EQ(whole.sums, cut.sums);
+  // The same numbers an element later.
+  auto later = moved.gradient(1), weights = moved.master.now();
+  const auto start = Problem<T>(1, {150000}).master.now();
+  std::copy_n(start.values.begin(), 150000, weights.values.begin() + 1);
+  std::copy_n(gradient.values.begin(), 150000, later.values.begin() + 1);
+  moved.master = {moved.stream, weights};
+  moved.step(1, later);
+  EXPECT_EQ(whole.sums, moved.sums);
+  const auto moved_weights = moved.weight.now(), whole_weights = whole.weight.now();
+  EXPECT_EQ(std::memcmp(moved_weights.values.data() + 1, whole_weights.values.data(), 150000 * sizeof(T)), 0);
+}
+
+TYPED_TEST(AdamWTest, AStepThatIsLeftOutChangesNothing) {
+  Problem<TypeParam> problem(2, uneven, 3);
+  problem.step(1, problem.gradient(1));
+  const std::vector<double> before = problem.sums;
+  const auto master = problem.master.now(), m = problem.exp_avg.now(), v = problem.exp_avg_sq.now();
+  const auto weight = problem.weight.now();
+  auto gradient = problem.gradient(2);
+  for (auto& value : gradient.values) value = poison<Accumulator<TypeParam>>();
+  problem.step(2, gradient, true);
+  EXPECT_TRUE(problem.master.now().same_bits(master) && problem.weight.now().same_bits(weight));
+  EXPECT_TRUE(problem.exp_avg.now().same_bits(m) && problem.exp_avg_sq.now().same_bits(v));
+  for (std::size_t b = 0; b < static_cast<std::size_t>(problem.blocks); ++b) {
+    EXPECT_TRUE(std::abs(problem.sums[b] - before[b]) <= 1e-14 * before[b]);
+    EXPECT_EQ(problem.sums[b + static_cast<std::size_t>(problem.blocks)], 0);
+  }
+}
+
+TEST(AdamW, SumsOfTensorsWithoutAPlaceAreLeftOut) {
+  Problem<float> problem(1, {2000, 3000});
+  problem.places[0] = problem.places[3] = -1;  // weights of the first, updates of the second
+  problem.step(1, problem.gradient(1));
+  for (std::size_t b = 0; b < 5; ++b) {
+    EXPECT_EQ(is_nan(problem.sums[b]), b < 2) << b;
+    EXPECT_EQ(is_nan(problem.sums[5 + b]), b >= 2) << b;
+  }
 }
 
 TEST(AdamW, MasterMayBeTheWeight) {
-  Parameter<float> apart(100), together(100);
-  const Grid<float> gradient = apart.gradient(1);
-  apart.step(1, 1, gradient);
-  launch_on(
-      1, AdamWStep<float>{together.master.span(), together.exp_avg.span(), together.exp_avg_sq.span(), gradient.span(),
-                          together.master.span(), clip, lr, beta1, beta2, eps, decay, 1 - beta1, 1 - beta2});
-  EXPECT_TRUE(together.master.same_bits(apart.weight));
+  Problem<float> apart(1, {100, 1500}), together(1, {100, 1500});
+  together.weight = together.master;
+  apart.step(1, apart.gradient(1));
+  together.step(1, apart.gradient(1));
+  EXPECT_TRUE(together.master.now().same_bits(apart.weight.now()));
 }
 
 TEST(AdamW, NanShowsAndZeroGradientsOnlyDecay) {
-  Parameter<bfloat16> parameter(3);
+  Problem<bfloat16> problem(1, {3});
   auto gradient = Grid<float>::zeros(1, 3);
   gradient(0, 1) = poison<float>();
-  const std::vector<double> before = parameter.master.flat();
-  parameter.step(1, 1, gradient);
-  EXPECT_TRUE(is_nan(parameter.master.at(0, 1)) && is_nan(parameter.weight.at(0, 1)) &&
-              is_nan(parameter.exp_avg.at(0, 1)));
-  EXPECT_NEAR(parameter.master.at(0, 0), before[0] * (1 - lr * decay), 1e-7);
+  const std::vector<double> before = problem.master.now().flat();
+  problem.step(1, gradient);
+  EXPECT_TRUE(is_nan(problem.master.now().at(0, 1)) && is_nan(problem.weight.now().at(0, 1)) &&
+              is_nan(problem.exp_avg.now().at(0, 1)) && is_nan(problem.sums[0]) && is_nan(problem.sums[1]));
+  EXPECT_NEAR(problem.master.now().at(0, 0), before[0] * (1 - lr * decay), 1e-7);
+}
+
+TEST(AdamW, NothingToUpdate) {
+  Problem<float> none(1, {}), empty(1, {0, 0});
+  none.step(1, none.gradient(1));
+  empty.step(1, empty.gradient(1));
+  EXPECT_TRUE(none.sums.empty() && empty.sums.empty());
 }
 
 TEST(AdamW, RefusesOtherLengths) {
-  Parameter<float> parameter(3);
-  EXPECT_THROW(parameter.step(1, 1, Grid<float>::zeros(1, 4)), Error);
+  Problem<float> problem(1, {3, 4});
+  problem.places.pop_back();
+  EXPECT_THROW(problem.step(1, problem.gradient(1)), Error);
 }
 
-constexpr std::int64_t block = 1000;
-
-template <class A>
-std::vector<double> sums_of_squares(const Grid<A>& x, int threads) {
-  std::vector<double> sums((x.values.size() + block - 1) / block, poison<double>());
-  launch_on(threads, SumOfSquares<A>{x.span(), block, sums});
-  return sums;
+AdamWNumbers judged(double norm, double loss, double limit) {
+  const std::vector<double> norms{norm}, losses{loss};
+  std::vector<AdamWNumbers> numbers{{.lr = 1, .rate = 2, .inverse_bias2 = 3, .gradient_scale = 4, .skip = 5}};
+  launch_on(1, JudgeUpdate{.norm = norms, .loss = losses, .clip = limit, .numbers = numbers});
+  EXPECT_TRUE(numbers[0].lr == 1 && numbers[0].rate == 2 && numbers[0].inverse_bias2 == 3);
+  return numbers[0];
 }
 
-template <class A>
-class SumOfSquaresTest : public testing::Test {};
-using Accumulators = testing::Types<float, double>;
-TYPED_TEST_SUITE(SumOfSquaresTest, Accumulators);
-
-TYPED_TEST(SumOfSquaresTest, SameBitsOnAnyNumberOfThreads) {
-  for (const std::int64_t size : {0, 1, 7, 33, 341, 1000, 32768, 100001}) {
-    const auto x = Grid<TypeParam>::random(1, size, "x", 0, 1e20);
-    const std::vector<double> sums = sums_of_squares(x, 1);
-    for (std::size_t at = 0; at < sums.size(); ++at) {
-      long double expected = 0;
-      for (std::size_t i = at * block; i < std::min(x.values.size(), (at + 1) * block); ++i) {
-        expected += static_cast<long double>(x.values[i]) * static_cast<long double>(x.values[i]);
-      }
-      EXPECT_TRUE(std::abs(sums[at] - static_cast<double>(expected)) <= 1e-13 * static_cast<double>(expected));
-    }
-    EXPECT_EQ(sums, sums_of_squares(x, 2));
-    EXPECT_EQ(sums, sums_of_squares(x, 3));
+TEST(JudgeUpdate, ClipsAndLeavesOutWhatIsNotFinite) {
+  constexpr double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(judged(2, 5, 0.5).gradient_scale, 0.25);
+  EXPECT_EQ(judged(2, 5, 2).gradient_scale, 1);
+  EXPECT_EQ(judged(2, 5, 0).gradient_scale, 1);
+  EXPECT_EQ(judged(0, 5, 1).gradient_scale, 1);
+  for (const double norm : {0.0, 2.0, 1e300}) EXPECT_EQ(judged(norm, -3, 1).skip, 0);
+  for (const double bad : {inf, -inf, nan}) {
+    EXPECT_EQ(judged(bad, 5, 1).skip, 1);
+    EXPECT_EQ(judged(2, bad, 1).skip, 1);
   }
-}
-
-TYPED_TEST(SumOfSquaresTest, NanAndInfinityShowInTheirBlockAlone) {
-  for (const std::int64_t place : {0, 50000, 100000}) {
-    auto x = Grid<TypeParam>::random(1, 100001, "x");
-    x(0, place) = -std::numeric_limits<TypeParam>::infinity();
-    const std::vector<double> infinite = sums_of_squares(x, 2);
-    x(0, place) = poison<TypeParam>();
-    const std::vector<double> nan = sums_of_squares(x, 2);
-    for (std::int64_t at = 0; at < std::ssize(nan); ++at) {
-      EXPECT_EQ(std::isinf(infinite[static_cast<std::size_t>(at)]), at == place / block);
-      EXPECT_EQ(is_nan(nan[static_cast<std::size_t>(at)]), at == place / block);
-    }
-  }
-}
-
-TEST(SumOfSquares, RefusesWhatDoesNotFit) {
-  std::vector<float> x(10);
-  std::vector<double> sums(2);
-  EXPECT_THROW(launch_on(1, SumOfSquares<float>{x, 4, sums}), Error);
-  EXPECT_THROW(launch_on(1, SumOfSquares<float>{x, 0, sums}), Error);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -10,7 +11,7 @@
 #include "autograd/linear.h"
 #include "autograd/tape.h"
 #include "core/random.h"
-#include "parallel/data/gradient_norm.h"
+#include "parallel/data/norm_sums.h"
 #include "parallel/data/zero.h"
 
 namespace lyceum {
@@ -94,6 +95,12 @@ TEST_F(ZeroTest, SharesHoldTheSumInItsOrder) {
   }
 }
 
+double gradient_norm(const Stream& stream, const Mesh& mesh, std::span<const UnitShare> shares, int layers) {
+  double norm = 0;
+  GradientNorm(stream, mesh, shares, layers).launch(std::span(&norm, 1));
+  return norm;
+}
+
 TEST_F(ZeroTest, TheNormIsThatOfTheSums) {
   double first = 0;
   for (int stage = 0; stage <= 3; ++stage) {
@@ -118,6 +125,29 @@ TEST_F(ZeroTest, TheNormIsThatOfTheSums) {
     EXPECT_TRUE(shows || (stage == 0 && rank < size - 1)) << "stage " << stage;  // stage 0: only this copy was spoilt
     EXPECT_THROW(gradient_norm(stream, mesh, zero.shares(), 2), Error);
   }
+}
+
+/// The second of two columns holds twice the sums of the first.
+TEST_F(ZeroTest, ColumnsGiveANormEach) {
+  Zero zero(units, mesh, stream, {.stage = 2, .micro_batches = micro_batches});
+  add_gradients(zero, 0);
+  const std::vector<UnitShare> shares = zero.shares();
+  const NormSums norms(stream, mesh, shares, 3, 2);
+  const Tensor sums = norms.zeros();
+  for (std::size_t s = 0; s < shares.size(); ++s) {
+    const std::span<const float> gradients = shares[s].gradients.span<float>();
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      for (int column = 0; column < 2; ++column) {
+        sums.span<double>()[static_cast<std::size_t>(norms.places(column)[s]) + i / range_block] +=
+            (column + 1) * std::pow(static_cast<double>(gradients[i]), 2);
+      }
+    }
+  }
+  std::array<double, 2> both{};
+  norms.norms(sums, both);
+  const double expected = gradient_norm(stream, mesh, shares, 3);
+  EXPECT_TRUE(std::abs(both[0] - expected) <= 1e-12 * expected);
+  EXPECT_TRUE(std::abs(both[1] - std::sqrt(2.0) * expected) <= 1e-12 * expected);
 }
 
 /// Values of a unit worked out without its shares.

@@ -136,6 +136,8 @@ inline void expect_same_steps(const std::vector<StepResult>& run, const std::vec
     expect_close(a.device_loss, b.device_loss, 1e-4, where + " device loss");
     expect_close(a.z_loss, b.z_loss, 1e-4, where + " z loss");
     expect_close(a.grad_norm, b.grad_norm, 1e-4, where + " gradient norm");
+    expect_close(a.weight_norm, b.weight_norm, 1e-5, where + " weight norm");
+    expect_close(a.update_norm, b.update_norm, 1e-3, where + " update norm");
     ASSERT_EQ(a.routing.size(), b.routing.size());
     for (std::size_t layer = 0; layer < b.routing.size(); ++layer) {
       EXPECT_EQ(a.routing[layer].counts, b.routing[layer].counts) << where << " layer " << layer;

@@ -43,6 +43,8 @@ void expect_same_bits(const Trajectory& run, const Trajectory& serial, const std
     EXPECT_EQ(a.device_loss, b.device_loss) << where;
     EXPECT_EQ(a.z_loss, b.z_loss) << where;
     EXPECT_EQ(a.grad_norm, b.grad_norm) << where;
+    EXPECT_EQ(a.weight_norm, b.weight_norm) << where;
+    EXPECT_EQ(a.update_norm, b.update_norm) << where;
     EXPECT_EQ(a.load_imbalance, b.load_imbalance) << where;
     ASSERT_EQ(a.routing.size(), b.routing.size());
     for (std::size_t layer = 0; layer < b.routing.size(); ++layer) {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 
 #include "support/trajectory.h"
@@ -35,6 +36,43 @@ TEST(TrainStep, AccumulationAndRecomputationChangeNothing) {
     config.batch.micro = 1;
     config.model.recompute = recompute;
     expect_same_run(train(config, ProcessGroup::world(60), 3), serial, std::string("recompute ") + recompute);
+  }
+}
+
+/// Σ (a − b)² over the weights of the whole model, every logical element once; without b Σ a².
+double squares(const ProcessGroup& world, const std::vector<Trajectory::Piece>& a,
+               const std::vector<Trajectory::Piece>* b = nullptr) {
+  std::array<double, 1> sum{0};
+  for (std::size_t p = 0; p < a.size(); ++p) {
+    if (a[p].name.starts_with("optimizer/")) continue;
+    for (std::size_t i = 0; i < a[p].values.size(); ++i) {
+      const double before = b ? static_cast<double>((*b)[p].values[i]) : 0.0;
+      sum[0] += std::pow(static_cast<double>(a[p].values[i]) - before, 2);
+    }
+  }
+  world.all_reduce(std::span(sum));
+  return sum[0];
+}
+
+TEST(TrainStep, TellsTheNormsOfWeightsAndTheirChange) {
+  const int ranks = ProcessGroup::world(60).size();
+  for (int kind = 0; kind < 4; ++kind) {
+    Config config = tiny_config();
+    config.parallel.zero = kind;
+    config.model.tie_embeddings = kind > 0;
+    if (kind == 1 && ranks > 1) config.parallel.pipeline = 2;  // the table is held twice and counts once
+    if (kind == 3 && ranks > 1) config.parallel.tensor = 2;
+    config.parallel.expert = kind % 2 == 0 ? ranks : 1;
+    TinyTraining training(config, ProcessGroup::world(60), kind == 2 ? DType::bf16 : DType::f32);
+    const ProcessGroup& world = training.setup().mesh.world;
+    for (int step = 0; step < 2; ++step) {
+      const std::vector<Trajectory::Piece> before = training.weights();
+      const StepResult result = training.run(step, 1).front();
+      const std::vector<Trajectory::Piece> after = training.weights();
+      const std::string where = "zero " + std::to_string(kind) + " step " + std::to_string(step);
+      expect_close(result.weight_norm, std::sqrt(squares(world, after)), 1e-12, where + " weight norm");
+      expect_close(result.update_norm, std::sqrt(squares(world, after, &before)), 1e-4, where + " update norm");
+    }
   }
 }
 
@@ -97,6 +135,7 @@ TEST(TrainStep, ANonFiniteGradientIsLeftOutOnAllRanks) {
   if (rank == ranks - 1) poisoned = NAN;
   const StepResult bad = step.run(loader, 0, 1e-2);
   EXPECT_TRUE(bad.skipped);
+  EXPECT_EQ(bad.update_norm, 0);
   EXPECT_TRUE(rank != ranks - 1 || !bad.culprit.empty());  // the poison reaches others through the tokens
   EXPECT_EQ(experts.values().data<float>()[1], other);
   EXPECT_EQ(optimizer.updates(), 0);

@@ -94,6 +94,8 @@ void expect_same_bits(const Config& config, int first, int last, const std::stri
     for (std::size_t s = 0; s < steps; ++s) {
       EXPECT_EQ(results[s].loss, expected[s].loss) << name << " stage " << stage << " step " << s;
       EXPECT_EQ(results[s].grad_norm, expected[s].grad_norm) << name << " stage " << stage << " step " << s;
+      EXPECT_EQ(results[s].weight_norm, expected[s].weight_norm) << name << " stage " << stage << " step " << s;
+      EXPECT_EQ(results[s].update_norm, expected[s].update_norm) << name << " stage " << stage << " step " << s;
     }
     EXPECT_TRUE(same_bits(sharded.owned(), replicated.owned())) << name << " stage " << stage;
     // What the model reads, too; stage 3 holds it only in use.

@@ -5,77 +5,119 @@
 
 #include "kernels/cpu/checks.h"
 #include "kernels/cpu/parallel_for.h"
+#include "kernels/cpu/squares.h"
 
 namespace lyceum {
 
 namespace {
 
+/// A step's constants, made in double and rounded once: 1 − β₂ has no bits to lose.
+template <class A>
+struct Constants {
+  A beta1, rest1, beta2, rest2, eps, scale, rate, inverse_bias2;
+  double lr;
+
+  template <class T>
+  explicit Constants(const AdamWStep<T>& step)
+      : beta1(static_cast<A>(step.beta1)),
+        rest1(static_cast<A>(1 - step.beta1)),
+        beta2(static_cast<A>(step.beta2)),
+        rest2(static_cast<A>(1 - step.beta2)),
+        eps(static_cast<A>(step.eps)),
+        scale(static_cast<A>(step.numbers[0].gradient_scale)),
+        rate(static_cast<A>(step.numbers[0].rate)),
+        inverse_bias2(static_cast<A>(step.numbers[0].inverse_bias2)),
+        lr(step.numbers[0].lr) {}
+};
+
+struct Squares {
+  double weights = 0, updates = 0;
+};
+
+/// Elements [first, last), of one decay.
 template <class T>
-void step_range(const AdamWStep<T>& step, std::int64_t first, std::int64_t last) {
+void step_range(const AdamWRow<T>& tensor, const Constants<Accumulator<T>>& k, double weight_decay, std::int64_t first,
+                std::int64_t last, Squares& squares) {
   using A = Accumulator<T>;
-  A* master = step.master.data();
-  A* exp_avg = step.exp_avg.data();
-  A* exp_avg_sq = step.exp_avg_sq.data();
-  const A* gradient = step.gradient.data();
-  T* weight = step.weight.data();
-  // Constants in double, rounded once: 1 − β₂ has no bits to lose.
-  const A scale = static_cast<A>(step.clip.empty() ? step.gradient_scale : step.gradient_scale * step.clip[0]);
-  const A eps = static_cast<A>(step.eps);
-  const A beta1 = static_cast<A>(step.beta1), rest1 = static_cast<A>(1 - step.beta1);
-  const A beta2 = static_cast<A>(step.beta2), rest2 = static_cast<A>(1 - step.beta2);
-  const A rate = static_cast<A>(step.lr / step.bias1), inverse_bias2 = static_cast<A>(1 / step.bias2);
-  const A decay = static_cast<A>(step.lr * step.weight_decay);
-#pragma omp simd
+  A* master = tensor.master;
+  A* exp_avg = tensor.exp_avg;
+  A* exp_avg_sq = tensor.exp_avg_sq;
+  const A* gradient = tensor.gradient;
+  T* weight = tensor.weight;
+  const A beta1 = k.beta1, rest1 = k.rest1, beta2 = k.beta2, rest2 = k.rest2, eps = k.eps;
+  const A scale = k.scale, rate = k.rate, inverse_bias2 = k.inverse_bias2, decay = static_cast<A>(k.lr * weight_decay);
+  double weights = 0, updates = 0;
+#pragma omp simd reduction(+ : weights, updates)
   for (std::int64_t i = first; i < last; ++i) {
     const A g = gradient[i] * scale;
     const A m = beta1 * exp_avg[i] + rest1 * g;
     const A v = beta2 * exp_avg_sq[i] + rest2 * g * g;
     const A w = master[i];
-    const A updated = w - (rate * m / (std::sqrt(v * inverse_bias2) + eps) + decay * w);
+    const A update = rate * m / (std::sqrt(v * inverse_bias2) + eps) + decay * w;
+    const A updated = w - update;
     exp_avg[i] = m;
     exp_avg_sq[i] = v;
     master[i] = updated;
     weight[i] = round_to<T>(updated);
+    weights += static_cast<double>(updated) * static_cast<double>(updated);
+    updates += static_cast<double>(update) * static_cast<double>(update);
   }
+  squares.weights += weights;
+  squares.updates += updates;
+}
+
+/// Elements [first, last), a block.
+template <class T>
+Squares step_block(const AdamWStep<T>& step, const AdamWRow<T>& tensor, const Constants<Accumulator<T>>& k,
+                   std::int64_t first, std::int64_t last) {
+  Squares squares;
+  if (step.numbers[0].skip != 0) {
+    squares.weights = sum_of_squares(tensor.master + first, last - first);
+    return squares;
+  }
+  for (const DecayRun* run = step.runs.data() + tensor.first_run; first < last; ++run) {
+    const std::int64_t end = std::min(last, run->end);
+    if (end <= first) continue;
+    step_range(tensor, k, run->weight_decay, first, end, squares);
+    first = end;
+  }
+  return squares;
 }
 
 }  // namespace
 
 template <class T>
 void run(const CpuStream& stream, const AdamWStep<T>& step) {
-  const auto count = static_cast<std::int64_t>(step.weight.size());
-  require_length("AdamWStep", "master", step.master, count);
-  require_length("AdamWStep", "exp_avg", step.exp_avg, count);
-  require_length("AdamWStep", "exp_avg_sq", step.exp_avg_sq, count);
-  require_length("AdamWStep", "gradient", step.gradient, count);
-  parallel_for(stream, count, elements_a_thread,
-               [&](std::int64_t first, std::int64_t last) { step_range(step, first, last); });
+  require_length("AdamWStep", "numbers", step.numbers, 1);
+  require_length("AdamWStep", "weight places", step.weight_places, std::ssize(step.tensors));
+  require_length("AdamWStep", "update places", step.update_places, std::ssize(step.tensors));
+  const Constants<Accumulator<T>> constants(step);
+  parallel_for(stream, step.blocks, elements_a_thread / flat_block, [&](std::int64_t first, std::int64_t last) {
+    BlockWalk walk(step.tensors, first);
+    for (std::int64_t at = first; at < last; ++at, walk.next()) {
+      const AdamWRow<T>& tensor = walk.tensor();
+      const std::int64_t begin = walk.block() * flat_block;
+      const Squares squares = step_block(step, tensor, constants, begin, std::min(begin + flat_block, tensor.count));
+      const auto put = [&](std::int64_t place, double sum) {
+        if (place >= 0) step.sums[static_cast<std::size_t>(place + walk.block())] = sum;
+      };
+      put(step.weight_places[walk.row()], squares.weights);
+      put(step.update_places[walk.row()], squares.updates);
+    }
+  });
 }
 
-template <class A>
-void run(const CpuStream& stream, const SumOfSquares<A>& norm) {
-  const auto count = static_cast<std::int64_t>(norm.x.size());
-  require(norm.block > 0, "SumOfSquares: blocks of {} elements", norm.block);
-  const std::int64_t blocks = (count + norm.block - 1) / norm.block;
-  require_length("SumOfSquares", "sums", norm.sums, blocks);
-  parallel_for(stream, blocks, std::max<std::int64_t>(1, elements_a_thread / norm.block),
-               [&](std::int64_t begin, std::int64_t end) {
-                 for (std::int64_t at = begin; at < end; ++at) {
-                   const A* x = norm.x.data() + at * norm.block;
-                   const std::int64_t length = std::min(norm.block, count - at * norm.block);
-                   double sum = 0;
-#pragma omp simd reduction(+ : sum)
-                   for (std::int64_t i = 0; i < length; ++i)
-                     sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-                   norm.sums[static_cast<std::size_t>(at)] = sum;
-                 }
-               });
+void run(const CpuStream&, const JudgeUpdate& judge) {
+  require_length("JudgeUpdate", "norm", judge.norm, 1);
+  require_length("JudgeUpdate", "loss", judge.loss, 1);
+  require_length("JudgeUpdate", "numbers", judge.numbers, 1);
+  const double norm = judge.norm[0];
+  judge.numbers[0].skip = std::isfinite(norm) && std::isfinite(judge.loss[0]) ? 0 : 1;
+  judge.numbers[0].gradient_scale = judge.clip > 0 && norm > judge.clip ? judge.clip / norm : 1;
 }
 
 template void run(const CpuStream&, const AdamWStep<float>&);
 template void run(const CpuStream&, const AdamWStep<bfloat16>&);
 template void run(const CpuStream&, const AdamWStep<double>&);
-template void run(const CpuStream&, const SumOfSquares<float>&);
-template void run(const CpuStream&, const SumOfSquares<double>&);
 
 }  // namespace lyceum

@@ -7,64 +7,121 @@ namespace lyceum {
 
 namespace {
 
-constexpr int threads = 256;
+/// A block of threads takes a block of the tensors at a time, `width` neighbours a thread.
+constexpr int width = 4, threads = flat_block / width;
 
-/// An AdamWStep's constants, made in double and rounded once: 1 − β₂ has no bits to lose.
+/// A step's constants, made in double and rounded once: 1 − β₂ has no bits to lose.
 template <class A>
 struct Constants {
-  A beta1, rest1, beta2, rest2, rate, inverse_bias2, eps, decay;
+  A beta1, rest1, beta2, rest2, eps;
+};
+template <class A>
+struct Numbers {
+  A scale, rate, inverse_bias2;
+  double lr;
+  __device__ explicit Numbers(const AdamWNumbers& numbers)
+      : scale(static_cast<A>(numbers.gradient_scale)),
+        rate(static_cast<A>(numbers.rate)),
+        inverse_bias2(static_cast<A>(numbers.inverse_bias2)),
+        lr(numbers.lr) {}
 };
 
-template <int width, class T>
-__device__ void step_pack(const AdamWStep<T>& step, const Constants<Accumulator<T>>& k, Accumulator<T> scale,
-                          std::int64_t i) {
+struct Squares {
+  double weights = 0, updates = 0;
+};
+
+/// `count` neighbours from element i on, of one decay.
+template <int count, class T>
+__device__ void step_pack(const AdamWRow<T>& tensor, const Constants<Accumulator<T>>& k,
+                          const Numbers<Accumulator<T>>& n, double weight_decay, std::int64_t i, Squares& squares) {
   using A = Accumulator<T>;
-  const auto gradient = load<width>(step.gradient.data() + i);
-  auto exp_avg = load<width>(step.exp_avg.data() + i), exp_avg_sq = load<width>(step.exp_avg_sq.data() + i),
-       master = load<width>(step.master.data() + i);
-  Pack<T, width> weight;
-  for (int e = 0; e < width; ++e) {
-    const A g = gradient[e] * scale;
+  const auto decay = static_cast<A>(n.lr * weight_decay);
+  const auto gradient = load<count>(tensor.gradient + i);
+  auto exp_avg = load<count>(tensor.exp_avg + i), exp_avg_sq = load<count>(tensor.exp_avg_sq + i),
+       master = load<count>(tensor.master + i);
+  Pack<T, count> weight;
+  for (int e = 0; e < count; ++e) {
+    const A g = gradient[e] * n.scale;
     const A m = k.beta1 * exp_avg[e] + k.rest1 * g;
     const A v = k.beta2 * exp_avg_sq[e] + k.rest2 * g * g;
     const A w = master[e];
+    const A update = n.rate * m / (std::sqrt(v * n.inverse_bias2) + k.eps) + decay * w;
     exp_avg[e] = m;
     exp_avg_sq[e] = v;
-    master[e] = w - (k.rate * m / (std::sqrt(v * k.inverse_bias2) + k.eps) + k.decay * w);
+    master[e] = w - update;
     weight[e] = narrow<T>(master[e]);
+    squares.weights += static_cast<double>(master[e]) * static_cast<double>(master[e]);
+    squares.updates += static_cast<double>(update) * static_cast<double>(update);
   }
-  store(step.exp_avg.data() + i, exp_avg);
-  store(step.exp_avg_sq.data() + i, exp_avg_sq);
-  store(step.master.data() + i, master);
-  store(step.weight.data() + i, weight);
+  store(tensor.exp_avg + i, exp_avg);
+  store(tensor.exp_avg_sq + i, exp_avg_sq);
+  store(tensor.master + i, master);
+  store(tensor.weight + i, weight);
 }
 
-template <int width, class T>
-__global__ void __launch_bounds__(threads) step_elements(AdamWStep<T> step, Constants<Accumulator<T>> constants) {
-  const double clip = step.clip.empty() ? 1.0 : step.clip[0];
-  const auto scale = static_cast<Accumulator<T>>(step.gradient_scale * clip);
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * threads;
-  const auto count = static_cast<std::int64_t>(step.weight.size());
-  const std::int64_t packs = count / width;
-  for (std::int64_t i = first; i < packs; i += stride) step_pack<width>(step, constants, scale, i * width);
-  for (std::int64_t i = packs * width + first; i < count; i += stride) step_pack<1>(step, constants, scale, i);
+template <class T>
+__device__ bool packed(const AdamWRow<T>& tensor) {
+  return is_aligned(tensor.master) && is_aligned(tensor.exp_avg) && is_aligned(tensor.exp_avg_sq) &&
+         is_aligned(tensor.gradient) && is_aligned(tensor.weight);
 }
 
-/// A block a sum: a thread adds up every threads-th element, then the threads' sums are joined.
-template <class A>
-__global__ void __launch_bounds__(threads) sum_squares(SumOfSquares<A> norm) {
-  const auto count = static_cast<std::int64_t>(norm.x.size()), sums = static_cast<std::int64_t>(norm.sums.size());
-  for (std::int64_t at = blockIdx.x; at < sums; at += gridDim.x) {
-    const std::int64_t begin = at * norm.block, rest = count - begin;
-    const std::int64_t end = begin + (norm.block < rest ? norm.block : rest);
-    double sum = 0;
-    for (std::int64_t i = begin + threadIdx.x; i < end; i += threads) {
-      sum += static_cast<double>(norm.x[i]) * static_cast<double>(norm.x[i]);
+/// A thread's neighbours from element i on, up to the end of the tensor. Which thread takes which does not depend on
+/// how they are read.
+template <class T>
+__device__ Squares step_neighbours(const AdamWStep<T>& step, const AdamWRow<T>& tensor,
+                                   const Constants<Accumulator<T>>& k, const Numbers<Accumulator<T>>& n,
+                                   std::int64_t i) {
+  Squares squares;
+  if (i >= tensor.count) return squares;
+  const DecayRun* run = step.runs.data() + tensor.first_run;
+  while (run->end <= i) ++run;
+  if (i + width <= tensor.count && i + width <= run->end && packed(tensor)) {
+    step_pack<width>(tensor, k, n, run->weight_decay, i, squares);
+    return squares;
+  }
+  for (int e = 0; e < width && i + e < tensor.count; ++e) {
+    while (run->end <= i + e) ++run;
+    step_pack<1>(tensor, k, n, run->weight_decay, i + e, squares);
+  }
+  return squares;
+}
+
+/// The same of a step that is left out.
+template <class T>
+__device__ Squares keep_neighbours(const AdamWRow<T>& tensor, std::int64_t i) {
+  Squares squares;
+  for (int e = 0; e < width && i + e < tensor.count; ++e) {
+    squares.weights += static_cast<double>(tensor.master[i + e]) * static_cast<double>(tensor.master[i + e]);
+  }
+  return squares;
+}
+
+template <class T>
+__global__ void __launch_bounds__(threads) step_tensors(AdamWStep<T> step, Constants<Accumulator<T>> constants) {
+  const Numbers<Accumulator<T>> numbers(step.numbers[0]);
+  const bool skip = step.numbers[0].skip != 0;
+  const std::int64_t first = step.blocks * blockIdx.x / gridDim.x, last = step.blocks * (blockIdx.x + 1) / gridDim.x;
+  BlockWalk<AdamWRow<T>> walk(step.tensors, first);
+  for (std::int64_t at = first; at < last; ++at, walk.next()) {
+    const std::int64_t i = walk.block() * flat_block + threadIdx.x * width;
+    const Squares own =
+        skip ? keep_neighbours(walk.tensor(), i) : step_neighbours(step, walk.tensor(), constants, numbers, i);
+    const std::int64_t weights = step.weight_places[walk.row()], updates = step.update_places[walk.row()];
+    if (weights >= 0) {
+      const double sum = join_block<threads>(own.weights, Sum{});
+      if (threadIdx.x == 0) step.sums[weights + walk.block()] = sum;
     }
-    sum = join_block<threads>(sum, Sum{});
-    if (threadIdx.x == 0) norm.sums[at] = sum;
+    if (updates >= 0) {
+      const double sum = join_block<threads>(own.updates, Sum{});
+      if (threadIdx.x == 0) step.sums[updates + walk.block()] = sum;
+    }
   }
+}
+
+__global__ void judge_update(JudgeUpdate judge) {
+  const double norm = judge.norm[0];
+  judge.numbers[0].skip = std::isfinite(norm) && std::isfinite(judge.loss[0]) ? 0 : 1;
+  judge.numbers[0].gradient_scale = judge.clip > 0 && norm > judge.clip ? judge.clip / norm : 1;
 }
 
 }  // namespace
@@ -72,40 +129,30 @@ __global__ void __launch_bounds__(threads) sum_squares(SumOfSquares<A> norm) {
 template <class T>
 void run(const CudaStream& stream, const AdamWStep<T>& step) {
   using A = Accumulator<T>;
-  const auto count = static_cast<std::int64_t>(step.weight.size());
-  require_length("AdamWStep", "master", step.master, count);
-  require_length("AdamWStep", "exp_avg", step.exp_avg, count);
-  require_length("AdamWStep", "exp_avg_sq", step.exp_avg_sq, count);
-  require_length("AdamWStep", "gradient", step.gradient, count);
+  const auto tensors = static_cast<std::int64_t>(step.tensors.size());
+  require_length("AdamWStep", "numbers", step.numbers, 1);
+  require_length("AdamWStep", "weight places", step.weight_places, tensors);
+  require_length("AdamWStep", "update places", step.update_places, tensors);
   const Constants<A> constants{.beta1 = static_cast<A>(step.beta1),
                                .rest1 = static_cast<A>(1 - step.beta1),
                                .beta2 = static_cast<A>(step.beta2),
                                .rest2 = static_cast<A>(1 - step.beta2),
-                               .rate = static_cast<A>(step.lr / step.bias1),
-                               .inverse_bias2 = static_cast<A>(1 / step.bias2),
-                               .eps = static_cast<A>(step.eps),
-                               .decay = static_cast<A>(step.lr * step.weight_decay)};
-  constexpr int width = pack_width<A>;  // of the four arrays of A; the weights then are in packs of 8 bytes
-  const bool packed = is_aligned(step.master.data()) && is_aligned(step.exp_avg.data()) &&
-                      is_aligned(step.exp_avg_sq.data()) && is_aligned(step.gradient.data()) &&
-                      is_aligned(step.weight.data());
-  start(stream, "AdamWStep", packed ? step_elements<width, T> : step_elements<1, T>,
-        blocks_for(count, packed ? threads * width : threads), threads, step, constants);
+                               .eps = static_cast<A>(step.eps)};
+  // More than run at a time, so that they end together, each with neighbours to walk: it searches the table once.
+  const std::int64_t most = std::int64_t{stream.processors()} * 32;
+  const auto grid = static_cast<unsigned>(std::min<std::int64_t>(most, step.blocks));
+  start(stream, "AdamWStep", step_tensors<T>, grid, threads, step, constants);
 }
 
-template <class A>
-void run(const CudaStream& stream, const SumOfSquares<A>& norm) {
-  const auto count = static_cast<std::int64_t>(norm.x.size());
-  require(norm.block > 0, "SumOfSquares: blocks of {} elements", norm.block);
-  const std::int64_t blocks = (count + norm.block - 1) / norm.block;
-  require_length("SumOfSquares", "sums", norm.sums, blocks);
-  start(stream, "SumOfSquares", sum_squares<A>, blocks_for(blocks), threads, norm);
+void run(const CudaStream& stream, const JudgeUpdate& judge) {
+  require_length("JudgeUpdate", "norm", judge.norm, 1);
+  require_length("JudgeUpdate", "loss", judge.loss, 1);
+  require_length("JudgeUpdate", "numbers", judge.numbers, 1);
+  start(stream, "JudgeUpdate", judge_update, 1, 1, judge);
 }
 
 template void run(const CudaStream&, const AdamWStep<float>&);
 template void run(const CudaStream&, const AdamWStep<bfloat16>&);
 template void run(const CudaStream&, const AdamWStep<double>&);
-template void run(const CudaStream&, const SumOfSquares<float>&);
-template void run(const CudaStream&, const SumOfSquares<double>&);
 
 }  // namespace lyceum

@@ -1,0 +1,72 @@
+#include "kernels/norms.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "kernels/cpu/checks.h"
+#include "kernels/cpu/parallel_for.h"
+#include "kernels/cpu/squares.h"
+
+namespace lyceum {
+
+template <class A>
+void run(const CpuStream& stream, const SumOfSquares<A>& norm) {
+  const auto count = static_cast<std::int64_t>(norm.x.size());
+  require(norm.block > 0, "SumOfSquares: blocks of {} elements", norm.block);
+  const std::int64_t blocks = (count + norm.block - 1) / norm.block;
+  require_length("SumOfSquares", "sums", norm.sums, blocks);
+  parallel_for(stream, blocks, std::max<std::int64_t>(1, elements_a_thread / norm.block),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t at = begin; at < end; ++at) {
+                   norm.sums[static_cast<std::size_t>(at)] =
+                       sum_of_squares(norm.x.data() + at * norm.block, std::min(norm.block, count - at * norm.block));
+                 }
+               });
+}
+
+template <class A>
+void run(const CpuStream& stream, const SquaresOfTensors<A>& squares) {
+  require_length("SquaresOfTensors", "places", squares.places, std::ssize(squares.tensors));
+  parallel_for(stream, squares.blocks, elements_a_thread / flat_block, [&](std::int64_t first, std::int64_t last) {
+    BlockWalk walk(squares.tensors, first);
+    for (std::int64_t at = first; at < last; ++at, walk.next()) {
+      const std::int64_t place = squares.places[walk.row()], begin = walk.block() * flat_block;
+      if (place < 0) continue;
+      squares.sums[static_cast<std::size_t>(place + walk.block())] =
+          sum_of_squares(walk.tensor().x + begin, std::min(flat_block, walk.tensor().count - begin));
+    }
+  });
+}
+
+void run(const CpuStream&, const SumRanges& sum) {
+  require_length("SumRanges", "begin", sum.begin, std::ssize(sum.y) + 1);
+  for (std::size_t o = 0; o < sum.y.size(); ++o) {
+    double all = 0;
+    for (std::int64_t r = sum.begin[o]; r < sum.begin[o + 1]; ++r) {
+      const SumRange& range = sum.ranges[static_cast<std::size_t>(r)];
+      all += std::accumulate(sum.x.data() + range.first, sum.x.data() + range.first + range.count, 0.0);
+    }
+    sum.y[o] = all;
+  }
+}
+
+void run(const CpuStream&, const NormsOfLayers& join) {
+  const auto layers = static_cast<std::size_t>(join.layers), columns = join.norms.size();
+  require_length("NormsOfLayers", "x", join.x, static_cast<std::int64_t>(3 * columns * layers));
+  for (std::size_t c = 0; c < columns; ++c) {
+    double sum = 0;
+    for (std::size_t layer = 0; layer < layers; ++layer) {
+      const auto part = [&](std::size_t p) { return join.x[(p * columns + c) * layers + layer]; };
+      sum += part(0) + part(1) + part(2);
+    }
+    join.norms[c] = std::sqrt(sum);
+  }
+}
+
+template void run(const CpuStream&, const SumOfSquares<float>&);
+template void run(const CpuStream&, const SumOfSquares<double>&);
+template void run(const CpuStream&, const SquaresOfTensors<float>&);
+template void run(const CpuStream&, const SquaresOfTensors<double>&);
+
+}  // namespace lyceum

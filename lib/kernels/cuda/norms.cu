@@ -1,0 +1,124 @@
+#include "kernels/checks.h"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/norms.h"
+
+namespace lyceum {
+
+namespace {
+
+constexpr int threads = 256;
+
+__device__ double square(double x) { return x * x; }
+
+/// A block a sum: a thread adds up every threads-th element, then the threads' sums are joined.
+template <class A>
+__global__ void __launch_bounds__(threads) sum_squares(SumOfSquares<A> norm) {
+  const auto count = static_cast<std::int64_t>(norm.x.size()), sums = static_cast<std::int64_t>(norm.sums.size());
+  for (std::int64_t at = blockIdx.x; at < sums; at += gridDim.x) {
+    const std::int64_t begin = at * norm.block, rest = count - begin;
+    const std::int64_t end = begin + (norm.block < rest ? norm.block : rest);
+    double sum = 0;
+    for (std::int64_t i = begin + threadIdx.x; i < end; i += threads) sum += square(static_cast<double>(norm.x[i]));
+    sum = join_block<threads>(sum, Sum{});
+    if (threadIdx.x == 0) norm.sums[at] = sum;
+  }
+}
+
+/// A warp a block of the tensors, four neighbours a lane at a time: the order is the same wherever a tensor begins.
+template <class A>
+__device__ double squares_of_block(const A* x, std::int64_t count) {
+  constexpr int width = 4, stride = warp_size * width;
+  const bool packed = is_aligned(x);
+  double sum = 0;
+  for (std::int64_t i = threadIdx.x % warp_size * width; i < count; i += stride) {
+    if (packed && i + width <= count) {
+      const auto pack = load<width>(x + i);
+      for (int e = 0; e < width; ++e) sum += square(static_cast<double>(pack[e]));
+    } else {
+      for (int e = 0; e < width && i + e < count; ++e) sum += square(static_cast<double>(x[i + e]));
+    }
+  }
+  return join_warp(sum, Sum{});
+}
+
+template <class A>
+__global__ void __launch_bounds__(threads) sum_squares_of_tensors(SquaresOfTensors<A> squares) {
+  constexpr int warps = threads / warp_size;
+  const std::int64_t walkers = static_cast<std::int64_t>(gridDim.x) * warps;
+  const std::int64_t self = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size;
+  const std::int64_t first = squares.blocks * self / walkers, last = squares.blocks * (self + 1) / walkers;
+  if (first == last) return;
+  BlockWalk<TensorRow<A>> walk(squares.tensors, first);
+  for (std::int64_t at = first; at < last; ++at, walk.next()) {
+    const std::int64_t place = squares.places[walk.row()], begin = walk.block() * flat_block;
+    if (place < 0) continue;
+    const std::int64_t rest = walk.tensor().count - begin;
+    const double sum = squares_of_block(walk.tensor().x + begin, rest < flat_block ? rest : flat_block);
+    if (threadIdx.x % warp_size == 0) squares.sums[place + walk.block()] = sum;
+  }
+}
+
+__global__ void __launch_bounds__(threads) sum_ranges(SumRanges sum) {
+  const auto outputs = static_cast<std::int64_t>(sum.y.size());
+  for (std::int64_t o = blockIdx.x; o < outputs; o += gridDim.x) {
+    double all = 0;
+    for (std::int64_t r = sum.begin[o]; r < sum.begin[o + 1]; ++r) {
+      const double* x = sum.x.data() + sum.ranges[r].first;
+      for (std::int64_t i = threadIdx.x; i < sum.ranges[r].count; i += threads) all += x[i];
+    }
+    all = join_block<threads>(all, Sum{});
+    if (threadIdx.x == 0) sum.y[o] = all;
+  }
+}
+
+/// A thread a column.
+__global__ void __launch_bounds__(warp_size) norms_of_layers(NormsOfLayers join) {
+  const auto columns = static_cast<std::int64_t>(join.norms.size()), part = columns * join.layers;
+  for (std::int64_t c = blockIdx.x * warp_size + threadIdx.x; c < columns; c += gridDim.x * warp_size) {
+    const double* x = join.x.data() + c * join.layers;
+    double sum = 0;
+    for (std::int64_t l = 0; l < join.layers; ++l) sum += x[l] + x[part + l] + x[2 * part + l];
+    join.norms[c] = std::sqrt(sum);
+  }
+}
+
+}  // namespace
+
+template <class A>
+void run(const CudaStream& stream, const SumOfSquares<A>& norm) {
+  const auto count = static_cast<std::int64_t>(norm.x.size());
+  require(norm.block > 0, "SumOfSquares: blocks of {} elements", norm.block);
+  const std::int64_t blocks = (count + norm.block - 1) / norm.block;
+  require_length("SumOfSquares", "sums", norm.sums, blocks);
+  start(stream, "SumOfSquares", sum_squares<A>, blocks_for(blocks), threads, norm);
+}
+
+template <class A>
+void run(const CudaStream& stream, const SquaresOfTensors<A>& squares) {
+  require_length("SquaresOfTensors", "places", squares.places, static_cast<std::int64_t>(squares.tensors.size()));
+  // Enough warps for every multiprocessor, each with neighbours to walk: it searches the table once.
+  const std::int64_t most = std::int64_t{stream.processors()} * 32;
+  const auto grid =
+      static_cast<unsigned>(std::min<std::int64_t>(most, blocks_for(squares.blocks, threads / warp_size)));
+  start(stream, "SquaresOfTensors", sum_squares_of_tensors<A>, grid, threads, squares);
+}
+
+void run(const CudaStream& stream, const SumRanges& sum) {
+  const auto outputs = static_cast<std::int64_t>(sum.y.size());
+  require_length("SumRanges", "begin", sum.begin, outputs + 1);
+  start(stream, "SumRanges", sum_ranges, blocks_for(outputs), threads, sum);
+}
+
+void run(const CudaStream& stream, const NormsOfLayers& join) {
+  const auto columns = static_cast<std::int64_t>(join.norms.size());
+  require_length("NormsOfLayers", "x", join.x, 3 * columns * join.layers);
+  start(stream, "NormsOfLayers", norms_of_layers, blocks_for(columns, warp_size), warp_size, join);
+}
+
+template void run(const CudaStream&, const SumOfSquares<float>&);
+template void run(const CudaStream&, const SumOfSquares<double>&);
+template void run(const CudaStream&, const SquaresOfTensors<float>&);
+template void run(const CudaStream&, const SquaresOfTensors<double>&);
+
+}  // namespace lyceum

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/stream.h"
+#include "core/tensor.h"
+#include "kernels/flat_blocks.h"
+
+namespace lyceum {
+
+/// Σ x² in double of each block of `block` elements, the last one perhaps shorter; the order of summation depends on
+/// nothing else. NaN and infinity stay visible.
+template <class A>
+struct SumOfSquares {
+  std::span<const A> x;
+  std::int64_t block;
+  std::span<double> sums;  // [⌈x.size() / block⌉]
+};
+
+/// A flat tensor in a table, see BlockWalk.
+template <class A>
+struct TensorRow {
+  const A* x;
+  std::int64_t count, first_block;
+};
+
+/// Σ x² in double of every block of flat_block elements of many tensors at once: block b of tensor t goes to
+/// sums[places[t] + b], nowhere where the place is negative. The table and the places lie where the kernel runs.
+template <class A>
+struct SquaresOfTensors {
+  std::span<const TensorRow<A>> tensors;
+  std::int64_t blocks;                   // of all tensors
+  std::span<const std::int64_t> places;  // [tensors]
+  std::span<double> sums;
+};
+
+/// Neighbours [first, first + count) of a list.
+struct SumRange {
+  std::int64_t first, count;
+};
+
+/// y[o] = Σ over ranges [begin[o], begin[o + 1]) of Σ x over the range; the order depends on nothing but the device and
+/// the ranges' lengths. Ranges and begin lie where the kernel runs.
+struct SumRanges {
+  std::span<const double> x;
+  std::span<const SumRange> ranges;
+  std::span<const std::int64_t> begin;  // [y.size() + 1]
+  std::span<double> y;
+};
+
+/// norms[c] = √ Σ_l (x[0][c][l] + x[1][c][l] + x[2][c][l]), layer after layer: x is [3, norms.size(), layers].
+struct NormsOfLayers {
+  std::span<const double> x;
+  std::int64_t layers;
+  std::span<double> norms;
+};
+
+template <class A>
+void run(const CpuStream& stream, const SumOfSquares<A>& norm);
+template <class A>
+void run(const CpuStream& stream, const SquaresOfTensors<A>& squares);
+void run(const CpuStream& stream, const SumRanges& sum);
+void run(const CpuStream& stream, const NormsOfLayers& join);
+
+template <class A>
+void run(const CudaStream& stream, const SumOfSquares<A>& norm);
+template <class A>
+void run(const CudaStream& stream, const SquaresOfTensors<A>& squares);
+void run(const CudaStream& stream, const SumRanges& sum);
+void run(const CudaStream& stream, const NormsOfLayers& join);
+
+}  // namespace lyceum

@@ -1,0 +1,116 @@
+#include "parallel/data/norm_sums.h"
+
+#include "core/device_table.h"
+#include "kernels/norms.h"
+
+namespace lyceum {
+namespace {
+
+/// In this order the sums of a layer are added up.
+constexpr std::array order{ParameterUnit::Group::dense, ParameterUnit::Group::expert, ParameterUnit::Group::replicated};
+
+/// Places of the shares of one kind that count.
+std::vector<std::size_t> counted(std::span<const UnitShare> shares, ParameterUnit::Group group) {
+  std::vector<std::size_t> all;
+  for (std::size_t s = 0; s < shares.size(); ++s) {
+    if (shares[s].unit->group() == group && !shares[s].unit->twin()) all.push_back(s);
+  }
+  return all;
+}
+
+}  // namespace
+
+NormSums::NormSums(Stream stream, const Mesh& mesh, std::span<const UnitShare> shares, int layers, int columns)
+    : stream_(std::move(stream)), mesh_(mesh), layers_(layers), columns_(columns), shares_(shares.size()) {
+  std::vector<std::int64_t> places(static_cast<std::size_t>(columns) * shares_, -1), begin{0};
+  std::vector<std::int64_t> in_column(shares_);
+  std::vector<SumRange> ranges;
+  for (std::size_t k = 0; k < kinds; ++k) {
+    Kind& kind = kinds_[k];
+    kind.first = size_;
+    const std::vector<std::size_t> own = counted(shares, order[k]);
+    std::vector<std::vector<SumRange>> of_layers(static_cast<std::size_t>(layers));
+    for (const std::size_t s : own) {
+      const UnitShare& share = shares[s];
+      const int layer = share.unit->layer();
+      require(layer < layers, "{} is in layer {} of {}", share.unit->name(), layer, layers);
+      if (share.sharded) kind.copies = share.copies;
+      of_layers[static_cast<std::size_t>(layer)].push_back({kind.blocks, flat_blocks_of(share.unit->size())});
+      in_column[s] = kind.blocks + share.updated.first / range_block;
+      kind.blocks += flat_blocks_of(share.unit->size());
+    }
+    for (int column = 0; column < columns; ++column, size_ += kind.blocks) {
+      for (const std::size_t s : own) places[static_cast<std::size_t>(column) * shares_ + s] = size_ + in_column[s];
+      for (const std::vector<SumRange>& layer : of_layers) {
+        for (const SumRange& range : layer) ranges.push_back({size_ + range.first, range.count});
+        begin.push_back(std::ssize(ranges));
+      }
+    }
+  }
+  places_ = table_of(stream_, places);
+  ranges_ = table_of(stream_, ranges);
+  begin_ = table_of(stream_, begin);
+}
+
+Tensor NormSums::zeros() const { return Tensor::zeros(stream_, DType::f64, {size_}, MemoryKind::buffers); }
+
+std::span<const std::int64_t> NormSums::places(int column) const {
+  return rows_of<std::int64_t>(places_).subspan(static_cast<std::size_t>(column) * shares_, shares_);
+}
+
+void NormSums::norms(const Tensor& sums, std::span<double> norms) const {
+  for (const Kind& kind : kinds_) {
+    // One rank's block and zeros of the others: the sum is exact.
+    if (kind.copies) kind.copies->all_reduce_async(sums.view(kind.first, {columns_ * kind.blocks})).wait();
+  }
+  const std::int64_t part = std::int64_t{columns_} * layers_;
+  const Tensor layers =
+      Tensor::empty(stream_, DType::f64, {static_cast<std::int64_t>(kinds) * part}, MemoryKind::buffers);
+  launch(stream_, SumRanges{.x = sums.span<double>(),
+                            .ranges = rows_of<SumRange>(ranges_),
+                            .begin = rows_of<std::int64_t>(begin_),
+                            .y = layers.span<double>()});
+  const Tensor dense = layers.view(0, {part}), expert = layers.view(part, {part});
+  mesh_.tensor.all_reduce_async(dense).wait();
+  mesh_.expert_tensor.all_reduce_async(expert).wait();
+  mesh_.expert.all_reduce_async(expert).wait();
+  mesh_.pipeline.all_reduce_async(layers).wait();  // a layer has its sum on one stage and zeros on the others
+  launch(stream_, NormsOfLayers{.x = layers.span<double>(), .layers = layers_, .norms = norms});
+}
+
+std::int64_t NormSums::kept_bytes(std::int64_t shares, std::int64_t counted, int layers, int columns) {
+  const std::int64_t outputs = static_cast<std::int64_t>(kinds) * columns * layers;
+  return columns * (shares * std::int64_t{sizeof(std::int64_t)} + counted * std::int64_t{sizeof(SumRange)}) +
+         (outputs + 1) * std::int64_t{sizeof(std::int64_t)};
+}
+
+GradientNorm::GradientNorm(Stream stream, const Mesh& mesh, std::span<const UnitShare> shares, int layers)
+    : stream_(stream), sums_(std::move(stream), mesh, shares, layers, 1) {
+  if (!shares.empty()) type_ = shares.front().gradients.dtype();
+  dispatch_accumulator(type_, [&]<class A>() {
+    std::vector<TensorRow<A>> rows;
+    for (const UnitShare& share : shares) {
+      const std::int64_t count = share.updated.count;
+      rows.push_back({count ? share.gradients.data<A>() : nullptr, count, blocks_});
+      blocks_ += flat_blocks_of(count);
+    }
+    tensors_ = table_of(stream_, rows);
+  });
+}
+
+void GradientNorm::launch(std::span<double> norm) const {
+  const Tensor sums = sums_.zeros();
+  dispatch_accumulator(type_, [&]<class A>() {
+    lyceum::launch(stream_, SquaresOfTensors<A>{.tensors = rows_of<TensorRow<A>>(tensors_),
+                                                .blocks = blocks_,
+                                                .places = sums_.places(0),
+                                                .sums = sums.span<double>()});
+  });
+  sums_.norms(sums, norm);
+}
+
+std::int64_t GradientNorm::kept_bytes(std::int64_t shares, std::int64_t counted, int layers) {
+  return NormSums::kept_bytes(shares, counted, layers, 1) + shares * std::int64_t{sizeof(TensorRow<float>)};
+}
+
+}  // namespace lyceum
