@@ -213,29 +213,37 @@ void permutation(Table& table) {
 
 void router(Table& table) {
   const Stream& stream = table.stream();
-  const Tensors x = rotating<float>(stream, {rows, experts}), y = rotating<float>(stream, {rows, experts}),
-                dx = rotating<float>(stream, {rows, experts});
+  const Tensors x = rotating<float>(stream, {rows, experts}), dx = rotating<float>(stream, {rows, experts});
   const Tensor index = Tensor::empty(stream, DType::i32, {rows, top_k}),
-               value = Tensor::empty(stream, DType::f32, {rows, top_k}),
+               gates = Tensor::empty(stream, DType::f32, {rows, top_k}),
+               norms = Tensor::empty(stream, DType::f32, {rows, 2}),
+               load = Tensor::empty(stream, DType::f64, {rows / seq_len, load_width(experts)}),
                counts = Tensor::zeros(stream, DType::i64, {top_k, experts}),
+               probability = Tensor::zeros(stream, DType::f64, {experts}),
                begin = Tensor::empty(stream, DType::i64, {experts + 1}),
                slot_pair = Tensor::empty(stream, DType::i64, {rows * top_k}),
                pair_slot = Tensor::empty(stream, DType::i64, {rows * top_k});
   std::vector<std::int32_t> order(experts);
   std::iota(order.begin(), order.end(), 0);
-  const auto pairs = static_cast<double>(rows * top_k), scores = static_cast<double>(rows * experts);
-  table.add("softmax [8192, 64]", DType::f32, 8 * scores, [&](std::size_t s) {
-    launch(stream, SoftmaxForward<float>{x[s].matrix<const float>(), y[s].matrix<float>(), {}});
+  const auto pairs = static_cast<double>(rows * top_k), logits = static_cast<double>(rows * experts);
+  table.add("route, top 7 of [8192, 64]", DType::f32, 4 * logits + 8 * pairs, [&](std::size_t s) {
+    launch(stream, RouteTokens<float>{.logits = x[s].matrix<const float>(),
+                                      .index = index.matrix<std::int32_t>(),
+                                      .gates = gates.matrix<float>(),
+                                      .norms = norms.matrix<float>(),
+                                      .seq_len = seq_len,
+                                      .load = load.matrix<double>(),
+                                      .counts = counts.matrix<std::int64_t>(),
+                                      .probability = probability.span<double>()});
   });
-  table.add("softmax backward [8192, 64]", DType::f32, 12 * scores, [&](std::size_t s) {
-    launch(stream,
-           SoftmaxBackward<float>{y[s].matrix<const float>(), x[s].matrix<const float>(), dx[s].matrix<float>()});
-  });
-  table.add("top 7 of [8192, 64]", DType::f32, 4 * scores + 8 * pairs, [&](std::size_t s) {
-    launch(stream, TopK<float>{x[s].matrix<const float>(), index.matrix<std::int32_t>(), value.matrix<float>()});
-  });
-  table.add("count choices [8192, 7]", DType::i32, 4 * pairs, [&](std::size_t) {
-    launch(stream, CountChoices{index.matrix<const std::int32_t>(), counts.matrix<std::int64_t>()});
+  table.add("route backward [8192, 64]", DType::f32, 8 * logits + 8 * pairs, [&](std::size_t s) {
+    launch(stream, RouteTokensBackward<float>{.logits = x[s].matrix<const float>(),
+                                              .norms = norms.matrix<const float>(),
+                                              .index = index.matrix<const std::int32_t>(),
+                                              .d_gates = gates.matrix<const float>(),
+                                              .d_load = load.matrix<const double>(),
+                                              .seq_len = seq_len,
+                                              .d_logits = dx[s].matrix<float>()});
   });
   table.add("sort by expert [8192, 7]", DType::i32, 20 * pairs, [&](std::size_t) {
     launch(stream, SortByExpert{index.matrix<const std::int32_t>(), order, begin.span<std::int64_t>(),

@@ -4,29 +4,31 @@
 
 namespace lyceum {
 
-/// Row-wise softmax in accumulator precision. [tokens, experts]
-struct Softmax {
-  struct Saved {
-    Tensor y;
-  };
-  Tensor forward(const Stream& stream, Saved& saved, const Tensor& x) const;
-  std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
+/// What the passes of a layer's router add to, where the model computes.
+struct RoutingTally {
+  Tensor counts;       // i64 [top_k, experts]: tokens whose k-th choice is that expert
+  Tensor probability;  // f64 [experts]: sum of scores over tokens
 };
 
-/// The k largest scores of each row as gates [tokens, k], largest first, and the experts that they belong to (i32
-/// [tokens, k]; no gradient). Gates are the raw scores [DeepSeekMoE eq. 9–10], or divided by their sum with
-/// `renormalize` [GShard].
-struct SelectTopK {
+/// From a router's logits [tokens, experts], in accumulator precision, to the experts of each token; the formulas are
+/// RouteTokens'. Results:
+///   gates [tokens, k], largest first
+///   index i32 [tokens, k], the experts that they belong to; no gradient
+///   load f64 [sequences, load_width(experts)], what balance losses and the tally are made of; undefined where
+///   `sequences` is 0. Its counts have no derivative.
+struct Route {
   std::int64_t k;
-  bool renormalize = false;
-  bool even = false;  // choices that fall on all experts alike instead of the best: EvenChoices
+  bool renormalize = false, even = false;
+  /// The tokens are those from `first` on of so many sequences of seq_len.
+  std::int64_t sequences = 0, seq_len = 1, first = 0;
+  RoutingTally tally{};  // undefined for none; takes this call's on top of what it holds, with `sequences` only
 
   struct Saved {
-    Tensor index, gates, sums;  // sums: of the raw scores, where renormalized
-    Shape shape;                // of the scores
+    Tensor logits, norms, index;
   };
-  std::array<Tensor, 2> forward(const Stream& stream, Saved& saved, const Tensor& scores) const;
-  std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& d_gates, const Tensor&) const;
+  std::array<Tensor, 3> forward(const Stream& stream, Saved& saved, const Tensor& logits) const;
+  std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& d_gates, const Tensor& d_index,
+                                 const Tensor& d_load) const;
 };
 
 }  // namespace lyceum

@@ -2,37 +2,28 @@
 
 #include "kernels/balance.h"
 #include "kernels/checks.h"
+#include "kernels/router.h"
 
 namespace lyceum {
 
 /// What the host and a GPU ask of their operands alike.
-template <class A>
-void require_fitting(const BalanceLosses<A>& balance) {
+inline void require_fitting(const BalanceLosses& balance) {
   const std::int64_t sequences = balance.count.rows, experts = balance.count.cols;
-  require_extents("BalanceLosses", "probability", balance.probability, sequences, experts);
+  require_extents("BalanceLosses", "sums", balance.sums, sequences, experts + 1);
   require_extents("BalanceLosses", "expert_slope", balance.expert_slope, sequences, experts);
   require_extents("BalanceLosses", "device_slope", balance.device_slope, sequences, experts);
   require_length("BalanceLosses", "order", balance.order, experts);
+  if (!balance.count_of.empty()) require_length("BalanceLosses", "count_of", balance.count_of, 1);
   require_length("BalanceLosses", "expert_loss", balance.expert_loss, 1);
   require_length("BalanceLosses", "device_loss", balance.device_loss, 1);
+  require_length("BalanceLosses", "z_loss", balance.z_loss, 1);
   require(!balance.first.empty(), "BalanceLosses: first is empty");
 }
 
-template <class A>
-void require_fitting(const MixSlopes<A>& mix) {
-  require_length("MixSlopes", "a", mix.a, std::ssize(mix.y));
-  require_length("MixSlopes", "b", mix.b, std::ssize(mix.y));
-}
-
-template <class A>
-void require_fitting(const SpreadMean<A>& spread) {
-  require_length("SpreadMean", "sums", spread.sums, spread.y.cols + 1);
-}
-
-template <class A>
-void require_fitting(const ScaleRows<A>& scale) {
-  require_length("ScaleRows", "row", scale.row, scale.x.rows);
-  require_length("ScaleRows", "factor", scale.factor, 1);
+inline void require_fitting(const BalanceLossesBackward& balance) {
+  const std::int64_t sequences = balance.expert_slope.rows, experts = balance.expert_slope.cols;
+  require_extents("BalanceLossesBackward", "device_slope", balance.device_slope, sequences, experts);
+  require_extents("BalanceLossesBackward", "d_load", balance.d_load, sequences, load_width(experts));
 }
 
 }  // namespace lyceum

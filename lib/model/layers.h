@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "autograd/expert_bank.h"
+#include "autograd/routing.h"
 #include "autograd/tape.h"
 #include "io/config.h"
 #include "model/expert_places.h"
@@ -55,12 +56,6 @@ struct RoutingSums {
   std::vector<double> probability;   // [experts]: sum of scores over tokens
 };
 
-/// The same where the model computes: what its passes add to.
-struct RoutingTally {
-  Tensor counts;       // i64 [top_k, experts]
-  Tensor probability;  // f64 [experts]
-};
-
 /// The sums of no tokens yet.
 RoutingSums no_routing(const Config& config, std::int64_t layer);
 
@@ -91,8 +86,9 @@ class MoeLayer {
  private:
   /// The routed experts' answers to a run of tokens.
   Variable routed(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index) const;
-  Losses losses(Tape& tape, const TokenLayout& layout, const Variable& logits, const Variable& scores,
-                const Tensor& index) const;
+  bool has_losses() const { return balance_.expert > 0 || balance_.device > 0 || balance_.z_loss > 0; }
+  /// Of the load that Route made of a run of tokens.
+  Losses losses(Tape& tape, const TokenLayout& layout, const Variable& load) const;
 
   MoeConfig moe_;
   BalanceConfig balance_;

@@ -2,9 +2,7 @@
 #include <numeric>
 
 #include "autograd/linear.h"
-#include "autograd/routing.h"
 #include "autograd/sum.h"
-#include "kernels/router.h"
 #include "model/balance_loss.h"
 #include "model/layers.h"
 #include "parallel/expert/dispatch.h"
@@ -73,29 +71,21 @@ double imbalance(const RoutingSums& sums) {
          static_cast<double>(total);
 }
 
-namespace {
-
-void add_to(const RoutingTally& tally, const Stream& stream, const Tensor& index, const Tensor& scores) {
-  launch(stream, CountChoices{.index = index.matrix<std::int32_t>(), .counts = tally.counts.matrix<std::int64_t>()});
-  dispatch_accumulator(scores.dtype(), [&]<class A>() {
-    launch(stream, SumColumns<A>{.x = scores.matrix<A>(), .sums = tally.probability.span<double>()});
-  });
-}
-
-}  // namespace
-
 std::pair<Variable, MoeLayer::Losses> MoeLayer::forward(Tape& tape, const TokenLayout& layout, const Variable& x,
                                                         const RoutingTally* tally) const {
   const Variable run = layout.to_run(tape, x);
-  const Variable logits = tape.apply(PreciseLinear{router_}, run);
-  const Variable scores = tape.apply(Softmax{}, logits);
-  const auto [gates, index] =
-      tape.apply(SelectTopK{.k = moe_.top_k, .renormalize = moe_.renormalize, .even = moe_.even_routing}, scores);
-  if (tally && !tape.replaying()) add_to(*tally, tape.stream(), index.value, scores.value);
+  Route route{.k = moe_.top_k, .renormalize = moe_.renormalize, .even = moe_.even_routing};
+  if (tally && !tape.replaying()) route.tally = *tally;
+  if (has_losses() || route.tally.counts.defined()) {
+    route.sequences = layout.sequences();
+    route.seq_len = layout.seq_len();
+    route.first = layout.own().first;
+  }
+  const auto [gates, index, load] = tape.apply(route, tape.apply(PreciseLinear{router_}, run));
 
   Variable y = layout.from_run(tape, routed(tape, run, gates, index.value));
   if (shared_) y = tape.apply(Sum{}, y, shared_->forward(tape, layout, x));
-  return {y, losses(tape, layout, logits, scores, index.value)};
+  return {y, has_losses() ? losses(tape, layout, load) : Losses{}};
 }
 
 Variable MoeLayer::routed(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index) const {
@@ -115,21 +105,21 @@ Variable MoeLayer::routed(Tape& tape, const Variable& x, const Variable& gates, 
   return tape.apply(Combine{exchange}, answers, gates);
 }
 
-MoeLayer::Losses MoeLayer::losses(Tape& tape, const TokenLayout& layout, const Variable& logits, const Variable& scores,
-                                  const Tensor& index) const {
+MoeLayer::Losses MoeLayer::losses(Tape& tape, const TokenLayout& layout, const Variable& load) const {
+  const BalanceLoss balance{.expert_factor = balance_.expert,
+                            .device_factor = balance_.device,
+                            .z_factor = balance_.z_loss,
+                            .devices = &places_.devices,
+                            .top_k = moe_.top_k,
+                            .seq_len = layout.seq_len(),
+                            .batch = balance_.scope == "batch" ? &mesh_->data : nullptr};
+  const auto [expert, device, z] = tape.apply(balance, layout.sum_of_runs(tape, load));
   Losses losses;
   if (balance_.expert > 0 || balance_.device > 0) {
-    const BalanceLoss balance{.expert_factor = balance_.expert,
-                              .device_factor = balance_.device,
-                              .devices = &places_.devices,
-                              .layout = layout,
-                              .index = index,
-                              .batch = balance_.scope == "batch" ? &mesh_->data : nullptr};
-    const auto [expert, device] = tape.apply(balance, scores);
     losses.expert = expert;
     losses.device = device;
   }
-  if (balance_.z_loss > 0) losses.z = tape.apply(ZLoss{.factor = balance_.z_loss, .layout = layout}, logits);
+  if (balance_.z_loss > 0) losses.z = z;
   return losses;
 }
 

@@ -137,16 +137,20 @@ Routed routed_rows(const Config& config, const Place& place, std::int64_t layer)
   return routed;
 }
 
+bool has_losses(const Config& config) {
+  const BalanceConfig& balance = config.balance;
+  return balance.expert > 0 || balance.device > 0 || balance.z_loss > 0;
+}
+constexpr double loss_bytes = 3 * sizeof(double);  // of a layer's balance losses themselves
+
 /// Router, routed experts, and what brings tokens to them; their input apart.
 PartNeed routed_activations(const Config& config, const Place& place, const Sizes& s, std::int64_t layer) {
   const MoeConfig& moe = config.moe;
   const Routed routed = routed_rows(config, place, layer);
   const double experts = number(moe.experts), k = number(moe.top_k), gates = config.model.ffn == "gelu" ? 1 : 2;
-  const BalanceConfig& balance = config.balance;
-  double router =
-      s.run * experts * s.a + s.run * k * (s.a + sizeof(std::int32_t)) + (moe.renormalize ? s.run * s.a : 0);
-  if (balance.expert > 0 || balance.device > 0) router += 2 * number(config.batch.micro) * experts * s.a;
-  if (balance.z_loss > 0) router += s.run * (experts + 1) * s.a;
+  // Logits with two norms a row, gates and choices; the slopes of losses.
+  double router = s.run * (experts + 2) * s.a + s.run * k * (s.a + sizeof(std::int32_t));
+  if (has_losses(config)) router += loss_bytes + 2 * number(config.batch.micro) * experts * sizeof(double);
   const double row = s.hidden * s.e, outer = routed.rows * row, own = routed.own_rows * row, inner = routed.inner * s.e;
   const bool alone = place.size(Axis::expert) == 1, shared = place.size(Axis::expert_tensor) > 1;
   const double answers = (alone ? routed.own_rows : routed.pairs) * row;
@@ -184,6 +188,7 @@ class BlockParts {
         static_cast<double>(place.size(Axis::tensor));
     if (dense > 0) ffn_ = ffn_activations(config, s, dense);
     if (routes) routed_ = routed_activations(config, place, s, layer);
+    if (routes && has_losses(config)) losses_ = loss_bytes;
     inputs_ = routes ? residual_ + (s.gathered && dense > 0 ? input_ : 0) : input_;
   }
 
@@ -208,7 +213,7 @@ class BlockParts {
     const double late = ffn().kept_for_weights + routed().kept_for_weights - ffn().kept - routed().kept;
     const double most =
         std::max({ffn().replayed, routed_ ? with_ffn + routed_->replayed : 0, late + attention_.backward});
-    return {.kept = residual_, .kept_for_weights = kept_for_weights(), .backward = kept() + most};
+    return {.kept = residual_ + losses_, .kept_for_weights = kept_for_weights(), .backward = kept() + most};
   }
 
  private:
@@ -224,7 +229,8 @@ class BlockParts {
   double after_ffn() const { return ffn_ ? input_ - ffn_->kept : 0; }
 
   double input_, residual_;  // rows as matrices see them, and between them
-  double inputs_ = 0;        // what the FFN and the router read
+  double losses_ = 0;
+  double inputs_ = 0;  // what the FFN and the router read
   PartNeed attention_;
   std::optional<PartNeed> ffn_, routed_;
 };

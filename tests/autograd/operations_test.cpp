@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "autograd/attention.h"
 #include "autograd/embedding.h"
 #include "autograd/expert_bank.h"
@@ -8,6 +10,7 @@
 #include "autograd/routing.h"
 #include "autograd/sum.h"
 #include "kernels/rope.h"
+#include "kernels/router.h"
 #include "support/op_check.h"
 
 namespace lyceum {
@@ -54,6 +57,14 @@ OpCase bank_case(const std::string& name, const std::vector<std::int64_t>& width
               experts->push_back({.gate_up = parameter(unit, 2 * e), .down = parameter(unit, 2 * e + 1)});
             }
             return {tape.apply(ExpertBank{experts, std::make_shared<SegmentTable>(tape.stream(), rows)}, x[0])};
+          }};
+}
+
+/// Gates and, where there are sequences, their load; 6 tokens over 5 experts.
+OpCase route_case(const std::string& name, const Route& route) {
+  return {.name = name, .inputs = {{6, 5}}, .run = [=](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
+            const auto [gates, index, load] = tape.apply(route, x[0]);
+            return route.sequences ? Inputs{gates, load} : Inputs{gates};
           }};
 }
 
@@ -105,17 +116,12 @@ std::vector<OpCase> all_cases() {
                      const Variable y = tape.apply(Sum{}, x[0], x[1]);
                      return {tape.apply(Sum{}, tape.apply(Sum{}, y, x[0]), y)};  // every input several times
                    }});
-  cases.push_back({.name = "Softmax", .inputs = {{4, 5}}, .run = [](Tape& tape, const Inputs& x, const ParameterUnit&) {
-                     return Inputs{tape.apply(Softmax{}, x[0])};
-                   }});
-  for (const bool renormalize : {false, true}) {
-    cases.push_back({.name = renormalize ? "SelectTopKRenormalized" : "SelectTopK",
-                     .inputs = {{6, 5}},
-                     .run = [=](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
-                       const Variable scores = tape.apply(Softmax{}, x[0]);
-                       return {tape.apply(SelectTopK{.k = 2, .renormalize = renormalize}, scores)[0]};
-                     }});
-  }
+  cases.push_back(route_case("Route", {.k = 2}));
+  cases.push_back(route_case("RouteOne", {.k = 1, .sequences = 3, .seq_len = 2}));
+  cases.push_back(route_case("RouteAll", {.k = 5, .renormalize = true, .sequences = 1, .seq_len = 6}));
+  cases.push_back(route_case("RouteEven", {.k = 2, .even = true, .sequences = 2, .seq_len = 3}));
+  cases.push_back(
+      route_case("RouteCutSequences", {.k = 3, .renormalize = true, .sequences = 3, .seq_len = 4, .first = 3}));
   cases.push_back(attention_case("RotaryAttention", 2, 2));
   cases.push_back(attention_case("RotaryAttentionGroupedQueries", 4, 2));
   cases.push_back(attention_case("RotaryAttentionOneKeyHead", 3, 1));
@@ -131,6 +137,37 @@ class Operations : public testing::TestWithParam<OpCase> {};
 TEST_P(Operations, GradientsAreThoseOfFiniteDifferences) { check_op(GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Autograd, Operations, testing::ValuesIn(all_cases()),
                          [](const auto& info) { return info.param.name; });
+
+/// Either result may be without a gradient, and a tally takes what the load says.
+TEST(Route, TakesEitherGradientAndFillsItsTally) {
+  const Stream& stream = tested_stream();
+  const auto random = Philox(3, "logits");
+  std::vector<double> values(12 * 5), weights(12 * 2), slopes(static_cast<std::size_t>(3 * load_width(5)));
+  std::uint64_t at = 0;
+  for (std::vector<double>* numbers : {&values, &weights, &slopes}) {
+    for (double& number : *numbers) number = random.normal(at++);
+  }
+  Route route{.k = 2, .sequences = 3, .seq_len = 4};
+  route.tally = {tensor_of(stream, {2, 5}, std::vector<std::int64_t>(10, 100)),
+                 tensor_of(stream, {5}, std::vector<double>(5, 7))};
+  const auto gradient = [&](bool by_gates, bool by_load) {
+    Tape tape(stream);
+    const Variable logits = tape.leaf(tensor_of(stream, {12, 5}, values));
+    const auto [gates, index, load] = tape.apply(route, logits);
+    std::vector<Tape::Seed> seeds;
+    if (by_gates) seeds.push_back({gates, tensor_of(stream, {12, 2}, weights)});
+    if (by_load) seeds.push_back({load, tensor_of(stream, {3, load_width(5)}, slopes)});
+    tape.backward(seeds);
+    return values_of<double>(stream, tape.gradient(logits));
+  };
+  const std::vector<double> gates = gradient(true, false), load = gradient(false, true), both = gradient(true, true);
+  for (std::size_t i = 0; i < both.size(); ++i) EXPECT_NEAR(both[i], gates[i] + load[i], 1e-14);
+  const auto counts = values_of<std::int64_t>(stream, route.tally.counts);
+  const auto probability = values_of<double>(stream, route.tally.probability);
+  EXPECT_EQ(std::accumulate(counts.begin(), counts.begin() + 5, std::int64_t{0}), 500 + 3 * 12);
+  EXPECT_EQ(std::accumulate(counts.begin() + 5, counts.end(), std::int64_t{0}), 500 + 3 * 12);
+  EXPECT_NEAR(std::accumulate(probability.begin(), probability.end(), 0.0), 35 + 3 * 12, 1e-12);
+}
 
 }  // namespace
 }  // namespace lyceum

@@ -64,6 +64,10 @@ TEST(BlockActivations, AreThoseThatForwardHolds) {
   config.moe.shared_experts = 0;
   config.moe.renormalize = true;
   expect_counted(config, "no shared experts");
+  config.balance = {.expert = 0.05, .device = 0.02, .device_groups = 2, .scope = "sequence", .z_loss = 0.01};
+  expect_counted(config, "balance losses");
+  config.balance = {.expert = 0, .device = 0, .device_groups = 0, .scope = "batch", .z_loss = 0.01};
+  expect_counted(config, "z-loss alone");
   config.batch.seq_len = 13;  // segments with padding, uneven runs
   expect_counted(config, "odd");
   config.parallel.placement = "cost";
@@ -75,6 +79,7 @@ TEST(BlockActivations, AreThoseThatForwardHolds) {
       cut.parallel.tensor = cut.parallel.expert_tensor = two;
       cut.parallel.expert = std::max(world / 2, 1);
       cut.parallel.sequence = sequence;
+      if (shared) cut.balance.expert = 0.05;
       expect_counted(cut, sequence ? "tensor, sequence" : "tensor");
       cut.batch.seq_len = 13;
       expect_counted(cut, sequence ? "odd tensor, sequence" : "odd tensor");

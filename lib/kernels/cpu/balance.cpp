@@ -1,6 +1,6 @@
 #include "kernels/balance.h"
 
-#include <utility>
+#include <algorithm>
 
 #include "kernels/balance_checks.h"
 
@@ -8,82 +8,61 @@ namespace lyceum {
 
 namespace {
 
-/// The two losses of one sequence, and its slopes.
-template <class A>
-std::pair<double, double> sequence_losses(const BalanceLosses<A>& balance, std::int64_t sequence) {
-  const A* count = balance.count.row(sequence);
-  const A* probability = balance.probability.row(sequence);
+struct Losses {
+  double expert = 0, device = 0, squares = 0;
+};
+
+/// Adds the losses of one sequence, without their factors, and writes its slopes.
+void add_sequence(const BalanceLosses& balance, std::int64_t s, Losses& losses) {
+  const std::int64_t experts = balance.count.cols;
   const auto tokens = static_cast<double>(balance.seq_len);
-  const double scale = static_cast<double>(balance.count.cols) / (static_cast<double>(balance.top_k) * tokens);
-  double expert_loss = 0, device_loss = 0;
+  const double counted = balance.count_of.empty() ? 1 : balance.count_of[0];
+  const double scale = static_cast<double>(experts) / (static_cast<double>(balance.top_k) * tokens * counted);
+  const double* count = balance.count.row(s);
+  const double* sum = balance.sums.row(s);
   for (std::size_t device = 0; device + 1 < balance.first.size(); ++device) {
     const auto begin = static_cast<std::size_t>(balance.first[device]);
     const std::span held = balance.order.subspan(begin, static_cast<std::size_t>(balance.first[device + 1]) - begin);
     double mean_f = 0, sum_p = 0;
     for (const std::int32_t i : held) {
-      const double f = scale * count[i], p = probability[i];
-      expert_loss += f * p;
-      balance.expert_slope.row(sequence)[i] = static_cast<A>(balance.expert_factor * f / tokens);
+      const double f = scale * count[i], p = sum[i] / tokens;
+      losses.expert += f * p;
+      balance.expert_slope.row(s)[i] = balance.expert_factor * f / tokens;
       mean_f += f / static_cast<double>(held.size());
       sum_p += p;
     }
-    device_loss += mean_f * sum_p;
-    for (const std::int32_t i : held) {
-      balance.device_slope.row(sequence)[i] = static_cast<A>(balance.device_factor * mean_f / tokens);
-    }
+    losses.device += mean_f * sum_p;
+    for (const std::int32_t i : held) balance.device_slope.row(s)[i] = balance.device_factor * mean_f / tokens;
   }
-  return {balance.expert_factor * expert_loss, balance.device_factor * device_loss};
+  losses.squares += sum[experts];
 }
+
+double value_or_zero(std::span<const double> value) { return value.empty() ? 0 : value[0]; }
 
 }  // namespace
 
-template <class A>
-void run(const CpuStream&, const BalanceLosses<A>& balance) {
+void run(const CpuStream&, const BalanceLosses& balance) {
   require_fitting(balance);
-  double expert_loss = 0, device_loss = 0;
-  for (std::int64_t s = 0; s < balance.count.rows; ++s) {
-    const auto [of_experts, of_devices] = sequence_losses(balance, s);
-    expert_loss += of_experts;
-    device_loss += of_devices;
-  }
-  balance.expert_loss[0] = static_cast<A>(expert_loss);
-  balance.device_loss[0] = static_cast<A>(device_loss);
+  Losses losses;
+  for (std::int64_t s = 0; s < balance.count.rows; ++s) add_sequence(balance, s, losses);
+  balance.expert_loss[0] = balance.expert_factor * losses.expert;
+  balance.device_loss[0] = balance.device_factor * losses.device;
+  balance.z_loss[0] = balance.z_factor / static_cast<double>(balance.seq_len) * losses.squares;
 }
 
-template <class A>
-void run(const CpuStream&, const MixSlopes<A>& mix) {
-  require_fitting(mix);
-  const A by_a = mix.by_a.empty() ? A{0} : mix.by_a[0], by_b = mix.by_b.empty() ? A{0} : mix.by_b[0];
-  for (std::size_t i = 0; i < mix.y.size(); ++i) mix.y[i] = by_a * mix.a[i] + by_b * mix.b[i];
-}
-
-template <class A>
-void run(const CpuStream&, const SpreadMean<A>& spread) {
-  require_fitting(spread);
-  for (std::int64_t r = 0; r < spread.y.rows; ++r) {
-    for (std::int64_t c = 0; c < spread.y.cols; ++c) {
-      spread.y.row(r)[c] = static_cast<A>(spread.sums[static_cast<std::size_t>(c)] / spread.sums.back());
-    }
+void run(const CpuStream&, const BalanceLossesBackward& balance) {
+  require_fitting(balance);
+  const std::int64_t experts = balance.expert_slope.cols;
+  const double by_expert = value_or_zero(balance.by_expert), by_device = value_or_zero(balance.by_device);
+  const double by_square = balance.z_slope * value_or_zero(balance.by_z);
+  for (std::int64_t s = 0; s < balance.d_load.rows; ++s) {
+    const double* expert = balance.expert_slope.row(s);
+    const double* device = balance.device_slope.row(s);
+    double* d_load = balance.d_load.row(s);
+    std::fill_n(d_load, experts, 0.0);
+    for (std::int64_t i = 0; i < experts; ++i) d_load[experts + i] = by_expert * expert[i] + by_device * device[i];
+    d_load[2 * experts] = by_square;
   }
 }
-
-template <class A>
-void run(const CpuStream&, const ScaleRows<A>& scale) {
-  require_fitting(scale);
-  const double factor = scale.scale * static_cast<double>(scale.factor[0]);
-  for (std::int64_t r = 0; r < scale.x.rows; ++r) {
-    const auto by = static_cast<A>(factor * scale.row[static_cast<std::size_t>(r)]);
-    for (std::int64_t c = 0; c < scale.x.cols; ++c) scale.x.row(r)[c] *= by;
-  }
-}
-
-template void run(const CpuStream&, const BalanceLosses<float>&);
-template void run(const CpuStream&, const BalanceLosses<double>&);
-template void run(const CpuStream&, const MixSlopes<float>&);
-template void run(const CpuStream&, const MixSlopes<double>&);
-template void run(const CpuStream&, const SpreadMean<float>&);
-template void run(const CpuStream&, const SpreadMean<double>&);
-template void run(const CpuStream&, const ScaleRows<float>&);
-template void run(const CpuStream&, const ScaleRows<double>&);
 
 }  // namespace lyceum

@@ -1,144 +1,220 @@
 #include "kernels/router.h"
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/row_sums.h"
+#include "kernels/router_chunks.h"
 
 namespace lyceum {
 
 namespace {
 
-/// Whether a score stands before another one of a lower index: only if larger, or a number before a NaN.
+/// Whether a logit stands before another one of a lower index: only if larger, or a number before a NaN.
 template <class A>
-bool beats(A score, A other) {
-  return score > other || (std::isnan(other) && !std::isnan(score));
+bool beats(A logit, A other) {
+  return logit > other || (std::isnan(other) && !std::isnan(logit));
 }
 
-/// Keeps the `k` best so far sorted while walking the row; most scores fail the first comparison.
+/// Keeps the `k` best so far sorted while walking the row; most logits fail the first comparison.
 template <class A>
-void top_of_row(const A* scores, std::int64_t cols, std::int64_t k, std::int32_t* index, A* value) {
+void top_of_row(const A* logits, std::int64_t cols, std::int64_t k, std::int32_t* index, A* value) {
   for (std::int64_t c = 0; c < cols; ++c) {
-    const A score = scores[c];
-    if (c >= k && !beats(score, value[k - 1])) continue;
+    const A logit = logits[c];
+    if (c >= k && !beats(logit, value[k - 1])) continue;
     std::int64_t place = std::min(c, k - 1);
-    for (; place > 0 && beats(score, value[place - 1]); --place) {
+    for (; place > 0 && beats(logit, value[place - 1]); --place) {
       value[place] = value[place - 1];
       index[place] = index[place - 1];
     }
-    value[place] = score;
+    value[place] = logit;
     index[place] = static_cast<std::int32_t>(c);
   }
 }
 
+/// scores = exp(logits − largest); their sum.
+template <class A>
+A exponentials(const A* logits, std::int64_t cols, A largest, A* scores) {
+  A sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t c = 0; c < cols; ++c) {
+    scores[c] = fast_exp(logits[c] - largest);
+    sum += scores[c];
+  }
+  return sum;
+}
+
+/// Experts and gates of token t, whose scores are scores · inverse.
+template <class A>
+void choose(const RouteTokens<A>& route, std::int64_t t, const A* scores, A inverse) {
+  const std::int64_t experts = route.logits.cols, k = route.index.cols;
+  std::int32_t* index = route.index.row(t);
+  A* gates = route.gates.row(t);
+  if (k == 0) return;
+  top_of_row(route.logits.row(t), experts, k, index, gates);
+  A sum = 0;
+  for (std::int64_t j = 0; j < k; ++j) {
+    if (route.even) index[j] = static_cast<std::int32_t>((t * k + j) % experts);
+    gates[j] = scores[index[j]] * inverse;
+    sum += gates[j];
+  }
+  for (std::int64_t j = 0; j < k && route.renormalize; ++j) gates[j] /= sum;
+}
+
+/// What token t adds to its sequence.
+template <class A>
+void add_to_load(const RouteTokens<A>& route, std::int64_t t, const A* scores, A inverse, double* load) {
+  const std::int64_t experts = route.logits.cols;
+  for (std::int64_t j = 0; j < route.index.cols; ++j) load[route.index.row(t)[j]] += 1;
+  double* sums = load + experts;
+#pragma omp simd
+  for (std::int64_t e = 0; e < experts; ++e) sums[e] += static_cast<double>(scores[e] * inverse);
+  const A log_sum_exp = route.norms.row(t)[0] + std::log(route.norms.row(t)[1]);
+  sums[experts] += static_cast<double>(log_sum_exp) * static_cast<double>(log_sum_exp);
+}
+
+/// load = the sums of the pieces of each sequence, in order.
+void add_chunks(const std::vector<double>& partial, const RouterChunks& chunks, Matrix<double> load) {
+  const auto width = static_cast<std::size_t>(load.cols);
+  auto from = partial.begin();
+  for (std::int64_t s = 0; s < load.rows; ++s) {
+    std::fill_n(load.row(s), width, 0.0);
+    for (std::int64_t c = 0; c < chunks.of_sequence(); ++c) {
+      for (std::size_t i = 0; i < width; ++i) load.row(s)[i] += *from++;
+    }
+  }
+}
+
+template <class A>
+void count_choices(const CpuStream& stream, const RouteTokens<A>& route) {
+  const std::int64_t rows = route.index.rows;
+  parallel_for(stream, route.counts.rows, rows_a_thread(rows), [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      for (std::int64_t j = first; j < last; ++j) ++route.counts.row(j)[route.index.row(r)[j]];
+    }
+  });
+}
+
+/// The gradient of token t's logits, less what its gates add.
+template <class A>
+struct TokenGradient {
+  const RouteTokensBackward<A>& route;
+  std::vector<A> slopes;  // derivatives by the scores of a sequence's tokens
+  std::vector<A> scores;
+  A square_slope = 0;  // by a squared log-sum-exp
+  std::vector<A> d_chosen;
+
+  explicit TokenGradient(const RouteTokensBackward<A>& route)
+      : route(route),
+        slopes(static_cast<std::size_t>(route.logits.cols), A{0}),
+        scores(slopes.size()),
+        d_chosen(static_cast<std::size_t>(route.d_gates.cols)) {}
+
+  void enter(std::int64_t sequence) {
+    if (route.d_load.rows == 0) return;
+    const double* from = route.d_load.row(sequence) + route.logits.cols;
+    for (A& slope : slopes) slope = static_cast<A>(*from++);
+    square_slope = static_cast<A>(*from);
+  }
+
+  /// d_chosen: derivatives by the scores of the chosen. Gates g = v / Σv: dv_j = (dg_j − Σ_i g_i dg_i) / Σv.
+  /// Their share of Σ ds · s.
+  A through_gates(std::int64_t t) {
+    const std::int32_t* index = route.index.row(t);
+    const A* d_gates = route.d_gates.row(t);
+    A sum = 0, weighted = 0, dot = 0;
+    for (std::size_t j = 0; j < d_chosen.size(); ++j) {
+      const A score = scores[static_cast<std::size_t>(index[j])];
+      sum += score;
+      weighted += score * d_gates[j];
+    }
+    for (std::size_t j = 0; j < d_chosen.size(); ++j) {
+      d_chosen[j] = route.renormalize ? (d_gates[j] - weighted / sum) / sum : d_gates[j];
+      dot += d_chosen[j] * scores[static_cast<std::size_t>(index[j])];
+    }
+    return dot;
+  }
+
+  /// ds: all derivatives by the scores. dx_i = s_i (ds_i − Σ ds · s) + 2 lse · square_slope · s_i.
+  void write(std::int64_t t) {
+    const auto experts = static_cast<std::int64_t>(scores.size());
+    const A* logits = route.logits.row(t);
+    const A largest = route.norms.row(t)[0], sum = route.norms.row(t)[1], inverse = A{1} / sum;
+    A* s = scores.data();
+    const A* ds = slopes.data();
+    A dot = 0;
+#pragma omp simd reduction(+ : dot)
+    for (std::int64_t e = 0; e < experts; ++e) {
+      s[e] = fast_exp(logits[e] - largest) * inverse;
+      dot += ds[e] * s[e];
+    }
+    dot += through_gates(t);
+    const A shift = 2 * (largest + std::log(sum)) * square_slope - dot;
+    A* d_logits = route.d_logits.row(t);
+#pragma omp simd
+    for (std::int64_t e = 0; e < experts; ++e) d_logits[e] = s[e] * (ds[e] + shift);
+    for (std::size_t j = 0; j < d_chosen.size(); ++j) {
+      const std::int32_t e = route.index.row(t)[j];
+      d_logits[e] += s[e] * d_chosen[j];
+    }
+  }
+};
+
 }  // namespace
 
 template <class A>
-void run(const CpuStream& stream, const SoftmaxForward<A>& softmax) {
-  const std::int64_t rows = softmax.x.rows, cols = softmax.x.cols;
-  require_extents("SoftmaxForward", "y", softmax.y, rows, cols);
-  if (!softmax.log_sum_exp.empty()) require_length("SoftmaxForward", "log_sum_exp", softmax.log_sum_exp, rows);
-  parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t r = first; r < last; ++r) {
-      const A* x = softmax.x.row(r);
-      A* y = softmax.y.row(r);
-      const A largest = row_maximum(x, cols);
-      A sum = 0;
-#pragma omp simd reduction(+ : sum)
-      for (std::int64_t c = 0; c < cols; ++c) {
-        y[c] = fast_exp(x[c] - largest);
-        sum += y[c];
-      }
-      const A inverse = A{1} / sum;
-#pragma omp simd
-      for (std::int64_t c = 0; c < cols; ++c) y[c] *= inverse;
-      if (!softmax.log_sum_exp.empty()) softmax.log_sum_exp[static_cast<std::size_t>(r)] = largest + std::log(sum);
-    }
-  });
-}
-
-template <class A>
-void run(const CpuStream& stream, const SoftmaxBackward<A>& softmax) {
-  const std::int64_t rows = softmax.y.rows, cols = softmax.y.cols;
-  require_extents("SoftmaxBackward", "dy", softmax.dy, rows, cols);
-  require_extents("SoftmaxBackward", "dx", softmax.dx, rows, cols);
-  parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t r = first; r < last; ++r) {
-      const A* y = softmax.y.row(r);
-      const A* dy = softmax.dy.row(r);
-      A* dx = softmax.dx.row(r);
-      A dot = 0;
-#pragma omp simd reduction(+ : dot)
-      for (std::int64_t c = 0; c < cols; ++c) dot += dy[c] * y[c];
-#pragma omp simd
-      for (std::int64_t c = 0; c < cols; ++c) dx[c] = y[c] * (dy[c] - dot);
-    }
-  });
-}
-
-template <class A>
-void run(const CpuStream& stream, const TopK<A>& top) {
-  const std::int64_t rows = top.scores.rows, cols = top.scores.cols, k = top.index.cols;
-  require_extents("TopK", "index", top.index, rows, k);
-  require_extents("TopK", "value", top.value, rows, k);
-  require(k <= cols, "TopK: {} experts a token out of {}", k, cols);
-  if (k == 0) return;
-  parallel_for(stream, rows, rows_a_thread(8 * cols), [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t r = first; r < last; ++r) {
-      top_of_row(top.scores.row(r), cols, k, top.index.row(r), top.value.row(r));
-    }
-  });
-}
-
-template <class A>
-void run(const CpuStream& stream, const EvenChoices<A>& even) {
-  const std::int64_t rows = even.scores.rows, experts = even.scores.cols, k = even.index.cols;
-  require_extents("EvenChoices", "index", even.index, rows, k);
-  require_extents("EvenChoices", "value", even.value, rows, k);
-  require(k <= experts, "EvenChoices: {} experts a token out of {}", k, experts);
-  parallel_for(stream, rows, rows_a_thread(k), [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t t = first; t < last; ++t) {
-      for (std::int64_t j = 0; j < k; ++j) {
-        const std::int64_t expert = (t * k + j) % experts;
-        even.index.row(t)[j] = static_cast<std::int32_t>(expert);
-        even.value.row(t)[j] = even.scores.row(t)[expert];
+void run(const CpuStream& stream, const RouteTokens<A>& route) {
+  require_fitting(route);
+  const std::int64_t experts = route.logits.cols;
+  const RouterChunks chunks = chunks_of(route, route.load);
+  const auto width = static_cast<std::size_t>(route.load.cols);
+  std::vector<double> partial(route.load.rows > 0 ? static_cast<std::size_t>(chunks.count()) * width : 0, 0.0);
+  const std::int64_t grain = rows_a_thread(8 * std::min(RouterChunks::rows, chunks.seq_len) * experts);
+  parallel_for(stream, chunks.count(), grain, [&](std::int64_t first, std::int64_t last) {
+    std::vector<A> scores(static_cast<std::size_t>(experts));
+    for (std::int64_t chunk = first; chunk < last; ++chunk) {
+      double* load = partial.data() + static_cast<std::size_t>(chunk) * (partial.empty() ? 0 : width);
+      for (std::int64_t t = chunks.begin(chunk); t < chunks.end(chunk); ++t) {
+        const A* logits = route.logits.row(t);
+        const A largest = row_maximum(logits, experts), sum = exponentials(logits, experts, largest, scores.data());
+        route.norms.row(t)[0] = largest;
+        route.norms.row(t)[1] = sum;
+        choose(route, t, scores.data(), A{1} / sum);
+        if (!partial.empty()) add_to_load(route, t, scores.data(), A{1} / sum, load);
       }
     }
   });
+  add_chunks(partial, chunks, route.load);
+  count_choices(stream, route);
+  if (!route.probability.empty()) run(stream, SumColumns{route.load.cols_from(experts, experts), route.probability});
 }
 
-void run(const CpuStream& stream, const CountChoices& count) {
-  const std::int64_t rows = count.index.rows, k = count.index.cols;
-  require_extents("CountChoices", "counts", count.counts, k, count.counts.cols);
-  for (std::int64_t r = 0; r < rows; ++r) {
-    require_indices("CountChoices", "index", std::span(count.index.row(r), static_cast<std::size_t>(k)), 0,
-                    count.counts.cols);
-  }
-  parallel_for(stream, k, rows_a_thread(rows), [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t r = 0; r < rows; ++r) {
-      for (std::int64_t j = first; j < last; ++j) ++count.counts.row(j)[count.index.row(r)[j]];
+template <class A>
+void run(const CpuStream& stream, const RouteTokensBackward<A>& route) {
+  require_fitting(route);
+  const RouterChunks chunks = chunks_of(route, route.d_load);
+  const std::int64_t grain = rows_a_thread(8 * std::min(RouterChunks::rows, chunks.seq_len) * route.logits.cols);
+  parallel_for(stream, chunks.count(), grain, [&](std::int64_t first, std::int64_t last) {
+    TokenGradient<A> gradient(route);
+    for (std::int64_t chunk = first; chunk < last; ++chunk) {
+      if (chunk == first || chunk % chunks.of_sequence() == 0) gradient.enter(chunk / chunks.of_sequence());
+      for (std::int64_t t = chunks.begin(chunk); t < chunks.end(chunk); ++t) gradient.write(t);
     }
   });
 }
 
-template <class A>
-void run(const CpuStream&, const SumColumns<A>& sum) {
+void run(const CpuStream&, const SumColumns& sum) {
   require_length("SumColumns", "sums", sum.sums, sum.x.cols);
   for (std::int64_t r = 0; r < sum.x.rows; ++r) {
     for (std::int64_t c = 0; c < sum.x.cols; ++c) sum.sums[static_cast<std::size_t>(c)] += sum.x.row(r)[c];
   }
 }
 
-template void run(const CpuStream&, const SoftmaxForward<float>&);
-template void run(const CpuStream&, const SoftmaxForward<double>&);
-template void run(const CpuStream&, const SoftmaxBackward<float>&);
-template void run(const CpuStream&, const SoftmaxBackward<double>&);
-template void run(const CpuStream&, const TopK<float>&);
-template void run(const CpuStream&, const TopK<double>&);
-template void run(const CpuStream&, const EvenChoices<float>&);
-template void run(const CpuStream&, const EvenChoices<double>&);
-template void run(const CpuStream&, const SumColumns<float>&);
-template void run(const CpuStream&, const SumColumns<double>&);
+template void run(const CpuStream&, const RouteTokens<float>&);
+template void run(const CpuStream&, const RouteTokens<double>&);
+template void run(const CpuStream&, const RouteTokensBackward<float>&);
+template void run(const CpuStream&, const RouteTokensBackward<double>&);
 
 }  // namespace lyceum

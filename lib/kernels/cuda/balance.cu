@@ -6,114 +6,89 @@ namespace lyceum {
 
 namespace {
 
-constexpr int threads = 256;
+constexpr int threads = 512, warps = threads / warp_size;
 
-/// The two losses of one sequence, and its slopes: one thread's work.
-template <class A>
-__device__ void sequence_losses(const BalanceLosses<A>& balance, std::int64_t s, double& expert_loss,
-                                double& device_loss) {
-  const A* count = balance.count.row(s);
-  const A* probability = balance.probability.row(s);
+struct Losses {
+  double expert, device, squares;
+};
+
+/// Adds the losses of one sequence, without their factors, and writes its slopes: a warp's work.
+__device__ void add_sequence(const BalanceLosses& balance, std::int64_t s, Losses& losses) {
+  const std::int64_t experts = balance.count.cols;
   const auto tokens = static_cast<double>(balance.seq_len);
-  const double scale = static_cast<double>(balance.count.cols) / (static_cast<double>(balance.top_k) * tokens);
-  double of_experts = 0, of_devices = 0;
+  const double counted = balance.count_of.empty() ? 1 : balance.count_of[0];
+  const double scale = static_cast<double>(experts) / (static_cast<double>(balance.top_k) * tokens * counted);
+  const double* count = balance.count.row(s);
+  const double* sum = balance.sums.row(s);
+  double of_experts = 0;
   for (std::size_t device = 0; device + 1 < balance.first.size(); ++device) {
     const std::int64_t begin = balance.first[device], end = balance.first[device + 1];
     double mean_f = 0, sum_p = 0;
-    for (std::int64_t at = begin; at < end; ++at) {
+    for (std::int64_t at = begin + threadIdx.x % warp_size; at < end; at += warp_size) {
       const std::int32_t i = balance.order[at];
-      const double f = scale * count[i], p = probability[i];
+      const double f = scale * count[i], p = sum[i] / tokens;
       of_experts += f * p;
-      balance.expert_slope.row(s)[i] = static_cast<A>(balance.expert_factor * f / tokens);
+      balance.expert_slope.row(s)[i] = balance.expert_factor * f / tokens;
       mean_f += f / static_cast<double>(end - begin);
       sum_p += p;
     }
-    of_devices += mean_f * sum_p;
-    for (std::int64_t at = begin; at < end; ++at) {
-      balance.device_slope.row(s)[balance.order[at]] = static_cast<A>(balance.device_factor * mean_f / tokens);
+    mean_f = join_warp(mean_f, Sum{});
+    losses.device += mean_f * join_warp(sum_p, Sum{});
+    for (std::int64_t at = begin + threadIdx.x % warp_size; at < end; at += warp_size) {
+      balance.device_slope.row(s)[balance.order[at]] = balance.device_factor * mean_f / tokens;
     }
   }
-  expert_loss += balance.expert_factor * of_experts;
-  device_loss += balance.device_factor * of_devices;
+  losses.expert += join_warp(of_experts, Sum{});
+  losses.squares += sum[experts];
 }
 
-/// One block, a thread a sequence.
-template <class A>
-__global__ void __launch_bounds__(threads) balance_losses(BalanceLosses<A> balance) {
-  double expert_loss = 0, device_loss = 0;
-  for (std::int64_t s = threadIdx.x; s < balance.count.rows; s += threads) {
-    sequence_losses(balance, s, expert_loss, device_loss);
-  }
-  expert_loss = join_block<threads>(expert_loss, Sum{});
-  device_loss = join_block<threads>(device_loss, Sum{});
+/// One block, a warp a sequence.
+__global__ void __launch_bounds__(threads) balance_losses(BalanceLosses balance) {
+  __shared__ Losses of_warp[warps];
+  const int warp = static_cast<int>(threadIdx.x) / warp_size;
+  Losses own{};
+  for (std::int64_t s = warp; s < balance.count.rows; s += warps) add_sequence(balance, s, own);
+  if (threadIdx.x % warp_size == 0) of_warp[warp] = own;
+  __syncthreads();
   if (threadIdx.x != 0) return;
-  balance.expert_loss[0] = static_cast<A>(expert_loss);
-  balance.device_loss[0] = static_cast<A>(device_loss);
+  for (int w = 1; w < warps; ++w) {
+    own.expert += of_warp[w].expert;
+    own.device += of_warp[w].device;
+    own.squares += of_warp[w].squares;
+  }
+  balance.expert_loss[0] = balance.expert_factor * own.expert;
+  balance.device_loss[0] = balance.device_factor * own.device;
+  balance.z_loss[0] = balance.z_factor / static_cast<double>(balance.seq_len) * own.squares;
 }
 
-/// f(i) for every i below count.
-template <class F>
-__device__ void for_each(std::int64_t count, const F& f) {
+__device__ double value_or_zero(const std::span<const double>& value) { return value.empty() ? 0 : value[0]; }
+
+__global__ void __launch_bounds__(threads) balance_losses_backward(BalanceLossesBackward balance) {
+  const std::int64_t experts = balance.expert_slope.cols, cols = balance.d_load.cols;
+  const double by_expert = value_or_zero(balance.by_expert), by_device = value_or_zero(balance.by_device);
+  const double by_square = balance.z_slope * value_or_zero(balance.by_z);
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * threads;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x; i < count; i += stride) f(i);
-}
-
-template <class A>
-__global__ void __launch_bounds__(threads) mix_slopes(MixSlopes<A> mix) {
-  const A by_a = mix.by_a.empty() ? A{0} : mix.by_a[0], by_b = mix.by_b.empty() ? A{0} : mix.by_b[0];
-  for_each(static_cast<std::int64_t>(mix.y.size()),
-           [&](std::int64_t i) { mix.y[i] = by_a * mix.a[i] + by_b * mix.b[i]; });
-}
-
-template <class A>
-__global__ void __launch_bounds__(threads) spread_mean(SpreadMean<A> spread) {
-  const std::int64_t cols = spread.y.cols;
-  for_each(spread.y.size(), [&](std::int64_t i) {
-    spread.y.row(i / cols)[i % cols] = static_cast<A>(spread.sums[i % cols] / spread.sums[cols]);
-  });
-}
-
-template <class A>
-__global__ void __launch_bounds__(threads) scale_rows(ScaleRows<A> scale) {
-  const std::int64_t cols = scale.x.cols;
-  const double factor = scale.scale * static_cast<double>(scale.factor[0]);
-  for_each(scale.x.size(),
-           [&](std::int64_t i) { scale.x.row(i / cols)[i % cols] *= static_cast<A>(factor * scale.row[i / cols]); });
+  for (std::int64_t p = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x; p < balance.d_load.size();
+       p += stride) {
+    const std::int64_t s = p / cols, c = p % cols, i = c - experts;
+    balance.d_load.row(s)[c] =
+        i < 0          ? 0
+        : i == experts ? by_square
+                       : by_expert * balance.expert_slope.row(s)[i] + by_device * balance.device_slope.row(s)[i];
+  }
 }
 
 }  // namespace
 
-template <class A>
-void run(const CudaStream& stream, const BalanceLosses<A>& balance) {
+void run(const CudaStream& stream, const BalanceLosses& balance) {
   require_fitting(balance);
-  start(stream, "BalanceLosses", balance_losses<A>, 1, threads, balance);
+  start(stream, "BalanceLosses", balance_losses, 1, threads, balance);
 }
 
-template <class A>
-void run(const CudaStream& stream, const MixSlopes<A>& mix) {
-  require_fitting(mix);
-  start(stream, "MixSlopes", mix_slopes<A>, blocks_for(std::ssize(mix.y), threads), threads, mix);
+void run(const CudaStream& stream, const BalanceLossesBackward& balance) {
+  require_fitting(balance);
+  start(stream, "BalanceLossesBackward", balance_losses_backward, blocks_for(balance.d_load.size(), threads), threads,
+        balance);
 }
-
-template <class A>
-void run(const CudaStream& stream, const SpreadMean<A>& spread) {
-  require_fitting(spread);
-  start(stream, "SpreadMean", spread_mean<A>, blocks_for(spread.y.size(), threads), threads, spread);
-}
-
-template <class A>
-void run(const CudaStream& stream, const ScaleRows<A>& scale) {
-  require_fitting(scale);
-  start(stream, "ScaleRows", scale_rows<A>, blocks_for(scale.x.size(), threads), threads, scale);
-}
-
-template void run(const CudaStream&, const BalanceLosses<float>&);
-template void run(const CudaStream&, const BalanceLosses<double>&);
-template void run(const CudaStream&, const MixSlopes<float>&);
-template void run(const CudaStream&, const MixSlopes<double>&);
-template void run(const CudaStream&, const SpreadMean<float>&);
-template void run(const CudaStream&, const SpreadMean<double>&);
-template void run(const CudaStream&, const ScaleRows<float>&);
-template void run(const CudaStream&, const ScaleRows<double>&);
 
 }  // namespace lyceum

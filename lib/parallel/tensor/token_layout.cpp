@@ -32,6 +32,11 @@ Variable TokenLayout::from_run(Tape& tape, const Variable& y) const {
   return !shards_ || sequence_ ? y : tape.apply(AllGatherSlice{*shards_}, y);
 }
 
+Variable TokenLayout::sum_of_runs(Tape& tape, const Variable& of_run) const {
+  if (!shards_) return of_run;
+  return tape.apply(AllReduceIdentity{RowShards::even(*shards_->group, of_run.value.shape()[0])}, of_run);
+}
+
 std::optional<Range> TokenLayout::graded() const {
   return shards_ && !sequence_ ? std::optional(shards_->own()) : std::nullopt;
 }

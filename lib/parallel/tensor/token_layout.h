@@ -21,8 +21,6 @@ class TokenLayout {
   std::int64_t sequences() const { return tokens_ / seq_len_; }
   /// The run of this rank.
   Range own() const { return shards_ ? shards_->own() : Range{0, tokens_}; }
-  /// The group over which runs are to be added up; null where this rank holds all tokens.
-  const ProcessGroup* sharers() const { return shards_ ? shards_->group : nullptr; }
 
   /// From between matrices to a matrix cut by its outputs, and from one cut by its inputs back.
   Variable to_matrix(Tape& tape, const Variable& x) const;
@@ -32,6 +30,8 @@ class TokenLayout {
   /// From between matrices to this rank's run, and back.
   Variable to_run(Tape& tape, const Variable& x) const;
   Variable from_run(Tape& tape, const Variable& y) const;
+  /// The sums over the group of what each rank made of its run, a matrix; every rank then goes on alike with them.
+  Variable sum_of_runs(Tape& tape, const Variable& of_run) const;
   /// Rows between matrices whose weight gradients fall to this rank, where every rank holds the same rows: see RmsNorm.
   std::optional<Range> graded() const;
 

@@ -87,6 +87,15 @@ T __shfl_up_sync(unsigned mask, T value, unsigned distance) {
   return __shfl_sync(mask, value, static_cast<int>(lane >= distance ? lane - distance : lane));
 }
 
+inline unsigned __reduce_max_sync(unsigned mask, unsigned value) {
+  for (int distance = 1; distance < 32; distance *= 2) value = std::max(value, __shfl_xor_sync(mask, value, distance));
+  return value;
+}
+inline unsigned __reduce_min_sync(unsigned mask, unsigned value) {
+  for (int distance = 1; distance < 32; distance *= 2) value = std::min(value, __shfl_xor_sync(mask, value, distance));
+  return value;
+}
+
 template <class T>
 T atomicAdd(T* address, T value) {
   const T old = *address;

@@ -1,0 +1,59 @@
+#include "autograd/routing.h"
+#include "kernels/router.h"
+
+namespace lyceum {
+
+namespace {
+
+/// A view of `tensor`; of none where it is undefined.
+template <class T>
+Matrix<T> matrix_or_none(const Tensor& tensor) {
+  return tensor.defined() ? tensor.matrix<T>() : Matrix<T>{};
+}
+
+}  // namespace
+
+std::array<Tensor, 3> Route::forward(const Stream& stream, Saved& saved, const Tensor& logits) const {
+  const std::int64_t tokens = logits.shape()[0], experts = logits.shape()[1];
+  require(k >= 1 && k <= experts, "top {} of {} experts", k, experts);
+  saved = {.logits = logits,
+           .norms = Tensor::empty(stream, logits.dtype(), {tokens, 2}),
+           .index = Tensor::empty(stream, DType::i32, {tokens, k})};
+  const Tensor gates = Tensor::empty(stream, logits.dtype(), {tokens, k});
+  const Tensor load = sequences > 0 ? Tensor::empty(stream, DType::f64, {sequences, load_width(experts)}) : Tensor{};
+  dispatch_accumulator(logits.dtype(), [&]<class A>() {
+    launch(stream, RouteTokens<A>{.logits = logits.matrix<A>(),
+                                  .index = saved.index.matrix<std::int32_t>(),
+                                  .gates = gates.matrix<A>(),
+                                  .norms = saved.norms.matrix<A>(),
+                                  .renormalize = renormalize,
+                                  .even = even,
+                                  .seq_len = seq_len,
+                                  .first = first,
+                                  .load = matrix_or_none<double>(load),
+                                  .counts = matrix_or_none<std::int64_t>(tally.counts),
+                                  .probability = tally.probability.defined() ? tally.probability.span<double>()
+                                                                             : std::span<double>{}});
+  });
+  return {gates, saved.index, load};
+}
+
+std::array<Tensor, 1> Route::backward(const Stream& stream, Saved& saved, const Tensor& d_gates, const Tensor&,
+                                      const Tensor& d_load) const {
+  const Tensor& logits = saved.logits;
+  const Tensor d_logits = Tensor::empty(stream, logits.dtype(), logits.shape());
+  dispatch_accumulator(logits.dtype(), [&]<class A>() {
+    launch(stream, RouteTokensBackward<A>{.logits = logits.matrix<A>(),
+                                          .norms = saved.norms.matrix<A>(),
+                                          .index = saved.index.matrix<std::int32_t>(),
+                                          .d_gates = matrix_or_none<const A>(d_gates),
+                                          .d_load = matrix_or_none<const double>(d_load),
+                                          .renormalize = renormalize,
+                                          .seq_len = seq_len,
+                                          .first = first,
+                                          .d_logits = d_logits.matrix<A>()});
+  });
+  return {d_logits};
+}
+
+}  // namespace lyceum

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/checks.h"
+#include "kernels/router.h"
+
+namespace lyceum {
+
+/// A run of tokens cut into pieces of their sequences. Sums over a sequence are made piece by piece and then added in
+/// order, so that they are the same whoever works on a piece.
+struct RouterChunks {
+  static constexpr std::int64_t rows = 64;  // of a piece, at most
+
+  std::int64_t tokens, seq_len, first, sequences;
+
+  constexpr std::int64_t of_sequence() const { return (seq_len + rows - 1) / rows; }
+  constexpr std::int64_t count() const { return sequences * of_sequence(); }
+  /// Where the rows of a piece begin and end; nowhere, for one of which none are here.
+  constexpr std::int64_t begin(std::int64_t chunk) const { return here(position(chunk)); }
+  constexpr std::int64_t end(std::int64_t chunk) const {
+    const std::int64_t next = (chunk / of_sequence() + 1) * seq_len, full = position(chunk) + rows;
+    return here(full < next ? full : next);
+  }
+
+ private:
+  constexpr std::int64_t position(std::int64_t chunk) const {
+    return chunk / of_sequence() * seq_len + chunk % of_sequence() * rows;
+  }
+  constexpr std::int64_t here(std::int64_t token) const {
+    const std::int64_t row = token - first;
+    return row < 0 ? 0 : row < tokens ? row : tokens;
+  }
+};
+
+/// Of a forward or backward pass, with the load [sequences, …] that it makes or has the gradient of. Without one, all
+/// rows are as of one sequence.
+template <class Route, class Load>
+RouterChunks chunks_of(const Route& route, const Load& load) {
+  const std::int64_t tokens = route.logits.rows;
+  if (load.rows > 0) return {tokens, route.seq_len, route.first, load.rows};
+  return {tokens, tokens > 0 ? tokens : 1, 0, tokens > 0 ? 1 : 0};
+}
+
+/// What the host and a GPU ask of their operands alike.
+template <class Route, class Load>
+void require_sequences(const char* kernel, const Route& route, const Load& load) {
+  if (load.rows == 0) return;
+  require_extents(kernel, "load", load, load.rows, load_width(route.logits.cols));
+  require(route.seq_len > 0 && route.first >= 0 && route.first + route.logits.rows <= load.rows * route.seq_len,
+          "{}: tokens {} to {} of {} sequences of {}", kernel, route.first, route.first + route.logits.rows, load.rows,
+          route.seq_len);
+}
+
+template <class A>
+void require_fitting(const RouteTokens<A>& route) {
+  const std::int64_t tokens = route.logits.rows, experts = route.logits.cols, k = route.index.cols;
+  require_extents("RouteTokens", "index", route.index, tokens, k);
+  require_extents("RouteTokens", "gates", route.gates, tokens, k);
+  require_extents("RouteTokens", "norms", route.norms, tokens, 2);
+  require(k <= experts, "RouteTokens: {} experts a token out of {}", k, experts);
+  require_sequences("RouteTokens", route, route.load);
+  if (route.counts.rows > 0) require_extents("RouteTokens", "counts", route.counts, k, experts);
+  if (!route.probability.empty()) require_length("RouteTokens", "probability", route.probability, experts);
+  require(tokens == 0 || route.load.rows > 0 || (route.counts.rows == 0 && route.probability.empty()),
+          "RouteTokens: counts and probability without a load");
+}
+
+template <class A>
+void require_fitting(const RouteTokensBackward<A>& route) {
+  const std::int64_t tokens = route.logits.rows, experts = route.logits.cols;
+  require_extents("RouteTokensBackward", "norms", route.norms, tokens, 2);
+  require_extents("RouteTokensBackward", "index", route.index, tokens, route.index.cols);
+  if (route.d_gates.cols > 0) {
+    require_extents("RouteTokensBackward", "d_gates", route.d_gates, tokens, route.index.cols);
+  }
+  require_extents("RouteTokensBackward", "d_logits", route.d_logits, tokens, experts);
+  require_sequences("RouteTokensBackward", route, route.d_load);
+}
+
+}  // namespace lyceum
