@@ -34,8 +34,7 @@ PickedRows<T> picked(const TokenRows& copies, const Tensor& x) {
 
 /// Each token's sum over its rows of `rows`. [rows, hidden] → [tokens, hidden]
 Tensor sum_copies(const Stream& stream, const TokenRows& copies, const Tensor& rows) {
-  const Tensor sums =
-      Tensor::empty(stream, rows.dtype(), {copies.row_of_pair.size() / copies.top_k, rows.shape()[1]});
+  const Tensor sums = Tensor::empty(stream, rows.dtype(), {copies.row_of_pair.size() / copies.top_k, rows.shape()[1]});
   dispatch_float(rows.dtype(), [&]<class T>() {
     launch(stream, CombineRows<T>{.x = rows.matrix<T>(),
                                   .slot = copies.row_of_pair.span<const std::int64_t>(),

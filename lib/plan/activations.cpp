@@ -159,11 +159,11 @@ PartNeed routed_activations(const Config& config, const Place& place, const Size
   double maps = routed.pairs + routed.own_rows + (alone ? 0 : routed.pairs + routed.own_arrived);
   if (shared) maps += routed.own_rows + routed.own_arrived + routed.rows + routed.arrived + 2 * segment_numbers(local);
   maps *= number_bytes;
-  PartNeed need{.kept = router + copies + gates * inner + answers + maps + tables,
-                .kept_for_weights = s.run * experts * s.a + copies + outer + (gates + 1) * inner + tables +
-                                    (direct ? maps : 0),
-                .cheap = copies,
-                .backward = std::max(bank, exchange) - answers};
+  PartNeed need{
+      .kept = router + copies + gates * inner + answers + maps + tables,
+      .kept_for_weights = s.run * experts * s.a + copies + outer + (gates + 1) * inner + tables + (direct ? maps : 0),
+      .cheap = copies,
+      .backward = std::max(bank, exchange) - answers};
   need.replayed = std::max(need.backward, need.kept_for_weights - need.kept + std::max(exchange, outer));
   // Rows come again before the gradients of answers where others share the widths, and after them otherwise.
   const double again = shared ? exchange : routed.pairs * row + 2 * own;

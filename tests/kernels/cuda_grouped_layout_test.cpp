@@ -100,8 +100,8 @@ void check_picked_copies() {
       for (int box = 0; box < Copies::boxes; ++box) {
         const auto line = static_cast<std::uint32_t>(Copies::line(thread, i));
         const auto element = static_cast<std::uint32_t>(Copies::element(thread, box));
-        const std::uint32_t by_tma = AlongK ? tma_swizzle(line, element * 2)
-                                            : element / 64 * (64 * 128) + tma_swizzle(line, element % 64 * 2);
+        const std::uint32_t by_tma =
+            AlongK ? tma_swizzle(line, element * 2) : element / 64 * (64 * 128) + tma_swizzle(line, element % 64 * 2);
         EXPECT_EQ(Copies::offset(thread, i, box), by_tma);
         written.insert(by_tma);
       }

@@ -43,7 +43,7 @@ void run_on_host(Bank<bfloat16>& bank, int blocks = 3) {
   const Segments segments = bank.table.view();
   const auto x = bank.x_layout.over(bank.x.data()), y = bank.y_layout.over(bank.y.data());
   grouped::Rows<bfloat16> rows{segments.begin.data(), segments.rows.data(), x.offset.data(), y.offset.data(),
-                                     x.width.data(),        y.width.data(),       bank.x.data(),   bank.y.data()};
+                               x.width.data(),        y.width.data(),       bank.x.data(),   bank.y.data()};
   std::vector<std::int32_t> index;
   for (const std::int64_t source : bank.source) {
     index.push_back(source < 0 ? -1 : static_cast<std::int32_t>(source / bank.picked.divisor));

@@ -89,8 +89,7 @@ void run_all(const CpuStream& stream, const std::vector<Product<T, Out>>& produc
     const Matrix<Out>& c = product.gemm.c;
     const Tiling tiling = Tiling::of(c.rows, c.cols, wanted);
     const auto add = [&](std::int64_t row, std::int64_t col) {
-      tiles.push_back(
-          product.tile(row, std::min(tiling.rows, c.rows - row), col, std::min(tiling.cols, c.cols - col)));
+      tiles.push_back(product.tile(row, std::min(tiling.rows, c.rows - row), col, std::min(tiling.cols, c.cols - col)));
       if (picked) most_picked = std::max(most_picked, tiles.back().x().size());
     };
     if (product.gemm.transpose_a) {  // tiles that share columns of x after each other

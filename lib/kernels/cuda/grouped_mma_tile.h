@@ -14,7 +14,7 @@ struct MmaThread {
   float c[4][4][4] = {};  // [16 rows][8 columns][lane's share]
   std::uint32_t a[4][4];
   std::uint32_t b[2][4];
-  Chunk fetched[2];  // of one operand, on their way to shared memory when rows are not aligned
+  Chunk fetched[2];        // of one operand, on their way to shared memory when rows are not aligned
   std::int32_t picked[2];  // rows of the chunks that the next load() brings, where rows are picked
 };
 

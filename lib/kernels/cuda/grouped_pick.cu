@@ -29,8 +29,8 @@ PickedIndices pick(const CudaStream& stream, const char* name, std::span<const s
                    std::int64_t divisor, std::int64_t rows) {
   require(rows <= std::numeric_limits<std::int32_t>::max(), "{}: rows picked out of {}", name, rows);
   PickedIndices picked;
-  picked.memory = stream.memory().allocate(std::max<std::size_t>(source.size(), 1) * sizeof(std::int32_t),
-                                           MemoryKind::buffers);
+  picked.memory =
+      stream.memory().allocate(std::max<std::size_t>(source.size(), 1) * sizeof(std::int32_t), MemoryKind::buffers);
   auto* row = reinterpret_cast<std::int32_t*>(picked.memory.get());
   const IndexCheck check(stream, name, "source", std::numeric_limits<std::int64_t>::min(), rows * divisor);
   start(stream, name, pick_kernel, blocks_for(std::ssize(source), threads), threads, source, divisor, row, check);

@@ -19,8 +19,7 @@ struct Operands {
 /// `picked`: which row of the operand's memory each is, or null.
 template <class T>
 __device__ Accumulator<T> element(const void* operand, std::int64_t stride, bool along_k, std::int32_t at,
-                                  std::int32_t extent, std::int32_t k, std::int32_t depth,
-                                  const std::int32_t* picked) {
+                                  std::int32_t extent, std::int32_t k, std::int32_t depth, const std::int32_t* picked) {
   if (at >= extent || k >= depth) return 0;
   std::int32_t row = along_k ? at : k;
   if (picked) row = picked[row];

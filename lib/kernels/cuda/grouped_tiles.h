@@ -32,8 +32,9 @@ struct Rows {
   const std::int64_t* y_width;   // [experts]
   const T* x;
   T* y;  // dy in weight_grad
-  /// Where rows of x are picked: which row of the matrix at x each is, −1 for none; offsets and widths of x are not used.
-  const std::int32_t* picked = nullptr;  // [segment rows]
+  /// Where rows of x are picked: which row of the matrix at x each is, −1 for none; offsets and widths of x are not
+  /// used.
+  const std::int32_t* picked = nullptr;   // [segment rows]
   std::int64_t x_rows = 0, x_stride = 0;  // of the matrix
 };
 

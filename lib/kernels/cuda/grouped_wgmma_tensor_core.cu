@@ -451,8 +451,8 @@ bool aligned(const void* data, std::int64_t stride) {
 bool wgmma_takes(Product product, const Rows<bfloat16>& rows, const Weight& weight) {
   if (weight.rows == 0 || weight.cols == 0) return false;
   // Segments begin at multiples of 32 rows, so every offset is aligned where a row's width is.
-  const bool x_rows =
-      aligned(rows.x, x_width(product, weight)) && (!rows.picked || (rows.x_stride % 8 == 0 && rows.x_rows * rows.x_stride / 8 < max_place));
+  const bool x_rows = aligned(rows.x, x_width(product, weight)) &&
+                      (!rows.picked || (rows.x_stride % 8 == 0 && rows.x_rows * rows.x_stride / 8 < max_place));
   switch (product) {
     case Product::forward:
     case Product::dgrad: return x_rows && aligned(weight.data, weight.stride);
@@ -491,7 +491,8 @@ struct Hopper {
     check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
     if (major != 9 || minor != 0) return false;
     cudaFuncAttributes kernel;
-    check(cudaFuncGetAttributes(&kernel, grouped::wgmma_kernel<grouped::Product::forward, false, grouped::CooperativeTiling>),
+    check(cudaFuncGetAttributes(&kernel,
+                                grouped::wgmma_kernel<grouped::Product::forward, false, grouped::CooperativeTiling>),
           "cudaFuncGetAttributes");
     return kernel.numRegs > 128;
   }
