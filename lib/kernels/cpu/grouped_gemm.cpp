@@ -20,10 +20,11 @@ struct Product {
   Gemm<T, Out> gemm;
   const std::int64_t* source = nullptr;  // of each row, where they are picked
   std::int64_t filled = 0;               // how many of the picked rows there are; zeros follow
+  std::int64_t work = 0;                 // of the largest tile of the whole product
 
   Matrix<const T>& x() { return gemm.transpose_a ? gemm.b : gemm.a; }
   Product tile(std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols) const {
-    Product tile{tile_of(gemm, row, rows, col, cols), source, filled};
+    Product tile{tile_of(gemm, row, rows, col, cols), source, filled, work};
     if (source && !gemm.transpose_a) {
       tile.source += row;
       tile.filled = std::clamp<std::int64_t>(filled - row, 0, rows);
@@ -76,18 +77,20 @@ class Picker {
   std::vector<Held> held_;  // by thread
 };
 
-/// Cuts the products into tiles and lets the threads take them, the dearest first, so that experts of very different
-/// sizes end together. No tile's sum is split, so the result does not depend on who takes what.
+/// Cuts the products into tiles and lets the threads take them, those of the dearest products first, so that experts of
+/// very different sizes end together. No tile's sum is split, so the result does not depend on who takes what.
 template <class T, class Out>
-void run_all(const CpuStream& stream, const std::vector<Product<T, Out>>& products, const PickedRows<T>& picked) {
+void run_all(const CpuStream& stream, std::vector<Product<T, Out>>& products, const PickedRows<T>& picked) {
   const auto busy = std::count_if(products.begin(), products.end(), [](const auto& p) { return p.gemm.c.size() > 0; });
   if (busy == 0) return;
   const std::int64_t wanted = stream.threads() > 1 ? (4 * stream.threads() + busy - 1) / busy : 1;
   std::vector<Product<T, Out>> tiles;
   std::int64_t max_rows = 0, max_cols = 0, most_picked = 0;
-  for (const Product<T, Out>& product : products) {
+  for (Product<T, Out>& product : products) {
     const Matrix<Out>& c = product.gemm.c;
     const Tiling tiling = Tiling::of(c.rows, c.cols, wanted);
+    const std::int64_t depth = product.gemm.transpose_a ? product.gemm.a.rows : product.gemm.a.cols;
+    product.work = std::min(tiling.rows, c.rows) * std::min(tiling.cols, c.cols) * depth;
     const auto add = [&](std::int64_t row, std::int64_t col) {
       tiles.push_back(product.tile(row, std::min(tiling.rows, c.rows - row), col, std::min(tiling.cols, c.cols - col)));
       if (picked) most_picked = std::max(most_picked, tiles.back().x().size());
@@ -104,11 +107,7 @@ void run_all(const CpuStream& stream, const std::vector<Product<T, Out>>& produc
     max_rows = std::max(max_rows, tiling.rows);
     max_cols = std::max(max_cols, tiling.cols);
   }
-  const auto work = [](const Product<T, Out>& tile) {
-    const Gemm<T, Out>& gemm = tile.gemm;
-    return gemm.c.size() * (gemm.transpose_a ? gemm.a.rows : gemm.a.cols);
-  };
-  std::stable_sort(tiles.begin(), tiles.end(), [&](const auto& a, const auto& b) { return work(a) > work(b); });
+  std::stable_sort(tiles.begin(), tiles.end(), [](const auto& a, const auto& b) { return a.work > b.work; });
   const TileGemm multiply = TileGemm::make<T>(stream, max_rows, max_cols);
   Picker<T> picker(stream, picked, most_picked);
   parallel_tasks(stream.threads(), static_cast<std::int64_t>(tiles.size()), [&](std::int64_t i, int thread) {
