@@ -3,7 +3,8 @@
 //   bench_grouped_gemm_cuda [--width W]... [--experts 63] [--hidden 1280] [--tokens 32768] [--top-k 7] [--rounds 20]
 //
 // For every width (853 and 864, the flagship's and its multiple of 32, if none is given), with rows spread evenly and
-// unevenly over the experts: TFLOP/s of forward, dgrad and weight gradient of the up and the down projection.
+// unevenly over the experts: TFLOP/s of forward, dgrad and weight gradient of the up and the down projection; and the
+// up projection with rows picked out of the tokens, beside a gather and the product of what it gathered.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
@@ -18,6 +19,7 @@
 
 #include "core/error.h"
 #include "kernels/cuda/grouped_gemm.cuh"
+#include "kernels/permute.h"
 
 namespace lyceum {
 namespace {
@@ -270,7 +272,59 @@ class Projection {
     print("weight_grad", weight_grad);
   }
 
+  /// Prints a line a product: the fused one, and the two kernels that do the same, in turns.
+  void measure_picked(const Options& options, const std::vector<std::int64_t>& counts, grouped::Kernel kernel,
+                      const char* kernel_name) {
+    const Segments segments = table_.view();
+    const SegmentedMatrix<bfloat16> x = x_layout_.over(x_.data()), y = y_layout_.over(y_.data());
+    const std::int64_t in = forward_weights_[0].cols;
+    const DeviceArray<bfloat16> tokens(static_cast<std::size_t>(options.tokens * in));
+    const std::vector<std::int64_t> source = sources(options, counts);
+    const DeviceArray<std::int64_t> on_device(source.size());
+    must(cudaMemcpy(on_device.data(), source.data(), source.size() * sizeof(std::int64_t), cudaMemcpyHostToDevice),
+         "cudaMemcpy");
+    fill(stream_, tokens, 4);
+    fill(stream_, y_, 2);
+    const Matrix<const bfloat16> all(tokens.data(), options.tokens, in);
+    const std::span<const std::int64_t> index(on_device.data(), on_device.size());
+    const PickedRows<bfloat16> picked{all, index, options.top_k};
+    const GatherRows<bfloat16> gather{all, index, {x_.data(), table_.total(), in}, options.top_k};
+    const auto print = [&](const char* product, const auto& separate) {
+      auto fused = separate;
+      fused.picked = picked;
+      Timer timer(stream_);
+      std::vector<double> fused_times, separate_times;
+      for (int round = -3; round < options.rounds; ++round) {
+        const double fused_time = timer.once([&] { grouped::run(stream_, fused, kernel); });
+        const double separate_time = timer.once([&] {
+          run(stream_, gather);
+          grouped::run(stream_, separate, kernel);
+        });
+        if (round < 0) continue;
+        fused_times.push_back(fused_time);
+        separate_times.push_back(separate_time);
+      }
+      const double own = median(fused_times), other = median(separate_times);
+      std::printf("  up    %-12s %-9s %8.3f ms %7.1f TFLOP/s   gather first %8.3f ms   %5.1f %%\n", product,
+                  kernel_name, own * 1e3, flops_ / own * 1e-12, other * 1e3, 100 * other / own);
+    };
+    print("picked", GroupedGemm<bfloat16>{segments, x, forward_weights_, y, true});
+    print("picked_wgrad", GroupedWeightGrad<bfloat16>{segments, y, x, gradient_views_});
+  }
+
  private:
+  /// Tokens in rising order for each expert, as a router's choices come.
+  std::vector<std::int64_t> sources(const Options& options, const std::vector<std::int64_t>& counts) const {
+    std::vector<std::int64_t> source(static_cast<std::size_t>(table_.total()), -1);
+    for (std::size_t e = 0; e < counts.size(); ++e) {
+      for (std::int64_t r = 0; r < counts[e]; ++r) {
+        const std::int64_t token = r * options.tokens / counts[e];
+        source[static_cast<std::size_t>(table_.known_begin()[e] + r)] = token * options.top_k;
+      }
+    }
+    return source;
+  }
+
   const CudaStream& stream_;
   SegmentTable table_;
   SegmentLayout x_layout_, y_layout_;
@@ -301,7 +355,9 @@ int measure(int argc, char** argv) {
       const std::vector<std::int64_t> rows = spread_rows(options, even);
       for (const auto& [kernel, name] :
            {std::pair{grouped::Kernel::automatic, "automatic"}, std::pair{grouped::Kernel::mma_sync, "mma.sync"}}) {
-        Projection(stream, options, rows, options.hidden, 2 * width).measure("up", options.rounds, kernel, name);
+        Projection up(stream, options, rows, options.hidden, 2 * width);
+        up.measure("up", options.rounds, kernel, name);
+        up.measure_picked(options, rows, kernel, name);
         Projection(stream, options, rows, width, options.hidden).measure("down", options.rounds, kernel, name);
       }
     }

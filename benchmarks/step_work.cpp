@@ -12,7 +12,7 @@ namespace lyceum {
 namespace {
 
 constexpr std::string_view communication = "communication", swiglu = "SwiGLU", norms = "norms, RoPE, sums",
-                           loss = "embedding, loss";
+                           loss = "embedding, loss", copies = "permute, combine";
 
 /// Operations by the names that profiles give them, and the phase that they belong to.
 constexpr auto phase_of_operation = std::to_array<std::pair<std::string_view, std::string_view>>({
@@ -22,13 +22,13 @@ constexpr auto phase_of_operation = std::to_array<std::pair<std::string_view, st
     {"PreciseLinear", "router, balance"},
     {"Route", "router, balance"},
     {"BalanceLoss", "router, balance"},
-    {"Dispatch", "permute, combine"},
-    {"Combine", "permute, combine"},
-    {"SortByExpert", "permute, combine"},
-    {"PlaceInSegments", "permute, combine"},
-    {"ComposeIndices", "permute, combine"},
-    {"GatherExpertRows", "permute, combine"},
-    {"ReduceExpertRows", "permute, combine"},
+    {"Dispatch", copies},
+    {"Combine", copies},
+    {"SortByExpert", copies},
+    {"PlaceInSegments", copies},
+    {"ComposeIndices", copies},
+    {"GatherExpertRows", copies},
+    {"ReduceExpertRows", copies},
     {"RmsNorm", norms},
     {"SumNorm", norms},
     {"Sum", norms},
@@ -45,6 +45,7 @@ std::string_view phase_of(std::string_view path) {
   }
   if (path.find("Swiglu") != path.npos) return swiglu;
   if (path.find("/CrossEntropy") != path.npos) return loss;
+  if (path.find("/CombineRows") != path.npos) return copies;
   if (path.find("/Rope") != path.npos) return norms;
   for (std::string_view rest = path; !rest.empty();) {
     const std::string_view scope = rest.substr(0, rest.find('/'));
@@ -65,6 +66,7 @@ struct Sizes {
   double expert_rows = 0;    // that a token makes, over all layers
   double passes;             // micro-batches: each reads the weights anew
   double element;            // bytes of a weight or an activation
+  bool spread;               // a layer's experts lie on several ranks
 
   explicit Sizes(const Config& config) : counts(count_model(config)) {
     const ModelConfig& model = config.model;
@@ -84,6 +86,7 @@ struct Sizes {
     passes =
         static_cast<double>(config.batch.global) / static_cast<double>(std::max<std::int64_t>(1, config.batch.micro));
     element = config.run.precision == "bf16" ? 2 : 4;
+    spread = config.parallel.expert * config.parallel.expert_tensor > 1;
   }
 
   /// Forward, and both gradients, of matrices of which a token uses `activated` parameters and which take and give
@@ -120,8 +123,11 @@ Work router(const Sizes& s) {
   return {6 * routers * s.tokens, s.tokens * s.sparse_layers * (3 * s.element * s.hidden + 6 * 4 * choices)};
 }
 
-Work permute(const Sizes& s) {  // forward k + 1 each way; back as much, and the answers for the gradient of gates
-  return {0, s.element * s.tokens * s.hidden * s.sparse_layers * (5 * s.top_k + 4)};
+/// Forward k + 1 each way; back as much, and the answers for the gradient of gates. Where a rank has a layer's experts
+/// whole, their products read the tokens in place.
+Work permute(const Sizes& s) {
+  const double dispatch = s.spread ? s.top_k + 1 : 0, others = 4 * s.top_k + 3;
+  return {0, s.element * s.tokens * s.hidden * s.sparse_layers * (dispatch + others)};
 }
 
 Work swiglu_work(const Sizes& s) {  // forward 3, backward 5 of an expert's width
@@ -150,7 +156,7 @@ std::vector<Phase> phases_of_step(const Config& config, int ranks) {
                             {"projections, head", projections(sizes)},
                             {"attention", attention(sizes)},
                             {"router, balance", router(sizes)},
-                            {"permute, combine", permute(sizes)},
+                            {std::string(copies), permute(sizes)},
                             {std::string(swiglu), swiglu_work(sizes)},
                             {std::string(norms), norms_work(sizes)},
                             {"embedding, loss", embedding_and_loss(sizes)},

@@ -1,6 +1,7 @@
 #include "autograd/expert_bank.h"
 
 #include "kernels/grouped_gemm.h"
+#include "kernels/permute.h"
 #include "kernels/swiglu.h"
 
 namespace lyceum {
@@ -24,14 +25,33 @@ std::vector<Matrix<const T>> weights(const std::vector<Expert>& experts, Paramet
   return {all.begin(), all.end()};
 }
 
+/// The rows of x that are copies of tokens, if they are.
+template <class T>
+PickedRows<T> picked(const TokenRows& copies, const Tensor& x) {
+  if (copies.top_k == 0) return {};
+  return {.x = x.matrix<T>(), .source = copies.pair_of_row.span<const std::int64_t>(), .divisor = copies.top_k};
+}
+
+/// Each token's sum over its rows of `rows`. [rows, hidden] → [tokens, hidden]
+Tensor sum_copies(const Stream& stream, const TokenRows& copies, const Tensor& rows) {
+  const Tensor sums = Tensor::empty(stream, rows.dtype(), {copies.row_of_pair.size() / copies.top_k, rows.shape()[1]});
+  dispatch_float(rows.dtype(), [&]<class T>() {
+    launch(stream, CombineRows<T>{.x = rows.matrix<T>(),
+                                  .slot = copies.row_of_pair.span<const std::int64_t>(),
+                                  .k = copies.top_k,
+                                  .gate = {},
+                                  .y = sums.matrix<T>()});
+  });
+  return sums;
+}
+
 }  // namespace
 
 Tensor ExpertBank::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
   const Segments rows = segments->view();
-  const std::int64_t hidden = x.shape()[1];
-  require(segments->total() == x.shape()[0] && rows.count() == static_cast<std::int64_t>(experts->size()),
-          "{} rows in {} segments for {} experts and {} rows", segments->total(), rows.count(), experts->size(),
-          x.shape()[0]);
+  const std::int64_t hidden = x.shape()[1], given = copies.top_k ? copies.pair_of_row.size() : x.shape()[0];
+  require(segments->total() == given && rows.count() == static_cast<std::int64_t>(experts->size()),
+          "{} rows in {} segments for {} experts and {} rows", segments->total(), rows.count(), experts->size(), given);
   std::vector<std::int64_t> outer(experts->size(), hidden), gate_up, inner;
   for (const Expert& expert : *experts) {
     inner.push_back(expert.down->shape[1]);
@@ -43,13 +63,14 @@ Tensor ExpertBank::forward(const Stream& stream, Saved& saved, const Tensor& x) 
   saved.inner = SegmentLayout(stream, *segments, inner);
   saved.hidden_rows = Tensor::empty(stream, x.dtype(), {saved.gate_up.size()});
   const Tensor activation = Tensor::empty(stream, x.dtype(), {saved.inner.size()});
-  const Tensor y = Tensor::empty(stream, x.dtype(), x.shape());
+  const Tensor y = Tensor::empty(stream, x.dtype(), {given, hidden});
   dispatch_float(x.dtype(), [&]<class T>() {
     launch(stream, GroupedGemm<T>{.segments = rows,
                                   .x = saved.outer.over(x.data<const T>()),
                                   .weights = weights<T>(*experts, &Expert::gate_up),
                                   .y = saved.gate_up.over(saved.hidden_rows.data<T>()),
-                                  .transpose_weights = true});
+                                  .transpose_weights = true,
+                                  .picked = picked<T>(copies, x)});
     launch(stream, SwigluForward<T>{.segments = rows,
                                     .x = saved.gate_up.over(saved.hidden_rows.data<const T>()),
                                     .y = saved.inner.over(activation.data<T>())});
@@ -64,7 +85,7 @@ Tensor ExpertBank::forward(const Stream& stream, Saved& saved, const Tensor& x) 
 
 std::array<Tensor, 1> ExpertBank::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
   const Segments rows = segments->view();
-  const Tensor d_activation = Tensor::empty(stream, dy.dtype(), {saved.inner.size()});
+  Tensor d_activation = Tensor::empty(stream, dy.dtype(), {saved.inner.size()});
   const Tensor dx = Tensor::empty(stream, dy.dtype(), dy.shape());
   saved.activation = Tensor::empty(stream, dy.dtype(), {saved.inner.size()});
   saved.d_hidden = Tensor::empty(stream, dy.dtype(), {saved.gate_up.size()});
@@ -84,7 +105,9 @@ std::array<Tensor, 1> ExpertBank::backward(const Stream& stream, Saved& saved, c
                                   .y = saved.outer.over(dx.data<T>())});
   });
   saved.hidden_rows = {};
-  return {dx};
+  if (copies.top_k == 0) return {dx};
+  d_activation = {};
+  return {sum_copies(stream, copies, dx)};
 }
 
 std::vector<Parameter*> ExpertBank::parameters() const {
@@ -103,7 +126,8 @@ void ExpertBank::weight_grad(const Stream& stream, Saved& saved, const Tensor& d
     launch(stream, GroupedWeightGrad<T>{.segments = rows,
                                         .dy = saved.gate_up.over(saved.d_hidden.data<const T>()),
                                         .x = saved.outer.over(saved.x.data<const T>()),
-                                        .d_weights = matrices<A>(*experts, &Expert::gate_up, &Parameter::gradient)});
+                                        .d_weights = matrices<A>(*experts, &Expert::gate_up, &Parameter::gradient),
+                                        .picked = picked<T>(copies, saved.x)});
     launch(stream, GroupedWeightGrad<T>{.segments = rows,
                                         .dy = saved.outer.over(dy.data<const T>()),
                                         .x = saved.inner.over(saved.activation.data<const T>()),

@@ -7,8 +7,16 @@
 
 namespace lyceum {
 
+/// Which token each row of a bank is a copy of.
+struct TokenRows {
+  Tensor pair_of_row;      // i64 [rows]: token · top_k + choice, −1 for padding
+  Tensor row_of_pair;      // i64 [tokens · top_k]
+  std::int64_t top_k = 0;  // 0: rows are no copies
+};
+
 /// SwiGLU experts of any widths, expert e on the rows of segment e: y = W_down · (silu(W_gate x) ⊙ W_up x).
 /// x, y [rows, hidden], rows sorted by expert. A dense FFN is a bank of one expert.
+/// With `copies`, x [tokens, hidden] has the tokens, whose rows the products read in place.
 struct ExpertBank {
   struct Expert {
     Parameter* gate_up;  // [2 · width, hidden]: gate above up
@@ -16,6 +24,7 @@ struct ExpertBank {
   };
   std::shared_ptr<const std::vector<Expert>> experts;
   std::shared_ptr<const SegmentTable> segments;
+  TokenRows copies = {};
 
   /// `hidden_rows`: segmented rows of gate | up; `activation`, `d_hidden`: made by backward for the weight gradient.
   struct Saved {

@@ -8,6 +8,17 @@
 
 namespace lyceum {
 
+/// Rows picked out of a matrix: row r of all segments' is x[source[r] / divisor], or zeros where source[r] is negative
+/// and in padding.
+template <class T>
+struct PickedRows {
+  Matrix<const T> x;
+  std::span<const std::int64_t> source;  // [segment rows]
+  std::int64_t divisor = 0;              // 0: no rows are picked
+
+  constexpr explicit operator bool() const { return divisor > 0; }
+};
+
 /// y_e = x_e · w_e, or x_e · w_eᵀ with `transpose_weights`, for every segment e: an expert bank's forward and dgrad.
 /// Rows of y between a segment's rows and the next segment's begin become zero.
 template <class T>
@@ -17,6 +28,7 @@ struct GroupedGemm {
   std::span<const Matrix<const T>> weights;  // [in_e, out_e], or [out_e, in_e] with transpose_weights
   SegmentedMatrix<T> y;
   bool transpose_weights = false;
+  PickedRows<T> picked = {};  // the rows of x, if any; with transpose_weights
 };
 
 /// dw_e += dy_eᵀ · x_e for every segment e: an expert bank's wgrad, accumulated in f32 (f64).
@@ -27,6 +39,7 @@ struct GroupedWeightGrad {
   SegmentedMatrix<const T> dy;                        // [rows, out_e]
   SegmentedMatrix<const T> x;                         // [rows, in_e]
   std::span<const Matrix<Accumulator<T>>> d_weights;  // [out_e, in_e]
+  PickedRows<T> picked = {};                          // the rows of x, if any
 };
 
 template <class T>

@@ -90,9 +90,14 @@ std::pair<Variable, MoeLayer::Losses> MoeLayer::forward(Tape& tape, const TokenL
 
 Variable MoeLayer::routed(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index) const {
   const auto exchange = plan_exchange(tape.stream(), mesh_->expert, places_.ranks, index);
+  const bool alone = mesh_->expert.size() == 1, whole = mesh_->expert_tensor.size() == 1;
+  if (alone && whole) {  // the bank reads the tokens where they are
+    const TokenRows copies{exchange->pair_of_sent, exchange->sent_of_pair, exchange->top_k};
+    return tape.apply(Combine{exchange}, tape.apply(ExpertBank{experts_, exchange->segments, copies}, x), gates);
+  }
   const Variable sent = tape.apply(Dispatch{exchange}, x);
   Variable answers;
-  if (mesh_->expert_tensor.size() == 1) {
+  if (whole) {
     answers = tape.apply(ExpertBank{experts_, exchange->segments}, sent);
     tape.release(sent, Dispatch{exchange}, x);
   } else {

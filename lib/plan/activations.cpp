@@ -154,6 +154,8 @@ PartNeed routed_activations(const Config& config, const Place& place, const Size
   const double row = s.hidden * s.e, outer = routed.rows * row, own = routed.own_rows * row, inner = routed.inner * s.e;
   const bool alone = place.size(Axis::expert) == 1, shared = place.size(Axis::expert_tensor) > 1;
   const double answers = (alone ? routed.own_rows : routed.pairs) * row;
+  const bool direct = alone && !shared;  // the bank reads the tokens in place, and its rows are not kept
+  const double copies = direct ? 0 : outer;
   const double bank = 2 * outer + (gates + 2) * inner;
   // Rows on their way: copies of what is sent, received and sorted.
   const double exchange = shared ? 2 * outer + 2 * own : alone ? 0 : routed.pairs * row + 2 * own;
@@ -162,14 +164,15 @@ PartNeed routed_activations(const Config& config, const Place& place, const Size
   double maps = routed.pairs + routed.own_rows + (alone ? 0 : routed.pairs + routed.own_arrived);
   if (shared) maps += routed.own_rows + routed.own_arrived + routed.rows + routed.arrived + 2 * segment_numbers(local);
   maps *= number_bytes;
-  PartNeed need{.kept = router + outer + gates * inner + answers + maps + tables,
-                .kept_for_weights = s.run * experts * s.a + 2 * outer + (gates + 1) * inner + tables,
-                .cheap = outer,
-                .backward = std::max(bank, exchange) - answers};
+  PartNeed need{
+      .kept = router + copies + gates * inner + answers + maps + tables,
+      .kept_for_weights = s.run * experts * s.a + copies + outer + (gates + 1) * inner + tables + (direct ? maps : 0),
+      .cheap = copies,
+      .backward = std::max(bank, exchange) - answers};
   need.replayed = std::max(need.backward, need.kept_for_weights - need.kept + std::max(exchange, outer));
   // Rows come again before the gradients of answers where others share the widths, and after them otherwise.
-  const double again = shared ? exchange : alone ? outer : routed.pairs * row + 2 * own;
-  need.remade = std::max(exchange, outer + std::max(again, bank)) - answers;
+  const double again = shared ? exchange : routed.pairs * row + 2 * own;
+  need.remade = direct ? need.backward : std::max(exchange, outer + std::max(again, bank)) - answers;
   return need;
 }
 

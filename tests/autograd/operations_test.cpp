@@ -9,6 +9,7 @@
 #include "autograd/rms_norm.h"
 #include "autograd/routing.h"
 #include "autograd/sum.h"
+#include "core/copy.h"
 #include "kernels/rope.h"
 #include "kernels/router.h"
 #include "support/op_check.h"
@@ -66,6 +67,35 @@ OpCase route_case(const std::string& name, const Route& route) {
             const auto [gates, index, load] = tape.apply(route, x[0]);
             return route.sequences ? Inputs{gates, load} : Inputs{gates};
           }};
+}
+
+/// The same, of three tokens that take `top_k` experts each: rows of x are copies of them. `rows` add up to 3 top_k.
+OpCase copies_case(const std::string& name, const std::vector<std::int64_t>& widths,
+                   const std::vector<std::int64_t>& rows, std::int64_t top_k) {
+  OpCase op = bank_case(name, widths, rows);
+  op.inputs = {{3, 3}};
+  op.run = [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+    auto experts = std::make_shared<std::vector<ExpertBank::Expert>>();
+    for (std::size_t e = 0; e < widths.size(); ++e) {
+      experts->push_back({.gate_up = parameter(unit, 2 * e), .down = parameter(unit, 2 * e + 1)});
+    }
+    const auto table = std::make_shared<SegmentTable>(tape.stream(), rows);
+    std::vector<std::int64_t> pair_of_row(static_cast<std::size_t>(table->total()), -1);
+    std::vector<std::int64_t> row_of_pair(static_cast<std::size_t>(3 * top_k));
+    std::int64_t next = 0;
+    for (std::size_t e = 0; e < rows.size(); ++e) {
+      for (std::int64_t r = 0; r < rows[e]; ++r, ++next) {
+        const std::int64_t pair = next % 3 * top_k + next / 3, row = table->known_begin()[e] + r;
+        pair_of_row[static_cast<std::size_t>(row)] = pair;
+        row_of_pair[static_cast<std::size_t>(pair)] = row;
+      }
+    }
+    const auto numbers = [&](const std::vector<std::int64_t>& values) {
+      return tensor_of(tape.stream(), {std::ssize(values)}, values);
+    };
+    return {tape.apply(ExpertBank{experts, table, {numbers(pair_of_row), numbers(row_of_pair), top_k}}, x[0])};
+  };
+  return op;
 }
 
 std::vector<OpCase> all_cases() {
@@ -127,6 +157,7 @@ std::vector<OpCase> all_cases() {
   cases.push_back(attention_case("RotaryAttentionOneKeyHead", 3, 1));
   cases.push_back(bank_case("ExpertBank", {4, 4}, {3, 2}));
   cases.push_back(bank_case("ExpertBankUnevenWidthsOneEmpty", {5, 2, 1}, {2, 0, 1}));
+  cases.push_back(copies_case("ExpertBankOfCopies", {4, 2, 3}, {4, 0, 2}, 2));
   for (OpCase& op : cases) {
     if (op.name.starts_with("ExpertBank")) op.input_scale = 0.5;
   }

@@ -1,6 +1,7 @@
 // The tensor cores' kernels, each by itself.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -62,10 +63,33 @@ void check(const Case& c, Kernel kernel) {
   check_weight_grad(c, kernel);
 }
 
+/// Rows read where the tokens are against the reference, and bit for bit against the same rows as copies.
+void check_picked(const Case& c, Kernel kernel) {
+  expect_right_picked_products<bfloat16>(c, by(kernel));
+  for (const bool forward : {true, false}) {
+    auto picked = Bank<bfloat16>::made<bfloat16>(c.rows, c.in, c.out, forward, !forward, c.gap);
+    auto copied = Bank<bfloat16>::made<bfloat16>(c.rows, c.in, c.out, forward, !forward, c.gap);
+    picked.pick<bfloat16>(true, c.gap);
+    copied.pick<bfloat16>(false, c.gap);
+    for (Bank<bfloat16>* bank : {&picked, &copied}) {
+      forward ? by(kernel)(bank->product(true)) : by(kernel)(bank->weight_grad());
+    }
+    EXPECT_EQ(std::memcmp(picked.y.data(), copied.y.data(), copied.y.size() * sizeof(bfloat16)), 0) << "other bits";
+    for (std::size_t e = 0; e < copied.gradients.size(); ++e) {
+      const Matrix<float> one = picked.gradients[e], other = copied.gradients[e];
+      for (std::int64_t r = 0; r < one.rows; ++r) {
+        EXPECT_TRUE(std::equal(one.row(r), one.row(r) + one.cols, other.row(r))) << "other bits, expert " << e;
+      }
+    }
+  }
+}
+
 /// As the flagship's, but smaller: tiles of both widths, deep sums, a column tile that is mostly outside.
 const Case wide{{700, 1, 130, 0, 300}, {1280, 1280, 640, 64, 1280}, {1728, 192, 864, 64, 200}, 8};
 /// More experts than one launch of the plan takes.
 const Case many{Widths(300, 3), Widths(300, 24), Widths(300, 40), 8};
+
+const Case wide_copies{wide.rows, Widths(5, 1280), wide.out, 8};
 
 class TensorCoreGrouped : public testing::TestWithParam<Case> {};
 
@@ -74,6 +98,15 @@ TEST_P(TensorCoreGrouped, MmaSyncAgreesWithTheReference) { check(GetParam(), Ker
 TEST_P(TensorCoreGrouped, PlainAgreesWithTheReference) { check(GetParam(), Kernel::plain); }
 
 INSTANTIATE_TEST_SUITE_P(Cases, TensorCoreGrouped, testing::Values(uneven, all_empty, one, large, aligned, wide, many));
+
+class TensorCorePicked : public testing::TestWithParam<Case> {};
+
+TEST_P(TensorCorePicked, AutomaticAgreesWithCopies) { check_picked(GetParam(), Kernel::automatic); }
+TEST_P(TensorCorePicked, MmaSyncAgreesWithCopies) { check_picked(GetParam(), Kernel::mma_sync); }
+TEST_P(TensorCorePicked, PlainAgreesWithCopies) { check_picked(GetParam(), Kernel::plain); }
+
+INSTANTIATE_TEST_SUITE_P(Cases, TensorCorePicked,
+                         testing::Values(copies, aligned_copies, all_empty, one, wide_copies, many));
 
 /// Kernels of sm_90 alone, which take aligned rows only.
 class HopperGrouped : public testing::TestWithParam<Case> {
@@ -87,6 +120,13 @@ TEST_P(HopperGrouped, CooperativeAgreesWithTheReference) { check(GetParam(), Ker
 TEST_P(HopperGrouped, PingPongAgreesWithTheReference) { check(GetParam(), Kernel::ping_pong); }
 
 INSTANTIATE_TEST_SUITE_P(Cases, HopperGrouped, testing::Values(aligned, wide, many));
+
+class HopperPicked : public HopperGrouped {};
+
+TEST_P(HopperPicked, CooperativeAgreesWithCopies) { check_picked(GetParam(), Kernel::cooperative); }
+TEST_P(HopperPicked, PingPongAgreesWithCopies) { check_picked(GetParam(), Kernel::ping_pong); }
+
+INSTANTIATE_TEST_SUITE_P(Cases, HopperPicked, testing::Values(aligned_copies, wide_copies, many));
 
 void run_plain(const CudaStream& stream, const AttentionForward<bfloat16>& attention) {
   cuda::run_plain(stream, cuda::task_of(attention));

@@ -17,6 +17,17 @@ TEST_P(CpuGrouped, NativeBf16AgreesWithTheReference) {
   expect_right_products<bfloat16>(GetParam(), [&](const auto& grouped) { run(stream, grouped); });
 }
 
+class CpuPicked : public testing::TestWithParam<Case> {};
+
+TEST_P(CpuPicked, NativeBf16AgreesWithTheReference) {
+  for (const int threads : {1, 3}) {
+    const CpuStream stream(threads);
+    force_native_bf16(stream, true);
+    expect_right_picked_products<bfloat16>(GetParam(), [&](const auto& grouped) { run(stream, grouped); });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, CpuPicked, testing::Values(copies, aligned_copies, all_empty, one));
 INSTANTIATE_TEST_SUITE_P(Cases, CpuGrouped, testing::Values(uneven, all_empty, one, large, aligned));
 
 }  // namespace

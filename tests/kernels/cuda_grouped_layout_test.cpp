@@ -90,6 +90,41 @@ TEST(CudaWgmmaLayout, DescriptorsFindWhatTmaLoads) {
   }
 }
 
+/// Copies of a picked operand bring every element of a stage once, to where TMA would have put it.
+template <bool AlongK, int Extent>
+void check_picked_copies() {
+  using Copies = PickedCopies<AlongK, Extent>;
+  std::set<std::uint32_t> written;
+  for (int thread = 0; thread < 128; ++thread) {
+    for (int i = 0; i < Copies::count; ++i) {
+      for (int box = 0; box < Copies::boxes; ++box) {
+        const auto line = static_cast<std::uint32_t>(Copies::line(thread, i));
+        const auto element = static_cast<std::uint32_t>(Copies::element(thread, box));
+        const std::uint32_t by_tma =
+            AlongK ? tma_swizzle(line, element * 2) : element / 64 * (64 * 128) + tma_swizzle(line, element % 64 * 2);
+        EXPECT_EQ(Copies::offset(thread, i, box), by_tma);
+        written.insert(by_tma);
+      }
+    }
+  }
+  EXPECT_EQ(written.size(), Extent * 64u * 2 / 16);
+  EXPECT_EQ(*written.rbegin(), Extent * 64u * 2 - 16);
+  for (int warp = 0; warp < 128; warp += 32) {  // a warp's copies: whole lines of memory, and no bank conflict
+    std::set<int> lines, places;
+    for (int lane = 0; lane < 32; ++lane) {
+      lines.insert(Copies::line(warp + lane, 0));
+      places.insert(Copies::line(warp + lane, 0) * 8 + Copies::element(warp + lane, 0) / 8);
+    }
+    EXPECT_EQ(lines.size(), 4u);
+    EXPECT_EQ(places.size(), 32u);
+  }
+}
+
+TEST(CudaWgmmaLayout, PickedRowsLieAsTmaPutsThem) {
+  check_picked_copies<true, CooperativeTiling::m>();
+  check_picked_copies<false, CooperativeTiling::n>();
+}
+
 TEST(CudaWgmmaLayout, StagesFitAndBeginAtTheSwizzle) {
   EXPECT_EQ(CooperativeTiling::stages, 4);
   EXPECT_EQ(PingPongTiling::stages, 5);

@@ -1,7 +1,10 @@
 // The protocol of the wgmma kernels' barriers: who waits for which phase, played with every actor at its own pace.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <coroutine>
+#include <deque>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -37,13 +40,16 @@ struct Actor {
   std::coroutine_handle<promise_type> handle;
 };
 
-/// One block of a kernel: the loader and, for each multiplying warpgroup, its four warps, which run apart.
+/// One block of a kernel: the loader and, for each multiplying warpgroup, its four warps, which run apart. With picked
+/// rows four warps copy them, whose copies arrive when they like, though in order, and the first also loads.
 template <class Tiling>
 class Block {
  public:
-  explicit Block(std::vector<int> depths)
+  Block(std::vector<int> depths, bool picked)
       : depths_(std::move(depths)),
-        full_(Tiling::stages, Barrier(1)),
+        copying_(picked ? 4 : 0),
+        arrived_(4),
+        full_(Tiling::stages, Barrier(1 + copying_)),
         empty_(Tiling::stages, Barrier(Tiling::arrivals)),
         order_(2, Barrier(4)),
         content_(Tiling::stages, -1) {}
@@ -52,6 +58,10 @@ class Block {
   bool run(unsigned seed) {
     std::mt19937 random(seed);
     std::vector<Actor> actors{load()};
+    for (int warp = 0; warp < copying_; ++warp) {
+      actors.push_back(copy(warp));
+      actors.push_back(memory(warp));
+    }
     for (int group = 0; group < 2; ++group) {
       for (int warp = 0; warp < 4; ++warp) actors.push_back(multiply(group));
     }
@@ -87,6 +97,34 @@ class Block {
       }
     }
   }
+  struct Copied {
+    int tile, step;
+    std::size_t stage;
+  };
+  int steps() const { return std::accumulate(depths_.begin(), depths_.end(), 0); }
+  Actor copy(int warp) {
+    Turn<Tiling::stages> turn;
+    for (std::size_t tile = 0; tile < depths_.size(); ++tile) {
+      for (int step = 0; step < depths_[tile]; ++step, turn.next()) {
+        const auto stage = static_cast<std::size_t>(turn.stage);
+        while (!empty_[stage].ended(turn.parity ^ 1)) co_await std::suspend_always();
+        copies_[static_cast<std::size_t>(warp)].push_back({static_cast<int>(tile), step, stage});
+        part_[static_cast<std::size_t>(warp)][stage] = -1;  // may be overwritten from now on
+      }
+    }
+  }
+  Actor memory(int warp) {
+    const auto w = static_cast<std::size_t>(warp);
+    while (arrived_[w] < steps()) {
+      co_await std::suspend_always();
+      if (copies_[w].empty()) continue;
+      const Copied copied = copies_[w].front();
+      copies_[w].pop_front();
+      part_[w][copied.stage] = copied.tile * tile_span + copied.step;
+      full_[copied.stage].arrive();
+      ++arrived_[w];
+    }
+  }
   Actor multiply(int group) {
     Turn<Tiling::stages> turn;
     for (std::size_t tile = 0; tile < depths_.size(); ++tile) {
@@ -118,21 +156,28 @@ class Block {
   void check(std::size_t stage, int tile, int step) {
     ++seen_;
     wrong_ += content_[stage] != tile * tile_span + step;
+    for (int warp = 0; warp < copying_; ++warp) {
+      wrong_ += part_[static_cast<std::size_t>(warp)][stage] != tile * tile_span + step;
+    }
   }
 
   std::vector<int> depths_;
+  int copying_;
+  std::vector<int> arrived_;
+  std::array<std::deque<Copied>, 4> copies_;
+  std::array<std::array<int, Tiling::stages>, 4> part_{};
   std::vector<Barrier> full_, empty_, order_;
   std::vector<int> content_;
   int wrong_ = 0, seen_ = 0;
 };
 
 template <class Tiling>
-void check_protocol() {
+void check_protocol(bool picked) {
   const std::vector<std::vector<int>> cases{
       {1}, {14, 14, 14, 14, 14}, {1, 1, 1, 1, 1, 1, 1}, {20, 3, 1, 57, 2, 5, 10}, {}};
   for (const std::vector<int>& depths : cases) {
     for (unsigned seed = 0; seed < 40; ++seed) {
-      Block<Tiling> block(depths);
+      Block<Tiling> block(depths, picked);
       ASSERT_TRUE(block.run(seed)) << "deadlock, seed " << seed;
       ASSERT_EQ(block.wrong(), 0) << "stages with other contents, seed " << seed;
       int steps = 0;
@@ -142,8 +187,14 @@ void check_protocol() {
   }
 }
 
-TEST(CudaWgmmaPipeline, CooperativeGroupsSeeEveryStage) { check_protocol<CooperativeTiling>(); }
-TEST(CudaWgmmaPipeline, PingPongGroupsSeeTheirStages) { check_protocol<PingPongTiling>(); }
+TEST(CudaWgmmaPipeline, CooperativeGroupsSeeEveryStage) {
+  check_protocol<CooperativeTiling>(false);
+  check_protocol<CooperativeTiling>(true);
+}
+TEST(CudaWgmmaPipeline, PingPongGroupsSeeTheirStages) {
+  check_protocol<PingPongTiling>(false);
+  check_protocol<PingPongTiling>(true);
+}
 
 TEST(CudaWgmmaPipeline, SkippingIsManySteps) {
   for (int count = 0; count < 30; ++count) {

@@ -37,13 +37,22 @@ struct HostPlan {
 };
 
 /// What the kernels do, with `blocks` blocks.
-template <Product product>
+template <Product product, bool picked = false>
 void run_on_host(Bank<bfloat16>& bank, int blocks = 3) {
   using Tiling = grouped::MmaTiling;
   const Segments segments = bank.table.view();
   const auto x = bank.x_layout.over(bank.x.data()), y = bank.y_layout.over(bank.y.data());
-  const grouped::Rows<bfloat16> rows{segments.begin.data(), segments.rows.data(), x.offset.data(), y.offset.data(),
-                                     x.width.data(),        y.width.data(),       bank.x.data(),   bank.y.data()};
+  grouped::Rows<bfloat16> rows{segments.begin.data(), segments.rows.data(), x.offset.data(), y.offset.data(),
+                               x.width.data(),        y.width.data(),       bank.x.data(),   bank.y.data()};
+  std::vector<std::int32_t> index;
+  for (const std::int64_t source : bank.source) {
+    index.push_back(source < 0 ? -1 : static_cast<std::int32_t>(source / bank.picked.divisor));
+  }
+  if (picked) {
+    rows.x = bank.picked.x.data;
+    rows.x_stride = bank.picked.x.stride;
+    rows.picked = index.data();
+  }
   std::vector<grouped::Expert> experts;
   for (std::int64_t e = 0; e < segments.count(); ++e) {
     const auto i = static_cast<std::size_t>(e);
@@ -64,7 +73,7 @@ void run_on_host(Bank<bfloat16>& bank, int blocks = 3) {
       const auto at = static_cast<std::size_t>(slot);
       const grouped::Corner corner =
           grouped::corner_of(plan.ordered[at], tile - plan.first_tile[at], Tiling::m, Tiling::n);
-      grouped::MmaTile<product, HostMmaBlock>(block, plan.ordered[at], corner).run();
+      grouped::MmaTile<product, picked, HostMmaBlock>(block, plan.ordered[at], corner).run();
     }
     EXPECT_EQ(block.races(), 0);
   }
@@ -98,6 +107,27 @@ void check_weight_grad(const Case& c) {
   }
 }
 
+template <Product product>
+void check_picked(const Case& c) {
+  constexpr bool forward = product == Product::forward;
+  auto bank = Bank<bfloat16>::made<bfloat16>(c.rows, c.in, c.out, forward, !forward, c.gap);
+  auto exact = Bank<double>::made<bfloat16>(c.rows, c.in, c.out, forward, !forward, c.gap);
+  bank.pick<bfloat16>(true, c.gap);
+  exact.pick<bfloat16>(false, c.gap);
+  if (!forward) poison(bank, bank.y_layout, bank.y);
+  run_on_host<product, true>(bank);
+  forward ? reference::run(CpuStream(1), exact.product(true)) : reference::run(CpuStream(1), exact.weight_grad());
+  for (std::int64_t e = 0; e < bank.table.view().count(); ++e) {
+    SCOPED_TRACE(testing::Message() << "expert " << e << (forward ? " forward" : " gradient"));
+    const auto i = static_cast<std::size_t>(e);
+    if (forward) {
+      expect_rounded<bfloat16>(bank.y_of(e), exact.y_of(e));
+    } else {
+      expect_rounded<bfloat16>(bank.gradients[i], exact.gradients[i]);
+    }
+  }
+}
+
 /// Some weights aligned, some not.
 const Case mixed{aligned.rows, aligned.in, aligned.out, 1};
 
@@ -110,6 +140,15 @@ TEST_P(CudaTiles, AgreeWithTheReference) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, CudaTiles, testing::Values(uneven, all_empty, one, aligned, mixed));
+
+class CudaPickedTiles : public testing::TestWithParam<Case> {};
+
+TEST_P(CudaPickedTiles, AgreeWithTheReference) {
+  check_picked<Product::forward>(GetParam());
+  check_picked<Product::weight_grad>(GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, CudaPickedTiles, testing::Values(copies, aligned_copies, all_empty, one));
 
 TEST(CudaTilePlan, EveryTileIsTakenOnceAndTheDearestFirst) {
   std::vector<grouped::Expert> experts(7);

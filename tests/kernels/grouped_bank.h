@@ -28,6 +28,9 @@ struct Bank {
   std::vector<std::unique_ptr<OwnedMatrix<Accumulator<T>>>> owned_gradients;
   std::vector<Matrix<const T>> weights;
   std::vector<Matrix<Accumulator<T>>> gradients;
+  std::unique_ptr<OwnedMatrix<T>> tokens;
+  std::vector<std::int64_t> source;
+  PickedRows<T> picked;
 
   /// `y_given`: y is an input too (a gradient), not an output. Rows of weights have 0, 1 or 2 `gap` elements between
   /// them, those of their gradients 0 or 1.
@@ -68,12 +71,39 @@ struct Bank {
   }
 
   GroupedGemm<T> product(bool transpose) {
-    return {table.view(), x_layout.over(static_cast<const T*>(x.data())), weights, y_layout.over(y.data()), transpose};
+    return {table.view(), x_layout.over(static_cast<const T*>(x.data())), weights, y_layout.over(y.data()), transpose,
+            picked};
   }
   GroupedWeightGrad<T> weight_grad() {
     return {table.view(), y_layout.over(static_cast<const T*>(y.data())),
-            x_layout.over(static_cast<const T*>(x.data())), gradients};
+            x_layout.over(static_cast<const T*>(x.data())), gradients, picked};
   }
+
+  /// Makes the rows of x copies of tokens, of zeros in places, where all are of one width; and then, if `in_place`, has
+  /// products read the tokens themselves: x becomes NaN. What padding names may not be read.
+  template <class Like>
+  void pick(bool in_place, std::int64_t gap) {
+    constexpr std::int64_t divisor = 3;
+    const Segments segments = table.view();
+    const std::int64_t width = gradients.empty() ? 0 : gradients[0].cols, count = segments.total() / 3 + 1;
+    tokens = std::make_unique<OwnedMatrix<T>>(count + 1, width, gap);
+    fill<Like>(tokens->view().rows_from(0, count), "token", 0);  // behind them one of NaN
+    for (std::int64_t e = 0; e < segments.count(); ++e) {
+      const Matrix<T> rows = x_layout.over(x.data()).segment(segments, e);
+      const std::int64_t filled = segments.rows[static_cast<std::size_t>(e)];
+      for (std::int64_t r = 0; r < rows.rows; ++r) {
+        const std::int64_t token = r < filled ? (7 * std::ssize(source) + e) % count : count;
+        source.push_back(r % 11 == 5 ? -1 - r : token * divisor + r % divisor);
+        if (r >= filled) continue;
+        const T* from = tokens->view().row(token);
+        std::transform(from, from + width, rows.row(r), [&](T value) { return source.back() < 0 ? T(0) : value; });
+      }
+    }
+    if (!in_place) return;
+    picked = {tokens->view(), source, divisor};
+    std::fill(x.begin(), x.end(), T(std::numeric_limits<float>::quiet_NaN()));
+  }
+
   Matrix<T> y_of(std::int64_t e) { return y_layout.over(y.data()).segment(table.view(), e); }
 };
 
@@ -120,6 +150,38 @@ inline const Case one{{3}, {4}, {5}};
 inline const Case large{{520, 40}, {130, 20}, {520, 33}};
 /// Rows of a multiple of 16 bytes in bf16, as the fastest kernels want them; several tiles each way.
 inline const Case aligned{{200, 0, 64, 129, 7}, {72, 64, 40, 136, 16}, {264, 128, 8, 392, 24}, 8};
+
+/// Rows of one width, which may be copies of tokens; not aligned, and aligned.
+inline const Case copies{{0, 1, 127, 129, 33, 0, 70}, Widths(7, 33), {341, 1, 33, 129, 6, 65, 7}};
+inline const Case aligned_copies{{200, 0, 64, 129, 1, 127, 7}, Widths(7, 72), {264, 128, 8, 392, 24, 40, 16}, 8};
+
+/// Products of picked rows by run(description) against the reference in double, which gets the rows themselves.
+template <class T, class Run>
+void expect_right_picked_products(const Case& c, Run&& run) {
+  for (const bool forward : {true, false}) {
+    auto bank = Bank<T>::template made<T>(c.rows, c.in, c.out, forward, !forward, c.gap);
+    auto exact = Bank<double>::template made<T>(c.rows, c.in, c.out, forward, !forward, c.gap);
+    bank.template pick<T>(true, c.gap);
+    exact.template pick<T>(false, c.gap);
+    if (forward) {
+      run(bank.product(true));
+      reference::run(CpuStream(2), exact.product(true));
+    } else {
+      run(bank.weight_grad());
+      reference::run(CpuStream(2), exact.weight_grad());
+    }
+    for (std::int64_t e = 0; e < bank.table.view().count(); ++e) {
+      SCOPED_TRACE(testing::Message() << "expert " << e << (forward ? " forward" : " gradient"));
+      const auto i = static_cast<std::size_t>(e);
+      if (forward) {
+        expect_rounded<T>(bank.y_of(e), exact.y_of(e));  // the padding too: zeros
+      } else {
+        expect_rounded<T>(bank.gradients[i], exact.gradients[i]);
+        EXPECT_TRUE(bank.owned_gradients[i]->gaps_untouched());
+      }
+    }
+  }
+}
 
 /// All three products of a bank by run(description) against the reference in double.
 template <class T, class Run>

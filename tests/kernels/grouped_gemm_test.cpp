@@ -26,6 +26,31 @@ TEST_P(Grouped, AgreesWithTheReference) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, Grouped, testing::Values(uneven, all_empty, one, large, aligned));
 
+class PickedGrouped : public testing::TestWithParam<Case> {};
+
+TEST_P(PickedGrouped, AgreesWithTheReference) {
+  const auto run = [](const auto& grouped) { launch_on(2, grouped); };
+  expect_right_picked_products<float>(GetParam(), run);
+  expect_right_picked_products<double>(GetParam(), run);
+  expect_right_picked_products<bfloat16>(GetParam(), run);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, PickedGrouped,
+                         testing::Values(copies, aligned_copies, all_empty, one, Case{{400}, {40}, {800}}));
+
+TEST(GroupedGemm, RefusesRowsThatAreNotThere) {
+  for (const std::int64_t beyond : {0, 1}) {
+    auto bank = Bank<float>::made<float>({5}, {8}, {4}, true, false);
+    bank.pick<float>(true, 0);
+    bank.source[2] = (bank.tokens->view().rows + beyond) * bank.picked.divisor - 1;
+    if (beyond) {
+      EXPECT_THROW(launch_on(2, bank.product(true)), Error);
+    } else {
+      EXPECT_NO_THROW(launch_on(2, bank.product(true)));
+    }
+  }
+}
+
 template <class T>
 void check_repeatable() {
   std::vector<std::vector<T>> results;

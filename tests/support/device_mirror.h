@@ -13,6 +13,7 @@
 #include "core/copy.h"
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "kernels/grouped_gemm.h"
 #include "kernels/segments.h"
 #include "support/fields.h"
 #include "support/tested_stream.h"
@@ -122,6 +123,10 @@ class MirroredFields {
   }
   void note(const Segments& segments) const { note(segments.begin), note(segments.rows); }
   template <class T>
+  void note(const PickedRows<T>& picked) const {
+    note(picked.x), note(picked.source);
+  }
+  template <class T>
   void note(const SegmentedMatrix<T>& m) const {
     std::int64_t end = 0;
     for (std::size_t e = 0; e < m.offset.size(); ++e) {
@@ -149,6 +154,10 @@ class MirroredFields {
     m.data = mirror_.translate(m.data);
   }
   void point(Segments& segments) const { point(segments.begin), point(segments.rows); }
+  template <class T>
+  void point(PickedRows<T>& picked) const {
+    point(picked.x), point(picked.source);
+  }
   template <class T>
   void point(SegmentedMatrix<T>& m) const {
     m.data = mirror_.translate(m.data);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -35,13 +36,28 @@ void run(const CpuStream& stream, const Gemm<T, Out>& gemm) {
   }
 }
 
+/// The first `rows` rows of segment e of x: in place, or picked into `memory`.
+template <class T>
+Matrix<const T> rows_of(const SegmentedMatrix<const T>& x, const PickedRows<T>& picked, const Segments& segments,
+                        std::int64_t e, std::int64_t rows, std::vector<T>& memory) {
+  if (!picked) return x.segment(segments, e).rows_from(0, rows);
+  const std::int64_t first = segments.begin[static_cast<std::size_t>(e)], cols = picked.x.cols;
+  memory.assign(static_cast<std::size_t>(rows * cols), T(0));
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::int64_t source = picked.source[static_cast<std::size_t>(first + r)];
+    if (source >= 0) std::copy_n(picked.x.row(source / picked.divisor), cols, memory.data() + r * cols);
+  }
+  return {memory.data(), rows, cols};
+}
+
 template <class T>
 void run(const CpuStream& stream, const GroupedGemm<T>& grouped) {
   const Segments& segments = grouped.segments;
+  std::vector<T> memory;
   for (std::int64_t e = 0; e < segments.count(); ++e) {
     const std::int64_t rows = segments.rows[static_cast<std::size_t>(e)];
     const Matrix<T> y = grouped.y.segment(segments, e);
-    reference::run(stream, Gemm<T>{.a = grouped.x.segment(segments, e).rows_from(0, rows),
+    reference::run(stream, Gemm<T>{.a = rows_of(grouped.x, grouped.picked, segments, e, rows, memory),
                                    .b = grouped.weights[static_cast<std::size_t>(e)],
                                    .c = y.rows_from(0, rows),
                                    .transpose_b = grouped.transpose_weights});
@@ -52,10 +68,11 @@ void run(const CpuStream& stream, const GroupedGemm<T>& grouped) {
 template <class T>
 void run(const CpuStream& stream, const GroupedWeightGrad<T>& grouped) {
   const Segments& segments = grouped.segments;
+  std::vector<T> memory;
   for (std::int64_t e = 0; e < segments.count(); ++e) {
     const std::int64_t rows = segments.rows[static_cast<std::size_t>(e)];
     reference::run(stream, Gemm<T, Accumulator<T>>{.a = grouped.dy.segment(segments, e).rows_from(0, rows),
-                                                   .b = grouped.x.segment(segments, e).rows_from(0, rows),
+                                                   .b = rows_of(grouped.x, grouped.picked, segments, e, rows, memory),
                                                    .c = grouped.d_weights[static_cast<std::size_t>(e)],
                                                    .transpose_a = true,
                                                    .accumulate = true});

@@ -24,6 +24,25 @@ std::vector<Weight> weights_of(std::span<const M> matrices, const Segments& segm
   return weights;
 }
 
+/// Makes `rows` read x as it is picked; the result holds what they point to.
+template <class T>
+PickedIndices pick_rows(const Launch& launch, Rows<T>& rows, const PickedRows<T>& picked,
+                        const std::vector<Weight>& weights) {
+  if (!picked) return {};
+  require(launch.product != Product::dgrad, "{}: rows are picked in the forward product and its weight gradient",
+          launch.name);
+  for (const Weight& weight : weights) {
+    require(picked.x.cols == x_width(launch.product, weight), "{}: picked rows of {} columns for {}", launch.name,
+            picked.x.cols, x_width(launch.product, weight));
+  }
+  PickedIndices indices = pick(launch.stream, launch.name, picked.source, picked.divisor, picked.x.rows);
+  rows.x = picked.x.data;
+  rows.x_rows = picked.x.rows;
+  rows.x_stride = picked.x.stride;
+  rows.picked = indices.row;
+  return indices;
+}
+
 template <class T>
 void run_any(const Launch& launch, const Rows<T>& rows, const std::vector<Weight>& weights, Kernel kernel) {
   if (weights.empty()) return;
@@ -38,19 +57,24 @@ void run_any(const Launch& launch, const Rows<T>& rows, const std::vector<Weight
 
 template <class T>
 void run(const CudaStream& stream, const GroupedGemm<T>& grouped, Kernel kernel) {
-  const auto& [segments, x, weights, y, transposed] = grouped;
-  const Rows<T> rows{segments.begin.data(), segments.rows.data(), x.offset.data(), y.offset.data(),
-                     x.width.data(),        y.width.data(),       x.data,          y.data};
-  run_any({stream, "GroupedGemm", transposed ? Product::forward : Product::dgrad}, rows, weights_of(weights, segments),
-          kernel);
+  const auto& [segments, x, weights, y, transposed, picked] = grouped;
+  Rows<T> rows{segments.begin.data(), segments.rows.data(), x.offset.data(), y.offset.data(),
+               x.width.data(),        y.width.data(),       x.data,          y.data};
+  const Launch launch{stream, "GroupedGemm", transposed ? Product::forward : Product::dgrad};
+  const std::vector<Weight> all = weights_of(weights, segments);
+  const PickedIndices indices = pick_rows(launch, rows, picked, all);
+  run_any(launch, rows, all, kernel);
 }
 
 template <class T>
 void run(const CudaStream& stream, const GroupedWeightGrad<T>& grouped, Kernel kernel) {
-  const auto& [segments, dy, x, d_weights] = grouped;
-  const Rows<T> rows{segments.begin.data(), segments.rows.data(), x.offset.data(), dy.offset.data(),
-                     x.width.data(),        dy.width.data(),      x.data,          const_cast<T*>(dy.data)};
-  run_any({stream, "GroupedWeightGrad", Product::weight_grad}, rows, weights_of(d_weights, segments), kernel);
+  const auto& [segments, dy, x, d_weights, picked] = grouped;
+  Rows<T> rows{segments.begin.data(), segments.rows.data(), x.offset.data(), dy.offset.data(),
+               x.width.data(),        dy.width.data(),      x.data,          const_cast<T*>(dy.data)};
+  const Launch launch{stream, "GroupedWeightGrad", Product::weight_grad};
+  const std::vector<Weight> all = weights_of(d_weights, segments);
+  const PickedIndices indices = pick_rows(launch, rows, picked, all);
+  run_any(launch, rows, all, kernel);
 }
 
 template void run(const CudaStream&, const GroupedGemm<float>&, Kernel);

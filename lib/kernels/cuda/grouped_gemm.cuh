@@ -10,6 +10,9 @@
 // bfloat16 runs on tensor cores. On sm_90 the experts whose operands have rows of a multiple of 16 bytes (widths that
 // are multiples of 8) run by TMA and wgmma; the others, and all on other devices, by mma.sync, which takes rows of any
 // alignment. float and double run on plain cores, for comparison and finite differences.
+//
+// Picked rows are copied into shared memory from where they lie, by cp.async; by wgmma's kernels into the places where
+// TMA would have put them, beside the other operand, which TMA brings.
 
 namespace lyceum::grouped {
 

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <span>
 
 #include "core/cuda_stream.h"
@@ -17,6 +20,15 @@ struct Launch {
   const char* name;
   Product product;
 };
+
+/// What a kernel reads PickedRows::source as.
+struct PickedIndices {
+  std::shared_ptr<std::byte> memory;  // later work of the stream may have it as soon as this is gone
+  const std::int32_t* row = nullptr;  // [sources]: row of a matrix; −1 for none
+};
+/// Sources that lie outside of the matrix of `rows` rows become −1, and are noted for CudaStream::synchronise().
+PickedIndices pick(const CudaStream& stream, const char* name, std::span<const std::int64_t> source,
+                   std::int64_t divisor, std::int64_t rows);
 
 template <class T>
 void run_plain(const Launch& launch, const Rows<T>& rows, std::span<const Weight> weights);

@@ -64,19 +64,19 @@ class Block {
   std::uint32_t address_;
 };
 
-template <Product product>
+template <Product product, bool picked>
 __global__ void __launch_bounds__(MmaTiling::threads, 2) mma_kernel(Plan plan) {
   Block block(launched_shared());
   each_tile<MmaTiling>(plan, [&](std::int32_t, const Expert& expert, Corner corner) {
-    MmaTile<product, Block>(block, expert, corner).run();
+    MmaTile<product, picked, Block>(block, expert, corner).run();
   });
 }
 
-auto kernel_of(Product product) {
+auto kernel_of(Product product, bool picked) {
   switch (product) {
-    case Product::forward: return mma_kernel<Product::forward>;
-    case Product::dgrad: return mma_kernel<Product::dgrad>;
-    default: return mma_kernel<Product::weight_grad>;
+    case Product::forward: return picked ? mma_kernel<Product::forward, true> : mma_kernel<Product::forward, false>;
+    case Product::dgrad: return mma_kernel<Product::dgrad, false>;
+    default: return picked ? mma_kernel<Product::weight_grad, true> : mma_kernel<Product::weight_grad, false>;
   }
 }
 
@@ -84,7 +84,7 @@ auto kernel_of(Product product) {
 
 void run_mma(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights) {
   const MadePlan made = make_plan(launch, rows, weights, MmaTiling::m, MmaTiling::n);
-  start_shared(launch.stream, launch.name, kernel_of(launch.product),
+  start_shared(launch.stream, launch.name, kernel_of(launch.product, rows.picked != nullptr),
                2 * static_cast<unsigned>(launch.stream.processors()), MmaTiling::threads, MmaTiling::shared_bytes,
                made.plan);
 }

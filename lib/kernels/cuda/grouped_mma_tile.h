@@ -14,39 +14,48 @@ struct MmaThread {
   float c[4][4][4] = {};  // [16 rows][8 columns][lane's share]
   std::uint32_t a[4][4];
   std::uint32_t b[2][4];
-  Chunk fetched[2];  // of one operand, on their way to shared memory when rows are not aligned
+  Chunk fetched[2];        // of one operand, on their way to shared memory when rows are not aligned
+  std::int32_t picked[2];  // rows of the chunks that the next load() brings, where rows are picked
 };
 
-/// One operand of a tile: elements [begin along m or n, …) x [0, k) in global memory.
-template <bool AlongK>
+/// One operand of a tile: elements [begin along m or n, …) x [0, k) in global memory. `Picked`: its rows are.
+template <bool AlongK, bool Picked>
 struct MmaSource {
   const std::uint16_t* data;
   std::int64_t stride;
   std::int32_t begin, extent;  // along m or n
   std::int32_t k;
   bool aligned;  // every row begins at a multiple of 16 bytes
+  const std::int32_t* picked;
 
   MmaSource() = default;
   LYCEUM_DEVICE MmaSource(const void* operand, std::int64_t stride, std::int32_t begin, std::int32_t extent,
-                          std::int32_t k)
+                          std::int32_t k, const std::int32_t* picked)
       : data(static_cast<const std::uint16_t*>(operand)),
         stride(stride),
         begin(begin),
         extent(extent),
         k(k),
-        aligned(stride % 8 == 0 && reinterpret_cast<std::uintptr_t>(operand) % 16 == 0) {}
+        aligned(stride % 8 == 0 && reinterpret_cast<std::uintptr_t>(operand) % 16 == 0),
+        picked(picked) {}
+
+  /// Where a line of the tile of step `step` lies; −1 where there is none.
+  LYCEUM_DEVICE std::int32_t row(int step, int line) const {
+    const std::int32_t outer = AlongK ? begin + line : step * MmaTiling::k + line;
+    if (outer >= (AlongK ? extent : k)) return -1;
+    return Picked ? picked[outer] : outer;
+  }
 
   /// A chunk of the tile of step `step`: its address, and how many of its elements there are.
   struct Piece {
     const std::uint16_t* from;
     int count;
   };
-  LYCEUM_DEVICE Piece piece(int step, int line, int chunk) const {
-    const std::int32_t outer = AlongK ? begin + line : step * MmaTiling::k + line;
+  LYCEUM_DEVICE Piece piece(int step, std::int32_t row, int chunk) const {
     const std::int32_t inner = (AlongK ? step * MmaTiling::k : begin) + chunk * 8;
     const std::int32_t left = (AlongK ? k : extent) - inner;
-    if (outer >= (AlongK ? extent : k) || left <= 0) return {data, 0};
-    return {data + outer * stride + inner, left < 8 ? left : 8};
+    if (row < 0 || left <= 0) return {data, 0};
+    return {data + row * stride + inner, left < 8 ? left : 8};
   }
 };
 
@@ -55,9 +64,11 @@ struct MmaSource {
 ///   each(f): f(MmaThread&) for every thread;  copy(offset, from, count): asynchronous copy of a chunk to shared
 ///   memory; commit(), wait<n>(): groups of copies as of cp.async;  sync();  fetch(from, count), store(offset, Chunk);
 ///   ldmatrix<transposed>(offset of lane, lane, registers);  multiply(): c += a · b for every thread;  bf16(float).
-template <Product product, class Machine>
+/// `picked`: rows of x are, as Expert::picked says.
+template <Product product, bool picked, class Machine>
 class MmaTile {
   static constexpr bool a_k = a_along_k(product), b_k = b_along_k(product);
+  static constexpr bool a_picked = picked && product != Product::weight_grad, b_picked = picked && !a_picked;
   using Tiling = MmaTiling;
 
  public:
@@ -65,8 +76,8 @@ class MmaTile {
       : machine_(machine),
         expert_(expert),
         corner_(corner),
-        a_(expert.a, expert.a_stride, corner.m, expert.filled, expert.k),
-        b_(expert.b, expert.b_stride, corner.n, expert.n, expert.k) {}
+        a_(expert.a, expert.a_stride, corner.m, expert.filled, expert.k, expert.picked),
+        b_(expert.b, expert.b_stride, corner.n, expert.n, expert.k, expert.picked) {}
 
   LYCEUM_DEVICE void run() {
     const int steps = (expert_.k + Tiling::k - 1) / Tiling::k;
@@ -74,6 +85,8 @@ class MmaTile {
       LYCEUM_UNROLL
       for (int i = 0; i < 64; ++i) t.c[i / 16][i / 4 % 4][i % 4] = 0;
     });
+    if constexpr (a_picked) machine_.each([&](MmaThread& t) { look_up(a_, t, 0); });
+    if constexpr (b_picked) machine_.each([&](MmaThread& t) { look_up(b_, t, 0); });
     for (int step = 0; step < Tiling::stages - 1; ++step) {
       load(a_, step, steps, a_at(step), [] {});
       load(b_, step, steps, b_at(step), [] {});
@@ -98,25 +111,35 @@ class MmaTile {
 
   /// Brings one operand of a step, if there is such a step, to shared memory at `base`: by itself where rows are
   /// aligned, else through registers, with meanwhile() in between.
-  template <bool AlongK, class Meanwhile>
-  LYCEUM_DEVICE void load(const MmaSource<AlongK>& source, int step, int steps, int base, Meanwhile&& meanwhile) {
-    if (step < steps) machine_.each([&](MmaThread& t) { fetch(source, t.index, step, base, t.fetched); });
+  template <bool AlongK, bool Picked, class Meanwhile>
+  LYCEUM_DEVICE void load(const MmaSource<AlongK, Picked>& source, int step, int steps, int base,
+                          Meanwhile&& meanwhile) {
+    if (step < steps) machine_.each([&](MmaThread& t) { fetch(source, t, step, base); });
     meanwhile();
     if (step < steps && !source.aligned) machine_.each([&](MmaThread& t) { put<AlongK>(t.index, base, t.fetched); });
   }
 
-  template <bool AlongK>
-  LYCEUM_DEVICE void fetch(const MmaSource<AlongK>& source, int thread, int step, int base, Chunk (&fetched)[2]) {
+  template <bool AlongK, bool Picked>
+  LYCEUM_DEVICE void fetch(const MmaSource<AlongK, Picked>& source, MmaThread& t, int step, int base) {
     LYCEUM_UNROLL
     for (int i = 0; i < 2; ++i) {
-      const int index = thread + i * Tiling::threads;
+      const int index = t.index + i * Tiling::threads;
       const int line = index / MmaOperand<AlongK>::chunks, chunk = index % MmaOperand<AlongK>::chunks;
-      const auto piece = source.piece(step, line, chunk);
+      const auto piece = source.piece(step, Picked ? t.picked[i] : source.row(step, line), chunk);
       if (source.aligned) {
         machine_.copy(base + MmaOperand<AlongK>::offset(line, chunk), piece.from, piece.count);
       } else {
-        fetched[i] = machine_.fetch(piece.from, piece.count);
+        t.fetched[i] = machine_.fetch(piece.from, piece.count);
       }
+    }
+    if constexpr (Picked && !AlongK) look_up(source, t, step + 1);  // so that no load waits for it
+  }
+  /// Notes which rows a thread brings in step `step`. Along k they are the same in all steps.
+  template <bool AlongK>
+  LYCEUM_DEVICE void look_up(const MmaSource<AlongK, true>& source, MmaThread& t, int step) {
+    LYCEUM_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      t.picked[i] = source.row(step, (t.index + i * Tiling::threads) / MmaOperand<AlongK>::chunks);
     }
   }
   template <bool AlongK>
@@ -206,8 +229,8 @@ class MmaTile {
   Machine& machine_;
   const Expert& expert_;
   Corner corner_;
-  MmaSource<a_k> a_;
-  MmaSource<b_k> b_;
+  MmaSource<a_k, a_picked> a_;
+  MmaSource<b_k, b_picked> b_;
 };
 
 }  // namespace lyceum::grouped

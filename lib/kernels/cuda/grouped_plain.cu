@@ -16,24 +16,31 @@ struct Operands {
   A b[Tiling::k][Tiling::n + 1];
 };
 
+/// `picked`: which row of the operand's memory each is, or null.
 template <class T>
 __device__ Accumulator<T> element(const void* operand, std::int64_t stride, bool along_k, std::int32_t at,
-                                  std::int32_t extent, std::int32_t k, std::int32_t depth) {
+                                  std::int32_t extent, std::int32_t k, std::int32_t depth, const std::int32_t* picked) {
   if (at >= extent || k >= depth) return 0;
-  return widen(static_cast<const T*>(operand)[along_k ? at * stride + k : k * stride + at]);
+  std::int32_t row = along_k ? at : k;
+  if (picked) row = picked[row];
+  return row < 0 ? 0 : widen(static_cast<const T*>(operand)[row * stride + (along_k ? k : at)]);
 }
 
 /// Neighbouring threads read neighbours in memory.
 template <Product product, class T>
 __device__ void load(Operands<Accumulator<T>>& to, const Expert& expert, Corner corner, std::int32_t k) {
   constexpr bool a_k = a_along_k(product), b_k = b_along_k(product);
+  const std::int32_t* a_picked = product == Product::weight_grad ? nullptr : expert.picked;
+  const std::int32_t* b_picked = product == Product::weight_grad ? expert.picked : nullptr;
   for (int i = threadIdx.x; i < Tiling::m * Tiling::k; i += Tiling::threads) {
     const int at_k = a_k ? i % Tiling::k : i / Tiling::m, at_m = a_k ? i / Tiling::k : i % Tiling::m;
-    to.a[at_k][at_m] = element<T>(expert.a, expert.a_stride, a_k, corner.m + at_m, expert.filled, k + at_k, expert.k);
+    to.a[at_k][at_m] =
+        element<T>(expert.a, expert.a_stride, a_k, corner.m + at_m, expert.filled, k + at_k, expert.k, a_picked);
   }
   for (int i = threadIdx.x; i < Tiling::n * Tiling::k; i += Tiling::threads) {
     const int at_k = b_k ? i % Tiling::k : i / Tiling::n, at_n = b_k ? i / Tiling::k : i % Tiling::n;
-    to.b[at_k][at_n] = element<T>(expert.b, expert.b_stride, b_k, corner.n + at_n, expert.n, k + at_k, expert.k);
+    to.b[at_k][at_n] =
+        element<T>(expert.b, expert.b_stride, b_k, corner.n + at_n, expert.n, k + at_k, expert.k, b_picked);
   }
 }
 

@@ -53,7 +53,7 @@ __global__ void plan_kernel(const __grid_constant__ WeightChunk chunk, const __g
   for (std::int32_t i = threadIdx.x; i < chunk.count; i += blockDim.x) {
     const std::int32_t e = chunk.first + i;
     const Weight& weight = chunk.weight[i];
-    const bool fits = !weight.data || (widths.equals(rows.x_width[e], x_width(product, weight)) &&
+    const bool fits = !weight.data || ((rows.picked || widths.equals(rows.x_width[e], x_width(product, weight))) &&
                                        widths.equals(rows.y_width[e], y_width(product, weight)));
     space.given[e] = fits ? expert_of(product, rows, weight, e) : Expert();
   }

@@ -32,6 +32,10 @@ struct Rows {
   const std::int64_t* y_width;   // [experts]
   const T* x;
   T* y;  // dy in weight_grad
+  /// Where rows of x are picked: which row of the matrix at x each is, −1 for none; offsets and widths of x are not
+  /// used.
+  const std::int32_t* picked = nullptr;   // [segment rows]
+  std::int64_t x_rows = 0, x_stride = 0;  // of the matrix
 };
 
 /// One expert's product: c[m, n] = a · b, or += in weight_grad. Strides are elements from one row in memory to the
@@ -43,6 +47,8 @@ struct Expert {
   std::int64_t a_stride = 0, b_stride = 0, c_stride = 0;
   std::int32_t m = 0, n = 0, k = 0;
   std::int32_t filled = 0;  // rows of c from here on to m become zero, and those of a are not read
+  /// Which row of x's memory (a; b in weight_grad) each row is, −1 for one of zeros; null where they follow each other.
+  const std::int32_t* picked = nullptr;
 };
 
 /// How wide the rows of x and y must be for a weight.
@@ -56,13 +62,17 @@ LYCEUM_HOST_DEVICE std::int64_t y_width(Product product, const Weight& weight) {
 template <class T>
 LYCEUM_HOST_DEVICE Expert expert_of(Product product, const Rows<T>& rows, const Weight& weight, std::int64_t e) {
   Expert expert;
-  const T* x = rows.x + rows.x_offset[e];
+  const T* x = rows.picked ? rows.x : rows.x + rows.x_offset[e];
   T* y = rows.y + rows.y_offset[e];
   const auto filled = static_cast<std::int32_t>(rows.rows[e]);
   if (product == Product::weight_grad) {
     expert = {y,           x,           weight.data, weight.rows, weight.cols, weight.stride,
               weight.rows, weight.cols, filled,      weight.rows};
     if (filled == 0) expert.m = 0;  // the gradient stays as it is
+    if (rows.picked) {
+      expert.picked = rows.picked + rows.begin[e];
+      expert.b_stride = rows.x_stride;
+    }
     return expert;
   }
   const bool forward = product == Product::forward;
@@ -76,6 +86,10 @@ LYCEUM_HOST_DEVICE Expert expert_of(Product product, const Rows<T>& rows, const 
   expert.a_stride = expert.k;
   expert.b_stride = weight.stride;
   expert.c_stride = expert.n;
+  if (rows.picked) {
+    expert.picked = rows.picked + rows.begin[e];
+    expert.a_stride = rows.x_stride;
+  }
   return expert;
 }
 

@@ -81,6 +81,23 @@ struct WgmmaOperand {
   }
 };
 
+/// How 128 threads copy a stage of an operand whose lines stand anywhere in memory, 16 bytes at a time, to where TMA
+/// would have put it: `Extent` indices of m or n by 64 of k. Eight threads copy a line's 128 bytes, and each thread the
+/// same place of all its lines.
+template <bool AlongK, int Extent>
+struct PickedCopies {
+  static constexpr int lines = AlongK ? Extent : 64, boxes = AlongK ? 1 : Extent / 64;
+  static constexpr int count = lines / 16;  // lines of a box that a thread copies
+
+  LYCEUM_HOST_DEVICE static int line(int thread, int i) { return thread / 8 + 16 * i; }
+  /// First of the eight elements along memory.
+  LYCEUM_HOST_DEVICE static int element(int thread, int box) { return box * 64 + thread % 8 * 8; }
+  LYCEUM_HOST_DEVICE static std::uint32_t offset(int thread, int i, int box) {
+    return static_cast<std::uint32_t>(box) * (64 * 128) +
+           tma_swizzle(static_cast<std::uint32_t>(line(thread, i)), static_cast<std::uint32_t>(thread % 8 * 16));
+  }
+};
+
 /// Row (of 64) and column of accumulator `i` of thread `thread` (of 128) of a warpgroup.
 LYCEUM_HOST_DEVICE int wgmma_row(int thread, int i) { return thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8; }
 LYCEUM_HOST_DEVICE int wgmma_col(int thread, int i) { return i / 4 * 8 + thread % 4 * 2 + i % 2; }

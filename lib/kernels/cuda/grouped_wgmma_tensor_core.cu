@@ -26,9 +26,10 @@ struct Stages {
   __device__ std::uint32_t empty(int stage) const { return full(stage) + 8 * Tiling::stages; }
   __device__ std::uint32_t order(int group) const { return empty(Tiling::stages) + 8 * group; }
 
-  __device__ void initialise() const {
+  /// `loaders`: threads that arrive at a full barrier.
+  __device__ void initialise(int loaders) const {
     for (int stage = 0; stage < Tiling::stages; ++stage) {
-      hopper::mbarrier_init(full(stage), 1);
+      hopper::mbarrier_init(full(stage), loaders);
       hopper::mbarrier_init(empty(stage), Tiling::arrivals);
     }
     for (int group = 0; group < 2; ++group) hopper::mbarrier_init(order(group), 4);
@@ -71,19 +72,77 @@ __device__ __forceinline__ void produce(const Plan& plan, const CUtensorMap* a_m
   });
 }
 
+/// The same where rows of x are picked: all threads of the warpgroup copy those, and one of them loads the other
+/// operand.
+template <Product product, class Tiling>
+__device__ __forceinline__ void produce_picked(const Plan& plan, const CUtensorMap* maps,
+                                               const Stages<Tiling>& stages) {
+  constexpr bool of_a = product == Product::forward;
+  using Copies = PickedCopies<of_a, of_a ? Tiling::m : Tiling::n>;
+  const int thread = threadIdx.x;
+  Turn<Tiling::stages> turn;
+  std::int32_t acquired = -1;
+  each_tile<Tiling>(plan, [&](std::int32_t slot, const Expert& expert, Corner corner) {
+    if (thread == 0 && slot != acquired) hopper::tensor_map_acquire(maps + slot);
+    acquired = slot;
+    const std::int32_t depth = expert.k;
+    const std::int32_t width = of_a ? depth : expert.n, lines = of_a ? expert.filled : depth;
+    const auto stride = static_cast<std::uint32_t>((of_a ? expert.a_stride : expert.b_stride) / 8);
+    const auto* const x = static_cast<const uint4*>(of_a ? expert.a : expert.b);
+    constexpr std::uint32_t none = ~0u;
+    std::uint32_t place[Copies::count];  // of rows in x, in units of 16 bytes: one register each, not an address
+    const auto look_up = [&](std::int32_t first) {
+#pragma unroll
+      for (int i = 0; i < Copies::count; ++i) {
+        const std::int32_t line = first + Copies::line(thread, i);
+        const std::int32_t row = line < lines ? __ldg(expert.picked + line) : -1;
+        place[i] = row < 0 ? none : static_cast<std::uint32_t>(row) * stride;
+      }
+    };
+    look_up(of_a ? corner.m : 0);
+    for (std::int32_t k = 0; k < depth; k += Tiling::k, turn.next()) {
+      hopper::mbarrier_wait(stages.empty(turn.stage), turn.parity ^ 1);
+      const std::uint32_t full = stages.full(turn.stage);
+      if (thread == 0) {
+        hopper::mbarrier_arrive_expect(full, of_a ? Tiling::b_bytes : Tiling::a_bytes);
+        if constexpr (of_a) {
+          load<b_along_k(product), Tiling::n>(stages.b(turn.stage), maps + slot, full, corner.n, k);
+        } else {
+          load<a_along_k(product), Tiling::m>(stages.a(turn.stage), maps + slot, full, corner.m, k);
+        }
+      }
+      const std::uint32_t to = of_a ? stages.a(turn.stage) : stages.b(turn.stage);
+#pragma unroll
+      for (int box = 0; box < Copies::boxes; ++box) {
+        const std::int32_t element = (of_a ? k : corner.n) + Copies::element(thread, box);
+#pragma unroll
+        for (int i = 0; i < Copies::count; ++i) {
+          const bool present = place[i] != none && element < width;
+          const uint4* const from = x + (present ? place[i] + static_cast<std::uint32_t>(element) / 8 : 0u);
+          ptx::copy_async_16(to + Copies::offset(thread, i, box), from, present ? 16 : 0);
+        }
+      }
+      hopper::mbarrier_arrive_after_copies(full);
+      if constexpr (!of_a) look_up(k + Tiling::k);  // before the wait for the next stage
+    }
+  });
+  ptx::wait_copies();
+}
+
 /// Accumulators of 64 rows of a tile a block.
 template <class Tiling>
 using Accumulators = float[Tiling::blocks][Tiling::n / 2];
 
 /// c = the first `Width` columns of the product, for the rows of the tile from `row` on. Stages are given back one step
 /// late, when the tensor cores have surely read them. Calls seen() when the last stage is there.
-template <Product product, class Tiling, int Width, class Seen>
+template <Product product, bool picked, class Tiling, int Width, class Seen>
 __device__ __forceinline__ void multiply(Accumulators<Tiling>& c, const Stages<Tiling>& stages,
                                          Turn<Tiling::stages>& turn, int row, std::int32_t depth, Seen&& seen) {
   const bool speaks = threadIdx.x % 32 == 0;
   int last = -1;
   for (std::int32_t k = 0; k < depth; k += Tiling::k, turn.next()) {
     hopper::mbarrier_wait(stages.full(turn.stage), turn.parity);
+    if constexpr (picked) hopper::fence_async_proxy();  // threads wrote it, not TMA
     hopper::pin(c);
     hopper::wgmma_fence();
 #pragma unroll
@@ -219,7 +278,7 @@ __device__ __forceinline__ void prefetch_rows(const Expert& expert, std::int32_t
 }
 
 /// The work of warpgroup `group` of those that multiply.
-template <Product product, class Tiling>
+template <Product product, bool picked, class Tiling>
 __device__ __forceinline__ void consume(const Plan& plan, const Stages<Tiling>& stages, int group) {
   Turn<Tiling::stages> turn;
   int tile = 0;  // of this block
@@ -236,9 +295,9 @@ __device__ __forceinline__ void consume(const Plan& plan, const Stages<Tiling>& 
     constexpr int narrow = Tiling::narrow(b_along_k(product));
     Accumulators<Tiling> c;
     if (expert.n - corner.n > narrow) {
-      multiply<product, Tiling, Tiling::n>(c, stages, turn, begin, expert.k, seen);
+      multiply<product, picked, Tiling, Tiling::n>(c, stages, turn, begin, expert.k, seen);
     } else {
-      multiply<product, Tiling, narrow>(c, stages, turn, begin, expert.k, seen);
+      multiply<product, picked, Tiling, narrow>(c, stages, turn, begin, expert.k, seen);
     }
     if constexpr (product == Product::weight_grad) {
       static_assert(Tiling::blocks == 1);
@@ -254,21 +313,27 @@ __device__ __forceinline__ void consume(const Plan& plan, const Stages<Tiling>& 
 
 #endif
 
-/// A persistent block: warpgroup 0 loads by TMA, 1 and 2 multiply. k of every expert with tiles is at least 1.
-template <Product product, class Tiling>
+/// A persistent block: warpgroup 0 loads by TMA, and picked rows by copies; 1 and 2 multiply. k of every expert with
+/// tiles is at least 1.
+template <Product product, bool picked, class Tiling>
 __global__ void __launch_bounds__(Tiling::threads, 1)
     wgmma_kernel(Plan plan, const CUtensorMap* a_maps, const CUtensorMap* b_maps) {
 #ifdef LYCEUM_HOPPER
   const Stages<Tiling> stages{(ptx::shared_address(launched_shared()) + 1023) / 1024 * 1024};
-  if (threadIdx.x == 0) stages.initialise();
+  if (threadIdx.x == 0) stages.initialise(picked ? 1 + 128 : 1);
   __syncthreads();
   const int group = threadIdx.x / 128;
   if (group == 0) {
-    hopper::give_registers<24>();
-    if (threadIdx.x == 0) produce<product, Tiling>(plan, a_maps, b_maps, stages);
+    if constexpr (picked) {
+      hopper::give_registers<40>();
+      produce_picked<product, Tiling>(plan, product == Product::forward ? b_maps : a_maps, stages);
+    } else {
+      hopper::give_registers<24>();
+      if (threadIdx.x == 0) produce<product, Tiling>(plan, a_maps, b_maps, stages);
+    }
   } else {
-    hopper::take_registers<240>();
-    consume<product, Tiling>(plan, stages, group - 1);
+    hopper::take_registers<picked ? 232 : 240>();
+    consume<product, picked, Tiling>(plan, stages, group - 1);
   }
 #else
   __trap();  // hopper_is_here() keeps launches away
@@ -333,7 +398,7 @@ CUtensorMap map_of(int lines, void* somewhere) {
   return map;
 }
 
-template <Product product, class Tiling>
+template <Product product, bool picked, class Tiling>
 void run_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights) {
   const std::shared_ptr<std::byte> memory =
       launch.stream.memory().allocate(2 * weights.size() * sizeof(CUtensorMap), MemoryKind::buffers);
@@ -342,7 +407,7 @@ void run_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const
   const TensorMaps maps{map_of(a_along_k(product) ? Tiling::m : 64, a_maps),
                         map_of(b_along_k(product) ? Tiling::n : 64, b_maps), product, a_maps, b_maps};
   const MadePlan made = make_plan(launch, rows, weights, Tiling::m, Tiling::n, maps);
-  start_shared(launch.stream, launch.name, wgmma_kernel<product, Tiling>,
+  start_shared(launch.stream, launch.name, wgmma_kernel<product, picked, Tiling>,
                static_cast<unsigned>(launch.stream.processors()), Tiling::threads, Tiling::shared_bytes, made.plan,
                a_maps, b_maps);
 }
@@ -363,16 +428,19 @@ double cost(Product product, std::span<const Weight> weights) {
   return sum;
 }
 
-template <Product product>
+template <Product product, bool picked>
 void run_product(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights, Kernel kernel) {
   if constexpr (product != Product::weight_grad) {  // whose sums run over rows, and are long
     const bool ping_pong = kernel == Kernel::automatic
                                ? cost<PingPongTiling>(product, weights) < cost<CooperativeTiling>(product, weights)
                                : kernel == Kernel::ping_pong;
-    if (ping_pong) return run_tiles<product, PingPongTiling>(launch, rows, weights);
+    if (ping_pong) return run_tiles<product, picked, PingPongTiling>(launch, rows, weights);
   }
-  run_tiles<product, CooperativeTiling>(launch, rows, weights);
+  run_tiles<product, picked, CooperativeTiling>(launch, rows, weights);
 }
+
+/// Picked rows are named by the distance from the first one in units of 16 bytes, in 32 bits.
+constexpr std::int64_t max_place = 0xffffffff;
 
 bool aligned(const void* data, std::int64_t stride) {
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && stride % 8 == 0;
@@ -383,19 +451,26 @@ bool aligned(const void* data, std::int64_t stride) {
 bool wgmma_takes(Product product, const Rows<bfloat16>& rows, const Weight& weight) {
   if (weight.rows == 0 || weight.cols == 0) return false;
   // Segments begin at multiples of 32 rows, so every offset is aligned where a row's width is.
+  const bool x_rows = aligned(rows.x, x_width(product, weight)) &&
+                      (!rows.picked || (rows.x_stride % 8 == 0 && rows.x_rows * rows.x_stride / 8 < max_place));
   switch (product) {
-    case Product::forward: return aligned(rows.x, weight.cols) && aligned(weight.data, weight.stride);
-    case Product::dgrad: return aligned(rows.x, weight.rows) && aligned(weight.data, weight.stride);
-    case Product::weight_grad: return aligned(rows.x, weight.cols) && aligned(rows.y, weight.rows);
+    case Product::forward:
+    case Product::dgrad: return x_rows && aligned(weight.data, weight.stride);
+    case Product::weight_grad: return x_rows && aligned(rows.y, weight.rows);
   }
   return false;
 }
 
 void run_wgmma(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights, Kernel kernel) {
+  const bool picked = rows.picked != nullptr;
   switch (launch.product) {
-    case Product::forward: return run_product<Product::forward>(launch, rows, weights, kernel);
-    case Product::dgrad: return run_product<Product::dgrad>(launch, rows, weights, kernel);
-    case Product::weight_grad: return run_product<Product::weight_grad>(launch, rows, weights, kernel);
+    case Product::forward:
+      return picked ? run_product<Product::forward, true>(launch, rows, weights, kernel)
+                    : run_product<Product::forward, false>(launch, rows, weights, kernel);
+    case Product::dgrad: return run_product<Product::dgrad, false>(launch, rows, weights, kernel);
+    case Product::weight_grad:
+      return picked ? run_product<Product::weight_grad, true>(launch, rows, weights, kernel)
+                    : run_product<Product::weight_grad, false>(launch, rows, weights, kernel);
   }
 }
 
@@ -416,7 +491,8 @@ struct Hopper {
     check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
     if (major != 9 || minor != 0) return false;
     cudaFuncAttributes kernel;
-    check(cudaFuncGetAttributes(&kernel, grouped::wgmma_kernel<grouped::Product::forward, grouped::CooperativeTiling>),
+    check(cudaFuncGetAttributes(&kernel,
+                                grouped::wgmma_kernel<grouped::Product::forward, false, grouped::CooperativeTiling>),
           "cudaFuncGetAttributes");
     return kernel.numRegs > 128;
   }

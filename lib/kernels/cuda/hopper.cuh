@@ -33,6 +33,11 @@ __device__ __forceinline__ void mbarrier_arrive(std::uint32_t address) {
 __device__ __forceinline__ void mbarrier_arrive_expect(std::uint32_t address, std::uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(bytes) : "memory");
 }
+/// An arrival as soon as this thread's copies (ptx::copy_async_16) so far are there. What they wrote is then seen by
+/// who waits, and by their products after fence_async_proxy().
+__device__ __forceinline__ void mbarrier_arrive_after_copies(std::uint32_t address) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(address) : "memory");
+}
 /// Waits for the end of the phase of this parity; a fresh barrier is in phase 0, and the one before it (1) has ended.
 __device__ __forceinline__ void mbarrier_wait(std::uint32_t address, std::uint32_t parity) {
   std::uint32_t done = 0;
