@@ -1,10 +1,15 @@
 #pragma once
 
 #include "autograd/tape.h"
+#include "io/config.h"
 #include "parallel/comm/process_group.h"
 #include "parallel/expert/placement.h"
 
 namespace lyceum {
+
+/// Whether a layer with experts has losses of its own, and whether they read how often experts were chosen.
+inline bool balances(const BalanceConfig& balance) { return balance.expert > 0 || balance.device > 0; }
+inline bool has_losses(const BalanceConfig& balance) { return balances(balance) || balance.z_loss > 0; }
 
 /// Expert-level and device-level balance losses and the router z-loss, see kernels/balance.h: three scalars f64, each
 /// summed over the sequences, so that dividing by the sequences of the global batch gives the mean over sequences.

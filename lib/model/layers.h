@@ -86,7 +86,6 @@ class MoeLayer {
  private:
   /// The routed experts' answers to a run of tokens.
   Variable routed(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index) const;
-  bool has_losses() const { return balance_.expert > 0 || balance_.device > 0 || balance_.z_loss > 0; }
   /// Of the load that Route made of a run of tokens.
   Losses losses(Tape& tape, const TokenLayout& layout, const Variable& load) const;
 

@@ -76,7 +76,7 @@ std::pair<Variable, MoeLayer::Losses> MoeLayer::forward(Tape& tape, const TokenL
   const Variable run = layout.to_run(tape, x);
   Route route{.k = moe_.top_k, .renormalize = moe_.renormalize, .even = moe_.even_routing};
   if (tally && !tape.replaying()) route.tally = *tally;
-  if (has_losses() || route.tally.counts.defined()) {
+  if (has_losses(balance_) || route.tally.counts.defined()) {
     route.sequences = layout.sequences();
     route.seq_len = layout.seq_len();
     route.first = layout.own().first;
@@ -85,7 +85,7 @@ std::pair<Variable, MoeLayer::Losses> MoeLayer::forward(Tape& tape, const TokenL
 
   Variable y = layout.from_run(tape, routed(tape, run, gates, index.value));
   if (shared_) y = tape.apply(Sum{}, y, shared_->forward(tape, layout, x));
-  return {y, has_losses() ? losses(tape, layout, load) : Losses{}};
+  return {y, has_losses(balance_) ? losses(tape, layout, load) : Losses{}};
 }
 
 Variable MoeLayer::routed(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index) const {
@@ -117,10 +117,10 @@ MoeLayer::Losses MoeLayer::losses(Tape& tape, const TokenLayout& layout, const V
                             .devices = &places_.devices,
                             .top_k = moe_.top_k,
                             .seq_len = layout.seq_len(),
-                            .batch = balance_.scope == "batch" ? &mesh_->data : nullptr};
+                            .batch = balances(balance_) && balance_.scope == "batch" ? &mesh_->data : nullptr};
   const auto [expert, device, z] = tape.apply(balance, layout.sum_of_runs(tape, load));
   Losses losses;
-  if (balance_.expert > 0 || balance_.device > 0) {
+  if (balances(balance_)) {
     losses.expert = expert;
     losses.device = device;
   }

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "kernels/segments.h"
+#include "model/balance_loss.h"
 #include "model/counts.h"
 #include "model/expert_places.h"
 #include "parallel/tensor/linear_cross_entropy.h"
@@ -137,10 +138,6 @@ Routed routed_rows(const Config& config, const Place& place, std::int64_t layer)
   return routed;
 }
 
-bool has_losses(const Config& config) {
-  const BalanceConfig& balance = config.balance;
-  return balance.expert > 0 || balance.device > 0 || balance.z_loss > 0;
-}
 constexpr double loss_bytes = 3 * sizeof(double);  // of a layer's balance losses themselves
 
 /// Router, routed experts, and what brings tokens to them; their input apart.
@@ -150,7 +147,7 @@ PartNeed routed_activations(const Config& config, const Place& place, const Size
   const double experts = number(moe.experts), k = number(moe.top_k), gates = config.model.ffn == "gelu" ? 1 : 2;
   // Logits with two norms a row, gates and choices; the slopes of losses.
   double router = s.run * (experts + 2) * s.a + s.run * k * (s.a + sizeof(std::int32_t));
-  if (has_losses(config)) router += loss_bytes + 2 * number(config.batch.micro) * experts * sizeof(double);
+  if (has_losses(config.balance)) router += loss_bytes + 2 * number(config.batch.micro) * experts * sizeof(double);
   const double row = s.hidden * s.e, outer = routed.rows * row, own = routed.own_rows * row, inner = routed.inner * s.e;
   const bool alone = place.size(Axis::expert) == 1, shared = place.size(Axis::expert_tensor) > 1;
   const double answers = (alone ? routed.own_rows : routed.pairs) * row;
@@ -191,7 +188,7 @@ class BlockParts {
         static_cast<double>(place.size(Axis::tensor));
     if (dense > 0) ffn_ = ffn_activations(config, s, dense);
     if (routes) routed_ = routed_activations(config, place, s, layer);
-    if (routes && has_losses(config)) losses_ = loss_bytes;
+    if (routes && has_losses(config.balance)) losses_ = loss_bytes;
     inputs_ = routes ? residual_ + (s.gathered && dense > 0 ? input_ : 0) : input_;
   }
 

@@ -1,5 +1,6 @@
 #include "plan/traffic.h"
 
+#include "model/balance_loss.h"
 #include "model/counts.h"
 #include "model/expert_places.h"
 
@@ -88,15 +89,14 @@ void add_dispatch(const Config& config, const Place& place, std::int64_t layer, 
 }
 
 void add_balance(const Config& config, const Place& place, PassTraffic& pass) {
-  const BalanceConfig& balance = config.balance;
-  if (balance.expert > 0 || balance.device > 0) {
-    const double load = 2 * number(config.batch.micro) * number(config.moe.experts) * accumulator_bytes;
+  const double experts = number(config.moe.experts);
+  if (has_losses(config.balance)) {
+    const double load = number(config.batch.micro) * (2 * experts + 1) * sizeof(double);
     pass.forward.add(place, Axis::tensor, Transfer::all_reduce, load);
-    if (balance.scope == "batch") {
-      pass.forward.add(place, Axis::data, Transfer::all_reduce, number(config.moe.experts + 1) * sizeof(double));
-    }
   }
-  if (balance.z_loss > 0) pass.forward.add(place, Axis::tensor, Transfer::all_reduce, sizeof(double));
+  if (balances(config.balance) && config.balance.scope == "batch") {
+    pass.forward.add(place, Axis::data, Transfer::all_reduce, (experts + 1) * sizeof(double));
+  }
 }
 
 }  // namespace

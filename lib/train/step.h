@@ -16,12 +16,8 @@
 #include "parallel/pipeline/tape_stage.h"
 #include "train/optimizer.h"
 #include "train/run_setup.h"
-  std::optional<ProcessGroup> ends_;         // first and last stage, where they share a table
-  std::vector<Transformer::Batch> batches_;  // a micro-batch each; without tokens where no stage looks at them
-  StepNumbers numbers_;
-  GradientNorm gradient_norm_;
-  NormSums weight_norms_;
-  RecordedWork recorded_;  // all launches of a step, where no other rank takes part
+#include "train/samples.h"
+#include "train/step_numbers.h"
 
 namespace lyceum {
 
