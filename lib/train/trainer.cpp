@@ -90,7 +90,6 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
       zero_(model_.units(), setup.mesh, setup.stream, zero_options(config, setup.mesh)),
       optimizer_(config.optim, setup.stream, zero_.shares()),
       train_step_(config, setup, model_, zero_, optimizer_),
-      gemms_(config.run, setup, fs::path(config.run.dir) / "gemm.json"),
       record_(std::make_unique<Json>()) {}
 
 Trainer::~Trainer() = default;
@@ -142,6 +141,7 @@ void Trainer::start() {
   setup_.mesh.world.all_reduce(std::span(peak));
   peak_ = peak[0];
   peak_size_ = own_peak.size;
+  gemms_.emplace(config_.run, setup_, fs::path(config_.run.dir) / "gemm.json");  // whose first product is the model's
   introduce();
   resume();
   tell_placement();
@@ -181,7 +181,7 @@ void Trainer::introduce() {
                    data_.valid ? fmt::format(" · {} for validation", data_.valid->order().count()) : ""));
   note(fmt::format("peak       {}FLOP/s, this machine's best {}³ {} GEMM on all ranks at once: MFU counts against it",
                    human_count(peak_), peak_size_, config_.run.precision));
-  if (!gemms_.told().empty()) note(gemms_.told());
+  if (!gemms_->told().empty()) note(gemms_->told());
 }
 
 /// Before there is a model: where its experts lie may depend on the load that a checkpoint tells.
@@ -390,7 +390,7 @@ void Trainer::validate() {
 /// A checkpoint's steps, and those that follow it, then have the same algorithms in a run that goes on from it.
 void Trainer::agree_on_gemms() {
   log(gemm_file_failing_, [&] {
-    if (const std::string news = gemms_.agree(); !news.empty()) note(news);
+    if (const std::string news = gemms_->agree(); !news.empty()) note(news);
   });
 }
 

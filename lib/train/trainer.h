@@ -68,7 +68,7 @@ class Trainer {
   Zero zero_;
   Optimizer optimizer_;
   TrainStep train_step_;
-  PinnedGemms gemms_;
+  std::optional<PinnedGemms> gemms_;
   RunState state_;
   std::int64_t saved_step_ = -1, first_step_ = 0;
   std::int64_t peak_size_ = 0;
