@@ -294,11 +294,15 @@ void norms_and_casts(Table& table) {
   const Stream& stream = table.stream();
   const Tensors x = rotating<float>(stream, {elements});
   const Tensors y = rotating<bfloat16>(stream, {elements});
-  constexpr std::int64_t block = 1024;
-  std::vector<double> sums(static_cast<std::size_t>((elements + block - 1) / block));
+  const Tensor sums = Tensor::empty(stream, DType::f64, {flat_blocks_of(elements)});
+  const Tensor place = table_of(stream, std::vector<std::int64_t>{0});
   constexpr auto count = static_cast<double>(elements);
   table.add("sum of squares", DType::f32, 4 * count, [&](std::size_t s) {
-    launch(stream, SumOfSquares<float>{x[s].span<const float>(), block, sums});
+    const Tensor row = table_of(stream, std::vector<TensorRow<float>>{{x[s].data<const float>(), elements, 0}});
+    launch(stream, SquaresOfTensors<float>{.tensors = rows_of<TensorRow<float>>(row),
+                                           .blocks = flat_blocks_of(elements),
+                                           .places = rows_of<std::int64_t>(place),
+                                           .sums = sums.span<double>()});
   });
   table.add("cast f32 to bf16", DType::bf16, 6 * count, [&](std::size_t s) {
     launch(stream, Cast<float, bfloat16>{x[s].span<const float>(), y[s].span<bfloat16>()});

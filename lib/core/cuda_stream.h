@@ -55,6 +55,8 @@ class CudaStream {
   /// From now on `observer` is told of waits, until it is removed.
   void add_observer(WaitObserver& observer) const { state_->observers.push_back(&observer); }
   void remove_observer(WaitObserver& observer) const { std::erase(state_->observers, &observer); }
+  /// Whether its work is being recorded as a graph: nothing runs, and nobody can wait for it.
+  bool recording() const;
   /// Device memory in which kernels note the first bad index that they met.
   DeviceFault* fault() const;
 

@@ -4,22 +4,15 @@
 
 #ifdef LYCEUM_CUDA
 #include "core/cuda_graph.h"
-#else
-namespace lyceum {
-class CudaGraph {};
-}  // namespace lyceum
 #endif
 
 namespace lyceum {
-
-RecordedWork::RecordedWork(Stream stream, bool record) : stream_(std::move(stream)), record_(record) {}
-RecordedWork::~RecordedWork() = default;
 
 void RecordedWork::run(const std::function<void()>& work) {
 #ifdef LYCEUM_CUDA
   const auto* cuda = std::get_if<CudaStream>(&stream_);
   if (cuda && record_ && !cuda->profile() && std::exchange(ready_, true)) {
-    if (!graph_) graph_ = std::make_unique<CudaGraph>(*cuda, work);
+    if (!graph_) graph_ = std::make_shared<const CudaGraph>(*cuda, work);
     return graph_->launch();
   }
 #endif

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "core/stream.h"
 
@@ -20,8 +21,7 @@ class RecordedWork {
  public:
   /// `record`: false runs the work itself every time, as a stream of a CPU does, or one whose launches are timed, which
   /// forgets the record.
-  RecordedWork(Stream stream, bool record);
-  ~RecordedWork();
+  RecordedWork(Stream stream, bool record) : stream_(std::move(stream)), record_(record) {}
   RecordedWork(const RecordedWork&) = delete;
   RecordedWork& operator=(const RecordedWork&) = delete;
 
@@ -34,7 +34,7 @@ class RecordedWork {
  private:
   Stream stream_;
   bool record_, ready_ = false;
-  std::unique_ptr<CudaGraph> graph_;
+  std::shared_ptr<const CudaGraph> graph_;
 };
 
 }  // namespace lyceum

@@ -48,8 +48,14 @@ void write_file(const std::filesystem::path& path, std::string_view text) {
 std::string read_file(const std::filesystem::path& path) {
   errno = 0;
   std::ifstream stream(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-  require_input(stream.good() || stream.eof(), "{}: cannot read: {}", path.string(), std::strerror(errno));
+  std::string text;
+  bool whole = false;
+  try {  // a folder opens, and throws
+    text.assign(std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>());
+    whole = stream.good() || stream.eof();
+  } catch (const std::ios_base::failure&) {
+  }
+  require_input(whole, "{}: cannot read: {}", path.string(), std::strerror(errno));
   return text;
 }
 

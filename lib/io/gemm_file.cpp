@@ -96,7 +96,8 @@ GemmPins parse_gemm_file(const std::string& text, const std::string& file) {
   } catch (const Error& error) {
     reason = error.what();
   }
-  fail(ExitCode::bad_input, "{}: {}: remove it to have GEMM algorithms chosen anew", file, reason);
+  fail(ExitCode::bad_input,
+       "{}: {}: remove it, and run.gemm_file where that names it, to have GEMM algorithms chosen anew", file, reason);
 }
 
 GemmPins read_gemm_file(const std::filesystem::path& path) { return parse_gemm_file(read_file(path), path.string()); }

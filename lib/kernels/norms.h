@@ -9,15 +9,6 @@
 
 namespace lyceum {
 
-/// Σ x² in double of each block of `block` elements, the last one perhaps shorter; the order of summation depends on
-/// nothing else. NaN and infinity stay visible.
-template <class A>
-struct SumOfSquares {
-  std::span<const A> x;
-  std::int64_t block;
-  std::span<double> sums;  // [⌈x.size() / block⌉]
-};
-
 /// A flat tensor in a table, see BlockWalk.
 template <class A>
 struct TensorRow {
@@ -26,7 +17,8 @@ struct TensorRow {
 };
 
 /// Σ x² in double of every block of flat_block elements of many tensors at once: block b of tensor t goes to
-/// sums[places[t] + b], nowhere where the place is negative. The table and the places lie where the kernel runs.
+/// sums[places[t] + b], nowhere where the place is negative. The order of summation depends on nothing but the block;
+/// NaN and infinity stay visible. The table and the places lie where the kernel runs.
 template <class A>
 struct SquaresOfTensors {
   std::span<const TensorRow<A>> tensors;
@@ -57,14 +49,10 @@ struct NormsOfLayers {
 };
 
 template <class A>
-void run(const CpuStream& stream, const SumOfSquares<A>& norm);
-template <class A>
 void run(const CpuStream& stream, const SquaresOfTensors<A>& squares);
 void run(const CpuStream& stream, const SumRanges& sum);
 void run(const CpuStream& stream, const NormsOfLayers& join);
 
-template <class A>
-void run(const CudaStream& stream, const SumOfSquares<A>& norm);
 template <class A>
 void run(const CudaStream& stream, const SquaresOfTensors<A>& squares);
 void run(const CudaStream& stream, const SumRanges& sum);

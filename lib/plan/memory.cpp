@@ -122,7 +122,7 @@ StepTraffic step_traffic(const Config& config, const Place& place, std::span<con
       const auto gathers = played.gathers.find(unit.layer);
       const double times = zero < 3 ? 1 : gathers == played.gathers.end() ? 0 : gathers->second;
       step.gathers.add(place, axis, Transfer::all_gather, times * own * element, times);
-      if (!unit.twin) squares[axis] += number((unit.size + range_block - 1) / range_block);
+      if (!unit.twin) squares[axis] += number(flat_blocks_of(unit.size));
     }
   }
   for (const auto& [axis, blocks] : squares) {

@@ -23,12 +23,9 @@ void forward(StagedModel& model, const RunSetup& setup, const Config& config, st
   for (const auto& stage : model.stages()) {
     const auto run = [&](Tape& tape, int microbatch, const Variable& x) {
       const Samples& samples = micro_batches[static_cast<std::size_t>(microbatch)];
-      Transformer::Batch batch{
-          .inputs = {}, .targets = {}, .sequences = samples.count, .seq_len = config.batch.seq_len};
-      if (stage->first_stage() || stage->last_stage()) {
-        batch = empty_batch(setup.stream, samples.count, config.batch.seq_len);
-        load(setup.stream, samples, config.model.vocab, batch);
-      }
+      const bool reads = stage->first_stage() || stage->last_stage();
+      const Transformer::Batch batch = empty_batch(setup.stream, samples.count, config.batch.seq_len, reads);
+      if (reads) load(setup.stream, samples, config.model.vocab, batch);
       const Transformer::StageResult result = stage->forward_stage(tape, batch, x);
       if (stage->last_stage()) {
         const Tensor& loss = result.losses.cross_entropy.value;

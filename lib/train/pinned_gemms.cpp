@@ -60,11 +60,15 @@ std::string PinnedGemms::agree() {
   }
   if (added > 0) pin_gemms(stream_, pins_.at(device_));
   unsaved_ |= added > 0;
-  if (unsaved_ && world_.rank() == 0 && !file_.empty()) replace_file(file_, gemm_file_text(pins_));
-  unsaved_ = false;
   if (added == 0) return {};
   return fmt::format("gemm       {} algorithms chosen by timing, {} of them not cuBLASLt's first proposal", added,
                      others);
+}
+
+void PinnedGemms::save() {
+  if (!unsaved_ || world_.rank() != 0 || file_.empty()) return;
+  replace_file(file_, gemm_file_text(pins_));
+  unsaved_ = false;
 }
 
 }  // namespace lyceum

@@ -16,13 +16,16 @@ class PinnedGemms {
   /// Collective; before the first product. Takes what `file` says, where there is none what run.gemm_file says; throws
   /// a bad_input Error where one is damaged. `file` empty: nothing is written.
   PinnedGemms(const RunConfig& run, const RunSetup& setup, std::filesystem::path file);
-  /// What was read, for the log of rank 0; may be empty.
+  /// What was read, for the log of rank 0; empty where that is nothing.
   const std::string& told() const { return told_; }
+  /// Whether algorithms are timed, and none was read: a run that goes on may then differ in its last bits.
+  bool anew() const { return !device_.empty() && pins_.at(device_).empty(); }
 
   /// Collective; after products of new shapes, and before a checkpoint that follows them. From here on every rank takes
-  /// what the lowest one has chosen on such a device, and the file has it. Returns a line for the log of rank 0, empty
-  /// where nothing is new; throws where rank 0 cannot write: the next call tries again.
+  /// what the lowest one has chosen on such a device. Returns a line for the log of rank 0, empty where nothing is new.
   std::string agree();
+  /// On rank 0 the file gets what was agreed on. Throws where it cannot be written: the next call tries again.
+  void save();
 
   const GemmPins& pins() const { return pins_; }
 

@@ -6,8 +6,10 @@
 
 namespace lyceum {
 
-Transformer::Batch empty_batch(const Stream& stream, std::int64_t sequences, std::int64_t seq_len) {
-  const auto tokens = [&] { return Tensor::empty(stream, DType::i32, {sequences * seq_len}, MemoryKind::buffers); };
+Transformer::Batch empty_batch(const Stream& stream, std::int64_t sequences, std::int64_t seq_len, bool reads) {
+  const auto tokens = [&] {
+    return !reads ? Tensor() : Tensor::empty(stream, DType::i32, {sequences * seq_len}, MemoryKind::buffers);
+  };
   return {.inputs = tokens(), .targets = tokens(), .sequences = sequences, .seq_len = seq_len};
 }
 

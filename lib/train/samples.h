@@ -11,9 +11,10 @@ struct Samples {
   std::int64_t first, count;
 };
 
-/// Room for the tokens of `sequences` samples of `seq_len`, where the stream computes.
-Transformer::Batch empty_batch(const Stream& stream, std::int64_t sequences, std::int64_t seq_len);
-/// Fills it. `vocab`: tokens from there on are errors of the data.
+/// Room for the tokens of `sequences` samples of `seq_len`, where the stream computes; none unless somebody `reads`
+/// them.
+Transformer::Batch empty_batch(const Stream& stream, std::int64_t sequences, std::int64_t seq_len, bool reads);
+/// Fills a batch that has room. `vocab`: tokens from there on are errors of the data.
 void load(const Stream& stream, const Samples& samples, std::int64_t vocab, const Transformer::Batch& batch);
 
 }  // namespace lyceum

@@ -50,10 +50,7 @@ TrainStep::TrainStep(const Config& config, const RunSetup& setup, StagedModel& m
   const Transformer& first = *model.stages().front();
   const bool reads = first.first_stage() || model.stages().back()->last_stage();
   for (std::int64_t m = 0; m < micro_batches(config, setup.mesh.world.size()); ++m) {
-    batches_.push_back(
-        reads ? empty_batch(setup.stream, config.batch.micro, config.batch.seq_len)
-              : Transformer::Batch{
-                    .inputs = {}, .targets = {}, .sequences = config.batch.micro, .seq_len = config.batch.seq_len});
+    batches_.push_back(empty_batch(setup.stream, config.batch.micro, config.batch.seq_len, reads));
   }
   const std::int64_t tokens = config.batch.micro * config.batch.seq_len;
   const ProcessGroup& pipeline = setup.mesh.pipeline;
@@ -136,7 +133,7 @@ void TrainStep::launch_update() {
   weight_norms_.norms(squares, numbers_.weight_norms());
 }
 
-/// The host waits for the device here, and nowhere else between two steps.
+/// The host waits for the device here.
 void TrainStep::read(StepResult& result) const {
   const StepNumbers::Values values = numbers_.read(setup_.stream);
   result.loss = values.losses[0];

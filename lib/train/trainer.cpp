@@ -182,6 +182,9 @@ void Trainer::introduce() {
   note(fmt::format("peak       {}FLOP/s, this machine's best {}³ {} GEMM on all ranks at once: MFU counts against it",
                    human_count(peak_), peak_size_, config_.run.precision));
   if (!gemms_->told().empty()) note(gemms_->told());
+  if (config_.moe.even_routing) {
+    note("warning: moe.even_routing: tokens do not go where the router sends them; for measuring speed alone");
+  }
 }
 
 /// Before there is a model: where its experts lie may depend on the load that a checkpoint tells.
@@ -226,6 +229,10 @@ void Trainer::resume() {
   optimizer_.set_updates(state_.updates);
   saved_step_ = state_.step;
   note(fmt::format("resumed    {} (mesh {})", reader.directory().string(), reader.header().mesh));
+  if (gemms_->anew()) {
+    note(fmt::format("warning: no GEMM algorithms for this GPU in {}: they are chosen anew, the last bits may differ",
+                     (fs::path(config_.run.dir) / "gemm.json").string()));
+  }
   tell_changes(reader);
   checkpoint_.reset();
 }
@@ -389,9 +396,8 @@ void Trainer::validate() {
 
 /// A checkpoint's steps, and those that follow it, then have the same algorithms in a run that goes on from it.
 void Trainer::agree_on_gemms() {
-  log(gemm_file_failing_, [&] {
-    if (const std::string news = gemms_->agree(); !news.empty()) note(news);
-  });
+  if (const std::string news = gemms_->agree(); !news.empty()) note(news);
+  log(gemm_file_failing_, [&] { gemms_->save(); });
 }
 
 void Trainer::save() {

@@ -71,7 +71,7 @@ TEST(GemmFile, DamageIsToldInALineThatNamesTheFile) {
   EXPECT_THAT(with("\"proposal\":3", "\"proposal\":2"), HasSubstr("its own SHA-256 differs"));
   EXPECT_THAT(with("lyceum-gemm-choices", "something"), HasSubstr("no file of chosen GEMM algorithms, version 1"));
   EXPECT_THAT(with("\"version\": 1", "\"version\": 2"), HasSubstr("no file of chosen GEMM algorithms, version 1"));
-  EXPECT_THAT(with("\"choices\"", "\"others\""), HasSubstr("remove it to have GEMM algorithms chosen anew"));
+  EXPECT_THAT(with("\"choices\"", "\"others\""), HasSubstr("remove it, and run.gemm_file where that names it"));
   for (const std::size_t length : {std::size_t{0}, std::size_t{1}, good.size() / 2, good.size() - 3}) {
     EXPECT_THAT(told_of(good.substr(0, length)), HasSubstr("remove it")) << length;
   }
@@ -80,12 +80,15 @@ TEST(GemmFile, DamageIsToldInALineThatNamesTheFile) {
 
 TEST(GemmFile, ThatCannotBeReadIsNamed) {
   const TemporaryDirectory directory;
-  try {
-    read_gemm_file(directory.path() / "absent.json");
-    ADD_FAILURE();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::bad_input);
-    EXPECT_THAT(error.what(), HasSubstr("absent.json"));
+  std::filesystem::create_directory(directory.path() / "folder.json");
+  for (const std::string name : {"absent.json", "folder.json"}) {
+    try {
+      read_gemm_file(directory.path() / name);
+      ADD_FAILURE() << name;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::bad_input);
+      EXPECT_THAT(error.what(), HasSubstr(name + ": cannot read: "));
+    }
   }
 }
 

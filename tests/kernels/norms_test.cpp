@@ -10,62 +10,16 @@
 namespace lyceum {
 namespace {
 
-constexpr std::int64_t block = 1000;
-
 template <class A>
-std::vector<double> sums_of_squares(const Grid<A>& x, int threads) {
-  std::vector<double> sums((x.values.size() + block - 1) / block, poison<double>());
-  launch_on(threads, SumOfSquares<A>{x.span(), block, sums});
-  return sums;
-}
-
-template <class A>
-class SumOfSquaresTest : public testing::Test {};
+class SquaresOfTensorsTest : public testing::Test {};
 using Accumulators = testing::Types<float, double>;
-TYPED_TEST_SUITE(SumOfSquaresTest, Accumulators);
-
-TYPED_TEST(SumOfSquaresTest, SameBitsOnAnyNumberOfThreads) {
-  for (const std::int64_t size : {0, 1, 7, 33, 341, 1000, 32768, 100001}) {
-    const auto x = Grid<TypeParam>::random(1, size, "x", 0, 1e20);
-    const std::vector<double> sums = sums_of_squares(x, 1);
-    for (std::size_t at = 0; at < sums.size(); ++at) {
-      long double expected = 0;
-      for (std::size_t i = at * block; i < std::min(x.values.size(), (at + 1) * block); ++i) {
-        expected += static_cast<long double>(x.values[i]) * static_cast<long double>(x.values[i]);
-      }
-      EXPECT_TRUE(std::abs(sums[at] - static_cast<double>(expected)) <= 1e-13 * static_cast<double>(expected));
-    }
-    EXPECT_EQ(sums, sums_of_squares(x, 2));
-    EXPECT_EQ(sums, sums_of_squares(x, 3));
-  }
-}
-
-TYPED_TEST(SumOfSquaresTest, NanAndInfinityShowInTheirBlockAlone) {
-  for (const std::int64_t place : {0, 50000, 100000}) {
-    auto x = Grid<TypeParam>::random(1, 100001, "x");
-    x(0, place) = -std::numeric_limits<TypeParam>::infinity();
-    const std::vector<double> infinite = sums_of_squares(x, 2);
-    x(0, place) = poison<TypeParam>();
-    const std::vector<double> nan = sums_of_squares(x, 2);
-    for (std::int64_t at = 0; at < std::ssize(nan); ++at) {
-      EXPECT_EQ(std::isinf(infinite[static_cast<std::size_t>(at)]), at == place / block);
-      EXPECT_EQ(is_nan(nan[static_cast<std::size_t>(at)]), at == place / block);
-    }
-  }
-}
-
-TEST(SumOfSquares, RefusesWhatDoesNotFit) {
-  std::vector<float> x(10);
-  std::vector<double> sums(2);
-  EXPECT_THROW(launch_on(1, SumOfSquares<float>{x, 4, sums}), Error);
-  EXPECT_THROW(launch_on(1, SumOfSquares<float>{x, 0, sums}), Error);
-}
+TYPED_TEST_SUITE(SquaresOfTensorsTest, Accumulators);
 
 /// Sums of tensors of these sizes, one after another in `x`, each at the place of its first block, but for those of
 /// `without`.
 template <class A>
-std::vector<double> sums_of_tensors(const Grid<A>& x, const std::vector<std::int64_t>& sizes, std::size_t without) {
-  const Stream& stream = tested_stream();
+std::vector<double> sums_of_tensors(const Grid<A>& x, const std::vector<std::int64_t>& sizes, std::size_t without,
+                                    const Stream& stream = tested_stream()) {
   const Tensor memory = table_of(stream, x.values);
   std::vector<TensorRow<A>> rows;
   std::vector<std::int64_t> places;
@@ -87,7 +41,7 @@ std::vector<double> sums_of_tensors(const Grid<A>& x, const std::vector<std::int
   return sums;
 }
 
-TYPED_TEST(SumOfSquaresTest, OfManyTensorsAtOnce) {
+TYPED_TEST(SquaresOfTensorsTest, OfManyTensorsAtOnce) {
   const std::vector<std::int64_t> sizes{0, 1, 2048, 0, 1025, 7, 300000, 0};
   const std::size_t without = 4;
   const auto x = Grid<TypeParam>::random(1, std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}), "x", 0, 1e15);
@@ -109,7 +63,25 @@ TYPED_TEST(SumOfSquaresTest, OfManyTensorsAtOnce) {
   EXPECT_EQ(sum, sums.size());
 }
 
-TYPED_TEST(SumOfSquaresTest, CutsAtBlocksChangeNoBit) {
+TYPED_TEST(SquaresOfTensorsTest, SameBitsOnAnyNumberOfThreads) {
+  const auto x = Grid<TypeParam>::random(1, 200000, "x", 0, 1e20);
+  const std::vector<std::int64_t> sizes{7, 100000, 0, 99993};
+  const std::vector<double> one = sums_of_tensors(x, sizes, 9, CpuStream(1));
+  for (const int threads : {2, 3}) EXPECT_EQ(one, sums_of_tensors(x, sizes, 9, CpuStream(threads)));
+}
+
+TYPED_TEST(SquaresOfTensorsTest, InfinityShowsInItsBlockAlone) {
+  for (const std::int64_t place : {0, 5000, 9999}) {
+    auto x = Grid<TypeParam>::random(1, 10000, "x");
+    x(0, place) = -std::numeric_limits<TypeParam>::infinity();
+    const std::vector<double> sums = sums_of_tensors(x, {10000}, 9);
+    for (std::int64_t b = 0; b < std::ssize(sums); ++b) {
+      EXPECT_EQ(std::isinf(sums[static_cast<std::size_t>(b)]), b == place / flat_block);
+    }
+  }
+}
+
+TYPED_TEST(SquaresOfTensorsTest, CutsAtBlocksChangeNoBit) {
   auto x = Grid<TypeParam>::random(1, 10000, "x");
   const std::vector<double> whole = sums_of_tensors(x, {10000}, 9);
   EXPECT_EQ(whole, sums_of_tensors(x, {0, 3072, 1024, 0, 5904}, 9));

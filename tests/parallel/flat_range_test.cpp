@@ -4,6 +4,8 @@
 
 #include <numeric>
 
+#include "kernels/flat_blocks.h"
+
 namespace lyceum {
 namespace {
 
@@ -23,10 +25,10 @@ TEST(CutEvenly, WholeBlocksThatDifferByOneAtMost) {
       const std::vector<std::int64_t> extents = cut_evenly(size, ranks);
       ASSERT_EQ(std::ssize(extents), ranks);
       EXPECT_EQ(std::accumulate(extents.begin(), extents.end(), std::int64_t{0}), size);
-      const std::int64_t most = (size / range_block / ranks + 1) * range_block;
-      for (int rank = 0; rank + 1 < ranks; ++rank) EXPECT_EQ(extents[static_cast<std::size_t>(rank)] % range_block, 0);
+      const std::int64_t most = (size / flat_block / ranks + 1) * flat_block;
+      for (int rank = 0; rank + 1 < ranks; ++rank) EXPECT_EQ(extents[static_cast<std::size_t>(rank)] % flat_block, 0);
       for (const std::int64_t extent : extents) {
-        EXPECT_GE(extent, most - 2 * range_block);
+        EXPECT_GE(extent, most - 2 * flat_block);
         EXPECT_LE(extent, most);
       }
     }

@@ -84,19 +84,9 @@ PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
   return *this;
 }
 
-namespace {
-
-bool recording(const CudaStream& stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  check(cudaStreamIsCapturing(stream.handle(), &status), "cudaStreamIsCapturing");
-  return status != cudaStreamCaptureStatusNone;
-}
-
-}  // namespace
-
 void copy_to(const CudaStream& stream, void* device, const void* host, std::size_t bytes) {
   if (bytes <= small_copy) return copy_small(stream, device, host, bytes);
-  if (recording(stream)) {  // a record keeps arguments, and would read a buffer again
+  if (stream.recording()) {  // a record keeps arguments, and would read a buffer again
     for (std::size_t at = 0; at < bytes; at += small_copy) {
       copy_small(stream, static_cast<std::byte*>(device) + at, static_cast<const std::byte*>(host) + at,
                  std::min(small_copy, bytes - at));

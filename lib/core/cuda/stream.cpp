@@ -84,6 +84,12 @@ void CudaStream::set_profile(std::shared_ptr<Profile> profile) const {
 
 DeviceFault* CudaStream::fault() const { return reinterpret_cast<DeviceFault*>(state_->fault.get()); }
 
+bool CudaStream::recording() const {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(handle(), &status), "cudaStreamIsCapturing");
+  return status != cudaStreamCaptureStatusNone;
+}
+
 void CudaStream::State::wait_until(const std::function<bool()>& reached) const {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();

@@ -47,7 +47,7 @@ class Picker {
   void bring(Product<T, Out>& tile, int thread) {
     Matrix<const T>& x = tile.x();
     const Matrix<T> rows(reinterpret_cast<T*>(scratch_.of(thread)), x.rows, x.cols);
-    const Held wanted{tile.source, x.data};
+    const Held wanted{tile.source, x.data, x.rows};
     Held& held = held_[static_cast<std::size_t>(thread)];
     if (!(held == wanted)) copy(tile, rows);
     held = wanted;
@@ -58,6 +58,7 @@ class Picker {
   struct Held {
     const std::int64_t* source = nullptr;
     const T* column = nullptr;
+    std::int64_t rows = 0;  // an expert without rows has the next one's begin
     bool operator==(const Held&) const = default;
   };
   template <class Out>

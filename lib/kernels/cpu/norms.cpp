@@ -11,21 +11,6 @@
 namespace lyceum {
 
 template <class A>
-void run(const CpuStream& stream, const SumOfSquares<A>& norm) {
-  const auto count = static_cast<std::int64_t>(norm.x.size());
-  require(norm.block > 0, "SumOfSquares: blocks of {} elements", norm.block);
-  const std::int64_t blocks = (count + norm.block - 1) / norm.block;
-  require_length("SumOfSquares", "sums", norm.sums, blocks);
-  parallel_for(stream, blocks, std::max<std::int64_t>(1, elements_a_thread / norm.block),
-               [&](std::int64_t begin, std::int64_t end) {
-                 for (std::int64_t at = begin; at < end; ++at) {
-                   norm.sums[static_cast<std::size_t>(at)] =
-                       sum_of_squares(norm.x.data() + at * norm.block, std::min(norm.block, count - at * norm.block));
-                 }
-               });
-}
-
-template <class A>
 void run(const CpuStream& stream, const SquaresOfTensors<A>& squares) {
   require_length("SquaresOfTensors", "places", squares.places, std::ssize(squares.tensors));
   parallel_for(stream, squares.blocks, elements_a_thread / flat_block, [&](std::int64_t first, std::int64_t last) {
@@ -64,8 +49,6 @@ void run(const CpuStream&, const NormsOfLayers& join) {
   }
 }
 
-template void run(const CpuStream&, const SumOfSquares<float>&);
-template void run(const CpuStream&, const SumOfSquares<double>&);
 template void run(const CpuStream&, const SquaresOfTensors<float>&);
 template void run(const CpuStream&, const SquaresOfTensors<double>&);
 

@@ -125,7 +125,7 @@ struct Blas::Plan {
     require_input(
         status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= workspace_bytes && sums_in_one_block(algorithm),
         "the pinned algorithm for {} x {} x {} from {} to {} is none that cuBLASLt would run here ({}): "
-        "remove the file of pinned algorithms to have them chosen anew",
+        "remove gemm.json in run.dir, and run.gemm_file, to have algorithms chosen anew",
         shape.m, shape.k, shape.n, name_of(shape.in), name_of(shape.out), cublasLtGetStatusName(status));
   }
 };
@@ -166,13 +166,11 @@ void Blas::execute(const CudaStream& stream, const Plan& plan, const cublasLtMat
 }
 
 /// Which proposal is the fastest; the first where nobody can wait to find out, since the stream's work is being
-/// recorded, or where there is no memory for it. A result that is not added to is
-/// written over and over; with `accumulate` memory of its own stands in for it, which must be added to once.
+/// recorded, or where there is no memory for it. A result that is not added to is written over and over; with
+/// `accumulate` memory of its own stands in for it, which must be added to once.
 std::size_t Blas::time(const CudaStream& stream, const Plan& plan, std::span<const cublasLtMatmulAlgo_t> proposals,
                        Operands operands) const {
-  cudaStreamCaptureStatus recording = cudaStreamCaptureStatusNone;
-  check(cudaStreamIsCapturing(stream.handle(), &recording), "cudaStreamIsCapturing");
-  if (recording != cudaStreamCaptureStatusNone) return 0;
+  if (stream.recording()) return 0;
   const GemmShape& shape = plan.shape;
   std::shared_ptr<std::byte> scratch;
   if (shape.accumulate) {

@@ -11,20 +11,6 @@ constexpr int threads = 256;
 
 __device__ double square(double x) { return x * x; }
 
-/// A block a sum: a thread adds up every threads-th element, then the threads' sums are joined.
-template <class A>
-__global__ void __launch_bounds__(threads) sum_squares(SumOfSquares<A> norm) {
-  const auto count = static_cast<std::int64_t>(norm.x.size()), sums = static_cast<std::int64_t>(norm.sums.size());
-  for (std::int64_t at = blockIdx.x; at < sums; at += gridDim.x) {
-    const std::int64_t begin = at * norm.block, rest = count - begin;
-    const std::int64_t end = begin + (norm.block < rest ? norm.block : rest);
-    double sum = 0;
-    for (std::int64_t i = begin + threadIdx.x; i < end; i += threads) sum += square(static_cast<double>(norm.x[i]));
-    sum = join_block<threads>(sum, Sum{});
-    if (threadIdx.x == 0) norm.sums[at] = sum;
-  }
-}
-
 /// A warp a block of the tensors, four neighbours a lane at a time: the order is the same wherever a tensor begins.
 template <class A>
 __device__ double squares_of_block(const A* x, std::int64_t count) {
@@ -86,15 +72,6 @@ __global__ void __launch_bounds__(warp_size) norms_of_layers(NormsOfLayers join)
 }  // namespace
 
 template <class A>
-void run(const CudaStream& stream, const SumOfSquares<A>& norm) {
-  const auto count = static_cast<std::int64_t>(norm.x.size());
-  require(norm.block > 0, "SumOfSquares: blocks of {} elements", norm.block);
-  const std::int64_t blocks = (count + norm.block - 1) / norm.block;
-  require_length("SumOfSquares", "sums", norm.sums, blocks);
-  start(stream, "SumOfSquares", sum_squares<A>, blocks_for(blocks), threads, norm);
-}
-
-template <class A>
 void run(const CudaStream& stream, const SquaresOfTensors<A>& squares) {
   require_length("SquaresOfTensors", "places", squares.places, static_cast<std::int64_t>(squares.tensors.size()));
   // Enough warps for every multiprocessor, each with neighbours to walk: it searches the table once.
@@ -116,8 +93,6 @@ void run(const CudaStream& stream, const NormsOfLayers& join) {
   start(stream, "NormsOfLayers", norms_of_layers, blocks_for(columns, warp_size), warp_size, join);
 }
 
-template void run(const CudaStream&, const SumOfSquares<float>&);
-template void run(const CudaStream&, const SumOfSquares<double>&);
 template void run(const CudaStream&, const SquaresOfTensors<float>&);
 template void run(const CudaStream&, const SquaresOfTensors<double>&);
 

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "kernels/flat_blocks.h"
+
 namespace lyceum {
 
 Range cut_evenly(std::int64_t size, int ranks, int rank) {
-  const std::int64_t blocks = (size + range_block - 1) / range_block;
-  const auto begin = [&](int part) { return std::min(size, blocks * part / ranks * range_block); };
+  const std::int64_t blocks = flat_blocks_of(size);
+  const auto begin = [&](int part) { return std::min(size, blocks * part / ranks * flat_block); };
   return {begin(rank), begin(rank + 1) - begin(rank)};
 }
 

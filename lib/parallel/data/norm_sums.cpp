@@ -36,7 +36,7 @@ NormSums::NormSums(Stream stream, const Mesh& mesh, std::span<const UnitShare> s
       require(layer < layers, "{} is in layer {} of {}", share.unit->name(), layer, layers);
       if (share.sharded) kind.copies = share.copies;
       of_layers[static_cast<std::size_t>(layer)].push_back({kind.blocks, flat_blocks_of(share.unit->size())});
-      in_column[s] = kind.blocks + share.updated.first / range_block;
+      in_column[s] = kind.blocks + share.updated.first / flat_block;
       kind.blocks += flat_blocks_of(share.unit->size());
     }
     for (int column = 0; column < columns; ++column, size_ += kind.blocks) {

@@ -11,7 +11,7 @@
 
 namespace lyceum {
 
-/// From sums of squares of blocks of range_block elements to Euclidean norms over the whole model, every logical
+/// From sums of squares of blocks of flat_block elements to Euclidean norms over the whole model, every logical
 /// element once (twins do not count), where the model computes: the host waits for nothing, but for other ranks. The
 /// same bits on every rank. NaN and infinity show.
 ///
