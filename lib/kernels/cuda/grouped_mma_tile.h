@@ -39,23 +39,24 @@ struct MmaSource {
         aligned(stride % 8 == 0 && reinterpret_cast<std::uintptr_t>(operand) % 16 == 0),
         picked(picked) {}
 
-  /// Where a line of the tile of step `step` lies; −1 where there is none.
+  /// The row that a line of the tile of step `step` is picked from; −1 where there is none.
   LYCEUM_DEVICE std::int32_t row(int step, int line) const {
     const std::int32_t outer = AlongK ? begin + line : step * MmaTiling::k + line;
-    if (outer >= (AlongK ? extent : k)) return -1;
-    return Picked ? picked[outer] : outer;
+    return outer < (AlongK ? extent : k) ? picked[outer] : -1;
   }
 
-  /// A chunk of the tile of step `step`: its address, and how many of its elements there are.
+  /// A chunk of the tile of step `step`: its address, and how many of its elements there are. `row`: where its line is
+  /// picked from, if it is.
   struct Piece {
     const std::uint16_t* from;
     int count;
   };
-  LYCEUM_DEVICE Piece piece(int step, std::int32_t row, int chunk) const {
+  LYCEUM_DEVICE Piece piece(int step, int line, int chunk, std::int32_t row) const {
+    const std::int32_t outer = Picked ? row : AlongK ? begin + line : step * MmaTiling::k + line;
     const std::int32_t inner = (AlongK ? step * MmaTiling::k : begin) + chunk * 8;
     const std::int32_t left = (AlongK ? k : extent) - inner;
-    if (row < 0 || left <= 0) return {data, 0};
-    return {data + row * stride + inner, left < 8 ? left : 8};
+    if ((Picked ? row < 0 : outer >= (AlongK ? extent : k)) || left <= 0) return {data, 0};
+    return {data + outer * stride + inner, left < 8 ? left : 8};
   }
 };
 
@@ -125,7 +126,7 @@ class MmaTile {
     for (int i = 0; i < 2; ++i) {
       const int index = t.index + i * Tiling::threads;
       const int line = index / MmaOperand<AlongK>::chunks, chunk = index % MmaOperand<AlongK>::chunks;
-      const auto piece = source.piece(step, Picked ? t.picked[i] : source.row(step, line), chunk);
+      const auto piece = source.piece(step, line, chunk, Picked ? t.picked[i] : 0);
       if (source.aligned) {
         machine_.copy(base + MmaOperand<AlongK>::offset(line, chunk), piece.from, piece.count);
       } else {
