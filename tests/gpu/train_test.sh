@@ -77,7 +77,7 @@ sed -i 's/"proposal":/"proposal" :/' "$work/told/gemm.json"
 expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/told" --run.steps=13
 sed -i 's/"accumulate":false/"accumulate":true/' "$work/told/gemm.json"
 expect 3 "$lyceum" "${timed[@]}" "--run.dir=$work/told" --run.steps=14
-says err 'told/gemm.json: it was changed after it was written .*remove it to have GEMM algorithms chosen anew'
+says err 'told/gemm.json: it was changed after it was written .*remove it, and run.gemm_file where that names it'
 
 # Ranks that share the GPU.
 staged=("${gpu[@]}" --parallel.transport=staged)
