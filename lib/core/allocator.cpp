@@ -202,6 +202,7 @@ void Allocator::trim() {
 }
 
 void Allocator::trim_locked() {
+  if (reserving_) return;  // what is being recorded must not give memory back to the system
   free_.drain([this](std::byte* block, std::size_t capacity) {
     source_->give_back(block, capacity);
     use_.held -= capacity;

@@ -12,7 +12,10 @@ void RecordedWork::run(const std::function<void()>& work) {
 #ifdef LYCEUM_CUDA
   const auto* cuda = std::get_if<CudaStream>(&stream_);
   if (cuda && record_ && !cuda->profile() && std::exchange(ready_, true)) {
-    if (!graph_) graph_ = std::make_shared<const CudaGraph>(*cuda, work);
+    if (!graph_) {
+      cuda->memory().trim();  // the record takes blocks of the sizes that it needs, and keeps them
+      graph_ = std::make_shared<const CudaGraph>(*cuda, work);
+    }
     return graph_->launch();
   }
 #endif

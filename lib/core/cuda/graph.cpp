@@ -14,9 +14,11 @@ using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, Destroy>;
 class Recording {
  public:
   Recording(const CudaStream& stream, std::shared_ptr<Allocator::Reserve>& memory) : stream_(stream) {
-    // Relaxed: the work may have to take memory from the driver.
-    check(cudaStreamBeginCapture(stream.handle(), cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
     memory = stream.memory().start_reserving();
+    // Relaxed: the work may have to take memory from the driver.
+    const cudaError_t state = cudaStreamBeginCapture(stream.handle(), cudaStreamCaptureModeRelaxed);
+    if (state != cudaSuccess) stream.memory().stop_reserving();
+    check(state, "cudaStreamBeginCapture");
   }
   ~Recording() {
     if (open_) static_cast<void>(end());

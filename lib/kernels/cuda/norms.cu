@@ -45,15 +45,17 @@ __global__ void __launch_bounds__(threads) sum_squares_of_tensors(SquaresOfTenso
   }
 }
 
-__global__ void __launch_bounds__(threads) sum_ranges(SumRanges sum) {
+/// A block a sum of perhaps hundreds of thousands of numbers.
+constexpr int range_threads = 1024;
+__global__ void __launch_bounds__(range_threads) sum_ranges(SumRanges sum) {
   const auto outputs = static_cast<std::int64_t>(sum.y.size());
   for (std::int64_t o = blockIdx.x; o < outputs; o += gridDim.x) {
     double all = 0;
     for (std::int64_t r = sum.begin[o]; r < sum.begin[o + 1]; ++r) {
       const double* x = sum.x.data() + sum.ranges[r].first;
-      for (std::int64_t i = threadIdx.x; i < sum.ranges[r].count; i += threads) all += x[i];
+      for (std::int64_t i = threadIdx.x; i < sum.ranges[r].count; i += range_threads) all += x[i];
     }
-    all = join_block<threads>(all, Sum{});
+    all = join_block<range_threads>(all, Sum{});
     if (threadIdx.x == 0) sum.y[o] = all;
   }
 }
@@ -84,7 +86,7 @@ void run(const CudaStream& stream, const SquaresOfTensors<A>& squares) {
 void run(const CudaStream& stream, const SumRanges& sum) {
   const auto outputs = static_cast<std::int64_t>(sum.y.size());
   require_length("SumRanges", "begin", sum.begin, outputs + 1);
-  start(stream, "SumRanges", sum_ranges, blocks_for(outputs), threads, sum);
+  start(stream, "SumRanges", sum_ranges, blocks_for(outputs), range_threads, sum);
 }
 
 void run(const CudaStream& stream, const NormsOfLayers& join) {

@@ -88,6 +88,7 @@ void enqueue(cudaStream_t stream, Work work) {
 void pretend_to_take(std::chrono::nanoseconds time) { device().pretended += time; }
 
 void wait_for_device() {
+  for (const auto& stream : device().streams) stream->refuses();
   for (advance(); !idle(); advance()) sched_yield();
 }
 

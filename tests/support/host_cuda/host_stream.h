@@ -16,7 +16,7 @@ using Work = std::function<bool()>;
 void enqueue(cudaStream_t stream, Work work);
 /// Runs all streams as far as they come.
 void advance();
-/// Until all streams have nothing left.
+/// Until all streams have nothing left. Spoils what is being recorded.
 void wait_for_device();
 /// Moves the events' clock on: work seems to have taken longer than it did.
 void pretend_to_take(std::chrono::nanoseconds time);
