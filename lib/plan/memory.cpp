@@ -2,6 +2,7 @@
 
 #include "model/expert_places.h"
 #include "parallel/data/flat_range.h"
+#include "plan/activations.h"
 
 namespace lyceum {
 
@@ -38,6 +39,11 @@ double stage_buffers(const Config& config, const Range& blocks) {
     }
   }
   return bytes;
+}
+
+double step_buffers(const Config& config, double passes, bool reads) {
+  const double losses = number((1 + 3 * config.model.layers) * std::int64_t{sizeof(double)});
+  return losses + (reads ? passes * token_bytes(config) : 0);
 }
 
 std::map<int, LayerBytes> shared_layers(const Config& config, const Place& place, std::span<const PlannedUnit> units) {

@@ -26,6 +26,8 @@ RankMemory state_memory(const Config& config, const Place& place, std::span<cons
                         const ZeroStates& played);
 /// What a stage of these blocks keeps all the time: rotary angles, and counts of its routing.
 double stage_buffers(const Config& config, const Range& blocks);
+/// What a rank keeps of a step of `passes` micro-batches: losses, and tokens where one of its stages `reads` them.
+double step_buffers(const Config& config, double passes, bool reads);
 /// What play_zero() wants to know of the units that ZeRO shares out.
 std::map<int, LayerBytes> shared_layers(const Config& config, const Place& place, std::span<const PlannedUnit> units);
 

@@ -160,7 +160,7 @@ RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const 
   plan.memory = state_memory(config, place, units, played);
   for (const Range& blocks : plan.stages) plan.memory.buffers += stage_buffers(config, blocks);
   const bool reads = plan.stages.front().first == 0 || plan.stages.back().end() == config.model.layers;
-  if (reads) plan.memory.buffers += passes * token_bytes(config);
+  plan.memory.buffers += step_buffers(config, passes, reads);
   plan.memory.activations = peak_of_passes(input, place, load);
   if (config.parallel.schedule == "gpipe") {  // keeps every micro-batch, also those that its program here leaves out
     plan.memory.activations +=

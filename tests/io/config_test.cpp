@@ -238,7 +238,7 @@ TEST(ConfigValues, malformed_or_out_of_range_are_mistakes) {
 /// A configuration with no member at its default.
 Config unusual() {
   Config c;
-  c.run = {"runs/a b#c", 12, 18446744073709551615u, "cpu", "bf16", 3, 5, 0.1};
+  c.run = {"runs/a b#c", 12, 18446744073709551615u, "cpu", "bf16", 3, 5, 0.1, false};
   c.data = {"train ü", "valid", "t.model", "sequential", 1.0 / 3};
   c.batch = {24, 3, 77};
   c.model = {3, 96, 6, 2, 16, 100, 333, 12345.678, 3e-7, 0.1 + 0.2, true, 1, "moa", "full", "gelu"};
