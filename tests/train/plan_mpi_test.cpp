@@ -61,18 +61,6 @@ std::vector<Config> meshes(const Config& base, int world) {
     config.batch.micro = micro;
     if (contradictions(config, world).empty()) all.push_back(config);
   };
-#ifdef LYCEUM_TEST_DEVICE  // some of each kind: a device that the host stands in for takes its time
-  add({});
-  add({}, "selective", 2);
-  add({}, "full", 2);
-  add({.zero = 1});
-  add({.zero = 2}, "selective", 2);
-  add({.zero = 3}, "full", 2);
-  add({.expert = 2, .zero = 1}, "selective", 2);
-  add({.tensor = 2, .expert = 2, .sequence = true}, "full", 2);
-  add({.pipeline = 2, .zero = 3, .schedule = "zb-h1"}, "none", 2);
-  return all;
-#endif
   for (int zero = 0; zero <= 3; ++zero) {
     add({.zero = zero});
     add({.expert = 2, .zero = zero}, "full", 1);
@@ -160,7 +148,6 @@ Config sizable_config() {
 }
 
 TEST(Plan, SaysThePeakOfEveryRanksMemory) {
-  constexpr auto buffers = static_cast<std::size_t>(MemoryKind::buffers);
   const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
   for (const char* precision : {"f32", "bf16"}) {
     if (world == 8 && std::string(precision) == "bf16") continue;
@@ -172,7 +159,6 @@ TEST(Plan, SaysThePeakOfEveryRanksMemory) {
       TinyTraining training(config, ProcessGroup::world(60), bf16 ? DType::bf16 : DType::f32);
       resolve(config, world);
       const MemoryUse before = memory_of(training.setup().stream).use();
-      const MemoryUse unused = memory_of(fresh_stream()).use();  // a GPU's stream has a little memory of its own
       const MemoryUse use = training.run(0, 2).back().memory;
       const RankMemory planned = plan_rank(plan_input(config, world), rank).memory;
       const std::string what = name_of(config, world) + ' ' + precision + ", rank " + std::to_string(rank);
@@ -185,7 +171,7 @@ TEST(Plan, SaysThePeakOfEveryRanksMemory) {
       expect(planned.gradients, peak(MemoryKind::gradients), 0, "gradients");
       expect(planned.optimizer, peak(MemoryKind::optimizer), 0, "optimizer");
       // What is there before a step; kernels' scratch comes on top.
-      EXPECT_EQ(planned.buffers, before.in_use[buffers] - unused.in_use[buffers]) << what;
+      EXPECT_EQ(planned.buffers, before.in_use[static_cast<std::size_t>(MemoryKind::buffers)]) << what;
       expect(planned.activations, peak(MemoryKind::activations), 0.1, "activations");
       // Kernels' scratch, which no plan has, may or may not be there when the rest is at its most.
       const double most = static_cast<double>(use.total_peak), scratch = peak(MemoryKind::buffers) - planned.buffers;
