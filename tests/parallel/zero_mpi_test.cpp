@@ -11,6 +11,7 @@
 #include "autograd/linear.h"
 #include "autograd/tape.h"
 #include "core/random.h"
+#include "kernels/flat_blocks.h"
 #include "parallel/data/norm_sums.h"
 #include "parallel/data/zero.h"
 
