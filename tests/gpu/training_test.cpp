@@ -122,6 +122,7 @@ Config sizable_config() {
   config.moe.experts = config.moe.top_k = 2;  // balanced: what plans assume
   config.moe.shared_experts = 1;
   config.moe.expert_hidden = 32;
+  config.balance.device_groups = 2;
   config.batch = {.global = 16, .micro = 8, .seq_len = 64};
   return config;
 }
