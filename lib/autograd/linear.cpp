@@ -6,26 +6,19 @@
 
 namespace lyceum {
 
-namespace {
-
-Tensor multiply_transposed(const Stream& stream, const Tensor& x, const Tensor& weight) {  // x · Wᵀ
-  require(x.shape()[1] == weight.shape()[1], "a linear layer {} on {}", weight.shape().text(), x.shape().text());
-  const Tensor y = Tensor::empty(stream, x.dtype(), {x.shape()[0], weight.shape()[0]});
+void multiply_transposed(const Stream& stream, const Tensor& x, const Tensor& weight, const Tensor& y) {
   dispatch_float(x.dtype(), [&]<class T>() {
     launch(stream, Gemm<T>{.a = x.matrix<T>(), .b = weight.matrix<T>(), .c = y.matrix<T>(), .transpose_b = true});
   });
-  return y;
 }
 
-Tensor multiply(const Stream& stream, const Tensor& dy, const Tensor& weight) {  // dy · W
-  const Tensor dx = Tensor::empty(stream, dy.dtype(), {dy.shape()[0], weight.shape()[1]});
+void multiply(const Stream& stream, const Tensor& dy, const Tensor& weight, const Tensor& dx) {
   dispatch_float(dy.dtype(), [&]<class T>() {
     launch(stream, Gemm<T>{.a = dy.matrix<T>(), .b = weight.matrix<T>(), .c = dx.matrix<T>()});
   });
-  return dx;
 }
 
-void add_weight_grad(const Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& gradient) {  // += dyᵀ · x
+void add_weight_grad(const Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& gradient) {
   dispatch_float(x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     launch(stream, Gemm<T, A>{.a = dy.matrix<T>(),
@@ -36,15 +29,30 @@ void add_weight_grad(const Stream& stream, const Tensor& dy, const Tensor& x, co
   });
 }
 
+namespace {
+
+Tensor result_of(const Stream& stream, const Tensor& x, const Tensor& weight) {
+  require(x.shape()[1] == weight.shape()[1], "a linear layer {} on {}", weight.shape().text(), x.shape().text());
+  const Tensor y = Tensor::empty(stream, x.dtype(), {x.shape()[0], weight.shape()[0]});
+  multiply_transposed(stream, x, weight, y);
+  return y;
+}
+
+Tensor gradient_of(const Stream& stream, const Tensor& dy, const Tensor& weight) {
+  const Tensor dx = Tensor::empty(stream, dy.dtype(), {dy.shape()[0], weight.shape()[1]});
+  multiply(stream, dy, weight, dx);
+  return dx;
+}
+
 }  // namespace
 
 Tensor Linear::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
   saved.x = x;
-  return multiply_transposed(stream, x, weight->value);
+  return result_of(stream, x, weight->value);
 }
 
 std::array<Tensor, 1> Linear::backward(const Stream& stream, Saved&, const Tensor& dy) const {
-  return {multiply(stream, dy, weight->value)};
+  return {gradient_of(stream, dy, weight->value)};
 }
 
 void Linear::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
@@ -53,7 +61,7 @@ void Linear::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) c
 
 Tensor PreciseLinear::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
   saved.x = x;
-  if (x.dtype() != DType::bf16) return multiply_transposed(stream, x, weight->value);
+  if (x.dtype() != DType::bf16) return result_of(stream, x, weight->value);
   const Tensor y = Tensor::empty(stream, DType::f32, {x.shape()[0], weight->shape[0]});
   launch(stream, Gemm<bfloat16, float>{.a = x.matrix<bfloat16>(),
                                        .b = weight->value.matrix<bfloat16>(),
@@ -74,13 +82,13 @@ Tensor split(const Stream& stream, const Tensor& dy) {
 }  // namespace
 
 std::array<Tensor, 1> PreciseLinear::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
-  if (saved.x.dtype() != DType::bf16) return {multiply(stream, dy, weight->value)};
+  if (saved.x.dtype() != DType::bf16) return {gradient_of(stream, dy, weight->value)};
   const Tensor& w = weight->value;
   const Tensor twice = Tensor::empty(stream, DType::bf16, {2 * w.shape()[0], w.shape()[1]});
   for (const std::int64_t half : {0, 1}) {
     copy_on_device(stream, twice.slice(half * w.shape()[0], w.shape()[0]).raw(), w.raw(), w.bytes());
   }
-  return {multiply(stream, split(stream, dy), twice)};  // high · W + low · W
+  return {gradient_of(stream, split(stream, dy), twice)};  // high · W + low · W
 }
 
 void PreciseLinear::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {

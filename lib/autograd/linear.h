@@ -4,6 +4,11 @@
 
 namespace lyceum {
 
+/// The three products of a linear layer, of tensors of one type; the gradient of W is in its accumulator's.
+void multiply_transposed(const Stream& stream, const Tensor& x, const Tensor& weight, const Tensor& y);  // y = x · Wᵀ
+void multiply(const Stream& stream, const Tensor& dy, const Tensor& weight, const Tensor& dx);           // dx = dy · W
+void add_weight_grad(const Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& gradient);  // += dyᵀ · x
+
 /// y = x · Wᵀ. x [tokens, in], W [out, in], y [tokens, out].
 struct Linear {
   Parameter* weight;

@@ -1,8 +1,8 @@
 #include "parallel/tensor/linear_cross_entropy.h"
 
+#include "autograd/linear.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
-#include "kernels/gemm.h"
 
 namespace lyceum {
 
@@ -39,30 +39,12 @@ void for_each_chunk(const LinearCrossEntropy& op, const Tensor& x, const Tensor&
   }
 }
 
-template <class T>
-void make_logits(const Stream& stream, const LinearCrossEntropy& op, const Chunk& chunk) {
-  launch(stream, Gemm<T>{.a = chunk.x.matrix<T>(),
-                         .b = op.weight->value.matrix<T>(),
-                         .c = chunk.logits.matrix<T>(),
-                         .transpose_b = true});
-}
-
-template <class T>
-void add_weight_grad(const Stream& stream, const Tensor& d_logits, const Tensor& x, const Tensor& gradient) {
-  using A = Accumulator<T>;
-  launch(stream, Gemm<T, A>{.a = d_logits.matrix<T>(),
-                            .b = x.matrix<T>(),
-                            .c = gradient.matrix<A>(),
-                            .transpose_a = true,
-                            .accumulate = true});
-}
-
 /// Goes over the logits of all tokens once; keeps them where they are there together.
-template <class T, class F>
+template <class F>
 void sweep_forward(const Stream& stream, const LinearCrossEntropy& op, LinearCrossEntropy::Saved& saved, F&& f) {
   const Tensor logits = new_logits(stream, op, saved.x);
   for_each_chunk(op, saved.x, logits, [&](const Chunk& chunk) {
-    make_logits<T>(stream, op, chunk);
+    multiply_transposed(stream, chunk.x, op.weight->value, chunk.logits);
     f(chunk);
   });
   if (!op.weights_in_backward()) saved.logits = logits;
@@ -73,7 +55,7 @@ template <class T>
 Tensor losses(const Stream& stream, const LinearCrossEntropy& op, LinearCrossEntropy::Saved& saved) {
   using A = Accumulator<T>;
   const Tensor loss = Tensor::empty(stream, saved.log_sum_exp.dtype(), saved.log_sum_exp.shape());
-  sweep_forward<T>(stream, op, saved, [&](const Chunk& chunk) {
+  sweep_forward(stream, op, saved, [&](const Chunk& chunk) {
     launch(stream, CrossEntropyForward<T>{.logits = chunk.logits.matrix<T>(),
                                           .targets = chunk.targets,
                                           .loss = chunk.of<A>(loss),
@@ -89,7 +71,7 @@ Tensor shared_losses(const Stream& stream, const LinearCrossEntropy& op, LinearC
   const Tensor& log_sum_exp = saved.log_sum_exp;
   const std::int64_t tokens = log_sum_exp.size(), ranks = op.group->size();
   const Tensor own = Tensor::empty(stream, log_sum_exp.dtype(), {tokens, 3});
-  sweep_forward<T>(stream, op, saved, [&](const Chunk& chunk) {
+  sweep_forward(stream, op, saved, [&](const Chunk& chunk) {
     launch(stream, CrossEntropyPart<T>{.logits = chunk.logits.matrix<T>(),
                                        .targets = chunk.targets,
                                        .first = op.words.first,
@@ -128,7 +110,7 @@ std::array<Tensor, 1> LinearCrossEntropy::backward(const Stream& stream, Saved& 
   dispatch_float(dx.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     for_each_chunk(*this, saved.x, logits, [&](const Chunk& chunk) {
-      if (again) make_logits<T>(stream, *this, chunk);
+      if (again) multiply_transposed(stream, chunk.x, weight->value, chunk.logits);
       launch(stream, CrossEntropyBackward<T>{.logits = chunk.logits.matrix<T>(),
                                              .targets = chunk.targets,
                                              .log_sum_exp = chunk.of<A>(saved.log_sum_exp),
@@ -136,10 +118,8 @@ std::array<Tensor, 1> LinearCrossEntropy::backward(const Stream& stream, Saved& 
                                              .d_logits = chunk.logits.matrix<T>(),
                                              .first = words.first,
                                              .vocab = vocab});
-      launch(stream, Gemm<T>{.a = chunk.logits.matrix<T>(),
-                             .b = weight->value.matrix<T>(),
-                             .c = dx.slice(chunk.tokens.first, chunk.tokens.count).matrix<T>()});
-      if (again) add_weight_grad<T>(stream, chunk.logits, chunk.x, weight->gradient);
+      multiply(stream, chunk.logits, weight->value, dx.slice(chunk.tokens.first, chunk.tokens.count));
+      if (again) add_weight_grad(stream, chunk.logits, chunk.x, weight->gradient);
     });
   });
   saved.log_sum_exp = {};
@@ -147,9 +127,7 @@ std::array<Tensor, 1> LinearCrossEntropy::backward(const Stream& stream, Saved& 
 }
 
 void LinearCrossEntropy::weight_grad(const Stream& stream, Saved& saved, const Tensor&) const {
-  if (weights_in_backward()) return;
-  dispatch_float(saved.x.dtype(),
-                 [&]<class T>() { add_weight_grad<T>(stream, saved.logits, saved.x, weight->gradient); });
+  if (!weights_in_backward()) add_weight_grad(stream, saved.logits, saved.x, weight->gradient);
 }
 
 }  // namespace lyceum

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <string>
+
+#include "plan/mesh_plan.h"
+#include "support/trajectory.h"
+
+namespace lyceum {
+
+/// Sizes at which kinds of memory matter as they do in real models: padding does not hide them. `hidden`: a multiple of
+/// 32.
+inline Config sizable_config(std::int64_t layers, std::int64_t hidden, std::int64_t experts) {
+  Config config = tiny_config();
+  config.model = {.layers = layers,
+                  .hidden = hidden,
+                  .heads = hidden / 16,
+                  .kv_heads = hidden / 32,
+                  .head_dim = 16,
+                  .ffn_hidden = hidden * 5 / 2,
+                  .vocab = hidden * 25 / 4,
+                  .init_std = 0.02,
+                  .first_dense_layers = 1};
+  config.moe = {};
+  config.moe.experts = config.moe.top_k = experts;  // balanced: what plans assume
+  config.moe.shared_experts = 1;
+  config.moe.expert_hidden = hidden;
+  return config;
+}
+
+/// Holds the peaks of a training run to its plan. `kept`: bytes of buffers that were there before the first step.
+inline void expect_planned(const RankMemory& planned, const MemoryUse& use, double kept, const std::string& what) {
+  const auto peak = [&](MemoryKind kind) { return static_cast<double>(use.peak[static_cast<std::size_t>(kind)]); };
+  EXPECT_EQ(planned.weights, peak(MemoryKind::weights)) << what;
+  EXPECT_EQ(planned.gradients, peak(MemoryKind::gradients)) << what;
+  EXPECT_EQ(planned.optimizer, peak(MemoryKind::optimizer)) << what;
+  // What is there before a step; kernels' scratch, cuBLASLt's among it, comes on top.
+  EXPECT_EQ(planned.buffers, kept) << what;
+  expect_close(planned.activations, peak(MemoryKind::activations), 0.1, what + ": activations");
+  // Kernels' scratch, which no plan has, may or may not be there when the rest is at its most.
+  const double most = static_cast<double>(use.total_peak), scratch = peak(MemoryKind::buffers) - planned.buffers;
+  EXPECT_GE(planned.total(), 0.9 * (most - scratch)) << what;
+  EXPECT_LE(planned.total(), 1.1 * most) << what;
+}
+
+}  // namespace lyceum
