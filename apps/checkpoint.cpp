@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view usage = R"(usage: lyceum checkpoint COMMAND …
+constexpr std::string_view checkpoint_usage = R"(usage: lyceum checkpoint COMMAND …
 
   ls DIR            the checkpoints in a directory, newest first
   show CKPT         what a checkpoint is and holds, a line a layer; --all: a line a tensor
@@ -184,7 +184,7 @@ int checkpoint_command(const Arguments& arguments) {
   bool all = false;
   for (const std::string& word : arguments) {
     if (word == "--help" || word == "-h") {
-      fmt::print("{}", usage);
+      fmt::print("{}", checkpoint_usage);
       return 0;
     }
     if (word == "--all") {

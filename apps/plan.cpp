@@ -25,7 +25,7 @@ namespace po = boost::program_options;
 
 namespace {
 
-constexpr const char* usage =
+constexpr const char* plan_usage =
     "usage: lyceum plan --config FILE [options] [--section.key=value …]\n\n"
     "What a model and a mesh cost, before anything runs: parameters, FLOPs, memory of a rank, bytes on every group,\n"
     "the pipeline's timeline, and with rates the time of a step. --world finds the best mesh; keys on the command "
@@ -153,7 +153,7 @@ std::string shown(const LoadedConfig& loaded, const MeshPlan& plan, const std::o
 
 int plan_command(const MpiSession& session, const Arguments& arguments) {
   po::options_description options = plan_options();
-  const ParsedOptions parsed = parse_options(options, arguments, usage, "an INI file");
+  const ParsedOptions parsed = parse_options(options, arguments, plan_usage, "an INI file");
   const po::variables_map& values = parsed.values;
   const auto tell = [&](const std::string& text) {
     if (session.rank() == 0) std::cout << text << std::flush;

@@ -26,7 +26,7 @@ namespace {
 
 namespace options = boost::program_options;
 
-constexpr const char* usage =
+constexpr const char* routing_usage =
     "lyceum routing: where the tokens of a run went\n\n"
     "  lyceum routing report FILE [options]     tables of tokens per expert, and an HTML page\n"
     "  lyceum routing dump FILE --csv OUT       every count as comma-separated values\n\n"
@@ -174,7 +174,7 @@ int routing_command(const Arguments& arguments) {
   Request request = parsed(arguments);
   if (request.help) {
     std::ostringstream text;
-    text << usage << '\n' << described();
+    text << routing_usage << '\n' << described();
     fmt::print("{}", text.str());
     return static_cast<int>(ExitCode::done);
   }

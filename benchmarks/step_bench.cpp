@@ -13,6 +13,7 @@
 #include "best_rate.h"
 #include "core/clock.h"
 #include "core/copy.h"
+#include "core/profile.h"
 #include "train/peak.h"
 #include "train/step.h"
 #include "zipf_tokens.h"

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/profile.h"
 #include "model/counts.h"
 
 namespace lyceum {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "core/allocator.h"
 #include "core/clock.h"
 #include "io/config_binding.h"
 #include "io/config_check.h"

@@ -19,9 +19,6 @@ add_compile_definitions(OMPI_SKIP_MPICXX=1)
 add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Werror;-march=${LYCEUM_ARCH}>"
   "$<$<COMPILE_LANGUAGE:C,CXX>:-fno-math-errno;-fno-trapping-math;-mprefer-vector-width=512>")
 set(CMAKE_CXX_FLAGS_RELEASE "-O3")
-if(LYCEUM_CUDA_ON_HOST)
-  set(CMAKE_CXX_FLAGS_RELEASE "-O1")  # for tests: what takes time there is switching between threads of a block
-endif()
 # Names and lines for the sanitizers; optimised only where there are many numbers, since that doubles the time of a build.
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g1")
 if(LYCEUM_SANITIZE)

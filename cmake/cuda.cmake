@@ -47,7 +47,8 @@ if(LYCEUM_CUDA_ON_HOST)
   add_library(lyceum_cuda STATIC ${host_cuda})
   target_include_directories(lyceum_cuda SYSTEM PUBLIC ${CMAKE_SOURCE_DIR}/tests/support/host_cuda)
   target_include_directories(lyceum_cuda PRIVATE ${CMAKE_SOURCE_DIR}/lib)
-  target_compile_options(lyceum_cuda PRIVATE $<$<CONFIG:Debug>:-O2>)  # every kernel goes through it
+  # Every kernel goes through it; what the sanitizers are for stands in the rooms.
+  target_compile_options(lyceum_cuda PRIVATE -O2 $<$<BOOL:${LYCEUM_SANITIZE}>:-fno-sanitize=all>)
   add_library(lyceum_nccl STATIC ${CMAKE_SOURCE_DIR}/tests/support/host_cuda/host_nccl.cpp)
   target_link_libraries(lyceum_nccl PUBLIC lyceum_cuda PRIVATE MPI::MPI_CXX)
   add_compile_definitions(LYCEUM_CUDA=1)

@@ -1,3 +1,37 @@
+# Compiles `count` sources of a target at a time: a header costs as much as what most files do with it. With
+# LYCEUM_UNITY=OFF each file is compiled by itself; the sanitized build's rooms are, so that no file leans on another's
+# includes.
+function(lyceum_together target count)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${LYCEUM_UNITY} UNITY_BUILD_BATCH_SIZE ${count})
+  if(LYCEUM_UNITY)  # GCC takes a source that another one includes for a header
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+  endif()
+endfunction()
+
+# Sets `result` to files that each include `count` of these CUDA sources: nvcc reads headers five times a file, and CMake
+# 3.25 puts no CUDA sources together. Those for tensor cores stay alone, they take long enough.
+function(cuda_together result count)  # name of the files, sources...
+  list(POP_FRONT ARGN name)
+  set(alone ${ARGN})
+  set(files)
+  if(LYCEUM_UNITY)
+    list(FILTER ARGN EXCLUDE REGEX "_tensor_core\\.")
+    list(REMOVE_ITEM alone ${ARGN})
+    list(LENGTH ARGN sources)
+    foreach(first RANGE 0 ${sources} ${count})
+      if(first LESS sources)
+        list(SUBLIST ARGN ${first} ${count} now)
+        list(TRANSFORM now REPLACE "(.+)" "#include \"\\1\"\n")
+        string(JOIN "" text ${now})
+        set(file ${CMAKE_CURRENT_BINARY_DIR}/${name}_together_${first}.cu)
+        file(CONFIGURE OUTPUT ${file} CONTENT "${text}")
+        list(APPEND files ${file})
+      endif()
+    endforeach()
+  endif()
+  set(${result} ${alone} ${files} PARENT_SCOPE)
+endfunction()
+
 # One target a room of the design: lyceum_room(NAME USES rooms... LINKS libraries...)
 # compiles every .cpp under lib/NAME, in a build with CUDA those under lib/NAME/cuda and every .cu too; includes are
 # written "NAME/file.h".
@@ -9,7 +43,12 @@ function(lyceum_room name)
     if(LYCEUM_CUDA_ON_HOST)  # which has no tensor cores, and says so in tests/support/host_cuda/tensor_core.cpp
       list(FILTER sources EXCLUDE REGEX "_tensor_core\\.")
       list(FILTER device_sources EXCLUDE REGEX "_tensor_core\\.")
-      set_source_files_properties(${device_sources} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++;-Wno-unknown-pragmas")
+    endif()
+    if(device_sources)
+      cuda_together(device_sources 6 ${name} ${device_sources})
+    endif()
+    if(LYCEUM_CUDA_ON_HOST)
+      set_source_files_properties(${device_sources} PROPERTIES LANGUAGE CXX SKIP_UNITY_BUILD_INCLUSION ON)
     endif()
     list(APPEND sources ${device_sources})
   else()
@@ -17,6 +56,7 @@ function(lyceum_room name)
   endif()
   if(sources)
     add_library(${name} STATIC ${sources})
+    lyceum_together(${name} 8)
     target_link_libraries(${name} PRIVATE ${ROOM_LINKS})
     set(scope PUBLIC)
   else()

@@ -105,7 +105,8 @@ fi
 
 # Everything that any of it links, glibc left out: it belongs to the machine's kernel and loader.
 elf_files() {
-  find "$partial" -type f \( -path '*/libexec/*' -o -path '*/tests/*' -o -path '*/benchmarks/bench_*' -o -name '*.so*' \)
+  find "$partial" -type f \( -path "$partial/libexec/*" -o -path "$partial/tests/*" -o -path "$partial/benchmarks/bench_*" \
+    -o -name '*.so*' \)
 }
 mkdir "$partial/libs"
 glibc='^(ld-linux.*|libc|libm|libmvec|libdl|libpthread|librt|libresolv|libutil|libanl|libnsl)\.so'

@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
 """Checks that every test of a run really ran.
 
-    scripts/check_left_out.py REPORT TESTS [--no-gpu]
+    scripts/check_left_out.py REPORT TESTS [--no-gpu] [--cases FOLDER ...]
 
 REPORT is what ctest --output-junit wrote, TESTS what ctest --show-only=json-v1 prints. Ends with 1 when a test was skipped,
 is disabled or could not start, or when there is none. With --no-gpu, for a machine without one, tests of label gpu may
 say "no device": they are counted, on the error output like everything else here.
+FOLDER holds what GoogleTest programs wrote, PROGRAM.ANYTHING.json: a case that was left out of one run (it needs two ranks)
+must have run in another one of its program. Their number is told.
 """
+import argparse
 import json
 import sys
 import xml.etree.ElementTree as xml
+from pathlib import Path
 
 
 def labels(tests):
@@ -27,24 +31,57 @@ def needs_device(case):
     return asked and "no device" in (case.findtext("system-out") or "")
 
 
+def cases_of(report):
+    """(program, suite.case, whether it ran, why not) of everything in one of GoogleTest's reports."""
+    program = report.name.removeprefix("sanitized.").split(".")[0]
+    for suite in json.loads(report.read_text())["testsuites"]:
+        for case in suite["testsuite"]:
+            reasons = " ".join(s.get("message", "") for s in case.get("skipped", []))
+            yield program, f"{suite['name']}.{case['name']}", case.get("result") == "COMPLETED", reasons
+
+
+def check_cases(folders, no_gpu):
+    """The number of cases that ran, and those that did in no run of their program."""
+    runs, ran, left = 0, set(), {}
+    for report in sorted(r for folder in folders for r in Path(folder).glob("*.json")):
+        for program, case, completed, why in cases_of(report):
+            runs += completed
+            if completed:
+                ran.add((program, case))
+            else:
+                left[program, case] = why
+    missing = {key: why for key, why in left.items() if key not in ran}
+    if no_gpu:
+        missing = {key: why for key, why in missing.items() if "no device" not in why}
+    return runs, len(ran), missing
+
+
 def main():
-    arguments = [a for a in sys.argv[1:] if a != "--no-gpu"]
-    if len(arguments) != 2:
-        print(__doc__, file=sys.stderr)
-        return 2
-    cases = xml.parse(arguments[0]).getroot().findall("testcase")
-    with open(arguments[1]) as file:
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("report")
+    parser.add_argument("tests")
+    parser.add_argument("--no-gpu", action="store_true")
+    parser.add_argument("--cases", nargs="+", default=[])
+    options = parser.parse_args()
+    cases = xml.parse(options.report).getroot().findall("testcase")
+    with open(options.tests, encoding="utf-8") as file:
         label_of = labels(json.load(file))
     left_out = [c for c in cases if c.get("status") in ("disabled", "notrun") or c.find("skipped") is not None]
-    no_gpu = "--no-gpu" in sys.argv
-    waiting = [c for c in left_out if no_gpu and "gpu" in label_of.get(c.get("name"), []) and needs_device(c)]
+    waiting = [c for c in left_out
+               if options.no_gpu and "gpu" in label_of.get(c.get("name"), []) and needs_device(c)]
     for case in left_out:
         if case not in waiting:
             print(f"test.sh: {case.get('name')} was skipped or is disabled", file=sys.stderr)
     if waiting:
         count = "1 test needs" if len(waiting) == 1 else f"{len(waiting)} tests need"
         print(f"test.sh: {count} a GPU, which is not here, and did not run", file=sys.stderr)
-    return 1 if len(left_out) > len(waiting) or len(cases) == len(waiting) else 0
+    missing = {}
+    if options.cases:
+        runs, different, missing = check_cases(options.cases, options.no_gpu)
+        for (program, case), why in missing.items():
+            print(f"test.sh: {case} of {program} ran nowhere: {why or 'it is disabled'}", file=sys.stderr)
+        print(f"test.sh: {different} cases of GoogleTest programs ran, {runs} times in all", file=sys.stderr)
+    return 1 if missing or len(left_out) > len(waiting) or len(cases) == len(waiting) else 0
 
 
 if __name__ == "__main__":

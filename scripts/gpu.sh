@@ -226,7 +226,7 @@ step tokens 120 "$lyceum" tokenize "${text[@]/#/--input=}" --vocab 8192 --model 
   --output "$work/data/train" --sample-mb 4
 
 step gpu_test 300 "$tests/gpu_test"
-step kernels_cuda_test 240 "$tests/kernels_cuda_test"
+step gpu_training_test 240 "$tests/gpu_training_test"
 
 # The same training on the CPU, on the GPU, and on meshes of ranks that share the GPU.
 step cpu 60 "${mesh[@]}" 1 cpu f32 cpu

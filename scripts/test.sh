@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test:
-#   1. unit tests under AddressSanitizer and UndefinedBehaviorSanitizer, and CUDA's kernels with them, which the CPU runs
-#      there (preset cpu-debug),
-#   2. training and messages on a GPU, for which the CPU stands in (preset cuda-on-host),
-#   3. all tests, optimised: unit, multi-rank, end to end, order of includes, formatting. Where the CUDA toolkit is, this is
-#      the build for GPUs (preset cuda, which runs on CPUs too), else that for CPUs (preset cpu).
+#   - optimised: unit, multi-rank, end to end, Slurm, checks of the sources. Where the CUDA toolkit is, this is the build for
+#     GPUs (preset cuda, which runs on CPUs too), else that for CPUs (preset cpu),
+#   - under AddressSanitizer and UndefinedBehaviorSanitizer (preset cpu-debug): unit tests, and everything that needs a GPU,
+#     for which the CPU stands in there; the names of these begin with "sanitized".
 # Fails when a step fails, when no test ran, or when a test was skipped or is disabled. Tests that need a GPU may be left out
 # where none is: they are counted, and count as not run.
 #
 #   scripts/test.sh [--quick] [--cuda | --no-cuda] [--filter REGEX] [--jobs N]
-#     --quick          only the third
+#     --quick          without the sanitizers
 #     --cuda           installs the CUDA toolkit where apt has it, and fails without one
 #     --no-cuda        builds for CPUs only
-#     --filter REGEX   runs only the tests whose name matches, as ctest -R does
+#     --filter REGEX   runs only the cases whose name matches, as ctest -R does, in the builds that are there, and builds
+#                      only the programs that hold them
 #     --jobs N         compilers, and half the tests, at a time (default: one a core)
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
@@ -32,11 +32,6 @@ while (($#)); do
   esac
   shift
 done
-selection=() unit_selection=(--no-tests=error)
-if [[ -n $filter ]]; then
-  selection=(--tests-regex "$filter")
-  unit_selection=("${selection[@]}" --no-tests=ignore)  # the filter may name no unit test
-fi
 
 failed=()
 heading() { printf '\n== %s (at %d s)\n' "$1" "$SECONDS"; }
@@ -55,69 +50,79 @@ needed() {  # name, command...: nothing after it makes sense when it fails
 # Threads that wait should sleep: there are more of them than cores.
 export OMP_WAIT_POLICY=passive
 
-leak_detection() {  # prints 1 where LeakSanitizer can work; it needs ptrace, which some containers forbid
-  local probe=build/cpu-debug/leak-probe
+# For programs under the sanitizers; the others do not read it.
+sanitizers() {
+  local probe=build/cpu-debug/leak-probe leaks=0  # LeakSanitizer needs ptrace, which some containers forbid
   if echo 'int main() {}' | g++ -fsanitize=address -x c++ - -o "$probe" && ASAN_OPTIONS=detect_leaks=1 "$probe" 2>/dev/null
-  then echo 1; else echo 0; fi
-}
-
-# logged FOLDER WHAT ctest's options …: tests into a log, since the only CTest summary on the output is that of the main run.
-# The stand-in for a GPU is always there: nothing may be skipped.
-logged() {
-  local log=$1/tests.log what=$2
-  if ! ctest --test-dir "$1" "${@:3}" "${unit_selection[@]}" --output-on-failure >"$log" 2>&1 ||
-    grep -Eq '\*\*\*(Skipped|Not Run)' "$log"; then
-    grep -v ' Passed ' "$log"
-    return 1
-  fi
-  echo "$(grep -c ' Passed ' "$log") $what"
-}
-
-sanitized_unit_tests() {
-  local leaks
-  leaks=$(leak_detection)
-  if ((!leaks)); then echo "LeakSanitizer cannot run here (no ptrace): leaks are not looked for"; fi
-  # The filter is for gpu_test, which names no cases: of its products by cuBLASLt, the stand-in's loops alone would be tested.
-  GTEST_FILTER='-Gemm.*' ASAN_OPTIONS=detect_leaks=$leaks:detect_stack_use_after_return=1:strict_string_checks=1 \
-    LSAN_OPTIONS=suppressions=$PWD/tests/support/leaks.supp:print_suppressions=0 UBSAN_OPTIONS=print_stacktrace=1 \
-    logged build/cpu-debug "tests are clean under ASan and UBSan" --label-regex '^(unit|gpu)$' \
-    --exclude-regex '^repository\.|^gpu_training_test|_gpu_test|^gpu\.' --parallel "$jobs"
+  then leaks=1; else echo "LeakSanitizer cannot run here (no ptrace): leaks are not looked for"; fi
+  export ASAN_OPTIONS=detect_leaks=$leaks:detect_stack_use_after_return=1:strict_string_checks=1
+  export LSAN_OPTIONS=suppressions=$PWD/tests/support/leaks.supp:print_suppressions=0 UBSAN_OPTIONS=print_stacktrace=1
 }
 
 gpu_here() { nvidia-smi --list-gpus 2>/dev/null | grep -q . || compgen -G '/dev/nvidia[0-9]*' >/dev/null; }
 
-none_left_out() {  # JUnit report of the main run
-  local options=()
+none_left_out() {  # JUnit report
+  local options=() preset
   gpu_here || options=(--no-gpu)
-  ctest --test-dir "$build" --show-only=json-v1 >"$build/tests.json"
-  scripts/check_left_out.py "$1" "$build/tests.json" "${options[@]}"
+  if [[ -z $filter ]]; then
+    options+=(--cases)
+    for preset in "${presets[@]}"; do options+=("build/$preset/tests/reports"); done
+  fi
+  ctest --test-dir "$together" --show-only=json-v1 >"$together/tests.json"
+  scripts/check_left_out.py "$1" "$together/tests.json" "${options[@]}"
+}
+
+# in_memory COMMAND ...: with a TMPDIR that is no disk, where this user may mount one: tests save and sync all the time.
+in_memory() {
+  local folder=$PWD/$together/tmp
+  mkdir -p "$folder"
+  if ((EUID == 0)) && unshare --mount mount -t tmpfs tmpfs "$folder" 2>/dev/null; then
+    TMPDIR=$folder unshare --mount bash -c 'mount -t tmpfs -o size=50% tmpfs "$TMPDIR" && exec "$@"' in_memory "$@"
+  else
+    "$@"
+  fi
+}
+
+build() {  # preset: everything, or what the filter names
+  local targets=()
+  if [[ -n $filter ]]; then
+    mapfile -t targets < <(scripts/test_targets.py "build/$1" "$filter")
+    ((${#targets[@]})) || return 0
+    targets=(--target "${targets[@]}")
+  fi
+  needed "build $1" cmake --build "build/$1" --parallel "$jobs" "${targets[@]}"
 }
 
 needed "dependencies" scripts/install-deps.sh
-preset=cpu
+optimised=cpu
 case $cuda in
-  cuda) needed "CUDA" scripts/install-deps.sh --cuda && preset=cuda ;;
+  cuda) needed "CUDA" scripts/install-deps.sh --cuda && optimised=cuda ;;
   auto)
-    if scripts/install-deps.sh --has-cuda; then preset=cuda; else echo "no CUDA toolkit here: the GPU's side is not built"; fi ;;
+    if scripts/install-deps.sh --has-cuda; then optimised=cuda; else echo "no CUDA toolkit here: the GPU's side is not built"; fi ;;
 esac
-build=build/$preset
-needed "configure" cmake --preset $preset
-needed "build" cmake --build $build --parallel "$jobs"
-if ((!quick)); then
-  needed "configure with sanitizers" cmake --preset cpu-debug
-  needed "build with sanitizers" cmake --build build/cpu-debug --parallel "$jobs" --target sanitized_tests
-  step "unit tests with sanitizers" sanitized_unit_tests
-  needed "configure for the GPU's stand-in" cmake --preset cuda-on-host
-  needed "build for the GPU's stand-in" cmake --build build/cuda-on-host --parallel "$jobs" --target device_tests
-  step "tests on the GPU's stand-in" logged build/cuda-on-host "tests pass on the GPU's stand-in" --label-regex '^gpu$' \
-    --parallel $((2 * jobs))
-fi
+presets=("$optimised")
+if ((!quick)) && [[ -z $filter || -f build/cpu-debug/build.ninja ]]; then presets+=(cpu-debug); fi
+for preset in "${presets[@]}"; do
+  [[ -n $filter && -f build/$preset/build.ninja ]] || needed "configure $preset" cmake --preset "$preset"
+  build "$preset"
+done
 
-report=$build/tests.xml
-rm -f "$report"
+# One run of ctest over all builds: what waits in one leaves the cores to the other.
+together=build/tests
+rm -rf "$together" build/*/tests/reports/*.json
+mkdir -p "$together"
+for preset in "${presets[@]}"; do echo "subdirs(\"$PWD/build/$preset\")"; done >"$together/CTestTestfile.cmake"
+selection=()
+if [[ -n $filter ]]; then
+  export LYCEUM_TEST_CASES=1
+  selection=(--tests-regex "$filter")
+fi
+((${#presets[@]} == 1)) || sanitizers
+
+report=$PWD/$together/tests.xml
 # Two tests a core: ranks and Slurm's daemons wait for each other most of the time.
-step "tests" ctest --test-dir $build "${selection[@]}" --no-tests=error --output-on-failure --parallel $((2 * jobs)) \
-  --output-junit "$PWD/$report"
+step "tests" in_memory ctest --test-dir "$together" "${selection[@]}" --no-tests=error --output-on-failure \
+  --parallel $((2 * jobs)) --output-junit "$report"
 # From here on nothing goes to stdout, which ends with CTest's own summary.
 if [[ -f $report ]]; then none_left_out "$report" || failed+=("tests left out"); fi
 if ((${#failed[@]})); then

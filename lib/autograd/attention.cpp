@@ -17,8 +17,8 @@ template <class T>
 Columns<T> columns_of(const RotaryAttention& op, const Tensor& qkv) {
   const Matrix<T> all = qkv.matrix<T>();
   const std::int64_t q = op.heads * op.head_dim, kv = op.kv_heads * op.head_dim;
-  require(all.cols == q + 2 * kv, "projections {} for {} + 2 · {} heads of {}", qkv.shape().text(), op.heads,
-          op.kv_heads, op.head_dim);
+  require(all.cols == q + 2 * kv, "projections {} for {} + 2 · {} heads of {}", qkv.shape(), op.heads, op.kv_heads,
+          op.head_dim);
   return {all.cols_from(0, q), all.cols_from(q, kv), all.cols_from(q + kv, kv), all.cols_from(0, q + kv)};
 }
 

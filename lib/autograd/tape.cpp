@@ -15,8 +15,8 @@ void Tape::accumulate(int id, Tensor gradient) {
     return;
   }
   require(sum.shape() == gradient.shape() && sum.dtype() == gradient.dtype(),
-          "gradients {} {} and {} {} of one variable", name_of(sum.dtype()), sum.shape().text(),
-          name_of(gradient.dtype()), gradient.shape().text());
+          "gradients {} {} and {} {} of one variable", name_of(sum.dtype()), sum.shape(), name_of(gradient.dtype()),
+          gradient.shape());
   // Add passes the same gradient to both its inputs, so a shared one must not be written in place.
   const Tensor result = sum.unique()        ? sum
                         : gradient.unique() ? gradient
@@ -63,7 +63,7 @@ void Tape::contributed(Parameter& parameter) {
 }
 
 Tape::Seed Tape::seed(const Variable& scalar, double scale) const {
-  require(scalar.value.size() == 1, "a seed for a tensor {}: only scalars have one", scalar.value.shape().text());
+  require(scalar.value.size() == 1, "a seed for a tensor {}: only scalars have one", scalar.value.shape());
   const Tensor gradient = Tensor::empty(stream_, scalar.value.dtype(), scalar.value.shape());
   dispatch_float(gradient.dtype(), [&]<class T>() {
     const T value = static_cast<T>(scale);

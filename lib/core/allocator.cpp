@@ -149,11 +149,9 @@ std::shared_ptr<std::byte> Allocator::allocate(std::size_t bytes, MemoryKind kin
   if (!block) {
     std::string table;
     for (std::size_t k = 0; k < memory_kinds; ++k) {
-      table += format_message("{}{} {} MB",
-                              {message_argument(k ? ", " : ""), message_argument(name_of(static_cast<MemoryKind>(k))),
-                               message_argument(use_.in_use[k] >> 20)});
+      table += format_message("{}{} {} MB", {k ? ", " : "", name_of(static_cast<MemoryKind>(k)), use_.in_use[k] >> 20});
     }
-    const std::string limit = limit_ ? format_message(", limit of {} MB", {message_argument(limit_ >> 20)}) : "";
+    const std::string limit = limit_ ? format_message(", limit of {} MB", {limit_ >> 20}) : "";
     fail(ExitCode::failed, "out of {}: {} MB more for {} (in use: {}{}); lower batch.micro or use more ranks",
          source_->name(), bytes >> 20, name_of(kind), table, limit);
   }

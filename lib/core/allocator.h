@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -10,12 +9,9 @@
 #include <utility>
 #include <vector>
 
-namespace lyceum {
+#include "core/memory_kind.h"
 
-/// What memory is held for; peaks are told apart by it.
-enum class MemoryKind : std::uint8_t { weights, gradients, optimizer, activations, buffers };
-constexpr std::size_t memory_kinds = 5;
-std::string_view name_of(MemoryKind kind);
+namespace lyceum {
 
 struct MemoryUse {
   std::array<std::size_t, memory_kinds> in_use{};  // bytes, by kind

@@ -6,18 +6,13 @@
 
 namespace lyceum {
 
-/// Throws unless `code` is success: one line with the call, the GPU and what CUDA says, and the caller's place.
+/// One line with the call, the GPU and what CUDA says, and the caller's place.
+[[noreturn]] void fail_on_gpu(cudaError_t code, const Message& call);
+
+/// Throws unless `code` is success: see fail_on_gpu().
 ///   check(cudaMalloc(&block, bytes), "cudaMalloc");
-inline void check(cudaError_t code, Message call) {
-  if (code == cudaSuccess) return;
-  cudaGetLastError();  // an error that can be cleared shall not show at the next call again
-  int device = -1;
-  if (cudaGetDevice(&device) != cudaSuccess) device = -1;
-  throw Error(ExitCode::failed,
-              format_message("{} failed on GPU {}: {} ({})",
-                             {message_argument(call.text), message_argument(device),
-                              message_argument(cudaGetErrorString(code)), message_argument(cudaGetErrorName(code))}),
-              call.where);
+inline void check(cudaError_t code, const Message& call) {
+  if (code != cudaSuccess) fail_on_gpu(code, call);
 }
 
 }  // namespace lyceum

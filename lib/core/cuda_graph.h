@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 
+#include "core/allocator.h"
 #include "core/cuda_stream.h"
 
 struct CUgraphExec_st;

@@ -3,18 +3,15 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <typeindex>
-#include <unordered_map>
-#include <vector>
-
-#include "core/allocator.h"
-#include "core/polling.h"
-#include "core/profile.h"
+#include <typeinfo>
 
 struct CUstream_st;  // cudaStream_t points to it
 
 namespace lyceum {
 
+class Allocator;
+class Profile;
+class WaitObserver;
 struct DeviceFault;
 
 /// Where kernels run on a GPU: a queue of work, the device memory that results come from, and what kernels keep between
@@ -28,21 +25,21 @@ class CudaStream {
   /// GPUs that this process sees; 0 without a driver.
   static int device_count();
 
-  CUstream_st* handle() const { return state_->handle; }
-  int device() const { return state_->device; }
+  CUstream_st* handle() const;
+  int device() const;
   /// Multiprocessors of the GPU: what grids of persistent kernels are sized by.
-  int processors() const { return state_->processors; }
+  int processors() const;
   /// A block freed here may be used by later work of this stream at once. Work of other streams must have ended, or
   /// this stream must wait for it, before a block that it uses is freed.
-  Allocator& memory() const { return *state_->memory; }
+  Allocator& memory() const;
   /// Times every launch from now on, by events on the device; null for none.
   void set_profile(std::shared_ptr<Profile> profile) const;
-  Profile* profile() const { return state_->profile.get(); }
+  Profile* profile() const;
 
   /// What kernels of one family keep between calls, made at first use and living as long as the stream.
   template <class T>
   T& keep() const {
-    std::shared_ptr<void>& slot = state_->kept[typeid(T)];
+    std::shared_ptr<void>& slot = kept(typeid(T));
     if (!slot) slot = std::make_shared<T>();
     return *static_cast<T*>(slot.get());
   }
@@ -51,31 +48,19 @@ class CudaStream {
   void synchronise() const;
   /// Waits, on the host, until `reached()`, which this stream's work brings about. Every wait for the stream goes
   /// through here, so that its observers can end one that is in vain.
-  void wait_until(const std::function<bool()>& reached) const { state_->wait_until(reached); }
+  void wait_until(const std::function<bool()>& reached) const;
   /// From now on `observer` is told of waits, until it is removed.
-  void add_observer(WaitObserver& observer) const { state_->observers.push_back(&observer); }
-  void remove_observer(WaitObserver& observer) const { std::erase(state_->observers, &observer); }
+  void add_observer(WaitObserver& observer) const;
+  void remove_observer(WaitObserver& observer) const;
   /// Whether its work is being recorded as a graph: nothing runs, and nobody can wait for it.
   bool recording() const;
   /// Device memory in which kernels note the first bad index that they met.
   DeviceFault* fault() const;
 
  private:
-  struct State {
-    int device = 0, processors = 0;
-    CUstream_st* handle = nullptr;
-    std::shared_ptr<Allocator> memory;
-    std::shared_ptr<Profile> profile;
-    std::shared_ptr<std::byte> fault;
-    std::shared_ptr<DeviceFault> seen;  // pinned: a copy to other memory would wait for the device
-    std::vector<WaitObserver*> observers;
-    std::unordered_map<std::type_index, std::shared_ptr<void>> kept;
-    State() = default;
-    State(const State&) = delete;
-    State& operator=(const State&) = delete;
-    ~State();
-    void wait_until(const std::function<bool()>& reached) const;
-  };
+  struct State;
+  std::shared_ptr<void>& kept(const std::type_info& type) const;
+
   std::shared_ptr<State> state_;
 };
 

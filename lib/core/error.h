@@ -2,13 +2,12 @@
 
 #include <concepts>
 #include <cstdint>
+#include <initializer_list>
 #include <source_location>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <variant>
-#include <vector>
 
 namespace lyceum {
 
@@ -29,20 +28,58 @@ class Error : public std::runtime_error {
 };
 
 /// One argument of a message, its type erased so that no header needs the formatting library (nvcc cannot compile it).
-using MessageArgument = std::variant<std::int64_t, std::uint64_t, double, std::string>;
+/// Text is a view and a thing that has a `text()` is not asked for it unless the message is made: both must live as
+/// long as the call that the argument is made for.
+class MessageArgument {
+ public:
+  enum class Kind : std::uint8_t { integer, whole, real, text, thing };
 
-template <class T>
-MessageArgument message_argument(const T& value) {
-  if constexpr (std::is_convertible_v<T, std::string_view>) {
-    return std::string(std::string_view(value));
-  } else if constexpr (std::is_floating_point_v<T>) {
-    return static_cast<double>(value);
-  } else if constexpr (std::is_unsigned_v<T>) {
-    return static_cast<std::uint64_t>(value);
-  } else {
-    return static_cast<std::int64_t>(value);
+  template <class T>
+  MessageArgument(const T& value) {  // NOLINT: implicit
+    if constexpr (std::is_convertible_v<T, std::string_view>) {
+      kind_ = Kind::text;
+      text_ = std::string_view(value);
+    } else if constexpr (requires { value.text(); }) {
+      kind_ = Kind::thing;
+      thing_ = {&value, [](const void* thing) { return std::string(static_cast<const T*>(thing)->text()); }};
+    } else if constexpr (std::is_floating_point_v<T>) {
+      kind_ = Kind::real;
+      real_ = static_cast<double>(value);
+    } else if constexpr (std::is_unsigned_v<T>) {
+      kind_ = Kind::whole;
+      whole_ = value;
+    } else {
+      kind_ = Kind::integer;
+      integer_ = static_cast<std::int64_t>(value);
+    }
   }
-}
+
+  /// Calls f with the number or the text.
+  template <class F>
+  void visit(F&& f) const {
+    switch (kind_) {
+      case Kind::integer: return f(integer_);
+      case Kind::whole: return f(whole_);
+      case Kind::real: return f(real_);
+      case Kind::text: return f(text_);
+      case Kind::thing: return f(thing_.text(thing_.thing));
+    }
+  }
+
+ private:
+  struct Thing {
+    const void* thing;
+    std::string (*text)(const void*);
+  };
+  Kind kind_;
+  union {
+    std::int64_t integer_ = 0;
+    std::uint64_t whole_;
+    double real_;
+    std::string_view text_;
+    Thing thing_;
+  };
+};
 
 /// A format string ("rows {} of {}") and the place that it was written at.
 struct Message {
@@ -54,28 +91,31 @@ struct Message {
 };
 
 /// `text` with its {} replaced.
-std::string format_message(std::string_view text, const std::vector<MessageArgument>& arguments);
+std::string format_message(std::string_view text, std::initializer_list<MessageArgument> arguments);
+
+/// Throws an Error with the message, its {} replaced.
+[[noreturn]] void fail_with(ExitCode code, const Message& message, std::initializer_list<MessageArgument> arguments);
 
 template <class... Args>
-[[noreturn]] void fail(ExitCode code, Message message, const Args&... args) {
-  throw Error(code, format_message(message.text, {message_argument(args)...}), message.where);
+[[noreturn]] void fail(ExitCode code, const Message& message, const Args&... args) {
+  fail_with(code, message, {MessageArgument(args)...});
 }
 
 /// Throws unless `condition`: something went wrong while running (exit code 4).
 template <class... Args>
-void require(bool condition, Message message, const Args&... args) {
+void require(bool condition, const Message& message, const Args&... args) {
   if (!condition) fail(ExitCode::failed, message, args...);
 }
 
 /// Throws unless `condition`: a file or checkpoint is bad (exit code 3).
 template <class... Args>
-void require_input(bool condition, Message message, const Args&... args) {
+void require_input(bool condition, const Message& message, const Args&... args) {
   if (!condition) fail(ExitCode::bad_input, message, args...);
 }
 
 /// Throws unless `condition`: the command line or configuration is wrong (exit code 2).
 template <class... Args>
-void require_usage(bool condition, Message message, const Args&... args) {
+void require_usage(bool condition, const Message& message, const Args&... args) {
   if (!condition) fail(ExitCode::usage, message, args...);
 }
 

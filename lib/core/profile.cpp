@@ -56,8 +56,10 @@ void Profile::leave() {
   open_.pop_back();
 }
 
-ProfileScope::ProfileScope(Profile* profile, const std::type_info& type, const char* suffix) : profile_(profile) {
-  if (profile_) profile_->enter(short_name(type) + suffix);
-}
+void ProfileScope::enter(const char* name) { profile_->enter(name); }
+
+void ProfileScope::enter(const std::type_info& type, const char* suffix) { profile_->enter(short_name(type) + suffix); }
+
+void ProfileScope::leave() { profile_->leave(); }
 
 }  // namespace lyceum

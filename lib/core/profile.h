@@ -6,9 +6,10 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <typeinfo>
 #include <utility>
 #include <vector>
+
+#include "core/profile_scope.h"
 
 namespace lyceum {
 
@@ -69,24 +70,6 @@ class Profile {
   std::size_t resumed_stamp_ = 0;
   std::shared_ptr<ProfileClock> clock_;
   std::vector<Pending> pending_;
-};
-
-/// Times the life of this object; nothing without a profile.
-class ProfileScope {
- public:
-  ProfileScope(Profile* profile, const char* name) : profile_(profile) {
-    if (profile_) profile_->enter(name);
-  }
-  /// `type` names a kernel description or operation.
-  ProfileScope(Profile* profile, const std::type_info& type, const char* suffix = "");
-  ~ProfileScope() {
-    if (profile_) profile_->leave();
-  }
-  ProfileScope(const ProfileScope&) = delete;
-  ProfileScope& operator=(const ProfileScope&) = delete;
-
- private:
-  Profile* profile_;
 };
 
 }  // namespace lyceum

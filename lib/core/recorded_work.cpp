@@ -3,6 +3,7 @@
 #include <utility>
 
 #ifdef LYCEUM_CUDA
+#include "core/allocator.h"
 #include "core/cuda_graph.h"
 #endif
 

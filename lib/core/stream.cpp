@@ -2,23 +2,43 @@
 
 #include <omp.h>
 
+#include "core/allocator.h"
 #include "core/error.h"
+#include "core/kept.h"
+#include "core/profile.h"
 
 namespace lyceum {
 
+struct CpuStream::State {
+  int threads;
+  std::shared_ptr<Allocator> memory;
+  std::shared_ptr<Profile> profile;
+  Kept kept;
+};
+
 CpuStream::CpuStream(int threads, std::shared_ptr<Allocator> memory)
-    : state_(
-          std::make_shared<State>(State{threads > 0 ? threads : omp_get_num_procs(), std::move(memory), nullptr, {}})) {
+    : state_(std::make_shared<State>(State{.threads = threads > 0 ? threads : omp_get_num_procs(),
+                                           .memory = memory ? std::move(memory) : Allocator::create(),
+                                           .profile = nullptr,
+                                           .kept = {}})) {
   require(threads >= 0, "a stream of {} threads: give a positive number, or 0 for all", threads);
   omp_set_num_threads(state_->threads);
 }
+
+int CpuStream::threads() const { return state_->threads; }
+Allocator& CpuStream::memory() const { return *state_->memory; }
+void CpuStream::set_profile(std::shared_ptr<Profile> profile) const { state_->profile = std::move(profile); }
+Profile* CpuStream::profile() const { return state_->profile.get(); }
+std::shared_ptr<void>& CpuStream::kept(const std::type_info& type) const { return state_->kept[type]; }
+
+RehearsalStream::RehearsalStream() : memory_(Allocator::create_untouched()) {}
 
 Allocator& memory_of(const Stream& stream) {
   return std::visit([](const auto& device) -> Allocator& { return device.memory(); }, stream);
 }
 
 Profile* profile_of(const Stream& stream) {
-  return std::visit([](const auto& device) { return device.profile(); }, stream);
+  return std::visit([](const auto& device) -> Profile* { return device.profile(); }, stream);
 }
 
 bool asynchronous([[maybe_unused]] const Stream& stream) {

@@ -1,46 +1,43 @@
 #pragma once
 
 #include <memory>
-#include <typeindex>
-#include <unordered_map>
+#include <typeinfo>
 #include <variant>
 
-#include "core/allocator.h"
-#include "core/profile.h"
+#include "core/profile_scope.h"
 #ifdef LYCEUM_CUDA
 #include "core/cuda_stream.h"
 #endif
 
 namespace lyceum {
 
+class Allocator;
+
 /// Where kernels run on the host: a thread count, the memory that results come from, and what kernels keep between
 /// calls (compiled primitives). A cheap handle: copies share one state. One host thread uses a stream at a time.
 class CpuStream {
  public:
-  /// `threads`: OpenMP threads of this rank, 0 for all that the process may use.
-  explicit CpuStream(int threads = 0, std::shared_ptr<Allocator> memory = Allocator::create());
+  /// `threads`: OpenMP threads of this rank, 0 for all that the process may use. `memory`: none for one of its own.
+  explicit CpuStream(int threads = 0, std::shared_ptr<Allocator> memory = nullptr);
 
-  int threads() const { return state_->threads; }
-  Allocator& memory() const { return *state_->memory; }
+  int threads() const;
+  Allocator& memory() const;
   /// Times every launch from now on; null for none.
-  void set_profile(std::shared_ptr<Profile> profile) const { state_->profile = std::move(profile); }
-  Profile* profile() const { return state_->profile.get(); }
+  void set_profile(std::shared_ptr<Profile> profile) const;
+  Profile* profile() const;
 
   /// What kernels of one family keep between calls, made at first use and living as long as the stream.
   template <class T>
   T& keep() const {
-    std::shared_ptr<void>& slot = state_->kept[typeid(T)];
+    std::shared_ptr<void>& slot = kept(typeid(T));
     if (!slot) slot = std::make_shared<T>();
     return *static_cast<T*>(slot.get());
   }
 
  private:
-  struct State {
-    int threads;
-    std::shared_ptr<Allocator> memory;
-    std::shared_ptr<Profile> profile;
-    std::unordered_map<std::type_index, std::shared_ptr<void>> kept;
-  };
+  struct State;
+  std::shared_ptr<void>& kept(const std::type_info& type) const;
+
   std::shared_ptr<State> state_;
 };
 
@@ -48,7 +45,7 @@ class CpuStream {
 /// it goes through its motions, with the sizes and the messages between ranks that it would have on a device.
 class RehearsalStream {
  public:
-  RehearsalStream() : memory_(Allocator::create_untouched()) {}
+  RehearsalStream();
 
   Allocator& memory() const { return *memory_; }
   Profile* profile() const { return nullptr; }
@@ -70,20 +67,20 @@ using Stream = std::variant<CpuStream, RehearsalStream, CudaStream>;
 using Stream = std::variant<CpuStream, RehearsalStream>;
 #endif
 
-/// Runs a kernel description on the stream's device: `launch(stream, RmsNormForward{.x = …})`.
-template <class Description>
-void launch(const Stream& stream, const Description& description) {
-  std::visit(
-      [&](const auto& device) {
-        const ProfileScope timed(device.profile(), typeid(Description));
-        run(device, description);
-      },
-      stream);
-}
-
 Allocator& memory_of(const Stream& stream);
 Profile* profile_of(const Stream& stream);
 /// Whether launches return before their work is done: the host then waits where it wants to read results.
 bool asynchronous(const Stream& stream);
+
+/// Runs a kernel description on the stream's device: `launch(stream, RmsNormForward{.x = …})`.
+template <class Description>
+void launch(const Stream& stream, const Description& description) {
+  const ProfileScope timed(profile_of(stream), typeid(Description));
+  if (const auto* cpu = std::get_if<CpuStream>(&stream)) run(*cpu, description);
+  if (const auto* rehearsal = std::get_if<RehearsalStream>(&stream)) run(*rehearsal, description);
+#ifdef LYCEUM_CUDA
+  if (const auto* cuda = std::get_if<CudaStream>(&stream)) run(*cuda, description);
+#endif
+}
 
 }  // namespace lyceum

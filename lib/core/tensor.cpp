@@ -1,5 +1,7 @@
 #include "core/tensor.h"
 
+#include "core/allocator.h"
+
 namespace lyceum {
 
 std::string_view name_of(DType type) {
@@ -28,7 +30,7 @@ std::int64_t Shape::size() const {
   std::int64_t product = 1;
   for (const std::int64_t extent : extents()) {
     require(!__builtin_mul_overflow(product, extent, &product) && product <= most,
-            "a tensor {} has more elements than any memory", text());
+            "a tensor {} has more elements than any memory", *this);
   }
   return product;
 }
@@ -62,7 +64,7 @@ Tensor Tensor::zeros(const Stream& stream, DType type, const Shape& shape, Memor
 }
 
 Tensor Tensor::reshaped(const Shape& shape) const {
-  require(shape.size() == size(), "{} elements of {} seen as {}", size(), shape_.text(), shape.text());
+  require(shape.size() == size(), "{} elements of {} seen as {}", size(), shape_, shape);
   Tensor tensor = *this;
   tensor.shape_ = shape;
   return tensor;
@@ -70,7 +72,7 @@ Tensor Tensor::reshaped(const Shape& shape) const {
 
 Tensor Tensor::slice(std::int64_t first, std::int64_t count) const {
   require(shape_.rank() > 0 && first >= 0 && count >= 0 && first <= shape_[0] - count,
-          "{} slices from {} of a tensor {}", count, first, shape_.text());
+          "{} slices from {} of a tensor {}", count, first, shape_);
   Shape shape = shape_;
   shape[0] = count;
   return view(first * (shape_[0] ? size() / shape_[0] : 0), shape);
@@ -78,7 +80,7 @@ Tensor Tensor::slice(std::int64_t first, std::int64_t count) const {
 
 Tensor Tensor::view(std::int64_t first, const Shape& shape) const {
   require(first >= 0 && first <= size() - shape.size(), "{} elements from {} of a tensor {}", shape.size(), first,
-          shape_.text());
+          shape_);
   Tensor tensor = *this;
   tensor.shape_ = shape;
   tensor.offset_ += static_cast<std::size_t>(first) * size_of(type_);
@@ -87,14 +89,14 @@ Tensor Tensor::view(std::int64_t first, const Shape& shape) const {
 
 void Tensor::give_up() const {
   require(defined() && storage_->memory && bytes() == storage_->bytes,
-          "a tensor {} cannot give its memory up: it is a part of another, or has none", shape_.text());
+          "a tensor {} cannot give its memory up: it is a part of another, or has none", shape_);
   storage_->memory = nullptr;
 }
 
 void Tensor::take_back(const Tensor& other) const {
-  require(defined() && !storage_->memory, "a tensor {} takes memory back that it did not give up", shape_.text());
+  require(defined() && !storage_->memory, "a tensor {} takes memory back that it did not give up", shape_);
   require(other.type_ == type_ && other.shape_ == shape_ && other.offset_ == 0, "a tensor {} {} takes that of {} {}",
-          name_of(type_), shape_.text(), name_of(other.type_), other.shape_.text());
+          name_of(type_), shape_, name_of(other.type_), other.shape_);
   storage_->memory = other.storage_->memory;
 }
 

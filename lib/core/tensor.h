@@ -7,9 +7,9 @@
 #include <span>
 #include <string>
 
-#include "core/allocator.h"
 #include "core/dtype.h"
 #include "core/error.h"
+#include "core/memory_kind.h"
 #include "core/stream.h"
 
 namespace lyceum {
@@ -114,7 +114,7 @@ class Tensor {
   };
   std::byte* begin() const {
     if (!storage_) return nullptr;
-    require(storage_->memory != nullptr, "a tensor {} is read while its memory is given up", shape_.text());
+    require(storage_->memory != nullptr, "a tensor {} is read while its memory is given up", shape_);
     return storage_->memory.get() + offset_;
   }
 

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 
 #include "core/error.h"
@@ -43,20 +42,6 @@ void write_file(const std::filesystem::path& path, std::string_view text) {
     text.remove_prefix(static_cast<std::size_t>(put));
   }
   if (fsync(file) != 0) fail_path(path, "write to disk", errno);
-}
-
-std::string read_file(const std::filesystem::path& path) {
-  errno = 0;
-  std::ifstream stream(path, std::ios::binary);
-  std::string text;
-  bool whole = false;
-  try {  // a folder opens, and throws
-    text.assign(std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>());
-    whole = stream.good() || stream.eof();
-  } catch (const std::ios_base::failure&) {
-  }
-  require_input(whole, "{}: cannot read: {}", path.string(), std::strerror(errno));
-  return text;
 }
 
 void sync_path(const std::filesystem::path& path) {

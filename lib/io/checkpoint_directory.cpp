@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <charconv>
 
-#include "io/atomic_file.h"
 #include "io/checkpoint.h"
 #include "io/checkpoint_manifest.h"
+#include "io/whole_file.h"
 
 namespace lyceum {
 namespace {
@@ -27,7 +27,7 @@ std::optional<std::int64_t> step_of(const std::string& name) {
 std::string latest(const fs::path& root) {
   std::error_code ignored;
   if (!fs::is_regular_file(root / "LATEST", ignored)) return {};
-  std::string name = read_file(root / "LATEST");
+  std::string name = read_whole_file(root / "LATEST");
   name.erase(std::find_if(name.begin(), name.end(), [](char c) { return c == '\n' || c == '\r'; }), name.end());
   return step_of(name) && fs::exists(root / name / manifest_name, ignored) ? name : std::string();
 }

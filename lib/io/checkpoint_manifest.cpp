@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "io/atomic_file.h"
+#include "io/whole_file.h"
 
 namespace lyceum {
 namespace {
@@ -133,7 +133,7 @@ Manifest read_manifest(const std::filesystem::path& directory) {
   require_input(std::filesystem::is_regular_file(path), "{}: missing, so this is no complete checkpoint",
                 path.string());
   try {
-    return parse(read_file(path));
+    return parse(read_whole_file(path));
   } catch (const Json::exception& error) {
     std::string reason = error.what();
     std::replace(reason.begin(), reason.end(), '\n', ' ');

@@ -29,7 +29,9 @@ void check_name(const std::string& name) {
 }
 
 std::vector<std::int64_t> numbers(const Shape& shape) { return {shape.extents().begin(), shape.extents().end()}; }
-Shape shape_of(const Json& json) { return Shape(std::span<const std::int64_t>(json.get<std::vector<std::int64_t>>())); }
+Shape shape_told(const Json& json) {
+  return Shape(std::span<const std::int64_t>(json.get<std::vector<std::int64_t>>()));
+}
 
 /// A rank's pieces as text for the rank that plans.
 std::string describe(const CheckpointHeader& header, std::span<const CheckpointPiece> pieces) {
@@ -53,11 +55,10 @@ std::vector<StoredTensor> plan(const CheckpointHeader& header, const std::vector
             "rank {} saves another step or run than rank 0", rank);
     for (const Json& piece : description.at("pieces")) {
       const std::string name = piece.at(0);
-      const Shape shape = shape_of(piece.at(1));
-      const Box box{shape_of(piece.at(2)), shape_of(piece.at(3))};
+      const Shape shape = shape_told(piece.at(1));
+      const Box box{shape_told(piece.at(2)), shape_told(piece.at(3))};
       StoredTensor& tensor = tensors.try_emplace(name, StoredTensor{name, shape, {}}).first->second;
-      require(tensor.shape == shape, "tensor {} is {} on rank {} and {} on another", name, shape.text(), rank,
-              tensor.shape.text());
+      require(tensor.shape == shape, "tensor {} is {} on rank {} and {} on another", name, shape, rank, tensor.shape);
       if (inside(box, shape) && box.extent.size() == 0) continue;  // a rank with nothing of it
       tensor.boxes.push_back({rank, dataset_name(name, shape, box), box});
     }

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <concepts>
 
+#include "io/ini_file.h"
+
 namespace lyceum {
 namespace {
 
@@ -14,12 +16,6 @@ namespace po = boost::program_options;
 using List = std::vector<std::int64_t>;
 
 constexpr double largest_integer = std::numeric_limits<std::int32_t>::max();
-
-std::string_view trimmed(std::string_view text) {
-  const auto begin = text.find_first_not_of(" \t");
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t") + 1 - begin);
-}
 
 template <class Number>
 void read_number(std::string_view text, Number& value, std::string_view kind) {
@@ -123,20 +119,22 @@ std::string problem_of(const Domain& domain, const std::string& value) {
   return {};
 }
 
-std::string kind_of(const Domain& domain, const std::string&) {
+std::string kind_text(const Domain& domain, const std::string&) {
   if (!domain.names.empty()) return joined(domain.names, " | ");
   return domain.hint.empty() ? "text" : domain.hint;
 }
-std::string kind_of(const Domain&, bool) { return "true | false"; }
-std::string kind_of(const Domain&, std::uint64_t) { return "integer >= 0"; }
-std::string kind_of(const Domain& domain, double) { return fmt::format("number {}", range(domain)); }
-std::string kind_of(const Domain& domain, std::integral auto) { return fmt::format("integer {}", range(domain)); }
-std::string kind_of(const Domain& domain, const List&) { return fmt::format("integers {}, by commas", range(domain)); }
+std::string kind_text(const Domain&, bool) { return "true | false"; }
+std::string kind_text(const Domain&, std::uint64_t) { return "integer >= 0"; }
+std::string kind_text(const Domain& domain, double) { return fmt::format("number {}", range(domain)); }
+std::string kind_text(const Domain& domain, std::integral auto) { return fmt::format("integer {}", range(domain)); }
+std::string kind_text(const Domain& domain, const List&) {
+  return fmt::format("integers {}, by commas", range(domain));
+}
 
 }  // namespace
 
 std::string Setting::name() const {
-  return std::visit([&](const auto* member) { return kind_of(domain_, *member); }, member_);
+  return std::visit([&](const auto* member) { return kind_text(domain_, *member); }, member_);
 }
 
 std::string Setting::text() const {

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "io/atomic_file.h"
 #include "io/sha256.h"
+#include "io/whole_file.h"
 
 namespace lyceum {
 
@@ -24,7 +24,7 @@ DType type_named(const std::string& name) {
   fail(ExitCode::bad_input, "{} is no type of numbers", name);
 }
 
-Json json_of(const std::string& device, const GemmShape& s, const GemmAlgorithm& algorithm) {
+Json choice_json(const std::string& device, const GemmShape& s, const GemmAlgorithm& algorithm) {
   return {{"device", device},
           {"sizes", {s.m, s.n, s.k}},
           {"strides", {s.a_stride, s.b_stride, s.c_stride}},
@@ -36,7 +36,7 @@ Json json_of(const std::string& device, const GemmShape& s, const GemmAlgorithm&
           {"algorithm", algorithm.bits}};
 }
 
-GemmShape shape_of(const Json& json) {
+GemmShape gemm_shape(const Json& json) {
   const auto &sizes = json.at("sizes"), &strides = json.at("strides"), &transpose = json.at("transpose"),
              &types = json.at("types"), &alignments = json.at("alignments");
   return {.m = sizes.at(0),
@@ -63,7 +63,7 @@ GemmPins pins_of(const Json& file) {
                 "it was changed after it was written (its own SHA-256 differs)");
   GemmPins pins;
   for (const Json& json : choices) {
-    pins[json.at("device")][shape_of(json)] = {.bits = json.at("algorithm"), .proposal = json.at("proposal")};
+    pins[json.at("device")][gemm_shape(json)] = {.bits = json.at("algorithm"), .proposal = json.at("proposal")};
   }
   return pins;
 }
@@ -73,7 +73,7 @@ GemmPins pins_of(const Json& file) {
 std::string gemm_file_text(const GemmPins& pins) {
   Json choices = Json::array();
   for (const auto& [device, chosen] : pins) {
-    for (const auto& [shape, algorithm] : chosen) choices.push_back(json_of(device, shape, algorithm));
+    for (const auto& [shape, algorithm] : chosen) choices.push_back(choice_json(device, shape, algorithm));
   }
   std::string text = fmt::format("{{\"format\": \"{}\", \"version\": {}, \"choices\": [", format, version);
   const char* before = "\n";
@@ -100,6 +100,8 @@ GemmPins parse_gemm_file(const std::string& text, const std::string& file) {
        "{}: {}: remove it, and run.gemm_file where that names it, to have GEMM algorithms chosen anew", file, reason);
 }
 
-GemmPins read_gemm_file(const std::filesystem::path& path) { return parse_gemm_file(read_file(path), path.string()); }
+GemmPins read_gemm_file(const std::filesystem::path& path) {
+  return parse_gemm_file(read_whole_file(path), path.string());
+}
 
 }  // namespace lyceum

@@ -11,16 +11,16 @@ namespace {
 
 constexpr int side = 6;  // colours on either side of the middle: thirds of a doubling, to a factor of four
 
-using Colour = std::array<double, 3>;
+using Rgb = std::array<double, 3>;
 
-Colour mixed(const Colour& a, const Colour& b, double share) {
-  Colour result{};
+Rgb mixed(const Rgb& a, const Rgb& b, double share) {
+  Rgb result{};
   for (std::size_t i = 0; i < 3; ++i) result[i] = a[i] + share * (b[i] - a[i]);
   return result;
 }
 
 /// Three anchors: middle, half way, end.
-Colour on_ramp(const std::array<Colour, 3>& ramp, double share) {
+Rgb on_ramp(const std::array<Rgb, 3>& ramp, double share) {
   return share < 0.5 ? mixed(ramp[0], ramp[1], 2 * share) : mixed(ramp[1], ramp[2], 2 * share - 1);
 }
 
@@ -53,13 +53,13 @@ std::size_t stride_for(std::size_t count, std::size_t room) {
 }  // namespace
 
 std::string heat_colours(bool dark) {
-  const std::array<Colour, 3> low = dark ? std::array<Colour, 3>{{{52, 54, 60}, {47, 98, 158}, {110, 190, 255}}}
-                                         : std::array<Colour, 3>{{{240, 239, 236}, {146, 190, 226}, {28, 92, 164}}};
-  const std::array<Colour, 3> high = dark ? std::array<Colour, 3>{{{52, 54, 60}, {170, 84, 40}, {255, 176, 92}}}
-                                          : std::array<Colour, 3>{{{240, 239, 236}, {244, 168, 118}, {178, 42, 26}}};
+  const std::array<Rgb, 3> low = dark ? std::array<Rgb, 3>{{{52, 54, 60}, {47, 98, 158}, {110, 190, 255}}}
+                                      : std::array<Rgb, 3>{{{240, 239, 236}, {146, 190, 226}, {28, 92, 164}}};
+  const std::array<Rgb, 3> high = dark ? std::array<Rgb, 3>{{{52, 54, 60}, {170, 84, 40}, {255, 176, 92}}}
+                                       : std::array<Rgb, 3>{{{240, 239, 236}, {244, 168, 118}, {178, 42, 26}}};
   std::string css;
   for (int bin = -side; bin <= side; ++bin) {
-    const Colour colour = on_ramp(bin < 0 ? low : high, std::abs(bin) / double{side});
+    const Rgb colour = on_ramp(bin < 0 ? low : high, std::abs(bin) / double{side});
     css += fmt::format("--h{}:rgb({:.0f},{:.0f},{:.0f});", bin + side, colour[0], colour[1], colour[2]);
   }
   return css;

@@ -9,13 +9,6 @@
 namespace lyceum {
 namespace {
 
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view space = " \t\r";
-  const auto begin = text.find_first_not_of(space);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(space) + 1 - begin);
-}
-
 std::string_view without_comment(std::string_view line) {
   for (std::size_t i = 0; i < line.size(); ++i) {
     const bool word_begins = i == 0 || line[i - 1] == ' ' || line[i - 1] == '\t';
@@ -25,6 +18,13 @@ std::string_view without_comment(std::string_view line) {
 }
 
 }  // namespace
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view space = " \t\r";
+  const auto begin = text.find_first_not_of(space);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(space) + 1 - begin);
+}
 
 // Boost's own reader tells no line numbers, ends at the first mistake and cuts every # out of a value.
 std::vector<IniEntry> read_ini(std::istream& stream, const std::string& file, std::vector<std::string>& mistakes) {

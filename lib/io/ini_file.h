@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <istream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lyceum {
@@ -18,5 +19,8 @@ struct IniEntry {
 std::vector<IniEntry> read_ini(const std::string& file, std::vector<std::string>& mistakes);
 /// The same from a stream; messages call it `name`.
 std::vector<IniEntry> read_ini(std::istream& stream, const std::string& name, std::vector<std::string>& mistakes);
+
+/// Without blanks, tabs and carriage returns at its ends.
+std::string_view trimmed(std::string_view text);
 
 }  // namespace lyceum

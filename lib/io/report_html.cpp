@@ -71,8 +71,8 @@ std::string tiles(const ReportInput& input, std::optional<RecordRange> range) {
   }
   if (range) {
     double sum = 0;
-    const std::vector<ExpertLoad> loads = loads_by_layer(input.routing, *range);
-    for (const ExpertLoad& load : loads) sum += load.max_over_mean();
+    const std::vector<RoutedTokens> loads = loads_by_layer(input.routing, *range);
+    for (const RoutedTokens& load : loads) sum += load.max_over_mean();
     html += tile("Busiest expert ÷ mean load", fmt::format("{:.2f}", sum / static_cast<double>(loads.size())));
   }
   return html.empty() ? "" : fmt::format("<div class=\"tiles\">\n{}</div>\n", html);
@@ -110,9 +110,9 @@ std::string load_map(const RoutingHistory& routing, RecordRange range) {
       .note = "Share of the layer's routed tokens, relative to an even spread (1); " + range_text(routing, range),
       .row_name = "layer",
       .column_name = "expert"};
-  const std::vector<ExpertLoad> loads = loads_by_layer(routing, range);
+  const std::vector<RoutedTokens> loads = loads_by_layer(routing, range);
   for (std::size_t l = 0; l < loads.size(); ++l) {
-    const ExpertLoad& load = loads[l];
+    const RoutedTokens& load = loads[l];
     const RoutingHistory::Layer& layer = routing.layers[l];
     map.rows.push_back(std::to_string(load.layer));
     map.columns = std::max(map.columns, load.tokens.size());
@@ -140,7 +140,7 @@ std::string ratio_chart(const RoutingHistory& routing, RecordRange range) {
     const std::int64_t colour = choices > 1 ? k * 7 / (choices - 1) : 0;  // eight colours from the first to the last
     chart.lines.push_back({.name = fmt::format("top{}", k), .style = fmt::format("k{}", colour), .dots = true});
   }
-  for (const ExpertLoad& load : loads_by_choice(routing, range)) {
+  for (const RoutedTokens& load : loads_by_choice(routing, range)) {
     chart.lines[static_cast<std::size_t>(*load.choice)].points.push_back({load.layer, load.max_over_min()});
   }
   return line_chart(chart);
@@ -163,7 +163,7 @@ std::string imbalance_chart(const RoutingHistory& routing) {
 
 std::string load_table(const RoutingHistory& routing, RecordRange range) {
   std::string rows;
-  for (const ExpertLoad& load : loads_by_choice(routing, range)) {
+  for (const RoutedTokens& load : loads_by_choice(routing, range)) {
     rows += fmt::format(
         "<tr{}><th>layer{} top{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.3f}</td><td>{}</td></tr>\n",
         *load.choice == 0 ? " class=\"first\"" : "", load.layer, *load.choice, grouped_number(load.max()),

@@ -10,7 +10,7 @@
 namespace lyceum {
 namespace {
 
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+constexpr double no_number = std::numeric_limits<double>::quiet_NaN();
 
 /// Adds counts[record, choice, :] to `tokens`.
 void add_counts(const RoutingHistory::Layer& layer, std::size_t record, std::int64_t choice,
@@ -20,8 +20,8 @@ void add_counts(const RoutingHistory::Layer& layer, std::size_t record, std::int
   for (std::size_t e = 0; e < tokens.size(); ++e) tokens[e] += row[e];
 }
 
-ExpertLoad load_of(const RoutingHistory::Layer& layer, RecordRange range, std::optional<std::int64_t> choice) {
-  ExpertLoad load{.layer = layer.layer, .choice = choice, .tokens = {}};
+RoutedTokens load_of(const RoutingHistory::Layer& layer, RecordRange range, std::optional<std::int64_t> choice) {
+  RoutedTokens load{.layer = layer.layer, .choice = choice, .tokens = {}};
   load.tokens.resize(static_cast<std::size_t>(layer.experts));
   for (std::size_t r = range.begin; r < range.end; ++r) {
     for (std::int64_t k = choice.value_or(0); k < (choice ? *choice + 1 : layer.top_k); ++k) {
@@ -33,23 +33,23 @@ ExpertLoad load_of(const RoutingHistory::Layer& layer, RecordRange range, std::o
 
 }  // namespace
 
-std::int64_t ExpertLoad::total() const { return std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0}); }
-std::int64_t ExpertLoad::max() const { return *std::max_element(tokens.begin(), tokens.end()); }
-std::int64_t ExpertLoad::min() const { return *std::min_element(tokens.begin(), tokens.end()); }
-std::size_t ExpertLoad::busiest() const {
+std::int64_t RoutedTokens::total() const { return std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0}); }
+std::int64_t RoutedTokens::max() const { return *std::max_element(tokens.begin(), tokens.end()); }
+std::int64_t RoutedTokens::min() const { return *std::min_element(tokens.begin(), tokens.end()); }
+std::size_t RoutedTokens::busiest() const {
   return static_cast<std::size_t>(std::max_element(tokens.begin(), tokens.end()) - tokens.begin());
 }
-double ExpertLoad::mean() const { return static_cast<double>(total()) / static_cast<double>(tokens.size()); }
+double RoutedTokens::mean() const { return static_cast<double>(total()) / static_cast<double>(tokens.size()); }
 
-double ExpertLoad::max_over_min() const {
-  if (max() == 0) return nan;
+double RoutedTokens::max_over_min() const {
+  if (max() == 0) return no_number;
   return min() == 0 ? std::numeric_limits<double>::infinity() : static_cast<double>(max()) / static_cast<double>(min());
 }
 
-double ExpertLoad::max_over_mean() const { return total() == 0 ? nan : static_cast<double>(max()) / mean(); }
+double RoutedTokens::max_over_mean() const { return total() == 0 ? no_number : static_cast<double>(max()) / mean(); }
 
-double ExpertLoad::variation() const {
-  if (total() == 0) return nan;
+double RoutedTokens::variation() const {
+  if (total() == 0) return no_number;
   double squares = 0;
   for (const std::int64_t n : tokens) squares += (static_cast<double>(n) - mean()) * (static_cast<double>(n) - mean());
   return std::sqrt(squares / static_cast<double>(tokens.size())) / mean();
@@ -67,16 +67,16 @@ RecordRange select_records(const RoutingHistory& history, std::optional<std::int
   return {static_cast<std::size_t>(begin - steps.begin()), static_cast<std::size_t>(end - steps.begin())};
 }
 
-std::vector<ExpertLoad> loads_by_choice(const RoutingHistory& history, RecordRange range) {
-  std::vector<ExpertLoad> loads;
+std::vector<RoutedTokens> loads_by_choice(const RoutingHistory& history, RecordRange range) {
+  std::vector<RoutedTokens> loads;
   for (const RoutingHistory::Layer& layer : history.layers) {
     for (std::int64_t k = 0; k < layer.top_k; ++k) loads.push_back(load_of(layer, range, k));
   }
   return loads;
 }
 
-std::vector<ExpertLoad> loads_by_layer(const RoutingHistory& history, RecordRange range) {
-  std::vector<ExpertLoad> loads;
+std::vector<RoutedTokens> loads_by_layer(const RoutingHistory& history, RecordRange range) {
+  std::vector<RoutedTokens> loads;
   for (const RoutingHistory::Layer& layer : history.layers) loads.push_back(load_of(layer, range, {}));
   return loads;
 }
@@ -84,16 +84,16 @@ std::vector<ExpertLoad> loads_by_layer(const RoutingHistory& history, RecordRang
 Imbalance imbalance_over_records(const RoutingHistory& history) {
   Imbalance result;
   for (std::size_t r = 0; r < history.steps.size(); ++r) {
-    double sum = 0, worst = nan;
+    double sum = 0, worst = no_number;
     std::int64_t layers = 0;
-    for (const ExpertLoad& load : loads_by_layer(history, {r, r + 1})) {
+    for (const RoutedTokens& load : loads_by_layer(history, {r, r + 1})) {
       const double value = load.max_over_mean();
       if (std::isnan(value)) continue;  // no tokens since the last record
       sum += value;
       ++layers;
       worst = std::fmax(worst, value);
     }
-    result.mean.push_back(layers ? sum / static_cast<double>(layers) : nan);
+    result.mean.push_back(layers ? sum / static_cast<double>(layers) : no_number);
     result.worst.push_back(worst);
   }
   return result;

@@ -20,7 +20,7 @@ RecordRange select_records(const RoutingHistory& history, std::optional<std::int
                            std::optional<std::int64_t> to = {});
 
 /// Tokens that each expert of a layer was given, summed over a range of records: as one choice, or as any.
-struct ExpertLoad {
+struct RoutedTokens {
   std::int64_t layer = 0;
   std::optional<std::int64_t> choice;  // 0 for the top-1 choice; none: all choices together
   std::vector<std::int64_t> tokens;    // [experts]
@@ -38,9 +38,9 @@ struct ExpertLoad {
 };
 
 /// A load a layer and choice, in that order: the rows of MoDSE's appendix A.
-std::vector<ExpertLoad> loads_by_choice(const RoutingHistory& history, RecordRange range);
+std::vector<RoutedTokens> loads_by_choice(const RoutingHistory& history, RecordRange range);
 /// A load a layer, over all choices.
-std::vector<ExpertLoad> loads_by_layer(const RoutingHistory& history, RecordRange range);
+std::vector<RoutedTokens> loads_by_layer(const RoutingHistory& history, RecordRange range);
 
 /// Load of the busiest expert over the mean, 1 when balanced, a record at a time.
 struct Imbalance {

@@ -40,7 +40,7 @@ Row header(const RoutingHistory::Layer& layer, bool experts) {
   return row;
 }
 
-Row row_of(const ExpertLoad& load, bool experts) {
+Row row_of(const RoutedTokens& load, bool experts) {
   Row row = {fmt::format("layer{} top{}", load.layer, *load.choice)};
   if (experts) {
     for (const std::int64_t tokens : load.tokens) row.push_back(std::to_string(tokens));
@@ -58,7 +58,7 @@ Row row_of(const ExpertLoad& load, bool experts) {
 std::string routing_table(const RoutingHistory& history, RecordRange range, bool experts) {
   std::string text = fmt::format("Tokens per expert, steps {} to {} ({} records)\n", history.steps[range.begin],
                                  history.steps[range.end - 1], range.end - range.begin);
-  const std::vector<ExpertLoad> loads = loads_by_choice(history, range);
+  const std::vector<RoutedTokens> loads = loads_by_choice(history, range);
   std::vector<Row> rows;
   const RoutingHistory::Layer* above = nullptr;
   auto load = loads.begin();

@@ -22,6 +22,7 @@
 #include "core/error.h"
 #include "io/batch_job.h"
 #include "io/console.h"
+#include "parallel/comm/host_name.h"
 
 namespace lyceum {
 
@@ -75,12 +76,10 @@ struct Holder {
 };
 
 Holder this_process() {
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
   std::random_device random;
   const BatchJob job = batch_job().value_or(BatchJob{});
   return {.token = fmt::format("{:08x}{:08x}", random(), random()),
-          .host = host,
+          .host = host_name(),
           .kernel = first_word_of("/proc/sys/kernel/random/boot_id"),
           .pid_namespace = link_target("/proc/self/ns/pid"),
           .cluster = job.cluster,
@@ -130,7 +129,7 @@ Holder parse_holder(const std::string& text) {
 }
 
 /// "job 17 on n3 (process 4711), which took it 3m05s ago"
-std::string describe(const Holder& holder) {
+std::string holder_name(const Holder& holder) {
   if (holder.token.empty()) return "a job that left an unreadable record";
   const std::string age =
       human_duration(static_cast<double>(std::max<std::int64_t>(std::time(nullptr) - holder.since, 0)));
@@ -240,9 +239,9 @@ struct RunLock::Implementation {
     if (!seen.empty()) {
       const Life life = life_of(holder, self);
       require_usage(life != Life::held, "{} is in use by {}: set another run.dir, or end that one",
-                    path.parent_path().string(), describe(holder));
+                    path.parent_path().string(), holder_name(holder));
       if (life == Life::unknown && seen != judged_stale) return false;
-      recovered = fmt::format("the lock of {} was left behind: taken over", describe(holder));
+      recovered = fmt::format("the lock of {} was left behind: taken over", holder_name(holder));
     }
     file.write(text_of(self));
     return true;
@@ -258,7 +257,7 @@ struct RunLock::Implementation {
         if (!file.is_open() || file.text() != seen) return;
         const auto stamp = file.time_stamp();
         require_usage(!first || *first == stamp, "{} is in use by {}: set another run.dir, or end that one",
-                      path.parent_path().string(), describe(parse_holder(seen)));
+                      path.parent_path().string(), holder_name(parse_holder(seen)));
         first = stamp;
       }
       std::this_thread::sleep_for(std::min(timing.beat, timing.silence) / 4);

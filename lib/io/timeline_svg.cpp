@@ -15,15 +15,15 @@ constexpr double left = 64, top = 64, row = 26, box = 22, right = 24, gap = 1;
 constexpr double character = 8;  // of a name in a box, at its widest
 
 using Colour = std::array<int, 3>;
-struct Kind {
+struct ActionLook {
   std::string_view name;  // in the legend
   Colour colour;          // light enough for dark words, on any page
 };
 /// Of the four kinds that compute, in their order.
-constexpr std::array<Kind, 4> kinds{{{"forward", {116, 172, 226}},
-                                     {"backward", {240, 178, 84}},
-                                     {"backward, input", {240, 143, 88}},
-                                     {"backward, weights", {136, 198, 130}}}};
+constexpr std::array<ActionLook, 4> looks{{{"forward", {116, 172, 226}},
+                                           {"backward", {240, 178, 84}},
+                                           {"backward, input", {240, 143, 88}},
+                                           {"backward, weights", {136, 198, 130}}}};
 
 /// `colour` with a share of white, for CSS.
 std::string mixed_with_white(const Colour& colour, double share) {
@@ -31,7 +31,7 @@ std::string mixed_with_white(const Colour& colour, double share) {
   return fmt::format("#{:02x}{:02x}{:02x}", mixed(colour[0]), mixed(colour[1]), mixed(colour[2]));
 }
 
-const Kind& kind_of(const Action& action) { return kinds[static_cast<std::size_t>(action.kind)]; }
+const ActionLook& look_of(const Action& action) { return looks[static_cast<std::size_t>(action.kind)]; }
 
 /// Pixels a unit of time: as wide as the names need, within a page.
 double scale_of(const Timeline& timeline) {
@@ -55,15 +55,15 @@ std::string box_of(const TimedAction& timed, const Timeline& timeline, double sc
   std::string svg = fmt::format(
       "<g><title>{}: {} to {}</title><rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:g}\" fill=\"{}\"/>",
       name, short_number(timed.start), short_number(timed.end), x + gap / 2, y, std::max(width - gap, width / 2), box,
-      mixed_with_white(kind_of(timed.action).colour, paler));
+      mixed_with_white(look_of(timed.action).colour, paler));
   if (width >= static_cast<double>(name.size()) * character) {
     svg += fmt::format("<text class=\"in\" x=\"{:.2f}\" y=\"{:.1f}\">{}</text>", x + width / 2, y + box / 2 + 4, name);
   }
   return svg + "</g>\n";
 }
 
-std::string legend_of(const Timeline& timeline) {
-  std::array<bool, kinds.size()> present{};
+std::string timeline_legend(const Timeline& timeline) {
+  std::array<bool, looks.size()> present{};
   for (const auto& actions : timeline.ranks) {
     for (const TimedAction& timed : actions) {
       if (timed.action.computes()) present[static_cast<std::size_t>(timed.action.kind)] = true;
@@ -71,12 +71,12 @@ std::string legend_of(const Timeline& timeline) {
   }
   std::string svg;
   double x = left;
-  for (std::size_t k = 0; k < kinds.size(); ++k) {
+  for (std::size_t k = 0; k < looks.size(); ++k) {
     if (!present[k]) continue;
     svg += fmt::format("<rect x=\"{:.1f}\" y=\"36\" width=\"14\" height=\"14\" fill=\"{}\"/>", x,
-                       mixed_with_white(kinds[k].colour, 0));
-    svg += fmt::format("<text x=\"{:.1f}\" y=\"47.5\">{}</text>\n", x + 20, kinds[k].name);
-    x += 44 + 7 * static_cast<double>(kinds[k].name.size());
+                       mixed_with_white(looks[k].colour, 0));
+    svg += fmt::format("<text x=\"{:.1f}\" y=\"47.5\">{}</text>\n", x + 20, looks[k].name);
+    x += 44 + 7 * static_cast<double>(looks[k].name.size());
   }
   if (timeline.shape.virtual_stages > 1) {
     svg += fmt::format("<text x=\"{:.1f}\" y=\"47.5\">paler: the later stages of a row</text>\n", x);
@@ -119,7 +119,7 @@ std::string timeline_svg(const Timeline& timeline, const std::string& title, con
       width, height, escape_xml(title));
   svg += style;
   svg += fmt::format("<text class=\"title\" x=\"{:g}\" y=\"22\">{}</text>\n", left, escape_xml(title));
-  svg += legend_of(timeline);
+  svg += timeline_legend(timeline);
   for (std::size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
     const double y = top + row * static_cast<double>(rank);
     svg += fmt::format("<text class=\"rank\" x=\"{:g}\" y=\"{:.1f}\">row {}</text>", left - 8, y + box / 2 + 4.5, rank);

@@ -19,13 +19,14 @@ namespace lyceum {
 
 namespace {
 
-constexpr std::string_view space_mark = "\xE2\x96\x81", unknown_mark = "\xE2\x96\x85";  // the trainer's own characters
-constexpr std::size_t longest_word = 128;  // bytes; longer ones are data rather than language
+constexpr std::string_view trainer_space = "\xE2\x96\x81",
+                           trainer_unknown = "\xE2\x96\x85";  // the trainer's own characters
+constexpr std::size_t longest_word = 128;                     // bytes; longer ones are data rather than language
 constexpr std::size_t many_words = 20000;  // beyond so many, words met but once add time and no merges
 
 bool fit_to_train(std::string_view word) {
   if (word.size() > longest_word || word.find('\0') != std::string_view::npos) return false;
-  if (word.find(space_mark) != std::string_view::npos || word.find(unknown_mark) != std::string_view::npos)
+  if (word.find(trainer_space) != std::string_view::npos || word.find(trainer_unknown) != std::string_view::npos)
     return false;
   if (word.front() == '\n' || word.front() == '\t') return false;  // symbols of their own
   for (std::size_t at = 0; at < word.size();) {

@@ -7,32 +7,32 @@ namespace lyceum {
 
 namespace {
 
-enum class Kind : std::uint8_t { other, letter, space, newline, tab };
+enum class CharacterKind : std::uint8_t { other, letter, space, newline, tab };
 
-constexpr std::array<Kind, 256> kinds = [] {
-  std::array<Kind, 256> table{};
+constexpr std::array<CharacterKind, 256> character_kinds = [] {
+  std::array<CharacterKind, 256> table{};
   for (std::size_t c = 0; c < table.size(); ++c) {
     const bool letter = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
-    table[c] = letter || c >= 0x80 ? Kind::letter : Kind::other;
+    table[c] = letter || c >= 0x80 ? CharacterKind::letter : CharacterKind::other;
   }
-  table[' '] = Kind::space;
-  table['\n'] = Kind::newline;
-  table['\t'] = Kind::tab;
+  table[' '] = CharacterKind::space;
+  table['\n'] = CharacterKind::newline;
+  table['\t'] = CharacterKind::tab;
   return table;
 }();
 
-Kind kind_of(char c) { return kinds[static_cast<unsigned char>(c)]; }
+CharacterKind character_kind(char c) { return character_kinds[static_cast<unsigned char>(c)]; }
 
 }  // namespace
 
 std::size_t end_of_word(std::string_view text, std::size_t begin) {
-  Kind kind = kind_of(text[begin]);
+  CharacterKind kind = character_kind(text[begin]);
   std::size_t at = begin + 1;
-  while (at < text.size() && kind_of(text[at]) == kind) ++at;
-  if (kind != Kind::space || at == text.size()) return at;
-  kind = kind_of(text[at]);
-  if (kind != Kind::letter && kind != Kind::other) return at;
-  while (at < text.size() && kind_of(text[at]) == kind) ++at;
+  while (at < text.size() && character_kind(text[at]) == kind) ++at;
+  if (kind != CharacterKind::space || at == text.size()) return at;
+  kind = character_kind(text[at]);
+  if (kind != CharacterKind::letter && kind != CharacterKind::other) return at;
+  while (at < text.size() && character_kind(text[at]) == kind) ++at;
   return at;
 }
 

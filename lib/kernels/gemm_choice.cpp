@@ -26,8 +26,7 @@ void set_gemm_choosing(const Stream& stream, GemmChoosing choosing) {
 std::string gemm_device(const Stream& stream) {
   const auto* gpu = std::get_if<CudaStream>(&stream);
   if (!gpu) return {};
-  return format_message("{}, cuBLASLt {}",
-                        {message_argument(gpu_info(gpu->device()).name), message_argument(cublasLtGetVersion())});
+  return format_message("{}, cuBLASLt {}", {gpu_info(gpu->device()).name, cublasLtGetVersion()});
 }
 
 GemmChoices gemm_choices(const Stream& stream) {

@@ -24,7 +24,7 @@ Tensor sum_over_batch(const Stream& stream, const ProcessGroup& group, const Mat
 
 std::array<Tensor, 3> BalanceLoss::forward(const Stream& stream, Saved& saved, const Tensor& load) const {
   const std::int64_t sequences = load.shape()[0], experts = devices->experts();
-  require(load.shape()[1] == load_width(experts), "a load {} of {} experts", load.shape().text(), experts);
+  require(load.shape()[1] == load_width(experts), "a load {} of {} experts", load.shape(), experts);
   saved = {.expert_slope = Tensor::empty(stream, DType::f64, {sequences, experts}),
            .device_slope = Tensor::empty(stream, DType::f64, {sequences, experts})};
   const Tensor losses = Tensor::empty(stream, DType::f64, {3});

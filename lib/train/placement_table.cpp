@@ -12,7 +12,7 @@ namespace lyceum {
 
 namespace {
 
-constexpr int most_rows = 32;
+constexpr int most_ranks_shown = 32;
 
 /// "0-3, 7"
 std::string text_of(std::span<const std::int32_t> experts) {
@@ -83,7 +83,7 @@ std::vector<std::string> placement_lines(const Config& config, std::span<const L
     worst = std::max(worst, most);
   }
   std::vector<std::string> lines;
-  if (ranks <= most_rows) {
+  if (ranks <= most_ranks_shown) {
     std::istringstream text(rows(config, layers, flops));
     for (std::string line; std::getline(text, line);) lines.push_back(line);
   }

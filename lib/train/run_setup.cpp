@@ -85,7 +85,7 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
   const std::optional<RankGpu> gpu = gpu_of(config, session, host_world);
   const double memory = gpu ? gpu->memory : memory_of_rank(session);
   require_fits(reading ? plan_inference(config, session.size(), *reading) : plan_mesh(config, session.size(), {}),
-               memory, format_message("each of this machine's {} ranks", {message_argument(session.local_size())}));
+               memory, format_message("each of this machine's {} ranks", {session.local_size()}));
   std::vector<RankPlace> places = places_of(config.run, session, host_world, gpu);
   const int threads = places[static_cast<std::size_t>(host_world.rank())].threads;
   const Stream stream = gpu ? gpu_stream(gpu->device) : CpuStream(threads);

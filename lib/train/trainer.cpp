@@ -12,6 +12,7 @@
 #include <sstream>
 #include <utility>
 
+#include "core/allocator.h"
 #include "core/clock.h"
 #include "io/ini_file.h"
 #include "io/table.h"

@@ -6,6 +6,7 @@
 #include "autograd/linear.h"
 #include "autograd/rms_norm.h"
 #include "autograd/sum.h"
+#include "core/allocator.h"
 #include "support/op_check.h"
 
 namespace lyceum {

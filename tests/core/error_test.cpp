@@ -36,13 +36,11 @@ TEST(Error, RequirementsThrowOnlyWhenBroken) {
 
 TEST(Error, EveryKindOfArgument) {
   enum class Colour : std::uint8_t { red = 7 };
-  EXPECT_EQ(
-      format_message("{} {} {} {} {}", {message_argument(std::string("s")), message_argument(std::string_view("v")),
-                                        message_argument(std::int64_t{-1}), message_argument(~std::uint64_t{0}),
-                                        message_argument(Colour::red)}),
-      "s v -1 18446744073709551615 7");
-  EXPECT_EQ(format_message("{:.2f} of {:>3}", {message_argument(1.0f / 3), message_argument(7)}), "0.33 of   7");
-  EXPECT_EQ(format_message("{}", {message_argument("with {braces}")}), "with {braces}");
+  EXPECT_EQ(format_message("{} {} {} {} {}",
+                           {std::string("s"), std::string_view("v"), std::int64_t{-1}, ~std::uint64_t{0}, Colour::red}),
+            "s v -1 18446744073709551615 7");
+  EXPECT_EQ(format_message("{:.2f} of {:>3}", {1.0f / 3, 7}), "0.33 of   7");
+  EXPECT_EQ(format_message("{}", {"with {braces}"}), "with {braces}");
 }
 
 }  // namespace

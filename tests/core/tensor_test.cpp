@@ -5,6 +5,8 @@
 
 #include <numeric>
 
+#include "core/allocator.h"
+
 namespace lyceum {
 namespace {
 

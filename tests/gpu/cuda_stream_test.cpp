@@ -6,10 +6,13 @@
 #include <numeric>
 #include <vector>
 
+#include "core/allocator.h"
 #include "core/copy.h"
 #include "core/cuda_copy.h"
 #include "core/cuda_event.h"
 #include "core/cuda_graph.h"
+#include "core/polling.h"
+#include "core/profile.h"
 #include "core/recorded_work.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"

@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "core/allocator.h"
 #include "core/cuda_stream.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.cuh"

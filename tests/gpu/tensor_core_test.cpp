@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "core/allocator.h"
 #include "kernels/attention_problem.h"
 #include "kernels/cuda/attention_kernels.cuh"
 #include "kernels/cuda/gpu.h"
@@ -33,7 +34,7 @@ void check_rows(const Case& c, Kernel kernel, bool transpose) {
   auto exact = Bank<double>::made<bfloat16>(c.rows, c.in, c.out, transpose, false, c.gap);
   poison(bank, bank.x_layout, bank.x);
   by(kernel)(bank.product(transpose));
-  reference::run(CpuStream(4), exact.product(transpose));
+  lyceum::run(CpuStream(4), exact.product(transpose));
   for (std::int64_t e = 0; e < bank.table.view().count(); ++e) {
     SCOPED_TRACE(testing::Message() << "expert " << e << (transpose ? " forward" : " dgrad"));
     expect_rounded<bfloat16>(bank.y_of(e), exact.y_of(e));
@@ -49,7 +50,7 @@ void check_weight_grad(const Case& c, Kernel kernel) {
   poison(bank, bank.x_layout, bank.x);
   poison(bank, bank.y_layout, bank.y);
   by(kernel)(bank.weight_grad());
-  reference::run(CpuStream(4), exact.weight_grad());
+  lyceum::run(CpuStream(4), exact.weight_grad());
   for (std::size_t e = 0; e < bank.gradients.size(); ++e) {
     SCOPED_TRACE(testing::Message() << "gradient of expert " << e);
     expect_rounded<bfloat16>(bank.gradients[e], exact.gradients[e]);

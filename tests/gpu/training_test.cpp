@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "core/allocator.h"
 #include "support/planned_peaks.h"
 
 namespace lyceum {
@@ -111,7 +112,7 @@ TEST(PeakMemoryOnDevice, IsAsPlanned) {
       Config config = sizable_config(2, 32, 2);
       config.balance.device_groups = 2;
       // Rows that fill up experts, of which a device takes the most that there may be, are few among so many.
-      config.batch = {.global = 16, .micro = 8, .seq_len = 64};
+      config.batch = {.global = 8, .micro = 4, .seq_len = 64};
       config.model.recompute = recompute;
       config.run.precision = "bf16";
       config.run.cuda_graph = graph;

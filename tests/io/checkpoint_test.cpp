@@ -14,7 +14,9 @@
 #include "io/atomic_file.h"
 #include "io/checkpoint_manifest.h"
 #include "io/hdf5.h"
+#include "io/whole_file.h"
 #include "support/checkpoint_model.h"
+#include "support/errors.h"
 #include "support/file_size_limit.h"
 #include "support/temporary_directory.h"
 
@@ -25,18 +27,6 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::string error_of(const std::function<void()>& action, ExitCode code) {
-  try {
-    action();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "no error";
-  return {};
-}
 
 const std::vector<TestTensor>& model() {
   static const std::vector<TestTensor> tensors = {
@@ -69,19 +59,19 @@ const CheckpointHeader header = {.run_uuid = "5e1f",
 class Checkpoint : public testing::Test {
  protected:
   void save(std::int64_t step, const CheckpointProbe& probe = {}) {
-    const TestPieces pieces = model_pieces();
+    static const TestPieces pieces = model_pieces();
     CheckpointHeader head = header;
     head.step = step;
     write_checkpoint(group_, root(), head, pieces.get(), probe);
   }
   fs::path root() const { return directory_.path() / "checkpoints"; }
   fs::path at(std::int64_t step) const { return root() / checkpoint_name(step); }
-  std::string latest() const { return read_file(root() / "LATEST"); }
+  std::string latest() const { return read_whole_file(root() / "LATEST"); }
   /// Everything under the root: name, and bytes of each file.
   std::map<std::string, std::string> contents() const {
     std::map<std::string, std::string> files;
     for (const auto& entry : fs::recursive_directory_iterator(root())) {
-      files[entry.path().string()] = entry.is_regular_file() ? read_file(entry.path()) : "";
+      files[entry.path().string()] = entry.is_regular_file() ? read_whole_file(entry.path()) : "";
     }
     return files;
   }
@@ -96,14 +86,14 @@ class Checkpoint : public testing::Test {
 };
 
 void flip_bit(const fs::path& path, std::size_t bit) {
-  std::string bytes = read_file(path);
+  std::string bytes = read_whole_file(path);
   bytes.at(bit / 8) = static_cast<char>(bytes.at(bit / 8) ^ (1 << (bit % 8)));
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
 /// Replaces text in the manifest and gives it a right digest again: what only a wrong program would write.
 void forge(const fs::path& directory, const std::string& from, const std::string& to) {
-  std::string text = read_file(directory / manifest_name);
+  std::string text = read_whole_file(directory / manifest_name);
   const std::size_t place = text.find(from);
   ASSERT_NE(place, std::string::npos) << from;
   text.replace(place, from.size(), to);
@@ -285,7 +275,7 @@ TEST_F(Checkpoint, EveryFlippedBitIsFound) {
   std::mt19937_64 random(1);
   for (const auto& [name, flips] : {std::pair("rank-00000.h5", 200), std::pair("manifest.json", 100)}) {
     const fs::path path = at(1) / name;
-    const std::string original = read_file(path);
+    const std::string original = read_whole_file(path);
     for (int i = 0; i < flips; ++i) {
       std::string bytes = original;
       const std::size_t bit = random() % (8 * bytes.size());
@@ -426,7 +416,7 @@ TEST_F(Checkpoint, ManifestIsJsonThatNamesEveryBox) {
   pieces.add(tensor, {{0, 0}, {1, 2}});
   pieces.add(tensor, {{1, 0}, {3, 2}});
   write_checkpoint(group_, root(), header, pieces.get());
-  const auto json = nlohmann::json::parse(read_file(at(100) / "manifest.json"));
+  const auto json = nlohmann::json::parse(read_whole_file(at(100) / "manifest.json"));
   EXPECT_EQ(json["format"], "lyceum-checkpoint");
   EXPECT_EQ(json["step"], 100);
   EXPECT_EQ(json["files"][0]["name"], "rank-00000.h5");

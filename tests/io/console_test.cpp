@@ -6,10 +6,10 @@
 #include <limits>
 #include <sstream>
 
+#include "support/nan.h"
+
 namespace lyceum {
 namespace {
-
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
 TEST(Console, HumanNumbers) {
   EXPECT_EQ(human_count(0), "0");

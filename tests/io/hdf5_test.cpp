@@ -8,6 +8,7 @@
 #include <functional>
 #include <numeric>
 
+#include "support/errors.h"
 #include "support/file_size_limit.h"
 #include "support/temporary_directory.h"
 
@@ -16,18 +17,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::string error_of(const std::function<void()>& action, ExitCode code) {
-  try {
-    action();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
-    return error.what();
-  }
-  ADD_FAILURE() << "no error";
-  return {};
-}
 
 TEST(Hdf5, DatasetsOfEveryTypeComeBackBitwise) {
   TemporaryDirectory directory;

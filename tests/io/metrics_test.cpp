@@ -14,13 +14,13 @@
 
 #include "core/error.h"
 #include "support/file_size_limit.h"
+#include "support/nan.h"
 #include "support/temporary_directory.h"
 
 namespace lyceum {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
 std::string content(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);

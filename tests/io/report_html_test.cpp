@@ -12,12 +12,12 @@
 #include <sstream>
 
 #include "io/chart.h"
+#include "support/nan.h"
 
 namespace lyceum {
 namespace {
 
 using Tree = boost::property_tree::ptree;
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
 /// The page as XML: throws when a tag is left open or a character is not escaped.
 Tree parsed(const std::string& page) {
@@ -94,12 +94,12 @@ TEST(ReportHtml, HoldsTheNumbersItWasGiven) {
   const auto lines = plotted(page);
   EXPECT_EQ(lines.at("training"), nlohmann::json::parse(R"([[1,8.25],[2,"NaN"],[3,7.5]])"));
   EXPECT_EQ(lines.at("validation"), nlohmann::json::parse("[[3,7.625]]"));
-  const std::vector<ExpertLoad> loads = loads_by_choice(input.routing, {3, 4});
+  const std::vector<RoutedTokens> loads = loads_by_choice(input.routing, {3, 4});
   EXPECT_NEAR(lines.at("top0")[0][1].get<double>(), loads[0].max_over_min(), 1e-6);
   EXPECT_EQ(lines.at("top0")[1][1], "∞");
   EXPECT_EQ(lines.at("top1")[1][1], "NaN") << "no tokens at all";
   // Heat map: titles of the cells, and a cell without tokens has its own colour.
-  const ExpertLoad layer = loads_by_layer(input.routing, {3, 4})[0];
+  const RoutedTokens layer = loads_by_layer(input.routing, {3, 4})[0];
   const std::vector<std::string> titles = texts_of(page, "title");
   const std::string cell = "layer 0, expert 2: " + std::to_string(layer.tokens[2] / layer.mean()).substr(0, 5);
   EXPECT_TRUE(std::any_of(titles.begin(), titles.end(), [&](const auto& t) { return t.starts_with(cell); })) << cell;

@@ -13,6 +13,7 @@
 #include "io/utf8.h"
 #include "io/whole_file.h"
 #include "io/words.h"
+#include "support/errors.h"
 #include "support/temporary_directory.h"
 
 namespace lyceum {
@@ -148,16 +149,6 @@ TEST_F(TokenizerTest, ASampleIsChosenBySeed) {
   options.seed = 2;
   train_tokenizer(options);
   EXPECT_FALSE(read_whole_file(options.model) == first);
-}
-
-void expect_bad_input(const std::function<void()>& act, const std::string& named) {
-  try {
-    act();
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::bad_input);
-    EXPECT_THAT(error.what(), HasSubstr(named));
-  }
 }
 
 TEST_F(TokenizerTest, TrainingOnTooLittleIsNamed) {

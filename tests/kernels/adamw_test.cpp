@@ -10,13 +10,7 @@ namespace {
 
 constexpr double lr = 3e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0.1, clip = 0.7;
 
-Stream stream_of([[maybe_unused]] int threads) {
-#ifdef LYCEUM_TEST_DEVICE
-  return tested_stream();
-#else
-  return CpuStream(threads);
-#endif
-}
+Stream stream_of(int threads) { return tests_run_on_gpu() ? tested_stream() : CpuStream(threads); }
 
 /// A list of numbers here and where the kernel runs.
 template <class A>

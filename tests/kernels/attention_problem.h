@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "kernels/attention.h"
-#include "kernels/cpu/reference_attention.h"
 #include "kernels/matrices.h"
 
 namespace lyceum::test {
@@ -65,8 +64,8 @@ void expect_right_attention(const AttentionShape& shape, double tolerance, Run&&
   run(fast->forward());
   run(fast->backward());
   const CpuStream stream(2);
-  reference::run(stream, exact->forward());
-  reference::run(stream, exact->backward());
+  lyceum::run(stream, exact->forward());
+  lyceum::run(stream, exact->backward());
   expect_near(fast->out.view(), exact->out.view(), tolerance);
   expect_near(fast->log_sum_exp.view(), exact->log_sum_exp.view(), tolerance);
   expect_near(fast->dq.view(), exact->dq.view(), 2 * tolerance);

@@ -13,11 +13,11 @@ const std::vector<std::int32_t> order{4, 0, 6, 1, 2, 3, 5};  // devices {4, 0}, 
 const std::vector<std::int64_t> first{0, 2, 3, 7};
 
 /// The losses of sequences by the paper's formulas, where rows of counts are sums over `counted`.
-struct Expected {
+struct ExpectedLosses {
   double expert = 0, device = 0, z = 0;
   std::vector<double> expert_slope, device_slope;
 
-  Expected(const Grid<double>& count, const Grid<double>& sums, double counted) {
+  ExpectedLosses(const Grid<double>& count, const Grid<double>& sums, double counted) {
     device_slope.resize(static_cast<std::size_t>(sums.rows * experts));
     for (std::int64_t s = 0; s < sums.rows; ++s) {
       const auto f = [&](std::int64_t i) { return count.at(s, i) / counted * experts / double(top_k * seq_len); };
@@ -54,7 +54,7 @@ TEST(BalanceLosses, FollowThePapersFormulas) {
       std::vector<double> expert{-7}, device{-7}, z{-7};
       launch_on(1, BalanceLosses{counts, count_of, sums.matrix(), order, first, top_k, seq_len, 0.3, 0.7, 0.9,
                                  expert_slope.matrix(), device_slope.matrix(), expert, device, z});
-      const Expected expected(count, sums, batch ? 4 : 1);
+      const ExpectedLosses expected(count, sums, batch ? 4 : 1);
       EXPECT_NEAR(expert[0], expected.expert, 1e-11);
       EXPECT_NEAR(device[0], expected.device, 1e-11);
       EXPECT_NEAR(z[0], expected.z, 1e-11);

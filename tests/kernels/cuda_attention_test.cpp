@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "kernels/attention_problem.h"
-#include "kernels/cpu/reference_attention.h"
 #include "kernels/cuda/attention_tilings.cuh"
 #include "support/emulated_block.h"
 #include "support/emulated_hopper.h"
@@ -101,7 +100,7 @@ void backward(AttentionProblem<bfloat16>& problem, Order order) {
 /// Against the reference in double, with gaps between rows (a multiple of 8: copies of 16 bytes; else by elements), and
 /// the same bits whichever warp runs first.
 template <class Device = Ampere>
-void check(const AttentionShape& shape, std::int64_t gap) {
+void check_tensor_cores(const AttentionShape& shape, std::int64_t gap) {
   SCOPED_TRACE(testing::Message() << shape.sequences << " x " << shape.query_len << " of " << shape.key_len << ", "
                                   << shape.heads << "/" << shape.kv_heads << " x " << shape.head_dim << ", gap "
                                   << gap);
@@ -112,8 +111,8 @@ void check(const AttentionShape& shape, std::int64_t gap) {
   }
   const CpuStream stream(1);
   const auto exact = make_attention<double, bfloat16>(shape);
-  reference::run(stream, exact->forward());
-  reference::run(stream, exact->backward());
+  lyceum::run(stream, exact->forward());
+  lyceum::run(stream, exact->backward());
   expect_near(fast->out.view(), exact->out.view(), 0.02);
   expect_near(fast->log_sum_exp.view(), exact->log_sum_exp.view(), 1e-4);
   expect_near(fast->dq.view(), exact->dq.view(), 0.03);
@@ -128,37 +127,37 @@ void check(const AttentionShape& shape, std::int64_t gap) {
 }
 
 TEST(CudaAttention, AgreesWithTheReference) {
-  check({1, 1, 1, 1, 1, 1}, 0);
-  check({2, 7, 7, 3, 3, 5}, 3);
-  check({2, 33, 33, 4, 2, 16}, 8);
-  check({1, 1, 131, 4, 2, 16}, 8);
-  check({2, 5, 70, 2, 1, 8}, 0);
-  check({1, 140, 150, 2, 1, 32}, 8);
+  check_tensor_cores({1, 1, 1, 1, 1, 1}, 0);
+  check_tensor_cores({2, 7, 7, 3, 3, 5}, 3);
+  check_tensor_cores({2, 33, 33, 4, 2, 16}, 8);
+  check_tensor_cores({1, 1, 131, 4, 2, 16}, 8);
+  check_tensor_cores({2, 5, 70, 2, 1, 8}, 0);
+  check_tensor_cores({1, 140, 150, 2, 1, 32}, 8);
 }
 
 TEST(CudaAttention, AgreesWithTheReferenceForHeadsOf64) {
-  check({1, 65, 65, 2, 2, 33}, 3);
-  check({1, 131, 131, 2, 1, 64}, 8);
+  check_tensor_cores({1, 65, 65, 2, 2, 33}, 3);
+  check_tensor_cores({1, 131, 131, 2, 1, 64}, 8);
 }
 
 TEST(CudaAttention, AgreesWithTheReferenceForHeadsOf128) {
-  check({1, 65, 65, 1, 1, 80}, 8);
-  check({1, 130, 140, 2, 1, 128}, 8);
+  check_tensor_cores({1, 65, 65, 1, 1, 80}, 8);
+  check_tensor_cores({1, 130, 140, 2, 1, 128}, 8);
 }
 
 TEST(CudaAttention, AgreesWithTheReferenceForHeadsOf256) {
-  check({1, 30, 40, 1, 1, 130}, 3);
-  check({1, 34, 70, 2, 1, 256}, 8);
+  check_tensor_cores({1, 30, 40, 1, 1, 130}, 3);
+  check_tensor_cores({1, 34, 70, 2, 1, 256}, 8);
 }
 
 TEST(CudaAttention, HopperAgreesWithTheReferenceForHeadsOf64) {
-  check<Hopper>({1, 3, 5, 1, 1, 33}, 3);
-  check<Hopper>({1, 66, 200, 2, 1, 64}, 8);
+  check_tensor_cores<Hopper>({1, 3, 5, 1, 1, 33}, 3);
+  check_tensor_cores<Hopper>({1, 66, 200, 2, 1, 64}, 8);
 }
 
 TEST(CudaAttention, HopperAgreesWithTheReferenceForHeadsOf128) {
-  check<Hopper>({1, 65, 129, 1, 1, 80}, 8);
-  check<Hopper>({1, 66, 260, 2, 1, 128}, 0);
+  check_tensor_cores<Hopper>({1, 65, 129, 1, 1, 80}, 8);
+  check_tensor_cores<Hopper>({1, 66, 260, 2, 1, 128}, 0);
 }
 
 template <class Device>

@@ -3,7 +3,6 @@
 
 #include <vector>
 
-#include "kernels/cpu/reference_gemm.h"
 #include "kernels/cuda/grouped_tiles.h"
 #include "kernels/cuda_host_block.h"
 #include "kernels/grouped_bank.h"
@@ -86,7 +85,7 @@ void check_rows(const Case& c) {
   auto exact = Bank<double>::made<bfloat16>(c.rows, c.in, c.out, transpose, false, c.gap);
   poison(bank, bank.x_layout, bank.x);
   run_on_host<product>(bank);
-  reference::run(CpuStream(1), exact.product(transpose));
+  lyceum::run(CpuStream(1), exact.product(transpose));
   for (std::int64_t e = 0; e < bank.table.view().count(); ++e) {
     SCOPED_TRACE(testing::Message() << "expert " << e << (transpose ? " forward" : " dgrad"));
     expect_rounded<bfloat16>(bank.y_of(e), exact.y_of(e));  // the padding too: zeros
@@ -99,7 +98,7 @@ void check_weight_grad(const Case& c) {
   poison(bank, bank.x_layout, bank.x);
   poison(bank, bank.y_layout, bank.y);
   run_on_host<Product::weight_grad>(bank);
-  reference::run(CpuStream(1), exact.weight_grad());
+  lyceum::run(CpuStream(1), exact.weight_grad());
   for (std::size_t e = 0; e < bank.gradients.size(); ++e) {
     SCOPED_TRACE(testing::Message() << "gradient of expert " << e);
     expect_rounded<bfloat16>(bank.gradients[e], exact.gradients[e]);
@@ -116,7 +115,7 @@ void check_picked(const Case& c) {
   exact.pick<bfloat16>(false, c.gap);
   if (!forward) poison(bank, bank.y_layout, bank.y);
   run_on_host<product, true>(bank);
-  forward ? reference::run(CpuStream(1), exact.product(true)) : reference::run(CpuStream(1), exact.weight_grad());
+  forward ? lyceum::run(CpuStream(1), exact.product(true)) : lyceum::run(CpuStream(1), exact.weight_grad());
   for (std::int64_t e = 0; e < bank.table.view().count(); ++e) {
     SCOPED_TRACE(testing::Message() << "expert " << e << (forward ? " forward" : " gradient"));
     const auto i = static_cast<std::size_t>(e);

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/cpu/reference_gemm.h"
 #include "kernels/gemm.h"
 #include "kernels/matrices.h"
 
@@ -36,8 +35,8 @@ void check_gemm(const GemmCase& c, const Launch& run_gemm) {
   exact_a.template randomise<T>("a"), exact_b.template randomise<T>("b");
   if (c.accumulate) result.randomise("c"), expected.template randomise<Out>("c");
   run_gemm(Gemm<T, Out>{a.view(), b.view(), result.view(), c.transpose_a, c.transpose_b, c.accumulate});
-  reference::run(CpuStream(2), Gemm<double>{exact_a.view(), exact_b.view(), expected.view(), c.transpose_a,
-                                            c.transpose_b, c.accumulate});
+  lyceum::run(CpuStream(2), Gemm<double>{exact_a.view(), exact_b.view(), expected.view(), c.transpose_a, c.transpose_b,
+                                         c.accumulate});
   expect_near(result.view(), expected.view(), gemm_tolerance<T, Out>(c.k));
   EXPECT_TRUE(result.gaps_untouched());
 }

@@ -3,7 +3,6 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/cpu/reference_gemm.h"
 #include "kernels/cuda/gemm_shape.h"
 #include "kernels/matrices.h"
 
@@ -38,7 +37,7 @@ TEST(BlasGemm, IsTheSameProductColumnByColumn) {
       a.randomise("a"), b.randomise("b");
       const Gemm<double> gemm{a.view(), b.view(), c.view(), ta, tb};
       column_major_gemm(BlasGemm(shape_of(gemm)), b.view().data, a.view().data, c.view().data);
-      reference::run(CpuStream(1), Gemm<double>{a.view(), b.view(), expected.view(), ta, tb});
+      lyceum::run(CpuStream(1), Gemm<double>{a.view(), b.view(), expected.view(), ta, tb});
       test::expect_near(c.view(), expected.view(), 1e-12);
       EXPECT_TRUE(c.gaps_untouched());
     }

@@ -10,7 +10,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/cpu/reference_gemm.h"
 #include "kernels/grouped_gemm.h"
 #include "kernels/matrices.h"
 
@@ -165,10 +164,10 @@ void expect_right_picked_products(const Case& c, Run&& run) {
     exact.template pick<T>(false, c.gap);
     if (forward) {
       run(bank.product(true));
-      reference::run(CpuStream(2), exact.product(true));
+      lyceum::run(CpuStream(2), exact.product(true));
     } else {
       run(bank.weight_grad());
-      reference::run(CpuStream(2), exact.weight_grad());
+      lyceum::run(CpuStream(2), exact.weight_grad());
     }
     for (std::int64_t e = 0; e < bank.table.view().count(); ++e) {
       SCOPED_TRACE(testing::Message() << "expert " << e << (forward ? " forward" : " gradient"));
@@ -191,7 +190,7 @@ void expect_right_products(const Case& c, Run&& run) {
     auto bank = Bank<T>::template made<T>(c.rows, c.in, c.out, transpose, false, c.gap);
     auto exact = Bank<double>::template made<T>(c.rows, c.in, c.out, transpose, false, c.gap);
     run(bank.product(transpose));
-    reference::run(stream, exact.product(transpose));
+    lyceum::run(stream, exact.product(transpose));
     for (std::int64_t e = 0; e < bank.table.view().count(); ++e) {
       SCOPED_TRACE(testing::Message() << "expert " << e << (transpose ? " transposed" : ""));
       expect_near(bank.y_of(e), exact.y_of(e), tolerance<T>());
@@ -204,7 +203,7 @@ void expect_right_products(const Case& c, Run&& run) {
   auto bank = Bank<T>::template made<T>(c.rows, c.in, c.out, false, true, c.gap);
   auto exact = Bank<double>::template made<T>(c.rows, c.in, c.out, false, true, c.gap);
   run(bank.weight_grad());
-  reference::run(stream, exact.weight_grad());
+  lyceum::run(stream, exact.weight_grad());
   for (std::size_t e = 0; e < bank.gradients.size(); ++e) {
     SCOPED_TRACE(testing::Message() << "gradient of expert " << e);
     expect_near(bank.gradients[e], exact.gradients[e], std::is_same_v<T, double> ? 1e-10 : 2e-4);

@@ -52,7 +52,7 @@ TEST(GroupedGemm, RefusesRowsThatAreNotThere) {
 }
 
 template <class T>
-void check_repeatable() {
+void check_bank_repeatable() {
   std::vector<std::vector<T>> results;
   for (const int repeat : {0, 1}) {
     auto bank = Bank<T>::template made<T>(uneven.rows, uneven.in, uneven.out, false, false);
@@ -63,8 +63,8 @@ void check_repeatable() {
 }
 
 TEST(GroupedGemm, GivesTheSameBitsTwice) {
-  check_repeatable<float>();
-  check_repeatable<bfloat16>();
+  check_bank_repeatable<float>();
+  check_bank_repeatable<bfloat16>();
 }
 
 TEST(GroupedGemm, NanStaysInItsRow) {

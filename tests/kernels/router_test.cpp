@@ -106,10 +106,11 @@ std::vector<std::int32_t> naive_choices(const Case& c, const Grid<double>& logit
 }
 
 /// The same by the formulas, in double: what `chosen` holds of choices, or the naive ones.
-struct Expected {
+struct ExpectedRoutes {
   std::vector<double> index, gates, load, counts, probability;
 
-  Expected(const Case& c, const Grid<double>& logits, const std::vector<std::vector<std::int32_t>>* chosen = nullptr)
+  ExpectedRoutes(const Case& c, const Grid<double>& logits,
+                 const std::vector<std::vector<std::int32_t>>* chosen = nullptr)
       : load(static_cast<std::size_t>(c.sequences * load_width(c.experts)), 0.0),
         counts(static_cast<std::size_t>(c.sequences ? c.k * c.experts : 0), 0.0),
         probability(c.sequences ? static_cast<std::size_t>(c.experts) : 0, 5.0) {
@@ -144,8 +145,8 @@ struct Expected {
 
 template <class A>
 class RouterTest : public testing::Test {};
-using Types = testing::Types<float, double>;
-TYPED_TEST_SUITE(RouterTest, Types);
+using ScoreTypes = testing::Types<float, double>;
+TYPED_TEST_SUITE(RouterTest, ScoreTypes);
 
 TYPED_TEST(RouterTest, FollowsTheFormulasWhateverTheSizes) {
   using A = TypeParam;
@@ -155,7 +156,7 @@ TYPED_TEST(RouterTest, FollowsTheFormulasWhateverTheSizes) {
     Routed<A> one(c), two(c);
     one.route(c, logits, 1);
     two.route(c, logits, 2);
-    const Expected expected(c, logits.widened());
+    const ExpectedRoutes expected(c, logits.widened());
     EXPECT_EQ(one.index.flat(), expected.index);
     expect_close(one.gates, expected.gates, 4 * tolerance_of<A>);
     expect_close(one.load, expected.load, 4 * tolerance_of<A>);
@@ -255,7 +256,7 @@ TEST(Router, BackwardByFiniteDifferences) {
                                              .first = c.first,
                                              .d_logits = d_logits.matrix()});
     const auto value = [&](const std::vector<double>& x) {
-      const Expected at(c, Grid<double>::from(c.tokens, c.experts, x), &chosen);
+      const ExpectedRoutes at(c, Grid<double>::from(c.tokens, c.experts, x), &chosen);
       return weighted_sum(at.gates, d_gates.flat()) + weighted_sum(at.load, d_load.flat());
     };
     expect_gradient(value, logits.flat(), d_logits.flat());

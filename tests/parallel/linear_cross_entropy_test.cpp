@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "autograd/linear.h"
+#include "core/allocator.h"
 #include "support/grid.h"
 #include "support/op_check.h"
 

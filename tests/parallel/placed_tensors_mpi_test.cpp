@@ -11,7 +11,7 @@
 #include "parallel/comm/ledger.h"
 #include "parallel/comm/mesh.h"
 #include "support/tested_groups.h"
-#ifdef LYCEUM_TEST_DEVICE
+#ifdef LYCEUM_CUDA
 #include "parallel/comm/gpu_place.h"
 #endif
 
@@ -28,7 +28,7 @@ class PlacedTensors : public testing::Test {
 };
 
 template <class T>
-std::vector<T> contribution(int rank, std::int64_t count) {
+std::vector<T> numbers_of(int rank, std::int64_t count) {
   std::vector<T> values(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto mixed = (i + 1) * 2654435761U + static_cast<std::size_t>(rank + 1) * 40503U;
@@ -41,10 +41,10 @@ std::vector<T> contribution(int rank, std::int64_t count) {
 template <class T>
 std::vector<T> reduced(int ranks, std::int64_t count, Reduction reduction) {
   using A = Accumulator<T>;
-  std::vector<T> result = contribution<T>(0, count);
+  std::vector<T> result = numbers_of<T>(0, count);
   std::vector<A> sum(result.begin(), result.end());
   for (int r = 1; r < ranks; ++r) {
-    const std::vector<T> other = contribution<T>(r, count);
+    const std::vector<T> other = numbers_of<T>(r, count);
     for (std::size_t i = 0; i < sum.size(); ++i) {
       const A a = sum[i], b = static_cast<A>(other[i]);
       sum[i] = reduction == Reduction::sum ? a + b : reduction == Reduction::max ? std::max(a, b) : std::min(a, b);
@@ -69,7 +69,7 @@ void expect_sums(const std::vector<T>& values, const std::vector<T>& expected, i
 TEST_F(PlacedTensors, AllReduceOfEveryTypeAndKind) {
   for (const std::int64_t count : {1, 7, 4097, 70001}) {
     const auto check = [&]<class T>(Reduction reduction) {
-      const Tensor values = tensor_of(contribution<T>(rank, count));
+      const Tensor values = tensor_of(numbers_of<T>(rank, count));
       world.all_reduce_async(values, reduction).wait();
       expect_sums(values_of<T>(values), reduced<T>(size, count, reduction), size);
     };
@@ -103,12 +103,12 @@ std::int64_t rows(int from, int to, int round) {
   return draw < 3 ? 0 : static_cast<std::int64_t>(draw * draw) * (round % 2 ? 50 : 1);
 }
 
-struct Dispatch {
+struct PlacedDispatch {
   std::vector<std::int64_t> send_rows, receive_rows;
   std::vector<std::int32_t> expected;
   Tensor sent, received;
 
-  Dispatch(int self, int ranks, int round) {
+  PlacedDispatch(int self, int ranks, int round) {
     std::vector<std::int32_t> away;
     for (int other = 0; other < ranks; ++other) {
       send_rows.push_back(rows(self, other, round));
@@ -129,7 +129,7 @@ struct Dispatch {
 
 TEST_F(PlacedTensors, AllToAllOfUnevenCounts) {
   for (int round = 0; round < 6; ++round) {
-    const Dispatch dispatch(rank, size, round);
+    const PlacedDispatch dispatch(rank, size, round);
     world.all_to_all(dispatch.exchange());
     EXPECT_EQ(values_of<std::int32_t>(dispatch.received), dispatch.expected) << "round " << round;
   }
@@ -139,8 +139,8 @@ TEST_F(PlacedTensors, AllToAllOfUnevenCounts) {
 
 TEST_F(PlacedTensors, SeveralOperationsUnderWayOnSeveralGroups) {
   const ProcessGroup other = world.split(0, -rank, "reversed"), pair = world.split(rank / 2, rank, "pair");
-  const Dispatch first(rank, size, 1), second(other.rank(), size, 3);
-  const Tensor sum = tensor_of(contribution<float>(rank, 30011)), own = tensor_of(std::vector<float>(3, rank)),
+  const PlacedDispatch first(rank, size, 1), second(other.rank(), size, 3);
+  const Tensor sum = tensor_of(numbers_of<float>(rank, 30011)), own = tensor_of(std::vector<float>(3, rank)),
                all = Tensor::empty(stream, DType::f32, {3 * pair.size()});
   const std::vector<std::int64_t> extents(static_cast<std::size_t>(pair.size()), 3);
   std::vector<Pending> pending;
@@ -162,7 +162,7 @@ TEST_F(PlacedTensors, SeveralOperationsUnderWayOnSeveralGroups) {
 TEST_F(PlacedTensors, GroupsInAnotherOrderOnOtherRanksDoNotWaitForEachOther) {
   if (size < 2) GTEST_SKIP() << "needs two ranks";
   const ProcessGroup one = world.split(0, rank, "one"), other = world.split(0, rank, "other");
-  const Tensor a = tensor_of(contribution<float>(rank, 5000)), b = tensor_of(contribution<double>(rank, 5000));
+  const Tensor a = tensor_of(numbers_of<float>(rank, 5000)), b = tensor_of(numbers_of<double>(rank, 5000));
   Pending first, second;
   if (rank % 2) first = one.all_reduce_async(a);
   second = other.all_reduce_async(b);
@@ -178,7 +178,7 @@ TEST_F(PlacedTensors, MemoryMayBeUsedAgainAfterTheWait) {
   for (int repeat = 0; repeat < 5; ++repeat) {
     const Tensor copy = Tensor::empty(stream, DType::f32, {count});
     {
-      const Tensor values = tensor_of(contribution<float>(rank, count));
+      const Tensor values = tensor_of(numbers_of<float>(rank, count));
       place = values.raw();
       world.all_reduce_async(values).wait();
       copy_on_device(stream, copy.raw(), values.raw(), values.bytes());
@@ -195,7 +195,7 @@ TEST_F(PlacedTensors, AStartedOperationKeepsItsTensorAndItsGroup) {
   Pending pending;
   {
     const ProcessGroup group = world.split(0, rank, "short-lived");
-    const Tensor values = tensor_of(contribution<float>(rank, 9001));
+    const Tensor values = tensor_of(numbers_of<float>(rank, 9001));
     pending = group.all_reduce_async(values);
     observer = values;
   }
@@ -234,7 +234,7 @@ TEST_F(PlacedTensors, TrafficAndLedgerAreThoseOfTheHost) {
 
 TEST_F(PlacedTensors, TheLedgerSeesTheEndOfWhatIsDone) {
   if (size < 2) GTEST_SKIP() << "needs two ranks";
-  const Tensor values = tensor_of(contribution<float>(rank, 100));
+  const Tensor values = tensor_of(numbers_of<float>(rank, 100));
   world.all_reduce_async(values).wait();
   values_of<float>(values);
   world.barrier();
@@ -290,7 +290,7 @@ TEST_F(PlacedTensors, AnErrorOnItsWayOutDoesNotWait) {
 
 TEST_F(PlacedTensors, AGroupOfOneCopiesWhereItsTensorsLie) {
   const ProcessGroup alone = tested(ProcessGroup::self());
-  const std::vector<float> values = contribution<float>(rank, 1000);
+  const std::vector<float> values = numbers_of<float>(rank, 1000);
   const std::vector<std::int64_t> extents{1000};
   const Tensor all = tensor_of(values), own = Tensor::empty(stream, DType::f32, {1000}),
                back = Tensor::empty(stream, DType::f32, {1000}), rows = Tensor::empty(stream, DType::f32, {1000});
@@ -315,7 +315,8 @@ TEST_F(PlacedTensors, StreamsAndTransportsMustFit) {
   EXPECT_THROW(static_cast<void>(host.on(CpuStream(1), Transport::nccl)), Error);
   EXPECT_THROW(static_cast<void>(host.on(CpuStream(1), Transport::staged)), Error);
   EXPECT_NO_THROW(static_cast<void>(ProcessGroup::rehearsal(1, 3).on(RehearsalStream(), Transport::mpi)));
-#ifdef LYCEUM_TEST_DEVICE
+#ifdef LYCEUM_CUDA
+  if (!tests_run_on_gpu()) return;
   EXPECT_THROW(static_cast<void>(host.on(stream, Transport::mpi)), Error);
   const ProcessGroup all = ProcessGroup::world(60);
   const GpuPlace place = place_on_gpus(all);

@@ -63,7 +63,7 @@ std::vector<T> reduce_serially(const std::vector<std::vector<T>>& parts, Reducti
 }
 
 template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+bool same_vectors(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
@@ -74,7 +74,7 @@ TEST_F(ProcessGroupTest, AllReduceGivesTheBitsOfTheSumInRankOrder) {
       std::vector<float> values = contribution<float>(rank, count);
       const std::vector<float> expected = reduce_serially(gather_by_mpi(values, size), reduction);
       world.all_reduce(values, reduction);
-      EXPECT_TRUE(same_bits(values, expected)) << count << " values, reduction " << static_cast<int>(reduction);
+      EXPECT_TRUE(same_vectors(values, expected)) << count << " values, reduction " << static_cast<int>(reduction);
     }
   }
 }
@@ -87,8 +87,8 @@ TEST_F(ProcessGroupTest, AllReduceOfOtherTypes) {
     const std::vector<std::int64_t> expected_longs = reduce_serially(gather_by_mpi(longs, size), Reduction::max);
     world.all_reduce(doubles);
     world.all_reduce(longs, Reduction::max);
-    EXPECT_TRUE(same_bits(doubles, expected_doubles)) << count;
-    EXPECT_TRUE(same_bits(longs, expected_longs)) << count;
+    EXPECT_TRUE(same_vectors(doubles, expected_doubles)) << count;
+    EXPECT_TRUE(same_vectors(longs, expected_longs)) << count;
   }
   Tensor ints = Tensor::zeros(CpuStream(1), DType::i32, {5});
   for (std::int32_t& value : ints.span<std::int32_t>()) value = rank + 1;
@@ -109,7 +109,7 @@ TEST_F(ProcessGroupTest, AllReduceOf64MegabytesIsTheSameInEveryRun) {
     world.all_reduce(values);
     if (repeat == 0) first = values;
   }
-  EXPECT_TRUE(same_bits(values, first));
+  EXPECT_TRUE(same_vectors(values, first));
   for (std::size_t i = 0; i < values.size(); i += 4093) {
     float expected = 1.0F / static_cast<float>(i % 1009 + 1);
     for (int r = 1; r < size; ++r) expected += 1.0F / static_cast<float>(i % 1009 + 1 + 31 * r);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "autograd/linear.h"
+#include "core/allocator.h"
 
 namespace lyceum {
 namespace {

@@ -14,6 +14,7 @@
 #include "kernels/flat_blocks.h"
 #include "parallel/data/norm_sums.h"
 #include "parallel/data/zero.h"
+#include "support/errors.h"
 
 namespace lyceum {
 namespace {
@@ -21,7 +22,7 @@ namespace {
 constexpr std::int64_t micro_batches = 3;
 
 /// Not exact in f32: the order of a sum shows.
-float contribution(int rank, int step, std::int64_t micro, std::size_t unit, std::int64_t i) {
+float zero_part(int rank, int step, std::int64_t micro, std::size_t unit, std::int64_t i) {
   const auto at = static_cast<std::uint64_t>(((step * 8 + micro) * 8 + rank) * 8 + static_cast<std::int64_t>(unit));
   return static_cast<float>(Philox(7, "gradients").normal(at * 100000 + static_cast<std::uint64_t>(i)));
 }
@@ -52,7 +53,7 @@ class ZeroTest : public testing::Test {
           units[u]->memory()->need_gradients(*units[u]);
           const std::span<float> gradient = parameter->gradient.span<float>();
           for (std::size_t i = 0; i < gradient.size(); ++i) {
-            gradient[i] += contribution(rank, step, micro, u, static_cast<std::int64_t>(i));
+            gradient[i] += zero_part(rank, step, micro, u, static_cast<std::int64_t>(i));
           }
           zero.gradient_final(*parameter);
         }
@@ -67,7 +68,7 @@ class ZeroTest : public testing::Test {
     for (std::int64_t row = 0; row < rows; ++row) {
       float part = 0;
       for (std::int64_t col = 0; col < cols; ++col) {
-        part += contribution(static_cast<int>(stage < 2 ? row : col), step, stage < 2 ? col : row, unit, i);
+        part += zero_part(static_cast<int>(stage < 2 ? row : col), step, stage < 2 ? col : row, unit, i);
       }
       sum += part;
     }
@@ -216,15 +217,6 @@ TEST_F(ZeroTest, ValuesComeBeforeTheyAreUsedAndGoAfterwards) {
   }
 }
 
-void expect_error(const std::function<void()>& call, const std::string& text) {
-  try {
-    call();
-    ADD_FAILURE() << "no error, expected: " << text;
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr(text));
-  }
-}
-
 TEST_F(ZeroTest, EveryParameterIsFinalOnceInEveryMicroBatch) {
   for (int stage = 0; stage <= 3; ++stage) {
     Zero zero(units, mesh, stream, {.stage = stage, .micro_batches = 1});
@@ -233,12 +225,12 @@ TEST_F(ZeroTest, EveryParameterIsFinalOnceInEveryMicroBatch) {
         for (const auto& parameter : unit->parameters()) zero.gradient_final(*parameter);
       }
     }
-    expect_error([&] { zero.finish_gradients(); }, "gradients of unit 1 became final 0 times in a step of 1");
+    expect_failure([&] { zero.finish_gradients(); }, "gradients of unit 1 became final 0 times in a step of 1");
   }
   Zero zero(units, mesh, stream, {.micro_batches = 1});
   for (const auto& parameter : units[2]->parameters()) zero.gradient_final(*parameter);
-  expect_error([&] { zero.gradient_final(*units[2]->parameters()[0]); }, "unit 2 became final more than 1 times");
-  expect_error([&] { Zero(units, mesh, stream, {.micro_batches = 0}); }, "0 micro-batches");
+  expect_failure([&] { zero.gradient_final(*units[2]->parameters()[0]); }, "unit 2 became final more than 1 times");
+  expect_failure([&] { Zero(units, mesh, stream, {.micro_batches = 0}); }, "0 micro-batches");
 }
 
 TEST_F(ZeroTest, ATapeNeedsNothingElse) {
@@ -247,7 +239,7 @@ TEST_F(ZeroTest, ATapeNeedsNothingElse) {
   const std::vector<ParameterUnit*> one{&layer};
   Parameter& weight = layer.add(whole_parameter("weight", {48, 64}, 0.1, true));
   const Tensor x = Tensor::zeros(stream, DType::f32, {5, 64});
-  for (std::int64_t i = 0; i < x.size(); ++i) x.data<float>()[i] = contribution(rank, 0, 0, 0, i);
+  for (std::int64_t i = 0; i < x.size(); ++i) x.data<float>()[i] = zero_part(rank, 0, 0, 0, i);
   std::vector<Tensor> gradients;
   const auto backward = [&](Tape& tape) {
     const auto block = [&](Tape& inner, const Variable& in) { return std::vector{inner.apply(Linear{&weight}, in)}; };
@@ -269,7 +261,7 @@ TEST_F(ZeroTest, ATapeNeedsNothingElse) {
     for (std::int64_t c = 0; c < x.shape()[1]; ++c) {
       for (int r = 0; r < size; ++r) {
         for (std::int64_t t = 0; t < 5; ++t) {
-          sums[static_cast<std::size_t>(c)] += contribution(r, 0, 0, 0, t * x.shape()[1] + c);
+          sums[static_cast<std::size_t>(c)] += zero_part(r, 0, 0, 0, t * x.shape()[1] + c);
         }
       }
     }

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "core/allocator.h"
 #include "plan/activations.h"
 #include "support/model_stage.h"
 

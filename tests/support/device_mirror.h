@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "core/allocator.h"
 #include "core/copy.h"
 #include "core/stream.h"
 #include "core/tensor.h"

@@ -3,6 +3,9 @@
 #include <cstdio>
 
 #include "core/cuda_stream.h"
+#include "support/tested_device.h"
+
+bool lyceum::tests_run_on_gpu() { return true; }
 
 /// Tests that need a GPU. Without one they are reported as not run: CTest knows the exit code as "skipped".
 int main(int argc, char** argv) {

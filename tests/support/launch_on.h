@@ -2,12 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <type_traits>
-
+#include "core/gpu.h"
 #include "core/stream.h"
-#ifdef LYCEUM_TEST_DEVICE
 #include "support/device_mirror.h"
-#endif
 
 namespace lyceum {
 
@@ -16,12 +13,10 @@ namespace lyceum {
 /// between the rows of a matrix, which come back afterwards. Throws what the kernel throws.
 template <class Description>
 void launch_on(int threads, const Description& description) {
-#ifdef LYCEUM_TEST_DEVICE
-  static_cast<void>(threads);
-  launch_mirrored(description);
-#else
+  if constexpr (built_with_cuda) {
+    if (tests_run_on_gpu()) return launch_mirrored(description);
+  }
   launch(Stream(CpuStream(threads)), description);
-#endif
 }
 
 }  // namespace lyceum

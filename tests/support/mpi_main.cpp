@@ -7,9 +7,18 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "support/tested_device.h"
 #ifdef LYCEUM_TEST_DEVICE
 #include "core/cuda_stream.h"
 #endif
+
+bool lyceum::tests_run_on_gpu() {
+#ifdef LYCEUM_TEST_DEVICE
+  return true;
+#else
+  return false;
+#endif
+}
 
 namespace {
 
@@ -51,7 +60,10 @@ int main(int argc, char** argv) {
 #endif
   testing::InitGoogleTest(&argc, argv);
   testing::TestEventListeners& listeners = testing::UnitTest::GetInstance()->listeners();
-  if (rank != 0) delete listeners.Release(listeners.default_result_printer());
+  if (rank != 0) {  // one report is enough
+    delete listeners.Release(listeners.default_result_printer());
+    delete listeners.Release(listeners.default_xml_generator());
+  }
   listeners.Append(new AbortOnFailure(rank));
   const int result = RUN_ALL_TESTS();
   MPI_Finalize();

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "core/allocator.h"
 #include "plan/mesh_plan.h"
 #include "support/trajectory.h"
 

@@ -14,12 +14,9 @@
 namespace lyceum {
 
 inline Transport tested_transport() {
-#ifdef LYCEUM_TEST_DEVICE
+  if (!tests_run_on_gpu()) return Transport::mpi;
   const char* name = std::getenv("LYCEUM_TEST_TRANSPORT");
   return name && std::string_view(name) == "nccl" ? Transport::nccl : Transport::staged;
-#else
-  return Transport::mpi;
-#endif
 }
 
 /// The group with its tensors there.

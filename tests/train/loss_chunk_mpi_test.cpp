@@ -7,9 +7,7 @@
 namespace lyceum {
 namespace {
 
-constexpr int steps = 3;
-
-int world_size() { return ProcessGroup::world(60).size(); }
+constexpr int chunk_steps = 3;
 
 /// Micro-batches of 24 tokens, in chunks of 7: the last one has 3.
 Config chunk_config() {
@@ -26,7 +24,7 @@ Config in_chunks(Config config, std::int64_t chunk = 7) {
   return config;
 }
 
-void expect_same_bits(const Trajectory& run, const Trajectory& expected, const std::string& name) {
+void expect_equal_runs(const Trajectory& run, const Trajectory& expected, const std::string& name) {
   for (std::size_t s = 0; s < expected.steps.size(); ++s) {
     EXPECT_EQ(run.steps[s].loss, expected.steps[s].loss) << name;
     EXPECT_EQ(run.steps[s].grad_norm, expected.steps[s].grad_norm) << name;
@@ -40,12 +38,12 @@ TEST(LossChunk, IsTheRunWithAllLogits) {
   for (const bool tied : {false, true}) {
     Config config = chunk_config();
     config.model.tie_embeddings = tied;
-    const Trajectory serial = train(config, ProcessGroup::self(), steps);
+    const Trajectory serial = train(config, ProcessGroup::self(), chunk_steps);
     EXPECT_LT(serial.steps.back().loss, serial.steps.front().loss);
     for (const int zero : {0, 1, 2, 3}) {
       config.parallel.zero = zero;
       const std::string name = "zero " + std::to_string(zero) + (tied ? " tied" : "");
-      expect_same_run(train(in_chunks(config), ProcessGroup::world(60), steps), serial, name);
+      expect_same_run(train(in_chunks(config), ProcessGroup::world(60), chunk_steps), serial, name);
     }
   }
 }
@@ -53,17 +51,17 @@ TEST(LossChunk, IsTheRunWithAllLogits) {
 TEST(LossChunk, OfAMicroBatchAndMoreGivesTheSameBits) {
   Config config = chunk_config();
   for (const DType type : {DType::f32, DType::bf16}) {
-    const Trajectory all = train(config, ProcessGroup::world(60), steps, type);
+    const Trajectory all = train(config, ProcessGroup::world(60), chunk_steps, type);
     for (const std::int64_t chunk : {24, 1000}) {
-      expect_same_bits(train(in_chunks(config, chunk), ProcessGroup::world(60), steps, type), all, "one chunk");
+      expect_equal_runs(train(in_chunks(config, chunk), ProcessGroup::world(60), chunk_steps, type), all, "one chunk");
     }
   }
 }
 
 TEST(LossChunk, InBfloat16FollowsTheRunWithAllLogits) {
   const Config config = chunk_config();
-  const Trajectory all = train(config, ProcessGroup::world(60), steps, DType::bf16);
-  const Trajectory chunks = train(in_chunks(config), ProcessGroup::world(60), steps, DType::bf16);
+  const Trajectory all = train(config, ProcessGroup::world(60), chunk_steps, DType::bf16);
+  const Trajectory chunks = train(in_chunks(config), ProcessGroup::world(60), chunk_steps, DType::bf16);
   for (std::size_t s = 0; s < all.steps.size(); ++s) {
     expect_close(chunks.steps[s].loss, all.steps[s].loss, 2e-3, "loss");
     expect_close(chunks.steps[s].grad_norm, all.steps[s].grad_norm, 2e-2, "gradient norm");
@@ -75,13 +73,13 @@ TEST(LossChunk, WithWordsOnTensorRanks) {
     if (world_size() < tensor) continue;
     Config config = chunk_config();
     config.model.kv_heads = 4;
-    const Trajectory serial = train(config, ProcessGroup::self(), steps);
+    const Trajectory serial = train(config, ProcessGroup::self(), chunk_steps);
     config.parallel.tensor = tensor;
     for (const bool sequence : {false, true}) {
       config.parallel.sequence = sequence;
       config.parallel.zero = sequence ? 3 : 0;
       const std::string name = "tensor " + std::to_string(tensor) + (sequence ? " sequence" : "");
-      expect_same_run(train(in_chunks(config), ProcessGroup::world(60), steps), serial, name);
+      expect_same_run(train(in_chunks(config), ProcessGroup::world(60), chunk_steps), serial, name);
     }
   }
 }
@@ -93,16 +91,16 @@ TEST(LossChunk, ThroughEverySchedule) {
   for (const bool tied : {false, true}) {
     config.model.tie_embeddings = tied;
     config.parallel = {};
-    const Trajectory serial = train(config, ProcessGroup::self(), steps);
+    const Trajectory serial = train(config, ProcessGroup::self(), chunk_steps);
     for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "interleaved"}) {
       const bool interleaved = std::string(schedule) == "interleaved";
       if (interleaved && world_size() == 1) continue;
       config.parallel = {.pipeline = world_size(), .schedule = schedule, .virtual_stages = interleaved ? 2 : 1};
-      const Trajectory run = train(config, ProcessGroup::world(60), steps);
+      const Trajectory run = train(config, ProcessGroup::world(60), chunk_steps);
       if (tied && world_size() > 1) {
         expect_same_run(run, serial, std::string(schedule) + " tied");
       } else {
-        expect_same_bits(run, serial, schedule);
+        expect_equal_runs(run, serial, schedule);
       }
     }
   }
@@ -114,7 +112,7 @@ TEST(LossChunk, WithPutOffWeightGradientsThatAreSharedOut) {
     Config config = chunk_config();
     config.batch.global = 32;
     config.model.tie_embeddings = tied;
-    const Trajectory serial = train(config, ProcessGroup::self(), steps);
+    const Trajectory serial = train(config, ProcessGroup::self(), chunk_steps);
     for (const int zero : {2, 3}) {
       for (const char* recompute : {"selective", "full"}) {
         config.parallel = {.pipeline = std::min(world, 2),
@@ -124,7 +122,7 @@ TEST(LossChunk, WithPutOffWeightGradientsThatAreSharedOut) {
                            .schedule = "zb-h1"};
         config.model.recompute = recompute;
         const std::string name = "zero " + std::to_string(zero) + " " + recompute + (tied ? " tied" : "");
-        expect_same_run(train(in_chunks(config), ProcessGroup::world(60), steps), serial, name);
+        expect_same_run(train(in_chunks(config), ProcessGroup::world(60), chunk_steps), serial, name);
       }
       config.model.recompute = "none";
     }

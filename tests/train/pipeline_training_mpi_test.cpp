@@ -12,9 +12,7 @@
 namespace lyceum {
 namespace {
 
-constexpr int steps = 3;
-
-int world_size() { return ProcessGroup::world(60).size(); }
+constexpr int pipeline_steps = 3;
 
 /// A few more blocks than stages, so that stages are uneven; the first ones are dense.
 Config pipeline_config() {
@@ -62,10 +60,10 @@ TEST(PipelineTraining, EveryScheduleIsTheSerialRunBitForBit) {
   for (const char* recompute : {"none", "full"}) {
     Config config = pipeline_config();
     config.model.recompute = recompute;
-    const Trajectory serial = train(config, ProcessGroup::self(), steps);
+    const Trajectory serial = train(config, ProcessGroup::self(), pipeline_steps);
     EXPECT_LT(serial.steps.back().loss, serial.steps.front().loss);
     for (const char* schedule : {"gpipe", "1f1b", "zb-h1"}) {
-      const Trajectory run = train(in_stages(config, schedule), ProcessGroup::world(60), steps);
+      const Trajectory run = train(in_stages(config, schedule), ProcessGroup::world(60), pipeline_steps);
       expect_same_bits(run, serial, std::string(schedule) + ", recompute " + recompute);
     }
   }
@@ -76,37 +74,38 @@ TEST(PipelineTraining, InterleavedStagesToo) {
   Config config = pipeline_config();
   config.model.layers = 2 * world_size() + 1;
   config.batch.micro = 1;
-  const Trajectory serial = train(config, ProcessGroup::self(), steps);
-  expect_same_bits(train(in_stages(config, "interleaved", 2), ProcessGroup::world(60), steps), serial, "interleaved");
+  const Trajectory serial = train(config, ProcessGroup::self(), pipeline_steps);
+  expect_same_bits(train(in_stages(config, "interleaved", 2), ProcessGroup::world(60), pipeline_steps), serial,
+                   "interleaved");
 }
 
 TEST(PipelineTraining, InBfloat16) {
   const Config config = pipeline_config();
-  const Trajectory serial = train(config, ProcessGroup::self(), steps, DType::bf16);
-  expect_same_bits(train(in_stages(config), ProcessGroup::world(60), steps, DType::bf16), serial, "bf16");
+  const Trajectory serial = train(config, ProcessGroup::self(), pipeline_steps, DType::bf16);
+  expect_same_bits(train(in_stages(config), ProcessGroup::world(60), pipeline_steps, DType::bf16), serial, "bf16");
 }
 
 TEST(PipelineTraining, WithoutDenseOrWithoutSparseLayersOnAStage) {
   Config config = pipeline_config();
   config.model.first_dense_layers = 0;
-  expect_same_bits(train(in_stages(config), ProcessGroup::world(60), steps), train(config, ProcessGroup::self(), steps),
-                   "all sparse");
+  expect_same_bits(train(in_stages(config), ProcessGroup::world(60), pipeline_steps),
+                   train(config, ProcessGroup::self(), pipeline_steps), "all sparse");
   config.model.first_dense_layers = config.model.layers - 1;
-  expect_same_bits(train(in_stages(config), ProcessGroup::world(60), steps), train(config, ProcessGroup::self(), steps),
-                   "one sparse");
+  expect_same_bits(train(in_stages(config), ProcessGroup::world(60), pipeline_steps),
+                   train(config, ProcessGroup::self(), pipeline_steps), "one sparse");
   config.moe = {};
   config.balance = {};
-  expect_same_bits(train(in_stages(config), ProcessGroup::world(60), steps), train(config, ProcessGroup::self(), steps),
-                   "all dense");
+  expect_same_bits(train(in_stages(config), ProcessGroup::world(60), pipeline_steps),
+                   train(config, ProcessGroup::self(), pipeline_steps), "all dense");
 }
 
 TEST(PipelineTraining, ATiedTableStaysOne) {
   Config config = pipeline_config();
   config.model.tie_embeddings = true;
-  const Trajectory serial = train(config, ProcessGroup::self(), steps);
+  const Trajectory serial = train(config, ProcessGroup::self(), pipeline_steps);
   for (const char* schedule : {"1f1b", "zb-h1"}) {
     TinyTraining training(in_stages(config, schedule), ProcessGroup::world(60));
-    Trajectory run{.steps = training.run(0, steps), .weights = training.weights()};
+    Trajectory run{.steps = training.run(0, pipeline_steps), .weights = training.weights()};
     expect_same_run(run, serial, std::string("tied, ") + schedule);
     training.settle();
     // The first and the last stage hold the same bits; others give nothing to their sum and difference.

@@ -5,8 +5,8 @@
 namespace lyceum {
 namespace {
 
-constexpr int steps = 4;
-constexpr std::array kinds{"contiguous", "pairs", "cost"};
+constexpr int placement_steps = 4;
+constexpr std::array placements{"contiguous", "pairs", "cost"};
 
 /// Pairs of 32 in all, wide, narrow and odd ones, listed apart; a device-level loss of four devices whatever the ranks.
 Config uneven_config() {
@@ -17,9 +17,7 @@ Config uneven_config() {
   return config;
 }
 
-int world_size() { return ProcessGroup::world(60).size(); }
-
-std::vector<int> expert_degrees() {
+std::vector<int> expert_ranks() {
   std::vector<int> degrees;
   for (const int ep : {1, 2, 4, 8}) {
     if (world_size() % ep == 0) degrees.push_back(ep);
@@ -28,14 +26,14 @@ std::vector<int> expert_degrees() {
 }
 
 TEST(ExpertPlacement, EveryPlacementIsTheSerialRun) {
-  for (const char* kind : kinds) {
+  for (const char* kind : placements) {
     Config config = uneven_config();
     config.parallel.placement = kind;
-    const Trajectory serial = train(config, ProcessGroup::self(), steps);
+    const Trajectory serial = train(config, ProcessGroup::self(), placement_steps);
     EXPECT_LT(serial.steps.back().loss, serial.steps.front().loss);
-    for (const int ep : expert_degrees()) {
+    for (const int ep : expert_ranks()) {
       config.parallel.expert = ep;
-      const Trajectory run = train(config, ProcessGroup::world(60), steps);
+      const Trajectory run = train(config, ProcessGroup::world(60), placement_steps);
       expect_same_run(run, serial, std::string(kind) + " ep " + std::to_string(ep));
     }
   }
@@ -47,17 +45,18 @@ TEST(ExpertPlacement, GivesTheSameBitsWhereNothingIsClipped) {
   config.parallel.expert = world_size();
   config.optim.clip_norm = 0;
   config.balance.device = 0;  // its groups follow the placement
-  const Trajectory contiguous = train(config, ProcessGroup::world(60), steps);
-  for (const char* kind : kinds) {
+  const Trajectory contiguous = train(config, ProcessGroup::world(60), placement_steps);
+  for (const char* kind : placements) {
     config.parallel.placement = kind;
-    const Trajectory run = train(config, ProcessGroup::world(60), steps);
-    for (std::size_t s = 0; s < steps; ++s) EXPECT_EQ(run.steps[s].loss, contiguous.steps[s].loss) << kind << ' ' << s;
+    const Trajectory run = train(config, ProcessGroup::world(60), placement_steps);
+    for (std::size_t s = 0; s < placement_steps; ++s)
+      EXPECT_EQ(run.steps[s].loss, contiguous.steps[s].loss) << kind << ' ' << s;
   }
 }
 
 TEST(ExpertPlacement, GoesWithTensorParallelExperts) {
   const int world = world_size();
-  for (const char* kind : kinds) {
+  for (const char* kind : placements) {
     Config config = uneven_config();
     config.moe.expert_sizes = {8, 29, 16, 5, 24, 9, 30, 13, 16, 3, 27, 16, 23, 2, 19, 16};  // two ranks share each
     config.parallel.placement = kind;
@@ -73,7 +72,7 @@ TEST(ExpertPlacement, GoesWithTensorParallelExperts) {
 /// Ranks of one expert group have unequally much; those that hold copies, over which ZeRO shards, equally much.
 TEST(ExpertPlacement, GoesWithZeroAndThePipeline) {
   const int world = world_size();
-  for (const char* kind : kinds) {
+  for (const char* kind : placements) {
     Config config = uneven_config();
     config.parallel.placement = kind;
     const Trajectory serial = train(config, ProcessGroup::self(), 3);

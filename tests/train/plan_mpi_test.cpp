@@ -2,6 +2,7 @@
 
 #include <sstream>
 
+#include "core/allocator.h"
 #include "support/planned_peaks.h"
 #include "train/evaluator.h"
 
@@ -128,7 +129,7 @@ TEST(Plan, CountsTheBytesThatAStepHandsOver) {
 
 Config planned_config() {
   Config config = sizable_config(4, 64, 4);
-  config.batch = {.global = 32, .micro = 0, .seq_len = 64};
+  config.batch = {.global = 16, .micro = 0, .seq_len = 64};
   return config;
 }
 

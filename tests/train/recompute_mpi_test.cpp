@@ -5,10 +5,8 @@
 namespace lyceum {
 namespace {
 
-int world_size() { return ProcessGroup::world(60).size(); }
-
 /// Weights and both moments, hence the gradients, after two steps of two micro-batches: the same bits in every mode.
-void expect_same_bits(Config config, DType type, const std::string& name) {
+void expect_no_difference(Config config, DType type, const std::string& name) {
   config.batch.micro = 1;
   config.moe.expert_sizes = {5, 11, 7, 4, 16, 9, 33, 6, 8};
   config.model.recompute = "none";
@@ -30,13 +28,13 @@ TEST(Recomputation, GivesTheSameBitsWithExpertsOnManyRanks) {
   for (const DType type : {DType::f32, DType::bf16}) {
     Config config = tiny_config();
     config.parallel.expert = world_size();
-    expect_same_bits(config, type, "ep");
+    expect_no_difference(config, type, "ep");
     config.moe.shared_experts = 0;
     config.moe.renormalize = true;
     config.model.tie_embeddings = true;
-    expect_same_bits(config, type, "ep, no shared experts");
+    expect_no_difference(config, type, "ep, no shared experts");
     config.batch.seq_len = config.moe.top_k = 1;  // some ranks get no rows
-    expect_same_bits(config, type, "ep, few tokens");
+    expect_no_difference(config, type, "ep, few tokens");
   }
 }
 
@@ -49,7 +47,7 @@ TEST(Recomputation, GivesTheSameBitsOnTensorMeshes) {
       config.parallel.expert_tensor = expert_tensor;
       config.parallel.expert = std::max(world / two, 1);
       config.parallel.sequence = sequence;
-      expect_same_bits(config, DType::f32, "etp " + std::to_string(expert_tensor) + (sequence ? ", sequence" : ""));
+      expect_no_difference(config, DType::f32, "etp " + std::to_string(expert_tensor) + (sequence ? ", sequence" : ""));
     }
   }
 }
@@ -59,12 +57,12 @@ TEST(Recomputation, GivesTheSameBitsWithShardedValuesAndThroughThePipeline) {
   Config config = tiny_config();
   config.parallel.expert = std::max(world / 2, 1);
   config.parallel.zero = 3;
-  expect_same_bits(config, DType::bf16, "ZeRO 3");
+  expect_no_difference(config, DType::bf16, "ZeRO 3");
   if (world < 2) return;
   config.parallel.pipeline = 2;
   config.parallel.schedule = "zb-h1";
   config.parallel.zero = 1;
-  expect_same_bits(config, DType::f32, "pipeline");
+  expect_no_difference(config, DType::f32, "pipeline");
 }
 
 TEST(Recomputation, GivesTheSameBitsOfADenseModel) {

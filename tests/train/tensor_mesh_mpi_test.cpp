@@ -9,7 +9,7 @@
 namespace lyceum {
 namespace {
 
-constexpr int steps = 5;
+constexpr int tensor_steps = 5;
 
 /// Sizes that tensor ranks share unevenly wherever they may: an odd vocabulary, odd widths, experts of many widths,
 /// sequences that no run of tokens ends with.
@@ -28,7 +28,7 @@ struct MeshCase {
 };
 
 /// The meshes that this number of ranks can form with at most `most` tensor ranks; expert_tensor at most 4.
-std::vector<MeshCase> meshes(int world, int most) {
+std::vector<MeshCase> tensor_meshes(int world, int most) {
   std::vector<MeshCase> all;
   for (const int tensor : {1, 2, 4, 8}) {
     for (const int expert : {1, 2, 4, 8}) {
@@ -49,13 +49,11 @@ Config on_mesh(Config config, const MeshCase& mesh, bool sequence = false) {
   return config;
 }
 
-int world_size() { return ProcessGroup::world(60).size(); }
-
 /// Every mesh with at most `most` tensor ranks, with and without sequence parallelism, gives the serial run.
-void expect_every_mesh(const Config& config, int most, int count = steps) {
+void expect_every_mesh(const Config& config, int most, int count = tensor_steps) {
   const Trajectory serial = train(config, ProcessGroup::self(), count);
   EXPECT_LT(serial.steps.back().loss, serial.steps.front().loss);
-  for (const MeshCase& mesh : meshes(world_size(), most)) {
+  for (const MeshCase& mesh : tensor_meshes(world_size(), most)) {
     for (const bool sequence : {false, true}) {
       if (sequence && mesh.tensor == 1) continue;
       const Trajectory run = train(on_mesh(config, mesh, sequence), ProcessGroup::world(60), count);
@@ -70,10 +68,10 @@ TEST(TensorMesh, FourTensorRanksHaveAHeadEach) {
   if (world_size() < 4) return;
   Config config = tensor_config();
   config.model.kv_heads = 4;
-  const Trajectory serial = train(config, ProcessGroup::self(), steps);
+  const Trajectory serial = train(config, ProcessGroup::self(), tensor_steps);
   for (const int expert : {1, world_size()}) {
     for (const bool sequence : {false, true}) {
-      const Trajectory run = train(on_mesh(config, {4, expert, 1}, sequence), ProcessGroup::world(60), steps);
+      const Trajectory run = train(on_mesh(config, {4, expert, 1}, sequence), ProcessGroup::world(60), tensor_steps);
       expect_same_run(run, serial, "tp4 ep" + std::to_string(expert) + (sequence ? " sequence" : ""));
     }
   }
@@ -178,7 +176,7 @@ TEST(TensorMesh, ACheckpointGoesOnOnAnyMesh) {
   const SharedDirectory shared(world);
   const std::filesystem::path& root = shared.path();
   const Config serial = tensor_config(), mesh = on_mesh(tensor_config(), fullest(world.size()), true);
-  const std::vector<StepResult> whole = train(serial, ProcessGroup::self(), steps).steps;
+  const std::vector<StepResult> whole = train(serial, ProcessGroup::self(), tensor_steps).steps;
   const std::vector<StepResult> rest(whole.begin() + 3, whole.end());
 
   TinyTraining spread(mesh, ProcessGroup::world(60));

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 
+#include "core/allocator.h"
 #include "parallel/data/copies.h"
 #include "support/shared_directory.h"
 #include "support/tiny_run.h"
@@ -68,8 +69,6 @@ bool same_bits(const std::map<std::string, std::vector<float>>& a, const std::ma
          });
 }
 
-int world_size() { return ProcessGroup::world(60).size(); }
-
 void expect_close(const std::vector<StepResult>& run, const std::vector<StepResult>& expected, double tolerance,
                   const std::string& name) {
   for (std::size_t s = 0; s < expected.size(); ++s) {
@@ -80,7 +79,7 @@ void expect_close(const std::vector<StepResult>& run, const std::vector<StepResu
 }
 
 /// Stages `first` and above.
-void expect_same_bits(const Config& config, int first, int last, const std::string& name) {
+void expect_stages_agree(const Config& config, int first, int last, const std::string& name) {
   constexpr int steps = 3;
   const int world = world_size();
   Training replicated(resolved(config, first, world), ProcessGroup::world(60));
@@ -113,7 +112,7 @@ TEST(ZeroTraining, EveryStageGivesTheSameBits) {
   for (int expert = 1; expert <= world; expert *= 2) {
     Config config = tiny_config();
     config.parallel.expert = expert;
-    expect_same_bits(config, 0, 3, "ep " + std::to_string(expert));
+    expect_stages_agree(config, 0, 3, "ep " + std::to_string(expert));
   }
 }
 
@@ -122,8 +121,8 @@ TEST(ZeroTraining, AccumulationRecomputationAndBf16) {
   config.batch.global = 2 * world_size();
   config.batch.micro = 1;
   config.parallel.expert = world_size() > 1 ? world_size() / 2 : 1;
-  expect_same_bits(config, 0, 1, "accumulation");
-  expect_same_bits(config, 2, 3, "accumulation");
+  expect_stages_agree(config, 0, 1, "accumulation");
+  expect_stages_agree(config, 2, 3, "accumulation");
   Training once(resolved(config, 1, world_size()), ProcessGroup::world(60));
   Training each(resolved(config, 2, world_size()), ProcessGroup::world(60));
   once.initialize();
@@ -131,12 +130,12 @@ TEST(ZeroTraining, AccumulationRecomputationAndBf16) {
   expect_close(each.run(0, 3), once.run(0, 3), 1e-6, "a sum a step, a sum a micro-batch");
   config.model.recompute = "full";
   config.run.precision = "bf16";
-  expect_same_bits(config, 0, 1, "accumulation, recomputation, bf16");
-  expect_same_bits(config, 2, 3, "accumulation, recomputation, bf16");
+  expect_stages_agree(config, 0, 1, "accumulation, recomputation, bf16");
+  expect_stages_agree(config, 2, 3, "accumulation, recomputation, bf16");
   config.batch.micro = 0;
   config.model.recompute = "none";
   config.model.tie_embeddings = true;
-  expect_same_bits(config, 0, 3, "bf16, tied");
+  expect_stages_agree(config, 0, 3, "bf16, tied");
 }
 
 /// Bytes by kind that a rank must take at its peak, from the sizes of units alone.

@@ -1,3 +1,4 @@
+#include "core/allocator.h"
 #include "core/cuda_check.h"
 #include "core/cuda_graph.h"
 

@@ -1,10 +1,15 @@
 #include <chrono>
 #include <string>
+#include <vector>
 
+#include "core/allocator.h"
 #include "core/cuda/clock.h"
 #include "core/cuda_check.h"
 #include "core/cuda_fault.h"
 #include "core/cuda_stream.h"
+#include "core/kept.h"
+#include "core/polling.h"
+#include "core/profile.h"
 
 namespace lyceum {
 
@@ -40,6 +45,22 @@ class DeviceSource : public MemorySource {
 };
 
 }  // namespace
+
+struct CudaStream::State {
+  int device = 0, processors = 0;
+  CUstream_st* handle = nullptr;
+  std::shared_ptr<Allocator> memory;
+  std::shared_ptr<Profile> profile;
+  std::shared_ptr<std::byte> fault;
+  std::shared_ptr<DeviceFault> seen;  // pinned: a copy to other memory would wait for the device
+  std::vector<WaitObserver*> observers;
+  Kept kept;
+  State() = default;
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State();
+  void wait_until(const std::function<bool()>& reached) const;
+};
 
 int CudaStream::device_count() {
   int count = 0;
@@ -81,6 +102,16 @@ void CudaStream::set_profile(std::shared_ptr<Profile> profile) const {
   }
   state_->profile = std::move(profile);
 }
+
+CUstream_st* CudaStream::handle() const { return state_->handle; }
+int CudaStream::device() const { return state_->device; }
+int CudaStream::processors() const { return state_->processors; }
+Allocator& CudaStream::memory() const { return *state_->memory; }
+Profile* CudaStream::profile() const { return state_->profile.get(); }
+std::shared_ptr<void>& CudaStream::kept(const std::type_info& type) const { return state_->kept[type]; }
+void CudaStream::wait_until(const std::function<bool()>& reached) const { state_->wait_until(reached); }
+void CudaStream::add_observer(WaitObserver& observer) const { state_->observers.push_back(&observer); }
+void CudaStream::remove_observer(WaitObserver& observer) const { std::erase(state_->observers, &observer); }
 
 DeviceFault* CudaStream::fault() const { return reinterpret_cast<DeviceFault*>(state_->fault.get()); }
 

@@ -2,6 +2,8 @@
 
 #include <type_traits>
 
+#include "core/allocator.h"
+
 namespace lyceum {
 
 namespace {

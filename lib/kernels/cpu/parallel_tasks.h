@@ -7,6 +7,7 @@
 #include <exception>
 #include <memory>
 
+#include "core/allocator.h"
 #include "core/stream.h"
 
 namespace lyceum {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/allocator.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/rms_norm_checks.h"
 

@@ -36,7 +36,7 @@ void top_of_row(const A* logits, std::int64_t cols, std::int64_t k, std::int32_t
 
 /// scores = exp(logits − largest); their sum.
 template <class A>
-A exponentials(const A* logits, std::int64_t cols, A largest, A* scores) {
+A shifted_exponentials(const A* logits, std::int64_t cols, A largest, A* scores) {
   A sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (std::int64_t c = 0; c < cols; ++c) {
@@ -178,7 +178,8 @@ void run(const CpuStream& stream, const RouteTokens<A>& route) {
       double* load = partial.data() + static_cast<std::size_t>(chunk) * (partial.empty() ? 0 : width);
       for (std::int64_t t = chunks.begin(chunk); t < chunks.end(chunk); ++t) {
         const A* logits = route.logits.row(t);
-        const A largest = row_maximum(logits, experts), sum = exponentials(logits, experts, largest, scores.data());
+        const A largest = row_maximum(logits, experts),
+                sum = shifted_exponentials(logits, experts, largest, scores.data());
         route.norms.row(t)[0] = largest;
         route.norms.row(t)[1] = sum;
         choose(route, t, scores.data(), A{1} / sum);

@@ -8,7 +8,7 @@ namespace lyceum {
 namespace {
 
 /// A block of threads takes a block of the tensors at a time, `width` neighbours a thread.
-constexpr int width = 4, threads = flat_block / width;
+constexpr int adamw_width = 4, adamw_threads = flat_block / adamw_width;
 
 /// A step's constants, made in double and rounded once: 1 − β₂ has no bits to lose.
 template <class A>
@@ -75,11 +75,11 @@ __device__ Squares step_neighbours(const AdamWStep<T>& step, const AdamWRow<T>& 
   if (i >= tensor.count) return squares;
   const DecayRun* run = step.runs.data() + tensor.first_run;
   while (run->end <= i) ++run;
-  if (i + width <= tensor.count && i + width <= run->end && packed(tensor)) {
-    step_pack<width>(tensor, k, n, run->weight_decay, i, squares);
+  if (i + adamw_width <= tensor.count && i + adamw_width <= run->end && packed(tensor)) {
+    step_pack<adamw_width>(tensor, k, n, run->weight_decay, i, squares);
     return squares;
   }
-  for (int e = 0; e < width && i + e < tensor.count; ++e) {
+  for (int e = 0; e < adamw_width && i + e < tensor.count; ++e) {
     while (run->end <= i + e) ++run;
     step_pack<1>(tensor, k, n, run->weight_decay, i + e, squares);
   }
@@ -90,29 +90,29 @@ __device__ Squares step_neighbours(const AdamWStep<T>& step, const AdamWRow<T>& 
 template <class T>
 __device__ Squares keep_neighbours(const AdamWRow<T>& tensor, std::int64_t i) {
   Squares squares;
-  for (int e = 0; e < width && i + e < tensor.count; ++e) {
+  for (int e = 0; e < adamw_width && i + e < tensor.count; ++e) {
     squares.weights += static_cast<double>(tensor.master[i + e]) * static_cast<double>(tensor.master[i + e]);
   }
   return squares;
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads) step_tensors(AdamWStep<T> step, Constants<Accumulator<T>> constants) {
+__global__ void __launch_bounds__(adamw_threads) step_tensors(AdamWStep<T> step, Constants<Accumulator<T>> constants) {
   const Numbers<Accumulator<T>> numbers(step.numbers[0]);
   const bool skip = step.numbers[0].skip != 0;
   const std::int64_t first = step.blocks * blockIdx.x / gridDim.x, last = step.blocks * (blockIdx.x + 1) / gridDim.x;
   BlockWalk<AdamWRow<T>> walk(step.tensors, first);
   for (std::int64_t at = first; at < last; ++at, walk.next()) {
-    const std::int64_t i = walk.block() * flat_block + threadIdx.x * width;
+    const std::int64_t i = walk.block() * flat_block + threadIdx.x * adamw_width;
     const Squares own =
         skip ? keep_neighbours(walk.tensor(), i) : step_neighbours(step, walk.tensor(), constants, numbers, i);
     const std::int64_t weights = step.weight_places[walk.row()], updates = step.update_places[walk.row()];
     if (weights >= 0) {
-      const double sum = join_block<threads>(own.weights, Sum{});
+      const double sum = join_block<adamw_threads>(own.weights, Sum{});
       if (threadIdx.x == 0) step.sums[weights + walk.block()] = sum;
     }
     if (updates >= 0) {
-      const double sum = join_block<threads>(own.updates, Sum{});
+      const double sum = join_block<adamw_threads>(own.updates, Sum{});
       if (threadIdx.x == 0) step.sums[updates + walk.block()] = sum;
     }
   }
@@ -141,7 +141,7 @@ void run(const CudaStream& stream, const AdamWStep<T>& step) {
   // More than run at a time, so that they end together, each with neighbours to walk: it searches the table once.
   const std::int64_t most = std::int64_t{stream.processors()} * 32;
   const auto grid = static_cast<unsigned>(std::min<std::int64_t>(most, step.blocks));
-  start(stream, "AdamWStep", step_tensors<T>, grid, threads, step, constants);
+  start(stream, "AdamWStep", step_tensors<T>, grid, adamw_threads, step, constants);
 }
 
 void run(const CudaStream& stream, const JudgeUpdate& judge) {

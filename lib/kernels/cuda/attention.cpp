@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "core/allocator.h"
 #include "kernels/attention_check.h"
 #include "kernels/cuda/attention_kernels.cuh"
 

@@ -9,7 +9,7 @@ namespace lyceum::cuda {
 
 namespace {
 
-constexpr int warps = 4, threads = warps * warp_size;
+constexpr int plain_warps = 4, plain_threads = plain_warps * warp_size;
 
 /// A warp's row of the result and its shared memory: a number or two of each lane, and sums of a head's columns.
 template <class A>
@@ -20,7 +20,7 @@ struct WarpRow {
   A *sums, *other_sums;  // [dim]; each lane has its own columns
 
   __device__ explicit WarpRow(std::int64_t dim)
-      : index(std::int64_t{blockIdx.x} * warps + threadIdx.x / warp_size), lane(threadIdx.x % warp_size) {
+      : index(std::int64_t{blockIdx.x} * plain_warps + threadIdx.x / warp_size), lane(threadIdx.x % warp_size) {
     first = reinterpret_cast<A*>(launched_shared()) + threadIdx.x / warp_size * size(dim);
     second = first + warp_size;
     sums = second + warp_size;
@@ -55,7 +55,7 @@ struct QueryPlace {
 
 /// A query's row of out. A NaN is passed over by the maximum and comes out of the exponentials.
 template <class T>
-__global__ void __launch_bounds__(threads) forward_kernel(ForwardTask<T> task, std::int64_t rows) {
+__global__ void __launch_bounds__(plain_threads) forward_kernel(ForwardTask<T> task, std::int64_t rows) {
   using A = Accumulator<T>;
   const std::int64_t dim = task.shape.head_dim;
   const WarpRow<A> warp(dim);
@@ -91,8 +91,9 @@ __global__ void __launch_bounds__(threads) forward_kernel(ForwardTask<T> task, s
 
 /// One row and head of delta.
 template <class T>
-__global__ void __launch_bounds__(threads) delta_kernel(BackwardTask<T> task, std::int64_t rows) {
-  const std::int64_t index = std::int64_t{blockIdx.x} * warps + threadIdx.x / warp_size, dim = task.shape.head_dim;
+__global__ void __launch_bounds__(plain_threads) delta_kernel(BackwardTask<T> task, std::int64_t rows) {
+  const std::int64_t index = std::int64_t{blockIdx.x} * plain_warps + threadIdx.x / warp_size,
+                     dim = task.shape.head_dim;
   if (index >= rows) return;
   const std::int64_t row = index / task.shape.heads, head = index % task.shape.heads;
   const T *out = task.out.at(row, head * dim), *d_out = task.d_out.at(row, head * dim);
@@ -119,7 +120,7 @@ struct Gradient {
 
 /// A query's row of dq.
 template <class T>
-__global__ void __launch_bounds__(threads) dq_kernel(BackwardTask<T> task, std::int64_t rows) {
+__global__ void __launch_bounds__(plain_threads) dq_kernel(BackwardTask<T> task, std::int64_t rows) {
   using A = Accumulator<T>;
   const std::int64_t dim = task.shape.head_dim;
   const WarpRow<A> warp(dim);
@@ -145,7 +146,7 @@ __global__ void __launch_bounds__(threads) dq_kernel(BackwardTask<T> task, std::
 
 /// A key's rows of dk and dv.
 template <class T>
-__global__ void __launch_bounds__(threads) dkv_kernel(BackwardTask<T> task, std::int64_t rows) {
+__global__ void __launch_bounds__(plain_threads) dkv_kernel(BackwardTask<T> task, std::int64_t rows) {
   using A = Accumulator<T>;
   const AttentionShape& shape = task.shape;
   const std::int64_t dim = shape.head_dim;
@@ -185,14 +186,14 @@ __global__ void __launch_bounds__(threads) dkv_kernel(BackwardTask<T> task, std:
 template <class Task>
 void start_rows(const CudaStream& stream, const char* name, void (*kernel)(Task, std::int64_t), std::int64_t rows,
                 std::size_t shared, const Task& task) {
-  const std::int64_t blocks = (rows + warps - 1) / warps;
+  const std::int64_t blocks = (rows + plain_warps - 1) / plain_warps;
   require(blocks <= 0x7fffffff, "{}: {} blocks of threads are more than a launch may have", name, blocks);
-  start_shared(stream, name, kernel, static_cast<unsigned>(blocks), threads, shared, task, rows);
+  start_shared(stream, name, kernel, static_cast<unsigned>(blocks), plain_threads, shared, task, rows);
 }
 
 template <class T>
 std::size_t shared_bytes(const AttentionShape& shape) {
-  return warps * static_cast<std::size_t>(WarpRow<Accumulator<T>>::size(shape.head_dim)) * sizeof(Accumulator<T>);
+  return plain_warps * static_cast<std::size_t>(WarpRow<Accumulator<T>>::size(shape.head_dim)) * sizeof(Accumulator<T>);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@ namespace lyceum {
 
 namespace {
 
-constexpr int threads = 512, warps = threads / warp_size;
+constexpr int balance_threads = 512, balance_warps = balance_threads / warp_size;
 
 struct Losses {
   double expert, device, squares;
@@ -43,15 +43,15 @@ __device__ void add_sequence(const BalanceLosses& balance, std::int64_t s, Losse
 }
 
 /// One block, a warp a sequence.
-__global__ void __launch_bounds__(threads) balance_losses(BalanceLosses balance) {
-  __shared__ Losses of_warp[warps];
+__global__ void __launch_bounds__(balance_threads) balance_losses(BalanceLosses balance) {
+  __shared__ Losses of_warp[balance_warps];
   const int warp = static_cast<int>(threadIdx.x) / warp_size;
   Losses own{};
-  for (std::int64_t s = warp; s < balance.count.rows; s += warps) add_sequence(balance, s, own);
+  for (std::int64_t s = warp; s < balance.count.rows; s += balance_warps) add_sequence(balance, s, own);
   if (threadIdx.x % warp_size == 0) of_warp[warp] = own;
   __syncthreads();
   if (threadIdx.x != 0) return;
-  for (int w = 1; w < warps; ++w) {
+  for (int w = 1; w < balance_warps; ++w) {
     own.expert += of_warp[w].expert;
     own.device += of_warp[w].device;
     own.squares += of_warp[w].squares;
@@ -63,13 +63,13 @@ __global__ void __launch_bounds__(threads) balance_losses(BalanceLosses balance)
 
 __device__ double value_or_zero(const std::span<const double>& value) { return value.empty() ? 0 : value[0]; }
 
-__global__ void __launch_bounds__(threads) balance_losses_backward(BalanceLossesBackward balance) {
+__global__ void __launch_bounds__(balance_threads) balance_losses_backward(BalanceLossesBackward balance) {
   const std::int64_t experts = balance.expert_slope.cols, cols = balance.d_load.cols;
   const double by_expert = value_or_zero(balance.by_expert), by_device = value_or_zero(balance.by_device);
   const double by_square = balance.z_slope * value_or_zero(balance.by_z);
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * threads;
-  for (std::int64_t p = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x; p < balance.d_load.size();
-       p += stride) {
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * balance_threads;
+  for (std::int64_t p = static_cast<std::int64_t>(blockIdx.x) * balance_threads + threadIdx.x;
+       p < balance.d_load.size(); p += stride) {
     const std::int64_t s = p / cols, c = p % cols, i = c - experts;
     balance.d_load.row(s)[c] =
         i < 0          ? 0
@@ -82,13 +82,13 @@ __global__ void __launch_bounds__(threads) balance_losses_backward(BalanceLosses
 
 void run(const CudaStream& stream, const BalanceLosses& balance) {
   require_fitting(balance);
-  start(stream, "BalanceLosses", balance_losses, 1, threads, balance);
+  start(stream, "BalanceLosses", balance_losses, 1, balance_threads, balance);
 }
 
 void run(const CudaStream& stream, const BalanceLossesBackward& balance) {
   require_fitting(balance);
-  start(stream, "BalanceLossesBackward", balance_losses_backward, blocks_for(balance.d_load.size(), threads), threads,
-        balance);
+  start(stream, "BalanceLossesBackward", balance_losses_backward, blocks_for(balance.d_load.size(), balance_threads),
+        balance_threads, balance);
 }
 
 }  // namespace lyceum

@@ -7,7 +7,7 @@ namespace lyceum {
 
 namespace {
 
-constexpr int threads = 256;
+constexpr int loss_threads = 256;
 
 /// Of some logits: the largest number m and Σ exp(x − m). Nothing above −∞: the sum is 0. A NaN or +∞ makes it NaN.
 template <class A>
@@ -38,13 +38,14 @@ template <int width, class T>
 __device__ ExpSum<Accumulator<T>> exp_sum(const T* logits, std::int64_t cols) {
   using A = Accumulator<T>;
   ExpSum<A> own{-std::numeric_limits<A>::infinity(), 0};
-  for (std::int64_t c = threadIdx.x * width; c < cols; c += threads * width) add_pack(own, load<width>(logits + c));
-  const A largest = join_block<threads>(own.largest, Largest{});
-  return {largest, join_block<threads>(rescaled(own, largest), Sum{})};
+  for (std::int64_t c = threadIdx.x * width; c < cols; c += loss_threads * width)
+    add_pack(own, load<width>(logits + c));
+  const A largest = join_block<loss_threads>(own.largest, Largest{});
+  return {largest, join_block<loss_threads>(rescaled(own, largest), Sum{})};
 }
 
 template <int width, class T>
-__global__ void __launch_bounds__(threads) forward(CrossEntropyForward<T> loss, IndexCheck targets) {
+__global__ void __launch_bounds__(loss_threads) cross_entropy_forward(CrossEntropyForward<T> loss, IndexCheck targets) {
   using A = Accumulator<T>;
   for (std::int64_t r = blockIdx.x; r < loss.logits.rows; r += gridDim.x) {
     const T* logits = loss.logits.row(r);
@@ -58,7 +59,7 @@ __global__ void __launch_bounds__(threads) forward(CrossEntropyForward<T> loss, 
 }
 
 template <int width, class T>
-__global__ void __launch_bounds__(threads) part_statistics(CrossEntropyPart<T> part, IndexCheck targets) {
+__global__ void __launch_bounds__(loss_threads) part_statistics(CrossEntropyPart<T> part, IndexCheck targets) {
   using A = Accumulator<T>;
   for (std::int64_t r = blockIdx.x; r < part.logits.rows; r += gridDim.x) {
     const T* logits = part.logits.row(r);
@@ -74,8 +75,8 @@ __global__ void __launch_bounds__(threads) part_statistics(CrossEntropyPart<T> p
 }
 
 template <class A>
-__global__ void __launch_bounds__(threads) join_parts(CrossEntropyJoin<A> join, std::int64_t rows) {
-  const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+__global__ void __launch_bounds__(loss_threads) join_parts(CrossEntropyJoin<A> join, std::int64_t rows) {
+  const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * loss_threads + threadIdx.x;
   if (r >= rows) return;
   A largest = -std::numeric_limits<A>::infinity(), sum = 0, target = 0;
   for (std::int64_t p = r; p < join.statistics.rows; p += rows) largest = Largest{}(largest, join.statistics.row(p)[0]);
@@ -89,7 +90,8 @@ __global__ void __launch_bounds__(threads) join_parts(CrossEntropyJoin<A> join, 
 }
 
 template <int width, class T>
-__global__ void __launch_bounds__(threads) backward(CrossEntropyBackward<T> loss, IndexCheck targets) {
+__global__ void __launch_bounds__(loss_threads)
+    cross_entropy_backward(CrossEntropyBackward<T> loss, IndexCheck targets) {
   using A = Accumulator<T>;
   const std::int64_t cols = loss.logits.cols;
   const A scale = loss.scale[0];
@@ -99,7 +101,7 @@ __global__ void __launch_bounds__(threads) backward(CrossEntropyBackward<T> loss
     T* d_logits = loss.d_logits.row(r);
     const A log_sum = loss.log_sum_exp[r];
     const std::int64_t target = loss.targets[r] - loss.first;
-    for (std::int64_t c = threadIdx.x * width; c < cols; c += threads * width) {
+    for (std::int64_t c = threadIdx.x * width; c < cols; c += loss_threads * width) {
       const auto values = load<width>(logits + c);
       Pack<T, width> result;
       for (int e = 0; e < width; ++e) {
@@ -118,8 +120,9 @@ void run(const CudaStream& stream, const CrossEntropyForward<T>& loss) {
   require_fitting(loss);
   const IndexCheck targets(stream, "CrossEntropyForward", "targets", 0, loss.logits.cols);
   constexpr int width = pack_width<T>;
-  start(stream, "CrossEntropyForward", fits_packs(loss.logits, width) ? forward<width, T> : forward<1, T>,
-        blocks_for(loss.logits.rows), threads, loss, targets);
+  start(stream, "CrossEntropyForward",
+        fits_packs(loss.logits, width) ? cross_entropy_forward<width, T> : cross_entropy_forward<1, T>,
+        blocks_for(loss.logits.rows), loss_threads, loss, targets);
 }
 
 template <class T>
@@ -128,15 +131,15 @@ void run(const CudaStream& stream, const CrossEntropyPart<T>& part) {
   const IndexCheck targets(stream, "CrossEntropyPart", "targets", 0, part.vocab);
   constexpr int width = pack_width<T>;
   start(stream, "CrossEntropyPart", fits_packs(part.logits, width) ? part_statistics<width, T> : part_statistics<1, T>,
-        blocks_for(part.logits.rows), threads, part, targets);
+        blocks_for(part.logits.rows), loss_threads, part, targets);
 }
 
 template <class A>
 void run(const CudaStream& stream, const CrossEntropyJoin<A>& join) {
   const std::int64_t rows = std::ssize(join.loss);
   require_fitting(join);
-  start(stream, "CrossEntropyJoin", join_parts<A>, static_cast<unsigned>((rows + threads - 1) / threads), threads, join,
-        rows);
+  start(stream, "CrossEntropyJoin", join_parts<A>, static_cast<unsigned>((rows + loss_threads - 1) / loss_threads),
+        loss_threads, join, rows);
 }
 
 template <class T>
@@ -145,8 +148,8 @@ void run(const CudaStream& stream, const CrossEntropyBackward<T>& loss) {
   const IndexCheck targets(stream, "CrossEntropyBackward", "targets", 0, words_of(loss));
   constexpr int width = pack_width<T>;
   const bool packed = fits_packs(loss.logits, width) && fits_packs(loss.d_logits, width);
-  start(stream, "CrossEntropyBackward", packed ? backward<width, T> : backward<1, T>, blocks_for(loss.logits.rows),
-        threads, loss, targets);
+  start(stream, "CrossEntropyBackward", packed ? cross_entropy_backward<width, T> : cross_entropy_backward<1, T>,
+        blocks_for(loss.logits.rows), loss_threads, loss, targets);
 }
 
 template void run(const CudaStream&, const CrossEntropyForward<float>&);

@@ -7,13 +7,13 @@ namespace lyceum {
 
 namespace {
 
-constexpr int threads = 256;
+constexpr int element_threads = 256;
 
 /// op.at<width>(i) on packs of elements from 0 on, op.at<1>(i) on those that are left.
 template <int width, class Op>
-__global__ void __launch_bounds__(threads) for_elements(std::int64_t count, Op op) {
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * threads;
+__global__ void __launch_bounds__(element_threads) for_elements(std::int64_t count, Op op) {
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * element_threads + threadIdx.x;
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * element_threads;
   const std::int64_t packs = count / width;
   for (std::int64_t i = first; i < packs; i += stride) op.template at<width>(i * width);
   for (std::int64_t i = packs * width + first; i < count; i += stride) op.template at<1>(i);
@@ -25,9 +25,10 @@ void run_elements(const CudaStream& stream, const char* name, std::int64_t count
                   std::initializer_list<const void*> addresses) {
   const bool aligned = std::all_of(addresses.begin(), addresses.end(), [](const void* a) { return is_aligned(a); });
   if (aligned) {
-    start(stream, name, for_elements<width, Op>, blocks_for(count, threads * width), threads, count, op);
+    start(stream, name, for_elements<width, Op>, blocks_for(count, element_threads * width), element_threads, count,
+          op);
   } else {
-    start(stream, name, for_elements<1, Op>, blocks_for(count, threads), threads, count, op);
+    start(stream, name, for_elements<1, Op>, blocks_for(count, element_threads), element_threads, count, op);
   }
 }
 
@@ -101,10 +102,10 @@ struct AddScaledElements {
   }
 };
 
-__global__ void __launch_bounds__(threads) split_floats(SplitFloat split) {
+__global__ void __launch_bounds__(element_threads) split_floats(SplitFloat split) {
   const std::int64_t cols = split.x.cols, count = split.x.size();
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * threads;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x; i < count; i += stride) {
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * element_threads;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * element_threads + threadIdx.x; i < count; i += stride) {
     const std::int64_t r = i / cols, c = i % cols;
     const float x = split.x.row(r)[c];
     const bfloat16 high = narrow<bfloat16>(x);
@@ -159,7 +160,7 @@ void run(const CudaStream& stream, const AddScaled<From, To>& add) {
 
 void run(const CudaStream& stream, const SplitFloat& split) {
   require_extents("SplitFloat", "parts", split.parts, split.x.rows, 2 * split.x.cols);
-  start(stream, "SplitFloat", split_floats, blocks_for(split.x.size(), threads), threads, split);
+  start(stream, "SplitFloat", split_floats, blocks_for(split.x.size(), element_threads), element_threads, split);
 }
 
 template <class A>

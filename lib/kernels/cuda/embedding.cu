@@ -1,3 +1,4 @@
+#include "core/allocator.h"
 #include "kernels/checks.h"
 #include "kernels/cuda/index_check.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -8,16 +9,17 @@ namespace lyceum {
 
 namespace {
 
-constexpr int threads = 128;
+constexpr int embedding_threads = 128;
 constexpr int scan_threads = 1024;
 
 template <int width, class T>
-__global__ void __launch_bounds__(threads) forward(EmbeddingForward<T> embedding, IndexCheck vocabulary) {
+__global__ void __launch_bounds__(embedding_threads)
+    embedding_forward(EmbeddingForward<T> embedding, IndexCheck vocabulary) {
   const std::int64_t cols = embedding.y.cols;
   for (std::int64_t r = blockIdx.x; r < embedding.y.rows; r += gridDim.x) {
     const std::int64_t word = embedding.tokens[r] - embedding.first;
     const bool here = vocabulary.passes(embedding.tokens[r]) && word >= 0 && word < embedding.table.rows;
-    for (std::int64_t c = threadIdx.x * width; c < cols; c += threads * width) {
+    for (std::int64_t c = threadIdx.x * width; c < cols; c += embedding_threads * width) {
       Pack<T, width> values;
       for (int e = 0; e < width; ++e) values[e] = T{};
       if (here) values = load<width>(embedding.table.row(word) + c);
@@ -41,9 +43,9 @@ __device__ bool word_of(const WordLists& lists, std::int32_t token, std::int64_t
   return word >= 0 && word < lists.words;
 }
 
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(embedding_threads)
     count_words(WordLists lists, std::span<const std::int32_t> tokens, IndexCheck vocabulary) {
-  const std::int64_t t = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  const std::int64_t t = static_cast<std::int64_t>(blockIdx.x) * embedding_threads + threadIdx.x;
   std::int64_t word;
   if (t >= static_cast<std::int64_t>(tokens.size()) || !vocabulary.passes(tokens[t])) return;
   if (word_of(lists, tokens[t], word)) atomicAdd(lists.count + word, 1);
@@ -66,17 +68,18 @@ __global__ void __launch_bounds__(scan_threads) place_words(WordLists lists) {
   if (threadIdx.x == 0) lists.begin[lists.words] = placed;
 }
 
-__global__ void __launch_bounds__(threads) list_tokens(WordLists lists, std::span<const std::int32_t> tokens) {
-  const std::int64_t t = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+__global__ void __launch_bounds__(embedding_threads)
+    list_tokens(WordLists lists, std::span<const std::int32_t> tokens) {
+  const std::int64_t t = static_cast<std::int64_t>(blockIdx.x) * embedding_threads + threadIdx.x;
   std::int64_t word;
   if (t >= static_cast<std::int64_t>(tokens.size()) || !word_of(lists, tokens[t], word)) return;
   lists.mixed[lists.begin[word] + atomicAdd(lists.count + word, 1)] = static_cast<std::int32_t>(t);
 }
 
 /// A block a word: a token's place is how many of the list are smaller.
-__global__ void __launch_bounds__(threads) sort_lists(WordLists lists) {
+__global__ void __launch_bounds__(embedding_threads) sort_lists(WordLists lists) {
   const std::int64_t begin = lists.begin[blockIdx.x], end = lists.begin[blockIdx.x + 1];
-  for (std::int64_t i = begin + threadIdx.x; i < end; i += threads) {
+  for (std::int64_t i = begin + threadIdx.x; i < end; i += embedding_threads) {
     const std::int32_t token = lists.mixed[i];
     std::int64_t place = begin;
     for (std::int64_t j = begin; j < end; ++j) place += lists.mixed[j] < token;
@@ -86,10 +89,10 @@ __global__ void __launch_bounds__(threads) sort_lists(WordLists lists) {
 
 /// A block a word and some packs of columns: a thread adds its columns of the word's tokens, in their order.
 template <int width, class T>
-__global__ void __launch_bounds__(threads) add_gradients(EmbeddingWeightGrad<T> embedding, WordLists lists) {
+__global__ void __launch_bounds__(embedding_threads) add_gradients(EmbeddingWeightGrad<T> embedding, WordLists lists) {
   using A = Accumulator<T>;
   const std::int64_t word = blockIdx.x, begin = lists.begin[word], end = lists.begin[word + 1];
-  const std::int64_t c = (static_cast<std::int64_t>(blockIdx.y) * threads + threadIdx.x) * width;
+  const std::int64_t c = (static_cast<std::int64_t>(blockIdx.y) * embedding_threads + threadIdx.x) * width;
   if (begin == end || c >= embedding.dy.cols) return;
   A* d_table = embedding.d_table.row(word) + c;
   auto sum = load<width>(d_table);
@@ -116,8 +119,8 @@ void run(const CudaStream& stream, const EmbeddingForward<T>& embedding) {
   const std::int64_t vocab = vocabulary_of("EmbeddingForward", embedding.first, embedding.table.rows, embedding.vocab);
   constexpr int width = pack_width<T>;
   const bool packed = fits_packs(embedding.table, width) && fits_packs(embedding.y, width);
-  start(stream, "EmbeddingForward", packed ? forward<width, T> : forward<1, T>, blocks_for(rows), threads, embedding,
-        IndexCheck(stream, "EmbeddingForward", "tokens", 0, vocab));
+  start(stream, "EmbeddingForward", packed ? embedding_forward<width, T> : embedding_forward<1, T>, blocks_for(rows),
+        embedding_threads, embedding, IndexCheck(stream, "EmbeddingForward", "tokens", 0, vocab));
 }
 
 template <class T>
@@ -139,17 +142,18 @@ void run(const CudaStream& stream, const EmbeddingWeightGrad<T>& embedding) {
                         .words = words,
                         .first = embedding.first};
   constexpr const char* name = "EmbeddingWeightGrad";
-  const auto token_blocks = static_cast<unsigned>((rows + threads - 1) / threads);
-  start(stream, name, count_words, token_blocks, threads, lists, embedding.tokens,
+  const auto token_blocks = static_cast<unsigned>((rows + embedding_threads - 1) / embedding_threads);
+  start(stream, name, count_words, token_blocks, embedding_threads, lists, embedding.tokens,
         IndexCheck(stream, name, "tokens", 0, vocab));
   start(stream, name, place_words, 1, scan_threads, lists);
-  start(stream, name, list_tokens, token_blocks, threads, lists, embedding.tokens);
-  start(stream, name, sort_lists, static_cast<unsigned>(words), threads, lists);
+  start(stream, name, list_tokens, token_blocks, embedding_threads, lists, embedding.tokens);
+  start(stream, name, sort_lists, static_cast<unsigned>(words), embedding_threads, lists);
   constexpr int width = pack_width<A>;
   const bool packed = fits_packs(embedding.dy, width) && fits_packs(embedding.d_table, width);
-  const std::int64_t tile = packed ? threads * width : threads;
+  const std::int64_t tile = packed ? embedding_threads * width : embedding_threads;
   const dim3 grid(static_cast<unsigned>(words), static_cast<unsigned>((cols + tile - 1) / tile));
-  start(stream, name, packed ? add_gradients<width, T> : add_gradients<1, T>, grid, threads, embedding, lists);
+  start(stream, name, packed ? add_gradients<width, T> : add_gradients<1, T>, grid, embedding_threads, embedding,
+        lists);
 }
 
 template void run(const CudaStream&, const EmbeddingForward<float>&);

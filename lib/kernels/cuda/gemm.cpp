@@ -3,6 +3,7 @@
 #include <array>
 #include <bit>
 
+#include "core/allocator.h"
 #include "core/cuda_event.h"
 #include "kernels/cuda/blas.h"
 
@@ -18,9 +19,8 @@ void check(cublasStatus_t status, Message call) {
   int device = -1;
   cudaGetDevice(&device);
   throw Error(ExitCode::failed,
-              format_message("{} failed on GPU {}: {} ({})", {message_argument(call.text), message_argument(device),
-                                                              message_argument(cublasLtGetStatusString(status)),
-                                                              message_argument(cublasLtGetStatusName(status))}),
+              format_message("{} failed on GPU {}: {} ({})",
+                             {call.text, device, cublasLtGetStatusString(status), cublasLtGetStatusName(status)}),
               call.where);
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 
+#include "core/allocator.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/grouped_kernels.cuh"
 #include "kernels/cuda/index_check.cuh"

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "core/allocator.h"
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/grouped_plan.cuh"
 #include "kernels/cuda/grouped_wgmma_layout.h"

@@ -7,7 +7,7 @@ namespace lyceum {
 
 namespace {
 
-constexpr int threads = 256;
+constexpr int norms_threads = 256;
 
 __device__ double square(double x) { return x * x; }
 
@@ -29,8 +29,8 @@ __device__ double squares_of_block(const A* x, std::int64_t count) {
 }
 
 template <class A>
-__global__ void __launch_bounds__(threads) sum_squares_of_tensors(SquaresOfTensors<A> squares) {
-  constexpr int warps = threads / warp_size;
+__global__ void __launch_bounds__(norms_threads) sum_squares_of_tensors(SquaresOfTensors<A> squares) {
+  constexpr int warps = norms_threads / warp_size;
   const std::int64_t walkers = static_cast<std::int64_t>(gridDim.x) * warps;
   const std::int64_t self = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size;
   const std::int64_t first = squares.blocks * self / walkers, last = squares.blocks * (self + 1) / walkers;
@@ -79,8 +79,8 @@ void run(const CudaStream& stream, const SquaresOfTensors<A>& squares) {
   // Enough warps for every multiprocessor, each with neighbours to walk: it searches the table once.
   const std::int64_t most = std::int64_t{stream.processors()} * 32;
   const auto grid =
-      static_cast<unsigned>(std::min<std::int64_t>(most, blocks_for(squares.blocks, threads / warp_size)));
-  start(stream, "SquaresOfTensors", sum_squares_of_tensors<A>, grid, threads, squares);
+      static_cast<unsigned>(std::min<std::int64_t>(most, blocks_for(squares.blocks, norms_threads / warp_size)));
+  start(stream, "SquaresOfTensors", sum_squares_of_tensors<A>, grid, norms_threads, squares);
 }
 
 void run(const CudaStream& stream, const SumRanges& sum) {

@@ -6,15 +6,16 @@ namespace lyceum {
 
 namespace {
 
-constexpr int threads = 256;
+constexpr int padding_threads = 256;
 
 /// A block a segment: it alone knows how many rows are left over there.
 template <class T>
-__global__ void __launch_bounds__(threads) clear_padding(ClearPadding<T> padding) {
+__global__ void __launch_bounds__(padding_threads) clear_padding(ClearPadding<T> padding) {
   const std::int64_t e = blockIdx.x, cols = padding.x.cols;
   const std::int64_t first = padding.segments.begin[e] + padding.segments.rows[e];
   const std::int64_t elements = (padding.segments.begin[e + 1] - first) * cols;
-  for (std::int64_t i = threadIdx.x; i < elements; i += threads) padding.x.row(first + i / cols)[i % cols] = T{};
+  for (std::int64_t i = threadIdx.x; i < elements; i += padding_threads)
+    padding.x.row(first + i / cols)[i % cols] = T{};
 }
 
 }  // namespace
@@ -22,7 +23,8 @@ __global__ void __launch_bounds__(threads) clear_padding(ClearPadding<T> padding
 template <class T>
 void run(const CudaStream& stream, const ClearPadding<T>& padding) {
   if (padding.x.cols == 0) return;
-  start(stream, "ClearPadding", clear_padding<T>, static_cast<unsigned>(padding.segments.count()), threads, padding);
+  start(stream, "ClearPadding", clear_padding<T>, static_cast<unsigned>(padding.segments.count()), padding_threads,
+        padding);
 }
 
 template void run(const CudaStream&, const ClearPadding<float>&);

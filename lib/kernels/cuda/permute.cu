@@ -1,3 +1,4 @@
+#include "core/allocator.h"
 #include "kernels/checks.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/index_check.cuh"
@@ -8,18 +9,18 @@ namespace lyceum {
 
 namespace {
 
-constexpr int threads = 128;
+constexpr int permute_threads = 128;
 constexpr std::int64_t any_negative = std::numeric_limits<std::int64_t>::min();
 
 template <int width, class T>
 __device__ void clear_row(T* row, std::int64_t cols) {
   Pack<T, width> zeros;
   for (int e = 0; e < width; ++e) zeros[e] = T{};
-  for (std::int64_t c = threadIdx.x * width; c < cols; c += threads * width) store(row + c, zeros);
+  for (std::int64_t c = threadIdx.x * width; c < cols; c += permute_threads * width) store(row + c, zeros);
 }
 
 template <int width, class T>
-__global__ void __launch_bounds__(threads) gather(GatherRows<T> rows, IndexCheck check) {
+__global__ void __launch_bounds__(permute_threads) gather(GatherRows<T> rows, IndexCheck check) {
   for (std::int64_t r = blockIdx.x; r < rows.y.rows; r += gridDim.x) {
     const std::int64_t source = rows.source[r];
     T* y = rows.y.row(r);
@@ -28,17 +29,18 @@ __global__ void __launch_bounds__(threads) gather(GatherRows<T> rows, IndexCheck
       continue;
     }
     const T* x = rows.x.row(source / rows.divisor);
-    for (std::int64_t c = threadIdx.x * width; c < rows.y.cols; c += threads * width) store(y + c, load<width>(x + c));
+    for (std::int64_t c = threadIdx.x * width; c < rows.y.cols; c += permute_threads * width)
+      store(y + c, load<width>(x + c));
   }
 }
 
 /// A block a token: a thread adds up its packs of columns over the token's pairs, in their order.
 template <int width, class T>
-__global__ void __launch_bounds__(threads) combine_rows(CombineRows<T> combine, IndexCheck check) {
+__global__ void __launch_bounds__(permute_threads) combine_rows(CombineRows<T> combine, IndexCheck check) {
   using A = Accumulator<T>;
   const bool gated = combine.gate.data != nullptr;
   for (std::int64_t t = blockIdx.x; t < combine.y.rows; t += gridDim.x) {
-    for (std::int64_t c = threadIdx.x * width; c < combine.y.cols; c += threads * width) {
+    for (std::int64_t c = threadIdx.x * width; c < combine.y.cols; c += permute_threads * width) {
       A sum[width] = {};
       for (std::int64_t j = 0; j < combine.k; ++j) {
         const std::int64_t slot = combine.slot[t * combine.k + j];
@@ -56,10 +58,10 @@ __global__ void __launch_bounds__(threads) combine_rows(CombineRows<T> combine, 
 
 /// pair_of[slot] = pair, for slots that have one. No slot stands twice, so no two threads write to one place.
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(permute_threads)
     invert_slots(CombineRowsBackward<T> combine, std::int64_t* pair_of, IndexCheck check) {
   const auto pairs = static_cast<std::int64_t>(combine.slot.size());
-  const std::int64_t pair = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  const std::int64_t pair = static_cast<std::int64_t>(blockIdx.x) * permute_threads + threadIdx.x;
   if (pair >= pairs) return;
   const std::int64_t slot = combine.slot[pair];
   if (check.passes(slot) && slot >= 0) {
@@ -71,7 +73,7 @@ __global__ void __launch_bounds__(threads)
 
 /// A block a row of dx.
 template <int width, class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(permute_threads)
     combine_backward(CombineRowsBackward<T> combine, const std::int64_t* pair_of) {
   using A = Accumulator<T>;
   const std::int64_t cols = combine.dx.cols;
@@ -86,7 +88,7 @@ __global__ void __launch_bounds__(threads)
     const T* x = combine.x.row(slot);
     const T* dy = combine.dy.row(t);
     A dot = 0;
-    for (std::int64_t c = threadIdx.x * width; c < cols; c += threads * width) {
+    for (std::int64_t c = threadIdx.x * width; c < cols; c += permute_threads * width) {
       const auto xs = load<width>(x + c), dys = load<width>(dy + c);
       Pack<T, width> dx;
       for (int e = 0; e < width; ++e) {
@@ -96,7 +98,7 @@ __global__ void __launch_bounds__(threads)
       store(combine.dx.row(slot) + c, dx);
     }
     if (!combine.gate.data) continue;
-    dot = join_block<threads>(dot, Sum{});
+    dot = join_block<permute_threads>(dot, Sum{});
     if (threadIdx.x == 0) combine.d_gate.row(t)[j] = dot;
   }
 }
@@ -112,7 +114,8 @@ void run(const CudaStream& stream, const GatherRows<T>& gather_rows) {
   const IndexCheck check(stream, "GatherRows", "source", any_negative, gather_rows.x.rows * divisor);
   constexpr int width = pack_width<T>;
   const bool packed = fits_packs(gather_rows.x, width) && fits_packs(gather_rows.y, width);
-  start(stream, "GatherRows", packed ? gather<width, T> : gather<1, T>, blocks_for(rows), threads, gather_rows, check);
+  start(stream, "GatherRows", packed ? gather<width, T> : gather<1, T>, blocks_for(rows), permute_threads, gather_rows,
+        check);
 }
 
 template <class T>
@@ -124,8 +127,8 @@ void run(const CudaStream& stream, const CombineRows<T>& combine) {
   const IndexCheck check(stream, "CombineRows", "slot", any_negative, combine.x.rows);
   constexpr int width = pack_width<T>;
   const bool packed = fits_packs(combine.x, width) && fits_packs(combine.y, width);
-  start(stream, "CombineRows", packed ? combine_rows<width, T> : combine_rows<1, T>, blocks_for(tokens), threads,
-        combine, check);
+  start(stream, "CombineRows", packed ? combine_rows<width, T> : combine_rows<1, T>, blocks_for(tokens),
+        permute_threads, combine, check);
 }
 
 template <class T>
@@ -143,12 +146,13 @@ void run(const CudaStream& stream, const CombineRowsBackward<T>& combine) {
   auto* pair_of = reinterpret_cast<std::int64_t*>(memory.get());
   if (bytes) check(cudaMemsetAsync(pair_of, 0xff, bytes, stream.handle()), "CombineRowsBackward");
   const IndexCheck in_x(stream, "CombineRowsBackward", "slot", any_negative, slots);
-  start(stream, "CombineRowsBackward", invert_slots<T>, static_cast<unsigned>((tokens * k + threads - 1) / threads),
-        threads, combine, pair_of, in_x);
+  start(stream, "CombineRowsBackward", invert_slots<T>,
+        static_cast<unsigned>((tokens * k + permute_threads - 1) / permute_threads), permute_threads, combine, pair_of,
+        in_x);
   constexpr int width = pack_width<T>;
   const bool packed = fits_packs(combine.x, width) && fits_packs(combine.dy, width) && fits_packs(combine.dx, width);
   start(stream, "CombineRowsBackward", packed ? combine_backward<width, T> : combine_backward<1, T>, blocks_for(slots),
-        threads, combine, pair_of);
+        permute_threads, combine, pair_of);
 }
 
 template void run(const CudaStream&, const GatherRows<float>&);

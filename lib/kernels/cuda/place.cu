@@ -9,23 +9,23 @@ namespace lyceum {
 
 namespace {
 
-constexpr int threads = 256;
+constexpr int place_threads = 256;
 
 __device__ std::int64_t rows_of(const PlaceInSegments& place, std::int64_t part) {
   return place.arrived[part + 1] - place.arrived[part];
 }
 
 /// The segments' rows and begins; one block.
-__global__ void __launch_bounds__(threads) place_segments(PlaceInSegments place, std::int64_t sources) {
+__global__ void __launch_bounds__(place_threads) place_segments(PlaceInSegments place, std::int64_t sources) {
   const auto experts = static_cast<std::int64_t>(place.rows.size());
   std::int64_t placed = 0;
-  for (std::int64_t base = 0; base < experts; base += threads) {
+  for (std::int64_t base = 0; base < experts; base += place_threads) {
     const std::int64_t e = base + threadIdx.x;
     std::int64_t rows = 0;
     for (std::int64_t s = 0; e < experts && s < sources; ++s) rows += rows_of(place, s * experts + e);
     std::int64_t total = 0;
     const std::int64_t padded = (rows + Segments::alignment - 1) / Segments::alignment * Segments::alignment;
-    const std::int64_t before = exclusive_sum<threads>(padded, total);
+    const std::int64_t before = exclusive_sum<place_threads>(padded, total);
     if (e < experts) {
       place.rows[e] = rows;
       place.begin[e] = placed + before;
@@ -36,12 +36,14 @@ __global__ void __launch_bounds__(threads) place_segments(PlaceInSegments place,
 }
 
 /// Both maps, by row of the segments.
-__global__ void __launch_bounds__(threads) place_rows(PlaceInSegments place, std::int64_t sources, IndexCheck arrived) {
+__global__ void __launch_bounds__(place_threads)
+    place_rows(PlaceInSegments place, std::int64_t sources, IndexCheck arrived) {
   const auto experts = static_cast<std::int64_t>(place.rows.size());
   const auto all = static_cast<std::int64_t>(place.arrived_of_segment.size());
   const Segments segments{place.begin, place.rows};
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * threads;
-  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x; row < all; row += stride) {
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * place_threads;
+  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * place_threads + threadIdx.x; row < all;
+       row += stride) {
     std::int64_t from = -1;
     if (row < place.begin[experts]) {
       const std::int64_t e = segment_of(segments, row);
@@ -57,10 +59,10 @@ __global__ void __launch_bounds__(threads) place_rows(PlaceInSegments place, std
   }
 }
 
-__global__ void __launch_bounds__(threads) compose_indices(ComposeIndices compose, IndexCheck map) {
+__global__ void __launch_bounds__(place_threads) compose_indices(ComposeIndices compose, IndexCheck map) {
   const auto count = static_cast<std::int64_t>(compose.y.size());
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * threads;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x; i < count; i += stride) {
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * place_threads;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * place_threads + threadIdx.x; i < count; i += stride) {
     const std::int64_t at = compose.map[i];
     compose.y[i] = at >= 0 && map.passes(at) ? compose.through[at] : -1;
   }
@@ -73,15 +75,16 @@ void run(const CudaStream& stream, const PlaceInSegments& place) {
                      sources = experts ? (std::ssize(place.arrived) - 1) / experts : 0;
   require_length("PlaceInSegments", "arrived", place.arrived, sources * experts + 1);
   require_length("PlaceInSegments", "begin", place.begin, experts + 1);
-  start(stream, "PlaceInSegments", place_segments, 1, threads, place, sources);
-  start(stream, "PlaceInSegments", place_rows, blocks_for(std::ssize(place.arrived_of_segment), threads), threads,
-        place, sources, IndexCheck(stream, "PlaceInSegments", "arrived", 0, std::ssize(place.segment_of_arrived)));
+  start(stream, "PlaceInSegments", place_segments, 1, place_threads, place, sources);
+  start(stream, "PlaceInSegments", place_rows, blocks_for(std::ssize(place.arrived_of_segment), place_threads),
+        place_threads, place, sources,
+        IndexCheck(stream, "PlaceInSegments", "arrived", 0, std::ssize(place.segment_of_arrived)));
 }
 
 void run(const CudaStream& stream, const ComposeIndices& compose) {
   const std::int64_t count = std::ssize(compose.y);
   require_length("ComposeIndices", "map", compose.map, count);
-  start(stream, "ComposeIndices", compose_indices, blocks_for(count, threads), threads, compose,
+  start(stream, "ComposeIndices", compose_indices, blocks_for(count, place_threads), place_threads, compose,
         IndexCheck(stream, "ComposeIndices", "map", 0, std::ssize(compose.through)));
 }
 

@@ -1,3 +1,4 @@
+#include "core/allocator.h"
 #include "kernels/checks.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -7,20 +8,20 @@ namespace lyceum {
 
 namespace {
 
-constexpr int threads = 256, warps = threads / warp_size;
+constexpr int rms_threads = 256, rms_warps = rms_threads / warp_size;
 /// Rows that one partial sum of the weight gradient covers, whatever the GPU.
 constexpr std::int64_t chunk_rows = 256;
 
 /// A block a row, which it reads a second time from the cache.
 template <int width, class T>
-__global__ void __launch_bounds__(threads) forward(RmsNormForward<T> norm) {
+__global__ void __launch_bounds__(rms_threads) rms_norm_forward(RmsNormForward<T> norm) {
   using A = Accumulator<T>;
   const std::int64_t cols = norm.x.cols;
   for (std::int64_t r = blockIdx.x; r < norm.x.rows; r += gridDim.x) {
     const T* x = norm.x.row(r);
     const T* added = norm.added.data ? norm.added.row(r) : nullptr;
     A sum = 0;
-    for (std::int64_t c = threadIdx.x * width; c < cols; c += threads * width) {
+    for (std::int64_t c = threadIdx.x * width; c < cols; c += rms_threads * width) {
       auto values = load<width>(x + c);
       if (added) {
         const auto others = load<width>(added + c);
@@ -29,12 +30,12 @@ __global__ void __launch_bounds__(threads) forward(RmsNormForward<T> norm) {
       }
       for (int e = 0; e < width; ++e) sum += widen(values[e]) * widen(values[e]);
     }
-    sum = join_block<threads>(sum, Sum{});
+    sum = join_block<rms_threads>(sum, Sum{});
     const A inverse = A{1} / std::sqrt(sum / static_cast<A>(cols) + static_cast<A>(norm.eps));
     if (threadIdx.x == 0) norm.inverse_rms[r] = inverse;
     if (added) x = norm.sum.row(r);  // each thread reads what it wrote
     T* y = norm.y.row(r);
-    for (std::int64_t c = threadIdx.x * width; c < cols; c += threads * width) {
+    for (std::int64_t c = threadIdx.x * width; c < cols; c += rms_threads * width) {
       const auto values = load<width>(x + c), weight = load<width>(norm.weight.data() + c);
       Pack<T, width> result;
       for (int e = 0; e < width; ++e) result[e] = narrow<T>(widen(values[e]) * inverse * widen(weight[e]));
@@ -45,7 +46,7 @@ __global__ void __launch_bounds__(threads) forward(RmsNormForward<T> norm) {
 
 /// dx = inverse · (dy ⊙ w − x · inverse² · mean(dy ⊙ w ⊙ x))
 template <int width, class T>
-__global__ void __launch_bounds__(threads) backward(RmsNormBackward<T> norm) {
+__global__ void __launch_bounds__(rms_threads) rms_norm_backward(RmsNormBackward<T> norm) {
   using A = Accumulator<T>;
   const std::int64_t cols = norm.x.cols;
   for (std::int64_t r = blockIdx.x; r < norm.x.rows; r += gridDim.x) {
@@ -53,14 +54,14 @@ __global__ void __launch_bounds__(threads) backward(RmsNormBackward<T> norm) {
     const T* dy = norm.dy.row(r);
     const A inverse = norm.inverse_rms[r];
     A dot = 0;
-    for (std::int64_t c = threadIdx.x * width; c < cols; c += threads * width) {
+    for (std::int64_t c = threadIdx.x * width; c < cols; c += rms_threads * width) {
       const auto xs = load<width>(x + c), dys = load<width>(dy + c), weight = load<width>(norm.weight.data() + c);
       for (int e = 0; e < width; ++e) dot += widen(dys[e]) * widen(weight[e]) * widen(xs[e]);
     }
-    const A along_x = join_block<threads>(dot, Sum{}) * inverse * inverse / static_cast<A>(cols);
+    const A along_x = join_block<rms_threads>(dot, Sum{}) * inverse * inverse / static_cast<A>(cols);
     T* dx = norm.dx.row(r);
     const T* d_sum = norm.d_sum.data ? norm.d_sum.row(r) : nullptr;
-    for (std::int64_t c = threadIdx.x * width; c < cols; c += threads * width) {
+    for (std::int64_t c = threadIdx.x * width; c < cols; c += rms_threads * width) {
       const auto xs = load<width>(x + c), dys = load<width>(dy + c), weight = load<width>(norm.weight.data() + c);
       A direct[width] = {};
       if (d_sum) {
@@ -79,32 +80,33 @@ __global__ void __launch_bounds__(threads) backward(RmsNormBackward<T> norm) {
 /// partial[chunk, c] = Σ dy · x · inverse_rms over the chunk's rows. A block has a warp's packs of columns; warp w adds
 /// up every warps-th row from w on, then the warps' sums are added in order.
 template <int width, class T>
-__global__ void __launch_bounds__(threads) sum_chunk(RmsNormWeightGrad<T> norm, Accumulator<T>* partial) {
+__global__ void __launch_bounds__(rms_threads) sum_chunk(RmsNormWeightGrad<T> norm, Accumulator<T>* partial) {
   using A = Accumulator<T>;
-  __shared__ A sums[warps][warp_size * width];
+  __shared__ A sums[rms_warps][warp_size * width];
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   const std::int64_t cols = norm.x.cols, first_col = static_cast<std::int64_t>(blockIdx.x) * warp_size * width;
   const std::int64_t c = first_col + lane * width;
   const std::int64_t first = blockIdx.y * chunk_rows;
   const std::int64_t last = first + chunk_rows < norm.x.rows ? first + chunk_rows : norm.x.rows;
   A sum[width] = {};
-  for (std::int64_t r = first + warp; r < last && c < cols; r += warps) {
+  for (std::int64_t r = first + warp; r < last && c < cols; r += rms_warps) {
     const auto xs = load<width>(norm.x.row(r) + c), dys = load<width>(norm.dy.row(r) + c);
     const A inverse = norm.inverse_rms[r];
     for (int e = 0; e < width; ++e) sum[e] += widen(dys[e]) * (widen(xs[e]) * inverse);
   }
   for (int e = 0; e < width; ++e) sums[warp][lane * width + e] = sum[e];
   __syncthreads();
-  for (int i = threadIdx.x; i < warp_size * width && first_col + i < cols; i += threads) {
+  for (int i = threadIdx.x; i < warp_size * width && first_col + i < cols; i += rms_threads) {
     A total = 0;
-    for (int w = 0; w < warps; ++w) total += sums[w][i];
+    for (int w = 0; w < rms_warps; ++w) total += sums[w][i];
     partial[blockIdx.y * cols + first_col + i] = total;
   }
 }
 
 template <class A>
-__global__ void __launch_bounds__(threads) add_chunks(const A* partial, std::int64_t chunks, std::span<A> d_weight) {
-  const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+__global__ void __launch_bounds__(rms_threads)
+    add_chunks(const A* partial, std::int64_t chunks, std::span<A> d_weight) {
+  const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * rms_threads + threadIdx.x;
   const auto cols = static_cast<std::int64_t>(d_weight.size());
   if (c >= cols) return;
   A sum = d_weight[c];
@@ -120,7 +122,8 @@ void run(const CudaStream& stream, const RmsNormForward<T>& norm) {
   constexpr int width = pack_width<T>;
   const bool packed = fits_packs(norm.x, width) && fits_packs(norm.y, width) && fits_packs(norm.weight, width) &&
                       fits_packs(norm.added, width) && fits_packs(norm.sum, width);
-  start(stream, "RmsNormForward", packed ? forward<width, T> : forward<1, T>, blocks_for(norm.x.rows), threads, norm);
+  start(stream, "RmsNormForward", packed ? rms_norm_forward<width, T> : rms_norm_forward<1, T>, blocks_for(norm.x.rows),
+        rms_threads, norm);
 }
 
 template <class T>
@@ -129,8 +132,8 @@ void run(const CudaStream& stream, const RmsNormBackward<T>& norm) {
   constexpr int width = pack_width<T>;
   const bool packed = fits_packs(norm.x, width) && fits_packs(norm.dy, width) && fits_packs(norm.dx, width) &&
                       fits_packs(norm.weight, width) && fits_packs(norm.d_sum, width);
-  start(stream, "RmsNormBackward", packed ? backward<width, T> : backward<1, T>, blocks_for(norm.x.rows), threads,
-        norm);
+  start(stream, "RmsNormBackward", packed ? rms_norm_backward<width, T> : rms_norm_backward<1, T>,
+        blocks_for(norm.x.rows), rms_threads, norm);
 }
 
 template <class T>
@@ -147,8 +150,9 @@ void run(const CudaStream& stream, const RmsNormWeightGrad<T>& norm) {
   constexpr int width = pack_width<T>;
   const bool packed = fits_packs(norm.x, width) && fits_packs(norm.dy, width);
   const dim3 grid(blocks_for(cols, packed ? warp_size * width : warp_size), static_cast<unsigned>(chunks));
-  start(stream, "RmsNormWeightGrad", packed ? sum_chunk<width, T> : sum_chunk<1, T>, grid, threads, norm, partial);
-  start(stream, "RmsNormWeightGrad", add_chunks<A>, blocks_for(cols, threads), threads, partial, chunks, norm.d_weight);
+  start(stream, "RmsNormWeightGrad", packed ? sum_chunk<width, T> : sum_chunk<1, T>, grid, rms_threads, norm, partial);
+  start(stream, "RmsNormWeightGrad", add_chunks<A>, blocks_for(cols, rms_threads), rms_threads, partial, chunks,
+        norm.d_weight);
 }
 
 template void run(const CudaStream&, const RmsNormForward<float>&);

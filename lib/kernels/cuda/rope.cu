@@ -7,14 +7,14 @@ namespace lyceum {
 
 namespace {
 
-constexpr int threads = 256;
+constexpr int rope_threads = 256;
 
 /// Angles in double: positions in the thousands leave too few bits of a float for the fraction of a turn.
 template <class A>
-__global__ void __launch_bounds__(threads) fill_table(RopeTable<A> rope) {
+__global__ void __launch_bounds__(rope_threads) fill_table(RopeTable<A> rope) {
   const std::int64_t half = rope.table.cols / 2, count = rope.table.rows * half;
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * threads;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x; i < count; i += stride) {
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * rope_threads;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * rope_threads + threadIdx.x; i < count; i += stride) {
     const std::int64_t p = i / half, c = i % half;
     const double rate = std::pow(rope.base, -static_cast<double>(c) / static_cast<double>(half));
     const double angle = static_cast<double>(p) * rate;
@@ -25,13 +25,13 @@ __global__ void __launch_bounds__(threads) fill_table(RopeTable<A> rope) {
 
 /// A block a row; a thread turns packs of pairs.
 template <int width, class T>
-__global__ void __launch_bounds__(threads) rotate(Rope<T> rope) {
+__global__ void __launch_bounds__(rope_threads) rotate(Rope<T> rope) {
   using A = Accumulator<T>;
   const std::int64_t half = rope.table.cols / 2, pairs = rope.x.cols / 2;
   const A turn = rope.inverse ? A{-1} : A{1};
   for (std::int64_t r = blockIdx.x; r < rope.x.rows; r += gridDim.x) {
     const A* cosine = rope.table.row(rope.first_position + r % rope.seq_len);
-    for (std::int64_t p = threadIdx.x * width; p < pairs; p += threads * width) {
+    for (std::int64_t p = threadIdx.x * width; p < pairs; p += rope_threads * width) {
       const std::int64_t i = p % half;
       T* low = rope.x.row(r) + p / half * 2 * half + i;
       const auto a = load<width>(low), b = load<width>(low + half);
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(threads) rotate(Rope<T> rope) {
 template <class A>
 void run(const CudaStream& stream, const RopeTable<A>& rope) {
   require(rope.table.cols % 2 == 0, "RopeTable: heads of {} columns: the dimension must be even", rope.table.cols);
-  start(stream, "RopeTable", fill_table<A>, blocks_for(rope.table.size() / 2, threads), threads, rope);
+  start(stream, "RopeTable", fill_table<A>, blocks_for(rope.table.size() / 2, rope_threads), rope_threads, rope);
 }
 
 template <class T>
@@ -68,7 +68,7 @@ void run(const CudaStream& stream, const Rope<T>& rope) {
           rope.table.rows);
   constexpr int width = pack_width<T>;
   const bool packed = half % width == 0 && fits_packs(rope.x, width) && fits_packs(rope.table, width);
-  start(stream, "Rope", packed ? rotate<width, T> : rotate<1, T>, blocks_for(rows), threads, rope);
+  start(stream, "Rope", packed ? rotate<width, T> : rotate<1, T>, blocks_for(rows), rope_threads, rope);
 }
 
 template void run(const CudaStream&, const RopeTable<float>&);

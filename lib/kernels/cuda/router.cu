@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "core/allocator.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/router_chunks.h"
@@ -9,7 +10,7 @@ namespace lyceum {
 namespace {
 
 // A block a piece of a sequence, a warp a token, whose logits it reads once where they fit into its registers.
-constexpr int threads = 256, warps = threads / warp_size;
+constexpr int router_threads = 256, router_warps = router_threads / warp_size;
 constexpr std::int64_t most_local_counts = 4096;
 
 __device__ int warp() { return static_cast<int>(threadIdx.x) / warp_size; }
@@ -95,7 +96,7 @@ struct Counts {
   Matrix<std::int64_t> all;  // [k, experts] or none
 
   __device__ void clear() const {
-    for (std::int64_t i = threadIdx.x; i < ranks * experts; i += threads) local[i] = 0;
+    for (std::int64_t i = threadIdx.x; i < ranks * experts; i += router_threads) local[i] = 0;
   }
   __device__ void add(std::int64_t j, std::int64_t expert) const {
     if (!local) return;
@@ -108,7 +109,7 @@ struct Counts {
   }
   /// When all are counted: of one expert, the sum into `total`.
   __device__ void finish(double* total) const {
-    for (std::int64_t e = threadIdx.x; e < experts; e += threads) {
+    for (std::int64_t e = threadIdx.x; e < experts; e += router_threads) {
       int sum = 0;
       for (std::int64_t j = 0; j < ranks; ++j) {
         const int times = local[j * experts + e];
@@ -157,9 +158,9 @@ __device__ void add_scores(const double (&own)[held], double* of_warps, std::int
     if (c < experts) of_warps[warp() * experts + c] = own[i];
   }
   __syncthreads();
-  for (std::int64_t c = threadIdx.x; c < experts; c += threads) {
+  for (std::int64_t c = threadIdx.x; c < experts; c += router_threads) {
     double sum = 0;
-    for (int w = 0; w < warps; ++w) sum += of_warps[w * experts + c];
+    for (int w = 0; w < router_warps; ++w) sum += of_warps[w * experts + c];
     total[c] = sum;
   }
 }
@@ -167,7 +168,7 @@ __device__ void add_scores(const double (&own)[held], double* of_warps, std::int
 /// The same where they do not: once more down the columns.
 template <class A>
 __device__ void add_scores(const RouteTokens<A>& route, std::int64_t begin, std::int64_t end, double* total) {
-  for (std::int64_t c = threadIdx.x; c < route.logits.cols; c += threads) {
+  for (std::int64_t c = threadIdx.x; c < route.logits.cols; c += router_threads) {
     double sum = 0;
     for (std::int64_t t = begin; t < end; ++t) {
       const A* norm = route.norms.row(t);
@@ -179,20 +180,20 @@ __device__ void add_scores(const RouteTokens<A>& route, std::int64_t begin, std:
 
 /// partial: [pieces, load_width(experts)], or none where no load is wanted.
 template <class A, int held>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(router_threads)
     route_tokens(RouteTokens<A> route, RouterChunks chunks, Matrix<double> partial, bool by_rank) {
   constexpr int places = held ? held : 1;
-  __shared__ double squares[warps];
+  __shared__ double squares[router_warps];
   const std::int64_t experts = route.logits.cols, begin = chunks.begin(blockIdx.x), end = chunks.end(blockIdx.x);
   const bool loads = partial.rows > 0;
   auto* of_warps = reinterpret_cast<double*>(launched_shared());
-  int* local = reinterpret_cast<int*>(of_warps + (held ? warps * experts : 0));
+  int* local = reinterpret_cast<int*>(of_warps + (held ? router_warps * experts : 0));
   const Counts counts{loads ? local : nullptr, by_rank, by_rank ? route.index.cols : 1, experts, route.counts};
   if (loads) counts.clear();
   __syncthreads();
 
   double sums[places] = {}, square = 0;
-  for (std::int64_t t = begin + warp(); t < end; t += warps) {
+  for (std::int64_t t = begin + warp(); t < end; t += router_warps) {
     const Row<A, held> logits(route.logits.row(t), experts);
     A largest = -std::numeric_limits<A>::infinity(), sum = 0, scores[places] = {};
     logits.each([&](std::int64_t, A x, int) { largest = Largest{}(largest, x); });
@@ -217,33 +218,33 @@ __global__ void __launch_bounds__(threads)
     add_scores(route, begin, end, total + experts);
   }
   if (threadIdx.x != 0) return;
-  for (int w = 1; w < warps; ++w) square += squares[w];
+  for (int w = 1; w < router_warps; ++w) square += squares[w];
   total[2 * experts] = square;
 }
 
 /// A block some columns, a lane each: warp w adds up every warps-th row from w on, then the warps' sums are added. The
 /// same in every thread of warp 0.
 __device__ double sum_column(const Matrix<const double>& x, std::int64_t c) {
-  __shared__ double partial[warps][warp_size];
+  __shared__ double partial[router_warps][warp_size];
   double sum = 0;
-  for (std::int64_t r = warp(); r < x.rows && c < x.cols; r += warps) sum += x.row(r)[c];
+  for (std::int64_t r = warp(); r < x.rows && c < x.cols; r += router_warps) sum += x.row(r)[c];
   partial[warp()][lane()] = sum;
   __syncthreads();
-  for (int w = 1; w < warps && warp() == 0; ++w) sum += partial[w][lane()];
+  for (int w = 1; w < router_warps && warp() == 0; ++w) sum += partial[w][lane()];
   return sum;
 }
 
 __device__ std::int64_t column(unsigned block) { return static_cast<std::int64_t>(block) * warp_size + lane(); }
 
 /// load = the sums of the pieces of each sequence.
-__global__ void __launch_bounds__(threads)
-    add_chunks(Matrix<double> partial, std::int64_t of_sequence, Matrix<double> load) {
+__global__ void __launch_bounds__(router_threads)
+    add_load_chunks(Matrix<double> partial, std::int64_t of_sequence, Matrix<double> load) {
   const std::int64_t s = blockIdx.x, c = column(blockIdx.y);
   const double sum = sum_column(partial.rows_from(s * of_sequence, of_sequence), c);
   if (warp() == 0 && c < load.cols) load.row(s)[c] = sum;
 }
 
-__global__ void __launch_bounds__(threads) sum_columns(SumColumns sums) {
+__global__ void __launch_bounds__(router_threads) sum_columns(SumColumns sums) {
   const std::int64_t c = column(blockIdx.x);
   const double sum = sum_column(sums.x, c);
   if (warp() == 0 && c < sums.x.cols) sums.sums[c] += sum;
@@ -266,7 +267,8 @@ __device__ Choice<A> choice_of(const RouteTokensBackward<A>& route, std::int64_t
 
 /// dx_i = s_i (ds_i − Σ ds · s) + 2 lse · d_square · s_i, with ds by the load and by the gates.
 template <class A, int held>
-__global__ void __launch_bounds__(threads) route_tokens_backward(RouteTokensBackward<A> route, RouterChunks chunks) {
+__global__ void __launch_bounds__(router_threads)
+    route_tokens_backward(RouteTokensBackward<A> route, RouterChunks chunks) {
   constexpr int places = held ? held : 1;
   const std::int64_t experts = route.logits.cols, k = route.d_gates.cols;
   const std::int64_t begin = chunks.begin(blockIdx.x), end = chunks.end(blockIdx.x);
@@ -279,7 +281,7 @@ __global__ void __launch_bounds__(threads) route_tokens_backward(RouteTokensBack
     if (const std::int64_t c = lane() + i * warp_size; c < experts) slopes[i] = slope(c);
   }
   const auto slope_at = [&](std::int64_t c, int i) { return held ? slopes[i] : slope(c); };
-  for (std::int64_t t = begin + warp(); t < end; t += warps) {
+  for (std::int64_t t = begin + warp(); t < end; t += router_warps) {
     const Row<A, held> logits(route.logits.row(t), experts);
     const A largest = route.norms.row(t)[0], norm = route.norms.row(t)[1], inverse = A{1} / norm;
     const auto score = [&](A x) { return std::exp(x - largest) * inverse; };
@@ -347,14 +349,14 @@ void run(const CudaStream& stream, const RouteTokens<A>& route) {
     partial = {reinterpret_cast<double*>(memory.get()), chunks.count(), load_width(experts)};
   }
   with_held(experts, [&]<int held>() {
-    const auto local = static_cast<std::size_t>(experts) *
-                       ((held ? warps * sizeof(double) : 0) + static_cast<std::size_t>(by_rank ? k : 1) * sizeof(int));
-    start_shared(stream, "RouteTokens", route_tokens<A, held>, blocks_of(chunks), threads, loads ? local : 0, route,
-                 chunks, partial, by_rank);
+    const auto local = static_cast<std::size_t>(experts) * ((held ? router_warps * sizeof(double) : 0) +
+                                                            static_cast<std::size_t>(by_rank ? k : 1) * sizeof(int));
+    start_shared(stream, "RouteTokens", route_tokens<A, held>, blocks_of(chunks), router_threads, loads ? local : 0,
+                 route, chunks, partial, by_rank);
   });
   if (!loads) return;
   const dim3 grid(static_cast<unsigned>(route.load.rows), blocks_for(route.load.cols, warp_size));
-  start(stream, "RouteTokens", add_chunks, grid, threads, partial, chunks.of_sequence(), route.load);
+  start(stream, "RouteTokens", add_load_chunks, grid, router_threads, partial, chunks.of_sequence(), route.load);
   if (!route.probability.empty()) run(stream, SumColumns{route.load.cols_from(experts, experts), route.probability});
 }
 
@@ -363,13 +365,14 @@ void run(const CudaStream& stream, const RouteTokensBackward<A>& route) {
   require_fitting(route);
   const RouterChunks chunks = chunks_of(route, route.d_load);
   with_held(route.logits.cols, [&]<int held>() {
-    start(stream, "RouteTokensBackward", route_tokens_backward<A, held>, blocks_of(chunks), threads, route, chunks);
+    start(stream, "RouteTokensBackward", route_tokens_backward<A, held>, blocks_of(chunks), router_threads, route,
+          chunks);
   });
 }
 
 void run(const CudaStream& stream, const SumColumns& sum) {
   require_length("SumColumns", "sums", sum.sums, sum.x.cols);
-  start(stream, "SumColumns", sum_columns, blocks_for(sum.x.cols, warp_size), threads, sum);
+  start(stream, "SumColumns", sum_columns, blocks_for(sum.x.cols, warp_size), router_threads, sum);
 }
 
 template void run(const CudaStream&, const RouteTokens<float>&);

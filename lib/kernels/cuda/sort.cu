@@ -1,3 +1,4 @@
+#include "core/allocator.h"
 #include "kernels/checks.h"
 #include "kernels/cuda/index_check.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -8,13 +9,13 @@ namespace lyceum {
 
 namespace {
 
-constexpr int threads = 128;
+constexpr int sort_threads = 128;
 constexpr std::int64_t chunk = 1024;  // pairs of a block
 
 /// The experts of a block's pairs; −1 behind the last one.
 __device__ void read_chunk(const Matrix<const std::int32_t>& index, std::int32_t* experts) {
   const std::int64_t first = blockIdx.x * chunk, pairs = index.size(), k = index.cols;
-  for (std::int64_t i = threadIdx.x; i < chunk; i += threads) {
+  for (std::int64_t i = threadIdx.x; i < chunk; i += sort_threads) {
     const std::int64_t pair = first + i;
     experts[i] = pair < pairs ? index.row(pair / k)[pair % k] : -1;
   }
@@ -23,13 +24,13 @@ __device__ void read_chunk(const Matrix<const std::int32_t>& index, std::int32_t
 
 /// next[block, p]: how many of the block's pairs go to the expert at place p of the order. A thread looks for its own
 /// experts: no two count at the same place.
-__global__ void __launch_bounds__(threads) count_chunk(SortByExpert sort, std::int64_t* next, IndexCheck index) {
+__global__ void __launch_bounds__(sort_threads) count_chunk(SortByExpert sort, std::int64_t* next, IndexCheck index) {
   __shared__ std::int32_t experts[chunk];
   read_chunk(sort.index, experts);
   const std::int64_t rest = sort.index.size() - blockIdx.x * chunk;
-  for (std::int64_t i = threadIdx.x; i < chunk && i < rest; i += threads) index.passes(experts[i]);
+  for (std::int64_t i = threadIdx.x; i < chunk && i < rest; i += sort_threads) index.passes(experts[i]);
   const auto places = static_cast<std::int64_t>(sort.order.size());
-  for (std::int64_t p = threadIdx.x; p < places; p += threads) {
+  for (std::int64_t p = threadIdx.x; p < places; p += sort_threads) {
     const std::int32_t wanted = sort.order[p];
     std::int64_t count = 0;
     for (std::int64_t i = 0; i < chunk && i < rest; ++i) count += experts[i] == wanted;
@@ -38,18 +39,18 @@ __global__ void __launch_bounds__(threads) count_chunk(SortByExpert sort, std::i
 }
 
 /// From counts to the slot of each block's next pair for each place; one block.
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(sort_threads)
     place_chunks(SortByExpert sort, std::int64_t* next, std::int64_t chunks, IndexCheck order, IndexCheck all_pairs) {
   const auto places = static_cast<std::int64_t>(sort.order.size());
   std::int64_t placed = 0;
-  for (std::int64_t base = 0; base < places; base += threads) {
+  for (std::int64_t base = 0; base < places; base += sort_threads) {
     const std::int64_t p = base + threadIdx.x;
     std::int64_t count = 0, total = 0;
     if (p < places) {
       order.passes(sort.order[p]);
       for (std::int64_t c = 0; c < chunks; ++c) count += next[c * places + p];
     }
-    std::int64_t slot = placed + exclusive_sum<threads>(count, total);
+    std::int64_t slot = placed + exclusive_sum<sort_threads>(count, total);
     placed += total;
     if (p >= places) continue;
     sort.begin[p] = slot;
@@ -64,12 +65,12 @@ __global__ void __launch_bounds__(threads)
   all_pairs.passes(placed);  // an expert twice in the order, or one that is missing
 }
 
-__global__ void __launch_bounds__(threads) place_pairs(SortByExpert sort, const std::int64_t* next) {
+__global__ void __launch_bounds__(sort_threads) place_pairs(SortByExpert sort, const std::int64_t* next) {
   __shared__ std::int32_t experts[chunk];
   read_chunk(sort.index, experts);
   const auto places = static_cast<std::int64_t>(sort.order.size());
   const std::int64_t pairs = sort.index.size(), first = blockIdx.x * chunk;
-  for (std::int64_t p = threadIdx.x; p < places; p += threads) {
+  for (std::int64_t p = threadIdx.x; p < places; p += sort_threads) {
     const std::int32_t wanted = sort.order[p];
     std::int64_t slot = next[blockIdx.x * places + p];
     for (std::int64_t i = 0; i < chunk && first + i < pairs; ++i) {
@@ -97,12 +98,12 @@ void run(const CudaStream& stream, const SortByExpert& sort) {
     check(cudaMemsetAsync(sort.pair_slot.data(), 0xff, sort.pair_slot.size_bytes(), stream.handle()), "SortByExpert");
   }
   const auto blocks = static_cast<unsigned>(chunks);
-  start(stream, "SortByExpert", count_chunk, blocks, threads, sort, next,
+  start(stream, "SortByExpert", count_chunk, blocks, sort_threads, sort, next,
         IndexCheck(stream, "SortByExpert", "index", 0, places));
-  start(stream, "SortByExpert", place_chunks, 1, threads, sort, next, chunks,
+  start(stream, "SortByExpert", place_chunks, 1, sort_threads, sort, next, chunks,
         IndexCheck(stream, "SortByExpert", "order", 0, places),
         IndexCheck(stream, "SortByExpert", "the sum of rows by order", pairs, pairs + 1));
-  start(stream, "SortByExpert", place_pairs, blocks, threads, sort, next);
+  start(stream, "SortByExpert", place_pairs, blocks, sort_threads, sort, next);
 }
 
 }  // namespace lyceum

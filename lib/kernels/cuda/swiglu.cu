@@ -9,13 +9,13 @@ namespace lyceum {
 
 namespace {
 
-constexpr int threads = 128;
+constexpr int swiglu_threads = 128;
 constexpr int blocks_a_processor = 16;
 
 template <int width, class T>
 __device__ void forward_row(const T* x, std::int64_t cols, T* y) {
   using A = Accumulator<T>;
-  for (std::int64_t c = threadIdx.x * width; c < cols; c += threads * width) {
+  for (std::int64_t c = threadIdx.x * width; c < cols; c += swiglu_threads * width) {
     const auto gate = load<width>(x + c), up = load<width>(x + cols + c);
     Pack<T, width> result;
     for (int e = 0; e < width; ++e) {
@@ -29,7 +29,7 @@ __device__ void forward_row(const T* x, std::int64_t cols, T* y) {
 template <int width, class T>
 __device__ void backward_row(const T* x, const T* dy, std::int64_t cols, T* dx, T* y) {
   using A = Accumulator<T>;
-  for (std::int64_t c = threadIdx.x * width; c < cols; c += threads * width) {
+  for (std::int64_t c = threadIdx.x * width; c < cols; c += swiglu_threads * width) {
     const auto gate = load<width>(x + c), up = load<width>(x + cols + c), gradient = load<width>(dy + c);
     Pack<T, width> d_gate, d_up, result;
     for (int e = 0; e < width; ++e) {
@@ -48,12 +48,12 @@ __device__ void backward_row(const T* x, const T* dy, std::int64_t cols, T* dx, 
 
 template <class T>
 __device__ void clear_row(T* row, std::int64_t cols) {
-  for (std::int64_t c = threadIdx.x; c < cols; c += threads) row[c] = T{};
+  for (std::int64_t c = threadIdx.x; c < cols; c += swiglu_threads) row[c] = T{};
 }
 
 /// Blocks walk over all rows, padding included: only the device knows how many there are, and how wide.
 template <class T>
-__global__ void __launch_bounds__(threads) forward(SwigluForward<T> swiglu, IndexCheck widths) {
+__global__ void __launch_bounds__(swiglu_threads) swiglu_forward(SwigluForward<T> swiglu, IndexCheck widths) {
   constexpr int width = pack_width<T>;
   const std::int64_t total = swiglu.segments.total();
   for (std::int64_t r = blockIdx.x; r < total; r += gridDim.x) {
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(threads) forward(SwigluForward<T> swiglu, Inde
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads) backward(SwigluBackward<T> swiglu, IndexCheck widths) {
+__global__ void __launch_bounds__(swiglu_threads) swiglu_backward(SwigluBackward<T> swiglu, IndexCheck widths) {
   constexpr int width = pack_width<T>;
   const std::int64_t total = swiglu.segments.total();
   for (std::int64_t r = blockIdx.x; r < total; r += gridDim.x) {
@@ -116,7 +116,7 @@ template <class T>
 void run(const CudaStream& stream, const SwigluForward<T>& swiglu) {
   if (swiglu.segments.count() == 0) return;
   require_layouts("SwigluForward", swiglu.segments, swiglu.x.width, swiglu.y.width);
-  start(stream, "SwigluForward", forward<T>, blocks_a_processor * stream.processors(), threads, swiglu,
+  start(stream, "SwigluForward", swiglu_forward<T>, blocks_a_processor * stream.processors(), swiglu_threads, swiglu,
         excess_width(stream, "SwigluForward"));
 }
 
@@ -125,7 +125,7 @@ void run(const CudaStream& stream, const SwigluBackward<T>& swiglu) {
   if (swiglu.segments.count() == 0) return;
   require_layouts("SwigluBackward", swiglu.segments, swiglu.x.width, swiglu.y.width);
   require_layouts("SwigluBackward", swiglu.segments, swiglu.dx.width, swiglu.dy.width);
-  start(stream, "SwigluBackward", backward<T>, blocks_a_processor * stream.processors(), threads, swiglu,
+  start(stream, "SwigluBackward", swiglu_backward<T>, blocks_a_processor * stream.processors(), swiglu_threads, swiglu,
         excess_width(stream, "SwigluBackward"));
 }
 

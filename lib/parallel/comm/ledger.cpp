@@ -15,11 +15,9 @@ bool LedgerEntry::fits(const LedgerEntry& other) const {
 }
 
 std::string LedgerEntry::text() const {
-  const std::string peers =
-      message() ? format_message(" from rank {} to {}", {message_argument(from), message_argument(to)}) : "";
+  const std::string peers = message() ? format_message(" from rank {} to {}", {from, to}) : "";
   return format_message("{} #{} of {} B{} on group {} ({}:{})",
-                        {message_argument(operation.data()), index, size, peers, message_argument(group_name.data()),
-                         message_argument(file.data()), message_argument(line)});
+                        {operation.data(), index, size, peers, group_name.data(), file.data(), line});
 }
 
 const LedgerEntry* LedgerPage::entry(std::int64_t number) const {

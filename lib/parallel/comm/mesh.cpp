@@ -3,9 +3,7 @@
 namespace lyceum {
 
 std::string MeshShape::problem(int world) const {
-  const auto wrong = [](std::string_view text, auto... args) {
-    return format_message(text, {message_argument(args)...});
-  };
+  const auto wrong = [](std::string_view text, auto... args) { return format_message(text, {args...}); };
   const std::pair<const char*, int> axes[] = {{"parallel.pipeline", pipeline},
                                               {"parallel.tensor", tensor},
                                               {"parallel.expert", expert},
@@ -28,10 +26,8 @@ std::string MeshShape::problem(int world) const {
 }
 
 std::string MeshShape::text(int world) const {
-  return format_message(
-      "pp{} dp{} tp{} · edp{} ep{} etp{}",
-      {message_argument(pipeline), message_argument(data(world)), message_argument(tensor),
-       message_argument(expert_data(world)), message_argument(expert), message_argument(expert_tensor)});
+  return format_message("pp{} dp{} tp{} · edp{} ep{} etp{}",
+                        {pipeline, data(world), tensor, expert_data(world), expert, expert_tensor});
 }
 
 MeshIndex MeshShape::index_of(int rank, int world) const {

@@ -11,7 +11,7 @@ namespace lyceum {
 namespace {
 
 /// Whole buffers, cut into messages.
-class Transfers final : public Messages {
+class MpiTransfers final : public Messages {
  public:
   using Messages::Messages;
   void receive(std::byte* to, std::int64_t bytes, int from, int tag) {
@@ -59,7 +59,7 @@ Carrier::Started MpiCarrier::reduce_scatter(const Operation& operation, const Pa
 
 Carrier::Started MpiCarrier::all_gather(const Operation& operation, const Parts& parts) {
   const int self = communicator_->rank(), size = communicator_->size();
-  auto state = std::make_unique<Transfers>(communicator_, operation);
+  auto state = std::make_unique<MpiTransfers>(communicator_, operation);
   state->keep(std::make_shared<Tensor>(parts.all));
   std::byte* const own = parts.begin(self);
   if (parts.own.size() && own != parts.own.raw()) std::memcpy(own, parts.own.raw(), parts.own.bytes());
@@ -72,7 +72,7 @@ Carrier::Started MpiCarrier::all_gather(const Operation& operation, const Parts&
 }
 
 Carrier::Started MpiCarrier::send(const Operation& operation, const Tensor& values) {
-  auto state = std::make_unique<Transfers>(communicator_, operation);
+  auto state = std::make_unique<MpiTransfers>(communicator_, operation);
   state->keep(std::make_shared<Tensor>(values));
   state->send(bytes_of(values), operation.bytes, operation.peer, point_to_point_tag);
   if (operation.bytes == 0) state->send_piece(nullptr, 0, operation.peer, point_to_point_tag);  // for it to count on
@@ -80,7 +80,7 @@ Carrier::Started MpiCarrier::send(const Operation& operation, const Tensor& valu
 }
 
 Carrier::Started MpiCarrier::receive(const Operation& operation, const Tensor& values) {
-  auto state = std::make_unique<Transfers>(communicator_, operation);
+  auto state = std::make_unique<MpiTransfers>(communicator_, operation);
   state->keep(std::make_shared<Tensor>(values));
   state->receive(bytes_of(values), operation.bytes, operation.peer, point_to_point_tag);
   if (operation.bytes == 0) state->receive_piece(nullptr, 0, operation.peer, point_to_point_tag);
@@ -97,7 +97,7 @@ Carrier::Started MpiCarrier::all_to_all(const Operation& operation, const Proces
                                   receive_at = row_offsets(exchange.receive_rows, exchange.row_bytes);
   const auto* sent = static_cast<const std::byte*>(exchange.sent);
   auto* received = static_cast<std::byte*>(exchange.received);
-  auto state = std::make_unique<Transfers>(communicator_, operation);
+  auto state = std::make_unique<MpiTransfers>(communicator_, operation);
   if (const std::int64_t own = exchange.send_rows[self] * exchange.row_bytes) {
     std::memcpy(received + receive_at[self], sent + send_at[self], static_cast<std::size_t>(own));
   }

@@ -8,6 +8,7 @@
 #include <exception>
 
 #include "parallel/comm/communicator.h"
+#include "parallel/comm/host_name.h"
 
 namespace lyceum {
 namespace {
@@ -17,11 +18,6 @@ bool launched() { return std::getenv("OMPI_COMM_WORLD_SIZE") || std::getenv("PMI
 
 void check(int code, const char* operation) {
   if (code != MPI_SUCCESS) fail(ExitCode::failed, "{}: {}", operation, mpi_error_text(code));
-}
-
-std::string host_name() {
-  char name[256] = "";
-  return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <chrono>
 #include <exception>
+#include <utility>
 
 #include "core/polling.h"
 #include "parallel/comm/pending_state.h"

@@ -29,7 +29,7 @@ struct Part {
 };
 
 template <class T>
-std::string bytes_of(const std::vector<T>& values) {
+std::string packed(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
@@ -41,7 +41,7 @@ std::vector<T> values_of(const std::string& bytes) {
 }
 
 /// In the order of their first operations.
-std::vector<Part> parts_of(std::span<const LedgerEntry> own, int rank) {
+std::vector<Part> own_parts(std::span<const LedgerEntry> own, int rank) {
   std::vector<Part> parts;
   std::map<Channel, std::size_t> index;
   for (const LedgerEntry& entry : own) {
@@ -88,15 +88,14 @@ std::string difference(const std::vector<LedgerEntry>& a, const std::vector<Ledg
     ++place;
   }
   return format_message("ranks {} and {} would part ways: rank {} calls {}, where rank {} calls {}",
-                        {message_argument(rank_a), message_argument(rank_b), message_argument(rank_a),
-                         place_text(a, place), message_argument(rank_b), place_text(b, place)});
+                        {rank_a, rank_b, rank_a, place_text(a, place), rank_b, place_text(b, place)});
 }
 
 }  // namespace
 
 void require_matching(const ProcessGroup& world, std::span<const LedgerEntry> own) {
   std::vector<Part> all;
-  for (const std::string& told : world.all_gather(bytes_of(parts_of(own, world.rank())))) {
+  for (const std::string& told : world.all_gather(packed(own_parts(own, world.rank())))) {
     const std::vector<Part> parts = values_of<Part>(told);
     all.insert(all.end(), parts.begin(), parts.end());
   }
@@ -109,7 +108,7 @@ void require_matching(const ProcessGroup& world, std::span<const LedgerEntry> ow
     std::vector<LedgerEntry> entries;
     std::ranges::copy_if(own, std::back_inserter(entries),
                          [&](const auto& entry) { return channel_of(entry) == channel; });
-    return values_of<LedgerEntry>(world.broadcast(rank == world.rank() ? bytes_of(entries) : "", rank));
+    return values_of<LedgerEntry>(world.broadcast(rank == world.rank() ? packed(entries) : "", rank));
   };
   const auto other = std::ranges::find_if(
       parts, [&](const Part& part) { return part.count != first.count || part.digest != first.digest; });
@@ -121,8 +120,7 @@ void require_matching(const ProcessGroup& world, std::span<const LedgerEntry> ow
     std::vector<int> ranks;
     for (const Part& part : parts) ranks.push_back(part.rank);
     reason = format_message("rank {} calls {}, and of the {} ranks of it only {} would come",
-                            {message_argument(first.rank), place_text(entries, 0), message_argument(first.participants),
-                             rank_ranges(ranks)});
+                            {first.rank, place_text(entries, 0), first.participants, rank_ranges(ranks)});
   }
   fail(ExitCode::failed, "{}: nothing was started; start every rank with the same program", reason);
 }

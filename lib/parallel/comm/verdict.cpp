@@ -17,7 +17,7 @@ using Hosts = std::span<const std::string>;
 
 template <class... Args>
 std::string text(std::string_view format, const Args&... args) {
-  return format_message(format, {message_argument(args)...});
+  return format_message(format, {args...});
 }
 
 const LedgerPage& page_of(Pages pages, int rank) { return pages[static_cast<std::size_t>(rank)]; }

@@ -18,6 +18,7 @@
 
 #include "core/error.h"
 #include "parallel/comm/communicator.h"
+#include "parallel/comm/host_name.h"
 #include "parallel/comm/verdict.h"
 
 namespace lyceum {
@@ -27,11 +28,6 @@ constexpr int question_tag = 0, answer_tag = 1;
 /// Seconds: a wait that looks for questions; between two looks; for answers to come; for the job to end after that.
 constexpr double patience = 1, pause_between = 0.1, answer_time = 3, end_time = 2;
 static_assert(std::is_trivially_copyable_v<LedgerPage>);
-
-std::string host_name() {
-  char name[256] = "";
-  return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
-}
 
 /// As Linux says it; '0' where there is no such process, '?' where that cannot be said.
 char state_of(const LedgerPage& page) {

@@ -121,8 +121,7 @@ class Simulation {
       const Handover needed = *needed_by(action, shape_);
       const auto from = static_cast<std::size_t>(shape_.rank_of(needed.from));
       const Program& program = schedule_.programs[from];
-      cause = format_message("nothing comes from stage {}, rank {}, which ",
-                             {message_argument(needed.from), message_argument(from)});
+      cause = format_message("nothing comes from stage {}, rank {}, which ", {needed.from, from});
       cause += next_[from] < program.size() ? "is stuck at " + text(program[next_[from]], shape_) : "has finished";
     }
     fail(ExitCode::failed, "rank {} is stuck at {}: {}{}", rank, text(action, shape_), cause,

@@ -20,7 +20,7 @@ Tensor empty_rows(const Stream& stream, const Tensor& x, std::int64_t rows) {
 }
 
 void require_rows(const RowShards& shards, const Tensor& x, std::int64_t rows) {
-  require(x.shape().rank() == 2 && x.shape()[0] == rows, "{} where rank {} of group {} has {} rows", x.shape().text(),
+  require(x.shape().rank() == 2 && x.shape()[0] == rows, "{} where rank {} of group {} has {} rows", x.shape(),
           shards.group->rank(), shards.group->name(), rows);
 }
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "cuda_runtime.h"
@@ -58,45 +59,61 @@ constexpr unsigned warp = 32;
   std::abort();
 }
 
+/// Stacks that nobody uses, the one that was used last first: threads that end without waiting all run on one, which is
+/// in the cache. None is ever given back.
+class Stacks {
+ public:
+  std::byte* take() {
+    if (free_.empty()) return fresh();
+    std::byte* stack = free_.back();
+    free_.pop_back();
+    return stack;
+  }
+  void put(std::byte* stack) { free_.push_back(stack); }
+
+ private:
+  /// The first byte behind a stack.
+  std::byte* fresh() {
+    void* space = mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (space == MAP_FAILED) give_up("no memory for a thread's stack");
+    // They begin at different cache lines, or all would meet in the same few lines of the cache.
+    return static_cast<std::byte*>(space) + stack_bytes - made_++ % 32 * 128;
+  }
+  std::vector<std::byte*> free_;
+  std::size_t made_ = 0;
+};
+
 struct Fibre {
   enum class State { runs, waits_for_warp, waits_for_block, done };
   State state = State::done;
   unsigned exchanges = 0;
+  std::byte* top = nullptr;  // of its stack, from its start to its end
   void* stack = nullptr;     // as it was left
   std::uint64_t offered[2];  // by turns: a lane may be one exchange ahead of another, never two
 
-  /// Lets the next switch to this fibre call `function`, which must not return.
-  void prepare(unsigned thread, void (*function)()) {
-    if (!memory) memory = take_stack();
-    // Stacks begin at different cache lines, or all would meet in the same few lines of the cache.
-    std::byte* top = memory + stack_bytes - thread % 32 * 128;
-    top -= 2 * sizeof(void*);  // a call would have left its return address on a multiple of 16
-    std::memcpy(top, &function, sizeof function);
-    stack = top - 6 * sizeof(void*);
+  void prepare() {
     state = State::runs;
     exchanges = 0;
   }
-
- private:
-  static std::byte* take_stack() {
-    void* space = mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (space == MAP_FAILED) give_up("no memory for a thread's stack");
-    return static_cast<std::byte*>(space);
+  /// Lets the next switch to this fibre call `function`, which must not return.
+  void start(std::byte* on, void (*function)()) {
+    top = on;
+    std::byte* place = top - 2 * sizeof(void*);  // a call would have left its return address on a multiple of 16
+    std::memcpy(place, &function, sizeof function);
+    stack = place - 6 * sizeof(void*);
   }
-  std::byte* memory = nullptr;  // kept until the process ends
 };
 
 /// One block at a time: the fibres of its threads.
 struct Block {
   std::vector<Fibre> fibres;
+  Stacks stacks;
   void* scheduler = nullptr;
   Fibre* running = nullptr;
   const std::function<void()>* body = nullptr;
 };
-Block& block() {
-  static Block only;
-  return only;
-}
+Block only_block;
+Block& block() { return only_block; }
 
 void pause(Fibre::State state) {
   Fibre& self = *block().running;
@@ -111,47 +128,45 @@ void enter() {
 
 void resume(unsigned thread) {
   Fibre& fibre = block().fibres[thread];
+  if (!fibre.top) fibre.start(block().stacks.take(), enter);
   threadIdx = {thread, 0, 0};
   block().running = &fibre;
   host_cuda_switch(&block().scheduler, fibre.stack);
+  if (fibre.state == Fibre::State::done) block().stacks.put(std::exchange(fibre.top, nullptr));
 }
 
-/// Sets those going that wait for nobody any more; whether there are any.
-bool release(unsigned threads) {
-  auto& fibres = block().fibres;
-  bool released = false;
-  for (unsigned first = 0; first < threads; first += warp) {
-    const auto begin = fibres.begin() + first, end = fibres.begin() + std::min(first + warp, threads);
-    if (!std::all_of(begin, end, [](const Fibre& f) { return f.state == Fibre::State::waits_for_warp; })) continue;
-    std::for_each(begin, end, [](Fibre& f) { f.state = Fibre::State::runs; });
-    released = true;
+/// Runs the threads [first, end) of a warp until all of them are done or wait for the block; whether any does the
+/// latter. The order changes each time that they have met, so that what leans on an order shows.
+bool run_warp(unsigned first, unsigned end, bool forwards) {
+  Fibre* const fibres = block().fibres.data();
+  for (;; forwards = !forwards) {
+    unsigned at_warp = 0, at_block = 0;
+    for (unsigned i = first; i < end; ++i) {
+      const unsigned t = forwards ? i : first + end - 1 - i;
+      if (fibres[t].state == Fibre::State::runs) resume(t);
+      at_warp += fibres[t].state == Fibre::State::waits_for_warp;
+      at_block += fibres[t].state == Fibre::State::waits_for_block;
+    }
+    if (at_warp == 0) return at_block > 0;
+    if (at_warp != end - first) give_up("threads wait for some that do not come");
+    for (unsigned t = first; t < end; ++t) fibres[t].state = Fibre::State::runs;
   }
-  if (released) return true;
-  const auto end = fibres.begin() + threads;
-  const auto at_barrier =
-      std::count_if(fibres.begin(), end, [](const Fibre& f) { return f.state == Fibre::State::waits_for_block; });
-  const auto done = std::count_if(fibres.begin(), end, [](const Fibre& f) { return f.state == Fibre::State::done; });
-  if (at_barrier == 0 || at_barrier + done != static_cast<long>(threads)) return false;
-  for (auto f = fibres.begin(); f != end; ++f) {
-    if (f->state == Fibre::State::waits_for_block) f->state = Fibre::State::runs;
-  }
-  return true;
 }
 
 void run_block(unsigned threads) {
   auto& fibres = block().fibres;
   if (fibres.size() < threads) fibres.resize(threads);
-  for (unsigned t = 0; t < threads; ++t) fibres[t].prepare(t, enter);
-  for (bool forwards = true;; forwards = !forwards) {
-    for (unsigned i = 0; i < threads; ++i) {
-      const unsigned t = forwards ? i : threads - 1 - i;
-      if (fibres[t].state == Fibre::State::runs) resume(t);
+  for (unsigned t = 0; t < threads; ++t) fibres[t].prepare();
+  const unsigned warps = (threads + warp - 1) / warp;
+  for (bool forwards = true, waits = true; waits; forwards = !forwards) {
+    waits = false;
+    for (unsigned i = 0; i < warps; ++i) {
+      const unsigned first = (forwards ? i : warps - 1 - i) * warp;
+      if (run_warp(first, std::min(first + warp, threads), forwards)) waits = true;
     }
-    if (release(threads)) continue;
-    if (std::all_of(fibres.begin(), fibres.begin() + threads,
-                    [](const Fibre& f) { return f.state == Fibre::State::done; }))
-      return;
-    give_up("threads wait for some that do not come");
+    for (unsigned t = 0; t < threads; ++t) {  // threads that are done need not come to a barrier
+      if (fibres[t].state == Fibre::State::waits_for_block) fibres[t].state = Fibre::State::runs;
+    }
   }
 }
 

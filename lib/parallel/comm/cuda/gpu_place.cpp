@@ -8,6 +8,7 @@
 
 #include "core/cuda_check.h"
 #include "core/cuda_stream.h"
+#include "parallel/comm/host_name.h"
 
 namespace lyceum {
 namespace {
@@ -17,8 +18,7 @@ std::string machine() {
   std::string id;
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   if (std::getline(file, id)) return id;
-  char name[256] = "";
-  return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
+  return host_name();
 }
 
 std::string bus_place(int device) {

@@ -77,9 +77,8 @@ void NcclLane::check(ncclResult_t result, Message call) const {
   if (cudaGetDevice(&device) != cudaSuccess) device = -1;
   throw Error(ExitCode::failed,
               format_message("{} failed on GPU {}, rank {} of group {}: {} ({})",
-                             {message_argument(call.text), message_argument(device), message_argument(group_->rank()),
-                              group_->name(), message_argument(ncclGetErrorString(result)),
-                              message_argument(ncclGetLastError(handle_))}),
+                             {call.text, device, group_->rank(), group_->name(), ncclGetErrorString(result),
+                              ncclGetLastError(handle_)}),
               call.where);
 }
 

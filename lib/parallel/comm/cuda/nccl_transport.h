@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/polling.h"
 #include "parallel/comm/carrier.h"
 #include "parallel/comm/cuda/nccl_lane.h"
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <deque>
 
+#include "core/allocator.h"
 #include "core/cuda_event.h"
 #include "parallel/comm/cuda/make_transport.h"
 #include "parallel/comm/mpi_carrier.h"

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <typeinfo>
+
+namespace lyceum {
+
+class Profile;
+
+/// Times the life of this object; nothing without a profile.
+class ProfileScope {
+ public:
+  ProfileScope(Profile* profile, const char* name) : profile_(profile) {
+    if (profile_) enter(name);
+  }
+  /// `type` names a kernel description or operation.
+  ProfileScope(Profile* profile, const std::type_info& type, const char* suffix = "") : profile_(profile) {
+    if (profile_) enter(type, suffix);
+  }
+  ~ProfileScope() {
+    if (profile_) leave();
+  }
+  ProfileScope(const ProfileScope&) = delete;
+  ProfileScope& operator=(const ProfileScope&) = delete;
+
+ private:
+  void enter(const char* name);
+  void enter(const std::type_info& type, const char* suffix);
+  void leave();
+
+  Profile* profile_;
+};
+
+}  // namespace lyceum

@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Names the build targets that hold tests whose names match.
+
+    scripts/test_targets.py BUILD REGEX
+
+BUILD is a configured build folder, REGEX what ctest -R is given. Prints a target a line; none where nothing matches.
+A case is named PROGRAM[.ranks_N].SUITE.CASE, a script FOLDER.NAME; see tests/CMakeLists.txt. Case names are read from the
+sources, so that what is not built yet is found too.
+"""
+import json
+import re
+import sys
+from pathlib import Path
+
+CASE = re.compile(r"^\s*(?:TYPED_)?TEST(?:_F|_P)?\(\s*(\w+)\s*,\s*(\w+)\s*\)", re.MULTILINE)
+INSTANCE = re.compile(r"^\s*INSTANTIATE_(?:TYPED_)?TEST_SUITE_P\(\s*(\w+)\s*,\s*(\w+)", re.MULTILINE)
+
+
+def names_in(source):
+    """What GoogleTest calls the cases of a source, but for the numbers of parameters."""
+    text = source.read_text(encoding="utf-8")
+    prefixes = {}
+    for prefix, suite in INSTANCE.findall(text):
+        prefixes.setdefault(suite, []).append(prefix + "/")
+    for suite, case in CASE.findall(text):
+        for prefix in prefixes.get(suite, [""]):
+            yield f"{prefix}{suite}.{case}"
+            yield f"{prefix}{suite}/0.{case}"
+            yield f"{prefix}{suite}.{case}/0"
+
+
+def matching(programs, pattern):
+    for program in programs:
+        entry = program["entry"]
+        cases = [f"{entry}.{case}" for source in program["sources"] for case in names_in(Path(source))]
+        if any(pattern.search(name) for name in cases or [entry]):  # a script has none
+            yield program["target"]
+
+
+def main():
+    if len(sys.argv) != 3:
+        print(__doc__, file=sys.stderr)
+        return 2
+    programs = json.loads(Path(sys.argv[1], "tests/programs.json").read_text())
+    for target in sorted(set(matching(programs, re.compile(sys.argv[2])))):
+        print(target)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
