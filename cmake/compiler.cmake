@@ -24,5 +24,5 @@ set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g1")
 if(LYCEUM_SANITIZE)
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_compile_options(-Wno-maybe-uninitialized)  # GCC warns of library code wrongly when it is instrumented
-  add_link_options(-fsanitize=address,undefined)
+  add_link_options(-fsanitize=address,undefined -fno-lto)  # odr_check.cmake alone reads what -flto leaves in objects
 endif()

@@ -34,7 +34,11 @@ def needs_device(case):
 def cases_of(report):
     """(program, suite.case, whether it ran, why not) of everything in one of GoogleTest's reports."""
     program = report.name.removeprefix("sanitized.").split(".")[0]
-    for suite in json.loads(report.read_text())["testsuites"]:
+    try:
+        suites = json.loads(report.read_text())["testsuites"]
+    except (ValueError, KeyError) as error:
+        sys.exit(f"test.sh: {report}: not a report of GoogleTest: {error}")
+    for suite in suites:
         for case in suite["testsuite"]:
             reasons = " ".join(s.get("message", "") for s in case.get("skipped", []))
             yield program, f"{suite['name']}.{case['name']}", case.get("result") == "COMPLETED", reasons

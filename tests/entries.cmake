@@ -3,11 +3,11 @@
 
 cmake_minimum_required(VERSION 3.25)
 
-# entries(NAME n PROGRAM file LABEL l TIMEOUT s [COST c] [PREFIX p] [PROCESSORS n] [SHARDS n] [SKIPS]
+# entries(NAME n PROGRAM file LABEL l TIMEOUT s [COST c] [PREFIX p] [PROCESSORS n] [SKIPS]
 #         [LAUNCHER command ...] [ENVIRONMENT A=B ...])
 #   SKIPS: the program may say with exit code 77 that what it needs is not here.
 function(entries)
-  cmake_parse_arguments(PARSE_ARGV 0 E "SKIPS" "NAME;PROGRAM;LABEL;TIMEOUT;COST;PREFIX;PROCESSORS;SHARDS;REPORTS"
+  cmake_parse_arguments(PARSE_ARGV 0 E "SKIPS" "NAME;PROGRAM;LABEL;TIMEOUT;COST;PREFIX;PROCESSORS;REPORTS"
     "LAUNCHER;ENVIRONMENT")
   set(properties LABELS ${E_LABEL} TIMEOUT ${E_TIMEOUT} FAIL_REGULAR_EXPRESSION "Running 0 tests")
   if(E_COST)
@@ -40,20 +40,8 @@ function(entries)
     return()
   endif()
 
-  if(NOT E_SHARDS)
-    set(E_SHARDS 1)
-  endif()
-  math(EXPR last "${E_SHARDS} - 1")
-  foreach(shard RANGE ${last})
-    set(name "${E_PREFIX}${E_NAME}")
-    set(environment ${E_ENVIRONMENT})
-    if(E_SHARDS GREATER 1)
-      math(EXPR number "${shard} + 1")
-      string(APPEND name ".part_${number}_of_${E_SHARDS}")
-      list(APPEND environment GTEST_TOTAL_SHARDS=${E_SHARDS} GTEST_SHARD_INDEX=${shard})
-    endif()
-    list(APPEND environment "GTEST_OUTPUT=json:${E_REPORTS}/${name}.json")
-    add_test("${name}" ${E_LAUNCHER} "${E_PROGRAM}")
-    set_tests_properties("${name}" PROPERTIES ${properties} ENVIRONMENT "${environment}")
-  endforeach()
+  set(name "${E_PREFIX}${E_NAME}")
+  add_test("${name}" ${E_LAUNCHER} "${E_PROGRAM}")
+  list(APPEND E_ENVIRONMENT "GTEST_OUTPUT=json:${E_REPORTS}/${name}.json")
+  set_tests_properties("${name}" PROPERTIES ${properties} ENVIRONMENT "${E_ENVIRONMENT}")
 endfunction()

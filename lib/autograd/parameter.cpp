@@ -1,6 +1,7 @@
 #include "autograd/parameter.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/copy.h"
 #include "core/random.h"

@@ -3,6 +3,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <tuple>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>

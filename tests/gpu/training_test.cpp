@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
 
 #include "core/allocator.h"
 #include "support/planned_peaks.h"
@@ -61,6 +62,13 @@ class TrainingOnDevice : public testing::TestWithParam<Variant> {
     GetParam().change(config);
     return config;
   }
+  /// The run on the device in bfloat16, once for all tests of a variant.
+  const Trajectory& in_bfloat16() const {
+    static std::map<std::string, Trajectory> runs;
+    const auto [run, is_new] = runs.try_emplace(GetParam().name);
+    if (is_new) run->second = train(config(), ProcessGroup::self(), steps, DType::bf16);
+    return run->second;
+  }
 };
 
 TEST_P(TrainingOnDevice, IsTheRunOfTheCpu) {
@@ -69,7 +77,7 @@ TEST_P(TrainingOnDevice, IsTheRunOfTheCpu) {
 }
 
 TEST_P(TrainingOnDevice, GivesTheSameBitsTwice) {
-  const Trajectory once = train(config(), ProcessGroup::self(), steps, DType::bf16);
+  const Trajectory& once = in_bfloat16();
   const Trajectory again = train(config(), ProcessGroup::self(), steps, DType::bf16);
   EXPECT_TRUE(once.weights == again.weights);
   for (std::size_t s = 0; s < once.steps.size(); ++s) EXPECT_EQ(once.steps[s].loss, again.steps[s].loss);
@@ -78,7 +86,7 @@ TEST_P(TrainingOnDevice, GivesTheSameBitsTwice) {
 TEST_P(TrainingOnDevice, GivesTheSameBitsInOneLaunch) {
   Config apart = config();
   apart.run.cuda_graph = false;
-  const Trajectory launched = train(config(), ProcessGroup::self(), steps, DType::bf16);
+  const Trajectory& launched = in_bfloat16();
   const Trajectory expected = train(apart, ProcessGroup::self(), steps, DType::bf16);
   EXPECT_TRUE(launched.weights == expected.weights);
   for (std::size_t s = 0; s < expected.steps.size(); ++s) {
@@ -96,7 +104,7 @@ TEST_P(TrainingOnDevice, GivesTheSameBitsInOneLaunch) {
 
 TEST_P(TrainingOnDevice, InBfloat16StaysNearTheCpu) {
   const Trajectory on_cpu = train(config(), ProcessGroup::self(), steps, DType::bf16, CpuStream(1));
-  const Trajectory on_device = train(config(), ProcessGroup::self(), steps, DType::bf16);
+  const Trajectory& on_device = in_bfloat16();
   for (std::size_t s = 0; s < on_cpu.steps.size(); ++s) {
     expect_close(on_device.steps[s].loss, on_cpu.steps[s].loss, 1e-2, "loss");
     expect_close(on_device.steps[s].grad_norm, on_cpu.steps[s].grad_norm, 5e-2, "gradient norm");

@@ -4,6 +4,7 @@
 #include <array>
 #include <coroutine>
 #include <deque>
+#include <exception>
 #include <numeric>
 #include <random>
 #include <vector>

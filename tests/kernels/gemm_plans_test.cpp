@@ -1,6 +1,7 @@
 #include "kernels/cuda/gemm_plans.h"
 
 #include <limits>
+#include <tuple>
 #include <vector>
 
 #include "kernels/cuda/gemm_shape.h"

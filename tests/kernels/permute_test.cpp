@@ -1,6 +1,7 @@
 #include "kernels/permute.h"
 
 #include <numeric>
+#include <tuple>
 
 #include "support/finite_difference.h"
 #include "support/grid.h"

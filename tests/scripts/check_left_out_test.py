@@ -28,6 +28,38 @@ class CheckLeftOut(unittest.TestCase):
     def test_all_ran(self):
         self.assertEqual(self.check([RAN.format("other"), RAN.format("kernel")]), (0, ""))
 
+    def check_reports(self, *options, **reports):
+        """As check(), with GoogleTest reports: PROGRAM_ENTRY={case: result, or a reason why it was skipped}."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name, cases in reports.items():
+                listed = [{"name": case, "result": said if said in ("COMPLETED", "SUPPRESSED") else "SKIPPED",
+                           "skipped": [{"message": said}]} for case, said in cases.items()]
+                Path(folder, name.replace("_at_", ".ranks_") + ".json").write_text(
+                    json.dumps({"testsuites": [{"name": "Suite", "testsuite": listed}]}))
+            return self.check([RAN.format("other")], *options, "--cases", folder)
+
+    def test_cases_that_skip_themselves(self):
+        alone, together = {"A": "COMPLETED", "B": "needs two ranks"}, {"A": "COMPLETED", "B": "COMPLETED"}
+        self.assertEqual(self.check_reports(mpi_at_1=alone, mpi_at_2=together),
+                         (0, "test.sh: 2 cases of GoogleTest programs ran, 3 times in all\n"))
+        code, said = self.check_reports(mpi_at_1=alone)
+        self.assertEqual(code, 1)
+        self.assertIn("test.sh: Suite.B of mpi ran nowhere: needs two ranks\n", said)
+        self.assertEqual(self.check_reports(mpi_at_1=alone, other_at_2=together)[0], 1)  # another program's
+        self.assertEqual(self.check_reports(unit={"A": "SUPPRESSED"})[0], 1)  # disabled
+
+    def test_cases_that_need_a_gpu(self):
+        reports = {"unit": {"A": "COMPLETED", "B": "no device here"}}
+        self.assertEqual(self.check_reports(**reports)[0], 1)
+        self.assertEqual(self.check_reports("--no-gpu", **reports)[0], 0)
+
+    def test_a_report_that_is_no_json(self):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "unit.json").write_text("{} {}")
+            code, said = self.check([RAN.format("other")], "--cases", folder)
+        self.assertEqual(code, 1)
+        self.assertIn("unit.json: not a report of GoogleTest", said)
+
     def test_nothing_ran(self):
         self.assertEqual(self.check([])[0], 1)
 

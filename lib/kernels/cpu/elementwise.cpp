@@ -1,6 +1,7 @@
 #include "kernels/elementwise.h"
 
 #include <bit>
+#include <cmath>
 #include <numeric>
 #include <type_traits>
 

@@ -70,12 +70,10 @@ inline void __syncwarp(unsigned = 0xffffffffu) { host_cuda::wait_for_warp(); }
 
 template <class T>
 T __shfl_sync(unsigned, T value, int lane) {
-  static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>);
-  std::uint64_t word = 0;
-  std::memcpy(&word, &value, sizeof value);
-  word = host_cuda::exchange(word, static_cast<unsigned>(lane) % 32);
-  std::memcpy(&value, &word, sizeof value);
-  return value;
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+  using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+  const std::uint64_t word = host_cuda::exchange(std::bit_cast<Bits>(value), static_cast<unsigned>(lane) % 32);
+  return std::bit_cast<T>(static_cast<Bits>(word));
 }
 template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int distance) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
 #include <iterator>
 #include <map>
@@ -14,16 +15,19 @@ namespace host_cuda {
 
 namespace {
 
-constexpr std::size_t capacity = std::size_t{16} << 30, page = 4096;
+constexpr std::size_t capacity = std::size_t{16} << 30, page = 4096, huge_page = std::size_t{2} << 20;
+
+std::size_t up_to(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 /// A piece of address space, and which blocks of it are taken. It is protected by a protection key where the processor
-/// has them, else by the page tables, which takes longer the more memory there is.
+/// has them, else by the page tables: their pages are huge, as every kernel changes the protection of all of them twice.
 class DeviceMemory {
  public:
   DeviceMemory() {
-    void* space = mmap(nullptr, capacity, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* space = mmap(nullptr, capacity + huge_page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (space == MAP_FAILED) return;
-    begin_ = static_cast<std::byte*>(space);
+    begin_ = reinterpret_cast<std::byte*>(up_to(reinterpret_cast<std::uintptr_t>(space), huge_page));
+    madvise(begin_, capacity, MADV_HUGEPAGE);
     key_ = pkey_alloc(0, PKEY_DISABLE_ACCESS);
     if (key_ >= 0) pkey_mprotect(begin_, capacity, PROT_READ | PROT_WRITE, key_);
     struct sigaction action {};
@@ -53,7 +57,7 @@ class DeviceMemory {
   std::byte* take(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     if (!begin_) return nullptr;
-    const std::size_t size = std::max((bytes + page - 1) / page * page, page);
+    const std::size_t size = std::max(up_to(bytes, page), page);
     std::size_t at = 0;  // the first gap that is large enough
     for (const auto& [start, length] : blocks_) {
       if (start - at >= size) break;
@@ -61,7 +65,7 @@ class DeviceMemory {
     }
     if (size > capacity - at) return nullptr;
     blocks_[at] = size;
-    end_ = std::max(end_, at + size);
+    end_ = std::max(end_, up_to(at + size, huge_page));
     if (users_ > 0) mprotect(begin_, end_, PROT_READ | PROT_WRITE);
     return begin_ + at;
   }
@@ -69,9 +73,7 @@ class DeviceMemory {
     if (!block) return;
     const std::lock_guard lock(mutex_);
     const auto found = blocks_.find(static_cast<std::size_t>(static_cast<std::byte*>(block) - begin_));
-    madvise(block, found->second, MADV_DONTNEED);
     blocks_.erase(found);
-    end_ = blocks_.empty() ? 0 : blocks_.rbegin()->first + blocks_.rbegin()->second;
   }
 
   bool holds(const void* address) const {
@@ -82,7 +84,7 @@ class DeviceMemory {
  private:
   static void explain(int, siginfo_t* info, void*);
   std::byte* begin_ = nullptr;
-  std::size_t end_ = 0;  // nothing is taken from here on
+  std::size_t end_ = 0;  // nothing was ever taken from here on
   std::map<std::size_t, std::size_t> blocks_;
   std::mutex mutex_;
   int users_ = 0, key_ = -1;
