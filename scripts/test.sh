@@ -13,7 +13,7 @@
 #     --no-cuda        builds for CPUs only
 #     --filter REGEX   runs only the cases whose name matches, as ctest -R does, in the builds that are there, and builds
 #                      only the programs that hold them
-#     --jobs N         compilers, and half the tests, at a time (default: one a core)
+#     --jobs N         compilers, and a third of the tests, at a time (default: one a core)
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
@@ -120,9 +120,10 @@ fi
 ((${#presets[@]} == 1)) || sanitizers
 
 report=$PWD/$together/tests.xml
-# Two tests a core: ranks and Slurm's daemons wait for each other most of the time.
+# Tests say how many of these places they take (PROCESSORS): one that mostly waits for Slurm takes 1, of one that computes
+# three run on two cores.
 step "tests" in_memory ctest --test-dir "$together" "${selection[@]}" --no-tests=error --output-on-failure \
-  --parallel $((2 * jobs)) --output-junit "$report"
+  --parallel $((3 * jobs)) --output-junit "$report"
 # From here on nothing goes to stdout, which ends with CTest's own summary.
 if [[ -f $report ]]; then none_left_out "$report" || failed+=("tests left out"); fi
 if ((${#failed[@]})); then

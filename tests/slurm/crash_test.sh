@@ -6,8 +6,8 @@ make_data
 start_lab
 job=(--nodes=4 --ntasks-per-node=1)
 model=("$config" --parallel.expert=4 --optim.schedule=constant --run.log_every=100 --checkpoint.every=40)
-run=("${model[@]}" --run.steps=600)
-last=checkpoints/step-00000600
+run=("${model[@]}" --run.steps=300)
+last=checkpoints/step-00000300
 
 submit "${job[@]}" "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/calm"
 complete 240 "$id"

@@ -6,8 +6,8 @@ make_data
 start_lab
 job=(--nodes=4 --ntasks-per-node=1)
 model=("$config" --parallel.expert=4 --optim.schedule=constant --run.log_every=100)
-run=("${model[@]}" --run.steps=600 --checkpoint.every=250)
-last=checkpoints/step-00000600
+run=("${model[@]}" --run.steps=300 --checkpoint.every=125)
+last=checkpoints/step-00000300
 
 # --- undisturbed
 submit "${job[@]}" "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/calm"
@@ -20,7 +20,7 @@ for rank in 0 1 2 3; do expect_log "$id" "^ +$rank +n$((rank + 1)) +0 +[0-9,-]+ 
 
 # --- asked to stop, twice in a row, and again while it starts for the second time
 submit "${job[@]}" "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/asked"
-reach "$id" asked 120
+reach "$id" asked 60
 ask_to_stop "$id"
 ask_to_stop "$id"
 wait_for 60 log_says "$id" "^lyceum job $id: start 2" || fail_job "$id" "not requeued"
@@ -31,7 +31,7 @@ expect_log "$id" "^resumed .*/step-0000"
 expect_log "$id" "^job +Slurm job $id .*, restart 2$"
 equal "restarts of the job that was asked to stop" "$(restarts "$id")" 2
 same_weights "$work/calm/$last" "$work/asked/$last"
-equal "steps in its metrics" "$(steps "$work/asked/metrics.jsonl" | wc -l)" 600
+equal "steps in its metrics" "$(steps "$work/asked/metrics.jsonl" | wc -l)" 300
 diff <(steps "$work/calm/metrics.jsonl") <(steps "$work/asked/metrics.jsonl") >"$work/out" || fail "metrics differ"
 run "$lyceum" checkpoint show "$work/asked/$last"
 says out "^job +Slurm job $id \(lyceum, partition low\) on n\[1-4\], restart 2$"
@@ -42,7 +42,7 @@ print(a['slurm_job_id'], a['slurm_restart_count'], a['slurm_job_nodelist'])")" "
 
 # --- preempted by a partition that goes first
 submit "${job[@]}" "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/preempted"
-reach "$id" preempted 120
+reach "$id" preempted 60
 low=$id
 submit "${job[@]}" --partition=high --exclusive --wrap="sleep 1"
 complete 240 "$id"
@@ -53,7 +53,7 @@ same_weights "$work/calm/$last" "$work/preempted/$last"
 
 # --- started by srun
 submit "${job[@]}" "$scripts/train-srun.sbatch" "${run[@]}" "--run.dir=$work/by-srun"
-reach "$id" by-srun 120
+reach "$id" by-srun 60
 ask_to_stop "$id"
 complete 240 "$id"
 expect_log "$id" "^stopped on request after step"
@@ -64,7 +64,7 @@ same_weights "$work/calm/$last" "$work/by-srun/$last"
 run "$scripts/chain.sh" 4 "${job[@]}" "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/chain"
 equal "exit code of chain.sh" "$code" 0
 read -ra chain <<<"$(sed -n 's/^job [1-4] of 4: //p' "$work/out" | tr '\n' ' ')"
-reach "${chain[0]}" chain 120
+reach "${chain[0]}" chain 60
 ask_to_stop "${chain[0]}"
 ends_as FAILED 120 "${chain[0]}"
 complete 240 "${chain[1]}"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/error.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/matmul_cache.h"
 
@@ -50,7 +51,15 @@ void for_each_slice(const Gemm<T, Out>& gemm, Work&& work) {
 
 bool has_native_bf16() { return dnnl::get_effective_cpu_isa() == dnnl::cpu_isa::avx512_core_amx; }
 
-void force_native_bf16(const CpuStream& stream, bool native) { stream.keep<Bf16Choice>().native = native; }
+bool can_use_native_bf16() {
+  constexpr auto needed = static_cast<unsigned>(dnnl::cpu_isa::avx512_core);  // a set of bits, as all of these
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & needed) == needed;
+}
+
+void force_native_bf16(const CpuStream& stream, bool native) {
+  require(!native || can_use_native_bf16(), "this CPU has no AVX-512: oneDNN multiplies no bfloat16 matrices on it");
+  stream.keep<Bf16Choice>().native = native;
+}
 
 bool uses_native_bf16(const CpuStream& stream) { return stream.keep<Bf16Choice>().native; }
 

@@ -14,7 +14,11 @@ class MatmulCache;
 /// Elsewhere they are slower than converting to float, multiplying there and rounding once.
 bool has_native_bf16();
 
-/// For tests: makes the stream's bfloat16 products use oneDNN's bf16 primitives, or not, whatever the CPU.
+/// Whether oneDNN has bf16 primitives for this CPU at all: it needs AVX-512.
+bool can_use_native_bf16();
+
+/// For tests: makes the stream's bfloat16 products use oneDNN's bf16 primitives, or not, worth their while or not.
+/// Fails where the CPU cannot.
 void force_native_bf16(const CpuStream& stream, bool native);
 bool uses_native_bf16(const CpuStream& stream);
 

@@ -20,7 +20,8 @@ constexpr std::size_t capacity = std::size_t{16} << 30, page = 4096, huge_page =
 std::size_t up_to(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 /// A piece of address space, and which blocks of it are taken. It is protected by a protection key where the processor
-/// has them, else by the page tables: their pages are huge, as every kernel changes the protection of all of them twice.
+/// has them, else by the page tables: their pages are huge, as every kernel changes the protection of all of them
+/// twice.
 class DeviceMemory {
  public:
   DeviceMemory() {
