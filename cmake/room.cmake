@@ -1,6 +1,5 @@
 # Compiles `count` sources of a target at a time: a header costs as much as what most files do with it. With
-# LYCEUM_UNITY=OFF each file is compiled by itself; the sanitized build's rooms are, so that no file leans on another's
-# includes.
+# LYCEUM_UNITY=OFF each file is compiled by itself; scripts/check_includes.py looks for files that lean on another's includes.
 function(lyceum_together target count)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${LYCEUM_UNITY} UNITY_BUILD_BATCH_SIZE ${count})
   if(LYCEUM_UNITY)  # GCC takes a source that another one includes for a header
