@@ -63,12 +63,13 @@ close() {
     fail "$1: $2 is not within $4 of $3"
 }
 
+poll=0.1  # seconds
 # wait_for SECONDS COMMAND …: until it succeeds; fails when it never does.
 wait_for() {
   local until=$((SECONDS + $1))
   while ! "${@:2}"; do
     ((SECONDS < until)) || return 1
-    sleep 0.1
+    sleep "$poll"
   done
 }
 
