@@ -110,7 +110,7 @@ std::optional<KeptPeaks::Entry> KeptPeaks::find(const std::string& what) const {
   try {
     const Json& entry = all.at(what);
     const Entry found{.flops = entry.at("flops"), .date = entry.at("date")};
-    if (entry.at("build") != build_ || !std::isfinite(found.flops) || !(found.flops > 0)) return {};
+    if (entry.at("build").get<std::string>() != build_ || !std::isfinite(found.flops) || !(found.flops > 0)) return {};
     return found;
   } catch (const nlohmann::json::exception&) {
     return {};

@@ -67,6 +67,8 @@ export STEPS=200
 expect 0 mpirun -n 2 lyceum train --config configs/quickstart.ini
 STEPS=210
 
+mkdir data && cp $data/tokenizer.model data  # `tokenize` trains none where there is one
+
 page "$work/pages/README.sh"
 for file in "$work"/pages/*.sh; do [[ $file == */README.sh ]] || page "$file"; done
 for file in "$work"/pages/*.python; do

@@ -95,12 +95,16 @@ says out "resumed "
 same_run calm asked step-00000160
 
 # More steps alone leave the schedule as the checkpoint has it; another schedule is told with both rates.
+export LYCEUM_CACHE=$work/peaks
 short=("$lyceum" "${tiny[@]}" --optim.schedule=cosine --optim.min_lr=1e-4 --checkpoint.every=0 "--run.dir=$work/longer")
 lr() { metric "$work/longer/metrics.jsonl" "$1" lr; }
 expect 0 "${short[@]}"
+says out "^peak  .*measured now"
 expect 0 "${short[@]}" --run.steps=14
+says out "^peak  .*measured on 20[0-9-]+; --remeasure does it again: MFU counts against it$"
 says out "^schedule   cosine over 12 steps, as the checkpoint has it; optim.schedule_steps=14 "
-expect 0 "${short[@]}" --run.steps=16
+expect 0 "${short[@]}" --run.steps=16 --remeasure
+says out "^peak  .*measured now"
 says out "^schedule   cosine over 12 steps, as the checkpoint has it; optim.schedule_steps=16 "
 for step in 12 13 16; do equal "learning rate of step $step" "$(lr $step)" 0.0001; done
 expect 0 "${short[@]}" --run.steps=17 --optim.schedule_steps=40
