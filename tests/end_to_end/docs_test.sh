@@ -16,11 +16,14 @@ cat >"$work/bin/lyceum" <<'END'
 #!/usr/bin/env bash
 # The program, with models that train in no time: widths and lengths, nothing that a mesh depends on.
 small=()
-case $*/$1 in
-  *deepseekmoe-small*/train) small=(--model.layers=2 --model.hidden=32 --moe.expert_hidden=8) ;;
-  */train) small=(--model.hidden=24 --moe.expert_hidden=8) ;;
-esac
-[[ $1 != train ]] || small+=(--run.steps="$STEPS" --batch.seq_len=32 --eval.batches=1 --checkpoint.every=0)
+if [[ $1 == train ]]; then
+  small=(--model.hidden=24 --moe.expert_hidden=8 --batch.seq_len=16 --eval.batches=1 --eval.every=0 --checkpoint.every=0)
+  case $* in
+    *deepseekmoe-small*) small+=(--model.layers=2 --model.hidden=32 --run.steps=1) ;;
+    *--run.dir=*) small+=(--run.steps=1) ;;
+    *) small+=(--run.steps="$STEPS") ;;
+  esac
+fi
 exec "$LYCEUM_PROGRAM" "$@" "${small[@]}"
 END
 chmod +x "$work/bin/lyceum"
