@@ -37,6 +37,7 @@ CommandHelp laid_out(const std::string& usage, const std::string& about, const p
 
 /// "--optim.lr" for "--lr" and "--learning_rate", "--tokens" for "--token"; empty where nothing is near.
 std::string meant_option(const po::options_description& options, std::string name) {
+  name = name.substr(0, name.find('='));
   name.erase(0, name.find_first_not_of('-'));
   if (const auto key = key_of_other_name(name); !key.empty()) return "--" + std::string(key);
   std::vector<std::string> names;
