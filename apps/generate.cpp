@@ -36,7 +36,7 @@ po::options_description described_options(GenerateOptions& options) {
 }
 
 void check_sampling(const Sampling& sampling) {
-  require_usage(sampling.tokens >= 1, "--tokens = {}: at least one", sampling.tokens);
+  require_usage(sampling.tokens >= 0, "--tokens = {}: 0 or more", sampling.tokens);
   require_usage(sampling.temperature >= 0 && std::isfinite(sampling.temperature),
                 "--temperature = {}: 0 (always the most likely token) or more", sampling.temperature);
   require_usage(sampling.top_k >= 0, "--top-k = {}: 0 (draw from all) or more", sampling.top_k);

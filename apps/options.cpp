@@ -66,7 +66,9 @@ CommandHelp describe_configured(const std::string& usage, const std::string& abo
 }
 
 ParsedOptions parse_options(po::options_description options, const Arguments& arguments) {
-  options.add_options()("help", "");
+  options.add_options()("help", "")("stray word", po::value<Arguments>());
+  po::positional_options_description stray;
+  stray.add("stray word", -1);
   ParsedOptions parsed;
   try {
     Arguments own;
@@ -81,7 +83,7 @@ ParsedOptions parse_options(po::options_description options, const Arguments& ar
     using namespace po::command_line_style;
     po::store(po::command_line_parser(own)
                   .options(options)
-                  .positional({})
+                  .positional(stray)
                   .style(allow_long | long_allow_adjacent | long_allow_next)
                   .run(),
               parsed.values);
@@ -93,6 +95,8 @@ ParsedOptions parse_options(po::options_description options, const Arguments& ar
   } catch (const po::error& error) {
     fail(ExitCode::usage, "{}; --help tells the options", error.what());
   }
+  require_usage(!parsed.values.count("stray word"), "'{}' is no option: --help tells them",
+                parsed.values.count("stray word") ? parsed.values["stray word"].as<Arguments>().front() : "");
   parsed.help = parsed.values.count("help") > 0;
   return parsed;
 }

@@ -12,7 +12,7 @@ refused() {
 refused trian "no command 'trian': did you mean train\?"
 refused frobnicate "no command 'frobnicate': .lyceum --help. tells them"
 refused generate "--temperature = -1: 0 .* or more" --prompt x --temperature -1
-refused generate "--tokens = -3: at least one" --prompt x --tokens -3
+refused generate "--tokens = -3: 0 or more" --prompt x --tokens -3
 refused generate "--top-k = -1: 0 .* or more" --prompt x --top-k=-1
 refused generate ".*--temprature.*: did you mean --temperature\?" --temprature=1
 refused train ".*--lr.*: did you mean --optim.lr\?" --lr=1
