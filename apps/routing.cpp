@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/commands.h"
+#include "apps/options.h"
 #include "core/error.h"
 #include "io/atomic_file.h"
 #include "io/chart.h"
@@ -26,12 +26,11 @@ namespace {
 
 namespace options = boost::program_options;
 
-constexpr const char* routing_usage =
-    "lyceum routing: where the tokens of a run went\n\n"
-    "  lyceum routing report FILE [options]     tables of tokens per expert, and an HTML page\n"
-    "  lyceum routing dump FILE --csv OUT       every count as comma-separated values\n\n"
+constexpr const char* routing_about =
+    "  report FILE [options]     tables of tokens per expert, and an HTML page\n"
+    "  dump FILE --csv OUT       every count as comma-separated values\n\n"
     "FILE is a run's routing.h5, or the run's directory. A row of a table is a layer and a choice: top0 counts the\n"
-    "tokens whose most probable expert it is. Counts are summed over the records of the steps asked for.\n";
+    "tokens whose most probable expert it is. Counts are summed over the records of the steps asked for.";
 
 struct Request {
   std::string action;
@@ -43,9 +42,8 @@ struct Request {
 };
 
 options::options_description described() {
-  options::options_description list("options");
+  options::options_description list;
   auto add = list.add_options();
-  add("help,h", "this text");
   add("from", options::value<std::int64_t>()->value_name("STEP"),
       "report: first step summed (default: the last quarter)");
   add("to", options::value<std::int64_t>()->value_name("STEP"), "report: last step summed (default: the last one)");
@@ -60,7 +58,7 @@ options::options_description described() {
 
 Request parsed(const Arguments& arguments) {
   options::options_description hidden;
-  hidden.add_options()("action", options::value<std::string>())("file", options::value<std::string>());
+  hidden.add_options()("help,h", "")("action", options::value<std::string>())("file", options::value<std::string>());
   const options::options_description visible = described();
   options::options_description all;
   all.add(visible).add(hidden);
@@ -170,12 +168,14 @@ void dump(const Request& request) {
 
 }  // namespace
 
+CommandHelp routing_help() {
+  return describe_command("lyceum routing report | dump FILE …", routing_about, described());
+}
+
 int routing_command(const Arguments& arguments) {
   Request request = parsed(arguments);
   if (request.help) {
-    std::ostringstream text;
-    text << routing_usage << '\n' << described();
-    fmt::print("{}", text.str());
+    fmt::print("{}", routing_help().text);
     return static_cast<int>(ExitCode::done);
   }
   require_usage(request.action == "report" || request.action == "dump",

@@ -68,7 +68,6 @@ for name in mpirun orted; do copy_program "$(readlink -f "$mpi_bin/$name")" libe
 for name in lyceum mpirun orted; do install -m 755 "$source/scripts/bundle/launcher.sh" "$partial/bin/$name"; done
 install -m 755 "$source/scripts/bundle/no-ssh.sh" "$partial/bin/no-ssh"
 install -m 644 "$source/scripts/bundle/env.sh" "$partial/env.sh"
-install -m 644 "$source/scripts/mpi-env.sh" "$partial/share/lyceum/mpi-env.sh"
 
 programs_in() { find "$build/$1" -maxdepth 1 -type f -executable -name "$2" | sort; }
 if ((tests)); then

@@ -90,6 +90,7 @@ std::string RunState::text() const {
   }
   return Json{{"updates", updates},
               {"samples", samples},
+              {"schedule_steps", schedule_steps},
               {"skipped", skipped},
               {"skipped_in_a_row", skipped_in_a_row},
               {"routing_tokens", routing_tokens},
@@ -127,6 +128,7 @@ void RunState::restore(const std::string& text, const std::vector<RoutingSums>& 
     const Json state = Json::parse(text);
     updates = state.at("updates");
     samples = state.at("samples");
+    schedule_steps = state.value("schedule_steps", std::int64_t{0});
     skipped = state.at("skipped");
     skipped_in_a_row = state.at("skipped_in_a_row");
     routing_tokens = state.at("routing_tokens");

@@ -12,9 +12,10 @@ namespace lyceum {
 /// What a checkpoint keeps of a run besides tensors; equal on all ranks.
 struct RunState {
   std::string run_uuid;
-  std::int64_t step = 0;     // steps done
-  std::int64_t updates = 0;  // of the optimizer: steps that were not left out
-  std::int64_t samples = 0;  // position in the order of samples
+  std::int64_t step = 0;            // steps done
+  std::int64_t updates = 0;         // of the optimizer: steps that were not left out
+  std::int64_t samples = 0;         // position in the order of samples
+  std::int64_t schedule_steps = 0;  // that the learning rate's schedule is made for; 0: an older checkpoint's run.steps
   std::int64_t skipped = 0, skipped_in_a_row = 0;
   std::vector<RoutingSums> routing;  // since the last record, over all ranks
   std::int64_t routing_tokens = 0;

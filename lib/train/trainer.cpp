@@ -14,12 +14,12 @@
 
 #include "core/allocator.h"
 #include "core/clock.h"
+#include "io/config_binding.h"
 #include "io/ini_file.h"
 #include "io/table.h"
 #include "model/counts.h"
 #include "model/stages.h"
 #include "train/evaluator.h"
-#include "train/peak.h"
 #include "train/placement_table.h"
 #include "train/preflight.h"
 #include "train/routing_sums.h"
@@ -78,12 +78,13 @@ RunData checked_data(const Config& config, const std::string& config_text, const
 }  // namespace
 
 Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& setup, const RunLock* lock,
-                 std::ostream& out)
+                 std::ostream& out, bool remeasure)
     : config_(config),
       config_text_(std::move(config_text)),
       setup_(setup),
       lock_(lock),
       out_(out),
+      remeasure_(remeasure),
       data_(checked_data(config, config_text_, setup)),
       checkpoint_(open_checkpoint()),
       model_(config, setup.stream, setup.mesh, working_type(config.run), true,
@@ -137,11 +138,7 @@ ExitCode Trainer::run() {
 }
 
 void Trainer::start() {
-  const GemmPeak own_peak = measure_gemm_peak(setup_.stream, working_type(config_.run));
-  std::array<double, 1> peak{own_peak.flops};
-  setup_.mesh.world.all_reduce(std::span(peak));
-  peak_ = peak[0];
-  peak_size_ = own_peak.size;
+  peak_ = peak_of_run(config_.run, setup_, remeasure_);
   gemms_.emplace(config_.run, setup_, fs::path(config_.run.dir) / "gemm.json");  // whose first product is the model's
   introduce();
   resume();
@@ -168,20 +165,20 @@ void Trainer::introduce() {
   if (lock_ && !lock_->recovered().empty()) note("warning: " + lock_->recovered());
   const ModelCounts counts = count_model(config_);
   const int world = setup_.mesh.world.size();
-  note(fmt::format("model      {} parameters, {} activated a token, {}FLOP a sequence of {}",
+  note(fmt::format("model      {} parameters, {} activated a token, {} a sequence of {}",
                    human_count(static_cast<double>(counts.parameters)),
-                   human_count(static_cast<double>(counts.activated)), human_count(counts.causal_flops_per_sequence),
-                   config_.batch.seq_len));
-  note(fmt::format("mesh       {} · {} · {} threads a rank · {}", count_text(world, "rank"),
-                   setup_.mesh.shape.text(world),
-                   setup_.places[static_cast<std::size_t>(setup_.mesh.world.rank())].threads, config_.run.precision));
+                   human_count(static_cast<double>(counts.activated)),
+                   human_count(counts.causal_flops_per_sequence, "FLOP"), config_.batch.seq_len));
+  note(fmt::format("mesh       {} · {} · {} a rank · {}", count_text(world, "rank"), setup_.mesh.shape.text(world),
+                   count_text(setup_.places[static_cast<std::size_t>(setup_.mesh.world.rank())].threads, "thread"),
+                   config_.run.precision));
   if (setup_.mesh.pipeline.size() > 1) note(pipeline_line(config_, setup_.mesh));
   note(fmt::format("batch      {} sequences of {} = {} tokens, {} at a time a rank", config_.batch.global,
                    config_.batch.seq_len, config_.batch.global * config_.batch.seq_len, config_.batch.micro));
   note(fmt::format("data       {} · {} training samples{}", data_.train->file().prefix(), data_.train->order().count(),
                    data_.valid ? fmt::format(" · {} for validation", data_.valid->order().count()) : ""));
-  note(fmt::format("peak       {}FLOP/s, this machine's best {}³ {} GEMM on all ranks at once: MFU counts against it",
-                   human_count(peak_), peak_size_, config_.run.precision));
+  note(fmt::format("peak       {} of {} matrix products, {}: MFU counts against it", human_count(peak_.flops, "FLOP/s"),
+                   config_.run.precision, peak_.source));
   if (!gemms_->told().empty()) note(gemms_->told());
   if (config_.moe.even_routing) {
     note("warning: moe.even_routing: tokens do not go where the router sends them; for measuring speed alone");
@@ -207,6 +204,7 @@ void Trainer::resume() {
                       : "no checkpoint in {} is whole: mend or move them, or set another run.dir",
                   root.string());
     state_.run_uuid = new_uuid(setup_.mesh.world);
+    choose_schedule(nullptr);
     zero_.initialize(config_.run.seed);
     optimizer_.adopt_weights();
     return;
@@ -235,6 +233,7 @@ void Trainer::resume() {
                      (fs::path(config_.run.dir) / "gemm.json").string()));
   }
   tell_changes(reader);
+  choose_schedule(&reader);
   checkpoint_.reset();
 }
 
@@ -265,7 +264,7 @@ std::int64_t Trainer::logical_tensors() const {
 void Trainer::tell_changes(const CheckpointReader& reader) {
   constexpr std::array telling{"data.",  "batch.",   "model.",        "moe.",           "balance.",
                                "optim.", "run.seed", "run.precision", "run.gemm_choice"};
-  constexpr std::array silent{"batch.micro", "model.recompute", "model.loss_chunk"};
+  constexpr std::array silent{"batch.micro", "model.recompute", "model.loss_chunk", "optim.schedule_steps"};
   const auto values = [](const std::string& text) {
     std::istringstream stream(text);
     std::vector<std::string> mistakes;
@@ -285,6 +284,33 @@ void Trainer::tell_changes(const CheckpointReader& reader) {
   }
 }
 
+/// The schedule of the learning rate belongs to the checkpoint: more run.steps alone do not stretch it, which would
+/// raise a rate that had come down.
+void Trainer::choose_schedule(const CheckpointReader* reader) {
+  const std::int64_t given = config_.optim.schedule_steps, steps = config_.run.steps;
+  if (!reader) {
+    state_.schedule_steps = given > 0 ? given : steps;
+    return;
+  }
+  const Config before = parse_config(reader->header().config, reader->directory().string() + ":config").config;
+  const std::int64_t made_for = state_.schedule_steps > 0 ? state_.schedule_steps : before.run.steps;
+  state_.schedule_steps = given > 0 ? given : made_for;
+  if (state_.step >= steps) return;
+  const double lr = learning_rate(config_.optim, state_.step, state_.schedule_steps);
+  const double was = learning_rate(before.optim, state_.step, made_for);
+  if (lr != was) {
+    note(
+        fmt::format("warning: the learning rate of step {} is {:.3g}; by the checkpoint's schedule, {} over {} steps, "
+                    "it would be {:.3g}",
+                    state_.step + 1, lr, before.optim.schedule, made_for, was));
+  } else if (state_.schedule_steps != steps && config_.optim.schedule != "constant") {
+    note(
+        fmt::format("schedule   {} over {} steps, as the checkpoint has it; optim.schedule_steps={} makes it end with "
+                    "the run",
+                    config_.optim.schedule, state_.schedule_steps, steps));
+  }
+}
+
 void Trainer::open_logs() {
   const std::vector<RoutingLog::Layer> layers = logged_layers(config_, state_.placement);
   if (!talks()) return;
@@ -299,7 +325,7 @@ void Trainer::one_step() {
   const auto start = Clock::now();
   const bool timed_before = state_.step == first_step_ + 1 && config_.run.gemm_choice == "timed";
   if (timed_before) memory_of(setup_.stream).reset_peaks();  // timing took memory of its own
-  const double lr = learning_rate(config_.optim, state_.step, config_.run.steps);
+  const double lr = learning_rate(config_.optim, state_.step, state_.schedule_steps);
   const StepResult result = train_step_.run(*data_.train, state_.samples, lr);
   ++state_.step;
   state_.samples += config_.batch.global;
@@ -355,7 +381,7 @@ void Trainer::report(const StepResult& result, double seconds) {
                   {"tokens", state_.samples * config_.batch.seq_len},
                   {"tokens_per_second", tokens / seconds},
                   {"step_ms", seconds * 1e3},
-                  {"mfu", flops / seconds / peak_},
+                  {"mfu", flops / seconds / peak_.flops},
                   {"load_imbalance", result.load_imbalance},
                   {"skipped", state_.skipped},
                   {"memory_peak_bytes", memory.total_peak}};
@@ -366,7 +392,7 @@ void Trainer::report(const StepResult& result, double seconds) {
       .grad_norm = result.grad_norm,
       .lr = result.lr,
       .tokens_per_second = tokens / mean_seconds_,
-      .mfu = flops / mean_seconds_ / peak_,
+      .mfu = flops / mean_seconds_ / peak_.flops,
       .eta_seconds = mean_seconds_ * static_cast<double>(config_.run.steps - state_.step),
       .load_imbalance = result.routing.empty() ? std::nullopt : std::optional(result.load_imbalance),
       .skipped = state_.skipped};
