@@ -1,6 +1,7 @@
 #include <iostream>
 
 #include "apps/run_config.h"
+#include "apps/version.h"
 #include "train/trainer.h"
 
 namespace lyceum {
@@ -14,6 +15,7 @@ Trains, or goes on where the newest checkpoint of run.dir ended (checkpoint.resu
   metrics.jsonl   one JSON object a step
   routing.h5      which expert got how many tokens: `lyceum routing report`
   checkpoints/    `lyceum checkpoint ls`
+  starts.jsonl    when it was started, with which program and configuration
   gemm.json       on GPUs with run.gemm_choice = timed: the algorithms of matrix products
 
   --config FILE           an INI file, see configs/
@@ -33,6 +35,7 @@ int train_command(const MpiSession& session, const Arguments& arguments) {
   require_usage(loaded->rest.empty(), "'{}' is no option of train: `lyceum train --help` tells them",
                 loaded->rest.empty() ? "" : loaded->rest.front());
   const auto setup = set_up(loaded->config, session);
+  setup->program = program_version();
   const auto lock = hold_run_directory(loaded->config, session);
   return static_cast<int>(Trainer(loaded->config, to_ini(loaded->config), *setup, lock.get(), std::cout).run());
 }
