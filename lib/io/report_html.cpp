@@ -139,8 +139,10 @@ std::string loss_chart(const ReportInput& input) {
 
 /// Learning rate and gradient norm.
 std::string optimizer_charts(const ReportInput& input) {
-  const std::string lr = line_chart(
-      {.title = "Learning rate", .x_name = "step", .lines = {{.name = "lr", .style = "mean", .points = input.lr}}});
+  const std::string lr = line_chart({.title = "Learning rate",
+                                     .note = "Of each step",
+                                     .x_name = "step",
+                                     .lines = {{.name = "lr", .style = "mean", .points = input.lr}}});
   const std::string norm =
       line_chart({.title = "Gradient norm",
                   .note = "Before clipping",
