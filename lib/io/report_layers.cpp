@@ -127,14 +127,13 @@ std::string layer_card(const RoutingHistory& history, const RoutingHistory::Laye
   }
   const RoutedTokens& now = loads.back();
   return fmt::format(
-      "<section class=\"card{}\">\n<h3 id=\"layer-{}\">Layer {}</h3>\n{}<p class=\"numbers\">MaxVio {} · entropy "
-      "{}</p>\n{}"
+      "<section class=\"card{}\">\n<h3 id=\"layer-{}\">Layer {}</h3>\n{}<p class=\"numbers\">MaxVio {:.3g} · entropy "
+      "{:.3g}</p>\n{}"
       "<details>\n<summary>{}percentiles, entropy, MaxVio</summary>\n{}{}<div class=\"trio\">\n{}{}</div>\n</details>\n"
       "</section>\n",
-      told.empty() ? "" : " alarmed", layer.layer, layer.layer, told, short_number(now.max_violation()),
-      short_number(now.entropy()), expert_map(history, layer, columns, loads), layer.top_k > 1 ? "by choice, " : "",
-      idle_list(history, layer), choice_maps(history, layer, columns), percentile_chart(loads, steps),
-      evenness_charts(loads, steps));
+      told.empty() ? "" : " alarmed", layer.layer, layer.layer, told, now.max_violation(), now.entropy(),
+      expert_map(history, layer, columns, loads), layer.top_k > 1 ? "by choice, " : "", idle_list(history, layer),
+      choice_maps(history, layer, columns), percentile_chart(loads, steps), evenness_charts(loads, steps));
 }
 
 std::string alarm_item(const Alarm& alarm) {

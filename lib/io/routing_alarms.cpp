@@ -55,8 +55,8 @@ void add_idle_alarms(const RoutingHistory& history, const RoutingHistory::Layer&
   if (!still.empty()) {
     alarms.push_back({.step = step_before(history, first(still)),
                       .layer = layer.layer,
-                      .text = fmt::format("{} of {} experts have had no token since {}", still.size(), layer.experts,
-                                          beginnings(history, still))});
+                      .text = fmt::format("{} of {} experts {} had no token since {}", still.size(), layer.experts,
+                                          still.size() == 1 ? "has" : "have", beginnings(history, still))});
   }
   if (!over.empty()) {
     const std::size_t end = std::ranges::max(over, {}, &IdleSpan::end).end;
