@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "apps/commands.h"
+#include "apps/version.h"
 #include "core/error.h"
 #include "io/nearest_word.h"
 #include "train/stop_request.h"
@@ -86,7 +87,7 @@ int main(int argc, char** argv) {
     return argc > 1 ? 0 : static_cast<int>(ExitCode::usage);
   }
   if (name == "--version") {
-    std::cout << "lyceum " LYCEUM_VERSION "\n";
+    std::cout << "lyceum " << program_version() << "\n";
     return 0;
   }
   if (name == "train") listen_for_stop_requests();

@@ -19,6 +19,7 @@
 #include "io/routing_log.h"
 #include "io/routing_stats.h"
 #include "io/routing_text.h"
+#include "io/run_starts.h"
 #include "io/table.h"
 
 namespace lyceum {
@@ -48,9 +49,10 @@ options::options_description described() {
       "report: first step summed (default: the last quarter)");
   add("to", options::value<std::int64_t>()->value_name("STEP"), "report: last step summed (default: the last one)");
   add("experts", "report: a column for every expert");
-  add("html", options::value<std::string>()->value_name("OUT"), "report: also write a page with loss and load charts");
+  add("html", options::value<std::string>()->value_name("OUT"),
+      "report: also write a page: alarms, load of experts over time, loss");
   add("metrics", options::value<std::string>()->value_name("FILE"),
-      "report: losses for the page (default: metrics.jsonl beside FILE, when it is there)");
+      "report: losses and learning rate for the page (default: metrics.jsonl beside FILE, when it is there)");
   add("title", options::value<std::string>()->value_name("TEXT"), "report: heading of the page");
   add("csv", options::value<std::string>()->value_name("OUT"), "dump: the file to write, - for standard output");
   return list;
@@ -120,23 +122,49 @@ std::vector<std::pair<std::string, std::string>> facts_of(const RoutingHistory& 
   return facts;
 }
 
-void write_page(const Request& request, const RoutingHistory& history, RecordRange range) {
-  const std::filesystem::path beside = request.file.parent_path() / "metrics.jsonl";
-  Metrics metrics;
-  if (!request.metrics.empty()) {
-    metrics = read_metrics(request.metrics);
-  } else if (std::filesystem::exists(beside)) {
-    metrics = read_metrics(beside);
+/// The program's words about the run that wrote the log, from what lies beside it.
+void add_start(const std::filesystem::path& file, ReportInput& input) {
+  const std::vector<RunStart> starts = std::filesystem::exists(file) ? read_starts(file) : std::vector<RunStart>{};
+  if (starts.empty()) {
+    input.missing.push_back(
+        fmt::format("No {}: date, commit, mesh and configuration of the run are not known.", file.string()));
+    return;
   }
-  const std::vector<MetricPoint>& entropy = metrics["unigram_entropy"];
+  const RunStart& last = starts.back();
+  input.facts.emplace_back("Started", starts.front().date);
+  if (starts.size() > 1) {
+    input.facts.emplace_back("Last started", fmt::format("{}, after step {}", last.date, grouped_number(last.step)));
+  }
+  input.facts.emplace_back("Program", last.program);
+  input.facts.emplace_back("Mesh", last.mesh);
+  input.config = last.config;
+}
+
+/// Losses and what else a training run tells of each step.
+Metrics metrics_for(const Request& request, std::vector<std::string>& missing) {
+  const std::filesystem::path file =
+      request.metrics.empty() ? request.file.parent_path() / "metrics.jsonl" : request.metrics;
+  if (!request.metrics.empty() || std::filesystem::exists(file)) return read_metrics(file);
+  missing.push_back(fmt::format(
+      "No {}: loss, learning rate and gradient norm are not shown (--metrics names another file).", file.string()));
+  return {};
+}
+
+void write_page(const Request& request, const RoutingHistory& history, RecordRange range) {
   const std::filesystem::path run = std::filesystem::absolute(request.file).lexically_normal().parent_path();
-  const ReportInput input{.title = request.title.empty() ? "Run " + run.filename().string() : request.title,
-                          .train = metrics["loss"],
-                          .valid = metrics["valid_loss"],
-                          .unigram_entropy = entropy.empty() ? std::nullopt : std::optional(entropy.back().value),
-                          .routing = history,
-                          .facts = facts_of(history, metrics, range),
-                          .range = range};
+  ReportInput input{.title = request.title.empty() ? "Run " + run.filename().string() : request.title};
+  Metrics metrics = metrics_for(request, input.missing);
+  const std::vector<MetricPoint>& entropy = metrics["unigram_entropy"];
+  if (!entropy.empty()) input.unigram_entropy = entropy.back().value;
+  input.facts = facts_of(history, metrics, range);
+  add_start(request.file.parent_path() / "starts.jsonl", input);
+  input.train = metrics["loss"];
+  input.valid = metrics["valid_loss"];
+  input.lr = metrics["lr"];
+  input.grad_norm = metrics["grad_norm"];
+  input.skipped = metrics["skipped"];
+  input.routing = history;
+  input.range = range;
   replace_file(request.html, html_report(input));
   fmt::print("\nwrote {}\n", request.html.string());
 }

@@ -2,6 +2,7 @@
 
 #include "apps/options.h"
 #include "apps/run_config.h"
+#include "apps/version.h"
 #include "train/trainer.h"
 
 namespace lyceum {
@@ -13,6 +14,7 @@ constexpr const char* train_about =
   metrics.jsonl   one JSON object a step
   routing.h5      which expert got how many tokens: `lyceum routing report`
   checkpoints/    `lyceum checkpoint ls`
+  starts.jsonl    when it was started, with which program and configuration
   gemm.json       on GPUs with run.gemm_choice = timed: the algorithms of matrix products
 
 SIGUSR1 finishes the step in hand, saves a checkpoint and ends with exit code 75; SIGTERM ends at once.)";
@@ -39,6 +41,7 @@ int train_command(const MpiSession& session, const Arguments& arguments) {
   const std::optional<LoadedConfig> loaded = configure(session, parsed.rest);
   if (!loaded) return 0;
   const auto setup = set_up(loaded->config, session);
+  setup->program = program_version();
   const auto lock = hold_run_directory(loaded->config, session);
   return static_cast<int>(Trainer(loaded->config, to_ini(loaded->config), *setup, lock.get(), std::cout,
                                   parsed.values.count("remeasure") > 0)

@@ -139,7 +139,7 @@ if [[ $arch == native ]]; then
   warn "cmake -B $build -DLYCEUM_ARCH=x86-64-v4 (AVX-512) or x86-64-v3 (AVX2)"
 fi
 {
-  echo "$("$build/apps/lyceum" --version), commit $commit"
+  "$build/apps/lyceum" --version
   echo "For x86-64 CPUs with what -march=$arch has, and Linux with glibc ${glibc_version#GLIBC_} or newer."
   echo
   echo "  bin/lyceum --help"

@@ -110,7 +110,8 @@ struct CheckpointConfig {
 };
 
 struct RoutingConfig {
-  std::int64_t every = 10;  // steps between records; 0: none
+  std::int64_t every = 10;        // steps between records; 0: none
+  std::int64_t dead_after = 100;  // steps without a token; 0: no expert counts as dead
 };
 
 struct Config {

@@ -6,6 +6,7 @@
 
 #include "model/expert_places.h"
 #include "model/layers.h"
+#include "train/dead_experts.h"
 
 namespace lyceum {
 
@@ -19,7 +20,8 @@ struct RunState {
   std::int64_t skipped = 0, skipped_in_a_row = 0;
   std::vector<RoutingSums> routing;  // since the last record, over all ranks
   std::int64_t routing_tokens = 0;
-  std::vector<ExpertLoad> load;  // of all steps, the last hundred or so weighing most; by which to place experts
+  std::vector<ExpertLoad> load;   // of all steps, the last hundred or so weighing most; by which to place experts
+  std::vector<IdleExperts> idle;  // by steps that were not left out
   std::vector<LayerPlacement> placement;  // that the ranks have; a checkpoint tells it, no run goes by it
 
   void add_routing(const std::vector<RoutingSums>& sums, std::int64_t tokens);

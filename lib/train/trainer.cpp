@@ -16,6 +16,7 @@
 #include "core/clock.h"
 #include "io/config_binding.h"
 #include "io/ini_file.h"
+#include "io/run_starts.h"
 #include "io/table.h"
 #include "model/counts.h"
 #include "model/stages.h"
@@ -92,6 +93,7 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
       zero_(model_.units(), setup.mesh, setup.stream, zero_options(config, setup.mesh)),
       optimizer_(config.optim, setup.stream, zero_.shares()),
       train_step_(config, setup, model_, zero_, optimizer_),
+      dead_experts_(config.routing.dead_after),
       record_(std::make_unique<Json>()) {}
 
 Trainer::~Trainer() = default;
@@ -316,9 +318,19 @@ void Trainer::open_logs() {
   if (!talks()) return;
   fs::create_directories(config_.run.dir);
   const std::int64_t resumed = state_.step > 0 ? state_.step : -1;
+  if (state_.step < config_.run.steps) log_start();
   metrics_.emplace(fs::path(config_.run.dir) / "metrics.jsonl", resumed);
   if (config_.routing.every == 0 || layers.empty()) return;
   routing_log_.emplace(fs::path(config_.run.dir) / "routing.h5", layers, resumed);
+}
+
+void Trainer::log_start() {
+  const RunStart start{.step = state_.step,
+                       .date = utc_date(),
+                       .program = setup_.program,
+                       .mesh = setup_.mesh.shape.text(setup_.mesh.world.size()),
+                       .config = config_text_};
+  log(starts_failing_, [&] { record_start(fs::path(config_.run.dir) / "starts.jsonl", start); });
 }
 
 void Trainer::one_step() {
@@ -330,6 +342,7 @@ void Trainer::one_step() {
   ++state_.step;
   state_.samples += config_.batch.global;
   state_.add_routing(result.routing, config_.batch.global * config_.batch.seq_len);
+  if (!result.skipped) add_step(state_.idle, result.routing);
   state_.updates = optimizer_.updates();
   if (lock_) lock_->require_held();
   if (state_.step == first_step_ + 1) agree_on_gemms();
@@ -383,6 +396,7 @@ void Trainer::report(const StepResult& result, double seconds) {
                   {"step_ms", seconds * 1e3},
                   {"mfu", flops / seconds / peak_.flops},
                   {"load_imbalance", result.load_imbalance},
+                  {"dead_experts", dead_experts_.count(state_.idle)},
                   {"skipped", state_.skipped},
                   {"memory_peak_bytes", memory.total_peak}};
   const ProgressLine line{
@@ -398,6 +412,11 @@ void Trainer::report(const StepResult& result, double seconds) {
       .skipped = state_.skipped};
   const bool log = due(state_.step, config_.run.log_every) || state_.step == config_.run.steps || state_.step == 1;
   log ? console_->step(line) : console_->tick(line);
+  if (log) note_dead_experts();
+}
+
+void Trainer::note_dead_experts() {
+  for (const std::string& line : dead_experts_.news(state_.step, state_.idle)) note(line);
 }
 
 void Trainer::record_routing() {

@@ -14,6 +14,7 @@
 #include "io/metrics.h"
 #include "io/routing_log.h"
 #include "io/run_lock.h"
+#include "train/dead_experts.h"
 #include "train/pinned_gemms.h"
 #include "train/run_peak.h"
 #include "train/run_setup.h"
@@ -39,6 +40,7 @@ class Trainer {
   void resume();
   void tell_placement();
   void open_logs();
+  void log_start();
   void introduce();
   void one_step();
   void report(const StepResult& result, double seconds);
@@ -46,6 +48,7 @@ class Trainer {
   void choose_schedule(const CheckpointReader* reader);
   std::int64_t logical_tensors() const;
   void note_skip(const StepResult& result);
+  void note_dead_experts();
   void record_routing();
   void validate();
   void agree_on_gemms();
@@ -74,13 +77,14 @@ class Trainer {
   TrainStep train_step_;
   std::optional<PinnedGemms> gemms_;
   RunState state_;
+  DeadExperts dead_experts_;
   std::int64_t saved_step_ = -1, first_step_ = 0;
   RunPeak peak_;
   double mean_seconds_ = 0, last_valid_loss_ = 0;
   std::unique_ptr<nlohmann::ordered_json> record_;  // of the step in hand, for metrics.jsonl
   std::optional<MetricsLog> metrics_;
   std::optional<RoutingLog> routing_log_;
-  bool metrics_failing_ = false, routing_log_failing_ = false, gemm_file_failing_ = false;
+  bool starts_failing_ = false, metrics_failing_ = false, routing_log_failing_ = false, gemm_file_failing_ = false;
 };
 
 }  // namespace lyceum
