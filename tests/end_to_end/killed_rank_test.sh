@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Usage: killed_rank_test.sh LYCEUM SOURCE_DIR. One of four ranks is killed: the others end within ten seconds, and a line
-# says which one it was.
+# says which one it was. A rank that is another program: the start ends with one line, wherever that rank stands.
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 
@@ -24,3 +24,12 @@ wait_for 10 gone || {
 finish
 ((code != 0)) || fail "mpirun says that all went well"
 says err "process rank 2 .*signal 9"
+
+export LYCEUM_START_TIMEOUT=1
+for order in "$lyceum --version : -n 1 $lyceum train" "$lyceum train --config=$config : -n 1 /bin/true"; do
+  # shellcheck disable=SC2086 # words of a command
+  expect 4 timeout 60 mpirun -n 1 $order
+  equal "lines that say why" "$(grep -c 'waited 1 s for the other ranks to start: .* LYCEUM_START_TIMEOUT=SECONDS' "$work/err")" 1
+done
+LYCEUM_START_TIMEOUT=soon expect 2 mpirun -n 1 "$lyceum" train "--config=$config"
+says err "LYCEUM_START_TIMEOUT is 'soon'"
