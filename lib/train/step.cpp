@@ -163,15 +163,21 @@ StepNumbers::Values TrainStep::read(StepResult& result) const {
   return values;
 }
 
+/// What the shares of this rank hold.
+NonFinite TrainStep::nonfinite_share() const {
+  const std::string weight = optimizer_.nonfinite_weight();
+  if (!weight.empty()) return {NonFinite::Kind::weight, 0, "the weight " + weight};
+  const std::string gradient = optimizer_.nonfinite_gradient();
+  if (!gradient.empty()) return {NonFinite::Kind::sum, 0, "the gradient of " + gradient};
+  return {};
+}
+
 /// What a step that was left out has left on this rank.
 NonFinite TrainStep::own_nonfinite(const StepNumbers::Values& values) const {
   using Kind = NonFinite::Kind;
-  NonFinite found;
+  NonFinite found = nonfinite_share();
   if (!std::isfinite(values.own_gradient_norm)) found.add({Kind::norm, 0, "the gradient norm"});
   if (!std::isfinite(values.own_loss)) found.add({Kind::loss, 0, "the loss of its tokens"});
-  const std::string gradient = optimizer_.nonfinite_gradient(), weight = optimizer_.nonfinite_weight();
-  if (!gradient.empty()) found.add({Kind::sum, 0, "the gradient of " + gradient});
-  if (!weight.empty()) found.add({Kind::weight, 0, "the weight " + weight});
   return found;
 }
 
@@ -201,10 +207,12 @@ std::string TrainStep::find_culprit(const StepNumbers::Values& values) {
   seen_ = &seen;
   passes();
   seen_ = nullptr;
+  seen.add(nonfinite_share());
   const NonFinite second = agree(world, seen);
-  if (second.kind > first.kind) return second.what;
-  const bool vanished = first.kind < NonFinite::Kind::loss;
-  return first.what + (vanished ? " (not when the step was computed again: a fault of memory or network?)" : "");
+  if (second.kind == NonFinite::Kind::none) {
+    return first.what + " (not when the step was computed again: a fault of memory or network?)";
+  }
+  return second.kind > first.kind ? second.what : first.what;
 }
 
 /// Forwards and backwards of all micro-batches, until this rank's shares hold the sum of all gradients.

@@ -72,6 +72,7 @@ class TrainStep {
   StepNumbers::Values read(StepResult& result) const;
   void look_at_output(const Transformer& stage, const Tensor& y);
   void look_at_gradient(const Parameter& parameter);
+  NonFinite nonfinite_share() const;
   NonFinite own_nonfinite(const StepNumbers::Values& values) const;
   std::string find_culprit(const StepNumbers::Values& values);
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "parallel/comm/verdict.h"
@@ -18,10 +19,10 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-/// What of one rank is not finite: a weight in memory; its loss alone; what it adds to a sum of gradients; its copy of
-/// that sum.
-enum class Place { weight, loss, gradient, sum };
-constexpr std::array places{Place::weight, Place::loss, Place::gradient, Place::sum};
+/// What of one rank is not finite: a weight in memory; its loss alone; what it adds to a sum of gradients, always or
+/// once; its copy of that sum.
+enum class Place { weight, loss, gradient, gradient_once, sum };
+constexpr std::array places{Place::weight, Place::loss, Place::gradient, Place::gradient_once, Place::sum};
 
 /// Stands between a tape and a unit's memory, and spoils an element while a step uses it.
 class SpoiledMemory final : public UnitMemory {
@@ -39,7 +40,8 @@ class SpoiledMemory final : public UnitMemory {
   }
   void need_gradients(ParameterUnit& unit) override {
     memory_->need_gradients(unit);
-    if (place_ == Place::gradient) unit.gradients().data<float>()[0] = static_cast<float>(nan);
+    const bool now = place_ == Place::gradient || (place_ == Place::gradient_once && !std::exchange(spoiled_, true));
+    if (now) unit.gradients().data<float>()[0] = static_cast<float>(nan);
   }
 
  private:
@@ -47,6 +49,7 @@ class SpoiledMemory final : public UnitMemory {
   UnitMemory* memory_;
   Place place_;
   std::optional<float> whole_;
+  bool spoiled_ = false;
 };
 
 /// Spoils the last rank, which owns a part of every sharded unit.
@@ -89,12 +92,12 @@ void expect_agreement(Config config, Place place) {
     for (int r = victim - config.parallel.tensor + 1; r <= victim; ++r) group.push_back(r);
     EXPECT_EQ(bad.culprit,
               "the loss of its tokens on rank" + std::string(group.size() > 1 ? "s " : " ") + rank_ranges(group));
-  } else if (place == Place::gradient) {
-    EXPECT_THAT(bad.culprit, testing::AllOf(StartsWith("the gradient of "), EndsWith(on_victim)));
+  } else if (place == Place::gradient_once) {
+    EXPECT_THAT(bad.culprit, testing::AllOf(StartsWith("the gradient of "), HasSubstr("(not when the step")));
   } else {
-    EXPECT_THAT(bad.culprit, testing::AllOf(StartsWith("the gradient of "), HasSubstr(on_victim + " (not when")));
-    return;  // its sums stay apart
+    EXPECT_THAT(bad.culprit, testing::AllOf(StartsWith("the gradient of "), EndsWith(on_victim)));
   }
+  if (place == Place::sum) return;  // its sums stay apart
   spoiled.reset();
   if (rank == victim) head.values.data<float>()[0] = weight;
   zero.values_changed();
