@@ -51,7 +51,7 @@ bool all_finite(const Stream& stream, const Tensor& values, const Range& part) {
   return dispatch_float(values.dtype(), [&]<class T>() {
     std::vector<T> host(static_cast<std::size_t>(part.count));
     copy_to_host(stream, host.data(), values.data<T>() + part.first, host.size() * sizeof(T));
-    return std::ranges::all_of(host, [](T value) { return std::isfinite(static_cast<double>(value)); });
+    return std::ranges::all_of(host, [](T value) { return std::isfinite(static_cast<Accumulator<T>>(value)); });
   });
 }
 
