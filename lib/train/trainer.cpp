@@ -354,20 +354,8 @@ void Trainer::note_skip(const StepResult& result) {
   state_.skipped_in_a_row = result.skipped ? state_.skipped_in_a_row + 1 : 0;
   if (!result.skipped) return;
   ++state_.skipped;
-  std::string culprit;
-  const std::vector<std::string> culprits = setup_.mesh.world.all_gather(result.culprit);
-  // A loss that is not finite spoils every rank's gradients: the rank that has one is where the trouble began. Else
-  // that is nearest the loss, in the last stage that has any.
-  const std::size_t of_stage = culprits.size() / static_cast<std::size_t>(setup_.mesh.pipeline.size());
-  for (const bool loss : {true, false}) {
-    for (std::size_t i = 0; i < culprits.size() && culprit.empty(); ++i) {
-      const std::size_t rank = culprits.size() - (i / of_stage + 1) * of_stage + i % of_stage;
-      if (culprits[rank].empty() || culprits[rank].starts_with("the loss") != loss) continue;
-      culprit = fmt::format(": {} on rank {} is not finite", culprits[rank], rank);
-    }
-  }
   note(fmt::format("warning: step {} left out on all ranks (loss {}, gradient norm {}){}", state_.step, result.loss,
-                   result.grad_norm, culprit));
+                   result.grad_norm, result.culprit.empty() ? "" : ": not finite is " + result.culprit));
   require(state_.skipped_in_a_row < most_skips_in_a_row,
           "{} steps in a row were not finite: resume an earlier checkpoint with a lower optim.lr",
           state_.skipped_in_a_row);

@@ -9,7 +9,9 @@ namespace lyceum {
 /// at the end; started by hand it is a job of one rank and leaves MPI alone. One object a process, made before threads.
 class MpiSession {
  public:
-  /// Throws a usage Error when srun started several ranks without MPI, as each would believe that it is alone.
+  /// Throws a usage Error when srun started several ranks without MPI, as each would believe that it is alone. Waits
+  /// for the other ranks for LYCEUM_START_TIMEOUT seconds (of the environment, default 300), then ends the process with
+  /// one line and exit code 4.
   MpiSession();
   /// Finalises MPI, unless an error is on its way out: other ranks would not come along.
   ~MpiSession();
