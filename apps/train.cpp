@@ -22,7 +22,8 @@ Trains, or goes on where the newest checkpoint of run.dir ended (checkpoint.resu
   --list-keys             every key, what it may be, its default, what it means
   --help                  this
 
-SIGUSR1 finishes the step in hand, saves a checkpoint and ends with exit code 75; SIGTERM ends at once.
+Ctrl-C (SIGINT), SIGTERM and SIGUSR1 finish the step in hand, save a checkpoint and end with exit code 75; a second
+Ctrl-C or SIGTERM ends at once. mpirun kills a second after it was interrupted: source scripts/mpi-env.sh before it.
 )";
 
 }  // namespace
