@@ -61,7 +61,8 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
   std::cout << std::endl;
   const std::size_t made = tokens.size() - given.size();
   const double seconds = seconds_since(start);
-  std::cerr << fmt::format("{} tokens in {:.2f} s, {:.1f} tokens/s\n", made, seconds, static_cast<double>(made) / seconds);
+  std::cerr << fmt::format("{} tokens in {:.2f} s, {:.1f} tokens/s\n", made, seconds,
+                           static_cast<double>(made) / seconds);
   return 0;
 }
 

@@ -1,6 +1,6 @@
-// What waiting threads cost `lyceum generate` on shared cores: tokens/s of the quickstart model with random weights where
-// OpenMP's threads wait as lyceum lets them (core/thread_waiting.h), as OpenMP does unless it is told, and where they spin
-// (OMP_WAIT_POLICY=active). One process with a thread a core, one with two, and two that share the cores:
+// What waiting threads cost `lyceum generate` on shared cores: tokens/s of the quickstart model with random weights
+// where OpenMP's threads wait as lyceum lets them (core/thread_waiting.h), as OpenMP does unless it is told, and where
+// they spin (OMP_WAIT_POLICY=active). One process with a thread a core, one with two, and two that share the cores:
 //   build/cpu/benchmarks/bench_generate
 #include <fmt/format.h>
 #include <unistd.h>
@@ -50,7 +50,8 @@ double tokens_per_second(const std::string& threads) {
 
 std::string own_path() {
   std::array<char, PATH_MAX> path{};
-  return {path.data(), static_cast<std::size_t>(std::max<ssize_t>(0, readlink("/proc/self/exe", path.data(), path.size())))};
+  return {path.data(),
+          static_cast<std::size_t>(std::max<ssize_t>(0, readlink("/proc/self/exe", path.data(), path.size())))};
 }
 
 /// Tokens/s of all of `processes` at once.

@@ -1,6 +1,6 @@
 # shellcheck shell=sh
-# What Open MPI needs where ranks outnumber cores or root starts them, and an mpirun that Ctrl-C does not rob of its steps:
-# source it before mpirun.
+# What Open MPI needs where ranks outnumber cores or root starts them, and an mpirun that saves on Ctrl-C. Source it before
+# mpirun:
 #   . scripts/mpi-env.sh && mpirun -n 8 build/cpu/apps/lyceum train --config configs/quickstart.ini
 # Containers and CI run as root.
 export OMPI_ALLOW_RUN_AS_ROOT=1
@@ -12,9 +12,10 @@ export OMPI_MCA_mpi_yield_when_idle=1
 # Containers often forbid reading another process's memory; two copies through shared memory always work.
 export OMPI_MCA_btl_vader_single_copy_mechanism=none
 
-# mpirun for `lyceum train`, in bash, zsh and POSIX shells. Open MPI's own, when interrupted, kills the ranks within two
-# seconds and ends with 1. In front of it the first Ctrl-C, SIGTERM or hangup becomes SIGUSR1, which it passes on: the ranks
-# save a checkpoint and end with 75. A second one it gets itself.
+# mpirun for `lyceum train`, in any POSIX shell. Open MPI's own, when interrupted, kills the ranks within two seconds and
+# ends with 1. In front of it the first Ctrl-C, SIGTERM or hangup becomes SIGUSR1, which it passes on: the ranks save a
+# checkpoint and end with 75. A second one it gets itself.
+# shellcheck disable=SC2086,SC2317  # $job is a number or nothing; traps call stop
 mpirun() (
   case " $* " in *" train "*) ;; *) exec mpirun "$@" ;; esac
   job='' asked='' forced='' came='' code=0

@@ -14,7 +14,7 @@ namespace lyceum {
 namespace {
 
 /// Turns of GNU's waiting loop while no more threads than cores are there; with more of them it sleeps at once.
-constexpr const char* short_spin = "1000";
+constexpr const char* short_spin = "100";
 
 /// Whether something follows this process that would lose it in a new start. Without /proc nobody knows.
 bool followed() {

@@ -37,7 +37,7 @@ void take_request(int signal) {
   const std::string name = signal == SIGINT ? "SIGINT" : signal == SIGTERM ? "SIGTERM" : "SIGUSR1";
   if (!stop_requested()) {
     stop_signalled = true;
-    say_to_user(name + ": saves a checkpoint after this step and ends, if it is not killed before; a second one ends it at once");
+    say_to_user(name + ": saves a checkpoint after this step and ends; a second one ends it at once");
   } else if (signal != SIGUSR1) {
     say_to_user(name + " again: ended, nothing more is written; the same command goes on from the newest checkpoint");
     _exit(128 + signal);
@@ -57,7 +57,8 @@ void listen_for_stop_requests() {
   sigset_t requests;
   sigemptyset(&requests);
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) {
-    if (!ignored_at_start(signal)) sigaddset(&requests, signal);  // as a shell wants of SIGINT in what a script starts with &
+    if (!ignored_at_start(signal))
+      sigaddset(&requests, signal);  // as a shell wants of SIGINT in what a script starts with &
   }
   pthread_sigmask(SIG_BLOCK, &requests, nullptr);
   std::thread([requests] {
