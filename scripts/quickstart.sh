@@ -76,7 +76,7 @@ tokenise() {
   printf '%s\n' "${inputs[@]}" >"$made_from"
 }
 
-# In a process group of its own: Ctrl-C reaches this script alone, which hands it on to mpi-env.sh's mpirun.
+# In a process group of its own, so that Ctrl-C reaches this script alone, which then asks for a checkpoint first.
 train() {
   local code=0 job
   set -m
@@ -85,7 +85,7 @@ train() {
   job=$!
   set +m
   # shellcheck disable=SC2064  # the process is known now
-  trap "kill -TERM $job 2>/dev/null || true" INT TERM HUP
+  trap "stop_training $job" INT TERM HUP
   while kill -0 "$job" 2>/dev/null; do wait "$job" || true; done  # wait also returns when a signal came
   wait "$job" || code=$?
   trap 'exit 130' INT
@@ -95,6 +95,16 @@ train() {
     echo "Stopped after saving a checkpoint. The same command goes on from it."
   fi
   return "$code"
+}
+
+asked_to_stop=0
+stop_training() {  # process
+  if ((asked_to_stop++ == 0)); then
+    echo "Saving a checkpoint before stopping; Ctrl-C again stops at once."
+    kill -USR1 "$1" 2>/dev/null || true
+  else
+    kill -TERM "$1" 2>/dev/null || true
+  fi
 }
 
 if ((fresh)); then rm -rf "$run"; fi

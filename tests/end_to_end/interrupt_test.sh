@@ -12,7 +12,8 @@ begin() {
   job=$!
   set +m
 }
-two_ranks() { . "$source/scripts/mpi-env.sh" && mpirun -n 2 "$lyceum" "$@"; }
+# As who types it: in an interactive shell.
+two_ranks() { exec bash --norc -ic '. "$0/scripts/mpi-env.sh" && mpirun -n 2 "$@"; exit $?' "$source" "$lyceum" "$@"; }
 beyond() { [[ -f $1/metrics.jsonl ]] && (($(wc -l <"$1/metrics.jsonl") > 5)); }
 
 # saved NAME: it ended with 75, and its checkpoint is of the step that it stopped after.
@@ -22,7 +23,7 @@ saved() {
   step=$(grep -Eo "stopped on request after step [0-9]+" "$work/out" | grep -Eo "[0-9]+")
   ((step < 120)) || fail "$1 was over before it was interrupted"
   equal "newest checkpoint of $1" "$(<"$work/$1/checkpoints/LATEST")" "$(printf 'step-%08d' "$step")"
-  ! grep -E -- "-----|MPI_ABORT|Exit code" "$work/err" || fail "Open MPI has banners for $1"
+  ! grep -Eq -- "-----|MPI_ABORT|Exit code" "$work/err" || fail "Open MPI has banners for $1"
 }
 
 # --- Ctrl-C, one rank

@@ -5,7 +5,6 @@
 set -euo pipefail
 lyceum=$(realpath "$1") source=$(realpath "$2")
 . "$source/scripts/mpi-env.sh"
-unset -f mpirun  # Open MPI's own is the process that tests look at
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} LC_ALL=C.UTF-8
 work=$(mktemp -d)
 job=
