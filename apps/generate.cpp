@@ -1,8 +1,11 @@
+#include <fmt/format.h>
+
 #include <cmath>
 #include <iostream>
 
 #include "apps/options.h"
 #include "apps/run_config.h"
+#include "core/clock.h"
 #include "core/error.h"
 #include "io/tokenizer.h"
 #include "train/generator.h"
@@ -80,6 +83,7 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
   const std::vector<std::int32_t> given = tokens;
   std::string shown = tokenizer.decode(tokens);
   std::cout << prompt << std::flush;
+  const auto start = Clock::now();
   generate(model, setup->stream, given, tokenizer.end_of_document(), config.batch.seq_len, sampling,
            [&](std::int32_t token) {
              tokens.push_back(token);
@@ -87,7 +91,11 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
              if (text.starts_with(shown)) std::cout << text.substr(shown.size()) << std::flush;
              shown = text;
            });
-  std::cout << '\n';
+  std::cout << std::endl;
+  const std::size_t made = tokens.size() - given.size();
+  const double seconds = seconds_since(start);
+  std::cerr << fmt::format("{} tokens in {:.2f} s, {:.1f} tokens/s\n", made, seconds,
+                           static_cast<double>(made) / seconds);
   return 0;
 }
 

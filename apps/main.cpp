@@ -13,6 +13,7 @@
 #include "apps/commands.h"
 #include "apps/version.h"
 #include "core/error.h"
+#include "core/thread_waiting.h"
 #include "io/nearest_word.h"
 #include "train/stop_request.h"
 
@@ -90,12 +91,14 @@ int main(int argc, char** argv) {
     std::cout << "lyceum " << program_version() << "\n";
     return 0;
   }
+  let_waiting_threads_sleep();
   if (name == "train") listen_for_stop_requests();
   std::optional<MpiSession> session;
   try {
     session.emplace();
     const int code = run(*session, name, Arguments(argv + 2, argv + argc));
-    no_more_stop_requests();
+    no_more_stop_requests(code);
+    if (code == static_cast<int>(ExitCode::resubmit)) session->end(ExitCode::resubmit);
     return code;
   } catch (const Error& error) {
     if (!session) {

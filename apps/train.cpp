@@ -17,7 +17,8 @@ constexpr const char* train_about =
   starts.jsonl    when it was started, with which program and configuration
   gemm.json       on GPUs with run.gemm_choice = timed: the algorithms of matrix products
 
-SIGUSR1 finishes the step in hand, saves a checkpoint and ends with exit code 75; SIGTERM ends at once.)";
+Ctrl-C (SIGINT), SIGTERM and SIGUSR1 finish the step in hand, save a checkpoint and end with exit code 75; a second
+Ctrl-C or SIGTERM ends at once. mpirun kills a second after it was interrupted: source scripts/mpi-env.sh before it.)";
 
 boost::program_options::options_description train_options() {
   boost::program_options::options_description options;

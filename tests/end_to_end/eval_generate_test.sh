@@ -89,6 +89,7 @@ whole="one two three four five six seven"
 for prompt in "one two three" "one two three four" "one two three four five"; do
   write --prompt "$prompt" --temperature 0 --tokens 24
   says out "^$whole"
+  says err '^[1-9][0-9]* tokens in [0-9.]+ s, [0-9.]+ tokens/s$'
 done
 cp "$work/out" "$work/greedy"
 write --prompt "one two three four five" --temperature 0 --tokens 24 --seed 9

@@ -1,5 +1,6 @@
 #include "parallel/comm/mpi_session.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <mpi.h>
 #include <unistd.h>
@@ -48,6 +49,11 @@ void check(int code, const char* operation) {
   if (code != MPI_SUCCESS) fail(ExitCode::failed, "{}: {}", operation, mpi_error_text(code));
 }
 
+/// Keeps in what Open MPI 4 says of MPI_Abort, behind the line that told why, as `mpirun -q` does for mpirun's own.
+void hush_abort() {
+  if (void* quiet = dlsym(RTLD_DEFAULT, "orte_execute_quiet")) *static_cast<bool*>(quiet) = true;
+}
+
 }  // namespace
 
 MpiSession::MpiSession() : host_(host_name()) {
@@ -84,8 +90,16 @@ ProcessGroup MpiSession::world(double timeout) const {
 
 void MpiSession::abort(ExitCode code) const {
   std::fflush(nullptr);
+  hush_abort();
   if (started_ && mpi_running()) MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
   std::_Exit(static_cast<int>(code));
+}
+
+void MpiSession::end(ExitCode code) const {
+  if (!started_ || !std::getenv("OMPI_MCA_orte_launch")) return;
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (rank_ != 0) sleep(10);  // mpirun ends it before
+  abort(code);
 }
 
 }  // namespace lyceum

@@ -29,6 +29,9 @@ class MpiSession {
 
   /// Ends every rank of the job at once with this exit code. For errors that this rank alone knows of.
   [[noreturn]] void abort(ExitCode code) const;
+  /// Collective: ends the job with an exit code other than 0 that all ranks have, as returning it from `main` would,
+  /// but without the two banners that Open MPI's mpirun has for that. Returns under other launchers.
+  void end(ExitCode code) const;
 
  private:
   bool started_ = false;
