@@ -23,13 +23,13 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view checkpoint_usage = R"(usage: lyceum checkpoint COMMAND …
 
-  ls DIR            the checkpoints in a directory, newest first
+  ls DIR            the checkpoints in a directory, or in that of a run, newest first
   show CKPT         what a checkpoint is and holds, a line a layer; --all: a line a tensor
   verify CKPT       reads every file and compares its SHA-256; exit code 0, or 3 and what is wrong
   diff A B          how far two checkpoints are apart, tensor by tensor; exit code 0 when equal bit for bit, else 1;
                     --all: equal tensors too
 
-CKPT is a checkpoint (step-00000100/) or a directory of them, then the one that its file LATEST names.
+CKPT is a checkpoint (step-00000100/), or a directory of them or a run's, then the one that the file LATEST names.
 )";
 
 bool is_optimizer(const std::string& name) { return name.starts_with("optimizer/"); }
@@ -50,8 +50,9 @@ std::string age_of(const fs::path& file) {
   return fmt::format("{} days", seconds / 86400);
 }
 
-int list(const fs::path& root) {
-  require_input(fs::is_directory(root), "{}: no such directory", root.string());
+int list(const fs::path& directory) {
+  require_input(fs::is_directory(directory), "{}: no such directory", directory.string());
+  const fs::path root = checkpoint_root_in(directory);
   const std::vector<std::string> names = list_checkpoint_directories(root);
   if (names.empty()) {
     fmt::print("no checkpoints in {}\n", root.string());
@@ -145,6 +146,9 @@ int show(const CheckpointReader& reader, bool all) {
   fmt::print("checkpoint     {}\nrun            {}\nstep           {}\nmesh           {}\nsize           {}\n",
              reader.directory().string(), header.run_uuid, header.step, header.mesh, text_of_bytes(reader.bytes()));
   if (header.job) fmt::print("job            {}\n", text_of(*header.job));
+  if (const std::string digest = reader.tokenizer_sha256(); !digest.empty()) {
+    fmt::print("tokenizer      {}, SHA-256 {}\n", tokenizer_name, digest);
+  }
   fmt::print("parameters     {} ({})\ntrainer state  {}\n\n{}\n", parameters(reader), text_of_count(parameters(reader)),
              state_text(header.trainer_state), header.config);
   print_placement(reader);

@@ -1,7 +1,9 @@
+#include <array>
 #include <iostream>
 
 #include "apps/options.h"
 #include "apps/run_config.h"
+#include "io/sha256.h"
 #include "io/tokenizer.h"
 #include "train/generator.h"
 #include "train/optimizer.h"
@@ -15,7 +17,7 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
   std::string path, prompt;
   Sampling sampling;
   po::options_description options("options");
-  options.add_options()("checkpoint", po::value(&path), "a checkpoint, or the directory that holds them")(
+  options.add_options()("checkpoint", po::value(&path), "a checkpoint, or the directory of a run")(
       "prompt", po::value(&prompt), "text to go on from")(
       "tokens", po::value(&sampling.tokens)->default_value(sampling.tokens), "tokens to make at most")(
       "temperature", po::value(&sampling.temperature)->default_value(sampling.temperature, "0.8"),
@@ -25,8 +27,10 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
   const ParsedOptions parsed = parse_options(
       options, arguments,
       "usage: lyceum generate --checkpoint DIR --prompt TEXT [--config FILE] [--section.key=value …]\n\n"
-      "Goes on from a prompt. The checkpoint brings its configuration; data.tokenizer names the tokenizer.\n"
-      "Without --checkpoint it is the newest one of the run.dir that a file or --run.dir names.");
+      "Goes on from a prompt. The checkpoint brings its configuration and its tokenizer (one of an earlier version "
+      "does\n"
+      "not: then data.tokenizer names it). Without --checkpoint it is the newest one of the run.dir that a file or\n"
+      "--run.dir names.");
   if (parsed.help) {
     std::cout << parsed.help_text;
     return 0;
@@ -37,6 +41,10 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
   const Config& config = run->config;
   require_usage(!config.data.tokenizer.empty(), "data.tokenizer is not set: name the SentencePiece model");
   const Tokenizer tokenizer(config.data.tokenizer);
+  if (run->reader.tokenizer_sha256().empty()) {  // else it is the checkpoint's own
+    require_one_tokenizer(config.data.tokenizer, digest_of_file(config.data.tokenizer).sha256,
+                          std::array{config.data.train, config.data.valid});
+  }
   std::vector<std::int32_t> tokens = tokenizer.encode(prompt);
   if (tokens.empty()) tokens.push_back(tokenizer.end_of_document());  // every document follows one
   require_prompt_fits(tokens.size(), config.batch.seq_len);

@@ -88,6 +88,10 @@ std::string RunState::text() const {
   for (const LayerPlacement& layer : placement) {
     places.push_back({{"layer", layer.layer}, {"rank_of_expert", layer.ranks.owner}});
   }
+  Json files = Json::array();
+  for (const DataFiles& each : data) {
+    files.push_back({{"key", each.key}, {"prefix", each.prefix}, {"fingerprint", each.fingerprint}});
+  }
   return Json{{"updates", updates},
               {"samples", samples},
               {"skipped", skipped},
@@ -95,7 +99,8 @@ std::string RunState::text() const {
               {"routing_tokens", routing_tokens},
               {"routing", layers},
               {"expert_load", loads},
-              {"placement", places}}
+              {"placement", places},
+              {"data", files}}
       .dump();
 }
 
@@ -117,6 +122,19 @@ std::vector<LayerPlacement> RunState::placement_of(const std::string& text) {
       placement.push_back({layer.at("layer"), Placement::of_owners(owner, ranks)});
     }
     return placement;
+  } catch (const nlohmann::json::exception& error) {
+    fail_unreadable(error);
+  }
+}
+
+std::vector<DataFiles> RunState::data_of(const std::string& text) {
+  try {
+    std::vector<DataFiles> data;
+    const Json state = Json::parse(text);
+    for (const Json& files : state.value("data", Json::array())) {
+      data.push_back({files.at("key"), files.at("prefix"), files.at("fingerprint")});
+    }
+    return data;
   } catch (const nlohmann::json::exception& error) {
     fail_unreadable(error);
   }

@@ -41,6 +41,7 @@ class Trainer {
   void one_step();
   void report(const StepResult& result, double seconds);
   void tell_changes(const CheckpointReader& reader);
+  void check_data(const CheckpointReader& reader);
   std::int64_t logical_tensors() const;
   void note_skip(const StepResult& result);
   void record_routing();

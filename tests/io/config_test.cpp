@@ -107,6 +107,32 @@ TEST_F(ConfigFile, lines_of_another_form_are_mistakes) {
   EXPECT_THAT(mistake({"--config", file_}), AllOf(HasSubstr("not a text file"), Not(HasSubstr("abc"))));
 }
 
+TEST_F(ConfigFile, may_begin_with_a_byte_order_mark) {
+  write("\xEF\xBB\xBF[run]\r\nsteps = 3\r\n");
+  EXPECT_EQ(load({"--config", file_}).config.run.steps, 3);
+  write("\xEF\xBB\xBFrun.steps = 4\n");
+  EXPECT_EQ(load({"--config", file_}).config.run.steps, 4);
+}
+
+TEST_F(ConfigFile, long_ones_are_told_briefly) {
+  const std::string key(500000, 'k');
+  const auto brief = [&](const std::string& text) {
+    write(text);
+    const std::string told = mistake({"--config", file_});
+    EXPECT_LT(told.size(), 4000u);
+    return told;
+  };
+  EXPECT_THAT(brief(key + " = 1\n"), AllOf(HasSubstr("unknown key 'kkkk"), HasSubstr("… (500000 bytes)' in ")));
+  EXPECT_THAT(brief(key), HasSubstr("line 1: neither"));
+  EXPECT_THAT(brief("run.steps = " + key), HasSubstr("is not an integer"));
+  EXPECT_THAT(brief("run.dir = " + key), HasSubstr("must have at most 4095 bytes"));
+  EXPECT_THAT(brief(std::string(2 << 20, 'k')), HasSubstr("has more than 1048576 bytes"));
+  std::string many = "run.steps = many\n";
+  for (int i = 0; i < 100000; ++i) many += "a" + std::to_string(i) + "=\n";
+  EXPECT_THAT(brief(many),
+              AllOf(HasSubstr("100001 mistakes"), HasSubstr("run.steps = many"), HasSubstr("… and 99981 more")));
+}
+
 TEST_F(ConfigFile, that_cannot_be_read_is_a_mistake) {
   EXPECT_THAT(mistake({"--config", file_}), HasSubstr("cannot read the file '" + file_ + "'"));
   EXPECT_THAT(mistake({"--config", directory_.path()}), HasSubstr("cannot read"));
