@@ -20,7 +20,7 @@ cut_short() {
   finish
   equal "exit code of $2" "$code" 3
   says err "^lyceum $2: rank [0-9] on [^:]+: $data/train.bin.*(are gone: the file ends at 1000 now, it had|cut short)"
-  if grep -Eiq 'bus error|signal' "$work/err"; then fail "a signal ended $2"; fi
+  if grep -Eiq 'bus error|exited on signal' "$work/err"; then fail "a signal ended $2"; fi
 }
 cut_short 4 "${mine[@]}" --run.dir="$work/cut" --run.steps=100000
 copy_data
@@ -61,7 +61,7 @@ expect 0 "$lyceum" tokenize --input "$source/lib/core" --vocab 384 --model "$wor
   --output "$work/other/text" --sample-mb 1
 not_made_with() { # PATTERN COMMAND …
   expect 3 "$lyceum" "${@:2}"
-  says err "^lyceum $2: $1"
+  says err "^lyceum [a-z]+: $1"
   equal "lines of stderr" "$(wc -l <"$work/err")" 1
 }
 not_made_with "$data/train.bin was made with another tokenizer than $work/other.model: .*SHA-256 [0-9a-f]{12}…" \
@@ -71,9 +71,11 @@ not_made_with "$data/valid.bin was made with another tokenizer than $work/other/
 not_made_with "data.tokenizer = $work/other.model is not the tokenizer of $run/checkpoints/step-00000014" \
   "${mine[@]}" --run.dir="$run" --run.steps=15 --data.tokenizer="$work/other.model" --data.train="$work/other/text" \
   --data.valid=
-for command in eval generate; do
+foreign=("--checkpoint=$run" "--data.tokenizer=$work/other.model")
+for command in "eval" "generate --prompt=one"; do
+  # shellcheck disable=SC2086
   not_made_with "data.tokenizer = $work/other.model is not the tokenizer that $run/checkpoints/step-00000014 was" \
-    "$command" --checkpoint="$run" --data.tokenizer="$work/other.model"
+    $command "${foreign[@]}"
 done
 not_made_with "$work/other/text.bin was made with another tokenizer than $run/checkpoints/step-00000014/tokenizer.model" \
   eval --checkpoint="$run" --data.valid="$work/other/text"
