@@ -12,6 +12,15 @@
 
 namespace lyceum {
 
+namespace {
+
+std::int64_t size_of(int descriptor) {
+  struct stat status {};
+  return fstat(descriptor, &status) == 0 ? status.st_size : 0;
+}
+
+}  // namespace
+
 InputFile::InputFile(std::string path, const std::string& mend)
     : path_(std::move(path)), descriptor_(open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
   const auto reason = [] { return std::generic_category().message(errno); };
@@ -39,10 +48,11 @@ void InputFile::read(std::uint64_t at, std::span<std::byte> out) const {
     if (got < 0 && errno == EINTR) continue;
     require_input(got >= 0, "{}: bytes {} to {} cannot be read: {}", path_, first, end,
                   std::generic_category().message(errno));
-    require_input(got > 0,
-                  "{}: bytes {} to {} are gone: the file ends at {} now, it had {} when it was opened; put it back as "
-                  "it was and run the same command again",
-                  path_, first, end, at, size_);
+    require_input(
+        got > 0,
+        "{}: bytes {} to {} are gone: the file has {} bytes now, it had {} when it was opened; put it back as "
+        "it was and run the same command again",
+        path_, first, end, size_of(descriptor_), size_);
     at += static_cast<std::uint64_t>(got);
     out = out.subspan(static_cast<std::size_t>(got));
   }

@@ -344,7 +344,7 @@ TEST_F(Checkpoint, AutoTakesTheNewestThatVerifies) {
   replace_file(root() / "LATEST", "step-00000010");
   EXPECT_EQ(choose(root()), at(10));
   EXPECT_THAT(error_of([&] { choose(directory_.path() / "no"); }, ExitCode::bad_input), HasSubstr("no such"));
-  EXPECT_THAT(error_of([&] { choose(directory_.path()); }, ExitCode::bad_input), HasSubstr("neither"));
+  EXPECT_THAT(error_of([&] { choose(TemporaryDirectory().path()); }, ExitCode::bad_input), HasSubstr("neither"));
 }
 
 TEST_F(Checkpoint, PruneKeepsTheNewestAndWhatIsForeign) {
