@@ -10,7 +10,7 @@ mine=("${tiny[@]}" "--data.train=$data/train" "--data.valid=$data/valid" "--data
 
 # --- cut short while they are read
 # holds_open FILE: whether a process reads it.
-holds_open() { find /proc/[0-9]*/fd -lname "$1" 2>/dev/null | grep -q .; }
+holds_open() { [[ -n $(find /proc/[0-9]*/fd -lname "$1" 2>/dev/null || true) ]]; }
 # cut_short RANKS COMMAND …: ends with 3 and a line that names the file, whatever it had read of it before.
 cut_short() {
   start "$@"
