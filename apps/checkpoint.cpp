@@ -68,8 +68,7 @@ int list(const fs::path& root) {
       const std::string problem = reader.problem(CheckpointReader::Check::sizes);
       table.add({name, fmt::to_string(reader.header().step), reader.header().mesh,
                  fmt::to_string(reader.tensors().size()), text_of_count(parameters(reader)),
-                 text_of_bytes(reader.bytes()), age_of(root / name / "manifest.json"),
-                 sound_text(reader.header()),
+                 text_of_bytes(reader.bytes()), age_of(root / name / "manifest.json"), sound_text(reader.header()),
                  problem.empty() ? "yes" : "no: " + problem});
     } catch (const Error& error) {
       table.add({name, "", "", "", "", "", "", "", std::string("no: ") + error.what()});

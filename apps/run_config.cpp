@@ -66,8 +66,7 @@ std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::st
     path = given.config.run.dir + "/checkpoints";
   }
   CheckpointReader reader(resolve_checkpoint(path));
-  LoadedConfig loaded = read_config(
-      arguments, without_mesh(config_of(reader)));
+  LoadedConfig loaded = read_config(arguments, without_mesh(config_of(reader)));
   const std::int64_t global_batch = loaded.config.batch.global;
   // A file may be the one of training, made for another number of ranks; the command line is meant for this one.
   const bool own_batch = std::ranges::any_of(

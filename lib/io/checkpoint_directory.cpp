@@ -254,10 +254,11 @@ std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group
     }
     if (!verifies(name)) continue;
     if (!unsound.empty()) {
-      tell(fmt::format("going back to {}, the newest sound checkpoint: {}{} (checkpoint.resume = PATH goes on from "
-                       "another)",
-                       name, unsound.front() + " is not sound: " + reason,
-                       unsound.size() > 1 ? fmt::format(", nor are {} more", unsound.size() - 1) : ""));
+      tell(
+          fmt::format("going back to {}, the newest sound checkpoint: {}{} (checkpoint.resume = PATH goes on from "
+                      "another)",
+                      name, unsound.front() + " is not sound: " + reason,
+                      unsound.size() > 1 ? fmt::format(", nor are {} more", unsound.size() - 1) : ""));
     }
     return root / name;
   }

@@ -142,7 +142,8 @@ std::string manifest_text(const Manifest& manifest) {
       "{{\n\"format\": \"{}\",\n\"format_version\": {},\n\"run_uuid\": {},\n\"step\": {},\n\"mesh\": {},\n"
       "\"sound\": {},\n\"unsound\": {},\n\"job\": {},\n\"config\": {},\n\"trainer_state\": {},\n\"files\": [",
       checkpoint_format, checkpoint_format_version, Json(header.run_uuid).dump(), header.step, Json(header.mesh).dump(),
-      header.unsound.empty(), Json(header.unsound).dump(), json_of(header.job).dump(), Json(header.config).dump(), Json(header.trainer_state).dump());
+      header.unsound.empty(), Json(header.unsound).dump(), json_of(header.job).dump(), Json(header.config).dump(),
+      Json(header.trainer_state).dump());
   const char* separator = "\n";
   for (const StoredFile& file : manifest.files) {
     const Json json = {{"name", file.name}, {"bytes", file.digest.bytes}, {"sha256", file.digest.sha256}};

@@ -105,7 +105,6 @@ struct CheckpointConfig {
   std::int64_t keep = 2;   // newest complete ones kept; 0: all
   std::string resume = "auto";
   bool at_start = false;
-  double sound_margin = 1;  // nats a token; 0: whatever the loss
 };
 
 struct RoutingConfig {

@@ -134,8 +134,6 @@ void bind_cadence(Binder key, Config& config) {
   key("checkpoint.resume", &config.checkpoint.resume, {.required = true, .hint = "auto | none | path"},
       "auto: the newest checkpoint that is sound, if any");
   key("checkpoint.at_start", &config.checkpoint.at_start, {}, "save step 0 as well");
-  key("checkpoint.sound_margin", &config.checkpoint.sound_margin, {.low = 0},
-      "how far above its lowest the loss of a sound checkpoint may be; 0: any loss");
   key("routing.every", &config.routing.every, {.low = 0}, "steps between records of routing.h5; 0: none");
 }
 

@@ -296,7 +296,8 @@ Dataset File::create_virtual(const std::string& path, DType type, const Shape& s
 Dataset File::dataset(const std::string& path) const {
   const std::string action = "open dataset " + path;
   Handle dataset(check(H5Dopen2(handle_.id(), path.c_str(), H5P_DEFAULT), *file_, action), H5Dclose);
-  if (lies_elsewhere(dataset.id(), file_of(handle_.id()))) fail_file(*file_, action, "it lies in files outside of this one's folder");
+  if (lies_elsewhere(dataset.id(), file_of(handle_.id())))
+    fail_file(*file_, action, "it lies in files outside of this one's folder");
   return Dataset(file_, std::move(dataset));
 }
 

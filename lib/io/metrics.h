@@ -33,7 +33,7 @@ class MetricsLog {
   std::filesystem::path file_;
   std::int64_t size_ = 0;  // bytes of whole lines
   std::int64_t resumed_at_ = -1, lines_cut_ = 0;
-  std::string waiting_;    // lines that could not be written yet
+  std::string waiting_;  // lines that could not be written yet
   int descriptor_ = -1;
 };
 

@@ -45,8 +45,8 @@ class RoutingLog {
   RoutingLog(const RoutingLog&) = delete;
   RoutingLog& operator=(const RoutingLog&) = delete;
 
-  /// Steps grow; `layers` are those of the constructor in their order. When the disk fails it throws, and the file stays
-  /// as it was: last_step() tells.
+  /// Steps grow; `layers` are those of the constructor in their order. When the disk fails it throws, and the file
+  /// stays as it was: last_step() tells.
   void append(std::int64_t step, std::span<const LayerRouting> layers);
   /// Of the newest record in the file; -1 without records.
   std::int64_t last_step() const { return last_step_; }
@@ -62,8 +62,8 @@ class RoutingLog {
   std::filesystem::path spare_;  // the published file's second name while the two change places
   std::vector<Layer> layers_;
   std::deque<RoutingRecord> recent_;  // all that the twin lacks
-  std::int64_t records_ = 0;    // in the published file and in recent_
-  std::int64_t published_ = 0;  // in the published file
+  std::int64_t records_ = 0;          // in the published file and in recent_
+  std::int64_t published_ = 0;        // in the published file
   std::int64_t last_step_ = -1;
   bool next_usable_ = false;
 };

@@ -156,8 +156,7 @@ Life life_of(const Holder& holder, const Holder& self) {
 /// The lock file, open. Opening it makes NFS ask the server how it stands now.
 class LockFile {
  public:
-  LockFile(const fs::path& path, bool create)
-      : path_(path) {
+  LockFile(const fs::path& path, bool create) : path_(path) {
     do {
       descriptor_ = open(path.c_str(), O_RDWR | O_CLOEXEC | (create ? O_CREAT : 0), 0666);
       error_ = descriptor_ < 0 ? errno : 0;
@@ -250,8 +249,8 @@ struct RunLock::Implementation {
 
   enum class Outcome { taken, held, unknown };
 
-  /// Writes `self` into the file unless another may hold it: then `seen` has its text. An unknown holder must be watched,
-  /// and does not stand in the way once it was `judged_stale`.
+  /// Writes `self` into the file unless another may hold it: then `seen` has its text. An unknown holder must be
+  /// watched, and does not stand in the way once it was `judged_stale`.
   Outcome try_take(const std::string& judged_stale, std::string& seen) {
     const LockFile file(path, true);
     if (!file.guard()) return try_take(judged_stale, seen);

@@ -107,7 +107,7 @@ int ranks_that_own(const std::vector<int>& owner) {
 
 /// Whether sums or records, whose means have another name, are of a model with the layers of `expected`.
 template <class Layer, class Means>
-bool same_layers(const std::vector<Layer>& layers, Means Layer::* means, const std::vector<RoutingSums>& expected) {
+bool same_layers(const std::vector<Layer>& layers, Means Layer::*means, const std::vector<RoutingSums>& expected) {
   constexpr std::int64_t most = std::int64_t{1} << 53;
   return std::ranges::equal(layers, expected, [&](const Layer& x, const RoutingSums& y) {
     return x.layer == y.layer && x.top_k == y.top_k && x.experts == y.experts && x.counts.size() == y.counts.size() &&

@@ -23,10 +23,10 @@ void Soundness::add(double loss, double update_norm, double weight_norm) {
   lowest = std::min(lowest, smoothed);
 }
 
-std::string Soundness::problem(double margin) const {
+std::string Soundness::problem() const {
   if (since_left_out < window) return fmt::format("one of the last {} steps was left out", window);
   if (!(update <= largest_update)) return fmt::format("its last update was {:.2g} times its weights", update);
-  if (margin > 0 && !(smoothed <= lowest + margin)) {
+  if (!(smoothed <= lowest + margin)) {
     return fmt::format("the loss was {:.2f}, smoothed, and had been {:.2f}", smoothed, lowest);
   }
   return {};

@@ -139,10 +139,11 @@ ExitCode Trainer::finished() const {
           "the last checkpoint could not be written: free space on the disk of {}, then run the same command to go on "
           "from the checkpoint before",
           config_.run.dir);
-  require(state_.skipped_in_a_row <= most_skips_at_the_end,
-          "the last {} steps were left out, so the run ends without a result: lower optim.lr and run the command again, "
-          "it goes back to the newest sound checkpoint",
-          state_.skipped_in_a_row);
+  require(
+      state_.skipped_in_a_row <= most_skips_at_the_end,
+      "the last {} steps were left out, so the run ends without a result: lower optim.lr and run the command again, "
+      "it goes back to the newest sound checkpoint",
+      state_.skipped_in_a_row);
   return ExitCode::done;
 }
 
@@ -468,7 +469,7 @@ void Trainer::save() {
   const auto start = Clock::now();
   const fs::path root = checkpoint_root(config_);
   const Mesh& mesh = setup_.mesh;
-  const std::string unsound = state_.soundness.problem(config_.checkpoint.sound_margin);
+  const std::string unsound = state_.soundness.problem();
   std::string complaint;
   try {
     complaint = write_checkpoint(mesh.world, root,

@@ -362,8 +362,9 @@ TEST_F(Checkpoint, TheNewestSoundOneIsKeptAndGoneBackTo) {
   EXPECT_THAT(list_checkpoints(root()), ElementsAre("step-00000050", "step-00000020"));
   EXPECT_EQ(CheckpointReader(at(50)).header().unsound, "the loss was 9.00");
   EXPECT_EQ(choose("auto"), at(20));
-  EXPECT_THAT(warnings_, ElementsAre("going back to step-00000020, the newest sound checkpoint: step-00000050 is not sound: "
-                                     "the loss was 9.00 (checkpoint.resume = PATH goes on from another)"));
+  EXPECT_THAT(warnings_,
+              ElementsAre("going back to step-00000020, the newest sound checkpoint: step-00000050 is not sound: "
+                          "the loss was 9.00 (checkpoint.resume = PATH goes on from another)"));
   EXPECT_EQ(choose(at(50)), at(50));
   // The run goes on from there: what it went back from neither counts nor goes.
   set_latest(root(), "step-00000020");
@@ -414,8 +415,8 @@ TEST_F(Checkpoint, LeftoversOfKilledRunsAreMended) {
   std::ofstream(at(8) / "notes") << "somebody's";
   fs::create_directory_symlink(at(3), at(9));
   mend_checkpoints(root());
-  EXPECT_THAT(list_checkpoint_directories(root()), ElementsAre("step-00000009", "step-00000008", "step-00000003",
-                                                               "step-00000002", "step-00000001"));
+  EXPECT_THAT(list_checkpoint_directories(root()),
+              ElementsAre("step-00000009", "step-00000008", "step-00000003", "step-00000002", "step-00000001"));
   EXPECT_EQ(CheckpointReader(at(2)).problem(), "");
   EXPECT_EQ(std::distance(fs::directory_iterator(root()), {}), 6);  // and LATEST
 }
