@@ -254,11 +254,12 @@ std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group
     }
     if (!verifies(name)) continue;
     if (!unsound.empty()) {
-      tell(
-          fmt::format("going back to {}, the newest sound checkpoint: {}{} (checkpoint.resume = PATH goes on from "
-                      "another)",
-                      name, unsound.front() + " is not sound: " + reason,
-                      unsound.size() > 1 ? fmt::format(", nor are {} more", unsound.size() - 1) : ""));
+      const std::string others =
+          unsound.size() > 1 ? fmt::format(" and {} more are", unsound.size() - 1) : std::string(" is");
+      tell(fmt::format(
+          "going back to {}, the newest sound checkpoint: {}{} not sound: {} (checkpoint.resume = PATH goes "
+          "on from another)",
+          name, unsound.front(), others, reason));
     }
     return root / name;
   }

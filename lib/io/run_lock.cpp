@@ -247,6 +247,12 @@ struct RunLock::Implementation {
   std::condition_variable_any wake;
   std::jthread beating;  // last: it uses the others
 
+  void make_directory() {
+    std::error_code error;
+    made_directory = fs::create_directories(path.parent_path(), error) || made_directory;
+    require(!error, "{}: cannot make the directory: {}", path.parent_path().string(), error.message());
+  }
+
   enum class Outcome { taken, held, unknown };
 
   /// Writes `self` into the file unless another may hold it: then `seen` has its text. An unknown holder must be
@@ -290,6 +296,7 @@ struct RunLock::Implementation {
     const auto start = Clock::now();
     std::string seen, stale;
     for (;;) {
+      make_directory();  // each time: the holder may remove it when it ends
       const Outcome outcome = try_take(stale, seen);
       if (outcome == Outcome::taken) return;
       const Sign sign = outcome == Outcome::held ? Sign::life : watch(seen);
@@ -328,9 +335,6 @@ struct RunLock::Implementation {
 
 RunLock::RunLock(const std::filesystem::path& directory, Timing timing)
     : implementation_(new Implementation(directory / "LOCK", timing)) {
-  std::error_code error;
-  implementation_->made_directory = fs::create_directories(directory, error);
-  require(!error, "{}: cannot make the directory: {}", directory.string(), error.message());
   implementation_->take();
   implementation_->beating =
       std::jthread([state = implementation_.get()](const std::stop_token& stop) { state->beat(stop); });
