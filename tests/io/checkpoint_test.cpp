@@ -229,8 +229,7 @@ TEST_F(Checkpoint, BadManifestsAreRefused) {
   fs::remove(path);
   EXPECT_THAT(open_error(), AllOf(HasSubstr(path), HasSubstr("missing")));
   const std::vector<std::array<const char*, 3>> impossible = {
-      {"\"shape\":[1]", "\"shape\":[4611686018427387904,4]", "more elements than any memory"},
-      {"\"shape\":[1]", "\"shape\":[4611686018427387904,4,0]", "more elements than any memory"},
+      {"\"shape\":[37,12]", "\"shape\":[4611686018427387904,12]", "more elements than any memory"},
       {"\"shape\":[1]", "\"shape\":[4611686018427387904]", "more elements than any memory"},
       {"\"shape\":[1]", "\"shape\":[99999999]", "too small for tensor model/norm/weight"},
       {"\"shape\":[1]", "\"shape\":[1e300]", "a shape is"},
