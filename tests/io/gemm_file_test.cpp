@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <limits>
+#include <utility>
 
 #include "core/error.h"
 #include "io/atomic_file.h"
@@ -81,13 +82,14 @@ TEST(GemmFile, DamageIsToldInALineThatNamesTheFile) {
 TEST(GemmFile, ThatCannotBeReadIsNamed) {
   const TemporaryDirectory directory;
   std::filesystem::create_directory(directory.path() / "folder.json");
-  for (const std::string name : {"absent.json", "folder.json"}) {
+  for (const auto& [name, what] :
+       {std::pair{"absent.json", " cannot be opened: "}, {"folder.json", " cannot be read: "}}) {
     try {
       read_gemm_file(directory.path() / name);
       ADD_FAILURE() << name;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::bad_input);
-      EXPECT_THAT(error.what(), HasSubstr(name + " cannot be "));
+      EXPECT_THAT(error.what(), HasSubstr(std::string(name) + what));
     }
   }
 }
