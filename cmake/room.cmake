@@ -47,7 +47,8 @@ function(lyceum_room name)
       cuda_together(device_sources 6 ${name} ${device_sources})
     endif()
     if(LYCEUM_CUDA_ON_HOST)
-      # Every thread of a grid runs here, one after the other: all that makes it fast, but what no kernel does is not looked for.
+      # One CPU thread runs every thread of a grid, so the kernels are optimised; their frames stay on the stack, since kernels
+      # return no addresses of local variables.
       set_source_files_properties(${device_sources} PROPERTIES LANGUAGE CXX SKIP_UNITY_BUILD_INCLUSION ON
         COMPILE_OPTIONS "-O2;-ftls-model=initial-exec;--param=asan-use-after-return=0")
     endif()

@@ -14,10 +14,7 @@ import re
 import sys
 from pathlib import Path
 
-from check_rooms import ROOMS
-
-SOURCES = {".h", ".cpp", ".cu", ".cuh"}
-HEADERS = {".h", ".cuh"}
+from check_rooms import HEADERS, INCLUDE, ROOMS, root_of, sources, told
 
 # Header: the names of std that it gives. Names that many headers give (size_t, pair, move) are left out.
 STANDARD = {
@@ -77,11 +74,10 @@ STANDARD = {
 # What a standard header is sure to bring along.
 GIVES = {"string": ["string_view"], "iostream": ["ostream"], "sstream": ["string", "string_view"],
          "fstream": ["string", "string_view"], "filesystem": ["string", "string_view"], "stdexcept": ["string", "exception"],
-         "regex": ["string"], "thread": [], "future": ["exception"], "map": ["utility"], "memory": ["exception"],
+         "regex": ["string"], "future": ["exception"], "map": ["utility"], "memory": ["exception"],
          "condition_variable": ["mutex"], "shared_mutex": ["mutex"], "span": ["array"], "exception": ["exception"]}
 HEADER_OF = {name: header for header, names in STANDARD.items() for name in names.split()}
 
-INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
 NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'', re.DOTALL)
 STD_NAME = re.compile(r"\bstd::((?:ranges::)?\w+)")
 TYPE = re.compile(r"^(?:template <[^\n]*> ?\n?)?(?:class|struct|enum class|enum|union)\s+(?:alignas\(\w+\) )?(\w+)[^;\n]*\{",
@@ -105,8 +101,7 @@ def blanked(text):
 class Tree:
     def __init__(self, root):
         self.root = root
-        self.files = sorted(p.relative_to(root) for folder in ("lib", "apps", "tests") for p in (root / folder).rglob("*")
-                            if p.suffix in SOURCES and p.is_file())
+        self.files = sources(root, ("lib", "apps", "tests"))
         self.texts = {p: (root / p).read_text(encoding="utf-8") for p in self.files}
         self.code = {p: blanked(t) for p, t in self.texts.items()}
         self.declared_in = {}  # name: headers
@@ -161,11 +156,12 @@ def violations(tree):
         known = set().union(*(tree.introduced(p) for p in {path, *project}))
         for match in WORD.finditer(code):
             name, call = match.groups()
-            headers = [h for h in tree.declared_in.get(name, ()) if may_include(path, h)]
-            if not headers or name in known or name in said or not (name[0].isupper() or (call and "_" in name)):
+            if name in known or name in said or not (name[0].isupper() or (call and "_" in name)):
                 continue
-            said.add(name)
-            yield path, line_of(code, match), f'{name} without "{sorted(headers)[0]}"'
+            headers = [h for h in tree.declared_in.get(name, ()) if may_include(path, h)]
+            if headers:
+                said.add(name)
+                yield path, line_of(code, match), f'{name} without "{min(headers)}"'
 
 
 def may_include(path, header):
@@ -180,17 +176,8 @@ def line_of(text, match):
 
 
 def main(arguments):
-    root = Path(arguments[0] if arguments else Path(__file__).resolve().parent.parent)
-    tree = Tree(root)
-    if not tree.files:
-        print(f"check_includes.py: no sources under {root}/lib, {root}/apps or {root}/tests", file=sys.stderr)
-        return 2
-    found = list(violations(tree))
-    for path, number, message in found:
-        print(f"{path}:{number}: {message}")
-    if not found:
-        print(f"{len(tree.files)} files include what they name")
-    return 1 if found else 0
+    tree = Tree(root_of(arguments))
+    return told("check_includes.py", tree.root, tree.files, violations(tree), "include what they name")
 
 
 if __name__ == "__main__":

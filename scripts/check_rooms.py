@@ -28,7 +28,7 @@ LIBRARIES = [
     (re.compile(r"g(test|mock)/"), "GoogleTest", []),
 ]
 
-INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
 
 
 def room_of(path):
@@ -82,24 +82,33 @@ def violations(root):
                 yield path, number, message
 
 
-def sources(root):
-    """Source files of lib/ and apps/, relative to the root, sorted."""
-    folders = [root / "lib", root / "apps"]
-    return sorted(p.relative_to(root) for f in folders for p in f.rglob("*") if p.suffix in SOURCES and p.is_file())
+def sources(root, folders=("lib", "apps")):
+    """Source files of these folders, relative to the root, sorted."""
+    return sorted(p.relative_to(root) for folder in folders for p in (root / folder).rglob("*")
+                  if p.suffix in SOURCES and p.is_file())
 
 
-def main(arguments):
-    root = Path(arguments[0] if arguments else Path(__file__).resolve().parent.parent)
-    count = len(sources(root))
-    if not count:
-        print(f"check_rooms.py: no sources under {root}/lib or {root}/apps", file=sys.stderr)
+def told(script, root, files, found, praise):
+    """Prints what was found, (path, line number, message) each; the exit code of a check of `files`."""
+    if not files:
+        print(f"{script}: no sources under {root}", file=sys.stderr)
         return 2
-    found = list(violations(root))
+    found = list(found)
     for path, number, message in found:
         print(f"{path}:{number}: {message}")
     if not found:
-        print(f"{count} files keep the order of the rooms")
+        print(f"{len(files)} files {praise}")
     return 1 if found else 0
+
+
+def root_of(arguments):
+    """The folder that a check is given, else that of this project."""
+    return Path(arguments[0] if arguments else Path(__file__).resolve().parent.parent)
+
+
+def main(arguments):
+    root = root_of(arguments)
+    return told("check_rooms.py", root, sources(root), violations(root), "keep the order of the rooms")
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 
 cmake_minimum_required(VERSION 3.25)
 
-# entries(NAME n PROGRAM file LABEL l TIMEOUT s [COST c] [PREFIX p] [PROCESSORS n] [SKIPS]
+# entries(NAME n PROGRAM file REPORTS folder LABEL l TIMEOUT s [COST c] [PREFIX p] [PROCESSORS n] [SKIPS]
 #         [LAUNCHER command ...] [ENVIRONMENT A=B ...])
+#   REPORTS: where GoogleTest writes what it says of each case, NAME.json (scripts/check_left_out.py reads them).
 #   SKIPS: the program may say with exit code 77 that what it needs is not here.
 function(entries)
   cmake_parse_arguments(PARSE_ARGV 0 E "SKIPS" "NAME;PROGRAM;LABEL;TIMEOUT;COST;PREFIX;PROCESSORS;REPORTS"

@@ -12,7 +12,7 @@ export SLURM_CONF=$lab/slurm.conf LYCEUM=$lyceum SBATCH_OUTPUT=$work/%j.log
 # Two labs at a time have nodes, processes and jobs of the same names: what these leave in /tmp must not meet.
 export TMPDIR=$lab/tmp OMPI_MCA_orte_tmpdir_base=$lab/tmp
 nodes=(n1 n2 n3 n4)
-poll=0.5  # a question to Slurm takes as much of a core as a rank's step
+poll=0.5  # each question to Slurm starts a program and wakes its daemons
 scripts=$source/scripts/slurm
 
 free_ports() {
