@@ -7,10 +7,9 @@
 #include <chrono>
 #include <filesystem>
 #include <map>
-#include <string_view>
 
 #include "apps/checkpoint_diff.h"
-#include "apps/commands.h"
+#include "apps/options.h"
 #include "io/config_binding.h"
 #include "io/table.h"
 #include "train/placement_table.h"
@@ -21,16 +20,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view checkpoint_usage = R"(usage: lyceum checkpoint COMMAND …
-
-  ls DIR            the checkpoints in a directory, newest first
-  show CKPT         what a checkpoint is and holds, a line a layer; --all: a line a tensor
+constexpr const char* checkpoint_about = R"(  ls DIR            the checkpoints in a directory, newest first
+  show CKPT         what a checkpoint is and holds, a line a layer
   verify CKPT       reads every file and compares its SHA-256; exit code 0, or 3 and what is wrong
-  diff A B          how far two checkpoints are apart, tensor by tensor; exit code 0 when equal bit for bit, else 1;
-                    --all: equal tensors too
+  diff A B          how far two checkpoints are apart, tensor by tensor; exit code 0 when equal bit for bit, else 1
 
-CKPT is a checkpoint (step-00000100/) or a directory of them, then the one that its file LATEST names.
-)";
+CKPT is a checkpoint (step-00000100/) or a directory of them, then the one that its file LATEST names.)";
 
 bool is_optimizer(const std::string& name) { return name.starts_with("optimizer/"); }
 
@@ -179,12 +174,18 @@ int verify(const CheckpointReader& reader) {
 
 }  // namespace
 
+CommandHelp checkpoint_help() {
+  boost::program_options::options_description options;
+  options.add_options()("all", "show: a line a tensor; diff: equal tensors too");
+  return describe_command("lyceum checkpoint ls | show | verify | diff …", checkpoint_about, options);
+}
+
 int checkpoint_command(const Arguments& arguments) {
   std::vector<std::string> words;
   bool all = false;
   for (const std::string& word : arguments) {
     if (word == "--help" || word == "-h") {
-      fmt::print("{}", checkpoint_usage);
+      fmt::print("{}", checkpoint_help().text);
       return 0;
     }
     if (word == "--all") {

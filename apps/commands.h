@@ -19,5 +19,6 @@ int generate_command(const MpiSession& session, const Arguments& arguments);
 int tokenize_command(const Arguments& arguments);
 int checkpoint_command(const Arguments& arguments);
 int routing_command(const Arguments& arguments);
+int completion_command(const Arguments& arguments);
 
 }  // namespace lyceum

@@ -41,28 +41,44 @@ std::string text(const nlohmann::ordered_json& summary, const std::string& data)
                                          : fmt::format("{:.4f}", number("bits_per_byte")));
 }
 
+struct EvalOptions {
+  std::string path, routing;
+  std::int64_t batches = 0;
+};
+
+po::options_description described_options(EvalOptions& options) {
+  po::options_description described;
+  auto add = described.add_options();
+  add("checkpoint", po::value(&options.path)->value_name("DIR"), "a checkpoint, or the directory that holds them");
+  add("batches", po::value(&options.batches)->value_name("N")->default_value(options.batches),
+      "batches of batch.global to read; 0: all of the validation data");
+  add("routing", po::value(&options.routing)->value_name("FILE"),
+      "also write which experts the tokens chose to this HDF5 file, for `lyceum routing`");
+  add("json", "print one JSON object: loss perplexity bits_per_byte tokens");
+  return described;
+}
+
 }  // namespace
 
+CommandHelp eval_help() {
+  EvalOptions defaults;
+  return describe_configured(
+      "[mpirun -n RANKS] lyceum eval --checkpoint DIR [--section.key=value …]",
+      "Mean cross-entropy of a checkpoint on data.valid. The checkpoint brings its configuration;\n"
+      "a file and --section.key=value change it, e.g. --data.valid=other --parallel.expert=2.\n"
+      "Without --checkpoint it is the newest one of the run.dir that they name.",
+      described_options(defaults));
+}
+
 int eval_command(const MpiSession& session, const Arguments& arguments) {
-  std::string path;
-  std::string routing;
-  std::int64_t batches = 0;
-  po::options_description options("options");
-  options.add_options()("checkpoint", po::value(&path), "a checkpoint, or the directory that holds them")(
-      "batches", po::value(&batches), "batches of batch.global to read; 0 (default): all of the validation data")(
-      "routing", po::value(&routing),
-      "also write which experts the tokens chose to this HDF5 file, for `lyceum routing`")(
-      "json", "print one JSON object: loss perplexity bits_per_byte tokens");
-  const ParsedOptions parsed =
-      parse_options(options, arguments,
-                    "usage: [mpirun -n RANKS] lyceum eval --checkpoint DIR [--config FILE] [--section.key=value …]\n\n"
-                    "Mean cross-entropy of a checkpoint on data.valid. The checkpoint brings its configuration;\n"
-                    "a file and --section.key=value change it, e.g. --data.valid=other --parallel.expert=2. Without\n"
-                    "--checkpoint it is the newest one of the run.dir that they name.");
+  EvalOptions options;
+  const ParsedOptions parsed = parse_options(described_options(options), arguments);
+  const auto& [path, routing, batches] = options;
   if (parsed.help) {
-    if (session.rank() == 0) std::cout << parsed.help_text;
+    if (session.rank() == 0) std::cout << eval_help().text;
     return 0;
   }
+  require_usage(batches >= 0, "--batches = {}: 0 (all of the validation data) or more", batches);
   const std::optional<CheckpointRun> run = configure_reader(session, path, parsed.rest);
   if (!run) return 0;
   const auto& [reader, config, global_batch] = *run;

@@ -1,7 +1,12 @@
+#include <fmt/format.h>
+
+#include <cmath>
 #include <iostream>
 
 #include "apps/options.h"
 #include "apps/run_config.h"
+#include "core/clock.h"
+#include "core/error.h"
 #include "io/tokenizer.h"
 #include "train/generator.h"
 #include "train/optimizer.h"
@@ -11,29 +16,60 @@ namespace lyceum {
 
 namespace po = boost::program_options;
 
-int generate_command(const MpiSession& session, const Arguments& arguments) {
+namespace {
+
+struct GenerateOptions {
   std::string path, prompt;
   Sampling sampling;
-  po::options_description options("options");
-  options.add_options()("checkpoint", po::value(&path), "a checkpoint, or the directory that holds them")(
-      "prompt", po::value(&prompt), "text to go on from")(
-      "tokens", po::value(&sampling.tokens)->default_value(sampling.tokens), "tokens to make at most")(
-      "temperature", po::value(&sampling.temperature)->default_value(sampling.temperature, "0.8"),
-      "0: always the most likely token")("top-k", po::value(&sampling.top_k)->default_value(sampling.top_k),
-                                         "draw from the k most likely; 0: from all")(
-      "seed", po::value(&sampling.seed)->default_value(sampling.seed), "another seed, another text");
-  const ParsedOptions parsed = parse_options(
-      options, arguments,
-      "usage: lyceum generate --checkpoint DIR --prompt TEXT [--config FILE] [--section.key=value …]\n\n"
+};
+
+po::options_description described_options(GenerateOptions& options) {
+  Sampling& sampling = options.sampling;
+  po::options_description described;
+  auto add = described.add_options();
+  add("checkpoint", po::value(&options.path)->value_name("DIR"), "a checkpoint, or the directory that holds them");
+  add("prompt", po::value(&options.prompt)->value_name("TEXT"), "text to go on from; '': the model begins a document");
+  add("tokens", po::value(&sampling.tokens)->value_name("N")->default_value(sampling.tokens), "tokens to make at most");
+  add("temperature", po::value(&sampling.temperature)->value_name("X")->default_value(sampling.temperature, "0.8"),
+      "0: always the most likely token");
+  add("top-k", po::value(&sampling.top_k)->value_name("K")->default_value(sampling.top_k),
+      "draw from the k most likely; 0: from all");
+  add("seed", po::value(&sampling.seed)->value_name("N")->default_value(sampling.seed), "another seed, another text");
+  return described;
+}
+
+void check_sampling(const Sampling& sampling) {
+  require_usage(sampling.tokens >= 0, "--tokens = {}: 0 or more", sampling.tokens);
+  require_usage(sampling.temperature >= 0 && std::isfinite(sampling.temperature),
+                "--temperature = {}: 0 (always the most likely token) or more", sampling.temperature);
+  require_usage(sampling.top_k >= 0, "--top-k = {}: 0 (draw from all) or more", sampling.top_k);
+}
+
+}  // namespace
+
+CommandHelp generate_help() {
+  GenerateOptions defaults;
+  return describe_configured(
+      "lyceum generate --checkpoint DIR --prompt TEXT [--section.key=value …]",
       "Goes on from a prompt. The checkpoint brings its configuration; data.tokenizer names the tokenizer.\n"
-      "Without --checkpoint it is the newest one of the run.dir that a file or --run.dir names.");
+      "Without --checkpoint it is the newest one of the run.dir that a file or --run.dir names.",
+      described_options(defaults));
+}
+
+int generate_command(const MpiSession& session, const Arguments& arguments) {
+  GenerateOptions options;
+  const ParsedOptions parsed = parse_options(described_options(options), arguments);
+  const auto& [path, prompt, sampling] = options;
   if (parsed.help) {
-    std::cout << parsed.help_text;
+    std::cout << generate_help().text;
     return 0;
   }
   require_usage(session.size() == 1, "generate runs as one rank: start it without mpirun");
+  check_sampling(sampling);
   const std::optional<CheckpointRun> run = configure_reader(session, path, parsed.rest);
   if (!run) return 0;
+  require_usage(parsed.values.count("prompt") > 0,
+                "--prompt is missing: give the text to go on from; --prompt '' lets the model begin a document");
   const Config& config = run->config;
   require_usage(!config.data.tokenizer.empty(), "data.tokenizer is not set: name the SentencePiece model");
   const Tokenizer tokenizer(config.data.tokenizer);
@@ -47,6 +83,7 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
   const std::vector<std::int32_t> given = tokens;
   std::string shown = tokenizer.decode(tokens);
   std::cout << prompt << std::flush;
+  const auto start = Clock::now();
   generate(model, setup->stream, given, tokenizer.end_of_document(), config.batch.seq_len, sampling,
            [&](std::int32_t token) {
              tokens.push_back(token);
@@ -54,7 +91,11 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
              if (text.starts_with(shown)) std::cout << text.substr(shown.size()) << std::flush;
              shown = text;
            });
-  std::cout << '\n';
+  std::cout << std::endl;
+  const std::size_t made = tokens.size() - given.size();
+  const double seconds = seconds_since(start);
+  std::cerr << fmt::format("{} tokens in {:.2f} s, {:.1f} tokens/s\n", made, seconds,
+                           static_cast<double>(made) / seconds);
   return 0;
 }
 

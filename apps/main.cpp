@@ -8,9 +8,13 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "apps/commands.h"
+#include "apps/version.h"
 #include "core/error.h"
+#include "core/thread_waiting.h"
+#include "io/nearest_word.h"
 #include "train/stop_request.h"
 
 namespace {
@@ -34,7 +38,9 @@ const std::map<std::string, Command>& commands() {
       {"generate", {generate_command, "text from a prompt and a checkpoint"}},
       {"tokenize", {alone(tokenize_command), "trains a tokenizer; encodes text files to .bin/.idx"}},
       {"checkpoint", {alone(checkpoint_command), "ls, show, verify, diff"}},
-      {"routing", {alone(routing_command), "report (tables, HTML) and dump (CSV) of a routing log"}}};
+      {"routing", {alone(routing_command), "report (tables, HTML) and dump (CSV) of a routing log"}},
+      {"completion",
+       {alone(completion_command), "bash, zsh: what these shells complete commands, options and keys by"}}};
   return all;
 }
 
@@ -63,7 +69,13 @@ std::string base_name(const std::string& path) { return path.substr(path.find_la
 
 int run(const MpiSession& session, const std::string& name, const Arguments& arguments) {
   const auto command = commands().find(name);
-  require_usage(command != commands().end(), "no command '{}': `lyceum --help` tells them", name);
+  if (command == commands().end()) {
+    std::vector<std::string> names;
+    for (const auto& [known, unused] : commands()) names.push_back(known);
+    const std::string nearest = nearest_word(name, names);
+    fail(ExitCode::usage, "no command '{}': {}", name,
+         nearest.empty() ? "`lyceum --help` tells them" : "did you mean " + nearest + "?");
+  }
   return command->second.run(session, arguments);
 }
 
@@ -76,15 +88,17 @@ int main(int argc, char** argv) {
     return argc > 1 ? 0 : static_cast<int>(ExitCode::usage);
   }
   if (name == "--version") {
-    std::cout << "lyceum " LYCEUM_VERSION "\n";
+    std::cout << "lyceum " << program_version() << "\n";
     return 0;
   }
+  let_waiting_threads_sleep();
   if (name == "train") listen_for_stop_requests();
   std::optional<MpiSession> session;
   try {
     session.emplace();
     const int code = run(*session, name, Arguments(argv + 2, argv + argc));
-    no_more_stop_requests();
+    no_more_stop_requests(code);
+    if (code == static_cast<int>(ExitCode::resubmit)) session->end(ExitCode::resubmit);
     return code;
   } catch (const Error& error) {
     if (!session) {

@@ -1,25 +1,75 @@
 #include "apps/options.h"
 
-#include <sstream>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
 
 #include "core/error.h"
+#include "io/config_aliases.h"
+#include "io/nearest_word.h"
 
 namespace lyceum {
 
 namespace po = boost::program_options;
 
-ParsedOptions parse_options(po::options_description& options, const Arguments& arguments, const std::string& usage,
-                            const char* config_help) {
-  options.add_options()("help", "this");
-  po::options_description shown = options;
-  shown.add_options()("config", po::value<std::string>(), config_help)(
-      "section.key", po::value<std::string>(), "a key of the configuration; wins over the file")(
-      "print-config", "the configuration that would be used and where each value came from")(
-      "list-keys", "every key, what it may be, its default, what it means");
+namespace {
+
+using HelpRows = std::vector<std::pair<std::string, std::string>>;  // "--tokens N (=100)", what it means
+
+CommandHelp laid_out(const std::string& usage, const std::string& about, const po::options_description& options,
+                     const HelpRows& more) {
+  CommandHelp help{.text = fmt::format("usage: {}\n\n{}\n\noptions:\n", usage, about), .options = {}};
+  HelpRows rows;
+  for (const auto& option : options.options()) {
+    help.options.push_back("--" + option->long_name());
+    const std::string value = option->format_parameter();
+    rows.emplace_back(help.options.back() + (value.empty() ? "" : ' ' + value), option->description());
+  }
+  rows.insert(rows.end(), more.begin(), more.end());
+  rows.emplace_back("--help", "this text");
+  help.options.emplace_back("--help");
+  std::size_t widest = 0;
+  for (const auto& [name, meaning] : rows) widest = std::max(widest, name.size());
+  for (const auto& [name, meaning] : rows) help.text += fmt::format("  {:<{}}  {}\n", name, widest, meaning);
+  return help;
+}
+
+/// "--optim.lr" for "--lr" and "--learning_rate", "--tokens" for "--token"; empty where nothing is near.
+std::string meant_option(const po::options_description& options, std::string name) {
+  name = name.substr(0, name.find('='));
+  name.erase(0, name.find_first_not_of('-'));
+  if (const auto key = key_of_other_name(name); !key.empty()) return "--" + std::string(key);
+  std::vector<std::string> names;
+  for (const auto& option : options.options()) names.push_back(option->long_name());
+  const std::string nearest = nearest_word(name, names);
+  return nearest.empty() ? nearest : "--" + nearest;
+}
+
+}  // namespace
+
+CommandHelp describe_command(const std::string& usage, const std::string& about,
+                             const po::options_description& options) {
+  return laid_out(usage, about, options, {});
+}
+
+CommandHelp describe_configured(const std::string& usage, const std::string& about,
+                                const po::options_description& options, const char* config_help) {
+  CommandHelp help = laid_out(usage, about, options,
+                              {{"--config FILE", config_help},
+                               {"--section.key=value", "a key of the configuration; wins over the file"},
+                               {"--print-config", "prints the configuration and where each value came from"},
+                               {"--list-keys", "prints every key, what it may be, its default, what it means"}});
+  for (const char* option : {"--config", "--print-config", "--list-keys"}) help.options.emplace_back(option);
+  help.configured = true;
+  return help;
+}
+
+ParsedOptions parse_options(po::options_description options, const Arguments& arguments) {
+  options.add_options()("help", "")("stray word", po::value<Arguments>());
+  po::positional_options_description stray;
+  stray.add("stray word", -1);
   ParsedOptions parsed;
-  std::ostringstream help;
-  help << usage << "\n\n" << shown;
-  parsed.help_text = help.str();
   try {
     Arguments own;
     for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -33,14 +83,20 @@ ParsedOptions parse_options(po::options_description& options, const Arguments& a
     using namespace po::command_line_style;
     po::store(po::command_line_parser(own)
                   .options(options)
-                  .positional({})
+                  .positional(stray)
                   .style(allow_long | long_allow_adjacent | long_allow_next)
                   .run(),
               parsed.values);
     po::notify(parsed.values);
+  } catch (const po::unknown_option& error) {
+    const std::string meant = meant_option(options, error.get_option_name());
+    fail(ExitCode::usage, "{}: {}", error.what(),
+         meant.empty() ? "--help tells the options" : "did you mean " + meant + "?");
   } catch (const po::error& error) {
     fail(ExitCode::usage, "{}; --help tells the options", error.what());
   }
+  require_usage(!parsed.values.count("stray word"), "'{}' is no option: --help tells them",
+                parsed.values.count("stray word") ? parsed.values["stray word"].as<Arguments>().front() : "");
   parsed.help = parsed.values.count("help") > 0;
   return parsed;
 }

@@ -25,8 +25,7 @@ namespace po = boost::program_options;
 
 namespace {
 
-constexpr const char* plan_usage =
-    "usage: lyceum plan --config FILE [options] [--section.key=value …]\n\n"
+constexpr const char* plan_about =
     "What a model and a mesh cost, before anything runs: parameters, FLOPs, memory of a rank, bytes on every group,\n"
     "the pipeline's timeline, and with rates the time of a step. --world finds the best mesh; keys on the command "
     "line\n"
@@ -53,30 +52,38 @@ std::set<std::string> given_on_command_line(const LoadedConfig& loaded) {
 /// Micro-batches of a drawing: more are too narrow to read.
 constexpr int most_drawn = 16;
 
+/// What a drawing's axis counts: milliseconds where rates are known, else the work of a rank; times what in the plan.
+std::pair<std::string, double> drawn_unit(const MeshPlan& plan) {
+  if (plan.time) return {"ms", 1e3};
+  return plan.timeline.makespan() >= 1e6 ? std::pair{"TFLOP", 1e-6} : std::pair{"GFLOP", 1e-3};
+}
+
 void write_svg(const MeshPlan& plan, const std::string& file) {
-  const bool timed = plan.time.has_value();
   std::string title = plan.text();
   Timeline timeline = drawn_timeline(plan, most_drawn);
   if (timeline.shape.microbatches < plan.timeline.shape.microbatches) {
     title += fmt::format(" ({} of {} micro-batches)", timeline.shape.microbatches, plan.timeline.shape.microbatches);
   }
+  const auto [unit, scale] = drawn_unit(plan);
   for (auto& rank : timeline.ranks) {
     for (TimedAction& action : rank) {
-      action.start *= timed ? 1e3 : 1;
-      action.end *= timed ? 1e3 : 1;
+      action.start *= scale;
+      action.end *= scale;
     }
   }
-  replace_file(file, timeline_svg(timeline, title, timed ? "ms" : ""));
+  replace_file(file, timeline_svg(timeline, title, unit));
 }
 
 po::options_description plan_options() {
-  po::options_description options("options");
-  options.add_options()("world", po::value<int>(), "find the best mesh of so many ranks")(
-      "ranks", po::value<int>(), "plan the configured mesh on so many ranks")(
-      "cluster", po::value<std::string>(),
-      "rates and memory, see configs/clusters/; a search takes those of 8 H100 a node where none is given")(
-      "measure", "take the rate of products from this machine, all its cores as one rank")(
-      "svg", po::value<std::string>(), "draw the pipeline's timeline into a file")("json", "print JSON");
+  po::options_description options;
+  auto add = options.add_options();
+  add("world", po::value<int>()->value_name("N"), "find the best mesh of so many ranks");
+  add("ranks", po::value<int>()->value_name("N"), "plan the configured mesh on so many ranks");
+  add("cluster", po::value<std::string>()->value_name("FILE"),
+      "rates and memory, see configs/clusters/; a search takes those of 8 H100 a node where none is given");
+  add("measure", "take the rate of products from this machine, all its cores as one rank");
+  add("svg", po::value<std::string>()->value_name("FILE"), "draw the pipeline's timeline into a file");
+  add("json", "print JSON");
   return options;
 }
 
@@ -151,15 +158,19 @@ std::string shown(const LoadedConfig& loaded, const MeshPlan& plan, const std::o
 
 }  // namespace
 
+CommandHelp plan_help() {
+  return describe_configured("lyceum plan --config FILE [options] [--section.key=value …]", plan_about, plan_options(),
+                             "an INI file");
+}
+
 int plan_command(const MpiSession& session, const Arguments& arguments) {
-  po::options_description options = plan_options();
-  const ParsedOptions parsed = parse_options(options, arguments, plan_usage, "an INI file");
+  const ParsedOptions parsed = parse_options(plan_options(), arguments);
   const po::variables_map& values = parsed.values;
   const auto tell = [&](const std::string& text) {
     if (session.rank() == 0) std::cout << text << std::flush;
     return 0;
   };
-  if (parsed.help) return tell(parsed.help_text);
+  if (parsed.help) return tell(plan_help().text);
   const LoadedConfig loaded = read_config(parsed.rest);
   if (loaded.list_keys) return tell(list_keys());
   const bool searches = values.count("world") > 0;

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/commands.h"
+#include "apps/options.h"
 #include "core/error.h"
 #include "io/atomic_file.h"
 #include "io/chart.h"
@@ -19,6 +19,7 @@
 #include "io/routing_log.h"
 #include "io/routing_stats.h"
 #include "io/routing_text.h"
+#include "io/run_starts.h"
 #include "io/table.h"
 
 namespace lyceum {
@@ -26,12 +27,11 @@ namespace {
 
 namespace options = boost::program_options;
 
-constexpr const char* routing_usage =
-    "lyceum routing: where the tokens of a run went\n\n"
-    "  lyceum routing report FILE [options]     tables of tokens per expert, and an HTML page\n"
-    "  lyceum routing dump FILE --csv OUT       every count as comma-separated values\n\n"
+constexpr const char* routing_about =
+    "  report FILE [options]     tables of tokens per expert, and an HTML page\n"
+    "  dump FILE --csv OUT       every count as comma-separated values\n\n"
     "FILE is a run's routing.h5, or the run's directory. A row of a table is a layer and a choice: top0 counts the\n"
-    "tokens whose most probable expert it is. Counts are summed over the records of the steps asked for.\n";
+    "tokens whose most probable expert it is. Counts are summed over the records of the steps asked for.";
 
 struct Request {
   std::string action;
@@ -43,16 +43,16 @@ struct Request {
 };
 
 options::options_description described() {
-  options::options_description list("options");
+  options::options_description list;
   auto add = list.add_options();
-  add("help,h", "this text");
   add("from", options::value<std::int64_t>()->value_name("STEP"),
       "report: first step summed (default: the last quarter)");
   add("to", options::value<std::int64_t>()->value_name("STEP"), "report: last step summed (default: the last one)");
   add("experts", "report: a column for every expert");
-  add("html", options::value<std::string>()->value_name("OUT"), "report: also write a page with loss and load charts");
+  add("html", options::value<std::string>()->value_name("OUT"),
+      "report: also write a page: alarms, load of experts over time, loss");
   add("metrics", options::value<std::string>()->value_name("FILE"),
-      "report: losses for the page (default: metrics.jsonl beside FILE, when it is there)");
+      "report: losses and learning rate for the page (default: metrics.jsonl beside FILE, when it is there)");
   add("title", options::value<std::string>()->value_name("TEXT"), "report: heading of the page");
   add("csv", options::value<std::string>()->value_name("OUT"), "dump: the file to write, - for standard output");
   return list;
@@ -60,7 +60,7 @@ options::options_description described() {
 
 Request parsed(const Arguments& arguments) {
   options::options_description hidden;
-  hidden.add_options()("action", options::value<std::string>())("file", options::value<std::string>());
+  hidden.add_options()("help,h", "")("action", options::value<std::string>())("file", options::value<std::string>());
   const options::options_description visible = described();
   options::options_description all;
   all.add(visible).add(hidden);
@@ -122,23 +122,49 @@ std::vector<std::pair<std::string, std::string>> facts_of(const RoutingHistory& 
   return facts;
 }
 
-void write_page(const Request& request, const RoutingHistory& history, RecordRange range) {
-  const std::filesystem::path beside = request.file.parent_path() / "metrics.jsonl";
-  Metrics metrics;
-  if (!request.metrics.empty()) {
-    metrics = read_metrics(request.metrics);
-  } else if (std::filesystem::exists(beside)) {
-    metrics = read_metrics(beside);
+/// The program's words about the run that wrote the log, from what lies beside it.
+void add_start(const std::filesystem::path& file, ReportInput& input) {
+  const std::vector<RunStart> starts = std::filesystem::exists(file) ? read_starts(file) : std::vector<RunStart>{};
+  if (starts.empty()) {
+    input.missing.push_back(
+        fmt::format("No {}: date, commit, mesh and configuration of the run are not known.", file.string()));
+    return;
   }
-  const std::vector<MetricPoint>& entropy = metrics["unigram_entropy"];
+  const RunStart& last = starts.back();
+  input.facts.emplace_back("Started", starts.front().date);
+  if (starts.size() > 1) {
+    input.facts.emplace_back("Last started", fmt::format("{}, after step {}", last.date, grouped_number(last.step)));
+  }
+  input.facts.emplace_back("Program", last.program);
+  input.facts.emplace_back("Mesh", last.mesh);
+  input.config = last.config;
+}
+
+/// Losses and what else a training run tells of each step.
+Metrics metrics_for(const Request& request, std::vector<std::string>& missing) {
+  const std::filesystem::path file =
+      request.metrics.empty() ? request.file.parent_path() / "metrics.jsonl" : request.metrics;
+  if (!request.metrics.empty() || std::filesystem::exists(file)) return read_metrics(file);
+  missing.push_back(fmt::format(
+      "No {}: loss, learning rate and gradient norm are not shown (--metrics names another file).", file.string()));
+  return {};
+}
+
+void write_page(const Request& request, const RoutingHistory& history, RecordRange range) {
   const std::filesystem::path run = std::filesystem::absolute(request.file).lexically_normal().parent_path();
-  const ReportInput input{.title = request.title.empty() ? "Run " + run.filename().string() : request.title,
-                          .train = metrics["loss"],
-                          .valid = metrics["valid_loss"],
-                          .unigram_entropy = entropy.empty() ? std::nullopt : std::optional(entropy.back().value),
-                          .routing = history,
-                          .facts = facts_of(history, metrics, range),
-                          .range = range};
+  ReportInput input{.title = request.title.empty() ? "Run " + run.filename().string() : request.title};
+  Metrics metrics = metrics_for(request, input.missing);
+  const std::vector<MetricPoint>& entropy = metrics["unigram_entropy"];
+  if (!entropy.empty()) input.unigram_entropy = entropy.back().value;
+  input.facts = facts_of(history, metrics, range);
+  add_start(request.file.parent_path() / "starts.jsonl", input);
+  input.train = metrics["loss"];
+  input.valid = metrics["valid_loss"];
+  input.lr = metrics["lr"];
+  input.grad_norm = metrics["grad_norm"];
+  input.skipped = metrics["skipped"];
+  input.routing = history;
+  input.range = range;
   replace_file(request.html, html_report(input));
   fmt::print("\nwrote {}\n", request.html.string());
 }
@@ -170,12 +196,14 @@ void dump(const Request& request) {
 
 }  // namespace
 
+CommandHelp routing_help() {
+  return describe_command("lyceum routing report | dump FILE …", routing_about, described());
+}
+
 int routing_command(const Arguments& arguments) {
   Request request = parsed(arguments);
   if (request.help) {
-    std::ostringstream text;
-    text << routing_usage << '\n' << described();
-    fmt::print("{}", text.str());
+    fmt::print("{}", routing_help().text);
     return static_cast<int>(ExitCode::done);
   }
   require_usage(request.action == "report" || request.action == "dump",

@@ -39,9 +39,8 @@ LoadedConfig without_mesh(LoadedConfig loaded) {
 
 }  // namespace
 
-std::optional<LoadedConfig> configure(const MpiSession& session, const Arguments& arguments, const char* help) {
+std::optional<LoadedConfig> configure(const MpiSession& session, const Arguments& arguments) {
   LoadedConfig loaded = read_config(arguments);
-  if (loaded.help) return tell(session, help);
   if (loaded.list_keys) return tell(session, list_keys());
   if (!check(session, loaded)) return {};
   return loaded;

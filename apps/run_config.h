@@ -8,9 +8,9 @@
 
 namespace lyceum {
 
-/// The arguments of a command that has a configuration: loaded, resolved for this world. Answers --help, --list-keys
-/// and --print-config itself: then there is nothing to run.
-std::optional<LoadedConfig> configure(const MpiSession& session, const Arguments& arguments, const char* help);
+/// The arguments of a command that has a configuration: loaded, resolved for this world. Answers --list-keys and
+/// --print-config itself: then there is nothing to run.
+std::optional<LoadedConfig> configure(const MpiSession& session, const Arguments& arguments);
 
 /// A checkpoint to be read on this world.
 struct CheckpointRun {

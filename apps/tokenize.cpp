@@ -7,12 +7,11 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "apps/commands.h"
+#include "apps/options.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "io/corpus.h"
@@ -40,7 +39,7 @@ struct Options {
 po::options_description bind(Options& options) {
   const auto with_default = []<class T>(T& value) { return po::value(&value)->default_value(value); };
   const auto number = [](double& value) { return po::value(&value)->default_value(value, fmt::format("{}", value)); };
-  po::options_description described("Options", 100, 60);
+  po::options_description described;
   auto add = described.add_options();
   add("input", po::value(&options.input)->multitoken()->composing()->value_name("PATH"),
       "a text file, or a folder: all UTF-8 text files below it; several may be given");
@@ -55,13 +54,13 @@ po::options_description bind(Options& options) {
   add("seed", with_default(options.seed)->value_name("N"), "of every random choice");
   add("threads", with_default(options.threads)->value_name("N"), "that encode");
   add("retrain", po::bool_switch(&options.retrain), "train the model even when it exists");
-  add("help", po::bool_switch(&options.help), "this text");
   return described;
 }
 
 Options parse(const Arguments& arguments) {
   Options options;
-  const po::options_description described = bind(options);
+  po::options_description described = bind(options);
+  described.add_options()("help", po::bool_switch(&options.help));
   po::variables_map values;
   try {
     const auto style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
@@ -172,17 +171,19 @@ void tokenize(const Options& options) {
 
 }  // namespace
 
+CommandHelp tokenize_help() {
+  Options defaults;
+  return describe_command(
+      "lyceum tokenize --input PATH [--input PATH …] --model FILE --output PREFIX [--valid PREFIX]",
+      "Trains a SentencePiece BPE model unless it exists, encodes text files (one document each, an end-of-document\n"
+      "token after it) and writes them as Megatron .bin/.idx.",
+      bind(defaults));
+}
+
 int tokenize_command(const Arguments& arguments) {
   const Options options = parse(arguments);
   if (options.help) {
-    Options defaults;
-    fmt::print(
-        "Usage: lyceum tokenize --input PATH [--input PATH …] --model FILE --output PREFIX [--valid PREFIX]\n\n"
-        "Trains a SentencePiece BPE model unless it exists, encodes text files (one document each, an end-of-document\n"
-        "token after it) and writes them as Megatron .bin/.idx.\n\n");
-    std::ostringstream text;
-    text << bind(defaults);
-    fmt::print("{}", text.str());
+    fmt::print("{}", tokenize_help().text);
     return static_cast<int>(ExitCode::done);
   }
   check(options);

@@ -4,11 +4,9 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "timing.h"
+#include "train/stated_peaks.h"
 #ifdef LYCEUM_BENCH_CUDA
 #include <cuda_runtime_api.h>
 #endif
@@ -35,26 +33,6 @@ std::string output_of(const std::string& command) {
   return text.substr(0, text.find('\n'));
 }
 
-Peaks known_peaks(const std::string& name) {
-  struct Known {
-    std::string_view part;  // of the name; the first that fits counts
-    double tflops, tbytes;
-  };
-  constexpr auto all = std::to_array<Known>({{"GH200", 989, 4.0},
-                                             {"H100 PCIe", 756, 2.0},
-                                             {"H100 NVL", 835, 3.9},
-                                             {"H100", 989, 3.35},
-                                             {"H200 NVL", 835, 4.8},
-                                             {"H200", 989, 4.8},
-                                             {"A100-SXM4-80GB", 312, 2.039},
-                                             {"A100 80GB PCIe", 312, 1.935},
-                                             {"A100", 312, 1.555}});
-  for (const Known& device : all) {
-    if (name.find(device.part) != name.npos) return {device.tflops * 1e12, device.tbytes * 1e12};
-  }
-  return {};
-}
-
 DeviceReport describe_device([[maybe_unused]] const Stream& stream) {
 #ifdef LYCEUM_BENCH_CUDA
   if (const auto* gpu = std::get_if<CudaStream>(&stream)) {
@@ -65,7 +43,8 @@ DeviceReport describe_device([[maybe_unused]] const Stream& stream) {
       DeviceReport report{.name = properties.name, .driver = "", .selector = bus.data(), .peaks = {}};
       report.driver =
           output_of("nvidia-smi -i " + report.selector + " --query-gpu=driver_version --format=csv,noheader");
-      report.peaks = known_peaks(report.name);
+      const StatedPeaks stated = stated_peaks(report.name);
+      report.peaks = {.flops = stated.bf16_flops, .bytes = stated.bytes};
       return report;
     }
   }

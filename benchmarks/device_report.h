@@ -21,9 +21,6 @@ struct DeviceReport {
 };
 DeviceReport describe_device(const Stream& stream);
 
-/// What the maker of the GPU called `name` states.
-Peaks known_peaks(const std::string& name);
-
 /// Clocks, power and temperature of the GPU at present, asked of nvidia-smi beside the caller's work; "" on a CPU,
 /// "nvidia-smi gives no answer" where that is so.
 std::future<std::string> sample_clocks(const DeviceReport& device);

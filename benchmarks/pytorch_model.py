@@ -282,7 +282,7 @@ def ffn_tensors(prefix: str, gate_up: Tensor, down: Tensor):
 def learning_rate(config: dict, step: int) -> float:
     """Of the update after `step` updates."""
     lr, least, warm = config["optim.lr"], config["optim.min_lr"], config["optim.warmup_steps"]
-    steps = config["run.steps"]
+    steps = config["optim.schedule_steps"] or config["run.steps"]
     if step < warm:
         return lr * (step + 1) / warm
     if config["optim.schedule"] == "constant":
@@ -290,5 +290,8 @@ def learning_rate(config: dict, step: int) -> float:
     if config["optim.schedule"] == "step":
         drops = (step >= 0.8 * steps) + (step >= 0.9 * steps)
         return max(least, lr * 0.316**drops)
+    if config["optim.schedule"] == "wsd":
+        decay = config["optim.decay_steps"] or max(1.0, 0.1 * steps)
+        return least + (lr - least) * min(1.0, max(0.0, (steps - 1 - step) / decay))
     progress = min(1.0, (step - warm) / (steps - 1 - warm)) if steps - 1 > warm else 1.0
     return least + 0.5 * (lr - least) * (1 + math.cos(math.pi * progress))

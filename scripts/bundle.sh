@@ -68,7 +68,6 @@ for name in mpirun orted; do copy_program "$(readlink -f "$mpi_bin/$name")" libe
 for name in lyceum mpirun orted; do install -m 755 "$source/scripts/bundle/launcher.sh" "$partial/bin/$name"; done
 install -m 755 "$source/scripts/bundle/no-ssh.sh" "$partial/bin/no-ssh"
 install -m 644 "$source/scripts/bundle/env.sh" "$partial/env.sh"
-install -m 644 "$source/scripts/mpi-env.sh" "$partial/share/lyceum/mpi-env.sh"
 
 programs_in() { find "$build/$1" -maxdepth 1 -type f -executable -name "$2" | sort; }
 if ((tests)); then
@@ -140,7 +139,7 @@ if [[ $arch == native ]]; then
   warn "cmake -B $build -DLYCEUM_ARCH=x86-64-v4 (AVX-512) or x86-64-v3 (AVX2)"
 fi
 {
-  echo "$("$build/apps/lyceum" --version), commit $commit"
+  "$build/apps/lyceum" --version
   echo "For x86-64 CPUs with what -march=$arch has, and Linux with glibc ${glibc_version#GLIBC_} or newer."
   echo
   echo "  bin/lyceum --help"

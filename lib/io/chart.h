@@ -1,11 +1,14 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "io/metrics.h"
+#include "io/palette_png.h"
 
 namespace lyceum {
 
@@ -48,6 +51,14 @@ struct HeatMap {
   std::vector<std::vector<std::string>> titles = {};  // shown when the pointer rests on a cell
 };
 std::string heat_map(const HeatMap& map);
+
+/// Colours of a heat map, from ¼ to 4 on a light page, and the one of a value.
+constexpr std::size_t heat_bins = 13;
+std::array<Rgb8, heat_bins> heat_palette();
+std::size_t heat_bin(double value);
+
+/// 1, 2, 5, 10, 20 …: every how many of `count` labels stand along an axis with room for `room`.
+std::size_t label_stride(std::size_t count, std::size_t room);
 
 /// CSS custom properties of the heat map's colours: for a light page, or a dark one.
 std::string heat_colours(bool dark);

@@ -81,8 +81,10 @@ struct BalanceConfig {
 
 struct OptimConfig {
   double lr = 1e-3, min_lr = 0;
-  std::string schedule = "step";  // step, cosine, constant
+  std::string schedule = "step";    // step, cosine, wsd, constant
+  std::int64_t schedule_steps = 0;  // it is made for; 0: the checkpoint's, else run.steps
   std::int64_t warmup_steps = 0;
+  std::int64_t decay_steps = 0;  // at the end of a wsd; 0: a tenth of the schedule
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip_norm = 1.0;
 };
 
@@ -108,7 +110,8 @@ struct CheckpointConfig {
 };
 
 struct RoutingConfig {
-  std::int64_t every = 10;  // steps between records; 0: none
+  std::int64_t every = 10;        // steps between records; 0: none
+  std::int64_t dead_after = 100;  // steps without a token; 0: no expert counts as dead
 };
 
 struct Config {

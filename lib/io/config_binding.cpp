@@ -3,15 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 #include <sstream>
 #include <tuple>
 #include <utility>
 
 #include "core/error.h"
+#include "io/config_aliases.h"
 #include "io/config_check.h"
 #include "io/config_keys.h"
 #include "io/ini_file.h"
+#include "io/nearest_word.h"
 
 namespace lyceum {
 namespace {
@@ -31,21 +32,6 @@ struct CommandLine {
 
 std::string where(const Origin& origin) {
   return origin.file.empty() ? "on the command line" : fmt::format("in {} line {}", origin.file, origin.line);
-}
-
-/// Insertions, deletions and replacements that make `a` into `b`.
-std::size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i] != b[j]);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
-    }
-  }
-  return row.back();
 }
 
 /// The known key that was most likely meant, empty when none is near. A right key in a wrong section is near.
@@ -126,7 +112,8 @@ CommandLine read_command_line(const po::options_description& keys, std::span<con
 void assign(const po::options_description& keys, const Assignment& given, LoadedConfig& loaded) {
   const po::option_description* key = keys.find_nothrow(given.key, false);
   if (!key) {
-    const std::string nearest = nearest_key(keys, given.key);
+    const std::string meant(key_of_other_name(given.key));
+    const std::string nearest = meant.empty() ? nearest_key(keys, given.key) : meant;
     loaded.mistakes.push_back(
         fmt::format("unknown key '{}' {}: {}", given.key, where(given.origin),
                     nearest.empty() ? "--list-keys tells all keys" : "did you mean " + nearest + "?"));

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/gpu.h"
 #include "io/config_keys.h"
+#include "io/table.h"
 #include "parallel/expert/placement.h"
 
 namespace lyceum {
@@ -35,6 +36,14 @@ bool divides(std::int64_t d, std::int64_t n) { return d < 1 || n % d == 0; }
 std::int64_t data_ranks(const ParallelConfig& parallel, int world) {
   const std::int64_t model_ranks = std::int64_t{parallel.pipeline} * parallel.tensor;
   return model_ranks > 0 && world % model_ranks == 0 ? world / model_ranks : 0;
+}
+
+/// Of which any number of ranks that suits `parallel` is a multiple.
+std::int64_t fewest_ranks(const ParallelConfig& parallel) {
+  const auto positive = [](int ranks) { return std::clamp<std::int64_t>(ranks, 1, 1 << 20); };
+  const std::int64_t stage =
+      std::lcm(positive(parallel.tensor), positive(parallel.expert) * positive(parallel.expert_tensor));
+  return std::min<std::int64_t>(stage, 1 << 30) * positive(parallel.pipeline);
 }
 
 void check_ranges(Findings& findings, const Config& config) {
@@ -185,12 +194,14 @@ void check_ranks_and_batch(Findings& findings, const Config& config, int world) 
   const std::int64_t stages = std::max(parallel.pipeline, 1);
   const std::int64_t expert_ranks = std::int64_t{parallel.expert} * parallel.expert_tensor;
   const std::int64_t data = data_ranks(parallel, world);
+  const std::string way_out = fmt::format(": start {0} ranks (mpirun -n {0}) or a multiple", fewest_ranks(parallel));
   findings.unless(data > 0 || parallel.pipeline < 1 || parallel.tensor < 1,
-                  "{} ranks do not split into parallel.pipeline = {} times parallel.tensor = {}", world,
-                  parallel.pipeline, parallel.tensor);
+                  "{} not split into parallel.pipeline = {} times parallel.tensor = {}{}",
+                  world == 1 ? "1 rank does" : fmt::format("{} ranks do", world), parallel.pipeline, parallel.tensor,
+                  way_out);
   findings.unless(world % stages != 0 || divides(expert_ranks, world / stages),
-                  "parallel.expert = {} times parallel.expert_tensor = {} does not divide the {} ranks of a stage",
-                  parallel.expert, parallel.expert_tensor, world / stages);
+                  "parallel.expert = {} times parallel.expert_tensor = {} does not divide the {} of a stage{}",
+                  parallel.expert, parallel.expert_tensor, count_text(world / stages, "rank"), way_out);
   if (data == 0) return;
   findings.unless(divides(data, batch.global),
                   "batch.global = {} does not divide among {} data-parallel ranks: set a multiple of {}", batch.global,

@@ -99,10 +99,13 @@ void bind_balance(Binder key, BalanceConfig& balance) {
 void bind_optim(Binder key, OptimConfig& optim) {
   const Domain moment{.low = 0, .high = 1, .high_open = true};
   key("optim.lr", &optim.lr, {.low = 0}, "largest learning rate");
-  key("optim.min_lr", &optim.min_lr, {.low = 0}, "learning rate at the end of a cosine");
-  key("optim.schedule", &optim.schedule, {.names = {"step", "cosine", "constant"}},
-      "step: times 0.316 at 80 % and at 90 % of the steps");
+  key("optim.min_lr", &optim.min_lr, {.low = 0}, "learning rate at the end of a cosine or a wsd");
+  key("optim.schedule", &optim.schedule, {.names = {"step", "cosine", "wsd", "constant"}},
+      "step: times 0.316 at 80 % and at 90 % of the steps; wsd: constant, then straight down to min_lr");
+  key("optim.schedule_steps", &optim.schedule_steps, {.low = 0},
+      "steps that the schedule is made for; 0: as the checkpoint has it, without one run.steps");
   key("optim.warmup_steps", &optim.warmup_steps, {.low = 0}, "steps of linear warm-up");
+  key("optim.decay_steps", &optim.decay_steps, {.low = 0}, "last steps of a wsd, in which it decays; 0: a tenth");
   key("optim.beta1", &optim.beta1, moment, "decay of AdamW's first moment");
   key("optim.beta2", &optim.beta2, moment, "decay of AdamW's second moment");
   key("optim.eps", &optim.eps, {.low = 0, .low_open = true}, "added to the root of the second moment");
@@ -135,6 +138,8 @@ void bind_cadence(Binder key, Config& config) {
       "auto: the newest checkpoint that is sound, if any");
   key("checkpoint.at_start", &config.checkpoint.at_start, {}, "save step 0 as well");
   key("routing.every", &config.routing.every, {.low = 0}, "steps between records of routing.h5; 0: none");
+  key("routing.dead_after", &config.routing.dead_after, {.low = 0},
+      "steps without a token after which an expert is told as dead; 0: never");
 }
 
 }  // namespace

@@ -25,15 +25,16 @@ std::string eta_text(const ProgressLine& line) {
 
 }  // namespace
 
-std::string human_count(double value) {
+std::string human_count(double value, std::string_view unit) {
   if (!std::isfinite(value)) return fmt::format("{}", value);
-  constexpr std::array units = {"", "K", "M", "G", "T", "P"};
+  constexpr std::array prefixes = {"", "k", "M", "G", "T", "P"};
   double size = std::abs(value);
-  std::size_t unit = 0;
+  std::size_t prefix = 0;
   // 999.5 would print as 1000 in three digits.
-  while (size >= 999.5 && unit + 1 < units.size()) size /= 1000, ++unit;
-  const int decimals = unit == 0 && size == std::floor(size) ? 0 : size < 9.995 ? 2 : size < 99.95 ? 1 : 0;
-  return fmt::format("{}{:.{}f}{}", value < 0 ? "-" : "", size, decimals, units[unit]);
+  while (size >= 999.5 && prefix + 1 < prefixes.size()) size /= 1000, ++prefix;
+  const int decimals = prefix == 0 && size == std::floor(size) ? 0 : size < 9.995 ? 2 : size < 99.95 ? 1 : 0;
+  const bool bare = prefix == 0 && unit.empty();
+  return fmt::format("{}{:.{}f}{}{}{}", value < 0 ? "-" : "", size, decimals, bare ? "" : " ", prefixes[prefix], unit);
 }
 
 std::string human_duration(double seconds) {

@@ -9,7 +9,7 @@
 namespace lyceum {
 namespace {
 
-constexpr int side = 6;  // colours on either side of the middle: thirds of a doubling, to a factor of four
+constexpr int side = heat_bins / 2;  // colours on either side of the middle: thirds of a doubling, to a factor of four
 
 using Rgb = std::array<double, 3>;
 
@@ -24,10 +24,18 @@ Rgb on_ramp(const std::array<Rgb, 3>& ramp, double share) {
   return share < 0.5 ? mixed(ramp[0], ramp[1], 2 * share) : mixed(ramp[1], ramp[2], 2 * share - 1);
 }
 
+/// Of a bin between -side and side.
+Rgb bin_colour(int bin, bool dark) {
+  const std::array<Rgb, 3> low = dark ? std::array<Rgb, 3>{{{52, 54, 60}, {47, 98, 158}, {110, 190, 255}}}
+                                      : std::array<Rgb, 3>{{{240, 239, 236}, {146, 190, 226}, {28, 92, 164}}};
+  const std::array<Rgb, 3> high = dark ? std::array<Rgb, 3>{{{52, 54, 60}, {170, 84, 40}, {255, 176, 92}}}
+                                       : std::array<Rgb, 3>{{{240, 239, 236}, {244, 168, 118}, {178, 42, 26}}};
+  return on_ramp(bin < 0 ? low : high, std::abs(bin) / double{side});
+}
+
 std::string cell_class(double value) {
   if (value == 0) return "none";
-  const auto bin = std::clamp(std::lround(side / 2.0 * std::log2(value)), long{-side}, long{side});
-  return fmt::format("h{}", bin + side);
+  return fmt::format("h{}", heat_bin(value));
 }
 
 std::string legend() {
@@ -41,8 +49,24 @@ std::string legend() {
       cells, marks);
 }
 
-/// 1, 2, 5, 10, 20 …: every how many of `count` labels stand along an axis with room for `room`.
-std::size_t stride_for(std::size_t count, std::size_t room) {
+}  // namespace
+
+std::size_t heat_bin(double value) {
+  return static_cast<std::size_t>(side +
+                                  std::clamp(std::lround(side / 2.0 * std::log2(value)), long{-side}, long{side}));
+}
+
+std::array<Rgb8, heat_bins> heat_palette() {
+  std::array<Rgb8, heat_bins> palette;
+  for (int bin = -side; bin <= side; ++bin) {
+    const Rgb colour = bin_colour(bin, false);
+    const auto part = [&](std::size_t i) { return static_cast<std::uint8_t>(std::lround(colour[i])); };
+    palette[static_cast<std::size_t>(bin + side)] = {part(0), part(1), part(2)};
+  }
+  return palette;
+}
+
+std::size_t label_stride(std::size_t count, std::size_t room) {
   for (std::size_t decade = 1;; decade *= 10) {
     for (const std::size_t stride : {decade, 2 * decade, 5 * decade}) {
       if ((count + stride - 1) / stride <= room) return stride;
@@ -50,16 +74,10 @@ std::size_t stride_for(std::size_t count, std::size_t room) {
   }
 }
 
-}  // namespace
-
 std::string heat_colours(bool dark) {
-  const std::array<Rgb, 3> low = dark ? std::array<Rgb, 3>{{{52, 54, 60}, {47, 98, 158}, {110, 190, 255}}}
-                                      : std::array<Rgb, 3>{{{240, 239, 236}, {146, 190, 226}, {28, 92, 164}}};
-  const std::array<Rgb, 3> high = dark ? std::array<Rgb, 3>{{{52, 54, 60}, {170, 84, 40}, {255, 176, 92}}}
-                                       : std::array<Rgb, 3>{{{240, 239, 236}, {244, 168, 118}, {178, 42, 26}}};
   std::string css;
   for (int bin = -side; bin <= side; ++bin) {
-    const Rgb colour = on_ramp(bin < 0 ? low : high, std::abs(bin) / double{side});
+    const Rgb colour = bin_colour(bin, dark);
     css += fmt::format("--h{}:rgb({:.0f},{:.0f},{:.0f});", bin + side, colour[0], colour[1], colour[2]);
   }
   return css;
@@ -77,12 +95,12 @@ std::string heat_map(const HeatMap& map) {
     }
   }
   const auto rows = static_cast<double>(map.rows.size()), columns = static_cast<double>(map.columns);
-  const std::size_t row_stride = stride_for(map.rows.size(), 32);
+  const std::size_t row_stride = label_stride(map.rows.size(), 32);
   for (std::size_t r = 0; r < map.rows.size(); r += row_stride) {
     labels += fmt::format("<b class=\"y\" style=\"bottom:{:.2f}%\">{}</b>",
                           100 * (rows - static_cast<double>(r) - 0.5) / rows, escape_xml(map.rows[r]));
   }
-  const std::size_t column_stride = stride_for(map.columns, 20);
+  const std::size_t column_stride = label_stride(map.columns, 20);
   for (std::size_t c = 0, n = 0; c < map.columns; c += column_stride, ++n) {
     labels += fmt::format("<b class=\"x{}\" style=\"left:{:.2f}%\">{}</b>", n % 2 ? " odd" : "",
                           100 * (static_cast<double>(c) + 0.5) / columns, c);

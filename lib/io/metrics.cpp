@@ -17,18 +17,19 @@
 namespace lyceum {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 /// Calls `use(record, bytes up to and with this line)` for every whole line until it says false. A line without its
 /// newline is the last one of a run killed while writing it: left out.
-void for_each_line(const std::filesystem::path& file, const std::function<bool(const Json&, std::int64_t)>& use) {
+void for_each_line(const std::filesystem::path& file,
+                   const std::function<bool(const OrderedJson&, std::int64_t)>& use) {
   std::ifstream in(file, std::ios::binary);
   require_input(in.good(), "{}: cannot be opened: {}", file.string(), std::strerror(errno));
   std::int64_t bytes = 0, number = 0;
   for (std::string line; std::getline(in, line) && !in.eof();) {
     bytes += static_cast<std::int64_t>(line.size()) + 1;
     ++number;
-    const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const OrderedJson record = OrderedJson::parse(line, nullptr, /*allow_exceptions=*/false);
     require_input(record.is_object() && record.contains("step") && record["step"].is_number_integer(),
                   "{}: line {} is not an object with a step: damaged, remove that line or the file", file.string(),
                   number);
@@ -37,8 +38,8 @@ void for_each_line(const std::filesystem::path& file, const std::function<bool(c
   require_input(!in.bad(), "{}: cannot be read", file.string());
 }
 
-std::string line_of(const Json& record) {
-  Json line = record;
+std::string line_of(const OrderedJson& record) {
+  OrderedJson line = record;
   std::vector<std::string> nonfinite;
   for (auto& [key, value] : line.items()) {
     if (value.is_number_float() && !std::isfinite(value.get<double>())) nonfinite.push_back(key);
@@ -52,7 +53,7 @@ std::string line_of(const Json& record) {
 
 MetricsLog::MetricsLog(std::filesystem::path file, std::int64_t resume_step) : file_(std::move(file)) {
   if (resume_step >= 0 && std::filesystem::exists(file_)) {
-    for_each_line(file_, [&](const Json& record, std::int64_t bytes) {
+    for_each_line(file_, [&](const OrderedJson& record, std::int64_t bytes) {
       const bool kept = record["step"].get<std::int64_t>() <= resume_step;
       if (kept) size_ = bytes;
       return kept;
@@ -69,7 +70,7 @@ MetricsLog::MetricsLog(std::filesystem::path file, std::int64_t resume_step) : f
 
 MetricsLog::~MetricsLog() { ::close(descriptor_); }
 
-void MetricsLog::append(const Json& record) {
+void MetricsLog::append(const OrderedJson& record) {
   require(record.is_object() && record.contains("step") && record["step"].is_number_integer(),
           "a metrics record needs an integer \"step\"");
   waiting_ += line_of(record);
@@ -90,13 +91,13 @@ void MetricsLog::append(const Json& record) {
 
 Metrics read_metrics(const std::filesystem::path& file) {
   Metrics metrics;
-  for_each_line(file, [&](const Json& record, std::int64_t) {
+  for_each_line(file, [&](const OrderedJson& record, std::int64_t) {
     const auto step = record["step"].get<std::int64_t>();
     for (const auto& [key, value] : record.items()) {
       if (value.is_number() && key != "step") metrics[key].push_back({step, value.get<double>()});
     }
     if (const auto nonfinite = record.find("nonfinite"); nonfinite != record.end() && nonfinite->is_array()) {
-      for (const Json& key : *nonfinite) {
+      for (const OrderedJson& key : *nonfinite) {
         if (key.is_string()) {
           metrics[key.get<std::string>()].push_back({step, std::numeric_limits<double>::quiet_NaN()});
         }

@@ -7,12 +7,29 @@
 #include <limits>
 
 #include "io/chart.h"
+#include "io/report_layers.h"
 #include "io/report_page.h"
+#include "io/routing_alarms.h"
 
 namespace lyceum {
 namespace {
 
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+/// Steps that training left out.
+std::vector<Alarm> training_alarms(const std::vector<MetricPoint>& skipped) {
+  const auto first = std::ranges::find_if(skipped, [](const MetricPoint& point) { return point.value > 0; });
+  if (first == skipped.end()) return {};
+  return {{.step = first->step,
+           .over = skipped.size() > 1 && skipped.back().value == skipped[skipped.size() - 2].value,
+           .text = fmt::format("{} steps left out, loss or gradient was not finite", skipped.back().value)}};
+}
+
+std::vector<Alarm> all_alarms(const ReportInput& input) {
+  std::vector<Alarm> alarms = training_alarms(input.skipped);
+  for (Alarm& alarm : routing_alarms(input.routing)) alarms.push_back(std::move(alarm));
+  return alarms;
+}
 
 /// Mean of the finite values among the last `count` points.
 double mean_of_last(const std::vector<MetricPoint>& points, std::size_t count) {
@@ -54,6 +71,16 @@ std::string tile(std::string_view name, const std::string& value) {
   return fmt::format("<div class=\"tile\"><span>{}</span><strong>{}</strong></div>\n", name, value);
 }
 
+/// "35 of 1,536": in the newest record, of all layers.
+std::string idle_now(const RoutingHistory& routing) {
+  std::int64_t idle = 0, all = 0;
+  for (const RoutingHistory::Layer& layer : routing.layers) {
+    all += layer.experts;
+    idle += std::ranges::count(idle_spans(layer), routing.steps.size(), &IdleSpan::end);
+  }
+  return fmt::format("{} of {}", grouped_number(idle), grouped_number(all));
+}
+
 std::string tiles(const ReportInput& input, std::optional<RecordRange> range) {
   std::string html;
   if (!input.train.empty()) {
@@ -72,8 +99,9 @@ std::string tiles(const ReportInput& input, std::optional<RecordRange> range) {
   if (range) {
     double sum = 0;
     const std::vector<RoutedTokens> loads = loads_by_layer(input.routing, *range);
-    for (const RoutedTokens& load : loads) sum += load.max_over_mean();
-    html += tile("Busiest expert ÷ mean load", fmt::format("{:.2f}", sum / static_cast<double>(loads.size())));
+    for (const RoutedTokens& load : loads) sum += load.max_violation();
+    html += tile("MaxVio, mean of the layers", fmt::format("{:.2f}", sum / static_cast<double>(loads.size())));
+    html += tile("Idle experts", idle_now(input.routing));
   }
   return html.empty() ? "" : fmt::format("<div class=\"tiles\">\n{}</div>\n", html);
 }
@@ -83,7 +111,12 @@ std::string facts(const ReportInput& input) {
   for (const auto& [name, value] : input.facts) {
     html += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", escape_xml(name), escape_xml(value));
   }
-  return html.empty() ? "" : fmt::format("<dl class=\"facts\">\n{}</dl>\n", html);
+  if (!html.empty()) html = fmt::format("<dl class=\"facts\">\n{}</dl>\n", html);
+  for (const std::string& sentence : input.missing)
+    html += fmt::format("<p class=\"missing\">{}</p>\n", escape_xml(sentence));
+  if (input.config.empty()) return html;
+  return html + fmt::format("<details class=\"config\"><summary>Configuration</summary>\n<pre>{}</pre>\n</details>\n",
+                            escape_xml(input.config));
 }
 
 std::string loss_chart(const ReportInput& input) {
@@ -102,6 +135,20 @@ std::string loss_chart(const ReportInput& input) {
       std::count_if(input.train.begin(), input.train.end(), [](const auto& p) { return !std::isfinite(p.value); });
   if (bad > 0) chart.note += fmt::format("; {} of {} training values are not finite", bad, input.train.size());
   return line_chart(chart);
+}
+
+/// Learning rate and gradient norm.
+std::string optimizer_charts(const ReportInput& input) {
+  const std::string lr = line_chart({.title = "Learning rate",
+                                     .note = "Of each step",
+                                     .x_name = "step",
+                                     .lines = {{.name = "lr", .style = "mean", .points = input.lr}}});
+  const std::string norm =
+      line_chart({.title = "Gradient norm",
+                  .note = "Before clipping",
+                  .x_name = "step",
+                  .lines = {{.name = "gradient norm", .style = "worst", .points = input.grad_norm}}});
+  return lr.empty() && norm.empty() ? "" : fmt::format("<div class=\"pair\">\n{}{}</div>\n", lr, norm);
 }
 
 std::string load_map(const RoutingHistory& routing, RecordRange range) {
@@ -146,19 +193,37 @@ std::string ratio_chart(const RoutingHistory& routing, RecordRange range) {
   return line_chart(chart);
 }
 
-std::string imbalance_chart(const RoutingHistory& routing) {
-  const Imbalance imbalance = imbalance_over_records(routing);
-  LineChart chart{.title = "Load imbalance over training",
-                  .note = "Tokens of the busiest expert over the mean of its layer, all choices together",
-                  .x_name = "step",
-                  .lines = {{.name = "mean of the layers", .style = "mean"}, {.name = "worst layer", .style = "worst"}},
-                  .level = 1,
-                  .level_name = "even:"};
+/// MaxVio and entropy over training: the mean of the layers and the worst of them.
+std::string evenness_over_training(const RoutingHistory& routing) {
+  LineChart violation{
+      .title = "MaxVio over training",
+      .note = "Busiest expert above the mean of its layer, over the mean",
+      .x_name = "step",
+      .lines = {{.name = "mean of the layers", .style = "mean"}, {.name = "worst layer", .style = "worst"}},
+      .level = 0,
+      .level_name = "even:"};
+  LineChart entropy = violation;
+  entropy.title = "Entropy of the load over training";
+  entropy.note = "Over that of an even load";
+  entropy.level = 1;
   for (std::size_t r = 0; r < routing.steps.size(); ++r) {
-    chart.lines[0].points.push_back({routing.steps[r], imbalance.mean[r]});
-    chart.lines[1].points.push_back({routing.steps[r], imbalance.worst[r]});
+    double violations = 0, entropies = 0, most = nan, least = nan;
+    std::int64_t layers = 0;
+    for (const RoutedTokens& load : loads_by_layer(routing, {r, r + 1})) {
+      if (load.total() == 0) continue;
+      ++layers;
+      violations += load.max_violation();
+      entropies += load.entropy();
+      most = std::fmax(most, load.max_violation());
+      least = std::fmin(least, load.entropy());
+    }
+    const auto mean = [&](double sum) { return layers ? sum / static_cast<double>(layers) : nan; };
+    violation.lines[0].points.push_back({routing.steps[r], mean(violations)});
+    violation.lines[1].points.push_back({routing.steps[r], most});
+    entropy.lines[0].points.push_back({routing.steps[r], mean(entropies)});
+    entropy.lines[1].points.push_back({routing.steps[r], least});
   }
-  return line_chart(chart);
+  return line_chart(violation) + line_chart(entropy);
 }
 
 std::string load_table(const RoutingHistory& routing, RecordRange range) {
@@ -187,11 +252,15 @@ std::string html_report(const ReportInput& input) {
   if (!input.routing.steps.empty() && !input.routing.layers.empty()) {
     range = input.range ? *input.range : select_records(input.routing);
   }
-  std::string body =
-      fmt::format("<h1>{}</h1>\n", escape_xml(input.title)) + tiles(input, range) + facts(input) + loss_chart(input);
+  const std::vector<Alarm> alarms = all_alarms(input);
+  std::string body = fmt::format("<h1>{}</h1>\n", escape_xml(input.title));
+  if (range || !alarms.empty()) body += alarm_list(alarms);
+  if (range) body += idle_overview(input.routing);
+  body += tiles(input, range) + facts(input) + loss_chart(input) + optimizer_charts(input);
   if (range) {
-    body += load_map(input.routing, *range) + "<div class=\"pair\">\n" + ratio_chart(input.routing, *range) +
-            imbalance_chart(input.routing) + "</div>\n" + load_table(input.routing, *range);
+    body += fmt::format("<div class=\"pair\">\n{}</div>\n", evenness_over_training(input.routing));
+    body += layer_cards(input.routing, alarms) + load_map(input.routing, *range) + ratio_chart(input.routing, *range) +
+            load_table(input.routing, *range);
   } else {
     body += "<p>No routing was recorded: a model without experts, or routing.every is 0.</p>\n";
   }

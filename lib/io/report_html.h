@@ -14,11 +14,14 @@ namespace lyceum {
 /// What a report is made from; whatever is empty is left out of the page.
 struct ReportInput {
   std::string title;
-  std::vector<MetricPoint> train, valid;  // cross-entropy, nats per token
-  std::optional<double> unigram_entropy;  // nats per token
-  RoutingHistory routing;
-  std::vector<std::pair<std::string, std::string>> facts;
-  std::optional<RecordRange> range;  // records that the load figures sum over; none: the newest quarter
+  std::vector<MetricPoint> train = {}, valid = {};                 // cross-entropy, nats per token
+  std::vector<MetricPoint> lr = {}, grad_norm = {}, skipped = {};  // skipped: steps left out so far
+  std::optional<double> unigram_entropy = {};                      // nats per token
+  RoutingHistory routing = {};
+  std::vector<std::pair<std::string, std::string>> facts = {};
+  std::vector<std::string> missing = {};  // what a reader looks for in vain, and why: a sentence each
+  std::string config = {};                // resolved, INI
+  std::optional<RecordRange> range = {};  // records that the load figures sum over; none: the newest quarter
 };
 
 /// One page that needs nothing else: no network, readable without JavaScript, light and dark, wide and narrow; HTML

@@ -51,6 +51,34 @@ path{fill:none;vector-effect:non-scaling-stroke;stroke-linecap:round;stroke-line
 .k0{--line:var(--k0)}.k1{--line:var(--k1)}.k2{--line:var(--k2)}.k3{--line:var(--k3)}
 .k4{--line:var(--k4)}.k5{--line:var(--k5)}.k6{--line:var(--k6)}.k7{--line:var(--k7)}
 .plot.heat{margin-top:34px}
+.plot.map{margin:24px 20px 26px 34px}
+.map b.row-name{right:auto;left:0;margin:0 0 5px}
+.plot.map img,.strip img{display:block;width:100%;height:100%;image-rendering:pixelated}
+.strip{height:12px}
+@media (prefers-color-scheme:dark){.plot.map img,.strip img{filter:invert(1) hue-rotate(180deg)}}
+.alarms{margin:0 0 12px;padding:14px 18px;border:1px solid var(--worst);border-left-width:6px;border-radius:10px;background:var(--card)}
+.alarms h2{color:var(--worst)}
+.alarms ul{margin:6px 0 0;padding-left:18px;max-height:320px;overflow:auto}
+.alarms a{color:inherit}
+.alarms.calm{border-color:var(--level)}.alarms.calm h2{color:var(--level)}
+details{margin-top:8px}
+summary{cursor:pointer;color:var(--soft);font-size:13px}
+.config{margin:0 0 12px}
+.config pre,.missing{padding:14px 18px;margin:8px 0 12px;background:var(--card);border:1px solid var(--rule);border-radius:10px;overflow:auto;font-size:13px;max-width:none}
+.layers{margin:24px 0 12px}
+.cards{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(340px,100%),1fr));gap:12px;margin-top:12px}
+.card{min-width:0;padding:14px 16px;background:var(--card);border:1px solid var(--rule);border-radius:10px}
+.card.alarmed{border:2px solid var(--worst)}
+.card.alarmed>p:not(.numbers){color:var(--worst)}
+.card:has(details[open]){grid-column:1/-1}
+.card h3,.card h4{font-size:15px;margin:0;scroll-margin-top:12px}
+.card h4{font-size:13px;font-weight:400;margin-top:10px}
+.card .numbers{font-size:13px}
+.card figure{border:0;padding:0;margin:12px 0 0;min-width:0}
+.idle{margin:8px 0;padding-left:18px;font-size:13px;max-height:240px;overflow:auto}
+.maps{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(340px,100%),1fr));gap:0 12px}
+.trio{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(280px,100%),1fr));gap:0 12px}
+.trio .plot{height:180px}.trio b.odd{display:none}
 .key.raw i{opacity:.4}
 rect:hover{stroke:var(--ink);stroke-width:2px;vector-effect:non-scaling-stroke}
 rect.none{fill:var(--none)}
@@ -73,7 +101,7 @@ font-size:12px;line-height:1.5;white-space:nowrap;pointer-events:none;box-shadow
 .tip .key{display:block}
 @media (max-width:860px){.pair{grid-template-columns:1fr;gap:0}}
 @media (max-width:600px){main{padding:18px 10px 40px}h1{font-size:21px;margin-bottom:14px}figure{padding:14px 10px}
-.plot{height:240px;margin-left:40px}.facts{grid-template-columns:1fr 1fr;padding:14px 10px}b.odd{display:none}th,td{padding:5px 10px}.table h2,.table p{margin-left:10px;margin-right:10px}.tile strong{font-size:23px}
+.plot{height:240px}.facts{grid-template-columns:1fr 1fr;padding:14px 10px}.card{padding:12px 10px}b.odd{display:none}th,td{padding:5px 10px}.table h2,.table p{margin-left:10px;margin-right:10px}.tile strong{font-size:23px}
 .tiles{grid-template-columns:1fr 1fr;gap:8px}}
 )css";
 }
@@ -113,6 +141,36 @@ for (const plot of document.querySelectorAll('.plot[data-lines]')) {
     cursor.style.left = 100 * share + '%';
     tip.style.left = share > 0.5 ? 'auto' : 'calc(' + 100 * share + '% + 10px)';
     tip.style.right = share > 0.5 ? 'calc(' + 100 * (1 - share) + '% + 10px)' : 'auto';
+  });
+}
+const loads = new Map();  // what a colour of the maps stands for
+for (const strip of document.querySelectorAll('[data-cells] img')) {
+  strip.decode().then(() => {
+    const names = strip.closest('[data-cells]').dataset.cells.split('|');
+    const canvas = pixels(strip);
+    names.forEach((name, i) => loads.set(canvas.getImageData(i, 0, 1, 1).data.join(), name));
+  });
+}
+function pixels(image) {
+  const canvas = document.createElement('canvas');
+  canvas.width = image.naturalWidth;
+  canvas.height = image.naturalHeight;
+  const context = canvas.getContext('2d', {willReadFrequently: true});
+  context.drawImage(image, 0, 0);
+  return context;
+}
+const steps = (document.querySelector('.layers')?.dataset.steps || '').split(',');
+for (const map of document.querySelectorAll('.map')) {
+  const image = map.querySelector('img');
+  let context;
+  map.addEventListener('pointermove', event => {
+    context ??= pixels(image);
+    const box = image.getBoundingClientRect();
+    const at = (offset, size, count) => Math.max(0, Math.min(count - 1, Math.floor(count * offset / size)));
+    const x = at(event.clientX - box.left, box.width, context.canvas.width);
+    const y = at(event.clientY - box.top, box.height, context.canvas.height);
+    const load = loads.get(context.getImageData(x, y, 1, 1).data.join());
+    image.title = 'step ' + steps[x] + ', ' + map.dataset.row + ' ' + map.dataset.rows.split(',')[y] + (load ? ': ' + load : '');
   });
 }
 )js";

@@ -20,17 +20,6 @@ void add_counts(const RoutingHistory::Layer& layer, std::size_t record, std::int
   for (std::size_t e = 0; e < tokens.size(); ++e) tokens[e] += row[e];
 }
 
-RoutedTokens load_of(const RoutingHistory::Layer& layer, RecordRange range, std::optional<std::int64_t> choice) {
-  RoutedTokens load{.layer = layer.layer, .choice = choice, .tokens = {}};
-  load.tokens.resize(static_cast<std::size_t>(layer.experts));
-  for (std::size_t r = range.begin; r < range.end; ++r) {
-    for (std::int64_t k = choice.value_or(0); k < (choice ? *choice + 1 : layer.top_k); ++k) {
-      add_counts(layer, r, k, load.tokens);
-    }
-  }
-  return load;
-}
-
 }  // namespace
 
 std::int64_t RoutedTokens::total() const { return std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0}); }
@@ -55,6 +44,25 @@ double RoutedTokens::variation() const {
   return std::sqrt(squares / static_cast<double>(tokens.size())) / mean();
 }
 
+double RoutedTokens::entropy() const {
+  if (total() == 0) return no_number;
+  if (tokens.size() == 1) return 1;
+  double sum = 0;
+  for (const std::int64_t n : tokens) {
+    const double share = static_cast<double>(n) / static_cast<double>(total());
+    if (share > 0) sum -= share * std::log(share);
+  }
+  return sum / std::log(static_cast<double>(tokens.size()));
+}
+
+double RoutedTokens::percentile(double share) const {
+  if (total() == 0) return no_number;
+  std::vector<std::int64_t> sorted = tokens;
+  const auto place = sorted.begin() + std::llround(share * static_cast<double>(sorted.size() - 1));
+  std::nth_element(sorted.begin(), place, sorted.end());
+  return static_cast<double>(*place) / mean();
+}
+
 RecordRange select_records(const RoutingHistory& history, std::optional<std::int64_t> from,
                            std::optional<std::int64_t> to) {
   const std::vector<std::int64_t>& steps = history.steps;
@@ -67,36 +75,29 @@ RecordRange select_records(const RoutingHistory& history, std::optional<std::int
   return {static_cast<std::size_t>(begin - steps.begin()), static_cast<std::size_t>(end - steps.begin())};
 }
 
+RoutedTokens layer_load(const RoutingHistory::Layer& layer, RecordRange range, std::optional<std::int64_t> choice) {
+  RoutedTokens load{.layer = layer.layer, .choice = choice, .tokens = {}};
+  load.tokens.resize(static_cast<std::size_t>(layer.experts));
+  for (std::size_t r = range.begin; r < range.end; ++r) {
+    for (std::int64_t k = choice.value_or(0); k < (choice ? *choice + 1 : layer.top_k); ++k) {
+      add_counts(layer, r, k, load.tokens);
+    }
+  }
+  return load;
+}
+
 std::vector<RoutedTokens> loads_by_choice(const RoutingHistory& history, RecordRange range) {
   std::vector<RoutedTokens> loads;
   for (const RoutingHistory::Layer& layer : history.layers) {
-    for (std::int64_t k = 0; k < layer.top_k; ++k) loads.push_back(load_of(layer, range, k));
+    for (std::int64_t k = 0; k < layer.top_k; ++k) loads.push_back(layer_load(layer, range, k));
   }
   return loads;
 }
 
 std::vector<RoutedTokens> loads_by_layer(const RoutingHistory& history, RecordRange range) {
   std::vector<RoutedTokens> loads;
-  for (const RoutingHistory::Layer& layer : history.layers) loads.push_back(load_of(layer, range, {}));
+  for (const RoutingHistory::Layer& layer : history.layers) loads.push_back(layer_load(layer, range, {}));
   return loads;
-}
-
-Imbalance imbalance_over_records(const RoutingHistory& history) {
-  Imbalance result;
-  for (std::size_t r = 0; r < history.steps.size(); ++r) {
-    double sum = 0, worst = no_number;
-    std::int64_t layers = 0;
-    for (const RoutedTokens& load : loads_by_layer(history, {r, r + 1})) {
-      const double value = load.max_over_mean();
-      if (std::isnan(value)) continue;  // no tokens since the last record
-      sum += value;
-      ++layers;
-      worst = std::fmax(worst, value);
-    }
-    result.mean.push_back(layers ? sum / static_cast<double>(layers) : no_number);
-    result.worst.push_back(worst);
-  }
-  return result;
 }
 
 }  // namespace lyceum

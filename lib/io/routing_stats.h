@@ -35,17 +35,19 @@ struct RoutedTokens {
   double max_over_mean() const;
   /// Standard deviation over mean, of the population of experts.
   double variation() const;
+  /// MaxVio: how far the busiest expert is above the mean, over the mean; 0 when even. [Wang et al. 2024]
+  double max_violation() const { return max_over_mean() - 1; }
+  /// Of the experts' shares, over that of an even load: 1 when even, 0 when one expert has all.
+  double entropy() const;
+  /// The load that `share` of the experts do not exceed, over the mean: 0 for the idlest, 1 for the busiest.
+  double percentile(double share) const;
 };
 
+/// The load of one layer: of one choice, or of all.
+RoutedTokens layer_load(const RoutingHistory::Layer& layer, RecordRange range, std::optional<std::int64_t> choice = {});
 /// A load a layer and choice, in that order: the rows of MoDSE's appendix A.
 std::vector<RoutedTokens> loads_by_choice(const RoutingHistory& history, RecordRange range);
 /// A load a layer, over all choices.
 std::vector<RoutedTokens> loads_by_layer(const RoutingHistory& history, RecordRange range);
-
-/// Load of the busiest expert over the mean, 1 when balanced, a record at a time.
-struct Imbalance {
-  std::vector<double> mean, worst;  // over the layers, [records]
-};
-Imbalance imbalance_over_records(const RoutingHistory& history);
 
 }  // namespace lyceum

@@ -29,7 +29,7 @@ namespace lyceum {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 // ---- who holds it -----------------------------------------------------------------------------------------------
@@ -91,17 +91,17 @@ Holder this_process() {
 }
 
 std::string text_of(const Holder& holder) {
-  return Json{{"token", holder.token},
-              {"host", holder.host},
-              {"pid", holder.pid},
-              {"job", holder.job},
-              {"restarts", holder.restarts},
-              {"since", holder.since},
-              {"since_utc", fmt::format("{:%F %T}", fmt::gmtime(static_cast<std::time_t>(holder.since)))},
-              {"cluster", holder.cluster},
-              {"kernel", holder.kernel},
-              {"pid_namespace", holder.pid_namespace},
-              {"pid_start", holder.pid_start}}
+  return OrderedJson{{"token", holder.token},
+                     {"host", holder.host},
+                     {"pid", holder.pid},
+                     {"job", holder.job},
+                     {"restarts", holder.restarts},
+                     {"since", holder.since},
+                     {"since_utc", fmt::format("{:%F %T}", fmt::gmtime(static_cast<std::time_t>(holder.since)))},
+                     {"cluster", holder.cluster},
+                     {"kernel", holder.kernel},
+                     {"pid_namespace", holder.pid_namespace},
+                     {"pid_start", holder.pid_start}}
              .dump(2) +
          '\n';
 }
@@ -109,7 +109,7 @@ std::string text_of(const Holder& holder) {
 /// A text that cannot be read was cut off by a crash: a holder of which nothing is known.
 Holder parse_holder(const std::string& text) {
   Holder holder;
-  const Json json = Json::parse(text, nullptr, false);
+  const OrderedJson json = OrderedJson::parse(text, nullptr, false);
   if (!json.is_object()) return holder;
   try {
     holder = {.token = json.at("token"),

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -24,5 +25,7 @@ std::string text_of_bytes(std::int64_t bytes);
 std::string text_of_count(std::int64_t count);
 /// "1 rank", "3 micro-batches"
 std::string count_text(std::int64_t count, std::string_view one);
+/// "0–12, 15, 17": ascending numbers.
+std::string ranges_text(const std::vector<std::size_t>& numbers);
 
 }  // namespace lyceum

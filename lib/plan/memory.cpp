@@ -45,9 +45,16 @@ double stage_buffers(const Config& config, const Range& blocks) {
   return bytes;
 }
 
+namespace {
+
+/// What ranks agree on in a step: the gradient's norm, cross-entropy, and three balance losses a layer.
+std::int64_t step_numbers(const Config& config) { return 2 + 3 * config.model.layers; }
+
+}  // namespace
+
 double update_buffers(const Config& config, std::span<const PlannedUnit> units) {
   const int layers = static_cast<int>(config.model.layers) + 2;
-  const std::int64_t numbers = 4 + 1 + 3 * config.model.layers;  // norms, losses
+  const std::int64_t numbers = 2 + 2 * step_numbers(config);
   std::int64_t counted = 0, decays = 0;
   for (const PlannedUnit& unit : units) {
     counted += unit.twin ? 0 : 1;
@@ -79,10 +86,10 @@ constexpr std::array norms_at_once{1.0, 2.0};
 void add_end_of_step(const Config& config, const Place& place, Traffic& end) {
   std::int64_t sparse = 0;
   for (std::int64_t layer = 0; layer < config.model.layers; ++layer) sparse += has_experts(config, layer) ? 1 : 0;
-  const double layers = number(config.model.layers + 2), losses = 1 + 3 * number(config.model.layers);
+  const double layers = number(config.model.layers + 2);
   const double experts = number(sparse * config.moe.experts);
-  for (const Axis axis : {Axis::data, Axis::pipeline}) {
-    end.add(place, axis, Transfer::all_reduce, losses * sizeof(double));
+  for (const Axis axis : {Axis::data_tensor, Axis::pipeline}) {
+    end.add(place, axis, Transfer::all_reduce, number(step_numbers(config)) * sizeof(double));
   }
   for (const Axis axis : {Axis::data_tensor, Axis::pipeline}) {
     end.add(place, axis, Transfer::all_reduce, experts * number(config.moe.top_k) * sizeof(std::int64_t));

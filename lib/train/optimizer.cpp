@@ -6,6 +6,7 @@
 #include "core/copy.h"
 #include "core/device_table.h"
 #include "kernels/elementwise.h"
+#include "train/nonfinite.h"
 
 namespace lyceum {
 
@@ -144,19 +145,16 @@ void Optimizer::update(std::span<const AdamWNumbers> numbers, const NormSums& no
   });
 }
 
-std::string Optimizer::nonfinite_gradient() const {
+std::string Optimizer::nonfinite_gradient() const { return nonfinite(&UnitShare::gradients); }
+
+std::string Optimizer::nonfinite_weight() const { return nonfinite(&UnitShare::values); }
+
+std::string Optimizer::nonfinite(Tensor UnitShare::*flat) const {
   for (auto share = shares_.rbegin(); share != shares_.rend(); ++share) {
     for (std::size_t p = 0; p < share->unit->parameters().size(); ++p) {
       const Parameter& parameter = *share->unit->parameters()[p];
-      const Range range = common({share->unit->first_of(p), parameter.shape.size()}, share->updated);
-      bool finite = true;
-      dispatch_accumulator(share->gradients.dtype(), [&]<class A>() {
-        std::vector<A> values(static_cast<std::size_t>(range.count));
-        const A* gradients = share->gradients.data<A>() + (range.first - share->updated.first);
-        copy_to_host(stream_, values.data(), gradients, values.size() * sizeof(A));
-        for (const A value : values) finite = finite && std::isfinite(value);
-      });
-      if (!finite) return parameter.name;
+      const Range part = common({share->unit->first_of(p), parameter.shape.size()}, share->updated);
+      if (!all_finite(stream_, (*share).*flat, {part.first - share->updated.first, part.count})) return parameter.name;
     }
   }
   return {};

@@ -31,6 +31,8 @@ class Optimizer {
   /// The parameter nearest the loss whose gradient is not finite in this rank's shares, or empty: backward carries NaN
   /// from there on.
   std::string nonfinite_gradient() const;
+  /// Likewise the weight.
+  std::string nonfinite_weight() const;
   std::span<const UnitShare> shares() const { return shares_; }
 
   /// Masters from the weights: after they are initialised.
@@ -51,6 +53,7 @@ class Optimizer {
   };
   State make_state(const UnitShare& share) const;
   void make_tables();
+  std::string nonfinite(Tensor UnitShare::*flat) const;
 
   OptimConfig config_;
   Stream stream_;

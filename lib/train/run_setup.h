@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/stream.h"
@@ -27,6 +28,7 @@ struct RunSetup {
   Stream stream;
   Mesh mesh;
   std::vector<RankPlace> places{};  // of all ranks
+  std::string program{};            // that runs: its version and commit
 };
 
 /// Checks the resolved configuration against the world (usage Errors, all at once) and the memory of this machine

@@ -39,6 +39,18 @@ std::vector<ExpertLoad> read_load(const Json& state) {
   return load;
 }
 
+std::vector<IdleExperts> read_idle(const Json& state, const std::vector<RoutingSums>& expected) {
+  std::vector<IdleExperts> idle;
+  for (const Json& layer : state.value("idle_experts", Json::array())) {  // older checkpoints have none
+    idle.push_back({.layer = layer.at("layer"), .steps = layer.at("steps")});
+  }
+  const bool fits = std::ranges::equal(idle, expected, [](const IdleExperts& a, const RoutingSums& b) {
+    return a.layer == b.layer && std::ssize(a.steps) == b.experts &&
+           std::ranges::all_of(a.steps, [](std::int64_t n) { return n >= 0; });
+  });
+  return fits ? idle : std::vector<IdleExperts>{};  // of another mixture: counted anew
+}
+
 [[noreturn]] void fail_unreadable(const nlohmann::json::exception& error) {
   fail(ExitCode::bad_input, "the checkpoint's trainer state cannot be read: {}", error.what());
 }
@@ -84,17 +96,21 @@ std::string RunState::text() const {
   }
   Json loads = Json::array();
   for (const ExpertLoad& layer : load) loads.push_back({{"layer", layer.layer}, {"tokens", layer.tokens}});
+  Json idles = Json::array();
+  for (const IdleExperts& layer : idle) idles.push_back({{"layer", layer.layer}, {"steps", layer.steps}});
   Json places = Json::array();
   for (const LayerPlacement& layer : placement) {
     places.push_back({{"layer", layer.layer}, {"rank_of_expert", layer.ranks.owner}});
   }
   return Json{{"updates", updates},
               {"samples", samples},
+              {"schedule_steps", schedule_steps},
               {"skipped", skipped},
               {"skipped_in_a_row", skipped_in_a_row},
               {"routing_tokens", routing_tokens},
               {"routing", layers},
               {"expert_load", loads},
+              {"idle_experts", idles},
               {"placement", places}}
       .dump();
 }
@@ -127,10 +143,12 @@ void RunState::restore(const std::string& text, const std::vector<RoutingSums>& 
     const Json state = Json::parse(text);
     updates = state.at("updates");
     samples = state.at("samples");
+    schedule_steps = state.value("schedule_steps", std::int64_t{0});
     skipped = state.at("skipped");
     skipped_in_a_row = state.at("skipped_in_a_row");
     routing_tokens = state.at("routing_tokens");
     load = read_load(state);
+    idle = read_idle(state, expected);
     routing.clear();
     for (const Json& sums : state.at("routing")) {
       routing.push_back({.layer = sums.at("layer"),

@@ -6,19 +6,22 @@
 
 #include "model/expert_places.h"
 #include "model/layers.h"
+#include "train/dead_experts.h"
 
 namespace lyceum {
 
 /// What a checkpoint keeps of a run besides tensors; equal on all ranks.
 struct RunState {
   std::string run_uuid;
-  std::int64_t step = 0;     // steps done
-  std::int64_t updates = 0;  // of the optimizer: steps that were not left out
-  std::int64_t samples = 0;  // position in the order of samples
+  std::int64_t step = 0;            // steps done
+  std::int64_t updates = 0;         // of the optimizer: steps that were not left out
+  std::int64_t samples = 0;         // position in the order of samples
+  std::int64_t schedule_steps = 0;  // that the learning rate's schedule is made for; 0: an older checkpoint's run.steps
   std::int64_t skipped = 0, skipped_in_a_row = 0;
   std::vector<RoutingSums> routing;  // since the last record, over all ranks
   std::int64_t routing_tokens = 0;
-  std::vector<ExpertLoad> load;  // of all steps, the last hundred or so weighing most; by which to place experts
+  std::vector<ExpertLoad> load;   // of all steps, the last hundred or so weighing most; by which to place experts
+  std::vector<IdleExperts> idle;  // by steps that were not left out
   std::vector<LayerPlacement> placement;  // that the ranks have; a checkpoint tells it, no run goes by it
 
   void add_routing(const std::vector<RoutingSums>& sums, std::int64_t tokens);

@@ -6,10 +6,12 @@
 
 namespace lyceum {
 
-/// Learning rate of step `step` (counted from 0) of `steps`: linear warm-up, then
+/// Learning rate of step `step` (counted from 0) of a schedule of `steps`: linear warm-up, then
 ///   constant  lr
 ///   step      lr, × 0.316 from 80 % of the steps, again from 90 % [DeepSeekMoE]
 ///   cosine    from lr to min_lr at the last step
+///   wsd       lr, then straight down to min_lr at the last step, over decay_steps or a tenth [MiniCPM]
+/// Beyond the last step it stays what it was there.
 double learning_rate(const OptimConfig& optim, std::int64_t step, std::int64_t steps);
 
 }  // namespace lyceum

@@ -1,11 +1,12 @@
 #include "train/step.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <numeric>
 
-#include "core/copy.h"
 #include "kernels/elementwise.h"
 #include "parallel/pipeline/check.h"
 #include "parallel/pipeline/transfers.h"
@@ -83,7 +84,7 @@ TapeStage::Results TrainStep::forward(Transformer& stage, Tape& tape, const Tran
     dispatch_accumulator(loss.value.dtype(), [&]<class A>() {
       launch(setup_.stream,
              AddScaled<A, double>{
-                 .x = loss.value.span<A>(), .factor = weight, .y = numbers_.losses().span<double>().subspan(place, 1)});
+                 .x = loss.value.span<A>(), .factor = weight, .y = numbers_.own().losses().subspan(place, 1)});
     });
   };
   const double per_sequence = 1.0 / static_cast<double>(config_.batch.global);
@@ -98,8 +99,10 @@ TapeStage::Results TrainStep::forward(Transformer& stage, Tape& tape, const Tran
           1 + kind * static_cast<std::size_t>(config_.model.layers) + static_cast<std::size_t>(layer));
     }
   }
+  if (seen_ && !stage.last_stage()) look_at_output(stage, result.y.value);
   tape.on_gradient_final([this](Parameter& parameter) {
     const ProfileScope timed(profile_of(setup_.stream), "gradient reduction");
+    if (seen_) look_at_gradient(parameter);
     zero_.gradient_final(parameter);
   });
   return results;
@@ -113,20 +116,31 @@ void TrainStep::add_shared_table() {
   }
 }
 
+/// The one place where ranks agree on what becomes of a step. What several ranks hold copies of is taken from one of
+/// them, and the others give 0 · x, which is zero, or NaN where their copy is not finite: the sums are those of one
+/// copy, the same bits on all ranks, and not finite when anybody's are not.
+void TrainStep::agree_on_numbers() {
+  const Stream& stream = setup_.stream;
+  const Mesh& mesh = setup_.mesh;
+  const StepNumbers::Table own = numbers_.own(), agreed = numbers_.agreed();
+  launch(stream, Clear<double>{.y = agreed.all().span<double>()});
+  launch(stream,
+         AddScaled<double, double>{.x = own.norm(), .factor = mesh.world.rank() == 0 ? 1.0 : 0.0, .y = agreed.norm()});
+  launch(stream, AddScaled<double, double>{
+                     .x = own.losses(), .factor = mesh.tensor.rank() == 0 ? 1.0 : 0.0, .y = agreed.losses()});
+  mesh.data_tensor.all_reduce_async(agreed.all()).wait();
+  mesh.pipeline.all_reduce_async(agreed.all()).wait();  // a loss is of one stage and zero on the others
+}
+
 /// Everything that ends a step, without a look at any of its numbers: the device decides whether there is an update.
 void TrainStep::launch_update() {
   const ProfileScope timed(profile_of(setup_.stream), "optimizer");
-  const Stream& stream = setup_.stream;
-  const Tensor losses = numbers_.losses();
-  const std::span<double> loss = losses.span<double>().first(1);
-  copy_on_device(stream, numbers_.own_loss().data(), loss.data(), sizeof(double));
-  setup_.mesh.data.all_reduce_async(losses).wait();      // tensor ranks hold the same
-  setup_.mesh.pipeline.all_reduce_async(losses).wait();  // a loss is of one stage and zero on the others
-  gradient_norm_.launch(numbers_.gradient_norm());
-  launch(stream, JudgeUpdate{.norm = numbers_.gradient_norm(),
-                             .loss = loss,
-                             .clip = config_.optim.clip_norm,
-                             .numbers = numbers_.update()});
+  gradient_norm_.launch(numbers_.own().norm());
+  agree_on_numbers();
+  launch(setup_.stream, JudgeUpdate{.norm = numbers_.agreed().norm(),
+                                    .loss = numbers_.agreed().loss(),
+                                    .clip = config_.optim.clip_norm,
+                                    .numbers = numbers_.update()});
   const Tensor squares = weight_norms_.zeros();
   optimizer_.update(numbers_.update(), weight_norms_, squares);
   zero_.values_changed();
@@ -134,7 +148,7 @@ void TrainStep::launch_update() {
 }
 
 /// The host waits for the device here.
-void TrainStep::read(StepResult& result) const {
+StepNumbers::Values TrainStep::read(StepResult& result) const {
   const StepNumbers::Values values = numbers_.read(setup_.stream);
   result.loss = values.losses[0];
   auto layer = values.losses.begin() + 1;
@@ -146,18 +160,64 @@ void TrainStep::read(StepResult& result) const {
   result.weight_norm = values.weight_norm;
   result.update_norm = values.update_norm;
   result.skipped = values.skipped;
-  if (!values.skipped) return;
-  const std::string parameter = optimizer_.nonfinite_gradient();
-  if (!std::isfinite(values.own_loss)) {
-    result.culprit = "the loss of its tokens";
-  } else if (!parameter.empty()) {
-    result.culprit = "the gradient of " + parameter;
+  return values;
+}
+
+/// What the shares of this rank hold.
+NonFinite TrainStep::nonfinite_share() const {
+  const std::string weight = optimizer_.nonfinite_weight();
+  if (!weight.empty()) return {NonFinite::Kind::weight, 0, "the weight " + weight};
+  const std::string gradient = optimizer_.nonfinite_gradient();
+  if (!gradient.empty()) return {NonFinite::Kind::sum, 0, "the gradient of " + gradient};
+  return {};
+}
+
+/// What a step that was left out has left on this rank.
+NonFinite TrainStep::own_nonfinite(const StepNumbers::Values& values) const {
+  using Kind = NonFinite::Kind;
+  NonFinite found = nonfinite_share();
+  if (!std::isfinite(values.own_gradient_norm)) found.add({Kind::norm, 0, "the gradient norm"});
+  if (!std::isfinite(values.own_loss)) found.add({Kind::loss, 0, "the loss of its tokens"});
+  return found;
+}
+
+/// Notes what a stage is about to hand over to the next one.
+void TrainStep::look_at_output(const Transformer& stage, const Tensor& y) {
+  if (all_finite(setup_.stream, y, {0, y.size()})) return;
+  const auto place = std::ranges::find(model_.stages(), &stage, &std::unique_ptr<Transformer>::get);
+  const auto number = (place - model_.stages().begin()) * setup_.mesh.pipeline.size() + setup_.mesh.pipeline.rank();
+  seen_->add({NonFinite::Kind::output, number, fmt::format("the output of pipeline stage {}", number)});
+}
+
+/// Notes a gradient that this rank is about to hand over to a sum over copies.
+void TrainStep::look_at_gradient(const Parameter& parameter) {
+  ParameterUnit& unit = *parameter.unit;
+  if (unit.memory()) unit.memory()->need_gradients(unit);  // nothing may have been added to it
+  if (all_finite(setup_.stream, parameter.gradient, {0, parameter.gradient.size()})) return;
+  seen_->add({NonFinite::Kind::gradient, model_.layers() - unit.layer(), "the gradient of " + parameter.name});
+}
+
+/// Collective. Sums over copies and norms show that something is not finite, and not who made it. A step that was left
+/// out moved no weight, so its passes are made again, and each rank looks at what it makes before others get it.
+std::string TrainStep::find_culprit(const StepNumbers::Values& values) {
+  const ProcessGroup& world = setup_.mesh.world;
+  const NonFinite first = agree(world, own_nonfinite(values));
+  if (world.size() == 1 || first.kind == NonFinite::Kind::weight) return first.what;
+  NonFinite seen;
+  seen_ = &seen;
+  passes();
+  seen_ = nullptr;
+  seen.add(nonfinite_share());
+  const NonFinite second = agree(world, seen);
+  if (second.kind == NonFinite::Kind::none) {
+    return first.what + " (not when the step was computed again: a fault of memory or network?)";
   }
+  return second.kind > first.kind ? second.what : first.what;
 }
 
 /// Forwards and backwards of all micro-batches, until this rank's shares hold the sum of all gradients.
 std::vector<TimedAction> TrainStep::passes() {
-  launch(setup_.stream, Clear<double>{.y = numbers_.losses().span<double>()});
+  launch(setup_.stream, Clear<double>{.y = numbers_.own().losses()});
   model_.clear_routing();
   std::vector<TimedAction> trace = executor_->run();
   const ProfileScope timed(profile_of(setup_.stream), "gradient reduction");
@@ -175,8 +235,12 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t first_sample, 
     result.trace = passes();
     launch_update();
   });
-  read(result);
-  if (!result.skipped) optimizer_.count_update();
+  const StepNumbers::Values values = read(result);
+  if (result.skipped) {
+    result.culprit = find_culprit(values);
+  } else {
+    optimizer_.count_update();
+  }
   result.routing = whole_routing(config_, setup_.mesh, model_.routing());
   for (const RoutingSums& layer : result.routing) {
     result.load_imbalance = std::max(result.load_imbalance, imbalance(layer));

@@ -14,6 +14,7 @@
 #include "parallel/data/zero.h"
 #include "parallel/pipeline/executor.h"
 #include "parallel/pipeline/tape_stage.h"
+#include "train/nonfinite.h"
 #include "train/optimizer.h"
 #include "train/run_setup.h"
 #include "train/samples.h"
@@ -21,7 +22,8 @@
 
 namespace lyceum {
 
-/// What one step did. The same on every rank, but for what is said to be of this rank.
+/// What one step did. The same on every rank, but for what is said to be of this rank: whatever is decided by these
+/// numbers (a step left out, a run that diverged) is decided alike everywhere.
 struct StepResult {
   double loss = 0;                                      // cross-entropy, nats per token of the global batch
   double expert_loss = 0, device_loss = 0, z_loss = 0;  // weighted, summed over layers, mean over sequences
@@ -31,7 +33,7 @@ struct StepResult {
   double lr = 0;
   double load_imbalance = 0;         // busiest expert's tokens over the mean, worst layer; 0 without experts
   bool skipped = false;              // something was not finite: no update was made
-  std::string culprit;               // then: what is not finite on this rank, or empty
+  std::string culprit;               // then: what is not finite on which ranks, or empty
   std::vector<RoutingSums> routing;  // of this step, every MoE layer, over all ranks
   /// Of this rank: what its pipeline did and when, in seconds from the step's begin. Empty where the step was one
   /// launch.
@@ -65,8 +67,14 @@ class TrainStep {
   void load_batches(const TokenLoader& loader, std::int64_t first_sample);
   std::vector<TimedAction> passes();
   void add_shared_table();
+  void agree_on_numbers();
   void launch_update();
-  void read(StepResult& result) const;
+  StepNumbers::Values read(StepResult& result) const;
+  void look_at_output(const Transformer& stage, const Tensor& y);
+  void look_at_gradient(const Parameter& parameter);
+  NonFinite nonfinite_share() const;
+  NonFinite own_nonfinite(const StepNumbers::Values& values) const;
+  std::string find_culprit(const StepNumbers::Values& values);
 
   const Config& config_;
   const RunSetup& setup_;
@@ -80,7 +88,8 @@ class TrainStep {
   StepNumbers numbers_;
   GradientNorm gradient_norm_;
   NormSums weight_norms_;
-  RecordedWork recorded_;  // all launches of a step, where no other rank takes part
+  RecordedWork recorded_;      // all launches of a step, where no other rank takes part
+  NonFinite* seen_ = nullptr;  // while passes look for what is not finite: what they found
 };
 
 }  // namespace lyceum

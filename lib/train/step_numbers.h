@@ -14,40 +14,56 @@ namespace lyceum {
 /// everything has been launched.
 class StepNumbers {
  public:
+  /// The gradient's norm; cross-entropy; three kinds of balance loss for every layer of the whole model, so that their
+  /// sum has one order whatever the stages.
+  class Table {
+   public:
+    explicit Table(Tensor all) : all_(std::move(all)) {}
+    const Tensor& all() const { return all_; }
+    std::span<double> norm() const { return all_.span<double>().first(1); }
+    std::span<double> loss() const { return all_.span<double>().subspan(1, 1); }
+    std::span<double> losses() const { return all_.span<double>().subspan(1); }  // all of them
+
+   private:
+    Tensor all_;
+  };
+
   /// `layers`: of the whole model.
   StepNumbers(const Stream& stream, std::int64_t layers)
-      : all_(Tensor::zeros(stream, DType::f64, {losses_first + 1 + 3 * layers}, MemoryKind::buffers)) {}
+      : table_(2 + 3 * layers),
+        all_(Tensor::zeros(stream, DType::f64, {own_first + 2 * table_}, MemoryKind::buffers)) {}
 
   std::span<AdamWNumbers> update() const { return {reinterpret_cast<AdamWNumbers*>(all_.data<double>()), 1}; }
-  /// Weighted sums: cross-entropy, then three kinds of balance loss for every layer of the whole model, so that their
-  /// sum has one order whatever the stages.
-  Tensor losses() const { return all_.slice(losses_first, all_.size() - losses_first); }
-  /// Cross-entropy of this rank's tokens alone.
-  std::span<double> own_loss() const { return all_.span<double>().subspan(update_count, 1); }
-  std::span<double> gradient_norm() const { return all_.span<double>().subspan(update_count + 1, 1); }
   /// Of weights, and of what was taken from them.
-  std::span<double> weight_norms() const { return all_.span<double>().subspan(update_count + 2, 2); }
+  std::span<double> weight_norms() const { return all_.span<double>().subspan(update_count, 2); }
+  /// What this rank made: losses are weighted sums over its tokens.
+  Table own() const { return Table(all_.slice(own_first, table_)); }
+  /// What all ranks agreed on.
+  Table agreed() const { return Table(all_.slice(own_first + table_, table_)); }
 
   struct Values {
     bool skipped;
-    double own_loss, gradient_norm, weight_norm, update_norm;
+    double own_gradient_norm, own_loss;
+    double gradient_norm, weight_norm, update_norm;
     std::vector<double> losses;
   };
   /// Waits for all work of the stream.
   Values read(const Stream& stream) const {
     const std::vector<double> all = values_of<double>(stream, all_);
-    const double* norms = all.data() + update_count;
-    return {.skipped = norms[-1] != 0,  // AdamWNumbers::skip
-            .own_loss = norms[0],
-            .gradient_norm = norms[1],
-            .weight_norm = norms[2],
-            .update_norm = norms[3],
-            .losses = {all.begin() + losses_first, all.end()}};
+    const double *own = all.data() + own_first, *agreed = own + table_;
+    return {.skipped = all[update_count - 1] != 0,  // AdamWNumbers::skip
+            .own_gradient_norm = own[0],
+            .own_loss = own[1],
+            .gradient_norm = agreed[0],
+            .weight_norm = all[update_count],
+            .update_norm = all[update_count + 1],
+            .losses = {agreed + 1, agreed + table_}};
   }
 
  private:
   static constexpr std::int64_t update_count = sizeof(AdamWNumbers) / sizeof(double);
-  static constexpr std::int64_t losses_first = update_count + 4;
+  static constexpr std::int64_t own_first = update_count + 2;
+  std::int64_t table_;
   Tensor all_;
 };
 

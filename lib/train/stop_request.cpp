@@ -3,34 +3,19 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
-#include <string_view>
+#include <optional>
+#include <string>
+#include <thread>
 
 namespace lyceum {
 
 namespace {
 
-// A handler can reach nothing but static storage.
-volatile sig_atomic_t talks = 1;
-
-/// The request stays pending, in no thread's way: system calls that it would interrupt, in threads of MPI above all,
-/// are not all written for that.
-sigset_t request() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGUSR1);
-  return set;
-}
-
-/// mpirun and schedulers kill within seconds, perhaps in the middle of a write: whatever is begun stays unpublished.
-void end_at_once(int signal) {
-  constexpr std::string_view line =
-      "lyceum: ended by SIGTERM, nothing more is written: the same command goes on from the newest checkpoint\n";
-  if (talks && write(STDERR_FILENO, line.data(), line.size()) < 0) {
-    // Nobody listens any more.
-  }
-  _exit(128 + signal);
-}
+// Signals belong to the process, and so does what they ask for.
+std::atomic<bool> stop_signalled = false;
+std::atomic<std::optional<int>> finished_with;
 
 bool first_process() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK"}) {
@@ -39,22 +24,56 @@ bool first_process() {
   return true;
 }
 
+void say_to_user(const std::string& text) {
+  if (!first_process()) return;
+  const std::string line = "lyceum train: " + text + '\n';
+  if (write(STDERR_FILENO, line.data(), line.size()) < 0) {
+    // Nobody listens any more.
+  }
+}
+
+void take_request(int signal) {
+  if (const std::optional<int> code = finished_with) _exit(*code);
+  const std::string name = signal == SIGINT ? "SIGINT" : signal == SIGTERM ? "SIGTERM" : "SIGUSR1";
+  if (!stop_requested()) {
+    stop_signalled = true;
+    say_to_user(name + ": saves a checkpoint after this step and ends; a second one ends it at once");
+  } else if (signal != SIGUSR1) {
+    say_to_user(name + " again: ended, nothing more is written; the same command goes on from the newest checkpoint");
+    _exit(128 + signal);
+  }
+}
+
+bool ignored_at_start(int signal) {
+  struct sigaction action {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 }  // namespace
 
+/// A thread waits for the signals, and all others block them: not all system calls that a signal would interrupt, in
+/// threads of MPI above all, are written for that.
 void listen_for_stop_requests() {
-  talks = first_process();
-  const sigset_t blocked = request();
-  pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
-  signal(SIGTERM, end_at_once);
+  sigset_t requests;
+  sigemptyset(&requests);
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) {
+    if (!ignored_at_start(signal))
+      sigaddset(&requests, signal);  // as a shell wants of SIGINT in what a script starts with &
+  }
+  pthread_sigmask(SIG_BLOCK, &requests, nullptr);
+  std::thread([requests] {
+    for (int signal = 0;;) {
+      if (sigwait(&requests, &signal) == 0) take_request(signal);
+    }
+  }).detach();
 }
 
 bool stop_requested() {
-  sigset_t pending;
-  if (sigpending(&pending) == 0 && sigismember(&pending, SIGUSR1) == 1) return true;
+  if (stop_signalled) return true;
   const char* file = std::getenv("LYCEUM_STOP_FILE");
   return file && access(file, F_OK) == 0;
 }
 
-void no_more_stop_requests() { signal(SIGTERM, SIG_IGN); }
+void no_more_stop_requests(int exit_code) { finished_with = exit_code; }
 
 }  // namespace lyceum

@@ -14,12 +14,13 @@
 
 #include "core/allocator.h"
 #include "core/clock.h"
+#include "io/config_binding.h"
 #include "io/ini_file.h"
+#include "io/run_starts.h"
 #include "io/table.h"
 #include "model/counts.h"
 #include "model/stages.h"
 #include "train/evaluator.h"
-#include "train/peak.h"
 #include "train/placement_table.h"
 #include "train/preflight.h"
 #include "train/routing_sums.h"
@@ -78,12 +79,13 @@ RunData checked_data(const Config& config, const std::string& config_text, const
 }  // namespace
 
 Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& setup, const RunLock* lock,
-                 std::ostream& out)
+                 std::ostream& out, bool remeasure)
     : config_(config),
       config_text_(std::move(config_text)),
       setup_(setup),
       lock_(lock),
       out_(out),
+      remeasure_(remeasure),
       data_(checked_data(config, config_text_, setup)),
       checkpoint_(open_checkpoint()),
       model_(config, setup.stream, setup.mesh, working_type(config.run), true,
@@ -91,6 +93,7 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
       zero_(model_.units(), setup.mesh, setup.stream, zero_options(config, setup.mesh)),
       optimizer_(config.optim, setup.stream, zero_.shares()),
       train_step_(config, setup, model_, zero_, optimizer_),
+      dead_experts_(config.routing.dead_after),
       record_(std::make_unique<Json>()) {}
 
 Trainer::~Trainer() = default;
@@ -137,11 +140,7 @@ ExitCode Trainer::run() {
 }
 
 void Trainer::start() {
-  const GemmPeak own_peak = measure_gemm_peak(setup_.stream, working_type(config_.run));
-  std::array<double, 1> peak{own_peak.flops};
-  setup_.mesh.world.all_reduce(std::span(peak));
-  peak_ = peak[0];
-  peak_size_ = own_peak.size;
+  peak_ = peak_of_run(config_.run, setup_, remeasure_);
   gemms_.emplace(config_.run, setup_, fs::path(config_.run.dir) / "gemm.json");  // whose first product is the model's
   introduce();
   resume();
@@ -168,20 +167,20 @@ void Trainer::introduce() {
   if (lock_ && !lock_->recovered().empty()) note("warning: " + lock_->recovered());
   const ModelCounts counts = count_model(config_);
   const int world = setup_.mesh.world.size();
-  note(fmt::format("model      {} parameters, {} activated a token, {}FLOP a sequence of {}",
+  note(fmt::format("model      {} parameters, {} activated a token, {} a sequence of {}",
                    human_count(static_cast<double>(counts.parameters)),
-                   human_count(static_cast<double>(counts.activated)), human_count(counts.causal_flops_per_sequence),
-                   config_.batch.seq_len));
-  note(fmt::format("mesh       {} · {} · {} threads a rank · {}", count_text(world, "rank"),
-                   setup_.mesh.shape.text(world),
-                   setup_.places[static_cast<std::size_t>(setup_.mesh.world.rank())].threads, config_.run.precision));
+                   human_count(static_cast<double>(counts.activated)),
+                   human_count(counts.causal_flops_per_sequence, "FLOP"), config_.batch.seq_len));
+  note(fmt::format("mesh       {} · {} · {} a rank · {}", count_text(world, "rank"), setup_.mesh.shape.text(world),
+                   count_text(setup_.places[static_cast<std::size_t>(setup_.mesh.world.rank())].threads, "thread"),
+                   config_.run.precision));
   if (setup_.mesh.pipeline.size() > 1) note(pipeline_line(config_, setup_.mesh));
   note(fmt::format("batch      {} sequences of {} = {} tokens, {} at a time a rank", config_.batch.global,
                    config_.batch.seq_len, config_.batch.global * config_.batch.seq_len, config_.batch.micro));
   note(fmt::format("data       {} · {} training samples{}", data_.train->file().prefix(), data_.train->order().count(),
                    data_.valid ? fmt::format(" · {} for validation", data_.valid->order().count()) : ""));
-  note(fmt::format("peak       {}FLOP/s, this machine's best {}³ {} GEMM on all ranks at once: MFU counts against it",
-                   human_count(peak_), peak_size_, config_.run.precision));
+  note(fmt::format("peak       {} of {} matrix products, {}: MFU counts against it", human_count(peak_.flops, "FLOP/s"),
+                   config_.run.precision, peak_.source));
   if (!gemms_->told().empty()) note(gemms_->told());
   if (config_.moe.even_routing) {
     note("warning: moe.even_routing: tokens do not go where the router sends them; for measuring speed alone");
@@ -207,6 +206,7 @@ void Trainer::resume() {
                       : "no checkpoint in {} is whole: mend or move them, or set another run.dir",
                   root.string());
     state_.run_uuid = new_uuid(setup_.mesh.world);
+    choose_schedule(nullptr);
     zero_.initialize(config_.run.seed);
     optimizer_.adopt_weights();
     return;
@@ -235,6 +235,7 @@ void Trainer::resume() {
                      (fs::path(config_.run.dir) / "gemm.json").string()));
   }
   tell_changes(reader);
+  choose_schedule(&reader);
   checkpoint_.reset();
 }
 
@@ -265,7 +266,7 @@ std::int64_t Trainer::logical_tensors() const {
 void Trainer::tell_changes(const CheckpointReader& reader) {
   constexpr std::array telling{"data.",  "batch.",   "model.",        "moe.",           "balance.",
                                "optim.", "run.seed", "run.precision", "run.gemm_choice"};
-  constexpr std::array silent{"batch.micro", "model.recompute", "model.loss_chunk"};
+  constexpr std::array silent{"batch.micro", "model.recompute", "model.loss_chunk", "optim.schedule_steps"};
   const auto values = [](const std::string& text) {
     std::istringstream stream(text);
     std::vector<std::string> mistakes;
@@ -285,25 +286,63 @@ void Trainer::tell_changes(const CheckpointReader& reader) {
   }
 }
 
+/// The schedule of the learning rate belongs to the checkpoint: more run.steps alone do not stretch it, which would
+/// raise a rate that had come down.
+void Trainer::choose_schedule(const CheckpointReader* reader) {
+  const std::int64_t given = config_.optim.schedule_steps, steps = config_.run.steps;
+  if (!reader) {
+    state_.schedule_steps = given > 0 ? given : steps;
+    return;
+  }
+  const Config before = parse_config(reader->header().config, reader->directory().string() + ":config").config;
+  const std::int64_t made_for = state_.schedule_steps > 0 ? state_.schedule_steps : before.run.steps;
+  state_.schedule_steps = given > 0 ? given : made_for;
+  if (state_.step >= steps) return;
+  const double lr = learning_rate(config_.optim, state_.step, state_.schedule_steps);
+  const double was = learning_rate(before.optim, state_.step, made_for);
+  if (lr != was) {
+    note(
+        fmt::format("warning: the learning rate of step {} is {:.3g}; by the checkpoint's schedule, {} over {} steps, "
+                    "it would be {:.3g}",
+                    state_.step + 1, lr, before.optim.schedule, made_for, was));
+  } else if (state_.schedule_steps != steps && config_.optim.schedule != "constant") {
+    note(
+        fmt::format("schedule   {} over {} steps, as the checkpoint has it; optim.schedule_steps={} makes it end with "
+                    "the run",
+                    config_.optim.schedule, state_.schedule_steps, steps));
+  }
+}
+
 void Trainer::open_logs() {
   const std::vector<RoutingLog::Layer> layers = logged_layers(config_, state_.placement);
   if (!talks()) return;
   fs::create_directories(config_.run.dir);
   const std::int64_t resumed = state_.step > 0 ? state_.step : -1;
+  if (state_.step < config_.run.steps) log_start();
   metrics_.emplace(fs::path(config_.run.dir) / "metrics.jsonl", resumed);
   if (config_.routing.every == 0 || layers.empty()) return;
   routing_log_.emplace(fs::path(config_.run.dir) / "routing.h5", layers, resumed);
+}
+
+void Trainer::log_start() {
+  const RunStart start{.step = state_.step,
+                       .date = utc_date(),
+                       .program = setup_.program,
+                       .mesh = setup_.mesh.shape.text(setup_.mesh.world.size()),
+                       .config = config_text_};
+  log(starts_failing_, [&] { record_start(fs::path(config_.run.dir) / "starts.jsonl", start); });
 }
 
 void Trainer::one_step() {
   const auto start = Clock::now();
   const bool timed_before = state_.step == first_step_ + 1 && config_.run.gemm_choice == "timed";
   if (timed_before) memory_of(setup_.stream).reset_peaks();  // timing took memory of its own
-  const double lr = learning_rate(config_.optim, state_.step, config_.run.steps);
+  const double lr = learning_rate(config_.optim, state_.step, state_.schedule_steps);
   const StepResult result = train_step_.run(*data_.train, state_.samples, lr);
   ++state_.step;
   state_.samples += config_.batch.global;
   state_.add_routing(result.routing, config_.batch.global * config_.batch.seq_len);
+  if (!result.skipped) add_step(state_.idle, result.routing);
   state_.updates = optimizer_.updates();
   if (lock_) lock_->require_held();
   if (state_.step == first_step_ + 1) agree_on_gemms();
@@ -315,20 +354,8 @@ void Trainer::note_skip(const StepResult& result) {
   state_.skipped_in_a_row = result.skipped ? state_.skipped_in_a_row + 1 : 0;
   if (!result.skipped) return;
   ++state_.skipped;
-  std::string culprit;
-  const std::vector<std::string> culprits = setup_.mesh.world.all_gather(result.culprit);
-  // A loss that is not finite spoils every rank's gradients: the rank that has one is where the trouble began. Else
-  // that is nearest the loss, in the last stage that has any.
-  const std::size_t of_stage = culprits.size() / static_cast<std::size_t>(setup_.mesh.pipeline.size());
-  for (const bool loss : {true, false}) {
-    for (std::size_t i = 0; i < culprits.size() && culprit.empty(); ++i) {
-      const std::size_t rank = culprits.size() - (i / of_stage + 1) * of_stage + i % of_stage;
-      if (culprits[rank].empty() || culprits[rank].starts_with("the loss") != loss) continue;
-      culprit = fmt::format(": {} on rank {} is not finite", culprits[rank], rank);
-    }
-  }
   note(fmt::format("warning: step {} left out on all ranks (loss {}, gradient norm {}){}", state_.step, result.loss,
-                   result.grad_norm, culprit));
+                   result.grad_norm, result.culprit.empty() ? "" : ": not finite is " + result.culprit));
   require(state_.skipped_in_a_row < most_skips_in_a_row,
           "{} steps in a row were not finite: resume an earlier checkpoint with a lower optim.lr",
           state_.skipped_in_a_row);
@@ -355,8 +382,9 @@ void Trainer::report(const StepResult& result, double seconds) {
                   {"tokens", state_.samples * config_.batch.seq_len},
                   {"tokens_per_second", tokens / seconds},
                   {"step_ms", seconds * 1e3},
-                  {"mfu", flops / seconds / peak_},
+                  {"mfu", flops / seconds / peak_.flops},
                   {"load_imbalance", result.load_imbalance},
+                  {"dead_experts", dead_experts_.count(state_.idle)},
                   {"skipped", state_.skipped},
                   {"memory_peak_bytes", memory.total_peak}};
   const ProgressLine line{
@@ -366,12 +394,17 @@ void Trainer::report(const StepResult& result, double seconds) {
       .grad_norm = result.grad_norm,
       .lr = result.lr,
       .tokens_per_second = tokens / mean_seconds_,
-      .mfu = flops / mean_seconds_ / peak_,
+      .mfu = flops / mean_seconds_ / peak_.flops,
       .eta_seconds = mean_seconds_ * static_cast<double>(config_.run.steps - state_.step),
       .load_imbalance = result.routing.empty() ? std::nullopt : std::optional(result.load_imbalance),
       .skipped = state_.skipped};
   const bool log = due(state_.step, config_.run.log_every) || state_.step == config_.run.steps || state_.step == 1;
   log ? console_->step(line) : console_->tick(line);
+  if (log) note_dead_experts();
+}
+
+void Trainer::note_dead_experts() {
+  for (const std::string& line : dead_experts_.news(state_.step, state_.idle)) note(line);
 }
 
 void Trainer::record_routing() {

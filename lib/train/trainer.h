@@ -14,7 +14,9 @@
 #include "io/metrics.h"
 #include "io/routing_log.h"
 #include "io/run_lock.h"
+#include "train/dead_experts.h"
 #include "train/pinned_gemms.h"
+#include "train/run_peak.h"
 #include "train/run_setup.h"
 #include "train/run_state.h"
 #include "train/step.h"
@@ -26,8 +28,9 @@ namespace lyceum {
 class Trainer {
  public:
   /// `config_text`: the resolved configuration as INI, kept in every checkpoint.
-  /// `lock`: what holds the run directory, on rank 0; may be null elsewhere.
-  Trainer(const Config& config, std::string config_text, const RunSetup& setup, const RunLock* lock, std::ostream& out);
+  /// `lock`: what holds the run directory, on rank 0; may be null elsewhere. `remeasure`: as in train/run_peak.h.
+  Trainer(const Config& config, std::string config_text, const RunSetup& setup, const RunLock* lock, std::ostream& out,
+          bool remeasure = false);
   ~Trainer();
   /// `resubmit` when a signal asked to stop: then the step in hand was finished, and a checkpoint holds it.
   ExitCode run();
@@ -37,12 +40,15 @@ class Trainer {
   void resume();
   void tell_placement();
   void open_logs();
+  void log_start();
   void introduce();
   void one_step();
   void report(const StepResult& result, double seconds);
   void tell_changes(const CheckpointReader& reader);
+  void choose_schedule(const CheckpointReader* reader);
   std::int64_t logical_tensors() const;
   void note_skip(const StepResult& result);
+  void note_dead_experts();
   void record_routing();
   void validate();
   void agree_on_gemms();
@@ -61,6 +67,7 @@ class Trainer {
   const RunSetup& setup_;
   const RunLock* lock_;
   std::ostream& out_;
+  const bool remeasure_;
   RunData data_;
   std::optional<Console> console_;
   std::optional<CheckpointReader> checkpoint_;  // to go on from, until that is done
@@ -70,13 +77,14 @@ class Trainer {
   TrainStep train_step_;
   std::optional<PinnedGemms> gemms_;
   RunState state_;
+  DeadExperts dead_experts_;
   std::int64_t saved_step_ = -1, first_step_ = 0;
-  std::int64_t peak_size_ = 0;
-  double peak_ = 0, mean_seconds_ = 0, last_valid_loss_ = 0;
+  RunPeak peak_;
+  double mean_seconds_ = 0, last_valid_loss_ = 0;
   std::unique_ptr<nlohmann::ordered_json> record_;  // of the step in hand, for metrics.jsonl
   std::optional<MetricsLog> metrics_;
   std::optional<RoutingLog> routing_log_;
-  bool metrics_failing_ = false, routing_log_failing_ = false, gemm_file_failing_ = false;
+  bool starts_failing_ = false, metrics_failing_ = false, routing_log_failing_ = false, gemm_file_failing_ = false;
 };
 
 }  // namespace lyceum

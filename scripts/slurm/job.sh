@@ -82,11 +82,9 @@ finish() {
   case $code in
     0 | 2 | 3) drop_chain; exit "$code" ;;
     75) ;;
-    *)
-      say "ended with code $code, see above"
-      sleep 1  # of a job that is being cancelled the state tells so by now
-      ;;
+    *) say "ended with code $code, see above" ;;
   esac
+  sleep 1  # of a job that is being cancelled the state tells so by now
   state=$(field JobState | cut -d' ' -f1)
   if [[ $state != RUNNING ]]; then
     # Out of time without a warning is a reason to go on; being cancelled is not; who preempts requeues by itself.

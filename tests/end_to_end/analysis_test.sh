@@ -37,7 +37,7 @@ END
 expect 0 "$lyceum" routing report "$work/run"
 says out "top0"
 expect 0 "$lyceum" routing report "$work/run/routing.h5" --html "$work/page.html" --title "A run <of> ours"
-"$python" - "$work/page.html" <<'END' || fail "the page is not whole"
+"$python" - "$work/page.html" "$("$lyceum" --version | cut -d ' ' -f 2-)" <<'END' || fail "the page is not whole"
 import html.parser, sys
 text = open(sys.argv[1], encoding="utf-8").read()
 assert "A run &lt;of&gt; ours" in text
@@ -55,7 +55,70 @@ class Balance(html.parser.HTMLParser):
 page = Balance()
 page.feed(text)
 assert not page.open, page.open
+for fact in ("<dt>Program</dt><dd>" + sys.argv[2], "<dt>Mesh</dt>", "expert_sizes = 16,16,16,16,24,24,32,48", "Learning rate",
+             "Gradient norm"):
+    assert fact in text, fact
 END
+# The maps' pictures, read by another decoder, are black where routing.h5 has no tokens and nowhere else.
+"$python" - "$work/page.html" "$work/run/routing.h5" <<'END' || fail "the maps are not what routing.h5 holds"
+import base64, re, struct, sys, zlib
+import h5py
+
+def pixels(uri):
+    png = base64.b64decode(uri)
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    chunks, at = {}, 8
+    while at < len(png):
+        size, = struct.unpack(">I", png[at:at + 4])
+        assert struct.unpack(">I", png[at + 8 + size:at + 12 + size])[0] == zlib.crc32(png[at + 4:at + 8 + size])
+        chunks[png[at + 4:at + 8]] = png[at + 8:at + 8 + size]
+        at += 12 + size
+    width, height, depth, kind = struct.unpack(">IIBB", chunks[b"IHDR"][:10])
+    assert (depth, kind) == (4, 3)
+    data, row = zlib.decompress(chunks[b"IDAT"]), 1 + (width + 1) // 2
+    assert len(data) == height * row
+    return [[data[y * row + 1 + x // 2] >> (4 if x % 2 == 0 else 0) & 15 for x in range(width)] for y in range(height)]
+
+text = open(sys.argv[1], encoding="utf-8").read()
+maps = re.findall(r'data-row="expert"[^>]*><img alt="Layer (\d+):[^"]*" src="data:image/png;base64,([^"]*)"', text)
+assert len(maps) == 2 * (1 + 2), len(maps)
+with h5py.File(sys.argv[2]) as log:
+    for n, (layer, uri) in enumerate(maps):
+        counts = log[f"layers/{int(layer):03}/counts"][:]
+        counts = counts.sum(axis=1) if n % 3 == 0 else counts[:, n % 3 - 1]  # all choices, then each
+        got = pixels(uri)
+        for e in range(8):
+            for r in range(3):
+                load = counts[r, e] * 8 / counts[r].sum()
+                assert (got[e][r] == 13) == (load == 0) and (got[e][r] < 13 or load == 0), (layer, n, e, r, got[e][r])
+                assert load == 0 or not 0.9 < load < 1.1 or got[e][r] == 6, (layer, n, e, r, load, got[e][r])
+END
+
+# 64 experts and 64 tokens a step: some have none for two steps, and come back. Counted here from the log of every step.
+few=("${tiny[@]}" "--run.dir=$work/few" --moe.experts=64 --batch.global=2 --routing.every=1 --routing.dead_after=2)
+expect 0 "$lyceum" "${few[@]}"
+says out "^warning: step [0-9]+: experts without a token for 2 steps: layer [12]: [0-9].* of 64 dead\)$"
+says out "^step [0-9]+: experts with tokens again: layer [12]: [0-9].* of 64 dead\)$"
+"$python" - "$work/few" <<'END' || fail "dead_experts is not what routing.h5 tells"
+import json, sys
+import h5py
+with h5py.File(sys.argv[1] + "/routing.h5") as log:
+    counts = [log[f"layers/{layer:03}/counts"][:].sum(axis=1) for layer in (1, 2)]
+told = [json.loads(line)["dead_experts"] for line in open(sys.argv[1] + "/metrics.jsonl")]
+expected = [int(sum(((c[step] == 0) & (c[step - 1] == 0)).sum() for c in counts)) if step else 0 for step in range(12)]
+assert told == expected and max(told) > 0, (told, expected)
+END
+# A finished run is not started again; a page of a log alone says what it lacks.
+expect 0 "$lyceum" "${few[@]}"
+equal "starts" "$(wc -l <"$work/few/starts.jsonl")" 1
+mkdir "$work/alone" && cp "$work/few/routing.h5" "$work/alone"
+expect 0 "$lyceum" routing report "$work/alone" --html "$work/page.html"
+for what in metrics.jsonl starts.jsonl; do
+  grep -q "<p class=\"missing\">No $work/alone/$what: " "$work/page.html" || fail "the page does not say that it lacks $what"
+done
+printf '{"step": 0\n' >"$work/alone/starts.jsonl"
+expect 3 "$lyceum" routing report "$work/alone" --html "$work/page.html"
+says err "starts.jsonl: line 1 does not tell of a start of a run"
 
 expect 0 "$python" "$source/scripts/analysis/routing.py" "$work/run/routing.h5" --out "$work/routing.png"
 [[ $(head -c 8 "$work/routing.png" | od -An -tx1) == " 89 50 4e 47 0d 0a 1a 0a" ]] || fail "no PNG was drawn"

@@ -75,7 +75,9 @@ refused_by_ranks 2 "parallel.schedule = interleaved takes micro-batches in group
 refused_by_ranks 2 "parallel.tensor = 2 does not divide model.heads = 1" --parallel.tensor=2 --model.heads=1
 refused_by_ranks 2 "parallel.expert_tensor = 2 is more than moe.expert_hidden = 1" --parallel.expert_tensor=2 \
   --moe.expert_hidden=1
-refused 2 "1 ranks do not split into parallel.pipeline = 1 times parallel.tensor = 2" --parallel.tensor=2
+refused 2 "1 rank does not split into parallel.pipeline = 1 times parallel.tensor = 2: start 2 ranks \(mpirun -n 2\)" --parallel.tensor=2
+refused 2 "parallel.expert = 2 .*does not divide the 1 rank of a stage: start 2 ranks \(mpirun -n 2\)" --parallel.expert=2
+refused 2 "unknown key .optim.learning_rate. on the command line: did you mean optim.lr\?" --optim.learning_rate=1
 # A model of petabytes, a batch of terabytes: the sizes are possible, this machine is not large enough.
 refused 2 "model.heads = 7 does not divide" --model.hidden=1000000 --model.heads=7
 refused 2 "a model of about .* parameters" --model.hidden=2000000000 --model.heads=100

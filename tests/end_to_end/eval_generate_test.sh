@@ -81,12 +81,15 @@ expect 0 "$lyceum" tokenize --input "$work/count.txt" --model "$work/data/tokeni
 expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/count" "--data.train=$work/data/count" --data.valid= --run.steps=150 \
   --checkpoint.every=0 --optim.lr=1e-2 --batch.global=4 --batch.seq_len=64 --moe.experts=4
 write() { expect 0 "$lyceum" generate "--checkpoint=$work/count/checkpoints" "$@"; }
+expect 2 "$lyceum" generate "--checkpoint=$work/count/checkpoints"
+says err "^lyceum generate: --prompt is missing"
 
 # Greedy, from prompts of several lengths: the cached decoding of n tokens equals reading them as a prompt.
 whole="one two three four five six seven"
 for prompt in "one two three" "one two three four" "one two three four five"; do
   write --prompt "$prompt" --temperature 0 --tokens 24
   says out "^$whole"
+  says err '^[1-9][0-9]* tokens in [0-9.]+ s, [0-9.]+ tokens/s$'
 done
 cp "$work/out" "$work/greedy"
 write --prompt "one two three four five" --temperature 0 --tokens 24 --seed 9
@@ -101,7 +104,6 @@ cmp -s "$work/out" "$work/drawn" || fail "the same seed gives another text"
 write --prompt "one two" --temperature 3 --top-k 0 --tokens 40 --seed 2
 ! cmp -s "$work/out" "$work/drawn" || fail "another seed gives the same text"
 
-write --tokens 5 --temperature 0
 write --prompt "" --tokens 5 --temperature 0
 equal "tokens 0" "$(write --prompt "one two" --tokens 0 && cat "$work/out")" "one two"
 expect 2 "$lyceum" generate "--checkpoint=$work/count/checkpoints" --prompt "$sentence$sentence$sentence$sentence"

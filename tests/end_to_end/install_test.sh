@@ -14,6 +14,7 @@ for file in share/doc/lyceum/README.md share/doc/lyceum/architecture.md; do
   [[ -s $prefix/$file ]] || { echo "$file is missing"; exit 1; }
 done
 diff <(cd "$source/configs" && find . -name '*.ini' | sort) <(cd "$prefix/share/lyceum/configs" && find . -name '*.ini' | sort)
+cmp "$source/scripts/mpi-env.sh" "$prefix/share/lyceum/mpi-env.sh"
 diff -r "$source/scripts/slurm" "$prefix/share/lyceum/slurm"
 resolved=$("$prefix/bin/lyceum" train --config "$prefix/share/lyceum/configs/quickstart.ini" --parallel.expert=1 --print-config)
 grep -Eq '^moe\.experts += 15' <<<"$resolved" || { echo "quickstart.ini does not resolve to 15 experts"; exit 1; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Usage: killed_rank_test.sh LYCEUM SOURCE_DIR. One of four ranks is killed: the others end within ten seconds, and a line
-# says which one it was.
+# says which one it was. A rank that is another program: the start ends with one line, wherever that rank stands.
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 
@@ -24,3 +24,15 @@ wait_for 10 gone || {
 finish
 ((code != 0)) || fail "mpirun says that all went well"
 says err "process rank 2 .*signal 9"
+
+export LYCEUM_START_TIMEOUT=1
+one_line() {
+  equal "lines that say why" "$(grep -c 'waited 1 s for the other ranks to start: .* LYCEUM_START_TIMEOUT=SECONDS' "$work/err")" 1
+}
+expect 4 timeout 60 mpirun -n 1 "$lyceum" train "--config=$config" : -n 1 /bin/true
+one_line
+run timeout 60 mpirun -n 1 /bin/true : -n 1 "$lyceum" train "--config=$config"
+((code != 0 && code != 124)) || fail "mpirun ends with $code where rank 0 is another program"
+one_line
+LYCEUM_START_TIMEOUT=soon expect 2 mpirun -n 1 "$lyceum" train "--config=$config"
+says err "LYCEUM_START_TIMEOUT is 'soon'"

@@ -10,6 +10,7 @@ work=$(mktemp -d)
 job=
 stop_job() { [[ -z $job ]] || kill -KILL "$job" 2>/dev/null || true; }
 trap 'stop_job; rm -rf "$work"' EXIT
+export LYCEUM_CACHE=${LYCEUM_CACHE:-$work/cache}
 config=$work/tiny.ini
 tiny=(train "--config=$config")
 

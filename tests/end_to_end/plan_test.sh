@@ -16,6 +16,9 @@ says out "^2 .* \+[0-9.]+ %: .* pp2 dp[0-9]"
 says out "^best: [0-9]+ % of the step computes"
 says out "^row 1 \|"
 grep -q "</svg>" "$work/pipeline.svg" || fail "no drawing"
+grep -q "makespan [0-9.e+-]* ms" "$work/pipeline.svg" || fail "a drawing of times without their unit"
+expect 0 "$lyceum" plan --config "$papers/deepseekmoe-2b.ini" --parallel.pipeline=2 --svg "$work/pipeline.svg"
+grep -Eq "makespan [0-9.,e+-]+ TFLOP" "$work/pipeline.svg" || fail "a drawing without rates and without a unit"
 
 expect 0 "$lyceum" plan --config "$papers/deepseekmoe-16b.ini" --json --ranks=8 --parallel.expert=8 --parallel.zero=1
 for key in '"total": 16' '"flops_per_sequence"' '"memory_bytes_per_rank"' '"communication_bytes_per_step"' '"bubble"'; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Usage: resume_test.sh LYCEUM SOURCE_DIR. A run that was stopped, killed or asked to end, and went on, is bit for bit the
-# run that was never disturbed; on another mesh it goes on with the same loss.
+# run that was never disturbed; on another mesh it goes on with the same loss; with more steps, on the same schedule.
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 
@@ -93,3 +93,21 @@ says out "stopped on request after step [0-9]+"
 expect 0 ranks 2 "${long[@]}" "--run.dir=$work/asked"
 says out "resumed "
 same_run calm asked step-00000160
+
+# More steps alone leave the schedule as the checkpoint has it; another schedule is told with both rates.
+export LYCEUM_CACHE=$work/peaks
+short=("$lyceum" "${tiny[@]}" --optim.schedule=cosine --optim.min_lr=1e-4 --checkpoint.every=0 "--run.dir=$work/longer")
+lr() { metric "$work/longer/metrics.jsonl" "$1" lr; }
+expect 0 "${short[@]}"
+says out "^peak  .*measured now"
+expect 0 "${short[@]}" --run.steps=14
+says out "^peak  .*measured on 20[0-9-]+; --remeasure does it again: MFU counts against it$"
+says out "^schedule   cosine over 12 steps, as the checkpoint has it; optim.schedule_steps=14 "
+expect 0 "${short[@]}" --run.steps=16 --remeasure
+says out "^peak  .*measured now"
+says out "^schedule   cosine over 12 steps, as the checkpoint has it; optim.schedule_steps=16 "
+for step in 12 13 16; do equal "learning rate of step $step" "$(lr $step)" 0.0001; done
+expect 0 "${short[@]}" --run.steps=17 --optim.schedule_steps=40
+says out "^warning: the learning rate of step 17 is 0.00[0-9]+; by the checkpoint's schedule, cosine over 12 steps, it would be 0.0001$"
+expect 0 "${short[@]}" --run.steps=18 --optim.schedule_steps=40
+! grep -q "warning: the learning rate" "$work/out" || fail "a schedule that goes on is told as another one"

@@ -8,8 +8,10 @@
 #include <sstream>
 
 #include "core/error.h"
+#include "io/config_aliases.h"
 #include "io/config_binding.h"
 #include "io/config_check.h"
+#include "io/nearest_word.h"
 #include "support/temporary_directory.h"
 
 namespace lyceum {
@@ -245,7 +247,7 @@ Config unusual() {
   c.moe = {5, 2, 3, 7, {1, 2, 3, 4, 2147483647}, "noisy", true, 1.25, 17, 6, true};
   c.sub_dimensions = {4, 5, 3, 2, 6};
   c.balance = {1e-300, 0.05, 4, "batch", 1e-3};
-  c.optim = {1.08e-3, 1e-5, "cosine", 17, 0, 0.999, 1e-12, 0, 0.5};
+  c.optim = {1.08e-3, 1e-5, "cosine", 900, 17, 90, 0, 0.999, 1e-12, 0, 0.5};
   c.parallel = {2, 3, 4, 5, 3, "interleaved", 6, true, "pairs", "staged"};
   c.eval = {11, 0};
   c.checkpoint = {13, 0, "runs/a b", true};
@@ -320,8 +322,27 @@ TEST(ConfigKeys, cover_every_member) {
   }
 }
 
+TEST(ConfigKeys, names_of_other_frameworks_lead_to_keys_that_are_there) {
+  const std::string known = print_config({});
+  for (const auto& [name, key] : names_of_other_frameworks()) {
+    EXPECT_THAT(known, HasSubstr(std::string(key) + " ")) << name;
+  }
+  EXPECT_THAT(mistake({"--optim.learning_rate=1e-3"}), HasSubstr("did you mean optim.lr?"));
+  EXPECT_THAT(mistake({"--model.num-layers=3"}), HasSubstr("did you mean model.layers?"));
+  EXPECT_THAT(mistake({"--optim.lrr=1e-3"}), HasSubstr("did you mean optim.lr?"));
+}
+
+TEST(NearestWord, is_near_or_none) {
+  const std::vector<std::string> words{"train", "tokenize", "plan"};
+  EXPECT_EQ(nearest_word("trian", words), "train");
+  EXPECT_EQ(nearest_word("tokenise", words), "tokenize");
+  EXPECT_EQ(nearest_word("frobnicate", words), "");
+  EXPECT_EQ(nearest_word(std::string(1 << 20, 'x'), words), "");
+  EXPECT_EQ(nearest_word("train", {}), "");
+}
+
 TEST(ConfigKeys, documentation_lists_them_all) {
-  EXPECT_THAT(contents(source_dir / "docs/configuration.md"), HasSubstr("```\n" + list_keys() + "```\n"))
+  EXPECT_THAT(contents(source_dir / "docs/configuration.md"), HasSubstr("```text\n" + list_keys() + "```\n"))
       << "put the output of `lyceum train --list-keys` into the last block of docs/configuration.md";
 }
 

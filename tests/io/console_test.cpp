@@ -14,11 +14,13 @@ namespace {
 TEST(Console, HumanNumbers) {
   EXPECT_EQ(human_count(0), "0");
   EXPECT_EQ(human_count(950), "950");
-  EXPECT_EQ(human_count(999.6), "1.00K");
-  EXPECT_EQ(human_count(12345), "12.3K");
-  EXPECT_EQ(human_count(1.996e12), "2.00T");
-  EXPECT_EQ(human_count(-1500), "-1.50K");
+  EXPECT_EQ(human_count(999.6), "1.00 k");
+  EXPECT_EQ(human_count(12345), "12.3 k");
+  EXPECT_EQ(human_count(1.996e12), "2.00 T");
+  EXPECT_EQ(human_count(-1500), "-1.50 k");
   EXPECT_EQ(human_count(nan), "nan");
+  EXPECT_EQ(human_count(950, "FLOP/s"), "950 FLOP/s");
+  EXPECT_EQ(human_count(6.01e9, "FLOP/s"), "6.01 GFLOP/s");
 }
 
 TEST(Console, HumanDurations) {
@@ -47,7 +49,7 @@ ProgressLine example() {
 TEST(Console, ALineHoldsItsNumbersUnderTheirNames) {
   const std::string header = progress_header(1000), line = progress_text(example());
   EXPECT_EQ(line.size(), header.size());
-  for (const char* word : {"120/1000", "4.8123", "0.873", "6.00e-04", "12.3K", "34.1%", "1.83", "1h02m"}) {
+  for (const char* word : {"120/1000", "4.8123", "0.873", "6.00e-04", "12.3 k", "34.1%", "1.83", "1h02m"}) {
     EXPECT_NE(line.find(word), std::string::npos) << word << " in " << line;
   }
   // Right-aligned columns: a name ends where its value ends.

@@ -12,6 +12,8 @@
 #include <sstream>
 
 #include "io/chart.h"
+#include "io/routing_alarms.h"
+#include "io/time_map.h"
 #include "support/nan.h"
 
 namespace lyceum {
@@ -127,14 +129,17 @@ TEST(ReportHtml, LeavesOutWhatIsNotThere) {
       const Tree page = parsed(text);
       std::size_t figures = 0;
       visit(page, [&](const std::string& name, const Tree&) { figures += name == "figure"; });
-      EXPECT_EQ(figures, (train.empty() ? 0u : 1u) + (routing ? 3u : 0u));
+      EXPECT_EQ(figures, (train.empty() ? 0u : 1u) + (routing ? 4u + 3u : 0u));
       visit(page, [&](const std::string& name, const Tree& e) {
         const bool drawn = name == "path" || name == "rect" || name == "b";
         const std::string place = attribute(e, "d") + attribute(e, "x") + attribute(e, "style");
         EXPECT_FALSE(drawn && (place.find("nan") != std::string::npos || place.find("inf") != std::string::npos))
             << place;
       });
-      EXPECT_EQ(text.find("src="), std::string::npos) << "the page needs nothing else";
+      visit(page, [&](const std::string&, const Tree& e) {
+        const std::string source = attribute(e, "src");
+        EXPECT_TRUE(source.empty() || source.starts_with("data:")) << "the page needs nothing else: " << source;
+      });
       EXPECT_EQ(text.find("<link"), std::string::npos);
     }
   }
@@ -156,6 +161,122 @@ TEST(ReportHtml, LargeAndLongRunsStaySmallEnoughToOpen) {
   EXPECT_LE(lines.at("training").size(), 1200u);
   const auto& points = lines.at("training");
   EXPECT_TRUE(std::any_of(points.begin(), points.end(), [](const auto& p) { return p[1] == 99.0; })) << "peaks survive";
+}
+
+/// 24 layers of 64 experts, top-6, a record each 40 steps to 8,000; layer 12 loses experts 0 to 34 after step 4,000.
+RoutingHistory collapsing_history() {
+  RoutingHistory history = history_of(24, 6, 64, 200);
+  for (std::size_t r = 0; r < history.steps.size(); ++r) history.steps[r] = 40 * (static_cast<std::int64_t>(r) + 1);
+  for (RoutingHistory::Layer& layer : history.layers) {
+    for (std::size_t i = 0; i < layer.counts.size(); ++i) {
+      const bool lost = layer.layer == 12 && i / (64 * 6) >= 100 && i % 64 < 35;
+      layer.counts[i] = lost ? 0 : 100 * layer.counts[i];
+    }
+  }
+  return history;
+}
+
+TEST(ReportHtml, TellsACollapseFirst) {
+  const std::string text =
+      html_report({.title = "collapse", .routing = collapsing_history(), .config = "[moe]\nexperts = 64"});
+  EXPECT_LT(text.size(), 4u << 20);
+  const auto alarm = text.find("35 of 64 experts have had no token since step 4,000");
+  ASSERT_NE(alarm, std::string::npos);
+  EXPECT_LT(alarm, text.find("<figure"));
+  EXPECT_NE(text.find("<h2>1 alarm</h2>"), std::string::npos);
+  EXPECT_NE(text.find("experts 0–34: no token since step 4,000"), std::string::npos);
+  const Tree page = parsed(text);
+  std::vector<std::string> links, alarmed;
+  std::size_t maps = 0, layers_with_maps = 0;
+  visit(page, [&](const std::string& name, const Tree& e) {
+    const std::string style = attribute(e, "class");
+    if (name == "a") links.push_back(attribute(e, "href"));
+    if (style == "card alarmed") alarmed.push_back(attribute(e.get_child("h3"), "id"));
+    maps += style == "plot map";
+    layers_with_maps += style == "card" || style == "card alarmed";
+  });
+  EXPECT_EQ(links, std::vector<std::string>{"#layer-12"});
+  EXPECT_EQ(alarmed, std::vector<std::string>{"layer-12"});
+  EXPECT_EQ(layers_with_maps, 24u);
+  EXPECT_EQ(maps, 1 + 24 * 7u) << "idle experts of all layers; each layer's all choices and every one";
+  EXPECT_EQ(texts_of(page, "pre").front(), "[moe]\nexperts = 64");
+}
+
+TEST(ReportHtml, SaysWhatItDoesNotKnow) {
+  const Tree page =
+      parsed(html_report({.title = "", .routing = history_of(1, 1, 2, 3), .missing = {"No metrics & co."}}));
+  const std::vector<std::string> sentences = texts_of(page, "p");
+  EXPECT_NE(std::ranges::find(sentences, "No metrics & co."), sentences.end());
+}
+
+TEST(RoutingAlarms, SaySinceWhen) {
+  RoutingHistory history = history_of(2, 1, 4, 10);  // steps 10 … 100
+  const auto set = [&](std::size_t layer, std::size_t expert, std::size_t begin, std::size_t end) {
+    for (std::size_t r = begin; r < end; ++r) history.layers[layer].counts[4 * r + expert] = 0;
+  };
+  for (RoutingHistory::Layer& layer : history.layers) std::ranges::fill(layer.counts, 100);
+  set(0, 1, 4, 10);
+  set(0, 3, 7, 10);
+  set(1, 0, 0, 10);
+  set(1, 2, 2, 5);
+  set(1, 3, 5, 6);  // too few tokens went by to tell
+  const std::vector<Alarm> alarms = routing_alarms(history);
+  ASSERT_EQ(alarms.size(), 3u);
+  const auto expect = [](const Alarm& alarm, std::int64_t step, std::int64_t layer, bool over,
+                         const std::string& text) {
+    EXPECT_EQ(alarm.step, step);
+    EXPECT_EQ(alarm.layer, layer);
+    EXPECT_EQ(alarm.over, over);
+    EXPECT_EQ(alarm.text, text);
+  };
+  expect(alarms[0], 0, 1, false, "1 of 4 experts has had no token since the start");
+  expect(alarms[1], 40, 0, false, "2 of 4 experts have had no token since step 40 (1), step 70 (1)");
+  expect(alarms[2], 20, 1, true, "1 of 4 experts had no token for a time, until step 50");
+  const std::vector<IdleSpan> spans = idle_spans(history.layers[1]);
+  ASSERT_EQ(spans.size(), 2u);
+  EXPECT_EQ(spans[1].expert, 2u);
+  EXPECT_EQ(spans[1].begin, 2u);
+  EXPECT_EQ(spans[1].end, 5u);
+}
+
+TEST(RoutingAlarms, TellAnExpertThatTakesAll) {
+  RoutingHistory history = history_of(1, 1, 16, 5);
+  std::ranges::fill(history.layers[0].counts, 10);
+  for (const std::size_t r : {1, 3, 4}) history.layers[0].counts[16 * r + 7] = 1000;
+  std::vector<Alarm> alarms = routing_alarms(history);
+  ASSERT_EQ(alarms.size(), 1u);
+  EXPECT_EQ(alarms[0].step, 20);
+  EXPECT_FALSE(alarms[0].over);
+  EXPECT_EQ(alarms[0].text, "MaxVio above 4 still in the newest record; worst 12.9 at step 20");
+  history.layers[0].counts[16 * 4 + 7] = 10;
+  alarms = routing_alarms(history);
+  ASSERT_EQ(alarms.size(), 1u);
+  EXPECT_TRUE(alarms[0].over);
+  EXPECT_EQ(alarms[0].text, "MaxVio above 4 until step 40; worst 12.9 at step 20");
+}
+
+TEST(TimeMap, ColumnsAreBounded) {
+  const auto columns = [](std::int64_t layers, std::int64_t top_k, std::int64_t experts, std::int64_t records) {
+    RoutingHistory history;
+    for (std::int64_t r = 0; r < records; ++r) history.steps.push_back(r + 1);
+    for (std::int64_t l = 0; l < layers; ++l) {
+      history.layers.push_back({.layer = l,
+                                .top_k = top_k,
+                                .experts = experts,
+                                .expert_sizes = {},
+                                .expert_rank = {},
+                                .counts = {},
+                                .mean_probability = {}});
+    }
+    return time_columns(history);
+  };
+  EXPECT_EQ(columns(24, 6, 64, 200).size(), 200u);
+  EXPECT_EQ(columns(24, 6, 64, 9000).size(), 256u);
+  EXPECT_EQ(columns(60, 8, 512, 9000).size(), 24u);
+  const std::vector<RecordRange> merged = columns(24, 6, 64, 1001);
+  EXPECT_EQ(merged.front().begin, 0u);
+  EXPECT_EQ(merged.back().end, 1001u);
+  for (std::size_t c = 1; c < merged.size(); ++c) EXPECT_EQ(merged[c].begin, merged[c - 1].end);
 }
 
 TEST(Chart, Ticks) {

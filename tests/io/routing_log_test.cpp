@@ -291,11 +291,20 @@ TEST(RoutingStats, FiguresOfALoad) {
   const RoutedTokens small{.layer = 0, .choice = 0, .tokens = {2, 4, 4, 4, 5, 5, 7, 9}};  // mean 5, deviation 2
   EXPECT_DOUBLE_EQ(small.variation(), 0.4);
   EXPECT_DOUBLE_EQ(small.max_over_mean(), 1.8);
+  EXPECT_DOUBLE_EQ(small.max_violation(), 0.8);
+  EXPECT_DOUBLE_EQ(small.percentile(0), 0.4);
+  EXPECT_DOUBLE_EQ(small.percentile(0.9), 1.4);
+  EXPECT_DOUBLE_EQ(small.percentile(1), 1.8);
   const RoutedTokens starved{.layer = 0, .choice = 0, .tokens = {0, 3}};
   EXPECT_TRUE(std::isinf(starved.max_over_min()));
+  EXPECT_DOUBLE_EQ(starved.entropy(), 0);
+  const RoutedTokens half{.layer = 0, .choice = 0, .tokens = {0, 3, 0, 3}};
+  EXPECT_DOUBLE_EQ(half.entropy(), 0.5);
   const RoutedTokens idle{.layer = 0, .choice = 0, .tokens = {0, 0}};
   EXPECT_TRUE(std::isnan(idle.max_over_min()));
   EXPECT_TRUE(std::isnan(idle.variation()));
+  EXPECT_TRUE(std::isnan(idle.entropy()));
+  EXPECT_TRUE(std::isnan(idle.percentile(0.5)));
 }
 
 RoutingHistory small_history() {
@@ -316,9 +325,7 @@ TEST(RoutingStats, SumsOverRecordsAndChoices) {
   EXPECT_EQ(rows[0].tokens, (std::vector<std::int64_t>{11, 22, 33}));
   EXPECT_EQ(rows[1].tokens, (std::vector<std::int64_t>{12, 0, 6}));
   EXPECT_EQ(loads_by_layer(history, {1, 2})[0].tokens, (std::vector<std::int64_t>{16, 20, 36}));
-  const Imbalance imbalance = imbalance_over_records(history);
-  EXPECT_DOUBLE_EQ(imbalance.worst[0], 7.0 / 4);
-  EXPECT_DOUBLE_EQ(imbalance.mean[1], 36.0 / 24);
+  EXPECT_DOUBLE_EQ(layer_load(history.layers[0], {0, 1}).max_violation(), 7.0 / 4 - 1);
 }
 
 TEST(RoutingText, TablesHoldTheFigures) {

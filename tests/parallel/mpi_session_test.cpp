@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <thread>
+
+#include "parallel/comm/deadline.h"
 
 namespace lyceum {
 namespace {
@@ -50,6 +54,15 @@ TEST_F(MpiSessionTest, SeveralTasksWithoutMpiAreRefused) {
 
 TEST_F(MpiSessionTest, AbortEndsWithTheExitCode) {
   EXPECT_EXIT(MpiSession().abort(ExitCode::bad_input), testing::ExitedWithCode(3), "");
+}
+
+TEST(Deadline, EndsTheProcessUnlessItGoesFirst) {
+  { const Deadline early(60, "late"); }
+  const auto wait = [] {
+    const Deadline passes(0.01, "too late");
+    std::this_thread::sleep_for(std::chrono::minutes(1));
+  };
+  EXPECT_EXIT(wait(), testing::ExitedWithCode(4), "^too late\n$");
 }
 
 TEST_F(MpiSessionTest, AllRanksNeedMpi) { EXPECT_THROW(ProcessGroup::world(1), Error); }

@@ -30,6 +30,19 @@ TEST(LearningRate, FollowsACosineToTheFloor) {
   EXPECT_DOUBLE_EQ(learning_rate(optim, 500, 111), 0.1);
 }
 
+TEST(LearningRate, StaysThenDecaysStraight) {
+  OptimConfig optim{.lr = 1.0, .min_lr = 0.1, .schedule = "wsd", .warmup_steps = 10};
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 4, 100), 0.5);
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 10, 100), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 89, 100), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 94, 100), 0.55);
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 99, 100), 0.1);
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 1000, 100), 0.1);
+  optim.decay_steps = 50;
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 49, 100), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate(optim, 74, 100), 0.55);
+}
+
 TEST(LearningRate, EndsAtTheFloorWhenTheRunIsAllWarmUp) {
   const OptimConfig optim{.lr = 1.0, .min_lr = 0.1, .schedule = "cosine", .warmup_steps = 1};
   EXPECT_DOUBLE_EQ(learning_rate(optim, 1, 2), 0.1);

@@ -1,13 +1,17 @@
 #include "parallel/comm/mpi_session.h"
 
+#include <dlfcn.h>
+#include <fmt/format.h>
 #include <mpi.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 
 #include "parallel/comm/communicator.h"
+#include "parallel/comm/deadline.h"
 #include "parallel/comm/host_name.h"
 
 namespace lyceum {
@@ -16,8 +20,38 @@ namespace {
 /// Whether a launcher that Open MPI understands started this process.
 bool launched() { return std::getenv("OMPI_COMM_WORLD_SIZE") || std::getenv("PMIX_RANK"); }
 
+int number_of(const char* name, const char* other) {
+  const char* value = std::getenv(name);
+  if (!value) value = std::getenv(other);
+  return value ? std::atoi(value) : 0;
+}
+
+/// MPI_Init waits for all ranks of the job, for ever where one of them is another program.
+Deadline start_limit(const std::string& host) {
+  double seconds = 300;
+  if (const char* set = std::getenv("LYCEUM_START_TIMEOUT")) {
+    char* end = nullptr;
+    seconds = std::strtod(set, &end);
+    require_usage(
+        end != set && *end == '\0' && seconds > 0 && seconds <= 1e6,
+        "LYCEUM_START_TIMEOUT is '{}': set it to the seconds that the start of all ranks may take, 1e6 at most", set);
+  }
+  const int rank = number_of("OMPI_COMM_WORLD_RANK", "PMIX_RANK");
+  const std::string line = fmt::format(
+      "lyceum: rank {} on {} waited {:g} s for the other ranks to start: all ranks of a job must run lyceum, on hosts "
+      "that "
+      "reach each other; LYCEUM_START_TIMEOUT=SECONDS waits longer",
+      rank, host, seconds);
+  return {seconds + 0.25 * std::min(rank, 20), line};  // the launcher ends the others once one has spoken
+}
+
 void check(int code, const char* operation) {
   if (code != MPI_SUCCESS) fail(ExitCode::failed, "{}: {}", operation, mpi_error_text(code));
+}
+
+/// Keeps in what Open MPI 4 says of MPI_Abort, behind the line that told why, as `mpirun -q` does for mpirun's own.
+void hush_abort() {
+  if (void* quiet = dlsym(RTLD_DEFAULT, "orte_execute_quiet")) *static_cast<bool*>(quiet) = true;
 }
 
 }  // namespace
@@ -30,6 +64,7 @@ MpiSession::MpiSession() : host_(host_name()) {
                   tasks ? tasks : "");
     return;
   }
+  const Deadline start = start_limit(host_);
   int provided = MPI_THREAD_SINGLE;
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
   started_ = true;
@@ -55,8 +90,16 @@ ProcessGroup MpiSession::world(double timeout) const {
 
 void MpiSession::abort(ExitCode code) const {
   std::fflush(nullptr);
+  hush_abort();
   if (started_ && mpi_running()) MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
   std::_Exit(static_cast<int>(code));
+}
+
+void MpiSession::end(ExitCode code) const {
+  if (!started_ || !std::getenv("OMPI_MCA_orte_launch")) return;
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (rank_ != 0) sleep(10);  // mpirun ends it before
+  abort(code);
 }
 
 }  // namespace lyceum

@@ -9,7 +9,9 @@ namespace lyceum {
 /// at the end; started by hand it is a job of one rank and leaves MPI alone. One object a process, made before threads.
 class MpiSession {
  public:
-  /// Throws a usage Error when srun started several ranks without MPI, as each would believe that it is alone.
+  /// Throws a usage Error when srun started several ranks without MPI, as each would believe that it is alone. Waits
+  /// for the other ranks for LYCEUM_START_TIMEOUT seconds (of the environment, default 300), then ends the process with
+  /// one line and exit code 4.
   MpiSession();
   /// Finalises MPI, unless an error is on its way out: other ranks would not come along.
   ~MpiSession();
@@ -27,6 +29,9 @@ class MpiSession {
 
   /// Ends every rank of the job at once with this exit code. For errors that this rank alone knows of.
   [[noreturn]] void abort(ExitCode code) const;
+  /// Collective: ends the job with an exit code other than 0 that all ranks have, as returning it from `main` would,
+  /// but without the two banners that Open MPI's mpirun has for that. Returns under other launchers.
+  void end(ExitCode code) const;
 
  private:
   bool started_ = false;

@@ -1,0 +1,108 @@
+#include <boost/algorithm/string/join.hpp>
+#include <boost/algorithm/string/replace.hpp>
+#include <fmt/format.h>
+
+#include <array>
+
+#include "apps/options.h"
+#include "core/error.h"
+#include "io/config_keys.h"
+
+namespace lyceum {
+namespace {
+
+struct CompletedCommand {
+  const char* name;
+  CommandHelp (*help)();
+  const char* words;  // that may follow it
+};
+constexpr std::array completed_commands = std::to_array<CompletedCommand>({
+    {"train", train_help, ""},
+    {"plan", plan_help, ""},
+    {"eval", eval_help, ""},
+    {"generate", generate_help, ""},
+    {"tokenize", tokenize_help, ""},
+    {"checkpoint", checkpoint_help, "ls show verify diff "},
+    {"routing", routing_help, "report dump "},
+    {"completion", completion_help, "bash zsh "},
+});
+
+// `=` ends a word in bash and does not in zsh. What matches nothing is completed as a file.
+constexpr const char* script = R"(_lyceum() {
+  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} key='' given='' words='' candidate
+  local keys='@KEYS@'
+  if [[ $word == '=' ]]; then
+    key=$before word=''
+  elif [[ $before == '=' ]]; then
+    key=${COMP_WORDS[COMP_CWORD - 2]}
+  elif [[ $word == --*=* ]]; then
+    key=${word%%=*} given=${word%%=*}=
+  fi
+  if [[ -n $key ]]; then
+    case $key in
+@VALUES@    esac
+  elif ((COMP_CWORD == 1)); then
+    words='@COMMANDS@ --help --version'
+  else
+    case ${COMP_WORDS[1]} in
+@OPTIONS@    esac
+  fi
+  COMPREPLY=()
+  for candidate in $(printf '%s' "$words"); do
+    if [[ $given$candidate == "$word"* ]]; then COMPREPLY+=("$given$candidate"); fi
+  done
+  if ((${#COMPREPLY[@]} == 1)) && [[ ${COMPREPLY[0]} == *= ]]; then compopt -o nospace 2>/dev/null || true; fi
+  return 0
+}
+complete -o default -F _lyceum lyceum
+)";
+
+std::string completion_script() {
+  Config config;
+  boost::program_options::options_description described;
+  bind(described, config);
+  std::vector<std::string> keys, commands;
+  std::string values, options;
+  for (const auto& key : described.options()) {
+    keys.push_back(fmt::format("--{}=", key->long_name()));
+    const std::string kind = setting_of(*key).name();
+    if (kind.find(" | ") == std::string::npos) continue;
+    values += fmt::format("      --{}) words='{}' ;;\n", key->long_name(),
+                          boost::replace_all_copy(kind, " | ", " "));  // "auto cpu cuda"
+  }
+  for (const CompletedCommand& command : completed_commands) {
+    const CommandHelp help = command.help();
+    commands.emplace_back(command.name);
+    options += fmt::format("      {}) words='{}{}'{} ;;\n", command.name, command.words, boost::join(help.options, " "),
+                           help.configured ? "\" $keys\"" : "");
+  }
+  std::string text = script;
+  boost::replace_first(text, "@KEYS@", boost::join(keys, " "));
+  boost::replace_first(text, "@VALUES@", values);
+  boost::replace_first(text, "@COMMANDS@", boost::join(commands, " "));
+  boost::replace_first(text, "@OPTIONS@", options);
+  return text;
+}
+
+}  // namespace
+
+CommandHelp completion_help() {
+  return describe_command("lyceum completion bash | zsh",
+                          "What a shell completes the commands, options and keys of lyceum by, keys' values too:\n"
+                          "  source <(lyceum completion bash)     in ~/.bashrc; likewise zsh in ~/.zshrc",
+                          {});
+}
+
+int completion_command(const Arguments& arguments) {
+  const std::string shell = arguments.empty() ? "" : arguments.front();
+  if (shell == "--help") {
+    fmt::print("{}", completion_help().text);
+    return 0;
+  }
+  require_usage(arguments.size() == 1 && (shell == "bash" || shell == "zsh"), "say bash or zsh (--help tells more)");
+  const char* bash_functions = "autoload -U +X compinit bashcompinit && compinit && bashcompinit\n";
+  fmt::print("{}{}", shell == "zsh" ? bash_functions : "", completion_script());
+  return 0;
+}
+
+}  // namespace lyceum

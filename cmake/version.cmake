@@ -1,0 +1,9 @@
+# Writes OUTPUT, a source that tells the version and the commit of SOURCE, unless it says so already: run at each build.
+# cmake -D SOURCE=… -D VERSION=… -D OUTPUT=… -P version.cmake
+set(COMMIT)
+if(EXISTS ${SOURCE}/.git)
+  set(ENV{GIT_OPTIONAL_LOCKS} 0)
+  execute_process(COMMAND git -C ${SOURCE} describe --always --dirty --abbrev=12 --exclude=*
+    OUTPUT_VARIABLE COMMIT ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
+endif()
+configure_file(${SOURCE}/apps/version.cpp.in ${OUTPUT} @ONLY)

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/layers.h"
+
+namespace lyceum {
+
+/// For how many steps each expert of a layer has had no token.
+struct IdleExperts {
+  std::int64_t layer = 0;
+  std::vector<std::int64_t> steps;  // [experts]
+  bool operator==(const IdleExperts&) const = default;
+};
+
+/// Adds one step's counts, of all ranks.
+void add_step(std::vector<IdleExperts>& idle, const std::vector<RoutingSums>& sums);
+
+/// Tells of experts that no token has chosen for `window` steps on end: they are dead. With a window of 0 none ever is.
+class DeadExperts {
+ public:
+  explicit DeadExperts(std::int64_t window) : window_(window) {}
+
+  /// Of all layers.
+  std::int64_t count(const std::vector<IdleExperts>& idle) const;
+  /// What has changed since the last call, after `step`: at most a line on experts that died, then one on those that
+  /// came back.
+  std::vector<std::string> news(std::int64_t step, const std::vector<IdleExperts>& idle);
+
+ private:
+  bool dead(std::int64_t idle_steps) const { return window_ > 0 && idle_steps >= window_; }
+
+  std::int64_t window_;
+  std::vector<std::vector<bool>> told_;  // dead at the last call: [layers, experts]
+};
+
+}  // namespace lyceum

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Usage: command_line_test.sh LYCEUM SOURCE_DIR. Commands and options as they are typed: what is misspelt is answered with
+# what was meant, every command's help has one layout, and a shell completes commands, options, keys and values.
+. "$(dirname "$0")/lib.sh" "$@"
+
+# refused COMMAND PATTERN ARGUMENTS …: one line, exit code 2.
+refused() {
+  expect 2 "$lyceum" "$1" "${@:3}"
+  says err "^lyceum $1: $2"
+  equal "lines of stderr" "$(wc -l <"$work/err")" 1
+}
+refused trian "no command 'trian': did you mean train\?"
+refused frobnicate "no command 'frobnicate': .lyceum --help. tells them"
+refused generate "--temperature = -1: 0 .* or more" --prompt x --temperature -1
+refused generate "--tokens = -3: 0 or more" --prompt x --tokens -3
+refused generate "--top-k = -1: 0 .* or more" --prompt x --top-k=-1
+refused generate ".*--temprature.*: did you mean --temperature\?" --temprature=1
+refused train ".*--lr.*: did you mean --optim.lr\?" --lr=1
+refused eval "--batches = -1: 0 .* or more" --batches=-1
+
+# --- help: usage, what the command does, options
+mapfile -t commands < <("$lyceum" --help | sed -n 's/^  \([a-z]\+\)  .*/\1/p')
+((${#commands[@]} >= 8)) || fail "too few commands in the help: ${commands[*]}"
+for command in "${commands[@]}"; do
+  expect 0 "$lyceum" "$command" --help
+  [[ $(head -n 1 "$work/out") =~ ^"usage: ".*"lyceum $command " ]] || fail "$command --help does not begin with its usage"
+  [[ $(sed -n 2p "$work/out") == '' ]] || fail "$command --help has no line below its usage"
+  says out '^options:$'
+  says out '^  --help  +this text$'
+done
+
+# --- completion: as bash asks for it, words split at spaces and =
+expect 0 "$lyceum" completion bash
+. "$work/out"
+# completes WORDS … ANSWERS: what is offered for the last of the words, in order.
+completes() {
+  COMP_WORDS=(lyceum "${@:1:$#-1}") COMP_CWORD=$(($# - 1))
+  _lyceum
+  equal "completion of ${*:1:$#-1}" "${COMPREPLY[*]}" "${*:$#}"
+}
+completes tr train
+completes train --optim.l --optim.lr=
+completes train --model.hid --model.hidden=
+completes train --run.device = 'auto cpu cuda'
+completes train --run.device = c 'cpu cuda'
+completes train --run.device=c '--run.device=cpu --run.device=cuda'
+completes train --run.dir = x ''
+completes generate --t '--tokens --temperature --top-k'
+completes generate --optim.b '--optim.beta1= --optim.beta2='
+completes checkpoint v verify
+completes tokenize --re --retrain
+for command in "${commands[@]}"; do completes "$command" "$command"; done
+expect 2 "$lyceum" completion fish

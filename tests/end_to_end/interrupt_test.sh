@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Usage: interrupt_test.sh LYCEUM SOURCE_DIR. A run that is interrupted saves what it has, ends with 75 and goes on to
+# the weights of an undisturbed run; interrupted twice it ends at once. One rank, and two behind mpi-env.sh's mpirun.
+. "$(dirname "$0")/lib.sh" "$@"
+make_data
+run_of=("${tiny[@]}" --optim.schedule=constant --run.steps=120 --checkpoint.every=50 --checkpoint.keep=2 --data.valid=)
+
+# begin COMMAND …: as start, in a process group of its own and as a terminal would, so that SIGINT is not ignored.
+begin() {
+  set -m
+  "$@" >"$work/out" 2>"$work/err" &
+  job=$!
+  set +m
+}
+# As who types it: in an interactive shell.
+two_ranks() { exec bash --norc -ic '. "$0/scripts/mpi-env.sh" && mpirun -n 2 "$@"; exit $?' "$source" "$lyceum" "$@"; }
+beyond() { [[ -f $1/metrics.jsonl ]] && (($(wc -l <"$1/metrics.jsonl") > 5)); }
+
+# saved NAME: it ended with 75, and its checkpoint is of the step that it stopped after.
+saved() {
+  equal "exit code of $1" "$code" 75
+  says out "stopped on request after step [0-9]+"
+  step=$(grep -Eo "stopped on request after step [0-9]+" "$work/out" | grep -Eo "[0-9]+")
+  ((step < 120)) || fail "$1 was over before it was interrupted"
+  equal "newest checkpoint of $1" "$(<"$work/$1/checkpoints/LATEST")" "$(printf 'step-%08d' "$step")"
+  ! grep -Eq -- "-----|MPI_ABORT|Exit code" "$work/err" || fail "Open MPI has banners for $1"
+}
+
+# --- Ctrl-C, one rank
+expect 0 "$lyceum" "${run_of[@]}" "--run.dir=$work/calm-1"
+begin "$lyceum" "${run_of[@]}" "--run.dir=$work/alone"
+wait_for 30 beyond "$work/alone" || fail "the run to interrupt does not start"
+kill -INT "$job"
+finish
+saved alone
+says err "^lyceum train: SIGINT: saves a checkpoint after this step and ends"
+expect 0 "$lyceum" "${run_of[@]}" "--run.dir=$work/alone"
+says out "resumed "
+same_weights "$work/calm-1/checkpoints/step-00000120" "$work/alone/checkpoints/step-00000120"
+
+# --- Ctrl-C on mpirun: the terminal signals the whole foreground group
+pair=("${run_of[@]}" --parallel.expert=2)
+expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/calm-2"
+begin two_ranks "${pair[@]}" "--run.dir=$work/pair"
+wait_for 30 beyond "$work/pair" || fail "the ranks to interrupt do not start"
+kill -INT -- "-$job"
+finish
+saved pair
+equal "lines for the signal" "$(grep -c "^lyceum train: SIGUSR1: saves a checkpoint" "$work/err")" 1
+expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/pair"
+same_weights "$work/calm-2/checkpoints/step-00000120" "$work/pair/checkpoints/step-00000120"
+
+# --- twice, in a step that takes long: the second one does not wait for it
+long=("${run_of[@]}" --batch.global=20480)
+in_step() { [[ -f $1/metrics.jsonl ]] && sleep 1; }  # the file is made just before the first step
+told() { grep -q "saves a checkpoint after this step" "$work/err"; }
+begin "$lyceum" "${long[@]}" "--run.dir=$work/twice"
+wait_for 30 in_step "$work/twice" || fail "the long step does not start"
+kill -TERM "$job"
+wait_for 10 told || fail "no line for SIGTERM"
+kill -TERM "$job"
+finish
+equal "exit code after the second SIGTERM" "$code" 143
+says err "^lyceum train: SIGTERM again: ended, nothing more is written"
+begin two_ranks "${long[@]}" "--run.dir=$work/twice-2"
+wait_for 30 in_step "$work/twice-2" || fail "the long step of two ranks does not start"
+kill -INT -- "-$job"
+wait_for 10 told || fail "no line for Ctrl-C"
+kill -INT -- "-$job"
+finish
+equal "exit code after the second Ctrl-C" "$code" 130
+for run in twice twice-2; do
+  [[ ! -e $work/$run/checkpoints/LATEST ]] || fail "$run saved a checkpoint"
+done
+
+# --- what is no training ends at the first one, and an error that ranks find has no banner after its line
+begin "$lyceum" eval "--checkpoint=$work/calm-1/checkpoints" "--data.valid=$work/data/train" --batch.global=8
+sleep 0.3
+kill -INT "$job"
+finish
+equal "exit code of an interrupted eval" "$code" 130
+expect 2 ranks 2 train "--config=$config" --no.such=key
+equal "lines after a mistake on two ranks" "$(grep -c . "$work/err")" 1
