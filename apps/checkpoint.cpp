@@ -9,7 +9,9 @@
 #include <map>
 
 #include "apps/checkpoint_diff.h"
+#include "apps/commands.h"
 #include "apps/options.h"
+#include "apps/run_config.h"
 #include "io/config_binding.h"
 #include "io/table.h"
 #include "train/placement_table.h"
@@ -45,6 +47,10 @@ std::string age_of(const fs::path& file) {
   return fmt::format("{} days", seconds / 86400);
 }
 
+std::string sound_text(const CheckpointHeader& header) {
+  return header.unsound.empty() ? "yes" : "no: " + header.unsound;
+}
+
 int list(const fs::path& root) {
   require_input(fs::is_directory(root), "{}: no such directory", root.string());
   const std::vector<std::string> names = list_checkpoint_directories(root);
@@ -52,17 +58,17 @@ int list(const fs::path& root) {
     fmt::print("no checkpoints in {}\n", root.string());
     return 0;
   }
-  Table table({"name", ">step", "mesh", ">tensors", ">parameters", ">size", ">age", "complete"});
+  Table table({"name", ">step", "mesh", ">tensors", ">parameters", ">size", ">age", "sound", "complete"});
   for (const std::string& name : names) {
     try {
       const CheckpointReader reader(root / name);
       const std::string problem = reader.problem(CheckpointReader::Check::sizes);
       table.add({name, fmt::to_string(reader.header().step), reader.header().mesh,
                  fmt::to_string(reader.tensors().size()), text_of_count(parameters(reader)),
-                 text_of_bytes(reader.bytes()), age_of(root / name / "manifest.json"),
+                 text_of_bytes(reader.bytes()), age_of(root / name / "manifest.json"), sound_text(reader.header()),
                  problem.empty() ? "yes" : "no: " + problem});
     } catch (const Error& error) {
-      table.add({name, "", "", "", "", "", "", std::string("no: ") + error.what()});
+      table.add({name, "", "", "", "", "", "", "", std::string("no: ") + error.what()});
     }
   }
   fmt::print("{}", table.text());
@@ -128,7 +134,12 @@ void print_placement(const CheckpointReader& reader) {
   const CheckpointHeader& header = reader.header();
   const std::vector<LayerPlacement> placement = RunState::placement_of(header.trainer_state);
   if (placement.empty()) return;
-  const Config config = parse_config(header.config, reader.directory().string() + ":config").config;
+  const Config config = config_of(reader).config;
+  for (const LayerPlacement& layer : placement) {
+    require_input(std::ranges::ssize(layer.ranks.owner) == std::ranges::ssize(expert_widths(config.moe)),
+                  "{}: places {} experts in layer {}, its configuration has {}", reader.directory().string(),
+                  layer.ranks.owner.size(), layer.layer, expert_widths(config.moe).size());
+  }
   for (const std::string& line : placement_lines(config, placement, RunState::load_of(header.trainer_state))) {
     fmt::print("{}\n", line);
   }
@@ -139,6 +150,7 @@ int show(const CheckpointReader& reader, bool all) {
   const CheckpointHeader& header = reader.header();
   fmt::print("checkpoint     {}\nrun            {}\nstep           {}\nmesh           {}\nsize           {}\n",
              reader.directory().string(), header.run_uuid, header.step, header.mesh, text_of_bytes(reader.bytes()));
+  fmt::print("sound          {}\n", sound_text(header));
   if (header.job) fmt::print("job            {}\n", text_of(*header.job));
   fmt::print("parameters     {} ({})\ntrainer state  {}\n\n{}\n", parameters(reader), text_of_count(parameters(reader)),
              state_text(header.trainer_state), header.config);

@@ -56,6 +56,10 @@ TensorDifference difference(const CheckpointReader& a, const CheckpointReader& b
 }
 
 int print_differences(const CheckpointReader& a, const CheckpointReader& b, bool all) {
+  for (const CheckpointReader* reader : {&a, &b}) {  // before memory is taken for what is not there
+    const std::string problem = reader->problem(CheckpointReader::Check::sizes);
+    require_input(problem.empty(), "{}", problem);
+  }
   Table table({"tensor", ">max |a-b|", ">max relative", "equal"});
   TensorDifference total;
   std::int64_t same = 0, different = 0, missing = 0;

@@ -46,6 +46,14 @@ std::optional<LoadedConfig> configure(const MpiSession& session, const Arguments
   return loaded;
 }
 
+LoadedConfig config_of(const CheckpointReader& reader) {
+  try {
+    return parse_config(reader.header().config, reader.directory().string() + ":config");
+  } catch (const Error& error) {
+    fail(ExitCode::bad_input, "{}", error.what());
+  }
+}
+
 std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::string path, const Arguments& arguments) {
   const LoadedConfig given = read_config(arguments);
   if (given.list_keys) return tell(session, list_keys());
@@ -57,8 +65,7 @@ std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::st
     path = given.config.run.dir + "/checkpoints";
   }
   CheckpointReader reader(resolve_checkpoint(path));
-  LoadedConfig loaded = read_config(
-      arguments, without_mesh(parse_config(reader.header().config, reader.directory().string() + ":config")));
+  LoadedConfig loaded = read_config(arguments, without_mesh(config_of(reader)));
   const std::int64_t global_batch = loaded.config.batch.global;
   // A file may be the one of training, made for another number of ranks; the command line is meant for this one.
   const bool own_batch = std::ranges::any_of(

@@ -12,6 +12,9 @@ namespace lyceum {
 /// --print-config itself: then there is nothing to run.
 std::optional<LoadedConfig> configure(const MpiSession& session, const Arguments& arguments);
 
+/// The configuration that a checkpoint carries; a bad_input Error where there is none that this build can read.
+LoadedConfig config_of(const CheckpointReader& reader);
+
 /// A checkpoint to be read on this world.
 struct CheckpointRun {
   CheckpointReader reader;

@@ -61,27 +61,25 @@ void replace_file(const std::filesystem::path& path, std::string_view text) {
   sync_path(path.has_parent_path() ? path.parent_path() : ".");
 }
 
-void publish_directory(const std::filesystem::path& fresh, const std::filesystem::path& name) {
-  const std::filesystem::path parent = name.has_parent_path() ? name.parent_path() : ".";
-  std::error_code ignored;
+std::filesystem::path publish_directory(const std::filesystem::path& fresh, const std::filesystem::path& name) {
   if (!std::filesystem::exists(name)) {
     rename_path(fresh, name);
-    sync_path(parent);
-    return;
+    return {};
   }
-  if (renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, name.c_str(), RENAME_EXCHANGE) == 0) {
-    sync_path(parent);
-    std::filesystem::remove_all(fresh, ignored);  // the old one; what is left of it is only rubbish
-    return;
-  }
+  if (renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, name.c_str(), RENAME_EXCHANGE) == 0) return fresh;
   if (errno != EINVAL && errno != ENOSYS) fail_path(fresh, "exchange with " + name.filename().string(), errno);
   std::filesystem::path old = name;
   old += ".replaced";
+  std::error_code ignored;
   std::filesystem::remove_all(old, ignored);
   rename_path(name, old);
-  rename_path(fresh, name);
-  sync_path(parent);
-  std::filesystem::remove_all(old, ignored);
+  try {
+    rename_path(fresh, name);
+  } catch (const Error&) {
+    std::filesystem::rename(old, name, ignored);
+    throw;
+  }
+  return old;
 }
 
 }  // namespace lyceum

@@ -18,8 +18,10 @@ void sync_path(const std::filesystem::path& path);
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
 /// `path` holds either its old text or the new one, whatever happens: write beside it, fsync, rename, fsync.
 void replace_file(const std::filesystem::path& path, std::string_view text);
-/// Makes the finished directory `fresh` appear as `name`, replacing a directory of that name, and fsyncs the parent.
-/// On file systems that can swap two names (ext4, xfs, btrfs, tmpfs) there is always one of the two under `name`.
-void publish_directory(const std::filesystem::path& fresh, const std::filesystem::path& name);
+/// Makes the finished directory `fresh` appear as `name`; it throws only while that has not happened. Returns where a
+/// directory that it replaced lies now, to be removed once the parent is synced, or an empty path. On file systems that
+/// can swap two names (ext4, xfs, btrfs, tmpfs) there is always one of the two under `name`; elsewhere a crash between
+/// two renames leaves the old one as `name.replaced`.
+std::filesystem::path publish_directory(const std::filesystem::path& fresh, const std::filesystem::path& name);
 
 }  // namespace lyceum

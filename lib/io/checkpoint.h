@@ -31,12 +31,13 @@ struct CheckpointHeader {
   std::int64_t step = 0;
   std::string mesh;               // text of the mesh that wrote it
   std::string config;             // resolved configuration, INI
-  std::string trainer_state;      // JSON; equal on all ranks: samples seen, skipped steps, last losses …
+  std::string trainer_state;      // JSON, of rank 0: samples seen, skipped steps, last losses …
   std::optional<BatchJob> job{};  // that wrote it
+  std::string unsound{};          // why nobody should go on from it; empty: it is sound
 };
 
-/// Called before each phase of writing: "plan", "shard", "digest" on every rank, "prepare", "manifest", "publish" on
-/// rank 0. What it throws fails the phase, so tests use it to break things. Default: nothing.
+/// Called before each phase of writing: "plan", "shard", "digest" on every rank, "prepare", "manifest", "publish",
+/// "latest" on rank 0. What it throws fails the phase, so tests use it to break things. Default: nothing.
 using CheckpointProbe = std::function<void(std::string_view phase)>;
 
 /// Collective. Writes `root/step-XXXXXXXX/` from every rank's pieces and publishes it atomically: shards into
@@ -44,12 +45,22 @@ using CheckpointProbe = std::function<void(std::string_view phase)>;
 /// Pieces of all ranks must cover each logical tensor exactly once: overlaps, holes and unequal shapes are an Error
 /// that names tensor and ranks. If any rank cannot write (disk full …) all ranks throw the same Error (exit code 4)
 /// that names rank, file and cause, the partial directory is removed, and earlier checkpoints and LATEST are untouched.
-void write_checkpoint(const ProcessGroup& group, const std::filesystem::path& root, const CheckpointHeader& header,
-                      std::span<const CheckpointPiece> pieces, const CheckpointProbe& probe = {});
+/// Returns what went wrong after the checkpoint had its name, with LATEST say, on every rank; mostly nothing.
+std::string write_checkpoint(const ProcessGroup& group, const std::filesystem::path& root,
+                             const CheckpointHeader& header, std::span<const CheckpointPiece> pieces,
+                             const CheckpointProbe& probe = {});
 
-/// Removes all but the newest `keep` complete checkpoints (0 keeps all) and any leftover .partial; one rank calls it.
-/// Complete is one whose files all have their full length; newer ones that are not stay, for somebody to look at. The
-/// one that LATEST names is never removed, nor is anything that no run wrote.
+/// Removes what killed runs left in `root`: `.partial` and `.removing` directories and empty ones. A checkpoint that a
+/// kill left without its name, as `.replaced`, gets it back. One rank calls it; what cannot be mended now stays.
+void mend_checkpoints(const std::filesystem::path& root);
+
+/// Makes LATEST name this checkpoint of `root`. One rank calls it. Throws where it cannot be written.
+void set_latest(const std::filesystem::path& root, const std::string& name);
+
+/// Mends, and removes all but the newest `keep` complete checkpoints (0 keeps all); one rank calls it. Complete is one
+/// whose files all have their full length. These are never removed: the newest sound one, the one that LATEST names and
+/// those newer than that, which the run went back from; what this build cannot read; whatever no run wrote. A directory
+/// that is being removed is called `.removing` before its first file goes.
 void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep);
 
 /// One checkpoint opened for reading: any rank, any box, intersecting whatever boxes were saved.
@@ -97,8 +108,9 @@ std::vector<std::string> list_checkpoints(const std::filesystem::path& root);
 std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
 
 /// Collective. `resume` as in the configuration: "none", "auto" or a path (a checkpoint, or a directory of them).
-/// auto takes the newest checkpoint that verifies and reports each damaged one it passes over through `warn` on rank 0;
-/// nothing when there is none. A named path that does not verify is a bad_input Error.
+/// auto takes the newest sound checkpoint that verifies, where there is none the newest that does, and reports through
+/// `warn` on rank 0 what it passes over; nothing when there is none. A named path that does not verify is a bad_input
+/// Error, and so is, with auto, a newer checkpoint in a format that this build does not know: it would be replaced.
 std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group, const std::filesystem::path& root,
                                                        const std::string& resume,
                                                        const std::function<void(const std::string&)>& warn);

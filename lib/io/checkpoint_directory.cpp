@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "io/atomic_file.h"
 #include "io/checkpoint.h"
 #include "io/checkpoint_manifest.h"
 #include "io/whole_file.h"
@@ -27,18 +28,64 @@ std::optional<std::int64_t> step_of(const std::string& name) {
 std::string latest(const fs::path& root) {
   std::error_code ignored;
   if (!fs::is_regular_file(root / "LATEST", ignored)) return {};
-  std::string name = read_whole_file(root / "LATEST");
+  std::string name;
+  try {
+    name = read_whole_file(root / "LATEST");
+  } catch (const Error&) {
+    return {};  // as if it were not there: the newest is meant
+  }
   name.erase(std::find_if(name.begin(), name.end(), [](char c) { return c == '\n' || c == '\r'; }), name.end());
   return step_of(name) && fs::exists(root / name / manifest_name, ignored) ? name : std::string();
 }
 
-/// Whether every file is there in full length: what can be told without reading all of it.
-bool looks_intact(const fs::path& directory) {
+/// What rotation goes by, told without reading all files.
+struct Standing {
+  bool readable = false;  // the manifest
+  bool intact = false;    // every file is there in full length
+  bool sound = false;     // and intact
+};
+Standing standing_of(const fs::path& directory) {
   try {
-    return CheckpointReader(directory).problem(CheckpointReader::Check::sizes).empty();
+    const CheckpointReader reader(directory);
+    const bool intact = reader.problem(CheckpointReader::Check::sizes).empty();
+    return {.readable = true, .intact = intact, .sound = intact && reader.header().unsound.empty()};
   } catch (const Error&) {
-    return false;
+    return {};
   }
+}
+
+/// So that no name of a checkpoint stands for a part of one while its files go. What cannot go yet (a reader on NFS)
+/// goes next time.
+void remove_checkpoint(const fs::path& directory) {
+  std::error_code error;
+  fs::path removing = directory;
+  removing += ".removing";
+  fs::remove_all(removing, error);
+  fs::rename(directory, removing, error);
+  if (!error) fs::remove_all(removing, error);
+}
+
+/// What the manifest of a checkpoint tells whoever looks for one to go on from.
+struct Verdict {
+  enum Kind : char { sound = '+', unsound = '~', unreadable = '-', unknown_format = '!' } kind;
+  std::string reason;
+};
+
+/// Collective: as rank 0 reads it.
+Verdict verdict_on(const ProcessGroup& group, const fs::path& directory) {
+  std::string answer;
+  if (group.rank() == 0) {
+    try {
+      const std::string unsound = read_manifest(directory).header.unsound;
+      answer = unsound.empty() ? std::string(1, Verdict::sound) : static_cast<char>(Verdict::unsound) + unsound;
+    } catch (const UnknownFormat& error) {
+      answer = static_cast<char>(Verdict::unknown_format) + std::string(error.what());
+    } catch (const std::exception& error) {
+      answer = static_cast<char>(Verdict::unreadable) + std::string(error.what());
+    }
+  }
+  answer = group.broadcast(answer, 0);
+  return {static_cast<Verdict::Kind>(answer.at(0)), answer.substr(1)};
 }
 
 /// Collective: the first problem of a checkpoint, or empty; each rank reads every group.size()-th file.
@@ -120,25 +167,46 @@ std::vector<std::string> list_checkpoints(const std::filesystem::path& root) {
   return names;
 }
 
-void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep) {
+void mend_checkpoints(const std::filesystem::path& root) {
   std::error_code error;
-  std::vector<fs::path> leftovers;
+  std::vector<fs::path> directories;
   for (fs::directory_iterator at(root, error), end; !error && at != end; at.increment(error)) {
-    const fs::path path = at->path();
-    const std::string extension = path.extension().string();
-    if ((extension == ".partial" || extension == ".replaced") && step_of(path.stem().string()))
-      leftovers.push_back(path);
+    directories.push_back(at->path());
   }
-  for (const fs::path& path : leftovers) fs::remove_all(path, error);
+  for (const fs::path& path : directories) {
+    const fs::path name = path.parent_path() / path.stem();
+    const std::string extension = path.extension().string();
+    if (!step_of(name.filename().string())) continue;
+    if (extension == ".replaced" && !fs::exists(name, error)) {
+      fs::rename(path, name, error);
+    } else if (extension == ".partial" || extension == ".replaced" || extension == ".removing") {
+      fs::remove_all(path, error);
+    } else if (extension.empty() && fs::is_directory(fs::symlink_status(path, error))) {
+      fs::remove(path, error);  // an empty one; no other can go so
+    }
+  }
   fs::remove(root / "LATEST.partial", error);
+}
+
+void set_latest(const std::filesystem::path& root, const std::string& name) {
+  if (latest(root) != name) replace_file(root / "LATEST", name + "\n");
+}
+
+void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep) {
+  mend_checkpoints(root);
   if (keep <= 0) return;
-  const std::string kept = latest(root);
+  const std::string current = latest(root);
   std::int64_t intact = 0;
+  bool sound = false;  // one was met
   for (const std::string& name : list_checkpoints(root)) {
-    if (intact >= keep && name != kept) {
-      fs::remove_all(root / name, error);  // what cannot go yet (a reader on NFS) goes next time
-    } else if (looks_intact(root / name)) {
-      ++intact;
+    if (!current.empty() && step_of(name) > step_of(current)) continue;
+    const Standing standing = standing_of(root / name);
+    if (!standing.readable) continue;
+    if (intact < keep || name == current || (standing.sound && !sound)) {
+      intact += standing.intact;
+      sound = sound || standing.sound;
+    } else {
+      remove_checkpoint(root / name);
     }
   }
 }
@@ -164,11 +232,41 @@ std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group
     require_input(problem.empty(), "cannot resume from {}: {}", path.string(), problem);
     return path;
   }
+  std::vector<std::string> unsound;
+  std::string reason;  // of the newest of these
+  const auto tell = [&](const std::string& text) {
+    if (group.rank() == 0 && warn) warn(text);
+  };
+  const auto verifies = [&](const std::string& name) {
+    const std::string problem = find_problem(group, root / name);
+    if (!problem.empty()) tell("checkpoint " + name + " is passed over: " + problem);
+    return problem.empty();
+  };
   for (const std::string& name :
        split_lines(group.broadcast(group.rank() == 0 ? join(list_checkpoint_directories(root)) : "", 0))) {
-    const std::string problem = find_problem(group, root / name);
-    if (problem.empty()) return root / name;
-    if (group.rank() == 0 && warn) warn("checkpoint " + name + " is passed over: " + problem);
+    const Verdict verdict = verdict_on(group, root / name);
+    require_input(verdict.kind != Verdict::unknown_format,
+                  "{}; this one would replace it: set another run.dir, or move it away", verdict.reason);
+    if (verdict.kind == Verdict::unsound) {
+      if (unsound.empty()) reason = verdict.reason;
+      unsound.push_back(name);
+      continue;
+    }
+    if (!verifies(name)) continue;
+    if (!unsound.empty()) {
+      const std::string others =
+          unsound.size() > 1 ? fmt::format(" and {} more are", unsound.size() - 1) : std::string(" is");
+      tell(fmt::format(
+          "going back to {}, the newest sound checkpoint: {}{} not sound: {} (checkpoint.resume = PATH goes "
+          "on from another)",
+          name, unsound.front(), others, reason));
+    }
+    return root / name;
+  }
+  for (const std::string& name : unsound) {
+    if (!verifies(name)) continue;
+    tell(fmt::format("no checkpoint is sound: going on from {} all the same", name));
+    return root / name;
   }
   return std::nullopt;
 }

@@ -14,12 +14,15 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view digest_key = "\"manifest_sha256\": ";
+constexpr std::int64_t most_steps = std::int64_t{1} << 53;
 
 Json json_of(const Shape& shape) {
   return Json(std::vector<std::int64_t>(shape.extents().begin(), shape.extents().end()));
 }
 
 Shape shape_of(const Json& json) {
+  require_input(std::ranges::all_of(json, [](const Json& extent) { return extent.is_number_integer(); }),
+                "a shape is {}", json.dump());
   const auto extents = json.get<std::vector<std::int64_t>>();
   require_input(extents.size() <= Shape::max_rank, "a shape has {} dimensions", extents.size());
   for (const std::int64_t extent : extents) require_input(extent >= 0, "a shape has extent {}", extent);
@@ -70,6 +73,21 @@ StoredFile file_of(const Json& json) {
   return file;
 }
 
+/// Throws unless the files have room for the tensors, which are stored as f32. So no sum of sizes overflows later.
+void check_sizes(const Manifest& manifest) {
+  std::int64_t bytes = 0;
+  for (const StoredFile& file : manifest.files) {
+    require_input(file.digest.bytes >= 0 && !__builtin_add_overflow(bytes, file.digest.bytes, &bytes),
+                  "file {} cannot have {} bytes", file.name, file.digest.bytes);
+  }
+  std::int64_t room = bytes / static_cast<std::int64_t>(sizeof(float));
+  for (const StoredTensor& tensor : manifest.tensors) {
+    require_input(tensor.shape.size() <= room, "its files are too small for tensor {} {}", tensor.name,
+                  tensor.shape.text());
+    room -= tensor.shape.size();
+  }
+}
+
 /// Throws unless `text` ends with the digest of what stands before it.
 void check_digest(std::string_view text) {
   const std::size_t at = text.rfind(digest_key);
@@ -80,10 +98,14 @@ void check_digest(std::string_view text) {
 
 Manifest parse(std::string_view text) {
   const Json json = Json::parse(text);
-  require_input(json.at("format") == checkpoint_format, "its format is not {}", checkpoint_format);
+  const auto require_known = [](bool known, const std::string& message) {
+    if (!known) throw UnknownFormat(ExitCode::bad_input, message, std::source_location::current());
+  };
+  require_known(json.at("format") == checkpoint_format, fmt::format("its format is not {}", checkpoint_format));
   const std::int64_t version = json.at("format_version");
-  require_input(version == checkpoint_format_version,
-                "format_version {} is not known here, only {}: use a newer lyceum", version, checkpoint_format_version);
+  require_known(version == checkpoint_format_version,
+                fmt::format("format_version {} is not known here, only {}: use the lyceum that wrote it", version,
+                            checkpoint_format_version));
   check_digest(text);
   Manifest manifest;
   manifest.header = {.run_uuid = json.at("run_uuid"),
@@ -91,7 +113,10 @@ Manifest parse(std::string_view text) {
                      .mesh = json.at("mesh"),
                      .config = json.at("config"),
                      .trainer_state = json.at("trainer_state"),
-                     .job = job_of(json.value("job", Json()))};
+                     .job = job_of(json.value("job", Json())),
+                     .unsound = json.value("unsound", "")};
+  require_input(manifest.header.step >= 0 && manifest.header.step < most_steps, "no run came to step {}",
+                manifest.header.step);
   for (const Json& file : json.at("files")) manifest.files.push_back(file_of(file));
   for (const Json& tensor : json.at("tensors")) manifest.tensors.push_back(tensor_of(tensor, manifest.files.size()));
   const auto by_name = [](const StoredTensor& a, const StoredTensor& b) { return a.name < b.name; };
@@ -100,6 +125,7 @@ Manifest parse(std::string_view text) {
     require_input(by_name(manifest.tensors[i - 1], manifest.tensors[i]), "tensor {} stands there twice",
                   manifest.tensors[i].name);
   }
+  check_sizes(manifest);
   return manifest;
 }
 
@@ -109,9 +135,10 @@ std::string manifest_text(const Manifest& manifest) {
   const CheckpointHeader& header = manifest.header;
   std::string text = fmt::format(
       "{{\n\"format\": \"{}\",\n\"format_version\": {},\n\"run_uuid\": {},\n\"step\": {},\n\"mesh\": {},\n"
-      "\"job\": {},\n\"config\": {},\n\"trainer_state\": {},\n\"files\": [",
+      "\"sound\": {},\n\"unsound\": {},\n\"job\": {},\n\"config\": {},\n\"trainer_state\": {},\n\"files\": [",
       checkpoint_format, checkpoint_format_version, Json(header.run_uuid).dump(), header.step, Json(header.mesh).dump(),
-      json_of(header.job).dump(), Json(header.config).dump(), Json(header.trainer_state).dump());
+      header.unsound.empty(), Json(header.unsound).dump(), json_of(header.job).dump(), Json(header.config).dump(),
+      Json(header.trainer_state).dump());
   const char* separator = "\n";
   for (const StoredFile& file : manifest.files) {
     const Json json = {{"name", file.name}, {"bytes", file.digest.bytes}, {"sha256", file.digest.sha256}};
@@ -138,6 +165,8 @@ Manifest read_manifest(const std::filesystem::path& directory) {
     std::string reason = error.what();
     std::replace(reason.begin(), reason.end(), '\n', ' ');
     fail(ExitCode::bad_input, "{}: damaged: {}", path.string(), reason);
+  } catch (const UnknownFormat& error) {
+    throw UnknownFormat(error.code(), fmt::format("{}: {}", path.string(), error.what()), error.where());
   } catch (const Error& error) {
     const std::string reason = error.what();
     if (reason.starts_with(path.string())) throw;
@@ -153,18 +182,18 @@ std::string dataset_name(const std::string& name, const Shape& shape, const Box&
 
 std::string coverage_problem(const std::string& name, const Shape& shape, std::span<const Box> boxes,
                              const std::function<std::string(std::size_t)>& owner) {
-  std::int64_t covered = 0;
   for (std::size_t i = 0; i < boxes.size(); ++i) {
     if (!inside(boxes[i], shape)) {
       return fmt::format("tensor {} {}: box {} of {} lies outside", name, shape.text(), boxes[i].text(), owner(i));
     }
-    covered += boxes[i].extent.size();
   }
   if (const auto pair = find_overlap(boxes)) {
     const auto [a, b] = *pair;
     return fmt::format("tensor {} {}: box {} of {} and box {} of {} overlap", name, shape.text(), boxes[a].text(),
                        owner(a), boxes[b].text(), owner(b));
   }
+  std::int64_t covered = 0;
+  for (const Box& box : boxes) covered += box.extent.size();
   if (covered != shape.size()) {
     return fmt::format("tensor {} {}: {} of {} elements are in no box", name, shape.text(), shape.size() - covered,
                        shape.size());

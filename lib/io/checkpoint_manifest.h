@@ -41,7 +41,13 @@ struct Manifest {
 
 /// JSON, a line a file and a line a tensor; its last member is the SHA-256 of all bytes before it.
 std::string manifest_text(const Manifest& manifest);
-/// Throws a bad_input Error that names the file and the first thing that is wrong with it.
+/// The manifest is of another format, not damaged: what another build of the program wrote.
+class UnknownFormat : public Error {
+ public:
+  using Error::Error;
+};
+/// Throws a bad_input Error that names the file and the first thing that is wrong with it; UnknownFormat where that is
+/// the format.
 Manifest read_manifest(const std::filesystem::path& directory);
 
 /// "rank-00003.h5"

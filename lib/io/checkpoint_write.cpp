@@ -79,6 +79,18 @@ std::vector<StoredTensor> plan(const CheckpointHeader& header, const std::vector
   return result;
 }
 
+/// Throws where a checkpoint stands that this build does not know how to read: it must not be replaced.
+void require_known_format(const fs::path& directory) {
+  if (!fs::exists(directory / manifest_name)) return;
+  try {
+    read_manifest(directory);
+  } catch (const UnknownFormat&) {
+    throw;
+  } catch (const Error&) {
+    // Damaged: a new one is better.
+  }
+}
+
 void write_shard(const fs::path& path, std::span<const CheckpointPiece> pieces) {
   hdf5::File file = hdf5::File::create(path);
   std::vector<float> copied;
@@ -142,7 +154,8 @@ class Writer {
     manifest_.header = header;
   }
 
-  void run() {
+  /// What went wrong after the checkpoint was published, or empty.
+  std::string run() {
     const auto descriptions = all_ranks("plan", [&] { return describe(manifest_.header, pieces_); });
     rank_zero("prepare", [&] { prepare(descriptions); });
     all_ranks("shard", [&] {
@@ -155,6 +168,7 @@ class Writer {
     });
     rank_zero("manifest", [&] { write_manifest(digests); });
     rank_zero("publish", [&] { publish(); });
+    return group_.broadcast(complaint_, 0);
   }
 
  private:
@@ -202,6 +216,7 @@ class Writer {
 
   void prepare(const std::vector<std::string>& descriptions) {
     manifest_.tensors = plan(manifest_.header, descriptions);
+    require_known_format(root_ / name_);
     fs::create_directories(root_);
     fs::remove_all(partial_);
     fs::create_directory(partial_);
@@ -221,10 +236,18 @@ class Writer {
     sync_path(partial_);
   }
 
+  /// Once the directory has its name the checkpoint is saved, whatever becomes of the rest.
   void publish() {
-    publish_directory(partial_, root_ / name_);
-    rename_path(root_ / "LATEST.partial", root_ / "LATEST");
-    sync_path(root_);
+    const fs::path replaced = publish_directory(partial_, root_ / name_);
+    try {
+      if (probe_) probe_("latest");
+      sync_path(root_);
+      rename_path(root_ / "LATEST.partial", root_ / "LATEST");
+      sync_path(root_);
+      if (!replaced.empty()) fs::remove_all(replaced);
+    } catch (const std::exception& error) {
+      complaint_ = fmt::format("checkpoint {} is saved, but: {} (the next start mends it)", name_, error.what());
+    }
   }
 
   const ProcessGroup& group_;
@@ -233,14 +256,16 @@ class Writer {
   fs::path partial_;
   std::span<const CheckpointPiece> pieces_;
   const CheckpointProbe& probe_;
-  Manifest manifest_;  // files and tensors: on rank 0
+  Manifest manifest_;      // files and tensors: on rank 0
+  std::string complaint_;  // of rank 0
 };
 
 }  // namespace
 
-void write_checkpoint(const ProcessGroup& group, const std::filesystem::path& root, const CheckpointHeader& header,
-                      std::span<const CheckpointPiece> pieces, const CheckpointProbe& probe) {
-  Writer(group, root, header, pieces, probe).run();
+std::string write_checkpoint(const ProcessGroup& group, const std::filesystem::path& root,
+                             const CheckpointHeader& header, std::span<const CheckpointPiece> pieces,
+                             const CheckpointProbe& probe) {
+  return Writer(group, root, header, pieces, probe).run();
 }
 
 }  // namespace lyceum

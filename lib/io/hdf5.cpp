@@ -121,6 +121,31 @@ Handle creation_list(DType type, const Shape& shape, const Layout& layout) {
   return list;
 }
 
+/// The file that an object is in, which an external link makes another than the one that was opened.
+std::string file_of(std::int64_t object) {
+  std::string name(static_cast<std::size_t>(std::max<ssize_t>(H5Fget_name(object, nullptr, 0), 0)), '\0');
+  H5Fget_name(object, name.data(), name.size() + 1);
+  return name;
+}
+
+/// Whether reading a dataset would open files that are not beside its own: a file from somebody else could so have any
+/// file of this machine read.
+bool lies_elsewhere(std::int64_t dataset, const std::string& own_file) {
+  if (file_of(dataset) != own_file) return true;
+  const Handle list(H5Dget_create_plist(dataset), H5Pclose);
+  if (H5Pget_external_count(list.id()) > 0) return true;
+  if (H5Pget_layout(list.id()) != H5D_VIRTUAL) return false;
+  std::size_t sources = 0;
+  H5Pget_virtual_count(list.id(), &sources);
+  for (std::size_t i = 0; i < sources; ++i) {
+    std::string name(static_cast<std::size_t>(std::max<ssize_t>(H5Pget_virtual_filename(list.id(), i, nullptr, 0), 0)),
+                     '\0');
+    H5Pget_virtual_filename(list.id(), i, name.data(), name.size() + 1);
+    if (name.find('/') != std::string::npos) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Handle& Handle::operator=(Handle&& other) noexcept {
@@ -269,8 +294,11 @@ Dataset File::create_virtual(const std::string& path, DType type, const Shape& s
 }
 
 Dataset File::dataset(const std::string& path) const {
-  return Dataset(file_, Handle(check(H5Dopen2(handle_.id(), path.c_str(), H5P_DEFAULT), *file_, "open dataset " + path),
-                               H5Dclose));
+  const std::string action = "open dataset " + path;
+  Handle dataset(check(H5Dopen2(handle_.id(), path.c_str(), H5P_DEFAULT), *file_, action), H5Dclose);
+  if (lies_elsewhere(dataset.id(), file_of(handle_.id())))
+    fail_file(*file_, action, "it lies in files outside of this one's folder");
+  return Dataset(file_, std::move(dataset));
 }
 
 Object File::object(const std::string& path) const {

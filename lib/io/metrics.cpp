@@ -54,10 +54,15 @@ std::string line_of(const OrderedJson& record) {
 MetricsLog::MetricsLog(std::filesystem::path file, std::int64_t resume_step) : file_(std::move(file)) {
   if (resume_step >= 0 && std::filesystem::exists(file_)) {
     for_each_line(file_, [&](const OrderedJson& record, std::int64_t bytes) {
-      const bool kept = record["step"].get<std::int64_t>() <= resume_step;
-      if (kept) size_ = bytes;
-      return kept;
+      const auto step = record["step"].get<std::int64_t>();
+      if (step > resume_step) return false;
+      size_ = bytes;
+      resumed_at_ = step;
+      return true;
     });
+    std::ifstream in(file_, std::ios::binary);
+    in.seekg(size_);
+    for (std::string line; std::getline(in, line);) ++lines_cut_;
   }
   descriptor_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   require(descriptor_ >= 0, "{}: cannot be opened for writing: {}", file_.string(), std::strerror(errno));

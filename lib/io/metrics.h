@@ -25,10 +25,15 @@ class MetricsLog {
   /// leaves no part of a line behind; the line waits and is written by the next append that finds space.
   void append(const nlohmann::ordered_json& record);
 
+  /// What was found when it was opened: the step of the last line that stays (-1: none), and lines that were cut off.
+  std::int64_t resumed_at() const { return resumed_at_; }
+  std::int64_t lines_cut() const { return lines_cut_; }
+
  private:
   std::filesystem::path file_;
   std::int64_t size_ = 0;  // bytes of whole lines
-  std::string waiting_;    // lines that could not be written yet
+  std::int64_t resumed_at_ = -1, lines_cut_ = 0;
+  std::string waiting_;  // lines that could not be written yet
   int descriptor_ = -1;
 };
 

@@ -158,16 +158,16 @@ RoutingLog::RoutingLog(std::filesystem::path file, std::vector<Layer> layers, st
     : file_(std::move(file)),
       next_(beside(file_, ".next")),
       spare_(beside(file_, ".spare")),
-      layers_(std::move(layers)),
-      last_step_(resume_step) {
+      layers_(std::move(layers)) {
   require(!layers_.empty(), "{}: a model without experts has no routing to log", file_.string());
   for (const Layer& layer : layers_) {
     require(layer.top_k > 0 && !layer.expert_sizes.empty() && layer.expert_rank.size() == layer.expert_sizes.size(),
             "routing log: layer {} has top {} of {} experts, placed on {} ranks", layer.layer, layer.top_k,
             layer.expert_sizes.size(), layer.expert_rank.size());
   }
-  std::filesystem::remove(spare_);
-  std::filesystem::remove(next_);
+  std::error_code ignored;  // one that cannot go cannot be written either
+  std::filesystem::remove(spare_, ignored);
+  std::filesystem::remove(next_, ignored);
   if (resume_step >= 0 && std::filesystem::exists(file_)) {
     resume(resume_step);
   } else {
@@ -202,6 +202,7 @@ void RoutingLog::resume(std::int64_t resume_step) {
   const auto end = std::upper_bound(history.steps.begin(), history.steps.end(), resume_step);
   records_ = published_ = end - history.steps.begin();
   if (published_ == 0) return create();
+  last_step_ = *(end - 1);
   bool same_placement = true, same_layers = history.layers.size() == layers_.size();
   for (std::size_t i = 0; same_layers && i < layers_.size(); ++i) {
     const RoutingHistory::Layer& old = history.layers[i];
@@ -233,11 +234,20 @@ void RoutingLog::append(std::int64_t step, std::span<const LayerRouting> layers)
   require(layers.size() == layers_.size(), "routing log: {} layers were given for {}", layers.size(), layers_.size());
   for (std::size_t i = 0; i < layers.size(); ++i) require_record(layers_[i], layers[i]);
   recent_.push_back({step, {layers.begin(), layers.end()}});
-  last_step_ = step;
+  const std::int64_t before = std::exchange(last_step_, step);
   ++records_;
   const std::int64_t twin_records = published_;
-  write_recent();
-  publish();
+  try {
+    write_recent();
+    publish();
+  } catch (...) {
+    if (published_ < records_) {
+      recent_.pop_back();
+      --records_;
+      last_step_ = before;
+    }
+    throw;
+  }
   while (records_ - static_cast<std::int64_t>(recent_.size()) < twin_records) recent_.pop_front();
 }
 
@@ -250,7 +260,7 @@ void RoutingLog::write_recent() {
   const std::int64_t held = file.dataset("/step").shape()[0];
   const std::int64_t first_recent = records_ - static_cast<std::int64_t>(recent_.size());
   for (std::int64_t r = held; r < records_; ++r) {
-    const Record& record = recent_[static_cast<std::size_t>(r - first_recent)];
+    const RoutingRecord& record = recent_[static_cast<std::size_t>(r - first_recent)];
     append_row(file, "/step", &record.step);
     for (const LayerRouting& layer : record.layers) {
       append_row(file, group_of(layer.layer) + "/counts", layer.counts.data());

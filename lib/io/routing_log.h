@@ -17,6 +17,12 @@ struct LayerRouting {
   std::vector<float> mean_probability;  // [experts]
 };
 
+/// The routing of all MoE layers between two records.
+struct RoutingRecord {
+  std::int64_t step;
+  std::vector<LayerRouting> layers;
+};
+
 /// `routing.h5` as a run writes it: /step [S], /layers/LLL/counts [S, top_k, experts] (tokens whose k-th choice is that
 /// expert since the last record), /layers/LLL/mean_probability [S, experts] (over the same tokens); LLL is the layer's
 /// index in three digits. Dimension scales step, choice, expert; `units`; attributes expert_sizes and expert_rank on
@@ -39,15 +45,13 @@ class RoutingLog {
   RoutingLog(const RoutingLog&) = delete;
   RoutingLog& operator=(const RoutingLog&) = delete;
 
-  /// Steps grow; `layers` are those of the constructor in their order. When the disk fails it throws, the file stays as
-  /// it was, and the record is written together with the next one.
+  /// Steps grow; `layers` are those of the constructor in their order. When the disk fails it throws, and the file
+  /// stays as it was: last_step() tells.
   void append(std::int64_t step, std::span<const LayerRouting> layers);
+  /// Of the newest record in the file; -1 without records.
+  std::int64_t last_step() const { return last_step_; }
 
  private:
-  struct Record {
-    std::int64_t step;
-    std::vector<LayerRouting> layers;
-  };
   void create();
   void resume(std::int64_t resume_step);
   void write_recent();
@@ -57,9 +61,9 @@ class RoutingLog {
   std::filesystem::path next_;   // the file's twin, some records behind
   std::filesystem::path spare_;  // the published file's second name while the two change places
   std::vector<Layer> layers_;
-  std::deque<Record> recent_;   // all that the twin lacks
-  std::int64_t records_ = 0;    // in the published file and in recent_
-  std::int64_t published_ = 0;  // in the published file
+  std::deque<RoutingRecord> recent_;  // all that the twin lacks
+  std::int64_t records_ = 0;          // in the published file and in recent_
+  std::int64_t published_ = 0;        // in the published file
   std::int64_t last_step_ = -1;
   bool next_usable_ = false;
 };

@@ -156,9 +156,11 @@ Life life_of(const Holder& holder, const Holder& self) {
 /// The lock file, open. Opening it makes NFS ask the server how it stands now.
 class LockFile {
  public:
-  LockFile(const fs::path& path, bool create)
-      : path_(path), descriptor_(open(path.c_str(), O_RDWR | O_CLOEXEC | (create ? O_CREAT : 0), 0666)) {
-    if (descriptor_ < 0) error_ = errno;
+  LockFile(const fs::path& path, bool create) : path_(path) {
+    do {
+      descriptor_ = open(path.c_str(), O_RDWR | O_CLOEXEC | (create ? O_CREAT : 0), 0666);
+      error_ = descriptor_ < 0 ? errno : 0;
+    } while (error_ == EINTR);
     require(descriptor_ >= 0 || !create, "{}: cannot open: {}", path.string(), std::strerror(error_));
   }
   ~LockFile() {
@@ -189,17 +191,21 @@ class LockFile {
 
   std::string text() const {
     std::string text(4096, '\0');
-    const ssize_t got = pread(descriptor_, text.data(), text.size(), 0);
-    require(got >= 0, "{}: cannot read: {}", path_.string(), std::strerror(errno));
+    const auto got = persist("read", [&] { return pread(descriptor_, text.data(), text.size(), 0); });
     text.resize(static_cast<std::size_t>(got));
     return text;
   }
 
   void write(const std::string& text) const {
-    const bool done = ftruncate(descriptor_, 0) == 0 &&
-                      pwrite(descriptor_, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()) &&
-                      fsync(descriptor_) == 0;
-    require(done, "{}: cannot write: {}", path_.string(), std::strerror(errno));
+    persist("write", [&] { return ftruncate(descriptor_, 0); });
+    for (std::size_t done = 0; done < text.size();) {
+      const auto put = persist("write", [&] {
+        return pwrite(descriptor_, text.data() + done, text.size() - done, static_cast<off_t>(done));
+      });
+      require(put > 0, "{}: cannot write: nothing was taken", path_.string());
+      done += static_cast<std::size_t>(put);
+    }
+    persist("write to disk", [&] { return fsync(descriptor_); });
   }
 
   /// Moves the time stamp, by the clock of the file server.
@@ -211,8 +217,19 @@ class LockFile {
   }
 
  private:
+  /// The result of a system call, made again while signals interrupt it; throws with the reason when it fails.
+  template <class Call>
+  std::int64_t persist(const char* action, const Call& call) const {
+    for (;;) {
+      const std::int64_t result = call();
+      const int reason = errno;
+      if (result >= 0) return result;
+      require(reason == EINTR, "{}: cannot {}: {}", path_.string(), action, std::strerror(reason));
+    }
+  }
+
   fs::path path_;
-  int descriptor_, error_ = 0;
+  int descriptor_ = -1, error_ = 0;
 };
 
 }  // namespace
@@ -230,45 +247,64 @@ struct RunLock::Implementation {
   std::condition_variable_any wake;
   std::jthread beating;  // last: it uses the others
 
-  /// Whether the file now holds `self`. False: `seen` has its text, and its holder must be watched.
-  bool try_take(const std::string& judged_stale, std::string& seen) {
+  void make_directory() {
+    std::error_code error;
+    made_directory = fs::create_directories(path.parent_path(), error) || made_directory;
+    require(!error, "{}: cannot make the directory: {}", path.parent_path().string(), error.message());
+  }
+
+  enum class Outcome { taken, held, unknown };
+
+  /// Writes `self` into the file unless another may hold it: then `seen` has its text. An unknown holder must be
+  /// watched, and does not stand in the way once it was `judged_stale`.
+  Outcome try_take(const std::string& judged_stale, std::string& seen) {
     const LockFile file(path, true);
     if (!file.guard()) return try_take(judged_stale, seen);
     seen = file.text();
-    const Holder holder = parse_holder(seen);
     if (!seen.empty()) {
+      const Holder holder = parse_holder(seen);
       const Life life = life_of(holder, self);
-      require_usage(life != Life::held, "{} is in use by {}: set another run.dir, or end that one",
-                    path.parent_path().string(), holder_name(holder));
-      if (life == Life::unknown && seen != judged_stale) return false;
+      if (life == Life::held) return Outcome::held;
+      if (life == Life::unknown && seen != judged_stale) return Outcome::unknown;
       recovered = fmt::format("the lock of {} was left behind: taken over", holder_name(holder));
     }
     file.write(text_of(self));
-    return true;
+    return Outcome::taken;
   }
 
-  /// Returns when the time stamp of the holder in `seen` stood still for `silence`, or it is another's by now.
-  void watch(const std::string& seen) const {
+  enum class Sign { none, life, other };
+
+  /// Of the holder in `seen`: none when its time stamp stood still for `silence`, life as soon as it moves, other when
+  /// the file holds another text or is gone.
+  Sign watch(const std::string& seen) const {
     const auto start = Clock::now();
     std::optional<std::pair<std::int64_t, std::int64_t>> first;
     while (Clock::now() - start < timing.silence) {
       {
         const LockFile file(path, false);
-        if (!file.is_open() || file.text() != seen) return;
+        if (!file.is_open() || file.text() != seen) return Sign::other;
         const auto stamp = file.time_stamp();
-        require_usage(!first || *first == stamp, "{} is in use by {}: set another run.dir, or end that one",
-                      path.parent_path().string(), holder_name(parse_holder(seen)));
+        if (first && *first != stamp) return Sign::life;
         first = stamp;
       }
       std::this_thread::sleep_for(std::min(timing.beat, timing.silence) / 4);
     }
+    return Sign::none;
   }
 
   void take() {
+    const auto start = Clock::now();
     std::string seen, stale;
-    while (!try_take(stale, seen)) {
-      watch(seen);
-      stale = seen;
+    for (;;) {
+      make_directory();  // each time: the holder may remove it when it ends
+      const Outcome outcome = try_take(stale, seen);
+      if (outcome == Outcome::taken) return;
+      const Sign sign = outcome == Outcome::held ? Sign::life : watch(seen);
+      if (sign == Sign::none) stale = seen;
+      if (sign != Sign::life) continue;
+      require_usage(Clock::now() - start < timing.patience, "{} is in use by {}: set another run.dir, or end that one",
+                    path.parent_path().string(), holder_name(parse_holder(seen)));
+      std::this_thread::sleep_for(timing.beat / 20);
     }
   }
 
@@ -299,9 +335,6 @@ struct RunLock::Implementation {
 
 RunLock::RunLock(const std::filesystem::path& directory, Timing timing)
     : implementation_(new Implementation(directory / "LOCK", timing)) {
-  std::error_code error;
-  implementation_->made_directory = fs::create_directories(directory, error);
-  require(!error, "{}: cannot make the directory: {}", directory.string(), error.message());
   implementation_->take();
   implementation_->beating =
       std::jthread([state = implementation_.get()](const std::stop_token& stop) { state->beat(stop); });

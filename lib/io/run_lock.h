@@ -13,15 +13,17 @@ namespace lyceum {
 ///   1. its process, where it ran under the same kernel: held or stale at once;
 ///   2. its batch job, where this is a later start of the same one: stale at once;
 ///   3. its time stamp: stale when it does not move for `silence`.
-/// One object a job: rank 0 has it.
+/// A holder that lives is given `patience` to end: it may be the last of a job that is just dying. One object a job:
+/// rank 0 has it.
 class RunLock {
  public:
   struct Timing {
     std::chrono::milliseconds beat{5000};      // between two moves of the time stamp
     std::chrono::milliseconds silence{20000};  // of the other's time stamp, until it counts as dead
+    std::chrono::milliseconds patience{5000};  // with a holder that lives
   };
-  /// Makes the directory, and takes it. Throws a usage Error that names host, job and age of the holder when there is
-  /// one; a failed one where the directory cannot be written.
+  /// Makes the directory, and takes it. Throws a usage Error that names host, job and age of a holder that lives on; a
+  /// failed one where the directory cannot be written.
   RunLock(const std::filesystem::path& directory, Timing timing);
   explicit RunLock(const std::filesystem::path& directory) : RunLock(directory, Timing{}) {}
   /// Gives it back, and removes the directory again when it made it and nothing was written to it.

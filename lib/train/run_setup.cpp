@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/gpu.h"
+#include "io/batch_job.h"
 #include "io/config_check.h"
 #include "io/tokenizer.h"
 #include "parallel/comm/gpu_place.h"
@@ -96,11 +97,14 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
 }
 
 std::unique_ptr<RunLock> hold_run_directory(const Config& config, const MpiSession& session) {
+  // A batch script takes a refusal for a mistake that a person must mend, so there a job that is dying gets more time.
+  RunLock::Timing timing;
+  if (batch_job()) timing.patience = std::chrono::seconds(30);
   // Finding out that another job is dead takes a while, in which the other ranks must not give up.
-  constexpr double patience = 60;
-  const ProcessGroup world = session.world(config.run.timeout_seconds + patience);
+  constexpr double longest_wait = 60;
+  const ProcessGroup world = session.world(config.run.timeout_seconds + longest_wait);
   std::unique_ptr<RunLock> lock;
-  if (world.rank() == 0) lock = std::make_unique<RunLock>(config.run.dir);
+  if (world.rank() == 0) lock = std::make_unique<RunLock>(config.run.dir, timing);
   world.barrier();
   return lock;
 }

@@ -51,15 +51,80 @@ std::vector<IdleExperts> read_idle(const Json& state, const std::vector<RoutingS
   return fits ? idle : std::vector<IdleExperts>{};  // of another mixture: counted anew
 }
 
+/// A number of steps, samples or tokens.
+std::int64_t count_of(const Json& state, const char* key) {
+  constexpr auto most = static_cast<double>(std::int64_t{1} << 53);
+  const Json& value = state.at(key);
+  const double count = value;
+  require_input(value.is_number_integer() && count >= 0 && count <= most, "the checkpoint's trainer state has {} = {}",
+                key, value.dump());
+  return value;
+}
+
+Json json_of(const std::deque<RoutingRecord>& records) {
+  Json list = Json::array();
+  for (const RoutingRecord& record : records) {
+    Json layers = Json::array();
+    for (const LayerRouting& layer : record.layers) {
+      layers.push_back({{"layer", layer.layer},
+                        {"top_k", layer.top_k},
+                        {"experts", layer.experts},
+                        {"counts", layer.counts},
+                        {"mean_probability", layer.mean_probability}});
+    }
+    list.push_back({{"step", record.step}, {"layers", std::move(layers)}});
+  }
+  return list;
+}
+
+std::deque<RoutingRecord> read_unwritten_routing(const Json& state) {
+  std::deque<RoutingRecord> records;
+  for (const Json& record : state.value("unwritten_routing", Json::array())) {
+    RoutingRecord& read = records.emplace_back(count_of(record, "step"), std::vector<LayerRouting>());
+    for (const Json& layer : record.at("layers")) {
+      read.layers.push_back({.layer = layer.at("layer"),
+                             .top_k = layer.at("top_k"),
+                             .experts = layer.at("experts"),
+                             .counts = layer.at("counts"),
+                             .mean_probability = layer.at("mean_probability")});
+    }
+  }
+  return records;
+}
+
+Soundness read_soundness(const Json& state) {
+  if (!state.contains("soundness")) return {};  // of an older checkpoint
+  const Json& json = state.at("soundness");
+  return {.steps = count_of(json, "steps"),
+          .since_left_out = count_of(json, "since_left_out"),
+          .smoothed = json.at("smoothed_loss"),
+          .lowest = json.at("lowest_loss")};
+}
+
+/// Over how many ranks experts are placed that these ranks own; 0 where that is no placement.
+int ranks_that_own(const std::vector<int>& owner) {
+  std::vector<int> sorted = owner;
+  std::ranges::sort(sorted);
+  int ranks = 0;
+  for (const int rank : sorted) {
+    if (rank < 0 || (rank != ranks && rank != ranks - 1)) return 0;
+    ranks = rank + 1;
+  }
+  return ranks;
+}
+
 [[noreturn]] void fail_unreadable(const nlohmann::json::exception& error) {
   fail(ExitCode::bad_input, "the checkpoint's trainer state cannot be read: {}", error.what());
 }
 
-bool same_layers(const std::vector<RoutingSums>& a, const std::vector<RoutingSums>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const RoutingSums& x, const RoutingSums& y) {
-    return x.layer == y.layer && x.top_k == y.top_k && x.experts == y.experts &&
-           x.counts.size() == static_cast<std::size_t>(x.top_k * x.experts) &&
-           x.probability.size() == static_cast<std::size_t>(x.experts);
+/// Whether sums or records, whose means have another name, are of a model with the layers of `expected`.
+template <class Layer, class Means>
+bool same_layers(const std::vector<Layer>& layers, Means Layer::*means, const std::vector<RoutingSums>& expected) {
+  constexpr std::int64_t most = std::int64_t{1} << 53;
+  return std::ranges::equal(layers, expected, [&](const Layer& x, const RoutingSums& y) {
+    return x.layer == y.layer && x.top_k == y.top_k && x.experts == y.experts && x.counts.size() == y.counts.size() &&
+           (x.*means).size() == y.probability.size() &&
+           std::ranges::all_of(x.counts, [](std::int64_t count) { return count >= 0 && count <= most; });
   });
 }
 
@@ -109,6 +174,12 @@ std::string RunState::text() const {
               {"skipped_in_a_row", skipped_in_a_row},
               {"routing_tokens", routing_tokens},
               {"routing", layers},
+              {"unwritten_routing", json_of(unwritten_routing)},
+              {"soundness",
+               {{"steps", soundness.steps},
+                {"since_left_out", soundness.since_left_out},
+                {"smoothed_loss", soundness.smoothed},
+                {"lowest_loss", soundness.lowest}}},
               {"expert_load", loads},
               {"idle_experts", idles},
               {"placement", places}}
@@ -129,7 +200,9 @@ std::vector<LayerPlacement> RunState::placement_of(const std::string& text) {
     const Json state = Json::parse(text);
     for (const Json& layer : state.value("placement", Json::array())) {
       const std::vector<int> owner = layer.at("rank_of_expert");
-      const int ranks = owner.empty() ? 0 : *std::ranges::max_element(owner) + 1;
+      const int ranks = ranks_that_own(owner);
+      require_input(ranks > 0 && (placement.empty() || placement[0].ranks.ranks() == ranks),
+                    "the checkpoint places the experts of layer {} on no ranks of one mesh", layer.at("layer").dump());
       placement.push_back({layer.at("layer"), Placement::of_owners(owner, ranks)});
     }
     return placement;
@@ -141,12 +214,14 @@ std::vector<LayerPlacement> RunState::placement_of(const std::string& text) {
 void RunState::restore(const std::string& text, const std::vector<RoutingSums>& expected) {
   try {
     const Json state = Json::parse(text);
-    updates = state.at("updates");
-    samples = state.at("samples");
-    schedule_steps = state.value("schedule_steps", std::int64_t{0});
-    skipped = state.at("skipped");
-    skipped_in_a_row = state.at("skipped_in_a_row");
-    routing_tokens = state.at("routing_tokens");
+    updates = count_of(state, "updates");
+    samples = count_of(state, "samples");
+    schedule_steps = state.contains("schedule_steps") ? count_of(state, "schedule_steps") : 0;
+    skipped = count_of(state, "skipped");
+    skipped_in_a_row = count_of(state, "skipped_in_a_row");
+    routing_tokens = count_of(state, "routing_tokens");
+    unwritten_routing = read_unwritten_routing(state);
+    soundness = read_soundness(state);
     load = read_load(state);
     idle = read_idle(state, expected);
     routing.clear();
@@ -160,8 +235,11 @@ void RunState::restore(const std::string& text, const std::vector<RoutingSums>& 
   } catch (const nlohmann::json::exception& error) {
     fail_unreadable(error);
   }
+  const bool same_mixture = std::ranges::all_of(unwritten_routing, [&](const RoutingRecord& record) {
+    return same_layers(record.layers, &LayerRouting::mean_probability, expected);
+  });
   require_input(
-      routing.empty() || same_layers(routing, expected),
+      same_mixture && (routing.empty() || same_layers(routing, &RoutingSums::probability, expected)),
       "the checkpoint counts the routing of another mixture: set moe.top_k and moe.experts as it was made with");
 }
 

@@ -1,16 +1,19 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
+#include "io/routing_log.h"
 #include "model/expert_places.h"
 #include "model/layers.h"
 #include "train/dead_experts.h"
+#include "train/soundness.h"
 
 namespace lyceum {
 
-/// What a checkpoint keeps of a run besides tensors; equal on all ranks.
+/// What a checkpoint keeps of a run besides tensors; equal on all ranks but for unwritten_routing.
 struct RunState {
   std::string run_uuid;
   std::int64_t step = 0;            // steps done
@@ -20,6 +23,8 @@ struct RunState {
   std::int64_t skipped = 0, skipped_in_a_row = 0;
   std::vector<RoutingSums> routing;  // since the last record, over all ranks
   std::int64_t routing_tokens = 0;
+  std::deque<RoutingRecord> unwritten_routing;  // that routing.h5 could not take yet, oldest first; rank 0 has them
+  Soundness soundness;
   std::vector<ExpertLoad> load;   // of all steps, the last hundred or so weighing most; by which to place experts
   std::vector<IdleExperts> idle;  // by steps that were not left out
   std::vector<LayerPlacement> placement;  // that the ranks have; a checkpoint tells it, no run goes by it

@@ -37,6 +37,8 @@ using Json = nlohmann::ordered_json;
 
 /// Steps left out one after another before the run gives up: the weights are then beyond mending.
 constexpr std::int64_t most_skips_in_a_row = 50;
+/// Steps left out one after another at the end of a run that still count as an accident.
+constexpr std::int64_t most_skips_at_the_end = 1;
 
 std::string new_uuid(const ProcessGroup& world) {
   std::string uuid;
@@ -120,7 +122,7 @@ ExitCode Trainer::run() {
     note(fmt::format("nothing to train: {} of {} steps are done", state_.step, config_.run.steps));
     validate();
     tell_entropy();
-    return ExitCode::done;
+    return finished();
   }
   while (state_.step < config_.run.steps) {
     one_step();
@@ -132,10 +134,19 @@ ExitCode Trainer::run() {
     if (last || due(state_.step, config_.checkpoint.every)) save();
     if (!last && stops()) return ExitCode::resubmit;
   }
+  return finished();
+}
+
+ExitCode Trainer::finished() const {
   require(saved_step_ == state_.step,
           "the last checkpoint could not be written: free space on the disk of {}, then run the same command to go on "
           "from the checkpoint before",
           config_.run.dir);
+  require(
+      state_.skipped_in_a_row <= most_skips_at_the_end,
+      "the last {} steps were left out, so the run ends without a result: lower optim.lr and run the command again, "
+      "it goes back to the newest sound checkpoint",
+      state_.skipped_in_a_row);
   return ExitCode::done;
 }
 
@@ -144,6 +155,7 @@ void Trainer::start() {
   gemms_.emplace(config_.run, setup_, fs::path(config_.run.dir) / "gemm.json");  // whose first product is the model's
   introduce();
   resume();
+  settle_checkpoints();
   tell_placement();
   open_logs();
   if (config_.checkpoint.at_start && state_.step == 0) save();
@@ -189,7 +201,10 @@ void Trainer::introduce() {
 
 /// Before there is a model: where its experts lie may depend on the load that a checkpoint tells.
 std::optional<CheckpointReader> Trainer::open_checkpoint() {
-  if (talks()) console_.emplace(out_, terminal_columns());
+  if (talks()) {
+    console_.emplace(out_, terminal_columns());
+    mend_checkpoints(checkpoint_root(config_));
+  }
   const auto chosen = choose_checkpoint(setup_.mesh.world, checkpoint_root(config_), config_.checkpoint.resume,
                                         [&](const std::string& warning) { note("warning: " + warning); });
   if (!chosen) return {};
@@ -234,8 +249,27 @@ void Trainer::resume() {
     note(fmt::format("warning: no GEMM algorithms for this GPU in {}: they are chosen anew, the last bits may differ",
                      (fs::path(config_.run.dir) / "gemm.json").string()));
   }
+  if (config_.checkpoint.resume != "auto" && !reader.header().unsound.empty()) {
+    note("warning: this checkpoint is not sound: " + reader.header().unsound);
+    state_.soundness = {};  // whoever names it wants it
+  }
   tell_changes(reader);
   choose_schedule(&reader);
+}
+
+/// What a run that was killed while it saved left undone: LATEST names the checkpoint that this one goes on from, and
+/// old ones are gone.
+void Trainer::settle_checkpoints() {
+  if (talks()) {
+    const fs::path root = checkpoint_root(config_);
+    bool failing = false;
+    log(failing, [&] {
+      const std::string name = checkpoint_name(state_.step);
+      std::error_code absent;
+      if (checkpoint_ && fs::equivalent(checkpoint_->directory(), root / name, absent)) set_latest(root, name);
+      prune_checkpoints(root, config_.checkpoint.keep);
+    });
+  }
   checkpoint_.reset();
 }
 
@@ -282,6 +316,7 @@ void Trainer::tell_changes(const CheckpointReader& reader) {
     const auto old = before.find(key);
     if (tells && old != before.end() && old->second != value) {
       note(fmt::format("warning: {} = {} from here on; the checkpoint was made with {}", key, value, old->second));
+      if (!key.starts_with("optim.") && !key.starts_with("run.")) state_.soundness = {};  // losses of another task
     }
   }
 }
@@ -314,14 +349,33 @@ void Trainer::choose_schedule(const CheckpointReader* reader) {
 }
 
 void Trainer::open_logs() {
-  const std::vector<RoutingLog::Layer> layers = logged_layers(config_, state_.placement);
   if (!talks()) return;
   fs::create_directories(config_.run.dir);
   const std::int64_t resumed = state_.step > 0 ? state_.step : -1;
   if (state_.step < config_.run.steps) log_start();
   metrics_.emplace(fs::path(config_.run.dir) / "metrics.jsonl", resumed);
-  if (config_.routing.every == 0 || layers.empty()) return;
-  routing_log_.emplace(fs::path(config_.run.dir) / "routing.h5", layers, resumed);
+  const std::int64_t last = metrics_->resumed_at(), cut = metrics_->lines_cut();
+  if (cut > 0) {
+    note(fmt::format("metrics    {} cut off: steps after {} are done again", count_text(cut, "line"), state_.step));
+  }
+  if (last >= 0 && last < state_.step) {
+    note(fmt::format("warning: metrics.jsonl lacks steps {} to {}: they could not be written", last + 1, state_.step));
+  }
+  if (config_.routing.every > 0 && !logged_layers(config_, state_.placement).empty()) write_routing();
+}
+
+/// Hands over the records that the log lacks. It is made here, and made again when that failed.
+void Trainer::write_routing() {
+  log(routing_log_failing_, [&] {
+    if (!routing_log_) {
+      routing_log_.emplace(fs::path(config_.run.dir) / "routing.h5", logged_layers(config_, state_.placement),
+                           first_step_ > 0 ? first_step_ : -1);
+    }
+    for (std::deque<RoutingRecord>& waiting = state_.unwritten_routing; !waiting.empty(); waiting.pop_front()) {
+      const auto& [step, layers] = waiting.front();
+      if (step > routing_log_->last_step()) routing_log_->append(step, layers);
+    }
+  });
 }
 
 void Trainer::log_start() {
@@ -344,6 +398,11 @@ void Trainer::one_step() {
   state_.add_routing(result.routing, config_.batch.global * config_.batch.seq_len);
   if (!result.skipped) add_step(state_.idle, result.routing);
   state_.updates = optimizer_.updates();
+  if (result.skipped) {
+    state_.soundness.leave_out();
+  } else {
+    state_.soundness.add(result.loss, result.update_norm, result.weight_norm);
+  }
   if (lock_) lock_->require_held();
   if (state_.step == first_step_ + 1) agree_on_gemms();
   note_skip(result);
@@ -408,9 +467,10 @@ void Trainer::note_dead_experts() {
 }
 
 void Trainer::record_routing() {
-  if (routing_log_)
-    log(routing_log_failing_,
-        [&] { routing_log_->append(state_.step, routing_record(state_.routing, state_.routing_tokens)); });
+  if (talks() && !state_.routing.empty()) {
+    state_.unwritten_routing.push_back({state_.step, routing_record(state_.routing, state_.routing_tokens)});
+    write_routing();
+  }
   state_.clear_routing();
 }
 
@@ -442,23 +502,31 @@ void Trainer::save() {
   const auto start = Clock::now();
   const fs::path root = checkpoint_root(config_);
   const Mesh& mesh = setup_.mesh;
+  const std::string unsound = state_.soundness.problem();
+  std::string complaint;
   try {
-    write_checkpoint(mesh.world, root,
-                     {.run_uuid = state_.run_uuid,
-                      .step = state_.step,
-                      .mesh = mesh.shape.text(mesh.world.size()),
-                      .config = config_text_,
-                      .trainer_state = state_.text(),
-                      .job = batch_job()},
-                     optimizer_.pieces());
+    complaint = write_checkpoint(mesh.world, root,
+                                 {.run_uuid = state_.run_uuid,
+                                  .step = state_.step,
+                                  .mesh = mesh.shape.text(mesh.world.size()),
+                                  .config = config_text_,
+                                  .trainer_state = state_.text(),
+                                  .job = batch_job(),
+                                  .unsound = unsound},
+                                 optimizer_.pieces());
   } catch (const Error& error) {  // the same on all ranks: training is worth more than this checkpoint
     if (error.code() != ExitCode::failed) throw;
     note(fmt::format("warning: {}", error.what()));
     return;
   }
   saved_step_ = state_.step;
-  if (talks()) prune_checkpoints(root, config_.checkpoint.keep);
-  note(fmt::format("checkpoint {} after step {} in {:.1f} s", root.string(), state_.step, seconds_since(start)));
+  if (!complaint.empty()) {
+    note("warning: " + complaint);
+  } else if (talks()) {
+    prune_checkpoints(root, config_.checkpoint.keep);
+  }
+  note(fmt::format("checkpoint {} after step {} in {:.1f} s{}", root.string(), state_.step, seconds_since(start),
+                   unsound.empty() ? "" : "; it is not sound: " + unsound));
 }
 
 void Trainer::tell_entropy() {

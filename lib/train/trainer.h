@@ -38,9 +38,11 @@ class Trainer {
  private:
   std::optional<CheckpointReader> open_checkpoint();
   void resume();
+  void settle_checkpoints();
   void tell_placement();
   void open_logs();
   void log_start();
+  void write_routing();
   void introduce();
   void one_step();
   void report(const StepResult& result, double seconds);
@@ -59,6 +61,8 @@ class Trainer {
   void note(const std::string& text);
   void log(bool& failing, const std::function<void()>& write);
   void start();
+  /// The exit code when all steps are done; throws where they left nothing that is worth it.
+  ExitCode finished() const;
   /// Whether a signal asked any rank to stop and the steps so far are on the disk.
   bool stops();
 

@@ -178,3 +178,33 @@ expect 3 "$lyceum" "${tiny[@]}" "--run.dir=$copy" --checkpoint.resume=none
 says err "^lyceum train: $copy/checkpoints holds checkpoints of an earlier run"
 for name in 05 10 12; do flip "$copy/checkpoints/step-000000$name/rank-00000.h5"; done
 equal "files of a refused run" "$(sha256sum "$copy"/checkpoints/*/* "$copy/metrics.jsonl")" "$sum"
+
+# A manifest with a right digest that another build wrote, or that no run can have saved.
+forge() { # FROM TO: in the newest manifest of the copy
+  fresh
+  "$LYCEUM_PYTHON" - "$copy/checkpoints/$newest/manifest.json" "$@" <<'END'
+import hashlib, sys
+path, old, new = sys.argv[1:]
+text = open(path).read()
+body = text[: text.rindex('"manifest_sha256"')]
+assert old in body, old
+body = body.replace(old, new, 1)
+open(path, "w").write(body + f'"manifest_sha256": "{hashlib.sha256(body.encode()).hexdigest()}"\n}}\n')
+END
+}
+forge '"format_version": 1' '"format_version": 2'
+sum=$(sha256sum "$copy"/checkpoints/*/*)
+one_line 3 "^lyceum train: .*$newest/manifest.json: format_version 2 is not known here.*set another run.dir" \
+  "$lyceum" "${tiny[@]}" "--run.dir=$copy" --run.steps=13 --checkpoint.keep=1
+equal "files of a newer lyceum" "$(sha256sum "$copy"/checkpoints/*/*)" "$sum"
+forge '\"samples\":96' '\"samples\":-1'
+one_line 3 "^lyceum train: the checkpoint's trainer state has samples = -1" \
+  "$lyceum" "${tiny[@]}" "--run.dir=$copy" --run.steps=13
+forge '\"rank_of_expert\":[0,' '\"rank_of_expert\":[9,'
+one_line 3 "^lyceum checkpoint: the checkpoint places the experts of layer 1 on no ranks of one mesh" \
+  "$lyceum" checkpoint show "$copy/checkpoints/$newest"
+forge '"shape":[384,32]' '"shape":[4611686018427387904,32]'
+for command in show verify; do
+  one_line 3 "^lyceum checkpoint: .*manifest.json: .* has more elements than any memory" \
+    "$lyceum" checkpoint $command "$copy/checkpoints/$newest"
+done

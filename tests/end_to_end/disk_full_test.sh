@@ -47,6 +47,25 @@ expect 0 "${one[@]}" "--run.dir=$work/full" --run.steps=12
 same_weights "$work"/{calm,full}/checkpoints/step-00000012
 diff <(steps "$work/calm/metrics.jsonl") <(steps "$work/full/metrics.jsonl") >"$work/out" || fail "metrics differ"
 
+# A routing log that cannot be made costs a warning. Its records travel in the checkpoint, and the next start writes them,
+# though it has nothing to train. It tells which metrics are missing, and mends what a kill would leave of a save.
+blocked=$work/blocked
+mkdir -p "$blocked/.routing.h5.next/in-the-way"
+expect 0 "${one[@]}" "--run.dir=$blocked"
+equal "warnings of routing" "$(warnings routing.h5)" 1
+[[ ! -e $blocked/routing.h5 ]] || fail "routing.h5 was written all the same"
+rm -r "$blocked/.routing.h5.next"
+sed -i 10,12d "$blocked/metrics.jsonl"
+echo step-00000010 >"$blocked/checkpoints/LATEST"
+mkdir "$blocked/checkpoints/step-00000003" "$blocked/checkpoints/step-00000015.partial"
+expect 0 "${one[@]}" "--run.dir=$blocked"
+says out "^warning: metrics.jsonl lacks steps 10 to 12"
+says out "^nothing to train"
+equal "LATEST" "$(cat "$blocked/checkpoints/LATEST")" step-00000012
+equal "checkpoints" "$(ls "$blocked/checkpoints")" $'LATEST\nstep-00000005\nstep-00000010\nstep-00000012'
+for run in calm blocked; do expect 0 "$lyceum" routing dump "$work/$run" --csv "$work/$run.csv"; done
+cmp "$work"/{calm,blocked}.csv || fail "the routing log lacks what could not be written"
+
 [[ $OWN_MOUNTS == yes ]] || { echo "no file system of its own can be mounted here: the rest is not tried" && exit 0; }
 
 # A disk that fills up under a running job of two ranks and is cleared again.

@@ -24,3 +24,27 @@ before=$(wc -l <"$work/run/metrics.jsonl")
 expect 4 ranks 2 "${tiny[@]}" --run.dir="$work/run" --parallel.expert=2 --run.steps=200 --checkpoint.every=20 \
   --optim.schedule=constant --optim.warmup_steps=0 --optim.lr=1e30 --optim.clip_norm=0
 equal "lines after resuming" "$(wc -l <"$work/run/metrics.jsonl")" "$before"
+
+# A run that goes wrong keeps its newest sound checkpoint, whatever checkpoint.keep says. With a sane learning rate the same
+# command goes back to it, and ends where a run does that never went wrong.
+one=("$lyceum" "${tiny[@]}" --optim.schedule=constant --checkpoint.every=5 --checkpoint.keep=1)
+expect 0 "${one[@]}" "--run.dir=$work/calm" --run.steps=30
+expect 0 "${one[@]}" "--run.dir=$work/wild" --run.steps=20
+expect 4 "${one[@]}" "--run.dir=$work/wild" --run.steps=200 --optim.lr=1e25
+says out "^checkpoint .* after step 25 in .*; it is not sound: "
+says err "50 steps in a row were not finite"
+expect 0 "$lyceum" checkpoint ls "$work/wild/checkpoints"
+says out "^step-00000020 .* yes +yes$"
+equal "checkpoints" "$(grep -c ^step- "$work/out")" 2
+equal "sound ones" "$(grep -c " no: .*left out  *yes$" "$work/out")" 1
+expect 0 "${one[@]}" "--run.dir=$work/wild" --run.steps=30
+says out "^warning: going back to step-00000020, the newest sound checkpoint: step-[0-9]+ is not sound: one of the last 10"
+says out "^metrics +[0-9]+ lines cut off: steps after 20 are done again"
+same_weights "$work"/{calm,wild}/checkpoints/step-00000030
+
+# One with too few steps left to give up, and nothing sound to go back to, does not end well either, however often.
+for _ in first again; do
+  expect 4 "${one[@]}" "--run.dir=$work/short" --run.steps=30 --optim.lr=1e25
+  says err "the last [0-9]+ steps were left out, so the run ends without a result: lower optim.lr"
+done
+says out "^warning: no checkpoint is sound: going on from step-00000030 all the same"

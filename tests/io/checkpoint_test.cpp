@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <sys/inotify.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cmath>
 #include <fstream>
 #include <random>
@@ -58,11 +60,12 @@ const CheckpointHeader header = {.run_uuid = "5e1f",
 
 class Checkpoint : public testing::Test {
  protected:
-  void save(std::int64_t step, const CheckpointProbe& probe = {}) {
+  std::string save(std::int64_t step, const CheckpointProbe& probe = {}, const std::string& unsound = {}) {
     static const TestPieces pieces = model_pieces();
     CheckpointHeader head = header;
     head.step = step;
-    write_checkpoint(group_, root(), head, pieces.get(), probe);
+    head.unsound = unsound;
+    return write_checkpoint(group_, root(), head, pieces.get(), probe);
   }
   fs::path root() const { return directory_.path() / "checkpoints"; }
   fs::path at(std::int64_t step) const { return root() / checkpoint_name(step); }
@@ -209,9 +212,11 @@ TEST_F(Checkpoint, BadManifestsAreRefused) {
   save(1);
   forge(at(1), "\"format_version\": 1", "\"format_version\": 2");
   EXPECT_THAT(open_error(), AllOf(HasSubstr(path), HasSubstr("format_version 2")));
+  fs::remove_all(at(1));  // no save replaces it
   save(1);
   forge(at(1), "lyceum-checkpoint", "other");
   EXPECT_THAT(open_error(), AllOf(HasSubstr(path), HasSubstr("format")));
+  fs::remove_all(at(1));
   save(1);
   std::ofstream(path) << "{\"format\": ";
   EXPECT_THAT(open_error(), AllOf(HasSubstr(path), HasSubstr("damaged")));
@@ -223,6 +228,20 @@ TEST_F(Checkpoint, BadManifestsAreRefused) {
   EXPECT_THAT(open_error(), AllOf(HasSubstr(path), HasSubstr("format_version")));
   fs::remove(path);
   EXPECT_THAT(open_error(), AllOf(HasSubstr(path), HasSubstr("missing")));
+  const std::vector<std::array<const char*, 3>> impossible = {
+      {"\"shape\":[37,12]", "\"shape\":[4611686018427387904,12]", "more elements than any memory"},
+      {"\"shape\":[1]", "\"shape\":[4611686018427387904]", "more elements than any memory"},
+      {"\"shape\":[1]", "\"shape\":[99999999]", "too small for tensor model/norm/weight"},
+      {"\"shape\":[1]", "\"shape\":[1e300]", "a shape is"},
+      {"\"step\": 1", "\"step\": -1", "no run came to step -1"},
+      {"\"step\": 1", "\"step\": 9223372036854775807", "no run came to step"},
+      {"\"bytes\":", "\"bytes\":-", "cannot have -"},
+      {"\"bytes\":", "\"bytes\":9223372036854775807,\"was\":", "cannot have"}};
+  for (const auto& [from, to, told] : impossible) {
+    save(1);
+    forge(at(1), from, to);
+    EXPECT_THAT(open_error(), AllOf(HasSubstr(path), HasSubstr(told))) << to;
+  }
   save(1);
   forge(at(1), "\"shape\":[1]", "\"shape\":[2]");
   EXPECT_THAT(CheckpointReader(at(1)).problem(), HasSubstr("model/norm/weight"));
@@ -336,6 +355,97 @@ TEST_F(Checkpoint, PruneKeepsTheNewestAndWhatIsForeign) {
   prune_checkpoints(directory_.path() / "none", 1);
 }
 
+TEST_F(Checkpoint, TheNewestSoundOneIsKeptAndGoneBackTo) {
+  for (const int step : {10, 20}) save(step);
+  for (const int step : {30, 40, 50}) {
+    save(step, {}, "the loss was 9.00");
+    prune_checkpoints(root(), 1);
+  }
+  EXPECT_THAT(list_checkpoints(root()), ElementsAre("step-00000050", "step-00000020"));
+  EXPECT_EQ(CheckpointReader(at(50)).header().unsound, "the loss was 9.00");
+  EXPECT_EQ(choose("auto"), at(20));
+  EXPECT_THAT(warnings_,
+              ElementsAre("going back to step-00000020, the newest sound checkpoint: step-00000050 is not sound: "
+                          "the loss was 9.00 (checkpoint.resume = PATH goes on from another)"));
+  EXPECT_EQ(choose(at(50)), at(50));
+  // The run goes on from there: what it went back from neither counts nor goes.
+  set_latest(root(), "step-00000020");
+  save(30);
+  prune_checkpoints(root(), 1);
+  EXPECT_THAT(list_checkpoints(root()), ElementsAre("step-00000050", "step-00000030"));
+  EXPECT_EQ(choose("auto"), at(30));
+  // Without a sound one that verifies, the newest has to do.
+  flip_bit(at(30) / "rank-00000.h5", 12345);
+  EXPECT_EQ(choose("auto"), at(50));
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("step-00000030 is passed over"), HasSubstr("no checkpoint is sound")));
+}
+
+TEST_F(Checkpoint, WhatAnotherBuildWroteIsNeitherReplacedNorRemoved) {
+  for (const int step : {1, 2, 3}) save(step);
+  for (const int step : {1, 3}) forge(at(step), "\"format_version\": 1", "\"format_version\": 2");
+  const std::string manifest = read_whole_file(at(3) / "manifest.json");
+  EXPECT_THAT(error_of([&] { choose("auto"); }, ExitCode::bad_input),
+              AllOf(HasSubstr("step-00000003/manifest.json: format_version 2"), HasSubstr("set another run.dir")));
+  EXPECT_THAT(error_of([&] { save(3); }, ExitCode::failed), HasSubstr("format_version 2"));
+  prune_checkpoints(root(), 1);
+  EXPECT_THAT(list_checkpoints(root()), ElementsAre("step-00000003", "step-00000002", "step-00000001"));
+  EXPECT_EQ(read_whole_file(at(3) / "manifest.json"), manifest);
+  fs::rename(at(3), directory_.path() / "elsewhere");
+  EXPECT_EQ(choose("auto"), at(2));  // an older one is in nobody's way
+}
+
+TEST_F(Checkpoint, AFailureAfterPublicationIsNoFailureToSave) {
+  save(1);
+  const std::string told = save(2, [](std::string_view phase) {
+    if (phase == "latest") throw std::runtime_error("lightning");
+  });
+  EXPECT_THAT(told, AllOf(HasSubstr("step-00000002 is saved"), HasSubstr("lightning")));
+  EXPECT_EQ(latest(), "step-00000001\n");
+  EXPECT_EQ(choose("auto"), at(2));
+  set_latest(root(), "step-00000002");
+  EXPECT_EQ(latest(), "step-00000002\n");
+}
+
+TEST_F(Checkpoint, LeftoversOfKilledRunsAreMended) {
+  for (const int step : {1, 2, 3}) save(step);
+  fs::rename(at(2), root() / "step-00000002.replaced");  // where names cannot be exchanged
+  fs::create_directory(root() / "step-00000002.partial");
+  fs::copy(at(1), root() / "step-00000001.replaced");
+  fs::copy(at(1), root() / "step-00000000.removing");
+  fs::create_directory(at(7));
+  fs::create_directory(at(8));
+  std::ofstream(at(8) / "notes") << "somebody's";
+  fs::create_directory_symlink(at(3), at(9));
+  mend_checkpoints(root());
+  EXPECT_THAT(list_checkpoint_directories(root()),
+              ElementsAre("step-00000009", "step-00000008", "step-00000003", "step-00000002", "step-00000001"));
+  EXPECT_EQ(CheckpointReader(at(2)).problem(), "");
+  EXPECT_EQ(std::distance(fs::directory_iterator(root()), {}), 6);  // and LATEST
+}
+
+/// The names that come and go in a directory while `work` runs, as the system tells them.
+std::vector<std::string> names_that_go(const fs::path& directory, const std::function<void()>& work) {
+  const int watch = inotify_init1(IN_NONBLOCK);
+  inotify_add_watch(watch, directory.c_str(), IN_MOVED_FROM | IN_DELETE);
+  work();
+  std::array<char, 4096> buffer{};
+  const ssize_t bytes = read(watch, buffer.data(), buffer.size());
+  close(watch);
+  std::vector<std::string> names;
+  for (ssize_t at = 0; at < bytes;) {
+    const auto* event = reinterpret_cast<const inotify_event*>(buffer.data() + at);
+    names.emplace_back(event->name);
+    at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
+  }
+  return names;
+}
+
+TEST_F(Checkpoint, ACheckpointLosesItsNameBeforeItsFiles) {
+  for (const int step : {1, 2}) save(step);
+  EXPECT_THAT(names_that_go(root(), [&] { prune_checkpoints(root(), 1); }),
+              ElementsAre("step-00000001", "step-00000001.removing"));
+}
+
 TEST_F(Checkpoint, LargeStepsSortByNumber) {
   for (const std::int64_t step : {std::int64_t{99999999}, std::int64_t{100000000}}) save(step);
   EXPECT_THAT(list_checkpoints(root()), ElementsAre("step-100000000", "step-99999999"));
@@ -377,7 +487,7 @@ TEST_F(Checkpoint, AFailureInAnyPhaseLeavesAllAsItWas) {
 
 TEST_F(Checkpoint, ACrashInAnyPhaseLeavesTheOldOne) {
   save(1);
-  for (const std::string phase : {"prepare", "shard", "digest", "manifest", "publish"}) {
+  for (const std::string phase : {"prepare", "shard", "digest", "manifest", "publish", "latest"}) {
     const pid_t child = fork();
     if (child == 0) {
       save(2, [&](std::string_view now) {
@@ -389,7 +499,7 @@ TEST_F(Checkpoint, ACrashInAnyPhaseLeavesTheOldOne) {
     ASSERT_EQ(waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 9) << phase;
     EXPECT_EQ(latest(), "step-00000001\n");
-    EXPECT_EQ(choose("auto"), at(1));
+    EXPECT_EQ(choose("auto"), phase == "latest" ? at(2) : at(1));
     EXPECT_TRUE(warnings_.empty());
   }
   save(2);  // over the leftovers

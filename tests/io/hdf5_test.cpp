@@ -2,12 +2,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hdf5.h>
 
 #include <cstring>
 #include <fstream>
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <utility>
+#include <vector>
 
 #include "support/errors.h"
 #include "support/file_size_limit.h"
@@ -117,6 +120,42 @@ TEST(Hdf5, ErrorsNameFileAndCause) {
               HasSubstr("No such file"));
   hdf5::File::create(path).close();
   EXPECT_THAT(error_of([&] { hdf5::File::open(path).dataset("x"); }, ExitCode::bad_input), HasSubstr("dataset x"));
+}
+
+TEST(Hdf5, DatasetsWhoseNumbersLieInOtherFoldersAreRefused) {
+  const TemporaryDirectory directory;
+  const auto path = directory.path() / "a.h5", secret = directory.path() / "secret";
+  std::ofstream(secret) << "16 secret bytes.";
+  {
+    hdf5::File file = hdf5::File::create(directory.path() / "beside.h5");
+    file.create_dataset("x", DType::f32, {4}).write(std::vector<float>{1, 2, 3, 4}.data());
+    file.close();
+  }
+  {
+    hdf5::File file = hdf5::File::create(path);
+    file.create_virtual("beside", DType::f32, {4}, std::vector<hdf5::VirtualSource>{{"beside.h5", "x", {{0}, {4}}}});
+    for (const auto& [name, source] : {std::pair("above", "../beside.h5"), std::pair("absolute", "/beside.h5")}) {
+      file.create_virtual(name, DType::f32, {4}, std::vector<hdf5::VirtualSource>{{source, "x", {{0}, {4}}}});
+    }
+    file.close();
+  }
+  {
+    const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+    const hsize_t count = 4;
+    const hid_t space = H5Screate_simple(1, &count, nullptr), list = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_external(list, secret.c_str(), 0, 16);
+    H5Dclose(H5Dcreate2(file, "external", H5T_IEEE_F32LE, space, H5P_DEFAULT, list, H5P_DEFAULT));
+    H5Lcreate_external((directory.path() / "beside.h5").c_str(), "x", file, "linked", H5P_DEFAULT, H5P_DEFAULT);
+    H5Pclose(list);
+    H5Sclose(space);
+    H5Fclose(file);
+  }
+  const hdf5::File file = hdf5::File::open(path);
+  EXPECT_THAT(file.dataset("beside").read<float>(), ElementsAre(1, 2, 3, 4));
+  for (const char* name : {"above", "absolute", "external", "linked"}) {
+    EXPECT_THAT(error_of([&] { file.dataset(name); }, ExitCode::bad_input),
+                testing::AllOf(HasSubstr(path.string()), HasSubstr(name), HasSubstr("outside of this one's folder")));
+  }
 }
 
 TEST(Hdf5, AFullDiskIsAnErrorAndTheLibraryLivesOn) {

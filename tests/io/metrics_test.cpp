@@ -76,10 +76,16 @@ TEST_F(MetricsLogTest, ResumeCutsLaterStepsAndATornLine) {
   const std::string whole = content(file_);
   std::ofstream(file_, std::ios::app) << R"({"step":6,"lo)";
   EXPECT_EQ(read_metrics(file_).at("loss").size(), 6u) << "a torn line is passed over";
-  { MetricsLog log(file_, 7); }
+  {
+    const MetricsLog log(file_, 7);
+    EXPECT_EQ(log.resumed_at(), 5) << "so 6 and 7 are missing";
+    EXPECT_EQ(log.lines_cut(), 1);
+  }
   EXPECT_EQ(content(file_), whole) << "and cut off on resume";
   {
     MetricsLog log(file_, 3);
+    EXPECT_EQ(log.resumed_at(), 3);
+    EXPECT_EQ(log.lines_cut(), 2);
     log.append(record(4, 44));
   }
   EXPECT_EQ(read_metrics(file_).at("loss"), (std::vector<MetricPoint>{{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 44}}));

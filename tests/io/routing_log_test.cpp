@@ -217,7 +217,9 @@ TEST_F(RoutingLogTest, AFullDiskLosesNothingThatStoodThere) {
     setrlimit(RLIMIT_FSIZE, &limit);
     signal(SIGXFSZ, previous);
     expect_records(file_, {1});
-    append(log, 4);
+    EXPECT_EQ(log.last_step(), 1);
+    for (const std::int64_t step : {2, 3, 4}) append(log, step);
+    EXPECT_EQ(log.last_step(), 4);
     appended = 4;
   }
   EXPECT_EQ(appended, 4);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "support/file_size_limit.h"
 #include "support/temporary_directory.h"
 
 namespace lyceum {
@@ -25,7 +26,7 @@ using Json = nlohmann::json;
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
 
-constexpr RunLock::Timing quick{.beat = 20ms, .silence = 300ms};
+constexpr RunLock::Timing quick{.beat = 20ms, .silence = 300ms, .patience = 0ms};
 
 std::string text_of_file(const fs::path& path) {
   std::ostringstream text;
@@ -80,6 +81,28 @@ TEST_F(RunLockTest, RefusesASecondOneAndNamesTheFirst) {
   EXPECT_THAT(told, testing::HasSubstr("process " + std::to_string(getpid())));
   EXPECT_THAT(told, testing::HasSubstr("set another run.dir"));
   EXPECT_NO_THROW(lock.require_held());
+}
+
+TEST_F(RunLockTest, WaitsForAHolderThatIsJustEnding) {
+  auto held = std::make_unique<RunLock>(run, quick);
+  std::jthread ending([&] {
+    std::this_thread::sleep_for(100ms);
+    held.reset();
+  });
+  EXPECT_NO_THROW(RunLock(run, {.beat = 20ms, .silence = 300ms, .patience = 1min}));
+}
+
+/// Of the 100 bytes that fit a first write takes as many: the reason comes from the next one.
+TEST_F(RunLockTest, AFullDiskIsToldAsSuch) {
+  fs::create_directories(run);
+  const FileSizeLimit full(100);
+  try {
+    const RunLock lock(run, quick);
+    FAIL() << "taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::failed);
+    EXPECT_THAT(error.what(), testing::HasSubstr("LOCK: cannot write: File too large"));
+  }
 }
 
 TEST_F(RunLockTest, NamesTheHoldersJob) {

@@ -1,0 +1,100 @@
+#include "train/soundness.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "support/errors.h"
+#include "train/run_state.h"
+
+namespace lyceum {
+namespace {
+
+using testing::HasSubstr;
+
+/// `steps` steps from a loss of 6 towards 3.
+Soundness after(int steps) {
+  Soundness soundness;
+  for (int step = 0; step < steps; ++step) soundness.add(3 + 3 * std::exp(-step / 30.0), 0.01, 1);
+  return soundness;
+}
+
+TEST(Soundness, ARunThatLearnsIsSoundFromItsFirstStepOn) {
+  EXPECT_EQ(Soundness().problem(), "");
+  for (const int steps : {1, 2, 9, 10, 11, 300}) EXPECT_EQ(after(steps).problem(), "") << steps;
+}
+
+TEST(Soundness, NoneOfTheLastStepsMayBeLeftOut) {
+  Soundness soundness = after(300);
+  soundness.leave_out();
+  for (int step = 0; step < Soundness::window; ++step) {
+    EXPECT_THAT(soundness.problem(), HasSubstr("left out")) << step;
+    soundness.add(3, 0.01, 1);
+  }
+  EXPECT_EQ(soundness.problem(), "");
+}
+
+TEST(Soundness, AnUpdateAsLargeAsTheWeightsIsNone) {
+  Soundness soundness = after(300);
+  soundness.add(3, 1e25, 1e25);
+  EXPECT_THAT(soundness.problem(), HasSubstr("its last update was 1 times its weights"));
+  for (const double norm : {std::numeric_limits<double>::infinity(), std::nan("")}) {
+    soundness.add(3, norm, norm);
+    EXPECT_NE(soundness.problem(), "");
+  }
+}
+
+TEST(Soundness, ALossFarAboveItsLowestIsNot) {
+  for (const double loss : {4.5, 1e25}) {
+    Soundness soundness = after(300);
+    for (int step = 0; step < 12; ++step) soundness.add(loss, 0.01, 1);
+    EXPECT_THAT(soundness.problem(), HasSubstr("the loss was")) << loss;
+    for (int step = 0; step < 40; ++step) soundness.add(3, 0.01, 1);
+    EXPECT_EQ(soundness.problem(), "") << "it has recovered";
+  }
+  Soundness noisy = after(300);
+  for (int step = 0; step < 1000; ++step) noisy.add(step % 2 ? 2.2 : 3.9, 0.01, 1);
+  EXPECT_EQ(noisy.problem(), "");
+  Soundness spike = after(300);
+  spike.add(1e25, 0.01, 1);
+  EXPECT_NE(spike.problem(), "") << "at once";
+}
+
+TEST(Soundness, TravelsWithACheckpoint) {
+  RunState state, back;
+  state.soundness = after(37);
+  state.unwritten_routing = {{4, {{1, 1, 2, {3, 5}, {0.1f, 0.9f}}}}, {8, {{1, 1, 2, {4, 4}, {0.3f, 0.7f}}}}};
+  const std::vector<RoutingSums> layers{
+      {.layer = 1, .top_k = 1, .experts = 2, .counts = {0, 0}, .probability = {0, 0}}};
+  back.restore(state.text(), layers);
+  EXPECT_EQ(back.soundness.smoothed, state.soundness.smoothed);
+  EXPECT_EQ(back.soundness.lowest, state.soundness.lowest);
+  EXPECT_EQ(back.soundness.steps, 37);
+  ASSERT_EQ(back.unwritten_routing.size(), 2u);
+  EXPECT_EQ(back.unwritten_routing[1].step, 8);
+  EXPECT_EQ(back.unwritten_routing[0].layers[0].mean_probability, (std::vector<float>{0.1f, 0.9f}));
+  EXPECT_EQ(back.text(), state.text());
+  EXPECT_THAT(error_of([&] { back.restore(state.text(), {}); }, ExitCode::bad_input), HasSubstr("another mixture"));
+}
+
+TEST(RunState, RefusesWhatNoRunSaves) {
+  const auto with = [](const std::string& from, const std::string& to) {
+    std::string text = RunState().text();
+    text.replace(text.find(from), from.size(), to);
+    return text;
+  };
+  for (const char* value : {"-1", "9223372036854775807", "18446744073709551615", "1e300", "0.5", "null", "\"1\""}) {
+    const std::string text = with("\"samples\":0", std::string("\"samples\":") + value);
+    error_of([&] { RunState().restore(text, {}); }, ExitCode::bad_input);
+  }
+  for (const char* owners : {"[]", "[-1,0]", "[0,2]", "[2147483647]", "[1]"}) {
+    const std::string text =
+        with("\"placement\":[]", std::string("\"placement\":[{\"layer\":1,\"rank_of_expert\":") + owners + "}]");
+    error_of([&] { RunState::placement_of(text); }, ExitCode::bad_input);
+  }
+}
+
+}  // namespace
+}  // namespace lyceum
