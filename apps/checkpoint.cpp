@@ -22,12 +22,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* checkpoint_about = R"(  ls DIR            the checkpoints in a directory, newest first
+constexpr const char* checkpoint_about = R"(  ls DIR            the checkpoints in a directory, or in that of a run, newest first
   show CKPT         what a checkpoint is and holds, a line a layer
   verify CKPT       reads every file and compares its SHA-256; exit code 0, or 3 and what is wrong
   diff A B          how far two checkpoints are apart, tensor by tensor; exit code 0 when equal bit for bit, else 1
 
-CKPT is a checkpoint (step-00000100/) or a directory of them, then the one that its file LATEST names.)";
+CKPT is a checkpoint (step-00000100/), or a directory of them or a run's, then the one that the file LATEST names.)";
 
 bool is_optimizer(const std::string& name) { return name.starts_with("optimizer/"); }
 
@@ -51,8 +51,9 @@ std::string sound_text(const CheckpointHeader& header) {
   return header.unsound.empty() ? "yes" : "no: " + header.unsound;
 }
 
-int list(const fs::path& root) {
-  require_input(fs::is_directory(root), "{}: no such directory", root.string());
+int list(const fs::path& directory) {
+  require_input(fs::is_directory(directory), "{}: no such directory", directory.string());
+  const fs::path root = checkpoint_root_in(directory);
   const std::vector<std::string> names = list_checkpoint_directories(root);
   if (names.empty()) {
     fmt::print("no checkpoints in {}\n", root.string());
@@ -152,6 +153,9 @@ int show(const CheckpointReader& reader, bool all) {
              reader.directory().string(), header.run_uuid, header.step, header.mesh, text_of_bytes(reader.bytes()));
   fmt::print("sound          {}\n", sound_text(header));
   if (header.job) fmt::print("job            {}\n", text_of(*header.job));
+  if (const std::string digest = reader.tokenizer_sha256(); !digest.empty()) {
+    fmt::print("tokenizer      {}, SHA-256 {}\n", tokenizer_name, digest);
+  }
   fmt::print("parameters     {} ({})\ntrainer state  {}\n\n{}\n", parameters(reader), text_of_count(parameters(reader)),
              state_text(header.trainer_state), header.config);
   print_placement(reader);

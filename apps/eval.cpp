@@ -20,9 +20,13 @@ namespace {
 
 /// bits_per_byte is null where the data do not tell how many bytes their tokens came from.
 nlohmann::ordered_json summary(const CheckpointReader& reader, const Evaluation& evaluation, const TokenLoader& data) {
-  nlohmann::ordered_json result{
-      {"checkpoint", reader.directory().string()}, {"step", reader.header().step}, {"loss", evaluation.loss},
-      {"perplexity", std::exp(evaluation.loss)},   {"bits_per_byte", nullptr},     {"tokens", evaluation.tokens}};
+  nlohmann::ordered_json result{{"checkpoint", reader.directory().string()},
+                                {"step", reader.header().step},
+                                {"loss", evaluation.loss},
+                                {"standard_error", evaluation.standard_error},
+                                {"perplexity", std::exp(evaluation.loss)},
+                                {"bits_per_byte", nullptr},
+                                {"tokens", evaluation.tokens}};
   if (const std::optional<TokenMeta> meta = read_token_meta(data.file().prefix())) {
     const double tokens_per_byte = static_cast<double>(meta->tokens) / static_cast<double>(meta->bytes);
     result["bits_per_byte"] = evaluation.loss / std::numbers::ln2 * tokens_per_byte;
@@ -33,10 +37,10 @@ nlohmann::ordered_json summary(const CheckpointReader& reader, const Evaluation&
 std::string text(const nlohmann::ordered_json& summary, const std::string& data) {
   const auto number = [&](const char* name) { return summary[name].get<double>(); };
   return fmt::format(
-      "checkpoint     {} (step {})\ntokens         {}\nloss           {:.6f} nats a token\n"
+      "checkpoint     {} (step {})\ntokens         {}\nloss           {:.6f} nats a token, standard error {:.6f}\n"
       "perplexity     {:.4f}\nbits per byte  {}\n",
       summary["checkpoint"].get<std::string>(), summary["step"].get<std::int64_t>(),
-      summary["tokens"].get<std::int64_t>(), number("loss"), number("perplexity"),
+      summary["tokens"].get<std::int64_t>(), number("loss"), number("standard_error"), number("perplexity"),
       summary["bits_per_byte"].is_null() ? "unknown: " + data + ".json is absent"
                                          : fmt::format("{:.4f}", number("bits_per_byte")));
 }
@@ -49,12 +53,12 @@ struct EvalOptions {
 po::options_description described_options(EvalOptions& options) {
   po::options_description described;
   auto add = described.add_options();
-  add("checkpoint", po::value(&options.path)->value_name("DIR"), "a checkpoint, or the directory that holds them");
+  add("checkpoint", po::value(&options.path)->value_name("DIR"), "a checkpoint, or the directory of a run");
   add("batches", po::value(&options.batches)->value_name("N")->default_value(options.batches),
-      "batches of batch.global to read; 0: all of the validation data");
+      "batches of batch.global to read, spread evenly over the validation data; 0: all of it");
   add("routing", po::value(&options.routing)->value_name("FILE"),
       "also write which experts the tokens chose to this HDF5 file, for `lyceum routing`");
-  add("json", "print one JSON object: loss perplexity bits_per_byte tokens");
+  add("json", "print one JSON object: loss standard_error perplexity bits_per_byte tokens");
   return described;
 }
 

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 #include <iostream>
 
@@ -7,6 +8,7 @@
 #include "apps/run_config.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "io/sha256.h"
 #include "io/tokenizer.h"
 #include "train/generator.h"
 #include "train/optimizer.h"
@@ -27,7 +29,7 @@ po::options_description described_options(GenerateOptions& options) {
   Sampling& sampling = options.sampling;
   po::options_description described;
   auto add = described.add_options();
-  add("checkpoint", po::value(&options.path)->value_name("DIR"), "a checkpoint, or the directory that holds them");
+  add("checkpoint", po::value(&options.path)->value_name("DIR"), "a checkpoint, or the directory of a run");
   add("prompt", po::value(&options.prompt)->value_name("TEXT"), "text to go on from; '': the model begins a document");
   add("tokens", po::value(&sampling.tokens)->value_name("N")->default_value(sampling.tokens), "tokens to make at most");
   add("temperature", po::value(&sampling.temperature)->value_name("X")->default_value(sampling.temperature, "0.8"),
@@ -51,7 +53,8 @@ CommandHelp generate_help() {
   GenerateOptions defaults;
   return describe_configured(
       "lyceum generate --checkpoint DIR --prompt TEXT [--section.key=value …]",
-      "Goes on from a prompt. The checkpoint brings its configuration; data.tokenizer names the tokenizer.\n"
+      "Goes on from a prompt. The checkpoint brings its configuration and its tokenizer; for one of an earlier version,\n"
+      "without a tokenizer, data.tokenizer names it.\n"
       "Without --checkpoint it is the newest one of the run.dir that a file or --run.dir names.",
       described_options(defaults));
 }
@@ -73,6 +76,10 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
   const Config& config = run->config;
   require_usage(!config.data.tokenizer.empty(), "data.tokenizer is not set: name the SentencePiece model");
   const Tokenizer tokenizer(config.data.tokenizer);
+  if (run->reader.tokenizer_sha256().empty()) {  // else it is the checkpoint's own
+    require_one_tokenizer(config.data.tokenizer, digest_of_file(config.data.tokenizer).sha256,
+                          std::array{config.data.train, config.data.valid});
+  }
   std::vector<std::int32_t> tokens = tokenizer.encode(prompt);
   if (tokens.empty()) tokens.push_back(tokenizer.end_of_document());  // every document follows one
   require_prompt_fits(tokens.size(), config.batch.seq_len);

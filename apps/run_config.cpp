@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "io/config_check.h"
+#include "io/sha256.h"
 
 namespace lyceum {
 
@@ -37,6 +38,22 @@ LoadedConfig without_mesh(LoadedConfig loaded) {
   return loaded;
 }
 
+/// The tokenizer that the checkpoint brings is the run's; another one is refused.
+void take_tokenizer(const CheckpointReader& reader, LoadedConfig& loaded, const LoadedConfig& given) {
+  if (reader.tokenizer_sha256().empty()) return;
+  const std::string own = reader.tokenizer().string();
+  std::string& name = loaded.config.data.tokenizer;
+  if (given.origin.contains("data.tokenizer") && !name.empty()) {
+    require_input(digest_of_file(name).sha256 == reader.tokenizer_sha256(),
+                  "data.tokenizer = {} is not the tokenizer that {} was trained with: leave it out, the checkpoint "
+                  "brings its own",
+                  name, reader.directory().string());
+  } else {
+    name = own;
+    loaded.origin.erase("data.tokenizer");
+  }
+}
+
 }  // namespace
 
 std::optional<LoadedConfig> configure(const MpiSession& session, const Arguments& arguments) {
@@ -62,10 +79,11 @@ std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::st
     require_usage(!given.origin.empty(),
                   "--checkpoint is missing: name a checkpoint or the directory that holds them, or a --config whose "
                   "run.dir does");
-    path = given.config.run.dir + "/checkpoints";
+    path = given.config.run.dir;
   }
   CheckpointReader reader(resolve_checkpoint(path));
   LoadedConfig loaded = read_config(arguments, without_mesh(config_of(reader)));
+  take_tokenizer(reader, loaded, given);
   const std::int64_t global_batch = loaded.config.batch.global;
   // A file may be the one of training, made for another number of ranks; the command line is meant for this one.
   const bool own_batch = std::ranges::any_of(

@@ -21,8 +21,9 @@ struct CheckpointRun {
   Config config;              // resolved
   std::int64_t global_batch;  // batch.global before it was rounded up for the number of ranks
 };
-/// Opens `path`, a checkpoint or a directory of them (the one that LATEST names), or when empty the checkpoints of the
-/// run that the arguments configure. Its own configuration holds, without its mesh, where the arguments say nothing;
+/// Opens `path`, a checkpoint, a directory of them or a run's (the one that LATEST names), or when empty the run that
+/// the arguments configure. Its own configuration holds, without its mesh, where the arguments say nothing;
+/// data.tokenizer is the one that the checkpoint brings, where it has one, and another one a bad_input Error;
 /// batch.global is rounded up to what the ranks can share unless the command line has a batch.* key. Answers
 /// --list-keys and --print-config itself: then there is nothing to run.
 std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::string path, const Arguments& arguments);

@@ -34,14 +34,18 @@ struct CheckpointHeader {
   std::string trainer_state;      // JSON, of rank 0: samples seen, skipped steps, last losses …
   std::optional<BatchJob> job{};  // that wrote it
   std::string unsound{};          // why nobody should go on from it; empty: it is sound
+  std::string tokenizer{};        // bytes of its tokenizer.model, to be written; readers have CheckpointReader::tokenizer
 };
+
+constexpr std::string_view tokenizer_name = "tokenizer.model";
 
 /// Called before each phase of writing: "plan", "shard", "digest" on every rank, "prepare", "manifest", "publish",
 /// "latest" on rank 0. What it throws fails the phase, so tests use it to break things. Default: nothing.
 using CheckpointProbe = std::function<void(std::string_view phase)>;
 
 /// Collective. Writes `root/step-XXXXXXXX/` from every rank's pieces and publishes it atomically: shards into
-/// `step-….partial/`, SHA-256 of each, manifest.json, index.h5 of virtual datasets, fsync, rename, then LATEST.
+/// `step-….partial/`, SHA-256 of each, tokenizer.model, manifest.json, index.h5 of virtual datasets, fsync, rename,
+/// then LATEST.
 /// Pieces of all ranks must cover each logical tensor exactly once: overlaps, holes and unequal shapes are an Error
 /// that names tensor and ranks. If any rank cannot write (disk full …) all ranks throw the same Error (exit code 4)
 /// that names rank, file and cause, the partial directory is removed, and earlier checkpoints and LATEST are untouched.
@@ -83,6 +87,10 @@ class CheckpointReader {
   const Entry* find(const std::string& name) const;
   /// Fills `values` (row-major, f32) with the box. The digest of each shard is verified before HDF5 first opens it.
   void read(const std::string& name, const Box& box, float* values) const;
+  /// SHA-256 of the tokenizer that it brings; empty when it has none, as those of earlier versions.
+  std::string tokenizer_sha256() const;
+  /// The file of that tokenizer. Throws a bad_input Error when it is not what was written.
+  std::filesystem::path tokenizer() const;
   /// Bytes of all its files.
   std::int64_t bytes() const;
   enum class Check { sizes, digests };
@@ -103,8 +111,11 @@ std::vector<std::string> list_checkpoint_directories(const std::filesystem::path
 /// Names "step-00000100" of the complete-looking checkpoints under root, newest first.
 std::vector<std::string> list_checkpoints(const std::filesystem::path& root);
 
-/// The checkpoint that a path means: itself, or in a directory of checkpoints the one that LATEST names (the newest
-/// when LATEST is not there). A bad_input Error when there is none.
+/// The directory of checkpoints that a path means: itself, or `checkpoints/` in a run's directory.
+std::filesystem::path checkpoint_root_in(const std::filesystem::path& path);
+
+/// The checkpoint that a path means: itself, or in a directory of checkpoints, or of a run, the one that LATEST names
+/// (the newest when LATEST is not there). A bad_input Error when there is none.
 std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
 
 /// Collective. `resume` as in the configuration: "none", "auto" or a path (a checkpoint, or a directory of them).

@@ -211,15 +211,22 @@ void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep) {
   }
 }
 
+std::filesystem::path checkpoint_root_in(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const bool run = fs::is_directory(path / "checkpoints", ignored) && list_checkpoint_directories(path).empty();
+  return run ? path / "checkpoints" : path;
+}
+
 std::filesystem::path resolve_checkpoint(const std::filesystem::path& path) {
   std::error_code ignored;
   require_input(fs::is_directory(path, ignored), "{}: no such checkpoint directory", path.string());
   if (fs::exists(path / manifest_name, ignored)) return path;
-  if (const std::string name = latest(path); !name.empty()) return path / name;
-  const std::vector<std::string> names = list_checkpoints(path);
+  const fs::path root = checkpoint_root_in(path);
+  if (const std::string name = latest(root); !name.empty()) return root / name;
+  const std::vector<std::string> names = list_checkpoints(root);
   require_input(!names.empty(), "{}: neither a checkpoint (no {}) nor a directory with checkpoints in it",
-                path.string(), manifest_name);
-  return path / names.front();
+                root.string(), manifest_name);
+  return root / names.front();
 }
 
 std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group, const std::filesystem::path& root,

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "io/utf8.h"
 #include "io/whole_file.h"
 
 namespace lyceum {
@@ -96,7 +97,28 @@ void check_digest(std::string_view text) {
                 "it was changed after it was written (its own SHA-256 differs)");
 }
 
+/// Throws when the text nests deeper than a manifest does, before a parser makes an object of each level.
+void check_depth(std::string_view text) {
+  constexpr int deepest = 16;
+  int depth = 0;
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted) {
+      if (c == '\\') ++i;
+      quoted = c != '"';
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == '[' || c == '{') {
+      require_input(++depth <= deepest, "damaged: it nests deeper than {} levels", deepest);
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+}
+
 Manifest parse(std::string_view text) {
+  check_depth(text);
   const Json json = Json::parse(text);
   const auto require_known = [](bool known, const std::string& message) {
     if (!known) throw UnknownFormat(ExitCode::bad_input, message, std::source_location::current());
@@ -164,7 +186,7 @@ Manifest read_manifest(const std::filesystem::path& directory) {
   } catch (const Json::exception& error) {
     std::string reason = error.what();
     std::replace(reason.begin(), reason.end(), '\n', ' ');
-    fail(ExitCode::bad_input, "{}: damaged: {}", path.string(), reason);
+    fail(ExitCode::bad_input, "{}: damaged: {}", path.string(), excerpt(reason, 200));
   } catch (const UnknownFormat& error) {
     throw UnknownFormat(error.code(), fmt::format("{}: {}", path.string(), error.what()), error.where());
   } catch (const Error& error) {

@@ -26,6 +26,11 @@ struct CheckpointReader::Implementation {
     return *file;
   }
 
+  const StoredFile* tokenizer() const {
+    const auto at = std::ranges::find(manifest.files, tokenizer_name, &StoredFile::name);
+    return at == manifest.files.end() ? nullptr : &*at;
+  }
+
   /// Reads what the stored box and the wanted one share; the number of elements.
   std::int64_t read_common(const StoredBox& stored, const Box& wanted, float* values) {
     const std::optional<Box> common = intersection(stored.box, wanted);
@@ -82,6 +87,19 @@ void CheckpointReader::read(const std::string& name, const Box& box, float* valu
   }
   require_input(filled == box.extent.size(), "{}: the boxes of tensor {} do not cover {} exactly once",
                 (self.directory / manifest_name).string(), name, box.text());
+}
+
+std::string CheckpointReader::tokenizer_sha256() const {
+  const StoredFile* const file = implementation_->tokenizer();
+  return file ? file->digest.sha256 : std::string();
+}
+
+std::filesystem::path CheckpointReader::tokenizer() const {
+  const StoredFile* const file = implementation_->tokenizer();
+  require_input(file, "{} has no {}", implementation_->directory.string(), tokenizer_name);
+  const std::string problem = file_problem(implementation_->directory, *file);
+  require_input(problem.empty(), "{}", problem);
+  return implementation_->directory / file->name;
 }
 
 std::int64_t CheckpointReader::bytes() const {

@@ -231,6 +231,11 @@ class Writer {
     }
     write_index(partial_ / index_name, manifest_);
     manifest_.files.push_back({std::string(index_name), digest_of_file(partial_ / index_name)});
+    if (const std::string& tokenizer = manifest_.header.tokenizer; !tokenizer.empty()) {
+      write_file(partial_ / tokenizer_name, tokenizer);
+      manifest_.files.push_back(
+          {std::string(tokenizer_name), {static_cast<std::int64_t>(tokenizer.size()), sha256(tokenizer)}});
+    }
     write_file(partial_ / manifest_name, manifest_text(manifest_));
     write_file(root_ / "LATEST.partial", name_ + "\n");  // here, so that publishing needs no space
     sync_path(partial_);

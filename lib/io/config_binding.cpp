@@ -13,6 +13,7 @@
 #include "io/config_keys.h"
 #include "io/ini_file.h"
 #include "io/nearest_word.h"
+#include "io/utf8.h"
 
 namespace lyceum {
 namespace {
@@ -36,6 +37,8 @@ std::string where(const Origin& origin) {
 
 /// The known key that was most likely meant, empty when none is near. A right key in a wrong section is near.
 std::string nearest_key(const po::options_description& keys, const std::string& key) {
+  constexpr std::size_t longest = 100;  // thrice the longest key
+  if (key.size() > longest) return {};
   const auto last_word = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
   std::tuple<std::size_t, std::size_t, std::string> best{std::max<std::size_t>(3, key.size() / 3), 0, ""};
   for (const auto& known : keys.options()) {
@@ -104,7 +107,7 @@ CommandLine read_command_line(const po::options_description& keys, std::span<con
     loaded.rest.insert(loaded.rest.end(), end, arguments.end());
     return line;
   } catch (const po::error& error) {
-    loaded.mistakes.emplace_back(error.what());
+    loaded.mistakes.push_back(excerpt(error.what(), 200));
     return {};
   }
 }
@@ -112,10 +115,11 @@ CommandLine read_command_line(const po::options_description& keys, std::span<con
 void assign(const po::options_description& keys, const Assignment& given, LoadedConfig& loaded) {
   const po::option_description* key = keys.find_nothrow(given.key, false);
   if (!key) {
-    const std::string meant(key_of_other_name(given.key));
-    const std::string nearest = meant.empty() ? nearest_key(keys, given.key) : meant;
+    const bool told = loaded.mistakes.size() < most_told;
+    const std::string meant(told ? key_of_other_name(given.key) : "");
+    const std::string nearest = told && meant.empty() ? nearest_key(keys, given.key) : meant;
     loaded.mistakes.push_back(
-        fmt::format("unknown key '{}' {}: {}", given.key, where(given.origin),
+        fmt::format("unknown key '{}' {}: {}", excerpt(given.key), where(given.origin),
                     nearest.empty() ? "--list-keys tells all keys" : "did you mean " + nearest + "?"));
     return;
   }
@@ -124,7 +128,8 @@ void assign(const po::options_description& keys, const Assignment& given, Loaded
     setting_of(*key).assign(given.value);
     loaded.origin[given.key] = given.origin;
   } catch (const po::error& error) {
-    loaded.mistakes.push_back(fmt::format("{} = {} {}: {}", given.key, given.value, where(given.origin), error.what()));
+    loaded.mistakes.push_back(
+        fmt::format("{} = {} {}: {}", given.key, excerpt(given.value), where(given.origin), error.what()));
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,7 +19,10 @@ std::vector<std::string> problems(const Config& config, int world);
 /// balance.device_groups, device. What does not divide stays 0: `problems` tells it. Does nothing the second time.
 void resolve(Config& config, int world);
 
-/// Throws one usage Error that tells all of them; does nothing when there are none.
+/// Mistakes that one message tells in full; of more it says how many there are.
+constexpr std::size_t most_told = 20;
+
+/// Throws one usage Error that tells all of them, at most most_told in words; does nothing when there are none.
 void require_none(std::span<const std::string> problems);
 
 }  // namespace lyceum

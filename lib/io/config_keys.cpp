@@ -34,6 +34,8 @@ void bind_data(Binder key, DataConfig& data) {
   key("data.order", &data.order, {.names = {"shuffled", "sequential"}}, "of the training samples");
   key("data.valid_fraction", &data.valid_fraction, {.low = 0, .high = 1, .high_open = true},
       "without data.valid: share of data.train held out, its last samples");
+  key("data.changed", &data.changed, {.names = {"refuse", "warn"}},
+      "on resume: what to do when token files are not those that the checkpoint's run read");
 }
 
 void bind_batch(Binder key, BatchConfig& batch) {
@@ -66,7 +68,7 @@ void bind_model(Binder key, ModelConfig& model) {
 }
 
 void bind_moe(Binder key, MoeConfig& moe) {
-  key("moe.experts", &moe.experts, {.low = 0}, "routed experts of a block; 0: every FFN is dense");
+  key("moe.experts", &moe.experts, {.low = 0, .high = 65536}, "routed experts of a block; 0: every FFN is dense");
   key("moe.shared_experts", &moe.shared_experts, {.low = 0}, "experts that see every token");
   key("moe.top_k", &moe.top_k, {.low = 1}, "routed experts that a token chooses");
   key("moe.expert_hidden", &moe.expert_hidden, {.low = 0}, "width of an expert");
@@ -74,7 +76,7 @@ void bind_moe(Binder key, MoeConfig& moe) {
   key("moe.router", &moe.router, {.names = {"softmax", "hash", "mlp", "noisy", "random"}},
       "how scores are made: softmax of one matrix or of two (mlp), hash of the token, with noise, fixed at random");
   key("moe.router_hidden", &moe.router_hidden, {.low = 1}, "width between the two matrices of an mlp router");
-  key("moe.attention_experts", &moe.attention_experts, {.low = 0}, "of model.attention = moa");
+  key("moe.attention_experts", &moe.attention_experts, {.low = 0, .high = 65536}, "of model.attention = moa");
   key("moe.renormalize", &moe.renormalize, {}, "gates of the chosen experts sum to one");
   key("moe.even_routing", &moe.even_routing, {}, "tokens go to all experts alike, to measure speed");
   key("moe.capacity_factor", &moe.capacity_factor, {.low = 0}, "limit of an expert's tokens; 0: none dropped");

@@ -8,6 +8,7 @@
 #include <concepts>
 
 #include "io/ini_file.h"
+#include "io/utf8.h"
 
 namespace lyceum {
 namespace {
@@ -15,14 +16,16 @@ namespace {
 namespace po = boost::program_options;
 using List = std::vector<std::int64_t>;
 
+constexpr std::size_t longest_text = 4095;  // of a path
 constexpr double largest_integer = std::numeric_limits<std::int32_t>::max();
 
 template <class Number>
 void read_number(std::string_view text, Number& value, std::string_view kind) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc::result_out_of_range) throw po::error(fmt::format("'{}' is too large or too small", text));
+  if (error == std::errc::result_out_of_range)
+    throw po::error(fmt::format("'{}' is too large or too small", excerpt(text)));
   if (error != std::errc{} || end != text.data() + text.size()) {
-    throw po::error(fmt::format("'{}' is not {}", text, kind));
+    throw po::error(fmt::format("'{}' is not {}", excerpt(text), kind));
   }
 }
 
@@ -33,7 +36,7 @@ void read(std::string_view text, double& value) { read_number(text, value, "a nu
 void read(std::string_view text, bool& value) {
   value = text == "true" || text == "1" || text == "yes";
   if (!value && text != "false" && text != "0" && text != "no") {
-    throw po::error(fmt::format("'{}' is not a truth value: write true or false", text));
+    throw po::error(fmt::format("'{}' is not a truth value: write true or false", excerpt(text)));
   }
 }
 
@@ -108,6 +111,7 @@ std::string problem_of(const Domain& domain, const std::string& value) {
     return fmt::format("must be {}{}", domain.names.size() > 1 ? "one of " : "", joined(domain.names, ", "));
   }
   if (domain.required && value.empty()) return "must not be empty";
+  if (value.size() > longest_text) return fmt::format("must have at most {} bytes", longest_text);
   for (const char character : value) {
     if (static_cast<unsigned char>(character) < ' ') return "must not contain control characters";
   }

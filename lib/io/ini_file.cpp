@@ -4,10 +4,17 @@
 
 #include <fstream>
 #include <map>
+#include <sstream>
+#include <string>
 #include <string_view>
+
+#include "io/utf8.h"
 
 namespace lyceum {
 namespace {
+
+constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";  // editors put it before a text in UTF-8
+constexpr std::size_t most_bytes = 1 << 20;                   // of a file: no configuration comes near it
 
 std::string_view without_comment(std::string_view line) {
   for (std::size_t i = 0; i < line.size(); ++i) {
@@ -32,6 +39,7 @@ std::vector<IniEntry> read_ini(std::istream& stream, const std::string& file, st
   std::map<std::string, std::int64_t> first_line;
   std::string section, text;
   for (std::int64_t number = 1; std::getline(stream, text); ++number) {
+    if (number == 1 && text.starts_with(byte_order_mark)) text.erase(0, byte_order_mark.size());
     if (text.find('\0') != std::string::npos) {
       mistakes.push_back(fmt::format("{} line {}: not a text file: name an INI file", file, number));
       return entries;
@@ -42,8 +50,8 @@ std::vector<IniEntry> read_ini(std::istream& stream, const std::string& file, st
     if (line.front() == '[' && line.back() == ']') {
       section = trimmed(line.substr(1, line.size() - 2));
     } else if (equals == std::string_view::npos || equals == 0) {
-      mistakes.push_back(
-          fmt::format("'{}' in {} line {}: neither [section] nor key = value nor # comment", line, file, number));
+      mistakes.push_back(fmt::format("'{}' in {} line {}: neither [section] nor key = value nor # comment",
+                                     excerpt(line), file, number));
     } else {
       const std::string_view key = trimmed(line.substr(0, equals));
       IniEntry entry{section.empty() ? std::string(key) : fmt::format("{}.{}", section, key),
@@ -53,19 +61,28 @@ std::vector<IniEntry> read_ini(std::istream& stream, const std::string& file, st
         entries.push_back(std::move(entry));
       } else {
         mistakes.push_back(
-            fmt::format("{} is given twice in {}: lines {} and {}", entry.key, file, first->second, number));
+            fmt::format("{} is given twice in {}: lines {} and {}", excerpt(entry.key), file, first->second, number));
       }
     }
-  }
-  if (!stream.eof()) {  // never opened, a folder, a broken disk
-    mistakes.push_back(fmt::format("cannot read the file '{}': name an INI file that exists", file));
   }
   return entries;
 }
 
 std::vector<IniEntry> read_ini(const std::string& file, std::vector<std::string>& mistakes) {
   std::ifstream stream(file);
-  return read_ini(stream, file, mistakes);
+  std::string text(most_bytes + 1, '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(stream.gcount()));
+  if (text.size() > most_bytes) {
+    mistakes.push_back(fmt::format("{} has more than {} bytes: name an INI file", file, most_bytes));
+    return {};
+  }
+  if (!stream.eof()) {  // never opened, a folder, a broken disk
+    mistakes.push_back(fmt::format("cannot read the file '{}': name an INI file that exists", file));
+    return {};
+  }
+  std::istringstream lines(text);
+  return read_ini(lines, file, mistakes);
 }
 
 }  // namespace lyceum

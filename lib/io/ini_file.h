@@ -14,8 +14,8 @@ struct IniEntry {
   std::int64_t line = 0;
 };
 
-/// Reads an INI file; a comment begins with # or ; at the start of a line or after a space. Mistakes (no such file, a
-/// line of another form, a key given twice) are added to `mistakes`, a line of text each.
+/// Reads an INI file; a comment begins with # or ; at the start of a line or after a space. Mistakes (no such file, one
+/// of more than 1 MiB, a line of another form, a key given twice) are added to `mistakes`, a line of text each.
 std::vector<IniEntry> read_ini(const std::string& file, std::vector<std::string>& mistakes);
 /// The same from a stream; messages call it `name`.
 std::vector<IniEntry> read_ini(std::istream& stream, const std::string& name, std::vector<std::string>& mistakes);

@@ -12,8 +12,9 @@
 
 namespace lyceum {
 
-/// A Megatron token file, `prefix.bin` and `prefix.idx`, memory-mapped. Every way in which the two can be missing, cut
-/// short or inconsistent is a bad_input Error that names the file and what to do.
+/// A Megatron token file, `prefix.bin` and `prefix.idx`, read as it is asked for. Every way in which the two can be
+/// missing, cut short (now or later, while they are read) or inconsistent is a bad_input Error that names the file and
+/// what to do.
 class TokenFile {
  public:
   explicit TokenFile(const std::string& prefix);
@@ -30,6 +31,9 @@ class TokenFile {
   /// Largest token; reads the whole file (once: the answer is kept).
   std::int64_t largest_token() const;
   const std::string& prefix() const;
+  /// SHA-256 of the sizes of both files and of up to 1 MiB of each, spread evenly: tells within milliseconds whether
+  /// they are others. A change of less than a 256th of a large file may go unseen.
+  std::string fingerprint() const;
 
  private:
   struct Implementation;
@@ -63,11 +67,14 @@ class SampleOrder {
   std::int64_t operator()(std::int64_t index) const;
   std::int64_t first() const { return first_; }
   std::int64_t count() const { return count_; }
+  /// An order of `samples` positions, 1 to count(), which are spread evenly over those of an epoch of this one.
+  SampleOrder spread(std::int64_t samples) const;
 
  private:
   Kind kind_;
   std::uint64_t seed_;
   std::int64_t first_, count_;
+  std::int64_t taken_;  // of the count_ positions of an epoch
 };
 
 /// Fills `inputs` and `targets` [sequences, seq_len] with the samples at positions index … index + sequences − 1.
@@ -78,6 +85,8 @@ class TokenLoader {
   /// Throws a bad_input Error that names file and position when a token is not below `vocab`.
   void load(std::int64_t index, std::int64_t sequences, std::int64_t vocab, std::span<std::int32_t> inputs,
             std::span<std::int32_t> targets) const;
+  /// A loader of `samples` of this one's samples, see SampleOrder::spread().
+  TokenLoader spread(std::int64_t samples) const { return TokenLoader(file_, order_.spread(samples), seq_len_); }
   const SampleOrder& order() const { return order_; }
   const TokenFile& file() const { return *file_; }
 

@@ -3,7 +3,8 @@
 #include <mutex>
 
 #include "core/error.h"
-#include "io/mapped_file.h"
+#include "io/input_file.h"
+#include "io/sha256.h"
 #include "io/token_data.h"
 #include "io/token_index.h"
 
@@ -25,11 +26,26 @@ decltype(auto) dispatch_tokens(const token_format::Type& type, F&& f) {
   }
 }
 
+/// Adds a file's size and as much of it as tells it from others: up to `most_blocks`, spread evenly from its first byte
+/// to its last.
+void add_sample(Sha256& digest, const InputFile& file) {
+  constexpr std::uint64_t block_bytes = 4096, most_blocks = 256;
+  const std::uint64_t size = file.size();
+  digest.update(std::as_bytes(std::span(&size, 1)));
+  const bool whole = size <= block_bytes * most_blocks;
+  std::vector<std::byte> block(whole ? size : block_bytes);
+  for (std::uint64_t i = 0; i < (whole ? 1 : most_blocks); ++i) {
+    // The product would overflow only for files of 2^56 bytes.
+    file.read(i * (size - block.size()) / (most_blocks - 1), block);
+    digest.update(block);
+  }
+}
+
 }  // namespace
 
 struct TokenFile::Implementation {
   std::string prefix;
-  MappedFile bin;
+  InputFile bin;
   TokenIndex index;
   std::int64_t tokens;
   mutable std::once_flag largest_known;
@@ -42,23 +58,18 @@ struct TokenFile::Implementation {
         tokens(static_cast<std::int64_t>(bin.size() / index.type().bytes)) {}
 
   template <class T>
-  T token(std::int64_t at) const {
-    return bin.get<T>(static_cast<std::size_t>(at) * sizeof(T));
-  }
-
-  template <class T>
   void copy(std::int64_t first, std::span<std::int32_t> out) const {
+    std::vector<T> values(out.size());
+    bin.read_values(static_cast<std::uint64_t>(first) * sizeof(T), std::span(values));
     bool fits = true;
     for (std::size_t i = 0; i < out.size(); ++i) {
-      const T value = token<T>(first + static_cast<std::int64_t>(i));
-      out[i] = static_cast<std::int32_t>(value);
-      fits &= static_cast<T>(out[i]) == value;
+      out[i] = static_cast<std::int32_t>(values[i]);
+      fits &= static_cast<T>(out[i]) == values[i];
     }
     if (fits) return;
-    for (std::int64_t at = first;; ++at) {
-      const auto value = static_cast<std::int64_t>(token<T>(at));
-      require_input(value == static_cast<std::int32_t>(value), "{}: token {} at position {} is beyond 32 bits",
-                    bin.path(), value, at);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      require_input(static_cast<T>(out[i]) == values[i], "{}: token {} at position {} is beyond 32 bits", bin.path(),
+                    static_cast<std::int64_t>(values[i]), first + static_cast<std::int64_t>(i));
     }
   }
 };
@@ -80,12 +91,20 @@ void TokenFile::read(std::int64_t first, std::span<std::int32_t> out) const {
   dispatch_tokens(implementation_->index.type(), [&]<class T>() { implementation_->copy<T>(first, out); });
 }
 
+std::string TokenFile::fingerprint() const {
+  Sha256 digest;
+  add_sample(digest, implementation_->bin);
+  add_sample(digest, implementation_->index.file());
+  return digest.finish();
+}
+
 std::int64_t TokenFile::largest_token() const {
   const Implementation& file = *implementation_;
   std::call_once(file.largest_known, [&] {
     dispatch_tokens(file.index.type(), [&]<class T>() {
       T largest = std::numeric_limits<T>::min();
-      for (std::int64_t i = 0; i < file.tokens; ++i) largest = std::max(largest, file.token<T>(i));
+      FileValues<T> token(file.bin, 0, file.tokens);
+      for (std::int64_t i = 0; i < file.tokens; ++i) largest = std::max(largest, token[i]);
       file.largest = static_cast<std::int64_t>(largest);
     });
   });

@@ -3,17 +3,18 @@
 #include <cstdint>
 #include <string>
 
-#include "io/mapped_file.h"
+#include "io/input_file.h"
 #include "io/token_format.h"
 
 namespace lyceum {
 
-/// The `.idx` of a token file, mapped and checked against itself and the size of its `.bin`.
+/// The `.idx` of a token file, checked against itself and the size of its `.bin`.
 class TokenIndex {
  public:
   /// Throws a bad_input Error that names the file, what it says and what was expected.
   TokenIndex(const std::string& prefix, std::uint64_t bin_bytes);
 
+  const InputFile& file() const { return file_; }
   const token_format::Type& type() const { return *type_; }
   std::int64_t sequences() const { return sequences_; }
   std::int64_t documents() const { return boundaries_ - 1; }
@@ -24,11 +25,11 @@ class TokenIndex {
   void read_header();
   void check_lengths() const;  // they fill the .bin, and the offsets follow from them
   void check_documents() const;
-  std::int64_t length(std::int64_t sequence) const;
-  std::int64_t offset(std::int64_t sequence) const;
-  std::int64_t boundary(std::int64_t document) const;
+  FileValues<std::int32_t> lengths() const;     // of sequences, in tokens
+  FileValues<std::int64_t> offsets() const;     // of sequences, in bytes
+  FileValues<std::int64_t> boundaries() const;  // first sequences of documents
 
-  MappedFile file_;
+  InputFile file_;
   std::string bin_;
   std::int64_t bin_bytes_;
   const token_format::Type* type_ = nullptr;

@@ -13,16 +13,25 @@ std::int64_t samples_in(std::int64_t tokens, std::int64_t seq_len) {
 }
 
 SampleOrder::SampleOrder(Kind kind, std::uint64_t seed, std::int64_t first, std::int64_t count)
-    : kind_(kind), seed_(seed), first_(first), count_(count) {
+    : kind_(kind), seed_(seed), first_(first), count_(count), taken_(count) {
   require(first >= 0 && count >= 0, "a range of {} samples from sample {}", count, first);
 }
 
 std::int64_t SampleOrder::operator()(std::int64_t index) const {
   require(index >= 0 && count_ > 0, "position {} in an order of {} samples", index, count_);
-  const std::int64_t epoch = index / count_, within = index % count_;
+  const std::int64_t epoch = index / taken_, taken = index % taken_;
+  // The middle of the taken-th of taken_ parts, as even as whole numbers allow.
+  const std::int64_t part = count_ / taken_, within = taken * part + taken * (count_ % taken_) / taken_ + part / 2;
   if (kind_ == Kind::sequential) return first_ + within;
   const Permutation permutation(seed_, "samples/epoch/" + std::to_string(epoch), static_cast<std::uint64_t>(count_));
   return first_ + static_cast<std::int64_t>(permutation(static_cast<std::uint64_t>(within)));
+}
+
+SampleOrder SampleOrder::spread(std::int64_t samples) const {
+  require(samples >= 1 && samples <= count_, "{} positions of an order of {} samples", samples, count_);
+  SampleOrder order = *this;
+  order.taken_ = samples;
+  return order;
 }
 
 TokenLoader::TokenLoader(std::shared_ptr<const TokenFile> file, SampleOrder order, std::int64_t seq_len)
@@ -45,20 +54,18 @@ void TokenLoader::load(std::int64_t index, std::int64_t sequences, std::int64_t 
           "{} sequences of {} tokens into {} inputs and {} targets", sequences, seq_len_, inputs.size(),
           targets.size());
   const auto valid = [vocab](std::int32_t token) { return token >= 0 && token < vocab; };
+  std::vector<std::int32_t> sample(length + 1);
   for (std::int64_t s = 0; s < sequences; ++s) {
     const std::int64_t begin = order_(index + s) * seq_len_;
-    const auto input = inputs.subspan(static_cast<std::size_t>(s) * length, length);
-    const auto target = targets.subspan(static_cast<std::size_t>(s) * length, length);
-    file_->read(begin, input);
-    file_->read(begin + 1, target);
-    const bool all_valid = std::ranges::all_of(target, valid);
-    if (valid(input.front()) && all_valid) continue;
-    const auto wrong = std::ranges::find_if_not(input, valid);
-    const std::int32_t token = wrong == input.end() ? target.back() : *wrong;
-    fail(ExitCode::bad_input,
-         "{}.bin: token {} at position {} is not in the vocabulary of {}: set model.vocab to the tokenizer's, or "
-         "tokenise again",
-         file_->prefix(), token, begin + (wrong - input.begin()), vocab);
+    file_->read(begin, sample);
+    const auto wrong = std::ranges::find_if_not(sample, valid);
+    require_input(wrong == sample.end(),
+                  "{}.bin: token {} at position {} is not in the vocabulary of {}: set model.vocab to the tokenizer's, "
+                  "or tokenise again",
+                  file_->prefix(), wrong == sample.end() ? 0 : *wrong, begin + (wrong - sample.begin()), vocab);
+    const std::int64_t place = s * seq_len_;
+    std::copy(sample.begin(), sample.end() - 1, inputs.begin() + place);
+    std::copy(sample.begin() + 1, sample.end(), targets.begin() + place);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "io/token_data.h"
+#include "io/utf8.h"
 #include "io/whole_file.h"
 
 namespace lyceum {
@@ -13,7 +14,8 @@ std::optional<TokenMeta> read_token_meta(const std::string& prefix) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return std::nullopt;
   try {
-    const auto json = nlohmann::json::parse(read_whole_file(path));
+    constexpr std::int64_t most_bytes = 1 << 20;  // a longer one is none of ours, and does not parse when it is cut
+    const auto json = nlohmann::json::parse(read_part_of_file(path, 0, most_bytes));
     return TokenMeta{.bytes = json.at("bytes"),
                      .documents = json.at("documents"),
                      .tokens = json.at("tokens"),
@@ -21,7 +23,7 @@ std::optional<TokenMeta> read_token_meta(const std::string& prefix) {
                      .tokenizer = json.at("tokenizer"),
                      .tokenizer_sha256 = json.at("tokenizer_sha256")};
   } catch (const nlohmann::json::exception& problem) {
-    fail(ExitCode::bad_input, "{} is damaged: {}; remove it, or tokenise again", path, problem.what());
+    fail(ExitCode::bad_input, "{} is damaged: {}; remove it, or tokenise again", path, excerpt(problem.what(), 200));
   }
 }
 

@@ -33,4 +33,11 @@ bool looks_like_text(std::string_view beginning) {
   return at == beginning.size() || (at > 0 && beginning.size() - at <= longest_cut);
 }
 
+std::string excerpt(std::string_view text, std::size_t most) {
+  if (text.size() <= most) return std::string(text);
+  std::size_t end = most;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0u) == 0x80u) --end;  // not within a character
+  return std::string(text.substr(0, end)) + "… (" + std::to_string(text.size()) + " bytes)";
+}
+
 }  // namespace lyceum

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace lyceum {
@@ -12,5 +13,8 @@ std::size_t utf8_length(std::string_view text, std::size_t at);
 /// Whether the first bytes of a file could be the beginning of a UTF-8 text: not empty, no NUL, only whole characters,
 /// but for the last one, which may be cut.
 bool looks_like_text(std::string_view beginning);
+
+/// A text as messages show it: whole when it has at most `most` bytes, else its first ones and how many there are.
+std::string excerpt(std::string_view text, std::size_t most = 80);
 
 }  // namespace lyceum

@@ -170,13 +170,14 @@ Variable Transformer::head_input(Tape& tape, const TokenLayout& layout, const Va
 }
 
 Variable Transformer::cross_entropy(Tape& tape, const TokenLayout& layout, const Variable& x,
-                                    const Tensor& targets) const {
+                                    const Batch& batch) const {
   const LinearCrossEntropy loss{.weight = head_,
-                                .targets = targets,
+                                .targets = batch.targets,
                                 .chunk = config_.model.loss_chunk,
                                 .group = &mesh_->tensor,
                                 .words = words_,
-                                .vocab = config_.model.vocab};
+                                .vocab = config_.model.vocab,
+                                .losses = batch.losses};
   return tape.apply(loss, head_input(tape, layout, x));
 }
 
@@ -199,7 +200,7 @@ Transformer::StageResult Transformer::forward_stage(Tape& tape, const Batch& bat
   StageResult result;
   const Variable y = blocks(tape, layout, first_stage() ? embed(tape, layout, batch.inputs) : x, result.losses);
   if (last_stage()) {
-    result.losses.cross_entropy = cross_entropy(tape, layout, y, batch.targets);
+    result.losses.cross_entropy = cross_entropy(tape, layout, y, batch);
   } else {
     result.y = y;
   }

@@ -34,6 +34,8 @@ class Transformer {
   struct Batch {
     Tensor inputs, targets;  // i32 [sequences · seq_len]; of the first and the last stage, others need not have them
     std::int64_t sequences, seq_len;
+    Tensor losses =
+        {};  // [sequences · seq_len], where defined: takes the cross-entropy of each token in the last stage
     std::int64_t tokens() const { return sequences * seq_len; }
   };
   /// Scalars in accumulator precision, to be divided by the tokens and the sequences of the global batch. All ranks of
@@ -96,7 +98,7 @@ class Transformer {
   Variable blocks(Tape& tape, const TokenLayout& layout, Variable x, Losses& losses);
   /// What the head reads: all tokens, through the final norm.
   Variable head_input(Tape& tape, const TokenLayout& layout, const Variable& x) const;
-  Variable cross_entropy(Tape& tape, const TokenLayout& layout, const Variable& x, const Tensor& targets) const;
+  Variable cross_entropy(Tape& tape, const TokenLayout& layout, const Variable& x, const Batch& batch) const;
 
   ParameterUnit& add_unit(const std::string& name, ParameterUnit::Group group, std::int64_t layer);
 

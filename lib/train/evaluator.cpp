@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <numeric>
 
 #include "core/copy.h"
 #include "parallel/pipeline/executor.h"
@@ -14,27 +16,40 @@ namespace lyceum {
 
 namespace {
 
-/// Forward passes of micro-batches of equal size through all stages. Adds their tokens' cross-entropy to `sum` on the
-/// ranks that have the last stage.
+/// Of the sequences that the ranks with the last stage have read.
+struct LossSums {
+  double losses = 0, squares = 0;  // of a sequence's mean loss
+};
+
+void add(LossSums& sums, const Stream& stream, const Tensor& losses, std::int64_t seq_len) {
+  dispatch_accumulator(losses.dtype(), [&]<class A>() {
+    const std::vector<A> values = values_of<A>(stream, losses);
+    for (auto at = values.begin(); at != values.end(); at += seq_len) {
+      const double mean = std::accumulate(at, at + seq_len, 0.0) / static_cast<double>(seq_len);
+      sums.losses += mean;
+      sums.squares += mean * mean;
+    }
+  });
+}
+
+/// Forward passes of micro-batches of equal size through all stages. Adds their sequences to `sums` on the ranks that
+/// have the last stage.
 void forward(StagedModel& model, const RunSetup& setup, const Config& config, std::span<const Samples> micro_batches,
-             double& sum) {
+             LossSums& sums) {
   std::vector<std::unique_ptr<TapeStage>> stages;
   std::vector<TapeStage*> pointers;
   for (const auto& stage : model.stages()) {
     const auto run = [&](Tape& tape, int microbatch, const Variable& x) {
       const Samples& samples = micro_batches[static_cast<std::size_t>(microbatch)];
       const bool reads = stage->first_stage() || stage->last_stage();
-      const Transformer::Batch batch = empty_batch(setup.stream, samples.count, config.batch.seq_len, reads);
+      Transformer::Batch batch = empty_batch(setup.stream, samples.count, config.batch.seq_len, reads);
       if (reads) load(setup.stream, samples, config.model.vocab, batch);
-      const Transformer::StageResult result = stage->forward_stage(tape, batch, x);
       if (stage->last_stage()) {
-        const Tensor& loss = result.losses.cross_entropy.value;
-        dispatch_accumulator(loss.dtype(), [&]<class A>() {
-          A value = 0;
-          copy_to_host(setup.stream, std::span(&value, 1), loss.span<const A>());
-          sum += static_cast<double>(value);
-        });
+        batch.losses =
+            Tensor::empty(setup.stream, accumulator_of(stage->type()), {batch.tokens()}, MemoryKind::buffers);
       }
+      const Transformer::StageResult result = stage->forward_stage(tape, batch, x);
+      if (stage->last_stage()) add(sums, setup.stream, batch.losses, config.batch.seq_len);
       return TapeStage::Results{.y = result.y};
     };
     stages.push_back(std::make_unique<TapeStage>(setup.stream, run, Tape::Mode::inference));
@@ -59,39 +74,42 @@ Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& con
   const std::int64_t ranks = setup.mesh.data.size(), rank = setup.mesh.data.rank(), micro = config.batch.micro;
   const std::int64_t count = loader.order().count();
   const std::int64_t samples = batches > 0 ? std::min(count, batches * config.batch.global) : count;
-  std::array<double, 2> sums{0, 0};  // loss, tokens
+  const TokenLoader read = loader.spread(samples);
+  LossSums own;
   std::vector<Samples> waiting;
   const auto run = [&] {
     if (waiting.empty()) return;
-    forward(model, setup, config, waiting, sums[0]);
+    forward(model, setup, config, waiting, own);
     waiting.clear();
   };
   model.clear_routing();
   for (std::int64_t first = 0; first < samples; first += ranks * micro) {
     const std::int64_t mine = first + rank * micro;
     const std::int64_t sequences = std::clamp<std::int64_t>(samples - mine, 0, micro);
-    sums[1] += static_cast<double>(sequences * config.batch.seq_len);
     const bool last = first + ranks * micro >= samples;
     if (last) run();  // the last ones may be fewer
     if (sequences > 0) {
-      waiting.push_back({&loader, mine, sequences});
+      waiting.push_back({&read, mine, sequences});
       if (last || waiting.size() == group) run();
       continue;
     }
     // A rank with nothing left runs one sample that does not count: others need its experts.
-    const double counted = sums[0];
+    const LossSums counted = own;
     model.count_routing(false);
-    waiting.push_back({&loader, 0, 1});
+    waiting.push_back({&read, 0, 1});
     run();
     model.count_routing(true);
-    sums[0] = counted;
+    own = counted;
   }
+  std::array sums{own.losses, own.squares};
   setup.mesh.data.all_reduce(std::span(sums));
-  std::array<double, 1> loss{sums[0]};
-  setup.mesh.pipeline.all_reduce(std::span(loss));  // others than the last stage give zeros
-  Evaluation result{.loss = loss[0] / sums[1],
+  setup.mesh.pipeline.all_reduce(std::span(sums));  // others than the last stage give zeros
+  const auto n = static_cast<double>(samples);
+  const double loss = sums[0] / n, variance = samples > 1 ? std::max(sums[1] - n * loss * loss, 0.0) / (n - 1) : 0;
+  Evaluation result{.loss = loss,
+                    .standard_error = std::sqrt(variance / n),
                     .samples = samples,
-                    .tokens = static_cast<std::int64_t>(sums[1]),
+                    .tokens = samples * config.batch.seq_len,
                     .routing = whole_routing(config, setup.mesh, model.routing())};
   model.clear_routing();
   return result;

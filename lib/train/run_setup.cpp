@@ -11,7 +11,9 @@
 #include "core/gpu.h"
 #include "io/batch_job.h"
 #include "io/config_check.h"
+#include "io/sha256.h"
 #include "io/tokenizer.h"
+#include "io/whole_file.h"
 #include "parallel/comm/gpu_place.h"
 #include "train/machine.h"
 
@@ -111,12 +113,27 @@ std::unique_ptr<RunLock> hold_run_directory(const Config& config, const MpiSessi
 
 DType working_type(const RunConfig& run) { return run.precision == "bf16" ? DType::bf16 : DType::f32; }
 
+void require_one_tokenizer(std::string name, std::string digest, std::span<const std::string> prefixes) {
+  for (const std::string& prefix : prefixes) {
+    const std::optional<TokenMeta> meta = read_token_meta(prefix);
+    if (!meta) continue;
+    require_input(digest.empty() || meta->tokenizer_sha256 == digest,
+                  "{}.bin was made with another tokenizer than {}: {}.json names {} of SHA-256 {}…, this one has {}…; "
+                  "set data.tokenizer to the one that made the tokens, or tokenise again",
+                  prefix, name, prefix, meta->tokenizer, meta->tokenizer_sha256.substr(0, 12), digest.substr(0, 12));
+    if (digest.empty()) name = prefix + ".bin";
+    digest = meta->tokenizer_sha256;
+  }
+}
+
 RunData open_data(const Config& config, bool need_train) {
   const DataConfig& data = config.data;
+  RunData result;
   if (!data.tokenizer.empty()) {
     const std::int64_t words = Tokenizer(data.tokenizer).vocab();
     require_input(words <= config.model.vocab, "{} has {} words: set model.vocab = {} or more (it is {})",
                   data.tokenizer, words, words, config.model.vocab);
+    result.tokenizer = read_whole_file(data.tokenizer);
   }
   const auto loader = [&](const std::shared_ptr<const TokenFile>& file, SampleOrder::Kind kind, std::int64_t first,
                           std::int64_t count) {
@@ -124,9 +141,10 @@ RunData open_data(const Config& config, bool need_train) {
   };
   const auto kind = data.order == "sequential" ? SampleOrder::Kind::sequential : SampleOrder::Kind::shuffled;
 
-  RunData result;
+  std::vector<std::string> prefixes;
   std::int64_t held_out = 0;
   if (need_train || data.valid.empty()) {
+    prefixes.push_back(data.train);
     require_usage(!data.train.empty(), "data.train is not set: name a prefix of .bin/.idx, as lyceum tokenize writes");
     const auto file = std::make_shared<const TokenFile>(data.train);
     const std::int64_t samples = samples_in(file->tokens(), config.batch.seq_len);
@@ -140,17 +158,19 @@ RunData open_data(const Config& config, bool need_train) {
     if (held_out > 0) result.valid = loader(file, SampleOrder::Kind::sequential, samples - held_out, held_out);
   }
   if (!data.valid.empty()) {
+    prefixes.push_back(data.valid);
     const auto file = std::make_shared<const TokenFile>(data.valid);
     const std::int64_t samples = samples_in(file->tokens(), config.batch.seq_len);
     require_input(samples > 0, "{}.bin: {} tokens are less than one sample of {}", data.valid, file->tokens(),
                   config.batch.seq_len);
     result.valid = loader(file, SampleOrder::Kind::sequential, 0, samples);
   }
+  require_one_tokenizer(data.tokenizer, result.tokenizer.empty() ? "" : sha256(result.tokenizer), prefixes);
   return result;
 }
 
-std::pair<std::int64_t, std::int64_t> RunData::valid_tokens(std::int64_t samples, std::int64_t seq_len) const {
-  return {valid->order()(0) * seq_len, samples * seq_len + 1};
+std::pair<std::int64_t, std::int64_t> RunData::valid_tokens(std::int64_t seq_len) const {
+  return {valid->order().first() * seq_len, valid->order().count() * seq_len + 1};
 }
 
 }  // namespace lyceum

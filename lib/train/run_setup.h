@@ -2,7 +2,9 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/stream.h"
@@ -44,10 +46,16 @@ DType working_type(const RunConfig& run);
 /// Training and validation samples as the configuration names them; validation is absent where nothing is held out.
 struct RunData {
   std::optional<TokenLoader> train, valid;
-  /// Tokens of the validation file that `samples` samples of validation predict or read: [first, first + count).
-  std::pair<std::int64_t, std::int64_t> valid_tokens(std::int64_t samples, std::int64_t seq_len) const;
+  std::string tokenizer;  // bytes of data.tokenizer; empty when none is named
+  /// Tokens of the validation file that its samples predict or read: [first, first + count).
+  std::pair<std::int64_t, std::int64_t> valid_tokens(std::int64_t seq_len) const;
 };
-/// Throws bad_input Errors for missing or damaged files, a tokenizer that is absent or larger than model.vocab.
+/// Throws bad_input Errors for missing or damaged files, a tokenizer that is absent, larger than model.vocab or not the
+/// one that made the tokens.
 RunData open_data(const Config& config, bool need_train);
+
+/// Throws a bad_input Error unless the tokens of all `prefixes` were made with one tokenizer, the one that has the
+/// SHA-256 `digest` and is called `name` where that is not empty. Token files that do not tell theirs pass.
+void require_one_tokenizer(std::string name, std::string digest, std::span<const std::string> prefixes);
 
 }  // namespace lyceum

@@ -167,6 +167,10 @@ std::string RunState::text() const {
   for (const LayerPlacement& layer : placement) {
     places.push_back({{"layer", layer.layer}, {"rank_of_expert", layer.ranks.owner}});
   }
+  Json files = Json::array();
+  for (const DataFiles& each : data) {
+    files.push_back({{"key", each.key}, {"prefix", each.prefix}, {"fingerprint", each.fingerprint}});
+  }
   return Json{{"updates", updates},
               {"samples", samples},
               {"schedule_steps", schedule_steps},
@@ -182,7 +186,8 @@ std::string RunState::text() const {
                 {"lowest_loss", soundness.lowest}}},
               {"expert_load", loads},
               {"idle_experts", idles},
-              {"placement", places}}
+              {"placement", places},
+              {"data", files}}
       .dump();
 }
 
@@ -206,6 +211,19 @@ std::vector<LayerPlacement> RunState::placement_of(const std::string& text) {
       placement.push_back({layer.at("layer"), Placement::of_owners(owner, ranks)});
     }
     return placement;
+  } catch (const nlohmann::json::exception& error) {
+    fail_unreadable(error);
+  }
+}
+
+std::vector<DataFiles> RunState::data_of(const std::string& text) {
+  try {
+    std::vector<DataFiles> data;
+    const Json state = Json::parse(text);
+    for (const Json& files : state.value("data", Json::array())) {
+      data.push_back({files.at("key"), files.at("prefix"), files.at("fingerprint")});
+    }
+    return data;
   } catch (const nlohmann::json::exception& error) {
     fail_unreadable(error);
   }

@@ -13,6 +13,12 @@
 
 namespace lyceum {
 
+/// Token files that a run reads, as they were when it began.
+struct DataFiles {
+  std::string key, prefix;  // "data.train" and its value
+  std::string fingerprint;  // TokenFile::fingerprint()
+};
+
 /// What a checkpoint keeps of a run besides tensors; equal on all ranks but for unwritten_routing.
 struct RunState {
   std::string run_uuid;
@@ -27,6 +33,7 @@ struct RunState {
   Soundness soundness;
   std::vector<ExpertLoad> load;   // of all steps, the last hundred or so weighing most; by which to place experts
   std::vector<IdleExperts> idle;  // by steps that were not left out
+  std::vector<DataFiles> data;
   std::vector<LayerPlacement> placement;  // that the ranks have; a checkpoint tells it, no run goes by it
 
   void add_routing(const std::vector<RoutingSums>& sums, std::int64_t tokens);
@@ -36,6 +43,8 @@ struct RunState {
   static std::vector<ExpertLoad> load_of(const std::string& text);
   /// Likewise the placement; none of checkpoints without experts.
   static std::vector<LayerPlacement> placement_of(const std::string& text);
+  /// Likewise the data; none of checkpoints that do not tell.
+  static std::vector<DataFiles> data_of(const std::string& text);
 
   /// All but run_uuid and step, which a checkpoint's header has, as JSON.
   std::string text() const;

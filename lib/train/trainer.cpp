@@ -17,6 +17,7 @@
 #include "io/config_binding.h"
 #include "io/ini_file.h"
 #include "io/run_starts.h"
+#include "io/sha256.h"
 #include "io/table.h"
 #include "model/counts.h"
 #include "model/stages.h"
@@ -76,6 +77,18 @@ RunData checked_data(const Config& config, const std::string& config_text, const
   RunData data = open_data(config, true);
   preflight(config, config_text, setup.mesh.world, *data.train);
   return data;
+}
+
+/// The token files as rank 0 sees them, on all ranks.
+std::vector<DataFiles> files_of(const RunData& data, const DataConfig& config, const ProcessGroup& world) {
+  const auto fingerprint = [&](const TokenLoader& loader) {
+    return world.broadcast(world.rank() == 0 ? loader.file().fingerprint() : "", 0);
+  };
+  std::vector<DataFiles> files{{.key = "data.train", .prefix = config.train, .fingerprint = fingerprint(*data.train)}};
+  if (!config.valid.empty()) {
+    files.push_back({.key = "data.valid", .prefix = config.valid, .fingerprint = fingerprint(*data.valid)});
+  }
+  return files;
 }
 
 }  // namespace
@@ -213,6 +226,7 @@ std::optional<CheckpointReader> Trainer::open_checkpoint() {
 
 void Trainer::resume() {
   const fs::path root = checkpoint_root(config_);
+  state_.data = files_of(data_, config_.data, setup_.mesh.world);
   if (!checkpoint_) {
     // Starting over beside old checkpoints would mix two runs: their newest would win at the next start.
     require_input(list_checkpoints(root).empty(),
@@ -233,6 +247,7 @@ void Trainer::resume() {
           present.front() <= checkpoint_name(reader.header().step),
       "{} holds {}, newer than the checkpoint to go on from: set another run.dir, or move the newer ones away",
       root.string(), present.empty() ? "" : present.front());
+  check_data(reader);
   const std::int64_t tensors = logical_tensors();
   require_input(static_cast<std::int64_t>(reader.tensors().size()) == tensors,
                 "{} holds {} tensors, this model has {}: set the configuration that it was made with",
@@ -345,6 +360,25 @@ void Trainer::choose_schedule(const CheckpointReader* reader) {
         fmt::format("schedule   {} over {} steps, as the checkpoint has it; optim.schedule_steps={} makes it end with "
                     "the run",
                     config_.optim.schedule, state_.schedule_steps, steps));
+  }
+}
+
+/// That the data are those of the checkpoint's run. Others under another name are told by tell_changes().
+void Trainer::check_data(const CheckpointReader& reader) {
+  const std::string directory = reader.directory().string(), tokenizer = reader.tokenizer_sha256();
+  require_input(tokenizer.empty() || data_.tokenizer.empty() || sha256(data_.tokenizer) == tokenizer,
+                "data.tokenizer = {} is not the tokenizer of {}, which brings its own: set data.tokenizer = {}/{} and "
+                "the data that were made with it",
+                config_.data.tokenizer, directory, directory, tokenizer_name);
+  for (const DataFiles& before : RunState::data_of(reader.header().trainer_state)) {
+    for (const DataFiles& now : state_.data) {
+      if (now.key != before.key || now.prefix != before.prefix || now.fingerprint == before.fingerprint) continue;
+      require_input(config_.data.changed == "warn",
+                    "{} = {}: the files have changed since {} was saved: put the old ones back, or set data.changed = "
+                    "warn to go on with these",
+                    now.key, now.prefix, directory);
+      note(fmt::format("warning: {} = {}: the files have changed since the checkpoint was saved", now.key, now.prefix));
+    }
   }
 }
 
@@ -485,9 +519,11 @@ void Trainer::validate() {
   const Evaluation evaluation = evaluate(model_, setup_, config_, *data_.valid, config_.eval.batches);
   last_valid_loss_ = evaluation.loss;
   (*record_)["valid_loss"] = evaluation.loss;
+  (*record_)["valid_standard_error"] = evaluation.standard_error;
   (*record_)["valid_tokens"] = evaluation.tokens;
-  note(fmt::format("validation after step {}: loss {:.4f}, perplexity {:.2f}, {} tokens in {:.1f} s", state_.step,
-                   evaluation.loss, std::exp(evaluation.loss), evaluation.tokens, seconds_since(start)));
+  note(fmt::format("validation after step {}: loss {:.4f} ± {:.4f}, perplexity {:.2f}, {} of {} tokens in {:.1f} s",
+                   state_.step, evaluation.loss, evaluation.standard_error, std::exp(evaluation.loss),
+                   evaluation.tokens, data_.valid->order().count() * config_.batch.seq_len, seconds_since(start)));
 }
 
 /// A checkpoint's steps, and those that follow it, then have the same algorithms in a run that goes on from it.
@@ -512,7 +548,8 @@ void Trainer::save() {
                                   .config = config_text_,
                                   .trainer_state = state_.text(),
                                   .job = batch_job(),
-                                  .unsound = unsound},
+                                  .unsound = unsound,
+                                  .tokenizer = data_.tokenizer},
                                  optimizer_.pieces());
   } catch (const Error& error) {  // the same on all ranks: training is worth more than this checkpoint
     if (error.code() != ExitCode::failed) throw;
@@ -531,13 +568,10 @@ void Trainer::save() {
 
 void Trainer::tell_entropy() {
   if (!talks() || !data_.valid) return;
-  const std::int64_t batches = config_.eval.batches;
-  const std::int64_t samples = batches > 0 ? std::min(data_.valid->order().count(), batches * config_.batch.global)
-                                           : data_.valid->order().count();
-  const auto [first, count] = data_.valid_tokens(samples, config_.batch.seq_len);
+  const auto [first, count] = data_.valid_tokens(config_.batch.seq_len);
   const double entropy = unigram_entropy(data_.valid->file(), first, count);
-  note(fmt::format("validation loss {:.4f} nats a token · unigram entropy of the same tokens {:.4f}", last_valid_loss_,
-                   entropy));
+  note(fmt::format("validation loss {:.4f} nats a token · unigram entropy of all {} validation tokens {:.4f}",
+                   last_valid_loss_, count, entropy));
   (*record_)["unigram_entropy"] = entropy;
 }
 

@@ -48,6 +48,7 @@ class Trainer {
   void report(const StepResult& result, double seconds);
   void tell_changes(const CheckpointReader& reader);
   void choose_schedule(const CheckpointReader* reader);
+  void check_data(const CheckpointReader& reader);
   std::int64_t logical_tensors() const;
   void note_skip(const StepResult& result);
   void note_dead_experts();

@@ -128,6 +128,37 @@ one_line 2 "^lyceum routing: .*\"look\"" "$lyceum" routing look
 one_line 3 "^lyceum routing: .*$work/absent.h5" "$lyceum" routing report "$work/absent.h5"
 one_line 2 "^lyceum routing: .*--fast" "$lyceum" routing report "$work/absent.h5" --fast
 
+# --- input of no sensible size: told at once, in few words
+brief() { # CODE PATTERN ARGUMENTS …
+  expect "$1" timeout 20 "$lyceum" train "${@:3}"
+  says err "$2"
+  (($(wc -c <"$work/err") < 4000)) || fail "$(wc -c <"$work/err") bytes of stderr"
+}
+python3 - "$work" <<'END'
+import sys
+def write(name, text):
+    open(f"{sys.argv[1]}/{name}.ini", "w").write(text)
+write("long", "a" * 100_000_000)
+write("key", "a" * 1_000_000 + " = 1\n")
+write("keys", "".join(f"k{i}=\n" for i in range(100_000)))
+write("more", "".join(f"key{i}=1\n" for i in range(300_000)))
+END
+brief 2 "^lyceum train: $work/long.ini has more than 1048576 bytes: name an INI file$" "--config=$work/long.ini"
+brief 2 "^lyceum train: unknown key 'a+… \(1000000 bytes\)' in $work/key.ini line 1: " "--config=$work/key.ini"
+brief 2 "^lyceum train: 100000 mistakes in the configuration:$" "--config=$work/keys.ini"
+brief 2 "^lyceum train: $work/more.ini has more than 1048576 bytes" "--config=$work/more.ini"
+brief 2 "^lyceum train: unknown key 'a\.a+… \(100002 bytes\)' on the command line" \
+  "--a.$(head -c 100000 /dev/zero | tr '\0' a)=1"
+for key in moe.experts batch.global model.vocab model.layers; do
+  brief 2 "^lyceum train: " "--config=$config" "--$key=2147483647" --batch.micro=1
+done
+mkdir -p "$work/deep/step-00000001"
+head -c 20000000 /dev/zero | tr '\0' '[' >"$work/deep/step-00000001/manifest.json"
+one_line 3 "manifest.json: damaged: it nests deeper than" timeout 20 "$lyceum" checkpoint show "$work/deep"
+rm -r "$work/long.ini" "$work/deep"
+printf '\xEF\xBB\xBF' | cat - "$config" >"$work/marked.ini"
+expect 0 "$lyceum" train "--config=$work/marked.ini" --print-config
+
 # --- checkpoints
 whole=$work/whole
 expect 0 ranks 2 "${tiny[@]}" --parallel.expert=2 "--run.dir=$whole"

@@ -104,6 +104,41 @@ void forge(const fs::path& directory, const std::string& from, const std::string
   std::ofstream(directory / manifest_name) << text << "\"manifest_sha256\": \"" << sha256(text) << "\"\n}\n";
 }
 
+TEST_F(Checkpoint, TakesItsTokenizerAlong) {
+  save(100);
+  EXPECT_EQ(CheckpointReader(at(100)).tokenizer_sha256(), "");
+  EXPECT_THROW(CheckpointReader(at(100)).tokenizer(), Error);
+  static const TestPieces pieces = model_pieces();
+  CheckpointHeader head = header;
+  head.tokenizer = std::string("a model\0of words", 16);
+  write_checkpoint(group_, root(), head, pieces.get());
+  const CheckpointReader reader(at(100));
+  EXPECT_EQ(reader.problem(), "");
+  EXPECT_EQ(reader.tokenizer_sha256(), sha256(head.tokenizer));
+  EXPECT_EQ(read_whole_file(reader.tokenizer()), head.tokenizer);
+  flip_bit(at(100) / tokenizer_name, 12);
+  EXPECT_THROW(reader.tokenizer(), Error);
+  EXPECT_THAT(reader.problem(), HasSubstr("tokenizer.model: damaged"));
+}
+
+TEST_F(Checkpoint, ARunsFolderStandsForItsCheckpoints) {
+  save(100);
+  save(200);
+  for (const fs::path& path : {directory_.path(), root(), at(200)}) EXPECT_EQ(resolve_checkpoint(path), at(200));
+  EXPECT_EQ(checkpoint_root_in(directory_.path()), root());
+  EXPECT_EQ(checkpoint_root_in(root()), root());
+}
+
+TEST_F(Checkpoint, AManifestThatNestsDeeplyIsRefusedUnparsed) {
+  save(100);
+  for (const char* const level : {"[", "{\"a\":"}) {
+    std::string text;
+    for (int i = 0; i < 1 << 20; ++i) text += level;
+    std::ofstream(at(100) / manifest_name, std::ios::binary) << text;
+    expect_bad_input([&] { CheckpointReader reader(at(100)); }, "manifest.json: damaged: it nests");
+  }
+}
+
 TEST_F(Checkpoint, ComesBackBitwise) {
   save(100);
   const CheckpointReader reader(at(100));
@@ -328,7 +363,7 @@ TEST_F(Checkpoint, AutoTakesTheNewestThatVerifies) {
   replace_file(root() / "LATEST", "step-00000010");
   EXPECT_EQ(choose(root()), at(10));
   EXPECT_THAT(error_of([&] { choose(directory_.path() / "no"); }, ExitCode::bad_input), HasSubstr("no such"));
-  EXPECT_THAT(error_of([&] { choose(directory_.path()); }, ExitCode::bad_input), HasSubstr("neither"));
+  EXPECT_THAT(error_of([&] { choose(TemporaryDirectory().path()); }, ExitCode::bad_input), HasSubstr("neither"));
 }
 
 TEST_F(Checkpoint, PruneKeepsTheNewestAndWhatIsForeign) {

@@ -109,6 +109,32 @@ TEST_F(ConfigFile, lines_of_another_form_are_mistakes) {
   EXPECT_THAT(mistake({"--config", file_}), AllOf(HasSubstr("not a text file"), Not(HasSubstr("abc"))));
 }
 
+TEST_F(ConfigFile, may_begin_with_a_byte_order_mark) {
+  write("\xEF\xBB\xBF[run]\r\nsteps = 3\r\n");
+  EXPECT_EQ(load({"--config", file_}).config.run.steps, 3);
+  write("\xEF\xBB\xBFrun.steps = 4\n");
+  EXPECT_EQ(load({"--config", file_}).config.run.steps, 4);
+}
+
+TEST_F(ConfigFile, long_ones_are_told_briefly) {
+  const std::string key(500000, 'k');
+  const auto brief = [&](const std::string& text) {
+    write(text);
+    const std::string told = mistake({"--config", file_});
+    EXPECT_LT(told.size(), 4000u);
+    return told;
+  };
+  EXPECT_THAT(brief(key + " = 1\n"), AllOf(HasSubstr("unknown key 'kkkk"), HasSubstr("… (500000 bytes)' in ")));
+  EXPECT_THAT(brief(key), HasSubstr("line 1: neither"));
+  EXPECT_THAT(brief("run.steps = " + key), HasSubstr("is not an integer"));
+  EXPECT_THAT(brief("run.dir = " + key), HasSubstr("must have at most 4095 bytes"));
+  EXPECT_THAT(brief(std::string(2 << 20, 'k')), HasSubstr("has more than 1048576 bytes"));
+  std::string many = "run.steps = many\n";
+  for (int i = 0; i < 20000; ++i) many += "a" + std::to_string(i) + "=\n";
+  EXPECT_THAT(brief(many),
+              AllOf(HasSubstr("20001 mistakes"), HasSubstr("run.steps = many"), HasSubstr("… and 19981 more")));
+}
+
 TEST_F(ConfigFile, that_cannot_be_read_is_a_mistake) {
   EXPECT_THAT(mistake({"--config", file_}), HasSubstr("cannot read the file '" + file_ + "'"));
   EXPECT_THAT(mistake({"--config", directory_.path()}), HasSubstr("cannot read"));
@@ -241,7 +267,7 @@ TEST(ConfigValues, malformed_or_out_of_range_are_mistakes) {
 Config unusual() {
   Config c;
   c.run = {"runs/a b#c", 12, 18446744073709551615u, "cpu", "bf16", 3, 5, 0.1, false, "timed", "g.json"};
-  c.data = {"train ü", "valid", "t.model", "sequential", 1.0 / 3};
+  c.data = {"train ü", "valid", "t.model", "sequential", 1.0 / 3, "warn"};
   c.batch = {24, 3, 77};
   c.model = {3, 96, 6, 2, 16, 100, 333, 12345.678, 3e-7, 0.1 + 0.2, true, 1, "moa", "full", "gelu", 128};
   c.moe = {5, 2, 3, 7, {1, 2, 3, 4, 2147483647}, "noisy", true, 1.25, 17, 6, true};
@@ -263,6 +289,7 @@ TEST_F(ConfigFile, to_ini_and_print_config_read_back_to_the_same) {
   EXPECT_EQ(again.run.dir, config.run.dir);
   EXPECT_EQ(again.run.seed, config.run.seed);
   EXPECT_EQ(again.data.valid_fraction, config.data.valid_fraction);
+  EXPECT_EQ(again.data.changed, config.data.changed);
   EXPECT_EQ(again.model.init_std, config.model.init_std);
   EXPECT_EQ(again.moe.expert_sizes, config.moe.expert_sizes);
   EXPECT_EQ(again.balance.expert, config.balance.expert);

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -252,6 +253,72 @@ TEST_F(TokenFileTest, AnUnfinishedWriterLeavesOldFilesAndNothingElse) {
   EXPECT_EQ(TokenFile(prefix()).tokens(), 5);
   const std::filesystem::directory_iterator files(directory_.path());
   EXPECT_EQ(std::distance(begin(files), end(files)), 2);
+}
+
+/// 100,000 tokens of two bytes in sequences of 1,000.
+void write_long_file(const std::string& prefix, std::int32_t first) {
+  TokenFileWriter writer(prefix, 1000);
+  std::vector<std::int32_t> tokens(1000, 7);
+  tokens[0] = first;
+  for (int s = 0; s < 100; ++s) writer.add_document(tokens);
+  writer.finish();
+}
+
+TEST_F(TokenFileTest, AFileThatIsCutShortWhileItIsOpenIsAnError) {
+  write_long_file(prefix(), 7);
+  const TokenFile file(prefix());
+  const std::string bin = prefix() + ".bin", idx = prefix() + ".idx";
+  std::filesystem::resize_file(bin, 120001);
+  std::vector<std::int32_t> tokens(1000);
+  EXPECT_NO_THROW(file.read(59000, tokens));
+  for (const std::int64_t first : {59001, 60000, 99000}) {
+    try {
+      file.read(first, tokens);
+      FAIL() << "read";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::bad_input);
+      EXPECT_THAT(error.what(), HasSubstr(bin + ": bytes " + std::to_string(2 * first) + " to "));
+      EXPECT_THAT(error.what(), HasSubstr("has 120001 bytes now, it had 200000 when it was opened"));
+    }
+  }
+  EXPECT_THROW(file.largest_token(), Error);
+  EXPECT_THROW(unigram_entropy(file, 0, 100000), Error);
+  std::filesystem::resize_file(idx, 0);
+  EXPECT_THROW(file.document_begin(1), Error);
+  EXPECT_THROW(file.fingerprint(), Error);
+}
+
+TEST_F(TokenFileTest, AFingerprintTellsOtherTokensOfTheSameSize) {
+  const auto fingerprint = [&](std::int32_t first) {
+    write_long_file(prefix(), first);
+    return TokenFile(prefix()).fingerprint();
+  };
+  const std::string before = fingerprint(7);
+  EXPECT_EQ(before.size(), 64u);
+  EXPECT_EQ(before, fingerprint(7));
+  EXPECT_NE(before, fingerprint(8));
+  Parts parts;
+  const auto of_parts = [&] { return TokenFile(write(parts)).fingerprint(); };
+  const std::string small = of_parts();
+  parts.boundaries = {0, 1, 3};  // the same tokens in other documents
+  EXPECT_NE(small, of_parts());
+}
+
+TEST_F(TokenFileTest, AFingerprintOfALargeFileReadsItsEndsAndPartsBetween) {
+  const std::int64_t tokens = 4 << 20;
+  const auto fingerprint = [&](std::int64_t changed) {
+    TokenFileWriter writer(prefix(), 1000);
+    std::vector<std::int32_t> document(static_cast<std::size_t>(tokens), 7);
+    if (changed >= 0)
+      std::fill_n(document.begin() + changed, std::min<std::int64_t>(tokens - changed, tokens / 255), 8);
+    writer.add_document(document);
+    writer.finish();
+    return TokenFile(prefix()).fingerprint();
+  };
+  const std::string before = fingerprint(-1);
+  for (const std::int64_t changed : {std::int64_t{0}, tokens / 3, tokens / 2, tokens - 1}) {
+    EXPECT_NE(before, fingerprint(changed)) << changed;
+  }
 }
 
 TEST_F(TokenFileTest, MetaRoundTripsAndMayBeAbsent) {

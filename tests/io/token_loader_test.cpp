@@ -116,6 +116,26 @@ TEST_F(TokenLoaderTest, ShuffledBatchesDoNotDependOnTheirSize) {
   }
 }
 
+TEST(SampleOrderSpread, TakesTheMiddleOfEqualParts) {
+  for (const std::int64_t count : {1, 2, 7, 46, 1000}) {
+    const SampleOrder all(Kind::sequential, 1, 5, count);
+    for (std::int64_t samples = 1; samples <= count; samples += 1 + samples / 8) {
+      const SampleOrder some = all.spread(samples);
+      for (std::int64_t i = 0; i < samples; ++i) {
+        const std::int64_t position = some(i) - 5;
+        EXPECT_GE(position, i * count / samples) << samples << " of " << count;
+        EXPECT_LT(position, (i + 1) * count / samples) << samples << " of " << count;
+        const double middle =
+            (static_cast<double>(i) + 0.5) * static_cast<double>(count) / static_cast<double>(samples);
+        EXPECT_LE(std::abs(static_cast<double>(position) + 0.5 - middle), 1.5) << samples << " of " << count;
+      }
+      EXPECT_EQ(some(samples), some(0));  // the next epoch
+    }
+    EXPECT_THROW(all.spread(0), Error);
+    EXPECT_THROW(all.spread(count + 1), Error);
+  }
+}
+
 TEST_F(TokenLoaderTest, NamesATokenOutsideTheVocabulary) {
   const auto expect = [&](const std::vector<std::int32_t>& tokens, std::int64_t vocab, const std::string& named) {
     const TokenLoader loader(file_of(tokens), SampleOrder(Kind::sequential, 1, 0, samples_in(5, 2)), 2);

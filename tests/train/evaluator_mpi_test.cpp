@@ -34,8 +34,34 @@ TEST(Evaluate, ReadsEverySampleOnceOnEveryMesh) {
       EXPECT_EQ(mesh.samples, serial.samples);
       EXPECT_EQ(mesh.tokens, serial.tokens);
       EXPECT_TRUE(std::abs(mesh.loss - serial.loss) <= 1e-5 * serial.loss) << mesh.loss << " for " << serial.loss;
+      EXPECT_TRUE(std::abs(mesh.standard_error - serial.standard_error) <= 1e-4 * serial.standard_error)
+          << mesh.standard_error << " for " << serial.standard_error;
     }
   }
+}
+
+TEST(Evaluate, SpreadsItsSampleAndTellsHowSureItIs) {
+  Config config = tiny_config();
+  config.batch.micro = 3;
+  resolve(config, 1);
+  const auto setup = make_setup(ProcessGroup::self(), {});
+  StagedModel model(config, setup->stream, setup->mesh, DType::f32, false);
+  model.initialize(2);
+  const TinyData data(config.model.vocab, 552);
+  const TokenLoader loader = data.loader(config);
+  const Evaluation some = evaluate(model, *setup, config, loader, 1);
+  ASSERT_EQ(some.samples, 8);
+  double sum = 0, squares = 0;
+  for (const std::int64_t position : {2, 7, 13, 19, 25, 30, 36, 42}) {  // of 46: the middle of each eighth
+    const SampleOrder one(SampleOrder::Kind::sequential, 1, loader.order()(position), 1);
+    const TokenLoader alone(std::make_shared<const TokenFile>(data.prefix()), one, config.batch.seq_len);
+    const Evaluation evaluation = evaluate(model, *setup, config, alone, 0);
+    EXPECT_EQ(evaluation.standard_error, 0);
+    sum += evaluation.loss;
+    squares += evaluation.loss * evaluation.loss;
+  }
+  EXPECT_NEAR(some.loss, sum / 8, 1e-5);
+  EXPECT_NEAR(some.standard_error, std::sqrt((squares - sum * sum / 8) / 7 / 8), 1e-5);
 }
 
 TEST(Evaluate, AnUntrainedModelKnowsNothing) {

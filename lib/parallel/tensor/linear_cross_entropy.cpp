@@ -50,11 +50,15 @@ void sweep_forward(const Stream& stream, const LinearCrossEntropy& op, LinearCro
   if (!op.weights_in_backward()) saved.logits = logits;
 }
 
+Tensor room_for_losses(const Stream& stream, const LinearCrossEntropy& op, const Tensor& log_sum_exp) {
+  return op.losses.defined() ? op.losses : Tensor::empty(stream, log_sum_exp.dtype(), log_sum_exp.shape());
+}
+
 /// Loss [tokens] of words that are all here.
 template <class T>
-Tensor losses(const Stream& stream, const LinearCrossEntropy& op, LinearCrossEntropy::Saved& saved) {
+Tensor own_losses(const Stream& stream, const LinearCrossEntropy& op, LinearCrossEntropy::Saved& saved) {
   using A = Accumulator<T>;
-  const Tensor loss = Tensor::empty(stream, saved.log_sum_exp.dtype(), saved.log_sum_exp.shape());
+  const Tensor loss = room_for_losses(stream, op, saved.log_sum_exp);
   sweep_forward(stream, op, saved, [&](const Chunk& chunk) {
     launch(stream, CrossEntropyForward<T>{.logits = chunk.logits.matrix<T>(),
                                           .targets = chunk.targets,
@@ -80,7 +84,7 @@ Tensor shared_losses(const Stream& stream, const LinearCrossEntropy& op, LinearC
   });
   const Tensor all = Tensor::empty(stream, own.dtype(), {ranks * tokens, 3});
   op.group->all_gather(own, all, std::vector<std::int64_t>(static_cast<std::size_t>(ranks), own.size()));
-  const Tensor loss = Tensor::empty(stream, log_sum_exp.dtype(), {tokens});
+  const Tensor loss = room_for_losses(stream, op, log_sum_exp);
   launch(stream, CrossEntropyJoin<A>{
                      .statistics = all.matrix<A>(), .loss = loss.span<A>(), .log_sum_exp = log_sum_exp.span<A>()});
   return loss;
@@ -97,7 +101,8 @@ Tensor LinearCrossEntropy::forward(const Stream& stream, Saved& saved, const Ten
   saved = {.x = x, .log_sum_exp = Tensor::empty(stream, type, {tokens}), .logits = {}};
   const Tensor sum = Tensor::empty(stream, type, {1});
   dispatch_float(x.dtype(), [&]<class T>() {
-    const Tensor loss = group->size() == 1 ? losses<T>(stream, *this, saved) : shared_losses<T>(stream, *this, saved);
+    const Tensor loss =
+        group->size() == 1 ? own_losses<T>(stream, *this, saved) : shared_losses<T>(stream, *this, saved);
     launch(stream, Total<Accumulator<T>>{.x = loss.span<Accumulator<T>>(), .y = sum.span<Accumulator<T>>()});
   });
   return sum;

@@ -20,6 +20,7 @@ struct LinearCrossEntropy {
   const ProcessGroup* group;
   Range words;  // this rank's
   std::int64_t vocab;
+  Tensor losses = {};  // [tokens] in accumulator precision, where defined: takes the loss of each token
 
   struct Saved {
     Tensor x, log_sum_exp;

@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# Usage: data_test.sh LYCEUM SOURCE_DIR. Token files that are cut short while they are read, or that are others than when
+# the checkpoint was saved; tokenizers that did not make the tokens; a checkpoint that is read far from where it was made.
+. "$(dirname "$0")/lib.sh" "$@"
+make_data
+data=$work/copy
+copy_data() { rm -rf "$data" && cp -r "$work/data" "$data"; }
+copy_data
+mine=("${tiny[@]}" "--data.train=$data/train" "--data.valid=$data/valid" "--data.tokenizer=$data/tokenizer.model")
+
+# --- cut short while they are read
+# holds_open FILE: whether a process reads it.
+holds_open() { [[ -n $(find /proc/[0-9]*/fd -lname "$1" 2>/dev/null || true) ]]; }
+# cut_short RANKS COMMAND …: ends with 3 and a line that names the file, whatever it had read of it before.
+cut_short() {
+  start "$@"
+  wait_for 60 holds_open "$data/train.bin" || fail "nobody reads $data/train.bin"
+  [[ $2 != train ]] || wait_for 60 grep -Eq '^ *2/' "$work/out" || fail "no step was made"
+  truncate -s 1000 "$data/train.bin"
+  finish
+  equal "exit code of $2" "$code" 3
+  says err "^lyceum $2: rank [0-9] on [^:]+: $data/train.bin.*(are gone: the file has 1000 bytes now, it had|cut short)"
+  if grep -Eiq 'bus error|exited on signal' "$work/err"; then fail "a signal ended $2"; fi
+}
+cut_short 4 "${mine[@]}" --run.dir="$work/cut" --run.steps=100000
+copy_data
+expect 0 ranks 2 "${mine[@]}" --run.dir="$work/moved/run" --parallel.expert=2
+run=$work/moved/run
+cut_short 2 eval --checkpoint="$run" --data.valid="$data/train" --batch.global=2
+
+# --- others than the checkpoint's: one byte of the same number, then files of another length
+changed() { # refused under the same name
+  expect 3 "$lyceum" "${mine[@]}" --run.dir="$run" --run.steps=13
+  says err "^lyceum train: data.train = $data/train: the files have changed since $run/checkpoints/step-000000.. was saved"
+  equal "lines of stderr" "$(wc -l <"$work/err")" 1
+}
+copy_data
+python3 - "$data/train.bin" <<'END'
+import sys
+with open(sys.argv[1], "r+b") as file:
+    first = file.read(1)[0]
+    file.seek(0)
+    file.write(bytes([first ^ 1]))
+END
+changed
+expect 0 "$lyceum" "${mine[@]}" --run.dir="$run" --run.steps=13 --data.changed=warn
+says out "warning: data.train = $data/train: the files have changed since the checkpoint was saved"
+expect 0 "$lyceum" "${mine[@]}" --run.dir="$run" --run.steps=13 # whose checkpoint knows them
+says out "nothing to train"
+for kind in bin idx json; do cp "$data/valid.$kind" "$data/train.$kind"; done
+changed
+# Under another name they are what the user asked for, and told as every key that changes.
+copy_data
+for kind in bin idx json; do mv "$data/train.$kind" "$data/other.$kind"; done
+expect 0 "$lyceum" "${mine[@]}" --run.dir="$run" --run.steps=14 --data.train="$data/other"
+says out "warning: data.train = $data/other from here on"
+
+# --- a tokenizer that did not make the tokens
+copy_data
+expect 0 "$lyceum" tokenize --input "$source/lib/core" --vocab 384 --model "$work/other.model" \
+  --output "$work/other/text" --sample-mb 1
+not_made_with() { # PATTERN COMMAND …
+  expect 3 "$lyceum" "${@:2}"
+  says err "^lyceum [a-z]+: $1"
+  equal "lines of stderr" "$(wc -l <"$work/err")" 1
+}
+not_made_with "$data/train.bin was made with another tokenizer than $work/other.model: .*SHA-256 [0-9a-f]{12}…" \
+  "${mine[@]}" --run.dir="$work/refused" --data.tokenizer="$work/other.model"
+not_made_with "$data/valid.bin was made with another tokenizer than $work/other/text.bin: " \
+  "${mine[@]}" --run.dir="$work/refused" --data.tokenizer= --data.train="$work/other/text"
+not_made_with "data.tokenizer = $work/other.model is not the tokenizer of $run/checkpoints/step-00000014" \
+  "${mine[@]}" --run.dir="$run" --run.steps=15 --data.tokenizer="$work/other.model" --data.train="$work/other/text" \
+  --data.valid=
+foreign=("--checkpoint=$run" "--data.tokenizer=$work/other.model")
+for command in "eval" "generate --prompt=one"; do
+  # shellcheck disable=SC2086
+  not_made_with "data.tokenizer = $work/other.model is not the tokenizer that $run/checkpoints/step-00000014 was" \
+    $command "${foreign[@]}"
+done
+not_made_with "$work/other/text.bin was made with another tokenizer than $run/checkpoints/step-00000014/tokenizer.model" \
+  eval --checkpoint="$run" --data.valid="$work/other/text"
+
+# --- a checkpoint brings its tokenizer: it is read anywhere, and a run's folder stands for it
+say=(generate --prompt "the file" --tokens 4 --temperature 0)
+expect 0 "$lyceum" "${say[@]}" --checkpoint="$run"
+cp "$work/out" "$work/before"
+mv "$work/moved" "$work/elsewhere" && mv "$work/data" "$work/gone" && rm -r "$data"
+cd "$work/elsewhere"
+expect 0 "$lyceum" "${say[@]}" --checkpoint=run
+cmp -s "$work/out" "$work/before" || fail "the moved run writes another text"
+expect 0 "$lyceum" eval --checkpoint=run --data.valid="$work/gone/valid" --json
+expect 0 "$lyceum" checkpoint ls run
+says out "^step-00000014 "
+expect 0 "$lyceum" checkpoint show run
+says out "^tokenizer +tokenizer.model, SHA-256 [0-9a-f]{64}$"
+expect 0 "$lyceum" checkpoint verify run
+
+# One that an earlier version wrote has none: the key names it, and what is told beside the tokens is held against it.
+python3 - run/checkpoints/step-00000014/manifest.json <<'END'
+import hashlib, re, sys
+text = open(sys.argv[1]).read()
+text = text[: text.rindex('"manifest_sha256"')]
+text, found = re.subn(r',\n\{[^\n]*"name":"tokenizer\.model"[^\n]*\}', "", text)
+assert found == 1, "no tokenizer.model in the manifest"
+open(sys.argv[1], "w").write(f'{text}"manifest_sha256": "{hashlib.sha256(text.encode()).hexdigest()}"\n}}\n')
+END
+rm run/checkpoints/step-00000014/tokenizer.model
+expect 0 "$lyceum" "${say[@]}" --checkpoint=run "--data.train=$work/gone/train" "--data.tokenizer=$work/gone/tokenizer.model"
+cmp -s "$work/out" "$work/before" || fail "the checkpoint without a tokenizer writes another text"
+not_made_with "$work/gone/train.bin was made with another tokenizer than $work/other.model" \
+  "${say[@]}" --checkpoint=run "--data.train=$work/gone/train" "--data.tokenizer=$work/other.model"
