@@ -22,7 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* checkpoint_about = R"(  ls DIR            the checkpoints in a directory, or in that of a run, newest first
+constexpr const char* checkpoint_about =
+    R"(  ls DIR            the checkpoints in a directory, or in that of a run, newest first
   show CKPT         what a checkpoint is and holds, a line a layer
   verify CKPT       reads every file and compares its SHA-256; exit code 0, or 3 and what is wrong
   diff A B          how far two checkpoints are apart, tensor by tensor; exit code 0 when equal bit for bit, else 1

@@ -51,12 +51,12 @@ void check_sampling(const Sampling& sampling) {
 
 CommandHelp generate_help() {
   GenerateOptions defaults;
-  return describe_configured(
-      "lyceum generate --checkpoint DIR --prompt TEXT [--section.key=value …]",
-      "Goes on from a prompt. The checkpoint brings its configuration and its tokenizer; for one of an earlier version,\n"
-      "without a tokenizer, data.tokenizer names it.\n"
-      "Without --checkpoint it is the newest one of the run.dir that a file or --run.dir names.",
-      described_options(defaults));
+  return describe_configured("lyceum generate --checkpoint DIR --prompt TEXT [--section.key=value …]",
+                             "Goes on from a prompt. The checkpoint brings its configuration and its tokenizer; for "
+                             "one of an earlier version,\n"
+                             "without a tokenizer, data.tokenizer names it.\n"
+                             "Without --checkpoint it is the newest one of the run.dir that a file or --run.dir names.",
+                             described_options(defaults));
 }
 
 int generate_command(const MpiSession& session, const Arguments& arguments) {

@@ -34,7 +34,7 @@ struct CheckpointHeader {
   std::string trainer_state;      // JSON, of rank 0: samples seen, skipped steps, last losses …
   std::optional<BatchJob> job{};  // that wrote it
   std::string unsound{};          // why nobody should go on from it; empty: it is sound
-  std::string tokenizer{};        // bytes of its tokenizer.model, to be written; readers have CheckpointReader::tokenizer
+  std::string tokenizer{};  // bytes of its tokenizer.model, to be written; readers have CheckpointReader::tokenizer
 };
 
 constexpr std::string_view tokenizer_name = "tokenizer.model";
