@@ -56,9 +56,10 @@ std::string usage() {
 }
 
 /// One line on stderr, from one rank where all ranks have the same error: rank 0 speaks first and ends the job, and the
-/// others, who wait a moment, speak only of errors that it does not have.
+/// others, who wait a moment, speak only of errors that it does not have. What asked a rank to stop may be mpirun, which
+/// kills a second later: such a rank waits longer than that.
 void tell(const MpiSession& session, const std::string& command, const std::string& message, const std::string& where) {
-  if (session.rank() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  if (session.rank() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(stop_requested() ? 1500 : 500));
   const std::string rank = session.size() > 1 ? fmt::format("rank {} on {}: ", session.rank(), session.host()) : "";
   std::fflush(stdout);
   std::fputs(fmt::format("lyceum {}: {}{}{}\n", command, rank, message, where).c_str(), stderr);
@@ -105,11 +106,13 @@ int main(int argc, char** argv) {
       std::fputs(fmt::format("lyceum {}: {}\n", name, error.what()).c_str(), stderr);
       return static_cast<int>(error.code());
     }
+    no_more_stop_requests(static_cast<int>(error.code()));
     const bool inner = error.code() == ExitCode::failed;  // the place helps who mends the program, not who uses it
     tell(*session, name, error.what(),
          inner ? fmt::format(" [{}:{}]", base_name(error.where().file_name()), error.where().line()) : "");
     session->abort(error.code());
   } catch (const std::exception& error) {  // no Error: of a library, thrown while a command ran
+    no_more_stop_requests(static_cast<int>(ExitCode::failed));
     tell(*session, name, error.what(), "");
     session->abort(ExitCode::failed);
   }

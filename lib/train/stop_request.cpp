@@ -37,6 +37,7 @@ void take_request(int signal) {
   const std::string name = signal == SIGINT ? "SIGINT" : signal == SIGTERM ? "SIGTERM" : "SIGUSR1";
   if (!stop_requested()) {
     stop_signalled = true;
+    if (signal == SIGTERM && std::getenv("OMPI_MCA_orte_launch")) return;  // mpirun, which ends a job that failed
     say_to_user(name + ": saves a checkpoint after this step and ends; a second one ends it at once");
   } else if (signal != SIGUSR1) {
     say_to_user(name + " again: ended, nothing more is written; the same command goes on from the newest checkpoint");

@@ -13,10 +13,10 @@ starts() {
   equal "spins" "$(grep -Eo "GOMP_SPINCOUNT = '[0-9A-Z]+'" "$work/err" | tail -n 1)" "GOMP_SPINCOUNT = '$3'"
 }
 
-what=("$lyceum" checkpoint ls "$work/no  such" "")
+what=("$lyceum" checkpoint ls "$work/no  such")
 starts 2 PASSIVE 100 "${what[@]}"
 code_alone=$code
-says err "no  such"  # arguments arrive as they were
+says err "$work/no  such: no such directory"  # arguments arrive as they were
 starts 2 PASSIVE 100 mpirun -n 1 "${what[@]}"
 OMP_WAIT_POLICY=active starts 1 ACTIVE 30000000000 "${what[@]}"
 GOMP_SPINCOUNT=7 starts 1 PASSIVE 7 "${what[@]}"

@@ -277,7 +277,7 @@ Config unusual() {
   c.parallel = {2, 3, 4, 5, 3, "interleaved", 6, true, "pairs", "staged"};
   c.eval = {11, 0};
   c.checkpoint = {13, 0, "runs/a b", true};
-  c.routing = {0};
+  c.routing = {0, 7};
   return c;
 }
 
