@@ -14,7 +14,7 @@
 #include "apps/version.h"
 #include "core/error.h"
 #include "core/thread_waiting.h"
-#include "io/nearest_word.h"
+#include "io/text/nearest_word.h"
 #include "train/stop_request.h"
 
 namespace {
@@ -56,8 +56,8 @@ std::string usage() {
 }
 
 /// One line on stderr, from one rank where all ranks have the same error: rank 0 speaks first and ends the job, and the
-/// others, who wait a moment, speak only of errors that it does not have. What asked a rank to stop may be mpirun, which
-/// kills a second later: such a rank waits longer than that.
+/// others, who wait a moment, speak only of errors that it does not have. What asked a rank to stop may be mpirun,
+/// which kills a second later: such a rank waits longer than that.
 void tell(const MpiSession& session, const std::string& command, const std::string& message, const std::string& where) {
   if (session.rank() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(stop_requested() ? 1500 : 500));
   const std::string rank = session.size() > 1 ? fmt::format("rank {} on {}: ", session.rank(), session.host()) : "";
