@@ -1,4 +1,4 @@
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -12,8 +12,8 @@
 #include "apps/commands.h"
 #include "apps/options.h"
 #include "apps/run_config.h"
-#include "io/config_binding.h"
-#include "io/table.h"
+#include "io/config/binding.h"
+#include "io/text/table.h"
 #include "train/placement_table.h"
 #include "train/run_state.h"
 

@@ -6,7 +6,7 @@
 #include <bit>
 #include <cmath>
 
-#include "io/table.h"
+#include "io/text/table.h"
 
 namespace lyceum {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 
 namespace lyceum {
 

@@ -6,7 +6,7 @@
 
 #include "apps/options.h"
 #include "core/error.h"
-#include "io/config_keys.h"
+#include "io/config/keys.h"
 
 namespace lyceum {
 namespace {

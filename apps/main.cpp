@@ -14,7 +14,7 @@
 #include "apps/version.h"
 #include "core/error.h"
 #include "core/thread_waiting.h"
-#include "io/nearest_word.h"
+#include "io/text/nearest_word.h"
 #include "train/stop_request.h"
 
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "core/error.h"
-#include "io/config_aliases.h"
-#include "io/nearest_word.h"
+#include "io/config/aliases.h"
+#include "io/text/nearest_word.h"
 
 namespace lyceum {
 

@@ -12,15 +12,15 @@
 
 #include "apps/options.h"
 #include "core/error.h"
-#include "io/atomic_file.h"
-#include "io/chart.h"
-#include "io/metrics.h"
-#include "io/report_html.h"
-#include "io/routing_log.h"
-#include "io/routing_stats.h"
-#include "io/routing_text.h"
-#include "io/run_starts.h"
-#include "io/table.h"
+#include "io/files/atomic_file.h"
+#include "io/report/chart.h"
+#include "io/report/html.h"
+#include "io/routing/log.h"
+#include "io/routing/stats.h"
+#include "io/routing/text.h"
+#include "io/run/metrics.h"
+#include "io/run/starts.h"
+#include "io/text/table.h"
 
 namespace lyceum {
 namespace {

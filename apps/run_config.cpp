@@ -4,8 +4,8 @@
 #include <iostream>
 #include <iterator>
 
-#include "io/config_check.h"
-#include "io/sha256.h"
+#include "io/config/check.h"
+#include "io/files/sha256.h"
 
 namespace lyceum {
 

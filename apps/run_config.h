@@ -3,8 +3,8 @@
 #include <optional>
 
 #include "apps/commands.h"
-#include "io/checkpoint.h"
-#include "io/config_binding.h"
+#include "io/checkpoint/checkpoint.h"
+#include "io/config/binding.h"
 
 namespace lyceum {
 

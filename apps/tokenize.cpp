@@ -14,10 +14,10 @@
 #include "apps/options.h"
 #include "core/clock.h"
 #include "core/error.h"
-#include "io/corpus.h"
-#include "io/sha256.h"
-#include "io/token_data.h"
-#include "io/tokenizer.h"
+#include "io/data/corpus.h"
+#include "io/data/token_data.h"
+#include "io/data/tokenizer.h"
+#include "io/files/sha256.h"
 
 namespace lyceum {
 

@@ -1,6 +1,6 @@
 // mpirun -n RANKS benchmarks/checkpoint [TENSORS MEGABYTES]: a model's tensors and both moments, most of them matrices
 // of experts and some norm vectors, saved and read back by all ranks in a directory below the current one.
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
 #include <mpi.h>

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/random.h"
-#include "io/config_check.h"
+#include "io/config/check.h"
 #include "train/step.h"
 
 using namespace lyceum;

@@ -18,8 +18,8 @@
 
 #include "core/clock.h"
 #include "core/thread_waiting.h"
-#include "io/config_binding.h"
-#include "io/config_check.h"
+#include "io/config/binding.h"
+#include "io/config/check.h"
 #include "train/generator.h"
 #include "train/run_setup.h"
 

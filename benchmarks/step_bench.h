@@ -5,8 +5,8 @@
 
 #include "core/allocator.h"
 #include "device_report.h"
-#include "io/config_binding.h"
-#include "io/config_check.h"
+#include "io/config/binding.h"
+#include "io/config/check.h"
 #include "model/counts.h"
 #include "parallel/comm/mpi_session.h"
 #include "step_work.h"

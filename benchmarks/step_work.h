@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/profile.h"
-#include "io/config.h"
+#include "io/config/config.h"
 
 namespace lyceum {
 

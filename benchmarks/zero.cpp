@@ -15,8 +15,8 @@
 
 #include "core/allocator.h"
 #include "core/clock.h"
-#include "io/config_binding.h"
-#include "io/config_check.h"
+#include "io/config/binding.h"
+#include "io/config/check.h"
 #include "parallel/data/copies.h"
 #include "train/step.h"
 #include "zipf_tokens.h"

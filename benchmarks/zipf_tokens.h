@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/random.h"
-#include "io/token_data.h"
+#include "io/data/token_data.h"
 
 namespace lyceum {
 

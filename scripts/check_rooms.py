@@ -3,7 +3,8 @@
 
     scripts/check_rooms.py [ROOT]
 
-A room may use only itself and the rooms before it, and some libraries may be seen only from some places. Prints one
+A room may use only itself and the rooms before it, a folder of a room only itself and the folders before it where the
+room has an order of folders, and some libraries may be seen only from some places. Prints one
 line a violation, `file:line: what is wrong`, and ends with 1 if there is any, with 2 if there is nothing to check.
 """
 
@@ -12,6 +13,11 @@ import sys
 from pathlib import Path
 
 ROOMS = ["core", "kernels", "autograd", "parallel", "io", "model", "plan", "train"]
+# Rooms with folders, which have an order of their own.
+FOLDERS = {
+    "parallel": ["comm", "tensor", "expert", "data", "pipeline"],
+    "io": ["text", "files", "config", "run", "data", "checkpoint", "routing", "report"],
+}
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 HEADERS = {".h", ".cuh"}
 
@@ -38,6 +44,12 @@ def room_of(path):
     return path.parts[1] if len(path.parts) > 2 and path.parts[1] in ROOMS else None
 
 
+def folder_of(path):
+    """The folder that a source lives in, where its room has an order of folders; "" in such a room itself."""
+    folders = FOLDERS.get(room_of(path))
+    return folders and (path.parts[2] if len(path.parts) > 3 else "")
+
+
 def order_violation(root, path, included):
     """What is wrong with including `included` by "…" from `path`, or None."""
     room = room_of(path)
@@ -47,6 +59,9 @@ def order_violation(root, path, included):
             return f'"{included}" does not exist under lib/'
         if room != "apps" and ROOMS.index(target) > ROOMS.index(room):
             return f'{room} includes "{included}", but {target} comes after {room} in the order of rooms'
+        folders, folder, other = FOLDERS.get(room, []), folder_of(path), folder_of(Path("lib", included))
+        if room == target and other in folders and folders.index(other) > folders.index(folder):
+            return f'{room}/{folder} includes "{included}", but {other} comes after {folder} in the order of folders'
         return None
     if room == "apps" and ((root / "apps" / included).is_file() or (root / included).is_file()):
         return None
@@ -69,6 +84,9 @@ def violations(root):
     for path in sources(root):
         if room_of(path) is None:
             yield path, 1, f"is in none of the rooms {', '.join(ROOMS)}"
+            continue
+        if folder_of(path) not in [None, *FOLDERS.get(room_of(path), [])]:
+            yield path, 1, f"is in none of the folders {', '.join(FOLDERS[room_of(path)])}"
             continue
         for number, line in enumerate((root / path).read_text(encoding="utf-8").splitlines(), start=1):
             match = INCLUDE.match(line)

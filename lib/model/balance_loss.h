@@ -1,7 +1,7 @@
 #pragma once
 
 #include "autograd/tape.h"
-#include "io/config.h"
+#include "io/config/config.h"
 #include "parallel/comm/process_group.h"
 #include "parallel/expert/placement.h"
 

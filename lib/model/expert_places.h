@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "io/config.h"
+#include "io/config/config.h"
 #include "parallel/expert/placement.h"
 
 namespace lyceum {

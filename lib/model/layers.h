@@ -7,7 +7,7 @@
 #include "autograd/expert_bank.h"
 #include "autograd/routing.h"
 #include "autograd/tape.h"
-#include "io/config.h"
+#include "io/config/config.h"
 #include "model/expert_places.h"
 #include "parallel/comm/mesh.h"
 #include "parallel/tensor/token_layout.h"

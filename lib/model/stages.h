@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "core/range.h"
-#include "io/config.h"
+#include "io/config/config.h"
 
 namespace lyceum {
 

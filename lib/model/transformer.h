@@ -9,7 +9,7 @@
 
 #include "autograd/rms_norm.h"
 #include "autograd/tape.h"
-#include "io/config.h"
+#include "io/config/config.h"
 #include "model/layers.h"
 #include "parallel/comm/mesh.h"
 

@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "core/error.h"
-#include "io/ini_file.h"
+#include "io/config/ini_file.h"
 #include "plan/default_cluster.h"
 
 namespace lyceum {

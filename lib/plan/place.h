@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "core/range.h"
-#include "io/config.h"
+#include "io/config/config.h"
 #include "parallel/comm/mesh.h"
 
 namespace lyceum {

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "core/error.h"
-#include "io/table.h"
+#include "io/text/table.h"
 #include "plan/mesh_plan.h"
 #include "plan/place.h"
 #include "plan/text.h"

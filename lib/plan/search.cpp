@@ -8,8 +8,8 @@
 #include <optional>
 
 #include "core/error.h"
-#include "io/config_check.h"
-#include "io/table.h"
+#include "io/config/check.h"
+#include "io/text/table.h"
 #include "plan/variants.h"
 
 namespace lyceum {

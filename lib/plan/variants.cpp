@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-#include "io/config_check.h"
+#include "io/config/check.h"
 #include "plan/place.h"
 
 namespace lyceum {

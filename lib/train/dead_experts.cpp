@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "io/table.h"
+#include "io/text/table.h"
 
 namespace lyceum {
 namespace {

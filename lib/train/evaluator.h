@@ -1,7 +1,7 @@
 #pragma once
 
-#include "io/config.h"
-#include "io/token_data.h"
+#include "io/config/config.h"
+#include "io/data/token_data.h"
 #include "model/staged_model.h"
 #include "train/run_setup.h"
 

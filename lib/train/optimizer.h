@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "io/checkpoint.h"
-#include "io/config.h"
+#include "io/checkpoint/checkpoint.h"
+#include "io/config/config.h"
 #include "kernels/adamw.h"
 #include "parallel/data/norm_sums.h"
 #include "parallel/data/sharded_unit.h"

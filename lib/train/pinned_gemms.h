@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <string>
 
-#include "io/gemm_file.h"
+#include "io/run/gemm_file.h"
 #include "train/run_setup.h"
 
 namespace lyceum {

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <sstream>
 
-#include "io/table.h"
+#include "io/text/table.h"
 
 namespace lyceum {
 

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "io/config.h"
-#include "io/token_data.h"
+#include "io/config/config.h"
+#include "io/data/token_data.h"
 #include "parallel/comm/ledger.h"
 #include "parallel/comm/mesh.h"
 

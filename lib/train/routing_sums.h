@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "io/config.h"
-#include "io/routing_log.h"
+#include "io/config/config.h"
+#include "io/routing/log.h"
 #include "model/staged_model.h"
 
 namespace lyceum {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "io/atomic_file.h"
-#include "io/table.h"
+#include "io/files/atomic_file.h"
+#include "io/text/table.h"
 #include "train/peak.h"
 #include "train/stated_peaks.h"
 

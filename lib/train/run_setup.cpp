@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "core/gpu.h"
-#include "io/batch_job.h"
-#include "io/config_check.h"
-#include "io/sha256.h"
-#include "io/tokenizer.h"
-#include "io/whole_file.h"
+#include "io/config/check.h"
+#include "io/data/tokenizer.h"
+#include "io/files/sha256.h"
+#include "io/files/whole_file.h"
+#include "io/run/batch_job.h"
 #include "parallel/comm/gpu_place.h"
 #include "train/machine.h"
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "core/stream.h"
-#include "io/config.h"
-#include "io/run_lock.h"
-#include "io/token_data.h"
+#include "io/config/config.h"
+#include "io/data/token_data.h"
+#include "io/run/lock.h"
 #include "parallel/comm/mesh.h"
 #include "parallel/comm/mpi_session.h"
 #include "plan/mesh_plan.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "io/routing_log.h"
+#include "io/routing/log.h"
 #include "model/expert_places.h"
 #include "model/layers.h"
 #include "train/dead_experts.h"

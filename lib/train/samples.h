@@ -1,6 +1,6 @@
 #pragma once
 
-#include "io/token_data.h"
+#include "io/data/token_data.h"
 #include "model/transformer.h"
 
 namespace lyceum {

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "io/config.h"
+#include "io/config/config.h"
 
 namespace lyceum {
 

@@ -4,8 +4,8 @@
 
 #include <sstream>
 
-#include "io/batch_job.h"
-#include "io/table.h"
+#include "io/run/batch_job.h"
+#include "io/text/table.h"
 
 namespace lyceum {
 

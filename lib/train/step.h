@@ -7,8 +7,8 @@
 
 #include "core/allocator.h"
 #include "core/recorded_work.h"
-#include "io/config.h"
-#include "io/token_data.h"
+#include "io/config/config.h"
+#include "io/data/token_data.h"
 #include "model/staged_model.h"
 #include "parallel/data/norm_sums.h"
 #include "parallel/data/zero.h"

@@ -8,12 +8,12 @@
 #include <ostream>
 #include <string>
 
-#include "io/checkpoint.h"
-#include "io/config.h"
-#include "io/console.h"
-#include "io/metrics.h"
-#include "io/routing_log.h"
-#include "io/run_lock.h"
+#include "io/checkpoint/checkpoint.h"
+#include "io/config/config.h"
+#include "io/routing/log.h"
+#include "io/run/lock.h"
+#include "io/run/metrics.h"
+#include "io/text/console.h"
 #include "train/dead_experts.h"
 #include "train/pinned_gemms.h"
 #include "train/run_peak.h"

@@ -9,7 +9,7 @@
 
 #include "apps/checkpoint_diff.h"
 #include "apps/commands.h"
-#include "io/table.h"
+#include "io/text/table.h"
 #include "support/checkpoint_model.h"
 #include "support/temporary_directory.h"
 

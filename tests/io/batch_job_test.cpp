@@ -1,4 +1,4 @@
-#include "io/batch_job.h"
+#include "io/run/batch_job.h"
 
 #include <gtest/gtest.h>
 

@@ -7,8 +7,8 @@
 #include <fstream>
 #include <set>
 
-#include "io/checkpoint.h"
-#include "io/checkpoint_manifest.h"
+#include "io/checkpoint/checkpoint.h"
+#include "io/checkpoint/manifest.h"
 #include "support/checkpoint_model.h"
 #include "support/file_size_limit.h"
 #include "support/shared_directory.h"

@@ -1,4 +1,4 @@
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -13,10 +13,10 @@
 #include <fstream>
 #include <random>
 
-#include "io/atomic_file.h"
-#include "io/checkpoint_manifest.h"
-#include "io/hdf5.h"
-#include "io/whole_file.h"
+#include "io/checkpoint/manifest.h"
+#include "io/files/atomic_file.h"
+#include "io/files/hdf5.h"
+#include "io/files/whole_file.h"
 #include "support/checkpoint_model.h"
 #include "support/errors.h"
 #include "support/file_size_limit.h"

@@ -1,5 +1,3 @@
-#include "io/config_check.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +7,8 @@
 
 #include "core/error.h"
 #include "core/gpu.h"
-#include "io/config_binding.h"
+#include "io/config/binding.h"
+#include "io/config/check.h"
 
 namespace lyceum {
 namespace {

@@ -8,10 +8,10 @@
 #include <sstream>
 
 #include "core/error.h"
-#include "io/config_aliases.h"
-#include "io/config_binding.h"
-#include "io/config_check.h"
-#include "io/nearest_word.h"
+#include "io/config/aliases.h"
+#include "io/config/binding.h"
+#include "io/config/check.h"
+#include "io/text/nearest_word.h"
 #include "support/temporary_directory.h"
 
 namespace lyceum {

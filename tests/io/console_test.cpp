@@ -1,4 +1,4 @@
-#include "io/console.h"
+#include "io/text/console.h"
 
 #include <gtest/gtest.h>
 

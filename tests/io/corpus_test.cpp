@@ -1,4 +1,4 @@
-#include "io/corpus.h"
+#include "io/data/corpus.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "io/token_data.h"
-#include "io/whole_file.h"
+#include "io/data/token_data.h"
+#include "io/files/whole_file.h"
 #include "support/temporary_directory.h"
 
 namespace lyceum {

@@ -1,4 +1,4 @@
-#include "io/gemm_file.h"
+#include "io/run/gemm_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "io/atomic_file.h"
+#include "io/files/atomic_file.h"
 #include "support/temporary_directory.h"
 
 namespace lyceum {

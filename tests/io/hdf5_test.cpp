@@ -1,4 +1,4 @@
-#include "io/hdf5.h"
+#include "io/files/hdf5.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

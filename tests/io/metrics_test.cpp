@@ -1,4 +1,4 @@
-#include "io/metrics.h"
+#include "io/run/metrics.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

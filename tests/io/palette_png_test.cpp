@@ -1,4 +1,4 @@
-#include "io/palette_png.h"
+#include "io/report/palette_png.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,3 @@
-#include "io/report_html.h"
-
 #include <boost/property_tree/ptree.hpp>
 #include <boost/property_tree/xml_parser.hpp>
 #include <gtest/gtest.h>
@@ -11,9 +9,10 @@
 #include <map>
 #include <sstream>
 
-#include "io/chart.h"
-#include "io/routing_alarms.h"
-#include "io/time_map.h"
+#include "io/report/alarms.h"
+#include "io/report/chart.h"
+#include "io/report/html.h"
+#include "io/report/time_map.h"
 #include "support/nan.h"
 
 namespace lyceum {

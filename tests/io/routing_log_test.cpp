@@ -1,5 +1,3 @@
-#include "io/routing_log.h"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -19,8 +17,9 @@
 #include <thread>
 
 #include "core/error.h"
-#include "io/routing_stats.h"
-#include "io/routing_text.h"
+#include "io/routing/log.h"
+#include "io/routing/stats.h"
+#include "io/routing/text.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
 

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <string>
 
-#include "io/routing_log.h"
+#include "io/routing/log.h"
 #include "support/temporary_directory.h"
 
 namespace lyceum {

@@ -1,5 +1,3 @@
-#include "io/run_lock.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -16,6 +14,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "io/run/lock.h"
 #include "support/file_size_limit.h"
 #include "support/temporary_directory.h"
 

@@ -1,4 +1,4 @@
-#include "io/timeline_svg.h"
+#include "io/report/timeline_svg.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

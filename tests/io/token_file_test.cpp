@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "core/error.h"
-#include "io/sha256.h"
-#include "io/token_data.h"
-#include "io/whole_file.h"
+#include "io/data/token_data.h"
+#include "io/files/sha256.h"
+#include "io/files/whole_file.h"
 #include "support/temporary_directory.h"
 
 namespace lyceum {

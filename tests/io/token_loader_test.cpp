@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "io/token_data.h"
+#include "io/data/token_data.h"
 #include "support/temporary_directory.h"
 
 namespace lyceum {

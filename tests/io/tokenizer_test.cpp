@@ -1,4 +1,4 @@
-#include "io/tokenizer.h"
+#include "io/data/tokenizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "core/error.h"
-#include "io/utf8.h"
-#include "io/whole_file.h"
-#include "io/words.h"
+#include "io/files/whole_file.h"
+#include "io/text/utf8.h"
+#include "io/text/words.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
 

@@ -18,7 +18,8 @@ GOOD = {
     "lib/kernels/gemm.h": '#include "core/tensor.h"\n',
     "lib/kernels/cpu/gemm.cpp": '#include "kernels/gemm.h"\n#include <oneapi/dnnl/dnnl.hpp>\n',
     "lib/parallel/comm/process_group.cpp": '#include <mpi.h>\n#include "core/tensor.h"\n',
-    "lib/io/checkpoint.cpp": '#include <hdf5.h>\n#include "kernels/gemm.h"\n',
+    "lib/io/files/hdf5.h": "#pragma once\n",
+    "lib/io/checkpoint/read.cpp": '#include <hdf5.h>\n#include "io/files/hdf5.h"\n#include "kernels/gemm.h"\n',
     "lib/model/transformer.h": "#pragma once\n",
     "apps/train.h": "#pragma once\n",
     "apps/train.cpp": '#include "train.h"\n#include "model/transformer.h"\n#include <boost/program_options.hpp>\n',
@@ -54,8 +55,15 @@ class CheckRooms(unittest.TestCase):
 
     def test_room_that_comes_later(self):
         self.expect_violation("lib/core/bad.h", '\n\n#include "kernels/gemm.h"\n', 3, "kernels comes after core")
-        self.expect_violation("lib/io/bad.cpp", '#include "model/transformer.h"\n', 1, "model comes after io")
+        self.expect_violation("lib/io/text/bad.cpp", '#include "model/transformer.h"\n', 1, "model comes after io")
         self.expect_violation("lib/parallel/pipeline/bad.h", '# include "model/transformer.h"\n', 1, "model comes after")
+
+    def test_folder_that_comes_later(self):
+        self.expect_violation("lib/io/text/bad.cpp", '\n#include "io/files/hdf5.h"\n', 2, "files comes after text")
+
+    def test_file_outside_the_folders_of_its_room(self):
+        self.expect_violation("lib/io/bad.cpp", "", 1, "is in none of the folders text, files, config")
+        self.expect_violation("lib/io/others/bad.cpp", "", 1, "is in none of the folders")
 
     def test_include_that_is_not_of_a_room(self):
         self.expect_violation("lib/core/bad.cpp", '#include "tensor.h"\n', 1, "no \"room/file.h\"")
@@ -77,7 +85,7 @@ class CheckRooms(unittest.TestCase):
         self.expect_violation("lib/core/bad.cpp", "#include <gtest/gtest.h>\n", 1, "only tests may know GoogleTest")
 
     def test_fmt_in_a_header(self):
-        self.expect_violation("lib/io/bad.h", "#pragma once\n#include <fmt/format.h>\n", 2, "in a header")
+        self.expect_violation("lib/io/text/bad.h", "#pragma once\n#include <fmt/format.h>\n", 2, "in a header")
         self.expect_violation("apps/bad.h", "#include <fmt/core.h>\n", 1, "in a header")
 
 

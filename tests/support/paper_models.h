@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <string>
 
-#include "io/config_binding.h"
-#include "io/config_check.h"
+#include "io/config/binding.h"
+#include "io/config/check.h"
 
 namespace lyceum {
 

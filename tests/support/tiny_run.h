@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "core/random.h"
-#include "io/config.h"
-#include "io/config_check.h"
-#include "io/token_data.h"
+#include "io/config/check.h"
+#include "io/config/config.h"
+#include "io/data/token_data.h"
 #include "support/temporary_directory.h"
 #include "support/tested_groups.h"
 #include "train/run_setup.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 #include "plan/place.h"
 #include "support/tiny_run.h"
 #include "train/step.h"

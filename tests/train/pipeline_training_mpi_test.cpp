@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 #include "support/shared_directory.h"
 #include "support/trajectory.h"
 #include "train/evaluator.h"

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <map>
 
-#include "io/config_binding.h"
+#include "io/config/binding.h"
 #include "parallel/comm/sequences.h"
 #include "support/trajectory.h"
 #include "train/preflight.h"

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 #include "support/shared_directory.h"
 #include "support/trajectory.h"
 

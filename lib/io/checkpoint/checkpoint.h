@@ -1,0 +1,129 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+#include "io/files/box.h"
+#include "io/run/batch_job.h"
+#include "parallel/comm/process_group.h"
+
+namespace lyceum {
+
+/// What one rank contributes of one logical tensor: f32 values, row-major within the box.
+struct CheckpointPiece {
+  std::string name;  // "model/layers/3/mlp/experts/17/gate_proj/weight", "optimizer/exp_avg/model/layers/…"
+  Shape shape;       // of the whole logical tensor
+  Box box;
+  const float* values;
+  const Stream* stream = nullptr;  // where the values lie; null: on the host
+};
+
+/// What a checkpoint is besides tensors.
+struct CheckpointHeader {
+  std::string run_uuid;
+  std::int64_t step = 0;
+  std::string mesh;               // text of the mesh that wrote it
+  std::string config;             // resolved configuration, INI
+  std::string trainer_state;      // JSON, of rank 0: samples seen, skipped steps, last losses …
+  std::optional<BatchJob> job{};  // that wrote it
+  std::string unsound{};          // why nobody should go on from it; empty: it is sound
+  std::string tokenizer{};  // bytes of its tokenizer.model, to be written; readers have CheckpointReader::tokenizer
+};
+
+constexpr std::string_view tokenizer_name = "tokenizer.model";
+
+/// Called before each phase of writing: "plan", "shard", "digest" on every rank, "prepare", "manifest", "publish",
+/// "latest" on rank 0. What it throws fails the phase, so tests use it to break things. Default: nothing.
+using CheckpointProbe = std::function<void(std::string_view phase)>;
+
+/// Collective. Writes `root/step-XXXXXXXX/` from every rank's pieces and publishes it atomically: shards into
+/// `step-….partial/`, SHA-256 of each, tokenizer.model, manifest.json, index.h5 of virtual datasets, fsync, rename,
+/// then LATEST.
+/// Pieces of all ranks must cover each logical tensor exactly once: overlaps, holes and unequal shapes are an Error
+/// that names tensor and ranks. If any rank cannot write (disk full …) all ranks throw the same Error (exit code 4)
+/// that names rank, file and cause, the partial directory is removed, and earlier checkpoints and LATEST are untouched.
+/// Returns what went wrong after the checkpoint had its name, with LATEST say, on every rank; mostly nothing.
+std::string write_checkpoint(const ProcessGroup& group, const std::filesystem::path& root,
+                             const CheckpointHeader& header, std::span<const CheckpointPiece> pieces,
+                             const CheckpointProbe& probe = {});
+
+/// Removes what killed runs left in `root`: `.partial` and `.removing` directories and empty ones. A checkpoint that a
+/// kill left without its name, as `.replaced`, gets it back. One rank calls it; what cannot be mended now stays.
+void mend_checkpoints(const std::filesystem::path& root);
+
+/// Makes LATEST name this checkpoint of `root`. One rank calls it. Throws where it cannot be written.
+void set_latest(const std::filesystem::path& root, const std::string& name);
+
+/// Mends, and removes all but the newest `keep` complete checkpoints (0 keeps all); one rank calls it. Complete is one
+/// whose files all have their full length. These are never removed: the newest sound one, the one that LATEST names and
+/// those newer than that, which the run went back from; what this build cannot read; whatever no run wrote. A directory
+/// that is being removed is called `.removing` before its first file goes.
+void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep);
+
+/// One checkpoint opened for reading: any rank, any box, intersecting whatever boxes were saved.
+class CheckpointReader {
+ public:
+  /// Reads manifest.json. Throws a bad_input Error that names file and cause.
+  explicit CheckpointReader(std::filesystem::path directory);
+  ~CheckpointReader();
+  CheckpointReader(CheckpointReader&&) noexcept;
+
+  struct Entry {
+    std::string name;
+    Shape shape;
+  };
+  const CheckpointHeader& header() const;
+  const std::filesystem::path& directory() const;
+  /// All logical tensors, sorted by name.
+  const std::vector<Entry>& tensors() const;
+  /// Null when there is no such tensor.
+  const Entry* find(const std::string& name) const;
+  /// Fills `values` (row-major, f32) with the box. The digest of each shard is verified before HDF5 first opens it.
+  void read(const std::string& name, const Box& box, float* values) const;
+  /// SHA-256 of the tokenizer that it brings; empty when it has none, as those of earlier versions.
+  std::string tokenizer_sha256() const;
+  /// The file of that tokenizer. Throws a bad_input Error when it is not what was written.
+  std::filesystem::path tokenizer() const;
+  /// Bytes of all its files.
+  std::int64_t bytes() const;
+  enum class Check { sizes, digests };
+  /// That the boxes cover every tensor once, all files are there in full length and, with Check::digests, hold what was
+  /// written (reads everything); the first problem, or empty.
+  std::string problem(Check check = Check::digests) const;
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+/// "step-00000100"
+std::string checkpoint_name(std::int64_t step);
+
+/// Names of the directories under root that are called like checkpoints, whatever is in them, newest first.
+std::vector<std::string> list_checkpoint_directories(const std::filesystem::path& root);
+/// Names "step-00000100" of the complete-looking checkpoints under root, newest first.
+std::vector<std::string> list_checkpoints(const std::filesystem::path& root);
+
+/// The directory of checkpoints that a path means: itself, or `checkpoints/` in a run's directory.
+std::filesystem::path checkpoint_root_in(const std::filesystem::path& path);
+
+/// The checkpoint that a path means: itself, or in a directory of checkpoints, or of a run, the one that LATEST names
+/// (the newest when LATEST is not there). A bad_input Error when there is none.
+std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
+
+/// Collective. `resume` as in the configuration: "none", "auto" or a path (a checkpoint, or a directory of them).
+/// auto takes the newest sound checkpoint that verifies, where there is none the newest that does, and reports through
+/// `warn` on rank 0 what it passes over; nothing when there is none. A named path that does not verify is a bad_input
+/// Error, and so is, with auto, a newer checkpoint in a format that this build does not know: it would be replaced.
+std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group, const std::filesystem::path& root,
+                                                       const std::string& resume,
+                                                       const std::function<void(const std::string&)>& warn);
+
+}  // namespace lyceum

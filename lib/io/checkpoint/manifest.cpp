@@ -1,0 +1,255 @@
+#include "io/checkpoint/manifest.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "io/files/whole_file.h"
+#include "io/text/utf8.h"
+
+namespace lyceum {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view digest_key = "\"manifest_sha256\": ";
+constexpr std::int64_t most_steps = std::int64_t{1} << 53;
+
+Json json_of(const Shape& shape) {
+  return Json(std::vector<std::int64_t>(shape.extents().begin(), shape.extents().end()));
+}
+
+Shape shape_of(const Json& json) {
+  require_input(std::ranges::all_of(json, [](const Json& extent) { return extent.is_number_integer(); }),
+                "a shape is {}", json.dump());
+  const auto extents = json.get<std::vector<std::int64_t>>();
+  require_input(extents.size() <= Shape::max_rank, "a shape has {} dimensions", extents.size());
+  for (const std::int64_t extent : extents) require_input(extent >= 0, "a shape has extent {}", extent);
+  return Shape(std::span(extents));
+}
+
+Json json_of(const StoredTensor& tensor) {
+  Json boxes = Json::array();
+  for (const StoredBox& stored : tensor.boxes) {
+    boxes.push_back({stored.file, stored.dataset, json_of(stored.box.offset), json_of(stored.box.extent)});
+  }
+  return {{"name", tensor.name}, {"shape", json_of(tensor.shape)}, {"boxes", std::move(boxes)}};
+}
+
+StoredTensor tensor_of(const Json& json, std::size_t files) {
+  StoredTensor tensor{.name = json.at("name"), .shape = shape_of(json.at("shape")), .boxes = {}};
+  for (const Json& entry : json.at("boxes")) {
+    StoredBox stored{
+        .file = entry.at(0), .dataset = entry.at(1), .box = {shape_of(entry.at(2)), shape_of(entry.at(3))}};
+    require_input(stored.file < files, "tensor {} lies in file {} of {}", tensor.name, stored.file, files);
+    require_input(inside(stored.box, tensor.shape), "tensor {} {} has a box outside it", tensor.name,
+                  tensor.shape.text());
+    tensor.boxes.push_back(std::move(stored));
+  }
+  return tensor;
+}
+
+Json json_of(const std::optional<BatchJob>& job) {
+  if (!job) return nullptr;
+  return {{"cluster", job->cluster}, {"id", job->id},       {"name", job->name},        {"partition", job->partition},
+          {"user", job->user},       {"nodes", job->nodes}, {"restarts", job->restarts}};
+}
+
+std::optional<BatchJob> job_of(const Json& json) {
+  if (json.is_null()) return {};
+  return BatchJob{.cluster = json.at("cluster"),
+                  .id = json.at("id"),
+                  .name = json.at("name"),
+                  .partition = json.at("partition"),
+                  .user = json.at("user"),
+                  .nodes = json.at("nodes"),
+                  .restarts = json.at("restarts")};
+}
+
+StoredFile file_of(const Json& json) {
+  StoredFile file{.name = json.at("name"), .digest = {.bytes = json.at("bytes"), .sha256 = json.at("sha256")}};
+  require_input(file.name.find('/') == std::string::npos, "file {} lies in another directory", file.name);
+  return file;
+}
+
+/// Throws unless the files have room for the tensors, which are stored as f32. So no sum of sizes overflows later.
+void check_sizes(const Manifest& manifest) {
+  std::int64_t bytes = 0;
+  for (const StoredFile& file : manifest.files) {
+    require_input(file.digest.bytes >= 0 && !__builtin_add_overflow(bytes, file.digest.bytes, &bytes),
+                  "file {} cannot have {} bytes", file.name, file.digest.bytes);
+  }
+  std::int64_t room = bytes / static_cast<std::int64_t>(sizeof(float));
+  for (const StoredTensor& tensor : manifest.tensors) {
+    require_input(tensor.shape.size() <= room, "its files are too small for tensor {} {}", tensor.name,
+                  tensor.shape.text());
+    room -= tensor.shape.size();
+  }
+}
+
+/// Throws unless `text` ends with the digest of what stands before it.
+void check_digest(std::string_view text) {
+  const std::size_t at = text.rfind(digest_key);
+  require_input(at != std::string_view::npos &&
+                    text.substr(at + digest_key.size()) == fmt::format("\"{}\"\n}}\n", sha256(text.substr(0, at))),
+                "it was changed after it was written (its own SHA-256 differs)");
+}
+
+/// Throws when the text nests deeper than a manifest does, before a parser makes an object of each level.
+void check_depth(std::string_view text) {
+  constexpr int deepest = 16;
+  int depth = 0;
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted) {
+      if (c == '\\') ++i;
+      quoted = c != '"';
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == '[' || c == '{') {
+      require_input(++depth <= deepest, "damaged: it nests deeper than {} levels", deepest);
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+}
+
+Manifest parse(std::string_view text) {
+  check_depth(text);
+  const Json json = Json::parse(text);
+  const auto require_known = [](bool known, const std::string& message) {
+    if (!known) throw UnknownFormat(ExitCode::bad_input, message, std::source_location::current());
+  };
+  require_known(json.at("format") == checkpoint_format, fmt::format("its format is not {}", checkpoint_format));
+  const std::int64_t version = json.at("format_version");
+  require_known(version == checkpoint_format_version,
+                fmt::format("format_version {} is not known here, only {}: use the lyceum that wrote it", version,
+                            checkpoint_format_version));
+  check_digest(text);
+  Manifest manifest;
+  manifest.header = {.run_uuid = json.at("run_uuid"),
+                     .step = json.at("step"),
+                     .mesh = json.at("mesh"),
+                     .config = json.at("config"),
+                     .trainer_state = json.at("trainer_state"),
+                     .job = job_of(json.value("job", Json())),
+                     .unsound = json.value("unsound", "")};
+  require_input(manifest.header.step >= 0 && manifest.header.step < most_steps, "no run came to step {}",
+                manifest.header.step);
+  for (const Json& file : json.at("files")) manifest.files.push_back(file_of(file));
+  for (const Json& tensor : json.at("tensors")) manifest.tensors.push_back(tensor_of(tensor, manifest.files.size()));
+  const auto by_name = [](const StoredTensor& a, const StoredTensor& b) { return a.name < b.name; };
+  std::sort(manifest.tensors.begin(), manifest.tensors.end(), by_name);
+  for (std::size_t i = 1; i < manifest.tensors.size(); ++i) {
+    require_input(by_name(manifest.tensors[i - 1], manifest.tensors[i]), "tensor {} stands there twice",
+                  manifest.tensors[i].name);
+  }
+  check_sizes(manifest);
+  return manifest;
+}
+
+}  // namespace
+
+std::string manifest_text(const Manifest& manifest) {
+  const CheckpointHeader& header = manifest.header;
+  std::string text = fmt::format(
+      "{{\n\"format\": \"{}\",\n\"format_version\": {},\n\"run_uuid\": {},\n\"step\": {},\n\"mesh\": {},\n"
+      "\"sound\": {},\n\"unsound\": {},\n\"job\": {},\n\"config\": {},\n\"trainer_state\": {},\n\"files\": [",
+      checkpoint_format, checkpoint_format_version, Json(header.run_uuid).dump(), header.step, Json(header.mesh).dump(),
+      header.unsound.empty(), Json(header.unsound).dump(), json_of(header.job).dump(), Json(header.config).dump(),
+      Json(header.trainer_state).dump());
+  const char* separator = "\n";
+  for (const StoredFile& file : manifest.files) {
+    const Json json = {{"name", file.name}, {"bytes", file.digest.bytes}, {"sha256", file.digest.sha256}};
+    text += separator + json.dump();
+    separator = ",\n";
+  }
+  text += "\n],\n\"tensors\": [";
+  separator = "\n";
+  for (const StoredTensor& tensor : manifest.tensors) {
+    text += separator + json_of(tensor).dump();
+    separator = ",\n";
+  }
+  text += "\n],\n";
+  return fmt::format("{}{}\"{}\"\n}}\n", text, digest_key, sha256(text));
+}
+
+Manifest read_manifest(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / manifest_name;
+  require_input(std::filesystem::is_regular_file(path), "{}: missing, so this is no complete checkpoint",
+                path.string());
+  try {
+    return parse(read_whole_file(path));
+  } catch (const Json::exception& error) {
+    std::string reason = error.what();
+    std::replace(reason.begin(), reason.end(), '\n', ' ');
+    fail(ExitCode::bad_input, "{}: damaged: {}", path.string(), excerpt(reason, 200));
+  } catch (const UnknownFormat& error) {
+    throw UnknownFormat(error.code(), fmt::format("{}: {}", path.string(), error.what()), error.where());
+  } catch (const Error& error) {
+    const std::string reason = error.what();
+    if (reason.starts_with(path.string())) throw;
+    fail(ExitCode::bad_input, "{}: {}", path.string(), reason);
+  }
+}
+
+std::string shard_name(int rank) { return fmt::format("rank-{:05}.h5", rank); }
+
+std::string dataset_name(const std::string& name, const Shape& shape, const Box& box) {
+  return box == Box::whole(shape) ? name : name + box.text();
+}
+
+std::string coverage_problem(const std::string& name, const Shape& shape, std::span<const Box> boxes,
+                             const std::function<std::string(std::size_t)>& owner) {
+  for (std::size_t i = 0; i < boxes.size(); ++i) {
+    if (!inside(boxes[i], shape)) {
+      return fmt::format("tensor {} {}: box {} of {} lies outside", name, shape.text(), boxes[i].text(), owner(i));
+    }
+  }
+  if (const auto pair = find_overlap(boxes)) {
+    const auto [a, b] = *pair;
+    return fmt::format("tensor {} {}: box {} of {} and box {} of {} overlap", name, shape.text(), boxes[a].text(),
+                       owner(a), boxes[b].text(), owner(b));
+  }
+  std::int64_t covered = 0;
+  for (const Box& box : boxes) covered += box.extent.size();
+  if (covered != shape.size()) {
+    return fmt::format("tensor {} {}: {} of {} elements are in no box", name, shape.text(), shape.size() - covered,
+                       shape.size());
+  }
+  return {};
+}
+
+std::string coverage_problem(const Manifest& manifest) {
+  std::vector<Box> boxes;
+  for (const StoredTensor& tensor : manifest.tensors) {
+    boxes.clear();
+    for (const StoredBox& stored : tensor.boxes) boxes.push_back(stored.box);
+    const auto owner = [&](std::size_t i) { return manifest.files[tensor.boxes[i].file].name; };
+    if (std::string problem = coverage_problem(tensor.name, tensor.shape, boxes, owner); !problem.empty())
+      return problem;
+  }
+  return {};
+}
+
+std::string file_problem(const std::filesystem::path& directory, const StoredFile& file, bool sizes_only) {
+  const std::filesystem::path path = directory / file.name;
+  std::error_code error;
+  const auto bytes = std::filesystem::file_size(path, error);
+  if (error) return fmt::format("{}: missing", path.string());
+  if (static_cast<std::int64_t>(bytes) != file.digest.bytes) {
+    return fmt::format("{}: {} bytes instead of {}: cut short or changed", path.string(), bytes, file.digest.bytes);
+  }
+  if (sizes_only) return {};
+  try {
+    if (digest_of_file(path) == file.digest) return {};
+  } catch (const Error& unreadable) {
+    return unreadable.what();
+  }
+  return fmt::format("{}: damaged: its SHA-256 is not the one in {}", path.string(), manifest_name);
+}
+
+}  // namespace lyceum

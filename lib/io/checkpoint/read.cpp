@@ -1,0 +1,123 @@
+#include <algorithm>
+#include <mutex>
+#include <optional>
+
+#include "io/checkpoint/checkpoint.h"
+#include "io/checkpoint/manifest.h"
+#include "io/files/hdf5.h"
+
+namespace lyceum {
+
+struct CheckpointReader::Implementation {
+  std::filesystem::path directory;
+  Manifest manifest;
+  std::vector<Entry> entries;  // as manifest.tensors
+  std::mutex mutex;            // of shards
+  std::vector<std::optional<hdf5::File>> shards;
+
+  /// Opened at first use, after its digest was found right, and kept open.
+  const hdf5::File& shard(std::size_t index) {
+    std::optional<hdf5::File>& file = shards[index];
+    if (!file) {
+      const std::string problem = file_problem(directory, manifest.files[index]);
+      require_input(problem.empty(), "{}", problem);
+      file = hdf5::File::open(directory / manifest.files[index].name);
+    }
+    return *file;
+  }
+
+  const StoredFile* tokenizer() const {
+    const auto at = std::ranges::find(manifest.files, tokenizer_name, &StoredFile::name);
+    return at == manifest.files.end() ? nullptr : &*at;
+  }
+
+  /// Reads what the stored box and the wanted one share; the number of elements.
+  std::int64_t read_common(const StoredBox& stored, const Box& wanted, float* values) {
+    const std::optional<Box> common = intersection(stored.box, wanted);
+    if (!common) return 0;
+    const hdf5::File& file = shard(stored.file);
+    const hdf5::Dataset dataset = file.dataset(stored.dataset);
+    require_input(dataset.shape() == stored.box.extent, "{}: dataset {} is {}, not {} as in {}", file.path().string(),
+                  stored.dataset, dataset.shape().text(), stored.box.extent.text(), manifest_name);
+    Box source = *common;
+    Shape target = common->offset;
+    for (int axis = 0; axis < target.rank(); ++axis) {
+      source.offset[axis] -= stored.box.offset[axis];
+      target[axis] -= wanted.offset[axis];
+    }
+    dataset.read_into(source, DType::f32, values, wanted.extent, target);
+    return common->extent.size();
+  }
+};
+
+CheckpointReader::CheckpointReader(std::filesystem::path directory)
+    : implementation_(std::make_unique<Implementation>()) {
+  implementation_->manifest = read_manifest(directory);
+  implementation_->directory = std::move(directory);
+  for (const StoredTensor& tensor : implementation_->manifest.tensors) {
+    implementation_->entries.push_back({tensor.name, tensor.shape});
+  }
+  implementation_->shards.resize(implementation_->manifest.files.size());
+}
+
+CheckpointReader::~CheckpointReader() = default;
+CheckpointReader::CheckpointReader(CheckpointReader&&) noexcept = default;
+
+const CheckpointHeader& CheckpointReader::header() const { return implementation_->manifest.header; }
+const std::filesystem::path& CheckpointReader::directory() const { return implementation_->directory; }
+const std::vector<CheckpointReader::Entry>& CheckpointReader::tensors() const { return implementation_->entries; }
+
+const CheckpointReader::Entry* CheckpointReader::find(const std::string& name) const {
+  const std::vector<Entry>& entries = implementation_->entries;
+  const auto at = std::lower_bound(entries.begin(), entries.end(), name,
+                                   [](const Entry& entry, const std::string& wanted) { return entry.name < wanted; });
+  return at != entries.end() && at->name == name ? &*at : nullptr;
+}
+
+void CheckpointReader::read(const std::string& name, const Box& box, float* values) const {
+  Implementation& self = *implementation_;
+  const Entry* entry = find(name);
+  require_input(entry, "{}: tensor {} is not in this checkpoint", (self.directory / manifest_name).string(), name);
+  require_input(inside(box, entry->shape), "{}: tensor {} is {}: {} was asked for",
+                (self.directory / manifest_name).string(), name, entry->shape.text(), box.text());
+  const std::scoped_lock lock(self.mutex);
+  std::int64_t filled = 0;
+  for (const StoredBox& stored : self.manifest.tensors[static_cast<std::size_t>(entry - self.entries.data())].boxes) {
+    filled += self.read_common(stored, box, values);
+  }
+  require_input(filled == box.extent.size(), "{}: the boxes of tensor {} do not cover {} exactly once",
+                (self.directory / manifest_name).string(), name, box.text());
+}
+
+std::string CheckpointReader::tokenizer_sha256() const {
+  const StoredFile* const file = implementation_->tokenizer();
+  return file ? file->digest.sha256 : std::string();
+}
+
+std::filesystem::path CheckpointReader::tokenizer() const {
+  const StoredFile* const file = implementation_->tokenizer();
+  require_input(file, "{} has no {}", implementation_->directory.string(), tokenizer_name);
+  const std::string problem = file_problem(implementation_->directory, *file);
+  require_input(problem.empty(), "{}", problem);
+  return implementation_->directory / file->name;
+}
+
+std::int64_t CheckpointReader::bytes() const {
+  std::int64_t sum = 0;
+  for (const StoredFile& file : implementation_->manifest.files) sum += file.digest.bytes;
+  return sum;
+}
+
+std::string CheckpointReader::problem(Check check) const {
+  const Implementation& self = *implementation_;
+  if (std::string problem = coverage_problem(self.manifest); !problem.empty()) {
+    return (self.directory / manifest_name).string() + ": " + problem;
+  }
+  for (const StoredFile& file : self.manifest.files) {
+    if (std::string problem = file_problem(self.directory, file, check == Check::sizes); !problem.empty())
+      return problem;
+  }
+  return {};
+}
+
+}  // namespace lyceum

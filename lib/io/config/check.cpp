@@ -1,0 +1,337 @@
+#include "io/config/check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+
+#include "core/error.h"
+#include "core/gpu.h"
+#include "io/config/keys.h"
+#include "io/text/table.h"
+#include "parallel/expert/placement.h"
+
+namespace lyceum {
+namespace {
+
+namespace po = boost::program_options;
+
+class Findings {
+ public:
+  template <class... Args>
+  void unless(bool fine, fmt::format_string<Args...> text, Args&&... args) {
+    if (!fine) found_.push_back(fmt::format(text, std::forward<Args>(args)...));
+  }
+  std::vector<std::string> take() { return std::move(found_); }
+
+ private:
+  std::vector<std::string> found_;
+};
+
+/// Whether n splits into d equal parts. True for a d below 1, which the key's own range refuses.
+bool divides(std::int64_t d, std::int64_t n) { return d < 1 || n % d == 0; }
+
+/// Ranks that see different sequences, 0 when `world` does not divide so.
+std::int64_t data_ranks(const ParallelConfig& parallel, int world) {
+  const std::int64_t model_ranks = std::int64_t{parallel.pipeline} * parallel.tensor;
+  return model_ranks > 0 && world % model_ranks == 0 ? world / model_ranks : 0;
+}
+
+/// Of which any number of ranks that suits `parallel` is a multiple.
+std::int64_t fewest_ranks(const ParallelConfig& parallel) {
+  const auto positive = [](int ranks) { return std::clamp<std::int64_t>(ranks, 1, 1 << 20); };
+  const std::int64_t stage =
+      std::lcm(positive(parallel.tensor), positive(parallel.expert) * positive(parallel.expert_tensor));
+  return std::min<std::int64_t>(stage, 1 << 30) * positive(parallel.pipeline);
+}
+
+void check_ranges(Findings& findings, const Config& config) {
+  Config copy = config;
+  po::options_description keys;
+  bind(keys, copy);
+  for (const auto& key : keys.options()) {
+    const Setting& setting = setting_of(*key);
+    const std::string problem = setting.problem();
+    findings.unless(problem.empty(), "{} = {}: {}", key->long_name(), setting.text(), problem);
+  }
+}
+
+/// Keys whose feature this build does not have: refused, so that nothing is silently left out.
+void check_missing_features(Findings& findings, const Config& config) {
+  findings.unless(built_with_cuda || config.run.device != "cuda",
+                  "run.device = cuda: this build has no CUDA; set run.device = cpu, or build with -DLYCEUM_CUDA=ON");
+  findings.unless(!(config.moe.capacity_factor > 0),
+                  "moe.capacity_factor = {} is not in this build: set moe.capacity_factor = 0 (no token is dropped)",
+                  config.moe.capacity_factor);
+  const auto require_name = [&](const char* key, const std::string& value, const char* built) {
+    findings.unless(value == built, "{} = {} is not in this build: it can be planned, not trained; set {} = {}", key,
+                    value, key, built);
+  };
+  require_name("model.attention", config.model.attention, "mha");
+  require_name("model.ffn", config.model.ffn, "swiglu");
+  require_name("moe.router", config.moe.router, "softmax");
+  for (const auto& [key, value] : {std::pair{"sub_dimensions.attention", config.sub_dimensions.attention},
+                                   std::pair{"sub_dimensions.ffn", config.sub_dimensions.ffn}}) {
+    findings.unless(value <= 0, "{} = {} is not in this build: it can be planned, not trained; set {} = 0", key, value,
+                    key);
+  }
+}
+
+void check_model(Findings& findings, const ModelConfig& model) {
+  findings.unless(divides(model.kv_heads, model.heads),
+                  "model.kv_heads = {} does not divide model.heads = {}: each must serve equally many heads",
+                  model.kv_heads, model.heads);
+  const bool derived = model.head_dim == 0;
+  const bool splits = divides(model.heads, model.hidden);
+  findings.unless(!derived || splits,
+                  "model.heads = {} does not divide model.hidden = {}: change one, or set model.head_dim", model.heads,
+                  model.hidden);
+  const std::int64_t head_dim = derived && splits && model.heads > 0 ? model.hidden / model.heads : model.head_dim;
+  findings.unless(divides(2, head_dim),
+                  "heads of width {} (model.head_dim) are odd: RoPE turns pairs, set an even width", head_dim);
+  findings.unless(model.first_dense_layers <= model.layers,
+                  "model.first_dense_layers = {} is more than model.layers = {}", model.first_dense_layers,
+                  model.layers);
+}
+
+/// That numbers of parameters, and bytes of them, can be counted.
+void check_size(Findings& findings, const Config& config) {
+  constexpr double most = 1e15;
+  const ModelConfig& model = config.model;
+  const MoeConfig& moe = config.moe;
+  const auto number = [](std::int64_t value) { return static_cast<double>(value); };
+  const double head_dim = model.head_dim > 0 ? number(model.head_dim) : number(model.hidden) / number(model.heads);
+  double width = std::max(number(model.ffn_hidden), 8.0 / 3 * number(model.hidden));
+  width = std::max(width, (number(moe.experts) + number(moe.shared_experts)) * (number(moe.expert_hidden) + 1));
+  width = std::max(width, std::accumulate(moe.expert_sizes.begin(), moe.expert_sizes.end(), 0.0));
+  const double attention = 4 * number(model.heads) * head_dim * (1 + number(moe.attention_experts));
+  const double size = number(model.hidden) * (2 * number(model.vocab) + number(model.layers) * (attention + 3 * width));
+  findings.unless(!(size > most),
+                  "a model of about {:.2g} parameters: no machine holds more than {:.0g}, make "
+                  "model.hidden, model.layers, model.vocab or its widths smaller",
+                  size, most);
+}
+
+void check_moe(Findings& findings, const Config& config) {
+  const MoeConfig& moe = config.moe;
+  if (moe.experts <= 0) {
+    findings.unless(moe.shared_experts <= 0 || moe.expert_hidden > 0,
+                    "the shared experts have no width: set moe.expert_hidden");
+    findings.unless(moe.expert_sizes.empty(),
+                    "moe.expert_sizes lists {} widths but moe.experts = 0: set moe.experts = {}",
+                    moe.expert_sizes.size(), moe.expert_sizes.size());
+    findings.unless(config.parallel.expert <= 1,
+                    "parallel.expert = {} with no experts to share out: set parallel.expert = 1, or moe.experts",
+                    config.parallel.expert);
+    return;
+  }
+  findings.unless(moe.top_k <= moe.experts, "moe.top_k = {} is more than moe.experts = {}", moe.top_k, moe.experts);
+  findings.unless(moe.expert_sizes.empty() || static_cast<std::int64_t>(moe.expert_sizes.size()) == moe.experts,
+                  "moe.expert_sizes lists {} widths for moe.experts = {}: give one width an expert",
+                  moe.expert_sizes.size(), moe.experts);
+  findings.unless(moe.expert_hidden > 0 || !moe.expert_sizes.empty(),
+                  "the experts have no width: set moe.expert_hidden or moe.expert_sizes");
+  findings.unless(moe.expert_hidden > 0 || moe.expert_sizes.empty() || moe.shared_experts == 0,
+                  "the shared experts have no width: set moe.expert_hidden besides moe.expert_sizes");
+  findings.unless(config.parallel.expert <= moe.experts,
+                  "parallel.expert = {} is more than moe.experts = {}: a rank would hold none", config.parallel.expert,
+                  moe.experts);
+  findings.unless(config.balance.device_groups <= moe.experts,
+                  "balance.device_groups = {} is more than moe.experts = {}: a group would be empty",
+                  config.balance.device_groups, moe.experts);
+}
+
+/// That experts lie in pairs over the ranks and, where they are numbered, over the groups of the device-level loss.
+void check_pairs(Findings& findings, const Config& config) {
+  const MoeConfig& moe = config.moe;
+  if (config.parallel.placement != "pairs" || moe.experts <= 0) return;
+  if (!moe.expert_sizes.empty() && std::ssize(moe.expert_sizes) != moe.experts) return;  // told already
+  std::vector<std::int64_t> widths = moe.expert_sizes;
+  widths.resize(static_cast<std::size_t>(moe.experts), moe.expert_hidden);
+  const auto check = [&](const char* key, std::int64_t parts) {
+    if (parts < 1) return;
+    const std::string problem = pairs_problem(widths, static_cast<int>(parts));
+    findings.unless(problem.empty(),
+                    "parallel.placement = pairs with {} = {}: {}; change one, or set "
+                    "parallel.placement = cost",
+                    key, parts, problem);
+  };
+  check("parallel.expert", config.parallel.expert);
+  if (config.balance.device_groups != config.parallel.expert) {
+    check("balance.device_groups", config.balance.device_groups);
+  }
+}
+
+/// Attention experts and sub-dimensions.
+void check_mixtures(Findings& findings, const Config& config) {
+  const bool mixture = config.model.attention == "moa";
+  findings.unless(!mixture || config.moe.top_k <= config.moe.attention_experts,
+                  "moe.top_k = {} is more than moe.attention_experts = {}", config.moe.top_k,
+                  config.moe.attention_experts);
+  findings.unless(mixture || config.moe.attention_experts == 0,
+                  "moe.attention_experts = {} without model.attention = moa: set one or the other",
+                  config.moe.attention_experts);
+  const SubDimensionsConfig& parts = config.sub_dimensions;
+  if (parts.attention <= 0 && parts.ffn <= 0) return;
+  findings.unless(parts.shared <= parts.active, "sub_dimensions.shared = {} is more than sub_dimensions.active = {}",
+                  parts.shared, parts.active);
+  for (const auto& [key, count] :
+       {std::pair{"sub_dimensions.attention", parts.attention}, std::pair{"sub_dimensions.ffn", parts.ffn}}) {
+    if (count <= 0) continue;
+    findings.unless(divides(count, config.model.hidden), "{} = {} does not divide model.hidden = {}", key, count,
+                    config.model.hidden);
+    findings.unless(parts.active <= count, "sub_dimensions.active = {} is more than {} = {}", parts.active, key, count);
+  }
+  findings.unless(parts.fusion_width == 0 || divides(parts.fusion_width, config.model.hidden),
+                  "sub_dimensions.fusion_width = {} does not divide model.hidden = {}", parts.fusion_width,
+                  config.model.hidden);
+}
+
+void check_ranks_and_batch(Findings& findings, const Config& config, int world) {
+  const ParallelConfig& parallel = config.parallel;
+  const BatchConfig& batch = config.batch;
+  const std::int64_t stages = std::max(parallel.pipeline, 1);
+  const std::int64_t expert_ranks = std::int64_t{parallel.expert} * parallel.expert_tensor;
+  const std::int64_t data = data_ranks(parallel, world);
+  const std::string way_out = fmt::format(": start {0} ranks (mpirun -n {0}) or a multiple", fewest_ranks(parallel));
+  findings.unless(data > 0 || parallel.pipeline < 1 || parallel.tensor < 1,
+                  "{} not split into parallel.pipeline = {} times parallel.tensor = {}{}",
+                  world == 1 ? "1 rank does" : fmt::format("{} ranks do", world), parallel.pipeline, parallel.tensor,
+                  way_out);
+  findings.unless(world % stages != 0 || divides(expert_ranks, world / stages),
+                  "parallel.expert = {} times parallel.expert_tensor = {} does not divide the {} of a stage{}",
+                  parallel.expert, parallel.expert_tensor, count_text(world / stages, "rank"), way_out);
+  if (data == 0) return;
+  findings.unless(divides(data, batch.global),
+                  "batch.global = {} does not divide among {} data-parallel ranks: set a multiple of {}", batch.global,
+                  data, data);
+  findings.unless(!divides(data, batch.global) || divides(batch.micro, batch.global / data),
+                  "batch.micro = {} does not divide the {} sequences that a rank takes of batch.global = {}",
+                  batch.micro, batch.global / data, batch.global);
+}
+
+/// That every stage has a block, and that the schedule can be.
+void check_pipeline(Findings& findings, const Config& config, int world) {
+  const ParallelConfig& parallel = config.parallel;
+  const std::int64_t pipeline = parallel.pipeline, chunks = parallel.virtual_stages;
+  findings.unless(pipeline <= 0 || chunks <= 0 || config.model.layers <= 0 || pipeline * chunks <= config.model.layers,
+                  "parallel.pipeline = {} times parallel.virtual_stages = {} is more than model.layers = {}: a stage "
+                  "would have no block",
+                  pipeline, chunks, config.model.layers);
+  if (parallel.schedule != "interleaved") {
+    findings.unless(chunks <= 1,
+                    "parallel.virtual_stages = {} with parallel.schedule = {}: set parallel.schedule = interleaved, or "
+                    "parallel.virtual_stages = 1",
+                    chunks, parallel.schedule);
+    return;
+  }
+  findings.unless(pipeline >= 2 && chunks >= 2,
+                  "parallel.schedule = interleaved with parallel.pipeline = {} and parallel.virtual_stages = {}: both "
+                  "must be 2 or more, or set parallel.schedule = 1f1b and parallel.virtual_stages = 1",
+                  pipeline, chunks);
+  const std::int64_t data = data_ranks(parallel, world);
+  if (data == 0 || config.batch.global % data != 0) return;
+  const std::int64_t share = config.batch.global / data, micro = config.batch.micro > 0 ? config.batch.micro : share;
+  findings.unless(micro == 0 || share % micro != 0 || divides(pipeline, share / micro),
+                  "parallel.schedule = interleaved takes micro-batches in groups of parallel.pipeline = {}, which does "
+                  "not divide the {} of a step: change batch.global or batch.micro",
+                  pipeline, micro > 0 ? share / micro : 0);
+}
+
+/// That every rank of a tensor group gets its equal share of the heads, and some of every width.
+void check_tensor(Findings& findings, const Config& config) {
+  const std::int64_t tensor = config.parallel.tensor, expert_tensor = config.parallel.expert_tensor;
+  const ModelConfig& model = config.model;
+  const MoeConfig& moe = config.moe;
+  findings.unless(divides(tensor, model.heads), "parallel.tensor = {} does not divide model.heads = {}", tensor,
+                  model.heads);
+  findings.unless(model.kv_heads == 0 || model.kv_heads == model.heads || divides(tensor, model.kv_heads),
+                  "parallel.tensor = {} does not divide model.kv_heads = {}", tensor, model.kv_heads);
+  const auto check_width = [&](const char* axis, std::int64_t ranks, const char* key, std::int64_t width) {
+    findings.unless(width <= 0 || ranks <= width, "{} = {} is more than {} = {}: a rank would hold none of it", axis,
+                    ranks, key, width);
+  };
+  check_width("parallel.tensor", tensor, "model.vocab", model.vocab);
+  check_width("parallel.tensor", tensor, "model.ffn_hidden", model.ffn_hidden);
+  if (moe.shared_experts > 0 && moe.expert_hidden > 0) {
+    check_width("parallel.tensor", tensor, "moe.shared_experts times moe.expert_hidden",
+                moe.shared_experts * moe.expert_hidden);
+  }
+  if (moe.experts <= 0) {
+    findings.unless(expert_tensor <= 1,
+                    "parallel.expert_tensor = {} with no experts to share out: set parallel.expert_tensor = 1, or "
+                    "moe.experts",
+                    expert_tensor);
+    return;
+  }
+  if (moe.expert_sizes.empty()) {
+    check_width("parallel.expert_tensor", expert_tensor, "moe.expert_hidden", moe.expert_hidden);
+  } else {
+    check_width("parallel.expert_tensor", expert_tensor, "the least of moe.expert_sizes",
+                *std::min_element(moe.expert_sizes.begin(), moe.expert_sizes.end()));
+  }
+}
+
+void check_training(Findings& findings, const Config& config) {
+  findings.unless(!(config.optim.min_lr > config.optim.lr), "optim.min_lr = {} is above optim.lr = {}",
+                  config.optim.min_lr, config.optim.lr);
+  findings.unless(
+      config.eval.every <= 0 || !config.data.valid.empty() || config.data.valid_fraction > 0,
+      "eval.every = {} with nothing to validate on: set data.valid or data.valid_fraction, or eval.every = 0",
+      config.eval.every);
+  findings.unless(config.run.gemm_file.empty() || config.run.gemm_choice == "timed",
+                  "run.gemm_file = {} is of no use without run.gemm_choice = timed", config.run.gemm_file);
+}
+
+}  // namespace
+
+std::vector<std::string> contradictions(const Config& config, int world) {
+  require(world >= 1, "a configuration checked for {} ranks", world);
+  Findings findings;
+  check_ranges(findings, config);
+  check_model(findings, config.model);
+  check_size(findings, config);
+  check_moe(findings, config);
+  check_mixtures(findings, config);
+  check_pairs(findings, config);
+  check_ranks_and_batch(findings, config, world);
+  check_pipeline(findings, config, world);
+  check_tensor(findings, config);
+  check_training(findings, config);
+  return findings.take();
+}
+
+std::vector<std::string> problems(const Config& config, int world) {
+  std::vector<std::string> found = contradictions(config, world);
+  Findings missing;
+  check_missing_features(missing, config);
+  std::ranges::move(missing.take(), std::back_inserter(found));
+  return found;
+}
+
+void resolve(Config& config, int world) {
+  require(world >= 1, "a configuration resolved for {} ranks", world);
+  const auto derive = [](std::int64_t& value, std::int64_t derived) {
+    if (value == 0) value = derived;
+  };
+  ModelConfig& model = config.model;
+  derive(model.kv_heads, model.heads);
+  if (model.heads > 0 && model.hidden % model.heads == 0) derive(model.head_dim, model.hidden / model.heads);
+  derive(model.ffn_hidden, (16 * model.hidden + 3) / 6);  // 8/3 hidden to the nearest integer: 1280 → 3413
+  const std::int64_t data = data_ranks(config.parallel, world);
+  if (data > 0 && config.batch.global % data == 0) derive(config.batch.micro, config.batch.global / data);
+  derive(config.balance.device_groups, config.parallel.expert);
+  if (config.run.device == "auto") config.run.device = gpu_count() > 0 ? "cuda" : "cpu";
+}
+
+void require_none(std::span<const std::string> problems) {
+  if (problems.empty()) return;
+  if (problems.size() == 1) fail(ExitCode::usage, "{}", problems.front());
+  std::string text = fmt::format("{} mistakes in the configuration:", problems.size());
+  for (const std::string& problem : problems.first(std::min(problems.size(), most_told))) text += "\n  " + problem;
+  if (problems.size() > most_told) text += fmt::format("\n  … and {} more", problems.size() - most_told);
+  fail(ExitCode::usage, "{}", text);
+}
+
+}  // namespace lyceum

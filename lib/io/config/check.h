@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/config/config.h"
+
+namespace lyceum {
+
+/// Everything that makes this configuration impossible on `world` ranks, whatever the build; each names the keys, their
+/// values and what to set. Files are not looked at. The same before and after `resolve`.
+std::vector<std::string> contradictions(const Config& config, int world);
+/// Those, and everything that this build cannot train yet.
+std::vector<std::string> problems(const Config& config, int world);
+
+/// Puts concrete values where 0 or "auto" stands for a derived one: kv_heads, head_dim, ffn_hidden, batch.micro,
+/// balance.device_groups, device. What does not divide stays 0: `problems` tells it. Does nothing the second time.
+void resolve(Config& config, int world);
+
+/// Mistakes that one message tells in full; of more it says how many there are.
+constexpr std::size_t most_told = 20;
+
+/// Throws one usage Error that tells all of them, at most most_told in words; does nothing when there are none.
+void require_none(std::span<const std::string> problems);
+
+}  // namespace lyceum

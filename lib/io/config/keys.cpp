@@ -1,0 +1,165 @@
+#include "io/config/keys.h"
+
+namespace lyceum {
+namespace {
+
+namespace po = boost::program_options;
+
+struct Binder {
+  po::options_description& options;
+  void operator()(const char* name, Member member, Domain domain, const char* help) {
+    options.add_options()(name, new Setting(member, std::move(domain)), help);
+  }
+};
+
+void bind_run(Binder key, RunConfig& run) {
+  key("run.dir", &run.dir, {.required = true}, "folder that the run writes to");
+  key("run.steps", &run.steps, {.low = 1}, "optimizer steps in all");
+  key("run.seed", &run.seed, {}, "seed of initial weights and data order");
+  key("run.device", &run.device, {.names = {"auto", "cpu", "cuda"}}, "where kernels run");
+  key("run.precision", &run.precision, {.names = {"f32", "bf16"}}, "of weights and activations");
+  key("run.threads", &run.threads, {.low = 0}, "threads of a rank; 0: the node's cores shared among its ranks");
+  key("run.log_every", &run.log_every, {.low = 1}, "steps between console lines");
+  key("run.timeout_seconds", &run.timeout_seconds, {.low = 0, .low_open = true}, "longest wait for another rank");
+  key("run.cuda_graph", &run.cuda_graph, {}, "whether a single rank's step is one launch on its GPU");
+  key("run.gemm_choice", &run.gemm_choice, {.names = {"heuristic", "timed"}},
+      "on GPUs: the algorithm that cuBLASLt proposes first for a matrix product, or the fastest of its proposals");
+  key("run.gemm_file", &run.gemm_file, {}, "algorithms to begin with, when timed: gemm.json of another run's folder");
+}
+
+void bind_data(Binder key, DataConfig& data) {
+  key("data.train", &data.train, {}, "training tokens: prefix of a .bin and .idx file");
+  key("data.valid", &data.valid, {}, "validation tokens, likewise");
+  key("data.tokenizer", &data.tokenizer, {}, "SentencePiece .model of these tokens");
+  key("data.order", &data.order, {.names = {"shuffled", "sequential"}}, "of the training samples");
+  key("data.valid_fraction", &data.valid_fraction, {.low = 0, .high = 1, .high_open = true},
+      "without data.valid: share of data.train held out, its last samples");
+  key("data.changed", &data.changed, {.names = {"refuse", "warn"}},
+      "on resume: what to do when token files are not those that the checkpoint's run read");
+}
+
+void bind_batch(Binder key, BatchConfig& batch) {
+  key("batch.global", &batch.global, {.low = 1}, "sequences of one step, over all ranks");
+  key("batch.micro", &batch.micro, {.low = 0}, "sequences a rank takes at once; 0: global / data ranks");
+  key("batch.seq_len", &batch.seq_len, {.low = 1}, "tokens of a sequence");
+}
+
+void bind_model(Binder key, ModelConfig& model) {
+  const Domain positive{.low = 0, .low_open = true};
+  key("model.layers", &model.layers, {.low = 1, .high = 10000}, "transformer blocks");
+  key("model.hidden", &model.hidden, {.low = 1}, "width of the residual stream");
+  key("model.heads", &model.heads, {.low = 1}, "attention heads");
+  key("model.kv_heads", &model.kv_heads, {.low = 0}, "heads of keys and values; 0: heads");
+  key("model.head_dim", &model.head_dim, {.low = 0}, "width of a head, even; 0: hidden / heads");
+  key("model.ffn_hidden", &model.ffn_hidden, {.low = 0}, "width of a dense FFN; 0: 8/3 hidden, rounded");
+  key("model.vocab", &model.vocab, {.low = 2}, "tokens of the vocabulary");
+  key("model.rope_base", &model.rope_base, positive, "base of the rotary angles");
+  key("model.norm_eps", &model.norm_eps, positive, "added to the mean square in RMSNorm");
+  key("model.init_std", &model.init_std, {.low = 0}, "standard deviation of initial weights");
+  key("model.tie_embeddings", &model.tie_embeddings, {}, "the output head is the embedding matrix");
+  key("model.first_dense_layers", &model.first_dense_layers, {.low = 0}, "first blocks that keep a dense FFN");
+  key("model.attention", &model.attention, {.names = {"mha", "moa"}},
+      "mha, where kv_heads makes it grouped-query; moa: attention experts, chosen as moe.top_k says");
+  key("model.ffn", &model.ffn, {.names = {"swiglu", "gelu"}}, "FFNs of three matrices (swiglu) or of two (gelu)");
+  key("model.recompute", &model.recompute, {.names = {"none", "selective", "full"}},
+      "selective: what is cheap is made again; full: a block keeps only its input");
+  key("model.loss_chunk", &model.loss_chunk, {.low = 0},
+      "tokens whose logits are there at a time, made again in backward; 0: those of all tokens, kept");
+}
+
+void bind_moe(Binder key, MoeConfig& moe) {
+  key("moe.experts", &moe.experts, {.low = 0, .high = 65536}, "routed experts of a block; 0: every FFN is dense");
+  key("moe.shared_experts", &moe.shared_experts, {.low = 0}, "experts that see every token");
+  key("moe.top_k", &moe.top_k, {.low = 1}, "routed experts that a token chooses");
+  key("moe.expert_hidden", &moe.expert_hidden, {.low = 0}, "width of an expert");
+  key("moe.expert_sizes", &moe.expert_sizes, {.low = 1}, "a width for each routed expert; overrides expert_hidden");
+  key("moe.router", &moe.router, {.names = {"softmax", "hash", "mlp", "noisy", "random"}},
+      "how scores are made: softmax of one matrix or of two (mlp), hash of the token, with noise, fixed at random");
+  key("moe.router_hidden", &moe.router_hidden, {.low = 1}, "width between the two matrices of an mlp router");
+  key("moe.attention_experts", &moe.attention_experts, {.low = 0, .high = 65536}, "of model.attention = moa");
+  key("moe.renormalize", &moe.renormalize, {}, "gates of the chosen experts sum to one");
+  key("moe.even_routing", &moe.even_routing, {}, "tokens go to all experts alike, to measure speed");
+  key("moe.capacity_factor", &moe.capacity_factor, {.low = 0}, "limit of an expert's tokens; 0: none dropped");
+}
+
+void bind_sub_dimensions(Binder key, SubDimensionsConfig& parts) {
+  key("sub_dimensions.attention", &parts.attention, {.low = 0}, "pieces of hidden for attention; 0: used whole");
+  key("sub_dimensions.ffn", &parts.ffn, {.low = 0}, "pieces of hidden for the FFN; 0: used whole");
+  key("sub_dimensions.active", &parts.active, {.low = 1}, "pieces that a token uses");
+  key("sub_dimensions.shared", &parts.shared, {.low = 0}, "those of them that every token uses");
+  key("sub_dimensions.fusion_width", &parts.fusion_width, {.low = 0}, "blocks of the fusion matrices; 0: no fusion");
+}
+
+void bind_balance(Binder key, BalanceConfig& balance) {
+  key("balance.expert", &balance.expert, {.low = 0}, "weight of the expert-level balance loss");
+  key("balance.device", &balance.device, {.low = 0}, "weight of the device-level balance loss");
+  key("balance.device_groups", &balance.device_groups, {.low = 0}, "groups of experts for it; 0: parallel.expert");
+  key("balance.scope", &balance.scope, {.names = {"sequence", "batch"}}, "what the loads are counted over");
+  key("balance.z_loss", &balance.z_loss, {.low = 0}, "weight of the squared log-sum of router logits");
+}
+
+void bind_optim(Binder key, OptimConfig& optim) {
+  const Domain moment{.low = 0, .high = 1, .high_open = true};
+  key("optim.lr", &optim.lr, {.low = 0}, "largest learning rate");
+  key("optim.min_lr", &optim.min_lr, {.low = 0}, "learning rate at the end of a cosine or a wsd");
+  key("optim.schedule", &optim.schedule, {.names = {"step", "cosine", "wsd", "constant"}},
+      "step: times 0.316 at 80 % and at 90 % of the steps; wsd: constant, then straight down to min_lr");
+  key("optim.schedule_steps", &optim.schedule_steps, {.low = 0},
+      "steps that the schedule is made for; 0: as the checkpoint has it, without one run.steps");
+  key("optim.warmup_steps", &optim.warmup_steps, {.low = 0}, "steps of linear warm-up");
+  key("optim.decay_steps", &optim.decay_steps, {.low = 0}, "last steps of a wsd, in which it decays; 0: a tenth");
+  key("optim.beta1", &optim.beta1, moment, "decay of AdamW's first moment");
+  key("optim.beta2", &optim.beta2, moment, "decay of AdamW's second moment");
+  key("optim.eps", &optim.eps, {.low = 0, .low_open = true}, "added to the root of the second moment");
+  key("optim.weight_decay", &optim.weight_decay, {.low = 0}, "of matrices; norm weights are not decayed");
+  key("optim.clip_norm", &optim.clip_norm, {.low = 0}, "largest global gradient norm; 0: no clipping");
+}
+
+void bind_parallel(Binder key, ParallelConfig& parallel) {
+  key("parallel.pipeline", &parallel.pipeline, {.low = 1}, "pipeline stages");
+  key("parallel.tensor", &parallel.tensor, {.low = 1}, "ranks that share each dense matrix");
+  key("parallel.expert", &parallel.expert, {.low = 1}, "ranks that share out a block's experts");
+  key("parallel.expert_tensor", &parallel.expert_tensor, {.low = 1}, "ranks that share each expert matrix");
+  key("parallel.zero", &parallel.zero, {.low = 0, .high = 3},
+      "ZeRO: data ranks share out 1 optimizer state, 2 gradients, 3 values too");
+  key("parallel.schedule", &parallel.schedule, {.names = {"gpipe", "1f1b", "interleaved", "zb-h1"}}, "of the pipeline");
+  key("parallel.virtual_stages", &parallel.virtual_stages, {.low = 1}, "model chunks of a pipeline rank");
+  key("parallel.sequence", &parallel.sequence, {}, "sequence parallelism over the tensor ranks");
+  key("parallel.placement", &parallel.placement, {.names = {"contiguous", "pairs", "cost"}},
+      "of experts on ranks: in runs, wide with narrow, level in FLOPs");
+  key("parallel.transport", &parallel.transport, {.names = {"auto", "nccl", "staged"}},
+      "between GPUs: NCCL, MPI by way of the host; auto: NCCL unless ranks share a GPU");
+}
+
+void bind_cadence(Binder key, Config& config) {
+  key("eval.every", &config.eval.every, {.low = 0}, "steps between validations; 0: at the end only");
+  key("eval.batches", &config.eval.batches, {.low = 0}, "global batches that a validation reads; 0: all");
+  key("checkpoint.every", &config.checkpoint.every, {.low = 0}, "steps between checkpoints; 0: at the end only");
+  key("checkpoint.keep", &config.checkpoint.keep, {.low = 0}, "newest checkpoints that are kept; 0: all");
+  key("checkpoint.resume", &config.checkpoint.resume, {.required = true, .hint = "auto | none | path"},
+      "auto: the newest checkpoint that is sound, if any");
+  key("checkpoint.at_start", &config.checkpoint.at_start, {}, "save step 0 as well");
+  key("routing.every", &config.routing.every, {.low = 0}, "steps between records of routing.h5; 0: none");
+  key("routing.dead_after", &config.routing.dead_after, {.low = 0},
+      "steps without a token after which an expert is told as dead; 0: never");
+}
+
+}  // namespace
+
+void bind(po::options_description& options, Config& config) {
+  const Binder key{options};
+  bind_run(key, config.run);
+  bind_data(key, config.data);
+  bind_batch(key, config.batch);
+  bind_model(key, config.model);
+  bind_moe(key, config.moe);
+  bind_sub_dimensions(key, config.sub_dimensions);
+  bind_balance(key, config.balance);
+  bind_optim(key, config.optim);
+  bind_parallel(key, config.parallel);
+  bind_cadence(key, config);
+}
+
+const Setting& setting_of(const po::option_description& key) { return static_cast<const Setting&>(*key.semantic()); }
+
+}  // namespace lyceum

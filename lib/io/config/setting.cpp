@@ -1,0 +1,175 @@
+#include "io/config/setting.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <concepts>
+
+#include "io/config/ini_file.h"
+#include "io/text/utf8.h"
+
+namespace lyceum {
+namespace {
+
+namespace po = boost::program_options;
+using List = std::vector<std::int64_t>;
+
+constexpr std::size_t longest_text = 4095;  // of a path
+constexpr double largest_integer = std::numeric_limits<std::int32_t>::max();
+
+template <class Number>
+void read_number(std::string_view text, Number& value, std::string_view kind) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc::result_out_of_range)
+    throw po::error(fmt::format("'{}' is too large or too small", excerpt(text)));
+  if (error != std::errc{} || end != text.data() + text.size()) {
+    throw po::error(fmt::format("'{}' is not {}", excerpt(text), kind));
+  }
+}
+
+void read(std::string_view text, std::integral auto& value) { read_number(text, value, "an integer"); }
+void read(std::string_view text, std::uint64_t& value) { read_number(text, value, "an integer >= 0"); }
+void read(std::string_view text, double& value) { read_number(text, value, "a number"); }
+
+void read(std::string_view text, bool& value) {
+  value = text == "true" || text == "1" || text == "yes";
+  if (!value && text != "false" && text != "0" && text != "no") {
+    throw po::error(fmt::format("'{}' is not a truth value: write true or false", excerpt(text)));
+  }
+}
+
+void read(std::string_view text, List& value) {
+  value.clear();
+  if (trimmed(text).empty()) return;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    read(trimmed(text.substr(begin, end - begin)), value.emplace_back());
+    begin = end + 1;
+  }
+}
+
+void read(std::string_view text, std::string& value) { value = text; }
+
+std::string write(bool value) { return value ? "true" : "false"; }
+std::string write(const std::string& value) { return value; }
+template <class Number>
+std::string write(Number value) {
+  return fmt::format("{}", value);  // the shortest text that reads back to the same number
+}
+
+template <class Value>
+std::string joined(const std::vector<Value>& values, std::string_view separator) {
+  std::string text;
+  for (const Value& value : values) text.append(text.empty() ? "" : separator).append(write(value));
+  return text;
+}
+std::string write(const List& value) { return joined(value, ","); }
+
+std::string range(const Domain& domain) {
+  const bool above = std::isfinite(domain.low), below = std::isfinite(domain.high);
+  if (above && below) {
+    return fmt::format("in {}{}, {}{}", domain.low_open ? '(' : '[', domain.low, domain.high,
+                       domain.high_open ? ')' : ']');
+  }
+  if (above) return fmt::format("{} {}", domain.low_open ? ">" : ">=", domain.low);
+  if (below) return fmt::format("{} {}", domain.high_open ? "<" : "<=", domain.high);
+  return {};
+}
+
+std::string outside(const Domain& domain, double value) {
+  const bool inside = (domain.low_open ? value > domain.low : value >= domain.low) &&
+                      (domain.high_open ? value < domain.high : value <= domain.high);
+  return inside ? std::string() : fmt::format("must be {}", range(domain));
+}
+
+std::string problem_of(const Domain&, bool) { return {}; }
+std::string problem_of(const Domain&, std::uint64_t) { return {}; }
+
+std::string problem_of(const Domain& domain, double value) {
+  return std::isfinite(value) ? outside(domain, value) : "must be finite";
+}
+
+std::string problem_of(const Domain& domain, std::integral auto value) {
+  const auto number = static_cast<double>(value);
+  if (!(std::abs(number) <= largest_integer)) return fmt::format("must be at most {}", largest_integer);
+  return outside(domain, number);
+}
+
+std::string problem_of(const Domain& domain, const List& values) {
+  for (const std::int64_t value : values) {
+    const std::string problem = problem_of(domain, value);
+    if (!problem.empty()) return fmt::format("{} {}", value, problem);
+  }
+  return {};
+}
+
+/// A text must come back unchanged from an INI file.
+std::string problem_of(const Domain& domain, const std::string& value) {
+  if (!domain.names.empty() && std::find(domain.names.begin(), domain.names.end(), value) == domain.names.end()) {
+    return fmt::format("must be {}{}", domain.names.size() > 1 ? "one of " : "", joined(domain.names, ", "));
+  }
+  if (domain.required && value.empty()) return "must not be empty";
+  if (value.size() > longest_text) return fmt::format("must have at most {} bytes", longest_text);
+  for (const char character : value) {
+    if (static_cast<unsigned char>(character) < ' ') return "must not contain control characters";
+  }
+  if (trimmed(value).size() != value.size()) return "must not begin or end with a space";
+  const std::string padded = ' ' + value;
+  if (padded.find(" #") != std::string::npos || padded.find(" ;") != std::string::npos) {
+    return "must not contain # or ; at the beginning of a word: there a comment begins";
+  }
+  return {};
+}
+
+std::string kind_text(const Domain& domain, const std::string&) {
+  if (!domain.names.empty()) return joined(domain.names, " | ");
+  return domain.hint.empty() ? "text" : domain.hint;
+}
+std::string kind_text(const Domain&, bool) { return "true | false"; }
+std::string kind_text(const Domain&, std::uint64_t) { return "integer >= 0"; }
+std::string kind_text(const Domain& domain, double) { return fmt::format("number {}", range(domain)); }
+std::string kind_text(const Domain& domain, std::integral auto) { return fmt::format("integer {}", range(domain)); }
+std::string kind_text(const Domain& domain, const List&) {
+  return fmt::format("integers {}, by commas", range(domain));
+}
+
+}  // namespace
+
+std::string Setting::name() const {
+  return std::visit([&](const auto* member) { return kind_text(domain_, *member); }, member_);
+}
+
+std::string Setting::text() const {
+  return std::visit([](const auto* member) { return write(*member); }, member_);
+}
+
+std::string Setting::problem() const {
+  return std::visit([&](const auto* member) { return problem_of(domain_, *member); }, member_);
+}
+
+void Setting::parse(boost::any& store, const std::vector<std::string>& tokens, bool) const {
+  if (tokens.empty()) throw po::error("a value is missing");
+  std::visit(
+      [&](const auto* member) {
+        std::remove_cvref_t<decltype(*member)> value{};
+        read(tokens.front(), value);
+        const std::string problem = problem_of(domain_, value);
+        if (!problem.empty()) throw po::error(problem);
+        store = value;
+      },
+      member_);
+}
+
+void Setting::notify(const boost::any& store) const {
+  std::visit([&](auto* member) { *member = boost::any_cast<std::remove_cvref_t<decltype(*member)>>(store); }, member_);
+}
+
+void Setting::assign(const std::string& text) const {
+  boost::any value;
+  parse(value, {text}, true);
+  notify(value);
+}
+
+}  // namespace lyceum

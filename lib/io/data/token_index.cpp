@@ -1,0 +1,112 @@
+#include "io/data/token_index.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace lyceum {
+
+namespace {
+
+constexpr std::size_t length_bytes = 4, offset_bytes = 8, boundary_bytes = 8;
+
+}  // namespace
+
+TokenIndex::TokenIndex(const std::string& prefix, std::uint64_t bin_bytes)
+    : file_(prefix + ".idx", "a token file is PREFIX.bin and PREFIX.idx, as `lyceum tokenize` writes them"),
+      bin_(prefix + ".bin"),
+      bin_bytes_(static_cast<std::int64_t>(bin_bytes)) {
+  read_header();
+  check_lengths();
+  check_documents();
+}
+
+void TokenIndex::read_header() {
+  using namespace token_format;
+  const std::string& path = file_.path();
+  std::string beginning(std::min<std::size_t>(file_.size(), magic.size()), '\0');
+  file_.read_values(0, std::span(beginning));
+  require_input(!beginning.empty() && magic.starts_with(beginning),
+                "{} is no Megatron index: it does not begin with MMIDIDX", path);
+  require_input(file_.size() >= header_bytes, "{} is cut short: {} bytes, the header alone has {}; copy it again", path,
+                file_.size(), header_bytes);
+  std::size_t at = magic.size();
+  const auto found_version = file_.get<std::uint64_t>(at);
+  require_input(found_version == version, "{} has version {}; only version {} can be read", path, found_version,
+                version);
+  const auto code = file_.get<std::uint8_t>(at += 8);
+  type_ = std::ranges::find(types, code, &Type::code);
+  require_input(type_ != types.end(), "{} has tokens of the unknown type {}; known are 1 to 8", path, code);
+  require_input(type_->integer, "{} has tokens of type {}; tokens must be integers", path, type_->name);
+  const auto sequences = file_.get<std::uint64_t>(at += 1), boundaries = file_.get<std::uint64_t>(at += 8);
+  // Bounding both by the file first keeps the product below from wrapping.
+  const std::uint64_t size = file_.size();
+  const bool possible = sequences <= size && boundaries <= size;
+  const std::uint64_t expected = header_bytes + sequences * (length_bytes + offset_bytes) + boundaries * boundary_bytes;
+  require_input(possible && expected == size,
+                "{} has {} bytes, but its {} sequences and {} document boundaries need {}; copy it again", path, size,
+                sequences, boundaries, possible ? expected : sequences);
+  sequences_ = static_cast<std::int64_t>(sequences);
+  boundaries_ = static_cast<std::int64_t>(boundaries);
+  require_input(sequences_ > 0 && bin_bytes_ > 0, "{} holds no tokens: {} sequences, {} bytes in {}", path, sequences_,
+                bin_bytes_, bin_);
+}
+
+FileValues<std::int32_t> TokenIndex::lengths() const { return {file_, token_format::header_bytes, sequences_}; }
+
+FileValues<std::int64_t> TokenIndex::offsets() const {
+  return {file_, token_format::header_bytes + static_cast<std::size_t>(sequences_) * length_bytes, sequences_};
+}
+
+FileValues<std::int64_t> TokenIndex::boundaries() const {
+  const std::size_t begin =
+      token_format::header_bytes + static_cast<std::size_t>(sequences_) * (length_bytes + offset_bytes);
+  return {file_, begin, boundaries_};
+}
+
+void TokenIndex::check_lengths() const {
+  const std::string& path = file_.path();
+  const auto bytes = static_cast<std::int64_t>(type_->bytes);
+  FileValues<std::int32_t> length = lengths();
+  std::int64_t total = 0;
+  for (std::int64_t s = 0; s < sequences_; ++s) {
+    require_input(length[s] >= 0, "{}: sequence {} has the length {}; write the file again", path, s, length[s]);
+    total += length[s];
+  }
+  require_input(
+      total * bytes == bin_bytes_,
+      "{} has {} bytes, but {} speaks of {} tokens of {} bytes, which is {} bytes: one of the two is cut short "
+      "or belongs to another; copy both again",
+      bin_, bin_bytes_, path, total, bytes, total * bytes);
+  FileValues<std::int64_t> offset = offsets();
+  std::int64_t expected = 0;
+  for (std::int64_t s = 0; s < sequences_; expected += length[s] * bytes, ++s) {
+    require_input(offset[s] == expected, "{}: sequence {} begins at byte {} instead of {}; write the file again", path,
+                  s, offset[s], expected);
+  }
+}
+
+void TokenIndex::check_documents() const {
+  const std::string& path = file_.path();
+  require_input(boundaries_ >= 2, "{} has {} document boundaries, at least 2 are needed; write the file again", path,
+                boundaries_);
+  FileValues<std::int64_t> first = boundaries(), next = boundaries();
+  const std::int64_t last = next[documents()];
+  require_input(first[0] == 0 && last == sequences_,
+                "{}: documents reach from sequence {} to {} instead of from 0 to {}; write the file again", path,
+                first[0], last, sequences_);
+  for (std::int64_t d = 0; d < documents(); ++d) {
+    require_input(next[d + 1] >= first[d],
+                  "{}: document {} begins at sequence {}, before document {} at {}; write the file again", path, d + 1,
+                  next[d + 1], d, first[d]);
+  }
+}
+
+std::int64_t TokenIndex::document_begin(std::int64_t d) const {
+  require(d >= 0 && d <= documents(), "document {} of {} in {}", d, documents(), file_.path());
+  const std::int64_t sequence = boundaries()[d];
+  const std::int64_t bytes = sequence == sequences_ ? bin_bytes_ : offsets()[sequence];
+  return bytes / static_cast<std::int64_t>(type_->bytes);
+}
+
+}  // namespace lyceum

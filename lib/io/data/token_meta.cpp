@@ -1,0 +1,37 @@
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+
+#include "core/error.h"
+#include "io/data/token_data.h"
+#include "io/files/whole_file.h"
+#include "io/text/utf8.h"
+
+namespace lyceum {
+
+std::optional<TokenMeta> read_token_meta(const std::string& prefix) {
+  const std::string path = prefix + ".json";
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return std::nullopt;
+  try {
+    constexpr std::int64_t most_bytes = 1 << 20;  // a longer one is none of ours, and does not parse when it is cut
+    const auto json = nlohmann::json::parse(read_part_of_file(path, 0, most_bytes));
+    return TokenMeta{.bytes = json.at("bytes"),
+                     .documents = json.at("documents"),
+                     .tokens = json.at("tokens"),
+                     .vocab = json.at("vocab"),
+                     .tokenizer = json.at("tokenizer"),
+                     .tokenizer_sha256 = json.at("tokenizer_sha256")};
+  } catch (const nlohmann::json::exception& problem) {
+    fail(ExitCode::bad_input, "{} is damaged: {}; remove it, or tokenise again", path, excerpt(problem.what(), 200));
+  }
+}
+
+void write_token_meta(const std::string& prefix, const TokenMeta& meta) {
+  const nlohmann::ordered_json json{{"bytes", meta.bytes},         {"documents", meta.documents},
+                                    {"tokens", meta.tokens},       {"vocab", meta.vocab},
+                                    {"tokenizer", meta.tokenizer}, {"tokenizer_sha256", meta.tokenizer_sha256}};
+  write_whole_file(prefix + ".json", json.dump(2) + "\n");
+}
+
+}  // namespace lyceum

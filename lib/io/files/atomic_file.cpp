@@ -1,0 +1,85 @@
+#include "io/files/atomic_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <iterator>
+
+#include "core/error.h"
+
+namespace lyceum {
+namespace {
+
+[[noreturn]] void fail_path(const std::filesystem::path& path, std::string_view action, int error) {
+  fail(ExitCode::failed, "{}: cannot {}: {}", path.string(), action, std::strerror(error));
+}
+
+class Descriptor {
+ public:
+  Descriptor(const std::filesystem::path& path, int mode) : value_(::open(path.c_str(), mode | O_CLOEXEC, 0666)) {
+    if (value_ < 0) fail_path(path, "open", errno);
+  }
+  ~Descriptor() { ::close(value_); }  // after fsync: nothing is left to fail
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  operator int() const { return value_; }  // NOLINT: as the system calls take it
+
+ private:
+  int value_;
+};
+
+}  // namespace
+
+void write_file(const std::filesystem::path& path, std::string_view text) {
+  const Descriptor file(path, O_WRONLY | O_CREAT | O_TRUNC);
+  while (!text.empty()) {
+    const ssize_t put = ::write(file, text.data(), text.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) fail_path(path, "write", put < 0 ? errno : EIO);
+    text.remove_prefix(static_cast<std::size_t>(put));
+  }
+  if (fsync(file) != 0) fail_path(path, "write to disk", errno);
+}
+
+void sync_path(const std::filesystem::path& path) {
+  const Descriptor file(path, O_RDONLY);
+  if (fsync(file) != 0) fail_path(path, "write to disk", errno);
+}
+
+void rename_path(const std::filesystem::path& from, const std::filesystem::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) fail_path(from, "rename to " + to.filename().string(), errno);
+}
+
+void replace_file(const std::filesystem::path& path, std::string_view text) {
+  std::filesystem::path fresh = path;
+  fresh += ".partial";
+  write_file(fresh, text);
+  rename_path(fresh, path);
+  sync_path(path.has_parent_path() ? path.parent_path() : ".");
+}
+
+std::filesystem::path publish_directory(const std::filesystem::path& fresh, const std::filesystem::path& name) {
+  if (!std::filesystem::exists(name)) {
+    rename_path(fresh, name);
+    return {};
+  }
+  if (renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, name.c_str(), RENAME_EXCHANGE) == 0) return fresh;
+  if (errno != EINVAL && errno != ENOSYS) fail_path(fresh, "exchange with " + name.filename().string(), errno);
+  std::filesystem::path old = name;
+  old += ".replaced";
+  std::error_code ignored;
+  std::filesystem::remove_all(old, ignored);
+  rename_path(name, old);
+  try {
+    rename_path(fresh, name);
+  } catch (const Error&) {
+    std::filesystem::rename(old, name, ignored);
+    throw;
+  }
+  return old;
+}
+
+}  // namespace lyceum

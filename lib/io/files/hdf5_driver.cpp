@@ -1,0 +1,168 @@
+#include "io/files/hdf5_driver.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+namespace lyceum::hdf5 {
+namespace {
+
+struct Driver : H5FD_t {
+  int descriptor = -1;
+  haddr_t allocated = 0;  // HDF5's "end of allocation"
+  haddr_t size = 0;       // of the file
+  dev_t device = 0;
+  ino_t inode = 0;
+  std::shared_ptr<WriteError> error;  // shared: the library may keep a file longer than its owner
+};
+
+Driver& self(H5FD_t* file) { return *static_cast<Driver*>(file); }
+const Driver& self(const H5FD_t* file) { return *static_cast<const Driver*>(file); }
+
+struct Access {
+  std::shared_ptr<WriteError> error;
+};
+void* copy_access(const void* access) { return new (std::nothrow) Access(*static_cast<const Access*>(access)); }
+herr_t free_access(void* access) {
+  delete static_cast<Access*>(access);
+  return 0;
+}
+
+H5FD_t* open_file(const char* name, unsigned flags, hid_t access, haddr_t) {
+  const auto* info = static_cast<const Access*>(H5Pget_driver_info(access));
+  int mode = (flags & H5F_ACC_RDWR) ? O_RDWR : O_RDONLY;
+  if (flags & H5F_ACC_TRUNC) mode |= O_TRUNC;
+  if (flags & H5F_ACC_CREAT) mode |= O_CREAT;
+  if (flags & H5F_ACC_EXCL) mode |= O_EXCL;
+  const int descriptor = ::open(name, mode | O_CLOEXEC, 0666);
+  struct stat status {};
+  if (descriptor < 0 || fstat(descriptor, &status) != 0) {
+    if (info) info->error->record(errno);
+    if (descriptor >= 0) ::close(descriptor);
+    return nullptr;
+  }
+  auto* file = new (std::nothrow) Driver{};
+  if (!file) {
+    ::close(descriptor);
+    return nullptr;
+  }
+  file->descriptor = descriptor;
+  file->size = static_cast<haddr_t>(status.st_size);
+  file->device = status.st_dev;
+  file->inode = status.st_ino;
+  file->error = info ? info->error : std::make_shared<WriteError>();
+  file->error->number = 0;  // to create a file, the library first tries to open an old one
+  return file;
+}
+
+herr_t close_file(H5FD_t* file) {
+  if (::close(self(file).descriptor) != 0) self(file).error->record(errno);  // network file systems report here
+  delete &self(file);
+  return 0;
+}
+
+int compare(const H5FD_t* a, const H5FD_t* b) {
+  const Driver &x = self(a), &y = self(b);
+  if (x.device != y.device) return x.device < y.device ? -1 : 1;
+  return x.inode == y.inode ? 0 : x.inode < y.inode ? -1 : 1;
+}
+
+herr_t query(const H5FD_t*, unsigned long* flags) {
+  *flags = H5FD_FEAT_AGGREGATE_METADATA | H5FD_FEAT_ACCUMULATE_METADATA | H5FD_FEAT_DATA_SIEVE |
+           H5FD_FEAT_AGGREGATE_SMALLDATA | H5FD_FEAT_DEFAULT_VFD_COMPATIBLE;
+  return 0;
+}
+
+haddr_t allocated(const H5FD_t* file, H5FD_mem_t) { return self(file).allocated; }
+herr_t set_allocated(H5FD_t* file, H5FD_mem_t, haddr_t address) {
+  self(file).allocated = address;
+  return 0;
+}
+haddr_t size_of_file(const H5FD_t* file, H5FD_mem_t) { return self(file).size; }
+
+herr_t read_bytes(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, size_t count, void* buffer) {
+  auto* bytes = static_cast<char*>(buffer);
+  while (count > 0) {
+    const ssize_t got = pread(self(file).descriptor, bytes, count, static_cast<off_t>(address));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return -1;
+    if (got == 0) {  // allocated but never written
+      std::memset(bytes, 0, count);
+      return 0;
+    }
+    bytes += got;
+    address += static_cast<haddr_t>(got);
+    count -= static_cast<size_t>(got);
+  }
+  return 0;
+}
+
+herr_t write_bytes(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, size_t count, const void* buffer) {
+  Driver& driver = self(file);
+  const auto* bytes = static_cast<const char*>(buffer);
+  while (count > 0 && driver.error->number == 0) {
+    const ssize_t put = pwrite(driver.descriptor, bytes, count, static_cast<off_t>(address));
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) {
+      driver.error->record(put < 0 ? errno : EIO);
+      return 0;
+    }
+    bytes += put;
+    address += static_cast<haddr_t>(put);
+    count -= static_cast<size_t>(put);
+    driver.size = std::max(driver.size, address);
+  }
+  return 0;
+}
+
+herr_t truncate_file(H5FD_t* file, hid_t, hbool_t) {
+  Driver& driver = self(file);
+  if (driver.allocated == driver.size || driver.error->number != 0) return 0;
+  if (ftruncate(driver.descriptor, static_cast<off_t>(driver.allocated)) != 0) {
+    driver.error->record(errno);
+  } else {
+    driver.size = driver.allocated;
+  }
+  return 0;
+}
+
+hid_t register_driver() {
+  H5FD_class_t driver{};
+#ifdef H5FD_CLASS_VERSION  // HDF5 1.14
+  driver.version = H5FD_CLASS_VERSION;
+  driver.value = static_cast<H5FD_class_value_t>(512);  // the first value free for private drivers
+#endif
+  driver.name = "lyceum";
+  driver.maxaddr = (haddr_t{1} << 62) - 1;
+  driver.fc_degree = H5F_CLOSE_WEAK;
+  driver.fapl_size = sizeof(Access);
+  driver.fapl_copy = copy_access;
+  driver.fapl_free = free_access;
+  driver.open = open_file;
+  driver.close = close_file;
+  driver.cmp = compare;
+  driver.query = query;
+  driver.get_eoa = allocated;
+  driver.set_eoa = set_allocated;
+  driver.get_eof = size_of_file;
+  driver.read = read_bytes;
+  driver.write = write_bytes;
+  driver.truncate = truncate_file;
+  const H5FD_mem_t map[] = H5FD_FLMAP_DICHOTOMY;
+  std::copy(std::begin(map), std::end(map), driver.fl_map);
+  return H5FDregister(&driver);
+}
+
+}  // namespace
+
+void use_driver(hid_t access, std::shared_ptr<WriteError> error) {
+  static const hid_t driver = register_driver();
+  const Access info{std::move(error)};
+  H5Pset_driver(access, driver, &info);
+}
+
+}  // namespace lyceum::hdf5

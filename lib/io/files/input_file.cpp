@@ -1,0 +1,61 @@
+#include "io/files/input_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "core/error.h"
+
+namespace lyceum {
+
+namespace {
+
+std::int64_t size_of(int descriptor) {
+  struct stat status {};
+  return fstat(descriptor, &status) == 0 ? status.st_size : 0;
+}
+
+}  // namespace
+
+InputFile::InputFile(std::string path, const std::string& mend)
+    : path_(std::move(path)), descriptor_(open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+  const auto reason = [] { return std::generic_category().message(errno); };
+  require_input(descriptor_ >= 0, "{} cannot be opened: {}; {}", path_, reason(), mend);
+  struct stat status {};
+  std::string problem;
+  if (fstat(descriptor_, &status) != 0) {
+    problem = reason();
+  } else if (!S_ISREG(status.st_mode)) {
+    problem = "it is not a regular file";
+  }
+  if (!problem.empty()) close(descriptor_);
+  require_input(problem.empty(), "{} cannot be read: {}; {}", path_, problem, mend);
+  size_ = static_cast<std::uint64_t>(status.st_size);
+}
+
+InputFile::~InputFile() { close(descriptor_); }
+
+void InputFile::read(std::uint64_t at, std::span<std::byte> out) const {
+  require(at <= size_ && out.size() <= size_ - at, "bytes {} to {} of {}, which has {}", at, at + out.size(), path_,
+          size_);
+  const std::uint64_t first = at, end = at + out.size();
+  while (!out.empty()) {
+    const ssize_t got = pread(descriptor_, out.data(), out.size(), static_cast<off_t>(at));
+    if (got < 0 && errno == EINTR) continue;
+    require_input(got >= 0, "{}: bytes {} to {} cannot be read: {}", path_, first, end,
+                  std::generic_category().message(errno));
+    require_input(
+        got > 0,
+        "{}: bytes {} to {} are gone: the file has {} bytes now, it had {} when it was opened; put it back as "
+        "it was and run the same command again",
+        path_, first, end, size_of(descriptor_), size_);
+    at += static_cast<std::uint64_t>(got);
+    out = out.subspan(static_cast<std::size_t>(got));
+  }
+}
+
+}  // namespace lyceum

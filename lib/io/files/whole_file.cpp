@@ -1,0 +1,64 @@
+#include "io/files/whole_file.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <limits>
+#include <memory>
+#include <system_error>
+
+#include "core/error.h"
+
+namespace lyceum {
+
+namespace {
+
+struct Close {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using FileHandle = std::unique_ptr<std::FILE, Close>;
+
+std::string system_reason() { return std::generic_category().message(errno); }
+
+}  // namespace
+
+std::string read_part_of_file(const std::filesystem::path& path, std::int64_t first, std::int64_t count) {
+  const FileHandle file(std::fopen(path.c_str(), "rb"));
+  require_input(file != nullptr, "{} cannot be opened: {}", path.native(), system_reason());
+  std::error_code error;
+  const std::uintmax_t size = std::filesystem::file_size(path, error);
+  require_input(!error, "{} cannot be read: {}", path.native(), error.message());
+  const std::int64_t left = std::max<std::int64_t>(0, static_cast<std::int64_t>(size) - first);
+  std::string bytes(static_cast<std::size_t>(std::min(count, left)), '\0');
+  require_input(fseeko(file.get(), first, SEEK_SET) == 0, "{} cannot be read: {}", path.native(), system_reason());
+  bytes.resize(std::fread(bytes.data(), 1, bytes.size(), file.get()));
+  require_input(std::ferror(file.get()) == 0, "{} cannot be read: {}", path.native(), system_reason());
+  return bytes;
+}
+
+std::string read_whole_file(const std::filesystem::path& path) {
+  return read_part_of_file(path, 0, std::numeric_limits<std::int64_t>::max());
+}
+
+void write_whole_file(const std::filesystem::path& path, std::string_view bytes) {
+  std::error_code error;
+  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
+  require(!error, "the folder of {} cannot be made: {}", path.native(), error.message());
+  const std::filesystem::path partial = path.native() + ".partial";
+  FileHandle file(std::fopen(partial.c_str(), "wb"));
+  require(file != nullptr, "{} cannot be written: {}", path.native(), system_reason());
+  const bool written = std::fwrite(bytes.data(), 1, bytes.size(), file.get()) == bytes.size() &&
+                       std::fflush(file.get()) == 0 && fsync(fileno(file.get())) == 0;
+  const std::string reason = written ? "" : system_reason();
+  file.reset();
+  if (written) std::filesystem::rename(partial, path, error);
+  if (!written || error) {
+    const std::string cause = written ? error.message() : reason;
+    std::filesystem::remove(partial, error);
+    fail(ExitCode::failed, "{} cannot be written: {}", path.native(), cause);
+  }
+}
+
+}  // namespace lyceum

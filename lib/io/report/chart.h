@@ -1,0 +1,66 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/report/palette_png.h"
+#include "io/run/metrics.h"
+
+namespace lyceum {
+
+/// Text for an HTML page that is also XML: & < > " ' written as entities, characters that XML forbids left out.
+std::string escape_xml(std::string_view text);
+/// A few significant digits: 3.142, 12,345, "inf" as ∞, NaN as NaN.
+std::string short_number(double value);
+/// 1,234,567
+std::string grouped_number(std::int64_t value);
+
+/// Round values for an axis that shows [low, high], about `count` of them; 1-2-5 steps a decade when `log`.
+std::vector<double> axis_ticks(double low, double high, int count, bool log);
+
+struct ChartLine {
+  std::string name;                      // in the legend and under the pointer; empty: in neither
+  std::string style;                     // CSS class that gives colour and stroke
+  std::vector<MetricPoint> points = {};  // by step; NaN leaves a gap, infinity stands on the upper edge
+  bool dots = false;
+};
+
+/// A figure: lines over a whole-number axis (steps, layers). Marks are SVG that stretches with the page; words are HTML
+/// of a fixed size, so the chart reads the same in a wide and a narrow window.
+struct LineChart {
+  std::string title, note, x_name;
+  std::vector<ChartLine> lines = {};
+  std::optional<double> level = {};  // a horizontal line …
+  std::string level_name = {};       // … and its label
+  bool log = false;                  // logarithmic y axis
+};
+/// Empty when no line has a point.
+std::string line_chart(const LineChart& chart);
+
+/// A figure: one cell a (row, column), coloured by value / 1 on a logarithmic scale from ¼ to 4; zero has its own
+/// colour, NaN leaves the cell empty.
+struct HeatMap {
+  std::string title, note, row_name, column_name;
+  std::vector<std::string> rows = {};
+  std::size_t columns = 0;
+  std::vector<std::vector<double>> values = {};       // [rows][up to columns]
+  std::vector<std::vector<std::string>> titles = {};  // shown when the pointer rests on a cell
+};
+std::string heat_map(const HeatMap& map);
+
+/// Colours of a heat map, from ¼ to 4 on a light page, and the one of a value.
+constexpr std::size_t heat_bins = 13;
+std::array<Rgb8, heat_bins> heat_palette();
+std::size_t heat_bin(double value);
+
+/// 1, 2, 5, 10, 20 …: every how many of `count` labels stand along an axis with room for `room`.
+std::size_t label_stride(std::size_t count, std::size_t room);
+
+/// CSS custom properties of the heat map's colours: for a light page, or a dark one.
+std::string heat_colours(bool dark);
+
+}  // namespace lyceum

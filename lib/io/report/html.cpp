@@ -1,0 +1,279 @@
+#include "io/report/html.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "io/report/alarms.h"
+#include "io/report/chart.h"
+#include "io/report/layers.h"
+#include "io/report/page.h"
+
+namespace lyceum {
+namespace {
+
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+/// Steps that training left out.
+std::vector<Alarm> training_alarms(const std::vector<MetricPoint>& skipped) {
+  const auto first = std::ranges::find_if(skipped, [](const MetricPoint& point) { return point.value > 0; });
+  if (first == skipped.end()) return {};
+  return {{.step = first->step,
+           .over = skipped.size() > 1 && skipped.back().value == skipped[skipped.size() - 2].value,
+           .text = fmt::format("{} steps left out, loss or gradient was not finite", skipped.back().value)}};
+}
+
+std::vector<Alarm> all_alarms(const ReportInput& input) {
+  std::vector<Alarm> alarms = training_alarms(input.skipped);
+  for (Alarm& alarm : routing_alarms(input.routing)) alarms.push_back(std::move(alarm));
+  return alarms;
+}
+
+/// Mean of the finite values among the last `count` points.
+double mean_of_last(const std::vector<MetricPoint>& points, std::size_t count) {
+  double sum = 0;
+  std::int64_t finite = 0;
+  for (std::size_t i = points.size() - std::min(points.size(), count); i < points.size(); ++i) {
+    if (!std::isfinite(points[i].value)) continue;
+    sum += points[i].value;
+    ++finite;
+  }
+  return finite ? sum / static_cast<double>(finite) : nan;
+}
+
+/// Centred moving mean over a fortieth of the points, of the finite ones.
+std::vector<MetricPoint> smoothed(const std::vector<MetricPoint>& points) {
+  const std::size_t reach = std::max<std::size_t>(1, points.size() / 80);
+  std::vector<MetricPoint> result;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    double sum = 0;
+    std::int64_t finite = 0;
+    for (std::size_t j = i - std::min(i, reach); j < std::min(points.size(), i + reach + 1); ++j) {
+      if (!std::isfinite(points[j].value)) continue;
+      sum += points[j].value;
+      ++finite;
+    }
+    result.push_back({points[i].step, finite ? sum / static_cast<double>(finite) : nan});
+  }
+  return result;
+}
+
+/// "steps 900 to 1,200", or "step 900": where the selected records lie.
+std::string range_text(const RoutingHistory& routing, RecordRange range) {
+  const std::int64_t first = routing.steps[range.begin], last = routing.steps[range.end - 1];
+  return first == last ? fmt::format("step {}", grouped_number(first))
+                       : fmt::format("steps {} to {}", grouped_number(first), grouped_number(last));
+}
+
+std::string tile(std::string_view name, const std::string& value) {
+  return fmt::format("<div class=\"tile\"><span>{}</span><strong>{}</strong></div>\n", name, value);
+}
+
+/// "35 of 1,536": in the newest record, of all layers.
+std::string idle_now(const RoutingHistory& routing) {
+  std::int64_t idle = 0, all = 0;
+  for (const RoutingHistory::Layer& layer : routing.layers) {
+    all += layer.experts;
+    idle += std::ranges::count(idle_spans(layer), routing.steps.size(), &IdleSpan::end);
+  }
+  return fmt::format("{} of {}", grouped_number(idle), grouped_number(all));
+}
+
+std::string tiles(const ReportInput& input, std::optional<RecordRange> range) {
+  std::string html;
+  if (!input.train.empty()) {
+    const std::size_t last = std::min<std::size_t>(20, input.train.size());
+    html += tile(last == 1 ? std::string("Training loss") : fmt::format("Training loss, last {} values", last),
+                 fmt::format("{:.4f}", mean_of_last(input.train, last)));
+  }
+  if (!input.valid.empty()) html += tile("Validation loss", fmt::format("{:.4f}", input.valid.back().value));
+  if (input.unigram_entropy) {
+    html += tile("Unigram entropy", fmt::format("{:.4f}", *input.unigram_entropy));
+    if (!input.valid.empty()) {
+      html +=
+          tile("Validation below unigram", fmt::format("{:.3f}", *input.unigram_entropy - input.valid.back().value));
+    }
+  }
+  if (range) {
+    double sum = 0;
+    const std::vector<RoutedTokens> loads = loads_by_layer(input.routing, *range);
+    for (const RoutedTokens& load : loads) sum += load.max_violation();
+    html += tile("MaxVio, mean of the layers", fmt::format("{:.2f}", sum / static_cast<double>(loads.size())));
+    html += tile("Idle experts", idle_now(input.routing));
+  }
+  return html.empty() ? "" : fmt::format("<div class=\"tiles\">\n{}</div>\n", html);
+}
+
+std::string facts(const ReportInput& input) {
+  std::string html;
+  for (const auto& [name, value] : input.facts) {
+    html += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", escape_xml(name), escape_xml(value));
+  }
+  if (!html.empty()) html = fmt::format("<dl class=\"facts\">\n{}</dl>\n", html);
+  for (const std::string& sentence : input.missing)
+    html += fmt::format("<p class=\"missing\">{}</p>\n", escape_xml(sentence));
+  if (input.config.empty()) return html;
+  return html + fmt::format("<details class=\"config\"><summary>Configuration</summary>\n<pre>{}</pre>\n</details>\n",
+                            escape_xml(input.config));
+}
+
+std::string loss_chart(const ReportInput& input) {
+  LineChart chart{.title = "Loss",
+                  .note = "Cross-entropy, nats per token",
+                  .x_name = "step",
+                  .level = input.unigram_entropy,
+                  .level_name = "unigram entropy:"};
+  const bool noisy = input.train.size() > 80;
+  chart.lines.push_back({.name = "training", .style = noisy ? "raw train" : "train", .points = input.train});
+  if (noisy)
+    chart.lines.push_back({.name = "training, moving mean", .style = "train", .points = smoothed(input.train)});
+  chart.lines.push_back(
+      {.name = "validation", .style = "valid", .points = input.valid, .dots = input.valid.size() <= 60});
+  const auto bad =
+      std::count_if(input.train.begin(), input.train.end(), [](const auto& p) { return !std::isfinite(p.value); });
+  if (bad > 0) chart.note += fmt::format("; {} of {} training values are not finite", bad, input.train.size());
+  return line_chart(chart);
+}
+
+/// Learning rate and gradient norm.
+std::string optimizer_charts(const ReportInput& input) {
+  const std::string lr = line_chart({.title = "Learning rate",
+                                     .note = "Of each step",
+                                     .x_name = "step",
+                                     .lines = {{.name = "lr", .style = "mean", .points = input.lr}}});
+  const std::string norm =
+      line_chart({.title = "Gradient norm",
+                  .note = "Before clipping",
+                  .x_name = "step",
+                  .lines = {{.name = "gradient norm", .style = "worst", .points = input.grad_norm}}});
+  return lr.empty() && norm.empty() ? "" : fmt::format("<div class=\"pair\">\n{}{}</div>\n", lr, norm);
+}
+
+std::string load_map(const RoutingHistory& routing, RecordRange range) {
+  HeatMap map{
+      .title = "Load of each expert",
+      .note = "Share of the layer's routed tokens, relative to an even spread (1); " + range_text(routing, range),
+      .row_name = "layer",
+      .column_name = "expert"};
+  const std::vector<RoutedTokens> loads = loads_by_layer(routing, range);
+  for (std::size_t l = 0; l < loads.size(); ++l) {
+    const RoutedTokens& load = loads[l];
+    const RoutingHistory::Layer& layer = routing.layers[l];
+    map.rows.push_back(std::to_string(load.layer));
+    map.columns = std::max(map.columns, load.tokens.size());
+    auto& values = map.values.emplace_back();
+    auto& titles = map.titles.emplace_back();
+    for (std::size_t e = 0; e < load.tokens.size(); ++e) {
+      values.push_back(load.total() ? static_cast<double>(load.tokens[e]) / load.mean() : nan);
+      titles.push_back(fmt::format("layer {}, expert {}: {:.3f} × even, {} tokens; width {}, rank {}", load.layer, e,
+                                   values.back(), grouped_number(load.tokens[e]), layer.expert_sizes[e],
+                                   layer.expert_rank[e]));
+    }
+  }
+  return heat_map(map);
+}
+
+std::string ratio_chart(const RoutingHistory& routing, RecordRange range) {
+  LineChart chart{.title = "Max ÷ min tokens of an expert",
+                  .note = "By layer, for each choice of a token: top0 is its first; " + range_text(routing, range) +
+                          "; logarithmic, ∞ when an expert got nothing",
+                  .x_name = "layer",
+                  .log = true};
+  std::int64_t choices = 0;
+  for (const RoutingHistory::Layer& layer : routing.layers) choices = std::max(choices, layer.top_k);
+  for (std::int64_t k = 0; k < choices; ++k) {
+    const std::int64_t colour = choices > 1 ? k * 7 / (choices - 1) : 0;  // eight colours from the first to the last
+    chart.lines.push_back({.name = fmt::format("top{}", k), .style = fmt::format("k{}", colour), .dots = true});
+  }
+  for (const RoutedTokens& load : loads_by_choice(routing, range)) {
+    chart.lines[static_cast<std::size_t>(*load.choice)].points.push_back({load.layer, load.max_over_min()});
+  }
+  return line_chart(chart);
+}
+
+/// MaxVio and entropy over training: the mean of the layers and the worst of them.
+std::string evenness_over_training(const RoutingHistory& routing) {
+  LineChart violation{
+      .title = "MaxVio over training",
+      .note = "Busiest expert above the mean of its layer, over the mean",
+      .x_name = "step",
+      .lines = {{.name = "mean of the layers", .style = "mean"}, {.name = "worst layer", .style = "worst"}},
+      .level = 0,
+      .level_name = "even:"};
+  LineChart entropy = violation;
+  entropy.title = "Entropy of the load over training";
+  entropy.note = "Over that of an even load";
+  entropy.level = 1;
+  for (std::size_t r = 0; r < routing.steps.size(); ++r) {
+    double violations = 0, entropies = 0, most = nan, least = nan;
+    std::int64_t layers = 0;
+    for (const RoutedTokens& load : loads_by_layer(routing, {r, r + 1})) {
+      if (load.total() == 0) continue;
+      ++layers;
+      violations += load.max_violation();
+      entropies += load.entropy();
+      most = std::fmax(most, load.max_violation());
+      least = std::fmin(least, load.entropy());
+    }
+    const auto mean = [&](double sum) { return layers ? sum / static_cast<double>(layers) : nan; };
+    violation.lines[0].points.push_back({routing.steps[r], mean(violations)});
+    violation.lines[1].points.push_back({routing.steps[r], most});
+    entropy.lines[0].points.push_back({routing.steps[r], mean(entropies)});
+    entropy.lines[1].points.push_back({routing.steps[r], least});
+  }
+  return line_chart(violation) + line_chart(entropy);
+}
+
+std::string load_table(const RoutingHistory& routing, RecordRange range) {
+  std::string rows;
+  for (const RoutedTokens& load : loads_by_choice(routing, range)) {
+    rows += fmt::format(
+        "<tr{}><th>layer{} top{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.3f}</td><td>{}</td></tr>\n",
+        *load.choice == 0 ? " class=\"first\"" : "", load.layer, *load.choice, grouped_number(load.max()),
+        grouped_number(load.min()),
+        std::isfinite(load.max_over_min()) ? fmt::format("{:.3f}", load.max_over_min())
+                                           : short_number(load.max_over_min()),
+        grouped_number(std::llround(load.mean())), load.variation(), load.busiest());
+  }
+  return fmt::format(
+      "<section class=\"table\">\n<h2>Tokens per expert</h2>\n"
+      "<p>Summed over {}; CV is the standard deviation over the mean</p>\n<div class=\"scroll\"><table>\n"
+      "<thead><tr><th>layer, choice</th><th>max</th><th>min</th><th>max/min</th><th>mean</th><th>CV</th>"
+      "<th>busiest expert</th></tr></thead>\n<tbody>\n{}</tbody>\n</table></div>\n</section>\n",
+      range_text(routing, range), rows);
+}
+
+}  // namespace
+
+std::string html_report(const ReportInput& input) {
+  std::optional<RecordRange> range;
+  if (!input.routing.steps.empty() && !input.routing.layers.empty()) {
+    range = input.range ? *input.range : select_records(input.routing);
+  }
+  const std::vector<Alarm> alarms = all_alarms(input);
+  std::string body = fmt::format("<h1>{}</h1>\n", escape_xml(input.title));
+  if (range || !alarms.empty()) body += alarm_list(alarms);
+  if (range) body += idle_overview(input.routing);
+  body += tiles(input, range) + facts(input) + loss_chart(input) + optimizer_charts(input);
+  if (range) {
+    body += fmt::format("<div class=\"pair\">\n{}</div>\n", evenness_over_training(input.routing));
+    body += layer_cards(input.routing, alarms) + load_map(input.routing, *range) + ratio_chart(input.routing, *range) +
+            load_table(input.routing, *range);
+  } else {
+    body += "<p>No routing was recorded: a model without experts, or routing.every is 0.</p>\n";
+  }
+  std::string heat_classes;
+  for (int bin = 0; bin <= 12; ++bin)
+    heat_classes += fmt::format(".h{0}{{fill:var(--h{0});background:var(--h{0})}}", bin);
+  return fmt::format(
+      "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>{}</title>\n"
+      "<style>{}:root{{{}}}\n@media (prefers-color-scheme:dark){{:root{{{}}}}}\n{}\n</style>\n</head>\n<body>\n"
+      "<main>\n{}</main>\n<script>{}</script>\n</body>\n</html>\n",
+      escape_xml(input.title), report_style(), heat_colours(false), heat_colours(true), heat_classes, body,
+      report_script());
+}
+
+}  // namespace lyceum

@@ -1,0 +1,201 @@
+#include "io/report/layers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "io/report/chart.h"
+#include "io/report/time_map.h"
+#include "io/routing/stats.h"
+#include "io/text/table.h"
+
+namespace lyceum {
+namespace {
+
+constexpr std::size_t most_idle_lines = 20;  // of a layer's card
+
+std::vector<std::int64_t> last_steps(const RoutingHistory& history, const std::vector<RecordRange>& columns) {
+  std::vector<std::int64_t> steps;
+  for (const RecordRange& column : columns) steps.push_back(history.steps[column.end - 1]);
+  return steps;
+}
+
+std::vector<std::string> numbered(std::int64_t count) {
+  std::vector<std::string> names;
+  for (std::int64_t i = 0; i < count; ++i) names.push_back(std::to_string(i));
+  return names;
+}
+
+/// One layer's load, a column at a time.
+std::vector<RoutedTokens> loads_over_time(const RoutingHistory::Layer& layer, const std::vector<RecordRange>& columns,
+                                          std::optional<std::int64_t> choice) {
+  std::vector<RoutedTokens> loads;
+  for (const RecordRange& column : columns) loads.push_back(layer_load(layer, column, choice));
+  return loads;
+}
+
+std::string expert_map(const RoutingHistory& history, const RoutingHistory::Layer& layer,
+                       const std::vector<RecordRange>& columns, const std::vector<RoutedTokens>& loads) {
+  const auto experts = static_cast<int>(layer.experts);
+  TimeMap map{.title = fmt::format("Layer {}: load of each expert over time", layer.layer),
+              .row_name = "expert",
+              .rows = numbered(layer.experts),
+              .steps = last_steps(history, columns),
+              .height = experts <= 16 ? std::max(48, 8 * experts) : std::clamp(2 * experts, 128, 320)};
+  map.cells.reserve(map.rows.size() * loads.size());
+  for (std::size_t e = 0; e < map.rows.size(); ++e) {
+    for (const RoutedTokens& load : loads)
+      map.cells.push_back(load_cell(static_cast<double>(load.tokens[e]) / load.mean()));
+  }
+  return time_map(map);
+}
+
+/// Which experts were idle, from when to when.
+std::string idle_list(const RoutingHistory& history, const RoutingHistory::Layer& layer) {
+  std::map<std::pair<std::size_t, std::size_t>, std::vector<std::size_t>> experts;  // by the records of a span
+  for (const IdleSpan& span : idle_spans(layer)) experts[{span.begin, span.end}].push_back(span.expert);
+  std::string items;
+  std::size_t lines = 0;
+  for (const auto& [span, numbers] : experts) {
+    if (++lines > most_idle_lines) break;
+    const bool still = span.second == history.steps.size();
+    const std::string until = still ? "" : " until step " + grouped_number(history.steps[span.second - 1]);
+    items += fmt::format("<li>{} {}: no token since {}{}</li>\n", numbers.size() == 1 ? "expert" : "experts",
+                         ranges_text(numbers), idle_since(history, span.first), until);
+  }
+  if (experts.size() > most_idle_lines) {
+    items += fmt::format("<li>and {} more such spans: lyceum routing dump</li>\n", experts.size() - most_idle_lines);
+  }
+  return items.empty() ? "" : fmt::format("<ul class=\"idle\">\n{}</ul>\n", items);
+}
+
+std::string percentile_chart(const std::vector<RoutedTokens>& loads, const std::vector<std::int64_t>& steps) {
+  LineChart chart{.title = "Load percentiles",
+                  .note = "Of the layer's experts, over the mean load",
+                  .x_name = "step",
+                  .lines = {{.name = "busiest", .style = "worst"},
+                            {.name = "90 %", .style = "k6"},
+                            {.name = "median", .style = "mean"},
+                            {.name = "10 %", .style = "k2"},
+                            {.name = "idlest", .style = "k0"}}};
+  const double shares[] = {1, 0.9, 0.5, 0.1, 0};
+  for (std::size_t c = 0; c < loads.size(); ++c) {
+    for (std::size_t i = 0; i < chart.lines.size(); ++i) {
+      chart.lines[i].points.push_back({steps[c], loads[c].percentile(shares[i])});
+    }
+  }
+  return line_chart(chart);
+}
+
+std::string evenness_charts(const std::vector<RoutedTokens>& loads, const std::vector<std::int64_t>& steps) {
+  LineChart entropy{.title = "Entropy of the load",
+                    .note = "Over that of an even one: 1 is even",
+                    .x_name = "step",
+                    .lines = {{.name = "entropy", .style = "mean"}}};
+  LineChart violation{.title = "MaxVio",
+                      .note = "Busiest expert above the mean, over the mean: 0 is even",
+                      .x_name = "step",
+                      .lines = {{.name = "MaxVio", .style = "worst"}}};
+  for (std::size_t c = 0; c < loads.size(); ++c) {
+    entropy.lines[0].points.push_back({steps[c], loads[c].entropy()});
+    violation.lines[0].points.push_back({steps[c], loads[c].max_violation()});
+  }
+  return line_chart(entropy) + line_chart(violation);
+}
+
+std::string choice_maps(const RoutingHistory& history, const RoutingHistory::Layer& layer,
+                        const std::vector<RecordRange>& columns) {
+  std::string html;
+  for (std::int64_t k = 0; layer.top_k > 1 && k < layer.top_k; ++k) {
+    html += fmt::format("<div><h4>top{}: {}</h4>\n{}</div>\n", k,
+                        k == 0 ? std::string("each token's first choice") : fmt::format("choice {}", k + 1),
+                        expert_map(history, layer, columns, loads_over_time(layer, columns, k)));
+  }
+  return html.empty() ? "" : fmt::format("<div class=\"maps\">\n{}</div>\n", html);
+}
+
+std::string layer_card(const RoutingHistory& history, const RoutingHistory::Layer& layer,
+                       const std::vector<RecordRange>& columns, const std::vector<Alarm>& alarms) {
+  const std::vector<RoutedTokens> loads = loads_over_time(layer, columns, {});
+  const std::vector<std::int64_t> steps = last_steps(history, columns);
+  std::string told;
+  for (const Alarm& alarm : alarms) {
+    if (alarm.layer == layer.layer && !alarm.over) told += fmt::format("<p>{}</p>\n", escape_xml(alarm.text));
+  }
+  const RoutedTokens& now = loads.back();
+  return fmt::format(
+      "<section class=\"card{}\">\n<h3 id=\"layer-{}\">Layer {}</h3>\n{}<p class=\"numbers\">MaxVio {:.3g} · entropy "
+      "{:.3g}</p>\n{}"
+      "<details>\n<summary>{}percentiles, entropy, MaxVio</summary>\n{}{}<div class=\"trio\">\n{}{}</div>\n</details>\n"
+      "</section>\n",
+      told.empty() ? "" : " alarmed", layer.layer, layer.layer, told, now.max_violation(), now.entropy(),
+      expert_map(history, layer, columns, loads), layer.top_k > 1 ? "by choice, " : "", idle_list(history, layer),
+      choice_maps(history, layer, columns), percentile_chart(loads, steps), evenness_charts(loads, steps));
+}
+
+std::string alarm_item(const Alarm& alarm) {
+  const std::string step = fmt::format("<strong>step {}</strong>", grouped_number(alarm.step));
+  const std::string place =
+      alarm.layer < 0 ? step : fmt::format("<a href=\"#layer-{}\">{} · layer {}</a>", alarm.layer, step, alarm.layer);
+  return fmt::format("<li>{}: {}</li>\n", place, escape_xml(alarm.text));
+}
+
+}  // namespace
+
+std::string alarm_list(const std::vector<Alarm>& alarms) {
+  std::string now, over;
+  std::size_t ended = 0;
+  for (const Alarm& alarm : alarms) {
+    (alarm.over ? over : now) += alarm_item(alarm);
+    ended += alarm.over;
+  }
+  if (!over.empty()) over = fmt::format("<details><summary>{} over</summary><ul>\n{}</ul></details>\n", ended, over);
+  if (now.empty()) return fmt::format("<section class=\"alarms calm\">\n<h2>No alarms</h2>\n{}</section>\n", over);
+  const std::size_t count = alarms.size() - ended;
+  return fmt::format("<section class=\"alarms\">\n<h2>{} {}</h2>\n<ul>\n{}</ul>\n{}</section>\n", count,
+                     count == 1 ? "alarm" : "alarms", now, over);
+}
+
+std::string idle_overview(const RoutingHistory& history) {
+  const std::vector<RecordRange> columns = time_columns(history);
+  TimeMap map{.title = "Idle experts of each layer over time",
+              .row_name = "layer",
+              .steps = last_steps(history, columns),
+              .height = std::clamp(14 * static_cast<int>(history.layers.size()), 56, 400)};
+  bool any = false;
+  for (const RoutingHistory::Layer& layer : history.layers) {
+    const std::vector<IdleSpan> spans = idle_spans(layer);
+    any = any || !spans.empty();
+    map.rows.push_back(std::to_string(layer.layer));
+    for (const RecordRange& column : columns) {
+      const auto idle = std::ranges::count_if(
+          spans, [&](const IdleSpan& span) { return span.begin < column.end && span.end >= column.end; });
+      map.cells.push_back(share_cell(static_cast<double>(idle) / static_cast<double>(layer.experts)));
+    }
+  }
+  if (!any) return "";
+  return fmt::format("<figure>\n<figcaption><h2>{}</h2>{}</figcaption>\n{}</figure>\n", map.title,
+                     share_cell_legend("of a layer's experts have no tokens"), time_map(map));
+}
+
+std::string layer_cards(const RoutingHistory& history, const std::vector<Alarm>& alarms) {
+  const std::vector<RecordRange> columns = time_columns(history);
+  std::string cards;
+  for (const RoutingHistory::Layer& layer : history.layers) cards += layer_card(history, layer, columns, alarms);
+  std::string steps;
+  for (const std::int64_t step : last_steps(history, columns))
+    steps += fmt::format("{}{}", steps.empty() ? "" : ",", step);
+  const std::string merged = columns.size() < history.steps.size()
+                                 ? fmt::format("; {} records in {} columns", history.steps.size(), columns.size())
+                                 : "";
+  return fmt::format(
+      "<section class=\"layers\" data-steps=\"{}\">\n<h2>Experts over time</h2>\n"
+      "<p>Load of each expert relative to an even spread (1), a row an expert, a column a record{}</p>\n{}"
+      "<div class=\"cards\">\n{}</div>\n</section>\n",
+      steps, merged, load_cell_legend(), cards);
+}
+
+}  // namespace lyceum

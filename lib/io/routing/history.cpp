@@ -1,0 +1,76 @@
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "core/error.h"
+#include "io/files/hdf5.h"
+#include "io/routing/log.h"
+
+namespace lyceum {
+namespace {
+
+RoutingHistory::Layer read_layer(const hdf5::File& file, const std::string& name, std::int64_t records) {
+  const std::string where = file.path().string() + ": /layers/" + name;
+  require_input(name.size() >= 3 && name.find_first_not_of("0123456789") == std::string::npos && name.size() < 10,
+                "{} is not named by a layer's index", where);
+  RoutingHistory::Layer layer{};
+  layer.layer = std::stoll(name);
+  for (const char* dataset : {"/counts", "/mean_probability"}) {
+    require_input(file.has("/layers/" + name + dataset), "{} lacks {}", where, dataset + 1);
+  }
+  const hdf5::Dataset counts = file.dataset("/layers/" + name + "/counts");
+  const hdf5::Dataset probability = file.dataset("/layers/" + name + "/mean_probability");
+  const Shape shape = counts.shape();
+  require_input(
+      shape.rank() == 3 && shape[0] == records && shape[1] > 0 && shape[2] > 0 && counts.dtype() == DType::i64,
+      "{}/counts is {}, expected int64 [{}, top_k, experts]", where, shape.text(), records);
+  layer.top_k = shape[1];
+  layer.experts = shape[2];
+  require_input(probability.shape() == Shape({records, layer.experts}) && probability.dtype() == DType::f32,
+                "{}/mean_probability is {}, expected float32 [{}, {}]", where, probability.shape().text(), records,
+                layer.experts);
+  layer.counts = counts.read<std::int64_t>();
+  layer.mean_probability = probability.read<float>();
+  require_input(std::all_of(layer.counts.begin(), layer.counts.end(), [](std::int64_t n) { return n >= 0; }),
+                "{}/counts holds a negative number of tokens", where);
+  const hdf5::Object group = file.object("/layers/" + name);
+  for (const auto& [attribute, values] :
+       {std::pair{"expert_sizes", &layer.expert_sizes}, std::pair{"expert_rank", &layer.expert_rank}}) {
+    require_input(group.has_attribute(attribute), "{} lacks the attribute {}", where, attribute);
+    *values = group.integers(attribute);
+    require_input(static_cast<std::int64_t>(values->size()) == layer.experts, "{}: {} has {} values for {} experts",
+                  where, attribute, values->size(), layer.experts);
+  }
+  return layer;
+}
+
+}  // namespace
+
+RoutingHistory read_routing(const std::filesystem::path& file) {
+  require_input(std::filesystem::exists(file), "{}: there is no such file; a run writes it with routing.every above 0",
+                file.string());
+  const hdf5::File in = hdf5::File::open(file);
+  // The text of `format` is not read: HDF5 keeps texts where no checksum guards them, and a damaged one can hang it.
+  require_input(
+      in.has_attribute("format") && in.has_attribute("format_version") && in.has("/step") && in.has("/layers"),
+      "{}: is not a routing log", file.string());
+  require_input(in.integer("format_version") == routing_format_version,
+                "{}: has format version {}, this program reads {}", file.string(), in.integer("format_version"),
+                routing_format_version);
+  RoutingHistory history;
+  const hdf5::Dataset step = in.dataset("/step");
+  require_input(step.shape().rank() == 1 && step.dtype() == DType::i64, "{}: /step is {}, expected int64 [records]",
+                file.string(), step.shape().text());
+  history.steps = step.read<std::int64_t>();
+  require_input(std::is_sorted(history.steps.begin(), history.steps.end(), std::less_equal<>()),
+                "{}: /step does not grow from record to record", file.string());
+  for (const std::string& name : in.children("/layers")) {
+    history.layers.push_back(read_layer(in, name, static_cast<std::int64_t>(history.steps.size())));
+  }
+  std::sort(history.layers.begin(), history.layers.end(),
+            [](const auto& a, const auto& b) { return a.layer < b.layer; });
+  return history;
+}
+
+}  // namespace lyceum

@@ -1,0 +1,287 @@
+#include "io/routing/log.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "core/error.h"
+#include "io/files/hdf5.h"
+
+// How a record reaches the file, and why a kill cannot hurt it.
+//
+// HDF5 cannot add to a file so that each instant leaves a readable one, and a copy a record would cost S²/2 records of
+// copying. So there are two files that take turns: the published one, which is never open for writing, and its twin,
+// which is some records (normally one) behind. A record is written into the twin together with those that the twin
+// lacks, the twin is closed and synced, and then the names change places:
+//
+//   link(routing.h5, spare)    the published file gets a second name
+//   rename(next, routing.h5)   atomic: before it readers find the old records, after it the new one too
+//   rename(spare, next)        the file that was published becomes the twin
+//
+// `routing.h5` names a closed, complete file at every instant. What stands under the other two names is worth nothing:
+// a new log removes both and copies the published file before its first record. The directory is synced before the old
+// file is written again, so that the order also holds when the machine loses power.
+
+namespace lyceum {
+namespace {
+
+constexpr const char* format_name = "lyceum.routing";
+
+std::string group_of(std::int64_t layer) { return fmt::format("/layers/{:03}", layer); }
+
+std::filesystem::path beside(const std::filesystem::path& file, const char* suffix) {
+  return file.parent_path() / fmt::format(".{}{}", file.filename().string(), suffix);
+}
+
+/// Hands what the system holds of a file or directory to the disk.
+void sync(const std::filesystem::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const bool synced = descriptor >= 0 && ::fsync(descriptor) == 0;
+  const int reason = errno;
+  if (descriptor >= 0) ::close(descriptor);
+  require(synced, "{}: cannot be synced to disk: {}", path.string(), std::strerror(reason));
+}
+
+/// The result of a file system call that had to work.
+void require_done(const std::error_code& error, const std::filesystem::path& path, const char* what) {
+  require(!error, "{}: cannot be {}: {}", path.string(), what, error.message());
+}
+
+void copy_fresh(const std::filesystem::path& from, const std::filesystem::path& to) {
+  std::error_code error;
+  std::filesystem::remove(to, error);
+  require_done(error, to, "removed");
+  std::filesystem::copy_file(from, to, error);
+  require_done(error, to, "written");
+}
+
+void rename_over(const std::filesystem::path& from, const std::filesystem::path& to) {
+  std::error_code error;
+  std::filesystem::rename(from, to, error);
+  require_done(error, to, "replaced");
+}
+
+/// Whether a reader that opened the file while it was published still holds HDF5's lock on it.
+bool has_readers(const std::filesystem::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const bool locked = descriptor >= 0 && ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  if (descriptor >= 0) ::close(descriptor);
+  return locked;
+}
+
+std::vector<std::int64_t> numbers_to(std::int64_t count) {
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+hdf5::Dataset create_scale(hdf5::File& file, const std::string& path, std::int64_t count, const std::string& name) {
+  hdf5::Dataset scale = file.create_dataset(path, DType::i64, {count});
+  scale.write(numbers_to(count).data());
+  scale.set("units", "1");
+  scale.make_scale(name);
+  return scale;
+}
+
+void set_placement(hdf5::Object object, const RoutingLog::Layer& layer) {
+  object.set("expert_sizes", layer.expert_sizes);
+  object.set("expert_rank", layer.expert_rank);
+}
+
+/// On the group and on both datasets: each is complete when read alone.
+void set_placement(hdf5::File& file, const RoutingLog::Layer& layer) {
+  const std::string group = group_of(layer.layer);
+  for (const char* member : {"", "/counts", "/mean_probability"}) set_placement(file.object(group + member), layer);
+}
+
+void create_layer(hdf5::File& file, const hdf5::Dataset& step, const RoutingLog::Layer& layer) {
+  const std::string group = group_of(layer.layer);
+  const auto experts = static_cast<std::int64_t>(layer.expert_sizes.size());
+  const hdf5::Dataset choice = create_scale(file, group + "/choice", layer.top_k, "choice");
+  const hdf5::Dataset expert = create_scale(file, group + "/expert", experts, "expert");
+  hdf5::Dataset counts =
+      file.create_dataset(group + "/counts", DType::i64, {0, layer.top_k, experts}, {.growing = true});
+  hdf5::Dataset probability =
+      file.create_dataset(group + "/mean_probability", DType::f32, {0, experts}, {.growing = true});
+  const auto describe = [](hdf5::Dataset& dataset, const char* units, auto... axes) {
+    dataset.set("units", units);
+    int axis = 0;
+    (..., (dataset.attach_scale(axis, *axes.second), dataset.label(axis++, axes.first)));
+  };
+  describe(counts, "tokens", std::pair{"step", &step}, std::pair{"choice", &choice}, std::pair{"expert", &expert});
+  describe(probability, "1", std::pair{"step", &step}, std::pair{"expert", &expert});
+  set_placement(file, layer);
+}
+
+void resize_records(hdf5::File& file, const std::string& path, std::int64_t records) {
+  hdf5::Dataset dataset = file.dataset(path);
+  Shape shape = dataset.shape();
+  shape[0] = records;
+  dataset.resize(shape);
+}
+
+template <class T>
+void append_row(const hdf5::File& file, const std::string& path, const T* values) {
+  hdf5::Dataset dataset = file.dataset(path);
+  Shape shape = dataset.shape();
+  Box row{.offset = shape, .extent = shape};
+  for (int axis = 1; axis < shape.rank(); ++axis) row.offset[axis] = 0;
+  row.extent[0] = 1;
+  ++shape[0];
+  dataset.resize(shape);
+  dataset.write(row, values);
+}
+
+void require_record(const RoutingLog::Layer& expected, const LayerRouting& layer) {
+  const auto experts = static_cast<std::int64_t>(expected.expert_sizes.size());
+  require(layer.layer == expected.layer && layer.top_k == expected.top_k && layer.experts == experts,
+          "routing of layer {} (top {} of {} experts) was given for layer {} (top {} of {})", layer.layer, layer.top_k,
+          layer.experts, expected.layer, expected.top_k, experts);
+  require(static_cast<std::int64_t>(layer.counts.size()) == layer.top_k * experts &&
+              static_cast<std::int64_t>(layer.mean_probability.size()) == experts,
+          "routing of layer {}: {} counts and {} probabilities for top {} of {} experts", layer.layer,
+          layer.counts.size(), layer.mean_probability.size(), layer.top_k, experts);
+}
+
+}  // namespace
+
+RoutingLog::RoutingLog(std::filesystem::path file, std::vector<Layer> layers, std::int64_t resume_step)
+    : file_(std::move(file)),
+      next_(beside(file_, ".next")),
+      spare_(beside(file_, ".spare")),
+      layers_(std::move(layers)) {
+  require(!layers_.empty(), "{}: a model without experts has no routing to log", file_.string());
+  for (const Layer& layer : layers_) {
+    require(layer.top_k > 0 && !layer.expert_sizes.empty() && layer.expert_rank.size() == layer.expert_sizes.size(),
+            "routing log: layer {} has top {} of {} experts, placed on {} ranks", layer.layer, layer.top_k,
+            layer.expert_sizes.size(), layer.expert_rank.size());
+  }
+  std::error_code ignored;  // one that cannot go cannot be written either
+  std::filesystem::remove(spare_, ignored);
+  std::filesystem::remove(next_, ignored);
+  if (resume_step >= 0 && std::filesystem::exists(file_)) {
+    resume(resume_step);
+  } else {
+    create();
+  }
+}
+
+RoutingLog::~RoutingLog() {
+  std::error_code ignored;
+  std::filesystem::remove(next_, ignored);
+}
+
+void RoutingLog::create() {
+  {
+    hdf5::File file = hdf5::File::create(next_);
+    file.set("format", format_name);
+    file.set("format_version", routing_format_version);
+    {
+      hdf5::Dataset step = file.create_dataset("/step", DType::i64, {0}, {.growing = true});
+      step.set("units", "steps");
+      step.make_scale("step");
+      for (const Layer& layer : layers_) create_layer(file, step, layer);
+    }
+    file.close();
+  }
+  publish();
+  next_usable_ = false;  // it would be the file of another run
+}
+
+void RoutingLog::resume(std::int64_t resume_step) {
+  const RoutingHistory history = read_routing(file_);
+  const auto end = std::upper_bound(history.steps.begin(), history.steps.end(), resume_step);
+  records_ = published_ = end - history.steps.begin();
+  if (published_ == 0) return create();
+  last_step_ = *(end - 1);
+  bool same_placement = true, same_layers = history.layers.size() == layers_.size();
+  for (std::size_t i = 0; same_layers && i < layers_.size(); ++i) {
+    const RoutingHistory::Layer& old = history.layers[i];
+    same_layers =
+        old.layer == layers_[i].layer && old.top_k == layers_[i].top_k && old.expert_sizes == layers_[i].expert_sizes;
+    same_placement = same_placement && old.expert_rank == layers_[i].expert_rank;
+  }
+  require_input(same_layers,
+                "{}: holds the routing of a model with other layers or experts; set run.dir or move it away",
+                file_.string());
+  if (same_placement && end == history.steps.end()) return;
+  copy_fresh(file_, next_);
+  {
+    hdf5::File file = hdf5::File::edit(next_);
+    resize_records(file, "/step", published_);
+    for (const Layer& layer : layers_) {
+      resize_records(file, group_of(layer.layer) + "/counts", published_);
+      resize_records(file, group_of(layer.layer) + "/mean_probability", published_);
+      set_placement(file, layer);
+    }
+    file.close();
+  }
+  publish();
+  next_usable_ = false;  // it has the records that were cut
+}
+
+void RoutingLog::append(std::int64_t step, std::span<const LayerRouting> layers) {
+  require(step > last_step_, "routing log: step {} comes after step {}", step, last_step_);
+  require(layers.size() == layers_.size(), "routing log: {} layers were given for {}", layers.size(), layers_.size());
+  for (std::size_t i = 0; i < layers.size(); ++i) require_record(layers_[i], layers[i]);
+  recent_.push_back({step, {layers.begin(), layers.end()}});
+  const std::int64_t before = std::exchange(last_step_, step);
+  ++records_;
+  const std::int64_t twin_records = published_;
+  try {
+    write_recent();
+    publish();
+  } catch (...) {
+    if (published_ < records_) {
+      recent_.pop_back();
+      --records_;
+      last_step_ = before;
+    }
+    throw;
+  }
+  while (records_ - static_cast<std::int64_t>(recent_.size()) < twin_records) recent_.pop_front();
+}
+
+/// Brings the twin up to date and closes it. It counts as usable again only when it is published or becomes the twin.
+void RoutingLog::write_recent() {
+  if (!std::exchange(next_usable_, false) || has_readers(next_)) {
+    copy_fresh(file_, next_);
+  }
+  hdf5::File file = hdf5::File::edit(next_);
+  const std::int64_t held = file.dataset("/step").shape()[0];
+  const std::int64_t first_recent = records_ - static_cast<std::int64_t>(recent_.size());
+  for (std::int64_t r = held; r < records_; ++r) {
+    const RoutingRecord& record = recent_[static_cast<std::size_t>(r - first_recent)];
+    append_row(file, "/step", &record.step);
+    for (const LayerRouting& layer : record.layers) {
+      append_row(file, group_of(layer.layer) + "/counts", layer.counts.data());
+      append_row(file, group_of(layer.layer) + "/mean_probability", layer.mean_probability.data());
+    }
+  }
+  file.close();
+}
+
+/// The twin takes the file's name and the file that was published becomes the twin.
+void RoutingLog::publish() {
+  sync(next_);
+  std::error_code absent, no_link;  // a first file, or a file system without links: then each record copies the file
+  std::filesystem::remove(spare_, absent);
+  std::filesystem::create_hard_link(file_, spare_, no_link);
+  rename_over(next_, file_);
+  published_ = records_;
+  sync(std::filesystem::absolute(file_).parent_path());
+  if (no_link) return;
+  rename_over(spare_, next_);
+  next_usable_ = true;
+}
+
+}  // namespace lyceum

@@ -1,0 +1,103 @@
+#include "io/routing/stats.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "core/error.h"
+
+namespace lyceum {
+namespace {
+
+constexpr double no_number = std::numeric_limits<double>::quiet_NaN();
+
+/// Adds counts[record, choice, :] to `tokens`.
+void add_counts(const RoutingHistory::Layer& layer, std::size_t record, std::int64_t choice,
+                std::vector<std::int64_t>& tokens) {
+  const std::int64_t* row =
+      layer.counts.data() + (static_cast<std::int64_t>(record) * layer.top_k + choice) * layer.experts;
+  for (std::size_t e = 0; e < tokens.size(); ++e) tokens[e] += row[e];
+}
+
+}  // namespace
+
+std::int64_t RoutedTokens::total() const { return std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0}); }
+std::int64_t RoutedTokens::max() const { return *std::max_element(tokens.begin(), tokens.end()); }
+std::int64_t RoutedTokens::min() const { return *std::min_element(tokens.begin(), tokens.end()); }
+std::size_t RoutedTokens::busiest() const {
+  return static_cast<std::size_t>(std::max_element(tokens.begin(), tokens.end()) - tokens.begin());
+}
+double RoutedTokens::mean() const { return static_cast<double>(total()) / static_cast<double>(tokens.size()); }
+
+double RoutedTokens::max_over_min() const {
+  if (max() == 0) return no_number;
+  return min() == 0 ? std::numeric_limits<double>::infinity() : static_cast<double>(max()) / static_cast<double>(min());
+}
+
+double RoutedTokens::max_over_mean() const { return total() == 0 ? no_number : static_cast<double>(max()) / mean(); }
+
+double RoutedTokens::variation() const {
+  if (total() == 0) return no_number;
+  double squares = 0;
+  for (const std::int64_t n : tokens) squares += (static_cast<double>(n) - mean()) * (static_cast<double>(n) - mean());
+  return std::sqrt(squares / static_cast<double>(tokens.size())) / mean();
+}
+
+double RoutedTokens::entropy() const {
+  if (total() == 0) return no_number;
+  if (tokens.size() == 1) return 1;
+  double sum = 0;
+  for (const std::int64_t n : tokens) {
+    const double share = static_cast<double>(n) / static_cast<double>(total());
+    if (share > 0) sum -= share * std::log(share);
+  }
+  return sum / std::log(static_cast<double>(tokens.size()));
+}
+
+double RoutedTokens::percentile(double share) const {
+  if (total() == 0) return no_number;
+  std::vector<std::int64_t> sorted = tokens;
+  const auto place = sorted.begin() + std::llround(share * static_cast<double>(sorted.size() - 1));
+  std::nth_element(sorted.begin(), place, sorted.end());
+  return static_cast<double>(*place) / mean();
+}
+
+RecordRange select_records(const RoutingHistory& history, std::optional<std::int64_t> from,
+                           std::optional<std::int64_t> to) {
+  const std::vector<std::int64_t>& steps = history.steps;
+  require_usage(!steps.empty(), "the routing log holds no records yet");
+  if (!from && !to) return {steps.size() - (steps.size() + 3) / 4, steps.size()};
+  const auto begin = from ? std::lower_bound(steps.begin(), steps.end(), *from) : steps.begin();
+  const auto end = to ? std::upper_bound(steps.begin(), steps.end(), *to) : steps.end();
+  require_usage(begin < end, "no record of steps {} to {}: the log has steps {} to {}", from.value_or(steps.front()),
+                to.value_or(steps.back()), steps.front(), steps.back());
+  return {static_cast<std::size_t>(begin - steps.begin()), static_cast<std::size_t>(end - steps.begin())};
+}
+
+RoutedTokens layer_load(const RoutingHistory::Layer& layer, RecordRange range, std::optional<std::int64_t> choice) {
+  RoutedTokens load{.layer = layer.layer, .choice = choice, .tokens = {}};
+  load.tokens.resize(static_cast<std::size_t>(layer.experts));
+  for (std::size_t r = range.begin; r < range.end; ++r) {
+    for (std::int64_t k = choice.value_or(0); k < (choice ? *choice + 1 : layer.top_k); ++k) {
+      add_counts(layer, r, k, load.tokens);
+    }
+  }
+  return load;
+}
+
+std::vector<RoutedTokens> loads_by_choice(const RoutingHistory& history, RecordRange range) {
+  std::vector<RoutedTokens> loads;
+  for (const RoutingHistory::Layer& layer : history.layers) {
+    for (std::int64_t k = 0; k < layer.top_k; ++k) loads.push_back(layer_load(layer, range, k));
+  }
+  return loads;
+}
+
+std::vector<RoutedTokens> loads_by_layer(const RoutingHistory& history, RecordRange range) {
+  std::vector<RoutedTokens> loads;
+  for (const RoutingHistory::Layer& layer : history.layers) loads.push_back(layer_load(layer, range, {}));
+  return loads;
+}
+
+}  // namespace lyceum

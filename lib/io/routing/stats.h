@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "io/routing/log.h"
+
+namespace lyceum {
+
+/// Records [begin, end) of a history.
+struct RecordRange {
+  std::size_t begin = 0, end = 0;
+};
+
+/// Records of steps `from` … `to`, both included; without either, the newest quarter (at least one record).
+/// Throws a usage Error when no record lies there.
+RecordRange select_records(const RoutingHistory& history, std::optional<std::int64_t> from = {},
+                           std::optional<std::int64_t> to = {});
+
+/// Tokens that each expert of a layer was given, summed over a range of records: as one choice, or as any.
+struct RoutedTokens {
+  std::int64_t layer = 0;
+  std::optional<std::int64_t> choice;  // 0 for the top-1 choice; none: all choices together
+  std::vector<std::int64_t> tokens;    // [experts]
+
+  std::int64_t total() const;
+  std::int64_t max() const;
+  std::int64_t min() const;
+  std::size_t busiest() const;
+  double mean() const;
+  /// Infinity when an expert got nothing and another one something; NaN when there were no tokens.
+  double max_over_min() const;
+  double max_over_mean() const;
+  /// Standard deviation over mean, of the population of experts.
+  double variation() const;
+  /// MaxVio: how far the busiest expert is above the mean, over the mean; 0 when even. [Wang et al. 2024]
+  double max_violation() const { return max_over_mean() - 1; }
+  /// Of the experts' shares, over that of an even load: 1 when even, 0 when one expert has all.
+  double entropy() const;
+  /// The load that `share` of the experts do not exceed, over the mean: 0 for the idlest, 1 for the busiest.
+  double percentile(double share) const;
+};
+
+/// The load of one layer: of one choice, or of all.
+RoutedTokens layer_load(const RoutingHistory::Layer& layer, RecordRange range, std::optional<std::int64_t> choice = {});
+/// A load a layer and choice, in that order: the rows of MoDSE's appendix A.
+std::vector<RoutedTokens> loads_by_choice(const RoutingHistory& history, RecordRange range);
+/// A load a layer, over all choices.
+std::vector<RoutedTokens> loads_by_layer(const RoutingHistory& history, RecordRange range);
+
+}  // namespace lyceum

@@ -1,0 +1,95 @@
+#include "io/routing/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <ostream>
+#include <vector>
+
+namespace lyceum {
+namespace {
+
+using Row = std::vector<std::string>;
+
+/// Columns as wide as their widest cell: the first left-aligned, the others right-aligned.
+std::string aligned(const std::vector<Row>& rows) {
+  std::vector<std::size_t> widths;
+  for (const Row& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    text += fmt::format("{:<{}}", row[0], widths[0]);
+    for (std::size_t c = 1; c < row.size(); ++c) text += fmt::format("  {:>{}}", row[c], widths[c]);
+    text += '\n';
+  }
+  return text;
+}
+
+std::string ratio_text(double ratio) { return fmt::format("{:.3f}", ratio); }  // "inf" for a starved expert
+
+Row header(const RoutingHistory::Layer& layer, bool experts) {
+  Row row = {"layer, choice"};
+  if (experts) {
+    row[0] = "expert width";
+    for (const std::int64_t size : layer.expert_sizes) row.push_back(std::to_string(size));
+  }
+  for (const char* name : {"max", "min", "max/min", "mean", "CV", "busiest"}) row.emplace_back(name);
+  return row;
+}
+
+Row row_of(const RoutedTokens& load, bool experts) {
+  Row row = {fmt::format("layer{} top{}", load.layer, *load.choice)};
+  if (experts) {
+    for (const std::int64_t tokens : load.tokens) row.push_back(std::to_string(tokens));
+  }
+  for (std::string& cell :
+       Row{std::to_string(load.max()), std::to_string(load.min()), ratio_text(load.max_over_min()),
+           fmt::format("{:.1f}", load.mean()), ratio_text(load.variation()), std::to_string(load.busiest())}) {
+    row.push_back(std::move(cell));
+  }
+  return row;
+}
+
+}  // namespace
+
+std::string routing_table(const RoutingHistory& history, RecordRange range, bool experts) {
+  std::string text = fmt::format("Tokens per expert, steps {} to {} ({} records)\n", history.steps[range.begin],
+                                 history.steps[range.end - 1], range.end - range.begin);
+  const std::vector<RoutedTokens> loads = loads_by_choice(history, range);
+  std::vector<Row> rows;
+  const RoutingHistory::Layer* above = nullptr;
+  auto load = loads.begin();
+  for (const RoutingHistory::Layer& layer : history.layers) {
+    // One table for all layers, unless widths differ and stand in the header.
+    if (!above || (experts && above->expert_sizes != layer.expert_sizes)) {
+      if (!rows.empty()) text += aligned(rows) + "\n";
+      rows = {header(layer, experts)};
+    }
+    above = &layer;
+    for (std::int64_t k = 0; k < layer.top_k; ++k) rows.push_back(row_of(*load++, experts));
+  }
+  return text + (rows.empty() ? "" : aligned(rows));
+}
+
+void write_routing_csv(const RoutingHistory& history, std::ostream& out) {
+  out << "step,layer,choice,expert,expert_size,expert_rank,tokens,mean_probability\n";
+  for (std::size_t r = 0; r < history.steps.size(); ++r) {
+    for (const RoutingHistory::Layer& layer : history.layers) {
+      const auto experts = static_cast<std::size_t>(layer.experts), choices = static_cast<std::size_t>(layer.top_k);
+      fmt::memory_buffer lines;
+      for (std::size_t k = 0; k < choices; ++k) {
+        for (std::size_t e = 0; e < experts; ++e) {
+          fmt::format_to(std::back_inserter(lines), "{},{},{},{},{},{},{},{}\n", history.steps[r], layer.layer, k, e,
+                         layer.expert_sizes[e], layer.expert_rank[e], layer.counts[(r * choices + k) * experts + e],
+                         layer.mean_probability[r * experts + e]);
+        }
+      }
+      out.write(lines.data(), static_cast<std::streamsize>(lines.size()));
+    }
+  }
+}
+
+}  // namespace lyceum

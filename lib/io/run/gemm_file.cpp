@@ -1,0 +1,107 @@
+#include "io/run/gemm_file.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+#include "io/files/sha256.h"
+#include "io/files/whole_file.h"
+
+namespace lyceum {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* format = "lyceum-gemm-choices";
+constexpr int version = 1;
+
+DType type_named(const std::string& name) {
+  for (const DType type : {DType::f32, DType::bf16, DType::f64}) {
+    if (name == name_of(type)) return type;
+  }
+  fail(ExitCode::bad_input, "{} is no type of numbers", name);
+}
+
+Json choice_json(const std::string& device, const GemmShape& s, const GemmAlgorithm& algorithm) {
+  return {{"device", device},
+          {"sizes", {s.m, s.n, s.k}},
+          {"strides", {s.a_stride, s.b_stride, s.c_stride}},
+          {"transpose", {s.transpose_a, s.transpose_b}},
+          {"accumulate", s.accumulate},
+          {"types", {name_of(s.in), name_of(s.out)}},
+          {"alignments", {s.a_alignment, s.b_alignment, s.c_alignment}},
+          {"proposal", algorithm.proposal},
+          {"algorithm", algorithm.bits}};
+}
+
+GemmShape gemm_shape(const Json& json) {
+  const auto &sizes = json.at("sizes"), &strides = json.at("strides"), &transpose = json.at("transpose"),
+             &types = json.at("types"), &alignments = json.at("alignments");
+  return {.m = sizes.at(0),
+          .n = sizes.at(1),
+          .k = sizes.at(2),
+          .a_stride = strides.at(0),
+          .b_stride = strides.at(1),
+          .c_stride = strides.at(2),
+          .transpose_a = transpose.at(0),
+          .transpose_b = transpose.at(1),
+          .accumulate = json.at("accumulate"),
+          .in = type_named(types.at(0)),
+          .out = type_named(types.at(1)),
+          .a_alignment = alignments.at(0),
+          .b_alignment = alignments.at(1),
+          .c_alignment = alignments.at(2)};
+}
+
+GemmPins pins_of(const Json& file) {
+  require_input(file.at("format") == format && file.at("version") == version,
+                "it is no file of chosen GEMM algorithms, version {}", version);
+  const Json& choices = file.at("choices");
+  require_input(file.at("sha256") == sha256(choices.dump()),
+                "it was changed after it was written (its own SHA-256 differs)");
+  GemmPins pins;
+  for (const Json& json : choices) {
+    pins[json.at("device")][gemm_shape(json)] = {.bits = json.at("algorithm"), .proposal = json.at("proposal")};
+  }
+  return pins;
+}
+
+}  // namespace
+
+std::string gemm_file_text(const GemmPins& pins) {
+  Json choices = Json::array();
+  for (const auto& [device, chosen] : pins) {
+    for (const auto& [shape, algorithm] : chosen) choices.push_back(choice_json(device, shape, algorithm));
+  }
+  std::string text = fmt::format("{{\"format\": \"{}\", \"version\": {}, \"choices\": [", format, version);
+  const char* before = "\n";
+  for (const Json& choice : choices) {
+    text += before;
+    text += choice.dump();
+    before = ",\n";
+  }
+  text += fmt::format("\n], \"sha256\": \"{}\"}}\n", sha256(choices.dump()));
+  return text;
+}
+
+GemmPins parse_gemm_file(const std::string& text, const std::string& file) {
+  std::string reason;
+  try {
+    return pins_of(Json::parse(text));
+  } catch (const Json::exception& error) {
+    reason = error.what();
+    std::replace(reason.begin(), reason.end(), '\n', ' ');
+  } catch (const Error& error) {
+    reason = error.what();
+  }
+  fail(ExitCode::bad_input,
+       "{}: {}: remove it, and run.gemm_file where that names it, to have GEMM algorithms chosen anew", file, reason);
+}
+
+GemmPins read_gemm_file(const std::filesystem::path& path) {
+  return parse_gemm_file(read_whole_file(path), path.string());
+}
+
+}  // namespace lyceum

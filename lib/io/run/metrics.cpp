@@ -1,0 +1,116 @@
+#include "io/run/metrics.h"
+
+#include <fcntl.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <utility>
+
+#include "core/error.h"
+
+namespace lyceum {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+/// Calls `use(record, bytes up to and with this line)` for every whole line until it says false. A line without its
+/// newline is the last one of a run killed while writing it: left out.
+void for_each_line(const std::filesystem::path& file,
+                   const std::function<bool(const OrderedJson&, std::int64_t)>& use) {
+  std::ifstream in(file, std::ios::binary);
+  require_input(in.good(), "{}: cannot be opened: {}", file.string(), std::strerror(errno));
+  std::int64_t bytes = 0, number = 0;
+  for (std::string line; std::getline(in, line) && !in.eof();) {
+    bytes += static_cast<std::int64_t>(line.size()) + 1;
+    ++number;
+    const OrderedJson record = OrderedJson::parse(line, nullptr, /*allow_exceptions=*/false);
+    require_input(record.is_object() && record.contains("step") && record["step"].is_number_integer(),
+                  "{}: line {} is not an object with a step: damaged, remove that line or the file", file.string(),
+                  number);
+    if (!use(record, bytes)) return;
+  }
+  require_input(!in.bad(), "{}: cannot be read", file.string());
+}
+
+std::string line_of(const OrderedJson& record) {
+  OrderedJson line = record;
+  std::vector<std::string> nonfinite;
+  for (auto& [key, value] : line.items()) {
+    if (value.is_number_float() && !std::isfinite(value.get<double>())) nonfinite.push_back(key);
+  }
+  for (const std::string& key : nonfinite) line[key] = nullptr;
+  if (!nonfinite.empty()) line["nonfinite"] = nonfinite;
+  return line.dump() + "\n";  // the shortest digits that read back as the same double
+}
+
+}  // namespace
+
+MetricsLog::MetricsLog(std::filesystem::path file, std::int64_t resume_step) : file_(std::move(file)) {
+  if (resume_step >= 0 && std::filesystem::exists(file_)) {
+    for_each_line(file_, [&](const OrderedJson& record, std::int64_t bytes) {
+      const auto step = record["step"].get<std::int64_t>();
+      if (step > resume_step) return false;
+      size_ = bytes;
+      resumed_at_ = step;
+      return true;
+    });
+    std::ifstream in(file_, std::ios::binary);
+    in.seekg(size_);
+    for (std::string line; std::getline(in, line);) ++lines_cut_;
+  }
+  descriptor_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  require(descriptor_ >= 0, "{}: cannot be opened for writing: {}", file_.string(), std::strerror(errno));
+  if (::ftruncate(descriptor_, size_) != 0) {
+    const int reason = errno;
+    ::close(descriptor_);
+    fail(ExitCode::failed, "{}: cannot be cut to {} bytes: {}", file_.string(), size_, std::strerror(reason));
+  }
+}
+
+MetricsLog::~MetricsLog() { ::close(descriptor_); }
+
+void MetricsLog::append(const OrderedJson& record) {
+  require(record.is_object() && record.contains("step") && record["step"].is_number_integer(),
+          "a metrics record needs an integer \"step\"");
+  waiting_ += line_of(record);
+  for (std::size_t done = 0; done < waiting_.size();) {
+    const ssize_t written = ::write(descriptor_, waiting_.data() + done, waiting_.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      const int reason = errno;
+      const bool whole = ::ftruncate(descriptor_, size_) == 0;
+      fail(ExitCode::failed, "{}: cannot be written{}: {}", file_.string(), whole ? "" : " (its last line is torn)",
+           std::strerror(reason));
+    }
+    done += static_cast<std::size_t>(written);
+  }
+  size_ += static_cast<std::int64_t>(waiting_.size());
+  waiting_.clear();
+}
+
+Metrics read_metrics(const std::filesystem::path& file) {
+  Metrics metrics;
+  for_each_line(file, [&](const OrderedJson& record, std::int64_t) {
+    const auto step = record["step"].get<std::int64_t>();
+    for (const auto& [key, value] : record.items()) {
+      if (value.is_number() && key != "step") metrics[key].push_back({step, value.get<double>()});
+    }
+    if (const auto nonfinite = record.find("nonfinite"); nonfinite != record.end() && nonfinite->is_array()) {
+      for (const OrderedJson& key : *nonfinite) {
+        if (key.is_string()) {
+          metrics[key.get<std::string>()].push_back({step, std::numeric_limits<double>::quiet_NaN()});
+        }
+      }
+    }
+    return true;
+  });
+  return metrics;
+}
+
+}  // namespace lyceum

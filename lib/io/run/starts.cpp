@@ -1,0 +1,51 @@
+#include "io/run/starts.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+
+#include "core/error.h"
+#include "io/run/metrics.h"
+
+namespace lyceum {
+
+void record_start(const std::filesystem::path& file, const RunStart& start) {
+  MetricsLog log(file, start.step > 0 ? start.step : -1);
+  log.append({{"step", start.step},
+              {"date", start.date},
+              {"program", start.program},
+              {"mesh", start.mesh},
+              {"config", start.config}});
+}
+
+std::vector<RunStart> read_starts(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  require_input(in.good(), "{}: cannot be opened: {}", file.string(), std::strerror(errno));
+  std::vector<RunStart> starts;
+  for (std::string line; std::getline(in, line) && !in.eof();) {  // a torn last line is passed over
+    try {
+      const nlohmann::json start = nlohmann::json::parse(line);
+      starts.push_back({.step = start.at("step"),
+                        .date = start.at("date"),
+                        .program = start.at("program"),
+                        .mesh = start.at("mesh"),
+                        .config = start.at("config")});
+    } catch (const nlohmann::json::exception&) {
+      fail(ExitCode::bad_input, "{}: line {} does not tell of a start of a run: damaged, remove that line or the file",
+           file.string(), starts.size() + 1);
+    }
+  }
+  return starts;
+}
+
+std::string utc_date() {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
+                     fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())));
+}
+
+}  // namespace lyceum

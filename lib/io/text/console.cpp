@@ -1,0 +1,116 @@
+#include "io/text/console.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <ostream>
+
+namespace lyceum {
+namespace {
+
+constexpr std::int64_t lines_between_headers = 20;
+constexpr std::string_view unknown = "-";
+
+int step_width(std::int64_t steps) { return std::max(4, 2 * static_cast<int>(std::to_string(steps).size()) + 1); }
+
+std::string eta_text(const ProgressLine& line) {
+  return line.eta_seconds ? human_duration(*line.eta_seconds) : std::string(unknown);
+}
+
+}  // namespace
+
+std::string human_count(double value, std::string_view unit) {
+  if (!std::isfinite(value)) return fmt::format("{}", value);
+  constexpr std::array prefixes = {"", "k", "M", "G", "T", "P"};
+  double size = std::abs(value);
+  std::size_t prefix = 0;
+  // 999.5 would print as 1000 in three digits.
+  while (size >= 999.5 && prefix + 1 < prefixes.size()) size /= 1000, ++prefix;
+  const int decimals = prefix == 0 && size == std::floor(size) ? 0 : size < 9.995 ? 2 : size < 99.95 ? 1 : 0;
+  const bool bare = prefix == 0 && unit.empty();
+  return fmt::format("{}{:.{}f}{}{}{}", value < 0 ? "-" : "", size, decimals, bare ? "" : " ", prefixes[prefix], unit);
+}
+
+std::string human_duration(double seconds) {
+  if (!(seconds >= 0) || !std::isfinite(seconds)) return std::string(unknown);
+  if (seconds < 1) return "<1s";
+  if (seconds >= 1e9) return ">30y";
+  const auto whole = static_cast<std::int64_t>(seconds);
+  if (whole < 60) return fmt::format("{}s", whole);
+  if (whole < 3600) return fmt::format("{}m{:02}s", whole / 60, whole % 60);
+  if (whole < 86400) return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
+  return fmt::format("{}d{:02}h", whole / 86400, whole / 3600 % 24);
+}
+
+std::string progress_header(std::int64_t steps) {
+  return fmt::format("{:>{}}  {:>9}  {:>9}  {:>9}  {:>8}  {:>6}  {:>9}  {:>7}", "step", step_width(steps), "loss",
+                     "grad norm", "lr", "tok/s", "MFU", "imbalance", "ETA");
+}
+
+std::string progress_text(const ProgressLine& line) {
+  const std::string mfu = line.mfu ? fmt::format("{:.1f}%", 100 * *line.mfu) : std::string(unknown);
+  const std::string imbalance =
+      line.load_imbalance ? fmt::format("{:.2f}", *line.load_imbalance) : std::string(unknown);
+  std::string text =
+      fmt::format("{:>{}}  {:>9.4f}  {:>9.3g}  {:>9.2e}  {:>8}  {:>6}  {:>9}  {:>7}",
+                  fmt::format("{}/{}", line.step, line.steps), step_width(line.steps), line.loss, line.grad_norm,
+                  line.lr, human_count(line.tokens_per_second), mfu, imbalance, eta_text(line));
+  if (line.skipped > 0) text += fmt::format("  {} skipped", line.skipped);
+  return text;
+}
+
+std::string progress_bar(const ProgressLine& line, int columns) {
+  const double done = line.steps > 0 ? std::clamp(double(line.step) / double(line.steps), 0.0, 1.0) : 0.0;
+  const std::string words = fmt::format(" {:>3.0f}%  ETA {}", std::floor(100 * done), eta_text(line));
+  const int width = std::clamp(columns - static_cast<int>(words.size()) - 2, 4, 60);
+  const int filled = static_cast<int>(done * width);
+  std::string bar(static_cast<std::size_t>(filled), '=');
+  if (filled < width) bar += '>';
+  return fmt::format("[{:<{}}]{}", bar, width, words);
+}
+
+Console::~Console() {
+  if (!bar_.empty()) out_ << "\r\x1b[K" << std::flush;
+}
+
+void Console::step(const ProgressLine& line) {
+  if (columns_ > 0) bar_ = progress_bar(line, columns_ - 1);
+  const bool header = columns_ > 0 ? lines_ % lines_between_headers == 0 : lines_ == 0;
+  ++lines_;
+  print(header ? progress_header(line.steps) + "\n" + progress_text(line) : progress_text(line));
+}
+
+void Console::tick(const ProgressLine& line) {
+  if (columns_ == 0) return;
+  bar_ = progress_bar(line, columns_ - 1);
+  out_ << "\r\x1b[K" << bar_ << std::flush;
+}
+
+void Console::note(std::string_view text) { print(text); }
+
+void Console::print(std::string_view text) {
+  if (columns_ > 0) out_ << "\r\x1b[K";
+  out_ << text << '\n' << bar_ << std::flush;
+}
+
+int terminal_columns() {
+  // mpirun gives its ranks a pseudo-terminal whatever its own output is, so under it its output is asked, not ours. On
+  // other machines the parent is its daemon, whose output is no terminal.
+  const bool launched = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
+  const std::string path = fmt::format("/proc/{}/fd/1", launched ? getppid() : getpid());
+  const int descriptor = open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) return 0;
+  winsize size{};
+  const bool terminal = isatty(descriptor) && ioctl(descriptor, TIOCGWINSZ, &size) == 0;
+  close(descriptor);
+  if (!terminal) return 0;
+  return size.ws_col > 0 ? size.ws_col : 80;
+}
+
+}  // namespace lyceum

@@ -1,0 +1,78 @@
+#include "io/text/table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace lyceum {
+namespace {
+
+std::string three_digits(double value, const char* space, const char* unit) {
+  constexpr std::array prefixes = {"", "k", "M", "G", "T", "P", "E"};
+  std::size_t prefix = 0;
+  while (value >= 999.5 && prefix + 1 < prefixes.size()) {
+    value /= 1000;
+    ++prefix;
+  }
+  const int digits = prefix == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+  const bool bare = prefix == 0 && *unit == '\0';
+  return fmt::format("{:.{}f}{}{}{}", value, digits, bare ? "" : space, prefixes[prefix], unit);
+}
+
+}  // namespace
+
+Table::Table(std::vector<std::string> headings) {
+  for (std::string& heading : headings) {
+    right_.push_back(heading.starts_with('>'));
+    if (right_.back()) heading.erase(0, 1);
+  }
+  rows_.push_back(std::move(headings));
+}
+
+void Table::add(std::vector<std::string> row) {
+  row.resize(right_.size());
+  rows_.push_back(std::move(row));
+}
+
+std::string Table::text() const {
+  std::vector<std::size_t> widths(right_.size(), 0);
+  for (const auto& row : rows_) {
+    for (std::size_t column = 0; column < widths.size(); ++column) {
+      widths[column] = std::max(widths[column], row[column].size());
+    }
+  }
+  std::string text;
+  for (const auto& row : rows_) {
+    std::string line;
+    for (std::size_t column = 0; column < widths.size(); ++column) {
+      line += right_[column] ? fmt::format("{:>{}}  ", row[column], widths[column])
+                             : fmt::format("{:<{}}  ", row[column], widths[column]);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line;
+    text += '\n';
+  }
+  return text;
+}
+
+std::string text_of_bytes(std::int64_t bytes) { return three_digits(static_cast<double>(bytes), " ", "B"); }
+std::string text_of_count(std::int64_t count) { return three_digits(static_cast<double>(count), " ", ""); }
+
+std::string count_text(std::int64_t count, std::string_view one) {
+  return fmt::format("{} {}{}", count, one, count == 1 ? "" : one.ends_with("ch") ? "es" : "s");
+}
+
+std::string ranges_text(const std::vector<std::size_t>& numbers) {
+  std::string text;
+  for (std::size_t i = 0; i < numbers.size();) {
+    std::size_t last = i;
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", numbers[i]);
+    if (last > i) text += fmt::format("{}{}", last == i + 1 ? ", " : "–", numbers[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+}  // namespace lyceum
