@@ -32,7 +32,7 @@ constexpr double least_seconds = 2;
 double tokens_per_second(const std::string& threads) {
   const MpiSession session;
   Config config = load_config(std::vector<std::string>{"--config=" LYCEUM_SOURCE_DIR "/configs/quickstart.ini",
-                                                       "--run.threads=" + threads})
+                                                       "--parallel.expert=1", "--run.threads=" + threads})
                       .config;
   resolve(config, session.size());
   const auto setup = set_up(config, session, Reading::generate);

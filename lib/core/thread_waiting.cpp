@@ -2,19 +2,36 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace lyceum {
 
 namespace {
 
-/// Turns of GNU's waiting loop while no more threads than cores are there; with more of them it sleeps at once.
-constexpr const char* short_spin = "100";
+/// Turns of GNU's waiting loop before a thread sleeps: some ten microseconds, in which the next small operation of a
+/// decoded token mostly comes (docs/benchmarks.md). With more threads than cores in one process GNU makes it less.
+constexpr const char *some_turns = "1000", *no_turns = "0";
+
+/// The number that the environment has for `name`, else `otherwise`.
+long number_of(const char* name, long otherwise) {
+  const char* text = std::getenv(name);
+  const long number = text ? std::strtol(text, nullptr, 10) : 0;
+  return number > 0 ? number : otherwise;
+}
+
+/// Whether the ranks that mpirun started on this host leave each of their threads a core.
+bool core_for_each_thread() {
+  const long cores = std::max(1L, static_cast<long>(std::thread::hardware_concurrency()));
+  const long ranks = number_of("OMPI_COMM_WORLD_LOCAL_SIZE", 1);
+  return ranks * number_of("OMP_NUM_THREADS", std::max(1L, cores / ranks)) <= cores;
+}
 
 /// Whether something follows this process that would lose it in a new start. Without /proc nobody knows.
 bool followed() {
@@ -47,7 +64,7 @@ void let_waiting_threads_sleep() {
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   pointers.push_back(nullptr);
   setenv("OMP_WAIT_POLICY", "passive", 0);
-  setenv("GOMP_SPINCOUNT", short_spin, 0);
+  setenv("GOMP_SPINCOUNT", core_for_each_thread() ? some_turns : no_turns, 0);
   execv(program.c_str(), pointers.data());  // returns when it fails: then the threads spin
 }
 

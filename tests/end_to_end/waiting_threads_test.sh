@@ -14,10 +14,11 @@ starts() {
 }
 
 what=("$lyceum" checkpoint ls "$work/no  such")
-starts 2 PASSIVE 100 "${what[@]}"
+starts 2 PASSIVE 1000 "${what[@]}"
 code_alone=$code
 says err "$work/no  such: no such directory"  # arguments arrive as they were
-starts 2 PASSIVE 100 mpirun -n 1 "${what[@]}"
+starts 2 PASSIVE 1000 mpirun -n 1 "${what[@]}"
+OMP_NUM_THREADS=1000 starts 2 PASSIVE 0 "${what[@]}"  # threads that share cores do not spin at all
 OMP_WAIT_POLICY=active starts 1 ACTIVE 30000000000 "${what[@]}"
 GOMP_SPINCOUNT=7 starts 1 PASSIVE 7 "${what[@]}"
 
