@@ -22,7 +22,9 @@ Ctrl-C or SIGTERM ends at once. mpirun kills a second after it was interrupted: 
 
 boost::program_options::options_description train_options() {
   boost::program_options::options_description options;
-  options.add_options()("remeasure", "measure this machine's FLOP/s anew, which MFU counts against; else once a build");
+  options.add_options()("remeasure",
+                        "measure this machine's FLOP/s anew, which MFU counts against; else once a build; not of GPUs "
+                        "whose peak is known");
   return options;
 }
 

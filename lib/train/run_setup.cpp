@@ -117,10 +117,11 @@ void require_one_tokenizer(std::string name, std::string digest, std::span<const
   for (const std::string& prefix : prefixes) {
     const std::optional<TokenMeta> meta = read_token_meta(prefix);
     if (!meta) continue;
-    require_input(digest.empty() || meta->tokenizer_sha256 == digest,
-                  "{}.bin was made with another tokenizer than {}: {}.json names {} of SHA-256 {}…, this one has {}…; "
-                  "set data.tokenizer to the one that made the tokens, or tokenise again",
-                  prefix, name, prefix, meta->tokenizer, meta->tokenizer_sha256.substr(0, 12), digest.substr(0, 12));
+    require_input(
+        digest.empty() || meta->tokenizer_sha256 == digest,
+        "{}.bin was made with another tokenizer than {}: {}.json names {} of SHA-256 {}…, this one has {}…; "
+        "use one for both: tokenise again, or name the one that made the tokens where no checkpoint brings its own",
+        prefix, name, prefix, meta->tokenizer, meta->tokenizer_sha256.substr(0, 12), digest.substr(0, 12));
     if (digest.empty()) name = prefix + ".bin";
     digest = meta->tokenizer_sha256;
   }

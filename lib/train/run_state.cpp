@@ -96,7 +96,7 @@ Soundness read_soundness(const Json& state) {
   if (!state.contains("soundness")) return {};  // of an older checkpoint
   const Json& json = state.at("soundness");
   return {.steps = count_of(json, "steps"),
-          .since_left_out = count_of(json, "since_left_out"),
+          .left_out = count_of(json, "left_out"),
           .smoothed = json.at("smoothed_loss"),
           .lowest = json.at("lowest_loss")};
 }
@@ -181,7 +181,7 @@ std::string RunState::text() const {
               {"unwritten_routing", json_of(unwritten_routing)},
               {"soundness",
                {{"steps", soundness.steps},
-                {"since_left_out", soundness.since_left_out},
+                {"left_out", soundness.left_out},
                 {"smoothed_loss", soundness.smoothed},
                 {"lowest_loss", soundness.lowest}}},
               {"expert_load", loads},

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 namespace lyceum {
 
@@ -12,11 +13,16 @@ namespace {
 constexpr double most_above = 20;
 constexpr double largest_update = 0.5;
 
+/// Soundness::left_out one step later.
+std::int64_t next(std::int64_t left_out) { return (left_out << 1) & ((std::int64_t{1} << Soundness::window) - 1); }
+
 }  // namespace
+
+void Soundness::leave_out() { left_out = next(left_out) | 1; }
 
 void Soundness::add(double loss, double update_norm, double weight_norm) {
   ++steps;
-  since_left_out = std::min(since_left_out + 1, window);
+  left_out = next(left_out);
   update = update_norm / weight_norm;
   if (steps == 1) smoothed = lowest = loss;
   smoothed += (std::min(loss, lowest + most_above) - smoothed) / static_cast<double>(std::min(steps, window));
@@ -24,7 +30,8 @@ void Soundness::add(double loss, double update_norm, double weight_norm) {
 }
 
 std::string Soundness::problem() const {
-  if (since_left_out < window) return fmt::format("one of the last {} steps was left out", window);
+  const int steps_left_out = std::popcount(static_cast<std::uint64_t>(left_out));
+  if (steps_left_out > 1) return fmt::format("{} of the last {} steps were left out", steps_left_out, window);
   if (!(update <= largest_update)) return fmt::format("its last update was {:.2g} times its weights", update);
   if (!(smoothed <= lowest + margin)) {
     return fmt::format("the loss was {:.2f}, smoothed, and had been {:.2f}", smoothed, lowest);

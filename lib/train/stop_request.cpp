@@ -35,8 +35,7 @@ void say_to_user(const std::string& text) {
 void take_request(int signal) {
   if (const std::optional<int> code = finished_with) _exit(*code);
   const std::string name = signal == SIGINT ? "SIGINT" : signal == SIGTERM ? "SIGTERM" : "SIGUSR1";
-  if (!stop_requested()) {
-    stop_signalled = true;
+  if (!stop_signalled.exchange(true)) {
     if (signal == SIGTERM && std::getenv("OMPI_MCA_orte_launch")) return;  // mpirun, which ends a job that failed
     say_to_user(name + ": saves a checkpoint after this step and ends; a second one ends it at once");
   } else if (signal != SIGUSR1) {

@@ -91,6 +91,25 @@ std::vector<DataFiles> files_of(const RunData& data, const DataConfig& config, c
   return files;
 }
 
+/// Keys and values of a configuration's text.
+std::map<std::string, std::string> values_in(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> mistakes;
+  std::map<std::string, std::string> values;
+  for (IniEntry& entry : read_ini(stream, "configuration", mistakes)) values[entry.key] = std::move(entry.value);
+  return values;
+}
+
+/// The optimizer's keys of a checkpoint's configuration, and how long its run was to be. Other keys may be those of
+/// another build.
+Config optimizer_config(const std::string& text) {
+  std::vector<std::string> given;
+  for (const auto& [key, value] : values_in(text)) {
+    if (key.starts_with("optim.") || key == "run.steps") given.push_back(fmt::format("--{}={}", key, value));
+  }
+  return read_config(given).config;
+}
+
 }  // namespace
 
 Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& setup, const RunLock* lock,
@@ -268,6 +287,7 @@ void Trainer::resume() {
     note("warning: this checkpoint is not sound: " + reader.header().unsound);
     state_.soundness = {};  // whoever names it wants it
   }
+  if (data_changed_) state_.soundness = {};  // losses of another task
   tell_changes(reader);
   choose_schedule(&reader);
 }
@@ -315,16 +335,10 @@ std::int64_t Trainer::logical_tensors() const {
 void Trainer::tell_changes(const CheckpointReader& reader) {
   constexpr std::array telling{"data.",  "batch.",   "model.",        "moe.",           "balance.",
                                "optim.", "run.seed", "run.precision", "run.gemm_choice"};
-  constexpr std::array silent{"batch.micro", "model.recompute", "model.loss_chunk", "optim.schedule_steps"};
-  const auto values = [](const std::string& text) {
-    std::istringstream stream(text);
-    std::vector<std::string> mistakes;
-    std::map<std::string, std::string> map;
-    for (IniEntry& entry : read_ini(stream, "configuration", mistakes)) map[entry.key] = std::move(entry.value);
-    return map;
-  };
-  const auto before = values(reader.header().config);
-  for (const auto& [key, value] : values(config_text_)) {
+  constexpr std::array silent{"batch.micro",          "model.recompute", "model.loss_chunk",
+                              "optim.schedule_steps", "data.changed",    "data.tokenizer"};
+  const auto before = values_in(reader.header().config);
+  for (const auto& [key, value] : values_in(config_text_)) {
     const bool tells =
         std::any_of(telling.begin(), telling.end(), [&](const char* part) { return key.starts_with(part); }) &&
         std::find(silent.begin(), silent.end(), key) == silent.end();
@@ -344,13 +358,18 @@ void Trainer::choose_schedule(const CheckpointReader* reader) {
     state_.schedule_steps = given > 0 ? given : steps;
     return;
   }
-  const Config before = parse_config(reader->header().config, reader->directory().string() + ":config").config;
+  const Config before = optimizer_config(reader->header().config);
   const std::int64_t made_for = state_.schedule_steps > 0 ? state_.schedule_steps : before.run.steps;
   state_.schedule_steps = given > 0 ? given : made_for;
   if (state_.step >= steps) return;
   const double lr = learning_rate(config_.optim, state_.step, state_.schedule_steps);
   const double was = learning_rate(before.optim, state_.step, made_for);
-  if (lr != was) {
+  if (lr == 0) {
+    note(
+        fmt::format("warning: the learning rate is 0 from step {} on: the schedule ends at step {}; set "
+                    "optim.schedule_steps={} to make it end with the run, or optim.min_lr",
+                    state_.step + 1, state_.schedule_steps, steps));
+  } else if (lr != was) {
     note(
         fmt::format("warning: the learning rate of step {} is {:.3g}; by the checkpoint's schedule, {} over {} steps, "
                     "it would be {:.3g}",
@@ -366,10 +385,11 @@ void Trainer::choose_schedule(const CheckpointReader* reader) {
 /// That the data are those of the checkpoint's run. Others under another name are told by tell_changes().
 void Trainer::check_data(const CheckpointReader& reader) {
   const std::string directory = reader.directory().string(), tokenizer = reader.tokenizer_sha256();
-  require_input(tokenizer.empty() || data_.tokenizer.empty() || sha256(data_.tokenizer) == tokenizer,
-                "data.tokenizer = {} is not the tokenizer of {}, which brings its own: set data.tokenizer = {}/{} and "
-                "the data that were made with it",
-                config_.data.tokenizer, directory, directory, tokenizer_name);
+  require_input(
+      tokenizer.empty() || data_.tokenizer.empty() || sha256(data_.tokenizer) == tokenizer,
+      "data.tokenizer = {} is not the tokenizer of {}, which brings its own: copy {}/{} out of there, "
+      "where later checkpoints replace it, and set data.tokenizer to the copy and the data that were made with it",
+      config_.data.tokenizer, directory, directory, tokenizer_name);
   for (const DataFiles& before : RunState::data_of(reader.header().trainer_state)) {
     for (const DataFiles& now : state_.data) {
       if (now.key != before.key || now.prefix != before.prefix || now.fingerprint == before.fingerprint) continue;
@@ -378,6 +398,7 @@ void Trainer::check_data(const CheckpointReader& reader) {
                     "warn to go on with these",
                     now.key, now.prefix, directory);
       note(fmt::format("warning: {} = {}: the files have changed since the checkpoint was saved", now.key, now.prefix));
+      data_changed_ = true;
     }
   }
 }
@@ -429,8 +450,10 @@ void Trainer::one_step() {
   const StepResult result = train_step_.run(*data_.train, state_.samples, lr);
   ++state_.step;
   state_.samples += config_.batch.global;
-  state_.add_routing(result.routing, config_.batch.global * config_.batch.seq_len);
-  if (!result.skipped) add_step(state_.idle, result.routing);
+  if (!result.skipped) {  // else what the routers did may not be finite
+    state_.add_routing(result.routing, config_.batch.global * config_.batch.seq_len);
+    add_step(state_.idle, result.routing);
+  }
   state_.updates = optimizer_.updates();
   if (result.skipped) {
     state_.soundness.leave_out();

@@ -89,6 +89,7 @@ class Trainer {
   std::unique_ptr<nlohmann::ordered_json> record_;  // of the step in hand, for metrics.jsonl
   std::optional<MetricsLog> metrics_;
   std::optional<RoutingLog> routing_log_;
+  bool data_changed_ = false;  // since the checkpoint was saved
   bool starts_failing_ = false, metrics_failing_ = false, routing_log_failing_ = false, gemm_file_failing_ = false;
 };
 

@@ -254,6 +254,7 @@ TEST(ConfigValues, malformed_or_out_of_range_are_mistakes) {
       {"data.train=;b", "there a comment begins"},
       {"data.train=a ", "begin or end with a space"},
       {"data.train=a\nb", "control characters"},
+      {"data.train=a\xff", "must be UTF-8"},
   };
   for (const auto& [argument, expected] : cases) {
     const std::string message = mistake({"--" + argument});

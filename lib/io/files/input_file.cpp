@@ -46,8 +46,8 @@ void InputFile::read(std::uint64_t at, std::span<std::byte> out) const {
   while (!out.empty()) {
     const ssize_t got = pread(descriptor_, out.data(), out.size(), static_cast<off_t>(at));
     if (got < 0 && errno == EINTR) continue;
-    require_input(got >= 0, "{}: bytes {} to {} cannot be read: {}", path_, first, end,
-                  std::generic_category().message(errno));
+    require(got >= 0, "{}: bytes {} to {} cannot be read: {}", path_, first, end,
+            std::generic_category().message(errno));
     require_input(
         got > 0,
         "{}: bytes {} to {} are gone: the file has {} bytes now, it had {} when it was opened; put it back as "
