@@ -49,19 +49,6 @@ class FeedForward {
   std::shared_ptr<const std::vector<ExpertBank::Expert>> expert_;
 };
 
-/// What a layer's router did with this rank's run of the tokens.
-struct RoutingSums {
-  std::int64_t layer = 0, top_k = 0, experts = 0;
-  std::vector<std::int64_t> counts;  // [top_k · experts]
-  std::vector<double> probability;   // [experts]: sum of scores over tokens
-};
-
-/// The sums of no tokens yet.
-RoutingSums no_routing(const Config& config, std::int64_t layer);
-
-/// Tokens of the busiest expert over the mean of all, whatever their rank among a token's choices.
-double imbalance(const RoutingSums& sums);
-
 /// Shared experts plus a routed bank: router → dispatch → experts → combine. [DeepSeekMoE eq. 9–11]
 /// Each tensor rank routes its own run of the tokens, to experts all over the expert group; the ranks of an
 /// expert_tensor group share the widths of the same experts.
@@ -76,7 +63,9 @@ class MoeLayer {
   struct Units {
     ParameterUnit &dense, &replicated, &experts;
   };
-  MoeLayer(const Config& config, const std::string& prefix, const Mesh& mesh, const Units& units, ExpertPlaces places);
+  /// `mixture`: the routed experts.
+  MoeLayer(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
+           const Units& units, ExpertPlaces places);
 
   /// x, and the answer, as they lie between matrices. `tally` may be null; it takes this call's counts of this rank's
   /// run on top of what it holds.

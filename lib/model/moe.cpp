@@ -1,6 +1,3 @@
-#include <algorithm>
-#include <numeric>
-
 #include "autograd/linear.h"
 #include "autograd/sum.h"
 #include "model/balance_loss.h"
@@ -33,42 +30,22 @@ Variable FeedForward::forward(Tape& tape, const TokenLayout& layout, const Varia
   return layout.from_matrix(tape, y);
 }
 
-MoeLayer::MoeLayer(const Config& config, const std::string& prefix, const Mesh& mesh, const Units& units,
-                   ExpertPlaces places)
+MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
+                   const Units& units, ExpertPlaces places)
     : moe_(config.moe), balance_(config.balance), mesh_(&mesh), places_(std::move(places)) {
   const std::int64_t hidden = config.model.hidden;
   const double std = config.model.init_std;
-  router_ = &units.replicated.add(whole_parameter(prefix + "/gate/weight", {moe_.experts, hidden}, std, true));
-  if (moe_.shared_experts > 0) {
-    shared_.emplace(config.model, prefix + "/shared_experts", moe_.shared_experts * moe_.expert_hidden, mesh.tensor,
-                    units.dense);
+  router_ = &units.replicated.add(whole_parameter(prefix + "/gate/weight", {mixture.choices(), hidden}, std, true));
+  if (const std::int64_t width = dense_width(config, mixture.id.layer); width > 0) {
+    shared_.emplace(config.model, prefix + "/shared_experts", width, mesh.tensor, units.dense);
   }
-  const std::vector<std::int64_t> widths = expert_widths(moe_);
   auto bank = std::make_shared<std::vector<ExpertBank::Expert>>();
   for (const std::int32_t e : places_.ranks.experts_of(mesh.expert.rank())) {
-    const std::int64_t width = widths[static_cast<std::size_t>(e)];
+    const std::int64_t width = mixture.widths[static_cast<std::size_t>(e)];
     const Range part = part_of(width, mesh.expert_tensor.rank(), mesh.expert_tensor.size());
     bank->push_back(add_expert(units.experts, prefix + "/experts/" + std::to_string(e), {hidden, width, part}, std));
   }
   experts_ = std::move(bank);
-}
-
-RoutingSums no_routing(const Config& config, std::int64_t layer) {
-  const std::int64_t top_k = config.moe.top_k, experts = config.moe.experts;
-  return {.layer = layer,
-          .top_k = top_k,
-          .experts = experts,
-          .counts = std::vector<std::int64_t>(static_cast<std::size_t>(top_k * experts), 0),
-          .probability = std::vector<double>(static_cast<std::size_t>(experts), 0.0)};
-}
-
-double imbalance(const RoutingSums& sums) {
-  std::vector<std::int64_t> load(static_cast<std::size_t>(sums.experts), 0);
-  for (std::size_t i = 0; i < sums.counts.size(); ++i) load[i % load.size()] += sums.counts[i];
-  const std::int64_t total = std::accumulate(load.begin(), load.end(), std::int64_t{0});
-  if (total == 0) return 0;
-  return static_cast<double>(*std::max_element(load.begin(), load.end())) * static_cast<double>(sums.experts) /
-         static_cast<double>(total);
 }
 
 std::pair<Variable, MoeLayer::Losses> MoeLayer::forward(Tape& tape, const TokenLayout& layout, const Variable& x,

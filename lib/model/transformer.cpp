@@ -73,15 +73,14 @@ void Transformer::add_block(std::int64_t layer, std::span<const ExpertLoad> meas
               .dense = nullptr,
               .moe = nullptr};
   const std::string ffn = prefix + "/mlp";
-  if (!has_experts(config_, layer)) {
-    const std::int64_t shared = config_.moe.shared_experts * config_.moe.expert_hidden;  // all experts always on
-    const std::int64_t width = layer < model.first_dense_layers || shared == 0 ? model.ffn_hidden : shared;
-    block.dense = std::make_unique<FeedForward>(model, ffn, width, mesh_->tensor, dense);
+  const std::optional<Mixture> routed = routed_experts(config_, layer);
+  if (!routed) {
+    block.dense = std::make_unique<FeedForward>(model, ffn, dense_width(config_, layer), mesh_->tensor, dense);
   } else {
     ParameterUnit& experts = add_unit(ffn + "/experts", ParameterUnit::Group::expert, layer + 1);
-    block.moe = std::make_unique<MoeLayer>(config_, ffn, *mesh_, MoeLayer::Units{dense, replicated, experts},
-                                           expert_places(config_, layer, mesh_->expert.size(), measured));
-    routed_layers_.push_back(layer);
+    block.moe = std::make_unique<MoeLayer>(config_, *routed, ffn, *mesh_, MoeLayer::Units{dense, replicated, experts},
+                                           expert_places(config_, *routed, mesh_->expert.size(), measured));
+    mixtures_.push_back(*routed);
   }
   blocks_.push_back(std::move(block));
 }
@@ -91,15 +90,22 @@ void Transformer::initialize(std::uint64_t seed) {
 }
 
 void Transformer::make_tallies() {
-  const auto layers = std::ssize(routed_layers_);
-  const std::int64_t top_k = config_.moe.top_k, experts = config_.moe.experts;
-  counts_ = Tensor::zeros(stream_, DType::i64, {layers * top_k, experts}, MemoryKind::buffers);
-  probability_ = Tensor::zeros(stream_, DType::f64, {layers * experts}, MemoryKind::buffers);
-  std::int64_t place = 0;
+  std::int64_t counts = 0, choices = 0;
+  for (const Mixture& mixture : mixtures_) {
+    counts += mixture.k * mixture.choices();
+    choices += mixture.choices();
+  }
+  counts_ = Tensor::zeros(stream_, DType::i64, {counts}, MemoryKind::buffers);
+  probability_ = Tensor::zeros(stream_, DType::f64, {choices}, MemoryKind::buffers);
+  counts = choices = 0;
+  auto mixture = mixtures_.begin();
   for (Block& block : blocks_) {
     if (!block.moe) continue;
-    block.tally = {counts_.slice(place * top_k, top_k), probability_.slice(place * experts, experts)};
-    ++place;
+    block.tally = {counts_.view(counts, {mixture->k, mixture->choices()}),
+                   probability_.slice(choices, mixture->choices())};
+    counts += mixture->k * mixture->choices();
+    choices += mixture->choices();
+    ++mixture;
   }
 }
 
@@ -109,8 +115,8 @@ std::vector<RoutingSums> Transformer::routing() const {
   std::vector<RoutingSums> all;
   auto count = counts.begin();
   auto sum = probability.begin();
-  for (const std::int64_t layer : routed_layers_) {
-    RoutingSums sums = no_routing(config_, layer);
+  for (const Mixture& mixture : mixtures_) {
+    RoutingSums sums = no_routing(mixture);
     for (std::int64_t& own : sums.counts) own = *count++;
     for (double& own : sums.probability) own = *sum++;
     all.push_back(std::move(sums));

@@ -11,6 +11,7 @@
 #include "autograd/tape.h"
 #include "io/config/config.h"
 #include "model/layers.h"
+#include "model/routing_statistics.h"
 #include "parallel/comm/mesh.h"
 
 namespace lyceum {
@@ -70,11 +71,11 @@ class Transformer {
   /// In the order of forward.
   std::span<ParameterUnit* const> units() const { return units_; }
 
-  /// Routing of all forward passes since the last clear, a layer each; passes do not count while it is switched off.
+  /// Routing of all forward passes since the last clear, a mixture each; passes do not count while it is switched off.
   /// Waits for the device.
   std::vector<RoutingSums> routing() const;
-  /// The layers that have experts, in their order.
-  std::span<const std::int64_t> routed_layers() const { return routed_layers_; }
+  /// What the blocks route to, in the order of forward.
+  std::span<const Mixture> mixtures() const { return mixtures_; }
   void count_routing(bool on) { counting_ = on; }
   void clear_routing();
 
@@ -115,8 +116,8 @@ class Transformer {
   Parameter* head_ = nullptr;        // likewise
   ParameterUnit* shared_table_ = nullptr;
   Tensor rope_;
-  std::vector<std::int64_t> routed_layers_;
-  Tensor counts_, probability_;  // all layers' tallies, one after another: i64, f64
+  std::vector<Mixture> mixtures_;
+  Tensor counts_, probability_;  // all tallies, one after another: i64, f64
   bool counting_ = true;
 };
 

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "kernels/adamw.h"
-#include "model/expert_places.h"
+#include "model/mixture.h"
 #include "parallel/data/copies.h"
 #include "parallel/data/flat_range.h"
 #include "parallel/data/norm_sums.h"
@@ -37,9 +37,9 @@ RankMemory state_memory(const Config& config, const Place& place, std::span<cons
 double stage_buffers(const Config& config, const Range& blocks) {
   double bytes = number(config.batch.seq_len * config.model.head_dim * accumulator_bytes);
   for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) {
-    if (has_experts(config, layer)) {
-      bytes += number(config.moe.experts *
-                      (config.moe.top_k * std::int64_t{sizeof(std::int64_t)} + std::int64_t{sizeof(double)}));
+    for (const Mixture& mixture : mixtures_of(config, layer)) {
+      bytes +=
+          number(mixture.choices() * (mixture.k * std::int64_t{sizeof(std::int64_t)} + std::int64_t{sizeof(double)}));
     }
   }
   return bytes;
@@ -84,16 +84,18 @@ constexpr std::array norms_at_once{1.0, 2.0};
 
 /// Losses, routing counts and norms.
 void add_end_of_step(const Config& config, const Place& place, Traffic& end) {
-  std::int64_t sparse = 0;
-  for (std::int64_t layer = 0; layer < config.model.layers; ++layer) sparse += has_experts(config, layer) ? 1 : 0;
+  std::int64_t counts = 0, choices = 0;  // of all routers
+  for (const Mixture& mixture : mixtures_of(config)) {
+    counts += mixture.k * mixture.choices();
+    choices += mixture.choices();
+  }
   const double layers = number(config.model.layers + 2);
-  const double experts = number(sparse * config.moe.experts);
   for (const Axis axis : {Axis::data_tensor, Axis::pipeline}) {
     end.add(place, axis, Transfer::all_reduce, number(step_numbers(config)) * sizeof(double));
   }
   for (const Axis axis : {Axis::data_tensor, Axis::pipeline}) {
-    end.add(place, axis, Transfer::all_reduce, experts * number(config.moe.top_k) * sizeof(std::int64_t));
-    end.add(place, axis, Transfer::all_reduce, experts * sizeof(double));
+    end.add(place, axis, Transfer::all_reduce, number(counts) * sizeof(std::int64_t));
+    end.add(place, axis, Transfer::all_reduce, number(choices) * sizeof(double));
   }
   for (const double norms : norms_at_once) {
     for (const Axis axis : {Axis::tensor, Axis::expert_tensor, Axis::expert}) {

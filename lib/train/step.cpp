@@ -94,7 +94,7 @@ TapeStage::Results TrainStep::forward(Transformer& stage, Tape& tape, const Tran
   const std::array kinds{&result.losses.expert, &result.losses.device, &result.losses.z};
   for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
     for (std::size_t i = 0; i < kinds[kind]->size(); ++i) {  // one a MoE layer, or none
-      const std::int64_t layer = stage.routed_layers()[i];
+      const std::int64_t layer = stage.mixtures()[i].id.layer;
       add((*kinds[kind])[i], per_sequence,
           1 + kind * static_cast<std::size_t>(config_.model.layers) + static_cast<std::size_t>(layer));
     }

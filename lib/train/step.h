@@ -34,7 +34,7 @@ struct StepResult {
   double load_imbalance = 0;         // busiest expert's tokens over the mean, worst layer; 0 without experts
   bool skipped = false;              // something was not finite: no update was made
   std::string culprit;               // then: what is not finite on which ranks, or empty
-  std::vector<RoutingSums> routing;  // of this step, every MoE layer, over all ranks
+  std::vector<RoutingSums> routing;  // of this step, every mixture, over all ranks
   /// Of this rank: what its pipeline did and when, in seconds from the step's begin. Empty where the step was one
   /// launch.
   std::vector<TimedAction> trace;

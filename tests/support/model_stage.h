@@ -97,9 +97,8 @@ inline void expect_part_of(ModelStage& whole, ModelStage& part) {
   }
   for (const RoutingSums& sums : part.model.routing()) {
     const std::vector<RoutingSums>& all = whole.model.routing();
-    const auto same =
-        std::find_if(all.begin(), all.end(), [&](const auto& other) { return other.layer == sums.layer; });
-    ASSERT_NE(same, all.end()) << sums.layer;
+    const auto same = std::find_if(all.begin(), all.end(), [&](const auto& other) { return other.id == sums.id; });
+    ASSERT_NE(same, all.end()) << label_of(sums.id);
     EXPECT_EQ(sums.counts, same->counts);
     EXPECT_EQ(sums.probability, same->probability);
   }

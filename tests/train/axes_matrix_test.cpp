@@ -187,7 +187,7 @@ std::map<std::string, std::vector<StepResult>> serial_runs(const ProcessGroup& w
       variant.change(config);
       for (const StepResult& step : TinyTraining(config, ProcessGroup::self()).run(0, steps)) {
         nlohmann::json counts = nlohmann::json::array();
-        for (const RoutingSums& layer : step.routing) counts.push_back({layer.layer, layer.counts});
+        for (const RoutingSums& layer : step.routing) counts.push_back({layer.id.layer, layer.counts});
         told.push_back({step.loss, step.expert_loss, step.device_loss, step.z_loss, step.grad_norm, counts});
       }
     }
@@ -199,7 +199,7 @@ std::map<std::string, std::vector<StepResult>> serial_runs(const ProcessGroup& w
       for (std::size_t i = 0; i < numbers.size(); ++i) *numbers[i] = step[i];
       for (const nlohmann::json& layer : step[numbers.size()]) {
         RoutingSums& sums = result.routing.emplace_back();
-        sums.layer = layer[0];
+        sums.id.layer = layer[0];
         sums.counts = layer[1].get<std::vector<std::int64_t>>();
       }
       all[variant.name].push_back(std::move(result));
@@ -225,8 +225,9 @@ void expect_equal(const std::vector<StepResult>& run, const std::vector<StepResu
     expect_near(a.z_loss, b.z_loss, 1e-4, "z loss");
     ASSERT_EQ(a.routing.size(), b.routing.size()) << where;
     for (std::size_t layer = 0; layer < b.routing.size(); ++layer) {
-      EXPECT_EQ(a.routing[layer].layer, b.routing[layer].layer) << where;
-      EXPECT_EQ(a.routing[layer].counts, b.routing[layer].counts) << where << ", layer " << b.routing[layer].layer;
+      EXPECT_EQ(a.routing[layer].id, b.routing[layer].id) << where;
+      EXPECT_EQ(a.routing[layer].counts, b.routing[layer].counts)
+          << where << ", layer " << label_of(b.routing[layer].id);
     }
   }
 }

@@ -46,7 +46,7 @@ void expect_same_bits(const Trajectory& run, const Trajectory& serial, const std
     EXPECT_EQ(a.load_imbalance, b.load_imbalance) << where;
     ASSERT_EQ(a.routing.size(), b.routing.size());
     for (std::size_t layer = 0; layer < b.routing.size(); ++layer) {
-      EXPECT_EQ(a.routing[layer].layer, b.routing[layer].layer) << where;
+      EXPECT_EQ(a.routing[layer].id, b.routing[layer].id) << where;
       EXPECT_EQ(a.routing[layer].counts, b.routing[layer].counts) << where << " layer " << layer;
       EXPECT_EQ(a.routing[layer].probability, b.routing[layer].probability) << where << " layer " << layer;
     }
