@@ -8,6 +8,7 @@
 #include "autograd/routing.h"
 #include "autograd/tape.h"
 #include "io/config/config.h"
+#include "model/balance_loss.h"
 #include "model/expert_places.h"
 #include "parallel/comm/mesh.h"
 #include "parallel/tensor/token_layout.h"
@@ -54,11 +55,6 @@ class FeedForward {
 /// expert_tensor group share the widths of the same experts.
 class MoeLayer {
  public:
-  /// Sums over the sequences of this rank, the same on all ranks of its tensor group; undefined values where a factor
-  /// is 0.
-  struct Losses {
-    Variable expert, device, z;
-  };
   /// Where the layer's parameters go, by who holds copies: shared experts, router, routed experts.
   struct Units {
     ParameterUnit &dense, &replicated, &experts;
@@ -69,14 +65,15 @@ class MoeLayer {
 
   /// x, and the answer, as they lie between matrices. `tally` may be null; it takes this call's counts of this rank's
   /// run on top of what it holds.
-  std::pair<Variable, Losses> forward(Tape& tape, const TokenLayout& layout, const Variable& x,
-                                      const RoutingTally* tally) const;
+  /// Losses are sums over the sequences of this rank, the same on all ranks of its tensor group.
+  std::pair<Variable, std::vector<Loss>> forward(Tape& tape, const TokenLayout& layout, const Variable& x,
+                                                 const RoutingTally* tally) const;
 
  private:
   /// The routed experts' answers to a run of tokens.
   Variable routed(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index) const;
   /// Of the load that Route made of a run of tokens.
-  Losses losses(Tape& tape, const TokenLayout& layout, const Variable& load) const;
+  std::vector<Loss> losses(Tape& tape, const TokenLayout& layout, const Variable& load) const;
 
   MoeConfig moe_;
   BalanceConfig balance_;

@@ -1,6 +1,5 @@
 #include "autograd/linear.h"
 #include "autograd/sum.h"
-#include "model/balance_loss.h"
 #include "model/layers.h"
 #include "parallel/expert/dispatch.h"
 #include "parallel/expert/expert_rows.h"
@@ -48,8 +47,8 @@ MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::stri
   experts_ = std::move(bank);
 }
 
-std::pair<Variable, MoeLayer::Losses> MoeLayer::forward(Tape& tape, const TokenLayout& layout, const Variable& x,
-                                                        const RoutingTally* tally) const {
+std::pair<Variable, std::vector<Loss>> MoeLayer::forward(Tape& tape, const TokenLayout& layout, const Variable& x,
+                                                         const RoutingTally* tally) const {
   const Variable run = layout.to_run(tape, x);
   Route route{.k = moe_.top_k, .renormalize = moe_.renormalize, .even = moe_.even_routing};
   if (tally && !tape.replaying()) route.tally = *tally;
@@ -62,7 +61,7 @@ std::pair<Variable, MoeLayer::Losses> MoeLayer::forward(Tape& tape, const TokenL
 
   Variable y = layout.from_run(tape, routed(tape, run, gates, index.value));
   if (shared_) y = tape.apply(Sum{}, y, shared_->forward(tape, layout, x));
-  return {y, has_losses(balance_) ? losses(tape, layout, load) : Losses{}};
+  return {y, has_losses(balance_) ? losses(tape, layout, load) : std::vector<Loss>{}};
 }
 
 Variable MoeLayer::routed(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index) const {
@@ -87,7 +86,7 @@ Variable MoeLayer::routed(Tape& tape, const Variable& x, const Variable& gates, 
   return tape.apply(Combine{exchange}, answers, gates);
 }
 
-MoeLayer::Losses MoeLayer::losses(Tape& tape, const TokenLayout& layout, const Variable& load) const {
+std::vector<Loss> MoeLayer::losses(Tape& tape, const TokenLayout& layout, const Variable& load) const {
   const BalanceLoss balance{.expert_factor = balance_.expert,
                             .device_factor = balance_.device,
                             .z_factor = balance_.z_loss,
@@ -96,12 +95,9 @@ MoeLayer::Losses MoeLayer::losses(Tape& tape, const TokenLayout& layout, const V
                             .seq_len = layout.seq_len(),
                             .batch = balances(balance_) && balance_.scope == "batch" ? &mesh_->data : nullptr};
   const auto [expert, device, z] = tape.apply(balance, layout.sum_of_runs(tape, load));
-  Losses losses;
-  if (balances(balance_)) {
-    losses.expert = expert;
-    losses.device = device;
-  }
-  if (balance_.z_loss > 0) losses.z = z;
+  std::vector<Loss> losses;
+  if (balances(balance_)) losses = {{"expert_balance", expert}, {"device_balance", device}};
+  if (balance_.z_loss > 0) losses.push_back({"z", z});
   return losses;
 }
 

@@ -67,7 +67,8 @@ void Transformer::add_block(std::int64_t layer, std::span<const ExpertLoad> meas
   const auto norm = [&](const char* name) {
     return &replicated.add(whole_parameter(prefix + "/" + name + "/weight", {model.hidden}, {}, false));
   };
-  Block block{.attention_norm = norm("input_layernorm"),
+  Block block{.layer = layer,
+              .attention_norm = norm("input_layernorm"),
               .attention = AttentionLayer(model, prefix + "/self_attn", mesh_->tensor, dense),
               .ffn_norm = norm("post_attention_layernorm"),
               .dense = nullptr,
@@ -133,22 +134,22 @@ RmsNorm Transformer::norm(const TokenLayout& layout, Parameter* weight) const {
   return {weight, config_.model.norm_eps, layout.graded()};
 }
 
-std::vector<Variable> Transformer::run_block(Tape& tape, const TokenLayout& layout, const Block& block,
-                                             const Variable& x) {
+std::pair<Variable, std::vector<Loss>> Transformer::run_block(Tape& tape, const TokenLayout& layout, const Block& block,
+                                                              const Variable& x) {
   const RmsNorm attention_norm = norm(layout, block.attention_norm), ffn_norm = norm(layout, block.ffn_norm);
   const Variable attention_in = tape.apply(attention_norm, x);
   const Variable attended = block.attention.forward(tape, layout, attention_in, rope_);
   tape.release(attention_in, attention_norm, x);
   const auto [middle, ffn_in] = tape.apply(SumNorm{ffn_norm}, x, attended);
   Variable y;
-  MoeLayer::Losses losses;
+  std::vector<Loss> losses;
   if (block.dense) {
     y = block.dense->forward(tape, layout, ffn_in);
   } else {
     std::tie(y, losses) = block.moe->forward(tape, layout, ffn_in, counting_ ? &block.tally : nullptr);
   }
   tape.release(ffn_in, ffn_norm, middle);
-  return {tape.apply(Sum{}, middle, y), losses.expert, losses.device, losses.z};
+  return {tape.apply(Sum{}, middle, y), std::move(losses)};
 }
 
 Variable Transformer::embed(Tape& tape, const TokenLayout& layout, const Tensor& tokens) const {
@@ -158,14 +159,21 @@ Variable Transformer::embed(Tape& tape, const TokenLayout& layout, const Tensor&
 
 Variable Transformer::blocks(Tape& tape, const TokenLayout& layout, Variable x, Losses& losses) {
   for (const Block& block : blocks_) {
-    const auto run = [this, &block, layout](Tape& inner, const Variable& input) {
-      return run_block(inner, layout, block, input);
+    const auto names = std::make_shared<std::vector<std::string>>();  // of results behind the first
+    const auto run = [this, &block, layout, names](Tape& inner, const Variable& input) {
+      const auto [y, own] = run_block(inner, layout, block, input);
+      std::vector<Variable> results{y};
+      names->clear();
+      for (const Loss& loss : own) {
+        results.push_back(loss.value);
+        names->push_back(loss.name);
+      }
+      return results;
     };
     const std::vector<Variable> results = config_.model.recompute == "full" ? tape.recompute(run, x) : run(tape, x);
     x = results[0];
-    const std::array kinds{&losses.expert, &losses.device, &losses.z};
-    for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-      if (results[kind + 1].value.defined()) kinds[kind]->push_back(results[kind + 1]);
+    for (std::size_t i = 0; i < names->size(); ++i) {
+      losses.layers.push_back({block.layer, {(*names)[i], results[i + 1]}});
     }
   }
   return x;

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autograd/rms_norm.h"
@@ -42,8 +42,12 @@ class Transformer {
   /// Scalars in accumulator precision, to be divided by the tokens and the sequences of the global batch. All ranks of
   /// a tensor group, which work on the same batch, get the same.
   struct Losses {
-    Variable cross_entropy;                   // sum over the batch's tokens, nats; of the last stage
-    std::vector<Variable> expert, device, z;  // a layer each: sums over the batch's sequences
+    Variable cross_entropy;  // sum over the batch's tokens, nats; of the last stage
+    struct OfLayer {
+      std::int64_t layer;
+      Loss loss;
+    };
+    std::vector<OfLayer> layers;  // of the blocks, in the order of forward
   };
   /// With all blocks.
   Losses forward(Tape& tape, const Batch& batch);
@@ -81,6 +85,7 @@ class Transformer {
 
  private:
   struct Block {
+    std::int64_t layer;
     Parameter* attention_norm;
     AttentionLayer attention;
     Parameter* ffn_norm;
@@ -94,8 +99,8 @@ class Transformer {
   TokenLayout layout_of(std::int64_t tokens, std::int64_t seq_len) const;
   RmsNorm norm(const TokenLayout& layout, Parameter* weight) const;
   Variable embed(Tape& tape, const TokenLayout& layout, const Tensor& tokens) const;
-  /// {y, expert loss, device loss, z loss}; undefined where there is none.
-  std::vector<Variable> run_block(Tape& tape, const TokenLayout& layout, const Block& block, const Variable& x);
+  std::pair<Variable, std::vector<Loss>> run_block(Tape& tape, const TokenLayout& layout, const Block& block,
+                                                   const Variable& x);
   Variable blocks(Tape& tape, const TokenLayout& layout, Variable x, Losses& losses);
   /// What the head reads: all tokens, through the final norm.
   Variable head_input(Tape& tape, const TokenLayout& layout, const Variable& x) const;

@@ -1,8 +1,10 @@
 #include "plan/memory.h"
 
 #include <array>
+#include <iterator>
 
 #include "kernels/adamw.h"
+#include "model/balance_loss.h"
 #include "model/mixture.h"
 #include "parallel/data/copies.h"
 #include "parallel/data/flat_range.h"
@@ -47,8 +49,8 @@ double stage_buffers(const Config& config, const Range& blocks) {
 
 namespace {
 
-/// What ranks agree on in a step: the gradient's norm, cross-entropy, and three balance losses a layer.
-std::int64_t step_numbers(const Config& config) { return 2 + 3 * config.model.layers; }
+/// What ranks agree on in a step: the gradient's norm, cross-entropy, and the losses of every layer.
+std::int64_t step_numbers(const Config& config) { return 2 + std::ssize(loss_names(config)) * config.model.layers; }
 
 }  // namespace
 

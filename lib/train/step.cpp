@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -36,7 +35,8 @@ TrainStep::TrainStep(const Config& config, const RunSetup& setup, StagedModel& m
       model_(model),
       zero_(zero),
       optimizer_(optimizer),
-      numbers_(setup.stream, config.model.layers),
+      losses_(loss_names(config)),
+      numbers_(setup.stream, std::ssize(losses_) * config.model.layers),
       gradient_norm_(setup.stream, setup.mesh, optimizer.shares(), model.layers()),
       weight_norms_(setup.stream, setup.mesh, optimizer.shares(), model.layers(), 2),
       recorded_(setup.stream, config.run.cuda_graph && setup.mesh.world.size() == 1) {
@@ -91,13 +91,10 @@ TapeStage::Results TrainStep::forward(Transformer& stage, Tape& tape, const Tran
   if (stage.last_stage()) {
     add(result.losses.cross_entropy, per_sequence / static_cast<double>(config_.batch.seq_len), 0);
   }
-  const std::array kinds{&result.losses.expert, &result.losses.device, &result.losses.z};
-  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-    for (std::size_t i = 0; i < kinds[kind]->size(); ++i) {  // one a MoE layer, or none
-      const std::int64_t layer = stage.mixtures()[i].id.layer;
-      add((*kinds[kind])[i], per_sequence,
-          1 + kind * static_cast<std::size_t>(config_.model.layers) + static_cast<std::size_t>(layer));
-    }
+  for (const auto& [layer, loss] : result.losses.layers) {
+    const std::int64_t kind = std::ranges::find(losses_, loss.name) - losses_.begin();
+    require(kind < std::ssize(losses_), "layer {} gives a loss {} that nobody expects", layer, loss.name);
+    add(loss.value, per_sequence, static_cast<std::size_t>(1 + kind * config_.model.layers + layer));
   }
   if (seen_ && !stage.last_stage()) look_at_output(stage, result.y.value);
   tape.on_gradient_final([this](Parameter& parameter) {
@@ -152,8 +149,8 @@ StepNumbers::Values TrainStep::read(StepResult& result) const {
   const StepNumbers::Values values = numbers_.read(setup_.stream);
   result.loss = values.losses[0];
   auto layer = values.losses.begin() + 1;
-  for (double* kind : {&result.expert_loss, &result.device_loss, &result.z_loss}) {
-    *kind = std::accumulate(layer, layer + config_.model.layers, 0.0);
+  for (const std::string& name : losses_) {
+    result.losses.push_back({name, std::accumulate(layer, layer + config_.model.layers, 0.0)});
     layer += config_.model.layers;
   }
   result.grad_norm = values.gradient_norm;

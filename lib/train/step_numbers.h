@@ -14,7 +14,7 @@ namespace lyceum {
 /// everything has been launched.
 class StepNumbers {
  public:
-  /// The gradient's norm; cross-entropy; three kinds of balance loss for every layer of the whole model, so that their
+  /// The gradient's norm; cross-entropy; each loss that sub-layers give for every layer of the whole model, so that its
   /// sum has one order whatever the stages.
   class Table {
    public:
@@ -28,10 +28,9 @@ class StepNumbers {
     Tensor all_;
   };
 
-  /// `layers`: of the whole model.
-  StepNumbers(const Stream& stream, std::int64_t layers)
-      : table_(2 + 3 * layers),
-        all_(Tensor::zeros(stream, DType::f64, {own_first + 2 * table_}, MemoryKind::buffers)) {}
+  /// `losses`: numbers of sub-layers, kinds times layers.
+  StepNumbers(const Stream& stream, std::int64_t losses)
+      : table_(2 + losses), all_(Tensor::zeros(stream, DType::f64, {own_first + 2 * table_}, MemoryKind::buffers)) {}
 
   std::span<AdamWNumbers> update() const { return {reinterpret_cast<AdamWNumbers*>(all_.data<double>()), 1}; }
   /// Of weights, and of what was taken from them.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "model/balance_loss.h"
 #include "model/routing_statistics.h"
 
 namespace lyceum {
@@ -73,6 +74,18 @@ TEST(Mixtures, OfSubDimensions) {
   EXPECT_EQ(mixtures[0].k, 2);
   EXPECT_EQ(mixtures[0].always_on, 1);
   EXPECT_FALSE(mixtures[1].placed());
+}
+
+TEST(LossNames, AreThoseThatAreOn) {
+  using Names = std::vector<std::string>;
+  Config config = two_experts();
+  EXPECT_EQ(loss_names(config), Names{});
+  config.balance.device = 0.1;
+  EXPECT_EQ(loss_names(config), (Names{"expert_balance", "device_balance"}));
+  config.balance = {.z_loss = 0.1};
+  EXPECT_EQ(loss_names(config), Names{"z"});
+  config.moe.experts = 0;
+  EXPECT_EQ(loss_names(config), Names{}) << "nothing routes";
 }
 
 TEST(RoutingStatistics, ImbalanceCountsAllChoicesTogether) {
