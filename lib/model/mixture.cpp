@@ -71,6 +71,15 @@ std::vector<Mixture> mixtures_of(const Config& config) {
   return all;
 }
 
+bool reads_tokens(const Config& config, const Range& blocks) {
+  if (blocks.first == 0 || blocks.end() == config.model.layers) return true;
+  for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) {
+    const std::vector<Mixture> mixtures = mixtures_of(config, layer);
+    if (std::ranges::find(mixtures, "hash", &Mixture::router) != mixtures.end()) return true;
+  }
+  return false;
+}
+
 Mixture mixture_of(const Config& config, const MixtureId& id) {
   std::vector<Mixture> mixtures = mixtures_of(config, id.layer);
   const auto found = std::ranges::find(mixtures, id, &Mixture::id);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/range.h"
 #include "io/config/config.h"
 #include "io/routing/mixture_id.h"
 
@@ -35,6 +36,10 @@ std::vector<Mixture> mixtures_of(const Config& config, std::int64_t layer);
 std::vector<Mixture> mixtures_of(const Config& config);
 /// The mixture of that name. Throws a bad_input Error where the model has none.
 Mixture mixture_of(const Config& config, const MixtureId& id);
+
+/// Whether a pipeline stage of these blocks needs the tokens: the first and the last do, and those with a router that
+/// goes by what a token is.
+bool reads_tokens(const Config& config, const Range& blocks);
 
 /// The routed experts of a layer's FFN; none where it has none.
 std::optional<Mixture> routed_experts(const Config& config, std::int64_t layer);

@@ -22,16 +22,17 @@ FeedForward::FeedForward(const ModelConfig& config, const std::string& prefix, s
   expert_ = std::make_shared<std::vector<ExpertBank::Expert>>(1, add_expert(unit, prefix, shape, config.init_std));
 }
 
-Variable FeedForward::forward(Tape& tape, const TokenLayout& layout, const Variable& x) const {
+Sublayer::Result FeedForward::forward(Tape& tape, const Pass& pass, const Variable& x) const {
+  const TokenLayout& layout = pass.layout;
   const auto rows = std::make_shared<SegmentTable>(SegmentTable::whole(tape.stream(), layout.tokens()));
   const Variable all = layout.to_matrix(tape, x), y = tape.apply(ExpertBank{expert_, rows}, all);
   layout.release_matrix(tape, all, x);
-  return layout.from_matrix(tape, y);
+  return {layout.from_matrix(tape, y)};
 }
 
 MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
                    const Units& units, ExpertPlaces places)
-    : moe_(config.moe), balance_(config.balance), mesh_(&mesh), places_(std::move(places)) {
+    : mixture_(mixture), moe_(config.moe), balance_(config.balance), mesh_(&mesh), places_(std::move(places)) {
   const std::int64_t hidden = config.model.hidden;
   const double std = config.model.init_std;
   router_ = &units.replicated.add(whole_parameter(prefix + "/gate/weight", {mixture.choices(), hidden}, std, true));
@@ -47,11 +48,11 @@ MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::stri
   experts_ = std::move(bank);
 }
 
-std::pair<Variable, std::vector<Loss>> MoeLayer::forward(Tape& tape, const TokenLayout& layout, const Variable& x,
-                                                         const RoutingTally* tally) const {
+Sublayer::Result MoeLayer::forward(Tape& tape, const Pass& pass, const Variable& x) const {
+  const TokenLayout& layout = pass.layout;
   const Variable run = layout.to_run(tape, x);
-  Route route{.k = moe_.top_k, .renormalize = moe_.renormalize, .even = moe_.even_routing};
-  if (tally && !tape.replaying()) route.tally = *tally;
+  Route route{.k = mixture_.k, .renormalize = moe_.renormalize, .even = moe_.even_routing};
+  if (pass.counts && !tape.replaying()) route.tally = tally_;
   if (has_losses(balance_) || route.tally.counts.defined()) {
     route.sequences = layout.sequences();
     route.seq_len = layout.seq_len();
@@ -60,7 +61,7 @@ std::pair<Variable, std::vector<Loss>> MoeLayer::forward(Tape& tape, const Token
   const auto [gates, index, load] = tape.apply(route, tape.apply(PreciseLinear{router_}, run));
 
   Variable y = layout.from_run(tape, routed(tape, run, gates, index.value));
-  if (shared_) y = tape.apply(Sum{}, y, shared_->forward(tape, layout, x));
+  if (shared_) y = tape.apply(Sum{}, y, shared_->forward(tape, pass, x).y);
   return {y, has_losses(balance_) ? losses(tape, layout, load) : std::vector<Loss>{}};
 }
 
@@ -91,7 +92,7 @@ std::vector<Loss> MoeLayer::losses(Tape& tape, const TokenLayout& layout, const 
                             .device_factor = balance_.device,
                             .z_factor = balance_.z_loss,
                             .devices = &places_.devices,
-                            .top_k = moe_.top_k,
+                            .top_k = mixture_.k,
                             .seq_len = layout.seq_len(),
                             .batch = balances(balance_) && balance_.scope == "batch" ? &mesh_->data : nullptr};
   const auto [expert, device, z] = tape.apply(balance, layout.sum_of_runs(tape, load));

@@ -168,7 +168,8 @@ RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const 
   }
   plan.memory = state_memory(config, place, units, played);
   for (const Range& blocks : plan.stages) plan.memory.buffers += stage_buffers(config, blocks);
-  const bool reads = plan.stages.front().first == 0 || plan.stages.back().end() == config.model.layers;
+  const bool reads =
+      std::ranges::any_of(plan.stages, [&](const Range& blocks) { return reads_tokens(config, blocks); });
   if (reads) plan.memory.buffers += passes * token_bytes(config);
   plan.memory.buffers += update_buffers(config, units);
   plan.memory.activations = peak_of_passes(input, place, load);

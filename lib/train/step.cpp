@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/copy.h"
 #include "kernels/elementwise.h"
 #include "parallel/pipeline/check.h"
 #include "parallel/pipeline/transfers.h"
@@ -49,11 +50,13 @@ TrainStep::TrainStep(const Config& config, const RunSetup& setup, StagedModel& m
     stages.push_back(stages_.back().get());
   }
   const Transformer& first = *model.stages().front();
-  const bool reads = first.first_stage() || model.stages().back()->last_stage();
+  const bool reads = std::ranges::any_of(model.stages(), [](const auto& stage) { return stage->reads_tokens(); });
+  const std::int64_t tokens = config.batch.micro * config.batch.seq_len;
   for (std::int64_t m = 0; m < micro_batches(config, setup.mesh.world.size()); ++m) {
     batches_.push_back(empty_batch(setup.stream, config.batch.micro, config.batch.seq_len, reads));
+    batches_.back().first_token = (m * setup.mesh.data.size() + setup.mesh.data.rank()) * tokens;
+    batches_.back().step = numbers_.step();
   }
-  const std::int64_t tokens = config.batch.micro * config.batch.seq_len;
   const ProcessGroup& pipeline = setup.mesh.pipeline;
   executor_.emplace(
       training_schedule(config, setup.mesh), pipeline.rank(), std::move(stages), pipeline,
@@ -223,11 +226,13 @@ std::vector<TimedAction> TrainStep::passes() {
   return trace;
 }
 
-StepResult TrainStep::run(const TokenLoader& loader, std::int64_t first_sample, double lr) {
+StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int64_t first_sample, double lr) {
   StepResult result;
   result.lr = lr;
   load_batches(loader, first_sample);
   optimizer_.prepare(lr, numbers_.update());
+  const auto number = static_cast<double>(step);
+  copy_to_device(setup_.stream, numbers_.step().span<double>(), std::span(&number, 1));
   recorded_.run([&] {
     result.trace = passes();
     launch_update();

@@ -61,8 +61,8 @@ class TrainStep {
   TrainStep(const TrainStep&) = delete;
   TrainStep& operator=(const TrainStep&) = delete;
 
-  /// Reads the samples at positions [first_sample, first_sample + batch.global).
-  StepResult run(const TokenLoader& loader, std::int64_t first_sample, double lr);
+  /// Reads the samples at positions [first_sample, first_sample + batch.global). `step`: steps before this one.
+  StepResult run(const TokenLoader& loader, std::int64_t step, std::int64_t first_sample, double lr);
   /// Lets others use the memory that a recorded step keeps between steps.
   void release_memory() { recorded_.forget(); }
   /// What this rank has handed over to add up a table that its pipeline's first and last stage share.

@@ -426,7 +426,7 @@ void Trainer::one_step() {
   const bool timed_before = state_.step == first_step_ + 1 && config_.run.gemm_choice == "timed";
   if (timed_before) memory_of(setup_.stream).reset_peaks();  // timing took memory of its own
   const double lr = learning_rate(config_.optim, state_.step, state_.schedule_steps);
-  const StepResult result = train_step_.run(*data_.train, state_.samples, lr);
+  const StepResult result = train_step_.run(*data_.train, state_.step, state_.samples, lr);
   ++state_.step;
   state_.samples += config_.batch.global;
   state_.add_routing(result.routing, config_.batch.global * config_.batch.seq_len);

@@ -64,6 +64,22 @@ TEST(Mixtures, SeveralOfALayer) {
   EXPECT_EQ(none[1].counts.size(), 3u);
 }
 
+TEST(Mixtures, StagesReadTokensAtTheEndsOrToHashThem) {
+  Config config = two_experts();
+  config.model.layers = 4;
+  const std::vector<Range> stages{{0, 1}, {1, 1}, {2, 2}};
+  const auto readers = [&] {
+    std::string text;
+    for (const Range& blocks : stages) text += reads_tokens(config, blocks) ? 'r' : '-';
+    return text;
+  };
+  EXPECT_EQ(readers(), "r-r");
+  config.moe.router = "hash";
+  EXPECT_EQ(readers(), "rrr");
+  config.model.first_dense_layers = 2;
+  EXPECT_EQ(readers(), "r-r");
+}
+
 TEST(Mixtures, OfSubDimensions) {
   Config config = two_experts();
   config.moe = {};

@@ -56,7 +56,7 @@ class TinyTraining {
     const TokenLoader loader = data_.loader(config_);
     std::vector<StepResult> results;
     for (int s = first; s < first + count; ++s) {
-      results.push_back(step_.run(loader, s * config_.batch.global, config_.optim.lr));
+      results.push_back(step_.run(loader, s, s * config_.batch.global, config_.optim.lr));
     }
     return results;
   }
