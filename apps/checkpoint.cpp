@@ -134,13 +134,13 @@ std::string state_text(const std::string& state) {
 
 void print_placement(const CheckpointReader& reader) {
   const CheckpointHeader& header = reader.header();
-  const std::vector<LayerPlacement> placement = RunState::placement_of(header.trainer_state);
+  const std::vector<MixturePlacement> placement = RunState::placement_of(header.trainer_state);
   if (placement.empty()) return;
   const Config config = config_of(reader).config;
-  for (const LayerPlacement& layer : placement) {
-    require_input(std::ranges::ssize(layer.ranks.owner) == std::ranges::ssize(expert_widths(config.moe)),
-                  "{}: places {} experts in layer {}, its configuration has {}", reader.directory().string(),
-                  layer.ranks.owner.size(), layer.layer, expert_widths(config.moe).size());
+  for (const MixturePlacement& layer : placement) {
+    const std::int64_t experts = mixture_of(config, layer.id).choices();
+    require_input(layer.ranks.experts() == experts, "{}: places {} experts in layer {}, its configuration has {}",
+                  reader.directory().string(), layer.ranks.experts(), label_of(layer.id), experts);
   }
   for (const std::string& line : placement_lines(config, placement, RunState::load_of(header.trainer_state))) {
     fmt::print("{}\n", line);

@@ -87,7 +87,7 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   if (!run) return 0;
   const auto& [reader, config, global_batch] = *run;
   const auto setup = set_up(config, session, Reading::evaluate);
-  require_usage(routing.empty() || config.moe.experts > 0, "--routing: this model has no experts to route to");
+  require_usage(routing.empty() || !mixtures_of(config).empty(), "--routing: this model has no experts to route to");
   const RunData data = open_data(config, false);
   require_usage(data.valid.has_value(), "nothing to evaluate on: set data.valid");
   StagedModel model(config, setup->stream, setup->mesh, working_type(config.run), false);

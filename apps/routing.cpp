@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <iostream>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -100,7 +101,9 @@ std::string spread(const RoutingHistory& history, Value value) {
 std::vector<std::pair<std::string, std::string>> facts_of(const RoutingHistory& history, const Metrics& metrics,
                                                           RecordRange range) {
   std::vector<std::pair<std::string, std::string>> facts;
-  facts.emplace_back("Layers with experts", std::to_string(history.layers.size()));
+  std::set<std::int64_t> layers;
+  for (const RoutingHistory::Layer& layer : history.layers) layers.insert(layer.id.layer);
+  facts.emplace_back("Layers with experts", std::to_string(layers.size()));
   facts.emplace_back("Routed experts of a layer", spread(history, [](const auto& l) { return l.experts; }));
   facts.emplace_back("Experts of a token", spread(history, [](const auto& l) { return l.top_k; }));
   facts.emplace_back("Expert-parallel ranks", spread(history, [](const auto& l) {

@@ -89,7 +89,8 @@ class Training {
   /// Seconds of the next step, from reading tokens to updated weights.
   double step(StepBenchResult& result) {
     const auto start = Clock::now();
-    const StepResult done = step_->run(*loader_, steps_++ * config_.batch.global, 1e-4);
+    const StepResult done = step_->run(*loader_, steps_, steps_ * config_.batch.global, 1e-4);
+    ++steps_;
     copy_to_host(stream(), nullptr, nullptr, 0);  // waits for the device
     const double seconds = seconds_since(start);
     require(!done.skipped, "a step made no update: {}", done.culprit);

@@ -7,6 +7,7 @@
 
 #include "core/profile.h"
 #include "model/counts.h"
+#include "model/mixture.h"
 
 namespace lyceum {
 
@@ -80,9 +81,9 @@ struct Sizes {
     queries = static_cast<double>(model.heads * model.head_dim);
     keys = static_cast<double>(model.kv_heads * model.head_dim);
     for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-      const bool sparse = is_sparse(config, layer), routed = sparse && config.moe.experts > 0;
+      const bool routed = routed_experts(config, layer).has_value();
       sparse_layers += routed;
-      expert_rows += (routed ? top_k : 0) + (!sparse || config.moe.shared_experts > 0);
+      expert_rows += (routed ? top_k : 0) + (dense_width(config, layer) > 0);
     }
     passes =
         static_cast<double>(config.batch.global) / static_cast<double>(std::max<std::int64_t>(1, config.batch.micro));

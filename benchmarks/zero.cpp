@@ -47,7 +47,7 @@ class Case {
     const ProcessGroup& world = setup_->mesh.world;
     world.barrier();
     const auto start = Clock::now();
-    const StepResult done = step_->run(loader, step * config_.batch.global, 1e-4);
+    const StepResult done = step_->run(loader, step, step * config_.batch.global, 1e-4);
     zero_->await_values();
     std::array<double, 1> seconds{seconds_since(start)};
     world.all_reduce(std::span(seconds), Reduction::max);

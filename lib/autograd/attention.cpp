@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/copy.h"
 #include "kernels/rope.h"
 
 namespace lyceum {
@@ -22,16 +23,41 @@ Columns<T> columns_of(const RotaryAttention& op, const Tensor& qkv) {
   return {all.cols_from(0, q), all.cols_from(q, kv), all.cols_from(q + kv, kv), all.cols_from(0, q + kv)};
 }
 
-AttentionShape shape_of(const RotaryAttention& op, const Tensor& qkv) {
-  return {qkv.shape()[0] / op.seq_len, op.seq_len, op.seq_len, op.heads, op.kv_heads, op.head_dim};
+/// `past`: positions before those of qkv.
+AttentionShape shape_of(const RotaryAttention& op, const Tensor& qkv, std::int64_t past = 0) {
+  return {qkv.shape()[0] / op.seq_len, op.seq_len, past + op.seq_len, op.heads, op.kv_heads, op.head_dim};
 }
 
 double scale_of(const RotaryAttention& op) { return 1 / std::sqrt(static_cast<double>(op.head_dim)); }
 
 template <class T>
-void rotate(const Stream& stream, const RotaryAttention& op, Matrix<T> x, bool inverse) {
-  launch(stream,
-         Rope<T>{.x = x, .table = op.rope_table.matrix<Accumulator<T>>(), .seq_len = op.seq_len, .inverse = inverse});
+void rotate(const Stream& stream, const RotaryAttention& op, Matrix<T> x, std::int64_t past, bool inverse) {
+  launch(stream, Rope<T>{.x = x,
+                         .table = op.rope_table.matrix<Accumulator<T>>(),
+                         .seq_len = op.seq_len,
+                         .first_position = past,
+                         .inverse = inverse});
+}
+
+/// Adds new keys and values; then all that are there take their place.
+template <class T>
+void continue_from(const Stream& stream, KeyValueCache& cache, Matrix<T>& k, Matrix<T>& v) {
+  require(cache.length + k.rows <= cache.capacity, "{} + {} positions in a cache for {}", cache.length, k.rows,
+          cache.capacity);
+  const auto append = [&](Tensor& cached, Matrix<T>& added) {
+    if (!cached.defined()) {
+      cached = Tensor::empty(stream, dtype_of<T>, {cache.capacity, added.cols}, MemoryKind::buffers);
+    }
+    const Matrix<T> all = cached.matrix<T>().rows_from(0, cache.length + added.rows);
+    for (std::int64_t r = 0; r < added.rows; ++r) {
+      copy_on_device(stream, all.row(cache.length + r), added.row(r), static_cast<std::size_t>(added.cols) * sizeof(T));
+    }
+    added = all;
+  };
+  const std::int64_t rows = k.rows;
+  append(cache.keys, k);
+  append(cache.values, v);
+  cache.length += rows;
 }
 
 }  // namespace
@@ -39,13 +65,16 @@ void rotate(const Stream& stream, const RotaryAttention& op, Matrix<T> x, bool i
 Tensor RotaryAttention::forward(const Stream& stream, Saved& saved, const Tensor& qkv) const {
   const std::int64_t tokens = qkv.shape()[0];
   require(tokens % seq_len == 0, "{} tokens are no whole number of sequences of {}", tokens, seq_len);
+  require(!cache || tokens == seq_len, "{} tokens that continue one sequence, in pieces of {}", tokens, seq_len);
+  const std::int64_t past = cache ? cache->length : 0;
   saved = {.qkv = qkv,
            .out = Tensor::empty(stream, qkv.dtype(), {tokens, heads * head_dim}),
            .log_sum_exp = Tensor::empty(stream, accumulator_of(qkv.dtype()), {tokens, heads})};
   dispatch_float(qkv.dtype(), [&]<class T>() {
-    const Columns<T> columns = columns_of<T>(*this, qkv);
-    if (!rotated) rotate<T>(stream, *this, columns.rotated, false);
-    launch(stream, AttentionForward<T>{.shape = shape_of(*this, qkv),
+    Columns<T> columns = columns_of<T>(*this, qkv);
+    if (!rotated) rotate<T>(stream, *this, columns.rotated, past, false);
+    if (cache) continue_from(stream, *cache, columns.k, columns.v);
+    launch(stream, AttentionForward<T>{.shape = shape_of(*this, qkv, past),
                                        .q = columns.q,
                                        .k = columns.k,
                                        .v = columns.v,
@@ -57,6 +86,7 @@ Tensor RotaryAttention::forward(const Stream& stream, Saved& saved, const Tensor
 }
 
 std::array<Tensor, 1> RotaryAttention::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
+  require(!cache, "the gradient of attention to a cache");
   const Tensor d_qkv = Tensor::empty(stream, dy.dtype(), saved.qkv.shape());
   dispatch_float(dy.dtype(), [&]<class T>() {
     const Columns<T> columns = columns_of<T>(*this, saved.qkv), d_columns = columns_of<T>(*this, d_qkv);
@@ -71,7 +101,7 @@ std::array<Tensor, 1> RotaryAttention::backward(const Stream& stream, Saved& sav
                                         .dk = d_columns.k,
                                         .dv = d_columns.v,
                                         .scale = scale_of(*this)});
-    rotate<T>(stream, *this, d_columns.rotated, true);
+    rotate<T>(stream, *this, d_columns.rotated, 0, true);
   });
   return {d_qkv};
 }

@@ -5,13 +5,21 @@
 
 namespace lyceum {
 
+/// Keys and values of the past of one sequence, to which passes that go on from there add theirs.
+struct KeyValueCache {
+  std::int64_t capacity;    // positions
+  Tensor keys{}, values{};  // [capacity, kv_heads · head_dim], from the first pass on
+  std::int64_t length = 0;  // positions that are there
+};
+
 /// Causal attention with rotary positions on fused projections. qkv [sequences · seq_len, (heads + 2·kv_heads) · dim],
 /// columns q | k | v; the result is [sequences · seq_len, heads · dim]. Rotates q and k inside its input, which nothing
 /// else may read afterwards.
 struct RotaryAttention {
   std::int64_t seq_len, heads, kv_heads, head_dim;
-  Tensor rope_table;     // accumulator type [≥ seq_len, head_dim], see RopeTable
-  bool rotated = false;  // q and k are rotated already: to make a result again
+  Tensor rope_table;               // accumulator type [≥ seq_len, head_dim], see RopeTable
+  bool rotated = false;            // q and k are rotated already: to make a result again
+  KeyValueCache* cache = nullptr;  // of the one sequence that qkv continues: then there is no backward
 
   struct Saved {
     Tensor qkv, out, log_sum_exp;

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "autograd/tape.h"
 #include "io/config/config.h"
 #include "parallel/comm/process_group.h"
@@ -10,6 +13,14 @@ namespace lyceum {
 /// Whether a layer with experts has losses of its own, and whether they read how often experts were chosen.
 inline bool balances(const BalanceConfig& balance) { return balance.expert > 0 || balance.device > 0; }
 inline bool has_losses(const BalanceConfig& balance) { return balances(balance) || balance.z_loss > 0; }
+
+/// A loss that a sub-layer adds to cross-entropy, by the name that metrics.jsonl has it under: NAME_loss.
+struct Loss {
+  std::string name;
+  Variable value;  // a weighted scalar, summed over sequences
+};
+/// Names of all losses that the sub-layers of a model give, in any layer; none where nothing routes.
+std::vector<std::string> loss_names(const Config& config);
 
 /// Expert-level and device-level balance losses and the router z-loss, see kernels/balance.h: three scalars f64, each
 /// summed over the sequences, so that dividing by the sequences of the global batch gives the mean over sequences.

@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "model/layers.h"
+#include "model/mixture.h"
 
 namespace lyceum {
 
@@ -10,54 +10,34 @@ namespace {
 
 Count always(std::int64_t parameters) { return {parameters, parameters}; }
 
-/// Of matrices whose one side is hidden, cut into `pieces` of which a token uses `active`; 0: all of it.
-std::int64_t used(std::int64_t parameters, std::int64_t pieces, std::int64_t active) {
-  return pieces > 0 ? parameters / pieces * active : parameters;
-}
-
-std::int64_t router_parameters(const Config& config, std::int64_t choices) {
-  const std::int64_t hidden = config.model.hidden, width = config.moe.router_hidden;
-  const std::string& kind = config.moe.router;
-  if (kind == "hash") return 0;
-  if (kind == "mlp") return hidden * width + width * choices;
-  if (kind == "noisy") return 2 * hidden * choices + choices;  // scores, noise, and the scale of the noise
+std::int64_t router_parameters(const Config& config, const Mixture& mixture) {
+  const std::int64_t hidden = config.model.hidden, width = config.moe.router_hidden, choices = mixture.choices();
+  if (mixture.router == "hash") return 0;
+  if (mixture.router == "mlp") return hidden * width + width * choices;
+  if (mixture.router == "noisy") return 2 * hidden * choices + choices;  // scores, noise, and the scale of the noise
   return hidden * choices;
 }
 
-void count_attention(const Config& config, BlockCounts& counts) {
-  const ModelConfig& model = config.model;
-  const std::int64_t queries = model.heads * model.head_dim, keys = model.kv_heads * model.head_dim;
-  if (model.attention == "moa") {
-    const std::int64_t expert = 2 * model.hidden * queries, shared = 2 * model.hidden * keys;
-    counts.attention = {shared + config.moe.attention_experts * expert, shared + config.moe.top_k * expert};
-    counts.attention_width = config.moe.top_k * queries;
-    counts.routers += always(router_parameters(config, config.moe.attention_experts));
+/// Parameters of an FFN for each unit of its width.
+std::int64_t ffn_column(const ModelConfig& model) { return (model.ffn == "gelu" ? 2 : 3) * model.hidden; }
+
+/// In attention experts take the place of the matrices of queries and output; in the FFN they stand beside those that
+/// every token passes.
+void add_experts(const ModelConfig& model, const Mixture& mixture, BlockCounts& counts) {
+  const std::int64_t all = std::accumulate(mixture.widths.begin(), mixture.widths.end(), std::int64_t{0});
+  const std::int64_t active = all * mixture.k / mixture.choices();
+  if (mixture.id.site == Site::attention) {
+    const Count keys_and_values = always(2 * model.hidden * model.kv_heads * model.head_dim);
+    counts.attention = keys_and_values + Count{2 * model.hidden * all, 2 * model.hidden * active};
+    counts.attention_width = active;
   } else {
-    counts.attention = always(2 * model.hidden * (queries + keys));
-    counts.attention_width = queries;
+    counts.routed = {ffn_column(model) * all, ffn_column(model) * active};
   }
 }
 
-void count_ffn(const Config& config, bool sparse, BlockCounts& counts) {
-  const MoeConfig& moe = config.moe;
-  const std::int64_t column = (config.model.ffn == "gelu" ? 2 : 3) * config.model.hidden;
-  if (!sparse) {
-    counts.ffn = always(column * config.model.ffn_hidden);
-    return;
-  }
-  counts.shared = always(column * moe.shared_experts * moe.expert_hidden);
-  if (moe.experts == 0) return;
-  const std::vector<std::int64_t> widths = expert_widths(moe);
-  const std::int64_t all = std::accumulate(widths.begin(), widths.end(), std::int64_t{0});
-  counts.routed = {column * all, column * (all * moe.top_k / moe.experts)};
-  counts.routers += always(router_parameters(config, moe.experts));
-}
-
-/// What sub-dimensions leave of a half of a block that is counted, and what they add.
-void cut(const Config& config, std::int64_t pieces, Count& matrices, BlockCounts& counts) {
-  if (pieces <= 0) return;
-  matrices.activated = used(matrices.activated, pieces, config.sub_dimensions.active);
-  counts.routers += always(config.model.hidden * pieces);
+/// What sub-dimensions leave of matrices that are counted, and what they add.
+void cut(const Config& config, const Mixture& pieces, Count& matrices, BlockCounts& counts) {
+  matrices.activated = matrices.activated / pieces.choices() * (pieces.k + pieces.always_on);
   counts.fusion += always(2 * config.model.hidden * config.sub_dimensions.fusion_width);
 }
 
@@ -81,18 +61,25 @@ Count& Count::operator+=(const Count& other) {
   return *this;
 }
 
-bool is_sparse(const Config& config, std::int64_t layer) {
-  return layer >= config.model.first_dense_layers && (config.moe.experts > 0 || config.moe.shared_experts > 0);
-}
-
 BlockCounts count_block(const Config& config, std::int64_t layer) {
+  const ModelConfig& model = config.model;
   const bool sparse = is_sparse(config, layer);
+  const std::int64_t queries = model.heads * model.head_dim, keys = model.kv_heads * model.head_dim;
   BlockCounts counts;
-  counts.norms = always(2 * config.model.hidden);
-  count_attention(config, counts);
-  count_ffn(config, sparse, counts);
-  cut(config, config.sub_dimensions.attention, counts.attention, counts);
-  cut(config, config.sub_dimensions.ffn, sparse ? counts.routed : counts.ffn, counts);
+  counts.norms = always(2 * model.hidden);
+  counts.attention = always(2 * model.hidden * (queries + keys));
+  counts.attention_width = queries;
+  (sparse ? counts.shared : counts.ffn) = always(ffn_column(model) * dense_width(config, layer));
+  for (const Mixture& mixture : mixtures_of(config, layer)) {
+    counts.routers += always(router_parameters(config, mixture));
+    if (mixture.kind == Mixture::Kind::experts) {
+      add_experts(model, mixture, counts);
+    } else if (mixture.id.site == Site::attention) {
+      cut(config, mixture, counts.attention, counts);
+    } else {
+      cut(config, mixture, sparse ? counts.routed : counts.ffn, counts);
+    }
+  }
   return counts;
 }
 

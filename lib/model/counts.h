@@ -28,8 +28,6 @@ struct BlockCounts {
   Count sum() const { return attention + ffn + shared + routed + routers + norms + fusion; }
 };
 BlockCounts count_block(const Config& config, std::int64_t layer);
-/// Whether the block's FFN is made of experts.
-bool is_sparse(const Config& config, std::int64_t layer);
 
 /// Sizes that follow from a resolved configuration alone.
 struct ModelCounts {

@@ -1,9 +1,5 @@
-#include <algorithm>
-#include <numeric>
-
 #include "autograd/linear.h"
 #include "autograd/sum.h"
-#include "model/balance_loss.h"
 #include "model/layers.h"
 #include "parallel/expert/dispatch.h"
 #include "parallel/expert/expert_rows.h"
@@ -26,56 +22,37 @@ FeedForward::FeedForward(const ModelConfig& config, const std::string& prefix, s
   expert_ = std::make_shared<std::vector<ExpertBank::Expert>>(1, add_expert(unit, prefix, shape, config.init_std));
 }
 
-Variable FeedForward::forward(Tape& tape, const TokenLayout& layout, const Variable& x) const {
+Sublayer::Result FeedForward::forward(Tape& tape, const Pass& pass, const Variable& x) const {
+  const TokenLayout& layout = pass.layout;
   const auto rows = std::make_shared<SegmentTable>(SegmentTable::whole(tape.stream(), layout.tokens()));
   const Variable all = layout.to_matrix(tape, x), y = tape.apply(ExpertBank{expert_, rows}, all);
   layout.release_matrix(tape, all, x);
-  return layout.from_matrix(tape, y);
+  return {layout.from_matrix(tape, y)};
 }
 
-MoeLayer::MoeLayer(const Config& config, const std::string& prefix, const Mesh& mesh, const Units& units,
-                   ExpertPlaces places)
-    : moe_(config.moe), balance_(config.balance), mesh_(&mesh), places_(std::move(places)) {
+MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
+                   const Units& units, ExpertPlaces places)
+    : mixture_(mixture), moe_(config.moe), balance_(config.balance), mesh_(&mesh), places_(std::move(places)) {
   const std::int64_t hidden = config.model.hidden;
   const double std = config.model.init_std;
-  router_ = &units.replicated.add(whole_parameter(prefix + "/gate/weight", {moe_.experts, hidden}, std, true));
-  if (moe_.shared_experts > 0) {
-    shared_.emplace(config.model, prefix + "/shared_experts", moe_.shared_experts * moe_.expert_hidden, mesh.tensor,
-                    units.dense);
+  router_ = &units.replicated.add(whole_parameter(prefix + "/gate/weight", {mixture.choices(), hidden}, std, true));
+  if (const std::int64_t width = dense_width(config, mixture.id.layer); width > 0) {
+    shared_.emplace(config.model, prefix + "/shared_experts", width, mesh.tensor, units.dense);
   }
-  const std::vector<std::int64_t> widths = expert_widths(moe_);
   auto bank = std::make_shared<std::vector<ExpertBank::Expert>>();
   for (const std::int32_t e : places_.ranks.experts_of(mesh.expert.rank())) {
-    const std::int64_t width = widths[static_cast<std::size_t>(e)];
+    const std::int64_t width = mixture.widths[static_cast<std::size_t>(e)];
     const Range part = part_of(width, mesh.expert_tensor.rank(), mesh.expert_tensor.size());
     bank->push_back(add_expert(units.experts, prefix + "/experts/" + std::to_string(e), {hidden, width, part}, std));
   }
   experts_ = std::move(bank);
 }
 
-RoutingSums no_routing(const Config& config, std::int64_t layer) {
-  const std::int64_t top_k = config.moe.top_k, experts = config.moe.experts;
-  return {.layer = layer,
-          .top_k = top_k,
-          .experts = experts,
-          .counts = std::vector<std::int64_t>(static_cast<std::size_t>(top_k * experts), 0),
-          .probability = std::vector<double>(static_cast<std::size_t>(experts), 0.0)};
-}
-
-double imbalance(const RoutingSums& sums) {
-  std::vector<std::int64_t> load(static_cast<std::size_t>(sums.experts), 0);
-  for (std::size_t i = 0; i < sums.counts.size(); ++i) load[i % load.size()] += sums.counts[i];
-  const std::int64_t total = std::accumulate(load.begin(), load.end(), std::int64_t{0});
-  if (total == 0) return 0;
-  return static_cast<double>(*std::max_element(load.begin(), load.end())) * static_cast<double>(sums.experts) /
-         static_cast<double>(total);
-}
-
-std::pair<Variable, MoeLayer::Losses> MoeLayer::forward(Tape& tape, const TokenLayout& layout, const Variable& x,
-                                                        const RoutingTally* tally) const {
+Sublayer::Result MoeLayer::forward(Tape& tape, const Pass& pass, const Variable& x) const {
+  const TokenLayout& layout = pass.layout;
   const Variable run = layout.to_run(tape, x);
-  Route route{.k = moe_.top_k, .renormalize = moe_.renormalize, .even = moe_.even_routing};
-  if (tally && !tape.replaying()) route.tally = *tally;
+  Route route{.k = mixture_.k, .renormalize = moe_.renormalize, .even = moe_.even_routing};
+  if (pass.counts && !tape.replaying()) route.tally = tally_;
   if (has_losses(balance_) || route.tally.counts.defined()) {
     route.sequences = layout.sequences();
     route.seq_len = layout.seq_len();
@@ -84,8 +61,8 @@ std::pair<Variable, MoeLayer::Losses> MoeLayer::forward(Tape& tape, const TokenL
   const auto [gates, index, load] = tape.apply(route, tape.apply(PreciseLinear{router_}, run));
 
   Variable y = layout.from_run(tape, routed(tape, run, gates, index.value));
-  if (shared_) y = tape.apply(Sum{}, y, shared_->forward(tape, layout, x));
-  return {y, has_losses(balance_) ? losses(tape, layout, load) : Losses{}};
+  if (shared_) y = tape.apply(Sum{}, y, shared_->forward(tape, pass, x).y);
+  return {y, has_losses(balance_) ? losses(tape, layout, load) : std::vector<Loss>{}};
 }
 
 Variable MoeLayer::routed(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index) const {
@@ -110,21 +87,18 @@ Variable MoeLayer::routed(Tape& tape, const Variable& x, const Variable& gates, 
   return tape.apply(Combine{exchange}, answers, gates);
 }
 
-MoeLayer::Losses MoeLayer::losses(Tape& tape, const TokenLayout& layout, const Variable& load) const {
+std::vector<Loss> MoeLayer::losses(Tape& tape, const TokenLayout& layout, const Variable& load) const {
   const BalanceLoss balance{.expert_factor = balance_.expert,
                             .device_factor = balance_.device,
                             .z_factor = balance_.z_loss,
                             .devices = &places_.devices,
-                            .top_k = moe_.top_k,
+                            .top_k = mixture_.k,
                             .seq_len = layout.seq_len(),
                             .batch = balances(balance_) && balance_.scope == "batch" ? &mesh_->data : nullptr};
   const auto [expert, device, z] = tape.apply(balance, layout.sum_of_runs(tape, load));
-  Losses losses;
-  if (balances(balance_)) {
-    losses.expert = expert;
-    losses.device = device;
-  }
-  if (balance_.z_loss > 0) losses.z = z;
+  std::vector<Loss> losses;
+  if (balances(balance_)) losses = {{"expert_balance", expert}, {"device_balance", device}};
+  if (balance_.z_loss > 0) losses.push_back({"z", z});
   return losses;
 }
 

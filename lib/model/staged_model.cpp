@@ -44,12 +44,4 @@ void StagedModel::clear_routing() {
   for (const auto& stage : stages_) stage->clear_routing();
 }
 
-std::vector<RoutingSums> no_routing(const Config& config) {
-  std::vector<RoutingSums> all;
-  for (std::int64_t layer = 0; layer < config.model.layers; ++layer) {
-    if (has_experts(config, layer)) all.push_back(no_routing(config, layer));
-  }
-  return all;
-}
-
 }  // namespace lyceum

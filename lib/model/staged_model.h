@@ -28,7 +28,7 @@ class StagedModel {
 
   void initialize(std::uint64_t seed);
 
-  /// As Transformer's, of the MoE layers on this rank.
+  /// As Transformer's, of the mixtures on this rank.
   std::vector<RoutingSums> routing() const;
   void count_routing(bool on);
   void clear_routing();
@@ -38,8 +38,5 @@ class StagedModel {
   std::vector<ParameterUnit*> units_;
   int layers_;
 };
-
-/// The routing of no tokens in every MoE layer of the whole model.
-std::vector<RoutingSums> no_routing(const Config& config);
 
 }  // namespace lyceum

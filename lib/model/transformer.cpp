@@ -1,7 +1,6 @@
 #include "model/transformer.h"
 
-#include <algorithm>
-#include <tuple>
+#include <utility>
 
 #include "autograd/embedding.h"
 #include "autograd/linear.h"
@@ -36,6 +35,7 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
   const Range own = blocks.value_or(Range{0, model.layers});
   require(own.first >= 0 && own.count > 0 && own.end() <= model.layers, "a stage of blocks {} to {} of {}", own.first,
           own.end(), model.layers);
+  reads_tokens_ = lyceum::reads_tokens(config_, own);
   const bool first = own.first == 0, last = own.end() == model.layers;
   const std::string table = "model/embed_tokens";
   if (first) embedding_ = &add_table(table, 0);
@@ -67,21 +67,19 @@ void Transformer::add_block(std::int64_t layer, std::span<const ExpertLoad> meas
   const auto norm = [&](const char* name) {
     return &replicated.add(whole_parameter(prefix + "/" + name + "/weight", {model.hidden}, {}, false));
   };
-  Block block{.attention_norm = norm("input_layernorm"),
-              .attention = AttentionLayer(model, prefix + "/self_attn", mesh_->tensor, dense),
+  Block block{.layer = layer,
+              .attention_norm = norm("input_layernorm"),
+              .attention = std::make_unique<AttentionLayer>(model, prefix + "/self_attn", mesh_->tensor, dense),
               .ffn_norm = norm("post_attention_layernorm"),
-              .dense = nullptr,
-              .moe = nullptr};
+              .ffn = nullptr};
   const std::string ffn = prefix + "/mlp";
-  if (!has_experts(config_, layer)) {
-    const std::int64_t shared = config_.moe.shared_experts * config_.moe.expert_hidden;  // all experts always on
-    const std::int64_t width = layer < model.first_dense_layers || shared == 0 ? model.ffn_hidden : shared;
-    block.dense = std::make_unique<FeedForward>(model, ffn, width, mesh_->tensor, dense);
+  const std::optional<Mixture> routed = routed_experts(config_, layer);
+  if (!routed) {
+    block.ffn = std::make_unique<FeedForward>(model, ffn, dense_width(config_, layer), mesh_->tensor, dense);
   } else {
     ParameterUnit& experts = add_unit(ffn + "/experts", ParameterUnit::Group::expert, layer + 1);
-    block.moe = std::make_unique<MoeLayer>(config_, ffn, *mesh_, MoeLayer::Units{dense, replicated, experts},
-                                           expert_places(config_, layer, mesh_->expert.size(), measured));
-    routed_layers_.push_back(layer);
+    block.ffn = std::make_unique<MoeLayer>(config_, *routed, ffn, *mesh_, MoeLayer::Units{dense, replicated, experts},
+                                           expert_places(config_, *routed, mesh_->expert.size(), measured));
   }
   blocks_.push_back(std::move(block));
 }
@@ -91,15 +89,25 @@ void Transformer::initialize(std::uint64_t seed) {
 }
 
 void Transformer::make_tallies() {
-  const auto layers = std::ssize(routed_layers_);
-  const std::int64_t top_k = config_.moe.top_k, experts = config_.moe.experts;
-  counts_ = Tensor::zeros(stream_, DType::i64, {layers * top_k, experts}, MemoryKind::buffers);
-  probability_ = Tensor::zeros(stream_, DType::f64, {layers * experts}, MemoryKind::buffers);
-  std::int64_t place = 0;
-  for (Block& block : blocks_) {
-    if (!block.moe) continue;
-    block.tally = {counts_.slice(place * top_k, top_k), probability_.slice(place * experts, experts)};
-    ++place;
+  std::vector<Sublayer*> routers;
+  std::int64_t counts = 0, choices = 0;
+  for (const Block& block : blocks_) {
+    for (Sublayer* sublayer : {block.attention.get(), block.ffn.get()}) {
+      if (!sublayer->mixture()) continue;
+      routers.push_back(sublayer);
+      mixtures_.push_back(*sublayer->mixture());
+      counts += mixtures_.back().k * mixtures_.back().choices();
+      choices += mixtures_.back().choices();
+    }
+  }
+  counts_ = Tensor::zeros(stream_, DType::i64, {counts}, MemoryKind::buffers);
+  probability_ = Tensor::zeros(stream_, DType::f64, {choices}, MemoryKind::buffers);
+  counts = choices = 0;
+  for (Sublayer* router : routers) {
+    const std::int64_t k = router->mixture()->k, own = router->mixture()->choices();
+    router->set_tally({counts_.view(counts, {k, own}), probability_.slice(choices, own)});
+    counts += k * own;
+    choices += own;
   }
 }
 
@@ -109,8 +117,8 @@ std::vector<RoutingSums> Transformer::routing() const {
   std::vector<RoutingSums> all;
   auto count = counts.begin();
   auto sum = probability.begin();
-  for (const std::int64_t layer : routed_layers_) {
-    RoutingSums sums = no_routing(config_, layer);
+  for (const Mixture& mixture : mixtures_) {
+    RoutingSums sums = no_routing(mixture);
     for (std::int64_t& own : sums.counts) own = *count++;
     for (double& own : sums.probability) own = *sum++;
     all.push_back(std::move(sums));
@@ -127,22 +135,16 @@ RmsNorm Transformer::norm(const TokenLayout& layout, Parameter* weight) const {
   return {weight, config_.model.norm_eps, layout.graded()};
 }
 
-std::vector<Variable> Transformer::run_block(Tape& tape, const TokenLayout& layout, const Block& block,
-                                             const Variable& x) {
-  const RmsNorm attention_norm = norm(layout, block.attention_norm), ffn_norm = norm(layout, block.ffn_norm);
+Sublayer::Result Transformer::run_block(Tape& tape, const Pass& pass, const Block& block, const Variable& x) const {
+  const RmsNorm attention_norm = norm(pass.layout, block.attention_norm), ffn_norm = norm(pass.layout, block.ffn_norm);
   const Variable attention_in = tape.apply(attention_norm, x);
-  const Variable attended = block.attention.forward(tape, layout, attention_in, rope_);
+  auto [attended, losses] = block.attention->forward(tape, pass, attention_in);
   tape.release(attention_in, attention_norm, x);
   const auto [middle, ffn_in] = tape.apply(SumNorm{ffn_norm}, x, attended);
-  Variable y;
-  MoeLayer::Losses losses;
-  if (block.dense) {
-    y = block.dense->forward(tape, layout, ffn_in);
-  } else {
-    std::tie(y, losses) = block.moe->forward(tape, layout, ffn_in, counting_ ? &block.tally : nullptr);
-  }
+  const auto [y, ffn_losses] = block.ffn->forward(tape, pass, ffn_in);
   tape.release(ffn_in, ffn_norm, middle);
-  return {tape.apply(Sum{}, middle, y), losses.expert, losses.device, losses.z};
+  losses.insert(losses.end(), ffn_losses.begin(), ffn_losses.end());
+  return {tape.apply(Sum{}, middle, y), std::move(losses)};
 }
 
 Variable Transformer::embed(Tape& tape, const TokenLayout& layout, const Tensor& tokens) const {
@@ -150,16 +152,25 @@ Variable Transformer::embed(Tape& tape, const TokenLayout& layout, const Tensor&
   return layout.from_matrix(tape, tape.apply(embedding));
 }
 
-Variable Transformer::blocks(Tape& tape, const TokenLayout& layout, Variable x, Losses& losses) {
-  for (const Block& block : blocks_) {
-    const auto run = [this, &block, layout](Tape& inner, const Variable& input) {
-      return run_block(inner, layout, block, input);
+Variable Transformer::blocks(Tape& tape, Pass pass, Variable x, Losses& losses, std::span<KeyValueCache> caches) const {
+  for (std::size_t b = 0; b < blocks_.size(); ++b) {
+    const Block& block = blocks_[b];
+    if (!caches.empty()) pass.cache = &caches[b];
+    const auto names = std::make_shared<std::vector<std::string>>();  // of results behind the first
+    const auto run = [this, &block, pass, names](Tape& inner, const Variable& input) {
+      const auto [y, own] = run_block(inner, pass, block, input);
+      std::vector<Variable> results{y};
+      names->clear();
+      for (const Loss& loss : own) {
+        results.push_back(loss.value);
+        names->push_back(loss.name);
+      }
+      return results;
     };
     const std::vector<Variable> results = config_.model.recompute == "full" ? tape.recompute(run, x) : run(tape, x);
     x = results[0];
-    const std::array kinds{&losses.expert, &losses.device, &losses.z};
-    for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-      if (results[kind + 1].value.defined()) kinds[kind]->push_back(results[kind + 1]);
+    for (std::size_t i = 0; i < names->size(); ++i) {
+      losses.layers.push_back({block.layer, {(*names)[i], results[i + 1]}});
     }
   }
   return x;
@@ -195,12 +206,17 @@ Transformer::StageResult Transformer::forward_stage(Tape& tape, const Batch& bat
   require(x.value.defined() != first_stage(), "a pipeline stage {}",
           first_stage() ? "begins with tokens and was given another stage's result"
                         : "in the middle of the model was given no other stage's result");
-  const TokenLayout layout = layout_of(batch.tokens(), batch.seq_len);
+  const Pass pass{.layout = layout_of(batch.tokens(), batch.seq_len),
+                  .rope = rope_,
+                  .tokens = batch.inputs,
+                  .first_token = batch.first_token,
+                  .step = batch.step,
+                  .counts = counting_};
   tape.release_results(config_.model.recompute == "selective");
   StageResult result;
-  const Variable y = blocks(tape, layout, first_stage() ? embed(tape, layout, batch.inputs) : x, result.losses);
+  const Variable y = blocks(tape, pass, first_stage() ? embed(tape, pass.layout, batch.inputs) : x, result.losses);
   if (last_stage()) {
-    result.losses.cross_entropy = cross_entropy(tape, layout, y, batch);
+    result.losses.cross_entropy = cross_entropy(tape, pass.layout, y, batch);
   } else {
     result.y = y;
   }
@@ -212,40 +228,24 @@ Transformer::Losses Transformer::forward(Tape& tape, const Batch& batch) {
   return forward_stage(tape, batch, {}).losses;
 }
 
-std::vector<KeyValueCache> Transformer::new_caches(const Stream& stream, std::int64_t capacity) const {
-  std::vector<KeyValueCache> caches;
-  for (const Block& block : blocks_) {
-    const Shape shape{capacity, block.attention.key_width()};
-    caches.push_back({.keys = Tensor::empty(stream, type_, shape, MemoryKind::buffers),
-                      .values = Tensor::empty(stream, type_, shape, MemoryKind::buffers)});
-  }
-  return caches;
-}
-
-Tensor Transformer::decode(const Stream& stream, std::span<const std::int32_t> tokens,
-                           std::vector<KeyValueCache>& caches) const {
+Tensor Transformer::next_logits(std::span<const std::int32_t> tokens, std::vector<KeyValueCache>& caches) const {
   const auto count = static_cast<std::int64_t>(tokens.size());
   require_usage(first_stage() && last_stage(),
                 "text is generated with all blocks on one rank: set parallel.pipeline = 1");
   require_usage(mesh_->tensor.size() == 1, "text is generated with all heads on one rank: set parallel.tensor = 1");
   require(count > 0 && caches.at(0).length + count <= rope_.shape()[0], "{} + {} tokens: the model was made for {}",
           caches.at(0).length, tokens.size(), rope_.shape()[0]);
-  Tape tape(stream, Tape::Mode::inference);
-  const Tensor inputs = Tensor::empty(stream, DType::i32, {count});
-  copy_to_device(stream, inputs.span<std::int32_t>(), tokens);
-  const TokenLayout layout(count,
-                           count);  // balance losses are a whole sequence's affair: a decoded piece counts as one
-  Variable x = embed(tape, layout, inputs);
-  for (std::size_t b = 0; b < blocks_.size(); ++b) {
-    const Block& block = blocks_[b];
-    const Variable normed = tape.apply(norm(layout, block.attention_norm), x);
-    x = tape.apply(Sum{}, x, Variable{block.attention.decode(stream, normed.value, caches[b], rope_)});
-    const Variable ffn_in = tape.apply(norm(layout, block.ffn_norm), x);
-    const Variable y = block.dense ? block.dense->forward(tape, layout, ffn_in)
-                                   : block.moe->forward(tape, layout, ffn_in, nullptr).first;
-    x = tape.apply(Sum{}, x, y);
-  }
-  const Variable last{x.value.slice(count - 1, 1)};
+  Tape tape(stream_, Tape::Mode::inference);
+  const Tensor inputs = Tensor::empty(stream_, DType::i32, {count});
+  copy_to_device(stream_, inputs.span<std::int32_t>(), tokens);
+  const Pass pass{.layout = TokenLayout(count, count),
+                  .rope = rope_,
+                  .tokens = inputs,
+                  .first_token = caches[0].length,
+                  .counts = false};
+  Losses unused;
+  const Variable y = blocks(tape, pass, embed(tape, pass.layout, inputs), unused, caches);
+  const Variable last{y.value.slice(count - 1, 1)};
   return tape.apply(Linear{head_}, head_input(tape, TokenLayout(1, 1), last)).value;
 }
 

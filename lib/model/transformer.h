@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,6 +10,7 @@
 #include "autograd/tape.h"
 #include "io/config/config.h"
 #include "model/layers.h"
+#include "model/routing_statistics.h"
 #include "parallel/comm/mesh.h"
 
 namespace lyceum {
@@ -32,17 +32,23 @@ class Transformer {
   void initialize(std::uint64_t seed);
 
   struct Batch {
-    Tensor inputs, targets;  // i32 [sequences · seq_len]; of the first and the last stage, others need not have them
+    Tensor inputs, targets;  // i32 [sequences · seq_len]; stages that do not read tokens need not have them
     std::int64_t sequences, seq_len;
     Tensor losses =
         {};  // [sequences · seq_len], where defined: takes the cross-entropy of each token in the last stage
+    std::int64_t first_token = 0;  // see Pass
+    Tensor step = {};              // see Pass
     std::int64_t tokens() const { return sequences * seq_len; }
   };
   /// Scalars in accumulator precision, to be divided by the tokens and the sequences of the global batch. All ranks of
   /// a tensor group, which work on the same batch, get the same.
   struct Losses {
-    Variable cross_entropy;                   // sum over the batch's tokens, nats; of the last stage
-    std::vector<Variable> expert, device, z;  // a layer each: sums over the batch's sequences
+    Variable cross_entropy;  // sum over the batch's tokens, nats; of the last stage
+    struct OfLayer {
+      std::int64_t layer;
+      Loss loss;
+    };
+    std::vector<OfLayer> layers;  // of the blocks, in the order of forward
   };
   /// With all blocks.
   Losses forward(Tape& tape, const Batch& batch);
@@ -58,34 +64,39 @@ class Transformer {
   DType type() const { return type_; }
   bool first_stage() const { return embedding_ != nullptr; }
   bool last_stage() const { return final_norm_ != nullptr; }
+  /// Whether its batches must have their tokens, see lyceum::reads_tokens().
+  bool reads_tokens() const { return reads_tokens_; }
   /// The table that is embedding in the first stage and head in the last, where those are two stages, each with a unit
   /// for it; null elsewhere. To stay equal, both need the sum of both gradients before an update. The last stage's is
   /// the twin.
   ParameterUnit* shared_table() const { return shared_table_; }
 
-  /// Logits of the last of `tokens` [1, vocab], which follow what the caches hold; one cache a layer, see new_caches().
-  Tensor decode(const Stream& stream, std::span<const std::int32_t> tokens, std::vector<KeyValueCache>& caches) const;
-  std::vector<KeyValueCache> new_caches(const Stream& stream, std::int64_t capacity) const;
+  /// Logits [1, vocab] of the last of `tokens`, which follow what the caches hold; they take these tokens too. Throws a
+  /// usage Error unless all blocks and heads are on this rank.
+  Tensor next_logits(std::span<const std::int32_t> tokens, std::vector<KeyValueCache>& caches) const;
+  /// One a block, for a sequence of at most so many positions.
+  std::vector<KeyValueCache> new_caches(std::int64_t capacity) const {
+    return std::vector<KeyValueCache>(blocks_.size(), KeyValueCache{.capacity = capacity});
+  }
 
   /// In the order of forward.
   std::span<ParameterUnit* const> units() const { return units_; }
 
-  /// Routing of all forward passes since the last clear, a layer each; passes do not count while it is switched off.
+  /// Routing of all forward passes since the last clear, a mixture each; passes do not count while it is switched off.
   /// Waits for the device.
   std::vector<RoutingSums> routing() const;
-  /// The layers that have experts, in their order.
-  std::span<const std::int64_t> routed_layers() const { return routed_layers_; }
+  /// What the blocks route to, in the order of forward.
+  std::span<const Mixture> mixtures() const { return mixtures_; }
   void count_routing(bool on) { counting_ = on; }
   void clear_routing();
 
  private:
   struct Block {
+    std::int64_t layer;
     Parameter* attention_norm;
-    AttentionLayer attention;
+    std::unique_ptr<Sublayer> attention;
     Parameter* ffn_norm;
-    std::unique_ptr<FeedForward> dense;
-    std::unique_ptr<MoeLayer> moe;
-    RoutingTally tally{};  // of moe
+    std::unique_ptr<Sublayer> ffn;
   };
   void make_tallies();
   void add_block(std::int64_t layer, std::span<const ExpertLoad> measured);
@@ -93,9 +104,9 @@ class Transformer {
   TokenLayout layout_of(std::int64_t tokens, std::int64_t seq_len) const;
   RmsNorm norm(const TokenLayout& layout, Parameter* weight) const;
   Variable embed(Tape& tape, const TokenLayout& layout, const Tensor& tokens) const;
-  /// {y, expert loss, device loss, z loss}; undefined where there is none.
-  std::vector<Variable> run_block(Tape& tape, const TokenLayout& layout, const Block& block, const Variable& x);
-  Variable blocks(Tape& tape, const TokenLayout& layout, Variable x, Losses& losses);
+  Sublayer::Result run_block(Tape& tape, const Pass& pass, const Block& block, const Variable& x) const;
+  /// `caches`: one a block, or none.
+  Variable blocks(Tape& tape, Pass pass, Variable x, Losses& losses, std::span<KeyValueCache> caches = {}) const;
   /// What the head reads: all tokens, through the final norm.
   Variable head_input(Tape& tape, const TokenLayout& layout, const Variable& x) const;
   Variable cross_entropy(Tape& tape, const TokenLayout& layout, const Variable& x, const Batch& batch) const;
@@ -115,9 +126,9 @@ class Transformer {
   Parameter* head_ = nullptr;        // likewise
   ParameterUnit* shared_table_ = nullptr;
   Tensor rope_;
-  std::vector<std::int64_t> routed_layers_;
-  Tensor counts_, probability_;  // all layers' tallies, one after another: i64, f64
-  bool counting_ = true;
+  std::vector<Mixture> mixtures_;
+  Tensor counts_, probability_;  // all tallies, one after another: i64, f64
+  bool counting_ = true, reads_tokens_;
 };
 
 }  // namespace lyceum

@@ -6,7 +6,6 @@
 
 #include "kernels/segments.h"
 #include "model/balance_loss.h"
-#include "model/counts.h"
 #include "model/expert_places.h"
 #include "parallel/tensor/linear_cross_entropy.h"
 
@@ -42,10 +41,13 @@ Sizes sizes_of(const Config& config, const Place& place) {
 }
 
 /// Two norms, attention, and the rows before each; without the input of the second matrix, which is the FFN's.
-PartNeed attention_activations(const Config& config, const Place& place) {
+PartNeed attention_activations(const Config& config, const Place& place, std::int64_t layer) {
   const Sizes s = sizes_of(config, place);
   const ModelConfig& model = config.model;
-  const double uses = model.attention == "moa" ? number(config.moe.top_k) : 1;
+  double uses = 1;  // queries of a token
+  for (const Mixture& mixture : mixtures_of(config, layer)) {
+    if (mixture.id.site == Site::attention && mixture.kind == Mixture::Kind::experts) uses = number(mixture.k);
+  }
   const double heads = uses * number(model.heads / place.size(Axis::tensor));
   const double queries = heads * number(model.head_dim);
   const double keys = number(model.kv_heads / place.size(Axis::tensor) * model.head_dim);
@@ -89,62 +91,61 @@ struct Routed {
 };
 
 /// Tokens that one routed expert gets in a micro-batch from the ranks of an expert group.
-double arriving(const Config& config, const Place& place) {
+double arriving(const Config& config, const Mixture& mixture, const Place& place) {
   double tokens = 0;
   for (int e = 0; e < place.size(Axis::expert); ++e) {
     tokens += number(run_of(config, place.tensor_index_of_expert_peer(e)));
   }
-  return tokens * number(config.moe.top_k) / number(config.moe.experts);
+  return tokens * number(mixture.k) / number(mixture.choices());
 }
 
 /// The same from all ranks that share the expert's width.
-double arriving_at_all(const Config& config, const Place& place) {
+double arriving_at_all(const Config& config, const Mixture& mixture, const Place& place) {
   double all = 0;
   for (int sharer = 0; sharer < place.size(Axis::expert_tensor); ++sharer) {
     Place peer = place;
     peer.index.expert_tensor = sharer;
-    all += arriving(config, peer);
+    all += arriving(config, mixture, peer);
   }
   return all;
 }
 
 /// What this rank holds of the widths of its routed experts.
-std::vector<std::int64_t> own_widths(const Config& config, const Place& place, std::int64_t layer) {
-  const std::vector<std::int64_t> widths = expert_widths(config.moe);
-  const Placement placement = place_experts(config, layer, place.size(Axis::expert), {});
+std::vector<std::int64_t> own_widths(const Config& config, const Mixture& mixture, const Place& place) {
+  const Placement placement = place_experts(config, mixture, place.size(Axis::expert), {});
   std::vector<std::int64_t> own;
   for (const std::int32_t e : placement.experts_of(place.index.expert)) {
     own.push_back(
-        part_of(widths[static_cast<std::size_t>(e)], place.index.expert_tensor, place.size(Axis::expert_tensor)).count);
+        part_of(mixture.widths[static_cast<std::size_t>(e)], place.index.expert_tensor, place.size(Axis::expert_tensor))
+            .count);
   }
   return own;
 }
 
-Routed routed_rows(const Config& config, const Place& place, std::int64_t layer) {
+Routed routed_rows(const Config& config, const Mixture& mixture, const Place& place) {
   const auto padded = [](double rows) {
     const auto alignment = static_cast<double>(Segments::alignment);
     return std::ceil(rows / alignment) * alignment;
   };
-  const double all = arriving_at_all(config, place), own = arriving(config, place);
+  const double all = arriving_at_all(config, mixture, place), own = arriving(config, mixture, place);
   Routed routed;
-  for (const std::int64_t width : own_widths(config, place, layer)) {
+  for (const std::int64_t width : own_widths(config, mixture, place)) {
     routed.rows += padded(all);
     routed.inner += padded(all) * number(width);
     routed.own_rows += padded(own);
     routed.arrived += all;
     routed.own_arrived += own;
   }
-  routed.pairs = number(run_of(config, place.index.tensor)) * number(config.moe.top_k);
+  routed.pairs = number(run_of(config, place.index.tensor)) * number(mixture.k);
   return routed;
 }
 
 constexpr double loss_bytes = 3 * sizeof(double);  // of a layer's balance losses themselves
 
 /// Router, routed experts, and what brings tokens to them; their input apart.
-PartNeed routed_activations(const Config& config, const Place& place, const Sizes& s, std::int64_t layer) {
-  const MoeConfig& moe = config.moe;
-  const Routed routed = routed_rows(config, place, layer);
-  const double experts = number(moe.experts), k = number(moe.top_k), gates = config.model.ffn == "gelu" ? 1 : 2;
+PartNeed routed_activations(const Config& config, const Mixture& mixture, const Place& place, const Sizes& s) {
+  const Routed routed = routed_rows(config, mixture, place);
+  const double experts = number(mixture.choices()), k = number(mixture.k), gates = config.model.ffn == "gelu" ? 1 : 2;
   // Logits with two norms a row, gates and choices; the slopes of losses.
   double router = s.run * (experts + 2) * s.a + s.run * k * (s.a + sizeof(std::int32_t));
   if (has_losses(config.balance)) router += loss_bytes + 2 * number(config.batch.micro) * experts * sizeof(double);
@@ -157,7 +158,7 @@ PartNeed routed_activations(const Config& config, const Place& place, const Size
   // Rows on their way: copies of what is sent, received and sorted.
   const double exchange = shared ? 2 * outer + 2 * own : alone ? 0 : routed.pairs * row + 2 * own;
   // Where rows go and come from, in both directions; and where segments begin.
-  const double local = number(std::ssize(own_widths(config, place, layer))), tables = bank_tables(local);
+  const double local = number(std::ssize(own_widths(config, mixture, place))), tables = bank_tables(local);
   double maps = routed.pairs + routed.own_rows + (alone ? 0 : routed.pairs + routed.own_arrived);
   if (shared) maps += routed.own_rows + routed.own_arrived + routed.rows + routed.arrived + 2 * segment_numbers(local);
   maps *= number_bytes;
@@ -179,17 +180,14 @@ class BlockParts {
   BlockParts(const Config& config, const Place& place, std::int64_t layer)
       : input_(sizes_of(config, place).tokens * row(config)),
         residual_(row_activations(config, place)),
-        attention_(attention_activations(config, place)) {
+        attention_(attention_activations(config, place, layer)) {
     const Sizes s = sizes_of(config, place);
-    const bool routes = has_experts(config, layer);
-    const double dense =
-        number(routes || is_sparse(config, layer) ? config.moe.shared_experts * config.moe.expert_hidden
-                                                  : config.model.ffn_hidden) /
-        static_cast<double>(place.size(Axis::tensor));
+    const std::optional<Mixture> experts = routed_experts(config, layer);
+    const double dense = number(dense_width(config, layer)) / static_cast<double>(place.size(Axis::tensor));
     if (dense > 0) ffn_ = ffn_activations(config, s, dense);
-    if (routes) routed_ = routed_activations(config, place, s, layer);
-    if (routes && has_losses(config.balance)) losses_ = loss_bytes;
-    inputs_ = routes ? residual_ + (s.gathered && dense > 0 ? input_ : 0) : input_;
+    if (experts) routed_ = routed_activations(config, *experts, place, s);
+    if (experts && has_losses(config.balance)) losses_ = loss_bytes;
+    inputs_ = experts ? residual_ + (s.gathered && dense > 0 ? input_ : 0) : input_;
   }
 
   ActivationNeed keeping_all() const {
@@ -265,12 +263,12 @@ ActivationNeed head_activations(const Config& config, const Place& place) {
           .backward = input + some};
 }
 
-double routed_share(const Config& config, const Place& place, std::int64_t layer) {
+double routed_share(const Config& config, const Mixture& mixture, const Place& place) {
   double all = 0, own = 0;
-  for (const std::int64_t width : expert_widths(config.moe)) all += number(width);
-  for (const std::int64_t width : own_widths(config, place, layer)) own += number(width);
-  const double tokens = number(config.batch.seq_len * config.moe.top_k) / number(config.moe.experts);
-  return arriving_at_all(config, place) * own / (tokens * all);
+  for (const std::int64_t width : mixture.widths) all += number(width);
+  for (const std::int64_t width : own_widths(config, mixture, place)) own += number(width);
+  const double tokens = number(config.batch.seq_len * mixture.k) / number(mixture.choices());
+  return arriving_at_all(config, mixture, place) * own / (tokens * all);
 }
 
 double row_activations(const Config& config, const Place& place) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "model/mixture.h"
 #include "plan/place.h"
 
 namespace lyceum {
@@ -15,9 +16,9 @@ struct ActivationNeed {
 ActivationNeed block_activations(const Config& config, const Place& place, std::int64_t layer);
 /// Final norm, head and loss.
 ActivationNeed head_activations(const Config& config, const Place& place);
-/// What this rank's routed experts of a sparse block compute for one micro-batch, in shares of what all routed experts
-/// compute for one sequence: experts differ in width, and may not divide among the ranks.
-double routed_share(const Config& config, const Place& place, std::int64_t layer);
+/// What this rank's experts of a mixture compute for one micro-batch, in shares of what all its experts compute for one
+/// sequence: experts differ in width, and may not divide among the ranks.
+double routed_share(const Config& config, const Mixture& mixture, const Place& place);
 /// Rows between two blocks.
 double row_activations(const Config& config, const Place& place);
 /// Bytes of a micro-batch's tokens and targets.

@@ -1,9 +1,11 @@
 #include "plan/memory.h"
 
 #include <array>
+#include <iterator>
 
 #include "kernels/adamw.h"
-#include "model/expert_places.h"
+#include "model/balance_loss.h"
+#include "model/mixture.h"
 #include "parallel/data/copies.h"
 #include "parallel/data/flat_range.h"
 #include "parallel/data/norm_sums.h"
@@ -37,9 +39,9 @@ RankMemory state_memory(const Config& config, const Place& place, std::span<cons
 double stage_buffers(const Config& config, const Range& blocks) {
   double bytes = number(config.batch.seq_len * config.model.head_dim * accumulator_bytes);
   for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) {
-    if (has_experts(config, layer)) {
-      bytes += number(config.moe.experts *
-                      (config.moe.top_k * std::int64_t{sizeof(std::int64_t)} + std::int64_t{sizeof(double)}));
+    for (const Mixture& mixture : mixtures_of(config, layer)) {
+      bytes +=
+          number(mixture.choices() * (mixture.k * std::int64_t{sizeof(std::int64_t)} + std::int64_t{sizeof(double)}));
     }
   }
   return bytes;
@@ -47,14 +49,14 @@ double stage_buffers(const Config& config, const Range& blocks) {
 
 namespace {
 
-/// What ranks agree on in a step: the gradient's norm, cross-entropy, and three balance losses a layer.
-std::int64_t step_numbers(const Config& config) { return 2 + 3 * config.model.layers; }
+/// What ranks agree on in a step: the gradient's norm, cross-entropy, and the losses of every layer.
+std::int64_t step_numbers(const Config& config) { return 2 + std::ssize(loss_names(config)) * config.model.layers; }
 
 }  // namespace
 
 double update_buffers(const Config& config, std::span<const PlannedUnit> units) {
   const int layers = static_cast<int>(config.model.layers) + 2;
-  const std::int64_t numbers = 2 + 2 * step_numbers(config);
+  const std::int64_t numbers = 2 + 1 + 2 * step_numbers(config);  // norms, the step, what is agreed on
   std::int64_t counted = 0, decays = 0;
   for (const PlannedUnit& unit : units) {
     counted += unit.twin ? 0 : 1;
@@ -84,16 +86,18 @@ constexpr std::array norms_at_once{1.0, 2.0};
 
 /// Losses, routing counts and norms.
 void add_end_of_step(const Config& config, const Place& place, Traffic& end) {
-  std::int64_t sparse = 0;
-  for (std::int64_t layer = 0; layer < config.model.layers; ++layer) sparse += has_experts(config, layer) ? 1 : 0;
+  std::int64_t counts = 0, choices = 0;  // of all routers
+  for (const Mixture& mixture : mixtures_of(config)) {
+    counts += mixture.k * mixture.choices();
+    choices += mixture.choices();
+  }
   const double layers = number(config.model.layers + 2);
-  const double experts = number(sparse * config.moe.experts);
   for (const Axis axis : {Axis::data_tensor, Axis::pipeline}) {
     end.add(place, axis, Transfer::all_reduce, number(step_numbers(config)) * sizeof(double));
   }
   for (const Axis axis : {Axis::data_tensor, Axis::pipeline}) {
-    end.add(place, axis, Transfer::all_reduce, experts * number(config.moe.top_k) * sizeof(std::int64_t));
-    end.add(place, axis, Transfer::all_reduce, experts * sizeof(double));
+    end.add(place, axis, Transfer::all_reduce, number(counts) * sizeof(std::int64_t));
+    end.add(place, axis, Transfer::all_reduce, number(choices) * sizeof(double));
   }
   for (const double norms : norms_at_once) {
     for (const Axis axis : {Axis::tensor, Axis::expert_tensor, Axis::expert}) {

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <optional>
 
 #include "core/error.h"
 #include "io/text/table.h"
+#include "model/mixture.h"
 #include "plan/mesh_plan.h"
 #include "plan/place.h"
 #include "plan/text.h"
@@ -46,7 +48,8 @@ std::vector<std::string> ways_out(const MeshPlan& plan, const RankPlan& rank) {
     ways.push_back("lower batch.seq_len or model.vocab");
   }
   if (copies && parallel.zero < 3) ways.push_back(fmt::format("raise parallel.zero (it is {})", parallel.zero));
-  if (config.moe.experts > parallel.expert) ways.push_back("raise parallel.expert over more ranks");
+  const std::optional<Mixture> experts = routed_experts(config, config.model.layers - 1);
+  if (experts && experts->choices() > parallel.expert) ways.push_back("raise parallel.expert over more ranks");
   if (config.model.layers > parallel.pipeline) ways.push_back("raise parallel.pipeline over more ranks");
   if (config.model.heads > parallel.tensor) ways.push_back("raise parallel.tensor over more ranks");
   if (need.activations <= state) activations();

@@ -1,9 +1,10 @@
 #include "plan/rank_load.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "model/counts.h"
-#include "model/expert_places.h"
+#include "model/mixture.h"
 
 namespace lyceum {
 
@@ -18,9 +19,9 @@ double tensor_share(const Config& config, const Place& place) {
 StageFlops block_share(const Config& config, const Place& place, std::int64_t layer) {
   const double share = tensor_share(config, place);
   double own = block_flops(config, layer) * share;
-  if (has_experts(config, layer)) {
+  if (const std::optional<Mixture> experts = routed_experts(config, layer)) {
     const double routed = 2 * number(count_block(config, layer).routed.activated) * number(config.batch.seq_len);
-    own += routed * (routed_share(config, place, layer) - share);
+    own += routed * (routed_share(config, *experts, place) - share);
   }
   return {.forward = own, .again = config.model.recompute == "full" ? own : recomputed_flops(config, layer) * share};
 }
@@ -124,10 +125,11 @@ double peak_of_passes(const PlanInput& input, const Place& place, const RankLoad
 std::vector<int> unlike_ranks(const Config& config, int world, int row) {
   const int first = row * (world / config.parallel.pipeline);
   std::vector<int> ranks{first};
-  const std::vector<std::int64_t> widths = expert_widths(config.moe);
-  const bool alike = std::ranges::adjacent_find(widths, std::ranges::not_equal_to()) == widths.end();
+  const std::optional<Mixture> experts = routed_experts(config, config.model.layers - 1);  // like all others
+  if (!experts) return ranks;
+  const bool alike = std::ranges::adjacent_find(experts->widths, std::ranges::not_equal_to()) == experts->widths.end();
   const bool first_has_most =
-      config.parallel.placement == "contiguous" || config.moe.experts % config.parallel.expert == 0;
+      config.parallel.placement == "contiguous" || experts->choices() % config.parallel.expert == 0;
   if (alike && first_has_most) return ranks;
   for (int e = 1; e < config.parallel.expert; ++e) ranks.push_back(first + e * config.parallel.expert_tensor);
   return ranks;
@@ -166,7 +168,8 @@ RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const 
   }
   plan.memory = state_memory(config, place, units, played);
   for (const Range& blocks : plan.stages) plan.memory.buffers += stage_buffers(config, blocks);
-  const bool reads = plan.stages.front().first == 0 || plan.stages.back().end() == config.model.layers;
+  const bool reads =
+      std::ranges::any_of(plan.stages, [&](const Range& blocks) { return reads_tokens(config, blocks); });
   if (reads) plan.memory.buffers += passes * token_bytes(config);
   plan.memory.buffers += update_buffers(config, units);
   plan.memory.activations = peak_of_passes(input, place, load);

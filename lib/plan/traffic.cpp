@@ -1,7 +1,8 @@
 #include "plan/traffic.h"
 
+#include <optional>
+
 #include "model/balance_loss.h"
-#include "model/counts.h"
 #include "model/expert_places.h"
 
 namespace lyceum {
@@ -52,14 +53,14 @@ class Rows {
   double whole_, own_;  // bytes
 };
 
-void add_dispatch(const Config& config, const Place& place, std::int64_t layer, PassTraffic& pass) {
-  const MoeConfig& moe = config.moe;
+void add_dispatch(const Config& config, const Mixture& mixture, const Place& place, PassTraffic& pass) {
   const int ranks = place.size(Axis::expert);
-  const Placement placement = place_experts(config, layer, ranks, {});
-  const double local = number(std::ssize(placement.experts_of(place.index.expert))), experts = number(moe.experts);
+  const Placement placement = place_experts(config, mixture, ranks, {});
+  const double local = number(std::ssize(placement.experts_of(place.index.expert)));
+  const double experts = number(mixture.choices());
   const double row = row_bytes(config);
   const auto pairs = [&](int e) {
-    return number(run_of(config, place.tensor_index_of_expert_peer(e))) * number(moe.top_k);
+    return number(run_of(config, place.tensor_index_of_expert_peer(e))) * number(mixture.k);
   };
   double arriving = 0;  // of all peers, this rank too
   for (int e = 0; e < ranks; ++e) arriving += pairs(e) * local / experts;
@@ -77,7 +78,7 @@ void add_dispatch(const Config& config, const Place& place, std::int64_t layer, 
     Place peer = place;
     peer.index.expert_tensor = member;
     for (int e = 0; e < ranks; ++e) {
-      all += number(run_of(config, peer.tensor_index_of_expert_peer(e))) * number(moe.top_k) * local / experts;
+      all += number(run_of(config, peer.tensor_index_of_expert_peer(e))) * number(mixture.k) * local / experts;
     }
   }
   pass.forward.add(place, Axis::expert_tensor, Transfer::all_gather, local * sizeof(std::int64_t));
@@ -88,8 +89,8 @@ void add_dispatch(const Config& config, const Place& place, std::int64_t layer, 
   if (again) pass.backward.add(place, Axis::expert_tensor, Transfer::all_gather, arriving * row);
 }
 
-void add_balance(const Config& config, const Place& place, PassTraffic& pass) {
-  const double experts = number(config.moe.experts);
+void add_balance(const Config& config, const Mixture& mixture, const Place& place, PassTraffic& pass) {
+  const double experts = number(mixture.choices());
   if (has_losses(config.balance)) {
     const double load = number(config.batch.micro) * (2 * experts + 1) * sizeof(double);
     pass.forward.add(place, Axis::tensor, Transfer::all_reduce, load);
@@ -147,13 +148,11 @@ PassTraffic block_traffic(const Config& config, const Place& place, std::int64_t
     if (config.model.recompute == "selective") rows.to_matrix_again(pass);
   };
   matrices();  // attention
-  if (!is_sparse(config, layer) || config.moe.experts == 0 || config.moe.shared_experts > 0) {
-    matrices();  // the dense FFN
-  }
-  if (has_experts(config, layer)) {
+  if (dense_width(config, layer) > 0) matrices();
+  if (const std::optional<Mixture> experts = routed_experts(config, layer)) {
     rows.run(pass);
-    add_dispatch(config, place, layer, pass);
-    add_balance(config, place, pass);
+    add_dispatch(config, *experts, place, pass);
+    add_balance(config, *experts, place, pass);
   }
   if (config.model.recompute == "full") pass.backward += pass.forward;
   return pass;

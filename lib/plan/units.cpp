@@ -54,11 +54,7 @@ class Units {
     sum.add(gates * width * model_.hidden);
     sum.add(width * model_.hidden);
   }
-  std::int64_t dense_width(std::int64_t layer) const {
-    const std::int64_t shared = config_.moe.shared_experts * config_.moe.expert_hidden;
-    return is_sparse(config_, layer) ? shared : model_.ffn_hidden;
-  }
-  Sum routed(std::int64_t layer) const;
+  Sum experts_of(const Mixture& mixture) const;
   std::vector<PlannedUnit> block_units(std::int64_t layer) const;
 
   const Config& config_;
@@ -77,28 +73,30 @@ std::vector<PlannedUnit> Units::block_units(std::int64_t layer) const {
   if (counts.fusion.total > 0) replicated.add(counts.fusion.total);
   const std::int64_t queries = model_.heads / model_ranks() * model_.head_dim;
   const std::int64_t keys = model_.kv_heads / model_ranks() * model_.head_dim;
-  const std::int64_t mixtures = model_.attention == "moa" ? config_.moe.attention_experts : 1;
-  dense.add((mixtures * queries + 2 * keys) * model_.hidden);
-  dense.add(mixtures * queries * model_.hidden);
-  if (const std::int64_t width = dense_width(layer); width > 0) {
+  std::int64_t matrices = 1;  // of queries
+  for (const Mixture& mixture : mixtures_of(config_, layer)) {
+    if (mixture.id.site == Site::attention && mixture.kind == Mixture::Kind::experts) matrices = mixture.choices();
+  }
+  dense.add((matrices * queries + 2 * keys) * model_.hidden);
+  dense.add(matrices * queries * model_.hidden);
+  if (const std::int64_t width = dense_width(config_, layer); width > 0) {
     add_ffn(dense, part_of(width, place_.index.tensor, model_ranks()).count);
   }
   const bool routed_here = counts.routers.total > 0 || counts.fusion.total > 0;  // these decay, norms do not
   std::vector<PlannedUnit> units{
       {.group = ParameterUnit::Group::replicated, .layer = 0, .size = replicated.size(), .decays = routed_here ? 2 : 1},
       {.group = ParameterUnit::Group::dense, .layer = 0, .size = dense.size()}};
-  if (counts.routed.total > 0) {
-    units.push_back({.group = ParameterUnit::Group::expert, .layer = 0, .size = routed(layer).size()});
+  if (const std::optional<Mixture> experts = routed_experts(config_, layer)) {
+    units.push_back({.group = ParameterUnit::Group::expert, .layer = 0, .size = experts_of(*experts).size()});
   }
   return units;
 }
 
-Sum Units::routed(std::int64_t layer) const {
-  const std::vector<std::int64_t> widths = expert_widths(config_.moe);
-  const Placement placement = place_experts(config_, layer, place_.size(Axis::expert), {});
+Sum Units::experts_of(const Mixture& mixture) const {
+  const Placement placement = place_experts(config_, mixture, place_.size(Axis::expert), {});
   Sum sum;
   for (const std::int32_t e : placement.experts_of(place_.index.expert)) {
-    const std::int64_t width = widths[static_cast<std::size_t>(e)];
+    const std::int64_t width = mixture.widths[static_cast<std::size_t>(e)];
     add_ffn(sum, part_of(width, place_.index.expert_tensor, place_.size(Axis::expert_tensor)).count);
   }
   return sum;

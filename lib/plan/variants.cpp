@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "io/config/check.h"
+#include "model/mixture.h"
 #include "plan/place.h"
 
 namespace lyceum {
@@ -69,9 +71,10 @@ class Finder {
   }
 
   void add_expert_axes(ParallelConfig axes, std::vector<ParallelConfig>& all) const {
-    const std::int64_t stage = share(world_, axes.pipeline), experts = std::max<std::int64_t>(base_.moe.experts, 1);
+    const std::optional<Mixture> routed = routed_experts(base_, base_.model.layers - 1);
+    const std::int64_t stage = share(world_, axes.pipeline), experts = routed ? routed->choices() : 1;
     std::vector<int> sharers{1};
-    if (axes.tensor > 1 && base_.moe.experts > 0) sharers.push_back(axes.tensor);
+    if (axes.tensor > 1 && routed) sharers.push_back(axes.tensor);
     for (const int sharer : values("parallel.expert_tensor", base_.parallel.expert_tensor, sharers)) {
       axes.expert_tensor = sharer;
       for (const int expert :

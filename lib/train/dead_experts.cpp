@@ -17,8 +17,8 @@ class LayersLine {
   void add(const IdleExperts& layer, const std::vector<std::size_t>& experts, std::int64_t dead) {
     if (experts.empty()) return;
     if (++layers_ > most_told_layers) return;
-    text_ += fmt::format("{}layer {}: {} ({} of {} dead)", text_.empty() ? "" : "; ", layer.layer, ranges_text(experts),
-                         dead, layer.steps.size());
+    text_ += fmt::format("{}layer {}: {} ({} of {} dead)", text_.empty() ? "" : "; ", label_of(layer.id),
+                         ranges_text(experts), dead, layer.steps.size());
   }
   bool empty() const { return layers_ == 0; }
   std::string text() const {
@@ -37,7 +37,7 @@ void add_step(std::vector<IdleExperts>& idle, const std::vector<RoutingSums>& su
   idle.resize(sums.size());
   for (std::size_t l = 0; l < sums.size(); ++l) {
     const auto experts = static_cast<std::size_t>(sums[l].experts);
-    idle[l].layer = sums[l].layer;
+    idle[l].id = sums[l].id;
     idle[l].steps.resize(experts, 0);
     for (std::int64_t& steps : idle[l].steps) ++steps;
     for (std::size_t i = 0; i < sums[l].counts.size(); ++i) {

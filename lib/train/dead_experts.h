@@ -4,13 +4,13 @@
 #include <string>
 #include <vector>
 
-#include "model/layers.h"
+#include "model/routing_statistics.h"
 
 namespace lyceum {
 
-/// For how many steps each expert of a layer has had no token.
+/// For how many steps each expert of a mixture has had no token.
 struct IdleExperts {
-  std::int64_t layer = 0;
+  MixtureId id;
   std::vector<std::int64_t> steps;  // [experts]
   bool operator==(const IdleExperts&) const = default;
 };
@@ -23,7 +23,7 @@ class DeadExperts {
  public:
   explicit DeadExperts(std::int64_t window) : window_(window) {}
 
-  /// Of all layers.
+  /// Of all mixtures.
   std::int64_t count(const std::vector<IdleExperts>& idle) const;
   /// What has changed since the last call, after `step`: at most a line on experts that died, then one on those that
   /// came back.
@@ -33,7 +33,7 @@ class DeadExperts {
   bool dead(std::int64_t idle_steps) const { return window_ > 0 && idle_steps >= window_; }
 
   std::int64_t window_;
-  std::vector<std::vector<bool>> told_;  // dead at the last call: [layers, experts]
+  std::vector<std::vector<bool>> told_;  // dead at the last call: [mixtures, experts]
 };
 
 }  // namespace lyceum

@@ -12,7 +12,7 @@ struct Evaluation {
   double standard_error = 0;           // of the loss, by how much sequences differ; 0 of a single one
   std::int64_t samples = 0;            // sequences read
   std::int64_t tokens = 0;             // predicted
-  std::vector<RoutingSums> routing{};  // of these tokens, a MoE layer each
+  std::vector<RoutingSums> routing{};  // of these tokens, every mixture
 };
 
 /// Collective: mean cross-entropy over `batches` global batches of the loader's samples, spread evenly over all of them

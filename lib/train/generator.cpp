@@ -47,16 +47,16 @@ void generate(const Transformer& model, const Stream& stream, std::span<const st
               std::int64_t seq_len, const Sampling& sampling, const std::function<void(std::int32_t)>& sink) {
   const auto length = static_cast<std::int64_t>(prompt.size());
   require_prompt_fits(prompt.size(), seq_len);
-  std::vector<KeyValueCache> caches = model.new_caches(stream, seq_len);
+  std::vector<KeyValueCache> caches = model.new_caches(seq_len);
   const Philox random(sampling.seed, "generate");
-  Tensor logits = model.decode(stream, prompt, caches);
+  Tensor logits = model.next_logits(prompt, caches);
   const std::int64_t most = std::min(sampling.tokens, seq_len - length);
   for (std::int64_t i = 0; i < most; ++i) {
     const auto scores = values_of<float>(stream, cast(stream, logits, DType::f32));
     const std::int32_t token = draw(scores, sampling, random.uniform(static_cast<std::uint64_t>(i)));
     if (token == end) return;
     sink(token);
-    if (i + 1 < most) logits = model.decode(stream, std::span(&token, 1), caches);
+    if (i + 1 < most) logits = model.next_logits(std::span(&token, 1), caches);
   }
 }
 

@@ -27,11 +27,11 @@ std::string text_of(std::span<const std::int32_t> experts) {
 }
 
 /// Which experts a rank has, where they are the same in all layers; else how many.
-std::string experts_text(std::span<const LayerPlacement> layers, int rank) {
+std::string experts_text(std::span<const MixturePlacement> layers, int rank) {
   const std::span<const std::int32_t> experts = layers[0].ranks.experts_of(rank);
   std::size_t least = experts.size(), most = experts.size();
   bool same = true;
-  for (const LayerPlacement& layer : layers) {
+  for (const MixturePlacement& layer : layers) {
     const std::span<const std::int32_t> others = layer.ranks.experts_of(rank);
     same = same && std::ranges::equal(experts, others);
     least = std::min(least, others.size());
@@ -42,8 +42,8 @@ std::string experts_text(std::span<const LayerPlacement> layers, int rank) {
 }
 
 /// FLOPs of every rank over their mean; all 1 where there are none.
-std::vector<double> shares(const Config& config, const LayerPlacement& layer, std::span<const ExpertLoad> measured) {
-  const std::vector<double> costs = expert_costs(config, layer.layer, measured);
+std::vector<double> shares(const Config& config, const MixturePlacement& layer, std::span<const ExpertLoad> measured) {
+  const std::vector<double> costs = expert_costs(mixture_of(config, layer.id), measured);
   const double mean = std::accumulate(costs.begin(), costs.end(), 0.0) / layer.ranks.ranks();
   std::vector<double> shares(static_cast<std::size_t>(layer.ranks.ranks()), mean > 0 ? 0.0 : 1.0);
   for (std::size_t e = 0; e < costs.size() && mean > 0; ++e) {
@@ -52,30 +52,32 @@ std::vector<double> shares(const Config& config, const LayerPlacement& layer, st
   return shares;
 }
 
-std::string rows(const Config& config, std::span<const LayerPlacement> layers, const std::vector<double>& flops) {
-  const std::vector<std::int64_t> widths = expert_widths(config.moe);
-  Table table({">expert rank", "experts", ">parameters", ">FLOPs / mean"});
-  for (int rank = 0; rank < layers[0].ranks.ranks(); ++rank) {
-    std::int64_t width = 0;
-    for (const LayerPlacement& layer : layers) {
-      for (const std::int32_t e : layer.ranks.experts_of(rank)) width += widths[static_cast<std::size_t>(e)];
+std::string rows(const Config& config, std::span<const MixturePlacement> layers, const std::vector<double>& flops) {
+  std::vector<std::int64_t> width(flops.size(), 0);  // of a rank's experts, over all layers
+  for (const MixturePlacement& layer : layers) {
+    const Mixture mixture = mixture_of(config, layer.id);
+    for (std::size_t e = 0; e < mixture.widths.size(); ++e) {
+      width[static_cast<std::size_t>(layer.ranks.owner[e])] += mixture.widths[e];
     }
-    table.add({fmt::to_string(rank), experts_text(layers, rank), text_of_count(3 * config.model.hidden * width),
-               fmt::format("{:.3f}", flops[static_cast<std::size_t>(rank)])});
+  }
+  Table table({">expert rank", "experts", ">parameters", ">FLOPs / mean"});
+  for (std::size_t rank = 0; rank < flops.size(); ++rank) {
+    table.add({fmt::to_string(rank), experts_text(layers, static_cast<int>(rank)),
+               text_of_count(3 * config.model.hidden * width[rank]), fmt::format("{:.3f}", flops[rank])});
   }
   return table.text();
 }
 
 }  // namespace
 
-std::vector<std::string> placement_lines(const Config& config, std::span<const LayerPlacement> layers,
+std::vector<std::string> placement_lines(const Config& config, std::span<const MixturePlacement> layers,
                                          std::span<const ExpertLoad> measured) {
   if (layers.empty()) return {};
   const int ranks = layers[0].ranks.ranks();
   const auto number = static_cast<double>(layers.size());
   std::vector<double> flops(static_cast<std::size_t>(ranks), 0.0);
   double busiest = 0, worst = 0;
-  for (const LayerPlacement& layer : layers) {
+  for (const MixturePlacement& layer : layers) {
     const std::vector<double> own = shares(config, layer, measured);
     for (std::size_t r = 0; r < own.size(); ++r) flops[r] += own[r] / number;
     const double most = *std::max_element(own.begin(), own.end());

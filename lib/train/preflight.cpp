@@ -19,7 +19,7 @@ StepRehearsal rehearse_step(const Config& config, const TokenLoader& loader, int
   std::vector<LedgerEntry> operations;
   Ledger& ledger = setup.mesh.world.ledger();
   ledger.listen([&](const LedgerEntry& entry) { operations.push_back(entry); });
-  step.run(loader, 0, config.optim.lr);
+  step.run(loader, 0, 0, config.optim.lr);
   ledger.listen({});
   return {.operations = std::move(operations), .mesh = std::move(setup.mesh)};
 }

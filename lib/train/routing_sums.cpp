@@ -9,7 +9,7 @@ std::vector<RoutingSums> whole_routing(const Config& config, const Mesh& mesh, c
   std::vector<RoutingSums> layers = no_routing(config);
   if (layers.empty()) return layers;
   for (const RoutingSums& sums : own) {
-    *std::ranges::find(layers, sums.layer, &RoutingSums::layer) = sums;
+    *std::ranges::find(layers, sums.id, &RoutingSums::id) = sums;
   }
   std::vector<std::int64_t> counts;
   std::vector<double> probability;
@@ -36,11 +36,8 @@ std::vector<RoutingSums> whole_routing(const Config& config, const Mesh& mesh, c
 std::vector<LayerRouting> routing_record(const std::vector<RoutingSums>& layers, std::int64_t tokens) {
   std::vector<LayerRouting> record;
   for (const RoutingSums& sums : layers) {
-    LayerRouting layer{.layer = sums.layer,
-                       .top_k = sums.top_k,
-                       .experts = sums.experts,
-                       .counts = sums.counts,
-                       .mean_probability = {}};
+    LayerRouting layer{
+        .id = sums.id, .top_k = sums.top_k, .experts = sums.experts, .counts = sums.counts, .mean_probability = {}};
     for (const double sum : sums.probability) {
       layer.mean_probability.push_back(static_cast<float>(sum / static_cast<double>(tokens)));
     }
@@ -49,13 +46,16 @@ std::vector<LayerRouting> routing_record(const std::vector<RoutingSums>& layers,
   return record;
 }
 
-std::vector<RoutingLog::Layer> logged_layers(const Config& config, std::span<const LayerPlacement> placement) {
+std::vector<RoutingLog::Layer> logged_layers(const Config& config, std::span<const MixturePlacement> placement) {
   std::vector<RoutingLog::Layer> layers;
-  for (const LayerPlacement& layer : placement) {
-    layers.push_back({.layer = layer.layer,
-                      .top_k = config.moe.top_k,
-                      .expert_sizes = expert_widths(config.moe),
-                      .expert_rank = {layer.ranks.owner.begin(), layer.ranks.owner.end()}});
+  for (const Mixture& mixture : mixtures_of(config)) {
+    RoutingLog::Layer layer{.id = mixture.id,
+                            .top_k = mixture.k,
+                            .expert_sizes = mixture.widths,
+                            .expert_rank = std::vector<std::int64_t>(mixture.widths.size(), 0)};
+    const auto placed = std::ranges::find(placement, mixture.id, &MixturePlacement::id);
+    if (placed != placement.end()) std::ranges::copy(placed->ranks.owner, layer.expert_rank.begin());
+    layers.push_back(std::move(layer));
   }
   return layers;
 }

@@ -13,6 +13,19 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+/// An object of a mixture; one that names no site is of an FFN.
+Json object_of(const MixtureId& id) {
+  Json json{{"layer", id.layer}};
+  if (id.site == Site::attention) json["site"] = "attention";
+  return json;
+}
+
+MixtureId id_of(const Json& json) {
+  const std::string site = json.value("site", "ffn");
+  require_input(site == "ffn" || site == "attention", "the checkpoint's trainer state has the site {}", site);
+  return {.layer = json.at("layer"), .site = site == "ffn" ? Site::ffn : Site::attention};
+}
+
 /// What a step's tokens weigh after one more step.
 constexpr double load_memory = 0.99;
 
@@ -20,7 +33,7 @@ void add_load(std::vector<ExpertLoad>& load, const std::vector<RoutingSums>& sum
   load.resize(sums.size());
   for (std::size_t layer = 0; layer < sums.size(); ++layer) {
     const std::vector<std::int64_t>& counts = sums[layer].counts;
-    load[layer].layer = sums[layer].layer;
+    load[layer].id = sums[layer].id;
     load[layer].tokens.resize(static_cast<std::size_t>(sums[layer].experts), 0.0);
     std::vector<double>& tokens = load[layer].tokens;
     for (double& weighed : tokens) weighed *= load_memory;
@@ -31,10 +44,10 @@ void add_load(std::vector<ExpertLoad>& load, const std::vector<RoutingSums>& sum
 std::vector<ExpertLoad> read_load(const Json& state) {
   std::vector<ExpertLoad> load;
   for (const Json& layer : state.value("expert_load", Json::array())) {  // older checkpoints have none
-    load.push_back({.layer = layer.at("layer"), .tokens = layer.at("tokens")});
+    load.push_back({.id = id_of(layer), .tokens = layer.at("tokens")});
     const std::vector<double>& tokens = load.back().tokens;
     require_input(std::ranges::all_of(tokens, [](double n) { return n >= 0 && std::isfinite(n); }),
-                  "the checkpoint's load of the experts of layer {} is no number of tokens", load.back().layer);
+                  "the checkpoint's load of the experts of layer {} is no number of tokens", label_of(load.back().id));
   }
   return load;
 }
@@ -42,10 +55,10 @@ std::vector<ExpertLoad> read_load(const Json& state) {
 std::vector<IdleExperts> read_idle(const Json& state, const std::vector<RoutingSums>& expected) {
   std::vector<IdleExperts> idle;
   for (const Json& layer : state.value("idle_experts", Json::array())) {  // older checkpoints have none
-    idle.push_back({.layer = layer.at("layer"), .steps = layer.at("steps")});
+    idle.push_back({.id = id_of(layer), .steps = layer.at("steps")});
   }
   const bool fits = std::ranges::equal(idle, expected, [](const IdleExperts& a, const RoutingSums& b) {
-    return a.layer == b.layer && std::ssize(a.steps) == b.experts &&
+    return a.id == b.id && std::ssize(a.steps) == b.experts &&
            std::ranges::all_of(a.steps, [](std::int64_t n) { return n >= 0; });
   });
   return fits ? idle : std::vector<IdleExperts>{};  // of another mixture: counted anew
@@ -66,11 +79,11 @@ Json json_of(const std::deque<RoutingRecord>& records) {
   for (const RoutingRecord& record : records) {
     Json layers = Json::array();
     for (const LayerRouting& layer : record.layers) {
-      layers.push_back({{"layer", layer.layer},
-                        {"top_k", layer.top_k},
-                        {"experts", layer.experts},
-                        {"counts", layer.counts},
-                        {"mean_probability", layer.mean_probability}});
+      layers.emplace_back(object_of(layer.id))
+          .update({{"top_k", layer.top_k},
+                   {"experts", layer.experts},
+                   {"counts", layer.counts},
+                   {"mean_probability", layer.mean_probability}});
     }
     list.push_back({{"step", record.step}, {"layers", std::move(layers)}});
   }
@@ -82,7 +95,7 @@ std::deque<RoutingRecord> read_unwritten_routing(const Json& state) {
   for (const Json& record : state.value("unwritten_routing", Json::array())) {
     RoutingRecord& read = records.emplace_back(count_of(record, "step"), std::vector<LayerRouting>());
     for (const Json& layer : record.at("layers")) {
-      read.layers.push_back({.layer = layer.at("layer"),
+      read.layers.push_back({.id = id_of(layer),
                              .top_k = layer.at("top_k"),
                              .experts = layer.at("experts"),
                              .counts = layer.at("counts"),
@@ -122,7 +135,7 @@ template <class Layer, class Means>
 bool same_layers(const std::vector<Layer>& layers, Means Layer::*means, const std::vector<RoutingSums>& expected) {
   constexpr std::int64_t most = std::int64_t{1} << 53;
   return std::ranges::equal(layers, expected, [&](const Layer& x, const RoutingSums& y) {
-    return x.layer == y.layer && x.top_k == y.top_k && x.experts == y.experts && x.counts.size() == y.counts.size() &&
+    return x.id == y.id && x.top_k == y.top_k && x.experts == y.experts && x.counts.size() == y.counts.size() &&
            (x.*means).size() == y.probability.size() &&
            std::ranges::all_of(x.counts, [](std::int64_t count) { return count >= 0 && count <= most; });
   });
@@ -153,19 +166,19 @@ void RunState::clear_routing() {
 std::string RunState::text() const {
   Json layers = Json::array();
   for (const RoutingSums& sums : routing) {
-    layers.push_back({{"layer", sums.layer},
-                      {"top_k", sums.top_k},
-                      {"experts", sums.experts},
-                      {"counts", sums.counts},
-                      {"probability", sums.probability}});
+    layers.emplace_back(object_of(sums.id))
+        .update({{"top_k", sums.top_k},
+                 {"experts", sums.experts},
+                 {"counts", sums.counts},
+                 {"probability", sums.probability}});
   }
   Json loads = Json::array();
-  for (const ExpertLoad& layer : load) loads.push_back({{"layer", layer.layer}, {"tokens", layer.tokens}});
+  for (const ExpertLoad& layer : load) loads.emplace_back(object_of(layer.id))["tokens"] = layer.tokens;
   Json idles = Json::array();
-  for (const IdleExperts& layer : idle) idles.push_back({{"layer", layer.layer}, {"steps", layer.steps}});
+  for (const IdleExperts& layer : idle) idles.emplace_back(object_of(layer.id))["steps"] = layer.steps;
   Json places = Json::array();
-  for (const LayerPlacement& layer : placement) {
-    places.push_back({{"layer", layer.layer}, {"rank_of_expert", layer.ranks.owner}});
+  for (const MixturePlacement& layer : placement) {
+    places.emplace_back(object_of(layer.id))["rank_of_expert"] = layer.ranks.owner;
   }
   Json files = Json::array();
   for (const DataFiles& each : data) {
@@ -199,16 +212,16 @@ std::vector<ExpertLoad> RunState::load_of(const std::string& text) {
   }
 }
 
-std::vector<LayerPlacement> RunState::placement_of(const std::string& text) {
+std::vector<MixturePlacement> RunState::placement_of(const std::string& text) {
   try {
-    std::vector<LayerPlacement> placement;
+    std::vector<MixturePlacement> placement;
     const Json state = Json::parse(text);
     for (const Json& layer : state.value("placement", Json::array())) {
       const std::vector<int> owner = layer.at("rank_of_expert");
       const int ranks = ranks_that_own(owner);
       require_input(ranks > 0 && (placement.empty() || placement[0].ranks.ranks() == ranks),
                     "the checkpoint places the experts of layer {} on no ranks of one mesh", layer.at("layer").dump());
-      placement.push_back({layer.at("layer"), Placement::of_owners(owner, ranks)});
+      placement.push_back({id_of(layer), Placement::of_owners(owner, ranks)});
     }
     return placement;
   } catch (const nlohmann::json::exception& error) {
@@ -244,7 +257,7 @@ void RunState::restore(const std::string& text, const std::vector<RoutingSums>& 
     idle = read_idle(state, expected);
     routing.clear();
     for (const Json& sums : state.at("routing")) {
-      routing.push_back({.layer = sums.at("layer"),
+      routing.push_back({.id = id_of(sums),
                          .top_k = sums.at("top_k"),
                          .experts = sums.at("experts"),
                          .counts = sums.at("counts"),

@@ -7,7 +7,7 @@
 
 #include "io/routing/log.h"
 #include "model/expert_places.h"
-#include "model/layers.h"
+#include "model/routing_statistics.h"
 #include "train/dead_experts.h"
 #include "train/soundness.h"
 
@@ -34,22 +34,22 @@ struct RunState {
   std::vector<ExpertLoad> load;   // of all steps, the last hundred or so weighing most; by which to place experts
   std::vector<IdleExperts> idle;  // by steps that were not left out
   std::vector<DataFiles> data;
-  std::vector<LayerPlacement> placement;  // that the ranks have; a checkpoint tells it, no run goes by it
+  std::vector<MixturePlacement> placement;  // that the ranks have; a checkpoint tells it, no run goes by it
 
   void add_routing(const std::vector<RoutingSums>& sums, std::int64_t tokens);
   void clear_routing();
 
-  /// The load that a checkpoint's state holds, of each layer that it measured: before there is a model to restore.
+  /// The load that a checkpoint's state holds, of each mixture that it measured: before there is a model to restore.
   static std::vector<ExpertLoad> load_of(const std::string& text);
   /// Likewise the placement; none of checkpoints without experts.
-  static std::vector<LayerPlacement> placement_of(const std::string& text);
+  static std::vector<MixturePlacement> placement_of(const std::string& text);
   /// Likewise the data; none of checkpoints that do not tell.
   static std::vector<DataFiles> data_of(const std::string& text);
 
   /// All but run_uuid and step, which a checkpoint's header has, as JSON.
   std::string text() const;
   /// The other way. Throws a bad_input Error for text of another form, and where routing sums are not those of a model
-  /// with the layers of `expected`.
+  /// with the mixtures of `expected`.
   void restore(const std::string& text, const std::vector<RoutingSums>& expected);
 };
 

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 
+#include "core/copy.h"
 #include "kernels/elementwise.h"
 #include "parallel/pipeline/check.h"
 #include "parallel/pipeline/transfers.h"
@@ -36,7 +36,8 @@ TrainStep::TrainStep(const Config& config, const RunSetup& setup, StagedModel& m
       model_(model),
       zero_(zero),
       optimizer_(optimizer),
-      numbers_(setup.stream, config.model.layers),
+      losses_(loss_names(config)),
+      numbers_(setup.stream, std::ssize(losses_) * config.model.layers),
       gradient_norm_(setup.stream, setup.mesh, optimizer.shares(), model.layers()),
       weight_norms_(setup.stream, setup.mesh, optimizer.shares(), model.layers(), 2),
       recorded_(setup.stream, config.run.cuda_graph && setup.mesh.world.size() == 1) {
@@ -49,11 +50,13 @@ TrainStep::TrainStep(const Config& config, const RunSetup& setup, StagedModel& m
     stages.push_back(stages_.back().get());
   }
   const Transformer& first = *model.stages().front();
-  const bool reads = first.first_stage() || model.stages().back()->last_stage();
+  const bool reads = std::ranges::any_of(model.stages(), [](const auto& stage) { return stage->reads_tokens(); });
+  const std::int64_t tokens = config.batch.micro * config.batch.seq_len;
   for (std::int64_t m = 0; m < micro_batches(config, setup.mesh.world.size()); ++m) {
     batches_.push_back(empty_batch(setup.stream, config.batch.micro, config.batch.seq_len, reads));
+    batches_.back().first_token = (m * setup.mesh.data.size() + setup.mesh.data.rank()) * tokens;
+    batches_.back().step = numbers_.step();
   }
-  const std::int64_t tokens = config.batch.micro * config.batch.seq_len;
   const ProcessGroup& pipeline = setup.mesh.pipeline;
   executor_.emplace(
       training_schedule(config, setup.mesh), pipeline.rank(), std::move(stages), pipeline,
@@ -91,13 +94,10 @@ TapeStage::Results TrainStep::forward(Transformer& stage, Tape& tape, const Tran
   if (stage.last_stage()) {
     add(result.losses.cross_entropy, per_sequence / static_cast<double>(config_.batch.seq_len), 0);
   }
-  const std::array kinds{&result.losses.expert, &result.losses.device, &result.losses.z};
-  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-    for (std::size_t i = 0; i < kinds[kind]->size(); ++i) {  // one a MoE layer, or none
-      const std::int64_t layer = stage.routed_layers()[i];
-      add((*kinds[kind])[i], per_sequence,
-          1 + kind * static_cast<std::size_t>(config_.model.layers) + static_cast<std::size_t>(layer));
-    }
+  for (const auto& [layer, loss] : result.losses.layers) {
+    const std::int64_t kind = std::ranges::find(losses_, loss.name) - losses_.begin();
+    require(kind < std::ssize(losses_), "layer {} gives a loss {} that nobody expects", layer, loss.name);
+    add(loss.value, per_sequence, static_cast<std::size_t>(1 + kind * config_.model.layers + layer));
   }
   if (seen_ && !stage.last_stage()) look_at_output(stage, result.y.value);
   tape.on_gradient_final([this](Parameter& parameter) {
@@ -152,8 +152,8 @@ StepNumbers::Values TrainStep::read(StepResult& result) const {
   const StepNumbers::Values values = numbers_.read(setup_.stream);
   result.loss = values.losses[0];
   auto layer = values.losses.begin() + 1;
-  for (double* kind : {&result.expert_loss, &result.device_loss, &result.z_loss}) {
-    *kind = std::accumulate(layer, layer + config_.model.layers, 0.0);
+  for (const std::string& name : losses_) {
+    result.losses.push_back({name, std::accumulate(layer, layer + config_.model.layers, 0.0)});
     layer += config_.model.layers;
   }
   result.grad_norm = values.gradient_norm;
@@ -226,11 +226,13 @@ std::vector<TimedAction> TrainStep::passes() {
   return trace;
 }
 
-StepResult TrainStep::run(const TokenLoader& loader, std::int64_t first_sample, double lr) {
+StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int64_t first_sample, double lr) {
   StepResult result;
   result.lr = lr;
   load_batches(loader, first_sample);
   optimizer_.prepare(lr, numbers_.update());
+  const auto number = static_cast<double>(step);
+  copy_to_device(setup_.stream, numbers_.step().span<double>(), std::span(&number, 1));
   recorded_.run([&] {
     result.trace = passes();
     launch_update();

@@ -25,16 +25,22 @@ namespace lyceum {
 /// What one step did. The same on every rank, but for what is said to be of this rank: whatever is decided by these
 /// numbers (a step left out, a run that diverged) is decided alike everywhere.
 struct StepResult {
-  double loss = 0;                                      // cross-entropy, nats per token of the global batch
-  double expert_loss = 0, device_loss = 0, z_loss = 0;  // weighted, summed over layers, mean over sequences
-  double grad_norm = 0;                                 // before clipping
-  double weight_norm = 0;                               // of all f32 weights, after the update
-  double update_norm = 0;                               // of what the update took from them
+  /// Of sub-layers: weighted, summed over layers, mean over sequences.
+  struct NamedLoss {
+    std::string name;
+    double value;
+    bool operator==(const NamedLoss&) const = default;
+  };
+  double loss = 0;                  // cross-entropy, nats per token of the global batch
+  std::vector<NamedLoss> losses{};  // all that the model has, see loss_names()
+  double grad_norm = 0;             // before clipping
+  double weight_norm = 0;           // of all f32 weights, after the update
+  double update_norm = 0;           // of what the update took from them
   double lr = 0;
   double load_imbalance = 0;         // busiest expert's tokens over the mean, worst layer; 0 without experts
   bool skipped = false;              // something was not finite: no update was made
   std::string culprit;               // then: what is not finite on which ranks, or empty
-  std::vector<RoutingSums> routing;  // of this step, every MoE layer, over all ranks
+  std::vector<RoutingSums> routing;  // of this step, every mixture, over all ranks
   /// Of this rank: what its pipeline did and when, in seconds from the step's begin. Empty where the step was one
   /// launch.
   std::vector<TimedAction> trace;
@@ -55,8 +61,8 @@ class TrainStep {
   TrainStep(const TrainStep&) = delete;
   TrainStep& operator=(const TrainStep&) = delete;
 
-  /// Reads the samples at positions [first_sample, first_sample + batch.global).
-  StepResult run(const TokenLoader& loader, std::int64_t first_sample, double lr);
+  /// Reads the samples at positions [first_sample, first_sample + batch.global). `step`: steps before this one.
+  StepResult run(const TokenLoader& loader, std::int64_t step, std::int64_t first_sample, double lr);
   /// Lets others use the memory that a recorded step keeps between steps.
   void release_memory() { recorded_.forget(); }
   /// What this rank has handed over to add up a table that its pipeline's first and last stage share.
@@ -85,6 +91,7 @@ class TrainStep {
   std::optional<PipelineExecutor<TapeStage, ProcessGroup>> executor_;
   std::optional<ProcessGroup> ends_;         // first and last stage, where they share a table
   std::vector<Transformer::Batch> batches_;  // a micro-batch each; without tokens where no stage looks at them
+  std::vector<std::string> losses_;          // names, in the order of numbers_
   StepNumbers numbers_;
   GradientNorm gradient_norm_;
   NormSums weight_norms_;

@@ -14,7 +14,7 @@ namespace lyceum {
 /// everything has been launched.
 class StepNumbers {
  public:
-  /// The gradient's norm; cross-entropy; three kinds of balance loss for every layer of the whole model, so that their
+  /// The gradient's norm; cross-entropy; each loss that sub-layers give for every layer of the whole model, so that its
   /// sum has one order whatever the stages.
   class Table {
    public:
@@ -28,11 +28,12 @@ class StepNumbers {
     Tensor all_;
   };
 
-  /// `layers`: of the whole model.
-  StepNumbers(const Stream& stream, std::int64_t layers)
-      : table_(2 + 3 * layers),
-        all_(Tensor::zeros(stream, DType::f64, {own_first + 2 * table_}, MemoryKind::buffers)) {}
+  /// `losses`: numbers of sub-layers, kinds times layers.
+  StepNumbers(const Stream& stream, std::int64_t losses)
+      : table_(2 + losses), all_(Tensor::zeros(stream, DType::f64, {own_first + 2 * table_}, MemoryKind::buffers)) {}
 
+  /// Of the step, counted from 0: f64 [1], see Pass.
+  Tensor step() const { return all_.slice(step_place, 1); }
   std::span<AdamWNumbers> update() const { return {reinterpret_cast<AdamWNumbers*>(all_.data<double>()), 1}; }
   /// Of weights, and of what was taken from them.
   std::span<double> weight_norms() const { return all_.span<double>().subspan(update_count, 2); }
@@ -62,7 +63,7 @@ class StepNumbers {
 
  private:
   static constexpr std::int64_t update_count = sizeof(AdamWNumbers) / sizeof(double);
-  static constexpr std::int64_t own_first = update_count + 2;
+  static constexpr std::int64_t step_place = update_count + 2, own_first = step_place + 1;
   std::int64_t table_;
   Tensor all_;
 };

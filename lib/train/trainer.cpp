@@ -447,7 +447,7 @@ void Trainer::one_step() {
   const bool timed_before = state_.step == first_step_ + 1 && config_.run.gemm_choice == "timed";
   if (timed_before) memory_of(setup_.stream).reset_peaks();  // timing took memory of its own
   const double lr = learning_rate(config_.optim, state_.step, state_.schedule_steps);
-  const StepResult result = train_step_.run(*data_.train, state_.samples, lr);
+  const StepResult result = train_step_.run(*data_.train, state_.step, state_.samples, lr);
   ++state_.step;
   state_.samples += config_.batch.global;
   if (!result.skipped) {  // else what the routers did may not be finite
@@ -485,12 +485,14 @@ void Trainer::report(const StepResult& result, double seconds) {
   const auto tokens = static_cast<double>(config_.batch.global * config_.batch.seq_len);
   const double flops = count_model(config_).causal_flops_per_sequence * static_cast<double>(config_.batch.global);
   const MemoryUse memory = memory_of(setup_.stream).use();
+  double balance = 0;
+  for (const StepResult::NamedLoss& loss : result.losses) balance += loss.value;
   *record_ = Json{{"step", state_.step},
                   {"loss", result.loss},
-                  {"balance_loss", result.expert_loss + result.device_loss + result.z_loss},
-                  {"expert_balance_loss", result.expert_loss},
-                  {"device_balance_loss", result.device_loss},
-                  {"z_loss", result.z_loss},
+                  {"balance_loss", balance},
+                  {"expert_balance_loss", 0.0},  // these three stand in every record
+                  {"device_balance_loss", 0.0},
+                  {"z_loss", 0.0},
                   {"grad_norm", result.grad_norm},
                   {"weight_norm", result.weight_norm},
                   {"update_norm", result.update_norm},
@@ -503,6 +505,7 @@ void Trainer::report(const StepResult& result, double seconds) {
                   {"dead_experts", dead_experts_.count(state_.idle)},
                   {"skipped", state_.skipped},
                   {"memory_peak_bytes", memory.total_peak}};
+  for (const StepResult::NamedLoss& loss : result.losses) (*record_)[loss.name + "_loss"] = loss.value;
   const ProgressLine line{
       .step = state_.step,
       .steps = config_.run.steps,

@@ -20,7 +20,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator  # noqa: E402
 
 @dataclass
 class Layer:
-    index: int
+    label: str  # "3" of the FFN's router, "3 attention" of the attention's
     counts: np.ndarray  # [records, top_k, experts]
 
 
@@ -29,10 +29,14 @@ def read(path: Path) -> tuple[np.ndarray, list[Layer]]:
         if file.attrs.get("format") != "lyceum.routing":
             raise ValueError("is not a routing log of lyceum")
         steps = file["step"][:]
-        layers = [Layer(int(name), group["counts"][:]) for name, group in file["layers"].items()]
+        layers = []
+        for index, group in sorted((int(name), group) for name, group in file["layers"].items()):
+            for label, router in (f"{index} attention", group.get("attention")), (f"{index}", group):
+                if router is not None and "counts" in router:
+                    layers.append(Layer(label, router["counts"][:]))
     if not len(steps):
         raise ValueError("holds no records yet")
-    return steps, sorted(layers, key=lambda layer: layer.index)
+    return steps, layers
 
 
 def select(steps: np.ndarray, first: int | None, last: int | None) -> np.ndarray:
@@ -65,7 +69,7 @@ def draw_heatmap(figure, axes, bar_axes, steps, layers, chosen) -> None:
                            norm=LogNorm(0.25, 4), edgecolors="white", linewidth=0.4 if load.shape[1] <= 80 else 0)
     axes.invert_yaxis()
     every = -(-len(layers) // 20)
-    axes.set_yticks(range(0, len(layers), every), [layer.index for layer in layers[::every]])
+    axes.set_yticks(range(0, len(layers), every), [layer.label for layer in layers[::every]])
     axes.xaxis.set_major_locator(MaxNLocator(20, integer=True, steps=[1, 2, 5, 10]))
     axes.set(xlabel="expert", ylabel="layer")
     axes.set_title(f"Load of each expert relative to an even spread, steps {steps[chosen][0]} to {steps[chosen][-1]}"

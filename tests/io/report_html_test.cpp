@@ -65,7 +65,7 @@ RoutingHistory history_of(std::int64_t layers, std::int64_t top_k, std::int64_t 
   RoutingHistory history;
   for (std::int64_t r = 0; r < records; ++r) history.steps.push_back(10 * (r + 1));
   for (std::int64_t l = 0; l < layers; ++l) {
-    RoutingHistory::Layer layer{.layer = l,
+    RoutingHistory::Layer layer{.id = {l},
                                 .top_k = top_k,
                                 .experts = experts,
                                 .expert_sizes = std::vector<std::int64_t>(static_cast<std::size_t>(experts), 64),
@@ -168,7 +168,7 @@ RoutingHistory collapsing_history() {
   for (std::size_t r = 0; r < history.steps.size(); ++r) history.steps[r] = 40 * (static_cast<std::int64_t>(r) + 1);
   for (RoutingHistory::Layer& layer : history.layers) {
     for (std::size_t i = 0; i < layer.counts.size(); ++i) {
-      const bool lost = layer.layer == 12 && i / (64 * 6) >= 100 && i % 64 < 35;
+      const bool lost = layer.id.layer == 12 && i / (64 * 6) >= 100 && i % 64 < 35;
       layer.counts[i] = lost ? 0 : 100 * layer.counts[i];
     }
   }
@@ -224,7 +224,7 @@ TEST(RoutingAlarms, SaySinceWhen) {
   const auto expect = [](const Alarm& alarm, std::int64_t step, std::int64_t layer, bool over,
                          const std::string& text) {
     EXPECT_EQ(alarm.step, step);
-    EXPECT_EQ(alarm.layer, layer);
+    EXPECT_EQ(alarm.router, MixtureId{layer});
     EXPECT_EQ(alarm.over, over);
     EXPECT_EQ(alarm.text, text);
   };
@@ -259,7 +259,7 @@ TEST(TimeMap, ColumnsAreBounded) {
     RoutingHistory history;
     for (std::int64_t r = 0; r < records; ++r) history.steps.push_back(r + 1);
     for (std::int64_t l = 0; l < layers; ++l) {
-      history.layers.push_back({.layer = l,
+      history.layers.push_back({.id = {l},
                                 .top_k = top_k,
                                 .experts = experts,
                                 .expert_sizes = {},

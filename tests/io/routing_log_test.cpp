@@ -27,8 +27,8 @@ namespace lyceum {
 namespace {
 
 std::vector<RoutingLog::Layer> two_layers() {
-  return {{.layer = 1, .top_k = 2, .expert_sizes = {8, 16, 24}, .expert_rank = {0, 0, 1}},
-          {.layer = 12, .top_k = 1, .expert_sizes = {5}, .expert_rank = {0}}};
+  return {{.id = {1}, .top_k = 2, .expert_sizes = {8, 16, 24}, .expert_rank = {0, 0, 1}},
+          {.id = {12}, .top_k = 1, .expert_sizes = {5}, .expert_rank = {0}}};
 }
 
 /// Numbers that a formula gives for (step, layer, choice, expert), so that a reader can check every one.
@@ -40,14 +40,14 @@ float probability_at(std::int64_t step, std::int64_t expert) { return static_cas
 std::vector<LayerRouting> record_of(std::int64_t step, const std::vector<RoutingLog::Layer>& layers) {
   std::vector<LayerRouting> record;
   for (const RoutingLog::Layer& layer : layers) {
-    LayerRouting routing{.layer = layer.layer,
+    LayerRouting routing{.id = layer.id,
                          .top_k = layer.top_k,
                          .experts = static_cast<std::int64_t>(layer.expert_sizes.size()),
                          .counts = {},
                          .mean_probability = {}};
     for (std::int64_t k = 0; k < routing.top_k; ++k) {
       for (std::int64_t e = 0; e < routing.experts; ++e) {
-        routing.counts.push_back(tokens_at(step, layer.layer, k, e));
+        routing.counts.push_back(tokens_at(step, layer.id.layer, k, e));
       }
     }
     for (std::int64_t e = 0; e < routing.experts; ++e) routing.mean_probability.push_back(probability_at(step, e));
@@ -66,7 +66,7 @@ void expect_records(const std::filesystem::path& file, const std::vector<std::in
   ASSERT_EQ(history.layers.size(), layers.size());
   for (std::size_t l = 0; l < layers.size(); ++l) {
     const RoutingHistory::Layer& read = history.layers[l];
-    EXPECT_EQ(read.layer, layers[l].layer);
+    EXPECT_EQ(read.id, layers[l].id);
     EXPECT_EQ(read.expert_sizes, layers[l].expert_sizes);
     std::vector<std::int64_t> counts;
     std::vector<float> probability;
@@ -88,6 +88,35 @@ class RoutingLogTest : public testing::Test {
   TemporaryDirectory directory_;
   std::filesystem::path file_ = directory_.path() / "routing.h5";
 };
+
+TEST_F(RoutingLogTest, TwoRoutersOfALayerAndOneOfItsAttentionAlone) {
+  const std::vector<RoutingLog::Layer> routers{
+      {.id = {1, Site::attention}, .top_k = 1, .expert_sizes = {4, 4}, .expert_rank = {0, 0}},
+      {.id = {1, Site::ffn}, .top_k = 2, .expert_sizes = {8, 16, 24}, .expert_rank = {0, 0, 1}},
+      {.id = {2, Site::attention}, .top_k = 1, .expert_sizes = {4, 4}, .expert_rank = {0, 0}}};
+  const std::vector<LayerRouting> record = record_of(5, routers);
+  {
+    RoutingLog log(file_, routers, -1);
+    log.append(5, record);
+  }
+  {
+    RoutingLog log(file_, routers, 5);
+    EXPECT_EQ(log.last_step(), 5);
+  }
+  const RoutingHistory history = read_routing(file_);
+  ASSERT_EQ(history.layers.size(), routers.size());
+  for (std::size_t r = 0; r < routers.size(); ++r) {
+    EXPECT_EQ(history.layers[r].id, routers[r].id);
+    EXPECT_EQ(history.layers[r].expert_sizes, routers[r].expert_sizes);
+    EXPECT_EQ(history.layers[r].counts, record[r].counts);
+  }
+  const std::string table = routing_table(history, {0, 1}, false);
+  EXPECT_NE(table.find("layer1 attention top0"), std::string::npos) << table;
+  EXPECT_NE(table.find("layer1 top1"), std::string::npos) << table;
+  std::ostringstream csv;
+  write_routing_csv(history, csv);
+  EXPECT_NE(csv.str().find(",attention\n"), std::string::npos);
+}
 
 TEST_F(RoutingLogTest, EveryRecordIsReadableAsSoonAsAppendReturns) {
   {
@@ -282,26 +311,26 @@ TEST(RoutingStats, RangesOfRecords) {
 
 TEST(RoutingStats, FiguresOfALoad) {
   // Layer 0, top0 of MoDSE's appendix A, epoch 2: the paper prints max, min and 1.466.
-  const RoutedTokens load{.layer = 0,
+  const RoutedTokens load{.id = {},
                           .choice = 0,
                           .tokens = {29283650, 27843096, 28313260, 20797332, 19968428, 21664288, 22561424, 27503554}};
   EXPECT_EQ(load.max(), 29283650);
   EXPECT_EQ(load.min(), 19968428);
   EXPECT_NEAR(load.max_over_min(), 1.466, 1e-3);
   EXPECT_EQ(load.busiest(), 0u);
-  const RoutedTokens small{.layer = 0, .choice = 0, .tokens = {2, 4, 4, 4, 5, 5, 7, 9}};  // mean 5, deviation 2
+  const RoutedTokens small{.id = {}, .choice = 0, .tokens = {2, 4, 4, 4, 5, 5, 7, 9}};  // mean 5, deviation 2
   EXPECT_DOUBLE_EQ(small.variation(), 0.4);
   EXPECT_DOUBLE_EQ(small.max_over_mean(), 1.8);
   EXPECT_DOUBLE_EQ(small.max_violation(), 0.8);
   EXPECT_DOUBLE_EQ(small.percentile(0), 0.4);
   EXPECT_DOUBLE_EQ(small.percentile(0.9), 1.4);
   EXPECT_DOUBLE_EQ(small.percentile(1), 1.8);
-  const RoutedTokens starved{.layer = 0, .choice = 0, .tokens = {0, 3}};
+  const RoutedTokens starved{.id = {}, .choice = 0, .tokens = {0, 3}};
   EXPECT_TRUE(std::isinf(starved.max_over_min()));
   EXPECT_DOUBLE_EQ(starved.entropy(), 0);
-  const RoutedTokens half{.layer = 0, .choice = 0, .tokens = {0, 3, 0, 3}};
+  const RoutedTokens half{.id = {}, .choice = 0, .tokens = {0, 3, 0, 3}};
   EXPECT_DOUBLE_EQ(half.entropy(), 0.5);
-  const RoutedTokens idle{.layer = 0, .choice = 0, .tokens = {0, 0}};
+  const RoutedTokens idle{.id = {}, .choice = 0, .tokens = {0, 0}};
   EXPECT_TRUE(std::isnan(idle.max_over_min()));
   EXPECT_TRUE(std::isnan(idle.variation()));
   EXPECT_TRUE(std::isnan(idle.entropy()));
@@ -310,7 +339,7 @@ TEST(RoutingStats, FiguresOfALoad) {
 
 RoutingHistory small_history() {
   return {.steps = {5, 6},
-          .layers = {{.layer = 3,
+          .layers = {{.id = {3},
                       .top_k = 2,
                       .experts = 3,
                       .expert_sizes = {8, 8, 16},
@@ -346,7 +375,7 @@ TEST(RoutingText, CsvHoldsEveryCount) {
   std::istringstream in(out.str());
   std::string line;
   std::getline(in, line);
-  EXPECT_EQ(line, "step,layer,choice,expert,expert_size,expert_rank,tokens,mean_probability");
+  EXPECT_EQ(line, "step,layer,choice,expert,expert_size,expert_rank,tokens,mean_probability,site");
   for (std::size_t i = 0; i < history.layers[0].counts.size(); ++i) {
     ASSERT_TRUE(std::getline(in, line));
     long step = 0, layer = 0, choice = 0, expert = 0, size = 0, rank = 0, tokens = 0;

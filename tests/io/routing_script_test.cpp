@@ -18,9 +18,9 @@ class RoutingScriptTest : public testing::Test {
   void SetUp() override {
     ASSERT_TRUE(std::filesystem::exists(python_)) << python_ << " is missing: run scripts/install-deps.sh";
     RoutingLog log(directory_.path() / "routing.h5",
-                   {{.layer = 1, .top_k = 2, .expert_sizes = {8, 16, 24}, .expert_rank = {0, 0, 1}}}, -1);
+                   {{.id = {1}, .top_k = 2, .expert_sizes = {8, 16, 24}, .expert_rank = {0, 0, 1}}}, -1);
     for (const std::int64_t step : {10, 20, 30}) {
-      const LayerRouting layer{.layer = 1,
+      const LayerRouting layer{.id = {1},
                                .top_k = 2,
                                .experts = 3,
                                .counts = {step, 2 * step, 0, 4, 5, 6},

@@ -46,7 +46,7 @@ void expect_equal_to_serial(std::string_view name, const PipelineShape& shape, D
 
   for (const auto& part : parts) expect_part_of(whole, *part);
   if (pipeline.rank() + 1 < pipeline.size()) return;
-  const std::vector<Tensor>&losses = parts.back()->losses[0], &expected = whole.losses[0];
+  const std::vector<Tensor>&losses = parts.back()->losses["cross-entropy"], &expected = whole.losses["cross-entropy"];
   ASSERT_EQ(losses.size(), expected.size());
   for (std::size_t m = 0; m < losses.size(); ++m) EXPECT_TRUE(same_bits(losses[m], expected[m])) << "micro-batch " << m;
 }

@@ -48,12 +48,12 @@ class Chain {
   std::vector<std::unique_ptr<ModelStage>> stages;
 };
 
-/// Losses of one kind of a micro-batch after another; a chain's stages take turns.
-std::vector<Tensor> losses_of(const Chain& chain, std::size_t kind) {
+/// Losses of one name of a micro-batch after another; a chain's stages take turns.
+std::vector<Tensor> losses_of(const Chain& chain, const std::string& name) {
   std::vector<Tensor> all;
   for (std::size_t m = 0; m < microbatches; ++m) {
     for (const auto& stage : chain.stages) {
-      const auto& own = stage->losses[kind];
+      const auto& own = stage->losses[name];
       for (std::size_t i = m * own.size() / microbatches; i < (m + 1) * own.size() / microbatches; ++i) {
         all.push_back(own[i]);
       }
@@ -76,10 +76,10 @@ void expect_equal_to_whole(const Config& config, DType type, const std::vector<s
     for (const auto& unit : stage->model.units()) found.insert(unit->name());
   }
   EXPECT_EQ(found.size(), whole.model.units().size());
-  for (std::size_t kind = 0; kind < whole.losses.size(); ++kind) {
-    const std::vector<Tensor> losses = losses_of(chain, kind);
-    ASSERT_EQ(losses.size(), whole.losses[kind].size()) << "kind " << kind;
-    for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_TRUE(same_bits(losses[i], whole.losses[kind][i])) << kind;
+  for (const auto& [name, expected] : whole.losses) {
+    const std::vector<Tensor> losses = losses_of(chain, name);
+    ASSERT_EQ(losses.size(), expected.size()) << name;
+    for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_TRUE(same_bits(losses[i], expected[i])) << name;
   }
 }
 

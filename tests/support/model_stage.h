@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,15 +39,15 @@ struct ModelStage {
           const Transformer::Batch batch = random_batch(on, config, microbatch);
           const Transformer::StageResult result = model.forward_stage(tape, batch, x);
           TapeStage::Results results{.y = result.y};
-          const auto seed = [&](std::size_t kind, const Variable& loss, double scale) {
+          const auto seed = [&](const std::string& name, const Variable& loss, double scale) {
             results.seeds.push_back(tape.seed(loss, scale));
-            losses[kind].push_back(loss.value);
+            losses[name].push_back(loss.value);
           };
-          if (model.last_stage()) seed(0, result.losses.cross_entropy, 1.0 / static_cast<double>(batch.inputs.size()));
+          if (model.last_stage()) {
+            seed("cross-entropy", result.losses.cross_entropy, 1.0 / static_cast<double>(batch.inputs.size()));
+          }
           const double per_sequence = 1.0 / static_cast<double>(config.batch.micro);
-          for (const Variable& loss : result.losses.expert) seed(1, loss, per_sequence);
-          for (const Variable& loss : result.losses.device) seed(2, loss, per_sequence);
-          for (const Variable& loss : result.losses.z) seed(3, loss, per_sequence);
+          for (const auto& [layer, loss] : result.losses.layers) seed(loss.name, loss.value, per_sequence);
           return results;
         }) {
     for (ParameterUnit* unit : model.units()) unit->allocate(setup.stream, type, true);
@@ -72,7 +72,7 @@ struct ModelStage {
 
   Transformer model;
   TapeStage stage;
-  std::array<std::vector<Tensor>, 4> losses;  // cross-entropy, expert, device, z, in the order of forward passes
+  std::map<std::string, std::vector<Tensor>> losses;  // by name, in the order of forward passes
 };
 
 inline bool same_bits(const Tensor& a, const Tensor& b) {
@@ -97,9 +97,8 @@ inline void expect_part_of(ModelStage& whole, ModelStage& part) {
   }
   for (const RoutingSums& sums : part.model.routing()) {
     const std::vector<RoutingSums>& all = whole.model.routing();
-    const auto same =
-        std::find_if(all.begin(), all.end(), [&](const auto& other) { return other.layer == sums.layer; });
-    ASSERT_NE(same, all.end()) << sums.layer;
+    const auto same = std::find_if(all.begin(), all.end(), [&](const auto& other) { return other.id == sums.id; });
+    ASSERT_NE(same, all.end()) << label_of(sums.id);
     EXPECT_EQ(sums.counts, same->counts);
     EXPECT_EQ(sums.probability, same->probability);
   }

@@ -56,7 +56,7 @@ class TinyTraining {
     const TokenLoader loader = data_.loader(config_);
     std::vector<StepResult> results;
     for (int s = first; s < first + count; ++s) {
-      results.push_back(step_.run(loader, s * config_.batch.global, config_.optim.lr));
+      results.push_back(step_.run(loader, s, s * config_.batch.global, config_.optim.lr));
     }
     return results;
   }
@@ -132,9 +132,11 @@ inline void expect_same_steps(const std::vector<StepResult>& run, const std::vec
     const StepResult &a = run[s], &b = serial[s];
     const std::string where = name + " step " + std::to_string(s);
     expect_close(a.loss, b.loss, 1e-5, where + " loss");
-    expect_close(a.expert_loss, b.expert_loss, 1e-4, where + " expert loss");
-    expect_close(a.device_loss, b.device_loss, 1e-4, where + " device loss");
-    expect_close(a.z_loss, b.z_loss, 1e-4, where + " z loss");
+    ASSERT_EQ(a.losses.size(), b.losses.size()) << where;
+    for (std::size_t l = 0; l < b.losses.size(); ++l) {
+      EXPECT_EQ(a.losses[l].name, b.losses[l].name) << where;
+      expect_close(a.losses[l].value, b.losses[l].value, 1e-4, where + " " + b.losses[l].name);
+    }
     expect_close(a.grad_norm, b.grad_norm, 1e-4, where + " gradient norm");
     expect_close(a.weight_norm, b.weight_norm, 1e-5, where + " weight norm");
     expect_close(a.update_norm, b.update_norm, 1e-3, where + " update norm");

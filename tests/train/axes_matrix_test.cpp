@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <array>
 #include <cmath>
 #include <functional>
 #include <iterator>
@@ -187,19 +186,22 @@ std::map<std::string, std::vector<StepResult>> serial_runs(const ProcessGroup& w
       variant.change(config);
       for (const StepResult& step : TinyTraining(config, ProcessGroup::self()).run(0, steps)) {
         nlohmann::json counts = nlohmann::json::array();
-        for (const RoutingSums& layer : step.routing) counts.push_back({layer.layer, layer.counts});
-        told.push_back({step.loss, step.expert_loss, step.device_loss, step.z_loss, step.grad_norm, counts});
+        for (const RoutingSums& layer : step.routing) counts.push_back({layer.id.layer, layer.counts});
+        nlohmann::json losses = nlohmann::json::array();
+        for (const auto& [name, value] : step.losses) losses.push_back({name, value});
+        told.push_back({step.loss, step.grad_norm, losses, counts});
       }
     }
     told = nlohmann::json::parse(world.broadcast(told.dump(), 0));
     for (const nlohmann::json& step : told) {
       StepResult result;
-      const std::array numbers{&result.loss, &result.expert_loss, &result.device_loss, &result.z_loss,
-                               &result.grad_norm};
-      for (std::size_t i = 0; i < numbers.size(); ++i) *numbers[i] = step[i];
-      for (const nlohmann::json& layer : step[numbers.size()]) {
+      result.loss = step[0];
+      result.grad_norm = step[1];
+      for (const nlohmann::json& loss : step[2])
+        result.losses.push_back({loss[0].get<std::string>(), loss[1].get<double>()});
+      for (const nlohmann::json& layer : step[3]) {
         RoutingSums& sums = result.routing.emplace_back();
-        sums.layer = layer[0];
+        sums.id.layer = layer[0];
         sums.counts = layer[1].get<std::vector<std::int64_t>>();
       }
       all[variant.name].push_back(std::move(result));
@@ -220,13 +222,16 @@ void expect_equal(const std::vector<StepResult>& run, const std::vector<StepResu
     };
     expect_near(a.loss, b.loss, 1e-5, "loss");
     expect_near(a.grad_norm, b.grad_norm, 1e-4, "gradient norm");
-    expect_near(a.expert_loss, b.expert_loss, 1e-4, "expert loss");
-    expect_near(a.device_loss, b.device_loss, 1e-4, "device loss");
-    expect_near(a.z_loss, b.z_loss, 1e-4, "z loss");
+    ASSERT_EQ(a.losses.size(), b.losses.size()) << where;
+    for (std::size_t l = 0; l < b.losses.size(); ++l) {
+      EXPECT_EQ(a.losses[l].name, b.losses[l].name) << where;
+      expect_near(a.losses[l].value, b.losses[l].value, 1e-4, b.losses[l].name.c_str());
+    }
     ASSERT_EQ(a.routing.size(), b.routing.size()) << where;
     for (std::size_t layer = 0; layer < b.routing.size(); ++layer) {
-      EXPECT_EQ(a.routing[layer].layer, b.routing[layer].layer) << where;
-      EXPECT_EQ(a.routing[layer].counts, b.routing[layer].counts) << where << ", layer " << b.routing[layer].layer;
+      EXPECT_EQ(a.routing[layer].id, b.routing[layer].id) << where;
+      EXPECT_EQ(a.routing[layer].counts, b.routing[layer].counts)
+          << where << ", layer " << label_of(b.routing[layer].id);
     }
   }
 }

@@ -9,7 +9,7 @@ namespace {
 
 RoutingSums one_choice(std::int64_t layer, std::vector<std::int64_t> counts) {
   const auto experts = static_cast<std::int64_t>(counts.size());
-  return {.layer = layer, .top_k = 1, .experts = experts, .counts = std::move(counts), .probability = {0, 0, 0, 0}};
+  return {.id = {layer}, .top_k = 1, .experts = experts, .counts = std::move(counts), .probability = {0, 0, 0, 0}};
 }
 
 using Lines = std::vector<std::string>;
@@ -34,9 +34,9 @@ TEST(DeadExperts, AreToldOnceAndWhenTheyComeBack) {
 
 TEST(DeadExperts, CountTheirChoicesTogetherAndNeverDieWithoutAWindow) {
   std::vector<IdleExperts> idle;
-  const RoutingSums two{.layer = 0, .top_k = 2, .experts = 3, .counts = {4, 0, 0, 0, 4, 0}, .probability = {1, 1, 1}};
+  const RoutingSums two{.id = {}, .top_k = 2, .experts = 3, .counts = {4, 0, 0, 0, 4, 0}, .probability = {1, 1, 1}};
   for (int step = 0; step < 3; ++step) add_step(idle, {two});
-  EXPECT_EQ(idle, (std::vector<IdleExperts>{{.layer = 0, .steps = {0, 0, 3}}}));
+  EXPECT_EQ(idle, (std::vector<IdleExperts>{{.id = {}, .steps = {0, 0, 3}}}));
   DeadExperts never(0);
   EXPECT_EQ(never.count(idle), 0);
   EXPECT_TRUE(never.news(3, idle).empty());

@@ -80,7 +80,7 @@ void expect_agreement(Config config, Place place) {
     weight = head.values.data<float>()[0];
     if (place == Place::weight) head.values.data<float>()[0] = static_cast<float>(nan);
   }
-  const StepResult bad = step.run(loader, 0, 1e-2);
+  const StepResult bad = step.run(loader, 0, 0, 1e-2);
   EXPECT_TRUE(bad.skipped);
   EXPECT_EQ(bad.update_norm, 0);
   EXPECT_EQ(optimizer.updates(), 0);
@@ -101,7 +101,7 @@ void expect_agreement(Config config, Place place) {
   spoiled.reset();
   if (rank == victim) head.values.data<float>()[0] = weight;
   zero.values_changed();
-  EXPECT_FALSE(step.run(loader, 0, 1e-2).skipped);
+  EXPECT_FALSE(step.run(loader, 0, 0, 1e-2).skipped);
   EXPECT_EQ(optimizer.updates(), 1);
 }
 

@@ -37,16 +37,14 @@ void expect_same_bits(const Trajectory& run, const Trajectory& serial, const std
     const StepResult &a = run.steps[s], &b = serial.steps[s];
     const std::string where = name + " step " + std::to_string(s);
     EXPECT_EQ(a.loss, b.loss) << where;
-    EXPECT_EQ(a.expert_loss, b.expert_loss) << where;
-    EXPECT_EQ(a.device_loss, b.device_loss) << where;
-    EXPECT_EQ(a.z_loss, b.z_loss) << where;
+    EXPECT_EQ(a.losses, b.losses) << where;
     EXPECT_EQ(a.grad_norm, b.grad_norm) << where;
     EXPECT_EQ(a.weight_norm, b.weight_norm) << where;
     EXPECT_EQ(a.update_norm, b.update_norm) << where;
     EXPECT_EQ(a.load_imbalance, b.load_imbalance) << where;
     ASSERT_EQ(a.routing.size(), b.routing.size());
     for (std::size_t layer = 0; layer < b.routing.size(); ++layer) {
-      EXPECT_EQ(a.routing[layer].layer, b.routing[layer].layer) << where;
+      EXPECT_EQ(a.routing[layer].id, b.routing[layer].id) << where;
       EXPECT_EQ(a.routing[layer].counts, b.routing[layer].counts) << where << " layer " << layer;
       EXPECT_EQ(a.routing[layer].probability, b.routing[layer].probability) << where << " layer " << layer;
     }

@@ -40,10 +40,10 @@ TEST(PlacementTable, GoesByMeasuredTokens) {
   Config config = four_experts();
   config.parallel.placement = "cost";
   // Layer 1: FLOPs 10, 30, 200, 20: the third alone. Layer 2: 400, 30, 20, 20.
-  const std::vector<ExpertLoad> load{{1, {1, 1, 10, 1}}, {2, {40, 1, 1, 1}}};
-  const std::vector<LayerPlacement> places = place_all(config, 2, load);
+  const std::vector<ExpertLoad> load{{{1}, {1, 1, 10, 1}}, {{2}, {40, 1, 1, 1}}};
+  const std::vector<MixturePlacement> places = place_all(config, 2, load);
   ASSERT_THAT(places, SizeIs(2));
-  EXPECT_EQ(places[0].layer, 1);
+  EXPECT_EQ(places[0].id, MixtureId{1});
   EXPECT_EQ(places[0].ranks.owner, (std::vector<int>{1, 1, 0, 1}));
   EXPECT_EQ(places[1].ranks.owner, (std::vector<int>{0, 1, 1, 1}));
   const std::vector<std::string> lines = placement_lines(config, places, load);
@@ -67,7 +67,8 @@ TEST(PlacementTable, IsShortForManyRanksAndEmptyWithoutExperts) {
 TEST(ExpertPlaces, DevicesAreThoseOfThePlacementWhateverTheRanks) {
   Config config = four_experts();
   config.parallel.placement = "pairs";
-  const ExpertPlaces alone = expert_places(config, 1, 1, {}), spread = expert_places(config, 1, 2, {});
+  const Mixture experts = routed_experts(config, 1).value();
+  const ExpertPlaces alone = expert_places(config, experts, 1, {}), spread = expert_places(config, experts, 2, {});
   EXPECT_EQ(alone.devices, spread.ranks);
   EXPECT_EQ(spread.devices, spread.ranks);
   EXPECT_EQ(alone.ranks.owner, (std::vector<int>{0, 0, 0, 0}));
@@ -76,11 +77,12 @@ TEST(ExpertPlaces, DevicesAreThoseOfThePlacementWhateverTheRanks) {
 TEST(ExpertPlaces, RefuseTheLoadOfAnotherMixture) {
   Config config = four_experts();
   config.parallel.placement = "cost";
-  EXPECT_THROW(place_experts(config, 1, 2, std::vector<ExpertLoad>{{1, {1, 2, 3}}}), Error);
+  const Mixture experts = routed_experts(config, 1).value();
+  EXPECT_THROW(place_experts(config, experts, 2, std::vector<ExpertLoad>{{{1}, {1, 2, 3}}}), Error);
 }
 
 RoutingSums sums(std::vector<std::int64_t> counts) {
-  return {.layer = 1, .top_k = 2, .experts = 3, .counts = std::move(counts), .probability = {1, 2, 3}};
+  return {.id = {1}, .top_k = 2, .experts = 3, .counts = std::move(counts), .probability = {1, 2, 3}};
 }
 
 TEST(RunStateLoad, ForgetsSlowlyAndComesBackFromACheckpoint) {
@@ -88,8 +90,8 @@ TEST(RunStateLoad, ForgetsSlowlyAndComesBackFromACheckpoint) {
   state.add_routing({sums({5, 0, 1, 2, 0, 4})}, 6);
   state.clear_routing();  // a record was written
   state.add_routing({sums({0, 0, 0, 0, 100, 0})}, 6);
-  state.placement = {{1, Placement::of_owners({1, 0, 1}, 2)}};
-  const std::vector<ExpertLoad> expected{{1, {0.99 * 7, 100, 0.99 * 5}}};
+  state.placement = {{{1}, Placement::of_owners({1, 0, 1}, 2)}};
+  const std::vector<ExpertLoad> expected{{{1}, {0.99 * 7, 100, 0.99 * 5}}};
   EXPECT_EQ(state.load, expected);
   EXPECT_EQ(RunState::load_of(state.text()), expected);
   EXPECT_EQ(RunState::placement_of(state.text()).at(0).ranks.owner, (std::vector<int>{1, 0, 1}));

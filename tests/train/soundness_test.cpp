@@ -67,9 +67,8 @@ TEST(Soundness, ALossFarAboveItsLowestIsNot) {
 TEST(Soundness, TravelsWithACheckpoint) {
   RunState state, back;
   state.soundness = after(37);
-  state.unwritten_routing = {{4, {{1, 1, 2, {3, 5}, {0.1f, 0.9f}}}}, {8, {{1, 1, 2, {4, 4}, {0.3f, 0.7f}}}}};
-  const std::vector<RoutingSums> layers{
-      {.layer = 1, .top_k = 1, .experts = 2, .counts = {0, 0}, .probability = {0, 0}}};
+  state.unwritten_routing = {{4, {{{1}, 1, 2, {3, 5}, {0.1f, 0.9f}}}}, {8, {{{1}, 1, 2, {4, 4}, {0.3f, 0.7f}}}}};
+  const std::vector<RoutingSums> layers{{.id = {1}, .top_k = 1, .experts = 2, .counts = {0, 0}, .probability = {0, 0}}};
   back.restore(state.text(), layers);
   EXPECT_EQ(back.soundness.smoothed, state.soundness.smoothed);
   EXPECT_EQ(back.soundness.lowest, state.soundness.lowest);
@@ -79,6 +78,24 @@ TEST(Soundness, TravelsWithACheckpoint) {
   EXPECT_EQ(back.unwritten_routing[0].layers[0].mean_probability, (std::vector<float>{0.1f, 0.9f}));
   EXPECT_EQ(back.text(), state.text());
   EXPECT_THAT(error_of([&] { back.restore(state.text(), {}); }, ExitCode::bad_input), HasSubstr("another mixture"));
+}
+
+TEST(RunState, TellsTheRoutersOfALayerApart) {
+  const auto sums = [](Site site) {
+    return RoutingSums{.id = {1, site}, .top_k = 1, .experts = 2, .counts = {3, 4}, .probability = {3, 4}};
+  };
+  const std::vector<RoutingSums> layers{sums(Site::attention), sums(Site::ffn)};
+  RunState state, back;
+  state.add_routing(layers, 7);
+  add_step(state.idle, layers);
+  state.placement = {{{1}, Placement::contiguous(2, 2)}};
+  back.restore(state.text(), layers);
+  EXPECT_EQ(back.routing.at(0).id, (MixtureId{1, Site::attention}));
+  EXPECT_EQ(back.routing.at(1).id, (MixtureId{1, Site::ffn}));
+  EXPECT_EQ(back.load, state.load);
+  EXPECT_EQ(back.idle, state.idle);
+  EXPECT_EQ(RunState::placement_of(state.text()).at(0).id, (MixtureId{1}));
+  error_of([&] { back.restore(state.text(), {layers[1], layers[0]}); }, ExitCode::bad_input);
 }
 
 TEST(RunState, RefusesWhatNoRunSaves) {

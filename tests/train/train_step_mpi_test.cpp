@@ -133,14 +133,14 @@ TEST(TrainStep, ANonFiniteGradientIsLeftOutOnAllRanks) {
   float& poisoned = experts.values().data<float>()[0];
   const float before = poisoned, other = experts.values().data<float>()[1];
   if (rank == ranks - 1) poisoned = NAN;
-  const StepResult bad = step.run(loader, 0, 1e-2);
+  const StepResult bad = step.run(loader, 0, 0, 1e-2);
   EXPECT_TRUE(bad.skipped);
   EXPECT_EQ(bad.update_norm, 0);
   EXPECT_TRUE(rank != ranks - 1 || !bad.culprit.empty());  // the poison reaches others through the tokens
   EXPECT_EQ(experts.values().data<float>()[1], other);
   EXPECT_EQ(optimizer.updates(), 0);
   poisoned = before;
-  EXPECT_FALSE(step.run(loader, 8, 1e-2).skipped);
+  EXPECT_FALSE(step.run(loader, 1, 8, 1e-2).skipped);
   EXPECT_EQ(optimizer.updates(), 1);
 }
 

@@ -42,7 +42,7 @@ struct Training {
     const TokenLoader loader = data.loader(config);
     std::vector<StepResult> results;
     for (int s = first; s < first + count; ++s) {
-      results.push_back(step.run(loader, s * config.batch.global, config.optim.lr));
+      results.push_back(step.run(loader, s, s * config.batch.global, config.optim.lr));
     }
     return results;
   }

@@ -54,14 +54,14 @@ void add_idle_alarms(const RoutingHistory& history, const RoutingHistory::Layer&
   };
   if (!still.empty()) {
     alarms.push_back({.step = step_before(history, first(still)),
-                      .layer = layer.layer,
+                      .router = layer.id,
                       .text = fmt::format("{} of {} experts {} had no token since {}", still.size(), layer.experts,
                                           still.size() == 1 ? "has" : "have", beginnings(history, still))});
   }
   if (!over.empty()) {
     const std::size_t end = std::ranges::max(over, {}, &IdleSpan::end).end;
     alarms.push_back({.step = step_before(history, first(over)),
-                      .layer = layer.layer,
+                      .router = layer.id,
                       .over = true,
                       .text = fmt::format("{} of {} experts had no token for a time, until step {}", experts_of(over),
                                           layer.experts, grouped_number(history.steps[end - 1]))});
@@ -86,7 +86,7 @@ void add_violation_alarm(const RoutingHistory& history, const RoutingHistory::La
   const bool over = *last + 1 < history.steps.size();
   alarms.push_back(
       {.step = history.steps[*begin],
-       .layer = layer.layer,
+       .router = layer.id,
        .over = over,
        .text = fmt::format("MaxVio above {:.2g} {}; worst {:.3g} at step {}", limit,
                            over ? "until step " + grouped_number(history.steps[*last]) : "still in the newest record",
@@ -132,7 +132,7 @@ std::vector<Alarm> routing_alarms(const RoutingHistory& history) {
     add_violation_alarm(history, layer, alarms);
   }
   std::ranges::stable_sort(alarms, [](const Alarm& a, const Alarm& b) {
-    return std::tuple(a.over, a.step, a.layer) < std::tuple(b.over, b.step, b.layer);
+    return std::tie(a.over, a.step, a.router) < std::tie(b.over, b.step, b.router);
   });
   return alarms;
 }

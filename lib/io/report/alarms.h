@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,13 +21,13 @@ std::vector<IdleSpan> idle_spans(const RoutingHistory::Layer& layer);
 
 /// What somebody who watches a run must see.
 struct Alarm {
-  std::int64_t step = 0;    // where it began
-  std::int64_t layer = -1;  // -1: of the whole model
-  bool over = false;        // not so any more in the newest record
-  std::string text;         // without step and layer in front
+  std::int64_t step = 0;              // where it began
+  std::optional<MixtureId> router{};  // none: of the whole model
+  bool over = false;                  // not so any more in the newest record
+  std::string text;                   // without step and layer in front
 };
 
-/// Of every layer: idle experts, and a MaxVio that stays above `alarming_violation`. What still goes on comes first,
+/// Of every router: idle experts, and a MaxVio that stays above `alarming_violation`. What still goes on comes first,
 /// then by step and layer.
 std::vector<Alarm> routing_alarms(const RoutingHistory& history);
 

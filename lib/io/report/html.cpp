@@ -161,15 +161,15 @@ std::string load_map(const RoutingHistory& routing, RecordRange range) {
   for (std::size_t l = 0; l < loads.size(); ++l) {
     const RoutedTokens& load = loads[l];
     const RoutingHistory::Layer& layer = routing.layers[l];
-    map.rows.push_back(std::to_string(load.layer));
+    map.rows.push_back(label_of(load.id));
     map.columns = std::max(map.columns, load.tokens.size());
     auto& values = map.values.emplace_back();
     auto& titles = map.titles.emplace_back();
     for (std::size_t e = 0; e < load.tokens.size(); ++e) {
       values.push_back(load.total() ? static_cast<double>(load.tokens[e]) / load.mean() : nan);
-      titles.push_back(fmt::format("layer {}, expert {}: {:.3f} × even, {} tokens; width {}, rank {}", load.layer, e,
-                                   values.back(), grouped_number(load.tokens[e]), layer.expert_sizes[e],
-                                   layer.expert_rank[e]));
+      titles.push_back(fmt::format("layer {}, expert {}: {:.3f} × even, {} tokens; width {}, rank {}",
+                                   label_of(load.id), e, values.back(), grouped_number(load.tokens[e]),
+                                   layer.expert_sizes[e], layer.expert_rank[e]));
     }
   }
   return heat_map(map);
@@ -181,14 +181,23 @@ std::string ratio_chart(const RoutingHistory& routing, RecordRange range) {
                           "; logarithmic, ∞ when an expert got nothing",
                   .x_name = "layer",
                   .log = true};
-  std::int64_t choices = 0;
-  for (const RoutingHistory::Layer& layer : routing.layers) choices = std::max(choices, layer.top_k);
-  for (std::int64_t k = 0; k < choices; ++k) {
-    const std::int64_t colour = choices > 1 ? k * 7 / (choices - 1) : 0;  // eight colours from the first to the last
-    chart.lines.push_back({.name = fmt::format("top{}", k), .style = fmt::format("k{}", colour), .dots = true});
-  }
-  for (const RoutedTokens& load : loads_by_choice(routing, range)) {
-    chart.lines[static_cast<std::size_t>(*load.choice)].points.push_back({load.layer, load.max_over_min()});
+  for (const Site site : {Site::ffn, Site::attention}) {
+    std::int64_t choices = 0;
+    for (const RoutingHistory::Layer& layer : routing.layers) {
+      if (layer.id.site == site) choices = std::max(choices, layer.top_k);
+    }
+    const std::size_t first = chart.lines.size();
+    for (std::int64_t k = 0; k < choices; ++k) {
+      const std::int64_t colour = choices > 1 ? k * 7 / (choices - 1) : 0;  // eight colours from the first to the last
+      chart.lines.push_back({.name = fmt::format("{}top{}", site == Site::attention ? "attention " : "", k),
+                             .style = fmt::format("k{}", colour),
+                             .dots = true});
+    }
+    for (const RoutedTokens& load : loads_by_choice(routing, range)) {
+      if (load.id.site != site) continue;
+      chart.lines[first + static_cast<std::size_t>(*load.choice)].points.push_back(
+          {load.id.layer, load.max_over_min()});
+    }
   }
   return line_chart(chart);
 }
@@ -231,7 +240,7 @@ std::string load_table(const RoutingHistory& routing, RecordRange range) {
   for (const RoutedTokens& load : loads_by_choice(routing, range)) {
     rows += fmt::format(
         "<tr{}><th>layer{} top{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.3f}</td><td>{}</td></tr>\n",
-        *load.choice == 0 ? " class=\"first\"" : "", load.layer, *load.choice, grouped_number(load.max()),
+        *load.choice == 0 ? " class=\"first\"" : "", label_of(load.id), *load.choice, grouped_number(load.max()),
         grouped_number(load.min()),
         std::isfinite(load.max_over_min()) ? fmt::format("{:.3f}", load.max_over_min())
                                            : short_number(load.max_over_min()),

@@ -29,6 +29,11 @@ std::vector<std::string> numbered(std::int64_t count) {
   return names;
 }
 
+/// Of a layer's card.
+std::string anchor_of(const MixtureId& id) {
+  return fmt::format("layer-{}{}", id.layer, id.site == Site::attention ? "-attention" : "");
+}
+
 /// One layer's load, a column at a time.
 std::vector<RoutedTokens> loads_over_time(const RoutingHistory::Layer& layer, const std::vector<RecordRange>& columns,
                                           std::optional<std::int64_t> choice) {
@@ -40,7 +45,7 @@ std::vector<RoutedTokens> loads_over_time(const RoutingHistory::Layer& layer, co
 std::string expert_map(const RoutingHistory& history, const RoutingHistory::Layer& layer,
                        const std::vector<RecordRange>& columns, const std::vector<RoutedTokens>& loads) {
   const auto experts = static_cast<int>(layer.experts);
-  TimeMap map{.title = fmt::format("Layer {}: load of each expert over time", layer.layer),
+  TimeMap map{.title = fmt::format("Layer {}: load of each expert over time", label_of(layer.id)),
               .row_name = "expert",
               .rows = numbered(layer.experts),
               .steps = last_steps(history, columns),
@@ -123,23 +128,24 @@ std::string layer_card(const RoutingHistory& history, const RoutingHistory::Laye
   const std::vector<std::int64_t> steps = last_steps(history, columns);
   std::string told;
   for (const Alarm& alarm : alarms) {
-    if (alarm.layer == layer.layer && !alarm.over) told += fmt::format("<p>{}</p>\n", escape_xml(alarm.text));
+    if (alarm.router == layer.id && !alarm.over) told += fmt::format("<p>{}</p>\n", escape_xml(alarm.text));
   }
   const RoutedTokens& now = loads.back();
   return fmt::format(
-      "<section class=\"card{}\">\n<h3 id=\"layer-{}\">Layer {}</h3>\n{}<p class=\"numbers\">MaxVio {:.3g} · entropy "
+      "<section class=\"card{}\">\n<h3 id=\"{}\">Layer {}</h3>\n{}<p class=\"numbers\">MaxVio {:.3g} · entropy "
       "{:.3g}</p>\n{}"
       "<details>\n<summary>{}percentiles, entropy, MaxVio</summary>\n{}{}<div class=\"trio\">\n{}{}</div>\n</details>\n"
       "</section>\n",
-      told.empty() ? "" : " alarmed", layer.layer, layer.layer, told, now.max_violation(), now.entropy(),
+      told.empty() ? "" : " alarmed", anchor_of(layer.id), label_of(layer.id), told, now.max_violation(), now.entropy(),
       expert_map(history, layer, columns, loads), layer.top_k > 1 ? "by choice, " : "", idle_list(history, layer),
       choice_maps(history, layer, columns), percentile_chart(loads, steps), evenness_charts(loads, steps));
 }
 
 std::string alarm_item(const Alarm& alarm) {
   const std::string step = fmt::format("<strong>step {}</strong>", grouped_number(alarm.step));
-  const std::string place =
-      alarm.layer < 0 ? step : fmt::format("<a href=\"#layer-{}\">{} · layer {}</a>", alarm.layer, step, alarm.layer);
+  const std::string place = !alarm.router ? step
+                                          : fmt::format("<a href=\"#{}\">{} · layer {}</a>", anchor_of(*alarm.router),
+                                                        step, label_of(*alarm.router));
   return fmt::format("<li>{}: {}</li>\n", place, escape_xml(alarm.text));
 }
 
@@ -169,7 +175,7 @@ std::string idle_overview(const RoutingHistory& history) {
   for (const RoutingHistory::Layer& layer : history.layers) {
     const std::vector<IdleSpan> spans = idle_spans(layer);
     any = any || !spans.empty();
-    map.rows.push_back(std::to_string(layer.layer));
+    map.rows.push_back(label_of(layer.id));
     for (const RecordRange& column : columns) {
       const auto idle = std::ranges::count_if(
           spans, [&](const IdleSpan& span) { return span.begin < column.end && span.end >= column.end; });

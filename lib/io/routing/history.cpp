@@ -10,17 +10,16 @@
 namespace lyceum {
 namespace {
 
-RoutingHistory::Layer read_layer(const hdf5::File& file, const std::string& name, std::int64_t records) {
-  const std::string where = file.path().string() + ": /layers/" + name;
-  require_input(name.size() >= 3 && name.find_first_not_of("0123456789") == std::string::npos && name.size() < 10,
-                "{} is not named by a layer's index", where);
+RoutingHistory::Layer read_router(const hdf5::File& file, const MixtureId& id, const std::string& path,
+                                  std::int64_t records) {
+  const std::string where = file.path().string() + ": " + path;
   RoutingHistory::Layer layer{};
-  layer.layer = std::stoll(name);
+  layer.id = id;
   for (const char* dataset : {"/counts", "/mean_probability"}) {
-    require_input(file.has("/layers/" + name + dataset), "{} lacks {}", where, dataset + 1);
+    require_input(file.has(path + dataset), "{} lacks {}", where, dataset + 1);
   }
-  const hdf5::Dataset counts = file.dataset("/layers/" + name + "/counts");
-  const hdf5::Dataset probability = file.dataset("/layers/" + name + "/mean_probability");
+  const hdf5::Dataset counts = file.dataset(path + "/counts");
+  const hdf5::Dataset probability = file.dataset(path + "/mean_probability");
   const Shape shape = counts.shape();
   require_input(
       shape.rank() == 3 && shape[0] == records && shape[1] > 0 && shape[2] > 0 && counts.dtype() == DType::i64,
@@ -34,7 +33,7 @@ RoutingHistory::Layer read_layer(const hdf5::File& file, const std::string& name
   layer.mean_probability = probability.read<float>();
   require_input(std::all_of(layer.counts.begin(), layer.counts.end(), [](std::int64_t n) { return n >= 0; }),
                 "{}/counts holds a negative number of tokens", where);
-  const hdf5::Object group = file.object("/layers/" + name);
+  const hdf5::Object group = file.object(path);
   for (const auto& [attribute, values] :
        {std::pair{"expert_sizes", &layer.expert_sizes}, std::pair{"expert_rank", &layer.expert_rank}}) {
     require_input(group.has_attribute(attribute), "{} lacks the attribute {}", where, attribute);
@@ -43,6 +42,19 @@ RoutingHistory::Layer read_layer(const hdf5::File& file, const std::string& name
                   where, attribute, values->size(), layer.experts);
   }
   return layer;
+}
+
+/// The routers of a layer; where its attention has one, its FFN need not.
+void read_layer(const hdf5::File& file, const std::string& name, RoutingHistory& history) {
+  const std::string path = "/layers/" + name, attention = path + "/attention";
+  require_input(name.size() >= 3 && name.find_first_not_of("0123456789") == std::string::npos && name.size() < 10,
+                "{}: {} is not named by a layer's index", file.path().string(), path);
+  const auto records = static_cast<std::int64_t>(history.steps.size());
+  const std::int64_t layer = std::stoll(name);
+  if (file.has(attention)) history.layers.push_back(read_router(file, {layer, Site::attention}, attention, records));
+  if (!file.has(attention) || file.has(path + "/counts") || file.has(path + "/mean_probability")) {
+    history.layers.push_back(read_router(file, {layer, Site::ffn}, path, records));
+  }
 }
 
 }  // namespace
@@ -65,11 +77,8 @@ RoutingHistory read_routing(const std::filesystem::path& file) {
   history.steps = step.read<std::int64_t>();
   require_input(std::is_sorted(history.steps.begin(), history.steps.end(), std::less_equal<>()),
                 "{}: /step does not grow from record to record", file.string());
-  for (const std::string& name : in.children("/layers")) {
-    history.layers.push_back(read_layer(in, name, static_cast<std::int64_t>(history.steps.size())));
-  }
-  std::sort(history.layers.begin(), history.layers.end(),
-            [](const auto& a, const auto& b) { return a.layer < b.layer; });
+  for (const std::string& name : in.children("/layers")) read_layer(in, name, history);
+  std::ranges::sort(history.layers, {}, &RoutingHistory::Layer::id);
   return history;
 }
 

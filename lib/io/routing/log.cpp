@@ -36,7 +36,9 @@ namespace {
 
 constexpr const char* format_name = "lyceum.routing";
 
-std::string group_of(std::int64_t layer) { return fmt::format("/layers/{:03}", layer); }
+std::string group_of(const MixtureId& id) {
+  return fmt::format("/layers/{:03}{}", id.layer, id.site == Site::attention ? "/attention" : "");
+}
 
 std::filesystem::path beside(const std::filesystem::path& file, const char* suffix) {
   return file.parent_path() / fmt::format(".{}{}", file.filename().string(), suffix);
@@ -99,12 +101,12 @@ void set_placement(hdf5::Object object, const RoutingLog::Layer& layer) {
 
 /// On the group and on both datasets: each is complete when read alone.
 void set_placement(hdf5::File& file, const RoutingLog::Layer& layer) {
-  const std::string group = group_of(layer.layer);
+  const std::string group = group_of(layer.id);
   for (const char* member : {"", "/counts", "/mean_probability"}) set_placement(file.object(group + member), layer);
 }
 
 void create_layer(hdf5::File& file, const hdf5::Dataset& step, const RoutingLog::Layer& layer) {
-  const std::string group = group_of(layer.layer);
+  const std::string group = group_of(layer.id);
   const auto experts = static_cast<std::int64_t>(layer.expert_sizes.size());
   const hdf5::Dataset choice = create_scale(file, group + "/choice", layer.top_k, "choice");
   const hdf5::Dataset expert = create_scale(file, group + "/expert", experts, "expert");
@@ -143,12 +145,12 @@ void append_row(const hdf5::File& file, const std::string& path, const T* values
 
 void require_record(const RoutingLog::Layer& expected, const LayerRouting& layer) {
   const auto experts = static_cast<std::int64_t>(expected.expert_sizes.size());
-  require(layer.layer == expected.layer && layer.top_k == expected.top_k && layer.experts == experts,
-          "routing of layer {} (top {} of {} experts) was given for layer {} (top {} of {})", layer.layer, layer.top_k,
-          layer.experts, expected.layer, expected.top_k, experts);
+  require(layer.id == expected.id && layer.top_k == expected.top_k && layer.experts == experts,
+          "routing of layer {} (top {} of {} experts) was given for layer {} (top {} of {})", label_of(layer.id),
+          layer.top_k, layer.experts, label_of(expected.id), expected.top_k, experts);
   require(static_cast<std::int64_t>(layer.counts.size()) == layer.top_k * experts &&
               static_cast<std::int64_t>(layer.mean_probability.size()) == experts,
-          "routing of layer {}: {} counts and {} probabilities for top {} of {} experts", layer.layer,
+          "routing of layer {}: {} counts and {} probabilities for top {} of {} experts", label_of(layer.id),
           layer.counts.size(), layer.mean_probability.size(), layer.top_k, experts);
 }
 
@@ -162,7 +164,7 @@ RoutingLog::RoutingLog(std::filesystem::path file, std::vector<Layer> layers, st
   require(!layers_.empty(), "{}: a model without experts has no routing to log", file_.string());
   for (const Layer& layer : layers_) {
     require(layer.top_k > 0 && !layer.expert_sizes.empty() && layer.expert_rank.size() == layer.expert_sizes.size(),
-            "routing log: layer {} has top {} of {} experts, placed on {} ranks", layer.layer, layer.top_k,
+            "routing log: layer {} has top {} of {} experts, placed on {} ranks", label_of(layer.id), layer.top_k,
             layer.expert_sizes.size(), layer.expert_rank.size());
   }
   std::error_code ignored;  // one that cannot go cannot be written either
@@ -207,7 +209,7 @@ void RoutingLog::resume(std::int64_t resume_step) {
   for (std::size_t i = 0; same_layers && i < layers_.size(); ++i) {
     const RoutingHistory::Layer& old = history.layers[i];
     same_layers =
-        old.layer == layers_[i].layer && old.top_k == layers_[i].top_k && old.expert_sizes == layers_[i].expert_sizes;
+        old.id == layers_[i].id && old.top_k == layers_[i].top_k && old.expert_sizes == layers_[i].expert_sizes;
     same_placement = same_placement && old.expert_rank == layers_[i].expert_rank;
   }
   require_input(same_layers,
@@ -219,8 +221,8 @@ void RoutingLog::resume(std::int64_t resume_step) {
     hdf5::File file = hdf5::File::edit(next_);
     resize_records(file, "/step", published_);
     for (const Layer& layer : layers_) {
-      resize_records(file, group_of(layer.layer) + "/counts", published_);
-      resize_records(file, group_of(layer.layer) + "/mean_probability", published_);
+      resize_records(file, group_of(layer.id) + "/counts", published_);
+      resize_records(file, group_of(layer.id) + "/mean_probability", published_);
       set_placement(file, layer);
     }
     file.close();
@@ -263,8 +265,8 @@ void RoutingLog::write_recent() {
     const RoutingRecord& record = recent_[static_cast<std::size_t>(r - first_recent)];
     append_row(file, "/step", &record.step);
     for (const LayerRouting& layer : record.layers) {
-      append_row(file, group_of(layer.layer) + "/counts", layer.counts.data());
-      append_row(file, group_of(layer.layer) + "/mean_probability", layer.mean_probability.data());
+      append_row(file, group_of(layer.id) + "/counts", layer.counts.data());
+      append_row(file, group_of(layer.id) + "/mean_probability", layer.mean_probability.data());
     }
   }
   file.close();

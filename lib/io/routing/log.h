@@ -7,17 +7,19 @@
 #include <string>
 #include <vector>
 
+#include "io/routing/mixture_id.h"
+
 namespace lyceum {
 
-/// One MoE layer's routing since the last record, over the whole global batch.
+/// What one router did since the last record, over the whole global batch.
 struct LayerRouting {
-  std::int64_t layer = 0;  // index in the model
+  MixtureId id;
   std::int64_t top_k = 0, experts = 0;
   std::vector<std::int64_t> counts;     // [top_k, experts]: tokens whose k-th choice is that expert
   std::vector<float> mean_probability;  // [experts]
 };
 
-/// The routing of all MoE layers between two records.
+/// What all routers did between two records.
 struct RoutingRecord {
   std::int64_t step;
   std::vector<LayerRouting> layers;
@@ -25,13 +27,14 @@ struct RoutingRecord {
 
 /// `routing.h5` as a run writes it: /step [S], /layers/LLL/counts [S, top_k, experts] (tokens whose k-th choice is that
 /// expert since the last record), /layers/LLL/mean_probability [S, experts] (over the same tokens); LLL is the layer's
-/// index in three digits. Dimension scales step, choice, expert; `units`; attributes expert_sizes and expert_rank on
-/// each layer's group and datasets. A kill at any instant leaves a readable file that misses at most the newest record.
+/// index in three digits. These are of the FFN's router; the attention's has the same under /layers/LLL/attention.
+/// Dimension scales step, choice, expert; `units`; attributes expert_sizes and expert_rank on each router's group and
+/// datasets. A kill at any instant leaves a readable file that misses at most the newest record.
 /// One rank owns the log; beside the file lives `.routing.h5.next`, which costs as much disk again while a run goes on.
 class RoutingLog {
  public:
   struct Layer {
-    std::int64_t layer;
+    MixtureId id;
     std::int64_t top_k;
     std::vector<std::int64_t> expert_sizes;  // width of each routed expert
     std::vector<std::int64_t> expert_rank;   // expert-parallel rank that holds it
@@ -74,12 +77,13 @@ constexpr std::int64_t routing_format_version = 1;
 struct RoutingHistory {
   std::vector<std::int64_t> steps;
   struct Layer {
-    std::int64_t layer, top_k, experts;
+    MixtureId id;
+    std::int64_t top_k, experts;
     std::vector<std::int64_t> expert_sizes, expert_rank;
     std::vector<std::int64_t> counts;     // [S, top_k, experts]
     std::vector<float> mean_probability;  // [S, experts]
   };
-  std::vector<Layer> layers;
+  std::vector<Layer> layers;  // in the order of forward
 };
 /// Throws a bad_input Error that names the file and what is wrong with it.
 RoutingHistory read_routing(const std::filesystem::path& file);

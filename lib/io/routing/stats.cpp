@@ -76,7 +76,7 @@ RecordRange select_records(const RoutingHistory& history, std::optional<std::int
 }
 
 RoutedTokens layer_load(const RoutingHistory::Layer& layer, RecordRange range, std::optional<std::int64_t> choice) {
-  RoutedTokens load{.layer = layer.layer, .choice = choice, .tokens = {}};
+  RoutedTokens load{.id = layer.id, .choice = choice, .tokens = {}};
   load.tokens.resize(static_cast<std::size_t>(layer.experts));
   for (std::size_t r = range.begin; r < range.end; ++r) {
     for (std::int64_t k = choice.value_or(0); k < (choice ? *choice + 1 : layer.top_k); ++k) {

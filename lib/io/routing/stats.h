@@ -19,9 +19,9 @@ struct RecordRange {
 RecordRange select_records(const RoutingHistory& history, std::optional<std::int64_t> from = {},
                            std::optional<std::int64_t> to = {});
 
-/// Tokens that each expert of a layer was given, summed over a range of records: as one choice, or as any.
+/// Tokens that a router gave each expert, summed over a range of records: as one choice, or as any.
 struct RoutedTokens {
-  std::int64_t layer = 0;
+  MixtureId id;
   std::optional<std::int64_t> choice;  // 0 for the top-1 choice; none: all choices together
   std::vector<std::int64_t> tokens;    // [experts]
 
@@ -43,11 +43,11 @@ struct RoutedTokens {
   double percentile(double share) const;
 };
 
-/// The load of one layer: of one choice, or of all.
+/// The load by one router: of one choice, or of all.
 RoutedTokens layer_load(const RoutingHistory::Layer& layer, RecordRange range, std::optional<std::int64_t> choice = {});
-/// A load a layer and choice, in that order: the rows of MoDSE's appendix A.
+/// A load a router and choice, in that order: the rows of MoDSE's appendix A.
 std::vector<RoutedTokens> loads_by_choice(const RoutingHistory& history, RecordRange range);
-/// A load a layer, over all choices.
+/// A load a router, over all choices.
 std::vector<RoutedTokens> loads_by_layer(const RoutingHistory& history, RecordRange range);
 
 }  // namespace lyceum

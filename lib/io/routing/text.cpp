@@ -41,7 +41,7 @@ Row header(const RoutingHistory::Layer& layer, bool experts) {
 }
 
 Row row_of(const RoutedTokens& load, bool experts) {
-  Row row = {fmt::format("layer{} top{}", load.layer, *load.choice)};
+  Row row = {fmt::format("layer{} top{}", label_of(load.id), *load.choice)};
   if (experts) {
     for (const std::int64_t tokens : load.tokens) row.push_back(std::to_string(tokens));
   }
@@ -75,16 +75,17 @@ std::string routing_table(const RoutingHistory& history, RecordRange range, bool
 }
 
 void write_routing_csv(const RoutingHistory& history, std::ostream& out) {
-  out << "step,layer,choice,expert,expert_size,expert_rank,tokens,mean_probability\n";
+  out << "step,layer,choice,expert,expert_size,expert_rank,tokens,mean_probability,site\n";
   for (std::size_t r = 0; r < history.steps.size(); ++r) {
     for (const RoutingHistory::Layer& layer : history.layers) {
       const auto experts = static_cast<std::size_t>(layer.experts), choices = static_cast<std::size_t>(layer.top_k);
       fmt::memory_buffer lines;
       for (std::size_t k = 0; k < choices; ++k) {
         for (std::size_t e = 0; e < experts; ++e) {
-          fmt::format_to(std::back_inserter(lines), "{},{},{},{},{},{},{},{}\n", history.steps[r], layer.layer, k, e,
-                         layer.expert_sizes[e], layer.expert_rank[e], layer.counts[(r * choices + k) * experts + e],
-                         layer.mean_probability[r * experts + e]);
+          fmt::format_to(std::back_inserter(lines), "{},{},{},{},{},{},{},{},{}\n", history.steps[r], layer.id.layer, k,
+                         e, layer.expert_sizes[e], layer.expert_rank[e], layer.counts[(r * choices + k) * experts + e],
+                         layer.mean_probability[r * experts + e],
+                         layer.id.site == Site::attention ? "attention" : "ffn");
         }
       }
       out.write(lines.data(), static_cast<std::streamsize>(lines.size()));

@@ -1,0 +1,90 @@
+#include "model/mixture.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "core/error.h"
+
+namespace lyceum {
+
+namespace {
+
+std::vector<std::int64_t> equal_widths(std::int64_t choices, std::int64_t width) {
+  return std::vector<std::int64_t>(static_cast<std::size_t>(choices), width);
+}
+
+Mixture pieces_of(const Config& config, const MixtureId& id, std::int64_t pieces) {
+  const SubDimensionsConfig& parts = config.sub_dimensions;
+  return {.id = id,
+          .kind = Mixture::Kind::pieces,
+          .router = "softmax",
+          .k = parts.active - parts.shared,
+          .always_on = parts.shared,
+          .widths = equal_widths(pieces, config.model.hidden / pieces)};
+}
+
+}  // namespace
+
+bool is_sparse(const Config& config, std::int64_t layer) {
+  return layer >= config.model.first_dense_layers && (config.moe.experts > 0 || config.moe.shared_experts > 0);
+}
+
+std::int64_t dense_width(const Config& config, std::int64_t layer) {
+  return is_sparse(config, layer) ? config.moe.shared_experts * config.moe.expert_hidden : config.model.ffn_hidden;
+}
+
+std::optional<Mixture> routed_experts(const Config& config, std::int64_t layer) {
+  const MoeConfig& moe = config.moe;
+  if (moe.experts == 0 || !is_sparse(config, layer)) return {};
+  return Mixture{.id = {layer, Site::ffn},
+                 .router = moe.router,
+                 .k = moe.top_k,
+                 .always_on = moe.shared_experts,
+                 .widths = moe.expert_sizes.empty() ? equal_widths(moe.experts, moe.expert_hidden) : moe.expert_sizes};
+}
+
+std::vector<Mixture> mixtures_of(const Config& config, std::int64_t layer) {
+  const ModelConfig& model = config.model;
+  std::vector<Mixture> mixtures;
+  if (model.attention == "moa" && config.moe.attention_experts > 0) {
+    mixtures.push_back({.id = {layer, Site::attention},
+                        .router = config.moe.router,
+                        .k = config.moe.top_k,
+                        .widths = equal_widths(config.moe.attention_experts, model.heads * model.head_dim)});
+  }
+  if (const std::int64_t pieces = config.sub_dimensions.attention; pieces > 0) {
+    mixtures.push_back(pieces_of(config, {layer, Site::attention}, pieces));
+  }
+  if (std::optional<Mixture> experts = routed_experts(config, layer)) mixtures.push_back(std::move(*experts));
+  if (const std::int64_t pieces = config.sub_dimensions.ffn; pieces > 0) {
+    mixtures.push_back(pieces_of(config, {layer, Site::ffn}, pieces));
+  }
+  return mixtures;
+}
+
+std::vector<Mixture> mixtures_of(const Config& config) {
+  std::vector<Mixture> all;
+  for (std::int64_t layer = 0; layer < config.model.layers; ++layer) {
+    std::ranges::move(mixtures_of(config, layer), std::back_inserter(all));
+  }
+  return all;
+}
+
+bool reads_tokens(const Config& config, const Range& blocks) {
+  if (blocks.first == 0 || blocks.end() == config.model.layers) return true;
+  for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) {
+    const std::vector<Mixture> mixtures = mixtures_of(config, layer);
+    if (std::ranges::find(mixtures, "hash", &Mixture::router) != mixtures.end()) return true;
+  }
+  return false;
+}
+
+Mixture mixture_of(const Config& config, const MixtureId& id) {
+  std::vector<Mixture> mixtures = mixtures_of(config, id.layer);
+  const auto found = std::ranges::find(mixtures, id, &Mixture::id);
+  require_input(found != mixtures.end(), "layer {}: this model has no router there", label_of(id));
+  return std::move(*found);
+}
+
+}  // namespace lyceum

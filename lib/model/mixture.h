@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/range.h"
+#include "io/config/config.h"
+#include "io/routing/mixture_id.h"
+
+namespace lyceum {
+
+/// What a router of a resolved configuration chooses from. Everything that is told of routing (tallies, logs, loads,
+/// placement, losses, counts, plan) goes by these descriptions. Also of models that this build plans and cannot train.
+struct Mixture {
+  enum class Kind : std::uint8_t {
+    experts,  // weights of their own
+    pieces,   // equal parts of hidden, which matrices have rows and columns for [MoHD]
+  };
+  MixtureId id;
+  Kind kind = Kind::experts;
+  std::string router;                // as moe.router
+  std::int64_t k = 1;                // that the router chooses for a token
+  std::int64_t always_on = 0;        // that every token has besides: shared experts, or the first pieces
+  std::vector<std::int64_t> widths;  // of each choice: hidden width of an FFN's expert, queries of an attention's
+
+  std::int64_t choices() const { return static_cast<std::int64_t>(widths.size()); }
+  /// Whether the choices are shared out to the ranks of the expert group; else every rank has all of them.
+  bool placed() const { return kind == Kind::experts && id.site == Site::ffn; }
+};
+
+/// Of a layer, in the order of forward; none where nothing routes.
+std::vector<Mixture> mixtures_of(const Config& config, std::int64_t layer);
+/// Of the whole model.
+std::vector<Mixture> mixtures_of(const Config& config);
+/// The mixture of that name. Throws a bad_input Error where the model has none.
+Mixture mixture_of(const Config& config, const MixtureId& id);
+
+/// Whether a pipeline stage of these blocks needs the tokens: the first and the last do, and those with a router that
+/// goes by what a token is.
+bool reads_tokens(const Config& config, const Range& blocks);
+
+/// The routed experts of a layer's FFN; none where it has none.
+std::optional<Mixture> routed_experts(const Config& config, std::int64_t layer);
+/// Whether the layer's FFN is made of experts, routed or shared.
+bool is_sparse(const Config& config, std::int64_t layer);
+/// Width of the FFN that every token of the layer passes: the dense one, or all shared experts together; 0 for none.
+std::int64_t dense_width(const Config& config, std::int64_t layer);
+
+}  // namespace lyceum

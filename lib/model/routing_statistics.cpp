@@ -1,0 +1,32 @@
+#include "model/routing_statistics.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace lyceum {
+
+RoutingSums no_routing(const Mixture& mixture) {
+  const auto choices = static_cast<std::size_t>(mixture.choices());
+  return {.id = mixture.id,
+          .top_k = mixture.k,
+          .experts = mixture.choices(),
+          .counts = std::vector<std::int64_t>(static_cast<std::size_t>(mixture.k) * choices, 0),
+          .probability = std::vector<double>(choices, 0.0)};
+}
+
+std::vector<RoutingSums> no_routing(const Config& config) {
+  std::vector<RoutingSums> all;
+  for (const Mixture& mixture : mixtures_of(config)) all.push_back(no_routing(mixture));
+  return all;
+}
+
+double imbalance(const RoutingSums& sums) {
+  std::vector<std::int64_t> load(static_cast<std::size_t>(sums.experts), 0);
+  for (std::size_t i = 0; i < sums.counts.size(); ++i) load[i % load.size()] += sums.counts[i];
+  const std::int64_t total = std::accumulate(load.begin(), load.end(), std::int64_t{0});
+  if (total == 0) return 0;
+  return static_cast<double>(*std::max_element(load.begin(), load.end())) * static_cast<double>(sums.experts) /
+         static_cast<double>(total);
+}
+
+}  // namespace lyceum

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/mixture.h"
+
+namespace lyceum {
+
+/// What a router did with the tokens of a pass, or of several.
+struct RoutingSums {
+  MixtureId id;
+  std::int64_t top_k = 0, experts = 0;
+  std::vector<std::int64_t> counts;  // [top_k · experts]: tokens whose k-th choice is that expert
+  std::vector<double> probability;   // [experts]: sum of scores over tokens
+};
+
+/// The sums of no tokens yet.
+RoutingSums no_routing(const Mixture& mixture);
+/// Of every mixture of the model, in the order of forward.
+std::vector<RoutingSums> no_routing(const Config& config);
+
+/// Tokens of the busiest expert over the mean of all, whatever their rank among a token's choices; 0 of no tokens.
+double imbalance(const RoutingSums& sums);
+
+}  // namespace lyceum

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "autograd/attention.h"
+#include "autograd/routing.h"
+#include "autograd/tape.h"
+#include "model/balance_loss.h"
+#include "model/mixture.h"
+#include "parallel/tensor/token_layout.h"
+
+namespace lyceum {
+
+/// A pass of tokens through blocks, as every sub-layer sees it.
+struct Pass {
+  TokenLayout layout;
+  Tensor rope;  // table of RopeTable, accumulator type
+  /// i32 [layout.tokens()]: the input tokens, those of a router's run from layout.own().first on. Undefined in a stage
+  /// that does not read tokens.
+  Tensor tokens{};
+  /// Place of tokens[0] in the step's global batch, among the tokens that an evaluation reads, or in a generated text.
+  std::int64_t first_token = 0;
+  /// f64 [1], where the model computes, so that recorded work reads it anew: training steps before this one. Undefined
+  /// outside of training.
+  Tensor step{};
+  bool counts = true;              // whether routers add to their tallies
+  KeyValueCache* cache = nullptr;  // of this block, where one sequence goes on from it; no gradient then
+
+  bool training() const { return step.defined(); }
+};
+
+/// Half of a block: what stands between a norm and a residual connection.
+class Sublayer {
+ public:
+  struct Result {
+    Variable y;
+    std::vector<Loss> losses{};  // over the sequences of this rank, the same on all ranks of its tensor group
+  };
+  virtual ~Sublayer() = default;
+  /// x, and y, as they lie between matrices: [rows, hidden].
+  virtual Result forward(Tape& tape, const Pass& pass, const Variable& x) const = 0;
+  /// What its router chooses from; null without one.
+  virtual const Mixture* mixture() const { return nullptr; }
+  /// Where forward adds what the router does with this rank's run of the tokens.
+  virtual void set_tally(const RoutingTally&) {}
+};
+
+}  // namespace lyceum

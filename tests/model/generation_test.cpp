@@ -1,0 +1,69 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "autograd/cast.h"
+#include "core/copy.h"
+#include "support/model_stage.h"
+
+namespace lyceum {
+namespace {
+
+class Generation : public testing::Test {
+ protected:
+  Config config() const {
+    Config config = tiny_config();
+    resolve(config, 1);
+    return config;
+  }
+  std::vector<float> next(const Transformer& model, std::span<const std::int32_t> tokens,
+                          std::vector<KeyValueCache>& caches) const {
+    return values_of<float>(setup_->stream, cast(setup_->stream, model.next_logits(tokens, caches), DType::f32));
+  }
+  std::unique_ptr<RunSetup> setup_ = make_setup(ProcessGroup::self(), {});
+};
+
+/// Cross-entropy of each of a batch's targets by the logits that tokens in front of it give, one token at a time, and
+/// by a pass over whole sequences.
+TEST_F(Generation, OneTokenAtATimeIsThePassOverTheSequence) {
+  for (const char* recompute : {"none", "full"}) {
+    Config config = this->config();
+    config.batch.micro = 1;
+    config.model.recompute = recompute;
+    Transformer model(config, setup_->stream, setup_->mesh, DType::f32, false);
+    model.initialize(1);
+    Transformer::Batch batch = random_batch(setup_->stream, config, 0);
+    batch.losses = Tensor::empty(setup_->stream, DType::f32, {batch.tokens()});
+    Tape tape(setup_->stream, Tape::Mode::inference);
+    model.forward(tape, batch);
+    const auto inputs = batch.inputs.span<std::int32_t>(), targets = batch.targets.span<std::int32_t>();
+    std::vector<KeyValueCache> caches = model.new_caches(config.batch.seq_len);
+    for (std::size_t t = 0; t < inputs.size(); ++t) {
+      const std::vector<float> logits = next(model, inputs.subspan(t, 1), caches);
+      const double sum = std::accumulate(logits.begin(), logits.end(), 0.0,
+                                         [](double all, float logit) { return all + std::exp(double{logit}); });
+      const double loss = std::log(sum) - logits[static_cast<std::size_t>(targets[t])];
+      EXPECT_TRUE(std::abs(loss - batch.losses.span<float>()[t]) <= 1e-4) << recompute << ", token " << t;
+    }
+    EXPECT_EQ(caches.front().length, config.batch.seq_len);
+    EXPECT_THROW(next(model, inputs.first(1), caches), Error) << "the sequence is full";
+  }
+}
+
+TEST_F(Generation, APromptMayComeInPieces) {
+  const Config config = this->config();
+  Transformer model(config, setup_->stream, setup_->mesh, DType::f32, false);
+  model.initialize(1);
+  model.clear_routing();
+  const std::vector<std::int32_t> prompt{3, 1, 4, 1, 5, 9, 2};
+  std::vector<KeyValueCache> whole = model.new_caches(config.batch.seq_len), cut = whole;
+  const std::vector<float> expected = next(model, prompt, whole);
+  next(model, std::span(prompt).first(4), cut);
+  const std::vector<float> logits = next(model, std::span(prompt).subspan(4), cut);
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(std::abs(logits[i] - expected[i]) <= 1e-4) << i;
+  for (const RoutingSums& sums : model.routing()) EXPECT_EQ(imbalance(sums), 0) << "generated text is not counted";
+}
+
+}  // namespace
+}  // namespace lyceum
