@@ -16,12 +16,9 @@ std::int64_t used(std::int64_t parameters, std::int64_t pieces, std::int64_t act
 }
 
 std::int64_t router_parameters(const Config& config, std::int64_t choices) {
-  const std::int64_t hidden = config.model.hidden, width = config.moe.router_hidden;
-  const std::string& kind = config.moe.router;
-  if (kind == "hash") return 0;
-  if (kind == "mlp") return hidden * width + width * choices;
-  if (kind == "noisy") return 2 * hidden * choices + choices;  // scores, noise, and the scale of the noise
-  return hidden * choices;
+  std::int64_t parameters = 0;
+  for (const RouterTensor& tensor : router_tensors(config, choices)) parameters += tensor.shape.size();
+  return parameters;
 }
 
 void count_attention(const Config& config, BlockCounts& counts) {

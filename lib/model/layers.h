@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "autograd/expert_bank.h"
-#include "autograd/routing.h"
 #include "autograd/tape.h"
 #include "io/config/config.h"
 #include "model/expert_places.h"
+#include "model/router.h"
 #include "parallel/comm/mesh.h"
 #include "parallel/tensor/token_layout.h"
 
@@ -53,7 +53,7 @@ class FeedForward {
 struct RoutingSums {
   std::int64_t layer = 0, top_k = 0, experts = 0;
   std::vector<std::int64_t> counts;  // [top_k · experts]
-  std::vector<double> probability;   // [experts]: sum of scores over tokens
+  std::vector<double> probability;   // [experts]: sum of probabilities over tokens
 };
 
 /// The sums of no tokens yet.
@@ -72,16 +72,18 @@ class MoeLayer {
   struct Losses {
     Variable expert, device, z;
   };
-  /// Where the layer's parameters go, by who holds copies: shared experts, router, routed experts.
+  /// Where the layer's parameters go, by who holds copies: shared experts, router, routed experts; and what of the
+  /// router is not trained.
   struct Units {
-    ParameterUnit &dense, &replicated, &experts;
+    ParameterUnit &dense, &replicated, &experts, &untrained;
   };
-  MoeLayer(const Config& config, const std::string& prefix, const Mesh& mesh, const Units& units, ExpertPlaces places);
+  MoeLayer(const Config& config, const std::string& prefix, std::int64_t layer, const Mesh& mesh, const Units& units,
+           ExpertPlaces places);
 
   /// x, and the answer, as they lie between matrices. `tally` may be null; it takes this call's counts of this rank's
   /// run on top of what it holds.
-  std::pair<Variable, Losses> forward(Tape& tape, const TokenLayout& layout, const Variable& x,
-                                      const RoutingTally* tally) const;
+  std::pair<Variable, Losses> forward(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const;
+  const Router& router() const { return router_; }
 
  private:
   /// The routed experts' answers to a run of tokens.
@@ -93,7 +95,7 @@ class MoeLayer {
   BalanceConfig balance_;
   const Mesh* mesh_;
   ExpertPlaces places_;
-  Parameter* router_;
+  Router router_;
   std::shared_ptr<const std::vector<ExpertBank::Expert>> experts_;
   std::optional<FeedForward> shared_;
 };

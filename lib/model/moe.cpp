@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "autograd/linear.h"
 #include "autograd/sum.h"
 #include "model/balance_loss.h"
 #include "model/layers.h"
@@ -33,12 +32,15 @@ Variable FeedForward::forward(Tape& tape, const TokenLayout& layout, const Varia
   return layout.from_matrix(tape, y);
 }
 
-MoeLayer::MoeLayer(const Config& config, const std::string& prefix, const Mesh& mesh, const Units& units,
-                   ExpertPlaces places)
-    : moe_(config.moe), balance_(config.balance), mesh_(&mesh), places_(std::move(places)) {
+MoeLayer::MoeLayer(const Config& config, const std::string& prefix, std::int64_t layer, const Mesh& mesh,
+                   const Units& units, ExpertPlaces places)
+    : moe_(config.moe),
+      balance_(config.balance),
+      mesh_(&mesh),
+      places_(std::move(places)),
+      router_(config, prefix, layer, {units.replicated, units.untrained}, places_.devices) {
   const std::int64_t hidden = config.model.hidden;
   const double std = config.model.init_std;
-  router_ = &units.replicated.add(whole_parameter(prefix + "/gate/weight", {moe_.experts, hidden}, std, true));
   if (moe_.shared_experts > 0) {
     shared_.emplace(config.model, prefix + "/shared_experts", moe_.shared_experts * moe_.expert_hidden, mesh.tensor,
                     units.dense);
@@ -71,19 +73,12 @@ double imbalance(const RoutingSums& sums) {
          static_cast<double>(total);
 }
 
-std::pair<Variable, MoeLayer::Losses> MoeLayer::forward(Tape& tape, const TokenLayout& layout, const Variable& x,
+std::pair<Variable, MoeLayer::Losses> MoeLayer::forward(Tape& tape, const Pass& pass, const Variable& x,
                                                         const RoutingTally* tally) const {
+  const TokenLayout& layout = pass.layout;
   const Variable run = layout.to_run(tape, x);
-  Route route{.k = moe_.top_k, .renormalize = moe_.renormalize, .even = moe_.even_routing};
-  if (tally && !tape.replaying()) route.tally = *tally;
-  if (has_losses(balance_) || route.tally.counts.defined()) {
-    route.sequences = layout.sequences();
-    route.seq_len = layout.seq_len();
-    route.first = layout.own().first;
-  }
-  const auto [gates, index, load] = tape.apply(route, tape.apply(PreciseLinear{router_}, run));
-
-  Variable y = layout.from_run(tape, routed(tape, run, gates, index.value));
+  const auto [gates, index, load] = router_.forward(tape, pass, run, tally);
+  Variable y = layout.from_run(tape, routed(tape, run, gates, index));
   if (shared_) y = tape.apply(Sum{}, y, shared_->forward(tape, layout, x));
   return {y, has_losses(balance_) ? losses(tape, layout, load) : Losses{}};
 }

@@ -14,7 +14,11 @@
 namespace lyceum {
 
 ParameterUnit& Transformer::add_unit(const std::string& name, ParameterUnit::Group group, std::int64_t layer) {
-  own_units_.push_back(std::make_unique<ParameterUnit>(name, group, static_cast<int>(layer)));
+  return own(std::make_unique<ParameterUnit>(name, group, static_cast<int>(layer)));
+}
+
+ParameterUnit& Transformer::own(std::unique_ptr<ParameterUnit> unit) {
+  own_units_.push_back(std::move(unit));
   units_.push_back(own_units_.back().get());
   return *units_.back();
 }
@@ -79,8 +83,12 @@ void Transformer::add_block(std::int64_t layer, std::span<const ExpertLoad> meas
     block.dense = std::make_unique<FeedForward>(model, ffn, width, mesh_->tensor, dense);
   } else {
     ParameterUnit& experts = add_unit(ffn + "/experts", ParameterUnit::Group::expert, layer + 1);
-    block.moe = std::make_unique<MoeLayer>(config_, ffn, *mesh_, MoeLayer::Units{dense, replicated, experts},
-                                           expert_places(config_, layer, mesh_->expert.size(), measured));
+    auto untrained = std::make_unique<ParameterUnit>(ffn + "/untrained", ParameterUnit::Group::replicated,
+                                                     static_cast<int>(layer) + 1, false);
+    block.moe =
+        std::make_unique<MoeLayer>(config_, ffn, layer, *mesh_, MoeLayer::Units{dense, replicated, experts, *untrained},
+                                   expert_places(config_, layer, mesh_->expert.size(), measured));
+    if (!untrained->parameters().empty()) own(std::move(untrained));
     routed_layers_.push_back(layer);
   }
   blocks_.push_back(std::move(block));
@@ -123,12 +131,26 @@ void Transformer::clear_routing() {
   launch(stream_, Clear<double>{.y = probability_.span<double>()});
 }
 
+void Transformer::update_routers(std::span<const AdamWNumbers> numbers) const {
+  const auto learns = [](const Block& block) { return block.moe && block.moe->router().learns_from_counts(); };
+  if (std::ranges::none_of(blocks_, learns)) return;
+  const Tensor counts = Tensor::empty(stream_, DType::i64, counts_.shape(), MemoryKind::buffers);
+  copy_on_device(stream_, counts.raw(), counts_.raw(), counts_.bytes());
+  mesh_->data_tensor.all_reduce_async(counts).wait();
+  std::int64_t place = 0;
+  for (const Block& block : blocks_) {
+    if (!block.moe) continue;
+    block.moe->router().update(stream_, counts.slice(place * config_.moe.top_k, config_.moe.top_k), numbers);
+    ++place;
+  }
+}
+
 RmsNorm Transformer::norm(const TokenLayout& layout, Parameter* weight) const {
   return {weight, config_.model.norm_eps, layout.graded()};
 }
 
-std::vector<Variable> Transformer::run_block(Tape& tape, const TokenLayout& layout, const Block& block,
-                                             const Variable& x) {
+std::vector<Variable> Transformer::run_block(Tape& tape, const Pass& pass, const Block& block, const Variable& x) {
+  const TokenLayout& layout = pass.layout;
   const RmsNorm attention_norm = norm(layout, block.attention_norm), ffn_norm = norm(layout, block.ffn_norm);
   const Variable attention_in = tape.apply(attention_norm, x);
   const Variable attended = block.attention.forward(tape, layout, attention_in, rope_);
@@ -139,7 +161,7 @@ std::vector<Variable> Transformer::run_block(Tape& tape, const TokenLayout& layo
   if (block.dense) {
     y = block.dense->forward(tape, layout, ffn_in);
   } else {
-    std::tie(y, losses) = block.moe->forward(tape, layout, ffn_in, counting_ ? &block.tally : nullptr);
+    std::tie(y, losses) = block.moe->forward(tape, pass, ffn_in, counting_ ? &block.tally : nullptr);
   }
   tape.release(ffn_in, ffn_norm, middle);
   return {tape.apply(Sum{}, middle, y), losses.expert, losses.device, losses.z};
@@ -150,10 +172,10 @@ Variable Transformer::embed(Tape& tape, const TokenLayout& layout, const Tensor&
   return layout.from_matrix(tape, tape.apply(embedding));
 }
 
-Variable Transformer::blocks(Tape& tape, const TokenLayout& layout, Variable x, Losses& losses) {
+Variable Transformer::blocks(Tape& tape, const Pass& pass, Variable x, Losses& losses) {
   for (const Block& block : blocks_) {
-    const auto run = [this, &block, layout](Tape& inner, const Variable& input) {
-      return run_block(inner, layout, block, input);
+    const auto run = [this, &block, pass](Tape& inner, const Variable& input) {
+      return run_block(inner, pass, block, input);
     };
     const std::vector<Variable> results = config_.model.recompute == "full" ? tape.recompute(run, x) : run(tape, x);
     x = results[0];
@@ -198,7 +220,8 @@ Transformer::StageResult Transformer::forward_stage(Tape& tape, const Batch& bat
   const TokenLayout layout = layout_of(batch.tokens(), batch.seq_len);
   tape.release_results(config_.model.recompute == "selective");
   StageResult result;
-  const Variable y = blocks(tape, layout, first_stage() ? embed(tape, layout, batch.inputs) : x, result.losses);
+  const Pass pass{.layout = layout, .tokens = batch.inputs, .first_token = batch.first_token, .step = batch.step};
+  const Variable y = blocks(tape, pass, first_stage() ? embed(tape, layout, batch.inputs) : x, result.losses);
   if (last_stage()) {
     result.losses.cross_entropy = cross_entropy(tape, layout, y, batch);
   } else {
@@ -233,8 +256,9 @@ Tensor Transformer::decode(const Stream& stream, std::span<const std::int32_t> t
   Tape tape(stream, Tape::Mode::inference);
   const Tensor inputs = Tensor::empty(stream, DType::i32, {count});
   copy_to_device(stream, inputs.span<std::int32_t>(), tokens);
-  const TokenLayout layout(count,
-                           count);  // balance losses are a whole sequence's affair: a decoded piece counts as one
+  // Balance losses are a whole sequence's affair: a decoded piece counts as one.
+  const Pass pass{.layout = TokenLayout(count, count), .tokens = inputs};
+  const TokenLayout& layout = pass.layout;
   Variable x = embed(tape, layout, inputs);
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
     const Block& block = blocks_[b];
@@ -242,7 +266,7 @@ Tensor Transformer::decode(const Stream& stream, std::span<const std::int32_t> t
     x = tape.apply(Sum{}, x, Variable{block.attention.decode(stream, normed.value, caches[b], rope_)});
     const Variable ffn_in = tape.apply(norm(layout, block.ffn_norm), x);
     const Variable y = block.dense ? block.dense->forward(tape, layout, ffn_in)
-                                   : block.moe->forward(tape, layout, ffn_in, nullptr).first;
+                                   : block.moe->forward(tape, pass, ffn_in, nullptr).first;
     x = tape.apply(Sum{}, x, y);
   }
   const Variable last{x.value.slice(count - 1, 1)};

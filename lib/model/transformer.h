@@ -32,10 +32,12 @@ class Transformer {
   void initialize(std::uint64_t seed);
 
   struct Batch {
-    Tensor inputs, targets;  // i32 [sequences · seq_len]; of the first and the last stage, others need not have them
+    Tensor inputs, targets;  // i32 [sequences · seq_len]; stages that do not read tokens need not have them
     std::int64_t sequences, seq_len;
     Tensor losses =
         {};  // [sequences · seq_len], where defined: takes the cross-entropy of each token in the last stage
+    std::int64_t first_token = 0;  // as Pass has them
+    Tensor step = {};
     std::int64_t tokens() const { return sequences * seq_len; }
   };
   /// Scalars in accumulator precision, to be divided by the tokens and the sequences of the global batch. All ranks of
@@ -58,6 +60,10 @@ class Transformer {
   DType type() const { return type_; }
   bool first_stage() const { return embedding_ != nullptr; }
   bool last_stage() const { return final_norm_ != nullptr; }
+  /// Whether a batch must have its tokens here: first and last stage, and those with routers that go by them.
+  bool reads_tokens() const {
+    return first_stage() || last_stage() || (!routed_layers_.empty() && lyceum::reads_tokens(config_.moe));
+  }
   /// The table that is embedding in the first stage and head in the last, where those are two stages, each with a unit
   /// for it; null elsewhere. To stay equal, both need the sum of both gradients before an update. The last stage's is
   /// the twin.
@@ -77,6 +83,9 @@ class Transformer {
   std::span<const std::int64_t> routed_layers() const { return routed_layers_; }
   void count_routing(bool on) { counting_ = on; }
   void clear_routing();
+  /// Collective over the ranks of the stage: what routers learn from the choices counted since the last clear, those of
+  /// a whole step; `numbers`: of its update, see Router::update(). The host does not wait.
+  void update_routers(std::span<const AdamWNumbers> numbers) const;
 
  private:
   struct Block {
@@ -94,13 +103,14 @@ class Transformer {
   RmsNorm norm(const TokenLayout& layout, Parameter* weight) const;
   Variable embed(Tape& tape, const TokenLayout& layout, const Tensor& tokens) const;
   /// {y, expert loss, device loss, z loss}; undefined where there is none.
-  std::vector<Variable> run_block(Tape& tape, const TokenLayout& layout, const Block& block, const Variable& x);
-  Variable blocks(Tape& tape, const TokenLayout& layout, Variable x, Losses& losses);
+  std::vector<Variable> run_block(Tape& tape, const Pass& pass, const Block& block, const Variable& x);
+  Variable blocks(Tape& tape, const Pass& pass, Variable x, Losses& losses);
   /// What the head reads: all tokens, through the final norm.
   Variable head_input(Tape& tape, const TokenLayout& layout, const Variable& x) const;
   Variable cross_entropy(Tape& tape, const TokenLayout& layout, const Variable& x, const Batch& batch) const;
 
   ParameterUnit& add_unit(const std::string& name, ParameterUnit::Group group, std::int64_t layer);
+  ParameterUnit& own(std::unique_ptr<ParameterUnit> unit);
 
   Config config_;
   Stream stream_;

@@ -4,6 +4,7 @@
 
 #include "model/counts.h"
 #include "model/expert_places.h"
+#include "model/router.h"
 
 namespace lyceum {
 
@@ -166,7 +167,10 @@ RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const 
   }
   plan.memory = state_memory(config, place, units, played);
   for (const Range& blocks : plan.stages) plan.memory.buffers += stage_buffers(config, blocks);
-  const bool reads = plan.stages.front().first == 0 || plan.stages.back().end() == config.model.layers;
+  const bool reads = plan.stages.front().first == 0 || plan.stages.back().end() == config.model.layers ||
+                     (reads_tokens(config.moe) && std::ranges::any_of(plan.stages, [&](const Range& blocks) {
+                        return blocks.end() > config.model.first_dense_layers;
+                      }));
   if (reads) plan.memory.buffers += passes * token_bytes(config);
   plan.memory.buffers += update_buffers(config, units);
   plan.memory.activations = peak_of_passes(input, place, load);

@@ -41,7 +41,7 @@ void forward(StagedModel& model, const RunSetup& setup, const Config& config, st
   for (const auto& stage : model.stages()) {
     const auto run = [&](Tape& tape, int microbatch, const Variable& x) {
       const Samples& samples = micro_batches[static_cast<std::size_t>(microbatch)];
-      const bool reads = stage->first_stage() || stage->last_stage();
+      const bool reads = stage->reads_tokens();
       Transformer::Batch batch = empty_batch(setup.stream, samples.count, config.batch.seq_len, reads);
       if (reads) load(setup.stream, samples, config.model.vocab, batch);
       if (stage->last_stage()) {

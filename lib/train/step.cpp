@@ -49,9 +49,12 @@ TrainStep::TrainStep(const Config& config, const RunSetup& setup, StagedModel& m
     stages.push_back(stages_.back().get());
   }
   const Transformer& first = *model.stages().front();
-  const bool reads = first.first_stage() || model.stages().back()->last_stage();
+  const bool reads = std::ranges::any_of(model.stages(), [](const auto& stage) { return stage->reads_tokens(); });
   for (std::int64_t m = 0; m < micro_batches(config, setup.mesh.world.size()); ++m) {
-    batches_.push_back(empty_batch(setup.stream, config.batch.micro, config.batch.seq_len, reads));
+    Transformer::Batch& batch =
+        batches_.emplace_back(empty_batch(setup.stream, config.batch.micro, config.batch.seq_len, reads));
+    batch.first_token = (m * setup.mesh.data.size() + setup.mesh.data.rank()) * batch.tokens();
+    batch.step = numbers_.step();
   }
   const std::int64_t tokens = config.batch.micro * config.batch.seq_len;
   const ProcessGroup& pipeline = setup.mesh.pipeline;
@@ -145,6 +148,7 @@ void TrainStep::launch_update() {
   optimizer_.update(numbers_.update(), weight_norms_, squares);
   zero_.values_changed();
   weight_norms_.norms(squares, numbers_.weight_norms());
+  for (const auto& stage : model_.stages()) stage->update_routers(numbers_.update());
 }
 
 /// The host waits for the device here.
@@ -231,6 +235,8 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t first_sample, 
   result.lr = lr;
   load_batches(loader, first_sample);
   optimizer_.prepare(lr, numbers_.update());
+  const auto step = static_cast<double>(first_sample / config_.batch.global);
+  copy_to_device(setup_.stream, numbers_.step().span<double>(), std::span(&step, 1));
   recorded_.run([&] {
     result.trace = passes();
     launch_update();

@@ -33,6 +33,8 @@ class StepNumbers {
       : table_(2 + 3 * layers),
         all_(Tensor::zeros(stream, DType::f64, {own_first + 2 * table_}, MemoryKind::buffers)) {}
 
+  /// Of the step, counted from 0: f64 [1], for what is random in a pass.
+  Tensor step() const { return all_.slice(step_place, 1); }
   std::span<AdamWNumbers> update() const { return {reinterpret_cast<AdamWNumbers*>(all_.data<double>()), 1}; }
   /// Of weights, and of what was taken from them.
   std::span<double> weight_norms() const { return all_.span<double>().subspan(update_count, 2); }
@@ -62,7 +64,7 @@ class StepNumbers {
 
  private:
   static constexpr std::int64_t update_count = sizeof(AdamWNumbers) / sizeof(double);
-  static constexpr std::int64_t own_first = update_count + 2;
+  static constexpr std::int64_t step_place = update_count + 2, own_first = step_place + 1;
   std::int64_t table_;
   Tensor all_;
 };
