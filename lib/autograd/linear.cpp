@@ -1,5 +1,6 @@
 #include "autograd/linear.h"
 
+#include "autograd/cast.h"
 #include "core/copy.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
@@ -61,12 +62,12 @@ void Linear::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) c
 
 Tensor PreciseLinear::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
   saved.x = x;
-  if (x.dtype() != DType::bf16) return result_of(stream, x, weight->value);
+  const Tensor w = cast(stream, weight->value, x.dtype());
+  if (x.dtype() != DType::bf16) return result_of(stream, x, w);
   const Tensor y = Tensor::empty(stream, DType::f32, {x.shape()[0], weight->shape[0]});
-  launch(stream, Gemm<bfloat16, float>{.a = x.matrix<bfloat16>(),
-                                       .b = weight->value.matrix<bfloat16>(),
-                                       .c = y.matrix<float>(),
-                                       .transpose_b = true});
+  launch(stream,
+         Gemm<bfloat16, float>{
+             .a = x.matrix<bfloat16>(), .b = w.matrix<bfloat16>(), .c = y.matrix<float>(), .transpose_b = true});
   return y;
 }
 
@@ -82,8 +83,8 @@ Tensor split(const Stream& stream, const Tensor& dy) {
 }  // namespace
 
 std::array<Tensor, 1> PreciseLinear::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
-  if (saved.x.dtype() != DType::bf16) return {gradient_of(stream, dy, weight->value)};
-  const Tensor& w = weight->value;
+  const Tensor w = cast(stream, weight->value, saved.x.dtype());
+  if (saved.x.dtype() != DType::bf16) return {gradient_of(stream, dy, w)};
   const Tensor twice = Tensor::empty(stream, DType::bf16, {2 * w.shape()[0], w.shape()[1]});
   for (const std::int64_t half : {0, 1}) {
     copy_on_device(stream, twice.slice(half * w.shape()[0], w.shape()[0]).raw(), w.raw(), w.bytes());
@@ -92,6 +93,7 @@ std::array<Tensor, 1> PreciseLinear::backward(const Stream& stream, Saved& saved
 }
 
 void PreciseLinear::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
+  if (!weight->trained()) return;
   if (saved.x.dtype() != DType::bf16) return add_weight_grad(stream, dy, saved.x, weight->gradient);
   const Tensor parts = split(stream, dy);
   for (const std::int64_t half : {0, 1}) {

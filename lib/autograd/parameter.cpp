@@ -19,9 +19,11 @@ Parameter& ParameterUnit::add(Parameter parameter) {
   return *parameters_.back();
 }
 
+bool Parameter::trained() const { return !unit || unit->trained(); }
+
 void ParameterUnit::allocate(const Stream& stream, DType type, bool train) {
-  set_values(Tensor::zeros(stream, type, {size_}, MemoryKind::weights));
-  if (train) set_gradients(Tensor::zeros(stream, accumulator_of(type), {size_}, MemoryKind::gradients));
+  set_values(Tensor::zeros(stream, trained_ ? type : accumulator_of(type), {size_}, MemoryKind::weights));
+  if (train && trained_) set_gradients(Tensor::zeros(stream, accumulator_of(type), {size_}, MemoryKind::gradients));
 }
 
 void ParameterUnit::set_values(Tensor values) {
@@ -75,8 +77,8 @@ void initialize_parameter(const Stream& stream, const Parameter& parameter, std:
       const std::int64_t at = piece.first + first;
       const std::int64_t from = std::max(at, range.first), to = std::min(at + length, range.end());
       if (from >= to) return;
-      row.assign(static_cast<std::size_t>(to - from), 1.0f);
-      if (parameter.init_std)
+      row.assign(static_cast<std::size_t>(to - from), parameter.init_std ? 0.0f : 1.0f);
+      if (parameter.init_std > 0.0)
         fill_normal(row, *parameter.init_std, random, static_cast<std::uint64_t>(global + from - at));
       if (from != next || made.size() >= most) hand_over();
       std::transform(row.begin(), row.end(), std::back_inserter(made), [](float x) { return static_cast<T>(x); });

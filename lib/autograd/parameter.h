@@ -21,17 +21,21 @@ struct ParameterPiece {
 
 class ParameterUnit;
 
-/// What training changes: a value in working precision and the sum of its gradients in accumulator precision.
+/// What training changes: a value in working precision and the sum of its gradients in accumulator precision. One of a
+/// unit that is not trained has a value in accumulator precision alone.
 struct Parameter {
   std::string name;  // for messages
   Shape shape;
   std::vector<ParameterPiece> pieces;
-  std::optional<double> init_std;  // normal with this deviation; none: ones
+  std::optional<double> init_std;  // normal with this deviation, zeros with 0; none: ones
   bool decay = false;              // weight decay applies
 
   Tensor value;     // memory of a ParameterUnit; undefined while the unit has none
   Tensor gradient;  // likewise; undefined where nothing trains
   ParameterUnit* unit = nullptr;
+
+  /// Whether gradients move it.
+  bool trained() const;
 };
 
 /// Whoever keeps the memory of units elsewhere while nothing uses it. A tape tells it what it is about to use.
@@ -57,13 +61,17 @@ class ParameterUnit {
   enum class Group { dense, replicated, expert };
 
   /// `layer`: its place in the whole model; units of one layer are used together. 0 the input, then the blocks.
-  ParameterUnit(std::string name, Group group, int layer = 0) : name_(std::move(name)), group_(group), layer_(layer) {}
+  /// `trained`: false for values that no gradient moves. They are in a checkpoint, and have no gradients, no moments
+  /// and no part in norms; every rank that holds copies holds them whole.
+  ParameterUnit(std::string name, Group group, int layer = 0, bool trained = true)
+      : name_(std::move(name)), group_(group), layer_(layer), trained_(trained) {}
   ParameterUnit(const ParameterUnit&) = delete;
   ParameterUnit& operator=(const ParameterUnit&) = delete;
 
   /// Before the unit has memory. The reference stays valid as long as the unit.
   Parameter& add(Parameter parameter);
-  /// Takes flat memory for values in `type` and, when `train`, zeroed gradients, and points every parameter into it.
+  /// Takes flat memory for values in `type` and, when `train`, zeroed gradients, and points every parameter into it. A
+  /// unit that is not trained takes values in the accumulator type of `type` in any case.
   void allocate(const Stream& stream, DType type, bool train);
   /// Points every parameter into flat memory [size], or takes the memory away where the tensor is undefined.
   void set_values(Tensor values);
@@ -81,6 +89,7 @@ class ParameterUnit {
   /// checkpoint.
   void set_twin() { twin_ = true; }
   bool twin() const { return twin_; }
+  bool trained() const { return trained_; }
 
   const std::string& name() const { return name_; }
   Group group() const { return group_; }
@@ -96,6 +105,7 @@ class ParameterUnit {
   std::string name_;
   Group group_;
   int layer_;
+  bool trained_;
   UnitMemory* memory_ = nullptr;
   bool twin_ = false;
   std::vector<std::unique_ptr<Parameter>> parameters_;

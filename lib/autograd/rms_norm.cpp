@@ -1,15 +1,16 @@
 #include "autograd/rms_norm.h"
 
+#include "autograd/cast.h"
 #include "kernels/rms_norm.h"
 
 namespace lyceum {
 
 Tensor RmsNorm::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
-  const Tensor y = Tensor::empty(stream, x.dtype(), x.shape());
+  const Tensor y = Tensor::empty(stream, x.dtype(), x.shape()), w = cast(stream, weight->value, x.dtype());
   saved = {.x = x, .inverse_rms = Tensor::empty(stream, accumulator_of(x.dtype()), {x.shape()[0]})};
   dispatch_float(x.dtype(), [&]<class T>() {
     launch(stream, RmsNormForward<T>{.x = x.matrix<T>(),
-                                     .weight = weight->value.span<T>(),
+                                     .weight = w.span<T>(),
                                      .y = y.matrix<T>(),
                                      .inverse_rms = saved.inverse_rms.span<Accumulator<T>>(),
                                      .eps = eps});
@@ -18,11 +19,11 @@ Tensor RmsNorm::forward(const Stream& stream, Saved& saved, const Tensor& x) con
 }
 
 std::array<Tensor, 1> RmsNorm::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
-  const Tensor dx = Tensor::empty(stream, dy.dtype(), dy.shape());
+  const Tensor dx = Tensor::empty(stream, dy.dtype(), dy.shape()), w = cast(stream, weight->value, dy.dtype());
   dispatch_float(dy.dtype(), [&]<class T>() {
     launch(stream, RmsNormBackward<T>{.x = saved.x.matrix<T>(),
                                       .dy = dy.matrix<T>(),
-                                      .weight = weight->value.span<T>(),
+                                      .weight = w.span<T>(),
                                       .inverse_rms = saved.inverse_rms.span<Accumulator<T>>(),
                                       .dx = dx.matrix<T>()});
   });

@@ -7,7 +7,7 @@
 
 namespace lyceum {
 
-/// y = x · rsqrt(mean(x²) + eps) · weight for each row of x [tokens, hidden].
+/// y = x · rsqrt(mean(x²) + eps) · weight for each row of x [tokens, hidden], in the type of x.
 struct RmsNorm {
   Parameter* weight;  // [hidden]
   double eps;

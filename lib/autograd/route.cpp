@@ -10,6 +10,10 @@ template <class T>
 Matrix<T> matrix_or_none(const Tensor& tensor) {
   return tensor.defined() ? tensor.matrix<T>() : Matrix<T>{};
 }
+template <class T>
+std::span<T> span_or_none(const Tensor& tensor) {
+  return tensor.defined() ? tensor.span<T>() : std::span<T>{};
+}
 
 }  // namespace
 
@@ -26,14 +30,18 @@ std::array<Tensor, 3> Route::forward(const Stream& stream, Saved& saved, const T
                                   .index = saved.index.matrix<std::int32_t>(),
                                   .gates = gates.matrix<A>(),
                                   .norms = saved.norms.matrix<A>(),
-                                  .renormalize = renormalize,
+                                  .scores = scores,
+                                  .rule = rule,
+                                  .bias = span_or_none<const A>(bias),
+                                  .group = span_or_none<const std::int32_t>(group),
+                                  .groups = groups,
+                                  .group_limit = group_limit,
                                   .even = even,
                                   .seq_len = seq_len,
                                   .first = first,
                                   .load = matrix_or_none<double>(load),
                                   .counts = matrix_or_none<std::int64_t>(tally.counts),
-                                  .probability = tally.probability.defined() ? tally.probability.span<double>()
-                                                                             : std::span<double>{}});
+                                  .probability = span_or_none<double>(tally.probability)});
   });
   return {gates, saved.index, load};
 }
@@ -48,12 +56,28 @@ std::array<Tensor, 1> Route::backward(const Stream& stream, Saved& saved, const 
                                           .index = saved.index.matrix<std::int32_t>(),
                                           .d_gates = matrix_or_none<const A>(d_gates),
                                           .d_load = matrix_or_none<const double>(d_load),
-                                          .renormalize = renormalize,
+                                          .scores = scores,
+                                          .rule = rule,
                                           .seq_len = seq_len,
                                           .first = first,
                                           .d_logits = d_logits.matrix<A>()});
   });
   return {d_logits};
+}
+
+std::array<Tensor, 2> RouteByHash::forward(const Stream& stream, Saved&) const {
+  const Shape shape{tokens.size(), 1};
+  const Tensor gates = Tensor::empty(stream, type, shape), index = Tensor::empty(stream, DType::i32, shape);
+  dispatch_accumulator(type, [&]<class A>() {
+    launch(stream, HashTokens<A>{.tokens = tokens.span<const std::int32_t>(),
+                                 .layer = layer,
+                                 .experts = experts,
+                                 .index = index.span<std::int32_t>(),
+                                 .gates = gates.span<A>(),
+                                 .counts = span_or_none<std::int64_t>(tally.counts),
+                                 .probability = span_or_none<double>(tally.probability)});
+  });
+  return {gates, index};
 }
 
 }  // namespace lyceum

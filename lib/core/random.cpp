@@ -21,18 +21,6 @@ std::uint64_t hash(std::string_view text) {
 
 }  // namespace
 
-std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> x, std::array<std::uint32_t, 2> key) {
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t a = std::uint64_t{0xD2511F53u} * x[0];
-    const std::uint64_t b = std::uint64_t{0xCD9E8D57u} * x[2];
-    x = {static_cast<std::uint32_t>(b >> 32) ^ x[1] ^ key[0], static_cast<std::uint32_t>(b),
-         static_cast<std::uint32_t>(a >> 32) ^ x[3] ^ key[1], static_cast<std::uint32_t>(a)};
-    key[0] += 0x9E3779B9u;
-    key[1] += 0xBB67AE85u;
-  }
-  return x;
-}
-
 Philox::Philox(std::uint64_t seed, std::string_view purpose)
     : key_{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)}, purpose_(hash(purpose)) {}
 

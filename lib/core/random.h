@@ -7,8 +7,26 @@
 
 namespace lyceum {
 
+/// A bijection of 64-bit words that mixes all bits [Steele et al. 2014].
+constexpr std::uint64_t splitmix64(std::uint64_t z) {
+  z += 0x9E3779B97F4A7C15u;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+
 /// The block function of Philox 4x32-10 [Salmon et al. 2011].
-std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);
+constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> x, std::array<std::uint32_t, 2> key) {
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t a = std::uint64_t{0xD2511F53u} * x[0];
+    const std::uint64_t b = std::uint64_t{0xCD9E8D57u} * x[2];
+    x = {static_cast<std::uint32_t>(b >> 32) ^ x[1] ^ key[0], static_cast<std::uint32_t>(b),
+         static_cast<std::uint32_t>(a >> 32) ^ x[3] ^ key[1], static_cast<std::uint32_t>(a)};
+    key[0] += 0x9E3779B9u;
+    key[1] += 0xBB67AE85u;
+  }
+  return x;
+}
 
 /// Counter-based random numbers: element `index` of the stream named by (seed, purpose) is a pure function of the
 /// three, so any rank can make any slice.

@@ -22,6 +22,20 @@ struct Scale {
   double factor;
 };
 
+/// y = max(x, 0); NaN stays NaN. y may be x.
+template <class T>
+struct ReluForward {
+  std::span<const T> x;
+  std::span<T> y;
+};
+
+/// dx = dy where y, the result, is above 0, else 0. dx may be dy.
+template <class T>
+struct ReluBackward {
+  std::span<const T> y, dy;
+  std::span<T> dx;
+};
+
 /// y = 0, whatever stood there.
 template <class T>
 struct Clear {
@@ -62,6 +76,10 @@ void run(const CpuStream& stream, const Add<T>& add);
 template <class T>
 void run(const CpuStream& stream, const Scale<T>& scale);
 template <class T>
+void run(const CpuStream& stream, const ReluForward<T>& relu);
+template <class T>
+void run(const CpuStream& stream, const ReluBackward<T>& relu);
+template <class T>
 void run(const CpuStream& stream, const Clear<T>& clear);
 template <class From, class To>
 void run(const CpuStream& stream, const AddScaled<From, To>& add);
@@ -75,6 +93,10 @@ template <class T>
 void run(const CudaStream& stream, const Add<T>& add);
 template <class T>
 void run(const CudaStream& stream, const Scale<T>& scale);
+template <class T>
+void run(const CudaStream& stream, const ReluForward<T>& relu);
+template <class T>
+void run(const CudaStream& stream, const ReluBackward<T>& relu);
 template <class T>
 void run(const CudaStream& stream, const Clear<T>& clear);
 template <class From, class To>

@@ -1,28 +1,42 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 
+#include "core/random.h"
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "kernels/adamw.h"
+#include "kernels/routing_policy.h"
 
 namespace lyceum {
 
 /// What RouteTokens adds up for each sequence: in E columns how many choices fell on each expert, in E more the
-/// experts' scores over the tokens, and in a last one their squared log-sum-exps.
+/// experts' probabilities over the tokens, and in a last one their squared log-sum-exps (of softmax scores; else zero).
 constexpr std::int64_t load_width(std::int64_t experts) { return 2 * experts + 1; }
 
+constexpr std::int64_t most_groups = 64;  // of RouteTokens
+
 /// A router's way from logits to choices, in one pass. A token with logits x has scores
-///   s_i = exp(x_i − m) / z    with m = max_i x_i, z = Σ_i exp(x_i − m); log Σ_i exp(x_i) = m + log z
-/// and chooses the experts of the k largest logits, largest first, equal ones in the order of their index; a NaN never
-/// wins against a number. Gates are the scores of the chosen [DeepSeekMoE eq. 9–10]. Where a row has a NaN or +∞, or
-/// nothing above −∞, they are NaN. A is float or double.
+///   softmax: s_i = exp(x_i − m) / z with m = max_i x_i, z = Σ_i exp(x_i − m); probabilities p_i = s_i
+///   sigmoid: s_i = 1 / (1 + exp(−x_i)) with z = Σ_i s_i, m = 0; probabilities p_i = s_i / z [DeepSeek-V3 eq. 15, 19]
+/// and chooses the experts with the k largest of what is compared, largest first, equal ones in the order of their
+/// index; a NaN never wins against a number. Compared are logits for softmax, s_i + bias_i for sigmoid. Gates are made
+/// from the scores of the chosen by `rule` [DeepSeekMoE eq. 9–10]. Where a row has a NaN or, for softmax, +∞ or
+/// nothing above −∞, they are NaN unless they are ones. A is float or double.
 template <class A>
 struct RouteTokens {
   Matrix<const A> logits;      // [tokens, experts]
   Matrix<std::int32_t> index;  // [tokens, k], different experts
   Matrix<A> gates;             // [tokens, k]
   Matrix<A> norms;             // [tokens, 2]: m and z, for backward
-  bool renormalize = false;    // gates are divided by their sum [GShard: over the chosen two]
+  Scores scores = Scores::softmax;
+  Gates rule = Gates::raw;
+  std::span<const A> bias = {};  // [experts], or none: zeros; of sigmoid scores
+  /// Where group_limit is above 0, a token's experts lie in that many groups: those with the largest sums of their two
+  /// best scores (+ bias), or of the one that they have, equal ones in the order of their index [DeepSeek-V3 §2.1.2].
+  std::span<const std::int32_t> group = {};  // [experts]: the group of each, below `groups`
+  std::int64_t groups = 0, group_limit = 0;  // groups: at most most_groups
   /// Choices that fall on all experts alike, after the search that they replace: (t · k + j) mod experts. To measure
   /// speed apart from what a router has learnt.
   bool even = false;
@@ -31,7 +45,7 @@ struct RouteTokens {
   std::int64_t seq_len = 1, first = 0;
   Matrix<double> load;            // [sequences, load_width(experts)], or none
   Matrix<std::int64_t> counts;    // [k, experts], or none: += tokens whose j-th choice is e; with load only
-  std::span<double> probability;  // [experts], or none: += the scores of all tokens; with load only
+  std::span<double> probability;  // [experts], or none: += the probabilities of all tokens; with load only
 };
 
 /// d_logits of RouteTokens. Of its load, the counts have no derivative.
@@ -41,9 +55,38 @@ struct RouteTokensBackward {
   Matrix<const std::int32_t> index;
   Matrix<const A> d_gates;      // [tokens, k], or none: zero
   Matrix<const double> d_load;  // [sequences, load_width(experts)], or none: zero
-  bool renormalize = false;
+  Scores scores = Scores::softmax;
+  Gates rule = Gates::raw;
   std::int64_t seq_len = 1, first = 0;
   Matrix<A> d_logits;  // [tokens, experts]
+};
+
+/// splitmix64(token + layer · 2³²) mod experts: the expert of a token in a layer that chooses by the token alone.
+constexpr std::int32_t hashed_expert(std::int32_t token, std::int64_t layer, std::int64_t experts) {
+  const std::uint64_t key = (static_cast<std::uint64_t>(layer) << 32) + static_cast<std::uint32_t>(token);
+  return static_cast<std::int32_t>(splitmix64(key) % static_cast<std::uint64_t>(experts));
+}
+
+/// Choices that go by the tokens alone, a fixed expert each [Roller et al. 2021]: gates are 1, and so is the
+/// probability of the chosen. A is float or double.
+template <class A>
+struct HashTokens {
+  std::span<const std::int32_t> tokens;
+  std::int64_t layer, experts;
+  std::span<std::int32_t> index;   // [tokens]
+  std::span<A> gates;              // [tokens]
+  std::span<std::int64_t> counts;  // [experts], or none: += the tokens of each
+  std::span<double> probability;   // [experts], or none: likewise
+};
+
+/// bias_e += rate · sign(mean of all counts − count_e), counts summed over ranks of choice; nothing where an update is
+/// left out [DeepSeek-V3 §2.1.2]. A is float or double.
+template <class A>
+struct BalanceBias {
+  Matrix<const std::int64_t> counts;  // [k, experts]
+  std::span<A> bias;                  // [experts]
+  double rate;
+  std::span<const AdamWNumbers> numbers;  // [1]: of the update
 };
 
 /// sums[i] += Σ_t x[t, i].
@@ -56,12 +99,20 @@ template <class A>
 void run(const CpuStream& stream, const RouteTokens<A>& route);
 template <class A>
 void run(const CpuStream& stream, const RouteTokensBackward<A>& route);
+template <class A>
+void run(const CpuStream& stream, const HashTokens<A>& hash);
+template <class A>
+void run(const CpuStream& stream, const BalanceBias<A>& balance);
 void run(const CpuStream& stream, const SumColumns& sum);
 
 template <class A>
 void run(const CudaStream& stream, const RouteTokens<A>& route);
 template <class A>
 void run(const CudaStream& stream, const RouteTokensBackward<A>& route);
+template <class A>
+void run(const CudaStream& stream, const HashTokens<A>& hash);
+template <class A>
+void run(const CudaStream& stream, const BalanceBias<A>& balance);
 void run(const CudaStream& stream, const SumColumns& sum);
 
 }  // namespace lyceum

@@ -64,6 +64,11 @@ void require_fitting(const RouteTokens<A>& route) {
   if (!route.probability.empty()) require_length("RouteTokens", "probability", route.probability, experts);
   require(tokens == 0 || route.load.rows > 0 || (route.counts.rows == 0 && route.probability.empty()),
           "RouteTokens: counts and probability without a load");
+  if (route.group_limit > 0) require_length("RouteTokens", "group", route.group, experts);
+  require(route.group_limit == 0 || (route.group_limit <= route.groups && route.groups <= most_groups),
+          "RouteTokens: {} of {} groups", route.group_limit, route.groups);
+  if (!route.bias.empty()) require_length("RouteTokens", "bias", route.bias, experts);
+  require(route.bias.empty() || route.scores == Scores::sigmoid, "RouteTokens: a bias of softmax scores");
 }
 
 template <class A>
@@ -76,6 +81,22 @@ void require_fitting(const RouteTokensBackward<A>& route) {
   }
   require_extents("RouteTokensBackward", "d_logits", route.d_logits, tokens, experts);
   require_sequences("RouteTokensBackward", route, route.d_load);
+}
+
+template <class A>
+void require_fitting(const HashTokens<A>& hash) {
+  const auto tokens = std::ssize(hash.tokens);
+  require_length("HashTokens", "index", hash.index, tokens);
+  require_length("HashTokens", "gates", hash.gates, tokens);
+  if (!hash.counts.empty()) require_length("HashTokens", "counts", hash.counts, hash.experts);
+  if (!hash.probability.empty()) require_length("HashTokens", "probability", hash.probability, hash.experts);
+  require(hash.experts > 0 && hash.layer >= 0, "HashTokens: layer {} of {} experts", hash.layer, hash.experts);
+}
+
+template <class A>
+void require_fitting(const BalanceBias<A>& balance) {
+  require_length("BalanceBias", "bias", balance.bias, balance.counts.cols);
+  require_length("BalanceBias", "numbers", balance.numbers, 1);
 }
 
 }  // namespace lyceum

@@ -11,11 +11,9 @@ namespace {
 Count always(std::int64_t parameters) { return {parameters, parameters}; }
 
 std::int64_t router_parameters(const Config& config, const Mixture& mixture) {
-  const std::int64_t hidden = config.model.hidden, width = config.moe.router_hidden, choices = mixture.choices();
-  if (mixture.router == "hash") return 0;
-  if (mixture.router == "mlp") return hidden * width + width * choices;
-  if (mixture.router == "noisy") return 2 * hidden * choices + choices;  // scores, noise, and the scale of the noise
-  return hidden * choices;
+  std::int64_t parameters = 0;
+  for (const RouterTensor& tensor : router_tensors(config, mixture.choices())) parameters += tensor.shape.size();
+  return parameters;
 }
 
 /// Parameters of an FFN for each unit of its width.

@@ -7,6 +7,7 @@
 #include "autograd/expert_bank.h"
 #include "io/config/config.h"
 #include "model/expert_places.h"
+#include "model/router.h"
 #include "model/sublayer.h"
 #include "parallel/comm/mesh.h"
 
@@ -41,9 +42,10 @@ class FeedForward : public Sublayer {
 /// expert_tensor group share the widths of the same experts.
 class MoeLayer : public Sublayer {
  public:
-  /// Where the layer's parameters go, by who holds copies: shared experts, router, routed experts.
+  /// Where the layer's parameters go, by who holds copies: shared experts, router, routed experts; and what of the
+  /// router is not trained.
   struct Units {
-    ParameterUnit &dense, &replicated, &experts;
+    ParameterUnit &dense, &replicated, &experts, &untrained;
   };
   /// `mixture`: the routed experts.
   MoeLayer(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
@@ -51,6 +53,7 @@ class MoeLayer : public Sublayer {
 
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
   const Mixture* mixture() const override { return &mixture_; }
+  const Router* router() const override { return &router_; }
   void set_tally(const RoutingTally& tally) override { tally_ = tally; }
 
  private:
@@ -61,11 +64,10 @@ class MoeLayer : public Sublayer {
 
   Mixture mixture_;
   RoutingTally tally_{};
-  MoeConfig moe_;
   BalanceConfig balance_;
   const Mesh* mesh_;
   ExpertPlaces places_;
-  Parameter* router_;
+  Router router_;
   std::shared_ptr<const std::vector<ExpertBank::Expert>> experts_;
   std::optional<FeedForward> shared_;
 };

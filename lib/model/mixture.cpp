@@ -18,7 +18,7 @@ Mixture pieces_of(const Config& config, const MixtureId& id, std::int64_t pieces
   const SubDimensionsConfig& parts = config.sub_dimensions;
   return {.id = id,
           .kind = Mixture::Kind::pieces,
-          .router = "softmax",
+          .router = RouterKind::softmax,
           .k = parts.active - parts.shared,
           .always_on = parts.shared,
           .widths = equal_widths(pieces, config.model.hidden / pieces)};
@@ -75,7 +75,7 @@ bool reads_tokens(const Config& config, const Range& blocks) {
   if (blocks.first == 0 || blocks.end() == config.model.layers) return true;
   for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) {
     const std::vector<Mixture> mixtures = mixtures_of(config, layer);
-    if (std::ranges::find(mixtures, "hash", &Mixture::router) != mixtures.end()) return true;
+    if (std::ranges::find(mixtures, RouterKind::hash, &Mixture::router) != mixtures.end()) return true;
   }
   return false;
 }

@@ -20,7 +20,7 @@ struct Mixture {
   };
   MixtureId id;
   Kind kind = Kind::experts;
-  std::string router;                // as moe.router
+  RouterKind router = RouterKind::softmax;
   std::int64_t k = 1;                // that the router chooses for a token
   std::int64_t always_on = 0;        // that every token has besides: shared experts, or the first pieces
   std::vector<std::int64_t> widths;  // of each choice: hidden width of an FFN's expert, queries of an attention's

@@ -1,4 +1,3 @@
-#include "autograd/linear.h"
 #include "autograd/sum.h"
 #include "model/layers.h"
 #include "parallel/expert/dispatch.h"
@@ -32,10 +31,13 @@ Sublayer::Result FeedForward::forward(Tape& tape, const Pass& pass, const Variab
 
 MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
                    const Units& units, ExpertPlaces places)
-    : mixture_(mixture), moe_(config.moe), balance_(config.balance), mesh_(&mesh), places_(std::move(places)) {
+    : mixture_(mixture),
+      balance_(config.balance),
+      mesh_(&mesh),
+      places_(std::move(places)),
+      router_(config, prefix, mixture.id.layer, {units.replicated, units.untrained}, places_.devices) {
   const std::int64_t hidden = config.model.hidden;
   const double std = config.model.init_std;
-  router_ = &units.replicated.add(whole_parameter(prefix + "/gate/weight", {mixture.choices(), hidden}, std, true));
   if (const std::int64_t width = dense_width(config, mixture.id.layer); width > 0) {
     shared_.emplace(config.model, prefix + "/shared_experts", width, mesh.tensor, units.dense);
   }
@@ -51,16 +53,8 @@ MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::stri
 Sublayer::Result MoeLayer::forward(Tape& tape, const Pass& pass, const Variable& x) const {
   const TokenLayout& layout = pass.layout;
   const Variable run = layout.to_run(tape, x);
-  Route route{.k = mixture_.k, .renormalize = moe_.renormalize, .even = moe_.even_routing};
-  if (pass.counts && !tape.replaying()) route.tally = tally_;
-  if (has_losses(balance_) || route.tally.counts.defined()) {
-    route.sequences = layout.sequences();
-    route.seq_len = layout.seq_len();
-    route.first = layout.own().first;
-  }
-  const auto [gates, index, load] = tape.apply(route, tape.apply(PreciseLinear{router_}, run));
-
-  Variable y = layout.from_run(tape, routed(tape, run, gates, index.value));
+  const auto [gates, index, load] = router_.forward(tape, pass, run, pass.counts ? &tally_ : nullptr);
+  Variable y = layout.from_run(tape, routed(tape, run, gates, index));
   if (shared_) y = tape.apply(Sum{}, y, shared_->forward(tape, pass, x).y);
   return {y, has_losses(balance_) ? losses(tape, layout, load) : std::vector<Loss>{}};
 }

@@ -12,6 +12,8 @@
 
 namespace lyceum {
 
+class Router;
+
 /// A pass of tokens through blocks, as every sub-layer sees it.
 struct Pass {
   TokenLayout layout;
@@ -42,6 +44,7 @@ class Sublayer {
   virtual Result forward(Tape& tape, const Pass& pass, const Variable& x) const = 0;
   /// What its router chooses from; null without one.
   virtual const Mixture* mixture() const { return nullptr; }
+  virtual const Router* router() const { return nullptr; }
   /// Where forward adds what the router does with this rank's run of the tokens.
   virtual void set_tally(const RoutingTally&) {}
 };

@@ -13,7 +13,11 @@
 namespace lyceum {
 
 ParameterUnit& Transformer::add_unit(const std::string& name, ParameterUnit::Group group, std::int64_t layer) {
-  own_units_.push_back(std::make_unique<ParameterUnit>(name, group, static_cast<int>(layer)));
+  return own(std::make_unique<ParameterUnit>(name, group, static_cast<int>(layer)));
+}
+
+ParameterUnit& Transformer::own(std::unique_ptr<ParameterUnit> unit) {
+  own_units_.push_back(std::move(unit));
   units_.push_back(own_units_.back().get());
   return *units_.back();
 }
@@ -78,8 +82,12 @@ void Transformer::add_block(std::int64_t layer, std::span<const ExpertLoad> meas
     block.ffn = std::make_unique<FeedForward>(model, ffn, dense_width(config_, layer), mesh_->tensor, dense);
   } else {
     ParameterUnit& experts = add_unit(ffn + "/experts", ParameterUnit::Group::expert, layer + 1);
-    block.ffn = std::make_unique<MoeLayer>(config_, *routed, ffn, *mesh_, MoeLayer::Units{dense, replicated, experts},
+    auto untrained = std::make_unique<ParameterUnit>(ffn + "/untrained", ParameterUnit::Group::replicated,
+                                                     static_cast<int>(layer) + 1, false);
+    block.ffn = std::make_unique<MoeLayer>(config_, *routed, ffn, *mesh_,
+                                           MoeLayer::Units{dense, replicated, experts, *untrained},
                                            expert_places(config_, *routed, mesh_->expert.size(), measured));
+    if (!untrained->parameters().empty()) own(std::move(untrained));
   }
   blocks_.push_back(std::move(block));
 }
@@ -89,12 +97,11 @@ void Transformer::initialize(std::uint64_t seed) {
 }
 
 void Transformer::make_tallies() {
-  std::vector<Sublayer*> routers;
   std::int64_t counts = 0, choices = 0;
   for (const Block& block : blocks_) {
     for (Sublayer* sublayer : {block.attention.get(), block.ffn.get()}) {
       if (!sublayer->mixture()) continue;
-      routers.push_back(sublayer);
+      routed_.push_back(sublayer);
       mixtures_.push_back(*sublayer->mixture());
       counts += mixtures_.back().k * mixtures_.back().choices();
       choices += mixtures_.back().choices();
@@ -103,7 +110,7 @@ void Transformer::make_tallies() {
   counts_ = Tensor::zeros(stream_, DType::i64, {counts}, MemoryKind::buffers);
   probability_ = Tensor::zeros(stream_, DType::f64, {choices}, MemoryKind::buffers);
   counts = choices = 0;
-  for (Sublayer* router : routers) {
+  for (Sublayer* router : routed_) {
     const std::int64_t k = router->mixture()->k, own = router->mixture()->choices();
     router->set_tally({counts_.view(counts, {k, own}), probability_.slice(choices, own)});
     counts += k * own;
@@ -129,6 +136,19 @@ std::vector<RoutingSums> Transformer::routing() const {
 void Transformer::clear_routing() {
   launch(stream_, Clear<std::int64_t>{.y = counts_.span<std::int64_t>()});
   launch(stream_, Clear<double>{.y = probability_.span<double>()});
+}
+
+void Transformer::update_routers(std::span<const AdamWNumbers> numbers) const {
+  if (std::ranges::none_of(routed_, [](const Sublayer* each) { return each->router()->learns_from_counts(); })) return;
+  const Tensor counts = Tensor::empty(stream_, DType::i64, counts_.shape(), MemoryKind::buffers);
+  copy_on_device(stream_, counts.raw(), counts_.raw(), counts_.bytes());
+  mesh_->data_tensor.all_reduce_async(counts).wait();
+  std::int64_t place = 0;
+  for (const Sublayer* sublayer : routed_) {
+    const Mixture& mixture = *sublayer->mixture();
+    sublayer->router()->update(stream_, counts.view(place, {mixture.k, mixture.choices()}), numbers);
+    place += mixture.k * mixture.choices();
+  }
 }
 
 RmsNorm Transformer::norm(const TokenLayout& layout, Parameter* weight) const {

@@ -89,6 +89,9 @@ class Transformer {
   std::span<const Mixture> mixtures() const { return mixtures_; }
   void count_routing(bool on) { counting_ = on; }
   void clear_routing();
+  /// Collective over the ranks of the stage: what routers learn from the choices counted since the last clear, those of
+  /// a whole step; `numbers`: of its update, see Router::update(). The host does not wait.
+  void update_routers(std::span<const AdamWNumbers> numbers) const;
 
  private:
   struct Block {
@@ -112,6 +115,7 @@ class Transformer {
   Variable cross_entropy(Tape& tape, const TokenLayout& layout, const Variable& x, const Batch& batch) const;
 
   ParameterUnit& add_unit(const std::string& name, ParameterUnit::Group group, std::int64_t layer);
+  ParameterUnit& own(std::unique_ptr<ParameterUnit> unit);
 
   Config config_;
   Stream stream_;
@@ -126,8 +130,9 @@ class Transformer {
   Parameter* head_ = nullptr;        // likewise
   ParameterUnit* shared_table_ = nullptr;
   Tensor rope_;
-  std::vector<Mixture> mixtures_;
-  Tensor counts_, probability_;  // all tallies, one after another: i64, f64
+  std::vector<Sublayer*> routed_;  // those with a router, in the order of forward
+  std::vector<Mixture> mixtures_;  // theirs
+  Tensor counts_, probability_;    // all tallies, one after another: i64, f64
   bool counting_ = true, reads_tokens_;
 };
 

@@ -140,15 +140,41 @@ Routed routed_rows(const Config& config, const Mixture& mixture, const Place& pl
   return routed;
 }
 
+/// What a router keeps of a run of tokens, and what gradients of its weights need when they are put off.
+struct RouterNeed {
+  double kept = 0, kept_for_weights = 0;
+};
+
+RouterNeed router_activations(const MoeConfig& moe, const Sizes& s) {
+  const double experts = number(moe.experts), gates = s.run * number(moe.top_k) * s.a;
+  if (moe.router == RouterKind::hash) return {.kept = gates};
+  // Logits with two norms a row, gates and choices; the logits' gradient.
+  RouterNeed need{.kept = s.run * (experts + 2) * s.a + gates + s.run * number(moe.top_k) * sizeof(std::int32_t),
+                  .kept_for_weights = s.run * experts * s.a};
+  if (moe.group_limit > 0) need.kept += experts * sizeof(std::int32_t);
+  if (moe.router == RouterKind::noisy) {  // logits of the noise, their norm and the result
+    const double logits = s.run * experts * s.a, norms = s.run * s.a;
+    need.kept += 2 * logits + norms;
+    need.kept_for_weights += 3 * logits + norms;
+  }
+  if (moe.router == RouterKind::mlp) {
+    const double inner = s.run * number(moe.router_hidden) * s.e;
+    need.kept += inner;
+    need.kept_for_weights += 2 * inner;
+  }
+  return need;
+}
+
 constexpr double loss_bytes = 3 * sizeof(double);  // of a layer's balance losses themselves
 
 /// Router, routed experts, and what brings tokens to them; their input apart.
 PartNeed routed_activations(const Config& config, const Mixture& mixture, const Place& place, const Sizes& s) {
   const Routed routed = routed_rows(config, mixture, place);
-  const double experts = number(mixture.choices()), k = number(mixture.k), gates = config.model.ffn == "gelu" ? 1 : 2;
-  // Logits with two norms a row, gates and choices; the slopes of losses.
-  double router = s.run * (experts + 2) * s.a + s.run * k * (s.a + sizeof(std::int32_t));
-  if (has_losses(config.balance)) router += loss_bytes + 2 * number(config.batch.micro) * experts * sizeof(double);
+  const double gates = config.model.ffn == "gelu" ? 1 : 2;
+  RouterNeed router = router_activations(config.moe, s);
+  if (has_losses(config.balance)) {  // their slopes
+    router.kept += loss_bytes + 2 * number(config.batch.micro) * number(mixture.choices()) * sizeof(double);
+  }
   const double row = s.hidden * s.e, outer = routed.rows * row, own = routed.own_rows * row, inner = routed.inner * s.e;
   const bool alone = place.size(Axis::expert) == 1, shared = place.size(Axis::expert_tensor) > 1;
   const double answers = (alone ? routed.own_rows : routed.pairs) * row;
@@ -163,8 +189,8 @@ PartNeed routed_activations(const Config& config, const Mixture& mixture, const 
   if (shared) maps += routed.own_rows + routed.own_arrived + routed.rows + routed.arrived + 2 * segment_numbers(local);
   maps *= number_bytes;
   PartNeed need{
-      .kept = router + copies + gates * inner + answers + maps + tables,
-      .kept_for_weights = s.run * experts * s.a + copies + outer + (gates + 1) * inner + tables + (direct ? maps : 0),
+      .kept = router.kept + copies + gates * inner + answers + maps + tables,
+      .kept_for_weights = router.kept_for_weights + copies + outer + (gates + 1) * inner + tables + (direct ? maps : 0),
       .cheap = copies,
       .backward = std::max(bank, exchange) - answers};
   need.replayed = std::max(need.backward, need.kept_for_weights - need.kept + std::max(exchange, outer));

@@ -30,7 +30,9 @@ RankPlan plan_reading_rank(const Config& config, const Place& place, std::span<c
   for (int stage = place.index.pipeline; stage < std::ssize(blocks); stage += config.parallel.pipeline) {
     const Range& own = blocks[static_cast<std::size_t>(stage)];
     plan.stages.push_back(own);
-    for (const PlannedUnit& unit : planned_units(config, place, own)) memory.weights += number(unit.size) * element;
+    for (const PlannedUnit& unit : planned_units(config, place, own)) {
+      memory.weights += number(unit.size * value_bytes(config, unit));
+    }
     memory.activations = std::max(memory.activations, pass_activations(config, place, own, reading));
     memory.buffers += stage_buffers(config, own);
     if (reading == Reading::generate) memory.buffers += 2 * tokens * keys * number(own.count) * element;

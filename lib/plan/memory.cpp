@@ -21,7 +21,7 @@ bool shared(const Place& place, const PlannedUnit& unit) { return place.size(cop
 RankMemory state_memory(const Config& config, const Place& place, std::span<const PlannedUnit> units,
                         const ZeroStates& played) {
   const int zero = config.parallel.zero;
-  const double element = number(element_bytes(config)), sum = number(accumulator_bytes);
+  const double sum = number(accumulator_bytes);
   const bool masters = element_bytes(config) != accumulator_bytes;
   RankMemory memory{.weights = zero >= 3 ? played.values : 0, .gradients = zero >= 2 ? played.gradients : 0};
   if (zero >= 2) memory.passing += played.gradients - played.early_gradients;
@@ -29,6 +29,11 @@ RankMemory state_memory(const Config& config, const Place& place, std::span<cons
   for (const PlannedUnit& unit : units) {
     const bool cut = shared(place, unit);
     const double whole = number(unit.size), own = cut ? number(owned_elements(unit, place)) : whole;
+    const double element = number(value_bytes(config, unit));
+    if (!unit.trained) {
+      memory.weights += element * whole;
+      continue;
+    }
     memory.weights += element * (cut && zero >= 3 ? own : whole);
     memory.gradients += sum * (cut && zero >= 2 ? own : whole);
     memory.optimizer += sum * (masters ? 3 : 2) * (cut && zero >= 1 ? own : whole);
@@ -57,12 +62,13 @@ std::int64_t step_numbers(const Config& config) { return 2 + std::ssize(loss_nam
 double update_buffers(const Config& config, std::span<const PlannedUnit> units) {
   const int layers = static_cast<int>(config.model.layers) + 2;
   const std::int64_t numbers = 2 + 1 + 2 * step_numbers(config);  // norms, the step, what is agreed on
-  std::int64_t counted = 0, decays = 0;
+  std::int64_t all = 0, counted = 0, decays = 0;
   for (const PlannedUnit& unit : units) {
+    if (!unit.trained) continue;
+    ++all;
     counted += unit.twin ? 0 : 1;
     decays += unit.decays;
   }
-  const std::int64_t all = std::ssize(units);
   return number(std::int64_t{sizeof(AdamWNumbers)} + numbers * std::int64_t{sizeof(double)} +
                 all * std::int64_t{sizeof(AdamWRow<float>)} + decays * std::int64_t{sizeof(DecayRun)} +
                 GradientNorm::kept_bytes(all, counted, layers) + NormSums::kept_bytes(all, counted, layers, 2));
@@ -72,7 +78,7 @@ std::map<int, LayerBytes> shared_layers(const Config& config, const Place& place
   std::map<int, LayerBytes> layers;
   for (const PlannedUnit& unit : units) {
     LayerBytes& layer = layers[unit.layer];
-    if (!shared(place, unit)) continue;
+    if (!unit.trained || !shared(place, unit)) continue;
     layer.values += number(unit.size * element_bytes(config));
     layer.gradients += number(unit.size * accumulator_bytes);
   }
@@ -117,6 +123,7 @@ StepTraffic step_traffic(const Config& config, const Place& place, std::span<con
   StepTraffic step;
   std::map<Axis, double> squares;  // blocks whose sums of squares are exchanged
   for (const PlannedUnit& unit : units) {
+    if (!unit.trained) continue;
     const Axis axis = copies_axis(unit.group);
     const bool cut = shared(place, unit);
     const double own = number(cut ? owned_elements(unit, place) : unit.size);
@@ -142,6 +149,11 @@ StepTraffic step_traffic(const Config& config, const Place& place, std::span<con
     }
   }
   add_end_of_step(config, place, step.end);
+  if (config.balance.bias_rate > 0) {  // counts of the layers here
+    const auto routers = number(std::ranges::count(units, false, &PlannedUnit::trained));
+    step.end.add(place, Axis::data_tensor, Transfer::all_reduce,
+                 routers * number(config.moe.experts * config.moe.top_k) * sizeof(std::int64_t));
+  }
   return step;
 }
 

@@ -5,6 +5,7 @@
 
 #include "model/counts.h"
 #include "model/mixture.h"
+#include "model/router.h"
 
 namespace lyceum {
 

@@ -5,23 +5,29 @@
 
 #include "model/counts.h"
 #include "model/expert_places.h"
+#include "model/router.h"
 #include "parallel/data/flat_range.h"
 
 namespace lyceum {
 
 namespace {
 
-/// Elements of parameters, each padded as ParameterUnit::add() pads.
+/// Elements of parameters, each padded as ParameterUnit::add() pads, and runs of those of which all decay or none.
 class Sum {
  public:
-  void add(std::int64_t elements) {
+  void add(std::int64_t elements, bool decays = true) {
     constexpr std::int64_t alignment = 32;
     size_ += (elements + alignment - 1) / alignment * alignment;
+    if (runs_ == 0 || decays != decays_) ++runs_;
+    decays_ = decays;
   }
   std::int64_t size() const { return size_; }
+  int runs() const { return runs_; }
 
  private:
   std::int64_t size_ = 0;
+  int runs_ = 0;
+  bool decays_ = false;
 };
 
 class Units {
@@ -29,7 +35,7 @@ class Units {
   Units(const Config& config, const Place& place) : config_(config), place_(place), model_(config.model) {}
 
   void add(ParameterUnit::Group group, std::int64_t layer, const Sum& sum) {
-    units_.push_back({.group = group, .layer = static_cast<int>(layer), .size = sum.size()});
+    units_.push_back({.group = group, .layer = static_cast<int>(layer), .size = sum.size(), .decays = sum.runs()});
   }
   void add_table(std::int64_t layer, bool twin = false) {
     Sum sum;
@@ -66,10 +72,18 @@ class Units {
 
 std::vector<PlannedUnit> Units::block_units(std::int64_t layer) const {
   const BlockCounts counts = count_block(config_, layer);
-  Sum replicated, dense;
-  replicated.add(model_.hidden);
-  replicated.add(model_.hidden);
-  if (counts.routers.total > 0) replicated.add(counts.routers.total);
+  Sum replicated, dense, untrained;
+  replicated.add(model_.hidden, false);
+  replicated.add(model_.hidden, false);
+  std::int64_t other_routers = counts.routers.total;  // of models that are planned only
+  const std::optional<Mixture> experts = routed_experts(config_, layer);
+  if (experts) {
+    for (const RouterTensor& tensor : router_tensors(config_, experts->choices())) {
+      (tensor.trained ? replicated : untrained).add(tensor.shape.size(), tensor.decay);
+      other_routers -= tensor.shape.size();
+    }
+  }
+  if (other_routers > 0) replicated.add(other_routers);
   if (counts.fusion.total > 0) replicated.add(counts.fusion.total);
   const std::int64_t queries = model_.heads / model_ranks() * model_.head_dim;
   const std::int64_t keys = model_.kv_heads / model_ranks() * model_.head_dim;
@@ -82,12 +96,15 @@ std::vector<PlannedUnit> Units::block_units(std::int64_t layer) const {
   if (const std::int64_t width = dense_width(config_, layer); width > 0) {
     add_ffn(dense, part_of(width, place_.index.tensor, model_ranks()).count);
   }
-  const bool routed_here = counts.routers.total > 0 || counts.fusion.total > 0;  // these decay, norms do not
   std::vector<PlannedUnit> units{
-      {.group = ParameterUnit::Group::replicated, .layer = 0, .size = replicated.size(), .decays = routed_here ? 2 : 1},
+      {.group = ParameterUnit::Group::replicated, .layer = 0, .size = replicated.size(), .decays = replicated.runs()},
       {.group = ParameterUnit::Group::dense, .layer = 0, .size = dense.size()}};
-  if (const std::optional<Mixture> experts = routed_experts(config_, layer)) {
+  if (experts) {
     units.push_back({.group = ParameterUnit::Group::expert, .layer = 0, .size = experts_of(*experts).size()});
+  }
+  if (untrained.size() > 0) {
+    units.push_back(
+        {.group = ParameterUnit::Group::replicated, .layer = 0, .size = untrained.size(), .trained = false});
   }
   return units;
 }
@@ -111,7 +128,7 @@ std::vector<PlannedUnit> planned_units(const Config& config, const Place& place,
   for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) units.add_block(layer);
   if (last) {
     Sum norm;
-    norm.add(config.model.hidden);
+    norm.add(config.model.hidden, false);
     units.add(ParameterUnit::Group::replicated, config.model.layers + 1, norm);
     if (!config.model.tie_embeddings || !first) {
       units.add_table(config.model.layers + 1, config.model.tie_embeddings);
@@ -134,6 +151,10 @@ int copy_index(const Place& place, ParameterUnit::Group group) {
     case ParameterUnit::Group::replicated: return place.index.data * place.shape.tensor + place.index.tensor;
     default: return place.index.expert_data;
   }
+}
+
+std::int64_t value_bytes(const Config& config, const PlannedUnit& unit) {
+  return unit.trained ? element_bytes(config) : accumulator_bytes;
 }
 
 std::int64_t owned_elements(const PlannedUnit& unit, const Place& place) {

@@ -11,10 +11,11 @@ namespace lyceum {
 /// A ParameterUnit that is only thought of.
 struct PlannedUnit {
   ParameterUnit::Group group;
-  int layer;          // ParameterUnit::layer()
-  std::int64_t size;  // elements of flat memory, padding included
-  bool twin = false;  // ParameterUnit::twin()
-  int decays = 1;     // runs of parameters of which all decay or none
+  int layer;            // ParameterUnit::layer()
+  std::int64_t size;    // elements of flat memory, padding included
+  bool twin = false;    // ParameterUnit::twin()
+  int decays = 1;       // runs of parameters of which all decay or none
+  bool trained = true;  // ParameterUnit::trained()
 };
 /// The units that Transformer makes on this rank for `blocks`, in its order. Of models that are planned only, those
 /// that they would need.
@@ -24,6 +25,8 @@ std::vector<PlannedUnit> planned_units(const Config& config, const Place& place,
 Axis copies_axis(ParameterUnit::Group group);
 /// This rank's place in that group.
 int copy_index(const Place& place, ParameterUnit::Group group);
+/// Bytes of an element of the unit's values.
+std::int64_t value_bytes(const Config& config, const PlannedUnit& unit);
 /// Elements of this rank's part of the unit, by ZeRO's cut.
 std::int64_t owned_elements(const PlannedUnit& unit, const Place& place);
 

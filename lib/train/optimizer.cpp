@@ -84,7 +84,8 @@ void copy_flat(const Stream& stream, const Tensor& from, const Tensor& to) {
 }  // namespace
 
 Optimizer::Optimizer(const OptimConfig& config, Stream stream, std::vector<UnitShare> shares)
-    : config_(config), stream_(std::move(stream)), shares_(std::move(shares)) {
+    : config_(config), stream_(std::move(stream)) {
+  for (UnitShare& share : shares) (share.unit->trained() ? shares_ : untrained_).push_back(std::move(share));
   for (const UnitShare& share : shares_) states_.push_back(make_state(share));
   make_tables();
 }
@@ -180,6 +181,11 @@ std::vector<CheckpointPiece> Optimizer::pieces() const {
       all.push_back({second_moment + piece.name, piece.shape, box, state.exp_avg_sq.data<float>() + here, &stream_});
     });
   }
+  for (const UnitShare& share : untrained_) {
+    for_each_box(*share.unit, share.owned, [&](const ParameterPiece& piece, const Box& box, std::int64_t at) {
+      all.push_back({piece.name, piece.shape, box, share.values.data<float>() + at, &stream_});
+    });
+  }
   return all;
 }
 
@@ -191,6 +197,9 @@ void Optimizer::load(const CheckpointReader& reader) {
     read_range(reader, stream_, *share.unit, first_moment, share.updated, state.exp_avg);
     read_range(reader, stream_, *share.unit, second_moment, share.updated, state.exp_avg_sq);
     if (state.master.dtype() != share.values.dtype()) copy_flat(stream_, state.master, share.values);
+  }
+  for (const UnitShare& share : untrained_) {
+    read_range(reader, stream_, *share.unit, "", share.updated, share.values);
   }
 }
 

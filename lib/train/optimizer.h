@@ -14,7 +14,7 @@
 namespace lyceum {
 
 /// AdamW over this rank's shares of parameter units: two moments and, where the weights are not kept in accumulator
-/// precision, master weights.
+/// precision, master weights. Units that are not trained are in checkpoints alone.
 class Optimizer {
  public:
   Optimizer(const OptimConfig& config, Stream stream, std::vector<UnitShare> shares);
@@ -33,6 +33,7 @@ class Optimizer {
   std::string nonfinite_gradient() const;
   /// Likewise the weight.
   std::string nonfinite_weight() const;
+  /// Of the units that are trained.
   std::span<const UnitShare> shares() const { return shares_; }
 
   /// Masters from the weights: after they are initialised.
@@ -41,8 +42,8 @@ class Optimizer {
   std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates) { updates_ = updates; }
 
-  /// f32 values and both moments of what this rank owns, twins aside: the ranks' pieces cover the model once. Views:
-  /// valid until the next update.
+  /// f32 values, and both moments of what is trained, of what this rank owns, twins aside: the ranks' pieces cover the
+  /// model once. Views: valid until the next update.
   std::vector<CheckpointPiece> pieces() const;
   /// Fills masters and moments, and the weights of the shares from them.
   void load(const CheckpointReader& reader);
@@ -57,8 +58,8 @@ class Optimizer {
 
   OptimConfig config_;
   Stream stream_;
-  std::vector<UnitShare> shares_;
-  std::vector<State> states_;  // a share each
+  std::vector<UnitShare> shares_, untrained_;
+  std::vector<State> states_;  // a share each of those that are trained
   DType type_ = DType::f32;    // of all shares' values
   Tensor tensors_, runs_;      // tables, see AdamWStep: shares and states stay where they are
   std::int64_t blocks_ = 0;

@@ -145,6 +145,7 @@ void TrainStep::launch_update() {
   optimizer_.update(numbers_.update(), weight_norms_, squares);
   zero_.values_changed();
   weight_norms_.norms(squares, numbers_.weight_norms());
+  for (const auto& stage : model_.stages()) stage->update_routers(numbers_.update());
 }
 
 /// The host waits for the device here.

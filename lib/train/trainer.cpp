@@ -315,19 +315,20 @@ void Trainer::tell_placement() {
   for (const std::string& line : placement_lines(config_, state_.placement, state_.load)) note(line);
 }
 
-/// Values and two moments of every logical tensor of the whole model.
+/// Values of every logical tensor of the whole model, and two moments of what is trained.
 std::int64_t Trainer::logical_tensors() const {
   std::array<std::int64_t, 1> experts{0}, all{0};
   for (const ParameterUnit* unit : model_.units()) {
     std::int64_t pieces = 0;
     for (const auto& parameter : unit->parameters()) pieces += static_cast<std::int64_t>(parameter->pieces.size());
     if (unit->twin()) continue;
+    pieces *= unit->trained() ? 3 : 1;
     (unit->group() == ParameterUnit::Group::expert ? experts[0] : all[0]) += pieces;
   }
   setup_.mesh.expert.all_reduce(std::span(experts));
   all[0] += experts[0];
   setup_.mesh.pipeline.all_reduce(std::span(all));
-  return 3 * all[0];
+  return all[0];
 }
 
 /// A resumed run whose model, data or optimizer keys differ is another run from there on: that is said. What only

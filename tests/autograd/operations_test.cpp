@@ -3,9 +3,12 @@
 #include <numeric>
 
 #include "autograd/attention.h"
+#include "autograd/cast.h"
 #include "autograd/embedding.h"
 #include "autograd/expert_bank.h"
 #include "autograd/linear.h"
+#include "autograd/noise.h"
+#include "autograd/relu.h"
 #include "autograd/rms_norm.h"
 #include "autograd/routing.h"
 #include "autograd/sum.h"
@@ -146,12 +149,24 @@ std::vector<OpCase> all_cases() {
                      const Variable y = tape.apply(Sum{}, x[0], x[1]);
                      return {tape.apply(Sum{}, tape.apply(Sum{}, y, x[0]), y)};  // every input several times
                    }});
+  cases.push_back({.name = "Relu", .inputs = {{5, 7}}, .run = [](Tape& tape, const Inputs& x, const ParameterUnit&) {
+                     return Inputs{tape.apply(Relu{}, x[0])};
+                   }});
+  cases.push_back(
+      {.name = "NoisyLogits", .inputs = {{5, 6}, {5, 6}}, .run = [](Tape& tape, const Inputs& x, const ParameterUnit&) {
+         const Tensor step = tensor_of(tape.stream(), {1}, std::vector<double>{7});
+         return Inputs{tape.apply(NoisyLogits{.seed = 3, .layer = 2, .first = 11, .step = step}, x[0], x[1])};
+       }});
   cases.push_back(route_case("Route", {.k = 2}));
   cases.push_back(route_case("RouteOne", {.k = 1, .sequences = 3, .seq_len = 2}));
-  cases.push_back(route_case("RouteAll", {.k = 5, .renormalize = true, .sequences = 1, .seq_len = 6}));
+  cases.push_back(route_case("RouteAll", {.k = 5, .rule = Gates::renormalized, .sequences = 1, .seq_len = 6}));
+  cases.push_back(route_case("RouteOnes", {.k = 2, .rule = Gates::ones, .sequences = 2, .seq_len = 3}));
+  cases.push_back(route_case("RouteSigmoid", {.k = 2, .scores = Scores::sigmoid, .sequences = 2, .seq_len = 3}));
+  cases.push_back(
+      route_case("RouteSigmoidRenormalized", {.k = 3, .scores = Scores::sigmoid, .rule = Gates::renormalized}));
   cases.push_back(route_case("RouteEven", {.k = 2, .even = true, .sequences = 2, .seq_len = 3}));
   cases.push_back(
-      route_case("RouteCutSequences", {.k = 3, .renormalize = true, .sequences = 3, .seq_len = 4, .first = 3}));
+      route_case("RouteCutSequences", {.k = 3, .rule = Gates::renormalized, .sequences = 3, .seq_len = 4, .first = 3}));
   cases.push_back(attention_case("RotaryAttention", 2, 2));
   cases.push_back(attention_case("RotaryAttentionGroupedQueries", 4, 2));
   cases.push_back(attention_case("RotaryAttentionOneKeyHead", 3, 1));
@@ -168,6 +183,30 @@ class Operations : public testing::TestWithParam<OpCase> {};
 TEST_P(Operations, GradientsAreThoseOfFiniteDifferences) { check_op(GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Autograd, Operations, testing::ValuesIn(all_cases()),
                          [](const auto& info) { return info.param.name; });
+
+/// A weight of a unit that is not trained passes gradients on and gets none.
+TEST(PreciseLinear, OfAWeightThatIsNotTrained) {
+  const Stream& stream = tested_stream();
+  for (const DType type : {DType::f32, DType::bf16}) {
+    ParameterUnit unit("unit", ParameterUnit::Group::replicated, 0, false);
+    add_matrix(unit, 4, 3);
+    unit.allocate(stream, type, true);
+    unit.initialize(stream, 1);
+    EXPECT_EQ(unit.values().dtype(), DType::f32);
+    EXPECT_FALSE(unit.gradients().defined());
+    Tape tape(stream);
+    int final_gradients = 0;
+    tape.on_gradient_final([&](Parameter&) { ++final_gradients; });
+    const Tensor ones = tensor_of(stream, {1, 3}, std::vector<float>(3, 1)), x = cast(stream, ones, type);
+    const Variable input = tape.leaf(x), y = tape.apply(PreciseLinear{parameter(unit, 0)}, input);
+    const auto weights = values_of<float>(stream, unit.values());
+    EXPECT_NEAR(values_of<float>(stream, y.value)[0], weights[0] + weights[1] + weights[2], 4e-2);
+    tape.backward({{y, tensor_of(stream, {1, 4}, std::vector<float>(4, 1))}});
+    const auto dx = values_of<float>(stream, cast(stream, tape.gradient(input), DType::f32));
+    EXPECT_NEAR(dx[0], weights[0] + weights[3] + weights[6] + weights[9], 4e-2);
+    EXPECT_EQ(final_gradients, 0);
+  }
+}
 
 /// Either result may be without a gradient, and a tally takes what the load says.
 TEST(Route, TakesEitherGradientAndFillsItsTally) {

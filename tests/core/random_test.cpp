@@ -24,6 +24,13 @@ TEST(Philox, KnownAnswers) {
             (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
+// The first words of Vigna's generator with the seeds 0 and 1234567.
+TEST(Splitmix64, KnownAnswers) {
+  EXPECT_EQ(splitmix64(0), 0xe220a8397b1dcdafu);
+  EXPECT_EQ(splitmix64(1234567), 6457827717110365317u);
+  EXPECT_EQ(splitmix64(0x9e3779b97f4a7c15u), 0x6e789e6aa1b965f4u);
+}
+
 TEST(Philox, StreamsDifferBySeedAndPurpose) {
   std::set<Words> blocks;
   for (const std::uint64_t seed : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{1} << 32}) {

@@ -28,6 +28,14 @@ for precision in f32 bf16; do
   same_run whole-$precision parts-$precision step-00000012
   equal "steps in metrics" "$(steps "$work/parts-$precision/metrics.jsonl" | wc -l)" 12
 done
+# A bias that counts move, and no gradient; its tensor has no moments.
+pair=("${tiny[@]}" --parallel.expert=2 --optim.schedule=constant --moe.router=sigmoid --moe.gates=renormalized
+  --balance.bias_rate=0.01)
+expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/whole-bias"
+expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/parts-bias" --run.steps=5
+expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/parts-bias" --run.steps=12
+same_run whole-bias parts-bias step-00000012
+expect 0 "$lyceum" checkpoint show "$work/parts-bias/checkpoints/step-00000012"
 # The comparison itself can tell runs apart.
 expect 1 "$lyceum" checkpoint diff "$work"/whole-{f32,bf16}/checkpoints/step-00000012
 

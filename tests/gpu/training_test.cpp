@@ -23,7 +23,21 @@ const Variant variants[] = {{"Base", [](Config&) {}},
                             {"EvenExperts",
                              [](Config& c) {
                                c.moe.expert_sizes = {};
-                               c.moe.renormalize = true;
+                               c.moe.gates = Gates::renormalized;
+                             }},
+                            {"SigmoidRouter",
+                             [](Config& c) {
+                               c.moe.router = RouterKind::sigmoid;
+                               c.moe.gates = Gates::renormalized;
+                               c.moe.group_limit = 2;
+                               c.balance.z_loss = 0;
+                               c.balance.bias_rate = 0.05;
+                             }},
+                            {"NoisyRouter",
+                             [](Config& c) {
+                               c.moe.router = RouterKind::noisy;
+                               c.moe.group_limit = 2;
+                               c.model.recompute = "full";
                              }},
                             {"Dense",
                              [](Config& c) {
@@ -43,15 +57,19 @@ const Variant variants[] = {{"Base", [](Config&) {}},
                                c.parallel.zero = 3;
                                c.batch.micro = 4;
                              }},
-                            {"SelectiveZero3",
+                            {"SelectiveZero3AndRandom",
                              [](Config& c) {
                                c.model.recompute = "selective";
                                c.parallel.zero = 3;
                                c.batch.micro = 2;
+                               c.moe.router = RouterKind::random;
                              }},
-                            {"ZbH1", [](Config& c) {
+                            {"ZbH1AndHash", [](Config& c) {
                                c.parallel.schedule = "zb-h1";
                                c.batch.micro = 4;
+                               c.moe.router = RouterKind::hash;
+                               c.moe.top_k = 1;
+                               c.balance = {};
                              }}};
 
 class TrainingOnDevice : public testing::TestWithParam<Variant> {

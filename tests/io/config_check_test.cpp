@@ -120,6 +120,103 @@ TEST(ConfigProblems, impossible_mixtures_are_told) {
   });
 }
 
+TEST(ConfigProblems, impossible_routers_are_told) {
+  const auto hash = [](Config& c) {
+    c.moe.router = RouterKind::hash;
+    c.moe.top_k = 1;
+  };
+  expect_each_told({
+      {[](Config& c) { c.moe.router = RouterKind::hash; },
+       {"moe.top_k = 3 with moe.router = hash", "set moe.top_k = 1"}},
+      {[&](Config& c) {
+         hash(c);
+         c.moe.gates = Gates::raw;
+       },
+       {"moe.gates = raw with moe.router = hash", "set moe.gates = ones"}},
+      {[&](Config& c) {
+         hash(c);
+         c.moe.even_routing = true;
+       },
+       {"moe.even_routing = true with moe.router = hash"}},
+      {[&](Config& c) {
+         hash(c);
+         c.balance.z_loss = 1e-3;
+       },
+       {"balance.z_loss = 0.001 with moe.router = hash", "set balance.z_loss = 0"}},
+      {[](Config& c) {
+         c.moe.renormalize = true;
+         c.moe.gates = Gates::detached;
+       },
+       {"moe.renormalize = true with moe.gates = detached",
+        "set moe.renormalize = false, or moe.gates = renormalized"}},
+      {[&](Config& c) {
+         hash(c);
+         c.moe.renormalize = true;
+       },
+       {"moe.renormalize = true with moe.gates = ones"}},
+      {[](Config& c) { c.moe.router_hidden = 0; }, {"moe.router_hidden = 0: must be >= 1"}},
+      {[](Config& c) { c.balance.bias_rate = 0.001; },
+       {"balance.bias_rate = 0.001 with moe.router = softmax", "set moe.router = sigmoid, or balance.bias_rate = 0"}},
+      {[](Config& c) { c.moe.group_limit = 2; }, {"moe.group_limit = 2 is more than balance.device_groups = 1"}},
+      {[](Config& c) {
+         c.moe.group_limit = 2;
+         c.balance.device_groups = 4;
+       },
+       {"balance.device_groups = 4 does not divide moe.experts = 15, which moe.group_limit = 2 needs"}},
+      {[](Config& c) {
+         c.moe.group_limit = 2;
+         c.balance.device_groups = 15;
+       },
+       {"moe.top_k = 3 is more than the 2 experts of moe.group_limit = 2 groups"}},
+      {[](Config& c) {
+         c.moe.group_limit = 1;
+         c.balance.device_groups = 3;
+         c.parallel.placement = "cost";
+       },
+       {"moe.group_limit = 1 with parallel.placement = cost"}},
+      {[&](Config& c) {
+         hash(c);
+         c.moe.group_limit = 1;
+       },
+       {"moe.group_limit = 1 with moe.router = hash"}},
+      {[](Config& c) {
+         c.moe.group_limit = 4;
+         c.moe.experts = c.balance.device_groups = 65;
+       },
+       {"balance.device_groups = 65 with moe.group_limit = 4: set at most 64 groups"}},
+      {[](Config& c) { c.balance.bias_rate = -1; }, {"balance.bias_rate = -1: must be >= 0"}},
+      {[](Config& c) {
+         c.moe.router = RouterKind::sigmoid;
+         c.moe.gates = Gates::ones;
+       },
+       {"moe.gates = ones with moe.router = sigmoid"}},
+      {[](Config& c) {
+         c.moe.router = RouterKind::sigmoid;
+         c.balance.z_loss = 0.5;
+       },
+       {"balance.z_loss = 0.5 with moe.router = sigmoid", "set balance.z_loss = 0"}},
+  });
+  Config config = sparse();
+  hash(config);
+  EXPECT_THAT(problems(config, 4), IsEmpty());
+}
+
+TEST(ConfigResolve, gates_follow_renormalize_and_the_router) {
+  Config config = sparse();
+  resolve(config, 1);
+  EXPECT_EQ(config.moe.gates, Gates::raw);
+  config = sparse();
+  config.moe.renormalize = true;
+  EXPECT_EQ(gates_of(config.moe), Gates::renormalized);
+  resolve(config, 1);
+  EXPECT_EQ(config.moe.gates, Gates::renormalized);
+  EXPECT_THAT(problems(config, 1), IsEmpty());
+  config = sparse();
+  config.moe.router = RouterKind::hash;
+  resolve(config, 1);
+  EXPECT_EQ(config.moe.gates, Gates::ones);
+}
+
 TEST(ConfigProblems, impossible_meshes_and_batches_are_told) {
   expect_each_told({
       {[](Config& c) { c.batch.global = 6; }, {"batch.global = 6 does not divide among 4 data-parallel ranks"}},
@@ -260,8 +357,6 @@ TEST(ConfigProblems, impossible_models_that_are_only_planned_are_told) {
 TEST(ConfigProblems, features_that_are_not_built_are_refused_by_name) {
   expect_each_told({
       {[](Config& c) { c.moe.capacity_factor = 1.5; }, {"moe.capacity_factor = 1.5", "set moe.capacity_factor = 0"}},
-      {[](Config& c) { c.moe.router = "hash"; },
-       {"moe.router = hash is not in this build", "set moe.router = softmax"}},
       {[](Config& c) {
          c.model.attention = "moa";
          c.moe.attention_experts = 4;
@@ -358,6 +453,7 @@ TEST(ConfigResolve, keeps_given_values) {
   config.model.ffn_hidden = 5;
   config.batch.micro = 1;
   config.balance.device_groups = 3;
+  config.moe.gates = Gates::ones;
   const std::string given = to_ini(config);
   config.run.device = gpu_count() > 0 ? "cuda" : "cpu";
   const std::string expected = to_ini(config);

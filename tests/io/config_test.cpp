@@ -245,7 +245,8 @@ TEST(ConfigValues, malformed_or_out_of_range_are_mistakes) {
       {"moe.expert_sizes=1,,2", "'' is not an integer"},
       {"moe.expert_sizes=1,", "'' is not an integer"},
       {"moe.expert_sizes=4,0", "0 must be >= 1"},
-      {"moe.router=top", "must be one of softmax, hash, mlp, noisy, random"},
+      {"moe.router=top", "must be one of softmax, sigmoid, mlp, noisy, random, hash"},
+      {"moe.gates=none", "must be one of auto, raw, renormalized, detached, ones"},
       {"model.attention=gqa", "must be one of mha, moa"},
       {"run.precision=fp16", "must be one of f32, bf16"},
       {"run.dir=", "must not be empty"},
@@ -271,9 +272,9 @@ Config unusual() {
   c.data = {"train ü", "valid", "t.model", "sequential", 1.0 / 3, "warn"};
   c.batch = {24, 3, 77};
   c.model = {3, 96, 6, 2, 16, 100, 333, 12345.678, 3e-7, 0.1 + 0.2, true, 1, "moa", "full", "gelu", 128};
-  c.moe = {5, 2, 3, 7, {1, 2, 3, 4, 2147483647}, "noisy", true, 1.25, 17, 6, true};
+  c.moe = {5, 2, 3, 7, {1, 2, 3, 4, 2147483647}, RouterKind::noisy, Gates::detached, true, 2, 1.25, 17, 6, true};
   c.sub_dimensions = {4, 5, 3, 2, 6};
-  c.balance = {1e-300, 0.05, 4, "batch", 1e-3};
+  c.balance = {1e-300, 0.05, 4, "batch", 1e-3, 2e-3};
   c.optim = {1.08e-3, 1e-5, "cosine", 900, 17, 90, 0, 0.999, 1e-12, 0, 0.5};
   c.parallel = {2, 3, 4, 5, 3, "interleaved", 6, true, "pairs", "staged"};
   c.eval = {11, 0};

@@ -51,6 +51,28 @@ TYPED_TEST(ElementwiseTest, AddsAndScales) {
   }
 }
 
+TYPED_TEST(ElementwiseTest, CutsOffBelowZero) {
+  using T = TypeParam;
+  for (const std::int64_t size : {0, 1, 33, 40001}) {
+    auto x = Grid<T>::random(1, size, "x");
+    if (size > 1) x(0, 1) = T{};
+    const auto dy = Grid<T>::random(1, size, "dy");
+    std::vector<double> kept, gradients;
+    for (std::int64_t i = 0; i < size; ++i) {
+      kept.push_back(std::max(x.at(0, i), 0.0));
+      gradients.push_back(x.at(0, i) > 0 ? dy.at(0, i) : 0);
+    }
+    for (const int threads : {1, 2}) {
+      Grid<T> y(1, size);
+      launch_on(threads, ReluForward<T>{x.span(), y.span()});
+      EXPECT_EQ(y.flat(), kept);
+      auto dx = dy;
+      launch_on(threads, ReluBackward<T>{y.span(), dx.span(), dx.span()});
+      EXPECT_EQ(dx.flat(), gradients);
+    }
+  }
+}
+
 TYPED_TEST(ElementwiseTest, NanShows) {
   using T = TypeParam;
   const std::vector<T> nan{poison<T>()}, one{static_cast<T>(1.0f)};
@@ -59,6 +81,9 @@ TYPED_TEST(ElementwiseTest, NanShows) {
   EXPECT_TRUE(is_nan(to_double(y[0])));
   y = one;
   launch_on(1, Scale<T>{nan, y, 0});
+  EXPECT_TRUE(is_nan(to_double(y[0])));
+  y = one;
+  launch_on(1, ReluForward<T>{nan, y});
   EXPECT_TRUE(is_nan(to_double(y[0])));
 }
 

@@ -15,31 +15,92 @@ namespace {
 struct Case {
   std::int64_t tokens, experts, k;
   std::int64_t sequences = 0, seq_len = 1, first = 0;  // no sequences: no load
-  bool renormalize = false, even = false;
+  Gates rule = Gates::raw;
+  bool even = false;
+  Scores scores = Scores::softmax;
+  bool biased = false;
+  std::int64_t groups = 0, group_limit = 0;
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << c.tokens << " tokens from " << c.first << " of " << c.sequences << " x " << c.seq_len << ", top " << c.k
-             << " of " << c.experts << (c.renormalize ? ", renormalised" : "") << (c.even ? ", even" : "");
+             << " of " << c.experts << ", gates " << static_cast<int>(c.rule) << (c.even ? ", even" : "")
+             << (c.scores == Scores::sigmoid ? ", sigmoid" : "") << (c.biased ? ", biased" : "") << ", "
+             << c.group_limit << " groups of " << c.groups;
 }
 
 const std::vector<Case> cases{
     {.tokens = 0, .experts = 5, .k = 2},
     {.tokens = 1, .experts = 1, .k = 1, .sequences = 1, .seq_len = 1},
-    {.tokens = 9, .experts = 1, .k = 1, .sequences = 3, .seq_len = 3, .renormalize = true},
+    {.tokens = 9, .experts = 1, .k = 1, .sequences = 3, .seq_len = 3, .rule = Gates::renormalized},
     {.tokens = 0, .experts = 7, .k = 3, .sequences = 2, .seq_len = 4, .first = 3},
     {.tokens = 20, .experts = 7, .k = 7, .sequences = 4, .seq_len = 5},
-    {.tokens = 10, .experts = 33, .k = 2, .sequences = 3, .seq_len = 7, .first = 5, .renormalize = true},
+    {.tokens = 10, .experts = 33, .k = 2, .sequences = 3, .seq_len = 7, .first = 5, .rule = Gates::renormalized},
     {.tokens = 35, .experts = 7, .k = 3, .sequences = 1, .seq_len = 35, .even = true},
     {.tokens = 260, .experts = 64, .k = 6, .sequences = 2, .seq_len = 130},
-    {.tokens = 150, .experts = 64, .k = 8, .sequences = 3, .seq_len = 100, .first = 75, .renormalize = true},
-    {.tokens = 70, .experts = 64, .k = 6, .renormalize = true},
+    {.tokens = 150, .experts = 64, .k = 8, .sequences = 3, .seq_len = 100, .first = 75, .rule = Gates::renormalized},
+    {.tokens = 70, .experts = 64, .k = 6, .rule = Gates::renormalized},
     {.tokens = 66, .experts = 160, .k = 6, .sequences = 1, .seq_len = 66},
-    {.tokens = 9, .experts = 160, .k = 160, .sequences = 3, .seq_len = 3, .renormalize = true},
-    {.tokens = 70, .experts = 257, .k = 8, .sequences = 1, .seq_len = 70, .renormalize = true, .even = true},
+    {.tokens = 9, .experts = 160, .k = 160, .sequences = 3, .seq_len = 3, .rule = Gates::renormalized},
+    {.tokens = 70, .experts = 257, .k = 8, .sequences = 1, .seq_len = 70, .rule = Gates::renormalized, .even = true},
     {.tokens = 10, .experts = 1000, .k = 8, .sequences = 2, .seq_len = 6, .first = 1},
-    {.tokens = 3, .experts = 257, .k = 257, .sequences = 1, .seq_len = 3, .renormalize = true},
+    {.tokens = 3, .experts = 257, .k = 257, .sequences = 1, .seq_len = 3, .rule = Gates::renormalized},
     {.tokens = 3, .experts = 5, .k = 0, .sequences = 1, .seq_len = 3},
+    {.tokens = 10, .experts = 33, .k = 2, .sequences = 3, .seq_len = 7, .first = 5, .rule = Gates::detached},
+    {.tokens = 9, .experts = 300, .k = 40, .sequences = 1, .seq_len = 9, .rule = Gates::detached},
+    {.tokens = 20, .experts = 7, .k = 3, .sequences = 4, .seq_len = 5, .rule = Gates::ones},
+    {.tokens = 3, .experts = 5, .k = 0, .sequences = 1, .seq_len = 3, .rule = Gates::detached},
+    {.tokens = 1, .experts = 1, .k = 1, .sequences = 1, .seq_len = 1, .scores = Scores::sigmoid},
+    {.tokens = 0, .experts = 5, .k = 2, .scores = Scores::sigmoid, .biased = true},
+    {.tokens = 20, .experts = 7, .k = 7, .sequences = 4, .seq_len = 5, .scores = Scores::sigmoid, .biased = true},
+    {.tokens = 70, .experts = 64, .k = 6, .rule = Gates::renormalized, .scores = Scores::sigmoid, .biased = true},
+    {.tokens = 150,
+     .experts = 64,
+     .k = 8,
+     .sequences = 3,
+     .seq_len = 100,
+     .first = 75,
+     .rule = Gates::renormalized,
+     .scores = Scores::sigmoid,
+     .biased = true},
+    {.tokens = 10, .experts = 1000, .k = 8, .sequences = 2, .seq_len = 6, .first = 1, .scores = Scores::sigmoid},
+    {.tokens = 9,
+     .experts = 300,
+     .k = 40,
+     .sequences = 1,
+     .seq_len = 9,
+     .rule = Gates::detached,
+     .scores = Scores::sigmoid,
+     .biased = true},
+    {.tokens = 35, .experts = 7, .k = 3, .sequences = 1, .seq_len = 35, .even = true, .scores = Scores::sigmoid},
+    {.tokens = 66, .experts = 12, .k = 3, .sequences = 2, .seq_len = 33, .groups = 4, .group_limit = 2},
+    {.tokens = 9, .experts = 5, .k = 2, .groups = 5, .group_limit = 2},  // groups of one expert
+    {.tokens = 20, .experts = 128, .k = 4, .sequences = 1, .seq_len = 20, .groups = 64, .group_limit = 3},
+    {.tokens = 70,
+     .experts = 256,
+     .k = 8,
+     .sequences = 1,
+     .seq_len = 70,
+     .rule = Gates::renormalized,
+     .scores = Scores::sigmoid,
+     .biased = true,
+     .groups = 8,
+     .group_limit = 4},
+    {.tokens = 9, .experts = 300, .k = 8, .groups = 10, .group_limit = 1},
+    {.tokens = 9, .experts = 300, .k = 8, .scores = Scores::sigmoid, .biased = true, .groups = 40, .group_limit = 7},
 };
+
+/// What is added to scores where they are compared, wide enough to change choices.
+template <class A>
+std::vector<A> bias_of(const Case& c) {
+  return c.biased ? Grid<A>::random(1, c.experts, "bias").values : std::vector<A>();
+}
+
+/// Experts of one group are no neighbours.
+std::vector<std::int32_t> groups_of(const Case& c) {
+  std::vector<std::int32_t> group;
+  for (std::int64_t e = 0; e < c.experts && c.groups; ++e) group.push_back(static_cast<std::int32_t>(e * 7 % c.groups));
+  return group;
+}
 
 /// All that a forward pass writes.
 template <class A>
@@ -60,11 +121,18 @@ struct Routed {
     for (std::int64_t j = 0; j < counts.rows; ++j) counts(j, 0) = 10;
   }
   void route(const Case& c, const Grid<A>& logits, int threads) {
+    const std::vector<A> bias = bias_of<A>(c);
+    const std::vector<std::int32_t> group = groups_of(c);
     launch_on(threads, RouteTokens<A>{.logits = logits.matrix(),
                                       .index = index.matrix(),
                                       .gates = gates.matrix(),
                                       .norms = norms.matrix(),
-                                      .renormalize = c.renormalize,
+                                      .scores = c.scores,
+                                      .rule = c.rule,
+                                      .bias = bias,
+                                      .group = group,
+                                      .groups = c.groups,
+                                      .group_limit = c.group_limit,
                                       .even = c.even,
                                       .seq_len = c.seq_len,
                                       .first = c.first,
@@ -84,20 +152,65 @@ Grid<A> logits_of(const Case& c) {
   return logits;
 }
 
-std::vector<double> naive_scores(const Grid<double>& logits, std::int64_t t) {
-  double sum = 0;
-  std::vector<double> scores;
-  for (std::int64_t e = 0; e < logits.cols; ++e) sum += std::exp(logits.at(t, e));
-  for (std::int64_t e = 0; e < logits.cols; ++e) scores.push_back(std::exp(logits.at(t, e)) / sum);
-  return scores;
+/// Scores of a token, and its probabilities.
+struct Naive {
+  std::vector<double> scores, probabilities;
+
+  Naive(const Case& c, const Grid<double>& logits, std::int64_t t) {
+    double sum = 0;
+    for (std::int64_t e = 0; e < logits.cols; ++e) {
+      const double x = logits.at(t, e);
+      scores.push_back(c.scores == Scores::softmax ? std::exp(x) : 1 / (1 + std::exp(-x)));
+      sum += scores.back();
+    }
+    for (const double score : scores) probabilities.push_back(score / sum);
+    if (c.scores == Scores::softmax) scores = probabilities;
+  }
+  double log_sum_exp(const Case& c, const Grid<double>& logits, std::int64_t t) const {
+    return c.scores == Scores::softmax ? logits.at(t, 0) - std::log(scores[0]) : 0;
+  }
+};
+
+/// The groups that a token chooses, by the scores (+ bias) in the kernel's type.
+template <class A>
+std::vector<bool> naive_groups(const Case& c, const Grid<A>& logits, std::int64_t t, const std::vector<A>& bias) {
+  const Naive token(c, logits.widened(), t);
+  const std::vector<std::int32_t> group = groups_of(c);
+  std::vector<std::vector<double>> scores(static_cast<std::size_t>(c.groups));
+  for (std::size_t e = 0; e < group.size(); ++e) {
+    scores[static_cast<std::size_t>(group[e])].push_back(token.scores[e] +
+                                                         (c.biased ? static_cast<double>(bias[e]) : 0));
+  }
+  std::vector<std::pair<double, std::size_t>> order;
+  for (std::size_t g = 0; g < scores.size(); ++g) {
+    std::sort(scores[g].rbegin(), scores[g].rend());
+    order.emplace_back(-scores[g][0] - (scores[g].size() > 1 ? scores[g][1] : 0), g);
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<bool> open(scores.size(), c.group_limit == 0);
+  for (std::int64_t i = 0; i < c.group_limit; ++i) open[order[static_cast<std::size_t>(i)].second] = true;
+  return open;
 }
 
-/// The first k of all experts in a stable sort by falling logit.
-std::vector<std::int32_t> naive_choices(const Case& c, const Grid<double>& logits, std::int64_t t) {
+/// The first k of all experts in a stable sort by what is compared, falling.
+template <class A>
+std::vector<std::int32_t> naive_choices(const Case& c, const Grid<A>& logits, std::int64_t t) {
   std::vector<std::int32_t> index(static_cast<std::size_t>(c.experts));
   std::iota(index.begin(), index.end(), 0);
-  std::stable_sort(index.begin(), index.end(),
-                   [&](std::int32_t a, std::int32_t b) { return logits.at(t, a) > logits.at(t, b); });
+  const std::vector<A> bias = bias_of<A>(c);
+  const auto key = [&](std::int32_t e) {
+    const double x = logits.at(t, e);
+    return c.scores == Scores::softmax
+               ? x
+               : 1 / (1 + std::exp(-x)) + (c.biased ? static_cast<double>(bias[static_cast<std::size_t>(e)]) : 0);
+  };
+  if (c.group_limit > 0) {
+    const std::vector<bool> open = naive_groups(c, logits, t, bias);
+    const std::vector<std::int32_t> group = groups_of(c);
+    std::erase_if(index,
+                  [&](std::int32_t e) { return !open[static_cast<std::size_t>(group[static_cast<std::size_t>(e)])]; });
+  }
+  std::stable_sort(index.begin(), index.end(), [&](std::int32_t a, std::int32_t b) { return key(a) > key(b); });
   index.resize(static_cast<std::size_t>(c.k));
   for (std::int64_t j = 0; j < c.k && c.even; ++j) {
     index[static_cast<std::size_t>(j)] = static_cast<std::int32_t>((t * c.k + j) % c.experts);
@@ -105,43 +218,64 @@ std::vector<std::int32_t> naive_choices(const Case& c, const Grid<double>& logit
   return index;
 }
 
-/// The same by the formulas, in double: what `chosen` holds of choices, or the naive ones.
+/// The gates of chosen scores by the formulas; `sum`: of them, where it is a constant.
+std::vector<double> naive_gates(Gates rule, const std::vector<double>& chosen, std::optional<double> sum = {}) {
+  const double all = std::accumulate(chosen.begin(), chosen.end(), 0.0);
+  std::vector<double> gates;
+  for (const double score : chosen) {
+    gates.push_back(rule == Gates::raw            ? score
+                    : rule == Gates::renormalized ? score / all
+                    : rule == Gates::detached     ? score / sum.value_or(all)
+                                                  : 1);
+  }
+  return gates;
+}
+
+/// The same by the formulas, in double, of the choices made. `sums`: of the chosen scores, where they are constants.
 struct ExpectedRoutes {
   std::vector<double> index, gates, load, counts, probability;
 
-  ExpectedRoutes(const Case& c, const Grid<double>& logits,
-                 const std::vector<std::vector<std::int32_t>>* chosen = nullptr)
+  ExpectedRoutes(const Case& c, const Grid<double>& logits, const std::vector<std::vector<std::int32_t>>& chosen,
+                 const std::vector<double>& sums = {})
       : load(static_cast<std::size_t>(c.sequences * load_width(c.experts)), 0.0),
         counts(static_cast<std::size_t>(c.sequences ? c.k * c.experts : 0), 0.0),
         probability(c.sequences ? static_cast<std::size_t>(c.experts) : 0, 5.0) {
     for (std::int64_t j = 0; j < c.k && c.sequences; ++j) counts[static_cast<std::size_t>(j * c.experts)] = 10;
     for (std::int64_t t = 0; t < c.tokens; ++t) {
-      const std::vector<double> scores = naive_scores(logits, t);
-      add_token(c, t, logits, scores, chosen ? (*chosen)[static_cast<std::size_t>(t)] : naive_choices(c, logits, t));
+      const auto at = static_cast<std::size_t>(t);
+      add_token(c, t, logits, chosen[at], sums.empty() ? std::optional<double>() : sums[at]);
     }
   }
-  void add_token(const Case& c, std::int64_t t, const Grid<double>& logits, const std::vector<double>& scores,
-                 const std::vector<std::int32_t>& choices) {
-    double sum = 0;
-    for (const std::int32_t e : choices) sum += scores[static_cast<std::size_t>(e)];
+  void add_token(const Case& c, std::int64_t t, const Grid<double>& logits, const std::vector<std::int32_t>& choices,
+                 std::optional<double> sum) {
+    const Naive token(c, logits, t);
+    std::vector<double> chosen;
     for (const std::int32_t e : choices) {
       index.push_back(e);
-      gates.push_back(scores[static_cast<std::size_t>(e)] / (c.renormalize ? sum : 1));
+      chosen.push_back(token.scores[static_cast<std::size_t>(e)]);
     }
+    for (const double gate : naive_gates(c.rule, chosen, sum)) gates.push_back(gate);
     if (c.sequences == 0) return;
     double* of_sequence = load.data() + (c.first + t) / c.seq_len * load_width(c.experts);
     for (std::size_t j = 0; j < choices.size(); ++j) {
       of_sequence[choices[j]] += 1;
       counts[j * static_cast<std::size_t>(c.experts) + static_cast<std::size_t>(choices[j])] += 1;
     }
-    for (std::size_t e = 0; e < scores.size(); ++e) {
-      of_sequence[static_cast<std::size_t>(c.experts) + e] += scores[e];
-      probability[e] += scores[e];
+    for (std::size_t e = 0; e < token.probabilities.size(); ++e) {
+      of_sequence[static_cast<std::size_t>(c.experts) + e] += token.probabilities[e];
+      probability[e] += token.probabilities[e];
     }
-    const double log_sum_exp = logits.at(t, 0) - std::log(scores[0]);
+    const double log_sum_exp = token.log_sum_exp(c, logits, t);
     of_sequence[2 * c.experts] += log_sum_exp * log_sum_exp;
   }
 };
+
+template <class A>
+std::vector<std::vector<std::int32_t>> all_choices(const Case& c, const Grid<A>& logits) {
+  std::vector<std::vector<std::int32_t>> all;
+  for (std::int64_t t = 0; t < c.tokens; ++t) all.push_back(naive_choices(c, logits, t));
+  return all;
+}
 
 template <class A>
 class RouterTest : public testing::Test {};
@@ -156,7 +290,7 @@ TYPED_TEST(RouterTest, FollowsTheFormulasWhateverTheSizes) {
     Routed<A> one(c), two(c);
     one.route(c, logits, 1);
     two.route(c, logits, 2);
-    const ExpectedRoutes expected(c, logits.widened());
+    const ExpectedRoutes expected(c, logits.widened(), all_choices(c, logits));
     EXPECT_EQ(one.index.flat(), expected.index);
     expect_close(one.gates, expected.gates, 4 * tolerance_of<A>);
     expect_close(one.load, expected.load, 4 * tolerance_of<A>);
@@ -188,7 +322,8 @@ TYPED_TEST(RouterTest, BackwardIsTheDerivativeOfGatesScoresAndSquares) {
                                                 .index = routed.index.matrix(),
                                                 .d_gates = gates ? d_gates.matrix() : Matrix<const A>{},
                                                 .d_load = load ? d_load.matrix() : Matrix<double>{},
-                                                .renormalize = c.renormalize,
+                                                .scores = c.scores,
+                                                .rule = c.rule,
                                                 .seq_len = c.seq_len,
                                                 .first = c.first,
                                                 .d_logits = d_logits.matrix()});
@@ -197,12 +332,13 @@ TYPED_TEST(RouterTest, BackwardIsTheDerivativeOfGatesScoresAndSquares) {
     };
     const Grid<A> both = gradient(1, true, true);
     EXPECT_TRUE(both.same_bits(gradient(2, true, true)));
-    // By the formulas: s_i (ds_i − Σ ds · s) + 2 lse · d_square · s_i, the gates' share through their quotient.
+    // By the formulas: from what gates and loads ask of scores and probabilities to the logits.
     std::vector<double> by_gates, by_load, by_both;
     const Grid<double> wide = logits.widened();
     for (std::int64_t t = 0; t < c.tokens; ++t) {
-      const std::vector<double> s = naive_scores(wide, t);
-      std::vector<double> ds_gates(s.size(), 0.0), ds_load(s.size(), 0.0);
+      const Naive token(c, wide, t);
+      const std::vector<double>&s = token.scores, &p = token.probabilities;
+      std::vector<double> ds(s.size(), 0.0), dp(s.size(), 0.0);
       double sum = 0, weighted = 0, square = 0;
       for (std::int64_t j = 0; j < c.k; ++j) {
         const double chosen = s[static_cast<std::size_t>(routed.index(t, j))];
@@ -210,19 +346,28 @@ TYPED_TEST(RouterTest, BackwardIsTheDerivativeOfGatesScoresAndSquares) {
         weighted += chosen * d_gates.at(t, j);
       }
       for (std::int64_t j = 0; j < c.k; ++j) {
-        ds_gates[static_cast<std::size_t>(routed.index(t, j))] =
-            c.renormalize ? d_gates.at(t, j) / sum - weighted / (sum * sum) : d_gates.at(t, j);
+        const double dg = d_gates.at(t, j);
+        ds[static_cast<std::size_t>(routed.index(t, j))] = c.rule == Gates::raw ? dg
+                                                           : c.rule == Gates::renormalized
+                                                               ? dg / sum - weighted / (sum * sum)
+                                                           : c.rule == Gates::detached ? dg / sum
+                                                                                       : 0;
       }
       const std::int64_t sequence = (c.first + t) / c.seq_len;
       for (std::size_t e = 0; e < s.size() && c.sequences; ++e) {
-        ds_load[e] = d_load.at(sequence, c.experts + static_cast<std::int64_t>(e));
+        dp[e] = d_load.at(sequence, c.experts + static_cast<std::int64_t>(e));
       }
       if (c.sequences) square = d_load.at(sequence, 2 * c.experts);
-      const double by_square = 2 * (wide.at(t, 0) - std::log(s[0])) * square;
-      const double dot_gates = weighted_sum(ds_gates, s), dot_load = weighted_sum(ds_load, s);
+      const double by_square = 2 * token.log_sum_exp(c, wide, t) * square;
+      const double dot_gates = weighted_sum(ds, s), dot_load = weighted_sum(dp, p);
       for (std::size_t e = 0; e < s.size(); ++e) {
-        by_gates.push_back(s[e] * (ds_gates[e] - dot_gates));
-        by_load.push_back(s[e] * (ds_load[e] - dot_load + by_square));
+        if (c.scores == Scores::softmax) {
+          by_gates.push_back(s[e] * (ds[e] - dot_gates));
+          by_load.push_back(s[e] * (dp[e] - dot_load + by_square));
+        } else {
+          by_gates.push_back(s[e] * (1 - s[e]) * ds[e]);
+          by_load.push_back((1 - s[e]) * p[e] * (dp[e] - dot_load));
+        }
         by_both.push_back(by_gates.back() + by_load.back());
       }
     }
@@ -231,18 +376,36 @@ TYPED_TEST(RouterTest, BackwardIsTheDerivativeOfGatesScoresAndSquares) {
       expect_close(both, by_both, tolerance);
       expect_close(gradient(1, true, false), by_gates, tolerance);
     }
-    if (c.sequences) expect_close(gradient(1, false, true), by_load, tolerance);
+    const bool asked = c.sequences && (c.experts > 1 || c.scores == Scores::softmax);
+    if (asked) expect_close(gradient(1, false, true), by_load, tolerance);
   }
 }
 
 TEST(Router, BackwardByFiniteDifferences) {
-  for (const Case& c : {Case{.tokens = 5, .experts = 6, .k = 2, .sequences = 3, .seq_len = 3, .first = 2},
-                        Case{.tokens = 3, .experts = 40, .k = 3, .sequences = 1, .seq_len = 3, .renormalize = true}}) {
+  std::vector<Case> all;
+  for (const Gates rule : {Gates::raw, Gates::renormalized, Gates::detached, Gates::ones}) {
+    for (const Scores scores : {Scores::softmax, Scores::sigmoid}) {
+      const Case few{.tokens = 5, .experts = 6, .k = 2, .sequences = 3, .seq_len = 3, .first = 2, .rule = rule};
+      const Case many{.tokens = 3, .experts = 40, .k = 3, .sequences = 1, .seq_len = 3, .rule = rule};
+      for (Case c : {few, many}) {
+        c.scores = scores;
+        c.biased = scores == Scores::sigmoid;
+        all.push_back(c);
+      }
+    }
+  }
+  for (const Case& c : all) {
+    SCOPED_TRACE(c);
     const auto logits = Grid<double>::random(c.tokens, c.experts, "x");
     Routed<double> routed(c);
     routed.route(c, logits, 1);
-    std::vector<std::vector<std::int32_t>> chosen;
-    for (std::int64_t t = 0; t < c.tokens; ++t) chosen.push_back(naive_choices(c, logits, t));
+    const std::vector<std::vector<std::int32_t>> chosen = all_choices(c, logits);
+    std::vector<double> sums;  // of detached gates
+    for (std::size_t t = 0; t < chosen.size() && c.rule == Gates::detached; ++t) {
+      const Naive token(c, logits, static_cast<std::int64_t>(t));
+      sums.push_back(0);
+      for (const std::int32_t e : chosen[t]) sums.back() += token.scores[static_cast<std::size_t>(e)];
+    }
     const auto d_gates = Grid<double>::random(c.tokens, c.k, "d_gates");
     auto d_load = Grid<double>::random(c.sequences, load_width(c.experts), "d_load");
     Grid<double> d_logits(c.tokens, c.experts);
@@ -251,12 +414,13 @@ TEST(Router, BackwardByFiniteDifferences) {
                                              .index = routed.index.matrix(),
                                              .d_gates = d_gates.matrix(),
                                              .d_load = d_load.matrix(),
-                                             .renormalize = c.renormalize,
+                                             .scores = c.scores,
+                                             .rule = c.rule,
                                              .seq_len = c.seq_len,
                                              .first = c.first,
                                              .d_logits = d_logits.matrix()});
     const auto value = [&](const std::vector<double>& x) {
-      const ExpectedRoutes at(c, Grid<double>::from(c.tokens, c.experts, x), &chosen);
+      const ExpectedRoutes at(c, Grid<double>::from(c.tokens, c.experts, x), chosen, sums);
       return weighted_sum(at.gates, d_gates.flat()) + weighted_sum(at.load, d_load.flat());
     };
     expect_gradient(value, logits.flat(), d_logits.flat());
@@ -311,6 +475,67 @@ TEST(Router, RefusesWhatDoesNotFit) {
   other = fits;
   other.experts = 4;
   refuses(fits, other);
+  other = fits;
+  other.biased = true;  // of softmax scores
+  refuses(fits, other);
+  other = fits;
+  other.groups = 2;
+  other.group_limit = 3;
+  refuses(fits, other);
+}
+
+/// splitmix64(token + layer · 2³²) mod experts.
+TYPED_TEST(RouterTest, HashedTokensAlwaysGoToTheSameExperts) {
+  using A = TypeParam;
+  EXPECT_EQ(hashed_expert(0, 0, 1000), 0xe220a8397b1dcdafull % 1000);
+  EXPECT_EQ(hashed_expert(5, 3, 7), splitmix64(5 + (std::uint64_t{3} << 32)) % 7);
+  for (const std::int64_t tokens : {0, 1, 300}) {
+    const std::int64_t experts = 9, layer = 2;
+    std::vector<std::int32_t> words, index(static_cast<std::size_t>(tokens), -1);
+    for (std::int64_t t = 0; t < tokens; ++t) words.push_back(static_cast<std::int32_t>(t * t % 37));
+    std::vector<A> gates(index.size(), poison<A>());
+    std::vector<std::int64_t> counts(9, 100), expected_counts = counts;
+    std::vector<double> probability(9, 0.5), expected = probability;
+    launch_on(1, HashTokens<A>{words, layer, experts, index, gates, counts, probability});
+    for (std::size_t t = 0; t < index.size(); ++t) {
+      const auto expert = static_cast<std::size_t>(splitmix64(words[t] + (std::uint64_t{2} << 32)) % 9);
+      EXPECT_EQ(index[t], static_cast<std::int32_t>(expert));
+      EXPECT_EQ(gates[t], A{1});
+      ++expected_counts[expert];
+      ++expected[expert];
+    }
+    EXPECT_EQ(counts, expected_counts);
+    EXPECT_EQ(probability, expected);
+    launch_on(1, HashTokens<A>{words, layer, experts, index, gates, {}, {}});
+  }
+  std::vector<std::int32_t> words(2), index(1);
+  std::vector<A> gates(2);
+  EXPECT_THROW(launch_on(1, HashTokens<A>{words, 0, 3, index, gates, {}, {}}), Error);
+}
+
+TYPED_TEST(RouterTest, BiasMovesTowardsEvenCounts) {
+  using A = TypeParam;
+  for (const std::int64_t experts : {1, 5, 300}) {
+    auto counts = Grid<std::int64_t>::zeros(2, experts, 1);
+    for (std::int64_t e = 0; e < experts; ++e) {
+      counts(0, e) = e % 5;
+      counts(1, e) = e % 3 == 1 ? 2 : 0;
+    }
+    std::int64_t sum = 0;
+    for (std::int64_t e = 0; e < experts; ++e) sum += counts(0, e) + counts(1, e);
+    AdamWNumbers numbers{};
+    std::vector<A> bias(static_cast<std::size_t>(experts), A(0.5)), expected;
+    for (std::int64_t e = 0; e < experts; ++e) {
+      const double own = static_cast<double>(counts(0, e) + counts(1, e)),
+                   mean = static_cast<double>(sum) / static_cast<double>(experts);
+      expected.push_back(A(own == mean ? 0.5 : own < mean ? 0.75 : 0.25));
+    }
+    launch_on(1, BalanceBias<A>{counts.matrix(), bias, 0.25, {&numbers, 1}});
+    EXPECT_EQ(bias, expected);
+    numbers.skip = 1;
+    launch_on(1, BalanceBias<A>{counts.matrix(), bias, 0.25, {&numbers, 1}});
+    EXPECT_EQ(bias, expected);
+  }
 }
 
 /// Each token in one piece, that of its sequence; no piece of more than RouterChunks::rows.

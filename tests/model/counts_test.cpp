@@ -9,19 +9,27 @@
 namespace lyceum {
 namespace {
 
+void expect_counted(Config config) {
+  config.moe.expert_sizes.clear();
+  resolve(config, 1);
+  const auto setup = make_setup(ProcessGroup::self(), {});
+  const Transformer model(config, setup->stream, setup->mesh, DType::f32, false);
+  std::int64_t built = 0;
+  for (const auto& unit : model.units()) {
+    for (const auto& parameter : unit->parameters()) built += parameter->shape.size();
+  }
+  EXPECT_EQ(count_model(config).parameters, built);
+}
+
 TEST(ModelCounts, AreThoseOfTheModelThatIsBuilt) {
-  for (const bool tied : {false, true}) {
-    Config config = tiny_config();
-    config.moe.expert_sizes.clear();
-    config.model.tie_embeddings = tied;
-    resolve(config, 1);
-    const auto setup = make_setup(ProcessGroup::self(), {});
-    const Transformer model(config, setup->stream, setup->mesh, DType::f32, false);
-    std::int64_t built = 0;
-    for (const auto& unit : model.units()) {
-      for (const auto& parameter : unit->parameters()) built += parameter->shape.size();
-    }
-    EXPECT_EQ(count_model(config).parameters, built);
+  Config config = tiny_config();
+  expect_counted(config);
+  config.model.tie_embeddings = true;
+  expect_counted(config);
+  for (const RouterKind router :
+       {RouterKind::sigmoid, RouterKind::random, RouterKind::noisy, RouterKind::mlp, RouterKind::hash}) {
+    config.moe.router = router;
+    expect_counted(config);
   }
 }
 
@@ -32,16 +40,17 @@ TEST(ModelCounts, OfModelsThatAreOnlyPlanned) {
   config.moe.experts = 4;
   config.moe.top_k = 2;
   config.moe.expert_hidden = 5;
-  const auto routers = [&](const char* kind) {
+  const auto routers = [&](RouterKind kind) {
     config.moe.router = kind;
     return count_block(config, 0).routers.total;
   };
   config.moe.router_hidden = 6;
-  EXPECT_EQ(routers("softmax"), 8 * 4);
-  EXPECT_EQ(routers("random"), 8 * 4);
-  EXPECT_EQ(routers("hash"), 0);
-  EXPECT_EQ(routers("mlp"), 8 * 6 + 6 * 4);
-  EXPECT_EQ(routers("noisy"), 8 * 4 + 8 * 4 + 4);
+  EXPECT_EQ(routers(RouterKind::softmax), 8 * 4);
+  EXPECT_EQ(routers(RouterKind::sigmoid), 8 * 4 + 4);
+  EXPECT_EQ(routers(RouterKind::random), 8 * 4);
+  EXPECT_EQ(routers(RouterKind::hash), 0);
+  EXPECT_EQ(routers(RouterKind::mlp), 8 * 6 + 6 * 4);
+  EXPECT_EQ(routers(RouterKind::noisy), 8 * 4 + 8 * 4 + 4);
 
   config.model.ffn = "gelu";
   EXPECT_EQ(count_block(config, 0).routed.total, 4 * 2 * 8 * 5);

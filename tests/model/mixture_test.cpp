@@ -74,7 +74,7 @@ TEST(Mixtures, StagesReadTokensAtTheEndsOrToHashThem) {
     return text;
   };
   EXPECT_EQ(readers(), "r-r");
-  config.moe.router = "hash";
+  config.moe.router = RouterKind::hash;
   EXPECT_EQ(readers(), "rrr");
   config.model.first_dense_layers = 2;
   EXPECT_EQ(readers(), "r-r");

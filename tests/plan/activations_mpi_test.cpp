@@ -63,7 +63,7 @@ TEST(BlockActivations, AreThoseThatForwardHolds) {
   config.parallel.expert = std::min(world, 4);
   expect_counted(config, "experts");
   config.moe.shared_experts = 0;
-  config.moe.renormalize = true;
+  config.moe.gates = Gates::renormalized;
   expect_counted(config, "no shared experts");
   config.balance = {.expert = 0.05, .device = 0.02, .device_groups = 2, .scope = "sequence", .z_loss = 0.01};
   expect_counted(config, "balance losses");
@@ -73,6 +73,14 @@ TEST(BlockActivations, AreThoseThatForwardHolds) {
   expect_counted(config, "odd");
   config.parallel.placement = "cost";
   expect_counted(config, "odd, by cost");
+  Config mlp = counted_config();
+  mlp.moe.router = RouterKind::mlp;
+  mlp.moe.router_hidden = 10;
+  mlp.parallel.expert = two;
+  expect_counted(mlp, "mlp router");
+  mlp.balance.device_groups = 4;
+  mlp.moe.group_limit = 4;
+  expect_counted(mlp, "groups");
   for (const bool sequence : {false, true}) {
     for (const std::int64_t shared : {0, 1}) {
       Config cut = counted_config();

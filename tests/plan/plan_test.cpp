@@ -37,9 +37,13 @@ Config small() {
 
 TEST(PlannedUnits, AreThoseOfTheModel) {
   const Mesh mesh = Mesh::create(ProcessGroup::self(), {});
-  for (const bool tied : {false, true}) {
+  for (const RouterKind router : {RouterKind::softmax, RouterKind::sigmoid, RouterKind::random, RouterKind::noisy,
+                                  RouterKind::mlp, RouterKind::hash}) {
     Config config = small();
-    config.model.tie_embeddings = tied;
+    config.model.tie_embeddings = router == RouterKind::mlp;
+    config.moe.router = router;
+    config.moe.router_hidden = 3;
+    if (router == RouterKind::hash) config.moe.top_k = 1;
     config = resolved(config, 1);
     const Transformer model(config, CpuStream(1), mesh, DType::f32, true);
     const auto planned = planned_units(config, Place::of(config.parallel, 1, 0), {0, config.model.layers});
@@ -48,6 +52,7 @@ TEST(PlannedUnits, AreThoseOfTheModel) {
       EXPECT_EQ(planned[u].size, model.units()[u]->size()) << model.units()[u]->name();
       EXPECT_EQ(planned[u].layer, model.units()[u]->layer());
       EXPECT_EQ(planned[u].group, model.units()[u]->group());
+      EXPECT_EQ(planned[u].trained, model.units()[u]->trained());
     }
   }
 }

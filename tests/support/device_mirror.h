@@ -15,6 +15,7 @@
 #include "core/stream.h"
 #include "core/tensor.h"
 #include "kernels/grouped_gemm.h"
+#include "kernels/noise.h"
 #include "kernels/segments.h"
 #include "support/fields.h"
 #include "support/tested_stream.h"
@@ -122,6 +123,7 @@ class MirroredFields {
   void note(const Matrix<T>& m) const {
     if (m.size() > 0) mirror_.note(m.data, bytes<T>((m.rows - 1) * m.stride + m.cols), !std::is_const_v<T>);
   }
+  void note(const TokenNoise& noise) const { note(noise.step); }
   void note(const Segments& segments) const { note(segments.begin), note(segments.rows); }
   template <class T>
   void note(const PickedRows<T>& picked) const {
@@ -154,6 +156,7 @@ class MirroredFields {
   void point(Matrix<T>& m) const {
     m.data = mirror_.translate(m.data);
   }
+  void point(TokenNoise& noise) const { point(noise.step); }
   void point(Segments& segments) const { point(segments.begin), point(segments.rows); }
   template <class T>
   void point(PickedRows<T>& picked) const {

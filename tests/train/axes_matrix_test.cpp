@@ -50,6 +50,33 @@ const std::vector<Variant>& variants() {
          c.moe = {};
          c.balance = {};
        }},
+      {"sigmoid",
+       [](Config& c) {
+         c.moe.router = RouterKind::sigmoid;
+         c.moe.gates = Gates::renormalized;
+         c.balance.z_loss = 0;
+         c.balance.bias_rate = 0.05;  // within five steps of some weight in scores
+         c.moe.group_limit = 2;
+       }},
+      {"random", [](Config& c) { c.moe.router = RouterKind::random; }},
+      {"noisy",
+       [](Config& c) {
+         c.moe.router = RouterKind::noisy;
+         c.moe.gates = Gates::renormalized;
+         c.moe.group_limit = 1;
+       }},
+      {"mlp",
+       [](Config& c) {
+         c.moe.router = RouterKind::mlp;
+         c.moe.router_hidden = 10;
+         c.moe.gates = Gates::detached;
+       }},
+      {"hash",
+       [](Config& c) {
+         c.moe.router = RouterKind::hash;
+         c.moe.top_k = 1;
+         c.balance = {};
+       }},
   };
   return all;
 }
@@ -125,6 +152,27 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 3, .sequence = true},
       {.ranks = 8, .expert = 4, .zero = 1},
       {.ranks = 8, .pipeline = 2, .tensor = 4, .schedule = "interleaved", .virtual_stages = 2, .sequence = true},
+      // other routers
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "sigmoid"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .variant = "sigmoid"},
+      {.ranks = 4, .pipeline = 2, .zero = 3, .schedule = "interleaved", .virtual_stages = 2, .variant = "random"},
+      {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 2, .micro = 4, .variant = "sigmoid"},
+      {.ranks = 8, .tensor = 2, .expert = 4, .zero = 1, .sequence = true, .recompute = true, .variant = "random"},
+      {.ranks = 2, .pipeline = 2, .variant = "hash"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 1, .variant = "noisy"},
+      {.ranks = 8,
+       .pipeline = 2,
+       .tensor = 2,
+       .expert = 2,
+       .zero = 3,
+       .schedule = "zb-h1",
+       .sequence = true,
+       .recompute = true,
+       .variant = "noisy"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .recompute = true, .variant = "mlp"},
+      {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 1, .micro = 4, .variant = "mlp"},
+      {.ranks = 8, .pipeline = 4, .tensor = 2, .expert = 2, .sequence = true, .recompute = true, .variant = "hash"},
+      {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 3, .micro = 4, .variant = "hash"},
       // sixteen ranks: everything at once
       {.ranks = 16, .zero = 3, .micro = 1},
       {.ranks = 16,

@@ -127,6 +127,30 @@ TEST(Plan, CountsTheBytesThatAStepHandsOver) {
   }
 }
 
+/// What moves a bias: counts of the layers of a stage.
+TEST(Plan, CountsTheBytesOfABias) {
+  const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.expert = 2, .zero = 3}, ParallelConfig{.pipeline = 2, .tensor = 2}}) {
+    Config config = balanced_config();
+    config.parallel = parallel;
+    config.moe.router = RouterKind::sigmoid;
+    config.balance = {.expert = 0.05, .bias_rate = 0.01};
+    if (!contradictions(config, world).empty()) continue;
+    TinyTraining training(config, ProcessGroup::world(60));
+    resolve(config, world);
+    const Counted before = counted_by(training);
+    training.run(0, 1);
+    const Counted after = counted_by(training);
+    const Traffic planned = plan_rank(plan_input(config, world), rank).traffic();
+    for (std::size_t a = 0; a < axis_names.size(); ++a) {
+      const auto reduced = static_cast<std::size_t>(Transfer::all_reduce);
+      EXPECT_EQ(planned.of(static_cast<Axis>(a), Transfer::all_reduce).bytes, after[a][reduced] - before[a][reduced])
+          << name_of(config, world) << ", rank " << rank << ": " << axis_names[a];
+    }
+  }
+}
+
 Config planned_config() {
   Config config = sizable_config(4, 64, 4);
   config.batch = {.global = 16, .micro = 0, .seq_len = 64};
@@ -149,6 +173,40 @@ TEST(Plan, SaysThePeakOfEveryRanksMemory) {
       const RankMemory planned = plan_rank(plan_input(config, world), rank).memory;
       const std::string what = name_of(config, world) + ' ' + precision + ", rank " + std::to_string(rank);
       const double kept = static_cast<double>(before.in_use[static_cast<std::size_t>(MemoryKind::buffers)]);
+      expect_planned(planned, use, kept, what);
+    }
+  }
+}
+
+/// A hash spreads tokens as they come: activations are not those of balanced routing.
+TEST(Plan, SaysTheMemoryOfEveryRouter) {
+  const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
+  for (const RouterKind router :
+       {RouterKind::sigmoid, RouterKind::random, RouterKind::noisy, RouterKind::mlp, RouterKind::hash}) {
+    for (const ParallelConfig& parallel :
+         {ParallelConfig{.zero = 3}, ParallelConfig{.tensor = 2, .expert = 2, .zero = 1, .sequence = true},
+          ParallelConfig{.pipeline = 4, .expert = 2}}) {
+      Config config = planned_config();
+      config.parallel = parallel;
+      config.batch.micro = 1;
+      config.moe.router = router;
+      config.moe.router_hidden = 40;
+      const bool hash = router == RouterKind::hash;
+      if (router == RouterKind::sigmoid) config.balance = {.expert = 0.05, .bias_rate = 0.01};
+      if (hash) {
+        config.moe.top_k = 1;
+        config.balance = {};
+      }
+      if (!contradictions(config, world).empty()) continue;
+      TinyTraining training(config, ProcessGroup::world(60));
+      resolve(config, world);
+      const MemoryUse before = memory_of(training.setup().stream).use();
+      const MemoryUse use = training.run(0, 2).back().memory;
+      const double kept = static_cast<double>(before.in_use[static_cast<std::size_t>(MemoryKind::buffers)]);
+      RankMemory planned = plan_rank(plan_input(config, world), rank).memory;
+      const std::string what = name_of(config, world) + " router " + std::to_string(static_cast<int>(router)) +
+                               ", rank " + std::to_string(rank);
+      if (hash) planned.activations = static_cast<double>(use.peak[static_cast<std::size_t>(MemoryKind::activations)]);
       expect_planned(planned, use, kept, what);
     }
   }

@@ -30,7 +30,7 @@ TEST(Recomputation, GivesTheSameBitsWithExpertsOnManyRanks) {
     config.parallel.expert = world_size();
     expect_no_difference(config, type, "ep");
     config.moe.shared_experts = 0;
-    config.moe.renormalize = true;
+    config.moe.gates = Gates::renormalized;
     config.model.tie_embeddings = true;
     expect_no_difference(config, type, "ep, no shared experts");
     config.batch.seq_len = config.moe.top_k = 1;  // some ranks get no rows

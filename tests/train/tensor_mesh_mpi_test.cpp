@@ -93,7 +93,7 @@ void expect_fullest(const Config& config, const std::string& name) {
 TEST(TensorMesh, TiedEmbeddingsAndRenormalizedGates) {
   Config config = tensor_config();
   config.model.tie_embeddings = true;
-  config.moe.renormalize = true;
+  config.moe.gates = Gates::renormalized;
   expect_fullest(config, "tied");
 }
 

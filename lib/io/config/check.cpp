@@ -9,7 +9,9 @@
 #include "core/error.h"
 #include "core/gpu.h"
 #include "io/config/keys.h"
+#include "io/config/names.h"
 #include "io/text/table.h"
+#include "kernels/router.h"
 #include "parallel/expert/placement.h"
 
 namespace lyceum {
@@ -70,7 +72,6 @@ void check_missing_features(Findings& findings, const Config& config) {
   };
   require_name("model.attention", config.model.attention, "mha");
   require_name("model.ffn", config.model.ffn, "swiglu");
-  require_name("moe.router", config.moe.router, "softmax");
   for (const auto& [key, value] : {std::pair{"sub_dimensions.attention", config.sub_dimensions.attention},
                                    std::pair{"sub_dimensions.ffn", config.sub_dimensions.ffn}}) {
     findings.unless(value <= 0, "{} = {} is not in this build: it can be planned, not trained; set {} = 0", key, value,
@@ -140,6 +141,74 @@ void check_moe(Findings& findings, const Config& config) {
   findings.unless(config.balance.device_groups <= moe.experts,
                   "balance.device_groups = {} is more than moe.experts = {}: a group would be empty",
                   config.balance.device_groups, moe.experts);
+}
+
+/// What a router that has no softmax leaves without a meaning.
+void check_sigmoid(Findings& findings, const Config& config) {
+  const Gates gates = gates_of(config.moe);
+  findings.unless(gates == Gates::raw || gates == Gates::renormalized,
+                  "moe.gates = {} with moe.router = sigmoid: set moe.gates = raw or renormalized", name_of(gates));
+  findings.unless(!(config.balance.z_loss > 0),
+                  "balance.z_loss = {} with moe.router = sigmoid, whose scores have no log-sum: set balance.z_loss = 0",
+                  config.balance.z_loss);
+}
+
+/// What a router that has one choice and no scores leaves without a meaning.
+void check_hash(Findings& findings, const Config& config) {
+  const MoeConfig& moe = config.moe;
+  const BalanceConfig& balance = config.balance;
+  findings.unless(moe.top_k <= 1,
+                  "moe.top_k = {} with moe.router = hash, which has one expert for a token: set moe.top_k = 1",
+                  moe.top_k);
+  findings.unless(!moe.gates || moe.gates == Gates::ones,
+                  "moe.gates = {} with moe.router = hash, which has no scores: set moe.gates = ones",
+                  name_of(gates_of(moe)));
+  findings.unless(!moe.even_routing, "moe.even_routing = true with moe.router = hash: set one or the other");
+  for (const auto& [key, value] :
+       {std::pair{"balance.expert", balance.expert}, std::pair{"balance.device", balance.device},
+        std::pair{"balance.z_loss", balance.z_loss}}) {
+    findings.unless(!(value > 0), "{} = {} with moe.router = hash, which learns nothing: set {} = 0", key, value, key);
+  }
+}
+
+/// That a token finds its experts in the groups that it may choose.
+void check_groups(Findings& findings, const Config& config) {
+  const MoeConfig& moe = config.moe;
+  const std::int64_t limit = moe.group_limit;
+  const std::int64_t groups =
+      config.balance.device_groups > 0 ? config.balance.device_groups : std::max(config.parallel.expert, 1);
+  findings.unless(moe.router != RouterKind::hash,
+                  "moe.group_limit = {} with moe.router = hash: set moe.group_limit = 0", limit);
+  findings.unless(config.parallel.placement != "cost",
+                  "moe.group_limit = {} with parallel.placement = cost, whose groups change: set another placement",
+                  limit);
+  findings.unless(limit <= groups, "moe.group_limit = {} is more than balance.device_groups = {}", limit, groups);
+  findings.unless(groups <= most_groups, "balance.device_groups = {} with moe.group_limit = {}: set at most {} groups",
+                  groups, limit, most_groups);
+  findings.unless(divides(groups, moe.experts),
+                  "balance.device_groups = {} does not divide moe.experts = {}, which moe.group_limit = {} needs",
+                  groups, moe.experts, limit);
+  if (!divides(groups, moe.experts) || limit > groups) return;
+  findings.unless(moe.top_k <= limit * (moe.experts / groups) || moe.top_k > moe.experts,
+                  "moe.top_k = {} is more than the {} experts of moe.group_limit = {} groups", moe.top_k,
+                  limit * (moe.experts / groups), limit);
+}
+
+/// That the router's keys go together.
+void check_router(Findings& findings, const Config& config) {
+  const MoeConfig& moe = config.moe;
+  findings.unless(
+      !moe.renormalize || gates_of(moe) == Gates::renormalized,
+      "moe.renormalize = true with moe.gates = {}: set moe.renormalize = false, or moe.gates = renormalized",
+      name_of(gates_of(moe)));
+  findings.unless(!(config.balance.bias_rate > 0) || moe.router == RouterKind::sigmoid,
+                  "balance.bias_rate = {} with moe.router = {}, which has no bias: set moe.router = sigmoid, or "
+                  "balance.bias_rate = 0",
+                  config.balance.bias_rate, name_of(moe.router));
+  if (moe.experts <= 0) return;
+  if (moe.router == RouterKind::sigmoid) check_sigmoid(findings, config);
+  if (moe.router == RouterKind::hash) check_hash(findings, config);
+  if (moe.group_limit > 0) check_groups(findings, config);
 }
 
 /// That experts lie in pairs over the ranks and, where they are numbered, over the groups of the device-level loss.
@@ -293,6 +362,7 @@ std::vector<std::string> contradictions(const Config& config, int world) {
   check_model(findings, config.model);
   check_size(findings, config);
   check_moe(findings, config);
+  check_router(findings, config);
   check_mixtures(findings, config);
   check_pairs(findings, config);
   check_ranks_and_batch(findings, config, world);
@@ -322,6 +392,7 @@ void resolve(Config& config, int world) {
   const std::int64_t data = data_ranks(config.parallel, world);
   if (data > 0 && config.batch.global % data == 0) derive(config.batch.micro, config.batch.global / data);
   derive(config.balance.device_groups, config.parallel.expert);
+  config.moe.gates = gates_of(config.moe);
   if (config.run.device == "auto") config.run.device = gpu_count() > 0 ? "cuda" : "cpu";
 }
 

@@ -2,8 +2,11 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "kernels/routing_policy.h"
 
 namespace lyceum {
 
@@ -53,18 +56,30 @@ struct ModelConfig {
   std::int64_t loss_chunk = 0;     // tokens whose logits are there at a time; 0: all, kept until backward
 };
 
+/// How a router makes its logits, see model/router.h.
+enum class RouterKind { softmax, sigmoid, mlp, noisy, random, hash };
+
 struct MoeConfig {
   std::int64_t experts = 0;  // routed; 0: every FFN is dense
   std::int64_t shared_experts = 0, top_k = 1;
   std::int64_t expert_hidden = 0;
   std::vector<std::int64_t> expert_sizes;  // a width an expert; overrides expert_hidden
-  std::string router = "softmax";          // softmax, hash, mlp, noisy, random
-  bool renormalize = false;
+  RouterKind router = RouterKind::softmax;
+  std::optional<Gates> gates;          // none: gates_of() says
+  bool renormalize = false;            // another way to write gates = renormalized
+  std::int64_t group_limit = 0;        // of balance.device_groups, those that a token's experts lie in; 0: all
   double capacity_factor = 0;          // 0: none dropped
   std::int64_t router_hidden = 256;    // width between the two matrices of an mlp router
   std::int64_t attention_experts = 0;  // of moa: query and output projections; keys and values are shared
   bool even_routing = false;           // choices that fall on all experts alike, to measure speed
 };
+
+/// What holds where nobody chose gates: ones for a hash, which has no scores, else renormalized or raw.
+inline Gates gates_of(const MoeConfig& moe) {
+  if (moe.gates) return *moe.gates;
+  if (moe.router == RouterKind::hash) return Gates::ones;
+  return moe.renormalize ? Gates::renormalized : Gates::raw;
+}
 
 /// Sub-dimensions of the residual stream, of which a token uses some [MoHD]. attention, ffn 0: that part uses all.
 struct SubDimensionsConfig {
@@ -78,6 +93,7 @@ struct BalanceConfig {
   std::int64_t device_groups = 0;  // 0: parallel.expert
   std::string scope = "sequence";  // sequence, batch
   double z_loss = 0;
+  double bias_rate = 0;  // of a sigmoid router's bias, a step; 0: it stays as it is
 };
 
 struct OptimConfig {

@@ -1,5 +1,7 @@
 #include "io/config/keys.h"
 
+#include "io/config/names.h"
+
 namespace lyceum {
 namespace {
 
@@ -8,7 +10,10 @@ namespace po = boost::program_options;
 struct Binder {
   po::options_description& options;
   void operator()(const char* name, Member member, Domain domain, const char* help) {
-    options.add_options()(name, new Setting(member, std::move(domain)), help);
+    options.add_options()(name, new Setting(std::move(member), std::move(domain)), help);
+  }
+  void operator()(const char* name, const EnumMember& member, const char* help) {
+    (*this)(name, member, {.names = member.names()}, help);
   }
 };
 
@@ -73,11 +78,16 @@ void bind_moe(Binder key, MoeConfig& moe) {
   key("moe.top_k", &moe.top_k, {.low = 1}, "routed experts that a token chooses");
   key("moe.expert_hidden", &moe.expert_hidden, {.low = 0}, "width of an expert");
   key("moe.expert_sizes", &moe.expert_sizes, {.low = 1}, "a width for each routed expert; overrides expert_hidden");
-  key("moe.router", &moe.router, {.names = {"softmax", "hash", "mlp", "noisy", "random"}},
-      "how scores are made: softmax of one matrix or of two (mlp), hash of the token, with noise, fixed at random");
+  key("moe.router", EnumMember(&moe.router, router_names),
+      "how a token chooses: by softmax or sigmoid of one matrix, of two (mlp), with noise, fixed at random; by its "
+      "hash");
   key("moe.router_hidden", &moe.router_hidden, {.low = 1}, "width between the two matrices of an mlp router");
   key("moe.attention_experts", &moe.attention_experts, {.low = 0, .high = 65536}, "of model.attention = moa");
-  key("moe.renormalize", &moe.renormalize, {}, "gates of the chosen experts sum to one");
+  key("moe.gates", EnumMember(&moe.gates, derived_name, gates_names),
+      "made of the scores of the chosen: raw, renormalized to a sum of one, detached (the sum has no gradient), ones");
+  key("moe.renormalize", &moe.renormalize, {}, "another way to write moe.gates = renormalized");
+  key("moe.group_limit", &moe.group_limit, {.low = 0},
+      "of balance.device_groups, how many a token's experts lie in; 0: any");
   key("moe.even_routing", &moe.even_routing, {}, "tokens go to all experts alike, to measure speed");
   key("moe.capacity_factor", &moe.capacity_factor, {.low = 0}, "limit of an expert's tokens; 0: none dropped");
 }
@@ -96,6 +106,8 @@ void bind_balance(Binder key, BalanceConfig& balance) {
   key("balance.device_groups", &balance.device_groups, {.low = 0}, "groups of experts for it; 0: parallel.expert");
   key("balance.scope", &balance.scope, {.names = {"sequence", "batch"}}, "what the loads are counted over");
   key("balance.z_loss", &balance.z_loss, {.low = 0}, "weight of the squared log-sum of router logits");
+  key("balance.bias_rate", &balance.bias_rate, {.low = 0},
+      "what a step moves the bias of a sigmoid router's choices by");
 }
 
 void bind_optim(Binder key, OptimConfig& optim) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <concepts>
 
+#include "core/error.h"
 #include "io/config/ini_file.h"
 #include "io/text/utf8.h"
 
@@ -139,25 +140,43 @@ std::string kind_text(const Domain& domain, const List&) {
   return fmt::format("integers {}, by commas", range(domain));
 }
 
+/// A member's value, and another one for it; an enumeration's is a name.
+template <class Value>
+Value value_of(const Value* member) {
+  return *member;
+}
+std::string value_of(const EnumMember& member) { return member.name(); }
+template <class Value>
+void set(Value* member, const Value& value) {
+  *member = value;
+}
+void set(const EnumMember& member, const std::string& name) { member.choose(name); }
+
 }  // namespace
 
+void EnumMember::choose(const std::string& name) const {
+  const auto found = std::find(names_.begin(), names_.end(), name);
+  require(found != names_.end(), "'{}' is no value of this key", name);
+  choose_(static_cast<std::size_t>(found - names_.begin()));
+}
+
 std::string Setting::name() const {
-  return std::visit([&](const auto* member) { return kind_text(domain_, *member); }, member_);
+  return std::visit([&](const auto& member) { return kind_text(domain_, value_of(member)); }, member_);
 }
 
 std::string Setting::text() const {
-  return std::visit([](const auto* member) { return write(*member); }, member_);
+  return std::visit([](const auto& member) { return write(value_of(member)); }, member_);
 }
 
 std::string Setting::problem() const {
-  return std::visit([&](const auto* member) { return problem_of(domain_, *member); }, member_);
+  return std::visit([&](const auto& member) { return problem_of(domain_, value_of(member)); }, member_);
 }
 
 void Setting::parse(boost::any& store, const std::vector<std::string>& tokens, bool) const {
   if (tokens.empty()) throw po::error("a value is missing");
   std::visit(
-      [&](const auto* member) {
-        std::remove_cvref_t<decltype(*member)> value{};
+      [&](const auto& member) {
+        auto value = value_of(member);
         read(tokens.front(), value);
         const std::string problem = problem_of(domain_, value);
         if (!problem.empty()) throw po::error(problem);
@@ -167,7 +186,7 @@ void Setting::parse(boost::any& store, const std::vector<std::string>& tokens, b
 }
 
 void Setting::notify(const boost::any& store) const {
-  std::visit([&](auto* member) { *member = boost::any_cast<std::remove_cvref_t<decltype(*member)>>(store); }, member_);
+  std::visit([&](const auto& member) { set(member, boost::any_cast<decltype(value_of(member))>(store)); }, member_);
 }
 
 void Setting::assign(const std::string& text) const {

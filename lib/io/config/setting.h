@@ -2,10 +2,16 @@
 
 #include <boost/program_options.hpp>
 
+#include <concepts>
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -21,15 +27,46 @@ struct Domain {
   std::string hint = {};                     // told instead of "text" where some words have a meaning
 };
 
+/// A member that is an enumeration; outside it goes by names.
+class EnumMember {
+ public:
+  /// `names`: of its values 0, 1, ….
+  template <class E>
+  requires std::is_enum_v<E> EnumMember(E* member, std::span<const char* const> names)
+      : names_(names.begin(), names.end()),
+        place_([member] { return static_cast<std::size_t>(*member); }),
+        choose_([member](std::size_t place) { *member = static_cast<E>(place); }) {}
+  /// One that may have no value, which is called `none`.
+  template <class E>
+  requires std::is_enum_v<E> EnumMember(std::optional<E>* member, const char* none, std::span<const char* const> names)
+      : names_{none},
+        place_([member] { return *member ? static_cast<std::size_t>(**member) + 1 : 0; }),
+        choose_([member](std::size_t place) {
+          *member = place > 0 ? std::optional(static_cast<E>(place - 1)) : std::nullopt;
+        }) {
+    names_.insert(names_.end(), names.begin(), names.end());
+  }
+
+  const std::vector<std::string>& names() const { return names_; }
+  const std::string& name() const { return names_.at(place_()); }
+  /// One of names().
+  void choose(const std::string& name) const;
+
+ private:
+  std::vector<std::string> names_;
+  std::function<std::size_t()> place_;
+  std::function<void(std::size_t)> choose_;
+};
+
 /// The member of a Config that a key stands for.
-using Member =
-    std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*, std::vector<std::int64_t>*>;
+using Member = std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*,
+                            std::vector<std::int64_t>*, EnumMember>;
 
 /// One key: a value of Boost.ProgramOptions that reads and writes its member of a Config and knows what it may be.
 /// Integers are at most 2^31 − 1 (seeds: 2^64 − 1), so that products of two sizes never overflow.
 class Setting final : public boost::program_options::value_semantic {
  public:
-  Setting(Member member, Domain domain) : member_(member), domain_(std::move(domain)) {}
+  Setting(Member member, Domain domain) : member_(std::move(member)), domain_(std::move(domain)) {}
 
   /// What may be written: "integer >= 1", "auto | cpu | cuda".
   std::string name() const override;

@@ -66,6 +66,34 @@ void run(const CpuStream& stream, const Scale<T>& scale) {
 }
 
 template <class T>
+void run(const CpuStream& stream, const ReluForward<T>& relu) {
+  const auto count = static_cast<std::int64_t>(relu.y.size());
+  require_length("ReluForward", "x", relu.x, count);
+  using A = Accumulator<T>;
+  parallel_for(stream, count, elements_a_thread, [&](std::int64_t first, std::int64_t last) {
+    const T* x = relu.x.data();
+    T* y = relu.y.data();
+#pragma omp simd
+    for (std::int64_t i = first; i < last; ++i) y[i] = static_cast<A>(x[i]) < 0 ? T{} : x[i];
+  });
+}
+
+template <class T>
+void run(const CpuStream& stream, const ReluBackward<T>& relu) {
+  const auto count = static_cast<std::int64_t>(relu.dx.size());
+  require_length("ReluBackward", "y", relu.y, count);
+  require_length("ReluBackward", "dy", relu.dy, count);
+  using A = Accumulator<T>;
+  parallel_for(stream, count, elements_a_thread, [&](std::int64_t first, std::int64_t last) {
+    const T* y = relu.y.data();
+    const T* dy = relu.dy.data();
+    T* dx = relu.dx.data();
+#pragma omp simd
+    for (std::int64_t i = first; i < last; ++i) dx[i] = static_cast<A>(y[i]) > 0 ? dy[i] : T{};
+  });
+}
+
+template <class T>
 void run(const CpuStream& stream, const Clear<T>& clear) {
   parallel_for(
       stream, static_cast<std::int64_t>(clear.y.size()), elements_a_thread,
@@ -119,6 +147,12 @@ template void run(const CpuStream&, const Add<double>&);
 template void run(const CpuStream&, const Scale<float>&);
 template void run(const CpuStream&, const Scale<bfloat16>&);
 template void run(const CpuStream&, const Scale<double>&);
+template void run(const CpuStream&, const ReluForward<float>&);
+template void run(const CpuStream&, const ReluForward<bfloat16>&);
+template void run(const CpuStream&, const ReluForward<double>&);
+template void run(const CpuStream&, const ReluBackward<float>&);
+template void run(const CpuStream&, const ReluBackward<bfloat16>&);
+template void run(const CpuStream&, const ReluBackward<double>&);
 template void run(const CpuStream&, const Clear<float>&);
 template void run(const CpuStream&, const Clear<bfloat16>&);
 template void run(const CpuStream&, const Clear<double>&);

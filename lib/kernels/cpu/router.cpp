@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "kernels/cpu/parallel_for.h"
@@ -12,24 +13,24 @@ namespace lyceum {
 
 namespace {
 
-/// Whether a logit stands before another one of a lower index: only if larger, or a number before a NaN.
+/// Whether a key stands before another one of a lower index: only if larger, or a number before a NaN.
 template <class A>
-bool beats(A logit, A other) {
-  return logit > other || (std::isnan(other) && !std::isnan(logit));
+bool beats(A key, A other) {
+  return key > other || (std::isnan(other) && !std::isnan(key));
 }
 
-/// Keeps the `k` best so far sorted while walking the row; most logits fail the first comparison.
+/// Keeps the `k` best so far sorted while walking the row; most keys fail the first comparison.
 template <class A>
-void top_of_row(const A* logits, std::int64_t cols, std::int64_t k, std::int32_t* index, A* value) {
+void top_of_row(const A* keys, std::int64_t cols, std::int64_t k, std::int32_t* index, A* value) {
   for (std::int64_t c = 0; c < cols; ++c) {
-    const A logit = logits[c];
-    if (c >= k && !beats(logit, value[k - 1])) continue;
+    const A key = keys[c];
+    if (c >= k && !beats(key, value[k - 1])) continue;
     std::int64_t place = std::min(c, k - 1);
-    for (; place > 0 && beats(logit, value[place - 1]); --place) {
+    for (; place > 0 && beats(key, value[place - 1]); --place) {
       value[place] = value[place - 1];
       index[place] = index[place - 1];
     }
-    value[place] = logit;
+    value[place] = key;
     index[place] = static_cast<std::int32_t>(c);
   }
 }
@@ -46,24 +47,40 @@ A shifted_exponentials(const A* logits, std::int64_t cols, A largest, A* scores)
   return sum;
 }
 
-/// Experts and gates of token t, whose scores are scores · inverse.
+/// scores = 1 / (1 + exp(−logits)); their sum.
 template <class A>
-void choose(const RouteTokens<A>& route, std::int64_t t, const A* scores, A inverse) {
+A sigmoids(const A* logits, std::int64_t cols, A* scores) {
+  A sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t c = 0; c < cols; ++c) {
+    scores[c] = A{1} / (A{1} + fast_exp(-logits[c]));
+    sum += scores[c];
+  }
+  return sum;
+}
+
+/// Experts and gates of token t, whose scores are scores · scale.
+template <class A>
+void choose(const RouteTokens<A>& route, std::int64_t t, const A* keys, const A* scores, A scale) {
   const std::int64_t experts = route.logits.cols, k = route.index.cols;
   std::int32_t* index = route.index.row(t);
   A* gates = route.gates.row(t);
   if (k == 0) return;
-  top_of_row(route.logits.row(t), experts, k, index, gates);
+  top_of_row(keys, experts, k, index, gates);
   A sum = 0;
   for (std::int64_t j = 0; j < k; ++j) {
     if (route.even) index[j] = static_cast<std::int32_t>((t * k + j) % experts);
-    gates[j] = scores[index[j]] * inverse;
+    gates[j] = scores[index[j]] * scale;
     sum += gates[j];
   }
-  for (std::int64_t j = 0; j < k && route.renormalize; ++j) gates[j] /= sum;
+  if (route.rule == Gates::ones) {
+    std::fill_n(gates, k, A{1});
+  } else if (route.rule != Gates::raw) {
+    for (std::int64_t j = 0; j < k; ++j) gates[j] /= sum;
+  }
 }
 
-/// What token t adds to its sequence.
+/// What token t, whose probabilities are scores · inverse, adds to its sequence.
 template <class A>
 void add_to_load(const RouteTokens<A>& route, std::int64_t t, const A* scores, A inverse, double* load) {
   const std::int64_t experts = route.logits.cols;
@@ -71,9 +88,92 @@ void add_to_load(const RouteTokens<A>& route, std::int64_t t, const A* scores, A
   double* sums = load + experts;
 #pragma omp simd
   for (std::int64_t e = 0; e < experts; ++e) sums[e] += static_cast<double>(scores[e] * inverse);
+  if (route.scores != Scores::softmax) return;
   const A log_sum_exp = route.norms.row(t)[0] + std::log(route.norms.row(t)[1]);
   sums[experts] += static_cast<double>(log_sum_exp) * static_cast<double>(log_sum_exp);
 }
+
+/// The two best scores of a group; a NaN is none.
+template <class A>
+struct TwoBest {
+  A best = -std::numeric_limits<A>::infinity(), second = best;
+
+  void add(A score) {
+    if (score > best) {
+      second = best;
+      best = score;
+    } else if (score > second) {
+      second = score;
+    }
+  }
+  A sum() const { return std::isinf(second) ? best : best + second; }
+};
+
+/// A row's way from logits to choices, with room for what it makes on it.
+template <class A>
+struct TokenRouter {
+  const RouteTokens<A>& route;
+  std::vector<A> scores, keys;
+  std::vector<TwoBest<A>> of_group;
+  std::vector<bool> open;  // groups
+
+  explicit TokenRouter(const RouteTokens<A>& route)
+      : route(route),
+        scores(static_cast<std::size_t>(route.logits.cols)),
+        keys(route.bias.empty() && route.group_limit == 0 ? 0 : scores.size()),
+        of_group(static_cast<std::size_t>(route.groups)),
+        open(of_group.size()) {}
+
+  /// Leaves NaN of the keys outside the groups that the token chooses by scores · scale (+ bias).
+  void close_groups(A scale) {
+    std::fill(of_group.begin(), of_group.end(), TwoBest<A>{});
+    for (std::size_t e = 0; e < scores.size(); ++e) {
+      const A bias = route.bias.empty() ? A{0} : route.bias[e];
+      of_group[static_cast<std::size_t>(route.group[e])].add(scores[e] * scale + bias);
+    }
+    std::fill(open.begin(), open.end(), false);
+    for (std::int64_t chosen = 0; chosen < route.group_limit; ++chosen) {
+      std::size_t best = open.size();
+      for (std::size_t g = 0; g < open.size(); ++g) {
+        if (!open[g] && (best == open.size() || of_group[g].sum() > of_group[best].sum())) best = g;
+      }
+      open[best] = true;
+    }
+    for (std::size_t e = 0; e < keys.size(); ++e) {
+      if (!open[static_cast<std::size_t>(route.group[e])]) keys[e] = std::numeric_limits<A>::quiet_NaN();
+    }
+  }
+
+  /// `load`: of the token's sequence, or null.
+  void softmax(std::int64_t t, double* load) {
+    const std::int64_t experts = route.logits.cols;
+    const A* logits = route.logits.row(t);
+    const A largest = row_maximum(logits, experts), sum = shifted_exponentials(logits, experts, largest, scores.data());
+    route.norms.row(t)[0] = largest;
+    route.norms.row(t)[1] = sum;
+    if (route.group_limit > 0) {
+      std::copy_n(logits, experts, keys.data());
+      close_groups(A{1} / sum);
+      logits = keys.data();
+    }
+    choose(route, t, logits, scores.data(), A{1} / sum);
+    if (load) add_to_load(route, t, scores.data(), A{1} / sum, load);
+  }
+
+  void sigmoid(std::int64_t t, double* load) {
+    const A sum = sigmoids(route.logits.row(t), route.logits.cols, scores.data());
+    route.norms.row(t)[0] = 0;
+    route.norms.row(t)[1] = sum;
+    for (std::size_t e = 0; e < keys.size(); ++e) keys[e] = scores[e] + (route.bias.empty() ? A{0} : route.bias[e]);
+    if (route.group_limit > 0) close_groups(A{1});
+    choose(route, t, keys.empty() ? scores.data() : keys.data(), scores.data(), A{1});
+    if (load) add_to_load(route, t, scores.data(), A{1} / sum, load);
+  }
+
+  void operator()(std::int64_t t, double* load) {
+    route.scores == Scores::softmax ? softmax(t, load) : sigmoid(t, load);
+  }
+};
 
 /// load = the sums of the pieces of each sequence, in order.
 void add_chunks(const std::vector<double>& partial, const RouterChunks& chunks, Matrix<double> load) {
@@ -119,7 +219,9 @@ struct TokenGradient {
     square_slope = static_cast<A>(*from);
   }
 
-  /// d_chosen: derivatives by the scores of the chosen. Gates g = v / Σv: dv_j = (dg_j − Σ_i g_i dg_i) / Σv.
+  /// d_chosen: derivatives by the scores v of the chosen, where gates are made of v by
+  ///   renormalized  g = v / Σv: dv_j = (dg_j − Σ_i g_i dg_i) / Σv
+  ///   detached      dv_j = dg_j / Σv
   /// Their share of Σ ds · s.
   A through_gates(std::int64_t t) {
     const std::int32_t* index = route.index.row(t);
@@ -131,14 +233,21 @@ struct TokenGradient {
       weighted += score * d_gates[j];
     }
     for (std::size_t j = 0; j < d_chosen.size(); ++j) {
-      d_chosen[j] = route.renormalize ? (d_gates[j] - weighted / sum) / sum : d_gates[j];
+      switch (route.rule) {
+        case Gates::raw: d_chosen[j] = d_gates[j]; break;
+        case Gates::renormalized: d_chosen[j] = (d_gates[j] - weighted / sum) / sum; break;
+        case Gates::detached: d_chosen[j] = d_gates[j] / sum; break;
+        case Gates::ones: d_chosen[j] = 0; break;
+      }
       dot += d_chosen[j] * scores[static_cast<std::size_t>(index[j])];
     }
     return dot;
   }
 
+  void write(std::int64_t t) { route.scores == Scores::softmax ? through_softmax(t) : through_sigmoid(t); }
+
   /// ds: all derivatives by the scores. dx_i = s_i (ds_i − Σ ds · s) + 2 lse · square_slope · s_i.
-  void write(std::int64_t t) {
+  void through_softmax(std::int64_t t) {
     const auto experts = static_cast<std::int64_t>(scores.size());
     const A* logits = route.logits.row(t);
     const A largest = route.norms.row(t)[0], sum = route.norms.row(t)[1], inverse = A{1} / sum;
@@ -160,6 +269,29 @@ struct TokenGradient {
       d_logits[e] += s[e] * d_chosen[j];
     }
   }
+
+  /// dp: derivatives by the probabilities s / z. ds_i = (dp_i − Σ dp · p) / z + dv_i, dx_i = s_i (1 − s_i) ds_i.
+  void through_sigmoid(std::int64_t t) {
+    const auto experts = static_cast<std::int64_t>(scores.size());
+    const A* logits = route.logits.row(t);
+    const A inverse = A{1} / route.norms.row(t)[1];
+    A* s = scores.data();
+    const A* dp = slopes.data();
+    A dot = 0;
+#pragma omp simd reduction(+ : dot)
+    for (std::int64_t e = 0; e < experts; ++e) {
+      s[e] = A{1} / (A{1} + fast_exp(-logits[e]));
+      dot += dp[e] * s[e] * inverse;
+    }
+    through_gates(t);
+    A* d_logits = route.d_logits.row(t);
+#pragma omp simd
+    for (std::int64_t e = 0; e < experts; ++e) d_logits[e] = s[e] * (1 - s[e]) * ((dp[e] - dot) * inverse);
+    for (std::size_t j = 0; j < d_chosen.size(); ++j) {
+      const std::int32_t e = route.index.row(t)[j];
+      d_logits[e] += s[e] * (1 - s[e]) * d_chosen[j];
+    }
+  }
 };
 
 }  // namespace
@@ -173,18 +305,10 @@ void run(const CpuStream& stream, const RouteTokens<A>& route) {
   std::vector<double> partial(route.load.rows > 0 ? static_cast<std::size_t>(chunks.count()) * width : 0, 0.0);
   const std::int64_t grain = rows_a_thread(8 * std::min(RouterChunks::rows, chunks.seq_len) * experts);
   parallel_for(stream, chunks.count(), grain, [&](std::int64_t first, std::int64_t last) {
-    std::vector<A> scores(static_cast<std::size_t>(experts));
+    TokenRouter<A> route_token(route);
     for (std::int64_t chunk = first; chunk < last; ++chunk) {
-      double* load = partial.data() + static_cast<std::size_t>(chunk) * (partial.empty() ? 0 : width);
-      for (std::int64_t t = chunks.begin(chunk); t < chunks.end(chunk); ++t) {
-        const A* logits = route.logits.row(t);
-        const A largest = row_maximum(logits, experts),
-                sum = shifted_exponentials(logits, experts, largest, scores.data());
-        route.norms.row(t)[0] = largest;
-        route.norms.row(t)[1] = sum;
-        choose(route, t, scores.data(), A{1} / sum);
-        if (!partial.empty()) add_to_load(route, t, scores.data(), A{1} / sum, load);
-      }
+      double* load = partial.empty() ? nullptr : partial.data() + static_cast<std::size_t>(chunk) * width;
+      for (std::int64_t t = chunks.begin(chunk); t < chunks.end(chunk); ++t) route_token(t, load);
     }
   });
   add_chunks(partial, chunks, route.load);
@@ -206,6 +330,37 @@ void run(const CpuStream& stream, const RouteTokensBackward<A>& route) {
   });
 }
 
+template <class A>
+void run(const CpuStream&, const HashTokens<A>& hash) {
+  require_fitting(hash);
+  for (std::size_t t = 0; t < hash.tokens.size(); ++t) {
+    const std::int32_t expert = hashed_expert(hash.tokens[t], hash.layer, hash.experts);
+    hash.index[t] = expert;
+    hash.gates[t] = 1;
+    if (!hash.counts.empty()) ++hash.counts[static_cast<std::size_t>(expert)];
+    if (!hash.probability.empty()) ++hash.probability[static_cast<std::size_t>(expert)];
+  }
+}
+
+template <class A>
+void run(const CpuStream&, const BalanceBias<A>& balance) {
+  require_fitting(balance);
+  if (balance.numbers[0].skip != 0) return;
+  const std::int64_t experts = balance.counts.cols;
+  std::vector<std::int64_t> count(static_cast<std::size_t>(experts), 0);
+  std::int64_t all = 0;
+  for (std::int64_t j = 0; j < balance.counts.rows; ++j) {
+    for (std::size_t e = 0; e < count.size(); ++e) {
+      count[e] += balance.counts.row(j)[e];
+      all += balance.counts.row(j)[e];
+    }
+  }
+  for (std::size_t e = 0; e < count.size(); ++e) {
+    const std::int64_t own = count[e] * experts;
+    balance.bias[e] += static_cast<A>(balance.rate) * static_cast<A>((all > own) - (all < own));
+  }
+}
+
 void run(const CpuStream&, const SumColumns& sum) {
   require_length("SumColumns", "sums", sum.sums, sum.x.cols);
   for (std::int64_t r = 0; r < sum.x.rows; ++r) {
@@ -217,5 +372,9 @@ template void run(const CpuStream&, const RouteTokens<float>&);
 template void run(const CpuStream&, const RouteTokens<double>&);
 template void run(const CpuStream&, const RouteTokensBackward<float>&);
 template void run(const CpuStream&, const RouteTokensBackward<double>&);
+template void run(const CpuStream&, const HashTokens<float>&);
+template void run(const CpuStream&, const HashTokens<double>&);
+template void run(const CpuStream&, const BalanceBias<float>&);
+template void run(const CpuStream&, const BalanceBias<double>&);
 
 }  // namespace lyceum

@@ -60,6 +60,33 @@ struct ScaleElements {
   }
 };
 
+template <class T>
+struct ReluElements {
+  const T* x;
+  T* y;
+  template <int width>
+  __device__ void at(std::int64_t i) const {
+    const auto values = load<width>(x + i);
+    Pack<T, width> kept;
+    for (int e = 0; e < width; ++e) kept[e] = widen(values[e]) < 0 ? T{} : values[e];
+    store(y + i, kept);
+  }
+};
+
+template <class T>
+struct ReluBackwardElements {
+  const T* y;
+  const T* dy;
+  T* dx;
+  template <int width>
+  __device__ void at(std::int64_t i) const {
+    const auto results = load<width>(y + i), gradients = load<width>(dy + i);
+    Pack<T, width> kept;
+    for (int e = 0; e < width; ++e) kept[e] = widen(results[e]) > 0 ? gradients[e] : T{};
+    store(dx + i, kept);
+  }
+};
+
 /// Rounded once: a double becomes a bfloat16 by way of a float that was rounded to odd.
 template <class To, class From>
 __device__ To convert(From value) {
@@ -145,6 +172,23 @@ void run(const CudaStream& stream, const Scale<T>& scale) {
 }
 
 template <class T>
+void run(const CudaStream& stream, const ReluForward<T>& relu) {
+  const auto count = static_cast<std::int64_t>(relu.y.size());
+  require_length("ReluForward", "x", relu.x, count);
+  const ReluElements<T> op{relu.x.data(), relu.y.data()};
+  run_elements<pack_width<T>>(stream, "ReluForward", count, op, {op.x, op.y});
+}
+
+template <class T>
+void run(const CudaStream& stream, const ReluBackward<T>& relu) {
+  const auto count = static_cast<std::int64_t>(relu.dx.size());
+  require_length("ReluBackward", "y", relu.y, count);
+  require_length("ReluBackward", "dy", relu.dy, count);
+  const ReluBackwardElements<T> op{relu.y.data(), relu.dy.data(), relu.dx.data()};
+  run_elements<pack_width<T>>(stream, "ReluBackward", count, op, {op.y, op.dy, op.dx});
+}
+
+template <class T>
 void run(const CudaStream& stream, const Clear<T>& clear) {
   if (clear.y.empty()) return;
   check(cudaMemsetAsync(clear.y.data(), 0, clear.y.size_bytes(), stream.handle()), "Clear");
@@ -184,6 +228,12 @@ template void run(const CudaStream&, const Add<double>&);
 template void run(const CudaStream&, const Scale<float>&);
 template void run(const CudaStream&, const Scale<bfloat16>&);
 template void run(const CudaStream&, const Scale<double>&);
+template void run(const CudaStream&, const ReluForward<float>&);
+template void run(const CudaStream&, const ReluForward<bfloat16>&);
+template void run(const CudaStream&, const ReluForward<double>&);
+template void run(const CudaStream&, const ReluBackward<float>&);
+template void run(const CudaStream&, const ReluBackward<bfloat16>&);
+template void run(const CudaStream&, const ReluBackward<double>&);
 template void run(const CudaStream&, const Clear<float>&);
 template void run(const CudaStream&, const Clear<bfloat16>&);
 template void run(const CudaStream&, const Clear<double>&);

@@ -68,15 +68,25 @@ __device__ std::uint64_t rank_of(double x) {
 __device__ unsigned largest_of_warp(unsigned rank) { return __reduce_max_sync(whole_warp, rank); }
 __device__ std::uint64_t largest_of_warp(std::uint64_t rank) { return join_warp(rank, Largest{}); }
 
+/// A score from a logit and, of a softmax, what its row has in common: the largest logit, one over the sum.
+template <Scores scores, class A>
+__device__ A score_of(A x, A largest, A inverse) {
+  if constexpr (scores == Scores::softmax) {
+    return std::exp(x - largest) * inverse;
+  } else {
+    return A{1} / (A{1} + std::exp(-x));
+  }
+}
+
 /// The choice that follows on `expert` of rank `rank`, which become its own: the best of those that stand behind, so
-/// that nothing need be marked as taken.
-template <class A, int held, class Rank>
-__device__ void to_next_choice(const Row<A, held>& logits, Rank& rank, int& expert) {
+/// that nothing need be marked as taken. Compared are key(column, logit, place).
+template <class A, int held, class Key, class Rank>
+__device__ void to_next_choice(const Row<A, held>& logits, const Key& key, Rank& rank, int& expert) {
   constexpr unsigned nobody = ~0u;
   Rank best = 0;
   unsigned own = nobody;
-  logits.each([&](std::int64_t c, A x, int) {
-    const Rank here = rank_of(x);
+  logits.each([&](std::int64_t c, A x, int i) {
+    const Rank here = rank_of(key(c, x, i));
     const bool behind = here < rank || (here == rank && c > expert);
     if (behind && (own == nobody || here > best)) {
       best = here;
@@ -85,6 +95,46 @@ __device__ void to_next_choice(const Row<A, held>& logits, Rank& rank, int& expe
   });
   rank = largest_of_warp(best);
   expert = static_cast<int>(__reduce_min_sync(whole_warp, best == rank ? own : nobody));
+}
+
+/// The groups that a token chooses, a bit each, the same in all lanes: those with the largest sums of their two best
+/// score(column, logit, place), of which a NaN is none.
+template <class A, int held, class Score>
+__device__ std::uint64_t open_groups(const RouteTokens<A>& route, const Row<A, held>& logits, const Score& score) {
+  constexpr A none = -std::numeric_limits<A>::infinity();
+  A low = none, high = none;  // sums of groups lane() and lane() + 32
+  for (int g = 0; g < route.groups; ++g) {
+    A best = none, second = none;
+    logits.each([&](std::int64_t c, A x, int i) {
+      if (route.group[c] != g) return;
+      const A own = score(c, x, i);
+      if (own > best) {
+        second = best;
+        best = own;
+      } else if (own > second) {
+        second = own;
+      }
+    });
+    const A of_group = join_warp(best, Largest{});
+    const unsigned holder = __reduce_min_sync(whole_warp, best == of_group ? static_cast<unsigned>(lane()) : ~0u);
+    const A next = join_warp(holder == static_cast<unsigned>(lane()) ? second : best, Largest{});
+    if (lane() == g % warp_size) (g < warp_size ? low : high) = std::isinf(next) ? of_group : of_group + next;
+  }
+  std::uint64_t open = 0;
+  for (std::int64_t chosen = 0; chosen < route.group_limit; ++chosen) {
+    unsigned own = ~0u;
+    A best = none;
+    for (int g = lane(); g < route.groups; g += warp_size) {
+      const A sum = g < warp_size ? low : high;
+      if (open >> g & 1 || (own != ~0u && !(sum > best))) continue;
+      best = sum;
+      own = static_cast<unsigned>(g);
+    }
+    const A of_all = join_warp(best, Largest{});
+    const unsigned taken = __reduce_min_sync(whole_warp, own != ~0u && best == of_all ? own : ~0u);
+    open |= std::uint64_t{1} << taken;
+  }
+  return open;
 }
 
 /// Choices of a block, by rank where there is room in its memory; otherwise all together, and those by rank are added
@@ -121,10 +171,10 @@ struct Counts {
   }
 };
 
-/// The experts and gates of token t.
-template <class A, int held>
-__device__ void choose(const RouteTokens<A>& route, const Row<A, held>& logits, std::int64_t t, A largest, A inverse,
-                       const Counts& counts) {
+/// The experts and gates of token t: the best by `key`, with what score(logit) is.
+template <class A, int held, class Key, class Score>
+__device__ void choose(const RouteTokens<A>& route, const Row<A, held>& logits, std::int64_t t, const Key& key,
+                       const Score& score, const Counts& counts) {
   const std::int64_t k = route.index.cols;
   auto rank = static_cast<decltype(rank_of(A{}))>(-1);
   int expert = -1;
@@ -132,24 +182,25 @@ __device__ void choose(const RouteTokens<A>& route, const Row<A, held>& logits, 
   for (std::int64_t from = 0; from < k; from += warp_size) {
     std::int64_t own = 0;
     for (std::int64_t j = from; j < k && j < from + warp_size; ++j) {
-      to_next_choice(logits, rank, expert);
+      to_next_choice(logits, key, rank, expert);
       if (j == from + lane()) own = expert;
     }
     const std::int64_t j = from + lane();
     if (j >= k) continue;
     if (route.even) own = (t * k + j) % route.logits.cols;
-    const A gate = std::exp(route.logits.row(t)[own] - largest) * inverse;
+    const A gate = score(route.logits.row(t)[own]);
     route.index.row(t)[j] = static_cast<std::int32_t>(own);
-    route.gates.row(t)[j] = gate;
+    route.gates.row(t)[j] = route.rule == Gates::ones ? A{1} : gate;
     sum += gate;
     counts.add(j, own);
   }
-  if (!route.renormalize) return;
+  if (route.rule != Gates::renormalized && route.rule != Gates::detached) return;
   sum = join_warp(sum, Sum{});
   for (std::int64_t j = lane(); j < k; j += warp_size) route.gates.row(t)[j] /= sum;  // written by this lane
 }
 
-/// Σ scores of a block's tokens, where its warps hold their rows in registers: each adds up its own, then in order.
+/// Σ probabilities of a block's tokens, where its warps hold their rows in registers: each adds up its own, then in
+/// order.
 template <int held>
 __device__ void add_scores(const double (&own)[held], double* of_warps, std::int64_t experts, double* total) {
 #pragma unroll
@@ -166,20 +217,21 @@ __device__ void add_scores(const double (&own)[held], double* of_warps, std::int
 }
 
 /// The same where they do not: once more down the columns.
-template <class A>
+template <Scores scores, class A>
 __device__ void add_scores(const RouteTokens<A>& route, std::int64_t begin, std::int64_t end, double* total) {
   for (std::int64_t c = threadIdx.x; c < route.logits.cols; c += router_threads) {
     double sum = 0;
     for (std::int64_t t = begin; t < end; ++t) {
       const A* norm = route.norms.row(t);
-      sum += static_cast<double>(std::exp(route.logits.row(t)[c] - norm[0]) * (A{1} / norm[1]));
+      const A inverse = A{1} / norm[1], score = score_of<scores>(route.logits.row(t)[c], norm[0], inverse);
+      sum += static_cast<double>(scores == Scores::softmax ? score : score * inverse);
     }
     total[c] = sum;
   }
 }
 
 /// partial: [pieces, load_width(experts)], or none where no load is wanted.
-template <class A, int held>
+template <class A, int held, Scores kind, bool limited>
 __global__ void __launch_bounds__(router_threads)
     route_tokens(RouteTokens<A> route, RouterChunks chunks, Matrix<double> partial, bool by_rank) {
   constexpr int places = held ? held : 1;
@@ -195,17 +247,45 @@ __global__ void __launch_bounds__(router_threads)
   double sums[places] = {}, square = 0;
   for (std::int64_t t = begin + warp(); t < end; t += router_warps) {
     const Row<A, held> logits(route.logits.row(t), experts);
-    A largest = -std::numeric_limits<A>::infinity(), sum = 0, scores[places] = {};
-    logits.each([&](std::int64_t, A x, int) { largest = Largest{}(largest, x); });
-    largest = join_warp(largest, Largest{});
-    logits.each([&](std::int64_t, A x, int i) { sum += scores[i] = std::exp(x - largest); });
+    A largest = 0, sum = 0, scores[places] = {};
+    if constexpr (kind == Scores::softmax) {
+      largest = -std::numeric_limits<A>::infinity();
+      logits.each([&](std::int64_t, A x, int) { largest = Largest{}(largest, x); });
+      largest = join_warp(largest, Largest{});
+    }
+    const auto unscaled = [&](A x) { return score_of<kind>(x, largest, A{1}); };
+    logits.each([&](std::int64_t, A x, int i) { sum += scores[i] = unscaled(x); });
     sum = join_warp(sum, Sum{});
-    const A inverse = A{1} / sum, log_sum_exp = largest + std::log(sum);
+    const A inverse = A{1} / sum;
     if (lane() < 2) route.norms.row(t)[lane()] = lane() == 0 ? largest : sum;
-    choose(route, logits, t, largest, inverse, counts);
+    const auto score = [&](A x) { return score_of<kind>(x, largest, inverse); };
+    const auto compared = [&](std::int64_t c, A x, int i) {
+      const A own = held ? scores[i] : unscaled(x);
+      if constexpr (kind == Scores::softmax) {
+        return own * inverse;
+      } else {
+        return own + (route.bias.empty() ? A{0} : route.bias[c]);
+      }
+    };
+    [[maybe_unused]] std::uint64_t open = 0;
+    if constexpr (limited) open = open_groups(route, logits, compared);
+    const auto key = [&](std::int64_t c, A x, int i) {
+      if constexpr (limited) {
+        if (!(open >> route.group[c] & 1)) return std::numeric_limits<A>::quiet_NaN();
+      }
+      if constexpr (kind == Scores::softmax) {
+        return x;
+      } else {
+        return compared(c, x, i);
+      }
+    };
+    choose(route, logits, t, key, score, counts);
 #pragma unroll
     for (int i = 0; i < places; ++i) sums[i] += static_cast<double>(scores[i] * inverse);
-    square += static_cast<double>(log_sum_exp) * static_cast<double>(log_sum_exp);
+    if constexpr (kind == Scores::softmax) {
+      const A log_sum_exp = largest + std::log(sum);
+      square += static_cast<double>(log_sum_exp) * static_cast<double>(log_sum_exp);
+    }
   }
   if (!loads) return;
   if (lane() == 0) squares[warp()] = square;
@@ -215,7 +295,7 @@ __global__ void __launch_bounds__(router_threads)
   if constexpr (held > 0) {
     add_scores<held>(sums, of_warps, experts, total + experts);
   } else {
-    add_scores(route, begin, end, total + experts);
+    add_scores<kind>(route, begin, end, total + experts);
   }
   if (threadIdx.x != 0) return;
   for (int w = 1; w < router_warps; ++w) square += squares[w];
@@ -250,23 +330,52 @@ __global__ void __launch_bounds__(router_threads) sum_columns(SumColumns sums) {
   if (warp() == 0 && c < sums.x.cols) sums.sums[c] += sum;
 }
 
-/// A choice of a token, and what its gate asks of its score.
+/// A choice of a token, with the gradient of its gate.
 template <class A>
 struct Choice {
   std::int64_t expert;
-  A score, d_score;
+  A score, d_gate;
 };
 
-/// Gates g = v / Σv: dv_j = (dg_j − Σ_i g_i dg_i) / Σv.
-template <class A>
+template <Scores scores, class A>
 __device__ Choice<A> choice_of(const RouteTokensBackward<A>& route, std::int64_t t, std::int64_t j, A largest,
                                A inverse) {
   const std::int32_t expert = route.index.row(t)[j];
-  return {expert, std::exp(route.logits.row(t)[expert] - largest) * inverse, route.d_gates.row(t)[j]};
+  return {expert, score_of<scores>(route.logits.row(t)[expert], largest, inverse), route.d_gates.row(t)[j]};
 }
 
-/// dx_i = s_i (ds_i − Σ ds · s) + 2 lse · d_square · s_i, with ds by the load and by the gates.
-template <class A, int held>
+/// What the gates of a token ask of the scores v of its chosen, made of Σ v and Σ v · dg by
+///   renormalized  g = v / Σv: dv_j = (dg_j − Σ_i g_i dg_i) / Σv
+///   detached      dv_j = dg_j / Σv
+template <class A>
+struct ThroughGates {
+  Gates rule;
+  A sum = 0, weighted = 0;
+
+  __device__ void add(const Choice<A>& choice) {
+    sum += choice.score;
+    weighted += choice.score * choice.d_gate;
+  }
+  __device__ void join() {
+    weighted = join_warp(weighted, Sum{});
+    if (rule == Gates::renormalized || rule == Gates::detached) sum = join_warp(sum, Sum{});
+  }
+  /// Of a gate with the gradient d_gate.
+  __device__ A d_score(A d_gate) const {
+    switch (rule) {
+      case Gates::raw: return d_gate;
+      case Gates::renormalized: return (d_gate - weighted / sum) / sum;
+      case Gates::detached: return d_gate / sum;
+      default: return 0;
+    }
+  }
+  /// Σ dv · v, of one choice or more.
+  __device__ A dot() const { return rule == Gates::raw ? weighted : rule == Gates::detached ? weighted / sum : A{0}; }
+};
+
+/// Softmax: dx_i = s_i (ds_i − Σ ds · s) + 2 lse · d_square · s_i, with ds by the load and by the gates.
+/// Sigmoid: dx_i = s_i (1 − s_i) ((dp_i − Σ dp · s / z) / z + dv_i), with dp by the load and dv by the gates.
+template <class A, int held, Scores kind>
 __global__ void __launch_bounds__(router_threads)
     route_tokens_backward(RouteTokensBackward<A> route, RouterChunks chunks) {
   constexpr int places = held ? held : 1;
@@ -284,46 +393,108 @@ __global__ void __launch_bounds__(router_threads)
   for (std::int64_t t = begin + warp(); t < end; t += router_warps) {
     const Row<A, held> logits(route.logits.row(t), experts);
     const A largest = route.norms.row(t)[0], norm = route.norms.row(t)[1], inverse = A{1} / norm;
-    const auto score = [&](A x) { return std::exp(x - largest) * inverse; };
-    A dot = 0, sum = 0, weighted = 0, scores[places] = {};
+    const auto score = [&](A x) { return score_of<kind>(x, largest, inverse); };
+    A dot = 0, scores[places] = {};
+    ThroughGates<A> gates{route.rule};
     logits.each([&](std::int64_t c, A x, int i) {
       scores[i] = score(x);
       dot += slope_at(c, i) * scores[i];
     });
-    for (std::int64_t j = lane(); j < k; j += warp_size) {
-      const Choice<A> chosen = choice_of(route, t, j, largest, inverse);
-      sum += chosen.score;
-      weighted += chosen.score * chosen.d_score;
-    }
-    weighted = join_warp(weighted, Sum{});
+    for (std::int64_t j = lane(); j < k; j += warp_size) gates.add(choice_of<kind>(route, t, j, largest, inverse));
+    gates.join();
     dot = join_warp(dot, Sum{});
-    if (route.renormalize) {  // Σ dv · v = 0
-      sum = join_warp(sum, Sum{});
+    // ds/dx of a score, times what the loads ask of it; the gates ask for more of the chosen.
+    A factor = 1, shift = 0;
+    if constexpr (kind == Scores::softmax) {
+      if (k > 0) dot += gates.dot();
+      shift = 2 * (largest + std::log(norm)) * d_square - dot;
     } else {
-      dot += weighted;
+      factor = inverse;
+      shift = -dot * inverse;
     }
-    const A shift = 2 * (largest + std::log(norm)) * d_square - dot;
+    const auto d_logit = [&](A score, A d_score) {
+      if constexpr (kind == Scores::softmax) {
+        return score * d_score;
+      } else {
+        return score * (A{1} - score) * d_score;
+      }
+    };
+    const auto by_load = [&](A slope) { return kind == Scores::softmax ? slope + shift : (slope + shift) * factor; };
     A* d_logits = route.d_logits.row(t);
-    logits.each(
-        [&](std::int64_t c, A x, int i) { d_logits[c] = (held ? scores[i] : score(x)) * (slope_at(c, i) + shift); });
+    logits.each([&](std::int64_t c, A x, int i) {
+      d_logits[c] = d_logit(held ? scores[i] : score(x), by_load(slope_at(c, i)));
+    });
     __syncwarp();
     for (std::int64_t j = lane(); j < k; j += warp_size) {
-      const Choice<A> chosen = choice_of(route, t, j, largest, inverse);
-      const A d_score = route.renormalize ? (chosen.d_score - weighted / sum) / sum : chosen.d_score;
-      d_logits[chosen.expert] = chosen.score * (slope(chosen.expert) + shift + d_score);
+      const Choice<A> chosen = choice_of<kind>(route, t, j, largest, inverse);
+      d_logits[chosen.expert] = d_logit(chosen.score, by_load(slope(chosen.expert)) + gates.d_score(chosen.d_gate));
     }
   }
 }
 
-/// f.operator()<held>() for rows of so many columns.
-template <class F>
+template <class A>
+__global__ void __launch_bounds__(router_threads) hash_tokens(HashTokens<A> hash) {
+  const auto tokens = static_cast<std::int64_t>(hash.tokens.size());
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * router_threads;
+  for (std::int64_t t = static_cast<std::int64_t>(blockIdx.x) * router_threads + threadIdx.x; t < tokens; t += stride) {
+    const std::int32_t expert = hashed_expert(hash.tokens[t], hash.layer, hash.experts);
+    hash.index[t] = expert;
+    hash.gates[t] = 1;
+    // Whole numbers are added: their sums do not depend on the order.
+    if (!hash.counts.empty()) atomicAdd(reinterpret_cast<unsigned long long*>(&hash.counts[expert]), 1ull);
+    if (!hash.probability.empty()) atomicAdd(&hash.probability[expert], 1.0);
+  }
+}
+
+/// One block: its threads add up all counts, which are whole numbers, then a thread an expert.
+template <class A>
+__global__ void __launch_bounds__(router_threads) balance_bias(BalanceBias<A> balance) {
+  __shared__ unsigned long long all;
+  if (balance.numbers[0].skip != 0) return;
+  const std::int64_t experts = balance.counts.cols;
+  const auto count_of = [&](std::int64_t e) {
+    std::int64_t count = 0;
+    for (std::int64_t j = 0; j < balance.counts.rows; ++j) count += balance.counts.row(j)[e];
+    return count;
+  };
+  if (threadIdx.x == 0) all = 0;
+  __syncthreads();
+  for (std::int64_t e = threadIdx.x; e < experts; e += router_threads) {
+    atomicAdd(&all, static_cast<unsigned long long>(count_of(e)));
+  }
+  __syncthreads();
+  const auto sum = static_cast<std::int64_t>(all);
+  for (std::int64_t e = threadIdx.x; e < experts; e += router_threads) {
+    const std::int64_t own = count_of(e) * experts;
+    balance.bias[e] += static_cast<A>(balance.rate) * static_cast<A>((sum > own) - (sum < own));
+  }
+}
+
+/// f.operator()<held, scores>() for rows of so many columns.
+template <Scores scores, class F>
 void with_held(std::int64_t cols, const F& f) {
   const std::int64_t places = (cols + warp_size - 1) / warp_size;
-  if (places <= 1) return f.template operator()<1>();
-  if (places <= 2) return f.template operator()<2>();
-  if (places <= 4) return f.template operator()<4>();
-  if (places <= 8) return f.template operator()<8>();
-  f.template operator()<0>();
+  if (places <= 1) return f.template operator()<1, scores>();
+  if (places <= 2) return f.template operator()<2, scores>();
+  if (places <= 4) return f.template operator()<4, scores>();
+  if (places <= 8) return f.template operator()<8, scores>();
+  f.template operator()<0, scores>();
+}
+template <class Route, class F>
+void with_kernel(const Route& route, const F& f) {
+  if (route.scores == Scores::softmax) return with_held<Scores::softmax>(route.logits.cols, f);
+  with_held<Scores::sigmoid>(route.logits.cols, f);
+}
+
+/// The same with two ways to hold a row.
+template <class Route, class F>
+void with_few_kernels(const Route& route, const F& f) {
+  constexpr int most = 8;
+  const bool fits = route.logits.cols <= most * warp_size;
+  if (route.scores == Scores::softmax) {
+    return fits ? f.template operator()<most, Scores::softmax>() : f.template operator()<0, Scores::softmax>();
+  }
+  fits ? f.template operator()<most, Scores::sigmoid>() : f.template operator()<0, Scores::sigmoid>();
 }
 
 unsigned blocks_of(const RouterChunks& chunks) {
@@ -348,12 +519,17 @@ void run(const CudaStream& stream, const RouteTokens<A>& route) {
     memory = stream.memory().allocate(size * sizeof(double), MemoryKind::buffers);
     partial = {reinterpret_cast<double*>(memory.get()), chunks.count(), load_width(experts)};
   }
-  with_held(experts, [&]<int held>() {
+  const auto launch = [&]<int held, Scores scores, bool limited>() {
     const auto local = static_cast<std::size_t>(experts) * ((held ? router_warps * sizeof(double) : 0) +
                                                             static_cast<std::size_t>(by_rank ? k : 1) * sizeof(int));
-    start_shared(stream, "RouteTokens", route_tokens<A, held>, blocks_of(chunks), router_threads, loads ? local : 0,
-                 route, chunks, partial, by_rank);
-  });
+    start_shared(stream, "RouteTokens", route_tokens<A, held, scores, limited>, blocks_of(chunks), router_threads,
+                 loads ? local : 0, route, chunks, partial, by_rank);
+  };
+  if (route.group_limit > 0) {
+    with_few_kernels(route, [&]<int held, Scores scores>() { launch.template operator()<held, scores, true>(); });
+  } else {
+    with_kernel(route, [&]<int held, Scores scores>() { launch.template operator()<held, scores, false>(); });
+  }
   if (!loads) return;
   const dim3 grid(static_cast<unsigned>(route.load.rows), blocks_for(route.load.cols, warp_size));
   start(stream, "RouteTokens", add_load_chunks, grid, router_threads, partial, chunks.of_sequence(), route.load);
@@ -364,10 +540,23 @@ template <class A>
 void run(const CudaStream& stream, const RouteTokensBackward<A>& route) {
   require_fitting(route);
   const RouterChunks chunks = chunks_of(route, route.d_load);
-  with_held(route.logits.cols, [&]<int held>() {
-    start(stream, "RouteTokensBackward", route_tokens_backward<A, held>, blocks_of(chunks), router_threads, route,
-          chunks);
+  with_kernel(route, [&]<int held, Scores scores>() {
+    start(stream, "RouteTokensBackward", route_tokens_backward<A, held, scores>, blocks_of(chunks), router_threads,
+          route, chunks);
   });
+}
+
+template <class A>
+void run(const CudaStream& stream, const HashTokens<A>& hash) {
+  require_fitting(hash);
+  start(stream, "HashTokens", hash_tokens<A>, blocks_for(std::ssize(hash.tokens), router_threads), router_threads,
+        hash);
+}
+
+template <class A>
+void run(const CudaStream& stream, const BalanceBias<A>& balance) {
+  require_fitting(balance);
+  start(stream, "BalanceBias", balance_bias<A>, 1, router_threads, balance);
 }
 
 void run(const CudaStream& stream, const SumColumns& sum) {
@@ -379,5 +568,9 @@ template void run(const CudaStream&, const RouteTokens<float>&);
 template void run(const CudaStream&, const RouteTokens<double>&);
 template void run(const CudaStream&, const RouteTokensBackward<float>&);
 template void run(const CudaStream&, const RouteTokensBackward<double>&);
+template void run(const CudaStream&, const HashTokens<float>&);
+template void run(const CudaStream&, const HashTokens<double>&);
+template void run(const CudaStream&, const BalanceBias<float>&);
+template void run(const CudaStream&, const BalanceBias<double>&);
 
 }  // namespace lyceum

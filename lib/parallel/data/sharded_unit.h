@@ -24,7 +24,8 @@ struct UnitShare {
   Range updated;               // what its optimizer updates: the owned part, or all where state is not sharded
   bool sharded;                // which of the two
   Tensor values;               // flat [updated.count]: what the model reads
-  Tensor gradients;            // flat [updated.count]: the sum over copies and micro-batches, when that is finished
+  Tensor gradients;            // flat [updated.count]: the sum over copies and micro-batches, when that is finished;
+                               // undefined of a unit that is not trained
 };
 
 /// The memory of one unit on this rank, and its transfers. Over n copies, n > 1, and by `stage`:

@@ -6,7 +6,7 @@
 
 namespace lyceum {
 Zero::Zero(std::span<ParameterUnit* const> units, const Mesh& mesh, const Stream& stream, const Options& options)
-    : overlap_(options.overlap) {
+    : stream_(stream), overlap_(options.overlap) {
   require(options.micro_batches > 0, "{} micro-batches a step", options.micro_batches);
   for (const ParameterUnit::Group group : parameter_groups) {
     const ProcessGroup& holders = copies(mesh, group);
@@ -16,6 +16,11 @@ Zero::Zero(std::span<ParameterUnit* const> units, const Mesh& mesh, const Stream
   }
   const ShardedUnit::Plan plan{options.stage, options.micro_batches, options.type};
   for (ParameterUnit* unit : units) {
+    if (!unit->trained()) {
+      unit->allocate(stream, options.type, false);
+      untrained_.push_back(unit);
+      continue;
+    }
     units_.push_back(std::make_unique<ShardedUnit>(*unit, groups_.at(unit->group()), plan, stream));
     by_unit_[unit] = units_.back().get();
     layers_[unit->layer()].push_back(units_.back().get());
@@ -25,15 +30,27 @@ Zero::Zero(std::span<ParameterUnit* const> units, const Mesh& mesh, const Stream
 
 Zero::~Zero() {
   for (const auto& unit : units_) unit->unit().set_memory(nullptr);
+  for (ParameterUnit* unit : untrained_) unit->set_values({});
 }
 
 void Zero::initialize(std::uint64_t seed) {
   for (const auto& unit : units_) unit->initialize(seed);
+  for (ParameterUnit* unit : untrained_) unit->initialize(stream_, seed);
 }
 
 std::vector<UnitShare> Zero::shares() const {
   std::vector<UnitShare> all;
   for (const auto& unit : units_) all.push_back(unit->share());
+  for (const ParameterUnit* unit : untrained_) {
+    const ProcessGroup& copies = groups_.at(unit->group()).reductions;
+    all.push_back({.unit = unit,
+                   .copies = &copies,
+                   .owned = cut_evenly(unit->size(), copies.size(), copies.rank()),
+                   .updated = {0, unit->size()},
+                   .sharded = false,
+                   .values = unit->values(),
+                   .gradients = {}});
+  }
   return all;
 }
 

@@ -21,7 +21,8 @@ namespace lyceum {
 /// gradients of at most two layers are whole, the one that backward is in and the one before it, besides layers that
 /// are not final yet.
 ///
-/// Units are used in the same order on all ranks that hold copies of them.
+/// Units are used in the same order on all ranks that hold copies of them. Those that are not trained are whole on all
+/// of these in every stage.
 class Zero final : private UnitMemory {
  public:
   struct Options {
@@ -38,7 +39,7 @@ class Zero final : private UnitMemory {
 
   /// As ParameterUnit::initialize().
   void initialize(std::uint64_t seed);
-  /// A share a unit, in the order of the units.
+  /// A share a unit, in the order of the units, those that are not trained behind all others.
   std::vector<UnitShare> shares() const;
 
   /// One tape has made its last contribution to the parameter; once a micro-batch and parameter.
@@ -62,8 +63,10 @@ class Zero final : private UnitMemory {
   /// Waits for the sums whose gradients need not stay whole, but for those of two layers.
   void free_gradients_except(int layer, int other);
 
+  Stream stream_;
   std::map<ParameterUnit::Group, CopyGroups> groups_;
   std::vector<std::unique_ptr<ShardedUnit>> units_;
+  std::vector<ParameterUnit*> untrained_;
   std::unordered_map<const ParameterUnit*, ShardedUnit*> by_unit_;
   std::map<int, Layer> layers_;
   bool overlap_;

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "autograd/routing.h"
+#include "autograd/tape.h"
+#include "io/config/config.h"
+#include "kernels/adamw.h"
+#include "model/sublayer.h"
+#include "parallel/expert/placement.h"
+
+namespace lyceum {
+
+/// A tensor of a router, under the name that it has in a checkpoint behind that of its half of a block.
+struct RouterTensor {
+  std::string name;
+  Shape shape;
+  std::optional<double> init_std;  // as Parameter's
+  bool decay;
+  bool trained = true;
+};
+/// Those of moe.router for so many `choices`, in their order.
+std::vector<RouterTensor> router_tensors(const Config& config, std::int64_t choices);
+/// Chooses the experts of tokens: makes logits as moe.router says, and one pass over them makes gates and choices. What
+/// follows does not know which router it was.
+///   softmax  x · Wᵀ; W = gate/weight [experts, hidden]
+///   sigmoid  the same, by sigmoid scores; chosen by score + b with b = gate/e_score_correction_bias [experts], which
+///            counts of choices move and no gradient does [DeepSeek-V3]
+///   random   as softmax, and W stays as it was drawn [SMoE-Dropout]
+///   mlp      A · ReLU(B · x); B = gate/in/weight [router_hidden, hidden], A = gate/weight [experts, router_hidden]
+///   noisy    x · Wᵀ + ε ⊙ softplus(γ ⊙ RMSNorm(x · W_nᵀ)) with W_n = gate/noise/weight [experts, hidden], γ =
+///            gate/noise_scale [experts], ε ~ N(0, 1); x · Wᵀ where nothing is random [Shazeer et al. 2017, MoDSE]
+///   hash     no logits: an expert is a function of token and layer, see HashTokens
+class Router {
+ public:
+  /// Where the parameters go: those that are trained, and the others.
+  struct Units {
+    ParameterUnit &trained, &untrained;
+  };
+  /// Of the layer's FFN, whose tensors are under `prefix`. `groups`: of experts, for moe.group_limit.
+  Router(const Config& config, const std::string& prefix, std::int64_t layer, const Units& units,
+         const Placement& groups);
+
+  struct Choices {
+    Variable gates;  // [tokens, top_k], best choice first
+    Tensor index;    // i32 [tokens, top_k]: the experts that they belong to
+    Variable load;   // as Route's, where there are losses or a tally; undefined of a hash
+  };
+  /// x: this rank's run of the pass, [tokens, hidden]. `tally`: of this layer, or null; not counted where the tape
+  /// replays.
+  Choices forward(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const;
+
+  /// Whether it learns from counts what update() does.
+  bool learns_from_counts() const { return bias_ && bias_rate_ > 0; }
+  /// By the choices of a whole step, i64 [top_k, experts]; nothing where `numbers` say that the step is left out.
+  void update(const Stream& stream, const Tensor& counts, std::span<const AdamWNumbers> numbers) const;
+
+ private:
+  Variable logits(Tape& tape, const Pass& pass, const Variable& x) const;
+
+  MoeConfig moe_;
+  bool losses_;
+  double bias_rate_, norm_eps_;
+  std::uint64_t seed_;
+  std::int64_t layer_;
+  std::vector<Parameter*> parameters_;  // in the order of router_tensors()
+  Parameter* bias_ = nullptr;           // of a sigmoid router, the last of them
+  std::vector<std::int32_t> group_;     // [experts]: the group of each
+  std::int64_t groups_;
+};
+
+}  // namespace lyceum

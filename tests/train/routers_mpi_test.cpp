@@ -1,0 +1,146 @@
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "support/shared_directory.h"
+#include "support/trajectory.h"
+
+namespace lyceum {
+namespace {
+
+Config sigmoid_config() {
+  Config config = tiny_config();
+  config.moe.router = RouterKind::sigmoid;
+  config.moe.gates = Gates::renormalized;
+  config.balance.z_loss = 0;
+  config.balance.bias_rate = 0.03;
+  return config;
+}
+
+/// Values of the tensors whose names end in `ending`, of all ranks, by name.
+std::map<std::string, std::vector<float>> tensors_of(const TinyTraining& training, const std::string& ending) {
+  std::map<std::string, std::vector<float>> all;
+  for (const Trajectory::Piece& piece : training.weights()) {
+    if (piece.name.ends_with(ending)) all[piece.name] = piece.values;
+  }
+  return all;
+}
+
+TEST(SigmoidRouter, BiasGoesByTheCountsOfTheWholeBatch) {
+  Config config = sigmoid_config();
+  config.parallel.expert = world_size();
+  config.batch.micro = 1;
+  TinyTraining training(config, ProcessGroup::world(60));
+  std::map<std::string, std::vector<double>> expected;
+  for (int step = 0; step < 3; ++step) {
+    const StepResult result = training.run(step, 1).front();
+    for (const RoutingSums& layer : result.routing) {
+      const std::string name = "model/layers/" + std::to_string(layer.layer) + "/mlp/gate/e_score_correction_bias";
+      std::vector<double>& bias = expected[name];
+      bias.resize(static_cast<std::size_t>(layer.experts), 0.0);
+      std::vector<std::int64_t> load(bias.size(), 0);
+      std::int64_t sum = 0;
+      for (std::size_t i = 0; i < layer.counts.size(); ++i) {
+        load[i % load.size()] += layer.counts[i];
+        sum += layer.counts[i];
+      }
+      for (std::size_t e = 0; e < load.size(); ++e) {
+        const std::int64_t own = load[e] * layer.experts;
+        bias[e] += own < sum ? 0.03 : own > sum ? -0.03 : 0;
+      }
+    }
+  }
+  ASSERT_EQ(expected.size(), 2u);
+  const auto found = tensors_of(training, "mlp/gate/e_score_correction_bias");
+  for (const auto& [name, values] : found) {  // some ranks own none of it
+    ASSERT_EQ(values.size(), expected.at(name).size());
+    for (std::size_t e = 0; e < values.size(); ++e) EXPECT_NEAR(values[e], expected.at(name)[e], 1e-6) << name;
+  }
+  std::array<std::int64_t, 1> owners{std::ssize(found)};
+  training.setup().mesh.world.all_reduce(std::span(owners));
+  EXPECT_EQ(owners[0], 2);
+}
+
+TEST(SigmoidRouter, AStepThatIsLeftOutMovesNoBias) {
+  Config config = sigmoid_config();
+  TinyTraining training(config, ProcessGroup::self());
+  training.run(0, 1);
+  const auto before = tensors_of(training, "bias");
+  float& weight = training.model().units().back()->values().data<float>()[0];
+  const float good = std::exchange(weight, NAN);
+  EXPECT_TRUE(training.run(1, 1).front().skipped);
+  weight = good;
+  EXPECT_EQ(tensors_of(training, "bias"), before);
+  EXPECT_FALSE(training.run(2, 1).front().skipped);
+  EXPECT_NE(tensors_of(training, "bias"), before);
+}
+
+/// What no gradient moves has a value in a checkpoint, no moments, and no part in norms.
+TEST(UntrainedParameters, AreValuesAlone) {
+  Config config = tiny_config();
+  config.moe.router = RouterKind::random;
+  config.optim.weight_decay = 0.5;
+  TinyTraining training(config, ProcessGroup::self());
+  const auto before = tensors_of(training, "mlp/gate/weight");
+  ASSERT_EQ(before.size(), 2u);
+  const std::vector<StepResult> steps = training.run(0, 2);
+  const auto after = tensors_of(training, "mlp/gate/weight");
+  EXPECT_EQ(after, before);
+  double squares = 0;
+  for (const Trajectory::Piece& piece : training.weights()) {
+    EXPECT_FALSE(piece.name.starts_with("optimizer/") && piece.name.ends_with("mlp/gate/weight")) << piece.name;
+    if (piece.name.starts_with("optimizer/") || piece.name.ends_with("mlp/gate/weight")) continue;
+    for (const float value : piece.values) squares += static_cast<double>(value) * value;
+  }
+  expect_close(steps.back().weight_norm, std::sqrt(squares), 1e-9, "weight norm");
+  // Drawn as the weights of a router that is trained.
+  config.moe.router = RouterKind::softmax;
+  EXPECT_EQ(tensors_of(TinyTraining(config, ProcessGroup::self()), "layers/1/mlp/gate/weight").begin()->second,
+            before.begin()->second);
+}
+
+struct RouterCase {
+  const char* name;
+  RouterKind kind;
+};
+
+/// Saved on one mesh, resumed on it with the very bits, and read by another mesh.
+TEST(Routers, ResumeWithTheSameBits) {
+  const int world = world_size();
+  for (const auto& [name, kind] : {RouterCase{"sigmoid", RouterKind::sigmoid}, RouterCase{"random", RouterKind::random},
+                                   RouterCase{"noisy", RouterKind::noisy}, RouterCase{"mlp", RouterKind::mlp},
+                                   RouterCase{"hash", RouterKind::hash}}) {
+    for (const DType type : {DType::f32, DType::bf16}) {
+      Config config = kind == RouterKind::sigmoid ? sigmoid_config() : tiny_config();
+      config.moe.router = kind;
+      config.moe.router_hidden = 10;
+      if (kind == RouterKind::hash) {
+        config.moe.top_k = 1;
+        config.balance = {};
+      }
+      config.parallel.zero = 3;
+      config.parallel.expert = world;
+      const ProcessGroup all = ProcessGroup::world(60);
+      const SharedDirectory directory(all);
+      TinyTraining whole(config, ProcessGroup::world(60), type);
+      whole.run(0, 2);
+      save(whole, directory.path(), 2);
+      const std::vector<StepResult> expected = whole.run(2, 2);
+      TinyTraining parts(config, ProcessGroup::world(60), type);
+      const std::vector<StepResult> resumed = resume(parts, directory.path(), 2, 2);
+      EXPECT_EQ(parts.weights(), whole.weights()) << name;
+      for (std::size_t s = 0; s < expected.size(); ++s) EXPECT_EQ(resumed[s].loss, expected[s].loss) << name;
+      if (type == DType::bf16) continue;
+      Config other = config;
+      other.parallel = {.tensor = std::min(world, 2)};
+      TinyTraining elsewhere(other, ProcessGroup::world(60));
+      expect_same_steps(resume(elsewhere, directory.path(), 2, 2), expected, name);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lyceum
