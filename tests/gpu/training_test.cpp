@@ -39,6 +39,12 @@ const Variant variants[] = {{"Base", [](Config&) {}},
                                c.moe.group_limit = 2;
                                c.model.recompute = "full";
                              }},
+                            {"MlpRouter",
+                             [](Config& c) {
+                               c.moe.router = RouterKind::mlp;
+                               c.moe.router_hidden = 10;
+                               c.moe.gates = Gates::detached;
+                             }},
                             {"Dense",
                              [](Config& c) {
                                c.moe = {};

@@ -97,9 +97,9 @@ TEST_P(RouterOfModel, GeneratesByTheForwardPass) {
   const auto losses = values_of<float>(stream, batch.losses);
   const auto inputs = values_of<std::int32_t>(stream, batch.inputs);
   const auto targets = values_of<std::int32_t>(stream, batch.targets);
-  std::vector<KeyValueCache> caches = model.new_caches(stream, batch.seq_len);
+  std::vector<KeyValueCache> caches = model.new_caches(batch.seq_len);
   for (std::size_t t = 0; t < losses.size(); ++t) {
-    const auto logits = values_of<float>(stream, model.decode(stream, std::span(inputs).subspan(t, 1), caches));
+    const auto logits = values_of<float>(stream, model.next_logits(std::span(inputs).subspan(t, 1), caches));
     double sum = 0;
     for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
     const double loss = std::log(sum) - static_cast<double>(logits[static_cast<std::size_t>(targets[t])]);
@@ -137,7 +137,8 @@ struct LoneRouter {
   }
   Router::Choices forward(Tape& tape, const Variable& x) const {
     return router->forward(
-        tape, {.layout = TokenLayout(tokens, 3), .tokens = words, .first_token = first, .step = step}, x, nullptr);
+        tape, {.layout = TokenLayout(tokens, 3), .rope = {}, .tokens = words, .first_token = first, .step = step}, x,
+        nullptr);
   }
 };
 

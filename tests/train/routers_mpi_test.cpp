@@ -38,7 +38,7 @@ TEST(SigmoidRouter, BiasGoesByTheCountsOfTheWholeBatch) {
   for (int step = 0; step < 3; ++step) {
     const StepResult result = training.run(step, 1).front();
     for (const RoutingSums& layer : result.routing) {
-      const std::string name = "model/layers/" + std::to_string(layer.layer) + "/mlp/gate/e_score_correction_bias";
+      const std::string name = "model/layers/" + std::to_string(layer.id.layer) + "/mlp/gate/e_score_correction_bias";
       std::vector<double>& bias = expected[name];
       bias.resize(static_cast<std::size_t>(layer.experts), 0.0);
       std::vector<std::int64_t> load(bias.size(), 0);
