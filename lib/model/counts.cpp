@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "model/mixture.h"
+#include "model/router.h"
 
 namespace lyceum {
 

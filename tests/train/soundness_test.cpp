@@ -26,12 +26,12 @@ TEST(Soundness, ARunThatLearnsIsSoundFromItsFirstStepOn) {
   for (const int steps : {1, 2, 9, 10, 11, 300}) EXPECT_EQ(after(steps).problem(), "") << steps;
 }
 
-TEST(Soundness, NoneOfTheLastStepsMayBeLeftOut) {
+TEST(Soundness, OneOfTheLastStepsMayBeLeftOut) {
   Soundness soundness = after(300);
   soundness.leave_out();
   EXPECT_EQ(soundness.problem(), "") << "one alone does no harm";
   soundness.leave_out();
-  for (int step = 0; step < Soundness::window; ++step) {
+  for (int step = 0; step < Soundness::window - 1; ++step) {
     EXPECT_THAT(soundness.problem(), HasSubstr("left out")) << step;
     soundness.add(3, 0.01, 1);
   }
