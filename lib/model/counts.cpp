@@ -13,7 +13,7 @@ Count always(std::int64_t parameters) { return {parameters, parameters}; }
 
 std::int64_t router_parameters(const Config& config, const Mixture& mixture) {
   std::int64_t parameters = 0;
-  for (const RouterTensor& tensor : router_tensors(config, mixture.choices())) parameters += tensor.shape.size();
+  for (const RouterTensor& tensor : router_tensors(config, mixture)) parameters += tensor.shape.size();
   return parameters;
 }
 

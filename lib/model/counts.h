@@ -14,7 +14,7 @@ struct Count {
 };
 
 /// One block by its parts, from a resolved configuration alone. Also of models that this build plans and cannot train:
-/// noisy and random routers, attention experts [ModuleFormer], sub-dimensions [MoHD].
+/// attention experts [ModuleFormer], sub-dimensions [MoHD].
 struct BlockCounts {
   Count attention;  // query, key, value and output matrices
   Count ffn;        // the dense FFN

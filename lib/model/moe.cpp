@@ -35,7 +35,7 @@ MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::stri
       balance_(config.balance),
       mesh_(&mesh),
       places_(std::move(places)),
-      router_(config, prefix, mixture.id.layer, {units.replicated, units.untrained}, places_.devices) {
+      router_(config, mixture, prefix, {units.replicated, units.untrained}, places_.devices) {
   const std::int64_t hidden = config.model.hidden;
   const double std = config.model.init_std;
   if (const std::int64_t width = dense_width(config, mixture.id.layer); width > 0) {

@@ -10,11 +10,11 @@
 
 namespace lyceum {
 
-std::vector<RouterTensor> router_tensors(const Config& config, std::int64_t choices) {
-  const std::int64_t hidden = config.model.hidden, width = config.moe.router_hidden;
+std::vector<RouterTensor> router_tensors(const Config& config, const Mixture& mixture) {
+  const std::int64_t hidden = config.model.hidden, width = config.moe.router_hidden, choices = mixture.choices();
   const double std = config.model.init_std;
   const RouterTensor scores{"gate/weight", {choices, hidden}, std, true};
-  switch (config.moe.router) {
+  switch (mixture.router) {
     case RouterKind::sigmoid: return {scores, {"gate/e_score_correction_bias", {choices}, 0.0, false, false}};
     case RouterKind::random: return {{"gate/weight", {choices, hidden}, std, false, false}};
     case RouterKind::mlp:
@@ -26,57 +26,59 @@ std::vector<RouterTensor> router_tensors(const Config& config, std::int64_t choi
   }
 }
 
-Router::Router(const Config& config, const std::string& prefix, std::int64_t layer, const Units& units,
+Router::Router(const Config& config, const Mixture& mixture, const std::string& prefix, const Units& units,
                const Placement& groups)
     : moe_(config.moe),
+      mixture_(mixture),
       losses_(has_losses(config.balance)),
       bias_rate_(config.balance.bias_rate),
       norm_eps_(config.model.norm_eps),
       seed_(config.run.seed),
-      layer_(layer),
       group_(groups.owner.begin(), groups.owner.end()),
       groups_(groups.ranks()) {
-  for (const RouterTensor& tensor : router_tensors(config, moe_.experts)) {
+  for (const RouterTensor& tensor : router_tensors(config, mixture)) {
     ParameterUnit& unit = tensor.trained ? units.trained : units.untrained;
     parameters_.push_back(
         &unit.add(whole_parameter(prefix + "/" + tensor.name, tensor.shape, tensor.init_std, tensor.decay)));
   }
-  if (moe_.router == RouterKind::sigmoid) bias_ = parameters_.back();
+  if (mixture_.router == RouterKind::sigmoid) bias_ = parameters_.back();
 }
 
 Variable Router::logits(Tape& tape, const Pass& pass, const Variable& x) const {
-  if (moe_.router == RouterKind::mlp) {
+  if (mixture_.router == RouterKind::mlp) {
     const Variable inner = tape.apply(Relu{}, tape.apply(Linear{parameters_[0]}, x));
     return tape.apply(PreciseLinear{parameters_[1]}, inner);
   }
   const Variable logits = tape.apply(PreciseLinear{parameters_[0]}, x);
-  if (moe_.router != RouterKind::noisy || !pass.step.defined()) return logits;
+  if (mixture_.router != RouterKind::noisy || !pass.training()) return logits;
   const Variable noise = tape.apply(PreciseLinear{parameters_[1]}, x);
-  const NoisyLogits noisy{
-      .seed = seed_, .layer = layer_, .first = pass.first_token + pass.layout.own().first, .step = pass.step};
+  const NoisyLogits noisy{.seed = seed_,
+                          .layer = mixture_.id.layer,
+                          .first = pass.first_token + pass.layout.own().first,
+                          .step = pass.step};
   return tape.apply(noisy, logits, tape.apply(RmsNorm{parameters_[2], norm_eps_}, noise));
 }
 
 Router::Choices Router::forward(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const {
   const RoutingTally counted = tally && !tape.replaying() ? *tally : RoutingTally{};
-  if (moe_.router == RouterKind::hash) {
-    require(pass.tokens.defined(), "layer {} routes by tokens and was given none", layer_);
+  if (mixture_.router == RouterKind::hash) {
+    require(pass.tokens.defined(), "layer {} routes by tokens and was given none", mixture_.id.layer);
     const Range own = pass.layout.own();
     const auto [gates, index] = tape.apply(RouteByHash{.tokens = pass.tokens.slice(own.first, own.count),
-                                                       .layer = layer_,
-                                                       .experts = moe_.experts,
+                                                       .layer = mixture_.id.layer,
+                                                       .experts = mixture_.choices(),
                                                        .type = accumulator_of(x.value.dtype()),
                                                        .tally = counted});
     return {.gates = gates, .index = index.value, .load = {}};
   }
-  Route route{.k = moe_.top_k,
+  Route route{.k = mixture_.k,
               .scores = bias_ ? Scores::sigmoid : Scores::softmax,
               .rule = gates_of(moe_),
               .bias = bias_ ? bias_->value : Tensor(),
               .even = moe_.even_routing,
               .tally = counted};
   if (moe_.group_limit > 0) {
-    route.group = tensor_of(tape.stream(), {moe_.experts}, group_);
+    route.group = tensor_of(tape.stream(), {mixture_.choices()}, group_);
     route.groups = groups_;
     route.group_limit = moe_.group_limit;
   }

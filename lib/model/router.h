@@ -22,10 +22,11 @@ struct RouterTensor {
   bool decay;
   bool trained = true;
 };
-/// Those of moe.router for so many `choices`, in their order.
-std::vector<RouterTensor> router_tensors(const Config& config, std::int64_t choices);
-/// Chooses the experts of tokens: makes logits as moe.router says, and one pass over them makes gates and choices. What
-/// follows does not know which router it was.
+/// Those of a mixture's router, in their order.
+std::vector<RouterTensor> router_tensors(const Config& config, const Mixture& mixture);
+
+/// Chooses the experts of tokens: makes logits as its mixture's router does, and one pass over them makes gates and
+/// choices. What follows does not know which router it was.
 ///   softmax  x · Wᵀ; W = gate/weight [experts, hidden]
 ///   sigmoid  the same, by sigmoid scores; chosen by score + b with b = gate/e_score_correction_bias [experts], which
 ///            counts of choices move and no gradient does [DeepSeek-V3]
@@ -40,8 +41,9 @@ class Router {
   struct Units {
     ParameterUnit &trained, &untrained;
   };
-  /// Of the layer's FFN, whose tensors are under `prefix`. `groups`: of experts, for moe.group_limit.
-  Router(const Config& config, const std::string& prefix, std::int64_t layer, const Units& units,
+  /// Of a mixture in the half of a block whose tensors are under `prefix`. `groups`: of its choices, for
+  /// moe.group_limit.
+  Router(const Config& config, const Mixture& mixture, const std::string& prefix, const Units& units,
          const Placement& groups);
 
   struct Choices {
@@ -62,10 +64,10 @@ class Router {
   Variable logits(Tape& tape, const Pass& pass, const Variable& x) const;
 
   MoeConfig moe_;
+  Mixture mixture_;
   bool losses_;
   double bias_rate_, norm_eps_;
   std::uint64_t seed_;
-  std::int64_t layer_;
   std::vector<Parameter*> parameters_;  // in the order of router_tensors()
   Parameter* bias_ = nullptr;           // of a sigmoid router, the last of them
   std::vector<std::int32_t> group_;     // [experts]: the group of each

@@ -145,19 +145,19 @@ struct RouterNeed {
   double kept = 0, kept_for_weights = 0;
 };
 
-RouterNeed router_activations(const MoeConfig& moe, const Sizes& s) {
-  const double experts = number(moe.experts), gates = s.run * number(moe.top_k) * s.a;
-  if (moe.router == RouterKind::hash) return {.kept = gates};
+RouterNeed router_activations(const MoeConfig& moe, const Mixture& mixture, const Sizes& s) {
+  const double experts = number(mixture.choices()), k = number(mixture.k), gates = s.run * k * s.a;
+  if (mixture.router == RouterKind::hash) return {.kept = gates};
   // Logits with two norms a row, gates and choices; the logits' gradient.
-  RouterNeed need{.kept = s.run * (experts + 2) * s.a + gates + s.run * number(moe.top_k) * sizeof(std::int32_t),
+  RouterNeed need{.kept = s.run * (experts + 2) * s.a + gates + s.run * k * sizeof(std::int32_t),
                   .kept_for_weights = s.run * experts * s.a};
   if (moe.group_limit > 0) need.kept += experts * sizeof(std::int32_t);
-  if (moe.router == RouterKind::noisy) {  // logits of the noise, their norm and the result
+  if (mixture.router == RouterKind::noisy) {  // logits of the noise, their norm and the result
     const double logits = s.run * experts * s.a, norms = s.run * s.a;
     need.kept += 2 * logits + norms;
     need.kept_for_weights += 3 * logits + norms;
   }
-  if (moe.router == RouterKind::mlp) {
+  if (mixture.router == RouterKind::mlp) {
     const double inner = s.run * number(moe.router_hidden) * s.e;
     need.kept += inner;
     need.kept_for_weights += 2 * inner;
@@ -171,7 +171,7 @@ constexpr double loss_bytes = 3 * sizeof(double);  // of a layer's balance losse
 PartNeed routed_activations(const Config& config, const Mixture& mixture, const Place& place, const Sizes& s) {
   const Routed routed = routed_rows(config, mixture, place);
   const double gates = config.model.ffn == "gelu" ? 1 : 2;
-  RouterNeed router = router_activations(config.moe, s);
+  RouterNeed router = router_activations(config.moe, mixture, s);
   if (has_losses(config.balance)) {  // their slopes
     router.kept += loss_bytes + 2 * number(config.batch.micro) * number(mixture.choices()) * sizeof(double);
   }

@@ -78,7 +78,7 @@ std::vector<PlannedUnit> Units::block_units(std::int64_t layer) const {
   std::int64_t other_routers = counts.routers.total;  // of models that are planned only
   const std::optional<Mixture> experts = routed_experts(config_, layer);
   if (experts) {
-    for (const RouterTensor& tensor : router_tensors(config_, experts->choices())) {
+    for (const RouterTensor& tensor : router_tensors(config_, *experts)) {
       (tensor.trained ? replicated : untrained).add(tensor.shape.size(), tensor.decay);
       other_routers -= tensor.shape.size();
     }

@@ -365,7 +365,7 @@ void Trainer::choose_schedule(const CheckpointReader* reader) {
   if (state_.step >= steps) return;
   const double lr = learning_rate(config_.optim, state_.step, state_.schedule_steps);
   const double was = learning_rate(before.optim, state_.step, made_for);
-  if (lr == 0) {
+  if (lr == 0 && config_.optim.lr > 0 && state_.schedule_steps < steps) {
     note(
         fmt::format("warning: the learning rate is 0 from step {} on: the schedule ends at step {}; set "
                     "optim.schedule_steps={} to make it end with the run, or optim.min_lr",

@@ -128,7 +128,8 @@ struct LoneRouter {
     change(config);
   }
   void add_parameters(ParameterUnit& unit) {
-    router.emplace(config, "layer", layer, Router::Units{unit, untrained}, Placement::contiguous(experts, 2));
+    router.emplace(config, *routed_experts(config, layer), "layer", Router::Units{unit, untrained},
+                   Placement::contiguous(experts, 2));
     untrained.allocate(stream, DType::f64, true);
     const Philox random(5, "untrained");
     std::vector<double> values(static_cast<std::size_t>(untrained.size()));

@@ -175,13 +175,17 @@ void check_hash(Findings& findings, const Config& config) {
 void check_groups(Findings& findings, const Config& config) {
   const MoeConfig& moe = config.moe;
   const std::int64_t limit = moe.group_limit;
-  const std::int64_t groups =
-      config.balance.device_groups > 0 ? config.balance.device_groups : std::max(config.parallel.expert, 1);
+  const std::int64_t groups = config.balance.device_groups;
   findings.unless(moe.router != RouterKind::hash,
                   "moe.group_limit = {} with moe.router = hash: set moe.group_limit = 0", limit);
   findings.unless(config.parallel.placement != "cost",
                   "moe.group_limit = {} with parallel.placement = cost, whose groups change: set another placement",
                   limit);
+  findings.unless(groups > 0,
+                  "moe.group_limit = {} needs balance.device_groups: set the number of groups, which every mesh must "
+                  "have alike",
+                  limit);
+  if (groups <= 0) return;
   findings.unless(limit <= groups, "moe.group_limit = {} is more than balance.device_groups = {}", limit, groups);
   findings.unless(groups <= most_groups, "balance.device_groups = {} with moe.group_limit = {}: set at most {} groups",
                   groups, limit, most_groups);
@@ -235,6 +239,10 @@ void check_pairs(Findings& findings, const Config& config) {
 /// Attention experts and sub-dimensions.
 void check_mixtures(Findings& findings, const Config& config) {
   const bool mixture = config.model.attention == "moa";
+  findings.unless(config.moe.experts <= 0 || (config.sub_dimensions.attention <= 0 && config.sub_dimensions.ffn <= 0),
+                  "moe.experts = {} with sub-dimensions: set moe.experts = 0, or sub_dimensions.attention = 0 and "
+                  "sub_dimensions.ffn = 0",
+                  config.moe.experts);
   findings.unless(!mixture || config.moe.top_k <= config.moe.attention_experts,
                   "moe.top_k = {} is more than moe.attention_experts = {}", config.moe.top_k,
                   config.moe.attention_experts);
