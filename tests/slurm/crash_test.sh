@@ -47,7 +47,7 @@ endless=("${model[@]}" --run.steps=1000000)
 export LYCEUM_MAX_CRASHES=0
 submit "${job[@]}" "$scripts/train.sbatch" "${endless[@]}" "--run.dir=$work/hopeless"
 hopeless=$id
-reach "$id" hopeless 60
+reach "$id" hopeless 100  # two checkpoints
 kill -KILL "$(ranks_of hopeless | head -n 1)"
 ends_as FAILED 60 "$id"
 expect_log "$id" "given up; when the cause above is mended: scontrol requeue $id"
