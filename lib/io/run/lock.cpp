@@ -161,7 +161,7 @@ class LockFile {
       descriptor_ = open(path.c_str(), O_RDWR | O_CLOEXEC | (create ? O_CREAT : 0), 0666);
       error_ = descriptor_ < 0 ? errno : 0;
     } while (error_ == EINTR);
-    require(descriptor_ >= 0 || !create, "{}: cannot open: {}", path.string(), std::strerror(error_));
+    require(descriptor_ >= 0 || !create || is_gone(), "{}: cannot open: {}", path.string(), std::strerror(error_));
   }
   ~LockFile() {
     if (descriptor_ >= 0) close(descriptor_);  // and with it the guard
@@ -253,13 +253,14 @@ struct RunLock::Implementation {
     require(!error, "{}: cannot make the directory: {}", path.parent_path().string(), error.message());
   }
 
-  enum class Outcome { taken, held, unknown };
+  enum class Outcome { taken, held, unknown, gone };
 
   /// Writes `self` into the file unless another may hold it: then `seen` has its text. An unknown holder must be
-  /// watched, and does not stand in the way once it was `judged_stale`.
+  /// watched, and does not stand in the way once it was `judged_stale`. Gone: file or directory was removed meanwhile,
+  /// as a holder does that ends.
   Outcome try_take(const std::string& judged_stale, std::string& seen) {
     const LockFile file(path, true);
-    if (!file.guard()) return try_take(judged_stale, seen);
+    if (file.is_gone() || !file.guard()) return Outcome::gone;
     seen = file.text();
     if (!seen.empty()) {
       const Holder holder = parse_holder(seen);
@@ -299,6 +300,7 @@ struct RunLock::Implementation {
       make_directory();  // each time: the holder may remove it when it ends
       const Outcome outcome = try_take(stale, seen);
       if (outcome == Outcome::taken) return;
+      if (outcome == Outcome::gone) continue;
       const Sign sign = outcome == Outcome::held ? Sign::life : watch(seen);
       if (sign == Sign::none) stale = seen;
       if (sign != Sign::life) continue;
