@@ -157,7 +157,12 @@ TEST(ConfigProblems, impossible_routers_are_told) {
       {[](Config& c) { c.moe.router_hidden = 0; }, {"moe.router_hidden = 0: must be >= 1"}},
       {[](Config& c) { c.balance.bias_rate = 0.001; },
        {"balance.bias_rate = 0.001 with moe.router = softmax", "set moe.router = sigmoid, or balance.bias_rate = 0"}},
-      {[](Config& c) { c.moe.group_limit = 2; }, {"moe.group_limit = 2 is more than balance.device_groups = 1"}},
+      {[](Config& c) { c.moe.group_limit = 2; }, {"moe.group_limit = 2 needs balance.device_groups"}},
+      {[](Config& c) {
+         c.moe.group_limit = 4;
+         c.balance.device_groups = 3;
+       },
+       {"moe.group_limit = 4 is more than balance.device_groups = 3"}},
       {[](Config& c) {
          c.moe.group_limit = 2;
          c.balance.device_groups = 4;

@@ -178,6 +178,7 @@ void check_groups(Findings& findings, const Config& config) {
   const std::int64_t groups = config.balance.device_groups;
   findings.unless(moe.router != RouterKind::hash,
                   "moe.group_limit = {} with moe.router = hash: set moe.group_limit = 0", limit);
+  if (moe.router == RouterKind::hash) return;
   findings.unless(config.parallel.placement != "cost",
                   "moe.group_limit = {} with parallel.placement = cost, whose groups change: set another placement",
                   limit);
@@ -239,10 +240,6 @@ void check_pairs(Findings& findings, const Config& config) {
 /// Attention experts and sub-dimensions.
 void check_mixtures(Findings& findings, const Config& config) {
   const bool mixture = config.model.attention == "moa";
-  findings.unless(config.moe.experts <= 0 || (config.sub_dimensions.attention <= 0 && config.sub_dimensions.ffn <= 0),
-                  "moe.experts = {} with sub-dimensions: set moe.experts = 0, or sub_dimensions.attention = 0 and "
-                  "sub_dimensions.ffn = 0",
-                  config.moe.experts);
   findings.unless(!mixture || config.moe.top_k <= config.moe.attention_experts,
                   "moe.top_k = {} is more than moe.attention_experts = {}", config.moe.top_k,
                   config.moe.attention_experts);
@@ -399,7 +396,7 @@ void resolve(Config& config, int world) {
   derive(model.ffn_hidden, (16 * model.hidden + 3) / 6);  // 8/3 hidden to the nearest integer: 1280 → 3413
   const std::int64_t data = data_ranks(config.parallel, world);
   if (data > 0 && config.batch.global % data == 0) derive(config.batch.micro, config.batch.global / data);
-  derive(config.balance.device_groups, config.parallel.expert);
+  if (config.moe.group_limit == 0) derive(config.balance.device_groups, config.parallel.expert);
   config.moe.gates = gates_of(config.moe);
   if (config.run.device == "auto") config.run.device = gpu_count() > 0 ? "cuda" : "cpu";
 }
