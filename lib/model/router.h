@@ -62,7 +62,7 @@ class Router {
   Variable logits(Tape& tape, const Pass& pass, const Variable& x) const;
 
   MoeConfig moe_;
-  bool losses_;
+  bool losses_, entropy_;
   double bias_rate_, norm_eps_;
   std::uint64_t seed_;
   std::int64_t layer_;
