@@ -58,12 +58,15 @@ std::string usage() {
 /// One line on stderr, from one rank where all ranks have the same error: rank 0 speaks first and ends the job, and the
 /// others, who wait a moment, speak only of errors that it does not have. What asked a rank to stop may be mpirun,
 /// which kills a second later: such a rank waits longer than that.
-void tell(const MpiSession& session, const std::string& command, const std::string& message, const std::string& where) {
+[[noreturn]] void end_job(const MpiSession& session, ExitCode code, const std::string& command,
+                          const std::string& message) {
+  no_more_stop_requests(static_cast<int>(code));
   if (session.rank() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(stop_requested() ? 1500 : 500));
   const std::string rank = session.size() > 1 ? fmt::format("rank {} on {}: ", session.rank(), session.host()) : "";
   std::fflush(stdout);
-  std::fputs(fmt::format("lyceum {}: {}{}{}\n", command, rank, message, where).c_str(), stderr);
+  std::fputs(fmt::format("lyceum {}: {}{}\n", command, rank, message).c_str(), stderr);
   std::fflush(stderr);
+  session.abort(code);
 }
 
 std::string base_name(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
@@ -106,14 +109,10 @@ int main(int argc, char** argv) {
       std::fputs(fmt::format("lyceum {}: {}\n", name, error.what()).c_str(), stderr);
       return static_cast<int>(error.code());
     }
-    no_more_stop_requests(static_cast<int>(error.code()));
     const bool inner = error.code() == ExitCode::failed;  // the place helps who mends the program, not who uses it
-    tell(*session, name, error.what(),
-         inner ? fmt::format(" [{}:{}]", base_name(error.where().file_name()), error.where().line()) : "");
-    session->abort(error.code());
+    const std::string place = fmt::format(" [{}:{}]", base_name(error.where().file_name()), error.where().line());
+    end_job(*session, error.code(), name, error.what() + (inner ? place : ""));
   } catch (const std::exception& error) {  // no Error: of a library, thrown while a command ran
-    no_more_stop_requests(static_cast<int>(ExitCode::failed));
-    tell(*session, name, error.what(), "");
-    session->abort(ExitCode::failed);
+    end_job(*session, ExitCode::failed, name, error.what());
   }
 }

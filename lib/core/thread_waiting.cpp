@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "core/launcher.h"
+
 namespace lyceum {
 
 namespace {
@@ -19,18 +21,13 @@ namespace {
 /// decoded token mostly comes (docs/benchmarks.md). With more threads than cores in one process GNU makes it less.
 constexpr const char *some_turns = "1000", *no_turns = "0";
 
-/// The number that the environment has for `name`, else `otherwise`.
-long number_of(const char* name, long otherwise) {
-  const char* text = std::getenv(name);
-  const long number = text ? std::strtol(text, nullptr, 10) : 0;
-  return number > 0 ? number : otherwise;
-}
-
-/// Whether the ranks that mpirun started on this host leave each of their threads a core.
+/// Whether the ranks of this host leave each of their threads a core.
 bool core_for_each_thread() {
-  const long cores = std::max(1L, static_cast<long>(std::thread::hardware_concurrency()));
-  const long ranks = number_of("OMPI_COMM_WORLD_LOCAL_SIZE", 1);
-  return ranks * number_of("OMP_NUM_THREADS", std::max(1L, cores / ranks)) <= cores;
+  const long cores = std::max(1L, static_cast<long>(std::thread::hardware_concurrency())),
+             ranks = launched_ranks_here();
+  const char* given = std::getenv("OMP_NUM_THREADS");
+  const long threads = given ? std::strtol(given, nullptr, 10) : 0;
+  return ranks * (threads > 0 ? threads : std::max(1L, cores / ranks)) <= cores;
 }
 
 /// Whether something follows this process that would lose it in a new start. Without /proc nobody knows.

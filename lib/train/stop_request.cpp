@@ -9,6 +9,8 @@
 #include <string>
 #include <thread>
 
+#include "core/launcher.h"
+
 namespace lyceum {
 
 namespace {
@@ -17,15 +19,8 @@ namespace {
 std::atomic<bool> stop_signalled = false;
 std::atomic<std::optional<int>> finished_with;
 
-bool first_process() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK"}) {
-    if (const char* rank = std::getenv(name)) return std::atoi(rank) == 0;
-  }
-  return true;
-}
-
 void say_to_user(const std::string& text) {
-  if (!first_process()) return;
+  if (launched_rank().value_or(0) != 0) return;
   const std::string line = "lyceum train: " + text + '\n';
   if (write(STDERR_FILENO, line.data(), line.size()) < 0) {
     // Nobody listens any more.
@@ -36,7 +31,7 @@ void take_request(int signal) {
   if (const std::optional<int> code = finished_with) _exit(*code);
   const std::string name = signal == SIGINT ? "SIGINT" : signal == SIGTERM ? "SIGTERM" : "SIGUSR1";
   if (!stop_signalled.exchange(true)) {
-    if (signal == SIGTERM && std::getenv("OMPI_MCA_orte_launch")) return;  // mpirun, which ends a job that failed
+    if (signal == SIGTERM && launched_by_mpirun()) return;  // mpirun, which ends a job that failed
     say_to_user(name + ": saves a checkpoint after this step and ends; a second one ends it at once");
   } else if (signal != SIGUSR1) {
     say_to_user(name + " again: ended, nothing more is written; the same command goes on from the newest checkpoint");

@@ -266,7 +266,7 @@ void Trainer::resume() {
           present.front() <= checkpoint_name(reader.header().step),
       "{} holds {}, newer than the checkpoint to go on from: set another run.dir, or move the newer ones away",
       root.string(), present.empty() ? "" : present.front());
-  check_data(reader);
+  const bool data_changed = check_data(reader);
   const std::int64_t tensors = logical_tensors();
   require_input(static_cast<std::int64_t>(reader.tensors().size()) == tensors,
                 "{} holds {} tensors, this model has {}: set the configuration that it was made with",
@@ -287,7 +287,7 @@ void Trainer::resume() {
     note("warning: this checkpoint is not sound: " + reader.header().unsound);
     state_.soundness = {};  // whoever names it wants it
   }
-  if (data_changed_) state_.soundness = {};  // losses of another task
+  if (data_changed) state_.soundness = {};  // losses of another task
   tell_changes(reader);
   choose_schedule(&reader);
 }
@@ -383,14 +383,16 @@ void Trainer::choose_schedule(const CheckpointReader* reader) {
   }
 }
 
-/// That the data are those of the checkpoint's run. Others under another name are told by tell_changes().
-void Trainer::check_data(const CheckpointReader& reader) {
+/// Whether data.changed lets others pass than the data of the checkpoint's run. Others under another name are told by
+/// tell_changes().
+bool Trainer::check_data(const CheckpointReader& reader) {
   const std::string directory = reader.directory().string(), tokenizer = reader.tokenizer_sha256();
   require_input(
       tokenizer.empty() || data_.tokenizer.empty() || sha256(data_.tokenizer) == tokenizer,
       "data.tokenizer = {} is not the tokenizer of {}, which brings its own: copy {}/{} out of there, "
       "where later checkpoints replace it, and set data.tokenizer to the copy and the data that were made with it",
       config_.data.tokenizer, directory, directory, tokenizer_name);
+  bool changed = false;
   for (const DataFiles& before : RunState::data_of(reader.header().trainer_state)) {
     for (const DataFiles& now : state_.data) {
       if (now.key != before.key || now.prefix != before.prefix || now.fingerprint == before.fingerprint) continue;
@@ -399,9 +401,10 @@ void Trainer::check_data(const CheckpointReader& reader) {
                     "warn to go on with these",
                     now.key, now.prefix, directory);
       note(fmt::format("warning: {} = {}: the files have changed since the checkpoint was saved", now.key, now.prefix));
-      data_changed_ = true;
+      changed = true;
     }
   }
+  return changed;
 }
 
 void Trainer::open_logs() {
@@ -451,14 +454,12 @@ void Trainer::one_step() {
   const StepResult result = train_step_.run(*data_.train, state_.step, state_.samples, lr);
   ++state_.step;
   state_.samples += config_.batch.global;
-  if (!result.skipped) {  // else what the routers did may not be finite
-    state_.add_routing(result.routing, config_.batch.global * config_.batch.seq_len);
-    add_step(state_.idle, result.routing);
-  }
   state_.updates = optimizer_.updates();
-  if (result.skipped) {
+  if (result.skipped) {  // what the routers did may not be finite
     state_.soundness.leave_out();
   } else {
+    state_.add_routing(result.routing, config_.batch.global * config_.batch.seq_len);
+    add_step(state_.idle, result.routing);
     state_.soundness.add(result.loss, result.update_norm, result.weight_norm);
   }
   if (lock_) lock_->require_held();

@@ -48,7 +48,7 @@ class Trainer {
   void report(const StepResult& result, double seconds);
   void tell_changes(const CheckpointReader& reader);
   void choose_schedule(const CheckpointReader* reader);
-  void check_data(const CheckpointReader& reader);
+  bool check_data(const CheckpointReader& reader);
   std::int64_t logical_tensors() const;
   void note_skip(const StepResult& result);
   void note_dead_experts();
@@ -89,7 +89,6 @@ class Trainer {
   std::unique_ptr<nlohmann::ordered_json> record_;  // of the step in hand, for metrics.jsonl
   std::optional<MetricsLog> metrics_;
   std::optional<RoutingLog> routing_log_;
-  bool data_changed_ = false;  // since the checkpoint was saved
   bool starts_failing_ = false, metrics_failing_ = false, routing_log_failing_ = false, gemm_file_failing_ = false;
 };
 

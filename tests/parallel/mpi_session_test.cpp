@@ -16,7 +16,7 @@ namespace {
 class MpiSessionTest : public testing::Test {
  protected:
   void SetUp() override {
-    for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "SLURM_STEP_NUM_TASKS"}) unsetenv(name);
+    for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_STEP_NUM_TASKS"}) unsetenv(name);
   }
   void TearDown() override { unsetenv("SLURM_STEP_NUM_TASKS"); }
 };

@@ -45,11 +45,11 @@ using CheckpointProbe = std::function<void(std::string_view phase)>;
 
 /// Collective. Writes `root/step-XXXXXXXX/` from every rank's pieces and publishes it atomically: shards into
 /// `step-….partial/`, SHA-256 of each, tokenizer.model, manifest.json, index.h5 of virtual datasets, fsync, rename,
-/// then LATEST.
-/// Pieces of all ranks must cover each logical tensor exactly once: overlaps, holes and unequal shapes are an Error
-/// that names tensor and ranks. If any rank cannot write (disk full …) all ranks throw the same Error (exit code 4)
-/// that names rank, file and cause, the partial directory is removed, and earlier checkpoints and LATEST are untouched.
-/// Returns what went wrong after the checkpoint had its name, with LATEST say, on every rank; mostly nothing.
+/// then LATEST. Pieces of all ranks must cover each logical tensor exactly once: overlaps, holes and unequal shapes are
+/// an Error that names tensor and ranks. If any rank cannot write (disk full …) all ranks throw the same Error (exit
+/// code 4) that names rank, file and cause, the partial directory is removed, and earlier checkpoints and LATEST are
+/// untouched. Returns what went wrong after the checkpoint had its name, with LATEST say, on every rank; mostly
+/// nothing.
 std::string write_checkpoint(const ProcessGroup& group, const std::filesystem::path& root,
                              const CheckpointHeader& header, std::span<const CheckpointPiece> pieces,
                              const CheckpointProbe& probe = {});

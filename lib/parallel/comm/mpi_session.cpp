@@ -10,21 +10,13 @@
 #include <cstdlib>
 #include <exception>
 
+#include "core/launcher.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/deadline.h"
 #include "parallel/comm/host_name.h"
 
 namespace lyceum {
 namespace {
-
-/// Whether a launcher that Open MPI understands started this process.
-bool launched() { return std::getenv("OMPI_COMM_WORLD_SIZE") || std::getenv("PMIX_RANK"); }
-
-int number_of(const char* name, const char* other) {
-  const char* value = std::getenv(name);
-  if (!value) value = std::getenv(other);
-  return value ? std::atoi(value) : 0;
-}
 
 /// MPI_Init waits for all ranks of the job, for ever where one of them is another program.
 Deadline start_limit(const std::string& host) {
@@ -36,7 +28,7 @@ Deadline start_limit(const std::string& host) {
         end != set && *end == '\0' && seconds > 0 && seconds <= 1e6,
         "LYCEUM_START_TIMEOUT is '{}': set it to the seconds that the start of all ranks may take, 1e6 at most", set);
   }
-  const int rank = number_of("OMPI_COMM_WORLD_RANK", "PMIX_RANK");
+  const int rank = launched_rank().value_or(0);
   const std::string line = fmt::format(
       "lyceum: rank {} on {} waited {:g} s for the other ranks to start: all ranks of a job must run lyceum, on hosts "
       "that "
@@ -57,7 +49,7 @@ void hush_abort() {
 }  // namespace
 
 MpiSession::MpiSession() : host_(host_name()) {
-  if (!launched()) {
+  if (!launched_rank()) {
     const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
     require_usage(!tasks || std::atoi(tasks) <= 1,
                   "srun started {} tasks without MPI: start them with mpirun, or with srun --mpi=pmix",
@@ -96,7 +88,7 @@ void MpiSession::abort(ExitCode code) const {
 }
 
 void MpiSession::end(ExitCode code) const {
-  if (!started_ || !std::getenv("OMPI_MCA_orte_launch")) return;
+  if (!started_ || !launched_by_mpirun()) return;
   MPI_Barrier(MPI_COMM_WORLD);
   if (rank_ != 0) sleep(10);  // mpirun ends it before
   abort(code);
