@@ -37,6 +37,7 @@ std::array<Tensor, 3> Route::forward(const Stream& stream, Saved& saved, const T
                                   .groups = groups,
                                   .group_limit = group_limit,
                                   .even = even,
+                                  .entropy = entropy,
                                   .seq_len = seq_len,
                                   .first = first,
                                   .load = matrix_or_none<double>(load),
@@ -58,6 +59,7 @@ std::array<Tensor, 1> Route::backward(const Stream& stream, Saved& saved, const 
                                           .d_load = matrix_or_none<const double>(d_load),
                                           .scores = scores,
                                           .rule = rule,
+                                          .entropy = entropy,
                                           .seq_len = seq_len,
                                           .first = first,
                                           .d_logits = d_logits.matrix<A>()});

@@ -25,6 +25,7 @@ struct Route {
   Tensor group{};                            // i32 [experts]: the group of each, with a group_limit
   std::int64_t groups = 0, group_limit = 0;  // RouteTokens'
   bool even = false;
+  bool entropy = false;  // RouteTokens'
   /// The tokens are those from `first` on of so many sequences of seq_len.
   std::int64_t sequences = 0, seq_len = 1, first = 0;
   RoutingTally tally{};  // undefined for none; takes this call's on top of what it holds, with `sequences` only

@@ -9,7 +9,11 @@ namespace lyceum {
 /// What the host and a GPU ask of their operands alike.
 inline void require_fitting(const BalanceLosses& balance) {
   const std::int64_t sequences = balance.count.rows, experts = balance.count.cols;
-  require_extents("BalanceLosses", "sums", balance.sums, sequences, experts + 1);
+  require_extents("BalanceLosses", "sums", balance.sums, sequences, experts + 2);
+  if (balance.probability.cols > 0) {
+    require_extents("BalanceLosses", "probability", balance.probability, sequences, experts);
+    require_extents("BalanceLosses", "entropy_slope", balance.entropy_slope, sequences, experts);
+  }
   require_extents("BalanceLosses", "expert_slope", balance.expert_slope, sequences, experts);
   require_extents("BalanceLosses", "device_slope", balance.device_slope, sequences, experts);
   require_length("BalanceLosses", "order", balance.order, experts);
@@ -17,12 +21,17 @@ inline void require_fitting(const BalanceLosses& balance) {
   require_length("BalanceLosses", "expert_loss", balance.expert_loss, 1);
   require_length("BalanceLosses", "device_loss", balance.device_loss, 1);
   require_length("BalanceLosses", "z_loss", balance.z_loss, 1);
+  require_length("BalanceLosses", "information_loss", balance.information_loss, 1);
+  require_length("BalanceLosses", "concentration_loss", balance.concentration_loss, 1);
   require(!balance.first.empty(), "BalanceLosses: first is empty");
 }
 
 inline void require_fitting(const BalanceLossesBackward& balance) {
   const std::int64_t sequences = balance.expert_slope.rows, experts = balance.expert_slope.cols;
   require_extents("BalanceLossesBackward", "device_slope", balance.device_slope, sequences, experts);
+  if (balance.entropy_slope.cols > 0) {
+    require_extents("BalanceLossesBackward", "entropy_slope", balance.entropy_slope, sequences, experts);
+  }
   require_extents("BalanceLossesBackward", "d_load", balance.d_load, sequences, load_width(experts));
 }
 

@@ -12,8 +12,9 @@
 namespace lyceum {
 
 /// What RouteTokens adds up for each sequence: in E columns how many choices fell on each expert, in E more the
-/// experts' probabilities over the tokens, and in a last one their squared log-sum-exps (of softmax scores; else zero).
-constexpr std::int64_t load_width(std::int64_t experts) { return 2 * experts + 1; }
+/// experts' probabilities over the tokens, then in one column the tokens' squared log-sum-exps (of softmax scores; else
+/// zero), and in a last one the entropies −Σ p log p of their probabilities (where they are asked for; else zero).
+constexpr std::int64_t load_width(std::int64_t experts) { return 2 * experts + 2; }
 
 constexpr std::int64_t most_groups = 64;  // of RouteTokens
 
@@ -40,6 +41,7 @@ struct RouteTokens {
   /// Choices that fall on all experts alike, after the search that they replace: (t · k + j) mod experts. To measure
   /// speed apart from what a router has learnt.
   bool even = false;
+  bool entropy = false;  // whether the load has entropies
   /// The tokens may be some of all: those from token `first` on, of sequences of seq_len. A sequence then gets what
   /// they add to it, and sums over the ranks that hold the others are due.
   std::int64_t seq_len = 1, first = 0;
@@ -57,6 +59,7 @@ struct RouteTokensBackward {
   Matrix<const double> d_load;  // [sequences, load_width(experts)], or none: zero
   Scores scores = Scores::softmax;
   Gates rule = Gates::raw;
+  bool entropy = false;
   std::int64_t seq_len = 1, first = 0;
   Matrix<A> d_logits;  // [tokens, experts]
 };

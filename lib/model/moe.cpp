@@ -85,14 +85,18 @@ std::vector<Loss> MoeLayer::losses(Tape& tape, const TokenLayout& layout, const 
   const BalanceLoss balance{.expert_factor = balance_.expert,
                             .device_factor = balance_.device,
                             .z_factor = balance_.z_loss,
+                            .information_factor = balance_.mutual_information,
+                            .concentration_factor = balance_.concentration,
                             .devices = &places_.devices,
                             .top_k = mixture_.k,
                             .seq_len = layout.seq_len(),
-                            .batch = balances(balance_) && balance_.scope == "batch" ? &mesh_->data : nullptr};
-  const auto [expert, device, z] = tape.apply(balance, layout.sum_of_runs(tape, load));
+                            .batch = is_over_batch(balance_) ? &mesh_->data : nullptr};
+  const auto [expert, device, z, information, concentration] = tape.apply(balance, layout.sum_of_runs(tape, load));
   std::vector<Loss> losses;
   if (balances(balance_)) losses = {{"expert_balance", expert}, {"device_balance", device}};
   if (balance_.z_loss > 0) losses.push_back({"z", z});
+  if (balance_.mutual_information > 0) losses.push_back({"mutual_information", information});
+  if (balance_.concentration > 0) losses.push_back({"concentration", concentration});
   return losses;
 }
 

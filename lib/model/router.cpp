@@ -31,6 +31,7 @@ Router::Router(const Config& config, const Mixture& mixture, const std::string& 
     : moe_(config.moe),
       mixture_(mixture),
       losses_(has_losses(config.balance)),
+      entropy_(informs(config.balance)),
       bias_rate_(config.balance.bias_rate),
       norm_eps_(config.model.norm_eps),
       seed_(config.run.seed),
@@ -76,6 +77,7 @@ Router::Choices Router::forward(Tape& tape, const Pass& pass, const Variable& x,
               .rule = gates_of(moe_),
               .bias = bias_ ? bias_->value : Tensor(),
               .even = moe_.even_routing,
+              .entropy = entropy_,
               .tally = counted};
   if (moe_.group_limit > 0) {
     route.group = tensor_of(tape.stream(), {mixture_.choices()}, group_);

@@ -65,7 +65,7 @@ class Router {
 
   MoeConfig moe_;
   Mixture mixture_;
-  bool losses_;
+  bool losses_, entropy_;
   double bias_rate_, norm_eps_;
   std::uint64_t seed_;
   std::vector<Parameter*> parameters_;  // in the order of router_tensors()

@@ -165,7 +165,7 @@ RouterNeed router_activations(const MoeConfig& moe, const Mixture& mixture, cons
   return need;
 }
 
-constexpr double loss_bytes = 3 * sizeof(double);  // of a layer's balance losses themselves
+constexpr double loss_bytes = 5 * sizeof(double);  // of a layer's balance losses themselves
 
 /// Router, routed experts, and what brings tokens to them; their input apart.
 PartNeed routed_activations(const Config& config, const Mixture& mixture, const Place& place, const Sizes& s) {
@@ -173,7 +173,8 @@ PartNeed routed_activations(const Config& config, const Mixture& mixture, const 
   const double gates = config.model.ffn == "gelu" ? 1 : 2;
   RouterNeed router = router_activations(config.moe, mixture, s);
   if (has_losses(config.balance)) {  // their slopes
-    router.kept += loss_bytes + 2 * number(config.batch.micro) * number(mixture.choices()) * sizeof(double);
+    const double slopes = informs(config.balance) ? 3 : 2;
+    router.kept += loss_bytes + slopes * number(config.batch.micro) * number(mixture.choices()) * sizeof(double);
   }
   const double row = s.hidden * s.e, outer = routed.rows * row, own = routed.own_rows * row, inner = routed.inner * s.e;
   const bool alone = place.size(Axis::expert) == 1, shared = place.size(Axis::expert_tensor) > 1;

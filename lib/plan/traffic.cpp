@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "kernels/router.h"
 #include "model/balance_loss.h"
 #include "model/expert_places.h"
 
@@ -90,13 +91,13 @@ void add_dispatch(const Config& config, const Mixture& mixture, const Place& pla
 }
 
 void add_balance(const Config& config, const Mixture& mixture, const Place& place, PassTraffic& pass) {
-  const double experts = number(mixture.choices());
   if (has_losses(config.balance)) {
-    const double load = number(config.batch.micro) * (2 * experts + 1) * sizeof(double);
+    const double load = number(config.batch.micro) * number(load_width(mixture.choices())) * sizeof(double);
     pass.forward.add(place, Axis::tensor, Transfer::all_reduce, load);
   }
-  if (balances(config.balance) && config.balance.scope == "batch") {
-    pass.forward.add(place, Axis::data, Transfer::all_reduce, (experts + 1) * sizeof(double));
+  if (is_over_batch(config.balance)) {
+    const double sums = (informs(config.balance) ? 2 : 1) * number(mixture.choices()) + 1;
+    pass.forward.add(place, Axis::data, Transfer::all_reduce, sums * sizeof(double));
   }
 }
 

@@ -18,65 +18,67 @@ struct Variant {
 };
 void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
 
-const Variant variants[] = {{"Base", [](Config&) {}},
-                            {"BatchScope", [](Config& c) { c.balance.scope = "batch"; }},
-                            {"EvenExperts",
-                             [](Config& c) {
-                               c.moe.expert_sizes = {};
-                               c.moe.gates = Gates::renormalized;
-                             }},
-                            {"SigmoidRouter",
-                             [](Config& c) {
-                               c.moe.router = RouterKind::sigmoid;
-                               c.moe.gates = Gates::renormalized;
-                               c.moe.group_limit = 2;
-                               c.balance.z_loss = 0;
-                               c.balance.bias_rate = 0.05;
-                             }},
-                            {"NoisyRouter",
-                             [](Config& c) {
-                               c.moe.router = RouterKind::noisy;
-                               c.moe.group_limit = 2;
-                               c.model.recompute = "full";
-                             }},
-                            {"MlpRouter",
-                             [](Config& c) {
-                               c.moe.router = RouterKind::mlp;
-                               c.moe.router_hidden = 10;
-                               c.moe.gates = Gates::detached;
-                             }},
-                            {"Dense",
-                             [](Config& c) {
-                               c.moe = {};
-                               c.balance = {};
-                             }},
-                            {"TiedAndRecomputed",
-                             [](Config& c) {
-                               c.model.tie_embeddings = true;
-                               c.model.recompute = "full";
-                             }},
-                            {"LossChunk",
-                             [](Config& c) {
-                               c.model.loss_chunk = 35;
-                               c.model.tie_embeddings = true;
-                               c.parallel.schedule = "zb-h1";
-                               c.parallel.zero = 3;
-                               c.batch.micro = 4;
-                             }},
-                            {"SelectiveZero3AndRandom",
-                             [](Config& c) {
-                               c.model.recompute = "selective";
-                               c.parallel.zero = 3;
-                               c.batch.micro = 2;
-                               c.moe.router = RouterKind::random;
-                             }},
-                            {"ZbH1AndHash", [](Config& c) {
-                               c.parallel.schedule = "zb-h1";
-                               c.batch.micro = 4;
-                               c.moe.router = RouterKind::hash;
-                               c.moe.top_k = 1;
-                               c.balance = {};
-                             }}};
+const Variant variants[] = {
+    {"Base", [](Config&) {}},
+    {"BatchScope", [](Config& c) { c.balance.scope = "batch"; }},
+    {"EvenExperts",
+     [](Config& c) {
+       c.moe.expert_sizes = {};
+       c.moe.gates = Gates::renormalized;
+     }},
+    {"SigmoidRouter",
+     [](Config& c) {
+       c.moe.router = RouterKind::sigmoid;
+       c.moe.gates = Gates::renormalized;
+       c.moe.group_limit = 2;
+       c.balance.z_loss = 0;
+       c.balance.bias_rate = 0.05;
+     }},
+    {"NoisyRouter",
+     [](Config& c) {
+       c.moe.router = RouterKind::noisy;
+       c.moe.group_limit = 2;
+       c.model.recompute = "full";
+     }},
+    {"MlpRouter",
+     [](Config& c) {
+       c.moe.router = RouterKind::mlp;
+       c.moe.router_hidden = 10;
+       c.moe.gates = Gates::detached;
+     }},
+    {"Information", [](Config& c) { c.balance = {.scope = "batch", .mutual_information = 0.3, .concentration = 0.1}; }},
+    {"Dense",
+     [](Config& c) {
+       c.moe = {};
+       c.balance = {};
+     }},
+    {"TiedAndRecomputed",
+     [](Config& c) {
+       c.model.tie_embeddings = true;
+       c.model.recompute = "full";
+     }},
+    {"LossChunk",
+     [](Config& c) {
+       c.model.loss_chunk = 35;
+       c.model.tie_embeddings = true;
+       c.parallel.schedule = "zb-h1";
+       c.parallel.zero = 3;
+       c.batch.micro = 4;
+     }},
+    {"SelectiveZero3AndRandom",
+     [](Config& c) {
+       c.model.recompute = "selective";
+       c.parallel.zero = 3;
+       c.batch.micro = 2;
+       c.moe.router = RouterKind::random;
+     }},
+    {"ZbH1AndHash", [](Config& c) {
+       c.parallel.schedule = "zb-h1";
+       c.batch.micro = 4;
+       c.moe.router = RouterKind::hash;
+       c.moe.top_k = 1;
+       c.balance = {};
+     }}};
 
 class TrainingOnDevice : public testing::TestWithParam<Variant> {
  protected:

@@ -143,6 +143,12 @@ TEST(ConfigProblems, impossible_routers_are_told) {
          c.balance.z_loss = 1e-3;
        },
        {"balance.z_loss = 0.001 with moe.router = hash", "set balance.z_loss = 0"}},
+      {[&](Config& c) {
+         hash(c);
+         c.balance.mutual_information = 0.1;
+       },
+       {"balance.mutual_information = 0.1 with moe.router = hash", "set balance.mutual_information = 0"}},
+      {[](Config& c) { c.balance.concentration = -1; }, {"balance.concentration = -1: must be >= 0"}},
       {[](Config& c) {
          c.moe.renormalize = true;
          c.moe.gates = Gates::detached;

@@ -20,12 +20,13 @@ struct Case {
   Scores scores = Scores::softmax;
   bool biased = false;
   std::int64_t groups = 0, group_limit = 0;
+  bool entropy = false;
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << c.tokens << " tokens from " << c.first << " of " << c.sequences << " x " << c.seq_len << ", top " << c.k
              << " of " << c.experts << ", gates " << static_cast<int>(c.rule) << (c.even ? ", even" : "")
              << (c.scores == Scores::sigmoid ? ", sigmoid" : "") << (c.biased ? ", biased" : "") << ", "
-             << c.group_limit << " groups of " << c.groups;
+             << c.group_limit << " groups of " << c.groups << (c.entropy ? ", entropies" : "");
 }
 
 const std::vector<Case> cases{
@@ -87,6 +88,20 @@ const std::vector<Case> cases{
      .group_limit = 4},
     {.tokens = 9, .experts = 300, .k = 8, .groups = 10, .group_limit = 1},
     {.tokens = 9, .experts = 300, .k = 8, .scores = Scores::sigmoid, .biased = true, .groups = 40, .group_limit = 7},
+    {.tokens = 1, .experts = 1, .k = 1, .sequences = 1, .seq_len = 1, .entropy = true},
+    {.tokens = 10, .experts = 33, .k = 2, .sequences = 3, .seq_len = 7, .first = 5, .entropy = true},
+    {.tokens = 66,
+     .experts = 12,
+     .k = 3,
+     .sequences = 2,
+     .seq_len = 33,
+     .groups = 4,
+     .group_limit = 2,
+     .entropy = true},
+    {.tokens = 9, .experts = 300, .k = 4, .sequences = 1, .seq_len = 9, .rule = Gates::renormalized, .entropy = true},
+    {.tokens = 9, .experts = 300, .k = 4, .entropy = true},
+    {.tokens = 20, .experts = 7, .k = 3, .sequences = 4, .seq_len = 5, .scores = Scores::sigmoid, .entropy = true},
+    {.tokens = 9, .experts = 300, .k = 4, .sequences = 1, .seq_len = 9, .scores = Scores::sigmoid, .entropy = true},
 };
 
 /// What is added to scores where they are compared, wide enough to change choices.
@@ -134,6 +149,7 @@ struct Routed {
                                       .groups = c.groups,
                                       .group_limit = c.group_limit,
                                       .even = c.even,
+                                      .entropy = c.entropy,
                                       .seq_len = c.seq_len,
                                       .first = c.first,
                                       .load = load.matrix(),
@@ -165,6 +181,11 @@ struct Naive {
     }
     for (const double score : scores) probabilities.push_back(score / sum);
     if (c.scores == Scores::softmax) scores = probabilities;
+  }
+  double entropy() const {
+    double sum = 0;
+    for (const double p : probabilities) sum -= p * std::log(p);
+    return sum;
   }
   double log_sum_exp(const Case& c, const Grid<double>& logits, std::int64_t t) const {
     return c.scores == Scores::softmax ? logits.at(t, 0) - std::log(scores[0]) : 0;
@@ -267,6 +288,7 @@ struct ExpectedRoutes {
     }
     const double log_sum_exp = token.log_sum_exp(c, logits, t);
     of_sequence[2 * c.experts] += log_sum_exp * log_sum_exp;
+    if (c.entropy) of_sequence[2 * c.experts + 1] += token.entropy();
   }
 };
 
@@ -324,6 +346,7 @@ TYPED_TEST(RouterTest, BackwardIsTheDerivativeOfGatesScoresAndSquares) {
                                                 .d_load = load ? d_load.matrix() : Matrix<double>{},
                                                 .scores = c.scores,
                                                 .rule = c.rule,
+                                                .entropy = c.entropy,
                                                 .seq_len = c.seq_len,
                                                 .first = c.first,
                                                 .d_logits = d_logits.matrix()});
@@ -358,6 +381,9 @@ TYPED_TEST(RouterTest, BackwardIsTheDerivativeOfGatesScoresAndSquares) {
         dp[e] = d_load.at(sequence, c.experts + static_cast<std::int64_t>(e));
       }
       if (c.sequences) square = d_load.at(sequence, 2 * c.experts);
+      if (c.sequences && c.entropy) {
+        for (std::size_t e = 0; e < s.size(); ++e) dp[e] -= d_load.at(sequence, 2 * c.experts + 1) * std::log(p[e]);
+      }
       const double by_square = 2 * token.log_sum_exp(c, wide, t) * square;
       const double dot_gates = weighted_sum(ds, s), dot_load = weighted_sum(dp, p);
       for (std::size_t e = 0; e < s.size(); ++e) {
@@ -391,6 +417,8 @@ TEST(Router, BackwardByFiniteDifferences) {
         c.scores = scores;
         c.biased = scores == Scores::sigmoid;
         all.push_back(c);
+        c.entropy = true;
+        all.push_back(c);
       }
     }
   }
@@ -416,6 +444,7 @@ TEST(Router, BackwardByFiniteDifferences) {
                                              .d_load = d_load.matrix(),
                                              .scores = c.scores,
                                              .rule = c.rule,
+                                             .entropy = c.entropy,
                                              .seq_len = c.seq_len,
                                              .first = c.first,
                                              .d_logits = d_logits.matrix()});

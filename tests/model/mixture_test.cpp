@@ -100,6 +100,8 @@ TEST(LossNames, AreThoseThatAreOn) {
   EXPECT_EQ(loss_names(config), (Names{"expert_balance", "device_balance"}));
   config.balance = {.z_loss = 0.1};
   EXPECT_EQ(loss_names(config), Names{"z"});
+  config.balance = {.expert = 0.1, .mutual_information = 0.1, .concentration = 0.1};
+  EXPECT_EQ(loss_names(config), (Names{"expert_balance", "device_balance", "mutual_information", "concentration"}));
   config.moe.experts = 0;
   EXPECT_EQ(loss_names(config), Names{}) << "nothing routes";
 }

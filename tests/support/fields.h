@@ -16,7 +16,7 @@ constexpr bool takes(std::index_sequence<index...>) {
   return requires { Aggregate{(static_cast<void>(index), AnyField{})...}; };
 }
 
-template <class Aggregate, std::size_t count = 17>
+template <class Aggregate, std::size_t count = 23>
 constexpr std::size_t fields_of() {
   if constexpr (takes<Aggregate>(std::make_index_sequence<count>{})) {
     return count;
@@ -29,7 +29,7 @@ constexpr std::size_t fields_of() {
 template <class Aggregate, class F>
 void for_each_field(Aggregate& aggregate, const F& f) {
   constexpr std::size_t count = fields_of<Aggregate>();
-  static_assert(count >= 1 && count <= 16);
+  static_assert(count >= 1 && count <= 22);
   const auto visit = [&](auto&... fields) { (f(fields), ...); };
   if constexpr (count == 1) {
     auto& [a] = aggregate;
@@ -79,6 +79,24 @@ void for_each_field(Aggregate& aggregate, const F& f) {
   } else if constexpr (count == 16) {
     auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = aggregate;
     visit(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p);
+  } else if constexpr (count == 17) {
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = aggregate;
+    visit(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q);
+  } else if constexpr (count == 18) {
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r] = aggregate;
+    visit(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r);
+  } else if constexpr (count == 19) {
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s] = aggregate;
+    visit(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s);
+  } else if constexpr (count == 20) {
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = aggregate;
+    visit(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t);
+  } else if constexpr (count == 21) {
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u] = aggregate;
+    visit(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u);
+  } else if constexpr (count == 22) {
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v] = aggregate;
+    visit(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v);
   }
 }
 

@@ -71,6 +71,12 @@ const std::vector<Variant>& variants() {
          c.moe.router_hidden = 10;
          c.moe.gates = Gates::detached;
        }},
+      {"information", [](Config& c) { c.balance = {.mutual_information = 0.3, .concentration = 0.1}; }},
+      {"batch information",
+       [](Config& c) {
+         c.moe.router = RouterKind::sigmoid;
+         c.balance = {.expert = 0.05, .scope = "batch", .mutual_information = 0.3, .concentration = 0.1};
+       }},
       {"hash",
        [](Config& c) {
          c.moe.router = RouterKind::hash;
@@ -173,6 +179,10 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 1, .micro = 4, .variant = "mlp"},
       {.ranks = 8, .pipeline = 4, .tensor = 2, .expert = 2, .sequence = true, .recompute = true, .variant = "hash"},
       {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 3, .micro = 4, .variant = "hash"},
+      // losses of entropies
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "information"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .variant = "batch information"},
+      {.ranks = 8, .tensor = 2, .expert = 4, .zero = 2, .micro = 4, .variant = "information"},
       // sixteen ranks: everything at once
       {.ranks = 16, .zero = 3, .micro = 1},
       {.ranks = 16,

@@ -110,6 +110,7 @@ TEST(Plan, CountsTheBytesThatAStepHandsOver) {
   for (const char* scope : {"sequence", "batch"}) {
     for (Config config : meshes(balanced_config(), world)) {
       config.balance.scope = scope;
+      config.balance.mutual_information = config.parallel.zero == 1 ? 0.1 : 0;
       TinyTraining training(config, ProcessGroup::world(60));
       resolve(config, world);
       training.run(0, 1);
@@ -193,6 +194,7 @@ TEST(Plan, SaysTheMemoryOfEveryRouter) {
       config.moe.router_hidden = 40;
       const bool hash = router == RouterKind::hash;
       if (router == RouterKind::sigmoid) config.balance = {.expert = 0.05, .bias_rate = 0.01};
+      if (router == RouterKind::mlp) config.balance = {.mutual_information = 0.1};
       if (hash) {
         config.moe.top_k = 1;
         config.balance = {};

@@ -79,6 +79,8 @@ TEST(TrainStep, TellsTheNormsOfWeightsAndTheirChange) {
 TEST(TrainStep, BatchScopeIsTheSameOnEveryMesh) {
   Config config = tiny_config();
   config.balance.scope = "batch";
+  config.balance.mutual_information = 0.2;
+  config.balance.concentration = 0.1;
   const Trajectory serial = train(config, ProcessGroup::self(), 3);
   const int world = ProcessGroup::world(60).size();
   for (const int ep : expert_degrees(world)) {

@@ -166,7 +166,9 @@ void check_hash(Findings& findings, const Config& config) {
   findings.unless(!moe.even_routing, "moe.even_routing = true with moe.router = hash: set one or the other");
   for (const auto& [key, value] :
        {std::pair{"balance.expert", balance.expert}, std::pair{"balance.device", balance.device},
-        std::pair{"balance.z_loss", balance.z_loss}}) {
+        std::pair{"balance.z_loss", balance.z_loss},
+        std::pair{"balance.mutual_information", balance.mutual_information},
+        std::pair{"balance.concentration", balance.concentration}}) {
     findings.unless(!(value > 0), "{} = {} with moe.router = hash, which learns nothing: set {} = 0", key, value, key);
   }
 }

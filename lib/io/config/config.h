@@ -93,6 +93,7 @@ struct BalanceConfig {
   std::int64_t device_groups = 0;  // 0: parallel.expert
   std::string scope = "sequence";  // sequence, batch
   double z_loss = 0;
+  double mutual_information = 0, concentration = 0;
   double bias_rate = 0;  // of a sigmoid router's bias, a step; 0: it stays as it is
 };
 

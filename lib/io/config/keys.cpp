@@ -106,6 +106,10 @@ void bind_balance(Binder key, BalanceConfig& balance) {
   key("balance.device_groups", &balance.device_groups, {.low = 0}, "groups of experts for it; 0: parallel.expert");
   key("balance.scope", &balance.scope, {.names = {"sequence", "batch"}}, "what the loads are counted over");
   key("balance.z_loss", &balance.z_loss, {.low = 0}, "weight of the squared log-sum of router logits");
+  key("balance.mutual_information", &balance.mutual_information, {.low = 0},
+      "weight of the mutual information of tokens and experts, which training raises");
+  key("balance.concentration", &balance.concentration, {.low = 0},
+      "weight of the entropy of the mean probabilities, which training lowers");
   key("balance.bias_rate", &balance.bias_rate, {.low = 0},
       "what a step moves the bias of a sigmoid router's choices by");
 }

@@ -80,6 +80,23 @@ void choose(const RouteTokens<A>& route, std::int64_t t, const A* keys, const A*
   }
 }
 
+/// log p, and 0 for a p of 0, which multiplies it everywhere.
+template <class A>
+A log_or_zero(A p) {
+  return p == 0 ? A{0} : std::log(p);
+}
+
+/// −Σ p log p of the probabilities p = scores · inverse.
+template <class A>
+A entropy_of(const A* scores, std::int64_t cols, A inverse) {
+  A entropy = 0;
+  for (std::int64_t c = 0; c < cols; ++c) {
+    const A p = scores[c] * inverse;
+    entropy -= p * log_or_zero(p);
+  }
+  return entropy;
+}
+
 /// What token t, whose probabilities are scores · inverse, adds to its sequence.
 template <class A>
 void add_to_load(const RouteTokens<A>& route, std::int64_t t, const A* scores, A inverse, double* load) {
@@ -88,6 +105,7 @@ void add_to_load(const RouteTokens<A>& route, std::int64_t t, const A* scores, A
   double* sums = load + experts;
 #pragma omp simd
   for (std::int64_t e = 0; e < experts; ++e) sums[e] += static_cast<double>(scores[e] * inverse);
+  if (route.entropy) sums[experts + 1] += static_cast<double>(entropy_of(scores, experts, inverse));
   if (route.scores != Scores::softmax) return;
   const A log_sum_exp = route.norms.row(t)[0] + std::log(route.norms.row(t)[1]);
   sums[experts] += static_cast<double>(log_sum_exp) * static_cast<double>(log_sum_exp);
@@ -203,7 +221,7 @@ struct TokenGradient {
   const RouteTokensBackward<A>& route;
   std::vector<A> slopes;  // derivatives by the scores of a sequence's tokens
   std::vector<A> scores;
-  A square_slope = 0;  // by a squared log-sum-exp
+  A square_slope = 0, entropy_slope = 0;  // by a squared log-sum-exp, by an entropy
   std::vector<A> d_chosen;
 
   explicit TokenGradient(const RouteTokensBackward<A>& route)
@@ -216,7 +234,8 @@ struct TokenGradient {
     if (route.d_load.rows == 0) return;
     const double* from = route.d_load.row(sequence) + route.logits.cols;
     for (A& slope : slopes) slope = static_cast<A>(*from++);
-    square_slope = static_cast<A>(*from);
+    square_slope = static_cast<A>(*from++);
+    entropy_slope = static_cast<A>(*from);
   }
 
   /// d_chosen: derivatives by the scores v of the chosen, where gates are made of v by
@@ -244,7 +263,23 @@ struct TokenGradient {
     return dot;
   }
 
-  void write(std::int64_t t) { route.scores == Scores::softmax ? through_softmax(t) : through_sigmoid(t); }
+  void write(std::int64_t t) {
+    route.scores == Scores::softmax ? through_softmax(t) : through_sigmoid(t);
+    if (route.entropy && route.d_load.rows > 0) add_entropy(t);
+  }
+
+  /// With H = −Σ p log p, dx_i = −p_i (log p_i + H) of a softmax; times 1 − s_i of sigmoids, where p_i = s_i / z.
+  void add_entropy(std::int64_t t) {
+    const bool sigmoid = route.scores == Scores::sigmoid;
+    const auto experts = static_cast<std::int64_t>(scores.size());
+    const A inverse = sigmoid ? A{1} / route.norms.row(t)[1] : A{1},
+            entropy = entropy_of(scores.data(), experts, inverse);
+    A* d_logits = route.d_logits.row(t);
+    for (std::size_t e = 0; e < scores.size(); ++e) {
+      const A p = scores[e] * inverse, d_score = -p * (log_or_zero(p) + entropy);
+      d_logits[e] += entropy_slope * (sigmoid ? (1 - scores[e]) * d_score : d_score);
+    }
+  }
 
   /// ds: all derivatives by the scores. dx_i = s_i (ds_i − Σ ds · s) + 2 lse · square_slope · s_i.
   void through_softmax(std::int64_t t) {

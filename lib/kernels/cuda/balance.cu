@@ -9,8 +9,29 @@ namespace {
 constexpr int balance_threads = 512, balance_warps = balance_threads / warp_size;
 
 struct Losses {
-  double expert, device, squares;
+  double expert, device, squares, entropies, of_mean;  // of_mean: H(P)
+
+  __device__ void operator+=(const Losses& other) {
+    expert += other.expert;
+    device += other.device;
+    squares += other.squares;
+    entropies += other.entropies;
+    of_mean += other.of_mean;
+  }
 };
+
+/// H(P) of one sequence, the same in all lanes, and its slopes −(log P + 1) / T; 0 for a P of 0, which no token gives a
+/// probability.
+__device__ double entropy_of_mean(const BalanceLosses& balance, std::int64_t s, double counted) {
+  const auto tokens = static_cast<double>(balance.seq_len);
+  double entropy = 0;
+  for (std::int64_t i = threadIdx.x % warp_size; i < balance.probability.cols; i += warp_size) {
+    const double p = balance.probability.row(s)[i] / (tokens * counted), log_p = p == 0 ? 0 : std::log(p);
+    entropy -= p * log_p;
+    balance.entropy_slope.row(s)[i] = p == 0 ? 0 : -(log_p + 1) / tokens;
+  }
+  return join_warp(entropy, Sum{});
+}
 
 /// Adds the losses of one sequence, without their factors, and writes its slopes: a warp's work.
 __device__ void add_sequence(const BalanceLosses& balance, std::int64_t s, Losses& losses) {
@@ -40,6 +61,8 @@ __device__ void add_sequence(const BalanceLosses& balance, std::int64_t s, Losse
   }
   losses.expert += join_warp(of_experts, Sum{});
   losses.squares += sum[experts];
+  losses.entropies += sum[experts + 1];
+  if (balance.probability.cols > 0) losses.of_mean += entropy_of_mean(balance, s, counted);
 }
 
 /// One block, a warp a sequence.
@@ -51,14 +74,13 @@ __global__ void __launch_bounds__(balance_threads) balance_losses(BalanceLosses 
   if (threadIdx.x % warp_size == 0) of_warp[warp] = own;
   __syncthreads();
   if (threadIdx.x != 0) return;
-  for (int w = 1; w < balance_warps; ++w) {
-    own.expert += of_warp[w].expert;
-    own.device += of_warp[w].device;
-    own.squares += of_warp[w].squares;
-  }
+  for (int w = 1; w < balance_warps; ++w) own += of_warp[w];
   balance.expert_loss[0] = balance.expert_factor * own.expert;
   balance.device_loss[0] = balance.device_factor * own.device;
   balance.z_loss[0] = balance.z_factor / static_cast<double>(balance.seq_len) * own.squares;
+  balance.information_loss[0] =
+      balance.information_factor * (own.entropies / static_cast<double>(balance.seq_len) - own.of_mean);
+  balance.concentration_loss[0] = balance.concentration_factor * own.of_mean;
 }
 
 __device__ double value_or_zero(const std::span<const double>& value) { return value.empty() ? 0 : value[0]; }
@@ -67,14 +89,24 @@ __global__ void __launch_bounds__(balance_threads) balance_losses_backward(Balan
   const std::int64_t experts = balance.expert_slope.cols, cols = balance.d_load.cols;
   const double by_expert = value_or_zero(balance.by_expert), by_device = value_or_zero(balance.by_device);
   const double by_square = balance.z_slope * value_or_zero(balance.by_z);
+  const double by_information = value_or_zero(balance.by_information);
+  const double by_entropy = balance.information_slope * by_information;
+  const double by_mean = balance.concentration_factor * value_or_zero(balance.by_concentration) -
+                         balance.information_factor * by_information;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * balance_threads;
   for (std::int64_t p = static_cast<std::int64_t>(blockIdx.x) * balance_threads + threadIdx.x;
        p < balance.d_load.size(); p += stride) {
     const std::int64_t s = p / cols, c = p % cols, i = c - experts;
-    balance.d_load.row(s)[c] =
-        i < 0          ? 0
-        : i == experts ? by_square
-                       : by_expert * balance.expert_slope.row(s)[i] + by_device * balance.device_slope.row(s)[i];
+    double slope = 0;
+    if (i > experts) {
+      slope = by_entropy;
+    } else if (i == experts) {
+      slope = by_square;
+    } else if (i >= 0) {
+      slope = by_expert * balance.expert_slope.row(s)[i] + by_device * balance.device_slope.row(s)[i];
+      if (balance.entropy_slope.cols > 0) slope += by_mean * balance.entropy_slope.row(s)[i];
+    }
+    balance.d_load.row(s)[c] = slope;
   }
 }
 

@@ -199,6 +199,23 @@ __device__ void choose(const RouteTokens<A>& route, const Row<A, held>& logits, 
   for (std::int64_t j = lane(); j < k; j += warp_size) route.gates.row(t)[j] /= sum;  // written by this lane
 }
 
+/// log p, and 0 for a p of 0, which multiplies it everywhere.
+template <class A>
+__device__ A log_or_zero(A p) {
+  return p == 0 ? A{0} : std::log(p);
+}
+
+/// −Σ p log p of the probabilities p(logit, place) of a row, the same in all lanes.
+template <class A, int held, class Probability>
+__device__ A entropy_of(const Row<A, held>& logits, const Probability& probability) {
+  A own = 0;
+  logits.each([&](std::int64_t, A x, int i) {
+    const A p = probability(x, i);
+    own -= p * log_or_zero(p);
+  });
+  return join_warp(own, Sum{});
+}
+
 /// Σ probabilities of a block's tokens, where its warps hold their rows in registers: each adds up its own, then in
 /// order.
 template <int held>
@@ -230,12 +247,13 @@ __device__ void add_scores(const RouteTokens<A>& route, std::int64_t begin, std:
   }
 }
 
-/// partial: [pieces, load_width(experts)], or none where no load is wanted.
-template <class A, int held, Scores kind, bool limited>
+/// partial: [pieces, load_width(experts)], or none where no load is wanted. Without `general` there are neither limits
+/// of groups nor entropies.
+template <class A, int held, Scores kind, bool general>
 __global__ void __launch_bounds__(router_threads)
     route_tokens(RouteTokens<A> route, RouterChunks chunks, Matrix<double> partial, bool by_rank) {
   constexpr int places = held ? held : 1;
-  __shared__ double squares[router_warps];
+  __shared__ double squares[router_warps], entropies[router_warps];
   const std::int64_t experts = route.logits.cols, begin = chunks.begin(blockIdx.x), end = chunks.end(blockIdx.x);
   const bool loads = partial.rows > 0;
   auto* of_warps = reinterpret_cast<double*>(launched_shared());
@@ -244,7 +262,7 @@ __global__ void __launch_bounds__(router_threads)
   if (loads) counts.clear();
   __syncthreads();
 
-  double sums[places] = {}, square = 0;
+  double sums[places] = {}, square = 0, entropy = 0;
   for (std::int64_t t = begin + warp(); t < end; t += router_warps) {
     const Row<A, held> logits(route.logits.row(t), experts);
     A largest = 0, sum = 0, scores[places] = {};
@@ -268,10 +286,12 @@ __global__ void __launch_bounds__(router_threads)
       }
     };
     [[maybe_unused]] std::uint64_t open = 0;
-    if constexpr (limited) open = open_groups(route, logits, compared);
+    if constexpr (general) {
+      if (route.group_limit > 0) open = open_groups(route, logits, compared);
+    }
     const auto key = [&](std::int64_t c, A x, int i) {
-      if constexpr (limited) {
-        if (!(open >> route.group[c] & 1)) return std::numeric_limits<A>::quiet_NaN();
+      if constexpr (general) {
+        if (route.group_limit > 0 && !(open >> route.group[c] & 1)) return std::numeric_limits<A>::quiet_NaN();
       }
       if constexpr (kind == Scores::softmax) {
         return x;
@@ -286,9 +306,16 @@ __global__ void __launch_bounds__(router_threads)
       const A log_sum_exp = largest + std::log(sum);
       square += static_cast<double>(log_sum_exp) * static_cast<double>(log_sum_exp);
     }
+    if constexpr (general) {
+      const auto probability = [&](A x, int i) { return (held ? scores[i] : unscaled(x)) * inverse; };
+      if (route.entropy) entropy += static_cast<double>(entropy_of(logits, probability));
+    }
   }
   if (!loads) return;
-  if (lane() == 0) squares[warp()] = square;
+  if (lane() == 0) {
+    squares[warp()] = square;
+    entropies[warp()] = entropy;
+  }
   __syncthreads();
   double* total = partial.row(blockIdx.x);
   counts.finish(total);
@@ -298,8 +325,12 @@ __global__ void __launch_bounds__(router_threads)
     add_scores<kind>(route, begin, end, total + experts);
   }
   if (threadIdx.x != 0) return;
-  for (int w = 1; w < router_warps; ++w) square += squares[w];
+  for (int w = 1; w < router_warps; ++w) {
+    square += squares[w];
+    entropy += entropies[w];
+  }
   total[2 * experts] = square;
+  total[2 * experts + 1] = entropy;
 }
 
 /// A block some columns, a lane each: warp w adds up every warps-th row from w on, then the warps' sums are added. The
@@ -375,7 +406,8 @@ struct ThroughGates {
 
 /// Softmax: dx_i = s_i (ds_i − Σ ds · s) + 2 lse · d_square · s_i, with ds by the load and by the gates.
 /// Sigmoid: dx_i = s_i (1 − s_i) ((dp_i − Σ dp · s / z) / z + dv_i), with dp by the load and dv by the gates.
-template <class A, int held, Scores kind>
+/// Of the entropy H = −Σ p log p besides: −p_i (log p_i + H), times 1 − s_i for a sigmoid.
+template <class A, int held, Scores kind, bool entropy>
 __global__ void __launch_bounds__(router_threads)
     route_tokens_backward(RouteTokensBackward<A> route, RouterChunks chunks) {
   constexpr int places = held ? held : 1;
@@ -428,6 +460,17 @@ __global__ void __launch_bounds__(router_threads)
     for (std::int64_t j = lane(); j < k; j += warp_size) {
       const Choice<A> chosen = choice_of<kind>(route, t, j, largest, inverse);
       d_logits[chosen.expert] = d_logit(chosen.score, by_load(slope(chosen.expert)) + gates.d_score(chosen.d_gate));
+    }
+    if constexpr (entropy) {
+      const auto probability = [&](A x, int i) {
+        return (held ? scores[i] : score(x)) * (kind == Scores::softmax ? A{1} : inverse);
+      };
+      const A of_row = entropy_of(logits, probability), d_entropy = slope(experts + 1);
+      __syncwarp();
+      logits.each([&](std::int64_t c, A x, int i) {
+        const A p = probability(x, i), d_score = -p * (log_or_zero(p) + of_row);
+        d_logits[c] += d_entropy * (kind == Scores::softmax ? d_score : (A{1} - score(x)) * d_score);
+      });
     }
   }
 }
@@ -519,13 +562,13 @@ void run(const CudaStream& stream, const RouteTokens<A>& route) {
     memory = stream.memory().allocate(size * sizeof(double), MemoryKind::buffers);
     partial = {reinterpret_cast<double*>(memory.get()), chunks.count(), load_width(experts)};
   }
-  const auto launch = [&]<int held, Scores scores, bool limited>() {
+  const auto launch = [&]<int held, Scores scores, bool general>() {
     const auto local = static_cast<std::size_t>(experts) * ((held ? router_warps * sizeof(double) : 0) +
                                                             static_cast<std::size_t>(by_rank ? k : 1) * sizeof(int));
-    start_shared(stream, "RouteTokens", route_tokens<A, held, scores, limited>, blocks_of(chunks), router_threads,
+    start_shared(stream, "RouteTokens", route_tokens<A, held, scores, general>, blocks_of(chunks), router_threads,
                  loads ? local : 0, route, chunks, partial, by_rank);
   };
-  if (route.group_limit > 0) {
+  if (route.group_limit > 0 || (loads && route.entropy)) {
     with_few_kernels(route, [&]<int held, Scores scores>() { launch.template operator()<held, scores, true>(); });
   } else {
     with_kernel(route, [&]<int held, Scores scores>() { launch.template operator()<held, scores, false>(); });
@@ -540,10 +583,15 @@ template <class A>
 void run(const CudaStream& stream, const RouteTokensBackward<A>& route) {
   require_fitting(route);
   const RouterChunks chunks = chunks_of(route, route.d_load);
-  with_kernel(route, [&]<int held, Scores scores>() {
-    start(stream, "RouteTokensBackward", route_tokens_backward<A, held, scores>, blocks_of(chunks), router_threads,
-          route, chunks);
-  });
+  const auto launch = [&]<int held, Scores scores, bool entropy>() {
+    start(stream, "RouteTokensBackward", route_tokens_backward<A, held, scores, entropy>, blocks_of(chunks),
+          router_threads, route, chunks);
+  };
+  if (route.entropy && route.d_load.rows > 0) {
+    with_few_kernels(route, [&]<int held, Scores scores>() { launch.template operator()<held, scores, true>(); });
+  } else {
+    with_kernel(route, [&]<int held, Scores scores>() { launch.template operator()<held, scores, false>(); });
+  }
 }
 
 template <class A>
