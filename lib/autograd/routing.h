@@ -14,13 +14,14 @@ struct RoutingTally {
 /// From a router's logits [tokens, experts], in accumulator precision, to the experts of each token; the formulas are
 /// RouteTokens'. Results:
 ///   gates [tokens, k], best choice first
-///   index i32 [tokens, k], the experts that they belong to; no gradient
+///   index i32 [tokens, k], the experts that they belong to, −1 where `choices` are fewer; no gradient
 ///   load f64 [sequences, load_width(experts)], what balance losses and the tally are made of; undefined where
 ///   `sequences` is 0. Its counts have no derivative.
 struct Route {
   std::int64_t k;
   Scores scores = Scores::softmax;
   Gates rule = Gates::raw;
+  Tensor choices{};                          // f64 [1]: RouteTokens'; undefined: k
   Tensor bias{};                             // accumulator type [experts]: RouteTokens'; undefined for none
   Tensor group{};                            // i32 [experts]: the group of each, with a group_limit
   std::int64_t groups = 0, group_limit = 0;  // RouteTokens'

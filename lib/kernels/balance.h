@@ -23,6 +23,7 @@ struct BalanceLosses {
   std::span<const std::int64_t>
       first;                    // [devices + 1]: a device's experts are order[first[d]] … order[first[d + 1] − 1]
   std::int64_t top_k, seq_len;  // k, T
+  std::span<const double> choices = {};  // [1]: k, where it is not top_k
   double expert_factor, device_factor, z_factor, information_factor, concentration_factor;  // α₁ … α₅
   Matrix<double> expert_slope, device_slope;  // [sequences, experts]: derivatives by the sum of probabilities
   Matrix<double> entropy_slope;               // [sequences, experts]: that of H(P) of all sequences; with probability

@@ -17,6 +17,7 @@ inline void require_fitting(const BalanceLosses& balance) {
   require_extents("BalanceLosses", "expert_slope", balance.expert_slope, sequences, experts);
   require_extents("BalanceLosses", "device_slope", balance.device_slope, sequences, experts);
   require_length("BalanceLosses", "order", balance.order, experts);
+  if (!balance.choices.empty()) require_length("BalanceLosses", "choices", balance.choices, 1);
   if (!balance.count_of.empty()) require_length("BalanceLosses", "count_of", balance.count_of, 1);
   require_length("BalanceLosses", "expert_loss", balance.expert_loss, 1);
   require_length("BalanceLosses", "device_loss", balance.device_loss, 1);

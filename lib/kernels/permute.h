@@ -8,11 +8,12 @@
 namespace lyceum {
 
 /// A stable counting sort of (token, choice) pairs by expert. Slot s of the sorted order came from pair
-/// slot_pair[s] = token · k + choice; pair p went to slot pair_slot[p]; expert e's slots begin at begin[e].
+/// slot_pair[s] = token · k + choice; pair p went to slot pair_slot[p]; expert e's slots begin at begin[e]. A choice of
+/// expert −1 is none: its pair's slot is −1, and as many slots at the end came from pair −1.
 struct SortByExpert {
-  Matrix<const std::int32_t> index;     // [tokens, k]: experts
+  Matrix<const std::int32_t> index;     // [tokens, k]: experts, or −1
   std::span<const std::int32_t> order;  // [experts]: experts in the order of their slots (by owner rank, then by index)
-  std::span<std::int64_t> begin;        // [experts + 1], by position in `order`
+  std::span<std::int64_t> begin;        // [experts + 1], by position in `order`; the last one: how many slots are used
   std::span<std::int64_t> slot_pair;    // [tokens · k]
   std::span<std::int64_t> pair_slot;    // [tokens · k]
 };

@@ -28,12 +28,13 @@ constexpr std::int64_t most_groups = 64;  // of RouteTokens
 template <class A>
 struct RouteTokens {
   Matrix<const A> logits;      // [tokens, experts]
-  Matrix<std::int32_t> index;  // [tokens, k], different experts
-  Matrix<A> gates;             // [tokens, k]
+  Matrix<std::int32_t> index;  // [tokens, k], different experts; −1 where a token has chosen all that it may
+  Matrix<A> gates;             // [tokens, k]; 0 there
   Matrix<A> norms;             // [tokens, 2]: m and z, for backward
   Scores scores = Scores::softmax;
   Gates rule = Gates::raw;
-  std::span<const A> bias = {};  // [experts], or none: zeros; of sigmoid scores
+  std::span<const double> choices = {};  // [1]: how many experts a token chooses, 1 … k; or none: k
+  std::span<const A> bias = {};          // [experts], or none: zeros; of sigmoid scores
   /// Where group_limit is above 0, a token's experts lie in that many groups: those with the largest sums of their two
   /// best scores (+ bias), or of the one that they have, equal ones in the order of their index [DeepSeek-V3 §2.1.2].
   std::span<const std::int32_t> group = {};  // [experts]: the group of each, below `groups`
@@ -59,10 +60,17 @@ struct RouteTokensBackward {
   Matrix<const double> d_load;  // [sequences, load_width(experts)], or none: zero
   Scores scores = Scores::softmax;
   Gates rule = Gates::raw;
+  std::span<const double> choices = {};  // as above
   bool entropy = false;
   std::int64_t seq_len = 1, first = 0;
   Matrix<A> d_logits;  // [tokens, experts]
 };
+
+/// Experts that a token chooses, of those that there is room for.
+template <class Route>
+constexpr std::int64_t chosen_of(const Route& route) {
+  return route.choices.empty() ? route.index.cols : static_cast<std::int64_t>(route.choices[0]);
+}
 
 /// splitmix64(token + layer · 2³²) mod experts: the expert of a token in a layer that chooses by the token alone.
 constexpr std::int32_t hashed_expert(std::int32_t token, std::int64_t layer, std::int64_t experts) {

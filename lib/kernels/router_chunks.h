@@ -59,6 +59,7 @@ void require_fitting(const RouteTokens<A>& route) {
   require_extents("RouteTokens", "gates", route.gates, tokens, k);
   require_extents("RouteTokens", "norms", route.norms, tokens, 2);
   require(k <= experts, "RouteTokens: {} experts a token out of {}", k, experts);
+  if (!route.choices.empty()) require_length("RouteTokens", "choices", route.choices, 1);
   require_sequences("RouteTokens", route, route.load);
   if (route.counts.rows > 0) require_extents("RouteTokens", "counts", route.counts, k, experts);
   if (!route.probability.empty()) require_length("RouteTokens", "probability", route.probability, experts);
@@ -80,6 +81,7 @@ void require_fitting(const RouteTokensBackward<A>& route) {
     require_extents("RouteTokensBackward", "d_gates", route.d_gates, tokens, route.index.cols);
   }
   require_extents("RouteTokensBackward", "d_logits", route.d_logits, tokens, experts);
+  if (!route.choices.empty()) require_length("RouteTokensBackward", "choices", route.choices, 1);
   require_sequences("RouteTokensBackward", route, route.d_load);
 }
 

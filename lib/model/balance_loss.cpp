@@ -56,6 +56,7 @@ std::array<Tensor, 5> BalanceLoss::forward(const Stream& stream, Saved& saved, c
                         .first = first.span<const std::int64_t>(),
                         .top_k = top_k,
                         .seq_len = seq_len,
+                        .choices = choices.defined() ? choices.span<const double>() : std::span<const double>(),
                         .expert_factor = expert_factor,
                         .device_factor = device_factor,
                         .z_factor = z_factor,

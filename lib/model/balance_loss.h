@@ -42,6 +42,7 @@ struct BalanceLoss {
   double expert_factor = 0, device_factor = 0, z_factor = 0, information_factor = 0, concentration_factor = 0;
   const Placement* devices;  // must outlive this
   std::int64_t top_k, seq_len;
+  Tensor choices{};                     // f64 [1]: k, where it is not top_k
   const ProcessGroup* batch = nullptr;  // data ranks, for the batch scope
 
   struct Saved {

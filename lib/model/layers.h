@@ -60,7 +60,7 @@ class MoeLayer : public Sublayer {
   /// The routed experts' answers to a run of tokens.
   Variable routed(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index) const;
   /// Of the load that Route made of a run of tokens.
-  std::vector<Loss> losses(Tape& tape, const TokenLayout& layout, const Variable& load) const;
+  std::vector<Loss> losses(Tape& tape, const Pass& pass, const Variable& load) const;
 
   Mixture mixture_;
   RoutingTally tally_{};

@@ -56,7 +56,7 @@ Sublayer::Result MoeLayer::forward(Tape& tape, const Pass& pass, const Variable&
   const auto [gates, index, load] = router_.forward(tape, pass, run, pass.counts ? &tally_ : nullptr);
   Variable y = layout.from_run(tape, routed(tape, run, gates, index));
   if (shared_) y = tape.apply(Sum{}, y, shared_->forward(tape, pass, x).y);
-  return {y, has_losses(balance_) ? losses(tape, layout, load) : std::vector<Loss>{}};
+  return {y, has_losses(balance_) ? losses(tape, pass, load) : std::vector<Loss>{}};
 }
 
 Variable MoeLayer::routed(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index) const {
@@ -81,7 +81,7 @@ Variable MoeLayer::routed(Tape& tape, const Variable& x, const Variable& gates, 
   return tape.apply(Combine{exchange}, answers, gates);
 }
 
-std::vector<Loss> MoeLayer::losses(Tape& tape, const TokenLayout& layout, const Variable& load) const {
+std::vector<Loss> MoeLayer::losses(Tape& tape, const Pass& pass, const Variable& load) const {
   const BalanceLoss balance{.expert_factor = balance_.expert,
                             .device_factor = balance_.device,
                             .z_factor = balance_.z_loss,
@@ -89,9 +89,10 @@ std::vector<Loss> MoeLayer::losses(Tape& tape, const TokenLayout& layout, const 
                             .concentration_factor = balance_.concentration,
                             .devices = &places_.devices,
                             .top_k = mixture_.k,
-                            .seq_len = layout.seq_len(),
+                            .seq_len = pass.layout.seq_len(),
+                            .choices = pass.choices,
                             .batch = is_over_batch(balance_) ? &mesh_->data : nullptr};
-  const auto [expert, device, z, information, concentration] = tape.apply(balance, layout.sum_of_runs(tape, load));
+  const auto [expert, device, z, information, concentration] = tape.apply(balance, pass.layout.sum_of_runs(tape, load));
   std::vector<Loss> losses;
   if (balances(balance_)) losses = {{"expert_balance", expert}, {"device_balance", device}};
   if (balance_.z_loss > 0) losses.push_back({"z", z});

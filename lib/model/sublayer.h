@@ -26,6 +26,8 @@ struct Pass {
   /// f64 [1], where the model computes, so that recorded work reads it anew: training steps before this one. Undefined
   /// outside of training.
   Tensor step{};
+  /// f64 [1], likewise: experts of an FFN that a token chooses. Undefined: as many as the mixture says.
+  Tensor choices{};
   bool counts = true;              // whether routers add to their tallies
   KeyValueCache* cache = nullptr;  // of this block, where one sequence goes on from it; no gradient then
 

@@ -231,6 +231,7 @@ Transformer::StageResult Transformer::forward_stage(Tape& tape, const Batch& bat
                   .tokens = batch.inputs,
                   .first_token = batch.first_token,
                   .step = batch.step,
+                  .choices = batch.choices,
                   .counts = counting_};
   tape.release_results(config_.model.recompute == "selective");
   StageResult result;

@@ -36,8 +36,8 @@ class Transformer {
     std::int64_t sequences, seq_len;
     Tensor losses =
         {};  // [sequences · seq_len], where defined: takes the cross-entropy of each token in the last stage
-    std::int64_t first_token = 0;  // see Pass
-    Tensor step = {};              // see Pass
+    std::int64_t first_token = 0;    // see Pass
+    Tensor step = {}, choices = {};  // see Pass
     std::int64_t tokens() const { return sequences * seq_len; }
   };
   /// Scalars in accumulator precision, to be divided by the tokens and the sequences of the global batch. All ranks of

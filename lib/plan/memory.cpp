@@ -61,7 +61,7 @@ std::int64_t step_numbers(const Config& config) { return 2 + std::ssize(loss_nam
 
 double update_buffers(const Config& config, std::span<const PlannedUnit> units) {
   const int layers = static_cast<int>(config.model.layers) + 2;
-  const std::int64_t numbers = 2 + 1 + 2 * step_numbers(config);  // norms, the step, what is agreed on
+  const std::int64_t numbers = 2 + 2 + 2 * step_numbers(config);  // norms, the step and its k, what is agreed on
   std::int64_t all = 0, counted = 0, decays = 0;
   for (const PlannedUnit& unit : units) {
     if (!unit.trained) continue;

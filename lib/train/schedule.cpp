@@ -28,4 +28,10 @@ double learning_rate(const OptimConfig& optim, std::int64_t step, std::int64_t s
   return optim.min_lr + 0.5 * (optim.lr - optim.min_lr) * (1 + std::cos(std::numbers::pi * progress));
 }
 
+std::int64_t choices_of_step(const MoeConfig& moe, std::int64_t step, std::int64_t steps) {
+  if (moe.top_k_start == 0) return moe.top_k;
+  const std::int64_t last = std::max<std::int64_t>(steps - 1, 1), at = std::min(step, last);
+  return (2 * (moe.top_k_start * (last - at) + moe.top_k * at) + last) / (2 * last);  // half up, in whole numbers
+}
+
 }  // namespace lyceum

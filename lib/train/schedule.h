@@ -14,4 +14,8 @@ namespace lyceum {
 /// Beyond the last step it stays what it was there.
 double learning_rate(const OptimConfig& optim, std::int64_t step, std::int64_t steps);
 
+/// Experts that a token chooses in step `step` (counted from 0) of `steps`: from top_k_start, if that is above 0, to
+/// top_k on a straight line, rounded half up [SMoE-Dropout]. Beyond the last step it stays.
+std::int64_t choices_of_step(const MoeConfig& moe, std::int64_t step, std::int64_t steps);
+
 }  // namespace lyceum

@@ -12,6 +12,7 @@
 #include "parallel/pipeline/transfers.h"
 #include "plan/place.h"
 #include "train/routing_sums.h"
+#include "train/schedule.h"
 
 namespace lyceum {
 
@@ -56,6 +57,7 @@ TrainStep::TrainStep(const Config& config, const RunSetup& setup, StagedModel& m
     batches_.push_back(empty_batch(setup.stream, config.batch.micro, config.batch.seq_len, reads));
     batches_.back().first_token = (m * setup.mesh.data.size() + setup.mesh.data.rank()) * tokens;
     batches_.back().step = numbers_.step();
+    if (config.moe.top_k_start > 0) batches_.back().choices = numbers_.choices();
   }
   const ProcessGroup& pipeline = setup.mesh.pipeline;
   executor_.emplace(
@@ -232,8 +234,7 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int
   result.lr = lr;
   load_batches(loader, first_sample);
   optimizer_.prepare(lr, numbers_.update());
-  const auto number = static_cast<double>(step);
-  copy_to_device(setup_.stream, numbers_.step().span<double>(), std::span(&number, 1));
+  numbers_.set_step(setup_.stream, step, choices_of_step(config_.moe, step, config_.run.steps));
   recorded_.run([&] {
     result.trace = passes();
     launch_update();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -32,8 +33,13 @@ class StepNumbers {
   StepNumbers(const Stream& stream, std::int64_t losses)
       : table_(2 + losses), all_(Tensor::zeros(stream, DType::f64, {own_first + 2 * table_}, MemoryKind::buffers)) {}
 
-  /// Of the step, counted from 0: f64 [1], see Pass.
+  /// Of the step, counted from 0, and the experts that a token chooses in it: f64 [1] each, see Pass.
   Tensor step() const { return all_.slice(step_place, 1); }
+  Tensor choices() const { return all_.slice(step_place + 1, 1); }
+  void set_step(const Stream& stream, std::int64_t step, std::int64_t choices) const {
+    const std::array numbers{static_cast<double>(step), static_cast<double>(choices)};
+    copy_to_device(stream, all_.span<double>().subspan(step_place, numbers.size()), std::span<const double>(numbers));
+  }
   std::span<AdamWNumbers> update() const { return {reinterpret_cast<AdamWNumbers*>(all_.data<double>()), 1}; }
   /// Of weights, and of what was taken from them.
   std::span<double> weight_norms() const { return all_.span<double>().subspan(update_count, 2); }
@@ -63,7 +69,7 @@ class StepNumbers {
 
  private:
   static constexpr std::int64_t update_count = sizeof(AdamWNumbers) / sizeof(double);
-  static constexpr std::int64_t step_place = update_count + 2, own_first = step_place + 1;
+  static constexpr std::int64_t step_place = update_count + 2, own_first = step_place + 2;
   std::int64_t table_;
   Tensor all_;
 };

@@ -47,6 +47,12 @@ const Variant variants[] = {
        c.moe.gates = Gates::detached;
      }},
     {"Information", [](Config& c) { c.balance = {.scope = "batch", .mutual_information = 0.3, .concentration = 0.1}; }},
+    {"GrowingTopK",
+     [](Config& c) {
+       c.run.steps = steps;
+       c.moe.top_k_start = 1;
+       c.moe.renormalize = true;
+     }},
     {"Dense",
      [](Config& c) {
        c.moe = {};

@@ -70,6 +70,7 @@ TEST(ConfigProblems, impossible_mixtures_are_told) {
   expect_each_told({
       {[](Config& c) { c.moe.top_k = 16; }, {"moe.top_k = 16 is more than moe.experts = 15"}},
       {[](Config& c) { c.moe.top_k = 0; }, {"moe.top_k = 0: must be >= 1"}},
+      {[](Config& c) { c.moe.top_k_start = 4; }, {"moe.top_k_start = 4 is more than moe.top_k = 3"}},
       {[](Config& c) {
          c.moe.expert_sizes = {1, 2};
        },
@@ -138,6 +139,11 @@ TEST(ConfigProblems, impossible_routers_are_told) {
          c.moe.even_routing = true;
        },
        {"moe.even_routing = true with moe.router = hash"}},
+      {[&](Config& c) {
+         hash(c);
+         c.moe.top_k_start = 1;
+       },
+       {"moe.top_k_start = 1 with moe.router = hash", "set moe.top_k_start = 0"}},
       {[&](Config& c) {
          hash(c);
          c.balance.z_loss = 1e-3;

@@ -63,7 +63,7 @@ TEST(BalanceLosses, FollowThePapersFormulas) {
       }
       Matrix<const double> counts = count.matrix(), probabilities = probability.matrix();
       if (batch) counts.stride = probabilities.stride = 0;
-      const std::vector<double> count_of(batch ? 1 : 0, 4.0);
+      const std::vector<double> count_of(batch ? 1 : 0, 4.0), choices(batch ? 1 : 0, double(top_k));
       Grid<double> expert_slope(sequences, experts, 3), device_slope(sequences, experts),
           entropy_slope(sequences, experts, 1);
       std::vector<double> expert{-7}, device{-7}, z{-7}, information{-7}, concentration{-7};
@@ -73,8 +73,9 @@ TEST(BalanceLosses, FollowThePapersFormulas) {
                            .sums = sums.matrix(),
                            .order = order,
                            .first = first,
-                           .top_k = top_k,
+                           .top_k = batch ? 99 : top_k,
                            .seq_len = seq_len,
+                           .choices = choices,
                            .expert_factor = 0.3,
                            .device_factor = 0.7,
                            .z_factor = 0.9,

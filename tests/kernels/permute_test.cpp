@@ -26,7 +26,7 @@ Sorted sort(const Grid<std::int32_t>& index, const std::vector<std::int32_t>& or
 Sorted naive_sort(const Grid<std::int32_t>& index, const std::vector<std::int32_t>& order) {
   const std::int64_t k = index.cols;
   Sorted result;
-  result.pair_slot.resize(static_cast<std::size_t>(index.rows * k));
+  result.pair_slot.resize(static_cast<std::size_t>(index.rows * k), -1);
   for (const std::int32_t expert : order) {
     result.begin.push_back(static_cast<std::int64_t>(result.slot_pair.size()));
     for (std::int64_t pair = 0; pair < index.rows * k; ++pair) {
@@ -36,17 +36,19 @@ Sorted naive_sort(const Grid<std::int32_t>& index, const std::vector<std::int32_
     }
   }
   result.begin.push_back(static_cast<std::int64_t>(result.slot_pair.size()));
+  result.slot_pair.resize(result.pair_slot.size(), -1);
   return result;
 }
 
-/// Experts 3, 6, 9, … get nothing.
-Grid<std::int32_t> random_index(std::int64_t tokens, std::int64_t k, std::uint64_t experts) {
+/// Experts 3, 6, 9, … get nothing; every `some`-th choice is none.
+Grid<std::int32_t> random_index(std::int64_t tokens, std::int64_t k, std::uint64_t experts, std::int64_t some = 0) {
   Grid<std::int32_t> index(tokens, k, 1);
   const Philox random(5, "index");
   for (std::int64_t t = 0; t < tokens; ++t) {
     for (std::int64_t j = 0; j < k; ++j) {
       const auto expert = random.below(experts, static_cast<std::uint64_t>(t * k + j));
       index(t, j) = static_cast<std::int32_t>(expert && expert % 3 == 0 ? expert - 1 : expert);
+      if (some && (t * k + j) % some == 0) index(t, j) = -1;
     }
   }
   return index;
@@ -54,19 +56,21 @@ Grid<std::int32_t> random_index(std::int64_t tokens, std::int64_t k, std::uint64
 
 TEST(SortByExpert, IsStableWithEmptyExpertsInAnyOrderOnAnyNumberOfThreads) {
   for (const auto& [tokens, k, experts] : {std::tuple{0, 2, 3}, {1, 1, 1}, {7, 2, 5}, {341, 3, 16}, {20000, 3, 7}}) {
-    const Grid<std::int32_t> index = random_index(tokens, k, static_cast<std::uint64_t>(experts));
     std::vector<std::int32_t> order(static_cast<std::size_t>(experts));
     std::iota(order.begin(), order.end(), 0);
     std::rotate(order.begin(), order.begin() + experts / 3, order.end());
     std::reverse(order.begin(), order.begin() + (experts + 1) / 2);
-    const Sorted expected = naive_sort(index, order);
-    for (const int threads : {1, 2, 3}) EXPECT_EQ(sort(index, order, threads), expected);
+    for (const std::int64_t some : {0, 1, 3}) {
+      const Grid<std::int32_t> index = random_index(tokens, k, static_cast<std::uint64_t>(experts), some);
+      const Sorted expected = naive_sort(index, order);
+      for (const int threads : {1, 2, 3}) EXPECT_EQ(sort(index, order, threads), expected) << some;
+    }
   }
 }
 
 TEST(SortByExpert, RefusesBadExpertsAndOrders) {
   Grid<std::int32_t> index(1, 2);
-  for (const std::int32_t bad : {-1, 3}) {
+  for (const std::int32_t bad : {-2, 3}) {
     index.values = {0, bad};
     EXPECT_THROW(sort(index, {0, 1, 2}), Error);
   }

@@ -21,12 +21,19 @@ struct Case {
   bool biased = false;
   std::int64_t groups = 0, group_limit = 0;
   bool entropy = false;
+  std::int64_t choices = 0;  // that a token makes; 0: k
+
+  std::int64_t chosen() const { return choices ? choices : k; }
+  std::vector<double> choices_told() const {
+    return std::vector<double>(choices ? 1 : 0, static_cast<double>(choices));
+  }
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << c.tokens << " tokens from " << c.first << " of " << c.sequences << " x " << c.seq_len << ", top " << c.k
              << " of " << c.experts << ", gates " << static_cast<int>(c.rule) << (c.even ? ", even" : "")
              << (c.scores == Scores::sigmoid ? ", sigmoid" : "") << (c.biased ? ", biased" : "") << ", "
-             << c.group_limit << " groups of " << c.groups << (c.entropy ? ", entropies" : "");
+             << c.group_limit << " groups of " << c.groups << ", " << c.chosen() << " chosen"
+             << (c.entropy ? ", entropies" : "");
 }
 
 const std::vector<Case> cases{
@@ -102,6 +109,12 @@ const std::vector<Case> cases{
     {.tokens = 9, .experts = 300, .k = 4, .entropy = true},
     {.tokens = 20, .experts = 7, .k = 3, .sequences = 4, .seq_len = 5, .scores = Scores::sigmoid, .entropy = true},
     {.tokens = 9, .experts = 300, .k = 4, .sequences = 1, .seq_len = 9, .scores = Scores::sigmoid, .entropy = true},
+    {.tokens = 20, .experts = 7, .k = 7, .sequences = 4, .seq_len = 5, .choices = 1},
+    {.tokens = 70, .experts = 64, .k = 6, .rule = Gates::renormalized, .choices = 5},
+    {.tokens = 9, .experts = 300, .k = 40, .sequences = 1, .seq_len = 9, .rule = Gates::detached, .choices = 33},
+    {.tokens = 35, .experts = 7, .k = 3, .sequences = 1, .seq_len = 35, .even = true, .choices = 2},
+    {.tokens = 20, .experts = 7, .k = 3, .sequences = 4, .seq_len = 5, .rule = Gates::ones, .choices = 2},
+    {.tokens = 20, .experts = 7, .k = 3, .sequences = 4, .seq_len = 5, .scores = Scores::sigmoid, .choices = 3},
 };
 
 /// What is added to scores where they are compared, wide enough to change choices.
@@ -138,12 +151,14 @@ struct Routed {
   void route(const Case& c, const Grid<A>& logits, int threads) {
     const std::vector<A> bias = bias_of<A>(c);
     const std::vector<std::int32_t> group = groups_of(c);
+    const std::vector<double> choices = c.choices_told();
     launch_on(threads, RouteTokens<A>{.logits = logits.matrix(),
                                       .index = index.matrix(),
                                       .gates = gates.matrix(),
                                       .norms = norms.matrix(),
                                       .scores = c.scores,
                                       .rule = c.rule,
+                                      .choices = choices,
                                       .bias = bias,
                                       .group = group,
                                       .groups = c.groups,
@@ -232,9 +247,9 @@ std::vector<std::int32_t> naive_choices(const Case& c, const Grid<A>& logits, st
                   [&](std::int32_t e) { return !open[static_cast<std::size_t>(group[static_cast<std::size_t>(e)])]; });
   }
   std::stable_sort(index.begin(), index.end(), [&](std::int32_t a, std::int32_t b) { return key(a) > key(b); });
-  index.resize(static_cast<std::size_t>(c.k));
-  for (std::int64_t j = 0; j < c.k && c.even; ++j) {
-    index[static_cast<std::size_t>(j)] = static_cast<std::int32_t>((t * c.k + j) % c.experts);
+  index.resize(static_cast<std::size_t>(c.chosen()));
+  for (std::int64_t j = 0; j < c.chosen() && c.even; ++j) {
+    index[static_cast<std::size_t>(j)] = static_cast<std::int32_t>((t * c.chosen() + j) % c.experts);
   }
   return index;
 }
@@ -276,6 +291,10 @@ struct ExpectedRoutes {
       chosen.push_back(token.scores[static_cast<std::size_t>(e)]);
     }
     for (const double gate : naive_gates(c.rule, chosen, sum)) gates.push_back(gate);
+    for (std::int64_t j = c.chosen(); j < c.k; ++j) {
+      index.push_back(-1);
+      gates.push_back(0);
+    }
     if (c.sequences == 0) return;
     double* of_sequence = load.data() + (c.first + t) / c.seq_len * load_width(c.experts);
     for (std::size_t j = 0; j < choices.size(); ++j) {
@@ -335,6 +354,7 @@ TYPED_TEST(RouterTest, BackwardIsTheDerivativeOfGatesScoresAndSquares) {
     const Grid<A> logits = logits_of<A>(c);
     Routed<A> routed(c);
     routed.route(c, logits, 1);
+    const std::vector<double> choices = c.choices_told();
     const auto d_gates = Grid<A>::random(c.tokens, c.k, "d_gates", 1);
     auto d_load = Grid<double>::random(c.sequences, load_width(c.experts), "d_load", 2);
     const auto gradient = [&](int threads, bool gates, bool load) {
@@ -346,6 +366,7 @@ TYPED_TEST(RouterTest, BackwardIsTheDerivativeOfGatesScoresAndSquares) {
                                                 .d_load = load ? d_load.matrix() : Matrix<double>{},
                                                 .scores = c.scores,
                                                 .rule = c.rule,
+                                                .choices = choices,
                                                 .entropy = c.entropy,
                                                 .seq_len = c.seq_len,
                                                 .first = c.first,
@@ -363,12 +384,12 @@ TYPED_TEST(RouterTest, BackwardIsTheDerivativeOfGatesScoresAndSquares) {
       const std::vector<double>&s = token.scores, &p = token.probabilities;
       std::vector<double> ds(s.size(), 0.0), dp(s.size(), 0.0);
       double sum = 0, weighted = 0, square = 0;
-      for (std::int64_t j = 0; j < c.k; ++j) {
+      for (std::int64_t j = 0; j < c.chosen(); ++j) {
         const double chosen = s[static_cast<std::size_t>(routed.index(t, j))];
         sum += chosen;
         weighted += chosen * d_gates.at(t, j);
       }
-      for (std::int64_t j = 0; j < c.k; ++j) {
+      for (std::int64_t j = 0; j < c.chosen(); ++j) {
         const double dg = d_gates.at(t, j);
         ds[static_cast<std::size_t>(routed.index(t, j))] = c.rule == Gates::raw ? dg
                                                            : c.rule == Gates::renormalized
@@ -418,6 +439,7 @@ TEST(Router, BackwardByFiniteDifferences) {
         c.biased = scores == Scores::sigmoid;
         all.push_back(c);
         c.entropy = true;
+        c.choices = 1;
         all.push_back(c);
       }
     }
@@ -434,6 +456,7 @@ TEST(Router, BackwardByFiniteDifferences) {
       sums.push_back(0);
       for (const std::int32_t e : chosen[t]) sums.back() += token.scores[static_cast<std::size_t>(e)];
     }
+    const std::vector<double> choices = c.choices_told();
     const auto d_gates = Grid<double>::random(c.tokens, c.k, "d_gates");
     auto d_load = Grid<double>::random(c.sequences, load_width(c.experts), "d_load");
     Grid<double> d_logits(c.tokens, c.experts);
@@ -444,6 +467,7 @@ TEST(Router, BackwardByFiniteDifferences) {
                                              .d_load = d_load.matrix(),
                                              .scores = c.scores,
                                              .rule = c.rule,
+                                             .choices = choices,
                                              .entropy = c.entropy,
                                              .seq_len = c.seq_len,
                                              .first = c.first,

@@ -77,6 +77,12 @@ const std::vector<Variant>& variants() {
          c.moe.router = RouterKind::sigmoid;
          c.balance = {.expert = 0.05, .scope = "batch", .mutual_information = 0.3, .concentration = 0.1};
        }},
+      {"growing",
+       [](Config& c) {
+         c.run.steps = steps;
+         c.moe.top_k_start = 1;
+         c.moe.gates = Gates::renormalized;
+       }},
       {"hash",
        [](Config& c) {
          c.moe.router = RouterKind::hash;
@@ -183,6 +189,10 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "information"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .variant = "batch information"},
       {.ranks = 8, .tensor = 2, .expert = 4, .zero = 2, .micro = 4, .variant = "information"},
+      // experts of a token that grow in number
+      {.ranks = 2, .pipeline = 2, .schedule = "gpipe", .recompute = true, .variant = "growing"},
+      {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 1, .sequence = true, .variant = "growing"},
+      {.ranks = 8, .pipeline = 2, .expert = 4, .zero = 3, .schedule = "zb-h1", .variant = "growing"},
       // sixteen ranks: everything at once
       {.ranks = 16, .zero = 3, .micro = 1},
       {.ranks = 16,

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <map>
@@ -7,6 +8,7 @@
 
 #include "support/shared_directory.h"
 #include "support/trajectory.h"
+#include "train/evaluator.h"
 
 namespace lyceum {
 namespace {
@@ -100,6 +102,41 @@ TEST(UntrainedParameters, AreValuesAlone) {
   config.moe.router = RouterKind::softmax;
   EXPECT_EQ(tensors_of(TinyTraining(config, ProcessGroup::self()), "layers/1/mlp/gate/weight").begin()->second,
             before.begin()->second);
+}
+
+/// Tokens by the rank of their choice, of each layer.
+std::vector<std::vector<std::int64_t>> tokens_by_rank(const std::vector<RoutingSums>& routing) {
+  std::vector<std::vector<std::int64_t>> all;
+  for (const RoutingSums& layer : routing) {
+    std::vector<std::int64_t>& ranks = all.emplace_back(static_cast<std::size_t>(layer.top_k), 0);
+    for (std::size_t i = 0; i < layer.counts.size(); ++i) {
+      ranks[i / static_cast<std::size_t>(layer.experts)] += layer.counts[i];
+    }
+  }
+  return all;
+}
+
+TEST(TopKStart, GrowsFromStepToStepAndIsNotForValidation) {
+  Config config = tiny_config();
+  config.parallel.expert = world_size();
+  config.moe.top_k_start = 1;
+  config.run.steps = 3;
+  TinyTraining training(config, ProcessGroup::world(60));
+  const std::int64_t tokens = config.batch.global * config.batch.seq_len;
+  const auto expect_choices = [&](const std::vector<RoutingSums>& routing, std::size_t chosen, std::int64_t all) {
+    std::vector<std::int64_t> expected(3, 0);
+    std::fill_n(expected.begin(), chosen, all);
+    const auto found = tokens_by_rank(routing);
+    ASSERT_EQ(found.size(), 2u);
+    for (const auto& ranks : found) EXPECT_EQ(ranks, expected) << chosen;
+  };
+  const std::vector<StepResult> results = training.run(0, 3);
+  for (std::size_t step = 0; step < results.size(); ++step) expect_choices(results[step].routing, step + 1, tokens);
+  TinyTraining fresh(config, ProcessGroup::world(60));
+  fresh.run(0, 1);
+  fresh.settle();
+  const Evaluation evaluation = evaluate(fresh.model(), fresh.setup(), fresh.config(), fresh.loader(), 1);
+  expect_choices(evaluation.routing, 3, evaluation.tokens);
 }
 
 struct RouterCase {

@@ -128,6 +128,8 @@ void check_moe(Findings& findings, const Config& config) {
     return;
   }
   findings.unless(moe.top_k <= moe.experts, "moe.top_k = {} is more than moe.experts = {}", moe.top_k, moe.experts);
+  findings.unless(moe.top_k_start <= moe.top_k, "moe.top_k_start = {} is more than moe.top_k = {}", moe.top_k_start,
+                  moe.top_k);
   findings.unless(moe.expert_sizes.empty() || static_cast<std::int64_t>(moe.expert_sizes.size()) == moe.experts,
                   "moe.expert_sizes lists {} widths for moe.experts = {}: give one width an expert",
                   moe.expert_sizes.size(), moe.experts);
@@ -164,6 +166,10 @@ void check_hash(Findings& findings, const Config& config) {
                   "moe.gates = {} with moe.router = hash, which has no scores: set moe.gates = ones",
                   name_of(gates_of(moe)));
   findings.unless(!moe.even_routing, "moe.even_routing = true with moe.router = hash: set one or the other");
+  findings.unless(
+      moe.top_k_start == 0,
+      "moe.top_k_start = {} with moe.router = hash, which has one expert for a token: set moe.top_k_start = 0",
+      moe.top_k_start);
   for (const auto& [key, value] :
        {std::pair{"balance.expert", balance.expert}, std::pair{"balance.device", balance.device},
         std::pair{"balance.z_loss", balance.z_loss},

@@ -76,6 +76,8 @@ void bind_moe(Binder key, MoeConfig& moe) {
   key("moe.experts", &moe.experts, {.low = 0, .high = 65536}, "routed experts of a block; 0: every FFN is dense");
   key("moe.shared_experts", &moe.shared_experts, {.low = 0}, "experts that see every token");
   key("moe.top_k", &moe.top_k, {.low = 1}, "routed experts that a token chooses");
+  key("moe.top_k_start", &moe.top_k_start, {.low = 0},
+      "of the first training step; grows evenly to top_k in the last one; 0: always top_k");
   key("moe.expert_hidden", &moe.expert_hidden, {.low = 0}, "width of an expert");
   key("moe.expert_sizes", &moe.expert_sizes, {.low = 1}, "a width for each routed expert; overrides expert_hidden");
   key("moe.router", EnumMember(&moe.router, router_names),

@@ -30,7 +30,8 @@ void add_sequence(const BalanceLosses& balance, std::int64_t s, Losses& losses) 
   const std::int64_t experts = balance.count.cols;
   const auto tokens = static_cast<double>(balance.seq_len);
   const double counted = balance.count_of.empty() ? 1 : balance.count_of[0];
-  const double scale = static_cast<double>(experts) / (static_cast<double>(balance.top_k) * tokens * counted);
+  const double k = balance.choices.empty() ? static_cast<double>(balance.top_k) : balance.choices[0];
+  const double scale = static_cast<double>(experts) / (k * tokens * counted);
   const double* count = balance.count.row(s);
   const double* sum = balance.sums.row(s);
   for (std::size_t device = 0; device + 1 < balance.first.size(); ++device) {

@@ -1,5 +1,6 @@
 #include "kernels/permute.h"
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <utility>
@@ -52,7 +53,7 @@ void run(const CpuStream& stream, const SortByExpert& sort) {
   require_length("SortByExpert", "slot_pair", sort.slot_pair, tokens * k);
   require_length("SortByExpert", "pair_slot", sort.pair_slot, tokens * k);
   for (std::int64_t t = 0; t < tokens; ++t) {
-    require_indices("SortByExpert", "index", std::span(sort.index.row(t), static_cast<std::size_t>(k)), 0,
+    require_indices("SortByExpert", "index", std::span(sort.index.row(t), static_cast<std::size_t>(k)), -1,
                     static_cast<std::int64_t>(experts));
   }
   const std::vector<std::size_t> position = positions_of(sort.order);
@@ -65,7 +66,8 @@ void run(const CpuStream& stream, const SortByExpert& sort) {
         std::vector<std::int64_t>& own = next[static_cast<std::size_t>(part)];
         for (std::int64_t t = tokens * part / parts; t < tokens * (part + 1) / parts; ++t) {
           for (std::int64_t j = 0; j < k; ++j) {
-            f(own[position[static_cast<std::size_t>(sort.index.row(t)[j])]], t * k + j);
+            const std::int32_t expert = sort.index.row(t)[j];
+            if (expert >= 0) f(own[position[static_cast<std::size_t>(expert)]], t * k + j);
           }
         }
       }
@@ -78,6 +80,10 @@ void run(const CpuStream& stream, const SortByExpert& sort) {
     for (std::vector<std::int64_t>& part : next) slot += std::exchange(part[p], slot);
   }
   sort.begin[experts] = slot;
+  if (slot < tokens * k) {
+    std::ranges::fill(sort.slot_pair.subspan(static_cast<std::size_t>(slot)), -1);
+    std::ranges::fill(sort.pair_slot, -1);
+  }
   for_parts([&](std::int64_t& next_slot, std::int64_t pair) {
     sort.slot_pair[static_cast<std::size_t>(next_slot)] = pair;
     sort.pair_slot[static_cast<std::size_t>(pair)] = next_slot++;

@@ -62,9 +62,11 @@ A sigmoids(const A* logits, std::int64_t cols, A* scores) {
 /// Experts and gates of token t, whose scores are scores · scale.
 template <class A>
 void choose(const RouteTokens<A>& route, std::int64_t t, const A* keys, const A* scores, A scale) {
-  const std::int64_t experts = route.logits.cols, k = route.index.cols;
+  const std::int64_t experts = route.logits.cols, k = chosen_of(route);
   std::int32_t* index = route.index.row(t);
   A* gates = route.gates.row(t);
+  std::fill(index + k, index + route.index.cols, -1);
+  std::fill(gates + k, gates + route.gates.cols, A{0});
   if (k == 0) return;
   top_of_row(keys, experts, k, index, gates);
   A sum = 0;
@@ -101,7 +103,7 @@ A entropy_of(const A* scores, std::int64_t cols, A inverse) {
 template <class A>
 void add_to_load(const RouteTokens<A>& route, std::int64_t t, const A* scores, A inverse, double* load) {
   const std::int64_t experts = route.logits.cols;
-  for (std::int64_t j = 0; j < route.index.cols; ++j) load[route.index.row(t)[j]] += 1;
+  for (std::int64_t j = 0; j < chosen_of(route); ++j) load[route.index.row(t)[j]] += 1;
   double* sums = load + experts;
 #pragma omp simd
   for (std::int64_t e = 0; e < experts; ++e) sums[e] += static_cast<double>(scores[e] * inverse);
@@ -208,11 +210,12 @@ void add_chunks(const std::vector<double>& partial, const RouterChunks& chunks, 
 template <class A>
 void count_choices(const CpuStream& stream, const RouteTokens<A>& route) {
   const std::int64_t rows = route.index.rows;
-  parallel_for(stream, route.counts.rows, rows_a_thread(rows), [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t r = 0; r < rows; ++r) {
-      for (std::int64_t j = first; j < last; ++j) ++route.counts.row(j)[route.index.row(r)[j]];
-    }
-  });
+  parallel_for(stream, route.counts.rows > 0 ? chosen_of(route) : 0, rows_a_thread(rows),
+               [&](std::int64_t first, std::int64_t last) {
+                 for (std::int64_t r = 0; r < rows; ++r) {
+                   for (std::int64_t j = first; j < last; ++j) ++route.counts.row(j)[route.index.row(r)[j]];
+                 }
+               });
 }
 
 /// The gradient of token t's logits, less what its gates add.
@@ -228,7 +231,7 @@ struct TokenGradient {
       : route(route),
         slopes(static_cast<std::size_t>(route.logits.cols), A{0}),
         scores(slopes.size()),
-        d_chosen(static_cast<std::size_t>(route.d_gates.cols)) {}
+        d_chosen(static_cast<std::size_t>(route.d_gates.cols > 0 ? chosen_of(route) : 0)) {}
 
   void enter(std::int64_t sequence) {
     if (route.d_load.rows == 0) return;
@@ -334,6 +337,8 @@ struct TokenGradient {
 template <class A>
 void run(const CpuStream& stream, const RouteTokens<A>& route) {
   require_fitting(route);
+  require(route.choices.empty() || (chosen_of(route) >= 1 && chosen_of(route) <= route.index.cols),
+          "RouteTokens: {} choices of a token, where there is room for {}", chosen_of(route), route.index.cols);
   const std::int64_t experts = route.logits.cols;
   const RouterChunks chunks = chunks_of(route, route.load);
   const auto width = static_cast<std::size_t>(route.load.cols);

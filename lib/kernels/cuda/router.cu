@@ -175,7 +175,7 @@ struct Counts {
 template <class A, int held, class Key, class Score>
 __device__ void choose(const RouteTokens<A>& route, const Row<A, held>& logits, std::int64_t t, const Key& key,
                        const Score& score, const Counts& counts) {
-  const std::int64_t k = route.index.cols;
+  const std::int64_t k = chosen_of(route);
   auto rank = static_cast<decltype(rank_of(A{}))>(-1);
   int expert = -1;
   A sum = 0;
@@ -193,6 +193,10 @@ __device__ void choose(const RouteTokens<A>& route, const Row<A, held>& logits, 
     route.gates.row(t)[j] = route.rule == Gates::ones ? A{1} : gate;
     sum += gate;
     counts.add(j, own);
+  }
+  for (std::int64_t j = k + lane(); j < route.index.cols; j += warp_size) {
+    route.index.row(t)[j] = -1;
+    route.gates.row(t)[j] = 0;
   }
   if (route.rule != Gates::renormalized && route.rule != Gates::detached) return;
   sum = join_warp(sum, Sum{});
@@ -411,7 +415,7 @@ template <class A, int held, Scores kind, bool entropy>
 __global__ void __launch_bounds__(router_threads)
     route_tokens_backward(RouteTokensBackward<A> route, RouterChunks chunks) {
   constexpr int places = held ? held : 1;
-  const std::int64_t experts = route.logits.cols, k = route.d_gates.cols;
+  const std::int64_t experts = route.logits.cols, k = route.d_gates.cols > 0 ? chosen_of(route) : 0;
   const std::int64_t begin = chunks.begin(blockIdx.x), end = chunks.end(blockIdx.x);
   const double* d_load = route.d_load.rows ? route.d_load.row(blockIdx.x / chunks.of_sequence()) + experts : nullptr;
   const auto slope = [&](std::int64_t c) { return d_load ? static_cast<A>(d_load[c]) : A{0}; };

@@ -1,5 +1,6 @@
 #include "core/allocator.h"
 #include "kernels/checks.h"
+#include "kernels/cuda/device.cuh"
 #include "kernels/cuda/index_check.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/scan.cuh"
@@ -22,19 +23,25 @@ __device__ void read_chunk(const Matrix<const std::int32_t>& index, std::int32_t
   __syncthreads();
 }
 
-/// next[block, p]: how many of the block's pairs go to the expert at place p of the order. A thread looks for its own
-/// experts: no two count at the same place.
+/// next[block, p]: how many of the block's pairs go to the expert at place p of the order, in a last column those that
+/// are none. A thread looks for its own experts: no two count at the same place.
 __global__ void __launch_bounds__(sort_threads) count_chunk(SortByExpert sort, std::int64_t* next, IndexCheck index) {
   __shared__ std::int32_t experts[chunk];
   read_chunk(sort.index, experts);
   const std::int64_t rest = sort.index.size() - blockIdx.x * chunk;
-  for (std::int64_t i = threadIdx.x; i < chunk && i < rest; i += sort_threads) index.passes(experts[i]);
   const auto places = static_cast<std::int64_t>(sort.order.size());
+  std::int64_t none = 0;
+  for (std::int64_t i = threadIdx.x; i < chunk && i < rest; i += sort_threads) {
+    index.passes(experts[i]);
+    none += experts[i] == -1;
+  }
+  none = join_block<sort_threads>(none, Sum{});
+  if (threadIdx.x == 0) next[blockIdx.x * (places + 1) + places] = none;
   for (std::int64_t p = threadIdx.x; p < places; p += sort_threads) {
     const std::int32_t wanted = sort.order[p];
     std::int64_t count = 0;
     for (std::int64_t i = 0; i < chunk && i < rest; ++i) count += experts[i] == wanted;
-    next[blockIdx.x * places + p] = count;
+    next[blockIdx.x * (places + 1) + p] = count;
   }
 }
 
@@ -42,27 +49,29 @@ __global__ void __launch_bounds__(sort_threads) count_chunk(SortByExpert sort, s
 __global__ void __launch_bounds__(sort_threads)
     place_chunks(SortByExpert sort, std::int64_t* next, std::int64_t chunks, IndexCheck order, IndexCheck all_pairs) {
   const auto places = static_cast<std::int64_t>(sort.order.size());
-  std::int64_t placed = 0;
+  std::int64_t placed = 0, none = 0;
+  for (std::int64_t c = threadIdx.x; c < chunks; c += sort_threads) none += next[c * (places + 1) + places];
+  none = join_block<sort_threads>(none, Sum{});
   for (std::int64_t base = 0; base < places; base += sort_threads) {
     const std::int64_t p = base + threadIdx.x;
     std::int64_t count = 0, total = 0;
     if (p < places) {
       order.passes(sort.order[p]);
-      for (std::int64_t c = 0; c < chunks; ++c) count += next[c * places + p];
+      for (std::int64_t c = 0; c < chunks; ++c) count += next[c * (places + 1) + p];
     }
     std::int64_t slot = placed + exclusive_sum<sort_threads>(count, total);
     placed += total;
     if (p >= places) continue;
     sort.begin[p] = slot;
     for (std::int64_t c = 0; c < chunks; ++c) {
-      const std::int64_t here = next[c * places + p];
-      next[c * places + p] = slot;
+      const std::int64_t here = next[c * (places + 1) + p];
+      next[c * (places + 1) + p] = slot;
       slot += here;
     }
   }
   if (threadIdx.x != 0) return;
   sort.begin[places] = placed;
-  all_pairs.passes(placed);  // an expert twice in the order, or one that is missing
+  all_pairs.passes(placed + none);  // an expert twice in the order, or one that is missing
 }
 
 __global__ void __launch_bounds__(sort_threads) place_pairs(SortByExpert sort, const std::int64_t* next) {
@@ -72,7 +81,7 @@ __global__ void __launch_bounds__(sort_threads) place_pairs(SortByExpert sort, c
   const std::int64_t pairs = sort.index.size(), first = blockIdx.x * chunk;
   for (std::int64_t p = threadIdx.x; p < places; p += sort_threads) {
     const std::int32_t wanted = sort.order[p];
-    std::int64_t slot = next[blockIdx.x * places + p];
+    std::int64_t slot = next[blockIdx.x * (places + 1) + p];
     for (std::int64_t i = 0; i < chunk && first + i < pairs; ++i) {
       if (experts[i] != wanted || slot >= pairs) continue;
       sort.slot_pair[slot] = first + i;
@@ -90,16 +99,16 @@ void run(const CudaStream& stream, const SortByExpert& sort) {
   require_length("SortByExpert", "pair_slot", sort.pair_slot, pairs);
   const std::int64_t chunks = (pairs + chunk - 1) / chunk;
   require(chunks < 1 << 30, "SortByExpert: {} pairs", pairs);
-  const auto memory =
-      stream.memory().allocate(static_cast<std::size_t>(chunks * places) * sizeof(std::int64_t), MemoryKind::buffers);
+  const auto memory = stream.memory().allocate(static_cast<std::size_t>(chunks * (places + 1)) * sizeof(std::int64_t),
+                                               MemoryKind::buffers);
   auto* next = reinterpret_cast<std::int64_t*>(memory.get());
-  if (pairs) {  // a pair of a bad expert gets no slot
+  if (pairs) {  // a choice of none gets no slot
     check(cudaMemsetAsync(sort.slot_pair.data(), 0xff, sort.slot_pair.size_bytes(), stream.handle()), "SortByExpert");
     check(cudaMemsetAsync(sort.pair_slot.data(), 0xff, sort.pair_slot.size_bytes(), stream.handle()), "SortByExpert");
   }
   const auto blocks = static_cast<unsigned>(chunks);
   start(stream, "SortByExpert", count_chunk, blocks, sort_threads, sort, next,
-        IndexCheck(stream, "SortByExpert", "index", 0, places));
+        IndexCheck(stream, "SortByExpert", "index", -1, places));
   start(stream, "SortByExpert", place_chunks, 1, sort_threads, sort, next, chunks,
         IndexCheck(stream, "SortByExpert", "order", 0, places),
         IndexCheck(stream, "SortByExpert", "the sum of rows by order", pairs, pairs + 1));

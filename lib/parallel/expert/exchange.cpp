@@ -48,6 +48,7 @@ void send_straight(const Stream& stream, ExpertExchange& exchange, const Segment
 SegmentedRows exchange_rows(const Stream& stream, const Placement& placement, const std::vector<std::int64_t>& begin,
                             ExpertExchange& exchange) {
   const auto ranks = static_cast<std::size_t>(placement.ranks());
+  exchange.pair_of_sent = exchange.pair_of_sent.slice(0, begin.back());
   for (std::size_t r = 0; r < ranks; ++r) {
     exchange.send_rows.push_back(begin[static_cast<std::size_t>(placement.first[r + 1])] -
                                  begin[static_cast<std::size_t>(placement.first[r])]);

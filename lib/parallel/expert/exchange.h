@@ -19,7 +19,7 @@ namespace lyceum {
 struct ExpertExchange {
   std::int64_t top_k = 0, tokens = 0;
   Tensor pair_of_sent;                                // i64 [sent rows]; −1 for padding
-  Tensor sent_of_pair;                                // i64 [tokens · k]
+  Tensor sent_of_pair;                                // i64 [tokens · k]; −1 for a choice of none
   std::vector<std::int64_t> send_rows, receive_rows;  // [ranks], where there are several
   Tensor received_of_row;                             // i64 [segment rows]: row as received, −1 for padding
   Tensor row_of_received;                             // i64 [received rows]
@@ -28,7 +28,8 @@ struct ExpertExchange {
 };
 
 /// Collective over `group`, the ranks of the placement. On a GPU a group of one does not wait for the device: the host
-/// never learns how many rows each expert has. index: i32 [tokens, k], the experts that each token chose.
+/// never learns how many rows each expert has. index: i32 [tokens, k], the experts that each token chose, or −1 for
+/// none.
 std::shared_ptr<const ExpertExchange> plan_exchange(const Stream& stream, const ProcessGroup& group,
                                                     const Placement& placement, const Tensor& index);
 
