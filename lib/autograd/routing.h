@@ -9,6 +9,7 @@ namespace lyceum {
 struct RoutingTally {
   Tensor counts;       // i64 [top_k, experts]: tokens whose k-th choice is that expert
   Tensor probability;  // f64 [experts]: sum of probabilities over tokens
+  Tensor dropped{};    // i64 [top_k, experts]: of counts, those that experts had no room for; undefined for none
 };
 
 /// From a router's logits [tokens, experts], in accumulator precision, to the experts of each token; the formulas are

@@ -57,6 +57,8 @@ class MoeLayer : public Sublayer {
   void set_tally(const RoutingTally& tally) override { tally_ = tally; }
 
  private:
+  /// Those of the choices of this rank's run that experts have room for, where that is limited.
+  Tensor kept(const Tape& tape, const Pass& pass, const Tensor& index) const;
   /// The routed experts' answers to a run of tokens.
   Variable routed(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index) const;
   /// Of the load that Route made of a run of tokens.

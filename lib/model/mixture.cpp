@@ -41,6 +41,7 @@ std::optional<Mixture> routed_experts(const Config& config, std::int64_t layer) 
                  .router = moe.router,
                  .k = moe.top_k,
                  .always_on = moe.shared_experts,
+                 .capacity_factor = moe.capacity_factor,
                  .widths = moe.expert_sizes.empty() ? equal_widths(moe.experts, moe.expert_hidden) : moe.expert_sizes};
 }
 

@@ -23,6 +23,7 @@ struct Mixture {
   RouterKind router = RouterKind::softmax;
   std::int64_t k = 1;                // that the router chooses for a token
   std::int64_t always_on = 0;        // that every token has besides: shared experts, or the first pieces
+  double capacity_factor = 0;        // limits how many of a sequence's choices one takes in training; 0: no limit
   std::vector<std::int64_t> widths;  // of each choice: hidden width of an FFN's expert, queries of an attention's
 
   std::int64_t choices() const { return static_cast<std::int64_t>(widths.size()); }

@@ -1,5 +1,6 @@
 #include "autograd/sum.h"
 #include "model/layers.h"
+#include "parallel/expert/capacity.h"
 #include "parallel/expert/dispatch.h"
 #include "parallel/expert/expert_rows.h"
 
@@ -54,9 +55,18 @@ Sublayer::Result MoeLayer::forward(Tape& tape, const Pass& pass, const Variable&
   const TokenLayout& layout = pass.layout;
   const Variable run = layout.to_run(tape, x);
   const auto [gates, index, load] = router_.forward(tape, pass, run, pass.counts ? &tally_ : nullptr);
-  Variable y = layout.from_run(tape, routed(tape, run, gates, index));
+  const Tensor taken = mixture_.capacity_factor > 0 && pass.training() ? kept(tape, pass, index) : index;
+  Variable y = layout.from_run(tape, routed(tape, run, gates, taken));
   if (shared_) y = tape.apply(Sum{}, y, shared_->forward(tape, pass, x).y);
   return {y, has_losses(balance_) ? losses(tape, pass, load) : std::vector<Loss>{}};
+}
+
+Tensor MoeLayer::kept(const Tape& tape, const Pass& pass, const Tensor& index) const {
+  const Capacity capacity{.factor = mixture_.capacity_factor,
+                          .experts = mixture_.choices(),
+                          .choices = pass.choices,
+                          .dropped = pass.counts && !tape.replaying() ? tally_.dropped : Tensor()};
+  return within_capacity(tape.stream(), pass.layout, capacity, index);
 }
 
 Variable MoeLayer::routed(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index) const {

@@ -7,11 +7,13 @@ namespace lyceum {
 
 RoutingSums no_routing(const Mixture& mixture) {
   const auto choices = static_cast<std::size_t>(mixture.choices());
+  const std::size_t counts = static_cast<std::size_t>(mixture.k) * choices;
   return {.id = mixture.id,
           .top_k = mixture.k,
           .experts = mixture.choices(),
-          .counts = std::vector<std::int64_t>(static_cast<std::size_t>(mixture.k) * choices, 0),
-          .probability = std::vector<double>(choices, 0.0)};
+          .counts = std::vector<std::int64_t>(counts, 0),
+          .probability = std::vector<double>(choices, 0.0),
+          .dropped = std::vector<std::int64_t>(mixture.capacity_factor > 0 ? counts : 0, 0)};
 }
 
 std::vector<RoutingSums> no_routing(const Config& config) {

@@ -11,8 +11,9 @@ namespace lyceum {
 struct RoutingSums {
   MixtureId id;
   std::int64_t top_k = 0, experts = 0;
-  std::vector<std::int64_t> counts;  // [top_k · experts]: tokens whose k-th choice is that expert
-  std::vector<double> probability;   // [experts]: sum of scores over tokens
+  std::vector<std::int64_t> counts;     // [top_k · experts]: tokens whose k-th choice is that expert
+  std::vector<double> probability;      // [experts]: sum of scores over tokens
+  std::vector<std::int64_t> dropped{};  // of counts, those that experts had no room for; none where that is not limited
 };
 
 /// The sums of no tokens yet.

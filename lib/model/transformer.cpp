@@ -97,7 +97,7 @@ void Transformer::initialize(std::uint64_t seed) {
 }
 
 void Transformer::make_tallies() {
-  std::int64_t counts = 0, choices = 0;
+  std::int64_t counts = 0, choices = 0, dropped = 0;
   for (const Block& block : blocks_) {
     for (Sublayer* sublayer : {block.attention.get(), block.ffn.get()}) {
       if (!sublayer->mixture()) continue;
@@ -105,14 +105,21 @@ void Transformer::make_tallies() {
       mixtures_.push_back(*sublayer->mixture());
       counts += mixtures_.back().k * mixtures_.back().choices();
       choices += mixtures_.back().choices();
+      dropped += std::ssize(no_routing(mixtures_.back()).dropped);
     }
   }
   counts_ = Tensor::zeros(stream_, DType::i64, {counts}, MemoryKind::buffers);
   probability_ = Tensor::zeros(stream_, DType::f64, {choices}, MemoryKind::buffers);
-  counts = choices = 0;
+  if (dropped > 0) dropped_ = Tensor::zeros(stream_, DType::i64, {dropped}, MemoryKind::buffers);
+  counts = choices = dropped = 0;
   for (Sublayer* router : routed_) {
     const std::int64_t k = router->mixture()->k, own = router->mixture()->choices();
-    router->set_tally({counts_.view(counts, {k, own}), probability_.slice(choices, own)});
+    RoutingTally tally{counts_.view(counts, {k, own}), probability_.slice(choices, own)};
+    if (router->mixture()->capacity_factor > 0) {
+      tally.dropped = dropped_.view(dropped, {k, own});
+      dropped += k * own;
+    }
+    router->set_tally(tally);
     counts += k * own;
     choices += own;
   }
@@ -121,13 +128,15 @@ void Transformer::make_tallies() {
 std::vector<RoutingSums> Transformer::routing() const {
   const auto counts = values_of<std::int64_t>(stream_, counts_);
   const auto probability = values_of<double>(stream_, probability_);
+  const auto dropped = dropped_.defined() ? values_of<std::int64_t>(stream_, dropped_) : std::vector<std::int64_t>();
   std::vector<RoutingSums> all;
-  auto count = counts.begin();
+  auto count = counts.begin(), drop = dropped.begin();
   auto sum = probability.begin();
   for (const Mixture& mixture : mixtures_) {
     RoutingSums sums = no_routing(mixture);
     for (std::int64_t& own : sums.counts) own = *count++;
     for (double& own : sums.probability) own = *sum++;
+    for (std::int64_t& own : sums.dropped) own = *drop++;
     all.push_back(std::move(sums));
   }
   return all;
@@ -136,6 +145,7 @@ std::vector<RoutingSums> Transformer::routing() const {
 void Transformer::clear_routing() {
   launch(stream_, Clear<std::int64_t>{.y = counts_.span<std::int64_t>()});
   launch(stream_, Clear<double>{.y = probability_.span<double>()});
+  if (dropped_.defined()) launch(stream_, Clear<std::int64_t>{.y = dropped_.span<std::int64_t>()});
 }
 
 void Transformer::update_routers(std::span<const AdamWNumbers> numbers) const {

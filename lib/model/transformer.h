@@ -133,6 +133,7 @@ class Transformer {
   std::vector<Sublayer*> routed_;  // those with a router, in the order of forward
   std::vector<Mixture> mixtures_;  // theirs
   Tensor counts_, probability_;    // all tallies, one after another: i64, f64
+  Tensor dropped_;                 // likewise, of those that are limited: i64
   bool counting_ = true, reads_tokens_;
 };
 

@@ -47,6 +47,7 @@ double stage_buffers(const Config& config, const Range& blocks) {
     for (const Mixture& mixture : mixtures_of(config, layer)) {
       bytes +=
           number(mixture.choices() * (mixture.k * std::int64_t{sizeof(std::int64_t)} + std::int64_t{sizeof(double)}));
+      if (mixture.capacity_factor > 0) bytes += number(mixture.choices() * mixture.k) * sizeof(std::int64_t);
     }
   }
   return bytes;
@@ -94,7 +95,7 @@ constexpr std::array norms_at_once{1.0, 2.0};
 void add_end_of_step(const Config& config, const Place& place, Traffic& end) {
   std::int64_t counts = 0, choices = 0;  // of all routers
   for (const Mixture& mixture : mixtures_of(config)) {
-    counts += mixture.k * mixture.choices();
+    counts += (mixture.capacity_factor > 0 ? 2 : 1) * mixture.k * mixture.choices();
     choices += mixture.choices();
   }
   const double layers = number(config.model.layers + 2);

@@ -90,6 +90,13 @@ void add_dispatch(const Config& config, const Mixture& mixture, const Place& pla
   if (again) pass.backward.add(place, Axis::expert_tensor, Transfer::all_gather, arriving * row);
 }
 
+/// Choices by expert of each sequence, which the ranks that share its tokens tell one another.
+void add_capacity(const Config& config, const Mixture& mixture, const Place& place, PassTraffic& pass) {
+  if (!(mixture.capacity_factor > 0)) return;
+  const double counts = number(config.batch.micro * mixture.k * mixture.choices());
+  pass.forward.add(place, Axis::tensor, Transfer::all_gather, counts * sizeof(std::int64_t));
+}
+
 void add_balance(const Config& config, const Mixture& mixture, const Place& place, PassTraffic& pass) {
   if (has_losses(config.balance)) {
     const double load = number(config.batch.micro) * number(load_width(mixture.choices())) * sizeof(double);
@@ -154,6 +161,7 @@ PassTraffic block_traffic(const Config& config, const Place& place, std::int64_t
     rows.run(pass);
     add_dispatch(config, *experts, place, pass);
     add_balance(config, *experts, place, pass);
+    add_capacity(config, *experts, place, pass);
   }
   if (config.model.recompute == "full") pass.backward += pass.forward;
   return pass;

@@ -15,6 +15,7 @@ std::vector<RoutingSums> whole_routing(const Config& config, const Mesh& mesh, c
   std::vector<double> probability;
   for (const RoutingSums& layer : layers) {
     counts.insert(counts.end(), layer.counts.begin(), layer.counts.end());
+    counts.insert(counts.end(), layer.dropped.begin(), layer.dropped.end());
     probability.insert(probability.end(), layer.probability.begin(), layer.probability.end());
   }
   // A layer has its sums on one stage and zeros on the others: the pipeline changes no bit.
@@ -25,9 +26,11 @@ std::vector<RoutingSums> whole_routing(const Config& config, const Mesh& mesh, c
   auto count = counts.begin();
   auto mean = probability.begin();
   for (RoutingSums& layer : layers) {
-    std::copy_n(count, layer.counts.size(), layer.counts.begin());
+    for (std::vector<std::int64_t>* numbers : {&layer.counts, &layer.dropped}) {
+      std::copy_n(count, numbers->size(), numbers->begin());
+      count += static_cast<std::ptrdiff_t>(numbers->size());
+    }
     std::copy_n(mean, layer.probability.size(), layer.probability.begin());
-    count += static_cast<std::ptrdiff_t>(layer.counts.size());
     mean += static_cast<std::ptrdiff_t>(layer.probability.size());
   }
   return layers;
@@ -36,8 +39,12 @@ std::vector<RoutingSums> whole_routing(const Config& config, const Mesh& mesh, c
 std::vector<LayerRouting> routing_record(const std::vector<RoutingSums>& layers, std::int64_t tokens) {
   std::vector<LayerRouting> record;
   for (const RoutingSums& sums : layers) {
-    LayerRouting layer{
-        .id = sums.id, .top_k = sums.top_k, .experts = sums.experts, .counts = sums.counts, .mean_probability = {}};
+    LayerRouting layer{.id = sums.id,
+                       .top_k = sums.top_k,
+                       .experts = sums.experts,
+                       .counts = sums.counts,
+                       .mean_probability = {},
+                       .dropped = sums.dropped};
     for (const double sum : sums.probability) {
       layer.mean_probability.push_back(static_cast<float>(sum / static_cast<double>(tokens)));
     }
@@ -51,6 +58,7 @@ std::vector<RoutingLog::Layer> logged_layers(const Config& config, std::span<con
   for (const Mixture& mixture : mixtures_of(config)) {
     RoutingLog::Layer layer{.id = mixture.id,
                             .top_k = mixture.k,
+                            .drops = mixture.capacity_factor > 0,
                             .expert_sizes = mixture.widths,
                             .expert_rank = std::vector<std::int64_t>(mixture.widths.size(), 0)};
     const auto placed = std::ranges::find(placement, mixture.id, &MixturePlacement::id);

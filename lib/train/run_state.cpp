@@ -83,11 +83,17 @@ Json json_of(const std::deque<RoutingRecord>& records) {
           .update({{"top_k", layer.top_k},
                    {"experts", layer.experts},
                    {"counts", layer.counts},
-                   {"mean_probability", layer.mean_probability}});
+                   {"mean_probability", layer.mean_probability},
+                   {"dropped", layer.dropped}});
     }
     list.push_back({{"step", record.step}, {"layers", std::move(layers)}});
   }
   return list;
+}
+
+/// None in an older checkpoint.
+std::vector<std::int64_t> read_dropped(const Json& layer) {
+  return layer.value("dropped", std::vector<std::int64_t>());
 }
 
 std::deque<RoutingRecord> read_unwritten_routing(const Json& state) {
@@ -99,7 +105,8 @@ std::deque<RoutingRecord> read_unwritten_routing(const Json& state) {
                              .top_k = layer.at("top_k"),
                              .experts = layer.at("experts"),
                              .counts = layer.at("counts"),
-                             .mean_probability = layer.at("mean_probability")});
+                             .mean_probability = layer.at("mean_probability"),
+                             .dropped = read_dropped(layer)});
     }
   }
   return records;
@@ -155,6 +162,7 @@ void RunState::add_routing(const std::vector<RoutingSums>& sums, std::int64_t to
     RoutingSums& sum = routing[layer];
     for (std::size_t i = 0; i < sum.counts.size(); ++i) sum.counts[i] += sums[layer].counts[i];
     for (std::size_t i = 0; i < sum.probability.size(); ++i) sum.probability[i] += sums[layer].probability[i];
+    for (std::size_t i = 0; i < sum.dropped.size(); ++i) sum.dropped[i] += sums[layer].dropped[i];
   }
 }
 
@@ -170,7 +178,8 @@ std::string RunState::text() const {
         .update({{"top_k", sums.top_k},
                  {"experts", sums.experts},
                  {"counts", sums.counts},
-                 {"probability", sums.probability}});
+                 {"probability", sums.probability},
+                 {"dropped", sums.dropped}});
   }
   Json loads = Json::array();
   for (const ExpertLoad& layer : load) loads.emplace_back(object_of(layer.id))["tokens"] = layer.tokens;
@@ -261,7 +270,8 @@ void RunState::restore(const std::string& text, const std::vector<RoutingSums>& 
                          .top_k = sums.at("top_k"),
                          .experts = sums.at("experts"),
                          .counts = sums.at("counts"),
-                         .probability = sums.at("probability")});
+                         .probability = sums.at("probability"),
+                         .dropped = read_dropped(sums)});
     }
   } catch (const nlohmann::json::exception& error) {
     fail_unreadable(error);
@@ -272,6 +282,12 @@ void RunState::restore(const std::string& text, const std::vector<RoutingSums>& 
   require_input(
       same_mixture && (routing.empty() || same_layers(routing, &RoutingSums::probability, expected)),
       "the checkpoint counts the routing of another mixture: set moe.top_k and moe.experts as it was made with");
+  // A checkpoint may have been made with another moe.capacity_factor, or with none.
+  const auto fit = [&](auto& layers) {
+    for (std::size_t i = 0; i < layers.size(); ++i) layers[i].dropped.resize(expected[i].dropped.size(), 0);
+  };
+  fit(routing);
+  for (RoutingRecord& record : unwritten_routing) fit(record.layers);
 }
 
 }  // namespace lyceum

@@ -53,6 +53,12 @@ const Variant variants[] = {
        c.moe.top_k_start = 1;
        c.moe.renormalize = true;
      }},
+    {"LimitedExperts",
+     [](Config& c) {
+       c.run.steps = steps;
+       c.moe.top_k_start = 2;
+       c.moe.capacity_factor = 0.9;
+     }},
     {"Dense",
      [](Config& c) {
        c.moe = {};

@@ -70,6 +70,7 @@ TEST(ConfigProblems, impossible_mixtures_are_told) {
   expect_each_told({
       {[](Config& c) { c.moe.top_k = 16; }, {"moe.top_k = 16 is more than moe.experts = 15"}},
       {[](Config& c) { c.moe.top_k = 0; }, {"moe.top_k = 0: must be >= 1"}},
+      {[](Config& c) { c.moe.capacity_factor = -1; }, {"moe.capacity_factor = -1: must be >= 0"}},
       {[](Config& c) { c.moe.top_k_start = 4; }, {"moe.top_k_start = 4 is more than moe.top_k = 3"}},
       {[](Config& c) {
          c.moe.expert_sizes = {1, 2};
@@ -373,7 +374,6 @@ TEST(ConfigProblems, impossible_models_that_are_only_planned_are_told) {
 
 TEST(ConfigProblems, features_that_are_not_built_are_refused_by_name) {
   expect_each_told({
-      {[](Config& c) { c.moe.capacity_factor = 1.5; }, {"moe.capacity_factor = 1.5", "set moe.capacity_factor = 0"}},
       {[](Config& c) {
          c.model.attention = "moa";
          c.moe.attention_experts = 4;

@@ -92,9 +92,10 @@ class RoutingLogTest : public testing::Test {
 TEST_F(RoutingLogTest, TwoRoutersOfALayerAndOneOfItsAttentionAlone) {
   const std::vector<RoutingLog::Layer> routers{
       {.id = {1, Site::attention}, .top_k = 1, .expert_sizes = {4, 4}, .expert_rank = {0, 0}},
-      {.id = {1, Site::ffn}, .top_k = 2, .expert_sizes = {8, 16, 24}, .expert_rank = {0, 0, 1}},
+      {.id = {1, Site::ffn}, .top_k = 2, .drops = true, .expert_sizes = {8, 16, 24}, .expert_rank = {0, 0, 1}},
       {.id = {2, Site::attention}, .top_k = 1, .expert_sizes = {4, 4}, .expert_rank = {0, 0}}};
-  const std::vector<LayerRouting> record = record_of(5, routers);
+  std::vector<LayerRouting> record = record_of(5, routers);
+  record[1].dropped = {1, 2, 3, 4, 5, 6};
   {
     RoutingLog log(file_, routers, -1);
     log.append(5, record);
@@ -109,7 +110,12 @@ TEST_F(RoutingLogTest, TwoRoutersOfALayerAndOneOfItsAttentionAlone) {
     EXPECT_EQ(history.layers[r].id, routers[r].id);
     EXPECT_EQ(history.layers[r].expert_sizes, routers[r].expert_sizes);
     EXPECT_EQ(history.layers[r].counts, record[r].counts);
+    EXPECT_EQ(history.layers[r].drops, routers[r].drops);
+    EXPECT_EQ(history.layers[r].dropped, record[r].dropped);
   }
+  std::vector<RoutingLog::Layer> all_kept = routers;
+  all_kept[1].drops = false;
+  expect_bad_input([&] { RoutingLog(file_, all_kept, 5); }, "other choices count as left out");
   const std::string table = routing_table(history, {0, 1}, false);
   EXPECT_NE(table.find("layer1 attention top0"), std::string::npos) << table;
   EXPECT_NE(table.find("layer1 top1"), std::string::npos) << table;

@@ -83,6 +83,17 @@ const std::vector<Variant>& variants() {
          c.moe.top_k_start = 1;
          c.moe.gates = Gates::renormalized;
        }},
+      {"limited",
+       [](Config& c) {
+         c.moe.capacity_factor = 0.8;
+         c.moe.gates = Gates::renormalized;
+       }},
+      {"growing and limited",
+       [](Config& c) {
+         c.run.steps = steps;
+         c.moe.top_k_start = 1;
+         c.moe.capacity_factor = 1;
+       }},
       {"hash",
        [](Config& c) {
          c.moe.router = RouterKind::hash;
@@ -193,6 +204,11 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 2, .pipeline = 2, .schedule = "gpipe", .recompute = true, .variant = "growing"},
       {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 1, .sequence = true, .variant = "growing"},
       {.ranks = 8, .pipeline = 2, .expert = 4, .zero = 3, .schedule = "zb-h1", .variant = "growing"},
+      // experts with limited room
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "limited"},
+      {.ranks = 4, .tensor = 4, .sequence = true, .micro = 1, .variant = "limited"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .variant = "growing and limited"},
+      {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 2, .micro = 4, .variant = "limited"},
       // sixteen ranks: everything at once
       {.ranks = 16, .zero = 3, .micro = 1},
       {.ranks = 16,

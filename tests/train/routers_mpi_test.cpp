@@ -139,6 +139,34 @@ TEST(TopKStart, GrowsFromStepToStepAndIsNotForValidation) {
   expect_choices(evaluation.routing, 3, evaluation.tokens);
 }
 
+/// Choices beyond the room are counted, told apart, and none in validation.
+TEST(CapacityFactor, LeavesOutWhatExpertsHaveNoRoomFor) {
+  Config config = tiny_config();
+  config.parallel.expert = world_size();
+  config.moe.capacity_factor = 0.5;  // ⌈0.5 · 3 · 12 / 9⌉ = 2 of a sequence
+  TinyTraining training(config, ProcessGroup::world(60));
+  const StepResult result = training.run(0, 1).front();
+  ASSERT_EQ(result.routing.size(), 2u);
+  for (const RoutingSums& layer : result.routing) {
+    ASSERT_EQ(layer.dropped.size(), layer.counts.size());
+    std::vector<std::int64_t> taken(static_cast<std::size_t>(layer.experts), 0);
+    std::int64_t counted = 0, dropped = 0;
+    for (std::size_t i = 0; i < layer.counts.size(); ++i) {
+      taken[i % taken.size()] += layer.counts[i] - layer.dropped[i];
+      counted += layer.counts[i];
+      dropped += layer.dropped[i];
+    }
+    EXPECT_EQ(counted, config.batch.global * config.batch.seq_len * config.moe.top_k);
+    EXPECT_GT(dropped, 0);
+    for (const std::int64_t tokens : taken) EXPECT_LE(tokens, 2 * config.batch.global);
+  }
+  training.settle();
+  const Evaluation evaluation = evaluate(training.model(), training.setup(), training.config(), training.loader(), 1);
+  for (const RoutingSums& layer : evaluation.routing) {
+    EXPECT_EQ(layer.dropped, std::vector<std::int64_t>(layer.counts.size(), 0));
+  }
+}
+
 struct RouterCase {
   const char* name;
   RouterKind kind;

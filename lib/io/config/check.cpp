@@ -63,9 +63,6 @@ void check_ranges(Findings& findings, const Config& config) {
 void check_missing_features(Findings& findings, const Config& config) {
   findings.unless(built_with_cuda || config.run.device != "cuda",
                   "run.device = cuda: this build has no CUDA; set run.device = cpu, or build with -DLYCEUM_CUDA=ON");
-  findings.unless(!(config.moe.capacity_factor > 0),
-                  "moe.capacity_factor = {} is not in this build: set moe.capacity_factor = 0 (no token is dropped)",
-                  config.moe.capacity_factor);
   const auto require_name = [&](const char* key, const std::string& value, const char* built) {
     findings.unless(value == built, "{} = {} is not in this build: it can be planned, not trained; set {} = {}", key,
                     value, key, built);

@@ -69,7 +69,7 @@ struct MoeConfig {
   std::optional<Gates> gates;          // none: gates_of() says
   bool renormalize = false;            // another way to write gates = renormalized
   std::int64_t group_limit = 0;        // of balance.device_groups, those that a token's experts lie in; 0: all
-  double capacity_factor = 0;          // 0: none dropped
+  double capacity_factor = 0;          // of a sequence's choices that an expert takes, times an even share; 0: all
   std::int64_t router_hidden = 256;    // width between the two matrices of an mlp router
   std::int64_t attention_experts = 0;  // of moa: query and output projections; keys and values are shared
   bool even_routing = false;           // choices that fall on all experts alike, to measure speed

@@ -91,7 +91,8 @@ void bind_moe(Binder key, MoeConfig& moe) {
   key("moe.group_limit", &moe.group_limit, {.low = 0},
       "of balance.device_groups, how many a token's experts lie in; 0: any");
   key("moe.even_routing", &moe.even_routing, {}, "tokens go to all experts alike, to measure speed");
-  key("moe.capacity_factor", &moe.capacity_factor, {.low = 0}, "limit of an expert's tokens; 0: none dropped");
+  key("moe.capacity_factor", &moe.capacity_factor, {.low = 0},
+      "in training, an expert takes at most this many times its even share of a sequence's choices; 0: all");
 }
 
 void bind_sub_dimensions(Binder key, SubDimensionsConfig& parts) {

@@ -33,6 +33,17 @@ RoutingHistory::Layer read_router(const hdf5::File& file, const MixtureId& id, c
   layer.mean_probability = probability.read<float>();
   require_input(std::all_of(layer.counts.begin(), layer.counts.end(), [](std::int64_t n) { return n >= 0; }),
                 "{}/counts holds a negative number of tokens", where);
+  layer.drops = file.has(path + "/dropped");
+  if (layer.drops) {
+    const hdf5::Dataset dropped = file.dataset(path + "/dropped");
+    require_input(dropped.shape() == shape && dropped.dtype() == DType::i64, "{}/dropped is {}, expected int64 {}",
+                  where, dropped.shape().text(), shape.text());
+    layer.dropped = dropped.read<std::int64_t>();
+    for (std::size_t i = 0; i < layer.dropped.size(); ++i) {
+      require_input(layer.dropped[i] >= 0 && layer.dropped[i] <= layer.counts[i],
+                    "{}/dropped holds {} choices left out of {}", where, layer.dropped[i], layer.counts[i]);
+    }
+  }
   const hdf5::Object group = file.object(path);
   for (const auto& [attribute, values] :
        {std::pair{"expert_sizes", &layer.expert_sizes}, std::pair{"expert_rank", &layer.expert_rank}}) {

@@ -103,6 +103,7 @@ void set_placement(hdf5::Object object, const RoutingLog::Layer& layer) {
 void set_placement(hdf5::File& file, const RoutingLog::Layer& layer) {
   const std::string group = group_of(layer.id);
   for (const char* member : {"", "/counts", "/mean_probability"}) set_placement(file.object(group + member), layer);
+  if (layer.drops) set_placement(file.object(group + "/dropped"), layer);
 }
 
 void create_layer(hdf5::File& file, const hdf5::Dataset& step, const RoutingLog::Layer& layer) {
@@ -120,6 +121,11 @@ void create_layer(hdf5::File& file, const hdf5::Dataset& step, const RoutingLog:
     (..., (dataset.attach_scale(axis, *axes.second), dataset.label(axis++, axes.first)));
   };
   describe(counts, "tokens", std::pair{"step", &step}, std::pair{"choice", &choice}, std::pair{"expert", &expert});
+  if (layer.drops) {
+    hdf5::Dataset dropped =
+        file.create_dataset(group + "/dropped", DType::i64, {0, layer.top_k, experts}, {.growing = true});
+    describe(dropped, "tokens", std::pair{"step", &step}, std::pair{"choice", &choice}, std::pair{"expert", &expert});
+  }
   describe(probability, "1", std::pair{"step", &step}, std::pair{"expert", &expert});
   set_placement(file, layer);
 }
@@ -152,6 +158,9 @@ void require_record(const RoutingLog::Layer& expected, const LayerRouting& layer
               static_cast<std::int64_t>(layer.mean_probability.size()) == experts,
           "routing of layer {}: {} counts and {} probabilities for top {} of {} experts", label_of(layer.id),
           layer.counts.size(), layer.mean_probability.size(), layer.top_k, experts);
+  require(layer.dropped.size() == (expected.drops ? layer.counts.size() : 0),
+          "routing of layer {}: {} counts of what was left out, of {} counts", label_of(layer.id), layer.dropped.size(),
+          layer.counts.size());
 }
 
 }  // namespace
@@ -208,12 +217,13 @@ void RoutingLog::resume(std::int64_t resume_step) {
   bool same_placement = true, same_layers = history.layers.size() == layers_.size();
   for (std::size_t i = 0; same_layers && i < layers_.size(); ++i) {
     const RoutingHistory::Layer& old = history.layers[i];
-    same_layers =
-        old.id == layers_[i].id && old.top_k == layers_[i].top_k && old.expert_sizes == layers_[i].expert_sizes;
+    same_layers = old.id == layers_[i].id && old.top_k == layers_[i].top_k &&
+                  old.expert_sizes == layers_[i].expert_sizes && old.drops == layers_[i].drops;
     same_placement = same_placement && old.expert_rank == layers_[i].expert_rank;
   }
   require_input(same_layers,
-                "{}: holds the routing of a model with other layers or experts; set run.dir or move it away",
+                "{}: holds the routing of a model with other layers or experts, or where other choices count as left "
+                "out; set run.dir or move it away",
                 file_.string());
   if (same_placement && end == history.steps.end()) return;
   copy_fresh(file_, next_);
@@ -223,6 +233,7 @@ void RoutingLog::resume(std::int64_t resume_step) {
     for (const Layer& layer : layers_) {
       resize_records(file, group_of(layer.id) + "/counts", published_);
       resize_records(file, group_of(layer.id) + "/mean_probability", published_);
+      if (layer.drops) resize_records(file, group_of(layer.id) + "/dropped", published_);
       set_placement(file, layer);
     }
     file.close();
@@ -267,6 +278,7 @@ void RoutingLog::write_recent() {
     for (const LayerRouting& layer : record.layers) {
       append_row(file, group_of(layer.id) + "/counts", layer.counts.data());
       append_row(file, group_of(layer.id) + "/mean_probability", layer.mean_probability.data());
+      if (!layer.dropped.empty()) append_row(file, group_of(layer.id) + "/dropped", layer.dropped.data());
     }
   }
   file.close();

@@ -17,6 +17,7 @@ struct LayerRouting {
   std::int64_t top_k = 0, experts = 0;
   std::vector<std::int64_t> counts;     // [top_k, experts]: tokens whose k-th choice is that expert
   std::vector<float> mean_probability;  // [experts]
+  std::vector<std::int64_t> dropped{};  // [top_k, experts]: of counts, those left out; none where none ever is
 };
 
 /// What all routers did between two records.
@@ -26,7 +27,8 @@ struct RoutingRecord {
 };
 
 /// `routing.h5` as a run writes it: /step [S], /layers/LLL/counts [S, top_k, experts] (tokens whose k-th choice is that
-/// expert since the last record), /layers/LLL/mean_probability [S, experts] (over the same tokens); LLL is the layer's
+/// expert since the last record), /layers/LLL/mean_probability [S, experts] (over the same tokens), where experts have
+/// limited room /layers/LLL/dropped [S, top_k, experts] (of counts, choices that were left out); LLL is the layer's
 /// index in three digits. These are of the FFN's router; the attention's has the same under /layers/LLL/attention.
 /// Dimension scales step, choice, expert; `units`; attributes expert_sizes and expert_rank on each router's group and
 /// datasets. A kill at any instant leaves a readable file that misses at most the newest record.
@@ -36,6 +38,7 @@ class RoutingLog {
   struct Layer {
     MixtureId id;
     std::int64_t top_k;
+    bool drops = false;                      // whether it says which choices were left out
     std::vector<std::int64_t> expert_sizes;  // width of each routed expert
     std::vector<std::int64_t> expert_rank;   // expert-parallel rank that holds it
     bool operator==(const Layer&) const = default;
@@ -82,6 +85,8 @@ struct RoutingHistory {
     std::vector<std::int64_t> expert_sizes, expert_rank;
     std::vector<std::int64_t> counts;     // [S, top_k, experts]
     std::vector<float> mean_probability;  // [S, experts]
+    bool drops = false;
+    std::vector<std::int64_t> dropped{};  // [S, top_k, experts], where it drops
   };
   std::vector<Layer> layers;  // in the order of forward
 };

@@ -1,5 +1,7 @@
 #include "parallel/tensor/token_layout.h"
 
+#include <vector>
+
 namespace lyceum {
 
 TokenLayout::TokenLayout(const ProcessGroup& tensor, bool sequence, std::int64_t tokens, std::int64_t seq_len)
@@ -35,6 +37,13 @@ Variable TokenLayout::from_run(Tape& tape, const Variable& y) const {
 Variable TokenLayout::sum_of_runs(Tape& tape, const Variable& of_run) const {
   if (!shards_) return of_run;
   return tape.apply(AllReduceIdentity{RowShards::even(*shards_->group, of_run.value.shape()[0])}, of_run);
+}
+
+Tensor TokenLayout::of_all_ranks(const Stream& stream, const Tensor& of_run) const {
+  if (!shards_) return of_run;
+  const RowShards equal{.group = shards_->group,
+                        .rows = std::vector<std::int64_t>(shards_->rows.size(), of_run.shape()[0])};
+  return all_gather(stream, equal, of_run);
 }
 
 std::optional<Range> TokenLayout::graded() const {

@@ -19,6 +19,8 @@ class TokenLayout {
   std::int64_t tokens() const { return tokens_; }
   std::int64_t seq_len() const { return seq_len_; }
   std::int64_t sequences() const { return tokens_ / seq_len_; }
+  /// This rank's place among those that share the tokens.
+  int rank() const { return shards_ ? shards_->group->rank() : 0; }
   /// The run of this rank.
   Range own() const { return shards_ ? shards_->own() : Range{0, tokens_}; }
 
@@ -32,6 +34,8 @@ class TokenLayout {
   Variable from_run(Tape& tape, const Variable& y) const;
   /// The sums over the group of what each rank made of its run, a matrix; every rank then goes on alike with them.
   Variable sum_of_runs(Tape& tape, const Variable& of_run) const;
+  /// What each rank made of its run, matrices of one shape, rank after rank.
+  Tensor of_all_ranks(const Stream& stream, const Tensor& of_run) const;
   /// Rows between matrices whose weight gradients fall to this rank, where every rank holds the same rows: see RmsNorm.
   std::optional<Range> graded() const;
 

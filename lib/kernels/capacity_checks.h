@@ -1,0 +1,32 @@
+#pragma once
+
+#include "core/error.h"
+#include "kernels/capacity.h"
+#include "kernels/checks.h"
+
+namespace lyceum {
+
+/// What the host and a GPU ask of their operands alike. The number of sequences.
+inline std::int64_t require_fitting(const CountChoices& count) {
+  const std::int64_t k = count.index.cols, sequences = k > 0 ? count.counts.rows / k : 0;
+  require_extents("CountChoices", "counts", count.counts, sequences * k, count.counts.cols);
+  require(count.seq_len > 0 && count.first >= 0 && count.first + count.index.rows <= sequences * count.seq_len,
+          "CountChoices: tokens {} to {} of {} sequences of {}", count.first, count.first + count.index.rows, sequences,
+          count.seq_len);
+  return sequences;
+}
+
+inline std::int64_t require_fitting(const DropChoices& drop) {
+  const std::int64_t k = drop.index.cols, sequences = k > 0 ? drop.counts.rows / (drop.ranks * k) : 0;
+  require_extents("DropChoices", "counts", drop.counts, drop.ranks * sequences * k, drop.counts.cols);
+  require_extents("DropChoices", "kept", drop.kept, drop.index.rows, k);
+  if (drop.dropped.rows > 0) require_extents("DropChoices", "dropped", drop.dropped, k, drop.counts.cols);
+  if (!drop.choices.empty()) require_length("DropChoices", "choices", drop.choices, 1);
+  require(drop.rank >= 0 && drop.rank < drop.ranks, "DropChoices: rank {} of {}", drop.rank, drop.ranks);
+  require(drop.seq_len > 0 && drop.first >= 0 && drop.first + drop.index.rows <= sequences * drop.seq_len,
+          "DropChoices: tokens {} to {} of {} sequences of {}", drop.first, drop.first + drop.index.rows, sequences,
+          drop.seq_len);
+  return sequences;
+}
+
+}  // namespace lyceum
