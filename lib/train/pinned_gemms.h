@@ -18,6 +18,7 @@ class PinnedGemms {
   PinnedGemms(const RunConfig& run, const RunSetup& setup, std::filesystem::path file);
   /// What was read, for the log of rank 0; empty where that is nothing.
   const std::string& told() const { return told_; }
+  const std::filesystem::path& file() const { return file_; }
   /// Whether algorithms are timed, and none was read: a run that goes on may then differ in its last bits.
   bool anew() const { return !device_.empty() && pins_.at(device_).empty(); }
 

@@ -1,0 +1,106 @@
+#include "train/run_logs.h"
+
+#include <nlohmann/json.hpp>
+
+#include <deque>
+#include <filesystem>
+
+#include "core/allocator.h"
+#include "io/run/starts.h"
+#include "train/dead_experts.h"
+#include "train/routing_sums.h"
+
+namespace lyceum {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+}  // namespace
+
+RunLogs::RunLogs(const Config& config, const RunSetup& setup, RunReport& report)
+    : config_(config), setup_(setup), report_(report), record_(std::make_unique<Json>()) {}
+
+RunLogs::~RunLogs() = default;
+
+void RunLogs::open(RunState& state, const std::string& config_text) {
+  if (setup_.mesh.world.rank() != 0) return;
+  const fs::path folder = config_.run.dir;
+  fs::create_directories(folder);
+  if (state.step > 0) resumed_step_ = state.step;
+  if (state.step < config_.run.steps) log_start(state, config_text);
+  metrics_.emplace(folder / "metrics.jsonl", resumed_step_);
+  report_.reopened(*metrics_, state.step);
+  if (config_.routing.every > 0 && !logged_layers(config_, state.placement).empty()) write_routing(state);
+}
+
+void RunLogs::log_start(const RunState& state, const std::string& config_text) {
+  const RunStart start{.step = state.step,
+                       .date = utc_date(),
+                       .program = setup_.program,
+                       .mesh = setup_.mesh.shape.text(setup_.mesh.world.size()),
+                       .config = config_text};
+  report_.attempt(starts_failing_, [&] { record_start(fs::path(config_.run.dir) / "starts.jsonl", start); });
+}
+
+void RunLogs::step(const StepResult& result, const RunState& state, const Throughput& throughput, double seconds) {
+  if (!metrics_) return;
+  double balance = 0;
+  for (const StepResult::NamedLoss& loss : result.losses) balance += loss.value;
+  *record_ = Json{{"step", state.step},
+                  {"loss", result.loss},
+                  {"balance_loss", balance},
+                  {"expert_balance_loss", 0.0},  // these three stand in every record
+                  {"device_balance_loss", 0.0},
+                  {"z_loss", 0.0},
+                  {"grad_norm", result.grad_norm},
+                  {"weight_norm", result.weight_norm},
+                  {"update_norm", result.update_norm},
+                  {"lr", result.lr},
+                  {"tokens", state.samples * config_.batch.seq_len},
+                  {"tokens_per_second", throughput.tokens_per_second(seconds)},
+                  {"step_ms", seconds * 1e3},
+                  {"mfu", throughput.mfu(seconds)},
+                  {"load_imbalance", result.load_imbalance},
+                  {"dead_experts", DeadExperts(config_.routing.dead_after).count(state.idle)},
+                  {"skipped", state.skipped},
+                  {"memory_peak_bytes", memory_of(setup_.stream).use().total_peak}};
+  for (const StepResult::NamedLoss& loss : result.losses) (*record_)[loss.name + "_loss"] = loss.value;
+}
+
+void RunLogs::validation(const Evaluation& evaluation) {
+  (*record_)["valid_loss"] = evaluation.loss;
+  (*record_)["valid_standard_error"] = evaluation.standard_error;
+  (*record_)["valid_tokens"] = evaluation.tokens;
+}
+
+void RunLogs::entropy(double entropy) { (*record_)["unigram_entropy"] = entropy; }
+
+void RunLogs::end_step() {
+  if (metrics_) report_.attempt(metrics_failing_, [&] { metrics_->append(*record_); });
+}
+
+void RunLogs::routing(RunState& state) {
+  if (metrics_ && !state.routing.empty()) {
+    state.unwritten_routing.push_back({state.step, routing_record(state.routing, state.routing_tokens)});
+    write_routing(state);
+  }
+  state.clear_routing();
+}
+
+/// Hands over the records that the log lacks. It is made here, and made again when that failed.
+void RunLogs::write_routing(RunState& state) {
+  report_.attempt(routing_failing_, [&] {
+    if (!routing_) {
+      routing_.emplace(fs::path(config_.run.dir) / "routing.h5", logged_layers(config_, state.placement),
+                       resumed_step_);
+    }
+    for (std::deque<RoutingRecord>& waiting = state.unwritten_routing; !waiting.empty(); waiting.pop_front()) {
+      const auto& [step, layers] = waiting.front();
+      if (step > routing_->last_step()) routing_->append(step, layers);
+    }
+  });
+}
+
+}  // namespace lyceum

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "io/config/config.h"
+#include "io/routing/log.h"
+#include "io/run/metrics.h"
+#include "train/evaluator.h"
+#include "train/run_report.h"
+#include "train/run_setup.h"
+#include "train/run_state.h"
+#include "train/step.h"
+#include "train/throughput.h"
+
+namespace lyceum {
+
+/// The logs in a run's folder: starts.jsonl, metrics.jsonl, routing.h5. Rank 0 writes them, no call is collective. One
+/// that cannot be written, on a full disk, does not end the run: it catches up later.
+class RunLogs {
+ public:
+  RunLogs(const Config& config, const RunSetup& setup, RunReport& report);
+  ~RunLogs();
+
+  /// Before the first step here; cuts off what is logged of later steps. `config_text`: as in RunStart. Throws
+  /// bad_input Errors for damaged logs.
+  void open(RunState& state, const std::string& config_text);
+
+  /// Begins the record of a step in metrics.jsonl. `state`: after the step.
+  void step(const StepResult& result, const RunState& state, const Throughput& throughput, double seconds);
+  /// Add to that record.
+  void validation(const Evaluation& evaluation);
+  void entropy(double entropy);
+  /// Writes the record.
+  void end_step();
+
+  /// Moves the routing since the last record from `state` to the log.
+  void routing(RunState& state);
+
+ private:
+  void log_start(const RunState& state, const std::string& config_text);
+  void write_routing(RunState& state);
+
+  const Config& config_;
+  const RunSetup& setup_;
+  RunReport& report_;
+  std::int64_t resumed_step_ = -1;  // that the logs go on after; -1: they begin
+  std::unique_ptr<nlohmann::ordered_json> record_;
+  std::optional<MetricsLog> metrics_;
+  std::optional<RoutingLog> routing_;
+  bool starts_failing_ = false, metrics_failing_ = false, routing_failing_ = false;
+};
+
+}  // namespace lyceum

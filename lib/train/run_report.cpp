@@ -1,0 +1,151 @@
+#include "train/run_report.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+
+#include "core/error.h"
+#include "io/text/table.h"
+#include "model/counts.h"
+#include "model/stages.h"
+#include "train/placement_table.h"
+#include "train/start_table.h"
+
+namespace lyceum {
+
+namespace {
+
+/// The stages, and how long they wait for each other by their FLOPs.
+std::string pipeline_line(const Config& config, const Mesh& mesh) {
+  const Schedule schedule = training_schedule(config, mesh);
+  const PipelineShape& shape = schedule.shape;
+  Costs costs{.stages = {}};
+  std::string blocks;
+  for (const Range& stage : stage_blocks(config, shape.stages())) {
+    const StageFlops flops = stage_flops(config, stage);
+    costs.stages.push_back({flops.forward, flops.backward_input(), flops.backward_weight()});
+    blocks += fmt::format(" {}", stage.count);
+  }
+  return fmt::format("pipeline   {} · stages of{} blocks · {} micro-batches · idle {:.0f} % of the time by FLOPs",
+                     config.parallel.schedule, blocks, shape.microbatches,
+                     100 * simulate(schedule, costs).bubble_fraction());
+}
+
+}  // namespace
+
+RunReport::RunReport(const Config& config, const RunSetup& setup, std::ostream& out)
+    : config_(config), setup_(setup), dead_experts_(config.routing.dead_after) {
+  if (setup.mesh.world.rank() == 0) console_.emplace(out, terminal_columns());
+}
+
+void RunReport::note(const std::string& text) {
+  if (console_) console_->note(text);
+}
+
+void RunReport::attempt(bool& failing, const std::function<void()>& write) {
+  try {
+    write();
+    failing = false;
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::failed) throw;
+    if (!std::exchange(failing, true)) warn(fmt::format("{}; training goes on", error.what()));
+  }
+}
+
+void RunReport::introduce(const RunLock* lock, const RunData& data, const RunPeak& peak, const PinnedGemms& gemms) {
+  if (!talks()) return;
+  for (const std::string& line : start_lines(setup_)) note(line);
+  if (lock && !lock->recovered().empty()) warn(lock->recovered());
+  const ModelCounts counts = count_model(config_);
+  const int world = setup_.mesh.world.size();
+  note(fmt::format("model      {} parameters, {} activated a token, {} a sequence of {}",
+                   human_count(static_cast<double>(counts.parameters)),
+                   human_count(static_cast<double>(counts.activated)),
+                   human_count(counts.causal_flops_per_sequence, "FLOP"), config_.batch.seq_len));
+  note(fmt::format("mesh       {} · {} · {} a rank · {}", count_text(world, "rank"), setup_.mesh.shape.text(world),
+                   count_text(setup_.places[static_cast<std::size_t>(setup_.mesh.world.rank())].threads, "thread"),
+                   config_.run.precision));
+  if (setup_.mesh.pipeline.size() > 1) note(pipeline_line(config_, setup_.mesh));
+  note(fmt::format("batch      {} sequences of {} = {} tokens, {} at a time a rank", config_.batch.global,
+                   config_.batch.seq_len, config_.batch.global * config_.batch.seq_len, config_.batch.micro));
+  note(fmt::format("data       {} · {} training samples{}", data.train->file().prefix(), data.train->order().count(),
+                   data.valid ? fmt::format(" · {} for validation", data.valid->order().count()) : ""));
+  note(fmt::format("peak       {} of {} matrix products, {}: MFU counts against it", human_count(peak.flops, "FLOP/s"),
+                   config_.run.precision, peak.source));
+  if (!gemms.told().empty()) note(gemms.told());
+  if (config_.moe.even_routing) {
+    warn("moe.even_routing: tokens do not go where the router sends them; for measuring speed alone");
+  }
+}
+
+void RunReport::placement(const RunState& state) {
+  if (!talks() || setup_.mesh.expert.size() == 1) return;
+  for (const std::string& line : placement_lines(config_, state.placement, state.load)) note(line);
+}
+
+void RunReport::reopened(const MetricsLog& metrics, std::int64_t step) {
+  const std::int64_t last = metrics.resumed_at(), cut = metrics.lines_cut();
+  if (cut > 0) note(fmt::format("metrics    {} cut off: steps after {} are done again", count_text(cut, "line"), step));
+  if (last >= 0 && last < step) {
+    warn(fmt::format("metrics.jsonl lacks steps {} to {}: they could not be written", last + 1, step));
+  }
+}
+
+void RunReport::step(const StepResult& result, const RunState& state, const Throughput& throughput, double seconds) {
+  if (!talks()) return;
+  // ETA follows a mean over the last twenty steps or so; the first step after a start warms caches and is not in it.
+  const bool warming = ++steps_ <= 2;
+  mean_seconds_ = warming ? seconds : 0.95 * mean_seconds_ + 0.05 * seconds;
+  const std::int64_t steps = config_.run.steps, every = config_.run.log_every;
+  const ProgressLine line{
+      .step = state.step,
+      .steps = steps,
+      .loss = result.loss,
+      .grad_norm = result.grad_norm,
+      .lr = result.lr,
+      .tokens_per_second = throughput.tokens_per_second(mean_seconds_),
+      .mfu = throughput.mfu(mean_seconds_),
+      .eta_seconds = mean_seconds_ * static_cast<double>(steps - state.step),
+      .load_imbalance = result.routing.empty() ? std::nullopt : std::optional(result.load_imbalance),
+      .skipped = state.skipped};
+  const bool due = every > 0 && state.step % every == 0;
+  if (!due && state.step != steps && state.step != 1) {
+    console_->tick(line);
+    return;
+  }
+  console_->step(line);
+  for (const std::string& news : dead_experts_.news(state.step, state.idle)) note(news);
+}
+
+void RunReport::left_out(const StepResult& result, std::int64_t step) {
+  warn(fmt::format("step {} left out on all ranks (loss {}, gradient norm {}){}", step, result.loss, result.grad_norm,
+                   result.culprit.empty() ? "" : ": not finite is " + result.culprit));
+}
+
+void RunReport::validation(const Evaluation& evaluation, std::int64_t tokens, std::int64_t step, double seconds) {
+  note(fmt::format("validation after step {}: loss {:.4f} ± {:.4f}, perplexity {:.2f}, {} of {} tokens in {:.1f} s",
+                   step, evaluation.loss, evaluation.standard_error, std::exp(evaluation.loss), evaluation.tokens,
+                   tokens, seconds));
+}
+
+void RunReport::entropy(double entropy, std::int64_t tokens, double valid_loss) {
+  note(fmt::format("validation loss {:.4f} nats a token · unigram entropy of all {} validation tokens {:.4f}",
+                   valid_loss, tokens, entropy));
+}
+
+void RunReport::saved(const std::string& root, std::int64_t step, double seconds, const std::string& unsound) {
+  note(fmt::format("checkpoint {} after step {} in {:.1f} s{}", root, step, seconds,
+                   unsound.empty() ? "" : "; it is not sound: " + unsound));
+}
+
+void RunReport::nothing_to_train(std::int64_t step) {
+  note(fmt::format("nothing to train: {} of {} steps are done", step, config_.run.steps));
+}
+
+void RunReport::stopped(std::int64_t step) {
+  note(fmt::format("stopped on request {}: run the same command to go on",
+                   step > 0 ? fmt::format("after step {}", step) : "before the first step"));
+}
+
+}  // namespace lyceum

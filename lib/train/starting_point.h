@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "io/checkpoint/checkpoint.h"
+#include "io/config/config.h"
+#include "model/expert_places.h"
+#include "model/staged_model.h"
+#include "parallel/data/zero.h"
+#include "train/optimizer.h"
+#include "train/pinned_gemms.h"
+#include "train/run_report.h"
+#include "train/run_setup.h"
+#include "train/run_state.h"
+
+namespace lyceum {
+
+/// Where a run keeps its checkpoints.
+std::filesystem::path checkpoint_root(const RunConfig& run);
+
+/// What a run begins with: weights that are drawn, or a checkpoint. The checkpoint is chosen before there is a model,
+/// since where its experts lie may depend on the load that the checkpoint tells.
+class StartingPoint {
+ public:
+  /// Collective. Mends the run's checkpoints and chooses by checkpoint.resume. `config_text`: the resolved
+  /// configuration as INI.
+  StartingPoint(const Config& config, const std::string& config_text, const RunSetup& setup, RunReport& report);
+
+  bool is_checkpoint() const { return checkpoint_.has_value(); }
+  /// As the checkpoint measured it; empty where there is none.
+  std::vector<ExpertLoad> expert_load() const;
+
+  /// What is given its values.
+  struct Parts {
+    const RunData& data;
+    const StagedModel& model;
+    Zero& zero;
+    Optimizer& optimizer;
+    const PinnedGemms& gemms;
+  };
+  /// Collective. Draws the weights, or reads them; returns what the run knows of itself, but for its placement. Throws
+  /// bad_input Errors where the checkpoint, or what lies beside it, is of another run, model or data.
+  RunState start(const Parts& parts) const;
+  /// Does on rank 0 what a run that was killed while it saved left undone: LATEST names the checkpoint that this one
+  /// goes on from, and old ones are gone.
+  void tidy() const;
+
+ private:
+  void begin_anew(RunState& state, const Parts& parts) const;
+  void resume(RunState& state, const Parts& parts) const;
+  bool check_data(const std::vector<DataFiles>& files, const std::string& tokenizer) const;
+  void tell_changes(RunState& state) const;
+  void keep_schedule(RunState& state) const;
+
+  const Config& config_;
+  const std::string& config_text_;
+  const RunSetup& setup_;
+  RunReport& report_;
+  std::filesystem::path root_;
+  std::optional<CheckpointReader> checkpoint_;
+};
+
+}  // namespace lyceum
