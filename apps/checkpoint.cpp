@@ -66,7 +66,7 @@ int list(const fs::path& directory) {
       const CheckpointReader reader(root / name);
       const std::string problem = reader.problem(CheckpointReader::Check::sizes);
       table.add({name, fmt::to_string(reader.header().step), reader.header().mesh,
-                 fmt::to_string(reader.tensors().size()), text_of_count(parameters(reader)),
+                 fmt::to_string(reader.tensors().size()), human_count(static_cast<double>(parameters(reader))),
                  text_of_bytes(reader.bytes()), age_of(root / name / "manifest.json"), sound_text(reader.header()),
                  problem.empty() ? "yes" : "no: " + problem});
     } catch (const Error& error) {
@@ -157,8 +157,8 @@ int show(const CheckpointReader& reader, bool all) {
   if (const std::string digest = reader.tokenizer_sha256(); !digest.empty()) {
     fmt::print("tokenizer      {}, SHA-256 {}\n", tokenizer_name, digest);
   }
-  fmt::print("parameters     {} ({})\ntrainer state  {}\n\n{}\n", parameters(reader), text_of_count(parameters(reader)),
-             state_text(header.trainer_state), header.config);
+  fmt::print("parameters     {} ({})\ntrainer state  {}\n\n{}\n", parameters(reader),
+             human_count(static_cast<double>(parameters(reader))), state_text(header.trainer_state), header.config);
   print_placement(reader);
   if (all) {
     Table table({"tensor", "shape"});
@@ -175,7 +175,8 @@ int show(const CheckpointReader& reader, bool all) {
   }
   Table table({"tensors of", ">number", ">elements", "shapes"});
   for (const auto& [name, group] : groups) {
-    table.add({name, fmt::to_string(group.tensors), text_of_count(group.elements), text_of(group.shapes)});
+    table.add(
+        {name, fmt::to_string(group.tensors), human_count(static_cast<double>(group.elements)), text_of(group.shapes)});
   }
   fmt::print("{}", table.text());
   return 0;

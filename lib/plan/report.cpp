@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "io/text/table.h"
 #include "model/counts.h"
@@ -87,7 +88,7 @@ std::string time_table(const MeshPlan& plan, const Cluster& cluster) {
   add("step", time.total(), "");
   const double flops =
       count_model(plan.config).causal_flops_per_sequence * static_cast<double>(plan.config.batch.global);
-  const auto rate = [](double value) { return text_of_count(static_cast<std::int64_t>(value)); };
+  const auto rate = [](double value) { return human_count(std::floor(value)); };
   return table.text() + fmt::format("{} tokens/s; {}FLOP/s a rank of the {}FLOP/s that {} reaches in products\n",
                                     rate(plan.tokens_per_second()), rate(flops / time.total() / plan.world),
                                     rate(cluster.flops), cluster.name);
@@ -99,7 +100,8 @@ std::string model_report(const Config& config) {
   const ModelCounts counts = count_model(config);
   Table table({"part", ">parameters", ">activated"});
   const auto add = [&](const char* name, const Count& count) {
-    if (count.total > 0) table.add({name, text_of_count(count.total), text_of_count(count.activated)});
+    if (count.total == 0) return;
+    table.add({name, human_count(static_cast<double>(count.total)), human_count(static_cast<double>(count.activated))});
   };
   const BlockCounts& blocks = counts.blocks;
   add("embedding", counts.embedding);

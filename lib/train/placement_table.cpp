@@ -63,7 +63,8 @@ std::string rows(const Config& config, std::span<const MixturePlacement> layers,
   Table table({">expert rank", "experts", ">parameters", ">FLOPs / mean"});
   for (std::size_t rank = 0; rank < flops.size(); ++rank) {
     table.add({fmt::to_string(rank), experts_text(layers, static_cast<int>(rank)),
-               text_of_count(3 * config.model.hidden * width[rank]), fmt::format("{:.3f}", flops[rank])});
+               human_count(static_cast<double>(3 * config.model.hidden * width[rank])),
+               fmt::format("{:.3f}", flops[rank])});
   }
   return table.text();
 }

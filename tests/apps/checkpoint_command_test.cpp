@@ -9,7 +9,6 @@
 
 #include "apps/checkpoint_diff.h"
 #include "apps/commands.h"
-#include "io/text/table.h"
 #include "support/checkpoint_model.h"
 #include "support/temporary_directory.h"
 
@@ -151,19 +150,6 @@ TEST_F(CheckpointCommand, WrongUseIsExitCodeTwo) {
   for (const auto& words : wrong) EXPECT_EQ(run(words).code, 2);
   EXPECT_EQ(run({"--help"}).code, 0);
   EXPECT_EQ(run({"show", directory_.path()}).code, 3);
-}
-
-TEST(TableText, AlignsColumnsAndCountsInThreeDigits) {
-  Table table({"name", ">n"});
-  table.add({"a", "1"});
-  table.add({"long name", "12345"});
-  EXPECT_EQ(table.text(), "name           n\na              1\nlong name  12345\n");
-  EXPECT_EQ(text_of_bytes(999), "999 B");
-  EXPECT_EQ(text_of_bytes(1000), "1.00 kB");
-  EXPECT_EQ(text_of_bytes(999999), "1.00 MB");
-  EXPECT_EQ(text_of_bytes(12345678), "12.3 MB");
-  EXPECT_EQ(text_of_count(7), "7");
-  EXPECT_EQ(text_of_count(2000000000), "2.00 G");
 }
 
 }  // namespace

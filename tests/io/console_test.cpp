@@ -11,18 +11,6 @@
 namespace lyceum {
 namespace {
 
-TEST(Console, HumanNumbers) {
-  EXPECT_EQ(human_count(0), "0");
-  EXPECT_EQ(human_count(950), "950");
-  EXPECT_EQ(human_count(999.6), "1.00 k");
-  EXPECT_EQ(human_count(12345), "12.3 k");
-  EXPECT_EQ(human_count(1.996e12), "2.00 T");
-  EXPECT_EQ(human_count(-1500), "-1.50 k");
-  EXPECT_EQ(human_count(nan), "nan");
-  EXPECT_EQ(human_count(950, "FLOP/s"), "950 FLOP/s");
-  EXPECT_EQ(human_count(6.01e9, "FLOP/s"), "6.01 GFLOP/s");
-}
-
 TEST(Console, HumanDurations) {
   EXPECT_EQ(human_duration(0.2), "<1s");
   EXPECT_EQ(human_duration(42.9), "42s");

@@ -6,10 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <ostream>
+
+#include "io/text/table.h"
 
 namespace lyceum {
 namespace {
@@ -24,18 +25,6 @@ std::string eta_text(const ProgressLine& line) {
 }
 
 }  // namespace
-
-std::string human_count(double value, std::string_view unit) {
-  if (!std::isfinite(value)) return fmt::format("{}", value);
-  constexpr std::array prefixes = {"", "k", "M", "G", "T", "P"};
-  double size = std::abs(value);
-  std::size_t prefix = 0;
-  // 999.5 would print as 1000 in three digits.
-  while (size >= 999.5 && prefix + 1 < prefixes.size()) size /= 1000, ++prefix;
-  const int decimals = prefix == 0 && size == std::floor(size) ? 0 : size < 9.995 ? 2 : size < 99.95 ? 1 : 0;
-  const bool bare = prefix == 0 && unit.empty();
-  return fmt::format("{}{:.{}f}{}{}{}", value < 0 ? "-" : "", size, decimals, bare ? "" : " ", prefixes[prefix], unit);
-}
 
 std::string human_duration(double seconds) {
   if (!(seconds >= 0) || !std::isfinite(seconds)) return std::string(unknown);

@@ -8,8 +8,6 @@
 
 namespace lyceum {
 
-/// Three digits and a prefix, and the unit where there is one: 950, 12.3 k, 3.46 GFLOP/s.
-std::string human_count(double value, std::string_view unit = "");
 /// 950ms is "<1s"; 42s, 3m05s, 1h02m, 2d03h.
 std::string human_duration(double seconds);
 

@@ -4,23 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 namespace lyceum {
-namespace {
-
-std::string three_digits(double value, const char* space, const char* unit) {
-  constexpr std::array prefixes = {"", "k", "M", "G", "T", "P", "E"};
-  std::size_t prefix = 0;
-  while (value >= 999.5 && prefix + 1 < prefixes.size()) {
-    value /= 1000;
-    ++prefix;
-  }
-  const int digits = prefix == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
-  const bool bare = prefix == 0 && *unit == '\0';
-  return fmt::format("{:.{}f}{}{}{}", value, digits, bare ? "" : space, prefixes[prefix], unit);
-}
-
-}  // namespace
 
 Table::Table(std::vector<std::string> headings) {
   for (std::string& heading : headings) {
@@ -56,8 +42,19 @@ std::string Table::text() const {
   return text;
 }
 
-std::string text_of_bytes(std::int64_t bytes) { return three_digits(static_cast<double>(bytes), " ", "B"); }
-std::string text_of_count(std::int64_t count) { return three_digits(static_cast<double>(count), " ", ""); }
+std::string human_count(double value, std::string_view unit) {
+  if (!std::isfinite(value)) return fmt::format("{}", value);
+  constexpr std::array prefixes = {"", "k", "M", "G", "T", "P", "E"};
+  double size = std::abs(value);
+  std::size_t prefix = 0;
+  // 999.5 would print as 1000 in three digits.
+  while (size >= 999.5 && prefix + 1 < prefixes.size()) size /= 1000, ++prefix;
+  const int decimals = prefix == 0 && size == std::floor(size) ? 0 : size < 9.995 ? 2 : size < 99.95 ? 1 : 0;
+  const bool bare = prefix == 0 && unit.empty();
+  return fmt::format("{}{:.{}f}{}{}{}", value < 0 ? "-" : "", size, decimals, bare ? "" : " ", prefixes[prefix], unit);
+}
+
+std::string text_of_bytes(std::int64_t bytes) { return human_count(static_cast<double>(bytes), "B"); }
 
 std::string count_text(std::int64_t count, std::string_view one) {
   return fmt::format("{} {}{}", count, one, count == 1 ? "" : one.ends_with("ch") ? "es" : "s");

@@ -20,9 +20,10 @@ class Table {
   std::vector<bool> right_;
 };
 
-/// "1.23 GB", "12.3 M": three digits.
+/// Three digits and a prefix, and the unit where there is one: 950, 12.3 k, 3.46 GFLOP/s.
+std::string human_count(double value, std::string_view unit = "");
+/// "1.23 GB"
 std::string text_of_bytes(std::int64_t bytes);
-std::string text_of_count(std::int64_t count);
 /// "1 rank", "3 micro-batches"
 std::string count_text(std::int64_t count, std::string_view one);
 /// "0–12, 15, 17": ascending numbers.
