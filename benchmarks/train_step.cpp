@@ -76,16 +76,6 @@ std::string routing_of(const Config& config) {
   return config.moe.even_routing ? "even: every expert gets as many tokens" : "real: the router's choices";
 }
 
-std::string gemm_line(const GemmPins& gemms) {
-  std::size_t shapes = 0, others = 0;
-  for (const auto& [device, choices] : gemms) {
-    shapes += choices.size();
-    for (const auto& [shape, algorithm] : choices) others += algorithm.proposal != 0;
-  }
-  return fmt::format("algorithms of {} shapes chosen by timing, {} of them not cuBLASLt's first proposal", shapes,
-                     others);
-}
-
 void print_summary(const Config& config, const StepBenchResult& r) {
   const ModelCounts counts = count_model(config);
   const auto [per, prefix] = unit(r);
@@ -98,7 +88,7 @@ void print_summary(const Config& config, const StepBenchResult& r) {
              r.peaks.bytes / 1e9, r.bytes_from);
   fmt::print("best GEMM    {:8.1f} {}FLOP/s in this run: {:.1f} % of the peak\n", r.gemm / per, prefix,
              100 * r.gemm / r.peaks.flops);
-  if (!r.gemms.empty()) fmt::print("GEMM         {}\n", gemm_line(r.gemms));
+  if (!r.gemms.empty()) fmt::print("GEMM         {}\n", choices_text(r.gemms));
   fmt::print("step         {:8.1f} ms  median; (max - min) / median {:.1f} %\n", r.seconds * 1e3, 100 * r.spread);
   fmt::print("speed        {:8.0f} tokens/s, {:.1f} {}FLOP/s of the model (causal attention at half)\n",
              r.tokens / r.seconds, r.flops / r.seconds / per, prefix);

@@ -47,22 +47,19 @@ GemmPins PinnedGemms::fresh() const {
 std::string PinnedGemms::agree() {
   if (device_.empty()) return {};
   const GemmPins own = fresh();
-  std::size_t added = 0, others = 0;
+  GemmPins added;
   for (const std::string& text : world_.all_gather(own.empty() ? "" : gemm_file_text(own))) {
     if (text.empty()) continue;
     for (const auto& [device, choices] : parse_gemm_file(text, "a rank's GEMM algorithms")) {
       for (const auto& [shape, algorithm] : choices) {
-        if (!pins_[device].emplace(shape, algorithm).second) continue;
-        ++added;
-        others += algorithm.proposal != 0;
+        if (pins_[device].emplace(shape, algorithm).second) added[device][shape] = algorithm;
       }
     }
   }
-  if (added > 0) pin_gemms(stream_, pins_.at(device_));
-  unsaved_ |= added > 0;
-  if (added == 0) return {};
-  return fmt::format("gemm       {} algorithms chosen by timing, {} of them not cuBLASLt's first proposal", added,
-                     others);
+  if (added.empty()) return {};
+  pin_gemms(stream_, pins_.at(device_));
+  unsaved_ = true;
+  return "gemm       " + choices_text(added);
 }
 
 void PinnedGemms::save() {

@@ -48,6 +48,10 @@ TEST(GemmFile, ComesBackAsItWas) {
   EXPECT_EQ(read_gemm_file(directory.path() / "gemm.json"), some_pins());
 }
 
+TEST(GemmFile, CountsItsChoices) {
+  EXPECT_EQ(choices_text(some_pins()), "3 algorithms chosen by timing, 1 of them not cuBLASLt's first proposal");
+}
+
 std::string told_of(const std::string& text) {
   try {
     parse_gemm_file(text, "runs/x/gemm.json");
