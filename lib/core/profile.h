@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -9,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/profile_scope.h"
 
 namespace lyceum {
@@ -54,7 +54,6 @@ class Profile {
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
   /// Between two stamps of the device's clock the scope of `entry` was the innermost one.
   struct Pending {
     Entry* entry;

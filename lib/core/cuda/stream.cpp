@@ -1,9 +1,9 @@
-#include <chrono>
 #include <string>
 #include <vector>
 
 #include "core/allocator.h"
-#include "core/cuda/clock.h"
+#include "core/clock.h"
+#include "core/cuda/profile_clock.h"
 #include "core/cuda_check.h"
 #include "core/cuda_fault.h"
 #include "core/cuda_stream.h"
@@ -122,11 +122,10 @@ bool CudaStream::recording() const {
 }
 
 void CudaStream::State::wait_until(const std::function<bool()>& reached) const {
-  using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
   bool told = false;
   for (; !reached(); told = true) {
-    const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
+    const double waited = seconds_since(begin);
     for (WaitObserver* observer : observers) observer->waiting(waited);
     pause_polling(waited);
   }

@@ -19,6 +19,7 @@
 #include <stop_token>
 #include <thread>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "io/run/batch_job.h"
 #include "io/text/console.h"
@@ -30,7 +31,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using OrderedJson = nlohmann::ordered_json;
-using Clock = std::chrono::steady_clock;
 
 // ---- who holds it -----------------------------------------------------------------------------------------------
 

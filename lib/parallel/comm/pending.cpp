@@ -1,7 +1,7 @@
-#include <chrono>
 #include <exception>
 #include <utility>
 
+#include "core/clock.h"
 #include "core/polling.h"
 #include "parallel/comm/pending_state.h"
 #include "parallel/comm/watch.h"
@@ -9,11 +9,10 @@
 namespace lyceum {
 
 void wait_until(const std::function<bool()>& reached, const Communicator& communicator, const Operation& operation) {
-  using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
   Watch* const watch = communicator.shared()->watch.get();
   while (!reached()) {
-    const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
+    const double waited = seconds_since(begin);
     if (waited > communicator.timeout()) communicator.fail_timeout(operation, watch ? watch->verdict() : "");
     if (watch) watch->serve(waited);
     pause_polling(waited);

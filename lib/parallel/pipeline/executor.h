@@ -1,11 +1,11 @@
 #pragma once
 
-#include <chrono>
 #include <concepts>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/tensor.h"
 #include "parallel/pipeline/timeline.h"
 
@@ -90,7 +90,6 @@ class PipelineExecutor {
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
   using PendingSend = decltype(std::declval<const Channel&>().send_async(std::declval<const Tensor&>(), 0));
   using PendingReceive = decltype(std::declval<const Channel&>().receive_async(std::declval<const Tensor&>(), 0));
   // The memory first: a pending operation that is destroyed unfinished may wait for it.
@@ -103,7 +102,7 @@ class PipelineExecutor {
     std::vector<PendingReceive> pending;  // none: it was passed by memory
   };
 
-  double now() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
+  double now() const { return seconds_since(begin_); }
 
   Tensor take_input(const Action& action) {
     const auto needed = needed_by(action, shape_);

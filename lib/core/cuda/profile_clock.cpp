@@ -1,4 +1,4 @@
-#include "core/cuda/clock.h"
+#include "core/cuda/profile_clock.h"
 
 #include <nvtx3/nvToolsExt.h>
 
