@@ -11,8 +11,8 @@ namespace lyceum {
 namespace {
 
 /// Both maps, and the table where `known` has none yet. begin: as in into_segments().
-SegmentedRows place_rows(const Stream& stream, const Tensor& begin, std::int64_t arrived, std::int64_t experts,
-                         std::shared_ptr<const SegmentTable> known) {
+SegmentedRows segmented_rows(const Stream& stream, const Tensor& begin, std::int64_t arrived, std::int64_t experts,
+                             std::shared_ptr<const SegmentTable> known) {
   const auto numbers = [&](std::int64_t count) { return Tensor::empty(stream, DType::i64, {count}); };
   const Tensor segment_begin = numbers(experts + 1), rows = numbers(experts);
   constexpr std::int64_t padding = Segments::alignment - 1;
@@ -37,12 +37,12 @@ SegmentedRows into_segments(const Stream& stream, std::span<const std::int64_t> 
     rows[i % experts] += counts[i];
     begin.push_back(begin.back() + counts[i]);
   }
-  return place_rows(stream, tensor_of(stream, {std::ssize(begin)}, begin), begin.back(),
-                    static_cast<std::int64_t>(experts), std::make_shared<SegmentTable>(stream, std::move(rows)));
+  return segmented_rows(stream, tensor_of(stream, {std::ssize(begin)}, begin), begin.back(),
+                        static_cast<std::int64_t>(experts), std::make_shared<SegmentTable>(stream, std::move(rows)));
 }
 
 SegmentedRows into_segments(const Stream& stream, const Tensor& begin, std::int64_t arrived, std::int64_t experts) {
-  return place_rows(stream, begin, arrived, experts, nullptr);
+  return segmented_rows(stream, begin, arrived, experts, nullptr);
 }
 
 Tensor gather_rows(const Stream& stream, const Tensor& x, const Tensor& source) {
