@@ -144,6 +144,19 @@ std::optional<Cluster> rates(const RunConfig& run, const po::variables_map& valu
   return cluster;
 }
 
+/// What there is to say of a model that this build counts and cannot train.
+std::string counted(const LoadedConfig& loaded, int world, const std::vector<std::string>& missing,
+                    const po::variables_map& values) {
+  require_usage(!values.count("world") && !values.count("svg"), "{}", missing.front());
+  LoadedConfig resolved = loaded;
+  resolve(resolved.config, world);
+  if (loaded.print_config) return print_config(resolved);
+  if (values.count("json")) return json_report(resolved.config);
+  std::string text = model_report(resolved.config) + "\nmemory, bytes and time are not known:\n";
+  for (const std::string& part : missing) text += "  " + part + '\n';
+  return text;
+}
+
 std::string shown(const LoadedConfig& loaded, const MeshPlan& plan, const std::optional<Cluster>& cluster,
                   const std::optional<SearchResult>& search, bool json) {
   if (loaded.print_config) {
@@ -176,6 +189,8 @@ int plan_command(const MpiSession& session, const Arguments& arguments) {
   const bool searches = values.count("world") > 0;
   const int world = searches ? values["world"].as<int>() : ranks_of(loaded.config, session, values);
   check(loaded, values, world);
+  const std::vector<std::string> missing = missing_parts(loaded.config);
+  if (!missing.empty()) return tell(counted(loaded, world, missing, values));
   const std::optional<Cluster> cluster = rates(loaded.config.run, values);
   std::optional<SearchResult> search;
   MeshPlan plan;

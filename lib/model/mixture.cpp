@@ -72,9 +72,13 @@ std::vector<Mixture> mixtures_of(const Config& config) {
   return all;
 }
 
-bool reads_tokens(const Config& config, const Range& blocks) {
-  if (blocks.first == 0 || blocks.end() == config.model.layers) return true;
-  for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) {
+StageParts parts_of(const Config& config, const Range& blocks) {
+  return {.input = blocks.first == 0, .blocks = blocks, .output = blocks.end() == config.model.layers};
+}
+
+bool reads_tokens(const Config& config, const StageParts& stage) {
+  if (stage.input || stage.output) return true;
+  for (std::int64_t layer = stage.blocks.first; layer < stage.blocks.end(); ++layer) {
     const std::vector<Mixture> mixtures = mixtures_of(config, layer);
     if (std::ranges::find(mixtures, RouterKind::hash, &Mixture::router) != mixtures.end()) return true;
   }

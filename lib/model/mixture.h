@@ -38,9 +38,16 @@ std::vector<Mixture> mixtures_of(const Config& config);
 /// The mixture of that name. Throws a bad_input Error where the model has none.
 Mixture mixture_of(const Config& config, const MixtureId& id);
 
-/// Whether a pipeline stage of these blocks needs the tokens: the first and the last do, and those with a router that
-/// goes by what a token is.
-bool reads_tokens(const Config& config, const Range& blocks);
+/// What a pipeline stage holds of a model.
+struct StageParts {
+  bool input = true;  // the embedding
+  Range blocks;
+  bool output = true;  // final norm and head
+};
+/// Of the stage of these blocks: the first one has the input, the last one the output.
+StageParts parts_of(const Config& config, const Range& blocks);
+/// Whether a stage needs the tokens: input and output do, and routers that go by what a token is.
+bool reads_tokens(const Config& config, const StageParts& stage);
 
 /// The routed experts of a layer's FFN; none where it has none.
 std::optional<Mixture> routed_experts(const Config& config, std::int64_t layer);

@@ -10,7 +10,7 @@ StagedModel::StagedModel(const Config& config, const Stream& stream, const Mesh&
   const int ranks = mesh.pipeline.size(), count = ranks * config.parallel.virtual_stages;
   const std::vector<Range> blocks = stage_blocks(config, count);
   for (int stage = mesh.pipeline.rank(); stage < count; stage += ranks) {
-    const Range own = blocks[static_cast<std::size_t>(stage)];
+    const StageParts own = parts_of(config, blocks[static_cast<std::size_t>(stage)]);
     stages_.push_back(std::make_unique<Transformer>(config, stream, mesh, type, train, own, measured));
     const auto units = stages_.back()->units();
     units_.insert(units_.end(), units.begin(), units.end());

@@ -29,21 +29,21 @@ Parameter& Transformer::add_table(const std::string& name, std::int64_t layer) {
 }
 
 Transformer::Transformer(const Config& config, const Stream& stream, const Mesh& mesh, DType type, bool train,
-                         std::optional<Range> blocks, std::span<const ExpertLoad> measured)
+                         std::optional<StageParts> parts, std::span<const ExpertLoad> measured)
     : config_(config),
       stream_(stream),
       mesh_(&mesh),
       type_(type),
       words_(part_of(config.model.vocab, mesh.tensor.rank(), mesh.tensor.size())) {
   const ModelConfig& model = config_.model;
-  const Range own = blocks.value_or(Range{0, model.layers});
-  require(own.first >= 0 && own.count > 0 && own.end() <= model.layers, "a stage of blocks {} to {} of {}", own.first,
-          own.end(), model.layers);
+  const StageParts own = parts.value_or(parts_of(config, {0, model.layers}));
+  const auto& [first, range, last] = own;
+  require(range.first >= 0 && range.count >= 0 && range.end() <= model.layers && (first || range.count > 0 || last),
+          "a stage of blocks {} to {} of {}", range.first, range.end(), model.layers);
   reads_tokens_ = lyceum::reads_tokens(config_, own);
-  const bool first = own.first == 0, last = own.end() == model.layers;
   const std::string table = "model/embed_tokens";
   if (first) embedding_ = &add_table(table, 0);
-  for (std::int64_t layer = own.first; layer < own.end(); ++layer) add_block(layer, measured);
+  for (std::int64_t layer = range.first; layer < range.end(); ++layer) add_block(layer, measured);
   make_tallies();
   if (last) {
     const std::int64_t output = model.layers + 1;

@@ -22,10 +22,10 @@ namespace lyceum {
 class Transformer {
  public:
   /// `train`: units get their memory from whoever trains them (Zero); else values, uninitialised: call initialize() or
-  /// load them. `blocks`: of this stage, one at least; none: all. `measured`: load of the experts, where
+  /// load them. `parts`: of this stage, one at least; none: all. `measured`: load of the experts, where
   /// parallel.placement goes by it.
   Transformer(const Config& config, const Stream& stream, const Mesh& mesh, DType type, bool train,
-              std::optional<Range> blocks = {}, std::span<const ExpertLoad> measured = {});
+              std::optional<StageParts> parts = {}, std::span<const ExpertLoad> measured = {});
   Transformer(const Transformer&) = delete;
   Transformer& operator=(const Transformer&) = delete;
 

@@ -7,22 +7,19 @@ namespace lyceum {
 
 namespace {
 
-/// At most what a pass through `blocks` needs at a time: an operation's inputs last until their block is done.
-double pass_activations(const Config& config, const Place& place, const Range& blocks, Reading reading) {
-  const double row = row_activations(config, place);
-  double most = 0;
+/// The pieces of a stage whose passes are not recorded.
+std::vector<const Piece*> pieces_of(const Config& config, const Place& place, const Range& blocks, Pieces& pieces) {
+  std::vector<const Piece*> all;
+  if (blocks.first == 0) all.push_back(&pieces.input(config, place));
   for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) {
-    most = std::max(most, block_activations(config, place, layer).kept);
+    all.push_back(&pieces.block(config, place, layer));
   }
-  // The head of generated text sees one row.
-  if (blocks.end() == config.model.layers && reading == Reading::evaluate) {
-    const ActivationNeed head = head_activations(config, place);
-    most = std::max(most, head.kept + head.forward);
-  }
-  return most + 2 * row + token_bytes(config);
+  if (blocks.end() == config.model.layers) all.push_back(&pieces.output(config, place));
+  return all;
 }
 
-RankPlan plan_reading_rank(const Config& config, const Place& place, std::span<const Range> blocks, Reading reading) {
+RankPlan plan_reading_rank(const Config& config, const Place& place, std::span<const Range> blocks, Reading reading,
+                           Pieces& pieces) {
   RankPlan plan;
   RankMemory& memory = plan.memory;
   const double element = number(element_bytes(config)), tokens = number(config.batch.seq_len);
@@ -30,15 +27,23 @@ RankPlan plan_reading_rank(const Config& config, const Place& place, std::span<c
   for (int stage = place.index.pipeline; stage < std::ssize(blocks); stage += config.parallel.pipeline) {
     const Range& own = blocks[static_cast<std::size_t>(stage)];
     plan.stages.push_back(own);
-    for (const PlannedUnit& unit : planned_units(config, place, own)) {
-      memory.weights += number(unit.size * value_bytes(config, unit));
+    double pass = 0;  // an operation's inputs last at most until its piece is done
+    for (const Piece* piece : pieces_of(config, place, own, pieces)) {
+      for (const PlannedUnit& unit : piece->units) {
+        if (!unit.twin || own.first > 0) memory.weights += number(unit.size * value_bytes(config, unit));
+      }
+      const bool head = piece == &pieces.output(config, place);
+      // The head of generated text sees one row.
+      if (!head || reading == Reading::evaluate) pass = std::max(pass, piece->activations.kept + piece->activations.forward);
+      memory.buffers += piece->buffers;
     }
-    memory.activations = std::max(memory.activations, pass_activations(config, place, own, reading));
-    memory.buffers += stage_buffers(config, own);
+    pass += 2 * boundary_bytes(config, place) + token_bytes(config);
+    memory.activations = std::max(memory.activations, pass);
+    memory.buffers += rope_bytes(config);
     if (reading == Reading::generate) memory.buffers += 2 * tokens * keys * number(own.count) * element;
   }
   const int waiting = evaluated_at_once(config.parallel.pipeline) - 1;
-  memory.activations += waiting * row_activations(config, place);
+  memory.activations += waiting * boundary_bytes(config, place);
   return plan;
 }
 
@@ -50,11 +55,12 @@ MeshPlan plan_inference(const Config& config, int world, Reading reading) {
   one_pass.model.recompute = "none";
   if (reading == Reading::generate) one_pass.batch.micro = 1;
   MeshPlan plan{.config = config, .world = world, .ranks = {}, .costs = {}, .timeline = {}, .time = {}};
+  Pieces pieces;
   for (int row = 0; row < config.parallel.pipeline; ++row) {
     std::vector<RankPlan> ranks;
     for (const int rank : unlike_ranks(config, world, row)) {
       const Place place = Place::of(config.parallel, world, rank);
-      ranks.push_back(plan_reading_rank(one_pass, place, blocks, reading));
+      ranks.push_back(plan_reading_rank(one_pass, place, blocks, reading, pieces));
       ranks.back().rank = rank;
     }
     plan.ranks.push_back(*std::ranges::max_element(ranks, {}, [](const RankPlan& one) { return one.memory.total(); }));

@@ -41,16 +41,8 @@ RankMemory state_memory(const Config& config, const Place& place, std::span<cons
   return memory;
 }
 
-double stage_buffers(const Config& config, const Range& blocks) {
-  double bytes = number(config.batch.seq_len * config.model.head_dim * accumulator_bytes);
-  for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) {
-    for (const Mixture& mixture : mixtures_of(config, layer)) {
-      bytes +=
-          number(mixture.choices() * (mixture.k * std::int64_t{sizeof(std::int64_t)} + std::int64_t{sizeof(double)}));
-      if (mixture.capacity_factor > 0) bytes += number(mixture.choices() * mixture.k) * sizeof(std::int64_t);
-    }
-  }
-  return bytes;
+double rope_bytes(const Config& config) {
+  return number(config.batch.seq_len * config.model.head_dim * accumulator_bytes);
 }
 
 namespace {
@@ -150,11 +142,6 @@ StepTraffic step_traffic(const Config& config, const Place& place, std::span<con
     }
   }
   add_end_of_step(config, place, step.end);
-  if (config.balance.bias_rate > 0) {  // counts of the layers here
-    const auto routers = number(std::ranges::count(units, false, &PlannedUnit::trained));
-    step.end.add(place, Axis::data_tensor, Transfer::all_reduce,
-                 routers * number(config.moe.experts * config.moe.top_k) * sizeof(std::int64_t));
-  }
   return step;
 }
 

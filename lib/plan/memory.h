@@ -24,8 +24,8 @@ struct RankMemory {
 /// Weights, gradients and optimizer of a rank's units by parallel.zero. `played`: of a step, where the stage is 2 or 3.
 RankMemory state_memory(const Config& config, const Place& place, std::span<const PlannedUnit> units,
                         const ZeroStates& played);
-/// What a stage of these blocks keeps all the time: rotary angles, and counts of its routing.
-double stage_buffers(const Config& config, const Range& blocks);
+/// Rotary angles, which every stage keeps all the time.
+double rope_bytes(const Config& config);
 /// What the end of a step keeps all the time: tables of what it sums and updates, and the numbers that it tells.
 double update_buffers(const Config& config, std::span<const PlannedUnit> units);
 /// What play_zero() wants to know of the units that ZeRO shares out.
@@ -35,7 +35,7 @@ std::map<int, LayerBytes> shared_layers(const Config& config, const Place& place
 struct StepTraffic {
   Traffic reductions;  // behind backward
   Traffic gathers;     // values, in stages 1 to 3, and summed gradients in stage 0
-  Traffic end;         // a tied table's two gradients, losses, routing counts, norms
+  Traffic end;         // a tied table's two gradients, losses, routing counts, norms, what routers learn from
 };
 StepTraffic step_traffic(const Config& config, const Place& place, std::span<const PlannedUnit> units,
                          const ZeroStates& played);

@@ -80,7 +80,7 @@ void add_step_end(const Config& config, const Place& place, const RankPlan& rank
 /// Adds the fullest of a row's ranks to the plan; returns the work of the slowest. Ranks of a row wait for each other
 /// in every layer, where tokens go to experts. `kinds`: of each of unlike_ranks(), the same in all rows.
 RankWork add_row(const PlanInput& input, const std::optional<Cluster>& cluster, int row, std::vector<BlockKinds>& kinds,
-                 MeshPlan& plan) {
+                 Pieces& pieces, MeshPlan& plan) {
   const Config& config = input.config;
   std::optional<RankPlan> fullest;
   RankWork slowest;
@@ -90,7 +90,7 @@ RankWork add_row(const PlanInput& input, const std::optional<Cluster>& cluster, 
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const int rank = ranks[r];
     const Place place = Place::of(config.parallel, input.world, rank);
-    const RankLoad load = rank_load(input, place, kinds[r]);
+    const RankLoad load = rank_load(input, place, kinds[r], pieces);
     RankPlan one = plan_place(input, place, rank, load);
     RankWork work = work_of(config, place, load, cluster);
     if (cluster) add_step_end(config, place, one, *cluster, work);
@@ -127,13 +127,15 @@ StepTime step_time(const MeshPlan& plan, std::span<const RankWork> rows) {
 }  // namespace
 
 MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>& cluster, const PlanLimits& limits) {
-  const PlanInput input = plan_input(config, world, limits.microbatches, limits.cuts);
+  PlanCache own;
+  PlanCache& cache = limits.cache ? *limits.cache : own;
+  const PlanInput input = plan_input(config, world, limits.microbatches, &cache.cuts);
   MeshPlan plan{.config = config, .world = world, .ranks = {}, .costs = {}, .timeline = {}, .time = {}};
   plan.costs.stages.resize(input.blocks.size());
   std::vector<RankWork> rows;
   std::vector<BlockKinds> kinds;
   for (int row = 0; row < config.parallel.pipeline; ++row) {
-    rows.push_back(add_row(input, cluster, row, kinds, plan));
+    rows.push_back(add_row(input, cluster, row, kinds, cache.pieces, plan));
     if (!limits.all_rows && plan.ranks.back().memory.total() > limits.memory) return plan;
   }
   if (limits.memory > 0 && plan.peak_memory() > limits.memory) return plan;

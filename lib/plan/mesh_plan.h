@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "parallel/pipeline/timeline.h"
-#include "plan/activations.h"
 #include "plan/cluster.h"
 #include "plan/memory.h"
+#include "plan/piece.h"
 
 namespace lyceum {
 
@@ -71,12 +71,17 @@ struct MeshPlan {
   double tokens_per_second() const;
   std::string text() const;  // "pp2 dp4 tp1 · edp4 ep2 etp1, zero 1, 1f1b, micro 2, recompute full"
 };
+/// What plans of configurations have in common that differ in mesh, batch and recomputation alone.
+struct PlanCache {
+  StageCuts cuts;
+  Pieces pieces;
+};
 /// What makes plans of many meshes quick.
 struct PlanLimits {
   std::int64_t microbatches = 0;  // see plan_input
   double memory = 0;              // bytes of a rank: what needs more is planned without timeline and time; 0: any
   bool all_rows = true;           // of what needs more; else those up to the first that does
-  StageCuts* cuts = nullptr;
+  PlanCache* cache = nullptr;
 };
 MeshPlan plan_mesh(const Config& config, int world, const std::optional<Cluster>& cluster,
                    const PlanLimits& limits = {});

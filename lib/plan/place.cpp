@@ -58,6 +58,14 @@ TokenShare token_share(const Config& config, const Place& place) {
       .sequences = config.batch.micro, .tokens = tokens, .run = run, .rows = config.parallel.sequence ? run : tokens};
 }
 
+double boundary_bytes(const Config& config, const Place& place) {
+  return number(token_share(config, place).rows * config.model.hidden * element_bytes(config));
+}
+
+double token_bytes(const Config& config) {
+  return 2 * number(config.batch.micro * config.batch.seq_len) * sizeof(std::int32_t);
+}
+
 std::int64_t element_bytes(const Config& config) { return config.run.precision == "bf16" ? 2 : 4; }
 
 std::int64_t micro_batches(const Config& config, int world) {

@@ -57,6 +57,11 @@ TokenShare token_share(const Config& config, const Place& place);
 /// The run of rank `tensor` of the group.
 std::int64_t run_of(const Config& config, int tensor);
 
+/// Bytes of what passes between two pieces of the model.
+double boundary_bytes(const Config& config, const Place& place);
+/// Bytes of a micro-batch's tokens and targets.
+double token_bytes(const Config& config);
+
 /// Bytes of an element of weights and activations; accumulators have four.
 std::int64_t element_bytes(const Config& config);
 inline constexpr std::int64_t accumulator_bytes = 4;

@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "model/counts.h"
+#include "model/expert_places.h"
 #include "model/mixture.h"
-#include "model/router.h"
 
 namespace lyceum {
 
@@ -14,6 +14,33 @@ namespace {
 /// Of FLOPs of a sequence, those of a tensor rank for a micro-batch.
 double tensor_share(const Config& config, const Place& place) {
   return number(config.batch.micro) / place.size(Axis::tensor);
+}
+
+/// Tokens that a routed expert gets in a micro-batch from the ranks that share its width, all experts alike.
+double tokens_of_expert(const Config& config, const Mixture& mixture, const Place& place) {
+  double tokens = 0;
+  for (int sharer = 0; sharer < place.size(Axis::expert_tensor); ++sharer) {
+    Place peer = place;
+    peer.index.expert_tensor = sharer;
+    for (int e = 0; e < place.size(Axis::expert); ++e) {
+      tokens += number(run_of(config, peer.tensor_index_of_expert_peer(e)));
+    }
+  }
+  return tokens * number(mixture.k) / number(mixture.choices());
+}
+
+/// What this rank's experts compute for one micro-batch, in shares of what all experts compute for one sequence:
+/// experts differ in width, and may not divide among the ranks.
+double routed_share(const Config& config, const Mixture& mixture, const Place& place) {
+  const Placement placement = place_experts(config, mixture, place.size(Axis::expert), {});
+  double all = 0, own = 0;
+  for (const std::int64_t width : mixture.widths) all += number(width);
+  for (const std::int32_t e : placement.experts_of(place.index.expert)) {
+    const std::int64_t width = mixture.widths[static_cast<std::size_t>(e)];
+    own += number(part_of(width, place.index.expert_tensor, place.size(Axis::expert_tensor)).count);
+  }
+  const double tokens = number(config.batch.seq_len * mixture.k) / number(mixture.choices());
+  return tokens_of_expert(config, mixture, place) * own / (tokens * all);
 }
 
 /// Tensor ranks share out a block, the ranks of a stage its routed experts.
@@ -29,47 +56,51 @@ StageFlops block_share(const Config& config, const Place& place, std::int64_t la
 
 }  // namespace
 
-const BlockKind& BlockKinds::of(const Config& config, const Place& place, std::int64_t layer) {
+const BlockKind& BlockKinds::of(const Config& config, const Place& place, std::int64_t layer, Pieces& pieces) {
   std::optional<BlockKind>& kind = kinds_[is_sparse(config, layer) ? 1 : 0];
-  if (!kind) {
-    kind = {.traffic = block_traffic(config, place, layer),
-            .activations = block_activations(config, place, layer),
-            .flops = block_share(config, place, layer)};
-  }
+  if (!kind) kind = {.piece = &pieces.block(config, place, layer), .flops = block_share(config, place, layer)};
   return *kind;
 }
 
 namespace {
 
-StageLoad stage_load(const Config& config, const Place& place, const Range& blocks, BlockKinds& kinds) {
+/// Pieces in the order of backward: what is behind a piece was freed, or left for its weight gradients.
+void add_activations(StageLoad& load, const ActivationNeed& need) {
+  Kept& behind = load.kept;
+  load.forward = std::max(load.forward, need.forward - behind.until_input_gradient);
+  load.backward = std::max(load.backward, need.backward - behind.until_input_gradient);
+  load.backward_input = std::max(load.backward_input,
+                                 need.backward - behind.until_input_gradient + behind.until_weight_gradient);
+  behind.until_input_gradient += need.kept;
+  behind.until_weight_gradient += need.kept_for_weights;
+}
+
+StageLoad stage_load(const Config& config, const Place& place, const Range& blocks, BlockKinds& kinds, Pieces& pieces) {
   StageLoad load;
-  for (std::int64_t layer = blocks.first; layer < blocks.end(); ++layer) {
-    const BlockKind& kind = kinds.of(config, place, layer);
-    const ActivationNeed& need = kind.activations;
-    load.traffic.forward += kind.traffic.forward;
-    load.traffic.backward += kind.traffic.backward;
-    load.kept.until_input_gradient += need.kept;
-    load.kept.until_weight_gradient += need.kept_for_weights;
-    load.backward = std::max(load.backward, need.backward);
-    load.backward_input = std::max(load.backward_input + need.kept_for_weights - need.kept, need.backward);
+  const auto add = [&](const Piece& piece, std::int64_t layer) {
+    load.traffic += piece.traffic;
+    load.update += piece.update;
+    load.buffers += piece.buffers;
+    add_activations(load, piece.activations);
+    for (PlannedUnit unit : piece.units) {
+      if (unit.twin && blocks.first == 0) continue;  // the input's table
+      unit.layer = static_cast<int>(layer);
+      load.units.push_back(unit);
+    }
+  };
+  const std::int64_t output = config.model.layers + 1;
+  if (blocks.end() == config.model.layers) {
+    add(pieces.output(config, place), output);
+    const double share = tensor_share(config, place), again = recomputed_head_flops(config) * share;
+    load.flops = {.forward = head_flops(config) * share, .again = again, .early = again};
+  }
+  for (std::int64_t layer = blocks.end() - 1; layer >= blocks.first; --layer) {
+    const BlockKind& kind = kinds.of(config, place, layer, pieces);
+    add(*kind.piece, layer + 1);
     load.flops.forward += kind.flops.forward;
     load.flops.again += kind.flops.again;
   }
-  const auto add = [&](const PassTraffic& traffic) {
-    load.traffic.forward += traffic.forward;
-    load.traffic.backward += traffic.backward;
-  };
-  if (blocks.first == 0) add(embedding_traffic(config, place));
-  if (blocks.end() == config.model.layers) {
-    add(head_traffic(config, place));
-    load.head = head_activations(config, place);
-    load.kept.until_input_gradient += load.head.kept;
-    load.kept.until_weight_gradient += load.head.kept_for_weights;
-    const double share = tensor_share(config, place), again = recomputed_head_flops(config) * share;
-    load.flops.forward += head_flops(config) * share;
-    load.flops.again += again;
-    load.flops.early += again;
-  }
+  if (blocks.first == 0) add(pieces.input(config, place), 0);
   return load;
 }
 
@@ -103,18 +134,15 @@ double peak_of_passes(const PlanInput& input, const Place& place, const RankLoad
   for (const Action& action : input.schedule.programs[static_cast<std::size_t>(place.index.pipeline)]) {
     const StageLoad& load = rank.loads[static_cast<std::size_t>(input.schedule.shape.chunk_of(action.stage))];
     const auto [kept, kept_for_weights] = load.kept;
-    const ActivationNeed& head = load.head;
+    const bool put_off = action.kind == Action::Kind::backward_input;
     if (action.kind == Action::Kind::forward) {
       now += kept;
-      most = std::max(most, now + head.forward);
-    } else if (action.gives_input_gradient()) {  // the head's first, then the blocks'
-      const bool put_off = action.kind == Action::Kind::backward_input;
-      const double left = put_off ? head.kept_for_weights + load.backward_input : load.backward;
-      most = std::max({most, now + head.backward, now - head.kept + left});
+      most = std::max(most, now + load.forward);
+    } else if (action.gives_input_gradient()) {
+      most = std::max(most, now + (put_off ? load.backward_input : load.backward));
+      now -= kept;
     }
-    most = std::max(most, now);
-    if (action.gives_input_gradient()) now -= kept;
-    if (action.kind == Action::Kind::backward_input) now += kept_for_weights;
+    if (put_off) now += kept_for_weights;
     if (action.kind == Action::Kind::backward_weight) now -= kept_for_weights;
     most = std::max(most, now);
   }
@@ -136,11 +164,11 @@ std::vector<int> unlike_ranks(const Config& config, int world, int row) {
   return ranks;
 }
 
-RankLoad rank_load(const PlanInput& input, const Place& place, BlockKinds& kinds) {
+RankLoad rank_load(const PlanInput& input, const Place& place, BlockKinds& kinds, Pieces& pieces) {
   RankLoad rank;
   for (int stage = place.index.pipeline; stage < std::ssize(input.blocks); stage += place.shape.pipeline) {
     rank.stages.push_back(stage);
-    rank.loads.push_back(stage_load(input.config, place, input.blocks[static_cast<std::size_t>(stage)], kinds));
+    rank.loads.push_back(stage_load(input.config, place, input.blocks[static_cast<std::size_t>(stage)], kinds, pieces));
   }
   return rank;
 }
@@ -155,8 +183,7 @@ RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const 
     const int stage = load.stages[s];
     const Range& blocks = input.blocks[static_cast<std::size_t>(stage)];
     plan.stages.push_back(blocks);
-    const std::vector<PlannedUnit> own = planned_units(config, place, blocks);
-    units.insert(units.end(), own.begin(), own.end());
+    units.insert(units.end(), load.loads[s].units.begin(), load.loads[s].units.end());
     plan.passes += (load.loads[s].traffic.forward + load.loads[s].traffic.backward).times(passes);
     const double ways = (stage < last ? 1 : 0) + (stage > 0 ? 1 : 0);
     plan.passes.add(place, Axis::pipeline, Transfer::send, ways * passes * boundary, ways * passes);
@@ -168,9 +195,9 @@ RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const 
     for (auto& [layer, gathers] : played.gathers) gathers *= passes / input.schedule.shape.microbatches;
   }
   plan.memory = state_memory(config, place, units, played);
-  for (const Range& blocks : plan.stages) plan.memory.buffers += stage_buffers(config, blocks);
+  for (const StageLoad& stage : load.loads) plan.memory.buffers += rope_bytes(config) + stage.buffers;
   const bool reads =
-      std::ranges::any_of(plan.stages, [&](const Range& blocks) { return reads_tokens(config, blocks); });
+      std::ranges::any_of(plan.stages, [&](const Range& blocks) { return reads_tokens(config, parts_of(config, blocks)); });
   if (reads) plan.memory.buffers += passes * token_bytes(config);
   plan.memory.buffers += update_buffers(config, units);
   plan.memory.activations = peak_of_passes(input, place, load);
@@ -179,6 +206,7 @@ RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const 
         (passes - input.schedule.shape.microbatches) * load.loads.front().kept.until_input_gradient;
   }
   plan.step = step_traffic(config, place, units, played);
+  for (const StageLoad& stage : load.loads) plan.step.end += stage.update;
   return plan;
 }
 
@@ -211,7 +239,8 @@ PlanInput plan_input(const Config& config, int world, std::int64_t most, StageCu
 RankPlan plan_rank(const PlanInput& input, int rank) {
   const Place place = Place::of(input.config.parallel, input.world, rank);
   BlockKinds kinds;
-  return plan_place(input, place, rank, rank_load(input, place, kinds));
+  Pieces pieces;
+  return plan_place(input, place, rank, rank_load(input, place, kinds, pieces));
 }
 
 }  // namespace lyceum

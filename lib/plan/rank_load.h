@@ -9,17 +9,15 @@
 
 namespace lyceum {
 
-/// One block of a rank for one micro-batch.
+/// A block of a rank for one micro-batch.
 struct BlockKind {
-  PassTraffic traffic;
-  ActivationNeed activations;
+  const Piece* piece;
   StageFlops flops;
 };
-/// Blocks come in two kinds, dense and sparse: what holds for one of a kind holds for all, and for those of the ranks
-/// in the same place of other stages.
+/// The kinds of blocks of ranks in the same place of other stages, see Pieces.
 class BlockKinds {
  public:
-  const BlockKind& of(const Config& config, const Place& place, std::int64_t layer);
+  const BlockKind& of(const Config& config, const Place& place, std::int64_t layer, Pieces& pieces);
 
  private:
   std::array<std::optional<BlockKind>, 2> kinds_;
@@ -28,11 +26,14 @@ class BlockKinds {
 /// One pipeline stage of a rank for one micro-batch.
 struct StageLoad {
   PassTraffic traffic;
+  Traffic update;  // of its routers, at the end of a step
   Kept kept{.until_input_gradient = 0, .until_weight_gradient = 0};
-  ActivationNeed head;        // of kept: freed first in backward
-  double backward = 0;        // the most on top of what is kept
-  double backward_input = 0;  // the same where later blocks leave what their weight gradients need
-  StageFlops flops;           // of this rank, one micro-batch
+  double forward = 0;         // the most on top of what is kept then
+  double backward = 0;        // the most on top of what is kept before it
+  double backward_input = 0;  // the same where pieces leave what their weight gradients need
+  double buffers = 0;
+  std::vector<PlannedUnit> units;
+  StageFlops flops;  // of this rank, one micro-batch
 };
 
 /// All stages of a rank.
@@ -44,7 +45,7 @@ struct RankLoad {
 /// Ranks of a row, one of which needs the most memory, and one of which takes the longest, but for what a cut leaves
 /// uneven: ranks differ by the experts that they hold, and where these are alike, the first has the most of everything.
 std::vector<int> unlike_ranks(const Config& config, int world, int row);
-RankLoad rank_load(const PlanInput& input, const Place& place, BlockKinds& kinds);
+RankLoad rank_load(const PlanInput& input, const Place& place, BlockKinds& kinds, Pieces& pieces);
 /// Memory and traffic of the rank at `place`.
 RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const RankLoad& load);
 

@@ -61,17 +61,23 @@ void add_traffic(const MeshPlan& plan, Json& json) {
   json["communication_by_operation"] = operations;
 }
 
+Json model_json(const Config& config) {
+  const ModelCounts counts = count_model(config);
+  return {{"parameters",
+           {{"total", counts.parameters},
+            {"activated", counts.activated},
+            {"experts_total", counts.experts_total},
+            {"experts_activated", counts.experts_activated}}},
+          {"flops_per_sequence", counts.flops_per_sequence},
+          {"causal_flops_per_sequence", counts.causal_flops_per_sequence}};
+}
+
 }  // namespace
 
+std::string json_report(const Config& config) { return model_json(config).dump(2) + "\n"; }
+
 std::string json_report(const MeshPlan& plan, const std::optional<Cluster>& cluster, const SearchResult* search) {
-  const ModelCounts counts = count_model(plan.config);
-  Json json;
-  json["parameters"] = {{"total", counts.parameters},
-                        {"activated", counts.activated},
-                        {"experts_total", counts.experts_total},
-                        {"experts_activated", counts.experts_activated}};
-  json["flops_per_sequence"] = counts.flops_per_sequence;
-  json["causal_flops_per_sequence"] = counts.causal_flops_per_sequence;
+  Json json = model_json(plan.config);
   json["mesh"] = mesh_json(plan);
   const RankPlan& largest =
       *std::ranges::max_element(plan.ranks, {}, [](const RankPlan& rank) { return rank.memory.total(); });

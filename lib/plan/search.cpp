@@ -85,7 +85,7 @@ class Search {
                               {.microbatches = std::int64_t{2} * config.parallel.pipeline,
                                .memory = cluster_.memory,
                                .all_rows = fastest_.empty(),  // the nearest miss is told where nothing fits
-                               .cuts = &cuts_});
+                               .cache = &cache_});
     if (plan.peak_memory() > cluster_.memory) {
       ++result_.too_large;
       if (fastest_.empty() && (!nearest_ || plan.peak_memory() < nearest_->peak_memory())) nearest_ = std::move(plan);
@@ -99,7 +99,7 @@ class Search {
   int world_;
   const Cluster& cluster_;
   const std::set<std::string>& fixed_;
-  StageCuts cuts_;
+  PlanCache cache_;
   std::map<Axes, MeshPlan> fastest_;
   std::optional<MeshPlan> nearest_;
   SearchResult result_;
@@ -130,7 +130,7 @@ SearchResult Search::result(std::size_t most) {
   constexpr std::size_t reserve = 4;
   if (best.size() > reserve * most) best.resize(reserve * most);
   for (Candidate& candidate : best) {
-    candidate.plan = plan_mesh(candidate.plan.config, world_, cluster_, {.cuts = &cuts_});
+    candidate.plan = plan_mesh(candidate.plan.config, world_, cluster_, {.cache = &cache_});
   }
   sort();
   if (best.size() > most) best.resize(most);

@@ -39,14 +39,11 @@ class Traffic {
 /// One micro-batch through a part of the model, both ways.
 struct PassTraffic {
   Traffic forward, backward;
+  PassTraffic& operator+=(const PassTraffic& other) {
+    forward += other.forward;
+    backward += other.backward;
+    return *this;
+  }
 };
-/// A block; backward with what it sends again by model.recompute. Routing is taken as balanced: every expert is chosen
-/// equally often by the tokens of every rank.
-PassTraffic block_traffic(const Config& config, const Place& place, std::int64_t layer);
-PassTraffic embedding_traffic(const Config& config, const Place& place);
-/// Final norm, head and loss.
-PassTraffic head_traffic(const Config& config, const Place& place);
-/// Bytes of a tensor that passes between two pipeline stages.
-double boundary_bytes(const Config& config, const Place& place);
 
 }  // namespace lyceum

@@ -1,14 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "autograd/parameter.h"
 #include "plan/place.h"
 
 namespace lyceum {
 
-/// A ParameterUnit that is only thought of.
+/// A ParameterUnit without its parameters.
 struct PlannedUnit {
   ParameterUnit::Group group;
   int layer;            // ParameterUnit::layer()
@@ -17,9 +16,6 @@ struct PlannedUnit {
   int decays = 1;       // runs of parameters of which all decay or none
   bool trained = true;  // ParameterUnit::trained()
 };
-/// The units that Transformer makes on this rank for `blocks`, in its order. Of models that are planned only, those
-/// that they would need.
-std::vector<PlannedUnit> planned_units(const Config& config, const Place& place, const Range& blocks);
 
 /// The group that holds copies of a unit, as copies() says.
 Axis copies_axis(ParameterUnit::Group group);

@@ -70,7 +70,7 @@ TEST(Mixtures, StagesReadTokensAtTheEndsOrToHashThem) {
   const std::vector<Range> stages{{0, 1}, {1, 1}, {2, 2}};
   const auto readers = [&] {
     std::string text;
-    for (const Range& blocks : stages) text += reads_tokens(config, blocks) ? 'r' : '-';
+    for (const Range& blocks : stages) text += reads_tokens(config, parts_of(config, blocks)) ? 'r' : '-';
     return text;
   };
   EXPECT_EQ(readers(), "r-r");

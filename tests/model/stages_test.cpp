@@ -135,7 +135,7 @@ TEST(ModelStages, ATiedTableHasACopyInTheLastStage) {
 TEST(ModelStages, Refusals) {
   const Config config = model_config();
   const auto setup = make_setup(ProcessGroup::self(), {});
-  EXPECT_THROW(ModelStage(config, *setup, DType::f32, Range{0, 0}), Error);
+  EXPECT_THROW(ModelStage(config, *setup, DType::f32, Range{1, 0}), Error);
   EXPECT_THROW(ModelStage(config, *setup, DType::f32, Range{3, 2}), Error);
   ModelStage first(config, *setup, DType::f32, Range{0, 2}), last(config, *setup, DType::f32, Range{2, 2});
   EXPECT_THROW(last.stage.forward(0, {}), Error);

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "model/counts.h"
-#include "model/transformer.h"
+#include "plan/piece.h"
 #include "plan/report.h"
 #include "support/paper_models.h"
 
@@ -35,24 +35,41 @@ Config small() {
   return config;
 }
 
-TEST(PlannedUnits, AreThoseOfTheModel) {
-  const Mesh mesh = Mesh::create(ProcessGroup::self(), {});
-  for (const RouterKind router : {RouterKind::softmax, RouterKind::sigmoid, RouterKind::random, RouterKind::noisy,
-                                  RouterKind::mlp, RouterKind::hash}) {
-    Config config = small();
-    config.model.tie_embeddings = router == RouterKind::mlp;
-    config.moe.router = router;
-    config.moe.router_hidden = 3;
-    if (router == RouterKind::hash) config.moe.top_k = 1;
-    config = resolved(config, 1);
-    const Transformer model(config, CpuStream(1), mesh, DType::f32, true);
-    const auto planned = planned_units(config, Place::of(config.parallel, 1, 0), {0, config.model.layers});
-    ASSERT_EQ(planned.size(), model.units().size());
-    for (std::size_t u = 0; u < planned.size(); ++u) {
-      EXPECT_EQ(planned[u].size, model.units()[u]->size()) << model.units()[u]->name();
-      EXPECT_EQ(planned[u].layer, model.units()[u]->layer());
-      EXPECT_EQ(planned[u].group, model.units()[u]->group());
-      EXPECT_EQ(planned[u].trained, model.units()[u]->trained());
+void expect_same(const Piece& piece, const Piece& expected) {
+  EXPECT_EQ(piece.activations.forward, expected.activations.forward);
+  EXPECT_EQ(piece.activations.kept, expected.activations.kept);
+  EXPECT_EQ(piece.activations.kept_for_weights, expected.activations.kept_for_weights);
+  EXPECT_EQ(piece.activations.backward, expected.activations.backward);
+  EXPECT_EQ(piece.buffers, expected.buffers);
+  for (const Axis axis : {Axis::data, Axis::tensor, Axis::expert, Axis::expert_tensor}) {
+    EXPECT_EQ(piece.traffic.forward.bytes(axis), expected.traffic.forward.bytes(axis));
+    EXPECT_EQ(piece.traffic.backward.bytes(axis), expected.traffic.backward.bytes(axis));
+  }
+  ASSERT_EQ(piece.units.size(), expected.units.size());
+  for (std::size_t u = 0; u < piece.units.size(); ++u) EXPECT_EQ(piece.units[u].size, expected.units[u].size);
+}
+
+/// What was rehearsed in a small stage holds for every rank of a large one.
+TEST(Pieces, AreThoseOfAnyStageWithGroupsOfTheirSizes) {
+  Config config = small();
+  config.batch.global = 48;
+  config.moe.experts = 6;
+  config.moe.expert_sizes = {5, 11, 7, 1, 16, 9};
+  config.balance = {.expert = 0.1, .scope = "batch"};
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.pipeline = 2, .tensor = 2, .expert = 3, .sequence = true}, ParallelConfig{.tensor = 4},
+        ParallelConfig{.expert = 6, .expert_tensor = 2}, ParallelConfig{}}) {
+    config.parallel = parallel;
+    const Config own = resolved(config, 24);
+    Pieces pieces;
+    for (int rank = 0; rank < 24; ++rank) {
+      SCOPED_TRACE(mesh_shape(parallel).text(24) + ", rank " + std::to_string(rank));
+      const Place place = Place::of(own.parallel, 24, rank);
+      expect_same(pieces.input(own, place), rehearse_piece(own, place, {true, {0, 0}, false}));
+      for (const std::int64_t layer : {std::int64_t{0}, std::int64_t{3}}) {
+        expect_same(pieces.block(own, place, layer), rehearse_piece(own, place, {false, {layer, 1}, false}));
+      }
+      expect_same(pieces.output(own, place), rehearse_piece(own, place, {false, {own.model.layers, 0}, true}));
     }
   }
 }

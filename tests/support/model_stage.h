@@ -34,7 +34,8 @@ inline Transformer::Batch random_batch(const Stream& stream, const Config& confi
 /// Some blocks of a model as a pipeline stage, with the seeds that training gives its losses.
 struct ModelStage {
   ModelStage(const Config& config, const RunSetup& setup, DType type, std::optional<Range> blocks = {})
-      : model(config, setup.stream, setup.mesh, type, true, blocks),
+      : model(config, setup.stream, setup.mesh, type, true,
+              parts_of(config, blocks.value_or(Range{0, config.model.layers}))),
         stage(setup.stream, [this, config, on = setup.stream](Tape& tape, int microbatch, const Variable& x) {
           const Transformer::Batch batch = random_batch(on, config, microbatch);
           const Transformer::StageResult result = model.forward_stage(tape, batch, x);

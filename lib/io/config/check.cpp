@@ -59,21 +59,23 @@ void check_ranges(Findings& findings, const Config& config) {
   }
 }
 
-/// Keys whose feature this build does not have: refused, so that nothing is silently left out.
-void check_missing_features(Findings& findings, const Config& config) {
-  findings.unless(built_with_cuda || config.run.device != "cuda",
-                  "run.device = cuda: this build has no CUDA; set run.device = cpu, or build with -DLYCEUM_CUDA=ON");
+/// Parts of models that this build does not have: refused, so that nothing is silently left out.
+void check_missing_parts(Findings& findings, const Config& config) {
   const auto require_name = [&](const char* key, const std::string& value, const char* built) {
-    findings.unless(value == built, "{} = {} is not in this build: it can be planned, not trained; set {} = {}", key,
-                    value, key, built);
+    findings.unless(value == built, "{} = {} is not in this build, which only counts it; set {} = {}", key, value, key,
+                    built);
   };
   require_name("model.attention", config.model.attention, "mha");
   require_name("model.ffn", config.model.ffn, "swiglu");
   for (const auto& [key, value] : {std::pair{"sub_dimensions.attention", config.sub_dimensions.attention},
                                    std::pair{"sub_dimensions.ffn", config.sub_dimensions.ffn}}) {
-    findings.unless(value <= 0, "{} = {} is not in this build: it can be planned, not trained; set {} = 0", key, value,
-                    key);
+    findings.unless(value <= 0, "{} = {} is not in this build, which only counts it; set {} = 0", key, value, key);
   }
+}
+
+void check_device(Findings& findings, const Config& config) {
+  findings.unless(built_with_cuda || config.run.device != "cuda",
+                  "run.device = cuda: this build has no CUDA; set run.device = cpu, or build with -DLYCEUM_CUDA=ON");
 }
 
 void check_model(Findings& findings, const ModelConfig& model) {
@@ -382,10 +384,17 @@ std::vector<std::string> contradictions(const Config& config, int world) {
   return findings.take();
 }
 
+std::vector<std::string> missing_parts(const Config& config) {
+  Findings missing;
+  check_missing_parts(missing, config);
+  return missing.take();
+}
+
 std::vector<std::string> problems(const Config& config, int world) {
   std::vector<std::string> found = contradictions(config, world);
   Findings missing;
-  check_missing_features(missing, config);
+  check_device(missing, config);
+  check_missing_parts(missing, config);
   std::ranges::move(missing.take(), std::back_inserter(found));
   return found;
 }

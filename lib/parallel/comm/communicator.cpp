@@ -71,6 +71,7 @@ std::int64_t Communicator::note(const Operation& operation) {
     entry_.index = started_++;
   }
   entry_.size = operation.where.unit > 0 ? operation.where.unit : operation.size;
+  entry_.bytes = operation.bytes;
   entry_.line = static_cast<std::int32_t>(operation.where.place.line());
   put(entry_.operation, operation.name);
   put(entry_.file, file_of(operation.where.place));

@@ -16,6 +16,7 @@ struct LedgerEntry {
   std::uint64_t group = 0;          // one number on all members of a group, and on no other group of the job
   std::int64_t index = -1;          // among the group's operations; a message: among those of its two ranks, that way
   std::int64_t size = 0;            // bytes that all ranks must agree on, see ProcessGroup; all_to_all: of a row
+  std::int64_t bytes = 0;           // that this rank hands over, as ProcessGroup::Traffic counts them
   std::int32_t from = -1, to = -1;  // a message: between which ranks of the job
   std::int32_t members = 0, line = 0;
   double started = 0, finished = 0;  // seconds of this machine's monotonic clock; 0: not yet

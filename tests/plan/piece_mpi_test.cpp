@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "core/allocator.h"
-#include "plan/activations.h"
+#include "plan/piece.h"
 #include "support/model_stage.h"
 
 namespace lyceum {
@@ -49,15 +49,16 @@ void expect_counted(Config config, const std::string& name) {
       const std::int64_t sparse = held(config, *setup, 3, 1) - held(config, *setup, 2, 1);
       const std::int64_t dense = held(config, *setup, 3, 2) - held(config, *setup, 2, 1);
       config.model.first_dense_layers = 2;
-      EXPECT_EQ(static_cast<double>(sparse), block_activations(config, place, 2).kept);
-      EXPECT_EQ(static_cast<double>(dense), block_activations(config, place, 1).kept);
+      Pieces pieces;
+      EXPECT_EQ(static_cast<double>(sparse), pieces.block(config, place, 2).activations.kept);
+      EXPECT_EQ(static_cast<double>(dense), pieces.block(config, place, 1).activations.kept);
       EXPECT_LT(static_cast<double>(sparse), before);
       before = static_cast<double>(sparse);
     }
   }
 }
 
-TEST(BlockActivations, AreThoseThatForwardHolds) {
+TEST(Pieces, BlocksKeepWhatForwardHolds) {
   const int world = ProcessGroup::world(60).size(), two = std::min(world, 2);
   Config config = counted_config();
   config.parallel.expert = std::min(world, 4);
@@ -97,7 +98,7 @@ TEST(BlockActivations, AreThoseThatForwardHolds) {
 }
 
 /// What the head keeps, by what is there with other words and chunks.
-TEST(HeadActivations, AreThoseThatForwardHolds) {
+TEST(Pieces, OutputsKeepWhatForwardHolds) {
   const int world = ProcessGroup::world(60).size();
   for (const bool sequence : {false, true}) {
     Config config = counted_config();
@@ -114,7 +115,7 @@ TEST(HeadActivations, AreThoseThatForwardHolds) {
         Config with = config;
         with.model.vocab = vocab;
         with.model.loss_chunk = chunk;
-        return std::pair(static_cast<double>(held(with, *setup, 2, 1)), head_activations(with, place).kept);
+        return std::pair(static_cast<double>(held(with, *setup, 2, 1)), Pieces().output(with, place).activations.kept);
       };
       const auto [held_first, first] = both(61, 0);
       for (const std::int64_t vocab : {61, 100}) {

@@ -1,0 +1,192 @@
+#include "plan/piece.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <string_view>
+
+#include "core/allocator.h"
+#include "kernels/adamw.h"
+#include "model/transformer.h"
+#include "parallel/comm/ledger.h"
+#include "parallel/pipeline/tape_stage.h"
+
+namespace lyceum {
+
+namespace {
+
+/// What an operation that a rank noted adds to its traffic.
+void add(Traffic& traffic, const Place& place, const LedgerEntry& entry) {
+  const auto axis = std::ranges::find(axis_names, std::string_view(entry.group_name.data()));
+  const auto transfer = std::ranges::find(transfer_names, std::string_view(entry.operation.data()));
+  if (axis == axis_names.end() || transfer == transfer_names.end()) return;
+  traffic.add(place, static_cast<Axis>(axis - axis_names.begin()),
+              static_cast<Transfer>(transfer - transfer_names.begin()), number(entry.bytes));
+}
+
+/// A unit without its parameters.
+PlannedUnit planned(const ParameterUnit& unit) {
+  PlannedUnit own{.group = unit.group(),
+                  .layer = unit.layer(),
+                  .size = unit.size(),
+                  .twin = unit.twin(),
+                  .decays = 0,
+                  .trained = unit.trained()};
+  std::optional<bool> decays;
+  for (const auto& parameter : unit.parameters()) {
+    if (decays != parameter->decay) ++own.decays;
+    decays = parameter->decay;
+  }
+  return own;
+}
+
+/// One rank's part in a pipeline stage whose other ranks are not there.
+class Rehearsal {
+ public:
+  Rehearsal(const Config& config, const Place& place, const StageParts& parts)
+      : place_(place),
+        mesh_(Mesh::create(ProcessGroup::rehearsal(rank_in_stage(place), place.stage_ranks()), one_stage(place))),
+        type_(element_bytes(config) == accumulator_bytes ? DType::f32 : DType::bf16),
+        model_(config, stream_, mesh_, type_, true, parts),
+        stage_(stream_, [this](Tape& tape, int, const Variable& x) { return record(tape, x); }) {
+    buffers_ =
+        number(memory_of(stream_).use().in_use[static_cast<std::size_t>(MemoryKind::buffers)]) - rope_bytes(config);
+    for (ParameterUnit* unit : model_.units()) unit->allocate(stream_, type_, true);
+    const std::int64_t tokens = config.batch.micro * config.batch.seq_len;
+    const auto numbers = [&](DType type, std::int64_t count) {
+      return Tensor::empty(stream_, type, {count}, MemoryKind::buffers);
+    };
+    batch_ = {.inputs = numbers(DType::i32, tokens),
+              .targets = numbers(DType::i32, tokens),
+              .sequences = config.batch.micro,
+              .seq_len = config.batch.seq_len,
+              .step = numbers(DType::f64, 1)};
+    if (config.moe.top_k_start > 0) batch_.choices = numbers(DType::f64, 1);
+    model_.clear_routing();
+  }
+
+  Piece run() {
+    Piece piece;
+    Ledger& ledger = mesh_.world.ledger();
+    const auto listen_for = [&](Traffic& traffic) {
+      ledger.listen([&](const LedgerEntry& entry) { add(traffic, place_, entry); });
+    };
+    ActivationNeed& need = piece.activations;
+    const double before = use().in_use;
+    listen_for(piece.traffic.forward);
+    forward(0);
+    need.kept = use().in_use - before;
+    need.forward = use().peak - before - need.kept;
+    listen_for(piece.traffic.backward);
+    stage_.backward(0, gradient());
+    need.backward = use().peak - before - need.kept;
+    ledger.listen({});
+    forward(1);
+    stage_.backward_input(1, gradient());
+    need.kept_for_weights = use().in_use - before;
+    stage_.backward_weight(1);
+    const AdamWNumbers numbers{};
+    listen_for(piece.update);
+    model_.update_routers({&numbers, 1});
+    ledger.listen({});
+    piece.buffers = buffers_;
+    for (const ParameterUnit* unit : model_.units()) piece.units.push_back(planned(*unit));
+    return piece;
+  }
+
+ private:
+  static int rank_in_stage(const Place& place) { return place.index.data * place.shape.tensor + place.index.tensor; }
+  static MeshShape one_stage(const Place& place) {
+    return {.tensor = place.shape.tensor, .expert = place.shape.expert, .expert_tensor = place.shape.expert_tensor};
+  }
+
+  TapeStage::Results record(Tape& tape, const Variable& x) {
+    const Transformer::StageResult result = model_.forward_stage(tape, batch_, x);
+    TapeStage::Results results{.y = result.y};
+    if (model_.last_stage()) results.seeds.push_back(tape.seed(result.losses.cross_entropy, 1));
+    for (const auto& [layer, loss] : result.losses.layers) results.seeds.push_back(tape.seed(loss.value, 1));
+    return results;
+  }
+
+  Tensor between_stages() const {
+    return Tensor::empty(stream_, type_, model_.boundary(batch_.tokens(), batch_.seq_len));
+  }
+  void forward(int microbatch) {
+    memory_of(stream_).reset_peaks();
+    stage_.forward(microbatch, model_.first_stage() ? Tensor() : between_stages());
+  }
+  Tensor gradient() const {
+    memory_of(stream_).reset_peaks();
+    return model_.last_stage() ? Tensor() : between_stages();
+  }
+  /// Bytes of activations.
+  struct Use {
+    double in_use, peak;
+  };
+  Use use() const {
+    const MemoryUse all = memory_of(stream_).use();
+    const auto kind = static_cast<std::size_t>(MemoryKind::activations);
+    return {static_cast<double>(all.in_use[kind]), static_cast<double>(all.peak[kind])};
+  }
+
+  const Place& place_;
+  RehearsalStream stream_;
+  Mesh mesh_;
+  DType type_;
+  Transformer model_;
+  TapeStage stage_;
+  Transformer::Batch batch_;
+  double buffers_ = 0;
+};
+
+/// Where a rank like that at `place` stands in the smallest pipeline stage with groups of the same sizes, but for
+/// copies: there are two at most.
+Place condensed(const Place& place, bool experts) {
+  Place small{.shape = {.tensor = place.shape.tensor}, .world = place.shape.tensor, .index = {}};
+  if (experts) {
+    small.shape.expert = place.shape.expert;
+    small.shape.expert_tensor = place.shape.expert_tensor;
+    small.world = std::lcm(place.shape.tensor, place.shape.expert * place.shape.expert_tensor);
+  }
+  if (place.size(Axis::data) > 1 && small.size(Axis::data) == 1) small.world *= 2;
+  small.index = small.shape.index_of((place.index.data * place.shape.tensor + place.index.tensor) % small.world,
+                                     small.world);
+  return small;
+}
+
+}  // namespace
+
+Piece rehearse_piece(const Config& config, const Place& place, const StageParts& parts) {
+  return Rehearsal(config, place, parts).run();
+}
+
+const Piece& Pieces::input(const Config& config, const Place& place) {
+  return find(config, place, Kind::input, {.input = true, .blocks = {0, 0}, .output = false});
+}
+
+const Piece& Pieces::block(const Config& config, const Place& place, std::int64_t layer) {
+  return find(config, place, is_sparse(config, layer) ? Kind::sparse : Kind::dense,
+              {.input = false, .blocks = {layer, 1}, .output = false});
+}
+
+const Piece& Pieces::output(const Config& config, const Place& place) {
+  return find(config, place, Kind::output, {.input = false, .blocks = {config.model.layers, 0}, .output = true});
+}
+
+const Piece& Pieces::find(const Config& config, const Place& place, Kind kind, const StageParts& parts) {
+  const Place small = condensed(place, kind == Kind::sparse);
+  const auto [found, fresh] =
+      pieces_.try_emplace({.kind = kind,
+                           .tensor = small.shape.tensor,
+                           .expert = small.shape.expert,
+                           .expert_tensor = small.shape.expert_tensor,
+                           .ranks = small.world,
+                           .rank = small.index.data * small.shape.tensor + small.index.tensor,
+                           .sequence = config.parallel.sequence,
+                           .micro = config.batch.micro,
+                           .recompute = config.model.recompute});
+  if (fresh) found->second = rehearse_piece(config, small, parts);
+  return found->second;
+}
+
+}  // namespace lyceum

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "model/mixture.h"
+#include "plan/traffic.h"
+#include "plan/units.h"
+
+namespace lyceum {
+
+/// Bytes of activations that a piece of the model takes for one micro-batch on a rank.
+struct ActivationNeed {
+  double forward = 0;           // the most that forward takes on top of what it keeps
+  double kept = 0;              // from forward until backward, its input among it
+  double kept_for_weights = 0;  // what weight gradients that are put off need, with the gradients they multiply
+  double backward = 0;          // the most that backward takes on top of what is kept
+};
+
+/// Input, block or output of a model as a rank meets it with one micro-batch: not computed from formulas, but seen
+/// while its code runs on a RehearsalStream, where every expert is chosen equally often by the tokens of every rank.
+struct Piece {
+  PassTraffic traffic;  // backward with what it sends again by model.recompute
+  Traffic update;       // what routers send at the end of a step
+  ActivationNeed activations;
+  double buffers = 0;              // bytes that it keeps all the time
+  std::vector<PlannedUnit> units;  // as Transformer makes them
+};
+Piece rehearse_piece(const Config& config, const Place& place, const StageParts& parts);
+
+/// Pieces of configurations that differ in mesh, batch and recomputation alone. Those that are alike are rehearsed once.
+class Pieces {
+ public:
+  const Piece& input(const Config& config, const Place& place);
+  /// Blocks come in two kinds, dense and sparse: what holds for one of a kind holds for all.
+  const Piece& block(const Config& config, const Place& place, std::int64_t layer);
+  const Piece& output(const Config& config, const Place& place);
+
+ private:
+  enum class Kind : std::uint8_t { input, dense, sparse, output };
+  /// All that a piece depends on.
+  struct Key {
+    Kind kind;
+    int tensor, expert, expert_tensor, ranks, rank;  // of a stage that has all groups, as small as can be
+    bool sequence;
+    std::int64_t micro;
+    std::string recompute;
+    auto operator<=>(const Key&) const = default;
+  };
+  const Piece& find(const Config& config, const Place& place, Kind kind, const StageParts& parts);
+
+  std::map<Key, Piece> pieces_;
+};
+
+}  // namespace lyceum
