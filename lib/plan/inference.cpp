@@ -34,7 +34,8 @@ RankPlan plan_reading_rank(const Config& config, const Place& place, std::span<c
       }
       const bool head = piece == &pieces.output(config, place);
       // The head of generated text sees one row.
-      if (!head || reading == Reading::evaluate) pass = std::max(pass, piece->activations.kept + piece->activations.forward);
+      if (!head || reading == Reading::evaluate)
+        pass = std::max(pass, piece->activations.kept + piece->activations.forward);
       memory.buffers += piece->buffers;
     }
     pass += 2 * boundary_bytes(config, place) + token_bytes(config);

@@ -82,8 +82,8 @@ class Rehearsal {
     need.backward = use().peak - before - need.kept;
     ledger.listen({});
     forward(1);
-    stage_.backward_input(1, gradient());
-    need.kept_for_weights = use().in_use - before;
+    const Tensor dx = stage_.backward_input(1, gradient());
+    need.kept_for_weights = use().in_use - before - (dx.defined() ? static_cast<double>(dx.bytes()) : 0);
     stage_.backward_weight(1);
     const AdamWNumbers numbers{};
     listen_for(piece.update);
@@ -149,8 +149,8 @@ Place condensed(const Place& place, bool experts) {
     small.world = std::lcm(place.shape.tensor, place.shape.expert * place.shape.expert_tensor);
   }
   if (place.size(Axis::data) > 1 && small.size(Axis::data) == 1) small.world *= 2;
-  small.index = small.shape.index_of((place.index.data * place.shape.tensor + place.index.tensor) % small.world,
-                                     small.world);
+  small.index =
+      small.shape.index_of((place.index.data * place.shape.tensor + place.index.tensor) % small.world, small.world);
   return small;
 }
 
@@ -175,16 +175,15 @@ const Piece& Pieces::output(const Config& config, const Place& place) {
 
 const Piece& Pieces::find(const Config& config, const Place& place, Kind kind, const StageParts& parts) {
   const Place small = condensed(place, kind == Kind::sparse);
-  const auto [found, fresh] =
-      pieces_.try_emplace({.kind = kind,
-                           .tensor = small.shape.tensor,
-                           .expert = small.shape.expert,
-                           .expert_tensor = small.shape.expert_tensor,
-                           .ranks = small.world,
-                           .rank = small.index.data * small.shape.tensor + small.index.tensor,
-                           .sequence = config.parallel.sequence,
-                           .micro = config.batch.micro,
-                           .recompute = config.model.recompute});
+  const auto [found, fresh] = pieces_.try_emplace({.kind = kind,
+                                                   .tensor = small.shape.tensor,
+                                                   .expert = small.shape.expert,
+                                                   .expert_tensor = small.shape.expert_tensor,
+                                                   .ranks = small.world,
+                                                   .rank = small.index.data * small.shape.tensor + small.index.tensor,
+                                                   .sequence = config.parallel.sequence,
+                                                   .micro = config.batch.micro,
+                                                   .recompute = config.model.recompute});
   if (fresh) found->second = rehearse_piece(config, small, parts);
   return found->second;
 }

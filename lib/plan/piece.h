@@ -16,7 +16,7 @@ namespace lyceum {
 struct ActivationNeed {
   double forward = 0;           // the most that forward takes on top of what it keeps
   double kept = 0;              // from forward until backward, its input among it
-  double kept_for_weights = 0;  // what weight gradients that are put off need, with the gradients they multiply
+  double kept_for_weights = 0;  // what weight gradients that are put off need, without the gradient of its input
   double backward = 0;          // the most that backward takes on top of what is kept
 };
 
@@ -31,7 +31,8 @@ struct Piece {
 };
 Piece rehearse_piece(const Config& config, const Place& place, const StageParts& parts);
 
-/// Pieces of configurations that differ in mesh, batch and recomputation alone. Those that are alike are rehearsed once.
+/// Pieces of configurations that differ in mesh, batch and recomputation alone. Those that are alike are rehearsed
+/// once.
 class Pieces {
  public:
   const Piece& input(const Config& config, const Place& place);

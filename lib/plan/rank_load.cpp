@@ -69,8 +69,8 @@ void add_activations(StageLoad& load, const ActivationNeed& need) {
   Kept& behind = load.kept;
   load.forward = std::max(load.forward, need.forward - behind.until_input_gradient);
   load.backward = std::max(load.backward, need.backward - behind.until_input_gradient);
-  load.backward_input = std::max(load.backward_input,
-                                 need.backward - behind.until_input_gradient + behind.until_weight_gradient);
+  load.backward_input =
+      std::max(load.backward_input, need.backward - behind.until_input_gradient + behind.until_weight_gradient);
   behind.until_input_gradient += need.kept;
   behind.until_weight_gradient += need.kept_for_weights;
 }
@@ -100,7 +100,11 @@ StageLoad stage_load(const Config& config, const Place& place, const Range& bloc
     load.flops.forward += kind.flops.forward;
     load.flops.again += kind.flops.again;
   }
-  if (blocks.first == 0) add(pieces.input(config, place), 0);
+  if (blocks.first == 0) {
+    add(pieces.input(config, place), 0);
+  } else {
+    load.kept.until_weight_gradient += boundary_bytes(config, place);  // the gradient of its input stays as long
+  }
   return load;
 }
 
@@ -196,8 +200,8 @@ RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const 
   }
   plan.memory = state_memory(config, place, units, played);
   for (const StageLoad& stage : load.loads) plan.memory.buffers += rope_bytes(config) + stage.buffers;
-  const bool reads =
-      std::ranges::any_of(plan.stages, [&](const Range& blocks) { return reads_tokens(config, parts_of(config, blocks)); });
+  const bool reads = std::ranges::any_of(
+      plan.stages, [&](const Range& blocks) { return reads_tokens(config, parts_of(config, blocks)); });
   if (reads) plan.memory.buffers += passes * token_bytes(config);
   plan.memory.buffers += update_buffers(config, units);
   plan.memory.activations = peak_of_passes(input, place, load);

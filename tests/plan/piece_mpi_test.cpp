@@ -28,6 +28,8 @@ std::int64_t held(Config config, const RunSetup& setup, std::int64_t layers, std
   const Transformer::Batch batch = random_batch(setup.stream, config, 0);
   Tape tape(setup.stream);
   const Transformer::Losses losses = model.forward(tape, batch);
+  std::vector<Tape::Seed> seeds;
+  for (const auto& [layer, loss] : losses.layers) seeds.push_back(tape.seed(loss.value, 1));
   return static_cast<std::int64_t>(
       memory_of(setup.stream).use().in_use[static_cast<std::size_t>(MemoryKind::activations)]);
 }

@@ -54,7 +54,7 @@ TEST(Pieces, AreThoseOfAnyStageWithGroupsOfTheirSizes) {
   Config config = small();
   config.batch.global = 48;
   config.moe.experts = 6;
-  config.moe.expert_sizes = {5, 11, 7, 1, 16, 9};
+  config.moe.expert_sizes = {5, 11, 7, 4, 16, 9};
   config.balance = {.expert = 0.1, .scope = "batch"};
   for (const ParallelConfig& parallel :
        {ParallelConfig{.pipeline = 2, .tensor = 2, .expert = 3, .sequence = true}, ParallelConfig{.tensor = 4},
@@ -232,19 +232,23 @@ TEST(MeshPlan, WhatDoesNotFitIsToldWithTwoWaysOut) {
   }
 }
 
-/// Every model of the papers is planned without a cluster, this build's own or not. On one rank, by ZeRO 0: two bytes
-/// of weight, four of gradient, twelve of master and moments for each parameter that count_model() has.
+/// Every model of the papers is counted, and planned without a cluster where this build trains it. On one rank, by ZeRO
+/// 0: two bytes of weight, four of gradient, twelve of master and moments for each parameter that count_model() has.
 TEST(Report, OfEveryPaperModel) {
   for (const auto& entry : fs::directory_iterator(configs() / "papers")) {
     const std::string name = entry.path().stem().string();
     const Config config = resolved(paper(name), 1);
-    const MeshPlan plan = plan_mesh(config, 1, {});
-    const auto json = nlohmann::json::parse(json_report(plan, {}, nullptr));
     const ModelCounts counts = count_model(config);
     const auto parameters = static_cast<double>(counts.parameters);
-    EXPECT_EQ(json.at("parameters").at("total"), counts.parameters) << name;
-    EXPECT_EQ(json.at("parameters").at("activated"), counts.activated) << name;
-    EXPECT_EQ(json.at("flops_per_sequence"), counts.flops_per_sequence) << name;
+    const auto counted = nlohmann::json::parse(json_report(config));
+    EXPECT_EQ(counted.at("parameters").at("total"), counts.parameters) << name;
+    EXPECT_EQ(counted.at("parameters").at("activated"), counts.activated) << name;
+    EXPECT_EQ(counted.at("flops_per_sequence"), counts.flops_per_sequence) << name;
+    EXPECT_THAT(model_report(config), HasSubstr("\nall ")) << name;
+    if (!missing_parts(config).empty()) continue;
+    const MeshPlan plan = plan_mesh(config, 1, {});
+    const auto json = nlohmann::json::parse(json_report(plan, {}, nullptr));
+    EXPECT_EQ(json.at("parameters"), counted.at("parameters")) << name;
     const auto& memory = json.at("memory_bytes_per_rank");
     EXPECT_NEAR(memory.at("weights").get<double>(), 2 * parameters, 1e-3 * parameters) << name;
     EXPECT_NEAR(memory.at("gradients").get<double>(), 4 * parameters, 1e-3 * parameters) << name;
@@ -254,9 +258,7 @@ TEST(Report, OfEveryPaperModel) {
     for (const auto& [group, bytes] : json.at("communication_bytes_per_step").items()) EXPECT_EQ(bytes, 0) << group;
     EXPECT_EQ(json.at("pipeline").at("bubble"), 0) << name;
     EXPECT_EQ(json.at("pipeline").at("microbatches"), config.batch.global) << name;
-    const std::string text = model_report(config) + mesh_report(plan, {});
-    EXPECT_THAT(text, HasSubstr("mesh of 1 rank: pp1 dp1 tp1")) << name;
-    EXPECT_THAT(text, HasSubstr("\nall ")) << name;
+    EXPECT_THAT(mesh_report(plan, {}), HasSubstr("mesh of 1 rank: pp1 dp1 tp1")) << name;
   }
 }
 
