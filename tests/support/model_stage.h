@@ -36,7 +36,8 @@ struct ModelStage {
   ModelStage(const Config& config, const RunSetup& setup, DType type, std::optional<Range> blocks = {})
       : model(config, setup.stream, setup.mesh, type, true, blocks),
         stage(setup.stream, [this, config, on = setup.stream](Tape& tape, int microbatch, const Variable& x) {
-          const Transformer::Batch batch = random_batch(on, config, microbatch);
+          Transformer::Batch batch = random_batch(on, config, microbatch);
+          batch.step = Tensor::zeros(on, DType::f64, {1}, MemoryKind::buffers);
           const Transformer::StageResult result = model.forward_stage(tape, batch, x);
           TapeStage::Results results{.y = result.y};
           const auto seed = [&](const std::string& name, const Variable& loss, double scale) {
