@@ -83,6 +83,8 @@ std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::st
   }
   CheckpointReader reader(resolve_checkpoint(path));
   LoadedConfig loaded = read_config(arguments, without_mesh(config_of(reader)));
+  loaded.config.moe.top_k_start = 0;  // of training alone: moe.top_k may be any
+  loaded.origin.erase("moe.top_k_start");
   take_tokenizer(reader, loaded, given);
   const std::int64_t global_batch = loaded.config.batch.global;
   // A file may be the one of training, made for another number of ranks; the command line is meant for this one.

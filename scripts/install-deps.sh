@@ -4,7 +4,7 @@
 #   scripts/install-deps.sh --build    only what building and running the program takes
 #   scripts/install-deps.sh --cuda     what --build installs, and what a build for NVIDIA GPUs takes (preset cuda)
 #   scripts/install-deps.sh --has-cuda  installs nothing: whether that is here
-#   scripts/install-deps.sh --torch    everything and PyTorch, for benchmarks/compare_pytorch.py (several GB)
+#   scripts/install-deps.sh --torch    everything and PyTorch, for benchmarks/compare_*.py (several GB)
 # Quiet when everything is there; needs root (or sudo) only when a package is missing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -18,9 +18,13 @@ constexpr std::int64_t load_width(std::int64_t experts) { return 2 * experts + 2
 
 constexpr std::int64_t most_groups = 64;  // of RouteTokens
 
+/// A sigmoid takes no logit below this one: sums of scores can be divided by, whatever the logits.
+constexpr int least_sigmoid_logit = -64;
+
 /// A router's way from logits to choices, in one pass. A token with logits x has scores
 ///   softmax: s_i = exp(x_i − m) / z with m = max_i x_i, z = Σ_i exp(x_i − m); probabilities p_i = s_i
-///   sigmoid: s_i = 1 / (1 + exp(−x_i)) with z = Σ_i s_i, m = 0; probabilities p_i = s_i / z [DeepSeek-V3 eq. 15, 19]
+///   sigmoid: s_i = 1 / (1 + exp(−max(x_i, −64))) with z = Σ_i s_i, m = 0; probabilities p_i = s_i / z [DeepSeek-V3
+///   eq. 15, 19]
 /// and chooses the experts with the k largest of what is compared, largest first, equal ones in the order of their
 /// index; a NaN never wins against a number. Compared are logits for softmax, s_i + bias_i for sigmoid. Gates are made
 /// from the scores of the chosen by `rule` [DeepSeekMoE eq. 9–10]. Where a row has a NaN or, for softmax, +∞ or

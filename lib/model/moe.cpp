@@ -58,7 +58,7 @@ Sublayer::Result MoeLayer::forward(Tape& tape, const Pass& pass, const Variable&
   const Tensor taken = mixture_.capacity_factor > 0 && pass.training() ? kept(tape, pass, index) : index;
   Variable y = layout.from_run(tape, routed(tape, run, gates, taken));
   if (shared_) y = tape.apply(Sum{}, y, shared_->forward(tape, pass, x).y);
-  return {y, has_losses(balance_) ? losses(tape, pass, load) : std::vector<Loss>{}};
+  return {y, pass.training() && has_losses(balance_) ? losses(tape, pass, load) : std::vector<Loss>{}};
 }
 
 Tensor MoeLayer::kept(const Tape& tape, const Pass& pass, const Tensor& index) const {

@@ -78,14 +78,14 @@ Router::Choices Router::forward(Tape& tape, const Pass& pass, const Variable& x,
               .choices = pass.choices,
               .bias = bias_ ? bias_->value : Tensor(),
               .even = moe_.even_routing,
-              .entropy = entropy_,
+              .entropy = entropy_ && pass.training(),
               .tally = counted};
   if (moe_.group_limit > 0) {
     route.group = tensor_of(tape.stream(), {mixture_.choices()}, group_);
     route.groups = groups_;
     route.group_limit = moe_.group_limit;
   }
-  if (losses_ || counted.counts.defined()) {
+  if ((losses_ && pass.training()) || counted.counts.defined()) {
     route.sequences = pass.layout.sequences();
     route.seq_len = pass.layout.seq_len();
     route.first = pass.layout.own().first;

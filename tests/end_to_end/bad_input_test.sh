@@ -98,6 +98,18 @@ expect 2 "$lyceum" "${tiny[@]}" --moe.top_k=9 --model.heads=3 --parallel.zero=4 
 says err "^lyceum train: 4 mistakes in the configuration:$"
 for key in moe.top_k model.heads parallel.zero model.ffn; do says err "^  $key = "; done
 equal "lines of stderr" "$(wc -l <"$work/err")" 5
+# Of routers: what does not go together, and what this build has not.
+expect 2 "$lyceum" "${tiny[@]}" --moe.router=hash --moe.top_k=2 --moe.top_k_start=3 --moe.capacity_factor=1.5 \
+  --sub_dimensions.ffn=4 --balance.mutual_information=1 --balance.concentration=-1
+says err "^lyceum train: [0-9]+ mistakes in the configuration:$"
+says err "^  moe.top_k = 2 with moe.router = hash"
+says err "^  moe.top_k_start = 3 is more than moe.top_k = 2$"
+says err "^  moe.capacity_factor = 1.5 with sub_dimensions.ffn = 4"
+says err "^  balance.mutual_information = 1 with moe.router = hash"
+says err "^  balance.concentration = -1: must be >= 0"
+refused 2 "moe.capacity_factor = 1.5 with no experts to limit: set moe.capacity_factor = 0, or moe.experts" \
+  --moe.experts=0 --moe.capacity_factor=1.5
+refused_by_ranks 2 "moe.top_k_start = 5 is more than moe.top_k = 2" --moe.top_k=2 --moe.top_k_start=5
 expect 2 "$lyceum" "${tiny[@]}" --moe.topk=2 --model.hiden=64 --batch.globl=4
 for pair in moe.topk:moe.top_k model.hiden:model.hidden batch.globl:batch.global; do says err "${pair%:*}.*${pair#*:}"; done
 equal "lines that begin an error" "$(grep -c '^lyceum train: ' "$work/err")" 1

@@ -36,6 +36,28 @@ expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/parts-bias" --run.steps=5
 expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/parts-bias" --run.steps=12
 same_run whole-bias parts-bias step-00000012
 expect 0 "$lyceum" checkpoint show "$work/parts-bias/checkpoints/step-00000012"
+# More experts of a token from step to step, each with limited room, and noise: asked to stop, at any step.
+export LYCEUM_CACHE=$work/peaks
+grown=("${tiny[@]}" --parallel.expert=2 --moe.router=noisy --moe.top_k=3 --moe.top_k_start=2 --moe.capacity_factor=0.9 --run.steps=60
+  --checkpoint.every=20)
+expect 0 ranks 2 "${grown[@]}" "--run.dir=$work/whole-grown"
+cp -r "$work/whole-grown" "$work/parts-grown"
+rm -r "$work"/parts-grown/checkpoints/step-000000{4,6}0
+expect 0 ranks 2 "${grown[@]}" "--run.dir=$work/parts-grown"
+says out "resumed .*step-00000020"
+same_run whole-grown parts-grown step-00000060
+head -n 1 "$work/whole-grown.csv" | grep -q ",dropped$" || fail "the routing has no dropped choices"
+awk -F, 'NR > 1 && $10 > 0 { found = 1 } END { exit !found }' "$work/whole-grown.csv" || fail "no choice was dropped"
+expect 0 "$lyceum" routing report "$work/whole-grown" --html "$work/grown.html"
+says out " busiest +dropped$"
+grep -q "Dropped choices over training" "$work/grown.html" || fail "the page tells no dropped choices"
+# An evaluation drops none, and takes another number of experts.
+for k in 1 3; do
+  expect 0 "$lyceum" eval --checkpoint "$work/whole-grown" --moe.top_k=$k --routing "$work/eval-$k.h5"
+  expect 0 "$lyceum" routing dump "$work/eval-$k.h5" --csv -
+  equal "choices of a token" "$(cut -d, -f3 "$work/out" | tail -n 1)" $((k - 1))
+  awk -F, 'NR > 1 { sum += $10 } END { exit sum != 0 }' "$work/out" || fail "an evaluation dropped choices"
+done
 # The comparison itself can tell runs apart.
 expect 1 "$lyceum" checkpoint diff "$work"/whole-{f32,bf16}/checkpoints/step-00000012
 

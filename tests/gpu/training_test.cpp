@@ -5,7 +5,9 @@
 #include <map>
 
 #include "core/allocator.h"
+#include "io/config/names.h"
 #include "support/planned_peaks.h"
+#include "support/temporary_directory.h"
 
 namespace lyceum {
 namespace {
@@ -134,6 +136,7 @@ TEST_P(TrainingOnDevice, GivesTheSameBitsInOneLaunch) {
     EXPECT_EQ(a.memory.total_peak, b.memory.total_peak);
     for (std::size_t layer = 0; layer < b.routing.size(); ++layer) {
       EXPECT_EQ(a.routing[layer].counts, b.routing[layer].counts);
+      EXPECT_EQ(a.routing[layer].dropped, b.routing[layer].dropped);
     }
     EXPECT_EQ(a.trace.empty(), s >= 2) << "the second step is recorded";
     EXPECT_FALSE(b.trace.empty());
@@ -151,6 +154,34 @@ TEST_P(TrainingOnDevice, InBfloat16StaysNearTheCpu) {
 
 INSTANTIATE_TEST_SUITE_P(Variants, TrainingOnDevice, testing::ValuesIn(variants),
                          [](const auto& info) { return info.param.name; });
+
+/// What a step depends on besides weights lies in device memory: a step that is played back reads it anew.
+TEST(ResumptionOnDevice, GivesTheSameBitsOfNoiseBiasAndExpertsThatGrowInNumber) {
+  for (const RouterKind router : {RouterKind::noisy, RouterKind::sigmoid}) {
+    Config config = tiny_config();
+    config.run.steps = 7;
+    config.moe.router = router;
+    config.moe.gates = Gates::renormalized;
+    config.moe.top_k_start = 1;
+    config.moe.capacity_factor = 0.8;
+    if (router == RouterKind::sigmoid) config.balance = {.expert = 0.05, .bias_rate = 0.05};
+    const TemporaryDirectory directory;
+    TinyTraining whole(config, ProcessGroup::self(), DType::bf16);
+    whole.run(0, 3);
+    save(whole, directory.path(), 3);
+    const std::vector<StepResult> expected = whole.run(3, 4);
+    TinyTraining parts(config, ProcessGroup::self(), DType::bf16);
+    const std::vector<StepResult> resumed = resume(parts, directory.path(), 3, 4);
+    EXPECT_TRUE(parts.weights() == whole.weights()) << name_of(router);
+    for (std::size_t s = 0; s < expected.size(); ++s) {
+      EXPECT_EQ(resumed[s].loss, expected[s].loss) << name_of(router) << ", step " << s;
+      for (std::size_t layer = 0; layer < expected[s].routing.size(); ++layer) {
+        EXPECT_EQ(resumed[s].routing[layer].counts, expected[s].routing[layer].counts);
+        EXPECT_EQ(resumed[s].routing[layer].dropped, expected[s].routing[layer].dropped);
+      }
+    }
+  }
+}
 
 TEST(PeakMemoryOnDevice, IsAsPlanned) {
   for (const char* recompute : {"none", "selective", "full"}) {

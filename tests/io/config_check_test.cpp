@@ -96,6 +96,16 @@ TEST(ConfigProblems, impossible_mixtures_are_told) {
        },
        {"parallel.expert = 2 with no experts"}},
       {[](Config& c) {
+         c.moe = {};
+         c.moe.top_k_start = 1;
+       },
+       {"moe.top_k_start = 1 with no experts", "set moe.top_k_start = 0"}},
+      {[](Config& c) {
+         c.moe = {};
+         c.moe.capacity_factor = 1.25;
+       },
+       {"moe.capacity_factor = 1.25 with no experts", "set moe.capacity_factor = 0"}},
+      {[](Config& c) {
          c.moe.experts = 3;
          c.parallel.expert = 4;
          c.balance.device_groups = 1;
@@ -362,6 +372,11 @@ TEST(ConfigProblems, impossible_models_that_are_only_planned_are_told) {
           {[](Config& c) { c.sub_dimensions = {.ffn = 4, .active = 5}; }, {"sub_dimensions.active = 5 is more than"}},
           {[](Config& c) { c.sub_dimensions = {.ffn = 4, .active = 2, .shared = 3}; }, {"sub_dimensions.shared = 3"}},
           {[](Config& c) { c.sub_dimensions = {.ffn = 4, .fusion_width = 3}; }, {"sub_dimensions.fusion_width = 3"}},
+          {[](Config& c) {
+             c.sub_dimensions.ffn = 4;
+             c.moe.capacity_factor = 1.25;
+           },
+           {"moe.capacity_factor = 1.25 with sub_dimensions.ffn = 4", "set one or the other"}},
           {[](Config& c) {
              c.model.attention = "moa";
              c.moe.attention_experts = 2;

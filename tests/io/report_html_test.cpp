@@ -1,5 +1,6 @@
 #include <boost/property_tree/ptree.hpp>
 #include <boost/property_tree/xml_parser.hpp>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -115,6 +116,28 @@ TEST(ReportHtml, HoldsTheNumbersItWasGiven) {
   EXPECT_EQ(cells[0], std::to_string(loads[0].max()));
   EXPECT_EQ(cells[1], std::to_string(loads[0].min()));
   EXPECT_EQ(cells[14], "∞");
+}
+
+TEST(ReportHtml, TellsDroppedChoicesWhereExpertsHaveLimitedRoom) {
+  ReportInput input{.title = "limited", .routing = history_of(2, 1, 2, 2)};
+  EXPECT_EQ(html_report(input).find("ropped"), std::string::npos);
+  RoutingHistory::Layer& layer = input.routing.layers[1];
+  layer.counts = {6, 2, 5, 5};
+  layer.drops = true;
+  layer.dropped = {2, 0, 1, 0};
+  input.range = {0, 2};
+  const Tree page = parsed(html_report(input));
+  const auto lines = plotted(page);
+  EXPECT_EQ(lines.at("mean of the layers").back(), nlohmann::json::parse("[20,0.05]"));
+  EXPECT_EQ(lines.at("worst layer").front(), nlohmann::json::parse("[10,0.25]"));
+  const std::vector<std::string> heads = texts_of(page, "th"), cells = texts_of(page, "td");
+  EXPECT_EQ(std::ranges::count(heads, "dropped"), 1);
+  ASSERT_EQ(cells.size(), 2u * 7);
+  EXPECT_EQ(cells[6], "0");
+  EXPECT_EQ(cells[13], "3");
+  const std::int64_t others = layer_load(input.routing.layers[0], {0, 2}).total();
+  const std::string share = fmt::format("{:.2f} %", 300 / static_cast<double>(18 + others));
+  EXPECT_EQ(std::ranges::count(texts_of(page, "strong"), share), 1) << share;
 }
 
 TEST(ReportHtml, LeavesOutWhatIsNotThere) {

@@ -121,7 +121,7 @@ TEST_F(RoutingLogTest, TwoRoutersOfALayerAndOneOfItsAttentionAlone) {
   EXPECT_NE(table.find("layer1 top1"), std::string::npos) << table;
   std::ostringstream csv;
   write_routing_csv(history, csv);
-  EXPECT_NE(csv.str().find(",attention\n"), std::string::npos);
+  EXPECT_NE(csv.str().find(",attention,0\n"), std::string::npos);
 }
 
 TEST_F(RoutingLogTest, EveryRecordIsReadableAsSoonAsAppendReturns) {
@@ -372,6 +372,32 @@ TEST(RoutingText, TablesHoldTheFigures) {
   const std::string full = routing_table(small_history(), {0, 2}, true);
   EXPECT_NE(full.find("expert width   8   8  16"), std::string::npos) << full;
   EXPECT_NE(full.find("layer3 top1   12   0   6   12    0      inf"), std::string::npos) << full;
+}
+
+/// Of a log whose attention has room for all, and its experts do not.
+TEST(RoutingText, DroppedChoicesHaveAColumnWhereExpertsHaveLimitedRoom) {
+  RoutingHistory history = small_history();
+  EXPECT_EQ(routing_table(history, {0, 2}, false).find("dropped"), std::string::npos);
+  history.layers.insert(history.layers.begin(), history.layers[0]);
+  history.layers[0].id.site = Site::attention;
+  history.layers[1].drops = true;
+  history.layers[1].dropped = {0, 1, 1, 2, 0, 0, 0, 0, 20, 0, 0, 1};
+  EXPECT_TRUE(std::isnan(RoutedTokens{.id = {}, .choice = {}, .tokens = {0}}.dropped_share()));
+  EXPECT_DOUBLE_EQ(layer_load(history.layers[1], {0, 2}, 0).dropped_share(), 22.0 / 66);
+  EXPECT_EQ(layer_load(history.layers[1], {0, 1}).dropped, 4);
+  const std::string table = routing_table(history, {0, 2}, false);
+  EXPECT_NE(table.find("busiest  dropped\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("        0\nlayer3 top0 "), std::string::npos) << table;
+  EXPECT_NE(table.find("       22\nlayer3 top1 "), std::string::npos) << table;
+  EXPECT_TRUE(table.ends_with("        3\n")) << table;
+  std::ostringstream csv;
+  write_routing_csv(history, csv);
+  const std::string lines = csv.str();
+  EXPECT_TRUE(
+      lines.starts_with("step,layer,choice,expert,expert_size,expert_rank,tokens,mean_probability,site,dropped\n"));
+  EXPECT_NE(lines.find("\n5,3,0,1,8,0,2,0.25,attention,0\n"), std::string::npos) << lines;
+  EXPECT_NE(lines.find("\n5,3,0,1,8,0,2,0.25,ffn,1\n"), std::string::npos) << lines;
+  EXPECT_NE(lines.find("\n6,3,0,2,16,1,30,0.5,ffn,20\n"), std::string::npos) << lines;
 }
 
 TEST(RoutingText, CsvHoldsEveryCount) {

@@ -509,6 +509,56 @@ TYPED_TEST(RouterTest, NeverPrefersNan) {
   }
 }
 
+/// Sigmoids of logits so low are zeros, by which gates and probabilities would be divided.
+TYPED_TEST(RouterTest, LowLogitsOfSigmoidsGiveEvenGates) {
+  using A = TypeParam;
+  const A none = -std::numeric_limits<A>::infinity();
+  for (const std::int64_t experts : {5, 300}) {
+    for (const Gates rule : {Gates::raw, Gates::renormalized}) {
+      const Case c{.tokens = 3,
+                   .experts = experts,
+                   .k = 2,
+                   .sequences = 1,
+                   .seq_len = 3,
+                   .rule = rule,
+                   .scores = Scores::sigmoid,
+                   .entropy = true};
+      Grid<A> logits(c.tokens, experts);
+      for (std::int64_t e = 0; e < experts; ++e) {
+        logits(0, e) = none;
+        logits(1, e) = A(-100 - e);
+        logits(2, e) = A(e == 1 ? 3 : -1e30);
+      }
+      Routed<A> routed(c);
+      routed.route(c, logits, 1);
+      EXPECT_EQ(routed.index.flat(), (std::vector<double>{0, 1, 0, 1, 1, 0}));
+      for (std::int64_t t = 0; t < 2; ++t) {
+        for (std::int64_t j = 0; j < c.k; ++j) {
+          EXPECT_NEAR(routed.gates.at(t, j), rule == Gates::raw ? 0 : 0.5, 1e-6);
+        }
+      }
+      const double even = 1 / static_cast<double>(experts);
+      EXPECT_NEAR(routed.load.at(0, experts), 2 * even, 1e-5);
+      EXPECT_NEAR(routed.load.at(0, experts + 1), 1 + 2 * even, 1e-5);
+      EXPECT_NEAR(routed.load.at(0, 2 * experts + 1), 2 * std::log(static_cast<double>(experts)), 1e-4);
+      const auto d_gates = Grid<A>::random(c.tokens, c.k, "d_gates");
+      auto d_load = Grid<double>::random(1, load_width(experts), "d_load");
+      Grid<A> d_logits(c.tokens, experts);
+      launch_on(1, RouteTokensBackward<A>{.logits = logits.matrix(),
+                                          .norms = routed.norms.matrix(),
+                                          .index = routed.index.matrix(),
+                                          .d_gates = d_gates.matrix(),
+                                          .d_load = d_load.matrix(),
+                                          .scores = c.scores,
+                                          .rule = rule,
+                                          .entropy = true,
+                                          .seq_len = c.seq_len,
+                                          .d_logits = d_logits.matrix()});
+      for (const double d : d_logits.flat()) EXPECT_TRUE(std::abs(d) < 100) << d;
+    }
+  }
+}
+
 TEST(Router, RefusesWhatDoesNotFit) {
   const auto refuses = [](const Case& c, const Case& of_results) {
     const auto logits = Grid<float>::random(c.tokens, c.experts, "logits");

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -127,6 +128,32 @@ TEST(PaperModels, DiverseExpertsHaveTheParametersOfEqualOnes) {
     EXPECT_EQ(diverse.parameters, equal.parameters);
     EXPECT_EQ(diverse.activated, equal.activated);
     EXPECT_EQ(diverse.experts_total / 4, equal.experts_activated);  // 2 of 8
+  }
+}
+
+TEST(PaperModels, RouteAsTheirPapersSay) {
+  struct Routing {
+    RouterKind router;
+    Gates gates;
+    std::int64_t top_k;
+    std::string scope;
+    bool operator==(const Routing&) const = default;
+  };
+  using enum RouterKind;
+  const std::map<std::string, Routing> papers{
+      {"hash-2b", {hash, Gates::ones, 1, "sequence"}},               // nothing to balance [Roller et al. 2021]
+      {"switch-2b", {softmax, Gates::raw, 1, "batch"}},              // [Fedus et al. 2022, 2.2]
+      {"gshard-2b", {softmax, Gates::renormalized, 2, "sequence"}},  // [Lepikhin et al. 2021]
+      {"deepseekmoe-2b", {softmax, Gates::raw, 7, "sequence"}},      // equations 9 to 14
+      {"moe-300mx8", {noisy, Gates::renormalized, 2, "batch"}},      // the gate of Shazeer et al. 2017, Switch's loss
+      {"modse-300mx8", {noisy, Gates::renormalized, 2, "batch"}},
+      {"moe-700mx8", {noisy, Gates::renormalized, 2, "batch"}},
+      {"modse-700mx8", {noisy, Gates::renormalized, 2, "batch"}},
+  };
+  for (const auto& [name, routing] : papers) {
+    const Config config = load(name);
+    const Routing found{config.moe.router, gates_of(config.moe), config.moe.top_k, config.balance.scope};
+    EXPECT_TRUE(found == routing) << name;
   }
 }
 

@@ -25,7 +25,8 @@ std::int64_t held(Config config, const RunSetup& setup, std::int64_t layers, std
   config.model.first_dense_layers = dense;
   Transformer model(config, setup.stream, setup.mesh, config.run.precision == "bf16" ? DType::bf16 : DType::f32, false);
   model.initialize(1);
-  const Transformer::Batch batch = random_batch(setup.stream, config, 0);
+  Transformer::Batch batch = random_batch(setup.stream, config, 0);
+  batch.step = Tensor::zeros(setup.stream, DType::f64, {1}, MemoryKind::buffers);
   Tape tape(setup.stream);
   const Transformer::Losses losses = model.forward(tape, batch);
   std::vector<Tape::Seed> seeds;
@@ -72,6 +73,10 @@ TEST(Pieces, BlocksKeepWhatForwardHolds) {
   expect_counted(config, "balance losses");
   config.balance = {.expert = 0, .device = 0, .device_groups = 0, .scope = "batch", .z_loss = 0.01};
   expect_counted(config, "z-loss alone");
+  config.balance = {.scope = "batch", .mutual_information = 0.1};
+  config.moe.capacity_factor = 1;  // room for all
+  expect_counted(config, "information, limited");
+  config.moe.capacity_factor = 0;
   config.batch.seq_len = 13;  // segments with padding, uneven runs
   expect_counted(config, "odd");
   config.parallel.placement = "cost";

@@ -37,7 +37,8 @@ struct ModelStage {
       : model(config, setup.stream, setup.mesh, type, true,
               parts_of(config, blocks.value_or(Range{0, config.model.layers}))),
         stage(setup.stream, [this, config, on = setup.stream](Tape& tape, int microbatch, const Variable& x) {
-          const Transformer::Batch batch = random_batch(on, config, microbatch);
+          Transformer::Batch batch = random_batch(on, config, microbatch);
+          batch.step = Tensor::zeros(on, DType::f64, {1}, MemoryKind::buffers);
           const Transformer::StageResult result = model.forward_stage(tape, batch, x);
           TapeStage::Results results{.y = result.y};
           const auto seed = [&](const std::string& name, const Variable& loss, double scale) {

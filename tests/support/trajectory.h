@@ -143,6 +143,7 @@ inline void expect_same_steps(const std::vector<StepResult>& run, const std::vec
     ASSERT_EQ(a.routing.size(), b.routing.size());
     for (std::size_t layer = 0; layer < b.routing.size(); ++layer) {
       EXPECT_EQ(a.routing[layer].counts, b.routing[layer].counts) << where << " layer " << layer;
+      EXPECT_EQ(a.routing[layer].dropped, b.routing[layer].dropped) << where << " layer " << layer;
     }
   }
 }

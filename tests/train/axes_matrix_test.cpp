@@ -206,6 +206,11 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 8, .pipeline = 2, .expert = 4, .zero = 3, .schedule = "zb-h1", .variant = "growing"},
       // experts with limited room
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "limited"},
+      {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "growing and limited"},
+      {.ranks = 2, .tensor = 2, .variant = "limited"},
+      {.ranks = 2, .expert_tensor = 2, .micro = 4, .variant = "growing and limited"},
+      {.ranks = 4, .expert = 4, .zero = 1, .variant = "limited"},
+      {.ranks = 4, .pipeline = 4, .schedule = "zb-h1", .variant = "growing and limited"},
       {.ranks = 4, .tensor = 4, .sequence = true, .micro = 1, .variant = "limited"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .variant = "growing and limited"},
       {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 2, .micro = 4, .variant = "limited"},
@@ -270,7 +275,9 @@ std::map<std::string, std::vector<StepResult>> serial_runs(const ProcessGroup& w
       variant.change(config);
       for (const StepResult& step : TinyTraining(config, ProcessGroup::self()).run(0, steps)) {
         nlohmann::json counts = nlohmann::json::array();
-        for (const RoutingSums& layer : step.routing) counts.push_back({layer.id.layer, layer.counts});
+        for (const RoutingSums& layer : step.routing) {
+          counts.push_back({layer.id.layer, layer.counts, layer.dropped});
+        }
         nlohmann::json losses = nlohmann::json::array();
         for (const auto& [name, value] : step.losses) losses.push_back({name, value});
         told.push_back({step.loss, step.grad_norm, losses, counts});
@@ -287,6 +294,7 @@ std::map<std::string, std::vector<StepResult>> serial_runs(const ProcessGroup& w
         RoutingSums& sums = result.routing.emplace_back();
         sums.id.layer = layer[0];
         sums.counts = layer[1].get<std::vector<std::int64_t>>();
+        sums.dropped = layer[2].get<std::vector<std::int64_t>>();
       }
       all[variant.name].push_back(std::move(result));
     }
@@ -315,6 +323,8 @@ void expect_equal(const std::vector<StepResult>& run, const std::vector<StepResu
     for (std::size_t layer = 0; layer < b.routing.size(); ++layer) {
       EXPECT_EQ(a.routing[layer].id, b.routing[layer].id) << where;
       EXPECT_EQ(a.routing[layer].counts, b.routing[layer].counts)
+          << where << ", layer " << label_of(b.routing[layer].id);
+      EXPECT_EQ(a.routing[layer].dropped, b.routing[layer].dropped)
           << where << ", layer " << label_of(b.routing[layer].id);
     }
   }

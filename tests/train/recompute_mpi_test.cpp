@@ -20,6 +20,7 @@ void expect_no_difference(Config config, DType type, const std::string& name) {
       EXPECT_EQ(made_again.steps[s].loss, kept.steps[s].loss) << name << ' ' << mode;
       EXPECT_EQ(made_again.steps[s].grad_norm, kept.steps[s].grad_norm) << name << ' ' << mode;
       EXPECT_EQ(made_again.steps[s].routing[0].counts, kept.steps[s].routing[0].counts) << name << ' ' << mode;
+      EXPECT_EQ(made_again.steps[s].routing[0].dropped, kept.steps[s].routing[0].dropped) << name << ' ' << mode;
     }
   }
 }
@@ -49,6 +50,21 @@ TEST(Recomputation, GivesTheSameBitsOnTensorMeshes) {
       config.parallel.sequence = sequence;
       expect_no_difference(config, DType::f32, "etp " + std::to_string(expert_tensor) + (sequence ? ", sequence" : ""));
     }
+  }
+}
+
+TEST(Recomputation, GivesTheSameBitsWhereExpertsHaveLimitedRoom) {
+  const int world = world_size(), two = std::min(world, 2);
+  for (const bool tensor : {false, true}) {
+    Config config = tiny_config();
+    config.run.steps = 2;
+    config.moe.top_k_start = 2;
+    config.moe.capacity_factor = 0.7;
+    config.moe.router = RouterKind::noisy;
+    config.parallel.tensor = tensor ? two : 1;
+    config.parallel.sequence = tensor;
+    config.parallel.expert = tensor ? std::max(world / two, 1) : world;
+    expect_no_difference(config, DType::f32, tensor ? "tp, limited" : "ep, limited");
   }
 }
 

@@ -98,6 +98,34 @@ TEST(RunState, TellsTheRoutersOfALayerApart) {
   error_of([&] { back.restore(state.text(), {layers[1], layers[0]}); }, ExitCode::bad_input);
 }
 
+/// A checkpoint of a run without moe.capacity_factor goes on with one, and the other way round.
+TEST(RunState, HoldsDroppedChoicesWhereExpertsHaveLimitedRoom) {
+  const auto sums = [](std::vector<std::int64_t> dropped) {
+    return std::vector{RoutingSums{
+        .id = {1}, .top_k = 1, .experts = 2, .counts = {3, 4}, .probability = {3, 4}, .dropped = std::move(dropped)}};
+  };
+  const auto after_restoring = [&](const RunState& state, const std::vector<RoutingSums>& expected) {
+    RunState back;
+    back.restore(state.text(), expected);
+    EXPECT_EQ(back.unwritten_routing.at(0).layers.at(0).dropped.size(), expected[0].dropped.size());
+    back.add_routing(expected, 7);
+    return back.routing.at(0).dropped;
+  };
+  using Dropped = std::vector<std::int64_t>;
+  RunState limited, unlimited;
+  limited.add_routing(sums({0, 2}), 7);
+  limited.unwritten_routing = {{4, {{{1}, 1, 2, {3, 5}, {0.1f, 0.9f}, {0, 1}}}}};
+  unlimited.add_routing(sums({}), 7);
+  unlimited.unwritten_routing = {{4, {{{1}, 1, 2, {3, 5}, {0.1f, 0.9f}}}}};
+  EXPECT_EQ(after_restoring(limited, sums({1, 1})), (Dropped{1, 3}));
+  EXPECT_EQ(after_restoring(limited, sums({})), Dropped{});
+  EXPECT_EQ(after_restoring(unlimited, sums({1, 1})), (Dropped{1, 1}));
+  RunState back;
+  back.restore(limited.text(), sums({0, 0}));
+  EXPECT_EQ(back.unwritten_routing[0].layers[0].dropped, (Dropped{0, 1}));
+  EXPECT_EQ(back.text(), limited.text());
+}
+
 TEST(RunState, RefusesWhatNoRunSaves) {
   const auto with = [](const std::string& from, const std::string& to) {
     std::string text = RunState().text();

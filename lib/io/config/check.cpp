@@ -124,6 +124,12 @@ void check_moe(Findings& findings, const Config& config) {
     findings.unless(config.parallel.expert <= 1,
                     "parallel.expert = {} with no experts to share out: set parallel.expert = 1, or moe.experts",
                     config.parallel.expert);
+    findings.unless(moe.top_k_start <= 0,
+                    "moe.top_k_start = {} with no experts to choose: set moe.top_k_start = 0, or moe.experts",
+                    moe.top_k_start);
+    findings.unless(!(moe.capacity_factor > 0),
+                    "moe.capacity_factor = {} with no experts to limit: set moe.capacity_factor = 0, or moe.experts",
+                    moe.capacity_factor);
     return;
   }
   findings.unless(moe.top_k <= moe.experts, "moe.top_k = {} is more than moe.experts = {}", moe.top_k, moe.experts);
@@ -263,6 +269,9 @@ void check_mixtures(Findings& findings, const Config& config) {
     findings.unless(divides(count, config.model.hidden), "{} = {} does not divide model.hidden = {}", key, count,
                     config.model.hidden);
     findings.unless(parts.active <= count, "sub_dimensions.active = {} is more than {} = {}", parts.active, key, count);
+    findings.unless(!(config.moe.capacity_factor > 0),
+                    "moe.capacity_factor = {} with {} = {}, whose pieces take every token: set one or the other",
+                    config.moe.capacity_factor, key, count);
   }
   findings.unless(parts.fusion_width == 0 || divides(parts.fusion_width, config.model.hidden),
                   "sub_dimensions.fusion_width = {} does not divide model.hidden = {}", parts.fusion_width,

@@ -98,10 +98,19 @@ std::string tiles(const ReportInput& input, std::optional<RecordRange> range) {
   }
   if (range) {
     double sum = 0;
+    std::int64_t choices = 0, dropped = 0;
     const std::vector<RoutedTokens> loads = loads_by_layer(input.routing, *range);
-    for (const RoutedTokens& load : loads) sum += load.max_violation();
+    for (const RoutedTokens& load : loads) {
+      sum += load.max_violation();
+      choices += load.total();
+      dropped += load.dropped;
+    }
     html += tile("MaxVio, mean of the layers", fmt::format("{:.2f}", sum / static_cast<double>(loads.size())));
     html += tile("Idle experts", idle_now(input.routing));
+    if (tells_dropped(input.routing) && choices > 0) {
+      html += tile("Dropped choices",
+                   fmt::format("{:.2f} %", 100 * static_cast<double>(dropped) / static_cast<double>(choices)));
+    }
   }
   return html.empty() ? "" : fmt::format("<div class=\"tiles\">\n{}</div>\n", html);
 }
@@ -235,23 +244,49 @@ std::string evenness_over_training(const RoutingHistory& routing) {
   return line_chart(violation) + line_chart(entropy);
 }
 
+/// Where experts have limited room: the share of choices that they had none for.
+std::string dropped_over_training(const RoutingHistory& routing) {
+  if (!tells_dropped(routing)) return "";
+  LineChart chart{.title = "Dropped choices over training",
+                  .note = "Share of a layer's choices that found no room in their expert",
+                  .x_name = "step",
+                  .lines = {{.name = "mean of the layers", .style = "mean"}, {.name = "worst layer", .style = "worst"}},
+                  .level = 0,
+                  .level_name = "none:"};
+  for (std::size_t r = 0; r < routing.steps.size(); ++r) {
+    double sum = 0, most = nan;
+    std::int64_t layers = 0;
+    for (const RoutedTokens& load : loads_by_layer(routing, {r, r + 1})) {
+      if (load.total() == 0) continue;
+      ++layers;
+      sum += load.dropped_share();
+      most = std::fmax(most, load.dropped_share());
+    }
+    chart.lines[0].points.push_back({routing.steps[r], layers ? sum / static_cast<double>(layers) : nan});
+    chart.lines[1].points.push_back({routing.steps[r], most});
+  }
+  return line_chart(chart);
+}
+
 std::string load_table(const RoutingHistory& routing, RecordRange range) {
+  const bool dropped = tells_dropped(routing);
   std::string rows;
   for (const RoutedTokens& load : loads_by_choice(routing, range)) {
     rows += fmt::format(
-        "<tr{}><th>layer{} top{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.3f}</td><td>{}</td></tr>\n",
+        "<tr{}><th>layer{} top{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.3f}</td><td>{}</td>{}</tr>\n",
         *load.choice == 0 ? " class=\"first\"" : "", label_of(load.id), *load.choice, grouped_number(load.max()),
         grouped_number(load.min()),
         std::isfinite(load.max_over_min()) ? fmt::format("{:.3f}", load.max_over_min())
                                            : short_number(load.max_over_min()),
-        grouped_number(std::llround(load.mean())), load.variation(), load.busiest());
+        grouped_number(std::llround(load.mean())), load.variation(), load.busiest(),
+        dropped ? fmt::format("<td>{}</td>", grouped_number(load.dropped)) : "");
   }
   return fmt::format(
       "<section class=\"table\">\n<h2>Tokens per expert</h2>\n"
       "<p>Summed over {}; CV is the standard deviation over the mean</p>\n<div class=\"scroll\"><table>\n"
       "<thead><tr><th>layer, choice</th><th>max</th><th>min</th><th>max/min</th><th>mean</th><th>CV</th>"
-      "<th>busiest expert</th></tr></thead>\n<tbody>\n{}</tbody>\n</table></div>\n</section>\n",
-      range_text(routing, range), rows);
+      "<th>busiest expert</th>{}</tr></thead>\n<tbody>\n{}</tbody>\n</table></div>\n</section>\n",
+      range_text(routing, range), dropped ? "<th>dropped</th>" : "", rows);
 }
 
 }  // namespace
@@ -268,6 +303,7 @@ std::string html_report(const ReportInput& input) {
   body += tiles(input, range) + facts(input) + loss_chart(input) + optimizer_charts(input);
   if (range) {
     body += fmt::format("<div class=\"pair\">\n{}</div>\n", evenness_over_training(input.routing));
+    body += dropped_over_training(input.routing);
     body += layer_cards(input.routing, alarms) + load_map(input.routing, *range) + ratio_chart(input.routing, *range) +
             load_table(input.routing, *range);
   } else {

@@ -12,15 +12,21 @@ namespace {
 
 constexpr double no_number = std::numeric_limits<double>::quiet_NaN();
 
-/// Adds counts[record, choice, :] to `tokens`.
-void add_counts(const RoutingHistory::Layer& layer, std::size_t record, std::int64_t choice,
-                std::vector<std::int64_t>& tokens) {
-  const std::int64_t* row =
-      layer.counts.data() + (static_cast<std::int64_t>(record) * layer.top_k + choice) * layer.experts;
-  for (std::size_t e = 0; e < tokens.size(); ++e) tokens[e] += row[e];
+/// Adds counts[record, choice, :] to a load, and how many of them were dropped.
+void add_counts(const RoutingHistory::Layer& layer, std::size_t record, std::int64_t choice, RoutedTokens& load) {
+  const std::size_t row = (record * static_cast<std::size_t>(layer.top_k) + static_cast<std::size_t>(choice)) *
+                          static_cast<std::size_t>(layer.experts);
+  for (std::size_t e = 0; e < load.tokens.size(); ++e) {
+    load.tokens[e] += layer.counts[row + e];
+    if (layer.drops) load.dropped += layer.dropped[row + e];
+  }
 }
 
 }  // namespace
+
+bool tells_dropped(const RoutingHistory& history) {
+  return std::ranges::any_of(history.layers, &RoutingHistory::Layer::drops);
+}
 
 std::int64_t RoutedTokens::total() const { return std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0}); }
 std::int64_t RoutedTokens::max() const { return *std::max_element(tokens.begin(), tokens.end()); }
@@ -29,6 +35,10 @@ std::size_t RoutedTokens::busiest() const {
   return static_cast<std::size_t>(std::max_element(tokens.begin(), tokens.end()) - tokens.begin());
 }
 double RoutedTokens::mean() const { return static_cast<double>(total()) / static_cast<double>(tokens.size()); }
+
+double RoutedTokens::dropped_share() const {
+  return total() == 0 ? no_number : static_cast<double>(dropped) / static_cast<double>(total());
+}
 
 double RoutedTokens::max_over_min() const {
   if (max() == 0) return no_number;
@@ -80,7 +90,7 @@ RoutedTokens layer_load(const RoutingHistory::Layer& layer, RecordRange range, s
   load.tokens.resize(static_cast<std::size_t>(layer.experts));
   for (std::size_t r = range.begin; r < range.end; ++r) {
     for (std::int64_t k = choice.value_or(0); k < (choice ? *choice + 1 : layer.top_k); ++k) {
-      add_counts(layer, r, k, load.tokens);
+      add_counts(layer, r, k, load);
     }
   }
   return load;

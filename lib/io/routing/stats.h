@@ -19,17 +19,23 @@ struct RecordRange {
 RecordRange select_records(const RoutingHistory& history, std::optional<std::int64_t> from = {},
                            std::optional<std::int64_t> to = {});
 
+/// Whether a log says which choices found no room in their expert.
+bool tells_dropped(const RoutingHistory& history);
+
 /// Tokens that a router gave each expert, summed over a range of records: as one choice, or as any.
 struct RoutedTokens {
   MixtureId id;
   std::optional<std::int64_t> choice;  // 0 for the top-1 choice; none: all choices together
   std::vector<std::int64_t> tokens;    // [experts]
+  std::int64_t dropped = 0;            // of all experts' tokens, those that they had no room for
 
   std::int64_t total() const;
   std::int64_t max() const;
   std::int64_t min() const;
   std::size_t busiest() const;
   double mean() const;
+  /// Of all tokens; NaN when there were none.
+  double dropped_share() const;
   /// Infinity when an expert got nothing and another one something; NaN when there were no tokens.
   double max_over_min() const;
   double max_over_mean() const;

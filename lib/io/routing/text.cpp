@@ -30,17 +30,18 @@ std::string aligned(const std::vector<Row>& rows) {
 
 std::string ratio_text(double ratio) { return fmt::format("{:.3f}", ratio); }  // "inf" for a starved expert
 
-Row header(const RoutingHistory::Layer& layer, bool experts) {
+Row header(const RoutingHistory::Layer& layer, bool experts, bool dropped) {
   Row row = {"layer, choice"};
   if (experts) {
     row[0] = "expert width";
     for (const std::int64_t size : layer.expert_sizes) row.push_back(std::to_string(size));
   }
   for (const char* name : {"max", "min", "max/min", "mean", "CV", "busiest"}) row.emplace_back(name);
+  if (dropped) row.emplace_back("dropped");
   return row;
 }
 
-Row row_of(const RoutedTokens& load, bool experts) {
+Row row_of(const RoutedTokens& load, bool experts, bool dropped) {
   Row row = {fmt::format("layer{} top{}", label_of(load.id), *load.choice)};
   if (experts) {
     for (const std::int64_t tokens : load.tokens) row.push_back(std::to_string(tokens));
@@ -50,6 +51,7 @@ Row row_of(const RoutedTokens& load, bool experts) {
            fmt::format("{:.1f}", load.mean()), ratio_text(load.variation()), std::to_string(load.busiest())}) {
     row.push_back(std::move(cell));
   }
+  if (dropped) row.push_back(std::to_string(load.dropped));
   return row;
 }
 
@@ -59,6 +61,7 @@ std::string routing_table(const RoutingHistory& history, RecordRange range, bool
   std::string text = fmt::format("Tokens per expert, steps {} to {} ({} records)\n", history.steps[range.begin],
                                  history.steps[range.end - 1], range.end - range.begin);
   const std::vector<RoutedTokens> loads = loads_by_choice(history, range);
+  const bool dropped = tells_dropped(history);
   std::vector<Row> rows;
   const RoutingHistory::Layer* above = nullptr;
   auto load = loads.begin();
@@ -66,26 +69,32 @@ std::string routing_table(const RoutingHistory& history, RecordRange range, bool
     // One table for all layers, unless widths differ and stand in the header.
     if (!above || (experts && above->expert_sizes != layer.expert_sizes)) {
       if (!rows.empty()) text += aligned(rows) + "\n";
-      rows = {header(layer, experts)};
+      rows = {header(layer, experts, dropped)};
     }
     above = &layer;
-    for (std::int64_t k = 0; k < layer.top_k; ++k) rows.push_back(row_of(*load++, experts));
+    for (std::int64_t k = 0; k < layer.top_k; ++k) rows.push_back(row_of(*load++, experts, dropped));
   }
   return text + (rows.empty() ? "" : aligned(rows));
 }
 
 void write_routing_csv(const RoutingHistory& history, std::ostream& out) {
-  out << "step,layer,choice,expert,expert_size,expert_rank,tokens,mean_probability,site\n";
+  const bool dropped = tells_dropped(history);
+  out << "step,layer,choice,expert,expert_size,expert_rank,tokens,mean_probability,site"
+      << (dropped ? ",dropped\n" : "\n");
   for (std::size_t r = 0; r < history.steps.size(); ++r) {
     for (const RoutingHistory::Layer& layer : history.layers) {
       const auto experts = static_cast<std::size_t>(layer.experts), choices = static_cast<std::size_t>(layer.top_k);
       fmt::memory_buffer lines;
       for (std::size_t k = 0; k < choices; ++k) {
         for (std::size_t e = 0; e < experts; ++e) {
-          fmt::format_to(std::back_inserter(lines), "{},{},{},{},{},{},{},{},{}\n", history.steps[r], layer.id.layer, k,
-                         e, layer.expert_sizes[e], layer.expert_rank[e], layer.counts[(r * choices + k) * experts + e],
+          const std::size_t place = (r * choices + k) * experts + e;
+          const auto end = std::back_inserter(lines);
+          fmt::format_to(end, "{},{},{},{},{},{},{},{},{}", history.steps[r], layer.id.layer, k, e,
+                         layer.expert_sizes[e], layer.expert_rank[e], layer.counts[place],
                          layer.mean_probability[r * experts + e],
                          layer.id.site == Site::attention ? "attention" : "ffn");
+          if (dropped) fmt::format_to(end, ",{}", layer.drops ? layer.dropped[place] : 0);
+          lines.push_back('\n');
         }
       }
       out.write(lines.data(), static_cast<std::streamsize>(lines.size()));

@@ -10,10 +10,11 @@ namespace lyceum {
 
 /// Tables as in MoDSE's appendix A: a row a router and choice ("layer0 top0" is each token's first choice) with max,
 /// min, max/min, mean, coefficient of variation and busiest expert; `experts` puts the tokens of every expert in front,
-/// under the experts' widths.
+/// under the experts' widths. Where experts have limited room, a last column is what was dropped of a row's tokens.
 std::string routing_table(const RoutingHistory& history, RecordRange range, bool experts);
 
 /// Lines of step,layer,choice,expert,expert_size,expert_rank,tokens,mean_probability,site under a header; every record.
+/// Where experts have limited room, a last column is dropped.
 void write_routing_csv(const RoutingHistory& history, std::ostream& out);
 
 }  // namespace lyceum

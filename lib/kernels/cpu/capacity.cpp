@@ -10,11 +10,11 @@ namespace lyceum {
 
 namespace {
 
-/// f(row, sequence) for every token of the run.
+/// f(row, sequence) for every token of the run of kernel `name`.
 template <class Choices, class F>
-void for_tokens(const Choices& of, const F& f) {
+void for_tokens(const char* name, const Choices& of, const F& f) {
   for (std::int64_t t = 0; t < of.index.rows; ++t) {
-    require_indices("CountChoices", "index", std::span(of.index.row(t), static_cast<std::size_t>(of.index.cols)), -1,
+    require_indices(name, "index", std::span(of.index.row(t), static_cast<std::size_t>(of.index.cols)), -1,
                     of.counts.cols);
     f(t, (of.first + t) / of.seq_len);
   }
@@ -44,7 +44,7 @@ void run(const CpuStream&, const CountChoices& count) {
   require_fitting(count);
   const std::int64_t k = count.index.cols;
   for (std::int64_t r = 0; r < count.counts.rows; ++r) std::fill_n(count.counts.row(r), count.counts.cols, 0);
-  for_tokens(count, [&](std::int64_t t, std::int64_t s) {
+  for_tokens("CountChoices", count, [&](std::int64_t t, std::int64_t s) {
     for (std::int64_t j = 0; j < k; ++j) {
       if (const std::int32_t e = count.index.row(t)[j]; e >= 0) ++count.counts.row(s * k + j)[e];
     }
@@ -55,7 +55,7 @@ void run(const CpuStream&, const DropChoices& drop) {
   const std::int64_t sequences = require_fitting(drop), k = drop.index.cols, experts = drop.counts.cols;
   const std::int64_t capacity = capacity_of(drop);
   std::vector<std::int64_t> next = choices_before(drop, sequences);
-  for_tokens(drop, [&](std::int64_t t, std::int64_t s) {
+  for_tokens("DropChoices", drop, [&](std::int64_t t, std::int64_t s) {
     for (std::int64_t j = 0; j < k; ++j) {
       const std::int32_t e = drop.index.row(t)[j];
       const bool full = e >= 0 && next[static_cast<std::size_t>((s * k + j) * experts + e)]++ >= capacity;

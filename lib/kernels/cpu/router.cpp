@@ -47,13 +47,20 @@ A shifted_exponentials(const A* logits, std::int64_t cols, A largest, A* scores)
   return sum;
 }
 
-/// scores = 1 / (1 + exp(−logits)); their sum.
+/// In this direction the comparison keeps NaN.
+template <class A>
+A sigmoid(A logit) {
+  constexpr A least = least_sigmoid_logit;
+  return A{1} / (A{1} + fast_exp(logit < least ? -least : -logit));
+}
+
+/// scores = sigmoids of the logits; their sum.
 template <class A>
 A sigmoids(const A* logits, std::int64_t cols, A* scores) {
   A sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (std::int64_t c = 0; c < cols; ++c) {
-    scores[c] = A{1} / (A{1} + fast_exp(-logits[c]));
+    scores[c] = sigmoid(logits[c]);
     sum += scores[c];
   }
   return sum;
@@ -318,7 +325,7 @@ struct TokenGradient {
     A dot = 0;
 #pragma omp simd reduction(+ : dot)
     for (std::int64_t e = 0; e < experts; ++e) {
-      s[e] = A{1} / (A{1} + fast_exp(-logits[e]));
+      s[e] = sigmoid(logits[e]);
       dot += dp[e] * s[e] * inverse;
     }
     through_gates(t);

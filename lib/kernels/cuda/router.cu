@@ -74,7 +74,8 @@ __device__ A score_of(A x, A largest, A inverse) {
   if constexpr (scores == Scores::softmax) {
     return std::exp(x - largest) * inverse;
   } else {
-    return A{1} / (A{1} + std::exp(-x));
+    constexpr A least = least_sigmoid_logit;
+    return A{1} / (A{1} + std::exp(x < least ? -least : -x));  // this comparison keeps NaN
   }
 }
 

@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""Every router, gate, loss and baseline of Lyceum against PyTorch in float64 (reference_model.py), on the CPU.
+
+    .venv/bin/python benchmarks/compare_routers.py [--cases REGEX] [--seed N] [--program PATH] [--json OUT]
+
+Both sides train tiny models for 16 steps from the weights of one checkpoint. Losses and gradient norm of every step,
+the validation's loss, the weights at the end and the counts of the tokens' choices must agree. Needs
+`scripts/install-deps.sh --torch` and a built program.
+"""
+import argparse
+import json
+import math
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import h5py
+import torch
+from torch import Tensor
+
+from compare_pytorch import ROOT, relative, write_tokens
+from reference_model import Training, Weights
+
+# Largest relative difference allowed between f32 and float64. About 1e-6 is seen, and no choice that differs.
+LIMIT = 1e-5
+COLUMNS = ("loss", "router losses", "gradient norm", "validation", "weights")
+
+# What both sides are told. A step is two passes of two sequences, so that it matters whether something is counted over
+# a sequence, a pass or a batch. With AdamW's usual eps of 1e-8 a gradient that is nothing but rounding moves its weight
+# by the whole learning rate, which happens to one of these tens of thousands of weights in some cases.
+BASE = {
+    "run.steps": 16, "run.seed": 7,
+    "batch.global": 4, "batch.micro": 2, "batch.seq_len": 32,
+    "model.layers": 2, "model.hidden": 32, "model.heads": 4, "model.kv_heads": 2, "model.ffn_hidden": 48,
+    "model.vocab": 64, "model.rope_base": 10000, "model.norm_eps": 1e-6, "model.init_std": 0.2,
+    "model.tie_embeddings": 0, "model.first_dense_layers": 0,
+    "moe.experts": 8, "moe.shared_experts": 0, "moe.top_k": 2, "moe.top_k_start": 0, "moe.expert_hidden": 24,
+    "moe.router": "softmax", "moe.router_hidden": 16, "moe.gates": "raw",
+    "moe.group_limit": 0, "moe.capacity_factor": 0,
+    "balance.expert": 0, "balance.device": 0, "balance.device_groups": 1, "balance.scope": "sequence",
+    "balance.z_loss": 0, "balance.mutual_information": 0, "balance.concentration": 0, "balance.bias_rate": 0,
+    "optim.lr": 5e-3, "optim.min_lr": 5e-4, "optim.schedule": "step", "optim.schedule_steps": 0,
+    "optim.warmup_steps": 4, "optim.decay_steps": 5, "optim.beta1": 0.9, "optim.beta2": 0.95, "optim.eps": 1e-5,
+    "optim.weight_decay": 0.1, "optim.clip_norm": 1,
+}  # fmt: skip
+
+
+def keys(**changes) -> dict:
+    """moe_top_k=3 is moe.top_k = 3."""
+    return {key.replace("_", ".", 1): value for key, value in changes.items()}
+
+
+EVEN = keys(balance_expert=0.05)
+EVEN_BATCH = keys(balance_expert=0.05, balance_scope="batch")
+GROUPS = keys(balance_device_groups=4, moe_group_limit=2, moe_top_k=3)
+BIAS = keys(moe_router="sigmoid", moe_gates="renormalized", balance_bias_rate=0.02)
+SIZES = keys(moe_expert_sizes="40,8, 36,12, 30,18, 24,24")
+HASH = keys(moe_router="hash", moe_top_k=1, moe_gates="ones")
+LOSSES = {
+    "expert loss": keys(balance_expert=0.05),
+    "device loss": keys(balance_device=0.1, balance_device_groups=3),
+    "z-loss": keys(balance_z_loss=0.02),
+    "mutual information": keys(balance_mutual_information=0.3),
+    "concentration": keys(balance_concentration=0.1),
+}
+ALL_LOSSES = {key: value for loss in LOSSES.values() for key, value in loss.items()}
+
+CASES = {
+    "softmax": EVEN,
+    "softmax, groups": EVEN | GROUPS,
+    "sigmoid": EVEN | keys(moe_router="sigmoid"),
+    "sigmoid, bias": BIAS,
+    "sigmoid, bias, groups": BIAS | GROUPS,
+    "mlp": EVEN | keys(moe_router="mlp"),
+    "noisy": EVEN | keys(moe_router="noisy", balance_z_loss=0.02),
+    "random": EVEN | keys(moe_router="random"),
+    "hash": HASH | keys(moe_experts=5),
+    "renormalized": EVEN | keys(moe_gates="renormalized"),
+    "detached": EVEN | keys(moe_gates="detached"),
+    "ones": EVEN | keys(moe_gates="ones"),
+    "k grows": EVEN | keys(moe_top_k_start=1, moe_top_k=5),
+    "capacity": EVEN | keys(moe_capacity_factor=1.1),
+    "capacity, k grows": BIAS | EVEN_BATCH | keys(moe_capacity_factor=0.8, moe_top_k_start=1, moe_top_k=4),
+    **{f"{name}, {scope}": loss | keys(balance_scope=scope)
+       for name, loss in LOSSES.items() for scope in ("sequence", "batch")},
+    "all losses, sequence": ALL_LOSSES,
+    "all losses, sigmoid, batch": ALL_LOSSES | keys(moe_router="sigmoid", balance_z_loss=0, balance_scope="batch"),
+    "shared experts": EVEN | keys(moe_shared_experts=2),
+    "sizes": EVEN | SIZES,
+    "Dense": keys(moe_experts=0, optim_schedule="constant", model_tie_embeddings=1),
+    "Dense x4": keys(moe_experts=0, moe_shared_experts=4),
+    "Hash": HASH,
+    "Switch": EVEN_BATCH | keys(moe_top_k=1),
+    "GShard": EVEN_BATCH | keys(moe_gates="renormalized", moe_capacity_factor=1.25),
+    "DeepSeekMoE": EVEN | keys(model_layers=3, model_first_dense_layers=1, moe_shared_experts=1, moe_top_k=3,
+                               balance_device=0.05, balance_device_groups=4),
+    "DeepSeek-V3": EVEN | BIAS | GROUPS | keys(moe_shared_experts=1),
+    "MoDSE": EVEN_BATCH | SIZES | keys(moe_router="noisy", moe_gates="renormalized", optim_schedule="cosine"),
+    "ModuleFormer's FFN": keys(moe_router="mlp", moe_gates="detached", balance_mutual_information=0.1,
+                               balance_scope="batch", optim_schedule="wsd"),
+    "SMoE-Dropout": keys(moe_router="random", moe_gates="renormalized", moe_top_k_start=2, moe_top_k=8),
+}  # fmt: skip
+
+
+class Comparison:
+    """Both runs of a case, in a folder."""
+
+    def __init__(self, config: dict, program: str, directory: Path):
+        self.config, self.program, self.directory, self.run = config, program, directory, directory / "run"
+        step = config["batch.global"] * config["batch.seq_len"]
+        self.train = self.write_tokens("train", config["run.steps"] * step, seed=1)
+        self.valid = self.write_tokens("valid", 2 * step, seed=2)
+
+    def write_tokens(self, name: str, count: int, seed: int) -> Tensor:
+        return torch.from_numpy(write_tokens(self.directory / name, count + 1, self.config["model.vocab"], seed))
+
+    def differences(self) -> dict[str, float]:
+        """The largest relative one of each column, and by how much counts of choices differ."""
+        theirs = self.train_lyceum()
+        training = Training(self.config, self.weights(0))
+        worst = dict.fromkeys(COLUMNS, 0.0) | {"counts": 0}
+        for step, their in enumerate(theirs):
+            our, counts = training.step(step, self.train)
+            for name, value in our.items():
+                column = {"loss": "loss", "grad_norm": "gradient norm"}.get(name, "router losses")
+                worst[column] = larger(worst[column], relative(their.get(name, 0.0), value))
+            worst["counts"] += self.differing_counts(step, counts)
+        worst["validation"] = relative(theirs[-1]["valid_loss"], training.validate(self.valid))
+        after = self.weights(self.config["run.steps"])
+        for name, tensor in training.model.w.items():
+            distance, norms = (after[name] - tensor).norm(), (after[name].norm(), tensor.norm())
+            worst["weights"] = larger(worst["weights"], (distance / max(norms)).item() if distance else 0.0)
+        return worst
+
+    def train_lyceum(self) -> list[dict]:
+        """Metrics of every step; raises where the program fails."""
+        own = {
+            "run.dir": self.run, "run.precision": "f32", "run.device": "cpu", "run.threads": 1,
+            "data.train": self.directory / "train", "data.valid": self.directory / "valid", "data.order": "sequential",
+            "eval.batches": 0, "routing.every": 1, "checkpoint.at_start": 1, "checkpoint.keep": 0,
+        }  # fmt: skip
+        options = [f"--{key}={value}" for key, value in (self.config | own).items()]
+        ended = subprocess.run([self.program, "train", *options], capture_output=True, text=True)
+        if ended.returncode:
+            raise RuntimeError(ended.stderr.strip() or f"lyceum ended with {ended.returncode}")
+        steps = [json.loads(line) for line in (self.run / "metrics.jsonl").read_text().splitlines()]
+        return [{key: math.nan if value is None else value for key, value in step.items()} for step in steps]
+
+    def weights(self, step: int) -> Weights:
+        """Every tensor of the model, by its name in the checkpoint."""
+        found: Weights = {}
+
+        def add(name: str, item) -> None:
+            if isinstance(item, h5py.Dataset) and name.startswith(("model/", "lm_head/")):
+                found[name] = torch.from_numpy(item[...]).double()
+
+        with h5py.File(self.run / f"checkpoints/step-{step:08}/index.h5") as file:
+            file.visititems(add)
+        return found
+
+    def differing_counts(self, step: int, counts: dict[int, Tensor]) -> int:
+        """The sum of the differences between a step's counts, of choices made and dropped, and those of routing.h5."""
+        if not counts:
+            return 0
+        with h5py.File(self.run / "routing.h5") as file:
+            differing = 0
+            for layer, (made, dropped) in counts.items():
+                theirs = file[f"layers/{layer:03}"]
+                differing += abs(theirs["counts"][step] - made.numpy()).sum()
+                differing += abs((theirs["dropped"][step] if "dropped" in theirs else 0) - dropped.numpy()).sum()
+        return int(differing)
+
+
+def larger(a: float, b: float) -> float:
+    return a if a != a or b <= a else b  # once NaN, always NaN
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", metavar="REGEX", default="", help="whose names match; default: all")
+    parser.add_argument("--seed", type=int, default=BASE["run.seed"], help="of initial weights and noise")
+    parser.add_argument("--program", default=str(ROOT / "build/cpu/apps/lyceum"))
+    parser.add_argument("--json", type=Path, metavar="OUT", help="also write the results there")
+    arguments = parser.parse_args()
+    if not Path(arguments.program).is_file():
+        parser.error(f"no program {arguments.program}: build it, or name it with --program")
+    try:
+        arguments.cases = {name: changes for name, changes in CASES.items() if re.search(arguments.cases, name)}
+    except re.error as error:
+        parser.error(f"--cases {arguments.cases}: {error}")
+    if not arguments.cases:
+        parser.error(f"--cases: none of {'; '.join(CASES)}")
+    return arguments
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    torch.set_num_threads(1)
+    version = subprocess.run([arguments.program, "--version"], capture_output=True, text=True).stdout.strip()
+    print(f"{version}, PyTorch {torch.__version__}, seed {arguments.seed}")
+    print(f"largest relative differences, allowed {LIMIT:.0e}; differences of the counts of choices, allowed 0\n")
+    width = max(map(len, CASES))
+    print(f"{'case':<{width}}" + "".join(f"{name:>15}" for name in (*COLUMNS, "counts")))
+    results = {}
+    for name, changes in arguments.cases.items():
+        with tempfile.TemporaryDirectory(prefix="lyceum-routers-") as directory:
+            config = BASE | changes | {"run.seed": arguments.seed}
+            try:
+                worst = Comparison(config, arguments.program, Path(directory)).differences()
+            except RuntimeError as error:
+                print(f"{name:<{width}}  FAILED: {error}")
+                results[name] = {"equal": False, "error": str(error)}
+                continue
+        equal = all(worst[column] <= LIMIT for column in COLUMNS) and not worst["counts"]
+        row = "".join(f"{worst[column]:15.1e}" for column in COLUMNS) + f"{worst['counts']:15}"
+        print(f"{name:<{width}}{row}  {'ok' if equal else 'FAILED'}", flush=True)
+        results[name] = {"equal": equal, "differences": worst}
+    failed = [name for name, result in results.items() if not result["equal"]]
+    print(f"\n{len(results) - len(failed)} of {len(results)} cases agree")
+    if arguments.json:
+        head = {"lyceum": version, "torch": torch.__version__, "seed": arguments.seed, "limit": LIMIT}
+        arguments.json.write_text(json.dumps(head | {"cases": results}, indent=2) + "\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,304 @@
+"""The sparse transformers that `lyceum train` builds, in PyTorch and float64, as plainly as their formulas: what
+compare_routers.py holds Lyceum against. Written from the papers and docs/configuration.md, not from Lyceum's code; only
+the bits of the noise are taken from there.
+
+A model is a table of tensors under the names that they have in a checkpoint. Every expert works on every token, and is
+multiplied by zero where it was not chosen.
+"""
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pytorch_model import learning_rate
+
+Weights = dict[str, Tensor]
+
+
+@dataclass
+class Pass:
+    """Sequences that go through the model at once."""
+
+    inputs: Tensor  # [sequences, tokens]
+    targets: Tensor  # the same
+    step: int = 0
+    first_token: int = 0  # of the step's batch, the first of these
+    training: bool = False  # with noise, growing k and a capacity
+
+
+@dataclass
+class Routing:
+    """What a router decided; p and logits are absent of a hash."""
+
+    chosen: Tensor  # [sequences, tokens, k], best first
+    gates: Tensor  # [sequences, tokens, k]
+    p: Tensor | None  # [sequences, tokens, experts]
+    logits: Tensor | None  # the same
+    kept: Tensor  # [sequences, tokens, k]: False where the expert was full
+
+
+def rms_norm(x: Tensor, eps: float) -> Tensor:
+    return x / (x.square().mean(-1, keepdim=True) + eps).sqrt()
+
+
+def swiglu(w: Weights, at: str, x: Tensor) -> Tensor:
+    gate, up = x @ w[f"{at}/gate_proj/weight"].T, x @ w[f"{at}/up_proj/weight"].T
+    return (F.silu(gate) * up) @ w[f"{at}/down_proj/weight"].T
+
+
+def rotate(x: Tensor, base: float) -> Tensor:
+    """RoPE on halves; [..., tokens, head_dim]."""
+    half = x.shape[-1] // 2
+    rate = base ** (-torch.arange(half, dtype=x.dtype) / half)
+    angle = torch.arange(x.shape[-2], dtype=x.dtype)[:, None] * rate
+    low, high = x.split(half, -1)
+    return torch.cat((low * angle.cos() - high * angle.sin(), high * angle.cos() + low * angle.sin()), -1)
+
+
+def attention(config: dict, w: Weights, at: str, x: Tensor) -> Tensor:
+    """Causal, with fewer heads of keys and values than of queries."""
+    dim = config["model.hidden"] // config["model.heads"]
+    q, k, v = (x @ w[f"{at}/{name}_proj/weight"].T for name in "qkv")
+    q, k, v = (part.unflatten(-1, (-1, dim)).transpose(1, 2) for part in (q, k, v))  # [sequences, heads, tokens, dim]
+    q, k = rotate(q, config["model.rope_base"]), rotate(k, config["model.rope_base"])
+    k, v = (part.repeat_interleave(config["model.heads"] // config["model.kv_heads"], 1) for part in (k, v))
+    future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+    scores = (q @ k.transpose(2, 3) / math.sqrt(dim)).masked_fill(future, -torch.inf)
+    return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2) @ w[f"{at}/o_proj/weight"].T
+
+
+def splitmix64(z: np.ndarray) -> np.ndarray:
+    z = z + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def philox4x32(x: list[np.ndarray], key: list[int]) -> list[np.ndarray]:
+    """Ten rounds [Salmon et al. 2011] on words of 32 bits, held in 64."""
+    low = np.uint64(0xFFFFFFFF)
+    for _ in range(10):
+        a, b = np.uint64(0xD2511F53) * x[0], np.uint64(0xCD9E8D57) * x[2]
+        left, right = np.uint64(key[0]), np.uint64(key[1])
+        x = [(b >> np.uint64(32)) ^ x[1] ^ left, b & low, (a >> np.uint64(32)) ^ x[3] ^ right, a & low]
+        key = [(key[0] + 0x9E3779B9) & 0xFFFFFFFF, (key[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return x
+
+
+def noise(seed: int, layer: int, step: int, first: int, tokens: int, experts: int) -> Tensor:
+    """ε [tokens, experts] as lib/kernels/token_noise.h draws it: a block for four experts, two pairs by Box-Muller."""
+    key = int(splitmix64(np.array([seed ^ 0x726F75746572], np.uint64))[0])
+    at, quad = np.meshgrid(*(np.arange(n, dtype=np.uint64) for n in (tokens, -(-experts // 4))), indexing="ij")
+    at = at + np.uint64(first)
+    high = ((at >> np.uint64(32)) << np.uint64(16)) | np.uint64(layer)
+    words = philox4x32([at & np.uint64(0xFFFFFFFF), high, np.full_like(at, step), quad], [key & 0xFFFFFFFF, key >> 32])
+    normal = []
+    for first_word, second_word in (words[:2], words[2:]):
+        radius = np.sqrt(-2 * np.log((first_word + 0.5) / 2**32))
+        angle = 2 * np.pi * (second_word / 2**32)
+        normal += [radius * np.cos(angle), radius * np.sin(angle)]
+    return torch.from_numpy(np.stack(normal, -1).reshape(tokens, -1)[:, :experts])
+
+
+def entropy(p: Tensor) -> Tensor:
+    return -(p * p.log()).sum(-1)
+
+
+class Model:
+    def __init__(self, config: dict, weights: Weights):
+        self.config, self.w = config, weights
+        self.experts = config["moe.experts"]
+        self.kind = config["moe.router"]
+
+    def forward(self, work: Pass) -> tuple[Tensor, dict[str, Tensor], dict[int, Routing]]:
+        """Cross-entropy, nats a token; the routers' losses, weighted and summed over layers; each layer's routing."""
+        config, w, eps = self.config, self.w, self.config["model.norm_eps"]
+        losses: dict[str, Tensor] = {}
+        routings = {}
+        x = w["model/embed_tokens/weight"][work.inputs]
+        for layer in range(config["model.layers"]):
+            at = f"model/layers/{layer}"
+            normed = rms_norm(x, eps) * w[f"{at}/input_layernorm/weight"]
+            x = x + attention(config, w, f"{at}/self_attn", normed)
+            normed = rms_norm(x, eps) * w[f"{at}/post_attention_layernorm/weight"]
+            if not self.experts or layer < config["model.first_dense_layers"]:
+                x = x + swiglu(w, f"{at}/mlp", normed)
+                continue
+            routings[layer] = self.route(work, layer, normed)
+            x = x + self.mixture(f"{at}/mlp", normed, routings[layer])
+            for name, loss in self.losses(routings[layer]).items():
+                losses[name] = losses.get(name, 0) + loss
+        head = w["model/embed_tokens/weight" if config["model.tie_embeddings"] else "lm_head/weight"]
+        logits = (rms_norm(x, eps) * w["model/norm/weight"]) @ head.T
+        return F.cross_entropy(logits.flatten(0, 1), work.targets.flatten()), losses, routings
+
+    def mixture(self, at: str, x: Tensor, routing: Routing) -> Tensor:
+        """Σ_shared FFN(x) + Σ_chosen gate · FFN(x) [DeepSeekMoE eq. 9]."""
+        gates = x.new_zeros(*x.shape[:2], self.experts).scatter(2, routing.chosen, routing.gates * routing.kept)
+        y = sum(gates[..., e, None] * swiglu(self.w, f"{at}/experts/{e}", x) for e in range(self.experts))
+        return y + swiglu(self.w, f"{at}/shared_experts", x) if self.config["moe.shared_experts"] else y
+
+    def logits(self, work: Pass, layer: int, x: Tensor) -> Tensor:
+        w, at = self.w, f"model/layers/{layer}/mlp/gate"
+        if self.kind == "mlp":
+            return (x @ w[f"{at}/in/weight"].T).relu() @ w[f"{at}/weight"].T
+        logits = x @ w[f"{at}/weight"].T
+        if self.kind == "noisy" and work.training:
+            scale = w[f"{at}/noise_scale"] * rms_norm(x @ w[f"{at}/noise/weight"].T, self.config["model.norm_eps"])
+            tokens = x.shape[0] * x.shape[1]
+            epsilon = noise(self.config["run.seed"], layer, work.step, work.first_token, tokens, self.experts)
+            logits = logits + epsilon.view_as(logits) * F.softplus(scale)
+        return logits
+
+    def route(self, work: Pass, layer: int, x: Tensor) -> Routing:
+        if self.kind == "hash":
+            mixed = splitmix64(work.inputs.numpy().astype(np.uint64) + np.uint64(layer << 32))
+            chosen = torch.from_numpy((mixed % np.uint64(self.experts)).astype(np.int64))[..., None]
+            ones = torch.ones(chosen.shape, dtype=x.dtype)
+            return Routing(chosen, ones, None, None, self.room(work, chosen))
+        logits = self.logits(work, layer, x)
+        if self.kind == "sigmoid":
+            scores = logits.sigmoid()
+            p = scores / scores.sum(-1, keepdim=True)
+            wanted = scores + self.w[f"model/layers/{layer}/mlp/gate/e_score_correction_bias"]
+        else:
+            scores = p = wanted = logits.softmax(-1)
+        chosen = self.limited(wanted.detach()).topk(self.choices(work)).indices
+        best = scores.gather(2, chosen)
+        total = best.sum(-1, keepdim=True)
+        gates = {
+            "raw": best,
+            "renormalized": best / total,
+            "detached": best / total.detach(),
+            "ones": torch.ones_like(best),
+        }[self.config["moe.gates"]]
+        return Routing(chosen, gates, p, logits, self.room(work, chosen))
+
+    def choices(self, work: Pass) -> int:
+        """k, which may grow on a straight line [SMoE-Dropout]."""
+        start, end, steps = self.config["moe.top_k_start"], self.config["moe.top_k"], self.config["run.steps"]
+        if not start or not work.training:
+            return end
+        return math.floor(start + (end - start) * work.step / (steps - 1) + 0.5)
+
+    def groups(self) -> list[int]:
+        """Experts of each group; the first ones have one more."""
+        return [len(part) for part in np.array_split(range(self.experts), self.config["balance.device_groups"])]
+
+    def limited(self, wanted: Tensor) -> Tensor:
+        """-∞ outside the groups with the largest sums of two [DeepSeek-V3, 2.1.2]."""
+        limit = self.config["moe.group_limit"]
+        if not limit:
+            return wanted
+        parts = wanted.split(self.groups(), -1)
+        sums = torch.stack([part.topk(min(2, part.shape[-1])).values.sum(-1) for part in parts], -1)
+        allowed = torch.zeros_like(sums).scatter(-1, sums.topk(limit).indices, 1).bool()
+        allowed = allowed.repeat_interleave(torch.tensor(self.groups()), -1)
+        return wanted.masked_fill(~allowed, -torch.inf)
+
+    def room(self, work: Pass, chosen: Tensor) -> Tensor:
+        """Which choices their experts take: first choices of all tokens of a sequence, then second ones."""
+        factor = self.config["moe.capacity_factor"]
+        if not factor or not work.training:
+            return torch.ones_like(chosen, dtype=torch.bool)
+        _, tokens, k = chosen.shape
+        capacity = math.ceil(factor * k * tokens / self.experts)
+        in_order = F.one_hot(chosen.transpose(1, 2).flatten(1), self.experts)  # [sequences, k · tokens, experts]
+        place = (in_order.cumsum(1) * in_order).sum(-1)
+        return (place <= capacity).unflatten(1, (k, tokens)).transpose(1, 2)
+
+    def losses(self, routing: Routing) -> dict[str, Tensor]:
+        """Of a layer, by their names in metrics.jsonl. [DeepSeekMoE eq. 12-17; Zoph et al. 2022; ModuleFormer]"""
+        if routing.p is None:
+            return {}
+        config = self.config
+        k = routing.chosen.shape[-1]
+        f = F.one_hot(routing.chosen, self.experts).sum(2).double().mean(1) * (self.experts / k)  # [sequences, experts]
+        mean_p = routing.p.mean(1)
+        if config["balance.scope"] == "batch":
+            f, mean_p = f.mean(0, keepdim=True), mean_p.mean(0, keepdim=True)
+        groups = zip(f.split(self.groups(), 1), mean_p.split(self.groups(), 1))
+        of_mean = entropy(mean_p).mean()
+        return {
+            "expert_balance_loss": config["balance.expert"] * (f * mean_p).sum(-1).mean(),
+            "device_balance_loss": config["balance.device"] * sum((a.mean(1) * b.sum(1)).mean() for a, b in groups),
+            "z_loss": config["balance.z_loss"] * routing.logits.logsumexp(-1).square().mean(),
+            "mutual_information_loss": config["balance.mutual_information"] * (entropy(routing.p).mean() - of_mean),
+            "concentration_loss": config["balance.concentration"] * of_mean,
+        }
+
+    def counts(self, routing: Routing) -> Tensor:
+        """Choices made and choices dropped, [2, top_k, experts]."""
+        made = F.one_hot(routing.chosen, self.experts)  # [sequences, tokens, k, experts]
+        counts = torch.stack((made, made * ~routing.kept[..., None])).sum((1, 2))
+        return F.pad(counts, (0, 0, 0, self.config["moe.top_k"] - counts.shape[1]))
+
+
+class Training:
+    """A run of a model: AdamW on what learns, clipping, the schedule, and the bias that counts of choices move."""
+
+    def __init__(self, config: dict, weights: Weights):
+        self.config, self.model = config, Model(config, weights)
+        self.biases = [name for name in weights if name.endswith("/e_score_correction_bias")]
+        fixed = ("/e_score_correction_bias",) + (("/mlp/gate/weight",) if config["moe.router"] == "random" else ())
+        self.trained = [tensor.requires_grad_() for name, tensor in weights.items() if not name.endswith(fixed)]
+        self.optimizer = torch.optim.AdamW(
+            [
+                {"params": [p for p in self.trained if p.dim() > 1]},
+                {"params": [p for p in self.trained if p.dim() <= 1], "weight_decay": 0.0},
+            ],
+            betas=(config["optim.beta1"], config["optim.beta2"]),
+            eps=config["optim.eps"],
+            weight_decay=config["optim.weight_decay"],
+        )
+
+    def step(self, step: int, tokens: Tensor) -> tuple[dict[str, float], dict[int, Tensor]]:
+        """One update: what metrics.jsonl has of it, and the counts of each layer."""
+        config = self.config
+        batch, micro, length = config["batch.global"], config["batch.micro"], config["batch.seq_len"]
+        metrics: dict[str, float] = {}
+        counts: dict[int, Tensor] = {}
+        for first in range(0, batch, micro):
+            start = (step * batch + first) * length
+            run = samples(tokens[start : start + micro * length + 1], length)
+            loss, losses, routings = self.model.forward(Pass(*run, step, first * length, training=True))
+            parts = {"loss": loss} | losses
+            (sum(parts.values()) * (micro / batch)).backward()
+            for name, part in (parts | {"balance_loss": sum(losses.values(), torch.zeros(()))}).items():
+                metrics[name] = metrics.get(name, 0.0) + part.item() * (micro / batch)
+            for layer, routing in routings.items():
+                counts[layer] = counts.get(layer, 0) + self.model.counts(routing)
+        metrics["grad_norm"] = self.update(step)
+        self.move_biases(counts)
+        return metrics, counts
+
+    def update(self, step: int) -> float:
+        """Clips, updates, and tells the norm before clipping."""
+        for p in self.trained:
+            p.grad = torch.zeros_like(p) if p.grad is None else p.grad  # what no loss reached still decays
+        norm = torch.stack([p.grad.norm() for p in self.trained]).norm().item()
+        for p in self.trained:
+            p.grad *= min(1.0, self.config["optim.clip_norm"] / norm)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.config, step)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return norm
+
+    def move_biases(self, counts: dict[int, Tensor]) -> None:
+        """b += u · sign(mean count - count), by counts of the whole step [DeepSeek-V3, 2.1.2]."""
+        for name in self.biases:
+            count = counts[int(name.split("/")[2])][0].sum(0).double()
+            self.model.w[name] += self.config["balance.bias_rate"] * (count.mean() - count).sign()
+
+    @torch.no_grad()
+    def validate(self, tokens: Tensor) -> float:
+        return self.model.forward(Pass(*samples(tokens, self.config["batch.seq_len"])))[0].item()
+
+
+def samples(tokens: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    """Inputs and targets, [sequences, length], of a run of tokens with one more at its end."""
+    return tokens[:-1].view(-1, length), tokens[1:].view(-1, length)
