@@ -10,6 +10,7 @@
 #include "model/transformer.h"
 #include "parallel/comm/ledger.h"
 #include "parallel/pipeline/tape_stage.h"
+#include "plan/memory.h"
 
 namespace lyceum {
 
