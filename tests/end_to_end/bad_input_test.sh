@@ -106,7 +106,7 @@ says err "^  moe.top_k = 2 with moe.router = hash"
 says err "^  moe.top_k_start = 3 is more than moe.top_k = 2$"
 says err "^  moe.capacity_factor = 1.5 with sub_dimensions.ffn = 4"
 says err "^  balance.mutual_information = 1 with moe.router = hash"
-says err "^  balance.concentration = -1: must be >= 0"
+says err "^  balance.concentration = -1 on the command line: must be >= 0"
 refused 2 "moe.capacity_factor = 1.5 with no experts to limit: set moe.capacity_factor = 0, or moe.experts" \
   --moe.experts=0 --moe.capacity_factor=1.5
 refused_by_ranks 2 "moe.top_k_start = 5 is more than moe.top_k = 2" --moe.top_k=2 --moe.top_k_start=5

@@ -37,7 +37,6 @@ expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/parts-bias" --run.steps=12
 same_run whole-bias parts-bias step-00000012
 expect 0 "$lyceum" checkpoint show "$work/parts-bias/checkpoints/step-00000012"
 # More experts of a token from step to step, each with limited room, and noise: asked to stop, at any step.
-export LYCEUM_CACHE=$work/peaks
 grown=("${tiny[@]}" --parallel.expert=2 --moe.router=noisy --moe.top_k=3 --moe.top_k_start=2 --moe.capacity_factor=0.9 --run.steps=60
   --checkpoint.every=20)
 expect 0 ranks 2 "${grown[@]}" "--run.dir=$work/whole-grown"
