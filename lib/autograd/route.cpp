@@ -19,7 +19,7 @@ std::span<T> span_or_none(const Tensor& tensor) {
 
 std::array<Tensor, 3> Route::forward(const Stream& stream, Saved& saved, const Tensor& logits) const {
   const std::int64_t tokens = logits.shape()[0], experts = logits.shape()[1];
-  require(k >= 1 && k <= experts, "top {} of {} experts", k, experts);
+  require(k >= 1 && k <= experts - skip, "top {} of {} experts, behind {}", k, experts, skip);
   saved = {.logits = logits,
            .norms = Tensor::empty(stream, logits.dtype(), {tokens, 2}),
            .index = Tensor::empty(stream, DType::i32, {tokens, k})};
@@ -37,6 +37,7 @@ std::array<Tensor, 3> Route::forward(const Stream& stream, Saved& saved, const T
                                   .group = span_or_none<const std::int32_t>(group),
                                   .groups = groups,
                                   .group_limit = group_limit,
+                                  .skip = skip,
                                   .even = even,
                                   .entropy = entropy,
                                   .seq_len = seq_len,

@@ -43,6 +43,9 @@ struct RouteTokens {
   /// best scores (+ bias), or of the one that they have, equal ones in the order of their index [DeepSeek-V3 §2.1.2].
   std::span<const std::int32_t> group = {};  // [experts]: the group of each, below `groups`
   std::int64_t groups = 0, group_limit = 0;  // groups: at most most_groups
+  /// The best experts of a token that are passed over: it chooses the k that follow on them, in the same order. Groups
+  /// are those that it chooses without. At most as many as leave k experts, of the groups that it chooses too.
+  std::int64_t skip = 0;
   /// Choices that fall on all experts alike, after the search that they replace: (t · k + j) mod experts. To measure
   /// speed apart from what a router has learnt.
   bool even = false;

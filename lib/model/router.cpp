@@ -61,6 +61,12 @@ Variable Router::logits(Tape& tape, const Pass& pass, const Variable& x) const {
 }
 
 Router::Choices Router::forward(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const {
+  Choices choices = choose(tape, pass, x, tally);
+  if (pass.chosen) pass.chosen->push_back({mixture_.id, choices.index, choices.gates.value});
+  return choices;
+}
+
+Router::Choices Router::choose(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const {
   const RoutingTally counted = tally && !tape.replaying() ? *tally : RoutingTally{};
   if (mixture_.router == RouterKind::hash) {
     require(pass.tokens.defined(), "layer {} routes by tokens and was given none", mixture_.id.layer);
@@ -77,6 +83,7 @@ Router::Choices Router::forward(Tape& tape, const Pass& pass, const Variable& x,
               .rule = gates_of(moe_),
               .choices = pass.choices,
               .bias = bias_ ? bias_->value : Tensor(),
+              .skip = pass.skip_top,
               .even = moe_.even_routing,
               .entropy = entropy_ && pass.training(),
               .tally = counted};
@@ -92,6 +99,31 @@ Router::Choices Router::forward(Tape& tape, const Pass& pass, const Variable& x,
   }
   const auto [gates, index, load] = tape.apply(route, logits(tape, pass, x));
   return {.gates = gates, .index = index.value, .load = load};
+}
+
+void require_skippable(const Config& config, std::int64_t skip) {
+  const MoeConfig& moe = config.moe;
+  require_usage(skip >= 0, "--skip-top = {}: 0 (none) or more", skip);
+  if (skip == 0) return;
+  const std::vector<Mixture> mixtures = mixtures_of(config);
+  require_usage(!mixtures.empty(), "--skip-top = {}: this model has no experts to choose from", skip);
+  require_usage(moe.router != RouterKind::hash,
+                "--skip-top = {} with moe.router = hash, which finds none of a token's experts better than others",
+                skip);
+  require_usage(!moe.even_routing, "--skip-top = {} with moe.even_routing = true, which looks for no best experts",
+                skip);
+  for (const Mixture& mixture : mixtures) {
+    const std::int64_t experts = mixture.choices(), left = experts - mixture.k;
+    require_usage(skip <= left, "--skip-top = {} and moe.top_k = {} are more than moe.experts = {}: skip {} at most",
+                  skip, mixture.k, experts, left);
+    if (moe.group_limit == 0) continue;
+    const std::int64_t open = experts / config.balance.device_groups * moe.group_limit;
+    require_usage(
+        skip <= open - mixture.k,
+        "--skip-top = {} and moe.top_k = {} are more than the {} experts of moe.group_limit = {} groups: skip {} "
+        "at most",
+        skip, mixture.k, open, moe.group_limit, open - mixture.k);
+  }
 }
 
 void Router::update(const Stream& stream, const Tensor& counts, std::span<const AdamWNumbers> numbers) const {

@@ -25,6 +25,10 @@ struct RouterTensor {
 /// Those of a mixture's router, in their order.
 std::vector<RouterTensor> router_tensors(const Config& config, const Mixture& mixture);
 
+/// Throws a usage Error unless every router of the configuration can pass over a token's `skip` best experts and have
+/// moe.top_k others.
+void require_skippable(const Config& config, std::int64_t skip);
+
 /// Chooses the experts of tokens: makes logits as its mixture's router does, and one pass over them makes gates and
 /// choices. What follows does not know which router it was.
 ///   softmax  x · Wᵀ; W = gate/weight [experts, hidden]
@@ -61,6 +65,7 @@ class Router {
   void update(const Stream& stream, const Tensor& counts, std::span<const AdamWNumbers> numbers) const;
 
  private:
+  Choices choose(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const;
   Variable logits(Tape& tape, const Pass& pass, const Variable& x) const;
 
   MoeConfig moe_;

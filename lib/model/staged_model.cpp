@@ -40,6 +40,10 @@ void StagedModel::count_routing(bool on) {
   for (const auto& stage : stages_) stage->count_routing(on);
 }
 
+void StagedModel::skip_top(std::int64_t experts) {
+  for (const auto& stage : stages_) stage->skip_top(experts);
+}
+
 void StagedModel::clear_routing() {
   for (const auto& stage : stages_) stage->clear_routing();
 }

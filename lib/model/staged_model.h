@@ -31,6 +31,7 @@ class StagedModel {
   /// As Transformer's, of the mixtures on this rank.
   std::vector<RoutingSums> routing() const;
   void count_routing(bool on);
+  void skip_top(std::int64_t experts);
   void clear_routing();
 
  private:

@@ -14,6 +14,12 @@ namespace lyceum {
 
 class Router;
 
+/// What a router chose, of its run of the tokens.
+struct ChosenExperts {
+  MixtureId id;
+  Tensor index, gates;  // as Router::Choices: i32, and the accumulator's type, [tokens, k]
+};
+
 /// A pass of tokens through blocks, as every sub-layer sees it.
 struct Pass {
   TokenLayout layout;
@@ -28,8 +34,10 @@ struct Pass {
   Tensor step{};
   /// f64 [1], likewise: experts of an FFN that a token chooses. Undefined: as many as the mixture says.
   Tensor choices{};
-  bool counts = true;              // whether routers add to their tallies
-  KeyValueCache* cache = nullptr;  // of this block, where one sequence goes on from it; no gradient then
+  bool counts = true;         // whether routers add to their tallies
+  std::int64_t skip_top = 0;  // best experts of a token that routers pass over, to learn what they are worth
+  std::vector<ChosenExperts>* chosen = nullptr;  // where routers put what they choose, for who asks
+  KeyValueCache* cache = nullptr;                // of this block, where one sequence goes on from it; no gradient then
 
   bool training() const { return step.defined(); }
 };

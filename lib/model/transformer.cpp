@@ -242,7 +242,9 @@ Transformer::StageResult Transformer::forward_stage(Tape& tape, const Batch& bat
                   .first_token = batch.first_token,
                   .step = batch.step,
                   .choices = batch.choices,
-                  .counts = counting_};
+                  .counts = counting_,
+                  .skip_top = skip_top_,
+                  .chosen = batch.chosen};
   tape.release_results(config_.model.recompute == "selective");
   StageResult result;
   const Variable y = blocks(tape, pass, first_stage() ? embed(tape, pass.layout, batch.inputs) : x, result.losses);
@@ -273,7 +275,8 @@ Tensor Transformer::next_logits(std::span<const std::int32_t> tokens, std::vecto
                   .rope = rope_,
                   .tokens = inputs,
                   .first_token = caches[0].length,
-                  .counts = false};
+                  .counts = false,
+                  .skip_top = skip_top_};
   Losses unused;
   const Variable y = blocks(tape, pass, embed(tape, pass.layout, inputs), unused, caches);
   const Variable last{y.value.slice(count - 1, 1)};

@@ -36,8 +36,9 @@ class Transformer {
     std::int64_t sequences, seq_len;
     Tensor losses =
         {};  // [sequences · seq_len], where defined: takes the cross-entropy of each token in the last stage
-    std::int64_t first_token = 0;    // see Pass
-    Tensor step = {}, choices = {};  // see Pass
+    std::int64_t first_token = 0;                  // see Pass
+    Tensor step = {}, choices = {};                // see Pass
+    std::vector<ChosenExperts>* chosen = nullptr;  // see Pass
     std::int64_t tokens() const { return sequences * seq_len; }
   };
   /// Scalars in accumulator precision, to be divided by the tokens and the sequences of the global batch. All ranks of
@@ -88,6 +89,8 @@ class Transformer {
   /// What the blocks route to, in the order of forward.
   std::span<const Mixture> mixtures() const { return mixtures_; }
   void count_routing(bool on) { counting_ = on; }
+  /// From now on routers pass over so many of the best experts of every token, see Route::skip.
+  void skip_top(std::int64_t experts) { skip_top_ = experts; }
   void clear_routing();
   /// Collective over the ranks of the stage: what routers learn from the choices counted since the last clear, those of
   /// a whole step; `numbers`: of its update, see Router::update(). The host does not wait.
@@ -135,6 +138,7 @@ class Transformer {
   Tensor counts_, probability_;    // all tallies, one after another: i64, f64
   Tensor dropped_;                 // likewise, of those that are limited: i64
   bool counting_ = true, reads_tokens_;
+  std::int64_t skip_top_ = 0;
 };
 
 }  // namespace lyceum

@@ -22,6 +22,7 @@ struct Case {
   std::int64_t groups = 0, group_limit = 0;
   bool entropy = false;
   std::int64_t choices = 0;  // that a token makes; 0: k
+  std::int64_t skip = 0;
 
   std::int64_t chosen() const { return choices ? choices : k; }
   std::vector<double> choices_told() const {
@@ -32,7 +33,7 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << c.tokens << " tokens from " << c.first << " of " << c.sequences << " x " << c.seq_len << ", top " << c.k
              << " of " << c.experts << ", gates " << static_cast<int>(c.rule) << (c.even ? ", even" : "")
              << (c.scores == Scores::sigmoid ? ", sigmoid" : "") << (c.biased ? ", biased" : "") << ", "
-             << c.group_limit << " groups of " << c.groups << ", " << c.chosen() << " chosen"
+             << c.group_limit << " groups of " << c.groups << ", " << c.chosen() << " chosen behind " << c.skip
              << (c.entropy ? ", entropies" : "");
 }
 
@@ -115,6 +116,29 @@ const std::vector<Case> cases{
     {.tokens = 35, .experts = 7, .k = 3, .sequences = 1, .seq_len = 35, .even = true, .choices = 2},
     {.tokens = 20, .experts = 7, .k = 3, .sequences = 4, .seq_len = 5, .rule = Gates::ones, .choices = 2},
     {.tokens = 20, .experts = 7, .k = 3, .sequences = 4, .seq_len = 5, .scores = Scores::sigmoid, .choices = 3},
+    {.tokens = 1, .experts = 2, .k = 1, .sequences = 1, .seq_len = 1, .skip = 1},
+    {.tokens = 20, .experts = 7, .k = 3, .sequences = 4, .seq_len = 5, .skip = 4},  // the worst ones
+    {.tokens = 70, .experts = 64, .k = 6, .rule = Gates::renormalized, .choices = 5, .skip = 9},
+    {.tokens = 9, .experts = 300, .k = 40, .sequences = 1, .seq_len = 9, .rule = Gates::detached, .skip = 35},
+    {.tokens = 20,
+     .experts = 7,
+     .k = 2,
+     .sequences = 4,
+     .seq_len = 5,
+     .rule = Gates::renormalized,
+     .scores = Scores::sigmoid,
+     .biased = true,
+     .skip = 3},
+    {.tokens = 66, .experts = 12, .k = 3, .sequences = 2, .seq_len = 33, .groups = 4, .group_limit = 2, .skip = 3},
+    {.tokens = 9,
+     .experts = 300,
+     .k = 8,
+     .scores = Scores::sigmoid,
+     .biased = true,
+     .groups = 40,
+     .group_limit = 7,
+     .skip = 40},
+    {.tokens = 20, .experts = 7, .k = 3, .sequences = 4, .seq_len = 5, .rule = Gates::ones, .skip = 1},
 };
 
 /// What is added to scores where they are compared, wide enough to change choices.
@@ -163,6 +187,7 @@ struct Routed {
                                       .group = group,
                                       .groups = c.groups,
                                       .group_limit = c.group_limit,
+                                      .skip = c.skip,
                                       .even = c.even,
                                       .entropy = c.entropy,
                                       .seq_len = c.seq_len,
@@ -228,7 +253,7 @@ std::vector<bool> naive_groups(const Case& c, const Grid<A>& logits, std::int64_
   return open;
 }
 
-/// The first k of all experts in a stable sort by what is compared, falling.
+/// The first k behind those skipped of all experts in a stable sort by what is compared, falling.
 template <class A>
 std::vector<std::int32_t> naive_choices(const Case& c, const Grid<A>& logits, std::int64_t t) {
   std::vector<std::int32_t> index(static_cast<std::size_t>(c.experts));
@@ -247,6 +272,7 @@ std::vector<std::int32_t> naive_choices(const Case& c, const Grid<A>& logits, st
                   [&](std::int32_t e) { return !open[static_cast<std::size_t>(group[static_cast<std::size_t>(e)])]; });
   }
   std::stable_sort(index.begin(), index.end(), [&](std::int32_t a, std::int32_t b) { return key(a) > key(b); });
+  index.erase(index.begin(), index.begin() + c.skip);
   index.resize(static_cast<std::size_t>(c.chosen()));
   for (std::int64_t j = 0; j < c.chosen() && c.even; ++j) {
     index[static_cast<std::size_t>(j)] = static_cast<std::int32_t>((t * c.chosen() + j) % c.experts);
@@ -584,6 +610,9 @@ TEST(Router, RefusesWhatDoesNotFit) {
   other = fits;
   other.groups = 2;
   other.group_limit = 3;
+  refuses(fits, other);
+  other = fits;
+  other.skip = 2;  // one is left
   refuses(fits, other);
 }
 

@@ -13,6 +13,7 @@
 #include "autograd/noise.h"
 #include "core/copy.h"
 #include "core/random.h"
+#include "support/errors.h"
 #include "support/model_stage.h"
 #include "support/op_check.h"
 
@@ -117,6 +118,7 @@ struct LoneRouter {
   std::optional<Router> router;
   Tensor step = tensor_of(stream, {1}, std::vector<double>{7});
   Tensor words = i32_tensor(stream, {tokens}, {5, 1, 900, 5, 0, 77});
+  std::int64_t skip = 0;
 
   explicit LoneRouter(const std::function<void(Config&)>& change) {
     config.model.hidden = hidden;
@@ -137,9 +139,14 @@ struct LoneRouter {
     copy_to_device(stream, untrained.values().span<double>(), std::span<const double>(values));
   }
   Router::Choices forward(Tape& tape, const Variable& x) const {
-    return router->forward(
-        tape, {.layout = TokenLayout(tokens, 3), .rope = {}, .tokens = words, .first_token = first, .step = step}, x,
-        nullptr);
+    return router->forward(tape,
+                           {.layout = TokenLayout(tokens, 3),
+                            .rope = {},
+                            .tokens = words,
+                            .first_token = first,
+                            .step = step,
+                            .skip_top = skip},
+                           x, nullptr);
   }
 };
 
@@ -264,13 +271,19 @@ TEST_P(RouterAlone, FollowsItsFormula) {
     for (std::int64_t c = 0; c < LoneRouter::hidden; ++c) x.back().push_back(random.normal(drawn++));
     flat.insert(flat.end(), x.back().begin(), x.back().end());
   }
-  Tape tape(lone.stream, Tape::Mode::inference);
-  const Router::Choices choices =
-      lone.forward(tape, Variable{tensor_of(lone.stream, {LoneRouter::tokens, LoneRouter::hidden}, flat)});
-  const auto gates = values_of<double>(lone.stream, choices.gates.value);
-  const auto index = values_of<std::int32_t>(lone.stream, choices.index);
   const MoeConfig& moe = lone.config.moe;
+  std::vector<double> gates;
+  std::vector<std::int32_t> index;
+  const auto route = [&](std::int64_t skip) {
+    lone.skip = skip;
+    Tape tape(lone.stream, Tape::Mode::inference);
+    const Router::Choices choices =
+        lone.forward(tape, Variable{tensor_of(lone.stream, {LoneRouter::tokens, LoneRouter::hidden}, flat)});
+    gates = values_of<double>(lone.stream, choices.gates.value);
+    index = values_of<std::int32_t>(lone.stream, choices.index);
+  };
   if (moe.router == RouterKind::hash) {
+    route(0);
     const auto words = values_of<std::int32_t>(lone.stream, lone.words);
     for (std::size_t t = 0; t < words.size(); ++t) {
       EXPECT_EQ(static_cast<std::uint64_t>(index[t]),
@@ -281,7 +294,7 @@ TEST_P(RouterAlone, FollowsItsFormula) {
   }
   const bool sigmoid = moe.router == RouterKind::sigmoid;
   const Rows logits = naive_logits(lone, x, tensors);
-  for (std::size_t t = 0; t < logits.size(); ++t) {
+  const auto expect_route = [&](std::size_t t, std::size_t skip) {
     std::vector<double> scores, keys;
     double sum = 0;
     for (const double logit : logits[t]) sum += std::exp(logit);
@@ -295,14 +308,42 @@ TEST_P(RouterAlone, FollowsItsFormula) {
           keys[0] + keys[1] >= keys[2] + keys[3] ? std::vector<std::int32_t>{0, 1} : std::vector<std::int32_t>{2, 3};
     }
     std::ranges::sort(order, std::greater(), [&](std::int32_t e) { return keys[static_cast<std::size_t>(e)]; });
+    order.erase(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(skip));
     double chosen = 0;
     for (std::size_t j = 0; j < 2; ++j) chosen += scores[static_cast<std::size_t>(order[j])];
     for (std::size_t j = 0; j < 2; ++j) {
-      EXPECT_EQ(index[t * 2 + j], order[j]) << t;
+      EXPECT_EQ(index[t * 2 + j], order[j]) << t << " behind " << skip;
       const double score = scores[static_cast<std::size_t>(order[j])];
-      EXPECT_NEAR(gates[t * 2 + j], moe.gates == Gates::renormalized ? score / chosen : score, 1e-12) << t;
+      const bool divided = moe.gates == Gates::renormalized;
+      EXPECT_NEAR(gates[t * 2 + j], divided ? score / chosen : score, 1e-12) << t << " behind " << skip;
     }
+  };
+  // Two of four, or of the two of a group: so many are left to be passed over.
+  for (std::size_t skip = 0; skip <= (moe.group_limit == 1 ? 0 : 2); ++skip) {
+    route(static_cast<std::int64_t>(skip));
+    for (std::size_t t = 0; t < logits.size(); ++t) expect_route(t, skip);
   }
+}
+TEST(SkipTop, IsRefusedWhereNotEnoughExpertsAreLeft) {
+  const auto refuses = [](std::int64_t skip, const std::string& words, const std::function<void(Config&)>& change) {
+    Config config = tiny_config();  // 9 experts, top-3
+    change(config);
+    resolve(config, 1);
+    EXPECT_THAT(error_of([&] { require_skippable(config, skip); }, ExitCode::usage), testing::HasSubstr(words));
+  };
+  const auto as_it_is = [](Config&) {};
+  refuses(7, "--skip-top = 7 and moe.top_k = 3 are more than moe.experts = 9: skip 6 at most", as_it_is);
+  refuses(-1, "--skip-top = -1: 0 (none) or more", as_it_is);
+  refuses(4, "are more than the 6 experts of moe.group_limit = 2 groups: skip 3 at most",
+          [](Config& c) { c.moe.group_limit = 2; });
+  refuses(1, "moe.router = hash", [](Config& c) {
+    c.moe.router = RouterKind::hash;
+    c.moe.top_k = 1;
+  });
+  refuses(1, "no experts to choose from", [](Config& c) { c.moe = {}; });
+  Config config = tiny_config();
+  resolve(config, 1);
+  EXPECT_NO_THROW(require_skippable(config, 6));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RouterAlone, testing::ValuesIn(lone_routers),

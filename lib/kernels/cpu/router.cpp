@@ -66,16 +66,31 @@ A sigmoids(const A* logits, std::int64_t cols, A* scores) {
   return sum;
 }
 
-/// Experts and gates of token t, whose scores are scores · scale.
+/// The best of a row, and what is compared of them.
 template <class A>
-void choose(const RouteTokens<A>& route, std::int64_t t, const A* keys, const A* scores, A scale) {
+struct Best {
+  std::vector<std::int32_t> index;
+  std::vector<A> keys;
+
+  explicit Best(std::int64_t count) : index(static_cast<std::size_t>(count)), keys(index.size()) {}
+};
+
+/// Experts and gates of token t, whose scores are scores · scale. `best`: room for route.skip + k where any are
+/// skipped.
+template <class A>
+void choose(const RouteTokens<A>& route, std::int64_t t, const A* keys, const A* scores, A scale, Best<A>& best) {
   const std::int64_t experts = route.logits.cols, k = chosen_of(route);
   std::int32_t* index = route.index.row(t);
   A* gates = route.gates.row(t);
   std::fill(index + k, index + route.index.cols, -1);
   std::fill(gates + k, gates + route.gates.cols, A{0});
   if (k == 0) return;
-  top_of_row(keys, experts, k, index, gates);
+  if (route.skip == 0) {
+    top_of_row(keys, experts, k, index, gates);
+  } else {
+    top_of_row(keys, experts, route.skip + k, best.index.data(), best.keys.data());
+    std::copy_n(best.index.data() + route.skip, k, index);
+  }
   A sum = 0;
   for (std::int64_t j = 0; j < k; ++j) {
     if (route.even) index[j] = static_cast<std::int32_t>((t * k + j) % experts);
@@ -143,13 +158,15 @@ struct TokenRouter {
   std::vector<A> scores, keys;
   std::vector<TwoBest<A>> of_group;
   std::vector<bool> open;  // groups
+  Best<A> best;
 
   explicit TokenRouter(const RouteTokens<A>& route)
       : route(route),
         scores(static_cast<std::size_t>(route.logits.cols)),
         keys(route.bias.empty() && route.group_limit == 0 ? 0 : scores.size()),
         of_group(static_cast<std::size_t>(route.groups)),
-        open(of_group.size()) {}
+        open(of_group.size()),
+        best(route.skip > 0 ? route.skip + route.index.cols : 0) {}
 
   /// Leaves NaN of the keys outside the groups that the token chooses by scores · scale (+ bias).
   void close_groups(A scale) {
@@ -183,7 +200,7 @@ struct TokenRouter {
       close_groups(A{1} / sum);
       logits = keys.data();
     }
-    choose(route, t, logits, scores.data(), A{1} / sum);
+    choose(route, t, logits, scores.data(), A{1} / sum, best);
     if (load) add_to_load(route, t, scores.data(), A{1} / sum, load);
   }
 
@@ -193,7 +210,7 @@ struct TokenRouter {
     route.norms.row(t)[1] = sum;
     for (std::size_t e = 0; e < keys.size(); ++e) keys[e] = scores[e] + (route.bias.empty() ? A{0} : route.bias[e]);
     if (route.group_limit > 0) close_groups(A{1});
-    choose(route, t, keys.empty() ? scores.data() : keys.data(), scores.data(), A{1});
+    choose(route, t, keys.empty() ? scores.data() : keys.data(), scores.data(), A{1}, best);
     if (load) add_to_load(route, t, scores.data(), A{1} / sum, load);
   }
 

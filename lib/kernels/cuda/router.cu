@@ -179,6 +179,7 @@ __device__ void choose(const RouteTokens<A>& route, const Row<A, held>& logits, 
   const std::int64_t k = chosen_of(route);
   auto rank = static_cast<decltype(rank_of(A{}))>(-1);
   int expert = -1;
+  for (std::int64_t j = 0; j < route.skip; ++j) to_next_choice(logits, key, rank, expert);
   A sum = 0;
   for (std::int64_t from = 0; from < k; from += warp_size) {
     std::int64_t own = 0;
