@@ -82,7 +82,8 @@ std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::st
     path = given.config.run.dir;
   }
   CheckpointReader reader(resolve_checkpoint(path));
-  LoadedConfig loaded = read_config(arguments, without_mesh(config_of(reader)));
+  LoadedConfig own = config_of(reader);
+  LoadedConfig loaded = read_config(arguments, without_mesh(own));
   loaded.config.moe.top_k_start = 0;  // of training alone: moe.top_k may be any
   loaded.origin.erase("moe.top_k_start");
   take_tokenizer(reader, loaded, given);
@@ -96,7 +97,10 @@ std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::st
     if (loaded.config.batch.global != global_batch) loaded.origin.erase("batch.global");
   }
   if (!check(session, loaded)) return {};
-  return CheckpointRun{.reader = std::move(reader), .config = loaded.config, .global_batch = global_batch};
+  return CheckpointRun{.reader = std::move(reader),
+                       .config = std::move(loaded.config),
+                       .own = std::move(own.config),
+                       .global_batch = global_batch};
 }
 
 }  // namespace lyceum

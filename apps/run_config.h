@@ -19,6 +19,7 @@ LoadedConfig config_of(const CheckpointReader& reader);
 struct CheckpointRun {
   CheckpointReader reader;
   Config config;              // resolved
+  Config own;                 // the one that it carries
   std::int64_t global_batch;  // batch.global before it was rounded up for the number of ranks
 };
 /// Opens `path`, a checkpoint, a directory of them or a run's (the one that LATEST names), or when empty the run that

@@ -37,6 +37,13 @@ LoadedConfig load_config(std::span<const std::string> arguments);
 /// The whole configuration as an INI file that load_config reads back to the same values.
 std::string to_ini(const Config& config);
 
+/// A key with two values, as text.
+struct Difference {
+  std::string key, before, after;
+};
+/// Every key whose values differ, in the order of the configuration.
+std::vector<Difference> differences(const Config& before, const Config& after);
+
 /// A configuration kept as text, such as a checkpoint's; messages call it `name`. Throws as load_config does.
 LoadedConfig parse_config(const std::string& text, const std::string& name);
 

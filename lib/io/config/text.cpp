@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "io/config/binding.h"
 #include "io/config/keys.h"
@@ -43,6 +44,20 @@ std::string to_ini(const Config& config) {
   return by_section(keys, [](const std::string& key, const po::option_description& option) {
     return fmt::format("{} = {}", key, setting_of(option).text());
   });
+}
+
+std::vector<Difference> differences(const Config& before, const Config& after) {
+  Config from = before, to = after;
+  po::options_description old_keys, keys;
+  bind(old_keys, from);
+  bind(keys, to);
+  std::vector<Difference> found;
+  for (std::size_t i = 0; i < keys.options().size(); ++i) {
+    Difference difference{keys.options()[i]->long_name(), setting_of(*old_keys.options()[i]).text(),
+                          setting_of(*keys.options()[i]).text()};
+    if (difference.before != difference.after) found.push_back(std::move(difference));
+  }
+  return found;
 }
 
 std::string print_config(const LoadedConfig& loaded) {
