@@ -343,6 +343,22 @@ TEST(RoutingStats, FiguresOfALoad) {
   EXPECT_TRUE(std::isnan(idle.percentile(0.5)));
 }
 
+TEST(RoutingStats, WidthOfTheChosenExperts) {
+  ChosenWidth width;
+  EXPECT_TRUE(std::isnan(width.mean()));
+  width.add({1}, std::vector<std::int64_t>{3, 0, 1, 0, 2, 2}, std::vector<std::int64_t>{10, 20, 60});  // top-2
+  EXPECT_DOUBLE_EQ(width.mean(), (3 * 10 + 2 * 20 + 3 * 60) / 8.0);
+  EXPECT_DOUBLE_EQ(width.even(), 30);
+  EXPECT_TRUE(width.varies());
+  width.add({1, Site::attention}, std::vector<std::int64_t>{9, 9}, std::vector<std::int64_t>{1, 2});  // not an FFN's
+  width.add({2}, std::vector<std::int64_t>{8, 0}, std::vector<std::int64_t>{50, 50});
+  EXPECT_DOUBLE_EQ(width.mean(), (250 + 8 * 50) / 16.0);
+  EXPECT_DOUBLE_EQ(width.even(), 40);
+  ChosenWidth equal;
+  equal.add({0}, std::vector<std::int64_t>{1, 2}, std::vector<std::int64_t>{7, 7});
+  EXPECT_FALSE(equal.varies());
+}
+
 RoutingHistory small_history() {
   return {.steps = {5, 6},
           .layers = {{.id = {3},

@@ -5,14 +5,14 @@
 
 #include "core/error.h"
 #include "io/files/hdf5.h"
+#include "io/routing/groups.h"
 #include "io/routing/log.h"
 
 namespace lyceum {
 namespace {
 
-RoutingHistory::Layer read_router(const hdf5::File& file, const MixtureId& id, const std::string& path,
-                                  std::int64_t records) {
-  const std::string where = file.path().string() + ": " + path;
+RoutingHistory::Layer read_router(const hdf5::File& file, const MixtureId& id, std::int64_t records) {
+  const std::string path = group_of(id), where = file.path().string() + ": " + path;
   RoutingHistory::Layer layer{};
   layer.id = id;
   for (const char* dataset : {"/counts", "/mean_probability"}) {
@@ -55,19 +55,6 @@ RoutingHistory::Layer read_router(const hdf5::File& file, const MixtureId& id, c
   return layer;
 }
 
-/// The routers of a layer; where its attention has one, its FFN need not.
-void read_layer(const hdf5::File& file, const std::string& name, RoutingHistory& history) {
-  const std::string path = "/layers/" + name, attention = path + "/attention";
-  require_input(name.size() >= 3 && name.find_first_not_of("0123456789") == std::string::npos && name.size() < 10,
-                "{}: {} is not named by a layer's index", file.path().string(), path);
-  const auto records = static_cast<std::int64_t>(history.steps.size());
-  const std::int64_t layer = std::stoll(name);
-  if (file.has(attention)) history.layers.push_back(read_router(file, {layer, Site::attention}, attention, records));
-  if (!file.has(attention) || file.has(path + "/counts") || file.has(path + "/mean_probability")) {
-    history.layers.push_back(read_router(file, {layer, Site::ffn}, path, records));
-  }
-}
-
 }  // namespace
 
 RoutingHistory read_routing(const std::filesystem::path& file) {
@@ -88,8 +75,7 @@ RoutingHistory read_routing(const std::filesystem::path& file) {
   history.steps = step.read<std::int64_t>();
   require_input(std::is_sorted(history.steps.begin(), history.steps.end(), std::less_equal<>()),
                 "{}: /step does not grow from record to record", file.string());
-  for (const std::string& name : in.children("/layers")) read_layer(in, name, history);
-  std::ranges::sort(history.layers, {}, &RoutingHistory::Layer::id);
+  for (const MixtureId& id : routers_in(in)) history.layers.push_back(read_router(in, id, std::ssize(history.steps)));
   return history;
 }
 

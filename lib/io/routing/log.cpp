@@ -8,13 +8,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <numeric>
 #include <string>
 #include <system_error>
 #include <utility>
 
 #include "core/error.h"
 #include "io/files/hdf5.h"
+#include "io/routing/groups.h"
 
 // How a record reaches the file, and why a kill cannot hurt it.
 //
@@ -35,10 +35,6 @@ namespace lyceum {
 namespace {
 
 constexpr const char* format_name = "lyceum.routing";
-
-std::string group_of(const MixtureId& id) {
-  return fmt::format("/layers/{:03}{}", id.layer, id.site == Site::attention ? "/attention" : "");
-}
 
 std::filesystem::path beside(const std::filesystem::path& file, const char* suffix) {
   return file.parent_path() / fmt::format(".{}{}", file.filename().string(), suffix);
@@ -78,20 +74,6 @@ bool has_readers(const std::filesystem::path& path) {
   const bool locked = descriptor >= 0 && ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   if (descriptor >= 0) ::close(descriptor);
   return locked;
-}
-
-std::vector<std::int64_t> numbers_to(std::int64_t count) {
-  std::vector<std::int64_t> numbers(static_cast<std::size_t>(count));
-  std::iota(numbers.begin(), numbers.end(), 0);
-  return numbers;
-}
-
-hdf5::Dataset create_scale(hdf5::File& file, const std::string& path, std::int64_t count, const std::string& name) {
-  hdf5::Dataset scale = file.create_dataset(path, DType::i64, {count});
-  scale.write(numbers_to(count).data());
-  scale.set("units", "1");
-  scale.make_scale(name);
-  return scale;
 }
 
 void set_placement(hdf5::Object object, const RoutingLog::Layer& layer) {

@@ -85,6 +85,33 @@ RecordRange select_records(const RoutingHistory& history, std::optional<std::int
   return {static_cast<std::size_t>(begin - steps.begin()), static_cast<std::size_t>(end - steps.begin())};
 }
 
+void ChosenWidth::add(const MixtureId& id, std::span<const std::int64_t> counts,
+                      std::span<const std::int64_t> expert_sizes) {
+  if (id.site != Site::ffn) return;
+  const double mean =
+      std::accumulate(expert_sizes.begin(), expert_sizes.end(), 0.0) / static_cast<double>(expert_sizes.size());
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    const auto tokens = static_cast<double>(counts[i]),
+               width = static_cast<double>(expert_sizes[i % expert_sizes.size()]);
+    choices_ += tokens;
+    width_ += tokens * width;
+    even_ += tokens * mean;
+    varies_ = varies_ || width != mean;
+  }
+}
+
+ChosenWidth chosen_width(const RoutingHistory& history, RecordRange range) {
+  ChosenWidth width;
+  for (const RoutingHistory::Layer& layer : history.layers) {
+    const std::int64_t record = layer.top_k * layer.experts;
+    for (std::size_t r = range.begin; r < range.end; ++r) {
+      const std::int64_t* counts = layer.counts.data() + static_cast<std::int64_t>(r) * record;
+      width.add(layer.id, {counts, static_cast<std::size_t>(record)}, layer.expert_sizes);
+    }
+  }
+  return width;
+}
+
 RoutedTokens layer_load(const RoutingHistory::Layer& layer, RecordRange range, std::optional<std::int64_t> choice) {
   RoutedTokens load{.id = layer.id, .choice = choice, .tokens = {}};
   load.tokens.resize(static_cast<std::size_t>(layer.experts));

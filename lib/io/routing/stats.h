@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "io/routing/log.h"
@@ -48,6 +49,25 @@ struct RoutedTokens {
   /// The load that `share` of the experts do not exceed, over the mean: 0 for the idlest, 1 for the busiest.
   double percentile(double share) const;
 };
+
+/// How wide the experts of FFNs are that tokens chose, on average over tokens, choices and layers: the workload of
+/// MoDSE §4.2.
+class ChosenWidth {
+ public:
+  /// Of a router: counts [top_k, experts], as RoutingSums and records have them. An attention's do not count.
+  void add(const MixtureId& id, std::span<const std::int64_t> counts, std::span<const std::int64_t> expert_sizes);
+  /// NaN of no choices.
+  double mean() const { return width_ / choices_; }
+  /// What it is where all experts of a layer are chosen alike.
+  double even() const { return even_ / choices_; }
+  /// Whether it can be another than even.
+  bool varies() const { return varies_; }
+
+ private:
+  double choices_ = 0, width_ = 0, even_ = 0;
+  bool varies_ = false;
+};
+ChosenWidth chosen_width(const RoutingHistory& history, RecordRange range);
 
 /// The load by one router: of one choice, or of all.
 RoutedTokens layer_load(const RoutingHistory::Layer& layer, RecordRange range, std::optional<std::int64_t> choice = {});

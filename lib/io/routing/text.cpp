@@ -57,6 +57,10 @@ Row row_of(const RoutedTokens& load, bool experts, bool dropped) {
 
 }  // namespace
 
+std::string width_text(const ChosenWidth& width) {
+  return fmt::format("mean width of the chosen experts {:.1f}, of all experts {:.1f}", width.mean(), width.even());
+}
+
 std::string routing_table(const RoutingHistory& history, RecordRange range, bool experts) {
   std::string text = fmt::format("Tokens per expert, steps {} to {} ({} records)\n", history.steps[range.begin],
                                  history.steps[range.end - 1], range.end - range.begin);
@@ -74,7 +78,9 @@ std::string routing_table(const RoutingHistory& history, RecordRange range, bool
     above = &layer;
     for (std::int64_t k = 0; k < layer.top_k; ++k) rows.push_back(row_of(*load++, experts, dropped));
   }
-  return text + (rows.empty() ? "" : aligned(rows));
+  text += rows.empty() ? "" : aligned(rows);
+  if (const ChosenWidth width = chosen_width(history, range); width.varies()) text += '\n' + width_text(width) + '\n';
+  return text;
 }
 
 void write_routing_csv(const RoutingHistory& history, std::ostream& out) {
