@@ -9,6 +9,7 @@
 #include "parallel/pipeline/executor.h"
 #include "parallel/pipeline/tape_stage.h"
 #include "parallel/pipeline/transfers.h"
+#include "parallel/tensor/token_layout.h"
 #include "train/routing_sums.h"
 #include "train/samples.h"
 
@@ -33,14 +34,15 @@ void add(LossSums& sums, const Stream& stream, const Tensor& losses, std::int64_
 }
 
 /// Forward passes of micro-batches of equal size through all stages. Adds their sequences to `sums` on the ranks that
-/// have the last stage.
+/// have the last stage. `seen`: a micro-batch each, or none where nobody asks for its tokens.
 void forward(StagedModel& model, const RunSetup& setup, const Config& config, std::span<const Samples> micro_batches,
-             LossSums& sums) {
+             LossSums& sums, std::span<TokenCollector::Seen> seen) {
   std::vector<std::unique_ptr<TapeStage>> stages;
   std::vector<TapeStage*> pointers;
   for (const auto& stage : model.stages()) {
     const auto run = [&](Tape& tape, int microbatch, const Variable& x) {
       const Samples& samples = micro_batches[static_cast<std::size_t>(microbatch)];
+      TokenCollector::Seen* asked = seen.empty() ? nullptr : &seen[static_cast<std::size_t>(microbatch)];
       const bool reads = stage->reads_tokens();
       Transformer::Batch batch = empty_batch(setup.stream, samples.count, config.batch.seq_len, reads);
       if (reads) load(setup.stream, samples, config.model.vocab, batch);
@@ -49,8 +51,10 @@ void forward(StagedModel& model, const RunSetup& setup, const Config& config, st
         batch.losses =
             Tensor::empty(setup.stream, accumulator_of(stage->type()), {batch.tokens()}, MemoryKind::buffers);
       }
+      if (asked) batch.chosen = &asked->chosen;
       const Transformer::StageResult result = stage->forward_stage(tape, batch, x);
       if (stage->last_stage()) add(sums, setup.stream, batch.losses, config.batch.seq_len);
+      if (asked && stage->last_stage()) asked->losses = batch.losses;
       return TapeStage::Results{.y = result.y};
     };
     stages.push_back(std::make_unique<TapeStage>(setup.stream, run, Tape::Mode::inference));
@@ -69,18 +73,30 @@ void forward(StagedModel& model, const RunSetup& setup, const Config& config, st
 
 }  // namespace
 
+std::int64_t evaluated_samples(const Config& config, const TokenLoader& loader, std::int64_t batches) {
+  const std::int64_t count = loader.order().count();
+  return batches > 0 ? std::min(count, batches * config.batch.global) : count;
+}
+
 Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& config, const TokenLoader& loader,
-                    std::int64_t batches) {
+                    std::int64_t batches, TokenCollector* collector) {
   const auto group = static_cast<std::size_t>(evaluated_at_once(setup.mesh.pipeline.size()));
   const std::int64_t ranks = setup.mesh.data.size(), rank = setup.mesh.data.rank(), micro = config.batch.micro;
-  const std::int64_t count = loader.order().count();
-  const std::int64_t samples = batches > 0 ? std::min(count, batches * config.batch.global) : count;
+  const std::int64_t samples = evaluated_samples(config, loader, batches);
   const TokenLoader read = loader.spread(samples);
   LossSums own;
   std::vector<Samples> waiting;
-  const auto run = [&] {
+  const auto run = [&](bool counts = true) {
     if (waiting.empty()) return;
-    forward(model, setup, config, waiting, own);
+    std::vector<TokenCollector::Seen> seen(collector ? waiting.size() : 0);
+    forward(model, setup, config, waiting, own, seen);
+    for (std::size_t i = 0; i < seen.size(); ++i) {
+      const TokenLayout layout(setup.mesh.tensor, config.parallel.sequence, waiting[i].count * config.batch.seq_len,
+                               config.batch.seq_len);
+      if (counts) seen[i].samples = {waiting[i].first, waiting[i].count};
+      seen[i].run = layout.own();
+    }
+    if (collector) collector->collect(read, seen);
     waiting.clear();
   };
   model.clear_routing();
@@ -98,7 +114,7 @@ Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& con
     const LossSums counted = own;
     model.count_routing(false);
     waiting.push_back({&read, 0, 1});
-    run();
+    run(false);
     model.count_routing(true);
     own = counted;
   }

@@ -4,6 +4,7 @@
 #include "io/data/token_data.h"
 #include "model/staged_model.h"
 #include "train/run_setup.h"
+#include "train/token_collector.h"
 
 namespace lyceum {
 
@@ -15,10 +16,13 @@ struct Evaluation {
   std::vector<RoutingSums> routing{};  // of these tokens, every mixture
 };
 
+/// Sequences that evaluate() reads for so many batches.
+std::int64_t evaluated_samples(const Config& config, const TokenLoader& loader, std::int64_t batches);
+
 /// Collective: mean cross-entropy over `batches` global batches of the loader's samples, spread evenly over all of them
 /// (0: all of them), each sample once, the same number on every mesh up to rounding. Clears what the model counted of
-/// its routing.
+/// its routing. `collector`: gets every token of them; on all ranks or none.
 Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& config, const TokenLoader& loader,
-                    std::int64_t batches);
+                    std::int64_t batches, TokenCollector* collector = nullptr);
 
 }  // namespace lyceum

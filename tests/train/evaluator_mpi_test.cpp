@@ -1,9 +1,17 @@
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
+#include <filesystem>
+#include <numeric>
+#include <optional>
+#include <set>
 
+#include "io/routing/token_log.h"
+#include "support/temporary_directory.h"
 #include "support/tiny_run.h"
 #include "train/evaluator.h"
+#include "train/token_collector.h"
 
 namespace lyceum {
 namespace {
@@ -62,6 +70,143 @@ TEST(Evaluate, SpreadsItsSampleAndTellsHowSureItIs) {
   }
   EXPECT_NEAR(some.loss, sum / 8, 1e-5);
   EXPECT_NEAR(some.standard_error, std::sqrt((squares - sum * sum / 8) / 7 / 8), 1e-5);
+}
+
+/// A token log of an evaluation, in memory on rank 0.
+struct Logged {
+  Evaluation evaluation;
+  std::vector<float> losses{};
+  std::array<std::vector<std::int64_t>, 3> identity{};
+  std::vector<std::vector<std::int32_t>> chosen{};  // of each layer
+  std::vector<std::vector<float>> gates{};
+};
+
+struct TokenLogCase {
+  std::int64_t micro = 8, batches = 0, skip_top = 0;
+  int tensor = 1, pipeline = 1;
+  bool sequence = true;
+};
+
+Logged log_tokens(Config config, const ProcessGroup& world, const TokenLogCase& how) {
+  const int experts_over = world.size() / how.pipeline;
+  config.batch.micro = how.micro;
+  config.parallel = {.pipeline = how.pipeline, .tensor = how.tensor, .expert = experts_over, .sequence = how.sequence};
+  resolve(config, world.size());
+  const auto setup = make_setup(world, {.pipeline = how.pipeline, .tensor = how.tensor, .expert = experts_over});
+  StagedModel model(config, setup->stream, setup->mesh, DType::f32, false);
+  model.initialize(2);
+  model.skip_top(how.skip_top);
+  const TinyData data(config.model.vocab, 552);  // 46 samples: a number that no mesh divides
+  const TokenLoader loader = data.loader(config);
+  const TemporaryDirectory directory;
+  const std::filesystem::path file = directory.path() / "tokens.h5";
+  const std::int64_t tokens = evaluated_samples(config, loader, how.batches) * config.batch.seq_len;
+  std::optional<TokenLog> log;
+  if (world.rank() == 0)
+    log.emplace(file,
+                TokenLog::Header{.checkpoint = "c", .data = "d", .tokens = tokens, .layers = token_log_layers(config)});
+  TokenCollector collector(*setup, config, model, log ? &*log : nullptr);
+  Logged logged{.evaluation = evaluate(model, *setup, config, loader, how.batches, &collector)};
+  if (!log) return logged;
+  log->finish();
+  const TokenLogFile read(file);
+  const Range all{0, read.tokens()};
+  logged.losses = read.losses(all);
+  logged.identity = read.identity(all);
+  const hdf5::File raw = hdf5::File::open(file);
+  for (std::size_t l = 0; l < read.layers().size(); ++l) {
+    logged.chosen.push_back(read.chosen(l, all));
+    logged.gates.push_back(raw.dataset(l == 0 ? "/layers/001/gate" : "/layers/002/gate").read<float>());
+  }
+  return logged;
+}
+
+void expect_near(const std::vector<float>& a, const std::vector<float>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(std::abs(a[i] - b[i]) <= 1e-4f * (1 + std::abs(b[i]))) << i;
+}
+
+TEST(TokenLogOf, AnEvaluationIsTheSameOnEveryMesh) {
+  const ProcessGroup world = ProcessGroup::world(60);
+  for (const std::int64_t batches : {0, 3}) {
+    Config config = tiny_config();
+    config.balance = {};
+    const Logged serial = log_tokens(config, ProcessGroup::self(), {.batches = batches});
+    std::vector<TokenLogCase> cases{{.micro = 3, .batches = batches}};
+    if (world.size() % 2 == 0) {
+      cases.push_back({.micro = 3, .batches = batches, .tensor = 2, .sequence = false});
+      cases.push_back({.micro = 2, .batches = batches, .pipeline = 2});
+    }
+    if (world.size() % 4 == 0) cases.push_back({.micro = 1, .batches = batches, .tensor = 2, .pipeline = 2});
+    for (const TokenLogCase& how : cases) {
+      const Logged mesh = log_tokens(config, world, how);
+      if (world.rank() != 0) continue;
+      EXPECT_EQ(mesh.identity, serial.identity);
+      EXPECT_EQ(mesh.chosen, serial.chosen);
+      expect_near(mesh.losses, serial.losses);
+      for (std::size_t l = 0; l < serial.gates.size(); ++l) expect_near(mesh.gates[l], serial.gates[l]);
+    }
+  }
+}
+
+/// By what else tells the same: the mean loss, the routing counts, the tokens in the file.
+TEST(TokenLogOf, AnEvaluationAddsUpToIt) {
+  const Config config = tiny_config();
+  const Logged log = log_tokens(config, ProcessGroup::self(), {.micro = 5});
+  ASSERT_EQ(std::ssize(log.losses), log.evaluation.tokens);
+  EXPECT_NEAR(std::accumulate(log.losses.begin(), log.losses.end(), 0.0) / static_cast<double>(log.losses.size()),
+              log.evaluation.loss, 1e-6);
+  ASSERT_EQ(log.chosen.size(), 2u);
+  for (std::size_t l = 0; l < 2; ++l) {
+    std::vector<std::int64_t> counts(3 * 9, 0);
+    for (std::size_t i = 0; i < log.chosen[l].size(); ++i) {
+      ++counts[i % 3 * 9 + static_cast<std::size_t>(log.chosen[l][i])];
+      EXPECT_TRUE(i % 3 == 0 || log.gates[l][i] <= log.gates[l][i - 1]);  // best first
+    }
+    EXPECT_EQ(counts, log.evaluation.routing[l].counts);
+  }
+  const TinyData data(config.model.vocab, 552);
+  const TokenFile file(data.prefix());
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(file.tokens()));
+  file.read(0, tokens);
+  std::set<std::int64_t> places;
+  for (std::size_t i = 0; i < log.losses.size(); ++i) {
+    const auto place = static_cast<std::size_t>(log.identity[0][i]);
+    EXPECT_EQ(log.identity[1][i], tokens[place]);
+    EXPECT_EQ(log.identity[2][i], tokens[place + 1]);
+    places.insert(log.identity[0][i]);
+  }
+  EXPECT_EQ(places.size(), log.losses.size());  // each token once
+}
+
+/// With all experts chosen, the first mixture tells the order that its router has them in; nothing before it routes.
+TEST(SkipTop, TakesTheNextOnesOnEveryMesh) {
+  const ProcessGroup world = ProcessGroup::world(60);
+  for (const std::int64_t groups : {0, 2}) {
+    Config config = tiny_config();
+    config.balance = {.device_groups = 3};
+    Config every = config;
+    every.moe.top_k = groups ? 6 : 9;
+    config.moe.top_k = 2;
+    config.moe.group_limit = every.moe.group_limit = groups;
+    const Logged order = log_tokens(every, ProcessGroup::self(), {});
+    const Logged none = log_tokens(config, ProcessGroup::self(), {});
+    for (const std::int64_t skip : {1, 4}) {
+      const Logged serial = log_tokens(config, ProcessGroup::self(), {.skip_top = skip});
+      const auto tokens = serial.losses.size();
+      for (std::size_t t = 0; t < tokens; ++t) {
+        for (std::size_t j = 0; j < 2; ++j) {
+          const std::size_t at = t * static_cast<std::size_t>(every.moe.top_k) + static_cast<std::size_t>(skip) + j;
+          EXPECT_EQ(serial.chosen[0][t * 2 + j], order.chosen[0][at]);
+          EXPECT_EQ(serial.gates[0][t * 2 + j], order.gates[0][at]);
+        }
+      }
+      EXPECT_TRUE(std::abs(serial.evaluation.loss - none.evaluation.loss) > 1e-4);
+      const Logged mesh = log_tokens(config, world, {.micro = 3, .skip_top = skip});
+      EXPECT_NEAR(mesh.evaluation.loss, serial.evaluation.loss, 1e-5 * serial.evaluation.loss);
+      EXPECT_TRUE(world.rank() != 0 || mesh.chosen == serial.chosen);
+    }
+  }
 }
 
 TEST(Evaluate, AnUntrainedModelKnowsNothing) {
