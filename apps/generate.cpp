@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "io/data/tokenizer.h"
 #include "io/files/sha256.h"
+#include "io/text/table.h"
 #include "train/generator.h"
 #include "train/optimizer.h"
 #include "train/run_setup.h"
@@ -23,6 +24,7 @@ namespace {
 struct GenerateOptions {
   std::string path, prompt;
   Sampling sampling;
+  bool timing = false;
 };
 
 po::options_description described_options(GenerateOptions& options) {
@@ -37,6 +39,8 @@ po::options_description described_options(GenerateOptions& options) {
   add("top-k", po::value(&sampling.top_k)->value_name("K")->default_value(sampling.top_k),
       "draw from the k most likely; 0: from all");
   add("seed", po::value(&sampling.seed)->value_name("N")->default_value(sampling.seed), "another seed, another text");
+  add("timing", po::bool_switch(&options.timing),
+      "tell the speed of reading the prompt and of decoding apart, without what a first pass costs");
   return described;
 }
 
@@ -45,6 +49,17 @@ void check_sampling(const Sampling& sampling) {
   require_usage(sampling.temperature >= 0 && std::isfinite(sampling.temperature),
                 "--temperature = {}: 0 (always the most likely token) or more", sampling.temperature);
   require_usage(sampling.top_k >= 0, "--top-k = {}: 0 (draw from all) or more", sampling.top_k);
+}
+
+std::string timing_text(std::int64_t prompt, const GenerationTimes& times) {
+  const auto line = [](const char* what, std::int64_t tokens, double seconds) {
+    return fmt::format("{:<8}  {} in {:.3f} s, {:.1f} tokens/s", what, count_text(tokens, "token"), seconds,
+                       static_cast<double>(tokens) / seconds);
+  };
+  std::string text = line("prompt", prompt, times.prompt) + '\n';
+  if (times.tokens.empty()) return text;
+  return text + line("decoding", std::ssize(times.tokens), times.decoding()) +
+         fmt::format(", {:.3f} ms a token (median)\n", 1000 * times.median());
 }
 
 }  // namespace
@@ -62,7 +77,7 @@ CommandHelp generate_help() {
 int generate_command(const MpiSession& session, const Arguments& arguments) {
   GenerateOptions options;
   const ParsedOptions parsed = parse_options(described_options(options), arguments);
-  const auto& [path, prompt, sampling] = options;
+  const auto& [path, prompt, sampling, timing] = options;
   if (parsed.help) {
     std::cout << generate_help().text;
     return 0;
@@ -88,17 +103,28 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
   load_weights(run->reader, setup->stream, model.units());
 
   const std::vector<std::int32_t> given = tokens;
+  if (timing) {  // memory and plans of both kinds of passes are there then
+    Sampling two = sampling;
+    two.tokens = 2;
+    generate(model, setup->stream, given, -1, config.batch.seq_len, two, [](std::int32_t) {});
+  }
   std::string shown = tokenizer.decode(tokens);
   std::cout << prompt << std::flush;
   const auto start = Clock::now();
-  generate(model, setup->stream, given, tokenizer.end_of_document(), config.batch.seq_len, sampling,
-           [&](std::int32_t token) {
-             tokens.push_back(token);
-             const std::string text = tokenizer.decode(tokens);  // whole: a letter may take several tokens
-             if (text.starts_with(shown)) std::cout << text.substr(shown.size()) << std::flush;
-             shown = text;
-           });
+  const GenerationTimes times = generate(model, setup->stream, given, tokenizer.end_of_document(), config.batch.seq_len,
+                                         sampling, [&](std::int32_t token) {
+                                           tokens.push_back(token);
+                                           const std::string text =
+                                               tokenizer.decode(tokens);  // whole: a letter may take several tokens
+                                           if (text.starts_with(shown))
+                                             std::cout << text.substr(shown.size()) << std::flush;
+                                           shown = text;
+                                         });
   std::cout << std::endl;
+  if (timing) {
+    std::cerr << timing_text(std::ssize(given), times);
+    return 0;
+  }
   const std::size_t made = tokens.size() - given.size();
   const double seconds = seconds_since(start);
   std::cerr << fmt::format("{} tokens in {:.2f} s, {:.1f} tokens/s\n", made, seconds,

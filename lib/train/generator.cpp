@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "autograd/cast.h"
+#include "core/clock.h"
 #include "core/copy.h"
 #include "core/random.h"
 
@@ -43,21 +45,42 @@ void require_prompt_fits(std::size_t tokens, std::int64_t seq_len) {
                 "a prompt of {} tokens: 1 to {} fit this model", tokens, seq_len - 1);
 }
 
-void generate(const Transformer& model, const Stream& stream, std::span<const std::int32_t> prompt, std::int32_t end,
-              std::int64_t seq_len, const Sampling& sampling, const std::function<void(std::int32_t)>& sink) {
+double GenerationTimes::decoding() const { return std::accumulate(tokens.begin(), tokens.end(), 0.0); }
+
+double GenerationTimes::median() const {
+  if (tokens.empty()) return std::numeric_limits<double>::quiet_NaN();
+  std::vector<double> sorted = tokens;
+  std::ranges::sort(sorted);
+  return (sorted[(sorted.size() - 1) / 2] + sorted[sorted.size() / 2]) / 2;
+}
+
+GenerationTimes generate(const Transformer& model, const Stream& stream, std::span<const std::int32_t> prompt,
+                         std::int32_t end, std::int64_t seq_len, const Sampling& sampling,
+                         const std::function<void(std::int32_t)>& sink) {
   const auto length = static_cast<std::int64_t>(prompt.size());
   require_prompt_fits(prompt.size(), seq_len);
+  GenerationTimes times;
   std::vector<KeyValueCache> caches = model.new_caches(seq_len);
   const Philox random(sampling.seed, "generate");
-  Tensor logits = model.next_logits(prompt, caches);
+  const auto read = [&](std::span<const std::int32_t> tokens) {  // waits for the device
+    return values_of<float>(stream, cast(stream, model.next_logits(tokens, caches), DType::f32));
+  };
+  auto start = Clock::now();
+  std::vector<float> scores = read(prompt);
+  times.prompt = seconds_since(start);
   const std::int64_t most = std::min(sampling.tokens, seq_len - length);
   for (std::int64_t i = 0; i < most; ++i) {
-    const auto scores = values_of<float>(stream, cast(stream, logits, DType::f32));
+    start = Clock::now();
     const std::int32_t token = draw(scores, sampling, random.uniform(static_cast<std::uint64_t>(i)));
-    if (token == end) return;
+    const double drawn = seconds_since(start);
+    if (token == end) break;
     sink(token);
-    if (i + 1 < most) logits = model.next_logits(std::span(&token, 1), caches);
+    if (i + 1 == most) break;
+    start = Clock::now();
+    scores = read(std::span(&token, 1));
+    times.tokens.push_back(drawn + seconds_since(start));
   }
+  return times;
 }
 
 }  // namespace lyceum

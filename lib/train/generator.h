@@ -16,12 +16,21 @@ struct Sampling {
   std::uint64_t seed = 1;
 };
 
+/// How long it took, what `sink` does with a token not counted.
+struct GenerationTimes {
+  double prompt = 0;           // seconds until the first token could be drawn
+  std::vector<double> tokens;  // then for each that was drawn, until the next one could be; none for the last
+  double decoding() const;     // their sum
+  double median() const;       // of them; NaN of none
+};
+
 /// Throws a usage Error unless a prompt of `tokens` is not empty and leaves room in sequences of `seq_len`.
 void require_prompt_fits(std::size_t tokens, std::int64_t seq_len);
 
 /// Goes on from `prompt` until `end` is drawn, the count is reached or the model's sequence is full; calls `sink` with
 /// each token. Keys and values are cached. Token i is drawn with random number i of the seed.
-void generate(const Transformer& model, const Stream& stream, std::span<const std::int32_t> prompt, std::int32_t end,
-              std::int64_t seq_len, const Sampling& sampling, const std::function<void(std::int32_t)>& sink);
+GenerationTimes generate(const Transformer& model, const Stream& stream, std::span<const std::int32_t> prompt,
+                         std::int32_t end, std::int64_t seq_len, const Sampling& sampling,
+                         const std::function<void(std::int32_t)>& sink);
 
 }  // namespace lyceum
