@@ -2,15 +2,27 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <iostream>
 #include <numbers>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "apps/options.h"
 #include "apps/run_config.h"
+#include "io/config/binding.h"
+#include "io/routing/stats.h"
+#include "io/routing/text.h"
+#include "io/routing/token_log.h"
+#include "model/mixture.h"
+#include "model/router.h"
 #include "train/evaluator.h"
 #include "train/optimizer.h"
 #include "train/routing_sums.h"
+#include "train/token_collector.h"
 
 namespace lyceum {
 
@@ -18,20 +30,65 @@ namespace po = boost::program_options;
 
 namespace {
 
-/// bits_per_byte is null where the data do not tell how many bytes their tokens came from.
-nlohmann::ordered_json summary(const CheckpointReader& reader, const Evaluation& evaluation, const TokenLoader& data) {
+struct EvalOptions {
+  std::string path, routing, token_log;
+  std::int64_t batches = 0, skip_top = 0;
+};
+
+/// Keys that the checkpoint was not trained with and its loss goes by.
+std::vector<Difference> changes(const CheckpointRun& run) {
+  constexpr std::array telling{"model.", "moe.", "sub_dimensions.", "batch.seq_len", "run.precision", "data.valid"};
+  constexpr std::array silent{"model.recompute", "model.loss_chunk"};
+  std::vector<Difference> changed = differences(run.own, run.config);
+  std::erase_if(changed, [&](const Difference& difference) {
+    const auto begins = [&](const char* part) { return difference.key.starts_with(part); };
+    return std::ranges::none_of(telling, begins) || std::ranges::any_of(silent, begins);
+  });
+  return changed;
+}
+
+ChosenWidth width_of(const Config& config, const Evaluation& evaluation) {
+  ChosenWidth width;
+  for (const RoutingSums& sums : evaluation.routing) {
+    width.add(sums.id, sums.counts, mixture_of(config, sums.id).widths);
+  }
+  return width;
+}
+
+/// bits_per_byte is null where the data do not tell how many bytes their tokens came from, chosen_width where there are
+/// no experts.
+nlohmann::ordered_json summary(const CheckpointRun& run, const EvalOptions& options, const Evaluation& evaluation,
+                               const TokenLoader& data) {
+  const CheckpointReader& reader = run.reader;
   nlohmann::ordered_json result{{"checkpoint", reader.directory().string()},
                                 {"step", reader.header().step},
                                 {"loss", evaluation.loss},
                                 {"standard_error", evaluation.standard_error},
                                 {"perplexity", std::exp(evaluation.loss)},
                                 {"bits_per_byte", nullptr},
-                                {"tokens", evaluation.tokens}};
+                                {"tokens", evaluation.tokens},
+                                {"chosen_width", nullptr},
+                                {"skip_top", options.skip_top},
+                                {"changed", nlohmann::ordered_json::object()}};
+  if (!evaluation.routing.empty()) result["chosen_width"] = width_of(run.config, evaluation).mean();
+  for (const Difference& change : changes(run)) {
+    result["changed"][change.key] = {{"before", change.before}, {"after", change.after}};
+  }
   if (const std::optional<TokenMeta> meta = read_token_meta(data.file().prefix())) {
     const double tokens_per_byte = static_cast<double>(meta->tokens) / static_cast<double>(meta->bytes);
     result["bits_per_byte"] = evaluation.loss / std::numbers::ln2 * tokens_per_byte;
   }
   return result;
+}
+
+/// What was evaluated otherwise than trained, one line; empty where nothing was.
+std::string changes_text(const CheckpointRun& run, const EvalOptions& options) {
+  std::string text;
+  const auto add = [&](const std::string& change) { text += (text.empty() ? "changed        " : ", ") + change; };
+  for (const auto& [key, before, after] : changes(run))
+    add(fmt::format("{} = {} (trained with {})", key, after, before));
+  if (options.skip_top > 0) add(fmt::format("--skip-top = {}", options.skip_top));
+  return text.empty() ? text : text + '\n';
 }
 
 std::string text(const nlohmann::ordered_json& summary, const std::string& data) {
@@ -45,11 +102,6 @@ std::string text(const nlohmann::ordered_json& summary, const std::string& data)
                                          : fmt::format("{:.4f}", number("bits_per_byte")));
 }
 
-struct EvalOptions {
-  std::string path, routing;
-  std::int64_t batches = 0;
-};
-
 po::options_description described_options(EvalOptions& options) {
   po::options_description described;
   auto add = described.add_options();
@@ -58,7 +110,11 @@ po::options_description described_options(EvalOptions& options) {
       "batches of batch.global to read, spread evenly over the validation data; 0: all of it");
   add("routing", po::value(&options.routing)->value_name("FILE"),
       "also write which experts the tokens chose to this HDF5 file, for `lyceum routing`");
-  add("json", "print one JSON object: loss standard_error perplexity bits_per_byte tokens");
+  add("skip-top", po::value(&options.skip_top)->value_name("N")->default_value(options.skip_top),
+      "every token passes over the N experts that its router finds best and takes the next moe.top_k");
+  add("token-log", po::value(&options.token_log)->value_name("FILE"),
+      "also write loss and chosen experts of every token to this HDF5 file, for `lyceum routing difficult`");
+  add("json", "print one JSON object: loss standard_error perplexity bits_per_byte tokens chosen_width …");
   return described;
 }
 
@@ -69,7 +125,9 @@ CommandHelp eval_help() {
   return describe_configured(
       "[mpirun -n RANKS] lyceum eval --checkpoint DIR [--section.key=value …]",
       "Mean cross-entropy of a checkpoint on data.valid. The checkpoint brings its configuration;\n"
-      "a file and --section.key=value change it, e.g. --data.valid=other --parallel.expert=2.\n"
+      "a file and --section.key=value change it, e.g. --data.valid=other --parallel.expert=2. Keys of the model may\n"
+      "be changed as far as the weights allow, to learn what they are worth: --moe.top_k=1, or "
+      "--moe.shared_experts=0.\n"
       "Without --checkpoint it is the newest one of the run.dir that they name.",
       described_options(defaults));
 }
@@ -77,7 +135,7 @@ CommandHelp eval_help() {
 int eval_command(const MpiSession& session, const Arguments& arguments) {
   EvalOptions options;
   const ParsedOptions parsed = parse_options(described_options(options), arguments);
-  const auto& [path, routing, batches] = options;
+  const auto& [path, routing, token_log, batches, skip_top] = options;
   if (parsed.help) {
     if (session.rank() == 0) std::cout << eval_help().text;
     return 0;
@@ -85,25 +143,45 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   require_usage(batches >= 0, "--batches = {}: 0 (all of the validation data) or more", batches);
   const std::optional<CheckpointRun> run = configure_reader(session, path, parsed.rest);
   if (!run) return 0;
-  const auto& [reader, config, global_batch] = *run;
+  const auto& [reader, config, own, global_batch] = *run;
+  require_skippable(config, skip_top);
   const auto setup = set_up(config, session, Reading::evaluate);
   require_usage(routing.empty() || !mixtures_of(config).empty(), "--routing: this model has no experts to route to");
   const RunData data = open_data(config, false);
   require_usage(data.valid.has_value(), "nothing to evaluate on: set data.valid");
   StagedModel model(config, setup->stream, setup->mesh, working_type(config.run), false);
   load_weights(reader, setup->stream, model.units());
+  model.skip_top(skip_top);
   Config counted = config;
   counted.batch.global = global_batch;  // --batches means as many samples on any number of ranks
   std::optional<RoutingLog> log;        // before the work that it is to hold, as it may not be writable
   if (!routing.empty() && session.rank() == 0) {
     log.emplace(routing, logged_layers(config, place_all(config, setup->mesh.expert.size(), {})), -1);
   }
-  const Evaluation evaluation = evaluate(model, *setup, counted, *data.valid, batches);
+  std::optional<TokenLog> tokens;
+  if (!token_log.empty() && session.rank() == 0) {
+    tokens.emplace(token_log,
+                   TokenLog::Header{.checkpoint = reader.directory().string(),
+                                    .data = data.valid->file().prefix(),
+                                    .step = reader.header().step,
+                                    .tokens = evaluated_samples(counted, *data.valid, batches) * config.batch.seq_len,
+                                    .layers = token_log_layers(config)});
+  }
+  std::optional<TokenCollector> collector;
+  if (!token_log.empty()) collector.emplace(*setup, config, model, tokens ? &*tokens : nullptr);
+  const Evaluation evaluation =
+      evaluate(model, *setup, counted, *data.valid, batches, collector ? &*collector : nullptr);
   if (session.rank() != 0) return 0;
+  if (tokens) tokens->finish();
   if (log) log->append(reader.header().step, routing_record(evaluation.routing, evaluation.tokens));
 
-  const nlohmann::ordered_json result = summary(reader, evaluation, *data.valid);
-  std::cout << (parsed.values.count("json") ? result.dump() + '\n' : text(result, data.valid->file().prefix()));
+  const nlohmann::ordered_json result = summary(*run, options, evaluation, *data.valid);
+  if (parsed.values.count("json")) {
+    std::cout << result.dump() << '\n';
+    return 0;
+  }
+  std::cout << text(result, data.valid->file().prefix()) << changes_text(*run, options);
+  if (const ChosenWidth width = width_of(config, evaluation); width.varies()) std::cout << width_text(width) << '\n';
   return 0;
 }
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
@@ -9,6 +10,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "apps/options.h"
@@ -16,9 +18,11 @@
 #include "io/files/atomic_file.h"
 #include "io/report/chart.h"
 #include "io/report/html.h"
+#include "io/routing/difficult.h"
 #include "io/routing/log.h"
 #include "io/routing/stats.h"
 #include "io/routing/text.h"
+#include "io/routing/token_log.h"
 #include "io/run/metrics.h"
 #include "io/run/starts.h"
 #include "io/text/table.h"
@@ -30,17 +34,24 @@ namespace options = boost::program_options;
 
 constexpr const char* routing_about =
     "  report FILE [options]     tables of tokens per expert, and an HTML page\n"
-    "  dump FILE --csv OUT       every count as comma-separated values\n\n"
+    "  dump FILE --csv OUT       every count as comma-separated values\n"
+    "  difficult A B [options]   what model B does with the tokens that model A finds hard to predict\n\n"
     "FILE is a run's routing.h5, or the run's directory. A row of a table is a layer and a choice: top0 counts the\n"
-    "tokens whose most probable expert it is. Counts are summed over the records of the steps asked for.";
+    "tokens whose most probable expert it is. Counts are summed over the records of the steps asked for.\n"
+    "A and B are what `lyceum eval --token-log` wrote of two models on the same data. The first table compares their\n"
+    "losses on the tokens above each threshold, the second tells which widths of experts B chooses for those above "
+    "the\n"
+    "highest.";
 
 struct Request {
   std::string action;
-  std::filesystem::path file;
+  std::filesystem::path file, other;
   std::optional<std::int64_t> from, to;
   bool experts = false, help = false;
   std::filesystem::path html, metrics, csv;
   std::string title;
+  std::vector<double> thresholds;
+  bool layers = false, json = false;
 };
 
 options::options_description described() {
@@ -55,18 +66,37 @@ options::options_description described() {
   add("metrics", options::value<std::string>()->value_name("FILE"),
       "report: losses and learning rate for the page (default: metrics.jsonl beside FILE, when it is there)");
   add("title", options::value<std::string>()->value_name("TEXT"), "report: heading of the page");
+  add("thresholds", options::value<std::string>()->value_name("X,…"),
+      "difficult: losses in A, nats (default: 1, 1.2 … 2 times A's mean)");
+  add("layers", "difficult: also a row a layer and choice");
+  add("json", "difficult: one JSON object in place of the tables");
   add("csv", options::value<std::string>()->value_name("OUT"), "dump: the file to write, - for standard output");
   return list;
 }
 
+/// "2,1.5": numbers, in any order.
+std::vector<double> thresholds_of(const std::string& text) {
+  std::vector<double> thresholds;
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ',');) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    require_usage(error == std::errc() && end == word.data() + word.size() && std::isfinite(value),
+                  "--thresholds {}: '{}' is no number; give losses in nats, as 2,1.5,1", text, word);
+    thresholds.push_back(value);
+  }
+  return thresholds;
+}
+
 Request parsed(const Arguments& arguments) {
   options::options_description hidden;
-  hidden.add_options()("help,h", "")("action", options::value<std::string>())("file", options::value<std::string>());
+  hidden.add_options()("help,h", "")("action", options::value<std::string>())("file", options::value<std::string>())(
+      "other", options::value<std::string>());
   const options::options_description visible = described();
   options::options_description all;
   all.add(visible).add(hidden);
   options::positional_options_description positional;
-  positional.add("action", 1).add("file", 1);
+  positional.add("action", 1).add("file", 1).add("other", 1);
   options::variables_map values;
   try {
     options::store(options::command_line_parser(arguments).options(all).positional(positional).run(), values);
@@ -79,6 +109,7 @@ Request parsed(const Arguments& arguments) {
   };
   return {.action = text("action"),
           .file = text("file"),
+          .other = text("other"),
           .from = step("from"),
           .to = step("to"),
           .experts = values.count("experts") > 0,
@@ -86,7 +117,10 @@ Request parsed(const Arguments& arguments) {
           .html = text("html"),
           .metrics = text("metrics"),
           .csv = text("csv"),
-          .title = text("title")};
+          .title = text("title"),
+          .thresholds = thresholds_of(text("thresholds")),
+          .layers = values.count("layers") > 0,
+          .json = values.count("json") > 0};
 }
 
 /// "3" when all are equal, else "1 to 3".
@@ -109,6 +143,10 @@ std::vector<std::pair<std::string, std::string>> facts_of(const RoutingHistory& 
   facts.emplace_back("Expert-parallel ranks", spread(history, [](const auto& l) {
                        return 1 + *std::max_element(l.expert_rank.begin(), l.expert_rank.end());
                      }));
+  if (const ChosenWidth width = chosen_width(history, range); width.varies()) {
+    facts.emplace_back("Mean width of the chosen experts",
+                       fmt::format("{:.1f} (of all: {:.1f})", width.mean(), width.even()));
+  }
   facts.emplace_back("Routing records", fmt::format("{}, {} summed", history.steps.size(), range.end - range.begin));
   if (const auto loss = metrics.find("loss"); loss != metrics.end() && !loss->second.empty()) {
     facts.emplace_back("Steps", grouped_number(loss->second.back().step));
@@ -197,10 +235,17 @@ void dump(const Request& request) {
              count_text(std::ssize(history.layers), "layer"));
 }
 
+void difficult(const Request& request) {
+  require_usage(!request.other.empty(), "difficult needs two files that lyceum eval --token-log wrote: A and B");
+  const TokenLogFile a(request.file), b(request.other);
+  const DifficultTokens tokens = difficult_tokens(a, b, request.thresholds);
+  fmt::print("{}", request.json ? difficult_json(tokens) : difficult_text(tokens, request.layers));
+}
+
 }  // namespace
 
 CommandHelp routing_help() {
-  return describe_command("lyceum routing report | dump FILE …", routing_about, described());
+  return describe_command("lyceum routing report FILE | dump FILE | difficult A B …", routing_about, described());
 }
 
 int routing_command(const Arguments& arguments) {
@@ -209,9 +254,17 @@ int routing_command(const Arguments& arguments) {
     fmt::print("{}", routing_help().text);
     return static_cast<int>(ExitCode::done);
   }
-  require_usage(request.action == "report" || request.action == "dump",
-                "report and dump are known, not \"{}\"; see lyceum routing --help", request.action);
+  const bool compares = request.action == "difficult";
+  require_usage(compares || request.action == "report" || request.action == "dump",
+                "report, dump and difficult are known, not \"{}\"; see lyceum routing --help", request.action);
+  require_usage(compares || (request.thresholds.empty() && !request.layers && !request.json),
+                "--thresholds, --layers and --json belong to lyceum routing difficult");
+  if (compares) {
+    difficult(request);
+    return static_cast<int>(ExitCode::done);
+  }
   require_usage(!request.file.empty(), "{} needs the run's routing.h5", request.action);
+  require_usage(request.other.empty(), "{} reads one file, not {} too", request.action, request.other.string());
   if (std::filesystem::is_directory(request.file)) request.file /= "routing.h5";
   request.action == "report" ? report(request) : dump(request);
   return static_cast<int>(ExitCode::done);
