@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""What scripts/analysis/expert_sweep.py evaluates, around a stand-in for `lyceum`: which variants, each once, and that it
+goes on where it was stopped."""
+
+import contextlib
+import importlib.util
+import io
+import json
+import os
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+if importlib.util.find_spec("matplotlib") is None:
+    python = os.environ.get("LYCEUM_PYTHON", str(REPOSITORY / ".venv/bin/python"))
+    os.execv(python, [python, *sys.argv])
+sys.path.insert(0, str(REPOSITORY / "scripts/analysis"))
+import expert_sweep  # noqa: E402
+
+# A run's folder holds its configuration. An evaluation appends its arguments to calls.log and has a loss that its
+# arguments tell; where the file "full" exists it fails.
+LYCEUM = """#!/bin/bash
+case $1 in
+  checkpoint) printf 'checkpoint     %s\\nrun            uuid-%s\\nstep           %s\\n' "$3" "${3##*/}" "$(cat step)" ;;
+  eval)
+    if [[ $* == *--print-config* ]]; then sed 's/$/   # default/' "$3/config"; exit; fi
+    if [[ -e full ]]; then echo 'lyceum eval: no memory' >&2; exit 4; fi
+    echo "${*:5}" >> calls.log
+    echo "{\\"loss\\": $(wc -l < calls.log)}" ;;
+esac
+"""
+
+
+class ExpertSweep(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.root)
+        (self.root / "valid.bin").write_bytes(b"tokens")
+        (self.root / "step").write_text("100\n")
+        program = self.root / "lyceum"
+        program.write_text(LYCEUM)
+        program.chmod(0o755)
+        self.run_folder("moe")
+
+    def run_folder(self, name, **changes):
+        keys = {"data.valid": "valid", "data.train": "train", "moe.experts": 16, "moe.top_k": 3, "moe.shared_experts": 1,
+                "moe.router": "softmax", "moe.even_routing": "false", "moe.group_limit": 0, "balance.device_groups": 1}
+        keys.update({key.replace("__", "."): value for key, value in changes.items()})
+        (self.root / name).mkdir()
+        (self.root / name / "config").write_text("".join(f"{key}     = {value}\n" for key, value in keys.items()))
+
+    def sweep(self, *arguments, expected=0):
+        """What it says on stderr."""
+        said = io.StringIO()
+        command = ["expert_sweep.py", *arguments, "--lyceum", "./lyceum", "--out", "sweep.png"]
+        with mock.patch.object(sys, "argv", command), contextlib.redirect_stderr(said), \
+                contextlib.redirect_stdout(io.StringIO()):
+            try:
+                code = expert_sweep.main()
+            except SystemExit as usage:
+                code = usage.code
+        self.assertEqual(code, expected, said.getvalue())
+        return said.getvalue()
+
+    def calls(self):
+        log = self.root / "calls.log"
+        lines = log.read_text().splitlines() if log.exists() else []
+        log.unlink(missing_ok=True)
+        return [line.removeprefix("--batches=0").strip() for line in lines]
+
+    def test_evaluates_every_variant_once(self):
+        self.sweep("moe", "--ratios=0,1/8,1/4,7/8")  # 14 and top-3 are more than 16
+        self.assertEqual(self.calls(), ["", "--skip-top=2", "--skip-top=4", "--moe.top_k=1", "--moe.top_k=2",
+                                        "--moe.shared_experts=0 --moe.top_k=4"])
+        self.assertEqual((self.root / "sweep.png").read_bytes()[:4], b"\x89PNG")
+
+    def test_groups_leave_fewer_experts(self):
+        self.run_folder("grouped", moe__group_limit=2, balance__device_groups=8, moe__top_k=4)  # 4 of them
+        self.sweep("grouped", "--ratios=0,1/16")
+        self.assertEqual(self.calls(), ["", "--moe.top_k=1", "--moe.top_k=2", "--moe.top_k=3"])
+
+    def test_runs_without_a_choice_are_evaluated_as_they_are(self):
+        self.run_folder("dense", moe__experts=0)
+        self.run_folder("hash", moe__router="hash", moe__top_k=1)
+        self.sweep("a label=dense", "hash", "--ratios=0,1/16")
+        self.assertEqual(self.calls(), ["", ""])
+
+    def test_goes_on_where_it_was_stopped(self):
+        self.sweep("moe", "--ratios=0,1/16")
+        first = self.calls()
+        self.sweep("moe", "--ratios=0,1/16")
+        self.assertEqual(self.calls(), [])
+        (self.root / "full").touch()
+        self.assertIn("expert_sweep.py: lyceum eval: no memory", self.sweep("moe", "--ratios=0,1/8", expected=4))
+        (self.root / "full").unlink()
+        self.sweep("moe", "--ratios=0,1/8")
+        self.assertEqual(self.calls(), ["--skip-top=2"])
+        (self.root / "step").write_text("200\n")  # of the same run: other weights
+        self.sweep("moe", "--ratios=0,1/16")
+        self.assertEqual(self.calls(), first)
+        (self.root / "valid.bin").write_bytes(b"more tokens")
+        self.sweep("moe", "--ratios=0,1/16")
+        self.assertEqual(self.calls(), first)
+        self.sweep("moe", "--ratios=0,1/16", "--moe.renormalize=true")
+        self.assertEqual(self.calls(), [f"--moe.renormalize=true {change}".strip() for change in first])
+        kept = json.loads((self.root / "sweep.json").read_text())["evaluations"]
+        self.assertEqual(len(kept), 4 * len(first) + 1)
+
+    def test_refuses_what_it_cannot_use(self):
+        (self.root / "sweep.json").write_text('{"a": 1}')
+        self.assertIn("sweep.json holds no evaluations", self.sweep("moe", expected=3))
+        (self.root / "sweep.json").unlink()
+        self.sweep("moe", "--ratios=0,1", expected=2)
+        self.assertIn("unknown argument --bogus", self.sweep("moe", "--bogus", expected=2))
+        (self.root / "valid.bin").unlink()
+        self.assertIn("valid.bin: No such file", self.sweep("moe", expected=3))
+        self.assertEqual(self.calls(), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
