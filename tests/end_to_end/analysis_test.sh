@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Usage: analysis_test.sh LYCEUM SOURCE_DIR. What a run leaves for its reader: console text fit for a file, the routing
-# log as tables, page and CSV, and the drawings of scripts/analysis. LYCEUM_PYTHON names a Python with h5py.
+# log as tables, page and CSV, what is asked of its checkpoint (token logs, sweeps over experts), and the drawings of
+# scripts/analysis. LYCEUM_PYTHON names a Python with h5py.
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 python=${LYCEUM_PYTHON:-$source/.venv/bin/python}
@@ -36,6 +37,15 @@ END
 
 expect 0 "$lyceum" routing report "$work/run"
 says out "top0"
+width=$(grep -oP '^mean width of the chosen experts \K[0-9.]+(?=, of all experts 24.0$)' "$work/out") || fail "no width"
+"$python" - "$work/run/routing.h5" "$width" <<'END' || fail "the mean width is not that of the choices"
+import sys
+import h5py
+with h5py.File(sys.argv[1]) as log:
+    counts = sum(log[f"layers/{layer:03}/counts"][-1].sum(axis=0) for layer in (1, 2))  # a quarter of three records
+    mean = (counts * log["layers/001"].attrs["expert_sizes"]).sum() / counts.sum()
+assert abs(mean - float(sys.argv[2])) <= 0.06, (mean, sys.argv[2])
+END
 expect 0 "$lyceum" routing report "$work/run/routing.h5" --html "$work/page.html" --title "A run <of> ours"
 "$python" - "$work/page.html" "$("$lyceum" --version | cut -d ' ' -f 2-)" <<'END' || fail "the page is not whole"
 import html.parser, sys
@@ -122,3 +132,82 @@ says err "starts.jsonl: line 1 does not tell of a start of a run"
 
 expect 0 "$python" "$source/scripts/analysis/routing.py" "$work/run/routing.h5" --out "$work/routing.png"
 [[ $(head -c 8 "$work/routing.png" | od -An -tx1) == " 89 50 4e 47 0d 0a 1a 0a" ]] || fail "no PNG was drawn"
+
+# --- what is asked of a checkpoint: losses and experts of every token, on one rank and on four
+log_tokens() { expect 0 "$lyceum" eval "--checkpoint=$work/run/checkpoints$2" "--batches=$3" "--token-log=$work/$1.h5"; }
+log_tokens old /step-00000005 2
+log_tokens less "" 1
+log_tokens new "" 2
+says out '^mean width of the chosen experts [0-9.]+, of all experts 24.0$'
+four=(--parallel.pipeline=2 --parallel.tensor=2 --parallel.expert=2 --batch.micro=2 --json)
+expect 0 ranks 4 eval "--checkpoint=$work/run" --batches=2 "--token-log=$work/four.h5" "${four[@]}" "--routing=$work/counts.h5"
+cp "$work/out" "$work/four.json"
+expect 0 "$lyceum" routing difficult "$work/old.h5" "$work/new.h5" --thresholds=3,5.9,5.7 --json
+"$python" - "$work" <<'END' || fail "the token logs and what is made of them"
+import json, sys
+import h5py
+import numpy as np
+work = sys.argv[1]
+old, new, four = (h5py.File(f"{work}/{name}.h5") for name in ("old", "new", "four"))
+evaluation = json.load(open(f"{work}/four.json"))
+tokens = np.fromfile(f"{work}/data/valid.bin", np.uint16)
+sizes = np.array([16, 16, 16, 16, 24, 24, 32, 48])
+assert len(new["loss"]) == evaluation["tokens"] == 2 * 8 * 32
+assert abs(new["loss"][:].mean() - evaluation["loss"]) < 1e-5
+chosen = np.stack([four[f"layers/{layer:03}/chosen"][:] for layer in (1, 2)])
+assert abs(sizes[chosen].mean() - evaluation["chosen_width"]) < 1e-9
+with h5py.File(f"{work}/counts.h5") as counts:
+    for layer, choices in zip((1, 2), chosen):
+        for k in range(2):
+            assert (np.bincount(choices[:, k], minlength=8) == counts[f"layers/{layer:03}/counts"][0, k]).all()
+for name in "token", "source", "target":
+    assert (new[name][:] == four[name][:]).all(), name
+assert (new["source"][:] == tokens[new["token"][:]]).all() and (new["target"][:] == tokens[new["token"][:] + 1]).all()
+assert np.abs(new["loss"][:] - four["loss"][:]).max() < 1e-4
+for layer in "layers/001", "layers/002":
+    assert (new[layer + "/chosen"][:] == four[layer + "/chosen"][:]).mean() > 0.999  # equal but for ties of rounding
+    assert np.abs(new[layer + "/gate"][:] - four[layer + "/gate"][:]).max() < 1e-3
+    gate = new[layer + "/gate"]
+    assert [axis.label for axis in gate.dims] == ["token", "choice"] and gate.dims[0][0] == new["token"]
+    assert gate.attrs["units"] == "1" and (gate.attrs["expert_sizes"] == sizes).all()
+assert new["loss"].attrs["units"] == "nats" and new.attrs["step"] == 12 and old.attrs["step"] == 5
+
+told = json.load(open(f"{work}/out"))
+a, b = old["loss"][:].astype(float), new["loss"][:].astype(float)
+assert [row["threshold"] for row in told["loss_reduction"]] == [5.9, 5.7, 3]
+for row in told["loss_reduction"]:
+    hard = a > row["threshold"]
+    assert row["tokens"] == hard.sum() > 0, row
+    assert abs(row["reduction"] - (a[hard].mean() - b[hard].mean())) < 1e-9, row
+hard = a > 5.9
+chosen = np.stack([new[f"layers/{layer:03}/chosen"][:] for layer in (1, 2)])
+for row in told["widths"]:
+    here = sizes[chosen] == row["width"]
+    assert row["choices"] == here[:, hard].sum() and row["first_choices"] == here[:, hard, 0].sum(), row
+    assert row["all_choices"] == here.sum() and row["experts"] == 2 * (sizes == row["width"]).sum(), row
+assert [row["width"] for row in told["widths"]] == [48, 32, 24, 16]
+assert told["wider"]["choices"] == (sizes[chosen][:, hard] > 24).sum()
+assert told["narrower"]["choices"] == (sizes[chosen][:, hard] < 24).sum()
+END
+expect 0 "$lyceum" routing difficult "$work/old.h5" "$work/new.h5" --layers
+says out '^ *all tokens +512 +100.0 %'
+says out '^layer2 top1 '
+expect 3 "$lyceum" routing difficult "$work/old.h5" "$work/less.h5"
+says err "old.h5 has 512 tokens, .*less.h5 has 256: evaluate both models on the same data"
+expect 3 "$lyceum" routing difficult "$work/old.h5" "$work/run/routing.h5"
+says err "routing.h5: is not a token log"
+expect 2 "$lyceum" routing difficult "$work/old.h5"
+
+# The losses of a sweep are those of eval.
+sweep=("$python" "$source/scripts/analysis/expert_sweep.py" "--lyceum=$lyceum" --batches=1 --ratios=0,1/4 --out "$work/sweep.png")
+expect 0 "${sweep[@]}" "twelve=$work/run"
+says out "4/4  twelve  --moe.shared_experts=0 --moe.top_k=3: "
+for change in --skip-top=2 --moe.top_k=1; do
+  expect 0 "$lyceum" eval "--checkpoint=$work/run" --batches=1 "$change" --json
+  "$python" - "$work" "$change" <<'END' || fail "the sweep's loss with $change"
+import json, sys
+kept = json.load(open(sys.argv[1] + "/sweep.json"))["evaluations"]
+found = [each["result"] for each in kept if each["arguments"] == ["--batches=1", sys.argv[2]]]
+assert found == [json.load(open(sys.argv[1] + "/out"))], found
+END
+done

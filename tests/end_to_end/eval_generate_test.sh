@@ -11,7 +11,7 @@ value() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.a
 
 expect 0 "$lyceum" eval "--checkpoint=$checkpoint" --batches=2 --json
 equal "keys" "$(python3 -c 'import json, sys; print(*json.load(open(sys.argv[1])))' "$work/out")" \
-  "checkpoint step loss standard_error perplexity bits_per_byte tokens"
+  "checkpoint step loss standard_error perplexity bits_per_byte tokens chosen_width skip_top changed"
 loss=$(value loss)
 equal "step" "$(value step)" 12
 equal "tokens" "$(value tokens)" $((2 * 8 * 32))
@@ -26,6 +26,17 @@ close "loss against training's own" "$loss" "$(metric "$work/run/metrics.jsonl" 
 expect 0 ranks 2 eval "--checkpoint=$checkpoint" --batches=2 --json --parallel.expert=2
 close "loss on two ranks" "$(value loss)" "$loss" 1e-6
 equal "tokens on two ranks" "$(value tokens)" $((2 * 8 * 32))
+
+# Some of the experts: the weights of the others, shared ones too, are there and are not used.
+expect 0 "$lyceum" eval "--checkpoint=$checkpoint" --batches=2 --skip-top 2 --moe.top_k=3 --moe.shared_experts=0
+says out '^changed +moe.shared_experts = 0 \(trained with 1\), moe.top_k = 3 \(trained with 2\), --skip-top = 2$'
+few=$(grep -oP '^loss +\K[0-9.]+' "$work/out")
+expect 0 ranks 2 eval "--checkpoint=$checkpoint" --batches=2 --skip-top=2 --moe.top_k=3 --moe.shared_experts=0 \
+  --parallel.expert=2 --json
+close "loss with some of the experts on two ranks" "$(value loss)" "$few" 1e-6
+python3 -c "import sys; sys.exit(not $few > $loss)" || fail "a loss of $few with experts that were not trained for it, $loss without"
+expect 2 "$lyceum" eval "--checkpoint=$checkpoint" --skip-top=7
+says err "^lyceum eval: --skip-top = 7 and moe.top_k = 2 are more than moe.experts = 8: skip 6 at most"
 
 expect 0 ranks 2 eval "--checkpoint=$checkpoint" --batches=2 --json --parallel.tensor=2 --parallel.sequence=true
 close "loss on two tensor ranks" "$(value loss)" "$loss" 1e-6
@@ -104,6 +115,10 @@ cmp -s "$work/out" "$work/drawn" || fail "the same seed gives another text"
 write --prompt "one two" --temperature 3 --top-k 0 --tokens 40 --seed 2
 ! cmp -s "$work/out" "$work/drawn" || fail "another seed gives the same text"
 
+write --prompt "one two three four five" --temperature 0 --tokens 24 --timing
+cmp -s "$work/out" "$work/greedy" || fail "--timing changes the text"
+says err '^prompt +[0-9]+ tokens in [0-9.]+ s, [0-9.]+ tokens/s$'
+says err '^decoding +23 tokens in [0-9.]+ s, [0-9.]+ tokens/s, [0-9.]+ ms a token \(median\)$'
 write --prompt "" --tokens 5 --temperature 0
 equal "tokens 0" "$(write --prompt "one two" --tokens 0 && cat "$work/out")" "one two"
 expect 2 "$lyceum" generate "--checkpoint=$work/count/checkpoints" --prompt "$sentence$sentence$sentence$sentence"
