@@ -38,7 +38,8 @@ const std::map<std::string, Command>& commands() {
       {"generate", {generate_command, "text from a prompt and a checkpoint"}},
       {"tokenize", {alone(tokenize_command), "trains a tokenizer; encodes text files to .bin/.idx"}},
       {"checkpoint", {alone(checkpoint_command), "ls, show, verify, diff"}},
-      {"routing", {alone(routing_command), "report (tables, HTML) and dump (CSV) of a routing log"}},
+      {"routing",
+       {alone(routing_command), "report (tables, HTML), dump (CSV) of a routing log; difficult: of token logs"}},
       {"completion",
        {alone(completion_command), "bash, zsh: what these shells complete commands, options and keys by"}}};
   return all;

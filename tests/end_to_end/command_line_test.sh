@@ -45,9 +45,10 @@ completes train --run.device = 'auto cpu cuda'
 completes train --run.device = c 'cpu cuda'
 completes train --run.device=c '--run.device=cpu --run.device=cuda'
 completes train --run.dir = x ''
-completes generate --t '--tokens --temperature --top-k'
+completes generate --t '--tokens --temperature --top-k --timing'
 completes generate --optim.b '--optim.beta1= --optim.beta2='
 completes checkpoint v verify
+completes routing d 'dump difficult'
 completes tokenize --re --retrain
 for command in "${commands[@]}"; do completes "$command" "$command"; done
 expect 2 "$lyceum" completion fish

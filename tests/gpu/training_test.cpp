@@ -6,6 +6,7 @@
 
 #include "core/allocator.h"
 #include "io/config/names.h"
+#include "support/logged_tokens.h"
 #include "support/planned_peaks.h"
 #include "support/temporary_directory.h"
 
@@ -180,6 +181,22 @@ TEST(ResumptionOnDevice, GivesTheSameBitsOfNoiseBiasAndExpertsThatGrowInNumber) 
         EXPECT_EQ(resumed[s].routing[layer].dropped, expected[s].routing[layer].dropped);
       }
     }
+  }
+}
+
+TEST(EvaluationOnDevice, TellsOfEachTokenWhatTheCpuTells) {
+  Config config = tiny_config();
+  config.balance = {.device_groups = 3};
+  config.moe.top_k = 2;
+  config.moe.group_limit = 2;
+  for (const std::int64_t skip : {0, 3}) {
+    const TokenLogCase how{.batches = 2, .skip_top = skip};
+    const Logged cpu = log_tokens(config, ProcessGroup::self(), how, CpuStream(1));
+    const Logged device = log_tokens(config, ProcessGroup::self(), how);
+    EXPECT_EQ(device.identity, cpu.identity);
+    EXPECT_EQ(device.chosen, cpu.chosen);
+    expect_near(device.losses, cpu.losses);
+    for (std::size_t l = 0; l < cpu.gates.size(); ++l) expect_near(device.gates[l], cpu.gates[l]);
   }
 }
 

@@ -1,17 +1,12 @@
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cmath>
-#include <filesystem>
 #include <numeric>
-#include <optional>
 #include <set>
 
-#include "io/routing/token_log.h"
-#include "support/temporary_directory.h"
+#include "support/logged_tokens.h"
 #include "support/tiny_run.h"
 #include "train/evaluator.h"
-#include "train/token_collector.h"
 
 namespace lyceum {
 namespace {
@@ -70,60 +65,6 @@ TEST(Evaluate, SpreadsItsSampleAndTellsHowSureItIs) {
   }
   EXPECT_NEAR(some.loss, sum / 8, 1e-5);
   EXPECT_NEAR(some.standard_error, std::sqrt((squares - sum * sum / 8) / 7 / 8), 1e-5);
-}
-
-/// A token log of an evaluation, in memory on rank 0.
-struct Logged {
-  Evaluation evaluation;
-  std::vector<float> losses{};
-  std::array<std::vector<std::int64_t>, 3> identity{};
-  std::vector<std::vector<std::int32_t>> chosen{};  // of each layer
-  std::vector<std::vector<float>> gates{};
-};
-
-struct TokenLogCase {
-  std::int64_t micro = 8, batches = 0, skip_top = 0;
-  int tensor = 1, pipeline = 1;
-  bool sequence = true;
-};
-
-Logged log_tokens(Config config, const ProcessGroup& world, const TokenLogCase& how) {
-  const int experts_over = world.size() / how.pipeline;
-  config.batch.micro = how.micro;
-  config.parallel = {.pipeline = how.pipeline, .tensor = how.tensor, .expert = experts_over, .sequence = how.sequence};
-  resolve(config, world.size());
-  const auto setup = make_setup(world, {.pipeline = how.pipeline, .tensor = how.tensor, .expert = experts_over});
-  StagedModel model(config, setup->stream, setup->mesh, DType::f32, false);
-  model.initialize(2);
-  model.skip_top(how.skip_top);
-  const TinyData data(config.model.vocab, 552);  // 46 samples: a number that no mesh divides
-  const TokenLoader loader = data.loader(config);
-  const TemporaryDirectory directory;
-  const std::filesystem::path file = directory.path() / "tokens.h5";
-  const std::int64_t tokens = evaluated_samples(config, loader, how.batches) * config.batch.seq_len;
-  std::optional<TokenLog> log;
-  if (world.rank() == 0)
-    log.emplace(file,
-                TokenLog::Header{.checkpoint = "c", .data = "d", .tokens = tokens, .layers = token_log_layers(config)});
-  TokenCollector collector(*setup, config, model, log ? &*log : nullptr);
-  Logged logged{.evaluation = evaluate(model, *setup, config, loader, how.batches, &collector)};
-  if (!log) return logged;
-  log->finish();
-  const TokenLogFile read(file);
-  const Range all{0, read.tokens()};
-  logged.losses = read.losses(all);
-  logged.identity = read.identity(all);
-  const hdf5::File raw = hdf5::File::open(file);
-  for (std::size_t l = 0; l < read.layers().size(); ++l) {
-    logged.chosen.push_back(read.chosen(l, all));
-    logged.gates.push_back(raw.dataset(l == 0 ? "/layers/001/gate" : "/layers/002/gate").read<float>());
-  }
-  return logged;
-}
-
-void expect_near(const std::vector<float>& a, const std::vector<float>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(std::abs(a[i] - b[i]) <= 1e-4f * (1 + std::abs(b[i]))) << i;
 }
 
 TEST(TokenLogOf, AnEvaluationIsTheSameOnEveryMesh) {
