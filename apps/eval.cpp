@@ -38,7 +38,7 @@ struct EvalOptions {
 /// Keys that the checkpoint was not trained with and its loss goes by.
 std::vector<Difference> changes(const CheckpointRun& run) {
   constexpr std::array telling{"model.", "moe.", "sub_dimensions.", "batch.seq_len", "run.precision", "data.valid"};
-  constexpr std::array silent{"model.recompute", "model.loss_chunk"};
+  constexpr std::array silent{"model.recompute", "model.loss_chunk", "moe.top_k_start"};
   std::vector<Difference> changed = differences(run.own, run.config);
   std::erase_if(changed, [&](const Difference& difference) {
     const auto begins = [&](const char* part) { return difference.key.starts_with(part); };
