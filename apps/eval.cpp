@@ -38,11 +38,12 @@ struct EvalOptions {
 /// Keys that the checkpoint was not trained with and its loss goes by.
 std::vector<Difference> changes(const CheckpointRun& run) {
   constexpr std::array telling{"model.", "moe.", "sub_dimensions.", "batch.seq_len", "run.precision", "data.valid"};
-  constexpr std::array silent{"model.recompute", "model.loss_chunk", "moe.top_k_start"};
+  constexpr std::array silent{"model.recompute", "model.loss_chunk", "model.init_std", "moe.top_k_start"};
   std::vector<Difference> changed = differences(run.own, run.config);
   std::erase_if(changed, [&](const Difference& difference) {
     const auto begins = [&](const char* part) { return difference.key.starts_with(part); };
-    return std::ranges::none_of(telling, begins) || std::ranges::any_of(silent, begins);
+    const bool no_limit = difference.key == "moe.capacity_factor" && !(run.config.moe.capacity_factor > 0);
+    return no_limit || std::ranges::none_of(telling, begins) || std::ranges::any_of(silent, begins);
   });
   return changed;
 }

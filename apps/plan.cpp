@@ -147,7 +147,8 @@ std::optional<Cluster> rates(const RunConfig& run, const po::variables_map& valu
 /// What there is to say of a model that this build counts and cannot train.
 std::string counted(const LoadedConfig& loaded, int world, const std::vector<std::string>& missing,
                     const po::variables_map& values) {
-  require_usage(!values.count("world") && !values.count("svg"), "{}", missing.front());
+  const bool asks_for_more = values.count("world") || values.count("svg") || values.count("cluster");
+  require_usage(!asks_for_more, "{}", missing.front());
   LoadedConfig resolved = loaded;
   resolve(resolved.config, world);
   if (loaded.print_config) return print_config(resolved);

@@ -259,6 +259,11 @@ int routing_command(const Arguments& arguments) {
                 "report, dump and difficult are known, not \"{}\"; see lyceum routing --help", request.action);
   require_usage(compares || (request.thresholds.empty() && !request.layers && !request.json),
                 "--thresholds, --layers and --json belong to lyceum routing difficult");
+  const bool reports = request.from || request.to || request.experts || !request.html.empty() ||
+                       !request.metrics.empty() || !request.title.empty();
+  require_usage(!reports || request.action == "report",
+                "--from, --to, --experts, --html, --metrics and --title belong to lyceum routing report");
+  require_usage(request.csv.empty() || request.action == "dump", "--csv belongs to lyceum routing dump");
   if (compares) {
     difficult(request);
     return static_cast<int>(ExitCode::done);

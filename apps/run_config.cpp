@@ -84,8 +84,17 @@ std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::st
   CheckpointReader reader(resolve_checkpoint(path));
   LoadedConfig own = config_of(reader);
   LoadedConfig loaded = read_config(arguments, without_mesh(own));
-  loaded.config.moe.top_k_start = 0;  // of training alone: moe.top_k may be any
+  const auto asked_for = [&](const char* key) {
+    const auto origin = given.origin.find(key);
+    return origin != given.origin.end() && origin->second.file.empty();
+  };
+  require_usage(!asked_for("moe.top_k_start"), "moe.top_k_start is of training alone: set moe.top_k");
+  loaded.config.moe.top_k_start = 0;
   loaded.origin.erase("moe.top_k_start");
+  if (!asked_for("moe.capacity_factor")) {
+    loaded.config.moe.capacity_factor = 0;
+    loaded.origin.erase("moe.capacity_factor");
+  }
   take_tokenizer(reader, loaded, given);
   const std::int64_t global_batch = loaded.config.batch.global;
   // A file may be the one of training, made for another number of ranks; the command line is meant for this one.

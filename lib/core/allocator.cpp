@@ -45,16 +45,33 @@ class HostSource : public MemorySource {
   }
 };
 
-/// What a rehearsal reads, such as losses, is small; it must not depend on what stood there before.
+/// What a rehearsal reads, such as losses, is small; it must not depend on what stood there before. All large blocks
+/// lie at one address, since nobody writes to them: they may be larger than any address space.
 class UntouchedSource : public HostSource {
  public:
-  std::byte* take(std::size_t bytes) override {
-    return bytes >= mapped_from ? map(bytes, MAP_NORESERVE) : HostSource::take(bytes);
+  ~UntouchedSource() override {
+    if (region_) munmap(region_, region_bytes_);
+  }
+  std::byte* take(std::size_t bytes) override { return bytes >= mapped_from ? region() : HostSource::take(bytes); }
+  void give_back(std::byte* block, std::size_t bytes) override {
+    if (bytes < mapped_from) HostSource::give_back(block, bytes);
   }
   void clear(std::byte* block, std::size_t bytes) override { prepare(block, bytes); }
   void prepare(std::byte* block, std::size_t bytes) override {
     if (bytes < mapped_from) HostSource::clear(block, bytes);
   }
+
+ private:
+  /// As much as the process may have.
+  std::byte* region() {
+    while (!region_ && region_bytes_ >= mapped_from) {
+      region_ = map(region_bytes_, MAP_NORESERVE);
+      if (!region_) region_bytes_ /= 2;
+    }
+    return region_;
+  }
+  std::byte* region_ = nullptr;
+  std::size_t region_bytes_ = std::size_t{1} << 40;
 };
 
 }  // namespace

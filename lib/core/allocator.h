@@ -64,7 +64,7 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
  public:
   /// Host memory. `limit`: bytes that may be held at most, 0 for no limit.
   static std::shared_ptr<Allocator> create(std::size_t limit = 0);
-  /// Address space that takes no memory until somebody writes to it: for rehearsals, which do not.
+  /// Addresses without memory behind them, large blocks all the same ones: for rehearsals, which do not write.
   static std::shared_ptr<Allocator> create_untouched();
   static std::shared_ptr<Allocator> create(std::unique_ptr<MemorySource> source, std::size_t limit = 0);
   ~Allocator();

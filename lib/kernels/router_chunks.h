@@ -65,8 +65,8 @@ void require_fitting(const RouteTokens<A>& route) {
   if (!route.probability.empty()) require_length("RouteTokens", "probability", route.probability, experts);
   require(tokens == 0 || route.load.rows > 0 || (route.counts.rows == 0 && route.probability.empty()),
           "RouteTokens: counts and probability without a load");
-  require(route.skip >= 0 && route.skip <= experts - k, "RouteTokens: {} experts a token out of {}, behind {}", k,
-          experts, route.skip);
+  require(route.skip >= 0 && route.skip <= experts - k,
+          "RouteTokens: {} experts a token out of {}, {} of them passed over", k, experts, route.skip);
   if (route.group_limit > 0) require_length("RouteTokens", "group", route.group, experts);
   require(route.group_limit == 0 || (route.group_limit <= route.groups && route.groups <= most_groups),
           "RouteTokens: {} of {} groups", route.group_limit, route.groups);

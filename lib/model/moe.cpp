@@ -55,7 +55,7 @@ Sublayer::Result MoeLayer::forward(Tape& tape, const Pass& pass, const Variable&
   const TokenLayout& layout = pass.layout;
   const Variable run = layout.to_run(tape, x);
   const auto [gates, index, load] = router_.forward(tape, pass, run, pass.counts ? &tally_ : nullptr);
-  const Tensor taken = mixture_.capacity_factor > 0 && pass.training() ? kept(tape, pass, index) : index;
+  const Tensor taken = mixture_.capacity_factor > 0 && pass.limits ? kept(tape, pass, index) : index;
   Variable y = layout.from_run(tape, routed(tape, run, gates, taken));
   if (shared_) y = tape.apply(Sum{}, y, shared_->forward(tape, pass, x).y);
   return {y, pass.training() && has_losses(balance_) ? losses(tape, pass, load) : std::vector<Loss>{}};

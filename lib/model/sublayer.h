@@ -35,6 +35,7 @@ struct Pass {
   /// f64 [1], likewise: experts of an FFN that a token chooses. Undefined: as many as the mixture says.
   Tensor choices{};
   bool counts = true;         // whether routers add to their tallies
+  bool limits = false;        // whether moe.capacity_factor holds
   std::int64_t skip_top = 0;  // best experts of a token that routers pass over, to learn what they are worth
   std::vector<ChosenExperts>* chosen = nullptr;  // where routers put what they choose, for who asks
   KeyValueCache* cache = nullptr;                // of this block, where one sequence goes on from it; no gradient then

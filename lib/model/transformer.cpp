@@ -40,6 +40,7 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
   const auto& [first, range, last] = own;
   require(range.first >= 0 && range.count >= 0 && range.end() <= model.layers && (first || range.count > 0 || last),
           "a stage of blocks {} to {} of {}", range.first, range.end(), model.layers);
+  trains_ = train;
   reads_tokens_ = lyceum::reads_tokens(config_, own);
   const std::string table = "model/embed_tokens";
   if (first) embedding_ = &add_table(table, 0);
@@ -243,6 +244,7 @@ Transformer::StageResult Transformer::forward_stage(Tape& tape, const Batch& bat
                   .step = batch.step,
                   .choices = batch.choices,
                   .counts = counting_,
+                  .limits = batch.step.defined() || !trains_,
                   .skip_top = skip_top_,
                   .chosen = batch.chosen};
   tape.release_results(config_.model.recompute == "selective");
@@ -276,6 +278,7 @@ Tensor Transformer::next_logits(std::span<const std::int32_t> tokens, std::vecto
                   .tokens = inputs,
                   .first_token = caches[0].length,
                   .counts = false,
+                  .limits = true,
                   .skip_top = skip_top_};
   Losses unused;
   const Variable y = blocks(tape, pass, embed(tape, pass.layout, inputs), unused, caches);

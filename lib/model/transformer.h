@@ -22,8 +22,8 @@ namespace lyceum {
 class Transformer {
  public:
   /// `train`: units get their memory from whoever trains them (Zero); else values, uninitialised: call initialize() or
-  /// load them. `parts`: of this stage, one at least; none: all. `measured`: load of the experts, where
-  /// parallel.placement goes by it.
+  /// load them, and moe.capacity_factor holds in every pass, not in those with a step alone. `parts`: of this stage,
+  /// one at least; none: all. `measured`: load of the experts, where parallel.placement goes by it.
   Transformer(const Config& config, const Stream& stream, const Mesh& mesh, DType type, bool train,
               std::optional<StageParts> parts = {}, std::span<const ExpertLoad> measured = {});
   Transformer(const Transformer&) = delete;
@@ -137,7 +137,7 @@ class Transformer {
   std::vector<Mixture> mixtures_;  // theirs
   Tensor counts_, probability_;    // all tallies, one after another: i64, f64
   Tensor dropped_;                 // likewise, of those that are limited: i64
-  bool counting_ = true, reads_tokens_;
+  bool counting_ = true, trains_, reads_tokens_;
   std::int64_t skip_top_ = 0;
 };
 

@@ -28,11 +28,12 @@ RankPlan plan_reading_rank(const Config& config, const Place& place, std::span<c
     const Range& own = blocks[static_cast<std::size_t>(stage)];
     plan.stages.push_back(own);
     double pass = 0;  // an operation's inputs last at most until its piece is done
-    for (const Piece* piece : pieces_of(config, place, own, pieces)) {
+    const std::vector<const Piece*> parts = pieces_of(config, place, own, pieces);
+    for (const Piece* piece : parts) {
       for (const PlannedUnit& unit : piece->units) {
         if (!unit.twin || own.first > 0) memory.weights += number(unit.size * value_bytes(config, unit));
       }
-      const bool head = piece == &pieces.output(config, place);
+      const bool head = own.end() == config.model.layers && piece == parts.back();
       // The head of generated text sees one row.
       if (!head || reading == Reading::evaluate)
         pass = std::max(pass, piece->activations.kept + piece->activations.forward);

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/allocator.h"
+#include "core/error.h"
 #include "kernels/adamw.h"
 #include "model/transformer.h"
 #include "parallel/comm/ledger.h"
@@ -158,7 +159,12 @@ Place condensed(const Place& place, bool experts) {
 }  // namespace
 
 Piece rehearse_piece(const Config& config, const Place& place, const StageParts& parts) {
-  return Rehearsal(config, place, parts).run();
+  try {
+    return Rehearsal(config, place, parts).run();
+  } catch (const Error& error) {  // a process may have only so much address space
+    if (error.code() != ExitCode::failed) throw;
+    fail(ExitCode::usage, "a part of this model is too large to be planned here: {}", error.what());
+  }
 }
 
 const Piece& Pieces::input(const Config& config, const Place& place) {

@@ -38,6 +38,8 @@ void add_load(std::vector<ExpertLoad>& load, const std::vector<RoutingSums>& sum
     std::vector<double>& tokens = load[layer].tokens;
     for (double& weighed : tokens) weighed *= load_memory;
     for (std::size_t i = 0; i < counts.size(); ++i) tokens[i % tokens.size()] += static_cast<double>(counts[i]);
+    const std::vector<std::int64_t>& dropped = sums[layer].dropped;  // nobody's work
+    for (std::size_t i = 0; i < dropped.size(); ++i) tokens[i % tokens.size()] -= static_cast<double>(dropped[i]);
   }
 }
 
@@ -144,7 +146,10 @@ bool same_layers(const std::vector<Layer>& layers, Means Layer::*means, const st
   return std::ranges::equal(layers, expected, [&](const Layer& x, const RoutingSums& y) {
     return x.id == y.id && x.top_k == y.top_k && x.experts == y.experts && x.counts.size() == y.counts.size() &&
            (x.*means).size() == y.probability.size() &&
-           std::ranges::all_of(x.counts, [](std::int64_t count) { return count >= 0 && count <= most; });
+           std::ranges::all_of(x.counts, [](std::int64_t count) { return count >= 0 && count <= most; }) &&
+           (x.dropped.empty() || std::ranges::equal(x.dropped, x.counts, [](std::int64_t dropped, std::int64_t count) {
+              return dropped >= 0 && dropped <= count;
+            }));
   });
 }
 

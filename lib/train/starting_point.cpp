@@ -57,7 +57,7 @@ std::map<std::string, std::string> values_in(const std::string& text) {
 
 /// The optimizer's keys of a checkpoint's configuration, and how long its run was to be. Other keys may be those of
 /// another build.
-Config optimizer_config(const std::string& text) {
+Config config_before(const std::string& text) {
   std::vector<std::string> given;
   for (const auto& [key, value] : values_in(text)) {
     if (key.starts_with("optim.") || key == "run.steps") given.push_back(fmt::format("--{}={}", key, value));
@@ -151,6 +151,7 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   if (!same_data) state.soundness = {};  // losses of another task
   tell_changes(state);
   keep_schedule(state);
+  tell_choices(state);
 }
 
 /// Whether the data are those of the checkpoint's run, where they may be others. Others under another name are told by
@@ -201,7 +202,7 @@ void StartingPoint::tell_changes(RunState& state) const {
 /// raise a rate that had come down.
 void StartingPoint::keep_schedule(RunState& state) const {
   const std::int64_t given = config_.optim.schedule_steps, steps = config_.run.steps;
-  const Config before = optimizer_config(checkpoint_->header().config);
+  const Config before = config_before(checkpoint_->header().config);
   const std::int64_t made_for = state.schedule_steps > 0 ? state.schedule_steps : before.run.steps;
   state.schedule_steps = given > 0 ? given : made_for;
   if (state.step >= steps) return;
@@ -223,6 +224,18 @@ void StartingPoint::keep_schedule(RunState& state) const {
                     "the run",
                     config_.optim.schedule, state.schedule_steps, steps));
   }
+}
+
+/// moe.top_k_start goes by run.steps: with another number of steps tokens choose other numbers of experts.
+void StartingPoint::tell_choices(const RunState& state) const {
+  const std::int64_t steps = config_.run.steps, before = config_before(checkpoint_->header().config).run.steps;
+  if (state.step >= steps) return;
+  const std::int64_t now = choices_of_step(config_.moe, state.step, steps);
+  const std::int64_t was = choices_of_step(config_.moe, state.step, before);
+  if (now == was) return;
+  report_.warn(
+      fmt::format("a token chooses {} experts in step {}; in a run of {} steps, as the checkpoint's, it was {}", now,
+                  state.step + 1, before, was));
 }
 
 void StartingPoint::tidy() const {

@@ -55,6 +55,7 @@ class StartingPoint {
   bool check_data(const std::vector<DataFiles>& files, const std::string& tokenizer) const;
   void tell_changes(RunState& state) const;
   void keep_schedule(RunState& state) const;
+  void tell_choices(const RunState& state) const;
 
   const Config& config_;
   const std::string& config_text_;

@@ -55,7 +55,10 @@ class Lyceum:
         self.arguments = arguments
 
     def output(self, *arguments: str, launch: list[str] | None = None) -> str:
-        done = subprocess.run([*(launch or []), self.program, *arguments], capture_output=True, text=True)
+        try:
+            done = subprocess.run([*(launch or []), self.program, *arguments], capture_output=True, text=True)
+        except OSError as error:
+            raise Failed(f"{error.filename}: {error.strerror}", 2) from error
         if done.returncode:
             raise Failed(done.stderr.strip() or f"{self.program} {arguments[0]} failed", done.returncode)
         return done.stdout
@@ -125,6 +128,7 @@ class Kept:
         if path.exists():
             try:
                 self.entries = json.loads(path.read_text())["evaluations"]
+                all((entry["of"], entry["arguments"], entry["result"]["loss"]) for entry in self.entries)
             except (ValueError, KeyError, TypeError) as error:
                 raise Failed(f"{path} holds no evaluations of this script: move it away, or name another --out", 3) from error
 
@@ -214,7 +218,10 @@ def named_run(text: str) -> tuple[str, str]:
 
 
 def fractions(text: str) -> list[Fraction]:
-    ratios = [Fraction(word) for word in text.split(",")]
+    try:
+        ratios = [Fraction(word) for word in text.split(",")]
+    except ZeroDivisionError as error:
+        raise ValueError(text) from error
     if not all(0 <= ratio < 1 for ratio in ratios):
         raise ValueError(text)
     return sorted(ratios)
@@ -232,6 +239,8 @@ def main() -> int:
     arguments, keys = parser.parse_known_args()
     if arguments.out.suffix not in (".png", ".pdf", ".svg"):
         parser.error(f"--out {arguments.out}: the name must end in .png, .pdf or .svg")
+    if not arguments.out.absolute().parent.is_dir():
+        parser.error(f"--out {arguments.out}: there is no such folder")
     unknown = [key for key in keys if not re.fullmatch(r"--\w+\.\w+=.*|--config=.*", key)]
     if unknown:
         parser.error(f"unknown argument {unknown[0]}; keys of lyceum eval are written --section.key=value")

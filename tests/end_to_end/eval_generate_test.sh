@@ -38,6 +38,16 @@ python3 -c "import sys; sys.exit(not abs($few - $loss) > 2e-6)" || fail "a loss 
 expect 2 "$lyceum" eval "--checkpoint=$checkpoint" --skip-top=7
 says err "^lyceum eval: --skip-top = 7 and moe.top_k = 2 are more than moe.experts = 8: skip 6 at most"
 
+# Room of experts is limited where that is asked for, alike on any mesh.
+expect 0 "$lyceum" eval "--checkpoint=$checkpoint" --batches=2 --moe.capacity_factor=0.5
+says out '^changed +moe.capacity_factor = 0.5 \(trained with 0\)$'
+tight=$(grep -oP '^loss +\K[0-9.]+' "$work/out")
+python3 -c "import sys; sys.exit(not abs($tight - $loss) > 2e-6)" || fail "a loss of $loss, however much room"
+expect 0 ranks 2 eval "--checkpoint=$checkpoint" --batches=2 --moe.capacity_factor=0.5 --parallel.expert=2 --json
+close "loss with little room on two ranks" "$(value loss)" "$tight" 1e-6
+expect 2 "$lyceum" eval "--checkpoint=$checkpoint" --moe.top_k_start=1
+says err "moe.top_k_start is of training alone: set moe.top_k"
+
 expect 0 ranks 2 eval "--checkpoint=$checkpoint" --batches=2 --json --parallel.tensor=2 --parallel.sequence=true
 close "loss on two tensor ranks" "$(value loss)" "$loss" 1e-6
 equal "tokens on two tensor ranks" "$(value tokens)" $((2 * 8 * 32))

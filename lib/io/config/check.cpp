@@ -192,9 +192,9 @@ void check_groups(Findings& findings, const Config& config) {
   findings.unless(moe.router != RouterKind::hash,
                   "moe.group_limit = {} with moe.router = hash: set moe.group_limit = 0", limit);
   if (moe.router == RouterKind::hash) return;
-  findings.unless(config.parallel.placement != "cost",
-                  "moe.group_limit = {} with parallel.placement = cost, whose groups change: set another placement",
-                  limit);
+  findings.unless(config.parallel.placement == "contiguous",
+                  "moe.group_limit = {} with parallel.placement = {}, which has other groups: set contiguous", limit,
+                  config.parallel.placement);
   findings.unless(groups > 0,
                   "moe.group_limit = {} needs balance.device_groups: set the number of groups, which every mesh must "
                   "have alike",

@@ -141,7 +141,7 @@ void require_record(const RoutingLog::Layer& expected, const LayerRouting& layer
           "routing of layer {}: {} counts and {} probabilities for top {} of {} experts", label_of(layer.id),
           layer.counts.size(), layer.mean_probability.size(), layer.top_k, experts);
   require(layer.dropped.size() == (expected.drops ? layer.counts.size() : 0),
-          "routing of layer {}: {} counts of what was left out, of {} counts", label_of(layer.id), layer.dropped.size(),
+          "routing of layer {}: {} counts of dropped choices, of {} counts", label_of(layer.id), layer.dropped.size(),
           layer.counts.size());
 }
 
@@ -204,8 +204,8 @@ void RoutingLog::resume(std::int64_t resume_step) {
     same_placement = same_placement && old.expert_rank == layers_[i].expert_rank;
   }
   require_input(same_layers,
-                "{}: holds the routing of a model with other layers or experts, or where other choices count as left "
-                "out; set run.dir or move it away",
+                "{}: holds the routing of a model with other layers or experts, or is of a run that had "
+                "moe.capacity_factor where this one has none, or the other way round; set run.dir or move it away",
                 file_.string());
   if (same_placement && end == history.steps.end()) return;
   copy_fresh(file_, next_);

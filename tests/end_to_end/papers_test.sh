@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Usage: papers_test.sh LYCEUM SOURCE_DIR. The papers' models that this build trains, made small, on two ranks: what is not a size is theirs. Each learns, and has the
+# losses and choices that its paper says.
+. "$(dirname "$0")/lib.sh" "$@"
+make_data
+sizes=(--model.layers=2 --model.hidden=32 --model.heads=2 --model.kv_heads=2 --model.head_dim=16 --model.ffn_hidden=48 --model.vocab=384
+  --batch.global=8 --batch.micro=2 --batch.seq_len=32)
+run_keys=(--run.device=cpu --run.precision=f32 --run.threads=1 --run.steps=12 --routing.every=12 --checkpoint.every=0
+  --data.train="$work/data/train" --data.valid="$work/data/valid" --data.tokenizer="$work/data/tokenizer.model"
+  --optim.schedule=constant --optim.warmup_steps=3 --optim.lr=3e-3 --eval.every=0)
+
+# train PAPER KEY…: the first and the last loss in $first and $last.
+train() {
+  local paper=$1 run=$work/runs/$1
+  shift
+  expect 0 ranks 2 train --config "$source/configs/papers/$paper.ini" "${sizes[@]}" "${run_keys[@]}" --run.dir="$run" "$@"
+  metrics=$run/metrics.jsonl routing=$run/routing.h5
+  python3 - "$metrics" <<'END' || fail "$paper does not learn"
+import json, math, sys
+loss = [json.loads(line)["loss"] for line in open(sys.argv[1])]
+sys.exit(not (abs(loss[0] - math.log(384)) < 0.3 and loss[-1] < loss[0] - 0.3))
+END
+}
+# chosen K EXPERTS: what every token of every layer chooses from.
+chosen() {
+  expect 0 "$lyceum" routing dump "$routing" --csv "$work/routing.csv"
+  python3 - "$work/routing.csv" "$@" <<'END' || fail "choices other than $1 of $2"
+import csv, sys
+rows = list(csv.DictReader(open(sys.argv[1])))
+k, experts = int(sys.argv[2]), int(sys.argv[3])
+assert {int(r["layer"]) for r in rows} == {0, 1}, rows[0]
+assert {int(r["expert"]) for r in rows} == set(range(experts)), rows[0]
+assert {int(r["choice"]) for r in rows} == set(range(k)), rows[0]
+for layer in 0, 1:
+    assert sum(int(r["tokens"]) for r in rows if int(r["layer"]) == layer) == 12 * 8 * 32 * k
+END
+}
+balance() { metric "$metrics" 12 balance_loss; }
+
+for paper in dense-0.2b llama2-355m; do
+  train "$paper"
+  equal "$paper's balance loss" "$(balance)" 0.0
+done
+train dense-x4 --moe.expert_hidden=24
+train hash-2b --moe.expert_hidden=24
+chosen 1 16
+equal "a hash's balance loss" "$(balance)" 0.0
+# Even loads would make the loss 0.01 in each of two layers; loads and probabilities that lean the same way make it more.
+for paper in switch-2b:1 gshard-2b:2; do
+  train "${paper%:*}" --moe.expert_hidden=24
+  chosen "${paper#*:}" 16
+  python3 -c "import sys; sys.exit(not 0.019 < $(balance) < 0.04)" || fail "balance loss $(balance)"
+done
+train deepseekmoe-2b --moe.expert_hidden=8
+chosen 7 63
+train modse-300mx8 --moe.expert_sizes=36,4,32,8,24,16,20,20 --parallel.expert=2 --parallel.placement=pairs
+chosen 2 8
