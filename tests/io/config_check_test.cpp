@@ -179,7 +179,8 @@ TEST(ConfigProblems, impossible_routers_are_told) {
        {"moe.renormalize = true with moe.gates = ones"}},
       {[](Config& c) { c.moe.router_hidden = 0; }, {"moe.router_hidden = 0: must be >= 1"}},
       {[](Config& c) { c.balance.bias_rate = 0.001; },
-       {"balance.bias_rate = 0.001 with moe.router = softmax", "set moe.router = sigmoid, or balance.bias_rate = 0"}},
+       {"balance.bias_rate = 0.001 with moe.router = softmax",
+        "set moe.router = sigmoid or sqrt_softplus, or balance.bias_rate = 0"}},
       {[](Config& c) { c.moe.group_limit = 2; }, {"moe.group_limit = 2 needs balance.device_groups"}},
       {[](Config& c) {
          c.moe.group_limit = 4;
