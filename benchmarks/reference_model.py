@@ -110,7 +110,8 @@ def entropy(p: Tensor) -> Tensor:
 class Model:
     def __init__(self, config: dict, weights: Weights):
         self.config, self.w = config, weights
-        self.experts = config["moe.experts"]
+        self.weighted = config["moe.experts"]
+        self.experts = self.weighted + config["moe.zero_experts"] + config["moe.copy_experts"]  # that a token may choose
         self.kind = config["moe.router"]
 
     def forward(self, work: Pass) -> tuple[Tensor, dict[str, Tensor], dict[int, Routing]]:
@@ -124,7 +125,7 @@ class Model:
             normed = rms_norm(x, eps) * w[f"{at}/input_layernorm/weight"]
             x = x + attention(config, w, f"{at}/self_attn", normed)
             normed = rms_norm(x, eps) * w[f"{at}/post_attention_layernorm/weight"]
-            if not self.experts or layer < config["model.first_dense_layers"]:
+            if not self.weighted or layer < config["model.first_dense_layers"]:
                 x = x + swiglu(w, f"{at}/mlp", normed)
                 continue
             routings[layer] = self.route(work, layer, normed)
@@ -136,9 +137,14 @@ class Model:
         return F.cross_entropy(logits.flatten(0, 1), work.targets.flatten()), losses, routings
 
     def mixture(self, at: str, x: Tensor, routing: Routing) -> Tensor:
-        """Σ_shared FFN(x) + Σ_chosen gate · FFN(x) [DeepSeekMoE eq. 9]."""
+        """Σ_shared FFN(x) + Σ_chosen gate · FFN(x) [DeepSeekMoE eq. 9], where some experts give 0 or x [MoE++] and the
+        others work between two projections [LatentMoE]."""
+        w, latent, copies = self.w, self.config["moe.latent_hidden"], self.config["moe.copy_experts"]
         gates = x.new_zeros(*x.shape[:2], self.experts).scatter(2, routing.chosen, routing.gates * routing.kept)
-        y = sum(gates[..., e, None] * swiglu(self.w, f"{at}/experts/{e}", x) for e in range(self.experts))
+        inner = x @ w[f"{at}/latent/down/weight"].T if latent else x
+        y = sum(gates[..., e, None] * swiglu(w, f"{at}/experts/{e}", inner) for e in range(self.weighted))
+        y = y @ w[f"{at}/latent/up/weight"].T if latent else y
+        y = y + gates[..., self.experts - copies :].sum(-1, keepdim=True) * x
         return y + swiglu(self.w, f"{at}/shared_experts", x) if self.config["moe.shared_experts"] else y
 
     def logits(self, work: Pass, layer: int, x: Tensor) -> Tensor:

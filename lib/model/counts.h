@@ -19,7 +19,7 @@ struct BlockCounts {
   Count attention;  // query, key, value and output matrices
   Count ffn;        // the dense FFN
   Count shared;     // shared experts
-  Count routed;     // routed experts
+  Count routed;     // routed experts, with the projections to the width that they work in
   Count routers;    // of experts, attention experts, sub-dimensions
   Count norms;
   Count fusion;                      // Monarch matrices: two block-diagonal factors of hidden · fusion_width each

@@ -1,6 +1,7 @@
 #include "model/expert_places.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 
@@ -20,9 +21,16 @@ std::vector<double> expert_costs(const Mixture& mixture, std::span<const ExpertL
 
 Placement place_experts(const Config& config, const Mixture& mixture, int ranks, std::span<const ExpertLoad> measured) {
   const std::string& kind = config.parallel.placement;
-  if (kind == "pairs") return Placement::pairs(mixture.widths, ranks);
-  if (kind == "cost") return Placement::by_cost(expert_costs(mixture, measured), ranks);
-  return Placement::contiguous(mixture.choices(), ranks);
+  const auto weighted = static_cast<std::size_t>(mixture.weighted());
+  const auto place = [&] {
+    if (kind == "pairs") return Placement::pairs(std::span(mixture.widths).first(weighted), ranks);
+    const std::vector<double> costs = expert_costs(mixture, measured);
+    if (kind == "cost") return Placement::by_cost(std::span(costs).first(weighted), ranks);
+    return Placement::contiguous(mixture.weighted(), ranks);
+  };
+  std::vector<int> owner = place().owner;
+  for (int next = 0; std::ssize(owner) < mixture.choices(); ++next) owner.push_back(next % ranks);
+  return Placement::of_owners(std::move(owner), ranks);
 }
 
 std::vector<MixturePlacement> place_all(const Config& config, int ranks, std::span<const ExpertLoad> measured) {

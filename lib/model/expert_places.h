@@ -26,7 +26,8 @@ struct ExpertPlaces {
 /// was not measured. Throws a bad_input Error for a measurement of another number of experts.
 std::vector<double> expert_costs(const Mixture& mixture, std::span<const ExpertLoad> measured);
 
-/// As parallel.placement says; a pure function, so that all ranks agree.
+/// As parallel.placement says, and experts without weights, which are everywhere, counted to one rank after the other.
+/// A pure function, so that all ranks agree.
 Placement place_experts(const Config& config, const Mixture& mixture, int ranks, std::span<const ExpertLoad> measured);
 struct MixturePlacement {
   MixtureId id;

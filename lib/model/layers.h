@@ -39,7 +39,9 @@ class FeedForward : public Sublayer {
 
 /// Shared experts plus a routed bank: router → dispatch → experts → combine. [DeepSeekMoE eq. 9–11]
 /// Each tensor rank routes its own run of the tokens, to experts all over the expert group; the ranks of an
-/// expert_tensor group share the widths of the same experts.
+/// expert_tensor group share the widths of the same experts. With moe.latent_hidden = d the bank works on W_down · x
+/// and its sum goes through W_up; W_down = latent/down/weight [d, hidden], W_up = latent/up/weight [hidden, d]
+/// [LatentMoE]. Experts without weights give nothing, or x, where the token is [MoE++].
 class MoeLayer : public Sublayer {
  public:
   /// Where the layer's parameters go, by who holds copies: shared experts, router, routed experts; and what of the
@@ -59,7 +61,7 @@ class MoeLayer : public Sublayer {
  private:
   /// Those of the choices of this rank's run that experts have room for, where that is limited.
   Tensor kept(const Tape& tape, const Pass& pass, const Tensor& index) const;
-  /// The routed experts' answers to a run of tokens.
+  /// The answers to a run of tokens of the routed experts with weights.
   Variable routed(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index) const;
   /// Of the load that Route made of a run of tokens.
   std::vector<Loss> losses(Tape& tape, const Pass& pass, const Variable& load) const;
@@ -69,7 +71,9 @@ class MoeLayer : public Sublayer {
   BalanceConfig balance_;
   const Mesh* mesh_;
   ExpertPlaces places_;
+  Placement weighted_;  // of the ranks', the experts with weights
   Router router_;
+  Parameter *down_ = nullptr, *up_ = nullptr;  // to and from the width that the bank works in, where it has its own
   std::shared_ptr<const std::vector<ExpertBank::Expert>> experts_;
   std::optional<FeedForward> shared_;
 };

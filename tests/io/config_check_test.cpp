@@ -132,6 +132,44 @@ TEST(ConfigProblems, impossible_mixtures_are_told) {
   });
 }
 
+TEST(ConfigProblems, impossible_experts_without_weights_are_told) {
+  const auto none = [](Config& c) {
+    c.moe = {};
+    c.balance = {};
+  };
+  expect_each_told({
+      {[](Config& c) {
+         c.moe.zero_experts = 2;
+         c.moe.top_k = 18;
+       },
+       {"moe.top_k = 18 is more than moe.experts = 15 with moe.zero_experts and moe.copy_experts"}},
+      {[&](Config& c) {
+         none(c);
+         c.moe.zero_experts = 1;
+       },
+       {"moe.zero_experts = 1 with no experts beside them", "set moe.zero_experts = 0, or moe.experts"}},
+      {[&](Config& c) {
+         none(c);
+         c.moe.copy_experts = 1;
+       },
+       {"moe.copy_experts = 1 with no experts beside them"}},
+      {[&](Config& c) {
+         none(c);
+         c.moe.latent_hidden = 2;
+       },
+       {"moe.latent_hidden = 2 with no experts beside them"}},
+      {[](Config& c) { c.moe.latent_hidden = c.model.hidden; },
+       {"is not below model.hidden", "set moe.latent_hidden = 0"}},
+      {[](Config& c) { c.moe.copy_experts = -1; }, {"moe.copy_experts = -1: must be"}},
+      {[](Config& c) {
+         c.moe.router = RouterKind::hash;
+         c.moe.top_k = 1;
+         c.moe.copy_experts = 2;
+       },
+       {"moe.copy_experts = 2 with moe.router = hash", "set moe.copy_experts = 0"}},
+  });
+}
+
 TEST(ConfigProblems, impossible_routers_are_told) {
   const auto hash = [](Config& c) {
     c.moe.router = RouterKind::hash;
@@ -219,6 +257,13 @@ TEST(ConfigProblems, impossible_routers_are_told) {
          c.moe.gates = Gates::ones;
        },
        {"moe.gates = ones with moe.router = sigmoid"}},
+      {[](Config& c) {
+         c.moe.router = RouterKind::sqrt_softplus;
+         c.moe.gates = Gates::detached;
+         c.balance.z_loss = 0.5;
+       },
+       {"moe.gates = detached with moe.router = sqrt_softplus",
+        "balance.z_loss = 0.5 with moe.router = sqrt_softplus"}},
       {[](Config& c) {
          c.moe.router = RouterKind::sigmoid;
          c.balance.z_loss = 0.5;

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "model/balance_loss.h"
+#include "model/expert_places.h"
 #include "model/routing_statistics.h"
 
 namespace lyceum {
@@ -33,6 +34,21 @@ TEST(Mixtures, OfExperts) {
   EXPECT_EQ(dense_width(config, 1), 10) << "both shared experts";
   EXPECT_EQ(mixtures_of(config).size(), 2u);
   EXPECT_THROW(mixture_of(config, {0, Site::ffn}), Error);
+}
+
+TEST(Mixtures, OfExpertsWithoutWeights) {
+  Config config = two_experts();
+  config.moe.zero_experts = 1;
+  config.moe.copy_experts = 2;
+  const Mixture experts = routed_experts(config, 1).value();
+  EXPECT_EQ(experts.widths, (std::vector<std::int64_t>{3, 9, 0, 0, 0}));
+  EXPECT_EQ(experts.weighted(), 2);
+  for (const char* kind : {"contiguous", "cost"}) {
+    config.parallel.placement = kind;
+    const Placement placement = place_experts(config, experts, 2, {});
+    EXPECT_NE(placement.owner[0], placement.owner[1]) << kind;
+    EXPECT_EQ(placement.experts(), 5) << kind;
+  }
 }
 
 TEST(Mixtures, WithoutRoutedExpertsSharedOnesAreTheFfn) {

@@ -65,6 +65,26 @@ const std::vector<Variant>& variants() {
          c.balance.z_loss = 0;
          c.balance.bias_rate = 0.05;
        }},
+      {"weightless",
+       [](Config& c) {
+         c.moe.zero_experts = 3;
+         c.moe.copy_experts = 2;
+         c.moe.router = RouterKind::sqrt_softplus;
+         c.balance = {.expert = 0.05, .bias_rate = 0.05};
+         c.moe.group_limit = 2;
+         c.balance.device_groups = 3;
+       }},
+      {"copies and limited",
+       [](Config& c) {
+         c.moe.copy_experts = 4;
+         c.moe.capacity_factor = 0.9;
+       }},
+      {"latent",
+       [](Config& c) {
+         c.moe.latent_hidden = 6;
+         c.moe.shared_experts = 1;
+         c.moe.copy_experts = 1;
+       }},
       {"random", [](Config& c) { c.moe.router = RouterKind::random; }},
       {"noisy",
        [](Config& c) {
@@ -191,6 +211,15 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "sqrt_softplus"},
       {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .sequence = true, .variant = "sqrt_softplus"},
       {.ranks = 4, .tensor = 2, .expert_tensor = 2, .zero = 1, .micro = 4, .variant = "sqrt_softplus"},
+      // experts without weights, and those that work in a width of their own
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "weightless"},
+      {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true, .variant = "weightless"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 4, .zero = 3, .schedule = "zb-h1", .variant = "weightless"},
+      {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "copies and limited"},
+      {.ranks = 4, .tensor = 2, .expert = 2, .zero = 1, .sequence = true, .variant = "copies and limited"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "latent"},
+      {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 1, .sequence = true, .variant = "latent"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 4, .zero = 3, .schedule = "zb-h1", .variant = "latent"},
       {.ranks = 2, .pipeline = 2, .variant = "hash"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 1, .variant = "noisy"},
       {.ranks = 8,

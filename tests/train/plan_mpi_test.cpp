@@ -136,6 +136,39 @@ TEST(Plan, CountsTheBytesThatAStepHandsOver) {
   }
 }
 
+/// Rows of the experts' own width, and none to experts without weights.
+TEST(Plan, CountsTheBytesOfExpertsInAWidthOfTheirOwn) {
+  const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
+  Config config = balanced_config();
+  config.parallel = {.expert = world};
+  if (!contradictions(config, world).empty()) return;
+  const auto traffic = [&] {
+    Config resolved = config;
+    TinyTraining training(resolved, ProcessGroup::world(60));
+    resolve(resolved, world);
+    const Counted before = counted_by(training);
+    training.run(0, 1);
+    const Counted after = counted_by(training);
+    const Traffic planned = plan_rank(plan_input(resolved, world), rank).traffic();
+    const auto axis = static_cast<std::size_t>(Axis::expert), kind = static_cast<std::size_t>(Transfer::all_to_all);
+    const auto counted = after[axis][kind] - before[axis][kind];
+    EXPECT_EQ(planned.of(Axis::expert, Transfer::all_to_all).bytes, counted) << "rank " << rank;
+    return counted;
+  };
+  const auto whole = traffic();
+  config.moe.latent_hidden = config.model.hidden / 4;
+  const auto latent = traffic();
+  config.moe.latent_hidden = config.model.hidden / 2;
+  const auto half = traffic();
+  // What is not of rows is numbers of rows.
+  EXPECT_EQ(whole - half, 2 * (half - latent));
+  EXPECT_EQ(whole > half, world > 1);
+  config.moe.zero_experts = config.moe.experts / 2;
+  config.moe.copy_experts = config.moe.experts / 2;
+  config.moe.top_k = 2 * config.moe.experts;
+  EXPECT_EQ(traffic(), half);
+}
+
 /// What moves a bias: counts of the layers of a stage.
 TEST(Plan, CountsTheBytesOfABias) {
   const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();

@@ -70,6 +70,9 @@ inline Scores scores_of(RouterKind router) {
 
 struct MoeConfig {
   std::int64_t experts = 0;  // routed; 0: every FFN is dense
+  /// Routed after them, in this order, without weights: experts that give 0, experts that give their input.
+  std::int64_t zero_experts = 0, copy_experts = 0;
+  std::int64_t latent_hidden = 0;  // width that the routed experts work in; 0: model.hidden
   std::int64_t shared_experts = 0, top_k = 1;
   std::int64_t top_k_start = 0;  // in the first step of a run, top_k in the last one; 0: top_k in all
   std::int64_t expert_hidden = 0;
