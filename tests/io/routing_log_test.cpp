@@ -115,7 +115,7 @@ TEST_F(RoutingLogTest, TwoRoutersOfALayerAndOneOfItsAttentionAlone) {
   }
   std::vector<RoutingLog::Layer> all_kept = routers;
   all_kept[1].drops = false;
-  expect_bad_input([&] { RoutingLog(file_, all_kept, 5); }, "other choices count as left out");
+  expect_bad_input([&] { RoutingLog(file_, all_kept, 5); }, "moe.capacity_factor where this one has none");
   const std::string table = routing_table(history, {0, 1}, false);
   EXPECT_NE(table.find("layer1 attention top0"), std::string::npos) << table;
   EXPECT_NE(table.find("layer1 top1"), std::string::npos) << table;
