@@ -150,8 +150,9 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   }
   if (!same_data) state.soundness = {};  // losses of another task
   tell_changes(state);
-  keep_schedule(state);
-  tell_choices(state);
+  const Config before = config_before(header.config);
+  keep_schedule(state, before);
+  tell_choices(state, before);
 }
 
 /// Whether the data are those of the checkpoint's run, where they may be others. Others under another name are told by
@@ -200,9 +201,8 @@ void StartingPoint::tell_changes(RunState& state) const {
 
 /// The schedule of the learning rate belongs to the checkpoint: more run.steps alone do not stretch it, which would
 /// raise a rate that had come down.
-void StartingPoint::keep_schedule(RunState& state) const {
+void StartingPoint::keep_schedule(RunState& state, const Config& before) const {
   const std::int64_t given = config_.optim.schedule_steps, steps = config_.run.steps;
-  const Config before = config_before(checkpoint_->header().config);
   const std::int64_t made_for = state.schedule_steps > 0 ? state.schedule_steps : before.run.steps;
   state.schedule_steps = given > 0 ? given : made_for;
   if (state.step >= steps) return;
@@ -227,15 +227,15 @@ void StartingPoint::keep_schedule(RunState& state) const {
 }
 
 /// moe.top_k_start goes by run.steps: with another number of steps tokens choose other numbers of experts.
-void StartingPoint::tell_choices(const RunState& state) const {
-  const std::int64_t steps = config_.run.steps, before = config_before(checkpoint_->header().config).run.steps;
+void StartingPoint::tell_choices(const RunState& state, const Config& before) const {
+  const std::int64_t steps = config_.run.steps, own_steps = before.run.steps;
   if (state.step >= steps) return;
   const std::int64_t now = choices_of_step(config_.moe, state.step, steps);
-  const std::int64_t was = choices_of_step(config_.moe, state.step, before);
+  const std::int64_t was = choices_of_step(config_.moe, state.step, own_steps);
   if (now == was) return;
   report_.warn(
       fmt::format("a token chooses {} experts in step {}; in a run of {} steps, as the checkpoint's, it was {}", now,
-                  state.step + 1, before, was));
+                  state.step + 1, own_steps, was));
 }
 
 void StartingPoint::tidy() const {

@@ -54,8 +54,9 @@ class StartingPoint {
   void resume(RunState& state, const Parts& parts) const;
   bool check_data(const std::vector<DataFiles>& files, const std::string& tokenizer) const;
   void tell_changes(RunState& state) const;
-  void keep_schedule(RunState& state) const;
-  void tell_choices(const RunState& state) const;
+  /// `before`: what the checkpoint says of optim.* and run.steps.
+  void keep_schedule(RunState& state, const Config& before) const;
+  void tell_choices(const RunState& state, const Config& before) const;
 
   const Config& config_;
   const std::string& config_text_;
