@@ -195,26 +195,24 @@ TEST(EvaluationOnDevice, TellsOfEachTokenWhatTheCpuTells) {
 }
 
 TEST(PeakMemoryOnDevice, IsAsPlanned) {
-  const struct {
-    const char* recompute;
-    bool graph;
-  } cases[] = {{"none", true}, {"selective", false}, {"full", false}};
-  for (const auto& [recompute, graph] : cases) {
-    Config config = sizable_config(2, 32, 2);
-    config.balance.device_groups = 2;
-    // Rows that fill up experts, of which a device takes the most that there may be, are few among so many.
-    config.batch = {.global = 8, .micro = 4, .seq_len = 64};
-    config.model.recompute = recompute;
-    config.run.precision = "bf16";
-    config.run.cuda_graph = graph;
-    const Stream stream = fresh_stream();
-    const auto buffers = static_cast<std::size_t>(MemoryKind::buffers);
-    const double own = static_cast<double>(memory_of(stream).use().in_use[buffers]);  // the stream's
-    TinyTraining training(config, ProcessGroup::self(), DType::bf16, stream);
-    const double before = static_cast<double>(memory_of(stream).use().in_use[buffers]);
-    const MemoryUse use = training.run(0, graph ? 3 : 1).back().memory;
-    const RankMemory planned = plan_rank(plan_input(training.config(), 1), 0).memory;
-    expect_planned(planned, use, before - own, recompute);
+  for (const char* recompute : {"none", "selective", "full"}) {
+    for (const bool graph : {false, true}) {
+      Config config = sizable_config(2, 32, 2);
+      config.balance.device_groups = 2;
+      // Rows that fill up experts, of which a device takes the most that there may be, are few among so many.
+      config.batch = {.global = 4, .micro = 4, .seq_len = 64};
+      config.model.recompute = recompute;
+      config.run.precision = "bf16";
+      config.run.cuda_graph = graph;
+      const Stream stream = fresh_stream();
+      const auto buffers = static_cast<std::size_t>(MemoryKind::buffers);
+      const double own = static_cast<double>(memory_of(stream).use().in_use[buffers]);  // the stream's
+      TinyTraining training(config, ProcessGroup::self(), DType::bf16, stream);
+      const double before = static_cast<double>(memory_of(stream).use().in_use[buffers]);
+      const MemoryUse use = training.run(0, graph ? 3 : 1).back().memory;
+      const RankMemory planned = plan_rank(plan_input(training.config(), 1), 0).memory;
+      expect_planned(planned, use, before - own, recompute);
+    }
   }
 }
 
