@@ -56,6 +56,7 @@ struct RouteTokens {
   Matrix<double> load;            // [sequences, load_width(experts)], or none
   Matrix<std::int64_t> counts;    // [k, experts], or none: += tokens whose j-th choice is e; with load only
   std::span<double> probability;  // [experts], or none: += the probabilities of all tokens; with load only
+  std::span<double> entropies;    // [1], or none: += the entropies of all tokens; with load and entropy only
 };
 
 /// d_logits of RouteTokens. Of its load, the counts have no derivative.

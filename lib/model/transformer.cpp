@@ -98,31 +98,32 @@ void Transformer::initialize(std::uint64_t seed) {
 }
 
 void Transformer::make_tallies() {
-  std::int64_t counts = 0, choices = 0, dropped = 0;
+  std::int64_t counts = 0, sums = 0, dropped = 0;
   for (const Block& block : blocks_) {
     for (Sublayer* sublayer : {block.attention.get(), block.ffn.get()}) {
       if (!sublayer->mixture()) continue;
       routed_.push_back(sublayer);
       mixtures_.push_back(*sublayer->mixture());
       counts += mixtures_.back().k * mixtures_.back().choices();
-      choices += mixtures_.back().choices();
+      sums += mixtures_.back().choices() + 1;
       dropped += std::ssize(no_routing(mixtures_.back()).dropped);
     }
   }
   counts_ = Tensor::zeros(stream_, DType::i64, {counts}, MemoryKind::buffers);
-  probability_ = Tensor::zeros(stream_, DType::f64, {choices}, MemoryKind::buffers);
+  probability_ = Tensor::zeros(stream_, DType::f64, {sums}, MemoryKind::buffers);
   if (dropped > 0) dropped_ = Tensor::zeros(stream_, DType::i64, {dropped}, MemoryKind::buffers);
-  counts = choices = dropped = 0;
+  counts = sums = dropped = 0;
   for (Sublayer* router : routed_) {
     const std::int64_t k = router->mixture()->k, own = router->mixture()->choices();
-    RoutingTally tally{counts_.view(counts, {k, own}), probability_.slice(choices, own)};
+    RoutingTally tally{counts_.view(counts, {k, own}), probability_.slice(sums, own),
+                       probability_.slice(sums + own, 1)};
     if (router->mixture()->capacity_factor > 0) {
       tally.dropped = dropped_.view(dropped, {k, own});
       dropped += k * own;
     }
     router->set_tally(tally);
     counts += k * own;
-    choices += own;
+    sums += own + 1;
   }
 }
 
@@ -137,6 +138,7 @@ std::vector<RoutingSums> Transformer::routing() const {
     RoutingSums sums = no_routing(mixture);
     for (std::int64_t& own : sums.counts) own = *count++;
     for (double& own : sums.probability) own = *sum++;
+    sums.entropy = *sum++;
     for (std::int64_t& own : sums.dropped) own = *drop++;
     all.push_back(std::move(sums));
   }

@@ -135,7 +135,7 @@ class Transformer {
   Tensor rope_;
   std::vector<Sublayer*> routed_;  // those with a router, in the order of forward
   std::vector<Mixture> mixtures_;  // theirs
-  Tensor counts_, probability_;    // all tallies, one after another: i64, f64
+  Tensor counts_, probability_;    // all tallies, one after another: i64, and f64 with each one's entropy behind it
   Tensor dropped_;                 // likewise, of those that are limited: i64
   bool counting_ = true, trains_, reads_tokens_;
   std::int64_t skip_top_ = 0;

@@ -17,6 +17,7 @@ std::vector<RoutingSums> whole_routing(const Config& config, const Mesh& mesh, c
     counts.insert(counts.end(), layer.counts.begin(), layer.counts.end());
     counts.insert(counts.end(), layer.dropped.begin(), layer.dropped.end());
     probability.insert(probability.end(), layer.probability.begin(), layer.probability.end());
+    probability.push_back(layer.entropy);
   }
   // A layer has its sums on one stage and zeros on the others: the pipeline changes no bit.
   for (const ProcessGroup* group : {&mesh.data_tensor, &mesh.pipeline}) {
@@ -32,6 +33,7 @@ std::vector<RoutingSums> whole_routing(const Config& config, const Mesh& mesh, c
     }
     std::copy_n(mean, layer.probability.size(), layer.probability.begin());
     mean += static_cast<std::ptrdiff_t>(layer.probability.size());
+    layer.entropy = *mean++;
   }
   return layers;
 }
@@ -44,6 +46,7 @@ std::vector<LayerRouting> routing_record(const std::vector<RoutingSums>& layers,
                        .experts = sums.experts,
                        .counts = sums.counts,
                        .mean_probability = {},
+                       .mean_entropy = static_cast<float>(sums.entropy / static_cast<double>(tokens)),
                        .dropped = sums.dropped};
     for (const double sum : sums.probability) {
       layer.mean_probability.push_back(static_cast<float>(sum / static_cast<double>(tokens)));

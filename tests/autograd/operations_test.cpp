@@ -219,7 +219,7 @@ TEST(Route, TakesEitherGradientAndFillsItsTally) {
   }
   Route route{.k = 2, .sequences = 3, .seq_len = 4};
   route.tally = {tensor_of(stream, {2, 5}, std::vector<std::int64_t>(10, 100)),
-                 tensor_of(stream, {5}, std::vector<double>(5, 7))};
+                 tensor_of(stream, {5}, std::vector<double>(5, 7)), tensor_of(stream, {1}, std::vector{2.0})};
   const auto gradient = [&](bool by_gates, bool by_load) {
     Tape tape(stream);
     const Variable logits = tape.leaf(tensor_of(stream, {12, 5}, values));
@@ -237,6 +237,9 @@ TEST(Route, TakesEitherGradientAndFillsItsTally) {
   EXPECT_EQ(std::accumulate(counts.begin(), counts.begin() + 5, std::int64_t{0}), 500 + 3 * 12);
   EXPECT_EQ(std::accumulate(counts.begin() + 5, counts.end(), std::int64_t{0}), 500 + 3 * 12);
   EXPECT_NEAR(std::accumulate(probability.begin(), probability.end(), 0.0), 35 + 3 * 12, 1e-12);
+  const double entropy = values_of<double>(stream, route.tally.entropy)[0] - 2;
+  EXPECT_GT(entropy, 0);
+  EXPECT_LT(entropy, 3 * 12 * std::log(5));
 }
 
 }  // namespace

@@ -161,7 +161,7 @@ struct Routed {
   Grid<A> gates, norms;
   Grid<double> load;
   Grid<std::int64_t> counts;
-  std::vector<double> probability;
+  std::vector<double> probability, entropies;
 
   explicit Routed(const Case& c)
       : index(c.tokens, c.k, 1),
@@ -169,7 +169,8 @@ struct Routed {
         norms(c.tokens, 2, 1),
         load(c.sequences, load_width(c.experts), 1),
         counts(Grid<std::int64_t>::zeros(c.sequences ? c.k : 0, c.experts, 1)),
-        probability(c.sequences ? static_cast<std::size_t>(c.experts) : 0, 5.0) {
+        probability(c.sequences ? static_cast<std::size_t>(c.experts) : 0, 5.0),
+        entropies(c.sequences && c.entropy ? 1 : 0, 3.0) {
     for (std::int64_t j = 0; j < counts.rows; ++j) counts(j, 0) = 10;
   }
   void route(const Case& c, const Grid<A>& logits, int threads) {
@@ -194,7 +195,8 @@ struct Routed {
                                       .first = c.first,
                                       .load = load.matrix(),
                                       .counts = counts.matrix(),
-                                      .probability = probability});
+                                      .probability = probability,
+                                      .entropies = entropies});
   }
 };
 
@@ -296,6 +298,7 @@ std::vector<double> naive_gates(Gates rule, const std::vector<double>& chosen, s
 /// The same by the formulas, in double, of the choices made. `sums`: of the chosen scores, where they are constants.
 struct ExpectedRoutes {
   std::vector<double> index, gates, load, counts, probability;
+  double entropies = 3;
 
   ExpectedRoutes(const Case& c, const Grid<double>& logits, const std::vector<std::vector<std::int32_t>>& chosen,
                  const std::vector<double>& sums = {})
@@ -333,7 +336,9 @@ struct ExpectedRoutes {
     }
     const double log_sum_exp = token.log_sum_exp(c, logits, t);
     of_sequence[2 * c.experts] += log_sum_exp * log_sum_exp;
-    if (c.entropy) of_sequence[2 * c.experts + 1] += token.entropy();
+    if (!c.entropy) return;
+    of_sequence[2 * c.experts + 1] += token.entropy();
+    entropies += token.entropy();
   }
 };
 
@@ -369,6 +374,10 @@ TYPED_TEST(RouterTest, FollowsTheFormulasWhateverTheSizes) {
     EXPECT_TRUE(one.index.same_bits(two.index) && one.gates.same_bits(two.gates) && one.norms.same_bits(two.norms));
     EXPECT_TRUE(one.load.same_bits(two.load) && one.counts.same_bits(two.counts));
     EXPECT_EQ(one.probability, two.probability);
+    for (const double sum : one.entropies) {
+      EXPECT_NEAR(sum, expected.entropies, 4 * tolerance_of<A> * expected.entropies);
+    }
+    EXPECT_EQ(one.entropies, two.entropies);
   }
 }
 

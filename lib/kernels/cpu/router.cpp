@@ -378,6 +378,7 @@ void run(const CpuStream& stream, const RouteTokens<A>& route) {
   add_chunks(partial, chunks, route.load);
   count_choices(stream, route);
   if (!route.probability.empty()) run(stream, SumColumns{route.load.cols_from(experts, experts), route.probability});
+  if (!route.entropies.empty()) run(stream, SumColumns{route.load.cols_from(2 * experts + 1, 1), route.entropies});
 }
 
 template <class A>

@@ -583,6 +583,7 @@ void run(const CudaStream& stream, const RouteTokens<A>& route) {
   const dim3 grid(static_cast<unsigned>(route.load.rows), blocks_for(route.load.cols, warp_size));
   start(stream, "RouteTokens", add_load_chunks, grid, router_threads, partial, chunks.of_sequence(), route.load);
   if (!route.probability.empty()) run(stream, SumColumns{route.load.cols_from(experts, experts), route.probability});
+  if (!route.entropies.empty()) run(stream, SumColumns{route.load.cols_from(2 * experts + 1, 1), route.entropies});
 }
 
 template <class A>
