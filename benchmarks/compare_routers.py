@@ -73,6 +73,9 @@ CASES = {
     "sigmoid": EVEN | keys(moe_router="sigmoid"),
     "sigmoid, bias": BIAS,
     "sigmoid, bias, groups": BIAS | GROUPS,
+    "sqrt_softplus": EVEN | keys(moe_router="sqrt_softplus"),
+    "sqrt_softplus, bias": BIAS | keys(moe_router="sqrt_softplus"),
+    "sqrt_softplus, bias, groups": BIAS | GROUPS | keys(moe_router="sqrt_softplus", moe_gates="raw"),
     "mlp": EVEN | keys(moe_router="mlp"),
     "noisy": EVEN | keys(moe_router="noisy", balance_z_loss=0.02),
     "random": EVEN | keys(moe_router="random"),
@@ -86,7 +89,8 @@ CASES = {
     **{f"{name}, {scope}": loss | keys(balance_scope=scope)
        for name, loss in LOSSES.items() for scope in ("sequence", "batch")},
     "all losses, sequence": ALL_LOSSES,
-    "all losses, sigmoid, batch": ALL_LOSSES | keys(moe_router="sigmoid", balance_z_loss=0, balance_scope="batch"),
+    **{f"all losses, {router}, batch": ALL_LOSSES | keys(moe_router=router, balance_z_loss=0, balance_scope="batch")
+       for router in ("sigmoid", "sqrt_softplus")},
     "shared experts": EVEN | keys(moe_shared_experts=2),
     "sizes": EVEN | SIZES,
     "Dense": keys(moe_experts=0, optim_schedule="constant", model_tie_embeddings=1),

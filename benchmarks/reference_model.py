@@ -160,8 +160,8 @@ class Model:
             ones = torch.ones(chosen.shape, dtype=x.dtype)
             return Routing(chosen, ones, None, None, self.room(work, chosen))
         logits = self.logits(work, layer, x)
-        if self.kind == "sigmoid":
-            scores = logits.sigmoid()
+        if self.kind in ("sigmoid", "sqrt_softplus"):
+            scores = logits.sigmoid() if self.kind == "sigmoid" else F.softplus(logits).sqrt()
             p = scores / scores.sum(-1, keepdim=True)
             wanted = scores + self.w[f"model/layers/{layer}/mlp/gate/e_score_correction_bias"]
         else:

@@ -71,7 +71,7 @@ void require_fitting(const RouteTokens<A>& route) {
   require(route.group_limit == 0 || (route.group_limit <= route.groups && route.groups <= most_groups),
           "RouteTokens: {} of {} groups", route.group_limit, route.groups);
   if (!route.bias.empty()) require_length("RouteTokens", "bias", route.bias, experts);
-  require(route.bias.empty() || route.scores == Scores::sigmoid, "RouteTokens: a bias of softmax scores");
+  require(route.bias.empty() || route.scores != Scores::softmax, "RouteTokens: a bias of softmax scores");
 }
 
 template <class A>

@@ -15,7 +15,8 @@ std::vector<RouterTensor> router_tensors(const Config& config, const Mixture& mi
   const double std = config.model.init_std;
   const RouterTensor scores{"gate/weight", {choices, hidden}, std, true};
   switch (mixture.router) {
-    case RouterKind::sigmoid: return {scores, {"gate/e_score_correction_bias", {choices}, 0.0, false, false}};
+    case RouterKind::sigmoid:
+    case RouterKind::sqrt_softplus: return {scores, {"gate/e_score_correction_bias", {choices}, 0.0, false, false}};
     case RouterKind::random: return {{"gate/weight", {choices, hidden}, std, false, false}};
     case RouterKind::mlp:
       return {{"gate/in/weight", {width, hidden}, std, true}, {"gate/weight", {choices, width}, std, true}};
@@ -42,7 +43,7 @@ Router::Router(const Config& config, const Mixture& mixture, const std::string& 
     parameters_.push_back(
         &unit.add(whole_parameter(prefix + "/" + tensor.name, tensor.shape, tensor.init_std, tensor.decay)));
   }
-  if (mixture_.router == RouterKind::sigmoid) bias_ = parameters_.back();
+  if (scores_of(mixture_.router) != Scores::softmax) bias_ = parameters_.back();
 }
 
 Variable Router::logits(Tape& tape, const Pass& pass, const Variable& x) const {
@@ -79,7 +80,7 @@ Router::Choices Router::choose(Tape& tape, const Pass& pass, const Variable& x, 
     return {.gates = gates, .index = index.value, .load = {}};
   }
   Route route{.k = mixture_.k,
-              .scores = bias_ ? Scores::sigmoid : Scores::softmax,
+              .scores = scores_of(mixture_.router),
               .rule = gates_of(moe_),
               .choices = pass.choices,
               .bias = bias_ ? bias_->value : Tensor(),

@@ -34,6 +34,7 @@ void require_skippable(const Config& config, std::int64_t skip);
 ///   softmax  x · Wᵀ; W = gate/weight [experts, hidden]
 ///   sigmoid  the same, by sigmoid scores; chosen by score + b with b = gate/e_score_correction_bias [experts], which
 ///            counts of choices move and no gradient does [DeepSeek-V3]
+///   sqrt_softplus  as sigmoid, by scores √softplus [DeepSeek-V4]
 ///   random   as softmax, and W stays as it was drawn [SMoE-Dropout]
 ///   mlp      A · ReLU(B · x); B = gate/in/weight [router_hidden, hidden], A = gate/weight [experts, router_hidden]
 ///   noisy    x · Wᵀ + ε ⊙ softplus(γ ⊙ RMSNorm(x · W_nᵀ)) with W_n = gate/noise/weight [experts, hidden], γ =
@@ -74,7 +75,7 @@ class Router {
   double bias_rate_, norm_eps_;
   std::uint64_t seed_;
   std::vector<Parameter*> parameters_;  // in the order of router_tensors()
-  Parameter* bias_ = nullptr;           // of a sigmoid router, the last of them
+  Parameter* bias_ = nullptr;           // where scores are no softmax; the last of them
   std::vector<std::int32_t> group_;     // [experts]: the group of each
   std::int64_t groups_;
 };

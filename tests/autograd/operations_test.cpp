@@ -163,6 +163,8 @@ std::vector<OpCase> all_cases() {
   cases.push_back(route_case("RouteOnes", {.k = 2, .rule = Gates::ones, .sequences = 2, .seq_len = 3}));
   cases.push_back(route_case("RouteSigmoid", {.k = 2, .scores = Scores::sigmoid, .sequences = 2, .seq_len = 3}));
   cases.push_back(
+      route_case("RouteSqrtSoftplus", {.k = 2, .scores = Scores::sqrt_softplus, .sequences = 2, .seq_len = 3}));
+  cases.push_back(
       route_case("RouteSigmoidRenormalized", {.k = 3, .scores = Scores::sigmoid, .rule = Gates::renormalized}));
   cases.push_back(route_case("RouteEven", {.k = 2, .even = true, .sequences = 2, .seq_len = 3}));
   cases.push_back(

@@ -37,6 +37,12 @@ const Variant variants[] = {
        c.balance.z_loss = 0;
        c.balance.bias_rate = 0.05;
      }},
+    {"SqrtSoftplusRouter",
+     [](Config& c) {
+       c.moe.router = RouterKind::sqrt_softplus;
+       c.balance.z_loss = 0;
+       c.balance.bias_rate = 0.05;
+     }},
     {"NoisyRouter",
      [](Config& c) {
        c.moe.router = RouterKind::noisy;

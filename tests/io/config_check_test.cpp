@@ -179,7 +179,8 @@ TEST(ConfigProblems, impossible_routers_are_told) {
        {"moe.renormalize = true with moe.gates = ones"}},
       {[](Config& c) { c.moe.router_hidden = 0; }, {"moe.router_hidden = 0: must be >= 1"}},
       {[](Config& c) { c.balance.bias_rate = 0.001; },
-       {"balance.bias_rate = 0.001 with moe.router = softmax", "set moe.router = sigmoid, or balance.bias_rate = 0"}},
+       {"balance.bias_rate = 0.001 with moe.router = softmax",
+        "set moe.router = sigmoid or sqrt_softplus, or balance.bias_rate = 0"}},
       {[](Config& c) { c.moe.group_limit = 2; }, {"moe.group_limit = 2 needs balance.device_groups"}},
       {[](Config& c) {
          c.moe.group_limit = 4;
@@ -218,6 +219,11 @@ TEST(ConfigProblems, impossible_routers_are_told) {
          c.moe.gates = Gates::ones;
        },
        {"moe.gates = ones with moe.router = sigmoid"}},
+      {[](Config& c) {
+         c.moe.router = RouterKind::sqrt_softplus;
+         c.moe.gates = Gates::detached;
+       },
+       {"moe.gates = detached with moe.router = sqrt_softplus"}},
       {[](Config& c) {
          c.moe.router = RouterKind::sigmoid;
          c.balance.z_loss = 0.5;

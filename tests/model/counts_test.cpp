@@ -26,8 +26,8 @@ TEST(ModelCounts, AreThoseOfTheModelThatIsBuilt) {
   expect_counted(config);
   config.model.tie_embeddings = true;
   expect_counted(config);
-  for (const RouterKind router :
-       {RouterKind::sigmoid, RouterKind::random, RouterKind::noisy, RouterKind::mlp, RouterKind::hash}) {
+  for (const RouterKind router : {RouterKind::sigmoid, RouterKind::sqrt_softplus, RouterKind::random, RouterKind::noisy,
+                                  RouterKind::mlp, RouterKind::hash}) {
     config.moe.router = router;
     expect_counted(config);
   }
@@ -47,6 +47,7 @@ TEST(ModelCounts, OfModelsThatAreOnlyPlanned) {
   config.moe.router_hidden = 6;
   EXPECT_EQ(routers(RouterKind::softmax), 8 * 4);
   EXPECT_EQ(routers(RouterKind::sigmoid), 8 * 4 + 4);
+  EXPECT_EQ(routers(RouterKind::sqrt_softplus), 8 * 4 + 4);
   EXPECT_EQ(routers(RouterKind::random), 8 * 4);
   EXPECT_EQ(routers(RouterKind::hash), 0);
   EXPECT_EQ(routers(RouterKind::mlp), 8 * 6 + 6 * 4);

@@ -38,6 +38,14 @@ const RouterCase routers[] = {
        c.moe.group_limit = 2;
      },
      {{"gate/weight", {9, 24}}, {"gate/e_score_correction_bias", {9}}}},
+    {"SqrtSoftplus",
+     [](Config& c) {
+       c.moe.router = RouterKind::sqrt_softplus;
+       c.moe.gates = Gates::renormalized;
+       c.balance.z_loss = 0;
+       c.balance.bias_rate = 0.01;
+     },
+     {{"gate/weight", {9, 24}}, {"gate/e_score_correction_bias", {9}}}},
     {"Random", [](Config& c) { c.moe.router = RouterKind::random; }, {{"gate/weight", {9, 24}}}},
     {"Noisy",
      [](Config& c) {
@@ -161,6 +169,13 @@ const LoneCase lone_routers[] = {{"Softmax", [](Config&) {}},
                                  {"SigmoidInAGroup",
                                   [](Config& c) {
                                     c.moe.router = RouterKind::sigmoid;
+                                    c.moe.gates = Gates::renormalized;
+                                    c.moe.group_limit = 1;
+                                  }},
+                                 {"SqrtSoftplus", [](Config& c) { c.moe.router = RouterKind::sqrt_softplus; }},
+                                 {"SqrtSoftplusInAGroup",
+                                  [](Config& c) {
+                                    c.moe.router = RouterKind::sqrt_softplus;
                                     c.moe.gates = Gates::renormalized;
                                     c.moe.group_limit = 1;
                                   }},
@@ -292,15 +307,16 @@ TEST_P(RouterAlone, FollowsItsFormula) {
     }
     return;
   }
-  const bool sigmoid = moe.router == RouterKind::sigmoid;
+  const bool sigmoid = moe.router == RouterKind::sigmoid, root = moe.router == RouterKind::sqrt_softplus;
   const Rows logits = naive_logits(lone, x, tensors);
   const auto expect_route = [&](std::size_t t, std::size_t skip) {
     std::vector<double> scores, keys;
     double sum = 0;
     for (const double logit : logits[t]) sum += std::exp(logit);
     for (std::size_t e = 0; e < 4; ++e) {
-      scores.push_back(sigmoid ? 1 / (1 + std::exp(-logits[t][e])) : std::exp(logits[t][e]) / sum);
-      keys.push_back(scores[e] + (sigmoid ? tensors.at("gate/e_score_correction_bias")[0][e] : 0));
+      const double power = std::exp(logits[t][e]);
+      scores.push_back(sigmoid ? power / (1 + power) : root ? std::sqrt(std::log(1 + power)) : power / sum);
+      keys.push_back(scores[e] + (sigmoid || root ? tensors.at("gate/e_score_correction_bias")[0][e] : 0));
     }
     std::vector<std::int32_t> order{0, 1, 2, 3};
     if (moe.group_limit == 1) {  // of the groups {0, 1} and {2, 3}

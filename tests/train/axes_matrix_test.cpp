@@ -58,6 +58,13 @@ const std::vector<Variant>& variants() {
          c.balance.bias_rate = 0.05;  // within five steps of some weight in scores
          c.moe.group_limit = 2;
        }},
+      {"sqrt_softplus",
+       [](Config& c) {
+         c.moe.router = RouterKind::sqrt_softplus;
+         c.moe.gates = Gates::renormalized;
+         c.balance.z_loss = 0;
+         c.balance.bias_rate = 0.05;
+       }},
       {"random", [](Config& c) { c.moe.router = RouterKind::random; }},
       {"noisy",
        [](Config& c) {
@@ -181,6 +188,8 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 4, .pipeline = 2, .zero = 3, .schedule = "interleaved", .virtual_stages = 2, .variant = "random"},
       {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 2, .micro = 4, .variant = "sigmoid"},
       {.ranks = 8, .tensor = 2, .expert = 4, .zero = 1, .sequence = true, .recompute = true, .variant = "random"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "sqrt_softplus"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .sequence = true, .variant = "sqrt_softplus"},
       {.ranks = 2, .pipeline = 2, .variant = "hash"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 1, .variant = "noisy"},
       {.ranks = 8,

@@ -151,13 +151,14 @@ void check_moe(Findings& findings, const Config& config) {
 }
 
 /// What a router that has no softmax leaves without a meaning.
-void check_sigmoid(Findings& findings, const Config& config) {
+void check_separate_scores(Findings& findings, const Config& config) {
   const Gates gates = gates_of(config.moe);
+  const std::string router = name_of(config.moe.router);
   findings.unless(gates == Gates::raw || gates == Gates::renormalized,
-                  "moe.gates = {} with moe.router = sigmoid: set moe.gates = raw or renormalized", name_of(gates));
+                  "moe.gates = {} with moe.router = {}: set moe.gates = raw or renormalized", name_of(gates), router);
   findings.unless(!(config.balance.z_loss > 0),
-                  "balance.z_loss = {} with moe.router = sigmoid, whose scores have no log-sum: set balance.z_loss = 0",
-                  config.balance.z_loss);
+                  "balance.z_loss = {} with moe.router = {}, whose scores have no log-sum: set balance.z_loss = 0",
+                  config.balance.z_loss, router);
 }
 
 /// What a router that has one choice and no scores leaves without a meaning.
@@ -219,12 +220,13 @@ void check_router(Findings& findings, const Config& config) {
       !moe.renormalize || gates_of(moe) == Gates::renormalized,
       "moe.renormalize = true with moe.gates = {}: set moe.renormalize = false, or moe.gates = renormalized",
       name_of(gates_of(moe)));
-  findings.unless(!(config.balance.bias_rate > 0) || moe.router == RouterKind::sigmoid,
-                  "balance.bias_rate = {} with moe.router = {}, which has no bias: set moe.router = sigmoid, or "
-                  "balance.bias_rate = 0",
+  const bool has_bias = scores_of(moe.router) != Scores::softmax;
+  findings.unless(!(config.balance.bias_rate > 0) || has_bias,
+                  "balance.bias_rate = {} with moe.router = {}, which has no bias: set moe.router = sigmoid or "
+                  "sqrt_softplus, or balance.bias_rate = 0",
                   config.balance.bias_rate, name_of(moe.router));
   if (moe.experts <= 0) return;
-  if (moe.router == RouterKind::sigmoid) check_sigmoid(findings, config);
+  if (has_bias) check_separate_scores(findings, config);
   if (moe.router == RouterKind::hash) check_hash(findings, config);
   if (moe.group_limit > 0) check_groups(findings, config);
 }

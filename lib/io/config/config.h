@@ -57,7 +57,16 @@ struct ModelConfig {
 };
 
 /// How a router makes its logits, see model/router.h.
-enum class RouterKind { softmax, sigmoid, mlp, noisy, random, hash };
+enum class RouterKind { softmax, sigmoid, sqrt_softplus, mlp, noisy, random, hash };
+
+/// What it makes of them; a hash has none. Scores that are no softmax are compared with a bias.
+inline Scores scores_of(RouterKind router) {
+  switch (router) {
+    case RouterKind::sigmoid: return Scores::sigmoid;
+    case RouterKind::sqrt_softplus: return Scores::sqrt_softplus;
+    default: return Scores::softmax;
+  }
+}
 
 struct MoeConfig {
   std::int64_t experts = 0;  // routed; 0: every FFN is dense
@@ -95,7 +104,7 @@ struct BalanceConfig {
   std::string scope = "sequence";  // sequence, batch
   double z_loss = 0;
   double mutual_information = 0, concentration = 0;
-  double bias_rate = 0;  // of a sigmoid router's bias, a step; 0: it stays as it is
+  double bias_rate = 0;  // of the bias of sigmoid and sqrt_softplus, a step; 0: it stays as it is
 };
 
 struct OptimConfig {

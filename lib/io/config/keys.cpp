@@ -81,8 +81,8 @@ void bind_moe(Binder key, MoeConfig& moe) {
   key("moe.expert_hidden", &moe.expert_hidden, {.low = 0}, "width of an expert");
   key("moe.expert_sizes", &moe.expert_sizes, {.low = 1}, "a width for each routed expert; overrides expert_hidden");
   key("moe.router", EnumMember(&moe.router, router_names),
-      "how a token chooses: by softmax or sigmoid of one matrix, of two (mlp), with noise, fixed at random; by its "
-      "hash");
+      "how a token chooses: by softmax, sigmoid or root of softplus of one matrix, by softmax of two (mlp), with "
+      "noise, fixed at random; by its hash");
   key("moe.router_hidden", &moe.router_hidden, {.low = 1}, "width between the two matrices of an mlp router");
   key("moe.attention_experts", &moe.attention_experts, {.low = 0, .high = 65536}, "of model.attention = moa");
   key("moe.gates", EnumMember(&moe.gates, derived_name, gates_names),
@@ -114,7 +114,7 @@ void bind_balance(Binder key, BalanceConfig& balance) {
   key("balance.concentration", &balance.concentration, {.low = 0},
       "weight of the entropy of the mean probabilities, which training lowers");
   key("balance.bias_rate", &balance.bias_rate, {.low = 0},
-      "what a step moves the bias of a sigmoid router's choices by");
+      "what a step moves the bias of a sigmoid or sqrt_softplus router's choices by");
 }
 
 void bind_optim(Binder key, OptimConfig& optim) {

@@ -74,8 +74,21 @@ __device__ A score_of(A x, A largest, A inverse) {
   if constexpr (scores == Scores::softmax) {
     return std::exp(x - largest) * inverse;
   } else {
-    constexpr A least = least_sigmoid_logit;
-    return A{1} / (A{1} + std::exp(x < least ? -least : -x));  // this comparison keeps NaN
+    constexpr A least = least_logit;
+    if (x < least) x = least;  // this comparison keeps NaN
+    if constexpr (scores == Scores::sigmoid) return A{1} / (A{1} + std::exp(-x));
+    return std::sqrt((x < 0 ? A{0} : x) + std::log1p(std::exp(-std::abs(x))));
+  }
+}
+
+/// ds/dx / s of a score s of x that is no softmax.
+template <Scores scores, class A>
+__device__ A log_slope(A score) {
+  if constexpr (scores == Scores::sigmoid) {
+    return A{1} - score;
+  } else {
+    const A softplus = score * score;
+    return -std::expm1(-softplus) / (2 * softplus);
   }
 }
 
@@ -411,8 +424,8 @@ struct ThroughGates {
 };
 
 /// Softmax: dx_i = s_i (ds_i − Σ ds · s) + 2 lse · d_square · s_i, with ds by the load and by the gates.
-/// Sigmoid: dx_i = s_i (1 − s_i) ((dp_i − Σ dp · s / z) / z + dv_i), with dp by the load and dv by the gates.
-/// Of the entropy H = −Σ p log p besides: −p_i (log p_i + H), times 1 − s_i for a sigmoid.
+/// Others: dx_i = ds/dx ((dp_i − Σ dp · s / z) / z + dv_i), with dp by the load and dv by the gates.
+/// Of the entropy H = −Σ p log p besides: −p_i (log p_i + H), times ds/dx / s for the others.
 template <class A, int held, Scores kind, bool entropy>
 __global__ void __launch_bounds__(router_threads)
     route_tokens_backward(RouteTokensBackward<A> route, RouterChunks chunks) {
@@ -454,7 +467,7 @@ __global__ void __launch_bounds__(router_threads)
       if constexpr (kind == Scores::softmax) {
         return score * d_score;
       } else {
-        return score * (A{1} - score) * d_score;
+        return score * log_slope<kind>(score) * d_score;
       }
     };
     const auto by_load = [&](A slope) { return kind == Scores::softmax ? slope + shift : (slope + shift) * factor; };
@@ -475,7 +488,7 @@ __global__ void __launch_bounds__(router_threads)
       __syncwarp();
       logits.each([&](std::int64_t c, A x, int i) {
         const A p = probability(x, i), d_score = -p * (log_or_zero(p) + of_row);
-        d_logits[c] += d_entropy * (kind == Scores::softmax ? d_score : (A{1} - score(x)) * d_score);
+        d_logits[c] += d_entropy * (kind == Scores::softmax ? d_score : log_slope<kind>(score(x)) * d_score);
       });
     }
   }
@@ -531,19 +544,26 @@ void with_held(std::int64_t cols, const F& f) {
 }
 template <class Route, class F>
 void with_kernel(const Route& route, const F& f) {
-  if (route.scores == Scores::softmax) return with_held<Scores::softmax>(route.logits.cols, f);
-  with_held<Scores::sigmoid>(route.logits.cols, f);
+  switch (route.scores) {
+    case Scores::softmax: return with_held<Scores::softmax>(route.logits.cols, f);
+    case Scores::sigmoid: return with_held<Scores::sigmoid>(route.logits.cols, f);
+    case Scores::sqrt_softplus: return with_held<Scores::sqrt_softplus>(route.logits.cols, f);
+  }
 }
 
 /// The same with two ways to hold a row.
+template <Scores scores, class F>
+void with_few_held(std::int64_t cols, const F& f) {
+  constexpr int most = 8;
+  cols <= most* warp_size ? f.template operator()<most, scores>() : f.template operator()<0, scores>();
+}
 template <class Route, class F>
 void with_few_kernels(const Route& route, const F& f) {
-  constexpr int most = 8;
-  const bool fits = route.logits.cols <= most * warp_size;
-  if (route.scores == Scores::softmax) {
-    return fits ? f.template operator()<most, Scores::softmax>() : f.template operator()<0, Scores::softmax>();
+  switch (route.scores) {
+    case Scores::softmax: return with_few_held<Scores::softmax>(route.logits.cols, f);
+    case Scores::sigmoid: return with_few_held<Scores::sigmoid>(route.logits.cols, f);
+    case Scores::sqrt_softplus: return with_few_held<Scores::sqrt_softplus>(route.logits.cols, f);
   }
-  fits ? f.template operator()<most, Scores::sigmoid>() : f.template operator()<0, Scores::sigmoid>();
 }
 
 unsigned blocks_of(const RouterChunks& chunks) {
