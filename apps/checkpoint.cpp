@@ -138,7 +138,7 @@ void print_placement(const CheckpointReader& reader) {
   if (placement.empty()) return;
   const Config config = config_of(reader).config;
   for (const MixturePlacement& layer : placement) {
-    const std::int64_t experts = mixture_of(config, layer.id).choices();
+    const std::int64_t experts = mixture_of(config, layer.id).weighted();
     require_input(layer.ranks.experts() == experts, "{}: places {} experts in layer {}, its configuration has {}",
                   reader.directory().string(), layer.ranks.experts(), label_of(layer.id), experts);
   }

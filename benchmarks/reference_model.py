@@ -110,7 +110,8 @@ def entropy(p: Tensor) -> Tensor:
 class Model:
     def __init__(self, config: dict, weights: Weights):
         self.config, self.w = config, weights
-        self.experts = config["moe.experts"]
+        self.weighted = config["moe.experts"]
+        self.experts = self.weighted + config["moe.zero_experts"] + config["moe.copy_experts"]  # that a token may choose
         self.kind = config["moe.router"]
 
     def forward(self, work: Pass) -> tuple[Tensor, dict[str, Tensor], dict[int, Routing]]:
@@ -124,7 +125,7 @@ class Model:
             normed = rms_norm(x, eps) * w[f"{at}/input_layernorm/weight"]
             x = x + attention(config, w, f"{at}/self_attn", normed)
             normed = rms_norm(x, eps) * w[f"{at}/post_attention_layernorm/weight"]
-            if not self.experts or layer < config["model.first_dense_layers"]:
+            if not self.weighted or layer < config["model.first_dense_layers"]:
                 x = x + swiglu(w, f"{at}/mlp", normed)
                 continue
             routings[layer] = self.route(work, layer, normed)
@@ -136,9 +137,11 @@ class Model:
         return F.cross_entropy(logits.flatten(0, 1), work.targets.flatten()), losses, routings
 
     def mixture(self, at: str, x: Tensor, routing: Routing) -> Tensor:
-        """Σ_shared FFN(x) + Σ_chosen gate · FFN(x) [DeepSeekMoE eq. 9]."""
+        """Σ_shared FFN(x) + Σ_chosen gate · FFN(x) [DeepSeekMoE eq. 9], where some experts give 0 or x [MoE++]."""
+        copies = self.config["moe.copy_experts"]
         gates = x.new_zeros(*x.shape[:2], self.experts).scatter(2, routing.chosen, routing.gates * routing.kept)
-        y = sum(gates[..., e, None] * swiglu(self.w, f"{at}/experts/{e}", x) for e in range(self.experts))
+        y = sum(gates[..., e, None] * swiglu(self.w, f"{at}/experts/{e}", x) for e in range(self.weighted))
+        y = y + gates[..., self.experts - copies :].sum(-1, keepdim=True) * x
         return y + swiglu(self.w, f"{at}/shared_experts", x) if self.config["moe.shared_experts"] else y
 
     def logits(self, work: Pass, layer: int, x: Tensor) -> Tensor:
@@ -184,19 +187,24 @@ class Model:
             return end
         return math.floor(start + (end - start) * work.step / (steps - 1) + 0.5)
 
-    def groups(self) -> list[int]:
-        """Experts of each group; the first ones have one more."""
-        return [len(part) for part in np.array_split(range(self.experts), self.config["balance.device_groups"])]
+    def groups(self) -> list[list[int]]:
+        """Experts of each group: runs of those with weights, the first ones with one more, then the others in turn."""
+        groups = [list(run) for run in np.array_split(range(self.weighted), self.config["balance.device_groups"])]
+        for i in range(self.weighted, self.experts):
+            groups[(i - self.weighted) % len(groups)].append(i)
+        return groups
 
     def limited(self, wanted: Tensor) -> Tensor:
         """-∞ outside the groups with the largest sums of two [DeepSeek-V3, 2.1.2]."""
         limit = self.config["moe.group_limit"]
         if not limit:
             return wanted
-        parts = wanted.split(self.groups(), -1)
-        sums = torch.stack([part.topk(min(2, part.shape[-1])).values.sum(-1) for part in parts], -1)
-        allowed = torch.zeros_like(sums).scatter(-1, sums.topk(limit).indices, 1).bool()
-        allowed = allowed.repeat_interleave(torch.tensor(self.groups()), -1)
+        groups = self.groups()
+        sums = torch.stack([wanted[..., group].topk(min(2, len(group))).values.sum(-1) for group in groups], -1)
+        best = torch.zeros_like(sums).scatter(-1, sums.topk(limit).indices, 1).bool()
+        allowed = torch.zeros_like(wanted, dtype=torch.bool)
+        for i, group in enumerate(groups):
+            allowed[..., group] = best[..., i, None]
         return wanted.masked_fill(~allowed, -torch.inf)
 
     def room(self, work: Pass, chosen: Tensor) -> Tensor:
@@ -220,11 +228,11 @@ class Model:
         mean_p = routing.p.mean(1)
         if config["balance.scope"] == "batch":
             f, mean_p = f.mean(0, keepdim=True), mean_p.mean(0, keepdim=True)
-        groups = zip(f.split(self.groups(), 1), mean_p.split(self.groups(), 1))
+        of_groups = sum((f[:, group].mean(1) * mean_p[:, group].sum(1)).mean() for group in self.groups())
         of_mean = entropy(mean_p).mean()
         return {
             "expert_balance_loss": config["balance.expert"] * (f * mean_p).sum(-1).mean(),
-            "device_balance_loss": config["balance.device"] * sum((a.mean(1) * b.sum(1)).mean() for a, b in groups),
+            "device_balance_loss": config["balance.device"] * of_groups,
             "z_loss": config["balance.z_loss"] * routing.logits.logsumexp(-1).square().mean(),
             "mutual_information_loss": config["balance.mutual_information"] * (entropy(routing.p).mean() - of_mean),
             "concentration_loss": config["balance.concentration"] * of_mean,

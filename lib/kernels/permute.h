@@ -9,13 +9,17 @@ namespace lyceum {
 
 /// A stable counting sort of (token, choice) pairs by expert. Slot s of the sorted order came from pair
 /// slot_pair[s] = token · k + choice; pair p went to slot pair_slot[p]; expert e's slots begin at begin[e]. A choice of
-/// expert −1 is none: its pair's slot is −1, and as many slots at the end came from pair −1.
+/// expert −1, or of one that `order` does not have, is none: its pair's slot is −1, and as many slots at the end came
+/// from pair −1.
 struct SortByExpert {
-  Matrix<const std::int32_t> index;     // [tokens, k]: experts, or −1
+  Matrix<const std::int32_t> index;     // [tokens, k]: experts below choices(), or −1
   std::span<const std::int32_t> order;  // [experts]: experts in the order of their slots (by owner rank, then by index)
   std::span<std::int64_t> begin;        // [experts + 1], by position in `order`; the last one: how many slots are used
   std::span<std::int64_t> slot_pair;    // [tokens · k]
   std::span<std::int64_t> pair_slot;    // [tokens · k]
+  std::int64_t others = 0;              // experts that may be chosen, behind those of `order`
+
+  constexpr std::int64_t choices() const { return static_cast<std::int64_t>(order.size()) + others; }
 };
 
 /// Rows that arrive grouped by source, then expert, into segments sorted by expert, then source, with padding

@@ -39,7 +39,8 @@ class FeedForward : public Sublayer {
 
 /// Shared experts plus a routed bank: router → dispatch → experts → combine. [DeepSeekMoE eq. 9–11]
 /// Each tensor rank routes its own run of the tokens, to experts all over the expert group; the ranks of an
-/// expert_tensor group share the widths of the same experts.
+/// expert_tensor group share the widths of the same experts. Experts without weights give nothing, or x, where the
+/// token is [MoE++].
 class MoeLayer : public Sublayer {
  public:
   /// Where the layer's parameters go, by who holds copies: shared experts, router, routed experts; and what of the
@@ -59,7 +60,7 @@ class MoeLayer : public Sublayer {
  private:
   /// Those of the choices of this rank's run that experts have room for, where that is limited.
   Tensor kept(const Tape& tape, const Pass& pass, const Tensor& index) const;
-  /// The routed experts' answers to a run of tokens.
+  /// The answers to a run of tokens of the routed experts with weights.
   Variable routed(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index) const;
   /// Of the load that Route made of a run of tokens.
   std::vector<Loss> losses(Tape& tape, const Pass& pass, const Variable& load) const;

@@ -37,12 +37,17 @@ std::int64_t dense_width(const Config& config, std::int64_t layer) {
 std::optional<Mixture> routed_experts(const Config& config, std::int64_t layer) {
   const MoeConfig& moe = config.moe;
   if (moe.experts == 0 || !is_sparse(config, layer)) return {};
+  std::vector<std::int64_t> widths =
+      moe.expert_sizes.empty() ? equal_widths(moe.experts, moe.expert_hidden) : moe.expert_sizes;
+  widths.resize(widths.size() + static_cast<std::size_t>(moe.zero_experts + moe.copy_experts), 0);
   return Mixture{.id = {layer, Site::ffn},
                  .router = moe.router,
                  .k = moe.top_k,
                  .always_on = moe.shared_experts,
                  .capacity_factor = moe.capacity_factor,
-                 .widths = moe.expert_sizes.empty() ? equal_widths(moe.experts, moe.expert_hidden) : moe.expert_sizes};
+                 .widths = std::move(widths),
+                 .zeros = moe.zero_experts,
+                 .copies = moe.copy_experts};
 }
 
 std::vector<Mixture> mixtures_of(const Config& config, std::int64_t layer) {

@@ -21,12 +21,15 @@ struct Mixture {
   MixtureId id;
   Kind kind = Kind::experts;
   RouterKind router = RouterKind::softmax;
-  std::int64_t k = 1;                // that the router chooses for a token
-  std::int64_t always_on = 0;        // that every token has besides: shared experts, or the first pieces
-  double capacity_factor = 0;        // limits how many of a sequence's choices one takes in training; 0: no limit
-  std::vector<std::int64_t> widths;  // of each choice: hidden width of an FFN's expert, queries of an attention's
+  std::int64_t k = 1;                  // that the router chooses for a token
+  std::int64_t always_on = 0;          // that every token has besides: shared experts, or the first pieces
+  double capacity_factor = 0;          // limits how many of a sequence's choices one takes in training; 0: no limit
+  std::vector<std::int64_t> widths;    // of each choice: hidden width of an FFN's expert, queries of an attention's
+  std::int64_t zeros = 0, copies = 0;  // the last choices, of width 0: that give 0, and behind them their input
 
   std::int64_t choices() const { return static_cast<std::int64_t>(widths.size()); }
+  /// Those of them that have weights: the first ones.
+  std::int64_t weighted() const { return choices() - zeros - copies; }
   /// Whether the choices are shared out to the ranks of the expert group; else every rank has all of them.
   bool placed() const { return kind == Kind::experts && id.site == Site::ffn; }
 };

@@ -1,3 +1,4 @@
+#include "autograd/copies.h"
 #include "autograd/sum.h"
 #include "model/layers.h"
 #include "parallel/expert/capacity.h"
@@ -56,7 +57,12 @@ Sublayer::Result MoeLayer::forward(Tape& tape, const Pass& pass, const Variable&
   const Variable run = layout.to_run(tape, x);
   const auto [gates, index, load] = router_.forward(tape, pass, run, pass.counts ? &tally_ : nullptr);
   const Tensor taken = mixture_.capacity_factor > 0 && pass.limits ? kept(tape, pass, index) : index;
-  Variable y = layout.from_run(tape, routed(tape, run, gates, taken));
+  Variable answers = routed(tape, run, gates, taken);
+  if (mixture_.copies > 0) {
+    const CopyTokens copy{taken, mixture_.choices() - mixture_.copies};
+    answers = tape.apply(Sum{}, answers, tape.apply(copy, run, gates));
+  }
+  Variable y = layout.from_run(tape, answers);
   if (shared_) y = tape.apply(Sum{}, y, shared_->forward(tape, pass, x).y);
   return {y, pass.training() && has_losses(balance_) ? losses(tape, pass, load) : std::vector<Loss>{}};
 }
@@ -70,7 +76,8 @@ Tensor MoeLayer::kept(const Tape& tape, const Pass& pass, const Tensor& index) c
 }
 
 Variable MoeLayer::routed(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index) const {
-  const auto exchange = plan_exchange(tape.stream(), mesh_->expert, places_.ranks, index);
+  const auto exchange =
+      plan_exchange(tape.stream(), mesh_->expert, places_.ranks, index, mixture_.zeros + mixture_.copies);
   const bool alone = mesh_->expert.size() == 1, whole = mesh_->expert_tensor.size() == 1;
   if (alone && whole) {  // the bank reads the tokens where they are
     const TokenRows copies{exchange->pair_of_sent, exchange->sent_of_pair, exchange->top_k};

@@ -115,10 +115,10 @@ void require_skippable(const Config& config, std::int64_t skip) {
                 skip);
   for (const Mixture& mixture : mixtures) {
     const std::int64_t experts = mixture.choices(), left = experts - mixture.k;
-    require_usage(skip <= left, "--skip-top = {} and moe.top_k = {} are more than moe.experts = {}: skip {} at most",
-                  skip, mixture.k, experts, left);
+    require_usage(skip <= left, "--skip-top = {} and moe.top_k = {} are more than {} = {}: skip {} at most", skip,
+                  mixture.k, choices_keys(moe), experts, left);
     if (moe.group_limit == 0) continue;
-    const std::int64_t open = experts / config.balance.device_groups * moe.group_limit;
+    const std::int64_t open = open_choices(config, experts);
     require_usage(
         skip <= open - mixture.k,
         "--skip-top = {} and moe.top_k = {} are more than the {} experts of moe.group_limit = {} groups: skip {} "

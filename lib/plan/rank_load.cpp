@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 
 #include "model/counts.h"
 #include "model/expert_places.h"
@@ -160,9 +161,10 @@ std::vector<int> unlike_ranks(const Config& config, int world, int row) {
   std::vector<int> ranks{first};
   const std::optional<Mixture> experts = routed_experts(config, config.model.layers - 1);  // like all others
   if (!experts) return ranks;
-  const bool alike = std::ranges::adjacent_find(experts->widths, std::ranges::not_equal_to()) == experts->widths.end();
+  const auto widths = std::span(experts->widths).first(static_cast<std::size_t>(experts->weighted()));
+  const bool alike = std::ranges::adjacent_find(widths, std::ranges::not_equal_to()) == widths.end();
   const bool first_has_most =
-      config.parallel.placement == "contiguous" || experts->choices() % config.parallel.expert == 0;
+      config.parallel.placement == "contiguous" || experts->weighted() % config.parallel.expert == 0;
   if (alike && first_has_most) return ranks;
   for (int e = 1; e < config.parallel.expert; ++e) ranks.push_back(first + e * config.parallel.expert_tensor);
   return ranks;

@@ -72,7 +72,7 @@ class Finder {
 
   void add_expert_axes(ParallelConfig axes, std::vector<ParallelConfig>& all) const {
     const std::optional<Mixture> routed = routed_experts(base_, base_.model.layers - 1);
-    const std::int64_t stage = share(world_, axes.pipeline), experts = routed ? routed->choices() : 1;
+    const std::int64_t stage = share(world_, axes.pipeline), experts = routed ? routed->weighted() : 1;
     std::vector<int> sharers{1};
     if (axes.tensor > 1 && routed) sharers.push_back(axes.tensor);
     for (const int sharer : values("parallel.expert_tensor", base_.parallel.expert_tensor, sharers)) {

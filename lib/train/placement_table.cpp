@@ -46,7 +46,7 @@ std::vector<double> shares(const Config& config, const MixturePlacement& layer, 
   const std::vector<double> costs = expert_costs(mixture_of(config, layer.id), measured);
   const double mean = std::accumulate(costs.begin(), costs.end(), 0.0) / layer.ranks.ranks();
   std::vector<double> shares(static_cast<std::size_t>(layer.ranks.ranks()), mean > 0 ? 0.0 : 1.0);
-  for (std::size_t e = 0; e < costs.size() && mean > 0; ++e) {
+  for (std::size_t e = 0; e < layer.ranks.owner.size() && mean > 0; ++e) {
     shares[static_cast<std::size_t>(layer.ranks.owner[e])] += costs[e] / mean;
   }
   return shares;
@@ -56,7 +56,7 @@ std::string rows(const Config& config, std::span<const MixturePlacement> layers,
   std::vector<std::int64_t> width(flops.size(), 0);  // of a rank's experts, over all layers
   for (const MixturePlacement& layer : layers) {
     const Mixture mixture = mixture_of(config, layer.id);
-    for (std::size_t e = 0; e < mixture.widths.size(); ++e) {
+    for (std::size_t e = 0; e < layer.ranks.owner.size(); ++e) {
       width[static_cast<std::size_t>(layer.ranks.owner[e])] += mixture.widths[e];
     }
   }

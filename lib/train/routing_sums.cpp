@@ -60,9 +60,10 @@ std::vector<RoutingLog::Layer> logged_layers(const Config& config, std::span<con
                             .top_k = mixture.k,
                             .drops = mixture.capacity_factor > 0,
                             .expert_sizes = mixture.widths,
-                            .expert_rank = std::vector<std::int64_t>(mixture.widths.size(), 0)};
+                            .expert_rank = std::vector<std::int64_t>(static_cast<std::size_t>(mixture.weighted()), 0)};
     const auto placed = std::ranges::find(placement, mixture.id, &MixturePlacement::id);
     if (placed != placement.end()) std::ranges::copy(placed->ranks.owner, layer.expert_rank.begin());
+    layer.expert_rank.resize(mixture.widths.size(), -1);
     layers.push_back(std::move(layer));
   }
   return layers;

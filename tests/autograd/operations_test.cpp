@@ -4,6 +4,7 @@
 
 #include "autograd/attention.h"
 #include "autograd/cast.h"
+#include "autograd/copies.h"
 #include "autograd/embedding.h"
 #include "autograd/expert_bank.h"
 #include "autograd/linear.h"
@@ -169,6 +170,11 @@ std::vector<OpCase> all_cases() {
   cases.push_back(route_case("RouteEven", {.k = 2, .even = true, .sequences = 2, .seq_len = 3}));
   cases.push_back(
       route_case("RouteCutSequences", {.k = 3, .rule = Gates::renormalized, .sequences = 3, .seq_len = 4, .first = 3}));
+  cases.push_back(
+      {.name = "CopyTokens", .inputs = {{4, 3}, {4, 2}}, .run = [](Tape& tape, const Inputs& x, const ParameterUnit&) {
+         const Tensor index = i32_tensor(tape.stream(), {4, 2}, {5, 6, 0, 5, -1, 6, 4, 3});
+         return Inputs{tape.apply(CopyTokens{index, 5}, x[0], x[1])};
+       }});
   cases.push_back(attention_case("RotaryAttention", 2, 2));
   cases.push_back(attention_case("RotaryAttentionGroupedQueries", 4, 2));
   cases.push_back(attention_case("RotaryAttentionOneKeyHead", 3, 1));

@@ -43,6 +43,12 @@ const Variant variants[] = {
        c.balance.z_loss = 0;
        c.balance.bias_rate = 0.05;
      }},
+    {"ExpertsWithoutWeights",
+     [](Config& c) {
+       c.moe.zero_experts = 2;
+       c.moe.copy_experts = 3;
+       c.moe.capacity_factor = 0.9;
+     }},
     {"NoisyRouter",
      [](Config& c) {
        c.moe.router = RouterKind::noisy;

@@ -132,6 +132,37 @@ TEST(ConfigProblems, impossible_mixtures_are_told) {
   });
 }
 
+TEST(ConfigProblems, impossible_experts_without_weights_are_told) {
+  const auto none = [](Config& c) {
+    c.moe = {};
+    c.balance = {};
+  };
+  expect_each_told({
+      {[](Config& c) {
+         c.moe.zero_experts = 2;
+         c.moe.top_k = 18;
+       },
+       {"moe.top_k = 18 is more than moe.experts + moe.zero_experts + moe.copy_experts = 17"}},
+      {[&](Config& c) {
+         none(c);
+         c.moe.zero_experts = 1;
+       },
+       {"moe.zero_experts = 1 with no experts beside them", "set moe.zero_experts = 0, or moe.experts"}},
+      {[&](Config& c) {
+         none(c);
+         c.moe.copy_experts = 1;
+       },
+       {"moe.copy_experts = 1 with no experts beside them"}},
+      {[](Config& c) { c.moe.copy_experts = -1; }, {"moe.copy_experts = -1: must be"}},
+      {[](Config& c) {
+         c.moe.router = RouterKind::hash;
+         c.moe.top_k = 1;
+         c.moe.copy_experts = 2;
+       },
+       {"moe.copy_experts = 2 with moe.router = hash", "set moe.copy_experts = 0"}},
+  });
+}
+
 TEST(ConfigProblems, impossible_routers_are_told) {
   const auto hash = [](Config& c) {
     c.moe.router = RouterKind::hash;

@@ -31,6 +31,9 @@ TEST(ModelCounts, AreThoseOfTheModelThatIsBuilt) {
     config.moe.router = router;
     expect_counted(config);
   }
+  config.moe.zero_experts = 2;
+  config.moe.copy_experts = 1;
+  expect_counted(config);
 }
 
 /// By hand, of one block: hidden 8, attention of width 12, four experts of width 5 of which two are used.
@@ -52,6 +55,14 @@ TEST(ModelCounts, OfModelsThatAreOnlyPlanned) {
   EXPECT_EQ(routers(RouterKind::hash), 0);
   EXPECT_EQ(routers(RouterKind::mlp), 8 * 6 + 6 * 4);
   EXPECT_EQ(routers(RouterKind::noisy), 8 * 4 + 8 * 4 + 4);
+
+  config.moe.router = RouterKind::softmax;
+  config.moe.zero_experts = 1;
+  config.moe.copy_experts = 3;  // two of eight are chosen, of which four have weights
+  EXPECT_EQ(count_block(config, 0).routers.total, 8 * 8);
+  EXPECT_EQ(count_block(config, 0).routed.total, 4 * 3 * 8 * 5);
+  EXPECT_EQ(count_block(config, 0).routed.activated, 3 * 8 * 5);
+  config.moe.zero_experts = config.moe.copy_experts = 0;
 
   config.model.ffn = "gelu";
   EXPECT_EQ(count_block(config, 0).routed.total, 4 * 2 * 8 * 5);

@@ -35,6 +35,17 @@ TEST(Mixtures, OfExperts) {
   EXPECT_THROW(mixture_of(config, {0, Site::ffn}), Error);
 }
 
+TEST(Mixtures, OfExpertsWithoutWeights) {
+  Config config = two_experts();
+  config.moe.zero_experts = 1;
+  config.moe.copy_experts = 2;
+  const Mixture experts = routed_experts(config, 1).value();
+  EXPECT_EQ(experts.widths, (std::vector<std::int64_t>{3, 9, 0, 0, 0}));
+  EXPECT_EQ(experts.weighted(), 2);
+  EXPECT_EQ(experts.zeros, 1);
+  EXPECT_EQ(experts.copies, 2);
+}
+
 TEST(Mixtures, WithoutRoutedExpertsSharedOnesAreTheFfn) {
   Config config = two_experts();
   config.moe.experts = 0;

@@ -65,6 +65,22 @@ const std::vector<Variant>& variants() {
          c.balance.z_loss = 0;
          c.balance.bias_rate = 0.05;
        }},
+      {"weightless",
+       [](Config& c) {
+         c.moe.zero_experts = 3;
+         c.moe.copy_experts = 2;
+         c.moe.router = RouterKind::sqrt_softplus;
+         c.moe.group_limit = 2;
+         c.balance = {.expert = 0.05, .device = 0.05, .device_groups = 3, .bias_rate = 0.05};
+       }},
+      {"weightless and limited",
+       [](Config& c) {
+         c.run.steps = steps;
+         c.moe.zero_experts = 1;
+         c.moe.copy_experts = 3;
+         c.moe.top_k_start = 1;
+         c.moe.capacity_factor = 0.9;
+       }},
       {"random", [](Config& c) { c.moe.router = RouterKind::random; }},
       {"noisy",
        [](Config& c) {
@@ -190,6 +206,12 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 8, .tensor = 2, .expert = 4, .zero = 1, .sequence = true, .recompute = true, .variant = "random"},
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "sqrt_softplus"},
       {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .sequence = true, .variant = "sqrt_softplus"},
+      // experts without weights
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "weightless"},
+      {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true, .variant = "weightless"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 4, .zero = 3, .schedule = "zb-h1", .variant = "weightless"},
+      {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "weightless and limited"},
+      {.ranks = 4, .tensor = 2, .expert = 2, .zero = 1, .sequence = true, .variant = "weightless and limited"},
       {.ranks = 2, .pipeline = 2, .variant = "hash"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 1, .variant = "noisy"},
       {.ranks = 8,

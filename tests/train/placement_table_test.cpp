@@ -6,11 +6,13 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "train/routing_sums.h"
 #include "train/run_state.h"
 
 namespace lyceum {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
@@ -72,6 +74,32 @@ TEST(ExpertPlaces, DevicesAreThoseOfThePlacementWhateverTheRanks) {
   EXPECT_EQ(alone.devices, spread.ranks);
   EXPECT_EQ(spread.devices, spread.ranks);
   EXPECT_EQ(alone.ranks.owner, (std::vector<int>{0, 0, 0, 0}));
+}
+
+/// No rank holds them; groups of the device-level loss have them one after the other.
+TEST(ExpertPlaces, OfExpertsWithoutWeightsThereAreNone) {
+  Config config = four_experts();
+  config.moe.zero_experts = 2;
+  config.moe.copy_experts = 1;
+  const Mixture experts = routed_experts(config, 1).value();
+  const std::vector<ExpertLoad> load{{{1}, {1, 1, 10, 1, 50, 60, 70}}, {{2}, {1, 1, 10, 1, 50, 60, 70}}};
+  for (const auto& [kind, owner] : {std::pair{"contiguous", std::vector<int>{0, 0, 1, 1}},
+                                    {"pairs", std::vector<int>{0, 0, 1, 1}},
+                                    {"cost", std::vector<int>{1, 1, 0, 1}}}) {
+    config.parallel.placement = kind;
+    const ExpertPlaces places = expert_places(config, experts, 2, load);
+    EXPECT_EQ(places.ranks.owner, owner) << kind;
+    std::vector<int> group = owner;
+    group.insert(group.end(), {0, 1, 0});
+    EXPECT_EQ(places.devices.owner, group) << kind;
+    EXPECT_EQ(logged_layers(config, place_all(config, 2, load)).at(0).expert_rank,
+              (std::vector<std::int64_t>{owner[0], owner[1], owner[2], owner[3], -1, -1, -1}))
+        << kind;
+  }
+  const std::vector<std::string> lines = placement_lines(config, place_all(config, 2, load), load);
+  ASSERT_THAT(lines, SizeIs(4));  // FLOPs 10, 30, 200, 20: the third alone
+  EXPECT_THAT(lines[1], AllOf(HasSubstr("2 "), HasSubstr("1.20 k"), HasSubstr("1.538")));
+  EXPECT_THAT(lines[2], AllOf(HasSubstr("0, 1, 3"), HasSubstr("3.60 k"), HasSubstr("0.462")));
 }
 
 TEST(ExpertPlaces, RefuseTheLoadOfAnotherMixture) {

@@ -136,6 +136,32 @@ TEST(Plan, CountsTheBytesThatAStepHandsOver) {
   }
 }
 
+/// Nothing travels to experts without weights.
+TEST(Plan, CountsTheBytesOfExpertsWithWeightsAlone) {
+  const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
+  Config config = balanced_config();
+  config.parallel = {.expert = world};
+  if (!contradictions(config, world).empty()) return;
+  const auto traffic = [&] {
+    Config resolved = config;
+    TinyTraining training(resolved, ProcessGroup::world(60));
+    resolve(resolved, world);
+    const Counted before = counted_by(training);
+    training.run(0, 1);
+    const Counted after = counted_by(training);
+    const Traffic planned = plan_rank(plan_input(resolved, world), rank).traffic();
+    const auto axis = static_cast<std::size_t>(Axis::expert), kind = static_cast<std::size_t>(Transfer::all_to_all);
+    const auto counted = after[axis][kind] - before[axis][kind];
+    EXPECT_EQ(planned.of(Axis::expert, Transfer::all_to_all).bytes, counted) << "rank " << rank;
+    return counted;
+  };
+  const auto before = traffic();
+  config.moe.zero_experts = config.moe.experts / 2;
+  config.moe.copy_experts = config.moe.experts / 2;
+  config.moe.top_k = 2 * config.moe.experts;
+  EXPECT_EQ(traffic(), before);
+}
+
 /// What moves a bias: counts of the layers of a stage.
 TEST(Plan, CountsTheBytesOfABias) {
   const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
@@ -191,8 +217,8 @@ TEST(Plan, SaysThePeakOfEveryRanksMemory) {
 /// A hash spreads tokens as they come: activations are not those of balanced routing.
 TEST(Plan, SaysTheMemoryOfEveryRouter) {
   const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
-  for (const RouterKind router :
-       {RouterKind::sigmoid, RouterKind::random, RouterKind::noisy, RouterKind::mlp, RouterKind::hash}) {
+  for (const RouterKind router : {RouterKind::sigmoid, RouterKind::sqrt_softplus, RouterKind::random, RouterKind::noisy,
+                                  RouterKind::mlp, RouterKind::hash}) {
     for (const ParallelConfig& parallel :
          {ParallelConfig{.zero = 3}, ParallelConfig{.tensor = 2, .expert = 2, .zero = 1, .sequence = true},
           ParallelConfig{.pipeline = 4, .expert = 2}}) {
@@ -203,6 +229,11 @@ TEST(Plan, SaysTheMemoryOfEveryRouter) {
       config.moe.router_hidden = 40;
       const bool hash = router == RouterKind::hash;
       if (router == RouterKind::sigmoid) config.balance = {.expert = 0.05, .bias_rate = 0.01};
+      if (router == RouterKind::sqrt_softplus) {  // with experts of all kinds
+        config.balance = {.expert = 0.05, .bias_rate = 0.01};
+        config.moe.zero_experts = config.moe.copy_experts = 2;
+        config.moe.top_k += 4;
+      }
       if (router == RouterKind::mlp) config.balance = {.mutual_information = 0.1};
       if (hash) {
         config.moe.top_k = 1;

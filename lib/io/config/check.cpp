@@ -127,12 +127,17 @@ void check_moe(Findings& findings, const Config& config) {
     findings.unless(moe.top_k_start <= 0,
                     "moe.top_k_start = {} with no experts to choose: set moe.top_k_start = 0, or moe.experts",
                     moe.top_k_start);
+    for (const auto& [key, value] :
+         {std::pair{"moe.zero_experts", moe.zero_experts}, std::pair{"moe.copy_experts", moe.copy_experts}}) {
+      findings.unless(value <= 0, "{} = {} with no experts beside them: set {} = 0, or moe.experts", key, value, key);
+    }
     findings.unless(!(moe.capacity_factor > 0),
                     "moe.capacity_factor = {} with no experts to limit: set moe.capacity_factor = 0, or moe.experts",
                     moe.capacity_factor);
     return;
   }
-  findings.unless(moe.top_k <= moe.experts, "moe.top_k = {} is more than moe.experts = {}", moe.top_k, moe.experts);
+  findings.unless(moe.top_k <= choices_of(moe), "moe.top_k = {} is more than {} = {}", moe.top_k, choices_keys(moe),
+                  choices_of(moe));
   findings.unless(moe.top_k_start <= moe.top_k, "moe.top_k_start = {} is more than moe.top_k = {}", moe.top_k_start,
                   moe.top_k);
   findings.unless(moe.expert_sizes.empty() || static_cast<std::int64_t>(moe.expert_sizes.size()) == moe.experts,
@@ -177,6 +182,11 @@ void check_hash(Findings& findings, const Config& config) {
       "moe.top_k_start = {} with moe.router = hash, which has one expert for a token: set moe.top_k_start = 0",
       moe.top_k_start);
   for (const auto& [key, value] :
+       {std::pair{"moe.zero_experts", moe.zero_experts}, std::pair{"moe.copy_experts", moe.copy_experts}}) {
+    findings.unless(value <= 0, "{} = {} with moe.router = hash, which spreads tokens over moe.experts: set {} = 0",
+                    key, value, key);
+  }
+  for (const auto& [key, value] :
        {std::pair{"balance.expert", balance.expert}, std::pair{"balance.device", balance.device},
         std::pair{"balance.z_loss", balance.z_loss},
         std::pair{"balance.mutual_information", balance.mutual_information},
@@ -208,9 +218,9 @@ void check_groups(Findings& findings, const Config& config) {
                   "balance.device_groups = {} does not divide moe.experts = {}, which moe.group_limit = {} needs",
                   groups, moe.experts, limit);
   if (!divides(groups, moe.experts) || limit > groups) return;
-  findings.unless(moe.top_k <= limit * (moe.experts / groups) || moe.top_k > moe.experts,
-                  "moe.top_k = {} is more than the {} experts of moe.group_limit = {} groups", moe.top_k,
-                  limit * (moe.experts / groups), limit);
+  const std::int64_t open = open_choices(config, choices_of(moe));
+  findings.unless(moe.top_k <= open || moe.top_k > choices_of(moe),
+                  "moe.top_k = {} is more than the {} experts of moe.group_limit = {} groups", moe.top_k, open, limit);
 }
 
 /// That the router's keys go together.

@@ -70,6 +70,8 @@ inline Scores scores_of(RouterKind router) {
 
 struct MoeConfig {
   std::int64_t experts = 0;  // routed; 0: every FFN is dense
+  /// Routed after them, in this order, without weights: experts that give 0, experts that give their input.
+  std::int64_t zero_experts = 0, copy_experts = 0;
   std::int64_t shared_experts = 0, top_k = 1;
   std::int64_t top_k_start = 0;  // in the first step of a run, top_k in the last one; 0: top_k in all
   std::int64_t expert_hidden = 0;
@@ -83,6 +85,14 @@ struct MoeConfig {
   std::int64_t attention_experts = 0;  // of moa: query and output projections; keys and values are shared
   bool even_routing = false;           // choices that fall on all experts alike, to measure speed
 };
+
+/// Routed experts that a token chooses from: those with weights, and behind them those without.
+inline std::int64_t choices_of(const MoeConfig& moe) { return moe.experts + moe.zero_experts + moe.copy_experts; }
+
+/// The keys that say so, for messages.
+inline const char* choices_keys(const MoeConfig& moe) {
+  return choices_of(moe) > moe.experts ? "moe.experts + moe.zero_experts + moe.copy_experts" : "moe.experts";
+}
 
 /// What holds where nobody chose gates: ones for a hash, which has no scores, else renormalized or raw.
 inline Gates gates_of(const MoeConfig& moe) {
@@ -156,5 +166,10 @@ struct Config {
   CheckpointConfig checkpoint;
   RoutingConfig routing;
 };
+
+/// Of so many choices of a router, those at least that the groups of moe.group_limit have together.
+inline std::int64_t open_choices(const Config& config, std::int64_t choices) {
+  return config.moe.group_limit * (choices / config.balance.device_groups);
+}
 
 }  // namespace lyceum

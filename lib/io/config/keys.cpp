@@ -74,6 +74,9 @@ void bind_model(Binder key, ModelConfig& model) {
 
 void bind_moe(Binder key, MoeConfig& moe) {
   key("moe.experts", &moe.experts, {.low = 0, .high = 65536}, "routed experts of a block; 0: every FFN is dense");
+  key("moe.zero_experts", &moe.zero_experts, {.low = 0, .high = 65536}, "routed experts after those, which give 0");
+  key("moe.copy_experts", &moe.copy_experts, {.low = 0, .high = 65536},
+      "routed experts after those, which give their input");
   key("moe.shared_experts", &moe.shared_experts, {.low = 0}, "experts that see every token");
   key("moe.top_k", &moe.top_k, {.low = 1}, "routed experts that a token chooses");
   key("moe.top_k_start", &moe.top_k_start, {.low = 0},

@@ -40,7 +40,7 @@ class RoutingLog {
     std::int64_t top_k;
     bool drops = false;                      // whether it says which choices were left out
     std::vector<std::int64_t> expert_sizes;  // width of each routed expert
-    std::vector<std::int64_t> expert_rank;   // expert-parallel rank that holds it
+    std::vector<std::int64_t> expert_rank;   // expert-parallel rank that holds it; −1: none, it has no weights
     bool operator==(const Layer&) const = default;
   };
   /// Opens or creates; records of steps after `resume_step` are cut off (a resumed run writes them again), and -1

@@ -54,7 +54,7 @@ void run(const CpuStream& stream, const SortByExpert& sort) {
   require_length("SortByExpert", "pair_slot", sort.pair_slot, tokens * k);
   for (std::int64_t t = 0; t < tokens; ++t) {
     require_indices("SortByExpert", "index", std::span(sort.index.row(t), static_cast<std::size_t>(k)), -1,
-                    static_cast<std::int64_t>(experts));
+                    sort.choices());
   }
   const std::vector<std::size_t> position = positions_of(sort.order);
   const std::int64_t parts = std::max(1, threads_for(stream, tokens / rows_a_thread(k)));
@@ -67,7 +67,8 @@ void run(const CpuStream& stream, const SortByExpert& sort) {
         for (std::int64_t t = tokens * part / parts; t < tokens * (part + 1) / parts; ++t) {
           for (std::int64_t j = 0; j < k; ++j) {
             const std::int32_t expert = sort.index.row(t)[j];
-            if (expert >= 0) f(own[position[static_cast<std::size_t>(expert)]], t * k + j);
+            if (expert >= 0 && static_cast<std::size_t>(expert) < experts)
+              f(own[position[static_cast<std::size_t>(expert)]], t * k + j);
           }
         }
       }

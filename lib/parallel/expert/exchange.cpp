@@ -74,7 +74,8 @@ SegmentedRows own_rows(const Stream& stream, const Tensor& begin, std::int64_t p
 }  // namespace
 
 std::shared_ptr<const ExpertExchange> plan_exchange(const Stream& stream, const ProcessGroup& group,
-                                                    const Placement& placement, const Tensor& index) {
+                                                    const Placement& placement, const Tensor& index,
+                                                    std::int64_t others) {
   require(group.size() == placement.ranks(), "a placement over {} ranks on group {} of {}", placement.ranks(),
           group.name(), group.size());
   auto exchange = std::make_shared<ExpertExchange>();
@@ -89,7 +90,8 @@ std::shared_ptr<const ExpertExchange> plan_exchange(const Stream& stream, const 
                               .order = order.span<const std::int32_t>(),
                               .begin = begin.span<std::int64_t>(),
                               .slot_pair = exchange->pair_of_sent.span<std::int64_t>(),
-                              .pair_slot = exchange->sent_of_pair.span<std::int64_t>()});
+                              .pair_slot = exchange->sent_of_pair.span<std::int64_t>(),
+                              .others = others});
   const SegmentedRows rows = group.size() == 1
                                  ? own_rows(stream, begin, index.size())
                                  : exchange_rows(stream, placement, values_of<std::int64_t>(stream, begin), *exchange);

@@ -29,9 +29,10 @@ struct ExpertExchange {
 
 /// Collective over `group`, the ranks of the placement. On a GPU a group of one does not wait for the device: the host
 /// never learns how many rows each expert has. index: i32 [tokens, k], the experts that each token chose, or −1 for
-/// none.
+/// none. `others`: experts that may be chosen besides, behind those of the placement, to which nothing goes.
 std::shared_ptr<const ExpertExchange> plan_exchange(const Stream& stream, const ProcessGroup& group,
-                                                    const Placement& placement, const Tensor& index);
+                                                    const Placement& placement, const Tensor& index,
+                                                    std::int64_t others = 0);
 
 /// Rows in sent order to the ranks of their experts, into segments with zeroed padding. [sent, hidden] → [rows, hidden]
 Tensor exchange_forward(const Stream& stream, const ExpertExchange& exchange, const Tensor& sent);
