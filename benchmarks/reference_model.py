@@ -137,10 +137,13 @@ class Model:
         return F.cross_entropy(logits.flatten(0, 1), work.targets.flatten()), losses, routings
 
     def mixture(self, at: str, x: Tensor, routing: Routing) -> Tensor:
-        """Σ_shared FFN(x) + Σ_chosen gate · FFN(x) [DeepSeekMoE eq. 9], where some experts give 0 or x [MoE++]."""
-        copies = self.config["moe.copy_experts"]
+        """Σ_shared FFN(x) + Σ_chosen gate · FFN(x) [DeepSeekMoE eq. 9], where some experts give 0 or x [MoE++] and the
+        others work between two projections [LatentMoE]."""
+        w, latent, copies = self.w, self.config["moe.latent_hidden"], self.config["moe.copy_experts"]
         gates = x.new_zeros(*x.shape[:2], self.experts).scatter(2, routing.chosen, routing.gates * routing.kept)
-        y = sum(gates[..., e, None] * swiglu(self.w, f"{at}/experts/{e}", x) for e in range(self.weighted))
+        inner = x @ w[f"{at}/latent/down/weight"].T if latent else x
+        y = sum(gates[..., e, None] * swiglu(w, f"{at}/experts/{e}", inner) for e in range(self.weighted))
+        y = y @ w[f"{at}/latent/up/weight"].T if latent else y
         y = y + gates[..., self.experts - copies :].sum(-1, keepdim=True) * x
         return y + swiglu(self.w, f"{at}/shared_experts", x) if self.config["moe.shared_experts"] else y
 

@@ -39,8 +39,9 @@ class FeedForward : public Sublayer {
 
 /// Shared experts plus a routed bank: router → dispatch → experts → combine. [DeepSeekMoE eq. 9–11]
 /// Each tensor rank routes its own run of the tokens, to experts all over the expert group; the ranks of an
-/// expert_tensor group share the widths of the same experts. Experts without weights give nothing, or x, where the
-/// token is [MoE++].
+/// expert_tensor group share the widths of the same experts. With moe.latent_hidden = d the bank works on W_down · x
+/// and its sum goes through W_up; W_down = latent/down/weight [d, hidden], W_up = latent/up/weight [hidden, d]
+/// [LatentMoE]. Experts without weights give nothing, or x, where the token is [MoE++].
 class MoeLayer : public Sublayer {
  public:
   /// Where the layer's parameters go, by who holds copies: shared experts, router, routed experts; and what of the
@@ -71,6 +72,7 @@ class MoeLayer : public Sublayer {
   const Mesh* mesh_;
   ExpertPlaces places_;
   Router router_;
+  Parameter *down_ = nullptr, *up_ = nullptr;  // to and from the width that the bank works in, where it has its own
   std::shared_ptr<const std::vector<ExpertBank::Expert>> experts_;
   std::optional<FeedForward> shared_;
 };

@@ -1,4 +1,5 @@
 #include "autograd/copies.h"
+#include "autograd/linear.h"
 #include "autograd/sum.h"
 #include "model/layers.h"
 #include "parallel/expert/capacity.h"
@@ -38,16 +39,21 @@ MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::stri
       mesh_(&mesh),
       places_(std::move(places)),
       router_(config, mixture, prefix, {units.replicated, units.untrained}, places_.devices) {
-  const std::int64_t hidden = config.model.hidden;
+  const std::int64_t hidden = config.model.hidden, latent = config.moe.latent_hidden;
   const double std = config.model.init_std;
   if (const std::int64_t width = dense_width(config, mixture.id.layer); width > 0) {
     shared_.emplace(config.model, prefix + "/shared_experts", width, mesh.tensor, units.dense);
+  }
+  if (latent > 0) {
+    down_ = &units.replicated.add(whole_parameter(prefix + "/latent/down/weight", {latent, hidden}, std, true));
+    up_ = &units.replicated.add(whole_parameter(prefix + "/latent/up/weight", {hidden, latent}, std, true));
   }
   auto bank = std::make_shared<std::vector<ExpertBank::Expert>>();
   for (const std::int32_t e : places_.ranks.experts_of(mesh.expert.rank())) {
     const std::int64_t width = mixture.widths[static_cast<std::size_t>(e)];
     const Range part = part_of(width, mesh.expert_tensor.rank(), mesh.expert_tensor.size());
-    bank->push_back(add_expert(units.experts, prefix + "/experts/" + std::to_string(e), {hidden, width, part}, std));
+    bank->push_back(
+        add_expert(units.experts, prefix + "/experts/" + std::to_string(e), {bank_hidden(config), width, part}, std));
   }
   experts_ = std::move(bank);
 }
@@ -57,7 +63,8 @@ Sublayer::Result MoeLayer::forward(Tape& tape, const Pass& pass, const Variable&
   const Variable run = layout.to_run(tape, x);
   const auto [gates, index, load] = router_.forward(tape, pass, run, pass.counts ? &tally_ : nullptr);
   const Tensor taken = mixture_.capacity_factor > 0 && pass.limits ? kept(tape, pass, index) : index;
-  Variable answers = routed(tape, run, gates, taken);
+  Variable answers = routed(tape, down_ ? tape.apply(Linear{down_}, run) : run, gates, taken);
+  if (up_) answers = tape.apply(Linear{up_}, answers);
   if (mixture_.copies > 0) {
     const CopyTokens copy{taken, mixture_.choices() - mixture_.copies};
     answers = tape.apply(Sum{}, answers, tape.apply(copy, run, gates));

@@ -109,6 +109,7 @@ std::string model_report(const Config& config) {
   add("dense FFNs", blocks.ffn);
   add("shared experts", blocks.shared);
   add("routed experts", blocks.routed);
+  add("latent projections", blocks.latent);
   add("routers", blocks.routers);
   add("fusion", blocks.fusion);
   add("norms", blocks.norms);

@@ -49,6 +49,12 @@ const Variant variants[] = {
        c.moe.copy_experts = 3;
        c.moe.capacity_factor = 0.9;
      }},
+    {"LatentExperts",
+     [](Config& c) {
+       c.moe.latent_hidden = 10;
+       c.moe.copy_experts = 1;
+       c.model.recompute = "full";
+     }},
     {"NoisyRouter",
      [](Config& c) {
        c.moe.router = RouterKind::noisy;

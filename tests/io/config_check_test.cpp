@@ -153,6 +153,13 @@ TEST(ConfigProblems, impossible_experts_without_weights_are_told) {
          c.moe.copy_experts = 1;
        },
        {"moe.copy_experts = 1 with no experts beside them"}},
+      {[&](Config& c) {
+         none(c);
+         c.moe.latent_hidden = 2;
+       },
+       {"moe.latent_hidden = 2 with no experts beside them"}},
+      {[](Config& c) { c.moe.latent_hidden = c.model.hidden; },
+       {"is not below model.hidden", "set moe.latent_hidden = 0"}},
       {[](Config& c) { c.moe.copy_experts = -1; }, {"moe.copy_experts = -1: must be"}},
       {[](Config& c) {
          c.moe.router = RouterKind::hash;

@@ -33,6 +33,7 @@ TEST(ModelCounts, AreThoseOfTheModelThatIsBuilt) {
   }
   config.moe.zero_experts = 2;
   config.moe.copy_experts = 1;
+  config.moe.latent_hidden = 10;
   expect_counted(config);
 }
 
@@ -62,7 +63,12 @@ TEST(ModelCounts, OfModelsThatAreOnlyPlanned) {
   EXPECT_EQ(count_block(config, 0).routers.total, 8 * 8);
   EXPECT_EQ(count_block(config, 0).routed.total, 4 * 3 * 8 * 5);
   EXPECT_EQ(count_block(config, 0).routed.activated, 3 * 8 * 5);
-  config.moe.zero_experts = config.moe.copy_experts = 0;
+  config.moe.latent_hidden = 2;
+  EXPECT_EQ(count_block(config, 0).routed.total, 4 * 3 * 2 * 5);
+  EXPECT_EQ(count_block(config, 0).routed.activated, 3 * 2 * 5);
+  EXPECT_EQ(count_block(config, 0).latent.total, 2 * 2 * 8);
+  EXPECT_EQ(count_block(config, 0).latent.activated, 2 * 2 * 8);
+  config.moe.zero_experts = config.moe.copy_experts = config.moe.latent_hidden = 0;
 
   config.model.ffn = "gelu";
   EXPECT_EQ(count_block(config, 0).routed.total, 4 * 2 * 8 * 5);

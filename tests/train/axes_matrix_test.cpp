@@ -81,6 +81,12 @@ const std::vector<Variant>& variants() {
          c.moe.top_k_start = 1;
          c.moe.capacity_factor = 0.9;
        }},
+      {"latent",
+       [](Config& c) {
+         c.moe.latent_hidden = 6;
+         c.moe.shared_experts = 1;
+         c.moe.copy_experts = 1;
+       }},
       {"random", [](Config& c) { c.moe.router = RouterKind::random; }},
       {"noisy",
        [](Config& c) {
@@ -206,12 +212,15 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 8, .tensor = 2, .expert = 4, .zero = 1, .sequence = true, .recompute = true, .variant = "random"},
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "sqrt_softplus"},
       {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .sequence = true, .variant = "sqrt_softplus"},
-      // experts without weights
+      // experts without weights, and those that work in a width of their own
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "weightless"},
       {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true, .variant = "weightless"},
       {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 4, .zero = 3, .schedule = "zb-h1", .variant = "weightless"},
       {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "weightless and limited"},
       {.ranks = 4, .tensor = 2, .expert = 2, .zero = 1, .sequence = true, .variant = "weightless and limited"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "latent"},
+      {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 1, .sequence = true, .variant = "latent"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 4, .zero = 3, .schedule = "zb-h1", .variant = "latent"},
       {.ranks = 2, .pipeline = 2, .variant = "hash"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 1, .variant = "noisy"},
       {.ranks = 8,
@@ -266,6 +275,15 @@ const std::vector<MeshCase>& cases() {
        .schedule = "zb-h1",
        .micro = 1,
        .variant = "tied"},
+      {.ranks = 16,
+       .pipeline = 2,
+       .tensor = 2,
+       .expert = 4,
+       .expert_tensor = 2,
+       .zero = 3,
+       .sequence = true,
+       .recompute = true,
+       .variant = "latent"},
       {.ranks = 16,
        .pipeline = 2,
        .tensor = 4,

@@ -38,6 +38,12 @@ TEST(PlacementTable, TellsExpertsParametersAndShares) {
                   "FLOPs, 1.000 in the worst of 2 layers"));
 }
 
+TEST(PlacementTable, CountsParametersInTheWidthThatExpertsWorkIn) {
+  Config config = four_experts();
+  config.moe.latent_hidden = 5;
+  EXPECT_THAT(placement_lines(config, place_all(config, 2, {}), {})[1], HasSubstr("1.20 k"));
+}
+
 TEST(PlacementTable, GoesByMeasuredTokens) {
   Config config = four_experts();
   config.parallel.placement = "cost";

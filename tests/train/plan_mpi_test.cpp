@@ -136,8 +136,8 @@ TEST(Plan, CountsTheBytesThatAStepHandsOver) {
   }
 }
 
-/// Nothing travels to experts without weights.
-TEST(Plan, CountsTheBytesOfExpertsWithWeightsAlone) {
+/// Rows of the experts' own width, and none to experts without weights.
+TEST(Plan, CountsTheBytesOfExpertsInAWidthOfTheirOwn) {
   const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
   Config config = balanced_config();
   config.parallel = {.expert = world};
@@ -155,11 +155,18 @@ TEST(Plan, CountsTheBytesOfExpertsWithWeightsAlone) {
     EXPECT_EQ(planned.of(Axis::expert, Transfer::all_to_all).bytes, counted) << "rank " << rank;
     return counted;
   };
-  const auto before = traffic();
+  const auto whole = traffic();
+  config.moe.latent_hidden = config.model.hidden / 4;
+  const auto latent = traffic();
+  config.moe.latent_hidden = config.model.hidden / 2;
+  const auto half = traffic();
+  // What is not of rows is numbers of rows.
+  EXPECT_EQ(whole - half, 2 * (half - latent));
+  EXPECT_EQ(whole > half, world > 1);
   config.moe.zero_experts = config.moe.experts / 2;
   config.moe.copy_experts = config.moe.experts / 2;
   config.moe.top_k = 2 * config.moe.experts;
-  EXPECT_EQ(traffic(), before);
+  EXPECT_EQ(traffic(), half);
 }
 
 /// What moves a bias: counts of the layers of a stage.
@@ -233,6 +240,7 @@ TEST(Plan, SaysTheMemoryOfEveryRouter) {
         config.balance = {.expert = 0.05, .bias_rate = 0.01};
         config.moe.zero_experts = config.moe.copy_experts = 2;
         config.moe.top_k += 4;
+        config.moe.latent_hidden = 24;
       }
       if (router == RouterKind::mlp) config.balance = {.mutual_information = 0.1};
       if (hash) {

@@ -196,6 +196,10 @@ TEST(Routers, ResumeWithTheSameBits) {
         config.moe.top_k = 1;
         config.balance = {};
       }
+      if (kind == RouterKind::sqrt_softplus) {  // among experts of all kinds
+        config.moe.zero_experts = config.moe.copy_experts = 2;
+        config.moe.latent_hidden = 10;
+      }
       if (limited) {
         config.run.steps = 4;
         config.moe.top_k_start = 1;

@@ -128,7 +128,8 @@ void check_moe(Findings& findings, const Config& config) {
                     "moe.top_k_start = {} with no experts to choose: set moe.top_k_start = 0, or moe.experts",
                     moe.top_k_start);
     for (const auto& [key, value] :
-         {std::pair{"moe.zero_experts", moe.zero_experts}, std::pair{"moe.copy_experts", moe.copy_experts}}) {
+         {std::pair{"moe.zero_experts", moe.zero_experts}, std::pair{"moe.copy_experts", moe.copy_experts},
+          std::pair{"moe.latent_hidden", moe.latent_hidden}}) {
       findings.unless(value <= 0, "{} = {} with no experts beside them: set {} = 0, or moe.experts", key, value, key);
     }
     findings.unless(!(moe.capacity_factor > 0),
@@ -138,6 +139,10 @@ void check_moe(Findings& findings, const Config& config) {
   }
   findings.unless(moe.top_k <= choices_of(moe), "moe.top_k = {} is more than {} = {}", moe.top_k, choices_keys(moe),
                   choices_of(moe));
+  findings.unless(
+      moe.latent_hidden <= 0 || moe.latent_hidden < config.model.hidden,
+      "moe.latent_hidden = {} is not below model.hidden = {}, which it is to shrink: set moe.latent_hidden = 0",
+      moe.latent_hidden, config.model.hidden);
   findings.unless(moe.top_k_start <= moe.top_k, "moe.top_k_start = {} is more than moe.top_k = {}", moe.top_k_start,
                   moe.top_k);
   findings.unless(moe.expert_sizes.empty() || static_cast<std::int64_t>(moe.expert_sizes.size()) == moe.experts,

@@ -72,6 +72,7 @@ struct MoeConfig {
   std::int64_t experts = 0;  // routed; 0: every FFN is dense
   /// Routed after them, in this order, without weights: experts that give 0, experts that give their input.
   std::int64_t zero_experts = 0, copy_experts = 0;
+  std::int64_t latent_hidden = 0;  // width that the routed experts work in; 0: model.hidden
   std::int64_t shared_experts = 0, top_k = 1;
   std::int64_t top_k_start = 0;  // in the first step of a run, top_k in the last one; 0: top_k in all
   std::int64_t expert_hidden = 0;
@@ -166,6 +167,11 @@ struct Config {
   CheckpointConfig checkpoint;
   RoutingConfig routing;
 };
+
+/// Width that the routed experts work in.
+inline std::int64_t bank_hidden(const Config& config) {
+  return config.moe.latent_hidden > 0 ? config.moe.latent_hidden : config.model.hidden;
+}
 
 /// Of so many choices of a router, those at least that the groups of moe.group_limit have together.
 inline std::int64_t open_choices(const Config& config, std::int64_t choices) {

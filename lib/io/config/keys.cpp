@@ -77,6 +77,8 @@ void bind_moe(Binder key, MoeConfig& moe) {
   key("moe.zero_experts", &moe.zero_experts, {.low = 0, .high = 65536}, "routed experts after those, which give 0");
   key("moe.copy_experts", &moe.copy_experts, {.low = 0, .high = 65536},
       "routed experts after those, which give their input");
+  key("moe.latent_hidden", &moe.latent_hidden, {.low = 0},
+      "width that the routed experts work in, between two projections; 0: model.hidden, without any");
   key("moe.shared_experts", &moe.shared_experts, {.low = 0}, "experts that see every token");
   key("moe.top_k", &moe.top_k, {.low = 1}, "routed experts that a token chooses");
   key("moe.top_k_start", &moe.top_k_start, {.low = 0},
