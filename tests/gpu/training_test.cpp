@@ -23,7 +23,7 @@ void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; 
 
 const Variant variants[] = {
     {"Base", [](Config&) {}},
-    {"BatchScope", [](Config& c) { c.balance.scope = "batch"; }},
+    {"BatchScope", [](Config& c) { c.balance.scope = BalanceScope::batch; }},
     {"EvenExperts",
      [](Config& c) {
        c.moe.expert_sizes = {};
@@ -67,7 +67,8 @@ const Variant variants[] = {
        c.moe.router_hidden = 10;
        c.moe.gates = Gates::detached;
      }},
-    {"Information", [](Config& c) { c.balance = {.scope = "batch", .mutual_information = 0.3, .concentration = 0.1}; }},
+    {"Information",
+     [](Config& c) { c.balance = {.scope = BalanceScope::batch, .mutual_information = 0.3, .concentration = 0.1}; }},
     {"GrowingTopK",
      [](Config& c) {
        c.run.steps = steps;

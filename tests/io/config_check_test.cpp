@@ -128,7 +128,6 @@ TEST(ConfigProblems, impossible_mixtures_are_told) {
        {"experts 0 and 1 together are 14 wide, experts 2 and 3 are 15"}},
       {[](Config& c) { c.parallel.placement = "random"; }, {"must be one of contiguous, pairs, cost"}},
       {[](Config& c) { c.balance.expert = -1; }, {"balance.expert = -1: must be >= 0"}},
-      {[](Config& c) { c.balance.scope = "step"; }, {"balance.scope = step: must be one of sequence, batch"}},
   });
 }
 

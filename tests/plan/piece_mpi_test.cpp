@@ -69,11 +69,12 @@ TEST(Pieces, BlocksKeepWhatForwardHolds) {
   config.moe.shared_experts = 0;
   config.moe.gates = Gates::renormalized;
   expect_counted(config, "no shared experts");
-  config.balance = {.expert = 0.05, .device = 0.02, .device_groups = 2, .scope = "sequence", .z_loss = 0.01};
+  config.balance = {
+      .expert = 0.05, .device = 0.02, .device_groups = 2, .scope = BalanceScope::sequence, .z_loss = 0.01};
   expect_counted(config, "balance losses");
-  config.balance = {.expert = 0, .device = 0, .device_groups = 0, .scope = "batch", .z_loss = 0.01};
+  config.balance = {.expert = 0, .device = 0, .device_groups = 0, .scope = BalanceScope::batch, .z_loss = 0.01};
   expect_counted(config, "z-loss alone");
-  config.balance = {.scope = "batch", .mutual_information = 0.1};
+  config.balance = {.scope = BalanceScope::batch, .mutual_information = 0.1};
   config.moe.capacity_factor = 1;  // room for all
   expect_counted(config, "information, limited");
   config.moe.capacity_factor = 0;

@@ -55,7 +55,7 @@ TEST(Pieces, AreThoseOfAnyStageWithGroupsOfTheirSizes) {
   config.batch.global = 48;
   config.moe.experts = 6;
   config.moe.expert_sizes = {5, 11, 7, 4, 16, 9};
-  config.balance = {.expert = 0.1, .scope = "batch"};
+  config.balance = {.expert = 0.1, .scope = BalanceScope::batch};
   for (const ParallelConfig& parallel :
        {ParallelConfig{.pipeline = 2, .tensor = 2, .expert = 3, .sequence = true}, ParallelConfig{.tensor = 4},
         ParallelConfig{.expert = 6, .expert_tensor = 2}, ParallelConfig{}}) {

@@ -104,7 +104,7 @@ const std::vector<Variant>& variants() {
       {"batch information",
        [](Config& c) {
          c.moe.router = RouterKind::sigmoid;
-         c.balance = {.expert = 0.05, .scope = "batch", .mutual_information = 0.3, .concentration = 0.1};
+         c.balance = {.expert = 0.05, .scope = BalanceScope::batch, .mutual_information = 0.3, .concentration = 0.1};
        }},
       {"growing",
        [](Config& c) {

@@ -114,7 +114,7 @@ void limit(MoeConfig& moe, RunConfig& run) {
 
 TEST(Plan, CountsTheBytesThatAStepHandsOver) {
   const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
-  for (const char* scope : {"sequence", "batch"}) {
+  for (const BalanceScope scope : {BalanceScope::sequence, BalanceScope::batch}) {
     for (Config config : meshes(balanced_config(), world)) {
       config.balance.scope = scope;
       config.balance.mutual_information = config.parallel.zero == 1 ? 0.1 : 0;

@@ -108,7 +108,7 @@ TEST(TensorMesh, AccumulationAndRecomputation) {
 
 TEST(TensorMesh, BatchScopeAndNoSharedExperts) {
   Config config = tensor_config();
-  config.balance.scope = "batch";
+  config.balance.scope = BalanceScope::batch;
   config.moe.shared_experts = 0;
   expect_fullest(config, "batch scope");
 }

@@ -78,7 +78,7 @@ TEST(TrainStep, TellsTheNormsOfWeightsAndTheirChange) {
 
 TEST(TrainStep, BatchScopeIsTheSameOnEveryMesh) {
   Config config = tiny_config();
-  config.balance.scope = "batch";
+  config.balance.scope = BalanceScope::batch;
   config.balance.mutual_information = 0.2;
   config.balance.concentration = 0.1;
   const Trajectory serial = train(config, ProcessGroup::self(), 3);

@@ -109,10 +109,13 @@ struct SubDimensionsConfig {
   std::int64_t fusion_width = 0;        // blocks of the Monarch matrix behind each half; 0: no fusion
 };
 
+/// What choices and probabilities of balance losses are counted over: each sequence, or a pass over all data ranks.
+enum class BalanceScope { sequence, batch };
+
 struct BalanceConfig {
   double expert = 0, device = 0;   // α₁, α₂
   std::int64_t device_groups = 0;  // 0: parallel.expert
-  std::string scope = "sequence";  // sequence, batch
+  BalanceScope scope = BalanceScope::sequence;
   double z_loss = 0;
   double mutual_information = 0, concentration = 0;
   double bias_rate = 0;  // of the bias of sigmoid and sqrt_softplus, a step; 0: it stays as it is

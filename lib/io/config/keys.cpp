@@ -112,7 +112,7 @@ void bind_balance(Binder key, BalanceConfig& balance) {
   key("balance.expert", &balance.expert, {.low = 0}, "weight of the expert-level balance loss");
   key("balance.device", &balance.device, {.low = 0}, "weight of the device-level balance loss");
   key("balance.device_groups", &balance.device_groups, {.low = 0}, "groups of experts for it; 0: parallel.expert");
-  key("balance.scope", &balance.scope, {.names = {"sequence", "batch"}}, "what the loads are counted over");
+  key("balance.scope", EnumMember(&balance.scope, scope_names), "what the loads are counted over");
   key("balance.z_loss", &balance.z_loss, {.low = 0}, "weight of the squared log-sum of router logits");
   key("balance.mutual_information", &balance.mutual_information, {.low = 0},
       "weight of the mutual information of tokens and experts, which training raises");

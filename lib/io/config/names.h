@@ -10,6 +10,7 @@ namespace lyceum {
 /// What the values of an enumeration are called in a configuration, in their order.
 inline constexpr std::array router_names{"softmax", "sigmoid", "sqrt_softplus", "mlp", "noisy", "random", "hash"};
 inline constexpr std::array gates_names{"raw", "renormalized", "detached", "ones"};
+inline constexpr std::array scope_names{"sequence", "batch"};
 /// Of gates that nobody chose, before them.
 inline constexpr const char* derived_name = "auto";
 
