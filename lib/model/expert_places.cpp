@@ -20,10 +20,10 @@ std::vector<double> expert_costs(const Mixture& mixture, std::span<const ExpertL
 }
 
 Placement place_experts(const Config& config, const Mixture& mixture, int ranks, std::span<const ExpertLoad> measured) {
-  const std::string& kind = config.parallel.placement;
   const auto weighted = static_cast<std::size_t>(mixture.weighted());
-  if (kind == "pairs") return Placement::pairs(std::span(mixture.widths).first(weighted), ranks);
-  if (kind == "cost") {
+  const PlacementKind kind = config.parallel.placement;
+  if (kind == PlacementKind::pairs) return Placement::pairs(std::span(mixture.widths).first(weighted), ranks);
+  if (kind == PlacementKind::cost) {
     std::vector<double> costs = expert_costs(mixture, measured);
     costs.resize(weighted);
     return Placement::by_cost(costs, ranks);

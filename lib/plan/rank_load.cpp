@@ -164,7 +164,7 @@ std::vector<int> unlike_ranks(const Config& config, int world, int row) {
   const auto widths = std::span(experts->widths).first(static_cast<std::size_t>(experts->weighted()));
   const bool alike = std::ranges::adjacent_find(widths, std::ranges::not_equal_to()) == widths.end();
   const bool first_has_most =
-      config.parallel.placement == "contiguous" || experts->weighted() % config.parallel.expert == 0;
+      config.parallel.placement == PlacementKind::contiguous || experts->weighted() % config.parallel.expert == 0;
   if (alike && first_has_most) return ranks;
   for (int e = 1; e < config.parallel.expert; ++e) ranks.push_back(first + e * config.parallel.expert_tensor);
   return ranks;

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "io/config/names.h"
 #include "io/text/table.h"
 #include "model/counts.h"
 
@@ -93,8 +94,8 @@ std::vector<std::string> placement_lines(const Config& config, std::span<const M
   }
   lines.push_back(fmt::format(
       "placement  {}, {}: the busiest of {} ranks has {:.3f} times the mean FLOPs, {:.3f} in the worst of {}",
-      config.parallel.placement, measured.empty() ? "tokens taken as even" : "tokens as measured", ranks, busiest,
-      worst, count_text(std::ssize(layers), "layer")));
+      name_of(config.parallel.placement), measured.empty() ? "tokens taken as even" : "tokens as measured", ranks,
+      busiest, worst, count_text(std::ssize(layers), "layer")));
   return lines;
 }
 

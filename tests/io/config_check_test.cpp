@@ -112,21 +112,20 @@ TEST(ConfigProblems, impossible_mixtures_are_told) {
        },
        {"parallel.expert = 4 is more than moe.experts = 3"}},
       {[](Config& c) { c.balance.device_groups = 16; }, {"balance.device_groups = 16 is more than moe.experts = 15"}},
-      {[](Config& c) { c.parallel.placement = "pairs"; },
+      {[](Config& c) { c.parallel.placement = PlacementKind::pairs; },
        {"parallel.placement = pairs with parallel.expert = 1: 15 experts do not form pairs", "placement = cost"}},
       {[](Config& c) {
-         c.parallel.placement = "pairs";
+         c.parallel.placement = PlacementKind::pairs;
          c.moe.experts = 8;
          c.balance.device_groups = 3;
        },
        {"parallel.placement = pairs with balance.device_groups = 3: 4 pairs of experts do not divide among 3 ranks"}},
       {[](Config& c) {
-         c.parallel.placement = "pairs";
+         c.parallel.placement = PlacementKind::pairs;
          c.moe.experts = 4;
          c.moe.expert_sizes = {5, 9, 7, 8};
        },
        {"experts 0 and 1 together are 14 wide, experts 2 and 3 are 15"}},
-      {[](Config& c) { c.parallel.placement = "random"; }, {"must be one of contiguous, pairs, cost"}},
       {[](Config& c) { c.balance.expert = -1; }, {"balance.expert = -1: must be >= 0"}},
   });
 }
@@ -237,7 +236,7 @@ TEST(ConfigProblems, impossible_routers_are_told) {
       {[](Config& c) {
          c.moe.group_limit = 1;
          c.balance.device_groups = 3;
-         c.parallel.placement = "cost";
+         c.parallel.placement = PlacementKind::cost;
        },
        {"moe.group_limit = 1 with parallel.placement = cost"}},
       {[&](Config& c) {

@@ -275,9 +275,9 @@ Config unusual() {
   c.moe = {5,    4, 3,    6,  2, 3,   2, 7, {1, 2, 3, 4, 2147483647}, RouterKind::noisy, Gates::detached,
            true, 2, 1.25, 17, 6, true};
   c.sub_dimensions = {4, 5, 3, 2, 6};
-  c.balance = {1e-300, 0.05, 4, "batch", 1e-3, 0.2, 0.7, 2e-3};
+  c.balance = {1e-300, 0.05, 4, BalanceScope::batch, 1e-3, 0.2, 0.7, 2e-3};
   c.optim = {1.08e-3, 1e-5, "cosine", 900, 17, 90, 0, 0.999, 1e-12, 0, 0.5};
-  c.parallel = {2, 3, 4, 5, 3, "interleaved", 6, true, "pairs", "staged"};
+  c.parallel = {2, 3, 4, 5, 3, "interleaved", 6, true, PlacementKind::pairs, "staged"};
   c.eval = {11, 0};
   c.checkpoint = {13, 0, "runs/a b", true};
   c.routing = {0, 7};

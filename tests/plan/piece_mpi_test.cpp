@@ -80,7 +80,7 @@ TEST(Pieces, BlocksKeepWhatForwardHolds) {
   config.moe.capacity_factor = 0;
   config.batch.seq_len = 13;  // segments with padding, uneven runs
   expect_counted(config, "odd");
-  config.parallel.placement = "cost";
+  config.parallel.placement = PlacementKind::cost;
   expect_counted(config, "odd, by cost");
   Config mlp = counted_config();
   mlp.moe.router = RouterKind::mlp;

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 
+#include "io/config/names.h"
 #include "model/counts.h"
 #include "plan/piece.h"
 #include "plan/report.h"
@@ -133,7 +134,7 @@ TEST(MeshPlan, TellsTheFullestRankOfEveryRow) {
   config.parallel.expert = 3;
   config.moe.expert_sizes = {1, 2, 3, 40, 50, 20};
   std::vector<int> fullest;
-  for (const char* placement : {"contiguous", "cost"}) {
+  for (const PlacementKind placement : {PlacementKind::contiguous, PlacementKind::cost}) {
     config.parallel.placement = placement;
     const Config own = resolved(config, 12);
     const MeshPlan plan = plan_mesh(own, 12, {});
@@ -142,7 +143,7 @@ TEST(MeshPlan, TellsTheFullestRankOfEveryRow) {
       for (int rank = 6 * row; rank < 6 * (row + 1); ++rank) {
         most = std::max(most, plan_rank(plan_input(own, 12), rank).memory.total());
       }
-      EXPECT_EQ(plan.ranks[static_cast<std::size_t>(row)].memory.total(), most) << placement << " row " << row;
+      EXPECT_EQ(plan.ranks[static_cast<std::size_t>(row)].memory.total(), most) << name_of(placement) << " row " << row;
     }
     fullest.push_back(plan.ranks[0].rank);
     EXPECT_EQ(plan_inference(own, 12, Reading::evaluate).ranks[0].rank, fullest.back());
@@ -172,19 +173,20 @@ TEST(MeshPlan, TakesTheTimeOfTheSlowestRank) {
   Config config = paper("modse-300mx8");
   config.parallel.expert = 4;
   config.moe.expert_sizes = {6912, 6144, 4608, 3840, 3840, 3072, 1536, 768};
-  std::map<std::string, double> compute;
-  for (const char* placement : {"contiguous", "pairs", "cost"}) {
+  using enum PlacementKind;
+  std::map<PlacementKind, double> compute;
+  for (const PlacementKind placement : {contiguous, pairs, cost}) {
     config.parallel.placement = placement;
     compute[placement] = plan_mesh(resolved(config, 4), 4, default_cluster("bf16")).time->compute;
   }
-  EXPECT_DOUBLE_EQ(compute["pairs"], compute["cost"]);
+  EXPECT_DOUBLE_EQ(compute[pairs], compute[cost]);
   const Config own = resolved(config, 4);
   const double steps = 1024.0 / 4, whole = count_model(own).causal_flops_per_sequence,
                routed = 6.0 * static_cast<double>(count_model(own).blocks.routed.activated) * 4096;
   const double rate = default_cluster("bf16").flops;
-  EXPECT_NEAR(compute["pairs"], steps * whole / rate, 1e-3 * compute["pairs"]);
+  EXPECT_NEAR(compute[pairs], steps * whole / rate, 1e-3 * compute[pairs]);
   // 6912 + 6144 of a mean of 2 · 3840.
-  EXPECT_NEAR(compute["contiguous"], steps * (whole - routed + routed * 13056 / 7680) / rate, 1e-3 * compute["pairs"]);
+  EXPECT_NEAR(compute[contiguous], steps * (whole - routed + routed * 13056 / 7680) / rate, 1e-3 * compute[pairs]);
 }
 
 TEST(MeshPlan, CountsExpertsThatDoNotDivide) {

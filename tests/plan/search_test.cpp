@@ -97,7 +97,7 @@ TEST(Search, SaysWhatStandsAgainstEveryMesh) {
   EXPECT_THAT(search_problems(config, 16, 8, {"parallel.pipeline"}),
               ElementsAre(HasSubstr("parallel.pipeline = 99"), HasSubstr("more than model.layers = 9")));
   config = good;
-  config.parallel.placement = "pairs";
+  config.parallel.placement = PlacementKind::pairs;
   EXPECT_THAT(search_problems(config, 16, 8, {}), ElementsAre(HasSubstr("63 experts do not form pairs")));
   config = good;
   config.batch.global = 7;

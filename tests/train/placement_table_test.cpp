@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "io/config/names.h"
 #include "train/routing_sums.h"
 #include "train/run_state.h"
 
@@ -46,7 +47,7 @@ TEST(PlacementTable, CountsParametersInTheWidthThatExpertsWorkIn) {
 
 TEST(PlacementTable, GoesByMeasuredTokens) {
   Config config = four_experts();
-  config.parallel.placement = "cost";
+  config.parallel.placement = PlacementKind::cost;
   // Layer 1: FLOPs 10, 30, 200, 20: the third alone. Layer 2: 400, 30, 20, 20.
   const std::vector<ExpertLoad> load{{{1}, {1, 1, 10, 1}}, {{2}, {40, 1, 1, 1}}};
   const std::vector<MixturePlacement> places = place_all(config, 2, load);
@@ -74,7 +75,7 @@ TEST(PlacementTable, IsShortForManyRanksAndEmptyWithoutExperts) {
 
 TEST(ExpertPlaces, DevicesAreThoseOfThePlacementWhateverTheRanks) {
   Config config = four_experts();
-  config.parallel.placement = "pairs";
+  config.parallel.placement = PlacementKind::pairs;
   const Mixture experts = routed_experts(config, 1).value();
   const ExpertPlaces alone = expert_places(config, experts, 1, {}), spread = expert_places(config, experts, 2, {});
   EXPECT_EQ(alone.devices, spread.ranks);
@@ -89,18 +90,18 @@ TEST(ExpertPlaces, OfExpertsWithoutWeightsThereAreNone) {
   config.moe.copy_experts = 1;
   const Mixture experts = routed_experts(config, 1).value();
   const std::vector<ExpertLoad> load{{{1}, {1, 1, 10, 1, 50, 60, 70}}, {{2}, {1, 1, 10, 1, 50, 60, 70}}};
-  for (const auto& [kind, owner] : {std::pair{"contiguous", std::vector<int>{0, 0, 1, 1}},
-                                    {"pairs", std::vector<int>{0, 0, 1, 1}},
-                                    {"cost", std::vector<int>{1, 1, 0, 1}}}) {
+  for (const auto& [kind, owner] : {std::pair{PlacementKind::contiguous, std::vector<int>{0, 0, 1, 1}},
+                                    {PlacementKind::pairs, std::vector<int>{0, 0, 1, 1}},
+                                    {PlacementKind::cost, std::vector<int>{1, 1, 0, 1}}}) {
     config.parallel.placement = kind;
     const ExpertPlaces places = expert_places(config, experts, 2, load);
-    EXPECT_EQ(places.ranks.owner, owner) << kind;
+    EXPECT_EQ(places.ranks.owner, owner) << name_of(kind);
     std::vector<int> group = owner;
     group.insert(group.end(), {0, 1, 0});
-    EXPECT_EQ(places.devices.owner, group) << kind;
+    EXPECT_EQ(places.devices.owner, group) << name_of(kind);
     EXPECT_EQ(logged_layers(config, place_all(config, 2, load)).at(0).expert_rank,
               (std::vector<std::int64_t>{owner[0], owner[1], owner[2], owner[3], -1, -1, -1}))
-        << kind;
+        << name_of(kind);
   }
   const std::vector<std::string> lines = placement_lines(config, place_all(config, 2, load), load);
   ASSERT_THAT(lines, SizeIs(4));  // FLOPs 10, 30, 200, 20: the third alone
@@ -110,7 +111,7 @@ TEST(ExpertPlaces, OfExpertsWithoutWeightsThereAreNone) {
 
 TEST(ExpertPlaces, RefuseTheLoadOfAnotherMixture) {
   Config config = four_experts();
-  config.parallel.placement = "cost";
+  config.parallel.placement = PlacementKind::cost;
   const Mixture experts = routed_experts(config, 1).value();
   EXPECT_THROW(place_experts(config, experts, 2, std::vector<ExpertLoad>{{{1}, {1, 2, 3}}}), Error);
 }

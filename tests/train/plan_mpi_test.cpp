@@ -69,8 +69,8 @@ std::vector<Config> meshes(const Config& base, int world) {
     add({.pipeline = 2, .tensor = 2, .expert = 2, .zero = zero}, "full", 1);
   }
   add({}, "selective", 1);
-  add({.tensor = 2, .expert = 2, .zero = 1, .sequence = true, .placement = "cost"}, "selective", 1);
-  add({.pipeline = 2, .expert = 2, .placement = "cost"}, "selective", 1);
+  add({.tensor = 2, .expert = 2, .zero = 1, .sequence = true, .placement = PlacementKind::cost}, "selective", 1);
+  add({.pipeline = 2, .expert = 2, .placement = PlacementKind::cost}, "selective", 1);
   add({.expert_tensor = 2}, "selective", 1);
   add({.expert = 2, .expert_tensor = 2}, "selective", 1);
   add({.tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true}, "selective");

@@ -208,9 +208,9 @@ void check_groups(Findings& findings, const Config& config) {
   findings.unless(moe.router != RouterKind::hash,
                   "moe.group_limit = {} with moe.router = hash: set moe.group_limit = 0", limit);
   if (moe.router == RouterKind::hash) return;
-  findings.unless(config.parallel.placement == "contiguous",
+  findings.unless(config.parallel.placement == PlacementKind::contiguous,
                   "moe.group_limit = {} with parallel.placement = {}, which has other groups: set contiguous", limit,
-                  config.parallel.placement);
+                  name_of(config.parallel.placement));
   findings.unless(groups > 0,
                   "moe.group_limit = {} needs balance.device_groups: set the number of groups, which every mesh must "
                   "have alike",
@@ -249,7 +249,7 @@ void check_router(Findings& findings, const Config& config) {
 /// That experts lie in pairs over the ranks and, where they are numbered, over the groups of the device-level loss.
 void check_pairs(Findings& findings, const Config& config) {
   const MoeConfig& moe = config.moe;
-  if (config.parallel.placement != "pairs" || moe.experts <= 0) return;
+  if (config.parallel.placement != PlacementKind::pairs || moe.experts <= 0) return;
   if (!moe.expert_sizes.empty() && std::ssize(moe.expert_sizes) != moe.experts) return;  // told already
   std::vector<std::int64_t> widths = moe.expert_sizes;
   widths.resize(static_cast<std::size_t>(moe.experts), moe.expert_hidden);

@@ -130,13 +130,16 @@ struct OptimConfig {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip_norm = 1.0;
 };
 
+/// Of experts on ranks, see parallel/expert/placement.h.
+enum class PlacementKind { contiguous, pairs, cost };
+
 struct ParallelConfig {
   int pipeline = 1, tensor = 1, expert = 1, expert_tensor = 1, zero = 0;
   std::string schedule = "1f1b";
   int virtual_stages = 1;
   bool sequence = false;
-  std::string placement = "contiguous";  // of experts on ranks: contiguous, pairs, cost
-  std::string transport = "auto";        // of tensors between GPUs: nccl, staged (through the host), auto
+  PlacementKind placement = PlacementKind::contiguous;
+  std::string transport = "auto";  // of tensors between GPUs: nccl, staged (through the host), auto
 };
 
 struct EvalConfig {

@@ -149,7 +149,7 @@ void bind_parallel(Binder key, ParallelConfig& parallel) {
   key("parallel.schedule", &parallel.schedule, {.names = {"gpipe", "1f1b", "interleaved", "zb-h1"}}, "of the pipeline");
   key("parallel.virtual_stages", &parallel.virtual_stages, {.low = 1}, "model chunks of a pipeline rank");
   key("parallel.sequence", &parallel.sequence, {}, "sequence parallelism over the tensor ranks");
-  key("parallel.placement", &parallel.placement, {.names = {"contiguous", "pairs", "cost"}},
+  key("parallel.placement", EnumMember(&parallel.placement, placement_names),
       "of experts on ranks: in runs, wide with narrow, level in FLOPs");
   key("parallel.transport", &parallel.transport, {.names = {"auto", "nccl", "staged"}},
       "between GPUs: NCCL, MPI by way of the host; auto: NCCL unless ranks share a GPU");

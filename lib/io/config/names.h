@@ -11,10 +11,12 @@ namespace lyceum {
 inline constexpr std::array router_names{"softmax", "sigmoid", "sqrt_softplus", "mlp", "noisy", "random", "hash"};
 inline constexpr std::array gates_names{"raw", "renormalized", "detached", "ones"};
 inline constexpr std::array scope_names{"sequence", "batch"};
+inline constexpr std::array placement_names{"contiguous", "pairs", "cost"};
 /// Of gates that nobody chose, before them.
 inline constexpr const char* derived_name = "auto";
 
 inline std::string name_of(RouterKind kind) { return router_names.at(static_cast<std::size_t>(kind)); }
 inline std::string name_of(Gates gates) { return gates_names.at(static_cast<std::size_t>(gates)); }
+inline std::string name_of(PlacementKind kind) { return placement_names.at(static_cast<std::size_t>(kind)); }
 
 }  // namespace lyceum
