@@ -198,7 +198,8 @@ Variable Transformer::blocks(Tape& tape, Pass pass, Variable x, Losses& losses, 
       }
       return results;
     };
-    const std::vector<Variable> results = config_.model.recompute == "full" ? tape.recompute(run, x) : run(tape, x);
+    const std::vector<Variable> results =
+        config_.model.recompute == Recompute::full ? tape.recompute(run, x) : run(tape, x);
     x = results[0];
     for (std::size_t i = 0; i < names->size(); ++i) {
       losses.layers.push_back({block.layer, {(*names)[i], results[i + 1]}});
@@ -247,7 +248,7 @@ Transformer::StageResult Transformer::forward_stage(Tape& tape, const Batch& bat
                   .limits = batch.step.defined() || !trains_,
                   .skip_top = skip_top_,
                   .chosen = batch.chosen};
-  tape.release_results(config_.model.recompute == "selective");
+  tape.release_results(config_.model.recompute == Recompute::selective);
   StageResult result;
   const Variable y = blocks(tape, pass, first_stage() ? embed(tape, pass.layout, batch.inputs) : x, result.losses);
   if (last_stage()) {

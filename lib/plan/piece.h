@@ -48,7 +48,7 @@ class Pieces {
     int tensor, expert, expert_tensor, ranks, rank;  // of a stage that has all groups, as small as can be
     bool sequence;
     std::int64_t micro;
-    std::string recompute;
+    Recompute recompute;
     auto operator<=>(const Key&) const = default;
   };
   const Piece& find(const Config& config, const Place& place, Kind kind, const StageParts& parts);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "io/config/names.h"
 #include "io/text/table.h"
 #include "model/mixture.h"
 #include "plan/mesh_plan.h"
@@ -37,7 +38,7 @@ std::vector<std::string> ways_out(const MeshPlan& plan, const RankPlan& rank) {
   const double state = need.weights + need.gradients + need.optimizer;
   const bool copies = mesh_shape(parallel).data(plan.world) > 1;
   const auto activations = [&] {
-    if (config.model.recompute != "full") ways.push_back("set model.recompute = full");
+    if (config.model.recompute != Recompute::full) ways.push_back("set model.recompute = full");
     if (config.batch.micro > 1) ways.push_back(fmt::format("lower batch.micro (it is {})", config.batch.micro));
   };
   if (need.activations > state) {
@@ -72,7 +73,7 @@ std::string MeshPlan::text() const {
   if (parallel.virtual_stages > 1) text += fmt::format(" x{}", parallel.virtual_stages);
   text += fmt::format(", zero {}, micro {}", parallel.zero, config.batch.micro);
   if (parallel.sequence) text += ", sequence";
-  if (config.model.recompute != "none") text += fmt::format(", recompute {}", config.model.recompute);
+  if (config.model.recompute != Recompute::none) text += ", recompute " + name_of(config.model.recompute);
   return text;
 }
 

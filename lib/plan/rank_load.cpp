@@ -52,7 +52,8 @@ StageFlops block_share(const Config& config, const Place& place, std::int64_t la
     const double routed = 2 * number(count_block(config, layer).routed.activated) * number(config.batch.seq_len);
     own += routed * (routed_share(config, *experts, place) - share);
   }
-  return {.forward = own, .again = config.model.recompute == "full" ? own : recomputed_flops(config, layer) * share};
+  return {.forward = own,
+          .again = config.model.recompute == Recompute::full ? own : recomputed_flops(config, layer) * share};
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "io/config/names.h"
 #include "model/counts.h"
 #include "plan/report.h"
 
@@ -35,7 +36,7 @@ Json mesh_json(const MeshPlan& plan) {
           {"virtual_stages", parallel.virtual_stages},
           {"sequence", parallel.sequence},
           {"micro", plan.config.batch.micro},
-          {"recompute", plan.config.model.recompute}};
+          {"recompute", name_of(plan.config.model.recompute)}};
 }
 
 Json time_json(const StepTime& time) {

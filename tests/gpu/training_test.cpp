@@ -53,13 +53,13 @@ const Variant variants[] = {
      [](Config& c) {
        c.moe.latent_hidden = 10;
        c.moe.copy_experts = 1;
-       c.model.recompute = "full";
+       c.model.recompute = Recompute::full;
      }},
     {"NoisyRouter",
      [](Config& c) {
        c.moe.router = RouterKind::noisy;
        c.moe.group_limit = 2;
-       c.model.recompute = "full";
+       c.model.recompute = Recompute::full;
      }},
     {"MlpRouter",
      [](Config& c) {
@@ -89,7 +89,7 @@ const Variant variants[] = {
     {"TiedAndRecomputed",
      [](Config& c) {
        c.model.tie_embeddings = true;
-       c.model.recompute = "full";
+       c.model.recompute = Recompute::full;
      }},
     {"LossChunk",
      [](Config& c) {
@@ -101,7 +101,7 @@ const Variant variants[] = {
      }},
     {"SelectiveZero3AndRandom",
      [](Config& c) {
-       c.model.recompute = "selective";
+       c.model.recompute = Recompute::selective;
        c.parallel.zero = 3;
        c.batch.micro = 2;
        c.moe.router = RouterKind::random;
@@ -220,7 +220,7 @@ TEST(EvaluationOnDevice, TellsOfEachTokenWhatTheCpuTells) {
 }
 
 TEST(PeakMemoryOnDevice, IsAsPlanned) {
-  for (const char* recompute : {"none", "selective", "full"}) {
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
     for (const bool graph : {false, true}) {
       Config config = sizable_config(2, 32, 2);
       config.balance.device_groups = 2;
@@ -236,7 +236,7 @@ TEST(PeakMemoryOnDevice, IsAsPlanned) {
       const double before = static_cast<double>(memory_of(stream).use().in_use[buffers]);
       const MemoryUse use = training.run(0, graph ? 3 : 1).back().memory;
       const RankMemory planned = plan_rank(plan_input(training.config(), 1), 0).memory;
-      expect_planned(planned, use, before - own, recompute);
+      expect_planned(planned, use, before - own, name_of(recompute));
     }
   }
 }

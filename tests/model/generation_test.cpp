@@ -5,6 +5,7 @@
 
 #include "autograd/cast.h"
 #include "core/copy.h"
+#include "io/config/names.h"
 #include "support/model_stage.h"
 
 namespace lyceum {
@@ -27,7 +28,7 @@ class Generation : public testing::Test {
 /// Cross-entropy of each of a batch's targets by the logits that tokens in front of it give, one token at a time, and
 /// by a pass over whole sequences.
 TEST_F(Generation, OneTokenAtATimeIsThePassOverTheSequence) {
-  for (const char* recompute : {"none", "full"}) {
+  for (const Recompute recompute : {Recompute::none, Recompute::full}) {
     Config config = this->config();
     config.batch.micro = 1;
     config.model.recompute = recompute;
@@ -44,7 +45,7 @@ TEST_F(Generation, OneTokenAtATimeIsThePassOverTheSequence) {
       const double sum = std::accumulate(logits.begin(), logits.end(), 0.0,
                                          [](double all, float logit) { return all + std::exp(double{logit}); });
       const double loss = std::log(sum) - logits[static_cast<std::size_t>(targets[t])];
-      EXPECT_TRUE(std::abs(loss - batch.losses.span<float>()[t]) <= 1e-4) << recompute << ", token " << t;
+      EXPECT_TRUE(std::abs(loss - batch.losses.span<float>()[t]) <= 1e-4) << name_of(recompute) << ", token " << t;
     }
     EXPECT_EQ(caches.front().length, config.batch.seq_len);
     EXPECT_THROW(next(model, inputs.first(1), caches), Error) << "the sequence is full";

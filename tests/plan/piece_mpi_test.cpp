@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "core/allocator.h"
+#include "io/config/names.h"
 #include "plan/piece.h"
 #include "support/model_stage.h"
 
@@ -45,8 +46,8 @@ void expect_counted(Config config, const std::string& name) {
   const Place place = Place::of(config.parallel, setup->mesh.world.size(), setup->mesh.world.rank());
   for (const char* precision : {"f32", "bf16"}) {
     double before = 1e30;
-    for (const char* mode : {"none", "selective", "full"}) {
-      SCOPED_TRACE(name + ", " + precision + ", " + mode);
+    for (const Recompute mode : {Recompute::none, Recompute::selective, Recompute::full}) {
+      SCOPED_TRACE(name + ", " + precision + ", " + name_of(mode));
       config.run.precision = precision;
       config.model.recompute = mode;
       const std::int64_t sparse = held(config, *setup, 3, 1) - held(config, *setup, 2, 1);

@@ -208,7 +208,7 @@ TEST(MeshPlan, RecomputationTradesMemoryForTime) {
   Config config = paper("deepseekmoe-2b");
   config.batch.micro = 1;
   double memory = 1e30, seconds = 0;
-  for (const char* mode : {"none", "selective", "full"}) {
+  for (const Recompute mode : {Recompute::none, Recompute::selective, Recompute::full}) {
     config.model.recompute = mode;
     const MeshPlan plan = plan_mesh(resolved(config, 8), 8, default_cluster("bf16"));
     EXPECT_LT(plan.ranks[0].memory.activations, memory);

@@ -302,7 +302,7 @@ Config config_of(const MeshCase& mesh) {
     if (variant.name == mesh.variant) variant.change(config);
   }
   config.batch.micro = mesh.micro;
-  config.model.recompute = mesh.recompute ? "full" : "none";
+  config.model.recompute = mesh.recompute ? Recompute::full : Recompute::none;
   config.parallel = {.pipeline = mesh.pipeline,
                      .tensor = mesh.tensor,
                      .expert = mesh.expert,

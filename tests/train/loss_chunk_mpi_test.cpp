@@ -1,6 +1,7 @@
 // Training with the logits of some tokens at a time is training with those of all.
 #include <gtest/gtest.h>
 
+#include "io/config/names.h"
 #include "support/trajectory.h"
 #include "train/evaluator.h"
 
@@ -114,17 +115,17 @@ TEST(LossChunk, WithPutOffWeightGradientsThatAreSharedOut) {
     config.model.tie_embeddings = tied;
     const Trajectory serial = train(config, ProcessGroup::self(), chunk_steps);
     for (const int zero : {2, 3}) {
-      for (const char* recompute : {"selective", "full"}) {
+      for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
         config.parallel = {.pipeline = std::min(world, 2),
                            .tensor = world >= 8 ? 2 : 1,
                            .expert = world >= 4 ? 2 : 1,
                            .zero = zero,
                            .schedule = "zb-h1"};
         config.model.recompute = recompute;
-        const std::string name = "zero " + std::to_string(zero) + " " + recompute + (tied ? " tied" : "");
+        const std::string name = "zero " + std::to_string(zero) + " " + name_of(recompute) + (tied ? " tied" : "");
         expect_same_run(train(in_chunks(config), ProcessGroup::world(60), chunk_steps), serial, name);
       }
-      config.model.recompute = "none";
+      config.model.recompute = Recompute::none;
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "io/checkpoint/checkpoint.h"
+#include "io/config/names.h"
 #include "support/shared_directory.h"
 #include "support/trajectory.h"
 #include "train/evaluator.h"
@@ -55,14 +56,14 @@ void expect_same_bits(const Trajectory& run, const Trajectory& serial, const std
 }
 
 TEST(PipelineTraining, EveryScheduleIsTheSerialRunBitForBit) {
-  for (const char* recompute : {"none", "full"}) {
+  for (const Recompute recompute : {Recompute::none, Recompute::full}) {
     Config config = pipeline_config();
     config.model.recompute = recompute;
     const Trajectory serial = train(config, ProcessGroup::self(), pipeline_steps);
     EXPECT_LT(serial.steps.back().loss, serial.steps.front().loss);
     for (const char* schedule : {"gpipe", "1f1b", "zb-h1"}) {
       const Trajectory run = train(in_stages(config, schedule), ProcessGroup::world(60), pipeline_steps);
-      expect_same_bits(run, serial, std::string(schedule) + ", recompute " + recompute);
+      expect_same_bits(run, serial, std::string(schedule) + ", recompute " + name_of(recompute));
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "core/allocator.h"
+#include "io/config/names.h"
 #include "support/planned_peaks.h"
 #include "train/evaluator.h"
 
@@ -46,15 +47,16 @@ Config balanced_config() {
 std::string name_of(const Config& config, int world) {
   std::ostringstream text;
   text << mesh_shape(config.parallel).text(world) << " zero " << config.parallel.zero << ' ' << config.parallel.schedule
-       << ' ' << config.model.recompute << (config.parallel.sequence ? " sequence" : "");
+       << ' ' << name_of(config.model.recompute) << (config.parallel.sequence ? " sequence" : "");
   if (config.model.loss_chunk > 0) text << " chunks of " << config.model.loss_chunk;
   return text.str();
 }
 
 /// Meshes of `world` ranks, each axis alone and together, with every ZeRO stage.
 std::vector<Config> meshes(const Config& base, int world) {
+  using enum Recompute;
   std::vector<Config> all;
-  const auto add = [&](ParallelConfig parallel, const char* recompute = "none", std::int64_t micro = 0) {
+  const auto add = [&](ParallelConfig parallel, Recompute recompute = none, std::int64_t micro = 0) {
     Config config = base;
     config.parallel = parallel;
     config.model.recompute = recompute;
@@ -63,42 +65,42 @@ std::vector<Config> meshes(const Config& base, int world) {
   };
   for (int zero = 0; zero <= 3; ++zero) {
     add({.zero = zero});
-    add({.expert = 2, .zero = zero}, "full", 1);
-    add({.tensor = 2, .zero = zero, .sequence = true}, "none", 2);
-    add({.pipeline = 2, .zero = zero}, "none", 1);
-    add({.pipeline = 2, .tensor = 2, .expert = 2, .zero = zero}, "full", 1);
+    add({.expert = 2, .zero = zero}, full, 1);
+    add({.tensor = 2, .zero = zero, .sequence = true}, none, 2);
+    add({.pipeline = 2, .zero = zero}, none, 1);
+    add({.pipeline = 2, .tensor = 2, .expert = 2, .zero = zero}, full, 1);
   }
-  add({}, "selective", 1);
-  add({.tensor = 2, .expert = 2, .zero = 1, .sequence = true, .placement = PlacementKind::cost}, "selective", 1);
-  add({.pipeline = 2, .expert = 2, .placement = PlacementKind::cost}, "selective", 1);
-  add({.expert_tensor = 2}, "selective", 1);
-  add({.expert = 2, .expert_tensor = 2}, "selective", 1);
-  add({.tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true}, "selective");
-  add({.pipeline = 2, .schedule = "zb-h1"}, "selective", 1);
-  add({.pipeline = 2, .schedule = "zb-h1"}, "full", 1);
-  add({.pipeline = 2, .zero = 3}, "selective", 1);
-  add({.tensor = 2}, "selective", 1);
+  add({}, selective, 1);
+  add({.tensor = 2, .expert = 2, .zero = 1, .sequence = true, .placement = PlacementKind::cost}, selective, 1);
+  add({.pipeline = 2, .expert = 2, .placement = PlacementKind::cost}, selective, 1);
+  add({.expert_tensor = 2}, selective, 1);
+  add({.expert = 2, .expert_tensor = 2}, selective, 1);
+  add({.tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true}, selective);
+  add({.pipeline = 2, .schedule = "zb-h1"}, selective, 1);
+  add({.pipeline = 2, .schedule = "zb-h1"}, full, 1);
+  add({.pipeline = 2, .zero = 3}, selective, 1);
+  add({.tensor = 2}, selective, 1);
   add({.tensor = 2});
-  add({.tensor = 2, .expert = 2}, "full", 1);
-  add({.expert_tensor = 2}, "none", 1);
+  add({.tensor = 2, .expert = 2}, full, 1);
+  add({.expert_tensor = 2}, none, 1);
   add({.tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true});
-  add({.pipeline = 2, .schedule = "interleaved", .virtual_stages = 2}, "none", 1);
-  add({.pipeline = 2, .schedule = "gpipe"}, "none", 1);
-  add({.pipeline = 2, .schedule = "zb-h1"}, "none", 1);
+  add({.pipeline = 2, .schedule = "interleaved", .virtual_stages = 2}, none, 1);
+  add({.pipeline = 2, .schedule = "gpipe"}, none, 1);
+  add({.pipeline = 2, .schedule = "zb-h1"}, none, 1);
   add({.expert = 4, .expert_tensor = 2});
-  const auto add_chunk = [&](ParallelConfig parallel, const char* recompute = "none") {
+  const auto add_chunk = [&](ParallelConfig parallel, Recompute recompute = none) {
     const std::size_t before = all.size();
     add(parallel, recompute, 1);
     if (all.size() > before) all.back().model.loss_chunk = base.batch.seq_len / 4 + 1;
   };
   for (const int zero : {0, 2, 3}) add_chunk({.zero = zero});
-  add_chunk({.tensor = 2, .sequence = true}, "full");
-  add_chunk({.pipeline = 2, .tensor = 2}, "selective");
-  add_chunk({.pipeline = 2, .zero = 2, .schedule = "zb-h1"}, "full");
+  add_chunk({.tensor = 2, .sequence = true}, full);
+  add_chunk({.pipeline = 2, .tensor = 2}, selective);
+  add_chunk({.pipeline = 2, .zero = 2, .schedule = "zb-h1"}, full);
   add_chunk({.pipeline = 2, .schedule = "zb-h1"});
   for (const int zero : {0, 2, 3}) {
     for (const int pipeline : {1, 2}) {
-      add({.pipeline = pipeline, .zero = zero}, "none", 1);
+      add({.pipeline = pipeline, .zero = zero}, none, 1);
       if (!all.empty()) all.back().model.tie_embeddings = true;
     }
   }
@@ -271,7 +273,7 @@ TEST(Plan, CoversWhatAnEvaluationNeeds) {
     Config config = planned_config();
     config.parallel = parallel;
     config.batch.micro = 2;
-    config.model.recompute = "full";
+    config.model.recompute = Recompute::full;
     if (!contradictions(config, world).empty()) continue;
     resolve(config, world);
     const auto setup = make_setup(ProcessGroup::world(60), mesh_shape(parallel));

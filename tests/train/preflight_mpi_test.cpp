@@ -84,7 +84,7 @@ TEST(Preflight, EveryMeshDoesWhatItsRehearsalSays) {
           config.parallel.zero = zero;
           config.parallel.sequence = tensor > 1 && zero % 2;
           config.batch.micro = zero == 3 ? 1 : 0;
-          config.model.recompute = zero == 2 ? "full" : "none";
+          config.model.recompute = zero == 2 ? Recompute::full : Recompute::none;
           config.balance.scope = zero == 1 ? BalanceScope::batch : BalanceScope::sequence;
           expect_step_as_rehearsed(config, "tp" + std::to_string(tensor) + " ep" + std::to_string(expert) + " etp" +
                                                std::to_string(expert_tensor) + " zero " + std::to_string(zero));

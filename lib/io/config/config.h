@@ -39,6 +39,9 @@ struct BatchConfig {
   std::int64_t seq_len = 512;
 };
 
+/// What backward makes again: nothing, what is cheap to make, or all of a block but its input.
+enum class Recompute { none, selective, full };
+
 struct ModelConfig {
   std::int64_t layers = 4, hidden = 256, heads = 4;
   std::int64_t kv_heads = 0;    // 0: heads
@@ -50,10 +53,10 @@ struct ModelConfig {
   double init_std = 0.006;
   bool tie_embeddings = false;
   std::int64_t first_dense_layers = 0;
-  std::string attention = "mha";   // mha, moa (each token uses moe.top_k of moe.attention_experts)
-  std::string recompute = "none";  // none, selective (what is cheap to make again), full (all but a block's input)
-  std::string ffn = "swiglu";      // swiglu (gate, up, down), gelu (up, down)
-  std::int64_t loss_chunk = 0;     // tokens whose logits are there at a time; 0: all, kept until backward
+  std::string attention = "mha";  // mha, moa (each token uses moe.top_k of moe.attention_experts)
+  Recompute recompute = Recompute::none;
+  std::string ffn = "swiglu";   // swiglu (gate, up, down), gelu (up, down)
+  std::int64_t loss_chunk = 0;  // tokens whose logits are there at a time; 0: all, kept until backward
 };
 
 /// How a router makes its logits, see model/router.h.

@@ -66,7 +66,7 @@ void bind_model(Binder key, ModelConfig& model) {
   key("model.attention", &model.attention, {.names = {"mha", "moa"}},
       "mha, where kv_heads makes it grouped-query; moa: attention experts, chosen as moe.top_k says");
   key("model.ffn", &model.ffn, {.names = {"swiglu", "gelu"}}, "FFNs of three matrices (swiglu) or of two (gelu)");
-  key("model.recompute", &model.recompute, {.names = {"none", "selective", "full"}},
+  key("model.recompute", EnumMember(&model.recompute, recompute_names),
       "selective: what is cheap is made again; full: a block keeps only its input");
   key("model.loss_chunk", &model.loss_chunk, {.low = 0},
       "tokens whose logits are there at a time, made again in backward; 0: those of all tokens, kept");

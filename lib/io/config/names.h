@@ -8,6 +8,7 @@
 namespace lyceum {
 
 /// What the values of an enumeration are called in a configuration, in their order.
+inline constexpr std::array recompute_names{"none", "selective", "full"};
 inline constexpr std::array router_names{"softmax", "sigmoid", "sqrt_softplus", "mlp", "noisy", "random", "hash"};
 inline constexpr std::array gates_names{"raw", "renormalized", "detached", "ones"};
 inline constexpr std::array scope_names{"sequence", "batch"};
@@ -15,6 +16,7 @@ inline constexpr std::array placement_names{"contiguous", "pairs", "cost"};
 /// Of gates that nobody chose, before them.
 inline constexpr const char* derived_name = "auto";
 
+inline std::string name_of(Recompute recompute) { return recompute_names.at(static_cast<std::size_t>(recompute)); }
 inline std::string name_of(RouterKind kind) { return router_names.at(static_cast<std::size_t>(kind)); }
 inline std::string name_of(Gates gates) { return gates_names.at(static_cast<std::size_t>(gates)); }
 inline std::string name_of(PlacementKind kind) { return placement_names.at(static_cast<std::size_t>(kind)); }
