@@ -44,7 +44,8 @@ std::vector<std::string> ways_out(const MeshPlan& plan, const RankPlan& rank) {
   if (need.activations > state) {
     constexpr std::int64_t chunk = 1024;
     if (logits_are_most(plan, rank, chunk)) ways.push_back(fmt::format("set model.loss_chunk = {}", chunk));
-    if (parallel.schedule == "gpipe") ways.push_back("set parallel.schedule = 1f1b, which keeps fewer micro-batches");
+    if (parallel.schedule == ScheduleKind::gpipe)
+      ways.push_back("set parallel.schedule = 1f1b, which keeps fewer micro-batches");
     activations();
     ways.push_back("lower batch.seq_len or model.vocab");
   }
@@ -69,7 +70,7 @@ const RankPlan& fullest_rank(const MeshPlan& plan) {
 std::string MeshPlan::text() const {
   const ParallelConfig& parallel = config.parallel;
   std::string text = mesh_shape(parallel).text(world);
-  if (parallel.pipeline > 1 || parallel.schedule == "gpipe") text += fmt::format(", {}", parallel.schedule);
+  if (parallel.pipeline > 1 || parallel.schedule == ScheduleKind::gpipe) text += ", " + name_of(parallel.schedule);
   if (parallel.virtual_stages > 1) text += fmt::format(" x{}", parallel.virtual_stages);
   text += fmt::format(", zero {}, micro {}", parallel.zero, config.batch.micro);
   if (parallel.sequence) text += ", sequence";

@@ -208,7 +208,8 @@ RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const 
   if (reads) plan.memory.buffers += passes * token_bytes(config);
   plan.memory.buffers += update_buffers(config, units);
   plan.memory.activations = peak_of_passes(input, place, load);
-  if (config.parallel.schedule == "gpipe") {  // keeps every micro-batch, also those that its program here leaves out
+  if (config.parallel.schedule ==
+      ScheduleKind::gpipe) {  // keeps every micro-batch, also those that its program here leaves out
     plan.memory.activations +=
         (passes - input.schedule.shape.microbatches) * load.loads.front().kept.until_input_gradient;
   }

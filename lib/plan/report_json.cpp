@@ -32,7 +32,7 @@ Json mesh_json(const MeshPlan& plan) {
           {"expert", shape.expert},
           {"expert_tensor", shape.expert_tensor},
           {"zero", parallel.zero},
-          {"schedule", parallel.schedule},
+          {"schedule", name_of(parallel.schedule)},
           {"virtual_stages", parallel.virtual_stages},
           {"sequence", parallel.sequence},
           {"micro", plan.config.batch.micro},

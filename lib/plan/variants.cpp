@@ -106,18 +106,18 @@ class Finder {
     return all;
   }
 
-  using ScheduleForm = std::pair<std::string, int>;  // parallel.schedule, parallel.virtual_stages
+  using ScheduleForm = std::pair<ScheduleKind, int>;  // parallel.schedule, parallel.virtual_stages
 
   std::vector<ScheduleForm> schedules(const Config& config) const {
     const ParallelConfig& own = base_.parallel;
     const bool name = given("parallel.schedule"), chunks = given("parallel.virtual_stages");
     if (name) {
-      return {{own.schedule, chunks ? own.virtual_stages : own.schedule == "interleaved" ? 2 : 1}};
+      return {{own.schedule, chunks ? own.virtual_stages : own.schedule == ScheduleKind::interleaved ? 2 : 1}};
     }
-    if (chunks && own.virtual_stages != 1) return {{"interleaved", own.virtual_stages}};
-    if (config.parallel.pipeline == 1) return {{"1f1b", 1}};
-    std::vector<ScheduleForm> all{{"1f1b", 1}, {"zb-h1", 1}};
-    if (!chunks) all.emplace_back("interleaved", 2);
+    if (chunks && own.virtual_stages != 1) return {{ScheduleKind::interleaved, own.virtual_stages}};
+    if (config.parallel.pipeline == 1) return {{ScheduleKind::one_forward_one_backward, 1}};
+    std::vector<ScheduleForm> all{{ScheduleKind::one_forward_one_backward, 1}, {ScheduleKind::zero_bubble, 1}};
+    if (!chunks) all.emplace_back(ScheduleKind::interleaved, 2);
     return all;
   }
 

@@ -95,7 +95,7 @@ const Variant variants[] = {
      [](Config& c) {
        c.model.loss_chunk = 35;
        c.model.tie_embeddings = true;
-       c.parallel.schedule = "zb-h1";
+       c.parallel.schedule = ScheduleKind::zero_bubble;
        c.parallel.zero = 3;
        c.batch.micro = 4;
      }},
@@ -107,7 +107,7 @@ const Variant variants[] = {
        c.moe.router = RouterKind::random;
      }},
     {"ZbH1AndHash", [](Config& c) {
-       c.parallel.schedule = "zb-h1";
+       c.parallel.schedule = ScheduleKind::zero_bubble;
        c.batch.micro = 4;
        c.moe.router = RouterKind::hash;
        c.moe.top_k = 1;

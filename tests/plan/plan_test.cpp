@@ -99,16 +99,16 @@ TEST(MeshPlan, HasTheBubbleOfItsSchedule) {
   config.model.ffn_hidden = 4000;
   config.batch = {.global = 16, .micro = 1, .seq_len = 12};
   config.parallel.pipeline = 4;
-  const auto bubble = [&](const char* schedule, int chunks) {
+  const auto bubble = [&](ScheduleKind schedule, int chunks) {
     config.parallel.schedule = schedule;
     config.parallel.virtual_stages = chunks;
     return plan_mesh(resolved(config, 4), 4, {}).bubble();
   };
   const double p = 4, m = 16, v = 2;
-  EXPECT_NEAR(bubble("1f1b", 1), (p - 1) / (m + p - 1), 2e-3);
-  EXPECT_NEAR(bubble("gpipe", 1), (p - 1) / (m + p - 1), 2e-3);
-  EXPECT_NEAR(bubble("interleaved", 2), (p - 1) / v / (m + (p - 1) / v), 2e-3);
-  EXPECT_LT(bubble("zb-h1", 1), (p - 1) / (m + p - 1) / 2);
+  EXPECT_NEAR(bubble(ScheduleKind::one_forward_one_backward, 1), (p - 1) / (m + p - 1), 2e-3);
+  EXPECT_NEAR(bubble(ScheduleKind::gpipe, 1), (p - 1) / (m + p - 1), 2e-3);
+  EXPECT_NEAR(bubble(ScheduleKind::interleaved, 2), (p - 1) / v / (m + (p - 1) / v), 2e-3);
+  EXPECT_LT(bubble(ScheduleKind::zero_bubble, 1), (p - 1) / (m + p - 1) / 2);
 }
 
 TEST(MeshPlan, ZeroSharesOutWhatItsStageSays) {
@@ -157,13 +157,15 @@ TEST(MeshPlan, FewMicroBatchesHaveTheMemoryOfAll) {
   config.model.first_dense_layers = 0;
   config.batch = {.global = 96, .micro = 1, .seq_len = 12};
   config.parallel.pipeline = 4;
-  for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "interleaved"}) {
+  for (const ScheduleKind schedule : {ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward,
+                                      ScheduleKind::zero_bubble, ScheduleKind::interleaved}) {
     config.parallel.schedule = schedule;
-    config.parallel.virtual_stages = std::string(schedule) == "interleaved" ? 2 : 1;
+    config.parallel.virtual_stages = schedule == ScheduleKind::interleaved ? 2 : 1;
     const Config own = resolved(config, 8);
     const MeshPlan all = plan_mesh(own, 8, {}), few = plan_mesh(own, 8, {}, {.microbatches = 8});
     for (std::size_t row = 0; row < 4; ++row) {
-      EXPECT_EQ(few.ranks[row].memory.activations, all.ranks[row].memory.activations) << schedule << " row " << row;
+      EXPECT_EQ(few.ranks[row].memory.activations, all.ranks[row].memory.activations)
+          << name_of(schedule) << " row " << row;
     }
   }
 }

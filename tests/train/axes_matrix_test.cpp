@@ -12,6 +12,8 @@
 namespace lyceum {
 namespace {
 
+using enum ScheduleKind;
+
 constexpr int steps = 5;
 
 /// Sizes that no axis divides evenly unless it must: five blocks of which the first is dense, uneven experts, odd
@@ -135,7 +137,7 @@ const std::vector<Variant>& variants() {
 
 struct MeshCase {
   int ranks, pipeline = 1, tensor = 1, expert = 1, expert_tensor = 1, zero = 0;
-  const char* schedule = "1f1b";
+  ScheduleKind schedule = one_forward_one_backward;
   int virtual_stages = 1;
   bool sequence = false, recompute = false;
   int micro = 2;
@@ -144,9 +146,9 @@ struct MeshCase {
   std::string text() const {
     const auto part = [](const char* name, int value) { return value > 1 ? " " + (name + std::to_string(value)) : ""; };
     return std::to_string(ranks) + " ranks" + part("pp", pipeline) + part("tp", tensor) + part("ep", expert) +
-           part("etp", expert_tensor) + part("vs", virtual_stages) + " zero " + std::to_string(zero) + " " + schedule +
-           (sequence ? " sequence" : "") + (recompute ? " recompute" : "") + " micro " + std::to_string(micro) + " " +
-           variant;
+           part("etp", expert_tensor) + part("vs", virtual_stages) + " zero " + std::to_string(zero) + " " +
+           name_of(schedule) + (sequence ? " sequence" : "") + (recompute ? " recompute" : "") + " micro " +
+           std::to_string(micro) + " " + variant;
   }
   /// Nothing but the pipeline differs from the serial run: every bit must be the same.
   bool exact() const { return ranks == pipeline && micro == 2 && std::string(variant) != "tied"; }
@@ -156,18 +158,18 @@ const std::vector<MeshCase>& cases() {
   static const std::vector<MeshCase> all{
       // one rank: how the batch is cut, what is kept
       {.ranks = 1, .recompute = true},
-      {.ranks = 1, .schedule = "gpipe"},
-      {.ranks = 1, .schedule = "zb-h1", .micro = 16},
+      {.ranks = 1, .schedule = gpipe},
+      {.ranks = 1, .schedule = zero_bubble, .micro = 16},
       {.ranks = 1, .zero = 3, .micro = 1, .variant = "tied"},
       // the pipeline alone
       {.ranks = 2, .pipeline = 2},
-      {.ranks = 2, .pipeline = 2, .schedule = "gpipe", .recompute = true},
-      {.ranks = 2, .pipeline = 2, .schedule = "zb-h1", .variant = "late"},
-      {.ranks = 2, .pipeline = 2, .schedule = "interleaved", .virtual_stages = 2},
+      {.ranks = 2, .pipeline = 2, .schedule = gpipe, .recompute = true},
+      {.ranks = 2, .pipeline = 2, .schedule = zero_bubble, .variant = "late"},
+      {.ranks = 2, .pipeline = 2, .schedule = interleaved, .virtual_stages = 2},
       {.ranks = 2, .pipeline = 2, .variant = "dense"},
-      {.ranks = 4, .pipeline = 4, .schedule = "zb-h1", .recompute = true},
+      {.ranks = 4, .pipeline = 4, .schedule = zero_bubble, .recompute = true},
       {.ranks = 4, .pipeline = 4, .variant = "late"},
-      {.ranks = 4, .pipeline = 4, .schedule = "gpipe", .variant = "sparse"},
+      {.ranks = 4, .pipeline = 4, .schedule = gpipe, .variant = "sparse"},
       {.ranks = 4, .pipeline = 4, .micro = 4, .variant = "tied"},
       // another axis alone
       {.ranks = 2, .zero = 0},
@@ -183,31 +185,31 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 4, .expert = 4, .zero = 2, .micro = 4},
       // pairs
       {.ranks = 4, .pipeline = 2, .zero = 1},
-      {.ranks = 4, .pipeline = 2, .zero = 2, .schedule = "zb-h1", .micro = 1},
-      {.ranks = 4, .pipeline = 2, .zero = 3, .schedule = "interleaved", .virtual_stages = 2},
+      {.ranks = 4, .pipeline = 2, .zero = 2, .schedule = zero_bubble, .micro = 1},
+      {.ranks = 4, .pipeline = 2, .zero = 3, .schedule = interleaved, .virtual_stages = 2},
       {.ranks = 4, .pipeline = 2, .tensor = 2},
-      {.ranks = 4, .pipeline = 2, .tensor = 2, .schedule = "zb-h1", .sequence = true, .recompute = true},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .schedule = zero_bubble, .sequence = true, .recompute = true},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .sequence = true, .variant = "tied"},
-      {.ranks = 4, .pipeline = 2, .expert = 2, .schedule = "gpipe"},
+      {.ranks = 4, .pipeline = 2, .expert = 2, .schedule = gpipe},
       {.ranks = 4, .pipeline = 2, .expert_tensor = 2, .zero = 3, .variant = "late"},
       {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true},
       {.ranks = 4, .tensor = 2, .expert = 4, .zero = 3, .micro = 4},
       {.ranks = 4, .tensor = 2, .zero = 2, .sequence = true, .variant = "dense"},
       // three and more
       {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2},
-      {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .schedule = "zb-h1", .sequence = true},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .schedule = zero_bubble, .sequence = true},
       {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 1, .recompute = true},
       {.ranks = 8, .pipeline = 4, .zero = 3, .micro = 1, .variant = "tied"},
-      {.ranks = 8, .pipeline = 4, .tensor = 2, .schedule = "zb-h1", .sequence = true},
-      {.ranks = 8, .pipeline = 2, .expert = 4, .zero = 2, .schedule = "gpipe", .variant = "sparse"},
+      {.ranks = 8, .pipeline = 4, .tensor = 2, .schedule = zero_bubble, .sequence = true},
+      {.ranks = 8, .pipeline = 2, .expert = 4, .zero = 2, .schedule = gpipe, .variant = "sparse"},
       {.ranks = 8, .tensor = 4, .expert = 8, .sequence = true},
       {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 3, .sequence = true},
       {.ranks = 8, .expert = 4, .zero = 1},
-      {.ranks = 8, .pipeline = 2, .tensor = 4, .schedule = "interleaved", .virtual_stages = 2, .sequence = true},
+      {.ranks = 8, .pipeline = 2, .tensor = 4, .schedule = interleaved, .virtual_stages = 2, .sequence = true},
       // other routers
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "sigmoid"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .variant = "sigmoid"},
-      {.ranks = 4, .pipeline = 2, .zero = 3, .schedule = "interleaved", .virtual_stages = 2, .variant = "random"},
+      {.ranks = 4, .pipeline = 2, .zero = 3, .schedule = interleaved, .virtual_stages = 2, .variant = "random"},
       {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 2, .micro = 4, .variant = "sigmoid"},
       {.ranks = 8, .tensor = 2, .expert = 4, .zero = 1, .sequence = true, .recompute = true, .variant = "random"},
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "sqrt_softplus"},
@@ -215,12 +217,18 @@ const std::vector<MeshCase>& cases() {
       // experts without weights, and those that work in a width of their own
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "weightless"},
       {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true, .variant = "weightless"},
-      {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 4, .zero = 3, .schedule = "zb-h1", .variant = "weightless"},
+      {.ranks = 8,
+       .pipeline = 2,
+       .tensor = 2,
+       .expert = 4,
+       .zero = 3,
+       .schedule = zero_bubble,
+       .variant = "weightless"},
       {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "weightless and limited"},
       {.ranks = 4, .tensor = 2, .expert = 2, .zero = 1, .sequence = true, .variant = "weightless and limited"},
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "latent"},
       {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 1, .sequence = true, .variant = "latent"},
-      {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 4, .zero = 3, .schedule = "zb-h1", .variant = "latent"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 4, .zero = 3, .schedule = zero_bubble, .variant = "latent"},
       {.ranks = 2, .pipeline = 2, .variant = "hash"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 1, .variant = "noisy"},
       {.ranks = 8,
@@ -228,7 +236,7 @@ const std::vector<MeshCase>& cases() {
        .tensor = 2,
        .expert = 2,
        .zero = 3,
-       .schedule = "zb-h1",
+       .schedule = zero_bubble,
        .sequence = true,
        .recompute = true,
        .variant = "noisy"},
@@ -241,16 +249,16 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .variant = "batch information"},
       {.ranks = 8, .tensor = 2, .expert = 4, .zero = 2, .micro = 4, .variant = "information"},
       // experts of a token that grow in number
-      {.ranks = 2, .pipeline = 2, .schedule = "gpipe", .recompute = true, .variant = "growing"},
+      {.ranks = 2, .pipeline = 2, .schedule = gpipe, .recompute = true, .variant = "growing"},
       {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 1, .sequence = true, .variant = "growing"},
-      {.ranks = 8, .pipeline = 2, .expert = 4, .zero = 3, .schedule = "zb-h1", .variant = "growing"},
+      {.ranks = 8, .pipeline = 2, .expert = 4, .zero = 3, .schedule = zero_bubble, .variant = "growing"},
       // experts with limited room
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "limited"},
       {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "growing and limited"},
       {.ranks = 2, .tensor = 2, .variant = "limited"},
       {.ranks = 2, .expert_tensor = 2, .micro = 4, .variant = "growing and limited"},
       {.ranks = 4, .expert = 4, .zero = 1, .variant = "limited"},
-      {.ranks = 4, .pipeline = 4, .schedule = "zb-h1", .variant = "growing and limited"},
+      {.ranks = 4, .pipeline = 4, .schedule = zero_bubble, .variant = "growing and limited"},
       {.ranks = 4, .tensor = 4, .sequence = true, .micro = 1, .variant = "limited"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .variant = "growing and limited"},
       {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 2, .micro = 4, .variant = "limited"},
@@ -262,7 +270,7 @@ const std::vector<MeshCase>& cases() {
        .expert = 2,
        .expert_tensor = 2,
        .zero = 3,
-       .schedule = "interleaved",
+       .schedule = interleaved,
        .virtual_stages = 2,
        .sequence = true,
        .recompute = true,
@@ -272,7 +280,7 @@ const std::vector<MeshCase>& cases() {
        .tensor = 2,
        .expert = 2,
        .zero = 2,
-       .schedule = "zb-h1",
+       .schedule = zero_bubble,
        .micro = 1,
        .variant = "tied"},
       {.ranks = 16,

@@ -93,15 +93,16 @@ TEST(LossChunk, ThroughEverySchedule) {
     config.model.tie_embeddings = tied;
     config.parallel = {};
     const Trajectory serial = train(config, ProcessGroup::self(), chunk_steps);
-    for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "interleaved"}) {
-      const bool interleaved = std::string(schedule) == "interleaved";
+    for (const ScheduleKind schedule : {ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward,
+                                        ScheduleKind::zero_bubble, ScheduleKind::interleaved}) {
+      const bool interleaved = schedule == ScheduleKind::interleaved;
       if (interleaved && world_size() == 1) continue;
       config.parallel = {.pipeline = world_size(), .schedule = schedule, .virtual_stages = interleaved ? 2 : 1};
       const Trajectory run = train(config, ProcessGroup::world(60), chunk_steps);
       if (tied && world_size() > 1) {
-        expect_same_run(run, serial, std::string(schedule) + " tied");
+        expect_same_run(run, serial, name_of(schedule) + " tied");
       } else {
-        expect_equal_runs(run, serial, schedule);
+        expect_equal_runs(run, serial, name_of(schedule));
       }
     }
   }
@@ -120,7 +121,7 @@ TEST(LossChunk, WithPutOffWeightGradientsThatAreSharedOut) {
                            .tensor = world >= 8 ? 2 : 1,
                            .expert = world >= 4 ? 2 : 1,
                            .zero = zero,
-                           .schedule = "zb-h1"};
+                           .schedule = ScheduleKind::zero_bubble};
         config.model.recompute = recompute;
         const std::string name = "zero " + std::to_string(zero) + " " + name_of(recompute) + (tied ? " tied" : "");
         expect_same_run(train(in_chunks(config), ProcessGroup::world(60), chunk_steps), serial, name);

@@ -46,8 +46,9 @@ Config balanced_config() {
 
 std::string name_of(const Config& config, int world) {
   std::ostringstream text;
-  text << mesh_shape(config.parallel).text(world) << " zero " << config.parallel.zero << ' ' << config.parallel.schedule
-       << ' ' << name_of(config.model.recompute) << (config.parallel.sequence ? " sequence" : "");
+  text << mesh_shape(config.parallel).text(world) << " zero " << config.parallel.zero << ' '
+       << name_of(config.parallel.schedule) << ' ' << name_of(config.model.recompute)
+       << (config.parallel.sequence ? " sequence" : "");
   if (config.model.loss_chunk > 0) text << " chunks of " << config.model.loss_chunk;
   return text.str();
 }
@@ -76,17 +77,17 @@ std::vector<Config> meshes(const Config& base, int world) {
   add({.expert_tensor = 2}, selective, 1);
   add({.expert = 2, .expert_tensor = 2}, selective, 1);
   add({.tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true}, selective);
-  add({.pipeline = 2, .schedule = "zb-h1"}, selective, 1);
-  add({.pipeline = 2, .schedule = "zb-h1"}, full, 1);
+  add({.pipeline = 2, .schedule = ScheduleKind::zero_bubble}, selective, 1);
+  add({.pipeline = 2, .schedule = ScheduleKind::zero_bubble}, full, 1);
   add({.pipeline = 2, .zero = 3}, selective, 1);
   add({.tensor = 2}, selective, 1);
   add({.tensor = 2});
   add({.tensor = 2, .expert = 2}, full, 1);
   add({.expert_tensor = 2}, none, 1);
   add({.tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true});
-  add({.pipeline = 2, .schedule = "interleaved", .virtual_stages = 2}, none, 1);
-  add({.pipeline = 2, .schedule = "gpipe"}, none, 1);
-  add({.pipeline = 2, .schedule = "zb-h1"}, none, 1);
+  add({.pipeline = 2, .schedule = ScheduleKind::interleaved, .virtual_stages = 2}, none, 1);
+  add({.pipeline = 2, .schedule = ScheduleKind::gpipe}, none, 1);
+  add({.pipeline = 2, .schedule = ScheduleKind::zero_bubble}, none, 1);
   add({.expert = 4, .expert_tensor = 2});
   const auto add_chunk = [&](ParallelConfig parallel, Recompute recompute = none) {
     const std::size_t before = all.size();
@@ -96,8 +97,8 @@ std::vector<Config> meshes(const Config& base, int world) {
   for (const int zero : {0, 2, 3}) add_chunk({.zero = zero});
   add_chunk({.tensor = 2, .sequence = true}, full);
   add_chunk({.pipeline = 2, .tensor = 2}, selective);
-  add_chunk({.pipeline = 2, .zero = 2, .schedule = "zb-h1"}, full);
-  add_chunk({.pipeline = 2, .schedule = "zb-h1"});
+  add_chunk({.pipeline = 2, .zero = 2, .schedule = ScheduleKind::zero_bubble}, full);
+  add_chunk({.pipeline = 2, .schedule = ScheduleKind::zero_bubble});
   for (const int zero : {0, 2, 3}) {
     for (const int pipeline : {1, 2}) {
       add({.pipeline = pipeline, .zero = zero}, none, 1);

@@ -78,7 +78,7 @@ TEST(Recomputation, GivesTheSameBitsWithShardedValuesAndThroughThePipeline) {
   expect_no_difference(config, DType::bf16, "ZeRO 3");
   if (world < 2) return;
   config.parallel.pipeline = 2;
-  config.parallel.schedule = "zb-h1";
+  config.parallel.schedule = ScheduleKind::zero_bubble;
   config.parallel.zero = 1;
   expect_no_difference(config, DType::f32, "pipeline");
 }

@@ -326,11 +326,11 @@ void check_pipeline(Findings& findings, const Config& config, int world) {
                   "parallel.pipeline = {} times parallel.virtual_stages = {} is more than model.layers = {}: a stage "
                   "would have no block",
                   pipeline, chunks, config.model.layers);
-  if (parallel.schedule != "interleaved") {
+  if (parallel.schedule != ScheduleKind::interleaved) {
     findings.unless(chunks <= 1,
                     "parallel.virtual_stages = {} with parallel.schedule = {}: set parallel.schedule = interleaved, or "
                     "parallel.virtual_stages = 1",
-                    chunks, parallel.schedule);
+                    chunks, name_of(parallel.schedule));
     return;
   }
   findings.unless(pipeline >= 2 && chunks >= 2,

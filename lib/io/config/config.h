@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/routing_policy.h"
+#include "parallel/pipeline/schedule_kind.h"
 
 namespace lyceum {
 
@@ -138,7 +139,7 @@ enum class PlacementKind { contiguous, pairs, cost };
 
 struct ParallelConfig {
   int pipeline = 1, tensor = 1, expert = 1, expert_tensor = 1, zero = 0;
-  std::string schedule = "1f1b";
+  ScheduleKind schedule = ScheduleKind::one_forward_one_backward;
   int virtual_stages = 1;
   bool sequence = false;
   PlacementKind placement = PlacementKind::contiguous;

@@ -146,7 +146,7 @@ void bind_parallel(Binder key, ParallelConfig& parallel) {
   key("parallel.expert_tensor", &parallel.expert_tensor, {.low = 1}, "ranks that share each expert matrix");
   key("parallel.zero", &parallel.zero, {.low = 0, .high = 3},
       "ZeRO: data ranks share out 1 optimizer state, 2 gradients, 3 values too");
-  key("parallel.schedule", &parallel.schedule, {.names = {"gpipe", "1f1b", "interleaved", "zb-h1"}}, "of the pipeline");
+  key("parallel.schedule", EnumMember(&parallel.schedule, schedule_names), "of the pipeline");
   key("parallel.virtual_stages", &parallel.virtual_stages, {.low = 1}, "model chunks of a pipeline rank");
   key("parallel.sequence", &parallel.sequence, {}, "sequence parallelism over the tensor ranks");
   key("parallel.placement", EnumMember(&parallel.placement, placement_names),
