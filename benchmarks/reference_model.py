@@ -44,9 +44,10 @@ def rms_norm(x: Tensor, eps: float) -> Tensor:
     return x / (x.square().mean(-1, keepdim=True) + eps).sqrt()
 
 
-def swiglu(w: Weights, at: str, x: Tensor) -> Tensor:
-    gate, up = x @ w[f"{at}/gate_proj/weight"].T, x @ w[f"{at}/up_proj/weight"].T
-    return (F.silu(gate) * up) @ w[f"{at}/down_proj/weight"].T
+def ffn(config: dict, w: Weights, at: str, x: Tensor) -> Tensor:
+    up = x @ w[f"{at}/up_proj/weight"].T
+    inner = F.gelu(up) if config["model.ffn"] == "gelu" else F.silu(x @ w[f"{at}/gate_proj/weight"].T) * up
+    return inner @ w[f"{at}/down_proj/weight"].T
 
 
 def rotate(x: Tensor, base: float) -> Tensor:
@@ -125,7 +126,7 @@ class Model:
             x = x + attention(config, w, f"{at}/self_attn", normed)
             normed = rms_norm(x, eps) * w[f"{at}/post_attention_layernorm/weight"]
             if not self.experts or layer < config["model.first_dense_layers"]:
-                x = x + swiglu(w, f"{at}/mlp", normed)
+                x = x + ffn(config, w, f"{at}/mlp", normed)
                 continue
             routings[layer] = self.route(work, layer, normed)
             x = x + self.mixture(f"{at}/mlp", normed, routings[layer])
@@ -138,8 +139,8 @@ class Model:
     def mixture(self, at: str, x: Tensor, routing: Routing) -> Tensor:
         """Σ_shared FFN(x) + Σ_chosen gate · FFN(x) [DeepSeekMoE eq. 9]."""
         gates = x.new_zeros(*x.shape[:2], self.experts).scatter(2, routing.chosen, routing.gates * routing.kept)
-        y = sum(gates[..., e, None] * swiglu(self.w, f"{at}/experts/{e}", x) for e in range(self.experts))
-        return y + swiglu(self.w, f"{at}/shared_experts", x) if self.config["moe.shared_experts"] else y
+        y = sum(gates[..., e, None] * ffn(self.config, self.w, f"{at}/experts/{e}", x) for e in range(self.experts))
+        return y + ffn(self.config, self.w, f"{at}/shared_experts", x) if self.config["moe.shared_experts"] else y
 
     def logits(self, work: Pass, layer: int, x: Tensor) -> Tensor:
         w, at = self.w, f"model/layers/{layer}/mlp/gate"

@@ -18,7 +18,7 @@ std::int64_t router_parameters(const Config& config, const Mixture& mixture) {
 }
 
 /// Parameters of an FFN for each unit of its width.
-std::int64_t ffn_column(const ModelConfig& model) { return (model.ffn == "gelu" ? 2 : 3) * model.hidden; }
+std::int64_t ffn_column(const ModelConfig& model) { return (inputs_of(model.ffn) + 1) * model.hidden; }
 
 /// In attention experts take the place of the matrices of queries and output; in the FFN they stand beside those that
 /// every token passes.

@@ -26,7 +26,7 @@ class AttentionLayer : public Sublayer {
   Parameter* out_;
 };
 
-/// A dense SwiGLU FFN: a bank of one expert on all rows; the ranks of `tensor` share its width.
+/// A dense FFN: a bank of one expert on all rows; the ranks of `tensor` share its width.
 class FeedForward : public Sublayer {
  public:
   FeedForward(const ModelConfig& config, const std::string& prefix, std::int64_t width, const ProcessGroup& tensor,
@@ -34,6 +34,7 @@ class FeedForward : public Sublayer {
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
 
  private:
+  Activation activation_;
   std::shared_ptr<const std::vector<ExpertBank::Expert>> expert_;
 };
 
@@ -70,17 +71,18 @@ class MoeLayer : public Sublayer {
   const Mesh* mesh_;
   ExpertPlaces places_;
   Router router_;
+  Activation activation_;
   std::shared_ptr<const std::vector<ExpertBank::Expert>> experts_;
   std::optional<FeedForward> shared_;
 };
 
-/// A SwiGLU expert of `width`, of which `part` is to be held.
+/// An expert of `width`, of which `part` is to be held.
 struct ExpertShape {
-  std::int64_t hidden, width;
+  std::int64_t width;
   Range part;
 };
-/// One SwiGLU expert's two matrices, named as gate_proj, up_proj, down_proj under `prefix`.
-ExpertBank::Expert add_expert(ParameterUnit& unit, const std::string& prefix, const ExpertShape& shape,
-                              double init_std);
+/// One expert's two matrices, named as gate_proj (of SwiGLU), up_proj, down_proj under `prefix`.
+ExpertBank::Expert add_expert(ParameterUnit& unit, const std::string& prefix, const ModelConfig& model,
+                              const ExpertShape& shape);
 
 }  // namespace lyceum

@@ -6,26 +6,31 @@
 
 namespace lyceum {
 
-ExpertBank::Expert add_expert(ParameterUnit& unit, const std::string& prefix, const ExpertShape& shape,
-                              double init_std) {
-  const auto& [hidden, width, part] = shape;
-  return {
-      .gate_up = &unit.add(stacked_parameter(
-          prefix + "/gate_up", {{prefix + "/gate_proj/weight", width, part}, {prefix + "/up_proj/weight", width, part}},
-          hidden, init_std)),
-      .down = &unit.add(sharded_parameter(prefix + "/down_proj/weight", {hidden, width}, 1, part, init_std))};
+ExpertBank::Expert add_expert(ParameterUnit& unit, const std::string& prefix, const ModelConfig& model,
+                              const ExpertShape& shape) {
+  const auto& [width, part] = shape;
+  std::vector<RowsOf> in{{prefix + "/up_proj/weight", width, part}};
+  std::string name = in.front().name;
+  if (model.ffn == Activation::swiglu) {
+    in.insert(in.begin(), {prefix + "/gate_proj/weight", width, part});
+    name = prefix + "/gate_up";
+  }
+  return {.in = &unit.add(stacked_parameter(std::move(name), in, model.hidden, model.init_std)),
+          .down = &unit.add(
+              sharded_parameter(prefix + "/down_proj/weight", {model.hidden, width}, 1, part, model.init_std))};
 }
 
 FeedForward::FeedForward(const ModelConfig& config, const std::string& prefix, std::int64_t width,
-                         const ProcessGroup& tensor, ParameterUnit& unit) {
-  const ExpertShape shape{config.hidden, width, part_of(width, tensor.rank(), tensor.size())};
-  expert_ = std::make_shared<std::vector<ExpertBank::Expert>>(1, add_expert(unit, prefix, shape, config.init_std));
+                         const ProcessGroup& tensor, ParameterUnit& unit)
+    : activation_(config.ffn) {
+  const ExpertShape shape{width, part_of(width, tensor.rank(), tensor.size())};
+  expert_ = std::make_shared<std::vector<ExpertBank::Expert>>(1, add_expert(unit, prefix, config, shape));
 }
 
 Sublayer::Result FeedForward::forward(Tape& tape, const Pass& pass, const Variable& x) const {
   const TokenLayout& layout = pass.layout;
   const auto rows = std::make_shared<SegmentTable>(SegmentTable::whole(tape.stream(), layout.tokens()));
-  const Variable all = layout.to_matrix(tape, x), y = tape.apply(ExpertBank{expert_, rows}, all);
+  const Variable all = layout.to_matrix(tape, x), y = tape.apply(ExpertBank{activation_, expert_, rows}, all);
   layout.release_matrix(tape, all, x);
   return {layout.from_matrix(tape, y)};
 }
@@ -36,9 +41,8 @@ MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::stri
       balance_(config.balance),
       mesh_(&mesh),
       places_(std::move(places)),
-      router_(config, mixture, prefix, {units.replicated, units.untrained}, places_.devices) {
-  const std::int64_t hidden = config.model.hidden;
-  const double std = config.model.init_std;
+      router_(config, mixture, prefix, {units.replicated, units.untrained}, places_.devices),
+      activation_(config.model.ffn) {
   if (const std::int64_t width = dense_width(config, mixture.id.layer); width > 0) {
     shared_.emplace(config.model, prefix + "/shared_experts", width, mesh.tensor, units.dense);
   }
@@ -46,7 +50,7 @@ MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::stri
   for (const std::int32_t e : places_.ranks.experts_of(mesh.expert.rank())) {
     const std::int64_t width = mixture.widths[static_cast<std::size_t>(e)];
     const Range part = part_of(width, mesh.expert_tensor.rank(), mesh.expert_tensor.size());
-    bank->push_back(add_expert(units.experts, prefix + "/experts/" + std::to_string(e), {hidden, width, part}, std));
+    bank->push_back(add_expert(units.experts, prefix + "/experts/" + std::to_string(e), config.model, {width, part}));
   }
   experts_ = std::move(bank);
 }
@@ -74,17 +78,19 @@ Variable MoeLayer::routed(Tape& tape, const Variable& x, const Variable& gates, 
   const bool alone = mesh_->expert.size() == 1, whole = mesh_->expert_tensor.size() == 1;
   if (alone && whole) {  // the bank reads the tokens where they are
     const TokenRows copies{exchange->pair_of_sent, exchange->sent_of_pair, exchange->top_k};
-    return tape.apply(Combine{exchange}, tape.apply(ExpertBank{experts_, exchange->segments, copies}, x), gates);
+    return tape.apply(Combine{exchange}, tape.apply(ExpertBank{activation_, experts_, exchange->segments, copies}, x),
+                      gates);
   }
   const Variable sent = tape.apply(Dispatch{exchange}, x);
   Variable answers;
   if (whole) {
-    answers = tape.apply(ExpertBank{experts_, exchange->segments}, sent);
+    answers = tape.apply(ExpertBank{activation_, experts_, exchange->segments}, sent);
     tape.release(sent, Dispatch{exchange}, x);
   } else {
     const auto rows = plan_rows(tape.stream(), mesh_->expert_tensor, *exchange->segments);
     const Variable all = tape.apply(GatherExpertRows{rows}, sent);
-    answers = tape.apply(ReduceExpertRows{rows}, tape.apply(ExpertBank{experts_, rows->segmented.segments}, all));
+    answers = tape.apply(ReduceExpertRows{rows},
+                         tape.apply(ExpertBank{activation_, experts_, rows->segmented.segments}, all));
     tape.release(all, GatherExpertRows{rows}, sent);
     tape.release(sent, Dispatch{exchange}, x);
   }

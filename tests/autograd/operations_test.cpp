@@ -43,25 +43,26 @@ OpCase attention_case(const std::string& name, std::int64_t heads, std::int64_t 
 }
 
 /// Experts of the given widths on segments of the given rows.
-OpCase bank_case(const std::string& name, const std::vector<std::int64_t>& widths,
+OpCase bank_case(const std::string& name, Activation activation, const std::vector<std::int64_t>& widths,
                  const std::vector<std::int64_t>& rows) {
   const std::int64_t hidden = 3;
-  return {.name = name,
-          .inputs = {{SegmentTable(CpuStream(1), rows).total(), hidden}},
-          .add_parameters =
-              [=](ParameterUnit& unit) {
-                for (const std::int64_t width : widths) {
-                  add_matrix(unit, 2 * width, hidden);
-                  add_matrix(unit, hidden, width);
-                }
-              },
-          .run = [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
-            auto experts = std::make_shared<std::vector<ExpertBank::Expert>>();
-            for (std::size_t e = 0; e < widths.size(); ++e) {
-              experts->push_back({.gate_up = parameter(unit, 2 * e), .down = parameter(unit, 2 * e + 1)});
+  return {
+      .name = name,
+      .inputs = {{SegmentTable(CpuStream(1), rows).total(), hidden}},
+      .add_parameters =
+          [=](ParameterUnit& unit) {
+            for (const std::int64_t width : widths) {
+              add_matrix(unit, inputs_of(activation) * width, hidden);
+              add_matrix(unit, hidden, width);
             }
-            return {tape.apply(ExpertBank{experts, std::make_shared<SegmentTable>(tape.stream(), rows)}, x[0])};
-          }};
+          },
+      .run = [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+        auto experts = std::make_shared<std::vector<ExpertBank::Expert>>();
+        for (std::size_t e = 0; e < widths.size(); ++e) {
+          experts->push_back({.in = parameter(unit, 2 * e), .down = parameter(unit, 2 * e + 1)});
+        }
+        return {tape.apply(ExpertBank{activation, experts, std::make_shared<SegmentTable>(tape.stream(), rows)}, x[0])};
+      }};
 }
 
 /// Gates and, where there are sequences, their load; 6 tokens over 5 experts.
@@ -73,14 +74,14 @@ OpCase route_case(const std::string& name, const Route& route) {
 }
 
 /// The same, of three tokens that take `top_k` experts each: rows of x are copies of them. `rows` add up to 3 top_k.
-OpCase copies_case(const std::string& name, const std::vector<std::int64_t>& widths,
+OpCase copies_case(const std::string& name, Activation activation, const std::vector<std::int64_t>& widths,
                    const std::vector<std::int64_t>& rows, std::int64_t top_k) {
-  OpCase op = bank_case(name, widths, rows);
+  OpCase op = bank_case(name, activation, widths, rows);
   op.inputs = {{3, 3}};
   op.run = [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
     auto experts = std::make_shared<std::vector<ExpertBank::Expert>>();
     for (std::size_t e = 0; e < widths.size(); ++e) {
-      experts->push_back({.gate_up = parameter(unit, 2 * e), .down = parameter(unit, 2 * e + 1)});
+      experts->push_back({.in = parameter(unit, 2 * e), .down = parameter(unit, 2 * e + 1)});
     }
     const auto table = std::make_shared<SegmentTable>(tape.stream(), rows);
     std::vector<std::int64_t> pair_of_row(static_cast<std::size_t>(table->total()), -1);
@@ -96,7 +97,8 @@ OpCase copies_case(const std::string& name, const std::vector<std::int64_t>& wid
     const auto numbers = [&](const std::vector<std::int64_t>& values) {
       return tensor_of(tape.stream(), {std::ssize(values)}, values);
     };
-    return {tape.apply(ExpertBank{experts, table, {numbers(pair_of_row), numbers(row_of_pair), top_k}}, x[0])};
+    return {
+        tape.apply(ExpertBank{activation, experts, table, {numbers(pair_of_row), numbers(row_of_pair), top_k}}, x[0])};
   };
   return op;
 }
@@ -170,9 +172,12 @@ std::vector<OpCase> all_cases() {
   cases.push_back(attention_case("RotaryAttention", 2, 2));
   cases.push_back(attention_case("RotaryAttentionGroupedQueries", 4, 2));
   cases.push_back(attention_case("RotaryAttentionOneKeyHead", 3, 1));
-  cases.push_back(bank_case("ExpertBank", {4, 4}, {3, 2}));
-  cases.push_back(bank_case("ExpertBankUnevenWidthsOneEmpty", {5, 2, 1}, {2, 0, 1}));
-  cases.push_back(copies_case("ExpertBankOfCopies", {4, 2, 3}, {4, 0, 2}, 2));
+  for (const auto& [name, activation] : {std::pair{"Swiglu", Activation::swiglu}, {"Gelu", Activation::gelu}}) {
+    const std::string bank = std::string("ExpertBank") + name;
+    cases.push_back(bank_case(bank, activation, {4, 4}, {3, 2}));
+    cases.push_back(bank_case(bank + "UnevenWidthsOneEmpty", activation, {5, 2, 1}, {2, 0, 1}));
+    cases.push_back(copies_case(bank + "OfCopies", activation, {4, 2, 3}, {4, 0, 2}, 2));
+  }
   for (OpCase& op : cases) {
     if (op.name.starts_with("ExpertBank")) op.input_scale = 0.5;
   }

@@ -62,6 +62,7 @@ const Variant variants[] = {
        c.moe.top_k_start = 2;
        c.moe.capacity_factor = 0.9;
      }},
+    {"Gelu", [](Config& c) { c.model.ffn = Activation::gelu; }},
     {"Dense",
      [](Config& c) {
        c.moe = {};

@@ -394,7 +394,6 @@ TEST(ConfigProblems, features_that_are_not_built_are_refused_by_name) {
          c.moe.attention_experts = 4;
        },
        {"model.attention = moa is not in this build"}},
-      {[](Config& c) { c.model.ffn = "gelu"; }, {"model.ffn = gelu", "set model.ffn = swiglu"}},
       {[](Config& c) { c.sub_dimensions.ffn = 4; }, {"sub_dimensions.ffn = 4 is not", "set sub_dimensions.ffn = 0"}},
   });
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -50,6 +51,19 @@ TEST(FastExp, GivesTheSameInVectorLoops) {
     if (i == 17) continue;
     EXPECT_NEAR(y[i], std::exp(x[i]), 1e-6f * std::exp(x[i]) + 1e-44f) << "x = " << x[i];
   }
+}
+
+TEST(FastErfc, IsNearItsValueOnBothSides) {
+  for (float x = -6; x < 9; x += 0.00037f) {
+    const double exact = std::erfc(static_cast<double>(x));
+    const double allowed = std::max(4e-7, static_cast<double>(x) * x * 2e-7) * exact;
+    ASSERT_LE(std::abs(fast_erfc(x) - exact), allowed) << "x = " << x;
+  }
+  EXPECT_EQ(fast_erfc(-infinity), 2.0f);
+  EXPECT_EQ(fast_erfc(infinity), 0.0f);
+  EXPECT_EQ(fast_erfc(3e38f), 0.0f);
+  EXPECT_TRUE(std::isnan(fast_erfc(std::numeric_limits<float>::quiet_NaN())));
+  EXPECT_DOUBLE_EQ(fast_erfc(1.0), std::erfc(1.0));
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ TEST(ModelCounts, OfModelsThatAreOnlyPlanned) {
   EXPECT_EQ(routers(RouterKind::mlp), 8 * 6 + 6 * 4);
   EXPECT_EQ(routers(RouterKind::noisy), 8 * 4 + 8 * 4 + 4);
 
-  config.model.ffn = "gelu";
+  config.model.ffn = Activation::gelu;
   EXPECT_EQ(count_block(config, 0).routed.total, 4 * 2 * 8 * 5);
   EXPECT_EQ(count_block(config, 0).routed.activated, 2 * 2 * 8 * 5);
   config.model.attention = "moa";

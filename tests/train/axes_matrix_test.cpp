@@ -50,6 +50,7 @@ const std::vector<Variant>& variants() {
          c.moe = {};
          c.balance = {};
        }},
+      {"gelu", [](Config& c) { c.model.ffn = Activation::gelu; }},
       {"sigmoid",
        [](Config& c) {
          c.moe.router = RouterKind::sigmoid;
@@ -200,6 +201,10 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "information"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .variant = "batch information"},
       {.ranks = 8, .tensor = 2, .expert = 4, .zero = 2, .micro = 4, .variant = "information"},
+      // another activation
+      {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "gelu"},
+      {.ranks = 2, .pipeline = 2, .variant = "gelu"},
+      {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 2, .sequence = true, .variant = "gelu"},
       // experts of a token that grow in number
       {.ranks = 2, .pipeline = 2, .schedule = "gpipe", .recompute = true, .variant = "growing"},
       {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 1, .sequence = true, .variant = "growing"},

@@ -66,7 +66,6 @@ void check_missing_parts(Findings& findings, const Config& config) {
                     built);
   };
   require_name("model.attention", config.model.attention, "mha");
-  require_name("model.ffn", config.model.ffn, "swiglu");
   for (const auto& [key, value] : {std::pair{"sub_dimensions.attention", config.sub_dimensions.attention},
                                    std::pair{"sub_dimensions.ffn", config.sub_dimensions.ffn}}) {
     findings.unless(value <= 0, "{} = {} is not in this build, which only counts it; set {} = 0", key, value, key);

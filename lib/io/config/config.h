@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/activation_kind.h"
 #include "kernels/routing_policy.h"
 
 namespace lyceum {
@@ -52,8 +53,8 @@ struct ModelConfig {
   std::int64_t first_dense_layers = 0;
   std::string attention = "mha";   // mha, moa (each token uses moe.top_k of moe.attention_experts)
   std::string recompute = "none";  // none, selective (what is cheap to make again), full (all but a block's input)
-  std::string ffn = "swiglu";      // swiglu (gate, up, down), gelu (up, down)
-  std::int64_t loss_chunk = 0;     // tokens whose logits are there at a time; 0: all, kept until backward
+  Activation ffn = Activation::swiglu;
+  std::int64_t loss_chunk = 0;  // tokens whose logits are there at a time; 0: all, kept until backward
 };
 
 /// How a router makes its logits, see model/router.h.

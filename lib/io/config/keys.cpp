@@ -65,7 +65,7 @@ void bind_model(Binder key, ModelConfig& model) {
   key("model.first_dense_layers", &model.first_dense_layers, {.low = 0}, "first blocks that keep a dense FFN");
   key("model.attention", &model.attention, {.names = {"mha", "moa"}},
       "mha, where kv_heads makes it grouped-query; moa: attention experts, chosen as moe.top_k says");
-  key("model.ffn", &model.ffn, {.names = {"swiglu", "gelu"}}, "FFNs of three matrices (swiglu) or of two (gelu)");
+  key("model.ffn", EnumMember(&model.ffn, activation_names), "FFNs of three matrices (swiglu) or of two (gelu)");
   key("model.recompute", &model.recompute, {.names = {"none", "selective", "full"}},
       "selective: what is cheap is made again; full: a block keeps only its input");
   key("model.loss_chunk", &model.loss_chunk, {.low = 0},

@@ -9,6 +9,7 @@ namespace lyceum {
 
 /// What the values of an enumeration are called in a configuration, in their order.
 inline constexpr std::array router_names{"softmax", "sigmoid", "mlp", "noisy", "random", "hash"};
+inline constexpr std::array activation_names{"swiglu", "gelu"};
 inline constexpr std::array gates_names{"raw", "renormalized", "detached", "ones"};
 /// Of gates that nobody chose, before them.
 inline constexpr const char* derived_name = "auto";
