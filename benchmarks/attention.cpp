@@ -1,5 +1,6 @@
 // GFLOP/s of causal attention (work above the diagonal not counted) and its share of oneDNN's best 512^3 rate of the
-// same precision in the same run. Usage: bench_attention [threads]
+// same precision in the same run; then attention experts, forwards and backwards with all their matrices, against dense
+// attention of as many FLOPs. Usage: bench_attention [threads]
 
 #include "kernels/attention.h"
 
@@ -7,10 +8,16 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "best_rate.h"
 #include "core/random.h"
+#include "io/config/check.h"
+#include "kernels/rope.h"
+#include "model/layers.h"
+#include "parallel/comm/mpi_session.h"
 #include "timing.h"
 
 namespace lyceum {
@@ -75,11 +82,69 @@ void all(const CpuStream& stream, const std::string& type, dnnl::memory::data_ty
   fmt::print("\n");
 }
 
+/// The attention of a block alone: with experts, or with as many heads as a token chooses of theirs.
+class HalfBlock {
+ public:
+  HalfBlock(const CpuStream& stream, const Mesh& mesh, DType type, const Config& config) : stream_(stream) {
+    if (const std::optional<Mixture> experts = attention_experts(config, 0)) {
+      half_ = std::make_unique<AttentionExperts>(config, *experts, "attention", mesh,
+                                                 AttentionExperts::Units{unit_, unit_, unit_});
+    } else {
+      half_ = std::make_unique<AttentionLayer>(config.model, "attention", mesh.tensor, unit_);
+    }
+    unit_.allocate(stream, type, true);
+    unit_.initialize(stream, 1);
+  }
+  /// Forwards and backwards.
+  void run(const Pass& pass, const Tensor& x) const {
+    Tape tape(stream_);
+    const Variable y = half_->forward(tape, pass, tape.leaf(x)).y;
+    tape.backward({{y, x}});
+  }
+
+ private:
+  Stream stream_;
+  ParameterUnit unit_{"attention", ParameterUnit::Group::dense, 0};
+  std::unique_ptr<Sublayer> half_;
+};
+
+template <class T>
+void experts(const CpuStream& stream, const Mesh& mesh, const std::string& type) {
+  constexpr std::int64_t sequences = 16;
+  Config dense;
+  dense.model.hidden = 512;
+  dense.model.kv_heads = 8;
+  dense.model.head_dim = 64;
+  dense.model.heads = 16;
+  Config mixture = dense;
+  mixture.model.heads = 8;
+  mixture.model.attention = "moa";
+  mixture.attention_experts = {.count = 16, .top_k = 2, .gates = {}};
+  const Tensor x = random_tensor<T>(stream, sequences * dense.batch.seq_len, dense.model.hidden, "x");
+  const Tensor rope = Tensor::empty(stream, accumulator_of(dtype_of<T>), {dense.batch.seq_len, dense.model.head_dim});
+  launch(Stream(stream), RopeTable<Accumulator<T>>{rope.matrix<Accumulator<T>>(), dense.model.rope_base});
+  const Pass pass{.layout = TokenLayout(x.shape()[0], dense.batch.seq_len), .rope = rope, .counts = false};
+  const HalfBlock heads(stream, mesh, dtype_of<T>, dense), experts(stream, mesh, dtype_of<T>, mixture);
+  const Timing of_heads = measure([&](std::size_t) { heads.run(pass, x); });
+  const Timing of_experts = measure([&](std::size_t) { experts.run(pass, x); });
+  const auto tokens = static_cast<double>(x.shape()[0]);
+  fmt::print("{}, {} tokens in sequences of {}, 16 query heads of 64 each, 8 of keys\n", type, x.shape()[0],
+             dense.batch.seq_len);
+  fmt::print("  dense attention                      {:>9.0f} tokens/s  ±{:.0f}%\n", tokens / of_heads.median,
+             100 * of_heads.spread);
+  fmt::print("  2 of 16 attention experts of 8 heads {:>9.0f} tokens/s  ±{:.0f}%  {:.2f} of it\n",
+             tokens / of_experts.median, 100 * of_experts.spread, of_heads.median / of_experts.median);
+}
+
 }  // namespace
 }  // namespace lyceum
 
 int main(int argc, char** argv) {
+  const lyceum::MpiSession session;
   const lyceum::CpuStream stream(argc > 1 ? std::atoi(argv[1]) : 0);
   lyceum::all<float>(stream, "f32", dnnl::memory::data_type::f32);
   lyceum::all<lyceum::bfloat16>(stream, "bf16", dnnl::memory::data_type::bf16);
+  const lyceum::Mesh mesh = lyceum::Mesh::create(lyceum::ProcessGroup::self(), {});
+  lyceum::experts<float>(stream, mesh, "f32");
+  lyceum::experts<lyceum::bfloat16>(stream, mesh, "bf16");
 }

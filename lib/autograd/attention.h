@@ -28,4 +28,16 @@ struct RotaryAttention {
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
 };
 
+/// The same where keys and values come apart from the queries: q [sequences · seq_len, heads · dim], kv
+/// [sequences · seq_len, 2·kv_heads · dim], columns k | v. Rotates q, and k, inside its inputs.
+struct SplitRotaryAttention {
+  RotaryAttention attention;
+
+  struct Saved {
+    Tensor q, kv, out, log_sum_exp;
+  };
+  Tensor forward(const Stream& stream, Saved& saved, const Tensor& q, const Tensor& kv) const;
+  std::array<Tensor, 2> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
+};
+
 }  // namespace lyceum

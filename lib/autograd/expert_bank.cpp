@@ -2,7 +2,6 @@
 
 #include "kernels/activation.h"
 #include "kernels/grouped_gemm.h"
-#include "kernels/permute.h"
 
 namespace lyceum {
 
@@ -25,31 +24,11 @@ std::vector<Matrix<const T>> weights(const std::vector<Expert>& experts, Paramet
   return {all.begin(), all.end()};
 }
 
-/// The rows of x that are copies of tokens, if they are.
-template <class T>
-PickedRows<T> picked(const TokenRows& copies, const Tensor& x) {
-  if (copies.top_k == 0) return {};
-  return {.x = x.matrix<T>(), .source = copies.pair_of_row.span<const std::int64_t>(), .divisor = copies.top_k};
-}
-
-/// Each token's sum over its rows of `rows`. [rows, hidden] → [tokens, hidden]
-Tensor sum_copies(const Stream& stream, const TokenRows& copies, const Tensor& rows) {
-  const Tensor sums = Tensor::empty(stream, rows.dtype(), {copies.row_of_pair.size() / copies.top_k, rows.shape()[1]});
-  dispatch_float(rows.dtype(), [&]<class T>() {
-    launch(stream, CombineRows<T>{.x = rows.matrix<T>(),
-                                  .slot = copies.row_of_pair.span<const std::int64_t>(),
-                                  .k = copies.top_k,
-                                  .gate = {},
-                                  .y = sums.matrix<T>()});
-  });
-  return sums;
-}
-
 }  // namespace
 
 Tensor ExpertBank::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
   const Segments rows = segments->view();
-  const std::int64_t hidden = x.shape()[1], given = copies.top_k ? copies.pair_of_row.size() : x.shape()[0];
+  const std::int64_t hidden = x.shape()[1], given = copies.rows(x);
   require(segments->total() == given && rows.count() == static_cast<std::int64_t>(experts->size()),
           "{} rows in {} segments for {} experts and {} rows", segments->total(), rows.count(), experts->size(), given);
   std::vector<std::int64_t> outer(experts->size(), hidden), in, inner;
@@ -70,7 +49,7 @@ Tensor ExpertBank::forward(const Stream& stream, Saved& saved, const Tensor& x) 
                                   .weights = weights<T>(*experts, &Expert::in),
                                   .y = saved.in.over(saved.hidden_rows.data<T>()),
                                   .transpose_weights = true,
-                                  .picked = picked<T>(copies, x)});
+                                  .picked = copies.picked<T>(x)});
     launch(stream, ActivationForward<T>{.kind = activation,
                                         .segments = rows,
                                         .x = saved.in.over(saved.hidden_rows.data<const T>()),
@@ -107,9 +86,8 @@ std::array<Tensor, 1> ExpertBank::backward(const Stream& stream, Saved& saved, c
                                   .y = saved.outer.over(dx.data<T>())});
   });
   saved.hidden_rows = {};
-  if (copies.top_k == 0) return {dx};
   d_activated = {};
-  return {sum_copies(stream, copies, dx)};
+  return {copies.sums(stream, dx)};
 }
 
 std::vector<Parameter*> ExpertBank::parameters() const {
@@ -129,7 +107,7 @@ void ExpertBank::weight_grad(const Stream& stream, Saved& saved, const Tensor& d
                                         .dy = saved.in.over(saved.d_hidden.data<const T>()),
                                         .x = saved.outer.over(saved.x.data<const T>()),
                                         .d_weights = matrices<A>(*experts, &Expert::in, &Parameter::gradient),
-                                        .picked = picked<T>(copies, saved.x)});
+                                        .picked = copies.picked<T>(saved.x)});
     launch(stream, GroupedWeightGrad<T>{.segments = rows,
                                         .dy = saved.outer.over(dy.data<const T>()),
                                         .x = saved.inner.over(saved.activated.data<const T>()),

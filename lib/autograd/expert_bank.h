@@ -3,17 +3,11 @@
 #include <memory>
 
 #include "autograd/tape.h"
+#include "autograd/token_rows.h"
 #include "kernels/activation_kind.h"
 #include "kernels/segments.h"
 
 namespace lyceum {
-
-/// Which token each row of a bank is a copy of.
-struct TokenRows {
-  Tensor pair_of_row;      // i64 [rows]: token · top_k + choice, −1 for padding
-  Tensor row_of_pair;      // i64 [tokens · top_k]
-  std::int64_t top_k = 0;  // 0: rows are no copies
-};
 
 /// Experts of any widths, expert e on the rows of segment e: y = W_down · activation(W_in x), which is
 /// W_down · (silu(W_gate x) ⊙ W_up x) of SwiGLU and W_down · gelu(W_up x) of GELU.

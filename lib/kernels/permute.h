@@ -33,6 +33,17 @@ struct ComposeIndices {
   std::span<std::int64_t> y;
 };
 
+/// Rows of pairs, token · k + choice, are cut into equal parts, and part g of all choices of a token lie side by side
+/// elsewhere: part g of the row in slot s there is part (token · parts + g) · k + choice here. Both maps of parts, −1
+/// where a pair has no slot and a slot no pair.
+struct SplitPairs {
+  std::span<const std::int64_t> slot_of_pair;  // [tokens · k]
+  std::span<const std::int64_t> pair_of_slot;  // [slots]
+  std::int64_t k, parts;
+  std::span<std::int64_t> in_slots;  // [tokens · parts · k]: for each part here, slot · parts + g
+  std::span<std::int64_t> by_token;  // [slots · parts]: for each part there, (token · parts + g) · k + choice
+};
+
 /// y[r] = x[source[r] / divisor], or zeros where source[r] is negative.
 template <class T>
 struct GatherRows {
@@ -70,6 +81,7 @@ void run(const CpuStream& stream, const SortByExpert& sort);
 void run(const RehearsalStream& stream, const SortByExpert& sort);
 void run(const CpuStream& stream, const PlaceInSegments& place);
 void run(const CpuStream& stream, const ComposeIndices& compose);
+void run(const CpuStream& stream, const SplitPairs& split);
 template <class T>
 void run(const CpuStream& stream, const GatherRows<T>& gather);
 template <class T>
@@ -80,6 +92,7 @@ void run(const CpuStream& stream, const CombineRowsBackward<T>& combine);
 void run(const CudaStream& stream, const SortByExpert& sort);
 void run(const CudaStream& stream, const PlaceInSegments& place);
 void run(const CudaStream& stream, const ComposeIndices& compose);
+void run(const CudaStream& stream, const SplitPairs& split);
 template <class T>
 void run(const CudaStream& stream, const GatherRows<T>& gather);
 template <class T>

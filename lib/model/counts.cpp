@@ -17,9 +17,6 @@ std::int64_t router_parameters(const Config& config, const Mixture& mixture) {
   return parameters;
 }
 
-/// Parameters of an FFN for each unit of its width.
-std::int64_t ffn_column(const ModelConfig& model) { return (inputs_of(model.ffn) + 1) * model.hidden; }
-
 /// In attention experts take the place of the matrices of queries and output; in the FFN they stand beside those that
 /// every token passes.
 void add_experts(const ModelConfig& model, const Mixture& mixture, BlockCounts& counts) {
@@ -59,6 +56,8 @@ Count& Count::operator+=(const Count& other) {
   activated += other.activated;
   return *this;
 }
+
+std::int64_t ffn_column(const ModelConfig& model) { return (inputs_of(model.ffn) + 1) * model.hidden; }
 
 BlockCounts count_block(const Config& config, std::int64_t layer) {
   const ModelConfig& model = config.model;

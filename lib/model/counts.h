@@ -28,6 +28,8 @@ struct BlockCounts {
   Count sum() const { return attention + ffn + shared + routed + routers + norms + fusion; }
 };
 BlockCounts count_block(const Config& config, std::int64_t layer);
+/// Parameters of an FFN for each unit of its width.
+std::int64_t ffn_column(const ModelConfig& model);
 
 /// Sizes that follow from a resolved configuration alone.
 struct ModelCounts {

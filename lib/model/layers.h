@@ -6,6 +6,7 @@
 
 #include "autograd/expert_bank.h"
 #include "io/config/config.h"
+#include "model/attend.h"
 #include "model/expert_places.h"
 #include "model/router.h"
 #include "model/sublayer.h"
@@ -21,9 +22,41 @@ class AttentionLayer : public Sublayer {
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
 
  private:
-  std::int64_t heads_, kv_heads_, head_dim_;  // of this rank
+  AttentionHeads heads_;
   Parameter* qkv_;
   Parameter* out_;
+};
+
+/// Attention experts: each has queries and an output of its own, and all of them the same keys and values. A token's
+/// router chooses k, whose queries are as heads of its own: y = Σ gate · O_e · attention(Q_e · x, K, V) [ModuleFormer].
+/// The ranks of `tensor` share the heads of every expert; each has all tokens, of which it routes its run.
+class AttentionExperts : public Sublayer {
+ public:
+  /// As MoeLayer's, where experts are no more placed than other dense weights.
+  struct Units {
+    ParameterUnit &dense, &replicated, &untrained;
+  };
+  AttentionExperts(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
+                   const Units& units);
+
+  Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
+  const Mixture* mixture() const override { return &mixture_; }
+  const Router* router() const override { return &router_; }
+  void set_tally(const RoutingTally& tally) override { tally_ = tally; }
+
+ private:
+  using Weights = std::shared_ptr<const std::vector<Parameter*>>;  // an expert's each
+
+  /// The chosen experts' answers to all tokens, each by the heads of this rank.
+  Variable chosen(Tape& tape, const Pass& pass, const Variable& x, const Variable& gates, const Tensor& index) const;
+
+  Mixture mixture_;
+  RoutingTally tally_{};
+  const Mesh* mesh_;
+  AttentionHeads heads_;
+  Router router_;
+  Parameter* keys_values_;
+  Weights queries_, outputs_;
 };
 
 /// A dense FFN: a bank of one expert on all rows; the ranks of `tensor` share its width.
@@ -62,12 +95,9 @@ class MoeLayer : public Sublayer {
   Tensor kept(const Tape& tape, const Pass& pass, const Tensor& index) const;
   /// The routed experts' answers to a run of tokens.
   Variable routed(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index) const;
-  /// Of the load that Route made of a run of tokens.
-  std::vector<Loss> losses(Tape& tape, const Pass& pass, const Variable& load) const;
 
   Mixture mixture_;
   RoutingTally tally_{};
-  BalanceConfig balance_;
   const Mesh* mesh_;
   ExpertPlaces places_;
   Router router_;

@@ -21,8 +21,10 @@ struct Mixture {
   MixtureId id;
   Kind kind = Kind::experts;
   RouterKind router = RouterKind::softmax;
+  Gates gates = Gates::raw;
   std::int64_t k = 1;                // that the router chooses for a token
   std::int64_t always_on = 0;        // that every token has besides: shared experts, or the first pieces
+  std::int64_t group_limit = 0;      // of balance.device_groups, those that a token's choices lie in; 0: all
   double capacity_factor = 0;        // limits how many of a sequence's choices one takes in training; 0: no limit
   std::vector<std::int64_t> widths;  // of each choice: hidden width of an FFN's expert, queries of an attention's
 
@@ -49,6 +51,8 @@ StageParts parts_of(const Config& config, const Range& blocks);
 /// Whether a stage needs the tokens: input and output do, and routers that go by what a token is.
 bool reads_tokens(const Config& config, const StageParts& stage);
 
+/// The experts of a layer's attention; none where it has none.
+std::optional<Mixture> attention_experts(const Config& config, std::int64_t layer);
 /// The routed experts of a layer's FFN; none where it has none.
 std::optional<Mixture> routed_experts(const Config& config, std::int64_t layer);
 /// Whether the layer's FFN is made of experts, routed or shared.

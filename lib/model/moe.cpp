@@ -38,7 +38,6 @@ Sublayer::Result FeedForward::forward(Tape& tape, const Pass& pass, const Variab
 MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
                    const Units& units, ExpertPlaces places)
     : mixture_(mixture),
-      balance_(config.balance),
       mesh_(&mesh),
       places_(std::move(places)),
       router_(config, mixture, prefix, {units.replicated, units.untrained}, places_.devices),
@@ -62,7 +61,7 @@ Sublayer::Result MoeLayer::forward(Tape& tape, const Pass& pass, const Variable&
   const Tensor taken = mixture_.capacity_factor > 0 && pass.limits ? kept(tape, pass, index) : index;
   Variable y = layout.from_run(tape, routed(tape, run, gates, taken));
   if (shared_) y = tape.apply(Sum{}, y, shared_->forward(tape, pass, x).y);
-  return {y, pass.training() && has_losses(balance_) ? losses(tape, pass, load) : std::vector<Loss>{}};
+  return {y, router_.losses(tape, pass, load, mesh_->data)};
 }
 
 Tensor MoeLayer::kept(const Tape& tape, const Pass& pass, const Tensor& index) const {
@@ -77,9 +76,8 @@ Variable MoeLayer::routed(Tape& tape, const Variable& x, const Variable& gates, 
   const auto exchange = plan_exchange(tape.stream(), mesh_->expert, places_.ranks, index);
   const bool alone = mesh_->expert.size() == 1, whole = mesh_->expert_tensor.size() == 1;
   if (alone && whole) {  // the bank reads the tokens where they are
-    const TokenRows copies{exchange->pair_of_sent, exchange->sent_of_pair, exchange->top_k};
-    return tape.apply(Combine{exchange}, tape.apply(ExpertBank{activation_, experts_, exchange->segments, copies}, x),
-                      gates);
+    return tape.apply(Combine{exchange},
+                      tape.apply(ExpertBank{activation_, experts_, exchange->segments, exchange->copies()}, x), gates);
   }
   const Variable sent = tape.apply(Dispatch{exchange}, x);
   Variable answers;
@@ -95,26 +93,6 @@ Variable MoeLayer::routed(Tape& tape, const Variable& x, const Variable& gates, 
     tape.release(sent, Dispatch{exchange}, x);
   }
   return tape.apply(Combine{exchange}, answers, gates);
-}
-
-std::vector<Loss> MoeLayer::losses(Tape& tape, const Pass& pass, const Variable& load) const {
-  const BalanceLoss balance{.expert_factor = balance_.expert,
-                            .device_factor = balance_.device,
-                            .z_factor = balance_.z_loss,
-                            .information_factor = balance_.mutual_information,
-                            .concentration_factor = balance_.concentration,
-                            .devices = &places_.devices,
-                            .top_k = mixture_.k,
-                            .seq_len = pass.layout.seq_len(),
-                            .choices = pass.choices,
-                            .batch = is_over_batch(balance_) ? &mesh_->data : nullptr};
-  const auto [expert, device, z, information, concentration] = tape.apply(balance, pass.layout.sum_of_runs(tape, load));
-  std::vector<Loss> losses;
-  if (balances(balance_)) losses = {{"expert_balance", expert}, {"device_balance", device}};
-  if (balance_.z_loss > 0) losses.push_back({"z", z});
-  if (balance_.mutual_information > 0) losses.push_back({"mutual_information", information});
-  if (balance_.concentration > 0) losses.push_back({"concentration", concentration});
-  return losses;
 }
 
 }  // namespace lyceum

@@ -46,7 +46,7 @@ class Router {
     ParameterUnit &trained, &untrained;
   };
   /// Of a mixture in the half of a block whose tensors are under `prefix`. `groups`: of its choices, for
-  /// moe.group_limit.
+  /// moe.group_limit and the device-level balance loss.
   Router(const Config& config, const Mixture& mixture, const std::string& prefix, const Units& units,
          const Placement& groups);
 
@@ -59,8 +59,11 @@ class Router {
   /// replays.
   Choices forward(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const;
 
+  /// In training, of the load of its choices in this pass; `data`: the ranks that run other sequences at the same time.
+  std::vector<Loss> losses(Tape& tape, const Pass& pass, const Variable& load, const ProcessGroup& data) const;
+
   /// Whether it learns from counts what update() does.
-  bool learns_from_counts() const { return bias_ && bias_rate_ > 0; }
+  bool learns_from_counts() const { return bias_ && balance_.bias_rate > 0; }
   /// By the choices of a whole step, i64 [top_k, experts]; nothing where `numbers` say that the step is left out.
   void update(const Stream& stream, const Tensor& counts, std::span<const AdamWNumbers> numbers) const;
 
@@ -68,15 +71,14 @@ class Router {
   Choices choose(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const;
   Variable logits(Tape& tape, const Pass& pass, const Variable& x) const;
 
-  MoeConfig moe_;
   Mixture mixture_;
-  bool losses_, entropy_;
-  double bias_rate_, norm_eps_;
+  BalanceConfig balance_;
+  bool even_;
+  double norm_eps_;
   std::uint64_t seed_;
   std::vector<Parameter*> parameters_;  // in the order of router_tensors()
   Parameter* bias_ = nullptr;           // of a sigmoid router, the last of them
-  std::vector<std::int32_t> group_;     // [experts]: the group of each
-  std::int64_t groups_;
+  Placement groups_;
 };
 
 }  // namespace lyceum

@@ -64,6 +64,16 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
   });
 }
 
+namespace {
+
+/// For what of a router is not trained, of half a block.
+std::unique_ptr<ParameterUnit> untrained_unit(const std::string& prefix, std::int64_t layer) {
+  return std::make_unique<ParameterUnit>(prefix + "/untrained", ParameterUnit::Group::replicated,
+                                         static_cast<int>(layer) + 1, false);
+}
+
+}  // namespace
+
 void Transformer::add_block(std::int64_t layer, std::span<const ExpertLoad> measured) {
   const ModelConfig& model = config_.model;
   const std::string prefix = "model/layers/" + std::to_string(layer);
@@ -74,17 +84,24 @@ void Transformer::add_block(std::int64_t layer, std::span<const ExpertLoad> meas
   };
   Block block{.layer = layer,
               .attention_norm = norm("input_layernorm"),
-              .attention = std::make_unique<AttentionLayer>(model, prefix + "/self_attn", mesh_->tensor, dense),
+              .attention = nullptr,
               .ffn_norm = norm("post_attention_layernorm"),
               .ffn = nullptr};
-  const std::string ffn = prefix + "/mlp";
+  const std::string attention = prefix + "/self_attn", ffn = prefix + "/mlp";
+  if (const std::optional<Mixture> experts = attention_experts(config_, layer)) {
+    auto untrained = untrained_unit(attention, layer);
+    block.attention = std::make_unique<AttentionExperts>(config_, *experts, attention, *mesh_,
+                                                         AttentionExperts::Units{dense, replicated, *untrained});
+    if (!untrained->parameters().empty()) own(std::move(untrained));
+  } else {
+    block.attention = std::make_unique<AttentionLayer>(model, attention, mesh_->tensor, dense);
+  }
   const std::optional<Mixture> routed = routed_experts(config_, layer);
   if (!routed) {
     block.ffn = std::make_unique<FeedForward>(model, ffn, dense_width(config_, layer), mesh_->tensor, dense);
   } else {
     ParameterUnit& experts = add_unit(ffn + "/experts", ParameterUnit::Group::expert, layer + 1);
-    auto untrained = std::make_unique<ParameterUnit>(ffn + "/untrained", ParameterUnit::Group::replicated,
-                                                     static_cast<int>(layer) + 1, false);
+    auto untrained = untrained_unit(ffn, layer);
     block.ffn = std::make_unique<MoeLayer>(config_, *routed, ffn, *mesh_,
                                            MoeLayer::Units{dense, replicated, experts, *untrained},
                                            expert_places(config_, *routed, mesh_->expert.size(), measured));

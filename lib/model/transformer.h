@@ -15,7 +15,8 @@
 
 namespace lyceum {
 
-/// Llama blocks with sparse FFNs: embedding → layers of (norm, attention, norm, FFN or MoE) → norm → head. Holds what
+/// Llama blocks with sparse FFNs: embedding → layers of (norm, attention or attention experts, norm, FFN or
+/// MoE) → norm → head. Holds what
 /// this rank owns of the parameters: tensor ranks share heads, dense widths and vocabulary [Shoeybi et al. 2019], all
 /// ranks of a stage the experts. A pipeline stage holds some of the blocks: the first stage the embedding too, the last
 /// one final norm and head. The configuration must be resolved and checked.

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "io/text/table.h"
+#include "model/counts.h"
 
 namespace lyceum {
 
@@ -63,7 +64,7 @@ std::string rows(const Config& config, std::span<const MixturePlacement> layers,
   Table table({">expert rank", "experts", ">parameters", ">FLOPs / mean"});
   for (std::size_t rank = 0; rank < flops.size(); ++rank) {
     table.add({fmt::to_string(rank), experts_text(layers, static_cast<int>(rank)),
-               human_count(static_cast<double>(3 * config.model.hidden * width[rank])),
+               human_count(static_cast<double>(ffn_column(config.model) * width[rank])),
                fmt::format("{:.3f}", flops[rank])});
   }
   return table.text();

@@ -6,6 +6,7 @@
 #include "autograd/cast.h"
 #include "autograd/embedding.h"
 #include "autograd/expert_bank.h"
+#include "autograd/grouped_linear.h"
 #include "autograd/linear.h"
 #include "autograd/noise.h"
 #include "autograd/relu.h"
@@ -30,6 +31,22 @@ Tensor rope_table(const Stream& stream, std::int64_t positions, std::int64_t dim
   const Tensor table = Tensor::empty(stream, DType::f64, {positions, dim});
   launch(stream, RopeTable<double>{.table = table.matrix<double>(), .base = 100});
   return table;
+}
+
+std::shared_ptr<const std::vector<Parameter*>> all_parameters(const ParameterUnit& unit) {
+  std::vector<Parameter*> all;
+  for (const auto& parameter : unit.parameters()) all.push_back(parameter.get());
+  return std::make_shared<const std::vector<Parameter*>>(std::move(all));
+}
+
+OpCase split_attention_case(const std::string& name, std::int64_t heads, std::int64_t kv_heads) {
+  const std::int64_t seq_len = 5, dim = 4;
+  return {.name = name,
+          .inputs = {{2 * seq_len, heads * dim}, {2 * seq_len, 2 * kv_heads * dim}},
+          .run = [=](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
+            const Tensor table = rope_table(tape.stream(), seq_len, dim);
+            return {tape.apply(SplitRotaryAttention{{seq_len, heads, kv_heads, dim, table}}, x[0], x[1])};
+          }};
 }
 
 OpCase attention_case(const std::string& name, std::int64_t heads, std::int64_t kv_heads) {
@@ -65,6 +82,20 @@ OpCase bank_case(const std::string& name, Activation activation, const std::vect
       }};
 }
 
+/// A matrix [4, 3] of each expert, on segments of the given rows.
+OpCase grouped_case(const std::string& name, const std::vector<std::int64_t>& rows) {
+  return {.name = name,
+          .inputs = {{SegmentTable(CpuStream(1), rows).total(), 3}},
+          .add_parameters =
+              [=](ParameterUnit& unit) {
+                for (std::size_t e = 0; e < rows.size(); ++e) add_matrix(unit, 4, 3);
+              },
+          .run = [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+            const auto table = std::make_shared<SegmentTable>(tape.stream(), rows);
+            return {tape.apply(GroupedLinear{all_parameters(unit), table}, x[0])};
+          }};
+}
+
 /// Gates and, where there are sequences, their load; 6 tokens over 5 experts.
 OpCase route_case(const std::string& name, const Route& route) {
   return {.name = name, .inputs = {{6, 5}}, .run = [=](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
@@ -73,7 +104,40 @@ OpCase route_case(const std::string& name, const Route& route) {
           }};
 }
 
-/// The same, of three tokens that take `top_k` experts each: rows of x are copies of them. `rows` add up to 3 top_k.
+/// Segments of rows that are copies of three tokens, each of which takes `top_k` experts. `rows` add up to 3 top_k.
+struct Copies {
+  std::shared_ptr<const SegmentTable> table;
+  TokenRows rows;
+};
+Copies copies_of(const Stream& stream, const std::vector<std::int64_t>& rows, std::int64_t top_k) {
+  const auto table = std::make_shared<SegmentTable>(stream, rows);
+  std::vector<std::int64_t> pair_of_row(static_cast<std::size_t>(table->total()), -1);
+  std::vector<std::int64_t> row_of_pair(static_cast<std::size_t>(3 * top_k));
+  std::int64_t next = 0;
+  for (std::size_t e = 0; e < rows.size(); ++e) {
+    for (std::int64_t r = 0; r < rows[e]; ++r, ++next) {
+      const std::int64_t pair = next % 3 * top_k + next / 3, row = table->known_begin()[e] + r;
+      pair_of_row[static_cast<std::size_t>(row)] = pair;
+      row_of_pair[static_cast<std::size_t>(pair)] = row;
+    }
+  }
+  const auto numbers = [&](const std::vector<std::int64_t>& values) {
+    return tensor_of(stream, {std::ssize(values)}, values);
+  };
+  return {table, {numbers(pair_of_row), numbers(row_of_pair), top_k}};
+}
+
+OpCase grouped_copies_case(const std::string& name, const std::vector<std::int64_t>& rows, std::int64_t top_k) {
+  OpCase op = grouped_case(name, rows);
+  op.inputs = {{3, 3}};
+  op.run = [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+    const auto [table, copies] = copies_of(tape.stream(), rows, top_k);
+    return {tape.apply(GroupedLinear{all_parameters(unit), table, copies}, x[0])};
+  };
+  return op;
+}
+
+/// A bank whose rows of x are copies of tokens.
 OpCase copies_case(const std::string& name, Activation activation, const std::vector<std::int64_t>& widths,
                    const std::vector<std::int64_t>& rows, std::int64_t top_k) {
   OpCase op = bank_case(name, activation, widths, rows);
@@ -83,22 +147,8 @@ OpCase copies_case(const std::string& name, Activation activation, const std::ve
     for (std::size_t e = 0; e < widths.size(); ++e) {
       experts->push_back({.in = parameter(unit, 2 * e), .down = parameter(unit, 2 * e + 1)});
     }
-    const auto table = std::make_shared<SegmentTable>(tape.stream(), rows);
-    std::vector<std::int64_t> pair_of_row(static_cast<std::size_t>(table->total()), -1);
-    std::vector<std::int64_t> row_of_pair(static_cast<std::size_t>(3 * top_k));
-    std::int64_t next = 0;
-    for (std::size_t e = 0; e < rows.size(); ++e) {
-      for (std::int64_t r = 0; r < rows[e]; ++r, ++next) {
-        const std::int64_t pair = next % 3 * top_k + next / 3, row = table->known_begin()[e] + r;
-        pair_of_row[static_cast<std::size_t>(row)] = pair;
-        row_of_pair[static_cast<std::size_t>(pair)] = row;
-      }
-    }
-    const auto numbers = [&](const std::vector<std::int64_t>& values) {
-      return tensor_of(tape.stream(), {std::ssize(values)}, values);
-    };
-    return {
-        tape.apply(ExpertBank{activation, experts, table, {numbers(pair_of_row), numbers(row_of_pair), top_k}}, x[0])};
+    const auto [table, copies] = copies_of(tape.stream(), rows, top_k);
+    return {tape.apply(ExpertBank{activation, experts, table, copies}, x[0])};
   };
   return op;
 }
@@ -172,6 +222,9 @@ std::vector<OpCase> all_cases() {
   cases.push_back(attention_case("RotaryAttention", 2, 2));
   cases.push_back(attention_case("RotaryAttentionGroupedQueries", 4, 2));
   cases.push_back(attention_case("RotaryAttentionOneKeyHead", 3, 1));
+  cases.push_back(split_attention_case("SplitRotaryAttention", 4, 2));
+  cases.push_back(grouped_case("GroupedLinear", {3, 0, 33}));
+  cases.push_back(grouped_copies_case("GroupedLinearOfCopies", {4, 0, 2}, 2));
   for (const auto& [name, activation] : {std::pair{"Swiglu", Activation::swiglu}, {"Gelu", Activation::gelu}}) {
     const std::string bank = std::string("ExpertBank") + name;
     cases.push_back(bank_case(bank, activation, {4, 4}, {3, 2}));

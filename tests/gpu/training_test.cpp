@@ -62,6 +62,22 @@ const Variant variants[] = {
        c.moe.top_k_start = 2;
        c.moe.capacity_factor = 0.9;
      }},
+    {"AttentionExperts",
+     [](Config& c) {
+       c.model.attention = "moa";
+       c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
+       c.balance.mutual_information = 0.1;
+     }},
+    {"SelectiveSigmoidAttentionExperts",
+     [](Config& c) {
+       c.model.attention = "moa";
+       c.attention_experts = {.count = 4, .top_k = 3, .gates = {}};
+       c.model.recompute = "selective";
+       c.model.kv_heads = 4;
+       c.moe.router = RouterKind::sigmoid;
+       c.balance = {.expert = 0.05, .bias_rate = 0.05};
+       c.batch.micro = 2;
+     }},
     {"Gelu", [](Config& c) { c.model.ffn = Activation::gelu; }},
     {"Dense",
      [](Config& c) {

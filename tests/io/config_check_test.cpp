@@ -84,7 +84,8 @@ TEST(ConfigProblems, impossible_mixtures_are_told) {
        },
        {"the shared experts have no width"}},
       {[](Config& c) { c.moe.experts = c.moe.expert_hidden = 0; }, {"the shared experts have no width"}},
-      {[](Config& c) { c.moe.attention_experts = 4; }, {"moe.attention_experts = 4 without model.attention = moa"}},
+      {[](Config& c) { c.attention_experts.count = 4; }, {"attention_experts.count = 4 without model.attention = moa"}},
+      {[](Config& c) { c.model.attention = "moa"; }, {"set attention_experts.count"}},
       {[](Config& c) {
          c.moe = {};
          c.moe.expert_sizes = {4};
@@ -130,6 +131,11 @@ TEST(ConfigProblems, impossible_mixtures_are_told) {
       {[](Config& c) { c.balance.expert = -1; }, {"balance.expert = -1: must be >= 0"}},
       {[](Config& c) { c.balance.scope = "step"; }, {"balance.scope = step: must be one of sequence, batch"}},
   });
+}
+
+void attention_mixture(Config& config, const AttentionExpertsConfig& experts) {
+  config.model.attention = "moa";
+  config.attention_experts = experts;
 }
 
 TEST(ConfigProblems, impossible_routers_are_told) {
@@ -223,6 +229,22 @@ TEST(ConfigProblems, impossible_routers_are_told) {
          c.balance.z_loss = 0.5;
        },
        {"balance.z_loss = 0.5 with moe.router = sigmoid", "set balance.z_loss = 0"}},
+      {[](Config& c) {
+         c.moe.router = RouterKind::sigmoid;
+         attention_mixture(c, {.count = 4, .top_k = 2, .gates = Gates::detached});
+       },
+       {"attention_experts.gates = detached with moe.router = sigmoid"}},
+      {[&](Config& c) {
+         hash(c);
+         attention_mixture(c, {.count = 4, .top_k = 2, .gates = {}});
+       },
+       {"attention_experts.top_k = 2 with moe.router = hash", "set attention_experts.top_k = 1"}},
+      {[](Config& c) {
+         c.moe = {};
+         c.moe.router = RouterKind::hash;
+         attention_mixture(c, {.count = 4, .top_k = 1, .gates = Gates::raw});
+       },
+       {"attention_experts.gates = raw with moe.router = hash", "set attention_experts.gates = ones"}},
   });
   Config config = sparse();
   hash(config);
@@ -233,6 +255,7 @@ TEST(ConfigResolve, gates_follow_renormalize_and_the_router) {
   Config config = sparse();
   resolve(config, 1);
   EXPECT_EQ(config.moe.gates, Gates::raw);
+  EXPECT_EQ(config.attention_experts.gates, Gates::detached);
   config = sparse();
   config.moe.renormalize = true;
   EXPECT_EQ(gates_of(config.moe), Gates::renormalized);
@@ -379,9 +402,15 @@ TEST(ConfigProblems, impossible_models_that_are_only_planned_are_told) {
            {"moe.capacity_factor = 1.25 with sub_dimensions.ffn = 4", "set one or the other"}},
           {[](Config& c) {
              c.model.attention = "moa";
-             c.moe.attention_experts = 2;
+             c.attention_experts = {.count = 2, .top_k = 3, .gates = {}};
            },
-           {"moe.top_k = 3 is more than moe.attention_experts = 2"}},
+           {"attention_experts.top_k = 3 is more than attention_experts.count = 2"}},
+          {[](Config& c) {
+             c.model.attention = "moa";
+             c.attention_experts.count = 2;
+             c.sub_dimensions.attention = 4;
+           },
+           {"sub_dimensions.attention = 4 with model.attention = moa"}},
           {[](Config& c) { c.model.hidden = 20000000; }, {"a model of about"}},
       },
       contradictions);
@@ -389,11 +418,6 @@ TEST(ConfigProblems, impossible_models_that_are_only_planned_are_told) {
 
 TEST(ConfigProblems, features_that_are_not_built_are_refused_by_name) {
   expect_each_told({
-      {[](Config& c) {
-         c.model.attention = "moa";
-         c.moe.attention_experts = 4;
-       },
-       {"model.attention = moa is not in this build"}},
       {[](Config& c) { c.sub_dimensions.ffn = 4; }, {"sub_dimensions.ffn = 4 is not", "set sub_dimensions.ffn = 0"}},
   });
 }

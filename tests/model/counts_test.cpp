@@ -56,7 +56,7 @@ TEST(ModelCounts, OfModelsThatAreOnlyPlanned) {
   EXPECT_EQ(count_block(config, 0).routed.total, 4 * 2 * 8 * 5);
   EXPECT_EQ(count_block(config, 0).routed.activated, 2 * 2 * 8 * 5);
   config.model.attention = "moa";
-  config.moe.attention_experts = 3;
+  config.attention_experts = {.count = 3, .top_k = 2, .gates = {}};
   const BlockCounts moa = count_block(config, 0);
   EXPECT_EQ(moa.attention.total, 2 * 8 * 12 + 3 * 2 * 8 * 12);
   EXPECT_EQ(moa.attention.activated, 2 * 8 * 12 + 2 * 2 * 8 * 12);

@@ -31,7 +31,6 @@ TEST_F(Generation, OneTokenAtATimeIsThePassOverTheSequence) {
     Config config = this->config();
     config.batch.micro = 1;
     config.model.recompute = recompute;
-    if (config.model.recompute == "none") config.model.ffn = Activation::gelu;
     Transformer model(config, setup_->stream, setup_->mesh, DType::f32, false);
     model.initialize(1);
     Transformer::Batch batch = random_batch(setup_->stream, config, 0);

@@ -49,7 +49,7 @@ TEST(Mixtures, WithoutRoutedExpertsSharedOnesAreTheFfn) {
 TEST(Mixtures, SeveralOfALayer) {
   Config config = two_experts();
   config.model.attention = "moa";
-  config.moe.attention_experts = 3;
+  config.attention_experts.count = 3;
   const std::vector<Mixture> mixtures = mixtures_of(config, 1);
   ASSERT_EQ(mixtures.size(), 2u);
   EXPECT_EQ(mixtures[0].id, (MixtureId{1, Site::attention}));

@@ -52,6 +52,13 @@ const RouterCase routers[] = {
        c.moe.gates = Gates::detached;
      },
      {{"gate/in/weight", {5, 24}}, {"gate/weight", {9, 5}}}},
+    {"AttentionExperts",
+     [](Config& c) {
+       c.model.attention = "moa";
+       c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
+       c.model.ffn = Activation::gelu;
+     },
+     {{"gate/weight", {9, 24}}}},
     {"Hash",
      [](Config& c) {
        c.moe.router = RouterKind::hash;

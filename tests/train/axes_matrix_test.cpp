@@ -51,6 +51,30 @@ const std::vector<Variant>& variants() {
          c.balance = {};
        }},
       {"gelu", [](Config& c) { c.model.ffn = Activation::gelu; }},
+      {"moa",
+       [](Config& c) {
+         c.model.attention = "moa";
+         c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
+         c.balance.mutual_information = 0.1;
+       }},
+      {"moa alone",  // the FFNs are dense
+       [](Config& c) {
+         c.model.attention = "moa";
+         c.attention_experts = {.count = 3, .top_k = 2, .gates = {}};
+         c.moe = {};
+         c.moe.router = RouterKind::noisy;
+         c.balance = {.expert = 0.05, .scope = "batch"};
+       }},
+      {"moa, sigmoid",
+       [](Config& c) {
+         c.model.attention = "moa";
+         c.attention_experts = {.count = 4, .top_k = 3, .gates = {}};
+         c.moe.router = RouterKind::sigmoid;
+         c.balance = {.expert = 0.05, .bias_rate = 0.05};
+         c.run.steps = steps;
+         c.moe.top_k_start = 1;
+         c.moe.capacity_factor = 1;
+       }},
       {"sigmoid",
        [](Config& c) {
          c.moe.router = RouterKind::sigmoid;
@@ -201,6 +225,26 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "information"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .variant = "batch information"},
       {.ranks = 8, .tensor = 2, .expert = 4, .zero = 2, .micro = 4, .variant = "information"},
+      // attention experts
+      {.ranks = 1, .recompute = true, .micro = 1, .variant = "moa"},
+      {.ranks = 1, .zero = 3, .schedule = "zb-h1", .variant = "moa alone"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "moa"},
+      {.ranks = 2, .tensor = 2, .variant = "moa"},
+      {.ranks = 2, .expert = 2, .zero = 3, .variant = "moa"},
+      {.ranks = 2, .zero = 1, .micro = 4, .variant = "moa alone"},
+      {.ranks = 4, .tensor = 4, .sequence = true, .variant = "moa"},
+      {.ranks = 4, .tensor = 2, .expert = 2, .zero = 2, .micro = 4, .variant = "moa, sigmoid"},
+      {.ranks = 8,
+       .pipeline = 2,
+       .tensor = 2,
+       .expert = 2,
+       .zero = 3,
+       .schedule = "zb-h1",
+       .sequence = true,
+       .recompute = true,
+       .variant = "moa, sigmoid"},
+      {.ranks = 8, .tensor = 2, .expert = 4, .expert_tensor = 2, .zero = 1, .sequence = true, .variant = "moa"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .variant = "moa alone"},
       // another activation
       {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "gelu"},
       {.ranks = 2, .pipeline = 2, .variant = "gelu"},

@@ -105,6 +105,12 @@ std::vector<Config> meshes(const Config& base, int world) {
   return all;
 }
 
+/// Attention experts that every token goes to as well.
+void add_attention_experts(Config& config) {
+  config.model.attention = "moa";
+  config.attention_experts = {.count = 2, .top_k = 2, .gates = {}};
+}
+
 /// Tokens that choose all experts in the second step alone, each of which has room for all of them.
 void limit(MoeConfig& moe, RunConfig& run) {
   run.steps = 2;
@@ -117,6 +123,7 @@ TEST(Plan, CountsTheBytesThatAStepHandsOver) {
   for (const char* scope : {"sequence", "batch"}) {
     for (Config config : meshes(balanced_config(), world)) {
       config.balance.scope = scope;
+      if (config.balance.scope == "batch") add_attention_experts(config);
       config.balance.mutual_information = config.parallel.zero == 1 ? 0.1 : 0;
       if (config.parallel.zero == 2) limit(config.moe, config.run);
       TinyTraining training(config, ProcessGroup::world(60));
@@ -172,6 +179,7 @@ TEST(Plan, SaysThePeakOfEveryRanksMemory) {
     if (world == 8 && std::string(precision) == "bf16") continue;
     for (Config config : meshes(planned_config(), world)) {
       config.run.precision = precision;
+      if (config.run.precision == "bf16") add_attention_experts(config);
       if (config.parallel.zero == 2) limit(config.moe, config.run);
       if (config.batch.micro == 1) config.batch.micro = 4 * world <= 16 ? 2 : 1;
       if (!contradictions(config, world).empty()) continue;

@@ -81,6 +81,18 @@ TEST(Recomputation, GivesTheSameBitsWithShardedValuesAndThroughThePipeline) {
   expect_no_difference(config, DType::f32, "pipeline");
 }
 
+TEST(Recomputation, GivesTheSameBitsOfAttentionExperts) {
+  const int world = world_size();
+  Config config = tiny_config();
+  config.model.attention = "moa";
+  config.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
+  config.model.ffn = Activation::gelu;
+  config.parallel.zero = 3;
+  expect_no_difference(config, DType::bf16, "attention experts");
+  config.parallel = {.tensor = std::min(world, 2), .expert = std::max(world / 2, 1), .sequence = true};
+  expect_no_difference(config, DType::f32, "attention experts, tp");
+}
+
 TEST(Recomputation, GivesTheSameBitsOfADenseModel) {
   Config config = tiny_config();
   config.batch.micro = 1;

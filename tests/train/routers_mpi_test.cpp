@@ -170,17 +170,18 @@ TEST(CapacityFactor, LeavesOutWhatExpertsHaveNoRoomFor) {
 struct RouterCase {
   const char* name;
   RouterKind kind;
-  bool limited = false;
+  bool limited = false, attention = false;
 };
 
 /// Saved on one mesh, resumed on it with the very bits, and read by another mesh.
 TEST(Routers, ResumeWithTheSameBits) {
   const int world = world_size();
-  for (const auto& [name, kind, limited] :
+  for (const auto& [name, kind, limited, attention] :
        {RouterCase{"sigmoid", RouterKind::sigmoid}, RouterCase{"random", RouterKind::random},
         RouterCase{"noisy", RouterKind::noisy}, RouterCase{"mlp", RouterKind::mlp},
         RouterCase{"hash", RouterKind::hash}, RouterCase{"sigmoid, limited", RouterKind::sigmoid, true},
-        RouterCase{"noisy, limited", RouterKind::noisy, true}}) {
+        RouterCase{"noisy, limited", RouterKind::noisy, true},
+        RouterCase{"noisy, with attention experts", RouterKind::noisy, false, true}}) {
     for (const DType type : {DType::f32, DType::bf16}) {
       Config config = kind == RouterKind::sigmoid ? sigmoid_config() : tiny_config();
       config.moe.router = kind;
@@ -188,6 +189,10 @@ TEST(Routers, ResumeWithTheSameBits) {
       if (kind == RouterKind::hash) {
         config.moe.top_k = 1;
         config.balance = {};
+      }
+      if (attention) {
+        config.model.attention = "moa";
+        config.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
       }
       if (limited) {
         config.run.steps = 4;

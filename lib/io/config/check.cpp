@@ -61,11 +61,6 @@ void check_ranges(Findings& findings, const Config& config) {
 
 /// Parts of models that this build does not have: refused, so that nothing is silently left out.
 void check_missing_parts(Findings& findings, const Config& config) {
-  const auto require_name = [&](const char* key, const std::string& value, const char* built) {
-    findings.unless(value == built, "{} = {} is not in this build, which only counts it; set {} = {}", key, value, key,
-                    built);
-  };
-  require_name("model.attention", config.model.attention, "mha");
   for (const auto& [key, value] : {std::pair{"sub_dimensions.attention", config.sub_dimensions.attention},
                                    std::pair{"sub_dimensions.ffn", config.sub_dimensions.ffn}}) {
     findings.unless(value <= 0, "{} = {} is not in this build, which only counts it; set {} = 0", key, value, key);
@@ -104,7 +99,7 @@ void check_size(Findings& findings, const Config& config) {
   double width = std::max(number(model.ffn_hidden), 8.0 / 3 * number(model.hidden));
   width = std::max(width, (number(moe.experts) + number(moe.shared_experts)) * (number(moe.expert_hidden) + 1));
   width = std::max(width, std::accumulate(moe.expert_sizes.begin(), moe.expert_sizes.end(), 0.0));
-  const double attention = 4 * number(model.heads) * head_dim * (1 + number(moe.attention_experts));
+  const double attention = 4 * number(model.heads) * head_dim * (1 + number(config.attention_experts.count));
   const double size = number(model.hidden) * (2 * number(model.vocab) + number(model.layers) * (attention + 3 * width));
   findings.unless(!(size > most),
                   "a model of about {:.2g} parameters: no machine holds more than {:.0g}, make "
@@ -149,11 +144,30 @@ void check_moe(Findings& findings, const Config& config) {
                   config.balance.device_groups, moe.experts);
 }
 
+/// What the router of some experts is told beside its kind.
+struct RouterKeys {
+  const char *top_k_key, *gates_key;
+  std::int64_t top_k;
+  Gates gates;
+};
+/// Of the routers that the model has: of FFNs, of attention.
+std::vector<RouterKeys> routers_of(const Config& config) {
+  std::vector<RouterKeys> routers;
+  if (config.moe.experts > 0) routers.push_back({"moe.top_k", "moe.gates", config.moe.top_k, gates_of(config.moe)});
+  if (config.model.attention == "moa") {
+    routers.push_back({"attention_experts.top_k", "attention_experts.gates", config.attention_experts.top_k,
+                       attention_gates_of(config)});
+  }
+  return routers;
+}
+
 /// What a router that has no softmax leaves without a meaning.
 void check_sigmoid(Findings& findings, const Config& config) {
-  const Gates gates = gates_of(config.moe);
-  findings.unless(gates == Gates::raw || gates == Gates::renormalized,
-                  "moe.gates = {} with moe.router = sigmoid: set moe.gates = raw or renormalized", name_of(gates));
+  for (const RouterKeys& router : routers_of(config)) {
+    findings.unless(router.gates == Gates::raw || router.gates == Gates::renormalized,
+                    "{} = {} with moe.router = sigmoid: set {} = raw or renormalized", router.gates_key,
+                    name_of(router.gates), router.gates_key);
+  }
   findings.unless(!(config.balance.z_loss > 0),
                   "balance.z_loss = {} with moe.router = sigmoid, whose scores have no log-sum: set balance.z_loss = 0",
                   config.balance.z_loss);
@@ -163,12 +177,12 @@ void check_sigmoid(Findings& findings, const Config& config) {
 void check_hash(Findings& findings, const Config& config) {
   const MoeConfig& moe = config.moe;
   const BalanceConfig& balance = config.balance;
-  findings.unless(moe.top_k <= 1,
-                  "moe.top_k = {} with moe.router = hash, which has one expert for a token: set moe.top_k = 1",
-                  moe.top_k);
-  findings.unless(!moe.gates || moe.gates == Gates::ones,
-                  "moe.gates = {} with moe.router = hash, which has no scores: set moe.gates = ones",
-                  name_of(gates_of(moe)));
+  for (const RouterKeys& router : routers_of(config)) {
+    findings.unless(router.top_k <= 1, "{} = {} with moe.router = hash, which has one expert for a token: set {} = 1",
+                    router.top_k_key, router.top_k, router.top_k_key);
+    findings.unless(router.gates == Gates::ones, "{} = {} with moe.router = hash, which has no scores: set {} = ones",
+                    router.gates_key, name_of(router.gates), router.gates_key);
+  }
   findings.unless(!moe.even_routing, "moe.even_routing = true with moe.router = hash: set one or the other");
   findings.unless(
       moe.top_k_start == 0,
@@ -222,10 +236,10 @@ void check_router(Findings& findings, const Config& config) {
                   "balance.bias_rate = {} with moe.router = {}, which has no bias: set moe.router = sigmoid, or "
                   "balance.bias_rate = 0",
                   config.balance.bias_rate, name_of(moe.router));
-  if (moe.experts <= 0) return;
+  if (routers_of(config).empty()) return;
   if (moe.router == RouterKind::sigmoid) check_sigmoid(findings, config);
   if (moe.router == RouterKind::hash) check_hash(findings, config);
-  if (moe.group_limit > 0) check_groups(findings, config);
+  if (moe.experts > 0 && moe.group_limit > 0) check_groups(findings, config);
 }
 
 /// That experts lie in pairs over the ranks and, where they are numbered, over the groups of the device-level loss.
@@ -251,15 +265,19 @@ void check_pairs(Findings& findings, const Config& config) {
 
 /// Attention experts and sub-dimensions.
 void check_mixtures(Findings& findings, const Config& config) {
+  const AttentionExpertsConfig& experts = config.attention_experts;
   const bool mixture = config.model.attention == "moa";
-  findings.unless(!mixture || config.moe.top_k <= config.moe.attention_experts,
-                  "moe.top_k = {} is more than moe.attention_experts = {}", config.moe.top_k,
-                  config.moe.attention_experts);
-  findings.unless(mixture || config.moe.attention_experts == 0,
-                  "moe.attention_experts = {} without model.attention = moa: set one or the other",
-                  config.moe.attention_experts);
+  findings.unless(!mixture || experts.count != 0,
+                  "model.attention = moa with no attention experts: set attention_experts.count");
+  findings.unless(!mixture || experts.count <= 0 || experts.top_k <= experts.count,
+                  "attention_experts.top_k = {} is more than attention_experts.count = {}", experts.top_k,
+                  experts.count);
+  findings.unless(mixture || experts.count == 0,
+                  "attention_experts.count = {} without model.attention = moa: set one or the other", experts.count);
   const SubDimensionsConfig& parts = config.sub_dimensions;
   if (parts.attention <= 0 && parts.ffn <= 0) return;
+  findings.unless(!mixture || parts.attention <= 0,
+                  "sub_dimensions.attention = {} with model.attention = moa: set one or the other", parts.attention);
   findings.unless(parts.shared <= parts.active, "sub_dimensions.shared = {} is more than sub_dimensions.active = {}",
                   parts.shared, parts.active);
   for (const auto& [key, count] :
@@ -420,6 +438,7 @@ void resolve(Config& config, int world) {
   if (data > 0 && config.batch.global % data == 0) derive(config.batch.micro, config.batch.global / data);
   if (config.moe.group_limit == 0) derive(config.balance.device_groups, config.parallel.expert);
   config.moe.gates = gates_of(config.moe);
+  config.attention_experts.gates = attention_gates_of(config);
   if (config.run.device == "auto") config.run.device = gpu_count() > 0 ? "cuda" : "cpu";
 }
 

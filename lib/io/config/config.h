@@ -51,7 +51,7 @@ struct ModelConfig {
   double init_std = 0.006;
   bool tie_embeddings = false;
   std::int64_t first_dense_layers = 0;
-  std::string attention = "mha";   // mha, moa (each token uses moe.top_k of moe.attention_experts)
+  std::string attention = "mha";   // mha, moa (see AttentionExpertsConfig)
   std::string recompute = "none";  // none, selective (what is cheap to make again), full (all but a block's input)
   Activation ffn = Activation::swiglu;
   std::int64_t loss_chunk = 0;  // tokens whose logits are there at a time; 0: all, kept until backward
@@ -67,13 +67,12 @@ struct MoeConfig {
   std::int64_t expert_hidden = 0;
   std::vector<std::int64_t> expert_sizes;  // a width an expert; overrides expert_hidden
   RouterKind router = RouterKind::softmax;
-  std::optional<Gates> gates;          // none: gates_of() says
-  bool renormalize = false;            // another way to write gates = renormalized
-  std::int64_t group_limit = 0;        // of balance.device_groups, those that a token's experts lie in; 0: all
-  double capacity_factor = 0;          // of a sequence's choices that an expert takes, times an even share; 0: all
-  std::int64_t router_hidden = 256;    // width between the two matrices of an mlp router
-  std::int64_t attention_experts = 0;  // of moa: query and output projections; keys and values are shared
-  bool even_routing = false;           // choices that fall on all experts alike, to measure speed
+  std::optional<Gates> gates;        // none: gates_of() says
+  bool renormalize = false;          // another way to write gates = renormalized
+  std::int64_t group_limit = 0;      // of balance.device_groups, those that a token's experts lie in; 0: all
+  double capacity_factor = 0;        // of a sequence's choices that an expert takes, times an even share; 0: all
+  std::int64_t router_hidden = 256;  // width between the two matrices of an mlp router
+  bool even_routing = false;         // choices that fall on all experts alike, to measure speed
 };
 
 /// What holds where nobody chose gates: ones for a hash, which has no scores, else renormalized or raw.
@@ -82,6 +81,13 @@ inline Gates gates_of(const MoeConfig& moe) {
   if (moe.router == RouterKind::hash) return Gates::ones;
   return moe.renormalize ? Gates::renormalized : Gates::raw;
 }
+
+/// Experts of attention, of model.attention = moa: each has queries and an output of its own, and all have the same
+/// keys and values [ModuleFormer]. Their router is of the kind that MoeConfig says.
+struct AttentionExpertsConfig {
+  std::int64_t count = 0, top_k = 1;
+  std::optional<Gates> gates;  // none: attention_gates_of() says
+};
 
 /// Sub-dimensions of the residual stream, of which a token uses some [MoHD]. attention, ffn 0: that part uses all.
 struct SubDimensionsConfig {
@@ -140,6 +146,7 @@ struct Config {
   BatchConfig batch;
   ModelConfig model;
   MoeConfig moe;
+  AttentionExpertsConfig attention_experts;
   SubDimensionsConfig sub_dimensions;
   BalanceConfig balance;
   OptimConfig optim;
@@ -148,5 +155,12 @@ struct Config {
   CheckpointConfig checkpoint;
   RoutingConfig routing;
 };
+
+/// What holds where nobody chose them: ones for a hash, renormalized for sigmoid scores, else detached.
+inline Gates attention_gates_of(const Config& config) {
+  if (config.attention_experts.gates) return *config.attention_experts.gates;
+  if (config.moe.router == RouterKind::hash) return Gates::ones;
+  return config.moe.router == RouterKind::sigmoid ? Gates::renormalized : Gates::detached;
+}
 
 }  // namespace lyceum

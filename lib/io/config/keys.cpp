@@ -64,7 +64,7 @@ void bind_model(Binder key, ModelConfig& model) {
   key("model.tie_embeddings", &model.tie_embeddings, {}, "the output head is the embedding matrix");
   key("model.first_dense_layers", &model.first_dense_layers, {.low = 0}, "first blocks that keep a dense FFN");
   key("model.attention", &model.attention, {.names = {"mha", "moa"}},
-      "mha, where kv_heads makes it grouped-query; moa: attention experts, chosen as moe.top_k says");
+      "mha, where kv_heads makes it grouped-query; moa: a mixture of attention experts");
   key("model.ffn", EnumMember(&model.ffn, activation_names), "FFNs of three matrices (swiglu) or of two (gelu)");
   key("model.recompute", &model.recompute, {.names = {"none", "selective", "full"}},
       "selective: what is cheap is made again; full: a block keeps only its input");
@@ -84,7 +84,6 @@ void bind_moe(Binder key, MoeConfig& moe) {
       "how a token chooses: by softmax or sigmoid of one matrix, of two (mlp), with noise, fixed at random; by its "
       "hash");
   key("moe.router_hidden", &moe.router_hidden, {.low = 1}, "width between the two matrices of an mlp router");
-  key("moe.attention_experts", &moe.attention_experts, {.low = 0, .high = 65536}, "of model.attention = moa");
   key("moe.gates", EnumMember(&moe.gates, derived_name, gates_names),
       "made of the scores of the chosen: raw, renormalized to a sum of one, detached (the sum has no gradient), ones");
   key("moe.renormalize", &moe.renormalize, {}, "another way to write moe.gates = renormalized");
@@ -93,6 +92,14 @@ void bind_moe(Binder key, MoeConfig& moe) {
   key("moe.even_routing", &moe.even_routing, {}, "tokens go to all experts alike, to measure speed");
   key("moe.capacity_factor", &moe.capacity_factor, {.low = 0},
       "in training, an expert takes at most this many times its even share of a sequence's choices; 0: all");
+}
+
+void bind_attention_experts(Binder key, AttentionExpertsConfig& experts) {
+  key("attention_experts.count", &experts.count, {.low = 0, .high = 65536},
+      "of model.attention = moa: queries and outputs that share keys and values");
+  key("attention_experts.top_k", &experts.top_k, {.low = 1}, "of them, how many a token chooses, as moe.router says");
+  key("attention_experts.gates", EnumMember(&experts.gates, derived_name, gates_names),
+      "as moe.gates; auto: detached, of a sigmoid router renormalized, of a hash ones");
 }
 
 void bind_sub_dimensions(Binder key, SubDimensionsConfig& parts) {
@@ -172,6 +179,7 @@ void bind(po::options_description& options, Config& config) {
   bind_batch(key, config.batch);
   bind_model(key, config.model);
   bind_moe(key, config.moe);
+  bind_attention_experts(key, config.attention_experts);
   bind_sub_dimensions(key, config.sub_dimensions);
   bind_balance(key, config.balance);
   bind_optim(key, config.optim);

@@ -9,6 +9,7 @@
 #include "kernels/cpu/checks.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/segments.h"
+#include "kernels/split_pairs.h"
 
 namespace lyceum {
 
@@ -125,6 +126,19 @@ void run(const CpuStream& stream, const ComposeIndices& compose) {
       compose.y[i] = at < 0 ? -1 : compose.through[static_cast<std::size_t>(at)];
     }
   });
+}
+
+void run(const CpuStream& stream, const SplitPairs& split) {
+  require_fitting(split);
+  require_indices("SplitPairs", "slot_of_pair", split.slot_of_pair, any_negative, std::ssize(split.pair_of_slot));
+  require_indices("SplitPairs", "pair_of_slot", split.pair_of_slot, any_negative, std::ssize(split.slot_of_pair));
+  const auto fill = [&](std::span<std::int64_t> all, const auto& value) {
+    parallel_for(stream, std::ssize(all), elements_a_thread, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t i = first; i < last; ++i) all[static_cast<std::size_t>(i)] = value(i);
+    });
+  };
+  fill(split.in_slots, [&](std::int64_t i) { return part_in_slots(split, i); });
+  fill(split.by_token, [&](std::int64_t i) { return part_by_token(split, i); });
 }
 
 template <class T>
