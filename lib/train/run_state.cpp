@@ -284,9 +284,9 @@ void RunState::restore(const std::string& text, const std::vector<RoutingSums>& 
   const bool same_mixture = std::ranges::all_of(unwritten_routing, [&](const RoutingRecord& record) {
     return same_layers(record.layers, &LayerRouting::mean_probability, expected);
   });
-  require_input(
-      same_mixture && (routing.empty() || same_layers(routing, &RoutingSums::probability, expected)),
-      "the checkpoint counts the routing of another mixture: set moe.top_k and moe.experts as it was made with");
+  require_input(same_mixture && (routing.empty() || same_layers(routing, &RoutingSums::probability, expected)),
+                "the checkpoint counts the routing of another mixture: set moe.top_k, moe.experts and "
+                "attention_experts.* as it was made with");
   // A checkpoint may have been made with another moe.capacity_factor, or with none.
   const auto fit = [&](auto& layers) {
     for (std::size_t i = 0; i < layers.size(); ++i) layers[i].dropped.resize(expected[i].dropped.size(), 0);

@@ -182,8 +182,8 @@ bool StartingPoint::check_data(const std::vector<DataFiles>& files, const std::s
 /// A resumed run whose model, data or optimizer keys differ is another run from there on: that is said. What only
 /// trades memory for time is none of these.
 void StartingPoint::tell_changes(RunState& state) const {
-  constexpr std::array telling{"data.",  "batch.",   "model.",        "moe.",           "balance.",
-                               "optim.", "run.seed", "run.precision", "run.gemm_choice"};
+  constexpr std::array telling{"data.",    "batch.", "model.",   "moe.",          "attention_experts.",
+                               "balance.", "optim.", "run.seed", "run.precision", "run.gemm_choice"};
   constexpr std::array silent{"batch.micro",          "model.recompute", "model.loss_chunk",
                               "optim.schedule_steps", "data.changed",    "data.tokenizer"};
   const auto before = values_in(checkpoint_->header().config);

@@ -255,6 +255,9 @@ TEST(ConfigResolve, gates_follow_renormalize_and_the_router) {
   Config config = sparse();
   resolve(config, 1);
   EXPECT_EQ(config.moe.gates, Gates::raw);
+  EXPECT_EQ(config.attention_experts.gates, std::nullopt);
+  attention_mixture(config, {.count = 4, .top_k = 2, .gates = {}});
+  resolve(config, 1);
   EXPECT_EQ(config.attention_experts.gates, Gates::detached);
   config = sparse();
   config.moe.renormalize = true;

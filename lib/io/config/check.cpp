@@ -438,7 +438,7 @@ void resolve(Config& config, int world) {
   if (data > 0 && config.batch.global % data == 0) derive(config.batch.micro, config.batch.global / data);
   if (config.moe.group_limit == 0) derive(config.balance.device_groups, config.parallel.expert);
   config.moe.gates = gates_of(config.moe);
-  config.attention_experts.gates = attention_gates_of(config);
+  if (model.attention == "moa") config.attention_experts.gates = attention_gates_of(config);
   if (config.run.device == "auto") config.run.device = gpu_count() > 0 ? "cuda" : "cpu";
 }
 

@@ -18,8 +18,8 @@ std::vector<std::string> missing_parts(const Config& config);
 std::vector<std::string> problems(const Config& config, int world);
 
 /// Puts concrete values where 0 or "auto" stands for a derived one: kv_heads, head_dim, ffn_hidden, batch.micro,
-/// balance.device_groups, moe.gates, device. What does not divide stays 0: `problems` tells it. Does nothing the second
-/// time.
+/// balance.device_groups, moe.gates, attention_experts.gates, device. What does not divide stays 0: `problems` tells
+/// it. Does nothing the second time.
 void resolve(Config& config, int world);
 
 /// Mistakes that one message tells in full; of more it says how many there are.
