@@ -325,7 +325,7 @@ std::map<std::string, std::vector<StepResult>> serial_runs(const ProcessGroup& w
       for (const StepResult& step : TinyTraining(config, ProcessGroup::self()).run(0, steps)) {
         nlohmann::json counts = nlohmann::json::array();
         for (const RoutingSums& layer : step.routing) {
-          counts.push_back({layer.id.layer, layer.counts, layer.dropped});
+          counts.push_back({layer.id.layer, layer.id.site == Site::attention, layer.counts, layer.dropped});
         }
         nlohmann::json losses = nlohmann::json::array();
         for (const auto& [name, value] : step.losses) losses.push_back({name, value});
@@ -341,9 +341,9 @@ std::map<std::string, std::vector<StepResult>> serial_runs(const ProcessGroup& w
         result.losses.push_back({loss[0].get<std::string>(), loss[1].get<double>()});
       for (const nlohmann::json& layer : step[3]) {
         RoutingSums& sums = result.routing.emplace_back();
-        sums.id.layer = layer[0];
-        sums.counts = layer[1].get<std::vector<std::int64_t>>();
-        sums.dropped = layer[2].get<std::vector<std::int64_t>>();
+        sums.id = {layer[0], layer[1].get<bool>() ? Site::attention : Site::ffn};
+        sums.counts = layer[2].get<std::vector<std::int64_t>>();
+        sums.dropped = layer[3].get<std::vector<std::int64_t>>();
       }
       all[variant.name].push_back(std::move(result));
     }
