@@ -231,7 +231,7 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "moa"},
       {.ranks = 2, .tensor = 2, .variant = "moa"},
       {.ranks = 2, .expert = 2, .zero = 3, .variant = "moa"},
-      {.ranks = 2, .zero = 1, .micro = 4, .variant = "moa alone"},
+      {.ranks = 2, .zero = 1, .micro = 1, .variant = "moa alone"},
       {.ranks = 4, .tensor = 4, .sequence = true, .variant = "moa"},
       {.ranks = 4, .tensor = 2, .expert = 2, .zero = 2, .micro = 4, .variant = "moa, sigmoid"},
       {.ranks = 8,
@@ -244,7 +244,7 @@ const std::vector<MeshCase>& cases() {
        .recompute = true,
        .variant = "moa, sigmoid"},
       {.ranks = 8, .tensor = 2, .expert = 4, .expert_tensor = 2, .zero = 1, .sequence = true, .variant = "moa"},
-      {.ranks = 8, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .variant = "moa alone"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .micro = 1, .variant = "moa alone"},
       // another activation
       {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "gelu"},
       {.ranks = 2, .pipeline = 2, .variant = "gelu"},
