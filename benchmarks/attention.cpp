@@ -1,16 +1,17 @@
-// GFLOP/s of causal attention (work above the diagonal not counted) and its share of oneDNN's best 512^3 rate of the
-// same precision in the same run. Usage: bench_attention [threads]
-
-#include "kernels/attention.h"
+// GFLOP/s of causal attention (work above the diagonal not counted), by softmax and by breaking sticks, their share of
+// oneDNN's best 512^3 rate of the same precision in the same run, and the ratio of the two. Usage: bench_attention
+// [threads]
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <string>
 
 #include "best_rate.h"
 #include "core/random.h"
+#include "kernels/stick_breaking.h"
 #include "timing.h"
 
 namespace lyceum {
@@ -26,12 +27,41 @@ Tensor random_tensor(const CpuStream& stream, std::int64_t rows, std::int64_t co
   return tensor;
 }
 
-void print_line(const AttentionShape& s, const char* pass, double flops, const Timing& timing, double best) {
-  fmt::print("  {:>9} {:>7} {:>6} {:>8} {:>4}  {:<8} {:>9.3f} {:>5.0f} {:>9.1f} {:>6.0f}%\n", s.sequences, s.key_len,
-             s.heads, s.kv_heads, s.head_dim, pass, 1e3 * timing.median, 100 * timing.spread,
-             flops / timing.median * 1e-9, 100 * flops / timing.median / best);
+/// What a kind of attention took for one shape; backward is nothing where queries are fewer than keys.
+struct Passes {
+  Timing forward, backward;
+  double both() const { return forward.median + backward.median; }
+};
+
+struct Table {
+  const AttentionShape& shape;
+  double product;  // FLOPs of one of the matrix products
+  double best;
+
+  void line(const char* weights, const char* pass, double products, const Timing& timing) const {
+    const double flops = products * product;
+    fmt::print("  {:>9} {:>7} {:>6} {:>8} {:>4}  {:<8} {:<8} {:>9.3f} {:>5.0f} {:>9.1f} {:>6.0f}%\n", shape.sequences,
+               shape.key_len, shape.heads, shape.kv_heads, shape.head_dim, weights, pass, 1e3 * timing.median,
+               100 * timing.spread, flops / timing.median * 1e-9, 100 * flops / timing.median / best);
+  }
+  void lines(const char* weights, const Passes& passes) const {
+    line(weights, "forward", 2, passes.forward);
+    if (passes.backward.median == 0) return;
+    line(weights, "backward", 5, passes.backward);
+    line(weights, "both", 7, {passes.both(), std::max(passes.forward.spread, passes.backward.spread)});
+  }
+};
+
+template <class Forward, class Backward>
+Passes measure_passes(const CpuStream& stream, const Forward& forward, const Backward& backward) {
+  Passes passes{.forward = measure([&](std::size_t) { run(stream, forward); }), .backward = {}};
+  if (forward.shape.query_len == forward.shape.key_len) {
+    passes.backward = measure([&](std::size_t) { run(stream, backward); });
+  }
+  return passes;
 }
 
+/// Both kinds, and the rate of stick-breaking over that of softmax.
 template <class T>
 void shape(const CpuStream& stream, const AttentionShape& s, double best) {
   const std::int64_t queries = s.sequences * s.query_len, keys = s.sequences * s.key_len;
@@ -42,31 +72,30 @@ void shape(const CpuStream& stream, const AttentionShape& s, double best) {
                dq = random_tensor<T>(stream, queries, q_cols, "o");
   const Tensor dk = random_tensor<T>(stream, keys, k_cols, "o"), dv = random_tensor<T>(stream, keys, k_cols, "o");
   const Tensor log_sum_exp = random_tensor<Accumulator<T>>(stream, queries, s.heads, "l");
+  const Tensor log_rest = random_tensor<double>(stream, queries, s.heads, "l");
   const double scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
   const auto pairs = static_cast<double>(queries) * static_cast<double>(2 * s.key_len - s.query_len + 1) / 2;
-  const double product = 2 * pairs * static_cast<double>(q_cols);  // one of the matrix products
-  const Timing forward = measure([&](std::size_t) {
-    run(stream, AttentionForward<T>{s, q.matrix<T>(), k.matrix<T>(), v.matrix<T>(), out.matrix<T>(),
-                                    log_sum_exp.matrix<Accumulator<T>>(), scale});
-  });
-  print_line(s, "forward", 2 * product, forward, best);
-  if (s.query_len != s.key_len) return;
-  const Timing backward = measure([&](std::size_t) {
-    run(stream, AttentionBackward<T>{s, q.matrix<T>(), k.matrix<T>(), v.matrix<T>(), out.matrix<T>(), d_out.matrix<T>(),
-                                     log_sum_exp.matrix<Accumulator<T>>(), dq.matrix<T>(), dk.matrix<T>(),
-                                     dv.matrix<T>(), scale});
-  });
-  print_line(s, "backward", 5 * product, backward, best);
-  const double both = forward.median + backward.median;
-  print_line(s, "both", 7 * product, {both, std::max(forward.spread, backward.spread)}, best);
+  const Table table{.shape = s, .product = 2 * pairs * static_cast<double>(q_cols), .best = best};
+  const Matrix<const T> a = q.matrix<T>(), b = k.matrix<T>(), c = v.matrix<T>(), d = d_out.matrix<T>();
+  const Passes softmax = measure_passes(
+      stream, AttentionForward<T>{s, a, b, c, out.matrix<T>(), log_sum_exp.matrix<Accumulator<T>>(), scale},
+      AttentionBackward<T>{s, a, b, c, out.matrix<T>(), d, log_sum_exp.matrix<Accumulator<T>>(), dq.matrix<T>(),
+                           dk.matrix<T>(), dv.matrix<T>(), scale});
+  const Passes sticks =
+      measure_passes(stream, StickBreakingForward<T>{s, a, b, c, out.matrix<T>(), log_rest.matrix<double>(), scale},
+                     StickBreakingBackward<T>{s, a, b, c, d, log_rest.matrix<double>(), dq.matrix<T>(), dk.matrix<T>(),
+                                              dv.matrix<T>(), scale});
+  table.lines("softmax", softmax);
+  table.lines("sticks", sticks);
+  fmt::print("  sticks at {:.2f} of softmax's rate\n", softmax.both() / sticks.both());
 }
 
 template <class T>
 void all(const CpuStream& stream, const std::string& type, dnnl::memory::data_type dnnl_type) {
   const double best = best_gemm_rate(stream.threads(), dnnl_type);
   fmt::print("{}, {} threads; oneDNN 512^3: {:.1f} GFLOP/s\n", type, stream.threads(), best * 1e-9);
-  fmt::print("  {:>9} {:>7} {:>6} {:>8} {:>4}  {:<8} {:>9} {:>5} {:>9} {:>7}\n", "sequences", "length", "heads",
-             "kv_heads", "dim", "", "ms", "±%", "GFLOP/s", "share");
+  fmt::print("  {:>9} {:>7} {:>6} {:>8} {:>4}  {:<8} {:<8} {:>9} {:>5} {:>9} {:>7}\n", "sequences", "length", "heads",
+             "kv_heads", "dim", "weights", "", "ms", "±%", "GFLOP/s", "share");
   shape<T>(stream, {16, 512, 512, 8, 8, 64}, best);
   shape<T>(stream, {16, 512, 512, 8, 2, 64}, best);
   shape<T>(stream, {1, 2048, 2048, 8, 8, 64}, best);

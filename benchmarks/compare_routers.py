@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Every router, gate, loss and baseline of Lyceum against PyTorch in float64 (reference_model.py), on the CPU.
+"""Every router, gate, loss and baseline of Lyceum, and every kind of attention, against PyTorch in float64
+(reference_model.py), on the CPU.
 
     .venv/bin/python benchmarks/compare_routers.py [--cases REGEX] [--seed N] [--program PATH] [--json OUT]
 
@@ -34,7 +35,8 @@ BASE = {
     "run.steps": 16, "run.seed": 7,
     "batch.global": 4, "batch.micro": 2, "batch.seq_len": 32,
     "model.layers": 2, "model.hidden": 32, "model.heads": 4, "model.kv_heads": 2, "model.ffn_hidden": 48,
-    "model.vocab": 64, "model.rope_base": 10000, "model.norm_eps": 1e-6, "model.init_std": 0.2,
+    "model.attention_weights": "softmax", "model.rope_base": 10000,
+    "model.vocab": 64, "model.norm_eps": 1e-6, "model.init_std": 0.2,
     "model.tie_embeddings": 0, "model.first_dense_layers": 0,
     "moe.experts": 8, "moe.shared_experts": 0, "moe.top_k": 2, "moe.top_k_start": 0, "moe.expert_hidden": 24,
     "moe.router": "softmax", "moe.router_hidden": 16, "moe.gates": "raw",
@@ -89,6 +91,8 @@ CASES = {
     "all losses, sigmoid, batch": ALL_LOSSES | keys(moe_router="sigmoid", balance_z_loss=0, balance_scope="batch"),
     "shared experts": EVEN | keys(moe_shared_experts=2),
     "sizes": EVEN | SIZES,
+    "stick-breaking": EVEN | keys(model_attention_weights="stick_breaking"),
+    "stick-breaking, dense": keys(model_attention_weights="stick_breaking", moe_experts=0, model_kv_heads=1),
     "Dense": keys(moe_experts=0, optim_schedule="constant", model_tie_embeddings=1),
     "Dense x4": keys(moe_experts=0, moe_shared_experts=4),
     "Hash": HASH,

@@ -63,11 +63,22 @@ def attention(config: dict, w: Weights, at: str, x: Tensor) -> Tensor:
     dim = config["model.hidden"] // config["model.heads"]
     q, k, v = (x @ w[f"{at}/{name}_proj/weight"].T for name in "qkv")
     q, k, v = (part.unflatten(-1, (-1, dim)).transpose(1, 2) for part in (q, k, v))  # [sequences, heads, tokens, dim]
-    q, k = rotate(q, config["model.rope_base"]), rotate(k, config["model.rope_base"])
+    sticks = config["model.attention_weights"] == "stick_breaking"
+    if not sticks:
+        q, k = rotate(q, config["model.rope_base"]), rotate(k, config["model.rope_base"])
     k, v = (part.repeat_interleave(config["model.heads"] // config["model.kv_heads"], 1) for part in (k, v))
+    scores = q @ k.transpose(2, 3) / math.sqrt(dim)
     future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
-    scores = (q @ k.transpose(2, 3) / math.sqrt(dim)).masked_fill(future, -torch.inf)
-    return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2) @ w[f"{at}/o_proj/weight"].T
+    p = break_sticks(scores, future) if sticks else scores.masked_fill(future, -torch.inf).softmax(-1)
+    return (p @ v).transpose(1, 2).flatten(2) @ w[f"{at}/o_proj/weight"].T
+
+
+def break_sticks(scores: Tensor, future: Tensor) -> Tensor:
+    """p[t, i] = β[t, i] · Π of 1 - β[t, j] over i < j <= t, with β = sigmoid(scores). [ModuleFormer]"""
+    beta = scores.sigmoid().masked_fill(future, 0)
+    left = (1 - beta).flip(-1).cumprod(-1).flip(-1)  # by the keys from j on
+    behind = F.pad(left[..., 1:], (0, 1), value=1)
+    return beta * behind
 
 
 def splitmix64(z: np.ndarray) -> np.ndarray:

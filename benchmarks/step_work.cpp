@@ -21,6 +21,7 @@ constexpr auto phase_of_operation = std::to_array<std::pair<std::string_view, st
     {"ExpertBank", "experts"},
     {"Linear", "projections, head"},
     {"RotaryAttention", "attention"},
+    {"StickBreakingAttention", "attention"},
     {"PreciseLinear", "router, balance"},
     {"Route", "router, balance"},
     {"BalanceLoss", "router, balance"},

@@ -4,6 +4,7 @@
 
 #include "core/copy.h"
 #include "kernels/rope.h"
+#include "kernels/stick_breaking.h"
 
 namespace lyceum {
 
@@ -14,8 +15,8 @@ struct Columns {
   Matrix<T> q, k, v, rotated;  // rotated: q and k together
 };
 
-template <class T>
-Columns<T> columns_of(const RotaryAttention& op, const Tensor& qkv) {
+template <class T, class Op>
+Columns<T> columns_of(const Op& op, const Tensor& qkv) {
   const Matrix<T> all = qkv.matrix<T>();
   const std::int64_t q = op.heads * op.head_dim, kv = op.kv_heads * op.head_dim;
   require(all.cols == q + 2 * kv, "projections {} for {} + 2 · {} heads of {}", qkv.shape(), op.heads, op.kv_heads,
@@ -23,12 +24,25 @@ Columns<T> columns_of(const RotaryAttention& op, const Tensor& qkv) {
   return {all.cols_from(0, q), all.cols_from(q, kv), all.cols_from(q + kv, kv), all.cols_from(0, q + kv)};
 }
 
-/// `past`: positions before those of qkv.
-AttentionShape shape_of(const RotaryAttention& op, const Tensor& qkv, std::int64_t past = 0) {
+/// Positions before those of qkv, whose rows must be whole sequences, or one that continues a cache's.
+template <class Op>
+std::int64_t past_of(const Op& op, const Tensor& qkv) {
+  const std::int64_t tokens = qkv.shape()[0];
+  require(tokens % op.seq_len == 0, "{} tokens are no whole number of sequences of {}", tokens, op.seq_len);
+  require(!op.cache || tokens == op.seq_len, "{} tokens that continue one sequence, in pieces of {}", tokens,
+          op.seq_len);
+  return op.cache ? op.cache->length : 0;
+}
+
+template <class Op>
+AttentionShape shape_of(const Op& op, const Tensor& qkv, std::int64_t past = 0) {
   return {qkv.shape()[0] / op.seq_len, op.seq_len, past + op.seq_len, op.heads, op.kv_heads, op.head_dim};
 }
 
-double scale_of(const RotaryAttention& op) { return 1 / std::sqrt(static_cast<double>(op.head_dim)); }
+template <class Op>
+double scale_of(const Op& op) {
+  return 1 / std::sqrt(static_cast<double>(op.head_dim));
+}
 
 template <class T>
 void rotate(const Stream& stream, const RotaryAttention& op, Matrix<T> x, std::int64_t past, bool inverse) {
@@ -63,10 +77,7 @@ void continue_from(const Stream& stream, KeyValueCache& cache, Matrix<T>& k, Mat
 }  // namespace
 
 Tensor RotaryAttention::forward(const Stream& stream, Saved& saved, const Tensor& qkv) const {
-  const std::int64_t tokens = qkv.shape()[0];
-  require(tokens % seq_len == 0, "{} tokens are no whole number of sequences of {}", tokens, seq_len);
-  require(!cache || tokens == seq_len, "{} tokens that continue one sequence, in pieces of {}", tokens, seq_len);
-  const std::int64_t past = cache ? cache->length : 0;
+  const std::int64_t tokens = qkv.shape()[0], past = past_of(*this, qkv);
   saved = {.qkv = qkv,
            .out = Tensor::empty(stream, qkv.dtype(), {tokens, heads * head_dim}),
            .log_sum_exp = Tensor::empty(stream, accumulator_of(qkv.dtype()), {tokens, heads})};
@@ -102,6 +113,43 @@ std::array<Tensor, 1> RotaryAttention::backward(const Stream& stream, Saved& sav
                                         .dv = d_columns.v,
                                         .scale = scale_of(*this)});
     rotate<T>(stream, *this, d_columns.rotated, 0, true);
+  });
+  return {d_qkv};
+}
+
+Tensor StickBreakingAttention::forward(const Stream& stream, Saved& saved, const Tensor& qkv) const {
+  const std::int64_t tokens = qkv.shape()[0], past = past_of(*this, qkv);
+  const Tensor out = Tensor::empty(stream, qkv.dtype(), {tokens, heads * head_dim});
+  saved = {.qkv = qkv, .log_rest = Tensor::empty(stream, DType::f64, {tokens, heads})};
+  dispatch_float(qkv.dtype(), [&]<class T>() {
+    Columns<T> columns = columns_of<T>(*this, qkv);
+    if (cache) continue_from(stream, *cache, columns.k, columns.v);
+    launch(stream, StickBreakingForward<T>{.shape = shape_of(*this, qkv, past),
+                                           .q = columns.q,
+                                           .k = columns.k,
+                                           .v = columns.v,
+                                           .out = out.matrix<T>(),
+                                           .log_rest = saved.log_rest.matrix<double>(),
+                                           .scale = scale_of(*this)});
+  });
+  return out;
+}
+
+std::array<Tensor, 1> StickBreakingAttention::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
+  require(!cache, "the gradient of attention to a cache");
+  const Tensor d_qkv = Tensor::empty(stream, dy.dtype(), saved.qkv.shape());
+  dispatch_float(dy.dtype(), [&]<class T>() {
+    const Columns<T> columns = columns_of<T>(*this, saved.qkv), d_columns = columns_of<T>(*this, d_qkv);
+    launch(stream, StickBreakingBackward<T>{.shape = shape_of(*this, saved.qkv),
+                                            .q = columns.q,
+                                            .k = columns.k,
+                                            .v = columns.v,
+                                            .d_out = dy.matrix<T>(),
+                                            .log_rest = saved.log_rest.matrix<double>(),
+                                            .dq = d_columns.q,
+                                            .dk = d_columns.k,
+                                            .dv = d_columns.v,
+                                            .scale = scale_of(*this)});
   });
   return {d_qkv};
 }

@@ -28,4 +28,17 @@ struct RotaryAttention {
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
 };
 
+/// The same shapes by breaking sticks (StickBreakingForward), without positions: what is near is asked first. Its input
+/// stays as it is, and keys in a cache are never looked at anew but by queries that come later.
+struct StickBreakingAttention {
+  std::int64_t seq_len, heads, kv_heads, head_dim;
+  KeyValueCache* cache = nullptr;  // as in RotaryAttention
+
+  struct Saved {
+    Tensor qkv, log_rest;
+  };
+  Tensor forward(const Stream& stream, Saved& saved, const Tensor& qkv) const;
+  std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
+};
+
 }  // namespace lyceum

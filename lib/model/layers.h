@@ -13,7 +13,8 @@
 
 namespace lyceum {
 
-/// Causal self-attention with rotary positions and grouped queries; the ranks of `tensor` share the heads.
+/// Causal self-attention with grouped queries, by softmax with rotary positions or by breaking sticks; the ranks of
+/// `tensor` share the heads.
 class AttentionLayer : public Sublayer {
  public:
   /// Throws a usage Error where the heads do not divide.
@@ -22,6 +23,7 @@ class AttentionLayer : public Sublayer {
 
  private:
   std::int64_t heads_, kv_heads_, head_dim_;  // of this rank
+  AttentionWeights weights_;
   Parameter* qkv_;
   Parameter* out_;
 };

@@ -23,7 +23,7 @@ struct ChosenExperts {
 /// A pass of tokens through blocks, as every sub-layer sees it.
 struct Pass {
   TokenLayout layout;
-  Tensor rope;  // table of RopeTable, accumulator type
+  Tensor rope;  // table of RopeTable, accumulator type; undefined where attention has no positions
   /// i32 [layout.tokens()]: the input tokens, those of a router's run from layout.own().first on. Undefined in a stage
   /// that does not read tokens.
   Tensor tokens{};

@@ -58,6 +58,7 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
     for (ParameterUnit* unit : units_) unit->allocate(stream, type, false);
   }
 
+  if (model.attention_weights == AttentionWeights::stick_breaking) return;  // which has no positions
   rope_ = Tensor::empty(stream, accumulator_of(type), {config.batch.seq_len, model.head_dim}, MemoryKind::buffers);
   dispatch_accumulator(rope_.dtype(), [&]<class A>() {
     launch(stream, RopeTable<A>{.table = rope_.matrix<A>(), .base = model.rope_base});
@@ -232,8 +233,8 @@ Shape Transformer::boundary(std::int64_t tokens, std::int64_t seq_len) const {
 }
 
 Transformer::StageResult Transformer::forward_stage(Tape& tape, const Batch& batch, const Variable& x) {
-  require(batch.seq_len <= rope_.shape()[0], "sequences of {} tokens: this model was made for {}", batch.seq_len,
-          rope_.shape()[0]);
+  require(batch.seq_len <= config_.batch.seq_len, "sequences of {} tokens: this model was made for {}", batch.seq_len,
+          config_.batch.seq_len);
   require(x.value.defined() != first_stage(), "a pipeline stage {}",
           first_stage() ? "begins with tokens and was given another stage's result"
                         : "in the middle of the model was given no other stage's result");
@@ -268,8 +269,8 @@ Tensor Transformer::next_logits(std::span<const std::int32_t> tokens, std::vecto
   require_usage(first_stage() && last_stage(),
                 "text is generated with all blocks on one rank: set parallel.pipeline = 1");
   require_usage(mesh_->tensor.size() == 1, "text is generated with all heads on one rank: set parallel.tensor = 1");
-  require(count > 0 && caches.at(0).length + count <= rope_.shape()[0], "{} + {} tokens: the model was made for {}",
-          caches.at(0).length, tokens.size(), rope_.shape()[0]);
+  require(count > 0 && caches.at(0).length + count <= config_.batch.seq_len,
+          "{} + {} tokens: the model was made for {}", caches.at(0).length, tokens.size(), config_.batch.seq_len);
   Tape tape(stream_, Tape::Mode::inference);
   const Tensor inputs = Tensor::empty(stream_, DType::i32, {count});
   copy_to_device(stream_, inputs.span<std::int32_t>(), tokens);

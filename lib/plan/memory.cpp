@@ -42,6 +42,7 @@ RankMemory state_memory(const Config& config, const Place& place, std::span<cons
 }
 
 double rope_bytes(const Config& config) {
+  if (config.model.attention_weights == AttentionWeights::stick_breaking) return 0;
   return number(config.batch.seq_len * config.model.head_dim * accumulator_bytes);
 }
 

@@ -32,11 +32,13 @@ Tensor rope_table(const Stream& stream, std::int64_t positions, std::int64_t dim
   return table;
 }
 
-OpCase attention_case(const std::string& name, std::int64_t heads, std::int64_t kv_heads) {
+enum AttentionKind { rotary, sticks };
+OpCase attention_case(const std::string& name, std::int64_t heads, std::int64_t kv_heads, AttentionKind kind = rotary) {
   const std::int64_t seq_len = 5, dim = 4;
   return {.name = name,
           .inputs = {{2 * seq_len, (heads + 2 * kv_heads) * dim}},
           .run = [=](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
+            if (kind == sticks) return {tape.apply(StickBreakingAttention{seq_len, heads, kv_heads, dim}, x[0])};
             return {tape.apply(RotaryAttention{seq_len, heads, kv_heads, dim, rope_table(tape.stream(), seq_len, dim)},
                                x[0])};
           }};
@@ -170,6 +172,8 @@ std::vector<OpCase> all_cases() {
   cases.push_back(attention_case("RotaryAttention", 2, 2));
   cases.push_back(attention_case("RotaryAttentionGroupedQueries", 4, 2));
   cases.push_back(attention_case("RotaryAttentionOneKeyHead", 3, 1));
+  cases.push_back(attention_case("StickBreakingAttention", 2, 2, sticks));
+  cases.push_back(attention_case("StickBreakingAttentionGroupedQueries", 4, 2, sticks));
   cases.push_back(bank_case("ExpertBank", {4, 4}, {3, 2}));
   cases.push_back(bank_case("ExpertBankUnevenWidthsOneEmpty", {5, 2, 1}, {2, 0, 1}));
   cases.push_back(copies_case("ExpertBankOfCopies", {4, 2, 3}, {4, 0, 2}, 2));

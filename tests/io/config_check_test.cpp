@@ -58,6 +58,12 @@ TEST(ConfigProblems, impossible_models_are_told) {
       {[](Config& c) { c.model.kv_heads = 3; }, {"model.kv_heads = 3 does not divide model.heads = 4"}},
       {[](Config& c) { c.model.kv_heads = 8; }, {"model.kv_heads = 8 does not divide model.heads = 4"}},
       {[](Config& c) { c.model.first_dense_layers = 5; }, {"model.first_dense_layers = 5", "model.layers = 4"}},
+      {[](Config& c) { c.model.head_dim = 5; }, {"heads of width 5 (model.head_dim) are odd"}},
+      {[](Config& c) {
+         c.model.attention_weights = AttentionWeights::stick_breaking;
+         c.model.rope_base = 500000;
+       },
+       {"model.rope_base = 500000 with model.attention_weights = stick_breaking", "leave model.rope_base out"}},
       {[](Config& c) { c.model.layers = 0; }, {"model.layers = 0: must be in [1, 10000]"}},
       {[](Config& c) { c.model.vocab = -3; }, {"model.vocab = -3: must be >= 2"}},
       {[](Config& c) { c.model.init_std = std::numeric_limits<double>::quiet_NaN(); }, {"model.init_std = nan"}},
@@ -451,6 +457,9 @@ TEST(ConfigProblems, odd_but_possible_sizes_pass) {
   config.batch.seq_len = 1;
   config.moe.top_k = 15;
   config.balance.device_groups = 15;
+  EXPECT_THAT(problems(config, 7), IsEmpty());
+  config.model.attention_weights = AttentionWeights::stick_breaking;
+  config.model.head_dim = 51;  // turns no pairs
   EXPECT_THAT(problems(config, 7), IsEmpty());
 }
 

@@ -248,6 +248,7 @@ TEST(ConfigValues, malformed_or_out_of_range_are_mistakes) {
       {"moe.router=top", "must be one of softmax, sigmoid, mlp, noisy, random, hash"},
       {"moe.gates=none", "must be one of auto, raw, renormalized, detached, ones"},
       {"model.attention=gqa", "must be one of mha, moa"},
+      {"model.attention_weights=sticks", "must be one of softmax, stick_breaking"},
       {"run.precision=fp16", "must be one of f32, bf16"},
       {"run.dir=", "must not be empty"},
       {"checkpoint.resume=", "must not be empty"},

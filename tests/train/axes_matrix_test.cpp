@@ -58,6 +58,12 @@ const std::vector<Variant>& variants() {
          c.balance.bias_rate = 0.05;  // within five steps of some weight in scores
          c.moe.group_limit = 2;
        }},
+      {"sticks",
+       [](Config& c) {
+         c.model.attention_weights = AttentionWeights::stick_breaking;
+         c.model.kv_heads = 2;
+         c.model.head_dim = 5;
+       }},
       {"random", [](Config& c) { c.moe.router = RouterKind::random; }},
       {"noisy",
        [](Config& c) {
@@ -196,6 +202,11 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 1, .micro = 4, .variant = "mlp"},
       {.ranks = 8, .pipeline = 4, .tensor = 2, .expert = 2, .sequence = true, .recompute = true, .variant = "hash"},
       {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 3, .micro = 4, .variant = "hash"},
+      // other attention
+      {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "sticks"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "sticks"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .recompute = true, .variant = "sticks"},
+      {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 2, .micro = 4, .variant = "sticks"},
       // losses of entropies
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "information"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .variant = "batch information"},

@@ -102,6 +102,8 @@ std::vector<Config> meshes(const Config& base, int world) {
       if (!all.empty()) all.back().model.tie_embeddings = true;
     }
   }
+  add({}, "selective", 1);
+  if (!all.empty()) all.back().model.attention_weights = AttentionWeights::stick_breaking;
   return all;
 }
 

@@ -92,5 +92,13 @@ TEST(Recomputation, GivesTheSameBitsOfADenseModel) {
   EXPECT_EQ(train(config, ProcessGroup::world(60), 2).weights, kept.weights);
 }
 
+TEST(Recomputation, GivesTheSameBitsWithStickBreaking) {
+  Config config = tiny_config();
+  config.model.attention_weights = AttentionWeights::stick_breaking;
+  config.parallel.tensor = std::min(world_size(), 2);
+  config.parallel.sequence = config.parallel.tensor > 1;
+  expect_no_difference(config, DType::bf16, "sticks");
+}
+
 }  // namespace
 }  // namespace lyceum

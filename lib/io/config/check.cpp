@@ -88,8 +88,13 @@ void check_model(Findings& findings, const ModelConfig& model) {
                   "model.heads = {} does not divide model.hidden = {}: change one, or set model.head_dim", model.heads,
                   model.hidden);
   const std::int64_t head_dim = derived && splits && model.heads > 0 ? model.hidden / model.heads : model.head_dim;
-  findings.unless(divides(2, head_dim),
+  const bool rotary = model.attention_weights == AttentionWeights::softmax;
+  findings.unless(!rotary || divides(2, head_dim),
                   "heads of width {} (model.head_dim) are odd: RoPE turns pairs, set an even width", head_dim);
+  findings.unless(rotary || model.rope_base == ModelConfig{}.rope_base,
+                  "model.rope_base = {} with model.attention_weights = stick_breaking, which has no rotary positions: "
+                  "leave model.rope_base out",
+                  model.rope_base);
   findings.unless(model.first_dense_layers <= model.layers,
                   "model.first_dense_layers = {} is more than model.layers = {}", model.first_dense_layers,
                   model.layers);

@@ -39,18 +39,22 @@ struct BatchConfig {
   std::int64_t seq_len = 512;
 };
 
+/// How a query weighs the values that it sees: AttentionForward or StickBreakingForward.
+enum class AttentionWeights { softmax, stick_breaking };
+
 struct ModelConfig {
   std::int64_t layers = 4, hidden = 256, heads = 4;
   std::int64_t kv_heads = 0;    // 0: heads
   std::int64_t head_dim = 0;    // 0: hidden / heads
   std::int64_t ffn_hidden = 0;  // width of a dense FFN; 0: 8/3 hidden, rounded
   std::int64_t vocab = 4096;
-  double rope_base = 10000;
+  double rope_base = 10000;  // of attention by softmax; sticks have no positions
   double norm_eps = 1e-6;
   double init_std = 0.006;
   bool tie_embeddings = false;
   std::int64_t first_dense_layers = 0;
-  std::string attention = "mha";   // mha, moa (each token uses moe.top_k of moe.attention_experts)
+  std::string attention = "mha";  // mha, moa (each token uses moe.top_k of moe.attention_experts)
+  AttentionWeights attention_weights = AttentionWeights::softmax;
   std::string recompute = "none";  // none, selective (what is cheap to make again), full (all but a block's input)
   std::string ffn = "swiglu";      // swiglu (gate, up, down), gelu (up, down)
   std::int64_t loss_chunk = 0;     // tokens whose logits are there at a time; 0: all, kept until backward

@@ -55,16 +55,18 @@ void bind_model(Binder key, ModelConfig& model) {
   key("model.hidden", &model.hidden, {.low = 1}, "width of the residual stream");
   key("model.heads", &model.heads, {.low = 1}, "attention heads");
   key("model.kv_heads", &model.kv_heads, {.low = 0}, "heads of keys and values; 0: heads");
-  key("model.head_dim", &model.head_dim, {.low = 0}, "width of a head, even; 0: hidden / heads");
+  key("model.head_dim", &model.head_dim, {.low = 0}, "width of a head, even for rotary positions; 0: hidden / heads");
   key("model.ffn_hidden", &model.ffn_hidden, {.low = 0}, "width of a dense FFN; 0: 8/3 hidden, rounded");
   key("model.vocab", &model.vocab, {.low = 2}, "tokens of the vocabulary");
-  key("model.rope_base", &model.rope_base, positive, "base of the rotary angles");
+  key("model.rope_base", &model.rope_base, positive, "base of the rotary angles of softmax");
   key("model.norm_eps", &model.norm_eps, positive, "added to the mean square in RMSNorm");
   key("model.init_std", &model.init_std, {.low = 0}, "standard deviation of initial weights");
   key("model.tie_embeddings", &model.tie_embeddings, {}, "the output head is the embedding matrix");
   key("model.first_dense_layers", &model.first_dense_layers, {.low = 0}, "first blocks that keep a dense FFN");
   key("model.attention", &model.attention, {.names = {"mha", "moa"}},
       "mha, where kv_heads makes it grouped-query; moa: attention experts, chosen as moe.top_k says");
+  key("model.attention_weights", EnumMember(&model.attention_weights, attention_weights_names),
+      "softmax of the scores, with rotary positions; stick_breaking: each key takes its share of what newer ones left");
   key("model.ffn", &model.ffn, {.names = {"swiglu", "gelu"}}, "FFNs of three matrices (swiglu) or of two (gelu)");
   key("model.recompute", &model.recompute, {.names = {"none", "selective", "full"}},
       "selective: what is cheap is made again; full: a block keeps only its input");
