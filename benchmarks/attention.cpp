@@ -5,11 +5,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <string>
 
 #include "best_rate.h"
+#include "core/clock.h"
 #include "core/random.h"
 #include "kernels/stick_breaking.h"
 #include "timing.h"
@@ -53,12 +55,34 @@ struct Table {
 };
 
 template <class Forward, class Backward>
-Passes measure_passes(const CpuStream& stream, const Forward& forward, const Backward& backward) {
-  Passes passes{.forward = measure([&](std::size_t) { run(stream, forward); }), .backward = {}};
-  if (forward.shape.query_len == forward.shape.key_len) {
-    passes.backward = measure([&](std::size_t) { run(stream, backward); });
+struct Kind {
+  Forward forward;
+  Backward backward;
+
+  bool trains() const { return forward.shape.query_len == forward.shape.key_len; }
+  Passes measured(const CpuStream& stream) const {
+    Passes passes{.forward = measure([&](std::size_t) { run(stream, forward); }), .backward = {}};
+    if (trains()) passes.backward = measure([&](std::size_t) { run(stream, backward); });
+    return passes;
   }
-  return passes;
+  double seconds(const CpuStream& stream) const {
+    const auto start = Clock::now();
+    run(stream, forward);
+    if (trains()) run(stream, backward);
+    return seconds_since(start);
+  }
+};
+
+/// The median over rounds of a's time over b's, one after the other in each, so that both meet the same weather.
+template <class A, class B>
+double ratio(const CpuStream& stream, const A& a, const B& b) {
+  std::array<double, 15> ratios;
+  for (double& each : ratios) {
+    const double own = a.seconds(stream);
+    each = own / b.seconds(stream);
+  }
+  std::nth_element(ratios.begin(), ratios.begin() + ratios.size() / 2, ratios.end());
+  return ratios[ratios.size() / 2];
 }
 
 /// Both kinds, and the rate of stick-breaking over that of softmax.
@@ -77,17 +101,15 @@ void shape(const CpuStream& stream, const AttentionShape& s, double best) {
   const auto pairs = static_cast<double>(queries) * static_cast<double>(2 * s.key_len - s.query_len + 1) / 2;
   const Table table{.shape = s, .product = 2 * pairs * static_cast<double>(q_cols), .best = best};
   const Matrix<const T> a = q.matrix<T>(), b = k.matrix<T>(), c = v.matrix<T>(), d = d_out.matrix<T>();
-  const Passes softmax = measure_passes(
-      stream, AttentionForward<T>{s, a, b, c, out.matrix<T>(), log_sum_exp.matrix<Accumulator<T>>(), scale},
-      AttentionBackward<T>{s, a, b, c, out.matrix<T>(), d, log_sum_exp.matrix<Accumulator<T>>(), dq.matrix<T>(),
-                           dk.matrix<T>(), dv.matrix<T>(), scale});
-  const Passes sticks =
-      measure_passes(stream, StickBreakingForward<T>{s, a, b, c, out.matrix<T>(), log_rest.matrix<double>(), scale},
-                     StickBreakingBackward<T>{s, a, b, c, d, log_rest.matrix<double>(), dq.matrix<T>(), dk.matrix<T>(),
-                                              dv.matrix<T>(), scale});
-  table.lines("softmax", softmax);
-  table.lines("sticks", sticks);
-  fmt::print("  sticks at {:.2f} of softmax's rate\n", softmax.both() / sticks.both());
+  const Kind softmax{AttentionForward<T>{s, a, b, c, out.matrix<T>(), log_sum_exp.matrix<Accumulator<T>>(), scale},
+                     AttentionBackward<T>{s, a, b, c, out.matrix<T>(), d, log_sum_exp.matrix<Accumulator<T>>(),
+                                          dq.matrix<T>(), dk.matrix<T>(), dv.matrix<T>(), scale}};
+  const Kind sticks{StickBreakingForward<T>{s, a, b, c, out.matrix<T>(), log_rest.matrix<double>(), scale},
+                    StickBreakingBackward<T>{s, a, b, c, d, log_rest.matrix<double>(), dq.matrix<T>(), dk.matrix<T>(),
+                                             dv.matrix<T>(), scale}};
+  table.lines("softmax", softmax.measured(stream));
+  table.lines("sticks", sticks.measured(stream));
+  fmt::print("  sticks at {:.2f} of softmax's rate\n", ratio(stream, softmax, sticks));
 }
 
 template <class T>

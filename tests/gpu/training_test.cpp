@@ -67,6 +67,11 @@ const Variant variants[] = {
        c.moe = {};
        c.balance = {};
      }},
+    {"StickBreaking",
+     [](Config& c) {
+       c.model.attention_weights = AttentionWeights::stick_breaking;
+       c.model.recompute = "selective";
+     }},
     {"TiedAndRecomputed",
      [](Config& c) {
        c.model.tie_embeddings = true;

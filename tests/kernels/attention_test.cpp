@@ -177,6 +177,13 @@ TEST(StickBreaking, IsItsDefinition) {
   }
 }
 
+TEST(StickBreaking, GoesThroughManyTilesOfKeys) {
+  const AttentionShape shape{1, 300, 521, 2, 1, 8};
+  const auto run = [](const auto& attention) { launch_on(2, attention); };
+  expect_right_attention<Sticks, float>(shape, 1e-5, run);
+  expect_right_attention<Sticks, bfloat16>(shape, 0.03, run);
+}
+
 /// Scores of ±50 and more: shares of one and of nothing.
 TEST(StickBreaking, TakesLargeScores) {
   for (const AttentionShape& shape : {AttentionShape{1, 130, 130, 2, 1, 16}, AttentionShape{1, 20, 300, 1, 1, 16}}) {
