@@ -30,11 +30,9 @@ constexpr const char* checkpoint_about =
 
 CKPT is a checkpoint (step-00000100/), or a directory of them or a run's, then the one that the file LATEST names.)";
 
-bool is_optimizer(const std::string& name) { return name.starts_with("optimizer/"); }
-
 std::int64_t parameters(const CheckpointReader& reader) {
   std::int64_t sum = 0;
-  for (const auto& entry : reader.tensors()) sum += is_optimizer(entry.name) ? 0 : entry.shape.size();
+  for (const auto& entry : reader.tensors()) sum += is_moment(entry.name) ? 0 : entry.shape.size();
   return sum;
 }
 

@@ -14,6 +14,12 @@ std::vector<std::int64_t> equal_widths(std::int64_t choices, std::int64_t width)
   return std::vector<std::int64_t>(static_cast<std::size_t>(choices), width);
 }
 
+/// Routed experts of a layer's FFN that is sparse.
+std::int64_t experts_in(const Config& config, std::int64_t layer) {
+  const std::vector<std::int64_t>& own = config.moe.experts_of_layers;
+  return own.empty() ? config.moe.experts : own.at(static_cast<std::size_t>(layer - config.model.first_dense_layers));
+}
+
 Mixture pieces_of(const Config& config, const MixtureId& id, std::int64_t pieces) {
   const SubDimensionsConfig& parts = config.sub_dimensions;
   return {.id = id,
@@ -37,12 +43,22 @@ std::int64_t dense_width(const Config& config, std::int64_t layer) {
 std::optional<Mixture> routed_experts(const Config& config, std::int64_t layer) {
   const MoeConfig& moe = config.moe;
   if (moe.experts == 0 || !is_sparse(config, layer)) return {};
+  const std::vector<std::int64_t>& sizes = moe.expert_sizes;
   return Mixture{.id = {layer, Site::ffn},
                  .router = moe.router,
                  .k = moe.top_k,
                  .always_on = moe.shared_experts,
                  .capacity_factor = moe.capacity_factor,
-                 .widths = moe.expert_sizes.empty() ? equal_widths(moe.experts, moe.expert_hidden) : moe.expert_sizes};
+                 .widths = sizes.empty() ? equal_widths(experts_in(config, layer), moe.expert_hidden) : sizes};
+}
+
+std::int64_t fewest_experts(const Config& config) {
+  std::int64_t fewest = 0;
+  for (std::int64_t layer = 0; layer < config.model.layers; ++layer) {
+    const std::optional<Mixture> experts = routed_experts(config, layer);
+    if (experts && (fewest == 0 || experts->choices() < fewest)) fewest = experts->choices();
+  }
+  return fewest;
 }
 
 std::vector<Mixture> mixtures_of(const Config& config, std::int64_t layer) {

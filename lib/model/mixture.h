@@ -49,6 +49,8 @@ StageParts parts_of(const Config& config, const Range& blocks);
 /// Whether a stage needs the tokens: input and output do, and routers that go by what a token is.
 bool reads_tokens(const Config& config, const StageParts& stage);
 
+/// The fewest routed experts of any layer's FFN; 0 where none has some.
+std::int64_t fewest_experts(const Config& config);
 /// The routed experts of a layer's FFN; none where it has none.
 std::optional<Mixture> routed_experts(const Config& config, std::int64_t layer);
 /// Whether the layer's FFN is made of experts, routed or shared.

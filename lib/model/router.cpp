@@ -18,7 +18,8 @@ std::vector<RouterTensor> router_tensors(const Config& config, const Mixture& mi
     case RouterKind::sigmoid: return {scores, {"gate/e_score_correction_bias", {choices}, 0.0, false, false}};
     case RouterKind::random: return {{"gate/weight", {choices, hidden}, std, false, false}};
     case RouterKind::mlp:
-      return {{"gate/in/weight", {width, hidden}, std, true}, {"gate/weight", {choices, width}, std, true}};
+      return {{"gate/in/weight", {width, hidden}, std, true, true, false},
+              {"gate/weight", {choices, width}, std, true}};
     case RouterKind::noisy:
       return {scores, {"gate/noise/weight", {choices, hidden}, std, true}, {"gate/noise_scale", {choices}, {}, false}};
     case RouterKind::hash: return {};

@@ -21,6 +21,7 @@ struct RouterTensor {
   std::optional<double> init_std;  // as Parameter's
   bool decay;
   bool trained = true;
+  bool rows_are_choices = true;
 };
 /// Those of a mixture's router, in their order.
 std::vector<RouterTensor> router_tensors(const Config& config, const Mixture& mixture);

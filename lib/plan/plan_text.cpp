@@ -48,8 +48,7 @@ std::vector<std::string> ways_out(const MeshPlan& plan, const RankPlan& rank) {
     ways.push_back("lower batch.seq_len or model.vocab");
   }
   if (copies && parallel.zero < 3) ways.push_back(fmt::format("raise parallel.zero (it is {})", parallel.zero));
-  const std::optional<Mixture> experts = routed_experts(config, config.model.layers - 1);
-  if (experts && experts->choices() > parallel.expert) ways.push_back("raise parallel.expert over more ranks");
+  if (fewest_experts(config) > parallel.expert) ways.push_back("raise parallel.expert over more ranks");
   if (config.model.layers > parallel.pipeline) ways.push_back("raise parallel.pipeline over more ranks");
   if (config.model.heads > parallel.tensor) ways.push_back("raise parallel.tensor over more ranks");
   if (need.activations <= state) activations();

@@ -57,9 +57,10 @@ StageFlops block_share(const Config& config, const Place& place, std::int64_t la
 }  // namespace
 
 const BlockKind& BlockKinds::of(const Config& config, const Place& place, std::int64_t layer, Pieces& pieces) {
-  std::optional<BlockKind>& kind = kinds_[is_sparse(config, layer) ? 1 : 0];
-  if (!kind) kind = {.piece = &pieces.block(config, place, layer), .flops = block_share(config, place, layer)};
-  return *kind;
+  const Piece* const piece = &pieces.block(config, place, layer);
+  const auto [kind, fresh] = kinds_.try_emplace(piece, BlockKind{.piece = piece, .flops = {}});
+  if (fresh) kind->second.flops = block_share(config, place, layer);
+  return kind->second;
 }
 
 namespace {
@@ -153,17 +154,21 @@ double peak_of_passes(const PlanInput& input, const Place& place, const RankLoad
   return most;
 }
 
+/// Whether the first rank of an expert group holds as much of the mixture as any.
+bool first_has_most(const Config& config, const Mixture& mixture) {
+  const bool alike = std::ranges::adjacent_find(mixture.widths, std::ranges::not_equal_to()) == mixture.widths.end();
+  return alike && (config.parallel.placement == "contiguous" || mixture.choices() % config.parallel.expert == 0);
+}
+
 }  // namespace
 
 std::vector<int> unlike_ranks(const Config& config, int world, int row) {
   const int first = row * (world / config.parallel.pipeline);
   std::vector<int> ranks{first};
-  const std::optional<Mixture> experts = routed_experts(config, config.model.layers - 1);  // like all others
-  if (!experts) return ranks;
-  const bool alike = std::ranges::adjacent_find(experts->widths, std::ranges::not_equal_to()) == experts->widths.end();
-  const bool first_has_most =
-      config.parallel.placement == "contiguous" || experts->choices() % config.parallel.expert == 0;
-  if (alike && first_has_most) return ranks;
+  const std::vector<Mixture> mixtures = mixtures_of(config);
+  if (std::ranges::all_of(mixtures,
+                          [&](const Mixture& each) { return !each.placed() || first_has_most(config, each); }))
+    return ranks;
   for (int e = 1; e < config.parallel.expert; ++e) ranks.push_back(first + e * config.parallel.expert_tensor);
   return ranks;
 }

@@ -71,10 +71,10 @@ class Finder {
   }
 
   void add_expert_axes(ParallelConfig axes, std::vector<ParallelConfig>& all) const {
-    const std::optional<Mixture> routed = routed_experts(base_, base_.model.layers - 1);
-    const std::int64_t stage = share(world_, axes.pipeline), experts = routed ? routed->choices() : 1;
+    const std::int64_t stage = share(world_, axes.pipeline), routed = fewest_experts(base_);
+    const std::int64_t experts = std::max<std::int64_t>(routed, 1);
     std::vector<int> sharers{1};
-    if (axes.tensor > 1 && routed) sharers.push_back(axes.tensor);
+    if (axes.tensor > 1 && routed > 0) sharers.push_back(axes.tensor);
     for (const int sharer : values("parallel.expert_tensor", base_.parallel.expert_tensor, sharers)) {
       axes.expert_tensor = sharer;
       for (const int expert :

@@ -15,6 +15,14 @@
 #include "parallel/expert/placement.h"
 
 namespace lyceum {
+
+std::int64_t fewest_ranks(const ParallelConfig& parallel) {
+  const auto positive = [](int ranks) { return std::clamp<std::int64_t>(ranks, 1, 1 << 20); };
+  const std::int64_t stage =
+      std::lcm(positive(parallel.tensor), positive(parallel.expert) * positive(parallel.expert_tensor));
+  return std::min<std::int64_t>(stage, 1 << 30) * positive(parallel.pipeline);
+}
+
 namespace {
 
 namespace po = boost::program_options;
@@ -38,14 +46,6 @@ bool divides(std::int64_t d, std::int64_t n) { return d < 1 || n % d == 0; }
 std::int64_t data_ranks(const ParallelConfig& parallel, int world) {
   const std::int64_t model_ranks = std::int64_t{parallel.pipeline} * parallel.tensor;
   return model_ranks > 0 && world % model_ranks == 0 ? world / model_ranks : 0;
-}
-
-/// Of which any number of ranks that suits `parallel` is a multiple.
-std::int64_t fewest_ranks(const ParallelConfig& parallel) {
-  const auto positive = [](int ranks) { return std::clamp<std::int64_t>(ranks, 1, 1 << 20); };
-  const std::int64_t stage =
-      std::lcm(positive(parallel.tensor), positive(parallel.expert) * positive(parallel.expert_tensor));
-  return std::min<std::int64_t>(stage, 1 << 30) * positive(parallel.pipeline);
 }
 
 void check_ranges(Findings& findings, const Config& config) {
@@ -95,6 +95,25 @@ void check_model(Findings& findings, const ModelConfig& model) {
                   model.layers);
 }
 
+/// How many experts a layer routes to, as messages tell it.
+struct ExpertNumber {
+  std::int64_t experts;
+  std::string told;  // "moe.experts = 8", "the 8 experts of layer 3"
+};
+
+/// Those of all layers that route, each number once.
+std::vector<ExpertNumber> expert_numbers(const Config& config) {
+  const std::vector<std::int64_t>& own = config.moe.experts_of_layers;
+  if (own.empty()) return {{config.moe.experts, fmt::format("moe.experts = {}", config.moe.experts)}};
+  std::vector<ExpertNumber> numbers;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    if (std::ranges::find(numbers, own[i], &ExpertNumber::experts) != numbers.end()) continue;
+    const std::int64_t layer = config.model.first_dense_layers + static_cast<std::int64_t>(i);
+    numbers.push_back({own[i], fmt::format("the {} of layer {}", count_text(own[i], "expert"), layer)});
+  }
+  return numbers;
+}
+
 /// That numbers of parameters, and bytes of them, can be counted.
 void check_size(Findings& findings, const Config& config) {
   constexpr double most = 1e15;
@@ -103,7 +122,9 @@ void check_size(Findings& findings, const Config& config) {
   const auto number = [](std::int64_t value) { return static_cast<double>(value); };
   const double head_dim = model.head_dim > 0 ? number(model.head_dim) : number(model.hidden) / number(model.heads);
   double width = std::max(number(model.ffn_hidden), 8.0 / 3 * number(model.hidden));
-  width = std::max(width, (number(moe.experts) + number(moe.shared_experts)) * (number(moe.expert_hidden) + 1));
+  for (const ExpertNumber& layer : expert_numbers(config)) {
+    width = std::max(width, (number(layer.experts) + number(moe.shared_experts)) * (number(moe.expert_hidden) + 1));
+  }
   width = std::max(width, std::accumulate(moe.expert_sizes.begin(), moe.expert_sizes.end(), 0.0));
   const double attention = 4 * number(model.heads) * head_dim * (1 + number(moe.attention_experts));
   const double size = number(model.hidden) * (2 * number(model.vocab) + number(model.layers) * (attention + 3 * width));
@@ -113,8 +134,26 @@ void check_size(Findings& findings, const Config& config) {
                   size, most);
 }
 
+/// That moe.experts_of_layers goes with what other keys say of the same.
+void check_experts_of_layers(Findings& findings, const Config& config) {
+  const std::vector<std::int64_t>& own = config.moe.experts_of_layers;
+  if (own.empty()) return;
+  const std::int64_t layers = config.model.layers - config.model.first_dense_layers;
+  findings.unless(config.moe.experts > 0,
+                  "moe.experts_of_layers lists {} numbers but moe.experts = 0: set moe.experts = {}", own.size(),
+                  *std::ranges::max_element(own));
+  findings.unless(std::ssize(own) == layers,
+                  "moe.experts_of_layers lists {} numbers for the {} behind model.first_dense_layers = {}: give one "
+                  "a layer",
+                  own.size(), count_text(layers, "layer"), config.model.first_dense_layers);
+  findings.unless(config.moe.expert_sizes.empty(),
+                  "moe.experts_of_layers with moe.expert_sizes, which lists the experts of every layer: set one or the "
+                  "other");
+}
+
 void check_moe(Findings& findings, const Config& config) {
   const MoeConfig& moe = config.moe;
+  check_experts_of_layers(findings, config);
   if (moe.experts <= 0) {
     findings.unless(moe.shared_experts <= 0 || moe.expert_hidden > 0,
                     "the shared experts have no width: set moe.expert_hidden");
@@ -132,7 +171,9 @@ void check_moe(Findings& findings, const Config& config) {
                     moe.capacity_factor);
     return;
   }
-  findings.unless(moe.top_k <= moe.experts, "moe.top_k = {} is more than moe.experts = {}", moe.top_k, moe.experts);
+  for (const auto& [experts, told] : expert_numbers(config)) {
+    findings.unless(moe.top_k <= experts, "moe.top_k = {} is more than {}", moe.top_k, told);
+  }
   findings.unless(moe.top_k_start <= moe.top_k, "moe.top_k_start = {} is more than moe.top_k = {}", moe.top_k_start,
                   moe.top_k);
   findings.unless(moe.expert_sizes.empty() || static_cast<std::int64_t>(moe.expert_sizes.size()) == moe.experts,
@@ -142,12 +183,13 @@ void check_moe(Findings& findings, const Config& config) {
                   "the experts have no width: set moe.expert_hidden or moe.expert_sizes");
   findings.unless(moe.expert_hidden > 0 || moe.expert_sizes.empty() || moe.shared_experts == 0,
                   "the shared experts have no width: set moe.expert_hidden besides moe.expert_sizes");
-  findings.unless(config.parallel.expert <= moe.experts,
-                  "parallel.expert = {} is more than moe.experts = {}: a rank would hold none", config.parallel.expert,
-                  moe.experts);
-  findings.unless(config.balance.device_groups <= moe.experts,
-                  "balance.device_groups = {} is more than moe.experts = {}: a group would be empty",
-                  config.balance.device_groups, moe.experts);
+  for (const auto& [experts, told] : expert_numbers(config)) {
+    findings.unless(config.parallel.expert <= experts, "parallel.expert = {} is more than {}: a rank would hold none",
+                    config.parallel.expert, told);
+    findings.unless(config.balance.device_groups <= experts,
+                    "balance.device_groups = {} is more than {}: a group would be empty", config.balance.device_groups,
+                    told);
+  }
 }
 
 /// What a router that has no softmax leaves without a meaning.
@@ -203,13 +245,15 @@ void check_groups(Findings& findings, const Config& config) {
   findings.unless(limit <= groups, "moe.group_limit = {} is more than balance.device_groups = {}", limit, groups);
   findings.unless(groups <= most_groups, "balance.device_groups = {} with moe.group_limit = {}: set at most {} groups",
                   groups, limit, most_groups);
-  findings.unless(divides(groups, moe.experts),
-                  "balance.device_groups = {} does not divide moe.experts = {}, which moe.group_limit = {} needs",
-                  groups, moe.experts, limit);
-  if (!divides(groups, moe.experts) || limit > groups) return;
-  findings.unless(moe.top_k <= limit * (moe.experts / groups) || moe.top_k > moe.experts,
-                  "moe.top_k = {} is more than the {} experts of moe.group_limit = {} groups", moe.top_k,
-                  limit * (moe.experts / groups), limit);
+  for (const auto& [experts, told] : expert_numbers(config)) {
+    findings.unless(divides(groups, experts),
+                    "balance.device_groups = {} does not divide {}, which moe.group_limit = {} needs", groups, told,
+                    limit);
+    if (!divides(groups, experts) || limit > groups) continue;
+    findings.unless(moe.top_k <= limit * (experts / groups) || moe.top_k > experts,
+                    "moe.top_k = {} is more than the {} experts of moe.group_limit = {} groups", moe.top_k,
+                    limit * (experts / groups), limit);
+  }
 }
 
 /// That the router's keys go together.
@@ -234,15 +278,17 @@ void check_pairs(Findings& findings, const Config& config) {
   const MoeConfig& moe = config.moe;
   if (config.parallel.placement != "pairs" || moe.experts <= 0) return;
   if (!moe.expert_sizes.empty() && std::ssize(moe.expert_sizes) != moe.experts) return;  // told already
-  std::vector<std::int64_t> widths = moe.expert_sizes;
-  widths.resize(static_cast<std::size_t>(moe.experts), moe.expert_hidden);
   const auto check = [&](const char* key, std::int64_t parts) {
     if (parts < 1) return;
-    const std::string problem = pairs_problem(widths, static_cast<int>(parts));
-    findings.unless(problem.empty(),
-                    "parallel.placement = pairs with {} = {}: {}; change one, or set "
-                    "parallel.placement = cost",
-                    key, parts, problem);
+    for (const ExpertNumber& number : expert_numbers(config)) {
+      std::vector<std::int64_t> widths = moe.expert_sizes;
+      widths.resize(static_cast<std::size_t>(number.experts), moe.expert_hidden);
+      const std::string problem = pairs_problem(widths, static_cast<int>(parts));
+      findings.unless(problem.empty(),
+                      "parallel.placement = pairs with {} = {}: {}; change one, or set "
+                      "parallel.placement = cost",
+                      key, parts, problem);
+    }
   };
   check("parallel.expert", config.parallel.expert);
   if (config.balance.device_groups != config.parallel.expert) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -8,6 +9,9 @@
 #include "io/config/config.h"
 
 namespace lyceum {
+
+/// The fewest ranks that a mesh of these groups has; any number that suits it is a multiple.
+std::int64_t fewest_ranks(const ParallelConfig& parallel);
 
 /// Everything that makes this configuration impossible on `world` ranks, whatever the build; each names the keys, their
 /// values and what to set. Files are not looked at. The same before and after `resolve`.

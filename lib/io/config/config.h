@@ -60,7 +60,8 @@ struct ModelConfig {
 enum class RouterKind { softmax, sigmoid, mlp, noisy, random, hash };
 
 struct MoeConfig {
-  std::int64_t experts = 0;  // routed; 0: every FFN is dense
+  std::int64_t experts = 0;                     // routed; 0: every FFN is dense
+  std::vector<std::int64_t> experts_of_layers;  // of each layer that routes; overrides experts
   std::int64_t shared_experts = 0, top_k = 1;
   std::int64_t top_k_start = 0;  // in the first step of a run, top_k in the last one; 0: top_k in all
   std::int64_t expert_hidden = 0;

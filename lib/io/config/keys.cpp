@@ -74,6 +74,8 @@ void bind_model(Binder key, ModelConfig& model) {
 
 void bind_moe(Binder key, MoeConfig& moe) {
   key("moe.experts", &moe.experts, {.low = 0, .high = 65536}, "routed experts of a block; 0: every FFN is dense");
+  key("moe.experts_of_layers", &moe.experts_of_layers, {.low = 1, .high = 65536},
+      "of each block behind model.first_dense_layers, where they differ; overrides experts");
   key("moe.shared_experts", &moe.shared_experts, {.low = 0}, "experts that see every token");
   key("moe.top_k", &moe.top_k, {.low = 1}, "routed experts that a token chooses");
   key("moe.top_k_start", &moe.top_k_start, {.low = 0},

@@ -1,0 +1,194 @@
+#include "train/transforms/conversion.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <iterator>
+
+#include "core/error.h"
+#include "io/config/check.h"
+#include "io/text/table.h"
+#include "model/mixture.h"
+#include "train/transforms/balanced_clusters.h"
+
+namespace lyceum {
+
+namespace {
+
+constexpr std::array transform_names{"reset", "upcycle", "insert", "prune", "modulize"};
+
+/// What is special about the tensors of the target, once it is resolved.
+using Making = std::function<SpecialParts(const Config& resolved)>;
+
+/// What a transform goes by, and what it changes.
+struct Task {
+  const ConversionRequest& request;
+  const CheckpointReader& source;
+  const Config& own;
+  LoadedConfig& wanted;
+  std::vector<std::string>& notes;
+
+  MoeConfig& moe() const { return wanted.config.moe; }
+  bool given(const char* key) const { return wanted.origin.contains(key); }
+};
+
+std::vector<std::int64_t> sparse_layers(const Config& config) {
+  return numbers_from(config.model.first_dense_layers,
+                      std::max<std::int64_t>(config.model.layers - config.model.first_dense_layers, 0));
+}
+
+void require_dense(const Task& task) {
+  const MoeConfig& moe = task.own.moe;
+  require_usage(moe.experts == 0 && moe.shared_experts == 0,
+                "{} is for dense models: this one has {} routed and {} shared experts", task.request.transform,
+                moe.experts, moe.shared_experts);
+  require_usage(task.moe().shared_experts == 0, "moe.shared_experts = {}: {} makes routed experts alone",
+                task.moe().shared_experts, task.request.transform);
+  require_usage(task.moe().expert_sizes.empty() && task.moe().experts_of_layers.empty(),
+                "moe.expert_sizes and moe.experts_of_layers: {} makes as many experts of one width in every layer",
+                task.request.transform);
+}
+
+Making same_tensors(const Task&) {
+  return [](const Config&) { return SpecialParts(); };
+}
+
+/// E copies of each FFN; in m slices m·E experts, of which m·k are chosen. Those of a copy begin with one row of the
+/// router and so with one score: a token's choices are all slices of k copies. With renormalised gates these have
+/// g/m each, Σ g = 1, so that m times the sum of the slices' answers is the FFN's answer.
+Making upcycled(const Task& task) {
+  const std::int64_t slices = task.request.slices, width = task.own.model.ffn_hidden;
+  require_dense(task);
+  MoeConfig& moe = task.moe();
+  const std::int64_t copies = moe.experts;
+  require_usage(copies > 0, "say how many copies of each FFN there are to be: --moe.experts");
+  require_usage(slices >= 1 && width % slices == 0, "--slices = {} does not divide the FFNs' width of {}", slices,
+                width);
+  require_usage(slices == 1 || moe.router != RouterKind::hash,
+                "--slices = {} with moe.router = hash, which has one expert for a token", slices);
+  moe.experts *= slices;
+  moe.top_k *= slices;
+  moe.expert_hidden = width / slices;
+  if (!task.given("moe.gates") && !task.given("moe.renormalize")) {
+    moe.gates = moe.router == RouterKind::hash ? Gates::ones : Gates::renormalized;
+  }
+  return [=](const Config& resolved) {
+    FfnCut cut{.layers = {}, .down_scale = static_cast<float>(slices), .slices = slices};
+    for (const std::int64_t layer : sparse_layers(resolved))
+      cut.layers[layer] = copies_in_slices(width, copies, slices);
+    return experts_of_ffns(resolved, cut);
+  };
+}
+
+Making inserted(const Task& task) {
+  const ConversionRequest& request = task.request;
+  require_usage(request.experts > 0, "--experts = {}: say how many experts each layer is to get", request.experts);
+  const std::vector<std::int64_t> layers =
+      request.layers ? numbers_from(request.layers->first, request.layers->count) : sparse_layers(task.own);
+  const ExpertOrigins origins = with_inserted(task.own, request.experts, layers);
+  set_experts(task.wanted.config, origins);
+  return [=](const Config& resolved) { return rearranged_experts(resolved, origins); };
+}
+
+/// "layer 3: 2 of 8 experts go: 1, 6"
+std::string pruned_text(std::int64_t layer, const std::vector<std::int64_t>& tokens,
+                        const std::vector<std::int64_t>& kept) {
+  std::vector<std::size_t> gone;
+  for (std::size_t e = 0; e < tokens.size(); ++e) {
+    if (!std::ranges::binary_search(kept, static_cast<std::int64_t>(e))) gone.push_back(e);
+  }
+  std::string text = fmt::format("layer {}: {} of {} go", layer, gone.size(), count_text(std::ssize(tokens), "expert"));
+  if (!gone.empty()) text += ": " + ranges_text(gone);
+  return text;
+}
+
+Making pruned(const Task& task) {
+  const ConversionRequest& request = task.request;
+  require_usage(!request.routing.empty(),
+                "--routing is missing: a routing.h5 that tells how often experts were chosen");
+  require_usage(request.threshold > 0 && request.threshold <= 1,
+                "--threshold = {}: a share of what the most used expert takes, above 0 and at most 1",
+                request.threshold);
+  const std::filesystem::path file =
+      std::filesystem::is_directory(request.routing) ? request.routing / "routing.h5" : request.routing;
+  const auto tokens = tokens_of_experts(task.own, read_routing(file), file.string());
+  const ExpertOrigins origins = with_pruned(
+      task.own, tokens, {.threshold = request.threshold, .over_model = request.over_model, .keep = task.moe().top_k});
+  for (const auto& [layer, kept] : origins) task.notes.push_back(pruned_text(layer, tokens.at(layer), kept));
+  set_experts(task.wanted.config, origins);
+  return [=](const Config& resolved) { return rearranged_experts(resolved, origins); };
+}
+
+/// Units of a dense FFN whose rows, in all matrices before the activation, lie near each other.
+FfnParts alike_units(const CheckpointReader& source, std::int64_t layer, std::int64_t experts) {
+  const std::string prefix = fmt::format("model/layers/{}/mlp/", layer);
+  std::vector<const CheckpointReader::Entry*> matrices;
+  for (const CheckpointReader::Entry& entry : source.tensors()) {
+    if (entry.name.starts_with(prefix) && !entry.name.starts_with(prefix + "down_proj")) matrices.push_back(&entry);
+  }
+  require_input(!matrices.empty(), "{}: layer {} has no dense FFN", source.directory().string(), layer);
+  const std::int64_t width = matrices.front()->shape[0], hidden = matrices.front()->shape[1];
+  const std::int64_t cols = hidden * std::ssize(matrices);
+  std::vector<float> rows(static_cast<std::size_t>(width * cols)), matrix(static_cast<std::size_t>(width * hidden));
+  for (std::size_t m = 0; m < matrices.size(); ++m) {
+    source.read(matrices[m]->name, Box::whole({width, hidden}), matrix.data());
+    for (std::int64_t r = 0; r < width; ++r) {
+      std::copy_n(matrix.data() + r * hidden, hidden, rows.data() + r * cols + static_cast<std::int64_t>(m) * hidden);
+    }
+  }
+  return balanced_clusters(CpuStream(), {rows.data(), width, cols}, experts);
+}
+
+Making modulized(const Task& task) {
+  const std::int64_t experts = task.request.experts, width = task.own.model.ffn_hidden;
+  require_dense(task);
+  require_usage(experts > 0 && width % experts == 0, "--experts = {} does not divide the FFNs' width of {}", experts,
+                width);
+  MoeConfig& moe = task.moe();
+  moe.experts = experts;
+  moe.expert_hidden = width / experts;
+  if (!task.given("moe.router")) moe.router = RouterKind::random;
+  if (!task.given("moe.gates") && !task.given("moe.renormalize")) moe.gates = Gates::ones;
+  if (!task.given("moe.top_k")) moe.top_k = experts;
+  return [&source = task.source, experts](const Config& resolved) {
+    FfnCut cut;
+    for (const std::int64_t layer : sparse_layers(resolved)) cut.layers[layer] = alike_units(source, layer, experts);
+    return experts_of_ffns(resolved, cut);
+  };
+}
+
+Making making_of(const Task& task) {
+  constexpr std::array<Making (*)(const Task&), transform_names.size()> all{same_tensors, upcycled, inserted, pruned,
+                                                                            modulized};
+  const auto place =
+      std::ranges::find(transform_names, task.request.transform, [](auto name) { return std::string(name); });
+  require(place != transform_names.end(), "no transform {}", task.request.transform);
+  return all[static_cast<std::size_t>(place - transform_names.begin())](task);
+}
+
+}  // namespace
+
+std::span<const char* const> transforms() { return transform_names; }
+
+Conversion convert(const ConversionRequest& request, const CheckpointReader& source, const Config& own,
+                   LoadedConfig wanted) {
+  require_none(wanted.mistakes);
+  const std::string problem = source.problem(CheckpointReader::Check::sizes);
+  require_input(problem.empty(), "{}", problem);
+  Conversion conversion;
+  if (const std::string& unsound = source.header().unsound; !unsound.empty()) {
+    conversion.notes.push_back("the checkpoint is not sound: " + unsound);
+  }
+  const Making making =
+      making_of({.request = request, .source = source, .own = own, .wanted = wanted, .notes = conversion.notes});
+  const int ranks = static_cast<int>(fewest_ranks(wanted.config.parallel));
+  require_none(problems(wanted.config, ranks));
+  conversion.config = conversion.resolved = std::move(wanted.config);
+  resolve(conversion.resolved, ranks);
+  conversion.recipes = recipes_of(conversion.resolved, source, making(conversion.resolved));
+  return conversion;
+}
+
+}  // namespace lyceum
