@@ -111,6 +111,37 @@ TEST(ConfigProblems, impossible_mixtures_are_told) {
          c.balance.device_groups = 1;
        },
        {"parallel.expert = 4 is more than moe.experts = 3"}},
+      {[](Config& c) {
+         c.moe.experts_of_layers = {15, 3, 15, 15};
+         c.parallel.expert = 4;
+         c.balance.device_groups = 1;
+       },
+       {"parallel.expert = 4 is more than the 3 experts of layer 1: a rank would hold none"}},
+      {[](Config& c) {
+         c.moe.experts_of_layers = {15, 15, 15, 2};
+       },
+       {"moe.top_k = 3 is more than the 2 experts of layer 3"}},
+      {[](Config& c) {
+         c.moe.experts_of_layers = {4, 4};
+         c.model.first_dense_layers = 1;
+       },
+       {"moe.experts_of_layers lists 2 numbers for the 3 layers behind model.first_dense_layers = 1"}},
+      {[](Config& c) {
+         c.moe.experts_of_layers = {15, 15, 15, 15};
+         c.moe.expert_sizes = std::vector<std::int64_t>(15, 9);
+       },
+       {"moe.experts_of_layers with moe.expert_sizes", "set one or the other"}},
+      {[](Config& c) {
+         c.moe = {};
+         c.moe.experts_of_layers = {4, 5, 4, 4};
+       },
+       {"moe.experts_of_layers lists 4 numbers but moe.experts = 0: set moe.experts = 5"}},
+      {[](Config& c) {
+         c.moe.experts_of_layers = {12, 9, 12, 12};
+         c.balance.device_groups = 4;
+         c.moe.group_limit = 2;
+       },
+       {"balance.device_groups = 4 does not divide the 9 experts of layer 1, which moe.group_limit = 2 needs"}},
       {[](Config& c) { c.balance.device_groups = 16; }, {"balance.device_groups = 16 is more than moe.experts = 15"}},
       {[](Config& c) { c.parallel.placement = "pairs"; },
        {"parallel.placement = pairs with parallel.expert = 1: 15 experts do not form pairs", "placement = cost"}},

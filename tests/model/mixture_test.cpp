@@ -35,6 +35,19 @@ TEST(Mixtures, OfExperts) {
   EXPECT_THROW(mixture_of(config, {0, Site::ffn}), Error);
 }
 
+TEST(Mixtures, LayersMayHaveDifferentNumbersOfExperts) {
+  Config config = two_experts();
+  config.moe.expert_sizes.clear();
+  EXPECT_EQ(fewest_experts(config), 2);
+  config.moe.experts_of_layers = {4, 3};
+  EXPECT_FALSE(routed_experts(config, 0));
+  EXPECT_EQ(routed_experts(config, 1)->widths, (std::vector<std::int64_t>{5, 5, 5, 5}));
+  EXPECT_EQ(routed_experts(config, 2)->choices(), 3);
+  EXPECT_EQ(fewest_experts(config), 3);
+  EXPECT_EQ(no_routing(config)[1].experts, 3);
+  EXPECT_EQ(fewest_experts({}), 0);
+}
+
 TEST(Mixtures, WithoutRoutedExpertsSharedOnesAreTheFfn) {
   Config config = two_experts();
   config.moe.experts = 0;

@@ -100,6 +100,11 @@ const std::vector<Variant>& variants() {
          c.moe.top_k = 1;
          c.balance = {};
        }},
+      {"layers of their own",
+       [](Config& c) {
+         c.moe.expert_sizes.clear();
+         c.moe.experts_of_layers = {9, 5, 4, 7};
+       }},
   };
   return all;
 }
@@ -196,6 +201,9 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 1, .micro = 4, .variant = "mlp"},
       {.ranks = 8, .pipeline = 4, .tensor = 2, .expert = 2, .sequence = true, .recompute = true, .variant = "hash"},
       {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 3, .micro = 4, .variant = "hash"},
+      // layers that differ in their number of experts
+      {.ranks = 4, .expert = 4, .zero = 1, .variant = "layers of their own"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .variant = "layers of their own"},
       // losses of entropies
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "information"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .variant = "batch information"},

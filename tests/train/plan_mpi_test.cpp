@@ -223,6 +223,41 @@ TEST(Plan, SaysTheMemoryOfEveryRouter) {
   }
 }
 
+/// Where choices fall evenly, as plans assume, and layers differ in what there is to choose.
+TEST(Plan, KnowsLayersWithDifferentNumbersOfExperts) {
+  const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.zero = 3}, ParallelConfig{.tensor = 2, .expert = 2, .zero = 1, .sequence = true},
+        ParallelConfig{.pipeline = 2, .expert = 4, .placement = "cost"}}) {
+    Config config = planned_config();
+    config.parallel = parallel;
+    config.batch.micro = 1;
+    config.moe.even_routing = true;
+    config.moe.top_k = 2;
+    config.moe.experts_of_layers = {4, 8, 4};
+    config.moe.experts = 8;
+    if (!contradictions(config, world).empty()) continue;
+    TinyTraining training(config, ProcessGroup::world(60));
+    resolve(config, world);
+    const MemoryUse before = memory_of(training.setup().stream).use();
+    training.run(0, 1);
+    const Counted first = counted_by(training);
+    const MemoryUse use = training.run(1, 1).back().memory;
+    const Counted second = counted_by(training);
+    const RankPlan planned = plan_rank(plan_input(config, world), rank);
+    const std::string what = name_of(config, world) + ", rank " + std::to_string(rank);
+    const double kept = static_cast<double>(before.in_use[static_cast<std::size_t>(MemoryKind::buffers)]);
+    expect_planned(planned.memory, use, kept, what);
+    for (std::size_t a = 0; a < axis_names.size(); ++a) {
+      for (std::size_t t = 0; t < transfer_names.size(); ++t) {
+        EXPECT_EQ(planned.traffic().of(static_cast<Axis>(a), static_cast<Transfer>(t)).bytes,
+                  second[a][t] - first[a][t])
+            << what << ": " << transfer_names[t] << " on " << axis_names[a];
+      }
+    }
+  }
+}
+
 /// An evaluation frees what it has used as it goes: the plan is what it may need at most.
 TEST(Plan, CoversWhatAnEvaluationNeeds) {
   const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();

@@ -1,6 +1,8 @@
 #include "train/transforms/balanced_clusters.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <span>

@@ -15,13 +15,13 @@ namespace lyceum {
 
 /// What a checkpoint is to become.
 struct ConversionRequest {
-  std::string transform;          // of transforms()
-  std::int64_t experts = 0;       // insert: new ones of a layer; modulize: that an FFN is split into
-  std::optional<Range> layers;    // insert: that get some; none: all that route
-  std::int64_t slices = 1;        // upcycle: that each copy is cut into
-  std::filesystem::path routing;  // prune: a routing log, or a run's folder
-  double threshold = 0;           // prune: as PruneRule's
-  bool over_model = false;        // prune: likewise
+  std::string transform = {};          // of transforms()
+  std::int64_t experts = 0;            // insert: new ones of a layer; modulize: that an FFN is split into
+  std::optional<Range> layers = {};    // insert: that get some; none: all that route
+  std::int64_t slices = 1;             // upcycle: that each copy is cut into
+  std::filesystem::path routing = {};  // prune: a routing log, or a run's folder
+  double threshold = 0;                // prune: as PruneRule's
+  bool over_model = false;             // prune: likewise
 };
 /// Names of what there is.
 std::span<const char* const> transforms();
@@ -41,7 +41,8 @@ Conversion convert(const ConversionRequest& request, const CheckpointReader& sou
                    LoadedConfig wanted);
 
 /// Collective. Writes `config.run.dir`: config.ini, with `title` as a comment, and checkpoints/step-00000000 with new
-/// moments, samples and counts. Each rank makes some of the tensors, one at a time. Where that fails nothing is left.
+/// moments, samples and counts. Each rank makes some of the tensors, one at a time. Where that fails nothing is left; a
+/// source that turns out to be damaged is a bad_input Error.
 void write_run(const Conversion& conversion, const CheckpointReader& source, const ProcessGroup& world,
                const std::string& title);
 

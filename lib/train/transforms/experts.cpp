@@ -1,6 +1,7 @@
 #include "train/transforms/experts.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "core/error.h"
 #include "model/mixture.h"

@@ -67,6 +67,8 @@ void write_run(const Conversion& conversion, const CheckpointReader& source, con
       fs::remove(file, ignored);
       fs::remove(root, ignored);  // where it is empty
     }
+    const std::string problem = source.problem();
+    require_input(problem.empty(), "{}", problem);
     throw;
   }
 }
