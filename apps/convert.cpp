@@ -15,8 +15,11 @@
 #include "apps/run_config.h"
 #include "apps/version.h"
 #include "core/error.h"
+#include "io/config/check.h"
 #include "io/text/nearest_word.h"
 #include "io/text/table.h"
+#include "train/evaluator.h"
+#include "train/optimizer.h"
 #include "train/run_setup.h"
 #include "train/transforms/conversion.h"
 
@@ -32,14 +35,15 @@ constexpr const char* convert_about =
   upcycle    each dense FFN becomes --moe.experts copies of itself, of which --moe.top_k are chosen; with --slices M
              each copy is M experts of 1/M the width, and M times as many are chosen
   insert     each layer, or each of --layers, gets --experts N new experts
-  prune      experts go that --routing tells were chosen less than --threshold times as often as the most used one
+  prune      experts go that were chosen less than --threshold times as often as the most used one, by --routing or --data
   modulize   each dense FFN is split into --experts N equal experts of units that are alike, all of them chosen
 SOURCE is a checkpoint, or a directory of them or a run's, then the one that the file LATEST names. It brings its
 configuration, without its mesh; --section.key=value changes it. RUN gets config.ini and checkpoints/step-00000000,
 from which `lyceum train --config RUN/config.ini` goes on with new moments. Under mpirun ranks share the work.)";
 
 struct ConvertOptions {
-  std::string out, layers, scope = "layer", by = "weights";
+  std::string out, layers, scope = "layer", by = "weights", data;
+  std::int64_t batches = 0;
   ConversionRequest request;
 };
 
@@ -56,6 +60,10 @@ po::options_description convert_options(ConvertOptions& options) {
   add("threshold", po::value(&request.threshold)->value_name("T"), "prune: share of what the most used expert takes");
   add("scope", po::value(&options.scope)->value_name("layer | model")->default_value(options.scope),
       "prune: whose most used expert");
+  add("data", po::value(&options.data)->value_name("PREFIX"),
+      "prune: in place of --routing, tokens whose choices are counted; tells the loss on them, before and after");
+  add("batches", po::value(&options.batches)->value_name("N")->default_value(options.batches),
+      "prune: batches of batch.global to read of them, spread evenly; 0: all");
   add("by", po::value(&options.by)->value_name("weights")->default_value(options.by),
       "modulize: what units are alike by");
   return described;
@@ -67,7 +75,8 @@ const std::map<std::string, std::set<std::string>>& own_options() {
       {"slices", {"upcycle"}},  {"experts", {"insert", "modulize"}},
       {"layers", {"insert"}},   {"routing", {"prune"}},
       {"threshold", {"prune"}}, {"scope", {"prune"}},
-      {"by", {"modulize"}}};
+      {"by", {"modulize"}},     {"data", {"prune"}},
+      {"batches", {"prune"}}};
   return all;
 }
 
@@ -182,6 +191,25 @@ std::string changes_of(const Config& own, const Config& made) {
   return text;
 }
 
+/// Collective: mean loss of the checkpoint's model, and what its routers chose, on the tokens that the options name.
+Evaluation measured(const MpiSession& session, const CheckpointReader& checkpoint, Config config,
+                    const ConvertOptions& options) {
+  config.data.valid = options.data;
+  config.moe.top_k_start = 0;
+  config.moe.capacity_factor = 0;
+  const std::int64_t ranks = session.size(), samples = config.batch.global;
+  config.batch.micro = 0;
+  config.batch.global = (samples + ranks - 1) / ranks * ranks;
+  require_none(problems(config, session.size()));
+  resolve(config, session.size());
+  const auto setup = set_up(config, session, Reading::evaluate);
+  const RunData data = open_data(config, false);
+  StagedModel model(config, setup->stream, setup->mesh, working_type(config.run), false);
+  load_weights(checkpoint, setup->stream, model.units());
+  config.batch.global = samples;  // --batches means as many on any number of ranks
+  return evaluate(model, *setup, config, *data.valid, options.batches);
+}
+
 /// The checkpoint's configuration for any mesh, with what the arguments say; `given`: they alone.
 LoadedConfig wanted_config(LoadedConfig own, const std::string& out, const Arguments& arguments,
                            const LoadedConfig& given) {
@@ -215,12 +243,22 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
     if (session.rank() == 0) std::cout << text << std::flush;
   };
   if (given.list_keys) return tell(list_keys()), 0;
-  const ConversionRequest request = request_of(parsed, options);
+  ConversionRequest request = request_of(parsed, options);
   require_no_run(options.out);
   const CheckpointReader source(resolve_checkpoint(parsed.words[1]));
   const LoadedConfig own = config_of(source);
-  const Conversion conversion =
-      convert(request, source, own.config, wanted_config(own, options.out, parsed.rest, given));
+  const LoadedConfig wanted = wanted_config(own, options.out, parsed.rest, given);
+  const auto tell_loss = [&](const char* when, const Evaluation& evaluation) {
+    tell(fmt::format("{:<10} {:.6f} nats a token on {} of {}\n", when, evaluation.loss,
+                     count_text(evaluation.tokens, "token"), options.data));
+  };
+  if (!options.data.empty()) {
+    require_none(wanted.mistakes);
+    const Evaluation before = measured(session, source, wanted.config, options);
+    tell_loss("before", before);
+    request.tokens = tokens_of_experts(before.routing);
+  }
+  const Conversion conversion = convert(request, source, own.config, wanted);
   if (given.print_config) return tell(print_config({.config = conversion.resolved, .origin = given.origin})), 0;
   for (const std::string& note : conversion.notes) tell(note + '\n');
   tell(changes_of(own.config, conversion.resolved) + recipe_table(conversion.recipes) +
@@ -230,6 +268,10 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
   const std::string title =
       fmt::format("lyceum {}: convert {} {}", program_version(), request.transform, source.directory().string());
   write_run(conversion, source, session.world(conversion.config.run.timeout_seconds), title);
+  if (!options.data.empty()) {
+    const CheckpointReader made(resolve_checkpoint(options.out));
+    tell_loss("after", measured(session, made, conversion.config, options));
+  }
   tell(fmt::format("written    {0}: lyceum train --config {0}/config.ini goes on with it\n", options.out));
   return 0;
 }

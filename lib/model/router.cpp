@@ -115,8 +115,9 @@ void require_skippable(const Config& config, std::int64_t skip) {
                 skip);
   for (const Mixture& mixture : mixtures) {
     const std::int64_t experts = mixture.choices(), left = experts - mixture.k;
-    require_usage(skip <= left, "--skip-top = {} and moe.top_k = {} are more than moe.experts = {}: skip {} at most",
-                  skip, mixture.k, experts, left);
+    const std::string of_layer = moe.experts_of_layers.empty() ? "" : " in layer " + label_of(mixture.id);
+    require_usage(skip <= left, "--skip-top = {} and moe.top_k = {} are more than moe.experts = {}{}: skip {} at most",
+                  skip, mixture.k, experts, of_layer, left);
     if (moe.group_limit == 0) continue;
     const std::int64_t open = experts / config.balance.device_groups * moe.group_limit;
     require_usage(

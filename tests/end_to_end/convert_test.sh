@@ -73,10 +73,19 @@ equal "loss without idle experts" "$(loss "$work/pruned" "${few[@]}")" "$(cat "$
 [[ $(loss "$work/pruned") != "$(loss "$work/sparse")" ]] || fail "nothing was pruned"
 trains pruned --parallel.expert=2 --parallel.zero=1
 
+# The same of tokens that are counted on the spot.
+convert prune sparse counted --data "$work/data/valid" --batches=1 --batch.global=1 --threshold=1e-6
+equal "loss before pruning" "$(sed -n 's/^before *\([0-9.]*\) nats.*/\1/p' "$work/told")" \
+  "$(printf %.6f "$(cat "$work/before")")"
+equal "loss after pruning" "$(sed -n 's/^after *\([0-9.]*\) nats.*/\1/p' "$work/told")" \
+  "$(printf %.6f "$(cat "$work/before")")"
+convert prune sparse half --data "$work/data/valid" --threshold=0.5 --scope=model
+equal "layers told" "$(grep -c '^layer [12]: .* go' "$work/told")" 2
+
 # Layers with different numbers of experts: what reads a run knows them.
-left=$(sed -n 's/^layer 2: \([0-9]*\) of 16 .*/\1/p' "$work/told")
-convert insert pruned grown --experts=$((left + 3)) --layers=2
-grep -Eq '^experts_of_layers *= *[0-9]+,19$' "$work/grown/config.ini" || fail "two layers that differ were to be made"
+convert insert counted grown --experts=17 --layers=2
+[[ $(sed -n 's/^experts_of_layers *= *//p' "$work/grown/config.ini") =~ ^([0-9]+),([0-9]+)$ ]] || fail "no list of experts"
+((BASH_REMATCH[1] <= 16 && BASH_REMATCH[2] > 17)) || fail "layers have ${BASH_REMATCH[0]} experts"
 trains grown --parallel.pipeline=2
 expect 0 ranks 2 train --config "$work/grown/config.ini" --run.steps=3 --parallel.expert=2 --routing.every=1
 expect 0 "$lyceum" routing report "$work/grown" --html "$work/page.html"

@@ -104,16 +104,20 @@ std::string pruned_text(std::int64_t layer, const std::vector<std::int64_t>& tok
   return text;
 }
 
+ExpertTokens logged_tokens(const Config& own, const std::filesystem::path& routing) {
+  const std::filesystem::path file = std::filesystem::is_directory(routing) ? routing / "routing.h5" : routing;
+  return tokens_of_experts(own, read_routing(file), file.string());
+}
+
 Making pruned(const Task& task) {
   const ConversionRequest& request = task.request;
-  require_usage(!request.routing.empty(),
-                "--routing is missing: a routing.h5 that tells how often experts were chosen");
+  require_usage(
+      request.routing.empty() != request.tokens.empty(),
+      "say how often experts were chosen: --routing, a routing.h5, or --data, tokens to count their choices of");
   require_usage(request.threshold > 0 && request.threshold <= 1,
                 "--threshold = {}: a share of what the most used expert takes, above 0 and at most 1",
                 request.threshold);
-  const std::filesystem::path file =
-      std::filesystem::is_directory(request.routing) ? request.routing / "routing.h5" : request.routing;
-  const auto tokens = tokens_of_experts(task.own, read_routing(file), file.string());
+  const ExpertTokens tokens = request.tokens.empty() ? logged_tokens(task.own, request.routing) : request.tokens;
   const ExpertOrigins origins = with_pruned(
       task.own, tokens, {.threshold = request.threshold, .over_model = request.over_model, .keep = task.moe().top_k});
   for (const auto& [layer, kept] : origins) task.notes.push_back(pruned_text(layer, tokens.at(layer), kept));

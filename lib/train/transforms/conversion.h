@@ -20,6 +20,7 @@ struct ConversionRequest {
   std::optional<Range> layers = {};    // insert: that get some; none: all that route
   std::int64_t slices = 1;             // upcycle: that each copy is cut into
   std::filesystem::path routing = {};  // prune: a routing log, or a run's folder
+  ExpertTokens tokens = {};            // prune: what was counted, where there is no log
   double threshold = 0;                // prune: as PruneRule's
   bool over_model = false;             // prune: likewise
 };

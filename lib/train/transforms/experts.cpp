@@ -54,6 +54,13 @@ std::map<std::int64_t, Mixture> changeable_experts(const Config& source) {
   return layers;
 }
 
+/// Counts [choices, experts] of one expert.
+std::vector<std::int64_t> over_choices(const std::vector<std::int64_t>& counts, std::int64_t experts) {
+  std::vector<std::int64_t> sums(static_cast<std::size_t>(experts));
+  for (std::size_t i = 0; i < counts.size(); ++i) sums[i % sums.size()] += counts[i];
+  return sums;
+}
+
 }  // namespace
 
 ExpertOrigins with_inserted(const Config& source, std::int64_t count, const std::vector<std::int64_t>& layers) {
@@ -68,8 +75,7 @@ ExpertOrigins with_inserted(const Config& source, std::int64_t count, const std:
   return origins;
 }
 
-ExpertOrigins with_pruned(const Config& source, const std::map<std::int64_t, std::vector<std::int64_t>>& tokens,
-                          const PruneRule& rule) {
+ExpertOrigins with_pruned(const Config& source, const ExpertTokens& tokens, const PruneRule& rule) {
   std::int64_t most_of_model = 0;
   for (const auto& [layer, counts] : tokens) most_of_model = std::max(most_of_model, std::ranges::max(counts));
   ExpertOrigins origins;
@@ -88,17 +94,23 @@ ExpertOrigins with_pruned(const Config& source, const std::map<std::int64_t, std
   return origins;
 }
 
-std::map<std::int64_t, std::vector<std::int64_t>> tokens_of_experts(const Config& source, const RoutingHistory& history,
-                                                                    const std::string& file) {
-  std::map<std::int64_t, std::vector<std::int64_t>> tokens;
+ExpertTokens tokens_of_experts(const std::vector<RoutingSums>& routing) {
+  ExpertTokens tokens;
+  for (const RoutingSums& sums : routing) {
+    if (sums.id.site == Site::ffn) tokens[sums.id.layer] = over_choices(sums.counts, sums.experts);
+  }
+  return tokens;
+}
+
+ExpertTokens tokens_of_experts(const Config& source, const RoutingHistory& history, const std::string& file) {
+  ExpertTokens tokens;
   for (const auto& [layer, experts] : changeable_experts(source)) {
     const auto log = std::ranges::find(history.layers, experts.id, &RoutingHistory::Layer::id);
     require_input(log != history.layers.end(), "{}: has no layer {}, the checkpoint's model routes there", file, layer);
     require_input(log->experts == experts.choices(), "{}: has {} experts in layer {}, the checkpoint's model has {}",
                   file, log->experts, layer, experts.choices());
     std::vector<std::int64_t>& counts = tokens[layer];
-    counts.resize(static_cast<std::size_t>(log->experts));
-    for (std::size_t i = 0; i < log->counts.size(); ++i) counts[i % counts.size()] += log->counts[i];
+    counts = over_choices(log->counts, log->experts);
     require_input(std::ranges::max(counts) > 0, "{}: no token was routed in layer {}", file, layer);
   }
   for (const RoutingHistory::Layer& layer : history.layers) {

@@ -7,6 +7,7 @@
 
 #include "io/checkpoint/checkpoint.h"
 #include "io/routing/log.h"
+#include "model/routing_statistics.h"
 #include "train/transforms/recipe.h"
 
 /// Changes of the routed experts of FFNs. Configurations are resolved.
@@ -26,12 +27,14 @@ struct PruneRule {
   bool over_model = false;  // the most used one of all layers, else of its own
   std::int64_t keep = 1;    // most used experts that stay in each layer in any case
 };
-/// Those that stay, by the tokens that each expert took, a vector a layer of the source that routes. Throws likewise.
-ExpertOrigins with_pruned(const Config& source, const std::map<std::int64_t, std::vector<std::int64_t>>& tokens,
-                          const PruneRule& rule);
-/// Tokens of each expert over all records and choices of a log. Throws a bad_input Error where it is not of this model.
-std::map<std::int64_t, std::vector<std::int64_t>> tokens_of_experts(const Config& source, const RoutingHistory& history,
-                                                                    const std::string& file);
+/// Tokens that each expert took, of each layer that routes.
+using ExpertTokens = std::map<std::int64_t, std::vector<std::int64_t>>;
+/// Those that stay. Throws likewise.
+ExpertOrigins with_pruned(const Config& source, const ExpertTokens& tokens, const PruneRule& rule);
+/// Over all records and choices of a log. Throws a bad_input Error where it is not of this model.
+ExpertTokens tokens_of_experts(const Config& source, const RoutingHistory& history, const std::string& file);
+/// Over the choices of a measurement of this model.
+ExpertTokens tokens_of_experts(const std::vector<RoutingSums>& routing);
 
 /// The configuration with as many experts, and what is special about their tensors and their routers'.
 void set_experts(Config& config, const ExpertOrigins& origins);
