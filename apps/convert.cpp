@@ -138,8 +138,13 @@ std::string pattern_of(const std::string& name) {
 
 /// "8 columns of model/layers/#/mlp/down_proj/weight, times 2"
 std::string part_text(const RowSource& part, const std::string& made) {
-  const std::string what = part.tensor.empty() ? "initial values" : pattern_of(part.tensor);
-  std::string text = what == made ? "the same" : what;
+  std::string text = "initial values";
+  if (part.tensor == made) {
+    text = "the same";
+  } else if (!part.tensor.empty()) {
+    text = pattern_of(part.tensor);
+    if (text == pattern_of(made)) text = "the same of another number";
+  }
   if (part.pick) {
     const std::int64_t picked = std::ssize(part.pick->indices);
     text = fmt::format("{} of {}", count_text(picked, part.pick->axis ? "column" : "row"), text);
@@ -157,7 +162,7 @@ std::string recipe_table(const std::vector<Recipe>& recipes) {
   for (const Recipe& recipe : recipes) {
     const std::string pattern = pattern_of(recipe.tensor.name);
     std::vector<std::string> parts;
-    for (const RowSource& part : recipe.parts) parts.push_back(part_text(part, pattern));
+    for (const RowSource& part : recipe.parts) parts.push_back(part_text(part, recipe.tensor.name));
     Line& line = lines[{pattern, boost::join(parts, ", then ")}];
     const std::string shape = recipe.tensor.shape.text();
     line.shape = line.tensors == 0 || line.shape == shape ? shape : "several";

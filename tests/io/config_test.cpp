@@ -272,7 +272,8 @@ Config unusual() {
   c.data = {"train ü", "valid", "t.model", "sequential", 1.0 / 3, "warn"};
   c.batch = {24, 3, 77};
   c.model = {3, 96, 6, 2, 16, 100, 333, 12345.678, 3e-7, 0.1 + 0.2, true, 1, "moa", "full", "gelu", 128};
-  c.moe = {5, 2, 3, 2, 7, {1, 2, 3, 4, 2147483647}, RouterKind::noisy, Gates::detached, true, 2, 1.25, 17, 6, true};
+  c.moe = {5,    {5, 9, 4}, 2,    3,  2, 7,   {1, 2, 3, 4, 2147483647}, RouterKind::noisy, Gates::detached,
+           true, 2,         1.25, 17, 6, true};
   c.sub_dimensions = {4, 5, 3, 2, 6};
   c.balance = {1e-300, 0.05, 4, "batch", 1e-3, 0.2, 0.7, 2e-3};
   c.optim = {1.08e-3, 1e-5, "cosine", 900, 17, 90, 0, 0.999, 1e-12, 0, 0.5};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "autograd/parameter.h"
 #include "core/error.h"
@@ -34,18 +35,18 @@ bool is_run(const std::vector<std::int64_t>& indices) {
 void require_whole(const Recipe& recipe, const CheckpointReader& source) {
   const ModelTensor& tensor = recipe.tensor;
   std::int64_t rows = 0;
+  bool fits = true;
+  std::string parts;
   for (const RowSource& part : recipe.parts) {
     const Shape from = source_shape(part, tensor, source);
     Shape made = picked_shape(part.pick, from);
-    rows += made[0];
-    made[0] = tensor.shape[0];
-    require_usage(made == tensor.shape,
-                  "{} would be {} and is made of {}, which is {} in {}: leave the keys that say so", tensor.name,
-                  tensor.shape.text(), part.tensor, from.text(), source.directory().string());
+    rows += std::exchange(made[0], tensor.shape[0]);
+    fits = fits && made == tensor.shape;
+    parts +=
+        (parts.empty() ? "" : " and ") + (part.tensor.empty() ? "initial values" : part.tensor + " " + from.text());
   }
-  require_usage(rows == tensor.shape[0],
-                "{} would have {} rows and {} are there to make them of: leave the keys that say so", tensor.name,
-                tensor.shape[0], rows);
+  require_usage(fits && rows == tensor.shape[0], "{} would be {} and is made of {}: leave the keys that say so",
+                tensor.name, tensor.shape.text(), parts);
 }
 
 /// Copies what is picked of a whole tensor of `shape`.
