@@ -61,22 +61,26 @@ po::options_description convert_options(ConvertOptions& options) {
   add("scope", po::value(&options.scope)->value_name("layer | model")->default_value(options.scope),
       "prune: whose most used expert");
   add("data", po::value(&options.data)->value_name("PREFIX"),
-      "prune: in place of --routing, tokens whose choices are counted; tells the loss on them, before and after");
+      "prune: in place of --routing, tokens whose choices are counted; tells the loss on them, before and after; "
+      "modulize: tokens for --by coactivation");
   add("batches", po::value(&options.batches)->value_name("N")->default_value(options.batches),
-      "prune: batches of batch.global to read of them, spread evenly; 0: all");
-  add("by", po::value(&options.by)->value_name("weights")->default_value(options.by),
-      "modulize: what units are alike by");
+      "batches of batch.global to read of --data, spread evenly; 0: all");
+  add("by", po::value(&options.by)->value_name("weights | coactivation")->default_value(options.by),
+      "modulize: whether units come together that are alike, or that are active for the same tokens");
   return described;
 }
 
 /// Options that belong to one transform, or two.
 const std::map<std::string, std::set<std::string>>& own_options() {
-  static const std::map<std::string, std::set<std::string>> all{
-      {"slices", {"upcycle"}},  {"experts", {"insert", "modulize"}},
-      {"layers", {"insert"}},   {"routing", {"prune"}},
-      {"threshold", {"prune"}}, {"scope", {"prune"}},
-      {"by", {"modulize"}},     {"data", {"prune"}},
-      {"batches", {"prune"}}};
+  static const std::map<std::string, std::set<std::string>> all{{"slices", {"upcycle"}},
+                                                                {"experts", {"insert", "modulize"}},
+                                                                {"layers", {"insert"}},
+                                                                {"routing", {"prune"}},
+                                                                {"threshold", {"prune"}},
+                                                                {"scope", {"prune"}},
+                                                                {"by", {"modulize"}},
+                                                                {"data", {"prune", "modulize"}},
+                                                                {"batches", {"prune", "modulize"}}};
   return all;
 }
 
@@ -115,7 +119,10 @@ ConversionRequest request_of(const ParsedOptions& parsed, ConvertOptions& option
     require_usage(!used || owners.contains(request.transform), "--{} is not for {}", option, request.transform);
   }
   require_usage(options.scope == "layer" || options.scope == "model", "--scope = {}: layer or model", options.scope);
-  require_usage(options.by == "weights", "--by = {}: weights", options.by);
+  const bool together = options.by == "coactivation";
+  require_usage(options.by == "weights" || together, "--by = {}: weights or coactivation", options.by);
+  require_usage(request.transform != "modulize" || together != options.data.empty(),
+                "--data: tokens for --by = coactivation, and for nothing else of modulize");
   if (!options.layers.empty()) request.layers = layers_of(options.layers);
   if (parsed.values.count("routing")) request.routing = parsed.values["routing"].as<std::string>();
   request.over_model = options.scope == "model";
@@ -257,7 +264,12 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
     tell(fmt::format("{:<10} {:.6f} nats a token on {} of {}\n", when, evaluation.loss,
                      count_text(evaluation.tokens, "token"), options.data));
   };
-  if (!options.data.empty()) {
+  const bool measures = request.transform == "prune" && !options.data.empty();
+  if (request.transform == "modulize") {
+    request.coactivation = options.data;
+    request.sequences = options.batches * wanted.config.batch.global;
+  }
+  if (measures) {
     require_none(wanted.mistakes);
     const Evaluation before = measured(session, source, wanted.config, options);
     tell_loss("before", before);
@@ -273,7 +285,7 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
   const std::string title =
       fmt::format("lyceum {}: convert {} {}", program_version(), request.transform, source.directory().string());
   write_run(conversion, source, session.world(conversion.config.run.timeout_seconds), title);
-  if (!options.data.empty()) {
+  if (measures) {
     const CheckpointReader made(resolve_checkpoint(options.out));
     tell_loss("after", measured(session, made, conversion.config, options));
   }

@@ -38,6 +38,7 @@ struct Pass {
   bool limits = false;        // whether moe.capacity_factor holds
   std::int64_t skip_top = 0;  // best experts of a token that routers pass over, to learn what they are worth
   std::vector<ChosenExperts>* chosen = nullptr;  // where routers put what they choose, for who asks
+  std::vector<Tensor>* ffn_inputs = nullptr;     // likewise what the FFN of each block reads, as it lies there
   KeyValueCache* cache = nullptr;                // of this block, where one sequence goes on from it; no gradient then
 
   bool training() const { return step.defined(); }

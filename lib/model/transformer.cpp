@@ -172,6 +172,7 @@ Sublayer::Result Transformer::run_block(Tape& tape, const Pass& pass, const Bloc
   auto [attended, losses] = block.attention->forward(tape, pass, attention_in);
   tape.release(attention_in, attention_norm, x);
   const auto [middle, ffn_in] = tape.apply(SumNorm{ffn_norm}, x, attended);
+  if (pass.ffn_inputs) pass.ffn_inputs->push_back(ffn_in.value);
   const auto [y, ffn_losses] = block.ffn->forward(tape, pass, ffn_in);
   tape.release(ffn_in, ffn_norm, middle);
   losses.insert(losses.end(), ffn_losses.begin(), ffn_losses.end());
@@ -246,7 +247,8 @@ Transformer::StageResult Transformer::forward_stage(Tape& tape, const Batch& bat
                   .counts = counting_,
                   .limits = batch.step.defined() || !trains_,
                   .skip_top = skip_top_,
-                  .chosen = batch.chosen};
+                  .chosen = batch.chosen,
+                  .ffn_inputs = batch.ffn_inputs};
   tape.release_results(config_.model.recompute == "selective");
   StageResult result;
   const Variable y = blocks(tape, pass, first_stage() ? embed(tape, pass.layout, batch.inputs) : x, result.losses);

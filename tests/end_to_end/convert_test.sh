@@ -54,6 +54,8 @@ trains slices --parallel.expert=2 --parallel.zero=3
 
 convert modulize dense modules --experts=6
 close "loss of modules" "$(loss "$work/modules")" "$dense" 1e-6
+convert modulize dense together --experts=6 --by coactivation --data "$work/data/valid" --batches=1
+close "loss of modules by co-activation" "$(loss "$work/together")" "$dense" 1e-6
 trains modules --parallel.tensor=2 --parallel.expert=2
 [[ $(loss "$work/modules" --moe.top_k=3) != "$dense" ]] || fail "half of the modules have the loss of all"
 
@@ -114,6 +116,7 @@ refused 2 "slices is not for insert" insert "$work/sparse" --slices=2
 refused 2 "threshold = 2" prune "$work/sparse" "${prune[@]}" 2
 refused 2 "moe.top_k = 17 is more than moe.experts = 16" prune "$work/sparse" "${prune[@]}" 1 --moe.top_k=17
 refused 2 "_proj/weight would be \[9, 32\] and is made of .* \[24, 32\]" reset "$work/sparse" --moe.expert_hidden=9
+refused 2 "data: tokens for --by = coactivation" modulize "$work/dense" --experts=6 --by=coactivation
 refused 2 "does not divide" modulize "$work/dense" --experts=7
 refused 2 "did you mean|unrecognised" modulize "$work/dense" --expertz=7
 refused 3 "has no layer 1|has [0-9]+ experts in layer" prune "$work/pruned" "${prune[@]}" 0.1

@@ -6,14 +6,17 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <numeric>
 
 #include "core/random.h"
 #include "io/config/check.h"
+#include "io/data/token_data.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
 #include "train/run_state.h"
 #include "train/transforms/balanced_clusters.h"
+#include "train/transforms/unit_groups.h"
 
 namespace lyceum {
 namespace {
@@ -40,16 +43,20 @@ Config sparse_model() {
   return config;
 }
 
+/// Says other values of a tensor.
+using Change = std::function<void(const std::string& name, std::vector<float>& values)>;
+
 /// A checkpoint whose values tell where they stood: those of a tensor begin at a whole number of its own and grow.
 class Source {
  public:
-  explicit Source(const Config& config) : config_(config) {
+  explicit Source(const Config& config, const Change& change = {}) : config_(config) {
     resolve(config_, 1);
     std::vector<CheckpointPiece> pieces;
     for (const ModelTensor& tensor : model_tensors(config_)) {
       std::vector<float>& values = values_[tensor.name];
       values.resize(static_cast<std::size_t>(tensor.shape.size()));
       std::iota(values.begin(), values.end(), 1000.f * static_cast<float>(values_.size()));
+      if (change) change(tensor.name, values);
       pieces.push_back({tensor.name, tensor.shape, Box::whole(tensor.shape), values.data()});
     }
     const CheckpointHeader header{
@@ -212,6 +219,44 @@ TEST(Conversion, ModulizingGivesEveryUnitToOneExpert) {
     for (std::int64_t unit = 0; unit < 12; ++unit) {
       EXPECT_EQ(first_of_units[static_cast<std::size_t>(unit)], source.at(ffn + "up_proj/weight", unit * 8));
     }
+  }
+}
+
+/// Half of the tokens make the units with an even number active, the others those with an odd one, by their gates; what
+/// is multiplied with that differs from unit to unit, so that their weights do not tell.
+TEST(Conversion, CoactivationGroupsUnitsByTheTokensThatTheyAnswer) {
+  Config config = dense();
+  config.batch.seq_len = 10;
+  const auto change = [](const std::string& name, std::vector<float>& values) {
+    const Philox random(1, name);
+    const bool gate = name.ends_with("mlp/gate_proj/weight"), up = name.ends_with("mlp/up_proj/weight");
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const std::size_t row = i / 8, col = i % 8;
+      float& value = values[i];
+      if (name == "model/embed_tokens/weight") {
+        value = col == row % 2;  // one of two directions
+      } else if (name.ends_with("layernorm/weight")) {
+        value = 1;
+      } else if (gate) {
+        value = col > 1 ? 0 : col == row % 2 ? 2 : -2;
+      } else {
+        value = up ? (random.uniform(row) < 0.5 ? 1 : -1) * static_cast<float>(1 + col % 2) : 0;
+      }
+    }
+  };
+  const Source source(config, change);
+  const std::string prefix = (source.root() / "tokens").string();
+  TokenFileWriter writer(prefix, 16);
+  std::vector<std::int32_t> tokens;
+  for (std::uint64_t i = 0; i < 101; ++i) tokens.push_back(static_cast<std::int32_t>(Philox(2, "t").below(16, i)));
+  writer.add_document(tokens);
+  writer.finish();
+  for (const std::int64_t sequences : {0, 3}) {
+    const FfnInputs inputs(source.reader(), source.config(), prefix, sequences);
+    ASSERT_EQ(inputs.of(1).rows, sequences > 0 ? 30 : 100);
+    FfnParts groups = units_active_together(source.reader(), inputs, 1, 2);
+    std::ranges::sort(groups);
+    EXPECT_THAT(groups, ElementsAre(ElementsAre(0, 2, 4, 6, 8, 10), ElementsAre(1, 3, 5, 7, 9, 11)));
   }
 }
 

@@ -6,12 +6,13 @@
 #include <array>
 #include <functional>
 #include <iterator>
+#include <utility>
 
 #include "core/error.h"
 #include "io/config/check.h"
 #include "io/text/table.h"
 #include "model/mixture.h"
-#include "train/transforms/balanced_clusters.h"
+#include "train/transforms/unit_groups.h"
 
 namespace lyceum {
 
@@ -125,26 +126,6 @@ Making pruned(const Task& task) {
   return [=](const Config& resolved) { return rearranged_experts(resolved, origins); };
 }
 
-/// Units of a dense FFN whose rows, in all matrices before the activation, lie near each other.
-FfnParts alike_units(const CheckpointReader& source, std::int64_t layer, std::int64_t experts) {
-  const std::string prefix = fmt::format("model/layers/{}/mlp/", layer);
-  std::vector<const CheckpointReader::Entry*> matrices;
-  for (const CheckpointReader::Entry& entry : source.tensors()) {
-    if (entry.name.starts_with(prefix) && !entry.name.starts_with(prefix + "down_proj")) matrices.push_back(&entry);
-  }
-  require_input(!matrices.empty(), "{}: layer {} has no dense FFN", source.directory().string(), layer);
-  const std::int64_t width = matrices.front()->shape[0], hidden = matrices.front()->shape[1];
-  const std::int64_t cols = hidden * std::ssize(matrices);
-  std::vector<float> rows(static_cast<std::size_t>(width * cols)), matrix(static_cast<std::size_t>(width * hidden));
-  for (std::size_t m = 0; m < matrices.size(); ++m) {
-    source.read(matrices[m]->name, Box::whole({width, hidden}), matrix.data());
-    for (std::int64_t r = 0; r < width; ++r) {
-      std::copy_n(matrix.data() + r * hidden, hidden, rows.data() + r * cols + static_cast<std::int64_t>(m) * hidden);
-    }
-  }
-  return balanced_clusters(CpuStream(), {rows.data(), width, cols}, experts);
-}
-
 Making modulized(const Task& task) {
   const std::int64_t experts = task.request.experts, width = task.own.model.ffn_hidden;
   require_dense(task);
@@ -156,9 +137,18 @@ Making modulized(const Task& task) {
   if (!task.given("moe.router")) moe.router = RouterKind::random;
   if (!task.given("moe.gates") && !task.given("moe.renormalize")) moe.gates = Gates::ones;
   if (!task.given("moe.top_k")) moe.top_k = experts;
-  return [&source = task.source, experts](const Config& resolved) {
+  require_usage(task.request.coactivation.empty() || task.own.model.ffn == "swiglu",
+                "--by = coactivation knows the activations of model.ffn = swiglu alone, not of {}", task.own.model.ffn);
+  return [&source = task.source, &own = task.own, request = task.request, experts](const Config& resolved) {
     FfnCut cut;
-    for (const std::int64_t layer : sparse_layers(resolved)) cut.layers[layer] = alike_units(source, layer, experts);
+    const auto active =
+        request.coactivation.empty()
+            ? std::nullopt
+            : std::optional<FfnInputs>(std::in_place, source, own, request.coactivation, request.sequences);
+    for (const std::int64_t layer : sparse_layers(resolved)) {
+      cut.layers[layer] =
+          active ? units_active_together(source, *active, layer, experts) : units_alike(source, layer, experts);
+    }
     return experts_of_ffns(resolved, cut);
   };
 }

@@ -21,6 +21,8 @@ struct ConversionRequest {
   std::int64_t slices = 1;             // upcycle: that each copy is cut into
   std::filesystem::path routing = {};  // prune: a routing log, or a run's folder
   ExpertTokens tokens = {};            // prune: what was counted, where there is no log
+  std::string coactivation = {};       // modulize: prefix of tokens to go by; empty: units are alike in their weights
+  std::int64_t sequences = 0;          // of these tokens; 0: all
   double threshold = 0;                // prune: as PruneRule's
   bool over_model = false;             // prune: likewise
 };
