@@ -274,6 +274,8 @@ TEST(Conversion, WhatCannotBeIsToldBeforeAnythingIsWritten) {
   EXPECT_THAT(refused(from_sparse, {.transform = "insert"}), HasSubstr("--experts = 0"));
   EXPECT_THAT(refused(from_sparse, {.transform = "insert", .experts = 1, .layers = Range{0, 2}}),
               HasSubstr("layer 0 has no routed experts"));
+  EXPECT_THAT(refused(from_sparse, {.transform = "insert", .experts = 1, .layers = Range{1, 2}}),
+              HasSubstr("--layers names layer 2: the model has 2 layers, counted from 0"));
   EXPECT_THAT(refused(from_sparse, {.transform = "prune"}), HasSubstr("say how often experts were chosen"));
   EXPECT_THAT(refused(from_sparse, {.transform = "reset"}, {"--model.vocab=32"}),
               AllOf(HasSubstr("model/embed_tokens/weight would be [32, 8]"), HasSubstr("leave the keys")));

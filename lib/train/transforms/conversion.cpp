@@ -85,7 +85,12 @@ Making upcycled(const Task& task) {
 
 Making inserted(const Task& task) {
   const ConversionRequest& request = task.request;
-  require_usage(request.experts > 0, "--experts = {}: say how many experts each layer is to get", request.experts);
+  constexpr std::int64_t most = 65536;  // as of moe.experts
+  require_usage(request.experts > 0 && request.experts <= most,
+                "--experts = {}: say how many experts each layer is to get, 1 to {}", request.experts, most);
+  require_usage(!request.layers || request.layers->end() <= task.own.model.layers,
+                "--layers names layer {}: the model has {}, counted from 0",
+                request.layers ? request.layers->end() - 1 : 0, count_text(task.own.model.layers, "layer"));
   const std::vector<std::int64_t> layers =
       request.layers ? numbers_from(request.layers->first, request.layers->count) : sparse_layers(task.own);
   const ExpertOrigins origins = with_inserted(task.own, request.experts, layers);
