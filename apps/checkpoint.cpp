@@ -30,11 +30,9 @@ constexpr const char* checkpoint_about =
 
 CKPT is a checkpoint (step-00000100/), or a directory of them or a run's, then the one that the file LATEST names.)";
 
-bool is_optimizer(const std::string& name) { return name.starts_with("optimizer/"); }
-
 std::int64_t parameters(const CheckpointReader& reader) {
   std::int64_t sum = 0;
-  for (const auto& entry : reader.tensors()) sum += is_optimizer(entry.name) ? 0 : entry.shape.size();
+  for (const auto& entry : reader.tensors()) sum += is_moment(entry.name) ? 0 : entry.shape.size();
   return sum;
 }
 
@@ -138,7 +136,7 @@ void print_placement(const CheckpointReader& reader) {
   if (placement.empty()) return;
   const Config config = config_of(reader).config;
   for (const MixturePlacement& layer : placement) {
-    const std::int64_t experts = mixture_of(config, layer.id).choices();
+    const std::int64_t experts = mixture_of(config, layer.id).weighted();
     require_input(layer.ranks.experts() == experts, "{}: places {} experts in layer {}, its configuration has {}",
                   reader.directory().string(), layer.ranks.experts(), label_of(layer.id), experts);
   }

@@ -37,7 +37,8 @@ struct EvalOptions {
 
 /// Keys that the checkpoint was not trained with and its loss goes by.
 std::vector<Difference> changes(const CheckpointRun& run) {
-  constexpr std::array telling{"model.", "moe.", "sub_dimensions.", "batch.seq_len", "run.precision", "data.valid"};
+  constexpr std::array telling{"model.",        "moe.",          "attention_experts.", "sub_dimensions.",
+                               "batch.seq_len", "run.precision", "data.valid"};
   constexpr std::array silent{"model.recompute", "model.loss_chunk", "model.init_std", "moe.top_k_start"};
   std::vector<Difference> changed = differences(run.own, run.config);
   std::erase_if(changed, [&](const Difference& difference) {

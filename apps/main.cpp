@@ -40,6 +40,8 @@ const std::map<std::string, Command>& commands() {
       {"checkpoint", {alone(checkpoint_command), "ls, show, verify, diff"}},
       {"routing",
        {alone(routing_command), "report (tables, HTML), dump (CSV) of a routing log; difficult: of token logs"}},
+      {"convert",
+       {convert_command, "a checkpoint into a run with another model: upcycle, insert, prune, modulize, reset"}},
       {"completion",
        {alone(completion_command), "bash, zsh: what these shells complete commands, options and keys by"}}};
   return all;

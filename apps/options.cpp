@@ -65,7 +65,7 @@ CommandHelp describe_configured(const std::string& usage, const std::string& abo
   return help;
 }
 
-ParsedOptions parse_options(po::options_description options, const Arguments& arguments) {
+ParsedOptions parse_options(po::options_description options, const Arguments& arguments, std::size_t most_words) {
   options.add_options()("help", "")("stray word", po::value<Arguments>());
   po::positional_options_description stray;
   stray.add("stray word", -1);
@@ -95,8 +95,9 @@ ParsedOptions parse_options(po::options_description options, const Arguments& ar
   } catch (const po::error& error) {
     fail(ExitCode::usage, "{}; --help tells the options", error.what());
   }
-  require_usage(!parsed.values.count("stray word"), "'{}' is no option: --help tells them",
-                parsed.values.count("stray word") ? parsed.values["stray word"].as<Arguments>().front() : "");
+  if (parsed.values.count("stray word")) parsed.words = parsed.values["stray word"].as<Arguments>();
+  require_usage(parsed.words.size() <= most_words, "'{}' is no option: --help tells them",
+                parsed.words.size() <= most_words ? "" : parsed.words[most_words]);
   parsed.help = parsed.values.count("help") > 0;
   return parsed;
 }

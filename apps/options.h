@@ -2,6 +2,7 @@
 
 #include <boost/program_options.hpp>
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -29,18 +30,21 @@ CommandHelp eval_help();
 CommandHelp generate_help();
 CommandHelp tokenize_help();
 CommandHelp checkpoint_help();
+CommandHelp convert_help();
 CommandHelp routing_help();
 CommandHelp completion_help();
 
 /// The arguments of a command that has a configuration, sorted.
 struct ParsedOptions {
   boost::program_options::variables_map values;
-  Arguments rest;  // --config FILE, --section.key=value, --print-config, --list-keys: for read_config
+  Arguments words;  // that are no options
+  Arguments rest;   // --config FILE, --section.key=value, --print-config, --list-keys: for read_config
   bool help = false;
 };
 
-/// Reads `options` (a --help is added) from the arguments. Throws a usage Error for anything that is neither an option
-/// nor about the configuration.
-ParsedOptions parse_options(boost::program_options::options_description options, const Arguments& arguments);
+/// Reads `options` (a --help is added) from the arguments, and at most so many words that are none. Throws a usage
+/// Error for anything else that is not about the configuration.
+ParsedOptions parse_options(boost::program_options::options_description options, const Arguments& arguments,
+                            std::size_t most_words = 0);
 
 }  // namespace lyceum

@@ -27,17 +27,6 @@ bool check(const MpiSession& session, LoadedConfig& loaded) {
   return !loaded.print_config;
 }
 
-/// What the run that wrote a checkpoint chose for its own machine goes back to its default: any mesh reads it.
-LoadedConfig without_mesh(LoadedConfig loaded) {
-  loaded.config.parallel = {};
-  loaded.config.run.device = RunConfig{}.device;
-  loaded.config.batch.micro = 0;
-  std::erase_if(loaded.origin, [](const auto& given) {
-    return given.first.starts_with("parallel.") || given.first == "run.device" || given.first == "batch.micro";
-  });
-  return loaded;
-}
-
 /// The tokenizer that the checkpoint brings is the run's; another one is refused.
 void take_tokenizer(const CheckpointReader& reader, LoadedConfig& loaded, const LoadedConfig& given) {
   if (reader.tokenizer_sha256().empty()) return;
@@ -69,6 +58,16 @@ LoadedConfig config_of(const CheckpointReader& reader) {
   } catch (const Error& error) {
     fail(ExitCode::bad_input, "{}", error.what());
   }
+}
+
+LoadedConfig without_mesh(LoadedConfig loaded) {
+  loaded.config.parallel = {};
+  loaded.config.run.device = RunConfig{}.device;
+  loaded.config.batch.micro = 0;
+  std::erase_if(loaded.origin, [](const auto& given) {
+    return given.first.starts_with("parallel.") || given.first == "run.device" || given.first == "batch.micro";
+  });
+  return loaded;
 }
 
 std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::string path, const Arguments& arguments) {

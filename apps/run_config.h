@@ -15,6 +15,9 @@ std::optional<LoadedConfig> configure(const MpiSession& session, const Arguments
 /// The configuration that a checkpoint carries; a bad_input Error where there is none that this build can read.
 LoadedConfig config_of(const CheckpointReader& reader);
 
+/// What the run that wrote a checkpoint chose for its own machine goes back to its default: any mesh reads it.
+LoadedConfig without_mesh(LoadedConfig loaded);
+
 /// A checkpoint to be read on this world.
 struct CheckpointRun {
   CheckpointReader reader;

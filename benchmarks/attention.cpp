@@ -1,16 +1,28 @@
-// GFLOP/s of causal attention (work above the diagonal not counted) and its share of oneDNN's best 512^3 rate of the
-// same precision in the same run. Usage: bench_attention [threads]
+// GFLOP/s of causal attention (work above the diagonal not counted), by softmax and by breaking sticks, their share of
+// oneDNN's best 512^3 rate of the same precision in the same run, and the ratio of the two; then attention experts,
+// forwards and backwards with all their matrices, against dense attention of as many FLOPs. Usage: bench_attention
+// [threads]
 
 #include "kernels/attention.h"
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "best_rate.h"
+#include "core/clock.h"
 #include "core/random.h"
+#include "io/config/check.h"
+#include "kernels/rope.h"
+#include "kernels/stick_breaking.h"
+#include "model/layers.h"
+#include "parallel/comm/mpi_session.h"
 #include "timing.h"
 
 namespace lyceum {
@@ -26,12 +38,63 @@ Tensor random_tensor(const CpuStream& stream, std::int64_t rows, std::int64_t co
   return tensor;
 }
 
-void print_line(const AttentionShape& s, const char* pass, double flops, const Timing& timing, double best) {
-  fmt::print("  {:>9} {:>7} {:>6} {:>8} {:>4}  {:<8} {:>9.3f} {:>5.0f} {:>9.1f} {:>6.0f}%\n", s.sequences, s.key_len,
-             s.heads, s.kv_heads, s.head_dim, pass, 1e3 * timing.median, 100 * timing.spread,
-             flops / timing.median * 1e-9, 100 * flops / timing.median / best);
+/// What a kind of attention took for one shape; backward is nothing where queries are fewer than keys.
+struct Passes {
+  Timing forward, backward;
+  double both() const { return forward.median + backward.median; }
+};
+
+struct Table {
+  const AttentionShape& shape;
+  double product;  // FLOPs of one of the matrix products
+  double best;
+
+  void line(const char* weights, const char* pass, double products, const Timing& timing) const {
+    const double flops = products * product;
+    fmt::print("  {:>9} {:>7} {:>6} {:>8} {:>4}  {:<8} {:<8} {:>9.3f} {:>5.0f} {:>9.1f} {:>6.0f}%\n", shape.sequences,
+               shape.key_len, shape.heads, shape.kv_heads, shape.head_dim, weights, pass, 1e3 * timing.median,
+               100 * timing.spread, flops / timing.median * 1e-9, 100 * flops / timing.median / best);
+  }
+  void lines(const char* weights, const Passes& passes) const {
+    line(weights, "forward", 2, passes.forward);
+    if (passes.backward.median == 0) return;
+    line(weights, "backward", 5, passes.backward);
+    line(weights, "both", 7, {passes.both(), std::max(passes.forward.spread, passes.backward.spread)});
+  }
+};
+
+template <class Forward, class Backward>
+struct Kind {
+  Forward forward;
+  Backward backward;
+
+  bool trains() const { return forward.shape.query_len == forward.shape.key_len; }
+  Passes measured(const CpuStream& stream) const {
+    Passes passes{.forward = measure([&](std::size_t) { run(stream, forward); }), .backward = {}};
+    if (trains()) passes.backward = measure([&](std::size_t) { run(stream, backward); });
+    return passes;
+  }
+  double seconds(const CpuStream& stream) const {
+    const auto start = Clock::now();
+    run(stream, forward);
+    if (trains()) run(stream, backward);
+    return seconds_since(start);
+  }
+};
+
+/// The median over rounds of a's time over b's, one after the other in each, so that both meet the same weather.
+template <class A, class B>
+double ratio(const CpuStream& stream, const A& a, const B& b) {
+  std::array<double, 15> ratios;
+  for (double& each : ratios) {
+    const double own = a.seconds(stream);
+    each = own / b.seconds(stream);
+  }
+  std::nth_element(ratios.begin(), ratios.begin() + ratios.size() / 2, ratios.end());
+  return ratios[ratios.size() / 2];
 }
 
+/// Both kinds, and the rate of stick-breaking over that of softmax.
 template <class T>
 void shape(const CpuStream& stream, const AttentionShape& s, double best) {
   const std::int64_t queries = s.sequences * s.query_len, keys = s.sequences * s.key_len;
@@ -42,31 +105,28 @@ void shape(const CpuStream& stream, const AttentionShape& s, double best) {
                dq = random_tensor<T>(stream, queries, q_cols, "o");
   const Tensor dk = random_tensor<T>(stream, keys, k_cols, "o"), dv = random_tensor<T>(stream, keys, k_cols, "o");
   const Tensor log_sum_exp = random_tensor<Accumulator<T>>(stream, queries, s.heads, "l");
+  const Tensor log_rest = random_tensor<double>(stream, queries, s.heads, "l");
   const double scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
   const auto pairs = static_cast<double>(queries) * static_cast<double>(2 * s.key_len - s.query_len + 1) / 2;
-  const double product = 2 * pairs * static_cast<double>(q_cols);  // one of the matrix products
-  const Timing forward = measure([&](std::size_t) {
-    run(stream, AttentionForward<T>{s, q.matrix<T>(), k.matrix<T>(), v.matrix<T>(), out.matrix<T>(),
-                                    log_sum_exp.matrix<Accumulator<T>>(), scale});
-  });
-  print_line(s, "forward", 2 * product, forward, best);
-  if (s.query_len != s.key_len) return;
-  const Timing backward = measure([&](std::size_t) {
-    run(stream, AttentionBackward<T>{s, q.matrix<T>(), k.matrix<T>(), v.matrix<T>(), out.matrix<T>(), d_out.matrix<T>(),
-                                     log_sum_exp.matrix<Accumulator<T>>(), dq.matrix<T>(), dk.matrix<T>(),
-                                     dv.matrix<T>(), scale});
-  });
-  print_line(s, "backward", 5 * product, backward, best);
-  const double both = forward.median + backward.median;
-  print_line(s, "both", 7 * product, {both, std::max(forward.spread, backward.spread)}, best);
+  const Table table{.shape = s, .product = 2 * pairs * static_cast<double>(q_cols), .best = best};
+  const Matrix<const T> a = q.matrix<T>(), b = k.matrix<T>(), c = v.matrix<T>(), d = d_out.matrix<T>();
+  const Kind softmax{AttentionForward<T>{s, a, b, c, out.matrix<T>(), log_sum_exp.matrix<Accumulator<T>>(), scale},
+                     AttentionBackward<T>{s, a, b, c, out.matrix<T>(), d, log_sum_exp.matrix<Accumulator<T>>(),
+                                          dq.matrix<T>(), dk.matrix<T>(), dv.matrix<T>(), scale}};
+  const Kind sticks{StickBreakingForward<T>{s, a, b, c, out.matrix<T>(), log_rest.matrix<double>(), scale},
+                    StickBreakingBackward<T>{s, a, b, c, d, log_rest.matrix<double>(), dq.matrix<T>(), dk.matrix<T>(),
+                                             dv.matrix<T>(), scale}};
+  table.lines("softmax", softmax.measured(stream));
+  table.lines("sticks", sticks.measured(stream));
+  fmt::print("  sticks at {:.2f} of softmax's rate\n", ratio(stream, softmax, sticks));
 }
 
 template <class T>
 void all(const CpuStream& stream, const std::string& type, dnnl::memory::data_type dnnl_type) {
   const double best = best_gemm_rate(stream.threads(), dnnl_type);
   fmt::print("{}, {} threads; oneDNN 512^3: {:.1f} GFLOP/s\n", type, stream.threads(), best * 1e-9);
-  fmt::print("  {:>9} {:>7} {:>6} {:>8} {:>4}  {:<8} {:>9} {:>5} {:>9} {:>7}\n", "sequences", "length", "heads",
-             "kv_heads", "dim", "", "ms", "±%", "GFLOP/s", "share");
+  fmt::print("  {:>9} {:>7} {:>6} {:>8} {:>4}  {:<8} {:<8} {:>9} {:>5} {:>9} {:>7}\n", "sequences", "length", "heads",
+             "kv_heads", "dim", "weights", "", "ms", "±%", "GFLOP/s", "share");
   shape<T>(stream, {16, 512, 512, 8, 8, 64}, best);
   shape<T>(stream, {16, 512, 512, 8, 2, 64}, best);
   shape<T>(stream, {1, 2048, 2048, 8, 8, 64}, best);
@@ -75,11 +135,69 @@ void all(const CpuStream& stream, const std::string& type, dnnl::memory::data_ty
   fmt::print("\n");
 }
 
+/// The attention of a block alone: with experts, or with as many heads as a token chooses of theirs.
+class HalfBlock {
+ public:
+  HalfBlock(const CpuStream& stream, const Mesh& mesh, DType type, const Config& config) : stream_(stream) {
+    if (const std::optional<Mixture> experts = attention_experts(config, 0)) {
+      half_ = std::make_unique<AttentionExperts>(config, *experts, "attention", mesh,
+                                                 AttentionExperts::Units{unit_, unit_, unit_});
+    } else {
+      half_ = std::make_unique<AttentionLayer>(config.model, "attention", mesh.tensor, unit_);
+    }
+    unit_.allocate(stream, type, true);
+    unit_.initialize(stream, 1);
+  }
+  /// Forwards and backwards.
+  void run(const Pass& pass, const Tensor& x) const {
+    Tape tape(stream_);
+    const Variable y = half_->forward(tape, pass, tape.leaf(x)).y;
+    tape.backward({{y, x}});
+  }
+
+ private:
+  Stream stream_;
+  ParameterUnit unit_{"attention", ParameterUnit::Group::dense, 0};
+  std::unique_ptr<Sublayer> half_;
+};
+
+template <class T>
+void experts(const CpuStream& stream, const Mesh& mesh, const std::string& type) {
+  constexpr std::int64_t sequences = 16;
+  Config dense;
+  dense.model.hidden = 512;
+  dense.model.kv_heads = 8;
+  dense.model.head_dim = 64;
+  dense.model.heads = 16;
+  Config mixture = dense;
+  mixture.model.heads = 8;
+  mixture.model.attention = "moa";
+  mixture.attention_experts = {.count = 16, .top_k = 2, .gates = {}};
+  const Tensor x = random_tensor<T>(stream, sequences * dense.batch.seq_len, dense.model.hidden, "x");
+  const Tensor rope = Tensor::empty(stream, accumulator_of(dtype_of<T>), {dense.batch.seq_len, dense.model.head_dim});
+  launch(Stream(stream), RopeTable<Accumulator<T>>{rope.matrix<Accumulator<T>>(), dense.model.rope_base});
+  const Pass pass{.layout = TokenLayout(x.shape()[0], dense.batch.seq_len), .rope = rope, .counts = false};
+  const HalfBlock heads(stream, mesh, dtype_of<T>, dense), experts(stream, mesh, dtype_of<T>, mixture);
+  const Timing of_heads = measure([&](std::size_t) { heads.run(pass, x); });
+  const Timing of_experts = measure([&](std::size_t) { experts.run(pass, x); });
+  const auto tokens = static_cast<double>(x.shape()[0]);
+  fmt::print("{}, {} tokens in sequences of {}, 16 query heads of 64 each, 8 of keys\n", type, x.shape()[0],
+             dense.batch.seq_len);
+  fmt::print("  dense attention                      {:>9.0f} tokens/s  ±{:.0f}%\n", tokens / of_heads.median,
+             100 * of_heads.spread);
+  fmt::print("  2 of 16 attention experts of 8 heads {:>9.0f} tokens/s  ±{:.0f}%  {:.2f} of it\n",
+             tokens / of_experts.median, 100 * of_experts.spread, of_heads.median / of_experts.median);
+}
+
 }  // namespace
 }  // namespace lyceum
 
 int main(int argc, char** argv) {
+  const lyceum::MpiSession session;
   const lyceum::CpuStream stream(argc > 1 ? std::atoi(argv[1]) : 0);
   lyceum::all<float>(stream, "f32", dnnl::memory::data_type::f32);
   lyceum::all<lyceum::bfloat16>(stream, "bf16", dnnl::memory::data_type::bf16);
+  const lyceum::Mesh mesh = lyceum::Mesh::create(lyceum::ProcessGroup::self(), {});
+  lyceum::experts<float>(stream, mesh, "f32");
+  lyceum::experts<lyceum::bfloat16>(stream, mesh, "bf16");
 }

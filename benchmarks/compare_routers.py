@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Every router, gate, loss and baseline of Lyceum against PyTorch in float64 (reference_model.py), on the CPU.
+"""Every router, gate, loss and baseline of Lyceum, and every kind of attention, against PyTorch in float64
+(reference_model.py), on the CPU.
 
     .venv/bin/python benchmarks/compare_routers.py [--cases REGEX] [--seed N] [--program PATH] [--json OUT]
 
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor
 
 from compare_pytorch import ROOT, relative, write_tokens
-from reference_model import Training, Weights
+from reference_model import Router, Training, Weights
 
 # Largest relative difference allowed between f32 and float64. About 1e-6 is seen, and no choice that differs.
 LIMIT = 1e-5
@@ -35,8 +36,11 @@ BASE = {
     "batch.global": 4, "batch.micro": 2, "batch.seq_len": 32,
     "model.layers": 2, "model.hidden": 32, "model.heads": 4, "model.kv_heads": 2, "model.ffn_hidden": 48,
     "model.vocab": 64, "model.rope_base": 10000, "model.norm_eps": 1e-6, "model.init_std": 0.2,
-    "model.tie_embeddings": 0, "model.first_dense_layers": 0,
+    "model.tie_embeddings": 0, "model.first_dense_layers": 0, "model.ffn": "swiglu", "model.attention": "mha",
+    "model.attention_weights": "softmax",
+    "attention_experts.count": 0, "attention_experts.top_k": 1, "attention_experts.gates": "detached",
     "moe.experts": 8, "moe.shared_experts": 0, "moe.top_k": 2, "moe.top_k_start": 0, "moe.expert_hidden": 24,
+    "moe.zero_experts": 0, "moe.copy_experts": 0, "moe.latent_hidden": 0,
     "moe.router": "softmax", "moe.router_hidden": 16, "moe.gates": "raw",
     "moe.group_limit": 0, "moe.capacity_factor": 0,
     "balance.expert": 0, "balance.device": 0, "balance.device_groups": 1, "balance.scope": "sequence",
@@ -50,6 +54,11 @@ BASE = {
 def keys(**changes) -> dict:
     """moe_top_k=3 is moe.top_k = 3."""
     return {key.replace("_", ".", 1): value for key, value in changes.items()}
+
+
+def attention_experts(**changes) -> dict:
+    own = {f"attention_experts.{key}": value for key, value in changes.items()}
+    return keys(model_attention="moa") | own
 
 
 EVEN = keys(balance_expert=0.05)
@@ -73,6 +82,9 @@ CASES = {
     "sigmoid": EVEN | keys(moe_router="sigmoid"),
     "sigmoid, bias": BIAS,
     "sigmoid, bias, groups": BIAS | GROUPS,
+    "sqrt_softplus": EVEN | keys(moe_router="sqrt_softplus"),
+    "sqrt_softplus, bias": BIAS | keys(moe_router="sqrt_softplus"),
+    "sqrt_softplus, bias, groups": BIAS | GROUPS | keys(moe_router="sqrt_softplus", moe_gates="raw"),
     "mlp": EVEN | keys(moe_router="mlp"),
     "noisy": EVEN | keys(moe_router="noisy", balance_z_loss=0.02),
     "random": EVEN | keys(moe_router="random"),
@@ -86,9 +98,29 @@ CASES = {
     **{f"{name}, {scope}": loss | keys(balance_scope=scope)
        for name, loss in LOSSES.items() for scope in ("sequence", "batch")},
     "all losses, sequence": ALL_LOSSES,
-    "all losses, sigmoid, batch": ALL_LOSSES | keys(moe_router="sigmoid", balance_z_loss=0, balance_scope="batch"),
+    **{f"all losses, {router}, batch": ALL_LOSSES | keys(moe_router=router, balance_z_loss=0, balance_scope="batch")
+       for router in ("sigmoid", "sqrt_softplus")},
     "shared experts": EVEN | keys(moe_shared_experts=2),
+    "attention experts": EVEN | attention_experts(count=6, top_k=2),
+    "attention experts, all losses": ALL_LOSSES | attention_experts(count=4, top_k=3, gates="raw"),
+    "attention experts, sigmoid, bias": BIAS | GROUPS | attention_experts(count=5, top_k=2, gates="renormalized"),
+    "attention experts, noisy": EVEN | keys(moe_router="noisy") | attention_experts(count=5, top_k=2),
+    "attention experts, hash": HASH | keys(model_kv_heads=4) | attention_experts(count=3, gates="ones"),
+    "attention experts alone": EVEN_BATCH | keys(moe_experts=0) | attention_experts(count=5, top_k=2),
+    "gelu": EVEN | keys(model_ffn="gelu", model_layers=3, model_first_dense_layers=1, moe_shared_experts=2),
     "sizes": EVEN | SIZES,
+    "zero experts": EVEN | keys(moe_zero_experts=3),
+    "copy experts": EVEN | keys(moe_copy_experts=2, moe_top_k=3, moe_gates="renormalized"),
+    "zero and copy experts, bias, groups": BIAS | GROUPS | keys(moe_zero_experts=3, moe_copy_experts=2,
+                                                                moe_router="sqrt_softplus", balance_device=0.1),
+    "zero and copy experts, capacity": EVEN | keys(moe_zero_experts=1, moe_copy_experts=3, moe_capacity_factor=0.9),
+    "latent": EVEN | keys(moe_latent_hidden=12),
+    "latent, shared and copy experts": EVEN | keys(moe_latent_hidden=8, moe_shared_experts=1, moe_copy_experts=2),
+    "stick-breaking": EVEN | keys(model_attention_weights="stick_breaking"),
+    "stick-breaking, dense": keys(model_attention_weights="stick_breaking", moe_experts=0, model_kv_heads=1),
+    "ModuleFormer": EVEN | keys(model_attention_weights="stick_breaking", model_ffn="gelu", moe_router="mlp",
+                                moe_gates="detached", balance_mutual_information=0.1)
+    | attention_experts(count=5, top_k=2),
     "Dense": keys(moe_experts=0, optim_schedule="constant", model_tie_embeddings=1),
     "Dense x4": keys(moe_experts=0, moe_shared_experts=4),
     "Hash": HASH,
@@ -98,8 +130,9 @@ CASES = {
                                balance_device=0.05, balance_device_groups=4),
     "DeepSeek-V3": EVEN | BIAS | GROUPS | keys(moe_shared_experts=1),
     "MoDSE": EVEN_BATCH | SIZES | keys(moe_router="noisy", moe_gates="renormalized", optim_schedule="cosine"),
-    "ModuleFormer's FFN": keys(moe_router="mlp", moe_gates="detached", balance_mutual_information=0.1,
-                               balance_scope="batch", optim_schedule="wsd"),
+    "ModuleFormer": keys(moe_router="mlp", moe_gates="detached", balance_mutual_information=0.1,
+                         balance_scope="batch", optim_schedule="wsd", model_ffn="gelu")
+    | attention_experts(count=6, top_k=2),
     "SMoE-Dropout": keys(moe_router="random", moe_gates="renormalized", moe_top_k_start=2, moe_top_k=8),
 }  # fmt: skip
 
@@ -160,14 +193,14 @@ class Comparison:
             file.visititems(add)
         return found
 
-    def differing_counts(self, step: int, counts: dict[int, Tensor]) -> int:
+    def differing_counts(self, step: int, counts: dict[Router, Tensor]) -> int:
         """The sum of the differences between a step's counts, of choices made and dropped, and those of routing.h5."""
         if not counts:
             return 0
         with h5py.File(self.run / "routing.h5") as file:
             differing = 0
-            for layer, (made, dropped) in counts.items():
-                theirs = file[f"layers/{layer:03}"]
+            for router, (made, dropped) in counts.items():
+                theirs = file[f"layers/{router.layer:03}" + ("/attention" if router.half == "self_attn" else "")]
                 differing += abs(theirs["counts"][step] - made.numpy()).sum()
                 differing += abs((theirs["dropped"][step] if "dropped" in theirs else 0) - dropped.numpy()).sum()
         return int(differing)

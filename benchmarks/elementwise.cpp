@@ -12,6 +12,7 @@
 
 #include "core/device_table.h"
 #include "core/random.h"
+#include "kernels/activation.h"
 #include "kernels/adamw.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cross_entropy.h"
@@ -21,7 +22,6 @@
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
 #include "kernels/router.h"
-#include "kernels/swiglu.h"
 #include "timing.h"
 
 namespace lyceum {
@@ -131,21 +131,23 @@ void norm_and_rope(Table& table) {
 }
 
 template <class T>
-void swiglu(Table& table) {
+void activation(Table& table, Activation kind, const std::string& name) {
   const Stream& stream = table.stream();
-  const Tensors x = rotating<T>(stream, {rows, 2 * cols}), dx = rotating<T>(stream, {rows, 2 * cols}),
+  const std::int64_t given = inputs_of(kind) * cols;
+  const Tensors x = rotating<T>(stream, {rows, given}), dx = rotating<T>(stream, {rows, given}),
                 y = rotating<T>(stream, {rows, cols}), dy = rotating<T>(stream, {rows, cols});
   const SegmentTable segments(stream, std::vector<std::int64_t>(16, rows / 16));
-  const SegmentLayout wide(stream, segments, std::vector<std::int64_t>(16, 2 * cols)),
+  const SegmentLayout wide(stream, segments, std::vector<std::int64_t>(16, given)),
       narrow(stream, segments, std::vector<std::int64_t>(16, cols));
-  constexpr double size = sizeof(T) * static_cast<double>(elements);
-  table.add("SwiGLU forward", dtype_of<T>, 3 * size, [&](std::size_t s) {
-    launch(stream, SwigluForward<T>{segments.view(), wide.over(x[s].data<const T>()), narrow.over(y[s].data<T>())});
-  });
-  table.add("SwiGLU backward", dtype_of<T>, 6 * size, [&](std::size_t s) {
+  const double size = sizeof(T) * static_cast<double>(elements), in = static_cast<double>(inputs_of(kind));
+  table.add((name + " forward").c_str(), dtype_of<T>, (in + 1) * size, [&](std::size_t s) {
     launch(stream,
-           SwigluBackward<T>{segments.view(), wide.over(x[s].data<const T>()), narrow.over(dy[s].data<const T>()),
-                             wide.over(dx[s].data<T>()), narrow.over(y[s].data<T>())});
+           ActivationForward<T>{kind, segments.view(), wide.over(x[s].data<const T>()), narrow.over(y[s].data<T>())});
+  });
+  table.add((name + " backward").c_str(), dtype_of<T>, (2 * in + 2) * size, [&](std::size_t s) {
+    launch(stream, ActivationBackward<T>{kind, segments.view(), wide.over(x[s].data<const T>()),
+                                         narrow.over(dy[s].data<const T>()), wide.over(dx[s].data<T>()),
+                                         narrow.over(y[s].data<T>())});
   });
 }
 
@@ -234,7 +236,8 @@ void router(Table& table) {
                                       .seq_len = seq_len,
                                       .load = load.matrix<double>(),
                                       .counts = counts.matrix<std::int64_t>(),
-                                      .probability = probability.span<double>()});
+                                      .probability = probability.span<double>(),
+                                      .entropies = {}});
   });
   table.add("route backward [8192, 64]", DType::f32, 8 * logits + 8 * pairs, [&](std::size_t s) {
     launch(stream, RouteTokensBackward<float>{.logits = x[s].matrix<const float>(),
@@ -315,7 +318,8 @@ void norms_and_casts(Table& table) {
 template <class T>
 void all_of_type(Table& table) {
   norm_and_rope<T>(table);
-  swiglu<T>(table);
+  activation<T>(table, Activation::swiglu, "SwiGLU");
+  activation<T>(table, Activation::gelu, "GELU");
   embedding_and_loss<T>(table);
   permutation<T>(table);
   optimizer<T>(table);

@@ -29,6 +29,30 @@ class Pass:
     training: bool = False  # with noise, growing k and a capacity
 
 
+@dataclass(frozen=True)
+class Router:
+    """Of the experts of an FFN, or of an attention; what an FFN's alone can have stands behind the gates."""
+
+    layer: int
+    half: str  # mlp, self_attn
+    experts: int
+    top_k: int
+    gates: str
+    top_k_start: int = 0
+    group_limit: int = 0
+    capacity: float = 0
+    devices: bool = False  # whether the device-level loss counts it
+
+    @property
+    def at(self) -> str:
+        return f"model/layers/{self.layer}/{self.half}"
+
+    @property
+    def noise_layer(self) -> int:
+        """Both routers of a layer draw noise of their own."""
+        return self.layer + (2**15 if self.half == "self_attn" else 0)
+
+
 @dataclass
 class Routing:
     """What a router decided; p and logits are absent of a hash."""
@@ -44,9 +68,10 @@ def rms_norm(x: Tensor, eps: float) -> Tensor:
     return x / (x.square().mean(-1, keepdim=True) + eps).sqrt()
 
 
-def swiglu(w: Weights, at: str, x: Tensor) -> Tensor:
-    gate, up = x @ w[f"{at}/gate_proj/weight"].T, x @ w[f"{at}/up_proj/weight"].T
-    return (F.silu(gate) * up) @ w[f"{at}/down_proj/weight"].T
+def ffn(config: dict, w: Weights, at: str, x: Tensor) -> Tensor:
+    up = x @ w[f"{at}/up_proj/weight"].T
+    inner = F.gelu(up) if config["model.ffn"] == "gelu" else F.silu(x @ w[f"{at}/gate_proj/weight"].T) * up
+    return inner @ w[f"{at}/down_proj/weight"].T
 
 
 def rotate(x: Tensor, base: float) -> Tensor:
@@ -58,16 +83,27 @@ def rotate(x: Tensor, base: float) -> Tensor:
     return torch.cat((low * angle.cos() - high * angle.sin(), high * angle.cos() + low * angle.sin()), -1)
 
 
-def attention(config: dict, w: Weights, at: str, x: Tensor) -> Tensor:
-    """Causal, with fewer heads of keys and values than of queries."""
+def attention(config: dict, w: Weights, at: str, x: Tensor, expert: str = "") -> Tensor:
+    """Causal, with fewer heads of keys and values than of queries. `expert`: whose queries and output they are."""
     dim = config["model.hidden"] // config["model.heads"]
-    q, k, v = (x @ w[f"{at}/{name}_proj/weight"].T for name in "qkv")
+    q, k, v = (x @ w[f"{at}{expert if name == 'q' else ''}/{name}_proj/weight"].T for name in "qkv")
     q, k, v = (part.unflatten(-1, (-1, dim)).transpose(1, 2) for part in (q, k, v))  # [sequences, heads, tokens, dim]
-    q, k = rotate(q, config["model.rope_base"]), rotate(k, config["model.rope_base"])
+    sticks = config["model.attention_weights"] == "stick_breaking"
+    if not sticks:
+        q, k = rotate(q, config["model.rope_base"]), rotate(k, config["model.rope_base"])
     k, v = (part.repeat_interleave(config["model.heads"] // config["model.kv_heads"], 1) for part in (k, v))
+    scores = q @ k.transpose(2, 3) / math.sqrt(dim)
     future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
-    scores = (q @ k.transpose(2, 3) / math.sqrt(dim)).masked_fill(future, -torch.inf)
-    return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2) @ w[f"{at}/o_proj/weight"].T
+    p = break_sticks(scores, future) if sticks else scores.masked_fill(future, -torch.inf).softmax(-1)
+    return (p @ v).transpose(1, 2).flatten(2) @ w[f"{at}{expert}/o_proj/weight"].T
+
+
+def break_sticks(scores: Tensor, future: Tensor) -> Tensor:
+    """p[t, i] = β[t, i] · Π of 1 - β[t, j] over i < j <= t, with β = sigmoid(scores). [ModuleFormer]"""
+    beta = scores.sigmoid().masked_fill(future, 0)
+    left = (1 - beta).flip(-1).cumprod(-1).flip(-1)  # by the keys from j on
+    behind = F.pad(left[..., 1:], (0, 1), value=1)
+    return beta * behind
 
 
 def splitmix64(z: np.ndarray) -> np.ndarray:
@@ -110,11 +146,12 @@ def entropy(p: Tensor) -> Tensor:
 class Model:
     def __init__(self, config: dict, weights: Weights):
         self.config, self.w = config, weights
-        self.experts = config["moe.experts"]
+        self.weighted = config["moe.experts"]
+        self.experts = self.weighted + config["moe.zero_experts"] + config["moe.copy_experts"]  # that a token may choose
         self.kind = config["moe.router"]
 
-    def forward(self, work: Pass) -> tuple[Tensor, dict[str, Tensor], dict[int, Routing]]:
-        """Cross-entropy, nats a token; the routers' losses, weighted and summed over layers; each layer's routing."""
+    def forward(self, work: Pass) -> tuple[Tensor, dict[str, Tensor], dict[Router, Routing]]:
+        """Cross-entropy, nats a token; the routers' losses, weighted and summed over layers; each router's routing."""
         config, w, eps = self.config, self.w, self.config["model.norm_eps"]
         losses: dict[str, Tensor] = {}
         routings = {}
@@ -122,51 +159,87 @@ class Model:
         for layer in range(config["model.layers"]):
             at = f"model/layers/{layer}"
             normed = rms_norm(x, eps) * w[f"{at}/input_layernorm/weight"]
-            x = x + attention(config, w, f"{at}/self_attn", normed)
+            if router := self.attention_router(layer):
+                routings[router] = self.route(work, router, normed)
+                x = x + self.attention_mixture(router, normed, routings[router])
+            else:
+                x = x + attention(config, w, f"{at}/self_attn", normed)
             normed = rms_norm(x, eps) * w[f"{at}/post_attention_layernorm/weight"]
-            if not self.experts or layer < config["model.first_dense_layers"]:
-                x = x + swiglu(w, f"{at}/mlp", normed)
-                continue
-            routings[layer] = self.route(work, layer, normed)
-            x = x + self.mixture(f"{at}/mlp", normed, routings[layer])
-            for name, loss in self.losses(routings[layer]).items():
+            if router := self.ffn_router(layer):
+                routings[router] = self.route(work, router, normed)
+                x = x + self.mixture(router, normed, routings[router])
+            else:
+                x = x + ffn(config, w, f"{at}/mlp", normed)
+        for router, routing in routings.items():
+            for name, loss in self.losses(router, routing).items():
                 losses[name] = losses.get(name, 0) + loss
         head = w["model/embed_tokens/weight" if config["model.tie_embeddings"] else "lm_head/weight"]
         logits = (rms_norm(x, eps) * w["model/norm/weight"]) @ head.T
         return F.cross_entropy(logits.flatten(0, 1), work.targets.flatten()), losses, routings
 
-    def mixture(self, at: str, x: Tensor, routing: Routing) -> Tensor:
-        """Σ_shared FFN(x) + Σ_chosen gate · FFN(x) [DeepSeekMoE eq. 9]."""
-        gates = x.new_zeros(*x.shape[:2], self.experts).scatter(2, routing.chosen, routing.gates * routing.kept)
-        y = sum(gates[..., e, None] * swiglu(self.w, f"{at}/experts/{e}", x) for e in range(self.experts))
-        return y + swiglu(self.w, f"{at}/shared_experts", x) if self.config["moe.shared_experts"] else y
+    def ffn_router(self, layer: int) -> Router | None:
+        config = self.config
+        if not self.weighted or layer < config["model.first_dense_layers"]:
+            return None
+        return Router(layer, "mlp", self.experts, config["moe.top_k"], config["moe.gates"], config["moe.top_k_start"],
+                      config["moe.group_limit"], config["moe.capacity_factor"], devices=True)
 
-    def logits(self, work: Pass, layer: int, x: Tensor) -> Tensor:
-        w, at = self.w, f"model/layers/{layer}/mlp/gate"
+    def attention_router(self, layer: int) -> Router | None:
+        config = self.config
+        if config["model.attention"] != "moa":
+            return None
+        return Router(layer, "self_attn", config["attention_experts.count"], config["attention_experts.top_k"],
+                      config["attention_experts.gates"])  # fmt: skip
+
+    def gates(self, router: Router, x: Tensor, routing: Routing) -> Tensor:
+        """Of every expert, [sequences, tokens, experts, 1]: zero where it was not chosen."""
+        zeros = x.new_zeros(*x.shape[:2], router.experts)
+        return zeros.scatter(2, routing.chosen, routing.gates * routing.kept)[..., None]
+
+    def mixture(self, router: Router, x: Tensor, routing: Routing) -> Tensor:
+        """Σ_shared FFN(x) + Σ_chosen gate · FFN(x) [DeepSeekMoE eq. 9], where some experts give 0 or x [MoE++] and the
+        others work between two projections [LatentMoE]."""
+        gates, config, w, at = self.gates(router, x, routing), self.config, self.w, router.at
+        latent, copies = config["moe.latent_hidden"], config["moe.copy_experts"]
+        inner = x @ w[f"{at}/latent/down/weight"].T if latent else x
+        y = sum(gates[:, :, e] * ffn(config, w, f"{at}/experts/{e}", inner) for e in range(self.weighted))
+        y = y @ w[f"{at}/latent/up/weight"].T if latent else y
+        y = y + gates[:, :, router.experts - copies :].sum(2) * x
+        return y + ffn(config, w, f"{at}/shared_experts", x) if config["moe.shared_experts"] else y
+
+    def attention_mixture(self, router: Router, x: Tensor, routing: Routing) -> Tensor:
+        """Σ_chosen gate · O · attention(Q · x, K, V), K and V being those of all experts [ModuleFormer]."""
+        gates = self.gates(router, x, routing)
+        answer = (attention(self.config, self.w, router.at, x, f"/experts/{e}") for e in range(router.experts))
+        return sum(gates[:, :, e] * y for e, y in enumerate(answer))
+
+    def logits(self, work: Pass, router: Router, x: Tensor) -> Tensor:
+        w, at = self.w, f"{router.at}/gate"
         if self.kind == "mlp":
             return (x @ w[f"{at}/in/weight"].T).relu() @ w[f"{at}/weight"].T
         logits = x @ w[f"{at}/weight"].T
         if self.kind == "noisy" and work.training:
             scale = w[f"{at}/noise_scale"] * rms_norm(x @ w[f"{at}/noise/weight"].T, self.config["model.norm_eps"])
             tokens = x.shape[0] * x.shape[1]
-            epsilon = noise(self.config["run.seed"], layer, work.step, work.first_token, tokens, self.experts)
+            seed = self.config["run.seed"]
+            epsilon = noise(seed, router.noise_layer, work.step, work.first_token, tokens, router.experts)
             logits = logits + epsilon.view_as(logits) * F.softplus(scale)
         return logits
 
-    def route(self, work: Pass, layer: int, x: Tensor) -> Routing:
+    def route(self, work: Pass, router: Router, x: Tensor) -> Routing:
         if self.kind == "hash":
-            mixed = splitmix64(work.inputs.numpy().astype(np.uint64) + np.uint64(layer << 32))
-            chosen = torch.from_numpy((mixed % np.uint64(self.experts)).astype(np.int64))[..., None]
+            mixed = splitmix64(work.inputs.numpy().astype(np.uint64) + np.uint64(router.layer << 32))
+            chosen = torch.from_numpy((mixed % np.uint64(router.experts)).astype(np.int64))[..., None]
             ones = torch.ones(chosen.shape, dtype=x.dtype)
-            return Routing(chosen, ones, None, None, self.room(work, chosen))
-        logits = self.logits(work, layer, x)
-        if self.kind == "sigmoid":
-            scores = logits.sigmoid()
+            return Routing(chosen, ones, None, None, self.room(work, router, chosen))
+        logits = self.logits(work, router, x)
+        if self.kind in ("sigmoid", "sqrt_softplus"):
+            scores = logits.sigmoid() if self.kind == "sigmoid" else F.softplus(logits).sqrt()
             p = scores / scores.sum(-1, keepdim=True)
-            wanted = scores + self.w[f"model/layers/{layer}/mlp/gate/e_score_correction_bias"]
+            wanted = scores + self.w[f"{router.at}/gate/e_score_correction_bias"]
         else:
             scores = p = wanted = logits.softmax(-1)
-        chosen = self.limited(wanted.detach()).topk(self.choices(work)).indices
+        chosen = self.limited(router, wanted.detach()).topk(self.choices(work, router)).indices
         best = scores.gather(2, chosen)
         total = best.sum(-1, keepdim=True)
         gates = {
@@ -174,67 +247,71 @@ class Model:
             "renormalized": best / total,
             "detached": best / total.detach(),
             "ones": torch.ones_like(best),
-        }[self.config["moe.gates"]]
-        return Routing(chosen, gates, p, logits, self.room(work, chosen))
+        }[router.gates]
+        return Routing(chosen, gates, p, logits, self.room(work, router, chosen))
 
-    def choices(self, work: Pass) -> int:
+    def choices(self, work: Pass, router: Router) -> int:
         """k, which may grow on a straight line [SMoE-Dropout]."""
-        start, end, steps = self.config["moe.top_k_start"], self.config["moe.top_k"], self.config["run.steps"]
+        start, end, steps = router.top_k_start, router.top_k, self.config["run.steps"]
         if not start or not work.training:
             return end
         return math.floor(start + (end - start) * work.step / (steps - 1) + 0.5)
 
-    def groups(self) -> list[int]:
-        """Experts of each group; the first ones have one more."""
-        return [len(part) for part in np.array_split(range(self.experts), self.config["balance.device_groups"])]
+    def groups(self, router: Router) -> list[list[int]]:
+        """Experts of each group: runs of those with weights, the first ones with one more, then the others in turn."""
+        groups = [list(run) for run in np.array_split(range(self.weighted), self.config["balance.device_groups"])]
+        for i in range(self.weighted, router.experts):
+            groups[(i - self.weighted) % len(groups)].append(i)
+        return groups
 
-    def limited(self, wanted: Tensor) -> Tensor:
+    def limited(self, router: Router, wanted: Tensor) -> Tensor:
         """-∞ outside the groups with the largest sums of two [DeepSeek-V3, 2.1.2]."""
-        limit = self.config["moe.group_limit"]
-        if not limit:
+        if not router.group_limit:
             return wanted
-        parts = wanted.split(self.groups(), -1)
-        sums = torch.stack([part.topk(min(2, part.shape[-1])).values.sum(-1) for part in parts], -1)
-        allowed = torch.zeros_like(sums).scatter(-1, sums.topk(limit).indices, 1).bool()
-        allowed = allowed.repeat_interleave(torch.tensor(self.groups()), -1)
+        groups = self.groups(router)
+        sums = torch.stack([wanted[..., group].topk(min(2, len(group))).values.sum(-1) for group in groups], -1)
+        best = torch.zeros_like(sums).scatter(-1, sums.topk(router.group_limit).indices, 1).bool()
+        allowed = torch.zeros_like(wanted, dtype=torch.bool)
+        for i, group in enumerate(groups):
+            allowed[..., group] = best[..., i, None]
         return wanted.masked_fill(~allowed, -torch.inf)
 
-    def room(self, work: Pass, chosen: Tensor) -> Tensor:
+    def room(self, work: Pass, router: Router, chosen: Tensor) -> Tensor:
         """Which choices their experts take: first choices of all tokens of a sequence, then second ones."""
-        factor = self.config["moe.capacity_factor"]
-        if not factor or not work.training:
+        if not router.capacity or not work.training:
             return torch.ones_like(chosen, dtype=torch.bool)
         _, tokens, k = chosen.shape
-        capacity = math.ceil(factor * k * tokens / self.experts)
-        in_order = F.one_hot(chosen.transpose(1, 2).flatten(1), self.experts)  # [sequences, k · tokens, experts]
+        capacity = math.ceil(router.capacity * k * tokens / router.experts)
+        in_order = F.one_hot(chosen.transpose(1, 2).flatten(1), router.experts)  # [sequences, k · tokens, experts]
         place = (in_order.cumsum(1) * in_order).sum(-1)
         return (place <= capacity).unflatten(1, (k, tokens)).transpose(1, 2)
 
-    def losses(self, routing: Routing) -> dict[str, Tensor]:
+    def losses(self, router: Router, routing: Routing) -> dict[str, Tensor]:
         """Of a layer, by their names in metrics.jsonl. [DeepSeekMoE eq. 12-17; Zoph et al. 2022; ModuleFormer]"""
         if routing.p is None:
             return {}
         config = self.config
         k = routing.chosen.shape[-1]
-        f = F.one_hot(routing.chosen, self.experts).sum(2).double().mean(1) * (self.experts / k)  # [sequences, experts]
+        f = F.one_hot(routing.chosen, router.experts).sum(2).double().mean(1) * (router.experts / k)  # [sequences, experts]
         mean_p = routing.p.mean(1)
         if config["balance.scope"] == "batch":
             f, mean_p = f.mean(0, keepdim=True), mean_p.mean(0, keepdim=True)
-        groups = zip(f.split(self.groups(), 1), mean_p.split(self.groups(), 1))
+        groups = self.groups(router) if router.devices else []
+        of_groups = sum(((f[:, group].mean(1) * mean_p[:, group].sum(1)).mean() for group in groups), torch.zeros(()))
         of_mean = entropy(mean_p).mean()
         return {
             "expert_balance_loss": config["balance.expert"] * (f * mean_p).sum(-1).mean(),
-            "device_balance_loss": config["balance.device"] * sum((a.mean(1) * b.sum(1)).mean() for a, b in groups),
+            "device_balance_loss": config["balance.device"] * of_groups,
             "z_loss": config["balance.z_loss"] * routing.logits.logsumexp(-1).square().mean(),
             "mutual_information_loss": config["balance.mutual_information"] * (entropy(routing.p).mean() - of_mean),
             "concentration_loss": config["balance.concentration"] * of_mean,
         }
 
-    def counts(self, routing: Routing) -> Tensor:
+    def counts(self, router: Router, routing: Routing) -> Tensor:
         """Choices made and choices dropped, [2, top_k, experts]."""
-        made = F.one_hot(routing.chosen, self.experts)  # [sequences, tokens, k, experts]
+        made = F.one_hot(routing.chosen, router.experts)  # [sequences, tokens, k, experts]
         counts = torch.stack((made, made * ~routing.kept[..., None])).sum((1, 2))
-        return F.pad(counts, (0, 0, 0, self.config["moe.top_k"] - counts.shape[1]))
+        return F.pad(counts, (0, 0, 0, router.top_k - counts.shape[1]))
 
 
 class Training:
@@ -242,8 +319,7 @@ class Training:
 
     def __init__(self, config: dict, weights: Weights):
         self.config, self.model = config, Model(config, weights)
-        self.biases = [name for name in weights if name.endswith("/e_score_correction_bias")]
-        fixed = ("/e_score_correction_bias",) + (("/mlp/gate/weight",) if config["moe.router"] == "random" else ())
+        fixed = ("/e_score_correction_bias",) + (("/gate/weight",) if config["moe.router"] == "random" else ())
         self.trained = [tensor.requires_grad_() for name, tensor in weights.items() if not name.endswith(fixed)]
         self.optimizer = torch.optim.AdamW(
             [
@@ -255,12 +331,12 @@ class Training:
             weight_decay=config["optim.weight_decay"],
         )
 
-    def step(self, step: int, tokens: Tensor) -> tuple[dict[str, float], dict[int, Tensor]]:
-        """One update: what metrics.jsonl has of it, and the counts of each layer."""
+    def step(self, step: int, tokens: Tensor) -> tuple[dict[str, float], dict[Router, Tensor]]:
+        """One update: what metrics.jsonl has of it, and the counts of each router."""
         config = self.config
         batch, micro, length = config["batch.global"], config["batch.micro"], config["batch.seq_len"]
         metrics: dict[str, float] = {}
-        counts: dict[int, Tensor] = {}
+        counts: dict[Router, Tensor] = {}
         for first in range(0, batch, micro):
             start = (step * batch + first) * length
             run = samples(tokens[start : start + micro * length + 1], length)
@@ -269,8 +345,8 @@ class Training:
             (sum(parts.values()) * (micro / batch)).backward()
             for name, part in (parts | {"balance_loss": sum(losses.values(), torch.zeros(()))}).items():
                 metrics[name] = metrics.get(name, 0.0) + part.item() * (micro / batch)
-            for layer, routing in routings.items():
-                counts[layer] = counts.get(layer, 0) + self.model.counts(routing)
+            for router, routing in routings.items():
+                counts[router] = counts.get(router, 0) + self.model.counts(router, routing)
         metrics["grad_norm"] = self.update(step)
         self.move_biases(counts)
         return metrics, counts
@@ -288,11 +364,12 @@ class Training:
         self.optimizer.zero_grad()
         return norm
 
-    def move_biases(self, counts: dict[int, Tensor]) -> None:
+    def move_biases(self, counts: dict[Router, Tensor]) -> None:
         """b += u · sign(mean count - count), by counts of the whole step [DeepSeek-V3, 2.1.2]."""
-        for name in self.biases:
-            count = counts[int(name.split("/")[2])][0].sum(0).double()
-            self.model.w[name] += self.config["balance.bias_rate"] * (count.mean() - count).sign()
+        for router, (made, _) in counts.items():
+            if (name := f"{router.at}/gate/e_score_correction_bias") in self.model.w:
+                count = made.sum(0).double()
+                self.model.w[name] += self.config["balance.bias_rate"] * (count.mean() - count).sign()
 
     @torch.no_grad()
     def validate(self, tokens: Tensor) -> float:

@@ -13,7 +13,7 @@ namespace lyceum {
 
 namespace {
 
-constexpr std::string_view communication = "communication", swiglu = "SwiGLU", norms = "norms, RoPE, sums",
+constexpr std::string_view communication = "communication", activation = "activation", norms = "norms, RoPE, sums",
                            loss = "embedding, loss", copies = "permute, combine";
 
 /// Operations by the names that profiles give them, and the phase that they belong to.
@@ -21,6 +21,7 @@ constexpr auto phase_of_operation = std::to_array<std::pair<std::string_view, st
     {"ExpertBank", "experts"},
     {"Linear", "projections, head"},
     {"RotaryAttention", "attention"},
+    {"StickBreakingAttention", "attention"},
     {"PreciseLinear", "router, balance"},
     {"Route", "router, balance"},
     {"BalanceLoss", "router, balance"},
@@ -45,7 +46,7 @@ std::string_view phase_of(std::string_view path) {
   for (const std::string_view waiting : {"gradient reduction", "all-to-all", "pipeline wait"}) {
     if (path.find(waiting) != path.npos) return communication;
   }
-  if (path.find("Swiglu") != path.npos) return swiglu;
+  if (path.find("/Activation") != path.npos) return activation;
   if (path.find("/CrossEntropy") != path.npos) return loss;
   if (path.find("/CombineRows") != path.npos) return copies;
   if (path.find("/Rope") != path.npos) return norms;
@@ -68,6 +69,7 @@ struct Sizes {
   double expert_rows = 0;    // that a token makes, over all layers
   double passes;             // micro-batches: each reads the weights anew
   double element;            // bytes of a weight or an activation
+  double inputs;             // columns of the first product of an FFN for each of its width
   bool spread;               // a layer's experts lie on several ranks
 
   explicit Sizes(const Config& config) : counts(count_model(config)) {
@@ -88,7 +90,14 @@ struct Sizes {
     passes =
         static_cast<double>(config.batch.global) / static_cast<double>(std::max<std::int64_t>(1, config.batch.micro));
     element = config.run.precision == "bf16" ? 2 : 4;
+    inputs = static_cast<double>(inputs_of(model.ffn));
     spread = config.parallel.expert * config.parallel.expert_tensor > 1;
+  }
+
+  /// Of the experts and FFNs that a token passes, added up.
+  double widths() const {
+    const BlockCounts& blocks = counts.blocks;
+    return static_cast<double>((blocks.routed + blocks.shared + blocks.ffn).activated) / ((inputs + 1) * hidden);
   }
 
   /// Forward, and both gradients, of matrices of which a token uses `activated` parameters and which take and give
@@ -101,9 +110,8 @@ struct Sizes {
 Work experts(const Sizes& s) {
   const BlockCounts& blocks = s.counts.blocks;
   const Count all = blocks.routed + blocks.shared + blocks.ffn;
-  const double widths = static_cast<double>(all.activated) / (3 * s.hidden);  // of a token's experts, added up
   return s.matrices(static_cast<double>(all.total), static_cast<double>(all.activated),
-                    2 * s.hidden * s.expert_rows + 3 * widths);
+                    2 * s.hidden * s.expert_rows + (s.inputs + 1) * s.widths());
 }
 
 Work projections(const Sizes& s) {
@@ -132,11 +140,8 @@ Work permute(const Sizes& s) {
   return {0, s.element * s.tokens * s.hidden * s.sparse_layers * (dispatch + others)};
 }
 
-Work swiglu_work(const Sizes& s) {  // forward 3, backward 5 of an expert's width
-  const BlockCounts& blocks = s.counts.blocks;
-  const double all = static_cast<double>((blocks.routed + blocks.shared + blocks.ffn).activated);
-  return {0, 8 * s.element * s.tokens * all / (3 * s.hidden)};
-}
+/// With n columns in for one out, forward n + 1 and backward 2n + 1: dy is counted with the product that makes it.
+Work activation_work(const Sizes& s) { return {0, (3 * s.inputs + 2) * s.element * s.tokens * s.widths()}; }
 
 Work norms_work(const Sizes& s) {
   const double rows =
@@ -159,7 +164,7 @@ std::vector<Phase> phases_of_step(const Config& config, int ranks) {
                             {"attention", attention(sizes)},
                             {"router, balance", router(sizes)},
                             {std::string(copies), permute(sizes)},
-                            {std::string(swiglu), swiglu_work(sizes)},
+                            {std::string(activation), activation_work(sizes)},
                             {std::string(norms), norms_work(sizes)},
                             {"embedding, loss", embedding_and_loss(sizes)},
                             {"optimizer", optimizer(sizes)},

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test:
-#   - optimised: unit, multi-rank, end to end, Slurm, checks of the sources. Where the CUDA toolkit is, this is the build for
-#     GPUs (preset cuda, which runs on CPUs too), else that for CPUs (preset cpu),
+#   - optimised: unit tests of what computes, multi-rank, end to end, Slurm, checks of the sources. Where the CUDA toolkit
+#     is, this is the build for GPUs (preset cuda, which runs on CPUs too), else that for CPUs (preset cpu),
 #   - under AddressSanitizer and UndefinedBehaviorSanitizer (preset cpu-debug): unit tests, and everything that needs a GPU,
 #     for which the CPU stands in there; the names of these begin with "sanitized".
 # Fails when a step fails, when no test ran, or when a test was skipped or is disabled. Tests that need a GPU may be left out
 # where none is: they are counted, and count as not run.
 #
 #   scripts/test.sh [--quick] [--cuda | --no-cuda] [--filter REGEX] [--jobs N]
-#     --quick          without the sanitizers
+#     --quick          without the sanitizers: then all unit tests are in the optimised build
 #     --cuda           installs the CUDA toolkit where apt has it, and fails without one
 #     --no-cuda        builds for CPUs only
 #     --filter REGEX   runs only the cases whose name matches, as ctest -R does, in the builds that are there, and builds
@@ -102,8 +102,15 @@ case $cuda in
 esac
 presets=("$optimised")
 if ((!quick)) && [[ -z $filter || -f build/cpu-debug/build.ninja ]]; then presets+=(cpu-debug); fi
+if ((${#presets[@]} > 1)); then unit_tests=OFF; else unit_tests=ON; fi  # once is enough where nothing computes
+configured() {  # preset: whether a build of it is there, with the tests that this run wants
+  [[ -f build/$1/build.ninja ]] &&
+    { [[ $unit_tests == OFF ]] || ! grep -q '^LYCEUM_UNIT_TESTS:BOOL=OFF' "build/$1/CMakeCache.txt"; }
+}
 for preset in "${presets[@]}"; do
-  [[ -n $filter && -f build/$preset/build.ninja ]] || needed "configure $preset" cmake --preset "$preset"
+  if [[ -z $filter ]] || ! configured "$preset"; then
+    needed "configure $preset" cmake --preset "$preset" -DLYCEUM_UNIT_TESTS=$unit_tests
+  fi
   build "$preset"
 done
 

@@ -1,42 +1,78 @@
 #include "autograd/attention.h"
 
 #include <cmath>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "core/copy.h"
 #include "kernels/rope.h"
+#include "kernels/stick_breaking.h"
 
 namespace lyceum {
 
 namespace {
 
+/// Where queries, keys and values stand, and what of them positions rotate.
 template <class T>
 struct Columns {
-  Matrix<T> q, k, v, rotated;  // rotated: q and k together
+  Matrix<T> q, k, v;
+  std::vector<Matrix<T>> rotated;
 };
 
-template <class T>
-Columns<T> columns_of(const RotaryAttention& op, const Tensor& qkv) {
+template <class Op>
+void require_width(const Op& op, const Tensor& projections, std::int64_t heads) {
+  require(projections.shape()[1] == heads * op.head_dim, "projections {} for {} + 2 · {} heads of {}",
+          projections.shape(), op.heads, op.kv_heads, op.head_dim);
+}
+
+template <class T, class Op>
+Columns<T> columns_of(const Op& op, const Tensor& qkv) {
   const Matrix<T> all = qkv.matrix<T>();
   const std::int64_t q = op.heads * op.head_dim, kv = op.kv_heads * op.head_dim;
-  require(all.cols == q + 2 * kv, "projections {} for {} + 2 · {} heads of {}", qkv.shape(), op.heads, op.kv_heads,
-          op.head_dim);
-  return {all.cols_from(0, q), all.cols_from(q, kv), all.cols_from(q + kv, kv), all.cols_from(0, q + kv)};
+  require_width(op, qkv, op.heads + 2 * op.kv_heads);
+  return {all.cols_from(0, q), all.cols_from(q, kv), all.cols_from(q + kv, kv), {all.cols_from(0, q + kv)}};
 }
 
-/// `past`: positions before those of qkv.
-AttentionShape shape_of(const RotaryAttention& op, const Tensor& qkv, std::int64_t past = 0) {
-  return {qkv.shape()[0] / op.seq_len, op.seq_len, past + op.seq_len, op.heads, op.kv_heads, op.head_dim};
+template <class T, class Op>
+Columns<T> columns_of(const Op& op, const Tensor& q, const Tensor& kv) {
+  const Matrix<T> queries = q.matrix<T>(), all = kv.matrix<T>();
+  const std::int64_t width = op.kv_heads * op.head_dim;
+  require_width(op, q, op.heads);
+  require_width(op, kv, 2 * op.kv_heads);
+  const Matrix<T> keys = all.cols_from(0, width);
+  return {queries, keys, all.cols_from(width, width), {queries, keys}};
 }
 
-double scale_of(const RotaryAttention& op) { return 1 / std::sqrt(static_cast<double>(op.head_dim)); }
+/// Positions before those of the tokens, which must be whole sequences, or one that continues a cache's.
+template <class Op>
+std::int64_t past_of(const Op& op, std::int64_t tokens) {
+  require(tokens % op.seq_len == 0, "{} tokens are no whole number of sequences of {}", tokens, op.seq_len);
+  require(!op.cache || tokens == op.seq_len, "{} tokens that continue one sequence, in pieces of {}", tokens,
+          op.seq_len);
+  return op.cache ? op.cache->length : 0;
+}
+
+template <class Op>
+AttentionShape shape_of(const Op& op, std::int64_t tokens, std::int64_t past) {
+  return {tokens / op.seq_len, op.seq_len, past + op.seq_len, op.heads, op.kv_heads, op.head_dim};
+}
+
+template <class Op>
+double scale_of(const Op& op) {
+  return 1 / std::sqrt(static_cast<double>(op.head_dim));
+}
 
 template <class T>
-void rotate(const Stream& stream, const RotaryAttention& op, Matrix<T> x, std::int64_t past, bool inverse) {
-  launch(stream, Rope<T>{.x = x,
-                         .table = op.rope_table.matrix<Accumulator<T>>(),
-                         .seq_len = op.seq_len,
-                         .first_position = past,
-                         .inverse = inverse});
+void rotate(const Stream& stream, const RotaryAttention& op, const Columns<T>& columns, std::int64_t past,
+            bool inverse) {
+  for (const Matrix<T>& x : columns.rotated) {
+    launch(stream, Rope<T>{.x = x,
+                           .table = op.rope_table.matrix<Accumulator<T>>(),
+                           .seq_len = op.seq_len,
+                           .first_position = past,
+                           .inverse = inverse});
+  }
 }
 
 /// Adds new keys and values; then all that are there take their place.
@@ -60,50 +96,128 @@ void continue_from(const Stream& stream, KeyValueCache& cache, Matrix<T>& k, Mat
   cache.length += rows;
 }
 
+/// Queries that are not rotated yet; keys and values of all positions once they are.
+template <class T>
+void attend(const Stream& stream, const RotaryAttention& op, Columns<T> columns, std::int64_t past, const Tensor& out,
+            AttentionKept& kept) {
+  kept = {.out = out, .row_sums = Tensor::empty(stream, dtype_of<Accumulator<T>>, {columns.q.rows, op.heads})};
+  const AttentionShape shape = shape_of(op, columns.q.rows, past);
+  if (!op.rotated) rotate(stream, op, columns, past, false);
+  if (op.cache) continue_from(stream, *op.cache, columns.k, columns.v);
+  launch(stream, AttentionForward<T>{.shape = shape,
+                                     .q = columns.q,
+                                     .k = columns.k,
+                                     .v = columns.v,
+                                     .out = out.matrix<T>(),
+                                     .log_sum_exp = kept.row_sums.matrix<Accumulator<T>>(),
+                                     .scale = scale_of(op)});
+}
+
+template <class T>
+void attend(const Stream& stream, const StickBreakingAttention& op, Columns<T> columns, std::int64_t past,
+            const Tensor& out, AttentionKept& kept) {
+  kept.row_sums = Tensor::empty(stream, DType::f64, {columns.q.rows, op.heads});
+  const AttentionShape shape = shape_of(op, columns.q.rows, past);
+  if (op.cache) continue_from(stream, *op.cache, columns.k, columns.v);
+  launch(stream, StickBreakingForward<T>{.shape = shape,
+                                         .q = columns.q,
+                                         .k = columns.k,
+                                         .v = columns.v,
+                                         .out = out.matrix<T>(),
+                                         .log_rest = kept.row_sums.matrix<double>(),
+                                         .scale = scale_of(op)});
+}
+
+template <class T>
+void attend_backward(const Stream& stream, const RotaryAttention& op, const Columns<T>& columns,
+                     const AttentionKept& kept, const Tensor& dy, const Columns<T>& d_columns) {
+  launch(stream, AttentionBackward<T>{.shape = shape_of(op, columns.q.rows, 0),
+                                      .q = columns.q,
+                                      .k = columns.k,
+                                      .v = columns.v,
+                                      .out = kept.out.matrix<T>(),
+                                      .d_out = dy.matrix<T>(),
+                                      .log_sum_exp = kept.row_sums.matrix<Accumulator<T>>(),
+                                      .dq = d_columns.q,
+                                      .dk = d_columns.k,
+                                      .dv = d_columns.v,
+                                      .scale = scale_of(op)});
+  rotate(stream, op, d_columns, 0, true);
+}
+
+template <class T>
+void attend_backward(const Stream& stream, const StickBreakingAttention& op, const Columns<T>& columns,
+                     const AttentionKept& kept, const Tensor& dy, const Columns<T>& d_columns) {
+  launch(stream, StickBreakingBackward<T>{.shape = shape_of(op, columns.q.rows, 0),
+                                          .q = columns.q,
+                                          .k = columns.k,
+                                          .v = columns.v,
+                                          .d_out = dy.matrix<T>(),
+                                          .log_rest = kept.row_sums.matrix<double>(),
+                                          .dq = d_columns.q,
+                                          .dk = d_columns.k,
+                                          .dv = d_columns.v,
+                                          .scale = scale_of(op)});
+}
+
+/// projections: qkv, or q and kv.
+template <class Op, class... Projections>
+Tensor forward_of(const Stream& stream, const Op& op, AttentionKept& kept, const Projections&... projections) {
+  const Tensor& first = std::get<0>(std::tie(projections...));
+  const std::int64_t tokens = first.shape()[0], past = past_of(op, tokens);
+  const Tensor out = Tensor::empty(stream, first.dtype(), {tokens, op.heads * op.head_dim});
+  dispatch_float(first.dtype(),
+                 [&]<class T>() { attend(stream, op, columns_of<T>(op, projections...), past, out, kept); });
+  return out;
+}
+
+template <class Op, class... Projections>
+std::array<Tensor, sizeof...(Projections)> backward_of(const Stream& stream, const Op& op, const AttentionKept& kept,
+                                                       const Tensor& dy, const Projections&... projections) {
+  require(!op.cache, "the gradient of attention to a cache");
+  const std::array gradients{Tensor::empty(stream, dy.dtype(), projections.shape())...};
+  dispatch_float(dy.dtype(), [&]<class T>() {
+    const auto columns = [&](const auto&... of) { return columns_of<T>(op, of...); };
+    attend_backward(stream, op, columns(projections...), kept, dy, std::apply(columns, gradients));
+  });
+  return gradients;
+}
+
 }  // namespace
 
 Tensor RotaryAttention::forward(const Stream& stream, Saved& saved, const Tensor& qkv) const {
-  const std::int64_t tokens = qkv.shape()[0];
-  require(tokens % seq_len == 0, "{} tokens are no whole number of sequences of {}", tokens, seq_len);
-  require(!cache || tokens == seq_len, "{} tokens that continue one sequence, in pieces of {}", tokens, seq_len);
-  const std::int64_t past = cache ? cache->length : 0;
-  saved = {.qkv = qkv,
-           .out = Tensor::empty(stream, qkv.dtype(), {tokens, heads * head_dim}),
-           .log_sum_exp = Tensor::empty(stream, accumulator_of(qkv.dtype()), {tokens, heads})};
-  dispatch_float(qkv.dtype(), [&]<class T>() {
-    Columns<T> columns = columns_of<T>(*this, qkv);
-    if (!rotated) rotate<T>(stream, *this, columns.rotated, past, false);
-    if (cache) continue_from(stream, *cache, columns.k, columns.v);
-    launch(stream, AttentionForward<T>{.shape = shape_of(*this, qkv, past),
-                                       .q = columns.q,
-                                       .k = columns.k,
-                                       .v = columns.v,
-                                       .out = saved.out.matrix<T>(),
-                                       .log_sum_exp = saved.log_sum_exp.matrix<Accumulator<T>>(),
-                                       .scale = scale_of(*this)});
-  });
-  return saved.out;
+  saved.qkv = qkv;
+  return forward_of(stream, *this, saved.kept, qkv);
 }
 
 std::array<Tensor, 1> RotaryAttention::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
-  require(!cache, "the gradient of attention to a cache");
-  const Tensor d_qkv = Tensor::empty(stream, dy.dtype(), saved.qkv.shape());
-  dispatch_float(dy.dtype(), [&]<class T>() {
-    const Columns<T> columns = columns_of<T>(*this, saved.qkv), d_columns = columns_of<T>(*this, d_qkv);
-    launch(stream, AttentionBackward<T>{.shape = shape_of(*this, saved.qkv),
-                                        .q = columns.q,
-                                        .k = columns.k,
-                                        .v = columns.v,
-                                        .out = saved.out.matrix<T>(),
-                                        .d_out = dy.matrix<T>(),
-                                        .log_sum_exp = saved.log_sum_exp.matrix<Accumulator<T>>(),
-                                        .dq = d_columns.q,
-                                        .dk = d_columns.k,
-                                        .dv = d_columns.v,
-                                        .scale = scale_of(*this)});
-    rotate<T>(stream, *this, d_columns.rotated, 0, true);
-  });
-  return {d_qkv};
+  return backward_of(stream, *this, saved.kept, dy, saved.qkv);
 }
+
+Tensor StickBreakingAttention::forward(const Stream& stream, Saved& saved, const Tensor& qkv) const {
+  saved.qkv = qkv;
+  return forward_of(stream, *this, saved.kept, qkv);
+}
+
+std::array<Tensor, 1> StickBreakingAttention::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
+  return backward_of(stream, *this, saved.kept, dy, saved.qkv);
+}
+
+template <class Attention>
+Tensor SplitProjections<Attention>::forward(const Stream& stream, Saved& saved, const Tensor& q,
+                                            const Tensor& kv) const {
+  saved.q = q;
+  saved.kv = kv;
+  return forward_of(stream, attention, saved.kept, q, kv);
+}
+
+template <class Attention>
+std::array<Tensor, 2> SplitProjections<Attention>::backward(const Stream& stream, Saved& saved,
+                                                            const Tensor& dy) const {
+  return backward_of(stream, attention, saved.kept, dy, saved.q, saved.kv);
+}
+
+template struct SplitProjections<RotaryAttention>;
+template struct SplitProjections<StickBreakingAttention>;
 
 }  // namespace lyceum

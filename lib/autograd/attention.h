@@ -12,6 +12,12 @@ struct KeyValueCache {
   std::int64_t length = 0;  // positions that are there
 };
 
+/// What attention keeps for backward besides its inputs.
+struct AttentionKept {
+  Tensor out;       // [tokens, heads · head_dim], where backward reads it
+  Tensor row_sums;  // [tokens, heads]: log_sum_exp of AttentionForward, log_rest of StickBreakingForward
+};
+
 /// Causal attention with rotary positions on fused projections. qkv [sequences · seq_len, (heads + 2·kv_heads) · dim],
 /// columns q | k | v; the result is [sequences · seq_len, heads · dim]. Rotates q and k inside its input, which nothing
 /// else may read afterwards.
@@ -22,10 +28,39 @@ struct RotaryAttention {
   KeyValueCache* cache = nullptr;  // of the one sequence that qkv continues: then there is no backward
 
   struct Saved {
-    Tensor qkv, out, log_sum_exp;
+    Tensor qkv;
+    AttentionKept kept;
   };
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& qkv) const;
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
+};
+
+/// The same shapes by breaking sticks (StickBreakingForward), without positions: what is near is asked first. Its input
+/// stays as it is, and keys in a cache are never looked at anew but by queries that come later.
+struct StickBreakingAttention {
+  std::int64_t seq_len, heads, kv_heads, head_dim;
+  KeyValueCache* cache = nullptr;  // as in RotaryAttention
+
+  struct Saved {
+    Tensor qkv;
+    AttentionKept kept;
+  };
+  Tensor forward(const Stream& stream, Saved& saved, const Tensor& qkv) const;
+  std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
+};
+
+/// Either of them where keys and values come apart from the queries: q [sequences · seq_len, heads · dim], kv
+/// [sequences · seq_len, 2·kv_heads · dim], columns k | v.
+template <class Attention>
+struct SplitProjections {
+  Attention attention;
+
+  struct Saved {
+    Tensor q, kv;
+    AttentionKept kept;
+  };
+  Tensor forward(const Stream& stream, Saved& saved, const Tensor& q, const Tensor& kv) const;
+  std::array<Tensor, 2> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
 };
 
 }  // namespace lyceum

@@ -1,8 +1,7 @@
 #include "autograd/expert_bank.h"
 
+#include "kernels/activation.h"
 #include "kernels/grouped_gemm.h"
-#include "kernels/permute.h"
-#include "kernels/swiglu.h"
 
 namespace lyceum {
 
@@ -25,57 +24,38 @@ std::vector<Matrix<const T>> weights(const std::vector<Expert>& experts, Paramet
   return {all.begin(), all.end()};
 }
 
-/// The rows of x that are copies of tokens, if they are.
-template <class T>
-PickedRows<T> picked(const TokenRows& copies, const Tensor& x) {
-  if (copies.top_k == 0) return {};
-  return {.x = x.matrix<T>(), .source = copies.pair_of_row.span<const std::int64_t>(), .divisor = copies.top_k};
-}
-
-/// Each token's sum over its rows of `rows`. [rows, hidden] → [tokens, hidden]
-Tensor sum_copies(const Stream& stream, const TokenRows& copies, const Tensor& rows) {
-  const Tensor sums = Tensor::empty(stream, rows.dtype(), {copies.row_of_pair.size() / copies.top_k, rows.shape()[1]});
-  dispatch_float(rows.dtype(), [&]<class T>() {
-    launch(stream, CombineRows<T>{.x = rows.matrix<T>(),
-                                  .slot = copies.row_of_pair.span<const std::int64_t>(),
-                                  .k = copies.top_k,
-                                  .gate = {},
-                                  .y = sums.matrix<T>()});
-  });
-  return sums;
-}
-
 }  // namespace
 
 Tensor ExpertBank::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
   const Segments rows = segments->view();
-  const std::int64_t hidden = x.shape()[1], given = copies.top_k ? copies.pair_of_row.size() : x.shape()[0];
+  const std::int64_t hidden = x.shape()[1], given = copies.rows(x);
   require(segments->total() == given && rows.count() == static_cast<std::int64_t>(experts->size()),
           "{} rows in {} segments for {} experts and {} rows", segments->total(), rows.count(), experts->size(), given);
-  std::vector<std::int64_t> outer(experts->size(), hidden), gate_up, inner;
+  std::vector<std::int64_t> outer(experts->size(), hidden), in, inner;
   for (const Expert& expert : *experts) {
     inner.push_back(expert.down->shape[1]);
-    gate_up.push_back(2 * inner.back());
+    in.push_back(inputs_of(activation) * inner.back());
   }
   saved.x = x;
   saved.outer = SegmentLayout(stream, *segments, outer);
-  saved.gate_up = SegmentLayout(stream, *segments, gate_up);
+  saved.in = SegmentLayout(stream, *segments, in);
   saved.inner = SegmentLayout(stream, *segments, inner);
-  saved.hidden_rows = Tensor::empty(stream, x.dtype(), {saved.gate_up.size()});
-  const Tensor activation = Tensor::empty(stream, x.dtype(), {saved.inner.size()});
+  saved.hidden_rows = Tensor::empty(stream, x.dtype(), {saved.in.size()});
+  const Tensor activated = Tensor::empty(stream, x.dtype(), {saved.inner.size()});
   const Tensor y = Tensor::empty(stream, x.dtype(), {given, hidden});
   dispatch_float(x.dtype(), [&]<class T>() {
     launch(stream, GroupedGemm<T>{.segments = rows,
                                   .x = saved.outer.over(x.data<const T>()),
-                                  .weights = weights<T>(*experts, &Expert::gate_up),
-                                  .y = saved.gate_up.over(saved.hidden_rows.data<T>()),
+                                  .weights = weights<T>(*experts, &Expert::in),
+                                  .y = saved.in.over(saved.hidden_rows.data<T>()),
                                   .transpose_weights = true,
-                                  .picked = picked<T>(copies, x)});
-    launch(stream, SwigluForward<T>{.segments = rows,
-                                    .x = saved.gate_up.over(saved.hidden_rows.data<const T>()),
-                                    .y = saved.inner.over(activation.data<T>())});
+                                  .picked = copies.picked<T>(x)});
+    launch(stream, ActivationForward<T>{.kind = activation,
+                                        .segments = rows,
+                                        .x = saved.in.over(saved.hidden_rows.data<const T>()),
+                                        .y = saved.inner.over(activated.data<T>())});
     launch(stream, GroupedGemm<T>{.segments = rows,
-                                  .x = saved.inner.over(activation.data<const T>()),
+                                  .x = saved.inner.over(activated.data<const T>()),
                                   .weights = weights<T>(*experts, &Expert::down),
                                   .y = saved.outer.over(y.data<T>()),
                                   .transpose_weights = true});
@@ -85,35 +65,35 @@ Tensor ExpertBank::forward(const Stream& stream, Saved& saved, const Tensor& x) 
 
 std::array<Tensor, 1> ExpertBank::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
   const Segments rows = segments->view();
-  Tensor d_activation = Tensor::empty(stream, dy.dtype(), {saved.inner.size()});
+  Tensor d_activated = Tensor::empty(stream, dy.dtype(), {saved.inner.size()});
   const Tensor dx = Tensor::empty(stream, dy.dtype(), dy.shape());
-  saved.activation = Tensor::empty(stream, dy.dtype(), {saved.inner.size()});
-  saved.d_hidden = Tensor::empty(stream, dy.dtype(), {saved.gate_up.size()});
+  saved.activated = Tensor::empty(stream, dy.dtype(), {saved.inner.size()});
+  saved.d_hidden = Tensor::empty(stream, dy.dtype(), {saved.in.size()});
   dispatch_float(dy.dtype(), [&]<class T>() {
     launch(stream, GroupedGemm<T>{.segments = rows,
                                   .x = saved.outer.over(dy.data<const T>()),
                                   .weights = weights<T>(*experts, &Expert::down),
-                                  .y = saved.inner.over(d_activation.data<T>())});
-    launch(stream, SwigluBackward<T>{.segments = rows,
-                                     .x = saved.gate_up.over(saved.hidden_rows.data<const T>()),
-                                     .dy = saved.inner.over(d_activation.data<const T>()),
-                                     .dx = saved.gate_up.over(saved.d_hidden.data<T>()),
-                                     .y = saved.inner.over(saved.activation.data<T>())});
+                                  .y = saved.inner.over(d_activated.data<T>())});
+    launch(stream, ActivationBackward<T>{.kind = activation,
+                                         .segments = rows,
+                                         .x = saved.in.over(saved.hidden_rows.data<const T>()),
+                                         .dy = saved.inner.over(d_activated.data<const T>()),
+                                         .dx = saved.in.over(saved.d_hidden.data<T>()),
+                                         .y = saved.inner.over(saved.activated.data<T>())});
     launch(stream, GroupedGemm<T>{.segments = rows,
-                                  .x = saved.gate_up.over(saved.d_hidden.data<const T>()),
-                                  .weights = weights<T>(*experts, &Expert::gate_up),
+                                  .x = saved.in.over(saved.d_hidden.data<const T>()),
+                                  .weights = weights<T>(*experts, &Expert::in),
                                   .y = saved.outer.over(dx.data<T>())});
   });
   saved.hidden_rows = {};
-  if (copies.top_k == 0) return {dx};
-  d_activation = {};
-  return {sum_copies(stream, copies, dx)};
+  d_activated = {};
+  return {copies.sums(stream, dx)};
 }
 
 std::vector<Parameter*> ExpertBank::parameters() const {
   std::vector<Parameter*> all;
   for (const Expert& expert : *experts) {
-    all.push_back(expert.gate_up);
+    all.push_back(expert.in);
     all.push_back(expert.down);
   }
   return all;
@@ -124,13 +104,13 @@ void ExpertBank::weight_grad(const Stream& stream, Saved& saved, const Tensor& d
   dispatch_float(dy.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     launch(stream, GroupedWeightGrad<T>{.segments = rows,
-                                        .dy = saved.gate_up.over(saved.d_hidden.data<const T>()),
+                                        .dy = saved.in.over(saved.d_hidden.data<const T>()),
                                         .x = saved.outer.over(saved.x.data<const T>()),
-                                        .d_weights = matrices<A>(*experts, &Expert::gate_up, &Parameter::gradient),
-                                        .picked = picked<T>(copies, saved.x)});
+                                        .d_weights = matrices<A>(*experts, &Expert::in, &Parameter::gradient),
+                                        .picked = copies.picked<T>(saved.x)});
     launch(stream, GroupedWeightGrad<T>{.segments = rows,
                                         .dy = saved.outer.over(dy.data<const T>()),
-                                        .x = saved.inner.over(saved.activation.data<const T>()),
+                                        .x = saved.inner.over(saved.activated.data<const T>()),
                                         .d_weights = matrices<A>(*experts, &Expert::down, &Parameter::gradient)});
   });
 }

@@ -3,33 +3,30 @@
 #include <memory>
 
 #include "autograd/tape.h"
+#include "autograd/token_rows.h"
+#include "kernels/activation_kind.h"
 #include "kernels/segments.h"
 
 namespace lyceum {
 
-/// Which token each row of a bank is a copy of.
-struct TokenRows {
-  Tensor pair_of_row;      // i64 [rows]: token · top_k + choice, −1 for padding
-  Tensor row_of_pair;      // i64 [tokens · top_k]
-  std::int64_t top_k = 0;  // 0: rows are no copies
-};
-
-/// SwiGLU experts of any widths, expert e on the rows of segment e: y = W_down · (silu(W_gate x) ⊙ W_up x).
+/// Experts of any widths, expert e on the rows of segment e: y = W_down · activation(W_in x), which is
+/// W_down · (silu(W_gate x) ⊙ W_up x) of SwiGLU and W_down · gelu(W_up x) of GELU.
 /// x, y [rows, hidden], rows sorted by expert. A dense FFN is a bank of one expert.
 /// With `copies`, x [tokens, hidden] has the tokens, whose rows the products read in place.
 struct ExpertBank {
   struct Expert {
-    Parameter* gate_up;  // [2 · width, hidden]: gate above up
-    Parameter* down;     // [hidden, width]
+    Parameter* in;    // [2 · width, hidden], gate above up; of GELU [width, hidden], up alone
+    Parameter* down;  // [hidden, width]
   };
+  Activation activation;
   std::shared_ptr<const std::vector<Expert>> experts;
   std::shared_ptr<const SegmentTable> segments;
   TokenRows copies = {};
 
-  /// `hidden_rows`: segmented rows of gate | up; `activation`, `d_hidden`: made by backward for the weight gradient.
+  /// `hidden_rows`: segmented rows of W_in x; `activated`, `d_hidden`: made by backward for the weight gradient.
   struct Saved {
-    Tensor x, hidden_rows, activation, d_hidden;
-    SegmentLayout outer, gate_up, inner;  // rows of hidden, 2 · width_e, width_e
+    Tensor x, hidden_rows, activated, d_hidden;
+    SegmentLayout outer, in, inner;  // rows of hidden, of W_in x, of width_e
   };
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& x) const;
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;

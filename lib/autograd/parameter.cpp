@@ -4,7 +4,6 @@
 #include <iterator>
 
 #include "core/copy.h"
-#include "core/random.h"
 
 namespace lyceum {
 
@@ -77,9 +76,8 @@ void initialize_parameter(const Stream& stream, const Parameter& parameter, std:
       const std::int64_t at = piece.first + first;
       const std::int64_t from = std::max(at, range.first), to = std::min(at + length, range.end());
       if (from >= to) return;
-      row.assign(static_cast<std::size_t>(to - from), parameter.init_std ? 0.0f : 1.0f);
-      if (parameter.init_std > 0.0)
-        fill_normal(row, *parameter.init_std, random, static_cast<std::uint64_t>(global + from - at));
+      row.resize(static_cast<std::size_t>(to - from));
+      draw_initial(row, parameter.init_std, random, global + from - at);
       if (from != next || made.size() >= most) hand_over();
       std::transform(row.begin(), row.end(), std::back_inserter(made), [](float x) { return static_cast<T>(x); });
       next = to;
@@ -102,6 +100,11 @@ void ParameterUnit::initialize(const Stream& stream, std::uint64_t seed, std::in
                            values.data<T>() + (from - first));
     });
   }
+}
+
+void draw_initial(std::span<float> values, std::optional<double> init_std, const Philox& random, std::int64_t first) {
+  std::ranges::fill(values, init_std ? 0.0f : 1.0f);
+  if (init_std > 0.0) fill_normal(values, *init_std, random, static_cast<std::uint64_t>(first));
 }
 
 Parameter whole_parameter(std::string name, Shape shape, std::optional<double> init_std, bool decay) {

@@ -2,9 +2,11 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "core/random.h"
 #include "core/range.h"
 #include "core/tensor.h"
 
@@ -113,6 +115,10 @@ class ParameterUnit {
   std::int64_t size_ = 0;
   Tensor values_, gradients_;
 };
+
+/// Initial values of neighbouring elements of a logical tensor, the first of which is element `first` of all. `random`:
+/// of the seed and the tensor's name; `init_std` as Parameter's.
+void draw_initial(std::span<float> values, std::optional<double> init_std, const Philox& random, std::int64_t first);
 
 /// A parameter that is one whole logical tensor.
 Parameter whole_parameter(std::string name, Shape shape, std::optional<double> init_std, bool decay);

@@ -39,12 +39,13 @@ std::array<Tensor, 3> Route::forward(const Stream& stream, Saved& saved, const T
                                   .group_limit = group_limit,
                                   .skip = skip,
                                   .even = even,
-                                  .entropy = entropy,
+                                  .entropy = entropy || tally.entropy.defined(),
                                   .seq_len = seq_len,
                                   .first = first,
                                   .load = matrix_or_none<double>(load),
                                   .counts = matrix_or_none<std::int64_t>(tally.counts),
-                                  .probability = span_or_none<double>(tally.probability)});
+                                  .probability = span_or_none<double>(tally.probability),
+                                  .entropies = span_or_none<double>(tally.entropy)});
   });
   return {gates, saved.index, load};
 }

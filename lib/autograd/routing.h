@@ -9,6 +9,7 @@ namespace lyceum {
 struct RoutingTally {
   Tensor counts;       // i64 [top_k, experts]: tokens whose k-th choice is that expert
   Tensor probability;  // f64 [experts]: sum of probabilities over tokens
+  Tensor entropy;      // f64 [1]: sum of the entropies of their probabilities
   Tensor dropped{};    // i64 [top_k, experts]: of counts, those that experts had no room for; undefined for none
 };
 
@@ -28,7 +29,7 @@ struct Route {
   std::int64_t groups = 0, group_limit = 0;  // RouteTokens'
   std::int64_t skip = 0;                     // RouteTokens'
   bool even = false;
-  bool entropy = false;  // RouteTokens'
+  bool entropy = false;  // RouteTokens'; a tally has them anyway
   /// The tokens are those from `first` on of so many sequences of seq_len.
   std::int64_t sequences = 0, seq_len = 1, first = 0;
   RoutingTally tally{};  // undefined for none; takes this call's on top of what it holds, with `sequences` only

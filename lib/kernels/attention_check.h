@@ -11,7 +11,7 @@ void require_size(const char* name, const Matrix<T>& matrix, std::int64_t rows, 
           matrix.cols, rows, cols);
 }
 
-/// Throws unless all matrices of an AttentionForward or AttentionBackward are as its shape says.
+/// Throws unless all matrices of an attention's forward or backward are as its shape says.
 template <class Attention>
 void require_fitting(const Attention& attention) {
   const auto& [sequences, query_len, key_len, heads, kv_heads, head_dim] = attention.shape;
@@ -22,14 +22,28 @@ void require_fitting(const Attention& attention) {
   require_size("q", attention.q, sequences * query_len, heads * head_dim);
   require_size("k", attention.k, sequences * key_len, kv_heads * head_dim);
   require_size("v", attention.v, sequences * key_len, kv_heads * head_dim);
-  require_size("out", attention.out, sequences * query_len, heads * head_dim);
-  require_size("log_sum_exp", attention.log_sum_exp, sequences * query_len, heads);
+  if constexpr (requires { attention.out; }) {
+    require_size("out", attention.out, sequences * query_len, heads * head_dim);
+  }
+  if constexpr (requires { attention.log_sum_exp; }) {
+    require_size("log_sum_exp", attention.log_sum_exp, sequences * query_len, heads);
+  } else {
+    require_size("log_rest", attention.log_rest, sequences * query_len, heads);
+  }
   if constexpr (requires { attention.d_out; }) {
     require_size("d_out", attention.d_out, sequences * query_len, heads * head_dim);
     require_size("dq", attention.dq, sequences * query_len, heads * head_dim);
     require_size("dk", attention.dk, sequences * key_len, kv_heads * head_dim);
     require_size("dv", attention.dv, sequences * key_len, kv_heads * head_dim);
   }
+}
+
+/// Throws where a GPU cannot count the rows: in 32 bits within a sequence, tiles beyond its end included.
+inline void require_countable(const AttentionShape& shape) {
+  constexpr std::int64_t most = 1 << 30;
+  require(shape.key_len <= most, "attention: sequences of {} tokens, {} is the most", shape.key_len, most);
+  const std::int64_t heads = shape.sequences * shape.heads;
+  require(heads <= most, "attention: {} heads in all sequences, {} is the most", heads, most);
 }
 
 }  // namespace lyceum

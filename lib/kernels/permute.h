@@ -9,13 +9,17 @@ namespace lyceum {
 
 /// A stable counting sort of (token, choice) pairs by expert. Slot s of the sorted order came from pair
 /// slot_pair[s] = token · k + choice; pair p went to slot pair_slot[p]; expert e's slots begin at begin[e]. A choice of
-/// expert −1 is none: its pair's slot is −1, and as many slots at the end came from pair −1.
+/// expert −1, or of one that `order` does not have, is none: its pair's slot is −1, and as many slots at the end came
+/// from pair −1.
 struct SortByExpert {
-  Matrix<const std::int32_t> index;     // [tokens, k]: experts, or −1
+  Matrix<const std::int32_t> index;     // [tokens, k]: experts below choices(), or −1
   std::span<const std::int32_t> order;  // [experts]: experts in the order of their slots (by owner rank, then by index)
   std::span<std::int64_t> begin;        // [experts + 1], by position in `order`; the last one: how many slots are used
   std::span<std::int64_t> slot_pair;    // [tokens · k]
   std::span<std::int64_t> pair_slot;    // [tokens · k]
+  std::int64_t others = 0;              // experts that may be chosen, behind those of `order`
+
+  constexpr std::int64_t choices() const { return static_cast<std::int64_t>(order.size()) + others; }
 };
 
 /// Rows that arrive grouped by source, then expert, into segments sorted by expert, then source, with padding
@@ -31,6 +35,17 @@ struct PlaceInSegments {
 struct ComposeIndices {
   std::span<const std::int64_t> map, through;
   std::span<std::int64_t> y;
+};
+
+/// Rows of pairs, token · k + choice, are cut into equal parts, and part g of all choices of a token lie side by side
+/// elsewhere: part g of the row in slot s there is part (token · parts + g) · k + choice here. Both maps of parts, −1
+/// where a pair has no slot and a slot no pair.
+struct SplitPairs {
+  std::span<const std::int64_t> slot_of_pair;  // [tokens · k]
+  std::span<const std::int64_t> pair_of_slot;  // [slots]
+  std::int64_t k, parts;
+  std::span<std::int64_t> in_slots;  // [tokens · parts · k]: for each part here, slot · parts + g
+  std::span<std::int64_t> by_token;  // [slots · parts]: for each part there, (token · parts + g) · k + choice
 };
 
 /// y[r] = x[source[r] / divisor], or zeros where source[r] is negative.
@@ -70,6 +85,7 @@ void run(const CpuStream& stream, const SortByExpert& sort);
 void run(const RehearsalStream& stream, const SortByExpert& sort);
 void run(const CpuStream& stream, const PlaceInSegments& place);
 void run(const CpuStream& stream, const ComposeIndices& compose);
+void run(const CpuStream& stream, const SplitPairs& split);
 template <class T>
 void run(const CpuStream& stream, const GatherRows<T>& gather);
 template <class T>
@@ -80,6 +96,7 @@ void run(const CpuStream& stream, const CombineRowsBackward<T>& combine);
 void run(const CudaStream& stream, const SortByExpert& sort);
 void run(const CudaStream& stream, const PlaceInSegments& place);
 void run(const CudaStream& stream, const ComposeIndices& compose);
+void run(const CudaStream& stream, const SplitPairs& split);
 template <class T>
 void run(const CudaStream& stream, const GatherRows<T>& gather);
 template <class T>

@@ -18,16 +18,17 @@ constexpr std::int64_t load_width(std::int64_t experts) { return 2 * experts + 2
 
 constexpr std::int64_t most_groups = 64;  // of RouteTokens
 
-/// A sigmoid takes no logit below this one: sums of scores can be divided by, whatever the logits.
-constexpr int least_sigmoid_logit = -64;
+/// Scores that are no softmax take no logit below this one: sums of them can be divided by, whatever the logits.
+constexpr int least_logit = -64;
 
 /// A router's way from logits to choices, in one pass. A token with logits x has scores
 ///   softmax: s_i = exp(x_i − m) / z with m = max_i x_i, z = Σ_i exp(x_i − m); probabilities p_i = s_i
 ///   sigmoid: s_i = 1 / (1 + exp(−max(x_i, −64))) with z = Σ_i s_i, m = 0; probabilities p_i = s_i / z [DeepSeek-V3
 ///   eq. 15, 19]
+///   sqrt_softplus: s_i = √log(1 + exp(max(x_i, −64))), the rest as of sigmoid [DeepSeek-V4]
 /// and chooses the experts with the k largest of what is compared, largest first, equal ones in the order of their
-/// index; a NaN never wins against a number. Compared are logits for softmax, s_i + bias_i for sigmoid. Gates are made
-/// from the scores of the chosen by `rule` [DeepSeekMoE eq. 9–10]. Where a row has a NaN or, for softmax, +∞ or
+/// index; a NaN never wins against a number. Compared are logits for softmax, s_i + bias_i for the others. Gates are
+/// made from the scores of the chosen by `rule` [DeepSeekMoE eq. 9–10]. Where a row has a NaN or, for softmax, +∞ or
 /// nothing above −∞, they are NaN unless they are ones. A is float or double.
 template <class A>
 struct RouteTokens {
@@ -38,7 +39,7 @@ struct RouteTokens {
   Scores scores = Scores::softmax;
   Gates rule = Gates::raw;
   std::span<const double> choices = {};  // [1]: how many experts a token chooses, 1 … k; or none: k
-  std::span<const A> bias = {};          // [experts], or none: zeros; of sigmoid scores
+  std::span<const A> bias = {};          // [experts], or none: zeros; not of softmax scores
   /// Where group_limit is above 0, a token's experts lie in that many groups: those with the largest sums of their two
   /// best scores (+ bias), or of the one that they have, equal ones in the order of their index [DeepSeek-V3 §2.1.2].
   std::span<const std::int32_t> group = {};  // [experts]: the group of each, below `groups`
@@ -56,6 +57,7 @@ struct RouteTokens {
   Matrix<double> load;            // [sequences, load_width(experts)], or none
   Matrix<std::int64_t> counts;    // [k, experts], or none: += tokens whose j-th choice is e; with load only
   std::span<double> probability;  // [experts], or none: += the probabilities of all tokens; with load only
+  std::span<double> entropies;    // [1], or none: += the entropies of all tokens; with load and entropy only
 };
 
 /// d_logits of RouteTokens. Of its load, the counts have no derivative.

@@ -63,6 +63,9 @@ void require_fitting(const RouteTokens<A>& route) {
   require_sequences("RouteTokens", route, route.load);
   if (route.counts.rows > 0) require_extents("RouteTokens", "counts", route.counts, k, experts);
   if (!route.probability.empty()) require_length("RouteTokens", "probability", route.probability, experts);
+  if (!route.entropies.empty()) require_length("RouteTokens", "entropies", route.entropies, 1);
+  require(route.entropies.empty() || (route.entropy && route.load.rows > 0),
+          "RouteTokens: a sum of entropies without a load that has them");
   require(tokens == 0 || route.load.rows > 0 || (route.counts.rows == 0 && route.probability.empty()),
           "RouteTokens: counts and probability without a load");
   require(route.skip >= 0 && route.skip <= experts - k,
@@ -71,7 +74,7 @@ void require_fitting(const RouteTokens<A>& route) {
   require(route.group_limit == 0 || (route.group_limit <= route.groups && route.groups <= most_groups),
           "RouteTokens: {} of {} groups", route.group_limit, route.groups);
   if (!route.bias.empty()) require_length("RouteTokens", "bias", route.bias, experts);
-  require(route.bias.empty() || route.scores == Scores::sigmoid, "RouteTokens: a bias of softmax scores");
+  require(route.bias.empty() || route.scores != Scores::softmax, "RouteTokens: a bias of softmax scores");
 }
 
 template <class A>

@@ -3,7 +3,7 @@
 namespace lyceum {
 
 /// What the logits of a token become, see RouteTokens.
-enum class Scores { softmax, sigmoid };
+enum class Scores { softmax, sigmoid, sqrt_softplus };
 
 /// What the answers of a token's chosen experts are multiplied by; v: the scores of the chosen.
 enum class Gates {

@@ -8,6 +8,7 @@
 #include "core/random.h"
 #include "kernels/checks.h"
 #include "kernels/cuda/host_device.h"
+#include "kernels/logistic.h"
 #include "kernels/noise.h"
 
 namespace lyceum {
@@ -33,15 +34,6 @@ LYCEUM_HOST_DEVICE std::array<A, 4> token_noise(std::uint64_t key, std::int64_t 
     normal[2 * pair + 1] = radius * std::sin(angle);
   }
   return normal;
-}
-/// softplus(x) = log(1 + exp(x)) and its derivative, which do not overflow.
-template <class A>
-LYCEUM_HOST_DEVICE A softplus(A x) {
-  return (x > 0 ? x : A{0}) + std::log1p(std::exp(x > 0 ? -x : x));
-}
-template <class A>
-LYCEUM_HOST_DEVICE A logistic(A x) {
-  return A{1} / (A{1} + std::exp(-x));
 }
 
 /// What the host and a GPU ask of their operands alike.

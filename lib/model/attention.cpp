@@ -1,5 +1,3 @@
-#include "autograd/attention.h"
-
 #include "autograd/linear.h"
 #include "model/layers.h"
 
@@ -7,14 +5,11 @@ namespace lyceum {
 
 AttentionLayer::AttentionLayer(const ModelConfig& config, const std::string& prefix, const ProcessGroup& tensor,
                                ParameterUnit& unit)
-    : heads_(config.heads / tensor.size()), kv_heads_(config.kv_heads / tensor.size()), head_dim_(config.head_dim) {
-  require_usage(heads_ * tensor.size() == config.heads && kv_heads_ * tensor.size() == config.kv_heads,
-                "model.heads = {} and model.kv_heads = {} do not divide among parallel.tensor = {} ranks", config.heads,
-                config.kv_heads, tensor.size());
-  const std::int64_t queries = heads_ * head_dim_, keys = kv_heads_ * head_dim_;
+    : heads_(heads_of(config, tensor)) {
   const auto rows = [&](const char* name, std::int64_t own) {
     return RowsOf{prefix + name, own * tensor.size(), {own * tensor.rank(), own}};
   };
+  const std::int64_t queries = heads_.queries(), keys = heads_.keys();
   qkv_ = &unit.add(stacked_parameter(
       prefix + "/qkv", {rows("/q_proj/weight", queries), rows("/k_proj/weight", keys), rows("/v_proj/weight", keys)},
       config.hidden, config.init_std));
@@ -26,15 +21,9 @@ Sublayer::Result AttentionLayer::forward(Tape& tape, const Pass& pass, const Var
   const TokenLayout& layout = pass.layout;
   const Variable all = layout.to_matrix(tape, x), qkv = tape.apply(Linear{qkv_}, all);
   layout.release_matrix(tape, all, x);
-  RotaryAttention attention{.seq_len = layout.seq_len(),
-                            .heads = heads_,
-                            .kv_heads = kv_heads_,
-                            .head_dim = head_dim_,
-                            .rope_table = pass.rope,
-                            .cache = pass.cache};
-  const Variable attended = tape.apply(attention, qkv), out = tape.apply(Linear{out_}, attended);
-  attention.rotated = true;
-  tape.release(attended, attention, qkv);
+  const Attended attended = attend(tape, pass, heads_, qkv);
+  const Variable out = tape.apply(Linear{out_}, attended.y);
+  attended.release(tape);
   return {layout.from_matrix(tape, out)};
 }
 

@@ -21,7 +21,7 @@ inline bool has_losses(const BalanceConfig& balance) {
 }
 /// Whether what they read is added up over the data ranks.
 inline bool is_over_batch(const BalanceConfig& balance) {
-  return balance.scope == "batch" && (balances(balance) || informs(balance));
+  return balance.scope == BalanceScope::batch && (balances(balance) || informs(balance));
 }
 
 /// A loss that a sub-layer adds to cross-entropy, by the name that metrics.jsonl has it under: NAME_loss.

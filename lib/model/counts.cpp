@@ -17,12 +17,13 @@ std::int64_t router_parameters(const Config& config, const Mixture& mixture) {
   return parameters;
 }
 
-/// Parameters of an FFN for each unit of its width.
-std::int64_t ffn_column(const ModelConfig& model) { return (model.ffn == "gelu" ? 2 : 3) * model.hidden; }
+/// Parameters of an FFN on rows of `hidden` for each unit of its width.
+std::int64_t ffn_column(const ModelConfig& model, std::int64_t hidden) { return (inputs_of(model.ffn) + 1) * hidden; }
 
 /// In attention experts take the place of the matrices of queries and output; in the FFN they stand beside those that
 /// every token passes.
-void add_experts(const ModelConfig& model, const Mixture& mixture, BlockCounts& counts) {
+void add_experts(const Config& config, const Mixture& mixture, BlockCounts& counts) {
+  const ModelConfig& model = config.model;
   const std::int64_t all = std::accumulate(mixture.widths.begin(), mixture.widths.end(), std::int64_t{0});
   const std::int64_t active = all * mixture.k / mixture.choices();
   if (mixture.id.site == Site::attention) {
@@ -30,7 +31,8 @@ void add_experts(const ModelConfig& model, const Mixture& mixture, BlockCounts& 
     counts.attention = keys_and_values + Count{2 * model.hidden * all, 2 * model.hidden * active};
     counts.attention_width = active;
   } else {
-    counts.routed = {ffn_column(model) * all, ffn_column(model) * active};
+    counts.routed = {expert_column(config) * all, expert_column(config) * active};
+    counts.latent = always(2 * config.moe.latent_hidden * model.hidden);
   }
 }
 
@@ -45,6 +47,7 @@ BlockCounts& operator+=(BlockCounts& sum, const BlockCounts& block) {
   sum.ffn += block.ffn;
   sum.shared += block.shared;
   sum.routed += block.routed;
+  sum.latent += block.latent;
   sum.routers += block.routers;
   sum.norms += block.norms;
   sum.fusion += block.fusion;
@@ -60,6 +63,8 @@ Count& Count::operator+=(const Count& other) {
   return *this;
 }
 
+std::int64_t expert_column(const Config& config) { return ffn_column(config.model, bank_hidden(config)); }
+
 BlockCounts count_block(const Config& config, std::int64_t layer) {
   const ModelConfig& model = config.model;
   const bool sparse = is_sparse(config, layer);
@@ -68,11 +73,11 @@ BlockCounts count_block(const Config& config, std::int64_t layer) {
   counts.norms = always(2 * model.hidden);
   counts.attention = always(2 * model.hidden * (queries + keys));
   counts.attention_width = queries;
-  (sparse ? counts.shared : counts.ffn) = always(ffn_column(model) * dense_width(config, layer));
+  (sparse ? counts.shared : counts.ffn) = always(ffn_column(model, model.hidden) * dense_width(config, layer));
   for (const Mixture& mixture : mixtures_of(config, layer)) {
     counts.routers += always(router_parameters(config, mixture));
     if (mixture.kind == Mixture::Kind::experts) {
-      add_experts(model, mixture, counts);
+      add_experts(config, mixture, counts);
     } else if (mixture.id.site == Site::attention) {
       cut(config, mixture, counts.attention, counts);
     } else {

@@ -20,14 +20,17 @@ struct BlockCounts {
   Count ffn;        // the dense FFN
   Count shared;     // shared experts
   Count routed;     // routed experts
+  Count latent;     // projections to the width that they work in, and back
   Count routers;    // of experts, attention experts, sub-dimensions
   Count norms;
   Count fusion;                      // Monarch matrices: two block-diagonal factors of hidden · fusion_width each
   std::int64_t attention_width = 0;  // heads · head_dim that a token's scores are made of
 
-  Count sum() const { return attention + ffn + shared + routed + routers + norms + fusion; }
+  Count sum() const { return attention + ffn + shared + routed + latent + routers + norms + fusion; }
 };
 BlockCounts count_block(const Config& config, std::int64_t layer);
+/// Parameters of a routed expert for each unit of its width.
+std::int64_t expert_column(const Config& config);
 
 /// Sizes that follow from a resolved configuration alone.
 struct ModelCounts {

@@ -1,6 +1,7 @@
 #include "model/expert_places.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 
@@ -19,10 +20,15 @@ std::vector<double> expert_costs(const Mixture& mixture, std::span<const ExpertL
 }
 
 Placement place_experts(const Config& config, const Mixture& mixture, int ranks, std::span<const ExpertLoad> measured) {
-  const std::string& kind = config.parallel.placement;
-  if (kind == "pairs") return Placement::pairs(mixture.widths, ranks);
-  if (kind == "cost") return Placement::by_cost(expert_costs(mixture, measured), ranks);
-  return Placement::contiguous(mixture.choices(), ranks);
+  const auto weighted = static_cast<std::size_t>(mixture.weighted());
+  const PlacementKind kind = config.parallel.placement;
+  if (kind == PlacementKind::pairs) return Placement::pairs(std::span(mixture.widths).first(weighted), ranks);
+  if (kind == PlacementKind::cost) {
+    std::vector<double> costs = expert_costs(mixture, measured);
+    costs.resize(weighted);
+    return Placement::by_cost(costs, ranks);
+  }
+  return Placement::contiguous(mixture.weighted(), ranks);
 }
 
 std::vector<MixturePlacement> place_all(const Config& config, int ranks, std::span<const ExpertLoad> measured) {
@@ -35,8 +41,11 @@ std::vector<MixturePlacement> place_all(const Config& config, int ranks, std::sp
 
 ExpertPlaces expert_places(const Config& config, const Mixture& mixture, int ranks,
                            std::span<const ExpertLoad> measured) {
+  const auto groups = static_cast<int>(config.balance.device_groups);
+  std::vector<int> group = place_experts(config, mixture, groups, measured).owner;
+  for (int next = 0; std::ssize(group) < mixture.choices(); ++next) group.push_back(next % groups);
   return {.ranks = place_experts(config, mixture, ranks, measured),
-          .devices = place_experts(config, mixture, static_cast<int>(config.balance.device_groups), measured)};
+          .devices = Placement::of_owners(std::move(group), groups)};
 }
 
 }  // namespace lyceum

@@ -18,15 +18,17 @@ struct ExpertLoad {
 
 /// Where the experts of a mixture lie.
 struct ExpertPlaces {
-  Placement ranks;    // of the expert group
-  Placement devices;  // groups of the device-level balance loss: as if balance.device_groups ranks held the experts
+  Placement ranks;    // of the expert group: experts with weights
+  Placement devices;  // groups of the device-level balance loss: as if balance.device_groups ranks held the experts,
+                      // those without weights one after the other
 };
 
 /// FLOPs of each expert relative to the others, width times tokens; every expert takes as many tokens where the mixture
 /// was not measured. Throws a bad_input Error for a measurement of another number of experts.
 std::vector<double> expert_costs(const Mixture& mixture, std::span<const ExpertLoad> measured);
 
-/// As parallel.placement says; a pure function, so that all ranks agree.
+/// Of the experts with weights, as parallel.placement says; no rank holds the others. A pure function, so that all
+/// ranks agree.
 Placement place_experts(const Config& config, const Mixture& mixture, int ranks, std::span<const ExpertLoad> measured);
 struct MixturePlacement {
   MixtureId id;

@@ -6,6 +6,7 @@
 
 #include "autograd/expert_bank.h"
 #include "io/config/config.h"
+#include "model/attend.h"
 #include "model/expert_places.h"
 #include "model/router.h"
 #include "model/sublayer.h"
@@ -13,7 +14,8 @@
 
 namespace lyceum {
 
-/// Causal self-attention with rotary positions and grouped queries; the ranks of `tensor` share the heads.
+/// Causal self-attention with grouped queries, by softmax with rotary positions or by breaking sticks; the ranks of
+/// `tensor` share the heads.
 class AttentionLayer : public Sublayer {
  public:
   /// Throws a usage Error where the heads do not divide.
@@ -21,12 +23,44 @@ class AttentionLayer : public Sublayer {
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
 
  private:
-  std::int64_t heads_, kv_heads_, head_dim_;  // of this rank
+  AttentionHeads heads_;
   Parameter* qkv_;
   Parameter* out_;
 };
 
-/// A dense SwiGLU FFN: a bank of one expert on all rows; the ranks of `tensor` share its width.
+/// Attention experts: each has queries and an output of its own, and all of them the same keys and values. A token's
+/// router chooses k, whose queries are as heads of its own: y = Σ gate · O_e · attention(Q_e · x, K, V) [ModuleFormer].
+/// The ranks of `tensor` share the heads of every expert; each has all tokens, of which it routes its run.
+class AttentionExperts : public Sublayer {
+ public:
+  /// As MoeLayer's, where experts are no more placed than other dense weights.
+  struct Units {
+    ParameterUnit &dense, &replicated, &untrained;
+  };
+  AttentionExperts(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
+                   const Units& units);
+
+  Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
+  const Mixture* mixture() const override { return &mixture_; }
+  const Router* router() const override { return &router_; }
+  void set_tally(const RoutingTally& tally) override { tally_ = tally; }
+
+ private:
+  using Weights = std::shared_ptr<const std::vector<Parameter*>>;  // an expert's each
+
+  /// The chosen experts' answers to all tokens, each by the heads of this rank.
+  Variable chosen(Tape& tape, const Pass& pass, const Variable& x, const Variable& gates, const Tensor& index) const;
+
+  Mixture mixture_;
+  RoutingTally tally_{};
+  const Mesh* mesh_;
+  AttentionHeads heads_;
+  Router router_;
+  Parameter* keys_values_;
+  Weights queries_, outputs_;
+};
+
+/// A dense FFN: a bank of one expert on all rows; the ranks of `tensor` share its width.
 class FeedForward : public Sublayer {
  public:
   FeedForward(const ModelConfig& config, const std::string& prefix, std::int64_t width, const ProcessGroup& tensor,
@@ -34,12 +68,15 @@ class FeedForward : public Sublayer {
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
 
  private:
+  Activation activation_;
   std::shared_ptr<const std::vector<ExpertBank::Expert>> expert_;
 };
 
 /// Shared experts plus a routed bank: router → dispatch → experts → combine. [DeepSeekMoE eq. 9–11]
 /// Each tensor rank routes its own run of the tokens, to experts all over the expert group; the ranks of an
-/// expert_tensor group share the widths of the same experts.
+/// expert_tensor group share the widths of the same experts. With moe.latent_hidden = d the bank works on W_down · x
+/// and its sum goes through W_up; W_down = latent/down/weight [d, hidden], W_up = latent/up/weight [hidden, d]
+/// [LatentMoE]. Experts without weights give nothing, or x, where the token is [MoE++].
 class MoeLayer : public Sublayer {
  public:
   /// Where the layer's parameters go, by who holds copies: shared experts, router, routed experts; and what of the
@@ -59,28 +96,27 @@ class MoeLayer : public Sublayer {
  private:
   /// Those of the choices of this rank's run that experts have room for, where that is limited.
   Tensor kept(const Tape& tape, const Pass& pass, const Tensor& index) const;
-  /// The routed experts' answers to a run of tokens.
+  /// The answers to a run of tokens of the routed experts with weights.
   Variable routed(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index) const;
-  /// Of the load that Route made of a run of tokens.
-  std::vector<Loss> losses(Tape& tape, const Pass& pass, const Variable& load) const;
 
   Mixture mixture_;
   RoutingTally tally_{};
-  BalanceConfig balance_;
   const Mesh* mesh_;
   ExpertPlaces places_;
   Router router_;
+  Parameter *down_ = nullptr, *up_ = nullptr;  // to and from the width that the bank works in, where it has its own
+  Activation activation_;
   std::shared_ptr<const std::vector<ExpertBank::Expert>> experts_;
   std::optional<FeedForward> shared_;
 };
 
-/// A SwiGLU expert of `width`, of which `part` is to be held.
+/// An expert of `width`, of which `part` is to be held.
 struct ExpertShape {
   std::int64_t hidden, width;
   Range part;
 };
-/// One SwiGLU expert's two matrices, named as gate_proj, up_proj, down_proj under `prefix`.
-ExpertBank::Expert add_expert(ParameterUnit& unit, const std::string& prefix, const ExpertShape& shape,
-                              double init_std);
+/// One expert's two matrices, named as gate_proj (of SwiGLU), up_proj, down_proj under `prefix`.
+ExpertBank::Expert add_expert(ParameterUnit& unit, const std::string& prefix, const ModelConfig& model,
+                              const ExpertShape& shape);
 
 }  // namespace lyceum

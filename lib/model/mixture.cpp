@@ -14,6 +14,12 @@ std::vector<std::int64_t> equal_widths(std::int64_t choices, std::int64_t width)
   return std::vector<std::int64_t>(static_cast<std::size_t>(choices), width);
 }
 
+/// Routed experts of a layer's FFN that is sparse.
+std::int64_t experts_in(const Config& config, std::int64_t layer) {
+  const std::vector<std::int64_t>& own = config.moe.experts_of_layers;
+  return own.empty() ? config.moe.experts : own.at(static_cast<std::size_t>(layer - config.model.first_dense_layers));
+}
+
 Mixture pieces_of(const Config& config, const MixtureId& id, std::int64_t pieces) {
   const SubDimensionsConfig& parts = config.sub_dimensions;
   return {.id = id,
@@ -34,26 +40,43 @@ std::int64_t dense_width(const Config& config, std::int64_t layer) {
   return is_sparse(config, layer) ? config.moe.shared_experts * config.moe.expert_hidden : config.model.ffn_hidden;
 }
 
+std::optional<Mixture> attention_experts(const Config& config, std::int64_t layer) {
+  const AttentionExpertsConfig& experts = config.attention_experts;
+  if (config.model.attention != "moa" || experts.count == 0) return {};
+  return Mixture{.id = {layer, Site::attention},
+                 .router = config.moe.router,
+                 .gates = attention_gates_of(config),
+                 .k = experts.top_k,
+                 .widths = equal_widths(experts.count, config.model.heads * config.model.head_dim)};
+}
+
 std::optional<Mixture> routed_experts(const Config& config, std::int64_t layer) {
   const MoeConfig& moe = config.moe;
   if (moe.experts == 0 || !is_sparse(config, layer)) return {};
+  std::vector<std::int64_t> widths =
+      moe.expert_sizes.empty() ? equal_widths(experts_in(config, layer), moe.expert_hidden) : moe.expert_sizes;
+  widths.resize(widths.size() + static_cast<std::size_t>(moe.zero_experts + moe.copy_experts), 0);
   return Mixture{.id = {layer, Site::ffn},
                  .router = moe.router,
+                 .gates = gates_of(moe),
                  .k = moe.top_k,
                  .always_on = moe.shared_experts,
+                 .group_limit = moe.group_limit,
                  .capacity_factor = moe.capacity_factor,
-                 .widths = moe.expert_sizes.empty() ? equal_widths(moe.experts, moe.expert_hidden) : moe.expert_sizes};
+                 .widths = std::move(widths),
+                 .zeros = moe.zero_experts,
+                 .copies = moe.copy_experts};
+}
+
+std::int64_t fewest_experts(const Config& config) {
+  const std::vector<std::int64_t>& own = config.moe.experts_of_layers;
+  if (config.moe.experts <= 0 || config.model.first_dense_layers >= config.model.layers) return 0;
+  return own.empty() ? config.moe.experts : std::ranges::min(own);
 }
 
 std::vector<Mixture> mixtures_of(const Config& config, std::int64_t layer) {
-  const ModelConfig& model = config.model;
   std::vector<Mixture> mixtures;
-  if (model.attention == "moa" && config.moe.attention_experts > 0) {
-    mixtures.push_back({.id = {layer, Site::attention},
-                        .router = config.moe.router,
-                        .k = config.moe.top_k,
-                        .widths = equal_widths(config.moe.attention_experts, model.heads * model.head_dim)});
-  }
+  if (std::optional<Mixture> experts = attention_experts(config, layer)) mixtures.push_back(std::move(*experts));
   if (const std::int64_t pieces = config.sub_dimensions.attention; pieces > 0) {
     mixtures.push_back(pieces_of(config, {layer, Site::attention}, pieces));
   }

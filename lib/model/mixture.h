@@ -21,12 +21,17 @@ struct Mixture {
   MixtureId id;
   Kind kind = Kind::experts;
   RouterKind router = RouterKind::softmax;
-  std::int64_t k = 1;                // that the router chooses for a token
-  std::int64_t always_on = 0;        // that every token has besides: shared experts, or the first pieces
-  double capacity_factor = 0;        // limits how many of a sequence's choices one takes in training; 0: no limit
-  std::vector<std::int64_t> widths;  // of each choice: hidden width of an FFN's expert, queries of an attention's
+  Gates gates = Gates::raw;
+  std::int64_t k = 1;                  // that the router chooses for a token
+  std::int64_t always_on = 0;          // that every token has besides: shared experts, or the first pieces
+  std::int64_t group_limit = 0;        // of balance.device_groups, those that a token's choices lie in; 0: all
+  double capacity_factor = 0;          // limits how many of a sequence's choices one takes in training; 0: no limit
+  std::vector<std::int64_t> widths;    // of each choice: hidden width of an FFN's expert, queries of an attention's
+  std::int64_t zeros = 0, copies = 0;  // the last choices, of width 0: that give 0, and behind them their input
 
   std::int64_t choices() const { return static_cast<std::int64_t>(widths.size()); }
+  /// Those of them that have weights: the first ones.
+  std::int64_t weighted() const { return choices() - zeros - copies; }
   /// Whether the choices are shared out to the ranks of the expert group; else every rank has all of them.
   bool placed() const { return kind == Kind::experts && id.site == Site::ffn; }
 };
@@ -49,6 +54,10 @@ StageParts parts_of(const Config& config, const Range& blocks);
 /// Whether a stage needs the tokens: input and output do, and routers that go by what a token is.
 bool reads_tokens(const Config& config, const StageParts& stage);
 
+/// The experts of a layer's attention; none where it has none.
+std::optional<Mixture> attention_experts(const Config& config, std::int64_t layer);
+/// The fewest routed experts with weights of any layer's FFN; 0 where none has some.
+std::int64_t fewest_experts(const Config& config);
 /// The routed experts of a layer's FFN; none where it has none.
 std::optional<Mixture> routed_experts(const Config& config, std::int64_t layer);
 /// Whether the layer's FFN is made of experts, routed or shared.

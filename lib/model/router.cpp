@@ -15,10 +15,12 @@ std::vector<RouterTensor> router_tensors(const Config& config, const Mixture& mi
   const double std = config.model.init_std;
   const RouterTensor scores{"gate/weight", {choices, hidden}, std, true};
   switch (mixture.router) {
-    case RouterKind::sigmoid: return {scores, {"gate/e_score_correction_bias", {choices}, 0.0, false, false}};
+    case RouterKind::sigmoid:
+    case RouterKind::sqrt_softplus: return {scores, {"gate/e_score_correction_bias", {choices}, 0.0, false, false}};
     case RouterKind::random: return {{"gate/weight", {choices, hidden}, std, false, false}};
     case RouterKind::mlp:
-      return {{"gate/in/weight", {width, hidden}, std, true}, {"gate/weight", {choices, width}, std, true}};
+      return {{"gate/in/weight", {width, hidden}, std, true, true, false},
+              {"gate/weight", {choices, width}, std, true}};
     case RouterKind::noisy:
       return {scores, {"gate/noise/weight", {choices, hidden}, std, true}, {"gate/noise_scale", {choices}, {}, false}};
     case RouterKind::hash: return {};
@@ -28,21 +30,18 @@ std::vector<RouterTensor> router_tensors(const Config& config, const Mixture& mi
 
 Router::Router(const Config& config, const Mixture& mixture, const std::string& prefix, const Units& units,
                const Placement& groups)
-    : moe_(config.moe),
-      mixture_(mixture),
-      losses_(has_losses(config.balance)),
-      entropy_(informs(config.balance)),
-      bias_rate_(config.balance.bias_rate),
+    : mixture_(mixture),
+      balance_(config.balance),
+      even_(config.moe.even_routing),
       norm_eps_(config.model.norm_eps),
       seed_(config.run.seed),
-      group_(groups.owner.begin(), groups.owner.end()),
-      groups_(groups.ranks()) {
+      groups_(groups) {
   for (const RouterTensor& tensor : router_tensors(config, mixture)) {
     ParameterUnit& unit = tensor.trained ? units.trained : units.untrained;
     parameters_.push_back(
         &unit.add(whole_parameter(prefix + "/" + tensor.name, tensor.shape, tensor.init_std, tensor.decay)));
   }
-  if (mixture_.router == RouterKind::sigmoid) bias_ = parameters_.back();
+  if (scores_of(mixture_.router) != Scores::softmax) bias_ = parameters_.back();
 }
 
 Variable Router::logits(Tape& tape, const Pass& pass, const Variable& x) const {
@@ -53,8 +52,9 @@ Variable Router::logits(Tape& tape, const Pass& pass, const Variable& x) const {
   const Variable logits = tape.apply(PreciseLinear{parameters_[0]}, x);
   if (mixture_.router != RouterKind::noisy || !pass.training()) return logits;
   const Variable noise = tape.apply(PreciseLinear{parameters_[1]}, x);
+  constexpr std::int64_t of_attention = 1 << 15;  // layers are fewer: both routers of a block have noise of their own
   const NoisyLogits noisy{.seed = seed_,
-                          .layer = mixture_.id.layer,
+                          .layer = mixture_.id.layer + (mixture_.id.site == Site::attention ? of_attention : 0),
                           .first = pass.first_token + pass.layout.own().first,
                           .step = pass.step};
   return tape.apply(noisy, logits, tape.apply(RmsNorm{parameters_[2], norm_eps_}, noise));
@@ -78,21 +78,23 @@ Router::Choices Router::choose(Tape& tape, const Pass& pass, const Variable& x, 
                                                        .tally = counted});
     return {.gates = gates, .index = index.value, .load = {}};
   }
+  const bool of_ffn = mixture_.id.site == Site::ffn;
   Route route{.k = mixture_.k,
-              .scores = bias_ ? Scores::sigmoid : Scores::softmax,
-              .rule = gates_of(moe_),
-              .choices = pass.choices,
+              .scores = scores_of(mixture_.router),
+              .rule = mixture_.gates,
+              .choices = of_ffn ? pass.choices : Tensor(),
               .bias = bias_ ? bias_->value : Tensor(),
-              .skip = pass.skip_top,
-              .even = moe_.even_routing,
-              .entropy = entropy_ && pass.training(),
+              .skip = of_ffn ? pass.skip_top : 0,
+              .even = even_,
+              .entropy = informs(balance_) && pass.training(),
               .tally = counted};
-  if (moe_.group_limit > 0) {
-    route.group = tensor_of(tape.stream(), {mixture_.choices()}, group_);
-    route.groups = groups_;
-    route.group_limit = moe_.group_limit;
+  if (mixture_.group_limit > 0) {
+    route.group = tensor_of(tape.stream(), {mixture_.choices()},
+                            std::vector<std::int32_t>(groups_.owner.begin(), groups_.owner.end()));
+    route.groups = groups_.ranks();
+    route.group_limit = mixture_.group_limit;
   }
-  if ((losses_ && pass.training()) || counted.counts.defined()) {
+  if ((has_losses(balance_) && pass.training()) || counted.counts.defined()) {
     route.sequences = pass.layout.sequences();
     route.seq_len = pass.layout.seq_len();
     route.first = pass.layout.own().first;
@@ -101,11 +103,33 @@ Router::Choices Router::choose(Tape& tape, const Pass& pass, const Variable& x, 
   return {.gates = gates, .index = index.value, .load = load};
 }
 
+std::vector<Loss> Router::losses(Tape& tape, const Pass& pass, const Variable& load, const ProcessGroup& data) const {
+  if (!pass.training() || !has_losses(balance_)) return {};
+  const BalanceLoss balance{.expert_factor = balance_.expert,
+                            .device_factor = mixture_.placed() ? balance_.device : 0,
+                            .z_factor = balance_.z_loss,
+                            .information_factor = balance_.mutual_information,
+                            .concentration_factor = balance_.concentration,
+                            .devices = &groups_,
+                            .top_k = mixture_.k,
+                            .seq_len = pass.layout.seq_len(),
+                            .choices = mixture_.id.site == Site::ffn ? pass.choices : Tensor(),
+                            .batch = is_over_batch(balance_) ? &data : nullptr};
+  const auto [expert, device, z, information, concentration] = tape.apply(balance, pass.layout.sum_of_runs(tape, load));
+  std::vector<Loss> losses;
+  if (balances(balance_)) losses = {{"expert_balance", expert}, {"device_balance", device}};
+  if (balance_.z_loss > 0) losses.push_back({"z", z});
+  if (balance_.mutual_information > 0) losses.push_back({"mutual_information", information});
+  if (balance_.concentration > 0) losses.push_back({"concentration", concentration});
+  return losses;
+}
+
 void require_skippable(const Config& config, std::int64_t skip) {
   const MoeConfig& moe = config.moe;
   require_usage(skip >= 0, "--skip-top = {}: 0 (none) or more", skip);
   if (skip == 0) return;
-  const std::vector<Mixture> mixtures = mixtures_of(config);
+  std::vector<Mixture> mixtures = mixtures_of(config);
+  std::erase_if(mixtures, [](const Mixture& mixture) { return mixture.id.site != Site::ffn; });
   require_usage(!mixtures.empty(), "--skip-top = {}: this model has no experts to choose from", skip);
   require_usage(moe.router != RouterKind::hash,
                 "--skip-top = {} with moe.router = hash, which finds none of a token's experts better than others",
@@ -114,10 +138,11 @@ void require_skippable(const Config& config, std::int64_t skip) {
                 skip);
   for (const Mixture& mixture : mixtures) {
     const std::int64_t experts = mixture.choices(), left = experts - mixture.k;
-    require_usage(skip <= left, "--skip-top = {} and moe.top_k = {} are more than moe.experts = {}: skip {} at most",
-                  skip, mixture.k, experts, left);
+    const std::string of_layer = moe.experts_of_layers.empty() ? "" : " in layer " + label_of(mixture.id);
+    require_usage(skip <= left, "--skip-top = {} and moe.top_k = {} are more than {} = {}{}: skip {} at most", skip,
+                  mixture.k, choices_keys(moe), experts, of_layer, left);
     if (moe.group_limit == 0) continue;
-    const std::int64_t open = experts / config.balance.device_groups * moe.group_limit;
+    const std::int64_t open = open_choices(config, experts);
     require_usage(
         skip <= open - mixture.k,
         "--skip-top = {} and moe.top_k = {} are more than the {} experts of moe.group_limit = {} groups: skip {} "
@@ -131,7 +156,7 @@ void Router::update(const Stream& stream, const Tensor& counts, std::span<const 
   dispatch_accumulator(bias_->value.dtype(), [&]<class A>() {
     launch(stream, BalanceBias<A>{.counts = counts.matrix<const std::int64_t>(),
                                   .bias = bias_->value.span<A>(),
-                                  .rate = bias_rate_,
+                                  .rate = balance_.bias_rate,
                                   .numbers = numbers});
   });
 }

@@ -21,6 +21,7 @@ struct RouterTensor {
   std::optional<double> init_std;  // as Parameter's
   bool decay;
   bool trained = true;
+  bool rows_are_choices = true;
 };
 /// Those of a mixture's router, in their order.
 std::vector<RouterTensor> router_tensors(const Config& config, const Mixture& mixture);
@@ -34,6 +35,7 @@ void require_skippable(const Config& config, std::int64_t skip);
 ///   softmax  x · Wᵀ; W = gate/weight [experts, hidden]
 ///   sigmoid  the same, by sigmoid scores; chosen by score + b with b = gate/e_score_correction_bias [experts], which
 ///            counts of choices move and no gradient does [DeepSeek-V3]
+///   sqrt_softplus  as sigmoid, by scores √softplus [DeepSeek-V4]
 ///   random   as softmax, and W stays as it was drawn [SMoE-Dropout]
 ///   mlp      A · ReLU(B · x); B = gate/in/weight [router_hidden, hidden], A = gate/weight [experts, router_hidden]
 ///   noisy    x · Wᵀ + ε ⊙ softplus(γ ⊙ RMSNorm(x · W_nᵀ)) with W_n = gate/noise/weight [experts, hidden], γ =
@@ -46,7 +48,7 @@ class Router {
     ParameterUnit &trained, &untrained;
   };
   /// Of a mixture in the half of a block whose tensors are under `prefix`. `groups`: of its choices, for
-  /// moe.group_limit.
+  /// moe.group_limit and the device-level balance loss.
   Router(const Config& config, const Mixture& mixture, const std::string& prefix, const Units& units,
          const Placement& groups);
 
@@ -59,8 +61,11 @@ class Router {
   /// replays.
   Choices forward(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const;
 
+  /// In training, of the load of its choices in this pass; `data`: the ranks that run other sequences at the same time.
+  std::vector<Loss> losses(Tape& tape, const Pass& pass, const Variable& load, const ProcessGroup& data) const;
+
   /// Whether it learns from counts what update() does.
-  bool learns_from_counts() const { return bias_ && bias_rate_ > 0; }
+  bool learns_from_counts() const { return bias_ && balance_.bias_rate > 0; }
   /// By the choices of a whole step, i64 [top_k, experts]; nothing where `numbers` say that the step is left out.
   void update(const Stream& stream, const Tensor& counts, std::span<const AdamWNumbers> numbers) const;
 
@@ -68,15 +73,14 @@ class Router {
   Choices choose(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const;
   Variable logits(Tape& tape, const Pass& pass, const Variable& x) const;
 
-  MoeConfig moe_;
   Mixture mixture_;
-  bool losses_, entropy_;
-  double bias_rate_, norm_eps_;
+  BalanceConfig balance_;
+  bool even_;
+  double norm_eps_;
   std::uint64_t seed_;
   std::vector<Parameter*> parameters_;  // in the order of router_tensors()
-  Parameter* bias_ = nullptr;           // of a sigmoid router, the last of them
-  std::vector<std::int32_t> group_;     // [experts]: the group of each
-  std::int64_t groups_;
+  Parameter* bias_ = nullptr;           // where scores are no softmax; the last of them
+  Placement groups_;
 };
 
 }  // namespace lyceum

@@ -23,8 +23,8 @@ double block_flops(const Config& config, std::int64_t layer) {
 }
 
 double recomputed_flops(const Config& config, std::int64_t layer) {
-  if (config.model.recompute == "full") return block_flops(config, layer);
-  return config.model.recompute == "selective" ? attention_core_flops(config, count_block(config, layer)) : 0;
+  if (config.model.recompute == Recompute::full) return block_flops(config, layer);
+  return config.model.recompute == Recompute::selective ? attention_core_flops(config, count_block(config, layer)) : 0;
 }
 
 double head_flops(const Config& config) {

@@ -23,7 +23,7 @@ struct ChosenExperts {
 /// A pass of tokens through blocks, as every sub-layer sees it.
 struct Pass {
   TokenLayout layout;
-  Tensor rope;  // table of RopeTable, accumulator type
+  Tensor rope;  // table of RopeTable, accumulator type; undefined where attention has no positions
   /// i32 [layout.tokens()]: the input tokens, those of a router's run from layout.own().first on. Undefined in a stage
   /// that does not read tokens.
   Tensor tokens{};
@@ -38,6 +38,7 @@ struct Pass {
   bool limits = false;        // whether moe.capacity_factor holds
   std::int64_t skip_top = 0;  // best experts of a token that routers pass over, to learn what they are worth
   std::vector<ChosenExperts>* chosen = nullptr;  // where routers put what they choose, for who asks
+  std::vector<Tensor>* ffn_inputs = nullptr;     // likewise what the FFN of each block reads, as it lies there
   KeyValueCache* cache = nullptr;                // of this block, where one sequence goes on from it; no gradient then
 
   bool training() const { return step.defined(); }

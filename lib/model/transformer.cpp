@@ -58,11 +58,23 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
     for (ParameterUnit* unit : units_) unit->allocate(stream, type, false);
   }
 
-  rope_ = Tensor::empty(stream, accumulator_of(type), {config.batch.seq_len, model.head_dim}, MemoryKind::buffers);
-  dispatch_accumulator(rope_.dtype(), [&]<class A>() {
-    launch(stream, RopeTable<A>{.table = rope_.matrix<A>(), .base = model.rope_base});
-  });
+  if (model.attention_weights == AttentionWeights::softmax) {  // sticks have no positions
+    rope_ = Tensor::empty(stream, accumulator_of(type), {config.batch.seq_len, model.head_dim}, MemoryKind::buffers);
+    dispatch_accumulator(rope_.dtype(), [&]<class A>() {
+      launch(stream, RopeTable<A>{.table = rope_.matrix<A>(), .base = model.rope_base});
+    });
+  }
 }
+
+namespace {
+
+/// For what of a router is not trained, of half a block.
+std::unique_ptr<ParameterUnit> untrained_unit(const std::string& prefix, std::int64_t layer) {
+  return std::make_unique<ParameterUnit>(prefix + "/untrained", ParameterUnit::Group::replicated,
+                                         static_cast<int>(layer) + 1, false);
+}
+
+}  // namespace
 
 void Transformer::add_block(std::int64_t layer, std::span<const ExpertLoad> measured) {
   const ModelConfig& model = config_.model;
@@ -74,17 +86,24 @@ void Transformer::add_block(std::int64_t layer, std::span<const ExpertLoad> meas
   };
   Block block{.layer = layer,
               .attention_norm = norm("input_layernorm"),
-              .attention = std::make_unique<AttentionLayer>(model, prefix + "/self_attn", mesh_->tensor, dense),
+              .attention = nullptr,
               .ffn_norm = norm("post_attention_layernorm"),
               .ffn = nullptr};
-  const std::string ffn = prefix + "/mlp";
+  const std::string attention = prefix + "/self_attn", ffn = prefix + "/mlp";
+  if (const std::optional<Mixture> experts = attention_experts(config_, layer)) {
+    auto untrained = untrained_unit(attention, layer);
+    block.attention = std::make_unique<AttentionExperts>(config_, *experts, attention, *mesh_,
+                                                         AttentionExperts::Units{dense, replicated, *untrained});
+    if (!untrained->parameters().empty()) own(std::move(untrained));
+  } else {
+    block.attention = std::make_unique<AttentionLayer>(model, attention, mesh_->tensor, dense);
+  }
   const std::optional<Mixture> routed = routed_experts(config_, layer);
   if (!routed) {
     block.ffn = std::make_unique<FeedForward>(model, ffn, dense_width(config_, layer), mesh_->tensor, dense);
   } else {
     ParameterUnit& experts = add_unit(ffn + "/experts", ParameterUnit::Group::expert, layer + 1);
-    auto untrained = std::make_unique<ParameterUnit>(ffn + "/untrained", ParameterUnit::Group::replicated,
-                                                     static_cast<int>(layer) + 1, false);
+    auto untrained = untrained_unit(ffn, layer);
     block.ffn = std::make_unique<MoeLayer>(config_, *routed, ffn, *mesh_,
                                            MoeLayer::Units{dense, replicated, experts, *untrained},
                                            expert_places(config_, *routed, mesh_->expert.size(), measured));
@@ -98,31 +117,32 @@ void Transformer::initialize(std::uint64_t seed) {
 }
 
 void Transformer::make_tallies() {
-  std::int64_t counts = 0, choices = 0, dropped = 0;
+  std::int64_t counts = 0, sums = 0, dropped = 0;
   for (const Block& block : blocks_) {
     for (Sublayer* sublayer : {block.attention.get(), block.ffn.get()}) {
       if (!sublayer->mixture()) continue;
       routed_.push_back(sublayer);
       mixtures_.push_back(*sublayer->mixture());
       counts += mixtures_.back().k * mixtures_.back().choices();
-      choices += mixtures_.back().choices();
+      sums += mixtures_.back().choices() + 1;
       dropped += std::ssize(no_routing(mixtures_.back()).dropped);
     }
   }
   counts_ = Tensor::zeros(stream_, DType::i64, {counts}, MemoryKind::buffers);
-  probability_ = Tensor::zeros(stream_, DType::f64, {choices}, MemoryKind::buffers);
+  probability_ = Tensor::zeros(stream_, DType::f64, {sums}, MemoryKind::buffers);
   if (dropped > 0) dropped_ = Tensor::zeros(stream_, DType::i64, {dropped}, MemoryKind::buffers);
-  counts = choices = dropped = 0;
+  counts = sums = dropped = 0;
   for (Sublayer* router : routed_) {
     const std::int64_t k = router->mixture()->k, own = router->mixture()->choices();
-    RoutingTally tally{counts_.view(counts, {k, own}), probability_.slice(choices, own)};
+    RoutingTally tally{counts_.view(counts, {k, own}), probability_.slice(sums, own),
+                       probability_.slice(sums + own, 1)};
     if (router->mixture()->capacity_factor > 0) {
       tally.dropped = dropped_.view(dropped, {k, own});
       dropped += k * own;
     }
     router->set_tally(tally);
     counts += k * own;
-    choices += own;
+    sums += own + 1;
   }
 }
 
@@ -137,6 +157,7 @@ std::vector<RoutingSums> Transformer::routing() const {
     RoutingSums sums = no_routing(mixture);
     for (std::int64_t& own : sums.counts) own = *count++;
     for (double& own : sums.probability) own = *sum++;
+    sums.entropy = *sum++;
     for (std::int64_t& own : sums.dropped) own = *drop++;
     all.push_back(std::move(sums));
   }
@@ -172,6 +193,7 @@ Sublayer::Result Transformer::run_block(Tape& tape, const Pass& pass, const Bloc
   auto [attended, losses] = block.attention->forward(tape, pass, attention_in);
   tape.release(attention_in, attention_norm, x);
   const auto [middle, ffn_in] = tape.apply(SumNorm{ffn_norm}, x, attended);
+  if (pass.ffn_inputs) pass.ffn_inputs->push_back(ffn_in.value);
   const auto [y, ffn_losses] = block.ffn->forward(tape, pass, ffn_in);
   tape.release(ffn_in, ffn_norm, middle);
   losses.insert(losses.end(), ffn_losses.begin(), ffn_losses.end());
@@ -198,7 +220,8 @@ Variable Transformer::blocks(Tape& tape, Pass pass, Variable x, Losses& losses, 
       }
       return results;
     };
-    const std::vector<Variable> results = config_.model.recompute == "full" ? tape.recompute(run, x) : run(tape, x);
+    const std::vector<Variable> results =
+        config_.model.recompute == Recompute::full ? tape.recompute(run, x) : run(tape, x);
     x = results[0];
     for (std::size_t i = 0; i < names->size(); ++i) {
       losses.layers.push_back({block.layer, {(*names)[i], results[i + 1]}});
@@ -232,8 +255,8 @@ Shape Transformer::boundary(std::int64_t tokens, std::int64_t seq_len) const {
 }
 
 Transformer::StageResult Transformer::forward_stage(Tape& tape, const Batch& batch, const Variable& x) {
-  require(batch.seq_len <= rope_.shape()[0], "sequences of {} tokens: this model was made for {}", batch.seq_len,
-          rope_.shape()[0]);
+  require(batch.seq_len <= config_.batch.seq_len, "sequences of {} tokens: this model was made for {}", batch.seq_len,
+          config_.batch.seq_len);
   require(x.value.defined() != first_stage(), "a pipeline stage {}",
           first_stage() ? "begins with tokens and was given another stage's result"
                         : "in the middle of the model was given no other stage's result");
@@ -246,8 +269,9 @@ Transformer::StageResult Transformer::forward_stage(Tape& tape, const Batch& bat
                   .counts = counting_,
                   .limits = batch.step.defined() || !trains_,
                   .skip_top = skip_top_,
-                  .chosen = batch.chosen};
-  tape.release_results(config_.model.recompute == "selective");
+                  .chosen = batch.chosen,
+                  .ffn_inputs = batch.ffn_inputs};
+  tape.release_results(config_.model.recompute == Recompute::selective);
   StageResult result;
   const Variable y = blocks(tape, pass, first_stage() ? embed(tape, pass.layout, batch.inputs) : x, result.losses);
   if (last_stage()) {
@@ -268,8 +292,8 @@ Tensor Transformer::next_logits(std::span<const std::int32_t> tokens, std::vecto
   require_usage(first_stage() && last_stage(),
                 "text is generated with all blocks on one rank: set parallel.pipeline = 1");
   require_usage(mesh_->tensor.size() == 1, "text is generated with all heads on one rank: set parallel.tensor = 1");
-  require(count > 0 && caches.at(0).length + count <= rope_.shape()[0], "{} + {} tokens: the model was made for {}",
-          caches.at(0).length, tokens.size(), rope_.shape()[0]);
+  require(count > 0 && caches.at(0).length + count <= config_.batch.seq_len,
+          "{} + {} tokens: the model was made for {}", caches.at(0).length, tokens.size(), config_.batch.seq_len);
   Tape tape(stream_, Tape::Mode::inference);
   const Tensor inputs = Tensor::empty(stream_, DType::i32, {count});
   copy_to_device(stream_, inputs.span<std::int32_t>(), tokens);

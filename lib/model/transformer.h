@@ -15,10 +15,10 @@
 
 namespace lyceum {
 
-/// Llama blocks with sparse FFNs: embedding → layers of (norm, attention, norm, FFN or MoE) → norm → head. Holds what
-/// this rank owns of the parameters: tensor ranks share heads, dense widths and vocabulary [Shoeybi et al. 2019], all
-/// ranks of a stage the experts. A pipeline stage holds some of the blocks: the first stage the embedding too, the last
-/// one final norm and head. The configuration must be resolved and checked.
+/// Llama blocks with sparse FFNs: embedding → layers of (norm, attention or attention experts, norm, FFN or MoE) → norm
+/// → head. Holds what this rank owns of the parameters: tensor ranks share heads, dense widths and vocabulary [Shoeybi
+/// et al. 2019], all ranks of a stage the experts. A pipeline stage holds some of the blocks: the first stage the
+/// embedding too, the last one final norm and head. The configuration must be resolved and checked.
 class Transformer {
  public:
   /// `train`: units get their memory from whoever trains them (Zero); else values, uninitialised: call initialize() or
@@ -39,6 +39,7 @@ class Transformer {
     std::int64_t first_token = 0;                  // see Pass
     Tensor step = {}, choices = {};                // see Pass
     std::vector<ChosenExperts>* chosen = nullptr;  // see Pass
+    std::vector<Tensor>* ffn_inputs = nullptr;     // see Pass
     std::int64_t tokens() const { return sequences * seq_len; }
   };
   /// Scalars in accumulator precision, to be divided by the tokens and the sequences of the global batch. All ranks of
@@ -135,7 +136,7 @@ class Transformer {
   Tensor rope_;
   std::vector<Sublayer*> routed_;  // those with a router, in the order of forward
   std::vector<Mixture> mixtures_;  // theirs
-  Tensor counts_, probability_;    // all tallies, one after another: i64, f64
+  Tensor counts_, probability_;    // all tallies, one after another: i64, and f64 with each one's entropy behind it
   Tensor dropped_;                 // likewise, of those that are limited: i64
   bool counting_ = true, trains_, reads_tokens_;
   std::int64_t skip_top_ = 0;

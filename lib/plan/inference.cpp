@@ -54,7 +54,7 @@ RankPlan plan_reading_rank(const Config& config, const Place& place, std::span<c
 MeshPlan plan_inference(const Config& config, int world, Reading reading) {
   const std::vector<Range> blocks = stage_blocks(config, config.parallel.pipeline * config.parallel.virtual_stages);
   Config one_pass = config;
-  one_pass.model.recompute = "none";
+  one_pass.model.recompute = Recompute::none;
   if (reading == Reading::generate) one_pass.batch.micro = 1;
   MeshPlan plan{.config = config, .world = world, .ranks = {}, .costs = {}, .timeline = {}, .time = {}};
   Pieces pieces;

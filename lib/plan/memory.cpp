@@ -42,6 +42,7 @@ RankMemory state_memory(const Config& config, const Place& place, std::span<cons
 }
 
 double rope_bytes(const Config& config) {
+  if (config.model.attention_weights == AttentionWeights::stick_breaking) return 0;
   return number(config.batch.seq_len * config.model.head_dim * accumulator_bytes);
 }
 
@@ -85,10 +86,10 @@ constexpr std::array norms_at_once{1.0, 2.0};
 
 /// Losses, routing counts and norms.
 void add_end_of_step(const Config& config, const Place& place, Traffic& end) {
-  std::int64_t counts = 0, choices = 0;  // of all routers
+  std::int64_t counts = 0, sums = 0;  // of all routers: choices; probabilities and an entropy each
   for (const Mixture& mixture : mixtures_of(config)) {
     counts += (mixture.capacity_factor > 0 ? 2 : 1) * mixture.k * mixture.choices();
-    choices += mixture.choices();
+    sums += mixture.choices() + 1;
   }
   const double layers = number(config.model.layers + 2);
   for (const Axis axis : {Axis::data_tensor, Axis::pipeline}) {
@@ -96,7 +97,7 @@ void add_end_of_step(const Config& config, const Place& place, Traffic& end) {
   }
   for (const Axis axis : {Axis::data_tensor, Axis::pipeline}) {
     end.add(place, axis, Transfer::all_reduce, number(counts) * sizeof(std::int64_t));
-    end.add(place, axis, Transfer::all_reduce, number(choices) * sizeof(double));
+    end.add(place, axis, Transfer::all_reduce, number(sums) * sizeof(double));
   }
   for (const double norms : norms_at_once) {
     for (const Axis axis : {Axis::tensor, Axis::expert_tensor, Axis::expert}) {

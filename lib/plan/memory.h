@@ -24,7 +24,7 @@ struct RankMemory {
 /// Weights, gradients and optimizer of a rank's units by parallel.zero. `played`: of a step, where the stage is 2 or 3.
 RankMemory state_memory(const Config& config, const Place& place, std::span<const PlannedUnit> units,
                         const ZeroStates& played);
-/// Rotary angles, which every stage keeps all the time.
+/// Rotary angles, which every stage of a model that has them keeps all the time.
 double rope_bytes(const Config& config);
 /// What the end of a step keeps all the time: tables of what it sums and updates, and the numbers that it tells.
 double update_buffers(const Config& config, std::span<const PlannedUnit> units);

@@ -36,7 +36,7 @@ class StageCuts {
   const std::vector<Range>& of(const Config& config);
 
  private:
-  std::map<std::tuple<int, std::string, bool>, std::vector<Range>> cuts_;  // by stages and what is made again
+  std::map<std::tuple<int, Recompute, bool>, std::vector<Range>> cuts_;  // by stages and what is made again
 };
 
 /// Whether a step of a resolved configuration has no more passes through stages than can be planned.

@@ -182,7 +182,10 @@ const Piece& Pieces::output(const Config& config, const Place& place) {
 
 const Piece& Pieces::find(const Config& config, const Place& place, Kind kind, const StageParts& parts) {
   const Place small = condensed(place, kind == Kind::sparse);
+  const std::optional<Mixture> experts =
+      kind == Kind::sparse ? routed_experts(config, parts.blocks.first) : std::nullopt;
   const auto [found, fresh] = pieces_.try_emplace({.kind = kind,
+                                                   .experts = experts ? experts->choices() : 0,
                                                    .tensor = small.shape.tensor,
                                                    .expert = small.shape.expert,
                                                    .expert_tensor = small.shape.expert_tensor,

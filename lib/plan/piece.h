@@ -36,7 +36,7 @@ Piece rehearse_piece(const Config& config, const Place& place, const StageParts&
 class Pieces {
  public:
   const Piece& input(const Config& config, const Place& place);
-  /// Blocks come in two kinds, dense and sparse: what holds for one of a kind holds for all.
+  /// What holds for a block holds for all that have as many routed experts.
   const Piece& block(const Config& config, const Place& place, std::int64_t layer);
   const Piece& output(const Config& config, const Place& place);
 
@@ -45,10 +45,11 @@ class Pieces {
   /// All that a piece depends on.
   struct Key {
     Kind kind;
+    std::int64_t experts;                            // that a sparse block routes to
     int tensor, expert, expert_tensor, ranks, rank;  // of a stage that has all groups, as small as can be
     bool sequence;
     std::int64_t micro;
-    std::string recompute;
+    Recompute recompute;
     auto operator<=>(const Key&) const = default;
   };
   const Piece& find(const Config& config, const Place& place, Kind kind, const StageParts& parts);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "io/config/names.h"
 #include "io/text/table.h"
 #include "model/mixture.h"
 #include "plan/mesh_plan.h"
@@ -37,19 +38,19 @@ std::vector<std::string> ways_out(const MeshPlan& plan, const RankPlan& rank) {
   const double state = need.weights + need.gradients + need.optimizer;
   const bool copies = mesh_shape(parallel).data(plan.world) > 1;
   const auto activations = [&] {
-    if (config.model.recompute != "full") ways.push_back("set model.recompute = full");
+    if (config.model.recompute != Recompute::full) ways.push_back("set model.recompute = full");
     if (config.batch.micro > 1) ways.push_back(fmt::format("lower batch.micro (it is {})", config.batch.micro));
   };
   if (need.activations > state) {
     constexpr std::int64_t chunk = 1024;
     if (logits_are_most(plan, rank, chunk)) ways.push_back(fmt::format("set model.loss_chunk = {}", chunk));
-    if (parallel.schedule == "gpipe") ways.push_back("set parallel.schedule = 1f1b, which keeps fewer micro-batches");
+    if (parallel.schedule == ScheduleKind::gpipe)
+      ways.push_back("set parallel.schedule = 1f1b, which keeps fewer micro-batches");
     activations();
     ways.push_back("lower batch.seq_len or model.vocab");
   }
   if (copies && parallel.zero < 3) ways.push_back(fmt::format("raise parallel.zero (it is {})", parallel.zero));
-  const std::optional<Mixture> experts = routed_experts(config, config.model.layers - 1);
-  if (experts && experts->choices() > parallel.expert) ways.push_back("raise parallel.expert over more ranks");
+  if (fewest_experts(config) > parallel.expert) ways.push_back("raise parallel.expert over more ranks");
   if (config.model.layers > parallel.pipeline) ways.push_back("raise parallel.pipeline over more ranks");
   if (config.model.heads > parallel.tensor) ways.push_back("raise parallel.tensor over more ranks");
   if (need.activations <= state) activations();
@@ -68,11 +69,11 @@ const RankPlan& fullest_rank(const MeshPlan& plan) {
 std::string MeshPlan::text() const {
   const ParallelConfig& parallel = config.parallel;
   std::string text = mesh_shape(parallel).text(world);
-  if (parallel.pipeline > 1 || parallel.schedule == "gpipe") text += fmt::format(", {}", parallel.schedule);
+  if (parallel.pipeline > 1 || parallel.schedule == ScheduleKind::gpipe) text += ", " + name_of(parallel.schedule);
   if (parallel.virtual_stages > 1) text += fmt::format(" x{}", parallel.virtual_stages);
   text += fmt::format(", zero {}, micro {}", parallel.zero, config.batch.micro);
   if (parallel.sequence) text += ", sequence";
-  if (config.model.recompute != "none") text += fmt::format(", recompute {}", config.model.recompute);
+  if (config.model.recompute != Recompute::none) text += ", recompute " + name_of(config.model.recompute);
   return text;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 
 #include "model/counts.h"
 #include "model/expert_places.h"
@@ -51,15 +52,17 @@ StageFlops block_share(const Config& config, const Place& place, std::int64_t la
     const double routed = 2 * number(count_block(config, layer).routed.activated) * number(config.batch.seq_len);
     own += routed * (routed_share(config, *experts, place) - share);
   }
-  return {.forward = own, .again = config.model.recompute == "full" ? own : recomputed_flops(config, layer) * share};
+  return {.forward = own,
+          .again = config.model.recompute == Recompute::full ? own : recomputed_flops(config, layer) * share};
 }
 
 }  // namespace
 
 const BlockKind& BlockKinds::of(const Config& config, const Place& place, std::int64_t layer, Pieces& pieces) {
-  std::optional<BlockKind>& kind = kinds_[is_sparse(config, layer) ? 1 : 0];
-  if (!kind) kind = {.piece = &pieces.block(config, place, layer), .flops = block_share(config, place, layer)};
-  return *kind;
+  const Piece* const piece = &pieces.block(config, place, layer);
+  const auto [kind, fresh] = kinds_.try_emplace(piece, BlockKind{.piece = piece, .flops = {}});
+  if (fresh) kind->second.flops = block_share(config, place, layer);
+  return kind->second;
 }
 
 namespace {
@@ -153,17 +156,23 @@ double peak_of_passes(const PlanInput& input, const Place& place, const RankLoad
   return most;
 }
 
+/// Whether the first rank of an expert group holds as much of the mixture as any.
+bool first_has_most(const Config& config, const Mixture& mixture) {
+  const auto widths = std::span(mixture.widths).first(static_cast<std::size_t>(mixture.weighted()));
+  const bool alike = std::ranges::adjacent_find(widths, std::ranges::not_equal_to()) == widths.end();
+  return alike &&
+         (config.parallel.placement == PlacementKind::contiguous || mixture.weighted() % config.parallel.expert == 0);
+}
+
 }  // namespace
 
 std::vector<int> unlike_ranks(const Config& config, int world, int row) {
   const int first = row * (world / config.parallel.pipeline);
   std::vector<int> ranks{first};
-  const std::optional<Mixture> experts = routed_experts(config, config.model.layers - 1);  // like all others
-  if (!experts) return ranks;
-  const bool alike = std::ranges::adjacent_find(experts->widths, std::ranges::not_equal_to()) == experts->widths.end();
-  const bool first_has_most =
-      config.parallel.placement == "contiguous" || experts->choices() % config.parallel.expert == 0;
-  if (alike && first_has_most) return ranks;
+  const std::vector<Mixture> mixtures = mixtures_of(config);
+  if (std::ranges::all_of(mixtures,
+                          [&](const Mixture& each) { return !each.placed() || first_has_most(config, each); }))
+    return ranks;
   for (int e = 1; e < config.parallel.expert; ++e) ranks.push_back(first + e * config.parallel.expert_tensor);
   return ranks;
 }
@@ -205,7 +214,8 @@ RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const 
   if (reads) plan.memory.buffers += passes * token_bytes(config);
   plan.memory.buffers += update_buffers(config, units);
   plan.memory.activations = peak_of_passes(input, place, load);
-  if (config.parallel.schedule == "gpipe") {  // keeps every micro-batch, also those that its program here leaves out
+  if (config.parallel.schedule ==
+      ScheduleKind::gpipe) {  // keeps every micro-batch, also those that its program here leaves out
     plan.memory.activations +=
         (passes - input.schedule.shape.microbatches) * load.loads.front().kept.until_input_gradient;
   }

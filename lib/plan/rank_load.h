@@ -1,7 +1,6 @@
 #pragma once
 
-#include <array>
-#include <optional>
+#include <map>
 #include <vector>
 
 #include "model/stages.h"
@@ -20,7 +19,7 @@ class BlockKinds {
   const BlockKind& of(const Config& config, const Place& place, std::int64_t layer, Pieces& pieces);
 
  private:
-  std::array<std::optional<BlockKind>, 2> kinds_;
+  std::map<const Piece*, BlockKind> kinds_;
 };
 
 /// One pipeline stage of a rank for one micro-batch.

@@ -59,7 +59,7 @@ std::string pipeline_text(const MeshPlan& plan) {
   std::string text = fmt::format(
       "{}, {}, {}, schedule {}: rows idle for {:.1f} % of the time, also where stages are uneven\n",
       count_text(parallel.pipeline, "row"), count_text(parallel.pipeline * parallel.virtual_stages, "stage"),
-      count_text(timeline.shape.microbatches, "micro-batch"), parallel.schedule, 100 * plan.bubble());
+      count_text(timeline.shape.microbatches, "micro-batch"), name_of(parallel.schedule), 100 * plan.bubble());
   if (parallel.pipeline > most_chart_rows) {
     return text + "so many rows are too many to draw here: --svg FILE draws them\n";
   }
@@ -109,6 +109,7 @@ std::string model_report(const Config& config) {
   add("dense FFNs", blocks.ffn);
   add("shared experts", blocks.shared);
   add("routed experts", blocks.routed);
+  add("latent projections", blocks.latent);
   add("routers", blocks.routers);
   add("fusion", blocks.fusion);
   add("norms", blocks.norms);

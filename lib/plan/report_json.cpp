@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "io/config/names.h"
 #include "model/counts.h"
 #include "plan/report.h"
 
@@ -31,11 +32,11 @@ Json mesh_json(const MeshPlan& plan) {
           {"expert", shape.expert},
           {"expert_tensor", shape.expert_tensor},
           {"zero", parallel.zero},
-          {"schedule", parallel.schedule},
+          {"schedule", name_of(parallel.schedule)},
           {"virtual_stages", parallel.virtual_stages},
           {"sequence", parallel.sequence},
           {"micro", plan.config.batch.micro},
-          {"recompute", plan.config.model.recompute}};
+          {"recompute", name_of(plan.config.model.recompute)}};
 }
 
 Json time_json(const StepTime& time) {

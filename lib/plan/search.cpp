@@ -60,8 +60,8 @@ class Search {
   /// Every way to recompute, and of the ZeRO stages the first that fits: a higher one takes longer.
   void consider(Config config) {
     if (!step_is_short(config, world_)) return;
-    for (const std::string& recompute :
-         values<std::string>("model.recompute", config.model.recompute, {"none", "selective", "full"})) {
+    for (const Recompute recompute :
+         values("model.recompute", config.model.recompute, {Recompute::none, Recompute::selective, Recompute::full})) {
       Config variant = config;
       variant.model.recompute = recompute;
       for (const int zero : values("parallel.zero", config.parallel.zero, {1, 2, 3})) {

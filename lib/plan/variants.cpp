@@ -71,10 +71,10 @@ class Finder {
   }
 
   void add_expert_axes(ParallelConfig axes, std::vector<ParallelConfig>& all) const {
-    const std::optional<Mixture> routed = routed_experts(base_, base_.model.layers - 1);
-    const std::int64_t stage = share(world_, axes.pipeline), experts = routed ? routed->choices() : 1;
+    const std::int64_t stage = share(world_, axes.pipeline), routed = fewest_experts(base_);
+    const std::int64_t experts = std::max<std::int64_t>(routed, 1);
     std::vector<int> sharers{1};
-    if (axes.tensor > 1 && routed) sharers.push_back(axes.tensor);
+    if (axes.tensor > 1 && routed > 0) sharers.push_back(axes.tensor);
     for (const int sharer : values("parallel.expert_tensor", base_.parallel.expert_tensor, sharers)) {
       axes.expert_tensor = sharer;
       for (const int expert :
@@ -106,18 +106,18 @@ class Finder {
     return all;
   }
 
-  using ScheduleForm = std::pair<std::string, int>;  // parallel.schedule, parallel.virtual_stages
+  using ScheduleForm = std::pair<ScheduleKind, int>;  // parallel.schedule, parallel.virtual_stages
 
   std::vector<ScheduleForm> schedules(const Config& config) const {
     const ParallelConfig& own = base_.parallel;
     const bool name = given("parallel.schedule"), chunks = given("parallel.virtual_stages");
     if (name) {
-      return {{own.schedule, chunks ? own.virtual_stages : own.schedule == "interleaved" ? 2 : 1}};
+      return {{own.schedule, chunks ? own.virtual_stages : own.schedule == ScheduleKind::interleaved ? 2 : 1}};
     }
-    if (chunks && own.virtual_stages != 1) return {{"interleaved", own.virtual_stages}};
-    if (config.parallel.pipeline == 1) return {{"1f1b", 1}};
-    std::vector<ScheduleForm> all{{"1f1b", 1}, {"zb-h1", 1}};
-    if (!chunks) all.emplace_back("interleaved", 2);
+    if (chunks && own.virtual_stages != 1) return {{ScheduleKind::interleaved, own.virtual_stages}};
+    if (config.parallel.pipeline == 1) return {{ScheduleKind::one_forward_one_backward, 1}};
+    std::vector<ScheduleForm> all{{ScheduleKind::one_forward_one_backward, 1}, {ScheduleKind::zero_bubble, 1}};
+    if (!chunks) all.emplace_back(ScheduleKind::interleaved, 2);
     return all;
   }
 

@@ -12,8 +12,6 @@ namespace lyceum {
 
 namespace {
 
-const std::string first_moment = "optimizer/exp_avg/", second_moment = "optimizer/exp_avg_sq/";
-
 /// What `a` and `b` share; may be empty.
 Range common(const Range& a, const Range& b) {
   const std::int64_t first = std::max(a.first, b.first);
@@ -41,19 +39,20 @@ void for_each_box(const ParameterUnit& unit, const Range& range, F&& f) {
 void require_tensors(const CheckpointReader& reader, const ParameterUnit& unit, const std::string& prefix) {
   for (const auto& parameter : unit.parameters()) {
     for (const ParameterPiece& piece : parameter->pieces) {
-      const CheckpointReader::Entry* entry = reader.find(prefix + piece.name);
-      require_input(entry, "{}: no tensor {}: was it written by another model?", reader.directory().string(),
-                    prefix + piece.name);
+      const std::string name = prefix + piece.name;
+      const CheckpointReader::Entry* entry = reader.find(name);
+      require_input(entry, "{}: no tensor {}: was it written by another model?", reader.directory().string(), name);
       require_input(entry->shape == piece.shape,
                     "{}: {} is {}, this model has {}: set the configuration it was made with",
-                    reader.directory().string(), prefix + piece.name, entry->shape.text(), piece.shape.text());
+                    reader.directory().string(), name, entry->shape.text(), piece.shape.text());
     }
   }
 }
 
-/// Fills `values` with a range of the unit's flat memory, padding aside.
+/// Fills `values` with a range of the unit's flat memory, padding aside. `moment`: the prefix of one, or empty.
 void read_range(const CheckpointReader& reader, const Stream& stream, const ParameterUnit& unit,
-                const std::string& prefix, const Range& range, const Tensor& values) {
+                std::string_view moment, const Range& range, const Tensor& values) {
+  const std::string prefix(moment);
   require_tensors(reader, unit, prefix);
   std::vector<float> read;
   for_each_box(unit, range, [&](const ParameterPiece& piece, const Box& box, std::int64_t at) {
@@ -177,8 +176,11 @@ std::vector<CheckpointPiece> Optimizer::pieces() const {
     for_each_box(*share.unit, share.owned, [&](const ParameterPiece& piece, const Box& box, std::int64_t at) {
       const std::int64_t here = at - share.updated.first;
       all.push_back({piece.name, piece.shape, box, state.master.data<float>() + here, &stream_});
-      all.push_back({first_moment + piece.name, piece.shape, box, state.exp_avg.data<float>() + here, &stream_});
-      all.push_back({second_moment + piece.name, piece.shape, box, state.exp_avg_sq.data<float>() + here, &stream_});
+      const auto add_moment = [&](std::string_view prefix, const Tensor& moment) {
+        all.push_back({std::string(prefix) + piece.name, piece.shape, box, moment.data<float>() + here, &stream_});
+      };
+      add_moment(first_moment, state.exp_avg);
+      add_moment(second_moment, state.exp_avg_sq);
     });
   }
   for (const UnitShare& share : untrained_) {
@@ -190,12 +192,15 @@ std::vector<CheckpointPiece> Optimizer::pieces() const {
 }
 
 void Optimizer::load(const CheckpointReader& reader) {
+  const bool moments = reader.has_moments();
   for (std::size_t s = 0; s < states_.size(); ++s) {
     const State& state = states_[s];
     const UnitShare& share = shares_[s];
     read_range(reader, stream_, *share.unit, "", share.updated, state.master);
-    read_range(reader, stream_, *share.unit, first_moment, share.updated, state.exp_avg);
-    read_range(reader, stream_, *share.unit, second_moment, share.updated, state.exp_avg_sq);
+    if (moments) {
+      read_range(reader, stream_, *share.unit, first_moment, share.updated, state.exp_avg);
+      read_range(reader, stream_, *share.unit, second_moment, share.updated, state.exp_avg_sq);
+    }
     if (state.master.dtype() != share.values.dtype()) copy_flat(stream_, state.master, share.values);
   }
   for (const UnitShare& share : untrained_) {

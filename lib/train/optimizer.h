@@ -45,7 +45,8 @@ class Optimizer {
   /// f32 values, and both moments of what is trained, of what this rank owns, twins aside: the ranks' pieces cover the
   /// model once. Views: valid until the next update.
   std::vector<CheckpointPiece> pieces() const;
-  /// Fills masters and moments, and the weights of the shares from them.
+  /// Fills masters and moments, and the weights of the shares from them. Moments stay zero where the checkpoint has
+  /// none.
   void load(const CheckpointReader& reader);
 
  private:

@@ -6,7 +6,9 @@
 #include <numeric>
 #include <sstream>
 
+#include "io/config/names.h"
 #include "io/text/table.h"
+#include "model/counts.h"
 
 namespace lyceum {
 
@@ -46,7 +48,7 @@ std::vector<double> shares(const Config& config, const MixturePlacement& layer, 
   const std::vector<double> costs = expert_costs(mixture_of(config, layer.id), measured);
   const double mean = std::accumulate(costs.begin(), costs.end(), 0.0) / layer.ranks.ranks();
   std::vector<double> shares(static_cast<std::size_t>(layer.ranks.ranks()), mean > 0 ? 0.0 : 1.0);
-  for (std::size_t e = 0; e < costs.size() && mean > 0; ++e) {
+  for (std::size_t e = 0; e < layer.ranks.owner.size() && mean > 0; ++e) {
     shares[static_cast<std::size_t>(layer.ranks.owner[e])] += costs[e] / mean;
   }
   return shares;
@@ -56,14 +58,14 @@ std::string rows(const Config& config, std::span<const MixturePlacement> layers,
   std::vector<std::int64_t> width(flops.size(), 0);  // of a rank's experts, over all layers
   for (const MixturePlacement& layer : layers) {
     const Mixture mixture = mixture_of(config, layer.id);
-    for (std::size_t e = 0; e < mixture.widths.size(); ++e) {
+    for (std::size_t e = 0; e < layer.ranks.owner.size(); ++e) {
       width[static_cast<std::size_t>(layer.ranks.owner[e])] += mixture.widths[e];
     }
   }
   Table table({">expert rank", "experts", ">parameters", ">FLOPs / mean"});
   for (std::size_t rank = 0; rank < flops.size(); ++rank) {
     table.add({fmt::to_string(rank), experts_text(layers, static_cast<int>(rank)),
-               human_count(static_cast<double>(3 * config.model.hidden * width[rank])),
+               human_count(static_cast<double>(expert_column(config) * width[rank])),
                fmt::format("{:.3f}", flops[rank])});
   }
   return table.text();
@@ -92,8 +94,8 @@ std::vector<std::string> placement_lines(const Config& config, std::span<const M
   }
   lines.push_back(fmt::format(
       "placement  {}, {}: the busiest of {} ranks has {:.3f} times the mean FLOPs, {:.3f} in the worst of {}",
-      config.parallel.placement, measured.empty() ? "tokens taken as even" : "tokens as measured", ranks, busiest,
-      worst, count_text(std::ssize(layers), "layer")));
+      name_of(config.parallel.placement), measured.empty() ? "tokens taken as even" : "tokens as measured", ranks,
+      busiest, worst, count_text(std::ssize(layers), "layer")));
   return lines;
 }
 

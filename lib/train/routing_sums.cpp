@@ -17,6 +17,7 @@ std::vector<RoutingSums> whole_routing(const Config& config, const Mesh& mesh, c
     counts.insert(counts.end(), layer.counts.begin(), layer.counts.end());
     counts.insert(counts.end(), layer.dropped.begin(), layer.dropped.end());
     probability.insert(probability.end(), layer.probability.begin(), layer.probability.end());
+    probability.push_back(layer.entropy);
   }
   // A layer has its sums on one stage and zeros on the others: the pipeline changes no bit.
   for (const ProcessGroup* group : {&mesh.data_tensor, &mesh.pipeline}) {
@@ -32,6 +33,7 @@ std::vector<RoutingSums> whole_routing(const Config& config, const Mesh& mesh, c
     }
     std::copy_n(mean, layer.probability.size(), layer.probability.begin());
     mean += static_cast<std::ptrdiff_t>(layer.probability.size());
+    layer.entropy = *mean++;
   }
   return layers;
 }
@@ -44,6 +46,7 @@ std::vector<LayerRouting> routing_record(const std::vector<RoutingSums>& layers,
                        .experts = sums.experts,
                        .counts = sums.counts,
                        .mean_probability = {},
+                       .mean_entropy = static_cast<float>(sums.entropy / static_cast<double>(tokens)),
                        .dropped = sums.dropped};
     for (const double sum : sums.probability) {
       layer.mean_probability.push_back(static_cast<float>(sum / static_cast<double>(tokens)));
@@ -60,9 +63,10 @@ std::vector<RoutingLog::Layer> logged_layers(const Config& config, std::span<con
                             .top_k = mixture.k,
                             .drops = mixture.capacity_factor > 0,
                             .expert_sizes = mixture.widths,
-                            .expert_rank = std::vector<std::int64_t>(mixture.widths.size(), 0)};
+                            .expert_rank = std::vector<std::int64_t>(static_cast<std::size_t>(mixture.weighted()), 0)};
     const auto placed = std::ranges::find(placement, mixture.id, &MixturePlacement::id);
     if (placed != placement.end()) std::ranges::copy(placed->ranks.owner, layer.expert_rank.begin());
+    layer.expert_rank.resize(mixture.widths.size(), -1);
     layers.push_back(std::move(layer));
   }
   return layers;

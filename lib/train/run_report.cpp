@@ -28,7 +28,7 @@ std::string pipeline_line(const Config& config, const Mesh& mesh) {
     blocks += fmt::format(" {}", stage.count);
   }
   return fmt::format("pipeline   {} · stages of{} blocks · {} micro-batches · idle {:.0f} % of the time by FLOPs",
-                     config.parallel.schedule, blocks, shape.microbatches,
+                     name_of(config.parallel.schedule), blocks, shape.microbatches,
                      100 * simulate(schedule, costs).bubble_fraction());
 }
 

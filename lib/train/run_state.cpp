@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/error.h"
 
@@ -86,6 +87,7 @@ Json json_of(const std::deque<RoutingRecord>& records) {
                    {"experts", layer.experts},
                    {"counts", layer.counts},
                    {"mean_probability", layer.mean_probability},
+                   {"mean_entropy", layer.mean_entropy},
                    {"dropped", layer.dropped}});
     }
     list.push_back({{"step", record.step}, {"layers", std::move(layers)}});
@@ -98,6 +100,12 @@ std::vector<std::int64_t> read_dropped(const Json& layer) {
   return layer.value("dropped", std::vector<std::int64_t>());
 }
 
+/// NaN in an older checkpoint; and as null, as JSON has no NaN.
+double read_entropy(const Json& layer, const char* key) {
+  const auto found = layer.find(key);
+  return found == layer.end() || found->is_null() ? std::numeric_limits<double>::quiet_NaN() : found->get<double>();
+}
+
 std::deque<RoutingRecord> read_unwritten_routing(const Json& state) {
   std::deque<RoutingRecord> records;
   for (const Json& record : state.value("unwritten_routing", Json::array())) {
@@ -108,6 +116,7 @@ std::deque<RoutingRecord> read_unwritten_routing(const Json& state) {
                              .experts = layer.at("experts"),
                              .counts = layer.at("counts"),
                              .mean_probability = layer.at("mean_probability"),
+                             .mean_entropy = static_cast<float>(read_entropy(layer, "mean_entropy")),
                              .dropped = read_dropped(layer)});
     }
   }
@@ -167,6 +176,7 @@ void RunState::add_routing(const std::vector<RoutingSums>& sums, std::int64_t to
     RoutingSums& sum = routing[layer];
     for (std::size_t i = 0; i < sum.counts.size(); ++i) sum.counts[i] += sums[layer].counts[i];
     for (std::size_t i = 0; i < sum.probability.size(); ++i) sum.probability[i] += sums[layer].probability[i];
+    sum.entropy += sums[layer].entropy;
     for (std::size_t i = 0; i < sum.dropped.size(); ++i) sum.dropped[i] += sums[layer].dropped[i];
   }
 }
@@ -184,6 +194,7 @@ std::string RunState::text() const {
                  {"experts", sums.experts},
                  {"counts", sums.counts},
                  {"probability", sums.probability},
+                 {"entropy", sums.entropy},
                  {"dropped", sums.dropped}});
   }
   Json loads = Json::array();
@@ -276,6 +287,7 @@ void RunState::restore(const std::string& text, const std::vector<RoutingSums>& 
                          .experts = sums.at("experts"),
                          .counts = sums.at("counts"),
                          .probability = sums.at("probability"),
+                         .entropy = read_entropy(sums, "entropy"),
                          .dropped = read_dropped(sums)});
     }
   } catch (const nlohmann::json::exception& error) {
@@ -284,9 +296,9 @@ void RunState::restore(const std::string& text, const std::vector<RoutingSums>& 
   const bool same_mixture = std::ranges::all_of(unwritten_routing, [&](const RoutingRecord& record) {
     return same_layers(record.layers, &LayerRouting::mean_probability, expected);
   });
-  require_input(
-      same_mixture && (routing.empty() || same_layers(routing, &RoutingSums::probability, expected)),
-      "the checkpoint counts the routing of another mixture: set moe.top_k and moe.experts as it was made with");
+  require_input(same_mixture && (routing.empty() || same_layers(routing, &RoutingSums::probability, expected)),
+                "the checkpoint counts the routing of another mixture: set moe.top_k, moe.experts and "
+                "attention_experts.* as it was made with");
   // A checkpoint may have been made with another moe.capacity_factor, or with none.
   const auto fit = [&](auto& layers) {
     for (std::size_t i = 0; i < layers.size(); ++i) layers[i].dropped.resize(expected[i].dropped.size(), 0);

@@ -23,17 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string new_uuid(const ProcessGroup& world) {
-  std::string uuid;
-  if (world.rank() == 0) {
-    std::random_device device;
-    const auto word = [&] { return static_cast<std::uint32_t>(device()); };
-    uuid = fmt::format("{:08x}-{:04x}-4{:03x}-{:04x}-{:08x}{:04x}", word(), word() & 0xffff, word() & 0xfff,
-                       (word() & 0x3fff) | 0x8000, word(), word() & 0xffff);
-  }
-  return world.broadcast(uuid, 0);
-}
-
 /// The token files as rank 0 sees them, on all ranks.
 std::vector<DataFiles> files_of(const RunData& data, const DataConfig& config, const ProcessGroup& world) {
   const auto fingerprint = [&](const TokenLoader& loader) {
@@ -65,14 +54,14 @@ Config config_before(const std::string& text) {
   return read_config(given).config;
 }
 
-/// Values of every logical tensor of the whole model, and two moments of what is trained. Collective.
-std::int64_t logical_tensors(const StagedModel& model, const Mesh& mesh) {
+/// Values of every logical tensor of the whole model and, with `moments`, two of what is trained. Collective.
+std::int64_t logical_tensors(const StagedModel& model, const Mesh& mesh, bool moments) {
   std::array<std::int64_t, 1> experts{0}, all{0};
   for (const ParameterUnit* unit : model.units()) {
     std::int64_t pieces = 0;
     for (const auto& parameter : unit->parameters()) pieces += static_cast<std::int64_t>(parameter->pieces.size());
     if (unit->twin()) continue;
-    pieces *= unit->trained() ? 3 : 1;
+    pieces *= moments && unit->trained() ? 3 : 1;
     (unit->group() == ParameterUnit::Group::expert ? experts[0] : all[0]) += pieces;
   }
   mesh.expert.all_reduce(std::span(experts));
@@ -82,6 +71,17 @@ std::int64_t logical_tensors(const StagedModel& model, const Mesh& mesh) {
 }
 
 }  // namespace
+
+std::string new_run_uuid(const ProcessGroup& world) {
+  std::string uuid;
+  if (world.rank() == 0) {
+    std::random_device device;
+    const auto word = [&] { return static_cast<std::uint32_t>(device()); };
+    uuid = fmt::format("{:08x}-{:04x}-4{:03x}-{:04x}-{:08x}{:04x}", word(), word() & 0xffff, word() & 0xfff,
+                       (word() & 0x3fff) | 0x8000, word(), word() & 0xffff);
+  }
+  return world.broadcast(uuid, 0);
+}
 
 fs::path checkpoint_root(const RunConfig& run) { return fs::path(run.dir) / "checkpoints"; }
 
@@ -113,7 +113,7 @@ void StartingPoint::begin_anew(RunState& state, const Parts& parts) const {
                     ? "{} holds checkpoints of an earlier run: set another run.dir, or checkpoint.resume=auto"
                     : "no checkpoint in {} is whole: mend or move them, or set another run.dir",
                 root_.string());
-  state.run_uuid = new_uuid(setup_.mesh.world);
+  state.run_uuid = new_run_uuid(setup_.mesh.world);
   state.schedule_steps = config_.optim.schedule_steps > 0 ? config_.optim.schedule_steps : config_.run.steps;
   parts.zero.initialize(config_.run.seed);
   parts.optimizer.adopt_weights();
@@ -129,7 +129,7 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
       "{} holds {}, newer than the checkpoint to go on from: set another run.dir, or move the newer ones away",
       root_.string(), present.empty() ? "" : present.front());
   const bool same_data = check_data(state.data, parts.data.tokenizer);
-  const std::int64_t tensors = logical_tensors(parts.model, setup_.mesh);
+  const std::int64_t tensors = logical_tensors(parts.model, setup_.mesh, reader.has_moments() || header.step > 0);
   require_input(static_cast<std::int64_t>(reader.tensors().size()) == tensors,
                 "{} holds {} tensors, this model has {}: set the configuration that it was made with", directory,
                 reader.tensors().size(), tensors);
@@ -140,6 +140,7 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   state.step = header.step;
   parts.optimizer.set_updates(state.updates);
   report_.note(fmt::format("resumed    {} (mesh {})", directory, header.mesh));
+  if (!reader.has_moments()) report_.note("optimizer  new: the checkpoint holds weights alone");
   if (parts.gemms.anew()) {
     report_.warn(fmt::format("no GEMM algorithms for this GPU in {}: they are chosen anew, the last bits may differ",
                              parts.gemms.file().string()));
@@ -182,8 +183,8 @@ bool StartingPoint::check_data(const std::vector<DataFiles>& files, const std::s
 /// A resumed run whose model, data or optimizer keys differ is another run from there on: that is said. What only
 /// trades memory for time is none of these.
 void StartingPoint::tell_changes(RunState& state) const {
-  constexpr std::array telling{"data.",  "batch.",   "model.",        "moe.",           "balance.",
-                               "optim.", "run.seed", "run.precision", "run.gemm_choice"};
+  constexpr std::array telling{"data.",    "batch.", "model.",   "moe.",          "attention_experts.",
+                               "balance.", "optim.", "run.seed", "run.precision", "run.gemm_choice"};
   constexpr std::array silent{"batch.micro",          "model.recompute", "model.loss_chunk",
                               "optim.schedule_steps", "data.changed",    "data.tokenizer"};
   const auto before = values_in(checkpoint_->header().config);
@@ -203,6 +204,10 @@ void StartingPoint::tell_changes(RunState& state) const {
 /// raise a rate that had come down.
 void StartingPoint::keep_schedule(RunState& state, const Config& before) const {
   const std::int64_t given = config_.optim.schedule_steps, steps = config_.run.steps;
+  if (state.step == 0) {  // it has followed none yet
+    state.schedule_steps = given > 0 ? given : steps;
+    return;
+  }
   const std::int64_t made_for = state.schedule_steps > 0 ? state.schedule_steps : before.run.steps;
   state.schedule_steps = given > 0 ? given : made_for;
   if (state.step >= steps) return;

@@ -19,6 +19,9 @@
 
 namespace lyceum {
 
+/// Collective: a name that no other run has, the same on all ranks.
+std::string new_run_uuid(const ProcessGroup& world);
+
 /// Where a run keeps its checkpoints.
 std::filesystem::path checkpoint_root(const RunConfig& run);
 

@@ -5,6 +5,9 @@ Figure 5), and without shared experts, one more routed expert in their place.
 
     .venv/bin/python scripts/analysis/expert_sweep.py quickstart=runs/quickstart --batches 4 --out sweep.png
 
+With --every-k instead: the loss for every number of routed experts that a token may choose, fewer and more than trained,
+as a table and a picture (the "self-slimmable" models of SMoE-Dropout).
+
 Every evaluation is kept in a JSON file beside the picture, so the same command goes on where it was stopped. Runs without
 a choice of experts (dense, hash) are drawn as horizontal lines.
 """
@@ -39,7 +42,7 @@ class Run:
     label: str
     checkpoint: str
     identity: dict  # what its evaluations are kept under
-    experts: int  # to choose from; 0: there is no choice
+    experts: int  # to choose from, in the layer with the fewest; 0: there is no choice
     top_k: int = 0
     shared: int = 0
     open: int = 0  # experts that a token may choose from: less with moe.group_limit
@@ -81,8 +84,11 @@ def describe(lyceum: Lyceum, label: str, directory: str) -> Run:
     except OSError as error:
         raise Failed(f"{error.filename}: {error.strerror}; name the data with --data.valid=PREFIX", 3) from error
     identity = {"run": shown["run"], "step": int(shown["step"]), "data": data, "data_bytes": size}
-    count = lambda key: int(config[key])
-    run = Run(label, shown["checkpoint"], identity, count("moe.experts"))
+    count = lambda key: int(config.get(key) or 0)  # older programs lack some keys
+    of_layers = config.get("moe.experts_of_layers")
+    fewest = min(map(int, of_layers.split(","))) if of_layers else count("moe.experts")
+    without_weights = count("moe.zero_experts") + count("moe.copy_experts")
+    run = Run(label, shown["checkpoint"], identity, fewest and fewest + without_weights)
     if config["moe.router"] == "hash" or config["moe.even_routing"] == "true":
         run.experts = 0
     if run.experts:
@@ -109,10 +115,12 @@ def without_shared(run: Run) -> tuple[str, ...]:
     return ("--moe.shared_experts=0", f"--moe.top_k={run.top_k + 1}")
 
 
-def evaluations(run: Run, ratios: list[Fraction]) -> list[tuple[str, ...]]:
-    """What is to be evaluated, each once: as trained, then one thing changed."""
+def evaluations(run: Run, ratios: list[Fraction] | None) -> list[tuple[str, ...]]:
+    """What is to be evaluated, each once: as trained, then one thing changed. Without ratios: every number of experts."""
     if not run.experts:
         return [()]
+    if ratios is None:
+        return [activating(run, k) for k in range(1, run.open + 1)]
     wanted = [(), *(skipping(n) for n in disabled(run, ratios)), *(activating(run, k) for k in range(1, run.top_k + 1))]
     if run.shared and run.top_k < run.open:
         wanted.append(without_shared(run))
@@ -145,7 +153,7 @@ class Kept:
         fresh.replace(self.path)
 
 
-def evaluate_all(lyceum: Lyceum, kept: Kept, runs: list[Run], ratios: list[Fraction]) -> None:
+def evaluate_all(lyceum: Lyceum, kept: Kept, runs: list[Run], ratios: list[Fraction] | None) -> None:
     wanted = [(run, change) for run in runs for change in evaluations(run, ratios)]
     for number, (run, change) in enumerate(wanted, 1):
         arguments = [*lyceum.arguments, *change]
@@ -185,13 +193,53 @@ def draw_shared(axes, runs: list[Run], colours) -> None:
             axes.text(place, -0.17, run.label, color=colour, ha="center", va="top", transform=axes.get_xaxis_transform())
 
 
+def colours_of(runs: list[Run]) -> list:
+    colours = plt.get_cmap("tab10").colors
+    return [colours[i % len(colours)] for i in range(len(runs))]
+
+
+def tidy(axes) -> None:
+    axes.set_axisbelow(True)
+    axes.grid(alpha=0.25, axis="y")
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def draw_every_k(runs: list[Run], out: Path) -> None:
+    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+    for run, colour in zip(runs, colours_of(runs)):
+        draw_line(axes, run, colour, [(k, activating(run, k)) for k in range(1, run.open + 1)])
+        if run.experts:
+            axes.plot([run.top_k], [run.losses[()]], marker="o", markersize=11, color=colour, markerfacecolor="none")
+    axes.set_title("Every number of activated experts; circled: as trained", loc="left")
+    axes.set(xlabel="activated routed experts", ylabel="loss (nats a token)")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(frameon=False)
+    tidy(axes)
+    figure.savefig(out, dpi=150, bbox_inches="tight")
+
+
+def table_of_every_k(runs: list[Run]) -> str:
+    """A row a number of experts, a column a run; * is as trained. Runs without a choice have their loss in the last row."""
+    width = max(12, *(len(run.label) for run in runs))
+
+    def row(name: str, cells: list[str]) -> str:
+        return f"{name:>3}" + "".join(f"  {cell:>{width}}" for cell in cells).rstrip()
+
+    def loss(run: Run, k: int) -> str:
+        return f"{run.losses[activating(run, k)]:.4f}{'*' if k == run.top_k else ' '}" if k <= run.open else ""
+
+    rows = [row("k", [run.label + " " for run in runs])]
+    rows += [row(str(k), [loss(run, k) for run in runs]) for k in range(1, max(run.open for run in runs) + 1)]
+    if not all(run.experts for run in runs):
+        rows.append(row("-", ["" if run.experts else f"{run.losses[()]:.4f}*" for run in runs]))
+    return "\n".join(rows)
+
+
 def draw(runs: list[Run], ratios: list[Fraction], out: Path) -> None:
-    plt.rcParams.update({"font.size": 10, "axes.titlesize": 11})
     shared = sum(without_shared(run) in run.losses for run in runs)
     widths = [3, 3] + ([max(1.5, 1.3 * shared)] if shared else [])
     figure, panels = plt.subplots(1, len(widths), figsize=(1.7 * sum(widths), 4), width_ratios=widths, layout="constrained")
-    colours = plt.get_cmap("tab10").colors
-    colours = [colours[i % len(colours)] for i in range(len(runs))]
+    colours = colours_of(runs)
     for run, colour in zip(runs, colours):
         draw_line(panels[0], run, colour, [(n / run.experts, skipping(n)) for n in disabled(run, ratios)] if run.experts else [])
         draw_line(panels[1], run, colour, [(k, activating(run, k)) for k in range(1, run.top_k + 1)])
@@ -204,9 +252,7 @@ def draw(runs: list[Run], ratios: list[Fraction], out: Path) -> None:
     panels[1].xaxis.set_major_locator(MaxNLocator(integer=True))
     panels[0].legend(frameon=False)
     for axes in panels:
-        axes.set_axisbelow(True)
-        axes.grid(alpha=0.25, axis="y")
-        axes.spines[["top", "right"]].set_visible(False)
+        tidy(axes)
     if shared:
         draw_shared(panels[2], runs, colours)
     figure.savefig(out, dpi=150, bbox_inches="tight")
@@ -233,6 +279,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="picture to write: .png, .pdf or .svg")
     parser.add_argument("--ratios", type=fractions, default="0,1/16,1/8,3/16,1/4", metavar="R,…",
                         help="ratios of disabled top experts (default: %(default)s, the paper's)")
+    parser.add_argument("--every-k", action="store_true",
+                        help="instead of all that: every number of routed experts that a token may choose")
     parser.add_argument("--batches", type=int, default=0, metavar="N", help="as of lyceum eval (default: all data)")
     parser.add_argument("--ranks", type=int, default=1, metavar="N", help="ranks of an evaluation, started by mpirun")
     parser.add_argument("--lyceum", metavar="FILE", help="the program (default: build/*/apps/lyceum, else lyceum)")
@@ -248,15 +296,21 @@ def main() -> int:
     program = arguments.lyceum or next(iter(built), None) or shutil.which("lyceum")
     if not program:
         parser.error("no program in build/*/apps and none on the PATH: name it with --lyceum")
+    ratios = None if arguments.every_k else arguments.ratios
+    plt.rcParams.update({"font.size": 10, "axes.titlesize": 11})
     lyceum = Lyceum(program, arguments.ranks, [f"--batches={arguments.batches}", *keys])
     try:
         kept = Kept(arguments.out.with_suffix(".json"))
         runs = [describe(lyceum, label, directory) for label, directory in arguments.runs]
-        evaluate_all(lyceum, kept, runs, arguments.ratios)
+        evaluate_all(lyceum, kept, runs, ratios)
     except Failed as error:
         print(f"expert_sweep.py: {error}", file=sys.stderr)
         return error.code
-    draw(runs, arguments.ratios, arguments.out)
+    if arguments.every_k:
+        print(table_of_every_k(runs))
+        draw_every_k(runs, arguments.out)
+    else:
+        draw(runs, arguments.ratios, arguments.out)
     print(f"wrote {arguments.out} and {kept.path}")
     return 0
 

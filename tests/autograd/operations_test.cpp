@@ -4,8 +4,10 @@
 
 #include "autograd/attention.h"
 #include "autograd/cast.h"
+#include "autograd/copies.h"
 #include "autograd/embedding.h"
 #include "autograd/expert_bank.h"
+#include "autograd/grouped_linear.h"
 #include "autograd/linear.h"
 #include "autograd/noise.h"
 #include "autograd/relu.h"
@@ -32,35 +34,73 @@ Tensor rope_table(const Stream& stream, std::int64_t positions, std::int64_t dim
   return table;
 }
 
-OpCase attention_case(const std::string& name, std::int64_t heads, std::int64_t kv_heads) {
+std::shared_ptr<const std::vector<Parameter*>> all_parameters(const ParameterUnit& unit) {
+  std::vector<Parameter*> all;
+  for (const auto& parameter : unit.parameters()) all.push_back(parameter.get());
+  return std::make_shared<const std::vector<Parameter*>>(std::move(all));
+}
+
+enum AttentionKind { rotary, sticks };
+
+OpCase split_attention_case(const std::string& name, std::int64_t heads, std::int64_t kv_heads, AttentionKind kind) {
+  const std::int64_t seq_len = 5, dim = 4;
+  return {
+      .name = name,
+      .inputs = {{2 * seq_len, heads * dim}, {2 * seq_len, 2 * kv_heads * dim}},
+      .run = [=](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
+        if (kind == sticks) {
+          return {tape.apply(SplitProjections<StickBreakingAttention>{{seq_len, heads, kv_heads, dim}}, x[0], x[1])};
+        }
+        const Tensor table = rope_table(tape.stream(), seq_len, dim);
+        return {tape.apply(SplitProjections<RotaryAttention>{{seq_len, heads, kv_heads, dim, table}}, x[0], x[1])};
+      }};
+}
+
+OpCase attention_case(const std::string& name, std::int64_t heads, std::int64_t kv_heads, AttentionKind kind = rotary) {
   const std::int64_t seq_len = 5, dim = 4;
   return {.name = name,
           .inputs = {{2 * seq_len, (heads + 2 * kv_heads) * dim}},
           .run = [=](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
+            if (kind == sticks) return {tape.apply(StickBreakingAttention{seq_len, heads, kv_heads, dim}, x[0])};
             return {tape.apply(RotaryAttention{seq_len, heads, kv_heads, dim, rope_table(tape.stream(), seq_len, dim)},
                                x[0])};
           }};
 }
 
 /// Experts of the given widths on segments of the given rows.
-OpCase bank_case(const std::string& name, const std::vector<std::int64_t>& widths,
+OpCase bank_case(const std::string& name, Activation activation, const std::vector<std::int64_t>& widths,
                  const std::vector<std::int64_t>& rows) {
   const std::int64_t hidden = 3;
+  return {
+      .name = name,
+      .inputs = {{SegmentTable(CpuStream(1), rows).total(), hidden}},
+      .add_parameters =
+          [=](ParameterUnit& unit) {
+            for (const std::int64_t width : widths) {
+              add_matrix(unit, inputs_of(activation) * width, hidden);
+              add_matrix(unit, hidden, width);
+            }
+          },
+      .run = [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+        auto experts = std::make_shared<std::vector<ExpertBank::Expert>>();
+        for (std::size_t e = 0; e < widths.size(); ++e) {
+          experts->push_back({.in = parameter(unit, 2 * e), .down = parameter(unit, 2 * e + 1)});
+        }
+        return {tape.apply(ExpertBank{activation, experts, std::make_shared<SegmentTable>(tape.stream(), rows)}, x[0])};
+      }};
+}
+
+/// A matrix [4, 3] of each expert, on segments of the given rows.
+OpCase grouped_case(const std::string& name, const std::vector<std::int64_t>& rows) {
   return {.name = name,
-          .inputs = {{SegmentTable(CpuStream(1), rows).total(), hidden}},
+          .inputs = {{SegmentTable(CpuStream(1), rows).total(), 3}},
           .add_parameters =
               [=](ParameterUnit& unit) {
-                for (const std::int64_t width : widths) {
-                  add_matrix(unit, 2 * width, hidden);
-                  add_matrix(unit, hidden, width);
-                }
+                for (std::size_t e = 0; e < rows.size(); ++e) add_matrix(unit, 4, 3);
               },
           .run = [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
-            auto experts = std::make_shared<std::vector<ExpertBank::Expert>>();
-            for (std::size_t e = 0; e < widths.size(); ++e) {
-              experts->push_back({.gate_up = parameter(unit, 2 * e), .down = parameter(unit, 2 * e + 1)});
-            }
-            return {tape.apply(ExpertBank{experts, std::make_shared<SegmentTable>(tape.stream(), rows)}, x[0])};
+            const auto table = std::make_shared<SegmentTable>(tape.stream(), rows);
+            return {tape.apply(GroupedLinear{all_parameters(unit), table}, x[0])};
           }};
 }
 
@@ -72,31 +112,51 @@ OpCase route_case(const std::string& name, const Route& route) {
           }};
 }
 
-/// The same, of three tokens that take `top_k` experts each: rows of x are copies of them. `rows` add up to 3 top_k.
-OpCase copies_case(const std::string& name, const std::vector<std::int64_t>& widths,
+/// Segments of rows that are copies of three tokens, each of which takes `top_k` experts. `rows` add up to 3 top_k.
+struct Copies {
+  std::shared_ptr<const SegmentTable> table;
+  TokenRows rows;
+};
+Copies copies_of(const Stream& stream, const std::vector<std::int64_t>& rows, std::int64_t top_k) {
+  const auto table = std::make_shared<SegmentTable>(stream, rows);
+  std::vector<std::int64_t> pair_of_row(static_cast<std::size_t>(table->total()), -1);
+  std::vector<std::int64_t> row_of_pair(static_cast<std::size_t>(3 * top_k));
+  std::int64_t next = 0;
+  for (std::size_t e = 0; e < rows.size(); ++e) {
+    for (std::int64_t r = 0; r < rows[e]; ++r, ++next) {
+      const std::int64_t pair = next % 3 * top_k + next / 3, row = table->known_begin()[e] + r;
+      pair_of_row[static_cast<std::size_t>(row)] = pair;
+      row_of_pair[static_cast<std::size_t>(pair)] = row;
+    }
+  }
+  const auto numbers = [&](const std::vector<std::int64_t>& values) {
+    return tensor_of(stream, {std::ssize(values)}, values);
+  };
+  return {table, {numbers(pair_of_row), numbers(row_of_pair), top_k}};
+}
+
+OpCase grouped_copies_case(const std::string& name, const std::vector<std::int64_t>& rows, std::int64_t top_k) {
+  OpCase op = grouped_case(name, rows);
+  op.inputs = {{3, 3}};
+  op.run = [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+    const auto [table, copies] = copies_of(tape.stream(), rows, top_k);
+    return {tape.apply(GroupedLinear{all_parameters(unit), table, copies}, x[0])};
+  };
+  return op;
+}
+
+/// A bank whose rows of x are copies of tokens.
+OpCase copies_case(const std::string& name, Activation activation, const std::vector<std::int64_t>& widths,
                    const std::vector<std::int64_t>& rows, std::int64_t top_k) {
-  OpCase op = bank_case(name, widths, rows);
+  OpCase op = bank_case(name, activation, widths, rows);
   op.inputs = {{3, 3}};
   op.run = [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
     auto experts = std::make_shared<std::vector<ExpertBank::Expert>>();
     for (std::size_t e = 0; e < widths.size(); ++e) {
-      experts->push_back({.gate_up = parameter(unit, 2 * e), .down = parameter(unit, 2 * e + 1)});
+      experts->push_back({.in = parameter(unit, 2 * e), .down = parameter(unit, 2 * e + 1)});
     }
-    const auto table = std::make_shared<SegmentTable>(tape.stream(), rows);
-    std::vector<std::int64_t> pair_of_row(static_cast<std::size_t>(table->total()), -1);
-    std::vector<std::int64_t> row_of_pair(static_cast<std::size_t>(3 * top_k));
-    std::int64_t next = 0;
-    for (std::size_t e = 0; e < rows.size(); ++e) {
-      for (std::int64_t r = 0; r < rows[e]; ++r, ++next) {
-        const std::int64_t pair = next % 3 * top_k + next / 3, row = table->known_begin()[e] + r;
-        pair_of_row[static_cast<std::size_t>(row)] = pair;
-        row_of_pair[static_cast<std::size_t>(pair)] = row;
-      }
-    }
-    const auto numbers = [&](const std::vector<std::int64_t>& values) {
-      return tensor_of(tape.stream(), {std::ssize(values)}, values);
-    };
-    return {tape.apply(ExpertBank{experts, table, {numbers(pair_of_row), numbers(row_of_pair), top_k}}, x[0])};
+    const auto [table, copies] = copies_of(tape.stream(), rows, top_k);
+    return {tape.apply(ExpertBank{activation, experts, table, copies}, x[0])};
   };
   return op;
 }
@@ -163,16 +223,32 @@ std::vector<OpCase> all_cases() {
   cases.push_back(route_case("RouteOnes", {.k = 2, .rule = Gates::ones, .sequences = 2, .seq_len = 3}));
   cases.push_back(route_case("RouteSigmoid", {.k = 2, .scores = Scores::sigmoid, .sequences = 2, .seq_len = 3}));
   cases.push_back(
+      route_case("RouteSqrtSoftplus", {.k = 2, .scores = Scores::sqrt_softplus, .sequences = 2, .seq_len = 3}));
+  cases.push_back(
       route_case("RouteSigmoidRenormalized", {.k = 3, .scores = Scores::sigmoid, .rule = Gates::renormalized}));
   cases.push_back(route_case("RouteEven", {.k = 2, .even = true, .sequences = 2, .seq_len = 3}));
   cases.push_back(
       route_case("RouteCutSequences", {.k = 3, .rule = Gates::renormalized, .sequences = 3, .seq_len = 4, .first = 3}));
+  cases.push_back(
+      {.name = "CopyTokens", .inputs = {{4, 3}, {4, 2}}, .run = [](Tape& tape, const Inputs& x, const ParameterUnit&) {
+         const Tensor index = i32_tensor(tape.stream(), {4, 2}, {5, 6, 0, 5, -1, 6, 4, 3});
+         return Inputs{tape.apply(CopyTokens{index, 5}, x[0], x[1])};
+       }});
   cases.push_back(attention_case("RotaryAttention", 2, 2));
   cases.push_back(attention_case("RotaryAttentionGroupedQueries", 4, 2));
   cases.push_back(attention_case("RotaryAttentionOneKeyHead", 3, 1));
-  cases.push_back(bank_case("ExpertBank", {4, 4}, {3, 2}));
-  cases.push_back(bank_case("ExpertBankUnevenWidthsOneEmpty", {5, 2, 1}, {2, 0, 1}));
-  cases.push_back(copies_case("ExpertBankOfCopies", {4, 2, 3}, {4, 0, 2}, 2));
+  cases.push_back(split_attention_case("SplitRotaryAttention", 4, 2, rotary));
+  cases.push_back(attention_case("StickBreakingAttention", 2, 2, sticks));
+  cases.push_back(attention_case("StickBreakingAttentionGroupedQueries", 4, 2, sticks));
+  cases.push_back(split_attention_case("SplitStickBreakingAttention", 4, 2, sticks));
+  cases.push_back(grouped_case("GroupedLinear", {3, 0, 33}));
+  cases.push_back(grouped_copies_case("GroupedLinearOfCopies", {4, 0, 2}, 2));
+  for (const auto& [name, activation] : {std::pair{"Swiglu", Activation::swiglu}, {"Gelu", Activation::gelu}}) {
+    const std::string bank = std::string("ExpertBank") + name;
+    cases.push_back(bank_case(bank, activation, {4, 4}, {3, 2}));
+    cases.push_back(bank_case(bank + "UnevenWidthsOneEmpty", activation, {5, 2, 1}, {2, 0, 1}));
+    cases.push_back(copies_case(bank + "OfCopies", activation, {4, 2, 3}, {4, 0, 2}, 2));
+  }
   for (OpCase& op : cases) {
     if (op.name.starts_with("ExpertBank")) op.input_scale = 0.5;
   }
@@ -219,7 +295,7 @@ TEST(Route, TakesEitherGradientAndFillsItsTally) {
   }
   Route route{.k = 2, .sequences = 3, .seq_len = 4};
   route.tally = {tensor_of(stream, {2, 5}, std::vector<std::int64_t>(10, 100)),
-                 tensor_of(stream, {5}, std::vector<double>(5, 7))};
+                 tensor_of(stream, {5}, std::vector<double>(5, 7)), tensor_of(stream, {1}, std::vector{2.0})};
   const auto gradient = [&](bool by_gates, bool by_load) {
     Tape tape(stream);
     const Variable logits = tape.leaf(tensor_of(stream, {12, 5}, values));
@@ -237,6 +313,9 @@ TEST(Route, TakesEitherGradientAndFillsItsTally) {
   EXPECT_EQ(std::accumulate(counts.begin(), counts.begin() + 5, std::int64_t{0}), 500 + 3 * 12);
   EXPECT_EQ(std::accumulate(counts.begin() + 5, counts.end(), std::int64_t{0}), 500 + 3 * 12);
   EXPECT_NEAR(std::accumulate(probability.begin(), probability.end(), 0.0), 35 + 3 * 12, 1e-12);
+  const double entropy = values_of<double>(stream, route.tally.entropy)[0] - 2;
+  EXPECT_GT(entropy, 0);
+  EXPECT_LT(entropy, 3 * 12 * std::log(5));
 }
 
 }  // namespace

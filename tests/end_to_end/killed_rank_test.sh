@@ -13,7 +13,7 @@ start 4 "${tiny[@]}" --run.steps=100000 --checkpoint.every=0 --parallel.expert=4
 wait_for 30 training || fail "no step within 30 seconds"
 equal "ranks that run" "$(mine | wc -l)" 4
 for process in $(mine); do
-  tr '\0' '\n' <"/proc/$process/environ" | grep -qx OMPI_COMM_WORLD_RANK=2 && victim=$process
+  grep -zqx OMPI_COMM_WORLD_RANK=2 "/proc/$process/environ" && victim=$process
 done
 kill -KILL "${victim:?no process is rank 2}"
 wait_for 10 gone || {

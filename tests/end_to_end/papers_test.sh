@@ -21,12 +21,13 @@ loss = [json.loads(line)["loss"] for line in open(sys.argv[1])]
 sys.exit(not (abs(loss[0] - math.log(384)) < 0.3 and loss[-1] < loss[0] - 0.3))
 END
 }
-# chosen K EXPERTS: what every token of every layer chooses from.
+# chosen K EXPERTS [SITE]: what every token of every layer chooses from, in its FFN or its attention.
 chosen() {
   expect 0 "$lyceum" routing dump "$routing" --csv "$work/routing.csv"
   python3 - "$work/routing.csv" "$@" <<'END' || fail "choices other than $1 of $2"
 import csv, sys
-rows = list(csv.DictReader(open(sys.argv[1])))
+site = sys.argv[4] if len(sys.argv) > 4 else "ffn"
+rows = [row for row in csv.DictReader(open(sys.argv[1])) if row["site"] == site]
 k, experts = int(sys.argv[2]), int(sys.argv[3])
 assert {int(r["layer"]) for r in rows} == {0, 1}, rows[0]
 assert {int(r["expert"]) for r in rows} == set(range(experts)), rows[0]
@@ -55,3 +56,9 @@ train deepseekmoe-2b --moe.expert_hidden=8
 chosen 7 63
 train modse-300mx8 --moe.expert_sizes=36,4,32,8,24,16,20,20 --parallel.expert=2 --parallel.placement=pairs
 chosen 2 8
+for paper in molm-4b-k2:2 molm-4b-k4:4 molm-8b-k2:2; do
+  train "${paper%:*}" --moe.expert_hidden=24 --moe.router_hidden=16
+  chosen "${paper#*:}" 32
+  chosen "${paper#*:}" 16 attention
+  python3 -c "import sys; sys.exit(not -0.1 < $(metric "$metrics" 12 mutual_information_loss) < 0)" || fail "$paper has no mutual information"
+done

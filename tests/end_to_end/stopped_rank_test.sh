@@ -15,7 +15,7 @@ stop_rank() {
   wait_for 60 training || fail "no step within a minute"
   victim=
   for process in $(mine); do
-    tr '\0' '\n' <"/proc/$process/environ" | grep -qx "OMPI_COMM_WORLD_RANK=$1" && victim=$process
+    grep -zqx "OMPI_COMM_WORLD_RANK=$1" "/proc/$process/environ" && victim=$process
   done
   kill -STOP "${victim:?no process is rank $1}"
   local begin=$SECONDS

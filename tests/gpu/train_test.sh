@@ -4,6 +4,7 @@
 # ends with 77: not run.
 . "$(dirname "$0")/../end_to_end/lib.sh" "$@"
 make_data
+tiny+=(--model.layers=2 --batch.global=4 --eval.batches=1)  # the stand-in takes its time
 gpu=("${tiny[@]}" --run.device=cuda)
 
 run "$lyceum" "${gpu[@]}" "--run.dir=$work/probe" --run.steps=1

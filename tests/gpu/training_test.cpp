@@ -23,7 +23,7 @@ void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; 
 
 const Variant variants[] = {
     {"Base", [](Config&) {}},
-    {"BatchScope", [](Config& c) { c.balance.scope = "batch"; }},
+    {"BatchScope", [](Config& c) { c.balance.scope = BalanceScope::batch; }},
     {"EvenExperts",
      [](Config& c) {
        c.moe.expert_sizes = {};
@@ -37,11 +37,29 @@ const Variant variants[] = {
        c.balance.z_loss = 0;
        c.balance.bias_rate = 0.05;
      }},
+    {"SqrtSoftplusRouter",
+     [](Config& c) {
+       c.moe.router = RouterKind::sqrt_softplus;
+       c.balance.z_loss = 0;
+       c.balance.bias_rate = 0.05;
+     }},
+    {"ExpertsWithoutWeights",
+     [](Config& c) {
+       c.moe.zero_experts = 2;
+       c.moe.copy_experts = 3;
+       c.moe.capacity_factor = 0.9;
+     }},
+    {"LatentExperts",
+     [](Config& c) {
+       c.moe.latent_hidden = 10;
+       c.moe.copy_experts = 1;
+       c.model.recompute = Recompute::full;
+     }},
     {"NoisyRouter",
      [](Config& c) {
        c.moe.router = RouterKind::noisy;
        c.moe.group_limit = 2;
-       c.model.recompute = "full";
+       c.model.recompute = Recompute::full;
      }},
     {"MlpRouter",
      [](Config& c) {
@@ -49,7 +67,8 @@ const Variant variants[] = {
        c.moe.router_hidden = 10;
        c.moe.gates = Gates::detached;
      }},
-    {"Information", [](Config& c) { c.balance = {.scope = "batch", .mutual_information = 0.3, .concentration = 0.1}; }},
+    {"Information",
+     [](Config& c) { c.balance = {.scope = BalanceScope::batch, .mutual_information = 0.3, .concentration = 0.1}; }},
     {"GrowingTopK",
      [](Config& c) {
        c.run.steps = steps;
@@ -62,33 +81,55 @@ const Variant variants[] = {
        c.moe.top_k_start = 2;
        c.moe.capacity_factor = 0.9;
      }},
+    {"AttentionExperts",
+     [](Config& c) {
+       c.model.attention = "moa";
+       c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
+       c.balance.mutual_information = 0.1;
+     }},
+    {"SelectiveSigmoidAttentionExperts",
+     [](Config& c) {
+       c.model.attention = "moa";
+       c.attention_experts = {.count = 4, .top_k = 3, .gates = {}};
+       c.model.recompute = Recompute::selective;
+       c.model.kv_heads = 4;
+       c.moe.router = RouterKind::sigmoid;
+       c.balance = {.expert = 0.05, .bias_rate = 0.05};
+       c.batch.micro = 2;
+     }},
+    {"Gelu", [](Config& c) { c.model.ffn = Activation::gelu; }},
     {"Dense",
      [](Config& c) {
        c.moe = {};
        c.balance = {};
      }},
+    {"StickBreaking",
+     [](Config& c) {
+       c.model.attention_weights = AttentionWeights::stick_breaking;
+       c.model.recompute = Recompute::selective;
+     }},
     {"TiedAndRecomputed",
      [](Config& c) {
        c.model.tie_embeddings = true;
-       c.model.recompute = "full";
+       c.model.recompute = Recompute::full;
      }},
     {"LossChunk",
      [](Config& c) {
        c.model.loss_chunk = 35;
        c.model.tie_embeddings = true;
-       c.parallel.schedule = "zb-h1";
+       c.parallel.schedule = ScheduleKind::zero_bubble;
        c.parallel.zero = 3;
        c.batch.micro = 4;
      }},
     {"SelectiveZero3AndRandom",
      [](Config& c) {
-       c.model.recompute = "selective";
+       c.model.recompute = Recompute::selective;
        c.parallel.zero = 3;
        c.batch.micro = 2;
        c.moe.router = RouterKind::random;
      }},
     {"ZbH1AndHash", [](Config& c) {
-       c.parallel.schedule = "zb-h1";
+       c.parallel.schedule = ScheduleKind::zero_bubble;
        c.batch.micro = 4;
        c.moe.router = RouterKind::hash;
        c.moe.top_k = 1;
@@ -117,13 +158,7 @@ TEST_P(TrainingOnDevice, IsTheRunOfTheCpu) {
   expect_same_run(train(config(), ProcessGroup::self(), steps), on_cpu, GetParam().name);
 }
 
-TEST_P(TrainingOnDevice, GivesTheSameBitsTwice) {
-  const Trajectory& once = in_bfloat16();
-  const Trajectory again = train(config(), ProcessGroup::self(), steps, DType::bf16);
-  EXPECT_TRUE(once.weights == again.weights);
-  for (std::size_t s = 0; s < once.steps.size(); ++s) EXPECT_EQ(once.steps[s].loss, again.steps[s].loss);
-}
-
+/// Two runs, of which one is played back.
 TEST_P(TrainingOnDevice, GivesTheSameBitsInOneLaunch) {
   Config apart = config();
   apart.run.cuda_graph = false;
@@ -160,7 +195,7 @@ INSTANTIATE_TEST_SUITE_P(Variants, TrainingOnDevice, testing::ValuesIn(variants)
 TEST(ResumptionOnDevice, GivesTheSameBitsOfNoiseBiasAndExpertsThatGrowInNumber) {
   for (const RouterKind router : {RouterKind::noisy, RouterKind::sigmoid}) {
     Config config = tiny_config();
-    config.run.steps = 7;
+    config.run.steps = 5;
     config.moe.router = router;
     config.moe.gates = Gates::renormalized;
     config.moe.top_k_start = 1;
@@ -168,11 +203,11 @@ TEST(ResumptionOnDevice, GivesTheSameBitsOfNoiseBiasAndExpertsThatGrowInNumber) 
     if (router == RouterKind::sigmoid) config.balance = {.expert = 0.05, .bias_rate = 0.05};
     const TemporaryDirectory directory;
     TinyTraining whole(config, ProcessGroup::self(), DType::bf16);
-    whole.run(0, 3);
-    save(whole, directory.path(), 3);
-    const std::vector<StepResult> expected = whole.run(3, 4);
+    whole.run(0, 2);
+    save(whole, directory.path(), 2);
+    const std::vector<StepResult> expected = whole.run(2, steps);
     TinyTraining parts(config, ProcessGroup::self(), DType::bf16);
-    const std::vector<StepResult> resumed = resume(parts, directory.path(), 3, 4);
+    const std::vector<StepResult> resumed = resume(parts, directory.path(), 2, steps);
     EXPECT_TRUE(parts.weights() == whole.weights()) << name_of(router);
     for (std::size_t s = 0; s < expected.size(); ++s) {
       EXPECT_EQ(resumed[s].loss, expected[s].loss) << name_of(router) << ", step " << s;
@@ -201,12 +236,12 @@ TEST(EvaluationOnDevice, TellsOfEachTokenWhatTheCpuTells) {
 }
 
 TEST(PeakMemoryOnDevice, IsAsPlanned) {
-  for (const char* recompute : {"none", "selective", "full"}) {
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
     for (const bool graph : {false, true}) {
       Config config = sizable_config(2, 32, 2);
       config.balance.device_groups = 2;
       // Rows that fill up experts, of which a device takes the most that there may be, are few among so many.
-      config.batch = {.global = 8, .micro = 4, .seq_len = 64};
+      config.batch = {.global = 4, .micro = 4, .seq_len = 64};
       config.model.recompute = recompute;
       config.run.precision = "bf16";
       config.run.cuda_graph = graph;
@@ -217,7 +252,7 @@ TEST(PeakMemoryOnDevice, IsAsPlanned) {
       const double before = static_cast<double>(memory_of(stream).use().in_use[buffers]);
       const MemoryUse use = training.run(0, graph ? 3 : 1).back().memory;
       const RankMemory planned = plan_rank(plan_input(training.config(), 1), 0).memory;
-      expect_planned(planned, use, before - own, recompute);
+      expect_planned(planned, use, before - own, name_of(recompute));
     }
   }
 }

@@ -58,6 +58,12 @@ TEST(ConfigProblems, impossible_models_are_told) {
       {[](Config& c) { c.model.kv_heads = 3; }, {"model.kv_heads = 3 does not divide model.heads = 4"}},
       {[](Config& c) { c.model.kv_heads = 8; }, {"model.kv_heads = 8 does not divide model.heads = 4"}},
       {[](Config& c) { c.model.first_dense_layers = 5; }, {"model.first_dense_layers = 5", "model.layers = 4"}},
+      {[](Config& c) { c.model.head_dim = 5; }, {"heads of width 5 (model.head_dim) are odd"}},
+      {[](Config& c) {
+         c.model.attention_weights = AttentionWeights::stick_breaking;
+         c.model.rope_base = 500000;
+       },
+       {"model.rope_base = 500000 with model.attention_weights = stick_breaking", "leave model.rope_base out"}},
       {[](Config& c) { c.model.layers = 0; }, {"model.layers = 0: must be in [1, 10000]"}},
       {[](Config& c) { c.model.vocab = -3; }, {"model.vocab = -3: must be >= 2"}},
       {[](Config& c) { c.model.init_std = std::numeric_limits<double>::quiet_NaN(); }, {"model.init_std = nan"}},
@@ -84,7 +90,8 @@ TEST(ConfigProblems, impossible_mixtures_are_told) {
        },
        {"the shared experts have no width"}},
       {[](Config& c) { c.moe.experts = c.moe.expert_hidden = 0; }, {"the shared experts have no width"}},
-      {[](Config& c) { c.moe.attention_experts = 4; }, {"moe.attention_experts = 4 without model.attention = moa"}},
+      {[](Config& c) { c.attention_experts.count = 4; }, {"attention_experts.count = 4 without model.attention = moa"}},
+      {[](Config& c) { c.model.attention = "moa"; }, {"set attention_experts.count"}},
       {[](Config& c) {
          c.moe = {};
          c.moe.expert_sizes = {4};
@@ -111,25 +118,97 @@ TEST(ConfigProblems, impossible_mixtures_are_told) {
          c.balance.device_groups = 1;
        },
        {"parallel.expert = 4 is more than moe.experts = 3"}},
+      {[](Config& c) {
+         c.moe.experts_of_layers = {15, 3, 15, 15};
+         c.parallel.expert = 4;
+         c.balance.device_groups = 1;
+       },
+       {"parallel.expert = 4 is more than the 3 experts of layer 1: a rank would hold none"}},
+      {[](Config& c) {
+         c.moe.experts_of_layers = {15, 15, 15, 2};
+       },
+       {"moe.top_k = 3 is more than the 2 experts of layer 3"}},
+      {[](Config& c) {
+         c.moe.experts_of_layers = {4, 4};
+         c.model.first_dense_layers = 1;
+       },
+       {"moe.experts_of_layers lists 2 numbers for the 3 layers behind model.first_dense_layers = 1"}},
+      {[](Config& c) {
+         c.moe.experts_of_layers = {15, 15, 15, 15};
+         c.moe.expert_sizes = std::vector<std::int64_t>(15, 9);
+       },
+       {"moe.experts_of_layers with moe.expert_sizes", "set one or the other"}},
+      {[](Config& c) {
+         c.moe = {};
+         c.moe.experts_of_layers = {4, 5, 4, 4};
+       },
+       {"moe.experts_of_layers lists 4 numbers but moe.experts = 0: set moe.experts = 5"}},
+      {[](Config& c) {
+         c.moe.experts_of_layers = {12, 9, 12, 12};
+         c.balance.device_groups = 4;
+         c.moe.group_limit = 2;
+       },
+       {"balance.device_groups = 4 does not divide the 9 experts of layer 1, which moe.group_limit = 2 needs"}},
       {[](Config& c) { c.balance.device_groups = 16; }, {"balance.device_groups = 16 is more than moe.experts = 15"}},
-      {[](Config& c) { c.parallel.placement = "pairs"; },
+      {[](Config& c) { c.parallel.placement = PlacementKind::pairs; },
        {"parallel.placement = pairs with parallel.expert = 1: 15 experts do not form pairs", "placement = cost"}},
       {[](Config& c) {
-         c.parallel.placement = "pairs";
+         c.parallel.placement = PlacementKind::pairs;
          c.moe.experts = 8;
          c.balance.device_groups = 3;
        },
        {"parallel.placement = pairs with balance.device_groups = 3: 4 pairs of experts do not divide among 3 ranks"}},
       {[](Config& c) {
-         c.parallel.placement = "pairs";
+         c.parallel.placement = PlacementKind::pairs;
          c.moe.experts = 4;
          c.moe.expert_sizes = {5, 9, 7, 8};
        },
        {"experts 0 and 1 together are 14 wide, experts 2 and 3 are 15"}},
-      {[](Config& c) { c.parallel.placement = "random"; }, {"must be one of contiguous, pairs, cost"}},
       {[](Config& c) { c.balance.expert = -1; }, {"balance.expert = -1: must be >= 0"}},
-      {[](Config& c) { c.balance.scope = "step"; }, {"balance.scope = step: must be one of sequence, batch"}},
   });
+}
+
+TEST(ConfigProblems, impossible_experts_without_weights_are_told) {
+  const auto none = [](Config& c) {
+    c.moe = {};
+    c.balance = {};
+  };
+  expect_each_told({
+      {[](Config& c) {
+         c.moe.zero_experts = 2;
+         c.moe.top_k = 18;
+       },
+       {"moe.top_k = 18 is more than moe.experts + moe.zero_experts + moe.copy_experts = 17"}},
+      {[&](Config& c) {
+         none(c);
+         c.moe.zero_experts = 1;
+       },
+       {"moe.zero_experts = 1 with no experts beside them", "set moe.zero_experts = 0, or moe.experts"}},
+      {[&](Config& c) {
+         none(c);
+         c.moe.copy_experts = 1;
+       },
+       {"moe.copy_experts = 1 with no experts beside them"}},
+      {[&](Config& c) {
+         none(c);
+         c.moe.latent_hidden = 2;
+       },
+       {"moe.latent_hidden = 2 with no experts beside them"}},
+      {[](Config& c) { c.moe.latent_hidden = c.model.hidden; },
+       {"is not below model.hidden", "set moe.latent_hidden = 0"}},
+      {[](Config& c) { c.moe.copy_experts = -1; }, {"moe.copy_experts = -1: must be"}},
+      {[](Config& c) {
+         c.moe.router = RouterKind::hash;
+         c.moe.top_k = 1;
+         c.moe.copy_experts = 2;
+       },
+       {"moe.copy_experts = 2 with moe.router = hash", "set moe.copy_experts = 0"}},
+  });
+}
+
+void attention_mixture(Config& config, const AttentionExpertsConfig& experts) {
+  config.model.attention = "moa";
+  config.attention_experts = experts;
 }
 
 TEST(ConfigProblems, impossible_routers_are_told) {
@@ -179,7 +258,8 @@ TEST(ConfigProblems, impossible_routers_are_told) {
        {"moe.renormalize = true with moe.gates = ones"}},
       {[](Config& c) { c.moe.router_hidden = 0; }, {"moe.router_hidden = 0: must be >= 1"}},
       {[](Config& c) { c.balance.bias_rate = 0.001; },
-       {"balance.bias_rate = 0.001 with moe.router = softmax", "set moe.router = sigmoid, or balance.bias_rate = 0"}},
+       {"balance.bias_rate = 0.001 with moe.router = softmax",
+        "set moe.router = sigmoid or sqrt_softplus, or balance.bias_rate = 0"}},
       {[](Config& c) { c.moe.group_limit = 2; }, {"moe.group_limit = 2 needs balance.device_groups"}},
       {[](Config& c) {
          c.moe.group_limit = 4;
@@ -199,7 +279,7 @@ TEST(ConfigProblems, impossible_routers_are_told) {
       {[](Config& c) {
          c.moe.group_limit = 1;
          c.balance.device_groups = 3;
-         c.parallel.placement = "cost";
+         c.parallel.placement = PlacementKind::cost;
        },
        {"moe.group_limit = 1 with parallel.placement = cost"}},
       {[&](Config& c) {
@@ -219,10 +299,31 @@ TEST(ConfigProblems, impossible_routers_are_told) {
        },
        {"moe.gates = ones with moe.router = sigmoid"}},
       {[](Config& c) {
+         c.moe.router = RouterKind::sqrt_softplus;
+         c.moe.gates = Gates::detached;
+       },
+       {"moe.gates = detached with moe.router = sqrt_softplus"}},
+      {[](Config& c) {
          c.moe.router = RouterKind::sigmoid;
          c.balance.z_loss = 0.5;
        },
        {"balance.z_loss = 0.5 with moe.router = sigmoid", "set balance.z_loss = 0"}},
+      {[](Config& c) {
+         c.moe.router = RouterKind::sigmoid;
+         attention_mixture(c, {.count = 4, .top_k = 2, .gates = Gates::detached});
+       },
+       {"attention_experts.gates = detached with moe.router = sigmoid"}},
+      {[&](Config& c) {
+         hash(c);
+         attention_mixture(c, {.count = 4, .top_k = 2, .gates = {}});
+       },
+       {"attention_experts.top_k = 2 with moe.router = hash", "set attention_experts.top_k = 1"}},
+      {[](Config& c) {
+         c.moe = {};
+         c.moe.router = RouterKind::hash;
+         attention_mixture(c, {.count = 4, .top_k = 1, .gates = Gates::raw});
+       },
+       {"attention_experts.gates = raw with moe.router = hash", "set attention_experts.gates = ones"}},
   });
   Config config = sparse();
   hash(config);
@@ -233,6 +334,10 @@ TEST(ConfigResolve, gates_follow_renormalize_and_the_router) {
   Config config = sparse();
   resolve(config, 1);
   EXPECT_EQ(config.moe.gates, Gates::raw);
+  EXPECT_EQ(config.attention_experts.gates, std::nullopt);
+  attention_mixture(config, {.count = 4, .top_k = 2, .gates = {}});
+  resolve(config, 1);
+  EXPECT_EQ(config.attention_experts.gates, Gates::detached);
   config = sparse();
   config.moe.renormalize = true;
   EXPECT_EQ(gates_of(config.moe), Gates::renormalized);
@@ -308,7 +413,7 @@ TEST(ConfigProblems, shares_of_tensor_ranks_that_do_not_come_out_are_told) {
 
 TEST(ConfigProblems, impossible_pipelines_are_told) {
   const auto interleave = [](Config& c, int pipeline, int chunks) {
-    c.parallel.schedule = "interleaved";
+    c.parallel.schedule = ScheduleKind::interleaved;
     c.parallel.pipeline = pipeline;
     c.parallel.virtual_stages = chunks;
   };
@@ -317,7 +422,6 @@ TEST(ConfigProblems, impossible_pipelines_are_told) {
       {[](Config& c) { c.parallel.pipeline = 8; }, {"parallel.pipeline = 8", "more than model.layers = 4"}, 8},
       {[](Config& c) { c.parallel.virtual_stages = 2; }, {"parallel.virtual_stages = 2 with parallel.schedule = 1f1b"}},
       {[](Config& c) { c.parallel.virtual_stages = 0; }, {"parallel.virtual_stages = 0: must be >= 1"}},
-      {[](Config& c) { c.parallel.schedule = "zb"; }, {"parallel.schedule = zb: must be one of gpipe, 1f1b"}},
       {[&](Config& c) { interleave(c, 1, 2); },
        {"parallel.pipeline = 1 and parallel.virtual_stages = 2: both must be"}},
       {[&](Config& c) {
@@ -379,9 +483,15 @@ TEST(ConfigProblems, impossible_models_that_are_only_planned_are_told) {
            {"moe.capacity_factor = 1.25 with sub_dimensions.ffn = 4", "set one or the other"}},
           {[](Config& c) {
              c.model.attention = "moa";
-             c.moe.attention_experts = 2;
+             c.attention_experts = {.count = 2, .top_k = 3, .gates = {}};
            },
-           {"moe.top_k = 3 is more than moe.attention_experts = 2"}},
+           {"attention_experts.top_k = 3 is more than attention_experts.count = 2"}},
+          {[](Config& c) {
+             c.model.attention = "moa";
+             c.attention_experts.count = 2;
+             c.sub_dimensions.attention = 4;
+           },
+           {"sub_dimensions.attention = 4 with model.attention = moa"}},
           {[](Config& c) { c.model.hidden = 20000000; }, {"a model of about"}},
       },
       contradictions);
@@ -389,12 +499,6 @@ TEST(ConfigProblems, impossible_models_that_are_only_planned_are_told) {
 
 TEST(ConfigProblems, features_that_are_not_built_are_refused_by_name) {
   expect_each_told({
-      {[](Config& c) {
-         c.model.attention = "moa";
-         c.moe.attention_experts = 4;
-       },
-       {"model.attention = moa is not in this build"}},
-      {[](Config& c) { c.model.ffn = "gelu"; }, {"model.ffn = gelu", "set model.ffn = swiglu"}},
       {[](Config& c) { c.sub_dimensions.ffn = 4; }, {"sub_dimensions.ffn = 4 is not", "set sub_dimensions.ffn = 0"}},
   });
 }
@@ -451,6 +555,9 @@ TEST(ConfigProblems, odd_but_possible_sizes_pass) {
   config.batch.seq_len = 1;
   config.moe.top_k = 15;
   config.balance.device_groups = 15;
+  EXPECT_THAT(problems(config, 7), IsEmpty());
+  config.model.attention_weights = AttentionWeights::stick_breaking;
+  config.model.head_dim = 51;  // turns no pairs
   EXPECT_THAT(problems(config, 7), IsEmpty());
 }
 

@@ -245,9 +245,10 @@ TEST(ConfigValues, malformed_or_out_of_range_are_mistakes) {
       {"moe.expert_sizes=1,,2", "'' is not an integer"},
       {"moe.expert_sizes=1,", "'' is not an integer"},
       {"moe.expert_sizes=4,0", "0 must be >= 1"},
-      {"moe.router=top", "must be one of softmax, sigmoid, mlp, noisy, random, hash"},
+      {"moe.router=top", "must be one of softmax, sigmoid, sqrt_softplus, mlp, noisy, random, hash"},
       {"moe.gates=none", "must be one of auto, raw, renormalized, detached, ones"},
       {"model.attention=gqa", "must be one of mha, moa"},
+      {"model.attention_weights=sticks", "must be one of softmax, stick_breaking"},
       {"run.precision=fp16", "must be one of f32, bf16"},
       {"run.dir=", "must not be empty"},
       {"checkpoint.resume=", "must not be empty"},
@@ -271,12 +272,30 @@ Config unusual() {
   c.run = {"runs/a b#c", 12, 18446744073709551615u, "cpu", "bf16", 3, 5, 0.1, false, "timed", "g.json"};
   c.data = {"train ü", "valid", "t.model", "sequential", 1.0 / 3, "warn"};
   c.batch = {24, 3, 77};
-  c.model = {3, 96, 6, 2, 16, 100, 333, 12345.678, 3e-7, 0.1 + 0.2, true, 1, "moa", "full", "gelu", 128};
-  c.moe = {5, 2, 3, 2, 7, {1, 2, 3, 4, 2147483647}, RouterKind::noisy, Gates::detached, true, 2, 1.25, 17, 6, true};
+  c.model = {3,
+             96,
+             6,
+             2,
+             16,
+             100,
+             333,
+             12345.678,
+             3e-7,
+             0.1 + 0.2,
+             true,
+             1,
+             "moa",
+             AttentionWeights::stick_breaking,
+             Recompute::full,
+             Activation::gelu,
+             128};
+  c.moe = {5,    {5, 9, 4}, 4,    3,  6,   2, 3, 2, 7, {1, 2, 3, 4, 2147483647}, RouterKind::noisy, Gates::detached,
+           true, 2,         1.25, 17, true};
+  c.attention_experts = {6, 4, Gates::raw};
   c.sub_dimensions = {4, 5, 3, 2, 6};
-  c.balance = {1e-300, 0.05, 4, "batch", 1e-3, 0.2, 0.7, 2e-3};
+  c.balance = {1e-300, 0.05, 4, BalanceScope::batch, 1e-3, 0.2, 0.7, 2e-3};
   c.optim = {1.08e-3, 1e-5, "cosine", 900, 17, 90, 0, 0.999, 1e-12, 0, 0.5};
-  c.parallel = {2, 3, 4, 5, 3, "interleaved", 6, true, "pairs", "staged"};
+  c.parallel = {2, 3, 4, 5, 3, ScheduleKind::interleaved, 6, true, PlacementKind::pairs, "staged"};
   c.eval = {11, 0};
   c.checkpoint = {13, 0, "runs/a b", true};
   c.routing = {0, 7};
@@ -305,7 +324,8 @@ TEST_F(ConfigFile, to_ini_and_print_config_read_back_to_the_same) {
 }
 
 TEST(ConfigText, keys_of_earlier_builds_are_passed_over) {
-  const LoadedConfig loaded = parse_config("[parallel]\nbucket_mb = 25\nexpert = 2\n", "a checkpoint");
+  const LoadedConfig loaded =
+      parse_config("[parallel]\nbucket_mb = 25\nexpert = 2\n[moe]\nattention_experts = 0\n", "a checkpoint");
   EXPECT_EQ(loaded.config.parallel.expert, 2);
   EXPECT_THROW(parse_config("[parallel]\nbucket_gb = 25\n", "a checkpoint"), Error);
 }
@@ -331,12 +351,12 @@ std::size_t lines_with(const std::string& text, const std::function<bool(const s
 }
 
 TEST(ConfigKeys, cover_every_member) {
-  static_assert(field_count<Config>() == 12, "a new section: add it to the sum below");
+  static_assert(field_count<Config>() == 13, "a new section: add it to the sum below");
   constexpr std::size_t members =
       field_count<RunConfig>() + field_count<DataConfig>() + field_count<BatchConfig>() + field_count<ModelConfig>() +
-      field_count<MoeConfig>() + field_count<SubDimensionsConfig>() + field_count<BalanceConfig>() +
-      field_count<OptimConfig>() + field_count<ParallelConfig>() + field_count<EvalConfig>() +
-      field_count<CheckpointConfig>() + field_count<RoutingConfig>();
+      field_count<MoeConfig>() + field_count<AttentionExpertsConfig>() + field_count<SubDimensionsConfig>() +
+      field_count<BalanceConfig>() + field_count<OptimConfig>() + field_count<ParallelConfig>() +
+      field_count<EvalConfig>() + field_count<CheckpointConfig>() + field_count<RoutingConfig>();
   const auto is_key = [](const std::string& line) { return !line.empty() && line.front() != '['; };
   EXPECT_EQ(lines_with(to_ini({}), is_key), members);
   EXPECT_EQ(lines_with(list_keys(), is_key), members);
@@ -359,6 +379,7 @@ TEST(ConfigKeys, names_of_other_frameworks_lead_to_keys_that_are_there) {
   EXPECT_THAT(mistake({"--optim.learning_rate=1e-3"}), HasSubstr("did you mean optim.lr?"));
   EXPECT_THAT(mistake({"--model.num-layers=3"}), HasSubstr("did you mean model.layers?"));
   EXPECT_THAT(mistake({"--optim.lrr=1e-3"}), HasSubstr("did you mean optim.lr?"));
+  EXPECT_THAT(mistake({"--moe.attention_experts=3"}), HasSubstr("did you mean attention_experts.count?"));
 }
 
 TEST(NearestWord, is_near_or_none) {

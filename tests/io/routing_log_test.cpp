@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <hdf5.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/resource.h>
@@ -51,6 +52,7 @@ std::vector<LayerRouting> record_of(std::int64_t step, const std::vector<Routing
       }
     }
     for (std::int64_t e = 0; e < routing.experts; ++e) routing.mean_probability.push_back(probability_at(step, e));
+    routing.mean_entropy = static_cast<float>(step) / static_cast<float>(layer.id.layer + 3);
     record.push_back(std::move(routing));
   }
   return record;
@@ -69,14 +71,16 @@ void expect_records(const std::filesystem::path& file, const std::vector<std::in
     EXPECT_EQ(read.id, layers[l].id);
     EXPECT_EQ(read.expert_sizes, layers[l].expert_sizes);
     std::vector<std::int64_t> counts;
-    std::vector<float> probability;
+    std::vector<float> probability, entropy;
     for (const std::int64_t step : steps) {
       const LayerRouting expected = record_of(step, layers)[l];
       counts.insert(counts.end(), expected.counts.begin(), expected.counts.end());
       probability.insert(probability.end(), expected.mean_probability.begin(), expected.mean_probability.end());
+      entropy.push_back(expected.mean_entropy);
     }
     EXPECT_EQ(read.counts, counts);
     EXPECT_EQ(read.mean_probability, probability);
+    EXPECT_EQ(read.mean_entropy, entropy);
   }
 }
 
@@ -359,6 +363,33 @@ TEST(RoutingStats, WidthOfTheChosenExperts) {
   EXPECT_FALSE(equal.varies());
 }
 
+/// A log of an older program goes on with what this one adds.
+TEST_F(RoutingLogTest, AFileWithoutEntropiesGetsThemFromNowOn) {
+  {
+    RoutingLog log(file_, two_layers(), -1);
+    for (const std::int64_t step : {1, 2, 3}) append(log, step);
+  }
+  const auto remove = [&](const char* name) {
+    const hid_t file = H5Fopen(file_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+    ASSERT_GE(H5Ldelete(file, name, H5P_DEFAULT), 0);
+    H5Fclose(file);
+  };
+  remove("/layers/001/mean_entropy");
+  remove("/layers/012/mean_entropy");
+  EXPECT_TRUE(read_routing(file_).layers[0].mean_entropy.empty());
+  EXPECT_FALSE(tells_information(read_routing(file_), {0, 3}));
+  {
+    RoutingLog log(file_, two_layers(), 2);
+    append(log, 4);
+  }
+  const std::vector<float> entropy = read_routing(file_).layers[1].mean_entropy;
+  ASSERT_EQ(entropy.size(), 3u);
+  EXPECT_TRUE(std::isnan(entropy[0]) && std::isnan(entropy[1]));
+  EXPECT_EQ(entropy[2], 4.0f / 15);
+  EXPECT_FALSE(tells_information(read_routing(file_), {0, 2}));
+  EXPECT_TRUE(tells_information(read_routing(file_), {0, 3}));
+}
+
 RoutingHistory small_history() {
   return {.steps = {5, 6},
           .layers = {{.id = {3},
@@ -380,6 +411,23 @@ TEST(RoutingStats, SumsOverRecordsAndChoices) {
   EXPECT_DOUBLE_EQ(layer_load(history.layers[0], {0, 1}).max_violation(), 7.0 / 4 - 1);
 }
 
+/// Two records of 6 and 60 tokens.
+TEST(RoutingStats, InformationIsEntropyOfTheMeanLessMeanEntropy) {
+  RoutingHistory::Layer layer = small_history().layers[0];
+  EXPECT_TRUE(std::isnan(information(layer, {0, 2}).mutual()));
+  layer.mean_probability = {0.25f, 0.25f, 0.5f, 0, 1, 0};
+  layer.mean_entropy = {0.5f, 0.25f};
+  const Information first = information(layer, {0, 1});
+  EXPECT_NEAR(first.entropy, 1.5 * std::log(2), 1e-12);
+  EXPECT_NEAR(first.of_token, 0.5, 1e-12);
+  EXPECT_NEAR(first.mutual(), 1.5 * std::log(2) - 0.5, 1e-12);
+  EXPECT_EQ(information(layer, {1, 2}).entropy, 0);
+  const double a = 0.25 / 11, b = (0.25 + 10) / 11, c = 0.5 / 11;
+  const Information both = information(layer, {0, 2});
+  EXPECT_NEAR(both.entropy, -(a * std::log(a) + b * std::log(b) + c * std::log(c)), 1e-12);
+  EXPECT_NEAR(both.of_token, (6 * 0.5 + 60 * 0.25) / 66, 1e-12);
+}
+
 TEST(RoutingText, TablesHoldTheFigures) {
   const std::string brief = routing_table(small_history(), {0, 2}, false);
   EXPECT_NE(brief.find("steps 5 to 6 (2 records)"), std::string::npos) << brief;
@@ -388,6 +436,11 @@ TEST(RoutingText, TablesHoldTheFigures) {
   const std::string full = routing_table(small_history(), {0, 2}, true);
   EXPECT_NE(full.find("expert width   8   8  16"), std::string::npos) << full;
   EXPECT_NE(full.find("layer3 top1   12   0   6   12    0      inf"), std::string::npos) << full;
+  EXPECT_EQ(full.find("H(m|x)"), std::string::npos) << full;
+  RoutingHistory informed = small_history();
+  informed.layers[0].mean_entropy = {0.5f, 0.25f};
+  const std::string told = routing_table(informed, {0, 1}, false);
+  EXPECT_NE(told.find("layer3          1.040   0.500  0.540"), std::string::npos) << told;
 }
 
 /// Of a log whose attention has room for all, and its experts do not.

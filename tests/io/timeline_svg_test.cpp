@@ -16,12 +16,13 @@ std::size_t count(const std::string& text, const std::string& pattern) {
   return static_cast<std::size_t>(std::distance(std::sregex_iterator(text.begin(), text.end(), regex), {}));
 }
 
-Timeline run(const char* name, const PipelineShape& shape) {
-  return simulate(make_schedule(name, shape), equal_costs(shape, {}));
+Timeline run(ScheduleKind kind, const PipelineShape& shape) {
+  return simulate(make_schedule(kind, shape), equal_costs(shape, {}));
 }
 
 TEST(TimelineSvg, HasABoxAnActionAndARowARank) {
-  const std::string svg = timeline_svg(run("1f1b", {.ranks = 3, .microbatches = 4}), "three & four", "ms");
+  const std::string svg =
+      timeline_svg(run(ScheduleKind::one_forward_one_backward, {.ranks = 3, .microbatches = 4}), "three & four", "ms");
   EXPECT_EQ(count(svg, "<g><title>[FB][0-3]: "), 3U * 4 * 2);
   EXPECT_EQ(count(svg, "class=\"in\"[^>]*>[FB][0-3]<"), 3U * 4 * 2);
   EXPECT_EQ(count(svg, "class=\"rank\""), 3U);
@@ -32,7 +33,7 @@ TEST(TimelineSvg, HasABoxAnActionAndARowARank) {
 }
 
 TEST(TimelineSvg, BoxesStandWhereTheirTimeIs) {
-  const std::string svg = timeline_svg(run("gpipe", {.ranks = 2, .microbatches = 2}), "");
+  const std::string svg = timeline_svg(run(ScheduleKind::gpipe, {.ranks = 2, .microbatches = 2}), "");
   // Nine units of time; the second rank's first box begins after one of them.
   const std::regex box("<title>F0: 1 to 2</title><rect x=\"([0-9.]+)\" y=\"90.0\" width=\"([0-9.]+)\"");
   std::smatch found;
@@ -43,11 +44,11 @@ TEST(TimelineSvg, BoxesStandWhereTheirTimeIs) {
 }
 
 TEST(TimelineSvg, KindsAndStages) {
-  const std::string halves = timeline_svg(run("zb-h1", {.ranks = 2, .microbatches = 2}), "");
+  const std::string halves = timeline_svg(run(ScheduleKind::zero_bubble, {.ranks = 2, .microbatches = 2}), "");
   EXPECT_THAT(halves, HasSubstr("backward, input"));
   EXPECT_THAT(halves, HasSubstr("backward, weights"));
   EXPECT_THAT(halves, Not(HasSubstr("paler")));
-  const std::string deep = timeline_svg(run("interleaved", {2, 2, 2}), "");
+  const std::string deep = timeline_svg(run(ScheduleKind::interleaved, {2, 2, 2}), "");
   EXPECT_THAT(deep, HasSubstr("paler"));
   EXPECT_THAT(deep, HasSubstr(">3B1<"));
 }

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <memory>
 
-#include "kernels/attention.h"
 #include "kernels/matrices.h"
+#include "kernels/stick_breaking.h"
 
 namespace lyceum::test {
 
@@ -15,6 +15,7 @@ struct AttentionProblem {
   double scale;
   OwnedMatrix<T> q, k, v, out, d_out, dq, dk, dv;
   OwnedMatrix<Accumulator<T>> log_sum_exp;
+  OwnedMatrix<double> log_rest;
 
   template <class Like>
   static AttentionProblem* made(const AttentionShape& s, std::int64_t gap) {
@@ -27,6 +28,12 @@ struct AttentionProblem {
   AttentionBackward<T> backward() {
     return {shape,     q.view(),  k.view(),  v.view(), out.view(), d_out.view(), log_sum_exp.view(),
             dq.view(), dk.view(), dv.view(), scale};
+  }
+  StickBreakingForward<T> stick_forward() {
+    return {shape, q.view(), k.view(), v.view(), out.view(), log_rest.view(), scale};
+  }
+  StickBreakingBackward<T> stick_backward() {
+    return {shape, q.view(), k.view(), v.view(), d_out.view(), log_rest.view(), dq.view(), dk.view(), dv.view(), scale};
   }
 
  private:
@@ -41,7 +48,8 @@ struct AttentionProblem {
         dq(s.sequences * s.query_len, s.heads * s.head_dim, gap),
         dk(s.sequences * s.key_len, s.kv_heads * s.head_dim, gap),
         dv(s.sequences * s.key_len, s.kv_heads * s.head_dim, 0),
-        log_sum_exp(s.sequences * s.query_len, s.heads, gap) {}
+        log_sum_exp(s.sequences * s.query_len, s.heads, gap),
+        log_rest(s.sequences * s.query_len, s.heads, gap) {}
 };
 
 template <class T, class Like = T>
@@ -49,30 +57,44 @@ std::unique_ptr<AttentionProblem<T>> make_attention(const AttentionShape& shape,
   return std::unique_ptr<AttentionProblem<T>>(AttentionProblem<T>::template made<Like>(shape, gap));
 }
 
+/// Kinds of attention: their descriptions of a problem, and what forward keeps for backward, of about which size.
+struct Softmax {
+  static constexpr auto forward = [](auto& problem) { return problem.forward(); };
+  static constexpr auto backward = [](auto& problem) { return problem.backward(); };
+  static constexpr auto kept = [](auto& problem) -> auto& { return problem.log_sum_exp; };
+  static double kept_size(const AttentionShape&) { return 1; }
+};
+struct Sticks {
+  static constexpr auto forward = [](auto& problem) { return problem.stick_forward(); };
+  static constexpr auto backward = [](auto& problem) { return problem.stick_backward(); };
+  static constexpr auto kept = [](auto& problem) -> auto& { return problem.log_rest; };
+  static double kept_size(const AttentionShape& shape) { return static_cast<double>(shape.key_len); }
+};
+
 inline constexpr AttentionShape attention_shapes[] = {
     {1, 1, 1, 1, 1, 1},      {2, 7, 7, 3, 3, 5},  {3, 33, 33, 4, 2, 16}, {1, 64, 64, 2, 1, 64},  {2, 65, 65, 2, 2, 33},
     {1, 200, 200, 4, 1, 32}, {2, 5, 70, 2, 1, 8}, {1, 1, 131, 4, 2, 16}, {1, 100, 131, 1, 1, 8},
 };
 
 /// Forward and backward by run(description) against the reference in double.
-template <class T, class Run>
+template <class Kind, class T, class Run>
 void expect_right_attention(const AttentionShape& shape, double tolerance, Run&& run) {
   SCOPED_TRACE(testing::Message() << shape.sequences << " x " << shape.query_len << " of " << shape.key_len << ", "
                                   << shape.heads << "/" << shape.kv_heads << " x " << shape.head_dim);
   const auto fast = make_attention<T>(shape, 3);
   const auto exact = make_attention<double, T>(shape);
-  run(fast->forward());
-  run(fast->backward());
+  run(Kind::forward(*fast));
+  run(Kind::backward(*fast));
   const CpuStream stream(2);
-  lyceum::run(stream, exact->forward());
-  lyceum::run(stream, exact->backward());
+  lyceum::run(stream, Kind::forward(*exact));
+  lyceum::run(stream, Kind::backward(*exact));
   expect_near(fast->out.view(), exact->out.view(), tolerance);
-  expect_near(fast->log_sum_exp.view(), exact->log_sum_exp.view(), tolerance);
+  expect_near(Kind::kept(*fast).view(), Kind::kept(*exact).view(), tolerance * Kind::kept_size(shape));
   expect_near(fast->dq.view(), exact->dq.view(), 2 * tolerance);
   expect_near(fast->dk.view(), exact->dk.view(), 4 * tolerance);
   expect_near(fast->dv.view(), exact->dv.view(), 4 * tolerance);
   for (auto* matrix : {&fast->out, &fast->dq, &fast->dk}) EXPECT_TRUE(matrix->gaps_untouched());
-  EXPECT_TRUE(fast->log_sum_exp.gaps_untouched());
+  EXPECT_TRUE(Kind::kept(*fast).gaps_untouched());
 }
 
 }  // namespace lyceum::test

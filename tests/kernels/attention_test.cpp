@@ -12,39 +12,53 @@ using test::attention_shapes;
 using test::expect_near;
 using test::expect_right_attention;
 using test::make_attention;
-using test::OwnedMatrix;
 using test::same_bits;
+using test::Softmax;
+using test::Sticks;
 
-/// On the device that this program tests.
-template <class T>
-void check(const AttentionShape& shape, double tolerance) {
-  expect_right_attention<T>(shape, tolerance, [](const auto& attention) { launch_on(2, attention); });
-}
+template <class Kind>
+class Attention : public testing::Test {
+ protected:
+  /// On the device that this program tests.
+  template <class T>
+  static void check(const AttentionShape& shape, double tolerance) {
+    expect_right_attention<Kind, T>(shape, tolerance, [](const auto& attention) { launch_on(2, attention); });
+  }
+};
 
-TEST(Attention, AgreesWithTheReference) {
+struct KindNames {
+  template <class Kind>
+  static std::string GetName(int) {
+    return std::is_same_v<Kind, Softmax> ? "Softmax" : "Sticks";
+  }
+};
+using Kinds = testing::Types<Softmax, Sticks>;
+TYPED_TEST_SUITE(Attention, Kinds, KindNames);
+
+TYPED_TEST(Attention, AgreesWithTheReference) {
   for (const AttentionShape& shape : attention_shapes) {
-    check<float>(shape, 1e-5);
-    check<double>(shape, 1e-12);
-    check<bfloat16>(shape, 0.03);
+    this->template check<float>(shape, 1e-5);
+    this->template check<double>(shape, 1e-12);
+    this->template check<bfloat16>(shape, 0.03);
   }
 }
 
-TEST(Attention, TakesLongHeads) {
-  check<bfloat16>({1, 20, 30, 2, 1, 128}, 0.03);
-  check<bfloat16>({1, 20, 30, 1, 1, 200}, 0.03);
-  check<bfloat16>({1, 4, 6, 2, 1, 260}, 0.03);
-  check<float>({1, 4, 6, 2, 1, 260}, 1e-5);
+TYPED_TEST(Attention, TakesLongHeads) {
+  this->template check<bfloat16>({1, 20, 30, 2, 1, 128}, 0.03);
+  this->template check<bfloat16>({1, 20, 30, 1, 1, 200}, 0.03);
+  this->template check<bfloat16>({1, 4, 6, 2, 1, 260}, 0.03);
+  this->template check<float>({1, 4, 6, 2, 1, 260}, 1e-5);
 }
 
-TEST(Attention, EmptyInputs) {
+TYPED_TEST(Attention, EmptyInputs) {
   for (const AttentionShape& shape : {AttentionShape{0, 4, 4, 2, 1, 8}, AttentionShape{2, 0, 0, 2, 1, 8}}) {
-    check<float>(shape, 0);
-    check<double>(shape, 0);
+    this->template check<float>(shape, 0);
+    this->template check<double>(shape, 0);
   }
   const AttentionShape no_queries{1, 0, 5, 2, 1, 8};  // keys without queries have no influence
   const auto problem = make_attention<float>(no_queries);
-  launch_on(2, problem->forward());
-  launch_on(2, problem->backward());
+  launch_on(2, TypeParam::forward(*problem));
+  launch_on(2, TypeParam::backward(*problem));
   for (std::int64_t r = 0; r < 5; ++r) {
     for (std::int64_t c = 0; c < 8; ++c) {
       EXPECT_EQ(problem->dk.view().row(r)[c], 0.0f);
@@ -54,12 +68,12 @@ TEST(Attention, EmptyInputs) {
 }
 
 /// The gradient of L = Σ d_out · out by central differences.
-TEST(Attention, GradientsAreDerivatives) {
+TYPED_TEST(Attention, GradientsAreDerivatives) {
   const auto problem = make_attention<double>({2, 5, 7, 4, 2, 3});
-  launch_on(2, problem->forward());
-  launch_on(2, problem->backward());
+  launch_on(2, TypeParam::forward(*problem));
+  launch_on(2, TypeParam::backward(*problem));
   const auto loss = [&] {
-    launch_on(2, problem->forward());
+    launch_on(2, TypeParam::forward(*problem));
     double sum = 0;
     for (std::int64_t i = 0; i < problem->out.view().size(); ++i) {
       sum += problem->out.view().data[i] * problem->d_out.view().data[i];
@@ -83,54 +97,132 @@ TEST(Attention, GradientsAreDerivatives) {
   compare(problem->v.view(), problem->dv.view());
 }
 
-TEST(Attention, FutureTokensHaveNoInfluence) {
+TYPED_TEST(Attention, FutureTokensHaveNoInfluence) {
   constexpr std::int64_t length = 100, kept = 41;
   const auto whole = make_attention<float>({1, length, length, 2, 1, 16});
   const auto changed = make_attention<float>({1, length, length, 2, 1, 16});
   for (auto* side : {&changed->k, &changed->v}) {
     for (std::int64_t r = kept; r < length; ++r) std::fill_n(side->view().row(r), side->view().cols, 1000.0f);
   }
-  launch_on(2, whole->forward());
-  launch_on(2, changed->forward());
+  launch_on(2, TypeParam::forward(*whole));
+  launch_on(2, TypeParam::forward(*changed));
   EXPECT_TRUE(same_bits(whole->out.view().rows_from(0, kept), changed->out.view().rows_from(0, kept)));
   EXPECT_FALSE(same_bits(whole->out.view().rows_from(kept, 1), changed->out.view().rows_from(kept, 1)));
 }
 
-TEST(Attention, DecodingTokenByTokenEqualsTheWholeSequence) {
+TYPED_TEST(Attention, DecodingTokenByTokenEqualsTheWholeSequence) {
   constexpr std::int64_t length = 75;
   const auto whole = make_attention<float>({1, length, length, 4, 2, 16});
-  launch_on(2, whole->forward());
+  launch_on(2, TypeParam::forward(*whole));
   for (const std::int64_t at : {std::int64_t{0}, std::int64_t{1}, std::int64_t{63}, std::int64_t{64}, length - 1}) {
-    OwnedMatrix<float> out(1, 64), log_sum_exp(1, 4);
-    launch_on(2, AttentionForward<float>{.shape = {1, 1, at + 1, 4, 2, 16},
-                                         .q = whole->q.view().rows_from(at, 1),
-                                         .k = whole->k.view().rows_from(0, at + 1),
-                                         .v = whole->v.view().rows_from(0, at + 1),
-                                         .out = out.view(),
-                                         .log_sum_exp = log_sum_exp.view(),
-                                         .scale = whole->scale});
-    expect_near(out.view(), whole->out.view().rows_from(at, 1), 1e-5);
+    const auto one = make_attention<float>({1, 1, at + 1, 4, 2, 16});
+    auto attention = TypeParam::forward(*one);
+    attention.q = whole->q.view().rows_from(at, 1);
+    attention.k = whole->k.view().rows_from(0, at + 1);
+    attention.v = whole->v.view().rows_from(0, at + 1);
+    launch_on(2, attention);
+    expect_near(one->out.view(), whole->out.view().rows_from(at, 1), 1e-5);
+    expect_near(TypeParam::kept(*one).view(), TypeParam::kept(*whole).view().rows_from(at, 1), 1e-4);
   }
 }
 
-TEST(Attention, NanReachesTheQueriesThatSeeIt) {
+TYPED_TEST(Attention, NanReachesTheQueriesThatSeeIt) {
   const auto problem = make_attention<float>({2, 10, 10, 1, 1, 8});
   problem->q.view().row(4)[2] = std::numeric_limits<float>::quiet_NaN();
   problem->k.view().row(10 + 6)[1] = std::numeric_limits<float>::quiet_NaN();
-  launch_on(2, problem->forward());
+  launch_on(2, TypeParam::forward(*problem));
   for (std::int64_t r = 0; r < 20; ++r) {
     EXPECT_EQ(std::isnan(problem->out.view().row(r)[0]), r == 4 || r >= 16) << "row " << r;
   }
 }
 
-TEST(Attention, RefusesShapesThatDoNotFit) {
+TYPED_TEST(Attention, RefusesShapesThatDoNotFit) {
   const auto problem = make_attention<float>({1, 4, 4, 4, 2, 8});
-  auto attention = problem->forward();
+  auto attention = TypeParam::forward(*problem);
   attention.shape.kv_heads = 3;
   EXPECT_THROW(launch_on(2, attention), Error);
-  attention = problem->forward();
+  attention = TypeParam::forward(*problem);
   attention.shape.key_len = 3;
   EXPECT_THROW(launch_on(2, attention), Error);
+}
+
+/// p_i = β_i · Π_{j > i} (1 - β_j), product by product.
+TEST(StickBreaking, IsItsDefinition) {
+  const AttentionShape shape{2, 6, 9, 4, 2, 3};
+  const auto problem = make_attention<double>(shape);
+  launch_on(2, problem->stick_forward());
+  for (std::int64_t sequence = 0; sequence < 2; ++sequence) {
+    for (std::int64_t query = 0; query < 6; ++query) {
+      for (std::int64_t head = 0; head < 4; ++head) {
+        const std::int64_t row = sequence * 6 + query, seen = 9 - 6 + query + 1, first_key = sequence * 9;
+        const auto beta = [&](std::int64_t key) {
+          double score = 0;
+          for (std::int64_t d = 0; d < 3; ++d) {
+            score +=
+                problem->q.view().row(row)[head * 3 + d] * problem->k.view().row(first_key + key)[head / 2 * 3 + d];
+          }
+          return 1 / (1 + std::exp(-problem->scale * score));
+        };
+        double out[3] = {}, rest = 1;
+        for (std::int64_t i = 0; i < seen; ++i) {
+          double part = beta(i);
+          for (std::int64_t j = i + 1; j < seen; ++j) part *= 1 - beta(j);
+          for (std::int64_t d = 0; d < 3; ++d) out[d] += part * problem->v.view().row(first_key + i)[head / 2 * 3 + d];
+          rest *= 1 - beta(i);
+        }
+        for (std::int64_t d = 0; d < 3; ++d) EXPECT_NEAR(problem->out.view().row(row)[head * 3 + d], out[d], 1e-13);
+        EXPECT_NEAR(problem->log_rest.view().row(row)[head], std::log(rest), 1e-12);
+      }
+    }
+  }
+}
+
+TEST(StickBreaking, GoesThroughManyTilesOfKeys) {
+  const AttentionShape shape{1, 300, 521, 2, 1, 8};
+  const auto run = [](const auto& attention) { launch_on(2, attention); };
+  expect_right_attention<Sticks, float>(shape, 1e-5, run);
+  expect_right_attention<Sticks, bfloat16>(shape, 0.03, run);
+}
+
+/// Scores of ±50 and more: shares of one and of nothing.
+TEST(StickBreaking, TakesLargeScores) {
+  for (const AttentionShape& shape : {AttentionShape{1, 130, 130, 2, 1, 16}, AttentionShape{1, 20, 300, 1, 1, 16}}) {
+    const auto fast = make_attention<float>(shape);
+    const auto exact = make_attention<double, float>(shape);
+    fast->scale = exact->scale = 12;
+    launch_on(2, fast->stick_forward());
+    launch_on(2, fast->stick_backward());
+    lyceum::run(CpuStream(2), exact->stick_forward());
+    lyceum::run(CpuStream(2), exact->stick_backward());
+    expect_near(fast->out.view(), exact->out.view(), 1e-4);
+    expect_near(fast->dq.view(), exact->dq.view(), 2e-3);
+    expect_near(fast->dk.view(), exact->dk.view(), 2e-3);
+    expect_near(fast->dv.view(), exact->dv.view(), 1e-4);
+  }
+}
+
+/// With scores of -8 a query reaches thousands of keys back: sums over all of them must not lose the newest ones.
+TEST(StickBreaking, LongSticksKeepTheirEnds) {
+  const AttentionShape shape{1, 3, 5000, 1, 1, 2};
+  for (const float score : {-8.0f, 0.0f, 3.0f}) {
+    const auto fast = make_attention<float>(shape);
+    const auto exact = make_attention<double, float>(shape);
+    const auto fill = [&](auto& problem) {
+      problem.scale = 1;
+      for (std::int64_t r = 0; r < 3; ++r) problem.q.view().row(r)[0] = 1;
+      for (std::int64_t r = 0; r < 5000; ++r) problem.k.view().row(r)[0] = score;
+    };
+    fill(*fast);
+    fill(*exact);
+    launch_on(2, fast->stick_forward());
+    launch_on(2, fast->stick_backward());
+    lyceum::run(CpuStream(2), exact->stick_forward());
+    lyceum::run(CpuStream(2), exact->stick_backward());
+    expect_near(fast->out.view(), exact->out.view(), 2e-5);
+    expect_near(fast->dq.view(), exact->dq.view(), 1e-4);
+    expect_near(fast->dk.view(), exact->dk.view(), 2e-5);
+    expect_near(fast->dv.view(), exact->dv.view(), 2e-5);
+  }
 }
 
 }  // namespace

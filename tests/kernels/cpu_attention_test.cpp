@@ -14,18 +14,20 @@ TEST(CpuAttention, NativeBf16AgreesWithTheReference) {
   const CpuStream stream(2);
   if (!test::force_native_bf16(stream)) return;
   for (const AttentionShape& shape : test::attention_shapes) {
-    test::expect_right_attention<bfloat16>(shape, 0.04, [&](const auto& attention) { run(stream, attention); });
+    const auto by = [&](const auto& attention) { run(stream, attention); };
+    test::expect_right_attention<test::Softmax, bfloat16>(shape, 0.04, by);
+    test::expect_right_attention<test::Sticks, bfloat16>(shape, 0.04, by);
   }
 }
 
-template <class T>
+template <class Kind, class T>
 void check_bits_do_not_depend_on_threads() {
   const AttentionShape shape{2, 150, 150, 4, 2, 32};
   const auto one = make_attention<T>(shape), two = make_attention<T>(shape);
   for (const auto& [problem, threads] : {std::pair{one.get(), 1}, std::pair{two.get(), 2}}) {
     const CpuStream stream(threads);
-    run(stream, problem->forward());
-    run(stream, problem->backward());
+    run(stream, Kind::forward(*problem));
+    run(stream, Kind::backward(*problem));
   }
   EXPECT_TRUE(same_bits(one->out.view(), two->out.view()));
   EXPECT_TRUE(same_bits(one->dq.view(), two->dq.view()));
@@ -34,8 +36,10 @@ void check_bits_do_not_depend_on_threads() {
 }
 
 TEST(CpuAttention, BitsDoNotDependOnTheNumberOfThreads) {
-  check_bits_do_not_depend_on_threads<float>();
-  check_bits_do_not_depend_on_threads<bfloat16>();
+  check_bits_do_not_depend_on_threads<test::Softmax, float>();
+  check_bits_do_not_depend_on_threads<test::Softmax, bfloat16>();
+  check_bits_do_not_depend_on_threads<test::Sticks, float>();
+  check_bits_do_not_depend_on_threads<test::Sticks, bfloat16>();
 }
 
 }  // namespace

@@ -15,11 +15,12 @@ struct Sorted {
   bool operator==(const Sorted&) const = default;
 };
 
-Sorted sort(const Grid<std::int32_t>& index, const std::vector<std::int32_t>& order, int threads = 1) {
+Sorted sort(const Grid<std::int32_t>& index, const std::vector<std::int32_t>& order, int threads = 1,
+            std::int64_t others = 0) {
   const auto pairs = static_cast<std::size_t>(index.rows * index.cols);
   Sorted result{std::vector<std::int64_t>(order.size() + 1, -7), std::vector<std::int64_t>(pairs, -7),
                 std::vector<std::int64_t>(pairs, -7)};
-  launch_on(threads, SortByExpert{index.matrix(), order, result.begin, result.slot_pair, result.pair_slot});
+  launch_on(threads, SortByExpert{index.matrix(), order, result.begin, result.slot_pair, result.pair_slot, others});
   return result;
 }
 
@@ -65,6 +66,18 @@ TEST(SortByExpert, IsStableWithEmptyExpertsInAnyOrderOnAnyNumberOfThreads) {
       const Sorted expected = naive_sort(index, order);
       for (const int threads : {1, 2, 3}) EXPECT_EQ(sort(index, order, threads), expected) << some;
     }
+  }
+}
+
+/// Chosen, and no rows of anyone.
+TEST(SortByExpert, LeavesOutExpertsBehindThoseOfTheOrder) {
+  const std::vector<std::int32_t> order{2, 0, 3, 1};
+  for (const std::int64_t some : {0, 3}) {
+    const Grid<std::int32_t> index = random_index(341, 3, 9, some);
+    const Sorted expected = naive_sort(index, order);
+    EXPECT_LT(expected.begin.back(), 341 * 3);
+    for (const int threads : {1, 3}) EXPECT_EQ(sort(index, order, threads, 5), expected) << some;
+    EXPECT_THROW(sort(index, order, 1, 4), Error);
   }
 }
 

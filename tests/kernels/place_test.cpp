@@ -74,6 +74,24 @@ TEST(PlaceInSegments, SortsByExpertThenSource) {
   }
 }
 
+TEST(SplitPairs, TellsOfEachPartWhereItIs) {
+  // Three tokens of two choices, in five slots; the last pair has none, slot 3 is padding.
+  const Numbers slot_of_pair{4, 0, 1, 2, -1, 5}, pair_of_slot{1, 2, 3, -1, 0, 5};
+  Numbers in_slots(18, -7), by_token(18, -7);
+  launch_on(2, SplitPairs{slot_of_pair, pair_of_slot, 2, 3, in_slots, by_token});
+  EXPECT_EQ(in_slots, (Numbers{12, 0, 13, 1, 14, 2, 3, 6, 4, 7, 5, 8, -1, 15, -1, 16, -1, 17}));
+  EXPECT_EQ(by_token, (Numbers{1, 3, 5, 6, 8, 10, 7, 9, 11, -1, -1, -1, 0, 2, 4, 13, 15, 17}));
+}
+
+TEST(SplitPairs, RefusesMapsOfOtherLengths) {
+  const Numbers pairs{0, 1};
+  Numbers six(6), four(4);
+  EXPECT_THROW(launch_on(1, SplitPairs{pairs, pairs, 2, 3, six, four}), Error);
+  EXPECT_THROW(launch_on(1, SplitPairs{pairs, pairs, 2, 3, four, six}), Error);
+  EXPECT_THROW(launch_on(1, SplitPairs{pairs, pairs, 3, 3, six, six}), Error);
+  EXPECT_THROW(launch_on(1, SplitPairs{pairs, pairs, 2, 0, six, six}), Error);
+}
+
 TEST(ComposeIndices, GoesThroughBothMaps) {
   const Numbers map{3, -1, 0, 2, -5}, through{10, 11, -1, 13};
   Numbers y(5, -7);

@@ -2,6 +2,7 @@
 
 #include <numeric>
 #include <optional>
+#include <tuple>
 
 #include "kernels/router_chunks.h"
 #include "support/finite_difference.h"
@@ -31,10 +32,9 @@ struct Case {
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << c.tokens << " tokens from " << c.first << " of " << c.sequences << " x " << c.seq_len << ", top " << c.k
-             << " of " << c.experts << ", gates " << static_cast<int>(c.rule) << (c.even ? ", even" : "")
-             << (c.scores == Scores::sigmoid ? ", sigmoid" : "") << (c.biased ? ", biased" : "") << ", "
-             << c.group_limit << " groups of " << c.groups << ", " << c.chosen() << " chosen behind " << c.skip
-             << (c.entropy ? ", entropies" : "");
+             << " of " << c.experts << ", gates " << static_cast<int>(c.rule) << (c.even ? ", even" : "") << ", scores "
+             << static_cast<int>(c.scores) << (c.biased ? ", biased" : "") << ", " << c.group_limit << " groups of "
+             << c.groups << ", " << c.chosen() << " chosen behind " << c.skip << (c.entropy ? ", entropies" : "");
 }
 
 const std::vector<Case> cases{
@@ -139,6 +139,45 @@ const std::vector<Case> cases{
      .group_limit = 7,
      .skip = 40},
     {.tokens = 20, .experts = 7, .k = 3, .sequences = 4, .seq_len = 5, .rule = Gates::ones, .skip = 1},
+    {.tokens = 1, .experts = 1, .k = 1, .sequences = 1, .seq_len = 1, .scores = Scores::sqrt_softplus},
+    {.tokens = 0, .experts = 5, .k = 2, .scores = Scores::sqrt_softplus, .biased = true},
+    {.tokens = 150,
+     .experts = 64,
+     .k = 8,
+     .sequences = 3,
+     .seq_len = 100,
+     .first = 75,
+     .rule = Gates::renormalized,
+     .scores = Scores::sqrt_softplus,
+     .biased = true},
+    {.tokens = 10,
+     .experts = 1000,
+     .k = 8,
+     .sequences = 2,
+     .seq_len = 6,
+     .first = 1,
+     .scores = Scores::sqrt_softplus,
+     .skip = 3},
+    {.tokens = 66,
+     .experts = 12,
+     .k = 3,
+     .sequences = 2,
+     .seq_len = 33,
+     .scores = Scores::sqrt_softplus,
+     .biased = true,
+     .groups = 4,
+     .group_limit = 2,
+     .entropy = true,
+     .choices = 2},
+    {.tokens = 9,
+     .experts = 300,
+     .k = 40,
+     .sequences = 1,
+     .seq_len = 9,
+     .rule = Gates::renormalized,
+     .even = true,
+     .scores = Scores::sqrt_softplus,
+     .entropy = true},
 };
 
 /// What is added to scores where they are compared, wide enough to change choices.
@@ -161,7 +200,7 @@ struct Routed {
   Grid<A> gates, norms;
   Grid<double> load;
   Grid<std::int64_t> counts;
-  std::vector<double> probability;
+  std::vector<double> probability, entropies;
 
   explicit Routed(const Case& c)
       : index(c.tokens, c.k, 1),
@@ -169,7 +208,8 @@ struct Routed {
         norms(c.tokens, 2, 1),
         load(c.sequences, load_width(c.experts), 1),
         counts(Grid<std::int64_t>::zeros(c.sequences ? c.k : 0, c.experts, 1)),
-        probability(c.sequences ? static_cast<std::size_t>(c.experts) : 0, 5.0) {
+        probability(c.sequences ? static_cast<std::size_t>(c.experts) : 0, 5.0),
+        entropies(c.sequences && c.entropy ? 1 : 0, 3.0) {
     for (std::int64_t j = 0; j < counts.rows; ++j) counts(j, 0) = 10;
   }
   void route(const Case& c, const Grid<A>& logits, int threads) {
@@ -194,7 +234,8 @@ struct Routed {
                                       .first = c.first,
                                       .load = load.matrix(),
                                       .counts = counts.matrix(),
-                                      .probability = probability});
+                                      .probability = probability,
+                                      .entropies = entropies});
   }
 };
 
@@ -208,6 +249,19 @@ Grid<A> logits_of(const Case& c) {
   return logits;
 }
 
+/// The score of a logit, before those of softmax are divided by their sum.
+double naive_score(Scores scores, double x) {
+  return scores == Scores::softmax   ? std::exp(x)
+         : scores == Scores::sigmoid ? 1 / (1 + std::exp(-x))
+                                     : std::sqrt(std::log(1 + std::exp(x)));
+}
+
+/// ds/dx of one that is no softmax.
+double naive_slope(Scores scores, double x) {
+  const double sigmoid = 1 / (1 + std::exp(-x));
+  return scores == Scores::sigmoid ? sigmoid * (1 - sigmoid) : sigmoid / (2 * naive_score(scores, x));
+}
+
 /// Scores of a token, and its probabilities.
 struct Naive {
   std::vector<double> scores, probabilities;
@@ -216,7 +270,7 @@ struct Naive {
     double sum = 0;
     for (std::int64_t e = 0; e < logits.cols; ++e) {
       const double x = logits.at(t, e);
-      scores.push_back(c.scores == Scores::softmax ? std::exp(x) : 1 / (1 + std::exp(-x)));
+      scores.push_back(naive_score(c.scores, x));
       sum += scores.back();
     }
     for (const double score : scores) probabilities.push_back(score / sum);
@@ -263,7 +317,7 @@ std::vector<std::int32_t> naive_choices(const Case& c, const Grid<A>& logits, st
     const double x = logits.at(t, e);
     return c.scores == Scores::softmax
                ? x
-               : 1 / (1 + std::exp(-x)) + (c.biased ? static_cast<double>(bias[static_cast<std::size_t>(e)]) : 0);
+               : naive_score(c.scores, x) + (c.biased ? static_cast<double>(bias[static_cast<std::size_t>(e)]) : 0);
   };
   if (c.group_limit > 0) {
     const std::vector<bool> open = naive_groups(c, logits, t, bias);
@@ -296,6 +350,7 @@ std::vector<double> naive_gates(Gates rule, const std::vector<double>& chosen, s
 /// The same by the formulas, in double, of the choices made. `sums`: of the chosen scores, where they are constants.
 struct ExpectedRoutes {
   std::vector<double> index, gates, load, counts, probability;
+  double entropies = 3;
 
   ExpectedRoutes(const Case& c, const Grid<double>& logits, const std::vector<std::vector<std::int32_t>>& chosen,
                  const std::vector<double>& sums = {})
@@ -333,7 +388,9 @@ struct ExpectedRoutes {
     }
     const double log_sum_exp = token.log_sum_exp(c, logits, t);
     of_sequence[2 * c.experts] += log_sum_exp * log_sum_exp;
-    if (c.entropy) of_sequence[2 * c.experts + 1] += token.entropy();
+    if (!c.entropy) return;
+    of_sequence[2 * c.experts + 1] += token.entropy();
+    entropies += token.entropy();
   }
 };
 
@@ -369,6 +426,10 @@ TYPED_TEST(RouterTest, FollowsTheFormulasWhateverTheSizes) {
     EXPECT_TRUE(one.index.same_bits(two.index) && one.gates.same_bits(two.gates) && one.norms.same_bits(two.norms));
     EXPECT_TRUE(one.load.same_bits(two.load) && one.counts.same_bits(two.counts));
     EXPECT_EQ(one.probability, two.probability);
+    for (const double sum : one.entropies) {
+      EXPECT_NEAR(sum, expected.entropies, 4 * tolerance_of<A> * expected.entropies);
+    }
+    EXPECT_EQ(one.entropies, two.entropies);
   }
 }
 
@@ -438,8 +499,9 @@ TYPED_TEST(RouterTest, BackwardIsTheDerivativeOfGatesScoresAndSquares) {
           by_gates.push_back(s[e] * (ds[e] - dot_gates));
           by_load.push_back(s[e] * (dp[e] - dot_load + by_square));
         } else {
-          by_gates.push_back(s[e] * (1 - s[e]) * ds[e]);
-          by_load.push_back((1 - s[e]) * p[e] * (dp[e] - dot_load));
+          const double slope = naive_slope(c.scores, wide.at(t, static_cast<std::int64_t>(e)));
+          by_gates.push_back(slope * ds[e]);
+          by_load.push_back(slope / s[e] * p[e] * (dp[e] - dot_load));
         }
         by_both.push_back(by_gates.back() + by_load.back());
       }
@@ -457,12 +519,12 @@ TYPED_TEST(RouterTest, BackwardIsTheDerivativeOfGatesScoresAndSquares) {
 TEST(Router, BackwardByFiniteDifferences) {
   std::vector<Case> all;
   for (const Gates rule : {Gates::raw, Gates::renormalized, Gates::detached, Gates::ones}) {
-    for (const Scores scores : {Scores::softmax, Scores::sigmoid}) {
+    for (const Scores scores : {Scores::softmax, Scores::sigmoid, Scores::sqrt_softplus}) {
       const Case few{.tokens = 5, .experts = 6, .k = 2, .sequences = 3, .seq_len = 3, .first = 2, .rule = rule};
       const Case many{.tokens = 3, .experts = 40, .k = 3, .sequences = 1, .seq_len = 3, .rule = rule};
       for (Case c : {few, many}) {
         c.scores = scores;
-        c.biased = scores == Scores::sigmoid;
+        c.biased = scores != Scores::softmax;
         all.push_back(c);
         c.entropy = true;
         c.choices = 1;
@@ -535,53 +597,56 @@ TYPED_TEST(RouterTest, NeverPrefersNan) {
   }
 }
 
-/// Sigmoids of logits so low are zeros, by which gates and probabilities would be divided.
-TYPED_TEST(RouterTest, LowLogitsOfSigmoidsGiveEvenGates) {
+/// Scores of logits so low are zeros where they are no softmax, by which gates and probabilities would be divided.
+TYPED_TEST(RouterTest, LowLogitsGiveEvenGates) {
   using A = TypeParam;
   const A none = -std::numeric_limits<A>::infinity();
-  for (const std::int64_t experts : {5, 300}) {
-    for (const Gates rule : {Gates::raw, Gates::renormalized}) {
-      const Case c{.tokens = 3,
-                   .experts = experts,
-                   .k = 2,
-                   .sequences = 1,
-                   .seq_len = 3,
-                   .rule = rule,
-                   .scores = Scores::sigmoid,
-                   .entropy = true};
-      Grid<A> logits(c.tokens, experts);
-      for (std::int64_t e = 0; e < experts; ++e) {
-        logits(0, e) = none;
-        logits(1, e) = A(-100 - e);
-        logits(2, e) = A(e == 1 ? 3 : -1e30);
-      }
-      Routed<A> routed(c);
-      routed.route(c, logits, 1);
-      EXPECT_EQ(routed.index.flat(), (std::vector<double>{0, 1, 0, 1, 1, 0}));
-      for (std::int64_t t = 0; t < 2; ++t) {
-        for (std::int64_t j = 0; j < c.k; ++j) {
-          EXPECT_NEAR(routed.gates.at(t, j), rule == Gates::raw ? 0 : 0.5, 1e-6);
-        }
-      }
-      const double even = 1 / static_cast<double>(experts);
-      EXPECT_NEAR(routed.load.at(0, experts), 2 * even, 1e-5);
-      EXPECT_NEAR(routed.load.at(0, experts + 1), 1 + 2 * even, 1e-5);
-      EXPECT_NEAR(routed.load.at(0, 2 * experts + 1), 2 * std::log(static_cast<double>(experts)), 1e-4);
-      const auto d_gates = Grid<A>::random(c.tokens, c.k, "d_gates");
-      auto d_load = Grid<double>::random(1, load_width(experts), "d_load");
-      Grid<A> d_logits(c.tokens, experts);
-      launch_on(1, RouteTokensBackward<A>{.logits = logits.matrix(),
-                                          .norms = routed.norms.matrix(),
-                                          .index = routed.index.matrix(),
-                                          .d_gates = d_gates.matrix(),
-                                          .d_load = d_load.matrix(),
-                                          .scores = c.scores,
-                                          .rule = rule,
-                                          .entropy = true,
-                                          .seq_len = c.seq_len,
-                                          .d_logits = d_logits.matrix()});
-      for (const double d : d_logits.flat()) EXPECT_TRUE(std::abs(d) < 100) << d;
+  for (const auto& [experts, rule, scores] : {std::tuple{5, Gates::raw, Scores::sigmoid},
+                                              {5, Gates::renormalized, Scores::sigmoid},
+                                              {300, Gates::raw, Scores::sigmoid},
+                                              {300, Gates::renormalized, Scores::sigmoid},
+                                              {5, Gates::raw, Scores::sqrt_softplus},
+                                              {300, Gates::renormalized, Scores::sqrt_softplus}}) {
+    const Case c{.tokens = 3,
+                 .experts = experts,
+                 .k = 2,
+                 .sequences = 1,
+                 .seq_len = 3,
+                 .rule = rule,
+                 .scores = scores,
+                 .entropy = true};
+    Grid<A> logits(c.tokens, experts);
+    for (std::int64_t e = 0; e < experts; ++e) {
+      logits(0, e) = none;
+      logits(1, e) = A(-100 - e);
+      logits(2, e) = A(e == 1 ? 3 : -1e30);
     }
+    Routed<A> routed(c);
+    routed.route(c, logits, 1);
+    EXPECT_EQ(routed.index.flat(), (std::vector<double>{0, 1, 0, 1, 1, 0}));
+    for (std::int64_t t = 0; t < 2; ++t) {
+      for (std::int64_t j = 0; j < c.k; ++j) {
+        EXPECT_NEAR(routed.gates.at(t, j), rule == Gates::raw ? 0 : 0.5, 1e-6);
+      }
+    }
+    const double even = 1 / static_cast<double>(experts);
+    EXPECT_NEAR(routed.load.at(0, experts), 2 * even, 1e-5);
+    EXPECT_NEAR(routed.load.at(0, experts + 1), 1 + 2 * even, 1e-5);
+    EXPECT_NEAR(routed.load.at(0, 2 * experts + 1), 2 * std::log(static_cast<double>(experts)), 1e-4);
+    const auto d_gates = Grid<A>::random(c.tokens, c.k, "d_gates");
+    auto d_load = Grid<double>::random(1, load_width(experts), "d_load");
+    Grid<A> d_logits(c.tokens, experts);
+    launch_on(1, RouteTokensBackward<A>{.logits = logits.matrix(),
+                                        .norms = routed.norms.matrix(),
+                                        .index = routed.index.matrix(),
+                                        .d_gates = d_gates.matrix(),
+                                        .d_load = d_load.matrix(),
+                                        .scores = c.scores,
+                                        .rule = rule,
+                                        .entropy = true,
+                                        .seq_len = c.seq_len,
+                                        .d_logits = d_logits.matrix()});
+    for (const double d : d_logits.flat()) EXPECT_TRUE(std::abs(d) < 100) << d;
   }
 }
 

@@ -26,11 +26,15 @@ TEST(ModelCounts, AreThoseOfTheModelThatIsBuilt) {
   expect_counted(config);
   config.model.tie_embeddings = true;
   expect_counted(config);
-  for (const RouterKind router :
-       {RouterKind::sigmoid, RouterKind::random, RouterKind::noisy, RouterKind::mlp, RouterKind::hash}) {
+  for (const RouterKind router : {RouterKind::sigmoid, RouterKind::sqrt_softplus, RouterKind::random, RouterKind::noisy,
+                                  RouterKind::mlp, RouterKind::hash}) {
     config.moe.router = router;
     expect_counted(config);
   }
+  config.moe.zero_experts = 2;
+  config.moe.copy_experts = 1;
+  config.moe.latent_hidden = 10;
+  expect_counted(config);
 }
 
 /// By hand, of one block: hidden 8, attention of width 12, four experts of width 5 of which two are used.
@@ -47,16 +51,30 @@ TEST(ModelCounts, OfModelsThatAreOnlyPlanned) {
   config.moe.router_hidden = 6;
   EXPECT_EQ(routers(RouterKind::softmax), 8 * 4);
   EXPECT_EQ(routers(RouterKind::sigmoid), 8 * 4 + 4);
+  EXPECT_EQ(routers(RouterKind::sqrt_softplus), 8 * 4 + 4);
   EXPECT_EQ(routers(RouterKind::random), 8 * 4);
   EXPECT_EQ(routers(RouterKind::hash), 0);
   EXPECT_EQ(routers(RouterKind::mlp), 8 * 6 + 6 * 4);
   EXPECT_EQ(routers(RouterKind::noisy), 8 * 4 + 8 * 4 + 4);
 
-  config.model.ffn = "gelu";
+  config.moe.router = RouterKind::softmax;
+  config.moe.zero_experts = 1;
+  config.moe.copy_experts = 3;  // two of eight are chosen, of which four have weights
+  EXPECT_EQ(count_block(config, 0).routers.total, 8 * 8);
+  EXPECT_EQ(count_block(config, 0).routed.total, 4 * 3 * 8 * 5);
+  EXPECT_EQ(count_block(config, 0).routed.activated, 3 * 8 * 5);
+  config.moe.latent_hidden = 2;
+  EXPECT_EQ(count_block(config, 0).routed.total, 4 * 3 * 2 * 5);
+  EXPECT_EQ(count_block(config, 0).routed.activated, 3 * 2 * 5);
+  EXPECT_EQ(count_block(config, 0).latent.total, 2 * 2 * 8);
+  EXPECT_EQ(count_block(config, 0).latent.activated, 2 * 2 * 8);
+  config.moe.zero_experts = config.moe.copy_experts = config.moe.latent_hidden = 0;
+
+  config.model.ffn = Activation::gelu;
   EXPECT_EQ(count_block(config, 0).routed.total, 4 * 2 * 8 * 5);
   EXPECT_EQ(count_block(config, 0).routed.activated, 2 * 2 * 8 * 5);
   config.model.attention = "moa";
-  config.moe.attention_experts = 3;
+  config.attention_experts = {.count = 3, .top_k = 2, .gates = {}};
   const BlockCounts moa = count_block(config, 0);
   EXPECT_EQ(moa.attention.total, 2 * 8 * 12 + 3 * 2 * 8 * 12);
   EXPECT_EQ(moa.attention.activated, 2 * 8 * 12 + 2 * 2 * 8 * 12);

@@ -5,6 +5,7 @@
 
 #include "autograd/cast.h"
 #include "core/copy.h"
+#include "io/config/names.h"
 #include "support/model_stage.h"
 
 namespace lyceum {
@@ -27,10 +28,13 @@ class Generation : public testing::Test {
 /// Cross-entropy of each of a batch's targets by the logits that tokens in front of it give, one token at a time, and
 /// by a pass over whole sequences.
 TEST_F(Generation, OneTokenAtATimeIsThePassOverTheSequence) {
-  for (const char* recompute : {"none", "full"}) {
+  for (const auto& [recompute, weights] :
+       {std::pair{Recompute::none, AttentionWeights::softmax}, std::pair{Recompute::full, AttentionWeights::softmax},
+        std::pair{Recompute::none, AttentionWeights::stick_breaking}}) {
     Config config = this->config();
     config.batch.micro = 1;
     config.model.recompute = recompute;
+    config.model.attention_weights = weights;
     Transformer model(config, setup_->stream, setup_->mesh, DType::f32, false);
     model.initialize(1);
     Transformer::Batch batch = random_batch(setup_->stream, config, 0);
@@ -44,7 +48,8 @@ TEST_F(Generation, OneTokenAtATimeIsThePassOverTheSequence) {
       const double sum = std::accumulate(logits.begin(), logits.end(), 0.0,
                                          [](double all, float logit) { return all + std::exp(double{logit}); });
       const double loss = std::log(sum) - logits[static_cast<std::size_t>(targets[t])];
-      EXPECT_TRUE(std::abs(loss - batch.losses.span<float>()[t]) <= 1e-4) << recompute << ", token " << t;
+      EXPECT_TRUE(std::abs(loss - batch.losses.span<float>()[t]) <= 1e-4)
+          << name_of(recompute) << ", " << name_of(weights) << ", token " << t;
     }
     EXPECT_EQ(caches.front().length, config.batch.seq_len);
     EXPECT_THROW(next(model, inputs.first(1), caches), Error) << "the sequence is full";
@@ -52,17 +57,20 @@ TEST_F(Generation, OneTokenAtATimeIsThePassOverTheSequence) {
 }
 
 TEST_F(Generation, APromptMayComeInPieces) {
-  const Config config = this->config();
-  Transformer model(config, setup_->stream, setup_->mesh, DType::f32, false);
-  model.initialize(1);
-  model.clear_routing();
-  const std::vector<std::int32_t> prompt{3, 1, 4, 1, 5, 9, 2};
-  std::vector<KeyValueCache> whole = model.new_caches(config.batch.seq_len), cut = whole;
-  const std::vector<float> expected = next(model, prompt, whole);
-  next(model, std::span(prompt).first(4), cut);
-  const std::vector<float> logits = next(model, std::span(prompt).subspan(4), cut);
-  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(std::abs(logits[i] - expected[i]) <= 1e-4) << i;
-  for (const RoutingSums& sums : model.routing()) EXPECT_EQ(imbalance(sums), 0) << "generated text is not counted";
+  for (const AttentionWeights weights : {AttentionWeights::softmax, AttentionWeights::stick_breaking}) {
+    Config config = this->config();
+    config.model.attention_weights = weights;
+    Transformer model(config, setup_->stream, setup_->mesh, DType::f32, false);
+    model.initialize(1);
+    model.clear_routing();
+    const std::vector<std::int32_t> prompt{3, 1, 4, 1, 5, 9, 2};
+    std::vector<KeyValueCache> whole = model.new_caches(config.batch.seq_len), cut = whole;
+    const std::vector<float> expected = next(model, prompt, whole);
+    next(model, std::span(prompt).first(4), cut);
+    const std::vector<float> logits = next(model, std::span(prompt).subspan(4), cut);
+    for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(std::abs(logits[i] - expected[i]) <= 1e-4) << i;
+    for (const RoutingSums& sums : model.routing()) EXPECT_EQ(imbalance(sums), 0) << "generated text is not counted";
+  }
 }
 
 }  // namespace

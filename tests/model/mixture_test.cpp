@@ -35,6 +35,30 @@ TEST(Mixtures, OfExperts) {
   EXPECT_THROW(mixture_of(config, {0, Site::ffn}), Error);
 }
 
+TEST(Mixtures, OfExpertsWithoutWeights) {
+  Config config = two_experts();
+  config.moe.zero_experts = 1;
+  config.moe.copy_experts = 2;
+  const Mixture experts = routed_experts(config, 1).value();
+  EXPECT_EQ(experts.widths, (std::vector<std::int64_t>{3, 9, 0, 0, 0}));
+  EXPECT_EQ(experts.weighted(), 2);
+  EXPECT_EQ(experts.zeros, 1);
+  EXPECT_EQ(experts.copies, 2);
+}
+
+TEST(Mixtures, LayersMayHaveDifferentNumbersOfExperts) {
+  Config config = two_experts();
+  config.moe.expert_sizes.clear();
+  EXPECT_EQ(fewest_experts(config), 2);
+  config.moe.experts_of_layers = {4, 3};
+  EXPECT_FALSE(routed_experts(config, 0));
+  EXPECT_EQ(routed_experts(config, 1)->widths, (std::vector<std::int64_t>{5, 5, 5, 5}));
+  EXPECT_EQ(routed_experts(config, 2)->choices(), 3);
+  EXPECT_EQ(fewest_experts(config), 3);
+  EXPECT_EQ(no_routing(config)[1].experts, 3);
+  EXPECT_EQ(fewest_experts({}), 0);
+}
+
 TEST(Mixtures, WithoutRoutedExpertsSharedOnesAreTheFfn) {
   Config config = two_experts();
   config.moe.experts = 0;
@@ -49,7 +73,7 @@ TEST(Mixtures, WithoutRoutedExpertsSharedOnesAreTheFfn) {
 TEST(Mixtures, SeveralOfALayer) {
   Config config = two_experts();
   config.model.attention = "moa";
-  config.moe.attention_experts = 3;
+  config.attention_experts.count = 3;
   const std::vector<Mixture> mixtures = mixtures_of(config, 1);
   ASSERT_EQ(mixtures.size(), 2u);
   EXPECT_EQ(mixtures[0].id, (MixtureId{1, Site::attention}));

@@ -136,19 +136,20 @@ TEST(PaperModels, RouteAsTheirPapersSay) {
     RouterKind router;
     Gates gates;
     std::int64_t top_k;
-    std::string scope;
+    BalanceScope scope;
     bool operator==(const Routing&) const = default;
   };
   using enum RouterKind;
+  using enum BalanceScope;
   const std::map<std::string, Routing> papers{
-      {"hash-2b", {hash, Gates::ones, 1, "sequence"}},               // nothing to balance [Roller et al. 2021]
-      {"switch-2b", {softmax, Gates::raw, 1, "batch"}},              // [Fedus et al. 2022, 2.2]
-      {"gshard-2b", {softmax, Gates::renormalized, 2, "sequence"}},  // [Lepikhin et al. 2021]
-      {"deepseekmoe-2b", {softmax, Gates::raw, 7, "sequence"}},      // equations 9 to 14
-      {"moe-300mx8", {noisy, Gates::renormalized, 2, "batch"}},      // the gate of Shazeer et al. 2017, Switch's loss
-      {"modse-300mx8", {noisy, Gates::renormalized, 2, "batch"}},
-      {"moe-700mx8", {noisy, Gates::renormalized, 2, "batch"}},
-      {"modse-700mx8", {noisy, Gates::renormalized, 2, "batch"}},
+      {"hash-2b", {hash, Gates::ones, 1, sequence}},               // nothing to balance [Roller et al. 2021]
+      {"switch-2b", {softmax, Gates::raw, 1, batch}},              // [Fedus et al. 2022, 2.2]
+      {"gshard-2b", {softmax, Gates::renormalized, 2, sequence}},  // [Lepikhin et al. 2021]
+      {"deepseekmoe-2b", {softmax, Gates::raw, 7, sequence}},      // equations 9 to 14
+      {"moe-300mx8", {noisy, Gates::renormalized, 2, batch}},      // the gate of Shazeer et al. 2017, Switch's loss
+      {"modse-300mx8", {noisy, Gates::renormalized, 2, batch}},
+      {"moe-700mx8", {noisy, Gates::renormalized, 2, batch}},
+      {"modse-700mx8", {noisy, Gates::renormalized, 2, batch}},
   };
   for (const auto& [name, routing] : papers) {
     const Config config = load(name);

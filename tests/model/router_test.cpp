@@ -38,6 +38,14 @@ const RouterCase routers[] = {
        c.moe.group_limit = 2;
      },
      {{"gate/weight", {9, 24}}, {"gate/e_score_correction_bias", {9}}}},
+    {"SqrtSoftplus",
+     [](Config& c) {
+       c.moe.router = RouterKind::sqrt_softplus;
+       c.moe.gates = Gates::renormalized;
+       c.balance.z_loss = 0;
+       c.balance.bias_rate = 0.01;
+     },
+     {{"gate/weight", {9, 24}}, {"gate/e_score_correction_bias", {9}}}},
     {"Random", [](Config& c) { c.moe.router = RouterKind::random; }, {{"gate/weight", {9, 24}}}},
     {"Noisy",
      [](Config& c) {
@@ -52,6 +60,13 @@ const RouterCase routers[] = {
        c.moe.gates = Gates::detached;
      },
      {{"gate/in/weight", {5, 24}}, {"gate/weight", {9, 5}}}},
+    {"AttentionExperts",
+     [](Config& c) {
+       c.model.attention = "moa";
+       c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
+       c.model.ffn = Activation::gelu;
+     },
+     {{"gate/weight", {9, 24}}}},
     {"Hash",
      [](Config& c) {
        c.moe.router = RouterKind::hash;
@@ -161,6 +176,13 @@ const LoneCase lone_routers[] = {{"Softmax", [](Config&) {}},
                                  {"SigmoidInAGroup",
                                   [](Config& c) {
                                     c.moe.router = RouterKind::sigmoid;
+                                    c.moe.gates = Gates::renormalized;
+                                    c.moe.group_limit = 1;
+                                  }},
+                                 {"SqrtSoftplus", [](Config& c) { c.moe.router = RouterKind::sqrt_softplus; }},
+                                 {"SqrtSoftplusInAGroup",
+                                  [](Config& c) {
+                                    c.moe.router = RouterKind::sqrt_softplus;
                                     c.moe.gates = Gates::renormalized;
                                     c.moe.group_limit = 1;
                                   }},
@@ -292,15 +314,16 @@ TEST_P(RouterAlone, FollowsItsFormula) {
     }
     return;
   }
-  const bool sigmoid = moe.router == RouterKind::sigmoid;
+  const bool sigmoid = moe.router == RouterKind::sigmoid, root = moe.router == RouterKind::sqrt_softplus;
   const Rows logits = naive_logits(lone, x, tensors);
   const auto expect_route = [&](std::size_t t, std::size_t skip) {
     std::vector<double> scores, keys;
     double sum = 0;
     for (const double logit : logits[t]) sum += std::exp(logit);
     for (std::size_t e = 0; e < 4; ++e) {
-      scores.push_back(sigmoid ? 1 / (1 + std::exp(-logits[t][e])) : std::exp(logits[t][e]) / sum);
-      keys.push_back(scores[e] + (sigmoid ? tensors.at("gate/e_score_correction_bias")[0][e] : 0));
+      const double power = std::exp(logits[t][e]);
+      scores.push_back(sigmoid ? power / (1 + power) : root ? std::sqrt(std::log(1 + power)) : power / sum);
+      keys.push_back(scores[e] + (sigmoid || root ? tensors.at("gate/e_score_correction_bias")[0][e] : 0));
     }
     std::vector<std::int32_t> order{0, 1, 2, 3};
     if (moe.group_limit == 1) {  // of the groups {0, 1} and {2, 3}
@@ -334,6 +357,8 @@ TEST(SkipTop, IsRefusedWhereNotEnoughExpertsAreLeft) {
   const auto as_it_is = [](Config&) {};
   refuses(7, "--skip-top = 7 and moe.top_k = 3 are more than moe.experts = 9: skip 6 at most", as_it_is);
   refuses(-1, "--skip-top = -1: 0 (none) or more", as_it_is);
+  refuses(10, "are more than moe.experts + moe.zero_experts + moe.copy_experts = 12: skip 9 at most",
+          [](Config& c) { c.moe.zero_experts = 3; });
   refuses(4, "are more than the 6 experts of moe.group_limit = 2 groups: skip 3 at most",
           [](Config& c) { c.moe.group_limit = 2; });
   refuses(1, "moe.router = hash", [](Config& c) {

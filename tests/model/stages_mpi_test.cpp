@@ -21,8 +21,8 @@ Config model_config(int stages) {
   return config;
 }
 
-void expect_equal_to_serial(std::string_view name, const PipelineShape& shape, DType type) {
-  SCOPED_TRACE(std::string(name) + ", " + std::to_string(shape.microbatches) + " micro-batches");
+void expect_equal_to_serial(ScheduleKind kind, const PipelineShape& shape, DType type) {
+  SCOPED_TRACE(name_of(kind) + ", " + std::to_string(shape.microbatches) + " micro-batches");
   const Config config = model_config(shape.stages());
   const auto alone = make_setup(ProcessGroup::self(), {});
   ModelStage whole(config, *alone, type);
@@ -37,7 +37,7 @@ void expect_equal_to_serial(std::string_view name, const PipelineShape& shape, D
     parts.push_back(std::make_unique<ModelStage>(config, *setup, type, blocks[static_cast<std::size_t>(stage)]));
     stages.push_back(&parts.back()->stage);
   }
-  const Schedule schedule = with_transfers(make_schedule(name, shape));
+  const Schedule schedule = with_transfers(make_schedule(kind, shape));
   check_schedule(schedule);
   const PipelineBoundary boundary{.stream = setup->stream,
                                   .type = type,
@@ -53,11 +53,12 @@ void expect_equal_to_serial(std::string_view name, const PipelineShape& shape, D
 
 TEST(PipelinedModel, IsTheSerialModelBitForBit) {
   const int ranks = ProcessGroup::world(60).size();
-  for (const char* name : {"gpipe", "1f1b", "zb-h1"}) {
-    expect_equal_to_serial(name, {.ranks = ranks, .microbatches = ranks + 1}, DType::f32);
+  for (const ScheduleKind kind :
+       {ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward, ScheduleKind::zero_bubble}) {
+    expect_equal_to_serial(kind, {.ranks = ranks, .microbatches = ranks + 1}, DType::f32);
   }
-  expect_equal_to_serial("interleaved", {ranks, 2, 2 * ranks}, DType::f32);
-  expect_equal_to_serial("zb-h1", {.ranks = ranks, .microbatches = 3}, DType::bf16);
+  expect_equal_to_serial(ScheduleKind::interleaved, {ranks, 2, 2 * ranks}, DType::f32);
+  expect_equal_to_serial(ScheduleKind::zero_bubble, {.ranks = ranks, .microbatches = 3}, DType::bf16);
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ TEST(ModelStages, WithoutDenseOrWithoutSparseLayers) {
 TEST(ModelStages, InBfloat16AndRecomputed) {
   Config config = model_config();
   expect_equal_to_whole(config, DType::bf16, {0, 1, 3, 4});
-  config.model.recompute = "full";
+  config.model.recompute = Recompute::full;
   expect_equal_to_whole(config, DType::f32, {0, 2, 4});
 }
 
@@ -160,16 +160,17 @@ TEST(StageBlocks, CostsAreThoseOfTheModel) {
 TEST(StageBlocks, BackwardDoesAgainWhatIsNotKept) {
   Config config = model_config();
   const Range all{0, config.model.layers};
-  const auto again = [&](const char* mode) {
+  const auto again = [&](Recompute mode) {
     config.model.recompute = mode;
     return stage_flops(config, all).again;
   };
   const auto tokens = static_cast<double>(config.batch.seq_len);
   const auto width = static_cast<double>(config.model.layers * config.model.heads * config.model.head_dim);
-  EXPECT_EQ(again("none"), 0);
-  EXPECT_DOUBLE_EQ(again("selective"), 2 * tokens * tokens * width);
-  EXPECT_DOUBLE_EQ(again("full"), stage_flops(config, all).forward - head_flops(config));
-  EXPECT_DOUBLE_EQ(stage_flops(config, all).all(), count_model(config).causal_flops_per_sequence + again("full"));
+  EXPECT_EQ(again(Recompute::none), 0);
+  EXPECT_DOUBLE_EQ(again(Recompute::selective), 2 * tokens * tokens * width);
+  EXPECT_DOUBLE_EQ(again(Recompute::full), stage_flops(config, all).forward - head_flops(config));
+  EXPECT_DOUBLE_EQ(stage_flops(config, all).all(),
+                   count_model(config).causal_flops_per_sequence + again(Recompute::full));
 }
 
 TEST(StageBlocks, BackwardMakesLogitsAgainThatAreNotKept) {
@@ -199,7 +200,7 @@ TEST(StageBlocks, AreCutByWhatBackwardDoesAgain) {
   const double word = head_flops(config) / 2;
   config.model.vocab = static_cast<std::int64_t>(1.2 * block_flops(config, 0) / word) - 1;
   EXPECT_EQ(stage_blocks(config, 2), (std::vector<Range>{{0, 5}, {5, 3}}));
-  config.model.recompute = "full";
+  config.model.recompute = Recompute::full;
   EXPECT_EQ(stage_blocks(config, 2), (std::vector<Range>{{0, 4}, {4, 4}}));
 }
 

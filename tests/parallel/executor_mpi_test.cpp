@@ -113,14 +113,14 @@ struct PipelinedChain {
   std::vector<std::unique_ptr<TapeStage>> stages;
 };
 
-void expect_equal_to_serial(std::string_view name, const PipelineShape& shape, const ProcessGroup& world) {
-  SCOPED_TRACE(std::string(name) + ", " + std::to_string(shape.microbatches) + " micro-batches");
+void expect_equal_to_serial(ScheduleKind kind, const PipelineShape& shape, const ProcessGroup& world) {
+  SCOPED_TRACE(name_of(kind) + ", " + std::to_string(shape.microbatches) + " micro-batches");
   const Stream stream = CpuStream(1);
   const int layers = 2 * shape.stages() + 1;  // stages of two and three layers
   const std::vector<int> cuts =
       balance_stages(std::vector<double>(static_cast<std::size_t>(layers), 1), shape.stages());
   const Serial serial(stream, layers, shape.microbatches);
-  const Schedule schedule = with_transfers(make_schedule(name, shape));
+  const Schedule schedule = with_transfers(make_schedule(kind, shape));
   check_schedule(schedule);
   const PipelinedChain chain(stream, shape, world.rank(), cuts);
   const std::vector<TimedAction> trace = chain.run(schedule, world);
@@ -145,12 +145,13 @@ void expect_equal_to_serial(std::string_view name, const PipelineShape& shape, c
 TEST(PipelineExecutorRanks, EverySchedulesGradientsAreThoseOfOneRank) {
   const ProcessGroup world = ProcessGroup::world(60);
   const int ranks = world.size();
-  for (const char* name : {"gpipe", "1f1b", "zb-h1"}) {
+  for (const ScheduleKind kind :
+       {ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward, ScheduleKind::zero_bubble}) {
     for (const int microbatches : {1, ranks, 2 * ranks + 3}) {
-      expect_equal_to_serial(name, {.ranks = ranks, .microbatches = microbatches}, world);
+      expect_equal_to_serial(kind, {.ranks = ranks, .microbatches = microbatches}, world);
     }
   }
-  for (const int groups : {1, 3}) expect_equal_to_serial("interleaved", {ranks, 2, groups * ranks}, world);
+  for (const int groups : {1, 3}) expect_equal_to_serial(ScheduleKind::interleaved, {ranks, 2, groups * ranks}, world);
 }
 
 TEST(PipelineExecutorRanks, ForwardAlone) {
@@ -175,11 +176,12 @@ TEST(PipelineExecutorRanks, OneStepAfterAnother) {
   const PipelinedChain chain(stream, shape, world.rank(), cuts);
   const Serial serial(stream, shape.stages(), shape.microbatches);
   const ParameterUnit& unit = *chain.chains[0]->layers()[0];
-  for (const char* name : {"1f1b", "zb-h1", "gpipe"}) {
+  for (const ScheduleKind kind :
+       {ScheduleKind::one_forward_one_backward, ScheduleKind::zero_bubble, ScheduleKind::gpipe}) {
     std::memset(unit.gradients().raw(), 0, unit.gradients().bytes());
-    chain.run(with_transfers(make_schedule(name, shape)), world);
+    chain.run(with_transfers(make_schedule(kind, shape)), world);
     EXPECT_TRUE(same_bits(unit.gradients(), serial.chain.layers()[static_cast<std::size_t>(world.rank())]->gradients()))
-        << name;
+        << name_of(kind);
   }
 }
 

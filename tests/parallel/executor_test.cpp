@@ -208,11 +208,11 @@ void run_ranks(int ranks, const std::function<void(int, PostChannel&)>& body) {
 PipelineBoundary boundary_of(const Stream& stream) { return {.stream = stream, .type = DType::f64, .shape = {width}}; }
 
 TEST(PipelineExecutor, GivesTheGradientsOfOneRank) {
-  for_each_schedule([](std::string_view name, const Schedule& computing) {
+  for_each_schedule([](ScheduleKind kind, const Schedule& computing) {
     if (computing.shape.ranks > 5) return;
     const Schedule schedule = with_transfers(computing);
     const PipelineShape& shape = schedule.shape;
-    SCOPED_TRACE(std::string(name) + "\n" + text(schedule));
+    SCOPED_TRACE(name_of(kind) + "\n" + text(schedule));
     const int steps = 2;
     std::vector<double> gradients(static_cast<std::size_t>(shape.stages()));
     run_ranks(shape.ranks, [&](int rank, PostChannel& channel) {

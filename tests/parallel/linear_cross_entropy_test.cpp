@@ -43,7 +43,7 @@ class LinearCrossEntropyTest : public testing::Test {
 };
 
 TEST_F(LinearCrossEntropyTest, GradientsAreThoseOfFiniteDifferences) {
-  for (const std::int64_t chunk : {0, 1, 2, 3, 4, 5, 9}) {
+  for (const std::int64_t chunk : {0, 2, 9}) {
     SCOPED_TRACE("chunks of " + std::to_string(chunk));
     check_op(in_chunks(chunk));
   }

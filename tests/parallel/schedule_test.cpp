@@ -64,28 +64,27 @@ TEST(Schedule, ForwardOnly) {
   EXPECT_THROW(forward_only({.ranks = 2, .microbatches = 0}), Error);
 }
 
-TEST(Schedule, NamesAndRefusals) {
+TEST(Schedule, KindsAndRefusals) {
   const PipelineShape plain{.ranks = 4, .microbatches = 8}, deep{.ranks = 4, .virtual_stages = 2, .microbatches = 8};
-  EXPECT_EQ(text(make_schedule("gpipe", plain)), text(gpipe(plain)));
-  EXPECT_EQ(text(make_schedule("1f1b", plain)), text(one_forward_one_backward(plain)));
-  EXPECT_EQ(text(make_schedule("interleaved", deep)), text(interleaved(deep)));
-  EXPECT_EQ(text(make_schedule("zb-h1", plain)), text(zero_bubble(plain)));
+  EXPECT_EQ(text(make_schedule(ScheduleKind::gpipe, plain)), text(gpipe(plain)));
+  EXPECT_EQ(text(make_schedule(ScheduleKind::one_forward_one_backward, plain)), text(one_forward_one_backward(plain)));
+  EXPECT_EQ(text(make_schedule(ScheduleKind::interleaved, deep)), text(interleaved(deep)));
+  EXPECT_EQ(text(make_schedule(ScheduleKind::zero_bubble, plain)), text(zero_bubble(plain)));
 
-  const auto expect_usage_error = [](std::string_view name, const PipelineShape& shape, const char* part) {
+  const auto expect_usage_error = [](ScheduleKind kind, const PipelineShape& shape, const char* part) {
     try {
-      (void)make_schedule(name, shape);
+      (void)make_schedule(kind, shape);
       FAIL() << "no error that says " << part;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::usage);
       EXPECT_THAT(error.what(), HasSubstr(part));
     }
   };
-  expect_usage_error("dualpipe", plain,
-                     "parallel.schedule = dualpipe is unknown: there are gpipe, 1f1b, interleaved, zb-h1");
-  expect_usage_error("interleaved", {.ranks = 4, .virtual_stages = 2, .microbatches = 6}, "does not divide 6");
-  expect_usage_error("interleaved", plain, "virtual_stages is 1");
-  expect_usage_error("1f1b", deep, "virtual_stages is 2");
-  expect_usage_error("gpipe", {.ranks = 2, .microbatches = 0}, "0 micro-batches");
+  expect_usage_error(ScheduleKind::interleaved, {.ranks = 4, .virtual_stages = 2, .microbatches = 6},
+                     "does not divide 6");
+  expect_usage_error(ScheduleKind::interleaved, plain, "virtual_stages is 1");
+  expect_usage_error(ScheduleKind::one_forward_one_backward, deep, "virtual_stages is 2");
+  expect_usage_error(ScheduleKind::gpipe, {.ranks = 2, .microbatches = 0}, "0 micro-batches");
 }
 
 TEST(Transfers, AreReceivedAheadAndSentAtOnce) {
@@ -123,13 +122,13 @@ TEST(Transfers, KeepTheOrderOfSends) {
 
 TEST(Check, PassesEveryScheduleOfManyShapes) {
   int count = 0;
-  for_each_schedule([&](std::string_view name, const Schedule& schedule) {
-    SCOPED_TRACE(name);
+  for_each_schedule([&](ScheduleKind kind, const Schedule& schedule) {
+    SCOPED_TRACE(name_of(kind));
     const PipelineShape& shape = schedule.shape;
     const int p = shape.ranks, m = shape.microbatches, v = shape.virtual_stages;
-    const int most = name == "gpipe"         ? m
-                     : name == "interleaved" ? std::min(2 * (p - 1) + (v - 1) * p + 1, m * v)
-                                             : std::min(p, m);
+    const int most = kind == ScheduleKind::gpipe         ? m
+                     : kind == ScheduleKind::interleaved ? std::min(2 * (p - 1) + (v - 1) * p + 1, m * v)
+                                                         : std::min(p, m);
     check_schedule(schedule, most);
     check_schedule(with_transfers(schedule), most);
     ++count;

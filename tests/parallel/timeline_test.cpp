@@ -21,14 +21,14 @@ const StageCosts equal{.forward = 1, .backward_input = 1, .backward_weight = 1};
 const StageCosts uneven{.forward = 1, .backward_input = 1.25, .backward_weight = 0.75};
 
 TEST(Timeline, BubblesAreThoseOfTheLiterature) {
-  for_each_schedule([](std::string_view name, const Schedule& schedule) {
+  for_each_schedule([](ScheduleKind kind, const Schedule& schedule) {
     const int p = schedule.shape.ranks, v = schedule.shape.virtual_stages, m = schedule.shape.microbatches;
-    SCOPED_TRACE(std::string(name) + " " + std::to_string(p) + " " + std::to_string(v) + " " + std::to_string(m));
+    SCOPED_TRACE(name_of(kind) + " " + std::to_string(p) + " " + std::to_string(v) + " " + std::to_string(m));
     for (const StageCosts& costs : {equal, uneven}) {
       const Timeline timeline = run(schedule, costs);
       const double whole = costs.forward + costs.backward_input + costs.backward_weight;
       const double idle = timeline.makespan() - m * v * whole;
-      if (name == "zb-h1") {
+      if (kind == ScheduleKind::zero_bubble) {
         if (m >= p) {
           EXPECT_EQ(idle, (p - 1) * (costs.forward + costs.backward_input - costs.backward_weight));
         }
@@ -50,7 +50,7 @@ TEST(Timeline, BubblesAreThoseOfTheLiterature) {
 }
 
 TEST(Timeline, SendsAndReceivesChangeNothing) {
-  for_each_schedule([](std::string_view, const Schedule& schedule) {
+  for_each_schedule([](ScheduleKind, const Schedule& schedule) {
     const Schedule full = with_transfers(schedule);
     EXPECT_EQ(run(full, uneven, 0.5).makespan(), run(schedule, uneven, 0.5).makespan());
   });

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "core/allocator.h"
+#include "io/config/names.h"
 #include "plan/piece.h"
 #include "support/model_stage.h"
 
@@ -45,8 +46,8 @@ void expect_counted(Config config, const std::string& name) {
   const Place place = Place::of(config.parallel, setup->mesh.world.size(), setup->mesh.world.rank());
   for (const char* precision : {"f32", "bf16"}) {
     double before = 1e30;
-    for (const char* mode : {"none", "selective", "full"}) {
-      SCOPED_TRACE(name + ", " + precision + ", " + mode);
+    for (const Recompute mode : {Recompute::none, Recompute::selective, Recompute::full}) {
+      SCOPED_TRACE(name + ", " + precision + ", " + name_of(mode));
       config.run.precision = precision;
       config.model.recompute = mode;
       const std::int64_t sparse = held(config, *setup, 3, 1) - held(config, *setup, 2, 1);
@@ -69,17 +70,18 @@ TEST(Pieces, BlocksKeepWhatForwardHolds) {
   config.moe.shared_experts = 0;
   config.moe.gates = Gates::renormalized;
   expect_counted(config, "no shared experts");
-  config.balance = {.expert = 0.05, .device = 0.02, .device_groups = 2, .scope = "sequence", .z_loss = 0.01};
+  config.balance = {
+      .expert = 0.05, .device = 0.02, .device_groups = 2, .scope = BalanceScope::sequence, .z_loss = 0.01};
   expect_counted(config, "balance losses");
-  config.balance = {.expert = 0, .device = 0, .device_groups = 0, .scope = "batch", .z_loss = 0.01};
+  config.balance = {.expert = 0, .device = 0, .device_groups = 0, .scope = BalanceScope::batch, .z_loss = 0.01};
   expect_counted(config, "z-loss alone");
-  config.balance = {.scope = "batch", .mutual_information = 0.1};
+  config.balance = {.scope = BalanceScope::batch, .mutual_information = 0.1};
   config.moe.capacity_factor = 1;  // room for all
   expect_counted(config, "information, limited");
   config.moe.capacity_factor = 0;
   config.batch.seq_len = 13;  // segments with padding, uneven runs
   expect_counted(config, "odd");
-  config.parallel.placement = "cost";
+  config.parallel.placement = PlacementKind::cost;
   expect_counted(config, "odd, by cost");
   Config mlp = counted_config();
   mlp.moe.router = RouterKind::mlp;

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 
+#include "io/config/names.h"
 #include "model/counts.h"
 #include "plan/piece.h"
 #include "plan/report.h"
@@ -55,7 +56,7 @@ TEST(Pieces, AreThoseOfAnyStageWithGroupsOfTheirSizes) {
   config.batch.global = 48;
   config.moe.experts = 6;
   config.moe.expert_sizes = {5, 11, 7, 4, 16, 9};
-  config.balance = {.expert = 0.1, .scope = "batch"};
+  config.balance = {.expert = 0.1, .scope = BalanceScope::batch};
   for (const ParallelConfig& parallel :
        {ParallelConfig{.pipeline = 2, .tensor = 2, .expert = 3, .sequence = true}, ParallelConfig{.tensor = 4},
         ParallelConfig{.expert = 6, .expert_tensor = 2}, ParallelConfig{}}) {
@@ -98,16 +99,16 @@ TEST(MeshPlan, HasTheBubbleOfItsSchedule) {
   config.model.ffn_hidden = 4000;
   config.batch = {.global = 16, .micro = 1, .seq_len = 12};
   config.parallel.pipeline = 4;
-  const auto bubble = [&](const char* schedule, int chunks) {
+  const auto bubble = [&](ScheduleKind schedule, int chunks) {
     config.parallel.schedule = schedule;
     config.parallel.virtual_stages = chunks;
     return plan_mesh(resolved(config, 4), 4, {}).bubble();
   };
   const double p = 4, m = 16, v = 2;
-  EXPECT_NEAR(bubble("1f1b", 1), (p - 1) / (m + p - 1), 2e-3);
-  EXPECT_NEAR(bubble("gpipe", 1), (p - 1) / (m + p - 1), 2e-3);
-  EXPECT_NEAR(bubble("interleaved", 2), (p - 1) / v / (m + (p - 1) / v), 2e-3);
-  EXPECT_LT(bubble("zb-h1", 1), (p - 1) / (m + p - 1) / 2);
+  EXPECT_NEAR(bubble(ScheduleKind::one_forward_one_backward, 1), (p - 1) / (m + p - 1), 2e-3);
+  EXPECT_NEAR(bubble(ScheduleKind::gpipe, 1), (p - 1) / (m + p - 1), 2e-3);
+  EXPECT_NEAR(bubble(ScheduleKind::interleaved, 2), (p - 1) / v / (m + (p - 1) / v), 2e-3);
+  EXPECT_LT(bubble(ScheduleKind::zero_bubble, 1), (p - 1) / (m + p - 1) / 2);
 }
 
 TEST(MeshPlan, ZeroSharesOutWhatItsStageSays) {
@@ -133,7 +134,7 @@ TEST(MeshPlan, TellsTheFullestRankOfEveryRow) {
   config.parallel.expert = 3;
   config.moe.expert_sizes = {1, 2, 3, 40, 50, 20};
   std::vector<int> fullest;
-  for (const char* placement : {"contiguous", "cost"}) {
+  for (const PlacementKind placement : {PlacementKind::contiguous, PlacementKind::cost}) {
     config.parallel.placement = placement;
     const Config own = resolved(config, 12);
     const MeshPlan plan = plan_mesh(own, 12, {});
@@ -142,7 +143,7 @@ TEST(MeshPlan, TellsTheFullestRankOfEveryRow) {
       for (int rank = 6 * row; rank < 6 * (row + 1); ++rank) {
         most = std::max(most, plan_rank(plan_input(own, 12), rank).memory.total());
       }
-      EXPECT_EQ(plan.ranks[static_cast<std::size_t>(row)].memory.total(), most) << placement << " row " << row;
+      EXPECT_EQ(plan.ranks[static_cast<std::size_t>(row)].memory.total(), most) << name_of(placement) << " row " << row;
     }
     fullest.push_back(plan.ranks[0].rank);
     EXPECT_EQ(plan_inference(own, 12, Reading::evaluate).ranks[0].rank, fullest.back());
@@ -156,13 +157,15 @@ TEST(MeshPlan, FewMicroBatchesHaveTheMemoryOfAll) {
   config.model.first_dense_layers = 0;
   config.batch = {.global = 96, .micro = 1, .seq_len = 12};
   config.parallel.pipeline = 4;
-  for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "interleaved"}) {
+  for (const ScheduleKind schedule : {ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward,
+                                      ScheduleKind::zero_bubble, ScheduleKind::interleaved}) {
     config.parallel.schedule = schedule;
-    config.parallel.virtual_stages = std::string(schedule) == "interleaved" ? 2 : 1;
+    config.parallel.virtual_stages = schedule == ScheduleKind::interleaved ? 2 : 1;
     const Config own = resolved(config, 8);
     const MeshPlan all = plan_mesh(own, 8, {}), few = plan_mesh(own, 8, {}, {.microbatches = 8});
     for (std::size_t row = 0; row < 4; ++row) {
-      EXPECT_EQ(few.ranks[row].memory.activations, all.ranks[row].memory.activations) << schedule << " row " << row;
+      EXPECT_EQ(few.ranks[row].memory.activations, all.ranks[row].memory.activations)
+          << name_of(schedule) << " row " << row;
     }
   }
 }
@@ -172,19 +175,20 @@ TEST(MeshPlan, TakesTheTimeOfTheSlowestRank) {
   Config config = paper("modse-300mx8");
   config.parallel.expert = 4;
   config.moe.expert_sizes = {6912, 6144, 4608, 3840, 3840, 3072, 1536, 768};
-  std::map<std::string, double> compute;
-  for (const char* placement : {"contiguous", "pairs", "cost"}) {
+  using enum PlacementKind;
+  std::map<PlacementKind, double> compute;
+  for (const PlacementKind placement : {contiguous, pairs, cost}) {
     config.parallel.placement = placement;
     compute[placement] = plan_mesh(resolved(config, 4), 4, default_cluster("bf16")).time->compute;
   }
-  EXPECT_DOUBLE_EQ(compute["pairs"], compute["cost"]);
+  EXPECT_DOUBLE_EQ(compute[pairs], compute[cost]);
   const Config own = resolved(config, 4);
   const double steps = 1024.0 / 4, whole = count_model(own).causal_flops_per_sequence,
                routed = 6.0 * static_cast<double>(count_model(own).blocks.routed.activated) * 4096;
   const double rate = default_cluster("bf16").flops;
-  EXPECT_NEAR(compute["pairs"], steps * whole / rate, 1e-3 * compute["pairs"]);
+  EXPECT_NEAR(compute[pairs], steps * whole / rate, 1e-3 * compute[pairs]);
   // 6912 + 6144 of a mean of 2 · 3840.
-  EXPECT_NEAR(compute["contiguous"], steps * (whole - routed + routed * 13056 / 7680) / rate, 1e-3 * compute["pairs"]);
+  EXPECT_NEAR(compute[contiguous], steps * (whole - routed + routed * 13056 / 7680) / rate, 1e-3 * compute[pairs]);
 }
 
 TEST(MeshPlan, CountsExpertsThatDoNotDivide) {
@@ -206,7 +210,7 @@ TEST(MeshPlan, RecomputationTradesMemoryForTime) {
   Config config = paper("deepseekmoe-2b");
   config.batch.micro = 1;
   double memory = 1e30, seconds = 0;
-  for (const char* mode : {"none", "selective", "full"}) {
+  for (const Recompute mode : {Recompute::none, Recompute::selective, Recompute::full}) {
     config.model.recompute = mode;
     const MeshPlan plan = plan_mesh(resolved(config, 8), 8, default_cluster("bf16"));
     EXPECT_LT(plan.ranks[0].memory.activations, memory);

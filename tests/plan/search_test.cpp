@@ -57,7 +57,7 @@ TEST(Search, SortsByWholeSteps) {
 /// GPipe keeps all micro-batches of a step, of which a search looks at few.
 TEST(Search, KnowsWhatGPipeKeeps) {
   Config config = paper("deepseekmoe-2b");
-  config.parallel.schedule = "gpipe";
+  config.parallel.schedule = ScheduleKind::gpipe;
   config.parallel.pipeline = 4;
   const Cluster cluster = default_cluster("bf16");
   const SearchResult result = search_meshes(config, 8, cluster, {"parallel.schedule", "parallel.pipeline"});
@@ -70,17 +70,17 @@ TEST(Search, WhatIsGivenOfAScheduleIsCompleted) {
   const Cluster cluster = default_cluster("bf16");
   Config config = paper("deepseekmoe-2b");
   config.parallel.pipeline = 4;
-  config.parallel.schedule = "interleaved";
+  config.parallel.schedule = ScheduleKind::interleaved;
   for (const Candidate& candidate :
        search_meshes(config, 16, cluster, {"parallel.schedule", "parallel.pipeline"}).best) {
     EXPECT_EQ(candidate.plan.config.parallel.virtual_stages, 2);
   }
-  config.parallel.schedule = "1f1b";
+  config.parallel.schedule = ScheduleKind::one_forward_one_backward;
   config.parallel.virtual_stages = 2;
   config.batch.micro = 0;  // chosen
   for (const Candidate& candidate :
        search_meshes(config, 16, cluster, {"parallel.virtual_stages", "parallel.pipeline", "batch.micro"}).best) {
-    EXPECT_EQ(candidate.plan.config.parallel.schedule, "interleaved");
+    EXPECT_EQ(candidate.plan.config.parallel.schedule, ScheduleKind::interleaved);
     EXPECT_GT(candidate.plan.config.batch.micro, 0);
   }
 }
@@ -97,7 +97,7 @@ TEST(Search, SaysWhatStandsAgainstEveryMesh) {
   EXPECT_THAT(search_problems(config, 16, 8, {"parallel.pipeline"}),
               ElementsAre(HasSubstr("parallel.pipeline = 99"), HasSubstr("more than model.layers = 9")));
   config = good;
-  config.parallel.placement = "pairs";
+  config.parallel.placement = PlacementKind::pairs;
   EXPECT_THAT(search_problems(config, 16, 8, {}), ElementsAre(HasSubstr("63 experts do not form pairs")));
   config = good;
   config.batch.global = 7;

@@ -56,11 +56,11 @@ class ExpertSweep(unittest.TestCase):
         (self.root / name / "config").write_text("".join(f"{key}     = {value}\n" for key, value in keys.items()))
 
     def sweep(self, *arguments, expected=0):
-        """What it says on stderr."""
-        said = io.StringIO()
+        """What it says on stderr; on stdout: self.out."""
+        said, self.out = io.StringIO(), io.StringIO()
         command = ["expert_sweep.py", *arguments, "--lyceum", "./lyceum", "--out", "sweep.png"]
         with mock.patch.object(sys, "argv", command), contextlib.redirect_stderr(said), \
-                contextlib.redirect_stdout(io.StringIO()):
+                contextlib.redirect_stdout(self.out):
             try:
                 code = expert_sweep.main()
             except SystemExit as usage:
@@ -85,11 +85,31 @@ class ExpertSweep(unittest.TestCase):
         self.sweep("grouped", "--ratios=0,1/16")
         self.assertEqual(self.calls(), ["", "--moe.top_k=1", "--moe.top_k=2", "--moe.top_k=3"])
 
+    def test_the_layer_with_the_fewest_experts_decides(self):
+        self.run_folder("pruned", moe__experts=9, moe__experts_of_layers="9,2", moe__copy_experts=1, moe__top_k=1)
+        self.sweep("pruned", "--every-k")
+        self.assertEqual(self.calls(), ["", "--moe.top_k=2", "--moe.top_k=3"])
+
     def test_runs_without_a_choice_are_evaluated_as_they_are(self):
         self.run_folder("dense", moe__experts=0)
         self.run_folder("hash", moe__router="hash", moe__top_k=1)
         self.sweep("a label=dense", "hash", "--ratios=0,1/16")
         self.assertEqual(self.calls(), ["", ""])
+
+    def test_every_number_of_experts(self):
+        self.run_folder("slim", moe__experts=5, moe__top_k=3)
+        self.run_folder("dense", moe__experts=0)
+        self.sweep("slim", "dense", "--every-k")
+        self.assertEqual(self.calls(), ["--moe.top_k=1", "--moe.top_k=2", "", "--moe.top_k=4", "--moe.top_k=5", ""])
+        self.assertEqual(self.out.getvalue().splitlines()[-8:-1],
+                         ["  k         slim         dense",
+                          "  1       1.0000",
+                          "  2       2.0000",
+                          "  3       3.0000*",
+                          "  4       4.0000",
+                          "  5       5.0000",
+                          "  -                     6.0000*"])
+        self.assertEqual((self.root / "sweep.png").read_bytes()[:4], b"\x89PNG")
 
     def test_goes_on_where_it_was_stopped(self):
         self.sweep("moe", "--ratios=0,1/16")

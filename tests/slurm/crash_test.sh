@@ -16,7 +16,7 @@ complete 240 "$id"
 submit "${job[@]}" --comment=mine "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/rank"
 reach "$id" rank 60
 for process in $(ranks_of rank); do
-  tr '\0' '\n' <"/proc/$process/environ" | grep -qx OMPI_COMM_WORLD_RANK=2 && victim=$process
+  grep -zqx OMPI_COMM_WORLD_RANK=2 "/proc/$process/environ" && victim=$process
 done
 kill -KILL "${victim:?no process is rank 2}"
 wait_for 10 log_says "$id" "^lyceum job $id: ended with code [0-9]+, see above$" ||

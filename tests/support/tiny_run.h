@@ -32,7 +32,8 @@ inline Config tiny_config() {
   config.moe.top_k = 3;
   config.moe.expert_hidden = 11;
   config.moe.expert_sizes = {5, 11, 7, 1, 16, 9, 33, 2, 8};
-  config.balance = {.expert = 0.05, .device = 0.02, .device_groups = 3, .scope = "sequence", .z_loss = 0.01};
+  config.balance = {
+      .expert = 0.05, .device = 0.02, .device_groups = 3, .scope = BalanceScope::sequence, .z_loss = 0.01};
   config.optim.lr = 1e-2;
   config.run.timeout_seconds = 60;
   return config;

@@ -12,6 +12,8 @@
 namespace lyceum {
 namespace {
 
+using enum ScheduleKind;
+
 constexpr int steps = 5;
 
 /// Sizes that no axis divides evenly unless it must: five blocks of which the first is dense, uneven experts, odd
@@ -50,6 +52,31 @@ const std::vector<Variant>& variants() {
          c.moe = {};
          c.balance = {};
        }},
+      {"gelu", [](Config& c) { c.model.ffn = Activation::gelu; }},
+      {"moa",
+       [](Config& c) {
+         c.model.attention = "moa";
+         c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
+         c.balance.mutual_information = 0.1;
+       }},
+      {"moa alone",  // the FFNs are dense
+       [](Config& c) {
+         c.model.attention = "moa";
+         c.attention_experts = {.count = 3, .top_k = 2, .gates = {}};
+         c.moe = {};
+         c.moe.router = RouterKind::noisy;
+         c.balance = {.expert = 0.05, .scope = BalanceScope::batch};
+       }},
+      {"moa, sigmoid",
+       [](Config& c) {
+         c.model.attention = "moa";
+         c.attention_experts = {.count = 4, .top_k = 3, .gates = {}};
+         c.moe.router = RouterKind::sigmoid;
+         c.balance = {.expert = 0.05, .bias_rate = 0.05};
+         c.run.steps = steps;
+         c.moe.top_k_start = 1;
+         c.moe.capacity_factor = 1;
+       }},
       {"sigmoid",
        [](Config& c) {
          c.moe.router = RouterKind::sigmoid;
@@ -57,6 +84,41 @@ const std::vector<Variant>& variants() {
          c.balance.z_loss = 0;
          c.balance.bias_rate = 0.05;  // within five steps of some weight in scores
          c.moe.group_limit = 2;
+       }},
+      {"sqrt_softplus",
+       [](Config& c) {
+         c.moe.router = RouterKind::sqrt_softplus;
+         c.moe.gates = Gates::renormalized;
+         c.balance.z_loss = 0;
+         c.balance.bias_rate = 0.05;
+       }},
+      {"weightless",
+       [](Config& c) {
+         c.moe.zero_experts = 3;
+         c.moe.copy_experts = 2;
+         c.moe.router = RouterKind::sqrt_softplus;
+         c.moe.group_limit = 2;
+         c.balance = {.expert = 0.05, .device = 0.05, .device_groups = 3, .bias_rate = 0.05};
+       }},
+      {"weightless and limited",
+       [](Config& c) {
+         c.run.steps = steps;
+         c.moe.zero_experts = 1;
+         c.moe.copy_experts = 3;
+         c.moe.top_k_start = 1;
+         c.moe.capacity_factor = 0.9;
+       }},
+      {"latent",
+       [](Config& c) {
+         c.moe.latent_hidden = 6;
+         c.moe.shared_experts = 1;
+         c.moe.copy_experts = 1;
+       }},
+      {"sticks",
+       [](Config& c) {
+         c.model.attention_weights = AttentionWeights::stick_breaking;
+         c.model.kv_heads = 2;
+         c.model.head_dim = 5;
        }},
       {"random", [](Config& c) { c.moe.router = RouterKind::random; }},
       {"noisy",
@@ -75,7 +137,7 @@ const std::vector<Variant>& variants() {
       {"batch information",
        [](Config& c) {
          c.moe.router = RouterKind::sigmoid;
-         c.balance = {.expert = 0.05, .scope = "batch", .mutual_information = 0.3, .concentration = 0.1};
+         c.balance = {.expert = 0.05, .scope = BalanceScope::batch, .mutual_information = 0.3, .concentration = 0.1};
        }},
       {"growing",
        [](Config& c) {
@@ -100,13 +162,18 @@ const std::vector<Variant>& variants() {
          c.moe.top_k = 1;
          c.balance = {};
        }},
+      {"layers of their own",
+       [](Config& c) {
+         c.moe.expert_sizes.clear();
+         c.moe.experts_of_layers = {9, 5, 4, 7};
+       }},
   };
   return all;
 }
 
 struct MeshCase {
   int ranks, pipeline = 1, tensor = 1, expert = 1, expert_tensor = 1, zero = 0;
-  const char* schedule = "1f1b";
+  ScheduleKind schedule = one_forward_one_backward;
   int virtual_stages = 1;
   bool sequence = false, recompute = false;
   int micro = 2;
@@ -115,9 +182,9 @@ struct MeshCase {
   std::string text() const {
     const auto part = [](const char* name, int value) { return value > 1 ? " " + (name + std::to_string(value)) : ""; };
     return std::to_string(ranks) + " ranks" + part("pp", pipeline) + part("tp", tensor) + part("ep", expert) +
-           part("etp", expert_tensor) + part("vs", virtual_stages) + " zero " + std::to_string(zero) + " " + schedule +
-           (sequence ? " sequence" : "") + (recompute ? " recompute" : "") + " micro " + std::to_string(micro) + " " +
-           variant;
+           part("etp", expert_tensor) + part("vs", virtual_stages) + " zero " + std::to_string(zero) + " " +
+           name_of(schedule) + (sequence ? " sequence" : "") + (recompute ? " recompute" : "") + " micro " +
+           std::to_string(micro) + " " + variant;
   }
   /// Nothing but the pipeline differs from the serial run: every bit must be the same.
   bool exact() const { return ranks == pipeline && micro == 2 && std::string(variant) != "tied"; }
@@ -127,18 +194,18 @@ const std::vector<MeshCase>& cases() {
   static const std::vector<MeshCase> all{
       // one rank: how the batch is cut, what is kept
       {.ranks = 1, .recompute = true},
-      {.ranks = 1, .schedule = "gpipe"},
-      {.ranks = 1, .schedule = "zb-h1", .micro = 16},
+      {.ranks = 1, .schedule = gpipe},
+      {.ranks = 1, .schedule = zero_bubble, .micro = 16},
       {.ranks = 1, .zero = 3, .micro = 1, .variant = "tied"},
       // the pipeline alone
       {.ranks = 2, .pipeline = 2},
-      {.ranks = 2, .pipeline = 2, .schedule = "gpipe", .recompute = true},
-      {.ranks = 2, .pipeline = 2, .schedule = "zb-h1", .variant = "late"},
-      {.ranks = 2, .pipeline = 2, .schedule = "interleaved", .virtual_stages = 2},
+      {.ranks = 2, .pipeline = 2, .schedule = gpipe, .recompute = true},
+      {.ranks = 2, .pipeline = 2, .schedule = zero_bubble, .variant = "late"},
+      {.ranks = 2, .pipeline = 2, .schedule = interleaved, .virtual_stages = 2},
       {.ranks = 2, .pipeline = 2, .variant = "dense"},
-      {.ranks = 4, .pipeline = 4, .schedule = "zb-h1", .recompute = true},
+      {.ranks = 4, .pipeline = 4, .schedule = zero_bubble, .recompute = true},
       {.ranks = 4, .pipeline = 4, .variant = "late"},
-      {.ranks = 4, .pipeline = 4, .schedule = "gpipe", .variant = "sparse"},
+      {.ranks = 4, .pipeline = 4, .schedule = gpipe, .variant = "sparse"},
       {.ranks = 4, .pipeline = 4, .micro = 4, .variant = "tied"},
       // another axis alone
       {.ranks = 2, .zero = 0},
@@ -154,33 +221,50 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 4, .expert = 4, .zero = 2, .micro = 4},
       // pairs
       {.ranks = 4, .pipeline = 2, .zero = 1},
-      {.ranks = 4, .pipeline = 2, .zero = 2, .schedule = "zb-h1", .micro = 1},
-      {.ranks = 4, .pipeline = 2, .zero = 3, .schedule = "interleaved", .virtual_stages = 2},
+      {.ranks = 4, .pipeline = 2, .zero = 2, .schedule = zero_bubble, .micro = 1},
+      {.ranks = 4, .pipeline = 2, .zero = 3, .schedule = interleaved, .virtual_stages = 2},
       {.ranks = 4, .pipeline = 2, .tensor = 2},
-      {.ranks = 4, .pipeline = 2, .tensor = 2, .schedule = "zb-h1", .sequence = true, .recompute = true},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .schedule = zero_bubble, .sequence = true, .recompute = true},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .sequence = true, .variant = "tied"},
-      {.ranks = 4, .pipeline = 2, .expert = 2, .schedule = "gpipe"},
+      {.ranks = 4, .pipeline = 2, .expert = 2, .schedule = gpipe},
       {.ranks = 4, .pipeline = 2, .expert_tensor = 2, .zero = 3, .variant = "late"},
       {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true},
       {.ranks = 4, .tensor = 2, .expert = 4, .zero = 3, .micro = 4},
       {.ranks = 4, .tensor = 2, .zero = 2, .sequence = true, .variant = "dense"},
       // three and more
       {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2},
-      {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .schedule = "zb-h1", .sequence = true},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .schedule = zero_bubble, .sequence = true},
       {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 1, .recompute = true},
       {.ranks = 8, .pipeline = 4, .zero = 3, .micro = 1, .variant = "tied"},
-      {.ranks = 8, .pipeline = 4, .tensor = 2, .schedule = "zb-h1", .sequence = true},
-      {.ranks = 8, .pipeline = 2, .expert = 4, .zero = 2, .schedule = "gpipe", .variant = "sparse"},
+      {.ranks = 8, .pipeline = 4, .tensor = 2, .schedule = zero_bubble, .sequence = true},
+      {.ranks = 8, .pipeline = 2, .expert = 4, .zero = 2, .schedule = gpipe, .variant = "sparse"},
       {.ranks = 8, .tensor = 4, .expert = 8, .sequence = true},
       {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 3, .sequence = true},
       {.ranks = 8, .expert = 4, .zero = 1},
-      {.ranks = 8, .pipeline = 2, .tensor = 4, .schedule = "interleaved", .virtual_stages = 2, .sequence = true},
+      {.ranks = 8, .pipeline = 2, .tensor = 4, .schedule = interleaved, .virtual_stages = 2, .sequence = true},
       // other routers
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "sigmoid"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .variant = "sigmoid"},
-      {.ranks = 4, .pipeline = 2, .zero = 3, .schedule = "interleaved", .virtual_stages = 2, .variant = "random"},
+      {.ranks = 4, .pipeline = 2, .zero = 3, .schedule = interleaved, .virtual_stages = 2, .variant = "random"},
       {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 2, .micro = 4, .variant = "sigmoid"},
       {.ranks = 8, .tensor = 2, .expert = 4, .zero = 1, .sequence = true, .recompute = true, .variant = "random"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "sqrt_softplus"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .sequence = true, .variant = "sqrt_softplus"},
+      // experts without weights, and those that work in a width of their own
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "weightless"},
+      {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true, .variant = "weightless"},
+      {.ranks = 8,
+       .pipeline = 2,
+       .tensor = 2,
+       .expert = 4,
+       .zero = 3,
+       .schedule = zero_bubble,
+       .variant = "weightless"},
+      {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "weightless and limited"},
+      {.ranks = 4, .tensor = 2, .expert = 2, .zero = 1, .sequence = true, .variant = "weightless and limited"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "latent"},
+      {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 1, .sequence = true, .variant = "latent"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 4, .zero = 3, .schedule = zero_bubble, .variant = "latent"},
       {.ranks = 2, .pipeline = 2, .variant = "hash"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 1, .variant = "noisy"},
       {.ranks = 8,
@@ -188,7 +272,7 @@ const std::vector<MeshCase>& cases() {
        .tensor = 2,
        .expert = 2,
        .zero = 3,
-       .schedule = "zb-h1",
+       .schedule = zero_bubble,
        .sequence = true,
        .recompute = true,
        .variant = "noisy"},
@@ -196,21 +280,53 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 1, .micro = 4, .variant = "mlp"},
       {.ranks = 8, .pipeline = 4, .tensor = 2, .expert = 2, .sequence = true, .recompute = true, .variant = "hash"},
       {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 3, .micro = 4, .variant = "hash"},
+      // other attention
+      {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "sticks"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "sticks"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .recompute = true, .variant = "sticks"},
+      {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 2, .micro = 4, .variant = "sticks"},
       // losses of entropies
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "information"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .variant = "batch information"},
       {.ranks = 8, .tensor = 2, .expert = 4, .zero = 2, .micro = 4, .variant = "information"},
+      // attention experts
+      {.ranks = 1, .recompute = true, .micro = 1, .variant = "moa"},
+      {.ranks = 1, .zero = 3, .schedule = zero_bubble, .variant = "moa alone"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "moa"},
+      {.ranks = 2, .tensor = 2, .variant = "moa"},
+      {.ranks = 2, .expert = 2, .zero = 3, .variant = "moa"},
+      {.ranks = 2, .zero = 1, .micro = 1, .variant = "moa alone"},
+      {.ranks = 4, .tensor = 4, .sequence = true, .variant = "moa"},
+      {.ranks = 4, .tensor = 2, .expert = 2, .zero = 2, .micro = 4, .variant = "moa, sigmoid"},
+      {.ranks = 8,
+       .pipeline = 2,
+       .tensor = 2,
+       .expert = 2,
+       .zero = 3,
+       .schedule = zero_bubble,
+       .sequence = true,
+       .recompute = true,
+       .variant = "moa, sigmoid"},
+      {.ranks = 8, .tensor = 2, .expert = 4, .expert_tensor = 2, .zero = 1, .sequence = true, .variant = "moa"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .micro = 1, .variant = "moa alone"},
+      // another activation
+      {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "gelu"},
+      {.ranks = 2, .pipeline = 2, .variant = "gelu"},
+      {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 2, .sequence = true, .variant = "gelu"},
+      // layers that differ in their number of experts
+      {.ranks = 4, .expert = 4, .zero = 1, .variant = "layers of their own"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .variant = "layers of their own"},
       // experts of a token that grow in number
-      {.ranks = 2, .pipeline = 2, .schedule = "gpipe", .recompute = true, .variant = "growing"},
+      {.ranks = 2, .pipeline = 2, .schedule = gpipe, .recompute = true, .variant = "growing"},
       {.ranks = 4, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 1, .sequence = true, .variant = "growing"},
-      {.ranks = 8, .pipeline = 2, .expert = 4, .zero = 3, .schedule = "zb-h1", .variant = "growing"},
+      {.ranks = 8, .pipeline = 2, .expert = 4, .zero = 3, .schedule = zero_bubble, .variant = "growing"},
       // experts with limited room
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "limited"},
       {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "growing and limited"},
       {.ranks = 2, .tensor = 2, .variant = "limited"},
       {.ranks = 2, .expert_tensor = 2, .micro = 4, .variant = "growing and limited"},
       {.ranks = 4, .expert = 4, .zero = 1, .variant = "limited"},
-      {.ranks = 4, .pipeline = 4, .schedule = "zb-h1", .variant = "growing and limited"},
+      {.ranks = 4, .pipeline = 4, .schedule = zero_bubble, .variant = "growing and limited"},
       {.ranks = 4, .tensor = 4, .sequence = true, .micro = 1, .variant = "limited"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .expert = 2, .zero = 3, .variant = "growing and limited"},
       {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 2, .micro = 4, .variant = "limited"},
@@ -222,7 +338,7 @@ const std::vector<MeshCase>& cases() {
        .expert = 2,
        .expert_tensor = 2,
        .zero = 3,
-       .schedule = "interleaved",
+       .schedule = interleaved,
        .virtual_stages = 2,
        .sequence = true,
        .recompute = true,
@@ -232,9 +348,18 @@ const std::vector<MeshCase>& cases() {
        .tensor = 2,
        .expert = 2,
        .zero = 2,
-       .schedule = "zb-h1",
+       .schedule = zero_bubble,
        .micro = 1,
        .variant = "tied"},
+      {.ranks = 16,
+       .pipeline = 2,
+       .tensor = 2,
+       .expert = 4,
+       .expert_tensor = 2,
+       .zero = 3,
+       .sequence = true,
+       .recompute = true,
+       .variant = "latent"},
       {.ranks = 16,
        .pipeline = 2,
        .tensor = 4,
@@ -253,7 +378,7 @@ Config config_of(const MeshCase& mesh) {
     if (variant.name == mesh.variant) variant.change(config);
   }
   config.batch.micro = mesh.micro;
-  config.model.recompute = mesh.recompute ? "full" : "none";
+  config.model.recompute = mesh.recompute ? Recompute::full : Recompute::none;
   config.parallel = {.pipeline = mesh.pipeline,
                      .tensor = mesh.tensor,
                      .expert = mesh.expert,
@@ -276,7 +401,7 @@ std::map<std::string, std::vector<StepResult>> serial_runs(const ProcessGroup& w
       for (const StepResult& step : TinyTraining(config, ProcessGroup::self()).run(0, steps)) {
         nlohmann::json counts = nlohmann::json::array();
         for (const RoutingSums& layer : step.routing) {
-          counts.push_back({layer.id.layer, layer.counts, layer.dropped});
+          counts.push_back({layer.id.layer, layer.id.site == Site::attention, layer.counts, layer.dropped});
         }
         nlohmann::json losses = nlohmann::json::array();
         for (const auto& [name, value] : step.losses) losses.push_back({name, value});
@@ -292,9 +417,9 @@ std::map<std::string, std::vector<StepResult>> serial_runs(const ProcessGroup& w
         result.losses.push_back({loss[0].get<std::string>(), loss[1].get<double>()});
       for (const nlohmann::json& layer : step[3]) {
         RoutingSums& sums = result.routing.emplace_back();
-        sums.id.layer = layer[0];
-        sums.counts = layer[1].get<std::vector<std::int64_t>>();
-        sums.dropped = layer[2].get<std::vector<std::int64_t>>();
+        sums.id = {layer[0], layer[1].get<bool>() ? Site::attention : Site::ffn};
+        sums.counts = layer[2].get<std::vector<std::int64_t>>();
+        sums.dropped = layer[3].get<std::vector<std::int64_t>>();
       }
       all[variant.name].push_back(std::move(result));
     }

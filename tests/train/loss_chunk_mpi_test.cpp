@@ -1,6 +1,7 @@
 // Training with the logits of some tokens at a time is training with those of all.
 #include <gtest/gtest.h>
 
+#include "io/config/names.h"
 #include "support/trajectory.h"
 #include "train/evaluator.h"
 
@@ -92,15 +93,16 @@ TEST(LossChunk, ThroughEverySchedule) {
     config.model.tie_embeddings = tied;
     config.parallel = {};
     const Trajectory serial = train(config, ProcessGroup::self(), chunk_steps);
-    for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "interleaved"}) {
-      const bool interleaved = std::string(schedule) == "interleaved";
+    for (const ScheduleKind schedule : {ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward,
+                                        ScheduleKind::zero_bubble, ScheduleKind::interleaved}) {
+      const bool interleaved = schedule == ScheduleKind::interleaved;
       if (interleaved && world_size() == 1) continue;
       config.parallel = {.pipeline = world_size(), .schedule = schedule, .virtual_stages = interleaved ? 2 : 1};
       const Trajectory run = train(config, ProcessGroup::world(60), chunk_steps);
       if (tied && world_size() > 1) {
-        expect_same_run(run, serial, std::string(schedule) + " tied");
+        expect_same_run(run, serial, name_of(schedule) + " tied");
       } else {
-        expect_equal_runs(run, serial, schedule);
+        expect_equal_runs(run, serial, name_of(schedule));
       }
     }
   }
@@ -114,17 +116,17 @@ TEST(LossChunk, WithPutOffWeightGradientsThatAreSharedOut) {
     config.model.tie_embeddings = tied;
     const Trajectory serial = train(config, ProcessGroup::self(), chunk_steps);
     for (const int zero : {2, 3}) {
-      for (const char* recompute : {"selective", "full"}) {
+      for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
         config.parallel = {.pipeline = std::min(world, 2),
                            .tensor = world >= 8 ? 2 : 1,
                            .expert = world >= 4 ? 2 : 1,
                            .zero = zero,
-                           .schedule = "zb-h1"};
+                           .schedule = ScheduleKind::zero_bubble};
         config.model.recompute = recompute;
-        const std::string name = "zero " + std::to_string(zero) + " " + recompute + (tied ? " tied" : "");
+        const std::string name = "zero " + std::to_string(zero) + " " + name_of(recompute) + (tied ? " tied" : "");
         expect_same_run(train(in_chunks(config), ProcessGroup::world(60), chunk_steps), serial, name);
       }
-      config.model.recompute = "none";
+      config.model.recompute = Recompute::none;
     }
   }
 }

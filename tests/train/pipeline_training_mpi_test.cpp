@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "io/checkpoint/checkpoint.h"
+#include "io/config/names.h"
 #include "support/shared_directory.h"
 #include "support/trajectory.h"
 #include "train/evaluator.h"
@@ -24,7 +25,8 @@ Config pipeline_config() {
   return config;
 }
 
-Config in_stages(Config config, const std::string& schedule = "1f1b", int virtual_stages = 1) {
+Config in_stages(Config config, ScheduleKind schedule = ScheduleKind::one_forward_one_backward,
+                 int virtual_stages = 1) {
   config.parallel.pipeline = world_size();
   config.parallel.schedule = schedule;
   config.parallel.virtual_stages = virtual_stages;
@@ -55,14 +57,15 @@ void expect_same_bits(const Trajectory& run, const Trajectory& serial, const std
 }
 
 TEST(PipelineTraining, EveryScheduleIsTheSerialRunBitForBit) {
-  for (const char* recompute : {"none", "full"}) {
+  for (const Recompute recompute : {Recompute::none, Recompute::full}) {
     Config config = pipeline_config();
     config.model.recompute = recompute;
     const Trajectory serial = train(config, ProcessGroup::self(), pipeline_steps);
     EXPECT_LT(serial.steps.back().loss, serial.steps.front().loss);
-    for (const char* schedule : {"gpipe", "1f1b", "zb-h1"}) {
+    for (const ScheduleKind schedule :
+         {ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward, ScheduleKind::zero_bubble}) {
       const Trajectory run = train(in_stages(config, schedule), ProcessGroup::world(60), pipeline_steps);
-      expect_same_bits(run, serial, std::string(schedule) + ", recompute " + recompute);
+      expect_same_bits(run, serial, name_of(schedule) + ", recompute " + name_of(recompute));
     }
   }
 }
@@ -73,8 +76,8 @@ TEST(PipelineTraining, InterleavedStagesToo) {
   config.model.layers = 2 * world_size() + 1;
   config.batch.micro = 1;
   const Trajectory serial = train(config, ProcessGroup::self(), pipeline_steps);
-  expect_same_bits(train(in_stages(config, "interleaved", 2), ProcessGroup::world(60), pipeline_steps), serial,
-                   "interleaved");
+  expect_same_bits(train(in_stages(config, ScheduleKind::interleaved, 2), ProcessGroup::world(60), pipeline_steps),
+                   serial, "interleaved");
 }
 
 TEST(PipelineTraining, InBfloat16) {
@@ -101,10 +104,10 @@ TEST(PipelineTraining, ATiedTableStaysOne) {
   Config config = pipeline_config();
   config.model.tie_embeddings = true;
   const Trajectory serial = train(config, ProcessGroup::self(), pipeline_steps);
-  for (const char* schedule : {"1f1b", "zb-h1"}) {
+  for (const ScheduleKind schedule : {ScheduleKind::one_forward_one_backward, ScheduleKind::zero_bubble}) {
     TinyTraining training(in_stages(config, schedule), ProcessGroup::world(60));
     Trajectory run{.steps = training.run(0, pipeline_steps), .weights = training.weights()};
-    expect_same_run(run, serial, std::string("tied, ") + schedule);
+    expect_same_run(run, serial, "tied, " + name_of(schedule));
     training.settle();
     // The first and the last stage hold the same bits; others give nothing to their sum and difference.
     const ParameterUnit* table = training.model().shared_table();
@@ -120,12 +123,12 @@ TEST(PipelineTraining, ATiedTableStaysOne) {
     }
     pipeline.all_reduce(std::span(most), Reduction::max);
     pipeline.all_reduce(std::span(least), Reduction::min);
-    EXPECT_EQ(most, least) << schedule;
+    EXPECT_EQ(most, least) << name_of(schedule);
   }
 }
 
 TEST(PipelineTraining, DoesWhatTheScheduleSays) {
-  TinyTraining training(in_stages(pipeline_config(), "zb-h1"), ProcessGroup::world(60));
+  TinyTraining training(in_stages(pipeline_config(), ScheduleKind::zero_bubble), ProcessGroup::world(60));
   const StepResult result = training.run(0, 1)[0];
   const Mesh& mesh = training.setup().mesh;
   const Schedule schedule = training_schedule(training.config(), mesh);
@@ -146,7 +149,7 @@ TEST(PipelineTraining, DoesWhatTheScheduleSays) {
 TEST(PipelineTraining, TheScheduleDecidesHowMuchIsKept) {
   if (world_size() == 8) return;  // there are as many micro-batches
   std::vector<double> peaks;
-  for (const char* schedule : {"gpipe", "1f1b"}) {
+  for (const ScheduleKind schedule : {ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward}) {
     TinyTraining training(in_stages(pipeline_config(), schedule), ProcessGroup::world(60));
     const StepResult result = training.run(0, 1)[0];
     peaks.push_back(static_cast<double>(result.memory.peak[static_cast<std::size_t>(MemoryKind::activations)]));
@@ -206,7 +209,7 @@ TEST(PipelineTraining, ACheckpointGoesOnOnAnyMesh) {
   const std::vector<StepResult> rest(whole.begin() + 3, whole.end());
   Config sharded = config;
   sharded.parallel.zero = 3;
-  Config half = in_stages(config, "zb-h1");
+  Config half = in_stages(config, ScheduleKind::zero_bubble);
   half.parallel.pipeline = std::max(world_size() / 2, 1);
   half.parallel.zero = 2;
 
@@ -225,7 +228,7 @@ TEST(PipelineTraining, ACheckpointGoesOnOnAnyMesh) {
   first.run(0, 3);
   save(first, root / "half", 3);
   world.barrier();
-  TinyTraining second(in_stages(config, "gpipe"), ProcessGroup::world(60));
+  TinyTraining second(in_stages(config, ScheduleKind::gpipe), ProcessGroup::world(60));
   expect_same_steps(resume(second, root / "half", 3, 2), rest, "fewer stages to stages");
 }
 

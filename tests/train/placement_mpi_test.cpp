@@ -1,12 +1,13 @@
 #include <gtest/gtest.h>
 
+#include "io/config/names.h"
 #include "support/trajectory.h"
 
 namespace lyceum {
 namespace {
 
 constexpr int placement_steps = 4;
-constexpr std::array placements{"contiguous", "pairs", "cost"};
+constexpr std::array placements{PlacementKind::contiguous, PlacementKind::pairs, PlacementKind::cost};
 
 /// Pairs of 32 in all, wide, narrow and odd ones, listed apart; a device-level loss of four devices whatever the ranks.
 Config uneven_config() {
@@ -26,7 +27,7 @@ std::vector<int> expert_ranks() {
 }
 
 TEST(ExpertPlacement, EveryPlacementIsTheSerialRun) {
-  for (const char* kind : placements) {
+  for (const PlacementKind kind : placements) {
     Config config = uneven_config();
     config.parallel.placement = kind;
     const Trajectory serial = train(config, ProcessGroup::self(), placement_steps);
@@ -34,7 +35,7 @@ TEST(ExpertPlacement, EveryPlacementIsTheSerialRun) {
     for (const int ep : expert_ranks()) {
       config.parallel.expert = ep;
       const Trajectory run = train(config, ProcessGroup::world(60), placement_steps);
-      expect_same_run(run, serial, std::string(kind) + " ep " + std::to_string(ep));
+      expect_same_run(run, serial, name_of(kind) + " ep " + std::to_string(ep));
     }
   }
 }
@@ -46,17 +47,17 @@ TEST(ExpertPlacement, GivesTheSameBitsWhereNothingIsClipped) {
   config.optim.clip_norm = 0;
   config.balance.device = 0;  // its groups follow the placement
   const Trajectory contiguous = train(config, ProcessGroup::world(60), placement_steps);
-  for (const char* kind : placements) {
+  for (const PlacementKind kind : placements) {
     config.parallel.placement = kind;
     const Trajectory run = train(config, ProcessGroup::world(60), placement_steps);
     for (std::size_t s = 0; s < placement_steps; ++s)
-      EXPECT_EQ(run.steps[s].loss, contiguous.steps[s].loss) << kind << ' ' << s;
+      EXPECT_EQ(run.steps[s].loss, contiguous.steps[s].loss) << name_of(kind) << ' ' << s;
   }
 }
 
 TEST(ExpertPlacement, GoesWithTensorParallelExperts) {
   const int world = world_size();
-  for (const char* kind : placements) {
+  for (const PlacementKind kind : placements) {
     Config config = uneven_config();
     config.moe.expert_sizes = {8, 29, 16, 5, 24, 9, 30, 13, 16, 3, 27, 16, 23, 2, 19, 16};  // two ranks share each
     config.parallel.placement = kind;
@@ -65,25 +66,25 @@ TEST(ExpertPlacement, GoesWithTensorParallelExperts) {
     config.parallel.tensor = config.parallel.expert_tensor = std::min(world, 2);
     config.parallel.expert = std::max(world / 2, 1);
     config.parallel.sequence = true;
-    expect_same_run(train(config, ProcessGroup::world(60), 3), serial, kind);
+    expect_same_run(train(config, ProcessGroup::world(60), 3), serial, name_of(kind));
   }
 }
 
 /// Ranks of one expert group have unequally much; those that hold copies, over which ZeRO shards, equally much.
 TEST(ExpertPlacement, GoesWithZeroAndThePipeline) {
   const int world = world_size();
-  for (const char* kind : placements) {
+  for (const PlacementKind kind : placements) {
     Config config = uneven_config();
     config.parallel.placement = kind;
     const Trajectory serial = train(config, ProcessGroup::self(), 3);
     config.parallel.zero = 3;
     config.parallel.expert = std::max(world / 2, 1);
-    expect_same_run(train(config, ProcessGroup::world(60), 3), serial, std::string("ZeRO 3, ") + kind);
+    expect_same_run(train(config, ProcessGroup::world(60), 3), serial, "ZeRO 3, " + name_of(kind));
     if (world < 4) continue;
     config.parallel.zero = 1;
     config.parallel.pipeline = 2;
     config.parallel.expert = world / 2;
-    expect_same_run(train(config, ProcessGroup::world(60), 3), serial, std::string("pipeline, ") + kind);
+    expect_same_run(train(config, ProcessGroup::world(60), 3), serial, "pipeline, " + name_of(kind));
   }
 }
 
@@ -91,7 +92,7 @@ TEST(ExpertPlacement, IdleExpertsHoldNobodyUp) {
   Config config = uneven_config();
   config.batch = {.global = 8, .micro = 1, .seq_len = 1};
   config.moe.top_k = 1;
-  config.parallel.placement = "pairs";
+  config.parallel.placement = PlacementKind::pairs;
   const Trajectory serial = train(config, ProcessGroup::self(), 3);
   const std::vector<std::int64_t>& counts = serial.steps[0].routing[0].counts;
   ASSERT_GE(std::count(counts.begin(), counts.end(), 0), 8);
@@ -102,7 +103,7 @@ TEST(ExpertPlacement, IdleExpertsHoldNobodyUp) {
 
 TEST(ExpertPlacement, AStepThatIsNotFiniteIsLeftOutOnAllRanks) {
   Config config = uneven_config();
-  config.parallel.placement = "cost";
+  config.parallel.placement = PlacementKind::cost;
   config.parallel.expert = world_size();
   config.model.init_std = 1e39;  // beyond what a float holds
   const Trajectory run = train(config, ProcessGroup::world(60), 1);

@@ -6,11 +6,14 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "io/config/names.h"
+#include "train/routing_sums.h"
 #include "train/run_state.h"
 
 namespace lyceum {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
@@ -36,9 +39,15 @@ TEST(PlacementTable, TellsExpertsParametersAndShares) {
                   "FLOPs, 1.000 in the worst of 2 layers"));
 }
 
+TEST(PlacementTable, CountsParametersInTheWidthThatExpertsWorkIn) {
+  Config config = four_experts();
+  config.moe.latent_hidden = 5;
+  EXPECT_THAT(placement_lines(config, place_all(config, 2, {}), {})[1], HasSubstr("1.20 k"));
+}
+
 TEST(PlacementTable, GoesByMeasuredTokens) {
   Config config = four_experts();
-  config.parallel.placement = "cost";
+  config.parallel.placement = PlacementKind::cost;
   // Layer 1: FLOPs 10, 30, 200, 20: the third alone. Layer 2: 400, 30, 20, 20.
   const std::vector<ExpertLoad> load{{{1}, {1, 1, 10, 1}}, {{2}, {40, 1, 1, 1}}};
   const std::vector<MixturePlacement> places = place_all(config, 2, load);
@@ -66,7 +75,7 @@ TEST(PlacementTable, IsShortForManyRanksAndEmptyWithoutExperts) {
 
 TEST(ExpertPlaces, DevicesAreThoseOfThePlacementWhateverTheRanks) {
   Config config = four_experts();
-  config.parallel.placement = "pairs";
+  config.parallel.placement = PlacementKind::pairs;
   const Mixture experts = routed_experts(config, 1).value();
   const ExpertPlaces alone = expert_places(config, experts, 1, {}), spread = expert_places(config, experts, 2, {});
   EXPECT_EQ(alone.devices, spread.ranks);
@@ -74,9 +83,35 @@ TEST(ExpertPlaces, DevicesAreThoseOfThePlacementWhateverTheRanks) {
   EXPECT_EQ(alone.ranks.owner, (std::vector<int>{0, 0, 0, 0}));
 }
 
+/// No rank holds them; groups of the device-level loss have them one after the other.
+TEST(ExpertPlaces, OfExpertsWithoutWeightsThereAreNone) {
+  Config config = four_experts();
+  config.moe.zero_experts = 2;
+  config.moe.copy_experts = 1;
+  const Mixture experts = routed_experts(config, 1).value();
+  const std::vector<ExpertLoad> load{{{1}, {1, 1, 10, 1, 50, 60, 70}}, {{2}, {1, 1, 10, 1, 50, 60, 70}}};
+  for (const auto& [kind, owner] : {std::pair{PlacementKind::contiguous, std::vector<int>{0, 0, 1, 1}},
+                                    {PlacementKind::pairs, std::vector<int>{0, 0, 1, 1}},
+                                    {PlacementKind::cost, std::vector<int>{1, 1, 0, 1}}}) {
+    config.parallel.placement = kind;
+    const ExpertPlaces places = expert_places(config, experts, 2, load);
+    EXPECT_EQ(places.ranks.owner, owner) << name_of(kind);
+    std::vector<int> group = owner;
+    group.insert(group.end(), {0, 1, 0});
+    EXPECT_EQ(places.devices.owner, group) << name_of(kind);
+    EXPECT_EQ(logged_layers(config, place_all(config, 2, load)).at(0).expert_rank,
+              (std::vector<std::int64_t>{owner[0], owner[1], owner[2], owner[3], -1, -1, -1}))
+        << name_of(kind);
+  }
+  const std::vector<std::string> lines = placement_lines(config, place_all(config, 2, load), load);
+  ASSERT_THAT(lines, SizeIs(4));  // FLOPs 10, 30, 200, 20: the third alone
+  EXPECT_THAT(lines[1], AllOf(HasSubstr("2 "), HasSubstr("1.20 k"), HasSubstr("1.538")));
+  EXPECT_THAT(lines[2], AllOf(HasSubstr("0, 1, 3"), HasSubstr("3.60 k"), HasSubstr("0.462")));
+}
+
 TEST(ExpertPlaces, RefuseTheLoadOfAnotherMixture) {
   Config config = four_experts();
-  config.parallel.placement = "cost";
+  config.parallel.placement = PlacementKind::cost;
   const Mixture experts = routed_experts(config, 1).value();
   EXPECT_THROW(place_experts(config, experts, 2, std::vector<ExpertLoad>{{{1}, {1, 2, 3}}}), Error);
 }

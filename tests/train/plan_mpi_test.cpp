@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "core/allocator.h"
+#include "io/config/names.h"
 #include "support/planned_peaks.h"
 #include "train/evaluator.h"
 
@@ -45,16 +46,18 @@ Config balanced_config() {
 
 std::string name_of(const Config& config, int world) {
   std::ostringstream text;
-  text << mesh_shape(config.parallel).text(world) << " zero " << config.parallel.zero << ' ' << config.parallel.schedule
-       << ' ' << config.model.recompute << (config.parallel.sequence ? " sequence" : "");
+  text << mesh_shape(config.parallel).text(world) << " zero " << config.parallel.zero << ' '
+       << name_of(config.parallel.schedule) << ' ' << name_of(config.model.recompute)
+       << (config.parallel.sequence ? " sequence" : "");
   if (config.model.loss_chunk > 0) text << " chunks of " << config.model.loss_chunk;
   return text.str();
 }
 
 /// Meshes of `world` ranks, each axis alone and together, with every ZeRO stage.
 std::vector<Config> meshes(const Config& base, int world) {
+  using enum Recompute;
   std::vector<Config> all;
-  const auto add = [&](ParallelConfig parallel, const char* recompute = "none", std::int64_t micro = 0) {
+  const auto add = [&](ParallelConfig parallel, Recompute recompute = none, std::int64_t micro = 0) {
     Config config = base;
     config.parallel = parallel;
     config.model.recompute = recompute;
@@ -63,46 +66,54 @@ std::vector<Config> meshes(const Config& base, int world) {
   };
   for (int zero = 0; zero <= 3; ++zero) {
     add({.zero = zero});
-    add({.expert = 2, .zero = zero}, "full", 1);
-    add({.tensor = 2, .zero = zero, .sequence = true}, "none", 2);
-    add({.pipeline = 2, .zero = zero}, "none", 1);
-    add({.pipeline = 2, .tensor = 2, .expert = 2, .zero = zero}, "full", 1);
+    add({.expert = 2, .zero = zero}, full, 1);
+    add({.tensor = 2, .zero = zero, .sequence = true}, none, 2);
+    add({.pipeline = 2, .zero = zero}, none, 1);
+    add({.pipeline = 2, .tensor = 2, .expert = 2, .zero = zero}, full, 1);
   }
-  add({}, "selective", 1);
-  add({.tensor = 2, .expert = 2, .zero = 1, .sequence = true, .placement = "cost"}, "selective", 1);
-  add({.pipeline = 2, .expert = 2, .placement = "cost"}, "selective", 1);
-  add({.expert_tensor = 2}, "selective", 1);
-  add({.expert = 2, .expert_tensor = 2}, "selective", 1);
-  add({.tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true}, "selective");
-  add({.pipeline = 2, .schedule = "zb-h1"}, "selective", 1);
-  add({.pipeline = 2, .schedule = "zb-h1"}, "full", 1);
-  add({.pipeline = 2, .zero = 3}, "selective", 1);
-  add({.tensor = 2}, "selective", 1);
+  add({}, selective, 1);
+  add({.tensor = 2, .expert = 2, .zero = 1, .sequence = true, .placement = PlacementKind::cost}, selective, 1);
+  add({.pipeline = 2, .expert = 2, .placement = PlacementKind::cost}, selective, 1);
+  add({.expert_tensor = 2}, selective, 1);
+  add({.expert = 2, .expert_tensor = 2}, selective, 1);
+  add({.tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true}, selective);
+  add({.pipeline = 2, .schedule = ScheduleKind::zero_bubble}, selective, 1);
+  add({.pipeline = 2, .schedule = ScheduleKind::zero_bubble}, full, 1);
+  add({.pipeline = 2, .zero = 3}, selective, 1);
+  add({.tensor = 2}, selective, 1);
   add({.tensor = 2});
-  add({.tensor = 2, .expert = 2}, "full", 1);
-  add({.expert_tensor = 2}, "none", 1);
+  add({.tensor = 2, .expert = 2}, full, 1);
+  add({.expert_tensor = 2}, none, 1);
   add({.tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true});
-  add({.pipeline = 2, .schedule = "interleaved", .virtual_stages = 2}, "none", 1);
-  add({.pipeline = 2, .schedule = "gpipe"}, "none", 1);
-  add({.pipeline = 2, .schedule = "zb-h1"}, "none", 1);
+  add({.pipeline = 2, .schedule = ScheduleKind::interleaved, .virtual_stages = 2}, none, 1);
+  add({.pipeline = 2, .schedule = ScheduleKind::gpipe}, none, 1);
+  add({.pipeline = 2, .schedule = ScheduleKind::zero_bubble}, none, 1);
   add({.expert = 4, .expert_tensor = 2});
-  const auto add_chunk = [&](ParallelConfig parallel, const char* recompute = "none") {
+  const auto add_chunk = [&](ParallelConfig parallel, Recompute recompute = none) {
     const std::size_t before = all.size();
     add(parallel, recompute, 1);
     if (all.size() > before) all.back().model.loss_chunk = base.batch.seq_len / 4 + 1;
   };
   for (const int zero : {0, 2, 3}) add_chunk({.zero = zero});
-  add_chunk({.tensor = 2, .sequence = true}, "full");
-  add_chunk({.pipeline = 2, .tensor = 2}, "selective");
-  add_chunk({.pipeline = 2, .zero = 2, .schedule = "zb-h1"}, "full");
-  add_chunk({.pipeline = 2, .schedule = "zb-h1"});
+  add_chunk({.tensor = 2, .sequence = true}, full);
+  add_chunk({.pipeline = 2, .tensor = 2}, selective);
+  add_chunk({.pipeline = 2, .zero = 2, .schedule = ScheduleKind::zero_bubble}, full);
+  add_chunk({.pipeline = 2, .schedule = ScheduleKind::zero_bubble});
   for (const int zero : {0, 2, 3}) {
     for (const int pipeline : {1, 2}) {
-      add({.pipeline = pipeline, .zero = zero}, "none", 1);
+      add({.pipeline = pipeline, .zero = zero}, none, 1);
       if (!all.empty()) all.back().model.tie_embeddings = true;
     }
   }
+  add({}, Recompute::selective, 1);
+  if (!all.empty()) all.back().model.attention_weights = AttentionWeights::stick_breaking;
   return all;
+}
+
+/// Attention experts that every token goes to as well.
+void add_attention_experts(Config& config) {
+  config.model.attention = "moa";
+  config.attention_experts = {.count = 2, .top_k = 2, .gates = {}};
 }
 
 /// Tokens that choose all experts in the second step alone, each of which has room for all of them.
@@ -114,26 +125,62 @@ void limit(MoeConfig& moe, RunConfig& run) {
 
 TEST(Plan, CountsTheBytesThatAStepHandsOver) {
   const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
-  for (const char* scope : {"sequence", "batch"}) {
-    for (Config config : meshes(balanced_config(), world)) {
-      config.balance.scope = scope;
-      config.balance.mutual_information = config.parallel.zero == 1 ? 0.1 : 0;
-      if (config.parallel.zero == 2) limit(config.moe, config.run);
-      TinyTraining training(config, ProcessGroup::world(60));
-      resolve(config, world);
-      training.run(0, 1);
-      const Counted before = counted_by(training);
-      training.run(1, 1);
-      const Counted after = counted_by(training);
-      const Traffic planned = plan_rank(plan_input(config, world), rank).traffic();
-      for (std::size_t a = 0; a < axis_names.size(); ++a) {
-        for (std::size_t t = 0; t < transfer_names.size(); ++t) {
-          EXPECT_EQ(planned.of(static_cast<Axis>(a), static_cast<Transfer>(t)).bytes, after[a][t] - before[a][t])
-              << name_of(config, world) << ", rank " << rank << ": " << transfer_names[t] << " on " << axis_names[a];
-        }
+  bool batch = false;  // every second mesh: what counts are summed over
+  for (Config config : meshes(balanced_config(), world)) {
+    batch = !batch;
+    if (batch) {
+      config.balance.scope = BalanceScope::batch;
+      add_attention_experts(config);
+    }
+    config.balance.mutual_information = config.parallel.zero == 1 ? 0.1 : 0;
+    if (config.parallel.zero == 2) limit(config.moe, config.run);
+    TinyTraining training(config, ProcessGroup::world(60));
+    resolve(config, world);
+    training.run(0, 1);
+    const Counted before = counted_by(training);
+    training.run(1, 1);
+    const Counted after = counted_by(training);
+    const Traffic planned = plan_rank(plan_input(config, world), rank).traffic();
+    for (std::size_t a = 0; a < axis_names.size(); ++a) {
+      for (std::size_t t = 0; t < transfer_names.size(); ++t) {
+        EXPECT_EQ(planned.of(static_cast<Axis>(a), static_cast<Transfer>(t)).bytes, after[a][t] - before[a][t])
+            << name_of(config, world) << ", rank " << rank << ": " << transfer_names[t] << " on " << axis_names[a];
       }
     }
   }
+}
+
+/// Rows of the experts' own width, and none to experts without weights.
+TEST(Plan, CountsTheBytesOfExpertsInAWidthOfTheirOwn) {
+  const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
+  Config config = balanced_config();
+  config.parallel = {.expert = world};
+  if (!contradictions(config, world).empty()) return;
+  const auto traffic = [&] {
+    Config resolved = config;
+    TinyTraining training(resolved, ProcessGroup::world(60));
+    resolve(resolved, world);
+    const Counted before = counted_by(training);
+    training.run(0, 1);
+    const Counted after = counted_by(training);
+    const Traffic planned = plan_rank(plan_input(resolved, world), rank).traffic();
+    const auto axis = static_cast<std::size_t>(Axis::expert), kind = static_cast<std::size_t>(Transfer::all_to_all);
+    const auto counted = after[axis][kind] - before[axis][kind];
+    EXPECT_EQ(planned.of(Axis::expert, Transfer::all_to_all).bytes, counted) << "rank " << rank;
+    return counted;
+  };
+  const auto whole = traffic();
+  config.moe.latent_hidden = config.model.hidden / 4;
+  const auto latent = traffic();
+  config.moe.latent_hidden = config.model.hidden / 2;
+  const auto half = traffic();
+  // What is not of rows is numbers of rows.
+  EXPECT_EQ(whole - half, 2 * (half - latent));
+  EXPECT_EQ(whole > half, world > 1);
+  config.moe.zero_experts = config.moe.experts / 2;
+  config.moe.copy_experts = config.moe.experts / 2;
+  config.moe.top_k = 2 * config.moe.experts;
+  EXPECT_EQ(traffic(), half);
 }
 
 /// What moves a bias: counts of the layers of a stage.
@@ -168,10 +215,12 @@ Config planned_config() {
 
 TEST(Plan, SaysThePeakOfEveryRanksMemory) {
   const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
+  int mesh = 0;
   for (const char* precision : {"f32", "bf16"}) {
-    if (world == 8 && std::string(precision) == "bf16") continue;
     for (Config config : meshes(planned_config(), world)) {
+      if (world == 8 && mesh++ % 4 != 0) continue;  // four ranks have shown most of it
       config.run.precision = precision;
+      if (config.run.precision == "bf16") add_attention_experts(config);
       if (config.parallel.zero == 2) limit(config.moe, config.run);
       if (config.batch.micro == 1) config.batch.micro = 4 * world <= 16 ? 2 : 1;
       if (!contradictions(config, world).empty()) continue;
@@ -191,8 +240,8 @@ TEST(Plan, SaysThePeakOfEveryRanksMemory) {
 /// A hash spreads tokens as they come: activations are not those of balanced routing.
 TEST(Plan, SaysTheMemoryOfEveryRouter) {
   const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
-  for (const RouterKind router :
-       {RouterKind::sigmoid, RouterKind::random, RouterKind::noisy, RouterKind::mlp, RouterKind::hash}) {
+  for (const RouterKind router : {RouterKind::sigmoid, RouterKind::sqrt_softplus, RouterKind::random, RouterKind::noisy,
+                                  RouterKind::mlp, RouterKind::hash}) {
     for (const ParallelConfig& parallel :
          {ParallelConfig{.zero = 3}, ParallelConfig{.tensor = 2, .expert = 2, .zero = 1, .sequence = true},
           ParallelConfig{.pipeline = 4, .expert = 2}}) {
@@ -203,6 +252,12 @@ TEST(Plan, SaysTheMemoryOfEveryRouter) {
       config.moe.router_hidden = 40;
       const bool hash = router == RouterKind::hash;
       if (router == RouterKind::sigmoid) config.balance = {.expert = 0.05, .bias_rate = 0.01};
+      if (router == RouterKind::sqrt_softplus) {  // with experts of all kinds
+        config.balance = {.expert = 0.05, .bias_rate = 0.01};
+        config.moe.zero_experts = config.moe.copy_experts = 2;
+        config.moe.top_k += 4;
+        config.moe.latent_hidden = 24;
+      }
       if (router == RouterKind::mlp) config.balance = {.mutual_information = 0.1};
       if (hash) {
         config.moe.top_k = 1;
@@ -223,6 +278,41 @@ TEST(Plan, SaysTheMemoryOfEveryRouter) {
   }
 }
 
+/// Where choices fall evenly, as plans assume, and layers differ in what there is to choose.
+TEST(Plan, KnowsLayersWithDifferentNumbersOfExperts) {
+  const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.zero = 3}, ParallelConfig{.tensor = 2, .expert = 2, .zero = 1, .sequence = true},
+        ParallelConfig{.pipeline = 2, .expert = 4, .placement = PlacementKind::cost}}) {
+    Config config = planned_config();
+    config.parallel = parallel;
+    config.batch.micro = 1;
+    config.moe.even_routing = true;
+    config.moe.top_k = 2;
+    config.moe.experts_of_layers = {4, 8, 4};
+    config.moe.experts = 8;
+    if (!contradictions(config, world).empty()) continue;
+    TinyTraining training(config, ProcessGroup::world(60));
+    resolve(config, world);
+    const MemoryUse before = memory_of(training.setup().stream).use();
+    training.run(0, 1);
+    const Counted first = counted_by(training);
+    const MemoryUse use = training.run(1, 1).back().memory;
+    const Counted second = counted_by(training);
+    const RankPlan planned = plan_rank(plan_input(config, world), rank);
+    const std::string what = name_of(config, world) + ", rank " + std::to_string(rank);
+    const double kept = static_cast<double>(before.in_use[static_cast<std::size_t>(MemoryKind::buffers)]);
+    expect_planned(planned.memory, use, kept, what);
+    for (std::size_t a = 0; a < axis_names.size(); ++a) {
+      for (std::size_t t = 0; t < transfer_names.size(); ++t) {
+        EXPECT_EQ(planned.traffic().of(static_cast<Axis>(a), static_cast<Transfer>(t)).bytes,
+                  second[a][t] - first[a][t])
+            << what << ": " << transfer_names[t] << " on " << axis_names[a];
+      }
+    }
+  }
+}
+
 /// An evaluation frees what it has used as it goes: the plan is what it may need at most.
 TEST(Plan, CoversWhatAnEvaluationNeeds) {
   const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
@@ -232,7 +322,7 @@ TEST(Plan, CoversWhatAnEvaluationNeeds) {
     Config config = planned_config();
     config.parallel = parallel;
     config.batch.micro = 2;
-    config.model.recompute = "full";
+    config.model.recompute = Recompute::full;
     if (!contradictions(config, world).empty()) continue;
     resolve(config, world);
     const auto setup = make_setup(ProcessGroup::world(60), mesh_shape(parallel));

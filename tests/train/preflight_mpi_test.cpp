@@ -84,8 +84,8 @@ TEST(Preflight, EveryMeshDoesWhatItsRehearsalSays) {
           config.parallel.zero = zero;
           config.parallel.sequence = tensor > 1 && zero % 2;
           config.batch.micro = zero == 3 ? 1 : 0;
-          config.model.recompute = zero == 2 ? "full" : "none";
-          config.balance.scope = zero == 1 ? "batch" : "sequence";
+          config.model.recompute = zero == 2 ? Recompute::full : Recompute::none;
+          config.balance.scope = zero == 1 ? BalanceScope::batch : BalanceScope::sequence;
           expect_step_as_rehearsed(config, "tp" + std::to_string(tensor) + " ep" + std::to_string(expert) + " etp" +
                                                std::to_string(expert_tensor) + " zero " + std::to_string(zero));
         }
@@ -96,7 +96,8 @@ TEST(Preflight, EveryMeshDoesWhatItsRehearsalSays) {
 
 TEST(Preflight, PipelinesToo) {
   const int world = ProcessGroup::world(60).size();
-  const std::vector<std::string> schedules{"gpipe", "1f1b", "zb-h1", "interleaved"};
+  const std::vector schedules{ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward, ScheduleKind::zero_bubble,
+                              ScheduleKind::interleaved};
   for (const int pipeline : {2, 4}) {
     for (int i = 0; i < std::ssize(schedules); ++i) {
       if (world % pipeline) continue;
@@ -112,7 +113,7 @@ TEST(Preflight, PipelinesToo) {
       config.model.tie_embeddings = i != 1;
       config.batch.micro = 1;
       config.batch.global = 8;
-      expect_step_as_rehearsed(config, config.parallel.schedule + " over " + std::to_string(pipeline));
+      expect_step_as_rehearsed(config, name_of(config.parallel.schedule) + " over " + std::to_string(pipeline));
     }
   }
 }

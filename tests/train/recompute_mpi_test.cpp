@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "io/config/names.h"
 #include "support/trajectory.h"
 
 namespace lyceum {
@@ -9,18 +10,19 @@ namespace {
 void expect_no_difference(Config config, DType type, const std::string& name) {
   config.batch.micro = 1;
   config.moe.expert_sizes = {5, 11, 7, 4, 16, 9, 33, 6, 8};
-  config.model.recompute = "none";
+  config.model.recompute = Recompute::none;
   const Trajectory kept = train(config, ProcessGroup::world(60), 2, type);
-  for (const char* mode : {"selective", "full"}) {
+  for (const Recompute mode : {Recompute::selective, Recompute::full}) {
     config.model.recompute = mode;
     const Trajectory made_again = train(config, ProcessGroup::world(60), 2, type);
-    EXPECT_EQ(made_again.weights, kept.weights) << name << ' ' << mode;
+    EXPECT_EQ(made_again.weights, kept.weights) << name << ' ' << name_of(mode);
     for (std::size_t s = 0; s < kept.steps.size(); ++s) {
       EXPECT_FALSE(kept.steps[s].skipped);
-      EXPECT_EQ(made_again.steps[s].loss, kept.steps[s].loss) << name << ' ' << mode;
-      EXPECT_EQ(made_again.steps[s].grad_norm, kept.steps[s].grad_norm) << name << ' ' << mode;
-      EXPECT_EQ(made_again.steps[s].routing[0].counts, kept.steps[s].routing[0].counts) << name << ' ' << mode;
-      EXPECT_EQ(made_again.steps[s].routing[0].dropped, kept.steps[s].routing[0].dropped) << name << ' ' << mode;
+      EXPECT_EQ(made_again.steps[s].loss, kept.steps[s].loss) << name << ' ' << name_of(mode);
+      EXPECT_EQ(made_again.steps[s].grad_norm, kept.steps[s].grad_norm) << name << ' ' << name_of(mode);
+      EXPECT_EQ(made_again.steps[s].routing[0].counts, kept.steps[s].routing[0].counts) << name << ' ' << name_of(mode);
+      EXPECT_EQ(made_again.steps[s].routing[0].dropped, kept.steps[s].routing[0].dropped)
+          << name << ' ' << name_of(mode);
     }
   }
 }
@@ -76,9 +78,21 @@ TEST(Recomputation, GivesTheSameBitsWithShardedValuesAndThroughThePipeline) {
   expect_no_difference(config, DType::bf16, "ZeRO 3");
   if (world < 2) return;
   config.parallel.pipeline = 2;
-  config.parallel.schedule = "zb-h1";
+  config.parallel.schedule = ScheduleKind::zero_bubble;
   config.parallel.zero = 1;
   expect_no_difference(config, DType::f32, "pipeline");
+}
+
+TEST(Recomputation, GivesTheSameBitsOfAttentionExperts) {
+  const int world = world_size();
+  Config config = tiny_config();
+  config.model.attention = "moa";
+  config.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
+  config.model.ffn = Activation::gelu;
+  config.parallel.zero = 3;
+  expect_no_difference(config, DType::bf16, "attention experts");
+  config.parallel = {.tensor = std::min(world, 2), .expert = std::max(world / 2, 1), .sequence = true};
+  expect_no_difference(config, DType::f32, "attention experts, tp");
 }
 
 TEST(Recomputation, GivesTheSameBitsOfADenseModel) {
@@ -88,8 +102,16 @@ TEST(Recomputation, GivesTheSameBitsOfADenseModel) {
   config.balance = {};
   config.parallel.tensor = std::min(world_size(), 2);
   const Trajectory kept = train(config, ProcessGroup::world(60), 2);
-  config.model.recompute = "selective";
+  config.model.recompute = Recompute::selective;
   EXPECT_EQ(train(config, ProcessGroup::world(60), 2).weights, kept.weights);
+}
+
+TEST(Recomputation, GivesTheSameBitsWithStickBreaking) {
+  Config config = tiny_config();
+  config.model.attention_weights = AttentionWeights::stick_breaking;
+  config.parallel.tensor = std::min(world_size(), 2);
+  config.parallel.sequence = config.parallel.tensor > 1;
+  expect_no_difference(config, DType::bf16, "sticks");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "io/config/names.h"
 #include "support/shared_directory.h"
 #include "support/trajectory.h"
 #include "train/evaluator.h"
@@ -13,9 +14,9 @@
 namespace lyceum {
 namespace {
 
-Config sigmoid_config() {
+Config biased_config(RouterKind router) {
   Config config = tiny_config();
-  config.moe.router = RouterKind::sigmoid;
+  config.moe.router = router;
   config.moe.gates = Gates::renormalized;
   config.balance.z_loss = 0;
   config.balance.bias_rate = 0.03;
@@ -31,8 +32,10 @@ std::map<std::string, std::vector<float>> tensors_of(const TinyTraining& trainin
   return all;
 }
 
-TEST(SigmoidRouter, BiasGoesByTheCountsOfTheWholeBatch) {
-  Config config = sigmoid_config();
+class BiasedRouter : public testing::TestWithParam<RouterKind> {};
+
+TEST_P(BiasedRouter, BiasGoesByTheCountsOfTheWholeBatch) {
+  Config config = biased_config(GetParam());
   config.parallel.expert = world_size();
   config.batch.micro = 1;
   TinyTraining training(config, ProcessGroup::world(60));
@@ -66,8 +69,8 @@ TEST(SigmoidRouter, BiasGoesByTheCountsOfTheWholeBatch) {
   EXPECT_EQ(owners[0], 2);
 }
 
-TEST(SigmoidRouter, AStepThatIsLeftOutMovesNoBias) {
-  Config config = sigmoid_config();
+TEST_P(BiasedRouter, AStepThatIsLeftOutMovesNoBias) {
+  Config config = biased_config(GetParam());
   TinyTraining training(config, ProcessGroup::self());
   training.run(0, 1);
   const auto before = tensors_of(training, "bias");
@@ -79,6 +82,9 @@ TEST(SigmoidRouter, AStepThatIsLeftOutMovesNoBias) {
   EXPECT_FALSE(training.run(2, 1).front().skipped);
   EXPECT_NE(tensors_of(training, "bias"), before);
 }
+
+INSTANTIATE_TEST_SUITE_P(All, BiasedRouter, testing::Values(RouterKind::sigmoid, RouterKind::sqrt_softplus),
+                         [](const auto& info) { return name_of(info.param); });
 
 /// What no gradient moves has a value in a checkpoint, no moments, and no part in norms.
 TEST(UntrainedParameters, AreValuesAlone) {
@@ -170,24 +176,34 @@ TEST(CapacityFactor, LeavesOutWhatExpertsHaveNoRoomFor) {
 struct RouterCase {
   const char* name;
   RouterKind kind;
-  bool limited = false;
+  bool limited = false, attention = false;
 };
 
 /// Saved on one mesh, resumed on it with the very bits, and read by another mesh.
 TEST(Routers, ResumeWithTheSameBits) {
   const int world = world_size();
-  for (const auto& [name, kind, limited] :
-       {RouterCase{"sigmoid", RouterKind::sigmoid}, RouterCase{"random", RouterKind::random},
-        RouterCase{"noisy", RouterKind::noisy}, RouterCase{"mlp", RouterKind::mlp},
-        RouterCase{"hash", RouterKind::hash}, RouterCase{"sigmoid, limited", RouterKind::sigmoid, true},
-        RouterCase{"noisy, limited", RouterKind::noisy, true}}) {
+  for (const auto& [name, kind, limited, attention] :
+       {RouterCase{"sigmoid", RouterKind::sigmoid}, RouterCase{"sqrt_softplus", RouterKind::sqrt_softplus},
+        RouterCase{"random", RouterKind::random}, RouterCase{"noisy", RouterKind::noisy},
+        RouterCase{"mlp", RouterKind::mlp}, RouterCase{"hash", RouterKind::hash},
+        RouterCase{"sigmoid, limited", RouterKind::sigmoid, true},
+        RouterCase{"noisy, limited", RouterKind::noisy, true},
+        RouterCase{"noisy, with attention experts", RouterKind::noisy, false, true}}) {
     for (const DType type : {DType::f32, DType::bf16}) {
-      Config config = kind == RouterKind::sigmoid ? sigmoid_config() : tiny_config();
+      Config config = scores_of(kind) != Scores::softmax ? biased_config(kind) : tiny_config();
       config.moe.router = kind;
       config.moe.router_hidden = 10;
       if (kind == RouterKind::hash) {
         config.moe.top_k = 1;
         config.balance = {};
+      }
+      if (kind == RouterKind::sqrt_softplus) {  // among experts of all kinds
+        config.moe.zero_experts = config.moe.copy_experts = 2;
+        config.moe.latent_hidden = 10;
+      }
+      if (attention) {
+        config.model.attention = "moa";
+        config.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
       }
       if (limited) {
         config.run.steps = 4;

@@ -67,7 +67,8 @@ TEST(Soundness, ALossFarAboveItsLowestIsNot) {
 TEST(Soundness, TravelsWithACheckpoint) {
   RunState state, back;
   state.soundness = after(37);
-  state.unwritten_routing = {{4, {{{1}, 1, 2, {3, 5}, {0.1f, 0.9f}}}}, {8, {{{1}, 1, 2, {4, 4}, {0.3f, 0.7f}}}}};
+  state.unwritten_routing = {{4, {{{1}, 1, 2, {3, 5}, {0.1f, 0.9f}, 0.5f}}},
+                             {8, {{{1}, 1, 2, {4, 4}, {0.3f, 0.7f}, 0.25f}}}};
   const std::vector<RoutingSums> layers{{.id = {1}, .top_k = 1, .experts = 2, .counts = {0, 0}, .probability = {0, 0}}};
   back.restore(state.text(), layers);
   EXPECT_EQ(back.soundness.smoothed, state.soundness.smoothed);
@@ -76,6 +77,7 @@ TEST(Soundness, TravelsWithACheckpoint) {
   ASSERT_EQ(back.unwritten_routing.size(), 2u);
   EXPECT_EQ(back.unwritten_routing[1].step, 8);
   EXPECT_EQ(back.unwritten_routing[0].layers[0].mean_probability, (std::vector<float>{0.1f, 0.9f}));
+  EXPECT_EQ(back.unwritten_routing[1].layers[0].mean_entropy, 0.25f);
   EXPECT_EQ(back.text(), state.text());
   EXPECT_THAT(error_of([&] { back.restore(state.text(), {}); }, ExitCode::bad_input), HasSubstr("another mixture"));
 }
@@ -114,7 +116,7 @@ TEST(RunState, HoldsDroppedChoicesWhereExpertsHaveLimitedRoom) {
   using Dropped = std::vector<std::int64_t>;
   RunState limited, unlimited;
   limited.add_routing(sums({0, 2}), 7);
-  limited.unwritten_routing = {{4, {{{1}, 1, 2, {3, 5}, {0.1f, 0.9f}, {0, 1}}}}};
+  limited.unwritten_routing = {{4, {{{1}, 1, 2, {3, 5}, {0.1f, 0.9f}, 0.5f, {0, 1}}}}};
   unlimited.add_routing(sums({}), 7);
   unlimited.unwritten_routing = {{4, {{{1}, 1, 2, {3, 5}, {0.1f, 0.9f}}}}};
   EXPECT_EQ(after_restoring(limited, sums({1, 1})), (Dropped{1, 3}));

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "io/checkpoint/checkpoint.h"
+#include "io/config/names.h"
 #include "support/shared_directory.h"
 #include "support/trajectory.h"
 
@@ -100,15 +101,15 @@ TEST(TensorMesh, TiedEmbeddingsAndRenormalizedGates) {
 TEST(TensorMesh, AccumulationAndRecomputation) {
   Config config = tensor_config();
   config.batch.micro = 1;
-  for (const char* recompute : {"none", "full"}) {
+  for (const Recompute recompute : {Recompute::none, Recompute::full}) {
     config.model.recompute = recompute;
-    expect_fullest(config, recompute);
+    expect_fullest(config, name_of(recompute));
   }
 }
 
 TEST(TensorMesh, BatchScopeAndNoSharedExperts) {
   Config config = tensor_config();
-  config.balance.scope = "batch";
+  config.balance.scope = BalanceScope::batch;
   config.moe.shared_experts = 0;
   expect_fullest(config, "batch scope");
 }

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "io/config/names.h"
 #include "support/trajectory.h"
 
 namespace lyceum {
@@ -30,12 +31,12 @@ TEST(TrainStep, EveryMeshIsTheSerialRun) {
 TEST(TrainStep, AccumulationAndRecomputationChangeNothing) {
   const Trajectory serial = train(tiny_config(), ProcessGroup::self(), 3);
   const int world = ProcessGroup::world(60).size();
-  for (const char* recompute : {"none", "full"}) {
+  for (const Recompute recompute : {Recompute::none, Recompute::full}) {
     Config config = tiny_config();
     config.parallel.expert = world;
     config.batch.micro = 1;
     config.model.recompute = recompute;
-    expect_same_run(train(config, ProcessGroup::world(60), 3), serial, std::string("recompute ") + recompute);
+    expect_same_run(train(config, ProcessGroup::world(60), 3), serial, "recompute " + name_of(recompute));
   }
 }
 
@@ -78,7 +79,7 @@ TEST(TrainStep, TellsTheNormsOfWeightsAndTheirChange) {
 
 TEST(TrainStep, BatchScopeIsTheSameOnEveryMesh) {
   Config config = tiny_config();
-  config.balance.scope = "batch";
+  config.balance.scope = BalanceScope::batch;
   config.balance.mutual_information = 0.2;
   config.balance.concentration = 0.1;
   const Trajectory serial = train(config, ProcessGroup::self(), 3);

@@ -129,12 +129,12 @@ TEST(ZeroTraining, AccumulationRecomputationAndBf16) {
   once.initialize();
   each.initialize();
   expect_close(each.run(0, 3), once.run(0, 3), 1e-6, "a sum a step, a sum a micro-batch");
-  config.model.recompute = "full";
+  config.model.recompute = Recompute::full;
   config.run.precision = "bf16";
   expect_stages_agree(config, 0, 1, "accumulation, recomputation, bf16");
   expect_stages_agree(config, 2, 3, "accumulation, recomputation, bf16");
   config.batch.micro = 0;
-  config.model.recompute = "none";
+  config.model.recompute = Recompute::none;
   config.model.tie_embeddings = true;
   expect_stages_agree(config, 0, 3, "bf16, tied");
 }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/tensor.h"
@@ -21,9 +22,16 @@ struct CheckpointPiece {
   std::string name;  // "model/layers/3/mlp/experts/17/gate_proj/weight", "optimizer/exp_avg/model/layers/…"
   Shape shape;       // of the whole logical tensor
   Box box;
-  const float* values;
+  const float* values = nullptr;
   const Stream* stream = nullptr;  // where the values lie; null: on the host
+  /// Where `values` is null: fills them when they are written, so that no two pieces need be there at once.
+  std::function<void(std::span<float>)> make = {};
 };
+
+/// Before the name of a weight: its two moments.
+constexpr std::string_view first_moment = "optimizer/exp_avg/", second_moment = "optimizer/exp_avg_sq/";
+/// Whether a logical tensor is a moment.
+inline bool is_moment(std::string_view name) { return name.starts_with("optimizer/"); }
 
 /// What a checkpoint is besides tensors.
 struct CheckpointHeader {
@@ -83,6 +91,8 @@ class CheckpointReader {
   const std::filesystem::path& directory() const;
   /// All logical tensors, sorted by name.
   const std::vector<Entry>& tensors() const;
+  /// Whether it has the optimizer's moments; without them a run goes on with new ones.
+  bool has_moments() const;
   /// Null when there is no such tensor.
   const Entry* find(const std::string& name) const;
   /// Fills `values` (row-major, f32) with the box. The digest of each shard is verified before HDF5 first opens it.

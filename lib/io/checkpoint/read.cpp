@@ -67,6 +67,10 @@ const CheckpointHeader& CheckpointReader::header() const { return implementation
 const std::filesystem::path& CheckpointReader::directory() const { return implementation_->directory; }
 const std::vector<CheckpointReader::Entry>& CheckpointReader::tensors() const { return implementation_->entries; }
 
+bool CheckpointReader::has_moments() const {
+  return std::ranges::any_of(implementation_->entries, [](const Entry& entry) { return is_moment(entry.name); });
+}
+
 const CheckpointReader::Entry* CheckpointReader::find(const std::string& name) const {
   const std::vector<Entry>& entries = implementation_->entries;
   const auto at = std::lower_bound(entries.begin(), entries.end(), name,

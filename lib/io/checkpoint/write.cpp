@@ -40,7 +40,7 @@ std::string describe(const CheckpointHeader& header, std::span<const CheckpointP
   for (const CheckpointPiece& piece : pieces) {
     check_name(piece.name);
     require(piece.shape.rank() > 0, "tensor {} has no dimensions: save it as [1]", piece.name);
-    require(piece.values || piece.box.extent.size() == 0, "tensor {} comes without values", piece.name);
+    require(piece.values || piece.make || piece.box.extent.size() == 0, "tensor {} comes without values", piece.name);
     list.push_back({piece.name, numbers(piece.shape), numbers(piece.box.offset), numbers(piece.box.extent)});
   }
   return Json{{"step", header.step}, {"run_uuid", header.run_uuid}, {"pieces", std::move(list)}}.dump();
@@ -94,13 +94,19 @@ void require_known_format(const fs::path& directory) {
 void write_shard(const fs::path& path, std::span<const CheckpointPiece> pieces) {
   hdf5::File file = hdf5::File::create(path);
   std::vector<float> copied;
+  const auto room_for = [&](const CheckpointPiece& piece) {
+    copied.resize(static_cast<std::size_t>(piece.box.extent.size()));
+    return copied.data();
+  };
   for (const CheckpointPiece& piece : pieces) {
     if (piece.box.extent.size() == 0) continue;
     const float* values = piece.values;
-    if (piece.stream && asynchronous(*piece.stream)) {
-      copied.resize(static_cast<std::size_t>(piece.box.extent.size()));
+    if (!values) {
+      values = room_for(piece);
+      piece.make(copied);
+    } else if (piece.stream && asynchronous(*piece.stream)) {
+      values = room_for(piece);
       copy_to_host(*piece.stream, copied.data(), piece.values, copied.size() * sizeof(float));
-      values = copied.data();
     }
     const std::string name = dataset_name(piece.name, piece.shape, piece.box);
     file.create_dataset(name, DType::f32, piece.box.extent).write(values);

@@ -100,6 +100,7 @@ constexpr std::array other_names = std::to_array<Alias>({
     {"moe_router_num_groups", "balance.device_groups"},
     {"moe_router_bias_update_rate", "balance.bias_rate"},
     {"moe_expert_capacity_factor", "moe.capacity_factor"},
+    {"attention_experts", "attention_experts.count"},  // moe.attention_experts once
     {"aux_loss_alpha", "balance.expert"},
     {"moe_aux_loss_coeff", "balance.expert"},
     {"router_aux_loss_coef", "balance.expert"},

@@ -161,7 +161,7 @@ LoadedConfig load_config(std::span<const std::string> arguments) {
 namespace {
 
 /// Keys of earlier builds that mean nothing any more; checkpoints may still have them.
-bool retired(std::string_view key) { return key == "parallel.bucket_mb"; }
+bool retired(std::string_view key) { return key == "parallel.bucket_mb" || key == "moe.attention_experts"; }
 
 }  // namespace
 

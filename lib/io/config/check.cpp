@@ -15,6 +15,14 @@
 #include "parallel/expert/placement.h"
 
 namespace lyceum {
+
+std::int64_t fewest_ranks(const ParallelConfig& parallel) {
+  const auto positive = [](int ranks) { return std::clamp<std::int64_t>(ranks, 1, 1 << 20); };
+  const std::int64_t stage =
+      std::lcm(positive(parallel.tensor), positive(parallel.expert) * positive(parallel.expert_tensor));
+  return std::min<std::int64_t>(stage, 1 << 30) * positive(parallel.pipeline);
+}
+
 namespace {
 
 namespace po = boost::program_options;
@@ -40,14 +48,6 @@ std::int64_t data_ranks(const ParallelConfig& parallel, int world) {
   return model_ranks > 0 && world % model_ranks == 0 ? world / model_ranks : 0;
 }
 
-/// Of which any number of ranks that suits `parallel` is a multiple.
-std::int64_t fewest_ranks(const ParallelConfig& parallel) {
-  const auto positive = [](int ranks) { return std::clamp<std::int64_t>(ranks, 1, 1 << 20); };
-  const std::int64_t stage =
-      std::lcm(positive(parallel.tensor), positive(parallel.expert) * positive(parallel.expert_tensor));
-  return std::min<std::int64_t>(stage, 1 << 30) * positive(parallel.pipeline);
-}
-
 void check_ranges(Findings& findings, const Config& config) {
   Config copy = config;
   po::options_description keys;
@@ -61,12 +61,6 @@ void check_ranges(Findings& findings, const Config& config) {
 
 /// Parts of models that this build does not have: refused, so that nothing is silently left out.
 void check_missing_parts(Findings& findings, const Config& config) {
-  const auto require_name = [&](const char* key, const std::string& value, const char* built) {
-    findings.unless(value == built, "{} = {} is not in this build, which only counts it; set {} = {}", key, value, key,
-                    built);
-  };
-  require_name("model.attention", config.model.attention, "mha");
-  require_name("model.ffn", config.model.ffn, "swiglu");
   for (const auto& [key, value] : {std::pair{"sub_dimensions.attention", config.sub_dimensions.attention},
                                    std::pair{"sub_dimensions.ffn", config.sub_dimensions.ffn}}) {
     findings.unless(value <= 0, "{} = {} is not in this build, which only counts it; set {} = 0", key, value, key);
@@ -88,11 +82,44 @@ void check_model(Findings& findings, const ModelConfig& model) {
                   "model.heads = {} does not divide model.hidden = {}: change one, or set model.head_dim", model.heads,
                   model.hidden);
   const std::int64_t head_dim = derived && splits && model.heads > 0 ? model.hidden / model.heads : model.head_dim;
-  findings.unless(divides(2, head_dim),
+  const bool rotary = model.attention_weights == AttentionWeights::softmax;
+  findings.unless(!rotary || divides(2, head_dim),
                   "heads of width {} (model.head_dim) are odd: RoPE turns pairs, set an even width", head_dim);
+  findings.unless(rotary || model.rope_base == ModelConfig{}.rope_base,
+                  "model.rope_base = {} with model.attention_weights = stick_breaking, which has no rotary positions: "
+                  "leave model.rope_base out",
+                  model.rope_base);
   findings.unless(model.first_dense_layers <= model.layers,
                   "model.first_dense_layers = {} is more than model.layers = {}", model.first_dense_layers,
                   model.layers);
+}
+
+/// How many experts a layer routes to, as messages tell it.
+struct ExpertNumber {
+  std::int64_t experts, choices;  // with weights; and those without besides
+  std::string told;               // "moe.experts = 8", "the 8 experts of layer 3"
+  std::string told_choices;       // likewise
+};
+
+/// Those of all layers that route, each number once.
+std::vector<ExpertNumber> expert_numbers(const Config& config) {
+  const MoeConfig& moe = config.moe;
+  const std::vector<std::int64_t>& own = moe.experts_of_layers;
+  if (own.empty()) {
+    return {{.experts = moe.experts,
+             .choices = choices_of(moe),
+             .told = fmt::format("moe.experts = {}", moe.experts),
+             .told_choices = fmt::format("{} = {}", choices_keys(moe), choices_of(moe))}};
+  }
+  std::vector<ExpertNumber> numbers;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    if (std::ranges::find(numbers, own[i], &ExpertNumber::experts) != numbers.end()) continue;
+    const std::int64_t layer = config.model.first_dense_layers + static_cast<std::int64_t>(i);
+    const std::int64_t choices = own[i] + choices_of(moe) - moe.experts;
+    const auto told = [&](std::int64_t n) { return fmt::format("the {} of layer {}", count_text(n, "expert"), layer); };
+    numbers.push_back({.experts = own[i], .choices = choices, .told = told(own[i]), .told_choices = told(choices)});
+  }
+  return numbers;
 }
 
 /// That numbers of parameters, and bytes of them, can be counted.
@@ -103,9 +130,11 @@ void check_size(Findings& findings, const Config& config) {
   const auto number = [](std::int64_t value) { return static_cast<double>(value); };
   const double head_dim = model.head_dim > 0 ? number(model.head_dim) : number(model.hidden) / number(model.heads);
   double width = std::max(number(model.ffn_hidden), 8.0 / 3 * number(model.hidden));
-  width = std::max(width, (number(moe.experts) + number(moe.shared_experts)) * (number(moe.expert_hidden) + 1));
+  for (const ExpertNumber& layer : expert_numbers(config)) {
+    width = std::max(width, (number(layer.experts) + number(moe.shared_experts)) * (number(moe.expert_hidden) + 1));
+  }
   width = std::max(width, std::accumulate(moe.expert_sizes.begin(), moe.expert_sizes.end(), 0.0));
-  const double attention = 4 * number(model.heads) * head_dim * (1 + number(moe.attention_experts));
+  const double attention = 4 * number(model.heads) * head_dim * (1 + number(config.attention_experts.count));
   const double size = number(model.hidden) * (2 * number(model.vocab) + number(model.layers) * (attention + 3 * width));
   findings.unless(!(size > most),
                   "a model of about {:.2g} parameters: no machine holds more than {:.0g}, make "
@@ -113,8 +142,26 @@ void check_size(Findings& findings, const Config& config) {
                   size, most);
 }
 
+/// That moe.experts_of_layers goes with what other keys say of the same.
+void check_experts_of_layers(Findings& findings, const Config& config) {
+  const std::vector<std::int64_t>& own = config.moe.experts_of_layers;
+  if (own.empty()) return;
+  const std::int64_t layers = config.model.layers - config.model.first_dense_layers;
+  findings.unless(config.moe.experts > 0,
+                  "moe.experts_of_layers lists {} numbers but moe.experts = 0: set moe.experts = {}", own.size(),
+                  *std::ranges::max_element(own));
+  findings.unless(std::ssize(own) == layers,
+                  "moe.experts_of_layers lists {} numbers for the {} behind model.first_dense_layers = {}: give one "
+                  "a layer",
+                  own.size(), count_text(layers, "layer"), config.model.first_dense_layers);
+  findings.unless(config.moe.expert_sizes.empty(),
+                  "moe.experts_of_layers with moe.expert_sizes, which lists the experts of every layer: set one or the "
+                  "other");
+}
+
 void check_moe(Findings& findings, const Config& config) {
   const MoeConfig& moe = config.moe;
+  check_experts_of_layers(findings, config);
   if (moe.experts <= 0) {
     findings.unless(moe.shared_experts <= 0 || moe.expert_hidden > 0,
                     "the shared experts have no width: set moe.expert_hidden");
@@ -127,12 +174,23 @@ void check_moe(Findings& findings, const Config& config) {
     findings.unless(moe.top_k_start <= 0,
                     "moe.top_k_start = {} with no experts to choose: set moe.top_k_start = 0, or moe.experts",
                     moe.top_k_start);
+    for (const auto& [key, value] :
+         {std::pair{"moe.zero_experts", moe.zero_experts}, std::pair{"moe.copy_experts", moe.copy_experts},
+          std::pair{"moe.latent_hidden", moe.latent_hidden}}) {
+      findings.unless(value <= 0, "{} = {} with no experts beside them: set {} = 0, or moe.experts", key, value, key);
+    }
     findings.unless(!(moe.capacity_factor > 0),
                     "moe.capacity_factor = {} with no experts to limit: set moe.capacity_factor = 0, or moe.experts",
                     moe.capacity_factor);
     return;
   }
-  findings.unless(moe.top_k <= moe.experts, "moe.top_k = {} is more than moe.experts = {}", moe.top_k, moe.experts);
+  for (const ExpertNumber& layer : expert_numbers(config)) {
+    findings.unless(moe.top_k <= layer.choices, "moe.top_k = {} is more than {}", moe.top_k, layer.told_choices);
+  }
+  findings.unless(
+      moe.latent_hidden <= 0 || moe.latent_hidden < config.model.hidden,
+      "moe.latent_hidden = {} is not below model.hidden = {}, which it is to shrink: set moe.latent_hidden = 0",
+      moe.latent_hidden, config.model.hidden);
   findings.unless(moe.top_k_start <= moe.top_k, "moe.top_k_start = {} is more than moe.top_k = {}", moe.top_k_start,
                   moe.top_k);
   findings.unless(moe.expert_sizes.empty() || static_cast<std::int64_t>(moe.expert_sizes.size()) == moe.experts,
@@ -142,39 +200,65 @@ void check_moe(Findings& findings, const Config& config) {
                   "the experts have no width: set moe.expert_hidden or moe.expert_sizes");
   findings.unless(moe.expert_hidden > 0 || moe.expert_sizes.empty() || moe.shared_experts == 0,
                   "the shared experts have no width: set moe.expert_hidden besides moe.expert_sizes");
-  findings.unless(config.parallel.expert <= moe.experts,
-                  "parallel.expert = {} is more than moe.experts = {}: a rank would hold none", config.parallel.expert,
-                  moe.experts);
-  findings.unless(config.balance.device_groups <= moe.experts,
-                  "balance.device_groups = {} is more than moe.experts = {}: a group would be empty",
-                  config.balance.device_groups, moe.experts);
+  for (const auto& [experts, choices, told, told_choices] : expert_numbers(config)) {
+    findings.unless(config.parallel.expert <= experts, "parallel.expert = {} is more than {}: a rank would hold none",
+                    config.parallel.expert, told);
+    findings.unless(config.balance.device_groups <= experts,
+                    "balance.device_groups = {} is more than {}: a group would be empty", config.balance.device_groups,
+                    told);
+  }
+}
+
+/// What the router of some experts is told beside its kind.
+struct RouterKeys {
+  const char *top_k_key, *gates_key;
+  std::int64_t top_k;
+  Gates gates;
+};
+/// Of the routers that the model has: of FFNs, of attention.
+std::vector<RouterKeys> routers_of(const Config& config) {
+  std::vector<RouterKeys> routers;
+  if (config.moe.experts > 0) routers.push_back({"moe.top_k", "moe.gates", config.moe.top_k, gates_of(config.moe)});
+  if (config.model.attention == "moa") {
+    routers.push_back({"attention_experts.top_k", "attention_experts.gates", config.attention_experts.top_k,
+                       attention_gates_of(config)});
+  }
+  return routers;
 }
 
 /// What a router that has no softmax leaves without a meaning.
-void check_sigmoid(Findings& findings, const Config& config) {
-  const Gates gates = gates_of(config.moe);
-  findings.unless(gates == Gates::raw || gates == Gates::renormalized,
-                  "moe.gates = {} with moe.router = sigmoid: set moe.gates = raw or renormalized", name_of(gates));
+void check_separate_scores(Findings& findings, const Config& config) {
+  const std::string kind = name_of(config.moe.router);
+  for (const RouterKeys& router : routers_of(config)) {
+    findings.unless(router.gates == Gates::raw || router.gates == Gates::renormalized,
+                    "{} = {} with moe.router = {}: set {} = raw or renormalized", router.gates_key,
+                    name_of(router.gates), kind, router.gates_key);
+  }
   findings.unless(!(config.balance.z_loss > 0),
-                  "balance.z_loss = {} with moe.router = sigmoid, whose scores have no log-sum: set balance.z_loss = 0",
-                  config.balance.z_loss);
+                  "balance.z_loss = {} with moe.router = {}, whose scores have no log-sum: set balance.z_loss = 0",
+                  config.balance.z_loss, kind);
 }
 
 /// What a router that has one choice and no scores leaves without a meaning.
 void check_hash(Findings& findings, const Config& config) {
   const MoeConfig& moe = config.moe;
   const BalanceConfig& balance = config.balance;
-  findings.unless(moe.top_k <= 1,
-                  "moe.top_k = {} with moe.router = hash, which has one expert for a token: set moe.top_k = 1",
-                  moe.top_k);
-  findings.unless(!moe.gates || moe.gates == Gates::ones,
-                  "moe.gates = {} with moe.router = hash, which has no scores: set moe.gates = ones",
-                  name_of(gates_of(moe)));
+  for (const RouterKeys& router : routers_of(config)) {
+    findings.unless(router.top_k <= 1, "{} = {} with moe.router = hash, which has one expert for a token: set {} = 1",
+                    router.top_k_key, router.top_k, router.top_k_key);
+    findings.unless(router.gates == Gates::ones, "{} = {} with moe.router = hash, which has no scores: set {} = ones",
+                    router.gates_key, name_of(router.gates), router.gates_key);
+  }
   findings.unless(!moe.even_routing, "moe.even_routing = true with moe.router = hash: set one or the other");
   findings.unless(
       moe.top_k_start == 0,
       "moe.top_k_start = {} with moe.router = hash, which has one expert for a token: set moe.top_k_start = 0",
       moe.top_k_start);
+  for (const auto& [key, value] :
+       {std::pair{"moe.zero_experts", moe.zero_experts}, std::pair{"moe.copy_experts", moe.copy_experts}}) {
+    findings.unless(value <= 0, "{} = {} with moe.router = hash, which spreads tokens over moe.experts: set {} = 0",
+                    key, value, key);
+  }
   for (const auto& [key, value] :
        {std::pair{"balance.expert", balance.expert}, std::pair{"balance.device", balance.device},
         std::pair{"balance.z_loss", balance.z_loss},
@@ -192,9 +276,9 @@ void check_groups(Findings& findings, const Config& config) {
   findings.unless(moe.router != RouterKind::hash,
                   "moe.group_limit = {} with moe.router = hash: set moe.group_limit = 0", limit);
   if (moe.router == RouterKind::hash) return;
-  findings.unless(config.parallel.placement == "contiguous",
+  findings.unless(config.parallel.placement == PlacementKind::contiguous,
                   "moe.group_limit = {} with parallel.placement = {}, which has other groups: set contiguous", limit,
-                  config.parallel.placement);
+                  name_of(config.parallel.placement));
   findings.unless(groups > 0,
                   "moe.group_limit = {} needs balance.device_groups: set the number of groups, which every mesh must "
                   "have alike",
@@ -203,13 +287,16 @@ void check_groups(Findings& findings, const Config& config) {
   findings.unless(limit <= groups, "moe.group_limit = {} is more than balance.device_groups = {}", limit, groups);
   findings.unless(groups <= most_groups, "balance.device_groups = {} with moe.group_limit = {}: set at most {} groups",
                   groups, limit, most_groups);
-  findings.unless(divides(groups, moe.experts),
-                  "balance.device_groups = {} does not divide moe.experts = {}, which moe.group_limit = {} needs",
-                  groups, moe.experts, limit);
-  if (!divides(groups, moe.experts) || limit > groups) return;
-  findings.unless(moe.top_k <= limit * (moe.experts / groups) || moe.top_k > moe.experts,
-                  "moe.top_k = {} is more than the {} experts of moe.group_limit = {} groups", moe.top_k,
-                  limit * (moe.experts / groups), limit);
+  for (const ExpertNumber& layer : expert_numbers(config)) {
+    findings.unless(divides(groups, layer.experts),
+                    "balance.device_groups = {} does not divide {}, which moe.group_limit = {} needs", groups,
+                    layer.told, limit);
+    if (!divides(groups, layer.experts) || limit > groups) continue;
+    const std::int64_t open = open_choices(config, layer.choices);
+    findings.unless(moe.top_k <= open || moe.top_k > layer.choices,
+                    "moe.top_k = {} is more than the {} experts of moe.group_limit = {} groups", moe.top_k, open,
+                    limit);
+  }
 }
 
 /// That the router's keys go together.
@@ -219,30 +306,33 @@ void check_router(Findings& findings, const Config& config) {
       !moe.renormalize || gates_of(moe) == Gates::renormalized,
       "moe.renormalize = true with moe.gates = {}: set moe.renormalize = false, or moe.gates = renormalized",
       name_of(gates_of(moe)));
-  findings.unless(!(config.balance.bias_rate > 0) || moe.router == RouterKind::sigmoid,
-                  "balance.bias_rate = {} with moe.router = {}, which has no bias: set moe.router = sigmoid, or "
-                  "balance.bias_rate = 0",
+  const bool has_bias = scores_of(moe.router) != Scores::softmax;
+  findings.unless(!(config.balance.bias_rate > 0) || has_bias,
+                  "balance.bias_rate = {} with moe.router = {}, which has no bias: set moe.router = sigmoid or "
+                  "sqrt_softplus, or balance.bias_rate = 0",
                   config.balance.bias_rate, name_of(moe.router));
-  if (moe.experts <= 0) return;
-  if (moe.router == RouterKind::sigmoid) check_sigmoid(findings, config);
+  if (routers_of(config).empty()) return;
+  if (has_bias) check_separate_scores(findings, config);
   if (moe.router == RouterKind::hash) check_hash(findings, config);
-  if (moe.group_limit > 0) check_groups(findings, config);
+  if (moe.experts > 0 && moe.group_limit > 0) check_groups(findings, config);
 }
 
 /// That experts lie in pairs over the ranks and, where they are numbered, over the groups of the device-level loss.
 void check_pairs(Findings& findings, const Config& config) {
   const MoeConfig& moe = config.moe;
-  if (config.parallel.placement != "pairs" || moe.experts <= 0) return;
+  if (config.parallel.placement != PlacementKind::pairs || moe.experts <= 0) return;
   if (!moe.expert_sizes.empty() && std::ssize(moe.expert_sizes) != moe.experts) return;  // told already
-  std::vector<std::int64_t> widths = moe.expert_sizes;
-  widths.resize(static_cast<std::size_t>(moe.experts), moe.expert_hidden);
   const auto check = [&](const char* key, std::int64_t parts) {
     if (parts < 1) return;
-    const std::string problem = pairs_problem(widths, static_cast<int>(parts));
-    findings.unless(problem.empty(),
-                    "parallel.placement = pairs with {} = {}: {}; change one, or set "
-                    "parallel.placement = cost",
-                    key, parts, problem);
+    for (const ExpertNumber& number : expert_numbers(config)) {
+      std::vector<std::int64_t> widths = moe.expert_sizes;
+      widths.resize(static_cast<std::size_t>(number.experts), moe.expert_hidden);
+      const std::string problem = pairs_problem(widths, static_cast<int>(parts));
+      findings.unless(problem.empty(),
+                      "parallel.placement = pairs with {} = {}: {}; change one, or set "
+                      "parallel.placement = cost",
+                      key, parts, problem);
+    }
   };
   check("parallel.expert", config.parallel.expert);
   if (config.balance.device_groups != config.parallel.expert) {
@@ -252,15 +342,19 @@ void check_pairs(Findings& findings, const Config& config) {
 
 /// Attention experts and sub-dimensions.
 void check_mixtures(Findings& findings, const Config& config) {
+  const AttentionExpertsConfig& experts = config.attention_experts;
   const bool mixture = config.model.attention == "moa";
-  findings.unless(!mixture || config.moe.top_k <= config.moe.attention_experts,
-                  "moe.top_k = {} is more than moe.attention_experts = {}", config.moe.top_k,
-                  config.moe.attention_experts);
-  findings.unless(mixture || config.moe.attention_experts == 0,
-                  "moe.attention_experts = {} without model.attention = moa: set one or the other",
-                  config.moe.attention_experts);
+  findings.unless(!mixture || experts.count != 0,
+                  "model.attention = moa with no attention experts: set attention_experts.count");
+  findings.unless(!mixture || experts.count <= 0 || experts.top_k <= experts.count,
+                  "attention_experts.top_k = {} is more than attention_experts.count = {}", experts.top_k,
+                  experts.count);
+  findings.unless(mixture || experts.count == 0,
+                  "attention_experts.count = {} without model.attention = moa: set one or the other", experts.count);
   const SubDimensionsConfig& parts = config.sub_dimensions;
   if (parts.attention <= 0 && parts.ffn <= 0) return;
+  findings.unless(!mixture || parts.attention <= 0,
+                  "sub_dimensions.attention = {} with model.attention = moa: set one or the other", parts.attention);
   findings.unless(parts.shared <= parts.active, "sub_dimensions.shared = {} is more than sub_dimensions.active = {}",
                   parts.shared, parts.active);
   for (const auto& [key, count] :
@@ -309,11 +403,11 @@ void check_pipeline(Findings& findings, const Config& config, int world) {
                   "parallel.pipeline = {} times parallel.virtual_stages = {} is more than model.layers = {}: a stage "
                   "would have no block",
                   pipeline, chunks, config.model.layers);
-  if (parallel.schedule != "interleaved") {
+  if (parallel.schedule != ScheduleKind::interleaved) {
     findings.unless(chunks <= 1,
                     "parallel.virtual_stages = {} with parallel.schedule = {}: set parallel.schedule = interleaved, or "
                     "parallel.virtual_stages = 1",
-                    chunks, parallel.schedule);
+                    chunks, name_of(parallel.schedule));
     return;
   }
   findings.unless(pipeline >= 2 && chunks >= 2,
@@ -421,6 +515,7 @@ void resolve(Config& config, int world) {
   if (data > 0 && config.batch.global % data == 0) derive(config.batch.micro, config.batch.global / data);
   if (config.moe.group_limit == 0) derive(config.balance.device_groups, config.parallel.expert);
   config.moe.gates = gates_of(config.moe);
+  if (model.attention == "moa") config.attention_experts.gates = attention_gates_of(config);
   if (config.run.device == "auto") config.run.device = gpu_count() > 0 ? "cuda" : "cpu";
 }
 

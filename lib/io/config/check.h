@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -8,6 +9,9 @@
 #include "io/config/config.h"
 
 namespace lyceum {
+
+/// The fewest ranks that a mesh of these groups has; any number that suits it is a multiple.
+std::int64_t fewest_ranks(const ParallelConfig& parallel);
 
 /// Everything that makes this configuration impossible on `world` ranks, whatever the build; each names the keys, their
 /// values and what to set. Files are not looked at. The same before and after `resolve`.
@@ -18,8 +22,8 @@ std::vector<std::string> missing_parts(const Config& config);
 std::vector<std::string> problems(const Config& config, int world);
 
 /// Puts concrete values where 0 or "auto" stands for a derived one: kv_heads, head_dim, ffn_hidden, batch.micro,
-/// balance.device_groups, moe.gates, device. What does not divide stays 0: `problems` tells it. Does nothing the second
-/// time.
+/// balance.device_groups, moe.gates, attention_experts.gates, device. What does not divide stays 0: `problems` tells
+/// it. Does nothing the second time.
 void resolve(Config& config, int world);
 
 /// Mistakes that one message tells in full; of more it says how many there are.

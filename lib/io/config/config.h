@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "kernels/activation_kind.h"
 #include "kernels/routing_policy.h"
+#include "parallel/pipeline/schedule_kind.h"
 
 namespace lyceum {
 
@@ -39,41 +41,68 @@ struct BatchConfig {
   std::int64_t seq_len = 512;
 };
 
+/// What backward makes again: nothing, what is cheap to make, or all of a block but its input.
+enum class Recompute { none, selective, full };
+
+/// How a query weighs the values that it sees: AttentionForward or StickBreakingForward.
+enum class AttentionWeights { softmax, stick_breaking };
+
 struct ModelConfig {
   std::int64_t layers = 4, hidden = 256, heads = 4;
   std::int64_t kv_heads = 0;    // 0: heads
   std::int64_t head_dim = 0;    // 0: hidden / heads
   std::int64_t ffn_hidden = 0;  // width of a dense FFN; 0: 8/3 hidden, rounded
   std::int64_t vocab = 4096;
-  double rope_base = 10000;
+  double rope_base = 10000;  // of attention by softmax; sticks have no positions
   double norm_eps = 1e-6;
   double init_std = 0.006;
   bool tie_embeddings = false;
   std::int64_t first_dense_layers = 0;
-  std::string attention = "mha";   // mha, moa (each token uses moe.top_k of moe.attention_experts)
-  std::string recompute = "none";  // none, selective (what is cheap to make again), full (all but a block's input)
-  std::string ffn = "swiglu";      // swiglu (gate, up, down), gelu (up, down)
-  std::int64_t loss_chunk = 0;     // tokens whose logits are there at a time; 0: all, kept until backward
+  std::string attention = "mha";  // mha, moa (see AttentionExpertsConfig)
+  AttentionWeights attention_weights = AttentionWeights::softmax;
+  Recompute recompute = Recompute::none;
+  Activation ffn = Activation::swiglu;
+  std::int64_t loss_chunk = 0;  // tokens whose logits are there at a time; 0: all, kept until backward
 };
 
 /// How a router makes its logits, see model/router.h.
-enum class RouterKind { softmax, sigmoid, mlp, noisy, random, hash };
+enum class RouterKind { softmax, sigmoid, sqrt_softplus, mlp, noisy, random, hash };
+
+/// What it makes of them; a hash has none. Scores that are no softmax are compared with a bias.
+inline Scores scores_of(RouterKind router) {
+  switch (router) {
+    case RouterKind::sigmoid: return Scores::sigmoid;
+    case RouterKind::sqrt_softplus: return Scores::sqrt_softplus;
+    default: return Scores::softmax;
+  }
+}
 
 struct MoeConfig {
-  std::int64_t experts = 0;  // routed; 0: every FFN is dense
+  std::int64_t experts = 0;                     // routed; 0: every FFN is dense
+  std::vector<std::int64_t> experts_of_layers;  // of each layer that routes; overrides experts
+  /// Routed after them, in this order, without weights: experts that give 0, experts that give their input.
+  std::int64_t zero_experts = 0, copy_experts = 0;
+  std::int64_t latent_hidden = 0;  // width that the routed experts work in; 0: model.hidden
   std::int64_t shared_experts = 0, top_k = 1;
   std::int64_t top_k_start = 0;  // in the first step of a run, top_k in the last one; 0: top_k in all
   std::int64_t expert_hidden = 0;
   std::vector<std::int64_t> expert_sizes;  // a width an expert; overrides expert_hidden
   RouterKind router = RouterKind::softmax;
-  std::optional<Gates> gates;          // none: gates_of() says
-  bool renormalize = false;            // another way to write gates = renormalized
-  std::int64_t group_limit = 0;        // of balance.device_groups, those that a token's experts lie in; 0: all
-  double capacity_factor = 0;          // of a sequence's choices that an expert takes, times an even share; 0: all
-  std::int64_t router_hidden = 256;    // width between the two matrices of an mlp router
-  std::int64_t attention_experts = 0;  // of moa: query and output projections; keys and values are shared
-  bool even_routing = false;           // choices that fall on all experts alike, to measure speed
+  std::optional<Gates> gates;        // none: gates_of() says
+  bool renormalize = false;          // another way to write gates = renormalized
+  std::int64_t group_limit = 0;      // of balance.device_groups, those that a token's experts lie in; 0: all
+  double capacity_factor = 0;        // of a sequence's choices that an expert takes, times an even share; 0: all
+  std::int64_t router_hidden = 256;  // width between the two matrices of an mlp router
+  bool even_routing = false;         // choices that fall on all experts alike, to measure speed
 };
+
+/// Routed experts that a token chooses from: those with weights, and behind them those without.
+inline std::int64_t choices_of(const MoeConfig& moe) { return moe.experts + moe.zero_experts + moe.copy_experts; }
+
+/// The keys that say so, for messages.
+inline const char* choices_keys(const MoeConfig& moe) {
+  return choices_of(moe) > moe.experts ? "moe.experts + moe.zero_experts + moe.copy_experts" : "moe.experts";
+}
 
 /// What holds where nobody chose gates: ones for a hash, which has no scores, else renormalized or raw.
 inline Gates gates_of(const MoeConfig& moe) {
@@ -82,6 +111,13 @@ inline Gates gates_of(const MoeConfig& moe) {
   return moe.renormalize ? Gates::renormalized : Gates::raw;
 }
 
+/// Experts of attention, of model.attention = moa: each has queries and an output of its own, and all have the same
+/// keys and values [ModuleFormer]. Their router is of the kind that MoeConfig says.
+struct AttentionExpertsConfig {
+  std::int64_t count = 0, top_k = 1;
+  std::optional<Gates> gates;  // none: attention_gates_of() says
+};
+
 /// Sub-dimensions of the residual stream, of which a token uses some [MoHD]. attention, ffn 0: that part uses all.
 struct SubDimensionsConfig {
   std::int64_t attention = 0, ffn = 0;  // pieces that hidden is cut into, for each half of a block
@@ -89,13 +125,16 @@ struct SubDimensionsConfig {
   std::int64_t fusion_width = 0;        // blocks of the Monarch matrix behind each half; 0: no fusion
 };
 
+/// What choices and probabilities of balance losses are counted over: each sequence, or a pass over all data ranks.
+enum class BalanceScope { sequence, batch };
+
 struct BalanceConfig {
   double expert = 0, device = 0;   // α₁, α₂
   std::int64_t device_groups = 0;  // 0: parallel.expert
-  std::string scope = "sequence";  // sequence, batch
+  BalanceScope scope = BalanceScope::sequence;
   double z_loss = 0;
   double mutual_information = 0, concentration = 0;
-  double bias_rate = 0;  // of a sigmoid router's bias, a step; 0: it stays as it is
+  double bias_rate = 0;  // of the bias of sigmoid and sqrt_softplus, a step; 0: it stays as it is
 };
 
 struct OptimConfig {
@@ -107,13 +146,16 @@ struct OptimConfig {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip_norm = 1.0;
 };
 
+/// Of experts on ranks, see parallel/expert/placement.h.
+enum class PlacementKind { contiguous, pairs, cost };
+
 struct ParallelConfig {
   int pipeline = 1, tensor = 1, expert = 1, expert_tensor = 1, zero = 0;
-  std::string schedule = "1f1b";
+  ScheduleKind schedule = ScheduleKind::one_forward_one_backward;
   int virtual_stages = 1;
   bool sequence = false;
-  std::string placement = "contiguous";  // of experts on ranks: contiguous, pairs, cost
-  std::string transport = "auto";        // of tensors between GPUs: nccl, staged (through the host), auto
+  PlacementKind placement = PlacementKind::contiguous;
+  std::string transport = "auto";  // of tensors between GPUs: nccl, staged (through the host), auto
 };
 
 struct EvalConfig {
@@ -139,6 +181,7 @@ struct Config {
   BatchConfig batch;
   ModelConfig model;
   MoeConfig moe;
+  AttentionExpertsConfig attention_experts;
   SubDimensionsConfig sub_dimensions;
   BalanceConfig balance;
   OptimConfig optim;
@@ -147,5 +190,22 @@ struct Config {
   CheckpointConfig checkpoint;
   RoutingConfig routing;
 };
+
+/// Width that the routed experts work in.
+inline std::int64_t bank_hidden(const Config& config) {
+  return config.moe.latent_hidden > 0 ? config.moe.latent_hidden : config.model.hidden;
+}
+
+/// Of so many choices of a router, those at least that the groups of moe.group_limit have together.
+inline std::int64_t open_choices(const Config& config, std::int64_t choices) {
+  return config.moe.group_limit * (choices / config.balance.device_groups);
+}
+
+/// What holds where nobody chose them: ones for a hash, renormalized for scores that are no softmax, else detached.
+inline Gates attention_gates_of(const Config& config) {
+  if (config.attention_experts.gates) return *config.attention_experts.gates;
+  if (config.moe.router == RouterKind::hash) return Gates::ones;
+  return scores_of(config.moe.router) == Scores::softmax ? Gates::detached : Gates::renormalized;
+}
 
 }  // namespace lyceum

@@ -55,18 +55,20 @@ void bind_model(Binder key, ModelConfig& model) {
   key("model.hidden", &model.hidden, {.low = 1}, "width of the residual stream");
   key("model.heads", &model.heads, {.low = 1}, "attention heads");
   key("model.kv_heads", &model.kv_heads, {.low = 0}, "heads of keys and values; 0: heads");
-  key("model.head_dim", &model.head_dim, {.low = 0}, "width of a head, even; 0: hidden / heads");
+  key("model.head_dim", &model.head_dim, {.low = 0}, "width of a head, even for rotary positions; 0: hidden / heads");
   key("model.ffn_hidden", &model.ffn_hidden, {.low = 0}, "width of a dense FFN; 0: 8/3 hidden, rounded");
   key("model.vocab", &model.vocab, {.low = 2}, "tokens of the vocabulary");
-  key("model.rope_base", &model.rope_base, positive, "base of the rotary angles");
+  key("model.rope_base", &model.rope_base, positive, "base of the rotary angles of softmax");
   key("model.norm_eps", &model.norm_eps, positive, "added to the mean square in RMSNorm");
   key("model.init_std", &model.init_std, {.low = 0}, "standard deviation of initial weights");
   key("model.tie_embeddings", &model.tie_embeddings, {}, "the output head is the embedding matrix");
   key("model.first_dense_layers", &model.first_dense_layers, {.low = 0}, "first blocks that keep a dense FFN");
   key("model.attention", &model.attention, {.names = {"mha", "moa"}},
-      "mha, where kv_heads makes it grouped-query; moa: attention experts, chosen as moe.top_k says");
-  key("model.ffn", &model.ffn, {.names = {"swiglu", "gelu"}}, "FFNs of three matrices (swiglu) or of two (gelu)");
-  key("model.recompute", &model.recompute, {.names = {"none", "selective", "full"}},
+      "mha, where kv_heads makes it grouped-query; moa: a mixture of attention experts");
+  key("model.attention_weights", EnumMember(&model.attention_weights, attention_weights_names),
+      "softmax of the scores, with rotary positions; stick_breaking: each key takes its share of what newer ones left");
+  key("model.ffn", EnumMember(&model.ffn, activation_names), "FFNs of three matrices (swiglu) or of two (gelu)");
+  key("model.recompute", EnumMember(&model.recompute, recompute_names),
       "selective: what is cheap is made again; full: a block keeps only its input");
   key("model.loss_chunk", &model.loss_chunk, {.low = 0},
       "tokens whose logits are there at a time, made again in backward; 0: those of all tokens, kept");
@@ -74,6 +76,13 @@ void bind_model(Binder key, ModelConfig& model) {
 
 void bind_moe(Binder key, MoeConfig& moe) {
   key("moe.experts", &moe.experts, {.low = 0, .high = 65536}, "routed experts of a block; 0: every FFN is dense");
+  key("moe.experts_of_layers", &moe.experts_of_layers, {.low = 1, .high = 65536},
+      "of each block behind model.first_dense_layers, where they differ; overrides experts");
+  key("moe.zero_experts", &moe.zero_experts, {.low = 0, .high = 65536}, "routed experts after those, which give 0");
+  key("moe.copy_experts", &moe.copy_experts, {.low = 0, .high = 65536},
+      "routed experts after those, which give their input");
+  key("moe.latent_hidden", &moe.latent_hidden, {.low = 0},
+      "width that the routed experts work in, between two projections; 0: model.hidden, without any");
   key("moe.shared_experts", &moe.shared_experts, {.low = 0}, "experts that see every token");
   key("moe.top_k", &moe.top_k, {.low = 1}, "routed experts that a token chooses");
   key("moe.top_k_start", &moe.top_k_start, {.low = 0},
@@ -81,10 +90,9 @@ void bind_moe(Binder key, MoeConfig& moe) {
   key("moe.expert_hidden", &moe.expert_hidden, {.low = 0}, "width of an expert");
   key("moe.expert_sizes", &moe.expert_sizes, {.low = 1}, "a width for each routed expert; overrides expert_hidden");
   key("moe.router", EnumMember(&moe.router, router_names),
-      "how a token chooses: by softmax or sigmoid of one matrix, of two (mlp), with noise, fixed at random; by its "
-      "hash");
+      "how a token chooses: by softmax, sigmoid or root of softplus of one matrix, by softmax of two (mlp), with "
+      "noise, fixed at random; by its hash");
   key("moe.router_hidden", &moe.router_hidden, {.low = 1}, "width between the two matrices of an mlp router");
-  key("moe.attention_experts", &moe.attention_experts, {.low = 0, .high = 65536}, "of model.attention = moa");
   key("moe.gates", EnumMember(&moe.gates, derived_name, gates_names),
       "made of the scores of the chosen: raw, renormalized to a sum of one, detached (the sum has no gradient), ones");
   key("moe.renormalize", &moe.renormalize, {}, "another way to write moe.gates = renormalized");
@@ -93,6 +101,14 @@ void bind_moe(Binder key, MoeConfig& moe) {
   key("moe.even_routing", &moe.even_routing, {}, "tokens go to all experts alike, to measure speed");
   key("moe.capacity_factor", &moe.capacity_factor, {.low = 0},
       "in training, an expert takes at most this many times its even share of a sequence's choices; 0: all");
+}
+
+void bind_attention_experts(Binder key, AttentionExpertsConfig& experts) {
+  key("attention_experts.count", &experts.count, {.low = 0, .high = 65536},
+      "of model.attention = moa: queries and outputs that share keys and values");
+  key("attention_experts.top_k", &experts.top_k, {.low = 1}, "of them, how many a token chooses, as moe.router says");
+  key("attention_experts.gates", EnumMember(&experts.gates, derived_name, gates_names),
+      "as moe.gates; auto: detached, of scores that are no softmax renormalized, of a hash ones");
 }
 
 void bind_sub_dimensions(Binder key, SubDimensionsConfig& parts) {
@@ -107,14 +123,14 @@ void bind_balance(Binder key, BalanceConfig& balance) {
   key("balance.expert", &balance.expert, {.low = 0}, "weight of the expert-level balance loss");
   key("balance.device", &balance.device, {.low = 0}, "weight of the device-level balance loss");
   key("balance.device_groups", &balance.device_groups, {.low = 0}, "groups of experts for it; 0: parallel.expert");
-  key("balance.scope", &balance.scope, {.names = {"sequence", "batch"}}, "what the loads are counted over");
+  key("balance.scope", EnumMember(&balance.scope, scope_names), "what the loads are counted over");
   key("balance.z_loss", &balance.z_loss, {.low = 0}, "weight of the squared log-sum of router logits");
   key("balance.mutual_information", &balance.mutual_information, {.low = 0},
       "weight of the mutual information of tokens and experts, which training raises");
   key("balance.concentration", &balance.concentration, {.low = 0},
       "weight of the entropy of the mean probabilities, which training lowers");
   key("balance.bias_rate", &balance.bias_rate, {.low = 0},
-      "what a step moves the bias of a sigmoid router's choices by");
+      "what a step moves the bias of a sigmoid or sqrt_softplus router's choices by");
 }
 
 void bind_optim(Binder key, OptimConfig& optim) {
@@ -141,10 +157,10 @@ void bind_parallel(Binder key, ParallelConfig& parallel) {
   key("parallel.expert_tensor", &parallel.expert_tensor, {.low = 1}, "ranks that share each expert matrix");
   key("parallel.zero", &parallel.zero, {.low = 0, .high = 3},
       "ZeRO: data ranks share out 1 optimizer state, 2 gradients, 3 values too");
-  key("parallel.schedule", &parallel.schedule, {.names = {"gpipe", "1f1b", "interleaved", "zb-h1"}}, "of the pipeline");
+  key("parallel.schedule", EnumMember(&parallel.schedule, schedule_names), "of the pipeline");
   key("parallel.virtual_stages", &parallel.virtual_stages, {.low = 1}, "model chunks of a pipeline rank");
   key("parallel.sequence", &parallel.sequence, {}, "sequence parallelism over the tensor ranks");
-  key("parallel.placement", &parallel.placement, {.names = {"contiguous", "pairs", "cost"}},
+  key("parallel.placement", EnumMember(&parallel.placement, placement_names),
       "of experts on ranks: in runs, wide with narrow, level in FLOPs");
   key("parallel.transport", &parallel.transport, {.names = {"auto", "nccl", "staged"}},
       "between GPUs: NCCL, MPI by way of the host; auto: NCCL unless ranks share a GPU");
@@ -172,6 +188,7 @@ void bind(po::options_description& options, Config& config) {
   bind_batch(key, config.batch);
   bind_model(key, config.model);
   bind_moe(key, config.moe);
+  bind_attention_experts(key, config.attention_experts);
   bind_sub_dimensions(key, config.sub_dimensions);
   bind_balance(key, config.balance);
   bind_optim(key, config.optim);

@@ -160,6 +160,11 @@ std::string optimizer_charts(const ReportInput& input) {
   return lr.empty() && norm.empty() ? "" : fmt::format("<div class=\"pair\">\n{}{}</div>\n", lr, norm);
 }
 
+std::string place_text(const RoutingHistory::Layer& layer, std::size_t expert) {
+  if (layer.expert_rank[expert] < 0) return "no weights";
+  return fmt::format("width {}, rank {}", layer.expert_sizes[expert], layer.expert_rank[expert]);
+}
+
 std::string load_map(const RoutingHistory& routing, RecordRange range) {
   HeatMap map{
       .title = "Load of each expert",
@@ -176,9 +181,8 @@ std::string load_map(const RoutingHistory& routing, RecordRange range) {
     auto& titles = map.titles.emplace_back();
     for (std::size_t e = 0; e < load.tokens.size(); ++e) {
       values.push_back(load.total() ? static_cast<double>(load.tokens[e]) / load.mean() : nan);
-      titles.push_back(fmt::format("layer {}, expert {}: {:.3f} × even, {} tokens; width {}, rank {}",
-                                   label_of(load.id), e, values.back(), grouped_number(load.tokens[e]),
-                                   layer.expert_sizes[e], layer.expert_rank[e]));
+      titles.push_back(fmt::format("layer {}, expert {}: {:.3f} × even, {} tokens; {}", label_of(load.id), e,
+                                   values.back(), grouped_number(load.tokens[e]), place_text(layer, e)));
     }
   }
   return heat_map(map);

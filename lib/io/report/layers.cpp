@@ -111,6 +111,24 @@ std::string evenness_charts(const std::vector<RoutedTokens>& loads, const std::v
   return line_chart(entropy) + line_chart(violation);
 }
 
+std::string information_chart(const RoutingHistory::Layer& layer, const std::vector<RecordRange>& columns,
+                              const std::vector<std::int64_t>& steps) {
+  if (layer.mean_entropy.empty()) return "";
+  LineChart chart{.title = "What a choice tells of its token",
+                  .note = "Nats: entropy of the mean probabilities H(m), of a token's H(m|x), and their difference",
+                  .x_name = "step",
+                  .lines = {{.name = "H(m)", .style = "k0"},
+                            {.name = "H(m|x)", .style = "k6"},
+                            {.name = "mutual information", .style = "mean"}}};
+  for (std::size_t c = 0; c < columns.size(); ++c) {
+    const Information told = information(layer, columns[c]);
+    chart.lines[0].points.push_back({steps[c], told.entropy});
+    chart.lines[1].points.push_back({steps[c], told.of_token});
+    chart.lines[2].points.push_back({steps[c], told.mutual()});
+  }
+  return line_chart(chart);
+}
+
 std::string choice_maps(const RoutingHistory& history, const RoutingHistory::Layer& layer,
                         const std::vector<RecordRange>& columns) {
   std::string html;
@@ -134,11 +152,13 @@ std::string layer_card(const RoutingHistory& history, const RoutingHistory::Laye
   return fmt::format(
       "<section class=\"card{}\">\n<h3 id=\"{}\">Layer {}</h3>\n{}<p class=\"numbers\">MaxVio {:.3g} · entropy "
       "{:.3g}</p>\n{}"
-      "<details>\n<summary>{}percentiles, entropy, MaxVio</summary>\n{}{}<div class=\"trio\">\n{}{}</div>\n</details>\n"
+      "<details>\n<summary>{}percentiles, entropy, MaxVio</summary>\n{}{}<div "
+      "class=\"trio\">\n{}{}{}</div>\n</details>\n"
       "</section>\n",
       told.empty() ? "" : " alarmed", anchor_of(layer.id), label_of(layer.id), told, now.max_violation(), now.entropy(),
       expert_map(history, layer, columns, loads), layer.top_k > 1 ? "by choice, " : "", idle_list(history, layer),
-      choice_maps(history, layer, columns), percentile_chart(loads, steps), evenness_charts(loads, steps));
+      choice_maps(history, layer, columns), percentile_chart(loads, steps), evenness_charts(loads, steps),
+      information_chart(layer, columns, steps));
 }
 
 std::string alarm_item(const Alarm& alarm) {

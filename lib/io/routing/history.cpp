@@ -33,6 +33,12 @@ RoutingHistory::Layer read_router(const hdf5::File& file, const MixtureId& id, s
   layer.mean_probability = probability.read<float>();
   require_input(std::all_of(layer.counts.begin(), layer.counts.end(), [](std::int64_t n) { return n >= 0; }),
                 "{}/counts holds a negative number of tokens", where);
+  if (file.has(path + "/mean_entropy")) {
+    const hdf5::Dataset entropy = file.dataset(path + "/mean_entropy");
+    require_input(entropy.shape() == Shape({records}) && entropy.dtype() == DType::f32,
+                  "{}/mean_entropy is {}, expected float32 [{}]", where, entropy.shape().text(), records);
+    layer.mean_entropy = entropy.read<float>();
+  }
   layer.drops = file.has(path + "/dropped");
   if (layer.drops) {
     const hdf5::Dataset dropped = file.dataset(path + "/dropped");

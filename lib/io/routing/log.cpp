@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <system_error>
@@ -81,11 +82,21 @@ void set_placement(hdf5::Object object, const RoutingLog::Layer& layer) {
   object.set("expert_rank", layer.expert_rank);
 }
 
-/// On the group and on both datasets: each is complete when read alone.
+/// On the group and on the datasets of its experts: each is complete when read alone.
 void set_placement(hdf5::File& file, const RoutingLog::Layer& layer) {
   const std::string group = group_of(layer.id);
   for (const char* member : {"", "/counts", "/mean_probability"}) set_placement(file.object(group + member), layer);
   if (layer.drops) set_placement(file.object(group + "/dropped"), layer);
+}
+
+/// With so many records of which it is not known.
+void create_entropy(hdf5::File& file, const hdf5::Dataset& step, const RoutingLog::Layer& layer, std::int64_t records) {
+  hdf5::Dataset entropy =
+      file.create_dataset(group_of(layer.id) + "/mean_entropy", DType::f32, {records}, {.growing = true});
+  entropy.set("units", "nat");
+  entropy.attach_scale(0, step);
+  entropy.label(0, "step");
+  if (records > 0) entropy.write(std::vector(static_cast<std::size_t>(records), std::nanf("")).data());
 }
 
 void create_layer(hdf5::File& file, const hdf5::Dataset& step, const RoutingLog::Layer& layer) {
@@ -109,6 +120,7 @@ void create_layer(hdf5::File& file, const hdf5::Dataset& step, const RoutingLog:
     describe(dropped, "tokens", std::pair{"step", &step}, std::pair{"choice", &choice}, std::pair{"expert", &expert});
   }
   describe(probability, "1", std::pair{"step", &step}, std::pair{"expert", &expert});
+  create_entropy(file, step, layer, 0);
   set_placement(file, layer);
 }
 
@@ -196,18 +208,19 @@ void RoutingLog::resume(std::int64_t resume_step) {
   records_ = published_ = end - history.steps.begin();
   if (published_ == 0) return create();
   last_step_ = *(end - 1);
-  bool same_placement = true, same_layers = history.layers.size() == layers_.size();
+  bool same_placement = true, entropies = true, same_layers = history.layers.size() == layers_.size();
   for (std::size_t i = 0; same_layers && i < layers_.size(); ++i) {
     const RoutingHistory::Layer& old = history.layers[i];
     same_layers = old.id == layers_[i].id && old.top_k == layers_[i].top_k &&
                   old.expert_sizes == layers_[i].expert_sizes && old.drops == layers_[i].drops;
     same_placement = same_placement && old.expert_rank == layers_[i].expert_rank;
+    entropies = entropies && !old.mean_entropy.empty();
   }
   require_input(same_layers,
                 "{}: holds the routing of a model with other layers or experts, or is of a run that had "
                 "moe.capacity_factor where this one has none, or the other way round; set run.dir or move it away",
                 file_.string());
-  if (same_placement && end == history.steps.end()) return;
+  if (same_placement && entropies && end == history.steps.end()) return;
   copy_fresh(file_, next_);
   {
     hdf5::File file = hdf5::File::edit(next_);
@@ -215,6 +228,11 @@ void RoutingLog::resume(std::int64_t resume_step) {
     for (const Layer& layer : layers_) {
       resize_records(file, group_of(layer.id) + "/counts", published_);
       resize_records(file, group_of(layer.id) + "/mean_probability", published_);
+      if (file.has(group_of(layer.id) + "/mean_entropy")) {
+        resize_records(file, group_of(layer.id) + "/mean_entropy", published_);
+      } else {
+        create_entropy(file, file.dataset("/step"), layer, published_);
+      }
       if (layer.drops) resize_records(file, group_of(layer.id) + "/dropped", published_);
       set_placement(file, layer);
     }
@@ -260,6 +278,7 @@ void RoutingLog::write_recent() {
     for (const LayerRouting& layer : record.layers) {
       append_row(file, group_of(layer.id) + "/counts", layer.counts.data());
       append_row(file, group_of(layer.id) + "/mean_probability", layer.mean_probability.data());
+      append_row(file, group_of(layer.id) + "/mean_entropy", &layer.mean_entropy);
       if (!layer.dropped.empty()) append_row(file, group_of(layer.id) + "/dropped", layer.dropped.data());
     }
   }

@@ -17,6 +17,7 @@ struct LayerRouting {
   std::int64_t top_k = 0, experts = 0;
   std::vector<std::int64_t> counts;     // [top_k, experts]: tokens whose k-th choice is that expert
   std::vector<float> mean_probability;  // [experts]
+  float mean_entropy = 0;               // of tokens' probabilities, in nats; NaN where that is not known
   std::vector<std::int64_t> dropped{};  // [top_k, experts]: of counts, those left out; none where none ever is
 };
 
@@ -27,7 +28,8 @@ struct RoutingRecord {
 };
 
 /// `routing.h5` as a run writes it: /step [S], /layers/LLL/counts [S, top_k, experts] (tokens whose k-th choice is that
-/// expert since the last record), /layers/LLL/mean_probability [S, experts] (over the same tokens), where experts have
+/// expert since the last record), /layers/LLL/mean_probability [S, experts] (over the same tokens),
+/// /layers/LLL/mean_entropy [S] (of the tokens' probabilities, in nats; NaN where it is not known), where experts have
 /// limited room /layers/LLL/dropped [S, top_k, experts] (of counts, choices that were left out); LLL is the layer's
 /// index in three digits. These are of the FFN's router; the attention's has the same under /layers/LLL/attention.
 /// Dimension scales step, choice, expert; `units`; attributes expert_sizes and expert_rank on each router's group and
@@ -40,7 +42,7 @@ class RoutingLog {
     std::int64_t top_k;
     bool drops = false;                      // whether it says which choices were left out
     std::vector<std::int64_t> expert_sizes;  // width of each routed expert
-    std::vector<std::int64_t> expert_rank;   // expert-parallel rank that holds it
+    std::vector<std::int64_t> expert_rank;   // expert-parallel rank that holds it; −1: none, it has no weights
     bool operator==(const Layer&) const = default;
   };
   /// Opens or creates; records of steps after `resume_step` are cut off (a resumed run writes them again), and -1
@@ -85,6 +87,7 @@ struct RoutingHistory {
     std::vector<std::int64_t> expert_sizes, expert_rank;
     std::vector<std::int64_t> counts;     // [S, top_k, experts]
     std::vector<float> mean_probability;  // [S, experts]
+    std::vector<float> mean_entropy{};    // [S]; none in an older file
     bool drops = false;
     std::vector<std::int64_t> dropped{};  // [S, top_k, experts], where it drops
   };

@@ -137,4 +137,32 @@ std::vector<RoutedTokens> loads_by_layer(const RoutingHistory& history, RecordRa
   return loads;
 }
 
+Information information(const RoutingHistory::Layer& layer, RecordRange range) {
+  if (layer.mean_entropy.empty()) return {no_number, no_number};
+  const auto experts = static_cast<std::size_t>(layer.experts);
+  std::vector<double> mean(experts, 0.0);
+  double all = 0, of_token = 0;
+  for (std::size_t r = range.begin; r < range.end; ++r) {
+    const auto first = layer.counts.begin() + static_cast<std::ptrdiff_t>(r) * layer.top_k * layer.experts;
+    const auto tokens = static_cast<double>(std::accumulate(first, first + layer.experts, std::int64_t{0}));
+    if (tokens == 0 || std::isnan(layer.mean_entropy[r])) continue;
+    all += tokens;
+    of_token += tokens * static_cast<double>(layer.mean_entropy[r]);
+    for (std::size_t e = 0; e < experts; ++e) {
+      mean[e] += tokens * static_cast<double>(layer.mean_probability[r * experts + e]);
+    }
+  }
+  if (all == 0) return {no_number, no_number};
+  double entropy = 0;
+  for (const double sum : mean) {
+    if (sum > 0) entropy -= sum / all * std::log(sum / all);
+  }
+  return {entropy, of_token / all};
+}
+
+bool tells_information(const RoutingHistory& history, RecordRange range) {
+  return std::ranges::any_of(history.layers,
+                             [&](const auto& layer) { return !std::isnan(information(layer, range).entropy); });
+}
+
 }  // namespace lyceum

@@ -69,6 +69,17 @@ class ChosenWidth {
 };
 ChosenWidth chosen_width(const RoutingHistory& history, RecordRange range);
 
+/// What a choice tells of its token, in nats [ModuleFormer]: entropies H(m) of the mean probabilities and H(m|x) of a
+/// token's, on average over the tokens, and the mutual information H(m) − H(m|x). NaN where that is not known.
+struct Information {
+  double entropy, of_token;
+  double mutual() const { return entropy - of_token; }
+};
+/// Of a router's tokens in those records of a range that have entropies.
+Information information(const RoutingHistory::Layer& layer, RecordRange range);
+/// Whether a log has what it is made of, in any record.
+bool tells_information(const RoutingHistory& history, RecordRange range);
+
 /// The load by one router: of one choice, or of all.
 RoutedTokens layer_load(const RoutingHistory::Layer& layer, RecordRange range, std::optional<std::int64_t> choice = {});
 /// A load a router and choice, in that order: the rows of MoDSE's appendix A.

@@ -55,6 +55,17 @@ Row row_of(const RoutedTokens& load, bool experts, bool dropped) {
   return row;
 }
 
+/// A row a router.
+std::string information_table(const RoutingHistory& history, RecordRange range) {
+  std::vector<Row> rows = {{"layer, in nats", "H(m)", "H(m|x)", "MI"}};
+  for (const RoutingHistory::Layer& layer : history.layers) {
+    const Information told = information(layer, range);
+    rows.push_back({fmt::format("layer{}", label_of(layer.id)), ratio_text(told.entropy), ratio_text(told.of_token),
+                    ratio_text(told.mutual())});
+  }
+  return "Entropy of the mean probabilities, of a token's, and mutual information\n" + aligned(rows);
+}
+
 }  // namespace
 
 std::string width_text(const ChosenWidth& width) {
@@ -79,6 +90,7 @@ std::string routing_table(const RoutingHistory& history, RecordRange range, bool
     for (std::int64_t k = 0; k < layer.top_k; ++k) rows.push_back(row_of(*load++, experts, dropped));
   }
   text += rows.empty() ? "" : aligned(rows);
+  if (tells_information(history, range)) text += '\n' + information_table(history, range);
   if (const ChosenWidth width = chosen_width(history, range); width.varies()) text += '\n' + width_text(width) + '\n';
   return text;
 }

@@ -9,6 +9,7 @@
 #include "kernels/cpu/checks.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/segments.h"
+#include "kernels/split_pairs.h"
 
 namespace lyceum {
 
@@ -54,7 +55,7 @@ void run(const CpuStream& stream, const SortByExpert& sort) {
   require_length("SortByExpert", "pair_slot", sort.pair_slot, tokens * k);
   for (std::int64_t t = 0; t < tokens; ++t) {
     require_indices("SortByExpert", "index", std::span(sort.index.row(t), static_cast<std::size_t>(k)), -1,
-                    static_cast<std::int64_t>(experts));
+                    sort.choices());
   }
   const std::vector<std::size_t> position = positions_of(sort.order);
   const std::int64_t parts = std::max(1, threads_for(stream, tokens / rows_a_thread(k)));
@@ -67,7 +68,8 @@ void run(const CpuStream& stream, const SortByExpert& sort) {
         for (std::int64_t t = tokens * part / parts; t < tokens * (part + 1) / parts; ++t) {
           for (std::int64_t j = 0; j < k; ++j) {
             const std::int32_t expert = sort.index.row(t)[j];
-            if (expert >= 0) f(own[position[static_cast<std::size_t>(expert)]], t * k + j);
+            if (expert >= 0 && static_cast<std::size_t>(expert) < experts)
+              f(own[position[static_cast<std::size_t>(expert)]], t * k + j);
           }
         }
       }
@@ -125,6 +127,19 @@ void run(const CpuStream& stream, const ComposeIndices& compose) {
       compose.y[i] = at < 0 ? -1 : compose.through[static_cast<std::size_t>(at)];
     }
   });
+}
+
+void run(const CpuStream& stream, const SplitPairs& split) {
+  require_fitting(split);
+  require_indices("SplitPairs", "slot_of_pair", split.slot_of_pair, any_negative, std::ssize(split.pair_of_slot));
+  require_indices("SplitPairs", "pair_of_slot", split.pair_of_slot, any_negative, std::ssize(split.slot_of_pair));
+  const auto fill = [&](std::span<std::int64_t> all, const auto& value) {
+    parallel_for(stream, std::ssize(all), elements_a_thread, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t i = first; i < last; ++i) all[static_cast<std::size_t>(i)] = value(i);
+    });
+  };
+  fill(split.in_slots, [&](std::int64_t i) { return part_in_slots(split, i); });
+  fill(split.by_token, [&](std::int64_t i) { return part_by_token(split, i); });
 }
 
 template <class T>

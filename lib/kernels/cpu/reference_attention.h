@@ -45,67 +45,101 @@ void for_each_query(const AttentionShape& shape, Visit&& visit) {
   }
 }
 
+/// out = Σ_i weights[i] · row i of values.
+template <class T, class Sum = Accumulator<T>>
+void weighted_sum(const std::vector<Sum>& weights, const Matrix<const T>& values, T* out) {
+  for (std::int64_t d = 0; d < values.cols; ++d) {
+    Sum sum = 0;
+    for (std::int64_t j = 0; j < values.rows; ++j) {
+      sum += weights[static_cast<std::size_t>(j)] * static_cast<Sum>(values.row(j)[d]);
+    }
+    out[d] = static_cast<T>(sum);
+  }
+}
+
+/// Gradients of q, k and v, query by query, where out is a sum of values by weights that depend on scores.
+template <class T, class Backward>
+class QueryGradients {
+ public:
+  using Sum = Accumulator<T>;
+  explicit QueryGradients(const Backward& attention)
+      : attention_(attention), dk_(static_cast<std::size_t>(attention.k.size())), dv_(dk_) {}
+
+  /// `d_score(i, derivative of weight i)` is the derivative of q·k_i; called for the keys in their order.
+  template <class DScore>
+  void add(std::int64_t row, std::int64_t first, std::int64_t seen, std::int64_t q_col, std::int64_t k_col,
+           const std::vector<Sum>& weights, DScore&& d_score) {
+    const T *query = attention_.q.row(row) + q_col, *d_out = attention_.d_out.row(row) + q_col;
+    const std::int64_t dim = attention_.shape.head_dim;
+    std::vector<Sum> dq(static_cast<std::size_t>(dim));
+    for (std::int64_t j = 0; j < seen; ++j) {
+      const auto at = static_cast<std::size_t>(j);
+      const T *key = attention_.k.row(first + j) + k_col, *value = attention_.v.row(first + j) + k_col;
+      Sum d_weight = 0;
+      for (std::int64_t d = 0; d < dim; ++d) d_weight += static_cast<Sum>(d_out[d]) * static_cast<Sum>(value[d]);
+      const Sum ds = d_score(at, d_weight);
+      for (std::int64_t d = 0; d < dim; ++d) {
+        const auto cell = static_cast<std::size_t>((first + j) * attention_.k.cols + k_col + d);
+        dq[static_cast<std::size_t>(d)] += ds * static_cast<Sum>(key[d]);
+        dk_[cell] += ds * static_cast<Sum>(query[d]);
+        dv_[cell] += weights[at] * static_cast<Sum>(d_out[d]);
+      }
+    }
+    for (std::int64_t d = 0; d < dim; ++d)
+      attention_.dq.row(row)[q_col + d] = static_cast<T>(dq[static_cast<std::size_t>(d)]);
+  }
+
+  /// dk and dv, when all queries are added.
+  void write() const {
+    for (std::int64_t r = 0; r < attention_.k.rows; ++r) {
+      for (std::int64_t c = 0; c < attention_.k.cols; ++c) {
+        const auto cell = static_cast<std::size_t>(r * attention_.k.cols + c);
+        attention_.dk.row(r)[c] = static_cast<T>(dk_[cell]);
+        attention_.dv.row(r)[c] = static_cast<T>(dv_[cell]);
+      }
+    }
+  }
+
+ private:
+  const Backward& attention_;
+  std::vector<Sum> dk_, dv_;
+};
+
 template <class T>
 void run(const CpuStream&, const AttentionForward<T>& attention) {
   using Sum = Accumulator<T>;
   const std::int64_t dim = attention.shape.head_dim;
   for_each_query(attention.shape, [&](auto head, auto row, auto first, auto seen, auto q_col, auto k_col) {
-    const auto values = attention.v.rows_from(first, seen).cols_from(k_col, dim);
     const AttentionRow<T> softmax(attention.q.row(row) + q_col,
                                   attention.k.rows_from(first, seen).cols_from(k_col, dim),
                                   static_cast<Sum>(attention.scale));
     attention.log_sum_exp.row(row)[head] = softmax.log_sum_exp;
-    for (std::int64_t d = 0; d < dim; ++d) {
-      Sum sum = 0;
-      for (std::int64_t j = 0; j < seen; ++j) {
-        sum += softmax.probability[static_cast<std::size_t>(j)] * static_cast<Sum>(values.row(j)[d]);
-      }
-      attention.out.row(row)[q_col + d] = static_cast<T>(sum);
-    }
+    weighted_sum(softmax.probability, attention.v.rows_from(first, seen).cols_from(k_col, dim),
+                 attention.out.row(row) + q_col);
   });
 }
 
-/// With p the probabilities: dv = pᵀ·d_out, dp = d_out·vᵀ, ds = scale · p ∘ (dp - Σ_j p dp), dq = ds·k, dk = dsᵀ·q.
+/// With p the probabilities: dv = pᵀ·d_out, dp = d_out·vᵀ, ds = scale · p ∘ (dp - Σ_d d_out·out), dq = ds·k,
+/// dk = dsᵀ·q.
 template <class T>
 void run(const CpuStream&, const AttentionBackward<T>& attention) {
   using Sum = Accumulator<T>;
   const std::int64_t dim = attention.shape.head_dim;
   const auto scale = static_cast<Sum>(attention.scale);
-  const auto cells = static_cast<std::size_t>(attention.k.size());
-  std::vector<Sum> dk(cells), dv(cells);
+  QueryGradients<T, AttentionBackward<T>> gradients(attention);
   for_each_query(attention.shape, [&](auto, auto row, auto first, auto seen, auto q_col, auto k_col) {
-    const T* query = attention.q.row(row) + q_col;
-    const T* d_out = attention.d_out.row(row) + q_col;
-    const AttentionRow<T> softmax(query, attention.k.rows_from(first, seen).cols_from(k_col, dim), scale);
-    std::vector<Sum> d_probability(static_cast<std::size_t>(seen)), dq(static_cast<std::size_t>(dim));
+    const AttentionRow<T> softmax(attention.q.row(row) + q_col,
+                                  attention.k.rows_from(first, seen).cols_from(k_col, dim), scale);
     Sum mean = 0;
-    for (std::int64_t j = 0; j < seen; ++j) {
-      const auto at = static_cast<std::size_t>(j);
-      const T* value = attention.v.row(first + j) + k_col;
-      for (std::int64_t d = 0; d < dim; ++d)
-        d_probability[at] += static_cast<Sum>(d_out[d]) * static_cast<Sum>(value[d]);
-      mean += softmax.probability[at] * d_probability[at];
+    for (std::int64_t d = 0; d < dim; ++d) {
+      mean +=
+          static_cast<Sum>(attention.d_out.row(row)[q_col + d]) * static_cast<Sum>(attention.out.row(row)[q_col + d]);
     }
-    for (std::int64_t j = 0; j < seen; ++j) {
-      const auto at = static_cast<std::size_t>(j);
-      const Sum d_score = scale * softmax.probability[at] * (d_probability[at] - mean);
-      for (std::int64_t d = 0; d < dim; ++d) {
-        const auto cell = static_cast<std::size_t>((first + j) * attention.k.cols + k_col + d);
-        dq[static_cast<std::size_t>(d)] += d_score * static_cast<Sum>(attention.k.row(first + j)[k_col + d]);
-        dk[cell] += d_score * static_cast<Sum>(query[d]);
-        dv[cell] += softmax.probability[at] * static_cast<Sum>(d_out[d]);
-      }
-    }
-    for (std::int64_t d = 0; d < dim; ++d)
-      attention.dq.row(row)[q_col + d] = static_cast<T>(dq[static_cast<std::size_t>(d)]);
+    gradients.add(row, first, seen, q_col, k_col, softmax.probability, [&](std::size_t i, Sum d_probability) {
+      return scale * softmax.probability[i] * (d_probability - mean);
+    });
   });
-  for (std::int64_t r = 0; r < attention.k.rows; ++r) {
-    for (std::int64_t c = 0; c < attention.k.cols; ++c) {
-      const auto cell = static_cast<std::size_t>(r * attention.k.cols + c);
-      attention.dk.row(r)[c] = static_cast<T>(dk[cell]);
-      attention.dv.row(r)[c] = static_cast<T>(dv[cell]);
-    }
-  }
+  gradients.write();
 }
 
 }  // namespace lyceum::reference

@@ -47,20 +47,36 @@ A shifted_exponentials(const A* logits, std::int64_t cols, A largest, A* scores)
   return sum;
 }
 
-/// In this direction the comparison keeps NaN.
-template <class A>
-A sigmoid(A logit) {
-  constexpr A least = least_sigmoid_logit;
-  return A{1} / (A{1} + fast_exp(logit < least ? -least : -logit));
+/// Of a logit by itself. In this direction the comparison keeps NaN.
+template <Scores kind, class A>
+A score_of(A logit) {
+  constexpr A least = least_logit;
+  const A x = logit < least ? least : logit;
+  if constexpr (kind == Scores::sigmoid) {
+    return A{1} / (A{1} + fast_exp(-x));
+  } else {
+    return std::sqrt(std::max(x, A{0}) + std::log1p(std::exp(-std::abs(x))));
+  }
 }
 
-/// scores = sigmoids of the logits; their sum.
-template <class A>
-A sigmoids(const A* logits, std::int64_t cols, A* scores) {
+/// ds/dx / s of such a score s of x.
+template <Scores kind, class A>
+A log_slope(A score) {
+  if constexpr (kind == Scores::sigmoid) {
+    return 1 - score;
+  } else {
+    const A softplus = score * score;
+    return -std::expm1(-softplus) / (2 * softplus);
+  }
+}
+
+/// scores = those of the logits, each by itself; their sum.
+template <Scores kind, class A>
+A separate_scores(const A* logits, std::int64_t cols, A* scores) {
   A sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (std::int64_t c = 0; c < cols; ++c) {
-    scores[c] = sigmoid(logits[c]);
+    scores[c] = score_of<kind>(logits[c]);
     sum += scores[c];
   }
   return sum;
@@ -204,8 +220,9 @@ struct TokenRouter {
     if (load) add_to_load(route, t, scores.data(), A{1} / sum, load);
   }
 
-  void sigmoid(std::int64_t t, double* load) {
-    const A sum = sigmoids(route.logits.row(t), route.logits.cols, scores.data());
+  template <Scores kind>
+  void separate(std::int64_t t, double* load) {
+    const A sum = separate_scores<kind>(route.logits.row(t), route.logits.cols, scores.data());
     route.norms.row(t)[0] = 0;
     route.norms.row(t)[1] = sum;
     for (std::size_t e = 0; e < keys.size(); ++e) keys[e] = scores[e] + (route.bias.empty() ? A{0} : route.bias[e]);
@@ -215,7 +232,11 @@ struct TokenRouter {
   }
 
   void operator()(std::int64_t t, double* load) {
-    route.scores == Scores::softmax ? softmax(t, load) : sigmoid(t, load);
+    switch (route.scores) {
+      case Scores::softmax: return softmax(t, load);
+      case Scores::sigmoid: return separate<Scores::sigmoid>(t, load);
+      case Scores::sqrt_softplus: return separate<Scores::sqrt_softplus>(t, load);
+    }
   }
 };
 
@@ -291,20 +312,33 @@ struct TokenGradient {
   }
 
   void write(std::int64_t t) {
-    route.scores == Scores::softmax ? through_softmax(t) : through_sigmoid(t);
-    if (route.entropy && route.d_load.rows > 0) add_entropy(t);
+    switch (route.scores) {
+      case Scores::softmax: return through<Scores::softmax>(t);
+      case Scores::sigmoid: return through<Scores::sigmoid>(t);
+      case Scores::sqrt_softplus: return through<Scores::sqrt_softplus>(t);
+    }
   }
 
-  /// With H = −Σ p log p, dx_i = −p_i (log p_i + H) of a softmax; times 1 − s_i of sigmoids, where p_i = s_i / z.
+  template <Scores kind>
+  void through(std::int64_t t) {
+    if constexpr (kind == Scores::softmax) {
+      through_softmax(t);
+    } else {
+      through_separate<kind>(t);
+    }
+    if (route.entropy && route.d_load.rows > 0) add_entropy<kind>(t);
+  }
+
+  /// With H = −Σ p log p, dx_i = −p_i (log p_i + H) of a softmax; of the others, where p_i = s_i / z, times ds/dx / s.
+  template <Scores kind>
   void add_entropy(std::int64_t t) {
-    const bool sigmoid = route.scores == Scores::sigmoid;
     const auto experts = static_cast<std::int64_t>(scores.size());
-    const A inverse = sigmoid ? A{1} / route.norms.row(t)[1] : A{1},
+    const A inverse = kind == Scores::softmax ? A{1} : A{1} / route.norms.row(t)[1],
             entropy = entropy_of(scores.data(), experts, inverse);
     A* d_logits = route.d_logits.row(t);
     for (std::size_t e = 0; e < scores.size(); ++e) {
       const A p = scores[e] * inverse, d_score = -p * (log_or_zero(p) + entropy);
-      d_logits[e] += entropy_slope * (sigmoid ? (1 - scores[e]) * d_score : d_score);
+      d_logits[e] += entropy_slope * (kind == Scores::softmax ? d_score : log_slope<kind>(scores[e]) * d_score);
     }
   }
 
@@ -332,8 +366,9 @@ struct TokenGradient {
     }
   }
 
-  /// dp: derivatives by the probabilities s / z. ds_i = (dp_i − Σ dp · p) / z + dv_i, dx_i = s_i (1 − s_i) ds_i.
-  void through_sigmoid(std::int64_t t) {
+  /// dp: derivatives by the probabilities s / z. ds_i = (dp_i − Σ dp · p) / z + dv_i, dx_i = ds/dx · ds_i.
+  template <Scores kind>
+  void through_separate(std::int64_t t) {
     const auto experts = static_cast<std::int64_t>(scores.size());
     const A* logits = route.logits.row(t);
     const A inverse = A{1} / route.norms.row(t)[1];
@@ -342,16 +377,16 @@ struct TokenGradient {
     A dot = 0;
 #pragma omp simd reduction(+ : dot)
     for (std::int64_t e = 0; e < experts; ++e) {
-      s[e] = sigmoid(logits[e]);
+      s[e] = score_of<kind>(logits[e]);
       dot += dp[e] * s[e] * inverse;
     }
     through_gates(t);
     A* d_logits = route.d_logits.row(t);
 #pragma omp simd
-    for (std::int64_t e = 0; e < experts; ++e) d_logits[e] = s[e] * (1 - s[e]) * ((dp[e] - dot) * inverse);
+    for (std::int64_t e = 0; e < experts; ++e) d_logits[e] = s[e] * log_slope<kind>(s[e]) * ((dp[e] - dot) * inverse);
     for (std::size_t j = 0; j < d_chosen.size(); ++j) {
       const std::int32_t e = route.index.row(t)[j];
-      d_logits[e] += s[e] * (1 - s[e]) * d_chosen[j];
+      d_logits[e] += s[e] * log_slope<kind>(s[e]) * d_chosen[j];
     }
   }
 };
@@ -378,6 +413,7 @@ void run(const CpuStream& stream, const RouteTokens<A>& route) {
   add_chunks(partial, chunks, route.load);
   count_choices(stream, route);
   if (!route.probability.empty()) run(stream, SumColumns{route.load.cols_from(experts, experts), route.probability});
+  if (!route.entropies.empty()) run(stream, SumColumns{route.load.cols_from(2 * experts + 1, 1), route.entropies});
 }
 
 template <class A>

@@ -10,14 +10,6 @@ namespace lyceum {
 
 namespace {
 
-/// Rows are counted in 32 bits within a sequence, tiles beyond its end included.
-void require_countable(const AttentionShape& shape) {
-  constexpr std::int64_t most = 1 << 30;
-  require(shape.key_len <= most, "attention: sequences of {} tokens, {} is the most", shape.key_len, most);
-  const std::int64_t heads = shape.sequences * shape.heads;
-  require(heads <= most, "attention: {} heads in all sequences, {} is the most", heads, most);
-}
-
 template <class Task>
 void run_task(const CudaStream& stream, const Task& task) {
   if constexpr (std::is_same_v<decltype(task.q.data), const bfloat16*>) {

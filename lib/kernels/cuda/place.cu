@@ -4,6 +4,7 @@
 #include "kernels/cuda/scan.cuh"
 #include "kernels/cuda/segments.cuh"
 #include "kernels/permute.h"
+#include "kernels/split_pairs.h"
 
 namespace lyceum {
 
@@ -68,6 +69,20 @@ __global__ void __launch_bounds__(place_threads) compose_indices(ComposeIndices 
   }
 }
 
+__global__ void __launch_bounds__(place_threads) split_pairs(SplitPairs split) {
+  const auto here = static_cast<std::int64_t>(split.in_slots.size()),
+             there = static_cast<std::int64_t>(split.by_token.size());
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * place_threads;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * place_threads + threadIdx.x; i < here + there;
+       i += stride) {
+    if (i < here) {
+      split.in_slots[i] = part_in_slots(split, i);
+    } else {
+      split.by_token[i - here] = part_by_token(split, i - here);
+    }
+  }
+}
+
 }  // namespace
 
 void run(const CudaStream& stream, const PlaceInSegments& place) {
@@ -86,6 +101,12 @@ void run(const CudaStream& stream, const ComposeIndices& compose) {
   require_length("ComposeIndices", "map", compose.map, count);
   start(stream, "ComposeIndices", compose_indices, blocks_for(count, place_threads), place_threads, compose,
         IndexCheck(stream, "ComposeIndices", "map", 0, std::ssize(compose.through)));
+}
+
+void run(const CudaStream& stream, const SplitPairs& split) {
+  require_fitting(split);
+  const std::int64_t all = std::ssize(split.in_slots) + std::ssize(split.by_token);
+  start(stream, "SplitPairs", split_pairs, blocks_for(all, place_threads), place_threads, split);
 }
 
 }  // namespace lyceum

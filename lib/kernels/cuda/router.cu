@@ -74,8 +74,21 @@ __device__ A score_of(A x, A largest, A inverse) {
   if constexpr (scores == Scores::softmax) {
     return std::exp(x - largest) * inverse;
   } else {
-    constexpr A least = least_sigmoid_logit;
-    return A{1} / (A{1} + std::exp(x < least ? -least : -x));  // this comparison keeps NaN
+    constexpr A least = least_logit;
+    if (x < least) x = least;  // this comparison keeps NaN
+    if constexpr (scores == Scores::sigmoid) return A{1} / (A{1} + std::exp(-x));
+    return std::sqrt((x < 0 ? A{0} : x) + std::log1p(std::exp(-std::abs(x))));
+  }
+}
+
+/// ds/dx / s of a score s of x that is no softmax.
+template <Scores scores, class A>
+__device__ A log_slope(A score) {
+  if constexpr (scores == Scores::sigmoid) {
+    return A{1} - score;
+  } else {
+    const A softplus = score * score;
+    return -std::expm1(-softplus) / (2 * softplus);
   }
 }
 
@@ -253,9 +266,9 @@ __device__ void add_scores(const RouteTokens<A>& route, std::int64_t begin, std:
   }
 }
 
-/// partial: [pieces, load_width(experts)], or none where no load is wanted. Without `general` there are neither limits
-/// of groups nor entropies.
-template <class A, int held, Scores kind, bool general>
+/// partial: [pieces, load_width(experts)], or none where no load is wanted. `groups`: whether there may be limits of
+/// groups.
+template <class A, int held, Scores kind, bool groups>
 __global__ void __launch_bounds__(router_threads)
     route_tokens(RouteTokens<A> route, RouterChunks chunks, Matrix<double> partial, bool by_rank) {
   constexpr int places = held ? held : 1;
@@ -292,11 +305,11 @@ __global__ void __launch_bounds__(router_threads)
       }
     };
     [[maybe_unused]] std::uint64_t open = 0;
-    if constexpr (general) {
+    if constexpr (groups) {
       if (route.group_limit > 0) open = open_groups(route, logits, compared);
     }
     const auto key = [&](std::int64_t c, A x, int i) {
-      if constexpr (general) {
+      if constexpr (groups) {
         if (route.group_limit > 0 && !(open >> route.group[c] & 1)) return std::numeric_limits<A>::quiet_NaN();
       }
       if constexpr (kind == Scores::softmax) {
@@ -312,9 +325,9 @@ __global__ void __launch_bounds__(router_threads)
       const A log_sum_exp = largest + std::log(sum);
       square += static_cast<double>(log_sum_exp) * static_cast<double>(log_sum_exp);
     }
-    if constexpr (general) {
+    if (loads && route.entropy) {
       const auto probability = [&](A x, int i) { return (held ? scores[i] : unscaled(x)) * inverse; };
-      if (route.entropy) entropy += static_cast<double>(entropy_of(logits, probability));
+      entropy += static_cast<double>(entropy_of(logits, probability));
     }
   }
   if (!loads) return;
@@ -411,8 +424,8 @@ struct ThroughGates {
 };
 
 /// Softmax: dx_i = s_i (ds_i − Σ ds · s) + 2 lse · d_square · s_i, with ds by the load and by the gates.
-/// Sigmoid: dx_i = s_i (1 − s_i) ((dp_i − Σ dp · s / z) / z + dv_i), with dp by the load and dv by the gates.
-/// Of the entropy H = −Σ p log p besides: −p_i (log p_i + H), times 1 − s_i for a sigmoid.
+/// Others: dx_i = ds/dx ((dp_i − Σ dp · s / z) / z + dv_i), with dp by the load and dv by the gates.
+/// Of the entropy H = −Σ p log p besides: −p_i (log p_i + H), times ds/dx / s for the others.
 template <class A, int held, Scores kind, bool entropy>
 __global__ void __launch_bounds__(router_threads)
     route_tokens_backward(RouteTokensBackward<A> route, RouterChunks chunks) {
@@ -454,7 +467,7 @@ __global__ void __launch_bounds__(router_threads)
       if constexpr (kind == Scores::softmax) {
         return score * d_score;
       } else {
-        return score * (A{1} - score) * d_score;
+        return score * log_slope<kind>(score) * d_score;
       }
     };
     const auto by_load = [&](A slope) { return kind == Scores::softmax ? slope + shift : (slope + shift) * factor; };
@@ -475,7 +488,7 @@ __global__ void __launch_bounds__(router_threads)
       __syncwarp();
       logits.each([&](std::int64_t c, A x, int i) {
         const A p = probability(x, i), d_score = -p * (log_or_zero(p) + of_row);
-        d_logits[c] += d_entropy * (kind == Scores::softmax ? d_score : (A{1} - score(x)) * d_score);
+        d_logits[c] += d_entropy * (kind == Scores::softmax ? d_score : log_slope<kind>(score(x)) * d_score);
       });
     }
   }
@@ -531,19 +544,26 @@ void with_held(std::int64_t cols, const F& f) {
 }
 template <class Route, class F>
 void with_kernel(const Route& route, const F& f) {
-  if (route.scores == Scores::softmax) return with_held<Scores::softmax>(route.logits.cols, f);
-  with_held<Scores::sigmoid>(route.logits.cols, f);
+  switch (route.scores) {
+    case Scores::softmax: return with_held<Scores::softmax>(route.logits.cols, f);
+    case Scores::sigmoid: return with_held<Scores::sigmoid>(route.logits.cols, f);
+    case Scores::sqrt_softplus: return with_held<Scores::sqrt_softplus>(route.logits.cols, f);
+  }
 }
 
 /// The same with two ways to hold a row.
+template <Scores scores, class F>
+void with_few_held(std::int64_t cols, const F& f) {
+  constexpr int most = 8;
+  cols <= most* warp_size ? f.template operator()<most, scores>() : f.template operator()<0, scores>();
+}
 template <class Route, class F>
 void with_few_kernels(const Route& route, const F& f) {
-  constexpr int most = 8;
-  const bool fits = route.logits.cols <= most * warp_size;
-  if (route.scores == Scores::softmax) {
-    return fits ? f.template operator()<most, Scores::softmax>() : f.template operator()<0, Scores::softmax>();
+  switch (route.scores) {
+    case Scores::softmax: return with_few_held<Scores::softmax>(route.logits.cols, f);
+    case Scores::sigmoid: return with_few_held<Scores::sigmoid>(route.logits.cols, f);
+    case Scores::sqrt_softplus: return with_few_held<Scores::sqrt_softplus>(route.logits.cols, f);
   }
-  fits ? f.template operator()<most, Scores::sigmoid>() : f.template operator()<0, Scores::sigmoid>();
 }
 
 unsigned blocks_of(const RouterChunks& chunks) {
@@ -568,13 +588,13 @@ void run(const CudaStream& stream, const RouteTokens<A>& route) {
     memory = stream.memory().allocate(size * sizeof(double), MemoryKind::buffers);
     partial = {reinterpret_cast<double*>(memory.get()), chunks.count(), load_width(experts)};
   }
-  const auto launch = [&]<int held, Scores scores, bool general>() {
+  const auto launch = [&]<int held, Scores scores, bool groups>() {
     const auto local = static_cast<std::size_t>(experts) * ((held ? router_warps * sizeof(double) : 0) +
                                                             static_cast<std::size_t>(by_rank ? k : 1) * sizeof(int));
-    start_shared(stream, "RouteTokens", route_tokens<A, held, scores, general>, blocks_of(chunks), router_threads,
+    start_shared(stream, "RouteTokens", route_tokens<A, held, scores, groups>, blocks_of(chunks), router_threads,
                  loads ? local : 0, route, chunks, partial, by_rank);
   };
-  if (route.group_limit > 0 || (loads && route.entropy)) {
+  if (route.group_limit > 0) {
     with_few_kernels(route, [&]<int held, Scores scores>() { launch.template operator()<held, scores, true>(); });
   } else {
     with_kernel(route, [&]<int held, Scores scores>() { launch.template operator()<held, scores, false>(); });
@@ -583,6 +603,7 @@ void run(const CudaStream& stream, const RouteTokens<A>& route) {
   const dim3 grid(static_cast<unsigned>(route.load.rows), blocks_for(route.load.cols, warp_size));
   start(stream, "RouteTokens", add_load_chunks, grid, router_threads, partial, chunks.of_sequence(), route.load);
   if (!route.probability.empty()) run(stream, SumColumns{route.load.cols_from(experts, experts), route.probability});
+  if (!route.entropies.empty()) run(stream, SumColumns{route.load.cols_from(2 * experts + 1, 1), route.entropies});
 }
 
 template <class A>

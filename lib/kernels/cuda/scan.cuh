@@ -4,6 +4,27 @@
 
 namespace lyceum {
 
+/// Σ of the values of this lane and those before it.
+template <class A>
+__device__ A sum_to_here(A value) {
+  const unsigned lane = threadIdx.x % warp_size;
+  for (unsigned distance = 1; distance < warp_size; distance *= 2) {
+    const A before = __shfl_up_sync(whole_warp, value, distance);
+    if (lane >= distance) value += before;
+  }
+  return value;
+}
+/// Σ of the values of this lane and those behind it, the last one first.
+template <class A>
+__device__ A sum_from_here(A value) {
+  const unsigned lane = threadIdx.x % warp_size;
+  for (unsigned distance = 1; distance < warp_size; distance *= 2) {
+    const A behind = __shfl_down_sync(whole_warp, value, distance);
+    if (lane + distance < warp_size) value += behind;
+  }
+  return value;
+}
+
 /// Σ of the values of the threads before this one; `total`: of all. A block of `threads` threads, all of which come
 /// here.
 template <int threads>
@@ -11,11 +32,7 @@ __device__ std::int64_t exclusive_sum(std::int64_t value, std::int64_t& total) {
   constexpr int warps = threads / warp_size;
   __shared__ std::int64_t sums[warps];
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
-  std::int64_t inclusive = value;
-  for (int distance = 1; distance < warp_size; distance *= 2) {
-    const std::int64_t before = __shfl_up_sync(whole_warp, inclusive, distance);
-    if (lane >= distance) inclusive += before;
-  }
+  const std::int64_t inclusive = sum_to_here(value);
   __syncthreads();  // the last call's sums are read
   if (lane == warp_size - 1) sums[warp] = inclusive;
   __syncthreads();

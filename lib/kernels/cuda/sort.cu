@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(sort_threads) count_chunk(SortByExpert sort, s
   std::int64_t none = 0;
   for (std::int64_t i = threadIdx.x; i < chunk && i < rest; i += sort_threads) {
     index.passes(experts[i]);
-    none += experts[i] == -1;
+    none += experts[i] == -1 || (experts[i] >= places && experts[i] < sort.choices());
   }
   none = join_block<sort_threads>(none, Sum{});
   if (threadIdx.x == 0) next[blockIdx.x * (places + 1) + places] = none;
@@ -108,7 +108,7 @@ void run(const CudaStream& stream, const SortByExpert& sort) {
   }
   const auto blocks = static_cast<unsigned>(chunks);
   start(stream, "SortByExpert", count_chunk, blocks, sort_threads, sort, next,
-        IndexCheck(stream, "SortByExpert", "index", -1, places));
+        IndexCheck(stream, "SortByExpert", "index", -1, sort.choices()));
   start(stream, "SortByExpert", place_chunks, 1, sort_threads, sort, next, chunks,
         IndexCheck(stream, "SortByExpert", "order", 0, places),
         IndexCheck(stream, "SortByExpert", "the sum of rows by order", pairs, pairs + 1));

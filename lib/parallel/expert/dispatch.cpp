@@ -54,7 +54,7 @@ std::array<Tensor, 2> Combine::backward(const Stream& stream, Saved& saved, cons
                                           .gate = saved.gates.matrix<A>(),
                                           .dx = d_sent.matrix<T>(),
                                           .d_gate = d_gates.matrix<A>()});
-    if (exchange->group->size() == 1) {  // the sent order has padding there, which no token writes
+    if (exchange->alone()) {  // the sent order has padding there, which no token writes
       launch(stream, ClearPadding<T>{.segments = exchange->segments->view(), .x = d_sent.matrix<T>()});
     }
   });

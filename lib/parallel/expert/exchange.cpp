@@ -71,14 +71,11 @@ SegmentedRows own_rows(const Stream& stream, const Tensor& begin, std::int64_t p
   return into_segments(stream, std::span(counts).subspan(1), static_cast<std::size_t>(experts));
 }
 
-}  // namespace
-
-std::shared_ptr<const ExpertExchange> plan_exchange(const Stream& stream, const ProcessGroup& group,
-                                                    const Placement& placement, const Tensor& index) {
-  require(group.size() == placement.ranks(), "a placement over {} ranks on group {} of {}", placement.ranks(),
-          group.name(), group.size());
+/// `group`: none where all experts are on this rank.
+std::shared_ptr<const ExpertExchange> planned(const Stream& stream, const ProcessGroup* group,
+                                              const Placement& placement, const Tensor& index, std::int64_t others) {
   auto exchange = std::make_shared<ExpertExchange>();
-  exchange->group = &group;
+  exchange->group = group;
   exchange->tokens = index.shape()[0];
   exchange->top_k = index.shape()[1];
   exchange->pair_of_sent = numbers(stream, index.size());
@@ -89,12 +86,13 @@ std::shared_ptr<const ExpertExchange> plan_exchange(const Stream& stream, const 
                               .order = order.span<const std::int32_t>(),
                               .begin = begin.span<std::int64_t>(),
                               .slot_pair = exchange->pair_of_sent.span<std::int64_t>(),
-                              .pair_slot = exchange->sent_of_pair.span<std::int64_t>()});
-  const SegmentedRows rows = group.size() == 1
+                              .pair_slot = exchange->sent_of_pair.span<std::int64_t>(),
+                              .others = others});
+  const SegmentedRows rows = exchange->alone()
                                  ? own_rows(stream, begin, index.size())
                                  : exchange_rows(stream, placement, values_of<std::int64_t>(stream, begin), *exchange);
   exchange->segments = rows.segments;
-  if (group.size() == 1) {
+  if (exchange->alone()) {
     send_straight(stream, *exchange, rows);
   } else {
     exchange->received_of_row = rows.arrived_of_segment;
@@ -103,8 +101,22 @@ std::shared_ptr<const ExpertExchange> plan_exchange(const Stream& stream, const 
   return exchange;
 }
 
+}  // namespace
+
+std::shared_ptr<const ExpertExchange> plan_exchange(const Stream& stream, const ProcessGroup& group,
+                                                    const Placement& placement, const Tensor& index,
+                                                    std::int64_t others) {
+  require(group.size() == placement.ranks(), "a placement over {} ranks on group {} of {}", placement.ranks(),
+          group.name(), group.size());
+  return planned(stream, &group, placement, index, others);
+}
+
+std::shared_ptr<const ExpertExchange> plan_exchange(const Stream& stream, std::int64_t experts, const Tensor& index) {
+  return planned(stream, nullptr, Placement::contiguous(experts, 1), index, 0);
+}
+
 Tensor exchange_forward(const Stream& stream, const ExpertExchange& exchange, const Tensor& sent) {
-  if (exchange.group->size() == 1) return sent;
+  if (exchange.alone()) return sent;
   const Tensor received = Tensor::empty(stream, sent.dtype(), {exchange.row_of_received.size(), sent.shape()[1]});
   {
     const ProfileScope timed(profile_of(stream), "all-to-all");
@@ -118,7 +130,7 @@ Tensor exchange_forward(const Stream& stream, const ExpertExchange& exchange, co
 }
 
 Tensor exchange_back(const Stream& stream, const ExpertExchange& exchange, const Tensor& rows) {
-  if (exchange.group->size() == 1) return rows;
+  if (exchange.alone()) return rows;
   const Tensor received = gather_rows(stream, rows, exchange.row_of_received);
   const Tensor sent = Tensor::empty(stream, rows.dtype(), {exchange.pair_of_sent.size(), rows.shape()[1]});
   const ProfileScope timed(profile_of(stream), "all-to-all");

@@ -61,12 +61,12 @@ void require_sizes(const PipelineShape& shape) {
                 shape.ranks, shape.virtual_stages, shape.microbatches);
 }
 
-void require_one_stage_a_rank(const PipelineShape& shape, std::string_view name) {
+void require_one_stage_a_rank(const PipelineShape& shape, ScheduleKind kind) {
   require_sizes(shape);
   require_usage(shape.virtual_stages == 1,
                 "the schedule {} has one stage a rank, parallel.virtual_stages is {}: set it to 1, or "
                 "parallel.schedule = interleaved",
-                name, shape.virtual_stages);
+                name_of(kind), shape.virtual_stages);
 }
 
 /// Calls program_of(rank) for every rank.
@@ -90,7 +90,7 @@ void alternate(int ahead, int count, Forward&& forward, Backward&& backward) {
 }  // namespace
 
 Schedule gpipe(const PipelineShape& shape) {
-  require_one_stage_a_rank(shape, "gpipe");
+  require_one_stage_a_rank(shape, ScheduleKind::gpipe);
   return for_each_rank(shape, [&](int rank) {
     Program program;
     for (int m = 0; m < shape.microbatches; ++m) program.push_back({Kind::forward, rank, m});
@@ -100,7 +100,7 @@ Schedule gpipe(const PipelineShape& shape) {
 }
 
 Schedule one_forward_one_backward(const PipelineShape& shape) {
-  require_one_stage_a_rank(shape, "1f1b");
+  require_one_stage_a_rank(shape, ScheduleKind::one_forward_one_backward);
   return for_each_rank(shape, [&](int rank) {
     Program program;
     alternate(
@@ -144,7 +144,7 @@ Schedule interleaved(const PipelineShape& shape) {
 }
 
 Schedule zero_bubble(const PipelineShape& shape) {
-  require_one_stage_a_rank(shape, "zb-h1");
+  require_one_stage_a_rank(shape, ScheduleKind::zero_bubble);
   return for_each_rank(shape, [&](int rank) {
     Program program;
     alternate(
@@ -174,16 +174,10 @@ Schedule forward_only(const PipelineShape& shape) {
   });
 }
 
-Schedule make_schedule(std::string_view name, const PipelineShape& shape) {
+Schedule make_schedule(ScheduleKind kind, const PipelineShape& shape) {
   constexpr std::array generators{gpipe, one_forward_one_backward, interleaved, zero_bubble};
   static_assert(generators.size() == schedule_names.size());
-  const auto found = std::find(schedule_names.begin(), schedule_names.end(), name);
-  if (found == schedule_names.end()) {
-    std::string names;
-    for (const std::string_view known : schedule_names) (names += names.empty() ? "" : ", ") += known;
-    fail(ExitCode::usage, "parallel.schedule = {} is unknown: there are {}", name, names);
-  }
-  return generators[static_cast<std::size_t>(found - schedule_names.begin())](shape);
+  return generators.at(static_cast<std::size_t>(kind))(shape);
 }
 
 }  // namespace lyceum

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "parallel/pipeline/schedule_kind.h"
+
 namespace lyceum {
 
 /// A pipeline: `ranks` in a row, each with `virtual_stages` pieces of the model, and the micro-batches of one step.
@@ -85,10 +87,8 @@ Schedule zero_bubble(const PipelineShape& shape);
 /// No backward passes, for validation: all micro-batches through a rank's first stage, then through its next.
 Schedule forward_only(const PipelineShape& shape);
 
-/// Names of schedules in configurations.
-inline constexpr std::array<std::string_view, 4> schedule_names{"gpipe", "1f1b", "interleaved", "zb-h1"};
-/// The schedule of that name. Throws a usage Error for another name and for a shape that it cannot have.
-Schedule make_schedule(std::string_view name, const PipelineShape& shape);
+/// Throws a usage Error for a shape that the schedule cannot have.
+Schedule make_schedule(ScheduleKind kind, const PipelineShape& shape);
 
 /// "F0", "SF0"; with virtual stages the stage comes first: "2F0".
 std::string text(const Action& action, const PipelineShape& shape);

@@ -34,6 +34,14 @@ Variable TokenLayout::from_run(Tape& tape, const Variable& y) const {
   return !shards_ || sequence_ ? y : tape.apply(AllGatherSlice{*shards_}, y);
 }
 
+Variable TokenLayout::gather_runs(Tape& tape, const Variable& of_run) const {
+  return shards_ ? tape.apply(AllGatherReduceScatter{*shards_}, of_run) : of_run;
+}
+
+Tensor TokenLayout::gather_runs(const Stream& stream, const Tensor& of_run) const {
+  return shards_ ? all_gather(stream, *shards_, of_run) : of_run;
+}
+
 Variable TokenLayout::sum_of_runs(Tape& tape, const Variable& of_run) const {
   if (!shards_) return of_run;
   return tape.apply(AllReduceIdentity{RowShards::even(*shards_->group, of_run.value.shape()[0])}, of_run);

@@ -32,6 +32,9 @@ class TokenLayout {
   /// From between matrices to this rank's run, and back.
   Variable to_run(Tape& tape, const Variable& x) const;
   Variable from_run(Tape& tape, const Variable& y) const;
+  /// What each rank made of its run, rows of all tokens, for ranks that then share the work on every token.
+  Variable gather_runs(Tape& tape, const Variable& of_run) const;
+  Tensor gather_runs(const Stream& stream, const Tensor& of_run) const;
   /// The sums over the group of what each rank made of its run, a matrix; every rank then goes on alike with them.
   Variable sum_of_runs(Tape& tape, const Variable& of_run) const;
   /// What each rank made of its run, matrices of one shape, rank after rank.

@@ -84,6 +84,11 @@ T __shfl_up_sync(unsigned mask, T value, unsigned distance) {
   const unsigned lane = threadIdx.x % 32;
   return __shfl_sync(mask, value, static_cast<int>(lane >= distance ? lane - distance : lane));
 }
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned distance) {
+  const unsigned lane = threadIdx.x % 32;
+  return __shfl_sync(mask, value, static_cast<int>(lane + distance < 32 ? lane + distance : lane));
+}
 
 inline unsigned __reduce_max_sync(unsigned mask, unsigned value) {
   for (int distance = 1; distance < 32; distance *= 2) value = std::max(value, __shfl_xor_sync(mask, value, distance));

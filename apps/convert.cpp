@@ -1,0 +1,303 @@
+#include <boost/algorithm/string/join.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <iostream>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "apps/options.h"
+#include "apps/run_config.h"
+#include "apps/version.h"
+#include "core/error.h"
+#include "io/config/check.h"
+#include "io/text/nearest_word.h"
+#include "io/text/table.h"
+#include "train/evaluator.h"
+#include "train/optimizer.h"
+#include "train/run_setup.h"
+#include "train/transforms/conversion.h"
+
+namespace lyceum {
+
+namespace po = boost::program_options;
+
+namespace {
+
+constexpr const char* convert_about =
+    R"(Makes a run of a checkpoint's weights, with a model that a transform makes of the checkpoint's:
+  reset      the same model: weights alone, for fine-tuning
+  upcycle    each dense FFN becomes --moe.experts copies of itself, of which --moe.top_k are chosen; with --slices M
+             each copy is M experts of 1/M the width, and M times as many are chosen
+  insert     each layer, or each of --layers, gets --experts N new experts
+  prune      experts go that were chosen less than --threshold times as often as the most used one, by --routing or --data
+  modulize   each dense FFN is split into --experts N equal experts of units that are alike, all of them chosen
+SOURCE is a checkpoint, or a directory of them or a run's, then the one that the file LATEST names. It brings its
+configuration, without its mesh; --section.key=value changes it. RUN gets config.ini and checkpoints/step-00000000,
+from which `lyceum train --config RUN/config.ini` goes on with new moments. Under mpirun ranks share the work.)";
+
+struct ConvertOptions {
+  std::string out, layers, scope = "layer", by = "weights", data;
+  std::int64_t batches = 0;
+  ConversionRequest request;
+};
+
+po::options_description convert_options(ConvertOptions& options) {
+  ConversionRequest& request = options.request;
+  po::options_description described;
+  auto add = described.add_options();
+  add("out", po::value(&options.out)->value_name("RUN"), "folder of the new run");
+  add("dry-run", "print what would be made, and write nothing");
+  add("slices", po::value(&request.slices)->value_name("M"), "upcycle: experts that each copy is cut into");
+  add("experts", po::value(&request.experts)->value_name("N"), "insert: new experts; modulize: experts in all");
+  add("layers", po::value(&options.layers)->value_name("A-B"), "insert: layers that get some, from 0; all without it");
+  add("routing", po::value<std::string>()->value_name("FILE"), "prune: a routing.h5, or a run's folder");
+  add("threshold", po::value(&request.threshold)->value_name("T"), "prune: share of what the most used expert takes");
+  add("scope", po::value(&options.scope)->value_name("layer | model")->default_value(options.scope),
+      "prune: whose most used expert");
+  add("data", po::value(&options.data)->value_name("PREFIX"),
+      "prune: in place of --routing, tokens whose choices are counted; tells the loss on them, before and after; "
+      "modulize: tokens for --by coactivation");
+  add("batches", po::value(&options.batches)->value_name("N")->default_value(options.batches),
+      "batches of batch.global to read of --data, spread evenly; 0: all");
+  add("by", po::value(&options.by)->value_name("weights | coactivation")->default_value(options.by),
+      "modulize: whether units come together that are alike, or that are active for the same tokens");
+  return described;
+}
+
+/// Options that belong to one transform, or two.
+const std::map<std::string, std::set<std::string>>& own_options() {
+  static const std::map<std::string, std::set<std::string>> all{{"slices", {"upcycle"}},
+                                                                {"experts", {"insert", "modulize"}},
+                                                                {"layers", {"insert"}},
+                                                                {"routing", {"prune"}},
+                                                                {"threshold", {"prune"}},
+                                                                {"scope", {"prune"}},
+                                                                {"by", {"modulize"}},
+                                                                {"data", {"prune", "modulize"}},
+                                                                {"batches", {"prune", "modulize"}}};
+  return all;
+}
+
+/// "2" or "1-3", from 0.
+Range layers_of(const std::string& text) {
+  Range range;
+  const char *begin = text.data(), *end = begin + text.size();
+  std::int64_t last = 0;
+  auto [at, error] = std::from_chars(begin, end, range.first);
+  last = range.first;
+  if (error == std::errc() && at != end && *at == '-') {
+    const auto second = std::from_chars(at + 1, end, last);
+    at = second.ptr;
+    error = second.ec;
+  }
+  constexpr std::int64_t most = 1 << 30;
+  require_usage(error == std::errc() && at == end && range.first >= 0 && last >= range.first && last < most,
+                "--layers = {}: a layer, or two as 1-3", text);
+  range.count = last - range.first + 1;
+  return range;
+}
+
+/// What the words and options ask for.
+ConversionRequest request_of(const ParsedOptions& parsed, ConvertOptions& options) {
+  ConversionRequest request = options.request;
+  const std::vector<std::string> known(transforms().begin(), transforms().end());
+  require_usage(!parsed.words.empty(), "say what to make: {} (--help tells more)", boost::join(known, ", "));
+  request.transform = parsed.words[0];
+  const bool is_known = std::ranges::find(known, request.transform) != known.end();
+  const std::string meant = is_known ? "" : nearest_word(request.transform, known);
+  require_usage(is_known, "no transform '{}': {}", request.transform,
+                meant.empty() ? "say " + boost::join(known, ", ") : "did you mean " + meant + "?");
+  require_usage(parsed.words.size() == 2, "{}: say which checkpoint, or whose run", request.transform);
+  require_usage(!options.out.empty(), "--out is missing: name the folder of the new run");
+  for (const auto& [option, owners] : own_options()) {
+    const bool used = parsed.values.count(option) && !parsed.values[option].defaulted();
+    require_usage(!used || owners.contains(request.transform), "--{} is not for {}", option, request.transform);
+  }
+  require_usage(options.scope == "layer" || options.scope == "model", "--scope = {}: layer or model", options.scope);
+  const bool together = options.by == "coactivation";
+  require_usage(options.by == "weights" || together, "--by = {}: weights or coactivation", options.by);
+  require_usage(request.transform != "modulize" || together != options.data.empty(),
+                "--data: tokens for --by = coactivation, and for nothing else of modulize");
+  require_usage(options.batches >= 0, "--batches = {}: 0 (all of the data) or more", options.batches);
+  require_usage(!options.data.empty() || options.batches == 0, "--batches without --data");
+  if (!options.layers.empty()) request.layers = layers_of(options.layers);
+  if (parsed.values.count("routing")) request.routing = parsed.values["routing"].as<std::string>();
+  request.over_model = options.scope == "model";
+  return request;
+}
+
+/// The name with '#' for the number of a layer, and of an expert.
+std::string pattern_of(const std::string& name) {
+  std::string pattern;
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    const bool digit = name[i] >= '0' && name[i] <= '9';
+    if (digit && !pattern.empty() && pattern.back() == '/') {
+      pattern += '#';
+    } else if (!digit || pattern.empty() || pattern.back() != '#') {
+      pattern += name[i];
+    }
+  }
+  return pattern;
+}
+
+/// "8 columns of model/layers/#/mlp/down_proj/weight, times 2"
+std::string part_text(const RowSource& part, const std::string& made) {
+  std::string text = "initial values";
+  if (part.tensor == made) {
+    text = "the same";
+  } else if (!part.tensor.empty()) {
+    text = pattern_of(part.tensor);
+    if (text == pattern_of(made)) text = "the same of another number";
+  }
+  if (part.pick) {
+    const std::int64_t picked = std::ssize(part.pick->indices);
+    text = fmt::format("{} of {}", count_text(picked, part.pick->axis ? "column" : "row"), text);
+  }
+  return part.scale == 1 ? text : text + fmt::format(", times {}", part.scale);
+}
+
+/// A line for tensors that are made alike.
+std::string recipe_table(const std::vector<Recipe>& recipes) {
+  struct Line {
+    std::int64_t tensors = 0, elements = 0;
+    std::string shape;
+  };
+  std::map<std::pair<std::string, std::string>, Line> lines;
+  for (const Recipe& recipe : recipes) {
+    const std::string pattern = pattern_of(recipe.tensor.name);
+    std::vector<std::string> parts;
+    for (const RowSource& part : recipe.parts) parts.push_back(part_text(part, recipe.tensor.name));
+    Line& line = lines[{pattern, boost::join(parts, ", then ")}];
+    const std::string shape = recipe.tensor.shape.text();
+    line.shape = line.tensors == 0 || line.shape == shape ? shape : "several";
+    ++line.tensors;
+    line.elements += recipe.tensor.shape.size();
+  }
+  Table table({"made", ">tensors", ">elements", "shape", "of"});
+  for (const auto& [key, line] : lines) {
+    table.add({key.first, fmt::to_string(line.tensors), human_count(static_cast<double>(line.elements)), line.shape,
+               key.second});
+  }
+  return table.text();
+}
+
+std::string left_over_text(const CheckpointReader& source, const std::vector<Recipe>& recipes) {
+  std::map<std::string, std::int64_t> patterns;
+  for (const std::string& name : left_over(source, recipes)) ++patterns[pattern_of(name)];
+  std::string text;
+  for (const auto& [pattern, number] : patterns)
+    text += fmt::format("left over  {} ({})\n", pattern, count_text(number, "tensor"));
+  return text;
+}
+
+/// The keys of the model that the transform or the user changed.
+std::string changes_of(const Config& own, const Config& made) {
+  std::string text;
+  for (const Difference& change : differences(own, made)) {
+    const auto begins = [&](const char* part) { return change.key.starts_with(part); };
+    if (std::ranges::none_of(std::array{"model.", "moe.", "attention_experts."}, begins)) continue;
+    text += fmt::format("changed    {} = {} (was {})\n", change.key, change.after, change.before);
+  }
+  return text;
+}
+
+/// Collective: mean loss of the checkpoint's model, and what its routers chose, on the tokens that the options name.
+Evaluation measured(const MpiSession& session, const CheckpointReader& checkpoint, Config config,
+                    const ConvertOptions& options) {
+  config.data.valid = options.data;
+  config.moe.top_k_start = 0;
+  config.moe.capacity_factor = 0;
+  const std::int64_t ranks = session.size(), samples = config.batch.global;
+  if (config.batch.micro == 0) config.batch.micro = 1;  // as little memory as can be
+  if (!checkpoint.tokenizer_sha256().empty()) config.data.tokenizer = checkpoint.tokenizer().string();
+  config.batch.global = (samples + ranks - 1) / ranks * ranks;
+  require_none(problems(config, session.size()));
+  resolve(config, session.size());
+  const auto setup = set_up(config, session, Reading::evaluate);
+  const RunData data = open_data(config, false);
+  StagedModel model(config, setup->stream, setup->mesh, working_type(config.run), false);
+  load_weights(checkpoint, setup->stream, model.units());
+  config.batch.global = samples;  // --batches means as many on any number of ranks
+  return evaluate(model, *setup, config, *data.valid, options.batches);
+}
+
+/// The checkpoint's configuration for any mesh, with what the arguments say; `given`: they alone.
+LoadedConfig wanted_config(LoadedConfig own, const std::string& out, const Arguments& arguments,
+                           const LoadedConfig& given) {
+  LoadedConfig base = without_mesh(std::move(own));
+  base.config.run.dir = out;
+  base.config.checkpoint.resume = CheckpointConfig{}.resume;
+  if (!(base.config.balance.device > 0) && base.config.moe.group_limit == 0) base.config.balance.device_groups = 0;
+  require_usage(!given.origin.contains("run.dir"), "run.dir: --out names the folder");
+  LoadedConfig wanted = read_config(arguments, std::move(base));
+  wanted.origin = given.origin;
+  wanted.config.run.dir = out;
+  return wanted;
+}
+
+}  // namespace
+
+CommandHelp convert_help() {
+  ConvertOptions defaults;
+  return describe_configured("lyceum convert TRANSFORM SOURCE --out RUN [options] [--section.key=value …]",
+                             convert_about, convert_options(defaults));
+}
+
+int convert_command(const MpiSession& session, const Arguments& arguments) {
+  ConvertOptions options;
+  const ParsedOptions parsed = parse_options(convert_options(options), arguments, 2);
+  if (parsed.help) {
+    if (session.rank() == 0) std::cout << convert_help().text;
+    return 0;
+  }
+  const LoadedConfig given = read_config(parsed.rest);
+  const auto tell = [&](const std::string& text) {
+    if (session.rank() == 0) std::cout << text << std::flush;
+  };
+  if (given.list_keys) return tell(list_keys()), 0;
+  ConversionRequest request = request_of(parsed, options);
+  require_no_run(options.out);
+  const CheckpointReader source(resolve_checkpoint(parsed.words[1]));
+  const LoadedConfig own = config_of(source);
+  const LoadedConfig wanted = wanted_config(own, options.out, parsed.rest, given);
+  const auto tell_loss = [&](const char* when, const Evaluation& evaluation) {
+    tell(fmt::format("{:<10} {:.6f} nats a token on {} of {}\n", when, evaluation.loss,
+                     count_text(evaluation.tokens, "token"), options.data));
+  };
+  const bool measures = request.transform == "prune" && !options.data.empty();
+  if (request.transform == "modulize") {
+    request.coactivation = options.data;
+    request.sequences = options.batches * wanted.config.batch.global;
+  }
+  if (measures) {
+    request.count = [&] {
+      const Evaluation before = measured(session, source, wanted.config, options);
+      tell_loss("before", before);
+      return tokens_of_experts(before.routing);
+    };
+  }
+  const Conversion conversion = convert(request, source, own.config, wanted);
+  if (given.print_config) return tell(print_config({.config = conversion.resolved, .origin = given.origin})), 0;
+  for (const std::string& note : conversion.notes) tell(note + '\n');
+  tell(changes_of(own.config, conversion.resolved) + recipe_table(conversion.recipes) +
+       left_over_text(source, conversion.recipes));
+  if (parsed.values.count("dry-run")) return 0;
+  const auto lock = hold_run_directory(conversion.config, session);
+  const std::string title =
+      fmt::format("lyceum {}: convert {} {}", program_version(), request.transform, source.directory().string());
+  write_run(conversion, source, session.world(conversion.config.run.timeout_seconds), title);
+  if (measures) {
+    const CheckpointReader made(resolve_checkpoint(options.out));
+    tell_loss("after", measured(session, made, conversion.config, options));
+  }
+  tell(fmt::format("written    {0}: lyceum train --config {0}/config.ini goes on with it\n", options.out));
+  return 0;
+}
+
+}  // namespace lyceum

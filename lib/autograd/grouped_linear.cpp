@@ -1,0 +1,67 @@
+#include "autograd/grouped_linear.h"
+
+#include "kernels/grouped_gemm.h"
+
+namespace lyceum {
+
+namespace {
+
+template <class T>
+std::vector<Matrix<T>> matrices(const GroupedLinear& linear, Tensor Parameter::*tensor) {
+  std::vector<Matrix<T>> all;
+  for (const Parameter* weight : *linear.weights) all.push_back((weight->*tensor).template matrix<T>());
+  return all;
+}
+
+template <class T>
+std::vector<Matrix<const T>> values(const GroupedLinear& linear) {
+  const std::vector<Matrix<T>> all = matrices<T>(linear, &Parameter::value);
+  return {all.begin(), all.end()};
+}
+
+}  // namespace
+
+Tensor GroupedLinear::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
+  const std::size_t experts = weights->size();
+  const std::int64_t rows = copies.rows(x);
+  require(experts > 0 && segments->view().count() == std::ssize(*weights) && segments->total() == rows,
+          "{} rows in {} segments for {} matrices and {} rows", segments->total(), segments->view().count(), experts,
+          rows);
+  const Shape shape = weights->front()->shape;
+  saved = {.x = x,
+           .in = SegmentLayout(stream, *segments, std::vector<std::int64_t>(experts, shape[1])),
+           .out = SegmentLayout(stream, *segments, std::vector<std::int64_t>(experts, shape[0]))};
+  const Tensor y = Tensor::empty(stream, x.dtype(), {rows, shape[0]});
+  dispatch_float(x.dtype(), [&]<class T>() {
+    launch(stream, GroupedGemm<T>{.segments = segments->view(),
+                                  .x = saved.in.over(x.data<const T>()),
+                                  .weights = values<T>(*this),
+                                  .y = saved.out.over(y.data<T>()),
+                                  .transpose_weights = true,
+                                  .picked = copies.picked<T>(x)});
+  });
+  return y;
+}
+
+std::array<Tensor, 1> GroupedLinear::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
+  const Tensor dx = Tensor::empty(stream, dy.dtype(), {dy.shape()[0], saved.x.shape()[1]});
+  dispatch_float(dy.dtype(), [&]<class T>() {
+    launch(stream, GroupedGemm<T>{.segments = segments->view(),
+                                  .x = saved.out.over(dy.data<const T>()),
+                                  .weights = values<T>(*this),
+                                  .y = saved.in.over(dx.data<T>())});
+  });
+  return {copies.sums(stream, dx)};
+}
+
+void GroupedLinear::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
+  dispatch_float(dy.dtype(), [&]<class T>() {
+    launch(stream, GroupedWeightGrad<T>{.segments = segments->view(),
+                                        .dy = saved.out.over(dy.data<const T>()),
+                                        .x = saved.in.over(saved.x.data<const T>()),
+                                        .d_weights = matrices<Accumulator<T>>(*this, &Parameter::gradient),
+                                        .picked = copies.picked<T>(saved.x)});
+  });
+}
+
+}  // namespace lyceum

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "core/stream.h"
+#include "kernels/grouped_gemm.h"
+#include "kernels/permute.h"
+
+namespace lyceum {
+
+/// Which token each row of experts is a copy of.
+struct TokenRows {
+  Tensor pair_of_row;      // i64 [rows]: token · top_k + choice, −1 for padding
+  Tensor row_of_pair;      // i64 [tokens · top_k]
+  std::int64_t top_k = 0;  // 0: rows are no copies
+
+  /// How many rows x stands for.
+  std::int64_t rows(const Tensor& x) const { return top_k ? pair_of_row.size() : x.shape()[0]; }
+  /// The rows that are copies of tokens x, if they are.
+  template <class T>
+  PickedRows<T> picked(const Tensor& x) const {
+    if (top_k == 0) return {};
+    return {.x = x.matrix<T>(), .source = pair_of_row.span<const std::int64_t>(), .divisor = top_k};
+  }
+  /// The gradient of x from that of its rows: each token's sum over its copies. [rows, width] → [tokens, width]
+  Tensor sums(const Stream& stream, const Tensor& d_rows) const;
+};
+
+}  // namespace lyceum

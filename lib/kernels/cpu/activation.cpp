@@ -1,0 +1,164 @@
+#include "kernels/activation.h"
+
+#include <numbers>
+
+#include "kernels/cpu/checks.h"
+#include "kernels/cpu/parallel_for.h"
+#include "kernels/cpu/vector_math.h"
+
+namespace lyceum {
+
+namespace {
+
+template <class A>
+A sigmoid_of(A x) {
+  return A{1} / (A{1} + fast_exp(-x));
+}
+
+/// Φ(x), the normal distribution's.
+template <class A>
+A normal_below(A x) {
+  return A{0.5} * fast_erfc(-x * (std::numbers::sqrt2_v<A> / 2));
+}
+
+/// Rows of [gate | up].
+template <class T>
+struct SwigluRows {
+  using A = Accumulator<T>;
+
+  static void forward(const T* x, std::int64_t width, T* y) {
+    const T* gate = x;
+    const T* up = x + width;
+#pragma omp simd
+    for (std::int64_t c = 0; c < width; ++c) {
+      const A g = static_cast<A>(gate[c]);
+      y[c] = round_to<T>(g * sigmoid_of(g) * static_cast<A>(up[c]));
+    }
+  }
+
+  static void backward(const T* x, const T* dy, std::int64_t width, T* dx, T* y) {
+    const T* gate = x;
+    const T* up = x + width;
+    T* d_gate = dx;
+    T* d_up = dx + width;
+#pragma omp simd
+    for (std::int64_t c = 0; c < width; ++c) {
+      const A g = static_cast<A>(gate[c]), u = static_cast<A>(up[c]), d = static_cast<A>(dy[c]);
+      const A sigmoid = sigmoid_of(g);
+      const A silu = g * sigmoid;
+      y[c] = round_to<T>(silu * u);
+      d_up[c] = round_to<T>(d * silu);
+      d_gate[c] = round_to<T>(d * u * (sigmoid + silu * (A{1} - sigmoid)));  // silu' = σ + g·σ·(1 − σ)
+    }
+  }
+};
+
+template <class T>
+struct GeluRows {
+  using A = Accumulator<T>;
+
+  static void forward(const T* x, std::int64_t width, T* y) {
+#pragma omp simd
+    for (std::int64_t c = 0; c < width; ++c) {
+      const A u = static_cast<A>(x[c]);
+      y[c] = round_to<T>(u * normal_below(u));
+    }
+  }
+
+  static void backward(const T* x, const T* dy, std::int64_t width, T* dx, T* y) {
+    constexpr A highest = std::numbers::inv_sqrtpi_v<A> * std::numbers::sqrt2_v<A> / 2;  // 1/√(2π)
+#pragma omp simd
+    for (std::int64_t c = 0; c < width; ++c) {
+      const A u = static_cast<A>(x[c]);
+      const A below = normal_below(u);
+      y[c] = round_to<T>(u * below);
+      dx[c] = round_to<T>(static_cast<A>(dy[c]) * (below + u * highest * fast_exp(-u * u / 2)));  // Φ + u·φ
+    }
+  }
+};
+
+/// f(rows of the kind).
+template <class T, class F>
+void dispatch(Activation kind, const F& f) {
+  if (kind == Activation::swiglu) {
+    f(SwigluRows<T>());
+  } else {
+    f(GeluRows<T>());
+  }
+}
+
+/// f(segment, first, last) on rows [first, last) within the segment, padding included, over all segments.
+template <class F>
+void for_rows(const CpuStream& stream, const Segments& segments, const F& f) {
+  if (segments.count() == 0) return;
+  const auto& begin = segments.begin;
+  parallel_for_dynamic(stream, segments.total(), Segments::alignment, [&](std::int64_t first, std::int64_t last) {
+    auto e = std::upper_bound(begin.begin(), begin.end(), first) - begin.begin() - 1;
+    for (std::int64_t r = first; r < last; ++e) {
+      const auto s = static_cast<std::size_t>(e);
+      const std::int64_t end = std::min(last, begin[s + 1]);
+      if (r < end) f(s, r - begin[s], end - begin[s]);
+      r = std::max(r, end);
+    }
+  });
+}
+
+void require_widths(std::string_view kernel, Activation kind, const Segments& segments,
+                    std::span<const std::int64_t> given, std::span<const std::int64_t> width) {
+  require_length(kernel, "begin", segments.begin, segments.count() + 1);
+  require_length(kernel, "width of y", width, segments.count());
+  require_length(kernel, "width of x", given, segments.count());
+  for (std::size_t e = 0; e < width.size(); ++e) {
+    require(given[e] == inputs_of(kind) * width[e], "{}: segment {} has rows of {} columns for results of {}", kernel,
+            e, given[e], width[e]);
+  }
+}
+
+}  // namespace
+
+template <class T>
+void run(const CpuStream& stream, const ActivationForward<T>& work) {
+  require_widths("ActivationForward", work.kind, work.segments, work.x.width, work.y.width);
+  dispatch<T>(work.kind, [&]<class Rows>(Rows) {
+    for_rows(stream, work.segments, [&](std::size_t e, std::int64_t first, std::int64_t last) {
+      const auto segment = static_cast<std::int64_t>(e);
+      const Matrix<const T> x = work.x.segment(work.segments, segment);
+      const Matrix<T> y = work.y.segment(work.segments, segment);
+      const std::int64_t rows = work.segments.rows[e];
+      for (std::int64_t r = first; r < std::min(rows, last); ++r) Rows::forward(x.row(r), y.cols, y.row(r));
+      for (std::int64_t r = std::max(first, rows); r < last; ++r) std::fill_n(y.row(r), y.cols, T{});
+    });
+  });
+}
+
+template <class T>
+void run(const CpuStream& stream, const ActivationBackward<T>& work) {
+  require_widths("ActivationBackward", work.kind, work.segments, work.x.width, work.y.width);
+  require_widths("ActivationBackward", work.kind, work.segments, work.dx.width, work.dy.width);
+  dispatch<T>(work.kind, [&]<class Rows>(Rows) {
+    for_rows(stream, work.segments, [&](std::size_t e, std::int64_t first, std::int64_t last) {
+      const auto segment = static_cast<std::int64_t>(e);
+      const Matrix<const T> x = work.x.segment(work.segments, segment);
+      const Matrix<const T> dy = work.dy.segment(work.segments, segment);
+      const Matrix<T> dx = work.dx.segment(work.segments, segment);
+      const Matrix<T> y = work.y.segment(work.segments, segment);
+      const std::int64_t rows = work.segments.rows[e];
+      for (std::int64_t r = first; r < std::min(rows, last); ++r) {
+        Rows::backward(x.row(r), dy.row(r), y.cols, dx.row(r), y.row(r));
+      }
+      for (std::int64_t r = std::max(first, rows); r < last; ++r) {
+        std::fill_n(dx.row(r), dx.cols, T{});
+        std::fill_n(y.row(r), y.cols, T{});
+      }
+    });
+  });
+}
+
+template void run(const CpuStream&, const ActivationForward<float>&);
+template void run(const CpuStream&, const ActivationForward<bfloat16>&);
+template void run(const CpuStream&, const ActivationForward<double>&);
+template void run(const CpuStream&, const ActivationBackward<float>&);
+template void run(const CpuStream&, const ActivationBackward<bfloat16>&);
+template void run(const CpuStream&, const ActivationBackward<double>&);
+
+}  // namespace lyceum

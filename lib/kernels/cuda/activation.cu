@@ -1,0 +1,194 @@
+#include <numbers>
+
+#include "kernels/activation.h"
+#include "kernels/checks.h"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/index_check.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/segments.cuh"
+
+namespace lyceum {
+
+namespace {
+
+constexpr int activation_threads = 128;
+constexpr int blocks_a_processor = 16;
+
+/// A pack of columns of each row [gate | up].
+struct Swiglu {
+  static constexpr Activation kind = Activation::swiglu;
+
+  template <int width, class T>
+  static __device__ void forward(const T* x, std::int64_t cols, T* y) {
+    using A = Accumulator<T>;
+    const auto gate = load<width>(x), up = load<width>(x + cols);
+    Pack<T, width> result;
+    for (int e = 0; e < width; ++e) {
+      const A g = widen(gate[e]);
+      result[e] = narrow<T>(g * (A{1} / (A{1} + std::exp(-g))) * widen(up[e]));
+    }
+    store(y, result);
+  }
+
+  template <int width, class T>
+  static __device__ void backward(const T* x, const T* dy, std::int64_t cols, T* dx, T* y) {
+    using A = Accumulator<T>;
+    const auto gate = load<width>(x), up = load<width>(x + cols), gradient = load<width>(dy);
+    Pack<T, width> d_gate, d_up, result;
+    for (int e = 0; e < width; ++e) {
+      const A g = widen(gate[e]), u = widen(up[e]), d = widen(gradient[e]);
+      const A sigmoid = A{1} / (A{1} + std::exp(-g));
+      const A silu = g * sigmoid;
+      result[e] = narrow<T>(silu * u);
+      d_up[e] = narrow<T>(d * silu);
+      d_gate[e] = narrow<T>(d * u * (sigmoid + silu * (A{1} - sigmoid)));  // silu' = σ + g·σ·(1 − σ)
+    }
+    store(dx, d_gate);
+    store(dx + cols, d_up);
+    store(y, result);
+  }
+};
+
+struct Gelu {
+  static constexpr Activation kind = Activation::gelu;
+
+  /// Φ(x), the normal distribution's.
+  template <class A>
+  static __device__ A normal_below(A x) {
+    constexpr A scale = std::numbers::sqrt2_v<A> / 2;
+    return A{0.5} * std::erfc(-x * scale);
+  }
+
+  template <int width, class T>
+  static __device__ void forward(const T* x, std::int64_t, T* y) {
+    const auto up = load<width>(x);
+    Pack<T, width> result;
+    for (int e = 0; e < width; ++e) {
+      const Accumulator<T> u = widen(up[e]);
+      result[e] = narrow<T>(u * normal_below(u));
+    }
+    store(y, result);
+  }
+
+  template <int width, class T>
+  static __device__ void backward(const T* x, const T* dy, std::int64_t, T* dx, T* y) {
+    using A = Accumulator<T>;
+    constexpr A highest = std::numbers::inv_sqrtpi_v<A> * std::numbers::sqrt2_v<A> / 2;  // 1/√(2π)
+    const auto up = load<width>(x), gradient = load<width>(dy);
+    Pack<T, width> d_up, result;
+    for (int e = 0; e < width; ++e) {
+      const A u = widen(up[e]), below = normal_below(u);
+      result[e] = narrow<T>(u * below);
+      d_up[e] = narrow<T>(widen(gradient[e]) * (below + u * highest * std::exp(-u * u / 2)));  // Φ + u·φ
+    }
+    store(dx, d_up);
+    store(y, result);
+  }
+};
+
+/// f(c) for every pack of `width` columns that is this thread's.
+template <int width, class F>
+__device__ void for_columns(std::int64_t cols, const F& f) {
+  for (std::int64_t c = threadIdx.x * width; c < cols; c += activation_threads * width) f(c);
+}
+
+template <class T>
+__device__ void clear_row(T* row, std::int64_t cols) {
+  for (std::int64_t c = threadIdx.x; c < cols; c += activation_threads) row[c] = T{};
+}
+
+/// Blocks walk over all rows, padding included: only the device knows how many there are, and how wide.
+template <class Kind, class T>
+__global__ void __launch_bounds__(activation_threads) activation_forward(ActivationForward<T> work, IndexCheck widths) {
+  constexpr int width = pack_width<T>;
+  constexpr std::int64_t inputs = inputs_of(Kind::kind);
+  const std::int64_t total = work.segments.total();
+  for (std::int64_t r = blockIdx.x; r < total; r += gridDim.x) {
+    const std::int64_t e = segment_of(work.segments, r), row = r - work.segments.begin[e];
+    const std::int64_t cols = work.y.width[e];
+    if (!widths.passes(work.x.width[e] - inputs * cols)) continue;
+    const T* x = work.x.data + work.x.offset[e] + row * inputs * cols;
+    T* y = work.y.data + work.y.offset[e] + row * cols;
+    if (row >= work.segments.rows[e]) {
+      clear_row(y, cols);
+    } else if (cols % width == 0 && is_aligned(x) && is_aligned(y)) {
+      for_columns<width>(cols, [&](std::int64_t c) { Kind::template forward<width>(x + c, cols, y + c); });
+    } else {
+      for_columns<1>(cols, [&](std::int64_t c) { Kind::template forward<1>(x + c, cols, y + c); });
+    }
+  }
+}
+
+template <class Kind, class T>
+__global__ void __launch_bounds__(activation_threads)
+    activation_backward(ActivationBackward<T> work, IndexCheck widths) {
+  constexpr int width = pack_width<T>;
+  constexpr std::int64_t inputs = inputs_of(Kind::kind);
+  const std::int64_t total = work.segments.total();
+  for (std::int64_t r = blockIdx.x; r < total; r += gridDim.x) {
+    const std::int64_t e = segment_of(work.segments, r), row = r - work.segments.begin[e];
+    const std::int64_t cols = work.y.width[e];
+    if (!widths.passes(work.x.width[e] - inputs * cols) || !widths.passes(work.dx.width[e] - inputs * cols) ||
+        !widths.passes(work.dy.width[e] - cols)) {
+      continue;
+    }
+    const T* x = work.x.data + work.x.offset[e] + row * inputs * cols;
+    const T* dy = work.dy.data + work.dy.offset[e] + row * cols;
+    T* dx = work.dx.data + work.dx.offset[e] + row * inputs * cols;
+    T* y = work.y.data + work.y.offset[e] + row * cols;
+    const auto backward = [&]<int pack>(std::integral_constant<int, pack>) {
+      for_columns<pack>(cols,
+                        [&](std::int64_t c) { Kind::template backward<pack>(x + c, dy + c, cols, dx + c, y + c); });
+    };
+    if (row >= work.segments.rows[e]) {
+      clear_row(dx, inputs * cols);
+      clear_row(y, cols);
+    } else if (cols % width == 0 && is_aligned(x) && is_aligned(dy) && is_aligned(dx) && is_aligned(y)) {
+      backward(std::integral_constant<int, width>());
+    } else {
+      backward(std::integral_constant<int, 1>());
+    }
+  }
+}
+
+void require_layouts(std::string_view kernel, const Segments& segments, std::span<const std::int64_t> given,
+                     std::span<const std::int64_t> width) {
+  require_length(kernel, "begin", segments.begin, segments.count() + 1);
+  require_length(kernel, "width of y", width, segments.count());
+  require_length(kernel, "width of x", given, segments.count());
+}
+
+/// The layouts are on the device: rows whose widths do not fit are left out, and noted.
+IndexCheck excess_width(const CudaStream& stream, const char* kernel) {
+  return {stream, kernel, "the width of a row, less what it should be,", 0, 1};
+}
+
+}  // namespace
+
+template <class T>
+void run(const CudaStream& stream, const ActivationForward<T>& work) {
+  if (work.segments.count() == 0) return;
+  require_layouts("ActivationForward", work.segments, work.x.width, work.y.width);
+  const auto kernel = work.kind == Activation::swiglu ? activation_forward<Swiglu, T> : activation_forward<Gelu, T>;
+  start(stream, "ActivationForward", kernel, blocks_a_processor * stream.processors(), activation_threads, work,
+        excess_width(stream, "ActivationForward"));
+}
+
+template <class T>
+void run(const CudaStream& stream, const ActivationBackward<T>& work) {
+  if (work.segments.count() == 0) return;
+  require_layouts("ActivationBackward", work.segments, work.x.width, work.y.width);
+  require_layouts("ActivationBackward", work.segments, work.dx.width, work.dy.width);
+  const auto kernel = work.kind == Activation::swiglu ? activation_backward<Swiglu, T> : activation_backward<Gelu, T>;
+  start(stream, "ActivationBackward", kernel, blocks_a_processor * stream.processors(), activation_threads, work,
+        excess_width(stream, "ActivationBackward"));
+}
+
+template void run(const CudaStream&, const ActivationForward<float>&);
+template void run(const CudaStream&, const ActivationForward<bfloat16>&);
+template void run(const CudaStream&, const ActivationForward<double>&);
+template void run(const CudaStream&, const ActivationBackward<float>&);
+template void run(const CudaStream&, const ActivationBackward<bfloat16>&);
+template void run(const CudaStream&, const ActivationBackward<double>&);
+
+}  // namespace lyceum

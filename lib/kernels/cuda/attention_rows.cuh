@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cuda/attention_task.cuh"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.cuh"
+
+// What the plain kernels of attention share: any element type and any head dimension, a warp for each row of the
+// result.
+
+namespace lyceum::cuda {
+
+inline constexpr int plain_warps = 4, plain_threads = plain_warps * warp_size;
+
+/// A warp's row of the result and its shared memory: a number or two of each lane, and sums of a head's columns.
+template <class A>
+struct WarpRow {
+  std::int64_t index;
+  int lane;
+  A *first, *second;     // [warp_size]
+  A *sums, *other_sums;  // [dim]; each lane has its own columns
+
+  __device__ explicit WarpRow(std::int64_t dim)
+      : index(std::int64_t{blockIdx.x} * plain_warps + threadIdx.x / warp_size), lane(threadIdx.x % warp_size) {
+    first = reinterpret_cast<A*>(launched_shared()) + threadIdx.x / warp_size * size(dim);
+    second = first + warp_size;
+    sums = second + warp_size;
+    other_sums = sums + dim;
+    for (std::int64_t d = lane; d < dim; d += warp_size) sums[d] = other_sums[d] = 0;
+  }
+  __host__ __device__ static std::int64_t size(std::int64_t dim) { return 2 * warp_size + 2 * dim; }
+};
+
+template <class T>
+__device__ Accumulator<T> dot(const T* a, const T* b, std::int64_t count) {
+  Accumulator<T> sum = 0;
+  for (std::int64_t d = 0; d < count; ++d) sum += widen(a[d]) * widen(b[d]);
+  return sum;
+}
+
+/// How many of [first, end) the lanes of a warp take at once.
+__device__ inline int lanes_for(std::int64_t first, std::int64_t end) {
+  return static_cast<int>(end - first < warp_size ? end - first : warp_size);
+}
+
+/// A query's row: its first key's row, its key head's first column, and how many keys it sees.
+struct QueryPlace {
+  std::int64_t row, head, first_key, col, seen;
+  __device__ QueryPlace(const AttentionShape& shape, std::int64_t index)
+      : row(index / shape.heads),
+        head(index % shape.heads),
+        first_key(row / shape.query_len * shape.key_len),
+        col(head / (shape.heads / shape.kv_heads) * shape.head_dim),
+        seen(causal_order(shape).seen(static_cast<int>(row % shape.query_len))) {}
+};
+
+/// sums = shrink · sums + Σ_j first[j] · row j of `rows`, for the head's columns from `col` on; `count` rows.
+template <class T>
+__device__ void add_rows(const WarpRow<Accumulator<T>>& warp, const Rows<const T>& rows, std::int64_t row,
+                         std::int64_t col, int count, std::int64_t dim, Accumulator<T> shrink = 1) {
+  for (std::int64_t d = warp.lane; d < dim; d += warp_size) {
+    Accumulator<T> total = warp.sums[d] * shrink;
+    for (int j = 0; j < count; ++j) total += warp.first[j] * widen(*rows.at(row + j, col + d));
+    warp.sums[d] = total;
+  }
+}
+
+/// dv and dk of a warp's key: sums += Σ_j first[j] · row j of d_out, other_sums += Σ_j second[j] · row j of q.
+template <class Task>
+__device__ void add_queries(const WarpRow<decltype(Task::scale)>& warp, const Task& task, std::int64_t row,
+                            std::int64_t head, int count) {
+  const std::int64_t dim = task.shape.head_dim;
+  for (std::int64_t d = warp.lane; d < dim; d += warp_size) {
+    auto v_total = warp.sums[d], k_total = warp.other_sums[d];
+    for (int j = 0; j < count; ++j) {
+      v_total += warp.first[j] * widen(*task.d_out.at(row + j, head * dim + d));
+      k_total += warp.second[j] * widen(*task.q.at(row + j, head * dim + d));
+    }
+    warp.sums[d] = v_total;
+    warp.other_sums[d] = k_total;
+  }
+}
+
+/// What add_queries() made, as the key's rows of dv and dk.
+template <class Task>
+__device__ void write_key(const WarpRow<decltype(Task::scale)>& warp, const Task& task, std::int64_t row,
+                          std::int64_t kv_head) {
+  using T = std::remove_reference_t<decltype(*task.dv.data)>;
+  const std::int64_t dim = task.shape.head_dim;
+  for (std::int64_t d = warp.lane; d < dim; d += warp_size) {
+    *task.dv.at(row, kv_head * dim + d) = narrow<T>(warp.sums[d]);
+    *task.dk.at(row, kv_head * dim + d) = narrow<T>(warp.other_sums[d]);
+  }
+}
+
+/// A warp for each of `rows`.
+template <class Task>
+void start_rows(const CudaStream& stream, const char* name, void (*kernel)(Task, std::int64_t), std::int64_t rows,
+                std::size_t shared, const Task& task) {
+  const std::int64_t blocks = (rows + plain_warps - 1) / plain_warps;
+  require(blocks <= 0x7fffffff, "{}: {} blocks of threads are more than a launch may have", name, blocks);
+  start_shared(stream, name, kernel, static_cast<unsigned>(blocks), plain_threads, shared, task, rows);
+}
+
+template <class T>
+std::size_t warp_row_bytes(const AttentionShape& shape) {
+  return plain_warps * static_cast<std::size_t>(WarpRow<Accumulator<T>>::size(shape.head_dim)) * sizeof(Accumulator<T>);
+}
+
+}  // namespace lyceum::cuda

@@ -1,0 +1,224 @@
+#include "core/allocator.h"
+#include "kernels/attention_check.h"
+#include "kernels/cuda/attention_rows.cuh"
+#include "kernels/cuda/scan.cuh"
+#include "kernels/logistic.h"
+#include "kernels/stick_breaking.h"
+
+// Stick-breaking attention on plain cores. As on the CPU, log p_i = z_i - Σ_{j >= i} softplus(z_j), and a query looks
+// at 32 keys at a time, of which the oldest is the first lane's.
+
+namespace lyceum::cuda {
+
+namespace {
+
+/// StickBreakingForward in device memory.
+template <class T>
+struct StickForwardTask {
+  AttentionShape shape;
+  Rows<const T> q, k, v;
+  Rows<T> out;
+  Rows<double> log_rest;
+  Accumulator<T> scale;
+};
+
+/// StickBreakingBackward in device memory, at the keys [first, first + 32) of each sequence. What stands for a query is
+/// at row · heads + head.
+template <class T>
+struct StickBackwardTask {
+  using A = Accumulator<T>;
+  AttentionShape shape;
+  Rows<const T> q, k, v, d_out;
+  Rows<const double> log_rest;
+  Rows<T> dq, dk, dv;
+  A scale;
+  double* log_left;  // [queries]: log Π (1 - β) of the keys from `first` on
+  A* older;          // [queries]: Σ p dp of the keys before `first`
+  A* dq_sums;        // [queries, head_dim]: dq by the keys before `first`
+  A *parts, *ds;     // [queries, 32]: p and the scores' derivatives by the keys from `first` on
+  std::int64_t first = 0;
+};
+
+/// Of the key of this lane: log p but for the keys behind the warp's, and what all of the warp's keys take of it.
+template <class A>
+struct LogPart {
+  A value, total;
+  __device__ explicit LogPart(A score) {
+    const A cost = sum_from_here(softplus(score));
+    value = score - cost;
+    total = __shfl_sync(whole_warp, cost, 0);
+  }
+};
+
+/// The score of the key of this lane; minus infinity, which takes nothing and costs nothing, from lane `count` on.
+template <class Task>
+__device__ auto score_of(const Task& task, const QueryPlace& at, std::int64_t key, int lane, int count) {
+  using A = decltype(task.scale);
+  const std::int64_t dim = task.shape.head_dim;
+  if (lane >= count) return -std::numeric_limits<A>::infinity();
+  return dot(task.q.at(at.row, at.head * dim), task.k.at(at.first_key + key + lane, at.col), dim) * task.scale;
+}
+
+/// A query's row of out, from its newest keys to its oldest.
+template <class T>
+__global__ void __launch_bounds__(plain_threads) stick_forward_kernel(StickForwardTask<T> task, std::int64_t rows) {
+  using A = Accumulator<T>;
+  const std::int64_t dim = task.shape.head_dim;
+  const WarpRow<A> warp(dim);
+  if (warp.index >= rows) return;
+  const QueryPlace at(task.shape, warp.index);
+  double log_left = 0;
+  for (std::int64_t key = (at.seen - 1) / warp_size * warp_size; key >= 0; key -= warp_size) {
+    const int count = lanes_for(key, at.seen);
+    const LogPart<A> part(score_of(task, at, key, warp.lane, count));
+    warp.first[warp.lane] = exp(part.value + static_cast<A>(log_left));
+    log_left -= part.total;
+    __syncwarp();
+    add_rows(warp, task.v, at.first_key + key, at.col, count, dim);
+    __syncwarp();
+  }
+  for (std::int64_t d = warp.lane; d < dim; d += warp_size) {
+    *task.out.at(at.row, at.head * dim + d) = narrow<T>(warp.sums[d]);
+  }
+  if (warp.lane == 0) *task.log_rest.at(at.row, at.head) = log_left;
+}
+
+/// What a query makes of the task's keys: p, ds, and their part of dq.
+template <class T>
+__global__ void __launch_bounds__(plain_threads) stick_query_kernel(StickBackwardTask<T> task, std::int64_t rows) {
+  using A = Accumulator<T>;
+  const std::int64_t dim = task.shape.head_dim, first = task.first;
+  const WarpRow<A> warp(dim);
+  if (warp.index >= rows) return;
+  const QueryPlace at(task.shape, warp.index);
+  if (at.seen <= first) return;
+  const int count = lanes_for(first, at.seen);
+  const A score = score_of(task, at, first, warp.lane, count);
+  const LogPart<A> part(score);
+  const double log_left = (first > 0 ? task.log_left[warp.index] : *task.log_rest.at(at.row, at.head)) + part.total;
+  const A p = exp(part.value + static_cast<A>(log_left));
+  A own = 0;
+  if (warp.lane < count) {
+    own = p * dot(task.d_out.at(at.row, at.head * dim), task.v.at(at.first_key + first + warp.lane, at.col), dim);
+  }
+  const A older = (first > 0 ? task.older[warp.index] : 0) + sum_to_here(own);
+  const A ds = (own - logistic(score) * older) * task.scale;
+  task.parts[warp.index * warp_size + warp.lane] = p;
+  task.ds[warp.index * warp_size + warp.lane] = ds;
+  warp.first[warp.lane] = ds;
+  __syncwarp();  // all lanes have read what the last one writes
+  if (warp.lane == warp_size - 1) {
+    task.log_left[warp.index] = log_left;
+    task.older[warp.index] = older;
+  }
+  A* sums = task.dq_sums + warp.index * dim;
+  for (std::int64_t d = warp.lane; d < dim && first > 0; d += warp_size) warp.sums[d] = sums[d];
+  add_rows(warp, task.k, at.first_key + first, at.col, count, dim);
+  for (std::int64_t d = warp.lane; d < dim; d += warp_size) {
+    sums[d] = warp.sums[d];
+    if (at.seen <= first + warp_size) *task.dq.at(at.row, at.head * dim + d) = narrow<T>(warp.sums[d]);
+  }
+}
+
+/// How many of the task's keys a sequence has.
+template <class T>
+__host__ __device__ std::int64_t keys_at_hand(const StickBackwardTask<T>& task) {
+  const std::int64_t left = task.shape.key_len - task.first;
+  return left < warp_size ? left : warp_size;
+}
+
+/// Rows of dk and dv of one of the task's keys, of what its queries made of it.
+template <class T>
+__global__ void __launch_bounds__(plain_threads) stick_key_kernel(StickBackwardTask<T> task, std::int64_t rows) {
+  const AttentionShape& shape = task.shape;
+  const WarpRow<Accumulator<T>> warp(shape.head_dim);
+  if (warp.index >= rows) return;
+  const std::int64_t kv_head = warp.index % shape.kv_heads, place = warp.index / shape.kv_heads;
+  const std::int64_t keys = keys_at_hand(task), key = place % keys, sequence = place / keys;
+  const std::int64_t group = shape.heads / shape.kv_heads, first_row = sequence * shape.query_len;
+  const std::int64_t first_query = causal_order(shape).first_query(static_cast<int>(task.first + key));
+  for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+    for (std::int64_t query = first_query; query < shape.query_len; query += warp_size) {
+      const int count = lanes_for(query, shape.query_len);
+      if (warp.lane < count) {
+        const std::int64_t cell = ((first_row + query + warp.lane) * shape.heads + head) * warp_size + key;
+        warp.first[warp.lane] = task.parts[cell];
+        warp.second[warp.lane] = task.ds[cell];
+      }
+      __syncwarp();
+      add_queries(warp, task, first_row + query, head, count);
+      __syncwarp();
+    }
+  }
+  write_key(warp, task, sequence * shape.key_len + task.first + key, kv_head);
+}
+
+}  // namespace
+
+}  // namespace lyceum::cuda
+
+namespace lyceum {
+
+template <class T>
+void run(const CudaStream& stream, const StickBreakingForward<T>& attention) {
+  require_fitting(attention);
+  require_countable(attention.shape);
+  const AttentionShape& shape = attention.shape;
+  const cuda::StickForwardTask<T> task{shape,
+                                       attention.q,
+                                       attention.k,
+                                       attention.v,
+                                       attention.out,
+                                       attention.log_rest,
+                                       static_cast<Accumulator<T>>(attention.scale)};
+  cuda::start_rows(stream, "StickBreakingForward", cuda::stick_forward_kernel<T>, cuda::delta_size(shape),
+                   cuda::warp_row_bytes<T>(shape), task);
+}
+
+/// Launches two kernels for every 32 keys, the oldest ones first. Memory beside the gradients grows with the queries,
+/// not with their pairs with keys.
+template <class T>
+void run(const CudaStream& stream, const StickBreakingBackward<T>& attention) {
+  using A = Accumulator<T>;
+  require_fitting(attention);
+  require_countable(attention.shape);
+  const AttentionShape& shape = attention.shape;
+  const std::int64_t queries = cuda::delta_size(shape);
+  const auto room = [&](std::int64_t numbers, std::size_t size) {
+    return stream.memory().allocate(static_cast<std::size_t>(numbers) * size, MemoryKind::buffers);
+  };
+  const auto log_left = room(queries, sizeof(double)), older = room(queries, sizeof(A)),
+             dq_sums = room(queries * shape.head_dim, sizeof(A)), parts = room(queries * warp_size, sizeof(A)),
+             ds = room(queries * warp_size, sizeof(A));
+  const auto numbers = [](const std::shared_ptr<std::byte>& memory) { return reinterpret_cast<A*>(memory.get()); };
+  cuda::StickBackwardTask<T> task{.shape = shape,
+                                  .q = attention.q,
+                                  .k = attention.k,
+                                  .v = attention.v,
+                                  .d_out = attention.d_out,
+                                  .log_rest = attention.log_rest,
+                                  .dq = attention.dq,
+                                  .dk = attention.dk,
+                                  .dv = attention.dv,
+                                  .scale = static_cast<A>(attention.scale),
+                                  .log_left = reinterpret_cast<double*>(log_left.get()),
+                                  .older = numbers(older),
+                                  .dq_sums = numbers(dq_sums),
+                                  .parts = numbers(parts),
+                                  .ds = numbers(ds)};
+  const std::size_t shared = cuda::warp_row_bytes<T>(shape);
+  for (; task.first < shape.key_len; task.first += warp_size) {
+    cuda::start_rows(stream, "StickBreakingBackward", cuda::stick_query_kernel<T>, queries, shared, task);
+    cuda::start_rows(stream, "StickBreakingBackward", cuda::stick_key_kernel<T>,
+                     shape.sequences * cuda::keys_at_hand(task) * shape.kv_heads, shared, task);
+  }
+}
+
+template void run(const CudaStream&, const StickBreakingForward<float>&);
+template void run(const CudaStream&, const StickBreakingForward<double>&);
+template void run(const CudaStream&, const StickBreakingForward<bfloat16>&);
+template void run(const CudaStream&, const StickBreakingBackward<float>&);
+template void run(const CudaStream&, const StickBreakingBackward<double>&);
+template void run(const CudaStream&, const StickBreakingBackward<bfloat16>&);
+
+}  // namespace lyceum

@@ -1,0 +1,65 @@
+#include "model/attend.h"
+
+#include "autograd/attention.h"
+
+namespace lyceum {
+
+namespace {
+
+RotaryAttention rotary(const Pass& pass, const AttentionHeads& heads) {
+  return {.seq_len = pass.layout.seq_len(),
+          .heads = heads.heads,
+          .kv_heads = heads.kv_heads,
+          .head_dim = heads.head_dim,
+          .rope_table = pass.rope,
+          .cache = pass.cache};
+}
+
+StickBreakingAttention sticks(const Pass& pass, const AttentionHeads& heads) {
+  return {.seq_len = pass.layout.seq_len(),
+          .heads = heads.heads,
+          .kv_heads = heads.kv_heads,
+          .head_dim = heads.head_dim,
+          .cache = pass.cache};
+}
+
+/// `again`: makes the same of inputs that `op` has seen.
+template <class Op, class... Inputs>
+Attended attended(Tape& tape, const Op& op, const Op& again, const Inputs&... inputs) {
+  const Variable y = tape.apply(op, inputs...);
+  return {y, [=](Tape& on) { on.release(y, again, inputs...); }};
+}
+
+RotaryAttention rotated(RotaryAttention attention) {
+  attention.rotated = true;
+  return attention;
+}
+
+}  // namespace
+
+AttentionHeads heads_of(const ModelConfig& config, const ProcessGroup& tensor) {
+  const AttentionHeads own{config.heads / tensor.size(), config.kv_heads / tensor.size(), config.head_dim,
+                           config.attention_weights};
+  require_usage(own.heads * tensor.size() == config.heads && own.kv_heads * tensor.size() == config.kv_heads,
+                "model.heads = {} and model.kv_heads = {} do not divide among parallel.tensor = {} ranks", config.heads,
+                config.kv_heads, tensor.size());
+  return own;
+}
+
+Attended attend(Tape& tape, const Pass& pass, const AttentionHeads& heads, const Variable& qkv) {
+  if (heads.weights == AttentionWeights::stick_breaking) {
+    return attended(tape, sticks(pass, heads), sticks(pass, heads), qkv);
+  }
+  return attended(tape, rotary(pass, heads), rotated(rotary(pass, heads)), qkv);
+}
+
+Attended attend(Tape& tape, const Pass& pass, const AttentionHeads& heads, const Variable& q, const Variable& kv) {
+  if (heads.weights == AttentionWeights::stick_breaking) {
+    const SplitProjections<StickBreakingAttention> attention{sticks(pass, heads)};
+    return attended(tape, attention, attention, q, kv);
+  }
+  const SplitProjections<RotaryAttention> attention{rotary(pass, heads)}, again{rotated(attention.attention)};
+  return attended(tape, attention, again, q, kv);
+}
+
+}  // namespace lyceum

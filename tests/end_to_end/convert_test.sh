@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# Usage: convert_test.sh LYCEUM SOURCE_DIR. What `lyceum convert` makes of a checkpoint is whole, has the loss that the
+# transform promises, and trains on, on any mesh, twice to the same bits. What cannot be made writes nothing.
+. "$(dirname "$0")/lib.sh" "$@"
+make_data
+trap '' XFSZ # so that a write beyond the limit is an error, as on a full disk
+
+# loss RUN [option …]: of 8 sequences that no run has trained on, in full precision.
+loss() {
+  expect 0 "$lyceum" eval "--checkpoint=$1" --batches=1 --json "${@:2}"
+  python3 -c 'import json, sys; print(repr(json.load(open(sys.argv[1]))["loss"]))' "$work/out"
+}
+
+# convert TRANSFORM SOURCE RUN [option …]: makes $work/RUN of $work/SOURCE, which must verify.
+convert() {
+  expect 0 "$lyceum" convert "$1" "$work/$2" --out "$work/$3" "${@:4}"
+  cp "$work/out" "$work/told"
+  expect 0 "$lyceum" checkpoint verify "$work/$3"
+  equal "newest of $3" "$(cat "$work/$3/checkpoints/LATEST")" step-00000000
+}
+
+# trains RUN [option …]: two steps in another folder and in its own are the same bits, and the same losses on another mesh.
+trains() {
+  local again=("--checkpoint.resume=$work/$1/checkpoints/step-00000000" --run.steps=2 --eval.batches=1)
+  expect 0 "$lyceum" train --config "$work/$1/config.ini" "--run.dir=$work/$1-again" "${again[@]}"
+  says out "^optimizer  new: the checkpoint holds weights alone"
+  expect 0 ranks 2 train --config "$work/$1/config.ini" "--run.dir=$work/$1-mesh" "${again[@]}" "${@:2}"
+  expect 0 "$lyceum" train --config "$work/$1/config.ini" --run.steps=2 --eval.batches=1
+  same_weights "$work/$1"{,-again}/checkpoints/step-00000002
+  for step in 1 2; do
+    close "step $step of $1 on another mesh" "$(metric "$work/$1-mesh/metrics.jsonl" $step loss)" \
+      "$(metric "$work/$1/metrics.jsonl" $step loss)" 1e-4
+  done
+}
+
+# --- of a dense model, trained on two ranks that share it
+expect 0 ranks 2 "${tiny[@]}" "--run.dir=$work/dense" --moe.experts=0 --moe.shared_experts=0 --model.ffn_hidden=96 \
+  --parallel.tensor=2 --parallel.zero=1
+dense=$(loss "$work/dense")
+
+convert reset dense reset --optim.lr=1e-4
+equal "loss of the same weights" "$(loss "$work/reset")" "$dense"
+grep -q '^lr *= *1e-04\|^lr *= *0.0001' "$work/reset/config.ini" || fail "config.ini has not the learning rate"
+trains reset --parallel.pipeline=2
+
+convert upcycle dense copies --moe.experts=4 --moe.top_k=2
+close "loss of copies" "$(loss "$work/copies")" "$dense" 1e-5
+trains copies --parallel.expert=2
+
+convert upcycle dense slices --slices=4 --moe.experts=3 --moe.top_k=2 --balance.expert=0
+grep -q "times 4" "$work/told" || fail "the table does not tell the scale"
+close "loss of slices" "$(loss "$work/slices")" "$dense" 1e-5
+trains slices --parallel.expert=2 --parallel.zero=3
+
+convert modulize dense modules --experts=6
+close "loss of modules" "$(loss "$work/modules")" "$dense" 1e-6
+convert modulize dense together --experts=6 --by coactivation --data "$work/data/valid" --batches=1
+close "loss of modules by co-activation" "$(loss "$work/together")" "$dense" 1e-6
+trains modules --parallel.tensor=2 --parallel.expert=2
+half=$(loss "$work/modules" --moe.top_k=3)
+[[ $half != "$dense" ]] || fail "half of the modules have the loss of all"
+
+# --- of experts, saved by two ranks. By few tokens some of sixteen are not chosen; without them nothing changes, where gates
+# are 1.
+expect 0 ranks 2 "${tiny[@]}" "--run.dir=$work/sparse" --moe.experts=16 --moe.gates=ones --model.init_std=0.1 --run.steps=6 \
+  --balance.expert=0 --parallel.expert=2
+loss "$work/sparse" --batch.global=1 --routing "$work/few.h5" >"$work/before"
+expect 0 "$lyceum" convert prune "$work/sparse" --out "$work/pruned" --routing "$work/few.h5" --threshold=1e-6 --dry-run
+says out "^layer 1: [1-9][0-9]* of 16 experts go: "
+says out "^left over  model/layers/#/mlp/experts/#/up_proj/weight \([0-9]+ tensors\)"
+[[ ! -e $work/pruned ]] || fail "--dry-run wrote"
+convert prune sparse pruned --routing "$work/few.h5" --threshold=1e-6
+equal "loss without idle experts" "$(loss "$work/pruned" --batch.global=1)" "$(cat "$work/before")"
+of_all=$(loss "$work/sparse") of_rest=$(loss "$work/pruned")
+[[ $of_rest != "$of_all" ]] || fail "nothing was pruned"
+trains pruned --parallel.expert=2 --parallel.zero=1
+
+# The same of tokens that are counted on the spot.
+convert prune sparse counted --data "$work/data/valid" --batches=1 --batch.global=1 --threshold=1e-6
+equal "loss before pruning" "$(sed -n 's/^before *\([0-9.]*\) nats.*/\1/p' "$work/told")" \
+  "$(printf %.6f "$(cat "$work/before")")"
+equal "loss after pruning" "$(sed -n 's/^after *\([0-9.]*\) nats.*/\1/p' "$work/told")" \
+  "$(printf %.6f "$(cat "$work/before")")"
+convert prune sparse half --data "$work/data/valid" --threshold=0.5 --scope=model
+equal "layers told" "$(grep -c '^layer [12]: .* go' "$work/told")" 2
+grep -q '^layer [12]: [1-9][0-9]* of 16 experts go' "$work/told" || fail "no expert of the whole model goes"
+
+# Layers with different numbers of experts: what reads a run knows them.
+convert insert counted grown --experts=17 --layers=2 --batch.global=8
+[[ $(sed -n 's/^experts_of_layers *= *//p' "$work/grown/config.ini") =~ ^([0-9]+),([0-9]+)$ ]] || fail "no list of experts"
+((BASH_REMATCH[1] <= 16 && BASH_REMATCH[2] > 17)) || fail "layers have ${BASH_REMATCH[0]} experts"
+trains grown --parallel.pipeline=2
+expect 0 ranks 2 train --config "$work/grown/config.ini" --run.steps=3 --parallel.expert=2 --routing.every=1
+expect 0 "$lyceum" routing report "$work/grown" --html "$work/page.html"
+expect 0 "$lyceum" routing dump "$work/grown" --csv "$work/counts.csv"
+expect 0 "$lyceum" checkpoint show "$work/grown"
+expect 0 "$lyceum" plan --config "$work/grown/config.ini" --ranks=2 --parallel.expert=2
+expect 0 "$lyceum" generate --checkpoint "$work/grown" --prompt "the " --tokens 4
+expect 0 ranks 2 eval --checkpoint "$work/grown" --parallel.expert=2 --batches=1 --token-log "$work/tokens.h5"
+
+# --- ranks share the work
+expect 0 ranks 2 convert reset "$work/sparse" --out "$work/shared"
+[[ -s $work/shared/checkpoints/step-00000000/rank-00001.h5 ]] || fail "the second rank wrote nothing"
+convert reset sparse alone
+same_weights "$work"/{shared,alone}/checkpoints/step-00000000
+
+# --- what cannot be
+# refused CODE PATTERN argument …: one line, and nothing of $work/none is there.
+refused() {
+  expect "$1" "$lyceum" convert "${@:3}" --out "$work/none"
+  says err "^lyceum convert: .*$2"
+  equal "lines of stderr" "$(wc -l <"$work/err")" 1
+  [[ ! -e $work/none ]] || fail "something was written: $(find "$work/none")"
+}
+prune=(--routing "$work/few.h5" --threshold)
+refused 2 "no transform 'prun': did you mean prune" prun "$work/sparse"
+refused 2 "say which checkpoint" reset
+refused 2 "slices is not for insert" insert "$work/sparse" --slices=2
+refused 2 "threshold = 2" prune "$work/sparse" "${prune[@]}" 2
+refused 2 "moe.top_k = 17 is more than moe.experts = 16" prune "$work/sparse" "${prune[@]}" 1 --moe.top_k=17
+refused 2 "_proj/weight would be \[9, 32\] and is made of .* \[24, 32\]" reset "$work/sparse" --moe.expert_hidden=9
+refused 2 "data: tokens for --by = coactivation" modulize "$work/dense" --experts=6 --by=coactivation
+refused 2 "a divisor of its width 96" modulize "$work/dense" --experts=7
+refused 2 "moe.experts: modulize sets it itself" modulize "$work/dense" --experts=6 --moe.experts=3
+refused 2 "give either --routing" prune "$work/sparse" --threshold=0.5
+refused 2 "batches without --data" prune "$work/sparse" "${prune[@]}" 0.5 --batches=3
+refused 2 "did you mean|unrecognised" modulize "$work/dense" --expertz=7
+refused 3 "has no layer 1|has [0-9]+ experts in layer" prune "$work/pruned" "${prune[@]}" 0.1
+refused 3 "neither a checkpoint|no such" reset "$work/data"
+expect 2 "$lyceum" convert reset "$work/dense" --out "$work/sparse"
+says err "holds checkpoints: name another folder"
+(ulimit -f 24 && exec "$lyceum" convert reset "$work/dense" --out "$work/none") >"$work/out" 2>"$work/err" && fail "no space"
+says err "not saved: "
+[[ ! -e $work/none ]] || fail "a full disk left $(find "$work/none")"
+printf x | dd of="$work/reset/checkpoints/step-00000000/rank-00000.h5" bs=1 seek=9000 conv=notrunc status=none
+refused 3 "damaged: its SHA-256" reset "$work/reset/checkpoints/step-00000000"
