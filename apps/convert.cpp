@@ -233,6 +233,9 @@ LoadedConfig wanted_config(LoadedConfig own, const std::string& out, const Argum
   LoadedConfig base = without_mesh(std::move(own));
   base.config.run.dir = out;
   base.config.checkpoint.resume = CheckpointConfig{}.resume;
+  base.config.optim.train_only = {};  // names of the model that was
+  base.config.optim.router_penalty = 0;
+  base.config.optim.router_penalty_from = 0;
   if (!(base.config.balance.device > 0) && base.config.moe.group_limit == 0) base.config.balance.device_groups = 0;
   require_usage(!given.origin.contains("run.dir"), "run.dir: --out names the folder");
   LoadedConfig wanted = read_config(arguments, std::move(base));

@@ -13,6 +13,7 @@
 #include "io/config/check.h"
 #include "io/files/atomic_file.h"
 #include "io/report/timeline_svg.h"
+#include "model/model_tensors.h"
 #include "plan/report.h"
 #include "plan/variants.h"
 #include "train/machine.h"
@@ -192,6 +193,11 @@ int plan_command(const MpiSession& session, const Arguments& arguments) {
   check(loaded, values, world);
   const std::vector<std::string> missing = missing_parts(loaded.config);
   if (!missing.empty()) return tell(counted(loaded, world, missing, values));
+  if (!loaded.config.optim.train_only.empty()) {
+    Config alone = without_mesh(loaded.config);
+    resolve(alone, 1);
+    trained_share(alone);
+  }
   const std::optional<Cluster> cluster = rates(loaded.config.run, values);
   std::optional<SearchResult> search;
   MeshPlan plan;

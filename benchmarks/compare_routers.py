@@ -48,6 +48,7 @@ BASE = {
     "optim.lr": 5e-3, "optim.min_lr": 5e-4, "optim.schedule": "step", "optim.schedule_steps": 0,
     "optim.warmup_steps": 4, "optim.decay_steps": 5, "optim.beta1": 0.9, "optim.beta2": 0.95, "optim.eps": 1e-5,
     "optim.weight_decay": 0.1, "optim.clip_norm": 1,
+    "optim.train_only": "", "optim.router_penalty": 0, "optim.router_penalty_from": 0,
 }  # fmt: skip
 
 
@@ -116,6 +117,9 @@ CASES = {
     "zero and copy experts, capacity": EVEN | keys(moe_zero_experts=1, moe_copy_experts=3, moe_capacity_factor=0.9),
     "latent": EVEN | keys(moe_latent_hidden=12),
     "latent, shared and copy experts": EVEN | keys(moe_latent_hidden=8, moe_shared_experts=1, moe_copy_experts=2),
+    "router penalty": EVEN | keys(optim_router_penalty=0.02),
+    "train only": keys(moe_router="mlp", optim_router_penalty=0.05, optim_router_penalty_from=5,
+                       optim_train_only="*/experts/[5-7]/*,*/gate/weight[5:],model/layers/1/self_attn/*"),
     "stick-breaking": EVEN | keys(model_attention_weights="stick_breaking"),
     "stick-breaking, dense": keys(model_attention_weights="stick_breaking", moe_experts=0, model_kv_heads=1),
     "ModuleFormer": EVEN | keys(model_attention_weights="stick_breaking", model_ffn="gelu", moe_router="mlp",

@@ -5,7 +5,9 @@ the bits of the noise are taken from there.
 A model is a table of tensors under the names that they have in a checkpoint. Every expert works on every token, and is
 multiplied by zero where it was not chosen.
 """
+import fnmatch
 import math
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -299,12 +301,14 @@ class Model:
         groups = self.groups(router) if router.devices else []
         of_groups = sum(((f[:, group].mean(1) * mean_p[:, group].sum(1)).mean() for group in groups), torch.zeros(()))
         of_mean = entropy(mean_p).mean()
+        rows = self.w[f"{router.at}/gate/weight"][config["optim.router_penalty_from"] :]
         return {
             "expert_balance_loss": config["balance.expert"] * (f * mean_p).sum(-1).mean(),
             "device_balance_loss": config["balance.device"] * of_groups,
             "z_loss": config["balance.z_loss"] * routing.logits.logsumexp(-1).square().mean(),
             "mutual_information_loss": config["balance.mutual_information"] * (entropy(routing.p).mean() - of_mean),
             "concentration_loss": config["balance.concentration"] * of_mean,
+            "router_penalty_loss": config["optim.router_penalty"] * rows.square().sum(),
         }
 
     def counts(self, router: Router, routing: Routing) -> Tensor:
@@ -320,7 +324,10 @@ class Training:
     def __init__(self, config: dict, weights: Weights):
         self.config, self.model = config, Model(config, weights)
         fixed = ("/e_score_correction_bias",) + (("/gate/weight",) if config["moe.router"] == "random" else ())
-        self.trained = [tensor.requires_grad_() for name, tensor in weights.items() if not name.endswith(fixed)]
+        moved = {name: moved_rows(name, len(tensor), config["optim.train_only"]) for name, tensor in weights.items()}
+        trained = [name for name in weights if not name.endswith(fixed) and moved[name].any()]
+        self.trained = [weights[name].requires_grad_() for name in trained]
+        self.still = [(weights[name], ~moved[name]) for name in trained if not moved[name].all()]
         self.optimizer = torch.optim.AdamW(
             [
                 {"params": [p for p in self.trained if p.dim() > 1]},
@@ -355,13 +362,19 @@ class Training:
         """Clips, updates, and tells the norm before clipping."""
         for p in self.trained:
             p.grad = torch.zeros_like(p) if p.grad is None else p.grad  # what no loss reached still decays
+        for p, rows in self.still:
+            p.grad[rows] = 0
         norm = torch.stack([p.grad.norm() for p in self.trained]).norm().item()
         for p in self.trained:
             p.grad *= min(1.0, self.config["optim.clip_norm"] / norm)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.config, step)
+        kept = [p[rows].detach().clone() for p, rows in self.still]  # decay would move them
         self.optimizer.step()
         self.optimizer.zero_grad()
+        with torch.no_grad():
+            for (p, rows), values in zip(self.still, kept):
+                p[rows] = values
         return norm
 
     def move_biases(self, counts: dict[Router, Tensor]) -> None:
@@ -374,6 +387,18 @@ class Training:
     @torch.no_grad()
     def validate(self, tokens: Tensor) -> float:
         return self.model.forward(Pass(*samples(tokens, self.config["batch.seq_len"])))[0].item()
+
+
+def moved_rows(name: str, rows: int, patterns: str) -> Tensor:
+    """Rows of a tensor that optim.train_only names, [rows]; all without it."""
+    if not patterns:
+        return torch.ones(rows, dtype=torch.bool)
+    moved = torch.zeros(rows, dtype=torch.bool)
+    for pattern in patterns.split(","):
+        pattern, first, last = re.fullmatch(r"(.*?)(?:\[(\d*):(\d*)\])?", pattern.strip()).groups()
+        if fnmatch.fnmatchcase(name, pattern):
+            moved[int(first or 0) : int(last or rows)] = True
+    return moved
 
 
 def samples(tokens: Tensor, length: int) -> tuple[Tensor, Tensor]:

@@ -1,30 +1,11 @@
 #include "autograd/expert_bank.h"
 
+#include "autograd/expert_matrices.h"
 #include "kernels/activation.h"
-#include "kernels/grouped_gemm.h"
 
 namespace lyceum {
 
-namespace {
-
 using Expert = ExpertBank::Expert;
-
-/// The same parameter, value or gradient, of every expert as matrices.
-template <class T>
-std::vector<Matrix<T>> matrices(const std::vector<Expert>& experts, Parameter* Expert::*which,
-                                Tensor Parameter::*tensor) {
-  std::vector<Matrix<T>> result;
-  for (const Expert& expert : experts) result.push_back((expert.*which->*tensor).template matrix<T>());
-  return result;
-}
-
-template <class T>
-std::vector<Matrix<const T>> weights(const std::vector<Expert>& experts, Parameter* Expert::*which) {
-  const std::vector<Matrix<T>> all = matrices<T>(experts, which, &Parameter::value);
-  return {all.begin(), all.end()};
-}
-
-}  // namespace
 
 Tensor ExpertBank::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
   const Segments rows = segments->view();
@@ -46,7 +27,7 @@ Tensor ExpertBank::forward(const Stream& stream, Saved& saved, const Tensor& x) 
   dispatch_float(x.dtype(), [&]<class T>() {
     launch(stream, GroupedGemm<T>{.segments = rows,
                                   .x = saved.outer.over(x.data<const T>()),
-                                  .weights = weights<T>(*experts, &Expert::in),
+                                  .weights = expert_values<T>(*experts, &Expert::in),
                                   .y = saved.in.over(saved.hidden_rows.data<T>()),
                                   .transpose_weights = true,
                                   .picked = copies.picked<T>(x)});
@@ -56,7 +37,7 @@ Tensor ExpertBank::forward(const Stream& stream, Saved& saved, const Tensor& x) 
                                         .y = saved.inner.over(activated.data<T>())});
     launch(stream, GroupedGemm<T>{.segments = rows,
                                   .x = saved.inner.over(activated.data<const T>()),
-                                  .weights = weights<T>(*experts, &Expert::down),
+                                  .weights = expert_values<T>(*experts, &Expert::down),
                                   .y = saved.outer.over(y.data<T>()),
                                   .transpose_weights = true});
   });
@@ -72,7 +53,7 @@ std::array<Tensor, 1> ExpertBank::backward(const Stream& stream, Saved& saved, c
   dispatch_float(dy.dtype(), [&]<class T>() {
     launch(stream, GroupedGemm<T>{.segments = rows,
                                   .x = saved.outer.over(dy.data<const T>()),
-                                  .weights = weights<T>(*experts, &Expert::down),
+                                  .weights = expert_values<T>(*experts, &Expert::down),
                                   .y = saved.inner.over(d_activated.data<T>())});
     launch(stream, ActivationBackward<T>{.kind = activation,
                                          .segments = rows,
@@ -82,7 +63,7 @@ std::array<Tensor, 1> ExpertBank::backward(const Stream& stream, Saved& saved, c
                                          .y = saved.inner.over(saved.activated.data<T>())});
     launch(stream, GroupedGemm<T>{.segments = rows,
                                   .x = saved.in.over(saved.d_hidden.data<const T>()),
-                                  .weights = weights<T>(*experts, &Expert::in),
+                                  .weights = expert_values<T>(*experts, &Expert::in),
                                   .y = saved.outer.over(dx.data<T>())});
   });
   saved.hidden_rows = {};
@@ -102,16 +83,18 @@ std::vector<Parameter*> ExpertBank::parameters() const {
 void ExpertBank::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
   const Segments rows = segments->view();
   dispatch_float(dy.dtype(), [&]<class T>() {
-    using A = Accumulator<T>;
-    launch(stream, GroupedWeightGrad<T>{.segments = rows,
-                                        .dy = saved.in.over(saved.d_hidden.data<const T>()),
-                                        .x = saved.outer.over(saved.x.data<const T>()),
-                                        .d_weights = matrices<A>(*experts, &Expert::in, &Parameter::gradient),
-                                        .picked = copies.picked<T>(saved.x)});
-    launch(stream, GroupedWeightGrad<T>{.segments = rows,
-                                        .dy = saved.outer.over(dy.data<const T>()),
-                                        .x = saved.inner.over(saved.activated.data<const T>()),
-                                        .d_weights = matrices<A>(*experts, &Expert::down, &Parameter::gradient)});
+    const auto d_hidden = saved.in.over(saved.d_hidden.data<const T>());
+    const auto activated = saved.inner.over(saved.activated.data<const T>());
+    add_expert_gradients<T>(stream,
+                            {.segments = rows,
+                             .dy = d_hidden,
+                             .x = saved.outer.over(saved.x.data<const T>()),
+                             .d_weights = {},
+                             .picked = copies.picked<T>(saved.x)},
+                            *experts, &Expert::in);
+    add_expert_gradients<T>(
+        stream, {.segments = rows, .dy = saved.outer.over(dy.data<const T>()), .x = activated, .d_weights = {}},
+        *experts, &Expert::down);
   });
 }
 

@@ -1,25 +1,10 @@
 #include "autograd/grouped_linear.h"
 
-#include "kernels/grouped_gemm.h"
+#include <functional>
+
+#include "autograd/expert_matrices.h"
 
 namespace lyceum {
-
-namespace {
-
-template <class T>
-std::vector<Matrix<T>> matrices(const GroupedLinear& linear, Tensor Parameter::*tensor) {
-  std::vector<Matrix<T>> all;
-  for (const Parameter* weight : *linear.weights) all.push_back((weight->*tensor).template matrix<T>());
-  return all;
-}
-
-template <class T>
-std::vector<Matrix<const T>> values(const GroupedLinear& linear) {
-  const std::vector<Matrix<T>> all = matrices<T>(linear, &Parameter::value);
-  return {all.begin(), all.end()};
-}
-
-}  // namespace
 
 Tensor GroupedLinear::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
   const std::size_t experts = weights->size();
@@ -35,7 +20,7 @@ Tensor GroupedLinear::forward(const Stream& stream, Saved& saved, const Tensor& 
   dispatch_float(x.dtype(), [&]<class T>() {
     launch(stream, GroupedGemm<T>{.segments = segments->view(),
                                   .x = saved.in.over(x.data<const T>()),
-                                  .weights = values<T>(*this),
+                                  .weights = expert_values<T>(*weights, std::identity{}),
                                   .y = saved.out.over(y.data<T>()),
                                   .transpose_weights = true,
                                   .picked = copies.picked<T>(x)});
@@ -48,7 +33,7 @@ std::array<Tensor, 1> GroupedLinear::backward(const Stream& stream, Saved& saved
   dispatch_float(dy.dtype(), [&]<class T>() {
     launch(stream, GroupedGemm<T>{.segments = segments->view(),
                                   .x = saved.out.over(dy.data<const T>()),
-                                  .weights = values<T>(*this),
+                                  .weights = expert_values<T>(*weights, std::identity{}),
                                   .y = saved.in.over(dx.data<T>())});
   });
   return {copies.sums(stream, dx)};
@@ -56,11 +41,13 @@ std::array<Tensor, 1> GroupedLinear::backward(const Stream& stream, Saved& saved
 
 void GroupedLinear::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
   dispatch_float(dy.dtype(), [&]<class T>() {
-    launch(stream, GroupedWeightGrad<T>{.segments = segments->view(),
-                                        .dy = saved.out.over(dy.data<const T>()),
-                                        .x = saved.in.over(saved.x.data<const T>()),
-                                        .d_weights = matrices<Accumulator<T>>(*this, &Parameter::gradient),
-                                        .picked = copies.picked<T>(saved.x)});
+    add_expert_gradients<T>(stream,
+                            {.segments = segments->view(),
+                             .dy = saved.out.over(dy.data<const T>()),
+                             .x = saved.in.over(saved.x.data<const T>()),
+                             .d_weights = {},
+                             .picked = copies.picked<T>(saved.x)},
+                            *weights, std::identity{});
   });
 }
 

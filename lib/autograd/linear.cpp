@@ -93,7 +93,6 @@ std::array<Tensor, 1> PreciseLinear::backward(const Stream& stream, Saved& saved
 }
 
 void PreciseLinear::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
-  if (!weight->trained()) return;
   if (saved.x.dtype() != DType::bf16) return add_weight_grad(stream, dy, saved.x, weight->gradient);
   const Tensor parts = split(stream, dy);
   for (const std::int64_t half : {0, 1}) {

@@ -23,8 +23,8 @@ struct Linear {
 };
 
 /// A Linear answered in accumulator precision whatever the type of x and W: the router's logits, where rounding would
-/// change the choice of experts. Gradients of bf16 are made from 16 bits of dy. A weight that is not trained is rounded
-/// to the type of x.
+/// change the choice of experts. Gradients of bf16 are made from 16 bits of dy. The weight of a buffer is rounded to
+/// the type of x.
 struct PreciseLinear {
   Parameter* weight;
 
@@ -33,9 +33,7 @@ struct PreciseLinear {
   };
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& x) const;
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
-  std::vector<Parameter*> parameters() const {
-    return weight->trained() ? std::vector{weight} : std::vector<Parameter*>();
-  }
+  std::vector<Parameter*> parameters() const { return {weight}; }
   void weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const;
 };
 

@@ -2,27 +2,37 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "core/copy.h"
 
 namespace lyceum {
 
-Parameter& ParameterUnit::add(Parameter parameter) {
-  require(!values_.defined(), "{} already has its memory: {} comes too late", name_, parameter.name);
+Parameter& ParameterUnit::add(Parameter parameter) { return append(std::make_unique<Parameter>(std::move(parameter))); }
+
+Parameter& ParameterUnit::append(std::unique_ptr<Parameter> parameter) {
+  require(!values_.defined(), "{} already has its memory: {} comes too late", name_, parameter->name);
   // Every parameter begins on a cache line, whatever its type.
   constexpr std::int64_t alignment = 32;
   first_.push_back(size_);
-  size_ += (parameter.shape.size() + alignment - 1) / alignment * alignment;
-  parameters_.push_back(std::make_unique<Parameter>(std::move(parameter)));
+  size_ += (parameter->shape.size() + alignment - 1) / alignment * alignment;
+  parameters_.push_back(std::move(parameter));
   parameters_.back()->unit = this;
   return *parameters_.back();
+}
+
+void ParameterUnit::move_to(ParameterUnit& other, const std::function<bool(const Parameter&)>& moves) {
+  std::vector<std::unique_ptr<Parameter>> all = std::exchange(parameters_, {});
+  first_.clear();
+  size_ = 0;
+  for (std::unique_ptr<Parameter>& parameter : all) (moves(*parameter) ? other : *this).append(std::move(parameter));
 }
 
 bool Parameter::trained() const { return !unit || unit->trained(); }
 
 void ParameterUnit::allocate(const Stream& stream, DType type, bool train) {
-  set_values(Tensor::zeros(stream, trained_ ? type : accumulator_of(type), {size_}, MemoryKind::weights));
-  if (train && trained_) set_gradients(Tensor::zeros(stream, accumulator_of(type), {size_}, MemoryKind::gradients));
+  set_values(Tensor::zeros(stream, value_type(type), {size_}, MemoryKind::weights));
+  if (train && trained()) set_gradients(Tensor::zeros(stream, accumulator_of(type), {size_}, MemoryKind::gradients));
 }
 
 void ParameterUnit::set_values(Tensor values) {
@@ -102,6 +112,30 @@ void ParameterUnit::initialize(const Stream& stream, std::uint64_t seed, std::in
   }
 }
 
+std::vector<DecayedRun> decayed_runs(const ParameterUnit& unit) {
+  std::vector<DecayedRun> runs;
+  const auto append = [&](std::int64_t end, bool decays) {
+    if (runs.empty() || runs.back().decays != decays) runs.emplace_back();
+    runs.back() = {end, decays};
+  };
+  const auto& parameters = unit.parameters();
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    const Parameter& parameter = *parameters[p];
+    std::int64_t at = unit.first_of(p);
+    const std::int64_t end = p + 1 < parameters.size() ? unit.first_of(p + 1) : unit.size();
+    if (parameter.decay) {
+      for (const Range& still : parameter.frozen) {
+        const std::int64_t first = unit.first_of(p) + still.first;
+        if (first > at) append(first, true);
+        at = first + still.count;
+        append(at, false);
+      }
+    }
+    if (end > at) append(end, parameter.decay);
+  }
+  return runs;
+}
+
 void draw_initial(std::span<float> values, std::optional<double> init_std, const Philox& random, std::int64_t first) {
   std::ranges::fill(values, init_std ? 0.0f : 1.0f);
   if (init_std > 0.0) fill_normal(values, *init_std, random, static_cast<std::uint64_t>(first));
@@ -114,7 +148,7 @@ Parameter whole_parameter(std::string name, Shape shape, std::optional<double> i
     return zero;
   }();
   std::vector<ParameterPiece> pieces{{name, shape, origin, shape, 0}};
-  return {std::move(name), shape, std::move(pieces), init_std, decay, {}, {}};
+  return {std::move(name), shape, std::move(pieces), init_std, decay, {}, {}, {}};
 }
 
 Parameter sharded_parameter(std::string name, Shape shape, int axis, Range part, double init_std) {
@@ -122,7 +156,7 @@ Parameter sharded_parameter(std::string name, Shape shape, int axis, Range part,
   offset[axis] = part.first;
   extent[axis] = part.count;
   std::vector<ParameterPiece> pieces{{name, shape, offset, extent, 0}};
-  return {std::move(name), extent, std::move(pieces), init_std, true, {}, {}};
+  return {std::move(name), extent, std::move(pieces), init_std, true, {}, {}, {}};
 }
 
 Parameter stacked_parameter(std::string name, const std::vector<RowsOf>& matrices, std::int64_t cols, double init_std) {
@@ -133,7 +167,7 @@ Parameter stacked_parameter(std::string name, const std::vector<RowsOf>& matrice
     pieces.push_back({matrix.name, shape, {matrix.part.first, 0}, extent, rows * cols});
     rows += matrix.part.count;
   }
-  return {std::move(name), {rows, cols}, std::move(pieces), init_std, true, {}, {}};
+  return {std::move(name), {rows, cols}, std::move(pieces), init_std, true, {}, {}, {}};
 }
 
 }  // namespace lyceum

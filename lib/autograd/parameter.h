@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,13 +25,14 @@ struct ParameterPiece {
 class ParameterUnit;
 
 /// What training changes: a value in working precision and the sum of its gradients in accumulator precision. One of a
-/// unit that is not trained has a value in accumulator precision alone.
+/// unit that is not trained has a value alone.
 struct Parameter {
   std::string name;  // for messages
   Shape shape;
   std::vector<ParameterPiece> pieces;
   std::optional<double> init_std;  // normal with this deviation, zeros with 0; none: ones
   bool decay = false;              // weight decay applies
+  std::vector<Range> frozen = {};  // elements of a trained one that updates leave as they are: ascending, apart
 
   Tensor value;     // memory of a ParameterUnit; undefined while the unit has none
   Tensor gradient;  // likewise; undefined where nothing trains
@@ -62,18 +64,27 @@ class ParameterUnit {
   /// that hold the same part of the same experts.
   enum class Group { dense, replicated, expert };
 
+  /// What becomes of it in training. Those that are not trained are in a checkpoint, and have no gradients, no moments
+  /// and no part in norms.
+  ///   trained  gradients move it
+  ///   frozen   nothing does: parameters that optim.train_only does not name
+  ///   buffer   no gradient does, but a rule of its own may: values in accumulator precision, which every rank that
+  ///            holds copies holds whole
+  enum class Role { trained, frozen, buffer };
+
   /// `layer`: its place in the whole model; units of one layer are used together. 0 the input, then the blocks.
-  /// `trained`: false for values that no gradient moves. They are in a checkpoint, and have no gradients, no moments
-  /// and no part in norms; every rank that holds copies holds them whole.
-  ParameterUnit(std::string name, Group group, int layer = 0, bool trained = true)
-      : name_(std::move(name)), group_(group), layer_(layer), trained_(trained) {}
+  ParameterUnit(std::string name, Group group, int layer = 0, Role role = Role::trained)
+      : name_(std::move(name)), group_(group), layer_(layer), role_(role) {}
   ParameterUnit(const ParameterUnit&) = delete;
   ParameterUnit& operator=(const ParameterUnit&) = delete;
 
   /// Before the unit has memory. The reference stays valid as long as the unit.
   Parameter& add(Parameter parameter);
-  /// Takes flat memory for values in `type` and, when `train`, zeroed gradients, and points every parameter into it. A
-  /// unit that is not trained takes values in the accumulator type of `type` in any case.
+  /// Hands the parameters that `moves` chooses over to another unit, before either has memory. References to them stay
+  /// valid.
+  void move_to(ParameterUnit& other, const std::function<bool(const Parameter&)>& moves);
+  /// Takes flat memory for values in `type` (of a buffer, in its accumulator type) and, when `train` and it is trained,
+  /// zeroed gradients, and points every parameter into it.
   void allocate(const Stream& stream, DType type, bool train);
   /// Points every parameter into flat memory [size], or takes the memory away where the tensor is undefined.
   void set_values(Tensor values);
@@ -91,7 +102,10 @@ class ParameterUnit {
   /// checkpoint.
   void set_twin() { twin_ = true; }
   bool twin() const { return twin_; }
-  bool trained() const { return trained_; }
+  Role role() const { return role_; }
+  bool trained() const { return role_ == Role::trained; }
+  /// Type of the values where the model's is `type`.
+  DType value_type(DType type) const { return role_ == Role::buffer ? accumulator_of(type) : type; }
 
   const std::string& name() const { return name_; }
   Group group() const { return group_; }
@@ -104,10 +118,12 @@ class ParameterUnit {
   std::int64_t first_of(std::size_t parameter) const { return first_[parameter]; }
 
  private:
+  Parameter& append(std::unique_ptr<Parameter> parameter);
+
   std::string name_;
   Group group_;
   int layer_;
-  bool trained_;
+  Role role_;
   UnitMemory* memory_ = nullptr;
   bool twin_ = false;
   std::vector<std::unique_ptr<Parameter>> parameters_;
@@ -115,6 +131,13 @@ class ParameterUnit {
   std::int64_t size_ = 0;
   Tensor values_, gradients_;
 };
+
+/// Neighbours in the flat memory of a unit that weight decay treats alike: it moves what decays and is not frozen.
+struct DecayedRun {
+  std::int64_t end;
+  bool decays;
+};
+std::vector<DecayedRun> decayed_runs(const ParameterUnit& unit);
 
 /// Initial values of neighbouring elements of a logical tensor, the first of which is element `first` of all. `random`:
 /// of the seed and the tensor's name; `init_std` as Parameter's.

@@ -54,8 +54,13 @@ void Tape::need_values(const std::vector<Parameter*>& parameters, UnitMemory::Pa
   for_each_unit(parameters, [pass](ParameterUnit& unit) { unit.memory()->need_values(unit, pass); });
 }
 
-void Tape::need_gradients(const std::vector<Parameter*>& parameters) {
-  for_each_unit(parameters, [](ParameterUnit& unit) { unit.memory()->need_gradients(unit); });
+std::vector<Parameter*> Tape::trained(std::vector<Parameter*> parameters) {
+  std::erase_if(parameters, [](const Parameter* parameter) { return !parameter->trained(); });
+  return parameters;
+}
+
+void Tape::need_gradients(const std::vector<Parameter*>& trained) {
+  for_each_unit(trained, [](ParameterUnit& unit) { unit.memory()->need_gradients(unit); });
 }
 
 void Tape::contributed(Parameter& parameter) {

@@ -47,6 +47,8 @@ struct Results<std::array<Tensor, N>> {
 /// `static constexpr std::size_t weight_grad_reads`; the others are then freed when backward is done.
 /// One whose backward may add its weight gradients as well says whether it does: `bool weights_in_backward() const`;
 /// they are not put off then, and weight_grad() has nothing to add.
+/// Parameters that are not trained have no gradient: weight_grad() is not called where all are such, and both leave
+/// them out elsewhere.
 /// Units whose memory comes and goes are told before an operation reads their values or adds to their gradients.
 /// A result that nothing depended on has an undefined dy; an undefined input gradient means zero. dgrad and wgrad are
 /// separate calls, so that a schedule may run the weight gradients later.
@@ -115,7 +117,8 @@ class Tape {
   void accumulate(int id, Tensor gradient);
   Tensor take(int id);
   static void need_values(const std::vector<Parameter*>& parameters, UnitMemory::Pass pass);
-  static void need_gradients(const std::vector<Parameter*>& parameters);
+  static std::vector<Parameter*> trained(std::vector<Parameter*> parameters);
+  static void need_gradients(const std::vector<Parameter*>& trained);
   void used(Parameter& parameter) { ++uses_[&parameter]; }
   void contributed(Parameter& parameter);
 
@@ -148,7 +151,7 @@ struct Tape::OpNode final : Node {
     if (!any) return;
     if constexpr (weighted) {
       need_values(op.parameters(), UnitMemory::Pass::backward);
-      if (!may_put_off()) need_gradients(op.parameters());
+      if (!may_put_off()) need_gradients(trained(op.parameters()));
     }
     auto d_inputs = std::apply([&](const auto&... dy) { return op.backward(tape.stream(), saved, dy...); }, d_outputs);
     static_assert(std::tuple_size_v<decltype(d_inputs)> == Inputs, "backward returns a gradient for every input");
@@ -169,12 +172,14 @@ struct Tape::OpNode final : Node {
 
   void weight_grad(Tape& tape) override {
     if constexpr (weighted) {
+      const std::vector<Parameter*> moved = trained(op.parameters());
+      if (moved.empty()) return;
       const ProfileScope timed(profile_of(tape.stream()), typeid(Op), " wgrad");
       bool any = false;
       for (const Tensor& dy : d_outputs) any = any || dy.defined();
-      need_gradients(op.parameters());
+      need_gradients(moved);
       if (any) std::apply([&](const auto&... dy) { op.weight_grad(tape.stream(), saved, dy...); }, d_outputs);
-      for (Parameter* parameter : op.parameters()) tape.contributed(*parameter);
+      for (Parameter* parameter : moved) tape.contributed(*parameter);
     }
   }
 

@@ -19,6 +19,10 @@ struct Segments {
 
   constexpr std::int64_t count() const { return static_cast<std::int64_t>(rows.size()); }
   constexpr std::int64_t total() const { return begin.back(); }
+  /// Segments `first` to `first + number`, with the rows that they have here.
+  constexpr Segments part(std::size_t first, std::size_t number) const {
+    return {begin.subspan(first, number + 1), rows.subspan(first, number)};
+  }
 };
 
 /// A matrix whose rows are as wide as their segment says: experts of diverse sizes side by side. Segment e begins at
@@ -34,6 +38,10 @@ struct SegmentedMatrix {
   constexpr Matrix<T> segment(const Segments& segments, std::int64_t e) const {
     const auto i = static_cast<std::size_t>(e);
     return {data + offset[i], segments.begin[i + 1] - segments.begin[i], width[i]};
+  }
+  /// As Segments::part().
+  constexpr SegmentedMatrix part(std::size_t first, std::size_t number) const {
+    return {data, offset.subspan(first, number), width.subspan(first, number)};
   }
 };
 

@@ -1,23 +1,58 @@
 #include "model/model_tensors.h"
 
+#include <algorithm>
+
+#include "core/error.h"
+#include "model/tensor_pattern.h"
 #include "model/transformer.h"
 
 namespace lyceum {
 
-std::vector<ModelTensor> model_tensors(const Config& config) {
-  Config alone = config;
-  alone.parallel = {};
+namespace {
+
+/// Calls f(unit, parameter) for the whole model on one rank.
+template <class F>
+void for_each_parameter(Config config, F&& f) {
+  config.parallel = {};
   const Mesh mesh = Mesh::create(ProcessGroup::rehearsal(0, 1), {});
-  const Transformer model(alone, RehearsalStream(), mesh, DType::f32, true);
-  std::vector<ModelTensor> tensors;
+  const Transformer model(config, RehearsalStream(), mesh, DType::f32, true);
   for (const ParameterUnit* unit : model.units()) {
-    for (const auto& parameter : unit->parameters()) {
-      for (const ParameterPiece& piece : parameter->pieces) {
-        tensors.push_back({piece.name, piece.shape, parameter->init_std});
-      }
-    }
+    for (const auto& parameter : unit->parameters()) f(*unit, *parameter);
   }
+}
+
+std::int64_t elements_in(const std::vector<Range>& ranges) {
+  std::int64_t elements = 0;
+  for (const Range& range : ranges) elements += range.count;
+  return elements;
+}
+
+}  // namespace
+
+std::vector<ModelTensor> model_tensors(const Config& config) {
+  std::vector<ModelTensor> tensors;
+  for_each_parameter(config, [&](const ParameterUnit&, const Parameter& parameter) {
+    for (const ParameterPiece& piece : parameter.pieces) {
+      tensors.push_back({piece.name, piece.shape, parameter.init_std});
+    }
+  });
   return tensors;
+}
+
+TrainedShare trained_share(const Config& config) {
+  std::vector<TensorPattern> unused = tensor_patterns(config.optim.train_only);
+  TrainedShare share;
+  for_each_parameter(config, [&](const ParameterUnit& unit, const Parameter& parameter) {
+    share.all += parameter.shape.size();
+    if (unit.trained()) share.trained += parameter.shape.size() - elements_in(parameter.frozen);
+    std::erase_if(unused, [&](const TensorPattern& pattern) { return !named_elements(parameter, {pattern}).empty(); });
+  });
+  std::string names;
+  for (const TensorPattern& pattern : unused) names += (names.empty() ? "" : ", ") + pattern.text();
+  require_usage(unused.empty(),
+                "optim.train_only: no tensor of the model is called {}: docs/checkpoints.md has their names", names);
+  require_usage(share.trained > 0, "optim.train_only names nothing that gradients move");
+  return share;
 }
 
 }  // namespace lyceum

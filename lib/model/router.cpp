@@ -4,9 +4,11 @@
 #include "autograd/noise.h"
 #include "autograd/relu.h"
 #include "autograd/rms_norm.h"
+#include "autograd/row_penalty.h"
 #include "core/copy.h"
 #include "kernels/router.h"
 #include "model/balance_loss.h"
+#include "model/tensor_pattern.h"
 
 namespace lyceum {
 
@@ -35,13 +37,23 @@ Router::Router(const Config& config, const Mixture& mixture, const std::string& 
       even_(config.moe.even_routing),
       norm_eps_(config.model.norm_eps),
       seed_(config.run.seed),
+      penalty_(config.optim.router_penalty),
+      penalty_from_(config.optim.router_penalty_from),
       groups_(groups) {
   for (const RouterTensor& tensor : router_tensors(config, mixture)) {
     ParameterUnit& unit = tensor.trained ? units.trained : units.untrained;
     parameters_.push_back(
         &unit.add(whole_parameter(prefix + "/" + tensor.name, tensor.shape, tensor.init_std, tensor.decay)));
   }
-  if (scores_of(mixture_.router) != Scores::softmax) bias_ = parameters_.back();
+  if (scores_of(mixture_.router) == Scores::softmax) return;
+  bias_ = parameters_.back();
+  const std::vector<TensorPattern> trained = tensor_patterns(config.optim.train_only);
+  if (!trained.empty() && named_elements(*bias_, trained).empty()) balance_.bias_rate = 0;
+}
+
+Parameter* Router::choice_rows() const {
+  if (mixture_.router == RouterKind::hash) return nullptr;
+  return parameters_.at(mixture_.router == RouterKind::mlp ? 1 : 0);
 }
 
 Variable Router::logits(Tape& tape, const Pass& pass, const Variable& x) const {
@@ -59,6 +71,8 @@ Variable Router::logits(Tape& tape, const Pass& pass, const Variable& x) const {
                           .step = pass.step};
   return tape.apply(noisy, logits, tape.apply(RmsNorm{parameters_[2], norm_eps_}, noise));
 }
+
+Tensor Router::step_choices(const Pass& pass) const { return mixture_.id.site == Site::ffn ? pass.choices : Tensor(); }
 
 Router::Choices Router::forward(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const {
   Choices choices = choose(tape, pass, x, tally);
@@ -78,19 +92,17 @@ Router::Choices Router::choose(Tape& tape, const Pass& pass, const Variable& x, 
                                                        .tally = counted});
     return {.gates = gates, .index = index.value, .load = {}};
   }
-  const bool of_ffn = mixture_.id.site == Site::ffn;
   Route route{.k = mixture_.k,
               .scores = scores_of(mixture_.router),
               .rule = mixture_.gates,
-              .choices = of_ffn ? pass.choices : Tensor(),
+              .choices = step_choices(pass),
               .bias = bias_ ? bias_->value : Tensor(),
-              .skip = of_ffn ? pass.skip_top : 0,
+              .skip = mixture_.id.site == Site::ffn ? pass.skip_top : 0,
               .even = even_,
               .entropy = informs(balance_) && pass.training(),
               .tally = counted};
   if (mixture_.group_limit > 0) {
-    route.group = tensor_of(tape.stream(), {mixture_.choices()},
-                            std::vector<std::int32_t>(groups_.owner.begin(), groups_.owner.end()));
+    route.group = tensor_of(tape.stream(), {mixture_.choices()}, groups_.owner);
     route.groups = groups_.ranks();
     route.group_limit = mixture_.group_limit;
   }
@@ -104,23 +116,33 @@ Router::Choices Router::choose(Tape& tape, const Pass& pass, const Variable& x, 
 }
 
 std::vector<Loss> Router::losses(Tape& tape, const Pass& pass, const Variable& load, const ProcessGroup& data) const {
-  if (!pass.training() || !has_losses(balance_)) return {};
-  const BalanceLoss balance{.expert_factor = balance_.expert,
-                            .device_factor = mixture_.placed() ? balance_.device : 0,
-                            .z_factor = balance_.z_loss,
-                            .information_factor = balance_.mutual_information,
-                            .concentration_factor = balance_.concentration,
-                            .devices = &groups_,
-                            .top_k = mixture_.k,
-                            .seq_len = pass.layout.seq_len(),
-                            .choices = mixture_.id.site == Site::ffn ? pass.choices : Tensor(),
-                            .batch = is_over_batch(balance_) ? &data : nullptr};
-  const auto [expert, device, z, information, concentration] = tape.apply(balance, pass.layout.sum_of_runs(tape, load));
+  if (!pass.training()) return {};
   std::vector<Loss> losses;
-  if (balances(balance_)) losses = {{"expert_balance", expert}, {"device_balance", device}};
-  if (balance_.z_loss > 0) losses.push_back({"z", z});
-  if (balance_.mutual_information > 0) losses.push_back({"mutual_information", information});
-  if (balance_.concentration > 0) losses.push_back({"concentration", concentration});
+  if (has_losses(balance_)) {
+    const BalanceLoss balance{.expert_factor = balance_.expert,
+                              .device_factor = mixture_.placed() ? balance_.device : 0,
+                              .z_factor = balance_.z_loss,
+                              .information_factor = balance_.mutual_information,
+                              .concentration_factor = balance_.concentration,
+                              .devices = &groups_,
+                              .top_k = mixture_.k,
+                              .seq_len = pass.layout.seq_len(),
+                              .choices = step_choices(pass),
+                              .batch = is_over_batch(balance_) ? &data : nullptr};
+    const auto [expert, device, z, information, concentration] =
+        tape.apply(balance, pass.layout.sum_of_runs(tape, load));
+    if (balances(balance_)) losses = {{"expert_balance", expert}, {"device_balance", device}};
+    if (balance_.z_loss > 0) losses.push_back({"z", z});
+    if (balance_.mutual_information > 0) losses.push_back({"mutual_information", information});
+    if (balance_.concentration > 0) losses.push_back({"concentration", concentration});
+  }
+  if (penalty_ > 0 && penalty_from_ < mixture_.choices()) {
+    const RowPenalty penalty{.weight = choice_rows(),
+                             .first = penalty_from_,
+                             .factor = penalty_ * static_cast<double>(pass.layout.sequences()),
+                             .graded = pass.layout.rank() == 0};
+    losses.push_back({"router_penalty", tape.apply(penalty)});
+  }
   return losses;
 }
 

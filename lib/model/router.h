@@ -61,7 +61,8 @@ class Router {
   /// replays.
   Choices forward(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const;
 
-  /// In training, of the load of its choices in this pass; `data`: the ranks that run other sequences at the same time.
+  /// In training, of the load of its choices in this pass, and of its weights; `data`: the ranks that run other
+  /// sequences at the same time.
   std::vector<Loss> losses(Tape& tape, const Pass& pass, const Variable& load, const ProcessGroup& data) const;
 
   /// Whether it learns from counts what update() does.
@@ -70,6 +71,10 @@ class Router {
   void update(const Stream& stream, const Tensor& counts, std::span<const AdamWNumbers> numbers) const;
 
  private:
+  /// gate/weight, whose rows are choices; null of a hash.
+  Parameter* choice_rows() const;
+  /// Pass::choices, where it is about this mixture.
+  Tensor step_choices(const Pass& pass) const;
   Choices choose(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const;
   Variable logits(Tape& tape, const Pass& pass, const Variable& x) const;
 
@@ -78,6 +83,8 @@ class Router {
   bool even_;
   double norm_eps_;
   std::uint64_t seed_;
+  double penalty_;  // optim.router_penalty, for the rows from penalty_from_ on
+  std::int64_t penalty_from_;
   std::vector<Parameter*> parameters_;  // in the order of router_tensors()
   Parameter* bias_ = nullptr;           // where scores are no softmax; the last of them
   Placement groups_;

@@ -8,6 +8,7 @@
 #include "core/copy.h"
 #include "kernels/elementwise.h"
 #include "kernels/rope.h"
+#include "model/tensor_pattern.h"
 #include "parallel/tensor/linear_cross_entropy.h"
 
 namespace lyceum {
@@ -52,7 +53,8 @@ Transformer::Transformer(const Config& config, const Stream& stream, const Mesh&
                        .add(whole_parameter("model/norm/weight", {model.hidden}, {}, false));
     head_ = !model.tie_embeddings ? &add_table("lm_head", output) : first ? embedding_ : &add_table(table, output);
   }
-  if (model.tie_embeddings && first != last) shared_table_ = first ? units_.front() : units_.back();
+  if (train) freeze();
+  if (model.tie_embeddings && first != last) shared_table_ = (first ? embedding_ : head_)->unit;
   if (shared_table_ && last) shared_table_->set_twin();
   if (!train) {
     for (ParameterUnit* unit : units_) unit->allocate(stream, type, false);
@@ -71,7 +73,7 @@ namespace {
 /// For what of a router is not trained, of half a block.
 std::unique_ptr<ParameterUnit> untrained_unit(const std::string& prefix, std::int64_t layer) {
   return std::make_unique<ParameterUnit>(prefix + "/untrained", ParameterUnit::Group::replicated,
-                                         static_cast<int>(layer) + 1, false);
+                                         static_cast<int>(layer) + 1, ParameterUnit::Role::buffer);
 }
 
 }  // namespace
@@ -110,6 +112,25 @@ void Transformer::add_block(std::int64_t layer, std::span<const ExpertLoad> meas
     if (!untrained->parameters().empty()) own(std::move(untrained));
   }
   blocks_.push_back(std::move(block));
+}
+
+void Transformer::freeze() {
+  if (config_.optim.train_only.empty()) return;
+  const std::vector<TensorPattern> patterns = tensor_patterns(config_.optim.train_only);
+  for (ParameterUnit* unit : std::exchange(units_, {})) {
+    auto frozen = std::make_unique<ParameterUnit>(unit->name() + "/frozen", unit->group(), unit->layer(),
+                                                  ParameterUnit::Role::frozen);
+    if (unit->trained()) {
+      for (const auto& parameter : unit->parameters()) {
+        parameter->frozen = other_elements(parameter->shape.size(), named_elements(*parameter, patterns));
+      }
+      unit->move_to(*frozen, [](const Parameter& parameter) {
+        return parameter.frozen == std::vector<Range>{{0, parameter.shape.size()}};
+      });
+    }
+    if (!unit->parameters().empty()) units_.push_back(unit);
+    if (!frozen->parameters().empty()) own(std::move(frozen));
+  }
 }
 
 void Transformer::initialize(std::uint64_t seed) {

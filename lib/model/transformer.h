@@ -106,6 +106,8 @@ class Transformer {
     std::unique_ptr<Sublayer> ffn;
   };
   void make_tallies();
+  /// What optim.train_only does not name is not trained.
+  void freeze();
   void add_block(std::int64_t layer, std::span<const ExpertLoad> measured);
   Parameter& add_table(const std::string& name, std::int64_t layer);
   TokenLayout layout_of(std::int64_t tokens, std::int64_t seq_len) const;

@@ -30,11 +30,9 @@ RankMemory state_memory(const Config& config, const Place& place, std::span<cons
     const bool cut = shared(place, unit);
     const double whole = number(unit.size), own = cut ? number(owned_elements(unit, place)) : whole;
     const double element = number(value_bytes(config, unit));
-    if (!unit.trained) {
-      memory.weights += element * whole;
-      continue;
-    }
-    memory.weights += element * (cut && zero >= 3 ? own : whole);
+    const bool sharded = cut && zero >= 3 && unit.role != ParameterUnit::Role::buffer;
+    memory.weights += element * (sharded ? own : whole);
+    if (!unit.trained()) continue;
     memory.gradients += sum * (cut && zero >= 2 ? own : whole);
     memory.optimizer += sum * (masters ? 3 : 2) * (cut && zero >= 1 ? own : whole);
   }
@@ -58,7 +56,7 @@ double update_buffers(const Config& config, std::span<const PlannedUnit> units) 
   const std::int64_t numbers = 2 + 2 + 2 * step_numbers(config);  // norms, the step and its k, what is agreed on
   std::int64_t all = 0, counted = 0, decays = 0;
   for (const PlannedUnit& unit : units) {
-    if (!unit.trained) continue;
+    if (!unit.trained()) continue;
     ++all;
     counted += unit.twin ? 0 : 1;
     decays += unit.decays;
@@ -72,8 +70,9 @@ std::map<int, LayerBytes> shared_layers(const Config& config, const Place& place
   std::map<int, LayerBytes> layers;
   for (const PlannedUnit& unit : units) {
     LayerBytes& layer = layers[unit.layer];
-    if (!unit.trained || !shared(place, unit)) continue;
+    if (unit.role == ParameterUnit::Role::buffer || !shared(place, unit)) continue;
     layer.values += number(unit.size * element_bytes(config));
+    if (!unit.trained()) continue;
     layer.gradients += number(unit.size * accumulator_bytes);
   }
   return layers;
@@ -117,10 +116,19 @@ StepTraffic step_traffic(const Config& config, const Place& place, std::span<con
   StepTraffic step;
   std::map<Axis, double> squares;  // blocks whose sums of squares are exchanged
   for (const PlannedUnit& unit : units) {
-    if (!unit.trained) continue;
+    if (unit.role == ParameterUnit::Role::buffer) continue;
     const Axis axis = copies_axis(unit.group);
     const bool cut = shared(place, unit);
     const double own = number(cut ? owned_elements(unit, place) : unit.size);
+    const auto add_gathers = [&] {
+      const auto gathers = played.gathers.find(unit.layer);
+      const double times = zero < 3 ? 1 : gathers == played.gathers.end() ? 0 : gathers->second;
+      step.gathers.add(place, axis, Transfer::all_gather, times * own * element, times);
+    };
+    if (!unit.trained()) {
+      if (cut && zero >= 3) add_gathers();
+      continue;
+    }
     if (config.model.tie_embeddings && (unit.layer == 0 || unit.twin)) {
       step.end.add(place, Axis::pipeline_ends, Transfer::all_reduce,
                    (zero >= 1 ? own : number(unit.size)) * number(accumulator_bytes));
@@ -131,9 +139,7 @@ StepTraffic step_traffic(const Config& config, const Place& place, std::span<con
     if (zero == 0) {
       step.gathers.add(place, axis, Transfer::all_gather, own * number(accumulator_bytes));
     } else {
-      const auto gathers = played.gathers.find(unit.layer);
-      const double times = zero < 3 ? 1 : gathers == played.gathers.end() ? 0 : gathers->second;
-      step.gathers.add(place, axis, Transfer::all_gather, times * own * element, times);
+      add_gathers();
       if (!unit.twin) squares[axis] += number(flat_blocks_of(unit.size));
     }
   }

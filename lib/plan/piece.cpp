@@ -28,18 +28,12 @@ void add(Traffic& traffic, const Place& place, const LedgerEntry& entry) {
 
 /// A unit without its parameters.
 PlannedUnit planned(const ParameterUnit& unit) {
-  PlannedUnit own{.group = unit.group(),
-                  .layer = unit.layer(),
-                  .size = unit.size(),
-                  .twin = unit.twin(),
-                  .decays = 0,
-                  .trained = unit.trained()};
-  std::optional<bool> decays;
-  for (const auto& parameter : unit.parameters()) {
-    if (decays != parameter->decay) ++own.decays;
-    decays = parameter->decay;
-  }
-  return own;
+  return {.group = unit.group(),
+          .layer = unit.layer(),
+          .size = unit.size(),
+          .twin = unit.twin(),
+          .decays = static_cast<int>(decayed_runs(unit).size()),
+          .role = unit.role()};
 }
 
 /// One rank's part in a pipeline stage whose other ranks are not there.
@@ -185,6 +179,7 @@ const Piece& Pieces::find(const Config& config, const Place& place, Kind kind, c
   const std::optional<Mixture> experts =
       kind == Kind::sparse ? routed_experts(config, parts.blocks.first) : std::nullopt;
   const auto [found, fresh] = pieces_.try_emplace({.kind = kind,
+                                                   .layer = config.optim.train_only.empty() ? 0 : parts.blocks.first,
                                                    .experts = experts ? experts->choices() : 0,
                                                    .tensor = small.shape.tensor,
                                                    .expert = small.shape.expert,

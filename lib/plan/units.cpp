@@ -21,7 +21,7 @@ int copy_index(const Place& place, ParameterUnit::Group group) {
 }
 
 std::int64_t value_bytes(const Config& config, const PlannedUnit& unit) {
-  return unit.trained ? element_bytes(config) : accumulator_bytes;
+  return unit.role == ParameterUnit::Role::buffer ? accumulator_bytes : element_bytes(config);
 }
 
 std::int64_t owned_elements(const PlannedUnit& unit, const Place& place) {

@@ -10,11 +10,13 @@ namespace lyceum {
 /// A ParameterUnit without its parameters.
 struct PlannedUnit {
   ParameterUnit::Group group;
-  int layer;            // ParameterUnit::layer()
-  std::int64_t size;    // elements of flat memory, padding included
-  bool twin = false;    // ParameterUnit::twin()
-  int decays = 1;       // runs of parameters of which all decay or none
-  bool trained = true;  // ParameterUnit::trained()
+  int layer;          // ParameterUnit::layer()
+  std::int64_t size;  // elements of flat memory, padding included
+  bool twin = false;  // ParameterUnit::twin()
+  int decays = 1;     // decayed_runs()
+  ParameterUnit::Role role = ParameterUnit::Role::trained;
+
+  bool trained() const { return role == ParameterUnit::Role::trained; }
 };
 
 /// The group that holds copies of a unit, as copies() says.

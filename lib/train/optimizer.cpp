@@ -49,7 +49,8 @@ void require_tensors(const CheckpointReader& reader, const ParameterUnit& unit, 
   }
 }
 
-/// Fills `values` with a range of the unit's flat memory, padding aside. `moment`: the prefix of one, or empty.
+/// Fills `values`, of f32, with a range of the unit's flat memory, padding aside. `moment`: the prefix of one, or
+/// empty.
 void read_range(const CheckpointReader& reader, const Stream& stream, const ParameterUnit& unit,
                 std::string_view moment, const Range& range, const Tensor& values) {
   const std::string prefix(moment);
@@ -62,22 +63,31 @@ void read_range(const CheckpointReader& reader, const Stream& stream, const Para
   });
 }
 
-/// The unit's neighbours with the same decay, as elements of the updated range: some may lie before or behind it.
-void append_runs(const UnitShare& share, double weight_decay, std::vector<DecayRun>& runs) {
-  const auto& parameters = share.unit->parameters();
-  for (std::size_t p = 0; p < parameters.size(); ++p) {
-    const std::int64_t end = p + 1 < parameters.size() ? share.unit->first_of(p + 1) : share.unit->size();
-    const bool joins = p > 0 && parameters[p - 1]->decay == parameters[p]->decay;
-    if (!joins) runs.emplace_back();
-    runs.back() = {.end = end - share.updated.first, .weight_decay = parameters[p]->decay ? weight_decay : 0};
-  }
-}
-
 void copy_flat(const Stream& stream, const Tensor& from, const Tensor& to) {
   dispatch_float(from.dtype(), [&]<class From>() {
     dispatch_float(to.dtype(),
                    [&]<class To>() { launch(stream, Cast<From, To>{.x = from.span<From>(), .y = to.span<To>()}); });
   });
+}
+
+/// Likewise weights, of any type.
+void read_weights(const CheckpointReader& reader, const Stream& stream, const ParameterUnit& unit, const Range& range,
+                  const Tensor& values) {
+  if (values.dtype() == DType::f32) return read_range(reader, stream, unit, "", range, values);
+  const Tensor flat = Tensor::zeros(stream, DType::f32, {range.count}, MemoryKind::buffers);
+  read_range(reader, stream, unit, "", range, flat);
+  copy_flat(stream, flat, values);
+}
+
+/// What a checkpoint gets of `values`, from element `first` on.
+CheckpointPiece weight_piece(const Stream& stream, const ParameterPiece& piece, const Box& box, const Tensor& values,
+                             std::int64_t first) {
+  if (values.dtype() == DType::f32) return {piece.name, piece.shape, box, values.data<float>() + first, &stream};
+  const auto make = [&stream, own = values.slice(first, box.extent.size())](std::span<float> written) {
+    const auto rounded = values_of<bfloat16>(stream, own);
+    std::ranges::transform(rounded, written.begin(), [](bfloat16 x) { return static_cast<float>(x); });
+  };
+  return {.name = piece.name, .shape = piece.shape, .box = box, .make = make};
 }
 
 }  // namespace
@@ -87,6 +97,7 @@ Optimizer::Optimizer(const OptimConfig& config, Stream stream, std::vector<UnitS
   for (UnitShare& share : shares) (share.unit->trained() ? shares_ : untrained_).push_back(std::move(share));
   for (const UnitShare& share : shares_) states_.push_back(make_state(share));
   make_tables();
+  find_frozen();
 }
 
 Optimizer::State Optimizer::make_state(const UnitShare& share) const {
@@ -113,11 +124,37 @@ void Optimizer::make_tables() {
                          .first_block = blocks_,
                          .first_run = std::ssize(runs)});
       blocks_ += flat_blocks_of(share.updated.count);
-      append_runs(share, config_.weight_decay, runs);
+      for (const DecayedRun& run : decayed_runs(*share.unit)) {  // some may lie before or behind what is updated
+        runs.push_back({.end = run.end - share.updated.first, .weight_decay = run.decays ? config_.weight_decay : 0});
+      }
     }
     tensors_ = table_of(stream_, tensors);
     runs_ = table_of(stream_, runs);
   });
+}
+
+void Optimizer::find_frozen() {
+  for (std::size_t s = 0; s < shares_.size(); ++s) {
+    const UnitShare& share = shares_[s];
+    for (std::size_t p = 0; p < share.unit->parameters().size(); ++p) {
+      for (const Range& still : share.unit->parameters()[p]->frozen) {
+        const Range part = common({share.unit->first_of(p) + still.first, still.count}, share.updated);
+        if (part.count > 0) frozen_.push_back({s, {part.first - share.updated.first, part.count}});
+      }
+    }
+  }
+}
+
+namespace {
+
+void clear(const Stream& stream, const Tensor& values) {
+  dispatch_accumulator(values.dtype(), [&]<class A>() { launch(stream, Clear<A>{.y = values.span<A>()}); });
+}
+
+}  // namespace
+
+void Optimizer::leave_out_frozen() const {
+  for (const auto& [share, part] : frozen_) clear(stream_, shares_[share].gradients.slice(part.first, part.count));
 }
 
 void Optimizer::prepare(double lr, std::span<AdamWNumbers> numbers) const {
@@ -184,8 +221,9 @@ std::vector<CheckpointPiece> Optimizer::pieces() const {
     });
   }
   for (const UnitShare& share : untrained_) {
+    if (share.unit->twin()) continue;
     for_each_box(*share.unit, share.owned, [&](const ParameterPiece& piece, const Box& box, std::int64_t at) {
-      all.push_back({piece.name, piece.shape, box, share.values.data<float>() + at, &stream_});
+      all.push_back(weight_piece(stream_, piece, box, share.values, at - share.updated.first));
     });
   }
   return all;
@@ -204,18 +242,17 @@ void Optimizer::load(const CheckpointReader& reader) {
     if (state.master.dtype() != share.values.dtype()) copy_flat(stream_, state.master, share.values);
   }
   for (const UnitShare& share : untrained_) {
-    read_range(reader, stream_, *share.unit, "", share.updated, share.values);
+    read_weights(reader, stream_, *share.unit, share.updated, share.values);
+  }
+  for (const auto& [share, part] : frozen_) {  // a checkpoint that was trained otherwise would go on moving them
+    for (const Tensor& moment : {states_[share].exp_avg, states_[share].exp_avg_sq}) {
+      clear(stream_, moment.slice(part.first, part.count));
+    }
   }
 }
 
 void load_weights(const CheckpointReader& reader, const Stream& stream, std::span<ParameterUnit* const> units) {
-  for (const ParameterUnit* unit : units) {
-    const bool direct = unit->values().dtype() == DType::f32;
-    const Tensor flat =
-        direct ? unit->values() : Tensor::zeros(stream, DType::f32, {unit->size()}, MemoryKind::buffers);
-    read_range(reader, stream, *unit, "", {0, unit->size()}, flat);
-    if (!direct) copy_flat(stream, flat, unit->values());
-  }
+  for (const ParameterUnit* unit : units) read_weights(reader, stream, *unit, {0, unit->size()}, unit->values());
 }
 
 }  // namespace lyceum

@@ -14,7 +14,8 @@
 namespace lyceum {
 
 /// AdamW over this rank's shares of parameter units: two moments and, where the weights are not kept in accumulator
-/// precision, master weights. Units that are not trained are in checkpoints alone.
+/// precision, master weights. Units that are not trained are in checkpoints alone; those in bf16 are there as they are
+/// rounded to it.
 class Optimizer {
  public:
   Optimizer(const OptimConfig& config, Stream stream, std::vector<UnitShare> shares);
@@ -22,6 +23,9 @@ class Optimizer {
   /// Sends what is known of the next update before its gradients are: to be called before update(), behind whatever
   /// reads the numbers of the last one.
   void prepare(double lr, std::span<AdamWNumbers> numbers) const;
+  /// Zeroes the gradients of what is frozen inside of units that are trained, so that neither norms nor moments have
+  /// it: before all that reads gradients of a step.
+  void leave_out_frozen() const;
   /// Launches the update that `numbers` tell, which lie where the model computes, and leaves the squares of weights and
   /// updates in `sums`, columns 0 and 1 of `norms`. Nothing here depends on the step: the host does not wait, and what
   /// is launched may be launched again.
@@ -46,7 +50,7 @@ class Optimizer {
   /// model once. Views: valid until the next update.
   std::vector<CheckpointPiece> pieces() const;
   /// Fills masters and moments, and the weights of the shares from them. Moments stay zero where the checkpoint has
-  /// none.
+  /// none, and are zero of what is frozen.
   void load(const CheckpointReader& reader);
 
  private:
@@ -55,14 +59,20 @@ class Optimizer {
   };
   State make_state(const UnitShare& share) const;
   void make_tables();
+  void find_frozen();
   std::string nonfinite(Tensor UnitShare::*flat) const;
 
   OptimConfig config_;
   Stream stream_;
   std::vector<UnitShare> shares_, untrained_;
   std::vector<State> states_;  // a share each of those that are trained
-  DType type_ = DType::f32;    // of all shares' values
-  Tensor tensors_, runs_;      // tables, see AdamWStep: shares and states stay where they are
+  struct FrozenPart {
+    std::size_t share;
+    Range part;  // of its updated range
+  };
+  std::vector<FrozenPart> frozen_;
+  DType type_ = DType::f32;  // of all shares' values
+  Tensor tensors_, runs_;    // tables, see AdamWStep: shares and states stay where they are
   std::int64_t blocks_ = 0;
   std::int64_t updates_ = 0;
 };

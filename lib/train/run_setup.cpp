@@ -14,6 +14,7 @@
 #include "io/files/sha256.h"
 #include "io/files/whole_file.h"
 #include "io/run/batch_job.h"
+#include "model/model_tensors.h"
 #include "parallel/comm/gpu_place.h"
 #include "train/machine.h"
 
@@ -84,6 +85,7 @@ std::vector<RankPlace> places_of(const RunConfig& run, const MpiSession& session
 
 std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, std::optional<Reading> reading) {
   require_none(problems(config, session.size()));
+  if (!reading && !config.optim.train_only.empty()) trained_share(config);  // before memory is taken
   const ProcessGroup host_world = session.world(config.run.timeout_seconds);
   const std::optional<RankGpu> gpu = gpu_of(config, session, host_world);
   const double memory = gpu ? gpu->memory : memory_of_rank(session);

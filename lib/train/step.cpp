@@ -137,6 +137,7 @@ void TrainStep::agree_on_numbers() {
 /// Everything that ends a step, without a look at any of its numbers: the device decides whether there is an update.
 void TrainStep::launch_update() {
   const ProfileScope timed(profile_of(setup_.stream), "optimizer");
+  optimizer_.leave_out_frozen();
   gradient_norm_.launch(numbers_.own().norm());
   agree_on_numbers();
   launch(setup_.stream, JudgeUpdate{.norm = numbers_.agreed().norm(),

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <map>
 #include <numeric>
 
 #include "autograd/attention.h"
@@ -13,6 +14,7 @@
 #include "autograd/relu.h"
 #include "autograd/rms_norm.h"
 #include "autograd/routing.h"
+#include "autograd/row_penalty.h"
 #include "autograd/sum.h"
 #include "core/copy.h"
 #include "kernels/rope.h"
@@ -175,6 +177,12 @@ std::vector<OpCase> all_cases() {
                    .run = [](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
                      return {tape.apply(PreciseLinear{parameter(unit, 0)}, x[0])};
                    }});
+  cases.push_back({.name = "RowPenalty",
+                   .inputs = {},
+                   .add_parameters = [](ParameterUnit& unit) { add_matrix(unit, 5, 3); },
+                   .run = [](Tape& tape, const Inputs&, const ParameterUnit& unit) -> Inputs {
+                     return {tape.apply(RowPenalty{.weight = parameter(unit, 0), .first = 2, .factor = 0.7})};
+                   }});
   cases.push_back({.name = "SumNorm",
                    .inputs = {{4, 6}, {4, 6}},
                    .add_parameters = [](ParameterUnit& unit) { unit.add(whole_parameter("norm", {6}, {}, false)); },
@@ -264,7 +272,7 @@ INSTANTIATE_TEST_SUITE_P(Autograd, Operations, testing::ValuesIn(all_cases()),
 TEST(PreciseLinear, OfAWeightThatIsNotTrained) {
   const Stream& stream = tested_stream();
   for (const DType type : {DType::f32, DType::bf16}) {
-    ParameterUnit unit("unit", ParameterUnit::Group::replicated, 0, false);
+    ParameterUnit unit("unit", ParameterUnit::Group::replicated, 0, ParameterUnit::Role::buffer);
     add_matrix(unit, 4, 3);
     unit.allocate(stream, type, true);
     unit.initialize(stream, 1);
@@ -281,6 +289,55 @@ TEST(PreciseLinear, OfAWeightThatIsNotTrained) {
     const auto dx = values_of<float>(stream, cast(stream, tape.gradient(input), DType::f32));
     EXPECT_NEAR(dx[0], weights[0] + weights[3] + weights[6] + weights[9], 4e-2);
     EXPECT_EQ(final_gradients, 0);
+  }
+}
+
+/// Some experts are trained and others not: these pass gradients on, and those get what they would get in any case.
+TEST(ExpertBank, OfWhichSomeExpertsAreFrozen) {
+  const Stream& stream = tested_stream();
+  const std::vector<std::int64_t> rows{3, 2, 0, 4, 1};
+  const auto run = [&](const std::vector<bool>& frozen) {
+    ParameterUnit trained("trained", ParameterUnit::Group::expert);
+    ParameterUnit still("still", ParameterUnit::Group::expert, 0, ParameterUnit::Role::frozen);
+    auto experts = std::make_shared<std::vector<ExpertBank::Expert>>();
+    for (std::size_t e = 0; e < rows.size(); ++e) {
+      ParameterUnit& unit = frozen[e] ? still : trained;
+      const std::string name = "expert " + std::to_string(e);
+      experts->push_back({.in = &unit.add(whole_parameter(name + " in", {8, 3}, 1.0, true)),
+                          .down = &unit.add(whole_parameter(name + " down", {3, 4}, 1.0, true))});
+    }
+    for (ParameterUnit* unit : {&trained, &still}) {
+      unit->allocate(stream, DType::f64, true);
+      unit->initialize(stream, 3);
+    }
+    EXPECT_FALSE(still.gradients().defined());
+    const auto table = std::make_shared<SegmentTable>(stream, rows);
+    std::vector<double> x(static_cast<std::size_t>(table->total() * 3)), dy(x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      x[i] = Philox(5, "x").normal(i);
+      dy[i] = Philox(5, "dy").normal(i);
+    }
+    Tape tape(stream);
+    std::vector<std::string> final_gradients;
+    tape.on_gradient_final([&](Parameter& parameter) { final_gradients.push_back(parameter.name); });
+    const Variable input = tape.leaf(tensor_of(stream, {table->total(), 3}, x));
+    const Variable y = tape.apply(ExpertBank{Activation::swiglu, experts, table}, input);
+    tape.backward({{y, tensor_of(stream, {table->total(), 3}, dy)}});
+    std::map<std::string, std::vector<double>> gradients;
+    for (const std::string& name : final_gradients) gradients[name];
+    for (const auto& parameter : trained.parameters()) {
+      gradients.at(parameter->name) = values_of<double>(stream, parameter->gradient);
+    }
+    EXPECT_EQ(gradients.size(), trained.parameters().size());
+    return std::pair(gradients, values_of<double>(stream, tape.gradient(input)));
+  };
+  const auto [all, dx] = run({false, false, false, false, false});
+  for (const std::vector<bool>& frozen : {std::vector<bool>{true, false, false, true, false},
+                                          {false, true, true, true, false},
+                                          {true, true, true, true, true}}) {
+    const auto [some, own_dx] = run(frozen);
+    EXPECT_EQ(own_dx, dx);
+    for (const auto& [name, values] : some) EXPECT_EQ(values, all.at(name)) << name;
   }
 }
 

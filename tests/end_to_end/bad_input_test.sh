@@ -62,6 +62,11 @@ refused 2 ".*model.hiden.*model.hidden" --model.hiden=64
 refused_by_ranks 2 ".*model.hiden.*model.hidden" --model.hiden=64
 refused 2 ".*optim.lr.*" --optim.lr=fast
 refused 2 "moe.top_k = 9 is more than moe.experts = 8" --moe.top_k=9
+refused 2 "optim.train_only: no tensor of the model is called model/\*/gates/\*, x\[1:\]: " \
+  "--optim.train_only=model/*/gates/*,*/norm/weight,x[1:]"
+refused 2 "optim.train_only: 'x\[1:y\]': rows are written as" "--optim.train_only=x[1:y]"
+refused 2 "optim.router_penalty_from = 8: routers have 8 rows" --optim.router_penalty=0.1 --optim.router_penalty_from=8
+refused 2 "optim.router_penalty = 0.1 with moe.router = random" --optim.router_penalty=0.1 --moe.router=random
 refused 2 "model.heads = 3 does not divide model.hidden = 32" --model.heads=3
 refused 2 "batch.micro = 3 does not divide" --batch.micro=3
 refused_by_ranks 2 "batch.global = 7 does not divide among 2" --batch.global=7

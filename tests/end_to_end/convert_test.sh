@@ -98,6 +98,17 @@ expect 0 "$lyceum" plan --config "$work/grown/config.ini" --ranks=2 --parallel.e
 expect 0 "$lyceum" generate --checkpoint "$work/grown" --prompt "the " --tokens 4
 expect 0 ranks 2 eval --checkpoint "$work/grown" --parallel.expert=2 --batches=1 --token-log "$work/tokens.h5"
 
+# What is new alone is trained, by the line that insert prints: all else keeps its bits.
+convert insert sparse larger --experts=2
+only=$(sed -n 's/^To train what is new and nothing else: optim.train_only = //p' "$work/told")
+[[ $only == *"experts/17/"* ]] || fail "insert tells '$only'"
+expect 0 ranks 2 train --config "$work/larger/config.ini" --run.steps=2 --parallel.expert=2 "--optim.train_only=$only" \
+  --optim.router_penalty=0.25 --optim.router_penalty_from=16
+says out "^trained "
+expect 1 "$lyceum" checkpoint diff "$work/larger/checkpoints/step-0000000"{0,2}
+equal "tensors that moved" "$(sed -n 's/^\(model[^ ]*\).*/\1/p' "$work/out" | grep -cv 'experts/1[67]/\|mlp/gate/weight')" 0
+grep -q '^model/layers/1/mlp/gate/weight .*512 of 576 equal' "$work/out" || fail "old rows of the router moved"
+
 # --- ranks share the work
 expect 0 ranks 2 convert reset "$work/sparse" --out "$work/shared"
 [[ -s $work/shared/checkpoints/step-00000000/rank-00001.h5 ]] || fail "the second rank wrote nothing"

@@ -245,6 +245,8 @@ TEST(ConfigValues, malformed_or_out_of_range_are_mistakes) {
       {"moe.expert_sizes=1,,2", "'' is not an integer"},
       {"moe.expert_sizes=1,", "'' is not an integer"},
       {"moe.expert_sizes=4,0", "0 must be >= 1"},
+      {"optim.train_only=a,,b", "empty name between commas"},
+      {"optim.train_only=a,;b", "there a comment begins"},
       {"moe.router=top", "must be one of softmax, sigmoid, sqrt_softplus, mlp, noisy, random, hash"},
       {"moe.gates=none", "must be one of auto, raw, renormalized, detached, ones"},
       {"model.attention=gqa", "must be one of mha, moa"},
@@ -294,7 +296,7 @@ Config unusual() {
   c.attention_experts = {6, 4, Gates::raw};
   c.sub_dimensions = {4, 5, 3, 2, 6};
   c.balance = {1e-300, 0.05, 4, BalanceScope::batch, 1e-3, 0.2, 0.7, 2e-3};
-  c.optim = {1.08e-3, 1e-5, "cosine", 900, 17, 90, 0, 0.999, 1e-12, 0, 0.5};
+  c.optim = {1.08e-3, 1e-5, "cosine", 900, 17, 90, 0, 0.999, 1e-12, 0, 0.5, {"a[8:]", "b/*[0-9]?"}, 0.25, 3};
   c.parallel = {2, 3, 4, 5, 3, ScheduleKind::interleaved, 6, true, PlacementKind::pairs, "staged"};
   c.eval = {11, 0};
   c.checkpoint = {13, 0, "runs/a b", true};
@@ -313,6 +315,7 @@ TEST_F(ConfigFile, to_ini_and_print_config_read_back_to_the_same) {
   EXPECT_EQ(again.data.changed, config.data.changed);
   EXPECT_EQ(again.model.init_std, config.model.init_std);
   EXPECT_EQ(again.moe.expert_sizes, config.moe.expert_sizes);
+  EXPECT_EQ(again.optim.train_only, config.optim.train_only);
   EXPECT_EQ(again.balance.expert, config.balance.expert);
   EXPECT_EQ(again.parallel.schedule, config.parallel.schedule);
   EXPECT_EQ(again.checkpoint.at_start, config.checkpoint.at_start);

@@ -27,7 +27,7 @@ struct LoneAttention {
   Config config;
   std::unique_ptr<RunSetup> setup = make_setup(ProcessGroup::self(), {}, CpuStream(1));
   Stream stream = setup->stream;
-  ParameterUnit untrained{"untrained", ParameterUnit::Group::replicated, 0, false};
+  ParameterUnit untrained{"untrained", ParameterUnit::Group::replicated, 0, ParameterUnit::Role::buffer};
   std::optional<AttentionExperts> attention;
   Tensor rope = Tensor::empty(stream, DType::f64, {seq_len, dim});
   Tensor step = tensor_of(stream, {1}, std::vector<double>{7});

@@ -129,7 +129,7 @@ struct LoneRouter {
   static constexpr std::int64_t tokens = 6, hidden = 5, experts = 4, layer = 3, first = 12;
   Config config;
   Stream stream = tested_stream();
-  ParameterUnit untrained{"untrained", ParameterUnit::Group::replicated, 0, false};
+  ParameterUnit untrained{"untrained", ParameterUnit::Group::replicated, 0, ParameterUnit::Role::buffer};
   std::optional<Router> router;
   Tensor step = tensor_of(stream, {1}, std::vector<double>{7});
   Tensor words = i32_tensor(stream, {tokens}, {5, 1, 900, 5, 0, 77});

@@ -81,7 +81,8 @@ expect_log "$id" "^warning: checkpoint $(basename "$newest") is passed over: .*r
 resumed=$(sed -n 's/^resumed .*step-0*\([0-9]*\) .*/\1/p' "$work/$id.log")
 submit "${job[@]}" "$scripts/train.sbatch" "${model[@]}" "--run.dir=$work/four" --run.steps=$steps
 complete 240 "$id"
-for step in $((resumed + 1)) $((resumed + 10)) $steps; do
+# Sums in another order: rounding grows from step to step, and soon a token chooses otherwise.
+for step in $((resumed + 1)) $((resumed + 10)); do
   close "loss of step $step on two ranks" "$(metric "$work/hopeless/metrics.jsonl" "$step" loss)" \
     "$(metric "$work/four/metrics.jsonl" "$step" loss)" 1e-3
 done

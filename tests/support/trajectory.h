@@ -65,7 +65,11 @@ class TinyTraining {
     std::vector<Trajectory::Piece> all;
     for (const CheckpointPiece& piece : optimizer_.pieces()) {
       std::vector<float> values(static_cast<std::size_t>(piece.box.extent.size()));
-      copy_to_host(setup_->stream, values.data(), piece.values, values.size() * sizeof(float));
+      if (piece.make) {
+        piece.make(values);
+      } else {
+        copy_to_host(setup_->stream, values.data(), piece.values, values.size() * sizeof(float));
+      }
       all.push_back({piece.name, piece.shape, piece.box, std::move(values)});
     }
     return all;

@@ -105,6 +105,14 @@ std::vector<Config> meshes(const Config& base, int world) {
       if (!all.empty()) all.back().model.tie_embeddings = true;
     }
   }
+  for (const ParallelConfig& parallel : {ParallelConfig{.expert = 2}, ParallelConfig{.expert = 2, .zero = 2},
+                                         ParallelConfig{.zero = 3}, ParallelConfig{.pipeline = 2, .zero = 3}}) {
+    const std::size_t before = all.size();
+    add(parallel, none, 1);
+    if (all.size() == before) continue;
+    all.back().optim.train_only = {"model/layers/*/mlp/experts/[12]/*", "model/layers/*/mlp/gate/weight[2:4]"};
+    all.back().optim.router_penalty = 0.1;
+  }
   add({}, Recompute::selective, 1);
   if (!all.empty()) all.back().model.attention_weights = AttentionWeights::stick_breaking;
   return all;

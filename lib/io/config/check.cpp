@@ -460,6 +460,22 @@ void check_tensor(Findings& findings, const Config& config) {
 void check_training(Findings& findings, const Config& config) {
   findings.unless(!(config.optim.min_lr > config.optim.lr), "optim.min_lr = {} is above optim.lr = {}",
                   config.optim.min_lr, config.optim.lr);
+  const OptimConfig& optim = config.optim;
+  if (optim.router_penalty > 0) {
+    const RouterKind router = config.moe.router;
+    findings.unless(router != RouterKind::hash && router != RouterKind::random,
+                    "optim.router_penalty = {} with moe.router = {}, which trains no matrix", optim.router_penalty,
+                    name_of(router));
+    const std::int64_t rows = std::max(choices_of(config.moe), config.attention_experts.count);
+    findings.unless(rows > 0, "optim.router_penalty = {} with no experts to choose from: set moe.experts, or 0",
+                    optim.router_penalty);
+    findings.unless(rows <= 0 || optim.router_penalty_from < rows,
+                    "optim.router_penalty_from = {}: routers have {} rows, from 0 on", optim.router_penalty_from, rows);
+  } else {
+    findings.unless(optim.router_penalty_from == 0,
+                    "optim.router_penalty_from = {} is of no use without optim.router_penalty",
+                    optim.router_penalty_from);
+  }
   findings.unless(
       config.eval.every <= 0 || !config.data.valid.empty() || config.data.valid_fraction > 0,
       "eval.every = {} with nothing to validate on: set data.valid or data.valid_fraction, or eval.every = 0",

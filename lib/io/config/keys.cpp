@@ -148,6 +148,12 @@ void bind_optim(Binder key, OptimConfig& optim) {
   key("optim.eps", &optim.eps, {.low = 0, .low_open = true}, "added to the root of the second moment");
   key("optim.weight_decay", &optim.weight_decay, {.low = 0}, "of matrices; norm weights are not decayed");
   key("optim.clip_norm", &optim.clip_norm, {.low = 0}, "largest global gradient norm; 0: no clipping");
+  key("optim.train_only", &optim.train_only, {.hint = "names with *, by commas"},
+      "what is trained, all else is frozen: model/layers/*/mlp/gate/weight[8:] is rows from 8 on; none: everything");
+  key("optim.router_penalty", &optim.router_penalty, {.low = 0},
+      "weight of the squares of the rows of routers' matrices gate/weight, as a loss");
+  key("optim.router_penalty_from", &optim.router_penalty_from, {.low = 0},
+      "first expert whose row is penalised: the number of old ones, where others were inserted");
 }
 
 void bind_parallel(Binder key, ParallelConfig& parallel) {

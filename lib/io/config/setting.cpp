@@ -16,6 +16,7 @@ namespace {
 
 namespace po = boost::program_options;
 using List = std::vector<std::int64_t>;
+using Texts = std::vector<std::string>;
 
 constexpr std::size_t longest_text = 4095;  // of a path
 constexpr double largest_integer = std::numeric_limits<std::int32_t>::max();
@@ -41,7 +42,10 @@ void read(std::string_view text, bool& value) {
   }
 }
 
-void read(std::string_view text, List& value) {
+void read(std::string_view text, std::string& value) { value = text; }
+
+template <class Value>
+void read(std::string_view text, std::vector<Value>& value) {
   value.clear();
   if (trimmed(text).empty()) return;
   for (std::size_t begin = 0; begin <= text.size();) {
@@ -50,8 +54,6 @@ void read(std::string_view text, List& value) {
     begin = end + 1;
   }
 }
-
-void read(std::string_view text, std::string& value) { value = text; }
 
 std::string write(bool value) { return value ? "true" : "false"; }
 std::string write(const std::string& value) { return value; }
@@ -66,7 +68,10 @@ std::string joined(const std::vector<Value>& values, std::string_view separator)
   for (const Value& value : values) text.append(text.empty() ? "" : separator).append(write(value));
   return text;
 }
-std::string write(const List& value) { return joined(value, ","); }
+template <class Value>
+std::string write(const std::vector<Value>& value) {
+  return joined(value, ",");
+}
 
 std::string range(const Domain& domain) {
   const bool above = std::isfinite(domain.low), below = std::isfinite(domain.high);
@@ -128,6 +133,11 @@ std::string problem_of(const Domain& domain, const std::string& value) {
   return {};
 }
 
+std::string problem_of(const Domain&, const Texts& values) {
+  const bool empty = std::ranges::any_of(values, &std::string::empty);
+  return empty ? "must not have an empty name between commas" : problem_of(Domain{}, joined(values, ","));
+}
+
 std::string kind_text(const Domain& domain, const std::string&) {
   if (!domain.names.empty()) return joined(domain.names, " | ");
   return domain.hint.empty() ? "text" : domain.hint;
@@ -136,6 +146,7 @@ std::string kind_text(const Domain&, bool) { return "true | false"; }
 std::string kind_text(const Domain&, std::uint64_t) { return "integer >= 0"; }
 std::string kind_text(const Domain& domain, double) { return fmt::format("number {}", range(domain)); }
 std::string kind_text(const Domain& domain, std::integral auto) { return fmt::format("integer {}", range(domain)); }
+std::string kind_text(const Domain& domain, const Texts&) { return domain.hint; }
 std::string kind_text(const Domain& domain, const List&) {
   return fmt::format("integers {}, by commas", range(domain));
 }

@@ -60,7 +60,7 @@ class EnumMember {
 
 /// The member of a Config that a key stands for.
 using Member = std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*,
-                            std::vector<std::int64_t>*, EnumMember>;
+                            std::vector<std::int64_t>*, std::vector<std::string>*, EnumMember>;
 
 /// One key: a value of Boost.ProgramOptions that reads and writes its member of a Config and knows what it may be.
 /// Integers are at most 2^31 − 1 (seeds: 2^64 − 1), so that products of two sizes never overflow.

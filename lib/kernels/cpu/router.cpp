@@ -7,7 +7,9 @@
 
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/row_sums.h"
+#include "kernels/logistic.h"
 #include "kernels/router_chunks.h"
+#include "kernels/router_scores.h"
 
 namespace lyceum {
 
@@ -55,18 +57,7 @@ A score_of(A logit) {
   if constexpr (kind == Scores::sigmoid) {
     return A{1} / (A{1} + fast_exp(-x));
   } else {
-    return std::sqrt(std::max(x, A{0}) + std::log1p(std::exp(-std::abs(x))));
-  }
-}
-
-/// ds/dx / s of such a score s of x.
-template <Scores kind, class A>
-A log_slope(A score) {
-  if constexpr (kind == Scores::sigmoid) {
-    return 1 - score;
-  } else {
-    const A softplus = score * score;
-    return -std::expm1(-softplus) / (2 * softplus);
+    return std::sqrt(softplus(x));
   }
 }
 
@@ -118,12 +109,6 @@ void choose(const RouteTokens<A>& route, std::int64_t t, const A* keys, const A*
   } else if (route.rule != Gates::raw) {
     for (std::int64_t j = 0; j < k; ++j) gates[j] /= sum;
   }
-}
-
-/// log p, and 0 for a p of 0, which multiplies it everywhere.
-template <class A>
-A log_or_zero(A p) {
-  return p == 0 ? A{0} : std::log(p);
 }
 
 /// −Σ p log p of the probabilities p = scores · inverse.

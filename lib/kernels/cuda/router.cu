@@ -3,7 +3,9 @@
 #include "core/allocator.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/logistic.h"
 #include "kernels/router_chunks.h"
+#include "kernels/router_scores.h"
 
 namespace lyceum {
 
@@ -76,19 +78,8 @@ __device__ A score_of(A x, A largest, A inverse) {
   } else {
     constexpr A least = least_logit;
     if (x < least) x = least;  // this comparison keeps NaN
-    if constexpr (scores == Scores::sigmoid) return A{1} / (A{1} + std::exp(-x));
-    return std::sqrt((x < 0 ? A{0} : x) + std::log1p(std::exp(-std::abs(x))));
-  }
-}
-
-/// ds/dx / s of a score s of x that is no softmax.
-template <Scores scores, class A>
-__device__ A log_slope(A score) {
-  if constexpr (scores == Scores::sigmoid) {
-    return A{1} - score;
-  } else {
-    const A softplus = score * score;
-    return -std::expm1(-softplus) / (2 * softplus);
+    if constexpr (scores == Scores::sigmoid) return logistic(x);
+    return std::sqrt(softplus(x));
   }
 }
 
@@ -216,12 +207,6 @@ __device__ void choose(const RouteTokens<A>& route, const Row<A, held>& logits, 
   if (route.rule != Gates::renormalized && route.rule != Gates::detached) return;
   sum = join_warp(sum, Sum{});
   for (std::int64_t j = lane(); j < k; j += warp_size) route.gates.row(t)[j] /= sum;  // written by this lane
-}
-
-/// log p, and 0 for a p of 0, which multiplies it everywhere.
-template <class A>
-__device__ A log_or_zero(A p) {
-  return p == 0 ? A{0} : std::log(p);
 }
 
 /// −Σ p log p of the probabilities p(logit, place) of a row, the same in all lanes.

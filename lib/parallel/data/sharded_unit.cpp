@@ -28,7 +28,7 @@ void add(const Stream& stream, const Tensor& sum, const Tensor& term) {
 ShardedUnit::ShardedUnit(ParameterUnit& unit, const CopyGroups& groups, const Plan& plan, Stream stream)
     : unit_(unit),
       groups_(groups),
-      plan_(plan),
+      plan_(unit.trained() || plan.stage == 3 ? plan : Plan{0, plan.micro_batches, plan.type}),
       stream_(std::move(stream)),
       extents_(cut_evenly(unit.size(), groups.reductions.size())) {
   const auto self = static_cast<std::size_t>(groups.reductions.rank());
@@ -36,6 +36,7 @@ ShardedUnit::ShardedUnit(ParameterUnit& unit, const CopyGroups& groups, const Pl
             extents_[self]};
   values_ = Tensor::zeros(stream_, plan_.type, {shards(3) ? owned_.count : unit_.size()}, MemoryKind::weights);
   if (!shards(3)) unit_.set_values(values_);
+  if (!unit_.trained()) return;
   const DType sums = accumulator_of(plan_.type);
   if (!shards(2)) unit_.set_gradients(Tensor::zeros(stream_, sums, {unit_.size()}, MemoryKind::gradients));
   sum_ =
@@ -127,6 +128,7 @@ void ShardedUnit::finish_reduction() {
 }
 
 void ShardedUnit::finish_step() {
+  if (!unit_.trained()) return;
   finish_reduction();
   require(made_ == plan_.micro_batches && !producing_,
           "gradients of {} became final {} times in a step of {} micro-batches", unit_.name(), made_,

@@ -21,7 +21,7 @@ struct UnitShare {
   const ParameterUnit* unit;
   const ProcessGroup* copies;  // the ranks that hold copies
   Range owned;                 // this rank's part alone; the copies' parts cut the unit
-  Range updated;               // what its optimizer updates: the owned part, or all where state is not sharded
+  Range updated;               // what its optimizer keeps: the owned part, or all where state is not sharded
   bool sharded;                // which of the two
   Tensor values;               // flat [updated.count]: what the model reads
   Tensor gradients;            // flat [updated.count]: the sum over copies and micro-batches, when that is finished;
@@ -37,6 +37,7 @@ struct UnitShare {
 /// Sums over copies are x_0 + x_1 + … in rank order. Stages 0 and 1 add a step's micro-batches up in place and sum them
 /// over copies once; stages 2 and 3 sum each over copies and add that to those before it. So a step of one micro-batch
 /// gives the same bits in every stage, a longer one in 0 and 1, and in 2 and 3. Without copies everything is whole.
+/// A frozen unit has values alone, whole but in stage 3, which never change.
 class ShardedUnit {
  public:
   struct Plan {
@@ -44,7 +45,7 @@ class ShardedUnit {
     std::int64_t micro_batches;  // a step
     DType type;                  // of the values
   };
-  /// `groups` must outlive this.
+  /// The unit is no buffer. `groups` must outlive this.
   ShardedUnit(ParameterUnit& unit, const CopyGroups& groups, const Plan& plan, Stream stream);
   ~ShardedUnit();
   ShardedUnit(const ShardedUnit&) = delete;

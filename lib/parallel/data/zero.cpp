@@ -16,9 +16,9 @@ Zero::Zero(std::span<ParameterUnit* const> units, const Mesh& mesh, const Stream
   }
   const ShardedUnit::Plan plan{options.stage, options.micro_batches, options.type};
   for (ParameterUnit* unit : units) {
-    if (!unit->trained()) {
+    if (unit->role() == ParameterUnit::Role::buffer) {
       unit->allocate(stream, options.type, false);
-      untrained_.push_back(unit);
+      buffers_.push_back(unit);
       continue;
     }
     units_.push_back(std::make_unique<ShardedUnit>(*unit, groups_.at(unit->group()), plan, stream));
@@ -30,18 +30,18 @@ Zero::Zero(std::span<ParameterUnit* const> units, const Mesh& mesh, const Stream
 
 Zero::~Zero() {
   for (const auto& unit : units_) unit->unit().set_memory(nullptr);
-  for (ParameterUnit* unit : untrained_) unit->set_values({});
+  for (ParameterUnit* unit : buffers_) unit->set_values({});
 }
 
 void Zero::initialize(std::uint64_t seed) {
   for (const auto& unit : units_) unit->initialize(seed);
-  for (ParameterUnit* unit : untrained_) unit->initialize(stream_, seed);
+  for (ParameterUnit* unit : buffers_) unit->initialize(stream_, seed);
 }
 
 std::vector<UnitShare> Zero::shares() const {
   std::vector<UnitShare> all;
   for (const auto& unit : units_) all.push_back(unit->share());
-  for (const ParameterUnit* unit : untrained_) {
+  for (const ParameterUnit* unit : buffers_) {
     const ProcessGroup& copies = groups_.at(unit->group()).reductions;
     all.push_back({.unit = unit,
                    .copies = &copies,
@@ -51,6 +51,7 @@ std::vector<UnitShare> Zero::shares() const {
                    .values = unit->values(),
                    .gradients = {}});
   }
+  std::ranges::stable_partition(all, [](const UnitShare& share) { return share.unit->trained(); });
   return all;
 }
 

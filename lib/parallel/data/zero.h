@@ -21,8 +21,8 @@ namespace lyceum {
 /// gradients of at most two layers are whole, the one that backward is in and the one before it, besides layers that
 /// are not final yet.
 ///
-/// Units are used in the same order on all ranks that hold copies of them. Those that are not trained are whole on all
-/// of these in every stage.
+/// Units are used in the same order on all ranks that hold copies of them. Buffers are whole on all of these in every
+/// stage.
 class Zero final : private UnitMemory {
  public:
   struct Options {
@@ -66,7 +66,7 @@ class Zero final : private UnitMemory {
   Stream stream_;
   std::map<ParameterUnit::Group, CopyGroups> groups_;
   std::vector<std::unique_ptr<ShardedUnit>> units_;
-  std::vector<ParameterUnit*> untrained_;
+  std::vector<ParameterUnit*> buffers_;
   std::unordered_map<const ParameterUnit*, ShardedUnit*> by_unit_;
   std::map<int, Layer> layers_;
   bool overlap_;

@@ -124,7 +124,7 @@ std::array<Tensor, 1> LinearCrossEntropy::backward(const Stream& stream, Saved& 
                                              .first = words.first,
                                              .vocab = vocab});
       multiply(stream, chunk.logits, weight->value, dx.slice(chunk.tokens.first, chunk.tokens.count));
-      if (again) add_weight_grad(stream, chunk.logits, chunk.x, weight->gradient);
+      if (again && weight->trained()) add_weight_grad(stream, chunk.logits, chunk.x, weight->gradient);
     });
   });
   saved.log_sum_exp = {};

@@ -7,6 +7,7 @@
 #include <functional>
 #include <initializer_list>
 #include <iterator>
+#include <map>
 #include <utility>
 
 #include "core/error.h"
@@ -14,6 +15,8 @@
 #include "io/config/names.h"
 #include "io/text/table.h"
 #include "model/mixture.h"
+#include "model/model_tensors.h"
+#include "model/router.h"
 #include "train/transforms/unit_groups.h"
 
 namespace lyceum {
@@ -93,6 +96,35 @@ Making upcycled(const Task& task) {
   };
 }
 
+/// "experts 8 to 11 of layers 1-3 are new: …": what trains nothing else.
+std::string insertion_text(const Config& config, const ExpertOrigins& origins) {
+  std::map<std::int64_t, std::vector<std::size_t>> layers;  // by the number of their old experts
+  std::size_t routing = 0;
+  std::int64_t count = 0;
+  for (const auto& [layer, experts] : origins) {
+    const std::int64_t fresh = std::ranges::count(experts, new_expert);
+    ++routing;
+    if (fresh == 0) continue;
+    count = fresh;
+    layers[std::ssize(experts) - fresh].push_back(static_cast<std::size_t>(layer));
+  }
+  std::vector<std::string> patterns;
+  for (const auto& [first, numbers] : layers) {
+    const bool all = numbers.size() == routing;
+    for (const std::size_t layer : all ? std::vector<std::size_t>{0} : numbers) {
+      const std::string prefix = fmt::format("model/layers/{}/mlp/", all ? "*" : std::to_string(layer));
+      for (std::int64_t e = first; e < first + count; ++e) patterns.push_back(fmt::format("{}experts/{}/*", prefix, e));
+      const Mixture mixture = routed_experts(config, static_cast<std::int64_t>(numbers.front())).value();
+      for (const RouterTensor& tensor : router_tensors(config, mixture)) {
+        if (tensor.trained && tensor.rows_are_choices) {
+          patterns.push_back(fmt::format("{}{}[{}:]", prefix, tensor.name, first));
+        }
+      }
+    }
+  }
+  return fmt::format("To train what is new and nothing else: optim.train_only = {}", fmt::join(patterns, ","));
+}
+
 Making inserted(const Task& task) {
   const ConversionRequest& request = task.request;
   constexpr std::int64_t most = 65536;  // as of moe.experts
@@ -106,6 +138,9 @@ Making inserted(const Task& task) {
       request.layers ? numbers_from(request.layers->first, request.layers->count) : sparse_layers(task.own);
   const ExpertOrigins origins = with_inserted(task.own, request.experts, layers);
   set_experts(task.wanted.config, origins);
+  if (task.wanted.config.optim.train_only.empty()) {
+    task.notes.push_back(insertion_text(task.wanted.config, origins));
+  }
   return [=](const Config& resolved) { return rearranged_experts(resolved, origins); };
 }
 
@@ -200,14 +235,14 @@ Conversion convert(const ConversionRequest& request, const CheckpointReader& sou
   if (const std::string& unsound = source.header().unsound; !unsound.empty()) {
     conversion.notes.push_back("the checkpoint is not sound: " + unsound);
   }
-  const auto given = [&](const char* key) { return wanted.origin.contains(key); };
-  if (given("moe.renormalize") && !given("moe.gates")) wanted.config.moe.gates.reset();  // the checkpoint's
-  const Making making =
-      making_of({.request = request, .source = source, .own = own, .wanted = wanted, .notes = conversion.notes});
+  const Task task{.request = request, .source = source, .own = own, .wanted = wanted, .notes = conversion.notes};
+  if (task.given("moe.renormalize") && !task.given("moe.gates")) task.moe().gates.reset();  // the checkpoint's
+  const Making making = making_of(task);
   const int ranks = static_cast<int>(fewest_ranks(wanted.config.parallel));
   require_none(problems(wanted.config, ranks));
   conversion.config = conversion.resolved = std::move(wanted.config);
   resolve(conversion.resolved, ranks);
+  if (!conversion.resolved.optim.train_only.empty()) trained_share(conversion.resolved);
   conversion.recipes = recipes_of(conversion.resolved, source, making(conversion.resolved));
   return conversion;
 }

@@ -1,0 +1,87 @@
+#include "model/tensor_pattern.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+#include <utility>
+
+#include "core/error.h"
+
+namespace lyceum {
+
+TensorPattern::TensorPattern(std::string text) : text_(std::move(text)), name_(text_) {
+  const std::size_t open = text_.rfind('['), colon = text_.rfind(':');
+  if (open == std::string::npos || colon == std::string::npos || colon < open) return;
+  name_ = text_.substr(0, open);
+  const auto number = [&](std::size_t begin, std::size_t end, std::int64_t fallback) {
+    const char* last = text_.data() + end;
+    std::int64_t value = fallback;
+    const auto [at, error] = std::from_chars(text_.data() + begin, last, value);
+    const bool read = begin == end || (error == std::errc() && at == last && value >= 0);
+    require_usage(read && text_.back() == ']', "optim.train_only: '{}': rows are written as [8:], [:8] or [8:12]",
+                  text_);
+    return value;
+  };
+  first_ = number(open + 1, colon, 0);
+  last_ = number(colon + 1, text_.size() - 1, -1);
+}
+
+bool TensorPattern::matches(const std::string& name) const { return fnmatch(name_.c_str(), name.c_str(), 0) == 0; }
+
+Range TensorPattern::rows_of(std::int64_t rows) const {
+  const std::int64_t first = std::min(first_, rows), last = last_ < 0 ? rows : std::min(last_, rows);
+  return {first, std::max<std::int64_t>(0, last - first)};
+}
+
+std::vector<TensorPattern> tensor_patterns(const std::vector<std::string>& texts) {
+  return {texts.begin(), texts.end()};
+}
+
+namespace {
+
+/// Ascending and apart.
+std::vector<Range> joined(std::vector<Range> ranges) {
+  std::ranges::sort(ranges, {}, &Range::first);
+  std::vector<Range> all;
+  for (const Range& range : ranges) {
+    if (range.count == 0) continue;
+    if (all.empty() || range.first > all.back().end()) {
+      all.push_back(range);
+    } else {
+      all.back().count = std::max(all.back().end(), range.end()) - all.back().first;
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<Range> named_elements(const Parameter& parameter, const std::vector<TensorPattern>& patterns) {
+  std::vector<Range> named;
+  for (const ParameterPiece& piece : parameter.pieces) {
+    const std::int64_t own = piece.extent[0], row = own > 0 ? piece.extent.size() / own : 0;
+    for (const TensorPattern& pattern : patterns) {
+      if (!pattern.matches(piece.name)) continue;
+      const Range rows = pattern.rows_of(piece.shape[0]);
+      const std::int64_t first = std::clamp<std::int64_t>(rows.first - piece.offset[0], 0, own);
+      const std::int64_t last = std::clamp<std::int64_t>(rows.end() - piece.offset[0], 0, own);
+      named.push_back({piece.first + first * row, (last - first) * row});
+    }
+  }
+  return joined(std::move(named));
+}
+
+std::vector<Range> other_elements(std::int64_t size, const std::vector<Range>& ranges) {
+  std::vector<Range> others;
+  std::int64_t at = 0;
+  for (const Range& range : ranges) {
+    if (range.first > at) others.push_back({at, range.first - at});
+    at = range.end();
+  }
+  if (at < size) others.push_back({at, size - at});
+  return others;
+}
+
+}  // namespace lyceum
