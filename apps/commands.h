@@ -16,10 +16,10 @@ int plan_command(const MpiSession& session, const Arguments& arguments);
 int eval_command(const MpiSession& session, const Arguments& arguments);
 int generate_command(const MpiSession& session, const Arguments& arguments);
 int convert_command(const MpiSession& session, const Arguments& arguments);
+int routing_command(const MpiSession& session, const Arguments& arguments);
 // These run as one process, without ranks.
 int tokenize_command(const Arguments& arguments);
 int checkpoint_command(const Arguments& arguments);
-int routing_command(const Arguments& arguments);
 int completion_command(const Arguments& arguments);
 
 }  // namespace lyceum

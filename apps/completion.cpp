@@ -24,7 +24,7 @@ constexpr std::array completed_commands = std::to_array<CompletedCommand>({
     {"tokenize", tokenize_help, ""},
     {"checkpoint", checkpoint_help, "ls show verify diff "},
     {"convert", convert_help, "reset upcycle insert prune modulize "},
-    {"routing", routing_help, "report dump difficult "},
+    {"routing", routing_help, "report dump difficult domains flow "},
     {"completion", completion_help, "bash zsh "},
 });
 

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <iostream>
 #include <map>
@@ -200,8 +199,7 @@ std::string left_over_text(const CheckpointReader& source, const std::vector<Rec
 std::string changes_of(const Config& own, const Config& made) {
   std::string text;
   for (const Difference& change : differences(own, made)) {
-    const auto begins = [&](const char* part) { return change.key.starts_with(part); };
-    if (std::ranges::none_of(std::array{"model.", "moe.", "attention_experts."}, begins)) continue;
+    if (!describes_model(change.key)) continue;
     text += fmt::format("changed    {} = {} (was {})\n", change.key, change.after, change.before);
   }
   return text;

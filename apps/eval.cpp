@@ -20,7 +20,6 @@
 #include "model/mixture.h"
 #include "model/router.h"
 #include "train/evaluator.h"
-#include "train/optimizer.h"
 #include "train/routing_sums.h"
 #include "train/token_collector.h"
 
@@ -37,14 +36,14 @@ struct EvalOptions {
 
 /// Keys that the checkpoint was not trained with and its loss goes by.
 std::vector<Difference> changes(const CheckpointRun& run) {
-  constexpr std::array telling{"model.",        "moe.",          "attention_experts.", "sub_dimensions.",
-                               "batch.seq_len", "run.precision", "data.valid"};
+  constexpr std::array telling{"batch.seq_len", "run.precision", "data.valid"};
   constexpr std::array silent{"model.recompute", "model.loss_chunk", "model.init_std", "moe.top_k_start"};
   std::vector<Difference> changed = differences(run.own, run.config);
   std::erase_if(changed, [&](const Difference& difference) {
     const auto begins = [&](const char* part) { return difference.key.starts_with(part); };
     const bool no_limit = difference.key == "moe.capacity_factor" && !(run.config.moe.capacity_factor > 0);
-    return no_limit || std::ranges::none_of(telling, begins) || std::ranges::any_of(silent, begins);
+    const bool tells = describes_model(difference.key) || std::ranges::any_of(telling, begins);
+    return no_limit || !tells || std::ranges::any_of(silent, begins);
   });
   return changed;
 }
@@ -151,8 +150,7 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   require_usage(routing.empty() || !mixtures_of(config).empty(), "--routing: this model has no experts to route to");
   const RunData data = open_data(config, false);
   require_usage(data.valid.has_value(), "nothing to evaluate on: set data.valid");
-  StagedModel model(config, setup->stream, setup->mesh, working_type(config.run), false);
-  load_weights(reader, setup->stream, model.units());
+  StagedModel model = weights_of(*run, *setup);
   model.skip_top(skip_top);
   Config counted = config;
   counted.batch.global = global_batch;  // --batches means as many samples on any number of ranks
@@ -172,7 +170,7 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   std::optional<TokenCollector> collector;
   if (!token_log.empty()) collector.emplace(*setup, config, model, tokens ? &*tokens : nullptr);
   const Evaluation evaluation =
-      evaluate(model, *setup, counted, *data.valid, batches, collector ? &*collector : nullptr);
+      evaluate(model, *setup, counted, *data.valid, batches, {.collector = collector ? &*collector : nullptr});
   if (session.rank() != 0) return 0;
   if (tokens) tokens->finish();
   if (log) log->append(reader.header().step, routing_record(evaluation.routing, evaluation.tokens));

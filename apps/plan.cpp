@@ -145,20 +145,6 @@ std::optional<Cluster> rates(const RunConfig& run, const po::variables_map& valu
   return cluster;
 }
 
-/// What there is to say of a model that this build counts and cannot train.
-std::string counted(const LoadedConfig& loaded, int world, const std::vector<std::string>& missing,
-                    const po::variables_map& values) {
-  const bool asks_for_more = values.count("world") || values.count("svg") || values.count("cluster");
-  require_usage(!asks_for_more, "{}", missing.front());
-  LoadedConfig resolved = loaded;
-  resolve(resolved.config, world);
-  if (loaded.print_config) return print_config(resolved);
-  if (values.count("json")) return json_report(resolved.config);
-  std::string text = model_report(resolved.config) + "\nmemory, bytes and time are not known:\n";
-  for (const std::string& part : missing) text += "  " + part + '\n';
-  return text;
-}
-
 std::string shown(const LoadedConfig& loaded, const MeshPlan& plan, const std::optional<Cluster>& cluster,
                   const std::optional<SearchResult>& search, bool json) {
   if (loaded.print_config) {
@@ -191,8 +177,6 @@ int plan_command(const MpiSession& session, const Arguments& arguments) {
   const bool searches = values.count("world") > 0;
   const int world = searches ? values["world"].as<int>() : ranks_of(loaded.config, session, values);
   check(loaded, values, world);
-  const std::vector<std::string> missing = missing_parts(loaded.config);
-  if (!missing.empty()) return tell(counted(loaded, world, missing, values));
   if (!loaded.config.optim.train_only.empty()) {
     Config alone = without_mesh(loaded.config);
     resolve(alone, 1);

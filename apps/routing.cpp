@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "apps/options.h"
+#include "apps/routing_model.h"
 #include "core/error.h"
 #include "io/files/atomic_file.h"
 #include "io/report/chart.h"
@@ -35,13 +36,16 @@ namespace options = boost::program_options;
 constexpr const char* routing_about =
     "  report FILE [options]     tables of tokens per expert, and an HTML page\n"
     "  dump FILE --csv OUT       every count as comma-separated values\n"
-    "  difficult A B [options]   what model B does with the tokens that model A finds hard to predict\n\n"
+    "  difficult A B [options]   what model B does with the tokens that model A finds hard to predict\n"
+    "  domains [options]         which experts the tokens of several data sets choose, data set beside data set\n"
+    "  flow [options]            how activations are spread over hidden dimensions, and how long they stay high\n\n"
     "FILE is a run's routing.h5, or the run's directory. A row of a table is a layer and a choice: top0 counts the\n"
     "tokens whose most probable expert it is. Counts are summed over the records of the steps asked for.\n"
     "A and B are what `lyceum eval --token-log` wrote of two models on the same data. The first table compares their\n"
     "losses on the tokens above each threshold, the second tells which widths of experts B chooses for those above "
     "the\n"
-    "highest.";
+    "highest. domains and flow run the model of a checkpoint, on any mesh, and take keys of the configuration as eval "
+    "does.";
 
 struct Request {
   std::string action;
@@ -62,14 +66,14 @@ options::options_description described() {
   add("to", options::value<std::int64_t>()->value_name("STEP"), "report: last step summed (default: the last one)");
   add("experts", "report: a column for every expert");
   add("html", options::value<std::string>()->value_name("OUT"),
-      "report: also write a page: alarms, load of experts over time, loss");
+      "report, domains, flow: also write a page with drawings, report's with alarms and losses");
   add("metrics", options::value<std::string>()->value_name("FILE"),
       "report: losses and learning rate for the page (default: metrics.jsonl beside FILE, when it is there)");
   add("title", options::value<std::string>()->value_name("TEXT"), "report: heading of the page");
   add("thresholds", options::value<std::string>()->value_name("X,…"),
       "difficult: losses in A, nats (default: 1, 1.2 … 2 times A's mean)");
   add("layers", "difficult: also a row a layer and choice");
-  add("json", "difficult: one JSON object in place of the tables");
+  add("json", "difficult, domains, flow: one JSON object in place of the tables");
   add("csv", options::value<std::string>()->value_name("OUT"), "dump: the file to write, - for standard output");
   return list;
 }
@@ -245,10 +249,18 @@ void difficult(const Request& request) {
 }  // namespace
 
 CommandHelp routing_help() {
-  return describe_command("lyceum routing report FILE | dump FILE | difficult A B …", routing_about, described());
+  options::options_description all = described();
+  const options::options_description of_models = routing_model_options();
+  for (const auto& option : of_models.options()) all.add(option);
+  return describe_configured("lyceum routing report FILE | dump FILE | difficult A B | domains … | flow …",
+                             routing_about, all);
 }
 
-int routing_command(const Arguments& arguments) {
+int routing_command(const MpiSession& session, const Arguments& arguments) {
+  if (!arguments.empty() && (arguments.front() == "domains" || arguments.front() == "flow")) {
+    const Arguments own(arguments.begin() + 1, arguments.end());
+    return arguments.front() == "flow" ? routing_flow(session, own) : routing_domains(session, own);
+  }
   Request request = parsed(arguments);
   if (request.help) {
     fmt::print("{}", routing_help().text);
@@ -256,7 +268,8 @@ int routing_command(const Arguments& arguments) {
   }
   const bool compares = request.action == "difficult";
   require_usage(compares || request.action == "report" || request.action == "dump",
-                "report, dump and difficult are known, not \"{}\"; see lyceum routing --help", request.action);
+                "report, dump, difficult, domains and flow are known, not \"{}\"; see lyceum routing --help",
+                request.action);
   require_usage(compares || (request.thresholds.empty() && !request.layers && !request.json),
                 "--thresholds, --layers and --json belong to lyceum routing difficult");
   const bool reports = request.from || request.to || request.experts || !request.html.empty() ||

@@ -6,6 +6,7 @@
 
 #include "io/config/check.h"
 #include "io/files/sha256.h"
+#include "train/optimizer.h"
 
 namespace lyceum {
 
@@ -109,6 +110,12 @@ std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::st
                        .config = std::move(loaded.config),
                        .own = std::move(own.config),
                        .global_batch = global_batch};
+}
+
+StagedModel weights_of(const CheckpointRun& run, const RunSetup& setup) {
+  StagedModel model(run.config, setup.stream, setup.mesh, working_type(run.config.run), false);
+  load_weights(run.reader, setup.stream, model.units());
+  return model;
 }
 
 }  // namespace lyceum

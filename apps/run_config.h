@@ -5,6 +5,8 @@
 #include "apps/commands.h"
 #include "io/checkpoint/checkpoint.h"
 #include "io/config/binding.h"
+#include "model/staged_model.h"
+#include "train/run_setup.h"
 
 namespace lyceum {
 
@@ -31,5 +33,7 @@ struct CheckpointRun {
 /// batch.global is rounded up to what the ranks can share unless the command line has a batch.* key. Answers
 /// --list-keys and --print-config itself: then there is nothing to run.
 std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::string path, const Arguments& arguments);
+/// Its model with its weights, to be evaluated. `setup`: of its configuration; must outlive the model.
+StagedModel weights_of(const CheckpointRun& run, const RunSetup& setup);
 
 }  // namespace lyceum

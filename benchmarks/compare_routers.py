@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Every router, gate, loss and baseline of Lyceum, and every kind of attention, against PyTorch in float64
-(reference_model.py), on the CPU.
+"""Every router, gate, loss and baseline of Lyceum, every kind of attention and sub-dimensions, against PyTorch in
+float64 (reference_model.py), on the CPU.
 
     .venv/bin/python benchmarks/compare_routers.py [--cases REGEX] [--seed N] [--program PATH] [--json OUT]
 
@@ -34,8 +34,8 @@ COLUMNS = ("loss", "router losses", "gradient norm", "validation", "weights")
 BASE = {
     "run.steps": 16, "run.seed": 7,
     "batch.global": 4, "batch.micro": 2, "batch.seq_len": 32,
-    "model.layers": 2, "model.hidden": 32, "model.heads": 4, "model.kv_heads": 2, "model.ffn_hidden": 48,
-    "model.vocab": 64, "model.rope_base": 10000, "model.norm_eps": 1e-6, "model.init_std": 0.2,
+    "model.layers": 2, "model.hidden": 32, "model.heads": 4, "model.kv_heads": 2, "model.head_dim": 0,
+    "model.ffn_hidden": 48, "model.vocab": 64, "model.rope_base": 10000, "model.norm_eps": 1e-6, "model.init_std": 0.2,
     "model.tie_embeddings": 0, "model.first_dense_layers": 0, "model.ffn": "swiglu", "model.attention": "mha",
     "model.attention_weights": "softmax",
     "attention_experts.count": 0, "attention_experts.top_k": 1, "attention_experts.gates": "detached",
@@ -43,8 +43,11 @@ BASE = {
     "moe.zero_experts": 0, "moe.copy_experts": 0, "moe.latent_hidden": 0,
     "moe.router": "softmax", "moe.router_hidden": 16, "moe.gates": "raw",
     "moe.group_limit": 0, "moe.capacity_factor": 0,
+    "sub_dimensions.attention": 0, "sub_dimensions.ffn": 0, "sub_dimensions.active": 1, "sub_dimensions.shared": 0,
+    "sub_dimensions.scaling": "restore", "sub_dimensions.gates": "raw", "sub_dimensions.fusion_width": 0,
     "balance.expert": 0, "balance.device": 0, "balance.device_groups": 1, "balance.scope": "sequence",
     "balance.z_loss": 0, "balance.mutual_information": 0, "balance.concentration": 0, "balance.bias_rate": 0,
+    "balance.sub_dimension": 0,
     "optim.lr": 5e-3, "optim.min_lr": 5e-4, "optim.schedule": "step", "optim.schedule_steps": 0,
     "optim.warmup_steps": 4, "optim.decay_steps": 5, "optim.beta1": 0.9, "optim.beta2": 0.95, "optim.eps": 1e-5,
     "optim.weight_decay": 0.1, "optim.clip_norm": 1,
@@ -62,6 +65,14 @@ def attention_experts(**changes) -> dict:
     return keys(model_attention="moa") | own
 
 
+def pieces(**changes) -> dict:
+    """4 of 8 pieces in both halves, 3 of them shared, fused and balanced, where nothing else is said. A piece may count
+    8 times what it does in a dense half: with initial weights as large as elsewhere, rounding would show in gradients."""
+    paper = {"attention": 8, "ffn": 8, "active": 4, "shared": 3, "fusion_width": -1}
+    own = {f"sub_dimensions.{key}": value for key, value in (paper | changes).items()}
+    return keys(moe_experts=0, model_init_std=0.1, balance_sub_dimension=0.05) | own
+
+
 EVEN = keys(balance_expert=0.05)
 EVEN_BATCH = keys(balance_expert=0.05, balance_scope="batch")
 GROUPS = keys(balance_device_groups=4, moe_group_limit=2, moe_top_k=3)
@@ -75,6 +86,7 @@ LOSSES = {
     "mutual information": keys(balance_mutual_information=0.3),
     "concentration": keys(balance_concentration=0.1),
 }
+PIECE_LOSSES = {key: value for name in LOSSES if name != "device loss" for key, value in LOSSES[name].items()}
 ALL_LOSSES = {key: value for loss in LOSSES.values() for key, value in loss.items()}
 
 CASES = {
@@ -122,9 +134,30 @@ CASES = {
                        optim_train_only="*/experts/[5-7]/*,*/gate/weight[5:],model/layers/1/self_attn/*"),
     "stick-breaking": EVEN | keys(model_attention_weights="stick_breaking"),
     "stick-breaking, dense": keys(model_attention_weights="stick_breaking", moe_experts=0, model_kv_heads=1),
-    "ModuleFormer": EVEN | keys(model_attention_weights="stick_breaking", model_ffn="gelu", moe_router="mlp",
-                                moe_gates="detached", balance_mutual_information=0.1)
+    "stick-breaking, attention experts": EVEN | keys(model_attention_weights="stick_breaking", model_ffn="gelu",
+                                                     moe_router="mlp", moe_gates="detached",
+                                                     balance_mutual_information=0.1)
     | attention_experts(count=5, top_k=2),
+    "sub-dimensions": pieces(),
+    "sub-dimensions, 6 of 8, batch": pieces(active=6) | keys(balance_scope="batch"),
+    "sub-dimensions, wider than heads": pieces() | keys(model_hidden=64, model_head_dim=8, model_kv_heads=4),
+    "sub-dimensions, ffn": pieces(attention=0, ffn=12) | keys(model_hidden=48),
+    "sub-dimensions, attention, printed": pieces(ffn=0, scaling="printed"),
+    "sub-dimensions, 4 and 16": pieces(attention=4, ffn=16) | keys(model_hidden=64),
+    "sub-dimensions, not scaled": pieces(scaling="none"),
+    "sub-dimensions, ones": pieces(gates="ones"),
+    "sub-dimensions, not fused": pieces(fusion_width=0),
+    "sub-dimensions, fused by 4": pieces(fusion_width=4),
+    "sub-dimensions, none shared": pieces(shared=0),
+    "sub-dimensions, all on": pieces(active=8),
+    "sub-dimensions, not balanced": pieces() | keys(balance_sub_dimension=0),
+    **{f"sub-dimensions, all losses, {scope}": pieces(active=5, shared=2) | PIECE_LOSSES | keys(balance_scope=scope)
+       for scope in ("sequence", "batch")},
+    "sub-dimensions, all losses, ones": pieces(shared=1, gates="ones") | PIECE_LOSSES,
+    "sub-dimensions, one head of keys": pieces() | keys(model_kv_heads=1),
+    "sub-dimensions, gelu": pieces() | keys(model_ffn="gelu", model_tie_embeddings=1),
+    "sub-dimensions, stick-breaking": pieces() | keys(model_attention_weights="stick_breaking"),
+    "sub-dimensions, attention experts": EVEN | pieces(attention=0) | attention_experts(count=5, top_k=2),
     "Dense": keys(moe_experts=0, optim_schedule="constant", model_tie_embeddings=1),
     "Dense x4": keys(moe_experts=0, moe_shared_experts=4),
     "Hash": HASH,
@@ -137,6 +170,7 @@ CASES = {
     "ModuleFormer": keys(moe_router="mlp", moe_gates="detached", balance_mutual_information=0.1,
                          balance_scope="batch", optim_schedule="wsd", model_ffn="gelu")
     | attention_experts(count=6, top_k=2),
+    "MoHD": pieces() | keys(model_kv_heads=4, balance_sub_dimension=0.01, optim_schedule="cosine"),
     "SMoE-Dropout": keys(moe_router="random", moe_gates="renormalized", moe_top_k_start=2, moe_top_k=8),
 }  # fmt: skip
 

@@ -3,11 +3,12 @@ compare_routers.py holds Lyceum against. Written from the papers and docs/config
 the bits of the noise are taken from there.
 
 A model is a table of tensors under the names that they have in a checkpoint. Every expert works on every token, and is
-multiplied by zero where it was not chosen.
+multiplied by zero where it was not chosen; so does every piece of hidden.
 """
 import fnmatch
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,7 +34,8 @@ class Pass:
 
 @dataclass(frozen=True)
 class Router:
-    """Of the experts of an FFN, or of an attention; what an FFN's alone can have stands behind the gates."""
+    """Of the experts of an FFN or of an attention; what an FFN's alone can have stands behind the gates. Or of the
+    equal pieces of hidden that one of these halves reads and writes: the first ones are on without being chosen."""
 
     layer: int
     half: str  # mlp, self_attn
@@ -44,6 +46,8 @@ class Router:
     group_limit: int = 0
     capacity: float = 0
     devices: bool = False  # whether the device-level loss counts it
+    pieces: bool = False  # of hidden, in place of experts
+    shared: int = 0  # pieces that are always on
 
     @property
     def at(self) -> str:
@@ -87,7 +91,7 @@ def rotate(x: Tensor, base: float) -> Tensor:
 
 def attention(config: dict, w: Weights, at: str, x: Tensor, expert: str = "") -> Tensor:
     """Causal, with fewer heads of keys and values than of queries. `expert`: whose queries and output they are."""
-    dim = config["model.hidden"] // config["model.heads"]
+    dim = config["model.head_dim"] or config["model.hidden"] // config["model.heads"]
     q, k, v = (x @ w[f"{at}{expert if name == 'q' else ''}/{name}_proj/weight"].T for name in "qkv")
     q, k, v = (part.unflatten(-1, (-1, dim)).transpose(1, 2) for part in (q, k, v))  # [sequences, heads, tokens, dim]
     sticks = config["model.attention_weights"] == "stick_breaking"
@@ -141,6 +145,11 @@ def noise(seed: int, layer: int, step: int, first: int, tokens: int, experts: in
     return torch.from_numpy(np.stack(normal, -1).reshape(tokens, -1)[:, :experts])
 
 
+def weighted_pieces(x: Tensor, weights: Tensor) -> Tensor:
+    """Every piece of the last dimension times a weight of its own, [..., pieces]."""
+    return (x.unflatten(-1, (weights.shape[-1], -1)) * weights[..., None]).flatten(-2)
+
+
 def entropy(p: Tensor) -> Tensor:
     return -(p * p.log()).sum(-1)
 
@@ -164,12 +173,18 @@ class Model:
             if router := self.attention_router(layer):
                 routings[router] = self.route(work, router, normed)
                 x = x + self.attention_mixture(router, normed, routings[router])
+            elif router := self.piece_router(layer, "self_attn"):
+                routings[router] = self.route_pieces(router, normed)
+                x = x + self.in_pieces(attention, router, normed, routings[router])
             else:
                 x = x + attention(config, w, f"{at}/self_attn", normed)
             normed = rms_norm(x, eps) * w[f"{at}/post_attention_layernorm/weight"]
             if router := self.ffn_router(layer):
                 routings[router] = self.route(work, router, normed)
                 x = x + self.mixture(router, normed, routings[router])
+            elif router := self.piece_router(layer, "mlp"):
+                routings[router] = self.route_pieces(router, normed)
+                x = x + self.in_pieces(ffn, router, normed, routings[router])
             else:
                 x = x + ffn(config, w, f"{at}/mlp", normed)
         for router, routing in routings.items():
@@ -193,6 +208,15 @@ class Model:
         return Router(layer, "self_attn", config["attention_experts.count"], config["attention_experts.top_k"],
                       config["attention_experts.gates"])  # fmt: skip
 
+    def piece_router(self, layer: int, half: str) -> Router | None:
+        config = self.config
+        pieces = config["sub_dimensions.attention" if half == "self_attn" else "sub_dimensions.ffn"]
+        if not pieces:
+            return None
+        shared = config["sub_dimensions.shared"]
+        return Router(layer, half, pieces, config["sub_dimensions.active"] - shared, config["sub_dimensions.gates"],
+                      pieces=True, shared=shared)  # fmt: skip
+
     def gates(self, router: Router, x: Tensor, routing: Routing) -> Tensor:
         """Of every expert, [sequences, tokens, experts, 1]: zero where it was not chosen."""
         zeros = x.new_zeros(*x.shape[:2], router.experts)
@@ -214,6 +238,43 @@ class Model:
         gates = self.gates(router, x, routing)
         answer = (attention(self.config, self.w, router.at, x, f"/experts/{e}") for e in range(router.experts))
         return sum(gates[:, :, e] * y for e, y in enumerate(answer))
+
+    def route_pieces(self, router: Router, x: Tensor) -> Routing:
+        """A softmax over all pieces; the best are chosen from those that are not shared. [MoHD eq. 11, 12]"""
+        logits = x @ self.w[f"{router.at}/gate/weight"].T
+        p = logits.softmax(-1)
+        chosen = router.shared + p[..., router.shared :].topk(router.top_k).indices
+        return Routing(chosen, p.gather(2, chosen), p, logits, torch.ones_like(chosen, dtype=torch.bool))
+
+    def pieces_on(self, router: Router, routing: Routing) -> Tensor:
+        """1 for the pieces that a token uses, else 0, [sequences, tokens, pieces]."""
+        on = torch.zeros_like(routing.p).scatter(2, routing.chosen, 1.0)
+        on[..., : router.shared] = 1
+        return on
+
+    def in_pieces(self, half: Callable, router: Router, x: Tensor, routing: Routing) -> Tensor:
+        """Pieces of x that are off are zeros for the half; piece i of its output counts α · g_i, nothing where it is
+        off, before all are fused. [MoHD eq. 10; `restore` is what the words of 4.2 say of α, `printed` its formula]"""
+        config, pieces = self.config, router.experts
+        on = self.pieces_on(router, routing)
+        g = on * routing.p
+        total = g.sum(-1, keepdim=True)
+        alpha = {"restore": pieces / total, "printed": pieces * total, "none": torch.ones_like(total)}
+        gates = {"raw": alpha[config["sub_dimensions.scaling"]] * g, "ones": on}[router.gates]
+        y = half(config, self.w, router.at, weighted_pieces(x, on))
+        return self.fuse(router, weighted_pieces(y, gates))
+
+    def fuse(self, router: Router, y: Tensor) -> Tensor:
+        """A product with a Monarch matrix [Dao et al. 2022]: blocks that are b wide on runs of b elements, then on
+        elements that lie hidden / b apart."""
+        width = self.config["sub_dimensions.fusion_width"]
+        if not width:
+            return y
+        b = router.experts if width < 0 else width
+        runs, strides = (self.w[f"{router.at}/fusion/{name}/weight"] for name in ("in", "out"))  # [hidden / b, b, b]
+        z = torch.einsum("nij,...nj->...ni", runs, y.unflatten(-1, (-1, b)))
+        columns = z.flatten(-2).unflatten(-1, (b, -1))  # [..., b, hidden / b]
+        return torch.einsum("nij,...jn->...in", strides, columns).flatten(-2)
 
     def logits(self, work: Pass, router: Router, x: Tensor) -> Tensor:
         w, at = self.w, f"{router.at}/gate"
@@ -294,22 +355,35 @@ class Model:
             return {}
         config = self.config
         k = routing.chosen.shape[-1]
-        f = F.one_hot(routing.chosen, router.experts).sum(2).double().mean(1) * (router.experts / k)  # [sequences, experts]
+        f = F.one_hot(routing.chosen, router.experts).sum(2).double().mean(1)  # [sequences, experts]
+        f = f * (router.experts / k) if k else f
         mean_p = routing.p.mean(1)
         if config["balance.scope"] == "batch":
             f, mean_p = f.mean(0, keepdim=True), mean_p.mean(0, keepdim=True)
         groups = self.groups(router) if router.devices else []
         of_groups = sum(((f[:, group].mean(1) * mean_p[:, group].sum(1)).mean() for group in groups), torch.zeros(()))
         of_mean = entropy(mean_p).mean()
+        of_pieces = self.piece_loss(router, routing) if router.pieces else torch.zeros(())
         rows = self.w[f"{router.at}/gate/weight"][config["optim.router_penalty_from"] :]
         return {
             "expert_balance_loss": config["balance.expert"] * (f * mean_p).sum(-1).mean(),
             "device_balance_loss": config["balance.device"] * of_groups,
+            "sub_dimension_loss": config["balance.sub_dimension"] * of_pieces,
             "z_loss": config["balance.z_loss"] * routing.logits.logsumexp(-1).square().mean(),
             "mutual_information_loss": config["balance.mutual_information"] * (entropy(routing.p).mean() - of_mean),
             "concentration_loss": config["balance.concentration"] * of_mean,
             "router_penalty_loss": config["optim.router_penalty"] * rows.square().sum(),
         }
+
+    def piece_loss(self, router: Router, routing: Routing) -> Tensor:
+        """N · Σ f_i P_i over the pieces that are not shared: f_i is the share of tokens of which i is the best of them,
+        P_i the mean of its part of the scores of all that are on, whatever the gates are. [MoHD eq. 13]"""
+        first = F.one_hot(routing.chosen[..., :1], router.experts).sum(2).double().mean(1)  # [sequences, pieces]
+        g = self.pieces_on(router, routing) * routing.p
+        part = (g / g.sum(-1, keepdim=True)).mean(1)
+        if self.config["balance.scope"] == "batch":
+            first, part = first.mean(0, keepdim=True), part.mean(0, keepdim=True)
+        return router.experts * (first * part)[:, router.shared :].sum(-1).mean()
 
     def counts(self, router: Router, routing: Routing) -> Tensor:
         """Choices made and choices dropped, [2, top_k, experts]."""
@@ -353,6 +427,8 @@ class Training:
             for name, part in (parts | {"balance_loss": sum(losses.values(), torch.zeros(()))}).items():
                 metrics[name] = metrics.get(name, 0.0) + part.item() * (micro / batch)
             for router, routing in routings.items():
+                if not router.top_k:  # all that is on is shared
+                    continue
                 counts[router] = counts.get(router, 0) + self.model.counts(router, routing)
         metrics["grad_norm"] = self.update(step)
         self.move_biases(counts)

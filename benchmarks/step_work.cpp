@@ -20,6 +20,11 @@ constexpr std::string_view communication = "communication", activation = "activa
 constexpr auto phase_of_operation = std::to_array<std::pair<std::string_view, std::string_view>>({
     {"ExpertBank", "experts"},
     {"Linear", "projections, head"},
+    {"ReadPieces", "sub-dimensions"},
+    {"WritePieces", "sub-dimensions"},
+    {"Monarch", "fusion"},
+    {"FactorsOfPieces", "router, balance"},
+    {"LoadOfPieces", "router, balance"},
     {"RotaryAttention", "attention"},
     {"StickBreakingAttention", "attention"},
     {"PreciseLinear", "router, balance"},
@@ -48,7 +53,9 @@ std::string_view phase_of(std::string_view path) {
   }
   if (path.find("/Activation") != path.npos) return activation;
   if (path.find("/CrossEntropy") != path.npos) return loss;
-  if (path.find("/CombineRows") != path.npos) return copies;
+  for (const std::string_view copying : {"/CombineRows", "/GatherRows", "/AddPairs", "/PlacePieces", "/PieceRows"}) {
+    if (path.find(copying) != path.npos) return copies;
+  }
   if (path.find("/Rope") != path.npos) return norms;
   for (std::string_view rest = path; !rest.empty();) {
     const std::string_view scope = rest.substr(0, rest.find('/'));
@@ -64,13 +71,14 @@ std::string_view phase_of(std::string_view path) {
 struct Sizes {
   ModelCounts counts;
   double tokens, sequence, hidden, vocab, layers, top_k;
-  double queries, keys;      // width of all heads, of one layer
-  double sparse_layers = 0;  // with a router
-  double expert_rows = 0;    // that a token makes, over all layers
-  double passes;             // micro-batches: each reads the weights anew
-  double element;            // bytes of a weight or an activation
-  double inputs;             // columns of the first product of an FFN for each of its width
-  bool spread;               // a layer's experts lie on several ranks
+  double queries, keys;         // width of all heads, of one layer
+  double sparse_layers = 0;     // with a router
+  double expert_rows = 0;       // that a token makes, over all layers
+  double passes;                // micro-batches: each reads the weights anew
+  double element;               // bytes of a weight or an activation
+  double inputs;                // columns of the first product of an FFN for each of its width
+  bool spread;                  // a layer's experts lie on several ranks
+  bool cut_attention, cut_ffn;  // into sub-dimensions
 
   explicit Sizes(const Config& config) : counts(count_model(config)) {
     const ModelConfig& model = config.model;
@@ -92,6 +100,8 @@ struct Sizes {
     element = config.run.precision == "bf16" ? 2 : 4;
     inputs = static_cast<double>(inputs_of(model.ffn));
     spread = config.parallel.expert * config.parallel.expert_tensor > 1;
+    cut_attention = config.sub_dimensions.attention > 0;
+    cut_ffn = config.sub_dimensions.ffn > 0;
   }
 
   /// Of the experts and FFNs that a token passes, added up.
@@ -108,6 +118,7 @@ struct Sizes {
 };
 
 Work experts(const Sizes& s) {
+  if (s.cut_ffn) return {};
   const BlockCounts& blocks = s.counts.blocks;
   const Count all = blocks.routed + blocks.shared + blocks.ffn;
   return s.matrices(static_cast<double>(all.total), static_cast<double>(all.activated),
@@ -115,9 +126,24 @@ Work experts(const Sizes& s) {
 }
 
 Work projections(const Sizes& s) {
-  const double parameters = static_cast<double>(s.counts.blocks.attention.total) + s.vocab * s.hidden;
-  const double widths = s.layers * 2 * (s.hidden + s.queries + s.keys) + s.hidden + s.vocab;
+  const double parameters =
+      (s.cut_attention ? 0 : static_cast<double>(s.counts.blocks.attention.total)) + s.vocab * s.hidden;
+  const double widths = (s.cut_attention ? 0 : s.layers * 2 * (s.hidden + s.queries + s.keys)) + s.hidden + s.vocab;
   return s.matrices(parameters, parameters, widths);
+}
+
+Work sub_dimensions(const Sizes& s) {
+  Count all;
+  double widths = 0;
+  if (s.cut_attention) {
+    all += s.counts.blocks.attention;
+    widths += s.layers * 2 * (s.hidden + s.queries + s.keys);
+  }
+  if (s.cut_ffn) {
+    all += s.counts.blocks.ffn;
+    widths += s.layers * 2 * s.hidden + (s.inputs + 1) * s.widths();
+  }
+  return s.matrices(static_cast<double>(all.total), static_cast<double>(all.activated), widths);
 }
 
 Work attention(const Sizes& s) {
@@ -161,6 +187,8 @@ std::vector<Phase> phases_of_step(const Config& config, int ranks) {
   const Sizes sizes(config);
   std::vector<Phase> phases{{"experts", experts(sizes)},
                             {"projections, head", projections(sizes)},
+                            {"sub-dimensions", sub_dimensions(sizes)},
+                            {"fusion", {}},
                             {"attention", attention(sizes)},
                             {"router, balance", router(sizes)},
                             {std::string(copies), permute(sizes)},

@@ -87,7 +87,7 @@ void initialize_parameter(const Stream& stream, const Parameter& parameter, std:
       const std::int64_t from = std::max(at, range.first), to = std::min(at + length, range.end());
       if (from >= to) return;
       row.resize(static_cast<std::size_t>(to - from));
-      draw_initial(row, parameter.init_std, random, global + from - at);
+      draw_initial(row, parameter.initial, random, global + from - at);
       if (from != next || made.size() >= most) hand_over();
       std::transform(row.begin(), row.end(), std::back_inserter(made), [](float x) { return static_cast<T>(x); });
       next = to;
@@ -136,19 +136,24 @@ std::vector<DecayedRun> decayed_runs(const ParameterUnit& unit) {
   return runs;
 }
 
-void draw_initial(std::span<float> values, std::optional<double> init_std, const Philox& random, std::int64_t first) {
-  std::ranges::fill(values, init_std ? 0.0f : 1.0f);
-  if (init_std > 0.0) fill_normal(values, *init_std, random, static_cast<std::uint64_t>(first));
+void draw_initial(std::span<float> values, const Initial& initial, const Philox& random, std::int64_t first) {
+  std::ranges::fill(values, initial.std || initial.identity_rows > 0 ? 0.0f : 1.0f);
+  if (initial.std > 0.0) fill_normal(values, *initial.std, random, static_cast<std::uint64_t>(first));
+  if (const std::int64_t b = initial.identity_rows; b > 0) {
+    for (std::int64_t i = 0; i < std::ssize(values); ++i) {
+      if ((first + i) / b % b == (first + i) % b) values[static_cast<std::size_t>(i)] = 1;
+    }
+  }
 }
 
-Parameter whole_parameter(std::string name, Shape shape, std::optional<double> init_std, bool decay) {
+Parameter whole_parameter(std::string name, Shape shape, const Initial& initial, bool decay) {
   const Shape origin = [&] {
     Shape zero = shape;
     for (int axis = 0; axis < zero.rank(); ++axis) zero[axis] = 0;
     return zero;
   }();
   std::vector<ParameterPiece> pieces{{name, shape, origin, shape, 0}};
-  return {std::move(name), shape, std::move(pieces), init_std, decay, {}, {}, {}};
+  return {std::move(name), shape, std::move(pieces), initial, decay, {}, {}, {}};
 }
 
 Parameter sharded_parameter(std::string name, Shape shape, int axis, Range part, double init_std) {

@@ -22,6 +22,22 @@ struct ParameterPiece {
   std::int64_t first;    // element of the parameter where the piece begins; row-major, without gaps
 };
 
+/// Initial values: normal with a deviation, zeros where that is 0; ones without one; or identity matrices [b, b], one
+/// behind the other.
+struct Initial {
+  std::optional<double> std = {};
+  std::int64_t identity_rows = 0;
+
+  Initial() = default;
+  Initial(double std) : std(std) {}                 // NOLINT: a deviation
+  Initial(std::optional<double> std) : std(std) {}  // NOLINT: likewise
+  static Initial identity(std::int64_t b) {
+    Initial initial;
+    initial.identity_rows = b;
+    return initial;
+  }
+};
+
 class ParameterUnit;
 
 /// What training changes: a value in working precision and the sum of its gradients in accumulator precision. One of a
@@ -30,7 +46,7 @@ struct Parameter {
   std::string name;  // for messages
   Shape shape;
   std::vector<ParameterPiece> pieces;
-  std::optional<double> init_std;  // normal with this deviation, zeros with 0; none: ones
+  Initial initial;
   bool decay = false;              // weight decay applies
   std::vector<Range> frozen = {};  // elements of a trained one that updates leave as they are: ascending, apart
 
@@ -140,11 +156,11 @@ struct DecayedRun {
 std::vector<DecayedRun> decayed_runs(const ParameterUnit& unit);
 
 /// Initial values of neighbouring elements of a logical tensor, the first of which is element `first` of all. `random`:
-/// of the seed and the tensor's name; `init_std` as Parameter's.
-void draw_initial(std::span<float> values, std::optional<double> init_std, const Philox& random, std::int64_t first);
+/// of the seed and the tensor's name.
+void draw_initial(std::span<float> values, const Initial& initial, const Philox& random, std::int64_t first);
 
 /// A parameter that is one whole logical tensor.
-Parameter whole_parameter(std::string name, Shape shape, std::optional<double> init_std, bool decay);
+Parameter whole_parameter(std::string name, Shape shape, const Initial& initial, bool decay);
 
 /// Rows or columns (`axis` 0 or 1) `part` of one logical matrix.
 Parameter sharded_parameter(std::string name, Shape shape, int axis, Range part, double init_std);

@@ -38,6 +38,7 @@ std::array<Tensor, 3> Route::forward(const Stream& stream, Saved& saved, const T
                                   .groups = groups,
                                   .group_limit = group_limit,
                                   .skip = skip,
+                                  .always_on = always_on,
                                   .even = even,
                                   .entropy = entropy || tally.entropy.defined(),
                                   .seq_len = seq_len,

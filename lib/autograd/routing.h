@@ -27,7 +27,7 @@ struct Route {
   Tensor bias{};                             // accumulator type [experts]: RouteTokens'; undefined for none
   Tensor group{};                            // i32 [experts]: the group of each, with a group_limit
   std::int64_t groups = 0, group_limit = 0;  // RouteTokens'
-  std::int64_t skip = 0;                     // RouteTokens'
+  std::int64_t skip = 0, always_on = 0;      // RouteTokens'
   bool even = false;
   bool entropy = false;  // RouteTokens'; a tally has them anyway
   /// The tokens are those from `first` on of so many sequences of seq_len.

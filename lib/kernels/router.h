@@ -47,8 +47,9 @@ struct RouteTokens {
   /// The best experts of a token that are passed over: it chooses the k that follow on them, in the same order. Groups
   /// are those that it chooses without. At most as many as leave k experts, of the groups that it chooses too.
   std::int64_t skip = 0;
+  std::int64_t always_on = 0;  // the first experts, which every token has and none chooses
   /// Choices that fall on all experts alike, after the search that they replace: (t · k + j) mod experts. To measure
-  /// speed apart from what a router has learnt.
+  /// speed apart from what a router has learnt. Without those that are always on.
   bool even = false;
   bool entropy = false;  // whether the load has entropies
   /// The tokens may be some of all: those from token `first` on, of sequences of seq_len. A sequence then gets what

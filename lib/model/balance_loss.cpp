@@ -16,6 +16,7 @@ std::vector<std::string> loss_names(const Config& config) {
   if (config.balance.z_loss > 0) names.push_back("z");
   if (config.balance.mutual_information > 0) names.push_back("mutual_information");
   if (config.balance.concentration > 0) names.push_back("concentration");
+  if (config.balance.sub_dimension > 0) names.push_back("sub_dimension");
   if (config.optim.router_penalty > 0) names.push_back("router_penalty");
   return names;
 }

@@ -39,7 +39,7 @@ void add_experts(const Config& config, const Mixture& mixture, BlockCounts& coun
 /// What sub-dimensions leave of matrices that are counted, and what they add.
 void cut(const Config& config, const Mixture& pieces, Count& matrices, BlockCounts& counts) {
   matrices.activated = matrices.activated / pieces.choices() * (pieces.k + pieces.always_on);
-  counts.fusion += always(2 * config.model.hidden * config.sub_dimensions.fusion_width);
+  counts.fusion += always(2 * config.model.hidden * fusion_width(config, pieces));
 }
 
 BlockCounts& operator+=(BlockCounts& sum, const BlockCounts& block) {

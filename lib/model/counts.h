@@ -13,8 +13,7 @@ struct Count {
   Count operator+(const Count& other) const { return Count(*this) += other; }
 };
 
-/// One block by its parts, from a resolved configuration alone. Also of models that this build plans and cannot train:
-/// attention experts [ModuleFormer], sub-dimensions [MoHD].
+/// One block by its parts, from a resolved configuration alone.
 struct BlockCounts {
   Count attention;  // query, key, value and output matrices
   Count ffn;        // the dense FFN

@@ -14,6 +14,14 @@
 
 namespace lyceum {
 
+/// This rank's parts of attention's matrices.
+struct AttentionMatrices {
+  Parameter *qkv, *out;  // [queries + 2 · keys, hidden], [hidden, queries]
+};
+/// Named as q_proj, k_proj, v_proj and o_proj under `prefix`.
+AttentionMatrices add_attention(ParameterUnit& unit, const std::string& prefix, const ModelConfig& config,
+                                const AttentionHeads& heads, const ProcessGroup& tensor);
+
 /// Causal self-attention with grouped queries, by softmax with rotary positions or by breaking sticks; the ranks of
 /// `tensor` share the heads.
 class AttentionLayer : public Sublayer {
@@ -24,8 +32,7 @@ class AttentionLayer : public Sublayer {
 
  private:
   AttentionHeads heads_;
-  Parameter* qkv_;
-  Parameter* out_;
+  AttentionMatrices matrices_;
 };
 
 /// Attention experts: each has queries and an output of its own, and all of them the same keys and values. A token's

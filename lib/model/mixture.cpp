@@ -20,16 +20,6 @@ std::int64_t experts_in(const Config& config, std::int64_t layer) {
   return own.empty() ? config.moe.experts : own.at(static_cast<std::size_t>(layer - config.model.first_dense_layers));
 }
 
-Mixture pieces_of(const Config& config, const MixtureId& id, std::int64_t pieces) {
-  const SubDimensionsConfig& parts = config.sub_dimensions;
-  return {.id = id,
-          .kind = Mixture::Kind::pieces,
-          .router = RouterKind::softmax,
-          .k = parts.active - parts.shared,
-          .always_on = parts.shared,
-          .widths = equal_widths(pieces, config.model.hidden / pieces)};
-}
-
 }  // namespace
 
 bool is_sparse(const Config& config, std::int64_t layer) {
@@ -68,6 +58,24 @@ std::optional<Mixture> routed_experts(const Config& config, std::int64_t layer) 
                  .copies = moe.copy_experts};
 }
 
+std::optional<Mixture> pieces_of(const Config& config, const MixtureId& id) {
+  const SubDimensionsConfig& parts = config.sub_dimensions;
+  const std::int64_t pieces = id.site == Site::attention ? parts.attention : parts.ffn;
+  if (pieces == 0) return {};
+  return Mixture{.id = id,
+                 .kind = Mixture::Kind::pieces,
+                 .router = RouterKind::softmax,
+                 .gates = Gates::raw,
+                 .k = parts.active - parts.shared,
+                 .always_on = parts.shared,
+                 .widths = equal_widths(pieces, config.model.hidden / pieces)};
+}
+
+std::int64_t fusion_width(const Config& config, const Mixture& pieces) {
+  const std::int64_t width = config.sub_dimensions.fusion_width;
+  return width < 0 ? pieces.choices() : width;
+}
+
 std::int64_t fewest_experts(const Config& config) {
   const std::vector<std::int64_t>& own = config.moe.experts_of_layers;
   if (config.moe.experts <= 0 || config.model.first_dense_layers >= config.model.layers) return 0;
@@ -77,13 +85,10 @@ std::int64_t fewest_experts(const Config& config) {
 std::vector<Mixture> mixtures_of(const Config& config, std::int64_t layer) {
   std::vector<Mixture> mixtures;
   if (std::optional<Mixture> experts = attention_experts(config, layer)) mixtures.push_back(std::move(*experts));
-  if (const std::int64_t pieces = config.sub_dimensions.attention; pieces > 0) {
-    mixtures.push_back(pieces_of(config, {layer, Site::attention}, pieces));
-  }
+  if (std::optional<Mixture> pieces = pieces_of(config, {layer, Site::attention}))
+    mixtures.push_back(std::move(*pieces));
   if (std::optional<Mixture> experts = routed_experts(config, layer)) mixtures.push_back(std::move(*experts));
-  if (const std::int64_t pieces = config.sub_dimensions.ffn; pieces > 0) {
-    mixtures.push_back(pieces_of(config, {layer, Site::ffn}, pieces));
-  }
+  if (std::optional<Mixture> pieces = pieces_of(config, {layer, Site::ffn})) mixtures.push_back(std::move(*pieces));
   return mixtures;
 }
 

@@ -12,7 +12,7 @@
 namespace lyceum {
 
 /// What a router of a resolved configuration chooses from. Everything that is told of routing (tallies, logs, loads,
-/// placement, losses, counts, plan) goes by these descriptions. Also of models that this build plans and cannot train.
+/// placement, losses, counts, plan) goes by these descriptions.
 struct Mixture {
   enum class Kind : std::uint8_t {
     experts,  // weights of their own
@@ -56,6 +56,10 @@ bool reads_tokens(const Config& config, const StageParts& stage);
 
 /// The experts of a layer's attention; none where it has none.
 std::optional<Mixture> attention_experts(const Config& config, std::int64_t layer);
+/// The pieces of hidden that a half of a block uses; none where it uses all.
+std::optional<Mixture> pieces_of(const Config& config, const MixtureId& id);
+/// Rows of a block of the Monarch matrix behind that half; 0 for none.
+std::int64_t fusion_width(const Config& config, const Mixture& pieces);
 /// The fewest routed experts with weights of any layer's FFN; 0 where none has some.
 std::int64_t fewest_experts(const Config& config);
 /// The routed experts of a layer's FFN; none where it has none.

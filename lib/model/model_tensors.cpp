@@ -33,7 +33,7 @@ std::vector<ModelTensor> model_tensors(const Config& config) {
   std::vector<ModelTensor> tensors;
   for_each_parameter(config, [&](const ParameterUnit&, const Parameter& parameter) {
     for (const ParameterPiece& piece : parameter.pieces) {
-      tensors.push_back({piece.name, piece.shape, parameter.init_std});
+      tensors.push_back({piece.name, piece.shape, parameter.initial});
     }
   });
   return tensors;

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "autograd/parameter.h"
 #include "core/tensor.h"
 #include "io/config/config.h"
 
@@ -13,7 +13,7 @@ namespace lyceum {
 struct ModelTensor {
   std::string name;
   Shape shape;
-  std::optional<double> init_std;  // as Parameter's
+  Initial initial;
 };
 
 /// All values, without moments, of the model that a resolved configuration describes, in the order of forward. They do

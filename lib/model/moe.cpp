@@ -65,7 +65,7 @@ MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::stri
 Sublayer::Result MoeLayer::forward(Tape& tape, const Pass& pass, const Variable& x) const {
   const TokenLayout& layout = pass.layout;
   const Variable run = layout.to_run(tape, x);
-  const auto [gates, index, load] = router_.forward(tape, pass, run, pass.counts ? &tally_ : nullptr);
+  const auto [gates, index, load, logits] = router_.forward(tape, pass, run, pass.counts ? &tally_ : nullptr);
   const Tensor taken = mixture_.capacity_factor > 0 && pass.limits ? kept(tape, pass, index) : index;
   Variable answers = routed(tape, down_ ? tape.apply(Linear{down_}, run) : run, gates, taken);
   if (up_) answers = tape.apply(Linear{up_}, answers);

@@ -43,7 +43,7 @@ Router::Router(const Config& config, const Mixture& mixture, const std::string& 
   for (const RouterTensor& tensor : router_tensors(config, mixture)) {
     ParameterUnit& unit = tensor.trained ? units.trained : units.untrained;
     parameters_.push_back(
-        &unit.add(whole_parameter(prefix + "/" + tensor.name, tensor.shape, tensor.init_std, tensor.decay)));
+        &unit.add(whole_parameter(prefix + "/" + tensor.name, tensor.shape, tensor.initial, tensor.decay)));
   }
   if (scores_of(mixture_.router) == Scores::softmax) return;
   bias_ = parameters_.back();
@@ -72,7 +72,7 @@ Variable Router::logits(Tape& tape, const Pass& pass, const Variable& x) const {
   return tape.apply(noisy, logits, tape.apply(RmsNorm{parameters_[2], norm_eps_}, noise));
 }
 
-Tensor Router::step_choices(const Pass& pass) const { return mixture_.id.site == Site::ffn ? pass.choices : Tensor(); }
+Tensor Router::step_choices(const Pass& pass) const { return mixture_.placed() ? pass.choices : Tensor(); }
 
 Router::Choices Router::forward(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const {
   Choices choices = choose(tape, pass, x, tally);
@@ -97,7 +97,8 @@ Router::Choices Router::choose(Tape& tape, const Pass& pass, const Variable& x, 
               .rule = mixture_.gates,
               .choices = step_choices(pass),
               .bias = bias_ ? bias_->value : Tensor(),
-              .skip = mixture_.id.site == Site::ffn ? pass.skip_top : 0,
+              .skip = mixture_.placed() ? pass.skip_top : 0,
+              .always_on = mixture_.kind == Mixture::Kind::pieces ? mixture_.always_on : 0,
               .even = even_,
               .entropy = informs(balance_) && pass.training(),
               .tally = counted};
@@ -111,8 +112,9 @@ Router::Choices Router::choose(Tape& tape, const Pass& pass, const Variable& x, 
     route.seq_len = pass.layout.seq_len();
     route.first = pass.layout.own().first;
   }
-  const auto [gates, index, load] = tape.apply(route, logits(tape, pass, x));
-  return {.gates = gates, .index = index.value, .load = load};
+  const Variable scored = logits(tape, pass, x);
+  const auto [gates, index, load] = tape.apply(route, scored);
+  return {.gates = gates, .index = index.value, .load = load, .logits = scored};
 }
 
 std::vector<Loss> Router::losses(Tape& tape, const Pass& pass, const Variable& load, const ProcessGroup& data) const {
@@ -151,7 +153,7 @@ void require_skippable(const Config& config, std::int64_t skip) {
   require_usage(skip >= 0, "--skip-top = {}: 0 (none) or more", skip);
   if (skip == 0) return;
   std::vector<Mixture> mixtures = mixtures_of(config);
-  std::erase_if(mixtures, [](const Mixture& mixture) { return mixture.id.site != Site::ffn; });
+  std::erase_if(mixtures, [](const Mixture& mixture) { return !mixture.placed(); });
   require_usage(!mixtures.empty(), "--skip-top = {}: this model has no experts to choose from", skip);
   require_usage(moe.router != RouterKind::hash,
                 "--skip-top = {} with moe.router = hash, which finds none of a token's experts better than others",

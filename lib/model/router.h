@@ -18,7 +18,7 @@ namespace lyceum {
 struct RouterTensor {
   std::string name;
   Shape shape;
-  std::optional<double> init_std;  // as Parameter's
+  Initial initial;
   bool decay;
   bool trained = true;
   bool rows_are_choices = true;
@@ -53,9 +53,10 @@ class Router {
          const Placement& groups);
 
   struct Choices {
-    Variable gates;  // [tokens, top_k], best choice first
-    Tensor index;    // i32 [tokens, top_k]: the experts that they belong to
-    Variable load;   // as Route's, where there are losses or a tally; undefined of a hash
+    Variable gates;        // [tokens, top_k], best choice first
+    Tensor index;          // i32 [tokens, top_k]: the experts that they belong to
+    Variable load;         // as Route's, where there are losses or a tally; undefined of a hash
+    Variable logits = {};  // [tokens, choices]; undefined of a hash
   };
   /// x: this rank's run of the pass, [tokens, hidden]. `tally`: of this layer, or null; not counted where the tape
   /// replays.

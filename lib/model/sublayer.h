@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "autograd/attention.h"
@@ -20,6 +21,14 @@ struct ChosenExperts {
   Tensor index, gates;  // as Router::Choices: i32, and the accumulator's type, [tokens, k]
 };
 
+/// What half of a block read and gave, before the residual is added: [rows, hidden], as it lies between matrices.
+struct SublayerValues {
+  MixtureId id;
+  TokenLayout layout;
+  Tensor x, y;
+};
+using SublayerObserver = std::function<void(const SublayerValues&)>;
+
 /// A pass of tokens through blocks, as every sub-layer sees it.
 struct Pass {
   TokenLayout layout;
@@ -36,9 +45,9 @@ struct Pass {
   Tensor choices{};
   bool counts = true;         // whether routers add to their tallies
   bool limits = false;        // whether moe.capacity_factor holds
-  std::int64_t skip_top = 0;  // best experts of a token that routers pass over, to learn what they are worth
+  std::int64_t skip_top = 0;  // best experts of a token that FFNs' routers pass over, to learn what they are worth
   std::vector<ChosenExperts>* chosen = nullptr;  // where routers put what they choose, for who asks
-  std::vector<Tensor>* ffn_inputs = nullptr;     // likewise what the FFN of each block reads, as it lies there
+  const SublayerObserver* observer = nullptr;    // gets the values of each half of each block, for who asks
   KeyValueCache* cache = nullptr;                // of this block, where one sequence goes on from it; no gradient then
 
   bool training() const { return step.defined(); }

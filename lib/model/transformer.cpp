@@ -8,6 +8,7 @@
 #include "core/copy.h"
 #include "kernels/elementwise.h"
 #include "kernels/rope.h"
+#include "model/sub_dimensions.h"
 #include "model/tensor_pattern.h"
 #include "parallel/tensor/linear_cross_entropy.h"
 
@@ -97,11 +98,19 @@ void Transformer::add_block(std::int64_t layer, std::span<const ExpertLoad> meas
     block.attention = std::make_unique<AttentionExperts>(config_, *experts, attention, *mesh_,
                                                          AttentionExperts::Units{dense, replicated, *untrained});
     if (!untrained->parameters().empty()) own(std::move(untrained));
+  } else if (const std::optional<Mixture> pieces = pieces_of(config_, {layer, Site::attention})) {
+    auto untrained = untrained_unit(attention, layer);
+    block.attention = std::make_unique<SubDimensionAttention>(
+        config_, *pieces, attention, *mesh_, SubDimensionAttention::Units{dense, replicated, *untrained});
   } else {
     block.attention = std::make_unique<AttentionLayer>(model, attention, mesh_->tensor, dense);
   }
-  const std::optional<Mixture> routed = routed_experts(config_, layer);
-  if (!routed) {
+  const std::optional<Mixture> routed = routed_experts(config_, layer), pieces = pieces_of(config_, {layer, Site::ffn});
+  if (pieces) {
+    auto untrained = untrained_unit(ffn, layer);
+    block.ffn = std::make_unique<SubDimensionFeedForward>(
+        config_, *pieces, ffn, *mesh_, SubDimensionFeedForward::Units{dense, replicated, *untrained});
+  } else if (!routed) {
     block.ffn = std::make_unique<FeedForward>(model, ffn, dense_width(config_, layer), mesh_->tensor, dense);
   } else {
     ParameterUnit& experts = add_unit(ffn + "/experts", ParameterUnit::Group::expert, layer + 1);
@@ -212,10 +221,14 @@ Sublayer::Result Transformer::run_block(Tape& tape, const Pass& pass, const Bloc
   const RmsNorm attention_norm = norm(pass.layout, block.attention_norm), ffn_norm = norm(pass.layout, block.ffn_norm);
   const Variable attention_in = tape.apply(attention_norm, x);
   auto [attended, losses] = block.attention->forward(tape, pass, attention_in);
+  const auto observe = [&](Site site, const Variable& in, const Variable& out) {
+    if (pass.observer) (*pass.observer)({{block.layer, site}, pass.layout, in.value, out.value});
+  };
+  observe(Site::attention, attention_in, attended);
   tape.release(attention_in, attention_norm, x);
   const auto [middle, ffn_in] = tape.apply(SumNorm{ffn_norm}, x, attended);
-  if (pass.ffn_inputs) pass.ffn_inputs->push_back(ffn_in.value);
   const auto [y, ffn_losses] = block.ffn->forward(tape, pass, ffn_in);
+  observe(Site::ffn, ffn_in, y);
   tape.release(ffn_in, ffn_norm, middle);
   losses.insert(losses.end(), ffn_losses.begin(), ffn_losses.end());
   return {tape.apply(Sum{}, middle, y), std::move(losses)};
@@ -291,7 +304,7 @@ Transformer::StageResult Transformer::forward_stage(Tape& tape, const Batch& bat
                   .limits = batch.step.defined() || !trains_,
                   .skip_top = skip_top_,
                   .chosen = batch.chosen,
-                  .ffn_inputs = batch.ffn_inputs};
+                  .observer = batch.observer};
   tape.release_results(config_.model.recompute == Recompute::selective);
   StageResult result;
   const Variable y = blocks(tape, pass, first_stage() ? embed(tape, pass.layout, batch.inputs) : x, result.losses);

@@ -39,7 +39,7 @@ class Transformer {
     std::int64_t first_token = 0;                  // see Pass
     Tensor step = {}, choices = {};                // see Pass
     std::vector<ChosenExperts>* chosen = nullptr;  // see Pass
-    std::vector<Tensor>* ffn_inputs = nullptr;     // see Pass
+    const SublayerObserver* observer = nullptr;    // see Pass
     std::int64_t tokens() const { return sequences * seq_len; }
   };
   /// Scalars in accumulator precision, to be divided by the tokens and the sequences of the global batch. All ranks of

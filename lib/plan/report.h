@@ -14,8 +14,6 @@ std::string mesh_report(const MeshPlan& plan, const std::optional<Cluster>& clus
 /// The meshes that a search found, and why the others are slower.
 std::string search_report(const SearchResult& result, int world, const Cluster& cluster);
 
-/// Parameters and FLOPs as one JSON object: all that can be said of a model that this build cannot train.
-std::string json_report(const Config& config);
 /// All of it as one JSON object; `search` may be null. Keys: docs/planning.md.
 std::string json_report(const MeshPlan& plan, const std::optional<Cluster>& cluster, const SearchResult* search);
 

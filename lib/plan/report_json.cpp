@@ -75,8 +75,6 @@ Json model_json(const Config& config) {
 
 }  // namespace
 
-std::string json_report(const Config& config) { return model_json(config).dump(2) + "\n"; }
-
 std::string json_report(const MeshPlan& plan, const std::optional<Cluster>& cluster, const SearchResult* search) {
   Json json = model_json(plan.config);
   json["mesh"] = mesh_json(plan);

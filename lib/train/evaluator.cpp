@@ -33,16 +33,23 @@ void add(LossSums& sums, const Stream& stream, const Tensor& losses, std::int64_
   });
 }
 
+/// What is told of micro-batches while they pass.
+struct Watched {
+  std::span<TokenCollector::Seen> seen;  // one each, or none where nobody asks for their tokens
+  const SublayerObserver* observer;      // or null
+};
+
 /// Forward passes of micro-batches of equal size through all stages. Adds their sequences to `sums` on the ranks that
-/// have the last stage. `seen`: a micro-batch each, or none where nobody asks for its tokens.
+/// have the last stage.
 void forward(StagedModel& model, const RunSetup& setup, const Config& config, std::span<const Samples> micro_batches,
-             LossSums& sums, std::span<TokenCollector::Seen> seen) {
+             LossSums& sums, const Watched& watched) {
   std::vector<std::unique_ptr<TapeStage>> stages;
   std::vector<TapeStage*> pointers;
   for (const auto& stage : model.stages()) {
     const auto run = [&](Tape& tape, int microbatch, const Variable& x) {
       const Samples& samples = micro_batches[static_cast<std::size_t>(microbatch)];
-      TokenCollector::Seen* asked = seen.empty() ? nullptr : &seen[static_cast<std::size_t>(microbatch)];
+      TokenCollector::Seen* asked =
+          watched.seen.empty() ? nullptr : &watched.seen[static_cast<std::size_t>(microbatch)];
       const bool reads = stage->reads_tokens();
       Transformer::Batch batch = empty_batch(setup.stream, samples.count, config.batch.seq_len, reads);
       if (reads) load(setup.stream, samples, config.model.vocab, batch);
@@ -52,6 +59,7 @@ void forward(StagedModel& model, const RunSetup& setup, const Config& config, st
             Tensor::empty(setup.stream, accumulator_of(stage->type()), {batch.tokens()}, MemoryKind::buffers);
       }
       if (asked) batch.chosen = &asked->chosen;
+      batch.observer = watched.observer;
       const Transformer::StageResult result = stage->forward_stage(tape, batch, x);
       if (stage->last_stage()) add(sums, setup.stream, batch.losses, config.batch.seq_len);
       if (asked && stage->last_stage()) asked->losses = batch.losses;
@@ -79,7 +87,7 @@ std::int64_t evaluated_samples(const Config& config, const TokenLoader& loader, 
 }
 
 Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& config, const TokenLoader& loader,
-                    std::int64_t batches, TokenCollector* collector) {
+                    std::int64_t batches, const EvaluationWatch& watch) {
   const auto group = static_cast<std::size_t>(evaluated_at_once(setup.mesh.pipeline.size()));
   const std::int64_t ranks = setup.mesh.data.size(), rank = setup.mesh.data.rank(), micro = config.batch.micro;
   const std::int64_t samples = evaluated_samples(config, loader, batches);
@@ -88,15 +96,15 @@ Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& con
   std::vector<Samples> waiting;
   const auto run = [&](bool counts = true) {
     if (waiting.empty()) return;
-    std::vector<TokenCollector::Seen> seen(collector ? waiting.size() : 0);
-    forward(model, setup, config, waiting, own, seen);
+    std::vector<TokenCollector::Seen> seen(watch.collector ? waiting.size() : 0);
+    forward(model, setup, config, waiting, own, {.seen = seen, .observer = counts ? watch.observer : nullptr});
     for (std::size_t i = 0; i < seen.size(); ++i) {
       const TokenLayout layout(setup.mesh.tensor, config.parallel.sequence, waiting[i].count * config.batch.seq_len,
                                config.batch.seq_len);
       if (counts) seen[i].samples = {waiting[i].first, waiting[i].count};
       seen[i].run = layout.own();
     }
-    if (collector) collector->collect(read, seen);
+    if (watch.collector) watch.collector->collect(read, seen);
     waiting.clear();
   };
   model.clear_routing();

@@ -3,6 +3,7 @@
 #include "io/config/config.h"
 #include "io/data/token_data.h"
 #include "model/staged_model.h"
+#include "model/sublayer.h"
 #include "train/run_setup.h"
 #include "train/token_collector.h"
 
@@ -19,10 +20,16 @@ struct Evaluation {
 /// Sequences that evaluate() reads for so many batches.
 std::int64_t evaluated_samples(const Config& config, const TokenLoader& loader, std::int64_t batches);
 
+/// Who else looks at the tokens that are evaluated, each once.
+struct EvaluationWatch {
+  TokenCollector* collector = nullptr;         // on all ranks or none
+  const SublayerObserver* observer = nullptr;  // likewise; see Pass
+};
+
 /// Collective: mean cross-entropy over `batches` global batches of the loader's samples, spread evenly over all of them
 /// (0: all of them), each sample once, the same number on every mesh up to rounding. Clears what the model counted of
-/// its routing. `collector`: gets every token of them; on all ranks or none.
+/// its routing.
 Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& config, const TokenLoader& loader,
-                    std::int64_t batches, TokenCollector* collector = nullptr);
+                    std::int64_t batches, const EvaluationWatch& watch = {});
 
 }  // namespace lyceum

@@ -183,15 +183,14 @@ bool StartingPoint::check_data(const std::vector<DataFiles>& files, const std::s
 /// A resumed run whose model, data or optimizer keys differ is another run from there on: that is said. What only
 /// trades memory for time is none of these.
 void StartingPoint::tell_changes(RunState& state) const {
-  constexpr std::array telling{"data.",    "batch.", "model.",   "moe.",          "attention_experts.",
-                               "balance.", "optim.", "run.seed", "run.precision", "run.gemm_choice"};
+  constexpr std::array telling{"data.", "batch.", "balance.", "optim.", "run.seed", "run.precision", "run.gemm_choice"};
   constexpr std::array silent{"batch.micro",          "model.recompute", "model.loss_chunk",
                               "optim.schedule_steps", "data.changed",    "data.tokenizer"};
   const auto before = values_in(checkpoint_->header().config);
   for (const auto& [key, value] : values_in(config_text_)) {
-    const bool tells =
-        std::any_of(telling.begin(), telling.end(), [&](const char* part) { return key.starts_with(part); }) &&
-        std::find(silent.begin(), silent.end(), key) == silent.end();
+    const bool belongs =
+        describes_model(key) || std::ranges::any_of(telling, [&](const char* part) { return key.starts_with(part); });
+    const bool tells = belongs && std::find(silent.begin(), silent.end(), key) == silent.end();
     const auto old = before.find(key);
     if (tells && old != before.end() && old->second != value) {
       report_.warn(fmt::format("{} = {} from here on; the checkpoint was made with {}", key, value, old->second));

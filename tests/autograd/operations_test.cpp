@@ -3,6 +3,7 @@
 #include <map>
 #include <numeric>
 
+#include "autograd/activate.h"
 #include "autograd/attention.h"
 #include "autograd/cast.h"
 #include "autograd/copies.h"
@@ -10,7 +11,9 @@
 #include "autograd/expert_bank.h"
 #include "autograd/grouped_linear.h"
 #include "autograd/linear.h"
+#include "autograd/monarch.h"
 #include "autograd/noise.h"
+#include "autograd/pieces.h"
 #include "autograd/relu.h"
 #include "autograd/rms_norm.h"
 #include "autograd/routing.h"
@@ -163,6 +166,86 @@ OpCase copies_case(const std::string& name, Activation activation, const std::ve
   return op;
 }
 
+/// Three tokens, of four pieces that are three wide: the first `always_on`, and two that each chose.
+std::shared_ptr<const PieceChoices> piece_choices(const Stream& stream, std::int64_t always_on) {
+  const std::vector<std::vector<std::int32_t>> chosen =
+      always_on ? std::vector<std::vector<std::int32_t>>{{3, 1}, {1, 3}, {2, 3}}
+                : std::vector<std::vector<std::int32_t>>{{3, 0}, {1, 3}, {0, 3}};
+  std::vector<std::int64_t> rows(4, 0);
+  std::vector<std::int32_t> index;
+  for (const auto& of_token : chosen) {
+    for (const std::int32_t piece : of_token) {
+      index.push_back(piece);
+      ++rows[static_cast<std::size_t>(piece)];
+    }
+  }
+  auto table = std::make_shared<SegmentTable>(stream, rows);
+  std::vector<std::int64_t> next(table->known_begin().begin(), table->known_begin().end());
+  std::vector<std::int64_t> pair_of_row(static_cast<std::size_t>(table->total()), -1), row_of_pair;
+  for (std::size_t pair = 0; pair < index.size(); ++pair) {
+    const std::int64_t row = next[static_cast<std::size_t>(index[pair])]++;
+    pair_of_row[static_cast<std::size_t>(row)] = static_cast<std::int64_t>(pair);
+    row_of_pair.push_back(row);
+  }
+  const TokenRows copies{tensor_of(stream, {std::ssize(pair_of_row)}, pair_of_row),
+                         tensor_of(stream, {std::ssize(row_of_pair)}, row_of_pair), 2};
+  return std::make_shared<const PieceChoices>(stream, 4, always_on, i32_tensor(stream, {3, 2}, index), table, copies);
+}
+
+void add_piece_cases(std::vector<OpCase>& cases) {
+  for (const std::int64_t always_on : {0, 1}) {
+    const std::string some = always_on ? "SomeAlwaysOn" : "";
+    cases.push_back(
+        {.name = "ReadPieces" + some,
+         .inputs = {{3, 12}},
+         .add_parameters = [](ParameterUnit& unit) { add_matrix(unit, 5, 12); },
+         .run = [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+           return {tape.apply(ReadPieces{piece_choices(tape.stream(), always_on), parameter(unit, 0)}, x[0])};
+         }});
+    cases.push_back(
+        {.name = "WritePieces" + some,
+         .inputs = {{3, 5}, {3, 4}},
+         .add_parameters = [](ParameterUnit& unit) { add_matrix(unit, 12, 5); },
+         .run = [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+           return {tape.apply(WritePieces{piece_choices(tape.stream(), always_on), parameter(unit, 0)}, x[0], x[1])};
+         }});
+  }
+  for (const auto& [name, scaling] : {std::pair{"Restore", PieceScaling::restore},
+                                      {"Printed", PieceScaling::printed},
+                                      {"None", PieceScaling::none},
+                                      {"Ones", PieceScaling::ones}}) {
+    cases.push_back({.name = std::string("FactorsOfPieces") + name,
+                     .inputs = {{3, 4}},
+                     .run = [scaling](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
+                       const Tensor index = i32_tensor(tape.stream(), {3, 2}, {3, 1, 1, 3, 2, 3});
+                       return {tape.apply(FactorsOfPieces{index, 1, scaling}, x[0])};
+                     }});
+  }
+  cases.push_back({.name = "LoadOfPieces",
+                   .inputs = {{5, 4}},
+                   .run = [](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
+                     const Tensor index = i32_tensor(tape.stream(), {5, 1}, {3, 1, 1, 2, 3});
+                     const Variable factors = tape.apply(FactorsOfPieces{index, 1, PieceScaling::restore}, x[0]);
+                     return {tape.apply(LoadOfPieces{index, 3, 3, 2}, factors)};
+                   }});
+  cases.push_back({.name = "Monarch",
+                   .inputs = {{4, 6}},
+                   .add_parameters =
+                       [](ParameterUnit& unit) {
+                         for (const char* name : {"in", "out"}) unit.add(whole_parameter(name, {2, 3, 3}, 1.0, true));
+                       },
+                   .run = [](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+                     return {tape.apply(Monarch{parameter(unit, 0), parameter(unit, 1)}, x[0])};
+                   }});
+  for (const auto& [name, kind] :
+       {std::pair{"ActivateSwiglu", Activation::swiglu}, {"ActivateGelu", Activation::gelu}}) {
+    cases.push_back(
+        {.name = name, .inputs = {{5, 6}}, .run = [kind](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {
+           return {tape.apply(Activate{kind}, x[0])};
+         }});
+  }
+}
+
 std::vector<OpCase> all_cases() {
   std::vector<OpCase> cases;
   cases.push_back({.name = "Linear",
@@ -234,6 +317,7 @@ std::vector<OpCase> all_cases() {
       route_case("RouteSqrtSoftplus", {.k = 2, .scores = Scores::sqrt_softplus, .sequences = 2, .seq_len = 3}));
   cases.push_back(
       route_case("RouteSigmoidRenormalized", {.k = 3, .scores = Scores::sigmoid, .rule = Gates::renormalized}));
+  cases.push_back(route_case("RouteAlwaysOn", {.k = 2, .always_on = 2, .sequences = 2, .seq_len = 3}));
   cases.push_back(route_case("RouteEven", {.k = 2, .even = true, .sequences = 2, .seq_len = 3}));
   cases.push_back(
       route_case("RouteCutSequences", {.k = 3, .rule = Gates::renormalized, .sequences = 3, .seq_len = 4, .first = 3}));
@@ -249,6 +333,7 @@ std::vector<OpCase> all_cases() {
   cases.push_back(attention_case("StickBreakingAttention", 2, 2, sticks));
   cases.push_back(attention_case("StickBreakingAttentionGroupedQueries", 4, 2, sticks));
   cases.push_back(split_attention_case("SplitStickBreakingAttention", 4, 2, sticks));
+  add_piece_cases(cases);
   cases.push_back(grouped_case("GroupedLinear", {3, 0, 33}));
   cases.push_back(grouped_copies_case("GroupedLinearOfCopies", {4, 0, 2}, 2));
   for (const auto& [name, activation] : {std::pair{"Swiglu", Activation::swiglu}, {"Gelu", Activation::gelu}}) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Usage: analysis_test.sh LYCEUM SOURCE_DIR. What a run leaves for its reader: console text fit for a file, the routing
-# log as tables, page and CSV, what is asked of its checkpoint (token logs, sweeps over experts), and the drawings of
-# scripts/analysis. LYCEUM_PYTHON names a Python with h5py.
+# log as tables, page and CSV, what is asked of its checkpoint (token logs, sweeps over experts, routing by data set,
+# activation flow), and the drawings of scripts/analysis. LYCEUM_PYTHON names a Python with h5py.
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 python=${LYCEUM_PYTHON:-$source/.venv/bin/python}
@@ -211,3 +211,142 @@ found = [each["result"] for each in kept if each["arguments"] == ["--batches=1",
 assert found == [json.load(open(sys.argv[1] + "/out"))], found
 END
 done
+
+# --- routing by data set: shares and probabilities are those of eval on each, counted here; on one rank and on four
+encode() { expect 0 "$lyceum" tokenize --input "$source/$1" --model "$work/data/$3" "${@:4}" --output "$work/data/$2"; }
+encode apps code tokenizer.model
+encode apps other other.model --vocab 380 --sample-mb 1
+sets=(--data "valid=$work/data/valid" --data "code=$work/data/code" --batches=2)
+domains=("$lyceum" routing domains "--checkpoint=$work/run" "${sets[@]}")
+expect 0 "${domains[@]}" --h5 "$work/domains.h5" --html "$work/domains.html"
+says out '^layer2 +softmax +8 +2 +0\.[0-9]{4} +0\.[0-9]{4}  valid, code  [0-7] \((valid|code) [0-9.]+ %, '
+cp "$work/out" "$work/domains.txt"
+expect 0 ranks 4 routing domains "--checkpoint=$work/run" "${sets[@]}" "${four[@]}"
+cp "$work/out" "$work/domains.json"
+for set in valid code; do
+  expect 0 "$lyceum" eval "--checkpoint=$work/run" --batches=2 "--data.valid=$work/data/$set" "--routing=$work/$set.h5" --json
+  cp "$work/out" "$work/$set.json"
+done
+"$python" - "$work" <<'END_PYTHON' || fail "routing by data set"
+import json, re, sys
+import xml.etree.ElementTree as tree
+import h5py
+import numpy as np
+work = sys.argv[1]
+file, told = h5py.File(f"{work}/domains.h5"), json.load(open(f"{work}/domains.json"))
+assert list(file.attrs["data_sets"]) == ["valid", "code"] == [each["name"] for each in told["data_sets"]]
+table = open(f"{work}/domains.txt").read()
+shares = {}
+for d, name in enumerate(("valid", "code")):
+    log, evaluation = h5py.File(f"{work}/{name}.h5"), json.load(open(f"{work}/{name}.json"))
+    assert file["tokens"][d] == evaluation["tokens"] == 512 and abs(file["loss"][d] - evaluation["loss"]) < 1e-9
+    assert abs(told["data_sets"][d]["loss"] - evaluation["loss"]) < 1e-5
+    for i, layer in enumerate(("layers/001", "layers/002")):
+        counts = log[f"{layer}/counts"][0]
+        assert (file[f"{layer}/counts"][d] == counts).all()
+        assert (file[f"{layer}/mean_probability"][d] == log[f"{layer}/mean_probability"][0]).all()
+        share = shares[layer, name] = counts.sum(axis=0) / counts.sum()
+        assert np.abs(file[f"{layer}/share"][d] - share).max() < 1e-12
+        assert np.abs(told["routers"][i]["share"][name] - share).max() < 2.5 / 1024  # a tie or two of rounding
+        assert np.abs(told["routers"][i]["mean_probability"][name] - log[f"{layer}/mean_probability"][0]).max() < 1e-5
+page = tree.parse(f"{work}/domains.html").getroot()
+titles = [each.text for each in page.iter() if each.tag.endswith("}title")]
+for layer in "layers/001", "layers/002":
+    share = file[f"{layer}/share"]
+    assert [axis.label for axis in share.dims] == ["data_set", "expert"] and (share.attrs["expert_sizes"][-1] == 48)
+    distance = np.abs(shares[layer, "valid"] - shares[layer, "code"]).sum() / 2
+    assert distance > 0 and np.abs(file[f"{layer}/total_variation"][:] - [[0, distance], [distance, 0]]).max() < 1e-12
+    row = re.search(rf"^layer{int(layer[-3:])} .*", table, re.M).group()
+    assert f" {distance:.4f} " in row and f"  {np.argmax(np.abs(share[0] - share[1]))} (" in row, row
+    for e in range(8):
+        assert any(t.startswith(f"code, choice {e} of width") and f": {100 * share[1, e]:.2f} %" in t for t in titles), e
+END_PYTHON
+# Every kind of router, in attention too.
+few_steps=("${tiny[@]}" --run.steps=1 --checkpoint.every=1)
+expect 0 "$lyceum" "${few_steps[@]}" "--run.dir=$work/moa" --model.attention=moa --attention_experts.count=4 --attention_experts.top_k=2
+expect 0 "$lyceum" "${few_steps[@]}" "--run.dir=$work/hash" --moe.router=hash --moe.top_k=1 --balance.expert=0
+for model in moa hash; do
+  expect 0 "$lyceum" routing domains "--checkpoint=$work/$model" "${sets[@]}" --h5 "$work/$model.h5"
+done
+"$python" - "$work" <<'END_PYTHON' || fail "routing of attention experts and by hash"
+import sys
+import h5py
+import numpy as np
+work = sys.argv[1]
+with h5py.File(f"{work}/moa.h5") as file:
+    assert file["layers/000/attention/counts"].shape == (2, 2, 4) and file["layers/002/counts"].shape == (2, 2, 8)
+    assert np.allclose(file["layers/000/attention/share"][:].sum(axis=1), 1)
+with h5py.File(f"{work}/hash.h5") as file:
+    for layer in "layers/001", "layers/002":  # its probability is 1 for what it chooses
+        assert file[layer].attrs["router"] == "hash"
+        assert np.abs(file[f"{layer}/share"][:] - file[f"{layer}/mean_probability"][:]).max() < 1e-6
+END_PYTHON
+
+# --- activation flow: what attention of the first layer reads is RMSNorm of the embeddings; the same on four ranks
+flow=("$lyceum" routing flow "--checkpoint=$work/run" --data "$work/data/valid")
+expect 0 "${flow[@]}" --h5 "$work/flow.h5" --html "$work/flow.html"
+says out '^2 +FFN output +[0-9.]+ +[0-9.]+ % '
+expect 0 ranks 4 routing flow "--checkpoint=$work/run" --data "$work/data/valid" --h5 "$work/flow4.h5" "${four[@]}" --parallel.sequence=true
+"$python" - "$work" <<'END_PYTHON' || fail "activation flow"
+import json, sys
+import xml.etree.ElementTree as tree
+import h5py
+import numpy as np
+work, hidden, seq_len = sys.argv[1], 32, 32
+one, four = h5py.File(f"{work}/flow.h5"), h5py.File(f"{work}/flow4.h5")
+tree.parse(f"{work}/flow.html")
+tokens = np.fromfile(f"{work}/data/valid.bin", np.uint16)
+samples = (len(tokens) - 1) // seq_len
+assert one.attrs["tokens"] == samples * seq_len
+with h5py.File(f"{work}/run/checkpoints/step-00000012/index.h5") as weights:
+    table, norm = weights["model/embed_tokens/weight"][:], weights["model/layers/0/input_layernorm/weight"][:]
+x = table[tokens[:samples * seq_len]].astype(np.float64)
+x = np.abs(x / np.sqrt((x ** 2).mean(axis=1, keepdims=True) + 1e-6) * norm)
+read = one["layers/000/attention/input"]
+order = -np.sort(-x, axis=1)
+assert np.abs(read["magnitude"][:] - x.mean(axis=0)).max() < 1e-5
+assert np.abs(read["top_share"][:] - (np.cumsum(order, axis=1) / x.sum(axis=1, keepdims=True)).mean(axis=0)).max() < 1e-5
+assert abs(read.attrs["median"] - np.median(x, axis=1).mean()) < 1e-5
+for q, part in enumerate((0.05, 0.1, 0.2, 0.5)):
+    high = (x >= order[:, int(np.ceil(part * hidden)) - 1:][:, :1]).reshape(samples, seq_len, hidden)
+    for w in range(1, 21):
+        windows = np.stack([high[:, i:seq_len - w + 1 + i] for i in range(w)]).all(axis=0)
+        assert abs(read["common"][q, w - 1] - windows.sum(axis=2).mean()) < 1e-3, (part, w)
+    five = np.stack([high[:, i:seq_len - 4 + i] for i in range(5)]).sum(axis=0)
+    assert np.abs(read["shared"][q] - [(five == n).sum(axis=2).mean() for n in range(6)]).max() < 1e-3, part
+names = []
+one.visititems(lambda name, each: names.append(name) if isinstance(each, h5py.Dataset) else None)
+assert sum(name.startswith("layers/") for name in names) == 3 * 4 * 5
+for name in names:
+    assert np.allclose(one[name][:], four[name][:], rtol=2e-3, atol=1e-3), name  # but for ties of rounding
+END_PYTHON
+expect 0 "${flow[@]}" --batches=1 --json
+"$python" -c 'import json, sys; assert len(json.load(open(sys.argv[1]))["values"]) == 12' "$work/out" || fail "flow as JSON"
+
+# What is wrong is one line, and nothing is written.
+wrong() {
+  expect "$1" "$lyceum" routing "${@:3}" --h5 "$work/wrong.h5" --html "$work/wrong.html"
+  says err "^lyceum routing: .*$2"
+  equal "lines of stderr" "$(wc -l <"$work/err")" 1
+  [[ ! -e $work/wrong.h5 && ! -e $work/wrong.html ]] || fail "something was written"
+}
+on=("--checkpoint=$work/run" --data "valid=$work/data/valid")
+expect 0 "$lyceum" "${few_steps[@]}" "--run.dir=$work/dense" --moe.experts=0 --moe.shared_experts=0
+wrong 2 "this model has no experts to route to" domains "--checkpoint=$work/dense" --data "valid=$work/data/valid"
+wrong 2 "the name valid is there twice" domains "${on[@]}" --data "valid=$work/data/code"
+wrong 2 "--data code: give a name and a prefix" domains "${on[@]}" --data code
+wrong 2 "--data code=: give a name and a prefix" domains "${on[@]}" --data code=
+wrong 2 "domains needs --data NAME=PREFIX" domains "--checkpoint=$work/run"
+wrong 2 "flow needs --data PREFIX, once" flow "--checkpoint=$work/run"
+wrong 2 "--batches = -1" flow "--checkpoint=$work/run" --data "$work/data/valid" --batches=-1
+wrong 2 "did you mean --data\?" domains "${on[@]}" --dta x
+wrong 3 "$work/data/absent" domains "${on[@]}" --data "none=$work/data/absent"
+wrong 3 "made with another tokenizer" domains "${on[@]}" --data "other=$work/data/other"
+wrong 3 "made with another tokenizer" flow "--checkpoint=$work/run" --data "$work/data/other"
+wrong 3 "$work/absent" flow "--checkpoint=$work/absent" --data "$work/data/valid"
+expect 2 "${domains[@]}" --h5 "$work/fresh.h5" --html "$work/flow.html"
+says err "--html $work/flow.html: is there already"
+expect 2 "${flow[@]}" --h5 "$work/absent/flow.h5"
+says err "there is no folder $work/absent"
+expect 2 "${flow[@]}" --h5 "$work/same" --html "$work/same"
+[[ ! -e $work/fresh.h5 && ! -e $work/same ]] || fail "something was written"

@@ -99,7 +99,7 @@ too_large "rank 0 needs [0-9.]+ [TP]B of the .* GB that .*\(weights .*, optimize
 too_large "rank 0 needs .*lower batch.seq_len" --batch.seq_len=2000000000 --batch.micro=1 --model.recompute=full
 refused_by_ranks 2 "rank 0 needs [0-9.]+ [TP]B .* each of this machine's 2 ranks" --model.hidden=1000000 --model.heads=100
 # Several mistakes are told at once, a line each below the first.
-expect 2 "$lyceum" "${tiny[@]}" --moe.top_k=9 --model.heads=3 --parallel.zero=4 --sub_dimensions.ffn=1
+expect 2 "$lyceum" "${tiny[@]}" --moe.top_k=9 --model.heads=3 --parallel.zero=4 --sub_dimensions.ffn=5
 says err "^lyceum train: 4 mistakes in the configuration:$"
 for key in moe.top_k model.heads parallel.zero sub_dimensions.ffn; do says err "^  $key = "; done
 equal "lines of stderr" "$(wc -l <"$work/err")" 5

@@ -48,7 +48,8 @@ completes train --run.dir = x ''
 completes generate --t '--tokens --temperature --top-k --timing'
 completes generate --optim.b '--optim.beta1= --optim.beta2='
 completes checkpoint v verify
-completes routing d 'dump difficult'
+completes routing d 'dump difficult domains'
+completes routing --h '--html --h5 --help'
 completes tokenize --re --retrain
 for command in "${commands[@]}"; do completes "$command" "$command"; done
 expect 2 "$lyceum" completion fish

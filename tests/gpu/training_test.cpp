@@ -97,6 +97,13 @@ const Variant variants[] = {
        c.balance = {.expert = 0.05, .bias_rate = 0.05};
        c.batch.micro = 2;
      }},
+    {"SubDimensions",
+     [](Config& c) {
+       c.moe = {};
+       c.sub_dimensions = {.attention = 8, .ffn = 4, .active = 3, .shared = 1};
+       c.balance = {.z_loss = 0.01, .sub_dimension = 0.05};
+       c.optim.router_penalty = 0.01;
+     }},
     {"Gelu", [](Config& c) { c.model.ffn = Activation::gelu; }},
     {"Dense",
      [](Config& c) {

@@ -468,14 +468,16 @@ TEST(ConfigProblems, impossible_training_is_told) {
   });
 }
 
-TEST(ConfigProblems, impossible_models_that_are_only_planned_are_told) {
+TEST(ConfigProblems, impossible_mixtures_are_told) {
   expect_each_told(
       {
           {[](Config& c) { c.model.attention = "stick"; }, {"model.attention = stick: must be one of mha, moa"}},
           {[](Config& c) { c.sub_dimensions = {.attention = 7}; }, {"sub_dimensions.attention = 7 does not divide"}},
           {[](Config& c) { c.sub_dimensions = {.ffn = 4, .active = 5}; }, {"sub_dimensions.active = 5 is more than"}},
           {[](Config& c) { c.sub_dimensions = {.ffn = 4, .active = 2, .shared = 3}; }, {"sub_dimensions.shared = 3"}},
+          {[](Config& c) { c.sub_dimensions = {.ffn = 4, .active = 3, .shared = 3}; }, {"leaves no piece to choose"}},
           {[](Config& c) { c.sub_dimensions = {.ffn = 4, .fusion_width = 3}; }, {"sub_dimensions.fusion_width = 3"}},
+          {[](Config& c) { c.sub_dimensions = {.attention = 4}; }, {"moe.experts = ", "set one or the other"}},
           {[](Config& c) {
              c.sub_dimensions.ffn = 4;
              c.moe.capacity_factor = 1.25;
@@ -495,12 +497,6 @@ TEST(ConfigProblems, impossible_models_that_are_only_planned_are_told) {
           {[](Config& c) { c.model.hidden = 20000000; }, {"a model of about"}},
       },
       contradictions);
-}
-
-TEST(ConfigProblems, features_that_are_not_built_are_refused_by_name) {
-  expect_each_told({
-      {[](Config& c) { c.sub_dimensions.ffn = 4; }, {"sub_dimensions.ffn = 4 is not", "set sub_dimensions.ffn = 0"}},
-  });
 }
 
 TEST(ConfigProblems, gpus_are_for_builds_with_cuda) {

@@ -294,8 +294,8 @@ Config unusual() {
   c.moe = {5,    {5, 9, 4}, 4,    3,  6,   2, 3, 2, 7, {1, 2, 3, 4, 2147483647}, RouterKind::noisy, Gates::detached,
            true, 2,         1.25, 17, true};
   c.attention_experts = {6, 4, Gates::raw};
-  c.sub_dimensions = {4, 5, 3, 2, 6};
-  c.balance = {1e-300, 0.05, 4, BalanceScope::batch, 1e-3, 0.2, 0.7, 2e-3};
+  c.sub_dimensions = {4, 5, 3, 2, PieceScaling::printed, PieceGates::ones, 6};
+  c.balance = {1e-300, 0.05, 4, BalanceScope::batch, 1e-3, 0.2, 0.7, 0.03, 2e-3};
   c.optim = {1.08e-3, 1e-5, "cosine", 900, 17, 90, 0, 0.999, 1e-12, 0, 0.5, {"a[8:]", "b/*[0-9]?"}, 0.25, 3};
   c.parallel = {2, 3, 4, 5, 3, ScheduleKind::interleaved, 6, true, PlacementKind::pairs, "staged"};
   c.eval = {11, 0};

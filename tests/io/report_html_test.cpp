@@ -1,5 +1,4 @@
 #include <boost/property_tree/ptree.hpp>
-#include <boost/property_tree/xml_parser.hpp>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -8,26 +7,18 @@
 #include <functional>
 #include <limits>
 #include <map>
-#include <sstream>
 
 #include "io/report/alarms.h"
 #include "io/report/chart.h"
 #include "io/report/html.h"
 #include "io/report/time_map.h"
 #include "support/nan.h"
+#include "support/xml.h"
 
 namespace lyceum {
 namespace {
 
 using Tree = boost::property_tree::ptree;
-
-/// The page as XML: throws when a tag is left open or a character is not escaped.
-Tree parsed(const std::string& page) {
-  std::istringstream in(page);
-  Tree tree;
-  boost::property_tree::read_xml(in, tree);
-  return tree;
-}
 
 void visit(const Tree& tree, const std::function<void(const std::string&, const Tree&)>& use) {
   for (const auto& [name, child] : tree) {
@@ -90,7 +81,7 @@ TEST(ReportHtml, HoldsTheNumbersItWasGiven) {
                     .range = {}};
   input.routing.layers[1].counts.assign(24, 0);
   input.routing.layers[1].counts[18] = 12;  // newest record, top0, expert 0: the others get nothing
-  const Tree page = parsed(html_report(input));
+  const Tree page = parsed_xml(html_report(input));
   EXPECT_EQ(texts_of(page, "title").front(), input.title);
   EXPECT_EQ(texts_of(page, "dd"), (std::vector<std::string>{"dp 2 & ep <2>"}));
   const auto lines = plotted(page);
@@ -126,7 +117,7 @@ TEST(ReportHtml, TellsDroppedChoicesWhereExpertsHaveLimitedRoom) {
   layer.drops = true;
   layer.dropped = {2, 0, 1, 0};
   input.range = {0, 2};
-  const Tree page = parsed(html_report(input));
+  const Tree page = parsed_xml(html_report(input));
   const auto lines = plotted(page);
   EXPECT_EQ(lines.at("mean of the layers").back(), nlohmann::json::parse("[20,0.05]"));
   EXPECT_EQ(lines.at("worst layer").front(), nlohmann::json::parse("[10,0.25]"));
@@ -148,7 +139,7 @@ TEST(ReportHtml, LeavesOutWhatIsNotThere) {
           .title = "", .train = train, .valid = {}, .unigram_entropy = {}, .routing = {}, .facts = {}, .range = {}};
       if (routing) input.routing = history_of(1, 1, 1, 1);
       const std::string text = html_report(input);
-      const Tree page = parsed(text);
+      const Tree page = parsed_xml(text);
       std::size_t figures = 0;
       visit(page, [&](const std::string& name, const Tree&) { figures += name == "figure"; });
       EXPECT_EQ(figures, (train.empty() ? 0u : 1u) + (routing ? 4u + 3u : 0u));
@@ -179,7 +170,7 @@ TEST(ReportHtml, LargeAndLongRunsStaySmallEnoughToOpen) {
     input.train.push_back({step, step == 31234 ? 99.0 : 5.0 + 0.1 * (step % 7)});
   const std::string text = html_report(input);
   EXPECT_LT(text.size(), 4u << 20);
-  const auto lines = plotted(parsed(text));
+  const auto lines = plotted(parsed_xml(text));
   EXPECT_LE(lines.at("training").size(), 1200u);
   const auto& points = lines.at("training");
   EXPECT_TRUE(std::any_of(points.begin(), points.end(), [](const auto& p) { return p[1] == 99.0; })) << "peaks survive";
@@ -207,7 +198,7 @@ TEST(ReportHtml, TellsACollapseFirst) {
   EXPECT_LT(alarm, text.find("<figure"));
   EXPECT_NE(text.find("<h2>1 alarm</h2>"), std::string::npos);
   EXPECT_NE(text.find("experts 0–34: no token since step 4,000"), std::string::npos);
-  const Tree page = parsed(text);
+  const Tree page = parsed_xml(text);
   std::vector<std::string> links, alarmed;
   std::size_t maps = 0, layers_with_maps = 0;
   visit(page, [&](const std::string& name, const Tree& e) {
@@ -226,7 +217,7 @@ TEST(ReportHtml, TellsACollapseFirst) {
 
 TEST(ReportHtml, SaysWhatItDoesNotKnow) {
   const Tree page =
-      parsed(html_report({.title = "", .routing = history_of(1, 1, 2, 3), .missing = {"No metrics & co."}}));
+      parsed_xml(html_report({.title = "", .routing = history_of(1, 1, 2, 3), .missing = {"No metrics & co."}}));
   const std::vector<std::string> sentences = texts_of(page, "p");
   EXPECT_NE(std::ranges::find(sentences, "No metrics & co."), sentences.end());
 }

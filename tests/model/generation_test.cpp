@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <numeric>
+#include <tuple>
 
 #include "autograd/cast.h"
 #include "core/copy.h"
@@ -28,13 +29,18 @@ class Generation : public testing::Test {
 /// Cross-entropy of each of a batch's targets by the logits that tokens in front of it give, one token at a time, and
 /// by a pass over whole sequences.
 TEST_F(Generation, OneTokenAtATimeIsThePassOverTheSequence) {
-  for (const auto& [recompute, weights] :
-       {std::pair{Recompute::none, AttentionWeights::softmax}, std::pair{Recompute::full, AttentionWeights::softmax},
-        std::pair{Recompute::none, AttentionWeights::stick_breaking}}) {
+  for (const auto& [recompute, weights, cut] : {std::tuple{Recompute::none, AttentionWeights::softmax, false},
+                                                std::tuple{Recompute::full, AttentionWeights::softmax, false},
+                                                std::tuple{Recompute::none, AttentionWeights::stick_breaking, false},
+                                                std::tuple{Recompute::none, AttentionWeights::softmax, true}}) {
     Config config = this->config();
     config.batch.micro = 1;
     config.model.recompute = recompute;
     config.model.attention_weights = weights;
+    if (cut) {
+      config.moe = {};
+      config.sub_dimensions = {.attention = 4, .ffn = 6, .active = 3, .shared = 1};
+    }
     Transformer model(config, setup_->stream, setup_->mesh, DType::f32, false);
     model.initialize(1);
     Transformer::Batch batch = random_batch(setup_->stream, config, 0);
@@ -49,7 +55,7 @@ TEST_F(Generation, OneTokenAtATimeIsThePassOverTheSequence) {
                                          [](double all, float logit) { return all + std::exp(double{logit}); });
       const double loss = std::log(sum) - logits[static_cast<std::size_t>(targets[t])];
       EXPECT_TRUE(std::abs(loss - batch.losses.span<float>()[t]) <= 1e-4)
-          << name_of(recompute) << ", " << name_of(weights) << ", token " << t;
+          << name_of(recompute) << ", " << name_of(weights) << (cut ? ", cut" : "") << ", token " << t;
     }
     EXPECT_EQ(caches.front().length, config.batch.seq_len);
     EXPECT_THROW(next(model, inputs.first(1), caches), Error) << "the sequence is full";

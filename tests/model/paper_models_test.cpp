@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 
 #include "model/counts.h"
 
@@ -128,6 +129,23 @@ TEST(PaperModels, DiverseExpertsHaveTheParametersOfEqualOnes) {
     EXPECT_EQ(diverse.parameters, equal.parameters);
     EXPECT_EQ(diverse.activated, equal.activated);
     EXPECT_EQ(diverse.experts_total / 4, equal.experts_activated);  // 2 of 8
+  }
+}
+
+/// MoHD, Table 5: 4 pieces of each half are on, of 4 (100 %), 8 (50 %) or 16 (25 %).
+TEST(PaperModels, ActivateAsMuchOfEitherHalfAsMoHDsTable5) {
+  struct Row {
+    std::int64_t attention, ffn;
+    double activated;
+  };
+  for (const Row& row : {Row{4, 4, 289}, Row{4, 8, 195}, Row{8, 4, 239}, Row{8, 8, 145}, Row{4, 16, 147},
+                         Row{16, 4, 213}, Row{16, 16, 72}}) {
+    Config config = paper("mohd-50-355m");
+    config.sub_dimensions.attention = row.attention;
+    config.sub_dimensions.ffn = row.ffn;
+    const BlockCounts blocks = count_model(resolved(config, 1)).blocks;
+    expect_figure(number(blocks.attention.activated + blocks.ffn.activated), millions(row.activated),
+                  "4 of " + std::to_string(row.attention) + " and 4 of " + std::to_string(row.ffn) + " pieces");
   }
 }
 

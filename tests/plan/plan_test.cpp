@@ -236,7 +236,7 @@ TEST(MeshPlan, WhatDoesNotFitIsToldWithTwoWaysOut) {
   }
 }
 
-/// Every model of the papers is counted, and planned without a cluster where this build trains it. On one rank, by ZeRO
+/// Every model of the papers is counted and planned, without a cluster. On one rank, by ZeRO
 /// 0: two bytes of weight, four of gradient, twelve of master and moments for each parameter that count_model() has.
 TEST(Report, OfEveryPaperModel) {
   for (const auto& entry : fs::directory_iterator(configs() / "papers")) {
@@ -244,15 +244,12 @@ TEST(Report, OfEveryPaperModel) {
     const Config config = resolved(paper(name), 1);
     const ModelCounts counts = count_model(config);
     const auto parameters = static_cast<double>(counts.parameters);
-    const auto counted = nlohmann::json::parse(json_report(config));
-    EXPECT_EQ(counted.at("parameters").at("total"), counts.parameters) << name;
-    EXPECT_EQ(counted.at("parameters").at("activated"), counts.activated) << name;
-    EXPECT_EQ(counted.at("flops_per_sequence"), counts.flops_per_sequence) << name;
-    EXPECT_THAT(model_report(config), HasSubstr("\nall ")) << name;
-    if (!missing_parts(config).empty()) continue;
     const MeshPlan plan = plan_mesh(config, 1, {});
     const auto json = nlohmann::json::parse(json_report(plan, {}, nullptr));
-    EXPECT_EQ(json.at("parameters"), counted.at("parameters")) << name;
+    EXPECT_EQ(json.at("parameters").at("total"), counts.parameters) << name;
+    EXPECT_EQ(json.at("parameters").at("activated"), counts.activated) << name;
+    EXPECT_EQ(json.at("flops_per_sequence"), counts.flops_per_sequence) << name;
+    EXPECT_THAT(model_report(config), HasSubstr("\nall ")) << name;
     const auto& memory = json.at("memory_bytes_per_rank");
     EXPECT_NEAR(memory.at("weights").get<double>(), 2 * parameters, 1e-3 * parameters) << name;
     EXPECT_NEAR(memory.at("gradients").get<double>(), 4 * parameters, 1e-3 * parameters) << name;

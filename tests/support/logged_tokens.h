@@ -54,7 +54,7 @@ inline Logged log_tokens(Config config, const ProcessGroup& world, const TokenLo
     log.emplace(file, TokenLog::Header{.checkpoint = "c", .data = "d", .tokens = tokens, .layers = layers});
   }
   TokenCollector collector(*setup, config, model, log ? &*log : nullptr);
-  Logged logged{.evaluation = evaluate(model, *setup, config, loader, how.batches, &collector)};
+  Logged logged{.evaluation = evaluate(model, *setup, config, loader, how.batches, {.collector = &collector})};
   if (!log) return logged;
   log->finish();
   const TokenLogFile read(file);

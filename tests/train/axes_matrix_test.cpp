@@ -53,6 +53,20 @@ const std::vector<Variant>& variants() {
          c.balance = {};
        }},
       {"gelu", [](Config& c) { c.model.ffn = Activation::gelu; }},
+      {"mohd",
+       [](Config& c) {
+         c.moe = {};
+         c.sub_dimensions = {.attention = 4, .ffn = 8, .active = 3, .shared = 1};
+         c.balance = {.z_loss = 0.01, .sub_dimension = 0.05};
+       }},
+      {"mohd, batch",
+       [](Config& c) {
+         c.moe = {};
+         c.sub_dimensions = {.ffn = 8, .active = 6, .scaling = PieceScaling::printed, .fusion_width = 0};
+         c.balance = {.expert = 0.05, .scope = BalanceScope::batch, .mutual_information = 0.1, .sub_dimension = 0.05};
+         c.model.ffn = Activation::gelu;
+         c.optim.router_penalty = 0.1;
+       }},
       {"moa",
        [](Config& c) {
          c.model.attention = "moa";
@@ -242,6 +256,11 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 3, .sequence = true},
       {.ranks = 8, .expert = 4, .zero = 1},
       {.ranks = 8, .pipeline = 2, .tensor = 4, .schedule = interleaved, .virtual_stages = 2, .sequence = true},
+      // sub-dimensions
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "mohd"},
+      {.ranks = 4, .tensor = 2, .zero = 3, .micro = 1, .variant = "mohd, batch"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .zero = 2, .schedule = zero_bubble, .sequence = true, .variant = "mohd"},
+      {.ranks = 8, .tensor = 4, .zero = 1, .sequence = true, .recompute = true, .micro = 1, .variant = "mohd, batch"},
       // other routers
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "sigmoid"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .variant = "sigmoid"},

@@ -283,7 +283,7 @@ TEST(Conversion, WhatCannotBeIsToldBeforeAnythingIsWritten) {
   EXPECT_THAT(refused(from_dense, {.transform = "upcycle"}, {"--moe.experts=2", "--moe.zero_experts=1"}),
               HasSubstr("upcycle makes experts with weights alone"));
   EXPECT_THAT(refused(from_sparse, {.transform = "reset"}, {"--model.vocab=32"}),
-              AllOf(HasSubstr("model/embed_tokens/weight would be [32, 8]"), HasSubstr("leave the keys")));
+              AllOf(HasSubstr("model/embed_tokens/weight would be [32, 8]"), HasSubstr("do not change the keys")));
   EXPECT_THAT(refused(from_dense, {.transform = "reset"}, {"--moe.experts=2", "--moe.expert_hidden=12"}),
               HasSubstr("has no model/layers/0/mlp/"));
   EXPECT_THAT(refused(from_sparse, {.transform = "insert", .experts = 1}, {"--moe.top_k=6"}),

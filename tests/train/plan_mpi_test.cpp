@@ -245,6 +245,44 @@ TEST(Plan, SaysThePeakOfEveryRanksMemory) {
   }
 }
 
+/// Memory and bytes of a model that is cut into pieces. Every token chooses all that may be off.
+TEST(Plan, SaysWhatSubDimensionsTake) {
+  const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.zero = 3}, ParallelConfig{.tensor = 2, .zero = 1, .sequence = true},
+        ParallelConfig{.pipeline = 2, .tensor = 2}}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+      Config config = planned_config();
+      config.moe = {};
+      config.balance = {.sub_dimension = 0.05};
+      config.sub_dimensions = {.attention = 4, .ffn = 4, .active = 4, .shared = 2};
+      config.parallel = parallel;
+      config.model.recompute = recompute;
+      config.batch.micro = 1;
+      if (!contradictions(config, world).empty()) continue;
+      TinyTraining training(config, ProcessGroup::world(60));
+      resolve(config, world);
+      const MemoryUse before = memory_of(training.setup().stream).use();
+      const Counted start = counted_by(training);
+      training.run(0, 1);
+      const Counted first = counted_by(training);
+      const MemoryUse use = training.run(1, 1).back().memory;
+      const Counted after = counted_by(training);
+      const RankPlan planned = plan_rank(plan_input(config, world), rank);
+      const std::string what = name_of(config, world) + ", rank " + std::to_string(rank);
+      const double kept = static_cast<double>(before.in_use[static_cast<std::size_t>(MemoryKind::buffers)]);
+      expect_planned(planned.memory, use, kept, what);
+      for (std::size_t a = 0; a < axis_names.size(); ++a) {
+        for (std::size_t t = 0; t < transfer_names.size(); ++t) {
+          EXPECT_EQ(planned.traffic().of(static_cast<Axis>(a), static_cast<Transfer>(t)).bytes,
+                    after[a][t] - first[a][t])
+              << what << ": " << transfer_names[t] << " on " << axis_names[a] << ' ' << start[a][t];
+        }
+      }
+    }
+  }
+}
+
 /// A hash spreads tokens as they come: activations are not those of balanced routing.
 TEST(Plan, SaysTheMemoryOfEveryRouter) {
   const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();

@@ -4,6 +4,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/config/config.h"
@@ -41,6 +42,8 @@ std::string to_ini(const Config& config);
 struct Difference {
   std::string key, before, after;
 };
+/// Whether a key is of the sections that say what the model is: model, moe, attention_experts, sub_dimensions.
+bool describes_model(std::string_view key);
 /// Every key whose values differ, in the order of the configuration.
 std::vector<Difference> differences(const Config& before, const Config& after);
 

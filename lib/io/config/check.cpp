@@ -59,14 +59,6 @@ void check_ranges(Findings& findings, const Config& config) {
   }
 }
 
-/// Parts of models that this build does not have: refused, so that nothing is silently left out.
-void check_missing_parts(Findings& findings, const Config& config) {
-  for (const auto& [key, value] : {std::pair{"sub_dimensions.attention", config.sub_dimensions.attention},
-                                   std::pair{"sub_dimensions.ffn", config.sub_dimensions.ffn}}) {
-    findings.unless(value <= 0, "{} = {} is not in this build, which only counts it; set {} = 0", key, value, key);
-  }
-}
-
 void check_device(Findings& findings, const Config& config) {
   findings.unless(built_with_cuda || config.run.device != "cuda",
                   "run.device = cuda: this build has no CUDA; set run.device = cpu, or build with -DLYCEUM_CUDA=ON");
@@ -355,8 +347,14 @@ void check_mixtures(Findings& findings, const Config& config) {
   if (parts.attention <= 0 && parts.ffn <= 0) return;
   findings.unless(!mixture || parts.attention <= 0,
                   "sub_dimensions.attention = {} with model.attention = moa: set one or the other", parts.attention);
-  findings.unless(parts.shared <= parts.active, "sub_dimensions.shared = {} is more than sub_dimensions.active = {}",
+  findings.unless(parts.shared < parts.active,
+                  "sub_dimensions.shared = {} leaves no piece to choose of sub_dimensions.active = {}: set it lower",
                   parts.shared, parts.active);
+  const bool experts_too = config.moe.experts > 0 || config.moe.shared_experts > 0;
+  findings.unless(!experts_too,
+                  "moe.experts = {} and moe.shared_experts = {} with sub_dimensions: an FFN is cut or has experts, set "
+                  "one or the other",
+                  config.moe.experts, config.moe.shared_experts);
   for (const auto& [key, count] :
        {std::pair{"sub_dimensions.attention", parts.attention}, std::pair{"sub_dimensions.ffn", parts.ffn}}) {
     if (count <= 0) continue;
@@ -367,7 +365,7 @@ void check_mixtures(Findings& findings, const Config& config) {
                     "moe.capacity_factor = {} with {} = {}, whose pieces take every token: set one or the other",
                     config.moe.capacity_factor, key, count);
   }
-  findings.unless(parts.fusion_width == 0 || divides(parts.fusion_width, config.model.hidden),
+  findings.unless(parts.fusion_width <= 0 || divides(parts.fusion_width, config.model.hidden),
                   "sub_dimensions.fusion_width = {} does not divide model.hidden = {}", parts.fusion_width,
                   config.model.hidden);
 }
@@ -466,7 +464,9 @@ void check_training(Findings& findings, const Config& config) {
     findings.unless(router != RouterKind::hash && router != RouterKind::random,
                     "optim.router_penalty = {} with moe.router = {}, which trains no matrix", optim.router_penalty,
                     name_of(router));
-    const std::int64_t rows = std::max(choices_of(config.moe), config.attention_experts.count);
+    const SubDimensionsConfig& parts = config.sub_dimensions;
+    const std::int64_t rows =
+        std::max({choices_of(config.moe), config.attention_experts.count, parts.attention, parts.ffn});
     findings.unless(rows > 0, "optim.router_penalty = {} with no experts to choose from: set moe.experts, or 0",
                     optim.router_penalty);
     findings.unless(rows <= 0 || optim.router_penalty_from < rows,
@@ -503,17 +503,10 @@ std::vector<std::string> contradictions(const Config& config, int world) {
   return findings.take();
 }
 
-std::vector<std::string> missing_parts(const Config& config) {
-  Findings missing;
-  check_missing_parts(missing, config);
-  return missing.take();
-}
-
 std::vector<std::string> problems(const Config& config, int world) {
   std::vector<std::string> found = contradictions(config, world);
   Findings missing;
   check_device(missing, config);
-  check_missing_parts(missing, config);
   std::ranges::move(missing.take(), std::back_inserter(found));
   return found;
 }

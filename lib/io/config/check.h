@@ -16,8 +16,6 @@ std::int64_t fewest_ranks(const ParallelConfig& parallel);
 /// Everything that makes this configuration impossible on `world` ranks, whatever the build; each names the keys, their
 /// values and what to set. Files are not looked at. The same before and after `resolve`.
 std::vector<std::string> contradictions(const Config& config, int world);
-/// Parts of the model that this build counts and cannot train: nothing more can be planned of it.
-std::vector<std::string> missing_parts(const Config& config);
 /// All of these, and a device that this build does not have.
 std::vector<std::string> problems(const Config& config, int world);
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/activation_kind.h"
+#include "kernels/piece_scaling.h"
 #include "kernels/routing_policy.h"
 #include "parallel/pipeline/schedule_kind.h"
 
@@ -118,11 +119,16 @@ struct AttentionExpertsConfig {
   std::optional<Gates> gates;  // none: attention_gates_of() says
 };
 
+/// What the pieces of a token are multiplied by, before they are scaled: their probabilities, or 1 without scaling.
+enum class PieceGates { raw, ones };
+
 /// Sub-dimensions of the residual stream, of which a token uses some [MoHD]. attention, ffn 0: that part uses all.
 struct SubDimensionsConfig {
   std::int64_t attention = 0, ffn = 0;  // pieces that hidden is cut into, for each half of a block
   std::int64_t active = 1, shared = 0;  // pieces that a token uses, and those of them that every token uses
-  std::int64_t fusion_width = 0;        // blocks of the Monarch matrix behind each half; 0: no fusion
+  PieceScaling scaling = PieceScaling::restore;
+  PieceGates gates = PieceGates::raw;
+  std::int64_t fusion_width = -1;  // blocks of the Monarch matrix behind each half; 0: no fusion; −1: as many as pieces
 };
 
 /// What choices and probabilities of balance losses are counted over: each sequence, or a pass over all data ranks.
@@ -134,7 +140,8 @@ struct BalanceConfig {
   BalanceScope scope = BalanceScope::sequence;
   double z_loss = 0;
   double mutual_information = 0, concentration = 0;
-  double bias_rate = 0;  // of the bias of sigmoid and sqrt_softplus, a step; 0: it stays as it is
+  double sub_dimension = 0;  // β of MoHD
+  double bias_rate = 0;      // of the bias of sigmoid and sqrt_softplus, a step; 0: it stays as it is
 };
 
 struct OptimConfig {

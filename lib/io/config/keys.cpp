@@ -112,11 +112,17 @@ void bind_attention_experts(Binder key, AttentionExpertsConfig& experts) {
 }
 
 void bind_sub_dimensions(Binder key, SubDimensionsConfig& parts) {
-  key("sub_dimensions.attention", &parts.attention, {.low = 0}, "pieces of hidden for attention; 0: used whole");
-  key("sub_dimensions.ffn", &parts.ffn, {.low = 0}, "pieces of hidden for the FFN; 0: used whole");
+  key("sub_dimensions.attention", &parts.attention, {.low = 0, .high = 64},
+      "pieces of hidden for attention; 0: used whole");
+  key("sub_dimensions.ffn", &parts.ffn, {.low = 0, .high = 64}, "pieces of hidden for the FFN; 0: used whole");
   key("sub_dimensions.active", &parts.active, {.low = 1}, "pieces that a token uses");
   key("sub_dimensions.shared", &parts.shared, {.low = 0}, "those of them that every token uses");
-  key("sub_dimensions.fusion_width", &parts.fusion_width, {.low = 0}, "blocks of the fusion matrices; 0: no fusion");
+  key("sub_dimensions.scaling", EnumMember(&parts.scaling, scaling_names),
+      "of the pieces of a token's answer: their factors add up to all; times their sum, as printed in the paper; none");
+  key("sub_dimensions.gates", EnumMember(&parts.gates, piece_gates_names),
+      "what a piece is multiplied by: its probability, or 1 without scaling");
+  key("sub_dimensions.fusion_width", &parts.fusion_width, {.low = -1},
+      "rows of a block of the fusion matrices behind each half; 0: no fusion; -1: as many as pieces");
 }
 
 void bind_balance(Binder key, BalanceConfig& balance) {
@@ -129,6 +135,8 @@ void bind_balance(Binder key, BalanceConfig& balance) {
       "weight of the mutual information of tokens and experts, which training raises");
   key("balance.concentration", &balance.concentration, {.low = 0},
       "weight of the entropy of the mean probabilities, which training lowers");
+  key("balance.sub_dimension", &balance.sub_dimension, {.low = 0},
+      "weight of the balance loss of the pieces that sub_dimensions' routers choose");
   key("balance.bias_rate", &balance.bias_rate, {.low = 0},
       "what a step moves the bias of a sigmoid or sqrt_softplus router's choices by");
 }

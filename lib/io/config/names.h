@@ -13,6 +13,8 @@ inline constexpr std::array attention_weights_names{"softmax", "stick_breaking"}
 inline constexpr std::array router_names{"softmax", "sigmoid", "sqrt_softplus", "mlp", "noisy", "random", "hash"};
 inline constexpr std::array activation_names{"swiglu", "gelu"};
 inline constexpr std::array gates_names{"raw", "renormalized", "detached", "ones"};
+inline constexpr std::array scaling_names{"restore", "printed", "none"};
+inline constexpr std::array piece_gates_names{"raw", "ones"};
 inline constexpr std::array scope_names{"sequence", "batch"};
 inline constexpr std::array placement_names{"contiguous", "pairs", "cost"};
 /// Of gates that nobody chose, before them.

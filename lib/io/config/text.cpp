@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 #include <utility>
 
 #include "io/config/binding.h"
@@ -44,6 +46,11 @@ std::string to_ini(const Config& config) {
   return by_section(keys, [](const std::string& key, const po::option_description& option) {
     return fmt::format("{} = {}", key, setting_of(option).text());
   });
+}
+
+bool describes_model(std::string_view key) {
+  constexpr std::array<std::string_view, 4> sections{"model.", "moe.", "attention_experts.", "sub_dimensions."};
+  return std::ranges::any_of(sections, [&](std::string_view section) { return key.starts_with(section); });
 }
 
 std::vector<Difference> differences(const Config& before, const Config& after) {

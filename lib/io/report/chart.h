@@ -49,8 +49,11 @@ struct HeatMap {
   std::size_t columns = 0;
   std::vector<std::vector<double>> values = {};       // [rows][up to columns]
   std::vector<std::vector<std::string>> titles = {};  // shown when the pointer rests on a cell
+  bool legend = true;
 };
 std::string heat_map(const HeatMap& map);
+/// What its colours mean, for several maps.
+std::string heat_legend();
 
 /// Colours of a heat map, from ¼ to 4 on a light page, and the one of a value.
 constexpr std::size_t heat_bins = 13;

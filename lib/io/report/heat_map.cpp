@@ -38,17 +38,6 @@ std::string cell_class(double value) {
   return fmt::format("h{}", heat_bin(value));
 }
 
-std::string legend() {
-  std::string cells, marks;
-  for (int bin = 0; bin <= 2 * side; ++bin) cells += fmt::format("<i class=\"h{}\"></i>", bin);
-  for (const char* mark : {"≤ ¼", "½", "1", "2", "≥ 4"}) marks += fmt::format("<span>{}</span>", mark);
-  return fmt::format(
-      "<div class=\"scale\"><div class=\"cells\">{}</div><div class=\"marks\">{}</div></div>"
-      "<div class=\"scale\"><div class=\"cells\"><i class=\"none\"></i></div>"
-      "<div class=\"marks\"><span>no tokens</span></div></div>\n",
-      cells, marks);
-}
-
 }  // namespace
 
 std::size_t heat_bin(double value) {
@@ -83,6 +72,17 @@ std::string heat_colours(bool dark) {
   return css;
 }
 
+std::string heat_legend() {
+  std::string cells, marks;
+  for (int bin = 0; bin <= 2 * side; ++bin) cells += fmt::format("<i class=\"h{}\"></i>", bin);
+  for (const char* mark : {"≤ ¼", "½", "1", "2", "≥ 4"}) marks += fmt::format("<span>{}</span>", mark);
+  return fmt::format(
+      "<div class=\"legend\"><div class=\"scale\"><div class=\"cells\">{}</div><div class=\"marks\">{}</div></div>"
+      "<div class=\"scale\"><div class=\"cells\"><i class=\"none\"></i></div>"
+      "<div class=\"marks\"><span>no tokens</span></div></div>\n</div>",
+      cells, marks);
+}
+
 std::string heat_map(const HeatMap& map) {
   const double gap = map.columns > 80 ? 0 : 0.05;
   std::string cells, labels;
@@ -107,14 +107,18 @@ std::string heat_map(const HeatMap& map) {
   }
   labels += fmt::format("<b class=\"x name\">{}</b><b class=\"row-name\">{}</b>\n", escape_xml(map.column_name),
                         escape_xml(map.row_name));
+  std::size_t longest = 0;  // characters of a row's name; there is room for five
+  for (const std::string& row : map.rows) longest = std::max(longest, row.size());
+  const std::string margin = longest > 5 ? fmt::format(";margin-left:{}px", 12 + 7 * longest) : "";
   const int row_height = map.rows.size() > 40 ? 11 : map.rows.size() > 20 ? 15 : map.rows.size() > 8 ? 20 : 28;
   return fmt::format(
-      "<figure>\n<figcaption><h2>{}</h2><p>{}</p><div class=\"legend\">{}</div></figcaption>\n"
-      "<div class=\"plot heat\" style=\"height:{}px;max-width:{}px\">\n{}"
+      "<figure>\n<figcaption><h2>{}</h2><p>{}</p>{}</figcaption>\n"
+      "<div class=\"plot heat\" style=\"height:{}px;max-width:{}px{}\">\n{}"
       "<svg viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{}\">\n{}</svg>\n"
       "</div>\n</figure>\n",
-      escape_xml(map.title), escape_xml(map.note), legend(), row_height * static_cast<int>(map.rows.size()),
-      84 * map.columns, labels, map.columns, map.rows.size(), escape_xml(map.title), cells);
+      escape_xml(map.title), escape_xml(map.note), map.legend ? heat_legend() : "",
+      row_height * static_cast<int>(map.rows.size()), 84 * map.columns, margin, labels, map.columns, map.rows.size(),
+      escape_xml(map.title), cells);
 }
 
 }  // namespace lyceum

@@ -116,11 +116,7 @@ std::string tiles(const ReportInput& input, std::optional<RecordRange> range) {
 }
 
 std::string facts(const ReportInput& input) {
-  std::string html;
-  for (const auto& [name, value] : input.facts) {
-    html += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", escape_xml(name), escape_xml(value));
-  }
-  if (!html.empty()) html = fmt::format("<dl class=\"facts\">\n{}</dl>\n", html);
+  std::string html = fact_list(input.facts);
   for (const std::string& sentence : input.missing)
     html += fmt::format("<p class=\"missing\">{}</p>\n", escape_xml(sentence));
   if (input.config.empty()) return html;
@@ -313,16 +309,7 @@ std::string html_report(const ReportInput& input) {
   } else {
     body += "<p>No routing was recorded: a model without experts, or routing.every is 0.</p>\n";
   }
-  std::string heat_classes;
-  for (int bin = 0; bin <= 12; ++bin)
-    heat_classes += fmt::format(".h{0}{{fill:var(--h{0});background:var(--h{0})}}", bin);
-  return fmt::format(
-      "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>{}</title>\n"
-      "<style>{}:root{{{}}}\n@media (prefers-color-scheme:dark){{:root{{{}}}}}\n{}\n</style>\n</head>\n<body>\n"
-      "<main>\n{}</main>\n<script>{}</script>\n</body>\n</html>\n",
-      escape_xml(input.title), report_style(), heat_colours(false), heat_colours(true), heat_classes, body,
-      report_script());
+  return html_page(input.title, body);
 }
 
 }  // namespace lyceum

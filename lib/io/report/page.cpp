@@ -1,6 +1,11 @@
 #include "io/report/page.h"
 
+#include <fmt/format.h>
+
+#include "io/report/chart.h"
+
 namespace lyceum {
+namespace {
 
 // Neither text holds "<" or "&": the page is XML too.
 
@@ -174,6 +179,29 @@ for (const map of document.querySelectorAll('.map')) {
   });
 }
 )js";
+}
+
+}  // namespace
+
+std::string fact_list(const std::vector<std::pair<std::string, std::string>>& facts) {
+  std::string html;
+  for (const auto& [name, value] : facts) {
+    html += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", escape_xml(name), escape_xml(value));
+  }
+  return html.empty() ? html : fmt::format("<dl class=\"facts\">\n{}</dl>\n", html);
+}
+
+std::string html_page(const std::string& title, const std::string& body) {
+  std::string heat_classes;
+  for (std::size_t bin = 0; bin < heat_bins; ++bin) {
+    heat_classes += fmt::format(".h{0}{{fill:var(--h{0});background:var(--h{0})}}", bin);
+  }
+  return fmt::format(
+      "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>{}</title>\n"
+      "<style>{}:root{{{}}}\n@media (prefers-color-scheme:dark){{:root{{{}}}}}\n{}\n</style>\n</head>\n<body>\n"
+      "<main>\n{}</main>\n<script>{}</script>\n</body>\n</html>\n",
+      escape_xml(title), report_style(), heat_colours(false), heat_colours(true), heat_classes, body, report_script());
 }
 
 }  // namespace lyceum

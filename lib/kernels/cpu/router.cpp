@@ -86,21 +86,22 @@ struct Best {
 /// skipped.
 template <class A>
 void choose(const RouteTokens<A>& route, std::int64_t t, const A* keys, const A* scores, A scale, Best<A>& best) {
-  const std::int64_t experts = route.logits.cols, k = chosen_of(route);
+  const std::int64_t always = route.always_on, experts = route.logits.cols - always, k = chosen_of(route);
   std::int32_t* index = route.index.row(t);
   A* gates = route.gates.row(t);
   std::fill(index + k, index + route.index.cols, -1);
   std::fill(gates + k, gates + route.gates.cols, A{0});
   if (k == 0) return;
   if (route.skip == 0) {
-    top_of_row(keys, experts, k, index, gates);
+    top_of_row(keys + always, experts, k, index, gates);
   } else {
-    top_of_row(keys, experts, route.skip + k, best.index.data(), best.keys.data());
+    top_of_row(keys + always, experts, route.skip + k, best.index.data(), best.keys.data());
     std::copy_n(best.index.data() + route.skip, k, index);
   }
   A sum = 0;
   for (std::int64_t j = 0; j < k; ++j) {
     if (route.even) index[j] = static_cast<std::int32_t>((t * k + j) % experts);
+    index[j] += static_cast<std::int32_t>(always);
     gates[j] = scores[index[j]] * scale;
     sum += gates[j];
   }

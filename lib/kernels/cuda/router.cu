@@ -193,7 +193,7 @@ __device__ void choose(const RouteTokens<A>& route, const Row<A, held>& logits, 
     }
     const std::int64_t j = from + lane();
     if (j >= k) continue;
-    if (route.even) own = (t * k + j) % route.logits.cols;
+    if (route.even) own = route.always_on + (t * k + j) % (route.logits.cols - route.always_on);
     const A gate = score(route.logits.row(t)[own]);
     route.index.row(t)[j] = static_cast<std::int32_t>(own);
     route.gates.row(t)[j] = route.rule == Gates::ones ? A{1} : gate;
@@ -294,6 +294,7 @@ __global__ void __launch_bounds__(router_threads)
       if (route.group_limit > 0) open = open_groups(route, logits, compared);
     }
     const auto key = [&](std::int64_t c, A x, int i) {
+      if (c < route.always_on) return std::numeric_limits<A>::quiet_NaN();
       if constexpr (groups) {
         if (route.group_limit > 0 && !(open >> route.group[c] & 1)) return std::numeric_limits<A>::quiet_NaN();
       }

@@ -17,7 +17,7 @@ namespace {
 Shape source_shape(const RowSource& part, const ModelTensor& tensor, const CheckpointReader& source) {
   if (part.tensor.empty()) return tensor.shape;
   const CheckpointReader::Entry* const entry = source.find(part.tensor);
-  require_usage(entry, "{} has no {} to make {} of: leave the keys of the model as its weights are",
+  require_usage(entry, "{} has no {} to make {} of: do not change the keys of the model on the command line",
                 source.directory().string(), part.tensor, tensor.name);
   return entry->shape;
 }
@@ -45,7 +45,7 @@ void require_whole(const Recipe& recipe, const CheckpointReader& source) {
     parts +=
         (parts.empty() ? "" : " and ") + (part.tensor.empty() ? "initial values" : part.tensor + " " + from.text());
   }
-  require_usage(fits && rows == tensor.shape[0], "{} would be {} and is made of {}: leave the keys that say so",
+  require_usage(fits && rows == tensor.shape[0], "{} would be {} and is made of {}: do not change the keys that say so",
                 tensor.name, tensor.shape.text(), parts);
 }
 
@@ -67,7 +67,7 @@ std::vector<float> whole_source(const RowSource& part, const ModelTensor& tensor
                                 const CheckpointReader& source, std::uint64_t seed) {
   std::vector<float> whole(static_cast<std::size_t>(shape.size()));
   if (part.tensor.empty()) {
-    draw_initial(whole, tensor.init_std, Philox(seed, tensor.name), 0);
+    draw_initial(whole, tensor.initial, Philox(seed, tensor.name), 0);
   } else {
     source.read(part.tensor, Box::whole(shape), whole.data());
   }
@@ -79,7 +79,7 @@ void make_part(const RowSource& part, const ModelTensor& tensor, const Checkpoin
   const Shape shape = source_shape(part, tensor, source);
   const bool drawn = part.tensor.empty();
   if (drawn && !part.pick) {
-    draw_initial(values, tensor.init_std, Philox(seed, tensor.name), 0);
+    draw_initial(values, tensor.initial, Philox(seed, tensor.name), 0);
   } else if (drawn || (part.pick && !is_run(part.pick->indices))) {
     gather(whole_source(part, tensor, shape, source, seed), shape, *part.pick, values);
   } else {

@@ -7,6 +7,7 @@
 #include "core/copy.h"
 #include "core/error.h"
 #include "kernels/gemm.h"
+#include "model/sublayer.h"
 #include "model/transformer.h"
 #include "train/optimizer.h"
 #include "train/samples.h"
@@ -61,13 +62,14 @@ FfnInputs::FfnInputs(const CheckpointReader& checkpoint, const Config& config, c
     Tape tape(stream, Tape::Mode::inference);
     Transformer::Batch batch = empty_batch(stream, 1, seq_len, true);
     load(stream, {&loader, sample, 1}, config.model.vocab, batch);
-    std::vector<Tensor> inputs;
-    batch.ffn_inputs = &inputs;
+    const SublayerObserver keep = [&](const SublayerValues& half) {
+      if (half.id.site != Site::ffn) return;
+      const std::vector<float> values = values_of<float>(stream, half.x);
+      std::vector<float>& inputs = layers_.at(static_cast<std::size_t>(half.id.layer));
+      inputs.insert(inputs.end(), values.begin(), values.end());
+    };
+    batch.observer = &keep;
     model.forward(tape, batch);
-    for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-      const std::vector<float> values = values_of<float>(stream, inputs.at(layer));
-      layers_[layer].insert(layers_[layer].end(), values.begin(), values.end());
-    }
   }
 }
 

@@ -1,0 +1,300 @@
+#include "autograd/pieces.h"
+
+#include <utility>
+
+#include "kernels/elementwise.h"
+#include "kernels/gemm.h"
+#include "kernels/grouped_gemm.h"
+#include "kernels/pieces.h"
+#include "kernels/router.h"
+
+namespace lyceum {
+
+namespace {
+
+/// A part of W for each piece.
+enum class Cut { columns, rows };
+template <class T>
+std::vector<Matrix<T>> of_pieces(const Matrix<T>& weight, Cut cut, std::int64_t pieces) {
+  const std::int64_t width = (cut == Cut::columns ? weight.cols : weight.rows) / pieces;
+  std::vector<Matrix<T>> parts;
+  for (std::int64_t i = 0; i < pieces; ++i) {
+    parts.push_back(cut == Cut::columns ? weight.cols_from(i * width, width) : weight.rows_from(i * width, width));
+  }
+  return parts;
+}
+template <class T>
+std::vector<Matrix<const T>> values_of_pieces(const Tensor& weight, Cut cut, std::int64_t pieces) {
+  const std::vector<Matrix<T>> parts = of_pieces(weight.matrix<T>(), cut, pieces);
+  return {parts.begin(), parts.end()};
+}
+
+SegmentLayout layout_of(const Stream& stream, const PieceChoices& choices, std::int64_t width) {
+  return {stream, *choices.segments, std::vector<std::int64_t>(static_cast<std::size_t>(choices.pieces), width)};
+}
+
+/// The chosen pieces of tokens x.
+template <class T>
+PickedRows<T> picked_pieces(const PieceChoices& choices, const Tensor& x) {
+  const std::int64_t rows = x.shape()[0] * choices.pieces;
+  return {.x = {x.data<const T>(), rows, x.size() / std::max<std::int64_t>(rows, 1)},
+          .source = choices.source.span<const std::int64_t>(),
+          .divisor = 1};
+}
+
+template <class T>
+Matrix<T> matrix_if_any(const Tensor& tensor) {
+  return tensor.size() > 0 ? tensor.matrix<T>() : Matrix<T>{};
+}
+
+/// What every token gets of its rows, added to y where that is there already.
+template <class T>
+void sum_rows(const Stream& stream, const PieceChoices& choices, const Tensor& rows, const Tensor& y, bool add) {
+  const auto slot = choices.rows.row_of_pair.span<const std::int64_t>();
+  if (add) {
+    launch(stream, AddPairs<T>{.rows = rows.matrix<T>(), .slot = slot, .k = choices.rows.top_k, .y = y.matrix<T>()});
+  } else {
+    launch(stream, CombineRows<T>{
+                       .x = rows.matrix<T>(), .slot = slot, .k = choices.rows.top_k, .gate = {}, .y = y.matrix<T>()});
+  }
+}
+
+}  // namespace
+
+PieceChoices::PieceChoices(const Stream& stream, std::int64_t pieces, std::int64_t always_on, Tensor index,
+                           std::shared_ptr<const SegmentTable> segments, TokenRows rows)
+    : pieces(pieces),
+      always_on(always_on),
+      index(std::move(index)),
+      segments(std::move(segments)),
+      rows(std::move(rows)),
+      source(Tensor::empty(stream, DType::i64, {this->rows.pair_of_row.size()})) {
+  launch(stream, PieceRows{.pair_of_row = this->rows.pair_of_row.span<const std::int64_t>(),
+                           .index = this->index.matrix<const std::int32_t>(),
+                           .pieces = pieces,
+                           .source = source.span<std::int64_t>()});
+}
+
+Tensor ReadPieces::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
+  const std::int64_t tokens = x.shape()[0], hidden = x.shape()[1], out = weight->shape[0];
+  const std::int64_t width = hidden / choices->pieces, shared = choices->always_on * width;
+  require(weight->shape[1] == hidden && width * choices->pieces == hidden, "x {} in {} pieces and W {}", x.shape(),
+          choices->pieces, weight->shape);
+  saved = {.x = x, .d_rows = {}, .piece = layout_of(stream, *choices, width), .out = layout_of(stream, *choices, out)};
+  const Tensor y = Tensor::empty(stream, x.dtype(), {tokens, out});
+  const Tensor rows = Tensor::empty(stream, x.dtype(), {choices->source.size(), out});
+  dispatch_float(x.dtype(), [&]<class T>() {
+    if (shared > 0) {
+      launch(stream, Gemm<T>{.a = x.matrix<T>().cols_from(0, shared),
+                             .b = weight->value.matrix<T>().cols_from(0, shared),
+                             .c = y.matrix<T>(),
+                             .transpose_b = true});
+    }
+    launch(stream, GroupedGemm<T>{.segments = choices->segments->view(),
+                                  .x = saved.piece.over(x.data<const T>()),
+                                  .weights = values_of_pieces<T>(weight->value, Cut::columns, choices->pieces),
+                                  .y = saved.out.over(rows.data<T>()),
+                                  .transpose_weights = true,
+                                  .picked = picked_pieces<T>(*choices, x)});
+    sum_rows<T>(stream, *choices, rows, y, shared > 0);
+  });
+  return y;
+}
+
+std::array<Tensor, 1> ReadPieces::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
+  const std::int64_t hidden = saved.x.shape()[1], width = hidden / choices->pieces, shared = choices->always_on * width;
+  const std::int64_t rows = choices->source.size();
+  saved.d_rows = Tensor::empty(stream, dy.dtype(), {rows, dy.shape()[1]});
+  const Tensor dx = Tensor::empty(stream, dy.dtype(), saved.x.shape());
+  const Tensor dx_rows = Tensor::empty(stream, dy.dtype(), {rows, width});
+  dispatch_float(dy.dtype(), [&]<class T>() {
+    launch(stream, GatherRows<T>{.x = dy.matrix<T>(),
+                                 .source = choices->rows.pair_of_row.span<const std::int64_t>(),
+                                 .y = saved.d_rows.matrix<T>(),
+                                 .divisor = choices->rows.top_k});
+    if (shared > 0) {
+      launch(stream, Gemm<T>{.a = dy.matrix<T>(),
+                             .b = weight->value.matrix<T>().cols_from(0, shared),
+                             .c = dx.matrix<T>().cols_from(0, shared)});
+    }
+    launch(stream, GroupedGemm<T>{.segments = choices->segments->view(),
+                                  .x = saved.out.over(saved.d_rows.data<const T>()),
+                                  .weights = values_of_pieces<T>(weight->value, Cut::columns, choices->pieces),
+                                  .y = saved.piece.over(dx_rows.data<T>())});
+    launch(stream, PlacePieces<T>{.dense = {},
+                                  .rows = dx_rows.matrix<T>(),
+                                  .slot = choices->rows.row_of_pair.span<const std::int64_t>(),
+                                  .index = choices->index.matrix<const std::int32_t>(),
+                                  .always_on = choices->always_on,
+                                  .factors = {},
+                                  .y = dx.matrix<T>()});
+  });
+  return {dx};
+}
+
+void ReadPieces::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
+  const std::int64_t shared = choices->always_on * (saved.x.shape()[1] / choices->pieces);
+  dispatch_float(dy.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    const Matrix<A> gradient = weight->gradient.matrix<A>();
+    if (shared > 0) {
+      launch(stream, Gemm<T, A>{.a = dy.matrix<T>(),
+                                .b = saved.x.matrix<T>().cols_from(0, shared),
+                                .c = gradient.cols_from(0, shared),
+                                .transpose_a = true,
+                                .accumulate = true});
+    }
+    launch(stream, GroupedWeightGrad<T>{.segments = choices->segments->view(),
+                                        .dy = saved.out.over(saved.d_rows.data<const T>()),
+                                        .x = saved.piece.over(saved.x.data<const T>()),
+                                        .d_weights = of_pieces(gradient, Cut::columns, choices->pieces),
+                                        .picked = picked_pieces<T>(*choices, saved.x)});
+  });
+  saved.d_rows = {};
+}
+
+Tensor WritePieces::forward(const Stream& stream, Saved& saved, const Tensor& z, const Tensor& factors) const {
+  const std::int64_t tokens = z.shape()[0], in = z.shape()[1], hidden = weight->shape[0];
+  const std::int64_t width = hidden / choices->pieces, shared = choices->always_on * width;
+  require(weight->shape[1] == in && width * choices->pieces == hidden, "z {}, W {} in {} pieces", z.shape(),
+          weight->shape, choices->pieces);
+  saved = {.z = z,
+           .factors = factors,
+           .dense = Tensor::empty(stream, z.dtype(), {tokens, shared}),
+           .rows = Tensor::empty(stream, z.dtype(), {choices->source.size(), width}),
+           .d_dense = {},
+           .d_rows = {},
+           .in = layout_of(stream, *choices, in),
+           .piece = layout_of(stream, *choices, width)};
+  const Tensor y = Tensor::empty(stream, z.dtype(), {tokens, hidden});
+  dispatch_float(z.dtype(), [&]<class T>() {
+    if (shared > 0) {
+      launch(stream, Gemm<T>{.a = z.matrix<T>(),
+                             .b = weight->value.matrix<T>().rows_from(0, shared),
+                             .c = saved.dense.matrix<T>(),
+                             .transpose_b = true});
+    }
+    launch(stream, GroupedGemm<T>{.segments = choices->segments->view(),
+                                  .x = saved.in.over(z.data<const T>()),
+                                  .weights = values_of_pieces<T>(weight->value, Cut::rows, choices->pieces),
+                                  .y = saved.piece.over(saved.rows.data<T>()),
+                                  .transpose_weights = true,
+                                  .picked = choices->rows.picked<T>(z)});
+    launch(stream, PlacePieces<T>{.dense = matrix_if_any<T>(saved.dense),
+                                  .rows = saved.rows.matrix<T>(),
+                                  .slot = choices->rows.row_of_pair.span<const std::int64_t>(),
+                                  .index = choices->index.matrix<const std::int32_t>(),
+                                  .always_on = choices->always_on,
+                                  .factors = factors.matrix<Accumulator<T>>(),
+                                  .y = y.matrix<T>()});
+  });
+  return y;
+}
+
+std::array<Tensor, 2> WritePieces::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
+  const std::int64_t shared = saved.dense.shape()[1];
+  saved.d_dense = Tensor::empty(stream, dy.dtype(), saved.dense.shape());
+  saved.d_rows = Tensor::zeros(stream, dy.dtype(), saved.rows.shape());  // padding has no gradient
+  const Tensor d_factors = Tensor::empty(stream, saved.factors.dtype(), saved.factors.shape());
+  const Tensor dz = Tensor::empty(stream, dy.dtype(), saved.z.shape());
+  const Tensor dz_rows = Tensor::empty(stream, dy.dtype(), {saved.rows.shape()[0], saved.z.shape()[1]});
+  dispatch_float(dy.dtype(), [&]<class T>() {
+    launch(stream, PlacePiecesBackward<T>{.dense = matrix_if_any<T>(saved.dense),
+                                          .rows = saved.rows.matrix<T>(),
+                                          .slot = choices->rows.row_of_pair.span<const std::int64_t>(),
+                                          .index = choices->index.matrix<const std::int32_t>(),
+                                          .always_on = choices->always_on,
+                                          .factors = saved.factors.matrix<Accumulator<T>>(),
+                                          .dy = dy.matrix<T>(),
+                                          .d_dense = matrix_if_any<T>(saved.d_dense),
+                                          .d_rows = saved.d_rows.matrix<T>(),
+                                          .d_factors = d_factors.matrix<Accumulator<T>>()});
+    if (shared > 0) {
+      launch(stream, Gemm<T>{.a = saved.d_dense.matrix<T>(),
+                             .b = weight->value.matrix<T>().rows_from(0, shared),
+                             .c = dz.matrix<T>()});
+    }
+    launch(stream, GroupedGemm<T>{.segments = choices->segments->view(),
+                                  .x = saved.piece.over(saved.d_rows.data<const T>()),
+                                  .weights = values_of_pieces<T>(weight->value, Cut::rows, choices->pieces),
+                                  .y = saved.in.over(dz_rows.data<T>())});
+    sum_rows<T>(stream, *choices, dz_rows, dz, shared > 0);
+  });
+  saved.dense = saved.rows = saved.factors = {};
+  return {dz, d_factors};
+}
+
+void WritePieces::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
+  dispatch_float(dy.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    const Matrix<A> gradient = weight->gradient.matrix<A>();
+    const std::int64_t shared = saved.d_dense.shape()[1];
+    if (shared > 0) {
+      launch(stream, Gemm<T, A>{.a = saved.d_dense.matrix<T>(),
+                                .b = saved.z.matrix<T>(),
+                                .c = gradient.rows_from(0, shared),
+                                .transpose_a = true,
+                                .accumulate = true});
+    }
+    launch(stream, GroupedWeightGrad<T>{.segments = choices->segments->view(),
+                                        .dy = saved.piece.over(saved.d_rows.data<const T>()),
+                                        .x = saved.in.over(saved.z.data<const T>()),
+                                        .d_weights = of_pieces(gradient, Cut::rows, choices->pieces),
+                                        .picked = choices->rows.picked<T>(saved.z)});
+  });
+  saved.d_dense = saved.d_rows = {};
+}
+
+Tensor FactorsOfPieces::forward(const Stream& stream, Saved& saved, const Tensor& logits) const {
+  saved.logits = logits;
+  const Tensor factors = Tensor::empty(stream, logits.dtype(), logits.shape());
+  dispatch_accumulator(logits.dtype(), [&]<class A>() {
+    launch(stream, PieceFactors<A>{.logits = logits.matrix<A>(),
+                                   .index = index.matrix<const std::int32_t>(),
+                                   .always_on = always_on,
+                                   .scaling = scaling,
+                                   .factors = factors.matrix<A>()});
+  });
+  return factors;
+}
+
+std::array<Tensor, 1> FactorsOfPieces::backward(const Stream& stream, Saved& saved, const Tensor& d_factors) const {
+  if (scaling == PieceScaling::ones) return {};
+  const Tensor d_logits = Tensor::empty(stream, d_factors.dtype(), d_factors.shape());
+  dispatch_accumulator(d_factors.dtype(), [&]<class A>() {
+    launch(stream, PieceFactorsBackward<A>{.logits = saved.logits.matrix<A>(),
+                                           .index = index.matrix<const std::int32_t>(),
+                                           .always_on = always_on,
+                                           .scaling = scaling,
+                                           .d_factors = d_factors.matrix<A>(),
+                                           .d_logits = d_logits.matrix<A>()});
+  });
+  return {d_logits};
+}
+
+Tensor LoadOfPieces::forward(const Stream& stream, Saved& saved, const Tensor& factors) const {
+  saved.factors = factors;
+  const Tensor load = Tensor::empty(stream, DType::f64, {sequences, load_width(factors.shape()[1])});
+  dispatch_accumulator(factors.dtype(), [&]<class A>() {
+    launch(stream, PieceLoad<A>{.factors = factors.matrix<A>(),
+                                .index = index.matrix<const std::int32_t>(),
+                                .seq_len = seq_len,
+                                .first = first,
+                                .load = load.matrix<double>()});
+  });
+  return load;
+}
+
+std::array<Tensor, 1> LoadOfPieces::backward(const Stream& stream, Saved& saved, const Tensor& d_load) const {
+  const Tensor d_factors = Tensor::empty(stream, saved.factors.dtype(), saved.factors.shape());
+  dispatch_accumulator(saved.factors.dtype(), [&]<class A>() {
+    launch(stream, PieceLoadBackward<A>{.factors = saved.factors.matrix<A>(),
+                                        .d_load = d_load.matrix<double>(),
+                                        .seq_len = seq_len,
+                                        .first = first,
+                                        .d_factors = d_factors.matrix<A>()});
+  });
+  return {d_factors};
+}
+
+}  // namespace lyceum

@@ -1,0 +1,137 @@
+#include "io/report/flow_page.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "io/report/chart.h"
+#include "io/report/page.h"
+#include "io/run/metrics.h"
+
+namespace lyceum {
+namespace {
+
+constexpr std::size_t shown_part = 2;  // of high_parts
+constexpr double not_shown = std::numeric_limits<double>::quiet_NaN();
+
+/// What a line of a chart is of: vectors that one half of a block reads, or gives.
+struct FlowKind {
+  Site site;
+  bool output;
+  const char* name;
+  const char* style;
+  bool holds(const ActivationFlow::Values& values) const { return values.id.site == site && values.output == output; }
+};
+constexpr FlowKind flow_kinds[] = {{Site::attention, true, "attention output", "train"},
+                                   {Site::ffn, true, "FFN output", "valid"},
+                                   {Site::attention, false, "attention input", "k3"},
+                                   {Site::ffn, false, "FFN input", "k5"}};
+
+/// A line a kind: `number` of each layer's values; none of NaN.
+template <class Number>
+std::string by_layer(const ActivationFlow& flow, const std::string& title, const std::string& note, Number number) {
+  LineChart chart{.title = title, .note = note, .x_name = "layer"};
+  for (const FlowKind& kind : flow_kinds) {
+    ChartLine line{.name = kind.name, .style = kind.style, .dots = true};
+    for (const ActivationFlow::Values& values : flow.values) {
+      if (!kind.holds(values)) continue;
+      const double value = number(values);
+      if (!std::isnan(value)) line.points.push_back({values.id.layer, value});
+    }
+    if (!line.points.empty()) chart.lines.push_back(std::move(line));
+  }
+  return line_chart(chart);
+}
+
+/// A line a kind over x = first … last: the mean over layers of number(values, x).
+template <class Number>
+std::string over_layers_at(const ActivationFlow& flow, LineChart chart, std::int64_t first, std::int64_t last,
+                           Number number) {
+  for (const FlowKind& kind : flow_kinds) {
+    ChartLine line{.name = kind.name, .style = kind.style};
+    for (std::int64_t x = first; x <= last; ++x) {
+      double sum = 0;
+      int layers = 0;
+      for (const ActivationFlow::Values& values : flow.values) {
+        if (!kind.holds(values)) continue;
+        sum += number(values, x);
+        ++layers;
+      }
+      line.points.push_back({x, layers ? sum / layers : not_shown});
+    }
+    chart.lines.push_back(std::move(line));
+  }
+  return line_chart(chart);
+}
+
+/// Of the outputs: a line for each part that counts as high.
+std::string shared_chart(const ActivationFlow& flow, const FlowKind& kind) {
+  LineChart chart{
+      .title = fmt::format("High in n of {} consecutive tokens: {}", shared_window, kind.name),
+      .note = fmt::format("Percent of the dimensions, mean of the layers; {}: shared by all, 1: of one alone",
+                          shared_window),
+      .x_name = "tokens"};
+  for (std::size_t q = 0; q < high_parts.size(); ++q) {
+    ChartLine line{
+        .name = fmt::format("largest {:.0f} %", 100 * high_parts[q]), .style = fmt::format("k{}", 2 * q), .dots = true};
+    for (std::int64_t n = 0; n <= shared_window; ++n) {
+      double sum = 0;
+      int layers = 0;
+      for (const ActivationFlow::Values& values : flow.values) {
+        if (!kind.holds(values)) continue;
+        sum += values.shared[q * (shared_window + 1) + static_cast<std::size_t>(n)];
+        ++layers;
+      }
+      line.points.push_back({n, 100 * sum / (layers * static_cast<double>(flow.hidden))});
+    }
+    chart.lines.push_back(std::move(line));
+  }
+  return line_chart(chart);
+}
+
+}  // namespace
+
+std::string flow_page(const ActivationFlow& flow) {
+  const std::string title = "Activation flow";
+  const std::string high =
+      fmt::format("High: among the largest {:.0f} % of the token's dimensions", 100 * high_parts[shown_part]);
+  std::string body = fmt::format("<h1>{}</h1>\n", title) +
+                     fact_list({{"Checkpoint", fmt::format("{}, step {}", flow.checkpoint, grouped_number(flow.step))},
+                                {"Data", flow.data},
+                                {"Tokens", grouped_number(flow.tokens)},
+                                {"Loss, nats a token", fmt::format("{:.4f}", flow.loss)},
+                                {"Hidden dimensions", grouped_number(flow.hidden)}});
+  body += over_layers_at(flow,
+                         {.title = "Magnitude held by the largest dimensions",
+                          .note = "Percent of a token's sum of magnitudes, mean of tokens and layers",
+                          .x_name = "percent of the dimensions"},
+                         1, 100, [](const auto& values, std::int64_t x) {
+                           return 100 * values.share_of_top(static_cast<double>(x) / 100);
+                         });
+  body += by_layer(flow, "Magnitude held by the largest half of the dimensions",
+                   "Percent of a token's sum of magnitudes: more is sparser",
+                   [](const auto& values) { return 100 * values.share_of_top(0.5); });
+  body += "<div class=\"pair\">\n" +
+          by_layer(flow, "Mean magnitude", "Of a dimension of what the halves of a block give",
+                   [](const auto& values) { return values.output ? values.mean_magnitude() : not_shown; }) +
+          by_layer(flow, "Median magnitude", "Of a token's dimensions, mean of the tokens; likewise",
+                   [](const auto& values) { return values.output ? values.median : not_shown; }) +
+          "</div>\n";
+  body += over_layers_at(flow,
+                         {.title = "Dimensions that are high in all of so many consecutive tokens",
+                          .note = "Percent of the dimensions, mean of the layers. " + high,
+                          .x_name = "consecutive tokens"},
+                         1, longest_window,
+                         [](const auto& values, std::int64_t x) { return 100 * values.common_part(shown_part, x); });
+  body += by_layer(flow, "Tokens in a row that a dimension stays high", high + "; mean of the runs",
+                   [](const auto& values) { return values.run[shown_part]; });
+  body += "<div class=\"pair\">\n" + shared_chart(flow, flow_kinds[0]) + shared_chart(flow, flow_kinds[1]) + "</div>\n";
+  return html_page(title, body);
+}
+
+}  // namespace lyceum

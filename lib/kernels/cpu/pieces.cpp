@@ -1,0 +1,204 @@
+#include "kernels/pieces.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/parallel_for.h"
+#include "kernels/pieces_checks.h"
+
+namespace lyceum {
+
+template <class A>
+void run(const CpuStream& stream, const PieceFactors<A>& pieces) {
+  require_fitting(pieces);
+  parallel_for(stream, pieces.logits.rows, rows_a_thread(32 * pieces.logits.cols),
+               [&](std::int64_t first, std::int64_t last) {
+                 for (std::int64_t t = first; t < last; ++t) {
+                   const std::uint64_t on = pieces_on(pieces.always_on, pieces.index.row(t), pieces.index.cols);
+                   factors_of(pieces.logits.row(t), pieces.logits.cols, on, pieces.scaling, pieces.factors.row(t));
+                 }
+               });
+}
+
+template <class A>
+void run(const CpuStream& stream, const PieceFactorsBackward<A>& pieces) {
+  require_fitting(pieces);
+  parallel_for(stream, pieces.logits.rows, rows_a_thread(32 * pieces.logits.cols),
+               [&](std::int64_t first, std::int64_t last) {
+                 for (std::int64_t t = first; t < last; ++t) {
+                   const std::uint64_t on = pieces_on(pieces.always_on, pieces.index.row(t), pieces.index.cols);
+                   factors_slope(pieces.logits.row(t), pieces.logits.cols, on, pieces.scaling, pieces.d_factors.row(t),
+                                 pieces.d_logits.row(t));
+                 }
+               });
+}
+
+template <class A>
+void run(const CpuStream& stream, const PieceLoad<A>& pieces) {
+  require_fitting(pieces);
+  const auto& factors = pieces.factors;
+  parallel_for(stream, pieces.load.rows, 1, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t s = first; s < last; ++s) {
+      double* load = pieces.load.row(s);
+      std::fill_n(load, pieces.load.cols, 0.0);
+      const std::int64_t begin = std::clamp<std::int64_t>(s * pieces.seq_len - pieces.first, 0, factors.rows);
+      const std::int64_t end = std::clamp<std::int64_t>((s + 1) * pieces.seq_len - pieces.first, 0, factors.rows);
+      for (std::int64_t t = begin; t < end; ++t) {
+        if (pieces.index.cols > 0 && pieces.index.row(t)[0] >= 0) load[pieces.index.row(t)[0]] += 1;
+        double sum = 0;
+        for (std::int64_t i = 0; i < factors.cols; ++i) sum += static_cast<double>(factors.row(t)[i]);
+        for (std::int64_t i = 0; i < factors.cols; ++i) {
+          load[factors.cols + i] += static_cast<double>(factors.row(t)[i]) / sum;
+        }
+      }
+    }
+  });
+}
+
+template <class A>
+void run(const CpuStream& stream, const PieceLoadBackward<A>& pieces) {
+  require_fitting(pieces);
+  const auto& factors = pieces.factors;
+  parallel_for(stream, factors.rows, rows_a_thread(4 * factors.cols), [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t t = first; t < last; ++t) {
+      const double* slope = pieces.d_load.row((pieces.first + t) / pieces.seq_len) + factors.cols;
+      const A* c = factors.row(t);
+      double sum = 0, dot = 0;
+      for (std::int64_t i = 0; i < factors.cols; ++i) {
+        sum += static_cast<double>(c[i]);
+        dot += static_cast<double>(c[i]) * slope[i];
+      }
+      for (std::int64_t i = 0; i < factors.cols; ++i) {
+        pieces.d_factors.row(t)[i] = static_cast<A>((slope[i] - dot / sum) / sum);
+      }
+    }
+  });
+}
+
+void run(const CpuStream& stream, const PieceRows& rows) {
+  require_fitting(rows);
+  const std::int64_t k = rows.index.cols;
+  parallel_for(stream, std::ssize(rows.source), elements_a_thread, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t r = first; r < last; ++r) {
+      const std::int64_t pair = rows.pair_of_row[static_cast<std::size_t>(r)];
+      rows.source[static_cast<std::size_t>(r)] =
+          pair < 0 ? -1 : pair / k * rows.pieces + rows.index.row(pair / k)[pair % k];
+    }
+  });
+}
+
+namespace {
+
+/// Where the piece of a token that is choice j lies among the rows; −1 where it is none, or nowhere.
+template <class Place>
+std::int64_t slot_of(const Place& place, std::int64_t t, std::int64_t piece) {
+  const std::int64_t k = place.index.cols;
+  for (std::int64_t j = 0; j < k; ++j) {
+    if (place.index.row(t)[j] == piece) return place.slot[static_cast<std::size_t>(t * k + j)];
+  }
+  return -1;
+}
+
+}  // namespace
+
+template <class T>
+void run(const CpuStream& stream, const PlacePieces<T>& place) {
+  using A = Accumulator<T>;
+  const std::int64_t pieces = require_fitting(place), width = place.rows.cols;
+  parallel_for(stream, place.y.rows, rows_a_thread(place.y.cols), [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t t = first; t < last; ++t) {
+      for (std::int64_t i = 0; i < pieces; ++i) {
+        T* y = place.y.row(t) + i * width;
+        const T* x = nullptr;
+        if (i < place.always_on) {
+          if (!place.dense.data) continue;
+          x = place.dense.row(t) + i * width;
+        } else if (const std::int64_t slot = slot_of(place, t, i); slot >= 0) {
+          x = place.rows.row(slot);
+        }
+        if (!x) {
+          std::fill_n(y, width, T(0));
+        } else if (!place.factors.data) {
+          std::copy_n(x, width, y);
+        } else {
+          const A factor = place.factors.row(t)[i];
+#pragma omp simd
+          for (std::int64_t c = 0; c < width; ++c) y[c] = static_cast<T>(factor * static_cast<A>(x[c]));
+        }
+      }
+    }
+  });
+}
+
+template <class T>
+void run(const CpuStream& stream, const PlacePiecesBackward<T>& place) {
+  using A = Accumulator<T>;
+  const std::int64_t pieces = require_fitting(place), width = place.rows.cols;
+  parallel_for(stream, place.dy.rows, rows_a_thread(2 * place.dy.cols), [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t t = first; t < last; ++t) {
+      for (std::int64_t i = 0; i < pieces; ++i) {
+        const T *dy = place.dy.row(t) + i * width, *x = nullptr;
+        T* dx = nullptr;
+        if (i < place.always_on) {
+          x = place.dense.row(t) + i * width;
+          dx = place.d_dense.row(t) + i * width;
+        } else if (const std::int64_t slot = slot_of(place, t, i); slot >= 0) {
+          x = place.rows.row(slot);
+          dx = place.d_rows.row(slot);
+        }
+        A dot = 0;
+        if (x) {
+          const A factor = place.factors.row(t)[i];
+#pragma omp simd reduction(+ : dot)
+          for (std::int64_t c = 0; c < width; ++c) {
+            dot += static_cast<A>(dy[c]) * static_cast<A>(x[c]);
+            dx[c] = static_cast<T>(factor * static_cast<A>(dy[c]));
+          }
+        }
+        place.d_factors.row(t)[i] = dot;
+      }
+    }
+  });
+}
+
+template <class T>
+void run(const CpuStream& stream, const AddPairs<T>& add) {
+  using A = Accumulator<T>;
+  require_fitting(add);
+  parallel_for(stream, add.y.rows, rows_a_thread(add.y.cols), [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t t = first; t < last; ++t) {
+      const T* terms[most_pieces];
+      int count = 0;
+      for (std::int64_t j = 0; j < add.k; ++j) {
+        const std::int64_t slot = add.slot[static_cast<std::size_t>(t * add.k + j)];
+        if (slot >= 0) terms[count++] = add.rows.row(slot);
+      }
+      T* y = add.y.row(t);
+#pragma omp simd
+      for (std::int64_t c = 0; c < add.y.cols; ++c) {
+        A sum = static_cast<A>(y[c]);
+        for (int j = 0; j < count; ++j) sum += static_cast<A>(terms[j][c]);
+        y[c] = static_cast<T>(sum);
+      }
+    }
+  });
+}
+
+template void run(const CpuStream&, const PieceFactors<float>&);
+template void run(const CpuStream&, const PieceFactors<double>&);
+template void run(const CpuStream&, const PieceFactorsBackward<float>&);
+template void run(const CpuStream&, const PieceFactorsBackward<double>&);
+template void run(const CpuStream&, const PieceLoad<float>&);
+template void run(const CpuStream&, const PieceLoad<double>&);
+template void run(const CpuStream&, const PieceLoadBackward<float>&);
+template void run(const CpuStream&, const PieceLoadBackward<double>&);
+template void run(const CpuStream&, const PlacePieces<float>&);
+template void run(const CpuStream&, const PlacePieces<double>&);
+template void run(const CpuStream&, const PlacePieces<bfloat16>&);
+template void run(const CpuStream&, const PlacePiecesBackward<float>&);
+template void run(const CpuStream&, const PlacePiecesBackward<double>&);
+template void run(const CpuStream&, const PlacePiecesBackward<bfloat16>&);
+template void run(const CpuStream&, const AddPairs<float>&);
+template void run(const CpuStream&, const AddPairs<double>&);
+template void run(const CpuStream&, const AddPairs<bfloat16>&);
+
+}  // namespace lyceum

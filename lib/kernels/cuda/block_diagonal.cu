@@ -1,0 +1,63 @@
+#include "kernels/block_diagonal_checks.h"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.cuh"
+
+namespace lyceum {
+
+namespace {
+
+constexpr int block_threads = 128;
+
+/// A block a row, a thread an element of it.
+template <class T>
+__global__ void __launch_bounds__(block_threads) multiply_blocks(BlockDiagonal<T> product, BlockPlaces places) {
+  for (std::int64_t t = blockIdx.x; t < product.x.rows; t += gridDim.x) {
+    for (std::int64_t at = threadIdx.x; at < product.x.cols; at += block_threads) {
+      const std::int64_t g = at / places.b, r = at % places.b;
+      Accumulator<T> sum = 0;
+      for (std::int64_t c = 0; c < places.b; ++c) {
+        const T own =
+            product.transpose ? product.weights.row(g * places.b + c)[r] : product.weights.row(g * places.b + r)[c];
+        sum += widen(own) * widen(product.x.row(t)[places(g, c)]);
+      }
+      product.y.row(t)[places(g, r)] = narrow<T>(sum);
+    }
+  }
+}
+
+/// A block a block of the matrix, a thread an element of it, which it adds up row by row.
+template <class T>
+__global__ void __launch_bounds__(block_threads)
+    add_block_gradients(BlockDiagonalWeightGrad<T> grad, BlockPlaces places) {
+  const std::int64_t g = blockIdx.x;
+  for (std::int64_t at = threadIdx.x; at < places.b * places.b; at += block_threads) {
+    const std::int64_t r = at / places.b, c = at % places.b, out = places(g, r), in = places(g, c);
+    Accumulator<T> sum = 0;
+    for (std::int64_t t = 0; t < grad.x.rows; ++t) sum += widen(grad.dy.row(t)[out]) * widen(grad.x.row(t)[in]);
+    grad.d_weights.row(g * places.b + r)[c] += sum;
+  }
+}
+
+}  // namespace
+
+template <class T>
+void run(const CudaStream& stream, const BlockDiagonal<T>& product) {
+  const BlockPlaces places = require_fitting(product);
+  start(stream, "BlockDiagonal", multiply_blocks<T>, blocks_for(product.x.rows), block_threads, product, places);
+}
+
+template <class T>
+void run(const CudaStream& stream, const BlockDiagonalWeightGrad<T>& grad) {
+  const BlockPlaces places = require_fitting(grad);
+  start(stream, "BlockDiagonalWeightGrad", add_block_gradients<T>, blocks_for(places.blocks), block_threads, grad,
+        places);
+}
+
+template void run(const CudaStream&, const BlockDiagonal<float>&);
+template void run(const CudaStream&, const BlockDiagonal<double>&);
+template void run(const CudaStream&, const BlockDiagonal<bfloat16>&);
+template void run(const CudaStream&, const BlockDiagonalWeightGrad<float>&);
+template void run(const CudaStream&, const BlockDiagonalWeightGrad<double>&);
+template void run(const CudaStream&, const BlockDiagonalWeightGrad<bfloat16>&);
+
+}  // namespace lyceum

@@ -1,0 +1,214 @@
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/pieces_checks.h"
+
+namespace lyceum {
+
+namespace {
+
+constexpr int piece_threads = 128;
+
+__device__ std::int64_t own_place() { return static_cast<std::int64_t>(blockIdx.x) * piece_threads + threadIdx.x; }
+
+/// A thread a token.
+template <class A>
+__global__ void __launch_bounds__(piece_threads) make_factors(PieceFactors<A> pieces) {
+  const std::int64_t t = own_place();
+  if (t >= pieces.logits.rows) return;
+  const std::uint64_t on = pieces_on(pieces.always_on, pieces.index.row(t), pieces.index.cols);
+  factors_of(pieces.logits.row(t), pieces.logits.cols, on, pieces.scaling, pieces.factors.row(t));
+}
+
+template <class A>
+__global__ void __launch_bounds__(piece_threads) make_factors_backward(PieceFactorsBackward<A> pieces) {
+  const std::int64_t t = own_place();
+  if (t >= pieces.logits.rows) return;
+  const std::uint64_t on = pieces_on(pieces.always_on, pieces.index.row(t), pieces.index.cols);
+  factors_slope(pieces.logits.row(t), pieces.logits.cols, on, pieces.scaling, pieces.d_factors.row(t),
+                pieces.d_logits.row(t));
+}
+
+/// A block a sequence, a thread a column, which it adds up token by token.
+template <class A>
+__global__ void __launch_bounds__(piece_threads) load_pieces(PieceLoad<A> pieces) {
+  const std::int64_t s = blockIdx.x, tokens = pieces.factors.rows, count = pieces.factors.cols;
+  const auto here = [&](std::int64_t row) { return row < 0 ? 0 : row < tokens ? row : tokens; };
+  const std::int64_t begin = here(s * pieces.seq_len - pieces.first),
+                     end = here((s + 1) * pieces.seq_len - pieces.first);
+  for (std::int64_t column = threadIdx.x; column < pieces.load.cols; column += piece_threads) {
+    double own = 0;
+    for (std::int64_t t = begin; t < end && column < 2 * count; ++t) {
+      if (column < count) {
+        own += pieces.index.cols > 0 && pieces.index.row(t)[0] == column;
+        continue;
+      }
+      double sum = 0;
+      for (std::int64_t i = 0; i < count; ++i) sum += static_cast<double>(pieces.factors.row(t)[i]);
+      own += static_cast<double>(pieces.factors.row(t)[column - count]) / sum;
+    }
+    pieces.load.row(s)[column] = own;
+  }
+}
+
+/// A thread a token.
+template <class A>
+__global__ void __launch_bounds__(piece_threads) load_pieces_backward(PieceLoadBackward<A> pieces) {
+  const std::int64_t t = own_place(), count = pieces.factors.cols;
+  if (t >= pieces.factors.rows) return;
+  const double* slope = pieces.d_load.row((pieces.first + t) / pieces.seq_len) + count;
+  const A* c = pieces.factors.row(t);
+  double sum = 0, dot = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    sum += static_cast<double>(c[i]);
+    dot += static_cast<double>(c[i]) * slope[i];
+  }
+  for (std::int64_t i = 0; i < count; ++i) {
+    pieces.d_factors.row(t)[i] = static_cast<A>((slope[i] - dot / sum) / sum);
+  }
+}
+
+__global__ void __launch_bounds__(piece_threads) find_rows(PieceRows rows) {
+  const std::int64_t r = own_place(), k = rows.index.cols;
+  if (r >= static_cast<std::int64_t>(rows.source.size())) return;
+  const std::int64_t pair = rows.pair_of_row[r];
+  rows.source[r] = pair < 0 ? -1 : pair / k * rows.pieces + rows.index.row(pair / k)[pair % k];
+}
+
+/// Where the piece of a token lies among the rows; −1 where nobody chose it.
+template <class Place>
+__device__ std::int64_t slot_of(const Place& place, std::int64_t t, std::int64_t piece) {
+  const std::int64_t k = place.index.cols;
+  for (std::int64_t j = 0; j < k; ++j) {
+    if (place.index.row(t)[j] == piece) return place.slot[t * k + j];
+  }
+  return -1;
+}
+
+/// A block a token.
+template <class T>
+__global__ void __launch_bounds__(piece_threads) place_pieces(PlacePieces<T> place, std::int64_t pieces) {
+  const std::int64_t width = place.rows.cols;
+  for (std::int64_t t = blockIdx.x; t < place.y.rows; t += gridDim.x) {
+    for (std::int64_t i = place.dense.data ? 0 : place.always_on; i < pieces; ++i) {
+      const bool always = i < place.always_on;
+      const std::int64_t slot = always ? 0 : slot_of(place, t, i);
+      const T* x = always ? place.dense.row(t) + i * width : place.rows.row(slot < 0 ? 0 : slot);
+      const Accumulator<T> factor = place.factors.data ? place.factors.row(t)[i] : Accumulator<T>{1};
+      for (std::int64_t c = threadIdx.x; c < width; c += piece_threads) {
+        place.y.row(t)[i * width + c] = slot < 0 ? narrow<T>(0) : narrow<T>(factor * widen(x[c]));
+      }
+    }
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(piece_threads)
+    place_pieces_backward(PlacePiecesBackward<T> place, std::int64_t pieces) {
+  using A = Accumulator<T>;
+  const std::int64_t width = place.rows.cols;
+  for (std::int64_t t = blockIdx.x; t < place.dy.rows; t += gridDim.x) {
+    for (std::int64_t i = 0; i < pieces; ++i) {
+      const bool always = i < place.always_on;
+      const std::int64_t slot = always ? 0 : slot_of(place, t, i);
+      A dot = 0;
+      if (slot >= 0) {
+        const T *x = always ? place.dense.row(t) + i * width : place.rows.row(slot), *dy = place.dy.row(t) + i * width;
+        T* dx = always ? place.d_dense.row(t) + i * width : place.d_rows.row(slot);
+        const A factor = place.factors.row(t)[i];
+        for (std::int64_t c = threadIdx.x; c < width; c += piece_threads) {
+          const A own = widen(dy[c]);
+          dot += own * widen(x[c]);
+          dx[c] = narrow<T>(factor * own);
+        }
+      }
+      dot = join_block<piece_threads>(dot, Sum{});
+      if (threadIdx.x == 0) place.d_factors.row(t)[i] = dot;
+    }
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(piece_threads) add_pairs(AddPairs<T> add) {
+  for (std::int64_t t = blockIdx.x; t < add.y.rows; t += gridDim.x) {
+    for (std::int64_t c = threadIdx.x; c < add.y.cols; c += piece_threads) {
+      Accumulator<T> sum = widen(add.y.row(t)[c]);
+      for (std::int64_t j = 0; j < add.k; ++j) {
+        const std::int64_t slot = add.slot[t * add.k + j];
+        if (slot >= 0) sum += widen(add.rows.row(slot)[c]);
+      }
+      add.y.row(t)[c] = narrow<T>(sum);
+    }
+  }
+}
+
+}  // namespace
+
+template <class A>
+void run(const CudaStream& stream, const PieceFactors<A>& pieces) {
+  require_fitting(pieces);
+  start(stream, "PieceFactors", make_factors<A>, blocks_for(pieces.logits.rows, piece_threads), piece_threads, pieces);
+}
+
+template <class A>
+void run(const CudaStream& stream, const PieceFactorsBackward<A>& pieces) {
+  require_fitting(pieces);
+  start(stream, "PieceFactorsBackward", make_factors_backward<A>, blocks_for(pieces.logits.rows, piece_threads),
+        piece_threads, pieces);
+}
+
+template <class A>
+void run(const CudaStream& stream, const PieceLoad<A>& pieces) {
+  require_fitting(pieces);
+  start(stream, "PieceLoad", load_pieces<A>, blocks_for(pieces.load.rows), piece_threads, pieces);
+}
+
+template <class A>
+void run(const CudaStream& stream, const PieceLoadBackward<A>& pieces) {
+  require_fitting(pieces);
+  start(stream, "PieceLoadBackward", load_pieces_backward<A>, blocks_for(pieces.factors.rows, piece_threads),
+        piece_threads, pieces);
+}
+
+void run(const CudaStream& stream, const PieceRows& rows) {
+  require_fitting(rows);
+  start(stream, "PieceRows", find_rows, blocks_for(std::ssize(rows.source), piece_threads), piece_threads, rows);
+}
+
+template <class T>
+void run(const CudaStream& stream, const PlacePieces<T>& place) {
+  const std::int64_t pieces = require_fitting(place);
+  start(stream, "PlacePieces", place_pieces<T>, blocks_for(place.y.rows), piece_threads, place, pieces);
+}
+
+template <class T>
+void run(const CudaStream& stream, const PlacePiecesBackward<T>& place) {
+  const std::int64_t pieces = require_fitting(place);
+  start(stream, "PlacePiecesBackward", place_pieces_backward<T>, blocks_for(place.dy.rows), piece_threads, place,
+        pieces);
+}
+
+template <class T>
+void run(const CudaStream& stream, const AddPairs<T>& add) {
+  require_fitting(add);
+  start(stream, "AddPairs", add_pairs<T>, blocks_for(add.y.rows), piece_threads, add);
+}
+
+template void run(const CudaStream&, const PieceFactors<float>&);
+template void run(const CudaStream&, const PieceFactors<double>&);
+template void run(const CudaStream&, const PieceFactorsBackward<float>&);
+template void run(const CudaStream&, const PieceFactorsBackward<double>&);
+template void run(const CudaStream&, const PieceLoad<float>&);
+template void run(const CudaStream&, const PieceLoad<double>&);
+template void run(const CudaStream&, const PieceLoadBackward<float>&);
+template void run(const CudaStream&, const PieceLoadBackward<double>&);
+template void run(const CudaStream&, const PlacePieces<float>&);
+template void run(const CudaStream&, const PlacePieces<double>&);
+template void run(const CudaStream&, const PlacePieces<bfloat16>&);
+template void run(const CudaStream&, const PlacePiecesBackward<float>&);
+template void run(const CudaStream&, const PlacePiecesBackward<double>&);
+template void run(const CudaStream&, const PlacePiecesBackward<bfloat16>&);
+template void run(const CudaStream&, const AddPairs<float>&);
+template void run(const CudaStream&, const AddPairs<double>&);
+template void run(const CudaStream&, const AddPairs<bfloat16>&);
+
+}  // namespace lyceum

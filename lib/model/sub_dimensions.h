@@ -1,0 +1,91 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autograd/pieces.h"
+#include "io/config/config.h"
+#include "model/attend.h"
+#include "model/layers.h"
+#include "model/router.h"
+#include "model/sublayer.h"
+#include "parallel/comm/mesh.h"
+
+namespace lyceum {
+
+/// What a half of a block does with pieces of hidden (sub-dimensions) [MoHD]: a router chooses those of each token, its
+/// matrices read and make these alone, the answer's pieces are scaled, and a Monarch matrix mixes them.
+class SubDimensions {
+ public:
+  /// Where its parameters go: each rank has all of the router and the fusion.
+  SubDimensions(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
+                const Router::Units& units);
+
+  /// What a pass of tokens uses; of all tokens of a tensor group.
+  struct Use {
+    std::shared_ptr<const PieceChoices> choices;
+    Variable factors;  // [tokens, pieces]
+    std::vector<Loss> losses;
+  };
+  Use use(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const;
+  /// y, as it lies between matrices, behind the fusion.
+  Variable fused(Tape& tape, const TokenLayout& layout, const Variable& y) const;
+
+  const Mixture& mixture() const { return mixture_; }
+  const Router& router() const { return router_; }
+
+ private:
+  std::optional<Loss> balance(Tape& tape, const Pass& pass, const Router::Choices& chosen) const;
+
+  Mixture mixture_;
+  const Mesh* mesh_;
+  Placement together_;  // all pieces, on every rank
+  PieceScaling scaling_;
+  double balance_;
+  bool over_batch_;
+  Router router_;
+  Parameter *in_ = nullptr, *out_ = nullptr;  // of the fusion, where there is one
+};
+
+/// Attention whose queries, keys and values read, and whose output makes, the pieces of hidden that a token uses.
+class SubDimensionAttention : public Sublayer {
+ public:
+  /// Where the parameters go, by who holds copies; and what of the router is not trained.
+  struct Units {
+    ParameterUnit &dense, &replicated, &untrained;
+  };
+  SubDimensionAttention(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
+                        const Units& units);
+  Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
+  const Mixture* mixture() const override { return &pieces_.mixture(); }
+  const Router* router() const override { return &pieces_.router(); }
+  void set_tally(const RoutingTally& tally) override { tally_ = tally; }
+
+ private:
+  RoutingTally tally_{};
+  SubDimensions pieces_;
+  AttentionHeads heads_;
+  AttentionMatrices matrices_;
+};
+
+/// A dense FFN that reads and makes the pieces of hidden that a token uses.
+class SubDimensionFeedForward : public Sublayer {
+ public:
+  using Units = SubDimensionAttention::Units;
+  SubDimensionFeedForward(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
+                          const Units& units);
+  Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
+  const Mixture* mixture() const override { return &pieces_.mixture(); }
+  const Router* router() const override { return &pieces_.router(); }
+  void set_tally(const RoutingTally& tally) override { tally_ = tally; }
+
+ private:
+  RoutingTally tally_{};
+  SubDimensions pieces_;
+  Activation activation_;
+  ExpertBank::Expert matrices_;
+};
+
+}  // namespace lyceum
