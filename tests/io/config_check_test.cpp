@@ -468,7 +468,7 @@ TEST(ConfigProblems, impossible_training_is_told) {
   });
 }
 
-TEST(ConfigProblems, impossible_mixtures_are_told) {
+TEST(ConfigProblems, impossible_pieces_and_attention_experts_are_told) {
   expect_each_told(
       {
           {[](Config& c) { c.model.attention = "stick"; }, {"model.attention = stick: must be one of mha, moa"}},

@@ -151,9 +151,9 @@ struct OptimConfig {
   std::int64_t warmup_steps = 0;
   std::int64_t decay_steps = 0;  // at the end of a wsd; 0: a tenth of the schedule
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip_norm = 1.0;
-  std::vector<std::string> train_only;   // patterns of tensors, see TensorPattern; none: all
-  double router_penalty = 0;             // λ of λ‖A‖² for rows A of routers' matrices
-  std::int64_t router_penalty_from = 0;  // first expert whose row that holds for
+  std::vector<std::string> train_only = {};  // patterns of tensors, see TensorPattern; none: all
+  double router_penalty = 0;                 // λ of λ‖A‖² for rows A of routers' matrices
+  std::int64_t router_penalty_from = 0;      // first expert whose row that holds for
 };
 
 /// Of experts on ranks, see parallel/expert/placement.h.
