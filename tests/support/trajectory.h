@@ -152,15 +152,17 @@ inline void expect_same_steps(const std::vector<StepResult>& run, const std::vec
   }
 }
 
-/// `box` of a matrix or vector `whole`.
+/// `box` of a tensor.
 inline std::vector<float> part_of(const Trajectory::Piece& whole, const Box& box) {
-  const bool matrix = whole.shape.rank() == 2;
-  const std::int64_t rows = matrix ? box.extent[0] : 1, cols = box.extent[matrix ? 1 : 0];
-  const std::int64_t width = whole.shape[matrix ? 1 : 0], first = box.offset[matrix ? 1 : 0];
   std::vector<float> part;
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const auto begin = whole.values.begin() + ((matrix ? box.offset[0] : 0) + r) * width + first;
-    part.insert(part.end(), begin, begin + cols);
+  for (std::int64_t i = 0; i < box.extent.size(); ++i) {
+    std::int64_t rest = i, place = 0, stride = 1;
+    for (int axis = whole.shape.rank() - 1; axis >= 0; --axis) {
+      place += (box.offset[axis] + rest % box.extent[axis]) * stride;
+      rest /= box.extent[axis];
+      stride *= whole.shape[axis];
+    }
+    part.push_back(whole.values[static_cast<std::size_t>(place)]);
   }
   return part;
 }
