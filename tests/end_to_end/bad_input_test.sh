@@ -109,7 +109,7 @@ expect 2 "$lyceum" "${tiny[@]}" --moe.router=hash --moe.top_k=2 --moe.top_k_star
 says err "^lyceum train: [0-9]+ mistakes in the configuration:$"
 says err "^  moe.top_k = 2 with moe.router = hash"
 says err "^  moe.top_k_start = 3 is more than moe.top_k = 2$"
-says err "^  moe.capacity_factor = 1.5 with sub_dimensions.ffn = 4"
+says err "^  moe.experts = 8 and moe.shared_experts = [0-9]+ with sub_dimensions: an FFN is cut or has experts"
 says err "^  balance.mutual_information = 1 with moe.router = hash"
 says err "^  balance.concentration = -1 on the command line: must be >= 0"
 refused 2 "moe.capacity_factor = 1.5 with no experts to limit: set moe.capacity_factor = 0, or moe.experts" \

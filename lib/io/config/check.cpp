@@ -361,9 +361,6 @@ void check_mixtures(Findings& findings, const Config& config) {
     findings.unless(divides(count, config.model.hidden), "{} = {} does not divide model.hidden = {}", key, count,
                     config.model.hidden);
     findings.unless(parts.active <= count, "sub_dimensions.active = {} is more than {} = {}", parts.active, key, count);
-    findings.unless(!(config.moe.capacity_factor > 0),
-                    "moe.capacity_factor = {} with {} = {}, whose pieces take every token: set one or the other",
-                    config.moe.capacity_factor, key, count);
   }
   findings.unless(parts.fusion_width <= 0 || divides(parts.fusion_width, config.model.hidden),
                   "sub_dimensions.fusion_width = {} does not divide model.hidden = {}", parts.fusion_width,
