@@ -180,7 +180,7 @@ int plan_command(const MpiSession& session, const Arguments& arguments) {
   if (!loaded.config.optim.train_only.empty()) {
     Config alone = without_mesh(loaded.config);
     resolve(alone, 1);
-    trained_share(alone);
+    trained_values(alone);
   }
   const std::optional<Cluster> cluster = rates(loaded.config.run, values);
   std::optional<SearchResult> search;

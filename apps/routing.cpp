@@ -252,8 +252,9 @@ CommandHelp routing_help() {
   options::options_description all = described();
   const options::options_description of_models = routing_model_options();
   for (const auto& option : of_models.options()) all.add(option);
-  return describe_configured("lyceum routing report FILE | dump FILE | difficult A B | domains … | flow …",
-                             routing_about, all);
+  return describe_configured(
+      "[mpirun -n RANKS] lyceum routing report FILE | dump FILE | difficult A B | domains … | flow …", routing_about,
+      all);
 }
 
 int routing_command(const MpiSession& session, const Arguments& arguments) {
@@ -266,6 +267,8 @@ int routing_command(const MpiSession& session, const Arguments& arguments) {
     fmt::print("{}", routing_help().text);
     return static_cast<int>(ExitCode::done);
   }
+  require_usage(request.action != "domains" && request.action != "flow",
+                "{0} comes before its options: lyceum routing {0} …", request.action);
   const bool compares = request.action == "difficult";
   require_usage(compares || request.action == "report" || request.action == "dump",
                 "report, dump, difficult, domains and flow are known, not \"{}\"; see lyceum routing --help",

@@ -2,6 +2,7 @@
 
 #include <boost/program_options.hpp>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -48,6 +49,8 @@ void require_writable(const char* option, const std::filesystem::path& file) {
   const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
   require_usage(std::filesystem::is_directory(folder), "{} {}: there is no folder {}", option, file.string(),
                 folder.string());
+  require_usage(::access(folder.c_str(), W_OK | X_OK) == 0, "{} {}: nothing can be written in {}", option,
+                file.string(), folder.string());
 }
 
 /// None where only help was asked for.
@@ -110,9 +113,10 @@ Config counted_config(const CheckpointRun& run) {
 /// On rank 0: the files that were asked for, and the console.
 template <class WriteH5, class Page>
 void tell(const ModelRequest& request, const std::string& told, WriteH5 write_h5, Page page) {
+  std::cout << told;  // first: what took long to find out is told where a file cannot be written
+  require(std::cout.flush().good(), "standard output cannot be written");
   if (!request.h5.empty()) write_h5(request.h5);
   if (!request.html.empty()) replace_file(request.html, page());
-  std::cout << told;
   if (request.json) return;
   for (const std::filesystem::path& file : {request.h5, request.html}) {
     if (!file.empty()) std::cout << fmt::format("\nwrote {}", file.string());
@@ -138,9 +142,9 @@ po::options_description routing_model_options() {
 int routing_domains(const MpiSession& session, const Arguments& arguments) {
   const std::optional<ModelRequest> request = request_of(session, arguments);
   if (!request) return 0;
-  std::vector<DomainRouting::DataSet> sets = data_sets_of(request->data);
   const std::optional<CheckpointRun> run = configure_reader(session, request->checkpoint, request->rest);
   if (!run) return 0;
+  std::vector<DomainRouting::DataSet> sets = data_sets_of(request->data);
   DomainRouting domains{.checkpoint = run->reader.directory().string(),
                         .step = run->reader.header().step,
                         .routers = domain_routers(run->config)};
@@ -163,9 +167,9 @@ int routing_domains(const MpiSession& session, const Arguments& arguments) {
 int routing_flow(const MpiSession& session, const Arguments& arguments) {
   const std::optional<ModelRequest> request = request_of(session, arguments);
   if (!request) return 0;
-  require_usage(request->data.size() == 1, "flow needs --data PREFIX, once");
   const std::optional<CheckpointRun> run = configure_reader(session, request->checkpoint, request->rest);
   if (!run) return 0;
+  require_usage(request->data.size() == 1, "flow needs --data PREFIX, once");
   const auto setup = set_up(run->config, session, Reading::evaluate);
   const TokenLoader loader = loader_of(run->config, request->data.front());
   StagedModel model = weights_of(*run, *setup);

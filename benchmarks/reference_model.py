@@ -355,8 +355,7 @@ class Model:
             return {}
         config = self.config
         k = routing.chosen.shape[-1]
-        f = F.one_hot(routing.chosen, router.experts).sum(2).double().mean(1)  # [sequences, experts]
-        f = f * (router.experts / k) if k else f
+        f = F.one_hot(routing.chosen, router.experts).sum(2).double().mean(1) * (router.experts / k)  # [sequences, experts]
         mean_p = routing.p.mean(1)
         if config["balance.scope"] == "batch":
             f, mean_p = f.mean(0, keepdim=True), mean_p.mean(0, keepdim=True)
@@ -427,8 +426,6 @@ class Training:
             for name, part in (parts | {"balance_loss": sum(losses.values(), torch.zeros(()))}).items():
                 metrics[name] = metrics.get(name, 0.0) + part.item() * (micro / batch)
             for router, routing in routings.items():
-                if not router.top_k:  # all that is on is shared
-                    continue
                 counts[router] = counts.get(router, 0) + self.model.counts(router, routing)
         metrics["grad_norm"] = self.update(step)
         self.move_biases(counts)

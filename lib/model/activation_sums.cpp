@@ -85,7 +85,7 @@ void ActivationSums::add(std::span<const float> x, std::int64_t seq_len) {
       std::ranges::fill(run_, std::uint8_t{0});
       std::ranges::fill(recent_, std::uint8_t{0});
     }
-    std::ranges::transform(x.subspan(first, hidden), magnitude_.begin(), [](float value) { return std::abs(value); });
+    std::ranges::transform(x.subspan(first, hidden), magnitude_.begin(), [](float value) { return value * value; });
     require(std::ranges::all_of(magnitude_, [](float value) { return std::isfinite(value); }),
             "an activation is not finite: lyceum eval tells the loss of this checkpoint");
     add_token(magnitude_);

@@ -30,6 +30,8 @@ struct Mixture {
   std::int64_t zeros = 0, copies = 0;  // the last choices, of width 0: that give 0, and behind them their input
 
   std::int64_t choices() const { return static_cast<std::int64_t>(widths.size()); }
+  /// Of the choices, the first ones that every token has and none chooses: pieces that are always on.
+  std::int64_t never_chosen() const { return kind == Kind::pieces ? always_on : 0; }
   /// Those of them that have weights: the first ones.
   std::int64_t weighted() const { return choices() - zeros - copies; }
   /// Whether the choices are shared out to the ranks of the expert group; else every rank has all of them.

@@ -39,20 +39,22 @@ std::vector<ModelTensor> model_tensors(const Config& config) {
   return tensors;
 }
 
-TrainedShare trained_share(const Config& config) {
+std::int64_t trained_values(const Config& config) {
   std::vector<TensorPattern> unused = tensor_patterns(config.optim.train_only);
-  TrainedShare share;
+  std::int64_t trained = 0;
   for_each_parameter(config, [&](const ParameterUnit& unit, const Parameter& parameter) {
-    share.all += parameter.shape.size();
-    if (unit.trained()) share.trained += parameter.shape.size() - elements_in(parameter.frozen);
-    std::erase_if(unused, [&](const TensorPattern& pattern) { return !named_elements(parameter, {pattern}).empty(); });
+    if (unit.trained()) trained += parameter.shape.size() - elements_in(parameter.frozen);
+    std::erase_if(unused, [&](const TensorPattern& pattern) { return names_any(parameter, {pattern}); });
   });
   std::string names;
   for (const TensorPattern& pattern : unused) names += (names.empty() ? "" : ", ") + pattern.text();
-  require_usage(unused.empty(),
-                "optim.train_only: no tensor of the model is called {}: docs/checkpoints.md has their names", names);
-  require_usage(share.trained > 0, "optim.train_only names nothing that gradients move");
-  return share;
+  require_usage(
+      unused.empty(),
+      "optim.train_only: no tensor of the model has that name and such rows: {}; docs/checkpoints.md lists the "
+      "names",
+      names);
+  require_usage(trained > 0, "optim.train_only names nothing that gradients move");
+  return trained;
 }
 
 }  // namespace lyceum

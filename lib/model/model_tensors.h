@@ -20,12 +20,8 @@ struct ModelTensor {
 /// not depend on the mesh. The code of the model tells them; nothing is computed and no memory taken.
 std::vector<ModelTensor> model_tensors(const Config& config);
 
-/// Values that training moves, by gradients or by a router's own rule, and all of them.
-struct TrainedShare {
-  std::int64_t trained = 0, all = 0;
-};
-/// Throws a usage Error that names the patterns of optim.train_only that no tensor has, or where none of what they name
-/// is trained.
-TrainedShare trained_share(const Config& config);
+/// Values that gradients move. Throws a usage Error that names the patterns of optim.train_only that name no rows of
+/// any tensor, or where none of what they name is trained.
+std::int64_t trained_values(const Config& config);
 
 }  // namespace lyceum

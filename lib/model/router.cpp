@@ -98,7 +98,7 @@ Router::Choices Router::choose(Tape& tape, const Pass& pass, const Variable& x, 
               .choices = step_choices(pass),
               .bias = bias_ ? bias_->value : Tensor(),
               .skip = mixture_.placed() ? pass.skip_top : 0,
-              .always_on = mixture_.kind == Mixture::Kind::pieces ? mixture_.always_on : 0,
+              .always_on = mixture_.never_chosen(),
               .even = even_,
               .entropy = informs(balance_) && pass.training(),
               .tally = counted};

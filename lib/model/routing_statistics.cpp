@@ -11,6 +11,7 @@ RoutingSums no_routing(const Mixture& mixture) {
   return {.id = mixture.id,
           .top_k = mixture.k,
           .experts = mixture.choices(),
+          .always_on = mixture.never_chosen(),
           .counts = std::vector<std::int64_t>(counts, 0),
           .probability = std::vector<double>(choices, 0.0),
           .dropped = std::vector<std::int64_t>(mixture.capacity_factor > 0 ? counts : 0, 0)};
@@ -27,8 +28,8 @@ double imbalance(const RoutingSums& sums) {
   for (std::size_t i = 0; i < sums.counts.size(); ++i) load[i % load.size()] += sums.counts[i];
   const std::int64_t total = std::accumulate(load.begin(), load.end(), std::int64_t{0});
   if (total == 0) return 0;
-  return static_cast<double>(*std::max_element(load.begin(), load.end())) * static_cast<double>(sums.experts) /
-         static_cast<double>(total);
+  return static_cast<double>(*std::max_element(load.begin(), load.end())) *
+         static_cast<double>(sums.experts - sums.always_on) / static_cast<double>(total);
 }
 
 }  // namespace lyceum

@@ -11,6 +11,7 @@ namespace lyceum {
 struct RoutingSums {
   MixtureId id;
   std::int64_t top_k = 0, experts = 0;
+  std::int64_t always_on = 0;           // the first experts, which every token has and none chooses: not in counts
   std::vector<std::int64_t> counts;     // [top_k · experts]: tokens whose k-th choice is that expert
   std::vector<double> probability;      // [experts]: sum of probabilities over tokens
   double entropy = 0;                   // sum over tokens of −Σ p log p, in nats; NaN where that is not known
@@ -22,7 +23,8 @@ RoutingSums no_routing(const Mixture& mixture);
 /// Of every mixture of the model, in the order of forward.
 std::vector<RoutingSums> no_routing(const Config& config);
 
-/// Tokens of the busiest expert over the mean of all, whatever their rank among a token's choices; 0 of no tokens.
+/// Tokens of the busiest expert over the mean of all that may be chosen, whatever their rank among a token's choices; 0
+/// of no tokens.
 double imbalance(const RoutingSums& sums);
 
 }  // namespace lyceum

@@ -106,6 +106,7 @@ Sublayer::Result SubDimensionFeedForward::forward(Tape& tape, const Pass& pass, 
   layout.release_matrix(tape, all, x);
   const Variable active = tape.apply(Activate{activation_}, inner);
   const Variable y = tape.apply(WritePieces{use.choices, matrices_.down}, active, use.factors);
+  tape.release(active, Activate{activation_}, inner);
   return {pieces_.fused(tape, layout, layout.from_matrix(tape, y)), std::move(use.losses)};
 }
 

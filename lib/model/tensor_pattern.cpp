@@ -58,6 +58,14 @@ std::vector<Range> joined(std::vector<Range> ranges) {
 
 }  // namespace
 
+bool names_any(const Parameter& parameter, const std::vector<TensorPattern>& patterns) {
+  return std::ranges::any_of(parameter.pieces, [&](const ParameterPiece& piece) {
+    return std::ranges::any_of(patterns, [&](const TensorPattern& pattern) {
+      return pattern.matches(piece.name) && pattern.rows_of(piece.shape[0]).count > 0;
+    });
+  });
+}
+
 std::vector<Range> named_elements(const Parameter& parameter, const std::vector<TensorPattern>& patterns) {
   std::vector<Range> named;
   for (const ParameterPiece& piece : parameter.pieces) {

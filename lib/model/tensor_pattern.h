@@ -28,6 +28,8 @@ class TensorPattern {
 };
 std::vector<TensorPattern> tensor_patterns(const std::vector<std::string>& texts);
 
+/// Whether patterns name rows of any tensor that the parameter has a part of, on this rank or on another one.
+bool names_any(const Parameter& parameter, const std::vector<TensorPattern>& patterns);
 /// Elements of a parameter that belong to rows which patterns name: ascending, apart.
 std::vector<Range> named_elements(const Parameter& parameter, const std::vector<TensorPattern>& patterns);
 /// The elements of a parameter of `size` that are in none of `ranges`, which are ascending and apart.

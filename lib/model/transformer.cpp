@@ -130,12 +130,11 @@ void Transformer::freeze() {
     auto frozen = std::make_unique<ParameterUnit>(unit->name() + "/frozen", unit->group(), unit->layer(),
                                                   ParameterUnit::Role::frozen);
     if (unit->trained()) {
+      // By what patterns name anywhere: every rank with a part of a tensor then has moments of it, or none has.
+      unit->move_to(*frozen, [&](const Parameter& parameter) { return !names_any(parameter, patterns); });
       for (const auto& parameter : unit->parameters()) {
         parameter->frozen = other_elements(parameter->shape.size(), named_elements(*parameter, patterns));
       }
-      unit->move_to(*frozen, [](const Parameter& parameter) {
-        return parameter.frozen == std::vector<Range>{{0, parameter.shape.size()}};
-      });
     }
     if (!unit->parameters().empty()) units_.push_back(unit);
     if (!frozen->parameters().empty()) own(std::move(frozen));

@@ -43,6 +43,7 @@ void add_step(std::vector<IdleExperts>& idle, const std::vector<RoutingSums>& su
     for (std::size_t i = 0; i < sums[l].counts.size(); ++i) {
       if (sums[l].counts[i] > 0) idle[l].steps[i % experts] = 0;
     }
+    std::fill_n(idle[l].steps.begin(), sums[l].always_on, 0);
   }
 }
 

@@ -16,8 +16,7 @@ std::vector<DomainRouting::Router> domain_routers(const Config& config) {
     routers.push_back({.id = mixture.id,
                        .kind = name_of(mixture.router),
                        .top_k = mixture.k,
-                       .always_on = mixture.always_on,
-                       .fixed = mixture.kind == Mixture::Kind::pieces ? mixture.always_on : 0,
+                       .always_on = mixture.never_chosen(),
                        .widths = mixture.widths});
   }
   return routers;

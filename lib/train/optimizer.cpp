@@ -182,12 +182,15 @@ void Optimizer::update(std::span<const AdamWNumbers> numbers, const NormSums& no
   });
 }
 
-std::string Optimizer::nonfinite_gradient() const { return nonfinite(&UnitShare::gradients); }
+std::string Optimizer::nonfinite_gradient() const { return nonfinite(shares_, &UnitShare::gradients); }
 
-std::string Optimizer::nonfinite_weight() const { return nonfinite(&UnitShare::values); }
+std::string Optimizer::nonfinite_weight() const {
+  const std::string trained = nonfinite(shares_, &UnitShare::values);
+  return trained.empty() ? nonfinite(untrained_, &UnitShare::values) : trained;
+}
 
-std::string Optimizer::nonfinite(Tensor UnitShare::*flat) const {
-  for (auto share = shares_.rbegin(); share != shares_.rend(); ++share) {
+std::string Optimizer::nonfinite(std::span<const UnitShare> shares, Tensor UnitShare::*flat) const {
+  for (auto share = shares.rbegin(); share != shares.rend(); ++share) {
     for (std::size_t p = 0; p < share->unit->parameters().size(); ++p) {
       const Parameter& parameter = *share->unit->parameters()[p];
       const Range part = common({share->unit->first_of(p), parameter.shape.size()}, share->updated);

@@ -60,7 +60,7 @@ class Optimizer {
   State make_state(const UnitShare& share) const;
   void make_tables();
   void find_frozen();
-  std::string nonfinite(Tensor UnitShare::*flat) const;
+  std::string nonfinite(std::span<const UnitShare> shares, Tensor UnitShare::*flat) const;
 
   OptimConfig config_;
   Stream stream_;

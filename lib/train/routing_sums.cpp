@@ -62,6 +62,7 @@ std::vector<RoutingLog::Layer> logged_layers(const Config& config, std::span<con
     RoutingLog::Layer layer{.id = mixture.id,
                             .top_k = mixture.k,
                             .drops = mixture.capacity_factor > 0,
+                            .always_on = mixture.never_chosen(),
                             .expert_sizes = mixture.widths,
                             .expert_rank = std::vector<std::int64_t>(static_cast<std::size_t>(mixture.weighted()), 0)};
     const auto placed = std::ranges::find(placement, mixture.id, &MixturePlacement::id);

@@ -65,9 +65,8 @@ void RunReport::introduce(const RunLock* lock, const RunData& data, const RunPea
                    human_count(static_cast<double>(counts.activated)),
                    human_count(counts.causal_flops_per_sequence, "FLOP"), config_.batch.seq_len));
   if (!config_.optim.train_only.empty()) {
-    const TrainedShare share = trained_share(config_);
     note(fmt::format("trained    {} of them, those of optim.train_only; MFU counts as if all were",
-                     human_count(static_cast<double>(share.trained))));
+                     human_count(static_cast<double>(trained_values(config_)))));
   }
   note(fmt::format("mesh       {} · {} · {} a rank · {}", count_text(world, "rank"), setup_.mesh.shape.text(world),
                    count_text(setup_.places[static_cast<std::size_t>(setup_.mesh.world.rank())].threads, "thread"),

@@ -85,7 +85,7 @@ std::vector<RankPlace> places_of(const RunConfig& run, const MpiSession& session
 
 std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session, std::optional<Reading> reading) {
   require_none(problems(config, session.size()));
-  if (!reading && !config.optim.train_only.empty()) trained_share(config);  // before memory is taken
+  if (!reading && !config.optim.train_only.empty()) trained_values(config);  // before memory is taken
   const ProcessGroup host_world = session.world(config.run.timeout_seconds);
   const std::optional<RankGpu> gpu = gpu_of(config, session, host_world);
   const double memory = gpu ? gpu->memory : memory_of_rank(session);

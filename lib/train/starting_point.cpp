@@ -129,6 +129,11 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
       "{} holds {}, newer than the checkpoint to go on from: set another run.dir, or move the newer ones away",
       root_.string(), present.empty() ? "" : present.front());
   const bool same_data = check_data(state.data, parts.data.tokenizer);
+  const Config before = config_before(header.config);
+  require_input(
+      !reader.has_moments() || before.optim.train_only == config_.optim.train_only,
+      "optim.train_only is not what {} was trained with: begin a run from its weights with lyceum convert reset",
+      directory);
   const std::int64_t tensors = logical_tensors(parts.model, setup_.mesh, reader.has_moments() || header.step > 0);
   require_input(static_cast<std::int64_t>(reader.tensors().size()) == tensors,
                 "{} holds {} tensors, this model has {}: set the configuration that it was made with", directory,
@@ -151,7 +156,6 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   }
   if (!same_data) state.soundness = {};  // losses of another task
   tell_changes(state);
-  const Config before = config_before(header.config);
   keep_schedule(state, before);
   tell_choices(state, before);
 }

@@ -211,6 +211,7 @@ std::string TrainStep::find_culprit(const StepNumbers::Values& values) {
   seen_ = &seen;
   passes();
   seen_ = nullptr;
+  optimizer_.leave_out_frozen();
   seen.add(nonfinite_share());
   const NonFinite second = agree(world, seen);
   if (second.kind == NonFinite::Kind::none) {

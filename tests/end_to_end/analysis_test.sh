@@ -301,7 +301,7 @@ assert one.attrs["tokens"] == samples * seq_len
 with h5py.File(f"{work}/run/checkpoints/step-00000012/index.h5") as weights:
     table, norm = weights["model/embed_tokens/weight"][:], weights["model/layers/0/input_layernorm/weight"][:]
 x = table[tokens[:samples * seq_len]].astype(np.float64)
-x = np.abs(x / np.sqrt((x ** 2).mean(axis=1, keepdims=True) + 1e-6) * norm)
+x = (x / np.sqrt((x ** 2).mean(axis=1, keepdims=True) + 1e-6) * norm) ** 2
 read = one["layers/000/attention/input"]
 order = -np.sort(-x, axis=1)
 assert np.abs(read["magnitude"][:] - x.mean(axis=0)).max() < 1e-5

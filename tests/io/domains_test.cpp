@@ -103,19 +103,19 @@ TEST(DomainRouting, WritesAFile) {
 TEST(DomainRouting, DrawsAPage) {
   const std::string page = domains_page(three_domains());
   parsed_xml(page);
-  EXPECT_THAT(page, HasSubstr("a&lt;b, choice 1 of width 8: 50.00 %, 2.000 × even"));
+  EXPECT_THAT(page, HasSubstr("a&lt;b, expert 1 of width 8: 50.00 %, 2.000 × even"));
   EXPECT_THAT(page, HasSubstr("Layer 3 attention: mean probability"));
 }
 
 /// Pieces that are always on are no choices of the router: it has three.
 TEST(DomainRouting, FixedChoicesHaveNoShare) {
   DomainRouting domains = three_domains();
-  domains.routers[0].always_on = domains.routers[0].fixed = 1;
+  domains.routers[0].always_on = 1;
   domains.routers[0].routing[0] = routing({0, 4, 0, 0, 0, 0, 4, 0});
   const std::string page = domains_page(domains);
   EXPECT_THAT(page, HasSubstr("softmax router, 2 of 3 choices a token; the first 1 are always on"));
-  EXPECT_THAT(page, HasSubstr("a&lt;b, choice 1 of width 8: 50.00 %, 1.500 × even"));
-  EXPECT_THAT(page, HasSubstr("a&lt;b, choice 0 of width 8: 40.00 %, 1.600 × even"));  // its probability
+  EXPECT_THAT(page, HasSubstr("a&lt;b, expert 1 of width 8: 50.00 %, 1.500 × even"));
+  EXPECT_THAT(page, HasSubstr("a&lt;b, expert 0 of width 8: 40.00 %, 1.600 × even"));  // its probability
 }
 
 }  // namespace

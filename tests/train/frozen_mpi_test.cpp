@@ -129,6 +129,35 @@ TEST(Frozen, TrainsTheSameOnEveryMesh) {
   }
 }
 
+/// Rows of a tensor whose parts lie on several ranks, of which one has none of the rows: it trains, is saved and read
+/// by any mesh all the same.
+TEST(Frozen, TrainsRowsThatOneTensorRankHas) {
+  Config config = tiny_config();
+  config.optim.train_only = {"model/embed_tokens/weight[:3]", "model/layers/0/self_attn/q_proj/weight[:2]",
+                             "model/layers/1/mlp/experts/4/up_proj/weight[:2]"};
+  const Trajectory serial = train(config, ProcessGroup::self(), 4);
+  const int world = world_size();
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.tensor = world, .zero = 1}, ParallelConfig{.expert_tensor = world},
+        ParallelConfig{.tensor = 2, .zero = 3, .sequence = true}}) {
+    Config own = config;
+    own.parallel = parallel;
+    if (world > 2 || !contradictions(own, world).empty()) continue;
+    const ProcessGroup all = ProcessGroup::world(60);
+    const SharedDirectory directory(all);
+    TinyTraining training(own, ProcessGroup::world(60));
+    Trajectory run;
+    run.steps = training.run(0, 2);
+    save(training, directory.path(), 2);
+    TinyTraining resumed(own, ProcessGroup::world(60));
+    for (StepResult& step : resume(resumed, directory.path(), 2, 2)) run.steps.push_back(std::move(step));
+    run.weights = resumed.weights();
+    expect_same_run(run, serial, mesh_shape(parallel).text(world));
+    TinyTraining alone(config, ProcessGroup::self());
+    expect_same_steps(resume(alone, directory.path(), 2, 2), {serial.steps.begin() + 2, serial.steps.end()}, "alone");
+  }
+}
+
 /// Saved and resumed with the same bits, and without the moments that a checkpoint has of what is frozen now.
 TEST(Frozen, ResumesWithTheSameBits) {
   for (const DType type : {DType::f32, DType::bf16}) {

@@ -2,7 +2,10 @@
 
 #include <cmath>
 
+#include "model/mixture.h"
+#include "model/routing_statistics.h"
 #include "support/trajectory.h"
+#include "train/dead_experts.h"
 
 namespace lyceum {
 namespace {
@@ -63,6 +66,19 @@ TEST(SubDimensions, CountChoicesOfThePiecesThatMayBeOff) {
     }
     EXPECT_EQ(chosen, 2 * config.batch.global * config.batch.seq_len);
   }
+}
+
+/// What every token has is neither dead nor idle, and no part of what choices could be spread over.
+TEST(SubDimensions, ThatAreAlwaysOnAreNotDead) {
+  Config config = tiny_config();
+  config.moe = {};
+  config.sub_dimensions = {.attention = 4, .active = 2, .shared = 1};
+  RoutingSums sums = no_routing(*pieces_of(config, {0, Site::attention}));
+  sums.counts = {0, 5, 5, 5};
+  EXPECT_EQ(imbalance(sums), 1);
+  std::vector<IdleExperts> idle;
+  for (int step = 0; step < 9; ++step) add_step(idle, {sums});
+  EXPECT_EQ(idle.front().steps, (std::vector<std::int64_t>{0, 0, 0, 0}));
 }
 
 }  // namespace

@@ -344,7 +344,13 @@ void check_mixtures(Findings& findings, const Config& config) {
   findings.unless(mixture || experts.count == 0,
                   "attention_experts.count = {} without model.attention = moa: set one or the other", experts.count);
   const SubDimensionsConfig& parts = config.sub_dimensions;
-  if (parts.attention <= 0 && parts.ffn <= 0) return;
+  if (parts.attention <= 0 && parts.ffn <= 0) {
+    findings.unless(!(config.balance.sub_dimension > 0),
+                    "balance.sub_dimension = {} with no sub-dimensions to balance: set sub_dimensions.attention or "
+                    "sub_dimensions.ffn, or 0",
+                    config.balance.sub_dimension);
+    return;
+  }
   findings.unless(!mixture || parts.attention <= 0,
                   "sub_dimensions.attention = {} with model.attention = moa: set one or the other", parts.attention);
   findings.unless(parts.shared < parts.active,
@@ -458,7 +464,8 @@ void check_training(Findings& findings, const Config& config) {
   const OptimConfig& optim = config.optim;
   if (optim.router_penalty > 0) {
     const RouterKind router = config.moe.router;
-    findings.unless(router != RouterKind::hash && router != RouterKind::random,
+    const bool by_kind = choices_of(config.moe) > 0 || config.attention_experts.count > 0;
+    findings.unless(!by_kind || (router != RouterKind::hash && router != RouterKind::random),
                     "optim.router_penalty = {} with moe.router = {}, which trains no matrix", optim.router_penalty,
                     name_of(router));
     const SubDimensionsConfig& parts = config.sub_dimensions;

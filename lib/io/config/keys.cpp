@@ -118,7 +118,7 @@ void bind_sub_dimensions(Binder key, SubDimensionsConfig& parts) {
   key("sub_dimensions.active", &parts.active, {.low = 1}, "pieces that a token uses");
   key("sub_dimensions.shared", &parts.shared, {.low = 0}, "those of them that every token uses");
   key("sub_dimensions.scaling", EnumMember(&parts.scaling, scaling_names),
-      "of the pieces of a token's answer: their factors add up to all; times their sum, as printed in the paper; none");
+      "of the chosen pieces' probabilities: restore, they add up to all pieces; printed, the paper's formula");
   key("sub_dimensions.gates", EnumMember(&parts.gates, piece_gates_names),
       "what a piece is multiplied by: its probability, or 1 without scaling");
   key("sub_dimensions.fusion_width", &parts.fusion_width, {.low = -1},

@@ -134,8 +134,12 @@ std::string problem_of(const Domain& domain, const std::string& value) {
 }
 
 std::string problem_of(const Domain&, const Texts& values) {
-  const bool empty = std::ranges::any_of(values, &std::string::empty);
-  return empty ? "must not have an empty name between commas" : problem_of(Domain{}, joined(values, ","));
+  for (const std::string& value : values) {
+    if (value.empty()) return "must not have an empty name between commas";
+    const std::string problem = problem_of(Domain{}, value);
+    if (!problem.empty()) return problem;
+  }
+  return {};
 }
 
 std::string kind_text(const Domain& domain, const std::string&) {

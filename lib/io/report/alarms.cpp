@@ -100,7 +100,7 @@ std::string idle_since(const RoutingHistory& history, std::size_t begin) {
 }
 
 double alarming_violation(const RoutingHistory::Layer& layer) {
-  const double most = static_cast<double>(layer.experts) / static_cast<double>(layer.top_k) - 1;
+  const double most = static_cast<double>(layer.experts - layer.always_on) / static_cast<double>(layer.top_k) - 1;
   return std::min(4.0, most / 2);
 }
 
@@ -110,7 +110,7 @@ std::vector<IdleSpan> idle_spans(const RoutingHistory::Layer& layer) {
   std::vector<RoutedTokens> loads;
   for (std::size_t r = 0; r < records; ++r) loads.push_back(layer_load(layer, {r, r + 1}));
   std::vector<IdleSpan> spans;
-  for (std::size_t e = 0; e < experts; ++e) {
+  for (auto e = static_cast<std::size_t>(layer.always_on); e < experts; ++e) {
     double passed_by = 0;  // tokens of an even share since the expert was last chosen
     for (std::size_t r = 0, begin = 0; r <= records; ++r) {
       if (r < records && loads[r].tokens[e] == 0) {

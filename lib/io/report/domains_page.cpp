@@ -47,14 +47,15 @@ std::string distance_chart(const DomainRouting& domains) {
 template <class Share>
 std::string domain_map(const DomainRouting& domains, const DomainRouting::Router& router, const char* what,
                        std::int64_t first, Share share) {
-  HeatMap map{.title = fmt::format("Layer {}: {}", label_of(router.id), what),
-              .note = fmt::format("{} router, {} of {} choices a token{}", router.kind, router.top_k,
-                                  std::ssize(router.widths) - router.fixed,
-                                  router.fixed > 0 ? fmt::format("; the first {} are always on", router.fixed) : ""),
-              .row_name = "",
-              .column_name = "choice",
-              .columns = router.choices(),
-              .legend = false};
+  HeatMap map{
+      .title = fmt::format("Layer {}: {}", label_of(router.id), what),
+      .note = fmt::format("{} router, {} of {} choices a token{}", router.kind, router.top_k,
+                          std::ssize(router.widths) - router.always_on,
+                          router.always_on > 0 ? fmt::format("; the first {} are always on", router.always_on) : ""),
+      .row_name = "",
+      .column_name = "choice",
+      .columns = router.choices(),
+      .legend = false};
   const auto even = static_cast<double>(std::ssize(router.widths) - first);
   for (std::size_t d = 0; d < domains.data_sets.size(); ++d) {
     const std::string& name = domains.data_sets[d].name;
@@ -64,7 +65,7 @@ std::string domain_map(const DomainRouting& domains, const DomainRouting::Router
     for (std::size_t c = 0; c < router.choices(); ++c) {
       const bool shown = static_cast<std::int64_t>(c) >= first;
       values.push_back(shown ? share(d, c) * even : std::numeric_limits<double>::quiet_NaN());
-      titles.push_back(fmt::format("{}, choice {} of width {}: {:.2f} %, {:.3f} × even", name, c, router.widths[c],
+      titles.push_back(fmt::format("{}, expert {} of width {}: {:.2f} %, {:.3f} × even", name, c, router.widths[c],
                                    100 * share(d, c), values.back()));
     }
   }
@@ -78,7 +79,7 @@ std::string router_maps(const DomainRouting& domains, const DomainRouting::Route
     return double{router.routing[d].mean_probability.at(c)};
   };
   return fmt::format("<div class=\"pair\">\n{}{}</div>\n",
-                     domain_map(domains, router, "share of the choices", router.fixed,
+                     domain_map(domains, router, "share of the choices", router.always_on,
                                 [&](std::size_t d, std::size_t c) { return shares[d][c]; }),
                      domain_map(domains, router, "mean probability", 0, probability));
 }

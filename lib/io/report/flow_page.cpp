@@ -116,12 +116,13 @@ std::string flow_page(const ActivationFlow& flow) {
   body += by_layer(flow, "Magnitude held by the largest half of the dimensions",
                    "Percent of a token's sum of magnitudes: more is sparser",
                    [](const auto& values) { return 100 * values.share_of_top(0.5); });
-  body += "<div class=\"pair\">\n" +
-          by_layer(flow, "Mean magnitude", "Of a dimension of what the halves of a block give",
-                   [](const auto& values) { return values.output ? values.mean_magnitude() : not_shown; }) +
-          by_layer(flow, "Median magnitude", "Of a token's dimensions, mean of the tokens; likewise",
-                   [](const auto& values) { return values.output ? values.median : not_shown; }) +
-          "</div>\n";
+  body +=
+      "<div class=\"pair\">\n" +
+      by_layer(flow, "Mean magnitude", "Of the outputs of attention and FFN, mean of tokens and dimensions",
+               [](const auto& values) { return values.output ? values.mean_magnitude() : not_shown; }) +
+      by_layer(flow, "Median magnitude", "Over a token's dimensions, mean of the tokens; outputs of attention and FFN",
+               [](const auto& values) { return values.output ? values.median : not_shown; }) +
+      "</div>\n";
   body += over_layers_at(flow,
                          {.title = "Dimensions that are high in all of so many consecutive tokens",
                           .note = "Percent of the dimensions, mean of the layers. " + high,

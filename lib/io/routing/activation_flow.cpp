@@ -120,7 +120,9 @@ std::string flow_text(const ActivationFlow& flow) {
   std::string text = fmt::format(
       "checkpoint     {} (step {})\ndata           {}\ntokens         {}\nloss           {:.6f} nats a token\n\n",
       flow.checkpoint, flow.step, flow.data, flow.tokens, flow.loss);
-  text += "Magnitudes of the hidden dimensions, and the share of a token's that its largest dimensions have\n";
+  text +=
+      "Magnitudes (squares) of the hidden dimensions, what part of a token's sum the largest hold, and the fewest that "
+      "hold 90 %\n";
   Table table({"layer", "of", ">mean", ">of input", ">median", ">top 10 %", ">top 25 %", ">top 50 %", ">90 % in",
                fmt::format(">high in {}", short_window), fmt::format(">in {}", long_window), ">in a row"});
   for (std::size_t v = 0; v < flow.values.size(); ++v) {

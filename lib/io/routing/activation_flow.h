@@ -25,9 +25,9 @@ struct ActivationFlow {
   struct Values {
     MixtureId id;  // layer and half
     bool output = false;
-    std::vector<double> magnitude;  // [hidden]: |x_i|
-    double median = 0;              // of a token's |x_i|
-    std::vector<double> top_share;  // [hidden]: share of Σ |x_i| that the m + 1 largest ones of a token have
+    std::vector<double> magnitude;  // [hidden]: x_i²
+    double median = 0;              // of a token's x_i²
+    std::vector<double> top_share;  // [hidden]: share of Σ x_i² that the m + 1 largest ones of a token have
     std::vector<double> common;     // [high_parts, longest_window]: dimensions high in all of w + 1 tokens
     std::vector<double> shared;     // [high_parts, shared_window + 1]: dimensions high in n of shared_window tokens
     std::vector<double> run;        // [high_parts]: tokens in a row that a dimension stays high; NaN where none is

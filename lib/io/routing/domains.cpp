@@ -146,7 +146,7 @@ std::string domain_text(const DomainRouting& domains) {
   }
   text += sets.text();
   text += "\nShares of the choices by data set; TV: total-variation distance of two, 0 alike, 1 nothing in common\n";
-  Table routers({"layer", "router", ">choices", ">top_k", ">mean TV", ">largest TV", "of", "choices that differ most"});
+  Table routers({"layer", "router", ">experts", ">top_k", ">mean TV", ">largest TV", "of", "experts that differ most"});
   for (const DomainRouting::Router& router : domains.routers) {
     const DomainDistance apart = distance_of(domains, router);
     const bool alone = domains.data_sets.size() < 2;

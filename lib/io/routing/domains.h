@@ -22,8 +22,7 @@ struct DomainRouting {
     MixtureId id;
     std::string kind;  // as moe.router calls it
     std::int64_t top_k = 0;
-    std::int64_t always_on = 0;              // what every token has besides: shared experts, or the first pieces
-    std::int64_t fixed = 0;                  // of the choices, the first ones: they are among those, and never counted
+    std::int64_t always_on = 0;              // of the choices, the first ones: every token has them, and none chooses
     std::vector<std::int64_t> widths;        // [choices]
     std::vector<LayerRouting> routing = {};  // of each data set
 

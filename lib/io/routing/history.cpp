@@ -58,6 +58,9 @@ RoutingHistory::Layer read_router(const hdf5::File& file, const MixtureId& id, s
     require_input(static_cast<std::int64_t>(values->size()) == layer.experts, "{}: {} has {} values for {} experts",
                   where, attribute, values->size(), layer.experts);
   }
+  if (group.has_attribute("always_on")) layer.always_on = group.integer("always_on");
+  require_input(layer.always_on >= 0 && layer.always_on < layer.experts, "{}: {} of {} experts are always on", where,
+                layer.always_on, layer.experts);
   return layer;
 }
 

@@ -87,6 +87,7 @@ void set_placement(hdf5::File& file, const RoutingLog::Layer& layer) {
   const std::string group = group_of(layer.id);
   for (const char* member : {"", "/counts", "/mean_probability"}) set_placement(file.object(group + member), layer);
   if (layer.drops) set_placement(file.object(group + "/dropped"), layer);
+  if (layer.always_on > 0) file.object(group).set("always_on", layer.always_on);
 }
 
 /// With so many records of which it is not known.
@@ -212,7 +213,8 @@ void RoutingLog::resume(std::int64_t resume_step) {
   for (std::size_t i = 0; same_layers && i < layers_.size(); ++i) {
     const RoutingHistory::Layer& old = history.layers[i];
     same_layers = old.id == layers_[i].id && old.top_k == layers_[i].top_k &&
-                  old.expert_sizes == layers_[i].expert_sizes && old.drops == layers_[i].drops;
+                  old.expert_sizes == layers_[i].expert_sizes && old.drops == layers_[i].drops &&
+                  old.always_on == layers_[i].always_on;
     same_placement = same_placement && old.expert_rank == layers_[i].expert_rank;
     entropies = entropies && !old.mean_entropy.empty();
   }

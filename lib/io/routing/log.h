@@ -33,14 +33,16 @@ struct RoutingRecord {
 /// limited room /layers/LLL/dropped [S, top_k, experts] (of counts, choices that were left out); LLL is the layer's
 /// index in three digits. These are of the FFN's router; the attention's has the same under /layers/LLL/attention.
 /// Dimension scales step, choice, expert; `units`; attributes expert_sizes and expert_rank on each router's group and
-/// datasets. A kill at any instant leaves a readable file that misses at most the newest record.
-/// One rank owns the log; beside the file lives `.routing.h5.next`, which costs as much disk again while a run goes on.
+/// datasets, and always_on on the group where the first experts are. A kill at any instant leaves a readable file that
+/// misses at most the newest record. One rank owns the log; beside the file lives `.routing.h5.next`, which costs as
+/// much disk again while a run goes on.
 class RoutingLog {
  public:
   struct Layer {
     MixtureId id;
     std::int64_t top_k;
     bool drops = false;                      // whether it says which choices were left out
+    std::int64_t always_on = 0;              // the first experts, which every token has and none chooses
     std::vector<std::int64_t> expert_sizes;  // width of each routed expert
     std::vector<std::int64_t> expert_rank;   // expert-parallel rank that holds it; −1: none, it has no weights
     bool operator==(const Layer&) const = default;
@@ -89,6 +91,7 @@ struct RoutingHistory {
     std::vector<float> mean_probability;  // [S, experts]
     std::vector<float> mean_entropy{};    // [S]; none in an older file
     bool drops = false;
+    std::int64_t always_on = 0;
     std::vector<std::int64_t> dropped{};  // [S, top_k, experts], where it drops
   };
   std::vector<Layer> layers;  // in the order of forward

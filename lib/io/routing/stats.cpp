@@ -28,13 +28,21 @@ bool tells_dropped(const RoutingHistory& history) {
   return std::ranges::any_of(history.layers, &RoutingHistory::Layer::drops);
 }
 
+namespace {
+
+std::span<const std::int64_t> chosen(const RoutedTokens& load) {
+  return std::span(load.tokens).subspan(static_cast<std::size_t>(load.always_on));
+}
+
+}  // namespace
+
 std::int64_t RoutedTokens::total() const { return std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0}); }
-std::int64_t RoutedTokens::max() const { return *std::max_element(tokens.begin(), tokens.end()); }
-std::int64_t RoutedTokens::min() const { return *std::min_element(tokens.begin(), tokens.end()); }
+std::int64_t RoutedTokens::max() const { return std::ranges::max(chosen(*this)); }
+std::int64_t RoutedTokens::min() const { return std::ranges::min(chosen(*this)); }
 std::size_t RoutedTokens::busiest() const {
   return static_cast<std::size_t>(std::max_element(tokens.begin(), tokens.end()) - tokens.begin());
 }
-double RoutedTokens::mean() const { return static_cast<double>(total()) / static_cast<double>(tokens.size()); }
+double RoutedTokens::mean() const { return static_cast<double>(total()) / static_cast<double>(chosen(*this).size()); }
 
 double RoutedTokens::dropped_share() const {
   return total() == 0 ? no_number : static_cast<double>(dropped) / static_cast<double>(total());
@@ -50,24 +58,25 @@ double RoutedTokens::max_over_mean() const { return total() == 0 ? no_number : s
 double RoutedTokens::variation() const {
   if (total() == 0) return no_number;
   double squares = 0;
-  for (const std::int64_t n : tokens) squares += (static_cast<double>(n) - mean()) * (static_cast<double>(n) - mean());
-  return std::sqrt(squares / static_cast<double>(tokens.size())) / mean();
+  for (const std::int64_t n : chosen(*this))
+    squares += (static_cast<double>(n) - mean()) * (static_cast<double>(n) - mean());
+  return std::sqrt(squares / static_cast<double>(chosen(*this).size())) / mean();
 }
 
 double RoutedTokens::entropy() const {
   if (total() == 0) return no_number;
-  if (tokens.size() == 1) return 1;
+  if (chosen(*this).size() == 1) return 1;
   double sum = 0;
-  for (const std::int64_t n : tokens) {
+  for (const std::int64_t n : chosen(*this)) {
     const double share = static_cast<double>(n) / static_cast<double>(total());
     if (share > 0) sum -= share * std::log(share);
   }
-  return sum / std::log(static_cast<double>(tokens.size()));
+  return sum / std::log(static_cast<double>(chosen(*this).size()));
 }
 
 double RoutedTokens::percentile(double share) const {
   if (total() == 0) return no_number;
-  std::vector<std::int64_t> sorted = tokens;
+  std::vector<std::int64_t> sorted(chosen(*this).begin(), chosen(*this).end());
   const auto place = sorted.begin() + std::llround(share * static_cast<double>(sorted.size() - 1));
   std::nth_element(sorted.begin(), place, sorted.end());
   return static_cast<double>(*place) / mean();
@@ -113,7 +122,7 @@ ChosenWidth chosen_width(const RoutingHistory& history, RecordRange range) {
 }
 
 RoutedTokens layer_load(const RoutingHistory::Layer& layer, RecordRange range, std::optional<std::int64_t> choice) {
-  RoutedTokens load{.id = layer.id, .choice = choice, .tokens = {}};
+  RoutedTokens load{.id = layer.id, .choice = choice, .tokens = {}, .always_on = layer.always_on};
   load.tokens.resize(static_cast<std::size_t>(layer.experts));
   for (std::size_t r = range.begin; r < range.end; ++r) {
     for (std::int64_t k = choice.value_or(0); k < (choice ? *choice + 1 : layer.top_k); ++k) {

@@ -29,6 +29,7 @@ struct RoutedTokens {
   std::optional<std::int64_t> choice;  // 0 for the top-1 choice; none: all choices together
   std::vector<std::int64_t> tokens;    // [experts]
   std::int64_t dropped = 0;            // of all experts' tokens, those that they had no room for
+  std::int64_t always_on = 0;          // the first experts, which none of the numbers below counts
 
   std::int64_t total() const;
   std::int64_t max() const;

@@ -8,24 +8,29 @@ namespace {
 
 constexpr int piece_threads = 128;
 
-__device__ std::int64_t own_place() { return static_cast<std::int64_t>(blockIdx.x) * piece_threads + threadIdx.x; }
+/// f(i) for the i below `count` that fall to this thread.
+template <class F>
+__device__ void each_own(std::int64_t count, const F& f) {
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * piece_threads + threadIdx.x;
+  for (std::int64_t i = first; i < count; i += static_cast<std::int64_t>(gridDim.x) * piece_threads) f(i);
+}
 
 /// A thread a token.
 template <class A>
 __global__ void __launch_bounds__(piece_threads) make_factors(PieceFactors<A> pieces) {
-  const std::int64_t t = own_place();
-  if (t >= pieces.logits.rows) return;
-  const std::uint64_t on = pieces_on(pieces.always_on, pieces.index.row(t), pieces.index.cols);
-  factors_of(pieces.logits.row(t), pieces.logits.cols, on, pieces.scaling, pieces.factors.row(t));
+  each_own(pieces.logits.rows, [&](std::int64_t t) {
+    const std::uint64_t on = pieces_on(pieces.always_on, pieces.index.row(t), pieces.index.cols);
+    factors_of(pieces.logits.row(t), pieces.logits.cols, on, pieces.scaling, pieces.factors.row(t));
+  });
 }
 
 template <class A>
 __global__ void __launch_bounds__(piece_threads) make_factors_backward(PieceFactorsBackward<A> pieces) {
-  const std::int64_t t = own_place();
-  if (t >= pieces.logits.rows) return;
-  const std::uint64_t on = pieces_on(pieces.always_on, pieces.index.row(t), pieces.index.cols);
-  factors_slope(pieces.logits.row(t), pieces.logits.cols, on, pieces.scaling, pieces.d_factors.row(t),
-                pieces.d_logits.row(t));
+  each_own(pieces.logits.rows, [&](std::int64_t t) {
+    const std::uint64_t on = pieces_on(pieces.always_on, pieces.index.row(t), pieces.index.cols);
+    factors_slope(pieces.logits.row(t), pieces.logits.cols, on, pieces.scaling, pieces.d_factors.row(t),
+                  pieces.d_logits.row(t));
+  });
 }
 
 /// A block a sequence, a thread a column, which it adds up token by token.
@@ -53,25 +58,27 @@ __global__ void __launch_bounds__(piece_threads) load_pieces(PieceLoad<A> pieces
 /// A thread a token.
 template <class A>
 __global__ void __launch_bounds__(piece_threads) load_pieces_backward(PieceLoadBackward<A> pieces) {
-  const std::int64_t t = own_place(), count = pieces.factors.cols;
-  if (t >= pieces.factors.rows) return;
-  const double* slope = pieces.d_load.row((pieces.first + t) / pieces.seq_len) + count;
-  const A* c = pieces.factors.row(t);
-  double sum = 0, dot = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    sum += static_cast<double>(c[i]);
-    dot += static_cast<double>(c[i]) * slope[i];
-  }
-  for (std::int64_t i = 0; i < count; ++i) {
-    pieces.d_factors.row(t)[i] = static_cast<A>((slope[i] - dot / sum) / sum);
-  }
+  const std::int64_t count = pieces.factors.cols;
+  each_own(pieces.factors.rows, [&](std::int64_t t) {
+    const double* slope = pieces.d_load.row((pieces.first + t) / pieces.seq_len) + count;
+    const A* c = pieces.factors.row(t);
+    double sum = 0, dot = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+      sum += static_cast<double>(c[i]);
+      dot += static_cast<double>(c[i]) * slope[i];
+    }
+    for (std::int64_t i = 0; i < count; ++i) {
+      pieces.d_factors.row(t)[i] = static_cast<A>((slope[i] - dot / sum) / sum);
+    }
+  });
 }
 
 __global__ void __launch_bounds__(piece_threads) find_rows(PieceRows rows) {
-  const std::int64_t r = own_place(), k = rows.index.cols;
-  if (r >= static_cast<std::int64_t>(rows.source.size())) return;
-  const std::int64_t pair = rows.pair_of_row[r];
-  rows.source[r] = pair < 0 ? -1 : pair / k * rows.pieces + rows.index.row(pair / k)[pair % k];
+  const std::int64_t k = rows.index.cols;
+  each_own(static_cast<std::int64_t>(rows.source.size()), [&](std::int64_t r) {
+    const std::int64_t pair = rows.pair_of_row[r];
+    rows.source[r] = pair < 0 ? -1 : pair / k * rows.pieces + rows.index.row(pair / k)[pair % k];
+  });
 }
 
 /// Where the piece of a token lies among the rows; −1 where nobody chose it.

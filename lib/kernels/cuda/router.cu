@@ -84,13 +84,15 @@ __device__ A score_of(A x, A largest, A inverse) {
 }
 
 /// The choice that follows on `expert` of rank `rank`, which become its own: the best of those that stand behind, so
-/// that nothing need be marked as taken. Compared are key(column, logit, place).
+/// that nothing need be marked as taken. Compared are key(column, logit, place) of the columns from `first` on.
 template <class A, int held, class Key, class Rank>
-__device__ void to_next_choice(const Row<A, held>& logits, const Key& key, Rank& rank, int& expert) {
+__device__ void to_next_choice(const Row<A, held>& logits, const Key& key, std::int64_t first, Rank& rank,
+                               int& expert) {
   constexpr unsigned nobody = ~0u;
   Rank best = 0;
   unsigned own = nobody;
   logits.each([&](std::int64_t c, A x, int i) {
+    if (c < first) return;
     const Rank here = rank_of(key(c, x, i));
     const bool behind = here < rank || (here == rank && c > expert);
     if (behind && (own == nobody || here > best)) {
@@ -183,12 +185,12 @@ __device__ void choose(const RouteTokens<A>& route, const Row<A, held>& logits, 
   const std::int64_t k = chosen_of(route);
   auto rank = static_cast<decltype(rank_of(A{}))>(-1);
   int expert = -1;
-  for (std::int64_t j = 0; j < route.skip; ++j) to_next_choice(logits, key, rank, expert);
+  for (std::int64_t j = 0; j < route.skip; ++j) to_next_choice(logits, key, route.always_on, rank, expert);
   A sum = 0;
   for (std::int64_t from = 0; from < k; from += warp_size) {
     std::int64_t own = 0;
     for (std::int64_t j = from; j < k && j < from + warp_size; ++j) {
-      to_next_choice(logits, key, rank, expert);
+      to_next_choice(logits, key, route.always_on, rank, expert);
       if (j == from + lane()) own = expert;
     }
     const std::int64_t j = from + lane();
@@ -294,7 +296,6 @@ __global__ void __launch_bounds__(router_threads)
       if (route.group_limit > 0) open = open_groups(route, logits, compared);
     }
     const auto key = [&](std::int64_t c, A x, int i) {
-      if (c < route.always_on) return std::numeric_limits<A>::quiet_NaN();
       if constexpr (groups) {
         if (route.group_limit > 0 && !(open >> route.group[c] & 1)) return std::numeric_limits<A>::quiet_NaN();
       }

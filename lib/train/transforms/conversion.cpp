@@ -96,7 +96,7 @@ Making upcycled(const Task& task) {
   };
 }
 
-/// "experts 8 to 11 of layers 1-3 are new: …": what trains nothing else.
+/// The optim.train_only that trains what was inserted and nothing else.
 std::string insertion_text(const Config& config, const ExpertOrigins& origins) {
   std::map<std::int64_t, std::vector<std::size_t>> layers;  // by the number of their old experts
   std::size_t routing = 0;
@@ -114,7 +114,8 @@ std::string insertion_text(const Config& config, const ExpertOrigins& origins) {
     for (const std::size_t layer : all ? std::vector<std::size_t>{0} : numbers) {
       const std::string prefix = fmt::format("model/layers/{}/mlp/", all ? "*" : std::to_string(layer));
       for (std::int64_t e = first; e < first + count; ++e) patterns.push_back(fmt::format("{}experts/{}/*", prefix, e));
-      const Mixture mixture = routed_experts(config, static_cast<std::int64_t>(numbers.front())).value();
+      const auto some_layer = static_cast<std::int64_t>(all ? numbers.front() : layer);
+      const Mixture mixture = routed_experts(config, some_layer).value();
       for (const RouterTensor& tensor : router_tensors(config, mixture)) {
         if (tensor.trained && tensor.rows_are_choices) {
           patterns.push_back(fmt::format("{}{}[{}:]", prefix, tensor.name, first));
@@ -242,7 +243,7 @@ Conversion convert(const ConversionRequest& request, const CheckpointReader& sou
   require_none(problems(wanted.config, ranks));
   conversion.config = conversion.resolved = std::move(wanted.config);
   resolve(conversion.resolved, ranks);
-  if (!conversion.resolved.optim.train_only.empty()) trained_share(conversion.resolved);
+  if (!conversion.resolved.optim.train_only.empty()) trained_values(conversion.resolved);
   conversion.recipes = recipes_of(conversion.resolved, source, making(conversion.resolved));
   return conversion;
 }
