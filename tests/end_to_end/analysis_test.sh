@@ -259,7 +259,7 @@ for layer in "layers/001", "layers/002":
     row = re.search(rf"^layer{int(layer[-3:])} .*", table, re.M).group()
     assert f" {distance:.4f} " in row and f"  {np.argmax(np.abs(share[0] - share[1]))} (" in row, row
     for e in range(8):
-        assert any(t.startswith(f"code, choice {e} of width") and f": {100 * share[1, e]:.2f} %" in t for t in titles), e
+        assert any(t.startswith(f"code, expert {e} of width") and f": {100 * share[1, e]:.2f} %" in t for t in titles), e
 END_PYTHON
 # Every kind of router, in attention too.
 few_steps=("${tiny[@]}" --run.steps=1 --checkpoint.every=1)
