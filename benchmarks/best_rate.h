@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <vector>
 
 #include "timing.h"
@@ -12,7 +13,8 @@
 namespace lyceum {
 
 /// FLOP/s of oneDNN's 512 x 512 x 512 matrix product with weights that it packed as it likes, every thread busy with
-/// one of its own: what the shares of a benchmark are taken of. `type`: f32 or bf16.
+/// one of its own: what the shares of a benchmark are taken of. `type`: f32 or bf16. NaN where it has no such product
+/// for this CPU.
 inline double best_gemm_rate(int threads, dnnl::memory::data_type type) {
   using dnnl::memory;
   constexpr dnnl::memory::dim size = 512;
@@ -21,8 +23,9 @@ inline double best_gemm_rate(int threads, dnnl::memory::data_type type) {
   const memory::desc any({size, size}, type, memory::format_tag::any);
   const int outside = omp_get_max_threads();
   omp_set_num_threads(1);
-  const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(plain, any, plain), engine);
+  const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(plain, any, plain), engine, true);  // may be none
   omp_set_num_threads(outside);
+  if (!description) return std::numeric_limits<double>::quiet_NaN();
   const dnnl::matmul product(description);
   const auto filled = [&](const memory::desc& layout) {
     memory values(memory::desc({size, size}, memory::data_type::f32, memory::format_tag::ab), engine);
