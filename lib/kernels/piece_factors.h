@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/cuda/host_device.h"
@@ -17,6 +18,34 @@ LYCEUM_HOST_DEVICE std::uint64_t pieces_on(std::int64_t always_on, const std::in
     if (chosen[j] >= 0) on |= std::uint64_t{1} << chosen[j];
   }
   return on;
+}
+
+/// Row of the pieces of all tokens that a pair, token · k + choice, is about; −1 of none. See PieceRows.
+template <class Rows>
+LYCEUM_HOST_DEVICE std::int64_t source_of(const Rows& rows, std::int64_t pair) {
+  const std::int64_t k = rows.index.cols;
+  return pair < 0 ? -1 : pair / k * rows.pieces + rows.index.row(pair / k)[pair % k];
+}
+
+/// Where a piece of a token lies among the rows of PlacePieces; −1 where it is no choice, or lies nowhere.
+template <class Place>
+LYCEUM_HOST_DEVICE std::int64_t slot_of(const Place& place, std::int64_t t, std::int64_t piece) {
+  const std::int64_t k = place.index.cols;
+  for (std::int64_t j = 0; j < k; ++j) {
+    if (place.index.row(t)[j] == piece) return place.slot[static_cast<std::size_t>(t * k + j)];
+  }
+  return -1;
+}
+
+/// The factors' gradient from the slopes of the shares c_i / Σ c of a token, see PieceLoad.
+template <class A>
+LYCEUM_HOST_DEVICE void share_slope(const A* factors, std::int64_t pieces, const double* slope, A* d_factors) {
+  double sum = 0, dot = 0;
+  for (std::int64_t i = 0; i < pieces; ++i) {
+    sum += static_cast<double>(factors[i]);
+    dot += static_cast<double>(factors[i]) * slope[i];
+  }
+  for (std::int64_t i = 0; i < pieces; ++i) d_factors[i] = static_cast<A>((slope[i] - dot / sum) / sum);
 }
 
 /// A token's softmax: exp(x_i − largest) / sum.

@@ -76,24 +76,24 @@ Variable SubDimensions::fused(Tape& tape, const TokenLayout& layout, const Varia
 
 SubDimensionAttention::SubDimensionAttention(const Config& config, const Mixture& mixture, const std::string& prefix,
                                              const Mesh& mesh, const Units& units)
-    : pieces_(config, mixture, prefix, mesh, {units.replicated, units.untrained}),
+    : SubDimensionHalf(config, mixture, prefix, mesh, units),
       heads_(heads_of(config.model, mesh.tensor)),
       matrices_(add_attention(units.dense, prefix, config.model, heads_, mesh.tensor)) {}
 
 Sublayer::Result SubDimensionAttention::forward(Tape& tape, const Pass& pass, const Variable& x) const {
   const TokenLayout& layout = pass.layout;
-  SubDimensions::Use use = pieces_.use(tape, pass, x, pass.counts ? &tally_ : nullptr);
-  const Variable all = layout.to_matrix(tape, x), qkv = tape.apply(ReadPieces{use.choices, matrices_.qkv}, all);
+  SubDimensions::Use own = use(tape, pass, x);
+  const Variable all = layout.to_matrix(tape, x), qkv = tape.apply(ReadPieces{own.choices, matrices_.qkv}, all);
   layout.release_matrix(tape, all, x);
   const Attended attended = attend(tape, pass, heads_, qkv);
-  const Variable out = tape.apply(WritePieces{use.choices, matrices_.out}, attended.y, use.factors);
+  const Variable out = tape.apply(WritePieces{own.choices, matrices_.out}, attended.y, own.factors);
   attended.release(tape);
-  return {pieces_.fused(tape, layout, layout.from_matrix(tape, out)), std::move(use.losses)};
+  return {pieces().fused(tape, layout, layout.from_matrix(tape, out)), std::move(own.losses)};
 }
 
 SubDimensionFeedForward::SubDimensionFeedForward(const Config& config, const Mixture& mixture,
                                                  const std::string& prefix, const Mesh& mesh, const Units& units)
-    : pieces_(config, mixture, prefix, mesh, {units.replicated, units.untrained}), activation_(config.model.ffn) {
+    : SubDimensionHalf(config, mixture, prefix, mesh, units), activation_(config.model.ffn) {
   const std::int64_t width = dense_width(config, mixture.id.layer);
   matrices_ = add_expert(units.dense, prefix, config.model,
                          {config.model.hidden, width, part_of(width, mesh.tensor.rank(), mesh.tensor.size())});
@@ -101,13 +101,13 @@ SubDimensionFeedForward::SubDimensionFeedForward(const Config& config, const Mix
 
 Sublayer::Result SubDimensionFeedForward::forward(Tape& tape, const Pass& pass, const Variable& x) const {
   const TokenLayout& layout = pass.layout;
-  SubDimensions::Use use = pieces_.use(tape, pass, x, pass.counts ? &tally_ : nullptr);
-  const Variable all = layout.to_matrix(tape, x), inner = tape.apply(ReadPieces{use.choices, matrices_.in}, all);
+  SubDimensions::Use own = use(tape, pass, x);
+  const Variable all = layout.to_matrix(tape, x), inner = tape.apply(ReadPieces{own.choices, matrices_.in}, all);
   layout.release_matrix(tape, all, x);
   const Variable active = tape.apply(Activate{activation_}, inner);
-  const Variable y = tape.apply(WritePieces{use.choices, matrices_.down}, active, use.factors);
+  const Variable y = tape.apply(WritePieces{own.choices, matrices_.down}, active, own.factors);
   tape.release(active, Activate{activation_}, inner);
-  return {pieces_.fused(tape, layout, layout.from_matrix(tape, y)), std::move(use.losses)};
+  return {pieces().fused(tape, layout, layout.from_matrix(tape, y)), std::move(own.losses)};
 }
 
 }  // namespace lyceum

@@ -49,41 +49,51 @@ class SubDimensions {
   Parameter *in_ = nullptr, *out_ = nullptr;  // of the fusion, where there is one
 };
 
-/// Attention whose queries, keys and values read, and whose output makes, the pieces of hidden that a token uses.
-class SubDimensionAttention : public Sublayer {
+/// A half of a block that reads and makes the pieces of hidden that a token uses.
+class SubDimensionHalf : public Sublayer {
  public:
   /// Where the parameters go, by who holds copies; and what of the router is not trained.
   struct Units {
     ParameterUnit &dense, &replicated, &untrained;
   };
-  SubDimensionAttention(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
-                        const Units& units);
-  Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
   const Mixture* mixture() const override { return &pieces_.mixture(); }
   const Router* router() const override { return &pieces_.router(); }
   void set_tally(const RoutingTally& tally) override { tally_ = tally; }
 
+ protected:
+  SubDimensionHalf(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
+                   const Units& units)
+      : pieces_(config, mixture, prefix, mesh, {units.replicated, units.untrained}) {}
+  SubDimensions::Use use(Tape& tape, const Pass& pass, const Variable& x) const {
+    return pieces_.use(tape, pass, x, pass.counts ? &tally_ : nullptr);
+  }
+  const SubDimensions& pieces() const { return pieces_; }
+
  private:
   RoutingTally tally_{};
   SubDimensions pieces_;
+};
+
+/// Attention whose queries, keys and values read, and whose output makes, these pieces.
+class SubDimensionAttention : public SubDimensionHalf {
+ public:
+  SubDimensionAttention(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
+                        const Units& units);
+  Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
+
+ private:
   AttentionHeads heads_;
   AttentionMatrices matrices_;
 };
 
-/// A dense FFN that reads and makes the pieces of hidden that a token uses.
-class SubDimensionFeedForward : public Sublayer {
+/// A dense FFN that does.
+class SubDimensionFeedForward : public SubDimensionHalf {
  public:
-  using Units = SubDimensionAttention::Units;
   SubDimensionFeedForward(const Config& config, const Mixture& mixture, const std::string& prefix, const Mesh& mesh,
                           const Units& units);
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
-  const Mixture* mixture() const override { return &pieces_.mixture(); }
-  const Router* router() const override { return &pieces_.router(); }
-  void set_tally(const RoutingTally& tally) override { tally_ = tally; }
 
  private:
-  RoutingTally tally_{};
-  SubDimensions pieces_;
   Activation activation_;
   ExpertBank::Expert matrices_;
 };

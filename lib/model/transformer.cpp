@@ -100,16 +100,16 @@ void Transformer::add_block(std::int64_t layer, std::span<const ExpertLoad> meas
     if (!untrained->parameters().empty()) own(std::move(untrained));
   } else if (const std::optional<Mixture> pieces = pieces_of(config_, {layer, Site::attention})) {
     auto untrained = untrained_unit(attention, layer);
-    block.attention = std::make_unique<SubDimensionAttention>(
-        config_, *pieces, attention, *mesh_, SubDimensionAttention::Units{dense, replicated, *untrained});
+    block.attention = std::make_unique<SubDimensionAttention>(config_, *pieces, attention, *mesh_,
+                                                              SubDimensionHalf::Units{dense, replicated, *untrained});
   } else {
     block.attention = std::make_unique<AttentionLayer>(model, attention, mesh_->tensor, dense);
   }
   const std::optional<Mixture> routed = routed_experts(config_, layer), pieces = pieces_of(config_, {layer, Site::ffn});
   if (pieces) {
     auto untrained = untrained_unit(ffn, layer);
-    block.ffn = std::make_unique<SubDimensionFeedForward>(
-        config_, *pieces, ffn, *mesh_, SubDimensionFeedForward::Units{dense, replicated, *untrained});
+    block.ffn = std::make_unique<SubDimensionFeedForward>(config_, *pieces, ffn, *mesh_,
+                                                          SubDimensionHalf::Units{dense, replicated, *untrained});
   } else if (!routed) {
     block.ffn = std::make_unique<FeedForward>(model, ffn, dense_width(config_, layer), mesh_->tensor, dense);
   } else {

@@ -131,6 +131,16 @@ void limit(MoeConfig& moe, RunConfig& run) {
   moe.capacity_factor = 1;
 }
 
+/// Bytes that a step handed over between two counts, by group and operation.
+void expect_traffic(const Traffic& planned, const Counted& before, const Counted& after, const std::string& what) {
+  for (std::size_t a = 0; a < axis_names.size(); ++a) {
+    for (std::size_t t = 0; t < transfer_names.size(); ++t) {
+      EXPECT_EQ(planned.of(static_cast<Axis>(a), static_cast<Transfer>(t)).bytes, after[a][t] - before[a][t])
+          << what << ": " << transfer_names[t] << " on " << axis_names[a];
+    }
+  }
+}
+
 TEST(Plan, CountsTheBytesThatAStepHandsOver) {
   const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
   bool batch = false;  // every second mesh: what counts are summed over
@@ -149,12 +159,7 @@ TEST(Plan, CountsTheBytesThatAStepHandsOver) {
     training.run(1, 1);
     const Counted after = counted_by(training);
     const Traffic planned = plan_rank(plan_input(config, world), rank).traffic();
-    for (std::size_t a = 0; a < axis_names.size(); ++a) {
-      for (std::size_t t = 0; t < transfer_names.size(); ++t) {
-        EXPECT_EQ(planned.of(static_cast<Axis>(a), static_cast<Transfer>(t)).bytes, after[a][t] - before[a][t])
-            << name_of(config, world) << ", rank " << rank << ": " << transfer_names[t] << " on " << axis_names[a];
-      }
-    }
+    expect_traffic(planned, before, after, name_of(config, world) + ", rank " + std::to_string(rank));
   }
 }
 
@@ -263,7 +268,6 @@ TEST(Plan, SaysWhatSubDimensionsTake) {
       TinyTraining training(config, ProcessGroup::world(60));
       resolve(config, world);
       const MemoryUse before = memory_of(training.setup().stream).use();
-      const Counted start = counted_by(training);
       training.run(0, 1);
       const Counted first = counted_by(training);
       const MemoryUse use = training.run(1, 1).back().memory;
@@ -272,13 +276,7 @@ TEST(Plan, SaysWhatSubDimensionsTake) {
       const std::string what = name_of(config, world) + ", rank " + std::to_string(rank);
       const double kept = static_cast<double>(before.in_use[static_cast<std::size_t>(MemoryKind::buffers)]);
       expect_planned(planned.memory, use, kept, what);
-      for (std::size_t a = 0; a < axis_names.size(); ++a) {
-        for (std::size_t t = 0; t < transfer_names.size(); ++t) {
-          EXPECT_EQ(planned.traffic().of(static_cast<Axis>(a), static_cast<Transfer>(t)).bytes,
-                    after[a][t] - first[a][t])
-              << what << ": " << transfer_names[t] << " on " << axis_names[a] << ' ' << start[a][t];
-        }
-      }
+      expect_traffic(planned.traffic(), first, after, what);
     }
   }
 }

@@ -61,44 +61,20 @@ void run(const CpuStream& stream, const PieceLoadBackward<A>& pieces) {
   parallel_for(stream, factors.rows, rows_a_thread(4 * factors.cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t t = first; t < last; ++t) {
       const double* slope = pieces.d_load.row((pieces.first + t) / pieces.seq_len) + factors.cols;
-      const A* c = factors.row(t);
-      double sum = 0, dot = 0;
-      for (std::int64_t i = 0; i < factors.cols; ++i) {
-        sum += static_cast<double>(c[i]);
-        dot += static_cast<double>(c[i]) * slope[i];
-      }
-      for (std::int64_t i = 0; i < factors.cols; ++i) {
-        pieces.d_factors.row(t)[i] = static_cast<A>((slope[i] - dot / sum) / sum);
-      }
+      share_slope(factors.row(t), factors.cols, slope, pieces.d_factors.row(t));
     }
   });
 }
 
 void run(const CpuStream& stream, const PieceRows& rows) {
   require_fitting(rows);
-  const std::int64_t k = rows.index.cols;
   parallel_for(stream, std::ssize(rows.source), elements_a_thread, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
-      const std::int64_t pair = rows.pair_of_row[static_cast<std::size_t>(r)];
-      rows.source[static_cast<std::size_t>(r)] =
-          pair < 0 ? -1 : pair / k * rows.pieces + rows.index.row(pair / k)[pair % k];
+      const auto at = static_cast<std::size_t>(r);
+      rows.source[at] = source_of(rows, rows.pair_of_row[at]);
     }
   });
 }
-
-namespace {
-
-/// Where the piece of a token that is choice j lies among the rows; −1 where it is none, or nowhere.
-template <class Place>
-std::int64_t slot_of(const Place& place, std::int64_t t, std::int64_t piece) {
-  const std::int64_t k = place.index.cols;
-  for (std::int64_t j = 0; j < k; ++j) {
-    if (place.index.row(t)[j] == piece) return place.slot[static_cast<std::size_t>(t * k + j)];
-  }
-  return -1;
-}
-
-}  // namespace
 
 template <class T>
 void run(const CpuStream& stream, const PlacePieces<T>& place) {

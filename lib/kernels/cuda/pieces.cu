@@ -61,34 +61,13 @@ __global__ void __launch_bounds__(piece_threads) load_pieces_backward(PieceLoadB
   const std::int64_t count = pieces.factors.cols;
   each_own(pieces.factors.rows, [&](std::int64_t t) {
     const double* slope = pieces.d_load.row((pieces.first + t) / pieces.seq_len) + count;
-    const A* c = pieces.factors.row(t);
-    double sum = 0, dot = 0;
-    for (std::int64_t i = 0; i < count; ++i) {
-      sum += static_cast<double>(c[i]);
-      dot += static_cast<double>(c[i]) * slope[i];
-    }
-    for (std::int64_t i = 0; i < count; ++i) {
-      pieces.d_factors.row(t)[i] = static_cast<A>((slope[i] - dot / sum) / sum);
-    }
+    share_slope(pieces.factors.row(t), count, slope, pieces.d_factors.row(t));
   });
 }
 
 __global__ void __launch_bounds__(piece_threads) find_rows(PieceRows rows) {
-  const std::int64_t k = rows.index.cols;
-  each_own(static_cast<std::int64_t>(rows.source.size()), [&](std::int64_t r) {
-    const std::int64_t pair = rows.pair_of_row[r];
-    rows.source[r] = pair < 0 ? -1 : pair / k * rows.pieces + rows.index.row(pair / k)[pair % k];
-  });
-}
-
-/// Where the piece of a token lies among the rows; −1 where nobody chose it.
-template <class Place>
-__device__ std::int64_t slot_of(const Place& place, std::int64_t t, std::int64_t piece) {
-  const std::int64_t k = place.index.cols;
-  for (std::int64_t j = 0; j < k; ++j) {
-    if (place.index.row(t)[j] == piece) return place.slot[t * k + j];
-  }
-  return -1;
+  each_own(static_cast<std::int64_t>(rows.source.size()),
+           [&](std::int64_t r) { rows.source[r] = source_of(rows, rows.pair_of_row[r]); });
 }
 
 /// A block a token.
