@@ -18,6 +18,8 @@ add_compile_definitions(OMPI_SKIP_MPICXX=1)
 # Vector code without giving up NaN, infinities or a fixed order of sums. (nvcc's options are in cuda.cmake.)
 add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Werror;-march=${LYCEUM_ARCH}>"
   "$<$<COMPILE_LANGUAGE:C,CXX>:-fno-math-errno;-fno-trapping-math;-mprefer-vector-width=512>")
+# The compiler's own garbage collection takes an eighth of a build, and saves memory that no machine lacks today.
+add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:SHELL:--param ggc-min-expand=1000 --param ggc-min-heapsize=2000000>")
 set(CMAKE_CXX_FLAGS_RELEASE "-O3")
 # Names and lines for the sanitizers; optimised only where there are many numbers, since that doubles the time of a build.
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g1")

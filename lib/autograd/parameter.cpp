@@ -112,6 +112,19 @@ void ParameterUnit::initialize(const Stream& stream, std::uint64_t seed, std::in
   }
 }
 
+std::string place_in(const ParameterUnit& unit, const Range& range) {
+  std::string text;
+  for (std::size_t p = 0; p < unit.parameters().size(); ++p) {
+    const Parameter& parameter = *unit.parameters()[p];
+    const Range part = common({unit.first_of(p), parameter.shape.size()}, range);
+    if (part.count == 0) continue;
+    const std::int64_t first = part.first - unit.first_of(p);
+    text += format_message("{}elements {} to {} of {}",
+                           {text.empty() ? "" : ", ", first, first + part.count - 1, parameter.name});
+  }
+  return text.empty() ? "the padding of " + unit.name() : text;
+}
+
 std::vector<DecayedRun> decayed_runs(const ParameterUnit& unit) {
   std::vector<DecayedRun> runs;
   const auto append = [&](std::int64_t end, bool decays) {

@@ -148,6 +148,9 @@ class ParameterUnit {
   Tensor values_, gradients_;
 };
 
+/// For messages: "elements 1024 to 2047 of NAME", or several such, of a unit's flat memory.
+std::string place_in(const ParameterUnit& unit, const Range& range);
+
 /// Neighbours in the flat memory of a unit that weight decay treats alike: it moves what decays and is not frozen.
 struct DecayedRun {
   std::int64_t end;

@@ -33,13 +33,21 @@ struct DecayRun {
   double weight_decay;
 };
 
+/// What shows that nothing but updates changes an optimizer's memory: of each block of all tensors the digest (see
+/// kernels/digest.h) of master, exp_avg, exp_avg_sq and, where it lies elsewhere, weight, as the last update left them.
+struct AdamWDigests {
+  std::span<std::uint64_t> kept = {};     // [blocks of all tensors]; empty: nobody looks
+  std::span<std::uint64_t> damaged = {};  // [1]: 0, or blocks − b where b is the first block that is not what was kept
+};
+
 /// One AdamW step over many flat tensors [Loshchilov & Hutter 2019]:
 ///   g = gradient · gradient_scale;  m = β₁m + (1−β₁)g;  v = β₂v + (1−β₂)g²
 ///   u = rate · m / (√(v · inverse_bias2) + eps) + lr · weight_decay · master
 ///   master −= u;  weight = master rounded to T
 /// By the way, for each block b of tensor t: sums[weight_places[t] + b] = Σ master² of what is there afterwards, and
 /// sums[update_places[t] + b] = Σ u², in double and in an order that depends on nothing but the device and the runs;
-/// nowhere where the place is negative. A step that is left out reads the masters alone; its u is 0.
+/// nowhere where the place is negative. A step that is left out reads the masters alone; its u is 0. Any other compares
+/// the digests with what it finds, and keeps those of what it leaves.
 /// Tables, places and numbers lie where the kernel runs.
 template <class T>
 struct AdamWStep {
@@ -50,6 +58,16 @@ struct AdamWStep {
   double beta1, beta2, eps;
   std::span<const std::int64_t> weight_places, update_places;  // [tensors]
   std::span<double> sums;
+  AdamWDigests digests = {};
+};
+
+/// Keeps digests of what there is (`renew`), or compares, without a step.
+template <class T>
+struct AdamWCheck {
+  std::span<const AdamWRow<T>> tensors;
+  std::int64_t blocks;  // of all tensors
+  AdamWDigests digests = {};
+  bool renew;
 };
 
 /// skip = 1 where norm or loss is not finite, else 0; gradient_scale = clip / norm where 0 < clip < norm, else 1.
@@ -61,10 +79,14 @@ struct JudgeUpdate {
 
 template <class T>
 void run(const CpuStream& stream, const AdamWStep<T>& step);
+template <class T>
+void run(const CpuStream& stream, const AdamWCheck<T>& check);
 void run(const CpuStream& stream, const JudgeUpdate& judge);
 
 template <class T>
 void run(const CudaStream& stream, const AdamWStep<T>& step);
+template <class T>
+void run(const CudaStream& stream, const AdamWCheck<T>& check);
 void run(const CudaStream& stream, const JudgeUpdate& judge);
 
 }  // namespace lyceum

@@ -22,7 +22,8 @@ RankMemory state_memory(const Config& config, const Place& place, std::span<cons
                         const ZeroStates& played) {
   const int zero = config.parallel.zero;
   const double sum = number(accumulator_bytes);
-  const bool masters = element_bytes(config) != accumulator_bytes;
+  const bool masters = element_bytes(config) != accumulator_bytes, audited = config.run.audit_every > 0;
+  constexpr double digest = sizeof(std::uint64_t);  // of a block, and one that tells damage
   RankMemory memory{.weights = zero >= 3 ? played.values : 0, .gradients = zero >= 2 ? played.gradients : 0};
   if (zero >= 2) memory.passing += played.gradients - played.early_gradients;
   if (zero >= 3) memory.passing += played.values - played.early_values;
@@ -34,8 +35,11 @@ RankMemory state_memory(const Config& config, const Place& place, std::span<cons
     memory.weights += element * (sharded ? own : whole);
     if (!unit.trained()) continue;
     memory.gradients += sum * (cut && zero >= 2 ? own : whole);
-    memory.optimizer += sum * (masters ? 3 : 2) * (cut && zero >= 1 ? own : whole);
+    const double updated = cut && zero >= 1 ? own : whole;
+    memory.optimizer += sum * (masters ? 3 : 2) * updated;
+    if (audited) memory.optimizer += digest * number(flat_blocks_of(static_cast<std::int64_t>(updated)));
   }
+  if (audited) memory.optimizer += digest;
   return memory;
 }
 

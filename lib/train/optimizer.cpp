@@ -1,22 +1,17 @@
 #include "train/optimizer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "core/copy.h"
 #include "core/device_table.h"
 #include "kernels/elementwise.h"
-#include "train/nonfinite.h"
+#include "train/finding.h"
 
 namespace lyceum {
 
 namespace {
-
-/// What `a` and `b` share; may be empty.
-Range common(const Range& a, const Range& b) {
-  const std::int64_t first = std::max(a.first, b.first);
-  return {first, std::max<std::int64_t>(0, std::min(a.end(), b.end()) - first)};
-}
 
 /// Calls f(piece, box, at) for the boxes of logical tensors that a range of the unit's flat memory holds; a box is
 /// contiguous there, from element `at` on.
@@ -92,12 +87,15 @@ CheckpointPiece weight_piece(const Stream& stream, const ParameterPiece& piece, 
 
 }  // namespace
 
-Optimizer::Optimizer(const OptimConfig& config, Stream stream, std::vector<UnitShare> shares)
+Optimizer::Optimizer(const OptimConfig& config, Stream stream, std::vector<UnitShare> shares, bool watched)
     : config_(config), stream_(std::move(stream)) {
   for (UnitShare& share : shares) (share.unit->trained() ? shares_ : untrained_).push_back(std::move(share));
   for (const UnitShare& share : shares_) states_.push_back(make_state(share));
   make_tables();
   find_frozen();
+  if (!watched) return;
+  digests_ = Tensor::zeros(stream_, DType::i64, {blocks_ + 1}, MemoryKind::optimizer);
+  check_digests(true);
 }
 
 Optimizer::State Optimizer::make_state(const UnitShare& share) const {
@@ -178,8 +176,42 @@ void Optimizer::update(std::span<const AdamWNumbers> numbers, const NormSums& no
                                  .eps = config_.eps,
                                  .weight_places = norms.places(0),
                                  .update_places = norms.places(1),
-                                 .sums = sums.span<double>()});
+                                 .sums = sums.span<double>(),
+                                 .digests = digests()});
   });
+}
+
+AdamWDigests Optimizer::digests() const {
+  if (!digests_.defined()) return {};
+  const std::span all(reinterpret_cast<std::uint64_t*>(digests_.raw()), static_cast<std::size_t>(blocks_ + 1));
+  return {.kept = all.first(all.size() - 1), .damaged = all.last(1)};
+}
+
+void Optimizer::check_digests(bool renew) const {
+  constexpr std::uint64_t none = 0;
+  if (!digests_.defined()) return;
+  if (renew) copy_to_device(stream_, digests().damaged.data(), &none, sizeof none);
+  dispatch_float(type_, [&]<class T>() {
+    launch(stream_,
+           AdamWCheck<T>{
+               .tensors = rows_of<AdamWRow<T>>(tensors_), .blocks = blocks_, .digests = digests(), .renew = renew});
+  });
+}
+
+std::string Optimizer::look_for_damage() const {
+  check_digests(false);
+  return damage();
+}
+
+std::string Optimizer::damage() const {
+  if (!digests_.defined()) return {};
+  std::array<std::uint64_t, 1> found{};
+  copy_to_host(stream_, found.data(), digests().damaged.data(), sizeof found);
+  if (found[0] == 0) return {};
+  std::int64_t block = blocks_ - static_cast<std::int64_t>(found[0]);
+  auto share = shares_.begin();
+  for (; block >= flat_blocks_of(share->updated.count); ++share) block -= flat_blocks_of(share->updated.count);
+  return place_in(*share->unit, common({share->updated.first + block * flat_block, flat_block}, share->updated));
 }
 
 std::string Optimizer::nonfinite_gradient() const { return nonfinite(shares_, &UnitShare::gradients); }
@@ -205,6 +237,7 @@ void Optimizer::adopt_weights() {
     if (states_[s].master.dtype() != shares_[s].values.dtype())
       copy_flat(stream_, shares_[s].values, states_[s].master);
   }
+  check_digests(true);
 }
 
 std::vector<CheckpointPiece> Optimizer::pieces() const {
@@ -252,6 +285,7 @@ void Optimizer::load(const CheckpointReader& reader) {
       clear(stream_, moment.slice(part.first, part.count));
     }
   }
+  check_digests(true);
 }
 
 void load_weights(const CheckpointReader& reader, const Stream& stream, std::span<ParameterUnit* const> units) {

@@ -18,7 +18,8 @@ namespace lyceum {
 /// rounded to it.
 class Optimizer {
  public:
-  Optimizer(const OptimConfig& config, Stream stream, std::vector<UnitShare> shares);
+  /// `watched`: damage() finds what changes in memory from one update to the next.
+  Optimizer(const OptimConfig& config, Stream stream, std::vector<UnitShare> shares, bool watched = false);
 
   /// Sends what is known of the next update before its gradients are: to be called before update(), behind whatever
   /// reads the numbers of the last one.
@@ -37,6 +38,12 @@ class Optimizer {
   std::string nonfinite_gradient() const;
   /// Likewise the weight.
   std::string nonfinite_weight() const;
+  /// Where weights or moments of this rank were not what the update before had left when the last one read them: the
+  /// elements and their parameter, or empty. Waits for the stream.
+  std::string damage() const;
+  /// Likewise now, which reads all of them.
+  std::string look_for_damage() const;
+
   /// Of the units that are trained.
   std::span<const UnitShare> shares() const { return shares_; }
 
@@ -60,6 +67,8 @@ class Optimizer {
   State make_state(const UnitShare& share) const;
   void make_tables();
   void find_frozen();
+  AdamWDigests digests() const;
+  void check_digests(bool renew) const;
   std::string nonfinite(std::span<const UnitShare> shares, Tensor UnitShare::*flat) const;
 
   OptimConfig config_;
@@ -73,6 +82,7 @@ class Optimizer {
   std::vector<FrozenPart> frozen_;
   DType type_ = DType::f32;  // of all shares' values
   Tensor tensors_, runs_;    // tables, see AdamWStep: shares and states stay where they are
+  Tensor digests_;           // of blocks, then AdamWDigests::damaged: i64 [blocks + 1]; undefined where nobody looks
   std::int64_t blocks_ = 0;
   std::int64_t updates_ = 0;
 };

@@ -30,6 +30,7 @@ void RunLogs::open(RunState& state, const std::string& config_text) {
   fs::create_directories(folder);
   if (state.step > 0) resumed_step_ = state.step;
   if (state.step < config_.run.steps) log_start(state, config_text);
+  routing_.reset();
   metrics_.emplace(folder / "metrics.jsonl", resumed_step_);
   report_.reopened(*metrics_, state.step);
   if (config_.routing.every > 0 && !logged_layers(config_, state.placement).empty()) write_routing(state);
@@ -65,6 +66,7 @@ void RunLogs::step(const StepResult& result, const RunState& state, const Throug
                   {"load_imbalance", result.load_imbalance},
                   {"dead_experts", DeadExperts(config_.routing.dead_after).count(state.idle)},
                   {"skipped", state.skipped},
+                  {"rollbacks", state.rollbacks},
                   {"memory_peak_bytes", memory_of(setup_.stream).use().total_peak}};
   for (const StepResult::NamedLoss& loss : result.losses) (*record_)[loss.name + "_loss"] = loss.value;
 }

@@ -26,8 +26,8 @@ class RunLogs {
   RunLogs(const Config& config, const RunSetup& setup, RunReport& report);
   ~RunLogs();
 
-  /// Before the first step here; cuts off what is logged of later steps. `config_text`: as in RunStart. Throws
-  /// bad_input Errors for damaged logs.
+  /// Before the first step here, and when the run goes back; cuts off what is logged of later steps. `config_text`: as
+  /// in RunStart. Throws bad_input Errors for damaged logs.
   void open(RunState& state, const std::string& config_text);
 
   /// Begins the record of a step in metrics.jsonl. `state`: after the step.

@@ -94,6 +94,7 @@ std::unique_ptr<RunSetup> set_up(const Config& config, const MpiSession& session
   std::vector<RankPlace> places = places_of(config.run, session, host_world, gpu);
   const int threads = places[static_cast<std::size_t>(host_world.rank())].threads;
   const Stream stream = gpu ? gpu_stream(gpu->device) : CpuStream(threads);
+  host_world.set_checksums(config.parallel.checksums);
   ProcessGroup world = host_world.on(stream, gpu ? gpu->transport : Transport::mpi);
   return std::make_unique<RunSetup>(RunSetup{.stream = stream,
                                              .mesh = Mesh::create(std::move(world), mesh_shape(config.parallel)),

@@ -214,6 +214,7 @@ std::string RunState::text() const {
               {"schedule_steps", schedule_steps},
               {"skipped", skipped},
               {"skipped_in_a_row", skipped_in_a_row},
+              {"rollbacks", rollbacks},
               {"routing_tokens", routing_tokens},
               {"routing", layers},
               {"unwritten_routing", json_of(unwritten_routing)},
@@ -275,6 +276,7 @@ void RunState::restore(const std::string& text, const std::vector<RoutingSums>& 
     schedule_steps = state.contains("schedule_steps") ? count_of(state, "schedule_steps") : 0;
     skipped = count_of(state, "skipped");
     skipped_in_a_row = count_of(state, "skipped_in_a_row");
+    rollbacks = state.contains("rollbacks") ? count_of(state, "rollbacks") : 0;  // older checkpoints have none
     routing_tokens = count_of(state, "routing_tokens");
     unwritten_routing = read_unwritten_routing(state);
     soundness = read_soundness(state);

@@ -86,11 +86,16 @@ std::string new_run_uuid(const ProcessGroup& world) {
 fs::path checkpoint_root(const RunConfig& run) { return fs::path(run.dir) / "checkpoints"; }
 
 StartingPoint::StartingPoint(const Config& config, const std::string& config_text, const RunSetup& setup,
-                             RunReport& report)
-    : config_(config), config_text_(config_text), setup_(setup), report_(report), root_(checkpoint_root(config.run)) {
+                             RunReport& report, std::string resume)
+    : config_(config),
+      config_text_(config_text),
+      setup_(setup),
+      report_(report),
+      resume_(std::move(resume)),
+      root_(checkpoint_root(config.run)) {
   if (setup.mesh.world.rank() == 0) mend_checkpoints(root_);
-  const auto chosen = choose_checkpoint(setup.mesh.world, root_, config.checkpoint.resume,
-                                        [&](const std::string& warning) { report.warn(warning); });
+  const auto chosen =
+      choose_checkpoint(setup.mesh.world, root_, resume_, [&](const std::string& warning) { report.warn(warning); });
   if (chosen) checkpoint_.emplace(*chosen);
 }
 
@@ -109,7 +114,7 @@ RunState StartingPoint::start(const Parts& parts) const {
 void StartingPoint::begin_anew(RunState& state, const Parts& parts) const {
   // Starting over beside old checkpoints would mix two runs: their newest would win at the next start.
   require_input(list_checkpoints(root_).empty(),
-                config_.checkpoint.resume == "none"
+                resume_ == "none"
                     ? "{} holds checkpoints of an earlier run: set another run.dir, or checkpoint.resume=auto"
                     : "no checkpoint in {} is whole: mend or move them, or set another run.dir",
                 root_.string());
@@ -125,7 +130,7 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   const std::string directory = reader.directory().string();
   const std::vector<std::string> present = list_checkpoints(root_);
   require_input(
-      config_.checkpoint.resume == "auto" || present.empty() || present.front() <= checkpoint_name(header.step),
+      resume_ == "auto" || present.empty() || present.front() <= checkpoint_name(header.step),
       "{} holds {}, newer than the checkpoint to go on from: set another run.dir, or move the newer ones away",
       root_.string(), present.empty() ? "" : present.front());
   const bool same_data = check_data(state.data, parts.data.tokenizer);
@@ -150,7 +155,7 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
     report_.warn(fmt::format("no GEMM algorithms for this GPU in {}: they are chosen anew, the last bits may differ",
                              parts.gemms.file().string()));
   }
-  if (config_.checkpoint.resume != "auto" && !header.unsound.empty()) {
+  if (resume_ != "auto" && !header.unsound.empty()) {
     report_.warn("this checkpoint is not sound: " + header.unsound);
     state.soundness = {};  // whoever names it wants it
   }

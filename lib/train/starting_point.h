@@ -29,11 +29,13 @@ std::filesystem::path checkpoint_root(const RunConfig& run);
 /// since where its experts lie may depend on the load that the checkpoint tells.
 class StartingPoint {
  public:
-  /// Collective. Mends the run's checkpoints and chooses by checkpoint.resume. `config_text`: the resolved
-  /// configuration as INI.
-  StartingPoint(const Config& config, const std::string& config_text, const RunSetup& setup, RunReport& report);
+  /// Collective. Mends the run's checkpoints and chooses by `resume`, as checkpoint.resume says it. `config_text`: the
+  /// resolved configuration as INI.
+  StartingPoint(const Config& config, const std::string& config_text, const RunSetup& setup, RunReport& report,
+                std::string resume);
 
   bool is_checkpoint() const { return checkpoint_.has_value(); }
+  bool is_sound_checkpoint() const { return checkpoint_ && checkpoint_->header().unsound.empty(); }
   /// As the checkpoint measured it; empty where there is none.
   std::vector<ExpertLoad> expert_load() const;
 
@@ -65,6 +67,7 @@ class StartingPoint {
   const std::string& config_text_;
   const RunSetup& setup_;
   RunReport& report_;
+  const std::string resume_;
   std::filesystem::path root_;
   std::optional<CheckpointReader> checkpoint_;
 };

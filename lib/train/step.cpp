@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 
 #include "core/copy.h"
+#include "kernels/digest.h"
 #include "kernels/elementwise.h"
+#include "parallel/data/copies.h"
 #include "parallel/pipeline/check.h"
 #include "parallel/pipeline/transfers.h"
 #include "plan/place.h"
@@ -15,6 +18,8 @@
 #include "train/schedule.h"
 
 namespace lyceum {
+
+bool due(std::int64_t steps, std::int64_t every) { return every > 0 && steps % every == 0; }
 
 Zero::Options zero_options(const Config& config, const Mesh& mesh) {
   return {.stage = config.parallel.zero,
@@ -105,6 +110,7 @@ TapeStage::Results TrainStep::forward(Transformer& stage, Tape& tape, const Tran
   tape.on_gradient_final([this](Parameter& parameter) {
     const ProfileScope timed(profile_of(setup_.stream), "gradient reduction");
     if (seen_) look_at_gradient(parameter);
+    if (digests_) digest_gradient(parameter);
     zero_.gradient_final(parameter);
   });
   return results;
@@ -168,18 +174,18 @@ StepNumbers::Values TrainStep::read(StepResult& result) const {
 }
 
 /// What the shares of this rank hold.
-NonFinite TrainStep::nonfinite_share() const {
+Finding TrainStep::nonfinite_share() const {
   const std::string weight = optimizer_.nonfinite_weight();
-  if (!weight.empty()) return {NonFinite::Kind::weight, 0, "the weight " + weight};
+  if (!weight.empty()) return {Finding::Kind::weight, 0, "the weight " + weight};
   const std::string gradient = optimizer_.nonfinite_gradient();
-  if (!gradient.empty()) return {NonFinite::Kind::sum, 0, "the gradient of " + gradient};
+  if (!gradient.empty()) return {Finding::Kind::sum, 0, "the gradient of " + gradient};
   return {};
 }
 
 /// What a step that was left out has left on this rank.
-NonFinite TrainStep::own_nonfinite(const StepNumbers::Values& values) const {
-  using Kind = NonFinite::Kind;
-  NonFinite found = nonfinite_share();
+Finding TrainStep::own_nonfinite(const StepNumbers::Values& values) const {
+  using Kind = Finding::Kind;
+  Finding found = nonfinite_share();
   if (!std::isfinite(values.own_gradient_norm)) found.add({Kind::norm, 0, "the gradient norm"});
   if (!std::isfinite(values.own_loss)) found.add({Kind::loss, 0, "the loss of its tokens"});
   return found;
@@ -190,7 +196,7 @@ void TrainStep::look_at_output(const Transformer& stage, const Tensor& y) {
   if (all_finite(setup_.stream, y, {0, y.size()})) return;
   const auto place = std::ranges::find(model_.stages(), &stage, &std::unique_ptr<Transformer>::get);
   const auto number = (place - model_.stages().begin()) * setup_.mesh.pipeline.size() + setup_.mesh.pipeline.rank();
-  seen_->add({NonFinite::Kind::output, number, fmt::format("the output of pipeline stage {}", number)});
+  seen_->add({Finding::Kind::output, number, fmt::format("the output of pipeline stage {}", number)});
 }
 
 /// Notes a gradient that this rank is about to hand over to a sum over copies.
@@ -198,23 +204,92 @@ void TrainStep::look_at_gradient(const Parameter& parameter) {
   ParameterUnit& unit = *parameter.unit;
   if (unit.memory()) unit.memory()->need_gradients(unit);  // nothing may have been added to it
   if (all_finite(setup_.stream, parameter.gradient, {0, parameter.gradient.size()})) return;
-  seen_->add({NonFinite::Kind::gradient, model_.layers() - unit.layer(), "the gradient of " + parameter.name});
+  seen_->add({Finding::Kind::gradient, model_.layers() - unit.layer(), "the gradient of " + parameter.name});
+}
+
+/// Notes a gradient that this rank is about to hand over to a sum over copies.
+void TrainStep::digest_gradient(const Parameter& parameter) {
+  ParameterUnit& unit = *parameter.unit;
+  if (unit.memory()) unit.memory()->need_gradients(unit);
+  digests_->add(Finding::Kind::gradient, model_.layers() - unit.layer(), "the gradient of " + parameter.name,
+                digest_of(setup_.stream, parameter.gradient));
+}
+
+/// Notes the sums that updates go by.
+void TrainStep::digest_sums() {
+  for (const UnitShare& share : optimizer_.shares()) {
+    digests_->add(Finding::Kind::sum, model_.layers() - share.unit->layer(),
+                  "the summed gradient of " + share.unit->name(), digest_of(setup_.stream, share.gradients));
+  }
+}
+
+/// Collective. A step is the same bits whenever it is computed: where it is not, a processor, memory or a message is at
+/// fault.
+std::vector<TimedAction> TrainStep::passes_twice() {
+  std::array<GradientDigests, 2> made;
+  std::vector<TimedAction> trace;
+  for (GradientDigests& digests : made) {
+    digests_ = &digests;
+    trace = passes();
+    digest_sums();
+  }
+  digests_ = nullptr;
+  const Finding found = agree(setup_.mesh.world, made[0].difference(made[1]));
+  require(found.kind == Finding::Kind::none,
+          "computed twice, the step gave two results: {}: a fault of a processor, memory or network? {}", found.what,
+          advice_on_faults);
+  return trace;
+}
+
+/// Collective. Compares the weights that the passes used, before the optimizer goes by what they made.
+void TrainStep::compare_copies() {
+  for (const ParameterUnit::Group group : parameter_groups) {
+    std::vector<const ParameterUnit*> whole;  // ZeRO 3 keeps parts alone
+    for (const ParameterUnit* unit : model_.units()) {
+      if (unit->group() == group && unit->values().defined() && unit->size() > 0) whole.push_back(unit);
+    }
+    require_equal_copies(setup_.stream, copies(setup_.mesh, group), whole);
+  }
+  if (const ParameterUnit* table = model_.shared_table(); ends_ && table && table->values().defined()) {
+    require_equal_copies(setup_.stream, *ends_, std::span(&table, 1));
+  }
+}
+
+void TrainStep::require_frozen_unchanged() {
+  std::vector<std::uint64_t> frozen;
+  for (const UnitShare& share : zero_.shares()) {
+    if (share.unit->role() == ParameterUnit::Role::frozen) frozen.push_back(digest_of(setup_.stream, share.values));
+  }
+  const std::uint64_t digest = digest_of_bytes(frozen.data(), frozen.size() * sizeof(std::uint64_t));
+  require_undamaged(frozen_digest_.value_or(digest) == digest ? "" : "a parameter that is not trained");
+  frozen_digest_ = digest;
+}
+
+void TrainStep::require_undamaged() const { require_undamaged(optimizer_.look_for_damage()); }
+
+void TrainStep::require_undamaged(const std::string& damage) const {
+  if (damage.empty()) return;
+  const auto rank = static_cast<std::size_t>(setup_.mesh.world.rank());
+  const std::string host = rank < setup_.places.size() ? " on " + setup_.places[rank].host : "";
+  fail(ExitCode::failed,
+       "rank {}{}: weights or moments changed in memory between two updates: {}: a fault of memory? {}", rank, host,
+       damage, advice_on_faults);
 }
 
 /// Collective. Sums over copies and norms show that something is not finite, and not who made it. A step that was left
 /// out moved no weight, so its passes are made again, and each rank looks at what it makes before others get it.
 std::string TrainStep::find_culprit(const StepNumbers::Values& values) {
   const ProcessGroup& world = setup_.mesh.world;
-  const NonFinite first = agree(world, own_nonfinite(values));
-  if (world.size() == 1 || first.kind == NonFinite::Kind::weight) return first.what;
-  NonFinite seen;
+  const Finding first = agree(world, own_nonfinite(values));
+  if (world.size() == 1 || first.kind == Finding::Kind::weight) return first.what;
+  Finding seen;
   seen_ = &seen;
   passes();
   seen_ = nullptr;
   optimizer_.leave_out_frozen();
   seen.add(nonfinite_share());
-  const NonFinite second = agree(world, seen);
-  if (second.kind == NonFinite::Kind::none) {
+  const Finding second = agree(world, seen);
+  if (second.kind == Finding::Kind::none) {
     return first.what + " (not when the step was computed again: a fault of memory or network?)";
   }
   return second.kind > first.kind ? second.what : first.what;
@@ -237,10 +312,21 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int
   load_batches(loader, first_sample);
   optimizer_.prepare(lr, numbers_.update());
   numbers_.set_step(setup_.stream, step, choices_of_step(config_.moe, step, config_.run.steps));
-  recorded_.run([&] {
-    result.trace = passes();
+  const bool audited = due(step + 1, config_.run.audit_every);
+  const auto update = [&] {
+    if (audited && setup_.mesh.world.size() > 1) compare_copies();
     launch_update();
-  });
+  };
+  if (due(step + 1, config_.run.replay_every)) {
+    recorded_.forget();
+    result.trace = passes_twice();
+    update();
+  } else {
+    recorded_.run([&] {
+      result.trace = passes();
+      update();
+    });
+  }
   const StepNumbers::Values values = read(result);
   if (result.skipped) {
     result.culprit = find_culprit(values);
@@ -252,6 +338,10 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int
     result.load_imbalance = std::max(result.load_imbalance, imbalance(layer));
   }
   result.memory = memory_of(setup_.stream).use();
+  // No other rank waits for this one here. What is not finite may well come from damage, which such a step does not
+  // see.
+  require_undamaged(result.skipped ? optimizer_.look_for_damage() : optimizer_.damage());
+  if (audited) require_frozen_unchanged();
   return result;
 }
 

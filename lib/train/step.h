@@ -14,7 +14,8 @@
 #include "parallel/data/zero.h"
 #include "parallel/pipeline/executor.h"
 #include "parallel/pipeline/tape_stage.h"
-#include "train/nonfinite.h"
+#include "train/audit.h"
+#include "train/finding.h"
 #include "train/optimizer.h"
 #include "train/run_setup.h"
 #include "train/samples.h"
@@ -47,13 +48,18 @@ struct StepResult {
   MemoryUse memory;  // of this rank, after the step; peaks since they were last reset
 };
 
+/// Whether something that is done every so many steps, or never where `every` is 0, is due after `steps` of them.
+bool due(std::int64_t steps, std::int64_t every);
+
 /// How `config` wants the memory of its model's units to be held on this mesh.
 Zero::Options zero_options(const Config& config, const Mesh& mesh);
 /// What the ranks of a pipeline do in a step, with sends and receives; checked.
 Schedule training_schedule(const Config& config, const Mesh& mesh);
 
 /// One optimizer step over the mesh: micro-batches through the pipeline, gradients reduced while backward goes on,
-/// norm, clipping, AdamW. A step whose loss or gradient norm is not finite is left out on all ranks alike.
+/// norm, clipping, AdamW. A step whose loss or gradient norm is not finite is left out on all ranks alike. By
+/// run.audit_every and run.replay_every memory, copies and arithmetic are watched: what is not as it should be is an
+/// Error that names rank and parameter.
 class TrainStep {
  public:
   /// Collective. `zero` and `optimizer` are of the model's units.
@@ -63,6 +69,8 @@ class TrainStep {
 
   /// Reads the samples at positions [first_sample, first_sample + batch.global). `step`: steps before this one.
   StepResult run(const TokenLoader& loader, std::int64_t step, std::int64_t first_sample, double lr);
+  /// Throws where weights or moments of this rank are not what updates made of them: before they are saved.
+  void require_undamaged() const;
   /// Lets others use the memory that a recorded step keeps between steps.
   void release_memory() { recorded_.forget(); }
   /// What this rank has handed over to add up a table that its pipeline's first and last stage share.
@@ -72,14 +80,20 @@ class TrainStep {
   TapeStage::Results forward(Transformer& stage, Tape& tape, const Transformer::Batch& batch, const Variable& x);
   void load_batches(const TokenLoader& loader, std::int64_t first_sample);
   std::vector<TimedAction> passes();
+  std::vector<TimedAction> passes_twice();
+  void compare_copies();
+  void require_frozen_unchanged();
+  void require_undamaged(const std::string& damage) const;
   void add_shared_table();
   void agree_on_numbers();
   void launch_update();
   StepNumbers::Values read(StepResult& result) const;
   void look_at_output(const Transformer& stage, const Tensor& y);
   void look_at_gradient(const Parameter& parameter);
-  NonFinite nonfinite_share() const;
-  NonFinite own_nonfinite(const StepNumbers::Values& values) const;
+  void digest_gradient(const Parameter& parameter);
+  void digest_sums();
+  Finding nonfinite_share() const;
+  Finding own_nonfinite(const StepNumbers::Values& values) const;
   std::string find_culprit(const StepNumbers::Values& values);
 
   const Config& config_;
@@ -95,8 +109,10 @@ class TrainStep {
   StepNumbers numbers_;
   GradientNorm gradient_norm_;
   NormSums weight_norms_;
-  RecordedWork recorded_;      // all launches of a step, where no other rank takes part
-  NonFinite* seen_ = nullptr;  // while passes look for what is not finite: what they found
+  RecordedWork recorded_;               // all launches of a step, where no other rank takes part
+  Finding* seen_ = nullptr;             // while passes look for what is not finite: what they found
+  GradientDigests* digests_ = nullptr;  // while a step is computed twice: what it makes
+  std::optional<std::uint64_t> frozen_digest_;
 };
 
 }  // namespace lyceum

@@ -1,5 +1,7 @@
 #include "train/trainer.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <filesystem>
 #include <span>
@@ -29,8 +31,6 @@ constexpr std::int64_t most_skips_in_a_row = 50;
 /// Steps left out one after another at the end of a run that still count as an accident.
 constexpr std::int64_t most_skips_at_the_end = 1;
 
-bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
-
 /// The data of a run whose ranks are going to call what fits together.
 RunData checked_data(const Config& config, const std::string& config_text, const RunSetup& setup) {
   RunData data = open_data(config, true);
@@ -49,10 +49,10 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
       remeasure_(remeasure),
       data_(checked_data(config, config_text_, setup)),
       report_(config, setup, out),
-      starting_point_(std::in_place, config, config_text_, setup, report_),
+      starting_point_(std::in_place, config, config_text_, setup, report_, config.checkpoint.resume),
       model_(config, setup.stream, setup.mesh, working_type(config.run), true, starting_point_->expert_load()),
       zero_(model_.units(), setup.mesh, setup.stream, zero_options(config, setup.mesh)),
-      optimizer_(config.optim, setup.stream, zero_.shares()),
+      optimizer_(config.optim, setup.stream, zero_.shares(), config.run.audit_every > 0),
       train_step_(config, setup, model_, zero_, optimizer_),
       logs_(config, setup, report_) {}
 
@@ -67,6 +67,7 @@ ExitCode Trainer::run() {
   }
   while (state_.step < config_.run.steps) {
     one_step();
+    if (rolls_back()) continue;
     const bool last = state_.step == config_.run.steps;
     if (due(state_.step, config_.routing.every)) logs_.routing(state_);
     if (last || due(state_.step, config_.eval.every)) validate();
@@ -130,6 +131,33 @@ void Trainer::take_over(const StepResult& result) {
   add_step(state_.idle, result.routing);
 }
 
+/// Collective. Goes back to a sound checkpoint, where the run has had none to save for a while and run.rollback allows
+/// it; the data since then are passed over.
+bool Trainer::rolls_back() {
+  const std::string problem = state_.soundness.problem();
+  unsound_steps_ = problem.empty() ? 0 : unsound_steps_ + 1;
+  if (unsound_steps_ < Soundness::window || state_.rollbacks >= config_.run.rollback) return false;
+  unsound_steps_ = 0;
+  train_step_.release_memory();
+  const StartingPoint point(config_, config_text_, setup_, report_, "auto");
+  if (!point.is_sound_checkpoint()) {
+    report_.warn(fmt::format("step {}: {}, and there is no sound checkpoint to go back to", state_.step, problem));
+    return false;
+  }
+  const RunState before = std::exchange(
+      state_, point.start({.data = data_, .model = model_, .zero = zero_, .optimizer = optimizer_, .gemms = *gemms_}));
+  state_.samples = before.samples;
+  state_.rollbacks = before.rollbacks + 1;
+  state_.placement = before.placement;
+  saved_step_ = state_.step;
+  first_step_ = state_.step;
+  report_.warn(fmt::format(
+      "after step {} {}: the run went back to step {} and passes over the {} steps of data since ({} of {} times)",
+      before.step, problem, state_.step, before.step - state_.step, state_.rollbacks, config_.run.rollback));
+  logs_.open(state_, config_text_);
+  return true;
+}
+
 void Trainer::validate() {
   if (!data_.valid) return;
   const auto start = Clock::now();
@@ -157,6 +185,7 @@ void Trainer::agree_on_gemms() {
 
 void Trainer::save() {
   if (lock_) lock_->require_held(true);
+  train_step_.require_undamaged();
   agree_on_gemms();
   const auto start = Clock::now();
   const fs::path root = checkpoint_root(config_.run);

@@ -36,6 +36,7 @@ class Trainer {
  private:
   void start();
   void one_step();
+  bool rolls_back();
   void take_over(const StepResult& result);
   void validate();
   void tell_entropy();
@@ -63,6 +64,7 @@ class Trainer {
   RunState state_;
   RunLogs logs_;
   std::int64_t saved_step_ = -1, first_step_ = 0;
+  std::int64_t unsound_steps_ = 0;  // one after another
   double last_valid_loss_ = 0;
   bool gemm_file_failing_ = false;
 };

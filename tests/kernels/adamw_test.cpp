@@ -18,6 +18,13 @@ class Mirrored {
  public:
   Mirrored(const Stream& stream, const Grid<A>& start) : stream_(stream), device_(table_of(stream, start.values)) {}
   A* data() const { return reinterpret_cast<A*>(device_.raw()); }
+  void flip(std::int64_t element, int bit) {
+    unsigned char byte = 0;
+    auto* const place = reinterpret_cast<unsigned char*>(data() + element) + bit / 8;
+    copy_to_host(stream_, &byte, place, 1);
+    byte = static_cast<unsigned char>(byte ^ (1u << bit % 8));
+    copy_to_device(stream_, place, &byte, 1);
+  }
   Grid<A> now() const {
     Grid<A> grid(1, device_.size() / static_cast<std::int64_t>(sizeof(A)));
     copy_to_host(stream_, grid.values.data(), device_.raw(), device_.bytes());
@@ -40,7 +47,8 @@ struct Problem {
   std::vector<std::int64_t> places;         // of each tensor: weights, then updates
   Mirrored<A> master, exp_avg, exp_avg_sq;
   Mirrored<T> weight;
-  std::vector<double> sums;  // after the last step
+  std::vector<double> sums;                           // after the last step
+  std::vector<std::uint64_t> digests, damaged = {0};  // the first empty where nobody looks
 
   Problem(int threads, std::vector<std::int64_t> sizes, std::int64_t gap = 0)
       : stream(stream_of(threads)),
@@ -80,7 +88,8 @@ struct Problem {
     }
     sums.assign(static_cast<std::size_t>(2 * blocks), poison<double>());
     const Tensor row_table = table_of(stream, rows), run_table = table_of(stream, all_runs),
-                 place_table = table_of(stream, places), sum_table = table_of(stream, sums);
+                 place_table = table_of(stream, places), sum_table = table_of(stream, sums),
+                 digest_table = table_of(stream, digests), damage_table = table_of(stream, damaged);
     const Tensor numbers = table_of(stream, std::vector<AdamWNumbers>{{.lr = lr,
                                                                        .rate = lr / (1 - std::pow(beta1, n)),
                                                                        .inverse_bias2 = 1 / (1 - std::pow(beta2, n)),
@@ -96,8 +105,34 @@ struct Problem {
                                 .eps = eps,
                                 .weight_places = all_places.first(sizes.size()),
                                 .update_places = all_places.subspan(sizes.size()),
-                                .sums = {reinterpret_cast<double*>(sum_table.raw()), sums.size()}});
+                                .sums = {reinterpret_cast<double*>(sum_table.raw()), sums.size()},
+                                .digests = {words_of(digest_table), words_of(damage_table)}});
     copy_to_host(stream, sums.data(), sum_table.raw(), sum_table.bytes());
+    read_digests(digest_table, damage_table);
+  }
+  /// Digests of what there is.
+  void check(bool renew) {
+    std::vector<AdamWRow<T>> rows;
+    for (std::size_t t = 0; t < sizes.size(); ++t) {
+      const std::int64_t at = begin[t];
+      rows.push_back({master.data() + at, exp_avg.data() + at, exp_avg_sq.data() + at, nullptr, weight.data() + at,
+                      sizes[t], first_block[t], 0});
+    }
+    digests.resize(static_cast<std::size_t>(blocks));
+    const Tensor row_table = table_of(stream, rows), digest_table = table_of(stream, digests),
+                 damage_table = table_of(stream, damaged);
+    launch(stream, AdamWCheck<T>{.tensors = rows_of<AdamWRow<T>>(row_table),
+                                 .blocks = blocks,
+                                 .digests = {words_of(digest_table), words_of(damage_table)},
+                                 .renew = renew});
+    read_digests(digest_table, damage_table);
+  }
+  static std::span<std::uint64_t> words_of(const Tensor& table) {
+    return {reinterpret_cast<std::uint64_t*>(table.raw()), static_cast<std::size_t>(table.bytes()) / 8};
+  }
+  void read_digests(const Tensor& digest_table, const Tensor& damage_table) {
+    copy_to_host(stream, digests.data(), digest_table.raw(), digest_table.bytes());
+    copy_to_host(stream, damaged.data(), damage_table.raw(), damage_table.bytes());
   }
   bool same_bits(const Problem& other) const {
     return master.now().same_bits(other.master.now()) && exp_avg.now().same_bits(other.exp_avg.now()) &&
@@ -290,6 +325,48 @@ TEST(JudgeUpdate, ClipsAndLeavesOutWhatIsNotFinite) {
     EXPECT_EQ(judged(bad, 5, 1).skip, 1);
     EXPECT_EQ(judged(2, bad, 1).skip, 1);
   }
+}
+
+TYPED_TEST(AdamWTest, FindsWhatChangesBetweenUpdates) {
+  using T = TypeParam;
+  Problem<T> one(2, uneven, 1), unwatched(1, uneven, 1);
+  one.check(true);
+  for (int n = 1; n <= 3; ++n) {
+    one.step(n, one.gradient(n), n == 2);
+    unwatched.step(n, one.gradient(n), n == 2);
+    EXPECT_EQ(one.damaged[0], 0u) << n;
+    one.check(false);
+    EXPECT_EQ(one.damaged[0], 0u) << n;
+  }
+  EXPECT_TRUE(one.same_bits(unwatched));
+  const std::size_t t = 8;  // 5000 elements
+  for (const int array : {0, 1, 2, 3}) {
+    for (const std::int64_t element : {0, 1023, 1024, 4999}) {
+      const int bit = static_cast<int>((element + array) % 16);
+      const auto flip = [&] {
+        const std::int64_t at = one.begin[t] + element;
+        array == 0   ? one.master.flip(at, bit)
+        : array == 1 ? one.exp_avg.flip(at, bit)
+        : array == 2 ? one.exp_avg_sq.flip(at, bit)
+                     : one.weight.flip(at, bit);
+      };
+      flip();
+      one.check(false);
+      const auto block = static_cast<std::uint64_t>(one.first_block[t] + element / flat_block);
+      EXPECT_EQ(one.damaged[0], static_cast<std::uint64_t>(one.blocks) - block) << array << " element " << element;
+      one.damaged[0] = 0;
+      Problem<T> stepped = one;
+      stepped.step(4, stepped.gradient(4), true);
+      EXPECT_EQ(stepped.damaged[0], 0u) << "a step that is left out does not look";
+      flip();
+      one.check(false);
+      EXPECT_EQ(one.damaged[0], 0u);
+    }
+  }
+  one.exp_avg.flip(one.begin[t] + 2048, 3);
+  one.exp_avg.flip(one.begin[t] + 1, 3);
+  one.step(4, one.gradient(4));
+  EXPECT_EQ(one.damaged[0], static_cast<std::uint64_t>(one.blocks - one.first_block[t])) << "the first block";
 }
 
 }  // namespace

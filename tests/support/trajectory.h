@@ -45,7 +45,7 @@ class TinyTraining {
               {.stage = config_.parallel.zero,
                .micro_batches = micro_batches(config_, setup_->mesh.world.size()),
                .type = type}),
-        optimizer_(config_.optim, setup_->stream, zero_.shares()),
+        optimizer_(config_.optim, setup_->stream, zero_.shares(), config_.run.audit_every > 0),
         step_(config_, *setup_, model_, zero_, optimizer_) {
     zero_.initialize(config_.run.seed);
     optimizer_.adopt_weights();
@@ -79,6 +79,8 @@ class TinyTraining {
     zero_.values_changed();
     optimizer_.set_updates(updates);
   }
+  /// Whatever the weights are now is what the optimizer goes on from.
+  void adopt() { optimizer_.adopt_weights(); }
   const Optimizer& optimizer() const { return optimizer_; }
   StagedModel& model() { return model_; }
   const Config& config() const { return config_; }

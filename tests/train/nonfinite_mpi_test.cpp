@@ -10,7 +10,7 @@
 #include "parallel/comm/verdict.h"
 #include "support/nan.h"
 #include "support/trajectory.h"
-#include "train/nonfinite.h"
+#include "train/finding.h"
 
 namespace lyceum {
 namespace {
@@ -124,11 +124,11 @@ TEST(NonFinite, OneRanksNumberIsEveryRanksDecision) {
 }
 
 TEST(NonFinite, SaysMostOfWhatIsNearestToTheCause) {
-  using Kind = NonFinite::Kind;
+  using Kind = Finding::Kind;
   const ProcessGroup world = ProcessGroup::world(60);
   const int last = world.size() - 1;
   EXPECT_EQ(agree(world, {}).what, "");
-  NonFinite own{Kind::norm, 0, "the norm"};
+  Finding own{Kind::norm, 0, "the norm"};
   EXPECT_EQ(agree(world, own).what, last == 0 ? "the norm on rank 0" : "the norm on ranks 0-" + std::to_string(last));
   own.add({Kind::gradient, 2 + last - world.rank(), "gradient of rank " + std::to_string(world.rank())});
   EXPECT_EQ(agree(world, own).what, "gradient of rank " + std::to_string(last) + " on rank " + std::to_string(last));

@@ -24,6 +24,9 @@ struct RunConfig {
   int threads = 0;                // OpenMP threads of a rank; 0: the node's cores shared among its ranks
   std::int64_t log_every = 1;
   double timeout_seconds = 600;           // longest wait for another rank
+  std::int64_t audit_every = 10;          // steps between comparisons of copies; 0: memory is not watched at all
+  std::int64_t replay_every = 1000;       // steps between those that are computed twice; 0: none is
+  std::int64_t rollback = 0;              // times that a run which goes wrong goes back by itself
   bool cuda_graph = true;                 // a step of a single rank is recorded once, then launched as a whole
   std::string gemm_choice = "heuristic";  // heuristic, timed
   std::string gemm_file;                  // of another run, for gemm_choice = timed
@@ -166,6 +169,7 @@ struct ParallelConfig {
   bool sequence = false;
   PlacementKind placement = PlacementKind::contiguous;
   std::string transport = "auto";  // of tensors between GPUs: nccl, staged (through the host), auto
+  bool checksums = false;          // with every message that travels by MPI
 };
 
 struct EvalConfig {

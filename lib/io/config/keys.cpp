@@ -26,6 +26,12 @@ void bind_run(Binder key, RunConfig& run) {
   key("run.threads", &run.threads, {.low = 0}, "threads of a rank; 0: the node's cores shared among its ranks");
   key("run.log_every", &run.log_every, {.low = 1}, "steps between console lines");
   key("run.timeout_seconds", &run.timeout_seconds, {.low = 0, .low_open = true}, "longest wait for another rank");
+  key("run.audit_every", &run.audit_every, {.low = 0},
+      "steps between comparisons of weights that several ranks hold; memory is watched from update to update; 0: no");
+  key("run.replay_every", &run.replay_every, {.low = 0},
+      "steps between those whose gradients are computed twice and compared before they are used; 0: none is");
+  key("run.rollback", &run.rollback, {.low = 0},
+      "times that a run which is not sound any more goes back to a sound checkpoint and passes over the data since");
   key("run.cuda_graph", &run.cuda_graph, {}, "whether a single rank's step is one launch on its GPU");
   key("run.gemm_choice", &run.gemm_choice, {.names = {"heuristic", "timed"}},
       "on GPUs: the algorithm that cuBLASLt proposes first for a matrix product, or the fastest of its proposals");
@@ -178,6 +184,7 @@ void bind_parallel(Binder key, ParallelConfig& parallel) {
       "of experts on ranks: in runs, wide with narrow, level in FLOPs");
   key("parallel.transport", &parallel.transport, {.names = {"auto", "nccl", "staged"}},
       "between GPUs: NCCL, MPI by way of the host; auto: NCCL unless ranks share a GPU");
+  key("parallel.checksums", &parallel.checksums, {}, "whether every message that travels by MPI has a checksum");
 }
 
 void bind_cadence(Binder key, Config& config) {

@@ -1,8 +1,10 @@
 #include "kernels/adamw.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
+#include "kernels/cpu/block_digest.h"
 #include "kernels/cpu/checks.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/squares.h"
@@ -84,7 +86,46 @@ Squares step_block(const AdamWStep<T>& step, const AdamWRow<T>& tensor, const Co
   return squares;
 }
 
+/// Of elements [first, last), a block: all that an update leaves there.
+template <class T>
+std::uint64_t digest_of(const AdamWRow<T>& tensor, std::int64_t first, std::int64_t last) {
+  const std::int64_t count = last - first;
+  std::uint64_t sum = digest_of_block(tensor.master + first, count, 0) +
+                      digest_of_block(tensor.exp_avg + first, count, flat_block) +
+                      digest_of_block(tensor.exp_avg_sq + first, count, 2 * flat_block);
+  if (static_cast<const void*>(tensor.weight) != tensor.master) {
+    sum += digest_of_block(tensor.weight + first, count, 3 * flat_block);
+  }
+  return sum;
+}
+
+/// Notes the block where its digest is not the one that was kept.
+void compare(const AdamWDigests& digests, std::int64_t block, std::uint64_t found) {
+  if (digests.kept[static_cast<std::size_t>(block)] == found) return;
+  const std::atomic_ref damaged(digests.damaged[0]);
+  const std::uint64_t own = digests.kept.size() - static_cast<std::uint64_t>(block);
+  for (std::uint64_t before = damaged; own > before && !damaged.compare_exchange_weak(before, own);) {
+  }
+}
+
 }  // namespace
+
+template <class T>
+void run(const CpuStream& stream, const AdamWCheck<T>& check) {
+  require_length("AdamWCheck", "kept digests", check.digests.kept, check.blocks);
+  parallel_for(stream, check.blocks, elements_a_thread / flat_block, [&](std::int64_t first, std::int64_t last) {
+    BlockWalk walk(check.tensors, first);
+    for (std::int64_t at = first; at < last; ++at, walk.next()) {
+      const std::int64_t begin = walk.block() * flat_block;
+      const std::uint64_t found = digest_of(walk.tensor(), begin, std::min(begin + flat_block, walk.tensor().count));
+      if (check.renew) {
+        check.digests.kept[static_cast<std::size_t>(at)] = found;
+      } else {
+        compare(check.digests, at, found);
+      }
+    }
+  });
+}
 
 template <class T>
 void run(const CpuStream& stream, const AdamWStep<T>& step) {
@@ -92,12 +133,16 @@ void run(const CpuStream& stream, const AdamWStep<T>& step) {
   require_length("AdamWStep", "weight places", step.weight_places, std::ssize(step.tensors));
   require_length("AdamWStep", "update places", step.update_places, std::ssize(step.tensors));
   const Constants<Accumulator<T>> constants(step);
+  const bool looks = !step.digests.kept.empty() && step.numbers[0].skip == 0;
+  if (looks) require_length("AdamWStep", "kept digests", step.digests.kept, step.blocks);
   parallel_for(stream, step.blocks, elements_a_thread / flat_block, [&](std::int64_t first, std::int64_t last) {
     BlockWalk walk(step.tensors, first);
     for (std::int64_t at = first; at < last; ++at, walk.next()) {
       const AdamWRow<T>& tensor = walk.tensor();
-      const std::int64_t begin = walk.block() * flat_block;
-      const Squares squares = step_block(step, tensor, constants, begin, std::min(begin + flat_block, tensor.count));
+      const std::int64_t begin = walk.block() * flat_block, end = std::min(begin + flat_block, tensor.count);
+      if (looks) compare(step.digests, at, digest_of(tensor, begin, end));
+      const Squares squares = step_block(step, tensor, constants, begin, end);
+      if (looks) step.digests.kept[static_cast<std::size_t>(at)] = digest_of(tensor, begin, end);
       const auto put = [&](std::int64_t place, double sum) {
         if (place >= 0) step.sums[static_cast<std::size_t>(place + walk.block())] = sum;
       };
@@ -119,5 +164,8 @@ void run(const CpuStream&, const JudgeUpdate& judge) {
 template void run(const CpuStream&, const AdamWStep<float>&);
 template void run(const CpuStream&, const AdamWStep<bfloat16>&);
 template void run(const CpuStream&, const AdamWStep<double>&);
+template void run(const CpuStream&, const AdamWCheck<float>&);
+template void run(const CpuStream&, const AdamWCheck<bfloat16>&);
+template void run(const CpuStream&, const AdamWCheck<double>&);
 
 }  // namespace lyceum

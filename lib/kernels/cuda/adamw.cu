@@ -2,6 +2,7 @@
 #include "kernels/checks.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/digest.h"
 
 namespace lyceum {
 
@@ -96,14 +97,57 @@ __device__ Squares keep_neighbours(const AdamWRow<T>& tensor, std::int64_t i) {
   return squares;
 }
 
+/// Of a thread's neighbours in a block, from element i of the tensor on: all that an update leaves there.
+template <class T>
+__device__ std::uint64_t digest_of(const AdamWRow<T>& tensor, std::int64_t i) {
+  std::uint64_t sum = 0;
+  for (int e = 0; e < adamw_width && i + e < tensor.count; ++e) {
+    const auto place = static_cast<std::uint32_t>((i + e) % flat_block);
+    sum += digest_of_element(tensor.master[i + e], place) +
+           digest_of_element(tensor.exp_avg[i + e], place + flat_block) +
+           digest_of_element(tensor.exp_avg_sq[i + e], place + 2 * flat_block);
+    if (static_cast<const void*>(tensor.weight) != tensor.master) {
+      sum += digest_of_element(tensor.weight[i + e], place + 3 * flat_block);
+    }
+  }
+  return sum;
+}
+
+/// For one thread of a block: notes it where its digest is not the one that was kept.
+__device__ void compare(const AdamWDigests& digests, std::int64_t block, std::uint64_t found) {
+  if (digests.kept[block] == found) return;
+  atomicMax(reinterpret_cast<unsigned long long*>(digests.damaged.data()),
+            static_cast<unsigned long long>(digests.kept.size()) - static_cast<unsigned long long>(block));
+}
+
+template <class T>
+__global__ void __launch_bounds__(adamw_threads) check_tensors(AdamWCheck<T> check) {
+  const std::int64_t first = check.blocks * blockIdx.x / gridDim.x, last = check.blocks * (blockIdx.x + 1) / gridDim.x;
+  BlockWalk<AdamWRow<T>> walk(check.tensors, first);
+  for (std::int64_t at = first; at < last; ++at, walk.next()) {
+    const std::uint64_t found = join_block<adamw_threads>(
+        digest_of(walk.tensor(), walk.block() * flat_block + threadIdx.x * adamw_width), Sum{});
+    if (threadIdx.x != 0) continue;
+    if (check.renew) {
+      check.digests.kept[at] = found;
+    } else {
+      compare(check.digests, at, found);
+    }
+  }
+}
+
 template <class T>
 __global__ void __launch_bounds__(adamw_threads) step_tensors(AdamWStep<T> step, Constants<Accumulator<T>> constants) {
   const Numbers<Accumulator<T>> numbers(step.numbers[0]);
-  const bool skip = step.numbers[0].skip != 0;
+  const bool skip = step.numbers[0].skip != 0, looks = !skip && !step.digests.kept.empty();
   const std::int64_t first = step.blocks * blockIdx.x / gridDim.x, last = step.blocks * (blockIdx.x + 1) / gridDim.x;
   BlockWalk<AdamWRow<T>> walk(step.tensors, first);
   for (std::int64_t at = first; at < last; ++at, walk.next()) {
     const std::int64_t i = walk.block() * flat_block + threadIdx.x * adamw_width;
+    if (looks) {
+      const std::uint64_t found = join_block<adamw_threads>(digest_of(walk.tensor(), i), Sum{});
+      if (threadIdx.x == 0) compare(step.digests, at, found);
+    }
     const Squares own =
         skip ? keep_neighbours(walk.tensor(), i) : step_neighbours(step, walk.tensor(), constants, numbers, i);
     const std::int64_t weights = step.weight_places[walk.row()], updates = step.update_places[walk.row()];
@@ -115,6 +159,10 @@ __global__ void __launch_bounds__(adamw_threads) step_tensors(AdamWStep<T> step,
       const double sum = join_block<adamw_threads>(own.updates, Sum{});
       if (threadIdx.x == 0) step.sums[updates + walk.block()] = sum;
     }
+    if (looks) {
+      const std::uint64_t left = join_block<adamw_threads>(digest_of(walk.tensor(), i), Sum{});
+      if (threadIdx.x == 0) step.digests.kept[at] = left;
+    }
   }
 }
 
@@ -122,6 +170,11 @@ __global__ void judge_update(JudgeUpdate judge) {
   const double norm = judge.norm[0];
   judge.numbers[0].skip = std::isfinite(norm) && std::isfinite(judge.loss[0]) ? 0 : 1;
   judge.numbers[0].gradient_scale = judge.clip > 0 && norm > judge.clip ? judge.clip / norm : 1;
+}
+
+/// More than run at a time, so that they end together, each with neighbours to walk: it searches the table once.
+unsigned grid_of(const CudaStream& stream, std::int64_t blocks) {
+  return static_cast<unsigned>(std::min<std::int64_t>(std::int64_t{stream.processors()} * 32, blocks));
 }
 
 }  // namespace
@@ -138,10 +191,14 @@ void run(const CudaStream& stream, const AdamWStep<T>& step) {
                                .beta2 = static_cast<A>(step.beta2),
                                .rest2 = static_cast<A>(1 - step.beta2),
                                .eps = static_cast<A>(step.eps)};
-  // More than run at a time, so that they end together, each with neighbours to walk: it searches the table once.
-  const std::int64_t most = std::int64_t{stream.processors()} * 32;
-  const auto grid = static_cast<unsigned>(std::min<std::int64_t>(most, step.blocks));
-  start(stream, "AdamWStep", step_tensors<T>, grid, adamw_threads, step, constants);
+  if (!step.digests.kept.empty()) require_length("AdamWStep", "kept digests", step.digests.kept, step.blocks);
+  start(stream, "AdamWStep", step_tensors<T>, grid_of(stream, step.blocks), adamw_threads, step, constants);
+}
+
+template <class T>
+void run(const CudaStream& stream, const AdamWCheck<T>& check) {
+  require_length("AdamWCheck", "kept digests", check.digests.kept, check.blocks);
+  start(stream, "AdamWCheck", check_tensors<T>, grid_of(stream, check.blocks), adamw_threads, check);
 }
 
 void run(const CudaStream& stream, const JudgeUpdate& judge) {
@@ -154,5 +211,8 @@ void run(const CudaStream& stream, const JudgeUpdate& judge) {
 template void run(const CudaStream&, const AdamWStep<float>&);
 template void run(const CudaStream&, const AdamWStep<bfloat16>&);
 template void run(const CudaStream&, const AdamWStep<double>&);
+template void run(const CudaStream&, const AdamWCheck<float>&);
+template void run(const CudaStream&, const AdamWCheck<bfloat16>&);
+template void run(const CudaStream&, const AdamWCheck<double>&);
 
 }  // namespace lyceum

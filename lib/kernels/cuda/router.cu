@@ -519,14 +519,12 @@ __global__ void __launch_bounds__(router_threads) balance_bias(BalanceBias<A> ba
   }
 }
 
-/// f.operator()<held, scores>() for rows of so many columns.
+/// f.operator()<held, scores>() for rows of so many columns. Few ways to hold a row: each is a kernel for each of the
+/// scores, and takes the compiler long.
 template <Scores scores, class F>
 void with_held(std::int64_t cols, const F& f) {
-  const std::int64_t places = (cols + warp_size - 1) / warp_size;
-  if (places <= 1) return f.template operator()<1, scores>();
-  if (places <= 2) return f.template operator()<2, scores>();
-  if (places <= 4) return f.template operator()<4, scores>();
-  if (places <= 8) return f.template operator()<8, scores>();
+  if (cols <= 2 * warp_size) return f.template operator()<2, scores>();
+  if (cols <= 8 * warp_size) return f.template operator()<8, scores>();
   f.template operator()<0, scores>();
 }
 template <class Route, class F>
@@ -535,21 +533,6 @@ void with_kernel(const Route& route, const F& f) {
     case Scores::softmax: return with_held<Scores::softmax>(route.logits.cols, f);
     case Scores::sigmoid: return with_held<Scores::sigmoid>(route.logits.cols, f);
     case Scores::sqrt_softplus: return with_held<Scores::sqrt_softplus>(route.logits.cols, f);
-  }
-}
-
-/// The same with two ways to hold a row.
-template <Scores scores, class F>
-void with_few_held(std::int64_t cols, const F& f) {
-  constexpr int most = 8;
-  cols <= most* warp_size ? f.template operator()<most, scores>() : f.template operator()<0, scores>();
-}
-template <class Route, class F>
-void with_few_kernels(const Route& route, const F& f) {
-  switch (route.scores) {
-    case Scores::softmax: return with_few_held<Scores::softmax>(route.logits.cols, f);
-    case Scores::sigmoid: return with_few_held<Scores::sigmoid>(route.logits.cols, f);
-    case Scores::sqrt_softplus: return with_few_held<Scores::sqrt_softplus>(route.logits.cols, f);
   }
 }
 
@@ -582,7 +565,7 @@ void run(const CudaStream& stream, const RouteTokens<A>& route) {
                  loads ? local : 0, route, chunks, partial, by_rank);
   };
   if (route.group_limit > 0) {
-    with_few_kernels(route, [&]<int held, Scores scores>() { launch.template operator()<held, scores, true>(); });
+    with_kernel(route, [&]<int held, Scores scores>() { launch.template operator()<held, scores, true>(); });
   } else {
     with_kernel(route, [&]<int held, Scores scores>() { launch.template operator()<held, scores, false>(); });
   }
@@ -602,7 +585,7 @@ void run(const CudaStream& stream, const RouteTokensBackward<A>& route) {
           router_threads, route, chunks);
   };
   if (route.entropy && route.d_load.rows > 0) {
-    with_few_kernels(route, [&]<int held, Scores scores>() { launch.template operator()<held, scores, true>(); });
+    with_kernel(route, [&]<int held, Scores scores>() { launch.template operator()<held, scores, true>(); });
   } else {
     with_kernel(route, [&]<int held, Scores scores>() { launch.template operator()<held, scores, false>(); });
   }

@@ -60,12 +60,12 @@ void AllReduce::exchange_slices() {
   const Range own = slice_of(whole, self);
   for (int step = 1; step < ranks; ++step) {
     const int from = (self + ranks - step) % ranks;
-    receive(received_.get() + from * own.count * width_, own.count, from);
+    if (own.count > 0) receive(received_.get() + from * own.count * width_, own.count * width_, from, tag_);
   }
   for (int step = 1; step < ranks; ++step) {
     const int to = (self + step) % ranks;
     const Range slice = slice_of(whole, to);
-    send(slice.first, slice.count, to);
+    if (slice.count > 0) send(at(slice.first), slice.count * width_, to, tag_);
   }
 }
 
@@ -84,23 +84,12 @@ void AllReduce::hand_out(Range piece) {
   for (int step = 1; step < ranks; ++step) {
     const int from = (self + ranks - step) % ranks;
     const Range slice = slice_of(piece, from);
-    receive(at(slice.first), slice.count, from);
+    if (slice.count > 0) receive(at(slice.first), slice.count * width_, from, tag_);
   }
   const Range own = slice_of(piece, self);
-  for (int step = 1; step < ranks; ++step) send(own.first, own.count, (self + step) % ranks);
-}
-
-void AllReduce::receive(void* to, std::int64_t elements, int from) {
-  if (elements == 0) return;
-  const auto bytes = static_cast<int>(elements * width_);
-  check(MPI_Irecv(to, bytes, MPI_BYTE, from, tag_, communicator().handle(), request()));
-  expect(bytes);
-}
-
-void AllReduce::send(std::int64_t first, std::int64_t elements, int to) {
-  if (elements == 0) return;
-  const auto bytes = static_cast<int>(elements * width_);
-  check(MPI_Isend(at(first), bytes, MPI_BYTE, to, tag_, communicator().handle(), request()));
+  for (int step = 1; step < ranks && own.count > 0; ++step) {
+    send(at(own.first), own.count * width_, (self + step) % ranks, tag_);
+  }
 }
 
 }  // namespace lyceum

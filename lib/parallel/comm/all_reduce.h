@@ -39,8 +39,6 @@ class AllReduce final : public Messages {
   /// What `rank` reduces of a piece.
   Range slice_of(Range piece, int rank) const;
   std::byte* at(std::int64_t element) const { return values_ + element * width_; }
-  void receive(void* to, std::int64_t elements, int from);
-  void send(std::int64_t first, std::int64_t elements, int to);
 
   std::byte* values_;
   std::int64_t size_, width_;  // elements, bytes of an element

@@ -35,6 +35,7 @@ struct SharedState {
   Progress progress{};
   Ledger ledger{};
   std::shared_ptr<Watch> watch{};  // none in a world of one
+  bool checksums = false;          // see ProcessGroup::set_checksums()
 };
 
 /// An owned MPI communicator with the things that every operation on it needs: its place in errors and in the ledger,

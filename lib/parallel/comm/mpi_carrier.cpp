@@ -10,25 +10,6 @@
 namespace lyceum {
 namespace {
 
-/// Whole buffers, cut into messages.
-class MpiTransfers final : public Messages {
- public:
-  using Messages::Messages;
-  void receive(std::byte* to, std::int64_t bytes, int from, int tag) {
-    for_pieces(bytes, [&](std::int64_t first, int count) { receive_piece(to + first, count, from, tag); });
-  }
-  void send(const std::byte* from, std::int64_t bytes, int to, int tag) {
-    for_pieces(bytes, [&](std::int64_t first, int count) { send_piece(from + first, count, to, tag); });
-  }
-  void receive_piece(std::byte* to, int count, int from, int tag) {
-    check(MPI_Irecv(to, count, MPI_BYTE, from, tag, communicator().handle(), request()));
-    expect(count);
-  }
-  void send_piece(const std::byte* from, int count, int to, int tag) {
-    check(MPI_Isend(from, count, MPI_BYTE, to, tag, communicator().handle(), request()));
-  }
-};
-
 std::byte* bytes_of(const Tensor& values) { return static_cast<std::byte*>(values.raw()); }
 
 }  // namespace
@@ -59,31 +40,31 @@ Carrier::Started MpiCarrier::reduce_scatter(const Operation& operation, const Pa
 
 Carrier::Started MpiCarrier::all_gather(const Operation& operation, const Parts& parts) {
   const int self = communicator_->rank(), size = communicator_->size();
-  auto state = std::make_unique<MpiTransfers>(communicator_, operation);
+  auto state = std::make_unique<Messages>(communicator_, operation);
   state->keep(std::make_shared<Tensor>(parts.all));
   std::byte* const own = parts.begin(self);
   if (parts.own.size() && own != parts.own.raw()) std::memcpy(own, parts.own.raw(), parts.own.bytes());
   for (int step = 1; step < size; ++step) {
     const int from = (self + size - step) % size;
-    state->receive(parts.begin(from), parts.bytes(from), from, all_gather_tag);
+    if (parts.bytes(from) > 0) state->receive(parts.begin(from), parts.bytes(from), from, all_gather_tag);
   }
-  for (int step = 1; step < size; ++step) state->send(own, parts.bytes(self), (self + step) % size, all_gather_tag);
+  for (int step = 1; step < size && parts.bytes(self) > 0; ++step) {
+    state->send(own, parts.bytes(self), (self + step) % size, all_gather_tag);
+  }
   return state;
 }
 
 Carrier::Started MpiCarrier::send(const Operation& operation, const Tensor& values) {
-  auto state = std::make_unique<MpiTransfers>(communicator_, operation);
+  auto state = std::make_unique<Messages>(communicator_, operation);
   state->keep(std::make_shared<Tensor>(values));
   state->send(bytes_of(values), operation.bytes, operation.peer, point_to_point_tag);
-  if (operation.bytes == 0) state->send_piece(nullptr, 0, operation.peer, point_to_point_tag);  // for it to count on
   return state;
 }
 
 Carrier::Started MpiCarrier::receive(const Operation& operation, const Tensor& values) {
-  auto state = std::make_unique<MpiTransfers>(communicator_, operation);
+  auto state = std::make_unique<Messages>(communicator_, operation);
   state->keep(std::make_shared<Tensor>(values));
   state->receive(bytes_of(values), operation.bytes, operation.peer, point_to_point_tag);
-  if (operation.bytes == 0) state->receive_piece(nullptr, 0, operation.peer, point_to_point_tag);
   return state;
 }
 
@@ -97,17 +78,19 @@ Carrier::Started MpiCarrier::all_to_all(const Operation& operation, const Proces
                                   receive_at = row_offsets(exchange.receive_rows, exchange.row_bytes);
   const auto* sent = static_cast<const std::byte*>(exchange.sent);
   auto* received = static_cast<std::byte*>(exchange.received);
-  auto state = std::make_unique<MpiTransfers>(communicator_, operation);
+  auto state = std::make_unique<Messages>(communicator_, operation);
   if (const std::int64_t own = exchange.send_rows[self] * exchange.row_bytes) {
     std::memcpy(received + receive_at[self], sent + send_at[self], static_cast<std::size_t>(own));
   }
   for (std::size_t step = 1; step < ranks; ++step) {
     const std::size_t from = (self + ranks - step) % ranks;
+    if (exchange.receive_rows[from] == 0) continue;
     state->receive(received + receive_at[from], exchange.receive_rows[from] * exchange.row_bytes,
                    static_cast<int>(from), all_to_all_tag);
   }
   for (std::size_t step = 1; step < ranks; ++step) {
     const std::size_t to = (self + step) % ranks;
+    if (exchange.send_rows[to] == 0) continue;
     state->send(sent + send_at[to], exchange.send_rows[to] * exchange.row_bytes, static_cast<int>(to), all_to_all_tag);
   }
   return state;

@@ -3,7 +3,9 @@
 
 #include "core/clock.h"
 #include "core/polling.h"
+#include "kernels/digest.h"
 #include "parallel/comm/pending_state.h"
+#include "parallel/comm/pieces.h"
 #include "parallel/comm/watch.h"
 
 namespace lyceum {
@@ -66,6 +68,47 @@ void Messages::check(int code) const {
   communicator().check(code, operation());
 }
 
+void Messages::receive_message(void* to, int bytes, int from, int tag) {
+  check(MPI_Irecv(to, bytes, MPI_BYTE, from, tag, communicator().handle(), request()));
+  expectations_.push_back({requests_.size() - 1, bytes});
+}
+
+void Messages::send_message(const void* from, int bytes, int to, int tag) {
+  check(MPI_Isend(from, bytes, MPI_BYTE, to, tag, communicator().handle(), request()));
+}
+
+// Messages between two ranks with one tag keep their order, so a checksum is the message behind its own.
+void Messages::receive(void* to, std::int64_t bytes, int from, int tag) {
+  if (bytes == 0) return receive_message(to, 0, from, tag);
+  for_pieces(bytes, [&](std::int64_t first, int count) {
+    std::byte* const piece = static_cast<std::byte*>(to) + first;
+    receive_message(piece, count, from, tag);
+    if (!communicator().shared()->checksums) return;
+    checksums_.push_back({.data = piece, .bytes = static_cast<std::size_t>(count), .from = from});
+    receive_message(&checksums_.back().value, sizeof(Checksum::value), from, tag);
+  });
+}
+
+void Messages::send(const void* from, std::int64_t bytes, int to, int tag) {
+  if (bytes == 0) return send_message(from, 0, to, tag);
+  for_pieces(bytes, [&](std::int64_t first, int count) {
+    const std::byte* const piece = static_cast<const std::byte*>(from) + first;
+    send_message(piece, count, to, tag);
+    if (!communicator().shared()->checksums) return;
+    checksums_.push_back({.value = digest_of_bytes(piece, static_cast<std::size_t>(count))});
+    send_message(&checksums_.back().value, sizeof(Checksum::value), to, tag);
+  });
+}
+
+void Messages::check_checksums() const {
+  for (const Checksum& checksum : checksums_) {
+    if (!checksum.data || digest_of_bytes(checksum.data, checksum.bytes) == checksum.value) continue;
+    const int from = communicator().members()[static_cast<std::size_t>(checksum.from)];
+    fail(ExitCode::failed, "{}: {} B from rank {} of the job arrived changed: a fault of memory or network?",
+         communicator().describe(operation()), checksum.bytes, from);
+  }
+}
+
 bool Messages::step() {
   do {
     int arrived = 0;
@@ -73,8 +116,10 @@ bool Messages::step() {
     const int code = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &arrived, statuses_.data());
     if (code == MPI_SUCCESS && !arrived) return false;
     check_statuses(code);
+    check_checksums();
     requests_.clear();
     expectations_.clear();
+    checksums_.clear();
   } while (next());
   return true;
 }

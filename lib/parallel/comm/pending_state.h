@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -59,8 +61,10 @@ class Messages : public Pending::State {
 
   /// A slot for one more request to fill in, good until the next call.
   MPI_Request* request() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
-  /// The request made last is a receive of exactly `bytes`; another length is an Error.
-  void expect(std::int64_t bytes) { expectations_.push_back({requests_.size() - 1, bytes}); }
+  /// Starts a message of exactly `bytes`, which may be 0; another length is an Error, and so is a message that
+  /// arrives changed where messages have checksums. The memory stays as it is until the operation's next step.
+  void receive(void* to, std::int64_t bytes, int from, int tag);
+  void send(const void* from, std::int64_t bytes, int to, int tag);
   /// Throws what an MPI return code other than MPI_SUCCESS means, and gives the group up.
   void check(int code) const;
 
@@ -75,12 +79,23 @@ class Messages : public Pending::State {
     std::size_t request;
     std::int64_t bytes;
   };
+  /// A checksum that travels behind its message.
+  struct Checksum {
+    std::uint64_t value = 0;
+    const void* data = nullptr;  // received; null of one that is sent
+    std::size_t bytes = 0;
+    int from = -1;
+  };
   bool step() final;
+  void receive_message(void* to, int bytes, int from, int tag);
+  void send_message(const void* from, int bytes, int to, int tag);
   void check_statuses(int code) const;
+  void check_checksums() const;
 
   std::vector<MPI_Request> requests_;
   std::vector<MPI_Status> statuses_;
   std::vector<Expectation> expectations_;
+  std::deque<Checksum> checksums_;
 };
 
 /// Waits until `reached()`, as long as the group's timeout allows: throws then, with what can be found out of the

@@ -107,6 +107,8 @@ ProcessGroup ProcessGroup::on(Stream stream, Transport transport, Where where) c
 
 int ProcessGroup::rank() const { return implementation_->communicator->rank(); }
 int ProcessGroup::size() const { return implementation_->communicator->size(); }
+const std::vector<int>& ProcessGroup::members() const { return implementation_->communicator->members(); }
+void ProcessGroup::set_checksums(bool on) const { implementation_->communicator->shared()->checksums = on; }
 const std::string& ProcessGroup::name() const { return implementation_->communicator->name(); }
 const ProcessGroup::Traffic& ProcessGroup::traffic() const { return implementation_->traffic; }
 Ledger& ProcessGroup::ledger() const { return implementation_->communicator->shared()->ledger; }

@@ -81,6 +81,11 @@ class ProcessGroup {
   int rank() const;
   int size() const;
   const std::string& name() const;
+  /// Ranks of the job, by rank of the group.
+  const std::vector<int>& members() const;
+  /// Whether tensors that travel by MPI have a checksum with each message from now on, in all groups of this world: a
+  /// message that arrives changed is an Error that names its sender. All ranks say the same.
+  void set_checksums(bool on) const;
   /// Ranks with the same colour (>= 0) form a group, in their order. All ranks give the same function. Errors call it
   /// `name`.
   [[nodiscard]] ProcessGroup split(const std::function<int(int rank)>& colour_of, std::string name,

@@ -48,20 +48,15 @@ bool ReduceScatter::next() {
 void ReduceScatter::exchange() {
   const int ranks = communicator().size(), self = communicator().rank();
   if (const std::int64_t elements = count(self)) {
-    const auto bytes = static_cast<int>(elements * width_);
+    const std::int64_t bytes = elements * width_;
     for (int step = 1; step < ranks; ++step) {
       const int from = (self + ranks - step) % ranks;
-      check(MPI_Irecv(received_.get() + std::int64_t{from} * bytes, bytes, MPI_BYTE, from, tag_,
-                      communicator().handle(), request()));
-      expect(bytes);
+      receive(received_.get() + from * bytes, bytes, from, tag_);
     }
   }
   for (int step = 1; step < ranks; ++step) {
     const int to = (self + step) % ranks;
-    const std::int64_t elements = count(to);
-    if (elements == 0) continue;
-    const auto* part = parts_.begin(to) + first_ * width_;
-    check(MPI_Isend(part, static_cast<int>(elements * width_), MPI_BYTE, to, tag_, communicator().handle(), request()));
+    if (const std::int64_t elements = count(to)) send(parts_.begin(to) + first_ * width_, elements * width_, to, tag_);
   }
 }
 

@@ -105,6 +105,12 @@ T atomicAdd(T* address, T value) {
   *address = old + value;
   return old;
 }
+template <class T>
+T atomicMax(T* address, T value) {
+  const T old = *address;
+  *address = std::max(old, value);
+  return old;
+}
 inline int atomicCAS(int* address, int compare, int value) {
   const int old = *address;
   if (old == compare) *address = value;

@@ -1,4 +1,4 @@
-#include "train/nonfinite.h"
+#include "train/finding.h"
 
 #include <fmt/format.h>
 
@@ -15,17 +15,17 @@ namespace lyceum {
 namespace {
 
 /// The smallest says most.
-std::pair<std::int64_t, std::int64_t> merit(const NonFinite& finding) {
+std::pair<std::int64_t, std::int64_t> merit(const Finding& finding) {
   return {-static_cast<std::int64_t>(finding.kind), finding.order};
 }
 
 }  // namespace
 
-void NonFinite::add(NonFinite other) {
+void Finding::add(Finding other) {
   if (merit(other) < merit(*this)) *this = std::move(other);
 }
 
-NonFinite agree(const ProcessGroup& world, const NonFinite& own) {
+Finding agree(const ProcessGroup& world, const Finding& own) {
   const auto [kind, order] = merit(own);
   const std::array<std::int64_t, 2> sent{kind, order};
   std::vector<std::int64_t> all(sent.size() * static_cast<std::size_t>(world.size()));
@@ -41,7 +41,7 @@ NonFinite agree(const ProcessGroup& world, const NonFinite& own) {
     if (of(rank) == best) ranks.push_back(rank);
   }
   const std::string what = world.broadcast(own.what, ranks.front());
-  return {.kind = static_cast<NonFinite::Kind>(-best.first),
+  return {.kind = static_cast<Finding::Kind>(-best.first),
           .order = best.second,
           .what = fmt::format("{} on rank{} {}", what, ranks.size() > 1 ? "s" : "", rank_ranges(ranks))};
 }

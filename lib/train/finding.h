@@ -9,8 +9,9 @@
 
 namespace lyceum {
 
-/// Where one rank, or all of them together, saw the first number that is not finite.
-struct NonFinite {
+/// Where one rank, or all of them together, saw the first number that is not finite, or not what it was when it was
+/// computed before.
+struct Finding {
   /// What says more about the cause comes later. `sum`: of gradients over copies; `gradient`: what one rank added.
   enum class Kind : std::uint8_t { none, norm, sum, gradient, loss, output, weight };
   Kind kind = Kind::none;
@@ -18,12 +19,12 @@ struct NonFinite {
   std::string what;        // "the gradient of …"
 
   /// Keeps what says more about the cause.
-  void add(NonFinite other);
+  void add(Finding other);
 };
 
 /// Collective: what says most of all ranks' findings, with the ranks: "the loss of its tokens on ranks 0-3". The same
 /// on every rank.
-NonFinite agree(const ProcessGroup& world, const NonFinite& own);
+Finding agree(const ProcessGroup& world, const Finding& own);
 
 /// Whether elements `part` of a tensor, as if it were flat, are finite. Waits for the stream.
 bool all_finite(const Stream& stream, const Tensor& values, const Range& part);

@@ -1,0 +1,43 @@
+#include "kernels/digest.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/block_digest.h"
+#include "kernels/cpu/checks.h"
+#include "kernels/cpu/parallel_for.h"
+
+namespace lyceum {
+
+template <class T>
+void run(const CpuStream& stream, const DigestBlocks<T>& digest) {
+  const std::int64_t size = std::ssize(digest.x), blocks = flat_blocks_of(size);
+  require_length("DigestBlocks", "digests", digest.digests, blocks);
+  parallel_for(stream, blocks, elements_a_thread / flat_block, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t b = first; b < last; ++b) {
+      const std::int64_t begin = b * flat_block;
+      digest.digests[static_cast<std::size_t>(b)] =
+          digest_of_block(digest.x.data() + begin, std::min(flat_block, size - begin), 0);
+    }
+  });
+}
+
+std::uint64_t digest_of_bytes(const void* bytes, std::size_t count) {
+  const auto* from = static_cast<const std::byte*>(bytes);
+  const std::size_t words = count / sizeof(std::uint32_t);
+  std::uint64_t sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::size_t i = 0; i < words; ++i) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, from + i * sizeof word, sizeof word);
+    sum += digest_of_word(word, static_cast<std::uint32_t>(i));
+  }
+  std::uint32_t last = 0;
+  std::memcpy(&last, from + words * sizeof last, count % sizeof last);
+  return sum + digest_of_word(last, static_cast<std::uint32_t>(words));
+}
+
+template void run(const CpuStream&, const DigestBlocks<float>&);
+template void run(const CpuStream&, const DigestBlocks<bfloat16>&);
+template void run(const CpuStream&, const DigestBlocks<double>&);
+
+}  // namespace lyceum

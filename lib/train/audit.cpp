@@ -1,0 +1,102 @@
+#include "train/audit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "core/copy.h"
+#include "kernels/digest.h"
+#include "parallel/comm/verdict.h"
+
+namespace lyceum {
+
+std::vector<std::uint64_t> block_digests(const Stream& stream, const Tensor& values) {
+  std::vector<std::uint64_t> digests(static_cast<std::size_t>(flat_blocks_of(values.size())));
+  const Tensor made = Tensor::empty(stream, DType::i64, {std::ssize(digests)}, MemoryKind::buffers);
+  const std::span there(reinterpret_cast<std::uint64_t*>(made.raw()), digests.size());
+  dispatch_float(values.dtype(), [&]<class T>() {
+    launch(stream, DigestBlocks<T>{.x = {values.data<T>(), static_cast<std::size_t>(values.size())}, .digests = there});
+  });
+  copy_to_host(stream, digests.data(), made.raw(), made.bytes());
+  return digests;
+}
+
+namespace {
+
+std::uint64_t joined(std::span<const std::uint64_t> digests) {
+  return digest_of_bytes(digests.data(), digests.size_bytes());
+}
+
+/// Every rank's numbers, rank after rank.
+std::vector<std::uint64_t> all_of(const ProcessGroup& group, std::span<const std::uint64_t> own) {
+  std::vector<std::int64_t> sent(own.begin(), own.end()), all(sent.size() * static_cast<std::size_t>(group.size()));
+  group.all_gather(std::span<const std::int64_t>(sent), std::span(all));
+  return {all.begin(), all.end()};
+}
+
+/// The first of `count` numbers a rank that is not the same on all ranks; `count` where there is none.
+std::size_t first_difference(std::span<const std::uint64_t> all, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t at = i; at < all.size(); at += count) {
+      if (all[at] != all[i]) return i;
+    }
+  }
+  return count;
+}
+
+/// Which ranks of the job hold something else than most others do: "rank 3", or "ranks 0 and 1 differ" of two.
+std::string odd_ones(const ProcessGroup& group, std::span<const std::uint64_t> all, std::size_t count, std::size_t i) {
+  std::map<std::uint64_t, std::vector<int>> holders;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    holders[all[static_cast<std::size_t>(rank) * count + i]].push_back(group.members()[static_cast<std::size_t>(rank)]);
+  }
+  const auto most = std::ranges::max_element(holders, {}, [](const auto& held) { return held.second.size(); });
+  const auto also =
+      std::ranges::count_if(holders, [&](const auto& held) { return held.second.size() == most->second.size(); });
+  if (also > 1) return fmt::format("ranks {} hold different copies", rank_ranges(group.members()));
+  std::vector<int> odd;
+  for (const auto& [digest, ranks] : holders) {
+    if (digest != most->first) odd.insert(odd.end(), ranks.begin(), ranks.end());
+  }
+  std::ranges::sort(odd);
+  return fmt::format("rank{} {} hold{} another copy than ranks {}", odd.size() > 1 ? "s" : "", rank_ranges(odd),
+                     odd.size() > 1 ? "" : "s", rank_ranges(most->second));
+}
+
+}  // namespace
+
+std::uint64_t digest_of(const Stream& stream, const Tensor& values) { return joined(block_digests(stream, values)); }
+
+void require_equal_copies(const Stream& stream, const ProcessGroup& group,
+                          std::span<const ParameterUnit* const> units) {
+  if (group.size() == 1 || units.empty()) return;
+  std::vector<std::uint64_t> digests;
+  for (const ParameterUnit* unit : units) digests.push_back(digest_of(stream, unit->values()));
+  const std::size_t which = first_difference(all_of(group, digests), digests.size());
+  if (which == digests.size()) return;
+  const ParameterUnit& unit = *units[which];
+  const std::vector<std::uint64_t> own = block_digests(stream, unit.values()), all = all_of(group, own);
+  const std::size_t block = first_difference(all, own.size());
+  require(block < own.size(), "copies of {} differ, and are equal when they are read again", unit.name());
+  const Range range{static_cast<std::int64_t>(block) * flat_block, flat_block};
+  fail(ExitCode::failed, "{} of {}: a fault of memory, network or processor? {}",
+       odd_ones(group, all, own.size(), block), place_in(unit, common(range, {0, unit.size()})), advice_on_faults);
+}
+
+void GradientDigests::add(Finding::Kind kind, std::int64_t order, std::string what, std::uint64_t digest) {
+  seen_.push_back({{.kind = kind, .order = order, .what = std::move(what)}, digest});
+}
+
+Finding GradientDigests::difference(const GradientDigests& other) const {
+  require(seen_.size() == other.seen_.size(), "a step made {} gradients, and {} when it was computed again",
+          seen_.size(), other.seen_.size());
+  Finding most;
+  for (std::size_t i = 0; i < seen_.size(); ++i) {
+    if (seen_[i].digest != other.seen_[i].digest) most.add(seen_[i].place);
+  }
+  return most;
+}
+
+}  // namespace lyceum
