@@ -62,19 +62,20 @@ struct Tolerances {
 };
 
 /// Against the reference in double, with gaps between rows (a multiple of 8: copies of 16 bytes; else by elements), and
-/// the same bits whichever warp runs first. `prepare` changes a problem of any type before it is run.
+/// the same bits whichever warp runs first and however many keys a section has. `prepare` changes a problem of any type
+/// before it is run.
 template <class Prepare>
-void check(const AttentionShape& shape, std::int64_t gap, const Tolerances& tolerances, Prepare&& prepare,
-           int section = 128) {
+void check(const AttentionShape& shape, std::int64_t gap, const Tolerances& tolerances, Prepare&& prepare) {
   SCOPED_TRACE(testing::Message() << shape.sequences << " x " << shape.query_len << " of " << shape.key_len << ", "
                                   << shape.heads << "/" << shape.kv_heads << " x " << shape.head_dim << ", gap "
                                   << gap);
   const auto fast = make_attention<bfloat16>(shape, gap), again = make_attention<bfloat16>(shape, gap);
-  for (const auto& [problem, order] : {std::pair{fast.get(), Order::ascending}, {again.get(), Order::descending}}) {
-    prepare(*problem);
-    forward(*problem, order);
-    backward(*problem, order, section);
-  }
+  prepare(*fast);
+  forward(*fast, Order::ascending);
+  backward(*fast, Order::ascending, 128);
+  prepare(*again);
+  forward(*again, Order::descending);
+  backward(*again, Order::descending, 1024);
   const CpuStream stream(1);
   const auto exact = make_attention<double, bfloat16>(shape);
   prepare(*exact);
@@ -97,48 +98,34 @@ void check(const AttentionShape& shape, std::int64_t gap, const Tolerances& tole
   EXPECT_TRUE(fast->log_rest.gaps_untouched());
   EXPECT_TRUE(same_bits(fast->log_rest.view(), again->log_rest.view()));
 }
-void check(const AttentionShape& shape, std::int64_t gap, int section = 128) {
-  check(
-      shape, gap, {}, [](auto&) {}, section);
+void check(const AttentionShape& shape, std::int64_t gap) {
+  check(shape, gap, {}, [](auto&) {});
 }
 
 TEST(CudaSticks, AgreeWithTheReference) {
   check({1, 1, 1, 1, 1, 1}, 0);
-  check({2, 7, 7, 3, 3, 5}, 3);
-  check({2, 33, 33, 4, 2, 16}, 8);
-  check({1, 1, 131, 4, 2, 16}, 8);
-  check({2, 5, 70, 2, 1, 8}, 0);
-  check({1, 140, 150, 2, 1, 32}, 8);
+  check({2, 7, 7, 1, 1, 5}, 3);
+  check({1, 33, 33, 4, 2, 16}, 8);
+  check({1, 1, 131, 1, 1, 16}, 8);
+  check({1, 140, 150, 1, 1, 32}, 8);
 }
 
 TEST(CudaSticks, AgreeWithTheReferenceForHeadsOf64) {
-  check({1, 65, 65, 2, 2, 33}, 3);
-  check({1, 131, 131, 2, 1, 64}, 8);
+  check({2, 35, 65, 1, 1, 33}, 3);
+  check({1, 66, 131, 2, 1, 64}, 8);
 }
 
 TEST(CudaSticks, AgreeWithTheReferenceForHeadsOf128) {
   check({1, 65, 65, 1, 1, 80}, 8);
-  check({1, 130, 140, 2, 1, 128}, 8);
+  check({1, 130, 140, 1, 1, 128}, 8);
 }
 
 TEST(CudaSticks, AgreeWithTheReferenceForHeadsOf256) {
   check({1, 30, 40, 1, 1, 130}, 3);
-  check({1, 34, 134, 2, 1, 256}, 8);
+  check({1, 34, 134, 1, 1, 256}, 8);
 }
 
-/// Sections give the bits of one.
-TEST(CudaSticks, SectionsOfKeysChangeNothing) {
-  const AttentionShape shape{1, 150, 300, 2, 1, 24};
-  check(shape, 8);
-  const auto one = make_attention<bfloat16>(shape), many = make_attention<bfloat16>(shape);
-  for (const auto& [problem, section] : {std::pair{one.get(), 1024}, {many.get(), 128}}) {
-    forward(*problem, Order::ascending);
-    backward(*problem, Order::ascending, section);
-  }
-  for (auto member : {&Problem::dq, &Problem::dk, &Problem::dv}) {
-    EXPECT_TRUE(same_bits(((*one).*member).view(), ((*many).*member).view()));
-  }
-}
+TEST(CudaSticks, GoThroughManySectionsOfKeys) { check({1, 20, 300, 2, 1, 24}, 8); }
 
 /// q·k = `score(key)`, exactly.
 template <class Score>
@@ -163,23 +150,23 @@ TEST(CudaSticks, TakeScoresOfAnySize) {
     if (key % 50 == 40) return 8192.0f;
     return key % 3 == 0 ? 0.0f : key % 3 == 1 ? -2.5f : 30.0f;
   };
-  check({1, 70, 190, 1, 1, 8}, 0, {}, with_scores(score));
-  check({1, 20, 150, 1, 1, 8}, 0, {}, with_scores([](std::int64_t) { return 16384.0f; }));
-  check({1, 20, 150, 1, 1, 8}, 0, {}, with_scores([](std::int64_t) { return -16384.0f; }));
+  check({1, 20, 190, 1, 1, 8}, 0, {}, with_scores(score));
+  check({1, 3, 20, 1, 1, 8}, 0, {}, with_scores([](std::int64_t) { return 16384.0f; }));
+  check({1, 3, 20, 1, 1, 8}, 0, {}, with_scores([](std::int64_t) { return -16384.0f; }));
 }
 
 /// Gradients are as large as the scale; their errors too.
 TEST(CudaSticks, TakeLargeScoresOfAllSizes) {
   for (const double scale : {12.0, 2500.0}) {
-    check({1, 40, 150, 2, 1, 16}, 0, {0.05, 0.06 * scale, 0.06 * scale}, [&](auto& problem) { problem.scale = scale; });
+    check({1, 20, 70, 2, 1, 16}, 0, {0.05, 0.06 * scale, 0.06 * scale}, [&](auto& problem) { problem.scale = scale; });
   }
 }
 
 /// All scores equal: little ones, of which a stick reaches over all keys, and large ones, which leave nothing.
 TEST(CudaSticks, LongSticksKeepTheirEnds) {
-  for (const float score : {-8.0f, 0.0f, 3.0f}) {
+  for (const float score : {-8.0f, 3.0f}) {
     SCOPED_TRACE(score);
-    check({1, 3, 1100, 1, 1, 2}, 0, {}, with_scores([=](std::int64_t) { return score; }), 512);
+    check({1, 3, 500, 1, 1, 2}, 0, {}, with_scores([=](std::int64_t) { return score; }));
   }
 }
 

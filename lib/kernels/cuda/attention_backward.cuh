@@ -280,7 +280,7 @@ LYCEUM_DEVICE void write_dkv(const Machine& m, const Task& task, const QueryWalk
 /// One block's part of dk and dv.
 template <class Tiling, class Machine>
 LYCEUM_DEVICE void attention_dkv(const Machine& m, const BackwardTask<bfloat16>& task, const BlockOrder::Block& block) {
-  using Square = Accumulators<Tiling::tiles, Tiling::queries>;
+  using Scores = Accumulators<Tiling::tiles, Tiling::queries>;
   const int first = block.tile * Tiling::rows;
   const QueryWalk walk(task.shape, block, first, Tiling::queries);
   write_dkv<Tiling>(
@@ -288,7 +288,7 @@ LYCEUM_DEVICE void attention_dkv(const Machine& m, const BackwardTask<bfloat16>&
       [&](int head, int query, int to) {
         load_sums<Tiling::queries, Tiling::threads>(m, task, walk.sequence, head, query, to);
       },
-      [&](const TransposedMask& mask, int sums, Square& scores, Square& dp) {
+      [&](const TransposedMask& mask, int sums, Scores& scores, Scores& dp) {
         transposed_probabilities(m, task.scale * log2_of_e, mask, sums, scores);
         transposed_gradients(m, mask, sums, scores, dp);
       });
