@@ -107,7 +107,7 @@ TEST(CudaSticks, AgreeWithTheReference) {
   check({2, 7, 7, 1, 1, 5}, 3);
   check({1, 33, 33, 4, 2, 16}, 8);
   check({1, 1, 131, 1, 1, 16}, 8);
-  check({1, 140, 150, 1, 1, 32}, 8);
+  check({1, 160, 200, 1, 1, 32}, 8);  // the first block of queries sees nothing of the last spans
 }
 
 TEST(CudaSticks, AgreeWithTheReferenceForHeadsOf64) {
