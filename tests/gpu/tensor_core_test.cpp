@@ -129,7 +129,8 @@ TEST_P(HopperPicked, PingPongAgreesWithCopies) { check_picked(GetParam(), Kernel
 
 INSTANTIATE_TEST_SUITE_P(Cases, HopperPicked, testing::Values(aligned_copies, wide_copies, many));
 
-void run_plain(const CudaStream& stream, const AttentionForward<bfloat16>& attention) {
+template <class Attention>
+void run_plain(const CudaStream& stream, const Attention& attention) {
   cuda::run_plain(stream, cuda::task_of(attention));
 }
 void run_plain(const CudaStream& stream, const AttentionBackward<bfloat16>& attention) {
@@ -141,27 +142,32 @@ void run_plain(const CudaStream& stream, const AttentionBackward<bfloat16>& atte
 }
 
 /// Sequences of many tiles against the plain kernels; rows are aligned where `gap` is a multiple of 8.
+template <class Kind>
 void check_long(const AttentionShape& shape, std::int64_t gap) {
   SCOPED_TRACE(testing::Message() << "heads of " << shape.head_dim);
   const auto fast = make_attention<bfloat16>(shape, gap), plain = make_attention<bfloat16>(shape, gap);
-  launch_on(1, fast->forward());
-  launch_on(1, fast->backward());
+  launch_on(1, Kind::forward(*fast));
+  launch_on(1, Kind::backward(*fast));
   const auto by_plain = [](const Stream& stream, const auto& on_device) {
     run_plain(std::get<CudaStream>(stream), on_device);
   };
-  run_mirrored(plain->forward(), by_plain);
-  run_mirrored(plain->backward(), by_plain);
+  run_mirrored(Kind::forward(*plain), by_plain);
+  run_mirrored(Kind::backward(*plain), by_plain);
   expect_near(fast->out.view(), plain->out.view(), 0.03);
   expect_near(fast->dq.view(), plain->dq.view(), 0.06);
   expect_near(fast->dk.view(), plain->dk.view(), 0.12);
   expect_near(fast->dv.view(), plain->dv.view(), 0.12);
 }
 
-TEST(TensorCoreAttention, LongSequencesAgreeWithThePlainKernels) {
-  check_long({2, 600, 600, 4, 2, 64}, 8);
-  check_long({1, 1000, 1300, 4, 1, 128}, 8);
-  check_long({1, 300, 300, 3, 3, 24}, 3);
-  check_long({1, 300, 500, 2, 2, 192}, 8);
+template <class Kind>
+class TensorCoreAttention : public testing::Test {};
+TYPED_TEST_SUITE(TensorCoreAttention, AttentionKinds, AttentionKindNames);
+
+TYPED_TEST(TensorCoreAttention, LongSequencesAgreeWithThePlainKernels) {
+  check_long<TypeParam>({2, 600, 600, 4, 2, 64}, 8);
+  check_long<TypeParam>({1, 1000, 1300, 4, 1, 128}, 8);
+  check_long<TypeParam>({1, 300, 300, 3, 3, 24}, 3);
+  check_long<TypeParam>({1, 300, 500, 2, 2, 192}, 8);
 }
 
 }  // namespace

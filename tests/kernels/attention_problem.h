@@ -1,7 +1,11 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <memory>
+#include <string>
+#include <type_traits>
 
 #include "kernels/matrices.h"
 #include "kernels/stick_breaking.h"
@@ -69,6 +73,14 @@ struct Sticks {
   static constexpr auto backward = [](auto& problem) { return problem.stick_backward(); };
   static constexpr auto kept = [](auto& problem) -> auto& { return problem.log_rest; };
   static double kept_size(const AttentionShape& shape) { return static_cast<double>(shape.key_len); }
+};
+
+using AttentionKinds = testing::Types<Softmax, Sticks>;
+struct AttentionKindNames {
+  template <class Kind>
+  static std::string GetName(int) {
+    return std::is_same_v<Kind, Softmax> ? "Softmax" : "Sticks";
+  }
 };
 
 inline constexpr AttentionShape attention_shapes[] = {

@@ -26,14 +26,7 @@ class Attention : public testing::Test {
   }
 };
 
-struct KindNames {
-  template <class Kind>
-  static std::string GetName(int) {
-    return std::is_same_v<Kind, Softmax> ? "Softmax" : "Sticks";
-  }
-};
-using Kinds = testing::Types<Softmax, Sticks>;
-TYPED_TEST_SUITE(Attention, Kinds, KindNames);
+TYPED_TEST_SUITE(Attention, test::AttentionKinds, test::AttentionKindNames);
 
 TYPED_TEST(Attention, AgreesWithTheReference) {
   for (const AttentionShape& shape : attention_shapes) {

@@ -8,7 +8,7 @@
 
 #include "kernels/attention_problem.h"
 #include "kernels/cuda/attention_tilings.cuh"
-#include "support/emulated_block.h"
+#include "kernels/emulated_attention.h"
 #include "support/emulated_hopper.h"
 
 namespace lyceum {
@@ -17,21 +17,11 @@ namespace {
 using test::AttentionProblem;
 using test::EmulatedBlock;
 using test::EmulatedHopper;
-using test::EmulatedMachine;
 using test::expect_near;
+using test::launch_emulated;
 using test::make_attention;
 using test::same_bits;
 using Order = EmulatedBlock::Order;
-
-/// Runs work(machine, block) as all blocks of a launch, the last ones first when warps run in descending order.
-template <class Tiling, class Machine = EmulatedMachine, class Work>
-void launch_emulated(const cuda::BlockOrder& blocks, Order order, Work&& work) {
-  EmulatedBlock block(Tiling::threads, Tiling::shared_bytes, order);
-  for (std::int64_t i = 0; i < blocks.blocks(); ++i) {
-    const auto at = blocks.at(order == Order::ascending ? i : blocks.blocks() - 1 - i);
-    block.run<Machine>([&](const Machine& m) { work(m, at); });
-  }
-}
 
 /// On the tensor cores as compute capability 8.0 has them.
 struct Ampere {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/logistic.h"
+
 namespace lyceum {
 
 /// exp(x) within 1.5 ulp, without branches or calls, so that loops over it become vector code. NaN stays NaN, +inf and
@@ -53,22 +55,6 @@ inline float fast_erfc(float x) {
 }
 
 inline double fast_erfc(double x) { return std::erfc(x); }
-
-/// log(1 + x) of x in [0, 1] within 1.5 ulp; NaN stays NaN. x · P(x), P the minimax polynomial of log(1 + x) / x there
-/// [Remez 1934].
-inline float fast_log1p(float x) {
-  float p = -3.2440252e-3f;
-  p = p * x + 1.9851463e-2f;
-  p = p * x - 5.6959536e-2f;
-  p = p * x + 1.0603655e-1f;
-  p = p * x - 1.5305592e-1f;
-  p = p * x + 1.9675939e-1f;
-  p = p * x - 2.4954134e-1f;
-  p = p * x + 3.3329964e-1f;
-  p = p * x - 4.9999902e-1f;
-  p = p * x + 1.0f;
-  return p * x;
-}
 
 /// log(1 + exp(x)) and its derivative, to 4 ulp and 3 ulp.
 inline float fast_softplus(float x) { return (x > 0 ? x : 0) + fast_log1p(fast_exp(-std::abs(x))); }

@@ -5,6 +5,7 @@
 #include "core/allocator.h"
 #include "kernels/attention_check.h"
 #include "kernels/cuda/attention_kernels.cuh"
+#include "kernels/stick_breaking.h"
 
 namespace lyceum {
 
@@ -39,11 +40,31 @@ void run(const CudaStream& stream, const AttentionBackward<T>& attention) {
   run_task(stream, task);
 }
 
+template <class T>
+void run(const CudaStream& stream, const StickBreakingForward<T>& attention) {
+  require_fitting(attention);
+  require_countable(attention.shape);
+  run_task(stream, cuda::task_of(attention));
+}
+
+template <class T>
+void run(const CudaStream& stream, const StickBreakingBackward<T>& attention) {
+  require_fitting(attention);
+  require_countable(attention.shape);
+  run_task(stream, cuda::task_of(attention));
+}
+
 template void run(const CudaStream&, const AttentionForward<float>&);
 template void run(const CudaStream&, const AttentionForward<double>&);
 template void run(const CudaStream&, const AttentionForward<bfloat16>&);
 template void run(const CudaStream&, const AttentionBackward<float>&);
 template void run(const CudaStream&, const AttentionBackward<double>&);
 template void run(const CudaStream&, const AttentionBackward<bfloat16>&);
+template void run(const CudaStream&, const StickBreakingForward<float>&);
+template void run(const CudaStream&, const StickBreakingForward<double>&);
+template void run(const CudaStream&, const StickBreakingForward<bfloat16>&);
+template void run(const CudaStream&, const StickBreakingBackward<float>&);
+template void run(const CudaStream&, const StickBreakingBackward<double>&);
+template void run(const CudaStream&, const StickBreakingBackward<bfloat16>&);
 
 }  // namespace lyceum

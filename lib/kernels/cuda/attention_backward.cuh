@@ -76,15 +76,14 @@ LYCEUM_DEVICE void scale_all(Accumulators<tiles, columns>& values, float factor)
   }
 }
 
-/// One block's part of dq: some queries of one head, over all keys that they see, in order; the next keys and values
-/// are copied meanwhile.
-template <class Tiling, class Machine>
-LYCEUM_DEVICE void attention_dq(const Machine& m, const BackwardTask<bfloat16>& task, const BlockOrder::Block& block) {
+/// dq += ds·k for some queries of one head, over the tiles [begin, end) of keys, in order. gradients(key, scores, dp)
+/// makes ds in place of dp = d_out·vᵀ; their columns are keys from `key` on. The next keys and values are copied
+/// meanwhile.
+template <class Tiling, class Machine, class Task, class Gradients>
+LYCEUM_DEVICE void add_to_dq(const Machine& m, const Task& task, const HeadPlace& place, int first, int begin, int end,
+                             Accumulators<Tiling::tiles, Tiling::dim>& dq, Gradients&& gradients) {
   constexpr int dim = Tiling::dim, keys = Tiling::keys, tiles = Tiling::tiles;
   const AttentionShape& shape = task.shape;
-  const HeadPlace place = HeadPlace::of_query_head(shape, block.head);
-  const CausalOrder order = causal_order(shape);
-  const int first = block.tile * Tiling::rows;
   const auto queries = [&](const auto& matrix) {
     return panel_of(matrix, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned);
   };
@@ -98,27 +97,49 @@ LYCEUM_DEVICE void attention_dq(const Machine& m, const BackwardTask<bfloat16>& 
   };
   load_tile<SwizzledTile<dim>, Tiling::rows, Tiling::threads>(m, Tiling::q_tile, queries(task.q));
   load_tile<SwizzledTile<dim>, Tiling::rows, Tiling::threads>(m, Tiling::d_out_tile, queries(task.d_out));
-  load_sums<Tiling::rows, Tiling::threads>(m, task, place.sequence, place.head, first, Tiling::sums);
-  load_keys(0);
+  load_keys(begin);
 
   const int row = m.thread() / 32 * 16 * tiles;
-  Accumulators<tiles, dim> dq;
-  dq.clear();
-  const int steps = order.key_tiles(first, Tiling::rows, keys);
-  for (int step = 0; step < steps; ++step) {
+  for (int step = begin; step < end; ++step) {
     m.wait();
     m.sync();  // these keys and values are there; nobody reads the ones before any more
-    if (step + 1 < steps) load_keys(step + 1);
+    if (step + 1 < end) load_keys(step + 1);
     const int k_tile = Tiling::stages + step % 2 * Tiling::stage_bytes;
     Accumulators<tiles, keys> scores, dp;
     multiply<dim>(m, Tiling::q_tile, row, k_tile, scores);
     multiply<dim>(m, Tiling::d_out_tile, row, k_tile + Tiling::v_in_stage, dp);
-    score_gradients<Tiling>(m, task.scale * log2_of_e, order, first, row, step * keys, scores, dp);
+    gradients(step * keys, scores, dp);
     const Operand<tiles, keys> ds(m, dp);
     multiply_add<dim>(m, ds, k_tile, 0, dq);
   }
+}
+
+/// Scales a warp's dq and writes it out. Nobody else reads these rows of q's tile, where they pass through.
+template <class Tiling, class Machine, class Task>
+LYCEUM_DEVICE void store_dq(const Machine& m, const Task& task, const HeadPlace& place, int first,
+                            Accumulators<Tiling::tiles, Tiling::dim>& dq) {
+  const AttentionShape& shape = task.shape;
   scale_all(dq, task.scale);
-  store<SwizzledTile<dim>>(m, dq, Tiling::q_tile, row, 0, queries(task.dq));
+  store<SwizzledTile<Tiling::dim>>(
+      m, dq, Tiling::q_tile, m.thread() / 32 * 16 * Tiling::tiles, 0,
+      panel_of(task.dq, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned));
+}
+
+/// One block's part of dq: some queries of one head, over all keys that they see.
+template <class Tiling, class Machine>
+LYCEUM_DEVICE void attention_dq(const Machine& m, const BackwardTask<bfloat16>& task, const BlockOrder::Block& block) {
+  constexpr int keys = Tiling::keys, tiles = Tiling::tiles;
+  const HeadPlace place = HeadPlace::of_query_head(task.shape, block.head);
+  const CausalOrder order = causal_order(task.shape);
+  const int first = block.tile * Tiling::rows, row = m.thread() / 32 * 16 * tiles;
+  load_sums<Tiling::rows, Tiling::threads>(m, task, place.sequence, place.head, first, Tiling::sums);
+  Accumulators<tiles, Tiling::dim> dq;
+  dq.clear();
+  add_to_dq<Tiling>(m, task, place, first, 0, order.key_tiles(first, Tiling::rows, keys), dq,
+                    [&](int key, const Accumulators<tiles, keys>& scores, Accumulators<tiles, keys>& dp) {
+                      score_gradients<Tiling>(m, task.scale * log2_of_e, order, first, row, key, scores, dp);
+                    });
+  store_dq<Tiling>(m, task, place, first, dq);
 }
 
 /// Extents for dk and dv: a block holds 16 · tiles keys for every `splits` of its warps and walks over `queries` at a
@@ -201,15 +222,16 @@ struct QueryWalk {
   LYCEUM_DEVICE int tile(int step) const { return first + step % count; }
 };
 
-/// One block's part of dk and dv: some keys of one key head, over all queries that see them, of its query heads one
-/// after another; the next queries are copied meanwhile.
-template <class Tiling, class Machine>
-LYCEUM_DEVICE void attention_dkv(const Machine& m, const BackwardTask<bfloat16>& task, const BlockOrder::Block& block) {
+/// One block's part of dk and dv: the keys of one key head from `first` on, over all queries that see them, of its
+/// query heads one after another; the next queries are copied meanwhile. load_sums(head, query, to) begins to copy what
+/// there is of each query besides to shared memory; gradients(mask, sums, scores, dp) makes p in place of scores and ds
+/// in place of dp = v·d_outᵀ. Rows are a warp's keys, columns queries.
+template <class Tiling, class Machine, class Task, class LoadSums, class Gradients>
+LYCEUM_DEVICE void write_dkv(const Machine& m, const Task& task, const QueryWalk& walk, int first, LoadSums&& load_sums,
+                             Gradients&& gradients) {
   constexpr int dim = Tiling::dim, queries = Tiling::queries, tiles = Tiling::tiles;
   const AttentionShape& shape = task.shape;
   const CausalOrder order = causal_order(shape);
-  const int first = block.tile * Tiling::rows;
-  const QueryWalk walk(shape, block, first, queries);
   const int steps = walk.steps();
   const auto keys = [&](const auto& matrix) {
     return panel_of(matrix, walk.sequence, shape.key_len, first, walk.kv_head, shape.head_dim, task.aligned);
@@ -222,7 +244,7 @@ LYCEUM_DEVICE void attention_dkv(const Machine& m, const BackwardTask<bfloat16>&
     };
     load_tile<SwizzledTile<dim>, queries, Tiling::threads>(m, stage, queries_of(task.q));
     load_tile<SwizzledTile<dim>, queries, Tiling::threads>(m, stage + Tiling::d_out_in_stage, queries_of(task.d_out));
-    load_sums<queries, Tiling::threads>(m, task, walk.sequence, head, query, stage + Tiling::sums_in_stage);
+    load_sums(head, query, stage + Tiling::sums_in_stage);
   };
   load_tile<SwizzledTile<dim>, Tiling::rows, Tiling::threads>(m, Tiling::k_tile, keys(task.k));
   load_tile<SwizzledTile<dim>, Tiling::rows, Tiling::threads>(m, Tiling::v_tile, keys(task.v));
@@ -242,8 +264,7 @@ LYCEUM_DEVICE void attention_dkv(const Machine& m, const BackwardTask<bfloat16>&
     multiply<dim>(m, Tiling::k_tile, row, stage, scores);
     multiply<dim>(m, Tiling::v_tile, row, stage + Tiling::d_out_in_stage, dp);
     const TransposedMask mask(order, first + row, walk.tile(step) * queries, 16 * tiles);
-    transposed_probabilities(m, task.scale * log2_of_e, mask, stage + Tiling::sums_in_stage, scores);
-    transposed_gradients(m, mask, stage + Tiling::sums_in_stage, scores, dp);
+    gradients(mask, stage + Tiling::sums_in_stage, scores, dp);
     const Operand<tiles, queries> p(m, scores);
     multiply_add<dim>(m, p, stage + Tiling::d_out_in_stage, chunk, dv);
     const Operand<tiles, queries> ds(m, dp);
@@ -254,6 +275,23 @@ LYCEUM_DEVICE void attention_dkv(const Machine& m, const BackwardTask<bfloat16>&
   scale_all(dk, task.scale);
   store<SwizzledTile<dim>>(m, dk, Tiling::k_tile, row, chunk, keys(task.dk));
   store<SwizzledTile<dim>>(m, dv, Tiling::v_tile, row, chunk, keys(task.dv));
+}
+
+/// One block's part of dk and dv.
+template <class Tiling, class Machine>
+LYCEUM_DEVICE void attention_dkv(const Machine& m, const BackwardTask<bfloat16>& task, const BlockOrder::Block& block) {
+  using Scores = Accumulators<Tiling::tiles, Tiling::queries>;
+  const int first = block.tile * Tiling::rows;
+  const QueryWalk walk(task.shape, block, first, Tiling::queries);
+  write_dkv<Tiling>(
+      m, task, walk, first,
+      [&](int head, int query, int to) {
+        load_sums<Tiling::queries, Tiling::threads>(m, task, walk.sequence, head, query, to);
+      },
+      [&](const TransposedMask& mask, int sums, Scores& scores, Scores& dp) {
+        transposed_probabilities(m, task.scale * log2_of_e, mask, sums, scores);
+        transposed_gradients(m, mask, sums, scores, dp);
+      });
 }
 
 }  // namespace lyceum::cuda

@@ -9,7 +9,8 @@ namespace {
 template <class Tiling>
 struct Dq {
   using Task = BackwardTask<bfloat16>;
-  static constexpr int dim = Tiling::dim, threads = Tiling::threads;
+  static constexpr int threads = Tiling::threads;
+  static constexpr bool not_on_hopper = fits_hopper(Tiling::dim);
   static __device__ __forceinline__ void run(const Machine& m, const Task& task, const BlockOrder::Block& block) {
     attention_dq<Tiling>(m, task, block);
   }
@@ -18,7 +19,8 @@ struct Dq {
 template <class Tiling>
 struct Dkv {
   using Task = BackwardTask<bfloat16>;
-  static constexpr int dim = Tiling::dim, threads = Tiling::threads;
+  static constexpr int threads = Tiling::threads;
+  static constexpr bool not_on_hopper = fits_hopper(Tiling::dim);
   static __device__ __forceinline__ void run(const Machine& m, const Task& task, const BlockOrder::Block& block) {
     attention_dkv<Tiling>(m, task, block);
   }

@@ -17,10 +17,11 @@ struct ForwardTiling {
   static constexpr int shared_bytes = v_tile + SwizzledTile<dim>::bytes(keys);
 };
 
-/// Makes minus infinity of the scores of keys that a query does not see. Rows are queries from `query` on, columns keys
-/// from `key` on.
+/// Puts `nothing` in place of what belongs to keys that a query does not see. Rows are queries from `query` on, columns
+/// keys from `key` on.
 template <int tiles, int columns>
-LYCEUM_DEVICE void mask(const CausalOrder& order, int query, int key, int lane, Accumulators<tiles, columns>& scores) {
+LYCEUM_DEVICE void mask(const CausalOrder& order, int query, int key, int lane, float nothing,
+                        Accumulators<tiles, columns>& values) {
   LYCEUM_UNROLL
   for (int t = 0; t < tiles; ++t) {
     LYCEUM_UNROLL
@@ -29,7 +30,7 @@ LYCEUM_DEVICE void mask(const CausalOrder& order, int query, int key, int lane, 
       const int seen = order.seen(query + 16 * t + at.row) - key;
       LYCEUM_UNROLL
       for (int n = 0; n < columns / 8; ++n) {
-        if (8 * n + at.col >= seen) scores.at[t][n][i] = -__builtin_huge_valf();
+        if (8 * n + at.col >= seen) values.at[t][n][i] = nothing;
       }
     }
   }
@@ -138,20 +139,19 @@ LYCEUM_DEVICE void finish_rows(const Machine& m, const ForwardTask<bfloat16>& ta
       panel_of(task.out, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned));
 }
 
-/// One block's part of AttentionForward: some queries of one head, over all keys that they see, in order. Values are
-/// copied while scores are computed, the next keys while values are summed.
-template <class Tiling, class Machine>
-LYCEUM_DEVICE void attention_forward(const Machine& m, const ForwardTask<bfloat16>& task,
-                                     const BlockOrder::Block& block) {
+/// out += p·v for some queries of one head, over `steps` tiles of keys, of which tile_of(step) comes next. Of a warp's
+/// scores parts(key, scores) makes p in place; their columns are keys from `key` on. Values are copied while scores are
+/// computed, the next keys while values are summed.
+template <class Tiling, class Machine, class Task, class TileOf, class Parts>
+LYCEUM_DEVICE void add_values(const Machine& m, const Task& task, const HeadPlace& place, int first, int steps,
+                              TileOf&& tile_of, Accumulators<Tiling::tiles, Tiling::dim>& out, Parts&& parts) {
   constexpr int dim = Tiling::dim, keys = Tiling::keys;
   const AttentionShape& shape = task.shape;
-  const HeadPlace place = HeadPlace::of_query_head(shape, block.head);
-  const CausalOrder order = causal_order(shape);
-  const int first = block.tile * Tiling::rows;
   const auto load_keys = [&](int tile, const Rows<const bfloat16>& from, int step) {
     load_tile<SwizzledTile<dim>, keys, Tiling::threads>(
         m, tile,
-        panel_of(from, place.sequence, shape.key_len, step * keys, place.kv_head, shape.head_dim, task.aligned));
+        panel_of(from, place.sequence, shape.key_len, tile_of(step) * keys, place.kv_head, shape.head_dim,
+                 task.aligned));
   };
   load_tile<SwizzledTile<dim>, Tiling::rows, Tiling::threads>(
       m, Tiling::q_tile,
@@ -159,10 +159,6 @@ LYCEUM_DEVICE void attention_forward(const Machine& m, const ForwardTask<bfloat1
   load_keys(Tiling::k_tile, task.k, 0);
 
   const int row = m.thread() / 32 * 16 * Tiling::tiles;
-  Accumulators<Tiling::tiles, dim> out;
-  out.clear();
-  OnlineSoftmax<Tiling::tiles> softmax;
-  const int steps = order.key_tiles(first, Tiling::rows, keys);
   for (int step = 0; step < steps; ++step) {
     m.wait();
     m.sync();  // the keys are there; nobody reads the last values any more
@@ -172,14 +168,32 @@ LYCEUM_DEVICE void attention_forward(const Machine& m, const ForwardTask<bfloat1
     m.wait();
     m.sync();  // the values are there; nobody reads these keys any more
     if (step + 1 < steps) load_keys(Tiling::k_tile, task.k, step + 1);
-    if (order.crosses(first + row, (step + 1) * keys)) {
-      mask(order, first + row, step * keys, m.thread() % 32, scores);
-    }
-    softmax.step(m, task.scale * log2_of_e, scores);
-    softmax.rescale(out);
+    parts(tile_of(step) * keys, scores);
     const Operand<Tiling::tiles, keys> p(m, scores);
     multiply_add<dim>(m, p, Tiling::v_tile, 0, out);
   }
+}
+
+/// One block's part of AttentionForward: some queries of one head, over all keys that they see, in order.
+template <class Tiling, class Machine>
+LYCEUM_DEVICE void attention_forward(const Machine& m, const ForwardTask<bfloat16>& task,
+                                     const BlockOrder::Block& block) {
+  constexpr int keys = Tiling::keys;
+  const HeadPlace place = HeadPlace::of_query_head(task.shape, block.head);
+  const CausalOrder order = causal_order(task.shape);
+  const int first = block.tile * Tiling::rows, row = m.thread() / 32 * 16 * Tiling::tiles;
+  Accumulators<Tiling::tiles, Tiling::dim> out;
+  out.clear();
+  OnlineSoftmax<Tiling::tiles> softmax;
+  const auto in_order = [](int step) { return step; };
+  add_values<Tiling>(m, task, place, first, order.key_tiles(first, Tiling::rows, keys), in_order, out,
+                     [&](int key, Accumulators<Tiling::tiles, keys>& scores) {
+                       if (order.crosses(first + row, key + keys)) {
+                         mask(order, first + row, key, m.thread() % 32, -__builtin_huge_valf(), scores);
+                       }
+                       softmax.step(m, task.scale * log2_of_e, scores);
+                       softmax.rescale(out);
+                     });
   finish_rows<Tiling>(m, task, place, first, row, softmax, out);
 }
 

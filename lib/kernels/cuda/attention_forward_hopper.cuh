@@ -43,7 +43,9 @@ LYCEUM_DEVICE void attention_forward_hopper(const Machine& m, const ForwardTask<
   };
   OnlineSoftmax<1> softmax;
   const auto probabilities = [&](int step) {
-    if (order.crosses(first + row, (step + 1) * keys)) mask(order, first + row, step * keys, m.thread() % 32, scores);
+    if (order.crosses(first + row, (step + 1) * keys)) {
+      mask(order, first + row, step * keys, m.thread() % 32, -__builtin_huge_valf(), scores);
+    }
     softmax.step(m, task.scale * log2_of_e, scores);
   };
   Accumulators<1, dim> out;

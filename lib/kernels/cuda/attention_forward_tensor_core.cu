@@ -9,7 +9,8 @@ namespace {
 template <class Tiling>
 struct Forward {
   using Task = ForwardTask<bfloat16>;
-  static constexpr int dim = Tiling::dim, threads = Tiling::threads;
+  static constexpr int threads = Tiling::threads;
+  static constexpr bool not_on_hopper = fits_hopper(Tiling::dim);
   static __device__ __forceinline__ void run(const Machine& m, const Task& task, const BlockOrder::Block& block) {
     attention_forward<Tiling>(m, task, block);
   }

@@ -5,8 +5,8 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/machine_hopper.cuh"
 
-// How the tensor cores' kernels of attention are launched: a Work says for heads of which length it is, how many
-// threads a block has, and what one of them does, run(machine, task, block).
+// How the tensor cores' kernels of attention are launched: a Work says how many threads a block has, what one of them
+// does, run(machine, task, block), and whether on Hopper another kernel is launched instead (`not_on_hopper`).
 
 namespace lyceum::cuda {
 
@@ -19,7 +19,7 @@ inline constexpr bool compiles_for_hopper = false;
 template <class Work>
 __global__ void __launch_bounds__(Work::threads)
     attention_kernel(const __grid_constant__ typename Work::Task task, const __grid_constant__ BlockOrder order) {
-  if constexpr (fits_hopper(Work::dim) && compiles_for_hopper) {
+  if constexpr (Work::not_on_hopper && compiles_for_hopper) {
     __trap();  // then it is a hopper_attention_kernel that is launched
   } else {
     Work::run(Machine(launched_shared()), task, order.at(blockIdx.x));

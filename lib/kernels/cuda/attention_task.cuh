@@ -47,23 +47,40 @@ bool rows_aligned(const Matrix<T>& matrix) {
   return reinterpret_cast<std::uintptr_t>(matrix.data) % 16 == 0 && matrix.stride % 8 == 0;
 }
 
+/// Whether rows of an attention's matrices begin at multiples of 16 bytes, and heads are whole chunks.
+template <class Attention>
+bool forward_aligned(const Attention& a) {
+  return a.shape.head_dim % 8 == 0 && rows_aligned(a.q) && rows_aligned(a.k) && rows_aligned(a.v) &&
+         rows_aligned(a.out);
+}
+template <class Attention>
+bool backward_aligned(const Attention& a) {
+  return a.shape.head_dim % 8 == 0 && rows_aligned(a.q) && rows_aligned(a.k) && rows_aligned(a.v) &&
+         rows_aligned(a.d_out) && rows_aligned(a.dq) && rows_aligned(a.dk) && rows_aligned(a.dv);
+}
+
 /// `a` as the kernels of any element type take it.
 template <class T>
 ForwardTask<T> task_of(const AttentionForward<T>& a) {
-  const bool aligned =
-      a.shape.head_dim % 8 == 0 && rows_aligned(a.q) && rows_aligned(a.k) && rows_aligned(a.v) && rows_aligned(a.out);
-  return {a.shape, a.q, a.k, a.v, a.out, a.log_sum_exp, static_cast<Accumulator<T>>(a.scale), aligned};
+  return {a.shape, a.q, a.k, a.v, a.out, a.log_sum_exp, static_cast<Accumulator<T>>(a.scale), forward_aligned(a)};
 }
 
 /// `delta`: room for delta_size(a.shape) numbers.
 template <class T>
 BackwardTask<T> task_of(const AttentionBackward<T>& a, Accumulator<T>* delta) {
-  const bool aligned = a.shape.head_dim % 8 == 0 && rows_aligned(a.q) && rows_aligned(a.k) && rows_aligned(a.v) &&
-                       rows_aligned(a.d_out) && rows_aligned(a.dq) && rows_aligned(a.dk) && rows_aligned(a.dv);
-  return {a.shape, a.q,     a.k,           a.v,
-          a.out,   a.d_out, a.log_sum_exp, {delta, a.shape.heads},
-          a.dq,    a.dk,    a.dv,          static_cast<Accumulator<T>>(a.scale),
-          aligned};
+  return {a.shape,
+          a.q,
+          a.k,
+          a.v,
+          a.out,
+          a.d_out,
+          a.log_sum_exp,
+          {delta, a.shape.heads},
+          a.dq,
+          a.dk,
+          a.dv,
+          static_cast<Accumulator<T>>(a.scale),
+          backward_aligned(a)};
 }
 inline std::int64_t delta_size(const AttentionShape& shape) { return shape.sequences * shape.query_len * shape.heads; }
 

@@ -7,6 +7,8 @@ namespace lyceum {
 
 bool cuda::run_on_tensor_cores(const CudaStream&, const ForwardTask<bfloat16>&) { return false; }
 bool cuda::run_on_tensor_cores(const CudaStream&, const BackwardTask<bfloat16>&) { return false; }
+bool cuda::run_on_tensor_cores(const CudaStream&, const StickForwardTask<bfloat16>&) { return false; }
+bool cuda::run_on_tensor_cores(const CudaStream&, const StickBackwardTask<bfloat16>&) { return false; }
 bool grouped::run_on_tensor_cores(const Launch&, const Rows<bfloat16>&, std::span<const Weight>, Kernel) {
   return false;
 }

@@ -1,37 +1,20 @@
 #include "core/allocator.h"
-#include "kernels/attention_check.h"
+#include "kernels/cuda/attention_kernels.cuh"
 #include "kernels/cuda/attention_rows.cuh"
 #include "kernels/cuda/scan.cuh"
 #include "kernels/logistic.h"
-#include "kernels/stick_breaking.h"
 
-// Stick-breaking attention on plain cores. As on the CPU, log p_i = z_i - Σ_{j >= i} softplus(z_j), and a query looks
-// at 32 keys at a time, of which the oldest is the first lane's.
+// Stick-breaking attention on plain cores, for what attention_plain.cu is there for. As on the CPU, log p_i = z_i -
+// Σ_{j >= i} softplus(z_j), and a query looks at 32 keys at a time, of which the oldest is the first lane's.
 
 namespace lyceum::cuda {
 
 namespace {
 
-/// StickBreakingForward in device memory.
+/// Backward at the keys [first, first + 32) of each sequence. What stands for a query is at row · heads + head.
 template <class T>
-struct StickForwardTask {
-  AttentionShape shape;
-  Rows<const T> q, k, v;
-  Rows<T> out;
-  Rows<double> log_rest;
-  Accumulator<T> scale;
-};
-
-/// StickBreakingBackward in device memory, at the keys [first, first + 32) of each sequence. What stands for a query is
-/// at row · heads + head.
-template <class T>
-struct StickBackwardTask {
+struct PlainStickTask : StickBackwardTask<T> {
   using A = Accumulator<T>;
-  AttentionShape shape;
-  Rows<const T> q, k, v, d_out;
-  Rows<const double> log_rest;
-  Rows<T> dq, dk, dv;
-  A scale;
   double* log_left;  // [queries]: log Π (1 - β) of the keys from `first` on
   A* older;          // [queries]: Σ p dp of the keys before `first`
   A* dq_sums;        // [queries, head_dim]: dq by the keys before `first`
@@ -85,7 +68,7 @@ __global__ void __launch_bounds__(plain_threads) stick_forward_kernel(StickForwa
 
 /// What a query makes of the task's keys: p, ds, and their part of dq.
 template <class T>
-__global__ void __launch_bounds__(plain_threads) stick_query_kernel(StickBackwardTask<T> task, std::int64_t rows) {
+__global__ void __launch_bounds__(plain_threads) stick_query_kernel(PlainStickTask<T> task, std::int64_t rows) {
   using A = Accumulator<T>;
   const std::int64_t dim = task.shape.head_dim, first = task.first;
   const WarpRow<A> warp(dim);
@@ -122,14 +105,14 @@ __global__ void __launch_bounds__(plain_threads) stick_query_kernel(StickBackwar
 
 /// How many of the task's keys a sequence has.
 template <class T>
-__host__ __device__ std::int64_t keys_at_hand(const StickBackwardTask<T>& task) {
+__host__ __device__ std::int64_t keys_at_hand(const PlainStickTask<T>& task) {
   const std::int64_t left = task.shape.key_len - task.first;
   return left < warp_size ? left : warp_size;
 }
 
 /// Rows of dk and dv of one of the task's keys, of what its queries made of it.
 template <class T>
-__global__ void __launch_bounds__(plain_threads) stick_key_kernel(StickBackwardTask<T> task, std::int64_t rows) {
+__global__ void __launch_bounds__(plain_threads) stick_key_kernel(PlainStickTask<T> task, std::int64_t rows) {
   const AttentionShape& shape = task.shape;
   const WarpRow<Accumulator<T>> warp(shape.head_dim);
   if (warp.index >= rows) return;
@@ -155,35 +138,19 @@ __global__ void __launch_bounds__(plain_threads) stick_key_kernel(StickBackwardT
 
 }  // namespace
 
-}  // namespace lyceum::cuda
-
-namespace lyceum {
-
 template <class T>
-void run(const CudaStream& stream, const StickBreakingForward<T>& attention) {
-  require_fitting(attention);
-  require_countable(attention.shape);
-  const AttentionShape& shape = attention.shape;
-  const cuda::StickForwardTask<T> task{shape,
-                                       attention.q,
-                                       attention.k,
-                                       attention.v,
-                                       attention.out,
-                                       attention.log_rest,
-                                       static_cast<Accumulator<T>>(attention.scale)};
-  cuda::start_rows(stream, "StickBreakingForward", cuda::stick_forward_kernel<T>, cuda::delta_size(shape),
-                   cuda::warp_row_bytes<T>(shape), task);
+void run_plain(const CudaStream& stream, const StickForwardTask<T>& task) {
+  start_rows(stream, "StickBreakingForward", stick_forward_kernel<T>, delta_size(task.shape),
+             warp_row_bytes<T>(task.shape), task);
 }
 
 /// Launches two kernels for every 32 keys, the oldest ones first. Memory beside the gradients grows with the queries,
 /// not with their pairs with keys.
 template <class T>
-void run(const CudaStream& stream, const StickBreakingBackward<T>& attention) {
+void run_plain(const CudaStream& stream, const StickBackwardTask<T>& backward) {
   using A = Accumulator<T>;
-  require_fitting(attention);
-  require_countable(attention.shape);
-  const AttentionShape& shape = attention.shape;
-  const std::int64_t queries = cuda::delta_size(shape);
+  const AttentionShape& shape = backward.shape;
+  const std::int64_t queries = delta_size(shape);
   const auto room = [&](std::int64_t numbers, std::size_t size) {
     return stream.memory().allocate(static_cast<std::size_t>(numbers) * size, MemoryKind::buffers);
   };
@@ -191,34 +158,22 @@ void run(const CudaStream& stream, const StickBreakingBackward<T>& attention) {
              dq_sums = room(queries * shape.head_dim, sizeof(A)), parts = room(queries * warp_size, sizeof(A)),
              ds = room(queries * warp_size, sizeof(A));
   const auto numbers = [](const std::shared_ptr<std::byte>& memory) { return reinterpret_cast<A*>(memory.get()); };
-  cuda::StickBackwardTask<T> task{.shape = shape,
-                                  .q = attention.q,
-                                  .k = attention.k,
-                                  .v = attention.v,
-                                  .d_out = attention.d_out,
-                                  .log_rest = attention.log_rest,
-                                  .dq = attention.dq,
-                                  .dk = attention.dk,
-                                  .dv = attention.dv,
-                                  .scale = static_cast<A>(attention.scale),
-                                  .log_left = reinterpret_cast<double*>(log_left.get()),
-                                  .older = numbers(older),
-                                  .dq_sums = numbers(dq_sums),
-                                  .parts = numbers(parts),
-                                  .ds = numbers(ds)};
-  const std::size_t shared = cuda::warp_row_bytes<T>(shape);
+  PlainStickTask<T> task{backward,       reinterpret_cast<double*>(log_left.get()),
+                         numbers(older), numbers(dq_sums),
+                         numbers(parts), numbers(ds)};
+  const std::size_t shared = warp_row_bytes<T>(shape);
   for (; task.first < shape.key_len; task.first += warp_size) {
-    cuda::start_rows(stream, "StickBreakingBackward", cuda::stick_query_kernel<T>, queries, shared, task);
-    cuda::start_rows(stream, "StickBreakingBackward", cuda::stick_key_kernel<T>,
-                     shape.sequences * cuda::keys_at_hand(task) * shape.kv_heads, shared, task);
+    start_rows(stream, "StickBreakingBackward", stick_query_kernel<T>, queries, shared, task);
+    start_rows(stream, "StickBreakingBackward", stick_key_kernel<T>,
+               shape.sequences * keys_at_hand(task) * shape.kv_heads, shared, task);
   }
 }
 
-template void run(const CudaStream&, const StickBreakingForward<float>&);
-template void run(const CudaStream&, const StickBreakingForward<double>&);
-template void run(const CudaStream&, const StickBreakingForward<bfloat16>&);
-template void run(const CudaStream&, const StickBreakingBackward<float>&);
-template void run(const CudaStream&, const StickBreakingBackward<double>&);
-template void run(const CudaStream&, const StickBreakingBackward<bfloat16>&);
+template void run_plain(const CudaStream&, const StickForwardTask<float>&);
+template void run_plain(const CudaStream&, const StickForwardTask<double>&);
+template void run_plain(const CudaStream&, const StickForwardTask<bfloat16>&);
+template void run_plain(const CudaStream&, const StickBackwardTask<float>&);
+template void run_plain(const CudaStream&, const StickBackwardTask<double>&);
+template void run_plain(const CudaStream&, const StickBackwardTask<bfloat16>&);
 
-}  // namespace lyceum
+}  // namespace lyceum::cuda

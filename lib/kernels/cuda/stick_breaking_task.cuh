@@ -1,0 +1,50 @@
+#pragma once
+
+#include "kernels/cuda/attention_task.cuh"
+#include "kernels/stick_breaking.h"
+
+namespace lyceum::cuda {
+
+/// StickBreakingForward in device memory.
+template <class T>
+struct StickForwardTask {
+  AttentionShape shape;
+  Rows<const T> q, k, v;
+  Rows<T> out;
+  Rows<double> log_rest;
+  Accumulator<T> scale;
+  bool aligned;  // as in ForwardTask
+};
+
+/// StickBreakingBackward in device memory.
+template <class T>
+struct StickBackwardTask {
+  AttentionShape shape;
+  Rows<const T> q, k, v, d_out;
+  Rows<const double> log_rest;
+  Rows<T> dq, dk, dv;
+  Accumulator<T> scale;
+  bool aligned;
+};
+
+template <class T>
+StickForwardTask<T> task_of(const StickBreakingForward<T>& a) {
+  return {a.shape, a.q, a.k, a.v, a.out, a.log_rest, static_cast<Accumulator<T>>(a.scale), forward_aligned(a)};
+}
+
+template <class T>
+StickBackwardTask<T> task_of(const StickBreakingBackward<T>& a) {
+  return {a.shape,
+          a.q,
+          a.k,
+          a.v,
+          a.d_out,
+          a.log_rest,
+          a.dq,
+          a.dk,
+          a.dv,
+          static_cast<Accumulator<T>>(a.scale),
+          backward_aligned(a)};
+}
+
+}  // namespace lyceum::cuda

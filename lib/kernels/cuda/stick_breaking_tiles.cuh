@@ -1,0 +1,366 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/cuda/attention_tilings.cuh"
+#include "kernels/cuda/stick_breaking_task.cuh"
+#include "kernels/logistic.h"
+
+// Stick-breaking attention by the tiles of softmax attention (attention_forward.cuh, attention_backward.cuh). With
+// log β = z - softplus(z) and a key's cost -log(1 - β) = softplus(z): log p_i = log β_i - Σ_{j > i} cost_j.
+//
+// Costs are summed in f32 over a span of 16 keys, and in f64 over spans. Forward walks from the newest span to the
+// oldest one. The kernel for dq walks the other way, since Σ_{j <= i} p_j dp_j begins with the oldest key, and finds
+// what newer spans cost as log_rest less the spans that it passed: the very numbers that forward added, but for the
+// last bits of softplus, which costs of large scores do not have. So the difference is as good as those bits and f64
+// allow, however long the stick is, and backward needs no pass of its own over the scores.
+//
+// The kernel for dk and dv meets the keys of one span at a time, and needs what newer keys left of each query's stick
+// and what the older ones' p dp add up to. The kernel for dq leaves both for every query and span. It does so for a
+// section of keys, then come dk and dv of that section: memory grows with the queries, not with their pairs with keys.
+
+namespace lyceum::cuda {
+
+inline constexpr int span_keys = 16;
+
+/// Sums of `value` over lanes whose numbers differ in the bits from `nearest` to `farthest`: those before this lane,
+/// those behind it, and all, which have the same bits in every lane.
+struct SumsAround {
+  float before = 0, behind = 0, all;
+  template <class Machine>
+  LYCEUM_DEVICE SumsAround(const Machine& m, int nearest, int farthest, float value) : all(value) {
+    LYCEUM_UNROLL
+    for (int bit = nearest; bit <= farthest; bit *= 2) {
+      const float other = m.from_lane_xor(all, bit);
+      const bool last = m.thread() & bit;
+      before += last ? other : 0.0f;
+      behind += last ? 0.0f : other;
+      all += other;
+    }
+  }
+};
+
+/// A query's span of keys as mma leaves it in a row of its results (`width` 2) or in a column (`width` 1). This lane's
+/// keys: [block][i] is 8 · block + width · (its place among the lanes of the row or column) + i.
+template <int width>
+struct Span {
+  static constexpr int nearest = width == 2 ? 1 : 4, farthest = width == 2 ? 2 : 16;
+  float log_share[2][width];  // log β
+  float log_part[2][width];   // log p, but for what keys behind the span leave
+  float cost;                 // of all keys of the span
+
+  /// Scores are scaled; minus infinity takes nothing and costs nothing.
+  template <class Machine>
+  LYCEUM_DEVICE Span(const Machine& m, const float (&score)[2][width]) {
+    float costs[2][width];
+    LYCEUM_UNROLL
+    for (int block = 0; block < 2; ++block) {
+      LYCEUM_UNROLL
+      for (int i = 0; i < width; ++i) {
+        const float z = score[block][i], rest = fast_log1p(m.exp2(-std::abs(z) * log2_of_e));
+        log_share[block][i] = (z < 0 ? z : 0) - rest;
+        costs[block][i] = (z > 0 ? z : 0) + rest;
+      }
+    }
+    const SumsAround older(m, nearest, farthest, sum(costs[0])), newer(m, nearest, farthest, sum(costs[1]));
+    cost = older.all + newer.all;
+    LYCEUM_UNROLL
+    for (int block = 0; block < 2; ++block) {
+      float behind = block == 0 ? older.behind + newer.all : newer.behind;
+      LYCEUM_UNROLL
+      for (int i = width - 1; i >= 0; --i) {
+        log_part[block][i] = log_share[block][i] - behind;
+        behind += costs[block][i];
+      }
+    }
+  }
+
+  /// Of keys behind which `left` is left of the stick, and before which Σ p dp = `older`: p, and in place of dp
+  /// ds = p ∘ dp - β Σ_{j <= i} p_j dp_j. Returns the span's Σ p dp.
+  template <class Machine>
+  LYCEUM_DEVICE float gradients(const Machine& m, float left, float older, float (&p)[2][width],
+                                float (&dp)[2][width]) const {
+    float own[2][width];
+    LYCEUM_UNROLL
+    for (int block = 0; block < 2; ++block) {
+      LYCEUM_UNROLL
+      for (int i = 0; i < width; ++i) {
+        p[block][i] = m.exp2(log_part[block][i] * log2_of_e) * left;
+        own[block][i] = p[block][i] * dp[block][i];
+      }
+    }
+    const SumsAround first(m, nearest, farthest, sum(own[0])), second(m, nearest, farthest, sum(own[1]));
+    LYCEUM_UNROLL
+    for (int block = 0; block < 2; ++block) {
+      float to_here = older + (block == 0 ? first.before : first.all + second.before);
+      LYCEUM_UNROLL
+      for (int i = 0; i < width; ++i) {
+        to_here += own[block][i];
+        dp[block][i] = own[block][i] - m.exp2(log_share[block][i] * log2_of_e) * to_here;
+      }
+    }
+    return first.all + second.all;
+  }
+
+ private:
+  static LYCEUM_DEVICE float sum(const float (&values)[width]) {
+    float total = values[0];
+    LYCEUM_UNROLL
+    for (int i = 1; i < width; ++i) total += values[i];
+    return total;
+  }
+};
+
+/// Calls f(t, half, span) for every row of a lane's accumulators and its spans, the oldest ones first.
+template <int tiles, int keys, class F>
+LYCEUM_DEVICE void for_each_span(F&& f) {
+  LYCEUM_UNROLL
+  for (int span = 0; span < keys / span_keys; ++span) {
+    LYCEUM_UNROLL
+    for (int t = 0; t < tiles; ++t) {
+      LYCEUM_UNROLL
+      for (int half = 0; half < 2; ++half) f(t, half, span);
+    }
+  }
+}
+
+/// Copies a row's span, times `factor`.
+template <int tiles, int keys>
+LYCEUM_DEVICE void take_span(const Accumulators<tiles, keys>& from, int t, int half, int span, float factor,
+                             float (&to)[2][2]) {
+  LYCEUM_UNROLL
+  for (int i = 0; i < 4; ++i) to[i / 2][i % 2] = from.at[t][2 * span + i / 2][2 * half + i % 2] * factor;
+}
+template <int tiles, int keys>
+LYCEUM_DEVICE void put_span(const float (&from)[2][2], int t, int half, int span, Accumulators<tiles, keys>& to) {
+  LYCEUM_UNROLL
+  for (int i = 0; i < 4; ++i) to.at[t][2 * span + i / 2][2 * half + i % 2] = from[i / 2][i % 2];
+}
+
+/// One block's part of StickBreakingForward: some queries of one head, over all keys that they see, the newest first.
+template <class Tiling, class Machine>
+LYCEUM_DEVICE void stick_forward(const Machine& m, const StickForwardTask<bfloat16>& task,
+                                 const BlockOrder::Block& block) {
+  constexpr int keys = Tiling::keys, tiles = Tiling::tiles;
+  const AttentionShape& shape = task.shape;
+  const HeadPlace place = HeadPlace::of_query_head(shape, block.head);
+  const CausalOrder order = causal_order(shape);
+  const int lane = m.thread() % 32, first = block.tile * Tiling::rows, row = m.thread() / 32 * 16 * tiles;
+  const int steps = order.key_tiles(first, Tiling::rows, keys);
+  Accumulators<tiles, Tiling::dim> out;
+  out.clear();
+  double behind[tiles][2] = {};  // costs of the keys that were passed
+  const auto newest_first = [=](int step) { return steps - 1 - step; };
+  add_values<Tiling>(m, task, place, first, steps, newest_first, out, [&](int key, Accumulators<tiles, keys>& scores) {
+    if (order.crosses(first + row, key + keys)) {
+      mask(order, first + row, key, lane, -__builtin_huge_valf(), scores);
+    }
+    for_each_span<tiles, keys>([&](int t, int half, int older_spans) {
+      const int span = keys / span_keys - 1 - older_spans;
+      float values[2][2];
+      take_span(scores, t, half, span, task.scale, values);
+      const Span<2> stick(m, values);
+      const float passed = static_cast<float>(behind[t][half]);
+      LYCEUM_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        values[i / 2][i % 2] = m.exp2((stick.log_part[i / 2][i % 2] - passed) * log2_of_e);
+      }
+      put_span(values, t, half, span, scores);
+      behind[t][half] += stick.cost;
+    });
+  });
+  LYCEUM_UNROLL
+  for (int t = 0; t < tiles; ++t) {
+    LYCEUM_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int query = first + row + 16 * t + 8 * half + lane / 4;
+      if (lane % 4 == 0 && query < shape.query_len) {
+        *task.log_rest.at(place.sequence * shape.query_len + query, place.head) = -behind[t][half];
+      }
+    }
+  }
+  store<SwizzledTile<Tiling::dim>>(
+      m, out, Tiling::q_tile, row, 0,
+      panel_of(task.out, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned));
+}
+
+/// What a query's stick is like at a span of keys.
+struct alignas(8) StickAt {
+  float left;   // by the keys behind the span
+  float older;  // Σ p dp of the keys before it
+};
+
+/// Backward at the keys [first, first + section) of each sequence, the oldest ones first. There are as many queries
+/// here as whole tiles have; those that no sequence has find nothing left of their sticks. [rows] are the queries of
+/// the heads of all sequences.
+struct StickSectionTask : StickBackwardTask<bfloat16> {
+  std::int64_t queries;  // of a head
+  int section, first = 0;
+  StickAt* at = nullptr;     // [heads of all sequences, section / span_keys, queries]
+  double* behind = nullptr;  // [rows]: costs of the keys from `first` on
+  float* older = nullptr;    // [rows]: Σ p dp of the keys before `first`
+  float* dq_sums = nullptr;  // [rows, a tile's columns], as threads hold them: dq by the keys before `first`
+
+  /// In sections of at most `most` keys, a multiple of 128, which all tiles' keys divide. What the pointers point to is
+  /// for the caller to allocate, with numbers of any value.
+  StickSectionTask(const StickBackwardTask<bfloat16>& backward, int tile_rows, int most)
+      : StickBackwardTask(backward),
+        queries((shape.query_len + tile_rows - 1) / tile_rows * tile_rows),
+        section(shape.key_len < most ? static_cast<int>(shape.key_len + 127) / 128 * 128 : most) {}
+  std::int64_t rows() const { return shape.sequences * shape.heads * queries; }
+  std::int64_t spans() const { return rows() * (section / span_keys); }
+  std::int64_t sums(int columns) const { return section < shape.key_len ? rows() * columns : 0; }
+  /// Blocks of a section's keys for every key head.
+  BlockOrder key_order(int tile_rows, std::int64_t heads_together) const {
+    const std::int64_t left = shape.key_len - first, keys = left < section ? left : section;
+    return {shape.sequences * shape.kv_heads, (keys + tile_rows - 1) / tile_rows, heads_together, false};
+  }
+};
+
+/// The spans that a block's keys have lie behind the queries in a stage.
+template <class Tiling>
+struct StickDkvTiling : Tiling {
+  static constexpr int spans = Tiling::rows / span_keys;
+  static constexpr int stage_bytes = Tiling::sums_in_stage + spans * Tiling::queries * int{sizeof(StickAt)};
+  static constexpr int shared_bytes = Tiling::stages + 2 * stage_bytes;
+};
+
+/// What a warp carries of its queries from section to section. Index [t][half]: row 16 t + 8 half + lane / 4.
+template <class Tiling>
+struct CarriedRows {
+  double behind[Tiling::tiles][2];
+  float older[Tiling::tiles][2];
+  Accumulators<Tiling::tiles, Tiling::dim> dq;
+
+  LYCEUM_DEVICE void begin(const StickSectionTask& task, const HeadPlace& place, int first_row, int lane) {
+    dq.clear();
+    LYCEUM_UNROLL
+    for (int t = 0; t < Tiling::tiles; ++t) {
+      LYCEUM_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const int query = first_row + 16 * t + 8 * half + lane / 4;
+        const std::int64_t row = place.sequence * task.shape.query_len + query;
+        behind[t][half] = query < task.shape.query_len ? -*task.log_rest.at(row, place.head) : __builtin_huge_val();
+        older[t][half] = 0;
+      }
+    }
+  }
+
+  /// Calls f(number, where it is kept) for all that this lane carries.
+  template <class F>
+  LYCEUM_DEVICE void each(const StickSectionTask& task, const BlockOrder::Block& block, int thread, F&& f) {
+    constexpr int tiles = Tiling::tiles, columns = Tiling::dim / 8;
+    const std::int64_t queries = block.head * task.queries + block.tile * Tiling::rows;
+    const std::int64_t row = queries + thread / 32 * 16 * tiles + thread % 32 / 4;
+    float* sums = task.dq_sums + queries * Tiling::dim + thread;
+    LYCEUM_UNROLL
+    for (int t = 0; t < tiles; ++t) {
+      LYCEUM_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        f(behind[t][half], task.behind[row + 16 * t + 8 * half]);
+        f(older[t][half], task.older[row + 16 * t + 8 * half]);
+      }
+      LYCEUM_UNROLL
+      for (int n = 0; n < columns; ++n) {
+        LYCEUM_UNROLL
+        for (int i = 0; i < 4; ++i) f(dq.at[t][n][i], sums[((t * columns + n) * 4 + i) * Tiling::threads]);
+      }
+    }
+  }
+};
+
+/// One block's part of dq by a section's keys: some queries of one head, over those keys that they see, the oldest
+/// first.
+template <class Tiling, class Machine>
+LYCEUM_DEVICE void stick_dq(const Machine& m, const StickSectionTask& task, const BlockOrder::Block& block) {
+  constexpr int keys = Tiling::keys, tiles = Tiling::tiles;
+  const HeadPlace place = HeadPlace::of_query_head(task.shape, block.head);
+  const CausalOrder order = causal_order(task.shape);
+  const int lane = m.thread() % 32, first = block.tile * Tiling::rows, row = m.thread() / 32 * 16 * tiles;
+  const int begin = task.first / keys, section_end = (task.first + task.section) / keys;
+  const int seen = order.key_tiles(first, Tiling::rows, keys), end = seen < section_end ? seen : section_end;
+  if (begin >= end) return;  // dq is written
+  CarriedRows<Tiling> carried;
+  if (begin == 0) {
+    carried.begin(task, place, first + row, lane);
+  } else {
+    carried.each(task, block, m.thread(), [](auto& number, const auto& kept) { number = kept; });
+  }
+  StickAt* at = task.at + task.queries * block.head * (task.section / span_keys) + first + row + lane / 4;
+  add_to_dq<Tiling>(
+      m, task, place, first, begin, end, carried.dq,
+      [&](int key, Accumulators<tiles, keys>& scores, Accumulators<tiles, keys>& dp) {
+        if (order.crosses(first + row, key + keys)) {
+          mask(order, first + row, key, lane, -__builtin_huge_valf(), scores);
+          mask(order, first + row, key, lane, 0, dp);
+        }
+        for_each_span<tiles, keys>([&](int t, int half, int span) {
+          float score[2][2], p[2][2], gradient[2][2];
+          take_span(scores, t, half, span, task.scale, score);
+          take_span(dp, t, half, span, 1, gradient);
+          const Span<2> stick(m, score);
+          double& behind = carried.behind[t][half];
+          float& older = carried.older[t][half];
+          behind -= stick.cost;
+          const float left = m.exp2(static_cast<float>(-behind) * log2_of_e);
+          if (lane % 4 == 0) {
+            at[((key - task.first) / span_keys + span) * task.queries + 16 * t + 8 * half] = {left, older};
+          }
+          older += stick.gradients(m, left, older, p, gradient);
+          put_span(gradient, t, half, span, dp);
+        });
+      });
+  if (end == seen) {
+    store_dq<Tiling>(m, task, place, first, carried.dq);
+  } else {
+    carried.each(task, block, m.thread(), [](const auto& number, auto& kept) { kept = number; });
+  }
+}
+
+/// One block's part of dk and dv: some of a section's keys of one key head, over all queries that see them.
+template <class Tiling, class Machine>
+LYCEUM_DEVICE void stick_dkv(const Machine& m, const StickSectionTask& task, const BlockOrder::Block& block) {
+  constexpr int tiles = Tiling::tiles, queries = Tiling::queries;
+  using Scores = Accumulators<tiles, queries>;
+  const AttentionShape& shape = task.shape;
+  const int lane = m.thread() % 32, first_span = block.tile * Tiling::spans;
+  const int first = task.first + block.tile * Tiling::rows, warp_span = m.thread() / 32 / Tiling::splits * tiles;
+  const QueryWalk walk(shape, block, first, queries);
+  const auto load_spans = [&](int head, int query, int to) {
+    const std::int64_t spans = (walk.sequence * shape.heads + head) * (task.section / span_keys) + first_span;
+    constexpr int copies = queries / 2;  // of a span
+    for (int i = m.thread(); i < Tiling::spans * copies; i += Tiling::threads) {
+      m.copy_16(to + 16 * i, task.at + (spans + i / copies) * task.queries + query + i % copies * 2, true);
+    }
+  };
+  write_dkv<Tiling>(
+      m, task, walk, first, load_spans, [&](const TransposedMask& mask, int spans, Scores& scores, Scores& dp) {
+        LYCEUM_UNROLL
+        for (int n = 0; n < queries / 8 * 2; ++n) {
+          const int i = n % 2, col = n / 2 * 8 + MmaLayout::c(lane, i).col;
+          LYCEUM_UNROLL
+          for (int t = 0; t < tiles; ++t) {
+            float score[2][1], p[2][1], gradient[2][1];
+            LYCEUM_UNROLL
+            for (int half = 0; half < 2; ++half) {
+              const bool seen = mask.seen(16 * t + 8 * half + lane / 4, col);
+              score[half][0] = seen ? scores.at[t][n / 2][2 * half + i] * task.scale : -__builtin_huge_valf();
+              gradient[half][0] = seen ? dp.at[t][n / 2][2 * half + i] : 0.0f;
+            }
+            StickAt at{0, 0};  // nobody has written it where none of the span is seen
+            if (mask.seen(16 * t, col)) {
+              at = *m.template shared<StickAt>(spans + ((warp_span + t) * queries + col) * 8);
+            }
+            Span<1>(m, score).gradients(m, at.left, at.older, p, gradient);
+            LYCEUM_UNROLL
+            for (int half = 0; half < 2; ++half) {
+              scores.at[t][n / 2][2 * half + i] = p[half][0];
+              dp.at[t][n / 2][2 * half + i] = gradient[half][0];
+            }
+          }
+        }
+      });
+}
+
+}  // namespace lyceum::cuda
