@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Usage: rollback_test.sh LYCEUM SOURCE_DIR. A run whose data drive it out of its history goes back to a sound checkpoint by
+# itself and passes over them: it ends with the weights of a run that never had these data.
+. "$(dirname "$0")/lib.sh" "$@"
+make_data
+
+# write_tokens PREFIX FROM TO: samples of 32 tokens that follow a rule, noise in samples 240 to 272, none of [FROM, TO). All
+# begin alike, so that the last target before a gap is the one without.
+write_tokens() {
+  python3 - "$@" <<'END'
+import random, struct, sys
+prefix, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+noise, tokens = random.Random(1), []
+for sample in range(700):
+    for place in range(32):
+        rule = (sample * 5 + place * (1 + sample % 3)) % 61
+        token = 0 if place == 0 else noise.randrange(250) if 240 <= sample < 272 else rule
+        if not first <= sample < last:
+            tokens.append(token)
+tokens.append(0)
+open(prefix + ".bin", "wb").write(struct.pack(f"<{len(tokens)}H", *tokens))
+open(prefix + ".idx", "wb").write(
+    struct.pack("<9sQBQQiqqq", b"MMIDIDX\0\0", 1, 8, 1, 2, len(tokens), 0, 0, 1))
+END
+}
+write_tokens "$work/noisy" 0 0
+options=("${tiny[@]}" --data.order=sequential --data.valid= --data.tokenizer= --model.vocab=256 --batch.seq_len=32
+  --batch.global=4 --run.steps=120 --checkpoint.every=20 --optim.schedule=constant --optim.warmup_steps=0 --optim.lr=0.01)
+
+expect 0 ranks 2 "${options[@]}" --run.dir="$work/noisy-run" --data.train="$work/noisy" --run.rollback=2
+says out '^warning: after step [0-9]+ the loss was .*: the run went back to step 60 and passes over the [0-9]+ steps of data since \(1 of 2 times\)'
+equal "times that it went back" "$(grep -c 'the run went back' "$work/out")" 1
+step=$(sed -nE 's/^warning: after step ([0-9]+) .* went back .*/\1/p' "$work/out")
+python3 - "$work/noisy-run/metrics.jsonl" <<'END' || fail "metrics.jsonl does not tell what happened"
+import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+assert [line["step"] for line in lines] == list(range(1, 121)), "not one line a step"
+assert [line["rollbacks"] for line in lines] == [0] * 60 + [1] * 60
+END
+equal "starts" "$(wc -l <"$work/noisy-run/starts.jsonl")" 2
+
+write_tokens "$work/spliced" 240 $((4 * step))
+expect 0 ranks 2 "${options[@]}" --run.dir="$work/spliced-run" --data.train="$work/spliced"
+same_weights "$work"/{noisy,spliced}-run/checkpoints/step-00000120
+
+# A run that may not go back trains on the noise; one that has nothing to go back to says so and goes on.
+expect 0 ranks 2 "${options[@]}" --run.dir="$work/plain" --data.train="$work/noisy" --run.steps=80
+! grep -q 'went back' "$work/out" || fail "it went back unasked"
+expect 4 ranks 2 "${options[@]}" --run.dir="$work/new" --data.train="$work/noisy" --run.steps=20 --optim.lr=1e25 \
+  --optim.clip_norm=0 --run.rollback=1
+says out '^warning: step [0-9]+: .*, and there is no sound checkpoint to go back to'
