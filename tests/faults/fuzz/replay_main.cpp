@@ -33,7 +33,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr unsigned longest_seconds = 10;
-constexpr int all_mutations = 300, most_of_a_file = 20;
+constexpr int all_mutations = 60, most_of_a_file = 20;
 
 /// What runs now, for the report of its death.
 struct Execution {
