@@ -28,3 +28,8 @@ if(LYCEUM_SANITIZE)
   add_compile_options(-Wno-maybe-uninitialized)  # GCC warns of library code wrongly when it is instrumented
   add_link_options(-fsanitize=address,undefined -fno-lto)  # odr_check.cmake alone reads what -flto leaves in objects
 endif()
+if(LYCEUM_FUZZ)  # by clang, whose warnings are not the code's measure
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined,float-cast-overflow -fno-sanitize-recover=all
+    -fno-omit-frame-pointer -O1 -w)
+  add_link_options(-fsanitize=address,undefined)
+endif()

@@ -4,6 +4,7 @@
 #   scripts/install-deps.sh --build    only what building and running the program takes
 #   scripts/install-deps.sh --cuda     what --build installs, and what a build for NVIDIA GPUs takes (preset cuda)
 #   scripts/install-deps.sh --has-cuda  installs nothing: whether that is here
+#   scripts/install-deps.sh --fuzz     what --build installs, and clang with libFuzzer (scripts/fuzz.sh)
 #   scripts/install-deps.sh --torch    everything and PyTorch, for benchmarks/compare_*.py (several GB)
 # Quiet when everything is there; needs root (or sudo) only when a package is missing.
 set -euo pipefail
@@ -17,9 +18,10 @@ packages=(
 )
 # As NVIDIA's package sources name them: compiler, runtime, NVTX, cuBLASLt, NCCL.
 cuda_packages=(cuda-nvcc-13-0 cuda-cudart-dev-13-0 cuda-nvtx-13-0 libcublas-dev-13-0 libnccl2 libnccl-dev)
+fuzz_packages=(clang-16 libclang-rt-16-dev libomp-16-dev)
 test_packages=(git clang-format hdf5-tools python3-venv slurm-wlm munge iproute2 procps util-linux patchelf binutils xz-utils)
 
-usage() { sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 
 install_packages() {  # names: those that dpkg does not know as installed
   local missing=() as_root=() package
@@ -76,7 +78,7 @@ install_python() {  # requirements file: installed once for each content
 }
 
 case ${1:-} in
-  '' | --build | --cuda | --torch) ;;
+  '' | --build | --cuda | --fuzz | --torch) ;;
   --has-cuda) [[ -z $(missing_for_cuda) ]]; exit ;;
   --help) usage; exit 0 ;;
   *) usage >&2; exit 2 ;;
@@ -84,7 +86,8 @@ esac
 command -v apt-get >/dev/null || { echo "install-deps.sh: knows only apt; install by hand: ${packages[*]}" >&2; exit 1; }
 install_packages "${packages[@]}"
 if [[ ${1:-} == --cuda ]]; then install_cuda; fi
-if [[ ${1:-} == --build || ${1:-} == --cuda ]]; then exit 0; fi
+if [[ ${1:-} == --fuzz ]]; then install_packages "${fuzz_packages[@]}"; fi
+if [[ ${1:-} == --build || ${1:-} == --cuda || ${1:-} == --fuzz ]]; then exit 0; fi
 install_packages "${test_packages[@]}"
 install_python scripts/requirements.txt
 if [[ ${1:-} == --torch ]]; then install_python scripts/requirements-torch.txt; fi

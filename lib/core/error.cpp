@@ -3,6 +3,8 @@
 #include <fmt/args.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace lyceum {
 
 std::string format_message(std::string_view text, std::initializer_list<MessageArgument> arguments) {
@@ -14,7 +16,12 @@ std::string format_message(std::string_view text, std::initializer_list<MessageA
 }
 
 void fail_with(ExitCode code, const Message& message, std::initializer_list<MessageArgument> arguments) {
-  throw Error(code, format_message(message.text, arguments), message.where);
+  std::string line = format_message(message.text, arguments);
+  if (code == ExitCode::bad_input) {  // texts of files are in it: they begin no line and move no cursor
+    std::ranges::replace_if(
+        line, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7F'; }, ' ');
+  }
+  throw Error(code, line, message.where);
 }
 
 }  // namespace lyceum

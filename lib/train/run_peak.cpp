@@ -10,11 +10,13 @@
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
+#include <iterator>
 #include <numeric>
 #include <vector>
 
 #include "core/error.h"
 #include "io/files/atomic_file.h"
+#include "io/text/json.h"
 #include "io/text/table.h"
 #include "train/peak.h"
 #include "train/stated_peaks.h"
@@ -96,6 +98,18 @@ double measured_peak(const RunConfig& run, const RunSetup& setup, const RankPlac
   return sum;
 }
 
+/// What the file holds; no object where it cannot be read.
+Json read_peaks(const fs::path& file) {
+  std::ifstream stream(file);
+  const std::string text(std::istreambuf_iterator<char>(stream), {});
+  try {
+    require_shallow(text);
+  } catch (const Error&) {
+    return {};
+  }
+  return Json::parse(text, nullptr, false);
+}
+
 }  // namespace
 
 KeptPeaks::KeptPeaks(const std::string& host, std::string build) : build_(std::move(build)) {
@@ -104,8 +118,7 @@ KeptPeaks::KeptPeaks(const std::string& host, std::string build) : build_(std::m
 }
 
 std::optional<KeptPeaks::Entry> KeptPeaks::find(const std::string& what) const {
-  std::ifstream stream(file_);
-  const Json all = Json::parse(stream, nullptr, false);
+  const Json all = read_peaks(file_);
   if (!all.is_object() || !all.contains(what)) return {};
   try {
     const Json& entry = all.at(what);
@@ -119,8 +132,7 @@ std::optional<KeptPeaks::Entry> KeptPeaks::find(const std::string& what) const {
 
 void KeptPeaks::keep(const std::string& what, const Entry& entry) const {
   if (file_.empty()) return;
-  std::ifstream stream(file_);
-  Json all = Json::parse(stream, nullptr, false);
+  Json all = read_peaks(file_);
   if (!all.is_object()) all = Json::object();
   all[what] = {{"flops", entry.flops}, {"date", entry.date}, {"build", build_}};
   try {

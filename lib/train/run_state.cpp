@@ -7,12 +7,18 @@
 #include <limits>
 
 #include "core/error.h"
+#include "io/text/json.h"
 
 namespace lyceum {
 
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+Json parse(const std::string& text) {
+  require_shallow(text);
+  return Json::parse(text);
+}
 
 /// An object of a mixture; one that names no site is of an FFN.
 Json object_of(const MixtureId& id) {
@@ -24,7 +30,7 @@ Json object_of(const MixtureId& id) {
 MixtureId id_of(const Json& json) {
   const std::string site = json.value("site", "ffn");
   require_input(site == "ffn" || site == "attention", "the checkpoint's trainer state has the site {}", site);
-  return {.layer = json.at("layer"), .site = site == "ffn" ? Site::ffn : Site::attention};
+  return {.layer = Exact(json.at("layer")), .site = site == "ffn" ? Site::ffn : Site::attention};
 }
 
 /// What a step's tokens weigh after one more step.
@@ -58,7 +64,7 @@ std::vector<ExpertLoad> read_load(const Json& state) {
 std::vector<IdleExperts> read_idle(const Json& state, const std::vector<RoutingSums>& expected) {
   std::vector<IdleExperts> idle;
   for (const Json& layer : state.value("idle_experts", Json::array())) {  // older checkpoints have none
-    idle.push_back({.id = id_of(layer), .steps = layer.at("steps")});
+    idle.push_back({.id = id_of(layer), .steps = Exact(layer.at("steps"))});
   }
   const bool fits = std::ranges::equal(idle, expected, [](const IdleExperts& a, const RoutingSums& b) {
     return a.id == b.id && std::ssize(a.steps) == b.experts &&
@@ -97,7 +103,8 @@ Json json_of(const std::deque<RoutingRecord>& records) {
 
 /// None in an older checkpoint.
 std::vector<std::int64_t> read_dropped(const Json& layer) {
-  return layer.value("dropped", std::vector<std::int64_t>());
+  return layer.contains("dropped") ? exact_value<std::vector<std::int64_t>>(layer.at("dropped"))
+                                   : std::vector<std::int64_t>();
 }
 
 /// NaN in an older checkpoint; and as null, as JSON has no NaN.
@@ -112,9 +119,9 @@ std::deque<RoutingRecord> read_unwritten_routing(const Json& state) {
     RoutingRecord& read = records.emplace_back(count_of(record, "step"), std::vector<LayerRouting>());
     for (const Json& layer : record.at("layers")) {
       read.layers.push_back({.id = id_of(layer),
-                             .top_k = layer.at("top_k"),
-                             .experts = layer.at("experts"),
-                             .counts = layer.at("counts"),
+                             .top_k = Exact(layer.at("top_k")),
+                             .experts = Exact(layer.at("experts")),
+                             .counts = Exact(layer.at("counts")),
                              .mean_probability = layer.at("mean_probability"),
                              .mean_entropy = static_cast<float>(read_entropy(layer, "mean_entropy")),
                              .dropped = read_dropped(layer)});
@@ -232,7 +239,7 @@ std::string RunState::text() const {
 
 std::vector<ExpertLoad> RunState::load_of(const std::string& text) {
   try {
-    return read_load(Json::parse(text));
+    return read_load(parse(text));
   } catch (const nlohmann::json::exception& error) {
     fail_unreadable(error);
   }
@@ -241,9 +248,9 @@ std::vector<ExpertLoad> RunState::load_of(const std::string& text) {
 std::vector<MixturePlacement> RunState::placement_of(const std::string& text) {
   try {
     std::vector<MixturePlacement> placement;
-    const Json state = Json::parse(text);
+    const Json state = parse(text);
     for (const Json& layer : state.value("placement", Json::array())) {
-      const std::vector<int> owner = layer.at("rank_of_expert");
+      const std::vector<int> owner = Exact(layer.at("rank_of_expert"));
       const int ranks = ranks_that_own(owner);
       require_input(ranks > 0 && (placement.empty() || placement[0].ranks.ranks() == ranks),
                     "the checkpoint places the experts of layer {} on no ranks of one mesh", layer.at("layer").dump());
@@ -258,7 +265,7 @@ std::vector<MixturePlacement> RunState::placement_of(const std::string& text) {
 std::vector<DataFiles> RunState::data_of(const std::string& text) {
   try {
     std::vector<DataFiles> data;
-    const Json state = Json::parse(text);
+    const Json state = parse(text);
     for (const Json& files : state.value("data", Json::array())) {
       data.push_back({files.at("key"), files.at("prefix"), files.at("fingerprint")});
     }
@@ -270,7 +277,7 @@ std::vector<DataFiles> RunState::data_of(const std::string& text) {
 
 void RunState::restore(const std::string& text, const std::vector<RoutingSums>& expected) {
   try {
-    const Json state = Json::parse(text);
+    const Json state = parse(text);
     updates = count_of(state, "updates");
     samples = count_of(state, "samples");
     schedule_steps = state.contains("schedule_steps") ? count_of(state, "schedule_steps") : 0;
@@ -285,9 +292,9 @@ void RunState::restore(const std::string& text, const std::vector<RoutingSums>& 
     routing.clear();
     for (const Json& sums : state.at("routing")) {
       routing.push_back({.id = id_of(sums),
-                         .top_k = sums.at("top_k"),
-                         .experts = sums.at("experts"),
-                         .counts = sums.at("counts"),
+                         .top_k = Exact(sums.at("top_k")),
+                         .experts = Exact(sums.at("experts")),
+                         .counts = Exact(sums.at("counts")),
                          .probability = sums.at("probability"),
                          .entropy = read_entropy(sums, "entropy"),
                          .dropped = read_dropped(sums)});

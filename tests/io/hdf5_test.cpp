@@ -122,6 +122,25 @@ TEST(Hdf5, ErrorsNameFileAndCause) {
   EXPECT_THAT(error_of([&] { hdf5::File::open(path).dataset("x"); }, ExitCode::bad_input), HasSubstr("dataset x"));
 }
 
+TEST(Hdf5, DatasetsThatClaimMoreThanTheFileHoldsAreRefused) {
+  const TemporaryDirectory directory;
+  const auto path = directory.path() / "a.h5";
+  {
+    hdf5::File file = hdf5::File::create(path);
+    const float one = 1;
+    file.create_dataset("vast", DType::f32, {1 << 28}, {.chunk = {4}}).write(Box{{0}, {1}}, &one);
+    file.create_dataset("never_written", DType::f32, {4});
+    file.create_dataset("empty", DType::f32, {0, 4});
+    file.close();
+  }
+  const hdf5::File file = hdf5::File::open(path);
+  for (const char* name : {"vast", "never_written"}) {
+    EXPECT_THAT(error_of([&] { file.dataset(name); }, ExitCode::bad_input), HasSubstr("does not hold that much"))
+        << name;
+  }
+  EXPECT_EQ(file.dataset("empty").shape(), Shape({0, 4}));
+}
+
 TEST(Hdf5, DatasetsWhoseNumbersLieInOtherFoldersAreRefused) {
   const TemporaryDirectory directory;
   const auto path = directory.path() / "a.h5", secret = directory.path() / "secret";

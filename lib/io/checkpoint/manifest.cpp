@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "io/files/whole_file.h"
+#include "io/text/json.h"
 #include "io/text/utf8.h"
 
 namespace lyceum {
@@ -22,9 +23,7 @@ Json json_of(const Shape& shape) {
 }
 
 Shape shape_of(const Json& json) {
-  require_input(std::ranges::all_of(json, [](const Json& extent) { return extent.is_number_integer(); }),
-                "a shape is {}", json.dump());
-  const auto extents = json.get<std::vector<std::int64_t>>();
+  const auto extents = exact_value<std::vector<std::int64_t>>(json);
   require_input(extents.size() <= Shape::max_rank, "a shape has {} dimensions", extents.size());
   for (const std::int64_t extent : extents) require_input(extent >= 0, "a shape has extent {}", extent);
   return Shape(std::span(extents));
@@ -42,7 +41,7 @@ StoredTensor tensor_of(const Json& json, std::size_t files) {
   StoredTensor tensor{.name = json.at("name"), .shape = shape_of(json.at("shape")), .boxes = {}};
   for (const Json& entry : json.at("boxes")) {
     StoredBox stored{
-        .file = entry.at(0), .dataset = entry.at(1), .box = {shape_of(entry.at(2)), shape_of(entry.at(3))}};
+        .file = Exact(entry.at(0)), .dataset = entry.at(1), .box = {shape_of(entry.at(2)), shape_of(entry.at(3))}};
     require_input(stored.file < files, "tensor {} lies in file {} of {}", tensor.name, stored.file, files);
     require_input(inside(stored.box, tensor.shape), "tensor {} {} has a box outside it", tensor.name,
                   tensor.shape.text());
@@ -65,11 +64,11 @@ std::optional<BatchJob> job_of(const Json& json) {
                   .partition = json.at("partition"),
                   .user = json.at("user"),
                   .nodes = json.at("nodes"),
-                  .restarts = json.at("restarts")};
+                  .restarts = Exact(json.at("restarts"))};
 }
 
 StoredFile file_of(const Json& json) {
-  StoredFile file{.name = json.at("name"), .digest = {.bytes = json.at("bytes"), .sha256 = json.at("sha256")}};
+  StoredFile file{.name = json.at("name"), .digest = {.bytes = Exact(json.at("bytes")), .sha256 = json.at("sha256")}};
   require_input(file.name.find('/') == std::string::npos, "file {} lies in another directory", file.name);
   return file;
 }
@@ -97,41 +96,21 @@ void check_digest(std::string_view text) {
                 "it was changed after it was written (its own SHA-256 differs)");
 }
 
-/// Throws when the text nests deeper than a manifest does, before a parser makes an object of each level.
-void check_depth(std::string_view text) {
-  constexpr int deepest = 16;
-  int depth = 0;
-  bool quoted = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quoted) {
-      if (c == '\\') ++i;
-      quoted = c != '"';
-    } else if (c == '"') {
-      quoted = true;
-    } else if (c == '[' || c == '{') {
-      require_input(++depth <= deepest, "damaged: it nests deeper than {} levels", deepest);
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-}
-
 Manifest parse(std::string_view text) {
-  check_depth(text);
+  require_shallow(text);
   const Json json = Json::parse(text);
   const auto require_known = [](bool known, const std::string& message) {
     if (!known) throw UnknownFormat(ExitCode::bad_input, message, std::source_location::current());
   };
   require_known(json.at("format") == checkpoint_format, fmt::format("its format is not {}", checkpoint_format));
-  const std::int64_t version = json.at("format_version");
+  const std::int64_t version = Exact(json.at("format_version"));
   require_known(version == checkpoint_format_version,
                 fmt::format("format_version {} is not known here, only {}: use the lyceum that wrote it", version,
                             checkpoint_format_version));
   check_digest(text);
   Manifest manifest;
   manifest.header = {.run_uuid = json.at("run_uuid"),
-                     .step = json.at("step"),
+                     .step = Exact(json.at("step")),
                      .mesh = json.at("mesh"),
                      .config = json.at("config"),
                      .trainer_state = json.at("trainer_state"),
@@ -184,9 +163,7 @@ Manifest read_manifest(const std::filesystem::path& directory) {
   try {
     return parse(read_whole_file(path));
   } catch (const Json::exception& error) {
-    std::string reason = error.what();
-    std::replace(reason.begin(), reason.end(), '\n', ' ');
-    fail(ExitCode::bad_input, "{}: damaged: {}", path.string(), excerpt(reason, 200));
+    fail(ExitCode::bad_input, "{}: damaged: {}", path.string(), excerpt(error.what(), 200));
   } catch (const UnknownFormat& error) {
     throw UnknownFormat(error.code(), fmt::format("{}: {}", path.string(), error.what()), error.where());
   } catch (const Error& error) {

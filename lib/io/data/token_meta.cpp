@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "io/data/token_data.h"
 #include "io/files/whole_file.h"
+#include "io/text/json.h"
 #include "io/text/utf8.h"
 
 namespace lyceum {
@@ -13,16 +14,17 @@ std::optional<TokenMeta> read_token_meta(const std::string& prefix) {
   const std::string path = prefix + ".json";
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return std::nullopt;
+  constexpr std::int64_t most_bytes = 1 << 20;  // a longer one is none of ours, and does not parse when it is cut
+  const std::string text = read_part_of_file(path, 0, most_bytes);
   try {
-    constexpr std::int64_t most_bytes = 1 << 20;  // a longer one is none of ours, and does not parse when it is cut
-    const auto json = nlohmann::json::parse(read_part_of_file(path, 0, most_bytes));
-    return TokenMeta{.bytes = json.at("bytes"),
-                     .documents = json.at("documents"),
-                     .tokens = json.at("tokens"),
-                     .vocab = json.at("vocab"),
+    const auto json = nlohmann::json::parse(text);
+    return TokenMeta{.bytes = Exact(json.at("bytes")),
+                     .documents = Exact(json.at("documents")),
+                     .tokens = Exact(json.at("tokens")),
+                     .vocab = Exact(json.at("vocab")),
                      .tokenizer = json.at("tokenizer"),
                      .tokenizer_sha256 = json.at("tokenizer_sha256")};
-  } catch (const nlohmann::json::exception& problem) {
+  } catch (const std::exception& problem) {
     fail(ExitCode::bad_input, "{} is damaged: {}; remove it, or tokenise again", path, excerpt(problem.what(), 200));
   }
 }

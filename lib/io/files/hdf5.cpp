@@ -146,6 +146,20 @@ bool lies_elsewhere(std::int64_t dataset, const std::string& own_file) {
   return false;
 }
 
+/// Whether a dataset claims more bytes than the file can hold of it, even compressed as well as deflate can: its reader
+/// would take memory for all of them, or go on for as long.
+bool claims_too_much(std::int64_t dataset) {
+  const Handle list(H5Dget_create_plist(dataset), H5Pclose), space(H5Dget_space(dataset), H5Sclose),
+      type(H5Dget_type(dataset), H5Tclose);
+  if (H5Pget_layout(list.id()) == H5D_VIRTUAL) return false;  // it stores nothing
+  std::array<hsize_t, H5S_MAX_RANK> sizes{};
+  const int rank = H5Sget_simple_extent_dims(space.id(), sizes.data(), nullptr);
+  double bytes = static_cast<double>(H5Tget_size(type.id()));
+  for (int axis = 0; axis < rank; ++axis) bytes *= static_cast<double>(sizes[static_cast<std::size_t>(axis)]);
+  constexpr double most_compressed = 1032;
+  return bytes > most_compressed * static_cast<double>(H5Dget_storage_size(dataset));
+}
+
 }  // namespace
 
 Handle& Handle::operator=(Handle&& other) noexcept {
@@ -298,6 +312,7 @@ Dataset File::dataset(const std::string& path) const {
   Handle dataset(check(H5Dopen2(handle_.id(), path.c_str(), H5P_DEFAULT), *file_, action), H5Dclose);
   if (lies_elsewhere(dataset.id(), file_of(handle_.id())))
     fail_file(*file_, action, "it lies in files outside of this one's folder");
+  if (!file_->writable && claims_too_much(dataset.id())) fail_file(*file_, action, "the file does not hold that much");
   return Dataset(file_, std::move(dataset));
 }
 

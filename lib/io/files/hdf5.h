@@ -137,7 +137,8 @@ class File : public Object {
   /// Where no source is, or a source's file is missing, readers see NaN.
   Dataset create_virtual(const std::string& path, DType type, const Shape& shape,
                          std::span<const VirtualSource> sources);
-  /// Refused where its numbers lie in files outside of this one's folder (external storage, links, virtual sources).
+  /// Refused where its numbers lie in files outside of this one's folder (external storage, links, virtual sources),
+  /// and in a file open for reading where it claims to have far more of them than the file holds.
   Dataset dataset(const std::string& path) const;
   /// Whatever stands at the path, for its attributes.
   Object object(const std::string& path) const;

@@ -7,6 +7,7 @@
 
 #include "io/files/sha256.h"
 #include "io/files/whole_file.h"
+#include "io/text/json.h"
 
 namespace lyceum {
 
@@ -39,20 +40,20 @@ Json choice_json(const std::string& device, const GemmShape& s, const GemmAlgori
 GemmShape gemm_shape(const Json& json) {
   const auto &sizes = json.at("sizes"), &strides = json.at("strides"), &transpose = json.at("transpose"),
              &types = json.at("types"), &alignments = json.at("alignments");
-  return {.m = sizes.at(0),
-          .n = sizes.at(1),
-          .k = sizes.at(2),
-          .a_stride = strides.at(0),
-          .b_stride = strides.at(1),
-          .c_stride = strides.at(2),
+  return {.m = Exact(sizes.at(0)),
+          .n = Exact(sizes.at(1)),
+          .k = Exact(sizes.at(2)),
+          .a_stride = Exact(strides.at(0)),
+          .b_stride = Exact(strides.at(1)),
+          .c_stride = Exact(strides.at(2)),
           .transpose_a = transpose.at(0),
           .transpose_b = transpose.at(1),
           .accumulate = json.at("accumulate"),
           .in = type_named(types.at(0)),
           .out = type_named(types.at(1)),
-          .a_alignment = alignments.at(0),
-          .b_alignment = alignments.at(1),
-          .c_alignment = alignments.at(2)};
+          .a_alignment = Exact(alignments.at(0)),
+          .b_alignment = Exact(alignments.at(1)),
+          .c_alignment = Exact(alignments.at(2))};
 }
 
 GemmPins pins_of(const Json& file) {
@@ -63,7 +64,8 @@ GemmPins pins_of(const Json& file) {
                 "it was changed after it was written (its own SHA-256 differs)");
   GemmPins pins;
   for (const Json& json : choices) {
-    pins[json.at("device")][gemm_shape(json)] = {.bits = json.at("algorithm"), .proposal = json.at("proposal")};
+    pins[json.at("device")][gemm_shape(json)] = {.bits = Exact(json.at("algorithm")),
+                                                 .proposal = Exact(json.at("proposal"))};
   }
   return pins;
 }
@@ -98,10 +100,10 @@ std::string gemm_file_text(const GemmPins& pins) {
 GemmPins parse_gemm_file(const std::string& text, const std::string& file) {
   std::string reason;
   try {
+    require_shallow(text);
     return pins_of(Json::parse(text));
   } catch (const Json::exception& error) {
     reason = error.what();
-    std::replace(reason.begin(), reason.end(), '\n', ' ');
   } catch (const Error& error) {
     reason = error.what();
   }

@@ -23,6 +23,7 @@
 #include "core/error.h"
 #include "io/run/batch_job.h"
 #include "io/text/console.h"
+#include "io/text/json.h"
 #include "parallel/comm/host_name.h"
 
 namespace lyceum {
@@ -118,11 +119,11 @@ Holder parse_holder(const std::string& text) {
               .pid_namespace = json.at("pid_namespace"),
               .cluster = json.at("cluster"),
               .job = json.at("job"),
-              .pid = json.at("pid"),
-              .pid_start = json.at("pid_start"),
-              .restarts = json.at("restarts"),
-              .since = json.at("since")};
-  } catch (const nlohmann::json::exception&) {
+              .pid = Exact(json.at("pid")),
+              .pid_start = Exact(json.at("pid_start")),
+              .restarts = Exact(json.at("restarts")),
+              .since = Exact(json.at("since"))};
+  } catch (const std::exception&) {
     return {};
   }
   return holder;
@@ -131,8 +132,9 @@ Holder parse_holder(const std::string& text) {
 /// "job 17 on n3 (process 4711), which took it 3m05s ago"
 std::string holder_name(const Holder& holder) {
   if (holder.token.empty()) return "a job that left an unreadable record";
-  const std::string age =
-      human_duration(static_cast<double>(std::max<std::int64_t>(std::time(nullptr) - holder.since, 0)));
+  // As real numbers: `since` may be any integer.
+  const double seconds = static_cast<double>(std::time(nullptr)) - static_cast<double>(holder.since);
+  const std::string age = human_duration(std::max(seconds, 0.0));
   return fmt::format("{} on {} (process {}), which took it {} ago",
                      holder.job.empty() ? std::string("a run") : fmt::format("job {}", holder.job), holder.host,
                      holder.pid, age);

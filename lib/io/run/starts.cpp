@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "io/run/metrics.h"
+#include "io/text/json.h"
 
 namespace lyceum {
 
@@ -30,12 +31,12 @@ std::vector<RunStart> read_starts(const std::filesystem::path& file) {
   for (std::string line; std::getline(in, line) && !in.eof();) {  // a torn last line is passed over
     try {
       const nlohmann::json start = nlohmann::json::parse(line);
-      starts.push_back({.step = start.at("step"),
+      starts.push_back({.step = Exact(start.at("step")),
                         .date = start.at("date"),
                         .program = start.at("program"),
                         .mesh = start.at("mesh"),
                         .config = start.at("config")});
-    } catch (const nlohmann::json::exception&) {
+    } catch (const std::exception&) {
       fail(ExitCode::bad_input, "{}: line {} does not tell of a start of a run: damaged, remove that line or the file",
            file.string(), starts.size() + 1);
     }

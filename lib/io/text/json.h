@@ -1,0 +1,60 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <concepts>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+
+/// What nlohmann's library leaves to those who read JSON that may say anything.
+namespace lyceum {
+
+/// Throws a bad_input Error when a text nests deeper than any file of ours: the library copies and prints values by
+/// recursion.
+void require_shallow(std::string_view json);
+
+/// The value as a T. Throws a bad_input Error for a number that T has no room for, or a real one for an integer, which
+/// the library would convert somehow; its own exceptions otherwise.
+template <class T, class Json>
+T exact_value(const Json& json) {
+  if constexpr (requires(T list) { list.push_back(typename T::value_type()); } &&
+                !std::convertible_to<T, std::string_view>) {
+    T list;
+    if (!json.is_array()) return json.template get<T>();  // throws
+    for (const Json& value : json) list.push_back(exact_value<typename T::value_type>(value));
+    return list;
+  } else if constexpr (requires(T array) { array.fill(array.at(0)); }) {
+    T array;
+    for (std::size_t i = 0; i < array.size(); ++i) array[i] = exact_value<typename T::value_type>(json.at(i));
+    return array;
+  } else if constexpr (std::integral<T> && !std::same_as<T, bool>) {
+    const bool fits = json.is_number_unsigned()
+                          ? std::in_range<T>(json.template get<std::uint64_t>())
+                          : json.is_number_integer() && std::in_range<T>(json.template get<std::int64_t>());
+    require_input(fits || !json.is_number(), "{} stands where a{} integer of {} bits should",
+                  json.is_number() ? json.dump() : "", std::unsigned_integral<T> ? "n unsigned" : "n", 8 * sizeof(T));
+    return json.template get<T>();
+  } else {
+    return json.template get<T>();
+  }
+}
+
+/// Converts to the type of what it initialises, by exact_value().
+template <class Json>
+class Exact {
+ public:
+  explicit Exact(const Json& json) : json_(json) {}
+  template <class T>
+  operator T() const {  // NOLINT: implicit
+    return exact_value<T>(json_);
+  }
+
+ private:
+  const Json& json_;
+};
+
+}  // namespace lyceum

@@ -1,0 +1,53 @@
+#include "io/checkpoint/checkpoint.h"
+
+#include "io/checkpoint/manifest.h"
+#include "io/files/whole_file.h"
+#include "support.h"
+
+namespace lyceum::fuzz {
+namespace {
+
+/// A checkpoint of one rank, whose shard is replaced.
+struct SavedCheckpoint {
+  std::filesystem::path directory = folder() / checkpoint_name(1), shard = directory / shard_name(0);
+  std::string bytes;  // of the shard
+  Manifest manifest;
+
+  SavedCheckpoint() {
+    const std::vector<float> values{0, 1, 2, 3, 4, 5};
+    const std::vector<CheckpointPiece> pieces{
+        {.name = "model/norm/weight", .shape = {6}, .box = Box::whole({6}), .values = values.data()},
+        {.name = "w", .shape = {2, 3}, .box = Box::whole({2, 3}), .values = values.data()}};
+    write_checkpoint(ProcessGroup::self(), folder(),
+                     {.run_uuid = "f00d", .step = 1, .mesh = "", .config = "", .trainer_state = "{}"}, pieces);
+    bytes = read_whole_file(shard);
+    manifest = read_manifest(directory);
+  }
+};
+
+void read_all(const SavedCheckpoint& saved) {
+  const CheckpointReader reader(saved.directory);
+  for (const auto& [name, shape] : reader.tensors()) {
+    std::vector<float> values(static_cast<std::size_t>(shape.size()));
+    reader.read(name, Box::whole(shape), values.data());
+  }
+}
+
+}  // namespace
+}  // namespace lyceum::fuzz
+
+/// A shard of a checkpoint: damaged, which its digest must tell before HDF5 opens it, and forged with a right digest.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace lyceum;
+  static const fuzz::SavedCheckpoint saved;
+  const std::string_view bytes = fuzz::text_of(data, size);
+  fuzz::input_file(saved.shard, bytes);
+  fuzz::input_file(saved.directory / manifest_name, manifest_text(saved.manifest));
+  fuzz::hold(fuzz::refused([&] { fuzz::read_all(saved); }) == (bytes != saved.bytes), "a damaged shard is read");
+  Manifest forged = saved.manifest;
+  for (StoredFile& file : forged.files) {
+    if (file.name == shard_name(0)) file.digest = digest_of_file(saved.shard);
+  }
+  fuzz::input_file(saved.directory / manifest_name, manifest_text(forged));
+  return fuzz::taken_or_refused([&] { fuzz::read_all(saved); });
+}

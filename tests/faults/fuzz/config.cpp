@@ -1,0 +1,26 @@
+#include "io/config/binding.h"
+#include "io/config/check.h"
+#include "support.h"
+
+/// An INI file: as a user's, of which the keys that can be read count, and as a checkpoint's, which must be whole.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace lyceum;
+  const std::string text(fuzz::text_of(data, size));
+  fuzz::taken_or_refused([&] { parse_config(text, "input"); });
+  return fuzz::taken_or_refused([&] {
+    LoadedConfig loaded = read_config(std::vector<std::string>{"--config", fuzz::input_file("run.ini", text)});
+    const std::string written = to_ini(loaded.config);
+    fuzz::hold(to_ini(parse_config(written, "what was written").config) == written, "a configuration changes");
+    print_config(loaded);
+    for (const int ranks : {1, 8}) {
+      Config config = loaded.config;
+      const std::vector<std::string> before = contradictions(config, ranks);
+      resolve(config, ranks);
+      const std::string once = to_ini(config);
+      resolve(config, ranks);
+      fuzz::hold(to_ini(config) == once, "a resolved configuration changes");
+      fuzz::hold(contradictions(config, ranks) == before, "a resolved configuration has other contradictions");
+    }
+    require_none(loaded.mistakes);
+  });
+}

@@ -1,0 +1,256 @@
+#!/usr/bin/env python3
+"""Writes the well-formed seeds of the fuzz targets, corpus/TARGET/seed-*, and some that mean trouble (corpus/TARGET/odd-*).
+
+    .venv/bin/python tests/faults/fuzz/seeds.py LYCEUM
+
+LYCEUM is the program, which trains a model of a few hundred weights for the files of a run. The seeds are committed; run it
+again where a format changes.
+"""
+import hashlib
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import h5py
+import numpy
+
+SOURCE = Path(__file__).resolve().parents[3]
+CORPUS = Path(__file__).resolve().parent / "corpus"
+DEEP = 30000  # levels: more than any stack of a recursive reader takes
+
+RUN = """[run]
+dir = run
+steps = 2
+[data]
+train = data/train
+tokenizer = data/tokenizer.model
+[batch]
+global = 1
+seq_len = 8
+[model]
+vocab = 320
+layers = 1
+hidden = 4
+heads = 1
+[moe]
+experts = 4
+top_k = 2
+expert_hidden = 2
+expert_sizes = 1,2,2,3
+capacity_factor = 1.5
+[checkpoint]
+every = 1
+[routing]
+every = 2
+"""
+
+
+def seed(target, name, content):
+    folder = CORPUS / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def hdf5(target, name, fill):
+    """As Lyceum's files: format 1.10, whose metadata has checksums."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "seed.h5")
+        with h5py.File(path, "w", libver=("v110", "v110"), track_order=False) as file:
+            fill(file)
+        seed(target, name, path.read_bytes())
+
+
+def rows(file, path, values, dtype, chunk):
+    values = numpy.asarray(values, dtype)
+    return file.create_dataset(path, data=values, chunks=(chunk, *values.shape[1:]), maxshape=(None, *values.shape[1:]),
+                               fletcher32=True)
+
+
+def routing_log(file, records=3, attention=True):
+    file.attrs["format"], file.attrs["format_version"] = "lyceum.routing", 1
+    rows(file, "step", range(1, records + 1), "i8", 4)
+    for group, experts in [("/layers/001", 3)] + ([("/layers/001/attention", 2)] if attention else []):
+        counts = numpy.arange(records * 2 * experts).reshape(records, 2, experts)
+        rows(file, group + "/counts", counts, "i8", 4)
+        rows(file, group + "/dropped", counts // 2, "i8", 4)
+        rows(file, group + "/mean_probability", numpy.full((records, experts), 1 / experts), "f4", 4)
+        rows(file, group + "/mean_entropy", [0.5] * records, "f4", 4)
+        file[group].attrs["expert_sizes"] = numpy.arange(1, experts + 1, dtype="i8")
+        file[group].attrs["expert_rank"] = numpy.zeros(experts, "i8")
+
+
+def token_log(file, tokens=5):
+    file.attrs["format"], file.attrs["format_version"] = "lyceum.tokens", 1
+    file.attrs["checkpoint"], file.attrs["data"], file.attrs["step"] = "run/checkpoints/step-00000002", "data/valid", 2
+    for name, dtype in [("token", "i8"), ("source", "i4"), ("target", "i4"), ("loss", "f4")]:
+        rows(file, name, range(tokens), dtype, tokens)
+    for group in ["/layers/000", "/layers/001/attention"]:
+        rows(file, group + "/chosen", numpy.arange(2 * tokens).reshape(tokens, 2) % 3, "i4", tokens)
+        rows(file, group + "/gate", numpy.ones((tokens, 2)), "f4", tokens)
+        file[group].attrs["expert_sizes"] = numpy.array([4, 8, 8], "i8")
+
+
+def replaced(fill, path, **dataset):
+    """`fill`, then a dataset of another kind at the path."""
+    def with_other(file):
+        fill(file)
+        attributes = dict(file[path].attrs)
+        del file[path]
+        made = file.create_dataset(path, **dataset)
+        made.attrs.update(attributes)
+    return with_other
+
+
+def shard(file):
+    for name, shape in [("model/norm/weight", (6,)), ("w", (2, 3))]:
+        file.create_dataset(name, data=numpy.arange(6, dtype="f4").reshape(shape), chunks=shape, fletcher32=True)
+
+
+def seed_hdf5():
+    vast = {"shape": (1 << 40,), "maxshape": (None,), "chunks": (4,), "dtype": "i8"}
+    hdf5("routing_log", "seed-two-routers", routing_log)
+    hdf5("routing_log", "seed-one-record", lambda file: routing_log(file, 1, False))
+    hdf5("routing_log", "seed-no-record", lambda file: routing_log(file, 0, False))
+    def one_router(file):
+        routing_log(file, attention=False)
+    hdf5("routing_log", "odd-vast-step", replaced(one_router, "step", **vast))
+    hdf5("routing_log", "odd-text-step", replaced(one_router, "step", data=["a", "b", "c"]))
+    hdf5("routing_log", "odd-vast-counts", replaced(
+        one_router, "layers/001/counts", **vast | {"shape": (3, 1 << 30, 1 << 30), "maxshape": None, "chunks": (1, 4, 4)}))
+    hdf5("routing_log", "odd-five-dimensions", replaced(one_router, "step", data=numpy.zeros((1, 1, 1, 1, 1))))
+    hdf5("token_log", "seed-two-routers", token_log)
+    hdf5("token_log", "seed-one-token", lambda file: token_log(file, 1))
+
+    def vast_log(file):
+        token_log(file)
+        for name, dtype in [("token", "i8"), ("source", "i4"), ("target", "i4"), ("loss", "f4")]:
+            del file[name]
+            file.create_dataset(name, **vast | {"dtype": dtype})
+        del file["layers"]
+    hdf5("token_log", "odd-vast", vast_log)
+    hdf5("checkpoint", "seed-as-written", shard)
+    hdf5("checkpoint", "seed-doubles", replaced(shard, "w", data=numpy.ones((2, 3))))
+    hdf5("checkpoint", "odd-shape", replaced(shard, "w", data=numpy.ones((3, 2))))
+    hdf5("checkpoint", "odd-texts", replaced(shard, "w", data=[["a"] * 3] * 2))
+    hdf5("checkpoint", "odd-elsewhere", replaced(
+        shard, "w", shape=(2, 3), dtype="f4", external=[("/dev/zero", 0, 24)]))
+
+
+def seed_run(lyceum, folder):
+    def run(*words):
+        done = subprocess.run([lyceum, *words], cwd=folder, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(done.stderr)
+        return done.stdout
+    Path(folder, "text").mkdir()
+    words = "the quick brown fox jumps over a lazy dog and so it goes on for some more words\n".split(" ")
+    Path(folder, "text/a.txt").write_text("".join(" ".join(words[i % 7:] + words[:i % 5]) for i in range(200)))
+    run("tokenize", "--input", "text", "--vocab", "320", "--model", "data/tokenizer.model", "--output", "data/train")
+    Path(folder, "run.ini").write_text(RUN)
+    run("train", "--config", "run.ini")
+    folder = Path(folder)
+    seed("config", "seed-small", RUN)
+    seed("config", "seed-all-keys", run("train", "--config", "run.ini", "--print-config"))
+    seed("config", "seed-quickstart", (SOURCE / "configs/quickstart.ini").read_bytes())
+    seed("tokenizer", "small.model", (folder / "data/tokenizer.model").read_bytes())
+    seed("token_meta", "seed-tokenize", (folder / "data/train.json").read_bytes())
+    seed("metrics", "seed-run", (folder / "run/metrics.jsonl").read_bytes())
+    starts = (folder / "run/starts.jsonl").read_text()
+    seed("starts", "seed-run", starts)
+    manifest = (folder / "run/checkpoints/step-00000002/manifest.json").read_text()
+    seed("manifest", "seed-run", manifest)
+    seed("trainer_state", "seed-run", json.loads(manifest)["trainer_state"])
+
+
+def mixture(site, **more):
+    return {"layer": 1, "top_k": 2, "experts": 4, "counts": [1, 2, 3, 4] * 2, "dropped": [0, 1, 2, 3] * 2} | \
+        ({"site": "attention"} if site else {}) | more
+
+
+def seed_texts():
+    deep = "[" * DEEP + "]" * DEEP
+    for file in (SOURCE / "configs/clusters").glob("*.ini"):
+        seed("cluster", "seed-" + file.stem, file.read_bytes())
+    seed("arguments", "seed-keys", "--run.steps=5\n--moe.experts\n8\n--data.train=\n--no-such\nword\n--\n--run.dir=x")
+    seed("arguments", "seed-mistakes", "--optim.lr=1e999\n--run.steps=-1\n--lr=1\n--model.hidden\n--batch.global=many\n--help")
+    seed("text", "seed-words", "int main() {\n\t return 0;  }  // na\u00efve \u2581 \U0001F600\r\n\n\n  end")
+    seed("text", "seed-bytes", bytes(range(256)) + b"\xe2\x96\xf0\x9f\x98")
+    seed("metrics", "seed-nonfinite", '{"step":1,"loss":null,"nonfinite":["loss"]}\n{"step":7,"loss":1e308}\n{"step":8')
+    seed("starts", "seed-two", "".join(json.dumps({"step": s, "date": "2026-03-01T12:00:00Z", "program": "0.1.0", "mesh": "",
+                                                   "config": "[run]\nsteps = 2\n"}) + "\n" for s in (0, 5)))
+    seed("tensor_pattern", "seed-rows", "model/layers/*/mlp/experts/[0-9]*/gate_proj/weight[8:12]\nmodel/norm/weight")
+    seed("tensor_pattern", "seed-stars", "m?d*[!a-f]\\*[[:alpha:]][:8]\nmodel")
+    seed("tensor_pattern", "odd-many-stars", "*e" * 40 + "\n" + "e" * 200)
+    seed("latest", "seed-newest", "step-00000020\n")
+    seed("latest", "odd-elsewhere", "../step-00000020\n")
+    seed("latest", "odd-long-number", "step-99999999999999999999\n")
+    choice = {"device": "H100", "sizes": [64, 128, 256], "strides": [256, 256, 128], "transpose": [False, True],
+              "accumulate": False, "types": ["bf16", "f32"], "alignments": [16, 16, 256], "proposal": 1,
+              "algorithm": list(range(8))}
+    gemm = {"format": "lyceum-gemm-choices", "version": 1, "choices": [choice]}
+    text = json.dumps(gemm["choices"], sort_keys=True, separators=(",", ":"))
+    seed("gemm_file", "seed-one", json.dumps(gemm | {"sha256": hashlib.sha256(text.encode()).hexdigest()}))
+    seed("gemm_file", "odd-deep", '{"format":"lyceum-gemm-choices","version":1,"sha256":"","choices":%s}' % deep)
+    holder = {"token": "00ff", "host": "n1", "pid": 4711, "job": "17", "restarts": 1, "since": 1700000000,
+              "cluster": "c", "kernel": "k", "pid_namespace": "pid:[1]", "pid_start": 99}
+    seed("lock", "seed-other-machine", json.dumps(holder, indent=2))
+    seed("lock", "odd-times", json.dumps(holder | {"since": -(1 << 63), "pid": -1}))
+    seed("peak", "seed-kept", json.dumps({"cpu": {"flops": 1e11, "date": "2026-11-22", "build": "build"}}))
+    seed("peak", "odd-deep", '{"a":%s}' % deep)
+    seed("token_meta", "odd-reals", '{"bytes":1e300,"documents":1.5,"tokens":-1,"vocab":18446744073709551615,'
+                                    '"tokenizer":"","tokenizer_sha256":""}')
+    soundness = {"steps": 2, "left_out": 1, "smoothed_loss": 5.5, "lowest_loss": 5.25}
+    state = {"updates": 2, "samples": 8, "schedule_steps": 9, "skipped": 0, "skipped_in_a_row": 0, "routing_tokens": 32,
+             "routing": [mixture(site, probability=[0.25] * 4, entropy=1.5) for site in (1, 0)],
+             "unwritten_routing": [{"step": 1, "layers": [mixture(site, mean_probability=[0.25] * 4, mean_entropy=None)
+                                                          for site in (1, 0)]}],
+             "soundness": soundness,
+             "expert_load": [{"layer": 1, "tokens": [0.5, 1, 2, 3]}],
+             "idle_experts": [{"layer": 1, "site": "attention", "steps": [0] * 4}, {"layer": 1, "steps": [0, 1, 2, 3]}],
+             "placement": [{"layer": 1, "rank_of_expert": [0, 1, 1, 0]}],
+             "data": [{"key": "data.train", "prefix": "data/train", "fingerprint": "00"}]}
+    seed("trainer_state", "seed-all", json.dumps(state))
+    seed("trainer_state", "odd-deep", json.dumps(state | {"expert_load": "deep"}).replace('"deep"', deep))
+    files = [{"name": "rank-00000.h5", "bytes": 96, "sha256": "00"}, {"name": "tokenizer.model", "bytes": 5, "sha256": "01"}]
+    manifest = {"format": "lyceum-checkpoint", "format_version": 1, "run_uuid": "f00d", "step": 2, "mesh": "dp 1",
+                "sound": False, "unsound": "loss", "config": "[run]\n", "trainer_state": "{}", "files": files,
+                "job": {"cluster": "c", "id": "1", "name": "n", "partition": "p", "user": "u", "nodes": "n1", "restarts": 1},
+                "tensors": [{"name": "w", "shape": [4, 4], "boxes": [[0, "w", [0, 0], [2, 4]], [0, "w", [2, 0], [2, 4]]]}]}
+    seed("manifest", "seed-all", json.dumps(manifest)[:-1] + ',\n"manifest_sha256": "')
+    seed("manifest", "odd-sizes", json.dumps(manifest | {"tensors": [
+        {"name": "w", "shape": [1 << 62, 1 << 62], "boxes": [[0, "w", [0, 0], [1 << 62, 1 << 62]]]}]})[:-1] + ",")
+
+
+def token_file(lengths, boundaries, width, tokens, code=8):
+    offsets = [sum(lengths[:i]) * width for i in range(len(lengths))]
+    index = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, code, len(lengths), len(boundaries)) + \
+        struct.pack(f"<{len(lengths)}i{len(lengths)}q{len(boundaries)}q", *lengths, *offsets, *boundaries)
+    return struct.pack("<H", len(index)) + index + tokens
+
+
+def seed_token_files():
+    seed("token_file", "seed-u16", token_file([3, 0, 9], [0, 1, 3], 2, bytes(range(24))))
+    seed("token_file", "seed-i32", token_file([8], [0, 1], 4, b"\1\0\0\0" * 8, 4))
+    seed("token_file", "seed-i64", token_file([8], [0, 0, 1], 8, b"\xff" * 64, 5))
+    seed("token_file", "odd-sums", token_file([1 << 30, 1 << 30], [0, 2], 8, b"", 5))
+
+
+def main():
+    if len(sys.argv) != 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    seed_hdf5()
+    seed_texts()
+    seed_token_files()
+    with tempfile.TemporaryDirectory() as folder:
+        seed_run(str(Path(sys.argv[1]).resolve()), folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

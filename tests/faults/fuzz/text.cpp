@@ -1,0 +1,26 @@
+#include "io/data/tokenizer.h"
+#include "io/text/utf8.h"
+#include "io/text/words.h"
+#include "support.h"
+
+/// A text, which a tokenizer must give back as it was.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace lyceum;
+  static const Tokenizer tokenizer(LYCEUM_CORPUS "/tokenizer/small.model");
+  const std::string_view text = fuzz::text_of(data, size);
+  looks_like_text(text);
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = end_of_word(text, at);
+    fuzz::hold(end > at && end <= text.size(), "a word of no bytes");
+    at = end;
+  }
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    fuzz::hold(at + utf8_length(text, at) <= text.size(), "a character beyond the text");
+  }
+  const std::vector<std::int32_t> tokens = tokenizer.encode(text);
+  fuzz::hold(tokenizer.decode(tokens) == text, "a text changes");
+  std::vector<std::int32_t> by_words;
+  TextEncoder(tokenizer).encode(text, by_words);
+  fuzz::hold(tokenizer.decode(by_words) == text, "a text changes word by word");
+  return 0;
+}

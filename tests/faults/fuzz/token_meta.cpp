@@ -1,0 +1,14 @@
+#include "io/data/token_data.h"
+#include "support.h"
+
+/// PREFIX.json beside token files.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace lyceum;
+  const std::string prefix = (fuzz::folder() / "meta").string();
+  fuzz::input_file("meta.json", fuzz::text_of(data, size));
+  return fuzz::taken_or_refused([&] {
+    const std::optional<TokenMeta> meta = read_token_meta(prefix);
+    write_token_meta(prefix, meta.value());
+    fuzz::hold(read_token_meta(prefix) == meta, "what is known of tokens changes");
+  });
+}
