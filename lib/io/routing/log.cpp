@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <string>
 #include <system_error>
 #include <utility>
 
 #include "core/error.h"
+#include "io/files/atomic_file.h"
 #include "io/files/hdf5.h"
 #include "io/routing/groups.h"
 
@@ -39,15 +39,6 @@ constexpr const char* format_name = "lyceum.routing";
 
 std::filesystem::path beside(const std::filesystem::path& file, const char* suffix) {
   return file.parent_path() / fmt::format(".{}{}", file.filename().string(), suffix);
-}
-
-/// Hands what the system holds of a file or directory to the disk.
-void sync(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  const bool synced = descriptor >= 0 && ::fsync(descriptor) == 0;
-  const int reason = errno;
-  if (descriptor >= 0) ::close(descriptor);
-  require(synced, "{}: cannot be synced to disk: {}", path.string(), std::strerror(reason));
 }
 
 /// The result of a file system call that had to work.
@@ -289,13 +280,13 @@ void RoutingLog::write_recent() {
 
 /// The twin takes the file's name and the file that was published becomes the twin.
 void RoutingLog::publish() {
-  sync(next_);
+  sync_path(next_);
   std::error_code absent, no_link;  // a first file, or a file system without links: then each record copies the file
   std::filesystem::remove(spare_, absent);
   std::filesystem::create_hard_link(file_, spare_, no_link);
   rename_over(next_, file_);
   published_ = records_;
-  sync(std::filesystem::absolute(file_).parent_path());
+  sync_path(std::filesystem::absolute(file_).parent_path());
   if (no_link) return;
   rename_over(spare_, next_);
   next_usable_ = true;
