@@ -26,10 +26,12 @@ import argparse
 import collections
 import dataclasses
 import hashlib
+import itertools
 import math
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -39,6 +41,8 @@ from harness import Lab, checkpoint_name, fresh, names_in, read_log
 from sweep import RANKS, options, with_a_damaged_newest
 
 ROOT = "checkpoints"
+SMALL = ["--model.layers=1", "--model.first_dense_layers=0", "--moe.experts=2", "--moe.shared_experts=0",
+         "--moe.top_k=1"]  # states are as many as the square of writes
 NAME = re.compile(r"step-\d{8}")
 
 
@@ -58,6 +62,7 @@ class Operation:
     data: bytes | None = None
     size: int | None = None
     entries: list = dataclasses.field(default_factory=list)  # (directory, name, inode or None)
+    number: int = 0
     synced: set = dataclasses.field(default_factory=set)  # inodes, of those that it changes
     durable: float = math.inf  # number of events after which nothing takes it away
 
@@ -71,7 +76,8 @@ class Operation:
 class Record:
     """A log as operations and syncs on inodes, and what was promised when."""
 
-    def __init__(self, calls, template):
+    def __init__(self, calls, template, blobs):
+        self.blobs = blobs  # folder of the bytes of files in states, by digest
         self.inodes = []
         self.root = self.make(True)
         self.operations = []  # (events before it, Operation)
@@ -112,6 +118,7 @@ class Record:
                 directory.entries.pop(name, None)
             else:
                 directory.entries[name] = inode
+        operation.number = len(self.operations)
         self.operations.append((self.events, operation))
         self.events += 1
 
@@ -215,16 +222,18 @@ class Record:
 
     def cached(self, inode, contents):
         """A file's digest; its bytes are kept under that."""
-        key = inode.number, tuple((id(operation), how) for operation, how in contents[inode.number])
+        key = hash((inode.number, tuple((operation.number, how) for operation, how in contents[inode.number])))
         if key not in self.digests:
             data = self.content(inode, contents)
-            digest = digest_of(data)
-            BLOBS.setdefault(digest, data)
-            self.digests[key] = digest
+            self.digests[key] = digest_of(data)
+            (self.blobs / self.digests[key]).write_bytes(data)
         return self.digests[key]
 
-
-BLOBS = {}  # digest: bytes
+    def forget(self):
+        """Contents are kept for states that share them, not for ever."""
+        if len(self.digests) > 3000:
+            self.digests.clear()
+            fresh(self.blobs).mkdir()
 
 
 def digest_of(data):
@@ -264,7 +273,7 @@ class Checker:
     def __init__(self, program, lab, folder):
         self.process = subprocess.Popen([program], env=lab.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         text=True)
-        self.folder, self.blobs = folder / "state", folder / "blobs"
+        self.folder, self.blobs = folder / "state", fresh(folder / "blobs")
         self.blobs.mkdir()
 
     def start_in(self, tree):
@@ -274,10 +283,7 @@ class Checker:
             if digest is None:
                 (self.folder / path).mkdir()
                 continue
-            blob = self.blobs / digest
-            if not blob.exists():
-                blob.write_bytes(BLOBS[digest])
-            os.link(blob, self.folder / path)
+            os.link(self.blobs / digest, self.folder / path)
         self.process.stdin.write(f"{self.folder / ROOT}\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
@@ -311,20 +317,20 @@ def problem_of(record, events, tree, checker):
     return f"left behind: {', '.join(sorted(behind))}" if behind else None
 
 
-def write_tree(folder, tree):
-    fresh(folder).mkdir()
+def write_tree(folder, tree, blobs):
+    fresh(folder).mkdir(parents=True)
     for path, digest in tree.items():
         if digest is None:
             (folder / path).mkdir()
         else:
-            (folder / path).write_bytes(BLOBS[digest])
+            shutil.copyfile(blobs / digest, folder / path)
 
 
-def start_problem(lab, folder, tree, reference):
+def start_problem(lab, folder, tree, blobs, reference, more):
     """What is wrong with a real run from a state, or None."""
     # A lock whose text is gone is watched for 20 seconds before it is taken over: tests of the lock show that.
-    write_tree(folder, {path: digest for path, digest in tree.items() if path != "LOCK"})
-    outcome = lab.train(folder, RANKS, options("--checkpoint.every=2", "--checkpoint.keep=1"))
+    write_tree(folder, {path: digest for path, digest in tree.items() if path != "LOCK"}, blobs)
+    outcome = lab.train(folder, RANKS, more)
     if outcome.code != 0:
         return f"the real run: {outcome.told()}"
     last = Path(ROOT) / checkpoint_name(6)
@@ -332,6 +338,15 @@ def start_problem(lab, folder, tree, reference):
         return "the real run ends with other weights"
     extra = names_in(folder) - names_in(reference)
     return f"the real run leaves {', '.join(sorted(extra))}" if extra else None
+
+
+def in_turn(kinds, count, source):
+    """Places of so many of these, each kind in turn."""
+    places = {kind: [place for place, other in enumerate(kinds) if other == kind] for kind in sorted(set(kinds))}
+    for queue in places.values():
+        source.shuffle(queue)
+    order = itertools.chain.from_iterable(itertools.zip_longest(*places.values()))
+    return set(list(filter(lambda place: place is not None, order))[:count])
 
 
 def main():
@@ -350,11 +365,12 @@ def main():
         folder = Path(name)
         lab = Lab(arguments.lyceum, arguments.shim, folder)
         checker = Checker(arguments.checker, lab, folder)
-        with_a_damaged_newest(lab, folder / "template")
-        for scenario, template in (("save", None), ("replace", folder / "template")):
+        with_a_damaged_newest(lab, folder / "template", *SMALL)
+        for scenario, template, routing in (("save", None, 0), ("replace", folder / "template", 1)):
+            more = options("--checkpoint.every=2", "--checkpoint.keep=1", f"--routing.every={routing}", *SMALL)
             log, run_dir = folder / f"{scenario}.log", fresh(folder / scenario, template)
-            lab.must_train(run_dir, RANKS, options("--checkpoint.every=2", "--checkpoint.keep=1"), log=log)
-            record = Record(read_log(log), template)
+            lab.must_train(run_dir, RANKS, more, log=log)
+            record = Record(read_log(log), template, checker.blobs)
             if template:
                 record.promises.append((0, 2))
                 whole = template / ROOT / checkpoint_name(2)
@@ -363,10 +379,11 @@ def main():
             every = len(states)
             if arguments.states:
                 states = source.sample(states, min(every, arguments.states // 2))
-            to_start = set(source.sample(range(len(states)), min(len(states), arguments.starts // 2)))
+            to_start = in_turn([kind for _, kind, _ in states], arguments.starts // 2, source)
             print(f"{scenario}: {record.events} events, {len(states)} of {every} states", flush=True)
             seen = {}
             for number, (events, kind, chosen) in enumerate(states):
+                record.forget()
                 tree = record.tree(events, chosen)
                 key = frozenset((path, digest) for path, digest in tree.items() if path.split("/")[0] == ROOT)
                 promised = sum(event <= events for event, _ in record.promises)
@@ -375,14 +392,16 @@ def main():
                         (path, digest) for path, digest in tree.items() if path.split("/")[0] == ROOT)), checker)
                 problem = seen[key, promised]
                 if not problem and number in to_start:
-                    problem = start_problem(lab, folder / "start", dict(sorted(tree.items())), run_dir)
+                    problem = start_problem(lab, folder / "start", dict(sorted(tree.items())), checker.blobs, run_dir,
+                                            more)
                     tried[scenario, "started"] += 1
                 tried[scenario, kind] += 1
                 if problem:
                     failures.append(problem)
                     print(f"FAILED {scenario}, after event {events}, {kind}: {problem}", flush=True)
                     if arguments.keep and len(failures) <= 20:
-                        write_tree(arguments.keep / f"{scenario}-{events}-{kind}-{number}", dict(sorted(tree.items())))
+                        write_tree(arguments.keep / f"{scenario}-{events}-{kind}-{number}", dict(sorted(tree.items())),
+                                   checker.blobs)
             distinct += len(seen)
         checker.close()
     for (scenario, kind), count in sorted(tried.items()):

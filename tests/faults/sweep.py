@@ -91,9 +91,9 @@ def trained(lab, run_dir, steps, *more):
     lab.must_train(run_dir, RANKS, options(f"--run.steps={steps}", "--checkpoint.every=2", *more))
 
 
-def with_a_damaged_newest(lab, run_dir):
+def with_a_damaged_newest(lab, run_dir, *more):
     """The run goes back to step 2, comes to step 4 again and puts its checkpoint in the place of the damaged one."""
-    trained(lab, run_dir, 4)
+    trained(lab, run_dir, 4, *more)
     shard = run_dir / "checkpoints" / checkpoint_name(4) / "rank-00001.h5"
     data = bytearray(shard.read_bytes())
     data[len(data) // 2] ^= 1
@@ -203,6 +203,9 @@ def faulted_problem(point, outcome, run_dir):
         same = outcome.code == scenario.code and len(outcome.warnings()) == scenario.warnings
         return None if same else "not harmless"
     if outcome.code == scenario.code:
+        lost = names_in(scenario.reference) - names_in(run_dir)
+        if scenario.code == 0 and lost and len(outcome.warnings()) == scenario.warnings:
+            return f"without a warning it lacks {', '.join(sorted(lost))}"
         last = run_dir / "checkpoints" / checkpoint_name(scenario.steps)
         return None if scenario.code or last.is_dir() else "code 0, and the last checkpoint is not there"
     if outcome.code not in (3, IO_FAILED):
@@ -271,7 +274,9 @@ def sweep(lab, arguments, folder):
         def one(numbered):
             number, point = numbered
             return point, try_point(lab, point, folder / f"point-{number}", arguments.keep)
-        for point, problem in pool.map(one, enumerate(points)):
+        for number, (point, problem) in enumerate(pool.map(one, enumerate(points))):
+            if number % 500 == 499:
+                print(f"{number + 1} points, {len(failures)} failures so far", flush=True)
             key = point.scenario.name, point.call.kind, point.fault
             tried[key] += 1
             passed[key] += problem is None

@@ -53,10 +53,10 @@ void write_file(const std::filesystem::path& path, std::string_view text) {
 void sync_path(const std::filesystem::path& path) { Descriptor(path, O_RDONLY).sync(); }
 
 bool make_directories(const std::filesystem::path& path) {
-  if (std::filesystem::is_directory(path)) return false;
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return false;
   const std::filesystem::path parent = std::filesystem::absolute(path).parent_path();
   if (parent != path) make_directories(parent);
-  std::error_code error;
   const bool made = std::filesystem::create_directory(path, error);
   if (error) fail_path(path, "make the directory", error.value());
   if (made && access(parent.c_str(), R_OK) == 0) sync_path(parent);  // others' folders may be closed to readers
