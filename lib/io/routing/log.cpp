@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "io/files/atomic_file.h"
 #include "io/files/hdf5.h"
+#include "io/files/uninterrupted.h"
 #include "io/routing/groups.h"
 
 // How a record reaches the file, and why a kill cannot hurt it.
@@ -62,7 +63,7 @@ void rename_over(const std::filesystem::path& from, const std::filesystem::path&
 
 /// Whether a reader that opened the file while it was published still holds HDF5's lock on it.
 bool has_readers(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
   const bool locked = descriptor >= 0 && ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   if (descriptor >= 0) ::close(descriptor);
   return locked;
