@@ -480,6 +480,16 @@ TEST_F(Checkpoint, FoldersAreMadeOnce) {
   expect_failure([&] { make_directories(deep / "file" / "below"); }, "cannot make the directory");
 }
 
+TEST_F(Checkpoint, OneThatDoesNotGetItsNameBackIsTold) {
+  save(1);
+  fs::rename(at(1), root() / "step-00000001.replaced");
+  fs::create_symlink("nowhere", at(1));
+  expect_failure([&] { mend_checkpoints(root()); }, "step-00000001.replaced: cannot rename to step-00000001: ");
+  fs::remove(at(1));
+  mend_checkpoints(root());
+  EXPECT_EQ(choose("auto"), at(1));
+}
+
 /// The names that come and go in a directory while `work` runs, as the system tells them.
 std::vector<std::string> names_that_go(const fs::path& directory, const std::function<void()>& work) {
   const int watch = inotify_init1(IN_NONBLOCK);

@@ -63,8 +63,9 @@ std::string write_checkpoint(const ProcessGroup& group, const std::filesystem::p
                              const CheckpointProbe& probe = {});
 
 /// Removes what killed runs left in `root`: `.partial` and `.removing` directories and empty ones. A checkpoint that a
-/// kill left without its name, as `.replaced`, gets it back. One rank calls it; what cannot be mended now stays. A
-/// failed Error where `root` is there and cannot be listed.
+/// kill left without its name, as `.replaced`, gets it back. One rank calls it; what cannot be removed now stays. A
+/// failed Error where `root` is there and cannot be listed, or a checkpoint does not get its name back: none may be
+/// overlooked.
 void mend_checkpoints(const std::filesystem::path& root);
 
 /// Makes LATEST name this checkpoint of `root`. One rank calls it. Throws where it cannot be written.

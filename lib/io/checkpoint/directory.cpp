@@ -199,7 +199,7 @@ void mend_checkpoints(const std::filesystem::path& root) {
     const std::string extension = path.extension().string();
     if (!step_of(name.filename().string())) continue;
     if (extension == ".replaced" && !fs::exists(name, error)) {
-      fs::rename(path, name, error);
+      rename_path(path, name);
     } else if (extension == ".partial" || extension == ".replaced" || extension == ".removing") {
       fs::remove_all(path, error);
     } else if (extension.empty() && fs::is_directory(fs::symlink_status(path, error))) {
