@@ -91,6 +91,12 @@ class Run:
             while steps_done(self.dir) < begun + wait and job.process.poll() is None and time.monotonic() < until:
                 time.sleep(0.02)
         self.disturb(job, way)
+        if early and way in ("USR1 to mpirun", "fault"):
+            # Open MPI loses a signal that it passes on while it starts the ranks: another one, some steps later.
+            until = time.monotonic() + 10
+            while job.process.poll() is None and time.monotonic() < until:
+                time.sleep(0.1)
+            self.disturb(job, way)
         outcome = job.finish(60)
         told = f"{fault or way} on {self.mesh[0]} ranks ({' '.join(self.mesh[1])}): {outcome.told()}"
         self.chaos.count(way if not fault else f"fault {fault.split(':')[1]} {fault.split(':')[3]}")

@@ -59,8 +59,8 @@ class Outcome:
     err: str
 
     def lines(self):
-        """Standard error without empty lines."""
-        return [line for line in self.err.splitlines() if line.strip()]
+        """Standard error without empty lines and what mpirun says of a signal that it passes on."""
+        return [line for line in self.err.splitlines() if line.strip() and not line.startswith("mpirun: Forwarding")]
 
     def warnings(self):
         return [line for line in self.out.splitlines() if line.startswith("warning: ")]

@@ -51,7 +51,9 @@ void copy_fresh(const std::filesystem::path& from, const std::filesystem::path& 
   std::error_code error;
   std::filesystem::remove(to, error);
   require_done(error, to, "removed");
-  std::filesystem::copy_file(from, to, error);
+  do {
+    std::filesystem::copy_file(from, to, std::filesystem::copy_options::overwrite_existing, error);
+  } while (error == std::errc::interrupted);
   require_done(error, to, "written");
 }
 
