@@ -83,6 +83,10 @@ void RunLogs::end_step() {
   if (metrics_) report_.attempt(metrics_failing_, [&] { metrics_->append(*record_); });
 }
 
+void RunLogs::sync() {
+  if (metrics_) report_.attempt(sync_failing_, [&] { metrics_->sync(); });
+}
+
 void RunLogs::routing(RunState& state) {
   if (metrics_ && !state.routing.empty()) {
     state.unwritten_routing.push_back({state.step, routing_record(state.routing, state.routing_tokens)});

@@ -41,6 +41,9 @@ class RunLogs {
   /// Moves the routing since the last record from `state` to the log.
   void routing(RunState& state);
 
+  /// Before a checkpoint: so that after a power failure metrics.jsonl has all steps up to it.
+  void sync();
+
  private:
   void log_start(const RunState& state, const std::string& config_text);
   void write_routing(RunState& state);
@@ -52,7 +55,7 @@ class RunLogs {
   std::unique_ptr<nlohmann::ordered_json> record_;
   std::optional<MetricsLog> metrics_;
   std::optional<RoutingLog> routing_;
-  bool starts_failing_ = false, metrics_failing_ = false, routing_failing_ = false;
+  bool starts_failing_ = false, metrics_failing_ = false, sync_failing_ = false, routing_failing_ = false;
 };
 
 }  // namespace lyceum

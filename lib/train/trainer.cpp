@@ -188,6 +188,7 @@ void Trainer::save() {
   train_step_.require_undamaged();
   agree_on_gemms();
   const auto start = Clock::now();
+  logs_.sync();
   const fs::path root = checkpoint_root(config_.run);
   const Mesh& mesh = setup_.mesh;
   const std::string unsound = state_.soundness.problem();
@@ -212,7 +213,8 @@ void Trainer::save() {
   if (!complaint.empty()) {
     report_.warn(complaint);
   } else if (mesh.world.rank() == 0) {
-    prune_checkpoints(root, config_.checkpoint.keep);
+    bool failing = false;
+    report_.attempt(failing, [&] { prune_checkpoints(root, config_.checkpoint.keep); });
   }
   report_.saved(root.string(), state_.step, seconds_since(start), unsound);
 }

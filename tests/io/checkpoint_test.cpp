@@ -459,6 +459,38 @@ TEST_F(Checkpoint, LeftoversOfKilledRunsAreMended) {
   EXPECT_EQ(std::distance(fs::directory_iterator(root()), {}), 6);  // and LATEST
 }
 
+TEST_F(Checkpoint, WhatCannotBeListedIsNotTakenForEmpty) {
+  fs::remove_all(root());
+  EXPECT_TRUE(list_checkpoints(root()).empty());
+  fs::create_symlink(root().filename(), root());  // to itself: nobody may read it, root neither
+  for (const auto& act :
+       {+[](const fs::path& at) { list_checkpoints(at); }, +[](const fs::path& at) { mend_checkpoints(at); },
+        +[](const fs::path& at) { prune_checkpoints(at, 1); }}) {
+    expect_failure([&] { act(root()); }, root().string() + ": cannot be listed: ");
+  }
+  expect_failure([&] { choose("auto"); }, "cannot be listed");
+  fs::remove(root());
+}
+
+TEST_F(Checkpoint, FoldersAreMadeOnce) {
+  const fs::path deep = directory_.path() / "one" / "two" / "three";
+  EXPECT_TRUE(make_directories(deep));
+  EXPECT_FALSE(make_directories(deep));
+  EXPECT_TRUE(fs::is_directory(deep));
+  write_file(deep / "file", "");
+  expect_failure([&] { make_directories(deep / "file" / "below"); }, "cannot make the directory");
+}
+
+TEST_F(Checkpoint, OneThatDoesNotGetItsNameBackIsTold) {
+  save(1);
+  fs::rename(at(1), root() / "step-00000001.replaced");
+  fs::create_symlink("nowhere", at(1));
+  expect_failure([&] { mend_checkpoints(root()); }, "step-00000001.replaced: cannot rename to step-00000001: ");
+  fs::remove(at(1));
+  mend_checkpoints(root());
+  EXPECT_EQ(choose("auto"), at(1));
+}
+
 /// The names that come and go in a directory while `work` runs, as the system tells them.
 std::vector<std::string> names_that_go(const fs::path& directory, const std::function<void()>& work) {
   const int watch = inotify_init1(IN_NONBLOCK);

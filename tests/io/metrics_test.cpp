@@ -94,6 +94,26 @@ TEST_F(MetricsLogTest, ResumeCutsLaterStepsAndATornLine) {
   EXPECT_TRUE(read_metrics(file_).empty());
 }
 
+TEST_F(MetricsLogTest, ZerosOfAPowerFailureAreATornEnd) {
+  {
+    MetricsLog log(file_, -1);
+    for (int step = 1; step <= 3; ++step) log.append(record(step, step));
+    log.sync();
+  }
+  const std::string whole = content(file_);
+  const std::string zeros(50, '\0');
+  for (const std::string& end : {zeros, zeros + "\n", R"({"step":4,"lo)" + zeros + "\n", zeros + "\n{\"step\":5}\n"}) {
+    std::ofstream(file_, std::ios::binary) << whole << end;
+    EXPECT_EQ(read_metrics(file_).at("loss").size(), 3u);
+    {
+      const MetricsLog log(file_, 7);
+      EXPECT_EQ(log.resumed_at(), 3);
+      EXPECT_GT(log.lines_cut(), 0);
+    }
+    EXPECT_EQ(content(file_), whole);
+  }
+}
+
 TEST_F(MetricsLogTest, DamageIsNamedWithItsLine) {
   std::ofstream(file_) << "{\"step\":1}\nrubbish\n{\"step\":3}\n";
   for (const auto& act : {+[](const std::filesystem::path& f) { read_metrics(f); },

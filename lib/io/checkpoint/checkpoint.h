@@ -63,7 +63,9 @@ std::string write_checkpoint(const ProcessGroup& group, const std::filesystem::p
                              const CheckpointProbe& probe = {});
 
 /// Removes what killed runs left in `root`: `.partial` and `.removing` directories and empty ones. A checkpoint that a
-/// kill left without its name, as `.replaced`, gets it back. One rank calls it; what cannot be mended now stays.
+/// kill left without its name, as `.replaced`, gets it back. One rank calls it; what cannot be removed now stays. A
+/// failed Error where `root` is there and cannot be listed, or a checkpoint does not get its name back: none may be
+/// overlooked.
 void mend_checkpoints(const std::filesystem::path& root);
 
 /// Makes LATEST name this checkpoint of `root`. One rank calls it. Throws where it cannot be written.
@@ -116,9 +118,10 @@ class CheckpointReader {
 /// "step-00000100"
 std::string checkpoint_name(std::int64_t step);
 
-/// Names of the directories under root that are called like checkpoints, whatever is in them, newest first.
+/// Names of the directories under root that are called like checkpoints, whatever is in them, newest first. A failed
+/// Error where root is there and cannot be listed.
 std::vector<std::string> list_checkpoint_directories(const std::filesystem::path& root);
-/// Names "step-00000100" of the complete-looking checkpoints under root, newest first.
+/// Names "step-00000100" of the complete-looking checkpoints under root, newest first. Same error.
 std::vector<std::string> list_checkpoints(const std::filesystem::path& root);
 
 /// The directory of checkpoints that a path means: itself, or `checkpoints/` in a run's directory.

@@ -24,6 +24,25 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return step;
 }
 
+/// Whether there is no such file; false where that cannot be told.
+bool is_absent(const fs::path& path) {
+  std::error_code error;
+  return !fs::exists(path, error) && !error;
+}
+
+/// What lies in a directory, nothing where it is not there. Throws where it cannot be read: checkpoints that are not
+/// seen would be written over.
+std::vector<fs::path> entries_of(const fs::path& directory) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+    entries.push_back(at->path());
+  }
+  require(!error || error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory,
+          "{}: cannot be listed: {}", directory.string(), error.message());
+  return entries;
+}
+
 /// The name in LATEST when it is one of a checkpoint that is there, or empty.
 std::string latest(const fs::path& root) {
   std::error_code ignored;
@@ -49,20 +68,26 @@ Standing standing_of(const fs::path& directory) {
     const CheckpointReader reader(directory);
     const bool intact = reader.problem(CheckpointReader::Check::sizes).empty();
     return {.readable = true, .intact = intact, .sound = intact && reader.header().unsound.empty()};
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     return {};
   }
 }
 
-/// So that no name of a checkpoint stands for a part of one while its files go. What cannot go yet (a reader on NFS)
-/// goes next time.
+/// So that no name of a checkpoint stands for a part of one while its files go, not even after a power failure: the new
+/// name is on the disk before the first file goes. What cannot go yet (a reader on NFS) goes next time.
 void remove_checkpoint(const fs::path& directory) {
   std::error_code error;
   fs::path removing = directory;
   removing += ".removing";
   fs::remove_all(removing, error);
   fs::rename(directory, removing, error);
-  if (!error) fs::remove_all(removing, error);
+  if (error) return;
+  try {
+    sync_path(directory.parent_path());
+  } catch (const Error&) {
+    return;
+  }
+  fs::remove_all(removing, error);
 }
 
 /// What the manifest of a checkpoint tells whoever looks for one to go on from.
@@ -148,11 +173,12 @@ std::string checkpoint_name(std::int64_t step) { return fmt::format("step-{:08}"
 
 std::vector<std::string> list_checkpoint_directories(const std::filesystem::path& root) {
   std::vector<std::pair<std::int64_t, std::string>> found;
-  std::error_code error;
-  for (fs::directory_iterator at(root, error), end; !error && at != end; at.increment(error)) {
-    const std::string name = at->path().filename().string();
+  for (const fs::path& path : entries_of(root)) {
+    std::string name = path.filename().string();
     std::error_code ignored;
-    if (const auto step = step_of(name); step && at->is_directory(ignored)) found.emplace_back(*step, name);
+    if (const auto step = step_of(name); step && fs::is_directory(path, ignored)) {
+      found.emplace_back(*step, std::move(name));
+    }
   }
   std::sort(found.rbegin(), found.rend());
   std::vector<std::string> names;
@@ -162,23 +188,18 @@ std::vector<std::string> list_checkpoint_directories(const std::filesystem::path
 
 std::vector<std::string> list_checkpoints(const std::filesystem::path& root) {
   std::vector<std::string> names = list_checkpoint_directories(root);
-  std::error_code ignored;
-  std::erase_if(names, [&](const std::string& name) { return !fs::exists(root / name / manifest_name, ignored); });
+  std::erase_if(names, [&](const std::string& name) { return is_absent(root / name / manifest_name); });
   return names;
 }
 
 void mend_checkpoints(const std::filesystem::path& root) {
   std::error_code error;
-  std::vector<fs::path> directories;
-  for (fs::directory_iterator at(root, error), end; !error && at != end; at.increment(error)) {
-    directories.push_back(at->path());
-  }
-  for (const fs::path& path : directories) {
+  for (const fs::path& path : entries_of(root)) {
     const fs::path name = path.parent_path() / path.stem();
     const std::string extension = path.extension().string();
     if (!step_of(name.filename().string())) continue;
     if (extension == ".replaced" && !fs::exists(name, error)) {
-      fs::rename(path, name, error);
+      rename_path(path, name);
     } else if (extension == ".partial" || extension == ".replaced" || extension == ".removing") {
       fs::remove_all(path, error);
     } else if (extension.empty() && fs::is_directory(fs::symlink_status(path, error))) {

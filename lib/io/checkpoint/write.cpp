@@ -223,7 +223,7 @@ class Writer {
   void prepare(const std::vector<std::string>& descriptions) {
     manifest_.tensors = plan(manifest_.header, descriptions);
     require_known_format(root_ / name_);
-    fs::create_directories(root_);
+    make_directories(root_);
     fs::remove_all(partial_);
     fs::create_directory(partial_);
   }

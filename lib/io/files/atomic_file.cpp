@@ -7,8 +7,10 @@
 #include <cstdio>
 #include <cstring>
 #include <iterator>
+#include <system_error>
 
 #include "core/error.h"
+#include "io/files/uninterrupted.h"
 
 namespace lyceum {
 namespace {
@@ -19,15 +21,20 @@ namespace {
 
 class Descriptor {
  public:
-  Descriptor(const std::filesystem::path& path, int mode) : value_(::open(path.c_str(), mode | O_CLOEXEC, 0666)) {
+  Descriptor(const std::filesystem::path& path, int mode)
+      : path_(path), value_(uninterrupted([&] { return ::open(path.c_str(), mode | O_CLOEXEC, 0666); })) {
     if (value_ < 0) fail_path(path, "open", errno);
   }
   ~Descriptor() { ::close(value_); }  // after fsync: nothing is left to fail
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
+  void sync() const {
+    if (uninterrupted([&] { return fsync(value_); }) != 0) fail_path(path_, "write to disk", errno);
+  }
   operator int() const { return value_; }  // NOLINT: as the system calls take it
 
  private:
+  const std::filesystem::path& path_;
   int value_;
 };
 
@@ -36,17 +43,24 @@ class Descriptor {
 void write_file(const std::filesystem::path& path, std::string_view text) {
   const Descriptor file(path, O_WRONLY | O_CREAT | O_TRUNC);
   while (!text.empty()) {
-    const ssize_t put = ::write(file, text.data(), text.size());
-    if (put < 0 && errno == EINTR) continue;
+    const ssize_t put = uninterrupted([&] { return ::write(file, text.data(), text.size()); });
     if (put <= 0) fail_path(path, "write", put < 0 ? errno : EIO);
     text.remove_prefix(static_cast<std::size_t>(put));
   }
-  if (fsync(file) != 0) fail_path(path, "write to disk", errno);
+  file.sync();
 }
 
-void sync_path(const std::filesystem::path& path) {
-  const Descriptor file(path, O_RDONLY);
-  if (fsync(file) != 0) fail_path(path, "write to disk", errno);
+void sync_path(const std::filesystem::path& path) { Descriptor(path, O_RDONLY).sync(); }
+
+bool make_directories(const std::filesystem::path& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return false;
+  const std::filesystem::path parent = std::filesystem::absolute(path).parent_path();
+  if (!std::filesystem::exists(parent, error)) make_directories(parent);
+  const bool made = std::filesystem::create_directory(path, error);
+  if (error) fail_path(path, "make the directory", error.value());
+  if (made && access(parent.c_str(), R_OK) == 0) sync_path(parent);  // others' folders may be closed to readers
+  return made;
 }
 
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to) {

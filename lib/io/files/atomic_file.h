@@ -14,6 +14,8 @@ void write_file(const std::filesystem::path& path, std::string_view text);
 std::string read_file(const std::filesystem::path& path);
 /// Waits until the data of a file, or the entries of a directory, are on the disk.
 void sync_path(const std::filesystem::path& path);
+/// Makes a directory and those above it that are missing, entries on the disk. Returns whether this one was made.
+bool make_directories(const std::filesystem::path& path);
 /// Atomic: `to` is replaced when it is a file. Does not fsync the directory.
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
 /// `path` holds either its old text or the new one, whatever happens: write beside it, fsync, rename, fsync.

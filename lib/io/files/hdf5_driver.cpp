@@ -8,6 +8,8 @@
 #include <cstring>
 #include <new>
 
+#include "io/files/uninterrupted.h"
+
 namespace lyceum::hdf5 {
 namespace {
 
@@ -38,7 +40,7 @@ H5FD_t* open_file(const char* name, unsigned flags, hid_t access, haddr_t) {
   if (flags & H5F_ACC_TRUNC) mode |= O_TRUNC;
   if (flags & H5F_ACC_CREAT) mode |= O_CREAT;
   if (flags & H5F_ACC_EXCL) mode |= O_EXCL;
-  const int descriptor = ::open(name, mode | O_CLOEXEC, 0666);
+  const int descriptor = uninterrupted([&] { return ::open(name, mode | O_CLOEXEC, 0666); });
   struct stat status {};
   if (descriptor < 0 || fstat(descriptor, &status) != 0) {
     if (info) info->error->record(errno);
@@ -60,7 +62,8 @@ H5FD_t* open_file(const char* name, unsigned flags, hid_t access, haddr_t) {
 }
 
 herr_t close_file(H5FD_t* file) {
-  if (::close(self(file).descriptor) != 0) self(file).error->record(errno);  // network file systems report here
+  // Network file systems report what went wrong here.
+  if (::close(self(file).descriptor) != 0 && errno != EINTR) self(file).error->record(errno);
   delete &self(file);
   return 0;
 }
@@ -87,8 +90,8 @@ haddr_t size_of_file(const H5FD_t* file, H5FD_mem_t) { return self(file).size; }
 herr_t read_bytes(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, size_t count, void* buffer) {
   auto* bytes = static_cast<char*>(buffer);
   while (count > 0) {
-    const ssize_t got = pread(self(file).descriptor, bytes, count, static_cast<off_t>(address));
-    if (got < 0 && errno == EINTR) continue;
+    const ssize_t got =
+        uninterrupted([&] { return pread(self(file).descriptor, bytes, count, static_cast<off_t>(address)); });
     if (got < 0) return -1;
     if (got == 0) {  // allocated but never written
       std::memset(bytes, 0, count);
@@ -105,8 +108,8 @@ herr_t write_bytes(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, size_t coun
   Driver& driver = self(file);
   const auto* bytes = static_cast<const char*>(buffer);
   while (count > 0 && driver.error->number == 0) {
-    const ssize_t put = pwrite(driver.descriptor, bytes, count, static_cast<off_t>(address));
-    if (put < 0 && errno == EINTR) continue;
+    const ssize_t put =
+        uninterrupted([&] { return pwrite(driver.descriptor, bytes, count, static_cast<off_t>(address)); });
     if (put <= 0) {
       driver.error->record(put < 0 ? errno : EIO);
       return 0;
@@ -122,7 +125,7 @@ herr_t write_bytes(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, size_t coun
 herr_t truncate_file(H5FD_t* file, hid_t, hbool_t) {
   Driver& driver = self(file);
   if (driver.allocated == driver.size || driver.error->number != 0) return 0;
-  if (ftruncate(driver.descriptor, static_cast<off_t>(driver.allocated)) != 0) {
+  if (uninterrupted([&] { return ftruncate(driver.descriptor, static_cast<off_t>(driver.allocated)); }) != 0) {
     driver.error->record(errno);
   } else {
     driver.size = driver.allocated;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "io/files/uninterrupted.h"
 
 namespace lyceum {
 
@@ -22,7 +23,7 @@ std::int64_t size_of(int descriptor) {
 }  // namespace
 
 InputFile::InputFile(std::string path, const std::string& mend)
-    : path_(std::move(path)), descriptor_(open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+    : path_(std::move(path)), descriptor_(uninterrupted([&] { return open(path_.c_str(), O_RDONLY | O_CLOEXEC); })) {
   const auto reason = [] { return std::generic_category().message(errno); };
   require_input(descriptor_ >= 0, "{} cannot be opened: {}; {}", path_, reason(), mend);
   struct stat status {};
@@ -44,8 +45,8 @@ void InputFile::read(std::uint64_t at, std::span<std::byte> out) const {
           size_);
   const std::uint64_t first = at, end = at + out.size();
   while (!out.empty()) {
-    const ssize_t got = pread(descriptor_, out.data(), out.size(), static_cast<off_t>(at));
-    if (got < 0 && errno == EINTR) continue;
+    const ssize_t got =
+        uninterrupted([&] { return pread(descriptor_, out.data(), out.size(), static_cast<off_t>(at)); });
     require(got >= 0, "{}: bytes {} to {} cannot be read: {}", path_, first, end,
             std::generic_category().message(errno));
     require_input(

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "io/files/uninterrupted.h"
 
 namespace lyceum {
 
@@ -48,7 +49,7 @@ std::string sha256(std::string_view text) {
 }
 
 FileDigest digest_of_file(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
   require_input(descriptor >= 0, "{}: cannot open: {}", path.string(), std::strerror(errno));
   const auto close = [](const int* d) { ::close(*d); };
   const std::unique_ptr<const int, decltype(close)> closer(&descriptor, close);
@@ -57,8 +58,7 @@ FileDigest digest_of_file(const std::filesystem::path& path) {
   FileDigest digest;
   std::vector<std::byte> buffer(std::size_t{1} << 20);
   while (true) {
-    const ssize_t got = ::read(descriptor, buffer.data(), buffer.size());
-    if (got < 0 && errno == EINTR) continue;
+    const ssize_t got = uninterrupted([&] { return ::read(descriptor, buffer.data(), buffer.size()); });
     require_input(got >= 0, "{}: cannot read: {}", path.string(), std::strerror(errno));
     if (got == 0) break;
     hash.update(std::span(buffer).first(static_cast<std::size_t>(got)));

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "core/error.h"
+#include "io/files/uninterrupted.h"
 
 namespace lyceum {
 
@@ -25,7 +26,7 @@ std::string system_reason() { return std::generic_category().message(errno); }
 }  // namespace
 
 std::string read_part_of_file(const std::filesystem::path& path, std::int64_t first, std::int64_t count) {
-  const FileHandle file(std::fopen(path.c_str(), "rb"));
+  const FileHandle file(uninterrupted([&] { return std::fopen(path.c_str(), "rb"); }));
   require_input(file != nullptr, "{} cannot be opened: {}", path.native(), system_reason());
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(path, error);
@@ -47,10 +48,10 @@ void write_whole_file(const std::filesystem::path& path, std::string_view bytes)
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
   require(!error, "the folder of {} cannot be made: {}", path.native(), error.message());
   const std::filesystem::path partial = path.native() + ".partial";
-  FileHandle file(std::fopen(partial.c_str(), "wb"));
+  FileHandle file(uninterrupted([&] { return std::fopen(partial.c_str(), "wb"); }));
   require(file != nullptr, "{} cannot be written: {}", path.native(), system_reason());
   const bool written = std::fwrite(bytes.data(), 1, bytes.size(), file.get()) == bytes.size() &&
-                       std::fflush(file.get()) == 0 && fsync(fileno(file.get())) == 0;
+                       std::fflush(file.get()) == 0 && uninterrupted([&] { return fsync(fileno(file.get())); }) == 0;
   const std::string reason = written ? "" : system_reason();
   file.reset();
   if (written) std::filesystem::rename(partial, path, error);

@@ -8,13 +8,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <string>
 #include <system_error>
 #include <utility>
 
 #include "core/error.h"
+#include "io/files/atomic_file.h"
 #include "io/files/hdf5.h"
+#include "io/files/uninterrupted.h"
 #include "io/routing/groups.h"
 
 // How a record reaches the file, and why a kill cannot hurt it.
@@ -41,15 +42,6 @@ std::filesystem::path beside(const std::filesystem::path& file, const char* suff
   return file.parent_path() / fmt::format(".{}{}", file.filename().string(), suffix);
 }
 
-/// Hands what the system holds of a file or directory to the disk.
-void sync(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  const bool synced = descriptor >= 0 && ::fsync(descriptor) == 0;
-  const int reason = errno;
-  if (descriptor >= 0) ::close(descriptor);
-  require(synced, "{}: cannot be synced to disk: {}", path.string(), std::strerror(reason));
-}
-
 /// The result of a file system call that had to work.
 void require_done(const std::error_code& error, const std::filesystem::path& path, const char* what) {
   require(!error, "{}: cannot be {}: {}", path.string(), what, error.message());
@@ -59,7 +51,9 @@ void copy_fresh(const std::filesystem::path& from, const std::filesystem::path& 
   std::error_code error;
   std::filesystem::remove(to, error);
   require_done(error, to, "removed");
-  std::filesystem::copy_file(from, to, error);
+  do {
+    std::filesystem::copy_file(from, to, std::filesystem::copy_options::overwrite_existing, error);
+  } while (error == std::errc::interrupted);
   require_done(error, to, "written");
 }
 
@@ -71,7 +65,7 @@ void rename_over(const std::filesystem::path& from, const std::filesystem::path&
 
 /// Whether a reader that opened the file while it was published still holds HDF5's lock on it.
 bool has_readers(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
   const bool locked = descriptor >= 0 && ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   if (descriptor >= 0) ::close(descriptor);
   return locked;
@@ -289,13 +283,13 @@ void RoutingLog::write_recent() {
 
 /// The twin takes the file's name and the file that was published becomes the twin.
 void RoutingLog::publish() {
-  sync(next_);
+  sync_path(next_);
   std::error_code absent, no_link;  // a first file, or a file system without links: then each record copies the file
   std::filesystem::remove(spare_, absent);
   std::filesystem::create_hard_link(file_, spare_, no_link);
   rename_over(next_, file_);
   published_ = records_;
-  sync(std::filesystem::absolute(file_).parent_path());
+  sync_path(std::filesystem::absolute(file_).parent_path());
   if (no_link) return;
   rename_over(spare_, next_);
   next_usable_ = true;

@@ -21,6 +21,8 @@
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "io/files/atomic_file.h"
+#include "io/files/uninterrupted.h"
 #include "io/run/batch_job.h"
 #include "io/text/console.h"
 #include "io/text/json.h"
@@ -159,10 +161,8 @@ Life life_of(const Holder& holder, const Holder& self) {
 class LockFile {
  public:
   LockFile(const fs::path& path, bool create) : path_(path) {
-    do {
-      descriptor_ = open(path.c_str(), O_RDWR | O_CLOEXEC | (create ? O_CREAT : 0), 0666);
-      error_ = descriptor_ < 0 ? errno : 0;
-    } while (error_ == EINTR);
+    descriptor_ = uninterrupted([&] { return open(path.c_str(), O_RDWR | O_CLOEXEC | (create ? O_CREAT : 0), 0666); });
+    error_ = descriptor_ < 0 ? errno : 0;
     require(descriptor_ >= 0 || !create || is_gone(), "{}: cannot open: {}", path.string(), std::strerror(error_));
   }
   ~LockFile() {
@@ -219,15 +219,13 @@ class LockFile {
   }
 
  private:
-  /// The result of a system call, made again while signals interrupt it; throws with the reason when it fails.
+  /// The result of a system call; throws with the reason when it fails.
   template <class Call>
   std::int64_t persist(const char* action, const Call& call) const {
-    for (;;) {
-      const std::int64_t result = call();
-      const int reason = errno;
-      if (result >= 0) return result;
-      require(reason == EINTR, "{}: cannot {}: {}", path_.string(), action, std::strerror(reason));
-    }
+    const std::int64_t result = uninterrupted(call);
+    const int reason = errno;
+    require(result >= 0, "{}: cannot {}: {}", path_.string(), action, std::strerror(reason));
+    return result;
   }
 
   fs::path path_;
@@ -249,11 +247,7 @@ struct RunLock::Implementation {
   std::condition_variable_any wake;
   std::jthread beating;  // last: it uses the others
 
-  void make_directory() {
-    std::error_code error;
-    made_directory = fs::create_directories(path.parent_path(), error) || made_directory;
-    require(!error, "{}: cannot make the directory: {}", path.parent_path().string(), error.message());
-  }
+  void make_directory() { made_directory = make_directories(path.parent_path()) || made_directory; }
 
   enum class Outcome { taken, held, unknown, gone };
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "io/files/uninterrupted.h"
 
 namespace lyceum {
 namespace {
@@ -20,13 +21,14 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 /// Calls `use(record, bytes up to and with this line)` for every whole line until it says false. A line without its
-/// newline is the last one of a run killed while writing it: left out.
+/// newline is the last one of a run killed while writing it: left out. So is everything from a zero byte on: a file
+/// system that lost its power left it where data had not reached the disk.
 void for_each_line(const std::filesystem::path& file,
                    const std::function<bool(const OrderedJson&, std::int64_t)>& use) {
   std::ifstream in(file, std::ios::binary);
   require_input(in.good(), "{}: cannot be opened: {}", file.string(), std::strerror(errno));
   std::int64_t bytes = 0, number = 0;
-  for (std::string line; std::getline(in, line) && !in.eof();) {
+  for (std::string line; std::getline(in, line) && !in.eof() && line.find('\0') == std::string::npos;) {
     bytes += static_cast<std::int64_t>(line.size()) + 1;
     ++number;
     const OrderedJson record = OrderedJson::parse(line, nullptr, /*allow_exceptions=*/false);
@@ -64,9 +66,9 @@ MetricsLog::MetricsLog(std::filesystem::path file, std::int64_t resume_step) : f
     in.seekg(size_);
     for (std::string line; std::getline(in, line);) ++lines_cut_;
   }
-  descriptor_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  descriptor_ = uninterrupted([&] { return ::open(file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644); });
   require(descriptor_ >= 0, "{}: cannot be opened for writing: {}", file_.string(), std::strerror(errno));
-  if (::ftruncate(descriptor_, size_) != 0) {
+  if (uninterrupted([&] { return ::ftruncate(descriptor_, size_); }) != 0) {
     const int reason = errno;
     ::close(descriptor_);
     fail(ExitCode::failed, "{}: cannot be cut to {} bytes: {}", file_.string(), size_, std::strerror(reason));
@@ -80,11 +82,11 @@ void MetricsLog::append(const OrderedJson& record) {
           "a metrics record needs an integer \"step\"");
   waiting_ += line_of(record);
   for (std::size_t done = 0; done < waiting_.size();) {
-    const ssize_t written = ::write(descriptor_, waiting_.data() + done, waiting_.size() - done);
-    if (written < 0 && errno == EINTR) continue;
+    const ssize_t written =
+        uninterrupted([&] { return ::write(descriptor_, waiting_.data() + done, waiting_.size() - done); });
     if (written < 0) {
       const int reason = errno;
-      const bool whole = ::ftruncate(descriptor_, size_) == 0;
+      const bool whole = uninterrupted([&] { return ::ftruncate(descriptor_, size_); }) == 0;
       fail(ExitCode::failed, "{}: cannot be written{}: {}", file_.string(), whole ? "" : " (its last line is torn)",
            std::strerror(reason));
     }
@@ -92,6 +94,11 @@ void MetricsLog::append(const OrderedJson& record) {
   }
   size_ += static_cast<std::int64_t>(waiting_.size());
   waiting_.clear();
+}
+
+void MetricsLog::sync() {
+  const int reason = uninterrupted([&] { return ::fsync(descriptor_); }) == 0 ? 0 : errno;
+  require(reason == 0, "{}: cannot be written to disk: {}", file_.string(), std::strerror(reason));
 }
 
 Metrics read_metrics(const std::filesystem::path& file) {

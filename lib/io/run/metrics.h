@@ -15,7 +15,8 @@ namespace lyceum {
 class MetricsLog {
  public:
   /// Opens or creates. Lines of steps after `resume_step` are cut off (a resumed run writes them again), and so is a
-  /// last line that a killed run tore; -1 begins an empty file. Throws a bad_input Error for a damaged line.
+  /// last line that a killed run tore, or that a power failure left as zeros; -1 begins an empty file. Throws a
+  /// bad_input Error for a damaged line.
   MetricsLog(std::filesystem::path file, std::int64_t resume_step);
   ~MetricsLog();
   MetricsLog(const MetricsLog&) = delete;
@@ -24,6 +25,9 @@ class MetricsLog {
   /// Appends one line and hands it to the system; `record` has an integer "step". When the disk is full it throws and
   /// leaves no part of a line behind; the line waits and is written by the next append that finds space.
   void append(const nlohmann::ordered_json& record);
+
+  /// Waits until all lines are on the disk. Throws a failed Error when they do not get there.
+  void sync();
 
   /// What was found when it was opened: the step of the last line that stays (-1: none), and lines that were cut off.
   std::int64_t resumed_at() const { return resumed_at_; }
@@ -46,7 +50,7 @@ struct MetricPoint {
 /// The numbers of a metrics file by key, each in the order of the file; NaN where a non-finite number stood.
 using Metrics = std::map<std::string, std::vector<MetricPoint>>;
 
-/// Numbers at the top level of each line; a torn last line is passed over. Throws a bad_input Error that names file and
+/// Numbers at the top level of each line; a torn end is passed over. Throws a bad_input Error that names file and
 /// line.
 Metrics read_metrics(const std::filesystem::path& file);
 

@@ -22,6 +22,7 @@ void record_start(const std::filesystem::path& file, const RunStart& start) {
               {"program", start.program},
               {"mesh", start.mesh},
               {"config", start.config}});
+  log.sync();
 }
 
 std::vector<RunStart> read_starts(const std::filesystem::path& file) {

@@ -1,0 +1,414 @@
+#!/usr/bin/env python3
+"""Takes the power away after every file system call of a training run that saves, and looks for a whole checkpoint.
+
+    tests/faults/power_loss.py LYCEUM SHIM CHECKPOINT_STATES [--states N] [--starts N] [--seed S] [--keep FOLDER]
+
+Two runs of two ranks are recorded (tests/faults/shim.cpp): one that saves three times and keeps one checkpoint, and one
+that goes back behind a damaged checkpoint and puts another in its place. What a disk may hold after a crash is what was
+made durable before it, and any part of the rest: bytes and size of a file are durable after an fsync of that file, a
+directory's entries after one of that directory, a rename when both its directories are. [Pillai et al. 2014, ALICE]
+For every prefix of the record these states are built:
+
+    lost      nothing that was not durable
+    applied   everything
+    metadata  names and sizes, and zeros for bytes that were not durable
+    one       everything but one operation, for each that was not durable
+    random    each of those by the toss of a coin, three times; the last write, if it is there, by half
+
+The program CHECKPOINT_STATES does in each what a start does. It must choose a checkpoint that has, file by file, the
+bytes that were published under its name, one at least as new as the last that LATEST was about to name; none only before
+the first. It must leave nothing but checkpoints behind. --starts: so many states, drawn by the seed, are whole run
+folders in which the real program then trains to the end and has the weights of the undisturbed run.
+
+Without --states all states are tried. Exit code 0 when all passed, 1 when not.
+"""
+import argparse
+import collections
+import dataclasses
+import hashlib
+import itertools
+import math
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from harness import Lab, checkpoint_name, fresh, names_in, read_log
+from sweep import RANKS, options, with_a_damaged_newest
+
+ROOT = "checkpoints"
+SMALL = ["--model.layers=1", "--model.first_dense_layers=0", "--moe.experts=2", "--moe.shared_experts=0",
+         "--moe.top_k=1"]  # states are as many as the square of writes
+NAME = re.compile(r"step-\d{8}")
+
+
+@dataclasses.dataclass(eq=False)
+class Inode:
+    number: int
+    is_directory: bool
+    entries: dict = dataclasses.field(default_factory=dict)  # name: Inode, as running processes see them
+    base: bytes = b""  # of a file that was there before the record began
+
+
+@dataclasses.dataclass(eq=False)
+class Operation:
+    """A change of one file's bytes or size, or of directories' entries."""
+    inode: Inode | None = None
+    offset: int = 0
+    data: bytes | None = None
+    size: int | None = None
+    entries: list = dataclasses.field(default_factory=list)  # (directory, name, inode or None)
+    number: int = 0
+    synced: set = dataclasses.field(default_factory=set)  # inodes, of those that it changes
+    durable: float = math.inf  # number of events after which nothing takes it away
+
+    def inodes(self):
+        return {directory.number for directory, _, _ in self.entries} or {self.inode.number}
+
+    def is_write(self):
+        return self.data is not None
+
+
+class Record:
+    """A log as operations and syncs on inodes, and what was promised when."""
+
+    def __init__(self, calls, template, blobs):
+        self.blobs = blobs  # folder of the bytes of files in states, by digest
+        self.inodes = []
+        self.root = self.make(True)
+        self.operations = []  # (events before it, Operation)
+        self.events = 0
+        self.published = {}  # (name, files' digests): events
+        self.promises = []  # (events, step): LATEST is about to name it
+        self.digests = {}
+        if template:
+            self.adopt(self.root, template)
+        self.initial = {inode.number: dict(inode.entries) for inode in self.inodes if inode.is_directory}
+        for call in calls:
+            if call.errno == 0:
+                self.follow(call)
+
+    def make(self, is_directory):
+        self.inodes.append(Inode(len(self.inodes), is_directory))
+        return self.inodes[-1]
+
+    def adopt(self, directory, folder):
+        for path in sorted(folder.iterdir()):
+            inode = directory.entries[path.name] = self.make(path.is_dir())
+            if path.is_dir():
+                self.adopt(inode, path)
+            else:
+                inode.base = path.read_bytes()
+
+    def find(self, path):
+        """The directory of a path, the last name in it, and what is there."""
+        parts = path.split("/") if path else []
+        directory, inode = None, self.root
+        for name in parts:
+            directory, inode = inode, inode.entries.get(name) if inode else None
+        return directory, parts[-1] if parts else "", inode
+
+    def change(self, operation):
+        for directory, name, inode in operation.entries:
+            if inode is None:
+                directory.entries.pop(name, None)
+            else:
+                directory.entries[name] = inode
+        operation.number = len(self.operations)
+        self.operations.append((self.events, operation))
+        self.events += 1
+
+    def follow(self, call):
+        directory, name, inode = self.find(call.path)
+        if call.kind == "open":
+            if call.more["made"]:
+                self.change(Operation(entries=[(directory, name, self.make(False))]))
+            elif call.more["emptied"]:
+                self.change(Operation(inode=inode, size=0))
+        elif call.kind in ("write", "copy"):
+            self.change(Operation(inode=inode, offset=call.more["offset"], data=call.data))
+        elif call.kind == "truncate":
+            self.change(Operation(inode=inode, size=call.more["size"]))
+        elif call.kind == "mkdir":
+            if call.path:
+                self.change(Operation(entries=[(directory, name, self.make(True))]))
+        elif call.kind == "unlink":
+            self.change(Operation(entries=[(directory, name, None)]))
+        elif call.kind in ("rename", "link"):
+            self.rename(call, directory, name, inode)
+        elif call.kind == "fsync" and inode:
+            for _, operation in self.operations:
+                if operation.durable == math.inf and inode.number in operation.inodes():
+                    operation.synced.add(inode.number)
+                    if operation.synced == operation.inodes():
+                        operation.durable = self.events + 1
+            self.events += 1
+
+    def rename(self, call, directory, name, inode):
+        to_directory, to_name, there = self.find(call.more["to"])
+        entries = [(to_directory, to_name, inode)]
+        if call.kind == "rename":
+            entries.append((directory, name, there if call.more["exchange"] else None))
+        parts = call.more["to"].split("/")
+        if call.path.endswith(".partial") and len(parts) == 2 and parts[0] == ROOT:
+            if to_name == "LATEST":
+                latest = self.content(inode, self.contents_at(self.events))
+                self.promises.append((self.events, int(latest.decode().removeprefix("step-"))))
+            else:
+                self.publish(to_name, inode)
+        self.change(Operation(entries=entries))
+
+    def publish(self, name, directory):
+        """A directory gets the name of a checkpoint: what its files hold now is what they must hold ever after."""
+        contents = self.contents_at(self.events)
+        files = {file: digest_of(self.content(inode, contents)) for file, inode in directory.entries.items()}
+        self.published[name, frozenset(files.items())] = self.events
+
+    # --- states
+
+    def contents_at(self, events, chosen=None):
+        """Operations on files by inode, of those before so many events; `chosen(operation)`: (is it there, how)."""
+        by_inode = collections.defaultdict(list)
+        for event, operation in self.operations:
+            if event >= events:
+                break
+            if not operation.entries:
+                by_inode[operation.inode.number].append((operation, chosen(operation) if chosen else "whole"))
+        return by_inode
+
+    def content(self, inode, contents):
+        data = bytearray(inode.base)
+        for operation, how in contents[inode.number]:
+            if how == "lost":
+                continue
+            if operation.size is not None:
+                data[operation.size:] = bytes(max(0, operation.size - len(data)))
+                continue
+            written = operation.data[: len(operation.data) // 2] if how == "half" else operation.data
+            if how == "zeros":
+                data.extend(bytes(max(0, operation.offset + len(written) - len(data))))
+                continue
+            data.extend(bytes(max(0, operation.offset - len(data))))
+            data[operation.offset:operation.offset + len(written)] = written
+        return bytes(data)
+
+    def tree(self, events, chosen):
+        """Paths of a state: None for a directory, the bytes of a file."""
+        entries = {number: dict(names) for number, names in self.initial.items()}
+        for event, operation in self.operations:
+            if event >= events:
+                break
+            if operation.entries and chosen(operation) != "lost":
+                for directory, name, inode in operation.entries:
+                    names = entries.setdefault(directory.number, {})
+                    names.pop(name, None)
+                    if inode:
+                        names[name] = inode
+        contents = self.contents_at(events, chosen)
+        paths = {}
+
+        def walk(directory, prefix):
+            for name, inode in entries.get(directory.number, {}).items():
+                path = prefix + name
+                paths[path] = None if inode.is_directory else self.cached(inode, contents)
+                if inode.is_directory:
+                    walk(inode, path + "/")
+        walk(self.root, "")
+        return paths
+
+    def cached(self, inode, contents):
+        """A file's digest; its bytes are kept under that."""
+        key = hash((inode.number, tuple((operation.number, how) for operation, how in contents[inode.number])))
+        if key not in self.digests:
+            data = self.content(inode, contents)
+            self.digests[key] = digest_of(data)
+            (self.blobs / self.digests[key]).write_bytes(data)
+        return self.digests[key]
+
+    def forget(self):
+        """Contents are kept for states that share them, not for ever."""
+        if len(self.digests) > 3000:
+            self.digests.clear()
+            fresh(self.blobs).mkdir()
+
+
+def digest_of(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+def variants(record, seed):
+    """Every state: (events before the crash, its name, the choice that makes it)."""
+    for events in range(record.events + 1):
+        done = [operation for event, operation in record.operations if event < events]
+        open_ones = [operation for operation in done if operation.durable > events]
+        volatile = {id(operation) for operation in open_ones}
+
+        def all_lost(operation, volatile=volatile):
+            return "lost" if id(operation) in volatile else "whole"
+
+        def no_data(operation, volatile=volatile):
+            return "zeros" if id(operation) in volatile and operation.is_write() else "whole"
+
+        yield events, "lost", all_lost
+        yield events, "applied", lambda operation: "whole"
+        yield events, "metadata", no_data
+        for lost in open_ones:
+            yield events, "one", lambda operation, lost=lost: "lost" if operation is lost else "whole"
+        for toss in range(3 if open_ones else 0):
+            source = random.Random(f"{seed} {events} {toss}")
+            fate = {id(operation): source.choice(["lost", "whole"]) for operation in open_ones}
+            last = next((operation for operation in reversed(done) if operation.is_write()), None)
+            if last and fate.get(id(last)) == "whole":
+                fate[id(last)] = "half"
+            yield events, "random", lambda operation, fate=fate: fate.get(id(operation), "whole")
+
+
+class Checker:
+    """The program that starts in one folder of checkpoints after another."""
+
+    def __init__(self, program, lab, folder):
+        self.process = subprocess.Popen([program], env=lab.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True)
+        self.folder, self.blobs = folder / "state", fresh(folder / "blobs")
+        self.blobs.mkdir()
+
+    def start_in(self, tree):
+        """What it chose, and the names that it left; files are hard links, since it only ever moves and removes them."""
+        fresh(self.folder).mkdir()
+        for path, digest in tree.items():
+            if digest is None:
+                (self.folder / path).mkdir()
+                continue
+            os.link(self.blobs / digest, self.folder / path)
+        self.process.stdin.write(f"{self.folder / ROOT}\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise SystemExit("the program that checks states ended")
+        return answer.strip()
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def problem_of(record, events, tree, checker):
+    """What is wrong with the start in a state, or None."""
+    answer = checker.start_in(tree)
+    promised = max((step for event, step in record.promises if event <= events), default=None)
+    left = {path.name for path in (checker.folder / ROOT).glob("*")}
+    if answer == "none":
+        return None if promised is None else f"no checkpoint is found, {checkpoint_name(promised)} was promised"
+    if answer.startswith("error: "):
+        return answer
+    files = {path.split("/")[2]: digest for path, digest in tree.items() if path.startswith(f"{ROOT}/{answer}/")}
+    if (answer, frozenset(files.items())) not in record.published:
+        return f"{answer} is not what was published under that name"
+    if promised is not None and int(answer.removeprefix("step-")) < promised:
+        return f"goes back to {answer}, {checkpoint_name(promised)} was promised"
+    if (checker.folder / ROOT / "LATEST").read_text() != f"{answer}\n":
+        return "LATEST does not name what the run goes on from"
+    behind = [name for name in left - {"LATEST"}
+              if not NAME.fullmatch(name) or not (checker.folder / ROOT / name / "manifest.json").exists()]
+    return f"left behind: {', '.join(sorted(behind))}" if behind else None
+
+
+def write_tree(folder, tree, blobs):
+    fresh(folder).mkdir(parents=True)
+    for path, digest in tree.items():
+        if digest is None:
+            (folder / path).mkdir()
+        else:
+            shutil.copyfile(blobs / digest, folder / path)
+
+
+def start_problem(lab, folder, tree, blobs, reference, more):
+    """What is wrong with a real run from a state, or None."""
+    # A lock whose text is gone is watched for 20 seconds before it is taken over: tests of the lock show that.
+    write_tree(folder, {path: digest for path, digest in tree.items() if path != "LOCK"}, blobs)
+    outcome = lab.train(folder, RANKS, more)
+    if outcome.code != 0:
+        return f"the real run: {outcome.told()}"
+    last = Path(ROOT) / checkpoint_name(6)
+    if not lab.same_weights(folder / last, reference / last):
+        return "the real run ends with other weights"
+    extra = names_in(folder) - names_in(reference)
+    return f"the real run leaves {', '.join(sorted(extra))}" if extra else None
+
+
+def in_turn(kinds, count, source):
+    """Places of so many of these, each kind in turn."""
+    places = {kind: [place for place, other in enumerate(kinds) if other == kind] for kind in sorted(set(kinds))}
+    for queue in places.values():
+        source.shuffle(queue)
+    order = itertools.chain.from_iterable(itertools.zip_longest(*places.values()))
+    return set(list(filter(lambda place: place is not None, order))[:count])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("lyceum", type=Path)
+    parser.add_argument("shim", type=Path)
+    parser.add_argument("checker", type=Path)
+    parser.add_argument("--states", type=int, help="so many, drawn by the seed (default: all)")
+    parser.add_argument("--starts", type=int, default=0, help="of them in which the real program trains")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", type=Path, help="where to leave the folders of states that failed")
+    arguments = parser.parse_args()
+    source = random.Random(arguments.seed)
+    tried, distinct, failures = collections.Counter(), 0, []
+    with tempfile.TemporaryDirectory(prefix="lyceum-power-") as name:
+        folder = Path(name)
+        lab = Lab(arguments.lyceum, arguments.shim, folder)
+        checker = Checker(arguments.checker, lab, folder)
+        with_a_damaged_newest(lab, folder / "template", *SMALL)
+        for scenario, template, routing in (("save", None, 0), ("replace", folder / "template", 1)):
+            more = options("--checkpoint.every=2", "--checkpoint.keep=1", f"--routing.every={routing}", *SMALL)
+            log, run_dir = folder / f"{scenario}.log", fresh(folder / scenario, template)
+            lab.must_train(run_dir, RANKS, more, log=log)
+            record = Record(read_log(log), template, checker.blobs)
+            if template:
+                record.promises.append((0, 2))
+                whole = template / ROOT / checkpoint_name(2)
+                record.published[whole.name, frozenset((p.name, digest_of(p.read_bytes())) for p in whole.iterdir())] = 0
+            states = list(variants(record, arguments.seed))
+            every = len(states)
+            if arguments.states:
+                states = source.sample(states, min(every, arguments.states // 2))
+            to_start = in_turn([kind for _, kind, _ in states], arguments.starts // 2, source)
+            print(f"{scenario}: {record.events} events, {len(states)} of {every} states", flush=True)
+            seen = {}
+            for number, (events, kind, chosen) in enumerate(states):
+                record.forget()
+                tree = record.tree(events, chosen)
+                key = frozenset((path, digest) for path, digest in tree.items() if path.split("/")[0] == ROOT)
+                promised = sum(event <= events for event, _ in record.promises)
+                if (key, promised) not in seen:
+                    seen[key, promised] = problem_of(record, events, dict(sorted(
+                        (path, digest) for path, digest in tree.items() if path.split("/")[0] == ROOT)), checker)
+                problem = seen[key, promised]
+                if not problem and number in to_start:
+                    problem = start_problem(lab, folder / "start", dict(sorted(tree.items())), checker.blobs, run_dir,
+                                            more)
+                    tried[scenario, "started"] += 1
+                tried[scenario, kind] += 1
+                if problem:
+                    failures.append(problem)
+                    print(f"FAILED {scenario}, after event {events}, {kind}: {problem}", flush=True)
+                    if arguments.keep and len(failures) <= 20:
+                        write_tree(arguments.keep / f"{scenario}-{events}-{kind}-{number}", dict(sorted(tree.items())),
+                                   checker.blobs)
+            distinct += len(seen)
+        checker.close()
+    for (scenario, kind), count in sorted(tried.items()):
+        print(f"{scenario:<10}{kind:<10}{count:>8}")
+    print(f"{distinct} different folders of checkpoints, {len(failures)} failures, seed {arguments.seed}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
