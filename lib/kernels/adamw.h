@@ -33,12 +33,15 @@ struct DecayRun {
   double weight_decay;
 };
 
-/// What shows that nothing but updates changes an optimizer's memory: of each block of all tensors the digest (see
-/// kernels/digest.h) of master, exp_avg, exp_avg_sq and, where it lies elsewhere, weight, as the last update left them.
+/// What shows that nothing but updates changes an optimizer's memory: of each block of all tensors
+///   Σ master + 3 Σ exp_avg + 5 Σ exp_avg_sq + 7 Σ weight, over the bits of elements as 32-bit words, modulo 2³²,
+/// as the last update left it; weight counts where it lies elsewhere than master. A word that changes always shows. It
+/// is made of what an update reads and writes anyhow.
 struct AdamWDigests {
-  std::span<std::uint64_t> kept = {};     // [blocks of all tensors]; empty: nobody looks
-  std::span<std::uint64_t> damaged = {};  // [1]: 0, or blocks − b where b is the first block that is not what was kept
+  std::span<std::uint32_t> kept = {};     // [blocks of all tensors]; empty: nobody looks
+  std::span<std::uint32_t> damaged = {};  // [1]: 0, or blocks − b where b is the first block that is not what was kept
 };
+inline constexpr std::uint32_t exp_avg_factor = 3, exp_avg_sq_factor = 5, weight_factor = 7;
 
 /// One AdamW step over many flat tensors [Loshchilov & Hutter 2019]:
 ///   g = gradient · gradient_scale;  m = β₁m + (1−β₁)g;  v = β₂v + (1−β₂)g²

@@ -19,6 +19,22 @@ namespace lyceum {
 LYCEUM_HOST_DEVICE std::uint64_t digest_of_word(std::uint32_t word, std::uint32_t place) {
   return std::uint64_t{word} * std::uint64_t{(2 * place + 1) * 0x9e3779b1u};
 }
+/// The bits of an element as one word: those of a double are added up.
+template <class T>
+LYCEUM_HOST_DEVICE std::uint32_t word_of(T x) {
+  if constexpr (sizeof(T) == sizeof(std::uint64_t)) {
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, &x, sizeof x);
+    return static_cast<std::uint32_t>(bits) + static_cast<std::uint32_t>(bits >> 32);
+  } else if constexpr (sizeof(T) == sizeof(std::uint32_t)) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, &x, sizeof x);
+    return bits;
+  } else {
+    return x.bits;  // bfloat16
+  }
+}
+
 /// Of an element; `place` counts elements.
 template <class T>
 LYCEUM_HOST_DEVICE std::uint64_t digest_of_element(T x, std::uint32_t place) {
@@ -27,12 +43,8 @@ LYCEUM_HOST_DEVICE std::uint64_t digest_of_element(T x, std::uint32_t place) {
     std::memcpy(&bits, &x, sizeof x);
     return digest_of_word(static_cast<std::uint32_t>(bits), 2 * place) +
            digest_of_word(static_cast<std::uint32_t>(bits >> 32), 2 * place + 1);
-  } else if constexpr (sizeof(T) == sizeof(std::uint32_t)) {
-    std::uint32_t bits = 0;
-    std::memcpy(&bits, &x, sizeof x);
-    return digest_of_word(bits, place);
   } else {
-    return digest_of_word(x.bits, place);  // bfloat16
+    return digest_of_word(word_of(x), place);
   }
 }
 

@@ -94,7 +94,7 @@ Optimizer::Optimizer(const OptimConfig& config, Stream stream, std::vector<UnitS
   make_tables();
   find_frozen();
   if (!watched) return;
-  digests_ = Tensor::zeros(stream_, DType::i64, {blocks_ + 1}, MemoryKind::optimizer);
+  digests_ = Tensor::zeros(stream_, DType::i32, {blocks_ + 1}, MemoryKind::optimizer);
   check_digests(true);
 }
 
@@ -183,12 +183,12 @@ void Optimizer::update(std::span<const AdamWNumbers> numbers, const NormSums& no
 
 AdamWDigests Optimizer::digests() const {
   if (!digests_.defined()) return {};
-  const std::span all(reinterpret_cast<std::uint64_t*>(digests_.raw()), static_cast<std::size_t>(blocks_ + 1));
+  const std::span all(reinterpret_cast<std::uint32_t*>(digests_.raw()), static_cast<std::size_t>(blocks_ + 1));
   return {.kept = all.first(all.size() - 1), .damaged = all.last(1)};
 }
 
 void Optimizer::check_digests(bool renew) const {
-  constexpr std::uint64_t none = 0;
+  constexpr std::uint32_t none = 0;
   if (!digests_.defined()) return;
   if (renew) copy_to_device(stream_, digests().damaged.data(), &none, sizeof none);
   dispatch_float(type_, [&]<class T>() {
@@ -205,7 +205,7 @@ std::string Optimizer::look_for_damage() const {
 
 std::string Optimizer::damage() const {
   if (!digests_.defined()) return {};
-  std::array<std::uint64_t, 1> found{};
+  std::array<std::uint32_t, 1> found{};
   copy_to_host(stream_, found.data(), digests().damaged.data(), sizeof found);
   if (found[0] == 0) return {};
   std::int64_t block = blocks_ - static_cast<std::int64_t>(found[0]);

@@ -82,7 +82,7 @@ class Optimizer {
   std::vector<FrozenPart> frozen_;
   DType type_ = DType::f32;  // of all shares' values
   Tensor tensors_, runs_;    // tables, see AdamWStep: shares and states stay where they are
-  Tensor digests_;           // of blocks, then AdamWDigests::damaged: i64 [blocks + 1]; undefined where nobody looks
+  Tensor digests_;           // of blocks, then AdamWDigests::damaged: i32 [blocks + 1]; undefined where nobody looks
   std::int64_t blocks_ = 0;
   std::int64_t updates_ = 0;
 };

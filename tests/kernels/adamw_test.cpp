@@ -48,7 +48,7 @@ struct Problem {
   Mirrored<A> master, exp_avg, exp_avg_sq;
   Mirrored<T> weight;
   std::vector<double> sums;                           // after the last step
-  std::vector<std::uint64_t> digests, damaged = {0};  // the first empty where nobody looks
+  std::vector<std::uint32_t> digests, damaged = {0};  // the first empty where nobody looks
 
   Problem(int threads, std::vector<std::int64_t> sizes, std::int64_t gap = 0)
       : stream(stream_of(threads)),
@@ -127,8 +127,8 @@ struct Problem {
                                  .renew = renew});
     read_digests(digest_table, damage_table);
   }
-  static std::span<std::uint64_t> words_of(const Tensor& table) {
-    return {reinterpret_cast<std::uint64_t*>(table.raw()), static_cast<std::size_t>(table.bytes()) / 8};
+  static std::span<std::uint32_t> words_of(const Tensor& table) {
+    return {reinterpret_cast<std::uint32_t*>(table.raw()), static_cast<std::size_t>(table.bytes()) / 4};
   }
   void read_digests(const Tensor& digest_table, const Tensor& damage_table) {
     copy_to_host(stream, digests.data(), digest_table.raw(), digest_table.bytes());
@@ -352,8 +352,8 @@ TYPED_TEST(AdamWTest, FindsWhatChangesBetweenUpdates) {
       };
       flip();
       one.check(false);
-      const auto block = static_cast<std::uint64_t>(one.first_block[t] + element / flat_block);
-      EXPECT_EQ(one.damaged[0], static_cast<std::uint64_t>(one.blocks) - block) << array << " element " << element;
+      const std::int64_t block = one.first_block[t] + element / flat_block;
+      EXPECT_EQ(one.damaged[0], one.blocks - block) << array << " element " << element;
       one.damaged[0] = 0;
       Problem<T> stepped = one;
       stepped.step(4, stepped.gradient(4), true);
@@ -366,7 +366,7 @@ TYPED_TEST(AdamWTest, FindsWhatChangesBetweenUpdates) {
   one.exp_avg.flip(one.begin[t] + 2048, 3);
   one.exp_avg.flip(one.begin[t] + 1, 3);
   one.step(4, one.gradient(4));
-  EXPECT_EQ(one.damaged[0], static_cast<std::uint64_t>(one.blocks - one.first_block[t])) << "the first block";
+  EXPECT_EQ(one.damaged[0], one.blocks - one.first_block[t]) << "the first block";
 }
 
 }  // namespace

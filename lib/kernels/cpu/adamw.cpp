@@ -4,10 +4,10 @@
 #include <atomic>
 #include <cmath>
 
-#include "kernels/cpu/block_digest.h"
 #include "kernels/cpu/checks.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/squares.h"
+#include "kernels/digest.h"
 
 namespace lyceum {
 
@@ -32,14 +32,35 @@ struct Constants {
         lr(step.numbers[0].lr) {}
 };
 
-struct Squares {
+/// Of a block: sums of squares, and the digests of what was there and is left.
+struct Sums {
   double weights = 0, updates = 0;
+  std::uint32_t found = 0, left = 0;
 };
+
+template <class T>
+std::uint32_t sum_of_words(const T* x, std::int64_t count) {
+  std::uint32_t sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t i = 0; i < count; ++i) sum += word_of(x[i]);
+  return sum;
+}
+
+std::uint32_t digest_of(std::uint32_t master, std::uint32_t exp_avg, std::uint32_t exp_avg_sq) {
+  return master + exp_avg_factor * exp_avg + exp_avg_sq_factor * exp_avg_sq;
+}
+
+/// Of `count` weights from element `first` on; 0 where they are the masters.
+template <class T>
+std::uint32_t weight_digest(const AdamWRow<T>& tensor, std::int64_t first, std::int64_t count) {
+  if (static_cast<const void*>(tensor.weight) == tensor.master) return 0;
+  return weight_factor * sum_of_words(tensor.weight + first, count);
+}
 
 /// Elements [first, last), of one decay.
 template <class T>
 void step_range(const AdamWRow<T>& tensor, const Constants<Accumulator<T>>& k, double weight_decay, std::int64_t first,
-                std::int64_t last, Squares& squares) {
+                std::int64_t last, Sums& sums) {
   using A = Accumulator<T>;
   A* master = tensor.master;
   A* exp_avg = tensor.exp_avg;
@@ -49,8 +70,13 @@ void step_range(const AdamWRow<T>& tensor, const Constants<Accumulator<T>>& k, d
   const A beta1 = k.beta1, rest1 = k.rest1, beta2 = k.beta2, rest2 = k.rest2, eps = k.eps;
   const A scale = k.scale, rate = k.rate, inverse_bias2 = k.inverse_bias2, decay = static_cast<A>(k.lr * weight_decay);
   double weights = 0, updates = 0;
-#pragma omp simd reduction(+ : weights, updates)
+  std::uint32_t found = 0, found_m = 0, found_v = 0, left = 0, left_m = 0, left_v = 0;  // words
+  sums.found += weight_digest(tensor, first, last - first);
+#pragma omp simd reduction(+ : weights, updates, found, found_m, found_v, left, left_m, left_v)
   for (std::int64_t i = first; i < last; ++i) {
+    found += word_of(master[i]);
+    found_m += word_of(exp_avg[i]);
+    found_v += word_of(exp_avg_sq[i]);
     const A g = gradient[i] * scale;
     const A m = beta1 * exp_avg[i] + rest1 * g;
     const A v = beta2 * exp_avg_sq[i] + rest2 * g * g;
@@ -63,48 +89,40 @@ void step_range(const AdamWRow<T>& tensor, const Constants<Accumulator<T>>& k, d
     weight[i] = round_to<T>(updated);
     weights += static_cast<double>(updated) * static_cast<double>(updated);
     updates += static_cast<double>(update) * static_cast<double>(update);
+    left += word_of(updated);
+    left_m += word_of(m);
+    left_v += word_of(v);
   }
-  squares.weights += weights;
-  squares.updates += updates;
+  sums.weights += weights;
+  sums.updates += updates;
+  sums.found += digest_of(found, found_m, found_v);
+  sums.left += digest_of(left, left_m, left_v) + weight_digest(tensor, first, last - first);
 }
 
 /// Elements [first, last), a block.
 template <class T>
-Squares step_block(const AdamWStep<T>& step, const AdamWRow<T>& tensor, const Constants<Accumulator<T>>& k,
-                   std::int64_t first, std::int64_t last) {
-  Squares squares;
+Sums step_block(const AdamWStep<T>& step, const AdamWRow<T>& tensor, const Constants<Accumulator<T>>& k,
+                std::int64_t first, std::int64_t last) {
+  Sums sums;
   if (step.numbers[0].skip != 0) {
-    squares.weights = sum_of_squares(tensor.master + first, last - first);
-    return squares;
+    sums.weights = sum_of_squares(tensor.master + first, last - first);
+    return sums;
   }
   for (const DecayRun* run = step.runs.data() + tensor.first_run; first < last; ++run) {
     const std::int64_t end = std::min(last, run->end);
     if (end <= first) continue;
-    step_range(tensor, k, run->weight_decay, first, end, squares);
+    step_range(tensor, k, run->weight_decay, first, end, sums);
     first = end;
   }
-  return squares;
-}
-
-/// Of elements [first, last), a block: all that an update leaves there.
-template <class T>
-std::uint64_t digest_of(const AdamWRow<T>& tensor, std::int64_t first, std::int64_t last) {
-  const std::int64_t count = last - first;
-  std::uint64_t sum = digest_of_block(tensor.master + first, count, 0) +
-                      digest_of_block(tensor.exp_avg + first, count, flat_block) +
-                      digest_of_block(tensor.exp_avg_sq + first, count, 2 * flat_block);
-  if (static_cast<const void*>(tensor.weight) != tensor.master) {
-    sum += digest_of_block(tensor.weight + first, count, 3 * flat_block);
-  }
-  return sum;
+  return sums;
 }
 
 /// Notes the block where its digest is not the one that was kept.
-void compare(const AdamWDigests& digests, std::int64_t block, std::uint64_t found) {
+void compare(const AdamWDigests& digests, std::int64_t block, std::uint32_t found) {
   if (digests.kept[static_cast<std::size_t>(block)] == found) return;
   const std::atomic_ref damaged(digests.damaged[0]);
-  const std::uint64_t own = digests.kept.size() - static_cast<std::uint64_t>(block);
-  for (std::uint64_t before = damaged; own > before && !damaged.compare_exchange_weak(before, own);) {
+  const auto own = static_cast<std::uint32_t>(std::ssize(digests.kept) - block);
+  for (std::uint32_t before = damaged; own > before && !damaged.compare_exchange_weak(before, own);) {
   }
 }
 
@@ -116,8 +134,12 @@ void run(const CpuStream& stream, const AdamWCheck<T>& check) {
   parallel_for(stream, check.blocks, elements_a_thread / flat_block, [&](std::int64_t first, std::int64_t last) {
     BlockWalk walk(check.tensors, first);
     for (std::int64_t at = first; at < last; ++at, walk.next()) {
-      const std::int64_t begin = walk.block() * flat_block;
-      const std::uint64_t found = digest_of(walk.tensor(), begin, std::min(begin + flat_block, walk.tensor().count));
+      const AdamWRow<T>& tensor = walk.tensor();
+      const std::int64_t begin = walk.block() * flat_block, count = std::min(flat_block, tensor.count - begin);
+      const std::uint32_t found =
+          digest_of(sum_of_words(tensor.master + begin, count), sum_of_words(tensor.exp_avg + begin, count),
+                    sum_of_words(tensor.exp_avg_sq + begin, count)) +
+          weight_digest(tensor, begin, count);
       if (check.renew) {
         check.digests.kept[static_cast<std::size_t>(at)] = found;
       } else {
@@ -139,15 +161,17 @@ void run(const CpuStream& stream, const AdamWStep<T>& step) {
     BlockWalk walk(step.tensors, first);
     for (std::int64_t at = first; at < last; ++at, walk.next()) {
       const AdamWRow<T>& tensor = walk.tensor();
-      const std::int64_t begin = walk.block() * flat_block, end = std::min(begin + flat_block, tensor.count);
-      if (looks) compare(step.digests, at, digest_of(tensor, begin, end));
-      const Squares squares = step_block(step, tensor, constants, begin, end);
-      if (looks) step.digests.kept[static_cast<std::size_t>(at)] = digest_of(tensor, begin, end);
+      const std::int64_t begin = walk.block() * flat_block;
+      const Sums sums = step_block(step, tensor, constants, begin, std::min(begin + flat_block, tensor.count));
+      if (looks) {
+        compare(step.digests, at, sums.found);
+        step.digests.kept[static_cast<std::size_t>(at)] = sums.left;
+      }
       const auto put = [&](std::int64_t place, double sum) {
         if (place >= 0) step.sums[static_cast<std::size_t>(place + walk.block())] = sum;
       };
-      put(step.weight_places[walk.row()], squares.weights);
-      put(step.update_places[walk.row()], squares.updates);
+      put(step.weight_places[walk.row()], sums.weights);
+      put(step.update_places[walk.row()], sums.updates);
     }
   });
 }

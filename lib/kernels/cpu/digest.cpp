@@ -2,11 +2,23 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/block_digest.h"
 #include "kernels/cpu/checks.h"
 #include "kernels/cpu/parallel_for.h"
 
 namespace lyceum {
+
+namespace {
+
+template <class T>
+std::uint64_t digest_of_block(const T* x, std::int64_t count) {
+  const auto elements = static_cast<std::int32_t>(count);
+  std::uint64_t sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int32_t i = 0; i < elements; ++i) sum += digest_of_element(x[i], static_cast<std::uint32_t>(i));
+  return sum;
+}
+
+}  // namespace
 
 template <class T>
 void run(const CpuStream& stream, const DigestBlocks<T>& digest) {
@@ -16,7 +28,7 @@ void run(const CpuStream& stream, const DigestBlocks<T>& digest) {
     for (std::int64_t b = first; b < last; ++b) {
       const std::int64_t begin = b * flat_block;
       digest.digests[static_cast<std::size_t>(b)] =
-          digest_of_block(digest.x.data() + begin, std::min(flat_block, size - begin), 0);
+          digest_of_block(digest.x.data() + begin, std::min(flat_block, size - begin));
     }
   });
 }

@@ -27,21 +27,32 @@ struct Numbers {
         lr(numbers.lr) {}
 };
 
-struct Squares {
+/// Of a thread's elements: sums of squares, and the digests of what was there and is left.
+struct Sums {
   double weights = 0, updates = 0;
+  std::uint32_t found = 0, left = 0;
 };
+
+template <class A>
+__device__ std::uint32_t digest_of(A master, A exp_avg, A exp_avg_sq) {
+  return word_of(master) + exp_avg_factor * word_of(exp_avg) + exp_avg_sq_factor * word_of(exp_avg_sq);
+}
 
 /// `count` neighbours from element i on, of one decay.
 template <int count, class T>
 __device__ void step_pack(const AdamWRow<T>& tensor, const Constants<Accumulator<T>>& k,
-                          const Numbers<Accumulator<T>>& n, double weight_decay, std::int64_t i, Squares& squares) {
+                          const Numbers<Accumulator<T>>& n, double weight_decay, std::int64_t i, Sums& sums) {
   using A = Accumulator<T>;
   const auto decay = static_cast<A>(n.lr * weight_decay);
   const auto gradient = load<count>(tensor.gradient + i);
   auto exp_avg = load<count>(tensor.exp_avg + i), exp_avg_sq = load<count>(tensor.exp_avg_sq + i),
        master = load<count>(tensor.master + i);
-  Pack<T, count> weight;
+  const bool apart = static_cast<const void*>(tensor.weight) != tensor.master;
+  Pack<T, count> weight{};
+  if (apart) weight = load<count>(tensor.weight + i);
   for (int e = 0; e < count; ++e) {
+    sums.found += digest_of(master[e], exp_avg[e], exp_avg_sq[e]);
+    if (apart) sums.found += weight_factor * word_of(weight[e]);
     const A g = gradient[e] * n.scale;
     const A m = k.beta1 * exp_avg[e] + k.rest1 * g;
     const A v = k.beta2 * exp_avg_sq[e] + k.rest2 * g * g;
@@ -51,8 +62,10 @@ __device__ void step_pack(const AdamWRow<T>& tensor, const Constants<Accumulator
     exp_avg_sq[e] = v;
     master[e] = w - update;
     weight[e] = narrow<T>(master[e]);
-    squares.weights += static_cast<double>(master[e]) * static_cast<double>(master[e]);
-    squares.updates += static_cast<double>(update) * static_cast<double>(update);
+    sums.left += digest_of(master[e], m, v);
+    if (apart) sums.left += weight_factor * word_of(weight[e]);
+    sums.weights += static_cast<double>(master[e]) * static_cast<double>(master[e]);
+    sums.updates += static_cast<double>(update) * static_cast<double>(update);
   }
   store(tensor.exp_avg + i, exp_avg);
   store(tensor.exp_avg_sq + i, exp_avg_sq);
@@ -69,55 +82,38 @@ __device__ bool packed(const AdamWRow<T>& tensor) {
 /// A thread's neighbours from element i on, up to the end of the tensor. Which thread takes which does not depend on
 /// how they are read.
 template <class T>
-__device__ Squares step_neighbours(const AdamWStep<T>& step, const AdamWRow<T>& tensor,
-                                   const Constants<Accumulator<T>>& k, const Numbers<Accumulator<T>>& n,
-                                   std::int64_t i) {
-  Squares squares;
-  if (i >= tensor.count) return squares;
+__device__ Sums step_neighbours(const AdamWStep<T>& step, const AdamWRow<T>& tensor, const Constants<Accumulator<T>>& k,
+                                const Numbers<Accumulator<T>>& n, std::int64_t i) {
+  Sums sums;
+  if (i >= tensor.count) return sums;
   const DecayRun* run = step.runs.data() + tensor.first_run;
   while (run->end <= i) ++run;
   if (i + adamw_width <= tensor.count && i + adamw_width <= run->end && packed(tensor)) {
-    step_pack<adamw_width>(tensor, k, n, run->weight_decay, i, squares);
-    return squares;
+    step_pack<adamw_width>(tensor, k, n, run->weight_decay, i, sums);
+    return sums;
   }
   for (int e = 0; e < adamw_width && i + e < tensor.count; ++e) {
     while (run->end <= i + e) ++run;
-    step_pack<1>(tensor, k, n, run->weight_decay, i + e, squares);
+    step_pack<1>(tensor, k, n, run->weight_decay, i + e, sums);
   }
-  return squares;
+  return sums;
 }
 
 /// The same of a step that is left out.
 template <class T>
-__device__ Squares keep_neighbours(const AdamWRow<T>& tensor, std::int64_t i) {
-  Squares squares;
+__device__ Sums keep_neighbours(const AdamWRow<T>& tensor, std::int64_t i) {
+  Sums sums;
   for (int e = 0; e < adamw_width && i + e < tensor.count; ++e) {
-    squares.weights += static_cast<double>(tensor.master[i + e]) * static_cast<double>(tensor.master[i + e]);
+    sums.weights += static_cast<double>(tensor.master[i + e]) * static_cast<double>(tensor.master[i + e]);
   }
-  return squares;
-}
-
-/// Of a thread's neighbours in a block, from element i of the tensor on: all that an update leaves there.
-template <class T>
-__device__ std::uint64_t digest_of(const AdamWRow<T>& tensor, std::int64_t i) {
-  std::uint64_t sum = 0;
-  for (int e = 0; e < adamw_width && i + e < tensor.count; ++e) {
-    const auto place = static_cast<std::uint32_t>((i + e) % flat_block);
-    sum += digest_of_element(tensor.master[i + e], place) +
-           digest_of_element(tensor.exp_avg[i + e], place + flat_block) +
-           digest_of_element(tensor.exp_avg_sq[i + e], place + 2 * flat_block);
-    if (static_cast<const void*>(tensor.weight) != tensor.master) {
-      sum += digest_of_element(tensor.weight[i + e], place + 3 * flat_block);
-    }
-  }
-  return sum;
+  return sums;
 }
 
 /// For one thread of a block: notes it where its digest is not the one that was kept.
-__device__ void compare(const AdamWDigests& digests, std::int64_t block, std::uint64_t found) {
+__device__ void compare(const AdamWDigests& digests, std::int64_t block, std::uint32_t found) {
   if (digests.kept[block] == found) return;
-  atomicMax(reinterpret_cast<unsigned long long*>(digests.damaged.data()),
-            static_cast<unsigned long long>(digests.kept.size()) - static_cast<unsigned long long>(block));
+  atomicMax(digests.damaged.data(),
+            static_cast<std::uint32_t>(digests.kept.size()) - static_cast<std::uint32_t>(block));
 }
 
 template <class T>
@@ -125,8 +121,15 @@ __global__ void __launch_bounds__(adamw_threads) check_tensors(AdamWCheck<T> che
   const std::int64_t first = check.blocks * blockIdx.x / gridDim.x, last = check.blocks * (blockIdx.x + 1) / gridDim.x;
   BlockWalk<AdamWRow<T>> walk(check.tensors, first);
   for (std::int64_t at = first; at < last; ++at, walk.next()) {
-    const std::uint64_t found = join_block<adamw_threads>(
-        digest_of(walk.tensor(), walk.block() * flat_block + threadIdx.x * adamw_width), Sum{});
+    const AdamWRow<T>& tensor = walk.tensor();
+    const std::int64_t i = walk.block() * flat_block + threadIdx.x * adamw_width;
+    std::uint32_t own = 0;
+    for (int e = 0; e < adamw_width && i + e < tensor.count; ++e) {
+      own += digest_of(tensor.master[i + e], tensor.exp_avg[i + e], tensor.exp_avg_sq[i + e]);
+      if (static_cast<const void*>(tensor.weight) != tensor.master)
+        own += weight_factor * word_of(tensor.weight[i + e]);
+    }
+    const std::uint32_t found = join_block<adamw_threads>(own, Sum{});
     if (threadIdx.x != 0) continue;
     if (check.renew) {
       check.digests.kept[at] = found;
@@ -144,11 +147,7 @@ __global__ void __launch_bounds__(adamw_threads) step_tensors(AdamWStep<T> step,
   BlockWalk<AdamWRow<T>> walk(step.tensors, first);
   for (std::int64_t at = first; at < last; ++at, walk.next()) {
     const std::int64_t i = walk.block() * flat_block + threadIdx.x * adamw_width;
-    if (looks) {
-      const std::uint64_t found = join_block<adamw_threads>(digest_of(walk.tensor(), i), Sum{});
-      if (threadIdx.x == 0) compare(step.digests, at, found);
-    }
-    const Squares own =
+    const Sums own =
         skip ? keep_neighbours(walk.tensor(), i) : step_neighbours(step, walk.tensor(), constants, numbers, i);
     const std::int64_t weights = step.weight_places[walk.row()], updates = step.update_places[walk.row()];
     if (weights >= 0) {
@@ -160,8 +159,11 @@ __global__ void __launch_bounds__(adamw_threads) step_tensors(AdamWStep<T> step,
       if (threadIdx.x == 0) step.sums[updates + walk.block()] = sum;
     }
     if (looks) {
-      const std::uint64_t left = join_block<adamw_threads>(digest_of(walk.tensor(), i), Sum{});
-      if (threadIdx.x == 0) step.digests.kept[at] = left;
+      const std::uint32_t found = join_block<adamw_threads>(own.found, Sum{});
+      const std::uint32_t left = join_block<adamw_threads>(own.left, Sum{});
+      if (threadIdx.x != 0) continue;
+      compare(step.digests, at, found);
+      step.digests.kept[at] = left;
     }
   }
 }
