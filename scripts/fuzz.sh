@@ -47,11 +47,12 @@ statistic() { sed -n "s/^stat::$1: *//p" "$2" | tail -1; }
 
 # Runs a target until its time or its executions are spent, again after each find. Sets runs, seconds, finds.
 fuzz() {  # target
-  local target=$1 log=$build/logs/$1.txt end=$((SECONDS + minutes * 60)) begin=$SECONDS code options
+  local target=$1 log=$build/logs/$1.txt end=$((SECONDS + minutes * 60)) begin=$SECONDS code options left
   runs=0 finds=0
   mkdir -p "$build/corpus/$target" "$build/finds" "$build/logs"
   while ((SECONDS < end && finds < most_finds && (executions == 0 || runs < executions))); do
-    options=("${limits[@]}" -max_total_time=$((end - SECONDS)) -print_final_stats=1 -max_len=16384
+    left=$((end - SECONDS))
+    options=("${limits[@]}" -max_total_time=$((left > 0 ? left : 1)) -print_final_stats=1 -max_len=16384
       -artifact_prefix="$build/finds/$target-")
     ((executions == 0)) || options+=(-runs=$((executions - runs)))
     "$build/$sources/fuzz_$target" "${options[@]}" "$build/corpus/$target" "$sources/corpus/$target" >"$log" 2>&1

@@ -35,8 +35,8 @@ struct DecayRun {
 
 /// What shows that nothing but updates changes an optimizer's memory: of each block of all tensors
 ///   Σ master + 3 Σ exp_avg + 5 Σ exp_avg_sq + 7 Σ weight, over the bits of elements as 32-bit words, modulo 2³²,
-/// as the last update left it; weight counts where it lies elsewhere than master. A word that changes always shows. It
-/// is made of what an update reads and writes anyhow.
+/// as the last update left it; weight counts where it lies elsewhere than master. A word that changes always shows;
+/// several may cancel out. It is made of what an update reads and writes anyhow.
 struct AdamWDigests {
   std::span<std::uint32_t> kept = {};     // [blocks of all tensors]; empty: nobody looks
   std::span<std::uint32_t> damaged = {};  // [1]: 0, or blocks − b where b is the first block that is not what was kept

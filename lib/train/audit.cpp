@@ -69,8 +69,8 @@ std::string odd_ones(const ProcessGroup& group, std::span<const std::uint64_t> a
 
 std::uint64_t digest_of(const Stream& stream, const Tensor& values) { return joined(block_digests(stream, values)); }
 
-void require_equal_copies(const Stream& stream, const ProcessGroup& group,
-                          std::span<const ParameterUnit* const> units) {
+void require_equal_copies(const Stream& stream, const ProcessGroup& group, std::span<const ParameterUnit* const> units,
+                          std::int64_t last) {
   if (group.size() == 1 || units.empty()) return;
   std::vector<std::uint64_t> digests;
   for (const ParameterUnit* unit : units) digests.push_back(digest_of(stream, unit->values()));
@@ -82,12 +82,19 @@ void require_equal_copies(const Stream& stream, const ProcessGroup& group,
   require(block < own.size(), "copies of {} differ, and are equal when they are read again", unit.name());
   const Range range{static_cast<std::int64_t>(block) * flat_block, flat_block};
   fail(ExitCode::failed, "{} of {}: a fault of memory, network or processor? {}",
-       odd_ones(group, all, own.size(), block), place_in(unit, common(range, {0, unit.size()})), advice_on_faults);
+       odd_ones(group, all, own.size(), block), place_in(unit, common(range, {0, unit.size()})),
+       advice_on_old_faults(last));
 }
 
-void GradientDigests::add(Finding::Kind kind, std::int64_t order, std::string what, std::uint64_t digest) {
-  seen_.push_back({{.kind = kind, .order = order, .what = std::move(what)}, digest});
+std::string advice_on_old_faults(std::int64_t step) {
+  return fmt::format(
+      "steps after {} may have gone by it: go on from a checkpoint up to there (checkpoint.resume = PATH), without "
+      "that "
+      "machine if it happens again",
+      step);
 }
+
+void GradientDigests::add(Finding place, std::uint64_t digest) { seen_.push_back({std::move(place), digest}); }
 
 Finding GradientDigests::difference(const GradientDigests& other) const {
   require(seen_.size() == other.seen_.size(), "a step made {} gradients, and {} when it was computed again",

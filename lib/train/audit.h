@@ -17,19 +17,22 @@ std::vector<std::uint64_t> block_digests(const Stream& stream, const Tensor& val
 /// Of all its elements.
 std::uint64_t digest_of(const Stream& stream, const Tensor& values);
 
-/// Collective over a group whose ranks hold copies of these units, whole: throws an Error that names ranks and
-/// parameter unless all have the same bits.
-void require_equal_copies(const Stream& stream, const ProcessGroup& group, std::span<const ParameterUnit* const> units);
-
-/// What whoever reads of a fault should do.
-inline constexpr std::string_view advice_on_faults =
+/// What whoever reads of a fault should do, where it was found before anything went by it.
+inline constexpr std::string_view advice_on_fresh_faults =
     "no checkpoint has it: run the same command again, without that machine if it happens again";
+/// Where steps after `step`, when it was last looked for, may have gone by it.
+std::string advice_on_old_faults(std::int64_t step);
+
+/// Collective over a group whose ranks hold copies of these units, whole: throws an Error that names ranks and
+/// parameter unless all have the same bits. `last`: the step after which they had.
+void require_equal_copies(const Stream& stream, const ProcessGroup& group, std::span<const ParameterUnit* const> units,
+                          std::int64_t last);
 
 /// Gradients of a step by their digests, to compare with those of the same step computed again.
 class GradientDigests {
  public:
-  /// A gradient that is seen at this place of the step. `order`: as in Finding.
-  void add(Finding::Kind kind, std::int64_t order, std::string what, std::uint64_t digest);
+  /// Of the gradient that `place` names.
+  void add(Finding place, std::uint64_t digest);
   /// What differs in the other and says most of the cause; none where nothing does.
   Finding difference(const GradientDigests& other) const;
 

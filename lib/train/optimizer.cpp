@@ -7,6 +7,7 @@
 #include "core/copy.h"
 #include "core/device_table.h"
 #include "kernels/elementwise.h"
+#include "train/audit.h"
 #include "train/finding.h"
 
 namespace lyceum {
@@ -95,7 +96,7 @@ Optimizer::Optimizer(const OptimConfig& config, Stream stream, std::vector<UnitS
   find_frozen();
   if (!watched) return;
   digests_ = Tensor::zeros(stream_, DType::i32, {blocks_ + 1}, MemoryKind::optimizer);
-  check_digests(true);
+  renew_digests();
 }
 
 Optimizer::State Optimizer::make_state(const UnitShare& share) const {
@@ -198,9 +199,33 @@ void Optimizer::check_digests(bool renew) const {
   });
 }
 
+void Optimizer::renew_digests() {
+  check_digests(true);
+  frozen_digests_ = frozen_digests();
+}
+
+std::vector<std::uint64_t> Optimizer::frozen_digests() const {
+  std::vector<std::uint64_t> digests;
+  if (!digests_.defined()) return digests;
+  for (const UnitShare& share : untrained_) {
+    const bool frozen = share.unit->role() == ParameterUnit::Role::frozen;
+    digests.push_back(frozen ? digest_of(stream_, share.values) : 0);
+  }
+  return digests;
+}
+
+std::string Optimizer::look_for_frozen_damage() const {
+  const std::vector<std::uint64_t> now = frozen_digests();
+  const auto [kept, found] = std::ranges::mismatch(frozen_digests_, now);
+  if (kept == frozen_digests_.end()) return {};
+  return "parameters of " + untrained_[static_cast<std::size_t>(kept - frozen_digests_.begin())].unit->name() +
+         ", which are not trained, changed in memory";
+}
+
 std::string Optimizer::look_for_damage() const {
   check_digests(false);
-  return damage();
+  const std::string trained = damage();
+  return trained.empty() ? look_for_frozen_damage() : trained;
 }
 
 std::string Optimizer::damage() const {
@@ -211,7 +236,8 @@ std::string Optimizer::damage() const {
   std::int64_t block = blocks_ - static_cast<std::int64_t>(found[0]);
   auto share = shares_.begin();
   for (; block >= flat_blocks_of(share->updated.count); ++share) block -= flat_blocks_of(share->updated.count);
-  return place_in(*share->unit, common({share->updated.first + block * flat_block, flat_block}, share->updated));
+  return "weights or moments changed in memory between two updates: " +
+         place_in(*share->unit, common({share->updated.first + block * flat_block, flat_block}, share->updated));
 }
 
 std::string Optimizer::nonfinite_gradient() const { return nonfinite(shares_, &UnitShare::gradients); }
@@ -237,7 +263,7 @@ void Optimizer::adopt_weights() {
     if (states_[s].master.dtype() != shares_[s].values.dtype())
       copy_flat(stream_, shares_[s].values, states_[s].master);
   }
-  check_digests(true);
+  renew_digests();
 }
 
 std::vector<CheckpointPiece> Optimizer::pieces() const {
@@ -285,7 +311,7 @@ void Optimizer::load(const CheckpointReader& reader) {
       clear(stream_, moment.slice(part.first, part.count));
     }
   }
-  check_digests(true);
+  renew_digests();
 }
 
 void load_weights(const CheckpointReader& reader, const Stream& stream, std::span<ParameterUnit* const> units) {

@@ -38,11 +38,13 @@ class Optimizer {
   std::string nonfinite_gradient() const;
   /// Likewise the weight.
   std::string nonfinite_weight() const;
-  /// Where weights or moments of this rank were not what the update before had left when the last one read them: the
-  /// elements and their parameter, or empty. Waits for the stream.
+  /// What the last update found: where weights or moments of this rank were not what the update before had left, or
+  /// empty. Waits for the stream.
   std::string damage() const;
-  /// Likewise now, which reads all of them.
+  /// What is damaged now, of all that it holds. Reads it.
   std::string look_for_damage() const;
+  /// Likewise of the parameters alone that are not trained: buffers, which rules of their own move, are not looked at.
+  std::string look_for_frozen_damage() const;
 
   /// Of the units that are trained.
   std::span<const UnitShare> shares() const { return shares_; }
@@ -68,7 +70,9 @@ class Optimizer {
   void make_tables();
   void find_frozen();
   AdamWDigests digests() const;
+  void renew_digests();
   void check_digests(bool renew) const;
+  std::vector<std::uint64_t> frozen_digests() const;
   std::string nonfinite(std::span<const UnitShare> shares, Tensor UnitShare::*flat) const;
 
   OptimConfig config_;
@@ -83,6 +87,7 @@ class Optimizer {
   DType type_ = DType::f32;  // of all shares' values
   Tensor tensors_, runs_;    // tables, see AdamWStep: shares and states stay where they are
   Tensor digests_;           // of blocks, then AdamWDigests::damaged: i32 [blocks + 1]; undefined where nobody looks
+  std::vector<std::uint64_t> frozen_digests_;  // of untrained_
   std::int64_t blocks_ = 0;
   std::int64_t updates_ = 0;
 };

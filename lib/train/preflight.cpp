@@ -9,17 +9,17 @@
 
 namespace lyceum {
 
-StepRehearsal rehearse_step(const Config& config, const TokenLoader& loader, int rank, int ranks) {
+StepRehearsal rehearse_step(const Config& config, const TokenLoader& loader, int rank, int ranks, std::int64_t step) {
   RunSetup setup{.stream = RehearsalStream(),
                  .mesh = Mesh::create(ProcessGroup::rehearsal(rank, ranks), mesh_shape(config.parallel))};
   StagedModel model(config, setup.stream, setup.mesh, working_type(config.run), true);
   Zero zero(model.units(), setup.mesh, setup.stream, zero_options(config, setup.mesh));
   Optimizer optimizer(config.optim, setup.stream, zero.shares(), config.run.audit_every > 0);
-  TrainStep step(config, setup, model, zero, optimizer);
+  TrainStep train_step(config, setup, model, zero, optimizer);
   std::vector<LedgerEntry> operations;
   Ledger& ledger = setup.mesh.world.ledger();
   ledger.listen([&](const LedgerEntry& entry) { operations.push_back(entry); });
-  step.run(loader, 0, 0, config.optim.lr);
+  train_step.run(loader, step, 0, config.optim.lr);
   ledger.listen({});
   return {.operations = std::move(operations), .mesh = std::move(setup.mesh)};
 }
@@ -59,7 +59,12 @@ void preflight(const Config& config, const std::string& config_text, const Proce
                const TokenLoader& loader) {
   if (world.size() == 1) return;
   require_same_config(world, config_text);
-  require_matching(world, rehearse_step(config, loader, world.rank(), world.size()).operations);
+  const auto require_step = [&](std::int64_t step) {
+    require_matching(world, rehearse_step(config, loader, world.rank(), world.size(), step).operations);
+  };
+  require_step(0);
+  const std::int64_t audited = config.run.audit_every, twice = config.run.replay_every;
+  if (audited > 1 || twice > 1) require_step(std::max<std::int64_t>(1, audited) * std::max<std::int64_t>(1, twice) - 1);
 }
 
 }  // namespace lyceum

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,8 +17,10 @@ struct StepRehearsal {
   Mesh mesh;                            // its groups, which counted their traffic
 };
 /// Runs the code of a training step as rank `rank` of `ranks`, where nothing is computed and nobody else is there: it
-/// takes neither the step's time nor its memory. Experts are taken to be chosen equally often.
-StepRehearsal rehearse_step(const Config& config, const TokenLoader& loader, int rank, int ranks);
+/// takes neither the step's time nor its memory. Experts are taken to be chosen equally often. `step`: the steps before
+/// it, by which it may be audited or computed twice.
+StepRehearsal rehearse_step(const Config& config, const TokenLoader& loader, int rank, int ranks,
+                            std::int64_t step = 0);
 
 /// Collective over `world`, before a training run takes memory: throws, on all ranks the same Error, where a rank has
 /// another configuration than the others (usage), or where what the ranks are going to call in a step does not fit

@@ -28,7 +28,7 @@ void RunLogs::open(RunState& state, const std::string& config_text) {
   if (setup_.mesh.world.rank() != 0) return;
   const fs::path folder = config_.run.dir;
   fs::create_directories(folder);
-  if (state.step > 0) resumed_step_ = state.step;
+  resumed_step_ = state.step > 0 ? state.step : -1;
   if (state.step < config_.run.steps) log_start(state, config_text);
   routing_.reset();
   metrics_.emplace(folder / "metrics.jsonl", resumed_step_);

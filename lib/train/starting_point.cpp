@@ -86,16 +86,16 @@ std::string new_run_uuid(const ProcessGroup& world) {
 fs::path checkpoint_root(const RunConfig& run) { return fs::path(run.dir) / "checkpoints"; }
 
 StartingPoint::StartingPoint(const Config& config, const std::string& config_text, const RunSetup& setup,
-                             RunReport& report, std::string resume)
+                             RunReport& report, Choice choice)
     : config_(config),
       config_text_(config_text),
       setup_(setup),
       report_(report),
-      resume_(std::move(resume)),
+      resume_(choice == Choice::sound ? "auto" : config.checkpoint.resume),
       root_(checkpoint_root(config.run)) {
   if (setup.mesh.world.rank() == 0) mend_checkpoints(root_);
-  const auto chosen =
-      choose_checkpoint(setup.mesh.world, root_, resume_, [&](const std::string& warning) { report.warn(warning); });
+  const auto warn = [&](const std::string& warning) { report.warn(warning); };
+  const auto chosen = choose_checkpoint(setup.mesh.world, root_, resume_, warn, choice == Choice::sound);
   if (chosen) checkpoint_.emplace(*chosen);
 }
 

@@ -29,13 +29,13 @@ std::filesystem::path checkpoint_root(const RunConfig& run);
 /// since where its experts lie may depend on the load that the checkpoint tells.
 class StartingPoint {
  public:
-  /// Collective. Mends the run's checkpoints and chooses by `resume`, as checkpoint.resume says it. `config_text`: the
-  /// resolved configuration as INI.
+  /// By checkpoint.resume; or the run's newest sound checkpoint, if there is one.
+  enum class Choice { configured, sound };
+  /// Collective. Mends the run's checkpoints and chooses. `config_text`: the resolved configuration as INI.
   StartingPoint(const Config& config, const std::string& config_text, const RunSetup& setup, RunReport& report,
-                std::string resume);
+                Choice choice = Choice::configured);
 
   bool is_checkpoint() const { return checkpoint_.has_value(); }
-  bool is_sound_checkpoint() const { return checkpoint_ && checkpoint_->header().unsound.empty(); }
   /// As the checkpoint measured it; empty where there is none.
   std::vector<ExpertLoad> expert_load() const;
 

@@ -109,8 +109,7 @@ TapeStage::Results TrainStep::forward(Transformer& stage, Tape& tape, const Tran
   if (seen_ && !stage.last_stage()) look_at_output(stage, result.y.value);
   tape.on_gradient_final([this](Parameter& parameter) {
     const ProfileScope timed(profile_of(setup_.stream), "gradient reduction");
-    if (seen_) look_at_gradient(parameter);
-    if (digests_) digest_gradient(parameter);
+    if (seen_ || digests_) look_at_gradient(parameter);
     zero_.gradient_final(parameter);
   });
   return results;
@@ -203,29 +202,24 @@ void TrainStep::look_at_output(const Transformer& stage, const Tensor& y) {
 void TrainStep::look_at_gradient(const Parameter& parameter) {
   ParameterUnit& unit = *parameter.unit;
   if (unit.memory()) unit.memory()->need_gradients(unit);  // nothing may have been added to it
-  if (all_finite(setup_.stream, parameter.gradient, {0, parameter.gradient.size()})) return;
-  seen_->add({Finding::Kind::gradient, model_.layers() - unit.layer(), "the gradient of " + parameter.name});
-}
-
-/// Notes a gradient that this rank is about to hand over to a sum over copies.
-void TrainStep::digest_gradient(const Parameter& parameter) {
-  ParameterUnit& unit = *parameter.unit;
-  if (unit.memory()) unit.memory()->need_gradients(unit);
-  digests_->add(Finding::Kind::gradient, model_.layers() - unit.layer(), "the gradient of " + parameter.name,
-                digest_of(setup_.stream, parameter.gradient));
+  const Tensor& gradient = parameter.gradient;
+  const Finding place{Finding::Kind::gradient, model_.layers() - unit.layer(), "the gradient of " + parameter.name};
+  if (seen_ && !all_finite(setup_.stream, gradient, {0, gradient.size()})) seen_->add(place);
+  if (digests_) digests_->add(place, digest_of(setup_.stream, gradient));
 }
 
 /// Notes the sums that updates go by.
 void TrainStep::digest_sums() {
   for (const UnitShare& share : optimizer_.shares()) {
-    digests_->add(Finding::Kind::sum, model_.layers() - share.unit->layer(),
-                  "the summed gradient of " + share.unit->name(), digest_of(setup_.stream, share.gradients));
+    const ParameterUnit& unit = *share.unit;
+    digests_->add({Finding::Kind::sum, model_.layers() - unit.layer(), "the summed gradient of " + unit.name()},
+                  digest_of(setup_.stream, share.gradients));
   }
 }
 
 /// Collective. A step is the same bits whenever it is computed: where it is not, a processor, memory or a message is at
 /// fault.
-std::vector<TimedAction> TrainStep::passes_twice() {
+std::vector<TimedAction> TrainStep::passes_twice(std::int64_t step) {
   std::array<GradientDigests, 2> made;
   std::vector<TimedAction> trace;
   for (GradientDigests& digests : made) {
@@ -236,44 +230,42 @@ std::vector<TimedAction> TrainStep::passes_twice() {
   digests_ = nullptr;
   const Finding found = agree(setup_.mesh.world, made[0].difference(made[1]));
   require(found.kind == Finding::Kind::none,
-          "computed twice, the step gave two results: {}: a fault of a processor, memory or network? {}", found.what,
-          advice_on_faults);
+          "computed twice, step {} gave two results: {}: a fault of a processor, memory or network? {}", step,
+          found.what, advice_on_old_faults(std::max<std::int64_t>(0, step - config_.run.replay_every)));
   return trace;
 }
 
-/// Collective. Compares the weights that the passes used, before the optimizer goes by what they made.
-void TrainStep::compare_copies() {
+/// Collective. `step`: the number of the one that is being made, or of those that are done.
+void TrainStep::compare_copies(std::int64_t step) const {
+  const Mesh& mesh = setup_.mesh;
+  const std::int64_t last = std::max<std::int64_t>(0, step - config_.run.audit_every);
+  const auto whole = [&](const ParameterUnit& unit) {  // ZeRO 3 keeps parts alone, and gathers them for a while
+    const bool parts = config_.parallel.zero >= 3 && copies(mesh, unit.group()).size() > 1;
+    return unit.size() > 0 && (!parts || unit.role() == ParameterUnit::Role::buffer);
+  };
+  zero_.await_values();
   for (const ParameterUnit::Group group : parameter_groups) {
-    std::vector<const ParameterUnit*> whole;  // ZeRO 3 keeps parts alone
+    std::vector<const ParameterUnit*> units;
     for (const ParameterUnit* unit : model_.units()) {
-      if (unit->group() == group && unit->values().defined() && unit->size() > 0) whole.push_back(unit);
+      if (unit->group() == group && whole(*unit)) units.push_back(unit);
     }
-    require_equal_copies(setup_.stream, copies(setup_.mesh, group), whole);
+    require_equal_copies(setup_.stream, copies(mesh, group), units, last);
   }
-  if (const ParameterUnit* table = model_.shared_table(); ends_ && table && table->values().defined()) {
-    require_equal_copies(setup_.stream, *ends_, std::span(&table, 1));
+  if (const ParameterUnit* table = model_.shared_table(); ends_ && table && whole(*table)) {
+    require_equal_copies(setup_.stream, *ends_, std::span(&table, 1), last);
   }
 }
 
-void TrainStep::require_frozen_unchanged() {
-  std::vector<std::uint64_t> frozen;
-  for (const UnitShare& share : zero_.shares()) {
-    if (share.unit->role() == ParameterUnit::Role::frozen) frozen.push_back(digest_of(setup_.stream, share.values));
-  }
-  const std::uint64_t digest = digest_of_bytes(frozen.data(), frozen.size() * sizeof(std::uint64_t));
-  require_undamaged(frozen_digest_.value_or(digest) == digest ? "" : "a parameter that is not trained");
-  frozen_digest_ = digest;
+void TrainStep::audit(std::int64_t steps) const {
+  require_undamaged(optimizer_.look_for_damage());
+  if (config_.run.audit_every > 0 && setup_.mesh.world.size() > 1) compare_copies(steps);
 }
-
-void TrainStep::require_undamaged() const { require_undamaged(optimizer_.look_for_damage()); }
 
 void TrainStep::require_undamaged(const std::string& damage) const {
   if (damage.empty()) return;
   const auto rank = static_cast<std::size_t>(setup_.mesh.world.rank());
   const std::string host = rank < setup_.places.size() ? " on " + setup_.places[rank].host : "";
-  fail(ExitCode::failed,
-       "rank {}{}: weights or moments changed in memory between two updates: {}: a fault of memory? {}", rank, host,
-       damage, advice_on_faults);
+  fail(ExitCode::failed, "rank {}{}: {}: a fault of memory? {}", rank, host, damage, advice_on_fresh_faults);
 }
 
 /// Collective. Sums over copies and norms show that something is not finite, and not who made it. A step that was left
@@ -314,12 +306,12 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int
   numbers_.set_step(setup_.stream, step, choices_of_step(config_.moe, step, config_.run.steps));
   const bool audited = due(step + 1, config_.run.audit_every);
   const auto update = [&] {
-    if (audited && setup_.mesh.world.size() > 1) compare_copies();
+    if (audited && setup_.mesh.world.size() > 1) compare_copies(step + 1);  // that the passes used
     launch_update();
   };
   if (due(step + 1, config_.run.replay_every)) {
     recorded_.forget();
-    result.trace = passes_twice();
+    result.trace = passes_twice(step + 1);
     update();
   } else {
     recorded_.run([&] {
@@ -341,7 +333,7 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int
   // No other rank waits for this one here. What is not finite may well come from damage, which such a step does not
   // see.
   require_undamaged(result.skipped ? optimizer_.look_for_damage() : optimizer_.damage());
-  if (audited) require_frozen_unchanged();
+  if (audited) require_undamaged(optimizer_.look_for_frozen_damage());
   return result;
 }
 

@@ -69,8 +69,9 @@ class TrainStep {
 
   /// Reads the samples at positions [first_sample, first_sample + batch.global). `step`: steps before this one.
   StepResult run(const TokenLoader& loader, std::int64_t step, std::int64_t first_sample, double lr);
-  /// Throws where weights or moments of this rank are not what updates made of them: before they are saved.
-  void require_undamaged() const;
+  /// Collective, after `steps` steps: throws where what this rank holds is not what updates made of it, or copies
+  /// differ. Before it is saved.
+  void audit(std::int64_t steps) const;
   /// Lets others use the memory that a recorded step keeps between steps.
   void release_memory() { recorded_.forget(); }
   /// What this rank has handed over to add up a table that its pipeline's first and last stage share.
@@ -80,9 +81,8 @@ class TrainStep {
   TapeStage::Results forward(Transformer& stage, Tape& tape, const Transformer::Batch& batch, const Variable& x);
   void load_batches(const TokenLoader& loader, std::int64_t first_sample);
   std::vector<TimedAction> passes();
-  std::vector<TimedAction> passes_twice();
-  void compare_copies();
-  void require_frozen_unchanged();
+  std::vector<TimedAction> passes_twice(std::int64_t step);
+  void compare_copies(std::int64_t step) const;
   void require_undamaged(const std::string& damage) const;
   void add_shared_table();
   void agree_on_numbers();
@@ -90,7 +90,6 @@ class TrainStep {
   StepNumbers::Values read(StepResult& result) const;
   void look_at_output(const Transformer& stage, const Tensor& y);
   void look_at_gradient(const Parameter& parameter);
-  void digest_gradient(const Parameter& parameter);
   void digest_sums();
   Finding nonfinite_share() const;
   Finding own_nonfinite(const StepNumbers::Values& values) const;
@@ -112,7 +111,6 @@ class TrainStep {
   RecordedWork recorded_;               // all launches of a step, where no other rank takes part
   Finding* seen_ = nullptr;             // while passes look for what is not finite: what they found
   GradientDigests* digests_ = nullptr;  // while a step is computed twice: what it makes
-  std::optional<std::uint64_t> frozen_digest_;
 };
 
 }  // namespace lyceum

@@ -49,7 +49,7 @@ Trainer::Trainer(const Config& config, std::string config_text, const RunSetup& 
       remeasure_(remeasure),
       data_(checked_data(config, config_text_, setup)),
       report_(config, setup, out),
-      starting_point_(std::in_place, config, config_text_, setup, report_, config.checkpoint.resume),
+      starting_point_(std::in_place, config, config_text_, setup, report_),
       model_(config, setup.stream, setup.mesh, working_type(config.run), true, starting_point_->expert_load()),
       zero_(model_.units(), setup.mesh, setup.stream, zero_options(config, setup.mesh)),
       optimizer_(config.optim, setup.stream, zero_.shares(), config.run.audit_every > 0),
@@ -134,27 +134,30 @@ void Trainer::take_over(const StepResult& result) {
 /// Collective. Goes back to a sound checkpoint, where the run has had none to save for a while and run.rollback allows
 /// it; the data since then are passed over.
 bool Trainer::rolls_back() {
+  if (state_.rollbacks >= config_.run.rollback) return false;
   const std::string problem = state_.soundness.problem();
-  unsound_steps_ = problem.empty() ? 0 : unsound_steps_ + 1;
-  if (unsound_steps_ < Soundness::window || state_.rollbacks >= config_.run.rollback) return false;
-  unsound_steps_ = 0;
+  std::array<std::int64_t, 1> unsound{problem.empty() ? 0 : 1};  // norms of copies that differ may differ
+  setup_.mesh.world.all_reduce(std::span(unsound), Reduction::max);
+  unsound_steps_ = unsound[0] == 0 ? 0 : unsound_steps_ + 1;
+  if (unsound_steps_ != Soundness::window) return false;
   train_step_.release_memory();
-  const StartingPoint point(config_, config_text_, setup_, report_, "auto");
-  if (!point.is_sound_checkpoint()) {
+  const StartingPoint point(config_, config_text_, setup_, report_, StartingPoint::Choice::sound);
+  if (!point.is_checkpoint()) {
     report_.warn(fmt::format("step {}: {}, and there is no sound checkpoint to go back to", state_.step, problem));
     return false;
   }
+  unsound_steps_ = 0;
   const RunState before = std::exchange(
       state_, point.start({.data = data_, .model = model_, .zero = zero_, .optimizer = optimizer_, .gemms = *gemms_}));
   state_.samples = before.samples;
   state_.rollbacks = before.rollbacks + 1;
   state_.placement = before.placement;
-  saved_step_ = state_.step;
   first_step_ = state_.step;
   report_.warn(fmt::format(
       "after step {} {}: the run went back to step {} and passes over the {} steps of data since ({} of {} times)",
       before.step, problem, state_.step, before.step - state_.step, state_.rollbacks, config_.run.rollback));
   logs_.open(state_, config_text_);
+  save();  // a start from here passes over the same data
   return true;
 }
 
@@ -185,7 +188,7 @@ void Trainer::agree_on_gemms() {
 
 void Trainer::save() {
   if (lock_) lock_->require_held(true);
-  train_step_.require_undamaged();
+  train_step_.audit(state_.step);
   agree_on_gemms();
   const auto start = Clock::now();
   logs_.sync();

@@ -271,7 +271,7 @@ TEST(ConfigValues, malformed_or_out_of_range_are_mistakes) {
 /// A configuration with no member at its default.
 Config unusual() {
   Config c;
-  c.run = {"runs/a b#c", 12, 18446744073709551615u, "cpu", "bf16", 3, 5, 0.1, false, "timed", "g.json"};
+  c.run = {"runs/a b#c", 12, 18446744073709551615u, "cpu", "bf16", 3, 5, 0.1, 7, 9, 2, false, "timed", "g.json"};
   c.data = {"train ü", "valid", "t.model", "sequential", 1.0 / 3, "warn"};
   c.batch = {24, 3, 77};
   c.model = {3,
@@ -297,7 +297,7 @@ Config unusual() {
   c.sub_dimensions = {4, 5, 3, 2, PieceScaling::printed, PieceGates::ones, 6};
   c.balance = {1e-300, 0.05, 4, BalanceScope::batch, 1e-3, 0.2, 0.7, 0.03, 2e-3};
   c.optim = {1.08e-3, 1e-5, "cosine", 900, 17, 90, 0, 0.999, 1e-12, 0, 0.5, {"a[8:]", "b/*[0-9]?"}, 0.25, 3};
-  c.parallel = {2, 3, 4, 5, 3, ScheduleKind::interleaved, 6, true, PlacementKind::pairs, "staged"};
+  c.parallel = {2, 3, 4, 5, 3, ScheduleKind::interleaved, 6, true, PlacementKind::pairs, "staged", true};
   c.eval = {11, 0};
   c.checkpoint = {13, 0, "runs/a b", true};
   c.routing = {0, 7};

@@ -159,6 +159,43 @@ TEST(Faults, FlipsBetweenUpdatesAreFound) {
   }
 }
 
+TEST(Faults, FlipsOfWhatIsNotTrainedAreFound) {
+  const ProcessGroup world = ProcessGroup::world(60);
+  for (const int zero : {0, 3}) {
+    Config config = watched_config(zero);
+    config.optim.train_only = {"model/layers/*/mlp/experts/*"};
+    TinyTraining training(config, ProcessGroup::world(60));
+    training.run(0, 2);
+    bool flipped = false;
+    for (const UnitShare& share : training.zero().shares()) {
+      if (flipped || share.unit->role() != ParameterUnit::Role::frozen || share.values.size() == 0) continue;
+      flipped = world.rank() == world.size() - 1;
+      if (flipped) flip(share.values.raw(), 17);
+    }
+    const std::string problem = training.optimizer().look_for_damage();
+    EXPECT_EQ(problem.find(", which are not trained, changed in memory") != std::string::npos, flipped) << problem;
+  }
+}
+
+/// Every kind of unit on every axis is audited, saved and computed twice where nothing is wrong.
+TEST(Faults, WatchingFitsEveryMesh) {
+  const int world = ProcessGroup::world(60).size();
+  for (const int zero : {0, 1, 3}) {
+    for (const bool tied : {false, true}) {
+      Config config = watched_config(zero);
+      config.run.replay_every = 2;
+      config.model.tie_embeddings = tied;
+      if (!tied) config.optim.train_only = {"model/layers/*"};
+      config.parallel.pipeline = world >= 2 ? 2 : 1;
+      config.parallel.tensor = world >= 8 ? 2 : 1;
+      config.batch.micro = 1;
+      TinyTraining training(config, ProcessGroup::world(60));
+      EXPECT_FALSE(training.run(0, 3).back().skipped);
+      EXPECT_NO_THROW(training.step().audit(3));
+    }
+  }
+}
+
 TEST(Faults, CopiesThatDifferAreFound) {
   const ProcessGroup world = ProcessGroup::world(60);
   if (world.size() == 1) return;
@@ -217,7 +254,7 @@ TEST(Faults, WhatIsComputedTwiceMustAgree) {
         EXPECT_EQ(training.weights(), calm.weights()) << "a fault that nobody saw, in trial " << trial;
         ++harmless;
       } else {
-        EXPECT_NE(problem.find("computed twice, the step gave two results: the "), std::string::npos) << problem;
+        EXPECT_NE(problem.find("computed twice, step 2 gave two results: the "), std::string::npos) << problem;
         ++found;
       }
     }

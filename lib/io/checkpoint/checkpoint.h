@@ -135,8 +135,10 @@ std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
 /// auto takes the newest sound checkpoint that verifies, where there is none the newest that does, and reports through
 /// `warn` on rank 0 what it passes over; nothing when there is none. A named path that does not verify is a bad_input
 /// Error, and so is, with auto, a newer checkpoint in a format that this build does not know: it would be replaced.
+/// `sound_only`: auto takes no other.
 std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group, const std::filesystem::path& root,
                                                        const std::string& resume,
-                                                       const std::function<void(const std::string&)>& warn);
+                                                       const std::function<void(const std::string&)>& warn,
+                                                       bool sound_only = false);
 
 }  // namespace lyceum

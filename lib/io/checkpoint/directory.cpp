@@ -252,7 +252,8 @@ std::filesystem::path resolve_checkpoint(const std::filesystem::path& path) {
 
 std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group, const std::filesystem::path& root,
                                                        const std::string& resume,
-                                                       const std::function<void(const std::string&)>& warn) {
+                                                       const std::function<void(const std::string&)>& warn,
+                                                       bool sound_only) {
   if (resume == "none") return std::nullopt;
   if (resume != "auto") {
     const fs::path path = resolve_together(group, resume);
@@ -292,7 +293,7 @@ std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group
     return root / name;
   }
   for (const std::string& name : unsound) {
-    if (!verifies(name)) continue;
+    if (sound_only || !verifies(name)) continue;
     tell(fmt::format("no checkpoint is sound: going on from {} all the same", name));
     return root / name;
   }

@@ -169,7 +169,7 @@ struct ParallelConfig {
   bool sequence = false;
   PlacementKind placement = PlacementKind::contiguous;
   std::string transport = "auto";  // of tensors between GPUs: nccl, staged (through the host), auto
-  bool checksums = false;          // with every message that travels by MPI
+  bool checksums = false;          // with every message of tensors that travels by MPI
 };
 
 struct EvalConfig {

@@ -27,7 +27,7 @@ void bind_run(Binder key, RunConfig& run) {
   key("run.log_every", &run.log_every, {.low = 1}, "steps between console lines");
   key("run.timeout_seconds", &run.timeout_seconds, {.low = 0, .low_open = true}, "longest wait for another rank");
   key("run.audit_every", &run.audit_every, {.low = 0},
-      "steps between comparisons of weights that several ranks hold; memory is watched from update to update; 0: no");
+      "steps between comparisons of weights that several ranks hold; above 0 memory is watched at each update, too");
   key("run.replay_every", &run.replay_every, {.low = 0},
       "steps between those whose gradients are computed twice and compared before they are used; 0: none is");
   key("run.rollback", &run.rollback, {.low = 0},
@@ -184,7 +184,7 @@ void bind_parallel(Binder key, ParallelConfig& parallel) {
       "of experts on ranks: in runs, wide with narrow, level in FLOPs");
   key("parallel.transport", &parallel.transport, {.names = {"auto", "nccl", "staged"}},
       "between GPUs: NCCL, MPI by way of the host; auto: NCCL unless ranks share a GPU");
-  key("parallel.checksums", &parallel.checksums, {}, "whether every message that travels by MPI has a checksum");
+  key("parallel.checksums", &parallel.checksums, {}, "whether messages of tensors that travel by MPI have a checksum");
 }
 
 void bind_cadence(Binder key, Config& config) {

@@ -34,7 +34,7 @@ class Descriptor {
   operator int() const { return value_; }  // NOLINT: as the system calls take it
 
  private:
-  const std::filesystem::path& path_;
+  const std::filesystem::path path_;
   int value_;
 };
 

@@ -44,7 +44,7 @@ std::uint64_t digest_of_bytes(const void* bytes, std::size_t count) {
     sum += digest_of_word(word, static_cast<std::uint32_t>(i));
   }
   std::uint32_t last = 0;
-  std::memcpy(&last, from + words * sizeof last, count % sizeof last);
+  if (count % sizeof last > 0) std::memcpy(&last, from + words * sizeof last, count % sizeof last);
   return sum + digest_of_word(last, static_cast<std::uint32_t>(words));
 }
 
