@@ -54,6 +54,11 @@ void RunReport::attempt(bool& failing, const std::function<void()>& write) {
   }
 }
 
+void RunReport::attempt(const std::function<void()>& write) {
+  bool failing = false;
+  attempt(failing, write);
+}
+
 void RunReport::introduce(const RunLock* lock, const RunData& data, const RunPeak& peak, const PinnedGemms& gemms) {
   if (!talks()) return;
   for (const std::string& line : start_lines(setup_)) note(line);

@@ -34,6 +34,8 @@ class RunReport {
   /// Writes something that training can do without. Where that fails, on a full disk say, the run goes on: it is told
   /// once, until writing succeeds again. `failing`: whether it failed the last time.
   void attempt(bool& failing, const std::function<void()>& write);
+  /// What is written seldom is told each time.
+  void attempt(const std::function<void()>& write);
 
   /// The ranks, model, mesh, batch, data and peak. `lock` may be null.
   void introduce(const RunLock* lock, const RunData& data, const RunPeak& peak, const PinnedGemms& gemms);

@@ -253,8 +253,7 @@ void StartingPoint::tell_choices(const RunState& state, const Config& before) co
 
 void StartingPoint::tidy() const {
   if (setup_.mesh.world.rank() != 0) return;
-  bool failing = false;
-  report_.attempt(failing, [&] {
+  report_.attempt([&] {
     if (checkpoint_) {
       const std::string name = checkpoint_name(checkpoint_->header().step);
       std::error_code absent;

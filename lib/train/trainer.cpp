@@ -216,8 +216,7 @@ void Trainer::save() {
   if (!complaint.empty()) {
     report_.warn(complaint);
   } else if (mesh.world.rank() == 0) {
-    bool failing = false;
-    report_.attempt(failing, [&] { prune_checkpoints(root, config_.checkpoint.keep); });
+    report_.attempt([&] { prune_checkpoints(root, config_.checkpoint.keep); });
   }
   report_.saved(root.string(), state_.step, seconds_since(start), unsound);
 }

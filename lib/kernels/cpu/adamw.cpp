@@ -32,7 +32,7 @@ struct Constants {
         lr(step.numbers[0].lr) {}
 };
 
-/// Of a block: sums of squares, and the digests of what was there and is left.
+/// Of a block: sums of squares, and the digests of what was there and is left, of weights that lie elsewhere aside.
 struct Sums {
   double weights = 0, updates = 0;
   std::uint32_t found = 0, left = 0;
@@ -71,7 +71,6 @@ void step_range(const AdamWRow<T>& tensor, const Constants<Accumulator<T>>& k, d
   const A scale = k.scale, rate = k.rate, inverse_bias2 = k.inverse_bias2, decay = static_cast<A>(k.lr * weight_decay);
   double weights = 0, updates = 0;
   std::uint32_t found = 0, found_m = 0, found_v = 0, left = 0, left_m = 0, left_v = 0;  // words
-  sums.found += weight_digest(tensor, first, last - first);
 #pragma omp simd reduction(+ : weights, updates, found, found_m, found_v, left, left_m, left_v)
   for (std::int64_t i = first; i < last; ++i) {
     found += word_of(master[i]);
@@ -96,7 +95,7 @@ void step_range(const AdamWRow<T>& tensor, const Constants<Accumulator<T>>& k, d
   sums.weights += weights;
   sums.updates += updates;
   sums.found += digest_of(found, found_m, found_v);
-  sums.left += digest_of(left, left_m, left_v) + weight_digest(tensor, first, last - first);
+  sums.left += digest_of(left, left_m, left_v);
 }
 
 /// Elements [first, last), a block.
@@ -161,11 +160,12 @@ void run(const CpuStream& stream, const AdamWStep<T>& step) {
     BlockWalk walk(step.tensors, first);
     for (std::int64_t at = first; at < last; ++at, walk.next()) {
       const AdamWRow<T>& tensor = walk.tensor();
-      const std::int64_t begin = walk.block() * flat_block;
-      const Sums sums = step_block(step, tensor, constants, begin, std::min(begin + flat_block, tensor.count));
+      const std::int64_t begin = walk.block() * flat_block, end = std::min(begin + flat_block, tensor.count);
+      const std::uint32_t weights = looks ? weight_digest(tensor, begin, end - begin) : 0;
+      const Sums sums = step_block(step, tensor, constants, begin, end);
       if (looks) {
-        compare(step.digests, at, sums.found);
-        step.digests.kept[static_cast<std::size_t>(at)] = sums.left;
+        compare(step.digests, at, sums.found + weights);
+        step.digests.kept[static_cast<std::size_t>(at)] = sums.left + weight_digest(tensor, begin, end - begin);
       }
       const auto put = [&](std::int64_t place, double sum) {
         if (place >= 0) step.sums[static_cast<std::size_t>(place + walk.block())] = sum;

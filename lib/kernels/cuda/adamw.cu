@@ -38,16 +38,17 @@ __device__ std::uint32_t digest_of(A master, A exp_avg, A exp_avg_sq) {
   return word_of(master) + exp_avg_factor * word_of(exp_avg) + exp_avg_sq_factor * word_of(exp_avg_sq);
 }
 
-/// `count` neighbours from element i on, of one decay.
+/// `count` neighbours from element i on, of one decay. `looks`: digests are wanted, of weights that lie elsewhere too.
 template <int count, class T>
 __device__ void step_pack(const AdamWRow<T>& tensor, const Constants<Accumulator<T>>& k,
-                          const Numbers<Accumulator<T>>& n, double weight_decay, std::int64_t i, Sums& sums) {
+                          const Numbers<Accumulator<T>>& n, double weight_decay, bool looks, std::int64_t i,
+                          Sums& sums) {
   using A = Accumulator<T>;
   const auto decay = static_cast<A>(n.lr * weight_decay);
   const auto gradient = load<count>(tensor.gradient + i);
   auto exp_avg = load<count>(tensor.exp_avg + i), exp_avg_sq = load<count>(tensor.exp_avg_sq + i),
        master = load<count>(tensor.master + i);
-  const bool apart = static_cast<const void*>(tensor.weight) != tensor.master;
+  const bool apart = looks && static_cast<const void*>(tensor.weight) != tensor.master;
   Pack<T, count> weight{};
   if (apart) weight = load<count>(tensor.weight + i);
   for (int e = 0; e < count; ++e) {
@@ -86,15 +87,16 @@ __device__ Sums step_neighbours(const AdamWStep<T>& step, const AdamWRow<T>& ten
                                 const Numbers<Accumulator<T>>& n, std::int64_t i) {
   Sums sums;
   if (i >= tensor.count) return sums;
+  const bool looks = !step.digests.kept.empty();
   const DecayRun* run = step.runs.data() + tensor.first_run;
   while (run->end <= i) ++run;
   if (i + adamw_width <= tensor.count && i + adamw_width <= run->end && packed(tensor)) {
-    step_pack<adamw_width>(tensor, k, n, run->weight_decay, i, sums);
+    step_pack<adamw_width>(tensor, k, n, run->weight_decay, looks, i, sums);
     return sums;
   }
   for (int e = 0; e < adamw_width && i + e < tensor.count; ++e) {
     while (run->end <= i + e) ++run;
-    step_pack<1>(tensor, k, n, run->weight_decay, i + e, sums);
+    step_pack<1>(tensor, k, n, run->weight_decay, looks, i + e, sums);
   }
   return sums;
 }

@@ -19,13 +19,19 @@ void run_task(const CudaStream& stream, const Task& task) {
   cuda::run_plain(stream, task);
 }
 
+/// What needs no more than its task.
+template <class Attention>
+void run_checked(const CudaStream& stream, const Attention& attention) {
+  require_fitting(attention);
+  require_countable(attention.shape);
+  run_task(stream, cuda::task_of(attention));
+}
+
 }  // namespace
 
 template <class T>
 void run(const CudaStream& stream, const AttentionForward<T>& attention) {
-  require_fitting(attention);
-  require_countable(attention.shape);
-  run_task(stream, cuda::task_of(attention));
+  run_checked(stream, attention);
 }
 
 template <class T>
@@ -42,16 +48,12 @@ void run(const CudaStream& stream, const AttentionBackward<T>& attention) {
 
 template <class T>
 void run(const CudaStream& stream, const StickBreakingForward<T>& attention) {
-  require_fitting(attention);
-  require_countable(attention.shape);
-  run_task(stream, cuda::task_of(attention));
+  run_checked(stream, attention);
 }
 
 template <class T>
 void run(const CudaStream& stream, const StickBreakingBackward<T>& attention) {
-  require_fitting(attention);
-  require_countable(attention.shape);
-  run_task(stream, cuda::task_of(attention));
+  run_checked(stream, attention);
 }
 
 template void run(const CudaStream&, const AttentionForward<float>&);
