@@ -96,7 +96,7 @@ int main(int argc, char** argv) {
     return argc > 1 ? 0 : static_cast<int>(ExitCode::usage);
   }
   if (name == "--version") {
-    std::cout << "lyceum " << program_version() << "\n";
+    std::cout << "lyceum " << program_version() << "\n" << program_build() << "\n";
     return 0;
   }
   let_waiting_threads_sleep();

@@ -2,9 +2,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <iterator>
+#include <map>
 #include <numeric>
 
 #include "apps/options.h"
@@ -82,10 +85,30 @@ po::options_description plan_options() {
   add("ranks", po::value<int>()->value_name("N"), "plan the configured mesh on so many ranks");
   add("cluster", po::value<std::string>()->value_name("FILE"),
       "rates and memory, see configs/clusters/; a search takes those of 8 H100 a node where none is given");
+  add("tokens", po::value<std::string>()->value_name("N"),
+      "with rates: how long training on so many tokens takes, 300B or 2T say; default: run.steps");
+  add("headroom", po::value<double>()->value_name("F")->default_value(0, "0"),
+      "with rates: share of a rank's memory that has to stay free, 0.1 say");
   add("measure", "take the rate of products from this machine, all its cores as one rank");
   add("svg", po::value<std::string>()->value_name("FILE"), "draw the pipeline's timeline into a file");
   add("json", "print JSON");
   return options;
+}
+
+/// "300B" is 3e11.
+std::optional<double> token_count(const std::string& text) {
+  char* end = nullptr;
+  double count = std::strtod(text.c_str(), &end);
+  const std::string unit = end;
+  const std::map<std::string, double> units{{"", 1}, {"k", 1e3}, {"M", 1e6}, {"B", 1e9}, {"T", 1e12}};
+  if (end == text.c_str() || !units.contains(unit)) return std::nullopt;
+  count *= units.at(unit);
+  return count >= 1 && std::isfinite(count) ? std::optional(count) : std::nullopt;
+}
+
+double tokens_of_run(const Config& config, const po::variables_map& values) {
+  if (values.count("tokens")) return *token_count(values["tokens"].as<std::string>());
+  return static_cast<double>(config.run.steps) * static_cast<double>(config.batch.global * config.batch.seq_len);
 }
 
 /// What is wrong with the options themselves.
@@ -102,6 +125,19 @@ std::vector<std::string> option_mistakes(const po::variables_map& values) {
   }
   if (values.count("measure") && !values.count("cluster") && !values.count("world")) {
     wrong.emplace_back("--measure needs --cluster FILE or --world N: it replaces their rate of products");
+  }
+  if (values.count("tokens") && !token_count(values["tokens"].as<std::string>())) {
+    wrong.push_back(fmt::format("--tokens {}: a number above 0, with k, M, B or T behind it where that is shorter",
+                                values["tokens"].as<std::string>()));
+  }
+  if (const double headroom = values["headroom"].as<double>(); !(headroom >= 0 && headroom < 1)) {
+    wrong.push_back(fmt::format("--headroom {}: a share, at least 0 and below 1", headroom));
+  }
+  for (const char* option : {"tokens", "headroom"}) {
+    if (values.count(option) && !values[option].defaulted() && !values.count("cluster") && !values.count("world")) {
+      wrong.push_back(
+          fmt::format("--{} needs --cluster FILE or --world N: without them no time and no memory is known", option));
+    }
   }
   if (values.count("svg")) {
     const std::filesystem::path file = values["svg"].as<std::string>();
@@ -138,6 +174,7 @@ std::optional<Cluster> rates(const RunConfig& run, const po::variables_map& valu
   } else if (values.count("world")) {
     cluster = default_cluster(run.precision);
   }
+  if (cluster) cluster->memory *= 1 - values["headroom"].as<double>();
   if (values.count("measure")) {
     cluster->flops = measure_gemm_peak(CpuStream(own_cores().count), working_type(run)).flops;
     cluster->name += ", products as measured here";
@@ -146,15 +183,16 @@ std::optional<Cluster> rates(const RunConfig& run, const po::variables_map& valu
 }
 
 std::string shown(const LoadedConfig& loaded, const MeshPlan& plan, const std::optional<Cluster>& cluster,
-                  const std::optional<SearchResult>& search, bool json) {
+                  const std::optional<SearchResult>& search, const po::variables_map& values) {
   if (loaded.print_config) {
     LoadedConfig planned = loaded;
     planned.config = plan.config;
     return print_config(planned);
   }
-  if (json) return json_report(plan, cluster, search ? &*search : nullptr);
+  const double tokens = tokens_of_run(plan.config, values);
+  if (values.count("json")) return json_report(plan, cluster, search ? &*search : nullptr, tokens);
   return model_report(plan.config) + (search ? search_report(*search, plan.world, *cluster) : "") +
-         mesh_report(plan, cluster);
+         mesh_report(plan, cluster, tokens);
 }
 
 }  // namespace
@@ -193,7 +231,7 @@ int plan_command(const MpiSession& session, const Arguments& arguments) {
     resolve(config, world);
     plan = plan_mesh(config, world, cluster);
   }
-  tell(shown(loaded, plan, cluster, search, values.count("json") > 0));
+  tell(shown(loaded, plan, cluster, search, values));
   if (loaded.print_config) return 0;
   if (values.count("svg") && session.rank() == 0) write_svg(plan, values["svg"].as<std::string>());
   if (!cluster) return 0;

@@ -8,4 +8,7 @@ namespace lyceum {
 /// build were no git checkout.
 std::string program_version();
 
+/// "Release, GNU 12.2.0, CPUs (-march=native), GPUs (80-real 90a-real)".
+std::string program_build();
+
 }  // namespace lyceum

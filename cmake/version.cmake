@@ -1,5 +1,5 @@
-# Writes OUTPUT, a source that tells the version and the commit of SOURCE, unless it says so already: run at each build.
-# cmake -D SOURCE=… -D VERSION=… -D OUTPUT=… -P version.cmake
+# Writes OUTPUT, a source that tells the version, the commit of SOURCE and the kind of build, unless it says so already: run at each build.
+# cmake -D SOURCE=… -D VERSION=… -D BUILD=… -D OUTPUT=… -P version.cmake
 set(COMMIT)
 if(EXISTS ${SOURCE}/.git)
   set(ENV{GIT_OPTIONAL_LOCKS} 0)

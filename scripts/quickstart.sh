@@ -7,16 +7,24 @@
 #     --fresh   removes runs/quickstart, all that an earlier run made, and starts over
 #     --        what follows goes to `lyceum train` as it stands
 #
+# In a clone it works in the clone. As share/lyceum/quickstart.sh of an installation it takes the installed program and
+# works in the current folder.
+#
 # Ctrl-C at any point, then the same command again: it goes on where it was. During training the first Ctrl-C saves a
 # checkpoint (exit code 75), a second one stops at once and loses the steps since the last checkpoint.
 set -euo pipefail
 started_in=$PWD
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=scripts/mpi-env.sh
-. scripts/mpi-env.sh
+. "$here/mpi-env.sh"
+if [[ -f $here/../CMakeLists.txt ]]; then
+  cd "$here/.."
+  installed=0 lyceum=build/cpu/apps/lyceum tools=scripts configs=configs
+else
+  installed=1 lyceum=$(realpath "$here/../../bin/lyceum") tools=$here configs=$here/configs
+fi
 
 run=runs/quickstart
-lyceum=build/cpu/apps/lyceum
 precision=f32
 if grep -qw amx_bf16 /proc/cpuinfo; then precision=bf16; fi  # without AMX, bf16 is slower than f32
 
@@ -80,7 +88,7 @@ tokenise() {
 train() {
   local code=0 job
   set -m
-  mpirun -n 2 "$lyceum" train --config configs/quickstart.ini --run.precision="$precision" "${train_options[@]}" \
+  mpirun -n 2 "$lyceum" train --config "$configs/quickstart.ini" --run.precision="$precision" "${train_options[@]}" \
     </dev/null &
   job=$!
   set +m
@@ -109,11 +117,13 @@ stop_training() {  # process
 
 if ((fresh)); then rm -rf "$run"; fi
 
-heading "1/6  Installing what is missing"
-scripts/install-deps.sh --build
+if ((!installed)); then
+  heading "1/6  Installing what is missing"
+  scripts/install-deps.sh --build
 
-heading "2/6  Building"
-build
+  heading "2/6  Building"
+  build
+fi
 
 heading "3/6  Tokenising ${inputs[*]}"
 tokenise
@@ -137,6 +147,6 @@ Two commands to try next, in $PWD:
   $lyceum generate --checkpoint $run/checkpoints --prompt "struct node {" --tokens 200 --temperature 0.9
 
   # train on, to 1,000 steps
-  . scripts/mpi-env.sh && mpirun -n 2 $lyceum train --config configs/quickstart.ini \\
+  . $tools/mpi-env.sh && mpirun -n 2 $lyceum train --config $configs/quickstart.ini \\
     --run.precision=$precision --run.steps=1000
 NEXT

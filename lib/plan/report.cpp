@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "io/text/console.h"
 #include "io/text/table.h"
 #include "model/counts.h"
 #include "plan/text.h"
@@ -94,6 +95,12 @@ std::string time_table(const MeshPlan& plan, const Cluster& cluster) {
                                     rate(cluster.flops), cluster.name);
 }
 
+std::string training_line(const MeshPlan& plan, const Training& training) {
+  return fmt::format("{} tokens: {} on {}, {} {}-hours\n", human_count(training.tokens),
+                     human_duration(training.seconds), count_text(plan.world, "rank"),
+                     human_count(training.device_hours), plan.config.run.device == "cpu" ? "rank" : "GPU");
+}
+
 }  // namespace
 
 std::string model_report(const Config& config) {
@@ -122,7 +129,10 @@ std::string model_report(const Config& config) {
       table.text(), config.batch.seq_len, counts.flops_per_sequence / 1e12, counts.causal_flops_per_sequence / 1e12);
 }
 
-std::string mesh_report(const MeshPlan& plan, const std::optional<Cluster>& cluster) {
+Training::Training(const MeshPlan& plan, double tokens)
+    : tokens(tokens), seconds(tokens / plan.tokens_per_second()), device_hours(seconds / 3600 * plan.world) {}
+
+std::string mesh_report(const MeshPlan& plan, const std::optional<Cluster>& cluster, double tokens) {
   const BatchConfig& batch = plan.config.batch;
   std::string text =
       fmt::format("\nmesh of {}: {}\n{} of {} tokens a step, {} of {} a rank\n", count_text(plan.world, "rank"),
@@ -131,7 +141,10 @@ std::string mesh_report(const MeshPlan& plan, const std::optional<Cluster>& clus
   text += "\nmemory of a rank at its most, without kernels' scratch\n" + memory_table(plan);
   text += "\nbytes handed over in a step" + traffic_table(plan);
   if (plan.config.parallel.pipeline > 1) text += "\npipeline: " + pipeline_text(plan);
-  if (plan.time) text += "\nstep on " + cluster->name + "\n" + time_table(plan, *cluster);
+  if (plan.time) {
+    text += "\nstep on " + cluster->name + "\n" + time_table(plan, *cluster);
+    text += training_line(plan, Training(plan, tokens));
+  }
   return text;
 }
 

@@ -75,7 +75,8 @@ Json model_json(const Config& config) {
 
 }  // namespace
 
-std::string json_report(const MeshPlan& plan, const std::optional<Cluster>& cluster, const SearchResult* search) {
+std::string json_report(const MeshPlan& plan, const std::optional<Cluster>& cluster, const SearchResult* search,
+                        double tokens) {
   Json json = model_json(plan.config);
   json["mesh"] = mesh_json(plan);
   const RankPlan& largest =
@@ -94,6 +95,9 @@ std::string json_report(const MeshPlan& plan, const std::optional<Cluster>& clus
     json["cluster"] = cluster->name;
     json["step_seconds"] = time_json(*plan.time);
     json["tokens_per_second"] = plan.tokens_per_second();
+    const Training training(plan, tokens);
+    json["training"] = {
+        {"tokens", training.tokens}, {"seconds", training.seconds}, {"device_hours", training.device_hours}};
   }
   if (search) {
     Json best = Json::array();

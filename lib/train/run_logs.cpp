@@ -6,6 +6,8 @@
 #include <filesystem>
 
 #include "core/allocator.h"
+#include "core/clock.h"
+#include "io/run/prometheus.h"
 #include "io/run/starts.h"
 #include "train/dead_experts.h"
 #include "train/routing_sums.h"
@@ -32,6 +34,7 @@ void RunLogs::open(RunState& state, const std::string& config_text) {
   if (state.step < config_.run.steps) log_start(state, config_text);
   routing_.reset();
   metrics_.emplace(folder / "metrics.jsonl", resumed_step_);
+  tensorboard_.reset();
   report_.reopened(*metrics_, state.step);
   if (config_.routing.every > 0 && !logged_layers(config_, state.placement).empty()) write_routing(state);
 }
@@ -50,6 +53,7 @@ void RunLogs::step(const StepResult& result, const RunState& state, const Throug
   double balance = 0;
   for (const StepResult::NamedLoss& loss : result.losses) balance += loss.value;
   *record_ = Json{{"step", state.step},
+                  {"time", unix_seconds()},
                   {"loss", result.loss},
                   {"balance_loss", balance},
                   {"expert_balance_loss", 0.0},  // these three stand in every record
@@ -80,7 +84,17 @@ void RunLogs::validation(const Evaluation& evaluation) {
 void RunLogs::entropy(double entropy) { (*record_)["unigram_entropy"] = entropy; }
 
 void RunLogs::end_step() {
-  if (metrics_) report_.attempt(metrics_failing_, [&] { metrics_->append(*record_); });
+  if (!metrics_) return;
+  report_.attempt(metrics_failing_, [&] { metrics_->append(*record_); });
+  if (config_.run.tensorboard) {
+    report_.attempt(tensorboard_failing_, [&] {
+      if (!tensorboard_) tensorboard_.emplace(fs::path(config_.run.dir) / "tensorboard", (*record_)["step"]);
+      tensorboard_->append(*record_);
+    });
+  }
+  if (!config_.run.prometheus.empty()) {
+    report_.attempt(prometheus_failing_, [&] { write_prometheus(config_.run.prometheus, *record_, config_.run.dir); });
+  }
 }
 
 void RunLogs::sync() {

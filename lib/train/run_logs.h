@@ -10,6 +10,7 @@
 #include "io/config/config.h"
 #include "io/routing/log.h"
 #include "io/run/metrics.h"
+#include "io/run/tensorboard.h"
 #include "train/evaluator.h"
 #include "train/run_report.h"
 #include "train/run_setup.h"
@@ -19,7 +20,8 @@
 
 namespace lyceum {
 
-/// The logs in a run's folder: starts.jsonl, metrics.jsonl, routing.h5. Rank 0 writes them, no call is collective. One
+/// The logs of a run: starts.jsonl, metrics.jsonl, routing.h5 in its folder, and those for TensorBoard and Prometheus
+/// that it asks for. Rank 0 writes them, no call is collective. One
 /// that cannot be written, on a full disk, does not end the run: it catches up later.
 class RunLogs {
  public:
@@ -35,7 +37,7 @@ class RunLogs {
   /// Add to that record.
   void validation(const Evaluation& evaluation);
   void entropy(double entropy);
-  /// Writes the record.
+  /// Writes the record to all logs of metrics.
   void end_step();
 
   /// Moves the routing since the last record from `state` to the log.
@@ -54,8 +56,10 @@ class RunLogs {
   std::int64_t resumed_step_ = -1;  // that the logs go on after; -1: they begin
   std::unique_ptr<nlohmann::ordered_json> record_;
   std::optional<MetricsLog> metrics_;
+  std::optional<TensorBoardLog> tensorboard_;
   std::optional<RoutingLog> routing_;
-  bool starts_failing_ = false, metrics_failing_ = false, sync_failing_ = false, routing_failing_ = false;
+  bool starts_failing_ = false, metrics_failing_ = false, tensorboard_failing_ = false, prometheus_failing_ = false;
+  bool sync_failing_ = false, routing_failing_ = false;
 };
 
 }  // namespace lyceum

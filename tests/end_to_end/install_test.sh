@@ -15,6 +15,11 @@ for file in share/doc/lyceum/README.md share/doc/lyceum/architecture.md; do
 done
 diff <(cd "$source/configs" && find . -name '*.ini' | sort) <(cd "$prefix/share/lyceum/configs" && find . -name '*.ini' | sort)
 cmp "$source/scripts/mpi-env.sh" "$prefix/share/lyceum/mpi-env.sh"
+cmp "$source/scripts/quickstart.sh" "$prefix/share/lyceum/quickstart.sh"
 diff -r "$source/scripts/slurm" "$prefix/share/lyceum/slurm"
 resolved=$("$prefix/bin/lyceum" train --config "$prefix/share/lyceum/configs/quickstart.ini" --parallel.expert=1 --print-config)
 grep -Eq '^moe\.experts += 15' <<<"$resolved" || { echo "quickstart.ini does not resolve to 15 experts"; exit 1; }
+
+cmake -D "MANIFEST=$build/install_manifest.txt" -P "$source/cmake/uninstall.cmake"
+left=$(find "$prefix" -type f -o -name lyceum)
+[[ -z $left ]] || { echo "uninstalling left $left"; exit 1; }

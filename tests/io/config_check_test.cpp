@@ -462,6 +462,7 @@ TEST(ConfigProblems, impossible_training_is_told) {
       {[](Config& c) { c.optim.eps = 0; }, {"optim.eps = 0: must be > 0"}},
       {[](Config& c) { c.data.valid_fraction = 1; }, {"data.valid_fraction = 1: must be in [0, 1)"}},
       {[](Config& c) { c.eval.every = 5; }, {"eval.every = 5 with nothing to validate on"}},
+      {[](Config& c) { c.run.prometheus = "a.txt"; }, {"run.prometheus = a.txt", ".prom"}},
       {[](Config& c) { c.run.gemm_file = "a.json"; }, {"run.gemm_file = a.json", "run.gemm_choice = timed"}},
       {[](Config& c) { c.checkpoint.keep = -1; }, {"checkpoint.keep = -1: must be >= 0"}},
       {[](Config& c) { c.run.dir = ""; }, {"run.dir = : must not be empty"}},

@@ -271,7 +271,8 @@ TEST(ConfigValues, malformed_or_out_of_range_are_mistakes) {
 /// A configuration with no member at its default.
 Config unusual() {
   Config c;
-  c.run = {"runs/a b#c", 12, 18446744073709551615u, "cpu", "bf16", 3, 5, 0.1, 7, 9, 2, false, "timed", "g.json"};
+  c.run = {"runs/a b#c", 12,      18446744073709551615u, "cpu", "bf16", 3, 5, 0.1, 7, 9, 2, false, "timed", "g.json",
+           true,         "a.prom"};
   c.data = {"train ü", "valid", "t.model", "sequential", 1.0 / 3, "warn"};
   c.batch = {24, 3, 77};
   c.model = {3,

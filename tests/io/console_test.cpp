@@ -28,6 +28,7 @@ ProgressLine example() {
           .loss = 4.8123,
           .grad_norm = 0.873,
           .lr = 6e-4,
+          .step_seconds = 0.6637,
           .tokens_per_second = 12345,
           .mfu = 0.341,
           .eta_seconds = 3725,
@@ -37,7 +38,7 @@ ProgressLine example() {
 TEST(Console, ALineHoldsItsNumbersUnderTheirNames) {
   const std::string header = progress_header(1000), line = progress_text(example());
   EXPECT_EQ(line.size(), header.size());
-  for (const char* word : {"120/1000", "4.8123", "0.873", "6.00e-04", "12.3 k", "34.1%", "1.83", "1h02m"}) {
+  for (const char* word : {"120/1000", "4.8123", "0.873", "6.00e-04", "663.7", "12.3 k", "34.1%", "1.83", "1h02m"}) {
     EXPECT_NE(line.find(word), std::string::npos) << word << " in " << line;
   }
   // Right-aligned columns: a name ends where its value ends.

@@ -245,7 +245,7 @@ TEST(Report, OfEveryPaperModel) {
     const ModelCounts counts = count_model(config);
     const auto parameters = static_cast<double>(counts.parameters);
     const MeshPlan plan = plan_mesh(config, 1, {});
-    const auto json = nlohmann::json::parse(json_report(plan, {}, nullptr));
+    const auto json = nlohmann::json::parse(json_report(plan, {}, nullptr, 1e9));
     EXPECT_EQ(json.at("parameters").at("total"), counts.parameters) << name;
     EXPECT_EQ(json.at("parameters").at("activated"), counts.activated) << name;
     EXPECT_EQ(json.at("flops_per_sequence"), counts.flops_per_sequence) << name;
@@ -260,7 +260,7 @@ TEST(Report, OfEveryPaperModel) {
     for (const auto& [group, bytes] : json.at("communication_bytes_per_step").items()) EXPECT_EQ(bytes, 0) << group;
     EXPECT_EQ(json.at("pipeline").at("bubble"), 0) << name;
     EXPECT_EQ(json.at("pipeline").at("microbatches"), config.batch.global) << name;
-    EXPECT_THAT(mesh_report(plan, {}), HasSubstr("mesh of 1 rank: pp1 dp1 tp1")) << name;
+    EXPECT_THAT(mesh_report(plan, {}, 1e9), HasSubstr("mesh of 1 rank: pp1 dp1 tp1")) << name;
   }
 }
 

@@ -38,6 +38,7 @@ class Quickstart(unittest.TestCase):
         for name in ("quickstart.sh", "mpi-env.sh"):
             shutil.copy(REPOSITORY / "scripts" / name, self.root / "scripts" / name)
         self.executable("scripts/install-deps.sh", "#!/bin/bash\n")
+        (self.root / "CMakeLists.txt").touch()
         self.executable("bin/cmake", "#!/bin/bash\n")
         self.executable("build/cpu/apps/lyceum", LYCEUM)
         self.environment = {**os.environ, "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"}
@@ -73,6 +74,19 @@ class Quickstart(unittest.TestCase):
         again = self.run_through()
         self.assertEqual(again.returncode, 0, again.stderr)
         self.assertEqual([call.split()[0] for call in self.calls()[4:]], ["train", "routing", "generate"])
+
+    def test_an_installed_one_works_where_it_is_called(self):
+        share = self.root / "prefix/share/lyceum"
+        share.mkdir(parents=True)
+        for name in ("quickstart.sh", "mpi-env.sh"):
+            shutil.copy(REPOSITORY / "scripts" / name, share / name)
+        self.executable("prefix/bin/lyceum", LYCEUM)
+        self.finish_with(0)
+        done = subprocess.run([share / "quickstart.sh"], cwd=self.root, env=self.environment, capture_output=True,
+                              text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"--config {share}/configs/quickstart.ini", self.calls()[1])
+        self.assertEqual(re.findall(r"^(\d)/6  ", done.stdout, flags=re.MULTILINE), list("3456"))
 
     def test_other_inputs_are_refused_until_fresh(self):
         self.finish_with(0)

@@ -484,6 +484,8 @@ void check_training(Findings& findings, const Config& config) {
       config.eval.every <= 0 || !config.data.valid.empty() || config.data.valid_fraction > 0,
       "eval.every = {} with nothing to validate on: set data.valid or data.valid_fraction, or eval.every = 0",
       config.eval.every);
+  findings.unless(config.run.prometheus.empty() || config.run.prometheus.ends_with(".prom"),
+                  "run.prometheus = {}: a node exporter reads files NAME.prom alone", config.run.prometheus);
   findings.unless(config.run.gemm_file.empty() || config.run.gemm_choice == "timed",
                   "run.gemm_file = {} is of no use without run.gemm_choice = timed", config.run.gemm_file);
 }

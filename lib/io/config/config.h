@@ -19,10 +19,10 @@ struct RunConfig {
   std::string dir = "runs/default";
   std::int64_t steps = 1000;
   std::uint64_t seed = 1;
-  std::string device = "auto";    // auto, cpu, cuda
-  std::string precision = "f32";  // f32, bf16
-  int threads = 0;                // OpenMP threads of a rank; 0: the node's cores shared among its ranks
-  std::int64_t log_every = 1;
+  std::string device = "auto";            // auto, cpu, cuda
+  std::string precision = "f32";          // f32, bf16
+  int threads = 0;                        // OpenMP threads of a rank; 0: the node's cores shared among its ranks
+  std::int64_t log_every = 0;             // steps between console lines; 0: log_every_of() says
   double timeout_seconds = 600;           // longest wait for another rank
   std::int64_t audit_every = 10;          // steps between comparisons of copies; 0: memory is not watched at all
   std::int64_t replay_every = 1000;       // steps between those that are computed twice; 0: none is
@@ -30,7 +30,15 @@ struct RunConfig {
   bool cuda_graph = true;                 // a step of a single rank is recorded once, then launched as a whole
   std::string gemm_choice = "heuristic";  // heuristic, timed
   std::string gemm_file;                  // of another run, for gemm_choice = timed
+  bool tensorboard = false;               // events for it in dir/tensorboard
+  std::string prometheus;                 // text file of the latest step; none when empty
 };
+
+/// What holds where nobody chose a number: a line a step in a short run.
+inline std::int64_t log_every_of(const RunConfig& run) {
+  if (run.log_every > 0) return run.log_every;
+  return run.steps <= 200 ? 1 : 10;
+}
 
 struct DataConfig {
   std::string train, valid;        // prefixes of .bin/.idx

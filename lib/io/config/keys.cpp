@@ -24,7 +24,8 @@ void bind_run(Binder key, RunConfig& run) {
   key("run.device", &run.device, {.names = {"auto", "cpu", "cuda"}}, "where kernels run");
   key("run.precision", &run.precision, {.names = {"f32", "bf16"}}, "of weights and activations");
   key("run.threads", &run.threads, {.low = 0}, "threads of a rank; 0: the node's cores shared among its ranks");
-  key("run.log_every", &run.log_every, {.low = 1}, "steps between console lines");
+  key("run.log_every", &run.log_every, {.low = 0},
+      "steps between console lines; 0: 1 in a run of up to 200 steps, else 10");
   key("run.timeout_seconds", &run.timeout_seconds, {.low = 0, .low_open = true}, "longest wait for another rank");
   key("run.audit_every", &run.audit_every, {.low = 0},
       "steps between comparisons of weights that several ranks hold; above 0 memory is watched at each update, too");
@@ -36,6 +37,9 @@ void bind_run(Binder key, RunConfig& run) {
   key("run.gemm_choice", &run.gemm_choice, {.names = {"heuristic", "timed"}},
       "on GPUs: the algorithm that cuBLASLt proposes first for a matrix product, or the fastest of its proposals");
   key("run.gemm_file", &run.gemm_file, {}, "algorithms to begin with, when timed: gemm.json of another run's folder");
+  key("run.tensorboard", &run.tensorboard, {}, "whether metrics are written to RUN/tensorboard as well");
+  key("run.prometheus", &run.prometheus, {},
+      "file for node_exporter's textfile collector, NAME.prom: the metrics of the latest step");
 }
 
 void bind_data(Binder key, DataConfig& data) {

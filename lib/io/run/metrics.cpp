@@ -1,8 +1,6 @@
 #include "io/run/metrics.h"
 
-#include <fcntl.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cmath>
@@ -10,10 +8,8 @@
 #include <fstream>
 #include <functional>
 #include <limits>
-#include <utility>
 
 #include "core/error.h"
-#include "io/files/uninterrupted.h"
 
 namespace lyceum {
 namespace {
@@ -53,52 +49,27 @@ std::string line_of(const OrderedJson& record) {
 
 }  // namespace
 
-MetricsLog::MetricsLog(std::filesystem::path file, std::int64_t resume_step) : file_(std::move(file)) {
-  if (resume_step >= 0 && std::filesystem::exists(file_)) {
-    for_each_line(file_, [&](const OrderedJson& record, std::int64_t bytes) {
+MetricsLog::MetricsLog(const std::filesystem::path& file, std::int64_t resume_step) {
+  std::int64_t kept = 0;  // bytes
+  if (resume_step >= 0 && std::filesystem::exists(file)) {
+    for_each_line(file, [&](const OrderedJson& record, std::int64_t bytes) {
       const auto step = record["step"].get<std::int64_t>();
       if (step > resume_step) return false;
-      size_ = bytes;
+      kept = bytes;
       resumed_at_ = step;
       return true;
     });
-    std::ifstream in(file_, std::ios::binary);
-    in.seekg(size_);
+    std::ifstream in(file, std::ios::binary);
+    in.seekg(kept);
     for (std::string line; std::getline(in, line);) ++lines_cut_;
   }
-  descriptor_ = uninterrupted([&] { return ::open(file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644); });
-  require(descriptor_ >= 0, "{}: cannot be opened for writing: {}", file_.string(), std::strerror(errno));
-  if (uninterrupted([&] { return ::ftruncate(descriptor_, size_); }) != 0) {
-    const int reason = errno;
-    ::close(descriptor_);
-    fail(ExitCode::failed, "{}: cannot be cut to {} bytes: {}", file_.string(), size_, std::strerror(reason));
-  }
+  lines_.emplace(file, kept);
 }
-
-MetricsLog::~MetricsLog() { ::close(descriptor_); }
 
 void MetricsLog::append(const OrderedJson& record) {
   require(record.is_object() && record.contains("step") && record["step"].is_number_integer(),
           "a metrics record needs an integer \"step\"");
-  waiting_ += line_of(record);
-  for (std::size_t done = 0; done < waiting_.size();) {
-    const ssize_t written =
-        uninterrupted([&] { return ::write(descriptor_, waiting_.data() + done, waiting_.size() - done); });
-    if (written < 0) {
-      const int reason = errno;
-      const bool whole = uninterrupted([&] { return ::ftruncate(descriptor_, size_); }) == 0;
-      fail(ExitCode::failed, "{}: cannot be written{}: {}", file_.string(), whole ? "" : " (its last line is torn)",
-           std::strerror(reason));
-    }
-    done += static_cast<std::size_t>(written);
-  }
-  size_ += static_cast<std::int64_t>(waiting_.size());
-  waiting_.clear();
-}
-
-void MetricsLog::sync() {
-  const int reason = uninterrupted([&] { return ::fsync(descriptor_); }) == 0 ? 0 : errno;
-  require(reason == 0, "{}: cannot be written to disk: {}", file_.string(), std::strerror(reason));
+  lines_->append(line_of(record));
 }
 
 Metrics read_metrics(const std::filesystem::path& file) {

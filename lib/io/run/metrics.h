@@ -5,8 +5,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "io/files/appended_file.h"
 
 namespace lyceum {
 
@@ -17,28 +20,22 @@ class MetricsLog {
   /// Opens or creates. Lines of steps after `resume_step` are cut off (a resumed run writes them again), and so is a
   /// last line that a killed run tore, or that a power failure left as zeros; -1 begins an empty file. Throws a
   /// bad_input Error for a damaged line.
-  MetricsLog(std::filesystem::path file, std::int64_t resume_step);
-  ~MetricsLog();
-  MetricsLog(const MetricsLog&) = delete;
-  MetricsLog& operator=(const MetricsLog&) = delete;
+  MetricsLog(const std::filesystem::path& file, std::int64_t resume_step);
 
   /// Appends one line and hands it to the system; `record` has an integer "step". When the disk is full it throws and
   /// leaves no part of a line behind; the line waits and is written by the next append that finds space.
   void append(const nlohmann::ordered_json& record);
 
   /// Waits until all lines are on the disk. Throws a failed Error when they do not get there.
-  void sync();
+  void sync() { lines_->sync(); }
 
   /// What was found when it was opened: the step of the last line that stays (-1: none), and lines that were cut off.
   std::int64_t resumed_at() const { return resumed_at_; }
   std::int64_t lines_cut() const { return lines_cut_; }
 
  private:
-  std::filesystem::path file_;
-  std::int64_t size_ = 0;  // bytes of whole lines
+  std::optional<AppendedFile> lines_;
   std::int64_t resumed_at_ = -1, lines_cut_ = 0;
-  std::string waiting_;  // lines that could not be written yet
-  int descriptor_ = -1;
 };
 
 struct MetricPoint {

@@ -38,18 +38,18 @@ std::string human_duration(double seconds) {
 }
 
 std::string progress_header(std::int64_t steps) {
-  return fmt::format("{:>{}}  {:>9}  {:>9}  {:>9}  {:>8}  {:>6}  {:>9}  {:>7}", "step", step_width(steps), "loss",
-                     "grad norm", "lr", "tok/s", "MFU", "imbalance", "ETA");
+  return fmt::format("{:>{}}  {:>9}  {:>9}  {:>9}  {:>7}  {:>8}  {:>6}  {:>9}  {:>7}", "step", step_width(steps),
+                     "loss", "grad norm", "lr", "ms/step", "tok/s", "MFU", "imbalance", "ETA");
 }
 
 std::string progress_text(const ProgressLine& line) {
   const std::string mfu = line.mfu ? fmt::format("{:.1f}%", 100 * *line.mfu) : std::string(unknown);
   const std::string imbalance =
       line.load_imbalance ? fmt::format("{:.2f}", *line.load_imbalance) : std::string(unknown);
-  std::string text =
-      fmt::format("{:>{}}  {:>9.4f}  {:>9.3g}  {:>9.2e}  {:>8}  {:>6}  {:>9}  {:>7}",
-                  fmt::format("{}/{}", line.step, line.steps), step_width(line.steps), line.loss, line.grad_norm,
-                  line.lr, human_count(line.tokens_per_second), mfu, imbalance, eta_text(line));
+  std::string text = fmt::format("{:>{}}  {:>9.4f}  {:>9.3g}  {:>9.2e}  {:>7.4g}  {:>8}  {:>6}  {:>9}  {:>7}",
+                                 fmt::format("{}/{}", line.step, line.steps), step_width(line.steps), line.loss,
+                                 line.grad_norm, line.lr, 1e3 * line.step_seconds, human_count(line.tokens_per_second),
+                                 mfu, imbalance, eta_text(line));
   if (line.skipped > 0) text += fmt::format("  {} skipped", line.skipped);
   return text;
 }

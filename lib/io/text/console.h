@@ -15,7 +15,7 @@ std::string human_duration(double seconds);
 struct ProgressLine {
   std::int64_t step = 0, steps = 0;
   double loss = 0, grad_norm = 0, lr = 0;
-  double tokens_per_second = 0;
+  double step_seconds = 0, tokens_per_second = 0;
   std::optional<double> mfu;             // model FLOP/s over the stated peak, 0 … 1
   std::optional<double> eta_seconds;     // until `steps`
   std::optional<double> load_imbalance;  // busiest expert's load over the mean, worst layer

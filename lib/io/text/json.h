@@ -17,8 +17,8 @@ namespace lyceum {
 /// recursion.
 void require_shallow(std::string_view json);
 
-/// The value as a T. Throws a bad_input Error for a number that T has no room for, or a real one for an integer, which
-/// the library would convert somehow; its own exceptions otherwise.
+/// The value as a T. Throws the library's exceptions, also for a number that T has no room for, or a real one for an
+/// integer, which the library would convert somehow.
 template <class T, class Json>
 T exact_value(const Json& json) {
   if constexpr (requires(T list) { list.push_back(typename T::value_type()); } &&
@@ -35,8 +35,10 @@ T exact_value(const Json& json) {
     const bool fits = json.is_number_unsigned()
                           ? std::in_range<T>(json.template get<std::uint64_t>())
                           : json.is_number_integer() && std::in_range<T>(json.template get<std::int64_t>());
-    require_input(fits || !json.is_number(), "{} stands where a{} integer of {} bits should",
-                  json.is_number() ? json.dump() : "", std::unsigned_integral<T> ? "n unsigned" : "n", 8 * sizeof(T));
+    if (!fits && json.is_number()) {
+      throw nlohmann::json::out_of_range::create(406, json.dump() + " is not an integer in the range of its field",
+                                                 &json);
+    }
     return json.template get<T>();
   } else {
     return json.template get<T>();

@@ -1,0 +1,58 @@
+#include "io/run/prometheus.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <string_view>
+
+#include "core/error.h"
+#include "io/files/atomic_file.h"
+
+namespace lyceum {
+namespace {
+
+std::string escaped(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '\\' || c == '"') result += '\\';
+    if (c == '\n') {
+      result += "\\n";
+    } else {
+      result += c;
+    }
+  }
+  return result;
+}
+
+std::string number_text(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
+  return fmt::format("{}", value);
+}
+
+}  // namespace
+
+std::string prometheus_text(const nlohmann::ordered_json& record, const std::string& run) {
+  std::string text;
+  for (const auto& [key, value] : record.items()) {
+    if (!value.is_number()) continue;
+    text += fmt::format("# TYPE lyceum_{0} gauge\nlyceum_{0}{{run=\"{1}\"}} {2}\n", key, escaped(run),
+                        number_text(value.get<double>()));
+  }
+  return text;
+}
+
+void write_prometheus(const std::filesystem::path& file, const nlohmann::ordered_json& record, const std::string& run) {
+  const std::filesystem::path fresh = file.string() + ".new";
+  std::ofstream out(fresh, std::ios::binary);
+  out << prometheus_text(record, run);
+  out.close();
+  require(out.good(), "{}: cannot be written: {}", fresh.string(), std::strerror(errno));
+  rename_path(fresh, file);
+}
+
+}  // namespace lyceum

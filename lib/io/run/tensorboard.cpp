@@ -1,0 +1,100 @@
+#include "io/run/tensorboard.h"
+
+#include <boost/crc.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "core/clock.h"
+#include "io/files/atomic_file.h"
+
+namespace lyceum {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+static_assert(std::endian::native == std::endian::little, "numbers are written as they lie in memory");
+
+template <class Number>
+std::string bytes_of(Number number) {
+  std::string bytes(sizeof number, '\0');
+  std::memcpy(bytes.data(), &number, sizeof number);
+  return bytes;
+}
+
+/// Protocol buffers: a field is its number and kind in one varint, then its value.
+std::string varint(std::uint64_t value) {
+  std::string bytes;
+  for (; value >= 0x80; value >>= 7) bytes += static_cast<char>(value | 0x80);
+  return bytes + static_cast<char>(value);
+}
+std::string field(int number, std::int64_t value) {
+  return varint(static_cast<std::uint64_t>(number) << 3) + varint(static_cast<std::uint64_t>(value));
+}
+std::string field(int number, double value) {
+  return varint(static_cast<std::uint64_t>(number) << 3 | 1) + bytes_of(value);
+}
+std::string field(int number, std::string_view bytes) {
+  return (varint(static_cast<std::uint64_t>(number) << 3 | 2) + varint(bytes.size())).append(bytes);
+}
+std::string field(int number, float value) {
+  return varint(static_cast<std::uint64_t>(number) << 3 | 5) + bytes_of(value);
+}
+
+/// CRC-32C, masked: a CRC of data that hold a CRC would be of little use.
+std::string checksum(std::string_view bytes) {
+  boost::crc_optimal<32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, true, true> crc;
+  crc.process_bytes(bytes.data(), bytes.size());
+  return bytes_of(std::rotr(static_cast<std::uint32_t>(crc.checksum()), 15) + 0xA282EAD8U);
+}
+
+std::string event(double time, std::int64_t step, const std::string& what) {
+  const std::string data = field(1, time) + field(2, step) + what;
+  const std::string length = bytes_of(static_cast<std::uint64_t>(data.size()));
+  return length + checksum(length) + data + checksum(data);
+}
+std::string file_version() { return field(3, std::string_view("brain.Event:2")); }
+std::string session_start() { return field(7, field(1, std::int64_t{1})); }  // SessionLog.status = START
+std::string scalar(std::string_view tag, float value) { return field(1, field(1, tag) + field(2, value)); }
+
+/// TensorBoard draws tags with the same word before the slash together.
+std::string tag_of(const std::string& key) {
+  const auto one_of = [&](auto... names) { return ((key == names) || ...); };
+  if (key == "loss" || key.ends_with("_loss") || one_of("valid_standard_error", "unigram_entropy"))
+    return "loss/" + key;
+  if (key.ends_with("_norm") || one_of("lr", "skipped", "rollbacks")) return "optimizer/" + key;
+  if (one_of("load_imbalance", "dead_experts")) return "routing/" + key;
+  return "speed/" + key;
+}
+
+/// TensorBoard reads the files of a folder in the order of their names: by the microsecond that they begin in.
+std::filesystem::path new_file(const std::filesystem::path& folder) {
+  make_directories(folder);
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return folder / fmt::format("events.out.tfevents.{:.0f}.{}", 1e6 * unix_seconds(), host.data());
+}
+
+}  // namespace
+
+TensorBoardLog::TensorBoardLog(const std::filesystem::path& folder, std::int64_t first_step)
+    : events_(new_file(folder), 0) {
+  const double now = unix_seconds();
+  events_.append(event(now, 0, file_version()) + event(now, first_step, session_start()));
+}
+
+void TensorBoardLog::append(const OrderedJson& record) {
+  std::string scalars;
+  for (const auto& [key, value] : record.items()) {
+    if (value.is_number() && key != "step" && key != "time") scalars += scalar(tag_of(key), value.get<float>());
+  }
+  events_.append(event(record.at("time").get<double>(), record.at("step").get<std::int64_t>(), field(5, scalars)));
+}
+
+}  // namespace lyceum

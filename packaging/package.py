@@ -1,0 +1,36 @@
+# A recipe for Spack: `spack repo create lyceum-repo`, this file as lyceum-repo/packages/lyceum/package.py,
+# `spack repo add lyceum-repo`, `spack dev-build lyceum@main` in the sources.
+from spack.package import *
+
+
+class Lyceum(CMakePackage, CudaPackage):
+    """Trains sparse transformers (mixture-of-experts models and their relatives) on a cluster, started by mpirun."""
+
+    homepage = "https://example.org/lyceum"  # until the owner names a place
+
+    version("main")
+
+    depends_on("c", type="build")
+    depends_on("cxx", type="build")
+    depends_on("cmake@3.25:", type="build")
+    depends_on("ninja", type="build")
+    depends_on("openmpi@4.1:")
+    depends_on("hdf5@1.10: +hl ~mpi")
+    depends_on("onednn@2.7:")
+    depends_on("boost@1.74: +program_options")
+    depends_on("fmt@9:")
+    depends_on("googletest@1.12: +gmock")
+    depends_on("sentencepiece@0.1.97:")
+    depends_on("nlohmann-json@3.11:")
+    depends_on("openssl@3:")
+    depends_on("cuda@12.8:", when="+cuda")
+    depends_on("nccl@2.20:", when="+cuda")
+
+    generator("ninja")
+
+    def cmake_args(self):
+        args = [self.define_from_variant("LYCEUM_CUDA", "cuda")]
+        if self.spec.satisfies("+cuda"):
+            architectures = [f"{arch}-real" for arch in self.spec.variants["cuda_arch"].value]
+            args.append(self.define("LYCEUM_CUDA_ARCHITECTURES", architectures))
+        return args

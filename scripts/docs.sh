@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Builds the documentation as a site, build/site/index.html, and fails where a link leads nowhere.
+#   scripts/docs.sh [--serve]     --serve: shows it at http://127.0.0.1:8000, again after each change, until Ctrl-C
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+case ${1:-} in
+  '') command=(build --strict --quiet) ;;
+  --serve) command=(serve) ;;
+  *) sed -n '2,3s/^# \{0,1\}//p' "$0"; [[ $1 == --help ]]; exit ;;
+esac
+python=${LYCEUM_PYTHON:-.venv/bin/python}
+"$python" -c 'import mkdocs' 2>/dev/null || { echo "docs.sh: needs mkdocs: scripts/install-deps.sh installs it" >&2; exit 1; }
+exec "$python" -m mkdocs "${command[@]}"

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Usage: monitoring_test.sh LYCEUM SOURCE_DIR. TensorBoard's and Prometheus' own readers find in a run's files what
+# metrics.jsonl has, also of a run that was resumed and did steps again.
+. "$(dirname "$0")/lib.sh" "$@"
+make_data
+python=${LYCEUM_PYTHON:-python3}
+watched=("${tiny[@]}" --run.tensorboard=true "--run.prometheus=$work/lyceum.prom" "--run.dir=$work/run" --checkpoint.every=4)
+
+expect 0 "$lyceum" "${watched[@]}" --run.steps=4
+expect 0 "$lyceum" "${watched[@]}" --run.steps=7
+rm -r "$work/run/checkpoints/step-00000007"
+expect 0 "$lyceum" "${watched[@]}" --run.steps=9
+says out "resumed .*step-00000004"
+"$python" - "$work/run" "$work/lyceum.prom" >"$work/out" 2>"$work/err" <<'END' || fail "the readers find something else"
+import json, math, struct, sys
+from prometheus_client.parser import text_string_to_metric_families
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+run, prom = sys.argv[1:]
+records = [json.loads(line) for line in open(run + "/metrics.jsonl")]
+assert [record["step"] for record in records] == list(range(1, 10)), records
+times = [record["time"] for record in records]
+assert times == sorted(times) and times[0] > 1.7e9, times
+
+events = EventAccumulator(run + "/tensorboard", size_guidance={"scalars": 0}).Reload()
+found = {tag.split("/")[1]: events.Scalars(tag) for tag in events.Tags()["scalars"]}
+wanted = {key for record in records for key in record if key not in ("step", "time")}
+assert set(found) == wanted, set(found) ^ wanted
+for key in wanted:
+    f32 = [(r["step"], struct.unpack("f", struct.pack("f", r[key]))[0]) for r in records if key in r]
+    assert [(event.step, event.value) for event in found[key]] == f32, (key, found[key], f32)
+assert [event.wall_time for event in found["loss"]] == times
+
+last = records[-1]
+gauges = {family.name: family for family in text_string_to_metric_families(open(prom).read())}
+assert set(gauges) == {"lyceum_" + key for key in last}, set(gauges)
+for key, value in last.items():
+    (sample,) = gauges["lyceum_" + key].samples
+    assert sample.labels == {"run": run} and math.isclose(sample.value, value, rel_tol=1e-15), sample
+END
+
+# What cannot be written is told once, and training goes on.
+mkdir "$work/folder.prom"
+expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/other" --run.steps=5 "--run.prometheus=$work/folder.prom"
+equal "warnings" "$(grep -c "^warning: .*folder.prom.*training goes on" "$work/out")" 1
+expect 2 "$lyceum" "${tiny[@]}" "--run.dir=$work/other" --run.prometheus=metrics.txt
+says err "run.prometheus = metrics.txt: .*\.prom"
