@@ -118,7 +118,7 @@ struct WeightTerms {
 };
 
 /// Whether heads, and all matrices, may be walked in packs.
-template <int width, class T, class... Operands>
+template <int width, class... Operands>
 bool in_packs(const QkNormShape& shape, const Operands&... operands) {
   return shape.head_dim % width == 0 && (fits_packs(operands, width) && ...);
 }
@@ -129,7 +129,7 @@ template <class T>
 void run(const CudaStream& stream, const QkSquares<T>& norm) {
   require_fitting(norm);
   constexpr int width = pack_width<T>;
-  const bool packed = in_packs<width, T>(norm.shape, norm.x);
+  const bool packed = in_packs<width>(norm.shape, norm.x);
   start(stream, "QkSquares", packed ? sum_groups<width, QkSquares<T>> : sum_groups<1, QkSquares<T>>,
         blocks_for(norm.sums.size(), qk_warps), qk_threads, norm);
 }
@@ -138,7 +138,7 @@ template <class T>
 void run(const CudaStream& stream, const QkNormForward<T>& norm) {
   require_fitting(norm);
   constexpr int width = pack_width<T>;
-  const bool packed = in_packs<width, T>(norm.shape, norm.x, norm.y, norm.q_weight, norm.k_weight);
+  const bool packed = in_packs<width>(norm.shape, norm.x, norm.y, norm.q_weight, norm.k_weight);
   start(stream, "QkNormForward", packed ? qk_norm_forward<width, T> : qk_norm_forward<1, T>, blocks_for(norm.x.rows),
         qk_threads, norm);
 }
@@ -147,7 +147,7 @@ template <class T>
 void run(const CudaStream& stream, const QkDots<T>& norm) {
   require_fitting(norm);
   constexpr int width = pack_width<T>;
-  const bool packed = in_packs<width, T>(norm.shape, norm.x, norm.dy, norm.q_weight, norm.k_weight);
+  const bool packed = in_packs<width>(norm.shape, norm.x, norm.dy, norm.q_weight, norm.k_weight);
   start(stream, "QkDots", packed ? sum_groups<width, QkDots<T>> : sum_groups<1, QkDots<T>>,
         blocks_for(norm.sums.size(), qk_warps), qk_threads, norm);
 }
@@ -156,7 +156,7 @@ template <class T>
 void run(const CudaStream& stream, const QkNormBackward<T>& norm) {
   require_fitting(norm);
   constexpr int width = pack_width<T>;
-  const bool packed = in_packs<width, T>(norm.shape, norm.x, norm.dy, norm.dx, norm.q_weight, norm.k_weight);
+  const bool packed = in_packs<width>(norm.shape, norm.x, norm.dy, norm.dx, norm.q_weight, norm.k_weight);
   start(stream, "QkNormBackward", packed ? qk_norm_backward<width, T> : qk_norm_backward<1, T>, blocks_for(norm.x.rows),
         qk_threads, norm);
 }
@@ -165,7 +165,7 @@ template <class T>
 void run(const CudaStream& stream, const QkNormWeightGrad<T>& norm) {
   require_fitting(norm);
   constexpr int width = pack_width<T>;
-  if (in_packs<width, T>(norm.shape, norm.x, norm.dy)) {
+  if (in_packs<width>(norm.shape, norm.x, norm.dy)) {
     add_column_sums<width>(stream, "QkNormWeightGrad", norm.x.rows, norm.d_weight, WeightTerms<width, T>{norm});
   } else {
     add_column_sums<1>(stream, "QkNormWeightGrad", norm.x.rows, norm.d_weight, WeightTerms<1, T>{norm});
