@@ -37,9 +37,9 @@ BASE = {
     "model.layers": 2, "model.hidden": 32, "model.heads": 4, "model.kv_heads": 2, "model.head_dim": 0,
     "model.ffn_hidden": 48, "model.vocab": 64, "model.rope_base": 10000, "model.norm_eps": 1e-6, "model.init_std": 0.2,
     "model.tie_embeddings": 0, "model.first_dense_layers": 0, "model.ffn": "swiglu", "model.attention": "mha",
-    "model.attention_weights": "softmax",
+    "model.attention_weights": "softmax", "model.qkv_bias": 0, "model.qk_norm": "none",
     "attention_experts.count": 0, "attention_experts.top_k": 1, "attention_experts.gates": "detached",
-    "moe.experts": 8, "moe.shared_experts": 0, "moe.top_k": 2, "moe.top_k_start": 0, "moe.expert_hidden": 24,
+    "moe.experts": 8, "moe.shared_experts": 0, "moe.shared_gate": 0, "moe.top_k": 2, "moe.top_k_start": 0, "moe.expert_hidden": 24,
     "moe.zero_experts": 0, "moe.copy_experts": 0, "moe.latent_hidden": 0,
     "moe.router": "softmax", "moe.router_hidden": 16, "moe.gates": "raw",
     "moe.group_limit": 0, "moe.capacity_factor": 0,
@@ -73,6 +73,9 @@ def pieces(**changes) -> dict:
     return keys(moe_experts=0, model_init_std=0.1, balance_sub_dimension=0.05) | own
 
 
+# What a bias of keys adds to all scores of a query alike changes nothing: where positions turn slowly, its gradient is
+# nearly nothing but rounding.
+BIASES = keys(model_qkv_bias=1, optim_eps=1e-3)
 EVEN = keys(balance_expert=0.05)
 EVEN_BATCH = keys(balance_expert=0.05, balance_scope="batch")
 GROUPS = keys(balance_device_groups=4, moe_group_limit=2, moe_top_k=3)
@@ -114,6 +117,12 @@ CASES = {
     **{f"all losses, {router}, batch": ALL_LOSSES | keys(moe_router=router, balance_z_loss=0, balance_scope="batch")
        for router in ("sigmoid", "sqrt_softplus")},
     "shared experts": EVEN | keys(moe_shared_experts=2),
+    "shared experts, gated": EVEN | keys(moe_shared_experts=2, moe_shared_gate=1),
+    "biases": EVEN | BIASES,
+    "norms of heads": EVEN | keys(model_qk_norm="head"),
+    "norms of all heads": EVEN | keys(model_qk_norm="all"),
+    "norms of all heads, stick-breaking": keys(model_qk_norm="all", model_attention_weights="stick_breaking",
+                                               moe_experts=0),
     "attention experts": EVEN | attention_experts(count=6, top_k=2),
     "attention experts, all losses": ALL_LOSSES | attention_experts(count=4, top_k=3, gates="raw"),
     "attention experts, sigmoid, bias": BIAS | GROUPS | attention_experts(count=5, top_k=2, gates="renormalized"),
@@ -165,6 +174,9 @@ CASES = {
     "GShard": EVEN_BATCH | keys(moe_gates="renormalized", moe_capacity_factor=1.25),
     "DeepSeekMoE": EVEN | keys(model_layers=3, model_first_dense_layers=1, moe_shared_experts=1, moe_top_k=3,
                                balance_device=0.05, balance_device_groups=4),
+    "Qwen2-MoE": EVEN_BATCH | BIASES | keys(moe_gates="renormalized", moe_shared_experts=4, moe_shared_gate=1),
+    "Qwen3-MoE": EVEN_BATCH | keys(moe_gates="renormalized", model_qk_norm="head", model_head_dim=12),
+    "OLMoE": EVEN_BATCH | keys(model_qk_norm="all", model_kv_heads=4, balance_z_loss=0.001),
     "DeepSeek-V3": EVEN | BIAS | GROUPS | keys(moe_shared_experts=1),
     "MoDSE": EVEN_BATCH | SIZES | keys(moe_router="noisy", moe_gates="renormalized", optim_schedule="cosine"),
     "ModuleFormer": keys(moe_router="mlp", moe_gates="detached", balance_mutual_information=0.1,
