@@ -3,7 +3,7 @@
 # that it finds on the machine, trains over two MPI ranks, reports.
 #
 #   scripts/quickstart.sh [--fresh] [PATH ...] [-- --section.key=value ...]
-#     PATH      folders or files of text to learn from (default: /usr/include)
+#     PATH      folders or files of text to learn from (default: /usr/include, or /usr/share without it)
 #     --fresh   removes runs/quickstart, all that an earlier run made, and starts over
 #     --        what follows goes to `lyceum train` as it stands
 #
@@ -45,7 +45,10 @@ while (($#)); do
   esac
   shift
 done
-((${#inputs[@]})) || inputs=(/usr/include)
+if ((!${#inputs[@]})); then
+  inputs=(/usr/include)
+  [[ -d ${inputs[0]} ]] || inputs=(/usr/share)  # no compiler here
+fi
 
 phase=''
 bold='' plain=''
