@@ -103,6 +103,27 @@ std::int64_t TokenFile::tokens() const { return implementation_->tokens; }
 std::int64_t TokenFile::sequences() const { return implementation_->index.sequences(); }
 std::int64_t TokenFile::documents() const { return implementation_->index.documents(); }
 std::int64_t TokenFile::document_begin(std::int64_t d) const { return implementation_->index.document_begin(d); }
+std::vector<std::int64_t> TokenFile::document_begins() const { return implementation_->index.document_begins(); }
+
+std::vector<std::int64_t> TokenFile::document_begins(std::int64_t first, std::int64_t end) const {
+  std::int64_t low = 0, high = documents();  // the first document that begins at `first` or behind
+  while (low < high) {
+    const std::int64_t middle = low + (high - low) / 2;
+    if (document_begin(middle) < first) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  std::vector<std::int64_t> begins;
+  for (; low < documents(); ++low) {
+    const std::int64_t begin = document_begin(low);
+    if (begin >= end) break;
+    if (begins.empty() || begins.back() != begin) begins.push_back(begin);
+  }
+  return begins;
+}
+
 const std::string& TokenFile::prefix() const { return implementation_->prefix; }
 
 void TokenFile::require_within(std::int64_t first, std::int64_t count) const {
