@@ -40,7 +40,7 @@ before=$("$lyceum" eval --checkpoint="$work/tuned" --json)
 expect 0 "$lyceum" "${tune[@]}" "--run.dir=$work/whole" "$from" --run.steps=8
 says out "^packing    $work/data/chat: 150 documents in [0-9]+ sequences of 32, [0-9.]+ % padding, [1-9][0-9]* cut$"
 targets=$(metric "$work/whole/metrics.jsonl" 1 targets)
-((targets > 0 && targets < 8 * 32 * 3 / 4)) || fail "$targets targets of 256 tokens count"
+((targets > 0 && targets < 8 * 32 * 7 / 8)) || fail "$targets targets of 256 tokens count"
 python3 - "$before" "$(metric "$work/whole/metrics.jsonl" 8 valid_loss)" <<'END' || fail "fine-tuning does not lower the loss"
 import json, sys
 before = json.loads(sys.argv[1])
@@ -67,8 +67,9 @@ expect 0 "$lyceum" generate --checkpoint="$work/whole" --prompt "the file" --tok
 expect 0 "$lyceum" "${tune[@]}" "--run.dir=$work/silent" "$from" --run.steps=2 --data.train="$work/data/chat-silent" \
   --optim.weight_decay=0.1
 says out "step 1 left out on all ranks: none of its batch's tokens counts in the loss"
-same_weights "$work"/silent/checkpoints/step-0000000{0,2} 2>/dev/null ||
-  same_weights "$work/tuned/checkpoints/step-00000000" "$work/silent/checkpoints/step-00000002"
+equal "skipped steps" "$(metric "$work/silent/metrics.jsonl" 2 skipped)" 2
+equal "loss of weights that no step has changed" "$(metric "$work/silent/metrics.jsonl" 2 valid_loss)" \
+  "$(python3 -c 'import json, sys; print(json.loads(sys.argv[1])["loss"])' "$before")"
 
 # --- a mask that is missing
 mv "$work/data/chat.mask" "$work/data/kept.mask"
@@ -78,7 +79,7 @@ mv "$work/data/kept.mask" "$work/data/chat.mask"
 
 # --- a mixture
 mixed=("${tiny[@]}" --data.train="3 $work/data/train 1 $work/data/chat" --data.valid= --data.valid_fraction=0.1
-  --data.document_mask=true --eval.batches=1)
+  --data.document_mask=true --eval.batches=1 --optim.schedule=constant)
 expect 0 "$lyceum" "${mixed[@]}" "--run.dir=$work/mixed" --run.steps=9
 says out "^ +$work/data/train +[0-9]+ +[0-9]+ +0.7500 +[0-9.]+$"
 says out "^ +$work/data/chat: loss [0-9.]+ ± [0-9.]+, [0-9]+ tokens$"

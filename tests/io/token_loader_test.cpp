@@ -348,10 +348,10 @@ TEST(BlendOf, IsMegatrons) {
   std::vector<double> normalized = weights;
   for (double& weight : normalized) weight /= std::accumulate(weights.begin(), weights.end(), 0.0);
   std::vector<Blend::Place> places;
-  megatron_blend(normalized, 200000, places);
+  megatron_blend(normalized, 70000, places);
   const Blend forwards(weights), backwards(weights);
-  for (std::int64_t i = 0; i < 200000; ++i) ASSERT_EQ(forwards.at(i), places[static_cast<std::size_t>(i)]) << i;
-  for (const std::int64_t i : {199999, 131072, 131071, 65536, 65535, 3, 150000}) {
+  for (std::int64_t i = 0; i < 70000; ++i) ASSERT_EQ(forwards.at(i), places[static_cast<std::size_t>(i)]) << i;
+  for (const std::int64_t i : {69999, 65536, 65535, 3, 40000}) {
     EXPECT_EQ(backwards.at(i), places[static_cast<std::size_t>(i)]) << i;
   }
   EXPECT_THROW(Blend({1, 0}), Error);
