@@ -222,7 +222,7 @@ Evaluation measured(const MpiSession& session, const CheckpointReader& checkpoin
   StagedModel model(config, setup->stream, setup->mesh, working_type(config.run), false);
   load_weights(checkpoint, setup->stream, model.units());
   config.batch.global = samples;  // --batches means as many on any number of ranks
-  return evaluate(model, *setup, config, *data.valid, options.batches);
+  return evaluate(model, *setup, config, data.valid, options.batches).whole;
 }
 
 /// The checkpoint's configuration for any mesh, with what the arguments say; `given`: they alone.

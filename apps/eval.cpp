@@ -8,6 +8,7 @@
 #include <iostream>
 #include <numbers>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -56,11 +57,24 @@ ChosenWidth width_of(const Config& config, const Evaluation& evaluation) {
   return width;
 }
 
+/// None where the data do not tell, or do not count all tokens of their text.
+std::optional<double> tokens_per_byte(std::span<const TokenLoader> data) {
+  double tokens = 0, bytes = 0;
+  for (const TokenLoader& loader : data) {
+    const std::optional<TokenMeta> meta = read_token_meta(loader.file().prefix());
+    if (!meta || loader.file().has_mask()) return {};
+    tokens += static_cast<double>(meta->tokens);
+    bytes += static_cast<double>(meta->bytes);
+  }
+  return tokens / bytes;
+}
+
 /// bits_per_byte is null where the data do not tell how many bytes their tokens came from, chosen_width where there are
 /// no experts.
-nlohmann::ordered_json summary(const CheckpointRun& run, const EvalOptions& options, const Evaluation& evaluation,
-                               const TokenLoader& data) {
+nlohmann::ordered_json summary(const CheckpointRun& run, const EvalOptions& options,
+                               const SourcesEvaluation& evaluations, std::span<const TokenLoader> data) {
   const CheckpointReader& reader = run.reader;
+  const Evaluation& evaluation = evaluations.whole;
   nlohmann::ordered_json result{{"checkpoint", reader.directory().string()},
                                 {"step", reader.header().step},
                                 {"loss", evaluation.loss},
@@ -75,9 +89,15 @@ nlohmann::ordered_json summary(const CheckpointRun& run, const EvalOptions& opti
   for (const Difference& change : changes(run)) {
     result["changed"][change.key] = {{"before", change.before}, {"after", change.after}};
   }
-  if (const std::optional<TokenMeta> meta = read_token_meta(data.file().prefix())) {
-    const double tokens_per_byte = static_cast<double>(meta->tokens) / static_cast<double>(meta->bytes);
-    result["bits_per_byte"] = evaluation.loss / std::numbers::ln2 * tokens_per_byte;
+  if (const std::optional<double> tokens = tokens_per_byte(data)) {
+    result["bits_per_byte"] = evaluation.loss / std::numbers::ln2 * *tokens;
+  }
+  if (data.size() > 1) {
+    for (std::size_t s = 0; s < data.size(); ++s) {
+      const Evaluation& own = evaluations.sources[s];
+      result["sources"][data[s].file().prefix()] = {
+          {"loss", own.loss}, {"standard_error", own.standard_error}, {"tokens", own.tokens}};
+    }
   }
   return result;
 }
@@ -92,15 +112,21 @@ std::string changes_text(const CheckpointRun& run, const EvalOptions& options) {
   return text.empty() ? text : text + '\n';
 }
 
-std::string text(const nlohmann::ordered_json& summary, const std::string& data) {
+std::string text(const nlohmann::ordered_json& summary) {
   const auto number = [&](const char* name) { return summary[name].get<double>(); };
-  return fmt::format(
+  std::string text = fmt::format(
       "checkpoint     {} (step {})\ntokens         {}\nloss           {:.6f} nats a token, standard error {:.6f}\n"
       "perplexity     {:.4f}\nbits per byte  {}\n",
       summary["checkpoint"].get<std::string>(), summary["step"].get<std::int64_t>(),
       summary["tokens"].get<std::int64_t>(), number("loss"), number("standard_error"), number("perplexity"),
-      summary["bits_per_byte"].is_null() ? "unknown: " + data + ".json is absent"
+      summary["bits_per_byte"].is_null() ? "unknown: the data's .json is absent, or a mask leaves tokens out"
                                          : fmt::format("{:.4f}", number("bits_per_byte")));
+  if (!summary.contains("sources")) return text;
+  for (const auto& [prefix, source] : summary["sources"].items()) {
+    text += fmt::format("  {}  loss {:.6f}, standard error {:.6f}, {} tokens\n", prefix, source["loss"].get<double>(),
+                        source["standard_error"].get<double>(), source["tokens"].get<std::int64_t>());
+  }
+  return text;
 }
 
 po::options_description described_options(EvalOptions& options) {
@@ -149,7 +175,8 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   const auto setup = set_up(config, session, Reading::evaluate);
   require_usage(routing.empty() || !mixtures_of(config).empty(), "--routing: this model has no experts to route to");
   const RunData data = open_data(config, false);
-  require_usage(data.valid.has_value(), "nothing to evaluate on: set data.valid");
+  require_usage(!data.valid.empty(), "nothing to evaluate on: set data.valid");
+  require_usage(token_log.empty() || data.valid.size() == 1, "--token-log: set data.valid to a single prefix");
   StagedModel model = weights_of(*run, *setup);
   model.skip_top(skip_top);
   Config counted = config;
@@ -160,27 +187,28 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   }
   std::optional<TokenLog> tokens;
   if (!token_log.empty() && session.rank() == 0) {
-    tokens.emplace(token_log,
-                   TokenLog::Header{.checkpoint = reader.directory().string(),
-                                    .data = data.valid->file().prefix(),
-                                    .step = reader.header().step,
-                                    .tokens = evaluated_samples(counted, *data.valid, batches) * config.batch.seq_len,
-                                    .layers = token_log_layers(config)});
+    tokens.emplace(token_log, TokenLog::Header{.checkpoint = reader.directory().string(),
+                                               .data = data.valid.front().file().prefix(),
+                                               .step = reader.header().step,
+                                               .tokens = evaluated_samples(counted, data.valid.front(), batches) *
+                                                         config.batch.seq_len,
+                                               .layers = token_log_layers(config)});
   }
   std::optional<TokenCollector> collector;
   if (!token_log.empty()) collector.emplace(*setup, config, model, tokens ? &*tokens : nullptr);
-  const Evaluation evaluation =
-      evaluate(model, *setup, counted, *data.valid, batches, {.collector = collector ? &*collector : nullptr});
+  const SourcesEvaluation evaluations =
+      evaluate(model, *setup, counted, data.valid, batches, {.collector = collector ? &*collector : nullptr});
+  const Evaluation& evaluation = evaluations.whole;
   if (session.rank() != 0) return 0;
   if (tokens) tokens->finish();
-  if (log) log->append(reader.header().step, routing_record(evaluation.routing, evaluation.tokens));
+  if (log) log->append(reader.header().step, routing_record(evaluation.routing, evaluation.positions));
 
-  const nlohmann::ordered_json result = summary(*run, options, evaluation, *data.valid);
+  const nlohmann::ordered_json result = summary(*run, options, evaluations, data.valid);
   if (parsed.values.count("json")) {
     std::cout << result.dump() << '\n';
     return 0;
   }
-  std::cout << text(result, data.valid->file().prefix()) << changes_text(*run, options);
+  std::cout << text(result) << changes_text(*run, options);
   if (const ChosenWidth width = width_of(config, evaluation); width.varies()) std::cout << width_text(width) << '\n';
   return 0;
 }

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <array>
 #include <cmath>
 #include <iostream>
 
@@ -8,6 +7,7 @@
 #include "apps/run_config.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "io/data/data_sources.h"
 #include "io/data/tokenizer.h"
 #include "io/files/sha256.h"
 #include "io/text/table.h"
@@ -92,8 +92,10 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
   require_usage(!config.data.tokenizer.empty(), "data.tokenizer is not set: name the SentencePiece model");
   const Tokenizer tokenizer(config.data.tokenizer);
   if (run->reader.tokenizer_sha256().empty()) {  // else it is the checkpoint's own
-    require_one_tokenizer(config.data.tokenizer, digest_of_file(config.data.tokenizer).sha256,
-                          std::array{config.data.train, config.data.valid});
+    std::vector<std::string> prefixes;
+    for (const DataSource& source : data_sources("data.train", config.data.train)) prefixes.push_back(source.prefix);
+    for (const DataSource& source : data_sources("data.valid", config.data.valid)) prefixes.push_back(source.prefix);
+    require_one_tokenizer(config.data.tokenizer, digest_of_file(config.data.tokenizer).sha256, prefixes);
   }
   std::vector<std::int32_t> tokens = tokenizer.encode(prompt);
   if (tokens.empty()) tokens.push_back(tokenizer.end_of_document());  // every document follows one

@@ -100,7 +100,9 @@ std::vector<DomainRouting::DataSet> data_sets_of(const std::vector<std::string>&
 /// All samples of a prefix, which must be of the model's tokenizer.
 TokenLoader loader_of(Config config, const std::string& prefix) {
   config.data.valid = prefix;
-  return *open_data(config, false).valid;
+  RunData data = open_data(config, false);
+  require_usage(data.valid.size() == 1, "--data {}: one prefix is needed", prefix);
+  return std::move(data.valid.front());
 }
 
 /// As many samples on any number of ranks.
@@ -179,7 +181,7 @@ int routing_flow(const MpiSession& session, const Arguments& arguments) {
   const ActivationFlow flow{.checkpoint = run->reader.directory().string(),
                             .data = request->data.front(),
                             .step = run->reader.header().step,
-                            .tokens = evaluation.tokens,
+                            .tokens = evaluation.positions,
                             .seq_len = run->config.batch.seq_len,
                             .hidden = run->config.model.hidden,
                             .loss = evaluation.loss,

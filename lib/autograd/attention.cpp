@@ -50,12 +50,18 @@ std::int64_t past_of(const Op& op, std::int64_t tokens) {
   require(tokens % op.seq_len == 0, "{} tokens are no whole number of sequences of {}", tokens, op.seq_len);
   require(!op.cache || tokens == op.seq_len, "{} tokens that continue one sequence, in pieces of {}", tokens,
           op.seq_len);
+  require(!op.cache || !op.first_keys.defined(), "a sequence that a cache continues is one document");
   return op.cache ? op.cache->length : 0;
 }
 
 template <class Op>
 AttentionShape shape_of(const Op& op, std::int64_t tokens, std::int64_t past) {
   return {tokens / op.seq_len, op.seq_len, past + op.seq_len, op.heads, op.kv_heads, op.head_dim};
+}
+
+template <class Op>
+FirstKeys first_keys_of(const Op& op) {
+  return op.first_keys.defined() ? op.first_keys.template span<const std::int32_t>() : FirstKeys();
 }
 
 template <class Op>
@@ -71,7 +77,8 @@ void rotate(const Stream& stream, const RotaryAttention& op, const Columns<T>& c
                            .table = op.rope_table.matrix<Accumulator<T>>(),
                            .seq_len = op.seq_len,
                            .first_position = past,
-                           .inverse = inverse});
+                           .inverse = inverse,
+                           .first_keys = first_keys_of(op)});
   }
 }
 
@@ -110,7 +117,8 @@ void attend(const Stream& stream, const RotaryAttention& op, Columns<T> columns,
                                      .v = columns.v,
                                      .out = out.matrix<T>(),
                                      .log_sum_exp = kept.row_sums.matrix<Accumulator<T>>(),
-                                     .scale = scale_of(op)});
+                                     .scale = scale_of(op),
+                                     .first_keys = first_keys_of(op)});
 }
 
 template <class T>
@@ -125,7 +133,8 @@ void attend(const Stream& stream, const StickBreakingAttention& op, Columns<T> c
                                          .v = columns.v,
                                          .out = out.matrix<T>(),
                                          .log_rest = kept.row_sums.matrix<double>(),
-                                         .scale = scale_of(op)});
+                                         .scale = scale_of(op),
+                                         .first_keys = first_keys_of(op)});
 }
 
 template <class T>
@@ -141,7 +150,8 @@ void attend_backward(const Stream& stream, const RotaryAttention& op, const Colu
                                       .dq = d_columns.q,
                                       .dk = d_columns.k,
                                       .dv = d_columns.v,
-                                      .scale = scale_of(op)});
+                                      .scale = scale_of(op),
+                                      .first_keys = first_keys_of(op)});
   rotate(stream, op, d_columns, 0, true);
 }
 
@@ -157,7 +167,8 @@ void attend_backward(const Stream& stream, const StickBreakingAttention& op, con
                                           .dq = d_columns.q,
                                           .dk = d_columns.k,
                                           .dv = d_columns.v,
-                                          .scale = scale_of(op)});
+                                          .scale = scale_of(op),
+                                          .first_keys = first_keys_of(op)});
 }
 
 /// projections: qkv, or q and kv.

@@ -26,6 +26,7 @@ struct RotaryAttention {
   Tensor rope_table;               // accumulator type [≥ seq_len, head_dim], see RopeTable
   bool rotated = false;            // q and k are rotated already: to make a result again
   KeyValueCache* cache = nullptr;  // of the one sequence that qkv continues: then there is no backward
+  Tensor first_keys = {};          // i32 [tokens], see FirstKeys; undefined: a sequence is one document
 
   struct Saved {
     Tensor qkv;
@@ -40,6 +41,7 @@ struct RotaryAttention {
 struct StickBreakingAttention {
   std::int64_t seq_len, heads, kv_heads, head_dim;
   KeyValueCache* cache = nullptr;  // as in RotaryAttention
+  Tensor first_keys = {};          // likewise
 
   struct Saved {
     Tensor qkv;

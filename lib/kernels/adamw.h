@@ -75,7 +75,8 @@ struct AdamWCheck {
 
 /// skip = 1 where norm or loss is not finite, else 0; gradient_scale = clip / norm where 0 < clip < norm, else 1.
 struct JudgeUpdate {
-  std::span<const double> norm, loss;  // [1]
+  std::span<const double> norm, loss;   // [1]
+  std::span<const double> loss_weight;  // [1]: what a token's loss counts; 0 where the batch trains none
   double clip;
   std::span<AdamWNumbers> numbers;  // [1]
 };

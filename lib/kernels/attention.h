@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include "core/stream.h"
 #include "core/tensor.h"
 
@@ -11,6 +13,11 @@ struct AttentionShape {
   std::int64_t heads, kv_heads, head_dim;
 };
 
+/// [sequences · query_len]: where a sequence is made of documents that do not see each other, the first key of its
+/// sequence that each query sees, which is where the query's document begins; at most the query's own, and never less
+/// than that of the query before. Empty: 0 for all. Keys that no query of a tile sees cost no work.
+using FirstKeys = std::span<const std::int32_t>;
+
 /// out = softmax(scale · q·kᵀ, causal) · v for each sequence and head; blocked over queries, so that no more than a
 /// panel of scores a thread exists at a time.
 template <class T>
@@ -21,6 +28,7 @@ struct AttentionForward {
   Matrix<T> out;                       // like q
   Matrix<Accumulator<T>> log_sum_exp;  // [sequences · query_len, heads], kept for backward
   double scale;
+  FirstKeys first_keys = {};
 };
 
 /// Gradients of AttentionForward; recomputes the scores panel by panel.
@@ -31,6 +39,7 @@ struct AttentionBackward {
   Matrix<const Accumulator<T>> log_sum_exp;
   Matrix<T> dq, dk, dv;
   double scale;
+  FirstKeys first_keys = {};
 };
 
 template <class T>

@@ -19,6 +19,8 @@ void require_fitting(const Attention& attention) {
   require(kv_heads > 0 && heads % kv_heads == 0, "{} query heads over {} key heads: must be a multiple", heads,
           kv_heads);
   require(query_len <= key_len, "{} queries after {} keys: keys include the queries' own", query_len, key_len);
+  require(attention.first_keys.empty() || std::ssize(attention.first_keys) == sequences * query_len,
+          "attention: {} first keys for {} queries", attention.first_keys.size(), sequences * query_len);
   require_size("q", attention.q, sequences * query_len, heads * head_dim);
   require_size("k", attention.k, sequences * key_len, kv_heads * head_dim);
   require_size("v", attention.v, sequences * key_len, kv_heads * head_dim);

@@ -7,11 +7,14 @@
 
 namespace lyceum {
 
+/// The target of a token whose prediction does not count: its loss and its gradient are 0.
+constexpr std::int32_t no_target = -1;
+
 /// loss[t] = log Σ_v exp(logits[t, v]) − logits[t, targets[t]], in nats.
 template <class T>
 struct CrossEntropyForward {
   Matrix<const T> logits;                 // [tokens, vocab]
-  std::span<const std::int32_t> targets;  // [tokens]
+  std::span<const std::int32_t> targets;  // [tokens], or no_target
   std::span<Accumulator<T>> loss;         // [tokens]
   std::span<Accumulator<T>> log_sum_exp;  // [tokens], kept for backward
 };
@@ -22,7 +25,7 @@ struct CrossEntropyForward {
 template <class T>
 struct CrossEntropyPart {
   Matrix<const T> logits;                 // [tokens, words of this part]
-  std::span<const std::int32_t> targets;  // [tokens], in the whole vocabulary
+  std::span<const std::int32_t> targets;  // [tokens], in the whole vocabulary, or no_target
   std::int64_t first, vocab;              // word of the first column; words of all parts
   Matrix<Accumulator<T>> statistics;      // [tokens, 3]
 };
@@ -30,13 +33,14 @@ struct CrossEntropyPart {
 /// CrossEntropyForward's results from the statistics of all parts, summed in their order. A is float or double.
 template <class A>
 struct CrossEntropyJoin {
-  Matrix<const A> statistics;  // [parts · tokens, 3], part after part
-  std::span<A> loss;           // [tokens]
-  std::span<A> log_sum_exp;    // [tokens]
+  Matrix<const A> statistics;             // [parts · tokens, 3], part after part
+  std::span<const std::int32_t> targets;  // [tokens], those of the parts
+  std::span<A> loss;                      // [tokens]
+  std::span<A> log_sum_exp;               // [tokens]
 };
 
-/// d_logits = scale[0] · (softmax(logits) − onehot(targets)); may overwrite logits. The logits may be those of a part
-/// of the vocabulary, log_sum_exp is that of all parts then.
+/// d_logits = scale[0] · (softmax(logits) − onehot(targets)), 0 of tokens without a target; may overwrite logits. The
+/// logits may be those of a part of the vocabulary, log_sum_exp is that of all parts then.
 template <class T>
 struct CrossEntropyBackward {
   Matrix<const T> logits;

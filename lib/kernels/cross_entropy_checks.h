@@ -29,6 +29,7 @@ void require_fitting(const CrossEntropyJoin<A>& join) {
   require(rows == 0 || (join.statistics.rows > 0 && join.statistics.rows % rows == 0),
           "CrossEntropyJoin: statistics of {} rows for {} tokens", join.statistics.rows, rows);
   require_extents("CrossEntropyJoin", "statistics", join.statistics, join.statistics.rows, 3);
+  require_length("CrossEntropyJoin", "targets", join.targets, rows);
   require_length("CrossEntropyJoin", "log_sum_exp", join.log_sum_exp, rows);
 }
 

@@ -42,12 +42,13 @@ struct Clear {
   std::span<T> y;
 };
 
-/// y += factor · x, the product in double: From and To are float or double.
+/// y += factor · times[0] · x, the product in double: From and To are float or double.
 template <class From, class To>
 struct AddScaled {
   std::span<const From> x;
   double factor;
   std::span<To> y;
+  std::span<const double> times = {};  // [1], where the kernel runs: another factor; empty: 1
 };
 
 /// parts[i] = [high | low] of row i of x: bf16 numbers whose sum has 16 bits of it, for products on units that take

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include "core/stream.h"
 #include "core/tensor.h"
 
@@ -22,6 +24,9 @@ struct Rope {
   std::int64_t seq_len;                // rows of one sequence
   std::int64_t first_position = 0;     // of a sequence's first row
   bool inverse = false;
+  /// [rows of x]: the row of its sequence at which a row's document begins, where positions count from 0 again, see
+  /// FirstKeys. Empty: 0 for all.
+  std::span<const std::int32_t> first_keys = {};
 };
 
 template <class A>

@@ -16,6 +16,7 @@ struct StickBreakingForward {
   Matrix<T> out;            // like q
   Matrix<double> log_rest;  // [sequences · query_len, heads]: Σ_i log(1 - β_i), kept for backward
   double scale;
+  FirstKeys first_keys = {};
 };
 
 /// Gradients of StickBreakingForward. With z the logits and g_i = d_out·v_i: dz_i = p_i g_i - β_i Σ_{j <= i} p_j g_j.
@@ -28,6 +29,7 @@ struct StickBreakingBackward {
   Matrix<const double> log_rest;
   Matrix<T> dq, dk, dv;
   double scale;
+  FirstKeys first_keys = {};
 };
 
 template <class T>

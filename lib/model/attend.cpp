@@ -12,7 +12,8 @@ RotaryAttention rotary(const Pass& pass, const AttentionHeads& heads) {
           .kv_heads = heads.kv_heads,
           .head_dim = heads.head_dim,
           .rope_table = pass.rope,
-          .cache = pass.cache};
+          .cache = pass.cache,
+          .first_keys = pass.first_keys};
 }
 
 StickBreakingAttention sticks(const Pass& pass, const AttentionHeads& heads) {
@@ -20,7 +21,8 @@ StickBreakingAttention sticks(const Pass& pass, const AttentionHeads& heads) {
           .heads = heads.heads,
           .kv_heads = heads.kv_heads,
           .head_dim = heads.head_dim,
-          .cache = pass.cache};
+          .cache = pass.cache,
+          .first_keys = pass.first_keys};
 }
 
 /// `again`: makes the same of inputs that `op` has seen.

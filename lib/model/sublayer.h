@@ -33,6 +33,8 @@ using SublayerObserver = std::function<void(const SublayerValues&)>;
 struct Pass {
   TokenLayout layout;
   Tensor rope;  // table of RopeTable, accumulator type; undefined where attention has no positions
+  /// i32 [layout.tokens()]: see FirstKeys. Undefined: a sequence is one document.
+  Tensor first_keys{};
   /// i32 [layout.tokens()]: the input tokens, those of a router's run from layout.own().first on. Undefined in a stage
   /// that does not read tokens.
   Tensor tokens{};

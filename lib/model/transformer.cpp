@@ -296,6 +296,7 @@ Transformer::StageResult Transformer::forward_stage(Tape& tape, const Batch& bat
                         : "in the middle of the model was given no other stage's result");
   const Pass pass{.layout = layout_of(batch.tokens(), batch.seq_len),
                   .rope = rope_,
+                  .first_keys = batch.first_keys,
                   .tokens = batch.inputs,
                   .first_token = batch.first_token,
                   .step = batch.step,

@@ -32,10 +32,12 @@ class Transformer {
   void initialize(std::uint64_t seed);
 
   struct Batch {
-    Tensor inputs, targets;  // i32 [sequences · seq_len]; stages that do not read tokens need not have them
+    // i32 [sequences · seq_len]; stages that do not read tokens need not have them. Targets may be no_target.
+    Tensor inputs, targets;
     std::int64_t sequences, seq_len;
-    Tensor losses =
-        {};  // [sequences · seq_len], where defined: takes the cross-entropy of each token in the last stage
+    Tensor first_keys = {};  // likewise, of all stages: see Pass
+    // [sequences · seq_len], where defined: takes the cross-entropy of each token in the last stage
+    Tensor losses = {};
     std::int64_t first_token = 0;                  // see Pass
     Tensor step = {}, choices = {};                // see Pass
     std::vector<ChosenExperts>* chosen = nullptr;  // see Pass

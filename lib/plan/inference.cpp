@@ -40,6 +40,7 @@ RankPlan plan_reading_rank(const Config& config, const Place& place, std::span<c
       memory.buffers += piece->buffers;
     }
     pass += 2 * boundary_bytes(config, place) + token_bytes(config);
+    if (reading == Reading::evaluate) pass += document_bytes(config);
     memory.activations = std::max(memory.activations, pass);
     memory.buffers += rope_bytes(config);
     if (reading == Reading::generate) memory.buffers += 2 * tokens * keys * number(own.count) * element;

@@ -57,7 +57,8 @@ std::int64_t step_numbers(const Config& config) { return 2 + std::ssize(loss_nam
 
 double update_buffers(const Config& config, std::span<const PlannedUnit> units) {
   const int layers = static_cast<int>(config.model.layers) + 2;
-  const std::int64_t numbers = 2 + 2 + 2 * step_numbers(config);  // norms, the step and its k, what is agreed on
+  const std::int64_t numbers =
+      2 + 3 + 2 * step_numbers(config);  // norms, the step, its k and loss weight, what is agreed on
   std::int64_t all = 0, counted = 0, decays = 0;
   for (const PlannedUnit& unit : units) {
     if (!unit.trained()) continue;
@@ -95,6 +96,10 @@ void add_end_of_step(const Config& config, const Place& place, Traffic& end) {
     sums += mixture.choices() + 1;
   }
   const double layers = number(config.model.layers + 2);
+  // The targets that count; the mask of a token file makes ranks agree on them too, but a plan opens none.
+  if (config.data.document_mask || config.data.samples == "packed") {
+    end.add(place, Axis::data, Transfer::all_reduce, sizeof(std::int64_t));
+  }
   for (const Axis axis : {Axis::data_tensor, Axis::pipeline}) {
     end.add(place, axis, Transfer::all_reduce, number(step_numbers(config)) * sizeof(double));
   }

@@ -56,6 +56,7 @@ class Rehearsal {
               .targets = numbers(DType::i32, tokens),
               .sequences = config.batch.micro,
               .seq_len = config.batch.seq_len,
+              .first_keys = config.data.document_mask ? numbers(DType::i32, tokens) : Tensor(),
               .step = numbers(DType::f64, 1)};
     if (config.moe.top_k_start > 0) batch_.choices = numbers(DType::f64, 1);
     model_.clear_routing();

@@ -66,6 +66,8 @@ double token_bytes(const Config& config) {
   return 2 * number(config.batch.micro * config.batch.seq_len) * sizeof(std::int32_t);
 }
 
+double document_bytes(const Config& config) { return config.data.document_mask ? token_bytes(config) / 2 : 0; }
+
 std::int64_t element_bytes(const Config& config) { return config.run.precision == "bf16" ? 2 : 4; }
 
 std::int64_t micro_batches(const Config& config, int world) {

@@ -61,6 +61,8 @@ std::int64_t run_of(const Config& config, int tensor);
 double boundary_bytes(const Config& config, const Place& place);
 /// Bytes of a micro-batch's tokens and targets.
 double token_bytes(const Config& config);
+/// And of where its documents begin, where these do not see each other.
+double document_bytes(const Config& config);
 
 /// Bytes of an element of weights and activations; accumulators have four.
 std::int64_t element_bytes(const Config& config);

@@ -212,6 +212,7 @@ RankPlan plan_place(const PlanInput& input, const Place& place, int rank, const 
   const bool reads = std::ranges::any_of(
       plan.stages, [&](const Range& blocks) { return reads_tokens(config, parts_of(config, blocks)); });
   if (reads) plan.memory.buffers += passes * token_bytes(config);
+  plan.memory.buffers += passes * document_bytes(config);
   plan.memory.buffers += update_buffers(config, units);
   plan.memory.activations = peak_of_passes(input, place, load);
   if (config.parallel.schedule ==

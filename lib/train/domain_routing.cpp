@@ -23,9 +23,9 @@ std::vector<DomainRouting::Router> domain_routers(const Config& config) {
 }
 
 void add_domain(DomainRouting& domains, DomainRouting::DataSet data_set, const Evaluation& evaluation) {
-  data_set.tokens = evaluation.tokens;
+  data_set.tokens = evaluation.positions;
   data_set.loss = evaluation.loss;
-  std::vector<LayerRouting> record = routing_record(evaluation.routing, evaluation.tokens);
+  std::vector<LayerRouting> record = routing_record(evaluation.routing, evaluation.positions);
   require(record.size() == domains.routers.size(), "an evaluation of {} routers, of {}", record.size(),
           domains.routers.size());
   for (std::size_t r = 0; r < record.size(); ++r) domains.routers[r].routing.push_back(std::move(record[r]));

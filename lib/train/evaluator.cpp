@@ -17,18 +17,32 @@ namespace lyceum {
 
 namespace {
 
-/// Of the sequences that the ranks with the last stage have read.
+/// Over the sequences that the ranks with the last stage have read, of a sequence's loss l and its n targets that
+/// count: Σ l, Σ n, Σ l², Σ l·n, Σ n².
 struct LossSums {
-  double losses = 0, squares = 0;  // of a sequence's mean loss
+  std::array<double, 5> sums{};
+
+  void add(double loss, double targets) {
+    const std::array terms{loss, targets, loss * loss, loss * targets, targets * targets};
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += terms[i];
+  }
+  double targets() const { return sums[1]; }
+  double mean() const { return sums[0] / sums[1]; }
+  /// Of the mean, by how much sequences differ: the variance of a ratio of two sums, to first order.
+  double standard_error(double sequences) const {
+    if (sequences < 2) return 0;
+    const double r = mean(), squares = sums[2] - 2 * r * sums[3] + r * r * sums[4];
+    return std::sqrt(std::max(squares, 0.0) * sequences / (sequences - 1)) / sums[1];
+  }
 };
 
-void add(LossSums& sums, const Stream& stream, const Tensor& losses, std::int64_t seq_len) {
+/// `targets`: of each sequence, that count.
+void add(LossSums& sums, const Stream& stream, const Tensor& losses, std::span<const std::int64_t> targets) {
   dispatch_accumulator(losses.dtype(), [&]<class A>() {
     const std::vector<A> values = values_of<A>(stream, losses);
-    for (auto at = values.begin(); at != values.end(); at += seq_len) {
-      const double mean = std::accumulate(at, at + seq_len, 0.0) / static_cast<double>(seq_len);
-      sums.losses += mean;
-      sums.squares += mean * mean;
+    const std::int64_t seq_len = std::ssize(values) / std::ssize(targets);
+    for (auto [at, n] = std::pair{values.begin(), targets.begin()}; at != values.end(); at += seq_len, ++n) {
+      sums.add(std::accumulate(at, at + seq_len, 0.0), static_cast<double>(*n));
     }
   });
 }
@@ -51,8 +65,9 @@ void forward(StagedModel& model, const RunSetup& setup, const Config& config, st
       TokenCollector::Seen* asked =
           watched.seen.empty() ? nullptr : &watched.seen[static_cast<std::size_t>(microbatch)];
       const bool reads = stage->reads_tokens();
-      Transformer::Batch batch = empty_batch(setup.stream, samples.count, config.batch.seq_len, reads);
-      if (reads) load(setup.stream, samples, config.model.vocab, batch);
+      Transformer::Batch batch = empty_batch(setup.stream, config, samples.count, reads);
+      std::vector<std::int64_t> targets;
+      if (reads || batch.first_keys.defined()) targets = load(setup.stream, samples, config.model.vocab, batch);
       batch.first_token = samples.first * config.batch.seq_len;
       if (stage->last_stage()) {
         batch.losses =
@@ -61,7 +76,7 @@ void forward(StagedModel& model, const RunSetup& setup, const Config& config, st
       if (asked) batch.chosen = &asked->chosen;
       batch.observer = watched.observer;
       const Transformer::StageResult result = stage->forward_stage(tape, batch, x);
-      if (stage->last_stage()) add(sums, setup.stream, batch.losses, config.batch.seq_len);
+      if (stage->last_stage()) add(sums, setup.stream, batch.losses, targets);
       if (asked && stage->last_stage()) asked->losses = batch.losses;
       return TapeStage::Results{.y = result.y};
     };
@@ -126,17 +141,37 @@ Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& con
     model.count_routing(true);
     own = counted;
   }
-  std::array sums{own.losses, own.squares};
-  setup.mesh.data.all_reduce(std::span(sums));
-  setup.mesh.pipeline.all_reduce(std::span(sums));  // others than the last stage give zeros
-  const auto n = static_cast<double>(samples);
-  const double loss = sums[0] / n, variance = samples > 1 ? std::max(sums[1] - n * loss * loss, 0.0) / (n - 1) : 0;
-  Evaluation result{.loss = loss,
-                    .standard_error = std::sqrt(variance / n),
+  setup.mesh.data.all_reduce(std::span(own.sums));
+  setup.mesh.pipeline.all_reduce(std::span(own.sums));  // others than the last stage give zeros
+  require_input(own.targets() > 0, "{}: no token of the {} samples that are evaluated counts in the loss",
+                loader.file().prefix(), samples);
+  Evaluation result{.loss = own.mean(),
+                    .standard_error = own.standard_error(static_cast<double>(samples)),
                     .samples = samples,
-                    .tokens = samples * config.batch.seq_len,
+                    .tokens = std::llround(own.targets()),
+                    .positions = samples * config.batch.seq_len,
                     .routing = whole_routing(config, setup.mesh, model.routing())};
   model.clear_routing();
+  return result;
+}
+
+SourcesEvaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& config,
+                           std::span<const TokenLoader> loaders, std::int64_t batches, const EvaluationWatch& watch) {
+  SourcesEvaluation result;
+  Evaluation& whole = result.whole;
+  double losses = 0, squares = 0;
+  for (const TokenLoader& loader : loaders) {
+    const Evaluation& own = result.sources.emplace_back(evaluate(model, setup, config, loader, batches, watch));
+    const auto tokens = static_cast<double>(own.tokens);
+    losses += own.loss * tokens;
+    squares += std::pow(own.standard_error * tokens, 2);
+    whole.samples += own.samples;
+    whole.tokens += own.tokens;
+    whole.positions += own.positions;
+    add(whole.routing, own.routing);
+  }
+  whole.loss = losses / static_cast<double>(whole.tokens);
+  whole.standard_error = std::sqrt(squares) / static_cast<double>(whole.tokens);
   return result;
 }
 

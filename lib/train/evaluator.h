@@ -1,7 +1,10 @@
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "io/config/config.h"
-#include "io/data/token_data.h"
+#include "io/data/token_loader.h"
 #include "model/staged_model.h"
 #include "model/sublayer.h"
 #include "train/run_setup.h"
@@ -10,11 +13,12 @@
 namespace lyceum {
 
 struct Evaluation {
-  double loss = 0;                     // mean cross-entropy, nats per token
+  double loss = 0;                     // mean cross-entropy, nats per token that counts
   double standard_error = 0;           // of the loss, by how much sequences differ; 0 of a single one
   std::int64_t samples = 0;            // sequences read
-  std::int64_t tokens = 0;             // predicted
-  std::vector<RoutingSums> routing{};  // of these tokens, every mixture
+  std::int64_t tokens = 0;             // predicted, those that count
+  std::int64_t positions = 0;          // of the sequences
+  std::vector<RoutingSums> routing{};  // of all positions, every mixture
 };
 
 /// Sequences that evaluate() reads for so many batches.
@@ -31,5 +35,15 @@ struct EvaluationWatch {
 /// its routing.
 Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& config, const TokenLoader& loader,
                     std::int64_t batches, const EvaluationWatch& watch = {});
+
+/// What evaluations of several sources, one after another, have found.
+struct SourcesEvaluation {
+  Evaluation whole;                 // over the tokens of all
+  std::vector<Evaluation> sources;  // as they were given
+};
+/// Collective. `batches` of each loader's samples.
+SourcesEvaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& config,
+                           std::span<const TokenLoader> loaders, std::int64_t batches,
+                           const EvaluationWatch& watch = {});
 
 }  // namespace lyceum

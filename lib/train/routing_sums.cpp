@@ -38,6 +38,20 @@ std::vector<RoutingSums> whole_routing(const Config& config, const Mesh& mesh, c
   return layers;
 }
 
+void add(std::vector<RoutingSums>& sums, const std::vector<RoutingSums>& more) {
+  if (sums.empty()) {
+    sums = more;
+    return;
+  }
+  for (std::size_t layer = 0; layer < more.size(); ++layer) {
+    RoutingSums& sum = sums[layer];
+    for (std::size_t i = 0; i < sum.counts.size(); ++i) sum.counts[i] += more[layer].counts[i];
+    for (std::size_t i = 0; i < sum.probability.size(); ++i) sum.probability[i] += more[layer].probability[i];
+    sum.entropy += more[layer].entropy;
+    for (std::size_t i = 0; i < sum.dropped.size(); ++i) sum.dropped[i] += more[layer].dropped[i];
+  }
+}
+
 std::vector<LayerRouting> routing_record(const std::vector<RoutingSums>& layers, std::int64_t tokens) {
   std::vector<LayerRouting> record;
   for (const RoutingSums& sums : layers) {

@@ -15,6 +15,9 @@ namespace lyceum {
 /// Collective over the world: the sums over all tokens of every mixture of the model, from each rank's own.
 std::vector<RoutingSums> whole_routing(const Config& config, const Mesh& mesh, const std::vector<RoutingSums>& own);
 
+/// sums += more, mixture by mixture; `sums` may have none yet.
+void add(std::vector<RoutingSums>& sums, const std::vector<RoutingSums>& more);
+
 /// As a routing log records them; the sums are over `tokens` tokens.
 std::vector<LayerRouting> routing_record(const std::vector<RoutingSums>& layers, std::int64_t tokens);
 

@@ -64,6 +64,7 @@ void RunLogs::step(const StepResult& result, const RunState& state, const Throug
                   {"update_norm", result.update_norm},
                   {"lr", result.lr},
                   {"tokens", state.samples * config_.batch.seq_len},
+                  {"targets", result.targets},
                   {"tokens_per_second", throughput.tokens_per_second(seconds)},
                   {"step_ms", seconds * 1e3},
                   {"mfu", throughput.mfu(seconds)},
@@ -75,10 +76,14 @@ void RunLogs::step(const StepResult& result, const RunState& state, const Throug
   for (const StepResult::NamedLoss& loss : result.losses) (*record_)[loss.name + "_loss"] = loss.value;
 }
 
-void RunLogs::validation(const Evaluation& evaluation) {
-  (*record_)["valid_loss"] = evaluation.loss;
-  (*record_)["valid_standard_error"] = evaluation.standard_error;
-  (*record_)["valid_tokens"] = evaluation.tokens;
+void RunLogs::validation(const SourcesEvaluation& evaluation, std::span<const TokenLoader> sources) {
+  (*record_)["valid_loss"] = evaluation.whole.loss;
+  (*record_)["valid_standard_error"] = evaluation.whole.standard_error;
+  (*record_)["valid_tokens"] = evaluation.whole.tokens;
+  if (sources.size() == 1) return;
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    (*record_)["valid_loss/" + sources[s].file().prefix()] = evaluation.sources[s].loss;
+  }
 }
 
 void RunLogs::entropy(double entropy) { (*record_)["unigram_entropy"] = entropy; }

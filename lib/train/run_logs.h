@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "io/config/config.h"
@@ -35,7 +36,8 @@ class RunLogs {
   /// Begins the record of a step in metrics.jsonl. `state`: after the step.
   void step(const StepResult& result, const RunState& state, const Throughput& throughput, double seconds);
   /// Add to that record.
-  void validation(const Evaluation& evaluation);
+  /// `sources`: those that were evaluated.
+  void validation(const SourcesEvaluation& evaluation, std::span<const TokenLoader> sources);
   void entropy(double entropy);
   /// Writes the record to all logs of metrics.
   void end_step();

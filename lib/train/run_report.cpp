@@ -10,6 +10,7 @@
 #include "model/counts.h"
 #include "model/model_tensors.h"
 #include "model/stages.h"
+#include "train/data_table.h"
 #include "train/placement_table.h"
 #include "train/start_table.h"
 
@@ -79,8 +80,7 @@ void RunReport::introduce(const RunLock* lock, const RunData& data, const RunPea
   if (setup_.mesh.pipeline.size() > 1) note(pipeline_line(config_, setup_.mesh));
   note(fmt::format("batch      {} sequences of {} = {} tokens, {} at a time a rank", config_.batch.global,
                    config_.batch.seq_len, config_.batch.global * config_.batch.seq_len, config_.batch.micro));
-  note(fmt::format("data       {} · {} training samples{}", data.train->file().prefix(), data.train->order().count(),
-                   data.valid ? fmt::format(" · {} for validation", data.valid->order().count()) : ""));
+  for (const std::string& line : data_lines(config_, data)) note(line);
   note(fmt::format("peak       {} of {} matrix products, {}: MFU counts against it", human_count(peak.flops, "FLOP/s"),
                    config_.run.precision, peak.source));
   if (!gemms.told().empty()) note(gemms.told());
@@ -130,14 +130,25 @@ void RunReport::step(const StepResult& result, const RunState& state, const Thro
 }
 
 void RunReport::left_out(const StepResult& result, std::int64_t step) {
+  if (result.targets == 0) {
+    warn(fmt::format("step {} left out on all ranks: none of its batch's tokens counts in the loss", step));
+    return;
+  }
   warn(fmt::format("step {} left out on all ranks (loss {}, gradient norm {}){}", step, result.loss, result.grad_norm,
                    result.culprit.empty() ? "" : ": not finite is " + result.culprit));
 }
 
-void RunReport::validation(const Evaluation& evaluation, std::int64_t tokens, std::int64_t step, double seconds) {
+void RunReport::validation(const SourcesEvaluation& evaluation, const RunData& data, std::int64_t step,
+                           double seconds) {
+  const auto& [whole, sources] = evaluation;
+  const std::int64_t all = data.valid_samples() * config_.batch.seq_len;
   note(fmt::format("validation after step {}: loss {:.4f} ± {:.4f}, perplexity {:.2f}, {} of {} tokens in {:.1f} s",
-                   step, evaluation.loss, evaluation.standard_error, std::exp(evaluation.loss), evaluation.tokens,
-                   tokens, seconds));
+                   step, whole.loss, whole.standard_error, std::exp(whole.loss), whole.tokens, all, seconds));
+  if (sources.size() == 1) return;
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    note(fmt::format("           {}: loss {:.4f} ± {:.4f}, {} tokens", data.valid[s].file().prefix(), sources[s].loss,
+                     sources[s].standard_error, sources[s].tokens));
+  }
 }
 
 void RunReport::entropy(double entropy, std::int64_t tokens, double valid_loss) {

@@ -47,8 +47,7 @@ class RunReport {
   void step(const StepResult& result, const RunState& state, const Throughput& throughput, double seconds);
   /// A step without an update.
   void left_out(const StepResult& result, std::int64_t step);
-  /// `tokens`: all that there are for validation.
-  void validation(const Evaluation& evaluation, std::int64_t tokens, std::int64_t step, double seconds);
+  void validation(const SourcesEvaluation& evaluation, const RunData& data, std::int64_t step, double seconds);
   void entropy(double entropy, std::int64_t tokens, double valid_loss);
   /// `unsound`: why the checkpoint is not sound, or empty.
   void saved(const std::string& root, std::int64_t step, double seconds, const std::string& unsound);

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "core/gpu.h"
 #include "io/config/check.h"
+#include "io/data/data_sources.h"
 #include "io/data/tokenizer.h"
 #include "io/files/sha256.h"
 #include "io/files/whole_file.h"
@@ -17,6 +19,7 @@
 #include "model/model_tensors.h"
 #include "parallel/comm/gpu_place.h"
 #include "train/machine.h"
+#include "train/samples.h"
 
 namespace lyceum {
 
@@ -139,42 +142,56 @@ RunData open_data(const Config& config, bool need_train) {
                   data.tokenizer, words, words, config.model.vocab);
     result.tokenizer = read_whole_file(data.tokenizer);
   }
-  const auto loader = [&](const std::shared_ptr<const TokenFile>& file, SampleOrder::Kind kind, std::int64_t first,
-                          std::int64_t count) {
-    return TokenLoader(file, SampleOrder(kind, config.run.seed, first, count), config.batch.seq_len);
-  };
   const auto kind = data.order == "sequential" ? SampleOrder::Kind::sequential : SampleOrder::Kind::shuffled;
-
   std::vector<std::string> prefixes;
-  std::int64_t held_out = 0;
+  const auto open = [&](const std::string& prefix) {
+    prefixes.push_back(prefix);
+    return std::make_shared<const TokenSamples>(std::make_shared<const TokenFile>(prefix), sample_shape(config));
+  };
+  const auto hold_out = [&](const std::shared_ptr<const TokenSamples>& samples, std::int64_t first,
+                            std::int64_t count) {
+    const SampleOrder order(SampleOrder::Kind::sequential, config.run.seed, first, count);
+    result.valid.push_back(TokenLoader({{.samples = samples, .order = order}}));
+  };
   if (need_train || data.valid.empty()) {
-    prefixes.push_back(data.train);
-    require_usage(!data.train.empty(), "data.train is not set: name a prefix of .bin/.idx, as lyceum tokenize writes");
-    const auto file = std::make_shared<const TokenFile>(data.train);
-    const std::int64_t samples = samples_in(file->tokens(), config.batch.seq_len);
-    if (data.valid.empty()) held_out = std::llround(static_cast<double>(samples) * data.valid_fraction);
-    require_input(!data.valid.empty() || data.valid_fraction == 0 || held_out > 0,
-                  "{}.bin: {} samples are too few for data.valid_fraction = {}: raise it, or set data.valid",
-                  data.train, samples, data.valid_fraction);
-    require_input(samples - held_out > 0, "{}.bin: {} tokens leave no training sample of {}", data.train,
-                  file->tokens(), config.batch.seq_len);
-    result.train = loader(file, kind, 0, samples - held_out);
-    if (held_out > 0) result.valid = loader(file, SampleOrder::Kind::sequential, samples - held_out, held_out);
+    const std::vector<DataSource> sources = data_sources("data.train", data.train);
+    require_usage(!sources.empty(), "data.train is not set: name a prefix of .bin/.idx, as lyceum tokenize writes");
+    std::vector<TokenLoader::Source> train;
+    for (const auto& [prefix, weight] : sources) {
+      const auto samples = open(prefix);
+      const std::int64_t count = samples->count();
+      const std::int64_t held_out =
+          data.valid.empty() ? std::llround(static_cast<double>(count) * data.valid_fraction) : 0;
+      require_input(!data.valid.empty() || data.valid_fraction == 0 || held_out > 0,
+                    "{}.bin: {} samples are too few for data.valid_fraction = {}: raise it, or set data.valid", prefix,
+                    count, data.valid_fraction);
+      require_input(count - held_out > 0, "{}.bin: {} tokens leave no training sample of {}", prefix,
+                    samples->file().tokens(), config.batch.seq_len);
+      train.push_back({.samples = samples,
+                       .order = SampleOrder(kind, config.run.seed, 0, count - held_out, train.size()),
+                       .weight = weight > 0 ? weight : static_cast<double>(count - held_out)});
+      if (held_out > 0) hold_out(samples, count - held_out, held_out);
+    }
+    result.train.emplace(std::move(train));
   }
-  if (!data.valid.empty()) {
-    prefixes.push_back(data.valid);
-    const auto file = std::make_shared<const TokenFile>(data.valid);
-    const std::int64_t samples = samples_in(file->tokens(), config.batch.seq_len);
-    require_input(samples > 0, "{}.bin: {} tokens are less than one sample of {}", data.valid, file->tokens(),
-                  config.batch.seq_len);
-    result.valid = loader(file, SampleOrder::Kind::sequential, 0, samples);
+  for (const auto& [prefix, weight] : data_sources("data.valid", data.valid)) {
+    require_usage(weight == 0, "data.valid = {}: validation has no weights, name prefixes alone", data.valid);
+    const auto samples = open(prefix);
+    hold_out(samples, 0, samples->count());
   }
   require_one_tokenizer(data.tokenizer, result.tokenizer.empty() ? "" : sha256(result.tokenizer), prefixes);
   return result;
 }
 
-std::pair<std::int64_t, std::int64_t> RunData::valid_tokens(std::int64_t seq_len) const {
-  return {valid->order().first() * seq_len, valid->order().count() * seq_len + 1};
+std::int64_t RunData::valid_samples() const {
+  return std::accumulate(valid.begin(), valid.end(), std::int64_t{0},
+                         [](std::int64_t sum, const TokenLoader& loader) { return sum + loader.samples(); });
+}
+
+std::optional<Range> RunData::valid_tokens() const {
+  if (valid.size() != 1 || valid[0].masked()) return {};
+  const std::int64_t seq_len = valid[0].sources()[0].samples->shape().seq_len;
+  return Range{valid[0].order().first() * seq_len, valid[0].order().count() * seq_len + 1};
 }
 
 }  // namespace lyceum

@@ -4,12 +4,12 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "core/range.h"
 #include "core/stream.h"
 #include "io/config/config.h"
-#include "io/data/token_data.h"
+#include "io/data/token_loader.h"
 #include "io/run/lock.h"
 #include "parallel/comm/mesh.h"
 #include "parallel/comm/mpi_session.h"
@@ -43,12 +43,14 @@ std::unique_ptr<RunLock> hold_run_directory(const Config& config, const MpiSessi
 
 DType working_type(const RunConfig& run);
 
-/// Training and validation samples as the configuration names them; validation is absent where nothing is held out.
+/// Training and validation samples as the configuration names them.
 struct RunData {
-  std::optional<TokenLoader> train, valid;
-  std::string tokenizer;  // bytes of data.tokenizer; empty when none is named
-  /// Tokens of the validation file that its samples predict or read: [first, first + count).
-  std::pair<std::int64_t, std::int64_t> valid_tokens(std::int64_t seq_len) const;
+  std::optional<TokenLoader> train;
+  std::vector<TokenLoader> valid;  // of one source each; none where nothing is held out
+  std::string tokenizer;           // bytes of data.tokenizer; empty when none is named
+  std::int64_t valid_samples() const;
+  /// Tokens of the validation file that its samples predict or read, where there is one and all of them count.
+  std::optional<Range> valid_tokens() const;
 };
 /// Throws bad_input Errors for missing or damaged files, a tokenizer that is absent, larger than model.vocab or not the
 /// one that made the tokens.

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "io/text/json.h"
+#include "train/routing_sums.h"
 
 namespace lyceum {
 
@@ -175,17 +176,7 @@ void RunState::add_routing(const std::vector<RoutingSums>& sums, std::int64_t to
   if (sums.empty()) return;
   routing_tokens += tokens;
   add_load(load, sums);
-  if (routing.empty()) {
-    routing = sums;
-    return;
-  }
-  for (std::size_t layer = 0; layer < sums.size(); ++layer) {
-    RoutingSums& sum = routing[layer];
-    for (std::size_t i = 0; i < sum.counts.size(); ++i) sum.counts[i] += sums[layer].counts[i];
-    for (std::size_t i = 0; i < sum.probability.size(); ++i) sum.probability[i] += sums[layer].probability[i];
-    sum.entropy += sums[layer].entropy;
-    for (std::size_t i = 0; i < sum.dropped.size(); ++i) sum.dropped[i] += sums[layer].dropped[i];
-  }
+  add(routing, sums);
 }
 
 void RunState::clear_routing() {

@@ -15,7 +15,7 @@ namespace lyceum {
 
 /// Token files that a run reads, as they were when it began.
 struct DataFiles {
-  std::string key, prefix;  // "data.train" and its value
+  std::string key, prefix;  // "data.train" and one of the prefixes that it names
   std::string fingerprint;  // TokenFile::fingerprint()
 };
 

@@ -1,6 +1,10 @@
 #pragma once
 
-#include "io/data/token_data.h"
+#include <cstdint>
+#include <vector>
+
+#include "io/config/config.h"
+#include "io/data/token_loader.h"
 #include "model/transformer.h"
 
 namespace lyceum {
@@ -11,10 +15,15 @@ struct Samples {
   std::int64_t first, count;
 };
 
-/// Room for the tokens of `sequences` samples of `seq_len`, where the stream computes; none unless somebody `reads`
-/// them.
-Transformer::Batch empty_batch(const Stream& stream, std::int64_t sequences, std::int64_t seq_len, bool reads);
-/// Fills a batch that has room. `vocab`: tokens from there on are errors of the data.
-void load(const Stream& stream, const Samples& samples, std::int64_t vocab, const Transformer::Batch& batch);
+/// How the configuration has samples made.
+SampleShape sample_shape(const Config& config);
+
+/// Room for `sequences` samples, where the stream computes: for where their documents begin, if these do not see each
+/// other, and for the tokens if somebody `reads` them.
+Transformer::Batch empty_batch(const Stream& stream, const Config& config, std::int64_t sequences, bool reads);
+/// Fills what the batch has room for. Returns how many targets of each sample count in the loss. `vocab`: tokens from
+/// there on are errors of the data.
+std::vector<std::int64_t> load(const Stream& stream, const Samples& samples, std::int64_t vocab,
+                               const Transformer::Batch& batch);
 
 }  // namespace lyceum

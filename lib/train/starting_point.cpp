@@ -25,13 +25,18 @@ namespace fs = std::filesystem;
 
 /// The token files as rank 0 sees them, on all ranks.
 std::vector<DataFiles> files_of(const RunData& data, const DataConfig& config, const ProcessGroup& world) {
-  const auto fingerprint = [&](const TokenLoader& loader) {
-    return world.broadcast(world.rank() == 0 ? loader.file().fingerprint() : "", 0);
+  std::vector<DataFiles> files;
+  const auto add = [&](const char* key, const TokenLoader& loader) {
+    for (const TokenLoader::Source& source : loader.sources()) {
+      const TokenFile& file = source.samples->file();
+      files.push_back({.key = key,
+                       .prefix = file.prefix(),
+                       .fingerprint = world.broadcast(world.rank() == 0 ? file.fingerprint() : "", 0)});
+    }
   };
-  std::vector<DataFiles> files{{.key = "data.train", .prefix = config.train, .fingerprint = fingerprint(*data.train)}};
-  if (!config.valid.empty()) {
-    files.push_back({.key = "data.valid", .prefix = config.valid, .fingerprint = fingerprint(*data.valid)});
-  }
+  add("data.train", *data.train);
+  if (config.valid.empty()) return files;  // parts of those of data.train
+  for (const TokenLoader& loader : data.valid) add("data.valid", loader);
   return files;
 }
 

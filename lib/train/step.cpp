@@ -59,7 +59,7 @@ TrainStep::TrainStep(const Config& config, const RunSetup& setup, StagedModel& m
   const bool reads = std::ranges::any_of(model.stages(), [](const auto& stage) { return stage->reads_tokens(); });
   const std::int64_t tokens = config.batch.micro * config.batch.seq_len;
   for (std::int64_t m = 0; m < micro_batches(config, setup.mesh.world.size()); ++m) {
-    batches_.push_back(empty_batch(setup.stream, config.batch.micro, config.batch.seq_len, reads));
+    batches_.push_back(empty_batch(setup.stream, config, config.batch.micro, reads));
     batches_.back().first_token = (m * setup.mesh.data.size() + setup.mesh.data.rank()) * tokens;
     batches_.back().step = numbers_.step();
     if (config.moe.top_k_start > 0) batches_.back().choices = numbers_.choices();
@@ -75,36 +75,52 @@ TrainStep::TrainStep(const Config& config, const RunSetup& setup, StagedModel& m
   }
 }
 
-void TrainStep::load_batches(const TokenLoader& loader, std::int64_t first_sample) {
+/// Returns how many targets of the global batch count. Where not all do, every stage counts: all must know the same.
+std::int64_t TrainStep::load_batches(const TokenLoader& loader, std::int64_t first_sample) {
   const ProcessGroup& data = setup_.mesh.data;
   const std::int64_t micro = config_.batch.micro;
+  const bool masked = loader.masked();
+  std::array<std::int64_t, 1> targets{0};
   std::int64_t first = first_sample + data.rank() * micro;
   for (const Transformer::Batch& batch : batches_) {
-    if (batch.inputs.defined()) load(setup_.stream, {&loader, first, micro}, config_.model.vocab, batch);
+    if (masked || batch.inputs.defined()) {
+      const auto counted = load(setup_.stream, {&loader, first, micro}, config_.model.vocab, batch);
+      targets[0] = std::accumulate(counted.begin(), counted.end(), targets[0]);
+    }
     first += data.size() * micro;
   }
+  if (!masked) return config_.batch.global * config_.batch.seq_len;
+  data.all_reduce(std::span(targets));
+  return targets[0];
 }
 
 TapeStage::Results TrainStep::forward(Transformer& stage, Tape& tape, const Transformer::Batch& batch,
                                       const Variable& x) {
   const Transformer::StageResult result = stage.forward_stage(tape, batch, x);
   TapeStage::Results results{.y = result.y};
-  const auto add = [&](const Variable& loss, double weight, std::size_t place) {
-    results.seeds.push_back(tape.seed(loss, weight));
+  const auto add = [&](const Variable& loss, double weight, std::span<const double> times, std::size_t place) {
     dispatch_accumulator(loss.value.dtype(), [&]<class A>() {
-      launch(setup_.stream,
-             AddScaled<A, double>{
-                 .x = loss.value.span<A>(), .factor = weight, .y = numbers_.own().losses().subspan(place, 1)});
+      launch(setup_.stream, AddScaled<A, double>{.x = loss.value.span<A>(),
+                                                 .factor = weight,
+                                                 .y = numbers_.own().losses().subspan(place, 1),
+                                                 .times = times});
     });
   };
-  const double per_sequence = 1.0 / static_cast<double>(config_.batch.global);
   if (stage.last_stage()) {
-    add(result.losses.cross_entropy, per_sequence / static_cast<double>(config_.batch.seq_len), 0);
+    const Variable& loss = result.losses.cross_entropy;
+    const Tensor gradient = Tensor::empty(setup_.stream, loss.value.dtype(), loss.value.shape());
+    dispatch_accumulator(gradient.dtype(), [&]<class A>() {
+      launch(setup_.stream, Cast<double, A>{.x = numbers_.loss_weight(), .y = gradient.span<A>()});
+    });
+    results.seeds.push_back({loss, gradient});
+    add(loss, 1, numbers_.loss_weight(), 0);
   }
+  const double per_sequence = 1.0 / static_cast<double>(config_.batch.global);
   for (const auto& [layer, loss] : result.losses.layers) {
     const std::int64_t kind = std::ranges::find(losses_, loss.name) - losses_.begin();
     require(kind < std::ssize(losses_), "layer {} gives a loss {} that nobody expects", layer, loss.name);
-    add(loss.value, per_sequence, static_cast<std::size_t>(1 + kind * config_.model.layers + layer));
+    results.seeds.push_back(tape.seed(loss.value, per_sequence));
+    add(loss.value, per_sequence, {}, static_cast<std::size_t>(1 + kind * config_.model.layers + layer));
   }
   if (seen_ && !stage.last_stage()) look_at_output(stage, result.y.value);
   tape.on_gradient_final([this](Parameter& parameter) {
@@ -147,6 +163,7 @@ void TrainStep::launch_update() {
   agree_on_numbers();
   launch(setup_.stream, JudgeUpdate{.norm = numbers_.agreed().norm(),
                                     .loss = numbers_.agreed().loss(),
+                                    .loss_weight = numbers_.loss_weight(),
                                     .clip = config_.optim.clip_norm,
                                     .numbers = numbers_.update()});
   const Tensor squares = weight_norms_.zeros();
@@ -301,9 +318,9 @@ std::vector<TimedAction> TrainStep::passes() {
 StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int64_t first_sample, double lr) {
   StepResult result;
   result.lr = lr;
-  load_batches(loader, first_sample);
+  result.targets = load_batches(loader, first_sample);
   optimizer_.prepare(lr, numbers_.update());
-  numbers_.set_step(setup_.stream, step, choices_of_step(config_.moe, step, config_.run.steps));
+  numbers_.set_step(setup_.stream, step, choices_of_step(config_.moe, step, config_.run.steps), result.targets);
   const bool audited = due(step + 1, config_.run.audit_every);
   const auto update = [&] {
     if (audited && setup_.mesh.world.size() > 1) compare_copies(step + 1);  // that the passes used
@@ -320,10 +337,10 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int
     });
   }
   const StepNumbers::Values values = read(result);
-  if (result.skipped) {
-    result.culprit = find_culprit(values);
-  } else {
+  if (!result.skipped) {
     optimizer_.count_update();
+  } else if (result.targets > 0) {
+    result.culprit = find_culprit(values);
   }
   result.routing = whole_routing(config_, setup_.mesh, model_.routing());
   for (const RoutingSums& layer : result.routing) {

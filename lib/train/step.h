@@ -8,7 +8,7 @@
 #include "core/allocator.h"
 #include "core/recorded_work.h"
 #include "io/config/config.h"
-#include "io/data/token_data.h"
+#include "io/data/token_loader.h"
 #include "model/staged_model.h"
 #include "parallel/data/norm_sums.h"
 #include "parallel/data/zero.h"
@@ -32,14 +32,15 @@ struct StepResult {
     double value;
     bool operator==(const NamedLoss&) const = default;
   };
-  double loss = 0;                  // cross-entropy, nats per token of the global batch
+  double loss = 0;                  // cross-entropy, nats per target of the global batch that counts
+  std::int64_t targets = 0;         // that count
   std::vector<NamedLoss> losses{};  // all that the model has, see loss_names()
   double grad_norm = 0;             // before clipping
   double weight_norm = 0;           // of all f32 weights, after the update
   double update_norm = 0;           // of what the update took from them
   double lr = 0;
   double load_imbalance = 0;         // busiest expert's tokens over the mean, worst layer; 0 without experts
-  bool skipped = false;              // something was not finite: no update was made
+  bool skipped = false;              // no update was made: something was not finite, or no target counts
   std::string culprit;               // then: what is not finite on which ranks, or empty
   std::vector<RoutingSums> routing;  // of this step, every mixture, over all ranks
   /// Of this rank: what its pipeline did and when, in seconds from the step's begin. Empty where the step was one
@@ -57,7 +58,8 @@ Zero::Options zero_options(const Config& config, const Mesh& mesh);
 Schedule training_schedule(const Config& config, const Mesh& mesh);
 
 /// One optimizer step over the mesh: micro-batches through the pipeline, gradients reduced while backward goes on,
-/// norm, clipping, AdamW. A step whose loss or gradient norm is not finite is left out on all ranks alike. By
+/// norm, clipping, AdamW. A step whose loss or gradient norm is not finite, or of whose batch no target counts, is left
+/// out on all ranks alike. By
 /// run.audit_every and run.replay_every memory, copies and arithmetic are watched: what is not as it should be is an
 /// Error that names rank and parameter.
 class TrainStep {
@@ -79,7 +81,7 @@ class TrainStep {
 
  private:
   TapeStage::Results forward(Transformer& stage, Tape& tape, const Transformer::Batch& batch, const Variable& x);
-  void load_batches(const TokenLoader& loader, std::int64_t first_sample);
+  std::int64_t load_batches(const TokenLoader& loader, std::int64_t first_sample);
   std::vector<TimedAction> passes();
   std::vector<TimedAction> passes_twice(std::int64_t step);
   void compare_copies(std::int64_t step) const;

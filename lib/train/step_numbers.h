@@ -33,11 +33,14 @@ class StepNumbers {
   StepNumbers(const Stream& stream, std::int64_t losses)
       : table_(2 + losses), all_(Tensor::zeros(stream, DType::f64, {own_first + 2 * table_}, MemoryKind::buffers)) {}
 
-  /// Of the step, counted from 0, and the experts that a token chooses in it: f64 [1] each, see Pass.
+  /// Of the step, counted from 0, and the experts that a token chooses in it: f64 [1] each, see Pass. What a token's
+  /// loss counts: one over the targets of the global batch that count, 0 where there are none.
   Tensor step() const { return all_.slice(step_place, 1); }
   Tensor choices() const { return all_.slice(step_place + 1, 1); }
-  void set_step(const Stream& stream, std::int64_t step, std::int64_t choices) const {
-    const std::array numbers{static_cast<double>(step), static_cast<double>(choices)};
+  std::span<const double> loss_weight() const { return all_.span<double>().subspan(step_place + 2, 1); }
+  void set_step(const Stream& stream, std::int64_t step, std::int64_t choices, std::int64_t targets) const {
+    const std::array numbers{static_cast<double>(step), static_cast<double>(choices),
+                             targets > 0 ? 1.0 / static_cast<double>(targets) : 0.0};
     copy_to_device(stream, all_.span<double>().subspan(step_place, numbers.size()), std::span<const double>(numbers));
   }
   std::span<AdamWNumbers> update() const { return {reinterpret_cast<AdamWNumbers*>(all_.data<double>()), 1}; }
@@ -69,7 +72,7 @@ class StepNumbers {
 
  private:
   static constexpr std::int64_t update_count = sizeof(AdamWNumbers) / sizeof(double);
-  static constexpr std::int64_t step_place = update_count + 2, own_first = step_place + 2;
+  static constexpr std::int64_t step_place = update_count + 2, own_first = step_place + 3;
   std::int64_t table_;
   Tensor all_;
 };

@@ -46,11 +46,11 @@ TokenCollector::TokenCollector(const RunSetup& setup, const Config& config, cons
 void TokenCollector::write_tokens(const TokenLoader& loader, const Range& samples) const {
   const std::int64_t seq_len = config_.batch.seq_len;
   std::vector<std::int32_t> sources(static_cast<std::size_t>(samples.count * seq_len)), targets(sources.size());
-  loader.load(samples.first, samples.count, config_.model.vocab, sources, targets);
+  loader.load(samples.first, samples.count, config_.model.vocab, {.inputs = sources, .targets = targets});
   std::vector<std::int64_t> places;
   for (std::int64_t s = samples.first; s < samples.end(); ++s) {
-    const std::int64_t begin = loader.order()(s) * seq_len;
-    for (std::int64_t t = 0; t < seq_len; ++t) places.push_back(begin + t);
+    const std::vector<std::int64_t> of_sample = loader.places(s);
+    places.insert(places.end(), of_sample.begin(), of_sample.end());
   }
   log_->write_tokens(samples.first * seq_len, places, sources, targets);
 }

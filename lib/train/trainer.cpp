@@ -121,7 +121,7 @@ void Trainer::take_over(const StepResult& result) {
   state_.updates = optimizer_.updates();
   if (result.skipped) {
     ++state_.skipped;
-    ++state_.skipped_in_a_row;
+    if (result.targets > 0) ++state_.skipped_in_a_row;
     state_.soundness.leave_out();
     return;  // what the routers did may not be finite
   }
@@ -162,21 +162,20 @@ bool Trainer::rolls_back() {
 }
 
 void Trainer::validate() {
-  if (!data_.valid) return;
+  if (data_.valid.empty()) return;
   const auto start = Clock::now();
   train_step_.release_memory();
-  const Evaluation evaluation = evaluate(model_, setup_, config_, *data_.valid, config_.eval.batches);
-  last_valid_loss_ = evaluation.loss;
-  logs_.validation(evaluation);
-  report_.validation(evaluation, data_.valid->order().count() * config_.batch.seq_len, state_.step,
-                     seconds_since(start));
+  const SourcesEvaluation evaluation = evaluate(model_, setup_, config_, data_.valid, config_.eval.batches);
+  last_valid_loss_ = evaluation.whole.loss;
+  logs_.validation(evaluation, data_.valid);
+  report_.validation(evaluation, data_, state_.step, seconds_since(start));
 }
 
 void Trainer::tell_entropy() {
-  if (!report_.talks() || !data_.valid) return;
-  const auto [first, count] = data_.valid_tokens(config_.batch.seq_len);
-  const double entropy = unigram_entropy(data_.valid->file(), first, count);
-  report_.entropy(entropy, count, last_valid_loss_);
+  const std::optional<Range> tokens = data_.valid_tokens();
+  if (!report_.talks() || !tokens) return;
+  const double entropy = unigram_entropy(data_.valid.front().file(), tokens->first, tokens->count);
+  report_.entropy(entropy, tokens->count, last_valid_loss_);
   logs_.entropy(entropy);
 }
 

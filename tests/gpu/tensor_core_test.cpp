@@ -143,9 +143,10 @@ void run_plain(const CudaStream& stream, const AttentionBackward<bfloat16>& atte
 
 /// Sequences of many tiles against the plain kernels; rows are aligned where `gap` is a multiple of 8.
 template <class Kind>
-void check_long(const AttentionShape& shape, std::int64_t gap) {
+void check_long(const AttentionShape& shape, std::int64_t gap, const std::vector<std::int32_t>& documents = {}) {
   SCOPED_TRACE(testing::Message() << "heads of " << shape.head_dim);
   const auto fast = make_attention<bfloat16>(shape, gap), plain = make_attention<bfloat16>(shape, gap);
+  fast->first_keys = plain->first_keys = documents;
   launch_on(1, Kind::forward(*fast));
   launch_on(1, Kind::backward(*fast));
   const auto by_plain = [](const Stream& stream, const auto& on_device) {
@@ -168,6 +169,13 @@ TYPED_TEST(TensorCoreAttention, LongSequencesAgreeWithThePlainKernels) {
   check_long<TypeParam>({1, 1000, 1300, 4, 1, 128}, 8);
   check_long<TypeParam>({1, 300, 300, 3, 3, 24}, 3);
   check_long<TypeParam>({1, 300, 500, 2, 2, 192}, 8);
+}
+
+TYPED_TEST(TensorCoreAttention, LongSequencesOfDocumentsAgreeWithThePlainKernels) {
+  const auto check = [](const AttentionShape& shape) { check_long<TypeParam>(shape, 8, documents_in(shape)); };
+  check({2, 600, 600, 4, 2, 64});
+  check({1, 1000, 1300, 4, 1, 128});
+  check({1, 2100, 2100, 2, 2, 24});
 }
 
 }  // namespace

@@ -29,6 +29,13 @@ const Variant variants[] = {
        c.moe.expert_sizes = {};
        c.moe.gates = Gates::renormalized;
      }},
+    {"Documents", [](Config& c) { c.data.document_mask = true; }},
+    {"PackedDocuments",
+     [](Config& c) {
+       c.data.document_mask = true;
+       c.data.samples = "packed";
+       c.model.attention_weights = AttentionWeights::stick_breaking;
+     }},
     {"SigmoidRouter",
      [](Config& c) {
        c.moe.router = RouterKind::sigmoid;

@@ -11,19 +11,23 @@ namespace lyceum {
 namespace {
 
 // Text format 0.0.4: https://prometheus.io/docs/instrumenting/exposition_formats/
-TEST(Prometheus, NumbersAreGaugesWithAnEscapedLabel) {
-  const nlohmann::ordered_json record{
-      {"step", 12}, {"loss", nan}, {"grad_norm", std::numeric_limits<double>::infinity()}, {"lr", 1e-3}, {"note", "x"}};
-  EXPECT_EQ(prometheus_text(record, "a \"b\"\\c\nd"),
-            "# TYPE lyceum_step gauge\n"
-            R"(lyceum_step{run="a \"b\"\\c\nd"} 12)"
-            "\n# TYPE lyceum_loss gauge\n"
-            R"(lyceum_loss{run="a \"b\"\\c\nd"} NaN)"
-            "\n# TYPE lyceum_grad_norm gauge\n"
-            R"(lyceum_grad_norm{run="a \"b\"\\c\nd"} +Inf)"
-            "\n# TYPE lyceum_lr gauge\n"
-            R"(lyceum_lr{run="a \"b\"\\c\nd"} 0.001)"
-            "\n");
+TEST(Prometheus, NumbersAreGaugesWithEscapedLabels) {
+  const nlohmann::ordered_json record{{"step", 12},
+                                      {"valid_loss", nan},
+                                      {"lr", 1e-3},
+                                      {"grad_norm", std::numeric_limits<double>::infinity()},
+                                      {"valid_loss/data/a\\", 2.5},
+                                      {"note", "x"}};
+  EXPECT_EQ(prometheus_text(record, "a \"b\"\nc"), R"(# TYPE lyceum_grad_norm gauge
+lyceum_grad_norm{run="a \"b\"\nc"} +Inf
+# TYPE lyceum_lr gauge
+lyceum_lr{run="a \"b\"\nc"} 0.001
+# TYPE lyceum_step gauge
+lyceum_step{run="a \"b\"\nc"} 12
+# TYPE lyceum_valid_loss gauge
+lyceum_valid_loss{run="a \"b\"\nc"} NaN
+lyceum_valid_loss{run="a \"b\"\nc",source="data/a\\"} 2.5
+)");
 }
 
 }  // namespace

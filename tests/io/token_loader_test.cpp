@@ -1,3 +1,5 @@
+#include "io/data/token_loader.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +12,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "io/data/token_data.h"
+#include "core/random.h"
+#include "io/data/data_sources.h"
 #include "support/temporary_directory.h"
 
 namespace lyceum {
@@ -96,20 +99,20 @@ TEST(SampleOrder, AnEmptyRangeCanBeMadeButNotRead) {
 TEST_F(TokenLoaderTest, SequentialSamplesAreTheStreamCutAtSeqLen) {
   const TokenLoader loader(counting_file(14), SampleOrder(Kind::sequential, 1, 0, 3), 4);
   std::vector<std::int32_t> inputs(8), targets(8);
-  loader.load(1, 2, 14, inputs, targets);
+  loader.load(1, 2, 14, {inputs, targets});
   EXPECT_EQ(inputs, (std::vector<std::int32_t>{4, 5, 6, 7, 8, 9, 10, 11}));
   EXPECT_EQ(targets, (std::vector<std::int32_t>{5, 6, 7, 8, 9, 10, 11, 12}));
-  loader.load(2, 2, 14, inputs, targets);  // wraps
+  loader.load(2, 2, 14, {inputs, targets});  // wraps
   EXPECT_EQ(inputs, (std::vector<std::int32_t>{8, 9, 10, 11, 0, 1, 2, 3}));
 }
 
 TEST_F(TokenLoaderTest, ShuffledBatchesDoNotDependOnTheirSize) {
   const TokenLoader loader(counting_file(1001), SampleOrder(Kind::shuffled, 3, 20, 77), 10);
   std::vector<std::int32_t> inputs(1000), targets(1000);
-  loader.load(40, 100, 1001, inputs, targets);
+  loader.load(40, 100, 1001, {inputs, targets});
   for (std::size_t s = 0; s < 100; ++s) {
     std::vector<std::int32_t> input(10), target(10);
-    loader.load(40 + static_cast<std::int64_t>(s), 1, 1001, input, target);
+    loader.load(40 + static_cast<std::int64_t>(s), 1, 1001, {input, target});
     EXPECT_EQ(input, std::vector<std::int32_t>(inputs.begin() + 10 * s, inputs.begin() + 10 * s + 10));
     EXPECT_EQ(input.front(), 10 * loader.order()(40 + static_cast<std::int64_t>(s)));
     for (std::size_t i = 0; i < 10; ++i) EXPECT_EQ(target[i], input[i] + 1);
@@ -141,7 +144,7 @@ TEST_F(TokenLoaderTest, NamesATokenOutsideTheVocabulary) {
     const TokenLoader loader(file_of(tokens), SampleOrder(Kind::sequential, 1, 0, samples_in(5, 2)), 2);
     std::vector<std::int32_t> inputs(4), targets(4);
     try {
-      loader.load(0, 2, vocab, inputs, targets);
+      loader.load(0, 2, vocab, {inputs, targets});
       FAIL() << "loaded";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::bad_input);
@@ -175,9 +178,9 @@ TEST_F(TokenLoaderTest, ASeqLenThatLeavesNoSampleIsAUsageError) {
 TEST_F(TokenLoaderTest, SpansOfAnotherSizeAreRefused) {
   const TokenLoader loader(counting_file(11), SampleOrder(Kind::sequential, 1, 0, 2), 5);
   std::vector<std::int32_t> five(5), ten(10);
-  EXPECT_THROW(loader.load(0, 1, 11, ten, five), Error);
-  EXPECT_THROW(loader.load(0, 1, 11, five, ten), Error);
-  EXPECT_THROW(loader.load(0, 2, 11, five, five), Error);
+  EXPECT_THROW(loader.load(0, 1, 11, {ten, five}), Error);
+  EXPECT_THROW(loader.load(0, 1, 11, {five, ten}), Error);
+  EXPECT_THROW(loader.load(0, 2, 11, {five, five}), Error);
 }
 
 TEST_F(TokenLoaderTest, UnigramEntropy) {
@@ -194,6 +197,204 @@ TEST_F(TokenLoaderTest, UnigramEntropyOfManyTokensOverSeveralChunks) {
   std::vector<std::int32_t> tokens(200000);
   for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(i % 1000);
   EXPECT_NEAR(unigram_entropy(*file_of(tokens), 0, 200000), std::log(1000.0), 1e-9);
+}
+
+std::vector<std::int32_t> numbers_from(std::int32_t first, std::int32_t count) {
+  std::vector<std::int32_t> values(static_cast<std::size_t>(count));
+  std::iota(values.begin(), values.end(), first);
+  return values;
+}
+
+/// Documents of these lengths, of tokens 0, 1, 2, …; those whose number is even are trained, where there is a mask.
+std::shared_ptr<const TokenFile> documents_of(const std::string& prefix, const std::vector<std::int32_t>& lengths,
+                                              bool mask = false) {
+  TokenFileWriter writer(prefix, 1000);
+  std::int32_t at = 0;
+  for (const std::int32_t length : lengths) {
+    const std::vector<std::int32_t> tokens = numbers_from(at, length);
+    std::vector<std::uint8_t> trained;
+    for (const std::int32_t token : tokens) trained.push_back(token % 2 == 0);
+    mask ? writer.add_document(tokens, trained) : writer.add_document(tokens);
+    at += length;
+  }
+  writer.finish();
+  return std::make_shared<const TokenFile>(prefix);
+}
+
+struct Read {
+  std::vector<std::int32_t> inputs, targets, first_keys;
+  Read(const TokenLoader& loader, std::int64_t index, std::size_t tokens, std::int64_t sequences = 1)
+      : inputs(tokens), targets(tokens), first_keys(tokens) {
+    loader.load(index, sequences, 1000, {.inputs = inputs, .targets = targets, .first_keys = first_keys});
+  }
+};
+
+TokenLoader loader_of(const std::shared_ptr<const TokenFile>& file, const SampleShape& shape) {
+  const auto samples = std::make_shared<const TokenSamples>(file, shape);
+  return TokenLoader({{.samples = samples, .order = SampleOrder(Kind::sequential, 1, 0, samples->count())}});
+}
+
+using Tokens = std::vector<std::int32_t>;
+constexpr std::int32_t none = -1;
+
+TEST_F(TokenLoaderTest, AMaskTakesTargetsAway) {
+  const auto file = documents_of(directory_.path() / "masked", {5, 4}, true);
+  const TokenLoader loader = loader_of(file, {.seq_len = 4});
+  EXPECT_TRUE(loader.masked());
+  EXPECT_EQ(Read(loader, 1, 4).inputs, (Tokens{4, 5, 6, 7}));
+  EXPECT_EQ(Read(loader, 1, 4).targets, (Tokens{none, 6, none, 8}));
+}
+
+TEST_F(TokenLoaderTest, DocumentsOfTheStreamAreKeptApart) {
+  // Documents at 0, 3, 4, 9 and, after an empty one, 12.
+  const auto file = documents_of(directory_.path() / "apart", {3, 1, 5, 3, 0, 5});
+  const TokenLoader loader = loader_of(file, {.seq_len = 4, .documents = true});
+  EXPECT_TRUE(loader.masked());
+  const Read two(loader, 0, 8, 2);
+  EXPECT_EQ(two.inputs, numbers_from(0, 8));
+  EXPECT_EQ(two.targets, (Tokens{1, 2, none, none, 5, 6, 7, 8}));
+  EXPECT_EQ(two.first_keys, (Tokens{0, 0, 0, 3, 0, 0, 0, 0}));
+  EXPECT_EQ(Read(loader, 2, 4).targets, (Tokens{none, 10, 11, none}));
+  EXPECT_EQ(Read(loader, 2, 4).first_keys, (Tokens{0, 1, 1, 1}));
+  EXPECT_EQ(loader.places(2), (std::vector<std::int64_t>{8, 9, 10, 11}));
+}
+
+TEST(PackingOf, FillsSequencesWithWholeDocuments) {
+  // 4, 2, 9 (cut into 5 and 4), 0, 1 and 3 predictions.
+  const std::vector<std::int64_t> begins{0, 5, 8, 18, 19, 21, 25};
+  const Packing packing(begins, 5);
+  EXPECT_EQ(packing.documents(), 5);
+  EXPECT_EQ(packing.cut_documents(), 1);
+  EXPECT_EQ(packing.predicted_tokens(), 19);
+  const auto pieces = [&](std::int64_t sequence) {
+    const auto of = packing.of(sequence);
+    return std::vector<TokenPiece>(of.begin(), of.end());
+  };
+  ASSERT_EQ(packing.sequences(), 4);
+  EXPECT_EQ(pieces(0), (std::vector<TokenPiece>{{0, 4}, {19, 1}}));
+  EXPECT_EQ(pieces(1), (std::vector<TokenPiece>{{5, 2}, {21, 3}}));
+  EXPECT_EQ(pieces(2), (std::vector<TokenPiece>{{8, 5}}));
+  EXPECT_EQ(pieces(3), (std::vector<TokenPiece>{{13, 4}}));
+}
+
+TEST_F(TokenLoaderTest, PackedSamplesHoldWholeDocumentsAndPadding) {
+  const auto file = documents_of(directory_.path() / "packed", {5, 3, 10, 1, 2, 4}, true);
+  const TokenLoader loader = loader_of(file, {.seq_len = 5, .packed = true, .documents = true});
+  EXPECT_EQ(loader.samples(), 4);
+  const Read all(loader, 0, 20, 4);
+  EXPECT_EQ(all.inputs, (Tokens{0, 1, 2, 3, 19, 5, 6, 21, 22, 23, 8, 9, 10, 11, 12, 13, 14, 15, 16, 0}));
+  EXPECT_EQ(all.targets,
+            (Tokens{none, 2, none, 4, 20, 6, none, 22, none, 24, none, 10, none, 12, none, 14, none, 16, none, none}));
+  EXPECT_EQ(all.first_keys, (Tokens{0, 0, 0, 0, 4, 0, 0, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4}));
+  EXPECT_EQ(loader.places(3), (std::vector<std::int64_t>{13, 14, 15, 16, -1}));
+}
+
+TEST_F(TokenLoaderTest, PackingThrowsNothingAwayAndWastesLittle) {
+  const Philox random(7, "lengths");
+  std::vector<std::int64_t> begins{0};
+  for (std::uint64_t d = 0; d < 5000; ++d) {
+    begins.push_back(begins.back() + 1 + static_cast<std::int64_t>(random.below(700, d)));
+  }
+  const Packing packing(begins, 512);
+  std::vector<TokenPiece> pieces;
+  for (std::int64_t s = 0; s < packing.sequences(); ++s) {
+    std::int64_t used = 0;
+    for (const TokenPiece& piece : packing.of(s)) used += piece.inputs, pieces.push_back(piece);
+    EXPECT_TRUE(used > 0 && used <= 512);
+  }
+  std::ranges::sort(pieces, {}, &TokenPiece::begin);
+  std::int64_t at = 0;
+  for (std::size_t d = 0; d + 1 < begins.size(); ++d) {
+    for (std::int64_t token = begins[d]; token + 1 < begins[d + 1];) {
+      const TokenPiece& piece = pieces.at(static_cast<std::size_t>(at++));
+      EXPECT_EQ(piece.begin, token);
+      token += piece.inputs;
+      EXPECT_LE(token, begins[d + 1] - 1);
+    }
+  }
+  EXPECT_EQ(at, std::ssize(pieces));
+  EXPECT_LT(packing.sequences() * 512, packing.predicted_tokens() * 51 / 50);
+}
+
+/// helpers.cpp of Megatron-LM, build_blending_indices, as it is published.
+void megatron_blend(const std::vector<double>& weights, std::int64_t size, std::vector<Blend::Place>& places) {
+  std::vector<std::int64_t> current_samples(weights.size(), 0);
+  for (std::int64_t sample_idx = 0; sample_idx < size; ++sample_idx) {
+    const volatile double sample_idx_double = std::max(static_cast<double>(sample_idx), 1.0);
+    std::size_t max_error_index = 0;
+    volatile double product = weights[0] * sample_idx_double;
+    double max_error = product - static_cast<double>(current_samples[0]);
+    for (std::size_t dataset_idx = 1; dataset_idx < weights.size(); ++dataset_idx) {
+      product = weights[dataset_idx] * sample_idx_double;
+      const double error = product - static_cast<double>(current_samples[dataset_idx]);
+      if (error > max_error) {
+        max_error = error;
+        max_error_index = dataset_idx;
+      }
+    }
+    places.push_back({max_error_index, current_samples[max_error_index]});
+    current_samples[max_error_index] += 1;
+  }
+}
+
+TEST(BlendOf, IsMegatrons) {
+  // Of Python's floats.
+  const std::string expected = "010200010001020001000102000100010200010001020001001002000100";
+  const Blend three({0.7, 0.2, 0.1});
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(three.at(static_cast<std::int64_t>(i)).source, static_cast<std::size_t>(expected[i] - '0')) << i;
+  }
+  const std::vector<double> weights{0.1, 0.35, 0.05, 0.5};
+  std::vector<double> normalized = weights;
+  for (double& weight : normalized) weight /= std::accumulate(weights.begin(), weights.end(), 0.0);
+  std::vector<Blend::Place> places;
+  megatron_blend(normalized, 70000, places);
+  const Blend forwards(weights), backwards(weights);
+  for (std::int64_t i = 0; i < 70000; ++i) ASSERT_EQ(forwards.at(i), places[static_cast<std::size_t>(i)]) << i;
+  for (const std::int64_t i : {69999, 65536, 65535, 3, 40000}) {
+    EXPECT_EQ(backwards.at(i), places[static_cast<std::size_t>(i)]) << i;
+  }
+  EXPECT_THROW(Blend({1, 0}), Error);
+}
+
+TEST_F(TokenLoaderTest, AMixtureTakesEachSourceInItsOwnOrder) {
+  const auto source = [&](const char* name, std::int32_t tokens, double weight, std::size_t number) {
+    const auto file = documents_of(directory_.path() / name, {tokens});
+    const auto samples = std::make_shared<const TokenSamples>(file, SampleShape{.seq_len = 4});
+    return TokenLoader::Source{samples, SampleOrder(Kind::shuffled, 3, 0, samples->count(), number), weight};
+  };
+  const TokenLoader loader({source("a", 41, 6, 0), source("b", 41, 3, 1), source("c", 21, 1, 2)});
+  EXPECT_DOUBLE_EQ(loader.weight(1), 0.3);
+  const Blend blend({6, 3, 1});
+  std::vector<std::vector<std::int32_t>> firsts(3);
+  for (std::int64_t i = 0; i < 60; ++i) {
+    const auto [number, index] = blend.at(i);
+    const auto& [samples, order, weight] = loader.sources()[number];
+    const Read read(loader, i, 4);
+    EXPECT_EQ(read.inputs.front(), 4 * order(index));
+    firsts[number].push_back(read.inputs.front());
+  }
+  EXPECT_EQ(firsts[0].size(), 36u);
+  EXPECT_NE(std::vector(firsts[0].begin(), firsts[0].begin() + 10),
+            std::vector(firsts[1].begin(), firsts[1].begin() + 10));
+  std::vector<std::int32_t> epoch(firsts[0].begin(), firsts[0].begin() + 10);
+  std::ranges::sort(epoch);
+  EXPECT_EQ(epoch, (Tokens{0, 4, 8, 12, 16, 20, 24, 28, 32, 36}));
+}
+
+TEST_F(TokenLoaderTest, SourcesAreReadFromAText) {
+  using Sources = std::vector<DataSource>;
+  const auto of = [](const std::string& text) { return data_sources("data.train", text); };
+  EXPECT_EQ(of(""), Sources{});
+  EXPECT_EQ(of("data/a"), (Sources{{"data/a"}}));
+  EXPECT_EQ(of("0.7 a 3e-1 b"), (Sources{{"a", 0.7}, {"b", 0.3}}));
+  EXPECT_EQ(of("a  b c"), (Sources{{"a"}, {"b"}, {"c"}}));
+  const std::string spaced = directory_.path() / "0.5 my text";
+  documents_of(spaced, {4});
+  EXPECT_EQ(of(spaced), (Sources{{spaced}}));
+  for (const char* const wrong : {"0.7 a b", "0.7 a 0 b", "-1 a", "1 a nan b", "0.5 a 0.5 a", "a b a", "1 a x b"}) {
+    EXPECT_THROW(of(wrong), Error) << wrong;
+  }
 }
 
 }  // namespace

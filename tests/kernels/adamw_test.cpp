@@ -306,10 +306,10 @@ TEST(AdamW, RefusesOtherLengths) {
   EXPECT_THROW(problem.step(1, problem.gradient(1)), Error);
 }
 
-AdamWNumbers judged(double norm, double loss, double limit) {
-  const std::vector<double> norms{norm}, losses{loss};
+AdamWNumbers judged(double norm, double loss, double limit, double loss_weight = 0.25) {
+  const std::vector<double> norms{norm}, losses{loss}, weights{loss_weight};
   std::vector<AdamWNumbers> numbers{{.lr = 1, .rate = 2, .inverse_bias2 = 3, .gradient_scale = 4, .skip = 5}};
-  launch_on(1, JudgeUpdate{.norm = norms, .loss = losses, .clip = limit, .numbers = numbers});
+  launch_on(1, JudgeUpdate{.norm = norms, .loss = losses, .loss_weight = weights, .clip = limit, .numbers = numbers});
   EXPECT_TRUE(numbers[0].lr == 1 && numbers[0].rate == 2 && numbers[0].inverse_bias2 == 3);
   return numbers[0];
 }
@@ -325,6 +325,7 @@ TEST(JudgeUpdate, ClipsAndLeavesOutWhatIsNotFinite) {
     EXPECT_EQ(judged(bad, 5, 1).skip, 1);
     EXPECT_EQ(judged(2, bad, 1).skip, 1);
   }
+  EXPECT_EQ(judged(2, 0, 1, 0).skip, 1);  // no target counts
 }
 
 TYPED_TEST(AdamWTest, FindsWhatChangesBetweenUpdates) {

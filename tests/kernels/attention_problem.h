@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "kernels/matrices.h"
 #include "kernels/stick_breaking.h"
@@ -20,6 +21,7 @@ struct AttentionProblem {
   OwnedMatrix<T> q, k, v, out, d_out, dq, dk, dv;
   OwnedMatrix<Accumulator<T>> log_sum_exp;
   OwnedMatrix<double> log_rest;
+  std::vector<std::int32_t> first_keys{};
 
   template <class Like>
   static AttentionProblem* made(const AttentionShape& s, std::int64_t gap) {
@@ -28,16 +30,19 @@ struct AttentionProblem {
     problem->v.template randomise<Like>("v"), problem->d_out.template randomise<Like>("d_out");
     return problem;
   }
-  AttentionForward<T> forward() { return {shape, q.view(), k.view(), v.view(), out.view(), log_sum_exp.view(), scale}; }
+  AttentionForward<T> forward() {
+    return {shape, q.view(), k.view(), v.view(), out.view(), log_sum_exp.view(), scale, first_keys};
+  }
   AttentionBackward<T> backward() {
     return {shape,     q.view(),  k.view(),  v.view(), out.view(), d_out.view(), log_sum_exp.view(),
-            dq.view(), dk.view(), dv.view(), scale};
+            dq.view(), dk.view(), dv.view(), scale,    first_keys};
   }
   StickBreakingForward<T> stick_forward() {
-    return {shape, q.view(), k.view(), v.view(), out.view(), log_rest.view(), scale};
+    return {shape, q.view(), k.view(), v.view(), out.view(), log_rest.view(), scale, first_keys};
   }
   StickBreakingBackward<T> stick_backward() {
-    return {shape, q.view(), k.view(), v.view(), d_out.view(), log_rest.view(), dq.view(), dk.view(), dv.view(), scale};
+    return {shape,     q.view(),  k.view(),  v.view(), d_out.view(), log_rest.view(),
+            dq.view(), dk.view(), dv.view(), scale,    first_keys};
   }
 
  private:
@@ -88,13 +93,29 @@ inline constexpr AttentionShape attention_shapes[] = {
     {1, 200, 200, 4, 1, 32}, {2, 5, 70, 2, 1, 8}, {1, 1, 131, 4, 2, 16}, {1, 100, 131, 1, 1, 8},
 };
 
+/// Sequences of documents of 1 to 150 keys, other ones in each.
+inline std::vector<std::int32_t> documents_in(const AttentionShape& shape) {
+  constexpr std::int64_t lengths[] = {37, 1, 5, 64, 2, 150, 20};
+  std::vector<std::int32_t> first_keys;
+  for (std::int64_t s = 0; s < shape.sequences; ++s) {
+    std::int64_t begin = 0, document = s;
+    for (std::int64_t key = 0; key < shape.key_len; ++key) {
+      if (key == begin + lengths[document % 7]) begin = key, ++document;
+      if (key >= shape.key_len - shape.query_len) first_keys.push_back(static_cast<std::int32_t>(begin));
+    }
+  }
+  return first_keys;
+}
+
 /// Forward and backward by run(description) against the reference in double.
 template <class Kind, class T, class Run>
-void expect_right_attention(const AttentionShape& shape, double tolerance, Run&& run) {
+void expect_right_attention(const AttentionShape& shape, double tolerance, Run&& run,
+                            const std::vector<std::int32_t>& first_keys = {}) {
   SCOPED_TRACE(testing::Message() << shape.sequences << " x " << shape.query_len << " of " << shape.key_len << ", "
                                   << shape.heads << "/" << shape.kv_heads << " x " << shape.head_dim);
   const auto fast = make_attention<T>(shape, 3);
   const auto exact = make_attention<double, T>(shape);
+  fast->first_keys = exact->first_keys = first_keys;
   run(Kind::forward(*fast));
   run(Kind::backward(*fast));
   const CpuStream stream(2);

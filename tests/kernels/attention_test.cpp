@@ -36,6 +36,44 @@ TYPED_TEST(Attention, AgreesWithTheReference) {
   }
 }
 
+TYPED_TEST(Attention, KeepsDocumentsApart) {
+  const auto run = [](const auto& attention) { launch_on(2, attention); };
+  for (const AttentionShape& shape : attention_shapes) {
+    const std::vector<std::int32_t> documents = test::documents_in(shape);
+    expect_right_attention<TypeParam, float>(shape, 1e-5, run, documents);
+    expect_right_attention<TypeParam, double>(shape, 1e-12, run, documents);
+    expect_right_attention<TypeParam, bfloat16>(shape, 0.03, run, documents);
+  }
+  const AttentionShape many{3, 300, 600, 2, 1, 8};
+  expect_right_attention<TypeParam, float>(many, 1e-5, run, test::documents_in(many));
+}
+
+/// Outputs and gradients of each document are those of a sequence of its own.
+TYPED_TEST(Attention, ADocumentIsASequenceOfItsOwn) {
+  constexpr std::int64_t length = 150;
+  const auto whole = make_attention<float>({1, length, length, 4, 2, 16});
+  whole->first_keys = test::documents_in(whole->shape);
+  launch_on(2, TypeParam::forward(*whole));
+  launch_on(2, TypeParam::backward(*whole));
+  for (std::int64_t begin = 0, end = 1; begin < length; begin = end++) {
+    while (end < length && whole->first_keys[static_cast<std::size_t>(end)] == begin) ++end;
+    const std::int64_t rows = end - begin;
+    const auto alone = make_attention<float>({1, rows, rows, 4, 2, 16});
+    auto forward = TypeParam::forward(*alone);
+    auto backward = TypeParam::backward(*alone);
+    forward.q = backward.q = whole->q.view().rows_from(begin, rows);
+    forward.k = backward.k = whole->k.view().rows_from(begin, rows);
+    forward.v = backward.v = whole->v.view().rows_from(begin, rows);
+    backward.d_out = whole->d_out.view().rows_from(begin, rows);
+    launch_on(2, forward);
+    launch_on(2, backward);
+    for (auto member : {&test::AttentionProblem<float>::out, &test::AttentionProblem<float>::dq,
+                        &test::AttentionProblem<float>::dk, &test::AttentionProblem<float>::dv}) {
+      expect_near(((*alone).*member).view(), ((*whole).*member).view().rows_from(begin, rows), 1e-5);
+    }
+  }
+}
+
 TYPED_TEST(Attention, TakesLongHeads) {
   this->template check<bfloat16>({1, 20, 30, 2, 1, 128}, 0.03);
   this->template check<bfloat16>({1, 20, 30, 1, 1, 200}, 0.03);

@@ -17,6 +17,8 @@ TEST(CpuAttention, NativeBf16AgreesWithTheReference) {
     const auto by = [&](const auto& attention) { run(stream, attention); };
     test::expect_right_attention<test::Softmax, bfloat16>(shape, 0.04, by);
     test::expect_right_attention<test::Sticks, bfloat16>(shape, 0.04, by);
+    test::expect_right_attention<test::Softmax, bfloat16>(shape, 0.04, by, test::documents_in(shape));
+    test::expect_right_attention<test::Sticks, bfloat16>(shape, 0.04, by, test::documents_in(shape));
   }
 }
 

@@ -73,6 +73,19 @@ TYPED_TEST(CrossEntropyTest, AgreesWithExtendedPrecision) {
   }
 }
 
+TYPED_TEST(CrossEntropyTest, TokensWithoutATargetHaveNoLossAndNoGradient) {
+  using T = TypeParam;
+  Loss<T> all(9, 341), some = all;
+  all.run();
+  for (const std::size_t t : {0, 4, 5, 8}) some.targets[t] = no_target;
+  some.run();
+  for (std::int64_t t = 0; t < 9; ++t) {
+    const bool counts = some.targets[static_cast<std::size_t>(t)] != no_target;
+    EXPECT_EQ(some.loss.at(0, t), counts ? all.loss.at(0, t) : 0);
+    for (std::int64_t v = 0; v < 341; ++v) EXPECT_EQ(some.d_logits.at(t, v), counts ? all.d_logits.at(t, v) : 0);
+  }
+}
+
 TYPED_TEST(CrossEntropyTest, GradientMayOverwriteTheLogits) {
   Loss<TypeParam> loss(7, 341);
   loss.run();
@@ -142,7 +155,7 @@ void run_in_parts(Loss<T>& whole, const std::vector<std::int64_t>& begins) {
                                      .vocab = vocab,
                                      .statistics = statistics.matrix().rows_from(p * tokens, tokens)});
   });
-  launch_on(2, CrossEntropyJoin<A>{statistics.matrix(), whole.loss.span(), whole.log_sum_exp.span()});
+  launch_on(2, CrossEntropyJoin<A>{statistics.matrix(), whole.targets, whole.loss.span(), whole.log_sum_exp.span()});
   for_each_part([&](std::int64_t, std::int64_t first, std::int64_t count) {
     launch_on(2, CrossEntropyBackward<T>{.logits = whole.logits.matrix().cols_from(first, count),
                                          .targets = whole.targets,

@@ -90,17 +90,20 @@ void backward(AttentionProblem<bfloat16>& problem, Order order) {
 /// Against the reference in double, with gaps between rows (a multiple of 8: copies of 16 bytes; else by elements), and
 /// the same bits whichever warp runs first.
 template <class Device = Ampere>
-void check_tensor_cores(const AttentionShape& shape, std::int64_t gap) {
+void check_tensor_cores(const AttentionShape& shape, std::int64_t gap,
+                        const std::vector<std::int32_t>& documents = {}) {
   SCOPED_TRACE(testing::Message() << shape.sequences << " x " << shape.query_len << " of " << shape.key_len << ", "
                                   << shape.heads << "/" << shape.kv_heads << " x " << shape.head_dim << ", gap "
                                   << gap);
   const auto fast = make_attention<bfloat16>(shape, gap), again = make_attention<bfloat16>(shape, gap);
+  fast->first_keys = again->first_keys = documents;
   for (const auto& [problem, order] : {std::pair{fast.get(), Order::ascending}, {again.get(), Order::descending}}) {
     forward<Device>(*problem, order);
     backward<Device>(*problem, order);
   }
   const CpuStream stream(1);
   const auto exact = make_attention<double, bfloat16>(shape);
+  exact->first_keys = documents;
   lyceum::run(stream, exact->forward());
   lyceum::run(stream, exact->backward());
   expect_near(fast->out.view(), exact->out.view(), 0.02);
@@ -148,6 +151,24 @@ TEST(CudaAttention, HopperAgreesWithTheReferenceForHeadsOf64) {
 TEST(CudaAttention, HopperAgreesWithTheReferenceForHeadsOf128) {
   check_tensor_cores<Hopper>({1, 65, 129, 1, 1, 80}, 8);
   check_tensor_cores<Hopper>({1, 66, 260, 2, 1, 128}, 0);
+}
+
+template <class Device = Ampere>
+void check_documents(const AttentionShape& shape, std::int64_t gap) {
+  check_tensor_cores<Device>(shape, gap, test::documents_in(shape));
+}
+
+TEST(CudaAttention, KeepsDocumentsApart) {
+  check_documents({2, 33, 33, 4, 2, 16}, 8);
+  check_documents({2, 140, 290, 2, 1, 32}, 8);
+  check_documents({1, 131, 131, 2, 1, 64}, 8);
+  check_documents({1, 130, 140, 1, 1, 128}, 8);
+  check_documents({1, 60, 140, 1, 1, 256}, 8);
+}
+
+TEST(CudaAttention, HopperKeepsDocumentsApart) {
+  check_documents<Hopper>({2, 70, 300, 2, 1, 64}, 8);
+  check_documents<Hopper>({1, 150, 280, 1, 1, 128}, 0);
 }
 
 template <class Device>

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "kernels/cuda/attention_schedule.cuh"
 #include "kernels/cuda/tensor_core.cuh"
@@ -124,12 +125,12 @@ TEST(CudaLayout, BlocksVisitEveryTileOnceWithTheLongestFirst) {
 TEST(CudaLayout, TilesCoverExactlyTheKeysThatAreSeen) {
   for (int queries = 1; queries < 20; ++queries) {
     for (int keys = queries; keys < 40; ++keys) {
-      const CausalOrder order{queries, keys};
+      const CausalOrder order{queries, keys, nullptr};
       EXPECT_EQ(order.seen(queries - 1), keys);
       for (int first = 0; first < queries; first += 4) {
         const int last = std::min(first + 4, queries) - 1;
-        EXPECT_GE(order.key_tiles(first, 4, 8) * 8, order.seen(last));
-        EXPECT_LT((order.key_tiles(first, 4, 8) - 1) * 8, order.seen(last));
+        EXPECT_GE(order.end_tile(first, 4, 8) * 8, order.seen(last));
+        EXPECT_LT((order.end_tile(first, 4, 8) - 1) * 8, order.seen(last));
       }
       for (int key = 0; key < keys; ++key) {
         const int query = order.first_query(key);
@@ -138,6 +139,23 @@ TEST(CudaLayout, TilesCoverExactlyTheKeysThatAreSeen) {
       }
     }
   }
+}
+
+TEST(CudaLayout, QueriesOfAKeyEndWithItsDocument) {
+  const std::vector<std::int32_t> first_keys{0, 0, 0, 3, 4, 4, 4, 4, 8, 8};
+  const CausalOrder order{10, 10, first_keys.data()};
+  for (int key = 0; key < 10; ++key) {
+    int end = 0;
+    while (end < 10 && first_keys[static_cast<std::size_t>(end)] <= key) ++end;
+    EXPECT_EQ(order.end_query(key), end) << key;
+    for (int query = 0; query < 10; ++query) {
+      EXPECT_EQ(order.hides(query + 1, key), first_keys[static_cast<std::size_t>(query)] > key);
+    }
+  }
+  EXPECT_EQ(order.end_query(200), 10);  // a key that pads the last tile
+  EXPECT_EQ(order.first_tile(4, 4), 1);
+  EXPECT_EQ(order.first_tile(8, 4), 2);
+  EXPECT_EQ(order.first_key(12), 8);  // a row that pads the last tile
 }
 
 }  // namespace

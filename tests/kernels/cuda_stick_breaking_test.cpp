@@ -102,6 +102,18 @@ void check(const AttentionShape& shape, std::int64_t gap) {
   check(shape, gap, {}, [](auto&) {});
 }
 
+void check_documents(const AttentionShape& shape, std::int64_t gap) {
+  check(shape, gap, {}, [&](auto& problem) { problem.first_keys = test::documents_in(shape); });
+}
+
+TEST(CudaSticks, KeepDocumentsApart) {
+  check_documents({2, 33, 33, 4, 2, 16}, 8);
+  check_documents({2, 70, 290, 1, 1, 32}, 8);
+  check_documents({1, 131, 131, 2, 1, 64}, 8);
+  check_documents({1, 60, 140, 1, 1, 128}, 8);
+  check_documents({1, 34, 134, 1, 1, 256}, 8);
+}
+
 TEST(CudaSticks, AgreeWithTheReference) {
   check({1, 1, 1, 1, 1, 1}, 0);
   check({2, 7, 7, 1, 1, 5}, 3);

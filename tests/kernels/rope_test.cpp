@@ -61,6 +61,24 @@ TYPED_TEST(RopeTest, TurnsPairsOfHalvesByPosition) {
   }
 }
 
+TYPED_TEST(RopeTest, PositionsBeginAnewInEachDocument) {
+  using T = TypeParam;
+  const auto table = table_of<Accumulator<T>>(8, 6);
+  const std::vector<std::int32_t> first_keys{0, 0, 0, 3, 3, 3, 3, 7, /* another sequence */ 0, 1, 1, 1, 4, 4, 4, 4};
+  auto x = Grid<T>::random(16, 12, "x", 3);
+  const Grid<double> before = x.widened();
+  launch_on(2, Rope<T>{.x = x.matrix(), .table = table.matrix(), .seq_len = 8, .first_keys = first_keys});
+  std::vector<double> expected;
+  for (std::int64_t r = 0, end = 1; r < 16; r = end++) {
+    while (end % 8 != 0 && first_keys[static_cast<std::size_t>(end)] == r % 8) ++end;
+    Grid<double> document(end - r, 12);
+    for (std::int64_t i = r; i < end; ++i) std::copy_n(&before.at(i, 0), 12, &document(i - r, 0));
+    const std::vector<double> turned = naive(document, 6, end - r, 0);
+    expected.insert(expected.end(), turned.begin(), turned.end());
+  }
+  expect_close(x, expected);
+}
+
 TYPED_TEST(RopeTest, NanShows) {
   using T = TypeParam;
   const auto table = table_of<Accumulator<T>>(4, 6);

@@ -7,10 +7,11 @@
 #include "core/random.h"
 #include "io/config/check.h"
 #include "io/config/config.h"
-#include "io/data/token_data.h"
+#include "io/data/token_loader.h"
 #include "support/temporary_directory.h"
 #include "support/tested_groups.h"
 #include "train/run_setup.h"
+#include "train/samples.h"
 
 namespace lyceum {
 
@@ -42,7 +43,11 @@ inline Config tiny_config() {
 /// A file of random tokens with some structure, equal wherever it is made.
 class TinyData {
  public:
-  explicit TinyData(std::int64_t vocab, std::int64_t tokens = 2000) {
+  /// For what the configuration asks of samples: of documents of a few tokens where these do not see each other, and
+  /// with a mask.
+  explicit TinyData(const Config& config)
+      : TinyData(config.model.vocab, 2000, config.data.document_mask ? 3 : 97, config.data.document_mask) {}
+  explicit TinyData(std::int64_t vocab, std::int64_t tokens = 2000, std::int64_t length = 97, bool mask = false) {
     TokenFileWriter writer(prefix(), vocab);
     const Philox random(5, "tiny data");
     std::vector<std::int32_t> document;
@@ -51,23 +56,30 @@ class TinyData {
       // Every other token follows from the one before, so that there is something to learn.
       document.push_back(i % 2 ? (document.back() * 7 + 3) % static_cast<std::int32_t>(vocab)
                                : static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(vocab), at)));
-      if (i % 97 == 96) {
-        writer.add_document(document);
+      if (i % length == length - 1) {
+        add(writer, document, mask);
         document.clear();
         document.push_back(0);
       }
     }
-    writer.add_document(document);
+    add(writer, document, mask);
     writer.finish();
   }
   std::string prefix() const { return (directory_.path() / "tokens").string(); }
   TokenLoader loader(const Config& config) const {
     const auto file = std::make_shared<const TokenFile>(prefix());
-    const std::int64_t samples = samples_in(file->tokens(), config.batch.seq_len);
-    return TokenLoader(file, SampleOrder(SampleOrder::Kind::shuffled, 1, 0, samples), config.batch.seq_len);
+    const auto samples = std::make_shared<const TokenSamples>(file, sample_shape(config));
+    const SampleOrder order(SampleOrder::Kind::shuffled, 1, 0, samples->count());
+    return TokenLoader({{.samples = samples, .order = order}});
   }
 
  private:
+  static void add(TokenFileWriter& writer, const std::vector<std::int32_t>& document, bool mask) {
+    std::vector<std::uint8_t> trained;
+    for (const std::int32_t token : document) trained.push_back(token % 3 != 1);
+    mask ? writer.add_document(document, trained) : writer.add_document(document);
+  }
+
   TemporaryDirectory directory_;
 };
 

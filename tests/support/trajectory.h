@@ -39,7 +39,7 @@ class TinyTraining {
                            .expert = config.parallel.expert,
                            .expert_tensor = config.parallel.expert_tensor},
                           stream)),
-        data_(config_.model.vocab),
+        data_(config_),
         model_(config_, setup_->stream, setup_->mesh, type, true),
         zero_(model_.units(), setup_->mesh, setup_->stream,
               {.stage = config_.parallel.zero,

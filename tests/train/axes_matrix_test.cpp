@@ -154,6 +154,19 @@ const std::vector<Variant>& variants() {
          c.model.kv_heads = 2;
          c.model.head_dim = 5;
        }},
+      {"documents", [](Config& c) { c.data.document_mask = true; }},
+      {"packed documents",
+       [](Config& c) {
+         c.data.samples = "packed";
+         c.data.document_mask = true;
+         c.model.attention = "moa";
+         c.attention_experts = {.count = 5, .top_k = 2, .gates = {}};
+       }},
+      {"sticks of documents",
+       [](Config& c) {
+         c.data.document_mask = true;
+         c.model.attention_weights = AttentionWeights::stick_breaking;
+       }},
       {"random", [](Config& c) { c.moe.router = RouterKind::random; }},
       {"noisy",
        [](Config& c) {
@@ -342,6 +355,14 @@ const std::vector<MeshCase>& cases() {
        .schedule = zero_bubble,
        .sequence = true,
        .variant = "normed tokens"},
+      // documents that do not see each other, tokens that do not count
+      {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "documents"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "documents"},
+      {.ranks = 4, .tensor = 4, .sequence = true, .variant = "documents"},
+      {.ranks = 4, .pipeline = 4, .schedule = zero_bubble, .variant = "sticks of documents"},
+      {.ranks = 4, .tensor = 2, .expert = 2, .zero = 3, .micro = 1, .variant = "sticks of documents"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .variant = "packed documents"},
+      {.ranks = 8, .pipeline = 2, .tensor = 2, .zero = 2, .sequence = true, .micro = 1, .variant = "documents"},
       // losses of entropies
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "information"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .variant = "batch information"},

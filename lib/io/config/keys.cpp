@@ -43,10 +43,15 @@ void bind_run(Binder key, RunConfig& run) {
 }
 
 void bind_data(Binder key, DataConfig& data) {
-  key("data.train", &data.train, {}, "training tokens: prefix of a .bin and .idx file");
-  key("data.valid", &data.valid, {}, "validation tokens, likewise");
+  key("data.train", &data.train, {},
+      "training tokens: prefix of a .bin and .idx file, or a mixture: WEIGHT PREFIX WEIGHT PREFIX …");
+  key("data.valid", &data.valid, {}, "validation tokens: one prefix or several");
   key("data.tokenizer", &data.tokenizer, {}, "SentencePiece .model of these tokens");
   key("data.order", &data.order, {.names = {"shuffled", "sequential"}}, "of the training samples");
+  key("data.samples", &data.samples, {.names = {"stream", "packed"}},
+      "cut from the stream of all documents, or made of whole documents, with padding that is not trained");
+  key("data.document_mask", &data.document_mask, {},
+      "tokens see no other document than their own, in which positions count from 0");
   key("data.valid_fraction", &data.valid_fraction, {.low = 0, .high = 1, .high_open = true},
       "without data.valid: share of data.train held out, its last samples");
   key("data.changed", &data.changed, {.names = {"refuse", "warn"}},

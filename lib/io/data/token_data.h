@@ -8,13 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "core/random.h"
-
 namespace lyceum {
 
-/// A Megatron token file, `prefix.bin` and `prefix.idx`, read as it is asked for. Every way in which the two can be
-/// missing, cut short (now or later, while they are read) or inconsistent is a bad_input Error that names the file and
-/// what to do.
+/// A Megatron token file, `prefix.bin` and `prefix.idx`, with a `prefix.mask` where only some tokens are trained
+/// (token_format.h), read as it is asked for. Every way in which they can be missing, cut short (now or later, while
+/// they are read) or inconsistent is a bad_input Error that names the file and what to do.
 class TokenFile {
  public:
   explicit TokenFile(const std::string& prefix);
@@ -26,28 +24,42 @@ class TokenFile {
   std::int64_t documents() const;  // whole documents, without the closing boundary
   /// Index into the token stream where document d begins; documents() gives tokens().
   std::int64_t document_begin(std::int64_t d) const;
+  /// All of these, that of documents() too.
+  std::vector<std::int64_t> document_begins() const;
+  /// Where documents begin among tokens [first, end); of empty ones the place once.
+  std::vector<std::int64_t> document_begins(std::int64_t first, std::int64_t end) const;
   /// Copies tokens [first, first + out.size()) widened to 32 bits; a token that needs more is a bad_input Error.
   void read(std::int64_t first, std::span<std::int32_t> out) const;
+  /// Whether a mask says which tokens are trained.
+  bool has_mask() const;
+  /// Whether each of the tokens [first, first + out.size()) is trained, 1 or 0: 1 without a mask.
+  void read_trained(std::int64_t first, std::span<std::uint8_t> out) const;
   /// Largest token; reads the whole file (once: the answer is kept).
   std::int64_t largest_token() const;
   const std::string& prefix() const;
-  /// SHA-256 of the sizes of both files and of up to 1 MiB of each, spread evenly: tells within milliseconds whether
+  /// SHA-256 of the sizes of the files and of up to 1 MiB of each, spread evenly: tells within milliseconds whether
   /// they are others. A change of less than a 256th of a large file may go unseen.
   std::string fingerprint() const;
 
  private:
+  void require_within(std::int64_t first, std::int64_t count) const;
+
   struct Implementation;
   std::unique_ptr<Implementation> implementation_;
 };
 
-/// Writes `prefix.bin`/`prefix.idx`, u16 tokens when the vocabulary fits, else i32. Files appear under their own names
-/// only when finish() has written both.
+/// Writes `prefix.bin`/`prefix.idx`, u16 tokens when the vocabulary fits, else i32, and `prefix.mask` when a document
+/// comes with one; finish() removes an old one otherwise. Files appear under their own names only when finish() has
+/// written all.
 class TokenFileWriter {
  public:
   /// `vocab`: above every token. The folder is made when missing.
   TokenFileWriter(std::string prefix, std::int64_t vocab);
   ~TokenFileWriter();
   void add_document(std::span<const std::int32_t> tokens);
+  /// `trained`: whether each token's prediction counts in the loss, 1 or 0. Documents added without it count as a
+  /// whole.
+  void add_document(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> trained);
   /// Throws when nothing was added.
   void finish();
 
@@ -56,55 +68,13 @@ class TokenFileWriter {
   std::unique_ptr<Implementation> implementation_;
 };
 
-/// Which samples a run reads: sample i of the stream is tokens [i·T, i·T + T], the last one as target only; all samples
-/// before `limit` in the order, epoch after epoch, each epoch with its own permutation.
-class SampleOrder {
- public:
-  enum class Kind { shuffled, sequential };
-  /// `first`, `count`: the range of samples that this split owns; an empty range can be made but not read.
-  SampleOrder(Kind kind, std::uint64_t seed, std::int64_t first, std::int64_t count);
-  /// The stream's sample at global position `index` (step · global batch + position); pure.
-  std::int64_t operator()(std::int64_t index) const;
-  std::int64_t first() const { return first_; }
-  std::int64_t count() const { return count_; }
-  /// An order of `samples` positions, 1 to count(), which are spread evenly over those of an epoch of this one.
-  SampleOrder spread(std::int64_t samples) const;
-
- private:
-  Kind kind_;
-  std::uint64_t seed_;
-  std::int64_t first_, count_;
-  std::int64_t taken_;  // of the count_ positions of an epoch
-};
-
-/// Fills `inputs` and `targets` [sequences, seq_len] with the samples at positions index … index + sequences − 1.
-class TokenLoader {
- public:
-  /// A seq_len that leaves no sample, or an order that reaches beyond the file, is a usage Error.
-  TokenLoader(std::shared_ptr<const TokenFile> file, SampleOrder order, std::int64_t seq_len);
-  /// Throws a bad_input Error that names file and position when a token is not below `vocab`.
-  void load(std::int64_t index, std::int64_t sequences, std::int64_t vocab, std::span<std::int32_t> inputs,
-            std::span<std::int32_t> targets) const;
-  /// A loader of `samples` of this one's samples, see SampleOrder::spread().
-  TokenLoader spread(std::int64_t samples) const { return TokenLoader(file_, order_.spread(samples), seq_len_); }
-  const SampleOrder& order() const { return order_; }
-  const TokenFile& file() const { return *file_; }
-
- private:
-  std::shared_ptr<const TokenFile> file_;
-  SampleOrder order_;
-  std::int64_t seq_len_;
-};
-
-/// Samples that `tokens` tokens hold at `seq_len` (the last needs one more token as target).
-std::int64_t samples_in(std::int64_t tokens, std::int64_t seq_len);
-
 /// What the token files of one prefix were made from, in `prefix.json` beside them. Bits per byte need it:
 /// nats per token · tokens / (bytes · ln 2).
 struct TokenMeta {
   std::int64_t bytes = 0;  // of text
   std::int64_t documents = 0;
-  std::int64_t tokens = 0;  // with an end-of-document token after each document
+  std::int64_t tokens = 0;                // with an end-of-document token after each document
+  std::optional<std::int64_t> trained{};  // of them, where prefix.mask says which
   std::int64_t vocab = 0;
   std::string tokenizer;  // file name of the model
   std::string tokenizer_sha256;

@@ -1,8 +1,10 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -13,6 +15,15 @@
 namespace lyceum {
 
 namespace {
+
+std::string mask_of(const std::string& prefix) { return prefix + ".mask"; }
+
+void require_done(bool done, const std::string& path) {
+  require(done, "{} cannot be written: {}", path, std::generic_category().message(errno));
+}
+
+/// Also where there is none.
+void remove_file(const std::string& path) { require_done(std::remove(path.c_str()) == 0 || errno == ENOENT, path); }
 
 /// A file under a temporary name until it is published; removed when it never is.
 class PartialFile {
@@ -45,12 +56,10 @@ class PartialFile {
     check(std::fclose(file) == 0);
   }
   void publish() const { check(std::rename(partial_.c_str(), path_.c_str()) == 0); }
-  void remove_old() const { check(std::remove(path_.c_str()) == 0 || errno == ENOENT); }
+  void remove_old() const { remove_file(path_); }
 
  private:
-  void check(bool done) const {
-    require(done, "{} cannot be written: {}", path_, std::generic_category().message(errno));
-  }
+  void check(bool done) const { require_done(done, path_); }
 
   std::string path_, partial_;
   std::FILE* file_ = nullptr;
@@ -70,9 +79,39 @@ struct TokenFileWriter::Implementation {
   std::int64_t vocab;
   bool narrow;  // u16 tokens
   PartialFile bin, idx;
+  std::optional<PartialFile> mask{};  // from the first document on that brings one
   std::vector<std::int32_t> lengths{};
+  std::int64_t tokens = 0;
   std::vector<std::uint16_t> buffer{};
+
+  void add(std::span<const std::int32_t> document);
+  void write_trained(std::int64_t count);
 };
+
+void TokenFileWriter::Implementation::add(std::span<const std::int32_t> document) {
+  require(document.size() <= std::size_t{0x7fffffff}, "document {} of {} has {} tokens; cut it into several",
+          lengths.size(), prefix, document.size());
+  for (const std::int32_t token : document) {
+    require(token >= 0 && token < vocab, "token {} in document {} of {} is not below the vocabulary of {}", token,
+            lengths.size(), prefix, vocab);
+  }
+  if (narrow) {
+    buffer.assign(document.begin(), document.end());
+    bin.write_values(buffer);
+  } else {
+    bin.write(document.data(), document.size_bytes());
+  }
+  lengths.push_back(static_cast<std::int32_t>(document.size()));
+  tokens += std::ssize(document);
+}
+
+/// That the next `count` tokens are trained.
+void TokenFileWriter::Implementation::write_trained(std::int64_t count) {
+  const std::vector<std::uint8_t> ones(std::min<std::size_t>(std::size_t{1} << 16, static_cast<std::size_t>(count)), 1);
+  for (; count > 0; count -= std::ssize(ones)) {
+    mask->write(ones.data(), std::min(ones.size(), static_cast<std::size_t>(count)));
+  }
+}
 
 TokenFileWriter::TokenFileWriter(std::string prefix, std::int64_t vocab) {
   require_usage(vocab > 0 && vocab <= std::int64_t{1} << 31, "token files for a vocabulary of {}", vocab);
@@ -87,20 +126,22 @@ TokenFileWriter::TokenFileWriter(std::string prefix, std::int64_t vocab) {
 TokenFileWriter::~TokenFileWriter() = default;
 
 void TokenFileWriter::add_document(std::span<const std::int32_t> tokens) {
+  implementation_->add(tokens);
+  if (implementation_->mask) implementation_->write_trained(std::ssize(tokens));
+}
+
+void TokenFileWriter::add_document(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> trained) {
   Implementation& out = *implementation_;
-  require(tokens.size() <= std::size_t{0x7fffffff}, "document {} of {} has {} tokens; cut it into several",
-          out.lengths.size(), out.prefix, tokens.size());
-  for (const std::int32_t token : tokens) {
-    require(token >= 0 && token < out.vocab, "token {} in document {} of {} is not below the vocabulary of {}", token,
-            out.lengths.size(), out.prefix, out.vocab);
+  require(trained.size() == tokens.size(), "document {} of {} has {} tokens and a mask of {}", out.lengths.size(),
+          out.prefix, tokens.size(), trained.size());
+  require(std::ranges::all_of(trained, [](std::uint8_t value) { return value <= 1; }),
+          "the mask of document {} of {} has other values than 0 and 1", out.lengths.size(), out.prefix);
+  if (!out.mask) {
+    out.mask.emplace(mask_of(out.prefix));
+    out.write_trained(out.tokens);
   }
-  if (out.narrow) {
-    out.buffer.assign(tokens.begin(), tokens.end());
-    out.bin.write_values(out.buffer);
-  } else {
-    out.bin.write(tokens.data(), tokens.size_bytes());
-  }
-  out.lengths.push_back(static_cast<std::int32_t>(tokens.size()));
+  out.add(tokens);
+  out.mask->write(trained.data(), trained.size());
 }
 
 void TokenFileWriter::finish() {
@@ -113,7 +154,7 @@ void TokenFileWriter::finish() {
     offsets.push_back(end);
     end += length * bytes;
   }
-  require_input(end > 0, "{}: {} documents without a token make no token file", out.prefix, sequences);
+  require_input(out.tokens > 0, "{}: {} documents without a token make no token file", out.prefix, sequences);
   out.idx.write(token_format::magic.data(), token_format::magic.size());
   out.idx.write_value(token_format::version);
   out.idx.write_value(out.narrow ? token_format::code_u16 : token_format::code_i32);
@@ -124,9 +165,11 @@ void TokenFileWriter::finish() {
   for (std::int64_t boundary = 0; boundary <= sequences; ++boundary) out.idx.write_value(boundary);
   out.bin.close();
   out.idx.close();
-  // A kill between the steps leaves no .idx, which is a named error, and never one beside another run's .bin.
+  if (out.mask) out.mask->close();
+  // A kill between the steps leaves no .idx, which is a named error, and never one beside another run's .bin or .mask.
   out.idx.remove_old();
   out.bin.publish();
+  out.mask ? out.mask->publish() : remove_file(mask_of(out.prefix));
   out.idx.publish();
 }
 

@@ -54,14 +54,16 @@ void TokenIndex::read_header() {
 
 FileValues<std::int32_t> TokenIndex::lengths() const { return {file_, token_format::header_bytes, sequences_}; }
 
-FileValues<std::int64_t> TokenIndex::offsets() const {
-  return {file_, token_format::header_bytes + static_cast<std::size_t>(sequences_) * length_bytes, sequences_};
+FileValues<std::int64_t> TokenIndex::offsets() const { return {file_, offsets_begin(), sequences_}; }
+
+FileValues<std::int64_t> TokenIndex::boundaries() const { return {file_, boundaries_begin(), boundaries_}; }
+
+std::size_t TokenIndex::offsets_begin() const {
+  return token_format::header_bytes + static_cast<std::size_t>(sequences_) * length_bytes;
 }
 
-FileValues<std::int64_t> TokenIndex::boundaries() const {
-  const std::size_t begin =
-      token_format::header_bytes + static_cast<std::size_t>(sequences_) * (length_bytes + offset_bytes);
-  return {file_, begin, boundaries_};
+std::size_t TokenIndex::boundaries_begin() const {
+  return offsets_begin() + static_cast<std::size_t>(sequences_) * offset_bytes;
 }
 
 void TokenIndex::check_lengths() const {
@@ -104,9 +106,23 @@ void TokenIndex::check_documents() const {
 
 std::int64_t TokenIndex::document_begin(std::int64_t d) const {
   require(d >= 0 && d <= documents(), "document {} of {} in {}", d, documents(), file_.path());
-  const std::int64_t sequence = boundaries()[d];
-  const std::int64_t bytes = sequence == sequences_ ? bin_bytes_ : offsets()[sequence];
+  const std::int64_t sequence =
+      file_.get<std::int64_t>(boundaries_begin() + static_cast<std::size_t>(d) * boundary_bytes);
+  const std::int64_t bytes =
+      sequence == sequences_
+          ? bin_bytes_
+          : file_.get<std::int64_t>(offsets_begin() + static_cast<std::size_t>(sequence) * offset_bytes);
   return bytes / static_cast<std::int64_t>(type_->bytes);
+}
+
+std::vector<std::int64_t> TokenIndex::document_begins() const {
+  FileValues<std::int64_t> first = boundaries(), offset = offsets();
+  std::vector<std::int64_t> begins;
+  for (std::int64_t d = 0; d <= documents(); ++d) {
+    const std::int64_t bytes = first[d] == sequences_ ? bin_bytes_ : offset[first[d]];
+    begins.push_back(bytes / static_cast<std::int64_t>(type_->bytes));
+  }
+  return begins;
 }
 
 }  // namespace lyceum

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "io/data/token_format.h"
 #include "io/files/input_file.h"
@@ -20,6 +21,8 @@ class TokenIndex {
   std::int64_t documents() const { return boundaries_ - 1; }
   /// Token at which document d begins; documents() gives the number of tokens.
   std::int64_t document_begin(std::int64_t d) const;
+  /// Of all documents, and the number of tokens.
+  std::vector<std::int64_t> document_begins() const;
 
  private:
   void read_header();
@@ -28,6 +31,8 @@ class TokenIndex {
   FileValues<std::int32_t> lengths() const;     // of sequences, in tokens
   FileValues<std::int64_t> offsets() const;     // of sequences, in bytes
   FileValues<std::int64_t> boundaries() const;  // first sequences of documents
+  std::size_t offsets_begin() const;            // in bytes
+  std::size_t boundaries_begin() const;
 
   InputFile file_;
   std::string bin_;

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
-#include <numeric>
 #include <utility>
 
 #include "core/error.h"
 #include "io/text/table.h"
+#include "kernels/cross_entropy.h"
 
 namespace lyceum {
 namespace {
@@ -25,13 +25,20 @@ void for_rows(std::int64_t tokens, const F& f) {
   }
 }
 
+/// Of the tokens whose target counts.
 double mean_loss(const TokenLogFile& log) {
   double sum = 0;
+  std::int64_t tokens = 0;
   for_rows(log.tokens(), [&](const Range& rows) {
     const std::vector<float> losses = log.losses(rows);
-    sum = std::accumulate(losses.begin(), losses.end(), sum);
+    const std::vector<std::int64_t> targets = log.identity(rows)[2];
+    for (std::size_t t = 0; t < losses.size(); ++t) {
+      if (targets[t] == no_target) continue;
+      sum += static_cast<double>(losses[t]);
+      ++tokens;
+    }
   });
-  return sum / static_cast<double>(log.tokens());
+  return sum / static_cast<double>(tokens);
 }
 
 void require_same_tokens(const TokenLogFile& a, const TokenLogFile& b) {

@@ -14,7 +14,7 @@ struct DifficultTokens {
   struct Model {
     std::string file;
     std::int64_t step = 0;
-    double loss = 0;  // mean over all tokens
+    double loss = 0;  // mean over all tokens whose target counts
   };
   /// Of the tokens whose loss in A is above the threshold.
   struct Reduction {

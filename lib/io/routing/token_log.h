@@ -25,8 +25,8 @@ struct TokenLogLayer {
 /// What the tokens of an evaluation were, what they cost and where they went. Every dataset has a row a token, in the
 /// order of the evaluation:
 ///   /token i64 [tokens]                 place of the token that is read in data.valid
-///   /source, /target i32 [tokens]       that token, and the one that is predicted
-///   /loss f32 [tokens]                  cross-entropy, nats
+///   /source, /target i32 [tokens]       that token, and the one that is predicted; -1 where it does not count
+///   /loss f32 [tokens]                  cross-entropy, nats; 0 where the target does not count
 ///   /layers/LLL/chosen i32 [tokens, k]  experts, best first, by the layer's FFN; the attention's:
 ///   /layers/LLL/attention /layers/LLL/gate f32 [tokens, k]    what their answers were multiplied by
 /// Dimension scales token and choice; `units`; the attribute expert_sizes on each router's group and datasets;

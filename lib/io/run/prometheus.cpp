@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <string_view>
 
 #include "core/error.h"
@@ -37,12 +38,18 @@ std::string number_text(double value) {
 }  // namespace
 
 std::string prometheus_text(const nlohmann::ordered_json& record, const std::string& run) {
-  std::string text;
+  std::map<std::string, std::string> gauges;  // lines by name: those of one name must follow each other
   for (const auto& [key, value] : record.items()) {
     if (!value.is_number()) continue;
-    text += fmt::format("# TYPE lyceum_{0} gauge\nlyceum_{0}{{run=\"{1}\"}} {2}\n", key, escaped(run),
-                        number_text(value.get<double>()));
+    const std::size_t slash = key.find('/');
+    const std::string name = key.substr(0, slash);
+    const std::string source =
+        slash == std::string::npos ? "" : fmt::format(",source=\"{}\"", escaped(key.substr(slash + 1)));
+    gauges[name] +=
+        fmt::format("lyceum_{}{{run=\"{}\"{}}} {}\n", name, escaped(run), source, number_text(value.get<double>()));
   }
+  std::string text;
+  for (const auto& [name, lines] : gauges) text += fmt::format("# TYPE lyceum_{} gauge\n{}", name, lines);
   return text;
 }
 

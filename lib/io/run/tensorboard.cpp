@@ -66,7 +66,7 @@ std::string scalar(std::string_view tag, float value) { return field(1, field(1,
 /// TensorBoard draws tags with the same word before the slash together.
 std::string tag_of(const std::string& key) {
   const auto one_of = [&](auto... names) { return ((key == names) || ...); };
-  if (key == "loss" || key.ends_with("_loss") || one_of("valid_standard_error", "unigram_entropy"))
+  if (key == "loss" || key.ends_with("_loss") || key.starts_with("valid_") || key == "unigram_entropy")
     return "loss/" + key;
   if (key.ends_with("_norm") || one_of("lr", "skipped", "rollbacks")) return "optimizer/" + key;
   if (one_of("load_imbalance", "dead_experts")) return "routing/" + key;

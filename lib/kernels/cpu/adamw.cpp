@@ -179,9 +179,11 @@ void run(const CpuStream& stream, const AdamWStep<T>& step) {
 void run(const CpuStream&, const JudgeUpdate& judge) {
   require_length("JudgeUpdate", "norm", judge.norm, 1);
   require_length("JudgeUpdate", "loss", judge.loss, 1);
+  require_length("JudgeUpdate", "loss_weight", judge.loss_weight, 1);
   require_length("JudgeUpdate", "numbers", judge.numbers, 1);
   const double norm = judge.norm[0];
-  judge.numbers[0].skip = std::isfinite(norm) && std::isfinite(judge.loss[0]) ? 0 : 1;
+  const bool updates = std::isfinite(norm) && std::isfinite(judge.loss[0]) && judge.loss_weight[0] > 0;
+  judge.numbers[0].skip = updates ? 0 : 1;
   judge.numbers[0].gradient_scale = judge.clip > 0 && norm > judge.clip ? judge.clip / norm : 1;
 }
 

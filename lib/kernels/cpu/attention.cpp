@@ -19,9 +19,12 @@ namespace {
 constexpr std::int64_t lanes = 16;
 constexpr std::int64_t padded(std::int64_t keys) { return (keys + lanes - 1) / lanes * lanes; }
 
-/// Minus infinity for the keys that a query does not see, whose probability so comes out as zero.
-void mask(float* scores, std::int64_t seen, std::int64_t count) {
-  std::fill(scores + seen, scores + count, -std::numeric_limits<float>::infinity());
+/// Minus infinity for the keys that row r of a panel does not see, whose probability so comes out as zero.
+void mask(const Panel& place, std::int64_t r, const Matrix<float>& scores) {
+  constexpr float nothing = -std::numeric_limits<float>::infinity();
+  float* row = scores.row(r);
+  std::fill(row, row + place.begin(r), nothing);
+  std::fill(row + place.end(r), row + scores.stride, nothing);
 }
 
 /// `count` is a multiple of `lanes`. A NaN is passed over here and comes out of the exponentials.
@@ -71,7 +74,7 @@ class SoftmaxForward {
     std::array<float, panel_rows> inverse_sum;
     for (std::int64_t r = 0; r < place.rows; ++r) {
       float* score = scores.row(r);
-      mask(score, place.seen(r), scores.stride);
+      mask(place, r, scores);
       const float most = scale * largest(score, scores.stride);
       exponentials(score, scores.stride, scale, most);
       const float sum = sum_of(score, scores.stride);
@@ -113,7 +116,7 @@ class SoftmaxBackward {
     multiply_(Gemm<E, float>{.a = d_out, .b = v, .c = d_scores, .transpose_b = true}, thread);
     const auto scale = static_cast<float>(attention_.scale);
     for (std::int64_t r = 0; r < place.rows; ++r) {
-      mask(scores.row(r), place.seen(r), scores.stride);
+      mask(place, r, scores);
       exponentials(scores.row(r), scores.stride, scale, attention_.log_sum_exp.row(row + r)[head]);
       const float mean = dot(attention_.out.row(row + r) + column, attention_.d_out.row(row + r) + column, dim);
       softmax_gradient(scores.row(r), mean, d_scores.row(r), scores.stride);

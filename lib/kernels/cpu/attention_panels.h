@@ -42,18 +42,48 @@ class Carver {
   std::byte* memory_;
 };
 
-/// The queries of one head that are worked on together: rows [first, first + rows) of a sequence, and the keys that
-/// the last of them sees; row r sees `seen(r)`.
+/// The queries of one head that are worked on together: rows [first, first + rows) of a sequence, and keys
+/// [first_key, first_key + keys) of it, all that they see. Of these row r sees [begin(r), end(r)).
 struct Panel {
-  std::int64_t first, rows, before, keys;
-  Panel(const AttentionShape& shape, std::int64_t index)
+  std::int64_t first, rows, first_key, before, keys;
+  const std::int32_t* first_keys;  // of the rows; null: 0 for all
+
+  /// `all_first_keys`: of the sequence.
+  Panel(const AttentionShape& shape, std::int64_t index, const std::int32_t* all_first_keys)
       : first(index * panel_rows),
         rows(std::min(panel_rows, shape.query_len - first)),
-        before(shape.key_len - shape.query_len + first),
-        keys(before + rows) {}
+        // At a multiple, so that GEMMs are of few shapes.
+        first_key(all_first_keys ? all_first_keys[first] / panel_rows * panel_rows : 0),
+        before(shape.key_len - shape.query_len + first - first_key),
+        keys(before + rows),
+        first_keys(all_first_keys ? all_first_keys + first : nullptr) {}
   static std::int64_t count(const AttentionShape& shape) { return (shape.query_len + panel_rows - 1) / panel_rows; }
-  std::int64_t seen(std::int64_t row) const { return before + row + 1; }
+  std::int64_t begin(std::int64_t row) const { return first_keys ? first_keys[row] - first_key : 0; }
+  std::int64_t end(std::int64_t row) const { return before + row + 1; }
+  /// Rows of a matrix of keys [from, …) of the sequence.
+  template <class E>
+  Matrix<E> of(const Matrix<E>& all, std::int64_t from = 0) const {
+    return all.rows_from(first_key - from, keys);
+  }
 };
+
+/// The first keys of one sequence's queries, or null.
+template <class Attention>
+const std::int32_t* first_keys_of(const Attention& attention, std::int64_t sequence) {
+  return attention.first_keys.empty() ? nullptr : attention.first_keys.data() + sequence * attention.shape.query_len;
+}
+
+/// Throws unless the first keys are as FirstKeys says.
+template <class Attention>
+void require_documents(const Attention& attention) {
+  const AttentionShape& shape = attention.shape;
+  for (std::int64_t row = 0; row < std::ssize(attention.first_keys); ++row) {
+    const std::int64_t query = row % shape.query_len, first = attention.first_keys[static_cast<std::size_t>(row)];
+    const std::int64_t least = query > 0 ? attention.first_keys[static_cast<std::size_t>(row - 1)] : 0;
+    require(first >= least && first <= shape.key_len - shape.query_len + query,
+            "attention: query {} of a sequence sees keys from {} on", query, first);
+  }
+}
 
 /// `matrix` as elements of E: itself, or rounded into `room`.
 template <class E>
@@ -115,19 +145,22 @@ class ForwardTask {
   void operator()(std::int64_t sequence, std::int64_t kv_head, std::int64_t first_panel, std::int64_t last_panel,
                   int thread, std::byte* scratch) const {
     const std::int64_t dim = shape_.head_dim, group = shape_.heads / shape_.kv_heads;
-    const std::int64_t keys = Panel(shape_, last_panel - 1).keys, first_key = sequence * shape_.key_len;
+    const std::int32_t* first_keys = first_keys_of(attention_, sequence);
+    const Panel last(shape_, last_panel - 1, first_keys);
+    const std::int64_t first_key = Panel(shape_, first_panel, first_keys).first_key;
+    const std::int64_t keys = last.first_key + last.keys - first_key, key_row = sequence * shape_.key_len + first_key;
     Carver carver(scratch);
     const Matrix<E> k = carver.take<E>(keys, dim), v = carver.take<E>(keys, dim);
-    convert(head_of(attention_.k, first_key, keys, kv_head, dim), k);
-    convert(head_of(attention_.v, first_key, keys, kv_head, dim), v);
+    convert(head_of(attention_.k, key_row, keys, kv_head, dim), k);
+    convert(head_of(attention_.v, key_row, keys, kv_head, dim), v);
     for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
       for (std::int64_t index = first_panel; index < last_panel; ++index) {
-        const Panel place(shape_, index);
+        const Panel place(shape_, index, first_keys);
         const std::int64_t row = sequence * shape_.query_len + place.first;
         Carver rest = carver;
         const Matrix<E> q = rest.take<E>(place.rows, dim);
         convert(head_of(attention_.q, row, place.rows, head, dim), q);
-        core_({place, row, head, q, k.rows_from(0, place.keys), v.rows_from(0, place.keys),
+        core_({place, row, head, q, place.of(k, first_key), place.of(v, first_key),
                head_of(attention_.out, row, place.rows, head, dim)},
               thread, rest);
       }
@@ -166,14 +199,13 @@ class BackwardTask {
     std::fill_n(dv.data, dv.size(), 0.0f);
     for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
       for (std::int64_t index = 0; index < Panel::count(shape_); ++index) {
-        const Panel place(shape_, index);
+        const Panel place(shape_, index, first_keys_of(attention_, sequence));
         const std::int64_t row = sequence * shape_.query_len + place.first;
         Carver rest = carver;
         const Matrix<E> q = rest.take<E>(place.rows, dim), d_out = rest.take<E>(place.rows, dim);
         convert(head_of(attention_.q, row, place.rows, head, dim), q);
         convert(head_of(attention_.d_out, row, place.rows, head, dim), d_out);
-        core_({place, row, head, q, k.rows_from(0, place.keys), v.rows_from(0, place.keys), d_out,
-               dk.rows_from(0, place.keys), dv.rows_from(0, place.keys),
+        core_({place, row, head, q, place.of(k), place.of(v), d_out, place.of(dk), place.of(dv),
                head_of(attention_.dq, row, place.rows, head, dim)},
               thread, rest);
       }
@@ -194,6 +226,7 @@ template <class Core, class Attention>
 void attend_forward(const CpuStream& stream, const Attention& attention) {
   using Task = ForwardTask<Core, Attention>;
   const AttentionShape& shape = attention.shape;
+  require_documents(attention);
   const TileGemm multiply = TileGemm::make<typename Core::Element>(stream, 0, 0);
   const ThreadScratch scratch(stream, Task::scratch_bytes(shape));
   const Task task(attention, multiply);
@@ -212,6 +245,7 @@ template <class Core, class Attention>
 void attend_backward(const CpuStream& stream, const Attention& attention) {
   using Task = BackwardTask<Core, Attention>;
   const AttentionShape& shape = attention.shape;
+  require_documents(attention);
   const TileGemm multiply = TileGemm::make<typename Core::Element>(stream, 0, 0);
   const ThreadScratch scratch(stream, Task::scratch_bytes(shape));
   const Task task(attention, multiply);

@@ -1,5 +1,6 @@
 #include "kernels/cross_entropy.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -15,13 +16,14 @@ void run(const CpuStream& stream, const CrossEntropyForward<T>& loss) {
   using A = Accumulator<T>;
   const std::int64_t rows = loss.logits.rows, cols = loss.logits.cols;
   require_fitting(loss);
-  require_indices("CrossEntropyForward", "targets", loss.targets, 0, cols);
+  require_indices("CrossEntropyForward", "targets", loss.targets, no_target, cols);
   parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
       const auto t = static_cast<std::size_t>(r);
       const T* logits = loss.logits.row(r);
       loss.log_sum_exp[t] = log_sum_exp(logits, cols);
-      loss.loss[t] = loss.log_sum_exp[t] - static_cast<A>(logits[loss.targets[t]]);
+      const std::int32_t target = loss.targets[t];
+      loss.loss[t] = target == no_target ? A{0} : loss.log_sum_exp[t] - static_cast<A>(logits[target]);
     }
   });
 }
@@ -31,7 +33,7 @@ void run(const CpuStream& stream, const CrossEntropyPart<T>& part) {
   using A = Accumulator<T>;
   const std::int64_t rows = part.logits.rows, cols = part.logits.cols;
   require_fitting(part);
-  require_indices("CrossEntropyPart", "targets", part.targets, 0, part.vocab);
+  require_indices("CrossEntropyPart", "targets", part.targets, no_target, part.vocab);
   parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
       const T* logits = part.logits.row(r);
@@ -61,7 +63,7 @@ void run(const CpuStream& stream, const CrossEntropyJoin<A>& join) {
       }
       const auto t = static_cast<std::size_t>(r);
       join.log_sum_exp[t] = largest + std::log(sum);
-      join.loss[t] = join.log_sum_exp[t] - target;
+      join.loss[t] = join.targets[t] == no_target ? A{0} : join.log_sum_exp[t] - target;
     }
   });
 }
@@ -71,13 +73,17 @@ void run(const CpuStream& stream, const CrossEntropyBackward<T>& loss) {
   using A = Accumulator<T>;
   const std::int64_t rows = loss.logits.rows, cols = loss.logits.cols;
   require_fitting(loss);
-  require_indices("CrossEntropyBackward", "targets", loss.targets, 0, words_of(loss));
   const A scale = loss.scale[0];
+  require_indices("CrossEntropyBackward", "targets", loss.targets, no_target, words_of(loss));
   parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
       const auto t = static_cast<std::size_t>(r);
       const T* logits = loss.logits.row(r);
       T* d_logits = loss.d_logits.row(r);
+      if (loss.targets[t] == no_target) {
+        std::fill_n(d_logits, cols, T{});
+        continue;
+      }
       const A log_sum = loss.log_sum_exp[t];
       const std::int64_t target = loss.targets[t] - loss.first;
       const bool here = target >= 0 && target < cols;

@@ -103,8 +103,9 @@ void run(const CpuStream& stream, const Clear<T>& clear) {
 template <class From, class To>
 void run(const CpuStream&, const AddScaled<From, To>& add) {
   require_length("AddScaled", "x", add.x, std::ssize(add.y));
+  const double factor = add.factor * (add.times.empty() ? 1 : add.times[0]);
   for (std::size_t i = 0; i < add.y.size(); ++i) {
-    add.y[i] = static_cast<To>(static_cast<double>(add.y[i]) + add.factor * static_cast<double>(add.x[i]));
+    add.y[i] = static_cast<To>(static_cast<double>(add.y[i]) + factor * static_cast<double>(add.x[i]));
   }
 }
 

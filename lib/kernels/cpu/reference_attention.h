@@ -32,14 +32,19 @@ struct AttentionRow {
   }
 };
 
-/// Calls visit(head, row of q, first row of k, keys seen, column of q, column of k) for every query of every head.
-template <class Visit>
-void for_each_query(const AttentionShape& shape, Visit&& visit) {
+/// Calls visit(head, row of q, first row of k that it sees, keys seen, column of q, column of k) for every query of
+/// every head.
+template <class Attention, class Visit>
+void for_each_query(const Attention& attention, Visit&& visit) {
+  const AttentionShape& shape = attention.shape;
   for (std::int64_t s = 0; s < shape.sequences; ++s) {
     for (std::int64_t h = 0; h < shape.heads; ++h) {
       for (std::int64_t i = 0; i < shape.query_len; ++i) {
-        visit(h, s * shape.query_len + i, s * shape.key_len, shape.key_len - shape.query_len + i + 1,
-              h * shape.head_dim, h * shape.kv_heads / shape.heads * shape.head_dim);
+        const std::int64_t row = s * shape.query_len + i;
+        const std::int64_t first =
+            attention.first_keys.empty() ? 0 : attention.first_keys[static_cast<std::size_t>(row)];
+        visit(h, row, s * shape.key_len + first, shape.key_len - shape.query_len + i + 1 - first, h * shape.head_dim,
+              h * shape.kv_heads / shape.heads * shape.head_dim);
       }
     }
   }
@@ -109,7 +114,7 @@ template <class T>
 void run(const CpuStream&, const AttentionForward<T>& attention) {
   using Sum = Accumulator<T>;
   const std::int64_t dim = attention.shape.head_dim;
-  for_each_query(attention.shape, [&](auto head, auto row, auto first, auto seen, auto q_col, auto k_col) {
+  for_each_query(attention, [&](auto head, auto row, auto first, auto seen, auto q_col, auto k_col) {
     const AttentionRow<T> softmax(attention.q.row(row) + q_col,
                                   attention.k.rows_from(first, seen).cols_from(k_col, dim),
                                   static_cast<Sum>(attention.scale));
@@ -127,7 +132,7 @@ void run(const CpuStream&, const AttentionBackward<T>& attention) {
   const std::int64_t dim = attention.shape.head_dim;
   const auto scale = static_cast<Sum>(attention.scale);
   QueryGradients<T, AttentionBackward<T>> gradients(attention);
-  for_each_query(attention.shape, [&](auto, auto row, auto first, auto seen, auto q_col, auto k_col) {
+  for_each_query(attention, [&](auto, auto row, auto first, auto seen, auto q_col, auto k_col) {
     const AttentionRow<T> softmax(attention.q.row(row) + q_col,
                                   attention.k.rows_from(first, seen).cols_from(k_col, dim), scale);
     Sum mean = 0;

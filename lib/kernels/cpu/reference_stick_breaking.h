@@ -34,7 +34,7 @@ template <class T>
 void run(const CpuStream&, const StickBreakingForward<T>& attention) {
   using Sum = Accumulator<T>;
   const std::int64_t dim = attention.shape.head_dim;
-  for_each_query(attention.shape, [&](auto head, auto row, auto first, auto seen, auto q_col, auto k_col) {
+  for_each_query(attention, [&](auto head, auto row, auto first, auto seen, auto q_col, auto k_col) {
     const BrokenStick<T> stick(attention.q.row(row) + q_col, attention.k.rows_from(first, seen).cols_from(k_col, dim),
                                static_cast<Sum>(attention.scale));
     attention.log_rest.row(row)[head] = stick.log_rest;
@@ -50,7 +50,7 @@ void run(const CpuStream&, const StickBreakingBackward<T>& attention) {
   const std::int64_t dim = attention.shape.head_dim;
   const auto scale = static_cast<Sum>(attention.scale);
   QueryGradients<T, StickBreakingBackward<T>> gradients(attention);
-  for_each_query(attention.shape, [&](auto, auto row, auto first, auto seen, auto q_col, auto k_col) {
+  for_each_query(attention, [&](auto, auto row, auto first, auto seen, auto q_col, auto k_col) {
     const BrokenStick<T> stick(attention.q.row(row) + q_col, attention.k.rows_from(first, seen).cols_from(k_col, dim),
                                scale);
     Sum older = 0;

@@ -35,10 +35,13 @@ void run(const CpuStream& stream, const Rope<T>& rope) {
   require(rope.first_position + std::min(rope.seq_len, rows) <= rope.table.rows,
           "Rope: positions up to {}, the table has {}", rope.first_position + std::min(rope.seq_len, rows),
           rope.table.rows);
+  require(rope.first_keys.empty() || std::ssize(rope.first_keys) == rows, "Rope: {} first keys for {} rows",
+          rope.first_keys.size(), rows);
   const A turn = rope.inverse ? A{-1} : A{1};
   parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
-      const A* cosine = rope.table.row(rope.first_position + r % rope.seq_len);
+      const std::int64_t begin = rope.first_keys.empty() ? 0 : rope.first_keys[static_cast<std::size_t>(r)];
+      const A* cosine = rope.table.row(rope.first_position + r % rope.seq_len - begin);
       const A* sine = cosine + half;
       for (T* low = rope.x.row(r); low < rope.x.row(r) + cols; low += dim) {
         T* high = low + half;

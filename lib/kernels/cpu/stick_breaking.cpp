@@ -31,7 +31,8 @@ class StickTile {
 
   /// `index` counts from the oldest keys on. Scores are to be written into scores(), then broken.
   StickTile(const Panel& place, std::int64_t index, Carver& scratch)
-      : first_(index * tile_keys),
+      : place_(place),
+        first_(index * tile_keys),
         keys_(std::min(tile_keys, place.keys - first_)),
         unseen_(place.before - first_ + 1),
         scores_(scratch.take<float>(keys_, place.rows)),
@@ -101,8 +102,14 @@ class StickTile {
     for (std::int64_t i = std::max<std::int64_t>(unseen_, 0); i < keys_; ++i) {
       std::fill_n(scores_.row(i), std::min(i - unseen_ + 1, scores_.cols), -std::numeric_limits<float>::infinity());
     }
+    // The last queries' documents begin last.
+    for (std::int64_t r = scores_.cols - 1; r >= 0 && place_.begin(r) > first_; --r) {
+      const std::int64_t hidden = std::min(place_.begin(r) - first_, keys_);
+      for (std::int64_t i = 0; i < hidden; ++i) scores_.row(i)[r] = -std::numeric_limits<float>::infinity();
+    }
   }
 
+  const Panel& place_;
   std::int64_t first_, keys_, unseen_;  // the first key of the tile that not all queries see
   Matrix<float> scores_, costs_;        // [keys, queries]
 };

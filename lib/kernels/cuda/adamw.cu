@@ -172,7 +172,8 @@ __global__ void __launch_bounds__(adamw_threads) step_tensors(AdamWStep<T> step,
 
 __global__ void judge_update(JudgeUpdate judge) {
   const double norm = judge.norm[0];
-  judge.numbers[0].skip = std::isfinite(norm) && std::isfinite(judge.loss[0]) ? 0 : 1;
+  const bool updates = std::isfinite(norm) && std::isfinite(judge.loss[0]) && judge.loss_weight[0] > 0;
+  judge.numbers[0].skip = updates ? 0 : 1;
   judge.numbers[0].gradient_scale = judge.clip > 0 && norm > judge.clip ? judge.clip / norm : 1;
 }
 
@@ -208,6 +209,7 @@ void run(const CudaStream& stream, const AdamWCheck<T>& check) {
 void run(const CudaStream& stream, const JudgeUpdate& judge) {
   require_length("JudgeUpdate", "norm", judge.norm, 1);
   require_length("JudgeUpdate", "loss", judge.loss, 1);
+  require_length("JudgeUpdate", "loss_weight", judge.loss_weight, 1);
   require_length("JudgeUpdate", "numbers", judge.numbers, 1);
   start(stream, "JudgeUpdate", judge_update, 1, 1, judge);
 }

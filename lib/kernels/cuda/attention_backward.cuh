@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/attention_task.cuh"
+#include "kernels/cuda/attention_forward.cuh"
 
 namespace lyceum::cuda {
 
@@ -62,6 +62,7 @@ LYCEUM_DEVICE void score_gradients(const Machine& m, float scale, const CausalOr
       }
     }
   }
+  mask_documents(order, first + row, key, m.thread() % 32, 0, dp);
 }
 
 template <int tiles, int columns>
@@ -130,12 +131,13 @@ template <class Tiling, class Machine>
 LYCEUM_DEVICE void attention_dq(const Machine& m, const BackwardTask<bfloat16>& task, const BlockOrder::Block& block) {
   constexpr int keys = Tiling::keys, tiles = Tiling::tiles;
   const HeadPlace place = HeadPlace::of_query_head(task.shape, block.head);
-  const CausalOrder order = causal_order(task.shape);
+  const CausalOrder order = causal_order(task, place.sequence);
   const int first = block.tile * Tiling::rows, row = m.thread() / 32 * 16 * tiles;
+  const int begin = order.first_tile(first, keys), end = order.end_tile(first, Tiling::rows, keys);
   load_sums<Tiling::rows, Tiling::threads>(m, task, place.sequence, place.head, first, Tiling::sums);
   Accumulators<tiles, Tiling::dim> dq;
   dq.clear();
-  add_to_dq<Tiling>(m, task, place, first, 0, order.key_tiles(first, Tiling::rows, keys), dq,
+  add_to_dq<Tiling>(m, task, place, first, begin, end, dq,
                     [&](int key, const Accumulators<tiles, keys>& scores, Accumulators<tiles, keys>& dp) {
                       score_gradients<Tiling>(m, task.scale * log2_of_e, order, first, row, key, scores, dp);
                     });
@@ -155,13 +157,23 @@ struct DkvTiling {
   static constexpr int shared_bytes = stages + 2 * stage_bytes;
 };
 
-/// Which of a warp's keys (rows, from `key` on) some queries (columns, from `query` on) see.
+/// Which of a warp's `rows` keys, from `key` on, `columns` queries, from `query` on, see.
 struct TransposedMask {
-  bool masked;
+  CausalOrder order;
+  int key, query;
+  bool masked, hides;  // whether some come after a query, or are of documents before its own
   int first_seen;
-  LYCEUM_DEVICE TransposedMask(const CausalOrder& order, int key, int query, int rows)
-      : masked(order.crosses(query, key + rows)), first_seen(order.seen(query) - key) {}
+  LYCEUM_DEVICE TransposedMask(const CausalOrder& order, int key, int query, int rows, int columns)
+      : order(order),
+        key(key),
+        query(query),
+        masked(order.crosses(query, key + rows)),
+        hides(order.hides(query + columns, key)),
+        first_seen(order.seen(query) - key) {}
+  /// Whether the key comes before the query or is its own.
   LYCEUM_DEVICE bool seen(int row, int col) const { return !masked || row < first_seen + col; }
+  /// Whether the key is of a document before the query's own.
+  LYCEUM_DEVICE bool hidden(int row, int col) const { return hides && row < order.first_key(query + col) - key; }
 };
 
 /// Calls f(t, n, number, row, col) for every pair of a lane's accumulators of a column.
@@ -181,6 +193,16 @@ LYCEUM_DEVICE void for_each_by_column(int lane, F&& f) {
   }
 }
 
+/// Puts `nothing` in place of what belongs to keys of documents before a query's own.
+template <int tiles, int queries>
+LYCEUM_DEVICE void mask_documents(const TransposedMask& mask, int lane, float nothing,
+                                  Accumulators<tiles, queries>& values) {
+  if (!mask.hides) return;
+  for_each_by_column<tiles, queries>(lane, [&](int t, int n, int i, int row, int col) {
+    if (mask.hidden(row, col)) values.at[t][n][i] = nothing;
+  });
+}
+
 /// p in place of scores. `sums`: where log_sum_exp of the queries lies, delta behind it. Padding queries are zeros
 /// throughout, so that they add nothing.
 template <int tiles, int queries, class Machine>
@@ -191,6 +213,7 @@ LYCEUM_DEVICE void transposed_probabilities(const Machine& m, float scale, const
     float& score = scores.at[t][n][i];
     score = mask.seen(row, col) ? m.exp2(score * scale - log_sum_exp) : 0.0f;
   });
+  mask_documents(mask, m.thread() % 32, 0, scores);
 }
 
 /// ds = p ∘ (dp - delta), in place of dp.
@@ -204,18 +227,19 @@ LYCEUM_DEVICE void transposed_gradients(const Machine& m, const TransposedMask& 
   });
 }
 
-/// The queries that a block of keys walks over: of each query head of its key head, tiles [first, first + count) of
-/// `queries`.
+/// The queries that the keys [first_key, first_key + keys) walk over: of each query head of their key head, tiles
+/// [first, first + count) of `queries`.
 struct QueryWalk {
   int sequence, kv_head, group, first, count;
-  LYCEUM_DEVICE QueryWalk(const AttentionShape& shape, const BlockOrder::Block& block, int first_key, int queries) {
-    const CausalOrder order = causal_order(shape);
-    const int kv_heads = static_cast<int>(shape.kv_heads);
+  template <class Task>
+  LYCEUM_DEVICE QueryWalk(const Task& task, const BlockOrder::Block& block, int first_key, int keys, int queries) {
+    const int kv_heads = static_cast<int>(task.shape.kv_heads);
     sequence = block.head / kv_heads;
     kv_head = block.head % kv_heads;
-    group = static_cast<int>(shape.heads) / kv_heads;
+    group = static_cast<int>(task.shape.heads) / kv_heads;
+    const CausalOrder order = causal_order(task, sequence);
     first = order.first_query(first_key) / queries;
-    count = (order.queries + queries - 1) / queries - first;
+    count = (order.end_query(first_key + keys - 1) + queries - 1) / queries - first;
   }
   LYCEUM_DEVICE int steps() const { return group * count; }
   LYCEUM_DEVICE int head(int step) const { return kv_head * group + step / count; }
@@ -231,7 +255,7 @@ LYCEUM_DEVICE void write_dkv(const Machine& m, const Task& task, const QueryWalk
                              Gradients&& gradients) {
   constexpr int dim = Tiling::dim, queries = Tiling::queries, tiles = Tiling::tiles;
   const AttentionShape& shape = task.shape;
-  const CausalOrder order = causal_order(shape);
+  const CausalOrder order = causal_order(task, walk.sequence);
   const int steps = walk.steps();
   const auto keys = [&](const auto& matrix) {
     return panel_of(matrix, walk.sequence, shape.key_len, first, walk.kv_head, shape.head_dim, task.aligned);
@@ -263,7 +287,7 @@ LYCEUM_DEVICE void write_dkv(const Machine& m, const Task& task, const QueryWalk
     Accumulators<tiles, queries> scores, dp;
     multiply<dim>(m, Tiling::k_tile, row, stage, scores);
     multiply<dim>(m, Tiling::v_tile, row, stage + Tiling::d_out_in_stage, dp);
-    const TransposedMask mask(order, first + row, walk.tile(step) * queries, 16 * tiles);
+    const TransposedMask mask(order, first + row, walk.tile(step) * queries, 16 * tiles, queries);
     gradients(mask, stage + Tiling::sums_in_stage, scores, dp);
     const Operand<tiles, queries> p(m, scores);
     multiply_add<dim>(m, p, stage + Tiling::d_out_in_stage, chunk, dv);
@@ -282,7 +306,7 @@ template <class Tiling, class Machine>
 LYCEUM_DEVICE void attention_dkv(const Machine& m, const BackwardTask<bfloat16>& task, const BlockOrder::Block& block) {
   using Scores = Accumulators<Tiling::tiles, Tiling::queries>;
   const int first = block.tile * Tiling::rows;
-  const QueryWalk walk(task.shape, block, first, Tiling::queries);
+  const QueryWalk walk(task, block, first, Tiling::rows, Tiling::queries);
   write_dkv<Tiling>(
       m, task, walk, first,
       [&](int head, int query, int to) {

@@ -26,8 +26,9 @@ LYCEUM_DEVICE void attention_dq_hopper(const Machine& m, const BackwardTask<bflo
   using KeyTile = typename Tiling::KeyTile;
   const AttentionShape& shape = task.shape;
   const HeadPlace place = HeadPlace::of_query_head(shape, block.head);
-  const CausalOrder order = causal_order(shape);
+  const CausalOrder order = causal_order(task, place.sequence);
   const int first = block.tile * Tiling::rows, row = m.thread() / 32 * 16, group_row = m.thread() / 128 * 64;
+  const int begin = order.first_tile(first, keys), end = order.end_tile(first, Tiling::rows, keys);
   const auto queries = [&](const auto& matrix) {
     return panel_of(matrix, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned);
   };
@@ -42,16 +43,15 @@ LYCEUM_DEVICE void attention_dq_hopper(const Machine& m, const BackwardTask<bflo
   load_tile<QueryTile, Tiling::rows, threads>(m, Tiling::q_tile, queries(task.q));
   load_tile<QueryTile, Tiling::rows, threads>(m, Tiling::d_out_tile, queries(task.d_out));
   load_sums<Tiling::rows, threads>(m, task, place.sequence, place.head, first, Tiling::sums);
-  load_keys(0);
+  load_keys(begin);
 
   Accumulators<1, dim> dq;
   dq.clear();
-  const int steps = order.key_tiles(first, Tiling::rows, keys);
-  for (int step = 0; step < steps; ++step) {
+  for (int step = begin; step < end; ++step) {
     m.wait();
     m.publish_copies();
     m.sync();  // these keys and values are there; nobody reads the ones before any more
-    if (step + 1 < steps) load_keys(step + 1);
+    if (step + 1 < end) load_keys(step + 1);
     const int k_tile = Tiling::stages + step % 2 * Tiling::stage_bytes;
     Accumulators<1, keys> scores, dp;
     begin_multiply<QueryTile, KeyTile>(m, Tiling::q_tile, group_row, k_tile, scores);
@@ -89,9 +89,9 @@ LYCEUM_DEVICE void attention_dkv_hopper(const Machine& m, const BackwardTask<bfl
   using QueryTile = typename Tiling::QueryTile;
   using KeyTile = typename Tiling::KeyTile;
   const AttentionShape& shape = task.shape;
-  const CausalOrder order = causal_order(shape);
   const int first = block.tile * Tiling::rows, row = m.thread() / 32 * 16, group_row = m.thread() / 128 * 64;
-  const QueryWalk walk(shape, block, first, queries);
+  const QueryWalk walk(task, block, first, Tiling::rows, queries);
+  const CausalOrder order = causal_order(task, walk.sequence);
   const int steps = walk.steps();
   const auto keys = [&](const auto& matrix) {
     return panel_of(matrix, walk.sequence, shape.key_len, first, walk.kv_head, shape.head_dim, task.aligned);
@@ -122,7 +122,7 @@ LYCEUM_DEVICE void attention_dkv_hopper(const Machine& m, const BackwardTask<bfl
     Accumulators<1, queries> scores, dp;
     begin_multiply<KeyTile, QueryTile>(m, Tiling::k_tile, group_row, stage, scores);
     begin_multiply<KeyTile, QueryTile>(m, Tiling::v_tile, group_row, stage + Tiling::d_out_in_stage, dp);
-    const TransposedMask mask(order, first + row, walk.tile(step) * queries, 16);
+    const TransposedMask mask(order, first + row, walk.tile(step) * queries, 16, queries);
     m.template wait_products<1>(scores);
     transposed_probabilities(m, task.scale * log2_of_e, mask, stage + Tiling::sums_in_stage, scores);
     Operand<1, queries> p(m, scores);

@@ -17,11 +17,11 @@ struct ForwardTiling {
   static constexpr int shared_bytes = v_tile + SwizzledTile<dim>::bytes(keys);
 };
 
-/// Puts `nothing` in place of what belongs to keys that a query does not see. Rows are queries from `query` on, columns
-/// keys from `key` on.
+/// Puts `nothing` in place of what belongs to keys after a query. Rows are queries from `query` on, columns keys from
+/// `key` on.
 template <int tiles, int columns>
-LYCEUM_DEVICE void mask(const CausalOrder& order, int query, int key, int lane, float nothing,
-                        Accumulators<tiles, columns>& values) {
+LYCEUM_DEVICE void mask_future(const CausalOrder& order, int query, int key, int lane, float nothing,
+                               Accumulators<tiles, columns>& values) {
   LYCEUM_UNROLL
   for (int t = 0; t < tiles; ++t) {
     LYCEUM_UNROLL
@@ -34,6 +34,33 @@ LYCEUM_DEVICE void mask(const CausalOrder& order, int query, int key, int lane, 
       }
     }
   }
+}
+
+/// The same for keys of documents before a query's own.
+template <int tiles, int columns>
+LYCEUM_DEVICE void mask_documents(const CausalOrder& order, int query, int key, int lane, float nothing,
+                                  Accumulators<tiles, columns>& values) {
+  if (!order.hides(query + 16 * tiles, key)) return;
+  LYCEUM_UNROLL
+  for (int t = 0; t < tiles; ++t) {
+    LYCEUM_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const Place at = MmaLayout::c(lane, i);
+      const int hidden = order.first_key(query + 16 * t + at.row) - key;
+      LYCEUM_UNROLL
+      for (int n = 0; n < columns / 8; ++n) {
+        if (8 * n + at.col < hidden) values.at[t][n][i] = nothing;
+      }
+    }
+  }
+}
+
+/// Both, for all keys that a query does not see.
+template <int tiles, int columns>
+LYCEUM_DEVICE void mask(const CausalOrder& order, int query, int key, int lane, float nothing,
+                        Accumulators<tiles, columns>& values) {
+  if (order.crosses(query, key + columns)) mask_future(order, query, key, lane, nothing, values);
+  mask_documents(order, query, key, lane, nothing, values);
 }
 
 /// The softmax of a warp's rows while their keys come by. [Milakov & Gimelshein 2018; Dao 2023]
@@ -51,7 +78,7 @@ struct OnlineSoftmax {
   }
 
   /// scores = 2^(scale · (scores - largest)). A NaN is passed over by the maximum and comes out of the exponentials.
-  /// The first keys hold one that every row sees. What was summed under an older maximum is to be scaled by `shrink`.
+  /// A row may see none of the first keys. What was summed under an older maximum is to be scaled by `shrink`.
   template <int keys, class Machine>
   LYCEUM_DEVICE void step(const Machine& m, float scale, Accumulators<tiles, keys>& scores) {
     LYCEUM_UNROLL
@@ -66,9 +93,10 @@ struct OnlineSoftmax {
         }
         most = m.larger(most, m.from_lane_xor(most, 1));
         most = m.larger(most, m.from_lane_xor(most, 2));
-        shrink[t][half] = m.exp2((largest[t][half] - most) * scale);
+        const float base = most == -__builtin_huge_valf() ? 0.0f : most;
+        shrink[t][half] = m.exp2((largest[t][half] - base) * scale);
         largest[t][half] = most;
-        const float shift = most * scale;
+        const float shift = base * scale;
         float total = sum[t][half] * shrink[t][half];
         LYCEUM_UNROLL
         for (int n = 0; n < keys / 8; ++n) {
@@ -180,17 +208,16 @@ LYCEUM_DEVICE void attention_forward(const Machine& m, const ForwardTask<bfloat1
                                      const BlockOrder::Block& block) {
   constexpr int keys = Tiling::keys;
   const HeadPlace place = HeadPlace::of_query_head(task.shape, block.head);
-  const CausalOrder order = causal_order(task.shape);
+  const CausalOrder order = causal_order(task, place.sequence);
   const int first = block.tile * Tiling::rows, row = m.thread() / 32 * 16 * Tiling::tiles;
+  const int begin = order.first_tile(first, keys), steps = order.end_tile(first, Tiling::rows, keys) - begin;
   Accumulators<Tiling::tiles, Tiling::dim> out;
   out.clear();
   OnlineSoftmax<Tiling::tiles> softmax;
-  const auto in_order = [](int step) { return step; };
-  add_values<Tiling>(m, task, place, first, order.key_tiles(first, Tiling::rows, keys), in_order, out,
+  const auto in_order = [=](int step) { return begin + step; };
+  add_values<Tiling>(m, task, place, first, steps, in_order, out,
                      [&](int key, Accumulators<Tiling::tiles, keys>& scores) {
-                       if (order.crosses(first + row, key + keys)) {
-                         mask(order, first + row, key, m.thread() % 32, -__builtin_huge_valf(), scores);
-                       }
+                       mask(order, first + row, key, m.thread() % 32, -__builtin_huge_valf(), scores);
                        softmax.step(m, task.scale * log2_of_e, scores);
                        softmax.rescale(out);
                      });

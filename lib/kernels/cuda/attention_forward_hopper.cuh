@@ -29,13 +29,13 @@ LYCEUM_DEVICE void attention_forward_hopper(const Machine& m, const ForwardTask<
   using KeyTile = typename Tiling::KeyTile;
   const AttentionShape& shape = task.shape;
   const HeadPlace place = HeadPlace::of_query_head(shape, block.head);
-  const CausalOrder order = causal_order(shape);
+  const CausalOrder order = causal_order(task, place.sequence);
   const int first = block.tile * Tiling::rows, row = m.thread() / 32 * 16, group_row = m.thread() / 128 * 64;
-  const int steps = order.key_tiles(first, Tiling::rows, keys);
+  const int begin = order.first_tile(first, keys), steps = order.end_tile(first, Tiling::rows, keys) - begin;
   const auto load_keys = [&](int tile, const Rows<const bfloat16>& from, int step) {
-    load_tile<KeyTile, keys, Tiling::threads>(
-        m, tile,
-        panel_of(from, place.sequence, shape.key_len, step * keys, place.kv_head, shape.head_dim, task.aligned));
+    load_tile<KeyTile, keys, Tiling::threads>(m, tile,
+                                              panel_of(from, place.sequence, shape.key_len, (begin + step) * keys,
+                                                       place.kv_head, shape.head_dim, task.aligned));
   };
   Accumulators<1, keys> scores;
   const auto begin_scores = [&](int step) {
@@ -43,9 +43,7 @@ LYCEUM_DEVICE void attention_forward_hopper(const Machine& m, const ForwardTask<
   };
   OnlineSoftmax<1> softmax;
   const auto probabilities = [&](int step) {
-    if (order.crosses(first + row, (step + 1) * keys)) {
-      mask(order, first + row, step * keys, m.thread() % 32, -__builtin_huge_valf(), scores);
-    }
+    mask(order, first + row, (begin + step) * keys, m.thread() % 32, -__builtin_huge_valf(), scores);
     softmax.step(m, task.scale * log2_of_e, scores);
   };
   Accumulators<1, dim> out;

@@ -15,11 +15,11 @@ __global__ void __launch_bounds__(plain_threads) forward_kernel(ForwardTask<T> t
   const std::int64_t dim = task.shape.head_dim;
   const WarpRow<A> warp(dim);
   if (warp.index >= rows) return;
-  const QueryPlace at(task.shape, warp.index);
+  const QueryPlace at(task, warp.index);
   const A nothing = -std::numeric_limits<A>::infinity();
   A largest = nothing, sum = 0;
-  for (std::int64_t key = 0; key < at.seen; key += warp_size) {
-    const int count = lanes_for(key, at.seen);
+  for (std::int64_t key = at.begin; key < at.end; key += warp_size) {
+    const int count = lanes_for(key, at.end);
     A score = nothing;
     if (warp.lane < count) {
       score =
@@ -76,9 +76,9 @@ __global__ void __launch_bounds__(plain_threads) dq_kernel(BackwardTask<T> task,
   const std::int64_t dim = task.shape.head_dim;
   const WarpRow<A> warp(dim);
   if (warp.index >= rows) return;
-  const QueryPlace at(task.shape, warp.index);
-  for (std::int64_t key = 0; key < at.seen; key += warp_size) {
-    const int count = lanes_for(key, at.seen);
+  const QueryPlace at(task, warp.index);
+  for (std::int64_t key = at.begin; key < at.end; key += warp_size) {
+    const int count = lanes_for(key, at.end);
     if (warp.lane < count) {
       warp.first[warp.lane] = Gradient<T>(task, at.row, at.head, at.first_key + key + warp.lane, at.col).ds;
     }
@@ -100,11 +100,12 @@ __global__ void __launch_bounds__(plain_threads) dkv_kernel(BackwardTask<T> task
   const WarpRow<A> warp(dim);
   if (warp.index >= rows) return;
   const std::int64_t key_row = warp.index / shape.kv_heads, kv_head = warp.index % shape.kv_heads;
-  const std::int64_t group = shape.heads / shape.kv_heads, first = key_row / shape.key_len * shape.query_len;
-  const std::int64_t first_query = causal_order(shape).first_query(static_cast<int>(key_row % shape.key_len));
+  const std::int64_t sequence = key_row / shape.key_len, first = sequence * shape.query_len;
+  const std::int64_t group = shape.heads / shape.kv_heads;
+  const SeeingQueries seeing(task, sequence, key_row % shape.key_len);
   for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    for (std::int64_t query = first_query; query < shape.query_len; query += warp_size) {
-      const int count = lanes_for(query, shape.query_len);
+    for (std::int64_t query = seeing.begin; query < seeing.end; query += warp_size) {
+      const int count = lanes_for(query, seeing.end);
       if (warp.lane < count) {
         const Gradient<T> gradient(task, first + query + warp.lane, head, key_row, kv_head * dim);
         warp.first[warp.lane] = gradient.p;

@@ -46,15 +46,34 @@ __device__ inline int lanes_for(std::int64_t first, std::int64_t end) {
   return static_cast<int>(end - first < warp_size ? end - first : warp_size);
 }
 
-/// A query's row: its first key's row, its key head's first column, and how many keys it sees.
+/// A query's row: the row of its sequence's first key, its key head's first column, and the keys [begin, end) that it
+/// sees.
 struct QueryPlace {
-  std::int64_t row, head, first_key, col, seen;
-  __device__ QueryPlace(const AttentionShape& shape, std::int64_t index)
-      : row(index / shape.heads),
-        head(index % shape.heads),
-        first_key(row / shape.query_len * shape.key_len),
-        col(head / (shape.heads / shape.kv_heads) * shape.head_dim),
-        seen(causal_order(shape).seen(static_cast<int>(row % shape.query_len))) {}
+  std::int64_t row, head, first_key, col, begin, end;
+  template <class Task>
+  __device__ QueryPlace(const Task& task, std::int64_t index) {
+    const AttentionShape& shape = task.shape;
+    row = index / shape.heads;
+    head = index % shape.heads;
+    const std::int64_t sequence = row / shape.query_len;
+    first_key = sequence * shape.key_len;
+    col = head / (shape.heads / shape.kv_heads) * shape.head_dim;
+    const CausalOrder order = causal_order(task, sequence);
+    const int query = static_cast<int>(row % shape.query_len);
+    begin = order.first_key(query);
+    end = order.seen(query);
+  }
+};
+
+/// The queries [begin, end) of its sequence that see a key.
+struct SeeingQueries {
+  std::int64_t begin, end;
+  template <class Task>
+  __device__ SeeingQueries(const Task& task, std::int64_t sequence, std::int64_t key) {
+    const CausalOrder order = causal_order(task, sequence);
+    begin = order.first_query(static_cast<int>(key));
+    end = order.end_query(static_cast<int>(key));
+  }
 };
 
 /// sums = shrink · sums + Σ_j first[j] · row j of `rows`, for the head's columns from `col` on; `count` rows.

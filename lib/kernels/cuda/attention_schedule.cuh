@@ -26,13 +26,20 @@ struct BlockOrder {
   }
 };
 
-/// Causal order between the queries of a sequence and its keys, of which the last `queries` are the queries' own.
+/// Causal order between the queries of a sequence and its keys, of which the last `queries` are the queries' own, and
+/// between those of one document where the sequence is made of several.
 struct CausalOrder {
   int queries, keys;
-  /// Keys [0, seen(query)) influence the query. Also for rows that pad the last tile.
+  const std::int32_t* first_keys;  // of the sequence's queries, see FirstKeys; null: 0 for all
+  /// Keys [first_key(query), seen(query)) influence the query. Also for rows that pad the last tile.
+  LYCEUM_HOST_DEVICE int first_key(int query) const {
+    return first_keys ? first_keys[query < queries ? query : queries - 1] : 0;
+  }
   LYCEUM_HOST_DEVICE int seen(int query) const { return keys - queries + query + 1; }
-  /// How many tiles of `tile` keys the queries [first, first + rows) see something of.
-  LYCEUM_HOST_DEVICE int key_tiles(int first, int rows, int tile) const {
+  /// The first tile of `tile` keys that the queries from `first` on see something of.
+  LYCEUM_HOST_DEVICE int first_tile(int first, int tile) const { return first_key(first) / tile; }
+  /// The end of the tiles of `tile` keys that the queries [first, first + rows) see something of.
+  LYCEUM_HOST_DEVICE int end_tile(int first, int rows, int tile) const {
     const int last = (first + rows < queries ? first + rows : queries) - 1;
     return (seen(last) + tile - 1) / tile;
   }
@@ -41,8 +48,24 @@ struct CausalOrder {
     const int query = key - (keys - queries);
     return query < 0 ? 0 : query;
   }
-  /// Whether some query at or after `query` does not see some of the keys before `end`.
+  /// The end of the queries whose documents begin at `key` or before: no later one sees it.
+  LYCEUM_HOST_DEVICE int end_query(int key) const {
+    if (!first_keys) return queries;
+    int low = 0, high = queries;
+    while (low < high) {
+      const int middle = low + (high - low) / 2;
+      if (first_keys[middle] > key) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    return low;
+  }
+  /// Whether some query at or after `query` does not see some of the keys before `end`, which come after it.
   LYCEUM_HOST_DEVICE bool crosses(int query, int end) const { return end > seen(query); }
+  /// Whether some query before `end` does not see `key`, of a document before its own.
+  LYCEUM_HOST_DEVICE bool hides(int end, int key) const { return first_key(end - 1) > key; }
 };
 
 }  // namespace lyceum::cuda

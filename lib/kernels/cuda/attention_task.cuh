@@ -26,6 +26,7 @@ struct ForwardTask {
   Rows<T> out;
   Rows<Accumulator<T>> log_sum_exp;
   Accumulator<T> scale;
+  const std::int32_t* first_keys;  // see FirstKeys; null: 0 for all
   bool aligned;  // all rows of q, k, v, out begin at multiples of 16 bytes, and heads are whole chunks
 };
 
@@ -38,6 +39,7 @@ struct BackwardTask {
   Rows<Accumulator<T>> delta;  // [sequences · query_len, heads]: Σ_d out · d_out
   Rows<T> dq, dk, dv;
   Accumulator<T> scale;
+  const std::int32_t* first_keys;
   bool aligned;
 };
 
@@ -62,7 +64,9 @@ bool backward_aligned(const Attention& a) {
 /// `a` as the kernels of any element type take it.
 template <class T>
 ForwardTask<T> task_of(const AttentionForward<T>& a) {
-  return {a.shape, a.q, a.k, a.v, a.out, a.log_sum_exp, static_cast<Accumulator<T>>(a.scale), forward_aligned(a)};
+  return {
+      a.shape,           a.q, a.k, a.v, a.out, a.log_sum_exp, static_cast<Accumulator<T>>(a.scale), a.first_keys.data(),
+      forward_aligned(a)};
 }
 
 /// `delta`: room for delta_size(a.shape) numbers.
@@ -80,6 +84,7 @@ BackwardTask<T> task_of(const AttentionBackward<T>& a, Accumulator<T>* delta) {
           a.dk,
           a.dv,
           static_cast<Accumulator<T>>(a.scale),
+          a.first_keys.data(),
           backward_aligned(a)};
 }
 inline std::int64_t delta_size(const AttentionShape& shape) { return shape.sequences * shape.query_len * shape.heads; }
@@ -94,8 +99,12 @@ struct HeadPlace {
   }
 };
 
-LYCEUM_HOST_DEVICE CausalOrder causal_order(const AttentionShape& shape) {
-  return {static_cast<int>(shape.query_len), static_cast<int>(shape.key_len)};
+/// Of one sequence.
+template <class Task>
+LYCEUM_HOST_DEVICE CausalOrder causal_order(const Task& task, std::int64_t sequence) {
+  const AttentionShape& shape = task.shape;
+  return {static_cast<int>(shape.query_len), static_cast<int>(shape.key_len),
+          task.first_keys ? task.first_keys + sequence * shape.query_len : nullptr};
 }
 
 /// Rows [first, sequence's end) of a head's columns; `length` rows a sequence.

@@ -54,7 +54,12 @@ __global__ void __launch_bounds__(loss_threads) cross_entropy_forward(CrossEntro
     const A nan = std::numeric_limits<A>::quiet_NaN();
     const A log_sum = std::isinf(all.largest) ? nan : all.largest + std::log(all.sum);
     loss.log_sum_exp[r] = log_sum;
-    loss.loss[r] = targets.passes(loss.targets[r]) ? log_sum - widen(logits[loss.targets[r]]) : nan;
+    const std::int32_t target = loss.targets[r];
+    if (target == no_target) {
+      loss.loss[r] = 0;
+    } else {
+      loss.loss[r] = targets.passes(target) ? log_sum - widen(logits[target]) : nan;
+    }
   }
 }
 
@@ -86,7 +91,7 @@ __global__ void __launch_bounds__(loss_threads) join_parts(CrossEntropyJoin<A> j
     target += statistics[2];
   }
   join.log_sum_exp[r] = largest + std::log(sum);
-  join.loss[r] = join.log_sum_exp[r] - target;
+  join.loss[r] = join.targets[r] == no_target ? A{0} : join.log_sum_exp[r] - target;
 }
 
 template <int width, class T>
@@ -100,13 +105,14 @@ __global__ void __launch_bounds__(loss_threads)
     const T* logits = loss.logits.row(r);
     T* d_logits = loss.d_logits.row(r);
     const A log_sum = loss.log_sum_exp[r];
+    const bool counts = loss.targets[r] != no_target;
     const std::int64_t target = loss.targets[r] - loss.first;
     for (std::int64_t c = threadIdx.x * width; c < cols; c += loss_threads * width) {
       const auto values = load<width>(logits + c);
       Pack<T, width> result;
       for (int e = 0; e < width; ++e) {
         const A probability = std::exp(widen(values[e]) - log_sum);
-        result[e] = narrow<T>(scale * (c + e == target ? probability - A{1} : probability));
+        result[e] = narrow<T>(counts ? scale * (c + e == target ? probability - A{1} : probability) : A{0});
       }
       store(d_logits + c, result);
     }
@@ -118,7 +124,7 @@ __global__ void __launch_bounds__(loss_threads)
 template <class T>
 void run(const CudaStream& stream, const CrossEntropyForward<T>& loss) {
   require_fitting(loss);
-  const IndexCheck targets(stream, "CrossEntropyForward", "targets", 0, loss.logits.cols);
+  const IndexCheck targets(stream, "CrossEntropyForward", "targets", no_target, loss.logits.cols);
   constexpr int width = pack_width<T>;
   start(stream, "CrossEntropyForward",
         fits_packs(loss.logits, width) ? cross_entropy_forward<width, T> : cross_entropy_forward<1, T>,
@@ -128,7 +134,7 @@ void run(const CudaStream& stream, const CrossEntropyForward<T>& loss) {
 template <class T>
 void run(const CudaStream& stream, const CrossEntropyPart<T>& part) {
   require_fitting(part);
-  const IndexCheck targets(stream, "CrossEntropyPart", "targets", 0, part.vocab);
+  const IndexCheck targets(stream, "CrossEntropyPart", "targets", no_target, part.vocab);
   constexpr int width = pack_width<T>;
   start(stream, "CrossEntropyPart", fits_packs(part.logits, width) ? part_statistics<width, T> : part_statistics<1, T>,
         blocks_for(part.logits.rows), loss_threads, part, targets);
@@ -145,7 +151,7 @@ void run(const CudaStream& stream, const CrossEntropyJoin<A>& join) {
 template <class T>
 void run(const CudaStream& stream, const CrossEntropyBackward<T>& loss) {
   require_fitting(loss);
-  const IndexCheck targets(stream, "CrossEntropyBackward", "targets", 0, words_of(loss));
+  const IndexCheck targets(stream, "CrossEntropyBackward", "targets", no_target, words_of(loss));
   constexpr int width = pack_width<T>;
   const bool packed = fits_packs(loss.logits, width) && fits_packs(loss.d_logits, width);
   start(stream, "CrossEntropyBackward", packed ? cross_entropy_backward<width, T> : cross_entropy_backward<1, T>,

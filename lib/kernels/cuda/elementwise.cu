@@ -121,10 +121,12 @@ struct AddScaledElements {
   const From* x;
   To* y;
   double factor;
+  const double* times;
   template <int width>
   __device__ void at(std::int64_t i) const {
+    const double scale = times ? factor * *times : factor;
     for (int e = 0; e < width; ++e) {
-      y[i + e] = static_cast<To>(static_cast<double>(y[i + e]) + factor * static_cast<double>(x[i + e]));
+      y[i + e] = static_cast<To>(static_cast<double>(y[i + e]) + scale * static_cast<double>(x[i + e]));
     }
   }
 };
@@ -198,7 +200,7 @@ template <class From, class To>
 void run(const CudaStream& stream, const AddScaled<From, To>& add) {
   const auto count = static_cast<std::int64_t>(add.y.size());
   require_length("AddScaled", "x", add.x, count);
-  const AddScaledElements<From, To> op{add.x.data(), add.y.data(), add.factor};
+  const AddScaledElements<From, To> op{add.x.data(), add.y.data(), add.factor, add.times.data()};
   run_elements<1>(stream, "AddScaled", count, op, {op.x, op.y});
 }
 

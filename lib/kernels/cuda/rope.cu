@@ -30,7 +30,8 @@ __global__ void __launch_bounds__(rope_threads) rotate(Rope<T> rope) {
   const std::int64_t half = rope.table.cols / 2, pairs = rope.x.cols / 2;
   const A turn = rope.inverse ? A{-1} : A{1};
   for (std::int64_t r = blockIdx.x; r < rope.x.rows; r += gridDim.x) {
-    const A* cosine = rope.table.row(rope.first_position + r % rope.seq_len);
+    const std::int64_t begin = rope.first_keys.empty() ? 0 : rope.first_keys[r];
+    const A* cosine = rope.table.row(rope.first_position + r % rope.seq_len - begin);
     for (std::int64_t p = threadIdx.x * width; p < pairs; p += rope_threads * width) {
       const std::int64_t i = p % half;
       T* low = rope.x.row(r) + p / half * 2 * half + i;
@@ -66,6 +67,8 @@ void run(const CudaStream& stream, const Rope<T>& rope) {
   require(rope.first_position + std::min(rope.seq_len, rows) <= rope.table.rows,
           "Rope: positions up to {}, the table has {}", rope.first_position + std::min(rope.seq_len, rows),
           rope.table.rows);
+  require(rope.first_keys.empty() || std::ssize(rope.first_keys) == rows, "Rope: {} first keys for {} rows",
+          rope.first_keys.size(), rows);
   constexpr int width = pack_width<T>;
   const bool packed = half % width == 0 && fits_packs(rope.x, width) && fits_packs(rope.table, width);
   start(stream, "Rope", packed ? rotate<width, T> : rotate<1, T>, blocks_for(rows), rope_threads, rope);

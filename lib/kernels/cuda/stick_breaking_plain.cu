@@ -33,12 +33,13 @@ struct LogPart {
   }
 };
 
-/// The score of the key of this lane; minus infinity, which takes nothing and costs nothing, from lane `count` on.
+/// The score of the key of this lane; minus infinity, which takes nothing and costs nothing, from lane `count` on and
+/// for keys that the query does not see.
 template <class Task>
 __device__ auto score_of(const Task& task, const QueryPlace& at, std::int64_t key, int lane, int count) {
   using A = decltype(task.scale);
   const std::int64_t dim = task.shape.head_dim;
-  if (lane >= count) return -std::numeric_limits<A>::infinity();
+  if (lane >= count || key + lane < at.begin) return -std::numeric_limits<A>::infinity();
   return dot(task.q.at(at.row, at.head * dim), task.k.at(at.first_key + key + lane, at.col), dim) * task.scale;
 }
 
@@ -49,10 +50,10 @@ __global__ void __launch_bounds__(plain_threads) stick_forward_kernel(StickForwa
   const std::int64_t dim = task.shape.head_dim;
   const WarpRow<A> warp(dim);
   if (warp.index >= rows) return;
-  const QueryPlace at(task.shape, warp.index);
+  const QueryPlace at(task, warp.index);
   double log_left = 0;
-  for (std::int64_t key = (at.seen - 1) / warp_size * warp_size; key >= 0; key -= warp_size) {
-    const int count = lanes_for(key, at.seen);
+  for (std::int64_t key = (at.end - 1) / warp_size * warp_size; key > at.begin - warp_size; key -= warp_size) {
+    const int count = lanes_for(key, at.end);
     const LogPart<A> part(score_of(task, at, key, warp.lane, count));
     warp.first[warp.lane] = exp(part.value + static_cast<A>(log_left));
     log_left -= part.total;
@@ -73,18 +74,19 @@ __global__ void __launch_bounds__(plain_threads) stick_query_kernel(PlainStickTa
   const std::int64_t dim = task.shape.head_dim, first = task.first;
   const WarpRow<A> warp(dim);
   if (warp.index >= rows) return;
-  const QueryPlace at(task.shape, warp.index);
-  if (at.seen <= first) return;
-  const int count = lanes_for(first, at.seen);
+  const QueryPlace at(task, warp.index);
+  if (at.end <= first || at.begin >= first + warp_size) return;
+  const bool begins = at.begin >= first;
+  const int count = lanes_for(first, at.end);
   const A score = score_of(task, at, first, warp.lane, count);
   const LogPart<A> part(score);
-  const double log_left = (first > 0 ? task.log_left[warp.index] : *task.log_rest.at(at.row, at.head)) + part.total;
+  const double log_left = (begins ? *task.log_rest.at(at.row, at.head) : task.log_left[warp.index]) + part.total;
   const A p = exp(part.value + static_cast<A>(log_left));
   A own = 0;
   if (warp.lane < count) {
     own = p * dot(task.d_out.at(at.row, at.head * dim), task.v.at(at.first_key + first + warp.lane, at.col), dim);
   }
-  const A older = (first > 0 ? task.older[warp.index] : 0) + sum_to_here(own);
+  const A older = (begins ? 0 : task.older[warp.index]) + sum_to_here(own);
   const A ds = (own - logistic(score) * older) * task.scale;
   task.parts[warp.index * warp_size + warp.lane] = p;
   task.ds[warp.index * warp_size + warp.lane] = ds;
@@ -95,11 +97,11 @@ __global__ void __launch_bounds__(plain_threads) stick_query_kernel(PlainStickTa
     task.older[warp.index] = older;
   }
   A* sums = task.dq_sums + warp.index * dim;
-  for (std::int64_t d = warp.lane; d < dim && first > 0; d += warp_size) warp.sums[d] = sums[d];
+  for (std::int64_t d = warp.lane; d < dim && !begins; d += warp_size) warp.sums[d] = sums[d];
   add_rows(warp, task.k, at.first_key + first, at.col, count, dim);
   for (std::int64_t d = warp.lane; d < dim; d += warp_size) {
     sums[d] = warp.sums[d];
-    if (at.seen <= first + warp_size) *task.dq.at(at.row, at.head * dim + d) = narrow<T>(warp.sums[d]);
+    if (at.end <= first + warp_size) *task.dq.at(at.row, at.head * dim + d) = narrow<T>(warp.sums[d]);
   }
 }
 
@@ -119,10 +121,10 @@ __global__ void __launch_bounds__(plain_threads) stick_key_kernel(PlainStickTask
   const std::int64_t kv_head = warp.index % shape.kv_heads, place = warp.index / shape.kv_heads;
   const std::int64_t keys = keys_at_hand(task), key = place % keys, sequence = place / keys;
   const std::int64_t group = shape.heads / shape.kv_heads, first_row = sequence * shape.query_len;
-  const std::int64_t first_query = causal_order(shape).first_query(static_cast<int>(task.first + key));
+  const SeeingQueries seeing(task, sequence, task.first + key);
   for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    for (std::int64_t query = first_query; query < shape.query_len; query += warp_size) {
-      const int count = lanes_for(query, shape.query_len);
+    for (std::int64_t query = seeing.begin; query < seeing.end; query += warp_size) {
+      const int count = lanes_for(query, seeing.end);
       if (warp.lane < count) {
         const std::int64_t cell = ((first_row + query + warp.lane) * shape.heads + head) * warp_size + key;
         warp.first[warp.lane] = task.parts[cell];

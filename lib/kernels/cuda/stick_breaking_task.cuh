@@ -13,7 +13,8 @@ struct StickForwardTask {
   Rows<T> out;
   Rows<double> log_rest;
   Accumulator<T> scale;
-  bool aligned;  // as in ForwardTask
+  const std::int32_t* first_keys;  // as in ForwardTask
+  bool aligned;
 };
 
 /// StickBreakingBackward in device memory.
@@ -24,12 +25,15 @@ struct StickBackwardTask {
   Rows<const double> log_rest;
   Rows<T> dq, dk, dv;
   Accumulator<T> scale;
+  const std::int32_t* first_keys;
   bool aligned;
 };
 
 template <class T>
 StickForwardTask<T> task_of(const StickBreakingForward<T>& a) {
-  return {a.shape, a.q, a.k, a.v, a.out, a.log_rest, static_cast<Accumulator<T>>(a.scale), forward_aligned(a)};
+  return {
+      a.shape,           a.q, a.k, a.v, a.out, a.log_rest, static_cast<Accumulator<T>>(a.scale), a.first_keys.data(),
+      forward_aligned(a)};
 }
 
 template <class T>
@@ -44,6 +48,7 @@ StickBackwardTask<T> task_of(const StickBreakingBackward<T>& a) {
           a.dk,
           a.dv,
           static_cast<Accumulator<T>>(a.scale),
+          a.first_keys.data(),
           backward_aligned(a)};
 }
 

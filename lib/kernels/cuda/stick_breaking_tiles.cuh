@@ -145,17 +145,15 @@ LYCEUM_DEVICE void stick_forward(const Machine& m, const StickForwardTask<bfloat
   constexpr int keys = Tiling::keys, tiles = Tiling::tiles;
   const AttentionShape& shape = task.shape;
   const HeadPlace place = HeadPlace::of_query_head(shape, block.head);
-  const CausalOrder order = causal_order(shape);
+  const CausalOrder order = causal_order(task, place.sequence);
   const int lane = m.thread() % 32, first = block.tile * Tiling::rows, row = m.thread() / 32 * 16 * tiles;
-  const int steps = order.key_tiles(first, Tiling::rows, keys);
+  const int end = order.end_tile(first, Tiling::rows, keys), steps = end - order.first_tile(first, keys);
   Accumulators<tiles, Tiling::dim> out;
   out.clear();
   double behind[tiles][2] = {};  // costs of the keys that were passed
-  const auto newest_first = [=](int step) { return steps - 1 - step; };
+  const auto newest_first = [=](int step) { return end - 1 - step; };
   add_values<Tiling>(m, task, place, first, steps, newest_first, out, [&](int key, Accumulators<tiles, keys>& scores) {
-    if (order.crosses(first + row, key + keys)) {
-      mask(order, first + row, key, lane, -__builtin_huge_valf(), scores);
-    }
+    mask(order, first + row, key, lane, -__builtin_huge_valf(), scores);
     for_each_span<tiles, keys>([&](int t, int half, int older_spans) {
       const int span = keys / span_keys - 1 - older_spans;
       float values[2][2];
@@ -276,13 +274,15 @@ template <class Tiling, class Machine>
 LYCEUM_DEVICE void stick_dq(const Machine& m, const StickSectionTask& task, const BlockOrder::Block& block) {
   constexpr int keys = Tiling::keys, tiles = Tiling::tiles;
   const HeadPlace place = HeadPlace::of_query_head(task.shape, block.head);
-  const CausalOrder order = causal_order(task.shape);
+  const CausalOrder order = causal_order(task, place.sequence);
   const int lane = m.thread() % 32, first = block.tile * Tiling::rows, row = m.thread() / 32 * 16 * tiles;
-  const int begin = task.first / keys, section_end = (task.first + task.section) / keys;
-  const int seen = order.key_tiles(first, Tiling::rows, keys), end = seen < section_end ? seen : section_end;
-  if (begin >= end) return;  // dq is written
+  const int section_begin = task.first / keys, section_end = (task.first + task.section) / keys;
+  const int first_seen = order.first_tile(first, keys), seen = order.end_tile(first, Tiling::rows, keys);
+  const int begin = first_seen > section_begin ? first_seen : section_begin;
+  const int end = seen < section_end ? seen : section_end;
+  if (begin >= end) return;  // dq is written, or will be
   CarriedRows<Tiling> carried;
-  if (begin == 0) {
+  if (begin == first_seen) {
     carried.begin(task, place, first + row, lane);
   } else {
     carried.each(task, block, m.thread(), [](auto& number, const auto& kept) { number = kept; });
@@ -291,10 +291,8 @@ LYCEUM_DEVICE void stick_dq(const Machine& m, const StickSectionTask& task, cons
   add_to_dq<Tiling>(
       m, task, place, first, begin, end, carried.dq,
       [&](int key, Accumulators<tiles, keys>& scores, Accumulators<tiles, keys>& dp) {
-        if (order.crosses(first + row, key + keys)) {
-          mask(order, first + row, key, lane, -__builtin_huge_valf(), scores);
-          mask(order, first + row, key, lane, 0, dp);
-        }
+        mask(order, first + row, key, lane, -__builtin_huge_valf(), scores);
+        mask(order, first + row, key, lane, 0, dp);
         for_each_span<tiles, keys>([&](int t, int half, int span) {
           float score[2][2], p[2][2], gradient[2][2];
           take_span(scores, t, half, span, task.scale, score);
@@ -326,7 +324,7 @@ LYCEUM_DEVICE void stick_dkv(const Machine& m, const StickSectionTask& task, con
   const AttentionShape& shape = task.shape;
   const int lane = m.thread() % 32, first_span = block.tile * Tiling::spans;
   const int first = task.first + block.tile * Tiling::rows, warp_span = m.thread() / 32 / Tiling::splits * tiles;
-  const QueryWalk walk(shape, block, first, queries);
+  const QueryWalk walk(task, block, first, Tiling::rows, queries);
   const auto load_spans = [&](int head, int query, int to) {
     const std::int64_t spans = (walk.sequence * shape.heads + head) * (task.section / span_keys) + first_span;
     constexpr int copies = queries / 2;  // of a span
@@ -336,6 +334,8 @@ LYCEUM_DEVICE void stick_dkv(const Machine& m, const StickSectionTask& task, con
   };
   write_dkv<Tiling>(
       m, task, walk, first, load_spans, [&](const TransposedMask& mask, int spans, Scores& scores, Scores& dp) {
+        mask_documents(mask, lane, -__builtin_huge_valf(), scores);
+        mask_documents(mask, lane, 0, dp);
         LYCEUM_UNROLL
         for (int n = 0; n < queries / 8 * 2; ++n) {
           const int i = n % 2, col = n / 2 * 8 + MmaLayout::c(lane, i).col;
@@ -349,7 +349,7 @@ LYCEUM_DEVICE void stick_dkv(const Machine& m, const StickSectionTask& task, con
               gradient[half][0] = seen ? dp.at[t][n / 2][2 * half + i] : 0.0f;
             }
             StickAt at{0, 0};  // nobody has written it where none of the span is seen
-            if (mask.seen(16 * t, col)) {
+            if (mask.seen(16 * t, col) && !mask.hidden(16 * t + span_keys - 1, col)) {
               at = *m.template shared<StickAt>(spans + ((warp_span + t) * queries + col) * 8);
             }
             Span<1>(m, score).gradients(m, at.left, at.older, p, gradient);

@@ -85,8 +85,10 @@ Tensor shared_losses(const Stream& stream, const LinearCrossEntropy& op, LinearC
   const Tensor all = Tensor::empty(stream, own.dtype(), {ranks * tokens, 3});
   op.group->all_gather(own, all, std::vector<std::int64_t>(static_cast<std::size_t>(ranks), own.size()));
   const Tensor loss = room_for_losses(stream, op, log_sum_exp);
-  launch(stream, CrossEntropyJoin<A>{
-                     .statistics = all.matrix<A>(), .loss = loss.span<A>(), .log_sum_exp = log_sum_exp.span<A>()});
+  launch(stream, CrossEntropyJoin<A>{.statistics = all.matrix<A>(),
+                                     .targets = op.targets.span<const std::int32_t>(),
+                                     .loss = loss.span<A>(),
+                                     .log_sum_exp = log_sum_exp.span<A>()});
   return loss;
 }
 

@@ -15,7 +15,7 @@ namespace lyceum {
 /// again, and of their gradient rows of dx and, in the same sweep, a part of the weight gradient.
 struct LinearCrossEntropy {
   Parameter* weight;
-  Tensor targets;      // i32 [tokens], in the whole vocabulary
+  Tensor targets;      // i32 [tokens], in the whole vocabulary, or no_target
   std::int64_t chunk;  // tokens; 0: all
   const ProcessGroup* group;
   Range words;  // this rank's

@@ -46,11 +46,11 @@ FfnInputs::FfnInputs(const CheckpointReader& checkpoint, const Config& config, c
   Config alone = config;
   alone.parallel = {};
   alone.model.recompute = Recompute::none;
-  const std::int64_t seq_len = config.batch.seq_len;
-  const auto file = std::make_shared<const TokenFile>(prefix);
-  const std::int64_t all = samples_in(file->tokens(), seq_len);
-  require_input(all > 0, "{}.bin: {} tokens are less than one sample of {}", prefix, file->tokens(), seq_len);
-  const TokenLoader whole(file, SampleOrder(SampleOrder::Kind::sequential, config.run.seed, 0, all), seq_len);
+  const auto samples =
+      std::make_shared<const TokenSamples>(std::make_shared<const TokenFile>(prefix), sample_shape(config));
+  const std::int64_t all = samples->count();
+  const SampleOrder order(SampleOrder::Kind::sequential, config.run.seed, 0, all);
+  const TokenLoader whole({{.samples = samples, .order = order}});
   const std::int64_t read = sequences > 0 ? std::min(sequences, all) : all;
   const TokenLoader loader = whole.spread(read);
 
@@ -60,7 +60,7 @@ FfnInputs::FfnInputs(const CheckpointReader& checkpoint, const Config& config, c
   load_weights(checkpoint, stream, model.units());
   for (std::int64_t sample = 0; sample < read; ++sample) {
     Tape tape(stream, Tape::Mode::inference);
-    Transformer::Batch batch = empty_batch(stream, 1, seq_len, true);
+    Transformer::Batch batch = empty_batch(stream, config, 1, true);
     load(stream, {&loader, sample, 1}, config.model.vocab, batch);
     const SublayerObserver keep = [&](const SublayerValues& half) {
       if (half.id.site != Site::ffn) return;

@@ -1,6 +1,6 @@
 #include <array>
 
-#include "io/data/token_data.h"
+#include "io/data/token_loader.h"
 #include "support.h"
 
 /// Token files. The first two bytes say how many of the others are the .idx; the .bin follows.
@@ -27,6 +27,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::int64_t seq_len = 3, samples = samples_in(file->tokens(), seq_len);
     const TokenLoader loader(file, SampleOrder(SampleOrder::Kind::shuffled, 1, 0, samples), seq_len);
     std::array<std::int32_t, 6> inputs{}, targets{};
-    if (samples > 0) loader.load(5, 2, 1 << 16, inputs, targets);
+    if (samples > 0) loader.load(5, 2, 1 << 16, {inputs, targets});
   });
 }
