@@ -93,6 +93,10 @@ def attention(config: dict, w: Weights, at: str, x: Tensor, expert: str = "") ->
     """Causal, with fewer heads of keys and values than of queries. `expert`: whose queries and output they are."""
     dim = config["model.head_dim"] or config["model.hidden"] // config["model.heads"]
     q, k, v = (x @ w[f"{at}{expert if name == 'q' else ''}/{name}_proj/weight"].T for name in "qkv")
+    if config["model.qkv_bias"]:
+        q, k, v = (part + w[f"{at}/{name}_proj/bias"] for part, name in zip((q, k, v), "qkv"))
+    if config["model.qk_norm"] != "none":
+        q, k = (qk_norm(config, part, w[f"{at}/{name}_norm/weight"], dim) for part, name in zip((q, k), "qk"))
     q, k, v = (part.unflatten(-1, (-1, dim)).transpose(1, 2) for part in (q, k, v))  # [sequences, heads, tokens, dim]
     sticks = config["model.attention_weights"] == "stick_breaking"
     if not sticks:
@@ -102,6 +106,12 @@ def attention(config: dict, w: Weights, at: str, x: Tensor, expert: str = "") ->
     future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
     p = break_sticks(scores, future) if sticks else scores.masked_fill(future, -torch.inf).softmax(-1)
     return (p @ v).transpose(1, 2).flatten(2) @ w[f"{at}{expert}/o_proj/weight"].T
+
+
+def qk_norm(config: dict, x: Tensor, weight: Tensor, dim: int) -> Tensor:
+    """Of each head [Qwen3], or of all heads of a token [OLMoE]."""
+    parts = x.unflatten(-1, (-1, dim)) if config["model.qk_norm"] == "head" else x
+    return (rms_norm(parts, config["model.norm_eps"]) * weight).reshape(x.shape)
 
 
 def break_sticks(scores: Tensor, future: Tensor) -> Tensor:
@@ -231,7 +241,12 @@ class Model:
         y = sum(gates[:, :, e] * ffn(config, w, f"{at}/experts/{e}", inner) for e in range(self.weighted))
         y = y @ w[f"{at}/latent/up/weight"].T if latent else y
         y = y + gates[:, :, router.experts - copies :].sum(2) * x
-        return y + ffn(config, w, f"{at}/shared_experts", x) if config["moe.shared_experts"] else y
+        if not config["moe.shared_experts"]:
+            return y
+        shared = ffn(config, w, f"{at}/shared_experts", x)
+        if config["moe.shared_gate"]:  # [Qwen2-MoE]
+            shared = (x @ w[f"{at}/shared_expert_gate/weight"].T).sigmoid() * shared
+        return y + shared
 
     def attention_mixture(self, router: Router, x: Tensor, routing: Routing) -> Tensor:
         """Σ_chosen gate · O · attention(Q · x, K, V), K and V being those of all experts [ModuleFormer]."""

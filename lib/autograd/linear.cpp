@@ -2,6 +2,7 @@
 
 #include "autograd/cast.h"
 #include "core/copy.h"
+#include "kernels/bias.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 
@@ -49,15 +50,27 @@ Tensor gradient_of(const Stream& stream, const Tensor& dy, const Tensor& weight)
 
 Tensor Linear::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
   saved.x = x;
-  return result_of(stream, x, weight->value);
+  const Tensor y = result_of(stream, x, weight->value);
+  if (bias) {
+    dispatch_float(y.dtype(),
+                   [&]<class T>() { launch(stream, AddBias<T>{.bias = bias->value.span<T>(), .y = y.matrix<T>()}); });
+  }
+  return y;
 }
+
+std::vector<Parameter*> Linear::parameters() const { return bias ? std::vector{weight, bias} : std::vector{weight}; }
 
 std::array<Tensor, 1> Linear::backward(const Stream& stream, Saved&, const Tensor& dy) const {
   return {gradient_of(stream, dy, weight->value)};
 }
 
 void Linear::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
-  add_weight_grad(stream, dy, saved.x, weight->gradient);
+  if (weight->trained()) add_weight_grad(stream, dy, saved.x, weight->gradient);
+  if (bias && bias->trained()) {
+    dispatch_float(dy.dtype(), [&]<class T>() {
+      launch(stream, BiasGrad<T>{.dy = dy.matrix<T>(), .d_bias = bias->gradient.span<Accumulator<T>>()});
+    });
+  }
 }
 
 Tensor PreciseLinear::forward(const Stream& stream, Saved& saved, const Tensor& x) const {

@@ -188,4 +188,14 @@ Parameter stacked_parameter(std::string name, const std::vector<RowsOf>& matrice
   return {std::move(name), {rows, cols}, std::move(pieces), init_std, true, {}, {}, {}};
 }
 
+Parameter stacked_vector(std::string name, const std::vector<RowsOf>& vectors, const Initial& initial) {
+  std::vector<ParameterPiece> pieces;
+  std::int64_t size = 0;
+  for (const auto& [piece, elements, part] : vectors) {
+    pieces.push_back({piece, {elements}, {part.first}, {part.count}, size});
+    size += part.count;
+  }
+  return {std::move(name), {size}, std::move(pieces), initial, false, {}, {}, {}};
+}
+
 }  // namespace lyceum

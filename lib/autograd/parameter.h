@@ -168,7 +168,7 @@ Parameter whole_parameter(std::string name, Shape shape, const Initial& initial,
 /// Rows or columns (`axis` 0 or 1) `part` of one logical matrix.
 Parameter sharded_parameter(std::string name, Shape shape, int axis, Range part, double init_std);
 
-/// Rows `part` of a logical matrix of `rows` rows.
+/// Rows `part` of a logical matrix of `rows` rows, or elements of a vector of as many.
 struct RowsOf {
   std::string name;
   std::int64_t rows;
@@ -176,5 +176,7 @@ struct RowsOf {
 };
 /// A matrix [Σ part.count, cols] of rows of several logical matrices, one below the other.
 Parameter stacked_parameter(std::string name, const std::vector<RowsOf>& matrices, std::int64_t cols, double init_std);
+/// A vector [Σ part.count] of elements of several logical vectors, one behind the other, which are not decayed.
+Parameter stacked_vector(std::string name, const std::vector<RowsOf>& vectors, const Initial& initial);
 
 }  // namespace lyceum

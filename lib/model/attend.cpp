@@ -46,11 +46,12 @@ AttentionHeads heads_of(const ModelConfig& config, const ProcessGroup& tensor) {
   return own;
 }
 
-Attended attend(Tape& tape, const Pass& pass, const AttentionHeads& heads, const Variable& qkv) {
+Attended attend(Tape& tape, const Pass& pass, const AttentionHeads& heads, const Variable& qkv, bool released) {
   if (heads.weights == AttentionWeights::stick_breaking) {
     return attended(tape, sticks(pass, heads), sticks(pass, heads), qkv);
   }
-  return attended(tape, rotary(pass, heads), rotated(rotary(pass, heads)), qkv);
+  const RotaryAttention attention = rotary(pass, heads);
+  return attended(tape, attention, released ? attention : rotated(attention), qkv);
 }
 
 Attended attend(Tape& tape, const Pass& pass, const AttentionHeads& heads, const Variable& q, const Variable& kv) {

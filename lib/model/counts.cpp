@@ -33,6 +33,15 @@ void add_experts(const Config& config, const Mixture& mixture, BlockCounts& coun
   } else {
     counts.routed = {expert_column(config) * all, expert_column(config) * active};
     counts.latent = always(2 * config.moe.latent_hidden * model.hidden);
+    if (config.moe.shared_gate) counts.routers += always(model.hidden);
+  }
+}
+
+std::int64_t qk_norm_weights(const ModelConfig& model) {
+  switch (model.qk_norm) {
+    case QkNormKind::head: return 2 * model.head_dim;
+    case QkNormKind::all: return (model.heads + model.kv_heads) * model.head_dim;
+    default: return 0;
   }
 }
 
@@ -70,8 +79,8 @@ BlockCounts count_block(const Config& config, std::int64_t layer) {
   const bool sparse = is_sparse(config, layer);
   const std::int64_t queries = model.heads * model.head_dim, keys = model.kv_heads * model.head_dim;
   BlockCounts counts;
-  counts.norms = always(2 * model.hidden);
-  counts.attention = always(2 * model.hidden * (queries + keys));
+  counts.norms = always(2 * model.hidden + qk_norm_weights(model));
+  counts.attention = always(2 * model.hidden * (queries + keys) + (model.qkv_bias ? queries + 2 * keys : 0));
   counts.attention_width = queries;
   (sparse ? counts.shared : counts.ffn) = always(ffn_column(model, model.hidden) * dense_width(config, layer));
   for (const Mixture& mixture : mixtures_of(config, layer)) {

@@ -15,12 +15,12 @@ struct Count {
 
 /// One block by its parts, from a resolved configuration alone.
 struct BlockCounts {
-  Count attention;  // query, key, value and output matrices
+  Count attention;  // query, key, value and output matrices, biases of the first three
   Count ffn;        // the dense FFN
   Count shared;     // shared experts
   Count routed;     // routed experts
   Count latent;     // projections to the width that they work in, and back
-  Count routers;    // of experts, attention experts, sub-dimensions
+  Count routers;    // of experts, attention experts, sub-dimensions; the gate of shared experts
   Count norms;
   Count fusion;                      // Monarch matrices: two block-diagonal factors of hidden · fusion_width each
   std::int64_t attention_width = 0;  // heads · head_dim that a token's scores are made of

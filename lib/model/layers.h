@@ -11,6 +11,7 @@
 #include "model/router.h"
 #include "model/sublayer.h"
 #include "parallel/comm/mesh.h"
+#include "parallel/tensor/qk_norm.h"
 
 namespace lyceum {
 
@@ -23,16 +24,24 @@ AttentionMatrices add_attention(ParameterUnit& unit, const std::string& prefix, 
                                 const AttentionHeads& heads, const ProcessGroup& tensor);
 
 /// Causal self-attention with grouped queries, by softmax with rotary positions or by breaking sticks; the ranks of
-/// `tensor` share the heads.
+/// `tensor` share the heads. With model.qkv_bias the projections have biases q_proj/bias, k_proj/bias, v_proj/bias, cut
+/// as their rows; with model.qk_norm queries and keys are normed, by the weights q_norm/weight and k_norm/weight: of a
+/// head, which all ranks have, or of all heads, cut likewise.
 class AttentionLayer : public Sublayer {
  public:
+  /// Where the parameters go, by who holds copies.
+  struct Units {
+    ParameterUnit &dense, &replicated;
+  };
   /// Throws a usage Error where the heads do not divide.
-  AttentionLayer(const ModelConfig& config, const std::string& prefix, const ProcessGroup& tensor, ParameterUnit& unit);
+  AttentionLayer(const ModelConfig& config, const std::string& prefix, const ProcessGroup& tensor, const Units& units);
   Result forward(Tape& tape, const Pass& pass, const Variable& x) const override;
 
  private:
   AttentionHeads heads_;
   AttentionMatrices matrices_;
+  Parameter* bias_ = nullptr;  // [queries + 2 · keys]
+  std::optional<QkNorm> norm_;
 };
 
 /// Attention experts: each has queries and an output of its own, and all of them the same keys and values. A token's
@@ -83,7 +92,8 @@ class FeedForward : public Sublayer {
 /// Each tensor rank routes its own run of the tokens, to experts all over the expert group; the ranks of an
 /// expert_tensor group share the widths of the same experts. With moe.latent_hidden = d the bank works on W_down · x
 /// and its sum goes through W_up; W_down = latent/down/weight [d, hidden], W_up = latent/up/weight [hidden, d]
-/// [LatentMoE]. Experts without weights give nothing, or x, where the token is [MoE++].
+/// [LatentMoE]. Experts without weights give nothing, or x, where the token is [MoE++]. With moe.shared_gate the answer
+/// of the shared experts is multiplied by σ(x · w), w = shared_expert_gate/weight [1, hidden] [Qwen2-MoE].
 class MoeLayer : public Sublayer {
  public:
   /// Where the layer's parameters go, by who holds copies: shared experts, router, routed experts; and what of the
@@ -103,6 +113,8 @@ class MoeLayer : public Sublayer {
  private:
   /// Those of the choices of this rank's run that experts have room for, where that is limited.
   Tensor kept(const Tape& tape, const Pass& pass, const Tensor& index) const;
+  /// The shared experts' answers to x, of which `run` is this rank's run.
+  Variable shared(Tape& tape, const Pass& pass, const Variable& x, const Variable& run) const;
   /// The answers to a run of tokens of the routed experts with weights.
   Variable routed(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index) const;
 
@@ -115,6 +127,7 @@ class MoeLayer : public Sublayer {
   Activation activation_;
   std::shared_ptr<const std::vector<ExpertBank::Expert>> experts_;
   std::optional<FeedForward> shared_;
+  Parameter* shared_gate_ = nullptr;
 };
 
 /// An expert of `width`, of which `part` is to be held.

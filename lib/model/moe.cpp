@@ -1,5 +1,6 @@
 #include "autograd/copies.h"
 #include "autograd/linear.h"
+#include "autograd/row_gate.h"
 #include "autograd/sum.h"
 #include "model/layers.h"
 #include "parallel/expert/capacity.h"
@@ -48,6 +49,10 @@ MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::stri
   if (const std::int64_t width = dense_width(config, mixture.id.layer); width > 0) {
     shared_.emplace(config.model, prefix + "/shared_experts", width, mesh.tensor, units.dense);
   }
+  if (config.moe.shared_gate) {
+    shared_gate_ =
+        &units.replicated.add(whole_parameter(prefix + "/shared_expert_gate/weight", {1, hidden}, std, true));
+  }
   if (latent > 0) {
     down_ = &units.replicated.add(whole_parameter(prefix + "/latent/down/weight", {latent, hidden}, std, true));
     up_ = &units.replicated.add(whole_parameter(prefix + "/latent/up/weight", {hidden, latent}, std, true));
@@ -74,8 +79,14 @@ Sublayer::Result MoeLayer::forward(Tape& tape, const Pass& pass, const Variable&
     answers = tape.apply(Sum{}, answers, tape.apply(copy, run, gates));
   }
   Variable y = layout.from_run(tape, answers);
-  if (shared_) y = tape.apply(Sum{}, y, shared_->forward(tape, pass, x).y);
+  if (shared_) y = tape.apply(Sum{}, y, shared(tape, pass, x, run));
   return {y, router_.losses(tape, pass, load, mesh_->data)};
+}
+
+Variable MoeLayer::shared(Tape& tape, const Pass& pass, const Variable& x, const Variable& run) const {
+  const Variable y = shared_->forward(tape, pass, x).y;
+  if (!shared_gate_) return y;
+  return tape.apply(RowGate{}, y, pass.layout.from_run(tape, tape.apply(PreciseLinear{shared_gate_}, run)));
 }
 
 Tensor MoeLayer::kept(const Tape& tape, const Pass& pass, const Tensor& index) const {

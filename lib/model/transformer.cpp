@@ -103,7 +103,8 @@ void Transformer::add_block(std::int64_t layer, std::span<const ExpertLoad> meas
     block.attention = std::make_unique<SubDimensionAttention>(config_, *pieces, attention, *mesh_,
                                                               SubDimensionHalf::Units{dense, replicated, *untrained});
   } else {
-    block.attention = std::make_unique<AttentionLayer>(model, attention, mesh_->tensor, dense);
+    block.attention =
+        std::make_unique<AttentionLayer>(model, attention, mesh_->tensor, AttentionLayer::Units{dense, replicated});
   }
   const std::optional<Mixture> routed = routed_experts(config_, layer), pieces = pieces_of(config_, {layer, Site::ffn});
   if (pieces) {

@@ -17,6 +17,7 @@
 #include "autograd/relu.h"
 #include "autograd/rms_norm.h"
 #include "autograd/routing.h"
+#include "autograd/row_gate.h"
 #include "autograd/row_penalty.h"
 #include "autograd/sum.h"
 #include "core/copy.h"
@@ -254,6 +255,16 @@ std::vector<OpCase> all_cases() {
                    .run = [](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
                      return {tape.apply(Linear{parameter(unit, 0)}, x[0])};
                    }});
+  cases.push_back({.name = "LinearWithBias",
+                   .inputs = {{5, 3}},
+                   .add_parameters =
+                       [](ParameterUnit& unit) {
+                         add_matrix(unit, 4, 3);
+                         unit.add(whole_parameter("bias", {4}, {}, false));
+                       },
+                   .run = [](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+                     return {tape.apply(Linear{parameter(unit, 0), parameter(unit, 1)}, x[0])};
+                   }});
   cases.push_back({.name = "PreciseLinear",
                    .inputs = {{5, 3}},
                    .add_parameters = [](ParameterUnit& unit) { add_matrix(unit, 7, 3); },
@@ -294,6 +305,10 @@ std::vector<OpCase> all_cases() {
                      const Tensor tokens = i32_tensor(tape.stream(), {5}, {1, 5, 1, 0, 1});
                      return {tape.apply(Embedding{parameter(unit, 0), tokens})};
                    }});
+  cases.push_back(
+      {.name = "RowGate", .inputs = {{4, 3}, {4, 1}}, .run = [](Tape& tape, const Inputs& x, const ParameterUnit&) {
+         return Inputs{tape.apply(RowGate{}, x[0], x[1])};
+       }});
   cases.push_back({.name = "Sum",
                    .inputs = {{3, 2}, {3, 2}},
                    .run = [](Tape& tape, const Inputs& x, const ParameterUnit&) -> Inputs {

@@ -97,6 +97,22 @@ const Variant variants[] = {
        c.balance = {.expert = 0.05, .bias_rate = 0.05};
        c.batch.micro = 2;
      }},
+    {"NormedHeads",
+     [](Config& c) {
+       c.model.qkv_bias = true;
+       c.model.qk_norm = QkNormKind::head;
+       c.moe.shared_experts = 2;
+       c.moe.shared_gate = true;
+       c.model.recompute = Recompute::selective;
+     }},
+    {"NormedTokens",
+     [](Config& c) {
+       c.model.qkv_bias = true;
+       c.model.qk_norm = QkNormKind::all;
+       c.model.kv_heads = 2;
+       c.moe.shared_experts = 1;
+       c.moe.shared_gate = true;
+     }},
     {"SubDimensions",
      [](Config& c) {
        c.moe = {};

@@ -64,6 +64,30 @@ TEST(ConfigProblems, impossible_models_are_told) {
          c.model.rope_base = 500000;
        },
        {"model.rope_base = 500000 with model.attention_weights = stick_breaking", "leave model.rope_base out"}},
+      {[](Config& c) {
+         c.model.attention = "moa";
+         c.attention_experts.count = 4;
+         c.model.qkv_bias = true;
+       },
+       {"model.qkv_bias = true with model.attention = moa", "set one or the other"}},
+      {[](Config& c) {
+         c.model.attention = "moa";
+         c.attention_experts.count = 4;
+         c.model.qk_norm = QkNormKind::head;
+       },
+       {"model.qk_norm = head with model.attention = moa", "set one or the other"}},
+      {[](Config& c) {
+         c.moe = {};
+         c.sub_dimensions.attention = 4;
+         c.model.qkv_bias = true;
+       },
+       {"sub_dimensions.attention = 4 with model.qkv_bias = true", "set one or the other"}},
+      {[](Config& c) {
+         c.moe = {};
+         c.sub_dimensions.attention = 4;
+         c.model.qk_norm = QkNormKind::all;
+       },
+       {"sub_dimensions.attention = 4 with model.qk_norm = all", "set one or the other"}},
       {[](Config& c) { c.model.layers = 0; }, {"model.layers = 0: must be in [1, 10000]"}},
       {[](Config& c) { c.model.vocab = -3; }, {"model.vocab = -3: must be >= 2"}},
       {[](Config& c) { c.model.init_std = std::numeric_limits<double>::quiet_NaN(); }, {"model.init_std = nan"}},
@@ -76,6 +100,11 @@ TEST(ConfigProblems, impossible_mixtures_are_told) {
   expect_each_told({
       {[](Config& c) { c.moe.top_k = 16; }, {"moe.top_k = 16 is more than moe.experts = 15"}},
       {[](Config& c) { c.moe.top_k = 0; }, {"moe.top_k = 0: must be >= 1"}},
+      {[](Config& c) {
+         c.moe.shared_experts = 0;
+         c.moe.shared_gate = true;
+       },
+       {"moe.shared_gate = true with moe.experts = 15 and moe.shared_experts = 0", "moe.shared_gate = false"}},
       {[](Config& c) { c.moe.capacity_factor = -1; }, {"moe.capacity_factor = -1: must be >= 0"}},
       {[](Config& c) { c.moe.top_k_start = 4; }, {"moe.top_k_start = 4 is more than moe.top_k = 3"}},
       {[](Config& c) {

@@ -288,11 +288,14 @@ Config unusual() {
              1,
              "moa",
              AttentionWeights::stick_breaking,
+             true,
+             QkNormKind::all,
              Recompute::full,
              Activation::gelu,
              128};
-  c.moe = {5,    {5, 9, 4}, 4,    3,  6,   2, 3, 2, 7, {1, 2, 3, 4, 2147483647}, RouterKind::noisy, Gates::detached,
-           true, 2,         1.25, 17, true};
+  c.moe = {
+      5,    {5, 9, 4}, 4,    3,  6,   2, true, 3, 2, 7, {1, 2, 3, 4, 2147483647}, RouterKind::noisy, Gates::detached,
+      true, 2,         1.25, 17, true};
   c.attention_experts = {6, 4, Gates::raw};
   c.sub_dimensions = {4, 5, 3, 2, PieceScaling::printed, PieceGates::ones, 6};
   c.balance = {1e-300, 0.05, 4, BalanceScope::batch, 1e-3, 0.2, 0.7, 0.03, 2e-3};

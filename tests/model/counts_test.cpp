@@ -35,6 +35,11 @@ TEST(ModelCounts, AreThoseOfTheModelThatIsBuilt) {
   config.moe.copy_experts = 1;
   config.moe.latent_hidden = 10;
   expect_counted(config);
+  config.model.qkv_bias = config.moe.shared_gate = true;
+  for (const QkNormKind kind : {QkNormKind::head, QkNormKind::all}) {
+    config.model.qk_norm = kind;
+    expect_counted(config);
+  }
 }
 
 /// By hand, of one block: hidden 8, attention of width 12, four experts of width 5 of which two are used.

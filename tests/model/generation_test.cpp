@@ -29,14 +29,20 @@ class Generation : public testing::Test {
 /// Cross-entropy of each of a batch's targets by the logits that tokens in front of it give, one token at a time, and
 /// by a pass over whole sequences.
 TEST_F(Generation, OneTokenAtATimeIsThePassOverTheSequence) {
-  for (const auto& [recompute, weights, cut] : {std::tuple{Recompute::none, AttentionWeights::softmax, false},
-                                                std::tuple{Recompute::full, AttentionWeights::softmax, false},
-                                                std::tuple{Recompute::none, AttentionWeights::stick_breaking, false},
-                                                std::tuple{Recompute::none, AttentionWeights::softmax, true}}) {
+  using enum QkNormKind;
+  for (const auto& [recompute, weights, cut, norm] :
+       {std::tuple{Recompute::none, AttentionWeights::softmax, false, none},
+        std::tuple{Recompute::full, AttentionWeights::softmax, false, none},
+        std::tuple{Recompute::none, AttentionWeights::stick_breaking, false, none},
+        std::tuple{Recompute::none, AttentionWeights::softmax, false, head},
+        std::tuple{Recompute::none, AttentionWeights::stick_breaking, false, all},
+        std::tuple{Recompute::none, AttentionWeights::softmax, true, none}}) {
     Config config = this->config();
     config.batch.micro = 1;
     config.model.recompute = recompute;
     config.model.attention_weights = weights;
+    config.model.qk_norm = norm;
+    config.model.qkv_bias = config.moe.shared_gate = norm != none;
     if (cut) {
       config.moe = {};
       config.sub_dimensions = {.attention = 4, .ffn = 6, .active = 3, .shared = 1};
@@ -55,7 +61,8 @@ TEST_F(Generation, OneTokenAtATimeIsThePassOverTheSequence) {
                                          [](double all, float logit) { return all + std::exp(double{logit}); });
       const double loss = std::log(sum) - logits[static_cast<std::size_t>(targets[t])];
       EXPECT_TRUE(std::abs(loss - batch.losses.span<float>()[t]) <= 1e-4)
-          << name_of(recompute) << ", " << name_of(weights) << (cut ? ", cut" : "") << ", token " << t;
+          << name_of(recompute) << ", " << name_of(weights) << (cut ? ", cut" : "") << ", norms of " << name_of(norm)
+          << ", token " << t;
     }
     EXPECT_EQ(caches.front().length, config.batch.seq_len);
     EXPECT_THROW(next(model, inputs.first(1), caches), Error) << "the sequence is full";

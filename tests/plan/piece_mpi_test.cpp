@@ -102,6 +102,10 @@ TEST(Pieces, BlocksKeepWhatForwardHolds) {
       expect_counted(cut, sequence ? "tensor, sequence" : "tensor");
       cut.batch.seq_len = 13;
       expect_counted(cut, sequence ? "odd tensor, sequence" : "odd tensor");
+      cut.model.qkv_bias = true;
+      cut.model.qk_norm = sequence ? QkNormKind::head : QkNormKind::all;
+      cut.moe.shared_gate = shared > 0;
+      expect_counted(cut, sequence ? "normed heads" : "normed tokens");
     }
   }
 }

@@ -128,6 +128,26 @@ const std::vector<Variant>& variants() {
          c.moe.shared_experts = 1;
          c.moe.copy_experts = 1;
        }},
+      {"normed heads",
+       [](Config& c) {
+         c.model.qkv_bias = true;
+         c.model.qk_norm = QkNormKind::head;
+         c.moe.shared_experts = 2;
+         c.moe.shared_gate = true;
+       }},
+      {"normed tokens",
+       [](Config& c) {
+         c.model.qkv_bias = true;
+         c.model.qk_norm = QkNormKind::all;
+         c.moe.shared_experts = 1;
+         c.moe.shared_gate = true;
+         c.model.tie_embeddings = true;
+       }},
+      {"normed sticks",
+       [](Config& c) {
+         c.model.attention_weights = AttentionWeights::stick_breaking;
+         c.model.qk_norm = QkNormKind::all;
+       }},
       {"sticks",
        [](Config& c) {
          c.model.attention_weights = AttentionWeights::stick_breaking;
@@ -304,6 +324,24 @@ const std::vector<MeshCase>& cases() {
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "sticks"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .recompute = true, .variant = "sticks"},
       {.ranks = 8, .tensor = 2, .expert = 2, .expert_tensor = 2, .zero = 2, .micro = 4, .variant = "sticks"},
+      // biases and norms of projections, a gate on the shared experts
+      {.ranks = 1, .zero = 3, .recompute = true, .micro = 1, .variant = "normed heads"},
+      {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "normed heads"},
+      {.ranks = 2, .tensor = 2, .variant = "normed heads"},
+      {.ranks = 2, .tensor = 2, .variant = "normed tokens"},
+      {.ranks = 2, .zero = 2, .variant = "normed tokens"},
+      {.ranks = 4, .tensor = 4, .sequence = true, .micro = 1, .variant = "normed heads"},
+      {.ranks = 4, .tensor = 2, .zero = 1, .sequence = true, .variant = "normed sticks"},
+      {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .recompute = true, .variant = "normed tokens"},
+      {.ranks = 8, .tensor = 2, .expert = 4, .expert_tensor = 2, .zero = 2, .micro = 4, .variant = "normed heads"},
+      {.ranks = 8,
+       .pipeline = 2,
+       .tensor = 4,
+       .expert = 2,
+       .zero = 3,
+       .schedule = zero_bubble,
+       .sequence = true,
+       .variant = "normed tokens"},
       // losses of entropies
       {.ranks = 2, .pipeline = 2, .recompute = true, .variant = "information"},
       {.ranks = 4, .pipeline = 2, .tensor = 2, .zero = 3, .sequence = true, .variant = "batch information"},

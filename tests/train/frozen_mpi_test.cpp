@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "io/config/names.h"
@@ -102,12 +103,21 @@ TEST(Frozen, NeedsNoMemoryAndHasNoPartInNorms) {
 TEST(Frozen, TrainsTheSameOnEveryMesh) {
   const int world = world_size();
   using enum ScheduleKind;
-  for (const bool all_of_a_stage : {false, true}) {
+  const auto stage = [](Config& config) {  // some train nothing
+    config.optim.train_only = {"model/layers/0/*"};
+    config.optim.router_penalty_from = 0;
+  };
+  const auto vectors = [](Config& config) {  // beside matrices that stay
+    config.model.qkv_bias = config.moe.shared_gate = true;
+    config.model.qk_norm = QkNormKind::all;
+    config.optim.train_only = {"model/layers/*/self_attn/q_proj/bias", "model/layers/1/self_attn/k_norm/weight",
+                               "model/layers/2/mlp/shared_expert_gate/weight"};
+    config.optim.router_penalty = 0;
+    config.optim.router_penalty_from = 0;
+  };
+  for (const auto& change : {std::function<void(Config&)>([](Config&) {}), {stage}, {vectors}}) {
     Config config = frozen_config();
-    if (all_of_a_stage) {  // some stages train nothing
-      config.optim.train_only = {"model/layers/0/*"};
-      config.optim.router_penalty_from = 0;
-    }
+    change(config);
     const Trajectory serial = train(config, ProcessGroup::self(), 3);
     std::vector<ParallelConfig> meshes;
     for (int zero = 0; zero <= 3; ++zero) meshes.push_back({.zero = zero});

@@ -163,6 +163,31 @@ TEST(Plan, CountsTheBytesThatAStepHandsOver) {
   }
 }
 
+/// Sums of tensor ranks that norm all heads of a token together, and logits of the shared experts' gate.
+TEST(Plan, CountsTheBytesOfNormedProjections) {
+  const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.tensor = 2, .zero = 3}, ParallelConfig{.pipeline = 2, .tensor = 2, .sequence = true}}) {
+    for (const QkNormKind kind : {QkNormKind::head, QkNormKind::all}) {
+      Config config = balanced_config();
+      config.parallel = parallel;
+      config.model.qkv_bias = true;
+      config.model.qk_norm = kind;
+      config.model.recompute = Recompute::selective;
+      config.moe.shared_gate = true;
+      if (!contradictions(config, world).empty()) continue;
+      TinyTraining training(config, ProcessGroup::world(60));
+      resolve(config, world);
+      training.run(0, 1);
+      const Counted before = counted_by(training);
+      training.run(1, 1);
+      const Counted after = counted_by(training);
+      const Traffic planned = plan_rank(plan_input(config, world), rank).traffic();
+      expect_traffic(planned, before, after, name_of(config, world) + ", rank " + std::to_string(rank));
+    }
+  }
+}
+
 /// Rows of the experts' own width, and none to experts without weights.
 TEST(Plan, CountsTheBytesOfExpertsInAWidthOfTheirOwn) {
   const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();

@@ -106,6 +106,21 @@ TEST(Recomputation, GivesTheSameBitsOfADenseModel) {
   EXPECT_EQ(train(config, ProcessGroup::world(60), 2).weights, kept.weights);
 }
 
+TEST(Recomputation, GivesTheSameBitsWithNormedProjections) {
+  Config config = tiny_config();
+  config.model.qkv_bias = true;
+  config.model.qk_norm = QkNormKind::head;
+  config.moe.shared_gate = true;
+  expect_no_difference(config, DType::bf16, "normed heads");
+  config.model.qk_norm = QkNormKind::all;
+  config.parallel.tensor = std::min(world_size(), 2);
+  config.parallel.zero = 3;
+  expect_no_difference(config, DType::f32, "normed tokens, tp");
+  config.model.attention_weights = AttentionWeights::stick_breaking;
+  config.parallel.sequence = config.parallel.tensor > 1;
+  expect_no_difference(config, DType::f32, "normed tokens, sticks");
+}
+
 TEST(Recomputation, GivesTheSameBitsWithStickBreaking) {
   Config config = tiny_config();
   config.model.attention_weights = AttentionWeights::stick_breaking;

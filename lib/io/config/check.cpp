@@ -81,6 +81,13 @@ void check_model(Findings& findings, const ModelConfig& model) {
                   "model.rope_base = {} with model.attention_weights = stick_breaking, which has no rotary positions: "
                   "leave model.rope_base out",
                   model.rope_base);
+  if (model.attention == "moa") {
+    findings.unless(!model.qkv_bias,
+                    "model.qkv_bias = true with model.attention = moa, whose experts have none: set one or the other");
+    findings.unless(model.qk_norm == QkNormKind::none,
+                    "model.qk_norm = {} with model.attention = moa, whose experts have none: set one or the other",
+                    name_of(model.qk_norm));
+  }
   findings.unless(model.first_dense_layers <= model.layers,
                   "model.first_dense_layers = {} is more than model.layers = {}", model.first_dense_layers,
                   model.layers);
@@ -154,6 +161,10 @@ void check_experts_of_layers(Findings& findings, const Config& config) {
 void check_moe(Findings& findings, const Config& config) {
   const MoeConfig& moe = config.moe;
   check_experts_of_layers(findings, config);
+  findings.unless(!moe.shared_gate || (moe.experts > 0 && moe.shared_experts > 0),
+                  "moe.shared_gate = true with moe.experts = {} and moe.shared_experts = {}: set both, or "
+                  "moe.shared_gate = false",
+                  moe.experts, moe.shared_experts);
   if (moe.experts <= 0) {
     findings.unless(moe.shared_experts <= 0 || moe.expert_hidden > 0,
                     "the shared experts have no width: set moe.expert_hidden");
@@ -350,6 +361,13 @@ void check_mixtures(Findings& findings, const Config& config) {
                     "sub_dimensions.ffn, or 0",
                     config.balance.sub_dimension);
     return;
+  }
+  if (parts.attention > 0) {
+    findings.unless(!config.model.qkv_bias,
+                    "sub_dimensions.attention = {} with model.qkv_bias = true: set one or the other", parts.attention);
+    findings.unless(config.model.qk_norm == QkNormKind::none,
+                    "sub_dimensions.attention = {} with model.qk_norm = {}: set one or the other", parts.attention,
+                    name_of(config.model.qk_norm));
   }
   findings.unless(!mixture || parts.attention <= 0,
                   "sub_dimensions.attention = {} with model.attention = moa: set one or the other", parts.attention);

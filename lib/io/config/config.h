@@ -51,6 +51,9 @@ enum class Recompute { none, selective, full };
 /// How a query weighs the values that it sees: AttentionForward or StickBreakingForward.
 enum class AttentionWeights { softmax, stick_breaking };
 
+/// What an RMSNorm of queries and keys is over: each head [Qwen3], or all heads of a token [OLMoE].
+enum class QkNormKind { none, head, all };
+
 struct ModelConfig {
   std::int64_t layers = 4, hidden = 256, heads = 4;
   std::int64_t kv_heads = 0;    // 0: heads
@@ -64,6 +67,8 @@ struct ModelConfig {
   std::int64_t first_dense_layers = 0;
   std::string attention = "mha";  // mha, moa (see AttentionExpertsConfig)
   AttentionWeights attention_weights = AttentionWeights::softmax;
+  bool qkv_bias = false;
+  QkNormKind qk_norm = QkNormKind::none;
   Recompute recompute = Recompute::none;
   Activation ffn = Activation::swiglu;
   std::int64_t loss_chunk = 0;  // tokens whose logits are there at a time; 0: all, kept until backward
@@ -87,7 +92,9 @@ struct MoeConfig {
   /// Routed after them, in this order, without weights: experts that give 0, experts that give their input.
   std::int64_t zero_experts = 0, copy_experts = 0;
   std::int64_t latent_hidden = 0;  // width that the routed experts work in; 0: model.hidden
-  std::int64_t shared_experts = 0, top_k = 1;
+  std::int64_t shared_experts = 0;
+  bool shared_gate = false;  // their answer times a sigmoid of the token's own [Qwen2-MoE]
+  std::int64_t top_k = 1;
   std::int64_t top_k_start = 0;  // in the first step of a run, top_k in the last one; 0: top_k in all
   std::int64_t expert_hidden = 0;
   std::vector<std::int64_t> expert_sizes;  // a width an expert; overrides expert_hidden

@@ -73,6 +73,9 @@ void bind_model(Binder key, ModelConfig& model) {
       "mha, where kv_heads makes it grouped-query; moa: a mixture of attention experts");
   key("model.attention_weights", EnumMember(&model.attention_weights, attention_weights_names),
       "softmax of the scores, with rotary positions; stick_breaking: each key takes its share of what newer ones left");
+  key("model.qkv_bias", &model.qkv_bias, {}, "the projections to queries, keys and values have biases");
+  key("model.qk_norm", EnumMember(&model.qk_norm, qk_norm_names),
+      "RMSNorm of queries and of keys, before rotary positions: of each head, or of all heads of a token together");
   key("model.ffn", EnumMember(&model.ffn, activation_names), "FFNs of three matrices (swiglu) or of two (gelu)");
   key("model.recompute", EnumMember(&model.recompute, recompute_names),
       "selective: what is cheap is made again; full: a block keeps only its input");
@@ -90,6 +93,8 @@ void bind_moe(Binder key, MoeConfig& moe) {
   key("moe.latent_hidden", &moe.latent_hidden, {.low = 0},
       "width that the routed experts work in, between two projections; 0: model.hidden, without any");
   key("moe.shared_experts", &moe.shared_experts, {.low = 0}, "experts that see every token");
+  key("moe.shared_gate", &moe.shared_gate, {},
+      "their answer is multiplied by the sigmoid of a product of the token and a vector");
   key("moe.top_k", &moe.top_k, {.low = 1}, "routed experts that a token chooses");
   key("moe.top_k_start", &moe.top_k_start, {.low = 0},
       "of the first training step; grows evenly to top_k in the last one; 0: always top_k");

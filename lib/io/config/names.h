@@ -10,6 +10,7 @@ namespace lyceum {
 /// What the values of an enumeration are called in a configuration, in their order.
 inline constexpr std::array recompute_names{"none", "selective", "full"};
 inline constexpr std::array attention_weights_names{"softmax", "stick_breaking"};
+inline constexpr std::array qk_norm_names{"none", "head", "all"};
 inline constexpr std::array router_names{"softmax", "sigmoid", "sqrt_softplus", "mlp", "noisy", "random", "hash"};
 inline constexpr std::array activation_names{"swiglu", "gelu"};
 inline constexpr std::array gates_names{"raw", "renormalized", "detached", "ones"};
@@ -24,6 +25,7 @@ inline std::string name_of(Recompute recompute) { return recompute_names.at(stat
 inline std::string name_of(AttentionWeights weights) {
   return attention_weights_names.at(static_cast<std::size_t>(weights));
 }
+inline std::string name_of(QkNormKind kind) { return qk_norm_names.at(static_cast<std::size_t>(kind)); }
 inline std::string name_of(RouterKind kind) { return router_names.at(static_cast<std::size_t>(kind)); }
 inline std::string name_of(Gates gates) { return gates_names.at(static_cast<std::size_t>(gates)); }
 inline std::string name_of(PlacementKind kind) { return placement_names.at(static_cast<std::size_t>(kind)); }

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "core/allocator.h"
+#include "kernels/cpu/column_sums.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/rms_norm_checks.h"
 
@@ -10,31 +10,12 @@ namespace lyceum {
 
 namespace {
 
-/// Rows that one partial sum of the weight gradient covers, whatever the number of threads.
-constexpr std::int64_t chunk_rows = 256;
-
 template <class A, class T>
 A mean_square(const T* x, std::int64_t cols) {
   A sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (std::int64_t c = 0; c < cols; ++c) sum += static_cast<A>(x[c]) * static_cast<A>(x[c]);
   return sum / static_cast<A>(cols);
-}
-
-/// partial[c] = Σ dy · x · inverse_rms over the rows [first, last).
-template <class T>
-void sum_chunk(const RmsNormWeightGrad<T>& norm, std::int64_t first, std::int64_t last, Accumulator<T>* partial) {
-  using A = Accumulator<T>;
-  std::fill_n(partial, norm.x.cols, A{0});
-  for (std::int64_t r = first; r < last; ++r) {
-    const T* x = norm.x.row(r);
-    const T* dy = norm.dy.row(r);
-    const A inverse = norm.inverse_rms[static_cast<std::size_t>(r)];
-#pragma omp simd
-    for (std::int64_t c = 0; c < norm.x.cols; ++c) {
-      partial[c] += static_cast<A>(dy[c]) * (static_cast<A>(x[c]) * inverse);
-    }
-  }
 }
 
 }  // namespace
@@ -106,23 +87,15 @@ void run(const CpuStream& stream, const RmsNormBackward<T>& norm) {
 template <class T>
 void run(const CpuStream& stream, const RmsNormWeightGrad<T>& norm) {
   using A = Accumulator<T>;
-  const std::int64_t rows = norm.x.rows, cols = norm.x.cols;
+  const std::int64_t cols = norm.x.cols;
   require_fitting(norm);
-  const std::int64_t chunks = (rows + chunk_rows - 1) / chunk_rows;
-  const auto memory =
-      stream.memory().allocate(static_cast<std::size_t>(chunks * cols) * sizeof(A), MemoryKind::buffers);
-  A* partial = reinterpret_cast<A*>(memory.get());
-  parallel_for(stream, chunks, 1, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t chunk = first; chunk < last; ++chunk) {
-      sum_chunk(norm, chunk * chunk_rows, std::min(rows, (chunk + 1) * chunk_rows), partial + chunk * cols);
-    }
-  });
-  A* d_weight = norm.d_weight.data();
-  parallel_for(stream, cols, rows_a_thread(chunks), [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-      const A* sums = partial + chunk * cols;
+  add_column_sums(stream, norm.x.rows, norm.d_weight, [&](std::int64_t r, A* partial) {
+    const T* x = norm.x.row(r);
+    const T* dy = norm.dy.row(r);
+    const A inverse = norm.inverse_rms[static_cast<std::size_t>(r)];
 #pragma omp simd
-      for (std::int64_t c = first; c < last; ++c) d_weight[c] += sums[c];
+    for (std::int64_t c = 0; c < cols; ++c) {
+      partial[c] += static_cast<A>(dy[c]) * (static_cast<A>(x[c]) * inverse);
     }
   });
 }

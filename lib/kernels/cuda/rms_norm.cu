@@ -1,5 +1,5 @@
-#include "core/allocator.h"
 #include "kernels/checks.h"
+#include "kernels/cuda/column_sums.cuh"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/rms_norm_checks.h"
@@ -8,9 +8,7 @@ namespace lyceum {
 
 namespace {
 
-constexpr int rms_threads = 256, rms_warps = rms_threads / warp_size;
-/// Rows that one partial sum of the weight gradient covers, whatever the GPU.
-constexpr std::int64_t chunk_rows = 256;
+constexpr int rms_threads = 256;
 
 /// A block a row, which it reads a second time from the cache.
 template <int width, class T>
@@ -77,42 +75,16 @@ __global__ void __launch_bounds__(rms_threads) rms_norm_backward(RmsNormBackward
   }
 }
 
-/// partial[chunk, c] = Σ dy · x · inverse_rms over the chunk's rows. A block has a warp's packs of columns; warp w adds
-/// up every warps-th row from w on, then the warps' sums are added in order.
 template <int width, class T>
-__global__ void __launch_bounds__(rms_threads) sum_chunk(RmsNormWeightGrad<T> norm, Accumulator<T>* partial) {
-  using A = Accumulator<T>;
-  __shared__ A sums[rms_warps][warp_size * width];
-  const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
-  const std::int64_t cols = norm.x.cols, first_col = static_cast<std::int64_t>(blockIdx.x) * warp_size * width;
-  const std::int64_t c = first_col + lane * width;
-  const std::int64_t first = blockIdx.y * chunk_rows;
-  const std::int64_t last = first + chunk_rows < norm.x.rows ? first + chunk_rows : norm.x.rows;
-  A sum[width] = {};
-  for (std::int64_t r = first + warp; r < last && c < cols; r += rms_warps) {
+struct WeightGradTerms {
+  RmsNormWeightGrad<T> norm;
+
+  __device__ void add_row(std::int64_t r, std::int64_t c, Accumulator<T> (&sum)[width]) const {
     const auto xs = load<width>(norm.x.row(r) + c), dys = load<width>(norm.dy.row(r) + c);
-    const A inverse = norm.inverse_rms[r];
+    const Accumulator<T> inverse = norm.inverse_rms[r];
     for (int e = 0; e < width; ++e) sum[e] += widen(dys[e]) * (widen(xs[e]) * inverse);
   }
-  for (int e = 0; e < width; ++e) sums[warp][lane * width + e] = sum[e];
-  __syncthreads();
-  for (int i = threadIdx.x; i < warp_size * width && first_col + i < cols; i += rms_threads) {
-    A total = 0;
-    for (int w = 0; w < rms_warps; ++w) total += sums[w][i];
-    partial[blockIdx.y * cols + first_col + i] = total;
-  }
-}
-
-template <class A>
-__global__ void __launch_bounds__(rms_threads)
-    add_chunks(const A* partial, std::int64_t chunks, std::span<A> d_weight) {
-  const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * rms_threads + threadIdx.x;
-  const auto cols = static_cast<std::int64_t>(d_weight.size());
-  if (c >= cols) return;
-  A sum = d_weight[c];
-  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) sum += partial[chunk * cols + c];
-  d_weight[c] = sum;
-}
+};
 
 }  // namespace
 
@@ -138,21 +110,13 @@ void run(const CudaStream& stream, const RmsNormBackward<T>& norm) {
 
 template <class T>
 void run(const CudaStream& stream, const RmsNormWeightGrad<T>& norm) {
-  using A = Accumulator<T>;
-  const std::int64_t rows = norm.x.rows, cols = norm.x.cols;
   require_fitting(norm);
-  const std::int64_t chunks = (rows + chunk_rows - 1) / chunk_rows;
-  if (chunks == 0) return;
-  require(chunks <= 65535, "RmsNormWeightGrad: {} rows; at most {}", rows, 65535 * chunk_rows);
-  const auto memory =
-      stream.memory().allocate(static_cast<std::size_t>(chunks * cols) * sizeof(A), MemoryKind::buffers);
-  A* partial = reinterpret_cast<A*>(memory.get());
   constexpr int width = pack_width<T>;
-  const bool packed = fits_packs(norm.x, width) && fits_packs(norm.dy, width);
-  const dim3 grid(blocks_for(cols, packed ? warp_size * width : warp_size), static_cast<unsigned>(chunks));
-  start(stream, "RmsNormWeightGrad", packed ? sum_chunk<width, T> : sum_chunk<1, T>, grid, rms_threads, norm, partial);
-  start(stream, "RmsNormWeightGrad", add_chunks<A>, blocks_for(cols, rms_threads), rms_threads, partial, chunks,
-        norm.d_weight);
+  if (fits_packs(norm.x, width) && fits_packs(norm.dy, width)) {
+    add_column_sums<width>(stream, "RmsNormWeightGrad", norm.x.rows, norm.d_weight, WeightGradTerms<width, T>{norm});
+  } else {
+    add_column_sums<1>(stream, "RmsNormWeightGrad", norm.x.rows, norm.d_weight, WeightGradTerms<1, T>{norm});
+  }
 }
 
 template void run(const CudaStream&, const RmsNormForward<float>&);

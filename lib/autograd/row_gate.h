@@ -1,0 +1,16 @@
+#pragma once
+
+#include "autograd/tape.h"
+
+namespace lyceum {
+
+/// y = σ(logit) · x, row by row. x [rows, cols], logits [rows, 1] in accumulator precision.
+struct RowGate {
+  struct Saved {
+    Tensor x, logits;
+  };
+  Tensor forward(const Stream& stream, Saved& saved, const Tensor& x, const Tensor& logits) const;
+  std::array<Tensor, 2> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
+};
+
+}  // namespace lyceum

@@ -1,0 +1,43 @@
+#include "kernels/bias.h"
+
+#include "kernels/checks.h"
+#include "kernels/cpu/column_sums.h"
+#include "kernels/cpu/parallel_for.h"
+
+namespace lyceum {
+
+template <class T>
+void run(const CpuStream& stream, const AddBias<T>& add) {
+  using A = Accumulator<T>;
+  const std::int64_t cols = add.y.cols;
+  require_length("AddBias", "bias", add.bias, cols);
+  parallel_for(stream, add.y.rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
+    const T* bias = add.bias.data();
+    for (std::int64_t r = first; r < last; ++r) {
+      T* y = add.y.row(r);
+#pragma omp simd
+      for (std::int64_t c = 0; c < cols; ++c) y[c] = round_to<T>(static_cast<A>(y[c]) + static_cast<A>(bias[c]));
+    }
+  });
+}
+
+template <class T>
+void run(const CpuStream& stream, const BiasGrad<T>& sum) {
+  using A = Accumulator<T>;
+  const std::int64_t cols = sum.dy.cols;
+  require_length("BiasGrad", "d_bias", sum.d_bias, cols);
+  add_column_sums(stream, sum.dy.rows, sum.d_bias, [&](std::int64_t r, A* partial) {
+    const T* dy = sum.dy.row(r);
+#pragma omp simd
+    for (std::int64_t c = 0; c < cols; ++c) partial[c] += static_cast<A>(dy[c]);
+  });
+}
+
+template void run(const CpuStream&, const AddBias<float>&);
+template void run(const CpuStream&, const AddBias<bfloat16>&);
+template void run(const CpuStream&, const AddBias<double>&);
+template void run(const CpuStream&, const BiasGrad<float>&);
+template void run(const CpuStream&, const BiasGrad<bfloat16>&);
+template void run(const CpuStream&, const BiasGrad<double>&);
+
+}  // namespace lyceum
