@@ -75,7 +75,8 @@ po::options_description convert_options(ConvertOptions& options) {
       "export-hf: model_type to hold the model; without it the first one of transformers that holds it exactly");
   add("dtype", po::value(&options.exported.dtype)->value_name("F32 | BF16")->default_value(options.exported.dtype),
       "export-hf: of the weights");
-  add("shard-size", po::value(&options.exported.shard_size)->value_name("N")->default_value(options.exported.shard_size),
+  add("shard-size",
+      po::value(&options.exported.shard_size)->value_name("N")->default_value(options.exported.shard_size),
       "export-hf: most bytes of a file of weights, with or without KB, MB or GB (powers of 1000)");
   return described;
 }
@@ -247,8 +248,7 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
   for (const std::string& note : conversion.notes) tell(note + '\n');
   std::vector<TensorLine> lines;
   for (const Recipe& recipe : conversion.recipes) lines.push_back(line_of(recipe));
-  tell(changes_of(own.config, conversion.resolved) + tensor_table(lines) +
-       left_over_text(source, conversion.recipes));
+  tell(changes_of(own.config, conversion.resolved) + tensor_table(lines) + left_over_text(source, conversion.recipes));
   if (dry_run) return 0;
   const auto lock = hold_run_directory(conversion.config, session);
   const std::string title =

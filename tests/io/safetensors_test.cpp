@@ -108,8 +108,9 @@ TEST_F(SafetensorsFile, RefusesWhatIsNotSound) {
   expect_refused("1.5 stands where");
   write(R"({"a":{"dtype":"F32","shape":[1]}})", 4);
   expect_refused("data_offsets");
-  write(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
-        8);
+  write(
+      R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+      8);
   expect_refused("tensor b begins before byte");
   write(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8);
   expect_refused("tensor a begins behind byte");

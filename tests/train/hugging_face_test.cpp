@@ -225,7 +225,8 @@ TEST(HuggingFace, UnevenExpertsArePadded) {
   std::vector<float> up(3 * 8, 0.f), down(8 * 3, 0.f);
   std::iota(up.begin(), up.begin() + 2 * 8, 1.f);
   for (std::size_t row = 0; row < 8; ++row) {
-    for (std::size_t column = 0; column < 2; ++column) down[row * 3 + column] = static_cast<float>(row * 2 + column + 1);
+    for (std::size_t column = 0; column < 2; ++column)
+      down[row * 3 + column] = static_cast<float>(row * 2 + column + 1);
   }
   EXPECT_EQ(checkpoint.exported(expert + "w3.weight"), up);
   EXPECT_EQ(checkpoint.exported(expert + "w2.weight"), down);

@@ -120,7 +120,8 @@ Json merges_of(const PieceModel& model) {
   for (const auto& [text, id] : ids) {
     for (std::size_t cut = utf8_length(text, 0), length = cut; length > 0 && cut < text.size(); cut += length) {
       const auto left = ids.find(text.substr(0, cut)), right = ids.find(text.substr(cut));
-      if (left != ids.end() && right != ids.end()) merges.push_back({model.pieces[id].score, left->second, right->second});
+      if (left != ids.end() && right != ids.end())
+        merges.push_back({model.pieces[id].score, left->second, right->second});
       length = utf8_length(text, cut);
     }
   }

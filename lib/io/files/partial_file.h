@@ -7,8 +7,8 @@
 
 namespace lyceum {
 
-/// A file under a temporary name, `path` and ".partial", until it is published; removed when it never is. Whatever fails
-/// is an Error that names the path and the system's reason.
+/// A file under a temporary name, `path` and ".partial", until it is published; removed when it never is. Whatever
+/// fails is an Error that names the path and the system's reason.
 class PartialFile {
  public:
   explicit PartialFile(std::string path);

@@ -46,8 +46,9 @@ Type type_of(const std::string& name) {
 Entry entry_of(const std::string& name, const Json& json, std::uint64_t data, std::uint64_t bytes) {
   try {
     const std::vector<std::int64_t> extents = Exact(json.at("shape"));
-    require_input(extents.size() <= Shape::max_rank && std::ranges::all_of(extents, [](auto each) { return each >= 0; }),
-                  "its shape is {}: up to four extents can be read", excerpt(json.at("shape").dump(), 80));
+    require_input(
+        extents.size() <= Shape::max_rank && std::ranges::all_of(extents, [](auto each) { return each >= 0; }),
+        "its shape is {}: up to four extents can be read", excerpt(json.at("shape").dump(), 80));
     const Entry entry{.name = name, .type = type_of(json.at("dtype")), .shape = Shape(std::span(extents))};
     const std::array<std::uint64_t, 2> offsets = Exact(json.at("data_offsets"));
     const auto [begin, end] = offsets;
@@ -114,7 +115,9 @@ void write_rounded(PartialFile& file, std::span<const float> values) {
 
 }  // namespace
 
-std::string_view name_of(Type type) { return std::ranges::find(type_names, type, &std::pair<Type, std::string_view>::first)->second; }
+std::string_view name_of(Type type) {
+  return std::ranges::find(type_names, type, &std::pair<Type, std::string_view>::first)->second;
+}
 
 std::int64_t bytes_of(Type type, const Shape& shape) { return shape.size() * (type == Type::f32 ? 4 : 2); }
 

@@ -13,8 +13,8 @@
 #include "io/files/partial_file.h"
 
 /// The files of Hugging Face's models (https://github.com/huggingface/safetensors): the length of a header in 8 bytes,
-/// the header, which is JSON, {"NAME": {"dtype": "F32", "shape": […], "data_offsets": [begin, end]}, …}, and the tensors,
-/// row-major, one behind the other.
+/// the header, which is JSON, {"NAME": {"dtype": "F32", "shape": […], "data_offsets": [begin, end]}, …}, and the
+/// tensors, row-major, one behind the other.
 namespace lyceum::safetensors {
 
 enum class Type { f32, bf16, f16 };

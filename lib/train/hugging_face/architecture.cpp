@@ -14,12 +14,27 @@ namespace lyceum::hugging_face {
 namespace {
 
 /// Keys that do not say what a model computes when it does not train.
-constexpr std::array without_meaning{
-    "architectures",       "model_type",      "transformers_version", "torch_dtype",    "dtype",
-    "use_cache",           "bos_token_id",    "eos_token_id",         "pad_token_id",   "attention_dropout",
-    "output_router_logits", "aux_loss_alpha", "router_aux_loss_coef", "seq_aux",        "router_jitter_noise",
-    "pretraining_tp",      "auto_map",        "_name_or_path",        "ep_size",        "initializer_range",
-    "tokenizer_class"};
+constexpr std::array without_meaning{"architectures",
+                                     "model_type",
+                                     "transformers_version",
+                                     "torch_dtype",
+                                     "dtype",
+                                     "use_cache",
+                                     "bos_token_id",
+                                     "eos_token_id",
+                                     "pad_token_id",
+                                     "attention_dropout",
+                                     "output_router_logits",
+                                     "aux_loss_alpha",
+                                     "router_aux_loss_coef",
+                                     "seq_aux",
+                                     "router_jitter_noise",
+                                     "pretraining_tp",
+                                     "auto_map",
+                                     "_name_or_path",
+                                     "ep_size",
+                                     "initializer_range",
+                                     "tokenizer_class"};
 
 std::vector<Field> operator+(std::vector<Field> fields, std::vector<Field> more) {
   std::ranges::move(more, std::back_inserter(fields));
@@ -102,16 +117,17 @@ std::vector<Architecture> make_architectures() {
        .model = "MixtralForCausalLM",
        .native = true,
        .fields = any_model({.norm_eps = 1e-5, .rope_base = 1e6}) +
-                 std::vector<Field>{head_dim(), expert_width("intermediate_size"), experts("num_local_experts"), top_k(),
-                                    always(&Config::moe, &MoeConfig::gates, Gates::renormalized), no_window()},
-       .renames = {{".mlp.", ".block_sparse_moe."}, {".gate_proj.", ".w1."}, {".down_proj.", ".w2."}, {".up_proj.", ".w3."}}},
+                 std::vector<Field>{head_dim(), expert_width("intermediate_size"), experts("num_local_experts"),
+                                    top_k(), always(&Config::moe, &MoeConfig::gates, Gates::renormalized), no_window()},
+       .renames =
+           {{".mlp.", ".block_sparse_moe."}, {".gate_proj.", ".w1."}, {".down_proj.", ".w2."}, {".up_proj.", ".w3."}}},
       {.type = "deepseek",
        .model = "DeepseekForCausalLM",
        .native = false,
        .fields = any_model({.norm_eps = 1e-6}) +
-                 std::vector<Field>{dense_width(), expert_width(), experts("n_routed_experts"), top_k(), gates({.of_several = true}),
-                                    shared_experts(0), dense_layers_counted(0), bias(), only("moe_layer_freq", 1, 1),
-                                    only("scoring_func", "softmax", "softmax")},
+                 std::vector<Field>{dense_width(), expert_width(), experts("n_routed_experts"), top_k(),
+                                    gates({.of_several = true}), shared_experts(0), dense_layers_counted(0), bias(),
+                                    only("moe_layer_freq", 1, 1), only("scoring_func", "softmax", "softmax")},
        .renames = {},
        .output_bias = true},
       {.type = "qwen3_moe",
@@ -194,8 +210,6 @@ std::string their_name(const Architecture& architecture, std::string name) {
   return name;
 }
 
-std::string output_bias_name(std::int64_t layer) {
-  return fmt::format("model.layers.{}.self_attn.o_proj.bias", layer);
-}
+std::string output_bias_name(std::int64_t layer) { return fmt::format("model.layers.{}.self_attn.o_proj.bias", layer); }
 
 }  // namespace lyceum::hugging_face

@@ -35,8 +35,8 @@ struct Architecture {
   std::string_view model;  // the class, in config.json's architectures
   bool native;             // whether transformers has the class, without code that comes with a model
   std::vector<Field> fields;
-  std::vector<Rename> renames;      // of names with '.' for '/', one after another
-  bool output_bias = false;         // with model.qkv_bias the output projection has one, too, which must be zero
+  std::vector<Rename> renames;  // of names with '.' for '/', one after another
+  bool output_bias = false;     // with model.qkv_bias the output projection has one, too, which must be zero
 };
 
 /// In the order in which export-hf tries them.

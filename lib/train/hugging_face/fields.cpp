@@ -39,7 +39,8 @@ Field rope(double absent, double share_absent) {
     const bool is_new = !value_of(json, newer).is_null();
     const Json& positions = value_of(json, is_new ? newer : older);
     const char* const name = is_new ? newer : older;
-    require_input(positions.is_null() || positions.is_object(), "{} = {} is no object", name, excerpt(positions.dump()));
+    require_input(positions.is_null() || positions.is_object(), "{} = {} is no object", name,
+                  excerpt(positions.dump()));
     for (const auto& [key, value] : positions.items()) {
       const bool plain = (key == "rope_type" || key == "type") && value == "default";
       require_input(plain || key == base || key == share || value.is_null(),
@@ -99,9 +100,7 @@ Field gates(const GateSum& gate_sum) {
     const bool sum = value.is_null() ? gate_sum.absent : number_of<bool>(value, key);
     config.moe.gates = sum && (config.moe.top_k > 1 || !gate_sum.of_several) ? Gates::renormalized : Gates::raw;
   };
-  const auto write = [](const Config& config, Json& json) {
-    json[key] = gates_of(config.moe) == Gates::renormalized;
-  };
+  const auto write = [](const Config& config, Json& json) { json[key] = gates_of(config.moe) == Gates::renormalized; };
   return {.keys = {key}, .read = read, .write = write};
 }
 

@@ -23,8 +23,8 @@ Hosting host(const Architecture& architecture, const Config& resolved);
 /// cannot. Architectures that are not native are for those who ask for them.
 Hosting smallest_host(const Config& resolved);
 
-/// A recipe for each tensor of the host's model: those of a checkpoint that are smaller get zeros behind, and those that
-/// it does not have are zero.
+/// A recipe for each tensor of the host's model: those of a checkpoint that are smaller get zeros behind, and those
+/// that it does not have are zero.
 std::vector<Recipe> host_recipes(const Hosting& hosting, const CheckpointReader& source);
 
 }  // namespace lyceum::hugging_face

@@ -89,7 +89,8 @@ void ModelFolder::open_files() {
     files_.push_back(std::make_unique<safetensors::Reader>(path_ / name));
     for (const safetensors::Entry& entry : files_.back()->tensors()) {
       const bool fresh = tensors_.try_emplace(entry.name, Tensor{files_.back().get(), &entry}).second;
-      require_input(fresh, "{} has the tensor {}, as another file beside it", files_.back()->path(), excerpt(entry.name));
+      require_input(fresh, "{} has the tensor {}, as another file beside it", files_.back()->path(),
+                    excerpt(entry.name));
     }
   }
 }
