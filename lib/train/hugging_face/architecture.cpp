@@ -87,7 +87,7 @@ std::vector<Field> sigmoid_experts(std::int64_t shared, std::int64_t dense, bool
           expert_groups(),
           shared_always(shared),
           dense_layers_counted(dense),
-          only("routed_scaling_factor", 1, 1)};
+          only("routed_scaling_factor", 1.0, 1.0)};
 }
 
 std::vector<Architecture> make_architectures() {
