@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "apps/convert_hf.h"
+#include "apps/convert_text.h"
 #include "apps/options.h"
 #include "apps/run_config.h"
 #include "apps/version.h"
@@ -36,6 +38,8 @@ constexpr const char* convert_about =
   insert     each layer, or each of --layers, gets --experts N new experts
   prune      experts go that were chosen less than --threshold times as often as the most used one, by --routing or --data
   modulize   each dense FFN is split into --experts N equal experts of units that are alike, all of them chosen
+  import-hf  SOURCE is a folder of a model as Hugging Face's transformers saves it
+  export-hf  RUN is such a folder: the same model, for whatever loads those
 SOURCE is a checkpoint, or a directory of them or a run's, then the one that the file LATEST names. It brings its
 configuration, without its mesh; --section.key=value changes it. RUN gets config.ini and checkpoints/step-00000000,
 from which `lyceum train --config RUN/config.ini` goes on with new moments. Under mpirun ranks share the work.)";
@@ -44,6 +48,7 @@ struct ConvertOptions {
   std::string out, layers, scope = "layer", by = "weights", data;
   std::int64_t batches = 0;
   ConversionRequest request;
+  ExportOptions exported;
 };
 
 po::options_description convert_options(ConvertOptions& options) {
@@ -66,6 +71,13 @@ po::options_description convert_options(ConvertOptions& options) {
       "batches of batch.global to read of --data, spread evenly; 0: all");
   add("by", po::value(&options.by)->value_name("weights | coactivation")->default_value(options.by),
       "modulize: whether units come together that are alike, or that are active for the same tokens");
+  add("architecture", po::value(&options.exported.architecture)->value_name("NAME"),
+      "export-hf: model_type to hold the model; without it the first one of transformers that holds it exactly");
+  add("dtype", po::value(&options.exported.dtype)->value_name("F32 | BF16")->default_value(options.exported.dtype),
+      "export-hf: of the weights");
+  add("shard-size",
+      po::value(&options.exported.shard_size)->value_name("N")->default_value(options.exported.shard_size),
+      "export-hf: most bytes of a file of weights, with or without KB, MB or GB (powers of 1000)");
   return described;
 }
 
@@ -79,7 +91,10 @@ const std::map<std::string, std::set<std::string>>& own_options() {
                                                                 {"scope", {"prune"}},
                                                                 {"by", {"modulize"}},
                                                                 {"data", {"prune", "modulize"}},
-                                                                {"batches", {"prune", "modulize"}}};
+                                                                {"batches", {"prune", "modulize"}},
+                                                                {"architecture", {"export-hf"}},
+                                                                {"dtype", {"export-hf"}},
+                                                                {"shard-size", {"export-hf"}}};
   return all;
 }
 
@@ -105,15 +120,17 @@ Range layers_of(const std::string& text) {
 /// What the words and options ask for.
 ConversionRequest request_of(const ParsedOptions& parsed, ConvertOptions& options) {
   ConversionRequest request = options.request;
-  const std::vector<std::string> known(transforms().begin(), transforms().end());
+  std::vector<std::string> known(transforms().begin(), transforms().end());
+  known.insert(known.end(), {import_hf, export_hf});
   require_usage(!parsed.words.empty(), "say what to make: {} (--help tells more)", boost::join(known, ", "));
   request.transform = parsed.words[0];
   const bool is_known = std::ranges::find(known, request.transform) != known.end();
   const std::string meant = is_known ? "" : nearest_word(request.transform, known);
   require_usage(is_known, "no transform '{}': {}", request.transform,
                 meant.empty() ? "say " + boost::join(known, ", ") : "did you mean " + meant + "?");
-  require_usage(parsed.words.size() == 2, "{}: say which checkpoint, or whose run", request.transform);
-  require_usage(!options.out.empty(), "--out is missing: name the folder of the new run");
+  require_usage(parsed.words.size() == 2, "{}: say {}", request.transform,
+                request.transform == import_hf ? "which folder" : "which checkpoint, or whose run");
+  require_usage(!options.out.empty(), "--out is missing: name the folder that is to be made");
   for (const auto& [option, owners] : own_options()) {
     const bool used = parsed.values.count(option) && !parsed.values[option].defaulted();
     require_usage(!used || owners.contains(request.transform), "--{} is not for {}", option, request.transform);
@@ -129,70 +146,6 @@ ConversionRequest request_of(const ParsedOptions& parsed, ConvertOptions& option
   if (parsed.values.count("routing")) request.routing = parsed.values["routing"].as<std::string>();
   request.over_model = options.scope == "model";
   return request;
-}
-
-/// The name with '#' for the number of a layer, and of an expert.
-std::string pattern_of(const std::string& name) {
-  std::string pattern;
-  for (std::size_t i = 0; i < name.size(); ++i) {
-    const bool digit = name[i] >= '0' && name[i] <= '9';
-    if (digit && !pattern.empty() && pattern.back() == '/') {
-      pattern += '#';
-    } else if (!digit || pattern.empty() || pattern.back() != '#') {
-      pattern += name[i];
-    }
-  }
-  return pattern;
-}
-
-/// "8 columns of model/layers/#/mlp/down_proj/weight, times 2"
-std::string part_text(const RowSource& part, const std::string& made) {
-  std::string text = "initial values";
-  if (part.tensor == made) {
-    text = "the same";
-  } else if (!part.tensor.empty()) {
-    text = pattern_of(part.tensor);
-    if (text == pattern_of(made)) text = "the same of another number";
-  }
-  if (part.pick) {
-    const std::int64_t picked = std::ssize(part.pick->indices);
-    text = fmt::format("{} of {}", count_text(picked, part.pick->axis ? "column" : "row"), text);
-  }
-  return part.scale == 1 ? text : text + fmt::format(", times {}", part.scale);
-}
-
-/// A line for tensors that are made alike.
-std::string recipe_table(const std::vector<Recipe>& recipes) {
-  struct Line {
-    std::int64_t tensors = 0, elements = 0;
-    std::string shape;
-  };
-  std::map<std::pair<std::string, std::string>, Line> lines;
-  for (const Recipe& recipe : recipes) {
-    const std::string pattern = pattern_of(recipe.tensor.name);
-    std::vector<std::string> parts;
-    for (const RowSource& part : recipe.parts) parts.push_back(part_text(part, recipe.tensor.name));
-    Line& line = lines[{pattern, boost::join(parts, ", then ")}];
-    const std::string shape = recipe.tensor.shape.text();
-    line.shape = line.tensors == 0 || line.shape == shape ? shape : "several";
-    ++line.tensors;
-    line.elements += recipe.tensor.shape.size();
-  }
-  Table table({"made", ">tensors", ">elements", "shape", "of"});
-  for (const auto& [key, line] : lines) {
-    table.add({key.first, fmt::to_string(line.tensors), human_count(static_cast<double>(line.elements)), line.shape,
-               key.second});
-  }
-  return table.text();
-}
-
-std::string left_over_text(const CheckpointReader& source, const std::vector<Recipe>& recipes) {
-  std::map<std::string, std::int64_t> patterns;
-  for (const std::string& name : left_over(source, recipes)) ++patterns[pattern_of(name)];
-  std::string text;
-  for (const auto& [pattern, number] : patterns)
-    text += fmt::format("left over  {} ({})\n", pattern, count_text(number, "tensor"));
-  return text;
 }
 
 /// The keys of the model that the transform or the user changed.
@@ -258,11 +211,18 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
     return 0;
   }
   const LoadedConfig given = read_config(parsed.rest);
-  const auto tell = [&](const std::string& text) {
+  const Tell tell = [&](const std::string& text) {
     if (session.rank() == 0) std::cout << text << std::flush;
   };
   if (given.list_keys) return tell(list_keys()), 0;
   ConversionRequest request = request_of(parsed, options);
+  const bool dry_run = parsed.values.count("dry-run");
+  if (request.transform == import_hf) {
+    return import_model(session, {parsed.words[1], options.out, dry_run}, parsed.rest, given, tell);
+  }
+  if (request.transform == export_hf) {
+    return export_checkpoint(session, {parsed.words[1], options.out, dry_run}, options.exported, given, tell);
+  }
   require_no_run(options.out);
   const CheckpointReader source(resolve_checkpoint(parsed.words[1]));
   const LoadedConfig own = config_of(source);
@@ -286,9 +246,10 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
   const Conversion conversion = convert(request, source, own.config, wanted);
   if (given.print_config) return tell(print_config({.config = conversion.resolved, .origin = given.origin})), 0;
   for (const std::string& note : conversion.notes) tell(note + '\n');
-  tell(changes_of(own.config, conversion.resolved) + recipe_table(conversion.recipes) +
-       left_over_text(source, conversion.recipes));
-  if (parsed.values.count("dry-run")) return 0;
+  std::vector<TensorLine> lines;
+  for (const Recipe& recipe : conversion.recipes) lines.push_back(line_of(recipe));
+  tell(changes_of(own.config, conversion.resolved) + tensor_table(lines) + left_over_text(source, conversion.recipes));
+  if (dry_run) return 0;
   const auto lock = hold_run_directory(conversion.config, session);
   const std::string title =
       fmt::format("lyceum {}: convert {} {}", program_version(), request.transform, source.directory().string());

@@ -42,7 +42,7 @@ const std::map<std::string, Command>& commands() {
        {routing_command,
         "report, dump (CSV) of a routing log; difficult: of token logs; domains, flow: of a checkpoint"}},
       {"convert",
-       {convert_command, "a checkpoint into a run with another model: upcycle, insert, prune, modulize, reset"}},
+       {convert_command, "a checkpoint into a run with another model, or from and to Hugging Face's transformers"}},
       {"completion",
        {alone(completion_command), "bash, zsh: what these shells complete commands, options and keys by"}}};
   return all;

@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -11,6 +9,7 @@
 #include "core/error.h"
 #include "io/data/token_data.h"
 #include "io/data/token_format.h"
+#include "io/files/partial_file.h"
 
 namespace lyceum {
 
@@ -24,46 +23,6 @@ void require_done(bool done, const std::string& path) {
 
 /// Also where there is none.
 void remove_file(const std::string& path) { require_done(std::remove(path.c_str()) == 0 || errno == ENOENT, path); }
-
-/// A file under a temporary name until it is published; removed when it never is.
-class PartialFile {
- public:
-  explicit PartialFile(std::string path) : path_(std::move(path)), partial_(path_ + ".partial") {
-    file_ = std::fopen(partial_.c_str(), "wb");
-    check(file_ != nullptr);
-  }
-  ~PartialFile() {
-    if (file_ != nullptr) std::fclose(file_);
-    std::error_code ignored;
-    std::filesystem::remove(partial_, ignored);
-  }
-  PartialFile(const PartialFile&) = delete;
-  PartialFile& operator=(const PartialFile&) = delete;
-
-  void write(const void* data, std::size_t bytes) { check(std::fwrite(data, 1, bytes, file_) == bytes); }
-  template <class T>
-  void write_value(T value) {
-    write(&value, sizeof(value));
-  }
-  template <class T>
-  void write_values(const std::vector<T>& values) {
-    write(values.data(), values.size() * sizeof(T));
-  }
-
-  void close() {
-    check(std::fflush(file_) == 0 && fsync(fileno(file_)) == 0);
-    std::FILE* const file = std::exchange(file_, nullptr);
-    check(std::fclose(file) == 0);
-  }
-  void publish() const { check(std::rename(partial_.c_str(), path_.c_str()) == 0); }
-  void remove_old() const { remove_file(path_); }
-
- private:
-  void check(bool done) const { require_done(done, path_); }
-
-  std::string path_, partial_;
-  std::FILE* file_ = nullptr;
-};
 
 void make_folder_of(const std::string& prefix) {
   const std::filesystem::path folder = std::filesystem::path(prefix).parent_path();

@@ -50,6 +50,23 @@ Conversion convert(const ConversionRequest& request, const CheckpointReader& sou
 void write_run(const Conversion& conversion, const CheckpointReader& source, const ProcessGroup& world,
                const std::string& title);
 
+/// A run of weights from anywhere, not yet written.
+struct NewRun {
+  struct Weights {
+    std::string name;
+    Shape shape;
+    std::function<void(std::span<float>)> make;  // fills them when they are written
+  };
+  Config config;    // as its file says it
+  Config resolved;  // for the fewest ranks
+  std::vector<Weights> tensors;
+  std::string tokenizer = {};  // bytes of the checkpoint's tokenizer.model; empty: none
+  std::string copied_as = {};  // the name of a copy of it in config.run.dir; empty: none
+};
+
+/// The same of such a run; errors are those of `make` or of writing.
+void write_run(const NewRun& run, const ProcessGroup& world, const std::string& title);
+
 /// Throws a usage Error where a run's folder holds what write_run() would replace.
 void require_no_run(const std::filesystem::path& folder);
 

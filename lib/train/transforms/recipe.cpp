@@ -27,6 +27,12 @@ Shape picked_shape(const std::optional<Pick>& pick, Shape shape) {
   return shape;
 }
 
+/// Of what a part makes.
+Shape made_shape(const RowSource& part, const ModelTensor& tensor, const CheckpointReader& source) {
+  const Shape picked = picked_shape(part.pick, source_shape(part, tensor, source));
+  return part.padded.rank() == picked.rank() && inside(Box::whole(picked), part.padded) ? part.padded : picked;
+}
+
 /// Whether the indices follow each other.
 bool is_run(const std::vector<std::int64_t>& indices) {
   return std::ranges::adjacent_find(indices, [](auto a, auto b) { return b != a + 1; }) == indices.end();
@@ -39,7 +45,7 @@ void require_whole(const Recipe& recipe, const CheckpointReader& source) {
   std::string parts;
   for (const RowSource& part : recipe.parts) {
     const Shape from = source_shape(part, tensor, source);
-    Shape made = picked_shape(part.pick, from);
+    Shape made = made_shape(part, tensor, source);
     rows += std::exchange(made[0], tensor.shape[0]);
     fits = fits && made == tensor.shape;
     parts +=
@@ -74,9 +80,28 @@ std::vector<float> whole_source(const RowSource& part, const ModelTensor& tensor
   return whole;
 }
 
+/// Moves a matrix of `from`, or a vector, that stands at the beginning of `values` to the corner of one of `to`, whose
+/// other elements become 0.
+void pad(const Shape& from, const Shape& to, std::span<float> values) {
+  require(to.rank() <= 2, "a tensor {} padded to {}", from, to);
+  const bool matrix = to.rank() == 2;
+  const std::int64_t rows = matrix ? from[0] : 1, columns = from[matrix ? 1 : 0], stride = to[matrix ? 1 : 0];
+  std::fill(values.begin() + rows * columns, values.end(), 0.f);
+  for (std::int64_t row = rows - 1; row >= 0 && columns < stride; --row) {
+    const auto old = values.begin() + row * columns, begin = values.begin() + row * stride;
+    std::copy_backward(old, old + columns, begin + columns);
+    std::fill(begin + columns, begin + stride, 0.f);
+  }
+}
+
 void make_part(const RowSource& part, const ModelTensor& tensor, const CheckpointReader& source, std::uint64_t seed,
-               std::span<float> values) {
-  const Shape shape = source_shape(part, tensor, source);
+               std::span<float> made) {
+  if (part.scale == 0) {
+    std::ranges::fill(made, 0.f);
+    return;
+  }
+  const Shape shape = source_shape(part, tensor, source), picked = picked_shape(part.pick, shape);
+  const std::span<float> values = made.first(static_cast<std::size_t>(picked.size()));
   const bool drawn = part.tensor.empty();
   if (drawn && !part.pick) {
     draw_initial(values, tensor.initial, Philox(seed, tensor.name), 0);
@@ -85,12 +110,13 @@ void make_part(const RowSource& part, const ModelTensor& tensor, const Checkpoin
   } else {
     Box box = Box::whole(shape);  // is what is wanted, in its order
     if (part.pick) box.offset[part.pick->axis] = part.pick->indices.front();
-    box.extent = picked_shape(part.pick, shape);
+    box.extent = picked;
     source.read(part.tensor, box, values.data());
   }
   if (part.scale != 1) {
     for (float& value : values) value *= part.scale;
   }
+  if (values.size() < made.size()) pad(picked, part.padded, made);
 }
 
 }  // namespace
@@ -121,8 +147,7 @@ std::vector<Recipe> recipes_of(const Config& resolved, const CheckpointReader& s
 
 void make_tensor(const Recipe& recipe, const CheckpointReader& source, std::uint64_t seed, std::span<float> values) {
   for (const RowSource& part : recipe.parts) {
-    const Shape shape = picked_shape(part.pick, source_shape(part, recipe.tensor, source));
-    const auto count = static_cast<std::size_t>(shape.size());
+    const auto count = static_cast<std::size_t>(made_shape(part, recipe.tensor, source).size());
     make_part(part, recipe.tensor, source, seed, values.first(count));
     values = values.subspan(count);
   }

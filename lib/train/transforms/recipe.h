@@ -25,7 +25,8 @@ struct Pick {
 struct RowSource {
   std::string tensor = {};        // of the checkpoint; empty: initial values of the new tensor itself
   std::optional<Pick> pick = {};  // of that; none: all
-  float scale = 1;
+  float scale = 1;                // 0: zeros, whatever it would be of
+  Shape padded = {};              // with zeros behind, up to this shape; none: as it is
   bool operator==(const RowSource&) const = default;
 };
 

@@ -18,30 +18,25 @@ namespace fs = std::filesystem;
 fs::path config_file(const RunConfig& run) { return fs::path(run.dir) / "config.ini"; }
 
 /// Every size()-th tensor is this rank's.
-std::vector<CheckpointPiece> pieces_of(const Conversion& conversion, const CheckpointReader& source,
-                                       const ProcessGroup& world) {
+std::vector<CheckpointPiece> pieces_of(const NewRun& run, const ProcessGroup& world) {
   std::vector<CheckpointPiece> pieces;
-  for (auto i = static_cast<std::size_t>(world.rank()); i < conversion.recipes.size();
+  for (auto i = static_cast<std::size_t>(world.rank()); i < run.tensors.size();
        i += static_cast<std::size_t>(world.size())) {
-    const Recipe& recipe = conversion.recipes[i];
-    CheckpointPiece piece{
-        .name = recipe.tensor.name, .shape = recipe.tensor.shape, .box = Box::whole(recipe.tensor.shape)};
-    piece.make = [&, seed = conversion.config.run.seed](std::span<float> values) {
-      make_tensor(recipe, source, seed, values);
-    };
+    const NewRun::Weights& tensor = run.tensors[i];
+    CheckpointPiece piece{.name = tensor.name, .shape = tensor.shape, .box = Box::whole(tensor.shape)};
+    piece.make = tensor.make;
     pieces.push_back(std::move(piece));
   }
   return pieces;
 }
 
-CheckpointHeader header_of(const Conversion& conversion, const CheckpointReader& source, const ProcessGroup& world) {
-  CheckpointHeader header{.run_uuid = new_run_uuid(world),
-                          .step = 0,
-                          .mesh = "none: converted",
-                          .config = to_ini(conversion.resolved),
-                          .trainer_state = RunState().text()};
-  if (!source.tokenizer_sha256().empty()) header.tokenizer = read_whole_file(source.tokenizer());
-  return header;
+CheckpointHeader header_of(const NewRun& run, const ProcessGroup& world) {
+  return {.run_uuid = new_run_uuid(world),
+          .step = 0,
+          .mesh = "none: converted",
+          .config = to_ini(run.resolved),
+          .trainer_state = RunState().text(),
+          .tokenizer = run.tokenizer};
 }
 
 /// What a conversion has left of its checkpoint.
@@ -60,17 +55,36 @@ void require_no_run(const fs::path& folder) {
                 (folder / "config.ini").string());
 }
 
+void write_run(const NewRun& run, const ProcessGroup& world, const std::string& title) {
+  const fs::path root = checkpoint_root(run.config.run), file = config_file(run.config.run),
+                 copy = fs::path(run.config.run.dir) / run.copied_as;
+  const CheckpointHeader header = header_of(run, world);
+  try {
+    const std::string complaint = write_checkpoint(world, root, header, pieces_of(run, world));
+    require(complaint.empty(), "{}", complaint);
+    if (world.rank() == 0 && !run.copied_as.empty()) write_whole_file(copy, run.tokenizer);
+    // Last: nobody trains by it before the weights are there.
+    if (world.rank() == 0) write_whole_file(file, fmt::format("# {}\n{}", title, to_ini(run.config)));
+  } catch (const Error&) {
+    std::error_code ignored;
+    if (world.rank() == 0) remove_checkpoint(root);
+    if (world.rank() == 0 && !run.copied_as.empty()) fs::remove(copy, ignored);
+    throw;
+  }
+}
+
 void write_run(const Conversion& conversion, const CheckpointReader& source, const ProcessGroup& world,
                const std::string& title) {
-  const fs::path root = checkpoint_root(conversion.config.run), file = config_file(conversion.config.run);
-  const CheckpointHeader header = header_of(conversion, source, world);
+  NewRun run{.config = conversion.config, .resolved = conversion.resolved, .tensors = {}};
+  if (!source.tokenizer_sha256().empty()) run.tokenizer = read_whole_file(source.tokenizer());
+  for (const Recipe& recipe : conversion.recipes) {
+    run.tensors.push_back({recipe.tensor.name, recipe.tensor.shape, [&](std::span<float> values) {
+                             make_tensor(recipe, source, conversion.config.run.seed, values);
+                           }});
+  }
   try {
-    const std::string complaint = write_checkpoint(world, root, header, pieces_of(conversion, source, world));
-    require(complaint.empty(), "{}", complaint);
-    // Last: nobody trains by it before the weights are there.
-    if (world.rank() == 0) write_whole_file(file, fmt::format("# {}\n{}", title, to_ini(conversion.config)));
+    write_run(run, world, title);
   } catch (const Error&) {
-    if (world.rank() == 0) remove_checkpoint(root);
     const std::string problem = source.problem();
     require_input(problem.empty(), "{}", problem);
     throw;

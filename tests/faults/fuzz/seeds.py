@@ -239,6 +239,36 @@ def seed_token_files():
     seed("token_file", "odd-sums", token_file([1 << 30, 1 << 30], [0, 2], 8, b"", 5))
 
 
+def safetensors_file(tensors, data, **more):
+    header = json.dumps({name: {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+                         for name, (dtype, shape, offsets) in tensors.items()} | more).encode()
+    return struct.pack("<Q", len(header)) + header + data
+
+
+def seed_hugging_face():
+    two = {"model.norm.weight": ("F32", [2], [0, 8]), "a": ("BF16", [1, 3], [8, 14]), "b": ("F16", [2, 0], [14, 14])}
+    seed("safetensors", "seed-three", safetensors_file(two, bytes(range(14)), __metadata__={"format": "pt"}))
+    seed("safetensors", "odd-overlap", safetensors_file(two | {"c": ("F16", [2], [4, 8])}, bytes(14)))
+    seed("safetensors", "odd-extents", safetensors_file({"a": ("F32", [1 << 62, 1 << 62, 0], [0, 0])}, b""))
+    seed("safetensors", "odd-length", struct.pack("<Q", (1 << 64) - 1) + b"{}")
+    seed("safetensors", "odd-deep", struct.pack("<Q", DEEP) + b"[" * DEEP)
+    common = {"vocab_size": 64, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
+              "num_key_value_heads": 2, "head_dim": None, "max_position_embeddings": 32, "rms_norm_eps": 1e-5,
+              "hidden_act": "silu", "tie_word_embeddings": False, "rope_theta": 500.0, "intermediate_size": 24,
+              "num_experts_per_tok": 2, "moe_intermediate_size": 12, "norm_topk_prob": True, "num_experts": 6}
+    more = {"llama": {"rope_scaling": None, "mlp_bias": False}, "mixtral": {"num_local_experts": 6, "sliding_window": 32},
+            "deepseek": {"n_routed_experts": 6, "n_shared_experts": 2, "first_k_dense_replace": 1, "moe_layer_freq": 1},
+            "qwen2_moe": {"shared_expert_intermediate_size": 24, "mlp_only_layers": [0], "decoder_sparse_step": 1},
+            "qwen3_moe": {"attention_bias": True}, "olmoe": {"clip_qkv": None},
+            "glm4_moe": {"n_routed_experts": 6, "n_shared_experts": 1, "n_group": 3, "topk_group": 2, "use_qk_norm": True,
+                         "partial_rotary_factor": 1.0, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}}
+    for kind, keys in more.items():
+        seed("hf_config", "seed-" + kind, json.dumps(common | {"model_type": kind} | keys, indent=1))
+    seed("hf_config", "odd-deep", '{"model_type":"llama","rope_scaling":%s}' % ("[" * DEEP + "]" * DEEP))
+    seed("hf_config", "odd-numbers", json.dumps(common | {"model_type": "llama", "num_attention_heads": 0,
+                                                          "hidden_size": 1 << 63, "rope_theta": 1e308}))
+
+
 def main():
     if len(sys.argv) != 2:
         print(__doc__, file=sys.stderr)
@@ -247,6 +277,7 @@ def main():
     seed_hdf5()
     seed_texts()
     seed_token_files()
+    seed_hugging_face()
     with tempfile.TemporaryDirectory() as folder:
         seed_run(str(Path(sys.argv[1]).resolve()), folder)
     return 0

@@ -1,0 +1,124 @@
+#include "apps/convert_hf.h"
+
+#include <boost/algorithm/string/join.hpp>
+#include <fmt/format.h>
+
+#include <charconv>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "apps/run_config.h"
+#include "apps/version.h"
+#include "core/error.h"
+#include "io/checkpoint/checkpoint.h"
+#include "io/config/check.h"
+#include "io/files/whole_file.h"
+#include "io/text/nearest_word.h"
+#include "io/text/table.h"
+#include "train/hugging_face/convert.h"
+#include "train/run_setup.h"
+
+namespace lyceum {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// "500MB"
+std::int64_t bytes_of(const std::string& text) {
+  std::int64_t number = 0, unit = 1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string_view suffix(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  bool known = suffix.empty();
+  for (const char* name : {"KB", "MB", "GB", "TB"}) {
+    if (known) break;
+    unit *= 1000;
+    known = suffix == name;
+  }
+  require_usage(error == std::errc() && known && number > 0 && !__builtin_mul_overflow(number, unit, &number),
+                "--shard-size = {}: bytes, or as 500MB or 5GB", text);
+  return number;
+}
+
+safetensors::Type type_named(const std::string& text) {
+  for (const safetensors::Type type : {safetensors::Type::f32, safetensors::Type::bf16}) {
+    if (text == safetensors::name_of(type)) return type;
+  }
+  fail(ExitCode::usage, "--dtype = {}: F32 or BF16", text);
+}
+
+/// The architecture that the user names, or the smallest one.
+hugging_face::Hosting hosting_of(const std::string& type, const Config& resolved) {
+  if (type.empty()) return hugging_face::smallest_host(resolved);
+  std::vector<std::string> names;
+  for (const hugging_face::Architecture& each : hugging_face::architectures()) names.emplace_back(each.type);
+  const hugging_face::Architecture* const architecture = hugging_face::find_architecture(type);
+  require_usage(architecture, "--architecture = {}: say {}", type, boost::join(names, ", "));
+  hugging_face::Hosting hosting = host(*architecture, resolved);
+  require_usage(hosting.wrong.empty(), "{} does not hold this model exactly: {}", architecture->model,
+                boost::join(hosting.wrong, ", "));
+  return hosting;
+}
+
+}  // namespace
+
+int import_model(const MpiSession& session, const FromTo& from_to, const Arguments& arguments,
+                 const LoadedConfig& given, const Tell& tell) {
+  require_no_run(from_to.out);
+  require_usage(!given.origin.contains("run.dir"), "run.dir: --out names the folder");
+  const hugging_face::ModelFolder model(from_to.source);
+  const fs::path tokenizer = tokenizer_of(model);
+  LoadedConfig base{.config = model.config()};
+  base.config.run.dir = from_to.out;
+  if (!tokenizer.empty()) base.config.data.tokenizer = (fs::path(from_to.out) / tokenizer.filename()).string();
+  NewRun run = import_run(model, read_config(arguments, std::move(base)));
+  if (given.print_config) return tell(print_config({.config = run.resolved, .origin = given.origin})), 0;
+  tell(fmt::format("read       {} of {}\n", model.architecture().model, from_to.source));
+  std::vector<TensorLine> lines;
+  for (const NewRun::Weights& tensor : run.tensors) {
+    lines.push_back({tensor.name, tensor.shape, pattern_of(their_name(model.architecture(), tensor.name))});
+  }
+  tell(tensor_table(lines));
+  if (tokenizer.empty()) tell("tokenizer  none that data.tokenizer could name\n");
+  if (from_to.dry_run) return 0;
+  const auto lock = hold_run_directory(run.config, session);
+  if (!tokenizer.empty() && !given.origin.contains("data.tokenizer")) {
+    run.tokenizer = read_whole_file(tokenizer);
+    run.copied_as = tokenizer.filename();
+  }
+  const std::string title = fmt::format("lyceum {}: convert {} {}", program_version(), import_hf, from_to.source);
+  write_run(run, session.world(run.config.run.timeout_seconds), title);
+  tell(fmt::format("written    {0}: lyceum train --config {0}/config.ini goes on with it\n", from_to.out));
+  return 0;
+}
+
+int export_checkpoint(const MpiSession& session, const FromTo& from_to, const ExportOptions& options,
+                      const LoadedConfig& given, const Tell& tell) {
+  const hugging_face::Export made{
+      .folder = from_to.out, .type = type_named(options.dtype), .shard_bytes = bytes_of(options.shard_size)};
+  hugging_face::require_no_model(made.folder);
+  require_usage(given.origin.empty(), "{}: export-hf takes the checkpoint's model as it is",
+                given.origin.empty() ? "" : given.origin.begin()->first);
+  const CheckpointReader source(resolve_checkpoint(from_to.source));
+  const std::string problem = source.problem(CheckpointReader::Check::sizes);
+  require_input(problem.empty(), "{}", problem);
+  Config own = config_of(source).config;
+  resolve(own, 1);
+  const hugging_face::Hosting hosting = hosting_of(options.architecture, own);
+  const std::vector<Recipe> recipes = host_recipes(hosting, source);
+  tell(fmt::format("holds it   {}\n", hosting.architecture->model));
+  for (const std::string& note : hosting.notes) tell(note + '\n');
+  std::vector<TensorLine> lines;
+  for (const Recipe& recipe : recipes) {
+    lines.push_back(line_of(recipe, their_name(*hosting.architecture, recipe.tensor.name)));
+  }
+  tell(tensor_table(lines) + left_over_text(source, recipes));
+  if (from_to.dry_run) return 0;
+  const ProcessGroup world = session.world(own.run.timeout_seconds);
+  for (const std::string& note : export_model(hosting, recipes, source, world, made)) tell(note + '\n');
+  tell(fmt::format("written    {}\n", from_to.out));
+  return 0;
+}
+
+}  // namespace lyceum

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+
+#include "apps/commands.h"
+#include "apps/convert_text.h"
+#include "io/config/binding.h"
+
+/// lyceum convert import-hf, export-hf: runs and models of Hugging Face's transformers.
+namespace lyceum {
+
+constexpr const char *import_hf = "import-hf", *export_hf = "export-hf";
+
+struct FromTo {
+  std::string source, out;
+  bool dry_run;
+};
+
+struct ExportOptions {
+  std::string architecture, dtype = "F32", shard_size = "5GB";
+};
+
+/// `arguments`: about the configuration; `given`: what they alone say.
+int import_model(const MpiSession& session, const FromTo& from_to, const Arguments& arguments,
+                 const LoadedConfig& given, const Tell& tell);
+int export_checkpoint(const MpiSession& session, const FromTo& from_to, const ExportOptions& options,
+                      const LoadedConfig& given, const Tell& tell);
+
+}  // namespace lyceum

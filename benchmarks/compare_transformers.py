@@ -1,0 +1,353 @@
+#!/usr/bin/env python3
+"""`lyceum convert import-hf` and `export-hf` against Hugging Face's transformers, which loads and computes, on the CPU.
+
+    .venv/bin/python benchmarks/compare_transformers.py [--cases REGEX] [--seed N] [--program PATH] [--json OUT]
+    .venv/bin/python benchmarks/compare_transformers.py --write-fixtures tests/end_to_end/hf
+
+An imported case is a tiny model of transformers with random weights, biases, norms and router biases. Lyceum imports it;
+the losses of all tokens must agree. It exports it again, and every tensor must have its bits. An exported case is a model
+that Lyceum has trained for some steps; transformers loads the export, and the losses must agree. The tokenizer of an
+export must give transformers the tokens that Lyceum has, and its text back.
+
+--write-fixtures writes what tests/end_to_end/hf_test.sh imports where no transformers is. Needs
+`scripts/install-deps.sh --torch` and a built program.
+"""
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import h5py
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from compare_pytorch import ROOT, relative, write_tokens
+
+# Largest relative difference allowed between the mean losses of two programs in f32. About 1e-7 is seen.
+LIMIT = 2e-5
+VOCAB, SEQ_LEN, SAMPLES = 64, 32, 8
+
+SIZES = {"vocab_size": VOCAB, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "max_position_embeddings": SEQ_LEN, "rope_theta": 500.0, "rms_norm_eps": 1e-4,
+         "attention_dropout": 0.0, "bos_token_id": None, "eos_token_id": 1}  # fmt: skip
+EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 12}
+DEEPSEEK = {"n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 12, "n_shared_experts": 2,
+            "first_k_dense_replace": 1, "intermediate_size": 20}
+SIGMOID = DEEPSEEK | {"norm_topk_prob": True, "n_group": 3, "topk_group": 2, "num_mtp_layers": 0}
+# name: model_type and what its config.json says besides SIZES. The first case of an architecture is a fixture, too.
+IMPORTED = {
+    "llama": ("llama", {"intermediate_size": 24, "head_dim": 6}),
+    "llama, tied": ("llama", {"intermediate_size": 24, "tie_word_embeddings": True}),
+    "mixtral": ("mixtral", {"intermediate_size": 12, "num_local_experts": 6, "num_experts_per_tok": 2}),
+    "mixtral, BF16": ("mixtral", {"intermediate_size": 12, "num_local_experts": 6, "dtype": "bfloat16"}),
+    "deepseek": ("deepseek", DEEPSEEK),
+    "llama, biases": ("llama", {"intermediate_size": 24, "attention_bias": True}),
+    "qwen2": ("qwen2", {"intermediate_size": 24}),
+    "qwen3": ("qwen3", {"intermediate_size": 24, "head_dim": 6, "attention_bias": True}),
+    "qwen2_moe": ("qwen2_moe", EXPERTS | {"intermediate_size": 20, "shared_expert_intermediate_size": 24,
+                                          "mlp_only_layers": [0]}),
+    "qwen2_moe, no biases": ("qwen2_moe", EXPERTS | {"shared_expert_intermediate_size": 12, "norm_topk_prob": True,
+                                                     "qkv_bias": False, "head_dim": 6}),
+    "qwen3_moe": ("qwen3_moe", EXPERTS | {"intermediate_size": 20, "head_dim": 6, "norm_topk_prob": True,
+                                          "mlp_only_layers": [0]}),
+    "olmoe": ("olmoe", {"intermediate_size": 12, "num_experts": 6, "num_experts_per_tok": 3, "pad_token_id": None}),
+    "glm4_moe": ("glm4_moe", SIGMOID | {"partial_rotary_factor": 1.0, "use_qk_norm": True, "attention_bias": True}),
+    "dots1": ("dots1", SIGMOID | {"sliding_window": None, "norm_topk_prob": False, "n_group": 1, "topk_group": 1}),
+    "deepseek, normalised": ("deepseek", DEEPSEEK | {"norm_topk_prob": True, "n_shared_experts": None}),
+}
+
+TRAINED = {"run.steps": 4, "run.seed": 5, "run.device": "cpu", "batch.global": 4, "batch.seq_len": SEQ_LEN,
+           "model.layers": 2, "model.hidden": 16, "model.heads": 4, "model.kv_heads": 2, "model.vocab": VOCAB,
+           "model.ffn_hidden": 24, "model.init_std": 0.3, "optim.lr": 0.05}  # fmt: skip
+SPARSE = {"moe.experts": 6, "moe.top_k": 2, "moe.expert_hidden": 12}
+# name: keys of a model that is trained, and the architecture that it is exported to; None: the one that Lyceum chooses.
+EXPORTED = {
+    "dense": ({}, None, "llama"),
+    "renormalized": (SPARSE | {"moe.gates": "renormalized"}, None, "mixtral"),
+    "detached, noisy": (SPARSE | {"moe.gates": "detached", "moe.router": "noisy"}, None, "mixtral"),
+    "widths 4 to 20": (SPARSE | {"moe.gates": "renormalized", "moe.expert_sizes": "4,8,12,16,20,20"}, None, "mixtral"),
+    "dense, biases": ({"model.qkv_bias": True}, None, "qwen2"),
+    "dense, norms of heads": ({"model.qk_norm": "head", "model.qkv_bias": True}, None, "qwen3"),
+    "raw": (SPARSE, None, "qwen2_moe"),
+    "raw, shared, widths": (SPARSE | {"moe.shared_experts": 2, "moe.expert_sizes": "4,8,12,16,20,20"}, None,
+                            "qwen2_moe"),
+    "norms of heads": (SPARSE | {"model.qk_norm": "head", "model.qkv_bias": True}, None, "qwen3_moe"),
+    "norms of all heads": (SPARSE | {"model.qk_norm": "all"}, None, "olmoe"),
+    "sigmoid": (SPARSE | {"moe.router": "sigmoid", "moe.gates": "renormalized", "balance.bias_rate": 0.05,
+                          "moe.shared_experts": 1, "moe.group_limit": 2, "balance.device_groups": 3}, None, "glm4_moe"),
+    "sigmoid, raw, no shared": (SPARSE | {"moe.router": "sigmoid", "moe.gates": "raw", "balance.bias_rate": 0.05,
+                                          "model.first_dense_layers": 1}, None, "glm4_moe"),
+    "shared, first dense": (SPARSE | {"moe.shared_experts": 2, "model.first_dense_layers": 1}, None, "qwen2_moe"),
+    "the same by name": (SPARSE | {"moe.shared_experts": 2, "model.first_dense_layers": 1}, "deepseek", "deepseek"),
+}
+
+
+class SwiGlu(nn.Module):
+    def __init__(self, hidden: int, width: int):
+        super().__init__()
+        self.gate_proj = nn.Linear(hidden, width, bias=False)
+        self.up_proj = nn.Linear(hidden, width, bias=False)
+        self.down_proj = nn.Linear(width, hidden, bias=False)
+
+    def forward(self, x):
+        return self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class DeepseekMoe(nn.Module):
+    """DeepSeekMoE, equations 9 to 11, with the names of DeepseekForCausalLM, which transformers does not have."""
+
+    def __init__(self, config):
+        super().__init__()
+        width, shared = config.moe_intermediate_size, config.n_shared_experts or 0
+        self.gate = nn.Linear(config.hidden_size, config.n_routed_experts, bias=False)
+        self.experts = nn.ModuleList(SwiGlu(config.hidden_size, width) for _ in range(config.n_routed_experts))
+        self.shared_experts = SwiGlu(config.hidden_size, shared * width) if shared else None
+        self.top_k, self.normalised = config.num_experts_per_tok, config.norm_topk_prob
+
+    def forward(self, x):
+        gates, chosen = self.gate(x).softmax(-1).topk(self.top_k)
+        if self.normalised:
+            gates = gates / gates.sum(-1, keepdim=True)
+        y = self.shared_experts(x) if self.shared_experts else torch.zeros_like(x)
+        for index, expert in enumerate(self.experts):
+            y = y + (gates * (chosen == index)).sum(-1, keepdim=True) * expert(x)
+        return y
+
+
+def deepseek(settings: dict) -> nn.Module:
+    """Llama with another FFN behind the first layers."""
+    more = {"norm_topk_prob": False} | {key: settings.get(key) for key in DEEPSEEK}
+    known = {key: value for key, value in settings.items() if key not in ("model_type", "architectures", "dtype")}
+    config = transformers.LlamaConfig(**known | more | {"norm_topk_prob": settings.get("norm_topk_prob", False)})
+    model = transformers.LlamaForCausalLM(config)
+    for layer in model.model.layers[config.first_k_dense_replace:]:
+        layer.mlp = DeepseekMoe(config)
+    return model
+
+
+def new_model(kind: str, settings: dict, seed: int) -> nn.Module:
+    """Random weights; norms and biases away from what they begin with."""
+    if kind == "deepseek":
+        model = deepseek(SIZES | settings)
+    else:
+        known = {key: value for key, value in settings.items() if key != "dtype"}
+        model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(kind, **SIZES | known))
+    random = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, value in (*model.named_parameters(), *model.named_buffers()):
+            if "inv_freq" in name:
+                continue
+            noise = 0.3 * torch.randn(value.shape, generator=random)
+            # Lyceum has no bias of the output projection.
+            value.copy_(1 + noise if "norm" in name else 0 * noise if "o_proj.bias" in name else noise)
+    return model.to(getattr(torch, settings.get("dtype", "float32"))).eval()
+
+
+def save(model: nn.Module, kind: str, settings: dict, folder: Path) -> None:
+    if kind != "deepseek":
+        return model.save_pretrained(folder)
+    folder.mkdir(parents=True)
+    save_file({name: value.contiguous() for name, value in model.state_dict().items()}, folder / "model.safetensors")
+    named = {"architectures": ["DeepseekForCausalLM"], "model_type": "deepseek", "hidden_act": "silu"}
+    (folder / "config.json").write_text(json.dumps(named | SIZES | settings, indent=2) + "\n")
+
+
+def load(folder: Path) -> nn.Module:
+    settings = json.loads((folder / "config.json").read_text())
+    if settings["model_type"] != "deepseek":
+        return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model = deepseek(settings)
+    missing = model.load_state_dict(tensors(folder), strict=False)
+    if missing.unexpected_keys or set(missing.missing_keys) - {"lm_head.weight"}:
+        raise RuntimeError(f"{folder}: {missing}")
+    return model.float().eval()
+
+
+def tensors(folder: Path) -> dict:
+    found = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        found |= load_file(file)
+    return found
+
+
+def differing(a: Path, b: Path) -> list:
+    """Names of tensors that do not have the same bits."""
+    one, other = tensors(a), tensors(b)
+    return [name for name in one.keys() | other.keys()
+            if name not in one or name not in other or one[name].dtype != other[name].dtype
+            or one[name].shape != other[name].shape
+            or not torch.equal(one[name].view(torch.uint8), other[name].view(torch.uint8))]  # fmt: skip
+
+
+@torch.no_grad()
+def losses(model: nn.Module, tokens: np.ndarray) -> np.ndarray:
+    """Of every token, each predicted from those before it in its sample."""
+    count = (len(tokens) - 1) // SEQ_LEN * SEQ_LEN
+    rows = torch.tensor(tokens[: count + 1].astype(np.int64))
+    logits = model.float()(rows[:-1].view(-1, SEQ_LEN)).logits
+    return nn.functional.cross_entropy(logits.flatten(0, 1), rows[1:], reduction="none").numpy()
+
+
+class Lyceum:
+    def __init__(self, program: str, folder: Path):
+        self.program, self.folder = program, folder
+        self.tokens = write_tokens(folder / "valid", SAMPLES * SEQ_LEN + 1, VOCAB)
+
+    def run(self, *words) -> str:
+        done = subprocess.run([self.program, *map(str, words)], capture_output=True, text=True, cwd=self.folder)
+        if done.returncode:
+            raise RuntimeError(done.stderr.strip() or f"exit code {done.returncode} of {words}")
+        return done.stdout
+
+    def losses(self, run: Path) -> np.ndarray:
+        log = self.folder / "tokens.h5"
+        self.run("eval", f"--checkpoint={run}", f"--data.valid={self.folder / 'valid'}", f"--token-log={log}",
+                 f"--batch.seq_len={SEQ_LEN}", "--batch.global=4", "--run.threads=1", "--run.device=cpu")  # fmt: skip
+        with h5py.File(log) as file:
+            return file["loss"][...]
+
+
+def compare(ours: np.ndarray, theirs: np.ndarray) -> dict:
+    return {"loss": relative(float(ours.astype(np.float64).mean()), float(theirs.astype(np.float64).mean())),
+            "token": float(np.abs(ours - theirs).max())}
+
+
+def imported(case: tuple, lyceum: Lyceum, seed: int) -> dict:
+    kind, settings = case
+    source, run, back = (lyceum.folder / name for name in ("source", "run", "back"))
+    model = new_model(kind, settings, seed)
+    save(model, kind, settings, source)
+    lyceum.run("convert", "import-hf", source, "--out", run)
+    result = compare(lyceum.losses(run), losses(model, lyceum.tokens))
+    dtype = "BF16" if settings.get("dtype") == "bfloat16" else "F32"
+    lyceum.run("convert", "export-hf", run, "--out", back, f"--architecture={kind}", f"--dtype={dtype}")
+    result["again"] = compare(lyceum.losses(run), losses(load(back), lyceum.tokens))["loss"]
+    result["differing"] = differing(source, back)
+    return result | {"host": kind}
+
+
+def exported(case: tuple, lyceum: Lyceum) -> dict:
+    keys, architecture, host = case
+    run, out = lyceum.folder / "run", lyceum.folder / "out"
+    write_tokens(lyceum.folder / "train", 40 * SEQ_LEN, VOCAB, seed=3)
+    settings = TRAINED | keys | {"run.dir": run, "data.train": lyceum.folder / "train"}
+    lyceum.run("train", *(f"--{key}={value}" for key, value in settings.items()))
+    lyceum.run("convert", "export-hf", run, "--out", out, "--shard-size=20KB",
+               *([f"--architecture={architecture}"] if architecture else []))  # fmt: skip
+    chosen = json.loads((out / "config.json").read_text())["model_type"]
+    if chosen != host:
+        raise RuntimeError(f"it goes to {chosen}, not to {host}")
+    return compare(lyceum.losses(run), losses(load(out), lyceum.tokens)) | {"host": chosen, "differing": []}
+
+
+TEXTS = ("", " ", "  a\n\n\n b\t\tc ", "int main() {\n\treturn 0;  // na\u00efve \U0001F600 \u4f60\u597d\n}", "\n" * 19 + "end",
+         "-" * 41 + " " * 67 + "=" * 13, "\u00a0\u200b\r\n x", "caf\u0065\u0301 \uFB01 ABC\u0130", "a" * 3000)  # fmt: skip
+
+
+def tokenizer_case(lyceum: Lyceum) -> dict:
+    """The tokenizer of an export, by the classes that transformers has, and by SentencePiece itself."""
+    sources = [ROOT / name for name in ("docs", "apps", "lib/core")]
+    lyceum.run("tokenize", *(f"--input={path}" for path in sources), "--vocab=1024", "--model=tokenizer.model",
+               "--output=text", "--sample-mb=1", "--threads=2")  # fmt: skip
+    keys = TRAINED | {"model.vocab": 1024, "run.steps": 1, "run.dir": "run", "data.train": "text",
+                      "data.tokenizer": "tokenizer.model"}  # fmt: skip
+    lyceum.run("train", *(f"--{key}={value}" for key, value in keys.items()))
+    out = lyceum.folder / "out"
+    lyceum.run("convert", "export-hf", "run", "--out", out)
+    texts = list(TEXTS)
+    for path in sources:
+        texts += [file.read_text() for file in sorted(path.rglob("*")) if file.suffix in (".md", ".cpp", ".h")]
+    known = {"fast": transformers.AutoTokenizer.from_pretrained(out),
+             "slow": transformers.AutoTokenizer.from_pretrained(out, use_fast=False),
+             "file": transformers.PreTrainedTokenizerFast(tokenizer_file=str(out / "tokenizer.json"))}  # fmt: skip
+    from sentencepiece import SentencePieceProcessor
+
+    pieces = SentencePieceProcessor(model_file=str(out / "tokenizer.model"))
+    wrong = []
+    for index, text in enumerate(texts):
+        wanted = pieces.encode(text)
+        for name, tokenizer in known.items():
+            ids = tokenizer(text, add_special_tokens=True)["input_ids"]
+            if ids != wanted or tokenizer.decode(ids) != text:
+                wrong.append(f"{name} {type(tokenizer).__name__}: text {index}")
+    classes = {name: type(tokenizer).__name__ for name, tokenizer in known.items()}
+    return {"texts": len(texts), "classes": classes, "wrong": wrong}
+
+
+def write_fixtures(folder: Path, seed: int) -> None:
+    """A folder for each architecture: the model as transformers saves it and the losses that it has."""
+    for kind, settings in dict(reversed(IMPORTED.values())).items():  # the first one of each
+        shutil.rmtree(folder / kind, ignore_errors=True)
+        model = new_model(kind, settings, seed)
+        save(model, kind, settings, folder / kind)
+        tokens = write_tokens(folder / "valid", 2 * SEQ_LEN + 1, VOCAB)
+        told = {"transformers": transformers.__version__, "loss": [round(float(x), 7) for x in losses(model, tokens)]}
+        (folder / kind / "losses.json").write_text(json.dumps(told) + "\n")
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", default="", help="a regular expression that names begin with")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--program", default=str(ROOT / "build/cuda/apps/lyceum"))
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--write-fixtures", type=Path, metavar="FOLDER")
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    torch.set_num_threads(1)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    if arguments.write_fixtures:
+        write_fixtures(arguments.write_fixtures, arguments.seed)
+        return 0
+    program = str(Path(arguments.program).resolve())
+    version = subprocess.run([program, "--version"], capture_output=True, text=True).stdout.strip()
+    print(f"{version}, transformers {transformers.__version__}, PyTorch {torch.__version__}, seed {arguments.seed}")
+    print(f"relative differences of the mean loss, allowed {LIMIT:.0e}, and the largest of a token's loss\n")
+    cases = [(f"import {name}", lambda lyceum, case=case: imported(case, lyceum, arguments.seed))
+             for name, case in IMPORTED.items()]
+    cases += [(f"export {name}", lambda lyceum, case=case: exported(case, lyceum)) for name, case in EXPORTED.items()]
+    cases = [(name, call) for name, call in cases if re.match(arguments.cases, name)]
+    print(f"{'case':<34}{'architecture':<14}{'loss':>10}{'token':>10}{'exported':>10}  tensors")
+    results = {}
+    for name, call in cases:
+        with tempfile.TemporaryDirectory(prefix="lyceum-transformers-") as folder:
+            try:
+                result = call(Lyceum(program, Path(folder)))
+            except Exception as error:  # of Lyceum, or of transformers, which has many
+                print(f"{name:<34}FAILED: {error}")
+                results[name] = {"equal": False, "error": str(error)}
+                continue
+        bits = "" if "again" not in result else "same bits" if not result["differing"] else f"differ: {result['differing']}"
+        equal = max(result["loss"], result.get("again", 0)) <= LIMIT and not result["differing"]
+        again = f"{result['again']:10.1e}" if "again" in result else " " * 10
+        print(f"{name:<34}{result['host']:<14}{result['loss']:10.1e}{result['token']:10.1e}{again}  {bits}"
+              f"{'' if equal else '  FAILED'}", flush=True)  # fmt: skip
+        results[name] = result | {"equal": equal}
+    if re.match(arguments.cases, "tokenizer"):
+        with tempfile.TemporaryDirectory(prefix="lyceum-transformers-") as folder:
+            result = tokenizer_case(Lyceum(program, Path(folder)))
+        print(f"tokenizer: {result['texts']} texts by {result['classes']}: {result['wrong'][:5] or 'same tokens and text'}")
+        results["tokenizer"] = result | {"equal": not result["wrong"]}
+    failed = [name for name, result in results.items() if not result["equal"]]
+    print(f"\n{len(results) - len(failed)} of {len(results)} cases agree")
+    if arguments.json:
+        head = {"lyceum": version, "transformers": transformers.__version__, "torch": torch.__version__, "limit": LIMIT}
+        arguments.json.write_text(json.dumps(head | {"cases": results}, indent=2) + "\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

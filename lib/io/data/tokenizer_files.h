@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lyceum {
+
+/// What transformers loads a tokenizer from.
+struct TokenizerFiles {
+  std::map<std::string, std::string> files = {};  // bytes by name
+  std::int32_t end_of_document = -1;
+  std::vector<std::string> notes = {};  // lines on what it could not be told
+};
+
+/// Of a SentencePiece model: the model itself, which transformers 4 reads where it is asked for the slow tokenizer, and
+/// for byte-pair encoding without normalisation tokenizer.json, which gives the same tokens. Errors as Tokenizer's.
+TokenizerFiles tokenizer_files(const std::filesystem::path& file);
+
+}  // namespace lyceum

@@ -1,0 +1,175 @@
+#include "io/files/safetensors.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <utility>
+
+#include "core/dtype.h"
+#include "core/error.h"
+#include "io/text/json.h"
+#include "io/text/utf8.h"
+
+namespace lyceum::safetensors {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::uint64_t most_header_bytes = 100'000'000;  // the limit of Hugging Face's own library
+constexpr std::size_t alignment = 8;                      // of the data
+constexpr std::array<std::pair<Type, std::string_view>, 3> type_names{
+    {{Type::f32, "F32"}, {Type::bf16, "BF16"}, {Type::f16, "F16"}}};
+static_assert(std::endian::native == std::endian::little, "numbers lie in the file as in memory");
+
+/// IEEE 754 binary16: 5 exponent bits, 10 mantissa bits.
+float from_half(std::uint16_t bits) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
+  constexpr std::uint32_t exponents = 0x7c00;
+  if (magnitude < 0x400u) {  // a multiple of 2⁻²⁴
+    const float value = static_cast<float>(magnitude) * 0x1p-24f;
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) | sign);
+  }
+  const std::uint32_t bias = magnitude >= exponents ? 255u - 31u : 127u - 15u;  // of infinities and NaN, of numbers
+  return std::bit_cast<float>(sign | ((magnitude << 13) + (bias << 23)));
+}
+
+Type type_of(const std::string& name) {
+  const auto known = std::ranges::find(type_names, name, &std::pair<Type, std::string_view>::second);
+  require_input(known != type_names.end(), "its type is {}: F32, BF16 and F16 can be read", excerpt(name, 20));
+  return known->first;
+}
+
+/// `data`: first byte of the data, of which there are `bytes`.
+Entry entry_of(const std::string& name, const Json& json, std::uint64_t data, std::uint64_t bytes) {
+  try {
+    const std::vector<std::int64_t> extents = Exact(json.at("shape"));
+    require_input(
+        extents.size() <= Shape::max_rank && std::ranges::all_of(extents, [](auto each) { return each >= 0; }),
+        "its shape is {}: up to four extents can be read", excerpt(json.at("shape").dump(), 80));
+    const Entry entry{.name = name, .type = type_of(json.at("dtype")), .shape = Shape(std::span(extents))};
+    const std::array<std::uint64_t, 2> offsets = Exact(json.at("data_offsets"));
+    const auto [begin, end] = offsets;
+    require_input(json.at("data_offsets").size() == 2 && begin <= end && end <= bytes,
+                  "its bytes {} to {} lie outside the data, of {} bytes", begin, end, bytes);
+    std::int64_t elements = 1;
+    for (const std::int64_t extent : extents) {
+      require_input(!__builtin_mul_overflow(elements, extent, &elements), "a shape {} is more than any file holds",
+                    entry.shape);
+    }
+    require_input(elements <= static_cast<std::int64_t>(bytes) &&
+                      static_cast<std::uint64_t>(bytes_of(entry.type, entry.shape)) == end - begin,
+                  "it is {} of {} in {} bytes", entry.shape, name_of(entry.type), end - begin);
+    return {.name = name, .type = entry.type, .shape = entry.shape, .begin = data + begin};
+  } catch (const std::exception& problem) {
+    fail(ExitCode::bad_input, "tensor {}: {}", excerpt(name), excerpt(problem.what(), 200));
+  }
+}
+
+/// Throws unless each tensor begins where the one before it ends, the first and the last ones where the data do.
+void require_gapless(std::vector<Entry> tensors, std::uint64_t at, std::uint64_t end) {
+  std::ranges::sort(tensors, {}, [](const Entry& each) { return std::pair(each.begin, each.shape.size()); });
+  for (const Entry& each : tensors) {
+    require_input(each.begin == at, "tensor {} begins {} byte {}, where the one before it ends", excerpt(each.name),
+                  each.begin < at ? "before" : "behind", at);
+    at += static_cast<std::uint64_t>(bytes_of(each.type, each.shape));
+  }
+  require_input(at == end, "its tensors end at byte {} of {}", at, end);
+}
+
+std::vector<Entry> read_header(const InputFile& file) {
+  constexpr std::uint64_t prefix = sizeof(std::uint64_t);
+  require_input(file.size() >= prefix, "it has {} bytes", file.size());
+  const auto length = file.get<std::uint64_t>(0);
+  require_input(length <= std::min(most_header_bytes, file.size() - prefix),
+                "its header would have {} bytes; a file of {} can hold at most {}", length, file.size(),
+                std::min(most_header_bytes, file.size() - prefix));
+  std::string text(length, '\0');
+  file.read_values(prefix, std::span(text));
+  require_shallow(text);
+  const Json header = Json::parse(text);
+  require_input(header.is_object(), "its header is no object");
+  const std::uint64_t data = prefix + length, bytes = file.size() - data;
+  std::vector<Entry> tensors;
+  for (const auto& [name, json] : header.items()) {
+    if (name != "__metadata__") tensors.push_back(entry_of(name, json, data, bytes));
+  }
+  require_gapless(tensors, data, file.size());
+  return tensors;
+}
+
+template <class T>
+void write_rounded(PartialFile& file, std::span<const float> values) {
+  constexpr std::size_t at_once = std::size_t{1} << 16;
+  std::vector<T> rounded;
+  while (!values.empty()) {
+    const auto part = values.first(std::min(at_once, values.size()));
+    rounded.clear();
+    for (const float value : part) rounded.push_back(round_to<T>(value));
+    file.write_values(rounded);
+    values = values.subspan(part.size());
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(Type type) {
+  return std::ranges::find(type_names, type, &std::pair<Type, std::string_view>::first)->second;
+}
+
+std::int64_t bytes_of(Type type, const Shape& shape) { return shape.size() * (type == Type::f32 ? 4 : 2); }
+
+Reader::Reader(const std::filesystem::path& file) : file_(file.string(), "give a folder of a model in safetensors") {
+  try {
+    tensors_ = read_header(file_);
+  } catch (const std::exception& problem) {
+    fail(ExitCode::bad_input, "{} is no sound safetensors file: {}", path(), excerpt(problem.what(), 300));
+  }
+  std::ranges::sort(tensors_, {}, &Entry::name);
+}
+
+void Reader::read(const Entry& tensor, std::span<float> values) const {
+  require(std::ssize(values) == tensor.shape.size(), "room for {} values of {} {}", values.size(), tensor.name,
+          tensor.shape);
+  if (tensor.type == Type::f32) return file_.read_values(tensor.begin, values);
+  FileValues<std::uint16_t> stored(file_, tensor.begin, tensor.shape.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::uint16_t bits = stored[static_cast<std::int64_t>(i)];
+    values[i] = tensor.type == Type::f16 ? from_half(bits) : static_cast<float>(std::bit_cast<bfloat16>(bits));
+  }
+}
+
+Writer::Writer(const std::filesystem::path& file, std::vector<Entry> tensors)
+    : file_(file.string()), tensors_(std::move(tensors)) {
+  Json header{{"__metadata__", {{"format", "pt"}}}};
+  std::int64_t at = 0;
+  for (const Entry& each : tensors_) {
+    const std::int64_t end = at + bytes_of(each.type, each.shape);
+    header[each.name] = {{"dtype", name_of(each.type)}, {"shape", each.shape.extents()}, {"data_offsets", {at, end}}};
+    at = end;
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + alignment - 1) / alignment * alignment, ' ');
+  file_.write_value(std::uint64_t{text.size()});
+  file_.write(text.data(), text.size());
+}
+
+void Writer::write(std::span<const float> values) {
+  const Entry& tensor = tensors_.at(written_++);
+  require(std::ssize(values) == tensor.shape.size(), "{} values for {} {}", values.size(), tensor.name, tensor.shape);
+  switch (tensor.type) {
+    case Type::f32: return file_.write(values.data(), values.size_bytes());
+    case Type::bf16: return write_rounded<bfloat16>(file_, values);
+    case Type::f16: fail(ExitCode::failed, "{}: nothing is written as F16", tensor.name);
+  }
+}
+
+void Writer::finish() {
+  require(written_ == tensors_.size(), "{} of {} tensors are written", written_, tensors_.size());
+  file_.close();
+  file_.publish();
+}
+
+}  // namespace lyceum::safetensors

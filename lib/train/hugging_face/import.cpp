@@ -1,0 +1,82 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "core/error.h"
+#include "io/config/check.h"
+#include "io/text/table.h"
+#include "model/mixture.h"
+#include "model/model_tensors.h"
+#include "train/hugging_face/convert.h"
+
+namespace lyceum::hugging_face {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Throws where the model would have more tensors than there are, before they are counted one by one.
+void require_tensors_for(const Config& config, const ModelFolder& model) {
+  const std::int64_t sparse = std::max<std::int64_t>(config.model.layers - config.model.first_dense_layers, 0),
+                     there = std::ssize(model.tensors());
+  require_input(config.model.layers <= there && (sparse == 0 || config.moe.experts <= there / sparse),
+                "{} describes {} of {}, for which {} are too few", (model.path() / config_name).string(),
+                count_text(config.model.layers, "layer"), count_text(config.moe.experts, "expert"),
+                count_text(there, "tensor"));
+}
+
+/// Whether the tensor says nothing, or nothing that others do not.
+bool is_spare(const std::string& name, const Config& config) {
+  return name.ends_with(".rotary_emb.inv_freq") || (config.model.tie_embeddings && name == "lm_head.weight");
+}
+
+/// Throws unless all that the files have is in the model.
+void require_all_read(const ModelFolder& model, const Config& config, const std::set<std::string>& read) {
+  std::set<std::string> zero;
+  for (std::int64_t layer = 0; model.architecture().output_bias && layer < config.model.layers; ++layer) {
+    zero.insert(output_bias_name(layer));
+  }
+  std::vector<float> values;
+  for (const auto& [name, tensor] : model.tensors()) {
+    if (read.contains(name) || is_spare(name, config)) continue;
+    require_input(zero.contains(name), "{}: no model of Lyceum has a tensor {}", tensor.file->path(), name);
+    values.resize(static_cast<std::size_t>(tensor.entry->shape.size()));
+    tensor.read(values);
+    require_input(std::ranges::all_of(values, [](float value) { return value == 0; }),
+                  "{}: {} is not zero: Lyceum's attention has a bias of queries, keys and values alone",
+                  tensor.file->path(), name);
+  }
+}
+
+}  // namespace
+
+NewRun import_run(const ModelFolder& model, LoadedConfig wanted) {
+  require_none(wanted.mistakes);
+  require_none(problems(wanted.config, 1));
+  NewRun run{.config = wanted.config, .resolved = std::move(wanted.config), .tensors = {}};
+  resolve(run.resolved, 1);
+  require_tensors_for(run.resolved, model);
+  std::set<std::string> read;
+  for (const ModelTensor& tensor : model_tensors(run.resolved)) {
+    const std::string name = their_name(model.architecture(), tensor.name);
+    const auto found = model.tensors().find(name);
+    require_input(found != model.tensors().end(), "{} has no tensor {}, which its {} describes", model.path().string(),
+                  name, config_name);
+    const ModelFolder::Tensor theirs = found->second;
+    require_input(theirs.entry->shape == tensor.shape, "{}: {} is {}, and would be {} by {}", theirs.file->path(), name,
+                  theirs.entry->shape, tensor.shape, config_name);
+    read.insert(name);
+    run.tensors.push_back({tensor.name, tensor.shape, [theirs](std::span<float> values) { theirs.read(values); }});
+  }
+  require_all_read(model, run.resolved, read);
+  return run;
+}
+
+fs::path tokenizer_of(const ModelFolder& model) {
+  const fs::path file = model.path() / "tokenizer.model";
+  return fs::is_regular_file(file) ? file : fs::path();
+}
+
+}  // namespace lyceum::hugging_face

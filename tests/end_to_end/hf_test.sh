@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# Usage: hf_test.sh LYCEUM SOURCE_DIR. Models that transformers saved (hf/, of benchmarks/compare_transformers.py) have in
+# Lyceum the losses that they have there, come back with the same bits, and train on. What Lyceum has no model for is
+# refused, and writes nothing.
+. "$(dirname "$0")/lib.sh" "$@"
+trap '' XFSZ # so that a write beyond the limit is an error, as on a full disk
+models=$source/tests/end_to_end/hf
+python=${LYCEUM_PYTHON:-$source/.venv/bin/python}
+[[ -x $python ]] || fail "LYCEUM_PYTHON must name a Python with h5py: scripts/install-deps.sh"
+
+# tensors FOLDER: name, type, shape and bytes of each tensor, a line each.
+tensors() {
+  python3 - "$1" <<'END'
+import json, pathlib, struct, sys
+for file in sorted(pathlib.Path(sys.argv[1]).glob("*.safetensors")):
+    data = file.read_bytes()
+    begin = 8 + struct.unpack("<Q", data[:8])[0]
+    for name, tensor in sorted(json.loads(data[8:begin]).items()):
+        if name != "__metadata__":
+            first, last = tensor["data_offsets"]
+            print(name, tensor["dtype"], tensor["shape"], data[begin + first : begin + last].hex())
+END
+}
+
+# same_losses FILE.json LOG.h5: those of all tokens.
+same_losses() {
+  "$python" - "$@" <<'END'
+import json, sys, h5py
+theirs, ours = json.load(open(sys.argv[1]))["loss"], h5py.File(sys.argv[2])["loss"][...]
+assert len(theirs) == len(ours), (len(theirs), len(ours))
+worst = max(abs(a - b) / abs(a) for a, b in zip(theirs, ours))
+sys.exit(f"losses differ by {worst}") if not worst <= 2e-5 else None
+END
+}
+
+for folder in "$models"/*/; do
+  name=$(basename "$folder")
+  expect 0 "$lyceum" convert import-hf "$folder" --out "$work/$name"
+  expect 0 "$lyceum" eval --checkpoint "$work/$name" "--data.valid=$models/valid" --batch.global=2 --run.threads=1 \
+    --token-log "$work/$name.h5"
+  same_losses "$folder/losses.json" "$work/$name.h5" || fail "$name has other losses than transformers"
+  expect 0 "$lyceum" convert export-hf "$work/$name" --out "$work/back/$name" --architecture "$name"
+  cmp <(tensors "$folder") <(tensors "$work/back/$name") || fail "$name comes back with other tensors"
+  [[ $(tensors "$folder" | wc -l) -gt 10 ]] || fail "$name has no tensors"
+done
+
+# Ranks share the work, files of weights are cut, and the model trains on.
+expect 0 ranks 2 convert import-hf "$models/mixtral" --out "$work/shared"
+same_weights "$work"/{shared,mixtral}/checkpoints/step-00000000
+expect 0 ranks 2 convert export-hf "$work/shared" --out "$work/back/shared" --shard-size=5KB
+says out "^holds it   MixtralForCausalLM"
+[[ -s $work/back/shared/model.safetensors.index.json ]] || fail "no index of several files"
+cmp <(tensors "$models/mixtral") <(tensors "$work/back/shared" | sort) || fail "several files have other tensors"
+expect 0 "$lyceum" convert import-hf "$work/back/shared" --out "$work/again"
+same_weights "$work"/{again,mixtral}/checkpoints/step-00000000
+expect 0 ranks 2 train --config "$work/mixtral/config.ini" "--data.train=$models/valid" --batch.seq_len=8 --batch.global=2 \
+  --run.steps=2 --parallel.expert=2
+says out "^optimizer  new: the checkpoint holds weights alone"
+
+# refused CODE PATTERN argument …: one line, and nothing of $work/none is there.
+refused() {
+  expect "$1" "$lyceum" convert "${@:3}" --out "$work/none"
+  says err "^lyceum convert: .*$2"
+  equal "lines of stderr" "$(wc -l <"$work/err")" 1
+  [[ ! -e $work/none && ! -e $work/none.partial ]] || fail "something was written"
+}
+# with SED-EXPRESSION: $work/odd, a copy of the llama with another config.json.
+with() {
+  rm -rf "$work/odd"
+  cp -r "$models/llama" "$work/odd"
+  sed -i "$1" "$work/odd/config.json"
+}
+with 's/"silu"/"gelu"/'
+refused 3 'hidden_act = "gelu"' import-hf "$work/odd"
+with 's/"default"/"yarn"/'
+refused 3 'rope_parameters has rope_type = "yarn"' import-hf "$work/odd"
+with 's/"llama"/"gpt2"/'
+refused 3 'model_type = "gpt2": known are llama, ' import-hf "$work/odd"
+with 's/"num_hidden_layers": 2/"num_hidden_layers": 1/'
+refused 3 "no model of Lyceum has a tensor model.layers.1" import-hf "$work/odd"
+with ''
+truncate -s -1 "$work/odd/model.safetensors"
+refused 3 "is no sound safetensors file: tensor .* lie outside the data" import-hf "$work/odd"
+refused 3 "config.json is not there" import-hf "$work"
+refused 2 "model.heads = 3 does not|model.kv_heads" import-hf "$models/llama" --model.heads=3
+refused 2 "dtype = F64: F32 or BF16" export-hf "$work/llama" --dtype=F64
+refused 2 "shard-size = 5XB" export-hf "$work/llama" --shard-size=5XB
+refused 2 "architecture is not for import-hf" import-hf "$models/llama" --architecture=llama
+refused 2 "LlamaForCausalLM does not hold this model exactly: .*moe.experts = 6" export-hf "$work/mixtral" --architecture=llama
+expect 2 "$lyceum" convert export-hf "$work/llama" --out "$work/back/llama"
+says err "is there already: name another folder"
+(ulimit -f 4 && exec "$lyceum" convert export-hf "$work/llama" --out "$work/none") >"$work/out" 2>"$work/err" &&
+  fail "no space"
+says err "model.safetensors cannot be written: File too large"
+[[ ! -e $work/none && ! -e $work/none.partial ]] || fail "a full disk left something"

@@ -1,0 +1,24 @@
+#include "io/config/binding.h"
+#include "io/config/check.h"
+#include "support.h"
+#include "train/hugging_face/model_folder.h"
+
+/// config.json of a model in transformers' layout. A model that is taken is described by the config.json made of it.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace lyceum;
+  const std::filesystem::path file = fuzz::input_file("config.json", fuzz::text_of(data, size));
+  fuzz::refused([&] { hugging_face::ModelFolder(fuzz::folder()); });  // without weights
+  return fuzz::taken_or_refused([&] {
+    const hugging_face::Json json = hugging_face::read_object(file);
+    for (const hugging_face::Architecture& architecture : hugging_face::architectures()) {
+      fuzz::taken_or_refused([&] {
+        Config config = config_of(architecture, json);
+        require_none(contradictions(config, 1));
+        resolve(config, 1);
+        Config again = config_of(architecture, json_of(architecture, config));
+        resolve(again, 1);
+        fuzz::hold(differences(config, again).empty(), "a model changes");
+      });
+    }
+  });
+}

@@ -1,0 +1,132 @@
+#include "io/files/safetensors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <limits>
+
+#include "support/errors.h"
+#include "support/temporary_directory.h"
+
+namespace lyceum::safetensors {
+namespace {
+
+using testing::ElementsAre;
+
+class SafetensorsFile : public testing::Test {
+ protected:
+  std::filesystem::path file() const { return folder_.path() / "model.safetensors"; }
+
+  /// Writes a file with this header and so many bytes 0, 1, 2, … behind it.
+  void write(const std::string& header, std::size_t bytes = 0) const {
+    const std::uint64_t length = header.size();
+    std::string text(sizeof(length), '\0');
+    std::memcpy(text.data(), &length, sizeof(length));
+    text += header;
+    for (std::size_t i = 0; i < bytes; ++i) text += static_cast<char>(i);
+    write_bytes(text);
+  }
+  void write_bytes(const std::string& text) const { std::ofstream(file(), std::ios::binary) << text; }
+
+  void expect_refused(const std::string& words) const {
+    expect_bad_input([&] { Reader{file()}; }, words);
+    expect_bad_input([&] { Reader{file()}; }, "model.safetensors");
+  }
+  std::vector<float> values(std::size_t tensor) const {
+    const Reader reader(file());
+    std::vector<float> read(static_cast<std::size_t>(reader.tensors().at(tensor).shape.size()));
+    reader.read(reader.tensors().at(tensor), read);
+    return read;
+  }
+
+ private:
+  TemporaryDirectory folder_;
+};
+
+TEST_F(SafetensorsFile, HoldsWhatWasWritten) {
+  Writer writer(file(), {{"b", Type::f32, {2, 2}}, {"a", Type::bf16, {3}}, {"empty", Type::f32, {0, 4}}});
+  writer.write(std::vector<float>{1, 2.5f, -3, 1e-30f});
+  writer.write(std::vector<float>{1, 1.00390625f, -0.1f});  // half of the last place of bf16: to even
+  writer.write({});
+  writer.finish();
+  const Reader reader(file());
+  ASSERT_EQ(reader.tensors().size(), 3u);
+  EXPECT_EQ(reader.tensors()[0].name, "a");
+  EXPECT_EQ(reader.tensors()[1].shape, (Shape{2, 2}));
+  EXPECT_THAT(values(0), ElementsAre(1, 1, -0.10009765625f));
+  EXPECT_THAT(values(1), ElementsAre(1, 2.5f, -3, 1e-30f));
+  EXPECT_EQ(reader.tensors()[2].shape.size(), 0);
+  EXPECT_EQ(reader.tensors()[1].begin % 8, 0u);
+}
+
+TEST_F(SafetensorsFile, ReadsHalfPrecision) {
+  std::string data;
+  for (const std::uint16_t bits : {0x3c00, 0xc000, 0x0001, 0x8000, 0x03ff, 0x0400, 0x7bff, 0x7c00, 0xfc00, 0x7e00}) {
+    data += static_cast<char>(bits & 0xff);
+    data += static_cast<char>(bits >> 8);
+  }
+  const std::string header = R"({"h":{"dtype":"F16","shape":[10],"data_offsets":[0,20]}})";
+  write(header);
+  std::ofstream(file(), std::ios::binary | std::ios::app) << data;
+  const std::vector<float> read = values(0);
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_THAT(std::vector<float>(read.begin(), read.end() - 1),
+              ElementsAre(1, -2, 0x1p-24f, 0, 1023 * 0x1p-24f, 0x1p-14f, 65504, infinity, -infinity));
+  EXPECT_TRUE(std::signbit(read[3]));
+  EXPECT_TRUE(std::isnan(read[9]));
+}
+
+TEST_F(SafetensorsFile, RefusesWhatIsNotSound) {
+  write_bytes("1234567");
+  expect_refused("it has 7 bytes");
+  write_bytes(std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8) + "{}");
+  expect_refused("its header would have 9223372036854775807 bytes");
+  write("{]");
+  expect_refused("parse error");
+  write("[]");
+  expect_refused("no object");
+  write(std::string(30000, '['));
+  expect_refused("nests deeper");
+  write(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 4);
+  expect_refused("lie outside the data");
+  write(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", 8);
+  expect_refused("lie outside the data");
+  write(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", 8);
+  expect_refused("[3] of F32 in 8 bytes");
+  write(R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})");
+  expect_refused("more than any file holds");
+  write(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4);
+  expect_refused("its shape is [-1]");
+  write(R"({"a":{"dtype":"F32","shape":[1,1,1,1,1],"data_offsets":[0,4]}})", 4);
+  expect_refused("up to four extents");
+  write(R"({"a":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[0,4]}})", 4);
+  expect_refused("its type is F8_E4M3");
+  write(R"({"a":{"dtype":"F32","shape":[1.5],"data_offsets":[0,4]}})", 4);
+  expect_refused("1.5 stands where");
+  write(R"({"a":{"dtype":"F32","shape":[1]}})", 4);
+  expect_refused("data_offsets");
+  write(
+      R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+      8);
+  expect_refused("tensor b begins before byte");
+  write(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8);
+  expect_refused("tensor a begins behind byte");
+  write(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 8);
+  expect_refused("its tensors end at byte");
+  std::filesystem::remove(file());
+  expect_refused("cannot be opened");
+}
+
+TEST_F(SafetensorsFile, IsNotThereUntilAllIsWritten) {
+  {
+    Writer writer(file(), {{"a", Type::f32, {1}}});
+    expect_failure([&] { writer.finish(); }, "0 of 1 tensors");
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(file().parent_path()));
+}
+
+}  // namespace
+}  // namespace lyceum::safetensors
