@@ -143,7 +143,8 @@ class HalfBlock {
       half_ = std::make_unique<AttentionExperts>(config, *experts, "attention", mesh,
                                                  AttentionExperts::Units{unit_, unit_, unit_});
     } else {
-      half_ = std::make_unique<AttentionLayer>(config.model, "attention", mesh.tensor, unit_);
+      half_ =
+          std::make_unique<AttentionLayer>(config.model, "attention", mesh.tensor, AttentionLayer::Units{unit_, unit_});
     }
     unit_.allocate(stream, type, true);
     unit_.initialize(stream, 1);

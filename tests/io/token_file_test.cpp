@@ -376,7 +376,7 @@ TEST_F(TokenFileTest, RefusesAMaskThatDoesNotFitOrIsMissing) {
     EXPECT_THAT(error.what(), HasSubstr(mask + ": byte 3 is 2"));
   }
   std::filesystem::remove(mask);
-  write_token_meta(prefix(), {.tokens = 5, .trained = 4});
+  write_token_meta(prefix(), {.tokens = 5, .trained = 4, .tokenizer = {}, .tokenizer_sha256 = {}});
   expect_open_refused({mask + " is missing", "4 of 5 tokens"});
 }
 

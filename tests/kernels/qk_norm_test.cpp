@@ -8,17 +8,17 @@
 namespace lyceum {
 namespace {
 
-constexpr double eps = 1e-5;
+constexpr double epsilon = 1e-5;
 
 /// All kernels on random operands of a shape of one rank.
 template <class T>
-struct Norm {
+struct NormedHeads {
   using A = Accumulator<T>;
   QkNormShape shape;
   Grid<T> x, dy, q_weight, k_weight, y, dx;
   Grid<A> squares, inverse_rms, dots, dq, dk;
 
-  Norm(const QkNormShape& s, std::int64_t tokens)
+  NormedHeads(const QkNormShape& s, std::int64_t tokens)
       : shape(s),
         x(Grid<T>::random(tokens, s.width(), "x", 8, 2)),
         dy(Grid<T>::random(tokens, s.width(), "dy")),
@@ -32,7 +32,7 @@ struct Norm {
         dq(Grid<A>::zeros(1, s.query_weights())),
         dk(Grid<A>::zeros(1, s.key_weights())) {}
 
-  Norm& run(int threads = 1) {
+  NormedHeads& run(int threads = 1) {
     launch_on(threads, QkSquares<T>{.shape = shape, .x = x.matrix(), .sums = squares.matrix()});
     launch_on(threads, QkNormForward<T>{.shape = shape,
                                         .x = x.matrix(),
@@ -41,7 +41,7 @@ struct Norm {
                                         .squares = squares.matrix(),
                                         .y = y.matrix(),
                                         .inverse_rms = inverse_rms.matrix(),
-                                        .eps = eps});
+                                        .eps = epsilon});
     launch_on(threads, QkDots<T>{.shape = shape,
                                  .x = x.matrix(),
                                  .dy = dy.matrix(),
@@ -73,7 +73,7 @@ struct Expected {
   std::vector<double> y, dx, dq, dk;
 
   template <class T>
-  explicit Expected(const Norm<T>& norm)
+  explicit Expected(const NormedHeads<T>& norm)
       : y(norm.x.flat()),
         dx(norm.dy.flat()),
         dq(static_cast<std::size_t>(norm.q_weight.cols), 0.0),
@@ -92,14 +92,14 @@ struct Expected {
 
  private:
   template <class T>
-  void add(const Norm<T>& norm, std::int64_t t, std::int64_t first, std::int64_t cols, const Grid<T>& weight,
+  void add(const NormedHeads<T>& norm, std::int64_t t, std::int64_t first, std::int64_t cols, const Grid<T>& weight,
            std::vector<double>& d_weight) {
     double squares = 0, dots = 0;
     for (std::int64_t c = 0; c < cols; ++c) {
       squares += norm.x.at(t, first + c) * norm.x.at(t, first + c);
       dots += norm.dy.at(t, first + c) * weight.at(0, c) * norm.x.at(t, first + c);
     }
-    const double inverse = 1 / std::sqrt(squares / static_cast<double>(cols) + eps);
+    const double inverse = 1 / std::sqrt(squares / static_cast<double>(cols) + epsilon);
     for (std::int64_t c = 0; c < cols; ++c) {
       const double x = norm.x.at(t, first + c), d = norm.dy.at(t, first + c), w = weight.at(0, c);
       const auto at = static_cast<std::size_t>(t * norm.shape.width() + first + c);
@@ -119,7 +119,7 @@ TYPED_TEST(QkNormTest, AgreesWithDoubleOnOddSizes) {
   for (const bool by_head : {true, false}) {
     for (const auto& [heads, kv_heads, dim, tokens] :
          {std::tuple{1, 1, 2, 1}, {4, 2, 6, 7}, {3, 1, 5, 300}, {4, 2, 32, 9}, {40, 8, 16, 3}, {2, 2, 8, 0}}) {
-      Norm<TypeParam> norm({heads, kv_heads, dim, by_head}, tokens);
+      NormedHeads<TypeParam> norm({heads, kv_heads, dim, by_head}, tokens);
       norm.run(2);
       const Expected expected(norm);
       expect_close(norm.y, expected.y);
@@ -133,7 +133,7 @@ TYPED_TEST(QkNormTest, AgreesWithDoubleOnOddSizes) {
 
 TYPED_TEST(QkNormTest, SameBitsOnAnyNumberOfThreads) {
   for (const bool by_head : {true, false}) {
-    Norm<TypeParam> one({4, 2, 16, by_head}, 1000), three = one;
+    NormedHeads<TypeParam> one({4, 2, 16, by_head}, 1000), three = one;
     one.run(1);
     three.run(3);
     EXPECT_TRUE(one.y.same_bits(three.y) && one.dx.same_bits(three.dx));
@@ -144,7 +144,7 @@ TYPED_TEST(QkNormTest, SameBitsOnAnyNumberOfThreads) {
 /// In one head of keys: that head shows it, or all heads of keys of the token.
 TEST(QkNorm, NanStaysInItsGroupAndShows) {
   for (const bool by_head : {true, false}) {
-    Norm<float> norm({2, 2, 4, by_head}, 3);
+    NormedHeads<float> norm({2, 2, 4, by_head}, 3);
     norm.x(1, 9) = poison<float>();
     norm.run();
     for (std::int64_t t = 0; t < 3; ++t) {
@@ -159,7 +159,7 @@ TEST(QkNorm, NanStaysInItsGroupAndShows) {
 }
 
 TEST(QkNorm, RefusesOtherExtents) {
-  Norm<float> norm({2, 1, 4, true}, 3);
+  NormedHeads<float> norm({2, 1, 4, true}, 3);
   norm.q_weight = Grid<float>(1, 8);
   EXPECT_THROW(norm.run(), Error);
 }

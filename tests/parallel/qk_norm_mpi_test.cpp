@@ -11,7 +11,7 @@
 namespace lyceum {
 namespace {
 
-constexpr std::int64_t tokens = 5, dim = 6, heads_a_rank = 4, keys_a_rank = 2;
+constexpr std::int64_t normed_tokens = 5, dim = 6, heads_a_rank = 4, keys_a_rank = 2;
 
 /// The operation on some ranks' heads, with weights that all heads share or with those of its heads.
 struct Normed {
@@ -45,9 +45,9 @@ struct Normed {
   }
   /// The columns q | k | v of the heads of some ranks of `all`.
   Tensor columns(const QkNormShape& shape, const char* name, int first, int all) const {
-    const Tensor made = Tensor::empty(stream, DType::f64, {tokens, shape.width()});
+    const Tensor made = Tensor::empty(stream, DType::f64, {normed_tokens, shape.width()});
     double* to = made.data<double>();
-    for (std::int64_t t = 0; t < tokens; ++t) {
+    for (std::int64_t t = 0; t < normed_tokens; ++t) {
       std::int64_t part = 0;
       for (const std::int64_t own : {shape.queries(), shape.keys(), shape.keys()}) {
         const Philox random(7, name + std::to_string(part++));
@@ -65,7 +65,7 @@ struct Normed {
 std::vector<double> own_columns(const Tensor& whole, int rank, int ranks) {
   std::vector<double> own;
   const double* row = whole.data<double>();
-  for (std::int64_t t = 0; t < tokens; ++t) {
+  for (std::int64_t t = 0; t < normed_tokens; ++t) {
     for (const std::int64_t heads : {heads_a_rank, keys_a_rank, keys_a_rank}) {
       const double* from = row + rank * heads * dim;
       own.insert(own.end(), from, from + heads * dim);
