@@ -34,7 +34,7 @@ struct RunConfig {
 
 struct DataConfig {
   std::string train, valid;        // prefixes of .bin/.idx
-  std::string tokenizer;           // SentencePiece .model
+  std::string tokenizer;           // SentencePiece .model or tokenizer.json
   std::string order = "shuffled";  // shuffled, sequential
   double valid_fraction = 0;       // with no data.valid: share of train's samples held out, the last ones
   std::string changed = "refuse";  // refuse, warn: when a checkpoint's run read other tokens under the same name

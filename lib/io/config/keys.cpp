@@ -41,7 +41,7 @@ void bind_run(Binder key, RunConfig& run) {
 void bind_data(Binder key, DataConfig& data) {
   key("data.train", &data.train, {}, "training tokens: prefix of a .bin and .idx file");
   key("data.valid", &data.valid, {}, "validation tokens, likewise");
-  key("data.tokenizer", &data.tokenizer, {}, "SentencePiece .model of these tokens");
+  key("data.tokenizer", &data.tokenizer, {}, "SentencePiece .model or tokenizer.json of these tokens");
   key("data.order", &data.order, {.names = {"shuffled", "sequential"}}, "of the training samples");
   key("data.valid_fraction", &data.valid_fraction, {.low = 0, .high = 1, .high_open = true},
       "without data.valid: share of data.train held out, its last samples");

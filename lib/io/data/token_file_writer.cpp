@@ -1,59 +1,90 @@
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 
 #include "core/error.h"
 #include "io/data/token_data.h"
 #include "io/data/token_format.h"
+#include "io/files/uninterrupted.h"
 
 namespace lyceum {
 
 namespace {
 
-/// A file under a temporary name until it is published; removed when it never is.
+void require_done(bool done, const std::string& path) {
+  require(done, "{} cannot be written: {}", path, std::generic_category().message(errno));
+}
+
+/// Also where there is none.
+void remove_file(const std::string& path) { require_done(std::remove(path.c_str()) == 0 || errno == ENOENT, path); }
+
+std::string partial_of(const std::string& path) { return path + ".partial"; }
+
+/// A file under a temporary name until it is published; removed when it never is, unless it is kept to be gone on with.
 class PartialFile {
  public:
-  explicit PartialFile(std::string path) : path_(std::move(path)), partial_(path_ + ".partial") {
-    file_ = std::fopen(partial_.c_str(), "wb");
-    check(file_ != nullptr);
+  /// Goes on behind the first `bytes` of one that was kept.
+  PartialFile(std::string path, std::int64_t bytes) : path_(std::move(path)), partial_(partial_of(path_)) {
+    const int descriptor = uninterrupted([&] { return ::open(partial_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
+    require_done(descriptor >= 0, path_);
+    const bool alone = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
+    if (alone) file_ = ::fdopen(descriptor, "r+b");
+    if (file_ == nullptr) ::close(descriptor);
+    require(alone, "{} cannot be written: another process is writing it", path_);
+    require_done(file_ != nullptr, path_);
+    require_done(::ftruncate(descriptor, bytes) == 0 && std::fseek(file_, 0, SEEK_END) == 0, path_);
+    kept_ = bytes > 0;
   }
   ~PartialFile() {
     if (file_ != nullptr) std::fclose(file_);
     std::error_code ignored;
-    std::filesystem::remove(partial_, ignored);
+    if (!kept_) std::filesystem::remove(partial_, ignored);
   }
   PartialFile(const PartialFile&) = delete;
   PartialFile& operator=(const PartialFile&) = delete;
 
-  void write(const void* data, std::size_t bytes) { check(std::fwrite(data, 1, bytes, file_) == bytes); }
+  void write(const void* data, std::size_t bytes) { require_done(std::fwrite(data, 1, bytes, file_) == bytes, path_); }
   template <class T>
   void write_value(T value) {
     write(&value, sizeof(value));
   }
   template <class T>
-  void write_values(const std::vector<T>& values) {
-    write(values.data(), values.size() * sizeof(T));
+  void write_values(std::span<const T> values) {
+    write(values.data(), values.size_bytes());
+  }
+  /// Of what save() has put there.
+  template <class T>
+  void read_values(std::int64_t at, std::span<T> values) {
+    const auto bytes = static_cast<ssize_t>(values.size_bytes());
+    require_done(uninterrupted([&] { return ::pread(fileno(file_), values.data(), values.size_bytes(), at); }) == bytes,
+                 path_);
   }
 
-  void close() {
-    check(std::fflush(file_) == 0 && fsync(fileno(file_)) == 0);
-    std::FILE* const file = std::exchange(file_, nullptr);
-    check(std::fclose(file) == 0);
+  void save() {
+    require_done(std::fflush(file_) == 0 && uninterrupted([&] { return ::fsync(fileno(file_)); }) == 0, path_);
+    kept_ = true;
   }
-  void publish() const { check(std::rename(partial_.c_str(), path_.c_str()) == 0); }
-  void remove_old() const { check(std::remove(path_.c_str()) == 0 || errno == ENOENT); }
+  void close() {
+    save();
+    std::FILE* const file = std::exchange(file_, nullptr);
+    require_done(std::fclose(file) == 0, path_);
+  }
+  /// It has served its purpose.
+  void drop() { kept_ = false; }
+  void publish() const { require_done(std::rename(partial_.c_str(), path_.c_str()) == 0, path_); }
 
  private:
-  void check(bool done) const {
-    require(done, "{} cannot be written: {}", path_, std::generic_category().message(errno));
-  }
-
   std::string path_, partial_;
   std::FILE* file_ = nullptr;
+  bool kept_ = false;
 };
 
 void make_folder_of(const std::string& prefix) {
@@ -63,71 +94,157 @@ void make_folder_of(const std::string& prefix) {
   require(!error, "the folder {} cannot be made: {}", folder.native(), error.message());
 }
 
+bool is_narrow(std::int64_t vocab) { return vocab <= std::int64_t{1} << 16; }  // u16 tokens
+std::int64_t token_bytes(std::int64_t vocab) { return is_narrow(vocab) ? 2 : 4; }
+
+constexpr std::int64_t length_bytes = 4;
+
 }  // namespace
 
 struct TokenFileWriter::Implementation {
   std::string prefix;
   std::int64_t vocab;
-  bool narrow;  // u16 tokens
-  PartialFile bin, idx;
-  std::vector<std::int32_t> lengths{};
-  std::vector<std::uint16_t> buffer{};
+  Progress done;
+  PartialFile bin;
+  PartialFile
+      lengths;  // of sequences, i32; ~length where the document goes on behind it. finish() makes the .idx of it
+  std::optional<PartialFile> mask{};  // from the first document on that brings one
+  bool within_document = false;
+  std::vector<std::uint16_t> narrow{};
+
+  void write_trained(std::span<const std::uint8_t> trained, std::int64_t count);
+  /// Calls each(length, whether its document ends with it) for every sequence.
+  template <class Each>
+  void for_lengths(const Each& each);
+  void write_index(PartialFile& idx);
 };
 
-TokenFileWriter::TokenFileWriter(std::string prefix, std::int64_t vocab) {
+TokenFileWriter::TokenFileWriter(std::string prefix, std::int64_t vocab, const Progress& from) {
   require_usage(vocab > 0 && vocab <= std::int64_t{1} << 31, "token files for a vocabulary of {}", vocab);
   make_folder_of(prefix);
   implementation_.reset(new Implementation{.prefix = prefix,
                                            .vocab = vocab,
-                                           .narrow = vocab <= std::int64_t{1} << 16,
-                                           .bin = PartialFile(prefix + ".bin"),
-                                           .idx = PartialFile(prefix + ".idx")});
+                                           .done = from,
+                                           .bin = PartialFile(prefix + ".bin", from.tokens * token_bytes(vocab)),
+                                           .lengths = PartialFile(prefix + ".lengths", from.sequences * length_bytes)});
+  if (from.masked) implementation_->mask.emplace(prefix + ".mask", from.tokens);
 }
 
 TokenFileWriter::~TokenFileWriter() = default;
+TokenFileWriter::TokenFileWriter(TokenFileWriter&&) noexcept = default;
 
-void TokenFileWriter::add_document(std::span<const std::int32_t> tokens) {
+void TokenFileWriter::add_sequence(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> trained,
+                                   bool ends_document) {
   Implementation& out = *implementation_;
-  require(tokens.size() <= std::size_t{0x7fffffff}, "document {} of {} has {} tokens; cut it into several",
-          out.lengths.size(), out.prefix, tokens.size());
+  require(tokens.size() <= std::size_t{0x7fffffff}, "sequence {} of {} has {} tokens; cut it into several",
+          out.done.sequences, out.prefix, tokens.size());
+  require(trained.empty() || trained.size() == tokens.size(), "a mask of {} for {} tokens", trained.size(),
+          tokens.size());
   for (const std::int32_t token : tokens) {
-    require(token >= 0 && token < out.vocab, "token {} in document {} of {} is not below the vocabulary of {}", token,
-            out.lengths.size(), out.prefix, out.vocab);
+    require(token >= 0 && token < out.vocab, "token {} in sequence {} of {} is not below the vocabulary of {}", token,
+            out.done.sequences, out.prefix, out.vocab);
   }
-  if (out.narrow) {
-    out.buffer.assign(tokens.begin(), tokens.end());
-    out.bin.write_values(out.buffer);
+  if (!trained.empty() && !out.mask) {
+    out.mask.emplace(out.prefix + ".mask", 0);
+    out.done.masked = true;
+    out.write_trained({}, out.done.tokens);
+  }
+  if (out.mask) out.write_trained(trained, std::ssize(tokens));
+  if (is_narrow(out.vocab)) {
+    out.narrow.assign(tokens.begin(), tokens.end());
+    out.bin.write_values(std::span<const std::uint16_t>(out.narrow));
   } else {
-    out.bin.write(tokens.data(), tokens.size_bytes());
+    out.bin.write_values(tokens);
   }
-  out.lengths.push_back(static_cast<std::int32_t>(tokens.size()));
+  const auto length = static_cast<std::int32_t>(tokens.size());
+  out.lengths.write_value(ends_document ? length : ~length);
+  out.within_document = !ends_document;
+  if (ends_document) ++out.done.documents;
+  ++out.done.sequences;
+  out.done.tokens += length;
+}
+
+/// Of the next `count` tokens; without a mask all are trained.
+void TokenFileWriter::Implementation::write_trained(std::span<const std::uint8_t> trained, std::int64_t count) {
+  if (!trained.empty()) return mask->write_values(trained);
+  const std::vector<std::uint8_t> ones(std::size_t{1} << 16, 1);
+  for (; count > 0; count -= std::ssize(ones)) {
+    mask->write(ones.data(), std::min(ones.size(), static_cast<std::size_t>(count)));
+  }
+}
+
+TokenFileWriter::Progress TokenFileWriter::save() {
+  Implementation& out = *implementation_;
+  out.bin.save();
+  out.lengths.save();
+  if (out.mask) out.mask->save();
+  return out.done;
+}
+
+bool TokenFileWriter::kept(const std::string& prefix, std::int64_t vocab, const Progress& progress) {
+  const auto holds = [&](const char* kind, std::int64_t bytes) {
+    std::error_code error;
+    const std::uintmax_t size = std::filesystem::file_size(partial_of(prefix + kind), error);
+    return !error && size >= static_cast<std::uintmax_t>(bytes);
+  };
+  return holds(".bin", progress.tokens * token_bytes(vocab)) && holds(".lengths", progress.sequences * length_bytes) &&
+         (!progress.masked || holds(".mask", progress.tokens));
+}
+
+template <class Each>
+void TokenFileWriter::Implementation::for_lengths(const Each& each) {
+  std::vector<std::int32_t> block(std::size_t{1} << 16);
+  for (std::int64_t first = 0; first < done.sequences; first += std::ssize(block)) {
+    block.resize(std::min(block.size(), static_cast<std::size_t>(done.sequences - first)));
+    lengths.read_values(length_bytes * first, std::span(block));
+    for (const std::int32_t length : block) each(length < 0 ? ~length : length, length >= 0);
+  }
+}
+
+void TokenFileWriter::Implementation::write_index(PartialFile& idx) {
+  idx.write(token_format::magic.data(), token_format::magic.size());
+  idx.write_value(token_format::version);
+  idx.write_value(is_narrow(vocab) ? token_format::code_u16 : token_format::code_i32);
+  idx.write_value(done.sequences);
+  idx.write_value(done.documents + 1);
+  for_lengths([&](std::int32_t length, bool) { idx.write_value(length); });
+  std::int64_t offset = 0, sequence = 0;
+  for_lengths([&](std::int32_t length, bool) {
+    idx.write_value(offset);
+    offset += length * token_bytes(vocab);
+  });
+  bool begins = true;
+  for_lengths([&](std::int32_t, bool ends) {
+    if (begins) idx.write_value(sequence);
+    begins = ends;
+    ++sequence;
+  });
+  idx.write_value(sequence);
 }
 
 void TokenFileWriter::finish() {
   Implementation& out = *implementation_;
-  const auto sequences = static_cast<std::int64_t>(out.lengths.size());
-  const std::int64_t bytes = out.narrow ? 2 : 4;
-  std::vector<std::int64_t> offsets;
-  std::int64_t end = 0;
-  for (const std::int32_t length : out.lengths) {
-    offsets.push_back(end);
-    end += length * bytes;
-  }
-  require_input(end > 0, "{}: {} documents without a token make no token file", out.prefix, sequences);
-  out.idx.write(token_format::magic.data(), token_format::magic.size());
-  out.idx.write_value(token_format::version);
-  out.idx.write_value(out.narrow ? token_format::code_u16 : token_format::code_i32);
-  out.idx.write_value(sequences);
-  out.idx.write_value(sequences + 1);
-  out.idx.write_values(out.lengths);
-  out.idx.write_values(offsets);
-  for (std::int64_t boundary = 0; boundary <= sequences; ++boundary) out.idx.write_value(boundary);
+  require_input(out.done.tokens > 0, "{}: {} documents without a token make no token file", out.prefix,
+                out.done.documents);
+  require(!out.within_document, "{}: the last document has no end", out.prefix);
+  save();
+  PartialFile idx(out.prefix + ".idx", 0);
+  out.write_index(idx);
+  idx.close();
   out.bin.close();
-  out.idx.close();
-  // A kill between the steps leaves no .idx, which is a named error, and never one beside another run's .bin.
-  out.idx.remove_old();
+  if (out.mask) out.mask->close();
+  // A kill between the steps leaves no .idx, which is a named error, and never one beside another run's .bin. An old
+  // description beside new files would be believed; they can be read without one.
+  remove_file(out.prefix + ".json");
+  remove_file(out.prefix + ".idx");
   out.bin.publish();
-  out.idx.publish();
+  if (out.mask) {
+    out.mask->publish();
+  } else {
+    remove_file(out.prefix + ".mask");
+  }
+  idx.publish();
+  out.lengths.drop();
 }
 
 }  // namespace lyceum
