@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "apps/options.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "io/data/chat.h"
 #include "io/data/corpus_files.h"
 #include "io/data/encoding.h"
 #include "io/data/token_data.h"
@@ -165,6 +167,7 @@ void describe(const Options& options, const std::string& prefix, const EncodedSi
   write_token_meta(prefix, {.bytes = size.bytes,
                             .documents = size.documents,
                             .tokens = size.tokens,
+                            .trained = options.chat.empty() ? std::nullopt : std::optional(size.trained),
                             .vocab = tokenizer.vocab(),
                             .tokenizer = std::filesystem::path(options.tokenizer_file()).filename(),
                             .tokenizer_sha256 = tokenizer_sha256});
@@ -201,6 +204,9 @@ void tokenize(const Options& options) {
   fmt::print(" documents          bytes         tokens  bytes/token  prefix\n");
   describe(options, options.output, result.train, tokenizer, encoding.tokenizer_sha256);
   if (!options.valid.empty()) describe(options, options.valid, result.valid, tokenizer, encoding.tokenizer_sha256);
+  if (chat) {
+    fmt::print("trained on {} of {} tokens of {}\n", result.train.trained, result.train.tokens, options.output);
+  }
   const std::int64_t encoded = result.train.bytes + result.valid.bytes - result.resumed_text;
   fmt::print("encoded {:.1f} MB in {:.1f} s, {:.1f} MB/s\n", static_cast<double>(encoded) / 1e6, seconds,
              static_cast<double>(encoded) / 1e6 / seconds);

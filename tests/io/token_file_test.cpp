@@ -321,6 +321,75 @@ TEST_F(TokenFileTest, AFingerprintOfALargeFileReadsItsEndsAndPartsBetween) {
   }
 }
 
+std::vector<std::uint8_t> trained_in(const TokenFile& file, std::int64_t first, std::size_t count) {
+  std::vector<std::uint8_t> trained(count);
+  file.read_trained(first, trained);
+  return trained;
+}
+
+using Mask = std::vector<std::uint8_t>;
+
+TEST_F(TokenFileTest, AMaskSaysWhichTokensAreTrained) {
+  TokenFileWriter writer(prefix(), 10);
+  writer.add_document(std::vector<std::int32_t>{5, 6});
+  writer.add_document(std::vector<std::int32_t>{7, 8, 9}, Mask{0, 1, 0});
+  writer.add_document({}, {});
+  writer.add_document(std::vector<std::int32_t>{1});
+  EXPECT_THROW(writer.add_document(std::vector<std::int32_t>{1}, Mask{}), Error);
+  EXPECT_THROW(writer.add_document(std::vector<std::int32_t>{1}, Mask{2}), Error);
+  EXPECT_FALSE(std::filesystem::exists(prefix() + ".mask"));
+  writer.finish();
+  EXPECT_EQ(read_whole_file(prefix() + ".mask"), std::string("\1\1\0\1\0\1", 6));
+  const TokenFile file(prefix());
+  EXPECT_TRUE(file.has_mask());
+  EXPECT_EQ(trained_in(file, 0, 6), (Mask{1, 1, 0, 1, 0, 1}));
+  EXPECT_EQ(trained_in(file, 3, 2), (Mask{1, 0}));
+  EXPECT_THROW(trained_in(file, 5, 2), Error);
+}
+
+TEST_F(TokenFileTest, WithoutAMaskAllTokensAreTrainedAndAnOldOneGoes) {
+  write_whole_file(prefix() + ".mask", "old");
+  TokenFileWriter writer(prefix(), 10);
+  writer.add_document(std::vector<std::int32_t>{5, 6, 7});
+  writer.finish();
+  EXPECT_FALSE(std::filesystem::exists(prefix() + ".mask"));
+  const TokenFile file(prefix());
+  EXPECT_FALSE(file.has_mask());
+  EXPECT_EQ(trained_in(file, 1, 2), (Mask{1, 1}));
+}
+
+TEST_F(TokenFileTest, RefusesAMaskThatDoesNotFitOrIsMissing) {
+  const std::string mask = prefix() + ".mask";
+  for (const char* const wrong : {"", "\1\1\1\1", "\1\1\1\1\1\1"}) {
+    write_whole_file(mask, wrong);
+    write(Parts{});
+    expect_open_refused({mask + " has ", "5 tokens", "copy both again"});
+  }
+  write_whole_file(mask, "\1\1\1\2\1");
+  const TokenFile file(prefix());
+  EXPECT_EQ(trained_in(file, 0, 3), (Mask{1, 1, 1}));
+  try {
+    trained_in(file, 1, 4);
+    FAIL() << "read";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::bad_input);
+    EXPECT_THAT(error.what(), HasSubstr(mask + ": byte 3 is 2"));
+  }
+  std::filesystem::remove(mask);
+  write_token_meta(prefix(), {.tokens = 5, .trained = 4});
+  expect_open_refused({mask + " is missing", "4 of 5 tokens"});
+}
+
+TEST_F(TokenFileTest, AFingerprintCoversTheMask) {
+  write(Parts{});
+  const std::string without = TokenFile(prefix()).fingerprint();
+  write_whole_file(prefix() + ".mask", "\1\1\1\1\1");
+  const std::string all = TokenFile(prefix()).fingerprint();
+  write_whole_file(prefix() + ".mask", std::string("\1\1\1\0\1", 5));
+  EXPECT_NE(without, all);
+  EXPECT_NE(all, TokenFile(prefix()).fingerprint());
+}
+
 TEST_F(TokenFileTest, MetaRoundTripsAndMayBeAbsent) {
   EXPECT_EQ(read_token_meta(prefix()), std::nullopt);
   const TokenMeta meta{.bytes = std::int64_t{1} << 40,
@@ -331,6 +400,10 @@ TEST_F(TokenFileTest, MetaRoundTripsAndMayBeAbsent) {
                        .tokenizer_sha256 = sha256("abc")};
   write_token_meta(prefix(), meta);
   EXPECT_EQ(read_token_meta(prefix()), meta);
+  TokenMeta masked = meta;
+  masked.trained = 2;
+  write_token_meta(prefix(), masked);
+  EXPECT_EQ(read_token_meta(prefix()), masked);
   for (const char* const damaged : {"", "{", "[]", "{\"bytes\": 1}", "{\"bytes\": \"x\"}"}) {
     write_whole_file(prefix() + ".json", damaged);
     EXPECT_THROW(read_token_meta(prefix()), Error) << damaged;

@@ -274,15 +274,15 @@ class OrderedEncoding {
     std::size_t at = 0;
     for (const auto& [output, tokens, bytes, ends_document] : batch.sequences) {
       const auto count = static_cast<std::size_t>(tokens);
-      std::span<const std::uint8_t> trained = batch.trained;
-      if (!trained.empty()) trained = trained.subspan(at, count);
+      std::optional<std::span<const std::uint8_t>> trained;
+      if (encoding_.chat) trained = std::span(batch.trained).subspan(at, count);
       writers_.at(output).add_sequence(std::span(batch.tokens).subspan(at, count), trained, ends_document);
       at += count;
       EncodedSize& size = state_.size[output];
       size.documents += ends_document ? 1 : 0;
       size.bytes += bytes;
       size.tokens += tokens;
-      size.trained += trained.empty() ? tokens : std::ranges::count(trained, 1);
+      size.trained += trained ? std::ranges::count(*trained, 1) : tokens;
       text_ += bytes;
     }
     state_.skipped.add(batch.skipped);

@@ -13,9 +13,9 @@
 
 namespace lyceum {
 
-/// A Megatron token file, `prefix.bin` and `prefix.idx`, read as it is asked for. Every way in which the two can be
-/// missing, cut short (now or later, while they are read) or inconsistent is a bad_input Error that names the file and
-/// what to do.
+/// A Megatron token file, `prefix.bin` and `prefix.idx`, with a `prefix.mask` where only some tokens are trained
+/// (token_format.h), read as it is asked for. Every way in which they can be missing, cut short (now or later, while
+/// they are read) or inconsistent is a bad_input Error that names the file and what to do.
 class TokenFile {
  public:
   explicit TokenFile(const std::string& prefix);
@@ -29,14 +29,20 @@ class TokenFile {
   std::int64_t document_begin(std::int64_t d) const;
   /// Copies tokens [first, first + out.size()) widened to 32 bits; a token that needs more is a bad_input Error.
   void read(std::int64_t first, std::span<std::int32_t> out) const;
+  /// Whether a mask says which tokens are trained.
+  bool has_mask() const;
+  /// Whether each of the tokens [first, first + out.size()) is trained, 1 or 0: 1 without a mask.
+  void read_trained(std::int64_t first, std::span<std::uint8_t> out) const;
   /// Largest token; reads the whole file (once: the answer is kept).
   std::int64_t largest_token() const;
   const std::string& prefix() const;
-  /// SHA-256 of the sizes of both files and of up to 1 MiB of each, spread evenly: tells within milliseconds whether
+  /// SHA-256 of the sizes of the files and of up to 1 MiB of each, spread evenly: tells within milliseconds whether
   /// they are others. A change of less than a 256th of a large file may go unseen.
   std::string fingerprint() const;
 
  private:
+  void require_within(std::int64_t first, std::int64_t count) const;
+
   struct Implementation;
   std::unique_ptr<Implementation> implementation_;
 };
@@ -60,14 +66,15 @@ class TokenFileWriter {
   ~TokenFileWriter();
   TokenFileWriter(TokenFileWriter&&) noexcept;
 
-  void add_document(std::span<const std::int32_t> tokens) { add_sequence(tokens, {}, true); }
+  void add_document(std::span<const std::int32_t> tokens) { add_sequence(tokens, std::nullopt, true); }
   /// `trained`: whether each token's prediction counts in the loss, 1 or 0. Documents added without it count as a
   /// whole.
   void add_document(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> trained) {
     add_sequence(tokens, trained, true);
   }
   /// A part of a document that is too long to be held in memory.
-  void add_sequence(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> trained, bool ends_document);
+  void add_sequence(std::span<const std::int32_t> tokens, std::optional<std::span<const std::uint8_t>> trained,
+                    bool ends_document);
   /// Puts on the disk what was added; from now on it is kept when the writer ends before finish().
   Progress save();
   /// Whether unfinished files hold this much.
@@ -128,7 +135,8 @@ std::int64_t samples_in(std::int64_t tokens, std::int64_t seq_len);
 struct TokenMeta {
   std::int64_t bytes = 0;  // of text
   std::int64_t documents = 0;
-  std::int64_t tokens = 0;  // with an end-of-document token after each document
+  std::int64_t tokens = 0;                // with an end-of-document token after each document
+  std::optional<std::int64_t> trained{};  // of them, where prefix.mask says which
   std::int64_t vocab = 0;
   std::string tokenizer;  // file name of the model
   std::string tokenizer_sha256;

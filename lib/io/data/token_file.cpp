@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <mutex>
 
@@ -48,6 +49,7 @@ struct TokenFile::Implementation {
   InputFile bin;
   TokenIndex index;
   std::int64_t tokens;
+  std::optional<InputFile> mask;
   mutable std::once_flag largest_known;
   mutable std::int64_t largest = 0;
 
@@ -55,7 +57,26 @@ struct TokenFile::Implementation {
       : prefix(prefix),
         bin(prefix + ".bin", "name the prefix of a .bin and an .idx file, or make them with `lyceum tokenize`"),
         index(prefix, bin.size()),
-        tokens(static_cast<std::int64_t>(bin.size() / index.type().bytes)) {}
+        tokens(static_cast<std::int64_t>(bin.size() / index.type().bytes)) {
+    open_mask();
+  }
+
+  void open_mask() {
+    const std::string path = prefix + ".mask";
+    std::error_code absent;
+    if (!std::filesystem::exists(path, absent)) {
+      const std::optional<TokenMeta> meta = read_token_meta(prefix);
+      require_input(!meta || !meta->trained,
+                    "{} is missing, and {}.json says that {} of {} tokens are trained: copy it too, or tokenise again",
+                    path, prefix, meta && meta->trained ? *meta->trained : 0, tokens);
+      return;
+    }
+    mask.emplace(path, "copy it again, or tokenise again");
+    require_input(mask->size() == static_cast<std::uint64_t>(tokens),
+                  "{} has {} bytes, one for each of the {} tokens of {} is needed: one of the two is cut short or "
+                  "belongs to another; copy both again",
+                  path, mask->size(), tokens, bin.path());
+  }
 
   template <class T>
   void copy(std::int64_t first, std::span<std::int32_t> out) const {
@@ -84,17 +105,36 @@ std::int64_t TokenFile::documents() const { return implementation_->index.docume
 std::int64_t TokenFile::document_begin(std::int64_t d) const { return implementation_->index.document_begin(d); }
 const std::string& TokenFile::prefix() const { return implementation_->prefix; }
 
-void TokenFile::read(std::int64_t first, std::span<std::int32_t> out) const {
-  const auto count = static_cast<std::int64_t>(out.size());
+void TokenFile::require_within(std::int64_t first, std::int64_t count) const {
   require(first >= 0 && count <= tokens() && first <= tokens() - count, "tokens {} to {} of {}, which holds {}", first,
           first + count, implementation_->bin.path(), tokens());
+}
+
+void TokenFile::read(std::int64_t first, std::span<std::int32_t> out) const {
+  require_within(first, std::ssize(out));
   dispatch_tokens(implementation_->index.type(), [&]<class T>() { implementation_->copy<T>(first, out); });
+}
+
+bool TokenFile::has_mask() const { return implementation_->mask.has_value(); }
+
+void TokenFile::read_trained(std::int64_t first, std::span<std::uint8_t> out) const {
+  require_within(first, std::ssize(out));
+  if (!has_mask()) {
+    std::ranges::fill(out, std::uint8_t{1});
+    return;
+  }
+  const InputFile& mask = *implementation_->mask;
+  mask.read_values(static_cast<std::uint64_t>(first), out);
+  const auto wrong = std::ranges::find_if(out, [](std::uint8_t value) { return value > 1; });
+  require_input(wrong == out.end(), "{}: byte {} is {}, neither 0 nor 1; write the file again", mask.path(),
+                first + (wrong - out.begin()), wrong == out.end() ? 0 : *wrong);
 }
 
 std::string TokenFile::fingerprint() const {
   Sha256 digest;
   add_sample(digest, implementation_->bin);
   add_sample(digest, implementation_->index.file());
+  if (has_mask()) add_sample(digest, *implementation_->mask);
   return digest.finish();
 }
 

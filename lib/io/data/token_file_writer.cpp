@@ -112,7 +112,7 @@ struct TokenFileWriter::Implementation {
   bool within_document = false;
   std::vector<std::uint16_t> narrow{};
 
-  void write_trained(std::span<const std::uint8_t> trained, std::int64_t count);
+  void write_trained(std::int64_t count);
   /// Calls each(length, whether its document ends with it) for every sequence.
   template <class Each>
   void for_lengths(const Each& each);
@@ -133,23 +133,29 @@ TokenFileWriter::TokenFileWriter(std::string prefix, std::int64_t vocab, const P
 TokenFileWriter::~TokenFileWriter() = default;
 TokenFileWriter::TokenFileWriter(TokenFileWriter&&) noexcept = default;
 
-void TokenFileWriter::add_sequence(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> trained,
-                                   bool ends_document) {
+void TokenFileWriter::add_sequence(std::span<const std::int32_t> tokens,
+                                   std::optional<std::span<const std::uint8_t>> trained, bool ends_document) {
   Implementation& out = *implementation_;
   require(tokens.size() <= std::size_t{0x7fffffff}, "sequence {} of {} has {} tokens; cut it into several",
           out.done.sequences, out.prefix, tokens.size());
-  require(trained.empty() || trained.size() == tokens.size(), "a mask of {} for {} tokens", trained.size(),
-          tokens.size());
+  require(!trained || trained->size() == tokens.size(), "sequence {} of {} has {} tokens and a mask of {}",
+          out.done.sequences, out.prefix, tokens.size(), trained ? trained->size() : 0);
+  require(!trained || std::ranges::all_of(*trained, [](std::uint8_t value) { return value <= 1; }),
+          "the mask of sequence {} of {} has other values than 0 and 1", out.done.sequences, out.prefix);
   for (const std::int32_t token : tokens) {
     require(token >= 0 && token < out.vocab, "token {} in sequence {} of {} is not below the vocabulary of {}", token,
             out.done.sequences, out.prefix, out.vocab);
   }
-  if (!trained.empty() && !out.mask) {
+  if (trained && !out.mask) {
     out.mask.emplace(out.prefix + ".mask", 0);
     out.done.masked = true;
-    out.write_trained({}, out.done.tokens);
+    out.write_trained(out.done.tokens);
   }
-  if (out.mask) out.write_trained(trained, std::ssize(tokens));
+  if (trained) {
+    out.mask->write_values(*trained);
+  } else if (out.mask) {
+    out.write_trained(std::ssize(tokens));
+  }
   if (is_narrow(out.vocab)) {
     out.narrow.assign(tokens.begin(), tokens.end());
     out.bin.write_values(std::span<const std::uint16_t>(out.narrow));
@@ -164,10 +170,9 @@ void TokenFileWriter::add_sequence(std::span<const std::int32_t> tokens, std::sp
   out.done.tokens += length;
 }
 
-/// Of the next `count` tokens; without a mask all are trained.
-void TokenFileWriter::Implementation::write_trained(std::span<const std::uint8_t> trained, std::int64_t count) {
-  if (!trained.empty()) return mask->write_values(trained);
-  const std::vector<std::uint8_t> ones(std::size_t{1} << 16, 1);
+/// That the next `count` tokens are trained.
+void TokenFileWriter::Implementation::write_trained(std::int64_t count) {
+  const std::vector<std::uint8_t> ones(std::min<std::size_t>(std::size_t{1} << 16, static_cast<std::size_t>(count)), 1);
   for (; count > 0; count -= std::ssize(ones)) {
     mask->write(ones.data(), std::min(ones.size(), static_cast<std::size_t>(count)));
   }

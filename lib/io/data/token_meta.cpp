@@ -18,21 +18,24 @@ std::optional<TokenMeta> read_token_meta(const std::string& prefix) {
   const std::string text = read_part_of_file(path, 0, most_bytes);
   try {
     const auto json = nlohmann::json::parse(text);
-    return TokenMeta{.bytes = Exact(json.at("bytes")),
-                     .documents = Exact(json.at("documents")),
-                     .tokens = Exact(json.at("tokens")),
-                     .vocab = Exact(json.at("vocab")),
-                     .tokenizer = json.at("tokenizer"),
-                     .tokenizer_sha256 = json.at("tokenizer_sha256")};
+    TokenMeta meta{.bytes = Exact(json.at("bytes")),
+                   .documents = Exact(json.at("documents")),
+                   .tokens = Exact(json.at("tokens")),
+                   .vocab = Exact(json.at("vocab")),
+                   .tokenizer = json.at("tokenizer"),
+                   .tokenizer_sha256 = json.at("tokenizer_sha256")};
+    if (json.contains("trained")) meta.trained = Exact(json.at("trained"));
+    return meta;
   } catch (const std::exception& problem) {
     fail(ExitCode::bad_input, "{} is damaged: {}; remove it, or tokenise again", path, excerpt(problem.what(), 200));
   }
 }
 
 void write_token_meta(const std::string& prefix, const TokenMeta& meta) {
-  const nlohmann::ordered_json json{{"bytes", meta.bytes},         {"documents", meta.documents},
-                                    {"tokens", meta.tokens},       {"vocab", meta.vocab},
-                                    {"tokenizer", meta.tokenizer}, {"tokenizer_sha256", meta.tokenizer_sha256}};
+  nlohmann::ordered_json json{{"bytes", meta.bytes},         {"documents", meta.documents},
+                              {"tokens", meta.tokens},       {"vocab", meta.vocab},
+                              {"tokenizer", meta.tokenizer}, {"tokenizer_sha256", meta.tokenizer_sha256}};
+  if (meta.trained) json["trained"] = *meta.trained;
   write_whole_file(prefix + ".json", json.dump(2) + "\n");
 }
 
