@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t batch_bytes = std::size_t{1} << 20;       // of records
 constexpr std::size_t longest_record = std::size_t{1} << 28;    // bytes
-constexpr std::size_t longest_text = std::size_t{1} << 24;      // bytes that are encoded at once
+constexpr std::size_t text_part_bytes = std::size_t{1} << 24;      // bytes that are encoded at once
 constexpr std::size_t searched_for_cut = std::size_t{1} << 20;  // bytes
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
@@ -93,11 +93,11 @@ struct CorpusReader::Implementation {
   /// Nothing at the end of the item.
   std::optional<CorpusBatch> part_of_text() {
     open();
-    while (rest.size() <= longest_text && source->read(longest_text + 1 - rest.size(), rest)) {
+    while (rest.size() <= text_part_bytes && source->read(text_part_bytes + 1 - rest.size(), rest)) {
     }
     if (rest.empty()) return std::nullopt;
     CorpusBatch batch{.item = static_cast<std::size_t>(at.item)};
-    batch.goes_on = rest.size() > longest_text;
+    batch.goes_on = rest.size() > text_part_bytes;
     const std::size_t cut = batch.goes_on ? cut_of(rest) : rest.size();
     batch.text = rest.substr(0, cut);
     rest.erase(0, cut);
@@ -156,7 +156,7 @@ std::optional<CorpusBatch> CorpusReader::next() {
   while (own.at.item < std::ssize(own.items)) {
     const CorpusItem& item = own.item();
     const bool short_text = item.kind == CorpusItem::Kind::text && !item.compressed &&
-                            item.document.bytes <= static_cast<std::int64_t>(longest_text);
+                            item.document.bytes <= static_cast<std::int64_t>(text_part_bytes);
     if (short_text) return own.whole_file();
     std::optional<CorpusBatch> batch = item.kind == CorpusItem::Kind::records ? own.records() : own.part_of_text();
     if (batch) return batch;

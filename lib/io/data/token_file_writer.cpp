@@ -97,7 +97,7 @@ void make_folder_of(const std::string& prefix) {
 bool is_narrow(std::int64_t vocab) { return vocab <= std::int64_t{1} << 16; }  // u16 tokens
 std::int64_t token_bytes(std::int64_t vocab) { return is_narrow(vocab) ? 2 : 4; }
 
-constexpr std::int64_t length_bytes = 4;
+constexpr std::int64_t bytes_per_length = 4;
 
 }  // namespace
 
@@ -126,7 +126,7 @@ TokenFileWriter::TokenFileWriter(std::string prefix, std::int64_t vocab, const P
                                            .vocab = vocab,
                                            .done = from,
                                            .bin = PartialFile(prefix + ".bin", from.tokens * token_bytes(vocab)),
-                                           .lengths = PartialFile(prefix + ".lengths", from.sequences * length_bytes)});
+                                           .lengths = PartialFile(prefix + ".lengths", from.sequences * bytes_per_length)});
   if (from.masked) implementation_->mask.emplace(prefix + ".mask", from.tokens);
 }
 
@@ -192,7 +192,7 @@ bool TokenFileWriter::kept(const std::string& prefix, std::int64_t vocab, const 
     const std::uintmax_t size = std::filesystem::file_size(partial_of(prefix + kind), error);
     return !error && size >= static_cast<std::uintmax_t>(bytes);
   };
-  return holds(".bin", progress.tokens * token_bytes(vocab)) && holds(".lengths", progress.sequences * length_bytes) &&
+  return holds(".bin", progress.tokens * token_bytes(vocab)) && holds(".lengths", progress.sequences * bytes_per_length) &&
          (!progress.masked || holds(".mask", progress.tokens));
 }
 
@@ -201,7 +201,7 @@ void TokenFileWriter::Implementation::for_lengths(const Each& each) {
   std::vector<std::int32_t> block(std::size_t{1} << 16);
   for (std::int64_t first = 0; first < done.sequences; first += std::ssize(block)) {
     block.resize(std::min(block.size(), static_cast<std::size_t>(done.sequences - first)));
-    lengths.read_values(length_bytes * first, std::span(block));
+    lengths.read_values(bytes_per_length * first, std::span(block));
     for (const std::int32_t length : block) each(length < 0 ? ~length : length, length >= 0);
   }
 }
