@@ -2,8 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <nlohmann/json.hpp>
+
 #include <string>
 #include <vector>
 
@@ -18,8 +18,8 @@
 namespace lyceum {
 namespace {
 
-using ::testing::HasSubstr;
 using nlohmann::json;
+using ::testing::HasSubstr;
 
 const char* const two_answers =
     R"({"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "Q1"},
@@ -64,7 +64,8 @@ TEST(Chat, BadRecordsAreRefusedWithTheReason) {
   refused(R"({"messages": [{"role": "user"}]})", "without a text \"content\"");
   refused(R"({"messages": [{"role": "assistant", "content": null}]})", "without a text \"content\"");
   refused(R"({"messages": [7]})", "without a text \"role\"");
-  refused(R"({"messages": [{"role": "tool", "content": "x"}, {"role": "assistant", "content": "y"}]})", "with the role \"tool\"");
+  refused(R"({"messages": [{"role": "tool", "content": "x"}, {"role": "assistant", "content": "y"}]})",
+          "with the role \"tool\"");
   refused(R"({"messages": [{"role": "user", "content": "x"}]})", "without an answer of the assistant");
   refused(R"({"messages": [{"role": "assistant", "content": ""}]})", "without an answer of the assistant");
   refused(R"({"prompt": "x"})", "without a text \"completion\"");
@@ -75,8 +76,13 @@ Tokenizer tokenizer_with(const std::vector<std::string>& tokens, const Temporary
   json vocab = json::object(), added = json::array();
   for (int c = 0; c < 128; ++c) vocab[std::string(1, static_cast<char>(c))] = c;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    added.push_back({{"id", 128 + i}, {"content", tokens[i]}, {"single_word", false}, {"lstrip", false},
-                     {"rstrip", false}, {"normalized", false}, {"special", true}});
+    added.push_back({{"id", 128 + i},
+                     {"content", tokens[i]},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
   }
   const auto file = directory.path() / "tokenizer.json";
   write_whole_file(file, json{{"added_tokens", added},
@@ -93,10 +99,11 @@ TEST(Chat, OnlyAnswersAndTheirEndAreTrained) {
   write_whole_file(file, std::string(R"({"prompt": "Q", "completion": "yes"})") + "\n" + R"({"text": "x"})" + "\n" +
                              R"({"prompt": "R", "completion": "no"})" + "\n");
   const std::string out = directory.path() / "out";
-  const Encoding encoding{.items = {{.kind = CorpusItem::Kind::records,
-                                     .document = {file, 0, static_cast<std::int64_t>(std::filesystem::file_size(file))}}},
-                          .chat = &chat_template("chatml"),
-                          .train = out};
+  const Encoding encoding{
+      .items = {{.kind = CorpusItem::Kind::records,
+                 .document = {file, 0, static_cast<std::int64_t>(std::filesystem::file_size(file))}}},
+      .chat = &chat_template("chatml"),
+      .train = out};
   const EncodingResult result = encode_corpus(tokenizer, encoding);
   EXPECT_EQ(result.train.documents, 2);
   EXPECT_EQ(result.train.trained, 4 + 3);

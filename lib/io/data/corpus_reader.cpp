@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t batch_bytes = std::size_t{1} << 20;       // of records
 constexpr std::size_t longest_record = std::size_t{1} << 28;    // bytes
-constexpr std::size_t text_part_bytes = std::size_t{1} << 24;      // bytes that are encoded at once
+constexpr std::size_t text_part_bytes = std::size_t{1} << 24;   // bytes that are encoded at once
 constexpr std::size_t searched_for_cut = std::size_t{1} << 20;  // bytes
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }

@@ -138,8 +138,8 @@ struct TokenMeta {
   std::int64_t tokens = 0;                // with an end-of-document token after each document
   std::optional<std::int64_t> trained{};  // of them, where prefix.mask says which
   std::int64_t vocab = 0;
-  std::string tokenizer;  // file name of the model
-  std::string tokenizer_sha256;
+  std::string tokenizer{};  // file name of the model
+  std::string tokenizer_sha256{};
   bool operator==(const TokenMeta&) const = default;
 };
 /// Nothing when there is no such file (token files from elsewhere); a damaged one is a bad_input Error.

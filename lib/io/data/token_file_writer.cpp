@@ -122,11 +122,12 @@ struct TokenFileWriter::Implementation {
 TokenFileWriter::TokenFileWriter(std::string prefix, std::int64_t vocab, const Progress& from) {
   require_usage(vocab > 0 && vocab <= std::int64_t{1} << 31, "token files for a vocabulary of {}", vocab);
   make_folder_of(prefix);
-  implementation_.reset(new Implementation{.prefix = prefix,
-                                           .vocab = vocab,
-                                           .done = from,
-                                           .bin = PartialFile(prefix + ".bin", from.tokens * token_bytes(vocab)),
-                                           .lengths = PartialFile(prefix + ".lengths", from.sequences * bytes_per_length)});
+  implementation_.reset(
+      new Implementation{.prefix = prefix,
+                         .vocab = vocab,
+                         .done = from,
+                         .bin = PartialFile(prefix + ".bin", from.tokens * token_bytes(vocab)),
+                         .lengths = PartialFile(prefix + ".lengths", from.sequences * bytes_per_length)});
   if (from.masked) implementation_->mask.emplace(prefix + ".mask", from.tokens);
 }
 
@@ -192,7 +193,8 @@ bool TokenFileWriter::kept(const std::string& prefix, std::int64_t vocab, const 
     const std::uintmax_t size = std::filesystem::file_size(partial_of(prefix + kind), error);
     return !error && size >= static_cast<std::uintmax_t>(bytes);
   };
-  return holds(".bin", progress.tokens * token_bytes(vocab)) && holds(".lengths", progress.sequences * bytes_per_length) &&
+  return holds(".bin", progress.tokens * token_bytes(vocab)) &&
+         holds(".lengths", progress.sequences * bytes_per_length) &&
          (!progress.masked || holds(".mask", progress.tokens));
 }
 
