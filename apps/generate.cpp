@@ -11,6 +11,7 @@
 #include "io/data/tokenizer.h"
 #include "io/files/sha256.h"
 #include "io/text/table.h"
+#include "io/text/utf8.h"
 #include "train/generator.h"
 #include "train/optimizer.h"
 #include "train/run_setup.h"
@@ -89,7 +90,7 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
   require_usage(parsed.values.count("prompt") > 0,
                 "--prompt is missing: give the text to go on from; --prompt '' lets the model begin a document");
   const Config& config = run->config;
-  require_usage(!config.data.tokenizer.empty(), "data.tokenizer is not set: name the SentencePiece model");
+  require_usage(!config.data.tokenizer.empty(), "data.tokenizer is not set: name the tokenizer of these tokens");
   const Tokenizer tokenizer(config.data.tokenizer);
   if (run->reader.tokenizer_sha256().empty()) {  // else it is the checkpoint's own
     std::vector<std::string> prefixes;
@@ -112,16 +113,19 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
   }
   std::string shown = tokenizer.decode(tokens);
   std::cout << prompt << std::flush;
+  const auto show = [&](bool last) {
+    const std::string text = tokenizer.decode(tokens);           // whole: a letter may take several tokens
+    if (!last && text.ends_with(replacement_character)) return;  // of which some are still to come
+    if (text.starts_with(shown)) std::cout << text.substr(shown.size()) << std::flush;
+    shown = text;
+  };
   const auto start = Clock::now();
   const GenerationTimes times = generate(model, setup->stream, given, tokenizer.end_of_document(), config.batch.seq_len,
                                          sampling, [&](std::int32_t token) {
                                            tokens.push_back(token);
-                                           const std::string text =
-                                               tokenizer.decode(tokens);  // whole: a letter may take several tokens
-                                           if (text.starts_with(shown))
-                                             std::cout << text.substr(shown.size()) << std::flush;
-                                           shown = text;
+                                           show(false);
                                          });
+  show(true);
   std::cout << std::endl;
   if (timing) {
     std::cerr << timing_text(std::ssize(given), times);

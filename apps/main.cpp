@@ -36,7 +36,7 @@ const std::map<std::string, Command>& commands() {
       {"plan", {plan_command, "what a model and a mesh cost: parameters, FLOPs, memory, bytes, time; the best mesh"}},
       {"eval", {eval_command, "loss, perplexity and bits per byte of a checkpoint on validation data"}},
       {"generate", {generate_command, "text from a prompt and a checkpoint"}},
-      {"tokenize", {alone(tokenize_command), "trains a tokenizer; encodes text files to .bin/.idx"}},
+      {"tokenize", {alone(tokenize_command), "trains a tokenizer; encodes text and JSON lines to .bin/.idx"}},
       {"checkpoint", {alone(checkpoint_command), "ls, show, verify, diff"}},
       {"routing",
        {routing_command,

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,10 +15,14 @@
 #include "apps/options.h"
 #include "core/clock.h"
 #include "core/error.h"
-#include "io/data/corpus.h"
+#include "io/data/chat.h"
+#include "io/data/corpus_files.h"
+#include "io/data/encoding.h"
 #include "io/data/token_data.h"
 #include "io/data/tokenizer.h"
+#include "io/data/tokenizer_training.h"
 #include "io/files/sha256.h"
+#include "io/text/console.h"
 
 namespace lyceum {
 
@@ -27,13 +32,15 @@ namespace po = boost::program_options;
 
 struct Options {
   std::vector<std::string> input;
-  std::string model, output, valid;
+  std::string model, tokenizer, output, valid, chat, json_key = "text";
   std::int64_t vocab = 4096;
-  double valid_fraction = 0.05, sample_mb = 8, max_mb = 0;
+  double valid_fraction = 0.05, sample_mb = 8, max_mb = 0, save_every = 10;
   std::uint64_t seed = 1;
   int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   bool retrain = false, help = false;
-  bool vocab_given = false;
+  bool vocab_given = false, json_key_given = false;
+
+  const std::string& tokenizer_file() const { return tokenizer.empty() ? model : tokenizer; }
 };
 
 po::options_description bind(Options& options) {
@@ -42,17 +49,28 @@ po::options_description bind(Options& options) {
   po::options_description described;
   auto add = described.add_options();
   add("input", po::value(&options.input)->multitoken()->composing()->value_name("PATH"),
-      "a text file, or a folder: all UTF-8 text files below it; several may be given");
+      "a file, or a folder: all UTF-8 text files below it; several may be given. One document each; of .jsonl and "
+      ".ndjson "
+      "one a line. Any may be compressed, by gzip or zstd");
+  add("json-key", with_default(options.json_key)->value_name("KEY"),
+      "of a line's text; when it is given, .json files have a document a line too");
+  add("chat", po::value(&options.chat)->value_name("TEMPLATE"),
+      "lines hold chats, of which the assistant's tokens are trained: chatml, llama3, deepseek or plain");
+  add("tokenizer", po::value(&options.tokenizer)->value_name("FILE"),
+      "SentencePiece model, or tokenizer.json of Hugging Face's tokenizers");
   add("model", po::value(&options.model)->value_name("FILE"),
-      "SentencePiece model; used when it exists, else trained on the input");
+      "instead: SentencePiece model; used when it exists, else trained on the input");
   add("output", po::value(&options.output)->value_name("PREFIX"), "writes PREFIX.bin, PREFIX.idx and PREFIX.json");
   add("valid", po::value(&options.valid)->value_name("PREFIX"), "the same for documents held out from --output");
-  add("valid-fraction", number(options.valid_fraction)->value_name("X"), "share of the bytes that --valid receives");
+  add("valid-fraction", number(options.valid_fraction)->value_name("X"), "share of the text that --valid receives");
   add("vocab", with_default(options.vocab)->value_name("N"), "tokens of a model that is trained");
   add("sample-mb", number(options.sample_mb)->value_name("X"), "megabytes that a model is trained on");
-  add("max-mb", number(options.max_mb)->value_name("X"), "megabytes encoded, from evenly chosen files; 0: all");
+  add("max-mb", number(options.max_mb)->value_name("X"),
+      "megabytes read: of evenly chosen text files, from the beginning of others; 0: all");
   add("seed", with_default(options.seed)->value_name("N"), "of every random choice");
   add("threads", with_default(options.threads)->value_name("N"), "that encode");
+  add("save-every", number(options.save_every)->value_name("SECONDS"),
+      "between two times that it notes how far it is; the same command goes on from there");
   add("retrain", po::bool_switch(&options.retrain), "train the model even when it exists");
   return described;
 }
@@ -71,102 +89,131 @@ Options parse(const Arguments& arguments) {
     fail(ExitCode::usage, "{}; `lyceum tokenize --help` lists the options", problem.what());
   }
   options.vocab_given = !values["vocab"].defaulted();
+  options.json_key_given = !values["json-key"].defaulted();
   return options;
 }
 
 void check(const Options& options) {
   for (const auto& [missing, name] : {std::pair{options.input.empty(), "--input"},
-                                      {options.model.empty(), "--model"},
+                                      {options.tokenizer_file().empty(), "--tokenizer or --model"},
                                       {options.output.empty(), "--output"}}) {
     require_usage(!missing, "{} is missing; `lyceum tokenize --help` lists the options", name);
   }
+  require_usage(
+      options.tokenizer.empty() || (options.model.empty() && !options.retrain && !options.vocab_given),
+      "--tokenizer names one that exists, and --model, --vocab and --retrain make one: leave one of them away");
+  require_usage(options.chat.empty() || !options.tokenizer.empty(),
+                "--chat needs --tokenizer: none is trained on chats");
   require_usage(options.valid_fraction > 0 && options.valid_fraction < 1,
                 "--valid-fraction {} is not between 0 and 1; leave --valid away to hold nothing out",
                 options.valid_fraction);
   require_usage(options.valid != options.output, "--valid and --output are both {}", options.output);
   require_usage(options.max_mb >= 0, "--max-mb {} is negative", options.max_mb);
+  require_usage(options.save_every >= 0, "--save-every {} is negative", options.save_every);
   require_usage(options.sample_mb > 0, "--sample-mb {} is not positive", options.sample_mb);
   require_usage(options.threads > 0, "--threads {} is not positive", options.threads);
 }
 
 std::int64_t megabytes(double count) { return static_cast<std::int64_t>(count * 1e6); }
 
-Tokenizer tokenizer_for(const Options& options, const std::vector<TextDocument>& documents) {
-  const bool exists = std::filesystem::exists(options.model);
+Tokenizer tokenizer_for(const Options& options, const std::vector<CorpusItem>& files) {
+  const std::string& file = options.tokenizer_file();
+  const bool trains = options.tokenizer.empty() && (options.retrain || !std::filesystem::exists(file));
   const auto begin = Clock::now();
-  if (!exists || options.retrain) {
-    std::vector<std::filesystem::path> files;
-    for (const TextDocument& document : documents) {
-      if (files.empty() || files.back() != document.file) files.push_back(document.file);
-    }
+  if (trains) {
     train_tokenizer({.files = files,
-                     .model = options.model,
+                     .json_key = options.json_key,
+                     .model = file,
                      .vocab = options.vocab,
                      .sample_bytes = megabytes(options.sample_mb),
                      .seed = options.seed});
   }
-  Tokenizer tokenizer(options.model);
+  Tokenizer tokenizer(file);
   require_usage(!options.vocab_given || tokenizer.vocab() == options.vocab,
-                "{} has a vocabulary of {}, not {}: add --retrain, or leave --vocab away", options.model,
-                tokenizer.vocab(), options.vocab);
-  const std::string origin =
-      exists && !options.retrain ? "as it was" : fmt::format("trained in {:.1f} s", seconds_since(begin));
-  fmt::print("tokenizer  {}  {} tokens, {}\n", options.model, tokenizer.vocab(), origin);
+                "{} has a vocabulary of {}, not {}: add --retrain, or leave --vocab away", file, tokenizer.vocab(),
+                options.vocab);
+  const std::string origin = trains ? fmt::format("trained in {:.1f} s", seconds_since(begin)) : "as it was";
+  fmt::print("tokenizer  {}  {} tokens, {}\n", file, tokenizer.vocab(), origin);
   std::fflush(stdout);
   return tokenizer;
 }
 
-/// A line that counts up while documents are encoded; on a terminal only.
-std::function<void(std::int64_t)> progress_to(std::int64_t total) {
-  if (isatty(STDERR_FILENO) == 0) return {};
-  return [total, shown = std::int64_t{-1}](std::int64_t done) mutable {
-    const std::int64_t percent = 100 * done / std::max<std::int64_t>(1, total);
-    if (percent == shown) return;
-    shown = percent;
-    fmt::print(stderr, "{}", percent < 100 ? fmt::format("\rencoding {:3} %", percent) : "\r              \r");
+/// How far it is, how fast, and how long it will take: one line that changes on a terminal, else a line a minute.
+std::function<void(const EncodingProgress&)> shown_progress() {
+  const bool terminal = isatty(STDERR_FILENO) != 0;
+  const double every = terminal ? 0.5 : 60;
+  struct Shown {
+    Clock::time_point begin = Clock::now(), last = begin;
+    std::int64_t first = -1;  // bytes that were done before
+  };
+  return [=, shown = Shown()](const EncodingProgress& progress) mutable {
+    if (shown.first < 0) shown.first = progress.done;
+    const bool ends = progress.done >= progress.total;
+    if (terminal && ends) fmt::print(stderr, "\r\033[K");
+    if (ends || seconds_since(shown.last) < every) return;
+    shown.last = Clock::now();
+    const double seconds = seconds_since(shown.begin);
+    const double left = static_cast<double>(progress.total - progress.done) /
+                        std::max(1.0, static_cast<double>(progress.done - shown.first)) * seconds;
+    fmt::print(stderr, "{}encoding {:3} %, {:.1f} MB/s, ETA {}{}", terminal ? "\r\033[K" : "",
+               100 * progress.done / progress.total, static_cast<double>(progress.text) / 1e6 / seconds,
+               human_duration(left), terminal ? "" : "\n");
     std::fflush(stderr);
   };
 }
 
-void encode(const Options& options, const Tokenizer& tokenizer, const std::string& model_sha256,
-            const std::vector<TextDocument>& documents, const std::string& prefix) {
-  const auto begin = Clock::now();
-  // Token files without their description can be read, an old description beside new ones would be believed.
-  std::error_code ignored;
-  std::filesystem::remove(prefix + ".json", ignored);
-  const EncodedSize size =
-      encode_documents(tokenizer, documents, prefix, options.threads, progress_to(bytes_of(documents)));
+void describe(const Options& options, const std::string& prefix, const EncodedSize& size, const Tokenizer& tokenizer,
+              const std::string& tokenizer_sha256) {
   write_token_meta(prefix, {.bytes = size.bytes,
                             .documents = size.documents,
                             .tokens = size.tokens,
+                            .trained = options.chat.empty() ? std::nullopt : std::optional(size.trained),
                             .vocab = tokenizer.vocab(),
-                            .tokenizer = std::filesystem::path(options.model).filename(),
-                            .tokenizer_sha256 = model_sha256});
-  fmt::print("{:>10} {:>14} {:>14} {:>12.3f} {:>8.1f}  {}\n", size.documents, size.bytes, size.tokens,
-             static_cast<double>(size.bytes) / static_cast<double>(size.tokens), seconds_since(begin), prefix);
-  std::fflush(stdout);
+                            .tokenizer = std::filesystem::path(options.tokenizer_file()).filename(),
+                            .tokenizer_sha256 = tokenizer_sha256});
+  fmt::print("{:>10} {:>14} {:>14} {:>12.3f}  {}\n", size.documents, size.bytes, size.tokens,
+             static_cast<double>(size.bytes) / static_cast<double>(size.tokens), prefix);
 }
 
 void tokenize(const Options& options) {
-  std::vector<TextDocument> train = whole_documents(find_text_files(options.input));
-  require_input(!train.empty(), "no UTF-8 text file under {}", boost::algorithm::join(options.input, ", "));
-  const std::int64_t most = megabytes(options.max_mb);
-  if (most > 0 && bytes_of(train) > most) train = choose_documents(train, most, options.seed, "corpus").chosen;
-  const Tokenizer tokenizer = tokenizer_for(options, train);
-  const std::string sha256 = digest_of_file(options.model).sha256;
-  std::vector<TextDocument> valid;
-  if (!options.valid.empty()) {
-    const auto wanted = static_cast<std::int64_t>(options.valid_fraction * static_cast<double>(bytes_of(train)));
-    DocumentChoice choice = choose_documents(std::move(train), wanted, options.seed, "valid");
-    train = std::move(choice.rest);
-    valid = std::move(choice.chosen);
-    require_input(!train.empty() && !valid.empty(),
-                  "{} bytes of text are too few to hold out {}; add text, or leave --valid away",
-                  bytes_of(train) + bytes_of(valid), wanted);
+  const CorpusFiles found = find_corpus_files(options.input, options.json_key_given);
+  require_input(!found.files.empty(), "no UTF-8 text file under {}{}{}", boost::algorithm::join(options.input, ", "),
+                found.skipped.count() > 0 ? "; skipped " : "", found.skipped.text());
+  const Tokenizer tokenizer = tokenizer_for(options, found.files);
+  const ChatTemplate* const chat = options.chat.empty() ? nullptr : &chat_template(options.chat);
+  if (chat) require_tokens(*chat, tokenizer, options.tokenizer);
+  const CorpusChoice choice{.most_bytes = megabytes(options.max_mb),
+                            .valid_fraction = options.valid.empty() ? 0 : options.valid_fraction,
+                            .seed = options.seed};
+  const Encoding encoding{.items = choose_items(found.files, choice),
+                          .json_key = options.json_key,
+                          .chat = chat,
+                          .train = options.output,
+                          .valid = options.valid,
+                          .valid_fraction = choice.valid_fraction,
+                          .seed = options.seed,
+                          .threads = options.threads,
+                          .tokenizer_sha256 = digest_of_file(options.tokenizer_file()).sha256,
+                          .save_seconds = options.save_every,
+                          .progress = shown_progress()};
+  if (resumes(tokenizer, encoding)) fmt::print("goes on where the same command was interrupted\n");
+  std::fflush(stdout);
+  const auto begin = Clock::now();
+  const EncodingResult result = encode_corpus(tokenizer, encoding);
+  const double seconds = seconds_since(begin);
+  fmt::print(" documents          bytes         tokens  bytes/token  prefix\n");
+  describe(options, options.output, result.train, tokenizer, encoding.tokenizer_sha256);
+  if (!options.valid.empty()) describe(options, options.valid, result.valid, tokenizer, encoding.tokenizer_sha256);
+  if (chat) {
+    fmt::print("trained on {} of {} tokens of {}\n", result.train.trained, result.train.tokens, options.output);
   }
-  fmt::print(" documents          bytes         tokens  bytes/token  seconds  prefix\n");
-  encode(options, tokenizer, sha256, train, options.output);
-  if (!valid.empty()) encode(options, tokenizer, sha256, valid, options.valid);
+  const std::int64_t encoded = result.train.bytes + result.valid.bytes - result.resumed_text;
+  fmt::print("encoded {:.1f} MB in {:.1f} s, {:.1f} MB/s\n", static_cast<double>(encoded) / 1e6, seconds,
+             static_cast<double>(encoded) / 1e6 / seconds);
+  if (const Skipped& files = found.skipped; files.count() > 0 || result.skipped.count() > 0) {
+    fmt::print("skipped {} files{}{} and {} records{}{}\n", files.count(), files.count() > 0 ? ": " : "", files.text(),
+               result.skipped.count(), result.skipped.count() > 0 ? ": " : "", result.skipped.text());
+  }
 }
 
 }  // namespace
@@ -174,9 +221,9 @@ void tokenize(const Options& options) {
 CommandHelp tokenize_help() {
   Options defaults;
   return describe_command(
-      "lyceum tokenize --input PATH [--input PATH …] --model FILE --output PREFIX [--valid PREFIX]",
-      "Trains a SentencePiece BPE model unless it exists, encodes text files (one document each, an end-of-document\n"
-      "token after it) and writes them as Megatron .bin/.idx.",
+      "lyceum tokenize --input PATH [--input PATH …] --tokenizer FILE --output PREFIX [--valid PREFIX]",
+      "Encodes text files and files of JSON lines (an end-of-document token after each document) and writes them as\n"
+      "Megatron .bin/.idx. With --model instead of --tokenizer it trains a SentencePiece BPE model unless it exists.",
       bind(defaults));
 }
 

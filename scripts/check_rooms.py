@@ -16,7 +16,7 @@ ROOMS = ["core", "kernels", "autograd", "parallel", "io", "model", "plan", "trai
 # Rooms with folders, which have an order of their own.
 FOLDERS = {
     "parallel": ["comm", "tensor", "expert", "data", "pipeline"],
-    "io": ["text", "files", "config", "run", "data", "checkpoint", "routing", "report"],
+    "io": ["text", "files", "config", "run", "tokenizer_json", "data", "checkpoint", "routing", "report"],
 }
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 HEADERS = {".h", ".cuh"}
@@ -29,6 +29,9 @@ LIBRARIES = [
     (re.compile(r"(cublas|cudnn|cute/|cutlass/)"), "a CUDA kernel library", ["lib/kernels/cuda/"]),
     (re.compile(r"(hdf5|H5\w*)\.h$"), "HDF5", ["lib/io/"]),
     (re.compile(r"sentencepiece"), "SentencePiece", ["lib/io/"]),
+    (re.compile(r"oniguruma\.h$"), "Oniguruma", ["lib/io/tokenizer_json/"]),
+    (re.compile(r"utf8proc\.h$"), "utf8proc", ["lib/io/tokenizer_json/"]),
+    (re.compile(r"(zlib|zstd)\.h$"), "zlib and zstd", ["lib/io/files/"]),
     (re.compile(r"openssl/"), "OpenSSL", ["lib/io/"]),
     (re.compile(r"boost/program_options"), "Boost.ProgramOptions", ["lib/io/", "apps/"]),
     (re.compile(r"g(test|mock)/"), "GoogleTest", []),

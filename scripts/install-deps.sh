@@ -14,7 +14,7 @@ packages=(
   g++ cmake ninja-build ccache ca-certificates python3
   libopenmpi-dev openmpi-bin libdnnl-dev libhdf5-dev
   libboost-program-options-dev libfmt-dev libgtest-dev libgmock-dev
-  libsentencepiece-dev nlohmann-json3-dev libssl-dev
+  libsentencepiece-dev libonig-dev libutf8proc-dev zlib1g-dev libzstd-dev nlohmann-json3-dev libssl-dev
 )
 # As NVIDIA's package sources name them: compiler, runtime, NVTX, cuBLASLt, NCCL.
 cuda_packages=(cuda-nvcc-13-0 cuda-cudart-dev-13-0 cuda-nvtx-13-0 libcublas-dev-13-0 libnccl2 libnccl-dev)

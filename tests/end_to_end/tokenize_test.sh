@@ -49,4 +49,38 @@ expect_exit 3 "new.model" "$lyceum" tokenize --input tiny.txt --model new.model 
 echo "not a model" >bad.model
 expect_exit 3 "bad.model" "$lyceum" tokenize --input tiny.txt --model bad.model --output o
 [ ! -e o.bin ] || fail "a failed run left o.bin"
+
+# --- JSON lines, compressed files, what is left out
+mkdir mixed
+for i in $(seq 400); do printf '{"text": "record %d\\nwith some words", "id": %d}\n' "$i" "$i"; done >mixed/a.jsonl
+gzip -c mixed/a.jsonl >mixed/b.jsonl.gz
+gzip -c tiny.txt >mixed/c.txt.gz
+printf '{"content": "x"}\nnot json\n' >>mixed/a.jsonl
+printf 'a\0b' >mixed/binary
+: >mixed/empty
+mixed=("$lyceum" tokenize --input mixed --model tok.model)
+"${mixed[@]}" --output mixed-tokens >summary
+grep -q '"documents": 801' mixed-tokens.json || fail "other documents: $(cat mixed-tokens.json)"
+grep -qF "skipped 2 files: 1 binary ($work/mixed/binary), 1 empty ($work/mixed/empty) and 2 records: 1 not JSON \
+($work/mixed/a.jsonl:402), 1 without \"text\" ($work/mixed/a.jsonl:401)" summary || fail "other skipped files: $(cat summary)"
+head -c 1000 mixed/b.jsonl.gz >cut.jsonl.gz
+expect_exit 3 "cut.jsonl.gz is cut short: it ends at byte 1000" "$lyceum" tokenize --input cut.jsonl.gz --model tok.model --output o
+[ ! -e o.bin ] || fail "a failed run left o.bin"
+expect_exit 2 "--tokenizer" "$lyceum" tokenize --input tiny.txt --output o
+expect_exit 2 "leave one of them away" "$lyceum" tokenize --input tiny.txt --output o --tokenizer tok.model --retrain
+
+# --- killed again and again, the same command comes to the same bytes
+for _ in $(seq 40); do cat mixed/b.jsonl.gz; done >many.jsonl.gz
+many=("$lyceum" tokenize --input many.jsonl.gz mixed "$root/lib" --model tok.model --valid-fraction 0.2 --threads 2 --save-every 0)
+"${many[@]}" --output whole --valid whole-valid >/dev/null
+killed=0
+for delay in 0.03 0.06 0.1 0.15 0.2 0.3 0.5; do
+  timeout -s KILL "$delay" "${many[@]}" --output cut --valid cut-valid >/dev/null 2>&1 && break
+  killed=$((killed + 1))
+  [ ! -e cut.idx ] || fail "half of it looks whole"
+done
+"${many[@]}" --output cut --valid cut-valid >summary
+echo "killed $killed times; then: $(head -n 2 summary | tail -n 1)"
+for file in .bin .idx -valid.bin -valid.idx; do cmp "whole$file" "cut$file"; done
+[ -z "$(find . -name 'cut*.partial' -o -name 'cut*.progress')" ] || fail "something is left over"
 echo "passed"

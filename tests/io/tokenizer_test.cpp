@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "core/error.h"
+#include "io/data/sentencepiece_model.h"
+#include "io/data/tokenizer_training.h"
 #include "io/files/whole_file.h"
 #include "io/text/utf8.h"
 #include "io/text/words.h"
@@ -59,6 +61,10 @@ std::vector<std::string> nasty_texts() {
           code_like_text()};
 }
 
+CorpusItem whole_text(const std::filesystem::path& file) {
+  return {.document = {file, 0, static_cast<std::int64_t>(std::filesystem::file_size(file))}};
+}
+
 class TokenizerTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -74,7 +80,7 @@ class TokenizerTest : public ::testing::Test {
   static std::filesystem::path text() { return directory_->path() / "text.c"; }
   static std::filesystem::path model() { return directory_->path() / "tok.model"; }
   static TokenizerTraining training(const std::filesystem::path& model) {
-    return {.files = {text()}, .model = model, .vocab = 420};
+    return {.files = {whole_text(text())}, .model = model, .vocab = 420};
   }
 
   static std::unique_ptr<TemporaryDirectory> directory_;
@@ -94,7 +100,7 @@ TEST_F(TokenizerTest, GivesBackEveryText) {
 }
 
 TEST_F(TokenizerTest, TextEncoderGivesTheSameTokens) {
-  EXPECT_TRUE(tokenizer_->keeps_to_words());
+  EXPECT_TRUE(SentencePieceModel(read_whole_file(model()), "tok.model").keeps_to_words());
   TextEncoder encoder(*tokenizer_);
   for (int round = 0; round < 2; ++round) {  // the second from memory
     for (const std::string& text : nasty_texts()) {
@@ -159,7 +165,7 @@ TEST_F(TokenizerTest, TrainingOnTooLittleIsNamed) {
   expect_bad_input([&] { train_tokenizer(options); }, "never.model");
   options.files = {};
   expect_bad_input([&] { train_tokenizer(options); }, "no text");
-  options.files = {directory_->path() / "absent.txt"};
+  options.files = {{.document = {directory_->path() / "absent.txt", 0, 10}}};
   expect_bad_input([&] { train_tokenizer(options); }, "absent.txt");
   EXPECT_FALSE(std::filesystem::exists(options.model));
 }
@@ -202,31 +208,6 @@ TEST(Utf8, LengthsOfEdgeCases) {  // RFC 3629, section 4
                                   "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xF0\x90\x80"}) {
     EXPECT_EQ(length(wrong), 0) << wrong;
   }
-}
-
-TEST(FindTextFiles, SkipsBinariesLinksAndLoops) {
-  const TemporaryDirectory directory;
-  const auto root = std::filesystem::canonical(directory.path());
-  write_whole_file(root / "outside.txt", "outside");
-  write_whole_file(root / "in/b.txt", "b");
-  write_whole_file(root / "in/a/z.txt", "größer");
-  write_whole_file(root / "in/empty.txt", "");
-  write_whole_file(root / "in/nul.bin", std::string("text\0more", 9));
-  write_whole_file(root / "in/latin1.txt",
-                   "gr\xF6\xDF"
-                   "er Text und mehr davon");
-  write_whole_file(root / "in/cut.txt", std::string(8191, 'x') + "ü and more");  // the look ends within the ü
-  std::filesystem::create_symlink("../outside.txt", root / "in/leaves.txt");
-  std::filesystem::create_symlink("b.txt", root / "in/stays.txt");
-  std::filesystem::create_symlink("nowhere", root / "in/dangling.txt");
-  std::filesystem::create_directory_symlink("..", root / "in/a/loop");
-
-  const std::vector<std::string> roots{root / "in", root / "in/a", root / "outside.txt"};
-  EXPECT_THAT(find_text_files(roots),
-              ElementsAre(root / "in/a/z.txt", root / "in/b.txt", root / "in/cut.txt", root / "outside.txt"));
-  EXPECT_THAT(find_text_files(std::vector<std::string>{root / "in/leaves.txt"}), ElementsAre(root / "outside.txt"));
-  EXPECT_THAT(find_text_files(std::vector<std::string>{root / "in/nul.bin"}), ElementsAre());
-  EXPECT_THROW(find_text_files(std::vector<std::string>{root / "absent"}), Error);
 }
 
 }  // namespace

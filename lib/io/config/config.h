@@ -42,7 +42,7 @@ inline std::int64_t log_every_of(const RunConfig& run) {
 
 struct DataConfig {
   std::string train, valid;        // prefixes of .bin/.idx, see data_sources()
-  std::string tokenizer;           // SentencePiece .model
+  std::string tokenizer;           // SentencePiece .model or tokenizer.json
   std::string order = "shuffled";  // shuffled, sequential
   std::string samples = "stream";  // stream, packed
   bool document_mask = false;      // tokens see no other document than their own

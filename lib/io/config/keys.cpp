@@ -46,7 +46,7 @@ void bind_data(Binder key, DataConfig& data) {
   key("data.train", &data.train, {},
       "training tokens: prefix of a .bin and .idx file, or a mixture: WEIGHT PREFIX WEIGHT PREFIX …");
   key("data.valid", &data.valid, {}, "validation tokens: one prefix or several");
-  key("data.tokenizer", &data.tokenizer, {}, "SentencePiece .model of these tokens");
+  key("data.tokenizer", &data.tokenizer, {}, "SentencePiece .model or tokenizer.json of these tokens");
   key("data.order", &data.order, {.names = {"shuffled", "sequential"}}, "of the training samples");
   key("data.samples", &data.samples, {.names = {"stream", "packed"}},
       "cut from the stream of all documents, or made of whole documents, with padding that is not trained");

@@ -1,29 +1,16 @@
 #include "io/data/corpus.h"
 
 #include <algorithm>
-#include <condition_variable>
-#include <exception>
-#include <mutex>
 #include <numeric>
-#include <thread>
+#include <string>
+#include <unordered_map>
+#include <utility>
 
 #include "core/error.h"
 #include "core/random.h"
-#include "io/data/token_data.h"
 #include "io/files/whole_file.h"
 
 namespace lyceum {
-
-std::vector<TextDocument> whole_documents(std::span<const std::filesystem::path> files) {
-  std::vector<TextDocument> documents;
-  for (const std::filesystem::path& file : files) {
-    std::error_code error;
-    const std::uintmax_t size = std::filesystem::file_size(file, error);
-    require_input(!error, "{} cannot be read: {}", file.native(), error.message());
-    documents.push_back({file, 0, static_cast<std::int64_t>(size)});
-  }
-  return documents;
-}
 
 std::int64_t bytes_of(std::span<const TextDocument> documents) {
   return std::accumulate(documents.begin(), documents.end(), std::int64_t{0},
@@ -77,83 +64,57 @@ DocumentChoice choose_documents(std::vector<TextDocument> documents, std::int64_
 
 namespace {
 
-/// Workers take documents by number and hand them in by number.
-class OrderedEncoding {
- public:
-  OrderedEncoding(const Tokenizer& tokenizer, std::span<const TextDocument> documents, TokenFileWriter& writer,
-                  const std::function<void(std::int64_t)>& progress)
-      : tokenizer_(tokenizer), documents_(documents), writer_(writer), progress_(progress) {}
+/// Texts that are not compressed, whose documents can be chosen and cut.
+bool is_plain(const CorpusItem& item) { return item.kind == CorpusItem::Kind::text && !item.compressed; }
 
-  EncodedSize run(int threads) {
-    {
-      std::vector<std::jthread> workers;
-      for (int t = 0; t < threads; ++t) workers.emplace_back([this] { work(); });
-    }
-    if (failure_) std::rethrow_exception(failure_);
-    return done_;
+std::vector<CorpusItem> choose_texts(std::vector<TextDocument> documents, const CorpusChoice& choice,
+                                     std::int64_t most_bytes) {
+  if (choice.most_bytes > 0 && bytes_of(documents) > most_bytes) {
+    documents = choose_documents(std::move(documents), most_bytes, choice.seed, "corpus").chosen;
   }
-
- private:
-  void work() {
-    try {
-      TextEncoder encoder(tokenizer_);
-      std::vector<std::int32_t> tokens;
-      for (std::size_t i; (i = take()) < documents_.size();) {
-        const TextDocument& document = documents_[i];
-        const std::string text = read_part_of_file(document.file, document.begin, document.bytes);
-        tokens.clear();
-        encoder.encode(text, tokens);
-        tokens.push_back(tokenizer_.end_of_document());
-        if (!hand_in(i, text.size(), tokens)) return;
-      }
-    } catch (...) {
-      const std::lock_guard lock(mutex_);
-      if (!failure_) failure_ = std::current_exception();
-      turn_changed_.notify_all();
-    }
+  std::vector<TextDocument> valid;
+  if (choice.valid_fraction > 0 && !documents.empty()) {
+    const auto wanted = static_cast<std::int64_t>(choice.valid_fraction * static_cast<double>(bytes_of(documents)));
+    DocumentChoice held_out = choose_documents(std::move(documents), wanted, choice.seed, "valid");
+    documents = std::move(held_out.rest);
+    valid = std::move(held_out.chosen);
+    require_input(!documents.empty() && !valid.empty(), "{} bytes of text are too few to hold out {}: add text",
+                  bytes_of(documents) + bytes_of(valid), wanted);
   }
-
-  std::size_t take() {
-    const std::lock_guard lock(mutex_);
-    return next_++;
+  std::vector<CorpusItem> items;
+  for (TextDocument& document : documents) items.push_back({.document = std::move(document)});
+  for (TextDocument& document : valid) {
+    items.push_back({.document = std::move(document), .output = CorpusItem::Output::valid});
   }
-
-  /// False when another worker has failed.
-  bool hand_in(std::size_t i, std::size_t bytes, std::span<const std::int32_t> tokens) {
-    std::unique_lock lock(mutex_);
-    turn_changed_.wait(lock, [&] { return turn_ == i || failure_; });
-    if (failure_) return false;
-    writer_.add_document(tokens);
-    done_.documents += 1;
-    done_.bytes += static_cast<std::int64_t>(bytes);
-    done_.tokens += static_cast<std::int64_t>(tokens.size());
-    if (progress_) progress_(done_.bytes);
-    ++turn_;
-    turn_changed_.notify_all();
-    return true;
-  }
-
-  const Tokenizer& tokenizer_;
-  std::span<const TextDocument> documents_;
-  TokenFileWriter& writer_;
-  const std::function<void(std::int64_t)>& progress_;
-  std::mutex mutex_;
-  std::condition_variable turn_changed_;
-  std::size_t next_ = 0, turn_ = 0;
-  EncodedSize done_;
-  std::exception_ptr failure_;
-};
+  return items;
+}
 
 }  // namespace
 
-EncodedSize encode_documents(const Tokenizer& tokenizer, std::span<const TextDocument> documents,
-                             const std::string& prefix, int threads,
-                             const std::function<void(std::int64_t)>& progress) {
-  require_usage(threads > 0, "encoding with {} threads: at least one is needed", threads);
-  TokenFileWriter writer(prefix, tokenizer.vocab());
-  const EncodedSize size = OrderedEncoding(tokenizer, documents, writer, progress).run(threads);
-  writer.finish();
-  return size;
+std::vector<CorpusItem> choose_items(std::vector<CorpusItem> files, const CorpusChoice& choice) {
+  double all_bytes = 0;
+  std::vector<TextDocument> texts;
+  std::unordered_map<std::string, std::int64_t> modified;
+  for (const CorpusItem& file : files) {
+    all_bytes += static_cast<double>(file.document.bytes);
+    if (!is_plain(file)) continue;
+    texts.push_back(file.document);
+    modified[file.document.file.native()] = file.modified;
+  }
+  const double share = static_cast<double>(choice.most_bytes) / std::max(1.0, all_bytes);
+  const auto share_of = [&](std::int64_t bytes) {
+    return static_cast<std::int64_t>(share * static_cast<double>(bytes));
+  };
+  const std::int64_t most_of_texts = share_of(bytes_of(texts));
+  std::vector<CorpusItem> items = choose_texts(std::move(texts), choice, most_of_texts);
+  for (CorpusItem& item : items) item.modified = modified.at(item.document.file.native());
+  for (CorpusItem& file : files) {
+    if (is_plain(file)) continue;
+    if (choice.valid_fraction > 0) file.output = CorpusItem::Output::drawn;
+    if (choice.most_bytes > 0) file.most_bytes = std::max<std::int64_t>(1, share_of(file.document.bytes));
+    items.push_back(std::move(file));
+  }
+  return items;
 }
 
 }  // namespace lyceum

@@ -1,14 +1,12 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "io/data/tokenizer.h"
 
 namespace lyceum {
 
@@ -18,9 +16,6 @@ struct TextDocument {
   std::int64_t begin = 0, bytes = 0;
   bool operator==(const TextDocument&) const = default;
 };
-
-/// Each file whole. Throws a bad_input Error for one that is not there.
-std::vector<TextDocument> whole_documents(std::span<const std::filesystem::path> files);
 
 std::int64_t bytes_of(std::span<const TextDocument> documents);
 
@@ -32,13 +27,32 @@ struct DocumentChoice {
 DocumentChoice choose_documents(std::vector<TextDocument> documents, std::int64_t bytes, std::uint64_t seed,
                                 std::string_view purpose);
 
-struct EncodedSize {
-  std::int64_t documents = 0, bytes = 0, tokens = 0;
+/// What is read at a stretch: a text, or a file with a record a line. What is compressed is read as a whole.
+struct CorpusItem {
+  enum class Kind { text, records };
+  /// Which of the two outputs it goes to; `drawn`: each record, or compressed text, by a random draw of its own.
+  enum class Output { train, valid, drawn };
+  Kind kind = Kind::text;
+  TextDocument document{};
+  bool compressed = false;
+  std::int64_t modified = 0;  // when the file was, in nanoseconds of an epoch of its own
+  Output output = Output::train;
+  std::int64_t most_bytes = 0;  // that are taken from its beginning, uncompressed; 0: all
+
+  /// Bytes that are read of it, about, as they lie on the disk.
+  std::int64_t bytes_read() const {
+    return most_bytes > 0 && !compressed ? std::min(most_bytes, document.bytes) : document.bytes;
+  }
 };
-/// Writes the token file `prefix`: every document in order, an end-of-document token after each. The result does not
-/// depend on `threads`. `progress` is told the bytes done, by one thread at a time.
-EncodedSize encode_documents(const Tokenizer& tokenizer, std::span<const TextDocument> documents,
-                             const std::string& prefix, int threads,
-                             const std::function<void(std::int64_t)>& progress = {});
+
+struct CorpusChoice {
+  std::int64_t most_bytes = 0;  // that are read, about; 0: all
+  double valid_fraction = 0;    // of the bytes; 0: nothing is held out
+  std::uint64_t seed = 1;
+};
+/// What is read of whole files, those for training first. Of texts that are not compressed, whole documents are chosen
+/// to the byte; of each other file as much is taken from its beginning, and what is held out is drawn record by record.
+/// Throws a bad_input Error when the texts are too few to hold some out.
+std::vector<CorpusItem> choose_items(std::vector<CorpusItem> files, const CorpusChoice& choice);
 
 }  // namespace lyceum

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lyceum {
@@ -49,17 +50,37 @@ class TokenFile {
 };
 
 /// Writes `prefix.bin`/`prefix.idx`, u16 tokens when the vocabulary fits, else i32, and `prefix.mask` when a document
-/// comes with one; finish() removes an old one otherwise. Files appear under their own names only when finish() has
-/// written all.
+/// comes with one; finish() removes an old one otherwise, and an old `prefix.json`. Files appear under their own names
+/// only when finish() has written all. Memory does not grow with them.
 class TokenFileWriter {
  public:
-  /// `vocab`: above every token. The folder is made when missing.
-  TokenFileWriter(std::string prefix, std::int64_t vocab);
+  /// How far they are written.
+  struct Progress {
+    std::int64_t documents = 0, sequences = 0, tokens = 0;
+    bool masked = false;
+    bool operator==(const Progress&) const = default;
+  };
+
+  /// `vocab`: above every token. The folder is made when missing. Throws an Error when another process writes `prefix`.
+  TokenFileWriter(std::string prefix, std::int64_t vocab) : TokenFileWriter(std::move(prefix), vocab, {}) {}
+  /// Goes on where save() was called; kept() must hold.
+  TokenFileWriter(std::string prefix, std::int64_t vocab, const Progress& from);
   ~TokenFileWriter();
-  void add_document(std::span<const std::int32_t> tokens);
+  TokenFileWriter(TokenFileWriter&&) noexcept;
+
+  void add_document(std::span<const std::int32_t> tokens) { add_sequence(tokens, std::nullopt, true); }
   /// `trained`: whether each token's prediction counts in the loss, 1 or 0. Documents added without it count as a
   /// whole.
-  void add_document(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> trained);
+  void add_document(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> trained) {
+    add_sequence(tokens, trained, true);
+  }
+  /// A part of a document that is too long to be held in memory.
+  void add_sequence(std::span<const std::int32_t> tokens, std::optional<std::span<const std::uint8_t>> trained,
+                    bool ends_document);
+  /// Puts on the disk what was added; from now on it is kept when the writer ends before finish().
+  Progress save();
+  /// Whether unfinished files hold this much.
+  static bool kept(const std::string& prefix, std::int64_t vocab, const Progress& progress);
   /// Throws when nothing was added.
   void finish();
 
@@ -76,8 +97,8 @@ struct TokenMeta {
   std::int64_t tokens = 0;                // with an end-of-document token after each document
   std::optional<std::int64_t> trained{};  // of them, where prefix.mask says which
   std::int64_t vocab = 0;
-  std::string tokenizer;  // file name of the model
-  std::string tokenizer_sha256;
+  std::string tokenizer{};  // file name of the model
+  std::string tokenizer_sha256{};
   bool operator==(const TokenMeta&) const = default;
 };
 /// Nothing when there is no such file (token files from elsewhere); a damaged one is a bad_input Error.

@@ -1,3 +1,7 @@
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -15,8 +19,6 @@ namespace lyceum {
 
 namespace {
 
-std::string mask_of(const std::string& prefix) { return prefix + ".mask"; }
-
 void require_done(bool done, const std::string& path) {
   require(done, "{} cannot be written: {}", path, std::generic_category().message(errno));
 }
@@ -31,37 +33,81 @@ void make_folder_of(const std::string& prefix) {
   require(!error, "the folder {} cannot be made: {}", folder.native(), error.message());
 }
 
+bool is_narrow(std::int64_t vocab) { return vocab <= std::int64_t{1} << 16; }  // u16 tokens
+std::int64_t token_bytes(std::int64_t vocab) { return is_narrow(vocab) ? 2 : 4; }
+
+constexpr std::int64_t bytes_per_length = 4;
+
 }  // namespace
 
 struct TokenFileWriter::Implementation {
   std::string prefix;
   std::int64_t vocab;
-  bool narrow;  // u16 tokens
-  PartialFile bin, idx;
+  Progress done;
+  PartialFile bin;
+  PartialFile
+      lengths;  // of sequences, i32; ~length where the document goes on behind it. finish() makes the .idx of it
   std::optional<PartialFile> mask{};  // from the first document on that brings one
-  std::vector<std::int32_t> lengths{};
-  std::int64_t tokens = 0;
-  std::vector<std::uint16_t> buffer{};
+  bool within_document = false;
+  std::vector<std::uint16_t> narrow{};
 
-  void add(std::span<const std::int32_t> document);
   void write_trained(std::int64_t count);
+  /// Calls each(length, whether its document ends with it) for every sequence.
+  template <class Each>
+  void for_lengths(const Each& each);
+  void write_index(PartialFile& idx);
 };
 
-void TokenFileWriter::Implementation::add(std::span<const std::int32_t> document) {
-  require(document.size() <= std::size_t{0x7fffffff}, "document {} of {} has {} tokens; cut it into several",
-          lengths.size(), prefix, document.size());
-  for (const std::int32_t token : document) {
-    require(token >= 0 && token < vocab, "token {} in document {} of {} is not below the vocabulary of {}", token,
-            lengths.size(), prefix, vocab);
+TokenFileWriter::TokenFileWriter(std::string prefix, std::int64_t vocab, const Progress& from) {
+  require_usage(vocab > 0 && vocab <= std::int64_t{1} << 31, "token files for a vocabulary of {}", vocab);
+  make_folder_of(prefix);
+  implementation_.reset(
+      new Implementation{.prefix = prefix,
+                         .vocab = vocab,
+                         .done = from,
+                         .bin = PartialFile(prefix + ".bin", from.tokens * token_bytes(vocab)),
+                         .lengths = PartialFile(prefix + ".lengths", from.sequences * bytes_per_length)});
+  if (from.masked) implementation_->mask.emplace(prefix + ".mask", from.tokens);
+}
+
+TokenFileWriter::~TokenFileWriter() = default;
+TokenFileWriter::TokenFileWriter(TokenFileWriter&&) noexcept = default;
+
+void TokenFileWriter::add_sequence(std::span<const std::int32_t> tokens,
+                                   std::optional<std::span<const std::uint8_t>> trained, bool ends_document) {
+  Implementation& out = *implementation_;
+  require(tokens.size() <= std::size_t{0x7fffffff}, "sequence {} of {} has {} tokens; cut it into several",
+          out.done.sequences, out.prefix, tokens.size());
+  require(!trained || trained->size() == tokens.size(), "sequence {} of {} has {} tokens and a mask of {}",
+          out.done.sequences, out.prefix, tokens.size(), trained ? trained->size() : 0);
+  require(!trained || std::ranges::all_of(*trained, [](std::uint8_t value) { return value <= 1; }),
+          "the mask of sequence {} of {} has other values than 0 and 1", out.done.sequences, out.prefix);
+  for (const std::int32_t token : tokens) {
+    require(token >= 0 && token < out.vocab, "token {} in sequence {} of {} is not below the vocabulary of {}", token,
+            out.done.sequences, out.prefix, out.vocab);
   }
-  if (narrow) {
-    buffer.assign(document.begin(), document.end());
-    bin.write_values(buffer);
+  if (trained && !out.mask) {
+    out.mask.emplace(out.prefix + ".mask", 0);
+    out.done.masked = true;
+    out.write_trained(out.done.tokens);
+  }
+  if (trained) {
+    out.mask->write_values(*trained);
+  } else if (out.mask) {
+    out.write_trained(std::ssize(tokens));
+  }
+  if (is_narrow(out.vocab)) {
+    out.narrow.assign(tokens.begin(), tokens.end());
+    out.bin.write_values(std::span<const std::uint16_t>(out.narrow));
   } else {
-    bin.write(document.data(), document.size_bytes());
+    out.bin.write_values(tokens);
   }
-  lengths.push_back(static_cast<std::int32_t>(document.size()));
-  tokens += std::ssize(document);
+  const auto length = static_cast<std::int32_t>(tokens.size());
+  out.lengths.write_value(ends_document ? length : ~length);
+  out.within_document = !ends_document;
+  if (ends_document) ++out.done.documents;
+  ++out.done.sequences;
+  out.done.tokens += length;
 }
 
 /// That the next `count` tokens are trained.
@@ -72,64 +118,79 @@ void TokenFileWriter::Implementation::write_trained(std::int64_t count) {
   }
 }
 
-TokenFileWriter::TokenFileWriter(std::string prefix, std::int64_t vocab) {
-  require_usage(vocab > 0 && vocab <= std::int64_t{1} << 31, "token files for a vocabulary of {}", vocab);
-  make_folder_of(prefix);
-  implementation_.reset(new Implementation{.prefix = prefix,
-                                           .vocab = vocab,
-                                           .narrow = vocab <= std::int64_t{1} << 16,
-                                           .bin = PartialFile(prefix + ".bin"),
-                                           .idx = PartialFile(prefix + ".idx")});
-}
-
-TokenFileWriter::~TokenFileWriter() = default;
-
-void TokenFileWriter::add_document(std::span<const std::int32_t> tokens) {
-  implementation_->add(tokens);
-  if (implementation_->mask) implementation_->write_trained(std::ssize(tokens));
-}
-
-void TokenFileWriter::add_document(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> trained) {
+TokenFileWriter::Progress TokenFileWriter::save() {
   Implementation& out = *implementation_;
-  require(trained.size() == tokens.size(), "document {} of {} has {} tokens and a mask of {}", out.lengths.size(),
-          out.prefix, tokens.size(), trained.size());
-  require(std::ranges::all_of(trained, [](std::uint8_t value) { return value <= 1; }),
-          "the mask of document {} of {} has other values than 0 and 1", out.lengths.size(), out.prefix);
-  if (!out.mask) {
-    out.mask.emplace(mask_of(out.prefix));
-    out.write_trained(out.tokens);
+  out.bin.save();
+  out.lengths.save();
+  if (out.mask) out.mask->save();
+  return out.done;
+}
+
+bool TokenFileWriter::kept(const std::string& prefix, std::int64_t vocab, const Progress& progress) {
+  const auto holds = [&](const char* kind, std::int64_t bytes) {
+    std::error_code error;
+    const std::uintmax_t size = std::filesystem::file_size(PartialFile::name_of(prefix + kind), error);
+    return !error && size >= static_cast<std::uintmax_t>(bytes);
+  };
+  return holds(".bin", progress.tokens * token_bytes(vocab)) &&
+         holds(".lengths", progress.sequences * bytes_per_length) &&
+         (!progress.masked || holds(".mask", progress.tokens));
+}
+
+template <class Each>
+void TokenFileWriter::Implementation::for_lengths(const Each& each) {
+  std::vector<std::int32_t> block(std::size_t{1} << 16);
+  for (std::int64_t first = 0; first < done.sequences; first += std::ssize(block)) {
+    block.resize(std::min(block.size(), static_cast<std::size_t>(done.sequences - first)));
+    lengths.read_values(bytes_per_length * first, std::span(block));
+    for (const std::int32_t length : block) each(length < 0 ? ~length : length, length >= 0);
   }
-  out.add(tokens);
-  out.mask->write(trained.data(), trained.size());
+}
+
+void TokenFileWriter::Implementation::write_index(PartialFile& idx) {
+  idx.write(token_format::magic.data(), token_format::magic.size());
+  idx.write_value(token_format::version);
+  idx.write_value(is_narrow(vocab) ? token_format::code_u16 : token_format::code_i32);
+  idx.write_value(done.sequences);
+  idx.write_value(done.documents + 1);
+  for_lengths([&](std::int32_t length, bool) { idx.write_value(length); });
+  std::int64_t offset = 0, sequence = 0;
+  for_lengths([&](std::int32_t length, bool) {
+    idx.write_value(offset);
+    offset += length * token_bytes(vocab);
+  });
+  bool begins = true;
+  for_lengths([&](std::int32_t, bool ends) {
+    if (begins) idx.write_value(sequence);
+    begins = ends;
+    ++sequence;
+  });
+  idx.write_value(sequence);
 }
 
 void TokenFileWriter::finish() {
   Implementation& out = *implementation_;
-  const auto sequences = static_cast<std::int64_t>(out.lengths.size());
-  const std::int64_t bytes = out.narrow ? 2 : 4;
-  std::vector<std::int64_t> offsets;
-  std::int64_t end = 0;
-  for (const std::int32_t length : out.lengths) {
-    offsets.push_back(end);
-    end += length * bytes;
-  }
-  require_input(out.tokens > 0, "{}: {} documents without a token make no token file", out.prefix, sequences);
-  out.idx.write(token_format::magic.data(), token_format::magic.size());
-  out.idx.write_value(token_format::version);
-  out.idx.write_value(out.narrow ? token_format::code_u16 : token_format::code_i32);
-  out.idx.write_value(sequences);
-  out.idx.write_value(sequences + 1);
-  out.idx.write_values(out.lengths);
-  out.idx.write_values(offsets);
-  for (std::int64_t boundary = 0; boundary <= sequences; ++boundary) out.idx.write_value(boundary);
+  require_input(out.done.tokens > 0, "{}: {} documents without a token make no token file", out.prefix,
+                out.done.documents);
+  require(!out.within_document, "{}: the last document has no end", out.prefix);
+  save();
+  PartialFile idx(out.prefix + ".idx", 0);
+  out.write_index(idx);
+  idx.close();
   out.bin.close();
-  out.idx.close();
   if (out.mask) out.mask->close();
-  // A kill between the steps leaves no .idx, which is a named error, and never one beside another run's .bin or .mask.
-  out.idx.remove_old();
+  // A kill between the steps leaves no .idx, which is a named error, and never one beside another run's .bin. An old
+  // description beside new files would be believed; they can be read without one.
+  remove_file(out.prefix + ".json");
+  remove_file(out.prefix + ".idx");
   out.bin.publish();
-  out.mask ? out.mask->publish() : remove_file(mask_of(out.prefix));
-  out.idx.publish();
+  if (out.mask) {
+    out.mask->publish();
+  } else {
+    remove_file(out.prefix + ".mask");
+  }
+  idx.publish();
+  out.lengths.drop();
 }
 
 }  // namespace lyceum

@@ -1,166 +1,65 @@
 #include "io/data/tokenizer.h"
 
-#include <sentencepiece_processor.h>
-
-#include <algorithm>
-#include <array>
-#include <charconv>
-#include <optional>
+#include <system_error>
+#include <utility>
+#include <variant>
 
 #include "core/error.h"
+#include "io/data/sentencepiece_model.h"
 #include "io/files/whole_file.h"
-#include "io/text/utf8.h"
-#include "io/text/words.h"
+#include "io/tokenizer_json/tokenizer_json.h"
 
 namespace lyceum {
 
-namespace {
-
-/// U+2581, which SentencePiece writes for a space. In a text it would come back as a space, so it goes as bytes.
-constexpr std::string_view space_mark = "\xE2\x96\x81";
-
-/// Text is given to SentencePiece in parts of about this many bytes, as its time grows faster than its text.
-constexpr std::size_t part_bytes = 8192;
-
-/// The end of the longest part from `begin` that SentencePiece keeps as it is: whole characters but the space mark.
-/// A long one ends behind a run of newlines, which no piece reaches across.
-std::size_t end_of_part(std::string_view text, std::size_t begin) {
-  std::size_t at = begin;
-  while (at < text.size()) {
-    if (at - begin >= part_bytes && text[at - 1] == '\n' && text[at] != '\n') break;
-    const std::size_t length = utf8_length(text, at);
-    if (length == 0 || text.substr(at, length) == space_mark) break;
-    at += length;
-  }
-  return at;
-}
-
-constexpr std::size_t remembered_words = 1 << 20;
-constexpr std::size_t longest_remembered = 64;  // bytes
-
-/// The value of "<0x0A>", which is how the tokens of bytes are named.
-std::optional<std::uint8_t> byte_of_piece(std::string_view piece) {
-  std::uint8_t value = 0;
-  if (piece.size() != 6 || !piece.starts_with("<0x") || !piece.ends_with('>')) return std::nullopt;
-  const auto [end, error] = std::from_chars(piece.data() + 3, piece.data() + 5, value, 16);
-  if (error != std::errc() || end != piece.data() + 5) return std::nullopt;
-  return value;
-}
-
-std::string with_spaces(std::string_view piece) {
-  std::string text;
-  for (std::size_t mark; (mark = piece.find(space_mark)) != std::string_view::npos;) {
-    text.append(piece.substr(0, mark)).append(1, ' ');
-    piece.remove_prefix(mark + space_mark.size());
-  }
-  return text.append(piece);
-}
-
-}  // namespace
-
 struct Tokenizer::Implementation {
-  sentencepiece::SentencePieceProcessor processor;
-  std::vector<std::string> text;         // what each token stands for
-  std::array<std::int32_t, 256> byte{};  // the token of each byte
-  bool keeps_to_words = true;
+  std::variant<SentencePieceModel, TokenizerJson> kind;
 
-  void read_pieces(const std::string& name) {
-    byte.fill(-1);
-    for (int id = 0; id < processor.GetPieceSize(); ++id) {
-      const std::string& piece = processor.IdToPiece(id);
-      if (processor.IsByte(id)) {
-        const auto value = byte_of_piece(piece);
-        require_input(value.has_value(), "{}: the byte token {} has the name {}", name, id, piece);
-        byte[*value] = id;
-        text.emplace_back(1, static_cast<char>(*value));
-      } else if (processor.IsControl(id) || processor.IsUnknown(id)) {
-        text.emplace_back();
-      } else {
-        text.push_back(with_spaces(piece));
-        keeps_to_words = keeps_to_words && !text.back().empty() && end_of_word(text.back(), 0) == text.back().size();
-      }
-    }
+  template <class Ask>
+  auto ask(const Ask& ask) const {
+    return std::visit(ask, kind);
   }
 };
 
-Tokenizer::Tokenizer(const std::filesystem::path& model) : implementation_(std::make_unique<Implementation>()) {
+Tokenizer::Tokenizer(const std::filesystem::path& file) {
   std::error_code error;
-  require_input(std::filesystem::exists(model, error),
+  require_input(std::filesystem::exists(file, error),
                 "the tokenizer {} does not exist: name an existing one, or make it with `lyceum tokenize`",
-                model.native());
-  const std::string bytes = read_whole_file(model);
-  const auto status = implementation_->processor.LoadFromSerializedProto(bytes);
-  require_input(status.ok() && implementation_->processor.GetPieceSize() > 0,
-                "{} is no SentencePiece model ({}): make it anew with `lyceum tokenize --retrain`", model.native(),
-                status.ToString());
-  implementation_->read_pieces(model.native());
-  require_input(std::ranges::find(implementation_->byte, -1) == implementation_->byte.end(),
-                "{} has no token for every byte: train it with byte fallback, as `lyceum tokenize` does",
-                model.native());
-  require_input(end_of_document() >= 0, "{} has no end-of-text token: train it with one, as `lyceum tokenize` does",
-                model.native());
+                file.native());
+  const std::string bytes = read_whole_file(file);
+  // A SentencePiece model begins with a newline and the length of a token, which is not a space.
+  const std::size_t first = bytes.find_first_not_of(" \t\r\n");
+  if (first != std::string::npos && bytes[first] == '{') {
+    implementation_.reset(new Implementation{TokenizerJson(bytes, file.native())});
+  } else {
+    implementation_.reset(new Implementation{SentencePieceModel(bytes, file.native())});
+  }
 }
 
 Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 
-std::int64_t Tokenizer::vocab() const { return implementation_->processor.GetPieceSize(); }
-std::int32_t Tokenizer::end_of_document() const { return implementation_->processor.eos_id(); }
+std::int64_t Tokenizer::vocab() const {
+  return implementation_->ask([](const auto& kind) { return kind.vocab(); });
+}
+std::int32_t Tokenizer::end_of_document() const {
+  return implementation_->ask([](const auto& kind) { return kind.end_of_document(); });
+}
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
   std::vector<std::int32_t> tokens;
-  std::vector<int> ids;
-  std::size_t at = 0;
-  while (at < text.size()) {
-    const std::size_t end = end_of_part(text, at);
-    if (end > at) {
-      const auto status = implementation_->processor.Encode(text.substr(at, end - at), &ids);
-      require(status.ok(), "SentencePiece cannot encode a text: {}", status.ToString());
-      tokens.insert(tokens.end(), ids.begin(), ids.end());
-      at = end;
-    } else {
-      const std::size_t bytes = std::max<std::size_t>(1, utf8_length(text, at));
-      for (std::size_t i = 0; i < bytes; ++i) {
-        tokens.push_back(implementation_->byte[static_cast<unsigned char>(text[at + i])]);
-      }
-      at += bytes;
-    }
-  }
+  implementation_->ask([&](const auto& kind) { kind.encode(text, nullptr, tokens); });
   return tokens;
 }
 
-bool Tokenizer::keeps_to_words() const { return implementation_->keeps_to_words; }
-
 std::string Tokenizer::decode(std::span<const std::int32_t> tokens) const {
-  std::string text;
-  const std::vector<std::string>& known = implementation_->text;
   for (const std::int32_t token : tokens) {
-    require(token >= 0 && static_cast<std::size_t>(token) < known.size(),
-            "token {} is not in the tokenizer's vocabulary of {}", token, known.size());
-    text += known[static_cast<std::size_t>(token)];
+    require(token >= 0 && token < vocab(), "token {} is not in the tokenizer's vocabulary of {}", token, vocab());
   }
-  return text;
+  return implementation_->ask([&](const auto& kind) { return kind.decode(tokens); });
 }
 
 void TextEncoder::encode(std::string_view text, std::vector<std::int32_t>& tokens) {
-  const auto append = [&](const std::vector<std::int32_t>& part) {
-    tokens.insert(tokens.end(), part.begin(), part.end());
-  };
-  if (!tokenizer_.keeps_to_words()) return append(tokenizer_.encode(text));
-  for (std::size_t at = 0, end = 0; at < text.size(); at = end) {
-    end = end_of_word(text, at);
-    const std::string_view word = text.substr(at, end - at);
-    if (word.size() > longest_remembered) {
-      append(tokenizer_.encode(word));
-      continue;
-    }
-    auto known = words_.find(word);
-    if (known == words_.end()) {
-      if (words_.size() >= remembered_words) words_.clear();
-      known = words_.emplace(word, tokenizer_.encode(word)).first;
-    }
-    append(known->second);
-  }
+  tokenizer_.implementation_->ask([&](const auto& kind) { kind.encode(text, &words_, tokens); });
 }
 
 }  // namespace lyceum

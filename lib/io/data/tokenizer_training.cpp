@@ -1,8 +1,12 @@
+#include "io/data/tokenizer_training.h"
+
 #include <sentencepiece_trainer.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -10,7 +14,8 @@
 
 #include "core/error.h"
 #include "core/random.h"
-#include "io/data/tokenizer.h"
+#include "io/data/corpus_reader.h"
+#include "io/data/records.h"
 #include "io/files/whole_file.h"
 #include "io/text/utf8.h"
 #include "io/text/words.h"
@@ -48,29 +53,53 @@ void count_words(WordCounts& counts, std::string_view text) {
   }
 }
 
-/// Counts words in the same share of every file, one stretch of it at a random place.
-WordCounts sample_words(const TokenizerTraining& training) {
-  std::vector<std::int64_t> sizes;
-  double total = 0;
-  for (const auto& file : training.files) {
-    std::error_code error;
-    const std::uintmax_t size = std::filesystem::file_size(file, error);
-    require_input(!error, "{} cannot be read: {}", file.native(), error.message());
-    sizes.push_back(static_cast<std::int64_t>(size));
-    total += static_cast<double>(size);
+/// One stretch of a text at a random place.
+void count_in_stretch(WordCounts& counts, const std::filesystem::path& file, std::int64_t size, std::int64_t taken,
+                      std::int64_t first) {
+  const std::string bytes = read_part_of_file(file, first, std::min(taken, size - first));
+  std::string_view text = bytes;
+  // The first line is likely cut, unless the file begins here or has but this one.
+  const std::size_t newline = text.find('\n');
+  if (first > 0 && newline != std::string_view::npos) text.remove_prefix(newline + 1);
+  count_words(counts, text);
+}
+
+/// The beginning of a file that is compressed or has records.
+void count_in_beginning(WordCounts& counts, CorpusItem item, std::int64_t taken, const std::string& json_key) {
+  item.most_bytes = std::max<std::int64_t>(1, taken);
+  const std::vector<CorpusItem> items{std::move(item)};
+  CorpusReader reader(items, {});
+  while (const std::optional<CorpusBatch> batch = reader.next()) {
+    if (items.front().kind == CorpusItem::Kind::text) {
+      count_words(counts, batch->text);
+    } else {
+      for_lines(*batch, [&](std::int64_t, std::string_view line) {
+        try {
+          count_words(counts, text_of_record(line, json_key));
+        } catch (const Error&) {  // encoding tells it
+        }
+      });
+    }
   }
+}
+
+/// Counts words in the same share of every file.
+WordCounts sample_words(const TokenizerTraining& training) {
+  double total = 0;
+  for (const CorpusItem& file : training.files) total += static_cast<double>(file.document.bytes);
   const double share = std::min(1.0, static_cast<double>(training.sample_bytes) / std::max(1.0, total));
   const Philox random(training.seed, "tokenizer/sample");
   WordCounts counts;
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    const auto taken = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(sizes[i])));
-    const auto first = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(sizes[i] - taken) + 1, i));
-    const std::string bytes = read_part_of_file(training.files[i], first, taken);
-    std::string_view text = bytes;
-    // The first line is likely cut, unless the file begins here or has but this one.
-    const std::size_t newline = text.find('\n');
-    if (first > 0 && newline != std::string_view::npos) text.remove_prefix(newline + 1);
-    count_words(counts, text);
+  for (std::size_t i = 0; i < training.files.size(); ++i) {
+    const CorpusItem& file = training.files[i];
+    const std::int64_t size = file.document.bytes;
+    const auto taken = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(size)));
+    if (file.kind == CorpusItem::Kind::records || file.compressed) {
+      count_in_beginning(counts, file, taken, training.json_key);
+    } else {
+      const auto first = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(size - taken) + 1, i));
+      count_in_stretch(counts, file.document.file, size, taken, first);
+    }
   }
   if (counts.size() > many_words) std::erase_if(counts, [](const auto& entry) { return entry.second == 1; });
   return counts;

@@ -6,6 +6,7 @@
 LYCEUM is the program, which trains a model of a few hundred weights for the files of a run. The seeds are committed; run it
 again where a format changes.
 """
+import gzip
 import hashlib
 import json
 import os
@@ -171,6 +172,61 @@ def mixture(site, **more):
         ({"site": "attention"} if site else {}) | more
 
 
+def tokenizer_json(**parts):
+    """A small tokenizer.json with these parts in place of its own."""
+    vocab = {"</s>": 0} | {chr(c): c - 31 for c in range(33, 127)} | {"Ġ": 96, "in": 97, "int": 98, "Ã": 99, "¯": 100, "Ċ": 101}
+    token = {"id": 0, "content": "</s>", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    return {"version": "1.0", "added_tokens": [token], "normalizer": None, "pre_tokenizer": None, "post_processor": None,
+            "decoder": None, "model": {"type": "BPE", "vocab": vocab, "merges": [["i", "n"], ["in", "t"]]}} | parts
+
+
+def split(pattern, behavior="Isolated", invert=False):
+    return {"type": "Split", "pattern": pattern, "behavior": behavior, "invert": invert}
+
+
+def seed_tokenizers():
+    def put(name, **parts):
+        seed("tokenizer_json", name, json.dumps(tokenizer_json(**parts), ensure_ascii=False))
+    bytes_only = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    put("seed-gpt2", pre_tokenizer=bytes_only | {"use_regex": True, "add_prefix_space": True}, decoder=bytes_only,
+        post_processor={"type": "RobertaProcessing", "sep": ["</s>", 0], "cls": ["</s>", 0]})
+    put("seed-llama3", pre_tokenizer={"type": "Sequence", "pretokenizers": [
+        split({"Regex": r"(?i:'s|'t)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"}), bytes_only]},
+        normalizer={"type": "NFC"}, decoder=bytes_only, post_processor={"type": "TemplateProcessing", "single": [
+            {"SpecialToken": {"id": "</s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]})
+    put("seed-words", pre_tokenizer={"type": "Sequence", "pretokenizers": [
+        {"type": "Whitespace"}, {"type": "WhitespaceSplit"}, {"type": "Punctuation", "behavior": "Contiguous"},
+        {"type": "Digits", "individual_digits": True}, split({"String": "a"}, "MergedWithNext", True)]},
+        normalizer={"type": "Sequence", "normalizers": [{"type": "NFKD"}, {"type": "Lowercase"}, {"type": "Prepend", "prepend": "_"}]})
+    put("seed-unigram", model={"type": "Unigram", "unk_id": 0, "byte_fallback": True, "vocab":
+                               [["</s>", 0.0], ["▁", -2.0], ["▁in", -3.5], ["t", -4.0], ["<0x41>", -9.0], ["int", -5.0]]},
+        pre_tokenizer={"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": True},
+        decoder={"type": "Sequence", "decoders": [
+            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
+            {"type": "Strip", "content": " ", "start": 1, "stop": 0}, {"type": "Metaspace", "replacement": "▁"}]})
+    put("odd-backtracking", pre_tokenizer=split({"Regex": "(a|a|[^x])*(aa|.)*(?<=q)~"}))
+    put("odd-repeats", pre_tokenizer=split({"Regex": "((((a{100}){100}){100}){100}){100}"}))
+    put("odd-recursion", pre_tokenizer=split({"Regex": r"(?<x>a|\(\g<x>*\)|\g<x>b)"}))
+    put("odd-ids", model={"type": "BPE", "vocab": {"</s>": 4294967295, "a": -1}, "merges": []})
+    put("odd-empty-match", normalizer={"type": "Replace", "pattern": {"Regex": ""}, "content": "aa"})
+    seed("tokenizer_json", "odd-deep", "[" * DEEP + "]" * DEEP)
+
+
+def seed_corpus():
+    seed("records", "seed-text", '{"id": 3, "text": "na\\u00efve \\ud83d\\ude42\\n", "tags": [1, {"a": null}]}')
+    seed("records", "odd-surrogate", '{"text": "\\ud83d"}')
+    seed("records", "odd-deep", '{"text": ' + "[" * DEEP + "]" * DEEP + "}")
+    text = b"some text, some text\n" * 20
+    packed = gzip.compress(text, mtime=0)
+    seed("text_stream", "seed-plain", text)
+    seed("text_stream", "seed-gzip", packed + packed)
+    seed("text_stream", "odd-cut-gzip", packed[:-5])
+    # zstd: a frame with one raw block, one with a block of a repeated byte, a skippable frame.
+    head = bytes.fromhex("28b52ffd2005")
+    seed("text_stream", "seed-zstd", head + bytes.fromhex("290000") + b"hello" + head + bytes.fromhex("2b0000") + b"x" + bytes.fromhex("502a4d1803000000") + b"abc")
+    seed("text_stream", "odd-cut-zstd", head + bytes.fromhex("290000") + b"he")
+
+
 def seed_texts():
     deep = "[" * DEEP + "]" * DEEP
     for file in (SOURCE / "configs/clusters").glob("*.ini"):
@@ -276,6 +332,8 @@ def main():
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     seed_hdf5()
     seed_texts()
+    seed_tokenizers()
+    seed_corpus()
     seed_token_files()
     seed_hugging_face()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/data/corpus.h"
+#include "io/data/skipped.h"
+
+namespace lyceum {
+
+struct CorpusFiles {
+  std::vector<CorpusItem> files;  // whole, sorted by path
+  Skipped skipped;
+};
+
+/// Which files hold a record a line, by their names, behind which .gz or .zst may stand: .jsonl and .ndjson; with
+/// `json` .json too.
+bool holds_records(const std::filesystem::path& file, bool json);
+
+/// Regular files that look like UTF-8 text once they are uncompressed, under every argument (a file or a folder); links
+/// that leave or loop are left out. A path that does not exist is a bad_input Error.
+CorpusFiles find_corpus_files(std::span<const std::string> roots, bool json);
+
+}  // namespace lyceum

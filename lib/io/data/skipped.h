@@ -1,0 +1,35 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lyceum {
+
+/// What was left out, by reason.
+class Skipped {
+ public:
+  /// `name`: a file, or a file and a line.
+  void add(const std::string& reason, std::string name);
+  /// What came after.
+  void add(const Skipped& later);
+  std::int64_t count() const;
+  /// "3 binary (a.o, b.o, c.o), 9 empty (d, e, f, …)": how many of each reason, and the first few by name.
+  std::string text() const;
+
+  nlohmann::json json() const;
+  static Skipped from_json(const nlohmann::json& json);
+
+ private:
+  struct Some {
+    std::int64_t count = 0;
+    std::vector<std::string> first;
+  };
+  std::map<std::string, Some> reasons_;
+};
+
+}  // namespace lyceum

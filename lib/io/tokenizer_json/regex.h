@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lyceum {
+
+/// Bytes [begin, end) of a text.
+struct TextRange {
+  std::size_t begin = 0, end = 0;
+  bool operator==(const TextRange&) const = default;
+};
+
+/// A regular expression of Oniguruma's syntax, the library that `tokenizers` uses. Threads may share it.
+class Regex {
+ public:
+  /// Throws a bad_input Error for a pattern that is wrong or longer than 10000 bytes.
+  explicit Regex(const std::string& pattern);
+  /// One that matches these very bytes.
+  static Regex literal(std::string_view text);
+  ~Regex();
+  Regex(Regex&&) noexcept;
+
+  /// The matches from left to right, none within another; an empty one only where no match ends. `text` is valid UTF-8.
+  /// Throws a bad_input Error when the pattern backtracks out of all proportion to the text.
+  void find_all(std::string_view text, std::vector<TextRange>& matches) const;
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace lyceum

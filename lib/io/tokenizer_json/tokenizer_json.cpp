@@ -1,0 +1,202 @@
+#include "io/tokenizer_json/tokenizer_json.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <unordered_set>
+#include <utility>
+
+#include "core/error.h"
+#include "io/text/json.h"
+#include "io/text/utf8.h"
+#include "io/tokenizer_json/added_tokens.h"
+#include "io/tokenizer_json/decoder.h"
+#include "io/tokenizer_json/normalizer.h"
+#include "io/tokenizer_json/pre_tokenizer.h"
+#include "io/tokenizer_json/subword_model.h"
+
+namespace lyceum {
+
+namespace {
+
+/// What models call the end of a text.
+constexpr std::array usual_ends{"<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "</s>", "<eos>", "[SEP]"};
+
+const nlohmann::json& member(const nlohmann::json& json, const char* key) {
+  static const nlohmann::json null;
+  return json.contains(key) ? json.at(key) : null;
+}
+
+/// The token that a post-processor puts after a text; nothing when it puts none.
+std::optional<std::string> closing_token(const nlohmann::json& json) {
+  if (json.is_null()) return std::nullopt;
+  const std::string type = json.at("type");
+  if (type == "ByteLevel") return std::nullopt;  // changes offsets only
+  if (type == "BertProcessing" || type == "RobertaProcessing") return json.at("sep").at(0).get<std::string>();
+  if (type == "Sequence") {
+    std::optional<std::string> last;
+    for (const nlohmann::json& one : json.at("processors")) {
+      if (std::optional<std::string> token = closing_token(one)) last = std::move(token);
+    }
+    return last;
+  }
+  require_input(type == "TemplateProcessing", "the post_processor {} is not supported", excerpt(type));
+  std::optional<std::string> last;
+  for (const nlohmann::json& piece : json.at("single")) {
+    if (piece.contains("SpecialToken")) {
+      last = piece.at("SpecialToken").at("id").get<std::string>();
+    } else {
+      last.reset();
+    }
+  }
+  return last;
+}
+
+}  // namespace
+
+struct TokenizerJson::Implementation {
+  std::vector<Normalizer> normalizers;
+  PreTokenization pre_tokenization;
+  std::unique_ptr<SubwordModel> model;
+  AddedTokens added;
+  std::vector<Decoder> decoders;
+  std::vector<std::string> texts;  // of each id, as decoders see it
+  std::vector<bool> skipped;       // special, or no token at all
+  std::int32_t end = -1;
+
+  explicit Implementation(const nlohmann::json& json)
+      : normalizers(read_normalizers(member(json, "normalizer"))),
+        pre_tokenization(read_pre_tokenizer(member(json, "pre_tokenizer"))),
+        model(read_subword_model(json.at("model"))),
+        added(member(json, "added_tokens"), model->vocabulary(), normalizers),
+        decoders(read_decoders(member(json, "decoder"))) {
+    require_input(model->vocabulary().size() > 0, "the model has no token");
+    read_texts();
+    find_end(member(json, "post_processor"));
+  }
+
+  void read_texts() {
+    texts = model->vocabulary().tokens();
+    skipped.resize(texts.size());
+    for (std::size_t id = 0; id < texts.size(); ++id) {
+      skipped[id] = !model->vocabulary().contains(static_cast<std::int64_t>(id));
+    }
+    std::unordered_set<std::string> special;
+    for (const AddedTokens::Token& token : added.tokens()) {
+      const auto id = static_cast<std::size_t>(token.id);
+      if (id >= texts.size()) {
+        texts.resize(id + 1);
+        skipped.resize(id + 1, true);
+      }
+      texts[id] = token.decoded;
+      skipped[id] = false;
+      if (token.special) special.insert(token.content);
+    }
+    for (std::size_t id = 0; id < texts.size(); ++id) skipped[id] = skipped[id] || special.contains(texts[id]);
+  }
+
+  std::optional<std::int32_t> id_of(std::string_view token) const {
+    const std::optional<std::int32_t> id = added.id(token);
+    return id ? id : model->vocabulary().id(token);
+  }
+
+  void find_end(const nlohmann::json& post_processor) {
+    std::optional<std::int32_t> found;
+    if (const std::optional<std::string> closing = closing_token(post_processor)) found = id_of(*closing);
+    for (std::size_t i = 0; !found && i < usual_ends.size(); ++i) found = id_of(usual_ends[i]);
+    require_input(found.has_value(),
+                  "no end-of-text token: its post_processor puts none after a text, and the vocabulary has none of {}",
+                  [] {
+                    std::string names;
+                    for (const char* name : usual_ends) names += names.empty() ? name : std::string(", ") + name;
+                    return names;
+                  }());
+    end = *found;
+  }
+
+  void encode_piece(std::string_view piece, std::vector<std::int32_t>& ids) const {
+    if (pre_tokenization.to_bytes) {
+      model->encode(byte_characters(piece), ids);
+    } else {
+      model->encode(piece, ids);
+    }
+  }
+
+  /// A stretch without added tokens.
+  void encode_stretch(std::string_view text, bool at_start, WordCache* words, std::vector<std::int32_t>& ids) const {
+    PieceList list{.text = std::string(text), .pieces = {{0, text.size()}}, .at_start = at_start};
+    for (const auto& step : pre_tokenization.steps) step->apply(list);
+    for (const TextRange& piece : list.pieces) {
+      const std::string_view word = std::string_view(list.text).substr(piece.begin, piece.end - piece.begin);
+      if (words == nullptr) {
+        encode_piece(word, ids);
+      } else {
+        words->append(word, ids, [&](std::string_view w, std::vector<std::int32_t>& out) { encode_piece(w, out); });
+      }
+    }
+  }
+
+  void encode_valid(std::string_view text, WordCache* words, std::vector<std::int32_t>& ids) const {
+    for (const Stretch& raw : added.split(text, AddedTokens::Pass::raw)) {
+      if (raw.token) {
+        ids.push_back(*raw.token);
+        continue;
+      }
+      std::string normal(raw.text);
+      for (const Normalizer& normalize : normalizers) normal = normalize(std::move(normal));
+      const bool begins_text = raw.text.data() == text.data();
+      for (const Stretch& stretch : added.split(normal, AddedTokens::Pass::normalized)) {
+        if (stretch.token) {
+          ids.push_back(*stretch.token);
+        } else {
+          encode_stretch(stretch.text, begins_text && stretch.text.data() == normal.data(), words, ids);
+        }
+      }
+    }
+  }
+};
+
+TokenizerJson::TokenizerJson(std::string_view json, const std::string& name) {
+  try {
+    require_shallow(json);
+    implementation_ = std::make_unique<Implementation>(nlohmann::json::parse(json));
+  } catch (const Error& error) {
+    fail(ExitCode::bad_input, "{} cannot be used: {}", name, error.what());
+  } catch (const nlohmann::json::exception& error) {
+    fail(ExitCode::bad_input, "{} is no tokenizer.json: {}", name, excerpt(error.what(), 200));
+  }
+}
+
+TokenizerJson::~TokenizerJson() = default;
+TokenizerJson::TokenizerJson(TokenizerJson&&) noexcept = default;
+
+std::int64_t TokenizerJson::vocab() const { return std::ssize(implementation_->texts); }
+std::int32_t TokenizerJson::end_of_document() const { return implementation_->end; }
+
+void TokenizerJson::encode(std::string_view text, WordCache* words, std::vector<std::int32_t>& ids) const {
+  if (is_utf8(text)) {
+    implementation_->encode_valid(text, words, ids);
+  } else {
+    implementation_->encode_valid(replace_invalid_utf8(text), words, ids);
+  }
+}
+
+std::string TokenizerJson::decode(std::span<const std::int32_t> ids) const {
+  const Implementation& own = *implementation_;
+  std::vector<std::string> texts;
+  for (const std::int32_t id : ids) {
+    const auto at = static_cast<std::size_t>(id);
+    if (!own.skipped[at]) texts.push_back(own.texts[at]);
+  }
+  for (const Decoder& decode : own.decoders) texts = decode(std::move(texts));
+  std::string text;
+  for (const std::string& one : texts) {
+    if (own.decoders.empty() && &one != &texts.front()) text += ' ';
+    text += one;
+  }
+  return text;
+}
+
+}  // namespace lyceum

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/text/word_cache.h"
+
+namespace lyceum {
+
+/// A `tokenizer.json` as the package `tokenizers` writes it: byte-level BPE, BPE with byte fallback, Unigram. Encodes
+/// and decodes as that package does; what is not UTF-8 is first replaced as Python's errors="replace" does. Threads may
+/// share it.
+class TokenizerJson {
+ public:
+  /// `name` is for messages. Throws a bad_input Error that names a component that is not supported, or what is wrong.
+  TokenizerJson(std::string_view json, const std::string& name);
+  ~TokenizerJson();
+  TokenizerJson(TokenizerJson&&) noexcept;
+
+  /// Above every id.
+  std::int64_t vocab() const;
+  /// What the post-processor puts after a text, else the first of the usual names that the vocabulary has.
+  std::int32_t end_of_document() const;
+  /// Appends the ids of a text, without those that the post-processor would add; many times faster where there are
+  /// `words` to remember.
+  void encode(std::string_view text, WordCache* words, std::vector<std::int32_t>& ids) const;
+  /// The text without special tokens. Ids must be below vocab().
+  std::string decode(std::span<const std::int32_t> ids) const;
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace lyceum
