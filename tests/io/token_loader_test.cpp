@@ -234,15 +234,15 @@ TokenLoader loader_of(const std::shared_ptr<const TokenFile>& file, const Sample
   return TokenLoader({{.samples = samples, .order = SampleOrder(Kind::sequential, 1, 0, samples->count())}});
 }
 
-using Tokens = std::vector<std::int32_t>;
+using Ids = std::vector<std::int32_t>;
 constexpr std::int32_t none = -1;
 
 TEST_F(TokenLoaderTest, AMaskTakesTargetsAway) {
   const auto file = documents_of(directory_.path() / "masked", {5, 4}, true);
   const TokenLoader loader = loader_of(file, {.seq_len = 4});
   EXPECT_TRUE(loader.masked());
-  EXPECT_EQ(Read(loader, 1, 4).inputs, (Tokens{4, 5, 6, 7}));
-  EXPECT_EQ(Read(loader, 1, 4).targets, (Tokens{none, 6, none, 8}));
+  EXPECT_EQ(Read(loader, 1, 4).inputs, (Ids{4, 5, 6, 7}));
+  EXPECT_EQ(Read(loader, 1, 4).targets, (Ids{none, 6, none, 8}));
 }
 
 TEST_F(TokenLoaderTest, DocumentsOfTheStreamAreKeptApart) {
@@ -252,10 +252,10 @@ TEST_F(TokenLoaderTest, DocumentsOfTheStreamAreKeptApart) {
   EXPECT_TRUE(loader.masked());
   const Read two(loader, 0, 8, 2);
   EXPECT_EQ(two.inputs, numbers_from(0, 8));
-  EXPECT_EQ(two.targets, (Tokens{1, 2, none, none, 5, 6, 7, 8}));
-  EXPECT_EQ(two.first_keys, (Tokens{0, 0, 0, 3, 0, 0, 0, 0}));
-  EXPECT_EQ(Read(loader, 2, 4).targets, (Tokens{none, 10, 11, none}));
-  EXPECT_EQ(Read(loader, 2, 4).first_keys, (Tokens{0, 1, 1, 1}));
+  EXPECT_EQ(two.targets, (Ids{1, 2, none, none, 5, 6, 7, 8}));
+  EXPECT_EQ(two.first_keys, (Ids{0, 0, 0, 3, 0, 0, 0, 0}));
+  EXPECT_EQ(Read(loader, 2, 4).targets, (Ids{none, 10, 11, none}));
+  EXPECT_EQ(Read(loader, 2, 4).first_keys, (Ids{0, 1, 1, 1}));
   EXPECT_EQ(loader.places(2), (std::vector<std::int64_t>{8, 9, 10, 11}));
 }
 
@@ -282,10 +282,10 @@ TEST_F(TokenLoaderTest, PackedSamplesHoldWholeDocumentsAndPadding) {
   const TokenLoader loader = loader_of(file, {.seq_len = 5, .packed = true, .documents = true});
   EXPECT_EQ(loader.samples(), 4);
   const Read all(loader, 0, 20, 4);
-  EXPECT_EQ(all.inputs, (Tokens{0, 1, 2, 3, 19, 5, 6, 21, 22, 23, 8, 9, 10, 11, 12, 13, 14, 15, 16, 0}));
+  EXPECT_EQ(all.inputs, (Ids{0, 1, 2, 3, 19, 5, 6, 21, 22, 23, 8, 9, 10, 11, 12, 13, 14, 15, 16, 0}));
   EXPECT_EQ(all.targets,
-            (Tokens{none, 2, none, 4, 20, 6, none, 22, none, 24, none, 10, none, 12, none, 14, none, 16, none, none}));
-  EXPECT_EQ(all.first_keys, (Tokens{0, 0, 0, 0, 4, 0, 0, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4}));
+            (Ids{none, 2, none, 4, 20, 6, none, 22, none, 24, none, 10, none, 12, none, 14, none, 16, none, none}));
+  EXPECT_EQ(all.first_keys, (Ids{0, 0, 0, 0, 4, 0, 0, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4}));
   EXPECT_EQ(loader.places(3), (std::vector<std::int64_t>{13, 14, 15, 16, -1}));
 }
 
@@ -379,7 +379,7 @@ TEST_F(TokenLoaderTest, AMixtureTakesEachSourceInItsOwnOrder) {
             std::vector(firsts[1].begin(), firsts[1].begin() + 10));
   std::vector<std::int32_t> epoch(firsts[0].begin(), firsts[0].begin() + 10);
   std::ranges::sort(epoch);
-  EXPECT_EQ(epoch, (Tokens{0, 4, 8, 12, 16, 20, 24, 28, 32, 36}));
+  EXPECT_EQ(epoch, (Ids{0, 4, 8, 12, 16, 20, 24, 28, 32, 36}));
 }
 
 TEST_F(TokenLoaderTest, SourcesAreReadFromAText) {

@@ -108,7 +108,7 @@ void write_rounded(PartialFile& file, std::span<const float> values) {
     const auto part = values.first(std::min(at_once, values.size()));
     rounded.clear();
     for (const float value : part) rounded.push_back(round_to<T>(value));
-    file.write_values(std::span<const std::uint16_t>(rounded));
+    file.write_values(std::span<const T>(rounded));
     values = values.subspan(part.size());
   }
 }
