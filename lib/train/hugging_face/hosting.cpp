@@ -97,6 +97,10 @@ Hosting host(const Architecture& architecture, const Config& resolved) {
           "added      a gate of zeros, which is 1/2, on shared experts, whose down_proj is doubled: every {} has one",
           architecture.model));
     }
+    if (architecture.output_bias && config.model.qkv_bias) {
+      hosting.notes.push_back(
+          fmt::format("added      a bias of 0 on o_proj, as {} has with the others", architecture.model));
+    }
     for (const auto& [key, before, after] : differences(config, back)) {
       hosting.wrong.push_back(fmt::format("{} = {}", key, before));
     }
