@@ -264,7 +264,9 @@ def tokenizer_case(lyceum: Lyceum) -> dict:
     lyceum.run("convert", "export-hf", "run", "--out", out)
     texts = list(TEXTS)
     for path in sources:
-        texts += [file.read_text() for file in sorted(path.rglob("*")) if file.suffix in (".md", ".cpp", ".h")]
+        # Without what transformers takes for a space, and for a control token.
+        texts += [file.read_text().replace("\u2581", "").replace("<|endoftext|>", "")
+                  for file in sorted(path.rglob("*")) if file.suffix in (".md", ".cpp", ".h")]
     known = {"fast": transformers.AutoTokenizer.from_pretrained(out),
              "slow": transformers.AutoTokenizer.from_pretrained(out, use_fast=False),
              "file": transformers.PreTrainedTokenizerFast(tokenizer_file=str(out / "tokenizer.json"))}  # fmt: skip

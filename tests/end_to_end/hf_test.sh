@@ -75,7 +75,7 @@ refused 3 'hidden_act = "gelu"' import-hf "$work/odd"
 with 's/"default"/"yarn"/'
 refused 3 'rope_parameters has rope_type = "yarn"' import-hf "$work/odd"
 with 's/"llama"/"gpt2"/'
-refused 3 'model_type = "gpt2": known are llama, ' import-hf "$work/odd"
+refused 3 'model_type = "gpt2": known are qwen2, llama, ' import-hf "$work/odd"
 with 's/"num_hidden_layers": 2/"num_hidden_layers": 1/'
 refused 3 "no model of Lyceum has a tensor model.layers.1" import-hf "$work/odd"
 with ''

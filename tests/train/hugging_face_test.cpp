@@ -226,7 +226,7 @@ TEST(HuggingFace, AnExportIsImportedAgain) {
   config.moe.shared_experts = 2;
   const Checkpoint checkpoint(config);
   checkpoint.exports(host(named("deepseek"), checkpoint.config()), {.shard_bytes = 1000});
-  EXPECT_TRUE(fs::exists(checkpoint.target() / "model-00002-of-00005.safetensors"));
+  EXPECT_TRUE(fs::exists(checkpoint.target() / index_name));
   EXPECT_FALSE(fs::exists(checkpoint.target() / "model.safetensors"));
   EXPECT_THAT(checkpoint.exported("model.layers.1.mlp.shared_experts.up_proj.weight").front(), 1);
   checkpoint.expect_import_gives_it_back();
@@ -299,7 +299,7 @@ TEST(HuggingFace, AFolderThatIsNotWholeIsRefused) {
   rewritten("intermediate_size", 13);
   expect_bad_input(import, "_proj.weight is [12, 8], and would be [13, 8]");
   rewritten("model_type", "bert");
-  expect_bad_input(import, "model_type = \"bert\": known are llama");
+  expect_bad_input(import, "model_type = \"bert\": known are qwen2, llama");
   rewritten("vocab_size", 16);
   import();
   std::ofstream(folder / "model.safetensors.index.json") << R"({"weight_map":{"a":"../model.safetensors"}})";

@@ -106,6 +106,7 @@ Hosting host(const Architecture& architecture, const Config& resolved) {
     }
   } catch (const Error& error) {
     hosting.wrong.push_back(error.what());
+    hosting.undescribed = true;
   }
   return hosting;
 }
@@ -117,7 +118,8 @@ Hosting smallest_host(const Config& resolved) {
     all.push_back(host(architecture, resolved));
     if (all.back().wrong.empty()) return all.back();
   }
-  const Hosting& best = *std::ranges::min_element(all, {}, [](const Hosting& each) { return each.wrong.size(); });
+  const Hosting& best = *std::ranges::min_element(
+      all, {}, [](const Hosting& each) { return std::pair(each.undescribed, each.wrong.size()); });
   fail(ExitCode::usage, "no architecture of transformers holds this model; {} comes closest, but for {}",
        best.architecture->model, boost::join(best.wrong, ", "));
 }
