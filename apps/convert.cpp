@@ -55,7 +55,7 @@ po::options_description convert_options(ConvertOptions& options) {
   ConversionRequest& request = options.request;
   po::options_description described;
   auto add = described.add_options();
-  add("out", po::value(&options.out)->value_name("RUN"), "folder of the new run");
+  add("out", po::value(&options.out)->value_name("RUN"), "folder that is made");
   add("dry-run", "print what would be made, and write nothing");
   add("slices", po::value(&request.slices)->value_name("M"), "upcycle: experts that each copy is cut into");
   add("experts", po::value(&request.experts)->value_name("N"), "insert: new experts; modulize: experts in all");

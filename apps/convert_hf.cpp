@@ -68,7 +68,8 @@ int import_model(const MpiSession& session, const FromTo& from_to, const Argumen
   require_no_run(from_to.out);
   require_usage(!given.origin.contains("run.dir"), "run.dir: --out names the folder");
   const hugging_face::ModelFolder model(from_to.source);
-  const fs::path tokenizer = tokenizer_of(model);
+  std::vector<std::string> notes;
+  const fs::path tokenizer = tokenizer_of(model, notes);
   LoadedConfig base{.config = model.config()};
   base.config.run.dir = from_to.out;
   if (!tokenizer.empty()) base.config.data.tokenizer = (fs::path(from_to.out) / tokenizer.filename()).string();
@@ -80,7 +81,7 @@ int import_model(const MpiSession& session, const FromTo& from_to, const Argumen
     lines.push_back({tensor.name, tensor.shape, pattern_of(their_name(model.architecture(), tensor.name))});
   }
   tell(tensor_table(lines));
-  if (tokenizer.empty()) tell("tokenizer  none that data.tokenizer could name\n");
+  for (const std::string& note : notes) tell(note + '\n');
   if (from_to.dry_run) return 0;
   const auto lock = hold_run_directory(run.config, session);
   if (!tokenizer.empty() && !given.origin.contains("data.tokenizer")) {

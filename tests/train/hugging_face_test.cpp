@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <fstream>
+#include <map>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "io/config/binding.h"
@@ -17,7 +20,6 @@ namespace lyceum::hugging_face {
 namespace {
 
 using testing::AllOf;
-using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -54,10 +56,17 @@ const Architecture& named(const char* type) { return *find_architecture(type); }
 
 /// config.json of a model of this architecture.
 Json described(const char* type) {
-  Config config = dense();
-  if (named(type).type != "llama") config = sparse_model();
+  constexpr std::array dense_ones{"llama", "qwen2", "qwen3"}, with_head_norms{"qwen3", "qwen3_moe", "dots1"};
+  const auto among = [&](const auto& names) { return std::ranges::find(names, std::string_view(type)) != names.end(); };
+  Config config = among(dense_ones) ? dense() : sparse_model();
   config.moe.gates = Gates::renormalized;
-  return json_of(named(type), host(named(type), resolved(config)).config);
+  config.model.qkv_bias = named(type).type == "qwen2";
+  if (among(with_head_norms)) config.model.qk_norm = QkNormKind::head;
+  if (named(type).type == "olmoe") config.model.qk_norm = QkNormKind::all;
+  if (named(type).type == "glm4_moe" || named(type).type == "dots1") config.moe.router = RouterKind::sigmoid;
+  const Hosting hosting = host(named(type), resolved(config));
+  EXPECT_THAT(hosting.wrong, IsEmpty()) << type;
+  return json_of(named(type), hosting.config);
 }
 
 std::string refusal(const char* type, Json json) {
@@ -74,6 +83,17 @@ TEST(HuggingFace, ChoosesTheSmallestArchitecture) {
   config.moe.capacity_factor = 1.5;
   config.moe.top_k_start = 4;
   EXPECT_EQ(smallest(config).architecture->type, "mixtral") << "the same where nothing is trained";
+  config = dense();
+  config.model.qkv_bias = true;
+  EXPECT_EQ(smallest(config).architecture->type, "qwen2");
+  config = sparse_model();
+  EXPECT_EQ(smallest(config).architecture->type, "qwen2_moe") << "raw gates";
+  config.model.qk_norm = QkNormKind::all;
+  EXPECT_EQ(smallest(config).architecture->type, "olmoe");
+  config.model.qk_norm = QkNormKind::head;
+  EXPECT_EQ(smallest(config).architecture->type, "qwen3_moe");
+  config.moe.router = RouterKind::sigmoid;
+  EXPECT_EQ(smallest(config).architecture->type, "glm4_moe");
 }
 
 TEST(HuggingFace, NamesTheKeysThatNoArchitectureHas) {
@@ -206,7 +226,7 @@ TEST(HuggingFace, AnExportIsImportedAgain) {
   config.moe.shared_experts = 2;
   const Checkpoint checkpoint(config);
   checkpoint.exports(host(named("deepseek"), checkpoint.config()), {.shard_bytes = 1000});
-  EXPECT_TRUE(fs::exists(checkpoint.target() / "model-00002-of-00005.safetensors"));
+  EXPECT_TRUE(fs::exists(checkpoint.target() / index_name));
   EXPECT_FALSE(fs::exists(checkpoint.target() / "model.safetensors"));
   EXPECT_THAT(checkpoint.exported("model.layers.1.mlp.shared_experts.up_proj.weight").front(), 1);
   checkpoint.expect_import_gives_it_back();
@@ -232,6 +252,30 @@ TEST(HuggingFace, UnevenExpertsArePadded) {
   EXPECT_EQ(checkpoint.exported(expert + "w2.weight"), down);
 }
 
+TEST(HuggingFace, SharedExpertsGetAGateOfOneHalf) {
+  Config config = sparse_model();
+  config.moe.shared_experts = 2;
+  const Checkpoint checkpoint(config);
+  const Hosting hosting = smallest_host(checkpoint.config());
+  EXPECT_EQ(hosting.architecture->type, "qwen2_moe");
+  checkpoint.exports(hosting);
+  const std::string mlp = "model.layers.0.mlp.";
+  EXPECT_EQ(checkpoint.exported(mlp + "shared_expert_gate.weight"), std::vector<float>(8, 0.f));
+  EXPECT_THAT(checkpoint.exported(mlp + "shared_expert.down_proj.weight")[5], 2 * 6);
+  EXPECT_THAT(checkpoint.exported(mlp + "shared_expert.up_proj.weight")[5], 6);
+  EXPECT_THAT(checkpoint.exported(mlp + "experts.0.down_proj.weight")[5], 6);
+}
+
+TEST(HuggingFace, BiasesOfTheOutputMustBeZero) {
+  Config config = dense();
+  config.model.qkv_bias = true;
+  config.model.qk_norm = QkNormKind::head;
+  const Checkpoint checkpoint(config);
+  checkpoint.exports(smallest_host(checkpoint.config()));
+  EXPECT_EQ(checkpoint.exported("model.layers.1.self_attn.o_proj.bias"), std::vector<float>(8, 0.f));
+  checkpoint.expect_import_gives_it_back();
+}
+
 TEST(HuggingFace, AFolderThatIsNotWholeIsRefused) {
   const Checkpoint checkpoint(dense());
   const Hosting hosting = smallest_host(checkpoint.config());
@@ -255,7 +299,7 @@ TEST(HuggingFace, AFolderThatIsNotWholeIsRefused) {
   rewritten("intermediate_size", 13);
   expect_bad_input(import, "_proj.weight is [12, 8], and would be [13, 8]");
   rewritten("model_type", "bert");
-  expect_bad_input(import, "model_type = \"bert\": known are llama");
+  expect_bad_input(import, "model_type = \"bert\": known are qwen2, llama");
   rewritten("vocab_size", 16);
   import();
   std::ofstream(folder / "model.safetensors.index.json") << R"({"weight_map":{"a":"../model.safetensors"}})";

@@ -203,12 +203,26 @@ Json tokenizer_config(const PieceModel& model, std::int32_t end_of_document) {
           {"pad_token", nullptr}};
 }
 
+/// Of a tokenizer.json, which has all but the token that ends a document.
+Json tokenizer_config(const Json& json, std::int32_t end_of_document) {
+  std::string end;
+  for (const Json& token : json.value("added_tokens", Json::array())) {
+    if (token.at("id") == end_of_document) end = token.at("content");
+  }
+  return {{"tokenizer_class", "PreTrainedTokenizerFast"}, {"eos_token", end}};
+}
+
 }  // namespace
 
 TokenizerFiles tokenizer_files(const std::filesystem::path& file) {
   TokenizerFiles made;
   made.end_of_document = Tokenizer(file).end_of_document();
   const std::string bytes = read_whole_file(file);
+  if (bytes.starts_with('{')) {
+    made.files["tokenizer.json"] = bytes;
+    made.files["tokenizer_config.json"] = tokenizer_config(Json::parse(bytes), made.end_of_document).dump(2) + '\n';
+    return made;
+  }
   const PieceModel model(bytes);
   made.files["tokenizer.model"] = bytes;
   made.files["tokenizer_config.json"] = tokenizer_config(model, made.end_of_document).dump(2) + '\n';

@@ -15,8 +15,9 @@ struct TokenizerFiles {
   std::vector<std::string> notes = {};  // lines on what it could not be told
 };
 
-/// Of a SentencePiece model: the model itself, which transformers 4 reads where it is asked for the slow tokenizer, and
-/// for byte-pair encoding without normalisation tokenizer.json, which gives the same tokens. Errors as Tokenizer's.
+/// Of a tokenizer.json, which stays as it is, or of a SentencePiece model: the model itself, which transformers 4 reads
+/// where it is asked for the slow tokenizer, and for byte-pair encoding without normalisation tokenizer.json, which
+/// gives the same tokens. Errors as Tokenizer's.
 TokenizerFiles tokenizer_files(const std::filesystem::path& file);
 
 }  // namespace lyceum

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <utility>
 
 #include "train/hugging_face/fields.h"
 
@@ -61,7 +62,17 @@ std::vector<Field> any_model(const Absent& absent) {
 
 Field head_dim(std::int64_t absent = 0) { return same("head_dim", &Config::model, &ModelConfig::head_dim, absent); }
 Field dense_width() { return same("intermediate_size", &Config::model, &ModelConfig::ffn_hidden); }
-Field experts(std::string_view key) { return same(key, &Config::moe, &MoeConfig::experts); }
+/// `newer`: as transformers 5 writes it, where that is another one.
+Field experts(std::string_view key, std::string_view newer = {}) {
+  Field field = same(key, &Config::moe, &MoeConfig::experts);
+  if (newer.empty()) return field;
+  field.keys.push_back(newer);
+  field.read = [read = std::move(field.read), other = same(newer, &Config::moe, &MoeConfig::experts).read, newer](
+                   const Json& json, Config& config) {
+    (value_of(json, newer).is_null() ? read : other)(json, config);
+  };
+  return field;
+}
 Field top_k() { return same("num_experts_per_tok", &Config::moe, &MoeConfig::top_k); }
 Field expert_width(std::string_view key = "moe_intermediate_size") {
   return same(key, &Config::moe, &MoeConfig::expert_hidden);
@@ -92,13 +103,6 @@ std::vector<Field> sigmoid_experts(std::int64_t shared, std::int64_t dense, bool
 
 std::vector<Architecture> make_architectures() {
   return {
-      {.type = "llama",
-       .model = "LlamaForCausalLM",
-       .native = true,
-       .fields = any_model({.norm_eps = 1e-6}) +
-                 std::vector<Field>{head_dim(), heads_divide(), dense_width(), bias(), only("mlp_bias", false, false)},
-       .renames = {},
-       .output_bias = true},
       {.type = "qwen2",
        .model = "Qwen2ForCausalLM",
        .native = true,
@@ -106,6 +110,13 @@ std::vector<Architecture> make_architectures() {
                  std::vector<Field>{head_dim(), dense_width(), always(&Config::model, &ModelConfig::qkv_bias, true),
                                     no_window(false)},
        .renames = {}},
+      {.type = "llama",
+       .model = "LlamaForCausalLM",
+       .native = true,
+       .fields = any_model({.norm_eps = 1e-6}) +
+                 std::vector<Field>{head_dim(), heads_divide(), dense_width(), bias(), only("mlp_bias", false, false)},
+       .renames = {},
+       .output_bias = true},
       {.type = "qwen3",
        .model = "Qwen3ForCausalLM",
        .native = true,
@@ -133,9 +144,10 @@ std::vector<Architecture> make_architectures() {
       {.type = "qwen3_moe",
        .model = "Qwen3MoeForCausalLM",
        .native = true,
-       .fields = any_model({.norm_eps = 1e-6}) +
-                 std::vector<Field>{head_dim(), dense_width(), expert_width(), experts("num_experts"), top_k(), gates(),
-                                    dense_layers_listed(), bias(), norm(QkNormKind::head), no_window(false)},
+       .fields = any_model({.norm_eps = 1e-6}) + std::vector<Field>{head_dim(), dense_width(), expert_width(),
+                                                                    experts("num_experts", "num_local_experts"),
+                                                                    top_k(), gates(), dense_layers_listed(), bias(),
+                                                                    norm(QkNormKind::head), no_window(false)},
        .renames = {},
        .output_bias = true},
       {.type = "olmoe",

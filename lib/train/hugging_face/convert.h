@@ -1,7 +1,6 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,8 +17,8 @@ namespace lyceum::hugging_face {
 /// no place for, usage Errors for a configuration that cannot be. The model must live as long as the run.
 NewRun import_run(const ModelFolder& model, LoadedConfig wanted);
 
-/// The folder's file that data.tokenizer can name; empty: there is none.
-std::filesystem::path tokenizer_of(const ModelFolder& model);
+/// The folder's file that data.tokenizer can name; empty: there is none. What is to be said of it goes to `notes`.
+std::filesystem::path tokenizer_of(const ModelFolder& model, std::vector<std::string>& notes);
 
 struct Export {
   std::filesystem::path folder = {};

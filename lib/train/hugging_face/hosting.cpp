@@ -97,11 +97,16 @@ Hosting host(const Architecture& architecture, const Config& resolved) {
           "added      a gate of zeros, which is 1/2, on shared experts, whose down_proj is doubled: every {} has one",
           architecture.model));
     }
+    if (architecture.output_bias && config.model.qkv_bias) {
+      hosting.notes.push_back(
+          fmt::format("added      a bias of 0 on o_proj, as {} has with the others", architecture.model));
+    }
     for (const auto& [key, before, after] : differences(config, back)) {
       hosting.wrong.push_back(fmt::format("{} = {}", key, before));
     }
   } catch (const Error& error) {
     hosting.wrong.push_back(error.what());
+    hosting.undescribed = true;
   }
   return hosting;
 }
@@ -113,7 +118,8 @@ Hosting smallest_host(const Config& resolved) {
     all.push_back(host(architecture, resolved));
     if (all.back().wrong.empty()) return all.back();
   }
-  const Hosting& best = *std::ranges::min_element(all, {}, [](const Hosting& each) { return each.wrong.size(); });
+  const Hosting& best = *std::ranges::min_element(
+      all, {}, [](const Hosting& each) { return std::pair(each.undescribed, each.wrong.size()); });
   fail(ExitCode::usage, "no architecture of transformers holds this model; {} comes closest, but for {}",
        best.architecture->model, boost::join(best.wrong, ", "));
 }

@@ -14,6 +14,7 @@ struct Hosting {
   Config config;                   // resolved: a model that computes the same and is one of the architecture's
   std::vector<std::string> notes;  // how it differs from the one that was asked for
   std::vector<std::string> wrong;  // "moe.router = hash": why there is no such model; mostly empty
+  bool undescribed = false;        // config.json of this architecture cannot even say what the model would be
 };
 
 /// The same model in this architecture: experts as wide as the widest one, or experts and gates that it always has.

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "io/config/check.h"
+#include "io/data/tokenizer.h"
 #include "io/text/table.h"
 #include "model/mixture.h"
 #include "model/model_tensors.h"
@@ -65,8 +66,8 @@ NewRun import_run(const ModelFolder& model, LoadedConfig wanted) {
     require_input(found != model.tensors().end(), "{} has no tensor {}, which its {} describes", model.path().string(),
                   name, config_name);
     const ModelFolder::Tensor theirs = found->second;
-    require_input(theirs.entry->shape == tensor.shape, "{}: {} is {}, and would be {} by {}", theirs.file->path(), name,
-                  theirs.entry->shape, tensor.shape, config_name);
+    require_input(theirs.entry->shape == tensor.shape, "{}: {} is {}, and would be {} by the configuration",
+                  theirs.file->path(), name, theirs.entry->shape, tensor.shape);
     read.insert(name);
     run.tensors.push_back({tensor.name, tensor.shape, [theirs](std::span<float> values) { theirs.read(values); }});
   }
@@ -74,9 +75,19 @@ NewRun import_run(const ModelFolder& model, LoadedConfig wanted) {
   return run;
 }
 
-fs::path tokenizer_of(const ModelFolder& model) {
-  const fs::path file = model.path() / "tokenizer.model";
-  return fs::is_regular_file(file) ? file : fs::path();
+fs::path tokenizer_of(const ModelFolder& model, std::vector<std::string>& notes) {
+  for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+    const fs::path file = model.path() / name;
+    if (!fs::is_regular_file(file)) continue;
+    try {
+      const Tokenizer readable(file);
+      return file;
+    } catch (const Error& problem) {
+      notes.push_back(fmt::format("tokenizer  passed over: {}", problem.what()));
+    }
+  }
+  notes.emplace_back("tokenizer  none that data.tokenizer could name");
+  return {};
 }
 
 }  // namespace lyceum::hugging_face
