@@ -72,7 +72,9 @@ TYPED_TEST(RopeTest, PositionsBeginAnewInEachDocument) {
   for (std::int64_t r = 0, end = 1; r < 16; r = end++) {
     while (end % 8 != 0 && first_keys[static_cast<std::size_t>(end)] == r % 8) ++end;
     Grid<double> document(end - r, 12);
-    for (std::int64_t i = r; i < end; ++i) std::copy_n(&before.at(i, 0), 12, &document(i - r, 0));
+    for (std::int64_t i = 0; i < document.rows; ++i) {
+      for (std::int64_t c = 0; c < 12; ++c) document(i, c) = before.at(r + i, c);
+    }
     const std::vector<double> turned = naive(document, 6, end - r, 0);
     expected.insert(expected.end(), turned.begin(), turned.end());
   }
