@@ -26,7 +26,8 @@ std::vector<std::pair<std::string, std::string>> messages_of(const nlohmann::jso
   if (record.is_object() && record.contains("messages")) {
     require_input(record.at("messages").is_array(), "whose \"messages\" is no list");
     for (const nlohmann::json& message : record.at("messages")) {
-      messages.emplace_back(text_of(message, "role"), text_of(message, "content"));
+      std::string role = text_of(message, "role");  // first, so that what lacks both is named by it
+      messages.emplace_back(std::move(role), text_of(message, "content"));
     }
   } else {
     require_input(record.is_object() && record.contains("prompt"), "without \"messages\" or \"prompt\"");

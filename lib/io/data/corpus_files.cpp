@@ -17,11 +17,11 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t looked_at = 8192;  // bytes of a file that decide whether it is text
 
-/// Why a file that begins so is no text; "" when it may be one.
-std::string why_no_text(std::string_view beginning) {
+/// Why a file that begins so is no text; "" when it may be one. Of records each is looked at by itself.
+std::string why_no_text(std::string_view beginning, bool records) {
   if (beginning.empty()) return "empty";
   if (beginning.find('\0') != std::string_view::npos) return "binary";
-  return looks_like_text(beginning) ? "" : "not UTF-8";
+  return records || looks_like_text(beginning) ? "" : "not UTF-8";
 }
 
 class FileSearch {
@@ -33,14 +33,15 @@ class FileSearch {
     std::string beginning(looked_at, '\0');
     TextStream stream(path);
     beginning.resize(stream.read(beginning));
-    if (const std::string why = why_no_text(beginning); !why.empty()) {
+    const bool records = holds_records(path, json_);
+    if (const std::string why = why_no_text(beginning, records); !why.empty()) {
       skipped_[path] = why;
       return;
     }
     std::error_code error;
     const std::uintmax_t bytes = fs::file_size(path, error);
     require_input(!error, "{} cannot be read: {}", path.native(), error.message());
-    found_[path] = {.kind = holds_records(path, json_) ? CorpusItem::Kind::records : CorpusItem::Kind::text,
+    found_[path] = {.kind = records ? CorpusItem::Kind::records : CorpusItem::Kind::text,
                     .document = {path, 0, static_cast<std::int64_t>(bytes)},
                     .compressed = stream.compressed(),
                     .modified = fs::last_write_time(path, error).time_since_epoch().count()};
