@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "autograd/expert_bank.h"
@@ -11,6 +12,7 @@
 #include "model/router.h"
 #include "model/sublayer.h"
 #include "parallel/comm/mesh.h"
+#include "parallel/expert/token_exchange.h"
 
 namespace lyceum {
 
@@ -103,13 +105,18 @@ class MoeLayer : public Sublayer {
  private:
   /// Those of the choices of this rank's run that experts have room for, where that is limited.
   Tensor kept(const Tape& tape, const Pass& pass, const Tensor& index) const;
-  /// The answers to a run of tokens of the routed experts with weights.
-  Variable routed(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index) const;
+  /// The answers of the routed experts with weights to tokens that have `hops` before them.
+  Variable routed(Tape& tape, const RoutedTokens& tokens, std::span<const Hop> hops) const;
+  /// Of this rank's experts, to tokens that are here: with the ranks that share their widths, or of those held whole or
+  /// in part here alone.
+  Variable shared_out(Tape& tape, const RoutedTokens& tokens) const;
+  Variable computed(Tape& tape, const RoutedTokens& tokens) const;
 
   Mixture mixture_;
   RoutingTally tally_{};
   const Mesh* mesh_;
   ExpertPlaces places_;
+  ExpertRoute route_;
   Router router_;
   Parameter *down_ = nullptr, *up_ = nullptr;  // to and from the width that the bank works in, where it has its own
   Activation activation_;
