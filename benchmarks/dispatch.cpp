@@ -92,13 +92,13 @@ struct Identity {
   }
 };
 
-Variable answers(Tape& tape, const ExpertRoute& route, const RoutedTokens& tokens, std::span<const Hop> hops) {
+Variable answers(Tape& tape, const ExpertRoute& route, const TokensAndChoices& tokens, std::span<const Hop> hops) {
   if (hops.empty()) {
     const auto rows = rows_of_experts(tape.stream(), route, tokens);
     return tape.apply(Combine{rows}, tape.apply(Identity{rows->copies}, tokens.x), tokens.gates);
   }
   const auto exchange = plan_exchange(tape.stream(), hops.front(), tokens.index);
-  return tape.apply(SumAnswers{exchange}, answers(tape, route, sent(tape, exchange, tokens), hops.subspan(1)));
+  return tape.apply(SumAnswers{exchange}, answers(tape, route, arrived(tape, exchange, tokens), hops.subspan(1)));
 }
 
 struct Operands {
@@ -107,7 +107,7 @@ struct Operands {
 
 void there_and_back(const Stream& stream, const ExpertRoute& route, const Tensor& index, const Operands& operands) {
   Tape tape(stream);
-  const RoutedTokens tokens{.x = tape.leaf(operands.x), .gates = tape.leaf(operands.gates), .index = index};
+  const TokensAndChoices tokens{.x = tape.leaf(operands.x), .gates = tape.leaf(operands.gates), .index = index};
   tape.backward({{answers(tape, route, tokens, route.hops), operands.dy}});
 }
 

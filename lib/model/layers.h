@@ -106,11 +106,11 @@ class MoeLayer : public Sublayer {
   /// Those of the choices of this rank's run that experts have room for, where that is limited.
   Tensor kept(const Tape& tape, const Pass& pass, const Tensor& index) const;
   /// The answers of the routed experts with weights to tokens that have `hops` before them.
-  Variable routed(Tape& tape, const RoutedTokens& tokens, std::span<const Hop> hops) const;
+  Variable routed(Tape& tape, const TokensAndChoices& tokens, std::span<const Hop> hops) const;
   /// Of this rank's experts, to tokens that are here: with the ranks that share their widths, or of those held whole or
   /// in part here alone.
-  Variable shared_out(Tape& tape, const RoutedTokens& tokens) const;
-  Variable computed(Tape& tape, const RoutedTokens& tokens) const;
+  Variable shared_out(Tape& tape, const TokensAndChoices& tokens) const;
+  Variable computed(Tape& tape, const TokensAndChoices& tokens) const;
 
   Mixture mixture_;
   RoutingTally tally_{};

@@ -88,23 +88,23 @@ Tensor MoeLayer::kept(const Tape& tape, const Pass& pass, const Tensor& index) c
   return within_capacity(tape.stream(), pass.layout, capacity, index);
 }
 
-Variable MoeLayer::routed(Tape& tape, const RoutedTokens& tokens, std::span<const Hop> hops) const {
+Variable MoeLayer::routed(Tape& tape, const TokensAndChoices& tokens, std::span<const Hop> hops) const {
   if (hops.empty()) return mesh_->expert_tensor.size() > 1 ? shared_out(tape, tokens) : computed(tape, tokens);
   const auto exchange = plan_exchange(tape.stream(), hops.front(), tokens.index);
-  const RoutedTokens here = sent(tape, exchange, tokens);
+  const TokensAndChoices here = arrived(tape, exchange, tokens);
   const Variable answers = routed(tape, here, hops.subspan(1));
   tape.release(here.x, SendTokens{exchange}, tokens.x);
   return tape.apply(SumAnswers{exchange}, answers);
 }
 
-Variable MoeLayer::shared_out(Tape& tape, const RoutedTokens& tokens) const {
+Variable MoeLayer::shared_out(Tape& tape, const TokensAndChoices& tokens) const {
   const auto [shards, all] = gathered(tape, mesh_->expert_tensor, tokens);
   const Variable answers = computed(tape, all);
   tape.release(all.x, AllGatherReduceScatter{{shards}}, tokens.x);
   return tape.apply(ReduceScatterAllGather{{shards}}, answers);
 }
 
-Variable MoeLayer::computed(Tape& tape, const RoutedTokens& tokens) const {
+Variable MoeLayer::computed(Tape& tape, const TokensAndChoices& tokens) const {
   const auto rows = rows_of_experts(tape.stream(), route_, tokens);
   const ExpertBank bank{activation_, experts_, rows->segments, rows->copies};
   return tape.apply(Combine{rows}, tape.apply(bank, tokens.x), tokens.gates);

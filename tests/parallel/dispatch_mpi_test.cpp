@@ -98,13 +98,13 @@ Placement scattered(int ranks) {
 }
 
 Variable answers(Tape& tape, const Mesh& mesh, const ExpertRoute& route, const std::vector<std::int32_t>& held,
-                 const RoutedTokens& tokens, std::span<const Hop> hops) {
+                 const TokensAndChoices& tokens, std::span<const Hop> hops) {
   if (!hops.empty()) {
     const auto exchange = plan_exchange(tape.stream(), hops.front(), tokens.index);
     return tape.apply(SumAnswers{exchange},
-                      answers(tape, mesh, route, held, sent(tape, exchange, tokens), hops.subspan(1)));
+                      answers(tape, mesh, route, held, arrived(tape, exchange, tokens), hops.subspan(1)));
   }
-  const auto computed = [&](const RoutedTokens& here) {
+  const auto computed = [&](const TokensAndChoices& here) {
     const auto rows = rows_of_experts(tape.stream(), route, here);
     return tape.apply(Combine{rows}, tape.apply(Scale{held, share_of(mesh), rows}, here.x), here.gates);
   };

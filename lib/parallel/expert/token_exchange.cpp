@@ -129,14 +129,15 @@ std::array<Tensor, 1> SumAnswers::backward(const Stream& stream, Saved&, const T
   return {exchange->send(stream, dy)};
 }
 
-RoutedTokens sent(Tape& tape, const std::shared_ptr<const TokenExchange>& exchange, const RoutedTokens& tokens) {
+TokensAndChoices arrived(Tape& tape, const std::shared_ptr<const TokenExchange>& exchange,
+                         const TokensAndChoices& tokens) {
   return {.x = tape.apply(SendTokens{exchange}, tokens.x),
           .gates = tape.apply(SendTokens{exchange}, tokens.gates),
           .index = exchange->send(tape.stream(), tokens.index),
           .pairs = exchange->pairs};
 }
 
-GatheredTokens gathered(Tape& tape, const ProcessGroup& group, const RoutedTokens& tokens) {
+GatheredTokens gathered(Tape& tape, const ProcessGroup& group, const TokensAndChoices& tokens) {
   const std::array<std::int64_t, 2> own{tokens.index.shape()[0], tokens.pairs};
   std::vector<std::int64_t> numbers(own.size() * static_cast<std::size_t>(group.size()));
   group.all_gather(own, numbers);
@@ -155,7 +156,7 @@ GatheredTokens gathered(Tape& tape, const ProcessGroup& group, const RoutedToken
 }
 
 std::shared_ptr<const ExpertRows> rows_of_experts(const Stream& stream, const ExpertRoute& route,
-                                                  const RoutedTokens& tokens) {
+                                                  const TokensAndChoices& tokens) {
   if (route.hops.empty()) {
     return plan_rows(stream, route.local, tokens.index, {.others = std::ssize(route.local_of) - route.local});
   }

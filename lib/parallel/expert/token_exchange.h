@@ -50,7 +50,7 @@ struct SumAnswers {
 };
 
 /// Tokens on a rank, with what their router chose.
-struct RoutedTokens {
+struct TokensAndChoices {
   Variable x, gates;        // [tokens, hidden], [tokens, k]
   Tensor index;             // i32 [tokens, k]: experts, or −1 for none
   std::int64_t pairs = -1;  // choices that lie behind this rank; −1: not known
@@ -58,16 +58,17 @@ struct RoutedTokens {
 
 /// The tokens that come to this rank. The gradient of a gate is 0 on all ranks but its expert's: sums of them are
 /// exact.
-RoutedTokens sent(Tape& tape, const std::shared_ptr<const TokenExchange>& exchange, const RoutedTokens& tokens);
+TokensAndChoices arrived(Tape& tape, const std::shared_ptr<const TokenExchange>& exchange,
+                         const TokensAndChoices& tokens);
 /// The tokens of all ranks of a group, in rank order. Collective.
 struct GatheredTokens {
   RowShards shards;
-  RoutedTokens all;
+  TokensAndChoices all;
 };
-GatheredTokens gathered(Tape& tape, const ProcessGroup& group, const RoutedTokens& tokens);
+GatheredTokens gathered(Tape& tape, const ProcessGroup& group, const TokensAndChoices& tokens);
 
 /// The rows of this rank's experts, of tokens at the end of their route.
 std::shared_ptr<const ExpertRows> rows_of_experts(const Stream& stream, const ExpertRoute& route,
-                                                  const RoutedTokens& tokens);
+                                                  const TokensAndChoices& tokens);
 
 }  // namespace lyceum
