@@ -41,6 +41,7 @@ for host in h1 h2; do
     ip link set lo up
     echo \$\$ >$work/$host.pid
     exec sleep infinity" </dev/null >/dev/null 2>&1 &
+  disown
   until [[ -s $work/$host.pid ]]; do sleep 0.1; done
 done
 ip link add two-hosts-h1 type veth peer name two-hosts-h2
