@@ -223,11 +223,13 @@ int plan_command(const MpiSession& session, const Arguments& arguments) {
   const std::optional<Cluster> cluster = rates(loaded.config.run, values);
   std::optional<SearchResult> search;
   MeshPlan plan;
+  Config config = loaded.config;
+  if (cluster && config.parallel.host_ranks == 0) config.parallel.host_ranks = cluster->node_ranks;
   if (searches) {
-    search = search_meshes(loaded.config, world, *cluster, given_on_command_line(loaded));
+    search = search_meshes(config, world, *cluster, given_on_command_line(loaded));
     plan = search->best.front().plan;
   } else {
-    Config config = loaded.config;
+    require_none(contradictions(config, world));
     resolve(config, world);
     plan = plan_mesh(config, world, cluster);
   }

@@ -18,13 +18,20 @@ std::nullopt_t tell(const MpiSession& session, const std::string& text) {
   return std::nullopt;
 }
 
-/// Everything that is wrong with it, in one Error; resolves it for this world. False when it was only to be printed.
+/// Everything that is wrong with it, in one Error; resolves it for this world and its hosts. False when it was only to
+/// be printed.
 bool check(const MpiSession& session, LoadedConfig& loaded) {
   std::vector<std::string> wrong = loaded.mistakes;
   std::ranges::move(problems(loaded.config, session.size()), std::back_inserter(wrong));
   require_none(wrong);
   resolve(loaded.config, session.size());
   if (loaded.print_config) tell(session, print_config(loaded));
+  ParallelConfig& parallel = loaded.config.parallel;
+  if (parallel.host_ranks == 0) parallel.host_ranks = session.host_ranks();
+  require_usage(
+      parallel.dispatch != DispatchKind::hierarchical || parallel.host_ranks > 0,
+      "parallel.dispatch = hierarchical, but hosts have unlike numbers of ranks, or ranks are dealt to them in "
+      "turn: start equally many neighbours on each (mpirun --map-by core), or set parallel.host_ranks");
   return !loaded.print_config;
 }
 

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "core/profile.h"
 #include "model/counts.h"
+#include "model/expert_places.h"
 #include "model/mixture.h"
+#include "parallel/expert/expert_route.h"
 
 namespace lyceum {
 
@@ -30,13 +33,13 @@ constexpr auto phase_of_operation = std::to_array<std::pair<std::string_view, st
     {"PreciseLinear", "router, balance"},
     {"Route", "router, balance"},
     {"BalanceLoss", "router, balance"},
-    {"Dispatch", copies},
+    {"SendTokens", copies},
+    {"SumAnswers", copies},
     {"Combine", copies},
     {"SortByExpert", copies},
     {"PlaceInSegments", copies},
     {"ComposeIndices", copies},
-    {"GatherExpertRows", copies},
-    {"ReduceExpertRows", copies},
+    {"MapChoices", copies},
     {"RmsNorm", norms},
     {"SumNorm", norms},
     {"Sum", norms},
@@ -77,7 +80,7 @@ struct Sizes {
   double passes;                // micro-batches: each reads the weights anew
   double element;               // bytes of a weight or an activation
   double inputs;                // columns of the first product of an FFN for each of its width
-  bool spread;                  // a layer's experts lie on several ranks
+  double dispatched = 0;        // rows that a token is read and written as on its way to ranks, over all layers
   bool cut_attention, cut_ffn;  // into sub-dimensions
 
   explicit Sizes(const Config& config) : counts(count_model(config)) {
@@ -91,15 +94,21 @@ struct Sizes {
     queries = static_cast<double>(model.heads * model.head_dim);
     keys = static_cast<double>(model.kv_heads * model.head_dim);
     for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-      const bool routed = routed_experts(config, layer).has_value();
+      const std::optional<Mixture> mixture = routed_experts(config, layer);
+      const bool routed = mixture.has_value();
       sparse_layers += routed;
+      if (const int ranks = config.parallel.expert; routed && ranks > 1) {
+        const ExpertPlaces places = expert_places(config, *mixture, ranks, {});
+        const ChoiceNumbers numbers{mixture->k, mixture->choices(), mixture->group_limit, &places.devices};
+        dispatched += 1;
+        for (int rank = 0; rank < ranks; ++rank) dispatched += share_of_tokens(places.ranks.experts_of(rank), numbers);
+      }
       expert_rows += (routed ? top_k : 0) + (dense_width(config, layer) > 0);
     }
     passes =
         static_cast<double>(config.batch.global) / static_cast<double>(std::max<std::int64_t>(1, config.batch.micro));
     element = config.run.precision == "bf16" ? 2 : 4;
     inputs = static_cast<double>(inputs_of(model.ffn));
-    spread = config.parallel.expert * config.parallel.expert_tensor > 1;
     cut_attention = config.sub_dimensions.attention > 0;
     cut_ffn = config.sub_dimensions.ffn > 0;
   }
@@ -159,11 +168,11 @@ Work router(const Sizes& s) {
   return {6 * routers * s.tokens, s.tokens * s.sparse_layers * (3 * s.element * s.hidden + 6 * 4 * choices)};
 }
 
-/// Forward k + 1 each way; back as much, and the answers for the gradient of gates. Where a rank has a layer's experts
-/// whole, their products read the tokens in place.
+/// Products read the tokens in place. Combine reads k rows forwards; backwards they are read and written, and added up
+/// for the token. A token sent to ranks is so four times, there and back, both ways.
 Work permute(const Sizes& s) {
-  const double dispatch = s.spread ? s.top_k + 1 : 0, others = 4 * s.top_k + 3;
-  return {0, s.element * s.tokens * s.hidden * s.sparse_layers * (dispatch + others)};
+  const double combine = 4 * s.top_k + 3;
+  return {0, s.element * s.tokens * s.hidden * (s.sparse_layers * combine + 4 * s.dispatched)};
 }
 
 /// With n columns in for one out, forward n + 1 and backward 2n + 1: dy is counted with the product that makes it.

@@ -18,6 +18,9 @@ struct SortByExpert {
   std::span<std::int64_t> slot_pair;    // [tokens · k]
   std::span<std::int64_t> pair_slot;    // [tokens · k]
   std::int64_t others = 0;              // experts that may be chosen, behind those of `order`
+  /// The host's, by position in `order`: slots of each expert on average, where a rehearsal cannot take all experts
+  /// as chosen equally often.
+  std::span<const double> expected = {};
 
   constexpr std::int64_t choices() const { return static_cast<std::int64_t>(order.size()) + others; }
 };
@@ -48,7 +51,7 @@ struct SplitPairs {
   std::span<std::int64_t> by_token;  // [slots · parts]: for each part there, (token · parts + g) · k + choice
 };
 
-/// y[r] = x[source[r] / divisor], or zeros where source[r] is negative.
+/// y[r] = x[source[r] / divisor], or zeros where source[r] is negative. Of numbers of experts (i32) as well.
 template <class T>
 struct GatherRows {
   Matrix<const T> x;
@@ -81,7 +84,7 @@ struct CombineRowsBackward {
 };
 
 void run(const CpuStream& stream, const SortByExpert& sort);
-/// As if every expert were chosen equally often: how many rows travel depends on it.
+/// As if every expert were chosen equally often, or as expected: how many rows travel depends on it.
 void run(const RehearsalStream& stream, const SortByExpert& sort);
 void run(const CpuStream& stream, const PlaceInSegments& place);
 void run(const CpuStream& stream, const ComposeIndices& compose);

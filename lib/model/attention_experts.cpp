@@ -2,7 +2,7 @@
 #include "autograd/linear.h"
 #include "model/layers.h"
 #include "parallel/expert/choice_heads.h"
-#include "parallel/expert/dispatch.h"
+#include "parallel/expert/combine.h"
 
 namespace lyceum {
 
@@ -43,19 +43,19 @@ Sublayer::Result AttentionExperts::forward(Tape& tape, const Pass& pass, const V
 
 Variable AttentionExperts::chosen(Tape& tape, const Pass& pass, const Variable& x, const Variable& gates,
                                   const Tensor& index) const {
-  const auto exchange = plan_exchange(tape.stream(), mixture_.choices(), index);
-  const auto heads = std::make_shared<const ChoiceHeads>(tape.stream(), exchange, heads_.kv_heads);
+  const auto chosen = plan_rows(tape.stream(), mixture_.choices(), index);
+  const auto heads = std::make_shared<const ChoiceHeads>(tape.stream(), chosen, heads_.kv_heads);
   const Variable all = pass.layout.to_matrix(tape, x);
-  const Variable rows = tape.apply(GroupedLinear{queries_, exchange->segments, exchange->copies()}, all);
+  const Variable rows = tape.apply(GroupedLinear{queries_, chosen->segments, chosen->copies}, all);
   const Variable q = tape.apply(HeadsOfChoices{heads}, rows), kv = tape.apply(Linear{keys_values_}, all);
   pass.layout.release_matrix(tape, all, x);
   const Attended attended =
       attend(tape, pass, {mixture_.k * heads_.heads, heads_.kv_heads, heads_.head_dim, heads_.weights}, q, kv);
   const Variable answered = tape.apply(RowsOfHeads{heads}, attended.y);
-  const Variable answers = tape.apply(GroupedLinear{outputs_, exchange->segments}, answered);
+  const Variable answers = tape.apply(GroupedLinear{outputs_, chosen->segments}, answered);
   tape.release(answered, RowsOfHeads{heads}, attended.y);
   attended.release(tape);
-  return tape.apply(Combine{exchange}, answers, gates);
+  return tape.apply(Combine{chosen}, answers, gates);
 }
 
 }  // namespace lyceum

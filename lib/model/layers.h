@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "autograd/expert_bank.h"
@@ -11,6 +12,7 @@
 #include "model/router.h"
 #include "model/sublayer.h"
 #include "parallel/comm/mesh.h"
+#include "parallel/expert/token_exchange.h"
 #include "parallel/tensor/qk_norm.h"
 
 namespace lyceum {
@@ -115,13 +117,18 @@ class MoeLayer : public Sublayer {
   Tensor kept(const Tape& tape, const Pass& pass, const Tensor& index) const;
   /// The shared experts' answers to x, of which `run` is this rank's run.
   Variable shared(Tape& tape, const Pass& pass, const Variable& x, const Variable& run) const;
-  /// The answers to a run of tokens of the routed experts with weights.
-  Variable routed(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index) const;
+  /// The answers of the routed experts with weights to tokens that have `hops` before them.
+  Variable routed(Tape& tape, const TokensAndChoices& tokens, std::span<const Hop> hops) const;
+  /// Of this rank's experts, to tokens that are here: with the ranks that share their widths, or of those held whole or
+  /// in part here alone.
+  Variable shared_out(Tape& tape, const TokensAndChoices& tokens) const;
+  Variable computed(Tape& tape, const TokensAndChoices& tokens) const;
 
   Mixture mixture_;
   RoutingTally tally_{};
   const Mesh* mesh_;
   ExpertPlaces places_;
+  ExpertRoute route_;
   Router router_;
   Parameter *down_ = nullptr, *up_ = nullptr;  // to and from the width that the bank works in, where it has its own
   Activation activation_;

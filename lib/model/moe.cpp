@@ -4,8 +4,7 @@
 #include "autograd/sum.h"
 #include "model/layers.h"
 #include "parallel/expert/capacity.h"
-#include "parallel/expert/dispatch.h"
-#include "parallel/expert/expert_rows.h"
+#include "parallel/expert/combine.h"
 
 namespace lyceum {
 
@@ -42,6 +41,8 @@ MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::stri
     : mixture_(mixture),
       mesh_(&mesh),
       places_(std::move(places)),
+      route_(route_of(places_.ranks, mesh.expert_hops(),
+                      {mixture.k, mixture.choices(), mixture.group_limit, &places_.devices})),
       router_(config, mixture, prefix, {units.replicated, units.untrained}, places_.devices),
       activation_(config.model.ffn) {
   const std::int64_t hidden = config.model.hidden, latent = config.moe.latent_hidden;
@@ -72,7 +73,8 @@ Sublayer::Result MoeLayer::forward(Tape& tape, const Pass& pass, const Variable&
   const Variable run = layout.to_run(tape, x);
   const auto [gates, index, load, logits] = router_.forward(tape, pass, run, pass.counts ? &tally_ : nullptr);
   const Tensor taken = mixture_.capacity_factor > 0 && pass.limits ? kept(tape, pass, index) : index;
-  Variable answers = routed(tape, down_ ? tape.apply(Linear{down_}, run) : run, gates, taken);
+  const Variable tokens = down_ ? tape.apply(Linear{down_}, run) : run;
+  Variable answers = routed(tape, {.x = tokens, .gates = gates, .index = taken}, route_.hops);
   if (up_) answers = tape.apply(Linear{up_}, answers);
   if (mixture_.copies > 0) {
     const CopyTokens copy{taken, mixture_.choices() - mixture_.copies};
@@ -97,28 +99,26 @@ Tensor MoeLayer::kept(const Tape& tape, const Pass& pass, const Tensor& index) c
   return within_capacity(tape.stream(), pass.layout, capacity, index);
 }
 
-Variable MoeLayer::routed(Tape& tape, const Variable& x, const Variable& gates, const Tensor& index) const {
-  const auto exchange =
-      plan_exchange(tape.stream(), mesh_->expert, places_.ranks, index, mixture_.zeros + mixture_.copies);
-  const bool alone = mesh_->expert.size() == 1, whole = mesh_->expert_tensor.size() == 1;
-  if (alone && whole) {  // the bank reads the tokens where they are
-    return tape.apply(Combine{exchange},
-                      tape.apply(ExpertBank{activation_, experts_, exchange->segments, exchange->copies()}, x), gates);
-  }
-  const Variable sent = tape.apply(Dispatch{exchange}, x);
-  Variable answers;
-  if (whole) {
-    answers = tape.apply(ExpertBank{activation_, experts_, exchange->segments}, sent);
-    tape.release(sent, Dispatch{exchange}, x);
-  } else {
-    const auto rows = plan_rows(tape.stream(), mesh_->expert_tensor, *exchange->segments);
-    const Variable all = tape.apply(GatherExpertRows{rows}, sent);
-    answers = tape.apply(ReduceExpertRows{rows},
-                         tape.apply(ExpertBank{activation_, experts_, rows->segmented.segments}, all));
-    tape.release(all, GatherExpertRows{rows}, sent);
-    tape.release(sent, Dispatch{exchange}, x);
-  }
-  return tape.apply(Combine{exchange}, answers, gates);
+Variable MoeLayer::routed(Tape& tape, const TokensAndChoices& tokens, std::span<const Hop> hops) const {
+  if (hops.empty()) return mesh_->expert_tensor.size() > 1 ? shared_out(tape, tokens) : computed(tape, tokens);
+  const auto exchange = plan_exchange(tape.stream(), hops.front(), tokens.index);
+  const TokensAndChoices here = arrived(tape, exchange, tokens);
+  const Variable answers = routed(tape, here, hops.subspan(1));
+  tape.release(here.x, SendTokens{exchange}, tokens.x);
+  return tape.apply(SumAnswers{exchange}, answers);
+}
+
+Variable MoeLayer::shared_out(Tape& tape, const TokensAndChoices& tokens) const {
+  const auto [shards, all] = gathered(tape, mesh_->expert_tensor, tokens);
+  const Variable answers = computed(tape, all);
+  tape.release(all.x, AllGatherReduceScatter{{shards}}, tokens.x);
+  return tape.apply(ReduceScatterAllGather{{shards}}, answers);
+}
+
+Variable MoeLayer::computed(Tape& tape, const TokensAndChoices& tokens) const {
+  const auto rows = rows_of_experts(tape.stream(), route_, tokens);
+  const ExpertBank bank{activation_, experts_, rows->segments, rows->copies};
+  return tape.apply(Combine{rows}, tape.apply(bank, tokens.x), tokens.gates);
 }
 
 }  // namespace lyceum

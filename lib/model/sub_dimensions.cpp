@@ -5,7 +5,7 @@
 #include "autograd/activate.h"
 #include "autograd/monarch.h"
 #include "model/balance_loss.h"
-#include "parallel/expert/exchange.h"
+#include "parallel/expert/expert_rows.h"
 
 namespace lyceum {
 
@@ -46,9 +46,9 @@ SubDimensions::Use SubDimensions::use(Tape& tape, const Pass& pass, const Variab
   use.losses = router_.losses(tape, pass, chosen.load, mesh_->data);
   if (std::optional<Loss> own = balance(tape, pass, chosen)) use.losses.push_back(std::move(*own));
   const Tensor index = layout.gather_runs(tape.stream(), chosen.index);
-  const auto exchange = plan_exchange(tape.stream(), mixture_.choices(), index);
+  const auto rows = plan_rows(tape.stream(), mixture_.choices(), index);
   use.choices = std::make_shared<const PieceChoices>(tape.stream(), mixture_.choices(), mixture_.always_on, index,
-                                                     exchange->segments, exchange->copies());
+                                                     rows->segments, rows->copies);
   return use;
 }
 

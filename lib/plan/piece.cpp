@@ -94,7 +94,10 @@ class Rehearsal {
  private:
   static int rank_in_stage(const Place& place) { return place.index.data * place.shape.tensor + place.index.tensor; }
   static MeshShape one_stage(const Place& place) {
-    return {.tensor = place.shape.tensor, .expert = place.shape.expert, .expert_tensor = place.shape.expert_tensor};
+    return {.tensor = place.shape.tensor,
+            .expert = place.shape.expert,
+            .expert_tensor = place.shape.expert_tensor,
+            .expert_hosts = place.shape.expert_hosts};
   }
 
   TapeStage::Results record(Tape& tape, const Variable& x) {
@@ -143,6 +146,7 @@ Place condensed(const Place& place, bool experts) {
   if (experts) {
     small.shape.expert = place.shape.expert;
     small.shape.expert_tensor = place.shape.expert_tensor;
+    small.shape.expert_hosts = place.shape.expert_hosts;
     small.world = std::lcm(place.shape.tensor, place.shape.expert * place.shape.expert_tensor);
   }
   if (place.size(Axis::data) > 1 && small.size(Axis::data) == 1) small.world *= 2;
@@ -185,6 +189,7 @@ const Piece& Pieces::find(const Config& config, const Place& place, Kind kind, c
                                                    .tensor = small.shape.tensor,
                                                    .expert = small.shape.expert,
                                                    .expert_tensor = small.shape.expert_tensor,
+                                                   .expert_hosts = small.shape.expert_hosts,
                                                    .ranks = small.world,
                                                    .rank = small.index.data * small.shape.tensor + small.index.tensor,
                                                    .sequence = config.parallel.sequence,

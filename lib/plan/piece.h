@@ -46,9 +46,9 @@ class Pieces {
   /// All that a piece depends on.
   struct Key {
     Kind kind;
-    std::int64_t layer;                              // 0 where all blocks of a kind train the same
-    std::int64_t experts;                            // that a sparse block routes to
-    int tensor, expert, expert_tensor, ranks, rank;  // of a stage that has all groups, as small as can be
+    std::int64_t layer;                                            // 0 where all blocks of a kind train the same
+    std::int64_t experts;                                          // that a sparse block routes to
+    int tensor, expert, expert_tensor, expert_hosts, ranks, rank;  // of a stage that has all groups, as small as can be
     bool sequence;
     std::int64_t micro;
     Recompute recompute;

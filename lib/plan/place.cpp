@@ -2,13 +2,16 @@
 
 #include <algorithm>
 
+#include "io/config/check.h"
+
 namespace lyceum {
 
 MeshShape mesh_shape(const ParallelConfig& parallel) {
   return {.pipeline = parallel.pipeline,
           .tensor = parallel.tensor,
           .expert = parallel.expert,
-          .expert_tensor = parallel.expert_tensor};
+          .expert_tensor = parallel.expert_tensor,
+          .expert_hosts = expert_hosts(parallel)};
 }
 
 Place Place::of(const ParallelConfig& parallel, int world, int rank) {
@@ -26,6 +29,8 @@ int Place::size(Axis axis) const {
     case Axis::expert: return shape.expert;
     case Axis::expert_tensor: return shape.expert_tensor;
     case Axis::expert_data: return shape.expert_data(world);
+    case Axis::expert_across: return shape.expert_hosts;
+    case Axis::expert_within: return shape.expert_hosts > 1 ? shape.expert / shape.expert_hosts : 1;
     case Axis::pipeline_ends: return std::min(shape.pipeline, 2);
   }
   return 1;
@@ -35,7 +40,9 @@ int Place::stride(Axis axis) const {
   switch (axis) {
     case Axis::data: return shape.tensor;
     case Axis::pipeline: return stage_ranks();
-    case Axis::expert: return shape.expert_tensor;
+    case Axis::expert:
+    case Axis::expert_within: return shape.expert_tensor;
+    case Axis::expert_across: return shape.expert / shape.expert_hosts * shape.expert_tensor;
     case Axis::expert_data: return shape.expert * shape.expert_tensor;
     case Axis::pipeline_ends: return (shape.pipeline - 1) * stage_ranks();
     default: return 1;

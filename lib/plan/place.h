@@ -24,11 +24,16 @@ enum class Axis : std::uint8_t {
   expert,
   expert_tensor,
   expert_data,
+  expert_across,
+  expert_within,
   pipeline_ends
 };
-inline constexpr std::array<std::string_view, 9> axis_names{
-    "world", "data", "tensor", "pipeline", "data_tensor", "expert", "expert_tensor", "expert_data", "pipeline_ends"};
+inline constexpr std::array<std::string_view, 11> axis_names{
+    "world",         "data",        "tensor",        "pipeline",      "data_tensor",  "expert",
+    "expert_tensor", "expert_data", "expert_across", "expert_within", "pipeline_ends"};
 
+/// Tokens go to their experts by way of hosts where parallel.dispatch lets them and the ranks of an expert group fill
+/// several hosts.
 MeshShape mesh_shape(const ParallelConfig& parallel);
 
 /// One rank of a mesh that is only thought of.

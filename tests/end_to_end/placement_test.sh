@@ -4,8 +4,9 @@
 . "$(dirname "$0")/lib.sh" "$@"
 make_data
 
-# Nothing is clipped, so that no sum over all parameters, whose order follows the placement, touches the weights.
-uneven=("${tiny[@]}" --moe.expert_sizes=40,8,30,18,24,24,13,35 --optim.schedule=constant --optim.clip_norm=0)
+# A token has one expert and nothing is clipped, so that no sum whose order follows the placement, over a token's answers
+# or over all parameters, touches the weights.
+uneven=("${tiny[@]}" --moe.top_k=1 --moe.expert_sizes=40,8,30,18,24,24,13,35 --optim.schedule=constant --optim.clip_norm=0)
 pair=("${uneven[@]}" --parallel.expert=2)
 expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/whole"
 says out '^placement  contiguous, tokens taken as even: the busiest of 2 ranks has '

@@ -72,6 +72,14 @@ for ranks in 2 4; do
   same_weights "$work"/{one,two}-$ranks/checkpoints/step-00000020
 done
 
+# Four expert ranks on two hosts: tokens go by way of the hosts, and so they do on one host that counts as two.
+expect 0 on_hosts h1:2,h2:2 "${tiny[@]}" --parallel.expert=4 "--run.dir=$work/by-hosts"
+says out 'ep4 on 2 hosts'
+expect 0 on_hosts h1:4 "${tiny[@]}" --parallel.expert=4 --parallel.host_ranks=2 "--run.dir=$work/as-hosts"
+diff <(steps "$work/by-hosts/metrics.jsonl") <(steps "$work/as-hosts/metrics.jsonl") >"$work/out" ||
+  fail "two hosts have other losses than one that counts as two"
+same_weights "$work"/{by-hosts,as-hosts}/checkpoints/step-00000020
+
 # --- a host dies; a cable is cut
 training() { [[ -s $1/metrics.jsonl ]]; }
 gone() { ! kill -0 "$job" 2>/dev/null; }

@@ -306,6 +306,12 @@ TEST(ConfigProblems, impossible_routers_are_told) {
        },
        {"moe.top_k = 3 is more than the 2 experts of moe.group_limit = 2 groups"}},
       {[](Config& c) {
+         c.parallel.dispatch = DispatchKind::hierarchical;
+         c.parallel.host_ranks = 8;
+       },
+       {"parallel.dispatch = hierarchical with 1 rank of parallel.expert times parallel.expert_tensor",
+        "host_ranks = 8"}},
+      {[](Config& c) {
          c.moe.group_limit = 1;
          c.balance.device_groups = 3;
          c.parallel.placement = PlacementKind::cost;

@@ -112,6 +112,22 @@ TYPED_TEST(PermuteTest, GathersRowsAndZeros) {
   }
 }
 
+TEST(PermuteTest, GathersNumbersOfExperts) {
+  for (const std::int64_t columns : {3, 8}) {
+    Grid<std::int32_t> x(2, columns, 1), y(3, columns);
+    for (std::int64_t c = 0; c < columns; ++c) {
+      x(0, c) = static_cast<std::int32_t>(c) - 1;
+      x(1, c) = std::numeric_limits<std::int32_t>::max() - static_cast<std::int32_t>(c);
+    }
+    launch_on(2, GatherRows<std::int32_t>{x.matrix(), std::vector<std::int64_t>{3, -1, 0}, y.matrix(), 2});
+    for (std::int64_t c = 0; c < columns; ++c) {
+      EXPECT_EQ(y.at(0, c), x.at(1, c));
+      EXPECT_EQ(y.at(1, c), 0);
+      EXPECT_EQ(y.at(2, c), x.at(0, c));
+    }
+  }
+}
+
 /// Tokens whose k pairs stand in shuffled slots among unused ones; every 11th pair is dropped.
 template <class T>
 struct Combination {

@@ -14,14 +14,14 @@ constexpr std::int64_t tokens = 3, top_k = 2, groups = 2, row_width = 3, experts
 
 std::shared_ptr<const ChoiceHeads> three_tokens(const Stream& stream) {
   const Tensor index = i32_tensor(stream, {tokens, top_k}, {3, 0, 0, 1, 3, 1});
-  return std::make_shared<const ChoiceHeads>(stream, plan_exchange(stream, experts, index), groups);
+  return std::make_shared<const ChoiceHeads>(stream, plan_rows(stream, experts, index), groups);
 }
 
 /// Columns of a token: for each group of heads the first choice's, then the second one's.
 TEST(ChoiceHeads, LieByKeyHead) {
   const Stream& stream = tested_stream();
   const auto heads = three_tokens(stream);
-  const std::vector<std::int64_t> pair_of_row = values_of<std::int64_t>(stream, heads->exchange->pair_of_sent);
+  const std::vector<std::int64_t> pair_of_row = values_of<std::int64_t>(stream, heads->rows->copies.pair_of_row);
   const std::int64_t rows = std::ssize(pair_of_row), columns = groups * row_width;
   std::vector<double> values(static_cast<std::size_t>(rows * columns), NAN);  // padding reaches no token
   const auto of_pair = [](std::int64_t pair, std::int64_t column) { return static_cast<double>(100 * pair + column); };
@@ -50,7 +50,7 @@ TEST(ChoiceHeads, LieByKeyHead) {
 
 TEST(ChoiceHeads, HaveTheGradientsOfFiniteDifferences) {
   const auto heads = three_tokens(tested_stream());
-  const std::int64_t rows = heads->exchange->pair_of_sent.size();
+  const std::int64_t rows = heads->rows->copies.pair_of_row.size();
   check_op({.name = "HeadsOfChoices",
             .inputs = {{rows, groups * row_width}},
             .run = [=](Tape& tape, const std::vector<Variable>& x, const ParameterUnit&) -> std::vector<Variable> {

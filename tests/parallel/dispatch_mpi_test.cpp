@@ -1,17 +1,22 @@
 #include <gtest/gtest.h>
 
+#include <numeric>
+#include <set>
+
 #include "core/random.h"
-#include "parallel/expert/dispatch.h"
+#include "parallel/comm/mesh.h"
+#include "parallel/expert/combine.h"
+#include "parallel/expert/token_exchange.h"
 #include "support/op_check.h"
 
 namespace lyceum {
 namespace {
 
-constexpr std::int64_t experts = 11, hidden = 5, top_k = 3;
+constexpr std::int64_t experts = 11, others = 2, choices = experts + others, hidden = 5, top_k = 4;
 
 struct Local {
   std::int64_t tokens;
-  std::vector<std::int32_t> index;  // [tokens, k], distinct within a token
+  std::vector<std::int32_t> index;  // [tokens, k], distinct within a token; −1 for some
   std::vector<double> x, gates;
 };
 
@@ -20,8 +25,11 @@ Local local_of(int rank, bool crowded) {
   Local local{.tokens = rank % 3 == 2 ? 0 : 4 + 3 * rank, .index = {}, .x = {}, .gates = {}};
   const Philox random(9, "dispatch" + std::to_string(rank));
   for (std::int64_t t = 0; t < local.tokens; ++t) {
-    const auto first = static_cast<std::int32_t>(random.below(crowded ? 2 : experts, static_cast<std::uint64_t>(t)));
-    for (std::int32_t j = 0; j < top_k; ++j) local.index.push_back((first + j) % static_cast<std::int32_t>(experts));
+    const auto first = static_cast<std::int32_t>(random.below(crowded ? 2 : choices, static_cast<std::uint64_t>(t)));
+    for (std::int32_t j = 0; j < top_k; ++j) {
+      const std::int32_t expert = (first + 2 * j) % static_cast<std::int32_t>(choices);
+      local.index.push_back((t + j) % 9 == 8 ? -1 : expert);
+    }
   }
   for (std::int64_t i = 0; i < local.tokens * hidden; ++i)
     local.x.push_back(random.normal(1000 + static_cast<std::uint64_t>(i)));
@@ -39,24 +47,46 @@ Tensor tensor_of(const Stream& stream, const Shape& shape, const std::vector<dou
 /// Every expert multiplies its rows by its own factor: the answer can be worked out without any exchange.
 double factor(std::int64_t expert) { return 1.0 + 0.5 * static_cast<double>(expert); }
 
+/// What is left of a token for one of the ranks that share each expert: all of it where there is one.
+double share_of(const Mesh& mesh) {
+  return mesh.shape.expert_tensor == 1 ? 1.0 : mesh.index.expert_tensor == 0 ? 0.25 : 0.75;
+}
+
+/// This rank's experts, or their parts, on the rows of tokens.
 struct Scale {
-  std::vector<std::int32_t> local_experts;
-  std::shared_ptr<const SegmentTable> segments;
+  std::vector<std::int32_t> held;
+  double share;
+  std::shared_ptr<const ExpertRows> rows;
+
   struct Saved {};
   Tensor forward(const Stream& stream, Saved&, const Tensor& x) const {
-    const Tensor y = Tensor::zeros(stream, DType::f64, x.shape());
-    const Segments rows = segments->view();
-    for (std::size_t e = 0; e < local_experts.size(); ++e) {
-      for (std::int64_t r = rows.begin[e]; r < rows.begin[e] + rows.rows[e]; ++r) {
-        for (std::int64_t h = 0; h < hidden; ++h) {
-          y.matrix<double>().row(r)[h] = factor(local_experts[e]) * x.matrix<double>().row(r)[h];
-        }
+    const Tensor y = Tensor::zeros(stream, DType::f64, {rows->segments->total(), hidden});
+    for_rows([&](std::int64_t token, std::int64_t row, double factor) {
+      for (std::int64_t h = 0; h < hidden; ++h) {
+        y.matrix<double>().row(row)[h] = factor * x.matrix<double>().row(token)[h];
       }
-    }
+    });
     return y;
   }
-  std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
-    return {forward(stream, saved, dy)};
+  std::array<Tensor, 1> backward(const Stream& stream, Saved&, const Tensor& dy) const {
+    const Tensor dx = Tensor::zeros(stream, DType::f64, {rows->tokens(), hidden});
+    for_rows([&](std::int64_t token, std::int64_t row, double factor) {
+      for (std::int64_t h = 0; h < hidden; ++h) {
+        dx.matrix<double>().row(token)[h] += factor * dy.matrix<double>().row(row)[h];
+      }
+    });
+    return {dx};
+  }
+
+ private:
+  void for_rows(const auto& f) const {
+    const Segments segments = rows->segments->view();
+    const auto pairs = rows->copies.pair_of_row.span<const std::int64_t>();
+    for (std::size_t e = 0; e < held.size(); ++e) {
+      for (std::int64_t row = segments.begin[e]; row < segments.begin[e] + segments.rows[e]; ++row) {
+        f(pairs[static_cast<std::size_t>(row)] / top_k, row, share * factor(held[e]));
+      }
+    }
   }
 };
 
@@ -67,31 +97,127 @@ Placement scattered(int ranks) {
   return Placement::by_cost(costs, ranks);
 }
 
-void check_exchange(const ProcessGroup& group, const Placement& placement, bool crowded) {
+Variable answers(Tape& tape, const Mesh& mesh, const ExpertRoute& route, const std::vector<std::int32_t>& held,
+                 const TokensAndChoices& tokens, std::span<const Hop> hops) {
+  if (!hops.empty()) {
+    const auto exchange = plan_exchange(tape.stream(), hops.front(), tokens.index);
+    return tape.apply(SumAnswers{exchange},
+                      answers(tape, mesh, route, held, arrived(tape, exchange, tokens), hops.subspan(1)));
+  }
+  const auto computed = [&](const TokensAndChoices& here) {
+    const auto rows = rows_of_experts(tape.stream(), route, here);
+    return tape.apply(Combine{rows}, tape.apply(Scale{held, share_of(mesh), rows}, here.x), here.gates);
+  };
+  if (mesh.expert_tensor.size() == 1) return computed(tokens);
+  const auto [shards, all] = gathered(tape, mesh.expert_tensor, tokens);
+  return tape.apply(ReduceScatterAllGather{{shards}}, computed(all));
+}
+
+using Choices = std::vector<std::int32_t>;  // of one token
+
+/// Tokens that a rank has before each hop, and how many rows it sends to and receives from other ranks in it; worked
+/// out for all ranks from what they chose.
+struct Walk {
+  std::vector<std::vector<Choices>> at;  // [ranks][tokens]
+  std::vector<std::int64_t> out, in;     // [ranks], of the last hop
+
+  Walk(int world, bool crowded) : at(static_cast<std::size_t>(world)) {
+    for (int rank = 0; rank < world; ++rank) {
+      const Local local = local_of(rank, crowded);
+      for (std::int64_t t = 0; t < local.tokens; ++t) {
+        at[static_cast<std::size_t>(rank)].emplace_back(local.index.begin() + t * top_k,
+                                                        local.index.begin() + (t + 1) * top_k);
+      }
+    }
+  }
+  /// together(a, b): whether two ranks share a group; behind(owner, rank): whether the way to an expert rank goes by a
+  /// rank.
+  void hop(const Placement& placement, const auto& together, const auto& behind) {
+    const std::size_t ranks = at.size();
+    std::vector<std::vector<Choices>> next(ranks);
+    out.assign(ranks, 0);
+    in.assign(ranks, 0);
+    for (std::size_t from = 0; from < ranks; ++from) {
+      for (std::size_t to = 0; to < ranks; ++to) {
+        if (!together(from, to)) continue;
+        for (const Choices& token : at[from]) {
+          const bool goes = std::ranges::any_of(token, [&](std::int32_t e) {
+            return e >= 0 && e < experts && behind(placement.owner[static_cast<std::size_t>(e)], to);
+          });
+          if (!goes) continue;
+          next[to].push_back(token);
+          out[from] += from != to;
+          in[to] += from != to;
+        }
+      }
+    }
+    at = std::move(next);
+  }
+};
+
+/// Bytes that a hop costs this rank: two numbers for each other rank; there, rows with index and gates, and back, rows;
+/// the same backwards with gates, but no index.
+std::int64_t bytes_of(std::int64_t ranks, std::int64_t out, std::int64_t in) {
+  constexpr std::int64_t row = hidden * 8, index = top_k * 4, gates = top_k * 8;
+  return (ranks - 1) * 16 + out * (row + index + gates) + in * row + out * row + in * (row + gates);
+}
+
+void expect_bytes(const Mesh& mesh, const Placement& placement, const std::vector<std::int64_t>& counted,
+                  bool crowded) {
+  const MeshShape& shape = mesh.shape;
+  const int world = mesh.world.size(), each = shape.expert / shape.expert_hosts;
+  const auto own = static_cast<std::size_t>(mesh.world.rank());
+  const auto place = [&](std::size_t rank) { return shape.index_of(static_cast<int>(rank), world); };
+  const auto group = [&](std::size_t a, std::size_t b) {
+    return place(a).expert_data == place(b).expert_data && place(a).expert_tensor == place(b).expert_tensor;
+  };
+  const auto host = [&](std::size_t rank) { return place(rank).expert / each; };
+  Walk walk(world, crowded);
+  std::size_t hop = 0;
+  if (shape.expert_hosts > 1) {
+    walk.hop(
+        placement,
+        [&](std::size_t a, std::size_t b) { return group(a, b) && place(a).expert % each == place(b).expert % each; },
+        [&](int owner, std::size_t rank) { return owner / each == host(rank); });
+    EXPECT_EQ(counted[hop++], bytes_of(shape.expert_hosts, walk.out[own], walk.in[own])) << "across hosts";
+  }
+  if (each > 1) {
+    walk.hop(
+        placement, [&](std::size_t a, std::size_t b) { return group(a, b) && host(a) == host(b); },
+        [&](int owner, std::size_t rank) { return owner == place(rank).expert; });
+    EXPECT_EQ(counted[hop++], bytes_of(each, walk.out[own], walk.in[own])) << "between ranks";
+  }
+}
+
+void check_exchange(const Mesh& mesh, const Placement& placement, bool crowded) {
   const Stream stream = CpuStream(1);
-  const Local local = local_of(group.rank(), crowded);
+  const Local local = local_of(mesh.world.rank(), crowded);
+  const ExpertRoute route = route_of(placement, mesh.expert_hops(), {.k = top_k, .choices = choices});
+  std::vector<std::int64_t> bytes;
+  for (const Hop& hop : route.hops) bytes.push_back(-hop.group->traffic().all_to_all);
   const Tensor index = i32_tensor(stream, {local.tokens, top_k}, local.index);
-  const auto exchange = plan_exchange(stream, group, placement, index);
   Tape tape(stream);
   const Variable x = tape.leaf(tensor_of(stream, {local.tokens, hidden}, local.x));
   const Variable gates = tape.leaf(tensor_of(stream, {local.tokens, top_k}, local.gates));
-  const Variable rows = tape.apply(Dispatch{exchange}, x);
-  const std::span<const std::int32_t> held = placement.experts_of(group.rank());
-  const Variable answers = tape.apply(Scale{{held.begin(), held.end()}, exchange->segments}, rows);
-  const Variable y = tape.apply(Combine{exchange}, answers, gates);
+  const std::span<const std::int32_t> held = placement.experts_of(mesh.index.expert);
+  const Variable y =
+      answers(tape, mesh, route, {held.begin(), held.end()}, {.x = x, .gates = gates, .index = index}, route.hops);
   const Tensor dy = Tensor::empty(stream, DType::f64, {local.tokens, hidden});
   for (std::int64_t i = 0; i < dy.size(); ++i) dy.data<double>()[i] = 0.1 * static_cast<double>(i % 7) - 0.2;
   tape.backward({{y, dy}});
+  for (std::size_t h = 0; h < bytes.size(); ++h) bytes[h] += route.hops[h].group->traffic().all_to_all;
+  expect_bytes(mesh, placement, bytes, crowded);
 
   for (std::int64_t t = 0; t < local.tokens; ++t) {
     double weight = 0;
     for (std::int64_t j = 0; j < top_k; ++j) {
       const auto pair = static_cast<std::size_t>(t * top_k + j);
-      weight += local.gates[pair] * factor(local.index[pair]);
+      const std::int32_t expert = local.index[pair];
+      const double scale = expert < 0 || expert >= experts ? 0 : factor(expert);
+      weight += local.gates[pair] * scale;
       double d_gate = 0;
       for (std::int64_t h = 0; h < hidden; ++h) {
-        d_gate += dy.matrix<double>().row(t)[h] * factor(local.index[pair]) *
-                  local.x[static_cast<std::size_t>(t * hidden + h)];
+        d_gate += dy.matrix<double>().row(t)[h] * scale * local.x[static_cast<std::size_t>(t * hidden + h)];
       }
       EXPECT_NEAR(tape.gradient(gates).data<double>()[pair], d_gate, 1e-12);
     }
@@ -103,15 +229,32 @@ void check_exchange(const ProcessGroup& group, const Placement& placement, bool 
   }
 }
 
-TEST(ExpertExchange, BringsEveryTokenToItsExpertsAndBack) {
-  const ProcessGroup world = ProcessGroup::world(30);
-  for (const bool crowded : {false, true}) {  // crowded: most experts get nothing
-    check_exchange(world, Placement::contiguous(experts, world.size()), crowded);
-    check_exchange(world, scattered(world.size()), crowded);
+/// All ways that experts may lie on the ranks of this program.
+std::vector<MeshShape> shapes(int world) {
+  std::vector<MeshShape> all;
+  for (const int sharers : {1, 2}) {
+    for (const int hosts : {1, 2, 4}) {
+      const MeshShape shape{.expert = world / sharers, .expert_tensor = sharers, .expert_hosts = hosts};
+      if (world % sharers == 0 && shape.problem(world).empty()) all.push_back(shape);
+    }
+  }
+  if (world >= 4) all.push_back({.expert = world / 2, .expert_hosts = world / 4 > 1 ? 2 : 1});  // two copies
+  return all;
+}
+
+TEST(TokenExchange, BringsEveryTokenOnceToEachRankOfItsExpertsAndBack) {
+  const int world = ProcessGroup::world(30).size();
+  for (const MeshShape& shape : shapes(world)) {
+    SCOPED_TRACE(shape.text(world));
+    const Mesh mesh = Mesh::create(ProcessGroup::world(30), shape);
+    for (const bool crowded : {false, true}) {  // crowded: most experts get nothing
+      check_exchange(mesh, Placement::contiguous(experts, shape.expert), crowded);
+      check_exchange(mesh, scattered(shape.expert), crowded);
+    }
   }
 }
-TEST(ExpertExchange, NeedsNoMessagesInAGroupOfOne) {
-  check_exchange(ProcessGroup::self(), Placement::contiguous(experts, 1), false);
+TEST(TokenExchange, IsNotNeededInAGroupOfOne) {
+  check_exchange(Mesh::create(ProcessGroup::self(), {}), Placement::contiguous(experts, 1), false);
 }
 
 }  // namespace

@@ -25,10 +25,13 @@ std::vector<std::int64_t> expected_members(const Mesh& mesh, Same same) {
 
 TEST(MeshMpiTest, GroupsJoinTheRanksThatDifferOnOneAxis) {
   int tried = 0;
-  for (const MeshShape shape : {MeshShape{}, MeshShape{.expert = 2}, MeshShape{.expert = 4}, MeshShape{.expert = 8},
-                                MeshShape{.pipeline = 2, .expert = 2}, MeshShape{.tensor = 2, .expert = 4},
-                                MeshShape{.expert = 2, .expert_tensor = 2},
-                                MeshShape{.pipeline = 2, .tensor = 2, .expert = 2, .expert_tensor = 2}}) {
+  for (const MeshShape shape :
+       {MeshShape{}, MeshShape{.expert = 2}, MeshShape{.expert = 4}, MeshShape{.expert = 8},
+        MeshShape{.pipeline = 2, .expert = 2}, MeshShape{.tensor = 2, .expert = 4},
+        MeshShape{.expert = 2, .expert_tensor = 2}, MeshShape{.expert = 4, .expert_hosts = 2},
+        MeshShape{.expert = 8, .expert_hosts = 4}, MeshShape{.expert = 4, .expert_tensor = 2, .expert_hosts = 2},
+        MeshShape{.pipeline = 2, .expert = 4, .expert_hosts = 3},
+        MeshShape{.pipeline = 2, .tensor = 2, .expert = 2, .expert_tensor = 2}}) {
     ProcessGroup world = ProcessGroup::world(60);
     if (!shape.problem(world.size()).empty()) {
       EXPECT_THROW(Mesh::create(std::move(world), shape), Error);
@@ -57,6 +60,21 @@ TEST(MeshMpiTest, GroupsJoinTheRanksThatDifferOnOneAxis) {
     EXPECT_EQ(members(mesh.expert_data, rank), expected_members(mesh, [](const MeshIndex& a, const MeshIndex& b) {
                 return a.pipeline == b.pipeline && a.expert == b.expert && a.expert_tensor == b.expert_tensor;
               }));
+    ASSERT_EQ(mesh.expert_hosts.has_value(), shape.expert_hosts > 1);
+    if (const auto& hosts = mesh.expert_hosts) {
+      const int each = shape.expert / shape.expert_hosts;
+      const auto same_experts = [](const MeshIndex& a, const MeshIndex& b) {
+        return a.pipeline == b.pipeline && a.expert_data == b.expert_data && a.expert_tensor == b.expert_tensor;
+      };
+      EXPECT_EQ(members(hosts->across, rank), expected_members(mesh, [&](const MeshIndex& a, const MeshIndex& b) {
+                  return same_experts(a, b) && a.expert % each == b.expert % each;
+                }));
+      EXPECT_EQ(members(hosts->within, rank), expected_members(mesh, [&](const MeshIndex& a, const MeshIndex& b) {
+                  return same_experts(a, b) && a.expert / each == b.expert / each;
+                }));
+      EXPECT_EQ(hosts->across.rank(), mesh.index.expert / each);
+      EXPECT_EQ(hosts->within.rank(), mesh.index.expert % each);
+    }
     EXPECT_EQ(mesh.data.rank(), mesh.index.data);
     EXPECT_EQ(mesh.expert.rank(), mesh.index.expert);
     EXPECT_EQ(mesh.expert_data.rank(), mesh.index.expert_data);

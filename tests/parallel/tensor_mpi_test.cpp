@@ -3,7 +3,6 @@
 #include <numeric>
 
 #include "core/random.h"
-#include "parallel/expert/expert_rows.h"
 #include "parallel/tensor/linear_cross_entropy.h"
 #include "parallel/tensor/token_layout.h"
 #include "support/grid.h"
@@ -242,63 +241,6 @@ TEST_F(SharedVocabulary, ANanOfOneRankReachesAll) {
       EXPECT_FALSE(std::isnan(gradient.row(1)[c]));
     }
   }
-}
-
-class SharedExperts : public testing::Test {
- protected:
-  ProcessGroup group = ProcessGroup::world(60);
-  /// Rank r's rows for expert e: some without any, one padded by a lot.
-  std::int64_t rows_of(int rank, std::int64_t expert) const { return (3 * rank + 2 * expert) % 4 * (expert + 1); }
-  Stream stream = CpuStream(1);
-  SegmentTable own{stream, {rows_of(group.rank(), 0), rows_of(group.rank(), 1), rows_of(group.rank(), 2)}};
-  std::shared_ptr<const ExpertRows> rows = plan_rows(stream, group, own);
-};
-
-TEST_F(SharedExperts, SortRowsOfAllRanksByExpert) {
-  const Tensor x = Tensor::zeros(stream, DType::f64, {own.total(), 1});
-  const auto mark = [](int rank, std::int64_t expert, std::int64_t row) {
-    return 1.0 + 100.0 * rank + 10.0 * static_cast<double>(expert) + static_cast<double>(row) / 16;
-  };
-  for (std::size_t e = 0; e < 3; ++e) {
-    for (std::int64_t r = 0; r < own.view().rows[e]; ++r) {
-      x.data<double>()[own.view().begin[e] + r] = mark(group.rank(), static_cast<std::int64_t>(e), r);
-    }
-  }
-  GatherExpertRows::Saved gather_saved;
-  const Tensor all = GatherExpertRows{rows}.forward(stream, gather_saved, x);
-  const Segments segments = rows->segmented.segments->view();
-  ASSERT_EQ(segments.count(), 3);
-  std::vector<double> expected(static_cast<std::size_t>(segments.total()), 0.0);
-  for (std::size_t e = 0; e < 3; ++e) {
-    std::int64_t at = segments.begin[e];
-    for (int rank = 0; rank < group.size(); ++rank) {
-      for (std::int64_t r = 0; r < rows_of(rank, static_cast<std::int64_t>(e)); ++r) {
-        expected[static_cast<std::size_t>(at++)] = mark(rank, static_cast<std::int64_t>(e), r);
-      }
-    }
-    EXPECT_EQ(at, segments.begin[e] + segments.rows[e]);
-  }
-  EXPECT_EQ(std::vector<double>(all.data<double>(), all.data<double>() + all.size()), expected);
-
-  ReduceExpertRows::Saved reduce_saved;
-  const Tensor back = ReduceExpertRows{rows}.forward(stream, reduce_saved, all);
-  for (std::int64_t i = 0; i < x.size(); ++i) EXPECT_EQ(back.data<double>()[i], group.size() * x.data<double>()[i]);
-}
-
-TEST_F(SharedExperts, GradientsAreThoseOfFiniteDifferences) {
-  RankedChecker(group, {.name = "gather expert rows",
-                        .input = {own.total(), 1},
-                        .same_input = false,
-                        .same_output = false,
-                        .run = [&](Tape& tape, const Variable& x) { return tape.apply(GatherExpertRows{rows}, x); }})
-      .check();
-  if (group.size() > 4) return;  // every rank has rows of all ranks: too many numbers
-  RankedChecker(group, {.name = "reduce expert rows",
-                        .input = {rows->segmented.segments->total(), 1},
-                        .same_input = false,
-                        .same_output = false,
-                        .run = [&](Tape& tape, const Variable& x) { return tape.apply(ReduceExpertRows{rows}, x); }})
-      .check();
 }
 
 TEST(TokenLayoutOnRanks, SharesOutRunsOfTokens) {

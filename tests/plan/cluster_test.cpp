@@ -39,7 +39,8 @@ TEST(Clusters, TransfersTakeTheSlowestLinkOfTheirGroup) {
 }
 
 /// Whether two ranks are in one group of an axis: all that is not the axis's own coordinate is the same.
-bool together(Axis axis, const MeshIndex& a, const MeshIndex& b, int last_stage) {
+bool together(Axis axis, const MeshIndex& a, const MeshIndex& b, const MeshShape& shape) {
+  const int last_stage = shape.pipeline - 1, each = shape.expert / shape.expert_hosts;
   const bool stage = a.pipeline == b.pipeline, dense = a.data == b.data && a.tensor == b.tensor;
   switch (axis) {
     case Axis::data: return stage && a.tensor == b.tensor;
@@ -51,19 +52,22 @@ bool together(Axis axis, const MeshIndex& a, const MeshIndex& b, int last_stage)
     case Axis::expert: return stage && a.expert_data == b.expert_data && a.expert_tensor == b.expert_tensor;
     case Axis::expert_tensor: return stage && a.expert_data == b.expert_data && a.expert == b.expert;
     case Axis::expert_data: return stage && a.expert == b.expert && a.expert_tensor == b.expert_tensor;
+    case Axis::expert_across: return together(Axis::expert, a, b, shape) && a.expert % each == b.expert % each;
+    case Axis::expert_within: return together(Axis::expert, a, b, shape) && a.expert / each == b.expert / each;
     default: return true;
   }
 }
 
 /// Of a rank's peers, the share on other machines, in the worst case of all ranks: by looking at every pair.
 double worst_share_outside(const MeshShape& shape, int world, int node, Axis axis) {
+  const Place place{.shape = shape, .world = world, .index = {}};
   double worst = 0;
   for (int a = 0; a < world; ++a) {
     const MeshIndex own = shape.index_of(a, world);
     if (axis == Axis::pipeline_ends && own.pipeline != 0) continue;
     int peers = 0, outside = 0;
     for (int b = 0; b < world; ++b) {
-      if (a == b || !together(axis, own, shape.index_of(b, world), shape.pipeline - 1)) continue;
+      if (a == b || place.size(axis) == 1 || !together(axis, own, shape.index_of(b, world), shape)) continue;
       ++peers;
       if (a / node != b / node) ++outside;
     }
@@ -88,6 +92,9 @@ TEST(Clusters, PeersOnOtherMachinesAreThoseOfTheWorstGroup) {
       {{.pipeline = 3, .tensor = 3, .expert = 3}, 9},
       {{.pipeline = 2, .tensor = 7, .expert = 2, .expert_tensor = 7}, 56},
       {{.expert = 5, .expert_tensor = 2}, 20},
+      {{.expert = 16, .expert_hosts = 2}, 32},
+      {{.expert = 8, .expert_tensor = 2, .expert_hosts = 2}, 48},
+      {{.pipeline = 3, .expert = 12, .expert_hosts = 4}, 36},
   };
   for (const auto& [shape, world] : meshes) {
     for (const int node : {3, 8, 16}) {

@@ -40,9 +40,7 @@ void expect_counted(Config config, const std::string& name) {
   ProcessGroup world = ProcessGroup::world(60);
   resolve(config, world.size());
   require_none(problems(config, world.size()));
-  const auto setup = make_setup(std::move(world), {.tensor = config.parallel.tensor,
-                                                   .expert = config.parallel.expert,
-                                                   .expert_tensor = config.parallel.expert_tensor});
+  const auto setup = make_setup(std::move(world), mesh_shape(config.parallel));
   const Place place = Place::of(config.parallel, setup->mesh.world.size(), setup->mesh.world.rank());
   for (const char* precision : {"f32", "bf16"}) {
     double before = 1e30;

@@ -33,12 +33,7 @@ class TinyTraining {
  public:
   TinyTraining(const Config& config, ProcessGroup world, DType type = DType::f32, const Stream& stream = fresh_stream())
       : config_(resolved(config, world.size())),
-        setup_(make_setup(std::move(world),
-                          {.pipeline = config.parallel.pipeline,
-                           .tensor = config.parallel.tensor,
-                           .expert = config.parallel.expert,
-                           .expert_tensor = config.parallel.expert_tensor},
-                          stream)),
+        setup_(make_setup(std::move(world), mesh_shape(config.parallel), stream)),
         data_(config_),
         model_(config_, setup_->stream, setup_->mesh, type, true),
         zero_(model_.units(), setup_->mesh, setup_->stream,

@@ -225,13 +225,14 @@ struct MeshCase {
   bool sequence = false, recompute = false;
   int micro = 2;
   const char* variant = "base";
+  int host_ranks = 0;
 
   std::string text() const {
     const auto part = [](const char* name, int value) { return value > 1 ? " " + (name + std::to_string(value)) : ""; };
     return std::to_string(ranks) + " ranks" + part("pp", pipeline) + part("tp", tensor) + part("ep", expert) +
-           part("etp", expert_tensor) + part("vs", virtual_stages) + " zero " + std::to_string(zero) + " " +
-           name_of(schedule) + (sequence ? " sequence" : "") + (recompute ? " recompute" : "") + " micro " +
-           std::to_string(micro) + " " + variant;
+           part("etp", expert_tensor) + part("hosts of ", host_ranks) + part("vs", virtual_stages) + " zero " +
+           std::to_string(zero) + " " + name_of(schedule) + (sequence ? " sequence" : "") +
+           (recompute ? " recompute" : "") + " micro " + std::to_string(micro) + " " + variant;
   }
   /// Nothing but the pipeline differs from the serial run: every bit must be the same.
   bool exact() const { return ranks == pipeline && micro == 2 && std::string(variant) != "tied"; }
@@ -446,6 +447,20 @@ const std::vector<MeshCase>& cases() {
        .zero = 1,
        .sequence = true,
        .variant = "late"},
+      // tokens go to each host once, and on from there
+      {.ranks = 4, .expert = 4, .variant = "sparse", .host_ranks = 2},
+      {.ranks = 8, .expert = 8, .zero = 1, .variant = "weightless and limited", .host_ranks = 4},
+      {.ranks = 8, .tensor = 2, .expert = 4, .expert_tensor = 2, .sequence = true, .recompute = true, .host_ranks = 4},
+      {.ranks = 16,
+       .pipeline = 2,
+       .tensor = 2,
+       .expert = 8,
+       .zero = 3,
+       .schedule = zero_bubble,
+       .sequence = true,
+       .micro = 1,
+       .variant = "latent",
+       .host_ranks = 2},
   };
   return all;
 }
@@ -464,7 +479,8 @@ Config config_of(const MeshCase& mesh) {
                      .zero = mesh.zero,
                      .schedule = mesh.schedule,
                      .virtual_stages = mesh.virtual_stages,
-                     .sequence = mesh.sequence};
+                     .sequence = mesh.sequence,
+                     .host_ranks = mesh.host_ranks};
   return config;
 }
 

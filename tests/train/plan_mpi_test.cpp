@@ -1,9 +1,13 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <numeric>
+#include <set>
 #include <sstream>
 
 #include "core/allocator.h"
 #include "io/config/names.h"
+#include "model/stages.h"
 #include "support/planned_peaks.h"
 #include "train/evaluator.h"
 
@@ -23,10 +27,14 @@ void add(Counted& counted, Axis axis, const ProcessGroup::Traffic& traffic) {
 Counted counted_by(TinyTraining& training) {
   Counted counted{};
   const Mesh& mesh = training.setup().mesh;
-  const std::array<const ProcessGroup*, axis_names.size() - 1> groups{
-      &mesh.world,       &mesh.data,   &mesh.tensor,        &mesh.pipeline,
-      &mesh.data_tensor, &mesh.expert, &mesh.expert_tensor, &mesh.expert_data};
+  const std::array<const ProcessGroup*, 8> groups{&mesh.world,         &mesh.data,        &mesh.tensor,
+                                                  &mesh.pipeline,      &mesh.data_tensor, &mesh.expert,
+                                                  &mesh.expert_tensor, &mesh.expert_data};
   for (std::size_t a = 0; a < groups.size(); ++a) add(counted, static_cast<Axis>(a), groups[a]->traffic());
+  if (const auto& hosts = mesh.expert_hosts) {
+    add(counted, Axis::expert_across, hosts->across.traffic());
+    add(counted, Axis::expert_within, hosts->within.traffic());
+  }
   add(counted, Axis::data, training.zero().traffic(ParameterUnit::Group::dense));
   add(counted, Axis::data_tensor, training.zero().traffic(ParameterUnit::Group::replicated));
   add(counted, Axis::expert_data, training.zero().traffic(ParameterUnit::Group::expert));
@@ -89,6 +97,9 @@ std::vector<Config> meshes(const Config& base, int world) {
   add({.pipeline = 2, .schedule = ScheduleKind::gpipe}, none, 1);
   add({.pipeline = 2, .schedule = ScheduleKind::zero_bubble}, none, 1);
   add({.expert = 4, .expert_tensor = 2});
+  add({.expert = 4, .host_ranks = 2}, selective, 1);
+  add({.tensor = 2, .expert = 4, .zero = 1, .sequence = true, .host_ranks = 2}, full, 1);
+  add({.expert = 4, .expert_tensor = 2, .dispatch = DispatchKind::hierarchical, .host_ranks = 4}, none, 1);
   const auto add_chunk = [&](ParallelConfig parallel, Recompute recompute = none) {
     const std::size_t before = all.size();
     add(parallel, recompute, 1);
@@ -218,7 +229,10 @@ TEST(Plan, CountsTheBytesOfExpertsInAWidthOfTheirOwn) {
   config.moe.zero_experts = config.moe.experts / 2;
   config.moe.copy_experts = config.moe.experts / 2;
   config.moe.top_k = 2 * config.moe.experts;
-  EXPECT_EQ(traffic(), half);
+  // Rows of the index and of gates, there and back, have twice as many columns.
+  const std::int64_t tokens = config.batch.global * config.batch.seq_len / world, layers = config.model.layers - 1;
+  const double more = number(layers * tokens * (world - 1) * config.moe.experts * 3 * 4);
+  EXPECT_EQ(traffic(), half + more);
 }
 
 /// What moves a bias: counts of the layers of a stage.
@@ -347,7 +361,45 @@ TEST(Plan, SaysTheMemoryOfEveryRouter) {
   }
 }
 
-/// Where choices fall evenly, as plans assume, and layers differ in what there is to choose.
+/// All-to-alls of a sparse layer and micro-batch: of rows that a rank sends to others and receives from them, there and
+/// back, forwards and backwards, with k numbers of experts and k gates there and their gradients back.
+double exchanged_bytes(const Config& config, int ranks, double out, double in) {
+  const double row = number(config.model.hidden) * 4, choices = number(config.moe.top_k) * 4;
+  return 16 * (ranks - 1) + out * (row + 2 * choices) + in * row + out * row + in * (row + choices);
+}
+
+/// What a rank does in a layer where token t of a run chooses experts (t · k + j) mod E.
+double bytes_of_even_routing(const Config& config, const Placement& placement, std::int64_t tokens, int own) {
+  std::vector<double> rows(static_cast<std::size_t>(placement.ranks()));
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    std::set<int> owners;
+    for (std::int64_t j = 0; j < config.moe.top_k; ++j) {
+      owners.insert(placement.owner[static_cast<std::size_t>((t * config.moe.top_k + j) % placement.experts())]);
+    }
+    for (const int owner : owners) ++rows[static_cast<std::size_t>(owner)];
+  }
+  const double self = rows[static_cast<std::size_t>(own)];
+  return exchanged_bytes(config, placement.ranks(), std::accumulate(rows.begin(), rows.end(), 0.0) - self,
+                         self * (placement.ranks() - 1));
+}
+
+/// What it does on average of all ways to choose: the share of the tokens that need a rank is 1 − C(E − E_r, k) / C(E,
+/// k).
+double bytes_of_even_chances(const Config& config, const Placement& placement, std::int64_t tokens, int own) {
+  const auto sets = [&](std::int64_t of) {
+    return std::exp(std::lgamma(of + 1.0) - std::lgamma(of - number(config.moe.top_k) + 1.0));
+  };
+  const auto rows = [&](int rank) {
+    const std::int64_t all = placement.experts(), rest = all - std::ssize(placement.experts_of(rank));
+    return number(tokens) * (1 - (rest < config.moe.top_k ? 0 : sets(rest) / sets(all)));
+  };
+  double out = 0;
+  for (int rank = 0; rank < placement.ranks(); ++rank) out += rank == own ? 0 : rows(rank);
+  return exchanged_bytes(config, placement.ranks(), out, rows(own) * (placement.ranks() - 1));
+}
+
+/// Where choices fall evenly, as plans assume, and layers differ in what there is to choose. Which ranks a token needs
+/// is not left to chance there: bytes between experts are those of the choices, the plan's those of chances.
 TEST(Plan, KnowsLayersWithDifferentNumbersOfExperts) {
   const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
   for (const ParallelConfig& parallel :
@@ -373,11 +425,32 @@ TEST(Plan, KnowsLayersWithDifferentNumbersOfExperts) {
     const std::string what = name_of(config, world) + ", rank " + std::to_string(rank);
     const double kept = static_cast<double>(before.in_use[static_cast<std::size_t>(MemoryKind::buffers)]);
     expect_planned(planned.memory, use, kept, what);
+    const auto expert = static_cast<std::size_t>(Axis::expert),
+               all_to_all = static_cast<std::size_t>(Transfer::all_to_all);
+    const double passes = number(micro_batches(config, world));
+    const std::int64_t run = config.batch.seq_len / parallel.tensor;
+    const MeshIndex& at = training.setup().mesh.index;
+    const std::vector<Range> stages = stage_blocks(config, parallel.pipeline);
+    double counted = 0, chances = 0, a_row = 0;
+    for (std::int64_t layer = 1; layer < config.model.layers && parallel.expert > 1; ++layer) {
+      const Mixture mixture = *routed_experts(config, layer);
+      if (common(stages[static_cast<std::size_t>(at.pipeline)], {layer, 1}).count == 0) continue;
+      const Placement placement = place_experts(config, mixture, parallel.expert, {});
+      counted += passes * bytes_of_even_routing(config, placement, run, at.expert);
+      chances += passes * bytes_of_even_chances(config, placement, run, at.expert);
+      a_row +=
+          passes * (exchanged_bytes(config, parallel.expert, 1, 1) - exchanged_bytes(config, parallel.expert, 0, 0));
+    }
     for (std::size_t a = 0; a < axis_names.size(); ++a) {
       for (std::size_t t = 0; t < transfer_names.size(); ++t) {
-        EXPECT_EQ(planned.traffic().of(static_cast<Axis>(a), static_cast<Transfer>(t)).bytes,
-                  second[a][t] - first[a][t])
-            << what << ": " << transfer_names[t] << " on " << axis_names[a];
+        const double bytes = planned.traffic().of(static_cast<Axis>(a), static_cast<Transfer>(t)).bytes;
+        const std::string where = what + ": " + std::string(transfer_names[t]) + " on " + std::string(axis_names[a]);
+        if (a == expert && t == all_to_all) {
+          EXPECT_EQ(second[a][t] - first[a][t], counted) << where;
+          EXPECT_NEAR(bytes, chances, parallel.expert * a_row) << where;  // of whole rows
+        } else {
+          EXPECT_EQ(bytes, second[a][t] - first[a][t]) << where;
+        }
       }
     }
   }

@@ -34,8 +34,10 @@ std::vector<std::int64_t> fixed_traffic(const ProcessGroup& group) {
 }
 
 std::vector<const ProcessGroup*> groups_of(const Mesh& mesh) {
-  return {&mesh.data,   &mesh.tensor,        &mesh.pipeline,   &mesh.data_tensor,
-          &mesh.expert, &mesh.expert_tensor, &mesh.expert_data};
+  std::vector<const ProcessGroup*> groups{&mesh.data,   &mesh.tensor,        &mesh.pipeline,   &mesh.data_tensor,
+                                          &mesh.expert, &mesh.expert_tensor, &mesh.expert_data};
+  if (mesh.expert_hosts) groups.insert(groups.end(), {&mesh.expert_hosts->across, &mesh.expert_hosts->within});
+  return groups;
 }
 
 void expect_step_as_rehearsed(const Config& config, const std::string& name) {
@@ -83,6 +85,7 @@ TEST(Preflight, EveryMeshDoesWhatItsRehearsalSays) {
           config.parallel.expert_tensor = expert_tensor;
           config.parallel.zero = zero;
           config.parallel.sequence = tensor > 1 && zero % 2;
+          config.parallel.host_ranks = zero % 2 ? 2 * expert_tensor : 0;
           config.batch.micro = zero == 3 ? 1 : 0;
           config.model.recompute = zero == 2 ? Recompute::full : Recompute::none;
           config.balance.scope = zero == 1 ? BalanceScope::batch : BalanceScope::sequence;

@@ -23,6 +23,13 @@ std::int64_t fewest_ranks(const ParallelConfig& parallel) {
   return std::min<std::int64_t>(stage, 1 << 30) * positive(parallel.pipeline);
 }
 
+int expert_hosts(const ParallelConfig& parallel) {
+  const std::int64_t ranks = std::int64_t{parallel.expert} * parallel.expert_tensor, host = parallel.host_ranks;
+  const bool full = host > parallel.expert_tensor && parallel.expert_tensor > 0 && host % parallel.expert_tensor == 0 &&
+                    ranks > host && ranks % host == 0;
+  return full && parallel.dispatch != DispatchKind::direct ? static_cast<int>(ranks / host) : 1;
+}
+
 namespace {
 
 namespace po = boost::program_options;
@@ -405,6 +412,11 @@ void check_ranks_and_batch(Findings& findings, const Config& config, int world) 
   findings.unless(world % stages != 0 || divides(expert_ranks, world / stages),
                   "parallel.expert = {} times parallel.expert_tensor = {} does not divide the {} of a stage{}",
                   parallel.expert, parallel.expert_tensor, count_text(world / stages, "rank"), way_out);
+  findings.unless(
+      parallel.dispatch != DispatchKind::hierarchical || parallel.host_ranks == 0 || expert_hosts(parallel) > 1,
+      "parallel.dispatch = hierarchical with {} of parallel.expert times parallel.expert_tensor, which do not "
+      "fill several hosts of parallel.host_ranks = {} with more than one expert rank on each: set auto",
+      count_text(expert_ranks, "rank"), parallel.host_ranks);
   if (data == 0) return;
   findings.unless(divides(data, batch.global),
                   "batch.global = {} does not divide among {} data-parallel ranks: set a multiple of {}", batch.global,

@@ -13,6 +13,10 @@ namespace lyceum {
 /// The fewest ranks that a mesh of these groups has; any number that suits it is a multiple.
 std::int64_t fewest_ranks(const ParallelConfig& parallel);
 
+/// Hosts over which tokens go to their experts in two steps: those that the ranks of an expert group fill, with more
+/// than one expert rank on each; 1 where there are none, or parallel.dispatch says straight.
+int expert_hosts(const ParallelConfig& parallel);
+
 /// Everything that makes this configuration impossible on `world` ranks, whatever the build; each names the keys, their
 /// values and what to set. Files are not looked at. The same before and after `resolve`.
 std::vector<std::string> contradictions(const Config& config, int world);

@@ -179,12 +179,17 @@ struct OptimConfig {
 /// Of experts on ranks, see parallel/expert/placement.h.
 enum class PlacementKind { contiguous, pairs, cost };
 
+/// How tokens go to the ranks of their experts: by way of hosts where ranks fill several of them.
+enum class DispatchKind { automatic, direct, hierarchical };
+
 struct ParallelConfig {
   int pipeline = 1, tensor = 1, expert = 1, expert_tensor = 1, zero = 0;
   ScheduleKind schedule = ScheduleKind::one_forward_one_backward;
   int virtual_stages = 1;
   bool sequence = false;
   PlacementKind placement = PlacementKind::contiguous;
+  DispatchKind dispatch = DispatchKind::automatic;
+  int host_ranks = 0;              // ranks of a host, neighbours; 0: not known
   std::string transport = "auto";  // of tensors between GPUs: nccl, staged (through the host), auto
   bool checksums = false;          // with every message of tensors that travels by MPI
 };

@@ -196,6 +196,9 @@ void bind_parallel(Binder key, ParallelConfig& parallel) {
   key("parallel.sequence", &parallel.sequence, {}, "sequence parallelism over the tensor ranks");
   key("parallel.placement", EnumMember(&parallel.placement, placement_names),
       "of experts on ranks: in runs, wide with narrow, level in FLOPs");
+  key("parallel.dispatch", EnumMember(&parallel.dispatch, dispatch_names),
+      "of tokens to experts' ranks: straight, or once to each host and on from there; auto: by hosts over several");
+  key("parallel.host_ranks", &parallel.host_ranks, {.low = 0}, "ranks of a host, for parallel.dispatch; 0: as started");
   key("parallel.transport", &parallel.transport, {.names = {"auto", "nccl", "staged"}},
       "between GPUs: NCCL, MPI by way of the host; auto: NCCL unless ranks share a GPU");
   key("parallel.checksums", &parallel.checksums, {}, "whether messages of tensors that travel by MPI have a checksum");

@@ -158,6 +158,7 @@ void run(const CudaStream& stream, const CombineRowsBackward<T>& combine) {
 template void run(const CudaStream&, const GatherRows<float>&);
 template void run(const CudaStream&, const GatherRows<bfloat16>&);
 template void run(const CudaStream&, const GatherRows<double>&);
+template void run(const CudaStream&, const GatherRows<std::int32_t>&);
 template void run(const CudaStream&, const CombineRows<float>&);
 template void run(const CudaStream&, const CombineRows<bfloat16>&);
 template void run(const CudaStream&, const CombineRows<double>&);

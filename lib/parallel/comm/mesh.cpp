@@ -1,5 +1,7 @@
 #include "parallel/comm/mesh.h"
 
+#include <utility>
+
 namespace lyceum {
 
 std::string MeshShape::problem(int world) const {
@@ -22,12 +24,16 @@ std::string MeshShape::problem(int world) const {
     return wrong("parallel.expert · parallel.expert_tensor = {} · {} does not divide the {} ranks of a pipeline stage",
                  expert, expert_tensor, stage_ranks);
   }
+  if (expert_hosts < 1 || expert % expert_hosts != 0) {
+    return wrong("{} expert ranks do not lie on {} hosts", expert, expert_hosts);
+  }
   return {};
 }
 
 std::string MeshShape::text(int world) const {
-  return format_message("pp{} dp{} tp{} · edp{} ep{} etp{}",
-                        {pipeline, data(world), tensor, expert_data(world), expert, expert_tensor});
+  const std::string hosts = expert_hosts > 1 ? format_message(" on {} hosts", {expert_hosts}) : "";
+  return format_message("pp{} dp{} tp{} · edp{} ep{}{} etp{}",
+                        {pipeline, data(world), tensor, expert_data(world), expert, hosts, expert_tensor});
 }
 
 MeshIndex MeshShape::index_of(int rank, int world) const {
@@ -62,6 +68,14 @@ Mesh Mesh::create(ProcessGroup world, MeshShape shape) {
       along("expert_tensor", [&](At at) { return (at.pipeline * edp + at.expert_data) * ep + at.expert; });
   ProcessGroup expert_data =
       along("expert_data", [&](At at) { return (at.pipeline * ep + at.expert) * etp + at.expert_tensor; });
+  std::optional<ExpertHosts> hosts;
+  if (const int each = ep / shape.expert_hosts; shape.expert_hosts > 1) {
+    const auto group = [&](At at) { return (at.pipeline * edp + at.expert_data) * etp + at.expert_tensor; };
+    ProcessGroup across = along("expert_across", [&](At at) { return group(at) * each + at.expert % each; });
+    ProcessGroup within =
+        along("expert_within", [&](At at) { return group(at) * shape.expert_hosts + at.expert / each; });
+    hosts.emplace(ExpertHosts{.across = std::move(across), .within = std::move(within)});
+  }
   return {.shape = shape,
           .index = own,
           .world = std::move(world),
@@ -71,7 +85,13 @@ Mesh Mesh::create(ProcessGroup world, MeshShape shape) {
           .data_tensor = std::move(data_tensor),
           .expert = std::move(expert),
           .expert_tensor = std::move(expert_tensor),
-          .expert_data = std::move(expert_data)};
+          .expert_data = std::move(expert_data),
+          .expert_hosts = std::move(hosts)};
+}
+
+std::vector<const ProcessGroup*> Mesh::expert_hops() const {
+  if (expert_hosts) return {&expert_hosts->across, &expert_hosts->within};
+  return {&expert};
 }
 
 }  // namespace lyceum

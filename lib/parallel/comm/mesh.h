@@ -1,6 +1,8 @@
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "parallel/comm/process_group.h"
 
@@ -18,6 +20,9 @@ struct MeshIndex {
 /// stage are factored a second time for experts: data · tensor = expert_data · expert · expert_tensor.
 struct MeshShape {
   int pipeline = 1, tensor = 1, expert = 1, expert_tensor = 1;
+  /// Hosts that the ranks of an expert group lie on, equally many on each and neighbours there. Of more than one,
+  /// tokens go to their experts in two steps.
+  int expert_hosts = 1;
 
   int data(int world) const { return world / (pipeline * tensor); }
   int expert_data(int world) const { return world / (pipeline * expert * expert_tensor); }
@@ -41,6 +46,14 @@ struct Mesh {
   ProcessGroup expert;         // the ranks that share out one layer's experts
   ProcessGroup expert_tensor;  // the ranks that share out each of the same experts
   ProcessGroup expert_data;    // same parts of the same experts: expert parameters are replicated over it
+  /// The expert group in two steps: ranks of one place on each host, and those of one host.
+  struct ExpertHosts {
+    ProcessGroup across, within;
+  };
+  std::optional<ExpertHosts> expert_hosts;  // where it lies on several
+
+  /// The groups that tokens go through to their experts.
+  std::vector<const ProcessGroup*> expert_hops() const;
 
   /// Throws a usage Error where the shape does not fit the world.
   static Mesh create(ProcessGroup world, MeshShape shape);

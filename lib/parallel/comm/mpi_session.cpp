@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -70,6 +71,11 @@ MpiSession::MpiSession() : host_(host_name()) {
   check(MPI_Comm_rank(machine, &local_rank_), "MPI_Comm_rank");
   check(MPI_Comm_size(machine, &local_size_), "MPI_Comm_size");
   check(MPI_Comm_free(&machine), "MPI_Comm_free");
+  // Where every rank's place is what it would be among neighbours, neighbours lie together.
+  const bool in_order = local_rank_ == rank_ % local_size_;
+  std::array<int, 2> least{in_order ? local_size_ : 0, -local_size_};
+  check(MPI_Allreduce(MPI_IN_PLACE, least.data(), 2, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "MPI_Allreduce");
+  host_ranks_ = least[0] == -least[1] ? least[0] : 0;
 }
 
 MpiSession::~MpiSession() {

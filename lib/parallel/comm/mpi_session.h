@@ -26,6 +26,8 @@ class MpiSession {
   int local_rank() const { return local_rank_; }
   int local_size() const { return local_size_; }
   const std::string& host() const { return host_; }
+  /// Ranks of each machine, where all have equally many and neighbours lie together; else 0.
+  int host_ranks() const { return host_ranks_; }
 
   /// Ends every rank of the job at once with this exit code. For errors that this rank alone knows of.
   [[noreturn]] void abort(ExitCode code) const;
@@ -35,7 +37,7 @@ class MpiSession {
 
  private:
   bool started_ = false;
-  int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1;
+  int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1, host_ranks_ = 1;
   std::string host_;
 };
 

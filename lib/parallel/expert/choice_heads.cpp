@@ -12,26 +12,25 @@ namespace {
 Tensor to_tokens(const Stream& stream, const ChoiceHeads& heads, const Tensor& rows) {
   const std::int64_t width = rows.shape()[1], parts = rows.shape()[0] * heads.groups;
   return gather_rows(stream, rows.reshaped({parts, width / heads.groups}), heads.in_rows)
-      .reshaped({heads.exchange->tokens, heads.exchange->top_k * width});
+      .reshaped({heads.rows->tokens(), heads.rows->copies.top_k * width});
 }
 
 Tensor to_rows(const Stream& stream, const ChoiceHeads& heads, const Tensor& tokens) {
-  const std::int64_t width = tokens.shape()[1] / heads.exchange->top_k, parts = heads.in_rows.size();
+  const std::int64_t width = tokens.shape()[1] / heads.rows->copies.top_k, parts = heads.in_rows.size();
   return gather_rows(stream, tokens.reshaped({parts, width / heads.groups}), heads.in_tokens)
-      .reshaped({heads.exchange->pair_of_sent.size(), width});
+      .reshaped({heads.rows->copies.pair_of_row.size(), width});
 }
 
 }  // namespace
 
-ChoiceHeads::ChoiceHeads(const Stream& stream, std::shared_ptr<const ExpertExchange> of, std::int64_t groups)
-    : exchange(std::move(of)),
+ChoiceHeads::ChoiceHeads(const Stream& stream, std::shared_ptr<const ExpertRows> of, std::int64_t groups)
+    : rows(std::move(of)),
       groups(groups),
-      in_rows(Tensor::empty(stream, DType::i64, {exchange->sent_of_pair.size() * groups})),
-      in_tokens(Tensor::empty(stream, DType::i64, {exchange->pair_of_sent.size() * groups})) {
-  require(exchange->alone(), "heads of choices whose experts are on other ranks");
-  launch(stream, SplitPairs{.slot_of_pair = exchange->sent_of_pair.span<const std::int64_t>(),
-                            .pair_of_slot = exchange->pair_of_sent.span<const std::int64_t>(),
-                            .k = exchange->top_k,
+      in_rows(Tensor::empty(stream, DType::i64, {rows->copies.row_of_pair.size() * groups})),
+      in_tokens(Tensor::empty(stream, DType::i64, {rows->copies.pair_of_row.size() * groups})) {
+  launch(stream, SplitPairs{.slot_of_pair = rows->copies.row_of_pair.span<const std::int64_t>(),
+                            .pair_of_slot = rows->copies.pair_of_row.span<const std::int64_t>(),
+                            .k = rows->copies.top_k,
                             .parts = groups,
                             .in_slots = in_rows.span<std::int64_t>(),
                             .by_token = in_tokens.span<std::int64_t>()});

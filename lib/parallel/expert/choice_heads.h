@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "autograd/tape.h"
-#include "parallel/expert/exchange.h"
+#include "parallel/expert/expert_rows.h"
 
 namespace lyceum {
 
@@ -11,11 +11,11 @@ namespace lyceum {
 /// them, and tokens [tokens, k · heads · dim], whose heads attention sees as one token's. There the heads that share
 /// keys lie together, whatever expert they are of: columns are [key head, choice, head of the group, dim].
 struct ChoiceHeads {
-  std::shared_ptr<const ExpertExchange> exchange;  // alone()
-  std::int64_t groups;                             // key heads
-  Tensor in_rows, in_tokens;                       // i64: SplitPairs' maps, of a row's heads by group
+  std::shared_ptr<const ExpertRows> rows;
+  std::int64_t groups;        // key heads
+  Tensor in_rows, in_tokens;  // i64: SplitPairs' maps, of a row's heads by group
 
-  ChoiceHeads(const Stream& stream, std::shared_ptr<const ExpertExchange> of, std::int64_t groups);
+  ChoiceHeads(const Stream& stream, std::shared_ptr<const ExpertRows> of, std::int64_t groups);
 };
 
 /// Rows → tokens.

@@ -1,48 +1,60 @@
 #include "parallel/expert/expert_rows.h"
 
+#include <numeric>
+#include <vector>
+
+#include "core/copy.h"
+#include "parallel/expert/segmented_rows.h"
+
 namespace lyceum {
 
 namespace {
 
-Tensor gather(const Stream& stream, const ExpertRows& rows, const Tensor& own) {
-  const Tensor arrived = all_gather(stream, rows.packed, gather_rows(stream, own, rows.own.segment_of_arrived));
-  return gather_rows(stream, arrived, rows.segmented.arrived_of_segment);
+/// Uninitialised.
+Tensor numbers(const Stream& stream, std::int64_t count) { return Tensor::empty(stream, DType::i64, {count}); }
+
+/// through[map[i]], −1 where map[i] is.
+Tensor compose(const Stream& stream, const Tensor& map, const Tensor& through) {
+  const Tensor y = numbers(stream, map.size());
+  launch(stream, ComposeIndices{.map = map.span<const std::int64_t>(),
+                                .through = through.span<const std::int64_t>(),
+                                .y = y.span<std::int64_t>()});
+  return y;
 }
 
-Tensor reduce(const Stream& stream, const ExpertRows& rows, const Tensor& partial) {
-  const Tensor packed =
-      reduce_scatter(stream, rows.packed, gather_rows(stream, partial, rows.segmented.segment_of_arrived));
-  return gather_rows(stream, packed, rows.own.arrived_of_segment);
+/// begin: where the sorted pairs of each expert begin. `most`: pairs in all at most.
+SegmentedRows segmented(const Stream& stream, const Tensor& begin, std::int64_t most) {
+  const std::int64_t experts = begin.size() - 1;
+  if (asynchronous(stream)) return into_segments(stream, begin, most, experts);
+  std::vector<std::int64_t> counts = values_of<std::int64_t>(stream, begin);
+  std::adjacent_difference(counts.begin(), counts.end(), counts.begin());
+  return into_segments(stream, std::span(counts).subspan(1), static_cast<std::size_t>(experts));
 }
 
 }  // namespace
 
-std::shared_ptr<const ExpertRows> plan_rows(const Stream& stream, const ProcessGroup& group, const SegmentTable& own) {
-  const std::vector<std::int64_t> sent = own.rows_on_host(stream);
-  const std::size_t experts = sent.size(), ranks = static_cast<std::size_t>(group.size());
-  std::vector<std::int64_t> counts(ranks * experts);
-  group.all_gather(sent, counts);
-  RowShards packed{.group = &group, .rows = std::vector<std::int64_t>(ranks, 0), .routed = true};
-  for (std::size_t i = 0; i < counts.size(); ++i) packed.rows[i / experts] += counts[i];
-  return std::make_shared<ExpertRows>(ExpertRows{.packed = std::move(packed),
-                                                 .own = into_segments(stream, sent, experts),
-                                                 .segmented = into_segments(stream, counts, experts)});
-}
-
-Tensor GatherExpertRows::forward(const Stream& stream, Saved&, const Tensor& own) const {
-  return gather(stream, *rows, own);
-}
-
-std::array<Tensor, 1> GatherExpertRows::backward(const Stream& stream, Saved&, const Tensor& dy) const {
-  return {reduce(stream, *rows, dy)};
-}
-
-Tensor ReduceExpertRows::forward(const Stream& stream, Saved&, const Tensor& partial) const {
-  return reduce(stream, *rows, partial);
-}
-
-std::array<Tensor, 1> ReduceExpertRows::backward(const Stream& stream, Saved&, const Tensor& d_own) const {
-  return {gather(stream, *rows, d_own)};
+std::shared_ptr<const ExpertRows> plan_rows(const Stream& stream, std::int64_t experts, const Tensor& index,
+                                            const KnownChoices& known) {
+  const Tensor pair_of_slot = numbers(stream, index.size()), slot_of_pair = numbers(stream, index.size());
+  const Tensor begin = numbers(stream, experts + 1);
+  std::vector<std::int32_t> order(static_cast<std::size_t>(experts));
+  std::iota(order.begin(), order.end(), 0);
+  std::vector<double> expected;
+  if (known.pairs >= 0) {
+    expected.assign(order.size(), static_cast<double>(known.pairs) / static_cast<double>(experts));
+  }
+  launch(stream, SortByExpert{.index = index.matrix<std::int32_t>(),
+                              .order = tensor_of(stream, {experts}, order).span<const std::int32_t>(),
+                              .begin = begin.span<std::int64_t>(),
+                              .slot_pair = pair_of_slot.span<std::int64_t>(),
+                              .pair_slot = slot_of_pair.span<std::int64_t>(),
+                              .others = known.others,
+                              .expected = expected});
+  const SegmentedRows rows = segmented(stream, begin, known.pairs >= 0 ? known.pairs : index.size());
+  const TokenRows copies{.pair_of_row = compose(stream, rows.arrived_of_segment, pair_of_slot),
+                         .row_of_pair = compose(stream, slot_of_pair, rows.segment_of_arrived),
+                         .top_k = index.shape()[1]};
+  return std::make_shared<ExpertRows>(ExpertRows{copies, rows.segments});
 }
 
 }  // namespace lyceum

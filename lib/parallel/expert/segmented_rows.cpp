@@ -45,11 +45,19 @@ SegmentedRows into_segments(const Stream& stream, const Tensor& begin, std::int6
   return segmented_rows(stream, begin, arrived, experts, nullptr);
 }
 
-Tensor gather_rows(const Stream& stream, const Tensor& x, const Tensor& source) {
+Tensor gather_rows(const Stream& stream, const Tensor& x, const Tensor& source, std::int64_t divisor) {
   const Tensor y = Tensor::empty(stream, x.dtype(), {source.size(), x.shape()[1]});
-  dispatch_float(x.dtype(), [&]<class T>() {
-    launch(stream, GatherRows<T>{.x = x.matrix<T>(), .source = source.span<const std::int64_t>(), .y = y.matrix<T>()});
-  });
+  const auto gather = [&]<class T>() {
+    launch(
+        stream,
+        GatherRows<T>{
+            .x = x.matrix<T>(), .source = source.span<const std::int64_t>(), .y = y.matrix<T>(), .divisor = divisor});
+  };
+  if (x.dtype() == DType::i32) {
+    gather.operator()<std::int32_t>();
+  } else {
+    dispatch_float(x.dtype(), gather);
+  }
   return y;
 }
 

@@ -22,7 +22,7 @@ SegmentedRows into_segments(const Stream& stream, std::span<const std::int64_t> 
 /// among those `arrived`, the last element included, which is how many there are.
 SegmentedRows into_segments(const Stream& stream, const Tensor& begin, std::int64_t arrived, std::int64_t experts);
 
-/// y[i] = x[source[i]], zero where that is −1. x: [rows, width], source: i64
-Tensor gather_rows(const Stream& stream, const Tensor& x, const Tensor& source);
+/// y[i] = x[source[i] / divisor], zero where that is −1. x: [rows, width], of floats or i32; source: i64
+Tensor gather_rows(const Stream& stream, const Tensor& x, const Tensor& source, std::int64_t divisor = 1);
 
 }  // namespace lyceum

@@ -1,0 +1,36 @@
+#include "kernels/choices.h"
+
+#include <algorithm>
+
+#include "kernels/choices_checks.h"
+#include "kernels/cpu/checks.h"
+#include "kernels/cpu/parallel_for.h"
+
+namespace lyceum {
+
+void run(const CpuStream& stream, const MapChoices& map) {
+  const std::int64_t tokens = map.index.rows, k = map.index.cols;
+  const bool counts = !map.count.empty();
+  require_fitting(map);
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    require_indices("MapChoices", "index", std::span(map.index.row(t), static_cast<std::size_t>(k)), -1,
+                    std::ssize(map.place));
+  }
+  if (counts) require_indices("MapChoices", "place", map.place, -1, std::ssize(map.count));
+  parallel_for(stream, tokens, rows_a_thread(k), [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t t = first; t < last; ++t) {
+      for (std::int64_t j = 0; j < k; ++j) map.y.row(t)[j] = place_of(map, t, j);
+    }
+  });
+  if (!counts) return;
+  std::ranges::fill(map.count, 0);
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    for (std::int64_t j = 0; j < k; ++j) {
+      const std::int32_t choice = map.index.row(t)[j],
+                         place = choice < 0 ? -1 : map.place[static_cast<std::size_t>(choice)];
+      if (place >= 0) ++map.count[static_cast<std::size_t>(place)];
+    }
+  }
+}
+
+}  // namespace lyceum

@@ -1,0 +1,166 @@
+#include "parallel/expert/token_exchange.h"
+
+#include <array>
+#include <iterator>
+#include <numeric>
+#include <utility>
+
+#include "core/copy.h"
+#include "kernels/choices.h"
+#include "kernels/permute.h"
+#include "parallel/expert/segmented_rows.h"
+
+namespace lyceum {
+
+namespace {
+
+/// `averages` of a token, of `tokens`.
+std::vector<double> of_all(std::vector<double> averages, std::int64_t tokens) {
+  for (double& average : averages) average *= static_cast<double>(tokens);
+  return averages;
+}
+
+/// Numbers that the host learns of the choices: [ranks] each.
+struct Counts {
+  std::vector<std::int64_t> rows, pairs;
+};
+
+/// Tells every rank its two numbers of this rank's, and learns this rank's of theirs.
+Counts swapped(const ProcessGroup& group, const Counts& own) {
+  const auto ranks = static_cast<std::size_t>(group.size());
+  std::vector<std::int64_t> sent, received(2 * ranks);
+  for (std::size_t r = 0; r < ranks; ++r) sent.insert(sent.end(), {own.rows[r], own.pairs[r]});
+  const std::vector<std::int64_t> two(ranks, 2);
+  group.all_to_all(
+      ProcessGroup::NumbersToAll{.sent = sent, .send_counts = two, .received = received, .receive_counts = two});
+  Counts theirs;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    theirs.rows.push_back(received[2 * r]);
+    theirs.pairs.push_back(received[2 * r + 1]);
+  }
+  return theirs;
+}
+
+std::int64_t sum(std::span<const std::int64_t> numbers) {
+  return std::accumulate(numbers.begin(), numbers.end(), std::int64_t{0});
+}
+
+/// Rows of x to the ranks of the group, `send_rows` of them, as rows of a new tensor.
+Tensor exchanged(const Stream& stream, const ProcessGroup& group, const Tensor& x,
+                 std::span<const std::int64_t> send_rows, std::span<const std::int64_t> receive_rows) {
+  const std::int64_t width = x.shape()[1];
+  const Tensor y = Tensor::empty(stream, x.dtype(), {sum(receive_rows), width});
+  const ProfileScope timed(profile_of(stream), "all-to-all");
+  group.all_to_all({.sent = x.raw(),
+                    .send_rows = send_rows,
+                    .received = y.raw(),
+                    .receive_rows = receive_rows,
+                    .row_bytes = width * static_cast<std::int64_t>(size_of(x.dtype()))});
+  return y;
+}
+
+/// y[t, j] = place[index[t, j]].
+Tensor mapped(const Stream& stream, const Tensor& index, const std::vector<std::int32_t>& place) {
+  const Tensor y = Tensor::empty(stream, DType::i32, index.shape());
+  launch(stream, MapChoices{.index = index.matrix<const std::int32_t>(),
+                            .place = tensor_of(stream, {std::ssize(place)}, place).span<const std::int32_t>(),
+                            .y = y.matrix<std::int32_t>()});
+  return y;
+}
+
+}  // namespace
+
+Tensor TokenExchange::send(const Stream& stream, const Tensor& x) const {
+  return exchanged(stream, *group, gather_rows(stream, x, copies.pair_of_row, copies.top_k), send_rows, receive_rows);
+}
+
+Tensor TokenExchange::sum_back(const Stream& stream, const Tensor& y) const {
+  return copies.sums(stream, exchanged(stream, *group, y, receive_rows, send_rows));
+}
+
+std::shared_ptr<const TokenExchange> plan_exchange(const Stream& stream, const Hop& hop, const Tensor& index) {
+  const std::int64_t tokens = index.shape()[0], ranks = hop.group->size();
+  const Tensor rank_of_choice = Tensor::empty(stream, DType::i32, index.shape());
+  const Tensor counts = Tensor::empty(stream, DType::i64, {2 * ranks + 1});  // one wait for both
+  const Tensor begin = counts.slice(0, ranks + 1), pairs = counts.slice(ranks + 1, ranks);
+  const Tensor rank_of = tensor_of(stream, {std::ssize(hop.rank_of)}, hop.rank_of);
+  const std::vector<double> expected_pairs = of_all(hop.pairs, tokens), expected_rows = of_all(hop.rows, tokens);
+  launch(stream, MapChoices{.index = index.matrix<const std::int32_t>(),
+                            .place = rank_of.span<const std::int32_t>(),
+                            .y = rank_of_choice.matrix<std::int32_t>(),
+                            .once = true,
+                            .count = pairs.span<std::int64_t>(),
+                            .expected = expected_pairs});
+  const Tensor pair_of_row = Tensor::empty(stream, DType::i64, {index.size()});
+  const Tensor row_of_pair = Tensor::empty(stream, DType::i64, {index.size()});
+  std::vector<std::int32_t> order(static_cast<std::size_t>(ranks));
+  std::iota(order.begin(), order.end(), 0);
+  launch(stream, SortByExpert{.index = rank_of_choice.matrix<const std::int32_t>(),
+                              .order = tensor_of(stream, {ranks}, order).span<const std::int32_t>(),
+                              .begin = begin.span<std::int64_t>(),
+                              .slot_pair = pair_of_row.span<std::int64_t>(),
+                              .pair_slot = row_of_pair.span<std::int64_t>(),
+                              .expected = expected_rows});
+  const std::vector<std::int64_t> known = values_of<std::int64_t>(stream, counts);
+  const auto behind_begin = known.begin() + ranks + 1;
+  Counts own{.rows = {}, .pairs = {behind_begin, known.end()}};
+  std::adjacent_difference(known.begin() + 1, behind_begin, std::back_inserter(own.rows));
+  Counts theirs = swapped(*hop.group, own);
+  const std::int64_t sent = known[static_cast<std::size_t>(ranks)];
+  return std::make_shared<TokenExchange>(
+      TokenExchange{.group = hop.group,
+                    .copies = {pair_of_row.slice(0, sent), row_of_pair, index.shape()[1]},
+                    .send_rows = std::move(own.rows),
+                    .receive_rows = std::move(theirs.rows),
+                    .pairs = sum(theirs.pairs)});
+}
+
+Tensor SendTokens::forward(const Stream& stream, Saved&, const Tensor& x) const { return exchange->send(stream, x); }
+
+std::array<Tensor, 1> SendTokens::backward(const Stream& stream, Saved&, const Tensor& d_received) const {
+  return {exchange->sum_back(stream, d_received)};
+}
+
+Tensor SumAnswers::forward(const Stream& stream, Saved&, const Tensor& answers) const {
+  return exchange->sum_back(stream, answers);
+}
+
+std::array<Tensor, 1> SumAnswers::backward(const Stream& stream, Saved&, const Tensor& dy) const {
+  return {exchange->send(stream, dy)};
+}
+
+TokensAndChoices arrived(Tape& tape, const std::shared_ptr<const TokenExchange>& exchange,
+                         const TokensAndChoices& tokens) {
+  return {.x = tape.apply(SendTokens{exchange}, tokens.x),
+          .gates = tape.apply(SendTokens{exchange}, tokens.gates),
+          .index = exchange->send(tape.stream(), tokens.index),
+          .pairs = exchange->pairs};
+}
+
+GatheredTokens gathered(Tape& tape, const ProcessGroup& group, const TokensAndChoices& tokens) {
+  const std::array<std::int64_t, 2> own{tokens.index.shape()[0], tokens.pairs};
+  std::vector<std::int64_t> numbers(own.size() * static_cast<std::size_t>(group.size()));
+  group.all_gather(own, numbers);
+  RowShards shards{.group = &group, .rows = {}, .routed = true};
+  std::int64_t pairs = 0;
+  for (std::size_t i = 0; i < numbers.size(); i += own.size()) {
+    shards.rows.push_back(numbers[i]);
+    pairs += numbers[i + 1];
+  }
+  const AllGatherReduceScatter gather{{shards}};
+  return {.shards = shards,
+          .all = {.x = tape.apply(gather, tokens.x),
+                  .gates = tape.apply(gather, tokens.gates),
+                  .index = all_gather(tape.stream(), shards, tokens.index),
+                  .pairs = tokens.pairs < 0 ? -1 : pairs}};
+}
+
+std::shared_ptr<const ExpertRows> rows_of_experts(const Stream& stream, const ExpertRoute& route,
+                                                  const TokensAndChoices& tokens) {
+  if (route.hops.empty()) {
+    return plan_rows(stream, route.local, tokens.index, {.others = std::ssize(route.local_of) - route.local});
+  }
+  return plan_rows(stream, route.local, mapped(stream, tokens.index, route.local_of), {.pairs = tokens.pairs});
+}
+
+}  // namespace lyceum

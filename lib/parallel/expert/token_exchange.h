@@ -1,0 +1,74 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "autograd/tape.h"
+#include "parallel/expert/expert_route.h"
+#include "parallel/expert/expert_rows.h"
+#include "parallel/tensor/collectives.h"
+
+namespace lyceum {
+
+/// Rows of tokens to the ranks of a hop's group, each row once to each rank that experts of the token lie behind.
+///   tokens    as this rank has them
+///   sent      sorted by rank, then token
+///   received  sorted by source rank, then the token's place there
+struct TokenExchange {
+  const ProcessGroup* group;
+  TokenRows copies;                                   // of tokens, as sent: pairs are first choices behind a rank
+  std::vector<std::int64_t> send_rows, receive_rows;  // [ranks]
+  std::int64_t pairs;                                 // choices of received tokens that lie behind this rank
+
+  /// Any type. [tokens, width] → [received, width]
+  Tensor send(const Stream& stream, const Tensor& x) const;
+  /// The transpose: each token's sum over the ranks that it was sent to, in the order of its first choices behind them.
+  /// Of bf16, rows travel rounded and are added up in f32. [received, width] → [tokens, width]
+  Tensor sum_back(const Stream& stream, const Tensor& y) const;
+};
+
+/// Collective over the hop's group. The host waits for the device once, to know how many rows travel. index: i32
+/// [tokens, k], experts or −1 for none.
+std::shared_ptr<const TokenExchange> plan_exchange(const Stream& stream, const Hop& hop, const Tensor& index);
+
+/// Tokens to the ranks of their experts; backwards each token's sum.
+struct SendTokens {
+  std::shared_ptr<const TokenExchange> exchange;
+
+  struct Saved {};
+  Tensor forward(const Stream& stream, Saved& saved, const Tensor& x) const;
+  std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& d_received) const;
+};
+
+/// The way back: what ranks made of a token, as its sum; backwards sends.
+struct SumAnswers {
+  std::shared_ptr<const TokenExchange> exchange;
+
+  struct Saved {};
+  Tensor forward(const Stream& stream, Saved& saved, const Tensor& answers) const;
+  std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& dy) const;
+};
+
+/// Tokens on a rank, with what their router chose.
+struct TokensAndChoices {
+  Variable x, gates;        // [tokens, hidden], [tokens, k]
+  Tensor index;             // i32 [tokens, k]: experts, or −1 for none
+  std::int64_t pairs = -1;  // choices that lie behind this rank; −1: not known
+};
+
+/// The tokens that come to this rank. The gradient of a gate is 0 on all ranks but its expert's: sums of them are
+/// exact.
+TokensAndChoices arrived(Tape& tape, const std::shared_ptr<const TokenExchange>& exchange,
+                         const TokensAndChoices& tokens);
+/// The tokens of all ranks of a group, in rank order. Collective.
+struct GatheredTokens {
+  RowShards shards;
+  TokensAndChoices all;
+};
+GatheredTokens gathered(Tape& tape, const ProcessGroup& group, const TokensAndChoices& tokens);
+
+/// The rows of this rank's experts, of tokens at the end of their route.
+std::shared_ptr<const ExpertRows> rows_of_experts(const Stream& stream, const ExpertRoute& route,
+                                                  const TokensAndChoices& tokens);
+
+}  // namespace lyceum
