@@ -153,7 +153,7 @@ TEST(TokenizerJson, WhatIsNotSupportedOrWrongIsNamed) {
   refused("/model/vocab", json::object(), "merged token ab is not in its vocabulary");
   refused("/model/merges/0", {"a", "z"}, "merged token az is not in its vocabulary");
   refused("/model/merges/0", {"a"}, "a merge of BPE does not have two tokens");
-  refused("/model/merges/0", "a b c", "a merge of BPE does not have two tokens");
+  refused("/model/merges/0", "a b c", "the merge a b c of BPE does not have two tokens");
   refused("/added_tokens/0/id", 9, "the added token </s> has the id 9, but its place gives it 7");
   refused("/added_tokens/0/content", "", "is empty or given twice");
   refused("/pre_tokenizer",
