@@ -32,7 +32,9 @@ PartialFile::~PartialFile() {
   if (!kept_) std::filesystem::remove(partial_, ignored);
 }
 
-void PartialFile::write(const void* data, std::size_t bytes) { check(std::fwrite(data, 1, bytes, file_) == bytes); }
+void PartialFile::write(const void* data, std::size_t bytes) {
+  if (bytes > 0) check(std::fwrite(data, 1, bytes, file_) == bytes);  // of nothing data may be null
+}
 
 void PartialFile::read(std::int64_t at, void* data, std::size_t bytes) {
   check(uninterrupted([&] { return ::pread(fileno(file_), data, bytes, at); }) == static_cast<ssize_t>(bytes));
