@@ -111,6 +111,7 @@ make_data() {
 [run]
 dir = $work/run
 steps = 12
+log_every = 1
 device = cpu
 threads = 1
 [data]
