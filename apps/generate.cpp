@@ -92,6 +92,7 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
   const Config& config = run->config;
   require_usage(!config.data.tokenizer.empty(), "data.tokenizer is not set: name the tokenizer of these tokens");
   const Tokenizer tokenizer(config.data.tokenizer);
+  options.sampling.vocab = tokenizer.vocab();
   if (run->reader.tokenizer_sha256().empty()) {  // else it is the checkpoint's own
     std::vector<std::string> prefixes;
     for (const DataSource& source : data_sources("data.train", config.data.train)) prefixes.push_back(source.prefix);

@@ -246,6 +246,15 @@ def relative(a: float, b: float) -> float:
     return abs(a - b) / max(abs(a), abs(b)) if a != b else 0.0
 
 
+def conclude(results: dict, head: dict, report: Path | None) -> int:
+    """Prints how many cases are "equal", writes them behind `head` as JSON; the exit code."""
+    failed = [name for name, result in results.items() if not result["equal"]]
+    print(f"\n{len(results) - len(failed)} of {len(results)} cases agree")
+    if report:
+        report.write_text(json.dumps(head | {"cases": results}, indent=2) + "\n")
+    return 1 if failed else 0
+
+
 def check_equality(arguments, precision: str) -> dict:
     steps = arguments.equality_steps
     # A short batch, and a schedule that warms up, holds and decays within the run: updates are large enough to tell.

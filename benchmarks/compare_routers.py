@@ -21,7 +21,7 @@ import h5py
 import torch
 from torch import Tensor
 
-from compare_pytorch import ROOT, relative, write_tokens
+from compare_pytorch import ROOT, conclude, relative, write_tokens
 from reference_model import Router, Training, Weights
 
 # Largest relative difference allowed between f32 and float64. About 1e-6 is seen, and no choice that differs.
@@ -300,12 +300,8 @@ def main() -> int:
         row = "".join(f"{worst[column]:15.1e}" for column in COLUMNS) + f"{worst['counts']:15}"
         print(f"{name:<{width}}{row}  {'ok' if equal else 'FAILED'}", flush=True)
         results[name] = {"equal": equal, "differences": worst}
-    failed = [name for name, result in results.items() if not result["equal"]]
-    print(f"\n{len(results) - len(failed)} of {len(results)} cases agree")
-    if arguments.json:
-        head = {"lyceum": version, "torch": torch.__version__, "seed": arguments.seed, "limit": LIMIT}
-        arguments.json.write_text(json.dumps(head | {"cases": results}, indent=2) + "\n")
-    return 1 if failed else 0
+    head = {"lyceum": version, "torch": torch.__version__, "seed": arguments.seed, "limit": LIMIT}
+    return conclude(results, head, arguments.json)
 
 
 if __name__ == "__main__":

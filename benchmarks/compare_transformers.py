@@ -29,7 +29,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from compare_pytorch import ROOT, relative, write_tokens
+from compare_pytorch import ROOT, conclude, relative, write_tokens
 
 # Largest relative difference allowed between the mean losses of two programs in f32. About 1e-7 is seen.
 LIMIT = 2e-5
@@ -342,12 +342,8 @@ def main() -> int:
             result = tokenizer_case(Lyceum(program, Path(folder)))
         print(f"tokenizer: {result['texts']} texts by {result['classes']}: {result['wrong'][:5] or 'same tokens and text'}")
         results["tokenizer"] = result | {"equal": not result["wrong"]}
-    failed = [name for name, result in results.items() if not result["equal"]]
-    print(f"\n{len(results) - len(failed)} of {len(results)} cases agree")
-    if arguments.json:
-        head = {"lyceum": version, "transformers": transformers.__version__, "torch": torch.__version__, "limit": LIMIT}
-        arguments.json.write_text(json.dumps(head | {"cases": results}, indent=2) + "\n")
-    return 1 if failed else 0
+    head = {"lyceum": version, "transformers": transformers.__version__, "torch": torch.__version__, "limit": LIMIT}
+    return conclude(results, head, arguments.json)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@
 #include "core/random.h"
 #include "parallel/comm/mpi_session.h"
 #include "parallel/expert/combine.h"
-#include "parallel/expert/segmented_rows.h"
+#include "parallel/expert/gather_rows.h"
 #include "parallel/expert/token_exchange.h"
 
 namespace {

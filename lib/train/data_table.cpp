@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <sstream>
-
 #include "io/text/table.h"
 
 namespace lyceum {
@@ -43,8 +41,7 @@ std::vector<std::string> data_lines(const Config& config, const RunData& data) {
                  fmt::format("{}", sources[s].order.count()), fmt::format("{:.4f}", data.train->weight(s)),
                  fmt::format("{:.2f}", epochs(s))});
     }
-    std::istringstream text(table.text());
-    for (std::string line; std::getline(text, line);) lines.push_back("           " + line);
+    for (const std::string& line : table.lines()) lines.push_back("           " + line);
   }
   for (const TokenLoader::Source& source : sources) {
     if (const std::string line = packing_line(*source.samples); !line.empty()) lines.push_back(line);

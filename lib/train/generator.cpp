@@ -71,6 +71,7 @@ GenerationTimes generate(const Transformer& model, const Stream& stream, std::sp
   const std::int64_t most = std::min(sampling.tokens, seq_len - length);
   for (std::int64_t i = 0; i < most; ++i) {
     start = Clock::now();
+    if (sampling.vocab > 0) scores.resize(std::min(scores.size(), static_cast<std::size_t>(sampling.vocab)));
     const std::int32_t token = draw(scores, sampling, random.uniform(static_cast<std::uint64_t>(i)));
     const double drawn = seconds_since(start);
     if (token == end) break;

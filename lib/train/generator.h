@@ -14,6 +14,7 @@ struct Sampling {
   double temperature = 0.8;   // 0: always the most likely
   std::int64_t top_k = 40;    // drawn from the k most likely; 0: from all
   std::uint64_t seed = 1;
+  std::int64_t vocab = 0;  // drawn from the tokens below, as a model's table may have more than its tokenizer; 0: all
 };
 
 /// How long it took, what `sink` does with a token not counted.

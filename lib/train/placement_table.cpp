@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <sstream>
 
 #include "io/config/names.h"
 #include "io/text/table.h"
@@ -54,7 +53,8 @@ std::vector<double> shares(const Config& config, const MixturePlacement& layer, 
   return shares;
 }
 
-std::string rows(const Config& config, std::span<const MixturePlacement> layers, const std::vector<double>& flops) {
+std::vector<std::string> rows(const Config& config, std::span<const MixturePlacement> layers,
+                              const std::vector<double>& flops) {
   std::vector<std::int64_t> width(flops.size(), 0);  // of a rank's experts, over all layers
   for (const MixturePlacement& layer : layers) {
     const Mixture mixture = mixture_of(config, layer.id);
@@ -68,7 +68,7 @@ std::string rows(const Config& config, std::span<const MixturePlacement> layers,
                human_count(static_cast<double>(expert_column(config) * width[rank])),
                fmt::format("{:.3f}", flops[rank])});
   }
-  return table.text();
+  return table.lines();
 }
 
 }  // namespace
@@ -88,10 +88,7 @@ std::vector<std::string> placement_lines(const Config& config, std::span<const M
     worst = std::max(worst, most);
   }
   std::vector<std::string> lines;
-  if (ranks <= most_ranks_shown) {
-    std::istringstream text(rows(config, layers, flops));
-    for (std::string line; std::getline(text, line);) lines.push_back(line);
-  }
+  if (ranks <= most_ranks_shown) lines = rows(config, layers, flops);
   lines.push_back(fmt::format(
       "placement  {}, {}: the busiest of {} ranks has {:.3f} times the mean FLOPs, {:.3f} in the worst of {}",
       name_of(config.parallel.placement), measured.empty() ? "tokens taken as even" : "tokens as measured", ranks,

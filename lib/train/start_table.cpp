@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <sstream>
+#include <algorithm>
+#include <iterator>
 
 #include "io/run/batch_job.h"
 #include "io/text/table.h"
@@ -40,8 +41,7 @@ std::vector<std::string> start_lines(const RunSetup& setup) {
   }
   std::vector<std::string> lines;
   if (const auto job = batch_job()) lines.push_back("job        " + text_of(*job));
-  std::istringstream text(table.text());
-  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  std::ranges::move(table.lines(), std::back_inserter(lines));
   return lines;
 }
 

@@ -131,6 +131,11 @@ says err '^prompt +[0-9]+ tokens in [0-9.]+ s, [0-9.]+ tokens/s$'
 says err '^decoding +23 tokens in [0-9.]+ s, [0-9.]+ tokens/s, [0-9.]+ ms a token \(median\)$'
 write --prompt "" --tokens 5 --temperature 0
 equal "tokens 0" "$(write --prompt "one two" --tokens 0 && cat "$work/out")" "one two"
+
+# A model's table may have more tokens than its tokenizer; those are never drawn.
+expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/padded" --model.vocab=768 --run.steps=1
+expect 0 "$lyceum" generate "--checkpoint=$work/padded" --prompt one --temperature 100 --top-k 0 --tokens 30
+
 expect 2 "$lyceum" generate "--checkpoint=$work/count/checkpoints" --prompt "$sentence$sentence$sentence$sentence"
 says err "^lyceum generate: a prompt of [0-9]+ tokens: 1 to 63 fit this model"
 [[ ! -s $work/out ]] || fail "a refused prompt was printed"

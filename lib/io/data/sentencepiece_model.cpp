@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <optional>
 
 #include "core/error.h"
+#include "io/text/byte_token.h"
 #include "io/text/utf8.h"
 #include "io/text/words.h"
 
@@ -34,15 +33,6 @@ std::size_t end_of_part(std::string_view text, std::size_t begin) {
   return at;
 }
 
-/// The value of "<0x0A>", which is how the tokens of bytes are named.
-std::optional<std::uint8_t> byte_of_piece(std::string_view piece) {
-  std::uint8_t value = 0;
-  if (piece.size() != 6 || !piece.starts_with("<0x") || !piece.ends_with('>')) return std::nullopt;
-  const auto [end, error] = std::from_chars(piece.data() + 3, piece.data() + 5, value, 16);
-  if (error != std::errc() || end != piece.data() + 5) return std::nullopt;
-  return value;
-}
-
 std::string with_spaces(std::string_view piece) {
   std::string text;
   for (std::size_t mark; (mark = piece.find(space_mark)) != std::string_view::npos;) {
@@ -65,7 +55,7 @@ struct SentencePieceModel::Implementation {
     for (int id = 0; id < processor.GetPieceSize(); ++id) {
       const std::string& piece = processor.IdToPiece(id);
       if (processor.IsByte(id)) {
-        const auto value = byte_of_piece(piece);
+        const auto value = byte_of_token(piece);
         require_input(value.has_value(), "{}: the byte token {} has the name {}", name, id, piece);
         byte[*value] = id;
         text.emplace_back(1, static_cast<char>(*value));

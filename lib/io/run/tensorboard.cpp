@@ -3,9 +3,7 @@
 #include <boost/crc.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
-#include <array>
 #include <bit>
 #include <cstring>
 #include <string>
@@ -13,6 +11,7 @@
 
 #include "core/clock.h"
 #include "io/files/atomic_file.h"
+#include "parallel/comm/host_name.h"
 
 namespace lyceum {
 namespace {
@@ -76,9 +75,7 @@ std::string tag_of(const std::string& key) {
 /// TensorBoard reads the files of a folder in the order of their names: by the microsecond that they begin in.
 std::filesystem::path new_file(const std::filesystem::path& folder) {
   make_directories(folder);
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  return folder / fmt::format("events.out.tfevents.{:.0f}.{}", 1e6 * unix_seconds(), host.data());
+  return folder / fmt::format("events.out.tfevents.{:.0f}.{}", 1e6 * unix_seconds(), host_name());
 }
 
 }  // namespace

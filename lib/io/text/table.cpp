@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <sstream>
 
 namespace lyceum {
 
@@ -40,6 +41,13 @@ std::string Table::text() const {
     text += '\n';
   }
   return text;
+}
+
+std::vector<std::string> Table::lines() const {
+  std::vector<std::string> lines;
+  std::istringstream text(this->text());
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  return lines;
 }
 
 std::string human_count(double value, std::string_view unit) {

@@ -14,6 +14,7 @@ class Table {
   explicit Table(std::vector<std::string> headings);
   void add(std::vector<std::string> row);
   std::string text() const;
+  std::vector<std::string> lines() const;
 
  private:
   std::vector<std::vector<std::string>> rows_;  // the headings first

@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <charconv>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "io/text/byte_token.h"
 #include "io/text/json.h"
 #include "io/text/utf8.h"
 #include "io/tokenizer_json/pattern.h"
@@ -58,15 +58,6 @@ Texts from_byte_characters(Texts texts) {
   return {replace_invalid_utf8(bytes)};
 }
 
-/// The value of "<0x0A>".
-std::optional<char> byte_of(std::string_view token) {
-  std::uint8_t value = 0;
-  if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return std::nullopt;
-  const auto [end, error] = std::from_chars(token.data() + 3, token.data() + 5, value, 16);
-  if (error != std::errc() || end != token.data() + 5) return std::nullopt;
-  return static_cast<char>(value);
-}
-
 /// A run of byte tokens is a text, or U+FFFD for each when it is none.
 Texts from_byte_tokens(Texts texts) {
   Texts out;
@@ -80,8 +71,8 @@ Texts from_byte_tokens(Texts texts) {
     bytes.clear();
   };
   for (std::string& text : texts) {
-    if (const std::optional<char> byte = byte_of(text)) {
-      bytes += *byte;
+    if (const std::optional<std::uint8_t> byte = byte_of_token(text)) {
+      bytes += static_cast<char>(*byte);
     } else {
       end_run();
       out.push_back(std::move(text));

@@ -1,9 +1,9 @@
 #include "io/tokenizer_json/subword_model.h"
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "io/text/byte_token.h"
 #include "io/text/utf8.h"
 
 namespace lyceum {
@@ -34,7 +34,7 @@ bool Vocabulary::contains(std::int64_t id) const {
 std::optional<std::vector<std::int32_t>> SubwordModel::byte_tokens(std::string_view text) const {
   std::vector<std::int32_t> ids;
   for (const char c : text) {
-    const std::optional<std::int32_t> id = vocabulary_.id(fmt::format("<0x{:02X}>", static_cast<unsigned char>(c)));
+    const std::optional<std::int32_t> id = vocabulary_.id(byte_token(static_cast<std::uint8_t>(c)));
     if (!id) return std::nullopt;
     ids.push_back(*id);
   }

@@ -11,13 +11,11 @@ void run(const CpuStream& stream, const AddBias<T>& add) {
   using A = Accumulator<T>;
   const std::int64_t cols = add.y.cols;
   require_length("AddBias", "bias", add.bias, cols);
-  parallel_for(stream, add.y.rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
+  for_each_row(stream, add.y.rows, cols, [&](std::int64_t r) {
     const T* bias = add.bias.data();
-    for (std::int64_t r = first; r < last; ++r) {
-      T* y = add.y.row(r);
+    T* y = add.y.row(r);
 #pragma omp simd
-      for (std::int64_t c = 0; c < cols; ++c) y[c] = round_to<T>(static_cast<A>(y[c]) + static_cast<A>(bias[c]));
-    }
+    for (std::int64_t c = 0; c < cols; ++c) y[c] = round_to<T>(static_cast<A>(y[c]) + static_cast<A>(bias[c]));
   });
 }
 

@@ -17,10 +17,8 @@ void run(const CpuStream& stream, const MapChoices& map) {
                     std::ssize(map.place));
   }
   if (counts) require_indices("MapChoices", "place", map.place, -1, std::ssize(map.count));
-  parallel_for(stream, tokens, rows_a_thread(k), [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t t = first; t < last; ++t) {
-      for (std::int64_t j = 0; j < k; ++j) map.y.row(t)[j] = place_of(map, t, j);
-    }
+  for_each_row(stream, tokens, k, [&](std::int64_t t) {
+    for (std::int64_t j = 0; j < k; ++j) map.y.row(t)[j] = place_of(map, t, j);
   });
   if (!counts) return;
   std::ranges::fill(map.count, 0);

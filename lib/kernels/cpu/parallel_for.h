@@ -41,6 +41,14 @@ void parallel_for(const CpuStream& stream, std::int64_t count, std::int64_t grai
   }
 }
 
+/// f(row) for each of `rows` rows of `cols` elements of simple arithmetic.
+template <class F>
+void for_each_row(const CpuStream& stream, std::int64_t rows, std::int64_t cols, const F& f) {
+  parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t row = first; row < last; ++row) f(row);
+  });
+}
+
 /// f(first, last) on pieces of `grain`, handed to whichever thread is free: for work of uneven cost.
 template <class F>
 void parallel_for_dynamic(const CpuStream& stream, std::int64_t count, std::int64_t grain, const F& f) {

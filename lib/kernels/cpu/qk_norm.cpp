@@ -14,9 +14,7 @@ namespace {
 template <class Norm, class F>
 void for_each_token(const CpuStream& stream, const Norm& norm, const F& f) {
   require_fitting(norm);
-  parallel_for(stream, norm.x.rows, rows_a_thread(norm.x.cols), [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t t = first; t < last; ++t) f(t);
-  });
+  for_each_row(stream, norm.x.rows, norm.x.cols, f);
 }
 
 /// The weights of a head.

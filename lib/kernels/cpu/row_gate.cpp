@@ -9,38 +9,34 @@ namespace lyceum {
 template <class T>
 void run(const CpuStream& stream, const RowGateForward<T>& gate) {
   using A = Accumulator<T>;
-  const std::int64_t rows = gate.x.rows, cols = gate.x.cols;
+  const std::int64_t cols = gate.x.cols;
   require_fitting(gate);
-  parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t r = first; r < last; ++r) {
-      const A g = logistic(gate.logits[static_cast<std::size_t>(r)]);
-      const T* x = gate.x.row(r);
-      T* y = gate.y.row(r);
+  for_each_row(stream, gate.x.rows, cols, [&](std::int64_t r) {
+    const A g = logistic(gate.logits[static_cast<std::size_t>(r)]);
+    const T* x = gate.x.row(r);
+    T* y = gate.y.row(r);
 #pragma omp simd
-      for (std::int64_t c = 0; c < cols; ++c) y[c] = round_to<T>(g * static_cast<A>(x[c]));
-    }
+    for (std::int64_t c = 0; c < cols; ++c) y[c] = round_to<T>(g * static_cast<A>(x[c]));
   });
 }
 
 template <class T>
 void run(const CpuStream& stream, const RowGateBackward<T>& gate) {
   using A = Accumulator<T>;
-  const std::int64_t rows = gate.x.rows, cols = gate.x.cols;
+  const std::int64_t cols = gate.x.cols;
   require_fitting(gate);
-  parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t r = first; r < last; ++r) {
-      const auto row = static_cast<std::size_t>(r);
-      const A g = logistic(gate.logits[row]);
-      const T *x = gate.x.row(r), *dy = gate.dy.row(r);
-      T* dx = gate.dx.row(r);
-      A dot = 0;
+  for_each_row(stream, gate.x.rows, cols, [&](std::int64_t r) {
+    const auto row = static_cast<std::size_t>(r);
+    const A g = logistic(gate.logits[row]);
+    const T *x = gate.x.row(r), *dy = gate.dy.row(r);
+    T* dx = gate.dx.row(r);
+    A dot = 0;
 #pragma omp simd reduction(+ : dot)
-      for (std::int64_t c = 0; c < cols; ++c) {
-        dot += static_cast<A>(dy[c]) * static_cast<A>(x[c]);
-        dx[c] = round_to<T>(g * static_cast<A>(dy[c]));
-      }
-      gate.d_logits[row] = dot * g * (A{1} - g);
+    for (std::int64_t c = 0; c < cols; ++c) {
+      dot += static_cast<A>(dy[c]) * static_cast<A>(x[c]);
+      dx[c] = round_to<T>(g * static_cast<A>(dy[c]));
     }
+    gate.d_logits[row] = dot * g * (A{1} - g);
   });
 }
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "kernels/permute.h"
-#include "parallel/expert/segmented_rows.h"
+#include "parallel/expert/gather_rows.h"
 
 namespace lyceum {
 

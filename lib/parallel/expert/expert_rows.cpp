@@ -1,10 +1,11 @@
 #include "parallel/expert/expert_rows.h"
 
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "core/copy.h"
-#include "parallel/expert/segmented_rows.h"
+#include "kernels/permute.h"
 
 namespace lyceum {
 
@@ -22,13 +23,35 @@ Tensor compose(const Stream& stream, const Tensor& map, const Tensor& through) {
   return y;
 }
 
-/// begin: where the sorted pairs of each expert begin. `most`: pairs in all at most.
-SegmentedRows segmented(const Stream& stream, const Tensor& begin, std::int64_t most) {
+struct SegmentedRows {
+  std::shared_ptr<const SegmentTable> segments;
+  Tensor sorted_of_segment;  // i64 [segment rows]; −1 for padding
+  Tensor segment_of_sorted;  // i64 [pairs]
+};
+
+/// Pads the rows of each expert to whole segments. begin: where the sorted pairs of each expert begin, and their
+/// number. pairs: that number, or at least as many where the host does not wait to learn it.
+SegmentedRows segmented(const Stream& stream, const Tensor& begin, std::int64_t pairs) {
   const std::int64_t experts = begin.size() - 1;
-  if (asynchronous(stream)) return into_segments(stream, begin, most, experts);
-  std::vector<std::int64_t> counts = values_of<std::int64_t>(stream, begin);
-  std::adjacent_difference(counts.begin(), counts.end(), counts.begin());
-  return into_segments(stream, std::span(counts).subspan(1), static_cast<std::size_t>(experts));
+  const Tensor segment_begin = numbers(stream, experts + 1), rows = numbers(stream, experts);
+  std::shared_ptr<const SegmentTable> segments;
+  if (asynchronous(stream)) {
+    segments = std::make_shared<SegmentTable>(segment_begin, rows, pairs + experts * (Segments::alignment - 1));
+  } else {
+    std::vector<std::int64_t> counts = values_of<std::int64_t>(stream, begin);
+    pairs = counts.back();
+    std::adjacent_difference(counts.begin(), counts.end(), counts.begin());
+    counts.erase(counts.begin());
+    segments = std::make_shared<SegmentTable>(stream, std::move(counts));
+  }
+  SegmentedRows placed{std::move(segments), {}, numbers(stream, pairs)};
+  placed.sorted_of_segment = numbers(stream, placed.segments->total());
+  launch(stream, PlaceInSegments{.arrived = begin.span<const std::int64_t>(),
+                                 .begin = segment_begin.span<std::int64_t>(),
+                                 .rows = rows.span<std::int64_t>(),
+                                 .arrived_of_segment = placed.sorted_of_segment.span<std::int64_t>(),
+                                 .segment_of_arrived = placed.segment_of_sorted.span<std::int64_t>()});
+  return placed;
 }
 
 }  // namespace
@@ -51,8 +74,8 @@ std::shared_ptr<const ExpertRows> plan_rows(const Stream& stream, std::int64_t e
                               .others = known.others,
                               .expected = expected});
   const SegmentedRows rows = segmented(stream, begin, known.pairs >= 0 ? known.pairs : index.size());
-  const TokenRows copies{.pair_of_row = compose(stream, rows.arrived_of_segment, pair_of_slot),
-                         .row_of_pair = compose(stream, slot_of_pair, rows.segment_of_arrived),
+  const TokenRows copies{.pair_of_row = compose(stream, rows.sorted_of_segment, pair_of_slot),
+                         .row_of_pair = compose(stream, slot_of_pair, rows.segment_of_sorted),
                          .top_k = index.shape()[1]};
   return std::make_shared<ExpertRows>(ExpertRows{copies, rows.segments});
 }

@@ -8,7 +8,7 @@
 #include "core/copy.h"
 #include "kernels/choices.h"
 #include "kernels/permute.h"
-#include "parallel/expert/segmented_rows.h"
+#include "parallel/expert/gather_rows.h"
 
 namespace lyceum {
 
