@@ -33,7 +33,9 @@ if(LYCEUM_CUDA)
   target_include_directories(lyceum_nccl SYSTEM INTERFACE ${NCCL_INCLUDE})
   target_link_libraries(lyceum_nccl INTERFACE ${NCCL_LIBRARY})
   add_library(lyceum_cuda INTERFACE)
-  target_link_libraries(lyceum_cuda INTERFACE CUDA::cudart_static CUDA::cublasLt)
+  # cuBLASLt is loaded where it is used: lib/kernels/cuda/cublaslt_on_demand.cpp.
+  target_link_libraries(lyceum_cuda INTERFACE CUDA::cudart_static ${CMAKE_DL_LIBS})
+  list(APPEND CMAKE_BUILD_RPATH ${CUDAToolkit_LIBRARY_DIR})
   add_compile_definitions(LYCEUM_CUDA=1)
   # Kernels call constexpr functions of the standard library and of views. Warnings are errors, as in C++; 554 is of the
   # conversion to a view of constants, which a view of constants does not need.

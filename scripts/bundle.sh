@@ -114,8 +114,13 @@ cuda='^(libcudart|libcublas|libcublasLt|libnccl|libnvrtc.*|libnvJitLink|libcudnn
 leave_out=$glibc\|$driver
 ((with_cuda)) || leave_out=$leave_out\|$cuda
 needs_cuda=0
-if ldd "$partial/libexec/lyceum" | grep -q 'libcublasLt'; then needs_cuda=1; fi
+if ldd "$partial/libexec/lyceum" | grep -q 'libnccl'; then needs_cuda=1; fi
 found=$(elf_files | xargs ldd 2>/dev/null)
+if ((needs_cuda)); then  # loaded on demand, so no program links it
+  cublaslt=$(cached CUDA_cublasLt_LIBRARY)
+  cublaslt_name=$(objdump -p "$cublaslt" | awk '$1 == "SONAME" { print $2 }')
+  found+=$'\n'"$cublaslt_name => $cublaslt"
+fi
 missing=$(awk '/not found/ { print $1 }' <<<"$found" | sort -u)
 for library in $missing; do
   [[ $library =~ $leave_out ]] || fail "$library, which the build links, is not found"
@@ -149,8 +154,8 @@ fi
   if ((needs_cuda && with_cuda)); then
     echo "Built for NVIDIA GPUs: cuBLASLt and NCCL are in libs/; the driver is the machine's."
   elif ((needs_cuda)); then
-    wanted=$(ldd "$build/apps/lyceum" | awk '{ print $1 }' | grep -E "$cuda" | paste -sd' ' | sed 's/ / and /g')
-    echo "Built for NVIDIA GPUs: it needs $wanted, also where no GPU is. They"
+    wanted=$(ldd "$build/apps/lyceum" | awk '{ print $1 }' | grep -E "$cuda" | paste -sd' ')
+    echo "Built for NVIDIA GPUs: it needs $wanted, also where no GPU is, and $cublaslt_name on a GPU. They"
     echo "are looked for in LD_LIBRARY_PATH, \$CUDA_HOME/lib64, /usr/local/cuda/lib64 and the system's folders."
   fi
 } >"$partial/README"
