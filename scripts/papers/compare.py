@@ -1,0 +1,75 @@
+"""Differences between models over seeds, and what may be said of them.
+
+Seed by seed, two models have read the same data in the same order, so differences are paired. A claim holds where the 95 %
+confidence interval of the mean difference (Student's t, n − 1 degrees of freedom) lies on its side of zero.
+"""
+import math
+import statistics
+from dataclasses import dataclass
+
+# Student's t, two-sided 95 %, by degrees of freedom.
+_t_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+
+
+def t_95(degrees: int) -> float:
+    return _t_95.get(degrees, 1.96 if degrees > 60 else 2.2)
+
+
+@dataclass(frozen=True)
+class Spread:
+    mean: float
+    deviation: float  # standard deviation over seeds; NaN with one
+
+    @staticmethod
+    def of(values) -> "Spread":
+        values = list(values)
+        return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else math.nan)
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4f}" + ("" if math.isnan(self.deviation) else f" ± {self.deviation:.4f}")
+
+
+@dataclass(frozen=True)
+class Difference:
+    mean: float
+    half_width: float  # of the 95 % interval; infinite with one seed
+
+    @staticmethod
+    def of(a, b) -> "Difference":
+        """Of a − b, seed by seed."""
+        values = [x - y for x, y in zip(a, b, strict=True)]
+        if len(values) < 2:
+            return Difference(values[0], math.inf)
+        return Difference(statistics.fmean(values), t_95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values)))
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.4f}" + (f" ± {self.half_width:.4f}" if math.isfinite(self.half_width) else " (one seed)")
+
+    def verdict(self) -> str:
+        """Of the claim that the difference is above zero."""
+        if self.mean > self.half_width:
+            return "reproduced"
+        return "opposite" if self.mean < -self.half_width else "not seen"
+
+
+@dataclass(frozen=True)
+class Claim:
+    text: str
+    paper: str  # the paper's figures for it
+    ours: str
+    verdict: str  # reproduced, not seen, opposite
+
+    @staticmethod
+    def above(text: str, paper: str, a, b, unit: str = "nats") -> "Claim":
+        """That a is above b, seed by seed."""
+        difference = Difference.of(a, b)
+        return Claim(text, paper, f"{difference} {unit}".strip(), difference.verdict())
+
+
+def smallest_visible(values) -> float:
+    """The smallest mean difference that n seeds would show, were two models' seeds as far apart as these and not paired:
+    t · √2 · s / √n."""
+    values = list(values)
+    if len(values) < 2:
+        return math.inf
+    return t_95(len(values) - 1) * math.sqrt(2) * statistics.stdev(values) / math.sqrt(len(values))

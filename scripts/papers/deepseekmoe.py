@@ -1,0 +1,152 @@
+"""DeepSeekMoE (Dai et al. 2024, arXiv:2401.06066) and its baselines, in the proportions of its models of 2B parameters:
+16 experts as wide as the dense FFN, or each cut into 4."""
+import statistics
+
+from compare import Claim, Difference, Spread, smallest_visible
+from lab import Lab, Model
+from page import Page, subplots, table
+
+ffn = 352  # width of the dense FFN; 2.75 times hidden
+learned = {"balance.expert": 0.01}
+
+dense = Model("dense", {"model.ffn_hidden": ffn})
+hashed = Model("hash", {"moe.experts": 16, "moe.top_k": 1, "moe.expert_hidden": ffn, "moe.router": "hash"})
+switch = Model("switch", learned | {"moe.experts": 16, "moe.top_k": 1, "moe.expert_hidden": ffn, "balance.scope": "batch"})
+gshard = Model("gshard", learned | {"moe.experts": 16, "moe.top_k": 2, "moe.expert_hidden": ffn, "moe.gates": "renormalized"})
+shared_expert = Model("shared-expert", learned | {"moe.experts": 15, "moe.shared_experts": 1, "moe.top_k": 1, "moe.expert_hidden": ffn})
+halves = Model("halves", learned | {"moe.experts": 31, "moe.shared_experts": 1, "moe.top_k": 3, "moe.expert_hidden": ffn // 2})
+deepseekmoe = Model("deepseekmoe", learned | {"moe.experts": 63, "moe.shared_experts": 1, "moe.top_k": 7, "moe.expert_hidden": ffn // 4})
+gshard_wide = Model("gshard-x1.5", learned | {"moe.experts": 16, "moe.top_k": 2, "moe.expert_hidden": ffn * 3 // 2,
+                                              "moe.gates": "renormalized"})
+fewer = Model("deepseekmoe-half-activated", {**deepseekmoe.keys, "moe.top_k": 3})
+
+
+def parameters(lab: Lab, model: Model) -> tuple[str, str]:
+    """All and activated."""
+    counted = lab.parameters(model)
+    return f"{counted['total'] / 1e6:.2f} M", f"{counted['activated'] / 1e6:.2f} M"
+
+
+def loss_rows(lab: Lab, models: list[Model], losses: dict, paper: dict[str, str], best: Model) -> list[list]:
+    rows = []
+    for model in models:
+        of = losses[model.name]
+        behind = "" if model is best else str(Difference.of(of, losses[best.name]))
+        rows.append([model.name, *parameters(lab, model), paper.get(model.name, ""), Spread.of(of), behind])
+    return rows
+
+
+loss_headings = ["model", "parameters", "activated", "paper: Pile loss", "here: loss, mean ± sd", "above the best"]
+
+
+def curves(lab: Lab, page: Page, models: list[Model], file: str) -> str:
+    """Validation loss over training, mean of the seeds."""
+    figure, (axis,) = subplots()
+    for model in models:
+        runs = [[(line["step"], line["valid_loss"]) for line in lab.metrics(model, seed) if line.get("valid_loss") is not None]
+                for seed in lab.seeds]
+        steps = [step for step, _ in runs[0]]
+        axis.plot(steps, [statistics.fmean(run[i][1] for run in runs) for i in range(len(steps))], label=model.name, linewidth=1.5)
+    axis.set_xlabel("step")
+    axis.set_ylabel("held-out loss, nats a token")
+    axis.set_ylim(top=axis.get_ylim()[0] + 0.75 * (axis.get_ylim()[1] - axis.get_ylim()[0]))
+    axis.legend(frameon=False)
+    return page.figure(file, "Held-out loss over training", figure)
+
+
+def baselines(lab: Lab) -> Page:
+    models = [dense, hashed, switch, gshard, deepseekmoe]
+    lab.train(models)
+    losses = lab.losses(models)
+    paper = {"dense": "2.060", "hash": "1.932", "switch": "1.881", "gshard": "1.867", "deepseekmoe": "1.808"}
+    page = Page("DeepSeekMoE against its baselines", "DeepSeekMoE (arXiv:2401.06066), Table 1",
+                "The paper's Table 1: with equal total parameters (dense: equal FFN), each model has a lower loss than the one before it: "
+                "Dense, Hash, Switch, GShard, DeepSeekMoE.")
+    for worse, better in zip(models, models[1:]):
+        page.claims.append(Claim.above(f"{worse.name} has a higher loss than {better.name}",
+                                       f"+{float(paper[worse.name]) - float(paper[better.name]):.3f}", losses[worse.name], losses[better.name]))
+    page.section("Losses", table(loss_headings, loss_rows(lab, models, losses, paper, deepseekmoe)),
+                 curves(lab, page, models, "deepseekmoe-baselines.png"),
+                 f"The smallest difference that {len(lab.seeds)} seeds of the dense model would show, were they not paired: "
+                 f"{smallest_visible(losses['dense']):.4f} nats.")
+    page.results["loss"] = losses
+    page.models = models
+    return page
+
+
+def ablation(lab: Lab) -> Page:
+    models = [gshard, shared_expert, halves, deepseekmoe]
+    lab.train(models)
+    losses = lab.losses(models)
+    page = Page("A shared expert, finer experts", "DeepSeekMoE (arXiv:2401.06066), Figure 3",
+                "The paper's Figure 3: starting from GShard (0 shared + 2 of 16 routed experts), a shared expert helps (1 + 1 of 15), and "
+                "finer experts help further (1 + 3 of 31 of half the width, 1 + 7 of 63 of a quarter). Parameters and activated parameters "
+                "are the same in all. The paper shows accuracies of six benchmarks, normalised; here it is the loss.")
+    for worse, better in zip(models, models[1:]):
+        page.claims.append(Claim.above(f"{worse.name} has a higher loss than {better.name}", "yes", losses[worse.name], losses[better.name]))
+    page.section("Losses", table(loss_headings, loss_rows(lab, models, losses, {"gshard": "1.867", "deepseekmoe": "1.808"}, deepseekmoe)),
+                 curves(lab, page, models, "deepseekmoe-ablation.png"))
+    page.results["loss"] = losses
+    page.models = models
+    return page
+
+
+def redundancy(lab: Lab) -> Page:
+    models = [gshard, gshard_wide, deepseekmoe, fewer]
+    lab.train(models)
+    page = Page("How redundant routed experts are", "DeepSeekMoE (arXiv:2401.06066), section 4.5, Figures 4 to 6",
+                "The paper disables the routed experts that each token ranks highest (Figure 4), activates fewer of them (Figure 5, and from "
+                "scratch Figure 6), and replaces the shared expert by a routed one.")
+    sixteenths = [0, 1, 2, 3, 4]
+    skips = {"gshard-x1.5": {n: (f"--skip-top={n}",) if n else () for n in sixteenths},
+             "deepseekmoe": {n: (f"--skip-top={round(n * 63 / 16)}",) if n else () for n in sixteenths}}
+    ks = [1, 2, 3, 4, 5, 6, 7]
+    active = {k: (f"--moe.top_k={k}",) if k != 7 else () for k in ks}
+    no_shared = ("--moe.shared_experts=0", "--moe.top_k=8")
+    wanted = [(model, seed, arguments) for seed in lab.seeds for model, changes in
+              ((gshard, [()]), (fewer, [()]), (gshard_wide, skips["gshard-x1.5"].values()),
+               (deepseekmoe, [*skips["deepseekmoe"].values(), *active.values(), no_shared])) for arguments in changes]
+    results = lab.evaluate(wanted)
+    loss = lambda model, arguments: [results[model.name, seed, arguments]["loss"] for seed in lab.seeds]
+
+    trained = {model.name: loss(model, ()) for model in models}
+    rise = {model.name: [a - b for a, b in zip(loss(model, skips[model.name][4]), trained[model.name])] for model in (gshard_wide, deepseekmoe)}
+    shared_off = loss(deepseekmoe, no_shared)
+    routed_off = loss(deepseekmoe, active[6])
+    page.claims += [
+        Claim.above("with the top 4/16 disabled, the loss of deepseekmoe rises more than that of gshard-x1.5", "yes", rise["deepseekmoe"],
+                    rise["gshard-x1.5"]),
+        Claim.above("gshard has a higher loss than deepseekmoe with 4 of its 7 routed experts", "about equal", trained["gshard"],
+                    loss(deepseekmoe, active[4])),
+        Claim.above("gshard has a higher loss than a model trained with 1 + 3 of 63 (half activated)", "yes", trained["gshard"], trained[fewer.name]),
+        Claim.above("without its shared expert and with an eighth routed one, the loss of deepseekmoe rises", "+0.606", shared_off,
+                    trained["deepseekmoe"]),
+        Claim.above("the shared expert costs more than any one routed expert", "yes", shared_off, routed_off),
+    ]
+    figure, (left, right) = subplots(2)
+    for model in (gshard_wide, deepseekmoe):
+        left.plot([n / 16 for n in sixteenths], [statistics.fmean(loss(model, skips[model.name][n])) for n in sixteenths], marker="o",
+                  label=model.name)
+    left.set_xlabel("ratio of disabled top routed experts")
+    left.set_ylabel("held-out loss")
+    left.legend(frameon=False)
+    right.plot(ks, [statistics.fmean(loss(deepseekmoe, active[k])) for k in ks], marker="o", color="C1", label="deepseekmoe")
+    right.axhline(statistics.fmean(trained["gshard"]), color="C2", linestyle="--", label="gshard")
+    right.axhline(statistics.fmean(trained[fewer.name]), color="C3", linestyle=":", label="trained with 1 + 3 of 63")
+    right.set_xlabel("routed experts of a token, trained with 7")
+    right.legend(frameon=False)
+    page.section("Figures 4 and 5", page.figure("deepseekmoe-redundancy.png", "Loss with experts disabled, and with fewer", figure),
+                 table(["disabled top experts", *[f"{n}/16" for n in sixteenths]],
+                       [[name, *[Spread.of(loss(model, skips[name][n])) for n in sixteenths]] for name, model in
+                        (("gshard-x1.5", gshard_wide), ("deepseekmoe", deepseekmoe))]),
+                 table(["routed experts of a token", *[str(k) for k in ks]],
+                       [["deepseekmoe", *[Spread.of(loss(deepseekmoe, active[k])) for k in ks]]]))
+    page.section("Trained so", table(loss_headings, loss_rows(lab, models, trained, {"gshard": "1.867", "gshard-x1.5": "1.808", "deepseekmoe": "1.808"},
+                                                             deepseekmoe)))
+    page.section("Without the shared expert", table(["deepseekmoe", "paper: Pile loss", "here: loss"],
+                 [["as trained", "1.808", Spread.of(trained["deepseekmoe"])], ["0 shared + 8 routed", "2.414", Spread.of(shared_off)],
+                  ["1 shared + 6 routed", "", Spread.of(routed_off)]]))
+    page.results |= {"loss": trained, "skip_top": {m.name: {f"{n}/16": loss(m, skips[m.name][n]) for n in sixteenths} for m in (gshard_wide, deepseekmoe)},
+                     "top_k": {k: loss(deepseekmoe, active[k]) for k in ks}, "no_shared": shared_off}
+    page.models = models
+    return page

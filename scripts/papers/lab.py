@@ -1,0 +1,280 @@
+"""Trains and evaluates many small models on the cores of this machine, each once.
+
+A model is a name and the keys of its configuration. A run of it, with a seed, has a folder named by the model and a digest
+of all that determines its result; what is there is not done again, and what was interrupted goes on from its checkpoint.
+A run takes one core, and as many runs go on at a time as there are cores.
+"""
+import configparser
+import hashlib
+import json
+import math
+import os
+import signal
+import subprocess
+import threading
+import time
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from errors import Failed
+from text import Corpus
+
+Keys = dict[str, object]  # "section.key" → value
+
+
+@dataclass(frozen=True)
+class Model:
+    """keys: what differs from the lab's base. source: the run that it is made from by `lyceum convert`, with `transform`
+    and its arguments; its configuration then begins with that run's, and with run.steps = 0 it is not trained further."""
+
+    name: str
+    keys: Keys = field(default_factory=dict)
+    source: "Model | None" = None
+    transform: tuple[str, ...] = ()
+
+
+class Stopped(Exception):
+    """By a signal; checkpoints are saved."""
+
+
+class Lab:
+    """eval_batches: of the held-out text that an evaluation reads of each domain; 0: all of it."""
+
+    def __init__(self, lyceum: str, folder: Path, corpus: Corpus, base: Keys, seeds: int, cores: int, eval_batches: int = 0):
+        self.lyceum, self.folder, self.corpus, self.cores = lyceum, folder, corpus, cores
+        self.base, self.seeds, self.eval_batches = base, list(range(1, seeds + 1)), eval_batches
+        self.steps = 0  # of a model that says nothing else
+        self._children: set[subprocess.Popen] = set()
+        self._lock = threading.RLock()  # a signal may come while it is held
+        self._stopping = False
+        self._environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+
+    # --- names and places
+
+    def keys_of(self, model: Model, seed: int) -> Keys:
+        """All of the configuration but run.dir and what says how often something is written."""
+        keys = {} if model.source else self.base | {"optim.warmup_steps": self.steps // 10}
+        keys |= {"run.steps": self.steps, "run.seed": seed}
+        keys |= {"data.train": self.corpus.train(), "data.valid": self.corpus.valid(),
+                 "data.tokenizer": self.corpus.tokenizer}
+        return keys | model.keys
+
+    def _digest(self, model: Model, seed: int) -> str:
+        keys = {key: str(value) for key, value in self.keys_of(model, seed).items()}
+        source = self._digest(model.source, seed) if model.source else ""
+        text = json.dumps([sorted(keys.items()), self.corpus.digest, source, model.transform])
+        return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+    def directory(self, model: Model, seed: int) -> Path:
+        return self.folder / "models" / f"{model.name}-{self._digest(model, seed)}"
+
+    def configuration(self, model: Model) -> str:
+        """As INI, without seed and folders. Of a model made by a transform: what differs from its source."""
+        sections: dict[str, list[str]] = {}
+        for key, value in self.keys_of(model, 1).items():
+            section, name = key.split(".", 1)
+            if section != "data" and key != "run.seed":
+                sections.setdefault(section, []).append(f"{name} = {value}")
+        made = f"; lyceum convert {self._transform_text(model)}\n" if model.source else ""
+        return made + "\n".join("\n".join([f"[{section}]", *lines]) for section, lines in sections.items())
+
+    def _transform_text(self, model: Model) -> str:
+        words = [Path(word).name if word.startswith("/") else word for word in model.transform]
+        return " ".join([words[0], model.source.name, *words[1:]])
+
+    # --- what is done
+
+    def train(self, models: list[Model]) -> None:
+        """Trains every model with every seed. A model's source is trained first."""
+        if sources := [model.source for model in models if model.source]:
+            self.train(sources)
+        jobs = [(model, seed) for model in _each_once(models) for seed in self.seeds if not self._trained(model, seed)]
+        if jobs:
+            self._together("training", [lambda model=model, seed=seed: self._train(model, seed) for model, seed in jobs],
+                           lambda: [self._progress(model, seed) for model, seed in jobs])
+
+    def evaluate(self, wanted: list[tuple[Model, int, tuple[str, ...]]]) -> dict:
+        """`lyceum eval --json` on the held-out text of (model, seed, arguments). Returns the results under
+        (model's name, seed, arguments)."""
+        by_name = {(model.name, seed, arguments): model for model, seed, arguments in wanted}
+        missing = [(model, *key[1:]) for key, model in by_name.items() if self._known(model, *key[1:]) is None]
+        if missing:
+            self._together("evaluating", [lambda want=want: self._evaluate(*want) for want in missing], None)
+        return {key: self._known(model, *key[1:]) for key, model in by_name.items()}
+
+    def losses(self, models: list[Model], *arguments: str) -> dict[str, list[float]]:
+        """Of each model by name: the held-out loss of each seed, nats a token."""
+        results = self.evaluate([(model, seed, arguments) for model in models for seed in self.seeds])
+        return {model.name: [results[model.name, seed, arguments]["loss"] for seed in self.seeds] for model in models}
+
+    def metrics(self, model: Model, seed: int) -> list[dict]:
+        with open(self.directory(model, seed) / "metrics.jsonl") as lines:
+            return [json.loads(line) for line in lines]
+
+    def parameters(self, model: Model) -> dict[str, int]:
+        """`total`, `activated`, …, as `lyceum plan` counts them."""
+        config = self.directory(model, self.seeds[0]) / "config.ini"
+        return json.loads(self.run("plan", "--config", str(config), "--ranks", "1", "--json"))["parameters"]
+
+    def commits(self, models: list[Model]) -> list[str]:
+        """Of the programs that trained them."""
+        starts = (json.loads(line) for model in models for seed in self.seeds for line in open(self.directory(model, seed) / "starts.jsonl"))
+        return sorted({start["program"].split("commit ")[-1].rstrip(")") for start in starts})
+
+    def seconds(self, models: list[Model]) -> float:
+        """Core time that all runs of these models took for training."""
+        return sum(line["step_ms"] for model in models for seed in self.seeds for line in self.metrics(model, seed)) / 1000
+
+    def run(self, *arguments: str) -> str:
+        """What `lyceum ARGUMENTS` prints."""
+        if self._stopping:
+            raise Stopped
+        process = subprocess.Popen([self.lyceum, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   env=self._environment, start_new_session=True)
+        with self._lock:
+            self._children.add(process)
+        try:
+            out, err = process.communicate()
+        finally:
+            with self._lock:
+                self._children.discard(process)
+        if process.returncode == 75 or (self._stopping and process.returncode):
+            raise Stopped
+        if process.returncode:
+            raise Failed(f"lyceum {' '.join(arguments)}\n{err.strip()}", process.returncode if process.returncode > 0 else 1)
+        return out
+
+    def stop(self) -> None:
+        """Asks everything that runs to save and end; the second time, to end at once."""
+        with self._lock:
+            for process in self._children:
+                saves = "train" in process.args and not self._stopping
+                process.send_signal(signal.SIGUSR1 if saves else signal.SIGTERM)
+        self._stopping = True
+
+    def seconds_a_step(self, model: Model) -> float:
+        """Measured by a few steps, once; `cores` such runs at a time, as in training."""
+        record = self.folder / "speed.json"
+        known = json.loads(record.read_text()) if record.exists() else {}
+        key = f"{model.name}-{self._digest(Model(model.name, {**model.keys, 'run.steps': 6}), 1)}"
+        if key not in known:
+            def steps(number):
+                scratch = self.folder / f"speed-{number}"
+                keys = {**self.base, **model.keys, "run.steps": 6, "run.seed": 1, "data.train": self.corpus.train(),
+                        "data.tokenizer": self.corpus.tokenizer}
+                config = _write_config(scratch, keys)
+                self.run("train", "--config", str(config), "--checkpoint.resume=none", "--eval.every=0")
+                times = [json.loads(line)["time"] for line in open(scratch / "metrics.jsonl")]
+                subprocess.run(["rm", "-rf", str(scratch)], check=True)
+                return (times[-1] - times[1]) / (len(times) - 2)
+            measured = []
+            self._together("timing", [lambda number=number: measured.append(steps(number)) for number in range(self.cores)], None)
+            known[key] = max(measured)
+            _write(record, json.dumps(known, indent=1) + "\n")
+        return known[key]
+
+    # --- parts
+
+    def _trained(self, model: Model, seed: int) -> bool:
+        return (self.directory(model, seed) / "trained").exists()
+
+    def _train(self, model: Model, seed: int) -> None:
+        directory = self.directory(model, seed)
+        config = directory / "config.ini"
+        keys = self.keys_of(model, seed)
+        rhythm = {"eval.every": max(10, self.steps // 20), "checkpoint.every": max(1, self.steps // 4), "checkpoint.keep": 1,
+                  "routing.every": max(1, self.steps // 60)}
+        if model.source:
+            if not config.exists():
+                source = self.directory(model.source, seed)
+                self.run("convert", model.transform[0], str(source), "--out", str(directory), *model.transform[1:])
+            own = [f"--{key}={value}" for key, value in (rhythm | keys | {"run.dir": directory}).items()]
+        else:
+            _write_config(directory, rhythm | keys)
+            own = []
+        if keys["run.steps"]:
+            self.run("train", "--config", str(config), *own)
+        _write(directory / "trained", "")
+
+    def _progress(self, model: Model, seed: int) -> float:
+        """Share of a run that is done."""
+        if self._trained(model, seed):
+            return 1
+        try:
+            with open(self.directory(model, seed) / "metrics.jsonl", "rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
+                return json.loads(file.read().splitlines()[-1])["step"] / self.keys_of(model, seed)["run.steps"]
+        except (OSError, ValueError, IndexError):
+            return 0
+
+    def _evals(self, model: Model, seed: int) -> Path:
+        return self.directory(model, seed) / "evaluations.json"
+
+    def _known(self, model: Model, seed: int, arguments: tuple[str, ...]) -> dict | None:
+        file = self._evals(model, seed)
+        return json.loads(file.read_text()).get(" ".join(arguments)) if file.exists() else None
+
+    def _evaluate(self, model: Model, seed: int, arguments: tuple[str, ...]) -> None:
+        result = json.loads(self.run("eval", "--checkpoint", str(self.directory(model, seed)), "--batches", str(self.eval_batches), "--json", *arguments))
+        with self._lock:
+            file = self._evals(model, seed)
+            known = json.loads(file.read_text()) if file.exists() else {}
+            _write(file, json.dumps(known | {" ".join(arguments): result}, indent=1) + "\n")
+
+    def _together(self, what: str, jobs: list, progress) -> None:
+        """Runs functions, a core each, and prints a line every half minute and at the end."""
+        start, last = time.monotonic(), 0.0
+        begun = progress() if progress else None
+        with ThreadPoolExecutor(self.cores) as pool:
+            pending = {pool.submit(job) for job in jobs}
+            done: set = set()
+            try:
+                while pending:
+                    finished, pending = wait(pending, timeout=1, return_when=FIRST_EXCEPTION)
+                    done |= finished
+                    for future in finished:
+                        future.result()
+                    seconds = time.monotonic() - start
+                    if seconds - last >= 30 or (not pending and seconds > 5):
+                        last = seconds
+                        share = (sum(progress()) - sum(begun)) / (len(jobs) - sum(begun)) if progress else len(done) / len(jobs)
+                        left = f", about {_clock(seconds / share - seconds)} left" if pending and share > 0.005 else ""
+                        print(f"{what:<10} {len(done)} of {len(jobs)} done, {100 * share:.0f} % in {_clock(seconds)}{left}", flush=True)
+            except BaseException:
+                for future in pending:
+                    future.cancel()
+                if not self._stopping:
+                    self.stop()
+                raise
+
+
+def _each_once(models: list[Model]) -> list[Model]:
+    return list({model.name: model for model in models}.values())
+
+
+def _clock(seconds: float) -> str:
+    minutes = math.ceil(seconds) // 60
+    return f"{minutes // 60}:{minutes % 60:02}:{math.ceil(seconds) % 60:02}"
+
+
+def _write(file: Path, text: str) -> None:
+    """So that the file is whole at every instant."""
+    partial = file.with_name(file.name + ".partial")
+    partial.write_text(text)
+    partial.replace(file)
+
+
+def _write_config(directory: Path, keys: Keys) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    sections = configparser.RawConfigParser()
+    sections.optionxform = str
+    for key, value in ({"run.dir": directory} | keys).items():
+        section, name = key.split(".", 1)
+        if section not in sections:
+            sections.add_section(section)
+        sections.set(section, name, str(value))
+    config = directory / "config.ini"
+    with open(config, "w") as file:
+        sections.write(file)
+    return config

@@ -1,0 +1,96 @@
+"""What run.sh runs; see there."""
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import experiments
+import page as pages
+import text
+from errors import Failed
+from lab import Lab, Stopped
+
+project = Path(__file__).resolve().parents[2]
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="scripts/papers/run.sh", description="Trains what a table or figure of a paper needs, at small size.")
+    parser.add_argument("name", choices=[*experiments.all_of_them, "all"], metavar="NAME", help=", ".join(experiments.all_of_them) + "; or all")
+    parser.add_argument("--minutes", type=float, help="train for as many steps as fit into so many minutes for one NAME (default: 600 steps)")
+    parser.add_argument("--seeds", type=int, help="of each model (default: 3, with --quick 2)")
+    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="runs at a time (default: the cores of this machine)")
+    parser.add_argument("--quick", action="store_true", help="a few steps of tiny models: whether everything works, not what the papers claim")
+    parser.add_argument("--out", type=Path, help="folder of the pages (default: docs/papers; with --quick: pages in the --work folder)")
+    parser.add_argument("--work", type=Path, help="folder of text, models and evaluations (default: runs/papers, with --quick runs/papers-quick)")
+    parser.add_argument("--lyceum", help="the program (default: that of build/cpu or build/cuda, or the one on PATH)")
+    given = parser.parse_args()
+    if given.seeds is None:
+        given.seeds = 2 if given.quick else 3
+    if given.minutes is not None and not given.minutes > 0:
+        parser.error(f"--minutes {given.minutes:g}: more than 0")
+    if not 1 <= given.seeds <= 10 or given.cores < 1:
+        parser.error("--seeds is 1 to 10, --cores at least 1")
+    return given
+
+
+def program(named: str | None) -> str:
+    for candidate in [named] if named else [project / "build/cpu/apps/lyceum", project / "build/cuda/apps/lyceum", "lyceum"]:
+        if found := shutil.which(str(candidate)):
+            return found
+    raise Failed(f"there is no program {named}" if named else "lyceum is not built: run scripts/test.sh or cmake --build, or give --lyceum", 2)
+
+
+def command_of(given, name: str) -> str:
+    """Without what only says where files are."""
+    words = ["scripts/papers/run.sh", name]
+    if given.minutes is not None:
+        words += ["--minutes", f"{given.minutes:g}"]
+    if given.quick:
+        words.append("--quick")
+    return " ".join([*words, "--seeds", str(given.seeds)])
+
+
+def main() -> int:
+    given = arguments()
+    lyceum = program(given.lyceum)
+    work = given.work or project / ("runs/papers-quick" if given.quick else "runs/papers")
+    out = given.out or (work / "pages" if given.quick else project / "docs/papers")
+
+    def tokenize(*words: str) -> None:
+        done = subprocess.run([lyceum, *words], capture_output=True, text=True)
+        if done.returncode:
+            raise Failed(done.stderr.strip(), done.returncode)
+
+    size = text.Size(400_000, 40_000, 512) if given.quick else text.Size(28_000_000, 200_000, 2048)
+    corpus = text.prepare(tokenize, project, work / "text", size)
+    names = list(experiments.all_of_them) if given.name == "all" else [given.name]
+    for name in names:
+        experiment = experiments.all_of_them[name]
+        lab = Lab(lyceum, work, corpus, experiments.base(given.quick), given.seeds, given.cores, eval_batches=4 if given.quick else 0)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, lambda *_: lab.stop())
+        lab.steps = experiments.steps(lab, experiment, given.quick, given.minutes)
+        print(f"{name}: {lab.steps} steps, {pages.counted(given.seeds, 'seed')}, {given.cores} at a time", flush=True)
+        page = experiment.run(lab)
+        pages.write(page, name, out, lab, command_of(given, name))
+        print(f"{name}: {out / name}.md", flush=True)
+        for claim in page.claims:
+            print(f"  {claim.verdict:<10}  {claim.text}: {claim.ours} (paper: {claim.paper})", flush=True)
+        pages.write_summary(out, {name: each.title for name, each in experiments.all_of_them.items()})
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Stopped:
+        print("stopped; the same command goes on from here", file=sys.stderr)
+        sys.exit(75)
+    except Failed as error:
+        print(f"run.sh: {error}", file=sys.stderr)
+        sys.exit(error.code)

@@ -1,0 +1,113 @@
+"""MoDSE (Sun et al. 2024): experts of diverse sizes, in pairs whose mean is the size of the experts of the baseline."""
+import statistics
+
+import h5py
+import numpy as np
+
+from compare import Claim, Spread
+from deepseekmoe import curves, loss_headings, loss_rows
+from lab import Lab, Model
+from page import Page, table
+
+width = 320
+sizes = [576, 64, 512, 128, 384, 256, 320, 320]  # as the paper's 6912 … 3840, a twelfth
+_common = {"moe.experts": 8, "moe.top_k": 2, "moe.router": "noisy", "moe.gates": "renormalized", "balance.expert": 0.01,
+           "balance.scope": "batch", "optim.schedule": "cosine", "optim.min_lr": 2e-4}
+uniform = Model("moe-uniform", _common | {"moe.expert_hidden": width})
+wider = Model("moe-uniform-105", _common | {"moe.expert_hidden": width * 105 // 100})
+diverse = Model("modse", _common | {"moe.expert_sizes": ",".join(map(str, sizes))})
+models = [uniform, wider, diverse]
+thresholds = [1.0, 1.14, 1.33, 1.52, 1.71, 1.90]  # of the baseline's mean; the paper's 1.05 … 2.0 over its mean of 1.05
+
+
+def loads(lab: Lab, model: Model, seed: int, late: bool) -> list[list[np.ndarray]]:
+    """Tokens of each expert, by layer and choice, over the first or the last tenth of training."""
+    with h5py.File(lab.directory(model, seed) / "routing.h5") as file:
+        counts = [file["layers"][name]["counts"][:] for name in sorted(file["layers"])]
+    few = max(1, len(counts[0]) // 10)
+    return [list((layer[-few:] if late else layer[:few]).sum(axis=0)) for layer in counts]
+
+
+def log_of(lab: Lab, model: Model, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Loss [tokens] and width of the chosen experts [layers, tokens, top_k] on all held-out text."""
+    file = lab.directory(model, seed) / "tokens.h5"
+    if not file.exists():
+        partial = file.with_name("tokens.partial.h5")
+        partial.unlink(missing_ok=True)
+        lab.run("eval", "--checkpoint", str(lab.directory(model, seed)), "--batches", "0", f"--data.valid={lab.corpus.valid('all')}",
+                "--token-log", str(partial))
+        partial.replace(file)
+    with h5py.File(file) as log:
+        layers = [log["layers"][name] for name in sorted(log["layers"])]
+        return log["loss"][:], np.stack([layer.attrs["expert_sizes"][layer["chosen"][:]] for layer in layers])
+
+
+def ratio(load: np.ndarray) -> str:
+    return f"{load.max() / load.min():.2f}" if load.min() else "inf"
+
+
+def run(lab: Lab) -> Page:
+    lab.train(models)
+    losses = lab.losses(models)
+    evaluations = lab.evaluate([(diverse, seed, ()) for seed in lab.seeds])
+    chosen = [evaluations[diverse.name, seed, ()]["chosen_width"] / width for seed in lab.seeds]
+    logs = {(model.name, seed): log_of(lab, model, seed) for model in (uniform, diverse) for seed in lab.seeds}
+    page = Page("Experts of diverse sizes", "Mixture of Diverse Size Experts (arXiv:2409.12210), Figure 2, Tables 5, 6, 8, section 4.2",
+                "Half of the experts are wider than the baseline's, half narrower, in pairs whose mean is the same, so both models have the same "
+                "number of parameters. The paper claims a lower loss at every time of training, most of all on tokens that the baseline finds "
+                "difficult, which choose wider experts; a mean width of the chosen experts of 1.05 times the baseline's, which is not the "
+                "reason (a baseline of that width is no better than the baseline); and loads that become even by the end.")
+
+    # Table 5: of difficult tokens; the control is another seed of the baseline, which must win on tokens chosen for a high loss.
+    other = {seed: lab.seeds[(i + 1) % len(lab.seeds)] for i, seed in enumerate(lab.seeds)}
+    reduction, control, share = {}, {}, {}
+    for seed in lab.seeds:
+        base_loss, _ = logs[uniform.name, seed]
+        for threshold in thresholds:
+            hard = base_loss > threshold * base_loss.mean()
+            reduction.setdefault(threshold, []).append(float((base_loss - logs[diverse.name, seed][0])[hard].mean()))
+            control.setdefault(threshold, []).append(float((base_loss - logs[uniform.name, other[seed]][0])[hard].mean()))
+            share.setdefault(threshold, []).append(float(hard.mean()))
+
+    # Table 6: widths that the tokens above the highest threshold choose.
+    wide = {"all": [], "difficult": [], "all, first choice": [], "difficult, first choice": []}
+    for seed in lab.seeds:
+        base_loss, _ = logs[uniform.name, seed]
+        hard = base_loss > thresholds[-1] * base_loss.mean()
+        widths = logs[diverse.name, seed][1]
+        for name, part in (("", widths), (", first choice", widths[:, :, :1])):
+            wide["all" + name].append(float((part > width).mean()))
+            wide["difficult" + name].append(float((part[:, hard] > width).mean()))
+
+    page.claims += [
+        Claim.above("the uniform model has a higher loss than MoDSE", "yes", losses[uniform.name], losses[diverse.name]),
+        Claim.above("uniform experts of 1.05 times the width have a higher loss than MoDSE", "yes", losses[wider.name], losses[diverse.name]),
+        Claim.above("difficult tokens choose wider experts more often than all tokens", "67 % of the first choices that are not of the mean width",
+                    wide["difficult, first choice"], wide["all, first choice"], unit="of the first choices"),
+        Claim.above("the chosen experts are wider than the mean", "1.053", chosen, [1.0] * len(chosen), unit="of the mean"),
+    ]
+    if len(lab.seeds) > 1:
+        page.claims.append(Claim.above("on the most difficult tokens MoDSE reduces the loss more than another seed of the baseline does", "0.58 nats",
+                                       reduction[thresholds[-1]], control[thresholds[-1]]))
+    paper_reduction = dict(zip(thresholds, ["0.18", "0.22", "0.32", "0.36", "0.46", "0.58"]))
+    page.section("Loss", table(loss_headings, loss_rows(lab, models, losses, {}, diverse)), curves(lab, page, models, "modse.png"),
+                 f"Mean width of the experts that MoDSE's tokens choose, over the baseline's: {Spread.of(chosen)} (paper: 1.053).")
+    page.section("Difficult tokens (Table 5)",
+                 "Tokens on which the baseline's loss is above a threshold, relative to its mean loss, and by how much MoDSE's is lower. Tokens "
+                 "selected for a high loss have a lower one in any other model; the control is another seed of the baseline itself.",
+                 table(["threshold / mean", "tokens", "paper", "MoDSE", "another seed of the baseline"],
+                       [[f"{threshold:.2f}", f"{100 * statistics.fmean(share[threshold]):.1f} %", paper_reduction[threshold],
+                         Spread.of(reduction[threshold]), Spread.of(control[threshold])] for threshold in reversed(thresholds)]))
+    page.section("What difficult tokens choose (Table 6)", table(["share of choices that are wider than the mean", "all tokens", "difficult tokens"],
+                 [["any choice", Spread.of(wide["all"]), Spread.of(wide["difficult"])],
+                  ["first choice", Spread.of(wide["all, first choice"]), Spread.of(wide["difficult, first choice"])]]))
+    early, late = (loads(lab, diverse, lab.seeds[0], part) for part in (False, True))
+    base_late = loads(lab, uniform, lab.seeds[0], True)
+    page.section("Loads (appendix A)", f"Tokens of the most used expert over those of the least used one, seed {lab.seeds[0]}.",
+                 table(["layer, choice", "MoDSE, first tenth", "MoDSE, last tenth", "uniform, last tenth"],
+                       [[f"{layer}, top {k + 1}", ratio(early[layer][k]), ratio(late[layer][k]), ratio(base_late[layer][k])]
+                        for layer in range(len(early)) for k in range(2)]))
+    page.results |= {"loss": losses, "chosen_width": chosen, "reduction": {str(k): v for k, v in reduction.items()},
+                     "control": {str(k): v for k, v in control.items()}, "wider": wide}
+    page.models = models
+    return page

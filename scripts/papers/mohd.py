@@ -1,0 +1,89 @@
+"""MoHD (Chen et al. 2024, arXiv:2412.05644): of a token's hidden dimension only some pieces are used."""
+import math
+import statistics
+
+import h5py
+import numpy as np
+
+from compare import Claim, Spread
+from deepseekmoe import curves, parameters
+from lab import Lab, Model
+from page import Page, subplots, table
+
+# LLaMA 2's proportions in the paper's 355M model: FFN 2.5 times hidden, heads of 32.
+_llama = {"model.hidden": 192, "model.heads": 6, "model.head_dim": 32, "model.ffn_hidden": 480, "optim.schedule": "cosine", "optim.min_lr": 2e-4}
+_pieces = {"sub_dimensions.attention": 8, "sub_dimensions.ffn": 8, "sub_dimensions.active": 4, "sub_dimensions.shared": 3,
+           "sub_dimensions.fusion_width": 8, "balance.sub_dimension": 0.01}
+_twice = _llama | _pieces | {"model.hidden": 384}
+
+llama = Model("llama", _llama)
+half = Model("mohd-50", _llama | _pieces)
+three_quarters = Model("mohd-75", _llama | _pieces | {"sub_dimensions.active": 6})
+double = Model("mohd-x2", _twice)
+ablations = {
+    "mixed activated sub-dimensions": Model("mohd-x2-no-shared", _twice | {"sub_dimensions.shared": 0}),
+    "balance loss": Model("mohd-x2-no-balance", _twice | {"balance.sub_dimension": 0}),
+    "group fusion": Model("mohd-x2-no-fusion", _twice | {"sub_dimensions.fusion_width": 0}),
+    "sub-dimension scaling": Model("mohd-x2-no-scaling", _twice | {"sub_dimensions.scaling": "none"}),
+}
+models = [llama, half, three_quarters, double, *ablations.values()]
+perplexity = {"llama": 11.61, "mohd-50": 12.05, "mohd-x2": 10.25, "mohd-x2-no-shared": 11.08, "mohd-x2-no-balance": 10.41,
+              "mohd-x2-no-fusion": 10.47, "mohd-x2-no-scaling": 11.41}  # Tables 4 and 5
+
+
+def gap(worse: Model, better: Model) -> str:
+    return f"{math.log(perplexity[worse.name] / perplexity[better.name]):+.3f} (perplexity {perplexity[worse.name]} against {perplexity[better.name]})"
+
+
+def domains(lab: Lab, model: Model, seed: int) -> dict:
+    """Shares of the sub-dimensions by domain, of every router (`lyceum routing domains`)."""
+    file = lab.directory(model, seed) / "domains.h5"
+    if not file.exists():
+        partial = file.with_name("domains.partial.h5")
+        partial.unlink(missing_ok=True)
+        data = [word for name in lab.corpus.names for word in ("--data", f"{name}={lab.corpus.valid(name)}")]
+        lab.run("routing", "domains", "--checkpoint", str(lab.directory(model, seed)), *data, "--h5", str(partial), "--json")
+        partial.replace(file)
+    with h5py.File(file) as log:
+        router = log["layers/001/attention"]
+        return {"share": router["share"][:], "distance": router["total_variation"][:]}
+
+
+def run(lab: Lab) -> Page:
+    lab.train(models)
+    losses = lab.losses(models)
+    page = Page("Mixture of hidden dimensions", "MoHD (arXiv:2412.05644), Tables 4 and 5, Figure 11",
+                "The hidden dimension is cut into 8 pieces, of which every token uses 3 and chooses one more, in attention and in FFNs. With twice "
+                "the hidden dimension, the model activates as many parameters as LLaMA; with the same one, half or three quarters of them. The "
+                "paper claims a lower perplexity for the former, that every part of the method is needed for it (Table 4), and that half of the "
+                "dimensions cost little.")
+    page.claims.append(Claim.above("LLaMA has a higher loss than MoHD ×2", gap(llama, double), losses[llama.name], losses[double.name]))
+    for part, model in ablations.items():
+        page.claims.append(Claim.above(f"MoHD ×2 without {part} has a higher loss", gap(model, double), losses[model.name], losses[double.name]))
+    page.claims += [
+        Claim.above("MoHD with half of the dimensions has a higher loss than LLaMA", gap(half, llama), losses[half.name], losses[llama.name]),
+        Claim.above("three quarters of the dimensions are better than half", "yes", losses[half.name], losses[three_quarters.name]),
+    ]
+    rows = [[model.name, *parameters(lab, model), perplexity.get(model.name, ""), Spread.of(losses[model.name]),
+             f"{math.exp(statistics.fmean(losses[model.name])):.2f}"] for model in models]
+    page.section("Losses", table(["model", "parameters", "activated", "paper: perplexity", "here: loss, mean ± sd", "here: perplexity"], rows),
+                 curves(lab, page, [llama, half, three_quarters, double], "mohd.png"))
+    routed = [domains(lab, double, seed) for seed in lab.seeds]
+    names = lab.corpus.names
+    figure, (axis,) = subplots()
+    pieces = np.arange(3, 8)
+    for i, name in enumerate(names):
+        axis.bar(pieces + (i - len(names) / 2 + 0.5) * 0.16, routed[0]["share"][i, 3:8], width=0.15, label=name)
+    axis.set_xticks(pieces)
+    axis.set_xlabel("sub-dimension; 0 to 2 are used by every token")
+    axis.set_ylabel("share of the choices")
+    axis.legend(frameon=False, fontsize=8)
+    pairs = [(i, j) for i in range(len(names)) for j in range(i)]
+    page.section("Domains (Figure 11)", f"Which piece tokens of five domains choose in the attention of layer 1 of {double.name}, seed {lab.seeds[0]}:",
+                 page.figure("mohd-domains.png", "Shares of sub-dimensions by domain", figure),
+                 "Total-variation distance of two domains, mean over seeds (0: alike, 1: nothing in common):",
+                 table(["", *names[:-1]], [[names[i], *[f"{statistics.fmean(float(r['distance'][i, j]) for r in routed):.3f}" if j < i else ""
+                                                        for j in range(len(names) - 1)]] for i in range(1, len(names))]))
+    page.results |= {"loss": losses, "total_variation": {f"{names[i]}, {names[j]}": [float(r["distance"][i, j]) for r in routed] for i, j in pairs}}
+    page.models = models
+    return page

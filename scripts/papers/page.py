@@ -1,0 +1,109 @@
+"""Writes docs/papers/NAME.md with its pictures and its figures (NAME.json), and the table of all claims."""
+import json
+import math
+import platform
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")  # files only, no display
+import matplotlib.pyplot as plt  # noqa: E402
+
+from compare import Claim  # noqa: E402
+
+order_of_verdicts = ["opposite", "not seen", "reproduced"]  # what did not reproduce is said first
+
+
+@dataclass
+class Page:
+    title: str
+    paper: str  # title, and where in it
+    introduction: str
+    claims: list[Claim] = field(default_factory=list)
+    sections: list[str] = field(default_factory=list)
+    figures: dict[str, plt.Figure] = field(default_factory=dict)  # by file name
+    results: dict = field(default_factory=dict)  # what NAME.json keeps besides claims
+    models: list = field(default_factory=list)  # of the lab, for their configurations
+
+    def section(self, heading: str, *parts: str) -> None:
+        self.sections.append("\n\n".join([f"## {heading}", *parts]))
+
+    def figure(self, name: str, caption: str, figure) -> str:
+        """Keeps it; returns the line that shows it."""
+        self.figures[name] = figure
+        return f"![{caption}]({name})"
+
+
+def table(headings: list[str], rows: list[list]) -> str:
+    """The first column is text, the others are figures."""
+    cells = [[str(cell).replace("|", "\\|") for cell in row] for row in [headings, *rows]]
+    widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(headings))]
+    aligned = [[cell.ljust(width) if column == 0 else cell.rjust(width) for column, (cell, width) in enumerate(zip(row, widths))]
+               for row in cells]
+    rule = [("-" * width if column == 0 else "-" * (width - 1) + ":") for column, width in enumerate(widths)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [aligned[0], rule, *aligned[1:]])
+
+
+def subplots(columns: int = 1, height: float = 3.6):
+    figure, axes = plt.subplots(1, columns, figsize=(5.4 * columns, height), layout="constrained", squeeze=False)
+    for axis in axes[0]:
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+    return figure, list(axes[0])
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _machine() -> str:
+    models = [line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
+    return f"{len(models)} × {models[0]}" if models else platform.processor()
+
+
+def _duration(seconds: float) -> str:
+    minutes = math.ceil(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min"
+
+
+def write(page: Page, name: str, out: Path, lab, command: str) -> None:
+    """lab: that trained page.models."""
+    seconds = lab.seconds(page.models)
+    out.mkdir(parents=True, exist_ok=True)
+    claims = sorted(page.claims, key=lambda claim: order_of_verdicts.index(claim.verdict))
+    for file, figure in page.figures.items():
+        figure.savefig(out / file, dpi=110)
+        plt.close(figure)
+    tokens = lab.steps * int(lab.base["batch.global"]) * int(lab.base["batch.seq_len"])
+    made = {"date": date.today().isoformat(), "commit": ", ".join(lab.commits(page.models)), "machine": _machine(), "steps": lab.steps,
+            "tokens": tokens, "seeds": len(lab.seeds), "seconds_of_training": round(seconds), "command": command,
+            "text": lab.corpus.tokens, "text_digest": lab.corpus.digest}
+    text = [f"# {page.title}", page.introduction,
+            table(["claim", "paper", "here", "verdict"], [[claim.text, claim.paper, claim.ours, f"**{claim.verdict}**"] for claim in claims]),
+            f"The figures are mean ± half of the 95 % confidence interval over {counted(len(lab.seeds), 'seed')}, paired by seed; how a verdict is "
+            "found: [README.md](README.md).", *page.sections]
+    configurations = "\n\n".join(f"```ini\n; {model.name}\n{lab.configuration(model)}\n```" for model in page.models)
+    text += ["## How it was made",
+             f"`{command}`, on {made['date']} with commit {made['commit']}, on {made['machine']}: {lab.steps} steps of {lab.base['batch.global']} "
+             f"sequences of {lab.base['batch.seq_len']} tokens ({tokens / 1e6:.2f} M tokens) for each model and seed, of a text of "
+             f"{sum(lab.corpus.tokens.values()) / 1e6:.1f} M tokens; {_duration(seconds)} of core time for training. Paper: {page.paper}",
+             "Configurations, without seed and files:", configurations]
+    (out / f"{name}.md").write_text("\n\n".join(text) + "\n")
+    (out / f"{name}.json").write_text(json.dumps({"made": made, "claims": [asdict(claim) for claim in claims], "results": page.results},
+                                                 indent=1) + "\n")
+
+
+def write_summary(out: Path, names: dict[str, str]) -> None:
+    """README.md: names: of each page, its title. Pages that are not there are listed as not run."""
+    introduction = (Path(__file__).parent / "summary.md").read_text().strip()
+    rows = []
+    for name, title in names.items():
+        file = out / f"{name}.json"
+        if not file.exists():
+            rows.append([f"{title} (`{name}`)", "", "", "not run"])
+            continue
+        for claim in json.loads(file.read_text())["claims"]:
+            rows.append([f"[{title}]({name}.md): {claim['text']}", claim["paper"], claim["ours"], f"**{claim['verdict']}**"])
+    (out / "README.md").write_text(introduction + "\n\n" + table(["claim", "paper", "here", "verdict"], rows) + "\n")

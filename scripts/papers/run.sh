@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Reproduces claims of the papers in miniature: trains what a table or figure needs, and writes docs/papers/NAME.md with the
+# paper's figures beside the measured ones. Ctrl-C at any point, then the same command again: it goes on where it was.
+#   scripts/papers/run.sh NAME [--minutes M] [--seeds 3] [--quick]      --help lists the names and all options
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+python=${LYCEUM_PYTHON:-$here/../../.venv/bin/python}
+"$python" -c 'import h5py, matplotlib' 2>/dev/null || { echo "run.sh: needs h5py and matplotlib: scripts/install-deps.sh installs them" >&2; exit 1; }
+exec "$python" "$here/main.py" "$@"

@@ -1,0 +1,164 @@
+"""The text that every fresh machine has, in domains, as token files with one vocabulary.
+
+A domain is the text files of a kind: C headers, Python sources, manual pages, documentation, licences. Files are chosen
+and held out by a digest of their content, so the same machine gives the same text, and a file that occurs twice counts
+once. Near duplicates (a licence in two spellings) are not looked for.
+"""
+import gzip
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from errors import Failed
+
+smallest_file, largest_file = 200, 1_000_000  # bytes: below is no text to learn from, above are tables and generated code
+held_out_share = 20  # one file of so many, by its digest
+
+
+@dataclass(frozen=True)
+class Domain:
+    name: str
+    folders: tuple[str, ...]
+    endings: tuple[str, ...] = ()  # of names, behind which .gz may follow; none: any name
+    name_is: str = ""  # only files of this name
+    name_is_not: str = ""
+
+
+def domains(project: Path) -> list[Domain]:
+    packages = str(project / ".venv/lib")
+    return [
+        Domain("headers", ("/usr/include", "/usr/lib/gcc", "/usr/local/cuda/include"), (".h", ".hpp", ".hh", ".ipp", ".tcc")),
+        Domain("python", ("/usr/lib/python3", "/usr/lib/python3.11", packages), (".py",)),
+        Domain("manuals", ("/usr/share/man",), tuple(f".{section}" for section in range(1, 10))),
+        Domain("documentation", ("/usr/share/doc", str(project / "docs"), packages),
+               (".md", ".rst", ".txt", ".html", "README", "NEWS", "changelog", "METADATA"), name_is_not="copyright"),
+        Domain("licences", ("/usr/share/doc", "/usr/share/common-licenses"), name_is="copyright"),
+    ]
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much text is taken."""
+
+    train_bytes: int  # of each domain
+    valid_bytes: int
+    vocab: int
+
+
+@dataclass(frozen=True)
+class Corpus:
+    folder: Path
+    names: tuple[str, ...]  # of domains
+    tokens: dict[str, int]  # for training, by domain
+    digest: str  # of all token files
+
+    def train(self, *names: str) -> str:
+        """A mixture of domains, of all without names, in equal parts."""
+        return " ".join(f"1 {self.folder / f'{name}-train'}" for name in names or self.names)
+
+    def valid(self, *names: str) -> str:
+        """Held-out text of domains; of "all" it is one file.""" 
+        return " ".join(str(self.folder / f"{name}-valid") for name in names or self.names)
+
+    @property
+    def tokenizer(self) -> Path:
+        return self.folder / "tokenizer.model"
+
+
+def _belongs(domain: Domain, name: str) -> bool:
+    plain = name.removesuffix(".gz")
+    if domain.name_is:
+        return plain == domain.name_is
+    return plain.endswith(domain.endings) and plain != domain.name_is_not
+
+
+def _text(path: Path) -> str | None:
+    """The text of a file, or None where it has none that can be used."""
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.name.endswith(".gz") else path.read_bytes()
+        text = data.decode("utf-8")
+    except (OSError, EOFError, UnicodeDecodeError, gzip.BadGzipFile):
+        return None
+    return text if smallest_file <= len(data) <= largest_file and "\0" not in text else None
+
+
+def _files(domain: Domain):
+    """Regular files, each once, in an order that depends on their paths alone and mixes folders."""
+    found = set()
+    for folder in domain.folders:
+        for at, _, names in os.walk(folder):
+            found.update(Path(at, name) for name in names if _belongs(domain, name))
+    regular = (path for path in found if path.is_file() and not path.is_symlink())
+    return sorted(regular, key=lambda path: hashlib.sha256(str(path).encode()).digest())
+
+
+def _collect(domain: Domain, size: Size, train: Path, valid: Path) -> dict[str, int]:
+    """Writes two files of JSON lines. Returns their bytes of text."""
+    room = {train: size.train_bytes, valid: size.valid_bytes}
+    seen = set()
+    with open(train, "w") as train_file, open(valid, "w") as valid_file:
+        files = {train: train_file, valid: valid_file}
+        for path in _files(domain):
+            text = _text(path)
+            if text is None:
+                continue
+            digest = hashlib.sha256(text.encode()).digest()
+            if digest in seen:
+                continue
+            seen.add(digest)
+            part = valid if int.from_bytes(digest[:4], "big") % held_out_share == 0 else train
+            if (length := len(text.encode())) <= room[part]:
+                files[part].write(json.dumps({"text": text}) + "\n")
+                room[part] -= length
+            if room[train] < size.train_bytes / 50 and room[valid] < size.valid_bytes / 10:
+                break
+    return {"train": size.train_bytes - room[train], "valid": size.valid_bytes - room[valid]}
+
+
+def _digest(folder: Path, names) -> str:
+    digest = hashlib.sha256()
+    for file in [folder / "tokenizer.model", *(folder / f"{name}-{part}.bin" for name in names for part in ("train", "valid"))]:
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def prepare(lyceum, project: Path, folder: Path, size: Size) -> Corpus:
+    """Makes what is missing in `folder`; `corpus.json` is written last. lyceum: runs the program with arguments."""
+    record = folder / "corpus.json"
+    if record.exists():
+        known = json.loads(record.read_text())
+        return Corpus(folder, tuple(known["tokens"]), known["tokens"], known["digest"])
+    folder.mkdir(parents=True, exist_ok=True)
+    all_domains = domains(project)
+    for domain in all_domains:
+        made = _collect(domain, size, folder / f"{domain.name}-train.jsonl", folder / f"{domain.name}-valid.jsonl")
+        print(f"text       {domain.name}: {made['train'] / 1e6:.1f} MB for training, {made['valid'] / 1e6:.2f} MB held out", flush=True)
+        if min(made.values()) <= 0:
+            raise Failed(f"this machine has no text of the domain {domain.name}: none in {', '.join(domain.folders)}", 3)
+    # The vocabulary is learned from all domains alike, of which a beginning is enough.
+    sample = folder / "sample.jsonl"
+    with open(sample, "w") as out:
+        for domain in all_domains:
+            left = 3_000_000
+            for line in open(folder / f"{domain.name}-train.jsonl"):
+                if (left := left - len(line)) < 0:
+                    break
+                out.write(line)
+    lyceum("tokenize", "--input", str(sample), "--vocab", str(size.vocab), "--model", str(folder / "tokenizer.model"),
+           "--output", str(folder / "sample"))
+    together = [(folder / f"{domain.name}-valid.jsonl").read_text() for domain in all_domains]
+    (folder / "all-valid.jsonl").write_text("".join(together))
+    for prefix in [folder / "all-valid", *(folder / f"{domain.name}-{part}" for domain in all_domains for part in ("train", "valid"))]:
+        lyceum("tokenize", "--input", f"{prefix}.jsonl", "--tokenizer", str(folder / "tokenizer.model"), "--output", str(prefix))
+        os.remove(f"{prefix}.jsonl")
+    for file in folder.glob("sample*"):
+        file.unlink()
+    tokens = {domain.name: json.loads((folder / f"{domain.name}-train.json").read_text())["tokens"] for domain in all_domains}
+    digest = _digest(folder, tokens)
+    partial = record.with_suffix(".partial")
+    partial.write_text(json.dumps({"tokens": tokens, "digest": digest}, indent=1) + "\n")
+    partial.replace(record)
+    print(f"tokens     {sum(tokens.values()) / 1e6:.1f} M for training, vocabulary {size.vocab}", flush=True)
+    return Corpus(folder, tuple(tokens), tokens, digest)

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Usage: reproduction_test.sh LYCEUM SOURCE_DIR. scripts/papers/run.sh: two experiments in their quick form make their pages, an
+# interrupted one goes on, and what is there is not done again. LYCEUM_PYTHON names a Python with h5py and matplotlib.
+. "$(dirname "$0")/lib.sh" "$@"
+python=${LYCEUM_PYTHON:-$source/.venv/bin/python}
+reproduce=("$source/scripts/papers/run.sh" --lyceum "$lyceum" --work "$work/papers" --cores 2 --quick)
+pages=$work/papers/pages
+
+expect 2 "${reproduce[@]}" no-such-name
+says err "invalid choice: 'no-such-name' .*smoe-dropout"
+expect 2 "${reproduce[@]}" balance --minutes 0
+says err "^scripts/papers/run.sh: error: --minutes 0: more than 0"
+expect 2 "$source/scripts/papers/run.sh" balance --quick --lyceum "$work/no-program"
+says err "^run.sh: there is no program $work/no-program"
+
+# Ctrl-C while models are trained: their checkpoints are saved, and nothing is written that is not whole.
+"${reproduce[@]}" moduleformer >"$work/out" 2>"$work/err" &
+job=$!
+for ((i = 0; i < 600; i++)); do
+  ! compgen -G "$work/papers/models/*/metrics.jsonl" >/dev/null || break
+  kill -0 "$job" 2>/dev/null || break
+  sleep 0.1
+done
+kill -INT "$job"
+finish
+equal "exit code after Ctrl-C" "$code" 75
+says err "^stopped; the same command goes on from here$"
+[[ ! -e $pages ]] || fail "an interrupted experiment left a page"
+
+for name in moduleformer smoe-dropout; do
+  expect 0 "${reproduce[@]}" "$name"
+  says out "^$name: $pages/$name.md$"
+done
+"$python" - "$pages" <<'END' || fail "the pages are not what the runs gave"
+import json, math, pathlib, sys
+pages = pathlib.Path(sys.argv[1])
+for name, claims in (("moduleformer", 7), ("smoe-dropout", 4)):
+    text, kept = (pages / f"{name}.md").read_text(), json.loads((pages / f"{name}.json").read_text())
+    assert len(kept["claims"]) == claims and kept["made"]["seeds"] == 2 and kept["made"]["steps"] == 20
+    for claim in kept["claims"]:
+        assert claim["text"] in text.replace("\\|", "|") and claim["verdict"] in ("reproduced", "not seen", "opposite"), claim
+    assert str(pages.parent) not in text, "a path of this machine"
+    assert (pages / f"{name}.png").stat().st_size > 10_000
+results = json.loads((pages / "smoe-dropout.json").read_text())["results"]
+# From ln 512 down, with any number of experts.
+losses = [loss for by_k in results["top_k"].values() for seeds in by_k.values() for loss in seeds] + results["dense"]
+assert len(losses) == 2 * (2 * 9 + 1) and all(4 < loss < math.log(512) for loss in losses), losses
+summary = (pages / "README.md").read_text()
+assert summary.count("not run") == 6 and "[SMoE-Dropout" in summary, summary
+END
+cp "$pages/smoe-dropout.json" "$work/first.json"
+expect 0 "${reproduce[@]}" smoe-dropout
+! grep -q '^training' "$work/out" || fail "trained again"
+cmp -s "$pages/smoe-dropout.json" "$work/first.json" || fail "the same command gave other figures"
