@@ -190,6 +190,25 @@ TEST_F(PartsTest, OperationsOfAllKindsUnderWayFinishInAnyOrder) {
   }
 }
 
+TEST_F(PartsTest, AnOperationUnderWayHoldsUpNothingElse) {
+  if (size < 2) GTEST_SKIP() << "needs two ranks";
+  const Tensor sum = tensor_of(std::vector<float>(1000, 1.0F));
+  const Tensor first = tensor_of(std::vector<float>(10, 1.0F));
+  world.all_reduce_async(first).wait();
+  EXPECT_EQ(values_of<float>(first)[9], static_cast<float>(size));  // all are connected
+  if (rank == size - 1) MPI_Barrier(MPI_COMM_WORLD);
+  Pending pending = world.all_reduce_async(sum);
+  if (rank < size - 1) {
+    for (int i = 0; i < 100; ++i) EXPECT_FALSE(pending.test()) << "rank " << size - 1 << " has not come yet";
+    const std::vector<float> other(100, 2.0F);
+    EXPECT_EQ(values_of<float>(tensor_of(other)), other);  // waits for all that the stream was given
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
+  while (!pending.test()) {
+  }
+  EXPECT_EQ(values_of<float>(sum), std::vector<float>(1000, static_cast<float>(size)));
+}
+
 TEST_F(PartsTest, MessagesBetweenTwoRanksKeepTheirOrder) {
   if (size < 2) GTEST_SKIP() << "needs two ranks";
   // Everybody sends every other rank several messages before anybody receives: an empty one, some large.

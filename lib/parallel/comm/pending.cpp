@@ -36,11 +36,20 @@ void Pending::State::abandon() {
   shared.progress.give_up();
 }
 
-bool Pending::State::test() {
-  if (!done_) communicator_->shared()->progress.poll();
+bool Pending::State::settled() {
+  communicator_->shared()->progress.poll();
   if (error_) std::rethrow_exception(error_);
-  if (done_ && then_) std::exchange(then_, nullptr)();
   return done_;
+}
+
+void Pending::State::finish_for_caller() {
+  if (then_) std::exchange(then_, nullptr)();
+}
+
+bool Pending::State::test() {
+  if (!settled() || !ended()) return false;
+  finish_for_caller();
+  return true;
 }
 
 bool Pending::State::advance() noexcept {
@@ -59,8 +68,9 @@ void Pending::State::finish() { communicator_->shared()->ledger.finish(noted_); 
 void Pending::State::wait() {
   Ledger& ledger = communicator_->shared()->ledger;
   ledger.wait_for(noted_);
-  wait_until([this] { return test(); }, *communicator_, operation_);
+  wait_until([this] { return settled(); }, *communicator_, operation_);
   ledger.wait_for(-1);
+  finish_for_caller();
 }
 
 void Messages::check(int code) const {

@@ -22,12 +22,12 @@ class Pending::State : private Progress::Task {
 
   /// What must outlive the operation.
   void keep(std::shared_ptr<const void> owner) { kept_.push_back(std::move(owner)); }
-  /// Called by whoever waits for this, once it is done.
+  /// Called by whoever waits for this, or finds that it has ended.
   void then(std::function<void()> last) { then_ = std::move(last); }
 
-  /// Moves everything that is under way on; whether this is done. Throws where it failed.
+  /// Moves everything that is under way on; whether this has ended. Throws where it failed.
   bool test();
-  /// Throws when the group's timeout passes.
+  /// Until its data can be used on the compute stream. Throws when the group's timeout passes.
   void wait();
   /// Gives the operation up: the group is unusable from now on.
   void abandon();
@@ -37,13 +37,18 @@ class Pending::State : private Progress::Task {
   const std::shared_ptr<Communicator>& shared_communicator() const { return communicator_; }
   const Operation& operation() const { return operation_; }
   std::int64_t noted() const { return noted_; }
-  /// Takes the steps that can be taken without waiting. True: none is left, the operation need not be waited for.
+  /// Takes the steps that can be taken without waiting. True: none is left for the host to take.
   virtual bool step() = 0;
+  /// After the last step: whether a device has ended it, too.
+  virtual bool ended() const { return true; }
   /// Called after the last step; other operations end later, and say so to the ledger themselves.
   virtual void finish();
 
  private:
   bool advance() noexcept final;
+  /// Moves everything on; whether no step is left.
+  bool settled();
+  void finish_for_caller();
 
   std::shared_ptr<Communicator> communicator_;
   Operation operation_;

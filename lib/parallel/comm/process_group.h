@@ -40,9 +40,10 @@ class [[nodiscard]] Pending {
   Pending& operator=(Pending&&) noexcept;
   ~Pending();
 
-  /// Whether it has finished; also gives the transport a chance to move data.
+  /// Whether it has finished, on the device too; also gives the transport a chance to move data.
   bool test();
-  /// Throws an Error that names operation, group and rank when the group's timeout passes.
+  /// Work that a stream gets from now on finds its data. Throws an Error that names operation, group and rank when the
+  /// group's timeout passes.
   void wait();
 
  private:

@@ -11,7 +11,7 @@ namespace {
 using Calls = std::function<void(const NcclLane&)>;
 
 /// Given to NCCL as soon as its lane is free, after what the compute stream had when it was made. From then on the host
-/// has nothing to wait for: who waits has the compute stream wait.
+/// has nothing to wait for. Only wait() makes the compute stream wait; test() asks whether the device has ended it.
 class NcclOperation final : public Pending::State {
  public:
   /// `calls` puts it into the lane's stream, and holds what must live until it was waited for.
@@ -43,6 +43,7 @@ class NcclOperation final : public Pending::State {
     lane_->leave(this);
     return true;
   }
+  bool ended() const override { return done_->reached(); }
   void finish() override {}  // its lane sees the end
 
   std::shared_ptr<NcclTransport> transport_;
