@@ -23,6 +23,10 @@ class Lyceum(CMakePackage, CudaPackage):
     depends_on("sentencepiece@0.1.97:")
     depends_on("nlohmann-json@3.11:")
     depends_on("openssl@3:")
+    depends_on("oniguruma@6.9:")
+    depends_on("utf8proc@2.7:")
+    depends_on("zlib-api")
+    depends_on("zstd@1.5:")
     depends_on("cuda@12.8:", when="+cuda")
     depends_on("nccl@2.20:", when="+cuda")
 

@@ -59,7 +59,7 @@ class Corpus:
         return " ".join(f"1 {self.folder / f'{name}-train'}" for name in names or self.names)
 
     def valid(self, *names: str) -> str:
-        """Held-out text of domains; of "all" it is one file.""" 
+        """Held-out text of domains; of "all" it is one file."""
         return " ".join(str(self.folder / f"{name}-valid") for name in names or self.names)
 
     @property
