@@ -297,6 +297,16 @@ TEST_F(ProcessGroupTest, AllGatherOfTextAndNumbers) {
   EXPECT_THROW(world.all_gather(sent, too_small), Error);
 }
 
+TEST_F(ProcessGroupTest, GatherBringsTextsToTheRootAlone) {
+  const auto text_of = [](int r) { return std::string(static_cast<std::size_t>(r * r), static_cast<char>('a' + r)); };
+  for (int root = 0; root < size; ++root) {
+    const std::vector<std::string> texts = world.gather(text_of(rank), root);
+    ASSERT_EQ(std::ssize(texts), rank == root ? size : 0);
+    for (std::size_t r = 0; r < texts.size(); ++r) EXPECT_EQ(texts[r], text_of(static_cast<int>(r)));
+  }
+  EXPECT_THROW(world.gather("text", size), Error);
+}
+
 TEST_F(ProcessGroupTest, SplitOrdersByKeyAndNests) {
   const ProcessGroup reversed = world.split(0, -rank, "reversed");
   EXPECT_EQ(reversed.rank(), size - 1 - rank);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <climits>
 #include <numeric>
+#include <string_view>
 
 #include "parallel/comm/all_reduce.h"
 #include "parallel/comm/group_implementation.h"
@@ -99,29 +100,69 @@ void ProcessGroup::all_gather(std::span<const std::int64_t> sent, std::span<std:
   Pending(std::move(state)).wait();
 }
 
-std::vector<std::string> ProcessGroup::all_gather(const std::string& text, Where where) const {
-  const auto ranks = static_cast<std::size_t>(size());
-  if (ranks == 1) return {text};
+namespace {
+
+/// Texts of all ranks, one behind the other.
+struct Texts {
+  std::vector<int> sizes, offsets;
+  std::string joined;  // room for them, where they are received
+
+  std::vector<std::string> parted() const {
+    std::vector<std::string> texts;
+    for (std::size_t r = 0; r < sizes.size(); ++r) {
+      texts.push_back(joined.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(sizes[r])));
+    }
+    return texts;
+  }
+};
+
+/// Tells all ranks the lengths.
+Texts lengths_of(const ProcessGroup& group, const std::string& text, std::string_view operation, Where where) {
   const std::int64_t length = std::ssize(text);
-  std::vector<std::int64_t> lengths(ranks);
-  all_gather(std::span(&length, 1), lengths, where);
-  require(total(lengths) <= INT_MAX, "all_gather on group {}: {} B of text are more than 2 GB", name(), total(lengths));
-  const std::vector<int> sizes(lengths.begin(), lengths.end());
-  std::vector<int> offsets(ranks);
-  std::exclusive_scan(sizes.begin(), sizes.end(), offsets.begin(), 0);
-  std::string joined(static_cast<std::size_t>(total(lengths)), '\0');
-  auto state = implementation_->start(gathering(length, total(lengths), where), implementation_->traffic.all_gather);
+  std::vector<std::int64_t> lengths(static_cast<std::size_t>(group.size()));
+  group.all_gather(std::span(&length, 1), lengths, where);
+  require(total(lengths) <= INT_MAX, "{} on group {}: {} B of text are more than 2 GB", operation, group.name(),
+          total(lengths));
+  Texts texts{.sizes = std::vector<int>(lengths.begin(), lengths.end()), .offsets = {}, .joined = {}};
+  texts.offsets.resize(lengths.size());
+  std::exclusive_scan(texts.sizes.begin(), texts.sizes.end(), texts.offsets.begin(), 0);
+  return texts;
+}
+
+std::int64_t bytes_of(const Texts& texts) { return std::int64_t{texts.offsets.back()} + texts.sizes.back(); }
+
+}  // namespace
+
+std::vector<std::string> ProcessGroup::all_gather(const std::string& text, Where where) const {
+  if (size() == 1) return {text};
+  Texts texts = lengths_of(*this, text, "all_gather", where);
+  texts.joined.resize(static_cast<std::size_t>(bytes_of(texts)));
+  auto state =
+      implementation_->start(gathering(std::ssize(text), bytes_of(texts), where), implementation_->traffic.all_gather);
   if (state) {
-    state->check(MPI_Iallgatherv(text.data(), sizes[static_cast<std::size_t>(rank())], MPI_BYTE, joined.data(),
-                                 sizes.data(), offsets.data(), MPI_BYTE, implementation_->communicator->handle(),
-                                 state->request()));
+    state->check(MPI_Iallgatherv(text.data(), static_cast<int>(text.size()), MPI_BYTE, texts.joined.data(),
+                                 texts.sizes.data(), texts.offsets.data(), MPI_BYTE,
+                                 implementation_->communicator->handle(), state->request()));
     Pending(std::move(state)).wait();
   }
-  std::vector<std::string> texts(ranks);
-  for (std::size_t r = 0; r < ranks; ++r) {
-    texts[r] = joined.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(sizes[r]));
+  return texts.parted();
+}
+
+std::vector<std::string> ProcessGroup::gather(const std::string& text, int root, Where where) const {
+  require(root >= 0 && root < size(), "gather on group {}: root {} of {} ranks", name(), root, size());
+  if (size() == 1) return {text};
+  Texts texts = lengths_of(*this, text, "gather", where);
+  if (rank() == root) texts.joined.resize(static_cast<std::size_t>(bytes_of(texts)));
+  auto state =
+      implementation_->start({.name = "gather", .bytes = std::ssize(text), .size = bytes_of(texts), .where = where},
+                             implementation_->traffic.all_gather);
+  if (state) {
+    state->check(MPI_Igatherv(text.data(), static_cast<int>(text.size()), MPI_BYTE, texts.joined.data(),
+                              texts.sizes.data(), texts.offsets.data(), MPI_BYTE, root,
+                              implementation_->communicator->handle(), state->request()));
+    Pending(std::move(state)).wait();
   }
-  return texts;
+  return rank() == root ? texts.parted() : std::vector<std::string>();
 }
 
 void ProcessGroup::all_to_all(const NumbersToAll& exchange, Where where) const {

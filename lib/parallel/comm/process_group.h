@@ -133,6 +133,9 @@ class ProcessGroup {
   std::string broadcast(std::string text, int root, Where where = std::source_location::current()) const;
   /// Every rank's text, in rank order, on every rank.
   std::vector<std::string> all_gather(const std::string& text, Where where = std::source_location::current()) const;
+  /// Every rank's text, in rank order, at the root; nothing on others, which hold no more than the lengths of all.
+  std::vector<std::string> gather(const std::string& text, int root,
+                                  Where where = std::source_location::current()) const;
   /// `received[r · n + i] = what rank r sent at [i]`, n = sent.size().
   void all_gather(std::span<const std::int64_t> sent, std::span<std::int64_t> received,
                   Where where = std::source_location::current()) const;
@@ -158,8 +161,9 @@ class ProcessGroup {
   void all_to_all(const NumbersToAll& exchange, Where where = std::source_location::current()) const;
 
   /// Bytes that this rank handed to operations so far, by kind: what `lyceum plan` predicts. all_reduce: the payload;
-  /// reduce_scatter: all parts; all_to_all: rows for other ranks; all_gather: its own part, once; send: the payload;
-  /// broadcast: the payload, at the root. Groups of one hand over nothing. Text counts with its length (8 B).
+  /// reduce_scatter: all parts; all_to_all: rows for other ranks; all_gather: its own part, once, also of a gather;
+  /// send: the payload; broadcast: the payload, at the root. Groups of one hand over nothing. Text counts with its
+  /// length (8 B).
   struct Traffic {
     std::int64_t all_reduce = 0, reduce_scatter = 0, all_to_all = 0, all_gather = 0, send = 0, broadcast = 0;
   };
