@@ -16,21 +16,24 @@ from page import Page
 class Experiment:
     title: str
     run: Callable[[Lab], Page]
-    models: list[Model]  # that it trains from scratch, to foresee how long it takes
+    models: list[Model]  # that it trains from scratch
+    evaluations: int  # of a seed
+    fine_tuning: float = 0  # steps after pre-training, all together, as a multiple of one model's
 
 
+_d = deepseekmoe
 all_of_them = {
-    "deepseekmoe-baselines": Experiment("DeepSeekMoE against its baselines", deepseekmoe.baselines,
-                                        [deepseekmoe.dense, deepseekmoe.hashed, deepseekmoe.switch, deepseekmoe.gshard, deepseekmoe.deepseekmoe]),
-    "deepseekmoe-ablation": Experiment("A shared expert, finer experts", deepseekmoe.ablation,
-                                       [deepseekmoe.gshard, deepseekmoe.shared_expert, deepseekmoe.halves, deepseekmoe.deepseekmoe]),
-    "deepseekmoe-redundancy": Experiment("How redundant routed experts are", deepseekmoe.redundancy,
-                                         [deepseekmoe.gshard, deepseekmoe.gshard_wide, deepseekmoe.deepseekmoe, deepseekmoe.fewer]),
-    "balance": Experiment("Ways to balance experts", balance.run, balance.models),
-    "modse": Experiment("Experts of diverse sizes", modse.run, modse.models),
-    "mohd": Experiment("Mixture of hidden dimensions", mohd.run, mohd.models),
-    "moduleformer": Experiment("ModuleFormer: modules that specialise", moduleformer.run, moduleformer.models),
-    "smoe-dropout": Experiment("SMoE-Dropout: one model, any number of experts", smoe_dropout.run, smoe_dropout.models),
+    "deepseekmoe-baselines": Experiment("DeepSeekMoE against its baselines", _d.baselines,
+                                        [_d.dense, _d.hashed, _d.switch, _d.gshard, _d.deepseekmoe], 5),
+    "deepseekmoe-ablation": Experiment("A shared expert, finer experts", _d.ablation,
+                                       [_d.gshard, _d.shared_expert, _d.halves, _d.deepseekmoe], 4),
+    "deepseekmoe-redundancy": Experiment("How redundant routed experts are", _d.redundancy,
+                                         [_d.gshard, _d.gshard_wide, _d.deepseekmoe, _d.fewer], 20),
+    "balance": Experiment("Ways to balance experts", balance.run, balance.models, 3),
+    "modse": Experiment("Experts of diverse sizes", modse.run, modse.models, 6),
+    "mohd": Experiment("Mixture of hidden dimensions", mohd.run, mohd.models, 9),
+    "moduleformer": Experiment("ModuleFormer: modules that specialise", moduleformer.run, moduleformer.models, 20, 7 / 3),
+    "smoe-dropout": Experiment("SMoE-Dropout: one model, any number of experts", smoe_dropout.run, smoe_dropout.models, 19),
 }
 
 full_steps = 600
@@ -52,11 +55,14 @@ def base(quick: bool) -> Keys:
 
 
 def steps(lab: Lab, experiment: Experiment, quick: bool, minutes: float | None) -> int:
-    """As many as fit into the minutes; a tenth of the time is left for evaluations."""
+    """As many as fit into the minutes."""
     if quick:
         return 20
     if minutes is None:
         return full_steps
-    seconds = sum(lab.seconds_a_step(model) for model in experiment.models) * len(lab.seeds) / lab.cores
-    fitting = int(0.9 * 60 * minutes / seconds)
-    return max(20, fitting // 10 * 10 if fitting < 200 else fitting // 50 * 50)
+    seconds = [lab.seconds_a_step(model) for model in experiment.models]
+    mean = sum(seconds) / len(seconds)
+    at_once = 60 * minutes * lab.cores / len(lab.seeds)  # core seconds for a seed
+    # An evaluation reads as many tokens as 90 steps, forwards alone, which takes a third.
+    fitting = int((0.95 * at_once - experiment.evaluations * 30 * mean) / (sum(seconds) + experiment.fine_tuning * mean))
+    return max(20, fitting // 10 * 10)

@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -166,7 +167,7 @@ class Lab:
                 config = _write_config(scratch, keys)
                 self.run("train", "--config", str(config), "--checkpoint.resume=none", "--eval.every=0")
                 times = [json.loads(line)["time"] for line in open(scratch / "metrics.jsonl")]
-                subprocess.run(["rm", "-rf", str(scratch)], check=True)
+                shutil.rmtree(scratch)
                 return (times[-1] - times[1]) / (len(times) - 2)
             measured = []
             self._together("timing", [lambda number=number: measured.append(steps(number)) for number in range(self.cores)], None)
@@ -216,7 +217,8 @@ class Lab:
         return json.loads(file.read_text()).get(" ".join(arguments)) if file.exists() else None
 
     def _evaluate(self, model: Model, seed: int, arguments: tuple[str, ...]) -> None:
-        result = json.loads(self.run("eval", "--checkpoint", str(self.directory(model, seed)), "--batches", str(self.eval_batches), "--json", *arguments))
+        result = json.loads(self.run("eval", "--checkpoint", str(self.directory(model, seed)), "--batches", str(self.eval_batches),
+                                     "--json", *arguments))
         with self._lock:
             file = self._evals(model, seed)
             known = json.loads(file.read_text()) if file.exists() else {}
