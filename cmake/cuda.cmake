@@ -8,7 +8,7 @@ if(LYCEUM_CUDA)
   if(NOT CMAKE_CUDA_COMPILER)  # the toolkit's own bin folder is seldom on PATH
     find_program(CMAKE_CUDA_COMPILER nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
     if(NOT CMAKE_CUDA_COMPILER)
-      message(FATAL_ERROR "LYCEUM_CUDA=ON, but there is no nvcc: install the CUDA toolkit (scripts/install-deps.sh --cuda "
+      message(FATAL_ERROR "LYCEUM_CUDA=ON, but nvcc was not found: install the CUDA toolkit (scripts/install-deps.sh --cuda "
         "says how) or set CMAKE_CUDA_COMPILER")
     endif()
   endif()

@@ -226,7 +226,7 @@ void Allocator::trim_locked() {
 
 std::shared_ptr<Allocator::Reserve> Allocator::start_reserving() {
   const std::lock_guard lock(mutex_);
-  require(!reserving_, "memory is being reserved already");
+  require(!reserving_, "memory is already being reserved");
   return reserving_ = std::make_shared<Reserve>(*this, use_);
 }
 

@@ -162,7 +162,7 @@ Piece rehearse_piece(const Config& config, const Place& place, const StageParts&
     return Rehearsal(config, place, parts).run();
   } catch (const Error& error) {  // a process may have only so much address space
     if (error.code() != ExitCode::failed) throw;
-    fail(ExitCode::usage, "a part of this model is too large to be planned here: {}", error.what());
+    fail(ExitCode::usage, "a part of this model is too large to plan on this machine: {}", error.what());
   }
 }
 

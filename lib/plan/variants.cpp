@@ -162,7 +162,7 @@ Variants find_variants(const Config& config, int world, int node_ranks, const st
   const std::vector<std::string> always = contradictions(without_mesh(config), 1);
   for (std::string& problem : found.problems) {
     if (std::ranges::find(always, problem) != always.end()) continue;
-    problem = fmt::format("no mesh of {} ranks will do: {}", world, problem);
+    problem = fmt::format("no valid mesh of {} ranks: {}", world, problem);
   }
   return found;
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the program of this name in libexec/ with the libraries and plugins of this folder, wherever it stands.
+# Runs the program of this name in libexec/ with the libraries and plugins of this folder, wherever it is.
 self=$(readlink -f "${BASH_SOURCE[0]}") || exit
 home=${self%/bin/*}
 . "$home/env.sh"

@@ -66,7 +66,7 @@ expect 0 "$lyceum" generate --checkpoint="$work/whole" --prompt "the file" --tok
 # --- a batch of which no token counts changes nothing
 expect 0 "$lyceum" "${tune[@]}" "--run.dir=$work/silent" "$from" --run.steps=2 --data.train="$work/data/chat-silent" \
   --optim.weight_decay=0.1
-says out "step 1 left out on all ranks: none of its batch's tokens counts in the loss"
+says out "step 1 skipped on all ranks: no token of its batch counts in the loss"
 equal "skipped steps" "$(metric "$work/silent/metrics.jsonl" 2 skipped)" 2
 equal "loss of weights that no step has changed" "$(metric "$work/silent/metrics.jsonl" 2 valid_loss)" \
   "$(python3 -c 'import json, sys; print(json.loads(sys.argv[1])["loss"])' "$before")"

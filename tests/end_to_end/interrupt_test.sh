@@ -33,7 +33,7 @@ wait_for 30 beyond "$work/alone" || fail "the run to interrupt does not start"
 kill -INT "$job"
 finish
 saved alone
-says err "^lyceum train: SIGINT: saves a checkpoint after this step and ends"
+says err "^lyceum train: SIGINT: saving a checkpoint after this step, then exiting"
 expect 0 "$lyceum" "${run_of[@]}" "--run.dir=$work/alone"
 says out "resumed "
 same_weights "$work/calm-1/checkpoints/step-00000120" "$work/alone/checkpoints/step-00000120"
@@ -61,7 +61,7 @@ wait_for 10 told || fail "no line for SIGTERM"
 kill -TERM "$job"
 finish
 equal "exit code after the second SIGTERM" "$code" 143
-says err "^lyceum train: SIGTERM again: ended, nothing more is written"
+says err "^lyceum train: SIGTERM again: exiting without saving"
 begin two_ranks "${long[@]}" "--run.dir=$work/twice-2"
 wait_for 30 in_step "$work/twice-2" || fail "the long step of two ranks does not start"
 kill -INT -- "-$job"

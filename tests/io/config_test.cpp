@@ -182,7 +182,7 @@ TEST(ConfigCommandLine, unknown_keys_are_mistakes_and_swallow_their_value) {
                              HasSubstr("'train.steps' on the command line: did you mean "
                                        "run.steps?"),
                              HasSubstr("did you mean run.seed?")));
-  EXPECT_THAT(mistake({"--abcdefghi.jklmnopqrs=1"}), HasSubstr("--list-keys tells all keys"));
+  EXPECT_THAT(mistake({"--abcdefghi.jklmnopqrs=1"}), HasSubstr("see --list-keys"));
   EXPECT_THAT(mistake({"--run.step=1"}), HasSubstr("did you mean run.steps?")) << "no guessing by prefix";
 }
 
@@ -215,7 +215,7 @@ TEST(ConfigValues, truth_values) {
     EXPECT_FALSE(load({std::string("--checkpoint.at_start=") + no}).config.checkpoint.at_start) << no;
   }
   for (const char* bad : {"", "on", "True", "2"}) {
-    EXPECT_THAT(mistake({std::string("--moe.renormalize=") + bad}), HasSubstr("not a truth value")) << bad;
+    EXPECT_THAT(mistake({std::string("--moe.renormalize=") + bad}), HasSubstr("is not true or false")) << bad;
   }
 }
 
@@ -246,7 +246,7 @@ TEST(ConfigValues, malformed_or_out_of_range_are_mistakes) {
       {"moe.expert_sizes=1,", "'' is not an integer"},
       {"moe.expert_sizes=4,0", "0 must be >= 1"},
       {"optim.train_only=a,,b", "empty name between commas"},
-      {"optim.train_only=a #b", "there a comment begins"},
+      {"optim.train_only=a #b", "where a comment would begin"},
       {"moe.router=top", "must be one of softmax, sigmoid, sqrt_softplus, mlp, noisy, random, hash"},
       {"moe.gates=none", "must be one of auto, raw, renormalized, detached, ones"},
       {"model.attention=gqa", "must be one of mha, moa"},
@@ -254,8 +254,8 @@ TEST(ConfigValues, malformed_or_out_of_range_are_mistakes) {
       {"run.precision=fp16", "must be one of f32, bf16"},
       {"run.dir=", "must not be empty"},
       {"checkpoint.resume=", "must not be empty"},
-      {"data.train=a #b", "there a comment begins"},
-      {"data.train=;b", "there a comment begins"},
+      {"data.train=a #b", "where a comment would begin"},
+      {"data.train=;b", "where a comment would begin"},
       {"data.train=a ", "begin or end with a space"},
       {"data.train=a\nb", "control characters"},
       {"data.train=a\xff", "must be UTF-8"},

@@ -48,7 +48,7 @@ class CheckRooms(unittest.TestCase):
         self.assertIn(fragment, lines[0])
 
     def test_good_tree_passes(self):
-        self.assertEqual(check(GOOD), (0, [f"{len(GOOD)} files keep the order of the rooms"]))
+        self.assertEqual(check(GOOD), (0, [f"{len(GOOD)} files keep the order of the modules"]))
 
     def test_empty_tree_is_an_error(self):
         self.assertEqual(check({}), (2, []))
@@ -66,13 +66,13 @@ class CheckRooms(unittest.TestCase):
         self.expect_violation("lib/io/others/bad.cpp", "", 1, "is in none of the folders")
 
     def test_include_that_is_not_of_a_room(self):
-        self.expect_violation("lib/core/bad.cpp", '#include "tensor.h"\n', 1, "no \"room/file.h\"")
-        self.expect_violation("lib/train/bad.cpp", '#include "apps/train.h"\n', 1, "no \"room/file.h\"")
+        self.expect_violation("lib/core/bad.cpp", '#include "tensor.h"\n', 1, "not a \"module/file.h\"")
+        self.expect_violation("lib/train/bad.cpp", '#include "apps/train.h"\n', 1, "not a \"module/file.h\"")
         self.expect_violation("lib/kernels/bad.cpp", '#include "core/absent.h"\n', 1, "does not exist")
 
     def test_file_outside_the_rooms(self):
-        self.expect_violation("lib/misc/bad.cpp", "\n", 1, "in none of the rooms")
-        self.expect_violation("lib/bad.cpp", "\n", 1, "in none of the rooms")
+        self.expect_violation("lib/misc/bad.cpp", "\n", 1, "in none of the modules")
+        self.expect_violation("lib/bad.cpp", "\n", 1, "in none of the modules")
 
     def test_libraries_stay_where_they_belong(self):
         self.expect_violation("lib/train/bad.cpp", "#include <mpi.h>\n", 1, "only lib/parallel/comm/ may know MPI")

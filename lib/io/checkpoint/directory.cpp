@@ -245,8 +245,8 @@ std::filesystem::path resolve_checkpoint(const std::filesystem::path& path) {
   const fs::path root = checkpoint_root_in(path);
   if (const std::string name = latest(root); !name.empty()) return root / name;
   const std::vector<std::string> names = list_checkpoints(root);
-  require_input(!names.empty(), "{}: neither a checkpoint (no {}) nor a directory with checkpoints in it",
-                root.string(), manifest_name);
+  require_input(!names.empty(), "{}: neither a checkpoint (no {}) nor a directory of checkpoints", root.string(),
+                manifest_name);
   return root / names.front();
 }
 
@@ -268,14 +268,14 @@ std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group
   };
   const auto verifies = [&](const std::string& name) {
     const std::string problem = find_problem(group, root / name);
-    if (!problem.empty()) tell("checkpoint " + name + " is passed over: " + problem);
+    if (!problem.empty()) tell("checkpoint " + name + " is skipped: " + problem);
     return problem.empty();
   };
   for (const std::string& name :
        split_lines(group.broadcast(group.rank() == 0 ? join(list_checkpoint_directories(root)) : "", 0))) {
     const Verdict verdict = verdict_on(group, root / name);
     require_input(verdict.kind != Verdict::unknown_format,
-                  "{}; this one would replace it: set another run.dir, or move it away", verdict.reason);
+                  "{}; this run would replace it: set another run.dir, or move the checkpoint away", verdict.reason);
     if (verdict.kind == Verdict::unsound) {
       if (unsound.empty()) reason = verdict.reason;
       unsound.push_back(name);
@@ -286,15 +286,15 @@ std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group
       const std::string others =
           unsound.size() > 1 ? fmt::format(" and {} more are", unsound.size() - 1) : std::string(" is");
       tell(fmt::format(
-          "going back to {}, the newest sound checkpoint: {}{} not sound: {} (checkpoint.resume = PATH goes "
-          "on from another)",
+          "resuming from {}, the newest sound checkpoint: {}{} not sound: {} (checkpoint.resume = PATH selects "
+          "another)",
           name, unsound.front(), others, reason));
     }
     return root / name;
   }
   for (const std::string& name : unsound) {
     if (sound_only || !verifies(name)) continue;
-    tell(fmt::format("no checkpoint is sound: going on from {} all the same", name));
+    tell(fmt::format("no checkpoint is sound: resuming from {} nevertheless", name));
     return root / name;
   }
   return std::nullopt;

@@ -50,8 +50,8 @@ std::vector<IniEntry> read_ini(std::istream& stream, const std::string& file, st
     if (line.front() == '[' && line.back() == ']') {
       section = trimmed(line.substr(1, line.size() - 2));
     } else if (equals == std::string_view::npos || equals == 0) {
-      mistakes.push_back(fmt::format("'{}' in {} line {}: neither [section] nor key = value nor # comment",
-                                     excerpt(line), file, number));
+      mistakes.push_back(
+          fmt::format("'{}' in {} line {}: expected [section], key = value or # comment", excerpt(line), file, number));
     } else {
       const std::string_view key = trimmed(line.substr(0, equals));
       IniEntry entry{section.empty() ? std::string(key) : fmt::format("{}.{}", section, key),

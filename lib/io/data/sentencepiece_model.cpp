@@ -93,7 +93,7 @@ SentencePieceModel::SentencePieceModel(std::string_view bytes, const std::string
     : implementation_(std::make_unique<Implementation>()) {
   const auto status = implementation_->processor.LoadFromSerializedProto(bytes);
   require_input(status.ok() && implementation_->processor.GetPieceSize() > 0,
-                "{} is neither a SentencePiece model ({}) nor a tokenizer.json: make it anew with "
+                "{} is neither a SentencePiece model ({}) nor a tokenizer.json: train it again with "
                 "`lyceum tokenize --retrain`",
                 name, status.ToString());
   implementation_->read_pieces(name);

@@ -231,8 +231,8 @@ TokenizerFiles tokenizer_files(const std::filesystem::path& file) {
     made.files["tokenizer.json"] = tokenizer_json(model).dump(1) + '\n';
   } else {
     made.notes.push_back(
-        "tokenizer  without tokenizer.json, which is made for byte-pair encoding without normalisation alone: "
-        "transformers makes it of tokenizer.model");
+        "tokenizer  without tokenizer.json, which is written only for byte-pair encoding without normalisation: "
+        "transformers converts tokenizer.model");
   }
   return made;
 }

@@ -158,9 +158,8 @@ std::string ascii_in(const WordCounts& counts) {
 }  // namespace
 
 void train_tokenizer(const TokenizerTraining& training) {
-  require_usage(training.vocab > 0, "a tokenizer with a vocabulary of {}: ask for some thousands", training.vocab);
-  require_usage(training.sample_bytes > 0, "a tokenizer trained on {} bytes: ask for some millions",
-                training.sample_bytes);
+  require_usage(training.vocab > 0, "a tokenizer with a vocabulary of {}: set some thousands", training.vocab);
+  require_usage(training.sample_bytes > 0, "a tokenizer trained on {} bytes: set some millions", training.sample_bytes);
   const WordCounts counts = sample_words(training);
   const std::vector<std::string> lines = sorted_lines(counts);
   require_input(!lines.empty(), "no text to train the tokenizer {} on in {} files", training.model.native(),

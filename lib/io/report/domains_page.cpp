@@ -18,16 +18,15 @@ namespace {
 /// Mean and largest distance of two data sets, by layer; empty of a single data set.
 std::string distance_chart(const DomainRouting& domains) {
   if (domains.data_sets.size() < 2) return "";
-  LineChart chart{
-      .title = "Distance of the data sets by layer",
-      .note = "Total-variation distance of the shares of two data sets' choices: 0 alike, 1 nothing in common",
-      .x_name = "layer"};
+  LineChart chart{.title = "Distance of the data sets by layer",
+                  .note = "Total-variation distance of the shares of two data sets' choices: 0: equal, 1: disjoint",
+                  .x_name = "layer"};
   const bool several = domains.data_sets.size() > 2;
   for (const Site site : {Site::attention, Site::ffn}) {
     const std::string name = site == Site::attention ? "attention" : "FFN";
     ChartLine mean{.name = name + (several ? ", mean of all pairs" : ""),
                    .style = site == Site::attention ? "train" : "valid"};
-    ChartLine largest{.name = name + ", the two most apart", .style = "raw " + mean.style};
+    ChartLine largest{.name = name + ", largest of all pairs", .style = "raw " + mean.style};
     mean.dots = largest.dots = true;
     for (const DomainRouting::Router& router : domains.routers) {
       if (router.id.site != site) continue;
@@ -95,7 +94,7 @@ std::string domains_page(const DomainRouting& domains) {
                        fmt::format("{}: {} tokens, loss {:.4f}", set.prefix, grouped_number(set.tokens), set.loss));
   }
   std::string body = fmt::format("<h1>{}</h1>\n", title) + fact_list(facts) + distance_chart(domains) +
-                     "<div class=\"layers\">\n<p>In the maps 1 is an even spread over the choices of a router.</p>\n" +
+                     "<div class=\"layers\">\n<p>In the maps, 1 is an even spread over the choices of a router.</p>\n" +
                      heat_legend() + "</div>\n";
   for (const DomainRouting::Router& router : domains.routers) body += router_maps(domains, router);
   return html_page(title, body);

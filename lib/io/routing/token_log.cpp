@@ -33,7 +33,7 @@ TokenLog::TokenLog(std::filesystem::path file, Header header)
     : file_(std::move(file)),
       partial_(file_.parent_path() / ("." + file_.filename().string() + ".partial")),
       header_(std::move(header)) {
-  require(header_.tokens > 0, "{}: a log of no tokens", file_.string());
+  require(header_.tokens > 0, "{}: a log without tokens", file_.string());
   require_usage(!std::filesystem::is_directory(file_), "--token-log {}: is a directory", file_.string());
   out_.emplace(hdf5::File::create(partial_));
   out_->set("format", "lyceum.tokens");
@@ -123,8 +123,8 @@ void TokenLog::finish() {
 }
 
 TokenLogFile::TokenLogFile(const std::filesystem::path& file)
-    : file_((require_input(std::filesystem::exists(file),
-                           "{}: there is no such file; lyceum eval --token-log writes it", file.string()),
+    : file_((require_input(std::filesystem::exists(file), "{}: no such file; lyceum eval --token-log writes it",
+                           file.string()),
              hdf5::File::open(file))) {
   const std::string name = file.string();
   // The text of `format` is not read: HDF5 keeps texts where no checksum guards them, and a damaged one can hang it.

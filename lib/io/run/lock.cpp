@@ -183,7 +183,8 @@ class LockFile {
       whole.l_whence = SEEK_SET;
       if (fcntl(descriptor_, F_OFD_SETLK, &whole) == 0) break;
       if (errno != EAGAIN && errno != EACCES && errno != EINTR) break;  // no locks here: the time stamps must do
-      require(attempt < 1000, "{}: somebody keeps it locked: is a process stopped that reads it?", path_.string());
+      require(attempt < 1000, "{}: another process keeps it locked: is a process that reads it stopped?",
+              path_.string());
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     struct stat here {
@@ -263,7 +264,7 @@ struct RunLock::Implementation {
       const Life life = life_of(holder, self);
       if (life == Life::held) return Outcome::held;
       if (life == Life::unknown && seen != judged_stale) return Outcome::unknown;
-      recovered = fmt::format("the lock of {} was left behind: taken over", holder_name(holder));
+      recovered = fmt::format("the lock of {} was stale: taken over", holder_name(holder));
     }
     file.write(text_of(self));
     return Outcome::taken;
@@ -300,7 +301,7 @@ struct RunLock::Implementation {
       const Sign sign = outcome == Outcome::held ? Sign::life : watch(seen);
       if (sign == Sign::none) stale = seen;
       if (sign != Sign::life) continue;
-      require_usage(Clock::now() - start < timing.patience, "{} is in use by {}: set another run.dir, or end that one",
+      require_usage(Clock::now() - start < timing.patience, "{} is in use by {}: set another run.dir, or end that job",
                     path.parent_path().string(), holder_name(parse_holder(seen)));
       std::this_thread::sleep_for(timing.beat / 20);
     }
@@ -352,7 +353,7 @@ const std::string& RunLock::recovered() const { return implementation_->recovere
 void RunLock::require_held(bool read_now) const {
   if (read_now) implementation_->look(false);
   require(!implementation_->lost,
-          "another job took {} while this one stood still: it goes on there, and this one ends without another write",
+          "another job took over {} while this one was suspended: this job ends without further writes",
           implementation_->path.parent_path().string());
 }
 

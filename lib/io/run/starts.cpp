@@ -38,7 +38,7 @@ std::vector<RunStart> read_starts(const std::filesystem::path& file) {
                         .mesh = start.at("mesh"),
                         .config = start.at("config")});
     } catch (const std::exception&) {
-      fail(ExitCode::bad_input, "{}: line {} does not tell of a start of a run: damaged, remove that line or the file",
+      fail(ExitCode::bad_input, "{}: line {} does not describe a start of a run: damaged, remove the line or the file",
            file.string(), starts.size() + 1);
     }
   }

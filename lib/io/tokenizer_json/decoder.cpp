@@ -136,7 +136,7 @@ std::vector<Decoder> read_decoders(const nlohmann::json& json) {
   if (type == "Strip") {
     const std::string content = json.at("content");
     require_input(!content.empty() && utf8_length(content, 0) == content.size(),
-                  "the decoder Strip takes away {}, which is not one character", excerpt(content));
+                  "the decoder Strip removes {}, which is not one character", excerpt(content));
     return {each(StripEnds{.content = content,
                            .start = exact_value<std::size_t>(json.at("start")),
                            .stop = exact_value<std::size_t>(json.at("stop"))})};

@@ -201,7 +201,7 @@ constexpr const char* gpt2_pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}
 template <class Value>
 Value one_of(const std::map<std::string, Value>& values, const std::string& name) {
   const auto found = values.find(name);
-  require_input(found != values.end(), "{} stands where one of {} values should", excerpt(name), values.size());
+  require_input(found != values.end(), "{} is not one of the {} allowed values", excerpt(name), values.size());
   return found->second;
 }
 
@@ -216,8 +216,7 @@ Behavior behavior_of(const nlohmann::json& json) {
 
 /// The one character that a text is.
 char32_t only_character(const std::string& text) {
-  require_input(!text.empty() && utf8_length(text, 0) == text.size(), "{} stands where one character should",
-                excerpt(text));
+  require_input(!text.empty() && utf8_length(text, 0) == text.size(), "{} is not a single character", excerpt(text));
   return character_at(text, 0);
 }
 

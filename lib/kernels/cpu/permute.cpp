@@ -24,7 +24,7 @@ std::vector<std::size_t> positions_of(std::span<const std::int32_t> order) {
   std::vector<std::size_t> position(order.size(), order.size());
   for (std::size_t p = 0; p < order.size(); ++p) {
     const auto expert = static_cast<std::size_t>(order[p]);
-    require(position[expert] == order.size(), "SortByExpert: expert {} stands in the order twice", expert);
+    require(position[expert] == order.size(), "SortByExpert: expert {} occurs in the order twice", expert);
     position[expert] = p;
   }
   return position;

@@ -383,7 +383,7 @@ template <class A>
 void run(const CpuStream& stream, const RouteTokens<A>& route) {
   require_fitting(route);
   require(route.choices.empty() || (chosen_of(route) >= 1 && chosen_of(route) <= route.index.cols),
-          "RouteTokens: {} choices of a token, where there is room for {}", chosen_of(route), route.index.cols);
+          "RouteTokens: {} choices of a token; the result has columns for {}", chosen_of(route), route.index.cols);
   const std::int64_t experts = route.logits.cols;
   const RouterChunks chunks = chunks_of(route, route.load);
   const auto width = static_cast<std::size_t>(route.load.cols);

@@ -124,8 +124,8 @@ struct Blas::Plan {
         cublasLtMatmulAlgoCheck(handle, operation, first, second, this->result, this->result, &algorithm, &result);
     require_input(
         status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= workspace_bytes && sums_in_one_block(algorithm),
-        "the pinned algorithm for {} x {} x {} from {} to {} is none that cuBLASLt would run here ({}): "
-        "remove gemm.json in run.dir, and run.gemm_file, to have algorithms chosen anew",
+        "cuBLASLt cannot run the pinned algorithm for {} x {} x {} from {} to {} here ({}): "
+        "remove gemm.json in run.dir, and run.gemm_file, to choose algorithms again",
         shape.m, shape.k, shape.n, name_of(shape.in), name_of(shape.out), cublasLtGetStatusName(status));
   }
 };
