@@ -57,7 +57,7 @@ ChosenWidth width_of(const Config& config, const Evaluation& evaluation) {
   return width;
 }
 
-/// None where the data do not tell, or do not count all tokens of their text.
+/// None if the data have no such information, or do not count all tokens of their text.
 std::optional<double> tokens_per_byte(std::span<const TokenLoader> data) {
   double tokens = 0, bytes = 0;
   for (const TokenLoader& loader : data) {
@@ -69,7 +69,7 @@ std::optional<double> tokens_per_byte(std::span<const TokenLoader> data) {
   return tokens / bytes;
 }
 
-/// bits_per_byte is null where the data do not tell how many bytes their tokens came from, chosen_width where there are
+/// bits_per_byte is null if it is unknown how many bytes their tokens came from, chosen_width where there are
 /// no experts.
 nlohmann::ordered_json summary(const CheckpointRun& run, const EvalOptions& options,
                                const SourcesEvaluation& evaluations, std::span<const TokenLoader> data) {

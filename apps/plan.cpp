@@ -237,7 +237,7 @@ int plan_command(const MpiSession& session, const Arguments& arguments) {
   if (values.count("svg") && session.rank() == 0) write_svg(plan, values["svg"].as<std::string>());
   if (!cluster) return 0;
   const std::string short_of = shortage(plan, cluster->memory, "a rank of " + cluster->name);
-  require_usage(short_of.empty(), "{}", short_of);  // the table stands above
+  require_usage(short_of.empty(), "{}", short_of);  // the table is above
   return 0;
 }
 

@@ -168,7 +168,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const RoutingHistory& 
   return facts;
 }
 
-/// The program's words about the run that wrote the log, from what lies beside it.
+/// The program's words about the run that wrote the log, from the files next to it.
 void add_start(const std::filesystem::path& file, ReportInput& input) {
   const std::vector<RunStart> starts = std::filesystem::exists(file) ? read_starts(file) : std::vector<RunStart>{};
   if (starts.empty()) {
@@ -186,7 +186,7 @@ void add_start(const std::filesystem::path& file, ReportInput& input) {
   input.config = last.config;
 }
 
-/// Losses and what else a training run tells of each step.
+/// Losses and what else a training run records of each step.
 Metrics metrics_for(const Request& request, std::vector<std::string>& missing) {
   const std::filesystem::path file =
       request.metrics.empty() ? request.file.parent_path() / "metrics.jsonl" : request.metrics;

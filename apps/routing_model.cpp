@@ -41,7 +41,7 @@ struct ModelRequest {
   Arguments rest{};  // keys of the configuration
 };
 
-/// Refuses what stands in the way of a file before the model runs.
+/// Refuses a file that cannot be written, before the model runs.
 void require_writable(const char* option, const std::filesystem::path& file) {
   if (file.empty()) return;
   require_usage(!std::filesystem::exists(file), "{} {}: already exists; name another file or remove it", option,
@@ -115,7 +115,7 @@ Config counted_config(const CheckpointRun& run) {
 /// On rank 0: the files that were asked for, and the console.
 template <class WriteH5, class Page>
 void tell(const ModelRequest& request, const std::string& told, WriteH5 write_h5, Page page) {
-  std::cout << told;  // first: what took long to find out is told where a file cannot be written
+  std::cout << told;  // first: expensive results are printed even if a file cannot be written
   require(std::cout.flush().good(), "cannot write to standard output");
   if (!request.h5.empty()) write_h5(request.h5);
   if (!request.html.empty()) replace_file(request.html, page());

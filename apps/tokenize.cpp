@@ -81,7 +81,7 @@ Options parse(const Arguments& arguments) {
   po::variables_map values;
   try {
     const auto style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
-    // No positional words: a forgotten `--input` is told, not guessed.
+    // No positional words: a forgotten `--input` is reported, not guessed.
     po::store(po::command_line_parser(arguments).options(described).style(style).positional({}).run(), values);
     po::notify(values);
   } catch (const po::error& problem) {

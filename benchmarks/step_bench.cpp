@@ -177,7 +177,7 @@ StepBenchResult measure_steps(const Config& config, const MpiSession& session, c
   std::vector<double> seconds;
   std::future<std::string> first, last;
   for (int s = 0; s < options.steps; ++s) {
-    // On rank 0 alone, beside the step: nvidia-smi takes about as long as one.
+    // On rank 0 only, in parallel to the step: nvidia-smi takes about as long as one.
     if (session.rank() == 0 && s == 0) first = sample_clocks(result.device);
     if (session.rank() == 0 && s == options.steps - 1) last = sample_clocks(result.device);
     seconds.push_back(training.step(result));

@@ -67,7 +67,7 @@ StepBenchOptions take_options(std::vector<std::string>& words, std::string& rout
   return options;
 }
 
-/// Speeds are told in T on a GPU, in G on a CPU.
+/// Speeds are printed in T on a GPU, in G on a CPU.
 struct Unit {
   double of;
   std::string name;

@@ -1,4 +1,4 @@
-# Libraries from the distribution, as imported targets; each room links only those that it names.
+# Libraries from the distribution, as imported targets; each module links only those that it names.
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)

@@ -13,7 +13,7 @@ namespace lyceum {
 
 namespace {
 
-/// Where queries, keys and values stand, and what of them positions rotate.
+/// The places of queries, keys and values, and the part of them that positions rotate.
 template <class T>
 struct Columns {
   Matrix<T> q, k, v;

@@ -45,7 +45,7 @@ class HostSource : public MemorySource {
   }
 };
 
-/// What a rehearsal reads, such as losses, is small; it must not depend on what stood there before. All large blocks
+/// What a rehearsal reads, such as losses, is small; it must not depend on what was there before. All large blocks
 /// lie at one address, since nobody writes to them: they may be larger than any address space.
 class UntouchedSource : public HostSource {
  public:

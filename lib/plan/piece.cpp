@@ -139,7 +139,7 @@ class Rehearsal {
   double buffers_ = 0;
 };
 
-/// Where a rank like that at `place` stands in the smallest pipeline stage with groups of the same sizes, but for
+/// The place of a rank like that at `place` in the smallest pipeline stage with groups of the same sizes, but for
 /// copies: there are two at most.
 Place condensed(const Place& place, bool experts) {
   Place small{.shape = {.tensor = place.shape.tensor}, .world = place.shape.tensor, .index = {}};

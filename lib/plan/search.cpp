@@ -84,7 +84,7 @@ class Search {
     MeshPlan plan = plan_mesh(config, world_, cluster_,
                               {.microbatches = std::int64_t{2} * config.parallel.pipeline,
                                .memory = cluster_.memory,
-                               .all_rows = fastest_.empty(),  // the nearest miss is told where nothing fits
+                               .all_rows = fastest_.empty(),  // the nearest miss is reported if nothing fits
                                .cache = &cache_});
     if (plan.peak_memory() > cluster_.memory) {
       ++result_.too_large;

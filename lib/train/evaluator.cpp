@@ -47,7 +47,7 @@ void add(LossSums& sums, const Stream& stream, const Tensor& losses, std::span<c
   });
 }
 
-/// What is told of micro-batches while they pass.
+/// What is recorded of micro-batches as they pass.
 struct Watched {
   std::span<TokenCollector::Seen> seen;  // one each, or none where nobody asks for their tokens
   const SublayerObserver* observer;      // or null

@@ -306,7 +306,7 @@ void Optimizer::load(const CheckpointReader& reader) {
   for (const UnitShare& share : untrained_) {
     read_weights(reader, stream_, *share.unit, share.updated, share.values);
   }
-  for (const auto& [share, part] : frozen_) {  // a checkpoint that was trained otherwise would go on moving them
+  for (const auto& [share, part] : frozen_) {  // a checkpoint that was trained otherwise would continue to move them
     for (const Tensor& moment : {states_[share].exp_avg, states_[share].exp_avg_sq}) {
       clear(stream_, moment.slice(part.first, part.count));
     }

@@ -117,7 +117,7 @@ RunState StartingPoint::start(const Parts& parts) const {
 }
 
 void StartingPoint::begin_anew(RunState& state, const Parts& parts) const {
-  // Starting over beside old checkpoints would mix two runs: their newest would win at the next start.
+  // Starting over next to old checkpoints would mix two runs: their newest would win at the next start.
   require_input(list_checkpoints(root_).empty(),
                 resume_ == "none"
                     ? "{} contains checkpoints of an earlier run: set another run.dir, or checkpoint.resume=auto"
@@ -169,8 +169,8 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   tell_choices(state, before);
 }
 
-/// Whether the data are those of the checkpoint's run, where they may be others. Others under another name are told by
-/// tell_changes().
+/// Whether the data are those of the checkpoint's run, where they may be others. Others under another name are reported
+/// by tell_changes().
 bool StartingPoint::check_data(const std::vector<DataFiles>& files, const std::string& tokenizer) const {
   const std::string directory = checkpoint_->directory().string(), own = checkpoint_->tokenizer_sha256();
   require_input(own.empty() || tokenizer.empty() || sha256(tokenizer) == own,

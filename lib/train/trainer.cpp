@@ -99,7 +99,7 @@ void Trainer::start() {
 void Trainer::one_step() {
   const auto start = Clock::now();
   const bool timed_before = state_.step == first_step_ + 1 && config_.run.gemm_choice == "timed";
-  if (timed_before) memory_of(setup_.stream).reset_peaks();  // timing took memory of its own
+  if (timed_before) memory_of(setup_.stream).reset_peaks();  // timing used additional memory
   const double lr = learning_rate(config_.optim, state_.step, state_.schedule_steps);
   const StepResult result = train_step_.run(*data_.train, state_.step, state_.samples, lr);
   take_over(result);
@@ -132,7 +132,7 @@ void Trainer::take_over(const StepResult& result) {
 }
 
 /// Collective. Goes back to a sound checkpoint, where the run has had none to save for a while and run.rollback allows
-/// it; the data since then are passed over.
+/// it; the data since then are skipped.
 bool Trainer::rolls_back() {
   if (state_.rollbacks >= config_.run.rollback) return false;
   const std::string problem = state_.soundness.problem();
@@ -157,7 +157,7 @@ bool Trainer::rolls_back() {
       "after step {} {}: the run returned to step {} and skips the {} steps of data since then ({} of {} times)",
       before.step, problem, state_.step, before.step - state_.step, state_.rollbacks, config_.run.rollback));
   logs_.open(state_, config_text_);
-  save();  // a start from here passes over the same data
+  save();  // a start from here skips the same data
   return true;
 }
 
@@ -179,7 +179,7 @@ void Trainer::tell_entropy() {
   logs_.entropy(entropy);
 }
 
-/// A checkpoint's steps, and those that follow it, then have the same algorithms in a run that goes on from it.
+/// A checkpoint's steps, and those that follow it, then have the same algorithms in a run that resumes from it.
 void Trainer::agree_on_gemms() {
   if (const std::string news = gemms_->agree(); !news.empty()) report_.note(news);
   report_.attempt(gemm_file_failing_, [&] { gemms_->save(); });

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The step that a name as checkpoint_name() makes them stands for.
+/// The step of a name that checkpoint_name() made.
 std::optional<std::int64_t> step_of(const std::string& name) {
   constexpr std::string_view prefix = "step-";
   std::int64_t step = 0;
@@ -24,13 +24,13 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return step;
 }
 
-/// Whether there is no such file; false where that cannot be told.
+/// Whether there is no such file; false if that is unknown.
 bool is_absent(const fs::path& path) {
   std::error_code error;
   return !fs::exists(path, error) && !error;
 }
 
-/// What lies in a directory, nothing where it is not there. Throws where it cannot be read: checkpoints that are not
+/// The content of a directory, nothing if it does not exist. Throws where it cannot be read: checkpoints that are not
 /// seen would be written over.
 std::vector<fs::path> entries_of(const fs::path& directory) {
   std::vector<fs::path> entries;
@@ -57,7 +57,7 @@ std::string latest(const fs::path& root) {
   return step_of(name) && fs::exists(root / name / manifest_name, ignored) ? name : std::string();
 }
 
-/// What rotation goes by, told without reading all files.
+/// What rotation depends on, found without reading all files.
 struct Standing {
   bool readable = false;  // the manifest
   bool intact = false;    // every file is there in full length
@@ -73,8 +73,8 @@ Standing standing_of(const fs::path& directory) {
   }
 }
 
-/// So that no name of a checkpoint stands for a part of one while its files go, not even after a power failure: the new
-/// name is on the disk before the first file goes. What cannot go yet (a reader on NFS) goes next time.
+/// So that no name of a checkpoint names a part of one while its files are removed, not even after a power failure: the
+/// new name is on the disk before the first file goes. What cannot go yet (a reader on NFS) goes next time.
 void remove_checkpoint(const fs::path& directory) {
   std::error_code error;
   fs::path removing = directory;
@@ -90,7 +90,7 @@ void remove_checkpoint(const fs::path& directory) {
   fs::remove_all(removing, error);
 }
 
-/// What the manifest of a checkpoint tells whoever looks for one to go on from.
+/// What the manifest of a checkpoint says to a run that looks for one to resume from.
 struct Verdict {
   enum Kind : char { sound = '+', unsound = '~', unreadable = '-', unknown_format = '!' } kind;
   std::string reason;

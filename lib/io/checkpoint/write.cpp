@@ -79,7 +79,7 @@ std::vector<StoredTensor> plan(const CheckpointHeader& header, const std::vector
   return result;
 }
 
-/// Throws where a checkpoint stands that this build does not know how to read: it must not be replaced.
+/// Throws if there is a checkpoint that this build cannot read: it must not be replaced.
 void require_known_format(const fs::path& directory) {
   if (!fs::exists(directory / manifest_name)) return;
   try {
@@ -115,7 +115,7 @@ void write_shard(const fs::path& path, std::span<const CheckpointPiece> pieces) 
   sync_path(path);
 }
 
-/// Every logical tensor whole, as a view of the shards beside it.
+/// Every logical tensor whole, as a view of the shards next to it.
 void write_index(const fs::path& path, const Manifest& manifest) {
   hdf5::File file = hdf5::File::create(path);
   file.set("format", std::string(checkpoint_format));
@@ -146,7 +146,7 @@ void write_index(const fs::path& path, const Manifest& manifest) {
 }
 
 /// One collective save. Each phase is done by every rank, or by rank 0 for all, and ends with all ranks knowing whether
-/// all came through; so no rank goes on alone, and none waits for one that gave up.
+/// all came through; so no rank continues alone, and none waits for one that gave up.
 class Writer {
  public:
   Writer(const ProcessGroup& group, const fs::path& root, const CheckpointHeader& header,

@@ -78,7 +78,7 @@ CommandLine sort_arguments(const std::vector<po::option>& options, LoadedConfig&
       loaded.rest.insert(loaded.rest.end(), option.original_tokens.begin(), option.original_tokens.end());
     } else {
       line.assignments.push_back({key, option.value.empty() ? "" : option.value.front(), {}, !option.value.empty()});
-      // An unknown key's value still stands behind it, as an argument of its own.
+      // An unknown key's value still follows it, as a separate argument.
       if (option.unregistered && option.value.empty() && i + 1 < options.size() && options[i + 1].string_key.empty())
         ++i;
     }

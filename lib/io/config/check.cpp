@@ -331,7 +331,7 @@ void check_router(Findings& findings, const Config& config) {
 void check_pairs(Findings& findings, const Config& config) {
   const MoeConfig& moe = config.moe;
   if (config.parallel.placement != PlacementKind::pairs || moe.experts <= 0) return;
-  if (!moe.expert_sizes.empty() && std::ssize(moe.expert_sizes) != moe.experts) return;  // told already
+  if (!moe.expert_sizes.empty() && std::ssize(moe.expert_sizes) != moe.experts) return;  // reported already
   const auto check = [&](const char* key, std::int64_t parts) {
     if (parts < 1) return;
     for (const ExpertNumber& number : expert_numbers(config)) {

@@ -33,7 +33,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(space) + 1 - begin);
 }
 
-// Boost's own reader tells no line numbers, ends at the first mistake and cuts every # out of a value.
+// Boost's own reader reports no line numbers, ends at the first mistake and cuts every # out of a value.
 std::vector<IniEntry> read_ini(std::istream& stream, const std::string& file, std::vector<std::string>& mistakes) {
   std::vector<IniEntry> entries;
   std::map<std::string, std::int64_t> first_line;

@@ -29,7 +29,7 @@ namespace {
 
 constexpr std::size_t outputs = 2;  // train, valid
 
-/// What is written of the outputs, and where the corpus goes on behind it.
+/// What is written of the outputs, and where the corpus continues after it.
 struct State {
   CorpusPosition at;
   std::array<TokenFileWriter::Progress, outputs> written{};
@@ -37,7 +37,7 @@ struct State {
   Skipped skipped;
 };
 
-/// Tells an encoding from any other.
+/// Identifies an encoding.
 std::string identity_of(const Encoding& encoding) {
   std::string all =
       fmt::format("1 {} {} {} {} {} {}\n", encoding.tokenizer_sha256, encoding.json_key,

@@ -46,7 +46,7 @@ std::string with_spaces(std::string_view piece) {
 
 struct SentencePieceModel::Implementation {
   sentencepiece::SentencePieceProcessor processor;
-  std::vector<std::string> text;         // what each token stands for
+  std::vector<std::string> text;         // of each token
   std::array<std::int32_t, 256> byte{};  // the token of each byte
   bool keeps_to_words = true;
 

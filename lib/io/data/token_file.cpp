@@ -27,8 +27,8 @@ decltype(auto) dispatch_tokens(const token_format::Type& type, F&& f) {
   }
 }
 
-/// Adds a file's size and as much of it as tells it from others: up to `most_blocks`, spread evenly from its first byte
-/// to its last.
+/// Adds a file's size and enough of it to distinguish it from others: up to `most_blocks`, spread evenly from its first
+/// byte to its last.
 void add_sample(Sha256& digest, const InputFile& file) {
   constexpr std::uint64_t block_bytes = 4096, most_blocks = 256;
   const std::uint64_t size = file.size();

@@ -42,7 +42,7 @@ struct TokenFileWriter::Implementation {
   Progress done;
   PartialFile bin;
   PartialFile
-      lengths;  // of sequences, i32; ~length where the document goes on behind it. finish() makes the .idx of it
+      lengths;  // of sequences, i32; ~length where the document continues after it. finish() makes the .idx of it
   std::optional<PartialFile> mask{};  // from the first document on that brings one
   bool within_document = false;
   std::vector<std::uint16_t> narrow{};
@@ -175,8 +175,8 @@ void TokenFileWriter::finish() {
   idx.close();
   out.bin.close();
   if (out.mask) out.mask->close();
-  // A kill between the steps leaves no .idx, which is a named error, and never one beside another run's .bin. An old
-  // description beside new files would be believed; they can be read without one.
+  // A kill between the steps leaves no .idx, which is a named error, and never one next to another run's .bin. An old
+  // description next to new files would be believed; they can be read without one.
   remove_file(out.prefix + ".json");
   remove_file(out.prefix + ".idx");
   out.bin.publish();

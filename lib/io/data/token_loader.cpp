@@ -50,7 +50,7 @@ std::int64_t TokenSamples::count() const {
   return packing_ ? packing_->sequences() : samples_in(file_->tokens(), shape_.seq_len);
 }
 
-/// `whole`: room for the piece of a sample that has one.
+/// `whole`: memory for the piece of a sample that has one.
 std::span<const TokenPiece> TokenSamples::pieces_of(std::int64_t sample, TokenPiece& whole) const {
   if (packing_) return packing_->of(sample);
   whole = {sample * shape_.seq_len, shape_.seq_len};

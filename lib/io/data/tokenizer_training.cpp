@@ -76,7 +76,7 @@ void count_in_beginning(WordCounts& counts, CorpusItem item, std::int64_t taken,
       for_lines(*batch, [&](std::int64_t, std::string_view line) {
         try {
           count_words(counts, text_of_record(line, json_key));
-        } catch (const Error&) {  // encoding tells it
+        } catch (const Error&) {  // encoding reports it
         }
       });
     }

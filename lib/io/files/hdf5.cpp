@@ -41,7 +41,7 @@ void prepare_library() {
   static std::once_flag once;
   // Left to itself the library closes files at exit, and crashes on one whose disk was full.
   std::call_once(once, [] { H5dont_atexit(); });
-  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // of this thread: errors are told in one line, by check()
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // of this thread: errors are reported in one line, by check()
 }
 
 std::array<hsize_t, Shape::max_rank> sizes_of(const Shape& shape) {
@@ -128,7 +128,7 @@ std::string file_of(std::int64_t object) {
   return name;
 }
 
-/// Whether reading a dataset would open files that are not beside its own: a file from somebody else could so have any
+/// Whether reading a dataset would open files that are not next to its own: a file from somebody else could so have any
 /// file of this machine read.
 bool lies_elsewhere(std::int64_t dataset, const std::string& own_file) {
   if (file_of(dataset) != own_file) return true;
@@ -147,7 +147,7 @@ bool lies_elsewhere(std::int64_t dataset, const std::string& own_file) {
 }
 
 /// Whether a dataset claims more bytes than the file can hold of it, even compressed as well as deflate can: its reader
-/// would take memory for all of them, or go on for as long.
+/// would take memory for all of them, or take as long.
 bool claims_too_much(std::int64_t dataset) {
   const Handle list(H5Dget_create_plist(dataset), H5Pclose), space(H5Dget_space(dataset), H5Sclose),
       type(H5Dget_type(dataset), H5Tclose);

@@ -244,7 +244,7 @@ std::string evenness_over_training(const RoutingHistory& routing) {
   return line_chart(violation) + line_chart(entropy);
 }
 
-/// Where experts have limited room: the share of choices that they had none for.
+/// If the capacity of experts is limited: the share of choices beyond it.
 std::string dropped_over_training(const RoutingHistory& routing) {
   if (!tells_dropped(routing)) return "";
   LineChart chart{.title = "Dropped choices over training",

@@ -24,7 +24,7 @@ std::string half_of(const MixtureId& id) { return id.site == Site::attention ? "
 
 std::string percent(double part) { return std::isnan(part) ? "-" : fmt::format("{:.1f} %", 100 * part); }
 
-/// What a half reads, which stands before what it gives.
+/// The input of a half, which is listed before its output.
 const ActivationFlow::Values& input_of(const ActivationFlow& flow, std::size_t output) {
   return flow.values.at(output - 1);
 }

@@ -29,7 +29,7 @@
 //   rename(next, routing.h5)   atomic: before it readers find the old records, after it the new one too
 //   rename(spare, next)        the file that was published becomes the twin
 //
-// `routing.h5` names a closed, complete file at every instant. What stands under the other two names is worth nothing:
+// `routing.h5` names a closed, complete file at every instant. Files with the other two names are worthless:
 // a new log removes both and copies the published file before its first record. The directory is synced before the old
 // file is written again, so that the order also holds when the machine loses power.
 

@@ -157,7 +157,7 @@ Life life_of(const Holder& holder, const Holder& self) {
 
 // ---- the file -----------------------------------------------------------------------------------------------------
 
-/// The lock file, open. Opening it makes NFS ask the server how it stands now.
+/// The lock file, open. Opening it makes NFS ask the server for its current state.
 class LockFile {
  public:
   LockFile(const fs::path& path, bool create) : path_(path) {
@@ -253,7 +253,7 @@ struct RunLock::Implementation {
   enum class Outcome { taken, held, unknown, gone };
 
   /// Writes `self` into the file unless another may hold it: then `seen` has its text. An unknown holder must be
-  /// watched, and does not stand in the way once it was `judged_stale`. Gone: file or directory was removed meanwhile,
+  /// watched, and is ignored once it was `judged_stale`. Gone: file or directory was removed meanwhile,
   /// as a holder does that ends.
   Outcome try_take(const std::string& judged_stale, std::string& seen) {
     const LockFile file(path, true);
@@ -272,8 +272,8 @@ struct RunLock::Implementation {
 
   enum class Sign { none, life, other };
 
-  /// Of the holder in `seen`: none when its time stamp stood still for `silence`, life as soon as it moves, other when
-  /// the file holds another text or is gone.
+  /// Of the holder in `seen`: none when its time stamp did not change for `silence`, life as soon as it moves, other
+  /// when the file holds another text or is gone.
   Sign watch(const std::string& seen) const {
     const auto start = Clock::now();
     std::optional<std::pair<std::int64_t, std::int64_t>> first;

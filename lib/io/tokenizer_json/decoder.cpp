@@ -36,7 +36,7 @@ std::string joined(const Texts& texts) {
   return all;
 }
 
-/// The bytes that a token stands for; of one with another character in it, its own.
+/// The bytes that a token represents; its own if it contains another character.
 std::string bytes_of_characters(const std::string& token) {
   static const std::unordered_map<char32_t, char> bytes = [] {
     std::unordered_map<char32_t, char> all;

@@ -21,7 +21,7 @@ namespace {
 /// What becomes of the delimiters that a text is split at.
 enum class Behavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
-/// A part of a text: a delimiter or what stands between two.
+/// A part of a text: a delimiter or what is between two.
 struct Part {
   TextRange range;
   bool delimiter;
@@ -82,7 +82,7 @@ class Split : public PreTokenizer {
   Behavior behavior_;
 };
 
-/// At the matches of a pattern, or at what stands between them.
+/// At the matches of a pattern, or at what is between them.
 class SplitAtPattern : public Split {
  public:
   SplitAtPattern(Regex pattern, Behavior behavior, bool invert)

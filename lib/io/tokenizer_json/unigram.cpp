@@ -39,7 +39,7 @@ class Unigram : public SubwordModel {
     trie_ = Trie(std::move(keys));
   }
 
-  /// The tokens whose scores have the largest sum [Viterbi]; unknown ones that stand side by side become one.
+  /// The tokens whose scores have the largest sum [Viterbi]; adjacent unknown ones become one.
   void encode(std::string_view piece, std::vector<std::int32_t>& ids) const override {
     const std::vector<Step> best = best_paths(piece);
     std::vector<std::string_view> tokens;  // from the last to the first

@@ -43,7 +43,7 @@ void check(int code, const char* operation) {
   if (code != MPI_SUCCESS) fail(ExitCode::failed, "{}: {}", operation, mpi_error_text(code));
 }
 
-/// Keeps in what Open MPI 4 says of MPI_Abort, behind the line that told why, as `mpirun -q` does for mpirun's own.
+/// Keeps in what Open MPI 4 says of MPI_Abort, after the line that says why, as `mpirun -q` does for mpirun's own.
 void hush_abort() {
   if (void* quiet = dlsym(RTLD_DEFAULT, "orte_execute_quiet")) *static_cast<bool*>(quiet) = true;
 }

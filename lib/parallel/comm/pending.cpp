@@ -162,7 +162,7 @@ Pending::~Pending() {
     } else {
       wait();
     }
-  } catch (...) {  // wait() gave the operation up and told the group; the next call on it throws
+  } catch (...) {  // wait() aborted the operation and marked the group; the next call on it throws
   }
 }
 

@@ -57,7 +57,7 @@ std::string last_of(const LedgerPage& page) {
 /// The place in the job's sequences that entries of two ranks share when they belong together.
 auto place_of(const LedgerEntry& entry) { return std::tuple(entry.group, entry.index, entry.from, entry.to); }
 
-/// The two entries longest ago that stand at one place and do not belong together.
+/// The two oldest entries of one place that do not belong together.
 std::optional<std::string> divergence(Pages pages) {
   struct First {
     int rank;

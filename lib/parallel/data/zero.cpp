@@ -61,7 +61,7 @@ void Zero::progress() {
     if (!unit->progress()) break;
   }
   // What frees memory does so at a fixed point, so that peaks do not depend on timing;
-  // the others go on to their next transfer at once, in one order on all ranks.
+  // the others start their next transfer at once, in one order on all ranks.
   while (!reducing_.empty() && reducing_.front()->reduced() && !reducing_.front()->frees_gradients()) {
     reducing_.front()->finish_reduction();
     reducing_.pop_front();

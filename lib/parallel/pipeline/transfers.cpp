@@ -18,7 +18,7 @@ Action receiving(const Handover& handover) {
   return {handover.gradient ? Kind::receive_gradient : Kind::receive_activation, handover.to, handover.microbatch};
 }
 
-/// A receive and the place in its rank's program of the action that it stands before.
+/// A receive and the place in its rank's program of the action that it precedes.
 struct Placed {
   Action receive;
   std::size_t before;
@@ -26,7 +26,7 @@ struct Placed {
 
 constexpr std::size_t nowhere = std::numeric_limits<std::size_t>::max();
 
-/// Where in its rank's program the action stands that needs each handover.
+/// The position in its rank's program of the action that needs each handover.
 std::vector<std::size_t> places_of_need(const Schedule& computing) {
   std::vector<std::size_t> places(table_size(computing.shape), nowhere);
   for (const Program& program : computing.programs) {

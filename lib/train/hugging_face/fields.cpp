@@ -6,7 +6,7 @@ namespace lyceum::hugging_face {
 
 namespace {
 
-/// Positions may stand in an object of their own.
+/// Positions may be in a separate object.
 const Json& of_positions(const Json& json, const Json& positions, std::string_view key) {
   const Json& own = positions.is_object() ? value_of(positions, key) : positions;
   return own.is_null() ? value_of(json, key) : own;

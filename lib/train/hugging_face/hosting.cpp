@@ -68,7 +68,7 @@ void widen_experts(Hosting& hosting) {
   moe.expert_sizes = {};
 }
 
-/// What the architecture makes of a model.
+/// The model that the architecture represents.
 Config returned(const Architecture& architecture, const Config& config) {
   Config back = config_of(architecture, json_of(architecture, config));
   if (!routes(back)) back.moe = {};

@@ -81,7 +81,7 @@ std::vector<float> whole_source(const RowSource& part, const ModelTensor& tensor
   return whole;
 }
 
-/// Moves a matrix of `from`, or a vector, that stands at the beginning of `values` to the corner of one of `to`, whose
+/// Moves a matrix of `from`, or a vector, that is at the beginning of `values` to the corner of one of `to`, whose
 /// other elements become 0.
 void pad(const Shape& from, const Shape& to, std::span<float> values) {
   require(to.rank() <= 2, "a tensor {} padded to {}", from, to);
