@@ -233,7 +233,7 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
   const LoadedConfig own = config_of(source);
   const LoadedConfig wanted = wanted_config(own, options.out, parsed.rest, given);
   const auto tell_loss = [&](const char* when, const Evaluation& evaluation) {
-    tell(fmt::format("{:<10} {:.6f} nats a token on {} of {}\n", when, evaluation.loss,
+    tell(fmt::format("{:<10} {:.6f} nats per token on {} of {}\n", when, evaluation.loss,
                      count_text(evaluation.tokens, "token"), options.data));
   };
   const bool measures = request.transform == "prune" && !options.data.empty();

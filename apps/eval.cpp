@@ -115,7 +115,7 @@ std::string changes_text(const CheckpointRun& run, const EvalOptions& options) {
 std::string text(const nlohmann::ordered_json& summary) {
   const auto number = [&](const char* name) { return summary[name].get<double>(); };
   std::string text = fmt::format(
-      "checkpoint     {} (step {})\ntokens         {}\nloss           {:.6f} nats a token, standard error {:.6f}\n"
+      "checkpoint     {} (step {})\ntokens         {}\nloss           {:.6f} nats per token, standard error {:.6f}\n"
       "perplexity     {:.4f}\nbits per byte  {}\n",
       summary["checkpoint"].get<std::string>(), summary["step"].get<std::int64_t>(),
       summary["tokens"].get<std::int64_t>(), number("loss"), number("standard_error"), number("perplexity"),

@@ -61,7 +61,7 @@ std::string timing_text(std::int64_t prompt, const GenerationTimes& times) {
   std::string text = line("prompt", prompt, times.prompt) + '\n';
   if (times.tokens.empty()) return text;
   return text + line("decoding", std::ssize(times.tokens), times.decoding()) +
-         fmt::format(", {:.3f} ms a token (median)\n", 1000 * times.median());
+         fmt::format(", {:.3f} ms per token (median)\n", 1000 * times.median());
 }
 
 }  // namespace

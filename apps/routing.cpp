@@ -163,7 +163,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const RoutingHistory& 
     }
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
     std::nth_element(values.begin(), middle, values.end());
-    if (!values.empty()) facts.emplace_back("Tokens a second, median", grouped_number(std::llround(*middle)));
+    if (!values.empty()) facts.emplace_back("Tokens per second, median", grouped_number(std::llround(*middle)));
   }
   return facts;
 }

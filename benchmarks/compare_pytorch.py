@@ -51,7 +51,7 @@ def write_tokens(prefix: Path, count: int, vocab: int, seed: int = 1) -> np.ndar
 
 
 def read_tokens(prefix: Path, count: int) -> np.ndarray:
-    """The first `count` tokens of a .bin; 9 bytes of magic and 8 of version stand before its type in the .idx."""
+    """The first `count` tokens of a .bin; 9 bytes of magic and 8 of version precede its type in the .idx."""
     code = prefix.with_suffix(".idx").read_bytes()[17]
     kinds = {4: "<i4", 8: "<u2"}
     if code not in kinds:
@@ -168,7 +168,7 @@ class PyTorch:
         )
 
     def warm_up(self) -> None:
-        """Compiles, or goes on without what does not compile."""
+        """Compiles what can be compiled."""
         try:
             self.step(0)
         except Exception as error:  # whatever a compiler may raise
@@ -182,7 +182,7 @@ class PyTorch:
             self.step(0)
 
     def clip(self, exact: bool) -> float:
-        """Clips the gradients and tells their norm. PyTorch's own norm adds squares in f32 and is wrong by 1e-3 for a
+        """Clips the gradients and returns their norm. PyTorch's own norm adds squares in f32 and is wrong by 1e-3 for a
         gradient of four million elements; `exact` adds in f64, as Lyceum does."""
         limit = self.config["optim.clip_norm"] or float("inf")
         parameters = list(self.model.parameters())
@@ -257,7 +257,7 @@ def conclude(results: dict, head: dict, report: Path | None) -> int:
 
 def check_equality(arguments, precision: str) -> dict:
     steps = arguments.equality_steps
-    # A short batch, and a schedule that warms up, holds and decays within the run: updates are large enough to tell.
+    # A short batch, and a schedule that warms up, holds and decays within the run: updates are large enough to differ.
     changes = [f"--batch.global={arguments.equality_batch}", f"--batch.seq_len={arguments.equality_length}"]
     changes += ["--batch.micro=0", f"--optim.warmup_steps={steps // 4}", "--checkpoint.at_start=true"]
     with tempfile.TemporaryDirectory(prefix="lyceum-equality-") as name:

@@ -28,7 +28,7 @@ from reference_model import Router, Training, Weights
 LIMIT = 1e-5
 COLUMNS = ("loss", "router losses", "gradient norm", "validation", "weights")
 
-# What both sides are told. A step is two passes of two sequences, so that it matters whether something is counted over
+# The configuration of both sides. A step is two passes of two sequences, so that it matters whether something is counted over
 # a sequence, a pass or a batch. With AdamW's usual eps of 1e-8 a gradient that is nothing but rounding moves its weight
 # by the whole learning rate, which happens to one of these tens of thousands of weights in some cases.
 BASE = {

@@ -188,7 +188,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Llama blocks. `config`: keys as `section.key`, resolved, as `lyceum train --print-config` tells them; and `grouped`:
+    """Llama blocks. `config`: keys as `section.key`, resolved, as `lyceum train --print-config` prints them; and `grouped`:
     whether experts are multiplied by grouped products."""
 
     def __init__(self, config: dict):

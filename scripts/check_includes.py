@@ -94,7 +94,7 @@ INTRODUCED = re.compile(r"\b(?:enum class|class|struct|enum|union|using|typename
 
 
 def blanked(text):
-    """The text without comments and what stands in quotes; lines keep their numbers."""
+    """The text without comments and strings; lines keep their numbers."""
     return NOT_CODE.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
 
 

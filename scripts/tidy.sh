@@ -27,7 +27,7 @@ for file in "${files[@]}"; do
   patterns+=("^$escaped\$")
 done
 
-# clang brings no omp.h of its own; the compiler's serves.
+# clang has no omp.h; use the compiler's.
 headers=build/cpu/tidy-headers
 mkdir -p "$headers"
 ln -sf "$(g++ -print-file-name=include/omp.h)" "$headers/omp.h"

@@ -39,7 +39,7 @@ std::string experts_text(std::span<const MixturePlacement> layers, int rank) {
     most = std::max(most, others.size());
   }
   if (same) return text_of(experts);
-  return least == most ? fmt::format("{} a layer", most) : fmt::format("{} to {} a layer", least, most);
+  return least == most ? fmt::format("{} per layer", most) : fmt::format("{} to {} per layer", least, most);
 }
 
 /// FLOPs of every rank over their mean; all 1 where there are none.

@@ -74,7 +74,7 @@ void RunReport::introduce(const RunLock* lock, const RunData& data, const RunPea
     note(fmt::format("trained    {} of them, those of optim.train_only; MFU counts all",
                      human_count(static_cast<double>(trained_values(config_)))));
   }
-  note(fmt::format("mesh       {} · {} · {} a rank · {}", count_text(world, "rank"), setup_.mesh.shape.text(world),
+  note(fmt::format("mesh       {} · {} · {} per rank · {}", count_text(world, "rank"), setup_.mesh.shape.text(world),
                    count_text(setup_.places[static_cast<std::size_t>(setup_.mesh.world.rank())].threads, "thread"),
                    config_.run.precision));
   if (setup_.mesh.pipeline.size() > 1) note(pipeline_line(config_, setup_.mesh));

@@ -99,7 +99,7 @@ def describe(lyceum: Lyceum, label: str, directory: str) -> Run:
 
 
 def disabled(run: Run, ratios: list[Fraction]) -> list[int]:
-    """Numbers of experts that are passed over."""
+    """Numbers of experts that are skipped."""
     return sorted({round(ratio * run.experts) for ratio in ratios if round(ratio * run.experts) + run.top_k <= run.open})
 
 
@@ -211,7 +211,7 @@ def draw_every_k(runs: list[Run], out: Path) -> None:
         if run.experts:
             axes.plot([run.top_k], [run.losses[()]], marker="o", markersize=11, color=colour, markerfacecolor="none")
     axes.set_title("Every number of activated experts; circled: as trained", loc="left")
-    axes.set(xlabel="activated routed experts", ylabel="loss (nats a token)")
+    axes.set(xlabel="activated routed experts", ylabel="loss (nats per token)")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False)
     tidy(axes)
@@ -244,11 +244,11 @@ def draw(runs: list[Run], ratios: list[Fraction], out: Path) -> None:
         draw_line(panels[0], run, colour, [(n / run.experts, skipping(n)) for n in disabled(run, ratios)] if run.experts else [])
         draw_line(panels[1], run, colour, [(k, activating(run, k)) for k in range(1, run.top_k + 1)])
     panels[0].set_title("Top routed experts disabled", loc="left")
-    panels[0].set(xlabel="ratio of disabled top routed experts", ylabel="loss (nats a token)")
+    panels[0].set(xlabel="ratio of disabled top routed experts", ylabel="loss (nats per token)")
     if ratios:
         panels[0].set_xticks([float(ratio) for ratio in ratios], [str(ratio) for ratio in ratios])
     panels[1].set_title("Fewer experts activated", loc="left")
-    panels[1].set(xlabel="activated routed experts", ylabel="loss (nats a token)")
+    panels[1].set(xlabel="activated routed experts", ylabel="loss (nats per token)")
     panels[1].xaxis.set_major_locator(MaxNLocator(integer=True))
     panels[0].legend(frameon=False)
     for axes in panels:

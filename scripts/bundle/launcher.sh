@@ -3,5 +3,5 @@
 self=$(readlink -f "${BASH_SOURCE[0]}") || exit
 home=${self%/bin/*}
 . "$home/env.sh"
-# mpirun tells other hosts to start $home/bin/orted, as it takes its own place from its name.
+# mpirun makes other hosts start $home/bin/orted: it derives its folder from its name.
 exec -a "$home/bin/${self##*/}" "$home/libexec/${self##*/}" "$@"

@@ -128,7 +128,7 @@ write --prompt "one two" --temperature 3 --top-k 0 --tokens 40 --seed 2
 write --prompt "one two three four five" --temperature 0 --tokens 24 --timing
 cmp -s "$work/out" "$work/greedy" || fail "--timing changes the text"
 says err '^prompt +[0-9]+ tokens in [0-9.]+ s, [0-9.]+ tokens/s$'
-says err '^decoding +23 tokens in [0-9.]+ s, [0-9.]+ tokens/s, [0-9.]+ ms a token \(median\)$'
+says err '^decoding +23 tokens in [0-9.]+ s, [0-9.]+ tokens/s, [0-9.]+ ms per token \(median\)$'
 write --prompt "" --tokens 5 --temperature 0
 equal "tokens 0" "$(write --prompt "one two" --tokens 0 && cat "$work/out")" "one two"
 

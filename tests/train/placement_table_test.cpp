@@ -57,8 +57,8 @@ TEST(PlacementTable, GoesByMeasuredTokens) {
   EXPECT_EQ(places[1].ranks.owner, (std::vector<int>{0, 1, 1, 1}));
   const std::vector<std::string> lines = placement_lines(config, places, load);
   ASSERT_THAT(lines, SizeIs(4));
-  EXPECT_THAT(lines[1], HasSubstr("1 a layer"));
-  EXPECT_THAT(lines[2], HasSubstr("3 a layer"));
+  EXPECT_THAT(lines[1], HasSubstr("1 per layer"));
+  EXPECT_THAT(lines[2], HasSubstr("3 per layer"));
   EXPECT_THAT(lines[3], HasSubstr("cost, with measured tokens"));
   EXPECT_THAT(lines[3],
               HasSubstr("1.620 times the mean FLOPs, 1.702 in the worst of 2 layers"));  // 200 of 130, 400 of 235

@@ -131,7 +131,7 @@ Reader::Reader(const std::filesystem::path& file) : file_(file.string(), "give a
 }
 
 void Reader::read(const Entry& tensor, std::span<float> values) const {
-  require(std::ssize(values) == tensor.shape.size(), "room for {} values of {} {}", values.size(), tensor.name,
+  require(std::ssize(values) == tensor.shape.size(), "memory for {} values of {} {}", values.size(), tensor.name,
           tensor.shape);
   if (tensor.type == Type::f32) return file_.read_values(tensor.begin, values);
   FileValues<std::uint16_t> stored(file_, tensor.begin, tensor.shape.size());

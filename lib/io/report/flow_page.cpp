@@ -104,7 +104,7 @@ std::string flow_page(const ActivationFlow& flow) {
                      fact_list({{"Checkpoint", fmt::format("{}, step {}", flow.checkpoint, grouped_number(flow.step))},
                                 {"Data", flow.data},
                                 {"Tokens", grouped_number(flow.tokens)},
-                                {"Loss, nats a token", fmt::format("{:.4f}", flow.loss)},
+                                {"Loss, nats per token", fmt::format("{:.4f}", flow.loss)},
                                 {"Hidden dimensions", grouped_number(flow.hidden)}});
   body += over_layers_at(flow,
                          {.title = "Magnitude held by the largest dimensions",

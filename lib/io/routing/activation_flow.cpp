@@ -118,7 +118,7 @@ double ActivationFlow::Values::common_part(std::size_t q, std::int64_t tokens) c
 
 std::string flow_text(const ActivationFlow& flow) {
   std::string text = fmt::format(
-      "checkpoint     {} (step {})\ndata           {}\ntokens         {}\nloss           {:.6f} nats a token\n\n",
+      "checkpoint     {} (step {})\ndata           {}\ntokens         {}\nloss           {:.6f} nats per token\n\n",
       flow.checkpoint, flow.step, flow.data, flow.tokens, flow.loss);
   text +=
       "Magnitudes (squares) of the hidden dimensions, the share of a token's sum in the largest, and the fewest that "

@@ -98,7 +98,7 @@ void TokenLog::write_choices(std::size_t layer, std::int64_t first, std::span<co
                              std::span<const float> gates) {
   const std::int64_t k = header_.layers.at(layer).top_k, rows = std::ssize(chosen) / k;
   require(std::ssize(chosen) == rows * k && gates.size() == chosen.size(),
-          "token log: {} choices and {} gates, {} a token", chosen.size(), gates.size(), k);
+          "token log: {} choices and {} gates, {} per token", chosen.size(), gates.size(), k);
   if (rows == 0) return;
   layers_[layer].chosen.write(rows_of({first, rows}, k), chosen.data());
   layers_[layer].gate.write(rows_of({first, rows}, k), gates.data());
