@@ -69,14 +69,14 @@ po::options_description convert_options(ConvertOptions& options) {
   add("scope", po::value(&options.scope)->value_name("layer | model")->default_value(options.scope),
       "prune: compare with the most used expert of the layer or of the model");
   add("data", po::value(&options.data)->value_name("PREFIX"),
-      "prune: instead of --routing, tokens whose choices are counted; also reports the loss on them before and after; "
+      "prune: instead of --routing, tokens to count choices on, and to report the loss on; "
       "modulize: tokens for --by coactivation");
   add("batches", po::value(&options.batches)->value_name("N")->default_value(options.batches),
       "batches of batch.global sequences to read from --data, evenly spread; 0: all");
   add("by", po::value(&options.by)->value_name("weights | coactivation")->default_value(options.by),
       "modulize: group units with similar weights, or units that are active for the same tokens");
   add("architecture", po::value(&options.exported.architecture)->value_name("NAME"),
-      "export-hf: model_type to export to; default: the first one in transformers that represents the model exactly");
+      "export-hf: model_type to export to; default: the first that represents the model exactly");
   add("dtype", po::value(&options.exported.dtype)->value_name("F32 | BF16")->default_value(options.exported.dtype),
       "export-hf: type of the weights");
   add("shard-size",

@@ -37,7 +37,7 @@ po::options_description described_options(GenerateOptions& options) {
   add("tokens", po::value(&sampling.tokens)->value_name("N")->default_value(sampling.tokens),
       "largest number of tokens to generate");
   add("temperature", po::value(&sampling.temperature)->value_name("X")->default_value(sampling.temperature, "0.8"),
-      "0: always the most likely token");
+      "sampling temperature; 0: always the most likely token");
   add("top-k", po::value(&sampling.top_k)->value_name("K")->default_value(sampling.top_k),
       "sample from the k most likely tokens; 0: from all");
   add("seed", po::value(&sampling.seed)->value_name("N")->default_value(sampling.seed), "seed of the sampling");

@@ -33,8 +33,9 @@ auto alone(int (*run)(const Arguments&)) {
 const std::map<std::string, Command>& commands() {
   static const std::map<std::string, Command> all{
       {"train", {train_command, "train a model, or resume training; run it under mpirun"}},
-      {"plan", {plan_command, "parameters, FLOPs, memory, communication and time of a model on a mesh; the best mesh"}},
-      {"eval", {eval_command, "loss, perplexity and bits per byte of a checkpoint on validation data"}},
+      {"plan",
+       {plan_command, "compute parameters, FLOPs, memory, communication and time of a model on a mesh; find a mesh"}},
+      {"eval", {eval_command, "compute loss, perplexity and bits per byte of a checkpoint on validation data"}},
       {"generate", {generate_command, "generate text from a prompt with a checkpoint"}},
       {"tokenize", {alone(tokenize_command), "train a tokenizer; encode text and JSON lines as .bin/.idx"}},
       {"checkpoint", {alone(checkpoint_command), "list, show, verify and compare checkpoints"}},

@@ -34,7 +34,7 @@ namespace {
 namespace options = boost::program_options;
 
 constexpr const char* routing_about =
-    "  report FILE [options]     print tables of tokens per expert, or write an HTML page\n"
+    "  report FILE [options]     print tables of tokens per expert; --html also writes a page\n"
     "  dump FILE --csv OUT       write every count as comma-separated values\n"
     "  difficult A B [options]   show what model B does with tokens that model A finds hard to predict\n"
     "  domains [options]         compare which experts the tokens of several data sets choose\n"

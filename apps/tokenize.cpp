@@ -49,8 +49,8 @@ po::options_description bind(Options& options) {
   po::options_description described;
   auto add = described.add_options();
   add("input", po::value(&options.input)->multitoken()->composing()->value_name("PATH"),
-      "a file, or a folder with UTF-8 text files at any depth; may be repeated. Each file is a document, or each line "
-      "in .jsonl and .ndjson files. Files may be compressed with gzip or zstd");
+      "UTF-8 text file, or folder of such files; may be repeated. Each file is a document, or each line of .jsonl and "
+      ".ndjson files; any may be compressed with gzip or zstd");
   add("json-key", with_default(options.json_key)->value_name("KEY"),
       "field of a line that holds the text; if given, .json files also have one document per line");
   add("chat", po::value(&options.chat)->value_name("TEMPLATE"),

@@ -85,7 +85,7 @@ void bind_model(Binder key, ModelConfig& model) {
       "mha: multi-head, or grouped-query with kv_heads; moa: a mixture of attention experts");
   key("model.attention_weights", EnumMember(&model.attention_weights, attention_weights_names),
       "softmax: of the scores, with rotary positions; stick_breaking: each key takes a share of what newer keys left");
-  key("model.qkv_bias", &model.qkv_bias, {}, "the projections to queries, keys and values have biases");
+  key("model.qkv_bias", &model.qkv_bias, {}, "add biases to the projections to queries, keys and values");
   key("model.qk_norm", EnumMember(&model.qk_norm, qk_norm_names),
       "RMSNorm of queries and keys before rotary positions: per head, or over all heads of a token");
   key("model.ffn", EnumMember(&model.ffn, activation_names), "FFNs of three matrices (swiglu) or of two (gelu)");
@@ -109,7 +109,7 @@ void bind_moe(Binder key, MoeConfig& moe) {
       "multiply the output of shared experts by the sigmoid of the token's product with a vector");
   key("moe.top_k", &moe.top_k, {.low = 1}, "routed experts that a token chooses");
   key("moe.top_k_start", &moe.top_k_start, {.low = 0},
-      "top_k of the first training step, which grows linearly to top_k in the last one; 0: always top_k");
+      "top_k in the first training step; grows linearly to top_k in the last one; 0: always top_k");
   key("moe.expert_hidden", &moe.expert_hidden, {.low = 0}, "width of an expert");
   key("moe.expert_sizes", &moe.expert_sizes, {.low = 1}, "width of each routed expert; overrides expert_hidden");
   key("moe.router", EnumMember(&moe.router, router_names),
