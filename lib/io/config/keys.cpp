@@ -49,8 +49,7 @@ void bind_data(Binder key, DataConfig& data) {
   key("data.tokenizer", &data.tokenizer, {}, "SentencePiece .model or tokenizer.json that encoded the tokens");
   key("data.order", &data.order, {.names = {"shuffled", "sequential"}}, "order of the training samples");
   key("data.samples", &data.samples, {.names = {"stream", "packed"}},
-      "samples are cut from the stream of all documents, or packed from whole documents with padding, which is not "
-      "trained");
+      "stream: cut from the stream of all documents; packed: whole documents, with padding that is not trained");
   key("data.document_mask", &data.document_mask, {},
       "tokens attend only to their own document, in which positions count from 0");
   key("data.valid_fraction", &data.valid_fraction, {.low = 0, .high = 1, .high_open = true},
@@ -117,8 +116,8 @@ void bind_moe(Binder key, MoeConfig& moe) {
       "with noise; random, a fixed random matrix; hash, by the token's hash");
   key("moe.router_hidden", &moe.router_hidden, {.low = 1}, "width between the two matrices of an mlp router");
   key("moe.gates", EnumMember(&moe.gates, derived_name, gates_names),
-      "from the scores of the chosen experts: raw, renormalized to a sum of 1, detached (no gradient of the sum), "
-      "ones");
+      "factors of the chosen experts' outputs: raw scores, renormalized to a sum of 1, detached (no gradient of the "
+      "sum), ones");
   key("moe.renormalize", &moe.renormalize, {}, "the same as moe.gates = renormalized");
   key("moe.group_limit", &moe.group_limit, {.low = 0},
       "most groups (balance.device_groups) that a token's experts may be in; 0: no limit");
