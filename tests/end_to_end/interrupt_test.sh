@@ -53,7 +53,7 @@ same_weights "$work/calm-2/checkpoints/step-00000120" "$work/pair/checkpoints/st
 # --- twice, in a step that takes long: the second one does not wait for it
 long=("${run_of[@]}" --batch.global=20480)
 in_step() { [[ -f $1/metrics.jsonl ]] && sleep 1; }  # the file is made just before the first step
-told() { grep -q "saves a checkpoint after this step" "$work/err"; }
+told() { grep -q "saving a checkpoint after this step" "$work/err"; }
 begin "$lyceum" "${long[@]}" "--run.dir=$work/twice"
 wait_for 30 in_step "$work/twice" || fail "the long step does not start"
 kill -TERM "$job"

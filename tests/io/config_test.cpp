@@ -103,8 +103,8 @@ TEST_F(ConfigFile, a_key_given_twice_is_a_mistake) {
 TEST_F(ConfigFile, lines_of_another_form_are_mistakes) {
   write("[run]\nsteps 3\n= 4\n[oops\n");
   EXPECT_THAT(mistake({"--config", file_}),
-              AllOf(StartsWith("3 mistakes"), HasSubstr("'steps 3' in " + file_ + " line 2: neither"),
-                    HasSubstr("line 3: neither"), HasSubstr("'[oops' in")));
+              AllOf(StartsWith("3 mistakes"), HasSubstr("'steps 3' in " + file_ + " line 2: expected"),
+                    HasSubstr("line 3: expected"), HasSubstr("'[oops' in")));
   write(std::string("\x89HDF\0\0\nabc\n", 11));
   EXPECT_THAT(mistake({"--config", file_}), AllOf(HasSubstr("not a text file"), Not(HasSubstr("abc"))));
 }
@@ -125,7 +125,7 @@ TEST_F(ConfigFile, long_ones_are_told_briefly) {
     return told;
   };
   EXPECT_THAT(brief(key + " = 1\n"), AllOf(HasSubstr("unknown key 'kkkk"), HasSubstr("… (500000 bytes)' in ")));
-  EXPECT_THAT(brief(key), HasSubstr("line 1: neither"));
+  EXPECT_THAT(brief(key), HasSubstr("line 1: expected"));
   EXPECT_THAT(brief("run.steps = " + key), HasSubstr("is not an integer"));
   EXPECT_THAT(brief("run.dir = " + key), HasSubstr("must have at most 4095 bytes"));
   EXPECT_THAT(brief(std::string(2 << 20, 'k')), HasSubstr("has more than 1048576 bytes"));
@@ -150,7 +150,7 @@ TEST_F(ConfigFile, all_mistakes_are_told_at_once) {
               AllOf(StartsWith("7 mistakes"), HasSubstr("run.steps = many in " + file_ + " line 2: 'many' is not an "),
                     HasSubstr("run.device = gpu in " + file_ + " line 3: must be one of auto, cpu, cuda"),
                     HasSubstr("unknown key 'modle.layers' in " + file_ + " line 5: did you mean model.layers?"),
-                    HasSubstr("line 6: neither"), HasSubstr("optim.lr = -1 on the command line: must be >= 0"),
+                    HasSubstr("line 6: expected"), HasSubstr("optim.lr = -1 on the command line: must be >= 0"),
                     HasSubstr("'optim.beta9' on the command line: did you mean optim.beta"),
                     HasSubstr("batch.global =  on the command line: a value is missing")));
 }

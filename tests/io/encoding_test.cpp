@@ -167,7 +167,7 @@ TEST_F(EncodingTest, RecordsWithoutATextAreCountedAndNamed) {
   const std::string told = result.skipped.text();
   EXPECT_THAT(told, HasSubstr("6 not JSON (" + file + ":4, " + file + ":7, " + file + ":10, …)"));
   EXPECT_THAT(told, HasSubstr("2 without \"text\" (" + file + ":3, " + file + ":6)"));
-  EXPECT_THAT(told, HasSubstr("1 whose \"text\" is no text (" + file + ":2)"));
+  EXPECT_THAT(told, HasSubstr("1 whose \"text\" is not a string (" + file + ":2)"));
   EXPECT_THAT(told, HasSubstr("1 empty (" + file + ":5)"));
   EXPECT_THAT(told, HasSubstr("1 damaged: it nests deeper than 16 levels (" + file + ":8)"));
 }

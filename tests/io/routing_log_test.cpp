@@ -265,7 +265,7 @@ TEST_F(RoutingLogTest, AFullDiskLosesNothingThatStoodThere) {
 }
 
 TEST_F(RoutingLogTest, DamagedFilesAreErrorsThatNameTheFile) {
-  expect_bad_input([&] { read_routing(file_); }, "there is no such file");
+  expect_bad_input([&] { read_routing(file_); }, "no such file");
   {
     RoutingLog log(file_, two_layers(), -1);
     for (const std::int64_t step : {1, 2, 3}) append(log, step);

@@ -161,7 +161,7 @@ TEST_F(TokenLogTest, RefusesOtherDataAndOtherFiles) {
   write(b_, {.losses = {1, 2, 3}, .layers = {{{0}, 1, {8, 8}}}, .chosen = {{0, 1, 2}}});
   expect_bad_input(compare, "b.h5: /layers/000/chosen names an expert 2 of 2");
   std::filesystem::remove(b_);
-  expect_bad_input(compare, "b.h5: there is no such file");
+  expect_bad_input(compare, "b.h5: no such file");
   hdf5::File::create(b_).close();
   expect_bad_input(compare, "b.h5: is not a token log");
   std::ofstream(b_) << "no HDF5";

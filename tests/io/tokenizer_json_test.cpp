@@ -158,7 +158,7 @@ TEST(TokenizerJson, WhatIsNotSupportedOrWrongIsNamed) {
   refused("/added_tokens/0/content", "", "is empty or occurs twice");
   refused("/pre_tokenizer",
           {{"type", "Split"}, {"pattern", {{"Regex", "(a"}}}, {"behavior", "Isolated"}, {"invert", false}},
-          "the regular expression (a is wrong: end pattern with unmatched parenthesis");
+          "the regular expression (a is invalid: end pattern with unmatched parenthesis");
   refused("/pre_tokenizer", {{"type", "Split"}, {"pattern", {{"String", "a"}}}, {"behavior", "Odd"}, {"invert", false}},
           "Odd is not one of the 5 allowed values");
   json deep = 1;

@@ -101,7 +101,7 @@ TEST(Search, SaysWhatStandsAgainstEveryMesh) {
   EXPECT_THAT(search_problems(config, 16, 8, {}), ElementsAre(HasSubstr("63 experts do not form pairs")));
   config = good;
   config.batch.global = 7;
-  EXPECT_THAT(search_problems(config, 4096, 8, {}), ElementsAre(HasSubstr("batch.global = 7 does not divide")));
+  EXPECT_THAT(search_problems(config, 4096, 8, {}), ElementsAre(HasSubstr("batch.global = 7 cannot be divided")));
   config.moe.top_k = 99;  // wrong on every mesh
   EXPECT_THAT(search_problems(config, 4096, 8, {}),
               ElementsAre(testing::StartsWith("moe.top_k = 99"), testing::StartsWith("no valid mesh of 4096 ranks: ")));

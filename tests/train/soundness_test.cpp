@@ -79,7 +79,7 @@ TEST(Soundness, TravelsWithACheckpoint) {
   EXPECT_EQ(back.unwritten_routing[0].layers[0].mean_probability, (std::vector<float>{0.1f, 0.9f}));
   EXPECT_EQ(back.unwritten_routing[1].layers[0].mean_entropy, 0.25f);
   EXPECT_EQ(back.text(), state.text());
-  EXPECT_THAT(error_of([&] { back.restore(state.text(), {}); }, ExitCode::bad_input), HasSubstr("another mixture"));
+  EXPECT_THAT(error_of([&] { back.restore(state.text(), {}); }, ExitCode::bad_input), HasSubstr("different experts"));
 }
 
 TEST(RunState, TellsTheRoutersOfALayerApart) {
