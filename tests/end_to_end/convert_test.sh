@@ -82,7 +82,7 @@ equal "loss before pruning" "$(sed -n 's/^before *\([0-9.]*\) nats.*/\1/p' "$wor
 equal "loss after pruning" "$(sed -n 's/^after *\([0-9.]*\) nats.*/\1/p' "$work/told")" \
   "$(printf %.6f "$(cat "$work/before")")"
 convert prune sparse half --data "$work/data/valid" --threshold=0.5 --scope=model
-equal "layers told" "$(grep -c '^layer [12]: .* go' "$work/told")" 2
+equal "layers told" "$(grep -c '^layer [12]: .* removed' "$work/told")" 2
 grep -q '^layer [12]: [1-9][0-9]* of 16 experts removed' "$work/told" || fail "no expert of the whole model goes"
 
 # Layers with different numbers of experts: what reads a run knows them.
@@ -124,7 +124,7 @@ refused() {
   [[ ! -e $work/none ]] || fail "something was written: $(find "$work/none")"
 }
 prune=(--routing "$work/few.h5" --threshold)
-refused 2 "no transform 'prun': did you mean prune" prun "$work/sparse"
+refused 2 "no such transform 'prun': did you mean prune" prun "$work/sparse"
 refused 2 "reset needs one checkpoint or run" reset
 refused 2 "slices does not apply to insert" insert "$work/sparse" --slices=2
 refused 2 "threshold = 2" prune "$work/sparse" "${prune[@]}" 2
