@@ -38,7 +38,7 @@ tune=(train --config "$work/tuned/config.ini")
 from=--checkpoint.resume=$work/tuned/checkpoints/step-00000000
 before=$("$lyceum" eval --checkpoint="$work/tuned" --json)
 expect 0 "$lyceum" "${tune[@]}" "--run.dir=$work/whole" "$from" --run.steps=8
-says out "^packing    $work/data/chat: 150 documents in [0-9]+ sequences of 32, [0-9.]+ % padding, [1-9][0-9]* cut$"
+says out "^packing    $work/data/chat: 150 documents in [0-9]+ sequences of 32, [0-9.]+ % padding, [1-9][0-9]* split$"
 targets=$(metric "$work/whole/metrics.jsonl" 1 targets)
 ((targets > 0 && targets < 8 * 32 * 7 / 8)) || fail "$targets targets of 256 tokens count"
 python3 - "$before" "$(metric "$work/whole/metrics.jsonl" 8 valid_loss)" <<'END' || fail "fine-tuning does not lower the loss"

@@ -48,7 +48,7 @@ done
 expect 0 ranks 2 convert import-hf "$models/mixtral" --out "$work/shared"
 same_weights "$work"/{shared,mixtral}/checkpoints/step-00000000
 expect 0 ranks 2 convert export-hf "$work/shared" --out "$work/back/shared" --shard-size=5KB
-says out "^holds it   MixtralForCausalLM"
+says out "^exported   MixtralForCausalLM"
 [[ -s $work/back/shared/model.safetensors.index.json ]] || fail "no index of several files"
 cmp <(tensors "$models/mixtral") <(tensors "$work/back/shared" | sort) || fail "several files have other tensors"
 expect 0 "$lyceum" convert import-hf "$work/back/shared" --out "$work/again"
@@ -83,7 +83,7 @@ truncate -s -1 "$work/odd/model.safetensors"
 refused 3 "is not a valid safetensors file: tensor .* are outside the data" import-hf "$work/odd"
 refused 3 "config.json does not exist" import-hf "$work"
 refused 3 "q_proj.weight is .12, 8., but .18, 8. according" import-hf "$models/llama" --model.heads=3
-refused 2 "dtype = F64: F32 or BF16" export-hf "$work/llama" --dtype=F64
+refused 2 "dtype = F64: must be F32 or BF16" export-hf "$work/llama" --dtype=F64
 refused 2 "shard-size = 5XB" export-hf "$work/llama" --shard-size=5XB
 refused 2 "architecture does not apply to import-hf" import-hf "$models/llama" --architecture=llama
 refused 2 "LlamaForCausalLM cannot represent this model exactly: .*moe.experts = 4" export-hf "$work/mixtral" --architecture=llama

@@ -46,7 +46,7 @@ wait_for 30 beyond "$work/pair" || fail "the ranks to interrupt do not start"
 kill -INT -- "-$job"
 finish
 saved pair
-equal "lines for the signal" "$(grep -c "^lyceum train: SIGUSR1: saves a checkpoint" "$work/err")" 1
+equal "lines for the signal" "$(grep -c "^lyceum train: SIGUSR1: saving a checkpoint" "$work/err")" 1
 expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/pair"
 same_weights "$work/calm-2/checkpoints/step-00000120" "$work/pair/checkpoints/step-00000120"
 
