@@ -74,7 +74,7 @@ equal "loss of weights that no step has changed" "$(metric "$work/silent/metrics
 # --- a mask that is missing
 mv "$work/data/chat.mask" "$work/data/kept.mask"
 expect 3 "$lyceum" "${tune[@]}" "--run.dir=$work/refused" "$from"
-says err "$work/data/chat.mask is missing, and $work/data/chat.json says that [0-9]+ of [0-9]+ tokens are trained"
+says err "$work/data/chat.mask is missing, and according to $work/data/chat.json only [0-9]+ of [0-9]+ tokens are trained"
 mv "$work/data/kept.mask" "$work/data/chat.mask"
 
 # --- a mixture

@@ -420,8 +420,9 @@ TEST_F(Checkpoint, WhatAnotherBuildWroteIsNeitherReplacedNorRemoved) {
   for (const int step : {1, 2, 3}) save(step);
   for (const int step : {1, 3}) forge(at(step), "\"format_version\": 1", "\"format_version\": 2");
   const std::string manifest = read_whole_file(at(3) / "manifest.json");
-  EXPECT_THAT(error_of([&] { choose("auto"); }, ExitCode::bad_input),
-              AllOf(HasSubstr("step-00000003/manifest.json: unknown format_version 2"), HasSubstr("set another run.dir")));
+  EXPECT_THAT(
+      error_of([&] { choose("auto"); }, ExitCode::bad_input),
+      AllOf(HasSubstr("step-00000003/manifest.json: unknown format_version 2"), HasSubstr("set another run.dir")));
   EXPECT_THAT(error_of([&] { save(3); }, ExitCode::failed), HasSubstr("format_version 2"));
   prune_checkpoints(root(), 1);
   EXPECT_THAT(list_checkpoints(root()), ElementsAre("step-00000003", "step-00000002", "step-00000001"));

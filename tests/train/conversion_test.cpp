@@ -333,7 +333,8 @@ TEST(Conversion, ARunIsWrittenWholeOrNotAtAll) {
   EXPECT_EQ(load_config(std::vector<std::string>{"--config=" + file}).config.optim.lr, 0.5);
   EXPECT_THAT(error_of([&] { require_no_run(source.target()); }, ExitCode::usage), HasSubstr("contains checkpoints"));
   fs::remove_all(source.target() / "checkpoints");
-  EXPECT_THAT(error_of([&] { require_no_run(source.target()); }, ExitCode::usage), HasSubstr("config.ini already exists"));
+  EXPECT_THAT(error_of([&] { require_no_run(source.target()); }, ExitCode::usage),
+              HasSubstr("config.ini already exists"));
 
   fs::remove_all(source.target());
   std::fstream(source.directory() / "rank-00000.h5", std::ios::in | std::ios::out).seekp(3000).put('x');
