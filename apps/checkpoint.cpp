@@ -23,12 +23,12 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* checkpoint_about =
-    R"(  ls DIR            the checkpoints in a directory, or in that of a run, newest first
-  show CKPT         what a checkpoint is and holds, a line a layer
-  verify CKPT       reads every file and compares its SHA-256; exit code 0, or 3 and what is wrong
-  diff A B          how far two checkpoints are apart, tensor by tensor; exit code 0 when equal bit for bit, else 1
+    R"(  ls DIR            list the checkpoints in a directory or of a run, newest first
+  show CKPT         describe a checkpoint, one line per layer
+  verify CKPT       read every file and compare its SHA-256; exit code 0, or 3 and what is wrong
+  diff A B          compare two checkpoints tensor by tensor; exit code 0 if they are equal bit for bit, else 1
 
-CKPT is a checkpoint (step-00000100/), or a directory of them or a run's, then the one that the file LATEST names.)";
+CKPT is a checkpoint (step-00000100/), or a directory of checkpoints or of a run: the checkpoint that LATEST names.)";
 
 std::int64_t parameters(const CheckpointReader& reader) {
   std::int64_t sum = 0;
@@ -183,7 +183,7 @@ int show(const CheckpointReader& reader, bool all) {
 int verify(const CheckpointReader& reader) {
   const std::string problem = reader.problem();
   require_input(problem.empty(), "{}", problem);
-  fmt::print("{}: {} tensors in {}: every digest is right\n", reader.directory().string(), reader.tensors().size(),
+  fmt::print("{}: {} tensors in {}: all digests match\n", reader.directory().string(), reader.tensors().size(),
              text_of_bytes(reader.bytes()));
   return 0;
 }
@@ -192,7 +192,7 @@ int verify(const CheckpointReader& reader) {
 
 CommandHelp checkpoint_help() {
   boost::program_options::options_description options;
-  options.add_options()("all", "show: a line a tensor; diff: equal tensors too");
+  options.add_options()("all", "show: one line per tensor; diff: also list equal tensors");
   return describe_command("lyceum checkpoint ls | show | verify | diff …", checkpoint_about, options);
 }
 
@@ -207,22 +207,22 @@ int checkpoint_command(const Arguments& arguments) {
     if (word == "--all") {
       all = true;
     } else {
-      require_usage(!word.starts_with('-'), "unknown option {} (--help tells what there is)", word);
+      require_usage(!word.starts_with('-'), "no such option: {}; see --help", word);
       words.push_back(word);
     }
   }
-  require_usage(!words.empty(), "say ls, show, verify or diff (--help tells more)");
+  require_usage(!words.empty(), "expected ls, show, verify or diff; see --help");
   const auto expect = [&](std::size_t paths, bool all_allowed) {
     require_usage(words.size() == paths + 1, "{}: {} expected, {} given", words[0],
                   count_text(static_cast<std::int64_t>(paths), "path"), words.size() - 1);
-    require_usage(all_allowed || !all, "{}: has no option --all", words[0]);
+    require_usage(all_allowed || !all, "{} has no option --all", words[0]);
   };
   const auto open = [&](std::size_t i) { return CheckpointReader(resolve_checkpoint(words[i])); };
   if (words[0] == "ls") return expect(1, false), list(words[1]);
   if (words[0] == "show") return expect(1, true), show(open(1), all);
   if (words[0] == "verify") return expect(1, false), verify(open(1));
   if (words[0] == "diff") return expect(2, true), print_differences(open(1), open(2), all);
-  fail(ExitCode::usage, "no command \"{}\": say ls, show, verify or diff", words[0]);
+  fail(ExitCode::usage, "no such command \"{}\": expected ls, show, verify or diff", words[0]);
 }
 
 }  // namespace lyceum

@@ -89,7 +89,7 @@ std::string completion_script() {
 
 CommandHelp completion_help() {
   return describe_command("lyceum completion bash | zsh",
-                          "What a shell completes the commands, options and keys of lyceum by, keys' values too:\n"
+                          "Prints a script that completes commands, options, keys and values of keys in a shell:\n"
                           "  source <(lyceum completion bash)     in ~/.bashrc; likewise zsh in ~/.zshrc",
                           {});
 }
@@ -100,7 +100,7 @@ int completion_command(const Arguments& arguments) {
     fmt::print("{}", completion_help().text);
     return 0;
   }
-  require_usage(arguments.size() == 1 && (shell == "bash" || shell == "zsh"), "say bash or zsh (--help tells more)");
+  require_usage(arguments.size() == 1 && (shell == "bash" || shell == "zsh"), "expected bash or zsh; see --help");
   const char* bash_functions = "autoload -U +X compinit bashcompinit && compinit && bashcompinit\n";
   fmt::print("{}{}", shell == "zsh" ? bash_functions : "", completion_script());
   return 0;

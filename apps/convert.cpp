@@ -31,18 +31,19 @@ namespace po = boost::program_options;
 namespace {
 
 constexpr const char* convert_about =
-    R"(Makes a run of a checkpoint's weights, with a model that a transform makes of the checkpoint's:
-  reset      the same model: weights alone, for fine-tuning
-  upcycle    each dense FFN becomes --moe.experts copies of itself, of which --moe.top_k are chosen; with --slices M
-             each copy is M experts of 1/M the width, and M times as many are chosen
-  insert     each layer, or each of --layers, gets --experts N new experts
-  prune      experts go that were chosen less than --threshold times as often as the most used one, by --routing or --data
-  modulize   each dense FFN is split into --experts N equal experts of units that are alike, all of them chosen
-  import-hf  SOURCE is a folder of a model as Hugging Face's transformers saves it
-  export-hf  RUN is such a folder: the same model, for whatever loads those
-SOURCE is a checkpoint, or a directory of them or a run's, then the one that the file LATEST names. It brings its
-configuration, without its mesh; --section.key=value changes it. RUN gets config.ini and checkpoints/step-00000000,
-from which `lyceum train --config RUN/config.ini` goes on with new moments. Under mpirun ranks share the work.)";
+    R"(Creates a new run from a checkpoint, whose model is transformed:
+  reset      keep the model; copy only the weights, for fine-tuning
+  upcycle    copy each dense FFN to --moe.experts experts, of which --moe.top_k are chosen; with --slices M each copy
+             is split into M experts of 1/M the width, and M times as many are chosen
+  insert     add --experts N new experts to each layer, or to each of --layers
+  prune      remove experts that were chosen less than --threshold times as often as the most used one, according to
+             --routing or --data
+  modulize   split each dense FFN into --experts N equal experts of similar units, all of which are chosen
+  import-hf  SOURCE is the folder of a model that Hugging Face's transformers saved
+  export-hf  RUN becomes such a folder, with the same model
+SOURCE is a checkpoint, or a directory of checkpoints or of a run: the checkpoint that LATEST names. Its configuration
+is used without the mesh; --section.key=value changes it. RUN contains config.ini and checkpoints/step-00000000, from
+which `lyceum train --config RUN/config.ini` continues with new moments. Under mpirun the ranks share the work.)";
 
 struct ConvertOptions {
   std::string out, layers, scope = "layer", by = "weights", data;
@@ -55,29 +56,32 @@ po::options_description convert_options(ConvertOptions& options) {
   ConversionRequest& request = options.request;
   po::options_description described;
   auto add = described.add_options();
-  add("out", po::value(&options.out)->value_name("RUN"), "folder that is made");
-  add("dry-run", "print what would be made, and write nothing");
-  add("slices", po::value(&request.slices)->value_name("M"), "upcycle: experts that each copy is cut into");
-  add("experts", po::value(&request.experts)->value_name("N"), "insert: new experts; modulize: experts in all");
-  add("layers", po::value(&options.layers)->value_name("A-B"), "insert: layers that get some, from 0; all without it");
+  add("out", po::value(&options.out)->value_name("RUN"), "folder to create");
+  add("dry-run", "print what would be created, and write nothing");
+  add("slices", po::value(&request.slices)->value_name("M"), "upcycle: experts that each copy is split into");
+  add("experts", po::value(&request.experts)->value_name("N"),
+      "insert: number of new experts; modulize: total number of experts");
+  add("layers", po::value(&options.layers)->value_name("A-B"),
+      "insert: layers that get new experts, counted from 0; default: all");
   add("routing", po::value<std::string>()->value_name("FILE"), "prune: a routing.h5, or a run's folder");
-  add("threshold", po::value(&request.threshold)->value_name("T"), "prune: share of what the most used expert takes");
+  add("threshold", po::value(&request.threshold)->value_name("T"),
+      "prune: smallest share to keep, relative to the most used expert");
   add("scope", po::value(&options.scope)->value_name("layer | model")->default_value(options.scope),
-      "prune: whose most used expert");
+      "prune: compare with the most used expert of the layer or of the model");
   add("data", po::value(&options.data)->value_name("PREFIX"),
-      "prune: in place of --routing, tokens whose choices are counted; tells the loss on them, before and after; "
+      "prune: instead of --routing, tokens to count choices on, and to report the loss on; "
       "modulize: tokens for --by coactivation");
   add("batches", po::value(&options.batches)->value_name("N")->default_value(options.batches),
-      "batches of batch.global to read of --data, spread evenly; 0: all");
+      "batches of batch.global sequences to read from --data, evenly spread; 0: all");
   add("by", po::value(&options.by)->value_name("weights | coactivation")->default_value(options.by),
-      "modulize: whether units come together that are alike, or that are active for the same tokens");
+      "modulize: group units with similar weights, or units that are active for the same tokens");
   add("architecture", po::value(&options.exported.architecture)->value_name("NAME"),
-      "export-hf: model_type to hold the model; without it the first one of transformers that holds it exactly");
+      "export-hf: model_type to export to; default: the first that represents the model exactly");
   add("dtype", po::value(&options.exported.dtype)->value_name("F32 | BF16")->default_value(options.exported.dtype),
-      "export-hf: of the weights");
+      "export-hf: type of the weights");
   add("shard-size",
       po::value(&options.exported.shard_size)->value_name("N")->default_value(options.exported.shard_size),
-      "export-hf: most bytes of a file of weights, with or without KB, MB or GB (powers of 1000)");
+      "export-hf: largest size of a file of weights in bytes, or with KB, MB or GB (powers of 1000)");
   return described;
 }
 
@@ -112,7 +116,7 @@ Range layers_of(const std::string& text) {
   }
   constexpr std::int64_t most = 1 << 30;
   require_usage(error == std::errc() && at == end && range.first >= 0 && last >= range.first && last < most,
-                "--layers = {}: a layer, or two as 1-3", text);
+                "--layers = {}: give one layer, or a range such as 1-3", text);
   range.count = last - range.first + 1;
   return range;
 }
@@ -122,26 +126,27 @@ ConversionRequest request_of(const ParsedOptions& parsed, ConvertOptions& option
   ConversionRequest request = options.request;
   std::vector<std::string> known(transforms().begin(), transforms().end());
   known.insert(known.end(), {import_hf, export_hf});
-  require_usage(!parsed.words.empty(), "say what to make: {} (--help tells more)", boost::join(known, ", "));
+  require_usage(!parsed.words.empty(), "no transform given: expected one of {}; see --help", boost::join(known, ", "));
   request.transform = parsed.words[0];
   const bool is_known = std::ranges::find(known, request.transform) != known.end();
   const std::string meant = is_known ? "" : nearest_word(request.transform, known);
-  require_usage(is_known, "no transform '{}': {}", request.transform,
-                meant.empty() ? "say " + boost::join(known, ", ") : "did you mean " + meant + "?");
-  require_usage(parsed.words.size() == 2, "{}: say {}", request.transform,
-                request.transform == import_hf ? "which folder" : "which checkpoint, or whose run");
-  require_usage(!options.out.empty(), "--out is missing: name the folder that is to be made");
+  require_usage(is_known, "no such transform '{}': {}", request.transform,
+                meant.empty() ? "expected one of " + boost::join(known, ", ") : "did you mean " + meant + "?");
+  require_usage(parsed.words.size() == 2, "{} needs {}", request.transform,
+                request.transform == import_hf ? "one folder" : "one checkpoint or run");
+  require_usage(!options.out.empty(), "--out is missing: name the folder to create");
   for (const auto& [option, owners] : own_options()) {
     const bool used = parsed.values.count(option) && !parsed.values[option].defaulted();
-    require_usage(!used || owners.contains(request.transform), "--{} is not for {}", option, request.transform);
+    require_usage(!used || owners.contains(request.transform), "--{} does not apply to {}", option, request.transform);
   }
-  require_usage(options.scope == "layer" || options.scope == "model", "--scope = {}: layer or model", options.scope);
+  require_usage(options.scope == "layer" || options.scope == "model", "--scope = {}: must be layer or model",
+                options.scope);
   const bool together = options.by == "coactivation";
-  require_usage(options.by == "weights" || together, "--by = {}: weights or coactivation", options.by);
+  require_usage(options.by == "weights" || together, "--by = {}: must be weights or coactivation", options.by);
   require_usage(request.transform != "modulize" || together != options.data.empty(),
-                "--data: tokens for --by = coactivation, and for nothing else of modulize");
+                "--data: modulize uses it with --by = coactivation only, and needs it there");
   require_usage(options.batches >= 0, "--batches = {}: 0 (all of the data) or more", options.batches);
-  require_usage(!options.data.empty() || options.batches == 0, "--batches without --data");
+  require_usage(!options.data.empty() || options.batches == 0, "--batches needs --data");
   if (!options.layers.empty()) request.layers = layers_of(options.layers);
   if (parsed.values.count("routing")) request.routing = parsed.values["routing"].as<std::string>();
   request.over_model = options.scope == "model";
@@ -188,7 +193,7 @@ LoadedConfig wanted_config(LoadedConfig own, const std::string& out, const Argum
   base.config.optim.router_penalty = 0;
   base.config.optim.router_penalty_from = 0;
   if (!(base.config.balance.device > 0) && base.config.moe.group_limit == 0) base.config.balance.device_groups = 0;
-  require_usage(!given.origin.contains("run.dir"), "run.dir: --out names the folder");
+  require_usage(!given.origin.contains("run.dir"), "run.dir cannot be set here: --out names the folder");
   LoadedConfig wanted = read_config(arguments, std::move(base));
   wanted.origin = given.origin;
   wanted.config.run.dir = out;
@@ -228,7 +233,7 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
   const LoadedConfig own = config_of(source);
   const LoadedConfig wanted = wanted_config(own, options.out, parsed.rest, given);
   const auto tell_loss = [&](const char* when, const Evaluation& evaluation) {
-    tell(fmt::format("{:<10} {:.6f} nats a token on {} of {}\n", when, evaluation.loss,
+    tell(fmt::format("{:<10} {:.6f} nats per token on {} of {}\n", when, evaluation.loss,
                      count_text(evaluation.tokens, "token"), options.data));
   };
   const bool measures = request.transform == "prune" && !options.data.empty();
@@ -258,7 +263,7 @@ int convert_command(const MpiSession& session, const Arguments& arguments) {
     const CheckpointReader made(resolve_checkpoint(options.out));
     tell_loss("after", measured(session, made, conversion.config, options));
   }
-  tell(fmt::format("written    {0}: lyceum train --config {0}/config.ini goes on with it\n", options.out));
+  tell(fmt::format("written    {0}: lyceum train --config {0}/config.ini continues from it\n", options.out));
   return 0;
 }
 

@@ -37,7 +37,7 @@ std::int64_t bytes_of(const std::string& text) {
     known = suffix == name;
   }
   require_usage(error == std::errc() && known && number > 0 && !__builtin_mul_overflow(number, unit, &number),
-                "--shard-size = {}: bytes, or as 500MB or 5GB", text);
+                "--shard-size = {}: give bytes, or a size such as 500MB or 5GB", text);
   return number;
 }
 
@@ -45,7 +45,7 @@ safetensors::Type type_named(const std::string& text) {
   for (const safetensors::Type type : {safetensors::Type::f32, safetensors::Type::bf16}) {
     if (text == safetensors::name_of(type)) return type;
   }
-  fail(ExitCode::usage, "--dtype = {}: F32 or BF16", text);
+  fail(ExitCode::usage, "--dtype = {}: must be F32 or BF16", text);
 }
 
 /// The architecture that the user names, or the smallest one.
@@ -54,9 +54,9 @@ hugging_face::Hosting hosting_of(const std::string& type, const Config& resolved
   std::vector<std::string> names;
   for (const hugging_face::Architecture& each : hugging_face::architectures()) names.emplace_back(each.type);
   const hugging_face::Architecture* const architecture = hugging_face::find_architecture(type);
-  require_usage(architecture, "--architecture = {}: say {}", type, boost::join(names, ", "));
+  require_usage(architecture, "--architecture = {}: must be one of {}", type, boost::join(names, ", "));
   hugging_face::Hosting hosting = host(*architecture, resolved);
-  require_usage(hosting.wrong.empty(), "{} does not hold this model exactly: {}", architecture->model,
+  require_usage(hosting.wrong.empty(), "{} cannot represent this model exactly: {}", architecture->model,
                 boost::join(hosting.wrong, ", "));
   return hosting;
 }
@@ -66,7 +66,7 @@ hugging_face::Hosting hosting_of(const std::string& type, const Config& resolved
 int import_model(const MpiSession& session, const FromTo& from_to, const Arguments& arguments,
                  const LoadedConfig& given, const Tell& tell) {
   require_no_run(from_to.out);
-  require_usage(!given.origin.contains("run.dir"), "run.dir: --out names the folder");
+  require_usage(!given.origin.contains("run.dir"), "run.dir cannot be set here: --out names the folder");
   const hugging_face::ModelFolder model(from_to.source);
   std::vector<std::string> notes;
   const fs::path tokenizer = tokenizer_of(model, notes);
@@ -90,7 +90,7 @@ int import_model(const MpiSession& session, const FromTo& from_to, const Argumen
   }
   const std::string title = fmt::format("lyceum {}: convert {} {}", program_version(), import_hf, from_to.source);
   write_run(run, session.world(run.config.run.timeout_seconds), title);
-  tell(fmt::format("written    {0}: lyceum train --config {0}/config.ini goes on with it\n", from_to.out));
+  tell(fmt::format("written    {0}: lyceum train --config {0}/config.ini continues from it\n", from_to.out));
   return 0;
 }
 
@@ -99,7 +99,7 @@ int export_checkpoint(const MpiSession& session, const FromTo& from_to, const Ex
   const hugging_face::Export made{
       .folder = from_to.out, .type = type_named(options.dtype), .shard_bytes = bytes_of(options.shard_size)};
   hugging_face::require_no_model(made.folder);
-  require_usage(given.origin.empty(), "{}: export-hf takes the checkpoint's model as it is",
+  require_usage(given.origin.empty(), "{}: export-hf does not change the configuration of the checkpoint",
                 given.origin.empty() ? "" : given.origin.begin()->first);
   const CheckpointReader source(resolve_checkpoint(from_to.source));
   const std::string problem = source.problem(CheckpointReader::Check::sizes);
@@ -108,7 +108,7 @@ int export_checkpoint(const MpiSession& session, const FromTo& from_to, const Ex
   resolve(own, 1);
   const hugging_face::Hosting hosting = hosting_of(options.architecture, own);
   const std::vector<Recipe> recipes = host_recipes(hosting, source);
-  tell(fmt::format("holds it   {}\n", hosting.architecture->model));
+  tell(fmt::format("exported   {}\n", hosting.architecture->model));
   for (const std::string& note : hosting.notes) tell(note + '\n');
   std::vector<TensorLine> lines;
   for (const Recipe& recipe : recipes) {

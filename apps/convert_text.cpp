@@ -21,7 +21,7 @@ std::string part_text(const RowSource& part, const std::string& made) {
     text = "the same";
   } else if (!part.tensor.empty()) {
     text = pattern_of(part.tensor);
-    if (text == pattern_of(made)) text = "the same of another number";
+    if (text == pattern_of(made)) text = "the same with another index";
   }
   if (part.pick) {
     const std::int64_t picked = std::ssize(part.pick->indices);

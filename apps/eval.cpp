@@ -57,7 +57,7 @@ ChosenWidth width_of(const Config& config, const Evaluation& evaluation) {
   return width;
 }
 
-/// None where the data do not tell, or do not count all tokens of their text.
+/// None if the data have no such information, or do not count all tokens of their text.
 std::optional<double> tokens_per_byte(std::span<const TokenLoader> data) {
   double tokens = 0, bytes = 0;
   for (const TokenLoader& loader : data) {
@@ -69,7 +69,7 @@ std::optional<double> tokens_per_byte(std::span<const TokenLoader> data) {
   return tokens / bytes;
 }
 
-/// bits_per_byte is null where the data do not tell how many bytes their tokens came from, chosen_width where there are
+/// bits_per_byte is null if it is unknown how many bytes their tokens came from, chosen_width where there are
 /// no experts.
 nlohmann::ordered_json summary(const CheckpointRun& run, const EvalOptions& options,
                                const SourcesEvaluation& evaluations, std::span<const TokenLoader> data) {
@@ -115,11 +115,11 @@ std::string changes_text(const CheckpointRun& run, const EvalOptions& options) {
 std::string text(const nlohmann::ordered_json& summary) {
   const auto number = [&](const char* name) { return summary[name].get<double>(); };
   std::string text = fmt::format(
-      "checkpoint     {} (step {})\ntokens         {}\nloss           {:.6f} nats a token, standard error {:.6f}\n"
+      "checkpoint     {} (step {})\ntokens         {}\nloss           {:.6f} nats per token, standard error {:.6f}\n"
       "perplexity     {:.4f}\nbits per byte  {}\n",
       summary["checkpoint"].get<std::string>(), summary["step"].get<std::int64_t>(),
       summary["tokens"].get<std::int64_t>(), number("loss"), number("standard_error"), number("perplexity"),
-      summary["bits_per_byte"].is_null() ? "unknown: the data's .json is absent, or a mask leaves tokens out"
+      summary["bits_per_byte"].is_null() ? "unknown: the data have no .json file, or a mask excludes tokens"
                                          : fmt::format("{:.4f}", number("bits_per_byte")));
   if (!summary.contains("sources")) return text;
   for (const auto& [prefix, source] : summary["sources"].items()) {
@@ -132,15 +132,15 @@ std::string text(const nlohmann::ordered_json& summary) {
 po::options_description described_options(EvalOptions& options) {
   po::options_description described;
   auto add = described.add_options();
-  add("checkpoint", po::value(&options.path)->value_name("DIR"), "a checkpoint, or the directory of a run");
+  add("checkpoint", po::value(&options.path)->value_name("DIR"), "a checkpoint or the directory of a run");
   add("batches", po::value(&options.batches)->value_name("N")->default_value(options.batches),
-      "batches of batch.global to read, spread evenly over the validation data; 0: all of it");
+      "batches of batch.global sequences to read, evenly spread over the validation data; 0: all");
   add("routing", po::value(&options.routing)->value_name("FILE"),
       "also write which experts the tokens chose to this HDF5 file, for `lyceum routing`");
   add("skip-top", po::value(&options.skip_top)->value_name("N")->default_value(options.skip_top),
-      "every token passes over the N experts that its router finds best and takes the next moe.top_k");
+      "each token skips its N best experts and uses the next moe.top_k");
   add("token-log", po::value(&options.token_log)->value_name("FILE"),
-      "also write loss and chosen experts of every token to this HDF5 file, for `lyceum routing difficult`");
+      "also write the loss and the chosen experts of every token to this HDF5 file, for `lyceum routing difficult`");
   add("json", "print one JSON object: loss standard_error perplexity bits_per_byte tokens chosen_width …");
   return described;
 }
@@ -151,11 +151,11 @@ CommandHelp eval_help() {
   EvalOptions defaults;
   return describe_configured(
       "[mpirun -n RANKS] lyceum eval --checkpoint DIR [--section.key=value …]",
-      "Mean cross-entropy of a checkpoint on data.valid. The checkpoint brings its configuration;\n"
-      "a file and --section.key=value change it, e.g. --data.valid=other --parallel.expert=2. Keys of the model may\n"
-      "be changed as far as the weights allow, to learn what they are worth: --moe.top_k=1, or "
+      "Computes the mean cross-entropy of a checkpoint on data.valid. The configuration is the checkpoint's;\n"
+      "a file and --section.key=value override it, e.g. --data.valid=other --parallel.expert=2. Keys of the model can\n"
+      "also be changed as far as the weights allow, to measure their effect: --moe.top_k=1 or "
       "--moe.shared_experts=0.\n"
-      "Without --checkpoint it is the newest one of the run.dir that they name.",
+      "Without --checkpoint the newest checkpoint in the configured run.dir is used.",
       described_options(defaults));
 }
 
@@ -167,7 +167,7 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
     if (session.rank() == 0) std::cout << eval_help().text;
     return 0;
   }
-  require_usage(batches >= 0, "--batches = {}: 0 (all of the validation data) or more", batches);
+  require_usage(batches >= 0, "--batches = {}: must be 0 (all of the validation data) or more", batches);
   const std::optional<CheckpointRun> run = configure_reader(session, path, parsed.rest);
   if (!run) return 0;
   const auto& [reader, config, own, global_batch] = *run;
@@ -175,7 +175,7 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   const auto setup = set_up(config, session, Reading::evaluate);
   require_usage(routing.empty() || !mixtures_of(config).empty(), "--routing: this model has no experts to route to");
   const RunData data = open_data(config, false);
-  require_usage(!data.valid.empty(), "nothing to evaluate on: set data.valid");
+  require_usage(!data.valid.empty(), "no data to evaluate on: set data.valid");
   require_usage(token_log.empty() || data.valid.size() == 1, "--token-log: set data.valid to a single prefix");
   StagedModel model = weights_of(*run, *setup);
   model.skip_top(skip_top);

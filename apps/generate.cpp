@@ -32,24 +32,25 @@ po::options_description described_options(GenerateOptions& options) {
   Sampling& sampling = options.sampling;
   po::options_description described;
   auto add = described.add_options();
-  add("checkpoint", po::value(&options.path)->value_name("DIR"), "a checkpoint, or the directory of a run");
-  add("prompt", po::value(&options.prompt)->value_name("TEXT"), "text to go on from; '': the model begins a document");
-  add("tokens", po::value(&sampling.tokens)->value_name("N")->default_value(sampling.tokens), "tokens to make at most");
+  add("checkpoint", po::value(&options.path)->value_name("DIR"), "a checkpoint or the directory of a run");
+  add("prompt", po::value(&options.prompt)->value_name("TEXT"), "text to continue; '': the model begins a document");
+  add("tokens", po::value(&sampling.tokens)->value_name("N")->default_value(sampling.tokens),
+      "largest number of tokens to generate");
   add("temperature", po::value(&sampling.temperature)->value_name("X")->default_value(sampling.temperature, "0.8"),
-      "0: always the most likely token");
+      "sampling temperature; 0: always the most likely token");
   add("top-k", po::value(&sampling.top_k)->value_name("K")->default_value(sampling.top_k),
-      "draw from the k most likely; 0: from all");
-  add("seed", po::value(&sampling.seed)->value_name("N")->default_value(sampling.seed), "another seed, another text");
+      "sample from the k most likely tokens; 0: from all");
+  add("seed", po::value(&sampling.seed)->value_name("N")->default_value(sampling.seed), "seed of the sampling");
   add("timing", po::bool_switch(&options.timing),
-      "tell the speed of reading the prompt and of decoding apart, without what a first pass costs");
+      "report the speed of prefill and of decoding separately, after a warm-up pass");
   return described;
 }
 
 void check_sampling(const Sampling& sampling) {
-  require_usage(sampling.tokens >= 0, "--tokens = {}: 0 or more", sampling.tokens);
+  require_usage(sampling.tokens >= 0, "--tokens = {}: must be 0 or more", sampling.tokens);
   require_usage(sampling.temperature >= 0 && std::isfinite(sampling.temperature),
-                "--temperature = {}: 0 (always the most likely token) or more", sampling.temperature);
-  require_usage(sampling.top_k >= 0, "--top-k = {}: 0 (draw from all) or more", sampling.top_k);
+                "--temperature = {}: must be 0 (always the most likely token) or more", sampling.temperature);
+  require_usage(sampling.top_k >= 0, "--top-k = {}: must be 0 (sample from all) or more", sampling.top_k);
 }
 
 std::string timing_text(std::int64_t prompt, const GenerationTimes& times) {
@@ -60,7 +61,7 @@ std::string timing_text(std::int64_t prompt, const GenerationTimes& times) {
   std::string text = line("prompt", prompt, times.prompt) + '\n';
   if (times.tokens.empty()) return text;
   return text + line("decoding", std::ssize(times.tokens), times.decoding()) +
-         fmt::format(", {:.3f} ms a token (median)\n", 1000 * times.median());
+         fmt::format(", {:.3f} ms per token (median)\n", 1000 * times.median());
 }
 
 }  // namespace
@@ -68,10 +69,10 @@ std::string timing_text(std::int64_t prompt, const GenerationTimes& times) {
 CommandHelp generate_help() {
   GenerateOptions defaults;
   return describe_configured("lyceum generate --checkpoint DIR --prompt TEXT [--section.key=value …]",
-                             "Goes on from a prompt. The checkpoint brings its configuration and its tokenizer; for "
-                             "one of an earlier version,\n"
-                             "without a tokenizer, data.tokenizer names it.\n"
-                             "Without --checkpoint it is the newest one of the run.dir that a file or --run.dir names.",
+                             "Generates text from a prompt, with the checkpoint's configuration and tokenizer. For "
+                             "a checkpoint of an earlier version,\n"
+                             "which has no tokenizer, set data.tokenizer.\n"
+                             "Without --checkpoint the newest checkpoint in the configured run.dir is used.",
                              described_options(defaults));
 }
 
@@ -83,12 +84,12 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
     std::cout << generate_help().text;
     return 0;
   }
-  require_usage(session.size() == 1, "generate runs as one rank: start it without mpirun");
+  require_usage(session.size() == 1, "generate runs on one rank: start it without mpirun");
   check_sampling(sampling);
   const std::optional<CheckpointRun> run = configure_reader(session, path, parsed.rest);
   if (!run) return 0;
   require_usage(parsed.values.count("prompt") > 0,
-                "--prompt is missing: give the text to go on from; --prompt '' lets the model begin a document");
+                "--prompt is missing: give the text to continue, or '' to let the model begin a document");
   const Config& config = run->config;
   require_usage(!config.data.tokenizer.empty(), "data.tokenizer is not set: name the tokenizer of these tokens");
   const Tokenizer tokenizer(config.data.tokenizer);

@@ -32,19 +32,18 @@ auto alone(int (*run)(const Arguments&)) {
 
 const std::map<std::string, Command>& commands() {
   static const std::map<std::string, Command> all{
-      {"train", {train_command, "trains a model and resumes where it was left; run it under mpirun"}},
-      {"plan", {plan_command, "what a model and a mesh cost: parameters, FLOPs, memory, bytes, time; the best mesh"}},
-      {"eval", {eval_command, "loss, perplexity and bits per byte of a checkpoint on validation data"}},
-      {"generate", {generate_command, "text from a prompt and a checkpoint"}},
-      {"tokenize", {alone(tokenize_command), "trains a tokenizer; encodes text and JSON lines to .bin/.idx"}},
-      {"checkpoint", {alone(checkpoint_command), "ls, show, verify, diff"}},
-      {"routing",
-       {routing_command,
-        "report, dump (CSV) of a routing log; difficult: of token logs; domains, flow: of a checkpoint"}},
+      {"train", {train_command, "train a model, or resume training; run it under mpirun"}},
+      {"plan",
+       {plan_command, "compute parameters, FLOPs, memory, communication and time of a model on a mesh; find a mesh"}},
+      {"eval", {eval_command, "compute loss, perplexity and bits per byte of a checkpoint on validation data"}},
+      {"generate", {generate_command, "generate text from a prompt with a checkpoint"}},
+      {"tokenize", {alone(tokenize_command), "train a tokenizer; encode text and JSON lines as .bin/.idx"}},
+      {"checkpoint", {alone(checkpoint_command), "list, show, verify and compare checkpoints"}},
+      {"routing", {routing_command, "analyse how tokens are routed: from logs, or by running a checkpoint"}},
       {"convert",
-       {convert_command, "a checkpoint into a run with another model, or from and to Hugging Face's transformers"}},
-      {"completion",
-       {alone(completion_command), "bash, zsh: what these shells complete commands, options and keys by"}}};
+       {convert_command,
+        "transform a checkpoint into a new run; import from or export to Hugging Face's transformers"}},
+      {"completion", {alone(completion_command), "print a completion script for bash or zsh"}}};
   return all;
 }
 
@@ -54,8 +53,9 @@ std::string usage() {
       "usage: [mpirun -n RANKS] lyceum COMMAND [options] [--section.key=value …]\n\n";
   for (const auto& [name, command] : commands()) text += fmt::format("  {:<11} {}\n", name, command.help);
   return text +
-         "\n`lyceum COMMAND --help` tells a command's options, `lyceum train --list-keys` every configuration key.\n"
-         "Exit codes: 0 done, 2 usage or configuration, 3 bad input file or checkpoint, 4 failed while running,\n"
+         "\n`lyceum COMMAND --help` lists the options of a command, `lyceum train --list-keys` all configuration "
+         "keys.\n"
+         "Exit codes: 0 success, 2 usage or configuration, 3 bad input file or checkpoint, 4 failed while running,\n"
          "75 stopped on request after a checkpoint.\n";
 }
 
@@ -81,8 +81,8 @@ int run(const MpiSession& session, const std::string& name, const Arguments& arg
     std::vector<std::string> names;
     for (const auto& [known, unused] : commands()) names.push_back(known);
     const std::string nearest = nearest_word(name, names);
-    fail(ExitCode::usage, "no command '{}': {}", name,
-         nearest.empty() ? "`lyceum --help` tells them" : "did you mean " + nearest + "?");
+    fail(ExitCode::usage, "no such command '{}': {}", name,
+         nearest.empty() ? "see `lyceum --help`" : "did you mean " + nearest + "?");
   }
   return command->second.run(session, arguments);
 }

@@ -27,7 +27,7 @@ CommandHelp laid_out(const std::string& usage, const std::string& about, const p
     rows.emplace_back(help.options.back() + (value.empty() ? "" : ' ' + value), option->description());
   }
   rows.insert(rows.end(), more.begin(), more.end());
-  rows.emplace_back("--help", "this text");
+  rows.emplace_back("--help", "show this text");
   help.options.emplace_back("--help");
   std::size_t widest = 0;
   for (const auto& [name, meaning] : rows) widest = std::max(widest, name.size());
@@ -57,9 +57,9 @@ CommandHelp describe_configured(const std::string& usage, const std::string& abo
                                 const po::options_description& options, const char* config_help) {
   CommandHelp help = laid_out(usage, about, options,
                               {{"--config FILE", config_help},
-                               {"--section.key=value", "a key of the configuration; wins over the file"},
-                               {"--print-config", "prints the configuration and where each value came from"},
-                               {"--list-keys", "prints every key, what it may be, its default, what it means"}});
+                               {"--section.key=value", "set a configuration key; overrides the file"},
+                               {"--print-config", "print the configuration and where each value comes from"},
+                               {"--list-keys", "print every key with its allowed values, default and meaning"}});
   for (const char* option : {"--config", "--print-config", "--list-keys"}) help.options.emplace_back(option);
   help.configured = true;
   return help;
@@ -90,13 +90,12 @@ ParsedOptions parse_options(po::options_description options, const Arguments& ar
     po::notify(parsed.values);
   } catch (const po::unknown_option& error) {
     const std::string meant = meant_option(options, error.get_option_name());
-    fail(ExitCode::usage, "{}: {}", error.what(),
-         meant.empty() ? "--help tells the options" : "did you mean " + meant + "?");
+    fail(ExitCode::usage, "{}: {}", error.what(), meant.empty() ? "see --help" : "did you mean " + meant + "?");
   } catch (const po::error& error) {
-    fail(ExitCode::usage, "{}; --help tells the options", error.what());
+    fail(ExitCode::usage, "{}; see --help", error.what());
   }
   if (parsed.values.count("stray word")) parsed.words = parsed.values["stray word"].as<Arguments>();
-  require_usage(parsed.words.size() <= most_words, "'{}' is no option: --help tells them",
+  require_usage(parsed.words.size() <= most_words, "'{}' is not an option: see --help",
                 parsed.words.size() <= most_words ? "" : parsed.words[most_words]);
   parsed.help = parsed.values.count("help") > 0;
   return parsed;

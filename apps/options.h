@@ -22,7 +22,7 @@ CommandHelp describe_command(const std::string& usage, const std::string& about,
 /// The same of a command that has a configuration.
 CommandHelp describe_configured(const std::string& usage, const std::string& about,
                                 const boost::program_options::options_description& options,
-                                const char* config_help = "an INI file; its keys win over the checkpoint's");
+                                const char* config_help = "an INI file; its keys override the checkpoint's");
 
 CommandHelp train_help();
 CommandHelp plan_help();

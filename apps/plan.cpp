@@ -30,10 +30,9 @@ namespace po = boost::program_options;
 namespace {
 
 constexpr const char* plan_about =
-    "What a model and a mesh cost, before anything runs: parameters, FLOPs, memory of a rank, bytes on every group,\n"
-    "the pipeline's timeline, and with rates the time of a step. --world finds the best mesh; keys on the command "
-    "line\n"
-    "stay as they are given. Needs no data, no ranks, no memory.";
+    "Computes what a model costs on a mesh before anything runs: parameters, FLOPs, memory per rank, communication\n"
+    "volume of every group, the pipeline's timeline and, with rates, the time of a step. --world finds the best mesh;\n"
+    "keys on the command line stay fixed. Needs no data, no ranks and little memory.";
 
 /// Ranks of the mesh as it is configured: those that --ranks or mpirun say, or as few as it can have.
 int ranks_of(const Config& config, const MpiSession& session, const po::variables_map& values) {
@@ -81,16 +80,16 @@ void write_svg(const MeshPlan& plan, const std::string& file) {
 po::options_description plan_options() {
   po::options_description options;
   auto add = options.add_options();
-  add("world", po::value<int>()->value_name("N"), "find the best mesh of so many ranks");
-  add("ranks", po::value<int>()->value_name("N"), "plan the configured mesh on so many ranks");
+  add("world", po::value<int>()->value_name("N"), "find the best mesh of N ranks");
+  add("ranks", po::value<int>()->value_name("N"), "plan the configured mesh on N ranks");
   add("cluster", po::value<std::string>()->value_name("FILE"),
-      "rates and memory, see configs/clusters/; a search takes those of 8 H100 a node where none is given");
+      "rates and memory of a cluster, see configs/clusters/; default of --world: nodes with 8 H100");
   add("tokens", po::value<std::string>()->value_name("N"),
-      "with rates: how long training on so many tokens takes, 300B or 2T say; default: run.steps");
+      "with rates: report the time to train on N tokens, for example 300B or 2T; default: those of run.steps");
   add("headroom", po::value<double>()->value_name("F")->default_value(0, "0"),
-      "with rates: share of a rank's memory that has to stay free, 0.1 say");
-  add("measure", "take the rate of products from this machine, all its cores as one rank");
-  add("svg", po::value<std::string>()->value_name("FILE"), "draw the pipeline's timeline into a file");
+      "with rates: share of a rank's memory to keep free, for example 0.1");
+  add("measure", "measure the rate of matrix products on this machine, with all cores as one rank");
+  add("svg", po::value<std::string>()->value_name("FILE"), "write a drawing of the pipeline's timeline to a file");
   add("json", "print JSON");
   return options;
 }
@@ -115,35 +114,35 @@ double tokens_of_run(const Config& config, const po::variables_map& values) {
 std::vector<std::string> option_mistakes(const po::variables_map& values) {
   std::vector<std::string> wrong;
   if (values.count("world") && values.count("ranks")) {
-    wrong.emplace_back("--world finds a mesh, --ranks plans the one that is configured: give one of them");
+    wrong.emplace_back("--world finds a mesh, --ranks plans the configured one: give only one of them");
   }
   for (const char* option : {"world", "ranks"}) {
     if (!values.count(option)) continue;
     const int ranks = values[option].as<int>();
-    if (ranks < 1) wrong.push_back(fmt::format("--{} = {}: at least one rank", option, ranks));
-    if (ranks > most_ranks) wrong.push_back(fmt::format("--{} = {}: {} ranks at most", option, ranks, most_ranks));
+    if (ranks < 1) wrong.push_back(fmt::format("--{} = {}: must be at least 1", option, ranks));
+    if (ranks > most_ranks) wrong.push_back(fmt::format("--{} = {}: must be at most {}", option, ranks, most_ranks));
   }
   if (values.count("measure") && !values.count("cluster") && !values.count("world")) {
     wrong.emplace_back("--measure needs --cluster FILE or --world N: it replaces their rate of products");
   }
   if (values.count("tokens") && !token_count(values["tokens"].as<std::string>())) {
-    wrong.push_back(fmt::format("--tokens {}: a number above 0, with k, M, B or T behind it where that is shorter",
+    wrong.push_back(fmt::format("--tokens {}: must be a number above 0, optionally followed by k, M, B or T",
                                 values["tokens"].as<std::string>()));
   }
   if (const double headroom = values["headroom"].as<double>(); !(headroom >= 0 && headroom < 1)) {
-    wrong.push_back(fmt::format("--headroom {}: a share, at least 0 and below 1", headroom));
+    wrong.push_back(fmt::format("--headroom {}: must be at least 0 and below 1", headroom));
   }
   for (const char* option : {"tokens", "headroom"}) {
     if (values.count(option) && !values[option].defaulted() && !values.count("cluster") && !values.count("world")) {
-      wrong.push_back(
-          fmt::format("--{} needs --cluster FILE or --world N: without them no time and no memory is known", option));
+      wrong.push_back(fmt::format(
+          "--{} needs --cluster FILE or --world N: without them neither times nor memory are known", option));
     }
   }
   if (values.count("svg")) {
     const std::filesystem::path file = values["svg"].as<std::string>();
     const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
     if (std::filesystem::is_directory(file) || ::access(folder.c_str(), W_OK | X_OK) != 0) {
-      wrong.push_back(fmt::format("--svg {}: no file can be written there", file.string()));
+      wrong.push_back(fmt::format("--svg {}: cannot write this file", file.string()));
     }
   }
   return wrong;
@@ -238,7 +237,7 @@ int plan_command(const MpiSession& session, const Arguments& arguments) {
   if (values.count("svg") && session.rank() == 0) write_svg(plan, values["svg"].as<std::string>());
   if (!cluster) return 0;
   const std::string short_of = shortage(plan, cluster->memory, "a rank of " + cluster->name);
-  require_usage(short_of.empty(), "{}", short_of);  // the table stands above
+  require_usage(short_of.empty(), "{}", short_of);  // the table is above
   return 0;
 }
 

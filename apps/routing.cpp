@@ -34,17 +34,18 @@ namespace {
 namespace options = boost::program_options;
 
 constexpr const char* routing_about =
-    "  report FILE [options]     tables of tokens per expert, and an HTML page\n"
-    "  dump FILE --csv OUT       every count as comma-separated values\n"
-    "  difficult A B [options]   what model B does with the tokens that model A finds hard to predict\n"
-    "  domains [options]         which experts the tokens of several data sets choose, data set beside data set\n"
-    "  flow [options]            how activations are spread over hidden dimensions, and how long they stay high\n\n"
-    "FILE is a run's routing.h5, or the run's directory. A row of a table is a layer and a choice: top0 counts the\n"
-    "tokens whose most probable expert it is. Counts are summed over the records of the steps asked for.\n"
-    "A and B are what `lyceum eval --token-log` wrote of two models on the same data. The first table compares their\n"
-    "losses on the tokens above each threshold, the second tells which widths of experts B chooses for those above "
+    "  report FILE [options]     print tables of tokens per expert; --html also writes a page\n"
+    "  dump FILE --csv OUT       write every count as comma-separated values\n"
+    "  difficult A B [options]   show what model B does with tokens that model A finds hard to predict\n"
+    "  domains [options]         compare which experts the tokens of several data sets choose\n"
+    "  flow [options]            show how activations spread over hidden dimensions, and how long they stay high\n\n"
+    "FILE is the routing.h5 of a run, or the run's directory. A row of a table is a layer and a choice: top0 counts "
     "the\n"
-    "highest. domains and flow run the model of a checkpoint, on any mesh, and take keys of the configuration as eval "
+    "tokens whose most probable expert it is. Counts are summed over the records of the selected steps.\n"
+    "`lyceum eval --token-log` writes A and B, for two models on the same data. The first table compares their\n"
+    "losses on the tokens above each threshold, the second shows which widths of experts B chooses above "
+    "the\n"
+    "highest. domains and flow run the model of a checkpoint, on any mesh, and accept configuration keys as eval "
     "does.";
 
 struct Request {
@@ -62,18 +63,18 @@ options::options_description described() {
   options::options_description list;
   auto add = list.add_options();
   add("from", options::value<std::int64_t>()->value_name("STEP"),
-      "report: first step summed (default: the last quarter)");
-  add("to", options::value<std::int64_t>()->value_name("STEP"), "report: last step summed (default: the last one)");
-  add("experts", "report: a column for every expert");
+      "report: first step to sum (default: the last quarter of the steps)");
+  add("to", options::value<std::int64_t>()->value_name("STEP"), "report: last step to sum (default: the last one)");
+  add("experts", "report: print a column for every expert");
   add("html", options::value<std::string>()->value_name("OUT"),
-      "report, domains, flow: also write a page with drawings, report's with alarms and losses");
+      "report, domains, flow: also write an HTML page with charts; that of report also shows alarms and losses");
   add("metrics", options::value<std::string>()->value_name("FILE"),
-      "report: losses and learning rate for the page (default: metrics.jsonl beside FILE, when it is there)");
+      "report: losses and learning rate for the page (default: metrics.jsonl next to FILE, if it exists)");
   add("title", options::value<std::string>()->value_name("TEXT"), "report: heading of the page");
   add("thresholds", options::value<std::string>()->value_name("X,…"),
       "difficult: losses in A, nats (default: 1, 1.2 … 2 times A's mean)");
-  add("layers", "difficult: also a row a layer and choice");
-  add("json", "difficult, domains, flow: one JSON object in place of the tables");
+  add("layers", "difficult: also print a row for each layer and choice");
+  add("json", "difficult, domains, flow: print one JSON object instead of the tables");
   add("csv", options::value<std::string>()->value_name("OUT"), "dump: the file to write, - for standard output");
   return list;
 }
@@ -86,7 +87,7 @@ std::vector<double> thresholds_of(const std::string& text) {
     double value = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
     require_usage(error == std::errc() && end == word.data() + word.size() && std::isfinite(value),
-                  "--thresholds {}: '{}' is no number; give losses in nats, as 2,1.5,1", text, word);
+                  "--thresholds {}: '{}' is not a number; give losses in nats, such as 2,1.5,1", text, word);
     thresholds.push_back(value);
   }
   return thresholds;
@@ -162,17 +163,17 @@ std::vector<std::pair<std::string, std::string>> facts_of(const RoutingHistory& 
     }
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
     std::nth_element(values.begin(), middle, values.end());
-    if (!values.empty()) facts.emplace_back("Tokens a second, median", grouped_number(std::llround(*middle)));
+    if (!values.empty()) facts.emplace_back("Tokens per second, median", grouped_number(std::llround(*middle)));
   }
   return facts;
 }
 
-/// The program's words about the run that wrote the log, from what lies beside it.
+/// The program's words about the run that wrote the log, from the files next to it.
 void add_start(const std::filesystem::path& file, ReportInput& input) {
   const std::vector<RunStart> starts = std::filesystem::exists(file) ? read_starts(file) : std::vector<RunStart>{};
   if (starts.empty()) {
     input.missing.push_back(
-        fmt::format("No {}: date, commit, mesh and configuration of the run are not known.", file.string()));
+        fmt::format("No {}: date, commit, mesh and configuration of the run are unknown.", file.string()));
     return;
   }
   const RunStart& last = starts.back();
@@ -185,7 +186,7 @@ void add_start(const std::filesystem::path& file, ReportInput& input) {
   input.config = last.config;
 }
 
-/// Losses and what else a training run tells of each step.
+/// Losses and what else a training run records of each step.
 Metrics metrics_for(const Request& request, std::vector<std::string>& missing) {
   const std::filesystem::path file =
       request.metrics.empty() ? request.file.parent_path() / "metrics.jsonl" : request.metrics;
@@ -217,7 +218,7 @@ void write_page(const Request& request, const RoutingHistory& history, RecordRan
 void report(const Request& request) {
   require_usage(request.csv.empty(), "--csv belongs to lyceum routing dump");
   require_usage(!request.html.empty() || (request.metrics.empty() && request.title.empty()),
-                "--metrics and --title are for the page: name it with --html OUT");
+                "--metrics and --title need --html OUT");
   const RoutingHistory history = read_routing(request.file);
   const RecordRange range = select_records(history, request.from, request.to);
   fmt::print("{}", routing_table(history, range, request.experts));
@@ -229,7 +230,7 @@ void dump(const Request& request) {
   const RoutingHistory history = read_routing(request.file);
   if (request.csv == "-") {
     write_routing_csv(history, std::cout);
-    require(std::cout.flush().good(), "standard output cannot be written");
+    require(std::cout.flush().good(), "cannot write to standard output");
     return;
   }
   std::ostringstream csv;
@@ -268,10 +269,10 @@ int routing_command(const MpiSession& session, const Arguments& arguments) {
     return static_cast<int>(ExitCode::done);
   }
   require_usage(request.action != "domains" && request.action != "flow",
-                "{0} comes before its options: lyceum routing {0} …", request.action);
+                "{0} must come before its options: lyceum routing {0} …", request.action);
   const bool compares = request.action == "difficult";
   require_usage(compares || request.action == "report" || request.action == "dump",
-                "report, dump, difficult, domains and flow are known, not \"{}\"; see lyceum routing --help",
+                "no such command \"{}\": expected report, dump, difficult, domains or flow; see lyceum routing --help",
                 request.action);
   require_usage(compares || (request.thresholds.empty() && !request.layers && !request.json),
                 "--thresholds, --layers and --json belong to lyceum routing difficult");
@@ -285,7 +286,7 @@ int routing_command(const MpiSession& session, const Arguments& arguments) {
     return static_cast<int>(ExitCode::done);
   }
   require_usage(!request.file.empty(), "{} needs the run's routing.h5", request.action);
-  require_usage(request.other.empty(), "{} reads one file, not {} too", request.action, request.other.string());
+  require_usage(request.other.empty(), "{} reads one file: remove {}", request.action, request.other.string());
   if (std::filesystem::is_directory(request.file)) request.file /= "routing.h5";
   request.action == "report" ? report(request) : dump(request);
   return static_cast<int>(ExitCode::done);

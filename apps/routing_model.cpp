@@ -41,15 +41,15 @@ struct ModelRequest {
   Arguments rest{};  // keys of the configuration
 };
 
-/// Refuses what stands in the way of a file before the model runs.
+/// Refuses a file that cannot be written, before the model runs.
 void require_writable(const char* option, const std::filesystem::path& file) {
   if (file.empty()) return;
-  require_usage(!std::filesystem::exists(file), "{} {}: is there already; name another file or remove it", option,
+  require_usage(!std::filesystem::exists(file), "{} {}: already exists; name another file or remove it", option,
                 file.string());
   const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
-  require_usage(std::filesystem::is_directory(folder), "{} {}: there is no folder {}", option, file.string(),
+  require_usage(std::filesystem::is_directory(folder), "{} {}: no such folder: {}", option, file.string(),
                 folder.string());
-  require_usage(::access(folder.c_str(), W_OK | X_OK) == 0, "{} {}: nothing can be written in {}", option,
+  require_usage(::access(folder.c_str(), W_OK | X_OK) == 0, "{} {}: cannot write to the folder {}", option,
                 file.string(), folder.string());
 }
 
@@ -73,8 +73,8 @@ std::optional<ModelRequest> request_of(const MpiSession& session, const Argument
                        .json = parsed.values.count("json") > 0,
                        .rest = parsed.rest};
   if (parsed.values.count("data")) request.data = parsed.values["data"].as<std::vector<std::string>>();
-  require_usage(request.batches >= 0, "--batches = {}: 0 (all of the data) or more", request.batches);
-  require_usage(request.h5.empty() || request.h5 != request.html, "--h5 and --html name one file, {}",
+  require_usage(request.batches >= 0, "--batches = {}: must be 0 (all of the data) or more", request.batches);
+  require_usage(request.h5.empty() || request.h5 != request.html, "--h5 and --html name the same file, {}",
                 request.h5.string());
   require_writable("--h5", request.h5);
   require_writable("--html", request.html);
@@ -83,15 +83,15 @@ std::optional<ModelRequest> request_of(const MpiSession& session, const Argument
 
 /// "NAME=PREFIX", each name once.
 std::vector<DomainRouting::DataSet> data_sets_of(const std::vector<std::string>& texts) {
-  require_usage(!texts.empty(), "domains needs --data NAME=PREFIX, once for each data set");
+  require_usage(!texts.empty(), "domains needs --data NAME=PREFIX for each data set");
   std::vector<DomainRouting::DataSet> sets;
   for (const std::string& text : texts) {
     const std::size_t sign = text.find('=');
     require_usage(sign != std::string::npos && sign > 0 && sign + 1 < text.size(),
-                  "--data {}: give a name and a prefix of .bin/.idx, as --data code=data/code", text);
+                  "--data {}: give a name and a prefix of .bin/.idx files, such as --data code=data/code", text);
     DomainRouting::DataSet set{.name = text.substr(0, sign), .prefix = text.substr(sign + 1)};
     require_usage(std::ranges::find(sets, set.name, &DomainRouting::DataSet::name) == sets.end(),
-                  "--data {}: the name {} is there twice", text, set.name);
+                  "--data {}: the name {} occurs twice", text, set.name);
     sets.push_back(std::move(set));
   }
   return sets;
@@ -101,7 +101,7 @@ std::vector<DomainRouting::DataSet> data_sets_of(const std::vector<std::string>&
 TokenLoader loader_of(Config config, const std::string& prefix) {
   config.data.valid = prefix;
   RunData data = open_data(config, false);
-  require_usage(data.valid.size() == 1, "--data {}: one prefix is needed", prefix);
+  require_usage(data.valid.size() == 1, "--data {}: give one prefix", prefix);
   return std::move(data.valid.front());
 }
 
@@ -115,8 +115,8 @@ Config counted_config(const CheckpointRun& run) {
 /// On rank 0: the files that were asked for, and the console.
 template <class WriteH5, class Page>
 void tell(const ModelRequest& request, const std::string& told, WriteH5 write_h5, Page page) {
-  std::cout << told;  // first: what took long to find out is told where a file cannot be written
-  require(std::cout.flush().good(), "standard output cannot be written");
+  std::cout << told;  // first: expensive results are printed even if a file cannot be written
+  require(std::cout.flush().good(), "cannot write to standard output");
   if (!request.h5.empty()) write_h5(request.h5);
   if (!request.html.empty()) replace_file(request.html, page());
   if (request.json) return;
@@ -132,11 +132,11 @@ po::options_description routing_model_options() {
   po::options_description list;
   auto add = list.add_options();
   add("checkpoint", po::value<std::string>()->value_name("DIR"),
-      "domains, flow: a checkpoint, or the directory of a run");
+      "domains, flow: a checkpoint or the directory of a run");
   add("data", po::value<std::vector<std::string>>()->value_name("[NAME=]PREFIX"),
-      "domains: a name and its token files, once for each data set; flow: the token files");
+      "domains: name and token files of a data set, given for each; flow: the token files");
   add("batches", po::value<std::int64_t>()->value_name("N")->default_value(0),
-      "domains, flow: batches of batch.global to read of each, spread evenly over it; 0: all of it");
+      "domains, flow: batches of batch.global sequences to read of each data set, evenly spread; 0: all");
   add("h5", po::value<std::string>()->value_name("OUT"), "domains, flow: also write every number to this HDF5 file");
   return list;
 }
@@ -171,7 +171,7 @@ int routing_flow(const MpiSession& session, const Arguments& arguments) {
   if (!request) return 0;
   const std::optional<CheckpointRun> run = configure_reader(session, request->checkpoint, request->rest);
   if (!run) return 0;
-  require_usage(request->data.size() == 1, "flow needs --data PREFIX, once");
+  require_usage(request->data.size() == 1, "flow needs one --data PREFIX");
   const auto setup = set_up(run->config, session, Reading::evaluate);
   const TokenLoader loader = loader_of(run->config, request->data.front());
   StagedModel model = weights_of(*run, *setup);

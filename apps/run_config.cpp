@@ -30,8 +30,8 @@ bool check(const MpiSession& session, LoadedConfig& loaded) {
   if (parallel.host_ranks == 0) parallel.host_ranks = session.host_ranks();
   require_usage(
       parallel.dispatch != DispatchKind::hierarchical || parallel.host_ranks > 0,
-      "parallel.dispatch = hierarchical, but hosts have unlike numbers of ranks, or ranks are dealt to them in "
-      "turn: start equally many neighbours on each (mpirun --map-by core), or set parallel.host_ranks");
+      "parallel.dispatch = hierarchical, but hosts have different numbers of ranks, or no consecutive ranks: "
+      "start the same number of consecutive ranks on each (mpirun --map-by core), or set parallel.host_ranks");
   return !loaded.print_config;
 }
 
@@ -42,8 +42,8 @@ void take_tokenizer(const CheckpointReader& reader, LoadedConfig& loaded, const 
   std::string& name = loaded.config.data.tokenizer;
   if (given.origin.contains("data.tokenizer") && !name.empty()) {
     require_input(digest_of_file(name).sha256 == reader.tokenizer_sha256(),
-                  "data.tokenizer = {} is not the tokenizer that {} was trained with: leave it out, the checkpoint "
-                  "brings its own",
+                  "data.tokenizer = {} is not the tokenizer that {} was trained with: remove this key, the checkpoint "
+                  "contains its own",
                   name, reader.directory().string());
   } else {
     name = own;
@@ -84,8 +84,7 @@ std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::st
   if (path.empty()) {
     require_none(given.mistakes);
     require_usage(!given.origin.empty(),
-                  "--checkpoint is missing: name a checkpoint or the directory that holds them, or a --config whose "
-                  "run.dir does");
+                  "--checkpoint is missing: name a checkpoint or the directory of a run, or set run.dir");
     path = given.config.run.dir;
   }
   CheckpointReader reader(resolve_checkpoint(path));
@@ -95,7 +94,7 @@ std::optional<CheckpointRun> configure_reader(const MpiSession& session, std::st
     const auto origin = given.origin.find(key);
     return origin != given.origin.end() && origin->second.file.empty();
   };
-  require_usage(!asked_for("moe.top_k_start"), "moe.top_k_start is of training alone: set moe.top_k");
+  require_usage(!asked_for("moe.top_k_start"), "moe.top_k_start applies to training only: set moe.top_k");
   loaded.config.moe.top_k_start = 0;
   loaded.origin.erase("moe.top_k_start");
   if (!asked_for("moe.capacity_factor")) {

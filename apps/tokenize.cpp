@@ -49,29 +49,28 @@ po::options_description bind(Options& options) {
   po::options_description described;
   auto add = described.add_options();
   add("input", po::value(&options.input)->multitoken()->composing()->value_name("PATH"),
-      "a file, or a folder: all UTF-8 text files below it; several may be given. One document each; of .jsonl and "
-      ".ndjson "
-      "one a line. Any may be compressed, by gzip or zstd");
+      "UTF-8 text file, or folder of such files; may be repeated. Each file is a document, or each line of .jsonl and "
+      ".ndjson files; any may be compressed with gzip or zstd");
   add("json-key", with_default(options.json_key)->value_name("KEY"),
-      "of a line's text; when it is given, .json files have a document a line too");
+      "field of a line that holds the text; if given, .json files also have one document per line");
   add("chat", po::value(&options.chat)->value_name("TEMPLATE"),
-      "lines hold chats, of which the assistant's tokens are trained: chatml, llama3, deepseek or plain");
+      "lines hold chats, and only the assistant's tokens are trained: chatml, llama3, deepseek or plain");
   add("tokenizer", po::value(&options.tokenizer)->value_name("FILE"),
       "SentencePiece model, or tokenizer.json of Hugging Face's tokenizers");
   add("model", po::value(&options.model)->value_name("FILE"),
-      "instead: SentencePiece model; used when it exists, else trained on the input");
-  add("output", po::value(&options.output)->value_name("PREFIX"), "writes PREFIX.bin, PREFIX.idx and PREFIX.json");
-  add("valid", po::value(&options.valid)->value_name("PREFIX"), "the same for documents held out from --output");
-  add("valid-fraction", number(options.valid_fraction)->value_name("X"), "share of the text that --valid receives");
-  add("vocab", with_default(options.vocab)->value_name("N"), "tokens of a model that is trained");
-  add("sample-mb", number(options.sample_mb)->value_name("X"), "megabytes that a model is trained on");
+      "instead of --tokenizer: SentencePiece model, used if it exists, else trained on the input");
+  add("output", po::value(&options.output)->value_name("PREFIX"), "write PREFIX.bin, PREFIX.idx and PREFIX.json");
+  add("valid", po::value(&options.valid)->value_name("PREFIX"), "the same for held-out documents");
+  add("valid-fraction", number(options.valid_fraction)->value_name("X"), "share of the text to hold out for --valid");
+  add("vocab", with_default(options.vocab)->value_name("N"), "vocabulary size of a model to train");
+  add("sample-mb", number(options.sample_mb)->value_name("X"), "megabytes of text to train a model on");
   add("max-mb", number(options.max_mb)->value_name("X"),
-      "megabytes read: of evenly chosen text files, from the beginning of others; 0: all");
-  add("seed", with_default(options.seed)->value_name("N"), "of every random choice");
-  add("threads", with_default(options.threads)->value_name("N"), "that encode");
+      "megabytes to read: from a uniform sample of text files, from the beginning of other files; 0: all");
+  add("seed", with_default(options.seed)->value_name("N"), "seed of all random choices");
+  add("threads", with_default(options.threads)->value_name("N"), "threads that encode");
   add("save-every", number(options.save_every)->value_name("SECONDS"),
-      "between two times that it notes how far it is; the same command goes on from there");
-  add("retrain", po::bool_switch(&options.retrain), "train the model even when it exists");
+      "seconds between saves of the progress; the same command resumes from there");
+  add("retrain", po::bool_switch(&options.retrain), "train the model even if it exists");
   return described;
 }
 
@@ -82,7 +81,7 @@ Options parse(const Arguments& arguments) {
   po::variables_map values;
   try {
     const auto style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
-    // No positional words: a forgotten `--input` is told, not guessed.
+    // No positional words: a forgotten `--input` is reported, not guessed.
     po::store(po::command_line_parser(arguments).options(described).style(style).positional({}).run(), values);
     po::notify(values);
   } catch (const po::error& problem) {
@@ -101,12 +100,11 @@ void check(const Options& options) {
   }
   require_usage(
       options.tokenizer.empty() || (options.model.empty() && !options.retrain && !options.vocab_given),
-      "--tokenizer names one that exists, and --model, --vocab and --retrain make one: leave one of them away");
+      "--tokenizer names an existing tokenizer, --model, --vocab and --retrain train one: use one or the other");
   require_usage(options.chat.empty() || !options.tokenizer.empty(),
-                "--chat needs --tokenizer: none is trained on chats");
+                "--chat needs --tokenizer: it cannot train one on chats");
   require_usage(options.valid_fraction > 0 && options.valid_fraction < 1,
-                "--valid-fraction {} is not between 0 and 1; leave --valid away to hold nothing out",
-                options.valid_fraction);
+                "--valid-fraction {} is not between 0 and 1; omit --valid to hold nothing out", options.valid_fraction);
   require_usage(options.valid != options.output, "--valid and --output are both {}", options.output);
   require_usage(options.max_mb >= 0, "--max-mb {} is negative", options.max_mb);
   require_usage(options.save_every >= 0, "--save-every {} is negative", options.save_every);
@@ -130,9 +128,9 @@ Tokenizer tokenizer_for(const Options& options, const std::vector<CorpusItem>& f
   }
   Tokenizer tokenizer(file);
   require_usage(!options.vocab_given || tokenizer.vocab() == options.vocab,
-                "{} has a vocabulary of {}, not {}: add --retrain, or leave --vocab away", file, tokenizer.vocab(),
+                "{} has a vocabulary of {}, not {}: add --retrain, or omit --vocab", file, tokenizer.vocab(),
                 options.vocab);
-  const std::string origin = trains ? fmt::format("trained in {:.1f} s", seconds_since(begin)) : "as it was";
+  const std::string origin = trains ? fmt::format("trained in {:.1f} s", seconds_since(begin)) : "existing";
   fmt::print("tokenizer  {}  {} tokens, {}\n", file, tokenizer.vocab(), origin);
   std::fflush(stdout);
   return tokenizer;
@@ -196,7 +194,7 @@ void tokenize(const Options& options) {
                           .tokenizer_sha256 = digest_of_file(options.tokenizer_file()).sha256,
                           .save_seconds = options.save_every,
                           .progress = shown_progress()};
-  if (resumes(tokenizer, encoding)) fmt::print("goes on where the same command was interrupted\n");
+  if (resumes(tokenizer, encoding)) fmt::print("resumes where the same command was interrupted\n");
   std::fflush(stdout);
   const auto begin = Clock::now();
   const EncodingResult result = encode_corpus(tokenizer, encoding);
@@ -222,8 +220,9 @@ CommandHelp tokenize_help() {
   Options defaults;
   return describe_command(
       "lyceum tokenize --input PATH [--input PATH …] --tokenizer FILE --output PREFIX [--valid PREFIX]",
-      "Encodes text files and files of JSON lines (an end-of-document token after each document) and writes them as\n"
-      "Megatron .bin/.idx. With --model instead of --tokenizer it trains a SentencePiece BPE model unless it exists.",
+      "Encodes text files and JSON lines, with an end-of-document token after each document, and writes them as\n"
+      "Megatron .bin/.idx. With --model instead of --tokenizer it first trains a SentencePiece BPE model unless it "
+      "exists.",
       bind(defaults));
 }
 

@@ -10,20 +10,21 @@ namespace lyceum {
 namespace {
 
 constexpr const char* train_about =
-    R"(Trains, or goes on where the newest checkpoint of run.dir ended (checkpoint.resume = auto). Writes to run.dir:
-  metrics.jsonl   one JSON object a step
-  routing.h5      which expert got how many tokens: `lyceum routing report`
-  checkpoints/    `lyceum checkpoint ls`
-  starts.jsonl    when it was started, with which program and configuration
-  gemm.json       on GPUs with run.gemm_choice = timed: the algorithms of matrix products
+    R"(Trains a model, or resumes from the newest checkpoint in run.dir (checkpoint.resume = auto). Writes to run.dir:
+  metrics.jsonl   one JSON object per step
+  routing.h5      how many tokens each expert received: `lyceum routing report`
+  checkpoints/    the checkpoints: `lyceum checkpoint ls`
+  starts.jsonl    time, program and configuration of every start
+  gemm.json       on GPUs with run.gemm_choice = timed: the algorithms chosen for matrix products
 
-Ctrl-C (SIGINT), SIGTERM and SIGUSR1 finish the step in hand, save a checkpoint and end with exit code 75; a second
-Ctrl-C or SIGTERM ends at once. mpirun kills a second after it was interrupted: source scripts/mpi-env.sh before it.)";
+Ctrl-C (SIGINT), SIGTERM and SIGUSR1 finish the current step, save a checkpoint and exit with code 75; a second
+Ctrl-C or SIGTERM ends at once. An interrupted mpirun kills its ranks after a second, which may be too early: source
+scripts/mpi-env.sh before mpirun to avoid this.)";
 
 boost::program_options::options_description train_options() {
   boost::program_options::options_description options;
   options.add_options()("remeasure",
-                        "measure this machine's FLOP/s anew, which MFU counts against; else once a build; not of GPUs "
+                        "measure the peak FLOP/s for MFU again, instead of once per build; not for GPUs "
                         "whose peak is known");
   return options;
 }

@@ -118,7 +118,7 @@ void shape(const CpuStream& stream, const AttentionShape& s, double best) {
                                              dv.matrix<T>(), scale}};
   table.lines("softmax", softmax.measured(stream));
   table.lines("sticks", sticks.measured(stream));
-  fmt::print("  sticks at {:.2f} of softmax's rate\n", ratio(stream, softmax, sticks));
+  fmt::print("  stick-breaking at {:.2f} of softmax's rate\n", ratio(stream, softmax, sticks));
 }
 
 template <class T>

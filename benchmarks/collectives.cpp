@@ -79,7 +79,7 @@ void measure_ledger(const ProcessGroup& group) {
   std::vector<float> one(1);
   const Spread reduce = measure(group, 2000, [&] { group.all_reduce(one); });
   if (group.rank() != 0) return;
-  fmt::print("ledger: {:.0f} ns an operation; all_reduce of one element: {:.2f} us\n", noted / times * 1e9,
+  fmt::print("ledger: {:.0f} ns per operation; all_reduce of one element: {:.2f} us\n", noted / times * 1e9,
              reduce.median * 1e6);
 }
 

@@ -51,14 +51,14 @@ def write_tokens(prefix: Path, count: int, vocab: int, seed: int = 1) -> np.ndar
 
 
 def read_tokens(prefix: Path, count: int) -> np.ndarray:
-    """The first `count` tokens of a .bin; 9 bytes of magic and 8 of version stand before its type in the .idx."""
+    """The first `count` tokens of a .bin; 9 bytes of magic and 8 of version precede its type in the .idx."""
     code = prefix.with_suffix(".idx").read_bytes()[17]
     kinds = {4: "<i4", 8: "<u2"}
     if code not in kinds:
-        sys.exit(f"{prefix}.idx: tokens are of type {code}; 4 (i32) and 8 (u16) are known")
+        sys.exit(f"{prefix}.idx: tokens have the type {code}; supported are 4 (i32) and 8 (u16)")
     tokens = np.fromfile(prefix.with_suffix(".bin"), kinds[code], count)
     if len(tokens) < count:
-        sys.exit(f"{prefix}.bin: holds {len(tokens)} tokens, and {count} are needed")
+        sys.exit(f"{prefix}.bin: has {len(tokens)} tokens, needs {count}")
     return tokens.astype(np.int64)
 
 
@@ -134,7 +134,7 @@ class PyTorch:
         supported = {"model.attention": "mha", "moe.router": "softmax", "moe.capacity_factor": 0}
         for key, value in supported.items():
             if config[key] != value:
-                sys.exit(f"{key}={config[key]}: the PyTorch model knows only {value}")
+                sys.exit(f"{key}={config[key]}: the PyTorch model supports only {value}")
         self.device = torch.device(arguments.device)
         self.config = config | {"grouped": grouped(arguments, config)}
         self.tokens = torch.from_numpy(tokens).to(self.device)
@@ -168,13 +168,13 @@ class PyTorch:
         )
 
     def warm_up(self) -> None:
-        """Compiles, or goes on without what does not compile."""
+        """Compiles what can be compiled."""
         try:
             self.step(0)
         except Exception as error:  # whatever a compiler may raise
             if not self.compiled:
                 raise
-            print(f"note: torch.compile failed, going on without: {type(error).__name__}: {str(error).splitlines()[0]}")
+            print(f"note: torch.compile failed, continuing without: {type(error).__name__}: {str(error).splitlines()[0]}")
             self.compiled = ()
             for module in self.model.modules():
                 module._compiled_call_impl = None
@@ -182,7 +182,7 @@ class PyTorch:
             self.step(0)
 
     def clip(self, exact: bool) -> float:
-        """Clips the gradients and tells their norm. PyTorch's own norm adds squares in f32 and is wrong by 1e-3 for a
+        """Clips the gradients and returns their norm. PyTorch's own norm adds squares in f32 and is wrong by 1e-3 for a
         gradient of four million elements; `exact` adds in f64, as Lyceum does."""
         limit = self.config["optim.clip_norm"] or float("inf")
         parameters = list(self.model.parameters())
@@ -231,7 +231,7 @@ def grouped(arguments, config: dict) -> bool:
     elif config["model.hidden"] % 8:
         reason = "model.hidden is no multiple of 8"
     if reason:
-        print(f"note: a product for each expert, not a grouped one: {reason}")
+        print(f"note: one product per expert instead of a grouped one: {reason}")
     return not reason
 
 
@@ -257,7 +257,7 @@ def conclude(results: dict, head: dict, report: Path | None) -> int:
 
 def check_equality(arguments, precision: str) -> dict:
     steps = arguments.equality_steps
-    # A short batch, and a schedule that warms up, holds and decays within the run: updates are large enough to tell.
+    # A short batch, and a schedule that warms up, holds and decays within the run: updates are large enough to differ.
     changes = [f"--batch.global={arguments.equality_batch}", f"--batch.seq_len={arguments.equality_length}"]
     changes += ["--batch.micro=0", f"--optim.warmup_steps={steps // 4}", "--checkpoint.at_start=true"]
     with tempfile.TemporaryDirectory(prefix="lyceum-equality-") as name:
@@ -317,7 +317,7 @@ def measure_speed(arguments, precision: str) -> dict:
         pytorch.model.initialize(seed=1)
         pytorch.warm_up()
         shape = f"{config['batch.global']} x {config['batch.seq_len']} tokens a step"
-        print(f"\nspeed, {precision}: {shape}, {arguments.threads} threads, {arguments.steps} steps a run", flush=True)
+        print(f"\nspeed, {precision}: {shape}, {arguments.threads} threads, {arguments.steps} steps per run", flush=True)
         print(f"{'round':>6} {'Lyceum tok/s':>14} {'PyTorch tok/s':>14} {'ratio':>7}")
         losses = {}
         for turn in range(arguments.rounds):
@@ -376,23 +376,23 @@ def environment(arguments) -> dict:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of both sides")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="device of both sides")
     parser.add_argument("--config", type=Path, default=ROOT / "configs/deepseekmoe-small.ini")
     parser.add_argument("--precision", choices=("f32", "bf16", "both"), default="both")
-    parser.add_argument("--steps", type=int, default=5, help="timed steps a run; one more before them is not timed")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each program, in turn")
-    parser.add_argument("--batch", type=int, help="sequences a step when measuring speed; default: the configuration's")
+    parser.add_argument("--steps", type=int, default=5, help="timed steps per run, after one that is not timed")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each program, alternating")
+    parser.add_argument("--batch", type=int, help="sequences per step when measuring speed; default: the configuration's")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction,
-                        help="torch.compile what can be of the PyTorch model; default: on a GPU")
+                        help="apply torch.compile to the PyTorch model where possible; default: on a GPU")
     parser.add_argument("--experts", choices=("auto", "grouped", "loop"), default="auto",
-                        help="PyTorch's: one grouped product for all, or one for each; default: grouped on a GPU")
+                        help="in PyTorch: one grouped product for all experts, or one per expert; default: grouped on a GPU")
     parser.add_argument("--tokens", type=Path, metavar="PREFIX",
-                        help="token files to read, as lyceum tokenize makes them; default: made, words as frequent as in a text")
+                        help="token files to read, written by lyceum tokenize; default: random tokens, distributed as words in a text")
     parser.add_argument("--equality-steps", type=int, default=20)
-    parser.add_argument("--equality-batch", type=int, default=2, help="sequences")
-    parser.add_argument("--equality-length", type=int, default=128, help="tokens of a sequence")
-    parser.add_argument("--program", help="default: build/cpu/apps/lyceum, or build/cuda's for a GPU")
+    parser.add_argument("--equality-batch", type=int, default=2, help="sequences per step")
+    parser.add_argument("--equality-length", type=int, default=128, help="tokens per sequence")
+    parser.add_argument("--program", help="lyceum; default: build/cpu/apps/lyceum, or that of build/cuda for a GPU")
     parser.add_argument("--json", type=Path, metavar="OUT", help="also write the results there")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--equality-only", action="store_true")
@@ -400,9 +400,9 @@ def parse_arguments() -> argparse.Namespace:
     arguments, arguments.changes = parser.parse_known_args()
     for change in arguments.changes:
         if not re.fullmatch(r"--\w+\.\w+=.*", change):
-            parser.error(f"unknown option {change}")
+            parser.error(f"no such option: {change}")
     if min(arguments.steps, arguments.rounds, arguments.threads, arguments.equality_steps) < 1:
-        parser.error("--steps, --rounds, --threads and --equality-steps are at least 1")
+        parser.error("--steps, --rounds, --threads and --equality-steps must be at least 1")
     if arguments.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda: PyTorch sees no GPU")
     if arguments.compile is None:

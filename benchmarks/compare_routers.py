@@ -28,7 +28,7 @@ from reference_model import Router, Training, Weights
 LIMIT = 1e-5
 COLUMNS = ("loss", "router losses", "gradient norm", "validation", "weights")
 
-# What both sides are told. A step is two passes of two sequences, so that it matters whether something is counted over
+# The configuration of both sides. A step is two passes of two sequences, so that it matters whether something is counted over
 # a sequence, a pass or a batch. With AdamW's usual eps of 1e-8 a gradient that is nothing but rounding moves its weight
 # by the whole learning rate, which happens to one of these tens of thousands of weights in some cases.
 BASE = {
@@ -262,8 +262,8 @@ def larger(a: float, b: float) -> float:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", metavar="REGEX", default="", help="whose names match; default: all")
-    parser.add_argument("--seed", type=int, default=BASE["run.seed"], help="of initial weights and noise")
+    parser.add_argument("--cases", metavar="REGEX", default="", help="only cases whose names match; default: all")
+    parser.add_argument("--seed", type=int, default=BASE["run.seed"], help="seed of initial weights and noise")
     parser.add_argument("--program", default=str(ROOT / "build/cpu/apps/lyceum"))
     parser.add_argument("--json", type=Path, metavar="OUT", help="also write the results there")
     arguments = parser.parse_args()
@@ -274,7 +274,7 @@ def parse_arguments() -> argparse.Namespace:
     except re.error as error:
         parser.error(f"--cases {arguments.cases}: {error}")
     if not arguments.cases:
-        parser.error(f"--cases: none of {'; '.join(CASES)}")
+        parser.error(f"--cases: matches none of {'; '.join(CASES)}")
     return arguments
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""How fast `lyceum tokenize` encodes with a tokenizer.json, against the package `tokenizers` with the same file and text.
+"""Measures how fast `lyceum tokenize` encodes with a tokenizer.json, compared with the package `tokenizers` on the same text.
 
     .venv/bin/python benchmarks/compare_tokenizers.py LYCEUM [--input FILE …] [--megabytes 20] [--vocab 32000] [--rounds 3]
 
 Each encodes the same documents on one thread, in turn; the best of the rounds counts. `lyceum` reads and writes files in
-its time, `tokenizers` has the texts in memory. Both must make the same tokens. Without --input the text is the
-documentation that Python's installation and this machine have.
+its time, `tokenizers` has the texts in memory. Both must give the same tokens. Without --input the text is the
+documentation of Python and of this machine.
 """
 import argparse
 import os
@@ -113,7 +113,7 @@ def main():
             expected = numpy.concatenate([numpy.array(one + [end]) for one in ids])
             made = numpy.fromfile(folder / "out.bin", numpy.uint16 if tokenizer.get_vocab_size() <= 65536 else numpy.int32)
             if not numpy.array_equal(made, expected):
-                sys.exit(f"{split}: other tokens")
+                sys.exit(f"{split}: tokens differ")
             speed, other = megabytes / min(seconds), megabytes / min(other_seconds)
             print(f"{split:8} {tokenizer.get_vocab_size():6} {speed:13.1f} {other:17.1f} {speed / other:7.2f}", flush=True)
 

@@ -244,7 +244,7 @@ def exported(case: tuple, lyceum: Lyceum) -> dict:
                *([f"--architecture={architecture}"] if architecture else []))  # fmt: skip
     chosen = json.loads((out / "config.json").read_text())["model_type"]
     if chosen != host:
-        raise RuntimeError(f"it goes to {chosen}, not to {host}")
+        raise RuntimeError(f"it is exported to {chosen}, not to {host}")
     return compare(lyceum.losses(run), losses(load(out), lyceum.tokens)) | {"host": chosen, "differing": []}
 
 
@@ -296,7 +296,7 @@ def write_fixtures(folder: Path, seed: int) -> None:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", default="", help="a regular expression that names begin with")
+    parser.add_argument("--cases", default="", help="only cases whose names begin with a match")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--program", default=str(ROOT / "build/cuda/apps/lyceum"))
     parser.add_argument("--json", type=Path)

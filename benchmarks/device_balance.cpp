@@ -112,7 +112,7 @@ Curve train(const MpiSession& session, Config config, const TokenLoader& loader,
 }
 
 void print(const Curve& without, const Curve& with, double factor) {
-  fmt::print("{:>5}  {:^19}  {:^19}\n", "", "busiest group/mean", "loss, nats a token");
+  fmt::print("{:>5}  {:^19}  {:^19}\n", "", "busiest group/mean", "loss, nats per token");
   fmt::print("{:>5}  {:>9} {:>9}  {:>9} {:>9}\n", "step", "without", fmt::format("a2={:g}", factor), "without",
              fmt::format("a2={:g}", factor));
   const std::size_t steps = with.loss.size(), stride = std::max<std::size_t>(steps / 20, 1);
@@ -130,7 +130,7 @@ void write_csv(const std::string& path, const Curve& without, const Curve& with)
     file << fmt::format("{},{},{},{},{}\n", s + 1, without.imbalance[s], with.imbalance[s], without.loss[s],
                         with.loss[s]);
   }
-  require(file.flush().good(), "{}: cannot write", path);
+  require(file.flush().good(), "{}: cannot be written", path);
 }
 
 int run(const MpiSession& session, const std::vector<std::string>& arguments) {

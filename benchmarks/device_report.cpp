@@ -58,7 +58,7 @@ std::future<std::string> sample_clocks(const DeviceReport& device) {
     const std::string answer = output_of("nvidia-smi -i " + selector +
                                          " --query-gpu=clocks.sm,clocks.mem,power.draw,power.limit,temperature.gpu,"
                                          "clocks_event_reasons.active --format=csv,noheader");
-    return answer.empty() ? "nvidia-smi gives no answer" : answer;
+    return answer.empty() ? "nvidia-smi does not answer" : answer;
   });
 }
 

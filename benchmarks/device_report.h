@@ -21,7 +21,7 @@ struct DeviceReport {
 };
 DeviceReport describe_device(const Stream& stream);
 
-/// Clocks, power and temperature of the GPU at present, asked of nvidia-smi beside the caller's work; "" on a CPU,
+/// Clocks, power and temperature of the GPU at present, from nvidia-smi, in parallel to the caller's work; "" on a CPU,
 /// "nvidia-smi gives no answer" where that is so.
 std::future<std::string> sample_clocks(const DeviceReport& device);
 

@@ -4,7 +4,7 @@
 // rows/token: rows that leave a rank for each of its tokens, there and as many back; least: how many other ranks hold
 // experts of a token, on average. MB: what a rank sends in a forward pass, numbers of experts and gates among it.
 // ideal: bare all-to-alls of the least rows, two forwards and two backwards. us/token: the slowest rank's time for a
-// token of its own; the median over rounds, and how far their middle half lies apart.
+// separate token; the median over rounds, and the width of their middle half.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -80,7 +80,7 @@ std::vector<std::int64_t> least_rows(const Placement& placement, const std::vect
   return rows;
 }
 
-/// Tokens in, answers and gradients out. An expert gives what it gets, in rows of its own.
+/// Tokens in, answers and gradients out. An expert returns its input, in separate rows.
 struct Identity {
   TokenRows copies;
   struct Saved {};

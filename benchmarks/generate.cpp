@@ -1,5 +1,5 @@
 // What waiting threads cost `lyceum generate` on shared cores: tokens/s of the quickstart model with random weights
-// where OpenMP's threads wait as lyceum lets them (core/thread_waiting.h), as OpenMP does unless it is told, and where
+// where OpenMP's threads wait as lyceum lets them (core/thread_waiting.h), as OpenMP does by default, and where
 // they spin (OMP_WAIT_POLICY=active). One process with a thread a core, one with two, and two that share the cores:
 //   build/cpu/benchmarks/bench_generate
 #include <fmt/format.h>

@@ -1,10 +1,11 @@
-// Grouped products of an expert bank on a GPU, beside one dense cuBLASLt product of as many FLOPs in the same run.
+// Grouped products of an expert bank on a GPU, compared with one dense cuBLASLt product of as many FLOPs in the same
+// run.
 //
 //   bench_grouped_gemm_cuda [--width W]... [--experts 63] [--hidden 1280] [--tokens 32768] [--top-k 7] [--rounds 20]
 //
 // For every width (853 and 864, the flagship's and its multiple of 32, if none is given), with rows spread evenly and
 // unevenly over the experts: TFLOP/s of forward, dgrad and weight gradient of the up and the down projection; and the
-// up projection with rows picked out of the tokens, beside a gather and the product of what it gathered.
+// up projection with rows picked out of the tokens, compared with a gather and the product of its result.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 

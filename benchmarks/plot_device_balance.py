@@ -19,7 +19,7 @@ def main() -> None:
     arguments = parser.parse_args()
     curves = np.genfromtxt(arguments.csv, delimiter=",", names=True)
     figure, (load, loss) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
-    for axis, name, label in ((load, "imbalance", "busiest group's load / mean"), (loss, "loss", "loss, nats a token")):
+    for axis, name, label in ((load, "imbalance", "busiest group's load / mean"), (loss, "loss", "loss, nats per token")):
         axis.plot(curves["step"], curves[f"{name}_without"], color="#b0531d", label="without")
         axis.plot(curves["step"], curves[f"{name}_with"], color="#1d6fb0", label="with device-level balance loss")
         axis.set_xlabel("step")

@@ -188,7 +188,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Llama blocks. `config`: keys as `section.key`, resolved, as `lyceum train --print-config` tells them; and `grouped`:
+    """Llama blocks. `config`: keys as `section.key`, resolved, as `lyceum train --print-config` prints them; and `grouped`:
     whether experts are multiplied by grouped products."""
 
     def __init__(self, config: dict):
@@ -257,7 +257,7 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def load_checkpoint(self, directory: Path) -> None:
-        """Weights of a checkpoint of Lyceum; raises where it holds another set of tensors."""
+        """Weights of a checkpoint of Lyceum; raises if it has other tensors."""
         with h5py.File(directory / "index.h5") as file:
             names = set()
             for root in ("model", "lm_head"):
@@ -267,7 +267,7 @@ class Transformer(nn.Module):
                     )
             mine = dict(self.logical_tensors())
             if names != set(mine):
-                raise ValueError(f"{directory}: holds other tensors, such as {sorted(names ^ set(mine))[0]}")
+                raise ValueError(f"{directory}: has other tensors, such as {sorted(names ^ set(mine))[0]}")
             for name, part in mine.items():
                 part.copy_(torch.from_numpy(file[name][...]))
 

@@ -156,7 +156,7 @@ def noise(seed: int, layer: int, step: int, first: int, tokens: int, experts: in
 
 
 def weighted_pieces(x: Tensor, weights: Tensor) -> Tensor:
-    """Every piece of the last dimension times a weight of its own, [..., pieces]."""
+    """Every piece of the last dimension times its own weight, [..., pieces]."""
     return (x.unflatten(-1, (weights.shape[-1], -1)) * weights[..., None]).flatten(-2)
 
 
@@ -447,7 +447,7 @@ class Training:
         return metrics, counts
 
     def update(self, step: int) -> float:
-        """Clips, updates, and tells the norm before clipping."""
+        """Clips, updates, and returns the norm before clipping."""
         for p in self.trained:
             p.grad = torch.zeros_like(p) if p.grad is None else p.grad  # what no loss reached still decays
         for p, rows in self.still:

@@ -125,11 +125,11 @@ void choose_peaks(const Peaks& given, const Training& training, bool bf16, StepB
   result.flops_from = result.bytes_from = "as given";
   if (own.flops == 0 && bf16) {
     own.flops = result.device.peaks.flops;
-    result.flops_from = "as the maker states for dense bf16";
+    result.flops_from = "as the vendor specifies for dense bf16";
   }
   if (own.bytes == 0) {
     own.bytes = result.device.peaks.bytes;
-    result.bytes_from = "as the maker states";
+    result.bytes_from = "as the vendor specifies";
   }
   const auto* cpu = std::get_if<CpuStream>(&training.stream());
   if (own.bytes == 0 && cpu) {
@@ -143,7 +143,7 @@ void choose_peaks(const Peaks& given, const Training& training, bool bf16, StepB
     result.peaks.flops = result.gemm;
     result.flops_from = cpu ? "oneDNN's best 512^3 GEMM in this run, packed weights" : "the best GEMM in this run";
   }
-  if (result.peaks.bytes == 0) result.bytes_from = "not known: --peak-gbs tells";
+  if (result.peaks.bytes == 0) result.bytes_from = "unknown: set --peak-gbs";
 }
 
 }  // namespace
@@ -162,7 +162,7 @@ StepBenchResult measure_steps(const Config& config, const MpiSession& session, c
   StepBenchResult result;
   result.ranks = session.size();
   Training training(config, session, options.tokens);
-  result.tokens_from = options.tokens.empty() ? "made, as frequent as words of a text" : "of " + options.tokens;
+  result.tokens_from = options.tokens.empty() ? "random, distributed as words in a text" : "of " + options.tokens;
   result.device = describe_device(training.stream());
   const DType type = working_type(config.run);
   std::array<double, 1> gemm{best_gemm(training.stream(), type)};
@@ -177,7 +177,7 @@ StepBenchResult measure_steps(const Config& config, const MpiSession& session, c
   std::vector<double> seconds;
   std::future<std::string> first, last;
   for (int s = 0; s < options.steps; ++s) {
-    // On rank 0 alone, beside the step: nvidia-smi takes about as long as one.
+    // On rank 0 only, in parallel to the step: nvidia-smi takes about as long as one.
     if (session.rank() == 0 && s == 0) first = sample_clocks(result.device);
     if (session.rank() == 0 && s == options.steps - 1) last = sample_clocks(result.device);
     seconds.push_back(training.step(result));

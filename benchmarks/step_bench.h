@@ -46,7 +46,7 @@ struct StepBenchResult {
 
   Peaks rank_peaks() const { return {peaks.flops / ranks, peaks.bytes / ranks}; }
   double memory_to_plan() const { return static_cast<double>(memory.total_peak) / planned; }
-  /// Share of the profiled step that named phases say; the rest lies between operations.
+  /// Share of the profiled step that named phases cover; the rest is between operations.
   double covered() const;
 };
 

@@ -8,7 +8,7 @@
 
 namespace lyceum {
 
-/// Seconds of one call: the median over the rounds, and how far the middle half of them lies apart.
+/// Seconds of one call: the median over the rounds, and the width of their middle half.
 struct Timing {
   double median = 0, spread = 0;  // spread: (third quartile - first quartile) / median
 };

@@ -1,13 +1,14 @@
 // Whole training steps: tokens/s, model FLOP/s over what the device can do (a GPU's stated peak; on a CPU the best 512³
-// GEMM of the same precision in the same run), where the time goes beside what each part would take at best, and
+// GEMM of the same precision in the same run), the time of each part and its lower bound, and
 // memory. Nothing is left out of a step. Run it alone or under mpirun:
 //   build/cpu/benchmarks/bench_train_step --config configs/deepseekmoe-small.ini [--section.key=value …]
 //     --device cuda      short for --run.device=cuda
-//     --tokens PREFIX    token files to read, as lyceum tokenize makes them; without it, words as frequent as in a text
+//     --tokens PREFIX    token files to read, written by lyceum tokenize; default: random, distributed as words in a
+//     text
 //     --routing WHAT     real (the router's choices; the default), even (all experts alike), or both, one after the
 //     other
 //     --steps N          timed steps (5); up to three more are profiled
-//     --peak-tflops N, --peak-gbs N   of one rank's device, where it is not known or the known figure is not meant
+//     --peak-tflops N, --peak-gbs N   of one rank's device, if it is unknown or to be overridden
 //     --json OUT         the results, also there; a list with --routing both
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -31,7 +32,7 @@ double positive(const std::string& name, const std::string& text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   require_usage(error == std::errc() && end == text.data() + text.size() && value > 0,
-                "{} {}: a number above 0 is wanted", name, text);
+                "{} {}: must be a number above 0", name, text);
   return value;
 }
 
@@ -55,17 +56,18 @@ StepBenchOptions take_options(std::vector<std::string>& words, std::string& rout
     if (name == "--peak-tflops") options.peaks.flops = positive(name, value) * 1e12;
     if (name == "--peak-gbs") options.peaks.bytes = positive(name, value) * 1e9;
     if (name == "--routing") {
-      require_usage(value == "real" || value == "even" || value == "both", "--routing {}: real, even or both", value);
+      require_usage(value == "real" || value == "even" || value == "both", "--routing {}: must be real, even or both",
+                    value);
       routing = value;
     }
     if (name == "--device") rest.push_back("--run.device=" + value);
   }
-  require_usage(options.steps >= 1, "--steps is at least 1");
+  require_usage(options.steps >= 1, "--steps must be at least 1");
   words = std::move(rest);
   return options;
 }
 
-/// Speeds are told in T on a GPU, in G on a CPU.
+/// Speeds are printed in T on a GPU, in G on a CPU.
 struct Unit {
   double of;
   std::string name;
@@ -90,7 +92,7 @@ void print_summary(const Config& config, const StepBenchResult& r) {
              100 * r.gemm / r.peaks.flops);
   if (!r.gemms.empty()) fmt::print("GEMM         {}\n", choices_text(r.gemms));
   fmt::print("step         {:8.1f} ms  median; (max - min) / median {:.1f} %\n", r.seconds * 1e3, 100 * r.spread);
-  fmt::print("speed        {:8.0f} tokens/s, {:.1f} {}FLOP/s of the model (causal attention at half)\n",
+  fmt::print("speed        {:8.0f} tokens/s, {:.1f} {}FLOP/s of the model (causal attention counted half)\n",
              r.tokens / r.seconds, r.flops / r.seconds / per, prefix);
   fmt::print("MFU          {:8.3f} of the peak\n", r.flops / r.seconds / r.peaks.flops);
   fmt::print("memory       {:8.1f} MB held by the allocator at its peak, {:.1f} MB in use at its peak\n",
@@ -123,7 +125,7 @@ void print_phases(const StepBenchResult& r) {
                number(phase.work.bytes / phase.seconds / 1e9, 8), number(best * 1e3, 9),
                best > 0 ? fmt::format("{:>7.1f}%", 100 * best / phase.seconds) : "");
   }
-  fmt::print("{:<22} {:>9.2f}          the phases say {:.1f} % of it; {:+.1f} % against a step without profile\n\n",
+  fmt::print("{:<22} {:>9.2f}          the phases cover {:.1f} % of it; {:+.1f} % against a step without profile\n\n",
              "sum: profiled step", r.profiled * 1e3, 100 * r.covered(), 100 * (r.profiled / r.mean - 1));
   fmt::print("{:<58} {:>9} {:>7} {:>6}\n", "operation and kernel", "ms", "share", "calls");
   double shown = 0, all = 0;
@@ -195,7 +197,7 @@ int run(const MpiSession& session, std::vector<std::string> arguments) {
   const StepBenchOptions options = take_options(arguments, routing);
   arguments.insert(arguments.begin(), "--run.gemm_choice=timed");  // unless the caller says otherwise
   LoadedConfig loaded = load_config(arguments);
-  require_usage(loaded.rest.empty(), "there is no option {}", loaded.rest.empty() ? "" : loaded.rest[0]);
+  require_usage(loaded.rest.empty(), "no such option: {}", loaded.rest.empty() ? "" : loaded.rest[0]);
   require_none(problems(loaded.config, session.size()));
   resolve(loaded.config, session.size());
   Json results = Json::array();

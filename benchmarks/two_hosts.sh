@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Usage: two_hosts.sh [--rate RATE] [--delay TIME] RANKS PROGRAM [ARGUMENTS]: runs an MPI program on two hosts with half of the
 # ranks each. The hosts are network namespaces of this machine, which share no memory and are linked by a cable of RATE
-# (tc's words: 1gbit) both ways. A delay needs the kernel's netem. Needs the right to make namespaces.
+# (tc's words: 1gbit) both ways. A delay needs the kernel's netem. Needs permission to create namespaces.
 set -euo pipefail
 rate=1gbit delay=
 while [[ ${1:-} == --* ]]; do
   case $1 in
     --rate) rate=$2 ;;
     --delay) delay=$2 ;;
-    *) echo "two_hosts.sh: unknown option $1" >&2 && exit 2 ;;
+    *) echo "two_hosts.sh: no such option: $1" >&2 && exit 2 ;;
   esac
   shift 2
 done
@@ -27,7 +27,7 @@ trap 'kill -KILL $(cat "$work"/h?.pid) 2>/dev/null; rm -rf "$work"' EXIT
 printf '127.0.0.1 localhost\n10.77.0.1 h1\n10.77.0.2 h2\n' >"$work/hosts"
 cat >"$work/on" <<END
 #!/bin/sh
-# on HOST COMMAND: in the place of ssh
+# on HOST COMMAND: replaces ssh
 pid=\$(cat "$work/\$1.pid")
 shift
 exec nsenter -t "\$pid" --net --uts --ipc --mount --wd="\$PWD" sh -c "\$*"

@@ -25,7 +25,7 @@ using namespace lyceum;
 
 namespace {
 
-/// A model in training, with memory of its own.
+/// A model in training, with its own memory.
 class Case {
  public:
   Case(Config config, const MpiSession& session, int stage, bool overlap)

@@ -1,4 +1,4 @@
-# The GPU's side: a toolkit and its compiler, or a stand-in that runs kernels on the host. Sources in a room's cuda/ folder
+# The GPU's side: a toolkit and its compiler, or a stand-in that runs kernels on the host. Sources in a module's cuda/ folder
 # are built only then (cmake/room.cmake). Machines without CUDA need nothing of this file.
 if(LYCEUM_CUDA AND LYCEUM_CUDA_ON_HOST)
   message(FATAL_ERROR "LYCEUM_CUDA builds for GPUs, LYCEUM_CUDA_ON_HOST for the CPU instead: set one of them")
@@ -8,7 +8,7 @@ if(LYCEUM_CUDA)
   if(NOT CMAKE_CUDA_COMPILER)  # the toolkit's own bin folder is seldom on PATH
     find_program(CMAKE_CUDA_COMPILER nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
     if(NOT CMAKE_CUDA_COMPILER)
-      message(FATAL_ERROR "LYCEUM_CUDA=ON, but there is no nvcc: install the CUDA toolkit (scripts/install-deps.sh --cuda "
+      message(FATAL_ERROR "LYCEUM_CUDA=ON, but nvcc was not found: install the CUDA toolkit (scripts/install-deps.sh --cuda "
         "says how) or set CMAKE_CUDA_COMPILER")
     endif()
   endif()
@@ -49,7 +49,7 @@ if(LYCEUM_CUDA_ON_HOST)
   add_library(lyceum_cuda STATIC ${host_cuda})
   target_include_directories(lyceum_cuda SYSTEM PUBLIC ${CMAKE_SOURCE_DIR}/tests/support/host_cuda)
   target_include_directories(lyceum_cuda PRIVATE ${CMAKE_SOURCE_DIR}/lib)
-  # Every kernel goes through it; what the sanitizers are for stands in the rooms.
+  # Every kernel goes through it; what the sanitizers check is in the modules.
   target_compile_options(lyceum_cuda PRIVATE -O2 $<$<BOOL:${LYCEUM_SANITIZE}>:-fno-sanitize=all>)
   add_library(lyceum_nccl STATIC ${CMAKE_SOURCE_DIR}/tests/support/host_cuda/host_nccl.cpp)
   target_link_libraries(lyceum_nccl PUBLIC lyceum_cuda PRIVATE MPI::MPI_CXX)

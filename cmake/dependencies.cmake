@@ -1,4 +1,4 @@
-# Libraries from the distribution, as imported targets; each room links only those that it names.
+# Libraries from the distribution, as imported targets; each module links only those that it names.
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
@@ -40,7 +40,7 @@ function(plain_library name header library)
   target_link_libraries(lyceum_${name} INTERFACE ${${upper}_LIBRARY})
 endfunction()
 plain_library(oniguruma oniguruma.h onig)
-# Debian's library has functions regcomp and regexec of its own: those of the first library are taken, which must be libc.
+# Debian's library has its own functions regcomp and regexec: those of the first library are taken, which must be libc.
 target_link_options(lyceum_oniguruma INTERFACE "SHELL:-Wl,--push-state,--no-as-needed -l:libc.so.6 -Wl,--pop-state")
 plain_library(utf8proc utf8proc.h utf8proc)
 plain_library(zstd zstd.h zstd)

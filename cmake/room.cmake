@@ -31,7 +31,7 @@ function(cuda_together result count)  # name of the files, sources...
   set(${result} ${alone} ${files} PARENT_SCOPE)
 endfunction()
 
-# One target a room of the design: lyceum_room(NAME USES rooms... LINKS libraries...)
+# One target per module of the design: lyceum_room(NAME USES rooms... LINKS libraries...)
 # compiles every .cpp under lib/NAME, in a build with CUDA those under lib/NAME/cuda and every .cu too; includes are
 # written "NAME/file.h".
 function(lyceum_room name)

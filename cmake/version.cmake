@@ -1,4 +1,4 @@
-# Writes OUTPUT, a source that tells the version, the commit of SOURCE and the kind of build, unless it says so already: run at each build.
+# Writes OUTPUT, a source with the version, the commit of SOURCE and the kind of build, unless it says so already: run at each build.
 # cmake -D SOURCE=… -D VERSION=… -D BUILD=… -D OUTPUT=… -P version.cmake
 set(COMMIT)
 if(EXISTS ${SOURCE}/.git)

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Makes a folder that runs where nothing can be installed: the program, Open MPI's run time, and the libraries that both
-# need but glibc; and an archive of it beside it. docs/bundle.md tells how to use one.
+# Creates a folder that runs on machines where nothing can be installed: the program, Open MPI's runtime, and the
+# libraries that both need except glibc; and an archive of the folder next to it. See docs/bundle.md for its use.
 #
 #   scripts/bundle.sh [options] [FOLDER]     FOLDER: new, or a bundle to replace (default build/bundle/lyceum)
-#     --build DIR     the build to take (default build/cpu; build/cuda for GPUs)
-#     --tests         the test programs too, in tests/
-#     --benchmarks    the benchmarks too, in benchmarks/
-#     --with-cuda     cuBLASLt and NCCL too (large)
-#     --no-archive    only the folder
+#     --build DIR     the build to use (default build/cpu; build/cuda for GPUs)
+#     --tests         also include the test programs, in tests/
+#     --benchmarks    also include the benchmarks, in benchmarks/
+#     --with-cuda     also include cuBLASLt and NCCL (large)
+#     --no-archive    create only the folder
 #
-# Build what is to be taken first, for the CPUs it is meant for: cmake --preset cpu -DLYCEUM_ARCH=x86-64-v4 (or -v3).
-# Of CUDA nothing is taken without --with-cuda: the programs find libcublasLt and libnccl by LD_LIBRARY_PATH, in
-# $CUDA_HOME/lib64, in /usr/local/cuda/lib64, or where the system keeps its libraries; the driver is always the machine's.
+# Build first, for the intended CPUs: cmake --preset cpu -DLYCEUM_ARCH=x86-64-v4 (or -v3). Without --with-cuda no CUDA
+# library is included: the programs look for libcublasLt and libnccl in LD_LIBRARY_PATH, $CUDA_HOME/lib64,
+# /usr/local/cuda/lib64 and the system's folders. The driver is always the machine's.
 set -euo pipefail
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -28,8 +28,8 @@ while (($#)); do
     --with-cuda) with_cuda=1 ;;
     --no-archive) archive=0 ;;
     --help | -h) usage; exit 0 ;;
-    -*) usage >&2; fail "unknown option $1" 2 ;;
-    *) [[ -z $bundle ]] || fail "two folders: $bundle and $1" 2; bundle=$1 ;;
+    -*) usage >&2; fail "no such option: $1" 2 ;;
+    *) [[ -z $bundle ]] || fail "two folders given: $bundle and $1" 2; bundle=$1 ;;
   esac
   shift
 done
@@ -42,13 +42,13 @@ done
 [[ -x $build/apps/lyceum ]] || fail "no program $build/apps/lyceum: cmake --build $build --target lyceum"
 cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
 
-# Open MPI as the build found it.
+# The Open MPI that the build found.
 mpi_bin=$(dirname "$(cached MPIEXEC_EXECUTABLE)")
 [[ -x $mpi_bin/ompi_info && -x $mpi_bin/orted ]] || fail "$mpi_bin has no ompi_info and orted: only Open MPI can be bundled"
 mpi_folder() { "$mpi_bin/ompi_info" --path "$1" --parsable | cut -d: -f3; }
 
-# A half-made bundle never stands under its name.
-if [[ -e $bundle && ! -f $bundle/env.sh ]]; then fail "$bundle is there and is not a bundle"; fi
+# An incomplete bundle never has its final name.
+if [[ -e $bundle && ! -f $bundle/env.sh ]]; then fail "$bundle exists and is not a bundle"; fi
 mkdir -p "$(dirname "$bundle")"
 partial=$(mktemp -d "$bundle.XXXXXX")
 trap 'rm -rf "$partial"' EXIT
@@ -81,7 +81,7 @@ if ((benchmarks)); then
 fi
 if ((tests && benchmarks)); then install -m 755 "$source/scripts/gpu.sh" "$partial/"; fi
 
-# Open MPI's plugins, but those that lean on a fabric's own libraries: TCP and shared memory are what is there everywhere.
+# Open MPI's plugins, except those that need a fabric's libraries: TCP and shared memory are available everywhere.
 mkdir -p "$partial/lib/openmpi" "$partial/share" "$partial/etc"
 for plugin in "$(mpi_folder pkglibdir)"/mca_*.so; do
   case $plugin in
@@ -102,7 +102,7 @@ if [[ -n $pmix ]]; then  # else it is part of Open MPI
   cp "$(dirname "$pmix")"/{share,etc}/pmix-mca-params.conf "$partial/etc/" 2>/dev/null || true
 fi
 
-# Everything that any of it links, glibc left out: it belongs to the machine's kernel and loader.
+# All linked libraries except glibc, which belongs to the machine's kernel and loader.
 elf_files() {
   find "$partial" -type f \( -path "$partial/libexec/*" -o -path "$partial/tests/*" -o -path "$partial/benchmarks/bench_*" \
     -o -name '*.so*' \)
@@ -140,23 +140,23 @@ arch=$(cached LYCEUM_ARCH)
 glibc_version=$(elf_files | xargs objdump -T 2>/dev/null | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -1)
 if [[ $arch == native ]]; then
   arch=$(g++ -march=native -Q --help=target 2>/dev/null | awk '$1 == "-march=" { print $2 }')
-  warn "built with -march=native ($arch): on another CPU it may end with an illegal instruction; for elsewhere configure with"
+  warn "built with -march=native ($arch): on another CPU it may end with an illegal instruction; for other CPUs configure with"
   warn "cmake -B $build -DLYCEUM_ARCH=x86-64-v4 (AVX-512) or x86-64-v3 (AVX2)"
 fi
 {
   "$build/apps/lyceum" --version
-  echo "For x86-64 CPUs with what -march=$arch has, and Linux with glibc ${glibc_version#GLIBC_} or newer."
+  echo "For x86-64 CPUs with the features of -march=$arch, and Linux with glibc ${glibc_version#GLIBC_} or newer."
   echo
   echo "  bin/lyceum --help"
   echo "  bin/mpirun -n 4 bin/lyceum train --config share/lyceum/configs/quickstart.ini ..."
   echo
-  echo "The folder may stand anywhere, and be moved. share/doc/lyceum/bundle.md tells more."
+  echo "The folder can be anywhere, and can be moved. See share/doc/lyceum/bundle.md."
   if ((needs_cuda && with_cuda)); then
     echo "Built for NVIDIA GPUs: cuBLASLt and NCCL are in libs/; the driver is the machine's."
   elif ((needs_cuda)); then
     wanted=$(ldd "$build/apps/lyceum" | awk '{ print $1 }' | grep -E "$cuda" | paste -sd' ')
-    echo "Built for NVIDIA GPUs: it needs $wanted, also where no GPU is, and $cublaslt_name on a GPU. They"
-    echo "are looked for in LD_LIBRARY_PATH, \$CUDA_HOME/lib64, /usr/local/cuda/lib64 and the system's folders."
+    echo "Built for NVIDIA GPUs: it needs $wanted, even without a GPU, and $cublaslt_name on a GPU. They"
+    echo "are searched in LD_LIBRARY_PATH, \$CUDA_HOME/lib64, /usr/local/cuda/lib64 and the system's folders."
   fi
 } >"$partial/README"
 
@@ -168,5 +168,5 @@ if ((archive)); then
   mv "$bundle.tar.xz.partial" "$bundle.tar.xz"
   size=$(du -m "$bundle.tar.xz" | cut -f1)
   echo "$bundle.tar.xz: $size MB"
-  ((with_cuda || size <= limit_mib)) || fail "the archive is larger than $limit_mib MB: leave the tests out, or pack it in parts"
+  ((with_cuda || size <= limit_mib)) || fail "the archive is larger than $limit_mib MB: omit the tests, or split the archive"
 fi

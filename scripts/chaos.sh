@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Kills, signals and breaks small training runs at random for some minutes and resumes them each time; then looks whether
-# they came to where undisturbed runs come. tests/faults/chaos.py tells what is done and compared.
+# Kills, signals and disturbs small training runs at random for some minutes, resumes them each time, and compares the
+# results with undisturbed runs. See tests/faults/chaos.py for details.
 #
 #   scripts/chaos.sh --minutes N [--seed S] [--gpu-stand-in PROGRAM]
-#     --minutes N               how long
-#     --seed S                  of the disturbances (default: a new one, which is printed)
-#     --gpu-stand-in PROGRAM    runs this lyceum of a sanitized build instead, for whose GPU the CPU stands in
+#     --minutes N               duration
+#     --seed S                  seed of the disturbances (default: a new one, which is printed)
+#     --gpu-stand-in PROGRAM    run this lyceum of a sanitized build, in which the CPU emulates a GPU
 #
-# Needs a build: build/cuda or build/cpu, LYCEUM_BUILD names another. Exit code 1 on any failure; the runs then stay.
+# Needs a build: build/cuda or build/cpu, or the one that LYCEUM_BUILD names. Exit code 1 on any failure; the runs are
+# then kept.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 (($#)) || { sed -n '2,/^set /s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Checks that every source includes what it names: several are compiled as one, where the includes of one serve the next.
+"""Checks that every source includes what it names: several are compiled as one, where the includes of one also serve the next.
 
     scripts/check_includes.py [ROOT]
 
 A name of namespace std must come from a standard header, and a type, constant or function that a header of this project
 declares must come from that header, included by the file itself or by a project header that it includes. Reads text, not
 C++: a name that two headers declare may come from either. A build with -DLYCEUM_UNITY=OFF is the exact check. Prints one
-line a violation, `file:line: what is wrong`, and ends with 1 if there is any, with 2 if there is nothing to check.
+line per violation, `file:line: what is wrong`. Exit code 1 if there is any, 2 if there is nothing to check.
 """
 
 import functools
@@ -94,7 +94,7 @@ INTRODUCED = re.compile(r"\b(?:enum class|class|struct|enum|union|using|typename
 
 
 def blanked(text):
-    """The text without comments and what stands in quotes; lines keep their numbers."""
+    """The text without comments and strings; lines keep their numbers."""
     return NOT_CODE.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
 
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Checks that every test of a run really ran.
+"""Checks that every test of a run was really run.
 
     scripts/check_left_out.py REPORT TESTS [--no-gpu] [--cases FOLDER ...]
 
-REPORT is what ctest --output-junit wrote, TESTS what ctest --show-only=json-v1 prints. Ends with 1 when a test was skipped,
-is disabled or could not start, or when there is none. With --no-gpu, for a machine without one, tests of label gpu may
-say "no device": they are counted, on the error output like everything else here.
-FOLDER holds what GoogleTest programs wrote, PROGRAM.ANYTHING.json: a case that was left out of one run (it needs two ranks)
-must have run in another one of its program. Their number is told.
+REPORT is what ctest --output-junit wrote, TESTS what ctest --show-only=json-v1 prints. Exit code 1 if a test was skipped,
+is disabled or could not start, or if there is none. With --no-gpu, for a machine without one, tests with the label gpu
+may report "no device": they are counted. All output is on standard error.
+FOLDER contains the reports of GoogleTest programs, PROGRAM.ANYTHING.json: a case that was skipped in one run (it needs two
+ranks) must have run in another one of its program. Their number is printed.
 """
 import argparse
 import json
@@ -25,7 +25,7 @@ def labels(tests):
 
 
 def needs_device(case):
-    """The test itself asked to be counted as not run, for want of a device."""
+    """The test itself asked to be counted as not run, since there is no device."""
     skipped = case.find("skipped")
     asked = skipped is not None and skipped.get("message", "").startswith("SKIP_")
     return asked and "no device" in (case.findtext("system-out") or "")
@@ -78,13 +78,13 @@ def main():
             print(f"test.sh: {case.get('name')} was skipped or is disabled", file=sys.stderr)
     if waiting:
         count = "1 test needs" if len(waiting) == 1 else f"{len(waiting)} tests need"
-        print(f"test.sh: {count} a GPU, which is not here, and did not run", file=sys.stderr)
+        print(f"test.sh: {count} a GPU, which this machine lacks, and did not run", file=sys.stderr)
     missing = {}
     if options.cases:
         runs, different, missing = check_cases(options.cases, options.no_gpu)
         for (program, case), why in missing.items():
             print(f"test.sh: {case} of {program} ran nowhere: {why or 'it is disabled'}", file=sys.stderr)
-        print(f"test.sh: {different} cases of GoogleTest programs ran, {runs} times in all", file=sys.stderr)
+        print(f"test.sh: {different} cases of GoogleTest programs ran, {runs} times in total", file=sys.stderr)
     return 1 if missing or len(left_out) > len(waiting) or len(cases) == len(waiting) else 0
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Checks the #include lines of lib/ and apps/ against the order of the rooms (docs/architecture.md).
+"""Checks the #include lines of lib/ and apps/ against the order of the modules (docs/architecture.md).
 
     scripts/check_rooms.py [ROOT]
 
-A room may use only itself and the rooms before it, a folder of a room only itself and the folders before it where the
-room has an order of folders, and some libraries may be seen only from some places. Prints one
-line a violation, `file:line: what is wrong`, and ends with 1 if there is any, with 2 if there is nothing to check.
+A module may include only itself and the modules before it; if its folders have an order, a folder may include only
+itself and the folders before it; and some libraries may be included only in some folders. Prints one line per
+violation, `file:line: what is wrong`. Exit code 1 if there is any, 2 if there is nothing to check.
 """
 
 import re
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 ROOMS = ["core", "kernels", "autograd", "parallel", "io", "model", "plan", "train"]
-# Rooms with folders, which have an order of their own.
+# Modules whose folders have an order.
 FOLDERS = {
     "parallel": ["comm", "tensor", "expert", "data", "pipeline"],
     "io": ["text", "files", "config", "run", "tokenizer_json", "data", "checkpoint", "routing", "report"],
@@ -41,14 +41,14 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
 
 
 def room_of(path):
-    """The room that a source under ROOT lives in; 'apps' stands after all rooms. None: in no room."""
+    """The module of a source under ROOT; 'apps' comes after all modules. None: in no module."""
     if path.parts[0] == "apps":
         return "apps"
     return path.parts[1] if len(path.parts) > 2 and path.parts[1] in ROOMS else None
 
 
 def folder_of(path):
-    """The folder that a source lives in, where its room has an order of folders; "" in such a room itself."""
+    """The folder of a source, if its module has an order of folders; "" in such a module itself."""
     folders = FOLDERS.get(room_of(path))
     return folders and (path.parts[2] if len(path.parts) > 3 else "")
 
@@ -61,14 +61,14 @@ def order_violation(root, path, included):
         if not (root / "lib" / included).is_file():
             return f'"{included}" does not exist under lib/'
         if room != "apps" and ROOMS.index(target) > ROOMS.index(room):
-            return f'{room} includes "{included}", but {target} comes after {room} in the order of rooms'
+            return f'{room} includes "{included}", but {target} comes after {room} in the order of modules'
         folders, folder, other = FOLDERS.get(room, []), folder_of(path), folder_of(Path("lib", included))
         if room == target and other in folders and folders.index(other) > folders.index(folder):
             return f'{room}/{folder} includes "{included}", but {other} comes after {folder} in the order of folders'
         return None
     if room == "apps" and ((root / "apps" / included).is_file() or (root / included).is_file()):
         return None
-    return f'"{included}" is no "room/file.h"; rooms are {", ".join(ROOMS)}'
+    return f'"{included}" is not a "module/file.h"; modules are {", ".join(ROOMS)}'
 
 
 def library_violation(path, included):
@@ -78,7 +78,7 @@ def library_violation(path, included):
     for pattern, library, allowed in LIBRARIES:
         if pattern.match(included) and not any(path.as_posix().startswith(prefix) for prefix in allowed):
             where = " and ".join(allowed) or "tests"
-            return f"<{included}>: only {where} may know {library}"
+            return f"<{included}>: only {where} may include {library}"
     return None
 
 
@@ -86,7 +86,7 @@ def violations(root):
     """Yields (path, line number, message) for everything that is wrong."""
     for path in sources(root):
         if room_of(path) is None:
-            yield path, 1, f"is in none of the rooms {', '.join(ROOMS)}"
+            yield path, 1, f"is in none of the modules {', '.join(ROOMS)}"
             continue
         if folder_of(path) not in [None, *FOLDERS.get(room_of(path), [])]:
             yield path, 1, f"is in none of the folders {', '.join(FOLDERS[room_of(path)])}"
@@ -129,7 +129,7 @@ def root_of(arguments):
 
 def main(arguments):
     root = root_of(arguments)
-    return told("check_rooms.py", root, sources(root), violations(root), "keep the order of the rooms")
+    return told("check_rooms.py", root, sources(root), violations(root), "keep the order of the modules")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the documentation as a site, build/site/index.html, and fails where a link leads nowhere.
-#   scripts/docs.sh [--serve]     --serve: shows it at http://127.0.0.1:8000, again after each change, until Ctrl-C
+# Builds the documentation as a site, build/site/index.html, and fails if a link is broken.
+#   scripts/docs.sh [--serve]     --serve: serve it at http://127.0.0.1:8000, with reload on changes, until Ctrl-C
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 case ${1:-} in

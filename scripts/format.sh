@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Formats every C++ and CUDA source with clang-format; --check changes nothing and fails when a file would change.
+# Formats every C++ and CUDA source with clang-format; --check changes nothing and fails if a file would change.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -12,7 +12,7 @@ case ${1:-} in
     if ! report=$(clang-format --dry-run -Werror "${files[@]}" 2>&1); then
       echo "not formatted:"
       sed -n 's/^\([^:]*\):[0-9]*:[0-9]*: error: .*/  \1/p' <<<"$report" | sort -u
-      echo "mend with: scripts/format.sh"
+      echo "to fix: scripts/format.sh"
       exit 1
     fi
     echo "${#files[@]} files are formatted"

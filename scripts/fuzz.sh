@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Looks for inputs that a parser of the program neither takes nor refuses in good order (tests/faults/fuzz): builds the targets
+# Searches for inputs that a parser of the program neither accepts nor refuses cleanly (tests/faults/fuzz): builds the targets
 # with libFuzzer, AddressSanitizer and UndefinedBehaviorSanitizer (preset fuzz), runs one after another, prints a table, and
-# keeps the inputs that reach more of the code as corpus. Fails when there are finds: they lie in build/fuzz/finds.
+# keeps the inputs that reach more of the code as corpus. Fails if there are finds, which are in build/fuzz/finds.
 #
 #   scripts/fuzz.sh [--minutes N] [--executions N] [TARGET ...]
-#     --minutes N      of each target (default: 5)
-#     --executions N   of each target, where that is sooner
+#     --minutes N      time per target (default: 5)
+#     --executions N   executions per target, if reached sooner
 #     TARGET           a file tests/faults/fuzz/TARGET.cpp; default: all of them
 # Needs clang: scripts/install-deps.sh --fuzz installs it.
 set -uo pipefail
@@ -23,8 +23,8 @@ while (($#)); do
     --minutes) minutes=${2:?--minutes needs a number}; shift ;;
     --executions) executions=${2:?--executions needs a number}; shift ;;
     --help | -h) usage; exit 0 ;;
-    -*) usage_error "unknown argument $1" ;;
-    *) [[ -f $sources/$1.cpp ]] || usage_error "there is no $sources/$1.cpp"; targets+=("$1") ;;
+    -*) usage_error "no such option: $1" ;;
+    *) [[ -f $sources/$1.cpp ]] || usage_error "no such target: $sources/$1.cpp"; targets+=("$1") ;;
   esac
   shift
 done
@@ -65,7 +65,7 @@ fuzz() {  # target
   seconds=$((SECONDS - begin))
 }
 
-# Puts into the committed corpus what reaches code that its named files do not, smallest first, as far as there is room.
+# Puts into the committed corpus inputs that reach code that its named files do not, smallest first, up to the limits.
 minimise() {  # target
   local target=$1 corpus=$sources/corpus/$1 fresh=$build/merged/$1 file bytes
   rm -rf "$fresh"
@@ -84,9 +84,9 @@ all=0
 printf '%-15s %12s %13s %8s %6s\n' target executions executions/s corpus finds
 for target in "${targets[@]}"; do
   fuzz "$target"
-  minimise "$target" || echo "fuzz.sh: the corpus of $target stays: see $build/logs/$target-merge.txt" >&2
+  minimise "$target" || echo "fuzz.sh: the corpus of $target is unchanged: see $build/logs/$target-merge.txt" >&2
   all=$((all + finds))
   printf '%-15s %12d %13d %8d %6d\n' "$target" "$runs" $((runs / (seconds > 0 ? seconds : 1))) \
     "$(find "$sources/corpus/$target" -type f | wc -l)" "$finds"
 done
-((all == 0)) || { echo "fuzz.sh: $all finds in $build/finds: mend them, and add their input to the corpus as find-WHAT" >&2; exit 1; }
+((all == 0)) || { echo "fuzz.sh: $all finds in $build/finds: fix them, and add their input to the corpus as find-WHAT" >&2; exit 1; }

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# Everything that waits for a GPU, in one command and one table: tests, compute-sanitizer, meshes of 1 to 8 ranks that share
-# the GPU, repeatability, benchmarks with the GPU's clocks and power, PyTorch beside them. From a bundle (scripts/bundle.sh --build build/cuda --tests
+# Runs everything that needs a GPU, and prints one table: tests, compute-sanitizer, meshes of 1 to 8 ranks that share
+# the GPU, repeatability, benchmarks with the GPU's clocks and power, a comparison with PyTorch. From a bundle (scripts/bundle.sh --build build/cuda --tests
 # --benchmarks), which has a copy of this file, or from a build:
 #
 #   scripts/gpu.sh [--bundle PATH | --build DIR] [options]
-#     --bundle PATH    an unpacked bundle, or its archive (default: the bundle that this file stands in)
+#     --bundle PATH    an unpacked bundle, or its archive (default: the bundle that contains this file)
 #     --build DIR      a build folder (default build/cuda)
 #     --out DIR        logs and results (default benchmarks/results/DATE; from a bundle gpu-DATE)
-#     --text PATH      a folder of text to train on, may be repeated (default: this source tree, the system's C headers)
+#     --text PATH      a folder of text to train on, may be repeated (default: this source tree and the system's C headers)
 #     --python FILE    a Python with PyTorch and h5py (default .venv/bin/python, else python3)
-#     --budget N       seconds for all of it (1500); what does not fit is left out, and told
-#     --only REGEX     steps whose name matches
-#     --device cpu     on the CPU: to try this script itself where no GPU is, with --only
-#     --dry-run        tells the steps, and runs none
+#     --budget N       seconds for all steps (1500); steps that do not fit are skipped and reported
+#     --only REGEX     only steps whose name matches
+#     --device cpu     run on the CPU, to test this script without a GPU, with --only
+#     --dry-run        list the steps, and run none
 #
-# Ends with 1 when a step failed or was left out.
+# Exit code 1 if a step failed or was skipped.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source=$(dirname "$here")
@@ -36,7 +36,7 @@ while (($#)); do
     --device) device=${2:?--device needs a name}; shift ;;
     --dry-run) dry=1 ;;
     --help | -h) usage; exit 0 ;;
-    *) usage >&2; fail "unknown argument $1" 2 ;;
+    *) usage >&2; fail "no such option: $1" 2 ;;
   esac
   shift
 done
@@ -45,14 +45,14 @@ work=$(mktemp -d)
 watcher=
 trap '[[ -z $watcher ]] || kill "$watcher" 2>/dev/null; rm -rf "$work"' EXIT
 if [[ -f $bundle ]]; then
-  mkdir "$work/bundle" && tar -C "$work/bundle" -xf "$bundle" || fail "$bundle cannot be unpacked"
+  mkdir "$work/bundle" && tar -C "$work/bundle" -xf "$bundle" || fail "cannot unpack $bundle"
   bundle=$(echo "$work"/bundle/*)
 fi
 libraries=${LD_LIBRARY_PATH:-}  # PyTorch brings CUDA's own: what a bundle adds might be another version
 if [[ -n $bundle ]]; then
   bundle=$(realpath "$bundle")
   [[ -f $bundle/env.sh && -d $bundle/tests && -d $bundle/benchmarks ]] ||
-    fail "$bundle is no bundle with tests and benchmarks: scripts/bundle.sh --build build/cuda --tests --benchmarks"
+    fail "$bundle is not a bundle with tests and benchmarks: create one with scripts/bundle.sh --build build/cuda --tests --benchmarks"
   . "$bundle/env.sh"
   lyceum=$bundle/bin/lyceum tests=$bundle/tests benchmarks=$bundle/benchmarks configs=$bundle/share/lyceum/configs
   . "$bundle/share/lyceum/mpi-env.sh"
@@ -77,7 +77,7 @@ table=()
 row() { printf -v line '%-26s %7s  %s' "$@"; table+=("$line"); }
 failed=0
 
-# step NAME LIMIT COMMAND …: a line of the table. 77 is what a test says that finds no device: not run is not passed.
+# step NAME LIMIT COMMAND …: a line of the table. A test that finds no device returns 77: not run is not passed.
 step() {
   local name=$1 limit=$2 left=$((budget - SECONDS)) started=$SECONDS code=0
   shift 2
@@ -87,7 +87,7 @@ step() {
     return 0
   fi
   if ((left < 10)); then
-    row "$name" - "left out: $budget s are over"
+    row "$name" - "skipped: $budget s are over"
     failed=1
     return 0
   fi
@@ -96,7 +96,7 @@ step() {
   case $code in
     0) row "$name" "$((SECONDS - started)) s" "ok" ;;
     77) row "$name" "$((SECONDS - started)) s" "NOT RUN: no device" ;;
-    124 | 137) row "$name" "$((SECONDS - started)) s" "FAILED: took longer than its time" ;;
+    124 | 137) row "$name" "$((SECONDS - started)) s" "FAILED: exceeded its time limit" ;;
     *) row "$name" "$((SECONDS - started)) s" "FAILED: exit code $code" ;;
   esac
   if ((code)); then
@@ -105,8 +105,8 @@ step() {
   fi
 }
 
-# bench …: a step beside which nvidia-smi logs clocks, power and temperature five times a second. What they were while the
-# GPU was busy comes into the table and into the step's JSON.
+# bench …: a step during which nvidia-smi logs clocks, power and temperature five times a second. Their values while
+# the GPU was busy are added to the table and to the step's JSON.
 bench() {
   [[ $1 =~ $only ]] || return 0
   local told
@@ -131,7 +131,7 @@ rows = []
 for row in csv.reader(open(path + ".clocks.csv")):
     try:
         rows.append([0.0] + [float(word) for word in row[1:6]])
-    except ValueError:  # a number that this GPU does not tell, or a line cut short
+    except ValueError:  # a number that this GPU does not report, or an incomplete line
         pass
 busy = [row for row in rows if len(row) == 6 and row[5] >= 50]
 clocks = {"samples": len(rows), "busy_samples": len(busy)}
@@ -217,8 +217,8 @@ SH
 mesh=(bash "$work/mesh.sh") same=(bash "$work/same.sh")
 
 if ((!dry)); then
-  mkdir -p "$out" && out=$(realpath "$out") || fail "$out cannot be made"
-  [[ $device == cpu ]] || nvidia-smi --list-gpus 2>/dev/null | grep -q . || fail "nvidia-smi lists no GPU here"
+  mkdir -p "$out" && out=$(realpath "$out") || fail "cannot create $out"
+  [[ $device == cpu ]] || nvidia-smi --list-gpus 2>/dev/null | grep -q . || fail "nvidia-smi lists no GPU"
 fi
 
 step device 20 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,clocks.max.mem,power.limit --format=csv
@@ -271,7 +271,7 @@ done
 
 if ((!dry)); then
   echo
-  { printf '%-26s %7s  %s\n' step time result; printf '%s\n' "${table[@]}"; echo "in all $SECONDS s; logs and results in $out"; } |
+  { printf '%-26s %7s  %s\n' step time result; printf '%s\n' "${table[@]}"; echo "total $SECONDS s; logs and results in $out"; } |
     tee "$out/summary.txt"
 fi
 exit $failed

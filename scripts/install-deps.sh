@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Installs what the build, the tests and the analysis scripts need on Debian 12 or a relative.
+# Installs what the build, the tests and the analysis scripts need on Debian 12 or a derivative.
 #   scripts/install-deps.sh            compilers, libraries, Python environment in .venv/
-#   scripts/install-deps.sh --build    only what building and running the program takes
-#   scripts/install-deps.sh --cuda     what --build installs, and what a build for NVIDIA GPUs takes (preset cuda)
-#   scripts/install-deps.sh --has-cuda  installs nothing: whether that is here
+#   scripts/install-deps.sh --build    only what is needed to build and run the program
+#   scripts/install-deps.sh --cuda     what --build installs, and what a build for NVIDIA GPUs needs (preset cuda)
+#   scripts/install-deps.sh --has-cuda  install nothing; exit code 0 if what --cuda needs is installed
 #   scripts/install-deps.sh --fuzz     what --build installs, and clang with libFuzzer (scripts/fuzz.sh)
-#   scripts/install-deps.sh --torch    everything and PyTorch, for benchmarks/compare_*.py (several GB)
-# Quiet when everything is there; needs root (or sudo) only when a package is missing.
+#   scripts/install-deps.sh --torch    everything, and PyTorch for benchmarks/compare_*.py (several GB)
+# Prints nothing if everything is installed; needs root (or sudo) only if a package is missing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -57,10 +57,10 @@ install_cuda() {  # nothing where the toolkit and NCCL are; else packages, where
   for package in "${cuda_packages[@]}"; do
     if [[ -z $(apt-cache search --names-only "^$package\$") ]]; then
       {
-        echo "install-deps.sh: for CUDA there is no $missing, and apt has no package $package."
-        echo "Install the CUDA toolkit 12.8 or newer with cuBLAS, and NCCL, for instance from NVIDIA's package source"
+        echo "install-deps.sh: CUDA needs $missing, and apt has no package $package."
+        echo "Install the CUDA toolkit 12.8 or newer with cuBLAS, and NCCL, for example from NVIDIA's package source"
         echo "(https://developer.nvidia.com/cuda-downloads): ${cuda_packages[*]};"
-        echo "or set CUDA_HOME to where they are."
+        echo "or set CUDA_HOME to their folder."
       } >&2
       return 1
     fi
@@ -83,7 +83,7 @@ case ${1:-} in
   --help) usage; exit 0 ;;
   *) usage >&2; exit 2 ;;
 esac
-command -v apt-get >/dev/null || { echo "install-deps.sh: knows only apt; install by hand: ${packages[*]}" >&2; exit 1; }
+command -v apt-get >/dev/null || { echo "install-deps.sh: supports only apt; install by hand: ${packages[*]}" >&2; exit 1; }
 install_packages "${packages[@]}"
 if [[ ${1:-} == --cuda ]]; then install_cuda; fi
 if [[ ${1:-} == --fuzz ]]; then install_packages "${fuzz_packages[@]}"; fi

@@ -1,6 +1,6 @@
 # shellcheck shell=sh
-# What Open MPI needs where ranks outnumber cores or root starts them, and an mpirun that saves on Ctrl-C. Source it before
-# mpirun:
+# Settings of Open MPI for more ranks than cores and for root, and an mpirun that saves a checkpoint on Ctrl-C. Source it
+# before mpirun:
 #   . scripts/mpi-env.sh && mpirun -n 8 build/cpu/apps/lyceum train --config configs/quickstart.ini
 # Containers and CI run as root.
 export OMPI_ALLOW_RUN_AS_ROOT=1
@@ -12,9 +12,9 @@ export OMPI_MCA_mpi_yield_when_idle=1
 # Containers often forbid reading another process's memory; two copies through shared memory always work.
 export OMPI_MCA_btl_vader_single_copy_mechanism=none
 
-# For who types: Open MPI's mpirun, when interrupted, kills the ranks within two seconds and ends with 1. In front of it the
+# In interactive shells: Open MPI's mpirun, when interrupted, kills the ranks within two seconds and ends with 1. In front of it the
 # first Ctrl-C, SIGTERM or hangup becomes SIGUSR1, which it passes on: `lyceum train` saves a checkpoint and ends with 75. A
-# second one it gets itself. Scripts keep the plain mpirun, whose process they may know by $!.
+# second one reaches mpirun itself. Scripts keep the plain mpirun, whose process they may know by $!.
 # shellcheck disable=SC2086,SC2317  # $job is a number or nothing; traps call stop
 case $- in *i*)
   mpirun() (
@@ -34,7 +34,7 @@ case $- in *i*)
     trap 'stop 143' TERM
     trap 'stop 129' HUP
     trap 'came=1; kill -USR1 $job 2>/dev/null || :' USR1
-    setsid mpirun "$@" <&0 &  # a session of its own: what is typed on the terminal reaches this shell alone
+    setsid mpirun "$@" <&0 &  # a separate session: keys typed on the terminal reach only this shell
     job=$!
     [ -z "$asked" ] || kill -TERM $job
     while :; do  # wait also returns when a signal came

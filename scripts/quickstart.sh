@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# From a fresh machine to a trained mixture-of-experts language model: installs what is missing, builds, tokenises text
-# that it finds on the machine, trains over two MPI ranks, reports.
+# Trains a small mixture-of-experts language model on a fresh machine: installs what is missing, builds, tokenises text
+# from this machine, trains on two MPI ranks, and reports.
 #
 #   scripts/quickstart.sh [--fresh] [PATH ...] [-- --section.key=value ...]
 #     PATH      folders or files of text to learn from (default: /usr/include, or /usr/share without it)
-#     --fresh   removes runs/quickstart, all that an earlier run made, and starts over
-#     --        what follows goes to `lyceum train` as it stands
+#     --fresh   remove runs/quickstart, the result of an earlier run, and start over
+#     --        the arguments after this are passed to `lyceum train`
 #
-# In a clone it works in the clone. As share/lyceum/quickstart.sh of an installation it takes the installed program and
+# In a clone it works in the clone. As share/lyceum/quickstart.sh of an installation it uses the installed program and
 # works in the current folder.
 #
-# Ctrl-C at any point, then the same command again: it goes on where it was. During training the first Ctrl-C saves a
+# After Ctrl-C at any point, the same command resumes where it stopped. During training the first Ctrl-C saves a
 # checkpoint (exit code 75), a second one stops at once and loses the steps since the last checkpoint.
 set -euo pipefail
 started_in=$PWD
@@ -37,9 +37,9 @@ while (($#)); do
     --help | -h) usage; exit 0 ;;
     --fresh) fresh=1 ;;
     --) shift; train_options=("$@"); break ;;
-    -*) usage >&2; die "unknown option $1; options for training come after --" 2 ;;
+    -*) usage >&2; die "no such option: $1; options for training follow --" 2 ;;
     *)
-      path=$(cd "$started_in" && realpath -e -- "$1" 2>/dev/null) || die "there is no $1" 3
+      path=$(cd "$started_in" && realpath -e -- "$1" 2>/dev/null) || die "no such file or folder: $1" 3
       inputs+=("$path")
       ;;
   esac
@@ -60,7 +60,7 @@ heading() {
 on_exit() {
   local code=$?
   if ((code)) && [[ -n $phase ]]; then
-    printf '\nStopped in "%s" (exit code %d). The same command goes on from here.\n' "$phase" "$code" >&2
+    printf '\nStopped in "%s" (exit code %d). The same command resumes from here.\n' "$phase" "$code" >&2
   fi
 }
 trap on_exit EXIT
@@ -87,7 +87,7 @@ tokenise() {
   printf '%s\n' "${inputs[@]}" >"$made_from"
 }
 
-# In a process group of its own, so that Ctrl-C reaches this script alone, which then asks for a checkpoint first.
+# In a separate process group, so that Ctrl-C reaches this script alone, which then asks for a checkpoint first.
 train() {
   local code=0 job
   set -m
@@ -103,7 +103,7 @@ train() {
   trap 'exit 143' TERM
   if ((code == 75)); then
     phase=''
-    echo "Stopped after saving a checkpoint. The same command goes on from it."
+    echo "Stopped after saving a checkpoint. The same command resumes from it."
   fi
   return "$code"
 }
@@ -146,10 +146,10 @@ phase=''
 cat <<NEXT
 Two commands to try next, in $PWD:
 
-  # more text, freer
+  # more text, with more variation
   $lyceum generate --checkpoint $run/checkpoints --prompt "struct node {" --tokens 200 --temperature 0.9
 
-  # train on, to 1,000 steps
+  # continue to 1,000 steps
   . $tools/mpi-env.sh && mpirun -n 2 $lyceum train --config $configs/quickstart.ini \\
     --run.precision=$precision --run.steps=1000
 NEXT

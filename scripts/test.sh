@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test:
-#   - optimised: unit tests of what computes, multi-rank, end to end, Slurm, checks of the sources. Where the CUDA toolkit
-#     is, this is the build for GPUs (preset cuda, which runs on CPUs too), else that for CPUs (preset cpu),
+#   - optimised: unit tests of what computes, multi-rank, end to end, Slurm, checks of the sources. With a CUDA
+#     toolkit this is the build for GPUs (preset cuda, which also runs on CPUs), else that for CPUs (preset cpu),
 #   - under AddressSanitizer and UndefinedBehaviorSanitizer (preset cpu-debug): unit tests, and everything that needs a GPU,
-#     for which the CPU stands in there; the names of these begin with "sanitized".
-# Fails when a step fails, when no test ran, or when a test was skipped or is disabled. Tests that need a GPU may be left out
-# where none is: they are counted, and count as not run.
+#     which the CPU emulates there; their names begin with "sanitized".
+# Fails when a step fails, when no test ran, or when a test was skipped or is disabled. Without a GPU, tests that
+# need one are counted as not run.
 #
 #   scripts/test.sh [--quick] [--cuda | --no-cuda] [--filter REGEX] [--jobs N]
-#     --quick          without the sanitizers: then all unit tests are in the optimised build
-#     --cuda           installs the CUDA toolkit where apt has it, and fails without one
-#     --no-cuda        builds for CPUs only
-#     --filter REGEX   runs only the cases whose name matches, as ctest -R does, in the builds that are there, and builds
-#                      only the programs that hold them
-#     --jobs N         compilers, and a third of the tests, at a time (default: one a core)
+#     --quick          without the sanitizers; all unit tests are then in the optimised build
+#     --cuda           install the CUDA toolkit with apt, and fail without one
+#     --no-cuda        build for CPUs only
+#     --filter REGEX   run only the cases whose name matches, as ctest -R does, in the existing builds, and build only
+#                      their programs
+#     --jobs N         compilers at a time; three times as many tests (default: one per core)
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
@@ -28,20 +28,20 @@ while (($#)); do
     --filter) filter=${2:?--filter needs a regular expression}; shift ;;
     --jobs) jobs=${2:?--jobs needs a number}; shift ;;
     --help | -h) usage; exit 0 ;;
-    *) usage_error "unknown argument $1" ;;
+    *) usage_error "no such option: $1" ;;
   esac
   shift
 done
 
 failed=()
 heading() { printf '\n== %s (at %d s)\n' "$1" "$SECONDS"; }
-step() {  # name, command...: goes on after a failure, which the exit code remembers
+step() {  # name, command...: continues after a failure, which the exit code reports
   local name=$1
   shift
   heading "$name"
   "$@" || failed+=("$name")
 }
-needed() {  # name, command...: nothing after it makes sense when it fails
+needed() {  # name, command...: ends the script if it fails
   local before=${#failed[@]}
   step "$@"
   if ((${#failed[@]} > before)); then echo "test.sh: FAILED: ${failed[*]}" >&2; exit 1; fi
@@ -54,7 +54,7 @@ export OMP_WAIT_POLICY=passive
 sanitizers() {
   local probe=build/cpu-debug/leak-probe leaks=0  # LeakSanitizer needs ptrace, which some containers forbid
   if echo 'int main() {}' | g++ -fsanitize=address -x c++ - -o "$probe" && ASAN_OPTIONS=detect_leaks=1 "$probe" 2>/dev/null
-  then leaks=1; else echo "LeakSanitizer cannot run here (no ptrace): leaks are not looked for"; fi
+  then leaks=1; else echo "LeakSanitizer cannot run here (no ptrace): leaks are not checked"; fi
   export ASAN_OPTIONS=detect_leaks=$leaks:detect_stack_use_after_return=1:strict_string_checks=1
   export LSAN_OPTIONS=suppressions=$PWD/tests/support/leaks.supp:print_suppressions=0 UBSAN_OPTIONS=print_stacktrace=1
 }
@@ -98,7 +98,7 @@ optimised=cpu
 case $cuda in
   cuda) needed "CUDA" scripts/install-deps.sh --cuda && optimised=cuda ;;
   auto)
-    if scripts/install-deps.sh --has-cuda; then optimised=cuda; else echo "no CUDA toolkit here: the GPU's side is not built"; fi ;;
+    if scripts/install-deps.sh --has-cuda; then optimised=cuda; else echo "no CUDA toolkit found: the GPU code is not built"; fi ;;
 esac
 presets=("$optimised")
 if ((!quick)) && [[ -z $filter || -f build/cpu-debug/build.ninja ]]; then presets+=(cpu-debug); fi

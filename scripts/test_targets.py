@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Names the build targets that hold tests whose names match.
+"""Prints the build targets that contain tests whose names match.
 
     scripts/test_targets.py BUILD REGEX
 
-BUILD is a configured build folder, REGEX what ctest -R is given. Prints a target a line; none where nothing matches.
+BUILD is a configured build folder, REGEX as for ctest -R. Prints one target per line; none if nothing matches.
 A case is named PROGRAM[.ranks_N].SUITE.CASE, a script FOLDER.NAME; see tests/CMakeLists.txt. Case names are read from the
-sources, so that what is not built yet is found too.
+sources, so that tests that are not built yet are found too.
 """
 import json
 import re

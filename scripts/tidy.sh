@@ -2,7 +2,7 @@
 # Runs clang-tidy (configuration: .clang-tidy) over sources, with the compile commands of build/cpu.
 #   scripts/tidy.sh              files changed since the branch left main, and uncommitted ones
 #   scripts/tidy.sh PATH ...     these files, or all .cpp files under these folders
-# A finding ends it with 1. Needs clang-tidy 16 or newer (older ones know no std::source_location):
+# Exit code 1 if there is a finding. Needs clang-tidy 16 or newer (older ones lack std::source_location):
 #   apt-get install clang-tidy-19
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -18,7 +18,7 @@ else
   mapfile -t files < <({ git diff --name-only --diff-filter=d "$base" -- '*.cpp'
                          git ls-files --others --exclude-standard -- '*.cpp'; } | sort -u)
 fi
-((${#files[@]})) || { echo "tidy.sh: no .cpp file to look at"; exit 0; }
+((${#files[@]})) || { echo "tidy.sh: no .cpp file to check"; exit 0; }
 
 # Anchored patterns: run-clang-tidy takes regular expressions over absolute paths.
 patterns=()
@@ -27,7 +27,7 @@ for file in "${files[@]}"; do
   patterns+=("^$escaped\$")
 done
 
-# clang brings no omp.h of its own; the compiler's serves.
+# clang has no omp.h; use the compiler's.
 headers=build/cpu/tidy-headers
 mkdir -p "$headers"
 ln -sf "$(g++ -print-file-name=include/omp.h)" "$headers/omp.h"

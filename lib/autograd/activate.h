@@ -8,7 +8,7 @@
 
 namespace lyceum {
 
-/// What stands between the products of an FFN: silu(gate) ⊙ up of rows [gate | up], or gelu.
+/// What is computed between the products of an FFN: silu(gate) ⊙ up of rows [gate | up], or gelu.
 /// x [tokens, inputs_of(kind) · width] → [tokens, width].
 struct Activate {
   Activation kind;

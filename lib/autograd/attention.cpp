@@ -13,7 +13,7 @@ namespace lyceum {
 
 namespace {
 
-/// Where queries, keys and values stand, and what of them positions rotate.
+/// The places of queries, keys and values, and the part of them that positions rotate.
 template <class T>
 struct Columns {
   Matrix<T> q, k, v;
@@ -47,7 +47,7 @@ Columns<T> columns_of(const Op& op, const Tensor& q, const Tensor& kv) {
 /// Positions before those of the tokens, which must be whole sequences, or one that continues a cache's.
 template <class Op>
 std::int64_t past_of(const Op& op, std::int64_t tokens) {
-  require(tokens % op.seq_len == 0, "{} tokens are no whole number of sequences of {}", tokens, op.seq_len);
+  require(tokens % op.seq_len == 0, "{} tokens are not a whole number of sequences of {}", tokens, op.seq_len);
   require(!op.cache || tokens == op.seq_len, "{} tokens that continue one sequence, in pieces of {}", tokens,
           op.seq_len);
   require(!op.cache || !op.first_keys.defined(), "a sequence that a cache continues is one document");

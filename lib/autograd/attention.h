@@ -5,7 +5,7 @@
 
 namespace lyceum {
 
-/// Keys and values of the past of one sequence, to which passes that go on from there add theirs.
+/// Keys and values of the past of one sequence, to which passes that continue from there add theirs.
 struct KeyValueCache {
   std::int64_t capacity;    // positions
   Tensor keys{}, values{};  // [capacity, kv_heads · head_dim], from the first pass on

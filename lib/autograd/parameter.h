@@ -58,7 +58,7 @@ struct Parameter {
   bool trained() const;
 };
 
-/// Whoever keeps the memory of units elsewhere while nothing uses it. A tape tells it what it is about to use.
+/// Whoever keeps the memory of units elsewhere while nothing uses it. A tape notifies it of what it is about to use.
 class UnitMemory {
  public:
   enum class Pass { forward, backward };
@@ -110,7 +110,7 @@ class ParameterUnit {
   /// Those of the flat elements [first, first + values.size()), padding aside, in memory of somebody else.
   void initialize(const Stream& stream, std::uint64_t seed, std::int64_t first, const Tensor& values) const;
 
-  /// Told of every use from now on; null: the unit has its memory at all times.
+  /// Notified of every use from now on; null: the unit has its memory at all times.
   void set_memory(UnitMemory* memory) { memory_ = memory; }
   UnitMemory* memory() const { return memory_; }
 

@@ -49,7 +49,7 @@ struct Results<std::array<Tensor, N>> {
 /// they are not put off then, and weight_grad() has nothing to add.
 /// Parameters that are not trained have no gradient: weight_grad() is not called where all are such, and both leave
 /// them out elsewhere.
-/// Units whose memory comes and goes are told before an operation reads their values or adds to their gradients.
+/// Units whose memory comes and goes are notified before an operation reads their values or adds to their gradients.
 /// A result that nothing depended on has an undefined dy; an undefined input gradient means zero. dgrad and wgrad are
 /// separate calls, so that a schedule may run the weight gradients later.
 class Tape {
@@ -226,7 +226,7 @@ auto Tape::apply(Op op, const Inputs&... inputs) {
   }
 }
 
-/// Stands behind the operations that use a result, so that backward passes it before them.
+/// Is recorded after the operations that use a result, so that backward passes it before them.
 template <class Op, std::size_t Inputs>
 struct Tape::RemakeNode final : Node {
   RemakeNode(Op op, Tensor result, std::array<Tensor, Inputs> inputs)

@@ -12,7 +12,7 @@ struct TokenRows {
   Tensor row_of_pair;      // i64 [tokens · top_k]
   std::int64_t top_k = 0;  // 0: rows are no copies
 
-  /// How many rows x stands for.
+  /// How many rows x represents.
   std::int64_t rows(const Tensor& x) const { return top_k ? pair_of_row.size() : x.shape()[0]; }
   /// The rows that are copies of tokens x, if they are.
   template <class T>

@@ -45,7 +45,7 @@ class HostSource : public MemorySource {
   }
 };
 
-/// What a rehearsal reads, such as losses, is small; it must not depend on what stood there before. All large blocks
+/// What a rehearsal reads, such as losses, is small; it must not depend on what was there before. All large blocks
 /// lie at one address, since nobody writes to them: they may be larger than any address space.
 class UntouchedSource : public HostSource {
  public:
@@ -226,7 +226,7 @@ void Allocator::trim_locked() {
 
 std::shared_ptr<Allocator::Reserve> Allocator::start_reserving() {
   const std::lock_guard lock(mutex_);
-  require(!reserving_, "memory is being reserved already");
+  require(!reserving_, "memory is already being reserved");
   return reserving_ = std::make_shared<Reserve>(*this, use_);
 }
 

@@ -49,7 +49,7 @@ class CudaStream {
   /// Waits, on the host, until `reached()`, which this stream's work brings about. Every wait for the stream goes
   /// through here, so that its observers can end one that is in vain.
   void wait_until(const std::function<bool()>& reached) const;
-  /// From now on `observer` is told of waits, until it is removed.
+  /// From now on `observer` is notified of waits, until it is removed.
   void add_observer(WaitObserver& observer) const;
   void remove_observer(WaitObserver& observer) const;
   /// Whether its work is being recorded as a graph: nothing runs, and nobody can wait for it.

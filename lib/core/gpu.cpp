@@ -22,8 +22,8 @@ Stream gpu_stream(int device) { return CudaStream(device); }
 #else
 
 int gpu_count() { return 0; }
-GpuInfo gpu_info(int device) { fail(ExitCode::usage, "GPU {} is asked for, this build has no CUDA", device); }
-Stream gpu_stream(int device) { fail(ExitCode::usage, "GPU {} is asked for, this build has no CUDA", device); }
+GpuInfo gpu_info(int device) { fail(ExitCode::usage, "GPU {} was requested, but this build has no CUDA", device); }
+Stream gpu_stream(int device) { fail(ExitCode::usage, "GPU {} was requested, but this build has no CUDA", device); }
 
 #endif
 

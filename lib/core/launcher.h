@@ -4,7 +4,7 @@
 
 namespace lyceum {
 
-/// What mpirun, or srun with PMIx, tells the processes that it starts in their environment: before MPI is there, and
+/// What mpirun, or srun with PMIx, sets in the environment of the processes that it starts: before MPI is there, and
 /// where it is not to be.
 
 /// This process's rank in the job; none where no launcher that Open MPI understands started it.

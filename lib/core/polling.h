@@ -6,7 +6,7 @@ namespace lyceum {
 /// once at first, then lets others run, then sleeps.
 void pause_polling(double waited);
 
-/// Told while the host waits for a device, which may itself wait for another rank.
+/// Notified while the host waits for a device, which may itself wait for another rank.
 class WaitObserver {
  public:
   /// `waited`: seconds so far. May throw, which ends the wait.

@@ -13,7 +13,7 @@ class CudaGraph;
 /// Work that a stream does again and again. Where the stream is a GPU's, the second run is recorded as a CUDA graph and
 /// every later one is a single launch of that, on the same memory.
 ///
-/// So the work must be the same every time but for what stands in device memory: what it reads and does not make must
+/// So the work must be the same every time except for what is in device memory: what it reads and does not make must
 /// outlive this and stay in its place, what it writes for others likewise, and it must leave the host as it found it,
 /// since later runs do not come by there. It may not wait for the device. Everything is made sure of in the first run:
 /// algorithms are chosen, workspaces are there.

@@ -17,7 +17,7 @@ class Allocator;
 /// calls (compiled primitives). A cheap handle: copies share one state. One host thread uses a stream at a time.
 class CpuStream {
  public:
-  /// `threads`: OpenMP threads of this rank, 0 for all that the process may use. `memory`: none for one of its own.
+  /// `threads`: OpenMP threads of this rank, 0 for all that the process may use. `memory`: none for a separate one.
   explicit CpuStream(int threads = 0, std::shared_ptr<Allocator> memory = nullptr);
 
   int threads() const;

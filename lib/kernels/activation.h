@@ -6,8 +6,8 @@
 
 namespace lyceum {
 
-/// What stands between the products of FFNs whose segments may differ in width. Padding rows of every result become
-/// zero.
+/// What is computed between the products of FFNs whose segments may differ in width. Padding rows of every result
+/// become zero.
 ///   swiglu  y = silu(gate) ⊙ up, where a row of x is [gate | up]
 ///   gelu    y = x · Φ(x), Φ(x) = ½ · (1 + erf(x/√2))
 template <class T>

@@ -4,7 +4,8 @@
 
 namespace lyceum {
 
-/// What stands between the two products of an FFN, and with it what the first one gives for each unit of its width.
+/// What is computed between the two products of an FFN, and with it what the first one gives for each unit of its
+/// width.
 enum class Activation {
   swiglu,  // silu(gate) ⊙ up of a gate and an up [Shazeer 2020]
   gelu,    // up · Φ(up), Φ the normal distribution's [Hendrycks & Gimpel 2016]

@@ -9,7 +9,7 @@
 
 namespace lyceum {
 
-/// What changes from update to update. Lies where the kernel runs: the host need not know what the device found.
+/// What changes from update to update. Stored where the kernel runs: the host need not know what the device found.
 struct AdamWNumbers {
   double lr, rate, inverse_bias2;  // known beforehand: η, η / (1 − β₁ⁿ), 1 / (1 − β₂ⁿ) at update n
   double gradient_scale;           // JudgeUpdate's
@@ -35,7 +35,7 @@ struct DecayRun {
 
 /// What shows that nothing but updates changes an optimizer's memory: of each block of all tensors
 ///   Σ master + 3 Σ exp_avg + 5 Σ exp_avg_sq + 7 Σ weight, over the bits of elements as 32-bit words, modulo 2³²,
-/// as the last update left it; weight counts where it lies elsewhere than master. A word that changes always shows;
+/// as the last update left it; weight counts if it is stored elsewhere than master. A word that changes always shows;
 /// several may cancel out. It is made of what an update reads and writes anyhow.
 struct AdamWDigests {
   std::span<std::uint32_t> kept = {};     // [blocks of all tensors]; empty: nobody looks
@@ -49,7 +49,7 @@ inline constexpr std::uint32_t exp_avg_factor = 3, exp_avg_sq_factor = 5, weight
 ///   master −= u;  weight = master rounded to T
 /// By the way, for each block b of tensor t: sums[weight_places[t] + b] = Σ master² of what is there afterwards, and
 /// sums[update_places[t] + b] = Σ u², in double and in an order that depends on nothing but the device and the runs;
-/// nowhere where the place is negative. A step that is left out reads the masters alone; its u is 0. Any other compares
+/// nowhere where the place is negative. A step that is skipped reads the masters alone; its u is 0. Any other compares
 /// the digests with what it finds, and keeps those of what it leaves.
 /// Tables, places and numbers lie where the kernel runs.
 template <class T>

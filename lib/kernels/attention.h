@@ -9,7 +9,7 @@ namespace lyceum {
 
 /// How rows and columns of an attention's matrices are to be read. Query head h uses key head h · kv_heads / heads.
 struct AttentionShape {
-  std::int64_t sequences, query_len, key_len;  // queries stand at the last query_len of key_len positions
+  std::int64_t sequences, query_len, key_len;  // queries are at the last query_len of key_len positions
   std::int64_t heads, kv_heads, head_dim;
 };
 

@@ -43,9 +43,9 @@ void require_fitting(const Attention& attention) {
 /// Throws where a GPU cannot count the rows: in 32 bits within a sequence, tiles beyond its end included.
 inline void require_countable(const AttentionShape& shape) {
   constexpr std::int64_t most = 1 << 30;
-  require(shape.key_len <= most, "attention: sequences of {} tokens, {} is the most", shape.key_len, most);
+  require(shape.key_len <= most, "attention: sequences of {} tokens; at most {}", shape.key_len, most);
   const std::int64_t heads = shape.sequences * shape.heads;
-  require(heads <= most, "attention: {} heads in all sequences, {} is the most", heads, most);
+  require(heads <= most, "attention: {} heads in all sequences; at most {}", heads, most);
 }
 
 }  // namespace lyceum

@@ -8,8 +8,8 @@
 namespace lyceum {
 
 /// Expert-level and device-level balance losses of sequences [DeepSeekMoE eq. 12–17], the router z-loss [Zoph et al.
-/// 2022], and what the chosen expert tells of the token [ModuleFormer], each summed over the sequences. With E
-/// experts, k choices and T tokens a sequence, f_i = E/(k·T) · count_i, P_i = (sum of the probabilities of i) / T:
+/// 2022], and the information of the chosen expert about the token [ModuleFormer], each summed over the sequences. With
+/// E experts, k choices and T tokens a sequence, f_i = E/(k·T) · count_i, P_i = (sum of the probabilities of i) / T:
 ///   α₁ Σ_i f_i P_i,    α₂ Σ_d mean_{i∈d}(f_i) Σ_{i∈d} P_i,    α₃/T · Σ_t (log Σ_i exp x_ti)²
 ///   α₄ (1/T Σ_t H(p_t) − H(P)),    α₅ H(P)    with the entropy H(p) = −Σ_i p_i log p_i
 /// d: the experts of one device. The last two take P over as many sequences as the counts. Counts have no derivatives.

@@ -16,7 +16,7 @@ struct CountChoices {
   Matrix<std::int64_t> counts;  // [sequences · k, experts]: row s · k + j
 };
 
-/// Leaves out choices that experts have no room for: one takes at most ⌈factor · k · seq_len / experts⌉ of a sequence,
+/// Drops choices beyond the capacity of experts: one takes at most ⌈factor · k · seq_len / experts⌉ of a sequence,
 /// first choices of all tokens before second ones, earlier tokens first [Switch Transformer, GShard].
 struct DropChoices {
   Matrix<const std::int32_t> index;   // as above
@@ -25,8 +25,8 @@ struct DropChoices {
   std::int64_t seq_len, first;        // as above
   double factor;
   std::span<const double> choices = {};  // [1]: the k of the limit; or none: index.cols
-  Matrix<std::int32_t> kept;             // [tokens, k]: index, −1 for a choice that is left out
-  Matrix<std::int64_t> dropped;          // [k, experts], or none: += choices that are left out
+  Matrix<std::int32_t> kept;             // [tokens, k]: index, −1 for a choice that is dropped
+  Matrix<std::int64_t> dropped;          // [k, experts], or none: += choices that are dropped
 };
 
 /// Choices that an expert takes of a sequence.

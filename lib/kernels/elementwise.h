@@ -36,7 +36,7 @@ struct ReluBackward {
   std::span<T> dx;
 };
 
-/// y = 0, whatever stood there.
+/// y = 0, whatever was there.
 template <class T>
 struct Clear {
   std::span<T> y;

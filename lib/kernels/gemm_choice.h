@@ -10,7 +10,7 @@
 #include "core/stream.h"
 
 /// Which algorithm multiplies matrices on a GPU: chosen once for every shape and kept by the stream. As plain data a
-/// choice can be told to other ranks and to later runs, which then get the same bits. Streams of other devices have no
+/// choice can be sent to other ranks and to later runs, which then get the same bits. Streams of other devices have no
 /// choice: these functions do nothing to them.
 namespace lyceum {
 

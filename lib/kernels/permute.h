@@ -72,7 +72,7 @@ struct CombineRows {
 };
 
 /// Gradients of CombineRows: dx[slot] = gate · dy[t], d_gate[t, j] = dy[t] · x[slot], 0 for a dropped pair. No slot may
-/// stand twice; rows of dx that no slot names (padding) become zero. Without gates d_gate is not touched.
+/// occur twice; rows of dx that no slot names (padding) become zero. Without gates d_gate is not touched.
 template <class T>
 struct CombineRowsBackward {
   Matrix<const T> x, dy;

@@ -27,7 +27,7 @@ LYCEUM_HOST_DEVICE std::int64_t source_of(const Rows& rows, std::int64_t pair) {
   return pair < 0 ? -1 : pair / k * rows.pieces + rows.index.row(pair / k)[pair % k];
 }
 
-/// Where a piece of a token lies among the rows of PlacePieces; −1 where it is no choice, or lies nowhere.
+/// Row of a token's piece among the rows of PlacePieces; −1 where it is no choice, or has no row.
 template <class Place>
 LYCEUM_HOST_DEVICE std::int64_t slot_of(const Place& place, std::int64_t t, std::int64_t piece) {
   const std::int64_t k = place.index.cols;

@@ -10,7 +10,7 @@ namespace lyceum {
 /// What the host and a GPU ask of their operands alike.
 inline void require_pieces(const char* kernel, std::int64_t pieces, std::int64_t always_on) {
   require(pieces > 0 && pieces <= most_pieces && always_on >= 0 && always_on <= pieces,
-          "{}: {} pieces, {} of them always on; {} is the most", kernel, pieces, always_on, most_pieces);
+          "{}: {} pieces, {} of them always active; at most {}", kernel, pieces, always_on, most_pieces);
 }
 
 template <class A>
@@ -85,7 +85,7 @@ std::int64_t require_fitting(const PlacePiecesBackward<T>& place) {
 
 template <class T>
 void require_fitting(const AddPairs<T>& add) {
-  require(add.k >= 0 && add.k <= most_pieces, "AddPairs: {} rows a token; {} is the most", add.k, most_pieces);
+  require(add.k >= 0 && add.k <= most_pieces, "AddPairs: {} rows per token; at most {}", add.k, most_pieces);
   require_length("AddPairs", "slot", add.slot, add.y.rows * add.k);
   require_extents("AddPairs", "rows", add.rows, add.rows.rows, add.y.cols);
 }

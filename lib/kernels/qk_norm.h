@@ -13,7 +13,7 @@ namespace lyceum {
 struct QkNormShape {
   std::int64_t heads, kv_heads, head_dim;  // of this rank
   bool by_head;
-  std::int64_t ranks = 1;  // that share the heads alike: a group of all heads lies on all of them
+  std::int64_t ranks = 1;  // that share the heads alike: a group of all heads is on all of them
 
   LYCEUM_HOST_DEVICE std::int64_t queries() const { return heads * head_dim; }
   LYCEUM_HOST_DEVICE std::int64_t keys() const { return kv_heads * head_dim; }

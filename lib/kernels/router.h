@@ -44,7 +44,7 @@ struct RouteTokens {
   /// best scores (+ bias), or of the one that they have, equal ones in the order of their index [DeepSeek-V3 §2.1.2].
   std::span<const std::int32_t> group = {};  // [experts]: the group of each, below `groups`
   std::int64_t groups = 0, group_limit = 0;  // groups: at most most_groups
-  /// The best experts of a token that are passed over: it chooses the k that follow on them, in the same order. Groups
+  /// The best experts of a token that are skipped: it chooses the next k, in the same order. Groups
   /// are those that it chooses without. At most as many as leave k experts, of the groups that it chooses too.
   std::int64_t skip = 0;
   std::int64_t always_on = 0;  // the first experts, which every token has and none chooses
@@ -76,7 +76,7 @@ struct RouteTokensBackward {
   Matrix<A> d_logits;  // [tokens, experts]
 };
 
-/// Experts that a token chooses, of those that there is room for.
+/// Experts that a token chooses, at most those that it may choose from.
 template <class Route>
 constexpr std::int64_t chosen_of(const Route& route) {
   return route.choices.empty() ? route.index.cols : static_cast<std::int64_t>(route.choices[0]);

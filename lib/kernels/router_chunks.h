@@ -59,7 +59,7 @@ void require_fitting(const RouteTokens<A>& route) {
   require_extents("RouteTokens", "gates", route.gates, tokens, k);
   require_extents("RouteTokens", "norms", route.norms, tokens, 2);
   require(route.always_on >= 0 && k <= experts - route.always_on,
-          "RouteTokens: {} experts a token out of {}, {} of them always on", k, experts, route.always_on);
+          "RouteTokens: {} experts per token out of {}, {} of them always active", k, experts, route.always_on);
   if (!route.choices.empty()) require_length("RouteTokens", "choices", route.choices, 1);
   require_sequences("RouteTokens", route, route.load);
   if (route.counts.rows > 0) require_extents("RouteTokens", "counts", route.counts, k, experts);
@@ -70,7 +70,7 @@ void require_fitting(const RouteTokens<A>& route) {
   require(tokens == 0 || route.load.rows > 0 || (route.counts.rows == 0 && route.probability.empty()),
           "RouteTokens: counts and probability without a load");
   require(route.skip >= 0 && route.skip <= experts - route.always_on - k,
-          "RouteTokens: {} experts a token out of {}, {} of them passed over", k, experts, route.skip);
+          "RouteTokens: {} experts per token out of {}, {} of them skipped", k, experts, route.skip);
   if (route.group_limit > 0) require_length("RouteTokens", "group", route.group, experts);
   require(route.group_limit == 0 || (route.group_limit <= route.groups && route.groups <= most_groups),
           "RouteTokens: {} of {} groups", route.group_limit, route.groups);

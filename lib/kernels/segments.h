@@ -55,8 +55,8 @@ struct LayOutSegments {
 void run(const CpuStream& stream, const LayOutSegments& layout);
 void run(const CudaStream& stream, const LayOutSegments& layout);
 
-/// Owns what Segments and SegmentedMatrix view: made once a batch from the rows that each expert received. Lies where
-/// its stream computes.
+/// Owns what Segments and SegmentedMatrix view: made once per batch from the rows that each expert received. Stored
+/// where its stream computes.
 class SegmentTable {
  public:
   SegmentTable() = default;
@@ -84,7 +84,7 @@ class SegmentTable {
   std::int64_t total_ = 0;
 };
 
-/// Offsets and widths of one segmented matrix over a SegmentTable, where the table lies.
+/// Offsets and widths of one segmented matrix over a SegmentTable, where the table is stored.
 class SegmentLayout {
  public:
   SegmentLayout() = default;

@@ -87,7 +87,7 @@ void ActivationSums::add(std::span<const float> x, std::int64_t seq_len) {
     }
     std::ranges::transform(x.subspan(first, hidden), magnitude_.begin(), [](float value) { return value * value; });
     require(std::ranges::all_of(magnitude_, [](float value) { return std::isfinite(value); }),
-            "an activation is not finite: lyceum eval tells the loss of this checkpoint");
+            "an activation is not finite: check the loss of this checkpoint with lyceum eval");
     add_token(magnitude_);
     add_high(magnitude_, place);
   }

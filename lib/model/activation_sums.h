@@ -8,7 +8,7 @@
 
 namespace lyceum {
 
-/// Sums over tokens of what ActivationFlow::Values tells of vectors of one kind.
+/// Sums over tokens of what ActivationFlow::Values contains for vectors of one kind.
 class ActivationSums {
  public:
   explicit ActivationSums(std::int64_t hidden);

@@ -43,8 +43,8 @@ AttentionHeads heads_of(const ModelConfig& config, const ProcessGroup& tensor) {
   const AttentionHeads own{config.heads / tensor.size(), config.kv_heads / tensor.size(), config.head_dim,
                            config.attention_weights};
   require_usage(own.heads * tensor.size() == config.heads && own.kv_heads * tensor.size() == config.kv_heads,
-                "model.heads = {} and model.kv_heads = {} do not divide among parallel.tensor = {} ranks", config.heads,
-                config.kv_heads, tensor.size());
+                "model.heads = {} and model.kv_heads = {} cannot be divided among parallel.tensor = {} ranks",
+                config.heads, config.kv_heads, tensor.size());
   return own;
 }
 

@@ -10,7 +10,7 @@
 
 namespace lyceum {
 
-/// Whether a layer with experts has losses of its own, and whether they read how often experts were chosen, or
+/// Whether a layer with experts has its own losses, and whether they read how often experts were chosen, or
 /// entropies of probabilities.
 inline bool balances(const BalanceConfig& balance) { return balance.expert > 0 || balance.device > 0; }
 inline bool informs(const BalanceConfig& balance) {

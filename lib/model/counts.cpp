@@ -20,7 +20,7 @@ std::int64_t router_parameters(const Config& config, const Mixture& mixture) {
 /// Parameters of an FFN on rows of `hidden` for each unit of its width.
 std::int64_t ffn_column(const ModelConfig& model, std::int64_t hidden) { return (inputs_of(model.ffn) + 1) * hidden; }
 
-/// In attention experts take the place of the matrices of queries and output; in the FFN they stand beside those that
+/// In attention experts take the place of the matrices of queries and output; in the FFN they are next to those that
 /// every token passes.
 void add_experts(const Config& config, const Mixture& mixture, BlockCounts& counts) {
   const ModelConfig& model = config.model;

@@ -13,7 +13,7 @@ std::vector<double> expert_costs(const Mixture& mixture, std::span<const ExpertL
   if (load == measured.end()) return costs;
   require_input(
       load->tokens.size() == costs.size(),
-      "the checkpoint measured {} experts in layer {}, this model has {}: set moe.experts as it was made with",
+      "the checkpoint measured {} experts in layer {}, this model has {}: set moe.experts as in the checkpoint's run",
       load->tokens.size(), label_of(mixture.id), costs.size());
   for (std::size_t e = 0; e < costs.size(); ++e) costs[e] *= load->tokens[e];
   return costs;

@@ -46,8 +46,8 @@ class AttentionLayer : public Sublayer {
   std::optional<QkNorm> norm_;
 };
 
-/// Attention experts: each has queries and an output of its own, and all of them the same keys and values. A token's
-/// router chooses k, whose queries are as heads of its own: y = Σ gate · O_e · attention(Q_e · x, K, V) [ModuleFormer].
+/// Attention experts: each has its own queries and output, and all of them the same keys and values. A token's
+/// router chooses k, whose queries act as separate heads: y = Σ gate · O_e · attention(Q_e · x, K, V) [ModuleFormer].
 /// The ranks of `tensor` share the heads of every expert; each has all tokens, of which it routes its run.
 class AttentionExperts : public Sublayer {
  public:
@@ -113,7 +113,7 @@ class MoeLayer : public Sublayer {
   void set_tally(const RoutingTally& tally) override { tally_ = tally; }
 
  private:
-  /// Those of the choices of this rank's run that experts have room for, where that is limited.
+  /// Those of the choices of this rank's run within the capacity of the experts, where that is limited.
   Tensor kept(const Tape& tape, const Pass& pass, const Tensor& index) const;
   /// The shared experts' answers to x, of which `run` is this rank's run.
   Variable shared(Tape& tape, const Pass& pass, const Variable& x, const Variable& run) const;

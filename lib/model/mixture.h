@@ -11,8 +11,8 @@
 
 namespace lyceum {
 
-/// What a router of a resolved configuration chooses from. Everything that is told of routing (tallies, logs, loads,
-/// placement, losses, counts, plan) goes by these descriptions.
+/// What a router of a resolved configuration chooses from. Everything that is reported of routing (tallies, logs,
+/// loads, placement, losses, counts, plan) goes by these descriptions.
 struct Mixture {
   enum class Kind : std::uint8_t {
     experts,  // weights of their own

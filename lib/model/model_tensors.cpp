@@ -50,10 +50,10 @@ std::int64_t trained_values(const Config& config) {
   for (const TensorPattern& pattern : unused) names += (names.empty() ? "" : ", ") + pattern.text();
   require_usage(
       unused.empty(),
-      "optim.train_only: no tensor of the model has that name and such rows: {}; docs/checkpoints.md lists the "
+      "optim.train_only: no tensor of the model has this name and these rows: {}; docs/checkpoints.md lists the "
       "names",
       names);
-  require_usage(trained > 0, "optim.train_only names nothing that gradients move");
+  require_usage(trained > 0, "optim.train_only names no tensor that has a gradient");
   return trained;
 }
 

@@ -17,7 +17,7 @@ struct ModelTensor {
 };
 
 /// All values, without moments, of the model that a resolved configuration describes, in the order of forward. They do
-/// not depend on the mesh. The code of the model tells them; nothing is computed and no memory taken.
+/// not depend on the mesh. They come from the code of the model; nothing is computed and no memory taken.
 std::vector<ModelTensor> model_tensors(const Config& config);
 
 /// Values that gradients move. Throws a usage Error that names the patterns of optim.train_only that name no rows of

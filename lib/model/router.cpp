@@ -83,7 +83,7 @@ Router::Choices Router::forward(Tape& tape, const Pass& pass, const Variable& x,
 Router::Choices Router::choose(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const {
   const RoutingTally counted = tally && !tape.replaying() ? *tally : RoutingTally{};
   if (mixture_.router == RouterKind::hash) {
-    require(pass.tokens.defined(), "layer {} routes by tokens and was given none", mixture_.id.layer);
+    require(pass.tokens.defined(), "layer {} routes by token ids, but has none", mixture_.id.layer);
     const Range own = pass.layout.own();
     const auto [gates, index] = tape.apply(RouteByHash{.tokens = pass.tokens.slice(own.first, own.count),
                                                        .layer = mixture_.id.layer,
@@ -150,15 +150,14 @@ std::vector<Loss> Router::losses(Tape& tape, const Pass& pass, const Variable& l
 
 void require_skippable(const Config& config, std::int64_t skip) {
   const MoeConfig& moe = config.moe;
-  require_usage(skip >= 0, "--skip-top = {}: 0 (none) or more", skip);
+  require_usage(skip >= 0, "--skip-top = {}: must be 0 (none) or more", skip);
   if (skip == 0) return;
   std::vector<Mixture> mixtures = mixtures_of(config);
   std::erase_if(mixtures, [](const Mixture& mixture) { return !mixture.placed(); });
   require_usage(!mixtures.empty(), "--skip-top = {}: this model has no experts to choose from", skip);
   require_usage(moe.router != RouterKind::hash,
-                "--skip-top = {} with moe.router = hash, which finds none of a token's experts better than others",
-                skip);
-  require_usage(!moe.even_routing, "--skip-top = {} with moe.even_routing = true, which looks for no best experts",
+                "--skip-top = {} with moe.router = hash, which does not rank the experts", skip);
+  require_usage(!moe.even_routing, "--skip-top = {} with moe.even_routing = true, which does not rank the experts",
                 skip);
   for (const Mixture& mixture : mixtures) {
     const std::int64_t experts = mixture.choices(), left = experts - mixture.k;

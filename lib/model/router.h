@@ -68,7 +68,7 @@ class Router {
 
   /// Whether it learns from counts what update() does.
   bool learns_from_counts() const { return bias_ && balance_.bias_rate > 0; }
-  /// By the choices of a whole step, i64 [top_k, experts]; nothing where `numbers` say that the step is left out.
+  /// By the choices of a whole step, i64 [top_k, experts]; nothing where `numbers` say that the step is skipped.
   void update(const Stream& stream, const Tensor& counts, std::span<const AdamWNumbers> numbers) const;
 
  private:

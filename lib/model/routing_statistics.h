@@ -15,7 +15,7 @@ struct RoutingSums {
   std::vector<std::int64_t> counts;     // [top_k · experts]: tokens whose k-th choice is that expert
   std::vector<double> probability;      // [experts]: sum of probabilities over tokens
   double entropy = 0;                   // sum over tokens of −Σ p log p, in nats; NaN where that is not known
-  std::vector<std::int64_t> dropped{};  // of counts, those that experts had no room for; none where that is not limited
+  std::vector<std::int64_t> dropped{};  // of counts, those beyond the experts' capacity; none where that is not limited
 };
 
 /// The sums of no tokens yet.

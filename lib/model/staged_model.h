@@ -9,7 +9,7 @@
 
 namespace lyceum {
 
-/// What this rank holds of a model that stands in parallel.pipeline · parallel.virtual_stages stages, see
+/// What this rank holds of a model that is divided into parallel.pipeline · parallel.virtual_stages stages, see
 /// stage_blocks().
 class StagedModel {
  public:

@@ -30,7 +30,7 @@ class SubDimensions {
     std::vector<Loss> losses;
   };
   Use use(Tape& tape, const Pass& pass, const Variable& x, const RoutingTally* tally) const;
-  /// y, as it lies between matrices, behind the fusion.
+  /// y, in the layout between matrices, after the fusion.
   Variable fused(Tape& tape, const TokenLayout& layout, const Variable& y) const;
 
   const Mixture& mixture() const { return mixture_; }

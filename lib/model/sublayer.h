@@ -21,7 +21,7 @@ struct ChosenExperts {
   Tensor index, gates;  // as Router::Choices: i32, and the accumulator's type, [tokens, k]
 };
 
-/// What half of a block read and gave, before the residual is added: [rows, hidden], as it lies between matrices.
+/// What half of a block read and gave, before the residual is added: [rows, hidden], in the layout between matrices.
 struct SublayerValues {
   MixtureId id;
   TokenLayout layout;
@@ -50,12 +50,12 @@ struct Pass {
   std::int64_t skip_top = 0;  // best experts of a token that FFNs' routers pass over, to learn what they are worth
   std::vector<ChosenExperts>* chosen = nullptr;  // where routers put what they choose, for who asks
   const SublayerObserver* observer = nullptr;    // gets the values of each half of each block, for who asks
-  KeyValueCache* cache = nullptr;                // of this block, where one sequence goes on from it; no gradient then
+  KeyValueCache* cache = nullptr;  // of this block, where one sequence continues from it; no gradient then
 
   bool training() const { return step.defined(); }
 };
 
-/// Half of a block: what stands between a norm and a residual connection.
+/// Half of a block: what is between a norm and a residual connection.
 class Sublayer {
  public:
   struct Result {

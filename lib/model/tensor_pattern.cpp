@@ -20,8 +20,7 @@ TensorPattern::TensorPattern(std::string text) : text_(std::move(text)), name_(t
     std::int64_t value = fallback;
     const auto [at, error] = std::from_chars(text_.data() + begin, last, value);
     const bool read = begin == end || (error == std::errc() && at == last && value >= 0);
-    require_usage(read && text_.back() == ']', "optim.train_only: '{}': rows are written as [8:], [:8] or [8:12]",
-                  text_);
+    require_usage(read && text_.back() == ']', "optim.train_only: '{}': write rows as [8:], [:8] or [8:12]", text_);
     return value;
   };
   first_ = number(open + 1, colon, 0);

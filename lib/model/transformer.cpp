@@ -289,11 +289,11 @@ Shape Transformer::boundary(std::int64_t tokens, std::int64_t seq_len) const {
 }
 
 Transformer::StageResult Transformer::forward_stage(Tape& tape, const Batch& batch, const Variable& x) {
-  require(batch.seq_len <= config_.batch.seq_len, "sequences of {} tokens: this model was made for {}", batch.seq_len,
+  require(batch.seq_len <= config_.batch.seq_len, "sequences of {} tokens: this model supports {}", batch.seq_len,
           config_.batch.seq_len);
   require(x.value.defined() != first_stage(), "a pipeline stage {}",
-          first_stage() ? "begins with tokens and was given another stage's result"
-                        : "in the middle of the model was given no other stage's result");
+          first_stage() ? "begins with tokens, but received another stage's result"
+                        : "in the middle of the model received no result of another stage");
   const Pass pass{.layout = layout_of(batch.tokens(), batch.seq_len),
                   .rope = rope_,
                   .first_keys = batch.first_keys,
@@ -324,11 +324,10 @@ Transformer::Losses Transformer::forward(Tape& tape, const Batch& batch) {
 
 Tensor Transformer::next_logits(std::span<const std::int32_t> tokens, std::vector<KeyValueCache>& caches) const {
   const auto count = static_cast<std::int64_t>(tokens.size());
-  require_usage(first_stage() && last_stage(),
-                "text is generated with all blocks on one rank: set parallel.pipeline = 1");
-  require_usage(mesh_->tensor.size() == 1, "text is generated with all heads on one rank: set parallel.tensor = 1");
-  require(count > 0 && caches.at(0).length + count <= config_.batch.seq_len,
-          "{} + {} tokens: the model was made for {}", caches.at(0).length, tokens.size(), config_.batch.seq_len);
+  require_usage(first_stage() && last_stage(), "generation needs all blocks on one rank: set parallel.pipeline = 1");
+  require_usage(mesh_->tensor.size() == 1, "generation needs all heads on one rank: set parallel.tensor = 1");
+  require(count > 0 && caches.at(0).length + count <= config_.batch.seq_len, "{} + {} tokens: the model supports {}",
+          caches.at(0).length, tokens.size(), config_.batch.seq_len);
   Tape tape(stream_, Tape::Mode::inference);
   const Tensor inputs = Tensor::empty(stream_, DType::i32, {count});
   copy_to_device(stream_, inputs.span<std::int32_t>(), tokens);

@@ -89,11 +89,11 @@ void check_all(const Keys& keys, const Cluster& cluster, double node_ranks, cons
   for (const auto& [name, key] : keys) {
     if (!key.given) mistakes.push_back(fmt::format("{}: {} is not given", file, name));
   }
-  if (cluster.overlap > 1) mistakes.push_back(fmt::format("{}: overlap.share is a share, at most 1", file));
+  if (cluster.overlap > 1) mistakes.push_back(fmt::format("{}: overlap.share must be at most 1", file));
   constexpr double most_node_ranks = 4096;
   if (node_ranks != std::floor(node_ranks) || node_ranks > most_node_ranks) {
     mistakes.push_back(
-        fmt::format("{}: node.ranks = {} must be a whole number, {} at most", file, node_ranks, most_node_ranks));
+        fmt::format("{}: node.ranks = {} must be a whole number, at most {}", file, node_ranks, most_node_ranks));
   }
 }
 

@@ -23,7 +23,7 @@ RankMemory state_memory(const Config& config, const Place& place, std::span<cons
   const int zero = config.parallel.zero;
   const double sum = number(accumulator_bytes);
   const bool masters = element_bytes(config) != accumulator_bytes, audited = config.run.audit_every > 0;
-  constexpr double digest = sizeof(std::uint32_t);  // of a block, and one that tells damage
+  constexpr double digest = sizeof(std::uint32_t);  // of a block, and one that reports damage
   RankMemory memory{.weights = zero >= 3 ? played.values : 0, .gradients = zero >= 2 ? played.gradients : 0};
   if (zero >= 2) memory.passing += played.gradients - played.early_gradients;
   if (zero >= 3) memory.passing += played.values - played.early_values;

@@ -139,7 +139,7 @@ class Rehearsal {
   double buffers_ = 0;
 };
 
-/// Where a rank like that at `place` stands in the smallest pipeline stage with groups of the same sizes, but for
+/// The place of a rank like that at `place` in the smallest pipeline stage with groups of the same sizes, but for
 /// copies: there are two at most.
 Place condensed(const Place& place, bool experts) {
   Place small{.shape = {.tensor = place.shape.tensor}, .world = place.shape.tensor, .index = {}};
@@ -162,7 +162,7 @@ Piece rehearse_piece(const Config& config, const Place& place, const StageParts&
     return Rehearsal(config, place, parts).run();
   } catch (const Error& error) {  // a process may have only so much address space
     if (error.code() != ExitCode::failed) throw;
-    fail(ExitCode::usage, "a part of this model is too large to be planned here: {}", error.what());
+    fail(ExitCode::usage, "a part of this model is too large to plan on this machine: {}", error.what());
   }
 }
 

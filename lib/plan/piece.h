@@ -36,8 +36,8 @@ Piece rehearse_piece(const Config& config, const Place& place, const StageParts&
 class Pieces {
  public:
   const Piece& input(const Config& config, const Place& place);
-  /// What holds for a block holds for all that have as many routed experts, where optim.train_only tells no layers
-  /// apart.
+  /// What holds for a block holds for all that have as many routed experts, where optim.train_only distinguishes no
+  /// layers apart.
   const Piece& block(const Config& config, const Place& place, std::int64_t layer);
   const Piece& output(const Config& config, const Place& place);
 

@@ -58,11 +58,11 @@ std::string pipeline_text(const MeshPlan& plan) {
   const ParallelConfig& parallel = plan.config.parallel;
   const Timeline& timeline = plan.timeline;
   std::string text = fmt::format(
-      "{}, {}, {}, schedule {}: rows idle for {:.1f} % of the time, also where stages are uneven\n",
+      "{}, {}, {}, schedule {}: rows idle for {:.1f} % of the time, including the imbalance of stages\n",
       count_text(parallel.pipeline, "row"), count_text(parallel.pipeline * parallel.virtual_stages, "stage"),
       count_text(timeline.shape.microbatches, "micro-batch"), name_of(parallel.schedule), 100 * plan.bubble());
   if (parallel.pipeline > most_chart_rows) {
-    return text + "so many rows are too many to draw here: --svg FILE draws them\n";
+    return text + "too many rows to draw here: use --svg FILE\n";
   }
   const Timeline drawn = drawn_timeline(plan, most_chart_passes);
   if (drawn.shape.microbatches < timeline.shape.microbatches) {
@@ -81,18 +81,19 @@ std::string time_table(const MeshPlan& plan, const Cluster& cluster) {
   const auto add = [&](const char* name, double seconds, const char* what) {
     table.add({name, unit.text(seconds), fmt::format("{:.1f} %", 100 * seconds / time.total()), what});
   };
-  add("compute", time.compute, "of the slowest stage");
-  add("transfers", time.transfers, "inside its passes: tensor ranks, dispatch and combine");
-  add("bubble", time.bubble, "what it waits for other stages");
-  add("copies", time.synchronising, "sums and gathers over copies that backward and forward do not hide");
+  add("compute", time.compute, "compute of the slowest stage");
+  add("transfers", time.transfers, "transfers inside its passes: tensor ranks, dispatch and combine");
+  add("bubble", time.bubble, "time that it waits for other stages");
+  add("copies", time.synchronising, "reductions and gathers over copies, as far as not overlapped");
   add("optimizer", time.optimizer, "update, gradient norm, losses");
   add("step", time.total(), "");
   const double flops =
       count_model(plan.config).causal_flops_per_sequence * static_cast<double>(plan.config.batch.global);
   const auto rate = [](double value) { return human_count(std::floor(value)); };
-  return table.text() + fmt::format("{} tokens/s; {}FLOP/s a rank of the {}FLOP/s that {} reaches in products\n",
-                                    rate(plan.tokens_per_second()), rate(flops / time.total() / plan.world),
-                                    rate(cluster.flops), cluster.name);
+  return table.text() +
+         fmt::format("{} tokens/s; {}FLOP/s per rank of the {}FLOP/s that {} reaches in matrix products\n",
+                     rate(plan.tokens_per_second()), rate(flops / time.total() / plan.world), rate(cluster.flops),
+                     cluster.name);
 }
 
 std::string training_line(const MeshPlan& plan, const Training& training) {
@@ -123,9 +124,8 @@ std::string model_report(const Config& config) {
   add("norm and head", counts.output);
   add("all", {counts.parameters, counts.activated});
   return fmt::format(
-      "model\n{}\nFLOPs of a sequence of {} tokens, forward and backward: {:.4g} T with attention in full, {:.4g} T "
-      "with "
-      "causal attention at half\n",
+      "model\n{}\nFLOPs of a sequence of {} tokens, forward and backward: {:.4g} T with full attention, {:.4g} T with "
+      "causal attention counted half\n",
       table.text(), config.batch.seq_len, counts.flops_per_sequence / 1e12, counts.causal_flops_per_sequence / 1e12);
 }
 
@@ -135,11 +135,11 @@ Training::Training(const MeshPlan& plan, double tokens)
 std::string mesh_report(const MeshPlan& plan, const std::optional<Cluster>& cluster, double tokens) {
   const BatchConfig& batch = plan.config.batch;
   std::string text =
-      fmt::format("\nmesh of {}: {}\n{} of {} tokens a step, {} of {} a rank\n", count_text(plan.world, "rank"),
+      fmt::format("\nmesh of {}: {}\n{} of {} tokens per step, {} of {} per rank\n", count_text(plan.world, "rank"),
                   plan.text(), count_text(batch.global, "sequence"), batch.seq_len,
                   count_text(plan.timeline.shape.microbatches, "micro-batch"), batch.micro);
-  text += "\nmemory of a rank at its most, without kernels' scratch\n" + memory_table(plan);
-  text += "\nbytes handed over in a step" + traffic_table(plan);
+  text += "\npeak memory per rank, without scratch memory of kernels\n" + memory_table(plan);
+  text += "\nbytes sent per step" + traffic_table(plan);
   if (plan.config.parallel.pipeline > 1) text += "\npipeline: " + pipeline_text(plan);
   if (plan.time) {
     text += "\nstep on " + cluster->name + "\n" + time_table(plan, *cluster);
@@ -153,7 +153,7 @@ std::string search_report(const SearchResult& result, int world, const Cluster& 
   for (const Candidate& candidate : result.best) most = std::max(most, candidate.plan.time->total());
   const TimeUnit unit(most);
   Table table({"", unit.heading("step"), unit.heading("compute"), unit.heading("transfers"), unit.heading("bubble"),
-               unit.heading("copies"), unit.heading("optimizer"), ">memory", "against the best", "mesh"});
+               unit.heading("copies"), unit.heading("optimizer"), ">memory", "vs. the best", "mesh"});
   for (std::size_t i = 0; i < result.best.size(); ++i) {
     const Candidate& candidate = result.best[i];
     const StepTime& time = *candidate.plan.time;
@@ -161,7 +161,7 @@ std::string search_report(const SearchResult& result, int world, const Cluster& 
                unit.text(time.bubble), unit.text(time.synchronising), unit.text(time.optimizer),
                bytes_text(candidate.plan.peak_memory()), i == 0 ? "" : candidate.reason, candidate.plan.text()});
   }
-  return fmt::format("\nbest meshes of {} on {}: {} ways considered, {} of them too large for {}\n{}\nbest: {}\n",
+  return fmt::format("\nbest meshes of {} on {}: {} considered, {} of them too large for {}\n{}\nbest: {}\n",
                      count_text(world, "rank"), cluster.name, result.considered, result.too_large,
                      bytes_text(cluster.memory), table.text(), result.best.front().reason);
 }

@@ -23,7 +23,7 @@ std::string loss_against(const MeshPlan& plan, const MeshPlan& best) {
       {{"compute", own.compute - other.compute},
        {"tensor and expert transfers", own.transfers - other.transfers},
        {"pipeline bubble", own.bubble - other.bubble},
-       {"sums and gathers over copies", own.synchronising - other.synchronising},
+       {"reductions and gathers over copies", own.synchronising - other.synchronising},
        {"optimizer", own.optimizer - other.optimizer}}};
   const auto more = std::max_element(differences.begin(), differences.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
@@ -37,7 +37,7 @@ std::string loss_against(const MeshPlan& plan, const MeshPlan& best) {
 
 std::string what_binds(const MeshPlan& plan, const Cluster& cluster) {
   const StepTime& time = *plan.time;
-  return fmt::format("{:.0f} % of the step computes; {} of {} are used", 100 * time.compute / time.total(),
+  return fmt::format("{:.0f} % of the step is compute; {} of {} are used", 100 * time.compute / time.total(),
                      text_of_bytes(static_cast<std::int64_t>(plan.peak_memory())),
                      text_of_bytes(static_cast<std::int64_t>(cluster.memory)));
 }
@@ -84,7 +84,7 @@ class Search {
     MeshPlan plan = plan_mesh(config, world_, cluster_,
                               {.microbatches = std::int64_t{2} * config.parallel.pipeline,
                                .memory = cluster_.memory,
-                               .all_rows = fastest_.empty(),  // the nearest miss is told where nothing fits
+                               .all_rows = fastest_.empty(),  // the nearest miss is reported if nothing fits
                                .cache = &cache_});
     if (plan.peak_memory() > cluster_.memory) {
       ++result_.too_large;
@@ -108,9 +108,10 @@ class Search {
 /// The nearest miss: what a search could have chosen differently is no way out of it.
 [[noreturn]] void fail_too_large(const MeshPlan& nearest, int ways, const Cluster& cluster, bool fixed) {
   fail(ExitCode::usage,
-       "none of {} ways to train on {} ranks fits; of the nearest, {}, {}: take more ranks (--world), or {}\n{}", ways,
-       nearest.world, nearest.text(), need_text(nearest, cluster.memory, "a rank of " + cluster.name),
-       fixed ? "leave the keys on the command line to the search" : "a smaller model or batch.seq_len",
+       "none of {} meshes of {} ranks fits in memory; in the closest, {}, {}: use more ranks (--world), or {}\n{}",
+       ways, nearest.world, nearest.text(), need_text(nearest, cluster.memory, "a rank of " + cluster.name),
+       fixed ? "remove keys from the command line, so that the search can choose them"
+             : "a smaller model or batch.seq_len",
        error_table(nearest));
 }
 

@@ -30,7 +30,7 @@ inline constexpr int most_ranks = 1'000'000;
 /// and where none fits, with the nearest miss.
 SearchResult search_meshes(const Config& config, int world, const Cluster& cluster, const std::set<std::string>& fixed,
                            std::size_t most = 5);
-/// Everything that stands against the mesh of `world` ranks with the fewest mistakes; empty where one is possible.
+/// All problems of the mesh of `world` ranks with the fewest mistakes; empty where one is possible.
 std::vector<std::string> search_problems(const Config& config, int world, int node_ranks,
                                          const std::set<std::string>& fixed);
 

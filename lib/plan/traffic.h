@@ -18,7 +18,7 @@ struct Volume {
   double calls = 0;
 };
 
-/// What a rank hands to its groups, by group and operation. Groups of one are left out, as ProcessGroup leaves them.
+/// What a rank hands to its groups, by group and operation. Groups of one are omitted, as in ProcessGroup.
 class Traffic {
  public:
   void add(const Place& place, Axis axis, Transfer transfer, double bytes, double calls = 1);

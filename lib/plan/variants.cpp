@@ -51,7 +51,7 @@ class Finder {
   std::vector<T> values(const char* key, T own, std::vector<T> all) const {
     return given(key) ? std::vector<T>{own} : all;
   }
-  /// Ranks for each of so many parts; 1 where that is nonsense, which contradictions() tells.
+  /// Ranks for each of so many parts; 1 where that is invalid, which contradictions() reports.
   static std::int64_t share(std::int64_t ranks, std::int64_t parts) {
     return parts > 0 ? std::max<std::int64_t>(ranks / parts, 1) : 1;
   }
@@ -121,7 +121,7 @@ class Finder {
     return all;
   }
 
-  /// Schedules with as many stages a rank stand or fall together.
+  /// Schedules with as many stages per rank are valid or invalid together.
   void add_schedules(Config config) {
     std::map<int, bool> fine;
     for (const auto& [schedule, chunks] : schedules(config)) {
@@ -162,7 +162,7 @@ Variants find_variants(const Config& config, int world, int node_ranks, const st
   const std::vector<std::string> always = contradictions(without_mesh(config), 1);
   for (std::string& problem : found.problems) {
     if (std::ranges::find(always, problem) != always.end()) continue;
-    problem = fmt::format("no mesh of {} ranks will do: {}", world, problem);
+    problem = fmt::format("no valid mesh of {} ranks: {}", world, problem);
   }
   return found;
 }

@@ -14,7 +14,7 @@ Config without_mesh(Config config);
 /// The meshes, micro-batches and schedules that a search compares.
 struct Variants {
   std::vector<Config> possible;       // on which a step can be run, resolved
-  std::vector<std::string> problems;  // where none is: what stands against the one with the fewest mistakes
+  std::vector<std::string> problems;  // where none is: the problems of the one with the fewest mistakes
 };
 
 /// Of `world` ranks, `node_ranks` of them on a machine. `fixed`: keys ("parallel.pipeline") whose values stay; a

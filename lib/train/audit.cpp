@@ -61,7 +61,7 @@ std::string odd_ones(const ProcessGroup& group, std::span<const std::uint64_t> a
     if (digest != most->first) odd.insert(odd.end(), ranks.begin(), ranks.end());
   }
   std::ranges::sort(odd);
-  return fmt::format("rank{} {} hold{} another copy than ranks {}", odd.size() > 1 ? "s" : "", rank_ranges(odd),
+  return fmt::format("rank{} {} hold{} a different copy than ranks {}", odd.size() > 1 ? "s" : "", rank_ranges(odd),
                      odd.size() > 1 ? "" : "s", rank_ranges(most->second));
 }
 
@@ -79,7 +79,7 @@ void require_equal_copies(const Stream& stream, const ProcessGroup& group, std::
   const ParameterUnit& unit = *units[which];
   const std::vector<std::uint64_t> own = block_digests(stream, unit.values()), all = all_of(group, own);
   const std::size_t block = first_difference(all, own.size());
-  require(block < own.size(), "copies of {} differ, and are equal when they are read again", unit.name());
+  require(block < own.size(), "copies of {} differed, and are equal when read again", unit.name());
   const Range range{static_cast<std::int64_t>(block) * flat_block, flat_block};
   fail(ExitCode::failed, "{} of {}: a fault of memory, network or processor? {}",
        odd_ones(group, all, own.size(), block), place_in(unit, common(range, {0, unit.size()})),
@@ -88,17 +88,16 @@ void require_equal_copies(const Stream& stream, const ProcessGroup& group, std::
 
 std::string advice_on_old_faults(std::int64_t step) {
   return fmt::format(
-      "steps after {} may have gone by it: go on from a checkpoint up to there (checkpoint.resume = PATH), without "
-      "that "
-      "machine if it happens again",
+      "steps after {} may be affected: resume from a checkpoint up to there (checkpoint.resume = PATH), without "
+      "that machine if it happens again",
       step);
 }
 
 void GradientDigests::add(Finding place, std::uint64_t digest) { seen_.push_back({std::move(place), digest}); }
 
 Finding GradientDigests::difference(const GradientDigests& other) const {
-  require(seen_.size() == other.seen_.size(), "a step made {} gradients, and {} when it was computed again",
-          seen_.size(), other.seen_.size());
+  require(seen_.size() == other.seen_.size(), "a step computed {} gradients, and {} when it was repeated", seen_.size(),
+          other.seen_.size());
   Finding most;
   for (std::size_t i = 0; i < seen_.size(); ++i) {
     if (seen_[i].digest != other.seen_[i].digest) most.add(seen_[i].place);

@@ -17,10 +17,10 @@ std::vector<std::uint64_t> block_digests(const Stream& stream, const Tensor& val
 /// Of all its elements.
 std::uint64_t digest_of(const Stream& stream, const Tensor& values);
 
-/// What whoever reads of a fault should do, where it was found before anything went by it.
+/// Advice for a fault that was found before any result was affected.
 inline constexpr std::string_view advice_on_fresh_faults =
-    "no checkpoint has it: run the same command again, without that machine if it happens again";
-/// Where steps after `step`, when it was last looked for, may have gone by it.
+    "no checkpoint is affected: run the same command again, without that machine if it happens again";
+/// Advice for a fault that may have affected steps after `step`, the last check.
 std::string advice_on_old_faults(std::int64_t step);
 
 /// Collective over a group whose ranks hold copies of these units, whole: throws an Error that names ranks and

@@ -13,7 +13,7 @@ std::string packing_line(const TokenSamples& samples) {
   const Packing* packing = samples.packing();
   if (!packing) return "";
   const double positions = static_cast<double>(packing->sequences() * samples.shape().seq_len);
-  return fmt::format("packing    {}: {} in {} of {}, {:.1f} % padding, {} cut", samples.file().prefix(),
+  return fmt::format("packing    {}: {} in {} of {}, {:.1f} % padding, {} split", samples.file().prefix(),
                      count_text(packing->documents(), "document"), count_text(packing->sequences(), "sequence"),
                      samples.shape().seq_len, 100 - 100 * static_cast<double>(packing->predicted_tokens()) / positions,
                      packing->cut_documents());

@@ -7,7 +7,7 @@
 
 namespace lyceum {
 
-/// What a run reads: a line of one source, a table of the sources of a mixture; what packing makes of documents.
+/// What a run reads: a line of one source, a table of the sources of a mixture; how documents are packed.
 /// Epochs are those over the whole run.
 std::vector<std::string> data_lines(const Config& config, const RunData& data);
 

@@ -18,7 +18,7 @@ struct IdleExperts {
 /// Adds one step's counts, of all ranks.
 void add_step(std::vector<IdleExperts>& idle, const std::vector<RoutingSums>& sums);
 
-/// Tells of experts that no token has chosen for `window` steps on end: they are dead. With a window of 0 none ever is.
+/// Reports experts that no token has chosen for `window` steps on end: they are dead. With a window of 0 none ever is.
 class DeadExperts {
  public:
   explicit DeadExperts(std::int64_t window) : window_(window) {}

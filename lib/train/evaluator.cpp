@@ -47,7 +47,7 @@ void add(LossSums& sums, const Stream& stream, const Tensor& losses, std::span<c
   });
 }
 
-/// What is told of micro-batches while they pass.
+/// What is recorded of micro-batches as they pass.
 struct Watched {
   std::span<TokenCollector::Seen> seen;  // one each, or none where nobody asks for their tokens
   const SublayerObserver* observer;      // or null
@@ -143,7 +143,7 @@ Evaluation evaluate(StagedModel& model, const RunSetup& setup, const Config& con
   }
   setup.mesh.data.all_reduce(std::span(own.sums));
   setup.mesh.pipeline.all_reduce(std::span(own.sums));  // others than the last stage give zeros
-  require_input(own.targets() > 0, "{}: no token of the {} samples that are evaluated counts in the loss",
+  require_input(own.targets() > 0, "{}: none of the tokens in the {} samples to evaluate counts in the loss",
                 loader.file().prefix(), samples);
   Evaluation result{.loss = own.mean(),
                     .standard_error = own.standard_error(static_cast<double>(samples)),

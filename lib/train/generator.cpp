@@ -29,7 +29,7 @@ std::int32_t draw(std::span<const float> logits, const Sampling& sampling, doubl
   std::vector<double> cumulative;
   double sum = 0;
   const float top = logits[static_cast<std::size_t>(order[0])];
-  require(std::isfinite(top), "the model's logits are not finite: the checkpoint is beyond use");
+  require(std::isfinite(top), "the model's logits are not finite: the checkpoint is unusable");
   for (std::size_t i = 0; i < keep; ++i) {
     const double difference = static_cast<double>(logits[static_cast<std::size_t>(order[i])]) - top;
     cumulative.push_back(sum += keep == 1 ? 1.0 : std::exp(difference / sampling.temperature));
@@ -42,7 +42,7 @@ std::int32_t draw(std::span<const float> logits, const Sampling& sampling, doubl
 
 void require_prompt_fits(std::size_t tokens, std::int64_t seq_len) {
   require_usage(tokens > 0 && static_cast<std::int64_t>(tokens) < seq_len,
-                "a prompt of {} tokens: 1 to {} fit this model", tokens, seq_len - 1);
+                "a prompt of {} tokens: this model accepts 1 to {}", tokens, seq_len - 1);
 }
 
 double GenerationTimes::decoding() const { return std::accumulate(tokens.begin(), tokens.end(), 0.0); }

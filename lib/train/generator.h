@@ -25,7 +25,7 @@ struct GenerationTimes {
   double median() const;       // of them; NaN of none
 };
 
-/// Throws a usage Error unless a prompt of `tokens` is not empty and leaves room in sequences of `seq_len`.
+/// Throws a usage Error unless a prompt of `tokens` is not empty and is shorter than `seq_len`.
 void require_prompt_fits(std::size_t tokens, std::int64_t seq_len);
 
 /// Goes on from `prompt` until `end` is drawn, the count is reached or the model's sequence is full; calls `sink` with

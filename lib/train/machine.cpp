@@ -70,7 +70,7 @@ CoreSet own_cores() {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   require(sched_getaffinity(0, sizeof cores, &cores) == 0,
-          "the cores of this process are not to be had: set run.threads");
+          "cannot determine the cores of this process: set run.threads");
   CoreSet set{.count = CPU_COUNT(&cores), .text = {}};
   for (int first = 0; first < CPU_SETSIZE; ++first) {
     if (!CPU_ISSET(first, &cores)) continue;

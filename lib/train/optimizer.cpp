@@ -39,7 +39,7 @@ void require_tensors(const CheckpointReader& reader, const ParameterUnit& unit, 
       const CheckpointReader::Entry* entry = reader.find(name);
       require_input(entry, "{}: no tensor {}: was it written by another model?", reader.directory().string(), name);
       require_input(entry->shape == piece.shape,
-                    "{}: {} is {}, this model has {}: set the configuration it was made with",
+                    "{}: {} is {}, this model has {}: use the configuration of the checkpoint",
                     reader.directory().string(), name, entry->shape.text(), piece.shape.text());
     }
   }
@@ -219,7 +219,7 @@ std::string Optimizer::look_for_frozen_damage() const {
   const auto [kept, found] = std::ranges::mismatch(frozen_digests_, now);
   if (kept == frozen_digests_.end()) return {};
   return "parameters of " + untrained_[static_cast<std::size_t>(kept - frozen_digests_.begin())].unit->name() +
-         ", which are not trained, changed in memory";
+         ", which are frozen, changed in memory";
 }
 
 std::string Optimizer::look_for_damage() const {
@@ -306,7 +306,7 @@ void Optimizer::load(const CheckpointReader& reader) {
   for (const UnitShare& share : untrained_) {
     read_weights(reader, stream_, *share.unit, share.updated, share.values);
   }
-  for (const auto& [share, part] : frozen_) {  // a checkpoint that was trained otherwise would go on moving them
+  for (const auto& [share, part] : frozen_) {  // a checkpoint that was trained otherwise would continue to move them
     for (const Tensor& moment : {states_[share].exp_avg, states_[share].exp_avg_sq}) {
       clear(stream_, moment.slice(part.first, part.count));
     }

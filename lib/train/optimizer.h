@@ -27,11 +27,11 @@ class Optimizer {
   /// Zeroes the gradients of what is frozen inside of units that are trained, so that neither norms nor moments have
   /// it: before all that reads gradients of a step.
   void leave_out_frozen() const;
-  /// Launches the update that `numbers` tell, which lie where the model computes, and leaves the squares of weights and
-  /// updates in `sums`, columns 0 and 1 of `norms`. Nothing here depends on the step: the host does not wait, and what
-  /// is launched may be launched again.
+  /// Launches the update for `numbers`, which are stored where the model computes, and leaves the squares of weights
+  /// and updates in `sums`, columns 0 and 1 of `norms`. Nothing here depends on the step: the host does not wait, and
+  /// what is launched may be launched again.
   void update(std::span<const AdamWNumbers> numbers, const NormSums& norms, const Tensor& sums) const;
-  /// The update that was launched was not left out: bias corrections go by their number.
+  /// The update that was launched was not skipped: bias corrections go by their number.
   void count_update() { ++updates_; }
   /// The parameter nearest the loss whose gradient is not finite in this rank's shares, or empty: backward carries NaN
   /// from there on.

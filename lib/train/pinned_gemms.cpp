@@ -28,7 +28,7 @@ std::string PinnedGemms::read(const std::string& begin_with) {
   if (here != pins.end()) {
     told_ = fmt::format("gemm       {} algorithms from {}", here->second.size(), from.string());
   } else if (!pins.empty()) {
-    told_ = fmt::format("gemm       algorithms in {} are for {}; for {} they are chosen anew", from.string(),
+    told_ = fmt::format("gemm       algorithms in {} are for {}; for {} they are chosen again", from.string(),
                         pins.begin()->first, device_);
   }
   return gemm_file_text(pins);

@@ -9,7 +9,7 @@
 namespace lyceum {
 
 /// Keeps a training run to one algorithm for every shape of matrix product: what its ranks choose by timing they agree
-/// on, a file holds it, and who goes on with the run takes it from there, thus the same bits. Does nothing where
+/// on, a file stores it, and a resumed run reads it from there, thus the same bits. Does nothing where
 /// run.gemm_choice is `heuristic` or the device is no GPU.
 class PinnedGemms {
  public:
@@ -19,7 +19,7 @@ class PinnedGemms {
   /// What was read, for the log of rank 0; empty where that is nothing.
   const std::string& told() const { return told_; }
   const std::filesystem::path& file() const { return file_; }
-  /// Whether algorithms are timed, and none was read: a run that goes on may then differ in its last bits.
+  /// Whether algorithms are timed, and none was read: a resumed run may then differ in its last bits.
   bool anew() const { return !device_.empty() && pins_.at(device_).empty(); }
 
   /// Collective; after products of new shapes, and before a checkpoint that follows them. From here on every rank takes

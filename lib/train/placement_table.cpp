@@ -39,7 +39,7 @@ std::string experts_text(std::span<const MixturePlacement> layers, int rank) {
     most = std::max(most, others.size());
   }
   if (same) return text_of(experts);
-  return least == most ? fmt::format("{} a layer", most) : fmt::format("{} to {} a layer", least, most);
+  return least == most ? fmt::format("{} per layer", most) : fmt::format("{} to {} per layer", least, most);
 }
 
 /// FLOPs of every rank over their mean; all 1 where there are none.
@@ -91,7 +91,7 @@ std::vector<std::string> placement_lines(const Config& config, std::span<const M
   if (ranks <= most_ranks_shown) lines = rows(config, layers, flops);
   lines.push_back(fmt::format(
       "placement  {}, {}: the busiest of {} ranks has {:.3f} times the mean FLOPs, {:.3f} in the worst of {}",
-      name_of(config.parallel.placement), measured.empty() ? "tokens taken as even" : "tokens as measured", ranks,
+      name_of(config.parallel.placement), measured.empty() ? "assuming even tokens" : "with measured tokens", ranks,
       busiest, worst, count_text(std::ssize(layers), "layer")));
   return lines;
 }

@@ -56,7 +56,7 @@ void RunLogs::step(const StepResult& result, const RunState& state, const Throug
                   {"time", unix_seconds()},
                   {"loss", result.loss},
                   {"balance_loss", balance},
-                  {"expert_balance_loss", 0.0},  // these three stand in every record
+                  {"expert_balance_loss", 0.0},  // these three are in every record
                   {"device_balance_loss", 0.0},
                   {"z_loss", 0.0},
                   {"grad_norm", result.grad_norm},

@@ -55,7 +55,7 @@ class RunLogs {
   const Config& config_;
   const RunSetup& setup_;
   RunReport& report_;
-  std::int64_t resumed_step_ = -1;  // that the logs go on after; -1: they begin
+  std::int64_t resumed_step_ = -1;  // after which the logs continue; -1: they begin
   std::unique_ptr<nlohmann::ordered_json> record_;
   std::optional<MetricsLog> metrics_;
   std::optional<TensorBoardLog> tensorboard_;

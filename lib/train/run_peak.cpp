@@ -74,7 +74,7 @@ std::optional<RunPeak> stated_peak(const RunConfig& run, const std::vector<RankP
         places, [&](const RankPlace& other) { return other.host == place.host && other.device == place.device; });
     peak.flops += flops / static_cast<double>(sharers);
   }
-  peak.source = fmt::format("as stated for {} in {}", gpu_name(places.front()), run.precision);
+  peak.source = fmt::format("as specified for {} in {}", gpu_name(places.front()), run.precision);
   return peak;
 }
 
@@ -161,7 +161,7 @@ RunPeak peak_of_run(const RunConfig& run, const RunSetup& setup, bool remeasure)
   world.all_reduce(std::span(sum));
   return {.flops = sum[0],
           .source = missing[0] != 0 ? "measured now, on all ranks at once"
-                                    : fmt::format("measured on {}; --remeasure does it again", entry.date)};
+                                    : fmt::format("measured on {}; --remeasure repeats this", entry.date)};
 }
 
 }  // namespace lyceum

@@ -51,7 +51,7 @@ void RunReport::attempt(bool& failing, const std::function<void()>& write) {
     failing = false;
   } catch (const Error& error) {
     if (error.code() != ExitCode::failed) throw;
-    if (!std::exchange(failing, true)) warn(fmt::format("{}; training goes on", error.what()));
+    if (!std::exchange(failing, true)) warn(fmt::format("{}; training continues", error.what()));
   }
 }
 
@@ -66,26 +66,26 @@ void RunReport::introduce(const RunLock* lock, const RunData& data, const RunPea
   if (lock && !lock->recovered().empty()) warn(lock->recovered());
   const ModelCounts counts = count_model(config_);
   const int world = setup_.mesh.world.size();
-  note(fmt::format("model      {} parameters, {} activated a token, {} a sequence of {}",
+  note(fmt::format("model      {} parameters, {} activated per token, {} per sequence of {}",
                    human_count(static_cast<double>(counts.parameters)),
                    human_count(static_cast<double>(counts.activated)),
                    human_count(counts.causal_flops_per_sequence, "FLOP"), config_.batch.seq_len));
   if (!config_.optim.train_only.empty()) {
-    note(fmt::format("trained    {} of them, those of optim.train_only; MFU counts as if all were",
+    note(fmt::format("trained    {} of them, those of optim.train_only; MFU counts all",
                      human_count(static_cast<double>(trained_values(config_)))));
   }
-  note(fmt::format("mesh       {} · {} · {} a rank · {}", count_text(world, "rank"), setup_.mesh.shape.text(world),
+  note(fmt::format("mesh       {} · {} · {} per rank · {}", count_text(world, "rank"), setup_.mesh.shape.text(world),
                    count_text(setup_.places[static_cast<std::size_t>(setup_.mesh.world.rank())].threads, "thread"),
                    config_.run.precision));
   if (setup_.mesh.pipeline.size() > 1) note(pipeline_line(config_, setup_.mesh));
-  note(fmt::format("batch      {} sequences of {} = {} tokens, {} at a time a rank", config_.batch.global,
+  note(fmt::format("batch      {} sequences of {} = {} tokens, {} at a time per rank", config_.batch.global,
                    config_.batch.seq_len, config_.batch.global * config_.batch.seq_len, config_.batch.micro));
   for (const std::string& line : data_lines(config_, data)) note(line);
-  note(fmt::format("peak       {} of {} matrix products, {}: MFU counts against it", human_count(peak.flops, "FLOP/s"),
+  note(fmt::format("peak       {} of {} matrix products, {}: the base of MFU", human_count(peak.flops, "FLOP/s"),
                    config_.run.precision, peak.source));
   if (!gemms.told().empty()) note(gemms.told());
   if (config_.moe.even_routing) {
-    warn("moe.even_routing: tokens do not go where the router sends them; for measuring speed alone");
+    warn("moe.even_routing: tokens do not go to the experts of the router; use this only to measure speed");
   }
 }
 
@@ -96,9 +96,9 @@ void RunReport::placement(const RunState& state) {
 
 void RunReport::reopened(const MetricsLog& metrics, std::int64_t step) {
   const std::int64_t last = metrics.resumed_at(), cut = metrics.lines_cut();
-  if (cut > 0) note(fmt::format("metrics    {} cut off: steps after {} are done again", count_text(cut, "line"), step));
+  if (cut > 0) note(fmt::format("metrics    {} removed: steps after {} are repeated", count_text(cut, "line"), step));
   if (last >= 0 && last < step) {
-    warn(fmt::format("metrics.jsonl lacks steps {} to {}: they could not be written", last + 1, step));
+    warn(fmt::format("metrics.jsonl lacks steps {} to {}, which could not be written", last + 1, step));
   }
 }
 
@@ -131,11 +131,11 @@ void RunReport::step(const StepResult& result, const RunState& state, const Thro
 
 void RunReport::left_out(const StepResult& result, std::int64_t step) {
   if (result.targets == 0) {
-    warn(fmt::format("step {} left out on all ranks: none of its batch's tokens counts in the loss", step));
+    warn(fmt::format("step {} skipped on all ranks: no token of its batch counts in the loss", step));
     return;
   }
-  warn(fmt::format("step {} left out on all ranks (loss {}, gradient norm {}){}", step, result.loss, result.grad_norm,
-                   result.culprit.empty() ? "" : ": not finite is " + result.culprit));
+  warn(fmt::format("step {} skipped on all ranks (loss {}, gradient norm {}){}", step, result.loss, result.grad_norm,
+                   result.culprit.empty() ? "" : ": first non-finite value: " + result.culprit));
 }
 
 void RunReport::validation(const SourcesEvaluation& evaluation, const RunData& data, std::int64_t step,
@@ -152,7 +152,7 @@ void RunReport::validation(const SourcesEvaluation& evaluation, const RunData& d
 }
 
 void RunReport::entropy(double entropy, std::int64_t tokens, double valid_loss) {
-  note(fmt::format("validation loss {:.4f} nats a token · unigram entropy of all {} validation tokens {:.4f}",
+  note(fmt::format("validation loss {:.4f} nats per token · unigram entropy of all {} validation tokens {:.4f}",
                    valid_loss, tokens, entropy));
 }
 
@@ -166,7 +166,7 @@ void RunReport::nothing_to_train(std::int64_t step) {
 }
 
 void RunReport::stopped(std::int64_t step) {
-  note(fmt::format("stopped on request {}: run the same command to go on",
+  note(fmt::format("stopped on request {}: run the same command to continue",
                    step > 0 ? fmt::format("after step {}", step) : "before the first step"));
 }
 

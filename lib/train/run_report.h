@@ -21,7 +21,7 @@
 
 namespace lyceum {
 
-/// What a training run tells people: what it is, how its steps go, what they should know. Rank 0 talks, the others are
+/// What a training run reports to people: its setup, its steps, its warnings. Rank 0 talks, the others are
 /// silent; no call is collective.
 class RunReport {
  public:
@@ -31,17 +31,17 @@ class RunReport {
   /// A line of words between the steps.
   void note(const std::string& text);
   void warn(const std::string& text) { note("warning: " + text); }
-  /// Writes something that training can do without. Where that fails, on a full disk say, the run goes on: it is told
-  /// once, until writing succeeds again. `failing`: whether it failed the last time.
+  /// Writes something that training can do without. If that fails, for example on a full disk, the run continues: it is
+  /// reported once, until writing succeeds again. `failing`: whether it failed the last time.
   void attempt(bool& failing, const std::function<void()>& write);
-  /// What is written seldom is told each time.
+  /// What is written rarely is reported each time.
   void attempt(const std::function<void()>& write);
 
   /// The ranks, model, mesh, batch, data and peak. `lock` may be null.
   void introduce(const RunLock* lock, const RunData& data, const RunPeak& peak, const PinnedGemms& gemms);
   /// Where the experts lie.
   void placement(const RunState& state);
-  /// What was found in the metrics of a run that goes on after `step`.
+  /// What was found in the metrics of a run that resumes after `step`.
   void reopened(const MetricsLog& metrics, std::int64_t step);
   /// The line of a step, where one is due, and what is new of dead experts. `state`: after the step.
   void step(const StepResult& result, const RunState& state, const Throughput& throughput, double seconds);

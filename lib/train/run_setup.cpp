@@ -42,11 +42,11 @@ std::optional<RankGpu> gpu_of(const Config& config, const MpiSession& session, c
     if (config.run.device != "cuda") return {};
     const auto [device, shared] = place_on_gpus(world);
     const std::string& transport = config.parallel.transport;
-    require_usage(
-        transport != "nccl" || !shared,
-        "parallel.transport = nccl: ranks share GPU {} of {}, which NCCL refuses: start one rank a GPU, or set "
-        "parallel.transport = staged",
-        device, session.host());
+    require_usage(transport != "nccl" || !shared,
+                  "parallel.transport = nccl: ranks share GPU {} of {}, which NCCL does not support: start one rank "
+                  "per GPU, or set "
+                  "parallel.transport = staged",
+                  device, session.host());
     const GpuInfo info = gpu_info(device);
     const int sharers = (session.local_size() + gpu_count() - 1) / gpu_count();
     return RankGpu{.device = device,
@@ -125,8 +125,8 @@ void require_one_tokenizer(std::string name, std::string digest, std::span<const
     if (!meta) continue;
     require_input(
         digest.empty() || meta->tokenizer_sha256 == digest,
-        "{}.bin was made with another tokenizer than {}: {}.json names {} of SHA-256 {}…, this one has {}…; "
-        "use one for both: tokenise again, or name the one that made the tokens where no checkpoint brings its own",
+        "{}.bin was encoded with a different tokenizer than {}: {}.json names {} of SHA-256 {}…, this one has {}…; "
+        "tokenise again, or, without a checkpoint that contains a tokenizer, name the one of the tokens",
         prefix, name, prefix, meta->tokenizer, meta->tokenizer_sha256.substr(0, 12), digest.substr(0, 12));
     if (digest.empty()) name = prefix + ".bin";
     digest = meta->tokenizer_sha256;
@@ -138,7 +138,7 @@ RunData open_data(const Config& config, bool need_train) {
   RunData result;
   if (!data.tokenizer.empty()) {
     const std::int64_t words = Tokenizer(data.tokenizer).vocab();
-    require_input(words <= config.model.vocab, "{} has {} words: set model.vocab = {} or more (it is {})",
+    require_input(words <= config.model.vocab, "{} has {} tokens: set model.vocab = {} or more (it is {})",
                   data.tokenizer, words, words, config.model.vocab);
     result.tokenizer = read_whole_file(data.tokenizer);
   }
@@ -155,7 +155,8 @@ RunData open_data(const Config& config, bool need_train) {
   };
   if (need_train || data.valid.empty()) {
     const std::vector<DataSource> sources = data_sources("data.train", data.train);
-    require_usage(!sources.empty(), "data.train is not set: name a prefix of .bin/.idx, as lyceum tokenize writes");
+    require_usage(!sources.empty(),
+                  "data.train is not set: name a prefix of .bin/.idx files, which lyceum tokenize writes");
     std::vector<TokenLoader::Source> train;
     for (const auto& [prefix, weight] : sources) {
       const auto samples = open(prefix);
@@ -165,7 +166,7 @@ RunData open_data(const Config& config, bool need_train) {
       require_input(!data.valid.empty() || data.valid_fraction == 0 || held_out > 0,
                     "{}.bin: {} samples are too few for data.valid_fraction = {}: raise it, or set data.valid", prefix,
                     count, data.valid_fraction);
-      require_input(count - held_out > 0, "{}.bin: {} tokens leave no training sample of {}", prefix,
+      require_input(count - held_out > 0, "{}.bin: {} tokens leave no training sample of {} tokens", prefix,
                     samples->file().tokens(), config.batch.seq_len);
       train.push_back({.samples = samples,
                        .order = SampleOrder(kind, config.run.seed, 0, count - held_out, train.size()),
@@ -175,7 +176,7 @@ RunData open_data(const Config& config, bool need_train) {
     result.train.emplace(std::move(train));
   }
   for (const auto& [prefix, weight] : data_sources("data.valid", data.valid)) {
-    require_usage(weight == 0, "data.valid = {}: validation has no weights, name prefixes alone", data.valid);
+    require_usage(weight == 0, "data.valid = {}: validation has no weights, give only prefixes", data.valid);
     const auto samples = open(prefix);
     hold_out(samples, 0, samples->count());
   }

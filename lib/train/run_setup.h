@@ -57,7 +57,7 @@ struct RunData {
 RunData open_data(const Config& config, bool need_train);
 
 /// Throws a bad_input Error unless the tokens of all `prefixes` were made with one tokenizer, the one that has the
-/// SHA-256 `digest` and is called `name` where that is not empty. Token files that do not tell theirs pass.
+/// SHA-256 `digest` and is called `name` where that is not empty. Token files without one pass.
 void require_one_tokenizer(std::string name, std::string digest, std::span<const std::string> prefixes);
 
 }  // namespace lyceum

@@ -57,7 +57,8 @@ std::vector<ExpertLoad> read_load(const Json& state) {
     load.push_back({.id = id_of(layer), .tokens = layer.at("tokens")});
     const std::vector<double>& tokens = load.back().tokens;
     require_input(std::ranges::all_of(tokens, [](double n) { return n >= 0 && std::isfinite(n); }),
-                  "the checkpoint's load of the experts of layer {} is no number of tokens", label_of(load.back().id));
+                  "the checkpoint's load of the experts of layer {} is not a number of tokens",
+                  label_of(load.back().id));
   }
   return load;
 }
@@ -244,7 +245,7 @@ std::vector<MixturePlacement> RunState::placement_of(const std::string& text) {
       const std::vector<int> owner = Exact(layer.at("rank_of_expert"));
       const int ranks = ranks_that_own(owner);
       require_input(ranks > 0 && (placement.empty() || placement[0].ranks.ranks() == ranks),
-                    "the checkpoint places the experts of layer {} on no ranks of one mesh", layer.at("layer").dump());
+                    "the checkpoint's placement of the experts of layer {} fits no mesh", layer.at("layer").dump());
       placement.push_back({id_of(layer), Placement::of_owners(owner, ranks)});
     }
     return placement;
@@ -297,8 +298,8 @@ void RunState::restore(const std::string& text, const std::vector<RoutingSums>& 
     return same_layers(record.layers, &LayerRouting::mean_probability, expected);
   });
   require_input(same_mixture && (routing.empty() || same_layers(routing, &RoutingSums::probability, expected)),
-                "the checkpoint counts the routing of another mixture: set moe.top_k, moe.experts and "
-                "attention_experts.* as it was made with");
+                "the checkpoint's routing counts are for different experts: set moe.top_k, moe.experts and "
+                "attention_experts.* as in its run");
   // A checkpoint may have been made with another moe.capacity_factor, or with none.
   const auto fit = [&](auto& layers) {
     for (std::size_t i = 0; i < layers.size(); ++i) layers[i].dropped.resize(expected[i].dropped.size(), 0);

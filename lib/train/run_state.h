@@ -23,19 +23,19 @@ struct DataFiles {
 struct RunState {
   std::string run_uuid;
   std::int64_t step = 0;            // steps done
-  std::int64_t updates = 0;         // of the optimizer: steps that were not left out
+  std::int64_t updates = 0;         // of the optimizer: steps that were not skipped
   std::int64_t samples = 0;         // position in the order of samples
   std::int64_t schedule_steps = 0;  // that the learning rate's schedule is made for; 0: an older checkpoint's run.steps
   std::int64_t skipped = 0, skipped_in_a_row = 0;
-  std::int64_t rollbacks = 0;        // times that the run went back by itself
+  std::int64_t rollbacks = 0;        // times that the run returned to a checkpoint
   std::vector<RoutingSums> routing;  // since the last record, over all ranks
   std::int64_t routing_tokens = 0;
   std::deque<RoutingRecord> unwritten_routing;  // that routing.h5 could not take yet, oldest first; rank 0 has them
   Soundness soundness;
   std::vector<ExpertLoad> load;   // of all steps, the last hundred or so weighing most; by which to place experts
-  std::vector<IdleExperts> idle;  // by steps that were not left out
+  std::vector<IdleExperts> idle;  // by steps that were not skipped
   std::vector<DataFiles> data;
-  std::vector<MixturePlacement> placement;  // that the ranks have; a checkpoint tells it, no run goes by it
+  std::vector<MixturePlacement> placement;  // that the ranks have; saved in checkpoints, but not used on resume
 
   void add_routing(const std::vector<RoutingSums>& sums, std::int64_t tokens);
   void clear_routing();
@@ -44,7 +44,7 @@ struct RunState {
   static std::vector<ExpertLoad> load_of(const std::string& text);
   /// Likewise the placement; none of checkpoints without experts.
   static std::vector<MixturePlacement> placement_of(const std::string& text);
-  /// Likewise the data; none of checkpoints that do not tell.
+  /// Likewise the data; none of checkpoints without them.
   static std::vector<DataFiles> data_of(const std::string& text);
 
   /// All but run_uuid and step, which a checkpoint's header has, as JSON.

@@ -22,7 +22,8 @@ double learning_rate(const OptimConfig& optim, std::int64_t step, std::int64_t s
     const double decay = optim.decay_steps > 0 ? static_cast<double>(optim.decay_steps) : std::max(1.0, 0.1 * end);
     return optim.min_lr + (optim.lr - optim.min_lr) * std::clamp((end - 1 - at) / decay, 0.0, 1.0);
   }
-  require_usage(optim.schedule == "cosine", "optim.schedule = {}: step, cosine, wsd or constant", optim.schedule);
+  require_usage(optim.schedule == "cosine", "optim.schedule = {}: must be step, cosine, wsd or constant",
+                optim.schedule);
   const auto warm = static_cast<double>(optim.warmup_steps);
   const double progress = end - 1 > warm ? std::min(1.0, (at - warm) / (end - 1 - warm)) : 1.0;
   return optim.min_lr + 0.5 * (optim.lr - optim.min_lr) * (1 + std::cos(std::numbers::pi * progress));

@@ -31,10 +31,10 @@ void Soundness::add(double loss, double update_norm, double weight_norm) {
 
 std::string Soundness::problem() const {
   const int steps_left_out = std::popcount(static_cast<std::uint64_t>(left_out));
-  if (steps_left_out > 1) return fmt::format("{} of the last {} steps were left out", steps_left_out, window);
+  if (steps_left_out > 1) return fmt::format("{} of the last {} steps were skipped", steps_left_out, window);
   if (!(update <= largest_update)) return fmt::format("its last update was {:.2g} times its weights", update);
   if (!(smoothed <= lowest + margin)) {
-    return fmt::format("the loss was {:.2f}, smoothed, and had been {:.2f}", smoothed, lowest);
+    return fmt::format("the smoothed loss was {:.2f}, up from {:.2f}", smoothed, lowest);
   }
   return {};
 }

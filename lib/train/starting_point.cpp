@@ -117,11 +117,11 @@ RunState StartingPoint::start(const Parts& parts) const {
 }
 
 void StartingPoint::begin_anew(RunState& state, const Parts& parts) const {
-  // Starting over beside old checkpoints would mix two runs: their newest would win at the next start.
+  // Starting over next to old checkpoints would mix two runs: their newest would win at the next start.
   require_input(list_checkpoints(root_).empty(),
                 resume_ == "none"
-                    ? "{} holds checkpoints of an earlier run: set another run.dir, or checkpoint.resume=auto"
-                    : "no checkpoint in {} is whole: mend or move them, or set another run.dir",
+                    ? "{} contains checkpoints of an earlier run: set another run.dir, or checkpoint.resume=auto"
+                    : "no checkpoint in {} is intact: repair or move them, or set another run.dir",
                 root_.string());
   state.run_uuid = new_run_uuid(setup_.mesh.world);
   state.schedule_steps = config_.optim.schedule_steps > 0 ? config_.optim.schedule_steps : config_.run.steps;
@@ -136,17 +136,16 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   const std::vector<std::string> present = list_checkpoints(root_);
   require_input(
       resume_ == "auto" || present.empty() || present.front() <= checkpoint_name(header.step),
-      "{} holds {}, newer than the checkpoint to go on from: set another run.dir, or move the newer ones away",
+      "{} contains {}, newer than the checkpoint to resume from: set another run.dir, or move the newer ones away",
       root_.string(), present.empty() ? "" : present.front());
   const bool same_data = check_data(state.data, parts.data.tokenizer);
   const Config before = config_before(header.config);
-  require_input(
-      !reader.has_moments() || before.optim.train_only == config_.optim.train_only,
-      "optim.train_only is not what {} was trained with: begin a run from its weights with lyceum convert reset",
-      directory);
+  require_input(!reader.has_moments() || before.optim.train_only == config_.optim.train_only,
+                "optim.train_only differs from that of {}: start a new run from its weights with lyceum convert reset",
+                directory);
   const std::int64_t tensors = logical_tensors(parts.model, setup_.mesh, reader.has_moments() || header.step > 0);
   require_input(static_cast<std::int64_t>(reader.tensors().size()) == tensors,
-                "{} holds {} tensors, this model has {}: set the configuration that it was made with", directory,
+                "{} has {} tensors, this model has {}: use the configuration of the checkpoint", directory,
                 reader.tensors().size(), tensors);
   parts.optimizer.load(reader);
   parts.zero.values_changed();
@@ -155,9 +154,9 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   state.step = header.step;
   parts.optimizer.set_updates(state.updates);
   report_.note(fmt::format("resumed    {} (mesh {})", directory, header.mesh));
-  if (!reader.has_moments()) report_.note("optimizer  new: the checkpoint holds weights alone");
+  if (!reader.has_moments()) report_.note("optimizer  new: the checkpoint contains only weights");
   if (parts.gemms.anew()) {
-    report_.warn(fmt::format("no GEMM algorithms for this GPU in {}: they are chosen anew, the last bits may differ",
+    report_.warn(fmt::format("no GEMM algorithms for this GPU in {}: they are chosen again, the last bits may differ",
                              parts.gemms.file().string()));
   }
   if (resume_ != "auto" && !header.unsound.empty()) {
@@ -170,22 +169,21 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   tell_choices(state, before);
 }
 
-/// Whether the data are those of the checkpoint's run, where they may be others. Others under another name are told by
-/// tell_changes().
+/// Whether the data are those of the checkpoint's run, where they may be others. Others under another name are reported
+/// by tell_changes().
 bool StartingPoint::check_data(const std::vector<DataFiles>& files, const std::string& tokenizer) const {
   const std::string directory = checkpoint_->directory().string(), own = checkpoint_->tokenizer_sha256();
-  require_input(
-      own.empty() || tokenizer.empty() || sha256(tokenizer) == own,
-      "data.tokenizer = {} is not the tokenizer of {}, which brings its own: copy {}/{} out of there, "
-      "where later checkpoints replace it, and set data.tokenizer to the copy and the data that were made with it",
-      config_.data.tokenizer, directory, directory, tokenizer_name);
+  require_input(own.empty() || tokenizer.empty() || sha256(tokenizer) == own,
+                "data.tokenizer = {} is not the tokenizer of {}: copy {}/{} to another folder, since later checkpoints "
+                "replace it, and set data.tokenizer to the copy and the data that it encoded",
+                config_.data.tokenizer, directory, directory, tokenizer_name);
   bool same = true;
   for (const DataFiles& before : RunState::data_of(checkpoint_->header().trainer_state)) {
     for (const DataFiles& now : files) {
       if (now.key != before.key || now.prefix != before.prefix || now.fingerprint == before.fingerprint) continue;
       require_input(config_.data.changed == "warn",
-                    "{} = {}: the files have changed since {} was saved: put the old ones back, or set data.changed = "
-                    "warn to go on with these",
+                    "{} = {}: the files have changed since {} was saved: restore the old ones, or set data.changed = "
+                    "warn to continue with these",
                     now.key, now.prefix, directory);
       report_.warn(fmt::format("{} = {}: the files have changed since the checkpoint was saved", now.key, now.prefix));
       same = false;
@@ -207,7 +205,7 @@ void StartingPoint::tell_changes(RunState& state) const {
     const bool tells = belongs && std::find(silent.begin(), silent.end(), key) == silent.end();
     const auto old = before.find(key);
     if (tells && old != before.end() && old->second != value) {
-      report_.warn(fmt::format("{} = {} from here on; the checkpoint was made with {}", key, value, old->second));
+      report_.warn(fmt::format("{} = {} from now on; the checkpoint was trained with {}", key, value, old->second));
       if (!key.starts_with("optim.") && !key.starts_with("run.")) state.soundness = {};  // losses of another task
     }
   }
@@ -238,7 +236,7 @@ void StartingPoint::keep_schedule(RunState& state, const Config& before) const {
                     state.step + 1, lr, before.optim.schedule, made_for, was));
   } else if (state.schedule_steps != steps && config_.optim.schedule != "constant") {
     report_.note(
-        fmt::format("schedule   {} over {} steps, as the checkpoint has it; optim.schedule_steps={} makes it end with "
+        fmt::format("schedule   {} over {} steps, as in the checkpoint; optim.schedule_steps={} makes it end with "
                     "the run",
                     config_.optim.schedule, state.schedule_steps, steps));
   }
@@ -251,9 +249,8 @@ void StartingPoint::tell_choices(const RunState& state, const Config& before) co
   const std::int64_t now = choices_of_step(config_.moe, state.step, steps);
   const std::int64_t was = choices_of_step(config_.moe, state.step, own_steps);
   if (now == was) return;
-  report_.warn(
-      fmt::format("a token chooses {} experts in step {}; in a run of {} steps, as the checkpoint's, it was {}", now,
-                  state.step + 1, own_steps, was));
+  report_.warn(fmt::format("a token chooses {} experts in step {}; in the checkpoint's run of {} steps it would be {}",
+                           now, state.step + 1, own_steps, was));
 }
 
 void StartingPoint::tidy() const {

@@ -26,7 +26,7 @@ std::string new_run_uuid(const ProcessGroup& world);
 std::filesystem::path checkpoint_root(const RunConfig& run);
 
 /// What a run begins with: weights that are drawn, or a checkpoint. The checkpoint is chosen before there is a model,
-/// since where its experts lie may depend on the load that the checkpoint tells.
+/// since the placement of its experts may depend on the load in the checkpoint.
 class StartingPoint {
  public:
   /// By checkpoint.resume; or the run's newest sound checkpoint, if there is one.
@@ -48,10 +48,10 @@ class StartingPoint {
     const PinnedGemms& gemms;
   };
   /// Collective. Draws the weights, or reads them; returns what the run knows of itself, but for its placement. Throws
-  /// bad_input Errors where the checkpoint, or what lies beside it, is of another run, model or data.
+  /// bad_input Errors where the checkpoint, or what is next to it, is of another run, model or data.
   RunState start(const Parts& parts) const;
   /// Does on rank 0 what a run that was killed while it saved left undone: LATEST names the checkpoint that this one
-  /// goes on from, and old ones are gone.
+  /// resumes from, and old ones are gone.
   void tidy() const;
 
  private:

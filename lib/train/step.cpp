@@ -118,7 +118,7 @@ TapeStage::Results TrainStep::forward(Transformer& stage, Tape& tape, const Tran
   const double per_sequence = 1.0 / static_cast<double>(config_.batch.global);
   for (const auto& [layer, loss] : result.losses.layers) {
     const std::int64_t kind = std::ranges::find(losses_, loss.name) - losses_.begin();
-    require(kind < std::ssize(losses_), "layer {} gives a loss {} that nobody expects", layer, loss.name);
+    require(kind < std::ssize(losses_), "layer {} has an unexpected loss {}", layer, loss.name);
     results.seeds.push_back(tape.seed(loss.value, per_sequence));
     add(loss.value, per_sequence, {}, static_cast<std::size_t>(1 + kind * config_.model.layers + layer));
   }

@@ -24,7 +24,7 @@
 namespace lyceum {
 
 /// What one step did. The same on every rank, but for what is said to be of this rank: whatever is decided by these
-/// numbers (a step left out, a run that diverged) is decided alike everywhere.
+/// numbers (a skipped step, a run that diverged) is decided alike everywhere.
 struct StepResult {
   /// Of sub-layers: weighted, summed over layers, mean over sequences.
   struct NamedLoss {
@@ -57,7 +57,7 @@ Zero::Options zero_options(const Config& config, const Mesh& mesh);
 /// What the ranks of a pipeline do in a step, with sends and receives; checked.
 Schedule training_schedule(const Config& config, const Mesh& mesh);
 
-/// One optimizer step over the mesh: micro-batches through the pipeline, gradients reduced while backward goes on,
+/// One optimizer step over the mesh: micro-batches through the pipeline, gradients reduced during backward,
 /// norm, clipping, AdamW. A step whose loss or gradient norm is not finite, or of whose batch no target counts, is left
 /// out on all ranks alike. By
 /// run.audit_every and run.replay_every memory, copies and arithmetic are watched: what is not as it should be is an

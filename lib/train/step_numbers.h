@@ -11,8 +11,8 @@
 
 namespace lyceum {
 
-/// What a step tells the host, and what its update goes by, in one piece where the model computes: read back once, when
-/// everything has been launched.
+/// What a step reports to the host, and what its update uses, in one piece where the model computes: read back once,
+/// when everything has been launched.
 class StepNumbers {
  public:
   /// The gradient's norm; cross-entropy; each loss that sub-layers give for every layer of the whole model, so that its

@@ -32,9 +32,9 @@ void take_request(int signal) {
   const std::string name = signal == SIGINT ? "SIGINT" : signal == SIGTERM ? "SIGTERM" : "SIGUSR1";
   if (!stop_signalled.exchange(true)) {
     if (signal == SIGTERM && launched_by_mpirun()) return;  // mpirun, which ends a job that failed
-    say_to_user(name + ": saves a checkpoint after this step and ends; a second one ends it at once");
+    say_to_user(name + ": saving a checkpoint after this step, then exiting; a second signal exits at once");
   } else if (signal != SIGUSR1) {
-    say_to_user(name + " again: ended, nothing more is written; the same command goes on from the newest checkpoint");
+    say_to_user(name + " again: exiting without saving; the same command resumes from the newest checkpoint");
     _exit(128 + signal);
   }
 }

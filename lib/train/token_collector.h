@@ -12,7 +12,7 @@
 
 namespace lyceum {
 
-/// Brings what an evaluation tells of its tokens to rank 0, which writes it down in their order, whatever the mesh.
+/// Sends what an evaluation records about its tokens to rank 0, which writes it down in their order, whatever the mesh.
 class TokenCollector {
  public:
   /// Collective over the world. `log`: on its rank 0; null on the others. Of a model of that resolved configuration.

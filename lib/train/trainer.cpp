@@ -99,7 +99,7 @@ void Trainer::start() {
 void Trainer::one_step() {
   const auto start = Clock::now();
   const bool timed_before = state_.step == first_step_ + 1 && config_.run.gemm_choice == "timed";
-  if (timed_before) memory_of(setup_.stream).reset_peaks();  // timing took memory of its own
+  if (timed_before) memory_of(setup_.stream).reset_peaks();  // timing used additional memory
   const double lr = learning_rate(config_.optim, state_.step, state_.schedule_steps);
   const StepResult result = train_step_.run(*data_.train, state_.step, state_.samples, lr);
   take_over(result);
@@ -107,7 +107,7 @@ void Trainer::one_step() {
   if (state_.step == first_step_ + 1) agree_on_gemms();
   if (result.skipped) report_.left_out(result, state_.step);
   require(state_.skipped_in_a_row < most_skips_in_a_row,
-          "{} steps in a row were not finite: resume an earlier checkpoint with a lower optim.lr",
+          "{} consecutive steps were not finite: resume from an earlier checkpoint with a lower optim.lr",
           state_.skipped_in_a_row);
   const double seconds = seconds_since(start);
   logs_.step(result, state_, *throughput_, seconds);
@@ -132,7 +132,7 @@ void Trainer::take_over(const StepResult& result) {
 }
 
 /// Collective. Goes back to a sound checkpoint, where the run has had none to save for a while and run.rollback allows
-/// it; the data since then are passed over.
+/// it; the data since then are skipped.
 bool Trainer::rolls_back() {
   if (state_.rollbacks >= config_.run.rollback) return false;
   const std::string problem = state_.soundness.problem();
@@ -143,7 +143,7 @@ bool Trainer::rolls_back() {
   train_step_.release_memory();
   const StartingPoint point(config_, config_text_, setup_, report_, StartingPoint::Choice::sound);
   if (!point.is_checkpoint()) {
-    report_.warn(fmt::format("step {}: {}, and there is no sound checkpoint to go back to", state_.step, problem));
+    report_.warn(fmt::format("step {}: {}, and there is no sound checkpoint to return to", state_.step, problem));
     return false;
   }
   unsound_steps_ = 0;
@@ -154,10 +154,10 @@ bool Trainer::rolls_back() {
   state_.placement = before.placement;
   first_step_ = state_.step;
   report_.warn(fmt::format(
-      "after step {} {}: the run went back to step {} and passes over the {} steps of data since ({} of {} times)",
+      "after step {} {}: the run returned to step {} and skips the {} steps of data since then ({} of {} times)",
       before.step, problem, state_.step, before.step - state_.step, state_.rollbacks, config_.run.rollback));
   logs_.open(state_, config_text_);
-  save();  // a start from here passes over the same data
+  save();  // a start from here skips the same data
   return true;
 }
 
@@ -179,7 +179,7 @@ void Trainer::tell_entropy() {
   logs_.entropy(entropy);
 }
 
-/// A checkpoint's steps, and those that follow it, then have the same algorithms in a run that goes on from it.
+/// A checkpoint's steps, and those that follow it, then have the same algorithms in a run that resumes from it.
 void Trainer::agree_on_gemms() {
   if (const std::string news = gemms_->agree(); !news.empty()) report_.note(news);
   report_.attempt(gemm_file_failing_, [&] { gemms_->save(); });
@@ -226,7 +226,7 @@ bool Trainer::stops() {
   if (asked[0] == 0) return false;
   if (state_.step > 0 && saved_step_ != state_.step) {
     save();
-    require(saved_step_ == state_.step, "asked to stop, but the checkpoint could not be written");
+    require(saved_step_ == state_.step, "stopped on request, but the checkpoint could not be written");
   }
   report_.stopped(state_.step);
   return true;
@@ -234,14 +234,13 @@ bool Trainer::stops() {
 
 ExitCode Trainer::finished() const {
   require(saved_step_ == state_.step,
-          "the last checkpoint could not be written: free space on the disk of {}, then run the same command to go on "
-          "from the checkpoint before",
+          "the last checkpoint could not be written: free space on the disk of {}, then run the same command to resume "
+          "from the previous checkpoint",
           config_.run.dir);
-  require(
-      state_.skipped_in_a_row <= most_skips_at_the_end,
-      "the last {} steps were left out, so the run ends without a result: lower optim.lr and run the command again, "
-      "it goes back to the newest sound checkpoint",
-      state_.skipped_in_a_row);
+  require(state_.skipped_in_a_row <= most_skips_at_the_end,
+          "the last {} steps were skipped, so the run ends without a result: lower optim.lr and run the command again, "
+          "which resumes from the newest sound checkpoint",
+          state_.skipped_in_a_row);
   return ExitCode::done;
 }
 

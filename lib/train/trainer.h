@@ -22,7 +22,7 @@
 
 namespace lyceum {
 
-/// A training run from its first or its resumed step to its last: steps, validation, checkpoints. What it tells people
+/// A training run from its first or its resumed step to its last: steps, validation, checkpoints. What it reports
 /// is RunReport's, what it logs RunLogs', how it begins StartingPoint's. Every call is collective over the world.
 class Trainer {
  public:

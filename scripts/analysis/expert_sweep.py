@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Evaluates trained models with some of their experts switched off, and draws the losses as the DeepSeekMoE paper does:
+"""Evaluates trained models with some of their experts disabled, and draws the losses as the DeepSeekMoE paper does:
 against the ratio of disabled top routed experts (its Figure 4), against the number of activated routed experts (its
 Figure 5), and without shared experts, one more routed expert in their place.
 
@@ -8,8 +8,8 @@ Figure 5), and without shared experts, one more routed expert in their place.
 With --every-k instead: the loss for every number of routed experts that a token may choose, fewer and more than trained,
 as a table and a picture (the "self-slimmable" models of SMoE-Dropout).
 
-Every evaluation is kept in a JSON file beside the picture, so the same command goes on where it was stopped. Runs without
-a choice of experts (dense, hash) are drawn as horizontal lines.
+Every evaluation is saved in a JSON file next to the picture, so the same command resumes where it was stopped. Runs
+without a choice of experts (dense, hash) are drawn as horizontal lines.
 """
 import argparse
 import json
@@ -99,7 +99,7 @@ def describe(lyceum: Lyceum, label: str, directory: str) -> Run:
 
 
 def disabled(run: Run, ratios: list[Fraction]) -> list[int]:
-    """Numbers of experts that are passed over."""
+    """Numbers of experts that are skipped."""
     return sorted({round(ratio * run.experts) for ratio in ratios if round(ratio * run.experts) + run.top_k <= run.open})
 
 
@@ -138,7 +138,7 @@ class Kept:
                 self.entries = json.loads(path.read_text())["evaluations"]
                 all((entry["of"], entry["arguments"], entry["result"]["loss"]) for entry in self.entries)
             except (ValueError, KeyError, TypeError) as error:
-                raise Failed(f"{path} holds no evaluations of this script: move it away, or name another --out", 3) from error
+                raise Failed(f"{path} contains no evaluations of this script: move it away, or name another --out", 3) from error
 
     def find(self, identity: dict, arguments: list[str]) -> dict | None:
         for entry in self.entries:
@@ -211,7 +211,7 @@ def draw_every_k(runs: list[Run], out: Path) -> None:
         if run.experts:
             axes.plot([run.top_k], [run.losses[()]], marker="o", markersize=11, color=colour, markerfacecolor="none")
     axes.set_title("Every number of activated experts; circled: as trained", loc="left")
-    axes.set(xlabel="activated routed experts", ylabel="loss (nats a token)")
+    axes.set(xlabel="activated routed experts", ylabel="loss (nats per token)")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False)
     tidy(axes)
@@ -244,11 +244,11 @@ def draw(runs: list[Run], ratios: list[Fraction], out: Path) -> None:
         draw_line(panels[0], run, colour, [(n / run.experts, skipping(n)) for n in disabled(run, ratios)] if run.experts else [])
         draw_line(panels[1], run, colour, [(k, activating(run, k)) for k in range(1, run.top_k + 1)])
     panels[0].set_title("Top routed experts disabled", loc="left")
-    panels[0].set(xlabel="ratio of disabled top routed experts", ylabel="loss (nats a token)")
+    panels[0].set(xlabel="ratio of disabled top routed experts", ylabel="loss (nats per token)")
     if ratios:
         panels[0].set_xticks([float(ratio) for ratio in ratios], [str(ratio) for ratio in ratios])
     panels[1].set_title("Fewer experts activated", loc="left")
-    panels[1].set(xlabel="activated routed experts", ylabel="loss (nats a token)")
+    panels[1].set(xlabel="activated routed experts", ylabel="loss (nats per token)")
     panels[1].xaxis.set_major_locator(MaxNLocator(integer=True))
     panels[0].legend(frameon=False)
     for axes in panels:
@@ -275,27 +275,27 @@ def fractions(text: str) -> list[Fraction]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=named_run, metavar="LABEL=DIR", help="a run, or a checkpoint")
+    parser.add_argument("runs", nargs="+", type=named_run, metavar="LABEL=DIR", help="a run or a checkpoint")
     parser.add_argument("--out", type=Path, required=True, help="picture to write: .png, .pdf or .svg")
     parser.add_argument("--ratios", type=fractions, default="0,1/16,1/8,3/16,1/4", metavar="R,…",
                         help="ratios of disabled top experts (default: %(default)s, the paper's)")
     parser.add_argument("--every-k", action="store_true",
-                        help="instead of all that: every number of routed experts that a token may choose")
-    parser.add_argument("--batches", type=int, default=0, metavar="N", help="as of lyceum eval (default: all data)")
-    parser.add_argument("--ranks", type=int, default=1, metavar="N", help="ranks of an evaluation, started by mpirun")
+                        help="instead: evaluate every number of routed experts that a token may choose")
+    parser.add_argument("--batches", type=int, default=0, metavar="N", help="as for lyceum eval (default: all data)")
+    parser.add_argument("--ranks", type=int, default=1, metavar="N", help="ranks per evaluation, started by mpirun")
     parser.add_argument("--lyceum", metavar="FILE", help="the program (default: build/*/apps/lyceum, else lyceum)")
     arguments, keys = parser.parse_known_args()
     if arguments.out.suffix not in (".png", ".pdf", ".svg"):
         parser.error(f"--out {arguments.out}: the name must end in .png, .pdf or .svg")
     if not arguments.out.absolute().parent.is_dir():
-        parser.error(f"--out {arguments.out}: there is no such folder")
+        parser.error(f"--out {arguments.out}: no such folder")
     unknown = [key for key in keys if not re.fullmatch(r"--\w+\.\w+=.*|--config=.*", key)]
     if unknown:
-        parser.error(f"unknown argument {unknown[0]}; keys of lyceum eval are written --section.key=value")
+        parser.error(f"no such option: {unknown[0]}; write keys of lyceum eval as --section.key=value")
     built = [name for name in ("build/cuda/apps/lyceum", "build/cpu/apps/lyceum") if Path(name).exists()]
     program = arguments.lyceum or next(iter(built), None) or shutil.which("lyceum")
     if not program:
-        parser.error("no program in build/*/apps and none on the PATH: name it with --lyceum")
+        parser.error("no program in build/*/apps or on the PATH: name it with --lyceum")
     ratios = None if arguments.every_k else arguments.ratios
     plt.rcParams.update({"font.size": 10, "axes.titlesize": 11})
     lyceum = Lyceum(program, arguments.ranks, [f"--batches={arguments.batches}", *keys])

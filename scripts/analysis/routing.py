@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws where the tokens of a run went: a heatmap of expert load, and max/min over steps for each choice of a token.
+"""Draws the routing of a run: a heatmap of expert load, and max/min over steps for each choice of a token.
 
     .venv/bin/python scripts/analysis/routing.py runs/quickstart --out routing.png
 """
@@ -35,22 +35,22 @@ def read(path: Path) -> tuple[np.ndarray, list[Layer]]:
                 if router is not None and "counts" in router:
                     layers.append(Layer(label, router["counts"][:]))
     if not len(steps):
-        raise ValueError("holds no records yet")
+        raise ValueError("has no records yet")
     return steps, layers
 
 
 def select(steps: np.ndarray, first: int | None, last: int | None) -> np.ndarray:
-    """Records to sum over: those asked for, else the newest quarter."""
+    """Records to sum over: the selected ones, else the newest quarter."""
     if first is None and last is None:
         return np.arange(len(steps)) >= len(steps) - (len(steps) + 3) // 4
     chosen = (steps >= (first if first is not None else steps[0])) & (steps <= (last if last is not None else steps[-1]))
     if not chosen.any():
-        raise ValueError(f"has no record of the steps asked for: it has steps {steps[0]} to {steps[-1]}")
+        raise ValueError(f"has no record of the selected steps: it has steps {steps[0]} to {steps[-1]}")
     return chosen
 
 
 def ratio(counts: np.ndarray) -> np.ndarray:
-    """Max over min along the experts: infinite when one got nothing, NaN without tokens."""
+    """Max over min along the experts: infinite if one got no tokens, NaN without tokens."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return counts.max(axis=-1) / counts.min(axis=-1)
 

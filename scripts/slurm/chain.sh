@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Jobs that follow each other, for sites without requeue: each goes on where the one before it stopped, and what is left
-# of the chain is dropped when the run is complete or a mistake needs a person.
+# Submits jobs that follow each other, for sites without requeue: each resumes where the previous one stopped. The rest of
+# the chain is cancelled when the run is complete, or after an error that must be fixed first.
 #
 #   scripts/slurm/chain.sh COUNT [options of sbatch] scripts/slurm/train.sbatch configs/NAME.ini [--section.key=value …]
 set -euo pipefail
@@ -15,4 +15,4 @@ for ((i = 0; i < count; ++i)); do
   echo "job $((i + 1)) of $count: ${id%%;*}"
   before=("--dependency=afternotok:${id%%;*}" --kill-on-invalid-dep=yes)
 done
-echo "end the whole chain: scancel --name=$LYCEUM_CHAIN"
+echo "to cancel the whole chain: scancel --name=$LYCEUM_CHAIN"

@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# What the batch scripts of this folder share: where the program is, how ranks are launched, how a job ends. They source
-# it. What a site may set in the environment of sbatch:
+# Shared by the batch scripts of this folder, which source it: finds the program, launches ranks, ends a job. A site may
+# set in the environment of sbatch:
 #   LYCEUM               the program (default: the build of this tree, else the installed one)
 #   LYCEUM_ENVIRONMENT   a file to source first, with the site's `module load` lines
-#   LYCEUM_MPIRUN_FLAGS  more words for mpirun
-#   LYCEUM_SRUN_FLAGS    more words for srun
-#   LYCEUM_MAX_CRASHES   failed starts that are requeued, one after another (default 3)
+#   LYCEUM_MPIRUN_FLAGS  additional arguments of mpirun
+#   LYCEUM_SRUN_FLAGS    additional arguments of srun
+#   LYCEUM_MAX_CRASHES   consecutive failed starts that are requeued (default 3)
 [[ -z ${LYCEUM_ENVIRONMENT:-} ]] || . "$LYCEUM_ENVIRONMENT"
 
 say() { echo "lyceum job $SLURM_JOB_ID: $*"; }
@@ -23,7 +23,7 @@ find_program() {
 }
 program=$(find_program) || exit
 
-# A host that is cut off is noticed within about ten seconds, not after TCP's two hours.
+# A disconnected host is noticed within about ten seconds, not after TCP's two hours.
 export OMPI_MCA_oob_tcp_keepalive_time=5 OMPI_MCA_oob_tcp_keepalive_intvl=2 OMPI_MCA_oob_tcp_keepalive_probes=3
 
 # mpirun_ranks COMMAND …: mpirun in this allocation. A rank gets the cores of its task, unless the environment says
@@ -65,18 +65,18 @@ train() {
   finish $?
 }
 
-# field NAME: of this job, as the controller has it.
+# field NAME: of this job, from the controller.
 field() {
   local job
-  for _ in {1..12}; do  # it may be starting again
+  for _ in {1..12}; do  # it may be restarting
     job=$(scontrol show job "$SLURM_JOB_ID") && break
     sleep 5
   done
   sed -n "s/ *$//; s/^ *\(.* \)\?$1=\(.*\)/\2/p" <<<"$job"
 }
 
-# finish CODE: goes on in another start when that makes sense. 0 is the end; 2 and 3 are a person's to mend; 75 is a
-# checkpoint on request; everything else lost a rank or a host, and often a second try succeeds.
+# finish CODE: requeues the job if that makes sense. 0 is the end; 2 and 3 are errors to fix first; 75 is a
+# checkpoint on request; after anything else a rank or a host was lost, and a second try often succeeds.
 finish() {
   local code=$1 state
   case $code in
@@ -84,13 +84,13 @@ finish() {
     75) ;;
     *) say "ended with code $code, see above" ;;
   esac
-  sleep 1  # of a job that is being cancelled the state tells so by now
+  sleep 1  # by now the state of a job that is being cancelled says so
   state=$(field JobState | cut -d' ' -f1)
   if [[ $state != RUNNING ]]; then
-    # Out of time without a warning is a reason to go on; being cancelled is not; who preempts requeues by itself.
+    # The time limit is a reason to requeue; cancellation is not; preemption requeues by itself.
     if [[ $(field Reason | cut -d' ' -f1) == TimeLimit ]]; then again; else say "$state: not requeued"; fi
   elif fruitless "$code"; then
-    say "failed again and again: given up; when the cause above is mended: scontrol requeue $SLURM_JOB_ID"
+    say "failed repeatedly: giving up; when the cause above is fixed: scontrol requeue $SLURM_JOB_ID"
   else
     again
   fi
@@ -112,7 +112,7 @@ fruitless() {
 }
 
 again() {
-  [[ -z ${LYCEUM_CHAIN:-} ]] || return 0  # the next job of the chain goes on
+  [[ -z ${LYCEUM_CHAIN:-} ]] || return 0  # the next job of the chain resumes
   if scontrol requeue "$SLURM_JOB_ID"; then
     say "requeued"
   else

@@ -11,7 +11,7 @@ expect 0 ranks 2 "${tiny[@]}" --parallel.expert=2 --moe.expert_sizes=16,16,16,16
 # Output that goes to a file has no escape codes and no line that is written over.
 if LC_ALL=C grep -q $'[\r\033]' "$work/out"; then fail "console output in a file has terminal codes"; fi
 equal "lines of steps" "$(grep -Ec '^ *[0-9]+/12 ' "$work/out")" 12
-says out "validation loss [0-9.]+ nats a token · unigram entropy of all [0-9]+ validation tokens [0-9.]+"
+says out "validation loss [0-9.]+ nats per token · unigram entropy of all [0-9]+ validation tokens [0-9.]+"
 [[ ! -s $work/err ]] || fail "a good run speaks on stderr"
 
 # Two layers with experts, top-2, 8 experts; 12 steps of 256 tokens in records of 4 steps.
@@ -128,7 +128,7 @@ for what in metrics.jsonl starts.jsonl; do
 done
 printf '{"step": 0\n' >"$work/alone/starts.jsonl"
 expect 3 "$lyceum" routing report "$work/alone" --html "$work/page.html"
-says err "starts.jsonl: line 1 does not tell of a start of a run"
+says err "starts.jsonl: line 1 does not describe a start of a run"
 
 expect 0 "$python" "$source/scripts/analysis/routing.py" "$work/run/routing.h5" --out "$work/routing.png"
 [[ $(head -c 8 "$work/routing.png" | od -An -tx1) == " 89 50 4e 47 0d 0a 1a 0a" ]] || fail "no PNG was drawn"
@@ -333,20 +333,20 @@ wrong() {
 on=("--checkpoint=$work/run" --data "valid=$work/data/valid")
 expect 0 "$lyceum" "${few_steps[@]}" "--run.dir=$work/dense" --moe.experts=0 --moe.shared_experts=0
 wrong 2 "this model has no experts to route to" domains "--checkpoint=$work/dense" --data "valid=$work/data/valid"
-wrong 2 "the name valid is there twice" domains "${on[@]}" --data "valid=$work/data/code"
+wrong 2 "the name valid occurs twice" domains "${on[@]}" --data "valid=$work/data/code"
 wrong 2 "--data code: give a name and a prefix" domains "${on[@]}" --data code
 wrong 2 "--data code=: give a name and a prefix" domains "${on[@]}" --data code=
 wrong 2 "domains needs --data NAME=PREFIX" domains "--checkpoint=$work/run"
-wrong 2 "flow needs --data PREFIX, once" flow "--checkpoint=$work/run"
+wrong 2 "flow needs one --data PREFIX" flow "--checkpoint=$work/run"
 wrong 2 "--batches = -1" flow "--checkpoint=$work/run" --data "$work/data/valid" --batches=-1
 wrong 2 "did you mean --data\?" domains "${on[@]}" --dta x
 wrong 3 "$work/data/absent" domains "${on[@]}" --data "none=$work/data/absent"
-wrong 3 "made with another tokenizer" domains "${on[@]}" --data "other=$work/data/other"
-wrong 3 "made with another tokenizer" flow "--checkpoint=$work/run" --data "$work/data/other"
+wrong 3 "encoded with a different tokenizer" domains "${on[@]}" --data "other=$work/data/other"
+wrong 3 "encoded with a different tokenizer" flow "--checkpoint=$work/run" --data "$work/data/other"
 wrong 3 "$work/absent" flow "--checkpoint=$work/absent" --data "$work/data/valid"
 expect 2 "${domains[@]}" --h5 "$work/fresh.h5" --html "$work/flow.html"
-says err "--html $work/flow.html: is there already"
+says err "--html $work/flow.html: already exists"
 expect 2 "${flow[@]}" --h5 "$work/absent/flow.h5"
-says err "there is no folder $work/absent"
+says err "no such folder: $work/absent"
 expect 2 "${flow[@]}" --h5 "$work/same" --html "$work/same"
 [[ ! -e $work/fresh.h5 && ! -e $work/same ]] || fail "something was written"

@@ -30,22 +30,22 @@ refused_by_ranks 3 "$bad/train.bin.*No such file" "$train"
 damaged rm "$bad/train.idx"
 refused 3 "$bad/train.idx.*No such file" "$train"
 damaged truncate -s -7 "$bad/train.bin"
-refused 3 "$bad/train.bin has [0-9]+ bytes, but .*cut short" "$train"
+refused 3 "$bad/train.bin has [0-9]+ bytes, but .*truncated" "$train"
 damaged truncate -s -7 "$bad/train.idx"
 refused 3 "$bad/train.idx has [0-9]+ bytes, but .*copy it again" "$train"
 damaged truncate -s 20 "$bad/train.idx"
-refused 3 "$bad/train.idx is cut short" "$train"
+refused 3 "$bad/train.idx is truncated" "$train"
 damaged truncate -s 0 "$bad/train.bin"
 refused 3 "$bad/train.*" "$train"
 damaged dd if=/dev/zero of="$bad/train.idx" bs=1 count=4 conv=notrunc status=none
-refused 3 "$bad/train.idx is no Megatron index" "$train"
-refused_by_ranks 3 "$bad/train.idx is no Megatron index" "$train"
+refused 3 "$bad/train.idx is not a Megatron index" "$train"
+refused_by_ranks 3 "$bad/train.idx is not a Megatron index" "$train"
 refused 2 "data.train is not set" --data.train=
 
 # --- tokenizer and vocabulary
 refused 3 "the tokenizer $work/absent.model does not exist" "--data.tokenizer=$work/absent.model"
 refused 3 ".*$work/data/train.bin.*" "--data.tokenizer=$work/data/train.bin"
-refused 3 "$work/data/tokenizer.model has 384 words: set model.vocab = 384 or more \(it is 300\)" --model.vocab=300
+refused 3 "$work/data/tokenizer.model has 384 tokens: set model.vocab = 384 or more \(it is 300\)" --model.vocab=300
 # Without a tokenizer to compare with, the first token beyond the vocabulary is named.
 late() {
   rm -rf "$work/refused"
@@ -62,14 +62,14 @@ refused 2 ".*model.hiden.*model.hidden" --model.hiden=64
 refused_by_ranks 2 ".*model.hiden.*model.hidden" --model.hiden=64
 refused 2 ".*optim.lr.*" --optim.lr=fast
 refused 2 "moe.top_k = 9 is more than moe.experts = 8" --moe.top_k=9
-refused 2 "optim.train_only: no tensor of the model has that name and such rows: model/\*/gates/\*, x\[1:\]; " \
+refused 2 "optim.train_only: no tensor of the model has this name and these rows: model/\*/gates/\*, x\[1:\]; " \
   "--optim.train_only=model/*/gates/*,*/norm/weight,x[1:]"
-refused 2 "optim.train_only: 'x\[1:y\]': rows are written as" "--optim.train_only=x[1:y]"
+refused 2 "optim.train_only: 'x\[1:y\]': write rows as" "--optim.train_only=x[1:y]"
 refused 2 "optim.router_penalty_from = 8: routers have 8 rows" --optim.router_penalty=0.1 --optim.router_penalty_from=8
 refused 2 "optim.router_penalty = 0.1 with moe.router = random" --optim.router_penalty=0.1 --moe.router=random
 refused 2 "model.heads = 3 does not divide model.hidden = 32" --model.heads=3
 refused 2 "batch.micro = 3 does not divide" --batch.micro=3
-refused_by_ranks 2 "batch.global = 7 does not divide among 2" --batch.global=7
+refused_by_ranks 2 "batch.global = 7 cannot be divided among 2" --batch.global=7
 refused_by_ranks 2 "parallel.expert = 3 .*does not divide the 2 ranks" --parallel.expert=3
 refused 2 "parallel.zero = 4 .*must be in \[0, 3\]" --parallel.zero=4
 CUDA_VISIBLE_DEVICES="" refused 2 ".*(this build has no CUDA|sees no GPU).*set run.device = cpu" --run.device=cuda
@@ -109,7 +109,7 @@ expect 2 "$lyceum" "${tiny[@]}" --moe.router=hash --moe.top_k=2 --moe.top_k_star
 says err "^lyceum train: [0-9]+ mistakes in the configuration:$"
 says err "^  moe.top_k = 2 with moe.router = hash"
 says err "^  moe.top_k_start = 3 is more than moe.top_k = 2$"
-says err "^  moe.experts = 8 and moe.shared_experts = [0-9]+ with sub_dimensions: an FFN is cut or has experts"
+says err "^  moe.experts = 8 and moe.shared_experts = [0-9]+ with sub_dimensions: an FFN is divided or has experts"
 says err "^  balance.mutual_information = 1 with moe.router = hash"
 says err "^  balance.concentration = -1 on the command line: must be >= 0"
 refused 2 "moe.capacity_factor = 1.5 with no experts to limit: set moe.capacity_factor = 0, or moe.experts" \
@@ -131,7 +131,7 @@ one_line() {
   equal "lines of stderr" "$(wc -l <"$work/err")" 1
 }
 one_line 2 "^lyceum train: .*$work/absent.ini" "$lyceum" train "--config=$work/absent.ini"
-one_line 2 "^lyceum trian: no command 'trian'" "$lyceum" trian
+one_line 2 "^lyceum trian: no such command 'trian'" "$lyceum" trian
 one_line 2 "^lyceum train: .*--fast" "$lyceum" "${tiny[@]}" --fast
 one_line 2 "^lyceum train: .*word" "$lyceum" "${tiny[@]}" word
 one_line 2 "^lyceum eval: .*--fast" "$lyceum" eval --fast
@@ -139,7 +139,7 @@ one_line 2 "^lyceum eval: --checkpoint is missing" "$lyceum" eval
 one_line 3 "^lyceum eval: $work/absent: " "$lyceum" eval "--checkpoint=$work/absent"
 one_line 2 "^lyceum generate: .*--fast" "$lyceum" generate --fast
 one_line 2 "^lyceum tokenize: .*--fast" "$lyceum" tokenize --fast
-one_line 2 "^lyceum checkpoint: .*no command \"look\"" "$lyceum" checkpoint look
+one_line 2 "^lyceum checkpoint: .*no such command \"look\"" "$lyceum" checkpoint look
 one_line 3 "^lyceum checkpoint: $work/absent: " "$lyceum" checkpoint verify "$work/absent"
 one_line 2 "^lyceum routing: .*\"look\"" "$lyceum" routing look
 one_line 3 "^lyceum routing: .*$work/absent.h5" "$lyceum" routing report "$work/absent.h5"
@@ -193,8 +193,8 @@ with open(sys.argv[1], "r+b") as file:
 END
 }
 
-# passed_over FILE: train with resume = auto warns of it and goes on from step 10; with resume = PATH it ends.
-passed_over() {
+# skipped FILE: train with resume = auto warns of it and goes on from step 10; with resume = PATH it ends.
+skipped() {
   expect 3 "$lyceum" checkpoint verify "$copy/checkpoints/$newest"
   says err "^lyceum checkpoint: .*$newest/$1"
   expect 3 "$lyceum" "${tiny[@]}" "--run.dir=$work/refused" "--checkpoint.resume=$copy/checkpoints/$newest"
@@ -203,27 +203,27 @@ passed_over() {
   expect 3 "$lyceum" eval "--checkpoint=$copy/checkpoints/$newest"
   says err "^lyceum eval: .*$newest/$1"
   expect 0 ranks 2 "${tiny[@]}" --parallel.expert=2 --run.steps=13 "--run.dir=$copy"
-  says out "warning: checkpoint $newest is passed over: .*$1"
+  says out "warning: checkpoint $newest is skipped: .*$1"
   says out "resumed .*step-00000010"
   equal "steps in metrics" "$(steps "$copy/metrics.jsonl" | wc -l)" 13
 }
 copy=$work/copy
 fresh() { rm -rf "$copy" && cp -r "$whole" "$copy"; }
-fresh && flip "$copy/checkpoints/$newest/rank-00001.h5" && passed_over rank-00001.h5
-fresh && rm "$copy/checkpoints/$newest/rank-00000.h5" && passed_over rank-00000.h5
-fresh && flip "$copy/checkpoints/$newest/manifest.json" && passed_over manifest.json
+fresh && flip "$copy/checkpoints/$newest/rank-00001.h5" && skipped rank-00001.h5
+fresh && rm "$copy/checkpoints/$newest/rank-00000.h5" && skipped rank-00000.h5
+fresh && flip "$copy/checkpoints/$newest/manifest.json" && skipped manifest.json
 fresh && rm "$copy/checkpoints/$newest/manifest.json"
 expect 0 ranks 2 "${tiny[@]}" --parallel.expert=2 --run.steps=13 "--run.dir=$copy"
-says out "warning: checkpoint $newest is passed over: .*manifest.json"
+says out "warning: checkpoint $newest is skipped: .*manifest.json"
 
 fresh
 for name in 05 10 12; do flip "$copy/checkpoints/step-000000$name/rank-00000.h5"; done
 sum=$(sha256sum "$copy"/checkpoints/*/* "$copy/metrics.jsonl")
 expect 3 "$lyceum" "${tiny[@]}" "--run.dir=$copy"
-says err "^lyceum train: no checkpoint in $copy/checkpoints is whole"
+says err "^lyceum train: no checkpoint in $copy/checkpoints is intact"
 fresh
 expect 3 "$lyceum" "${tiny[@]}" "--run.dir=$copy" --checkpoint.resume=none
-says err "^lyceum train: $copy/checkpoints holds checkpoints of an earlier run"
+says err "^lyceum train: $copy/checkpoints contains checkpoints of an earlier run"
 for name in 05 10 12; do flip "$copy/checkpoints/step-000000$name/rank-00000.h5"; done
 equal "files of a refused run" "$(sha256sum "$copy"/checkpoints/*/* "$copy/metrics.jsonl")" "$sum"
 
@@ -242,14 +242,14 @@ END
 }
 forge '"format_version": 1' '"format_version": 2'
 sum=$(sha256sum "$copy"/checkpoints/*/*)
-one_line 3 "^lyceum train: .*$newest/manifest.json: format_version 2 is not known here.*set another run.dir" \
+one_line 3 "^lyceum train: .*$newest/manifest.json: unknown format_version 2.*set another run.dir" \
   "$lyceum" "${tiny[@]}" "--run.dir=$copy" --run.steps=13 --checkpoint.keep=1
 equal "files of a newer lyceum" "$(sha256sum "$copy"/checkpoints/*/*)" "$sum"
 forge '\"samples\":96' '\"samples\":-1'
 one_line 3 "^lyceum train: the checkpoint's trainer state has samples = -1" \
   "$lyceum" "${tiny[@]}" "--run.dir=$copy" --run.steps=13
 forge '\"rank_of_expert\":[0,' '\"rank_of_expert\":[9,'
-one_line 3 "^lyceum checkpoint: the checkpoint places the experts of layer 1 on no ranks of one mesh" \
+one_line 3 "^lyceum checkpoint: the checkpoint's placement of the experts of layer 1 fits no mesh" \
   "$lyceum" checkpoint show "$copy/checkpoints/$newest"
 forge '"shape":[384,32]' '"shape":[4611686018427387904,32]'
 for command in show verify; do

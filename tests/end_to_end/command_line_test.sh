@@ -9,14 +9,14 @@ refused() {
   says err "^lyceum $1: $2"
   equal "lines of stderr" "$(wc -l <"$work/err")" 1
 }
-refused trian "no command 'trian': did you mean train\?"
-refused frobnicate "no command 'frobnicate': .lyceum --help. tells them"
-refused generate "--temperature = -1: 0 .* or more" --prompt x --temperature -1
-refused generate "--tokens = -3: 0 or more" --prompt x --tokens -3
-refused generate "--top-k = -1: 0 .* or more" --prompt x --top-k=-1
+refused trian "no such command 'trian': did you mean train\?"
+refused frobnicate "no such command 'frobnicate': see .lyceum --help."
+refused generate "--temperature = -1: must be 0 .* or more" --prompt x --temperature -1
+refused generate "--tokens = -3: must be 0 or more" --prompt x --tokens -3
+refused generate "--top-k = -1: must be 0 .* or more" --prompt x --top-k=-1
 refused generate ".*--temprature.*: did you mean --temperature\?" --temprature=1
 refused train ".*--lr.*: did you mean --optim.lr\?" --lr=1
-refused eval "--batches = -1: 0 .* or more" --batches=-1
+refused eval "--batches = -1: must be 0 .* or more" --batches=-1
 
 # --- help: usage, what the command does, options
 mapfile -t commands < <("$lyceum" --help | sed -n 's/^  \([a-z]\+\)  .*/\1/p')
@@ -26,7 +26,7 @@ for command in "${commands[@]}"; do
   [[ $(head -n 1 "$work/out") =~ ^"usage: ".*"lyceum $command " ]] || fail "$command --help does not begin with its usage"
   [[ $(sed -n 2p "$work/out") == '' ]] || fail "$command --help has no line below its usage"
   says out '^options:$'
-  says out '^  --help  +this text$'
+  says out '^  --help  +show this text$'
 done
 
 # --- completion: as bash asks for it, words split at spaces and =

@@ -23,7 +23,7 @@ convert() {
 trains() {
   local again=("--checkpoint.resume=$work/$1/checkpoints/step-00000000" --run.steps=2 --eval.batches=1)
   expect 0 "$lyceum" train --config "$work/$1/config.ini" "--run.dir=$work/$1-again" "${again[@]}"
-  says out "^optimizer  new: the checkpoint holds weights alone"
+  says out "^optimizer  new: the checkpoint contains only weights"
   expect 0 ranks 2 train --config "$work/$1/config.ini" "--run.dir=$work/$1-mesh" "${again[@]}" "${@:2}"
   expect 0 "$lyceum" train --config "$work/$1/config.ini" --run.steps=2 --eval.batches=1
   same_weights "$work/$1"{,-again}/checkpoints/step-00000002
@@ -66,7 +66,7 @@ expect 0 ranks 2 "${tiny[@]}" "--run.dir=$work/sparse" --moe.experts=16 --moe.ga
   --balance.expert=0 --parallel.expert=2
 loss "$work/sparse" --batch.global=1 --routing "$work/few.h5" >"$work/before"
 expect 0 "$lyceum" convert prune "$work/sparse" --out "$work/pruned" --routing "$work/few.h5" --threshold=1e-6 --dry-run
-says out "^layer 1: [1-9][0-9]* of 16 experts go: "
+says out "^layer 1: [1-9][0-9]* of 16 experts removed: "
 says out "^left over  model/layers/#/mlp/experts/#/up_proj/weight \([0-9]+ tensors\)"
 [[ ! -e $work/pruned ]] || fail "--dry-run wrote"
 convert prune sparse pruned --routing "$work/few.h5" --threshold=1e-6
@@ -82,8 +82,8 @@ equal "loss before pruning" "$(sed -n 's/^before *\([0-9.]*\) nats.*/\1/p' "$wor
 equal "loss after pruning" "$(sed -n 's/^after *\([0-9.]*\) nats.*/\1/p' "$work/told")" \
   "$(printf %.6f "$(cat "$work/before")")"
 convert prune sparse half --data "$work/data/valid" --threshold=0.5 --scope=model
-equal "layers told" "$(grep -c '^layer [12]: .* go' "$work/told")" 2
-grep -q '^layer [12]: [1-9][0-9]* of 16 experts go' "$work/told" || fail "no expert of the whole model goes"
+equal "layers told" "$(grep -c '^layer [12]: .* removed' "$work/told")" 2
+grep -q '^layer [12]: [1-9][0-9]* of 16 experts removed' "$work/told" || fail "no expert of the whole model goes"
 
 # Layers with different numbers of experts: what reads a run knows them.
 convert insert counted grown --experts=17 --layers=2 --batch.global=8
@@ -100,7 +100,7 @@ expect 0 ranks 2 eval --checkpoint "$work/grown" --parallel.expert=2 --batches=1
 
 # What is new alone is trained, by the line that insert prints: all else keeps its bits.
 convert insert sparse larger --experts=2
-only=$(sed -n 's/^To train what is new and nothing else: optim.train_only = //p' "$work/told")
+only=$(sed -n 's/^To train only what is new: optim.train_only = //p' "$work/told")
 [[ $only == *"experts/17/"* ]] || fail "insert tells '$only'"
 expect 0 ranks 2 train --config "$work/larger/config.ini" --run.steps=2 --parallel.expert=2 "--optim.train_only=$only" \
   --optim.router_penalty=0.25 --optim.router_penalty_from=16
@@ -124,22 +124,22 @@ refused() {
   [[ ! -e $work/none ]] || fail "something was written: $(find "$work/none")"
 }
 prune=(--routing "$work/few.h5" --threshold)
-refused 2 "no transform 'prun': did you mean prune" prun "$work/sparse"
-refused 2 "say which checkpoint" reset
-refused 2 "slices is not for insert" insert "$work/sparse" --slices=2
+refused 2 "no such transform 'prun': did you mean prune" prun "$work/sparse"
+refused 2 "reset needs one checkpoint or run" reset
+refused 2 "slices does not apply to insert" insert "$work/sparse" --slices=2
 refused 2 "threshold = 2" prune "$work/sparse" "${prune[@]}" 2
 refused 2 "moe.top_k = 17 is more than moe.experts = 16" prune "$work/sparse" "${prune[@]}" 1 --moe.top_k=17
-refused 2 "_proj/weight would be \[9, 32\] and is made of .* \[24, 32\]" reset "$work/sparse" --moe.expert_hidden=9
-refused 2 "data: tokens for --by = coactivation" modulize "$work/dense" --experts=6 --by=coactivation
+refused 2 "_proj/weight would be \[9, 32\] but is created from .* \[24, 32\]" reset "$work/sparse" --moe.expert_hidden=9
+refused 2 "data: modulize uses it with --by = coactivation only" modulize "$work/dense" --experts=6 --by=coactivation
 refused 2 "a divisor of its width 96" modulize "$work/dense" --experts=7
-refused 2 "moe.experts: modulize sets it itself" modulize "$work/dense" --experts=6 --moe.experts=3
+refused 2 "moe.experts cannot be set: modulize determines it" modulize "$work/dense" --experts=6 --moe.experts=3
 refused 2 "give either --routing" prune "$work/sparse" --threshold=0.5
-refused 2 "batches without --data" prune "$work/sparse" "${prune[@]}" 0.5 --batches=3
+refused 2 "batches needs --data" prune "$work/sparse" "${prune[@]}" 0.5 --batches=3
 refused 2 "did you mean|unrecognised" modulize "$work/dense" --expertz=7
 refused 3 "has no layer 1|has [0-9]+ experts in layer" prune "$work/pruned" "${prune[@]}" 0.1
 refused 3 "neither a checkpoint|no such" reset "$work/data"
 expect 2 "$lyceum" convert reset "$work/dense" --out "$work/sparse"
-says err "holds checkpoints: name another folder"
+says err "contains checkpoints: name another folder"
 (ulimit -f 24 && exec "$lyceum" convert reset "$work/dense" --out "$work/none") >"$work/out" 2>"$work/err" && fail "no space"
 says err "not saved: "
 [[ ! -e $work/none ]] || fail "a full disk left $(find "$work/none")"

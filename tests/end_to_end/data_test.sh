@@ -19,7 +19,7 @@ cut_short() {
   truncate -s 1000 "$data/train.bin"
   finish
   equal "exit code of $2" "$code" 3
-  says err "^lyceum $2: rank [0-9] on [^:]+: $data/train.bin.*(are gone: the file has 1000 bytes now, it had|cut short)"
+  says err "^lyceum $2: rank [0-9] on [^:]+: $data/train.bin.*(are missing: the file has 1000 bytes now, it had|truncated)"
   if grep -Eiq 'bus error|exited on signal' "$work/err"; then fail "a signal ended $2"; fi
 }
 cut_short 4 "${mine[@]}" --run.dir="$work/cut" --run.steps=100000
@@ -53,7 +53,7 @@ changed
 copy_data
 for kind in bin idx json; do mv "$data/train.$kind" "$data/other.$kind"; done
 expect 0 "$lyceum" "${mine[@]}" --run.dir="$run" --run.steps=14 --data.train="$data/other"
-says out "warning: data.train = $data/other from here on"
+says out "warning: data.train = $data/other from now on"
 
 # --- a tokenizer that did not make the tokens
 copy_data
@@ -64,9 +64,9 @@ not_made_with() { # PATTERN COMMAND …
   says err "^lyceum [a-z]+: $1"
   equal "lines of stderr" "$(wc -l <"$work/err")" 1
 }
-not_made_with "$data/train.bin was made with another tokenizer than $work/other.model: .*SHA-256 [0-9a-f]{12}…" \
+not_made_with "$data/train.bin was encoded with a different tokenizer than $work/other.model: .*SHA-256 [0-9a-f]{12}…" \
   "${mine[@]}" --run.dir="$work/refused" --data.tokenizer="$work/other.model"
-not_made_with "$data/valid.bin was made with another tokenizer than $work/other/text.bin: " \
+not_made_with "$data/valid.bin was encoded with a different tokenizer than $work/other/text.bin: " \
   "${mine[@]}" --run.dir="$work/refused" --data.tokenizer= --data.train="$work/other/text"
 not_made_with "data.tokenizer = $work/other.model is not the tokenizer of $run/checkpoints/step-00000014" \
   "${mine[@]}" --run.dir="$run" --run.steps=15 --data.tokenizer="$work/other.model" --data.train="$work/other/text" \
@@ -77,7 +77,7 @@ for command in "eval" "generate --prompt=one"; do
   not_made_with "data.tokenizer = $work/other.model is not the tokenizer that $run/checkpoints/step-00000014 was" \
     $command "${foreign[@]}"
 done
-not_made_with "$work/other/text.bin was made with another tokenizer than $run/checkpoints/step-00000014/tokenizer.model" \
+not_made_with "$work/other/text.bin was encoded with a different tokenizer than $run/checkpoints/step-00000014/tokenizer.model" \
   eval --checkpoint="$run" --data.valid="$work/other/text"
 
 # --- a checkpoint brings its tokenizer: it is read anywhere, and a run's folder stands for it
@@ -107,5 +107,5 @@ END
 rm run/checkpoints/step-00000014/tokenizer.model
 expect 0 "$lyceum" "${say[@]}" --checkpoint=run "--data.train=$work/gone/train" "--data.tokenizer=$work/gone/tokenizer.model"
 cmp -s "$work/out" "$work/before" || fail "the checkpoint without a tokenizer writes another text"
-not_made_with "$work/gone/train.bin was made with another tokenizer than $work/other.model" \
+not_made_with "$work/gone/train.bin was encoded with a different tokenizer than $work/other.model" \
   "${say[@]}" --checkpoint=run "--data.train=$work/gone/train" "--data.tokenizer=$work/other.model"

@@ -46,7 +46,7 @@ python3 -c "import sys; sys.exit(not abs($tight - $loss) > 2e-6)" || fail "a los
 expect 0 ranks 2 eval "--checkpoint=$checkpoint" --batches=2 --moe.capacity_factor=0.5 --parallel.expert=2 --json
 close "loss with little room on two ranks" "$(value loss)" "$tight" 1e-6
 expect 2 "$lyceum" eval "--checkpoint=$checkpoint" --moe.top_k_start=1
-says err "moe.top_k_start is of training alone: set moe.top_k"
+says err "moe.top_k_start applies to training only: set moe.top_k"
 
 expect 0 ranks 2 eval "--checkpoint=$checkpoint" --batches=2 --json --parallel.tensor=2 --parallel.sequence=true
 close "loss on two tensor ranks" "$(value loss)" "$loss" 1e-6
@@ -79,7 +79,7 @@ equal "tokens of the configured run" "$(value tokens)" $((2 * 8 * 32))
 expect 0 ranks 3 eval "--config=$config" --batches=2 --json
 equal "tokens of the configured run on three ranks" "$(value tokens)" $((2 * 8 * 32))
 expect 2 ranks 3 eval "--config=$config" --batch.global=8
-says err "batch.global = 8 does not divide among 3"
+says err "batch.global = 8 cannot be divided among 3"
 printf '[batch]\nglobal = 4\n' >"$work/four.ini"
 expect 0 "$lyceum" eval --config "$work/four.ini" "--checkpoint=$checkpoint" --batches=2 --json
 equal "tokens of smaller batches" "$(value tokens)" $((2 * 4 * 32))
@@ -128,7 +128,7 @@ write --prompt "one two" --temperature 3 --top-k 0 --tokens 40 --seed 2
 write --prompt "one two three four five" --temperature 0 --tokens 24 --timing
 cmp -s "$work/out" "$work/greedy" || fail "--timing changes the text"
 says err '^prompt +[0-9]+ tokens in [0-9.]+ s, [0-9.]+ tokens/s$'
-says err '^decoding +23 tokens in [0-9.]+ s, [0-9.]+ tokens/s, [0-9.]+ ms a token \(median\)$'
+says err '^decoding +23 tokens in [0-9.]+ s, [0-9.]+ tokens/s, [0-9.]+ ms per token \(median\)$'
 write --prompt "" --tokens 5 --temperature 0
 equal "tokens 0" "$(write --prompt "one two" --tokens 0 && cat "$work/out")" "one two"
 
@@ -137,7 +137,7 @@ expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/padded" --model.vocab=768 --run
 expect 0 "$lyceum" generate "--checkpoint=$work/padded" --prompt one --temperature 100 --top-k 0 --tokens 30
 
 expect 2 "$lyceum" generate "--checkpoint=$work/count/checkpoints" --prompt "$sentence$sentence$sentence$sentence"
-says err "^lyceum generate: a prompt of [0-9]+ tokens: 1 to 63 fit this model"
+says err "^lyceum generate: a prompt of [0-9]+ tokens: this model accepts 1 to 63"
 [[ ! -s $work/out ]] || fail "a refused prompt was printed"
 expect 2 ranks 2 generate "--checkpoint=$work/count/checkpoints" --prompt one
-says err "^lyceum generate: .*generate runs as one rank"
+says err "^lyceum generate: .*generate runs on one rank"

@@ -38,7 +38,7 @@ tune=(train --config "$work/tuned/config.ini")
 from=--checkpoint.resume=$work/tuned/checkpoints/step-00000000
 before=$("$lyceum" eval --checkpoint="$work/tuned" --json)
 expect 0 "$lyceum" "${tune[@]}" "--run.dir=$work/whole" "$from" --run.steps=8
-says out "^packing    $work/data/chat: 150 documents in [0-9]+ sequences of 32, [0-9.]+ % padding, [1-9][0-9]* cut$"
+says out "^packing    $work/data/chat: 150 documents in [0-9]+ sequences of 32, [0-9.]+ % padding, [1-9][0-9]* split$"
 targets=$(metric "$work/whole/metrics.jsonl" 1 targets)
 ((targets > 0 && targets < 8 * 32 * 7 / 8)) || fail "$targets targets of 256 tokens count"
 python3 - "$before" "$(metric "$work/whole/metrics.jsonl" 8 valid_loss)" <<'END' || fail "fine-tuning does not lower the loss"
@@ -66,7 +66,7 @@ expect 0 "$lyceum" generate --checkpoint="$work/whole" --prompt "the file" --tok
 # --- a batch of which no token counts changes nothing
 expect 0 "$lyceum" "${tune[@]}" "--run.dir=$work/silent" "$from" --run.steps=2 --data.train="$work/data/chat-silent" \
   --optim.weight_decay=0.1
-says out "step 1 left out on all ranks: none of its batch's tokens counts in the loss"
+says out "step 1 skipped on all ranks: no token of its batch counts in the loss"
 equal "skipped steps" "$(metric "$work/silent/metrics.jsonl" 2 skipped)" 2
 equal "loss of weights that no step has changed" "$(metric "$work/silent/metrics.jsonl" 2 valid_loss)" \
   "$(python3 -c 'import json, sys; print(json.loads(sys.argv[1])["loss"])' "$before")"
@@ -74,7 +74,7 @@ equal "loss of weights that no step has changed" "$(metric "$work/silent/metrics
 # --- a mask that is missing
 mv "$work/data/chat.mask" "$work/data/kept.mask"
 expect 3 "$lyceum" "${tune[@]}" "--run.dir=$work/refused" "$from"
-says err "$work/data/chat.mask is missing, and $work/data/chat.json says that [0-9]+ of [0-9]+ tokens are trained"
+says err "$work/data/chat.mask is missing, and according to $work/data/chat.json only [0-9]+ of [0-9]+ tokens are trained"
 mv "$work/data/kept.mask" "$work/data/chat.mask"
 
 # --- a mixture

@@ -10,21 +10,21 @@ for step in gpu_test mesh-8-all same-bits train_step-2b pytorch-speed racecheck-
 [[ ! -e $work/results ]] || fail "a dry run leaves something behind"
 if ! nvidia-smi --list-gpus 2>/dev/null | grep -q .; then
   expect 1 "${gpu[@]}"
-  says err 'nvidia-smi lists no GPU here'
+  says err 'nvidia-smi lists no GPU'
 fi
 
 expect 0 "${gpu[@]}" --device cpu --only '^(tokens|cpu|mesh-2-zero3|mesh-1)$'
 says out '^mesh-2-zero3 +[0-9]+ s  ok$'
-says out '^in all [0-9]+ s; logs and results in '
+says out '^total [0-9]+ s; logs and results in '
 diff <(sed '1,/^$/d' "$work/out") "$work/results/summary.txt" || fail "summary.txt is another table"
 # mesh-equality finds no runs of the others, and must say so; what the budget does not reach is told, not passed over.
 expect 1 "${gpu[@]}" --device cpu --only '^mesh-equality$'
 says out '^mesh-equality +[0-9]+ s  FAILED: exit code 1$'
 expect 1 "${gpu[@]}" --device cpu --only '^cpu$' --budget 5
-says out '^cpu +-  left out: 5 s are over$'
+says out '^cpu +-  skipped: 5 s are over$'
 expect 2 "${gpu[@]}" --no-such-option
 expect 1 "$source/scripts/gpu.sh" --bundle "$work"
-says err 'is no bundle with tests and benchmarks'
+says err 'is not a bundle with tests and benchmarks'
 
 # Benchmarks, with programs that only say what they were asked: both routings, and the GPU's clocks in the table and the JSON.
 mkdir -p "$work/fake/apps" "$work/fake/benchmarks" "$work/bin"

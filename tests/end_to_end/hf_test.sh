@@ -48,14 +48,14 @@ done
 expect 0 ranks 2 convert import-hf "$models/mixtral" --out "$work/shared"
 same_weights "$work"/{shared,mixtral}/checkpoints/step-00000000
 expect 0 ranks 2 convert export-hf "$work/shared" --out "$work/back/shared" --shard-size=5KB
-says out "^holds it   MixtralForCausalLM"
+says out "^exported   MixtralForCausalLM"
 [[ -s $work/back/shared/model.safetensors.index.json ]] || fail "no index of several files"
 cmp <(tensors "$models/mixtral") <(tensors "$work/back/shared" | sort) || fail "several files have other tensors"
 expect 0 "$lyceum" convert import-hf "$work/back/shared" --out "$work/again"
 same_weights "$work"/{again,mixtral}/checkpoints/step-00000000
 expect 0 ranks 2 train --config "$work/mixtral/config.ini" "--data.train=$models/valid" --batch.seq_len=8 --batch.global=2 \
   --run.steps=2 --parallel.expert=2
-says out "^optimizer  new: the checkpoint holds weights alone"
+says out "^optimizer  new: the checkpoint contains only weights"
 
 # refused CODE PATTERN argument …: one line, and nothing of $work/none is there.
 refused() {
@@ -75,20 +75,20 @@ refused 3 'hidden_act = "gelu"' import-hf "$work/odd"
 with 's/"default"/"yarn"/'
 refused 3 'rope_parameters has rope_type = "yarn"' import-hf "$work/odd"
 with 's/"llama"/"gpt2"/'
-refused 3 'model_type = "gpt2": known are qwen2, llama, ' import-hf "$work/odd"
+refused 3 'model_type = "gpt2": must be one of qwen2, llama, ' import-hf "$work/odd"
 with 's/"num_hidden_layers": 2/"num_hidden_layers": 1/'
-refused 3 "no model of Lyceum has a tensor model.layers.1" import-hf "$work/odd"
+refused 3 "Lyceum's models have no tensor model.layers.1" import-hf "$work/odd"
 with ''
 truncate -s -1 "$work/odd/model.safetensors"
-refused 3 "is no sound safetensors file: tensor .* lie outside the data" import-hf "$work/odd"
-refused 3 "config.json is not there" import-hf "$work"
-refused 3 "q_proj.weight is .12, 8., and would be .18, 8." import-hf "$models/llama" --model.heads=3
-refused 2 "dtype = F64: F32 or BF16" export-hf "$work/llama" --dtype=F64
+refused 3 "is not a valid safetensors file: tensor .* are outside the data" import-hf "$work/odd"
+refused 3 "config.json does not exist" import-hf "$work"
+refused 3 "q_proj.weight is .12, 8., but .18, 8. according" import-hf "$models/llama" --model.heads=3
+refused 2 "dtype = F64: must be F32 or BF16" export-hf "$work/llama" --dtype=F64
 refused 2 "shard-size = 5XB" export-hf "$work/llama" --shard-size=5XB
-refused 2 "architecture is not for import-hf" import-hf "$models/llama" --architecture=llama
-refused 2 "LlamaForCausalLM does not hold this model exactly: .*moe.experts = 4" export-hf "$work/mixtral" --architecture=llama
+refused 2 "architecture does not apply to import-hf" import-hf "$models/llama" --architecture=llama
+refused 2 "LlamaForCausalLM cannot represent this model exactly: .*moe.experts = 4" export-hf "$work/mixtral" --architecture=llama
 expect 2 "$lyceum" convert export-hf "$work/llama" --out "$work/back/llama"
-says err "is there already: name another folder"
+says err "already exists: name another folder"
 (ulimit -f 4 && exec "$lyceum" convert export-hf "$work/llama" --out "$work/none") >"$work/out" 2>"$work/err" &&
   fail "no space"
 says err "model.safetensors cannot be written: File too large"

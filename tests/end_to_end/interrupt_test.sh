@@ -33,7 +33,7 @@ wait_for 30 beyond "$work/alone" || fail "the run to interrupt does not start"
 kill -INT "$job"
 finish
 saved alone
-says err "^lyceum train: SIGINT: saves a checkpoint after this step and ends"
+says err "^lyceum train: SIGINT: saving a checkpoint after this step, then exiting"
 expect 0 "$lyceum" "${run_of[@]}" "--run.dir=$work/alone"
 says out "resumed "
 same_weights "$work/calm-1/checkpoints/step-00000120" "$work/alone/checkpoints/step-00000120"
@@ -46,14 +46,14 @@ wait_for 30 beyond "$work/pair" || fail "the ranks to interrupt do not start"
 kill -INT -- "-$job"
 finish
 saved pair
-equal "lines for the signal" "$(grep -c "^lyceum train: SIGUSR1: saves a checkpoint" "$work/err")" 1
+equal "lines for the signal" "$(grep -c "^lyceum train: SIGUSR1: saving a checkpoint" "$work/err")" 1
 expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/pair"
 same_weights "$work/calm-2/checkpoints/step-00000120" "$work/pair/checkpoints/step-00000120"
 
 # --- twice, in a step that takes long: the second one does not wait for it
 long=("${run_of[@]}" --batch.global=20480)
 in_step() { [[ -f $1/metrics.jsonl ]] && sleep 1; }  # the file is made just before the first step
-told() { grep -q "saves a checkpoint after this step" "$work/err"; }
+told() { grep -q "saving a checkpoint after this step" "$work/err"; }
 begin "$lyceum" "${long[@]}" "--run.dir=$work/twice"
 wait_for 30 in_step "$work/twice" || fail "the long step does not start"
 kill -TERM "$job"
@@ -61,7 +61,7 @@ wait_for 10 told || fail "no line for SIGTERM"
 kill -TERM "$job"
 finish
 equal "exit code after the second SIGTERM" "$code" 143
-says err "^lyceum train: SIGTERM again: ended, nothing more is written"
+says err "^lyceum train: SIGTERM again: exiting without saving"
 begin two_ranks "${long[@]}" "--run.dir=$work/twice-2"
 wait_for 30 in_step "$work/twice-2" || fail "the long step of two ranks does not start"
 kill -INT -- "-$job"

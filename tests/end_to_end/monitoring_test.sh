@@ -42,6 +42,6 @@ END
 # What cannot be written is told once, and training goes on.
 mkdir "$work/folder.prom"
 expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/other" --run.steps=5 "--run.prometheus=$work/folder.prom"
-equal "warnings" "$(grep -c "^warning: .*folder.prom.*training goes on" "$work/out")" 1
+equal "warnings" "$(grep -c "^warning: .*folder.prom.*training continues" "$work/out")" 1
 expect 2 "$lyceum" "${tiny[@]}" "--run.dir=$work/other" --run.prometheus=metrics.txt
 says err "run.prometheus = metrics.txt: .*\.prom"

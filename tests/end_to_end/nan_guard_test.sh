@@ -6,8 +6,8 @@ make_data
 
 expect 4 ranks 2 "${tiny[@]}" --run.dir="$work/run" --parallel.expert=2 --run.steps=200 --checkpoint.every=20 \
   --optim.schedule=constant --optim.warmup_steps=0 --optim.lr=1e30 --optim.clip_norm=0
-says out 'warning: step [0-9]+ left out on all ranks .*: not finite is the .* on ranks? [01]'
-says err 'steps in a row were not finite: resume an earlier checkpoint'
+says out 'warning: step [0-9]+ skipped on all ranks .*: first non-finite value: the .* on ranks? [01]'
+says err 'consecutive steps were not finite: resume from an earlier checkpoint'
 python3 - "$work/run/metrics.jsonl" <<'END' || fail "metrics.jsonl does not tell of the steps left out"
 import json, sys
 lines = [json.loads(line) for line in open(sys.argv[1])]
@@ -32,20 +32,20 @@ expect 0 "${one[@]}" "--run.dir=$work/calm" --run.steps=30
 expect 0 "${one[@]}" "--run.dir=$work/wild" --run.steps=20
 expect 4 "${one[@]}" "--run.dir=$work/wild" --run.steps=200 --optim.lr=1e25
 says out "^checkpoint .* after step 25 in .*; it is not sound: "
-says err "50 steps in a row were not finite"
+says err "50 consecutive steps were not finite"
 expect 0 "$lyceum" checkpoint ls "$work/wild/checkpoints"
 says out "^step-00000020 .* yes +yes$"
 equal "checkpoints" "$(grep -c ^step- "$work/out")" 2
-equal "sound ones" "$(grep -c " no: .*left out  *yes$" "$work/out")" 1
+equal "sound ones" "$(grep -c " no: .*skipped  *yes$" "$work/out")" 1
 expect 0 "${one[@]}" "--run.dir=$work/wild" --run.steps=30
-says out "^warning: going back to step-00000020, the newest sound checkpoint: step-[0-9]+ is not sound: [0-9]+ of the last 10 steps were left out"
-says out "^metrics +[0-9]+ lines cut off: steps after 20 are done again"
+says out "^warning: resuming from step-00000020, the newest sound checkpoint: step-[0-9]+ is not sound: [0-9]+ of the last 10 steps were skipped"
+says out "^metrics +[0-9]+ lines removed: steps after 20 are repeated"
 same_weights "$work"/{calm,wild}/checkpoints/step-00000030
 
 # One with too few steps left to give up, and nothing sound to go back to, does not end well either, however often. No sums
 # of routing are cleared between its checkpoints.
 for _ in first again; do
   expect 4 "${one[@]}" "--run.dir=$work/short" --run.steps=30 --optim.lr=1e25 --routing.every=1000
-  says err "the last [0-9]+ steps were left out, so the run ends without a result: lower optim.lr"
+  says err "the last [0-9]+ steps were skipped, so the run ends without a result: lower optim.lr"
 done
-says out "^warning: no checkpoint is sound: going on from step-00000030 all the same"
+says out "^warning: no checkpoint is sound: resuming from step-00000030 nevertheless"

@@ -13,7 +13,7 @@ done
 expect 0 "$lyceum" plan --config "$papers/deepseekmoe-2b.ini" --world 16 --parallel.pipeline=2 --svg "$work/pipeline.svg"
 says out "^best meshes of 16 ranks"
 says out "^2 .* \+[0-9.]+ %: .* pp2 dp[0-9]"
-says out "^best: [0-9]+ % of the step computes"
+says out "^best: [0-9]+ % of the step is compute"
 says out "^row 1 \|"
 grep -q "</svg>" "$work/pipeline.svg" || fail "no drawing"
 grep -q "makespan [0-9.e+-]* ms" "$work/pipeline.svg" || fail "a drawing of times without their unit"
@@ -33,21 +33,21 @@ says err "needs --cluster FILE or --world N"
 
 # What does not fit is planned, then refused with two ways out.
 expect 2 "$lyceum" plan --config "$papers/deepseekmoe-16b.ini" --cluster "$clusters/h100-8x.ini" --batch.micro=1
-says out "^memory of a rank"
+says out "^peak memory per rank"
 says err "^lyceum plan: rank 0 needs [0-9.]+ GB of the 76.0 GB .*, or "
 expect 2 "$lyceum" plan --config "$papers/deepseekmoe-145b.ini" --world 8
-says err "^lyceum plan: none of [0-9]+ ways .* of the nearest, pp[0-9]+ .*, rank [0-9]+ needs .*: take more ranks"
+says err "^lyceum plan: none of [0-9]+ meshes .* in the closest, pp[0-9]+ .*, rank [0-9]+ needs .*: use more ranks"
 says err "^row +rank +blocks"
 expect 2 "$lyceum" plan --config "$papers/deepseekmoe-16b.ini" --ranks=8 --parallel.tensor=3
 says err "do not split"
 expect 2 "$lyceum" plan --world 8 --ranks=8
-says err "give one of them"
+says err "give only one of them"
 expect 2 "$lyceum" plan --world 0 --parallel.tenser=2
-says err "--world = 0: at least one rank"
+says err "--world = 0: must be at least 1"
 says err "parallel.tenser.*did you mean parallel.tensor"
 for ranks in 2147483647 1073741824 1000001; do
   expect 2 "$lyceum" plan --world "$ranks"
-  says err "1000000 ranks at most"
+  says err "must be at most 1000000"
 done
 # Everything at once, misspelt keys and what does not divide.
 expect 2 "$lyceum" plan --config "$papers/deepseekmoe-16b.ini" --model.hiden=3 --parallel.tensor=3 --ranks=8
@@ -55,13 +55,13 @@ says err "3 mistakes"
 for word in model.hidden "do not split" "parallel.tensor = 3 does not divide model.heads"; do says err "$word"; done
 # A search says what stands against the keys that are given, and completes what they leave open.
 expect 2 "$lyceum" plan --config "$papers/deepseekmoe-16b.ini" --world 16 --parallel.pipeline=99
-says err "no mesh of 16 ranks will do: parallel.pipeline = 99 .* more than model.layers = 28"
+says err "no valid mesh of 16 ranks: parallel.pipeline = 99 .* more than model.layers = 28"
 expect 2 "$lyceum" plan --config "$papers/deepseekmoe-2b.ini" --world 16 --parallel.placement=pairs
 says err "63 experts do not form pairs"
 expect 0 "$lyceum" plan --config "$papers/deepseekmoe-2b.ini" --world 16 --parallel.schedule=interleaved --batch.micro=0
 says out "interleaved x2"
 expect 2 "$lyceum" plan --config "$papers/deepseekmoe-2b.ini" --svg "$work/absent/pipeline.svg"
-says err "^lyceum plan: --svg .*no file can be written"
+says err "^lyceum plan: --svg .*cannot write this file"
 equal "bytes of a report before a refusal" "$(wc -c <"$work/out")" 0
 expect 3 "$lyceum" plan --cluster "$work/absent.ini"
 says err "cannot read the file '$work/absent.ini'"

@@ -130,11 +130,11 @@ lr() { metric "$work/longer/metrics.jsonl" "$1" lr; }
 expect 0 "${short[@]}"
 says out "^peak  .*measured now"
 expect 0 "${short[@]}" --run.steps=14
-says out "^peak  .*measured on 20[0-9-]+; --remeasure does it again: MFU counts against it$"
-says out "^schedule   cosine over 12 steps, as the checkpoint has it; optim.schedule_steps=14 "
+says out "^peak  .*measured on 20[0-9-]+; --remeasure repeats this: the base of MFU$"
+says out "^schedule   cosine over 12 steps, as in the checkpoint; optim.schedule_steps=14 "
 expect 0 "${short[@]}" --run.steps=16 --remeasure
 says out "^peak  .*measured now"
-says out "^schedule   cosine over 12 steps, as the checkpoint has it; optim.schedule_steps=16 "
+says out "^schedule   cosine over 12 steps, as in the checkpoint; optim.schedule_steps=16 "
 for step in 12 13 16; do equal "learning rate of step $step" "$(lr $step)" 0.0001; done
 expect 0 "${short[@]}" --run.steps=17 --optim.schedule_steps=40
 says out "^warning: the learning rate of step 17 is 0.00[0-9]+; by the checkpoint's schedule, cosine over 12 steps, it would be 0.0001$"

@@ -28,9 +28,9 @@ options=("${tiny[@]}" --data.order=sequential --data.valid= --data.tokenizer= --
   --batch.global=4 --run.steps=120 --checkpoint.every=20 --optim.schedule=constant --optim.warmup_steps=0 --optim.lr=0.01)
 
 expect 0 ranks 2 "${options[@]}" --run.dir="$work/noisy-run" --data.train="$work/noisy" --run.rollback=2
-says out '^warning: after step [0-9]+ the loss was .*: the run went back to step 60 and passes over the [0-9]+ steps of data since \(1 of 2 times\)'
-equal "times that it went back" "$(grep -c 'the run went back' "$work/out")" 1
-step=$(sed -nE 's/^warning: after step ([0-9]+) .* went back .*/\1/p' "$work/out")
+says out '^warning: after step [0-9]+ the smoothed loss was .*: the run returned to step 60 and skips the [0-9]+ steps of data since then \(1 of 2 times\)'
+equal "times that it went back" "$(grep -c 'the run returned' "$work/out")" 1
+step=$(sed -nE 's/^warning: after step ([0-9]+) .* returned .*/\1/p' "$work/out")
 python3 - "$work/noisy-run/metrics.jsonl" <<'END' || fail "metrics.jsonl does not tell what happened"
 import json, sys
 lines = [json.loads(line) for line in open(sys.argv[1])]
@@ -45,7 +45,7 @@ same_weights "$work"/{noisy,spliced}-run/checkpoints/step-00000120
 
 # A run that may not go back trains on the noise; one that has nothing to go back to says so and goes on.
 expect 0 ranks 2 "${options[@]}" --run.dir="$work/plain" --data.train="$work/noisy" --run.steps=80
-! grep -q 'went back' "$work/out" || fail "it went back unasked"
+! grep -q 'the run returned' "$work/out" || fail "it went back unasked"
 expect 4 ranks 2 "${options[@]}" --run.dir="$work/new" --data.train="$work/noisy" --run.steps=20 --optim.lr=1e25 \
   --optim.clip_norm=0 --run.rollback=1
-says out '^warning: step [0-9]+: .*, and there is no sound checkpoint to go back to'
+says out '^warning: step [0-9]+: .*, and there is no sound checkpoint to return to'

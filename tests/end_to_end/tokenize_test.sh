@@ -64,10 +64,10 @@ grep -q '"documents": 801' mixed-tokens.json || fail "other documents: $(cat mix
 grep -qF "skipped 2 files: 1 binary ($work/mixed/binary), 1 empty ($work/mixed/empty) and 2 records: 1 not JSON \
 ($work/mixed/a.jsonl:402), 1 without \"text\" ($work/mixed/a.jsonl:401)" summary || fail "other skipped files: $(cat summary)"
 head -c 1000 mixed/b.jsonl.gz >cut.jsonl.gz
-expect_exit 3 "cut.jsonl.gz is cut short: it ends at byte 1000" "$lyceum" tokenize --input cut.jsonl.gz --model tok.model --output o
+expect_exit 3 "cut.jsonl.gz is truncated: it ends at byte 1000" "$lyceum" tokenize --input cut.jsonl.gz --model tok.model --output o
 [ ! -e o.bin ] || fail "a failed run left o.bin"
 expect_exit 2 "--tokenizer" "$lyceum" tokenize --input tiny.txt --output o
-expect_exit 2 "leave one of them away" "$lyceum" tokenize --input tiny.txt --output o --tokenizer tok.model --retrain
+expect_exit 2 "use one or the other" "$lyceum" tokenize --input tiny.txt --output o --tokenizer tok.model --retrain
 
 # --- killed again and again, the same command comes to the same bytes
 for _ in $(seq 40); do cat mixed/b.jsonl.gz; done >many.jsonl.gz

@@ -211,7 +211,7 @@ def faulted_problem(point, outcome, run_dir):
     if outcome.code not in (3, IO_FAILED):
         return "not an exit code that is promised"
     said = outcome.lines()
-    if scenario.code and said and "saves a checkpoint after this step" in said[0]:
+    if scenario.code and said and "saving a checkpoint after this step" in said[0]:
         said = said[1:]
     if len(said) != 1 or not said[0].startswith("lyceum train: "):
         return f"{len(said)} lines on standard error, not one"

@@ -85,7 +85,7 @@ TEST(CudaStream, ABadIndexIsToldOnceAtTheNextWait) {
     cuda.synchronise();
     ADD_FAILURE();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("EmbeddingForward: tokens holds 9, outside of [0, 5), on GPU 0"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("EmbeddingForward: tokens contains 9, outside of [0, 5), on GPU 0"));
   }
   EXPECT_NO_THROW(cuda.synchronise());
   EXPECT_EQ(fetch<float>(stream, y), std::vector<float>(12));

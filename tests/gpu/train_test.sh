@@ -63,7 +63,7 @@ if ((stand_in)); then
   [[ $code != 0 ]] || fail "other algorithms have the same bits: this test shows nothing"
   export HOST_CUDA_CUBLASLT_VERSION=2
   expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/untold" --run.steps=13
-  says out "^gemm +algorithms in $work/untold/gemm.json are for .*cuBLASLt 1; for .*cuBLASLt 2 they are chosen anew"
+  says out "^gemm +algorithms in $work/untold/gemm.json are for .*cuBLASLt 1; for .*cuBLASLt 2 they are chosen again"
   unset HOST_CUDA_CUBLASLT_VERSION
   # Ranks that would choose otherwise take what the first has chosen.
   favour() { mpirun -n 2 bash -c 'HOST_CUDA_FASTEST_GEMM=$((2 - OMPI_COMM_WORLD_RANK)) exec "$@"' favour "$lyceum" "$@"; }
@@ -78,7 +78,7 @@ sed -i 's/"proposal":/"proposal" :/' "$work/told/gemm.json"
 expect 0 "$lyceum" "${timed[@]}" "--run.dir=$work/told" --run.steps=13
 sed -i 's/"accumulate":false/"accumulate":true/' "$work/told/gemm.json"
 expect 3 "$lyceum" "${timed[@]}" "--run.dir=$work/told" --run.steps=14
-says err 'told/gemm.json: it was changed after it was written .*remove it, and run.gemm_file where that names it'
+says err 'told/gemm.json: it was changed after it was written .*remove it, and run.gemm_file if that names it'
 
 # Ranks that share the GPU.
 staged=("${gpu[@]}" --parallel.transport=staged)

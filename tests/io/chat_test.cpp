@@ -50,7 +50,7 @@ TEST(Chat, TemplatesAreThoseOfTheirModels) {
   EXPECT_EQ(shown(two_answers, "plain"), "S\nQ1\n{A1$}Q2\n{A2$}");
   EXPECT_EQ(shown(R"({"prompt": "Q", "completion": "A"})", "plain"), "Q\n{A$}");
   EXPECT_THAT(error_of([] { chat_template("other"); }, ExitCode::usage),
-              HasSubstr("--chat other is none of chatml, llama3, deepseek, plain"));
+              HasSubstr("--chat other is not one of chatml, llama3, deepseek, plain"));
 }
 
 TEST(Chat, BadRecordsAreRefusedWithTheReason) {
@@ -60,7 +60,7 @@ TEST(Chat, BadRecordsAreRefusedWithTheReason) {
   refused("{", "not JSON");
   refused("[]", "without \"messages\" or \"prompt\"");
   refused(R"({"text": "x"})", "without \"messages\" or \"prompt\"");
-  refused(R"({"messages": "x"})", "whose \"messages\" is no list");
+  refused(R"({"messages": "x"})", "whose \"messages\" is not a list");
   refused(R"({"messages": [{"role": "user"}]})", "without a text \"content\"");
   refused(R"({"messages": [{"role": "assistant", "content": null}]})", "without a text \"content\"");
   refused(R"({"messages": [7]})", "without a text \"role\"");

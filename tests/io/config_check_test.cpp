@@ -53,17 +53,17 @@ void expect_each_told(const std::vector<Impossible>& cases,
 TEST(ConfigProblems, impossible_models_are_told) {
   expect_each_told({
       {[](Config& c) { c.model.hidden = 250; }, {"model.heads = 4 does not divide model.hidden = 250"}},
-      {[](Config& c) { c.model.hidden = 252; }, {"heads of width 63", "model.head_dim", "RoPE"}},
-      {[](Config& c) { c.model.head_dim = 63; }, {"heads of width 63"}},
+      {[](Config& c) { c.model.hidden = 252; }, {"heads have the odd width 63", "model.head_dim", "RoPE"}},
+      {[](Config& c) { c.model.head_dim = 63; }, {"heads have the odd width 63"}},
       {[](Config& c) { c.model.kv_heads = 3; }, {"model.kv_heads = 3 does not divide model.heads = 4"}},
       {[](Config& c) { c.model.kv_heads = 8; }, {"model.kv_heads = 8 does not divide model.heads = 4"}},
       {[](Config& c) { c.model.first_dense_layers = 5; }, {"model.first_dense_layers = 5", "model.layers = 4"}},
-      {[](Config& c) { c.model.head_dim = 5; }, {"heads of width 5 (model.head_dim) are odd"}},
+      {[](Config& c) { c.model.head_dim = 5; }, {"heads have the odd width 5 (model.head_dim)"}},
       {[](Config& c) {
          c.model.attention_weights = AttentionWeights::stick_breaking;
          c.model.rope_base = 500000;
        },
-       {"model.rope_base = 500000 with model.attention_weights = stick_breaking", "leave model.rope_base out"}},
+       {"model.rope_base = 500000 with model.attention_weights = stick_breaking", "remove model.rope_base"}},
       {[](Config& c) {
          c.model.attention = "moa";
          c.attention_experts.count = 4;
@@ -161,7 +161,7 @@ TEST(ConfigProblems, impossible_mixtures_are_told) {
          c.moe.experts_of_layers = {4, 4};
          c.model.first_dense_layers = 1;
        },
-       {"moe.experts_of_layers lists 2 numbers for the 3 layers behind model.first_dense_layers = 1"}},
+       {"moe.experts_of_layers lists 2 numbers for the 3 layers after model.first_dense_layers = 1"}},
       {[](Config& c) {
          c.moe.experts_of_layers = {15, 15, 15, 15};
          c.moe.expert_sizes = std::vector<std::int64_t>(15, 9);
@@ -186,7 +186,8 @@ TEST(ConfigProblems, impossible_mixtures_are_told) {
          c.moe.experts = 8;
          c.balance.device_groups = 3;
        },
-       {"parallel.placement = pairs with balance.device_groups = 3: 4 pairs of experts do not divide among 3 ranks"}},
+       {"parallel.placement = pairs with balance.device_groups = 3: 4 pairs of experts cannot be divided among 3 "
+        "ranks"}},
       {[](Config& c) {
          c.parallel.placement = PlacementKind::pairs;
          c.moe.experts = 4;
@@ -212,19 +213,19 @@ TEST(ConfigProblems, impossible_experts_without_weights_are_told) {
          none(c);
          c.moe.zero_experts = 1;
        },
-       {"moe.zero_experts = 1 with no experts beside them", "set moe.zero_experts = 0, or moe.experts"}},
+       {"moe.zero_experts = 1 with no routed experts", "set moe.zero_experts = 0, or moe.experts"}},
       {[&](Config& c) {
          none(c);
          c.moe.copy_experts = 1;
        },
-       {"moe.copy_experts = 1 with no experts beside them"}},
+       {"moe.copy_experts = 1 with no routed experts"}},
       {[&](Config& c) {
          none(c);
          c.moe.latent_hidden = 2;
        },
-       {"moe.latent_hidden = 2 with no experts beside them"}},
+       {"moe.latent_hidden = 2 with no routed experts"}},
       {[](Config& c) { c.moe.latent_hidden = c.model.hidden; },
-       {"is not below model.hidden", "set moe.latent_hidden = 0"}},
+       {"is not below model.hidden", "or moe.latent_hidden = 0"}},
       {[](Config& c) { c.moe.copy_experts = -1; }, {"moe.copy_experts = -1: must be"}},
       {[](Config& c) {
          c.moe.router = RouterKind::hash;
@@ -387,7 +388,7 @@ TEST(ConfigResolve, gates_follow_renormalize_and_the_router) {
 
 TEST(ConfigProblems, impossible_meshes_and_batches_are_told) {
   expect_each_told({
-      {[](Config& c) { c.batch.global = 6; }, {"batch.global = 6 does not divide among 4 data-parallel ranks"}},
+      {[](Config& c) { c.batch.global = 6; }, {"batch.global = 6 cannot be divided among 4 data-parallel ranks"}},
       {[](Config& c) { c.batch.global = 3; }, {"batch.global = 3"}, 2},
       {[](Config& c) { c.batch.micro = 4; }, {"batch.micro = 4 does not divide the 2 sequences"}},
       {[](Config& c) { c.batch.global = 0; }, {"batch.global = 0: must be >= 1"}},
@@ -436,7 +437,7 @@ TEST(ConfigProblems, shares_of_tensor_ranks_that_do_not_come_out_are_told) {
          c.moe.expert_sizes = std::vector<std::int64_t>(15, 9);
          c.moe.expert_sizes[7] = 2;
        },
-       {"parallel.expert_tensor = 4 is more than the least of moe.expert_sizes = 2"}},
+       {"parallel.expert_tensor = 4 is more than the smallest of moe.expert_sizes = 2"}},
       {[](Config& c) { c.parallel.expert_tensor = 3; }, {"parallel.expert_tensor = 3 does not divide the 4 ranks"}},
       {[](Config& c) {
          c.moe = {};
@@ -496,7 +497,7 @@ TEST(ConfigProblems, impossible_training_is_told) {
       {[](Config& c) { c.optim.beta2 = -0.5; }, {"optim.beta2 = -0.5: must be in [0, 1)"}},
       {[](Config& c) { c.optim.eps = 0; }, {"optim.eps = 0: must be > 0"}},
       {[](Config& c) { c.data.valid_fraction = 1; }, {"data.valid_fraction = 1: must be in [0, 1)"}},
-      {[](Config& c) { c.eval.every = 5; }, {"eval.every = 5 with nothing to validate on"}},
+      {[](Config& c) { c.eval.every = 5; }, {"eval.every = 5 with no data to validate on"}},
       {[](Config& c) { c.run.prometheus = "a.txt"; }, {"run.prometheus = a.txt", ".prom"}},
       {[](Config& c) { c.run.gemm_file = "a.json"; }, {"run.gemm_file = a.json", "run.gemm_choice = timed"}},
       {[](Config& c) { c.checkpoint.keep = -1; }, {"checkpoint.keep = -1: must be >= 0"}},

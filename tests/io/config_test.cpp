@@ -103,8 +103,8 @@ TEST_F(ConfigFile, a_key_given_twice_is_a_mistake) {
 TEST_F(ConfigFile, lines_of_another_form_are_mistakes) {
   write("[run]\nsteps 3\n= 4\n[oops\n");
   EXPECT_THAT(mistake({"--config", file_}),
-              AllOf(StartsWith("3 mistakes"), HasSubstr("'steps 3' in " + file_ + " line 2: neither"),
-                    HasSubstr("line 3: neither"), HasSubstr("'[oops' in")));
+              AllOf(StartsWith("3 mistakes"), HasSubstr("'steps 3' in " + file_ + " line 2: expected"),
+                    HasSubstr("line 3: expected"), HasSubstr("'[oops' in")));
   write(std::string("\x89HDF\0\0\nabc\n", 11));
   EXPECT_THAT(mistake({"--config", file_}), AllOf(HasSubstr("not a text file"), Not(HasSubstr("abc"))));
 }
@@ -125,7 +125,7 @@ TEST_F(ConfigFile, long_ones_are_told_briefly) {
     return told;
   };
   EXPECT_THAT(brief(key + " = 1\n"), AllOf(HasSubstr("unknown key 'kkkk"), HasSubstr("… (500000 bytes)' in ")));
-  EXPECT_THAT(brief(key), HasSubstr("line 1: neither"));
+  EXPECT_THAT(brief(key), HasSubstr("line 1: expected"));
   EXPECT_THAT(brief("run.steps = " + key), HasSubstr("is not an integer"));
   EXPECT_THAT(brief("run.dir = " + key), HasSubstr("must have at most 4095 bytes"));
   EXPECT_THAT(brief(std::string(2 << 20, 'k')), HasSubstr("has more than 1048576 bytes"));
@@ -150,7 +150,7 @@ TEST_F(ConfigFile, all_mistakes_are_told_at_once) {
               AllOf(StartsWith("7 mistakes"), HasSubstr("run.steps = many in " + file_ + " line 2: 'many' is not an "),
                     HasSubstr("run.device = gpu in " + file_ + " line 3: must be one of auto, cpu, cuda"),
                     HasSubstr("unknown key 'modle.layers' in " + file_ + " line 5: did you mean model.layers?"),
-                    HasSubstr("line 6: neither"), HasSubstr("optim.lr = -1 on the command line: must be >= 0"),
+                    HasSubstr("line 6: expected"), HasSubstr("optim.lr = -1 on the command line: must be >= 0"),
                     HasSubstr("'optim.beta9' on the command line: did you mean optim.beta"),
                     HasSubstr("batch.global =  on the command line: a value is missing")));
 }
@@ -182,7 +182,7 @@ TEST(ConfigCommandLine, unknown_keys_are_mistakes_and_swallow_their_value) {
                              HasSubstr("'train.steps' on the command line: did you mean "
                                        "run.steps?"),
                              HasSubstr("did you mean run.seed?")));
-  EXPECT_THAT(mistake({"--abcdefghi.jklmnopqrs=1"}), HasSubstr("--list-keys tells all keys"));
+  EXPECT_THAT(mistake({"--abcdefghi.jklmnopqrs=1"}), HasSubstr("see --list-keys"));
   EXPECT_THAT(mistake({"--run.step=1"}), HasSubstr("did you mean run.steps?")) << "no guessing by prefix";
 }
 
@@ -215,7 +215,7 @@ TEST(ConfigValues, truth_values) {
     EXPECT_FALSE(load({std::string("--checkpoint.at_start=") + no}).config.checkpoint.at_start) << no;
   }
   for (const char* bad : {"", "on", "True", "2"}) {
-    EXPECT_THAT(mistake({std::string("--moe.renormalize=") + bad}), HasSubstr("not a truth value")) << bad;
+    EXPECT_THAT(mistake({std::string("--moe.renormalize=") + bad}), HasSubstr("is not true or false")) << bad;
   }
 }
 
@@ -246,7 +246,7 @@ TEST(ConfigValues, malformed_or_out_of_range_are_mistakes) {
       {"moe.expert_sizes=1,", "'' is not an integer"},
       {"moe.expert_sizes=4,0", "0 must be >= 1"},
       {"optim.train_only=a,,b", "empty name between commas"},
-      {"optim.train_only=a #b", "there a comment begins"},
+      {"optim.train_only=a #b", "where a comment would begin"},
       {"moe.router=top", "must be one of softmax, sigmoid, sqrt_softplus, mlp, noisy, random, hash"},
       {"moe.gates=none", "must be one of auto, raw, renormalized, detached, ones"},
       {"model.attention=gqa", "must be one of mha, moa"},
@@ -254,8 +254,8 @@ TEST(ConfigValues, malformed_or_out_of_range_are_mistakes) {
       {"run.precision=fp16", "must be one of f32, bf16"},
       {"run.dir=", "must not be empty"},
       {"checkpoint.resume=", "must not be empty"},
-      {"data.train=a #b", "there a comment begins"},
-      {"data.train=;b", "there a comment begins"},
+      {"data.train=a #b", "where a comment would begin"},
+      {"data.train=;b", "where a comment would begin"},
       {"data.train=a ", "begin or end with a space"},
       {"data.train=a\nb", "control characters"},
       {"data.train=a\xff", "must be UTF-8"},

@@ -167,7 +167,7 @@ TEST_F(EncodingTest, RecordsWithoutATextAreCountedAndNamed) {
   const std::string told = result.skipped.text();
   EXPECT_THAT(told, HasSubstr("6 not JSON (" + file + ":4, " + file + ":7, " + file + ":10, …)"));
   EXPECT_THAT(told, HasSubstr("2 without \"text\" (" + file + ":3, " + file + ":6)"));
-  EXPECT_THAT(told, HasSubstr("1 whose \"text\" is no text (" + file + ":2)"));
+  EXPECT_THAT(told, HasSubstr("1 whose \"text\" is not a string (" + file + ":2)"));
   EXPECT_THAT(told, HasSubstr("1 empty (" + file + ":5)"));
   EXPECT_THAT(told, HasSubstr("1 damaged: it nests deeper than 16 levels (" + file + ":8)"));
 }
@@ -271,8 +271,8 @@ TEST_F(EncodingTest, DamagedCompressionIsNamedWithItsPlace) {
     EXPECT_FALSE(fs::exists(prefix("out.idx")));
   };
   const std::string gz = gzip(records), zst = zstd(records);
-  refused(gz.substr(0, gz.size() - 1), name + " is cut short: it ends at byte " + std::to_string(gz.size() - 1));
-  refused(zst.substr(0, zst.size() - 1), name + " is cut short: it ends at byte " + std::to_string(zst.size() - 1));
+  refused(gz.substr(0, gz.size() - 1), name + " is truncated: it ends at byte " + std::to_string(gz.size() - 1));
+  refused(zst.substr(0, zst.size() - 1), name + " is truncated: it ends at byte " + std::to_string(zst.size() - 1));
   std::string other = gz;
   other[gz.size() - 6] ^= 1;  // of the checksum
   refused(other, name + " is damaged at byte " + std::to_string(gz.size() - 4) + ": incorrect data check");
@@ -317,7 +317,7 @@ TEST_F(EncodingTest, MegabytesAreTakenOfTextsByChanceAndOfOthersFromTheBeginning
 TEST_F(EncodingTest, TooFewRecordsToHoldOutAreNamed) {
   put("a.jsonl", record("only one"));
   expect_bad_input([&] { encode_corpus(*tokenizer_, encoding("out", {.valid_fraction = 1e-9})); },
-                   "no record was drawn for " + prefix("out-valid"));
+                   "no record was held out for " + prefix("out-valid"));
   put("a.jsonl", "nothing\n");
   expect_bad_input([&] { encode_corpus(*tokenizer_, encoding("out")); },
                    "there is no text to encode: skipped records: 1 not JSON");

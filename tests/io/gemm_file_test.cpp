@@ -74,9 +74,9 @@ TEST(GemmFile, DamageIsToldInALineThatNamesTheFile) {
   };
   EXPECT_THAT(with("853", "854"), HasSubstr("its own SHA-256 differs"));
   EXPECT_THAT(with("\"proposal\":3", "\"proposal\":2"), HasSubstr("its own SHA-256 differs"));
-  EXPECT_THAT(with("lyceum-gemm-choices", "something"), HasSubstr("no file of chosen GEMM algorithms, version 1"));
-  EXPECT_THAT(with("\"version\": 1", "\"version\": 2"), HasSubstr("no file of chosen GEMM algorithms, version 1"));
-  EXPECT_THAT(with("\"choices\"", "\"others\""), HasSubstr("remove it, and run.gemm_file where that names it"));
+  EXPECT_THAT(with("lyceum-gemm-choices", "something"), HasSubstr("not a file of chosen GEMM algorithms, version 1"));
+  EXPECT_THAT(with("\"version\": 1", "\"version\": 2"), HasSubstr("not a file of chosen GEMM algorithms, version 1"));
+  EXPECT_THAT(with("\"choices\"", "\"others\""), HasSubstr("remove it, and run.gemm_file if that names it"));
   for (const std::size_t length : {std::size_t{0}, std::size_t{1}, good.size() / 2, good.size() - 3}) {
     EXPECT_THAT(told_of(good.substr(0, length)), HasSubstr("remove it")) << length;
   }

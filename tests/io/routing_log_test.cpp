@@ -119,7 +119,7 @@ TEST_F(RoutingLogTest, TwoRoutersOfALayerAndOneOfItsAttentionAlone) {
   }
   std::vector<RoutingLog::Layer> all_kept = routers;
   all_kept[1].drops = false;
-  expect_bad_input([&] { RoutingLog(file_, all_kept, 5); }, "moe.capacity_factor where this one has none");
+  expect_bad_input([&] { RoutingLog(file_, all_kept, 5); }, "whether moe.capacity_factor is set");
   const std::string table = routing_table(history, {0, 1}, false);
   EXPECT_NE(table.find("layer1 attention top0"), std::string::npos) << table;
   EXPECT_NE(table.find("layer1 top1"), std::string::npos) << table;
@@ -176,7 +176,7 @@ TEST_F(RoutingLogTest, AnotherModelsFileIsRefusedUnlessNothingOfItStays) {
   }
   std::vector<RoutingLog::Layer> other = two_layers();
   other[0].expert_sizes = {8, 16, 25};
-  expect_bad_input([&] { RoutingLog(file_, other, 10); }, "other layers or experts");
+  expect_bad_input([&] { RoutingLog(file_, other, 10); }, "different layers or experts");
   { RoutingLog log(file_, other, -1); }
   EXPECT_EQ(read_routing(file_).layers[0].expert_sizes, other[0].expert_sizes);
 }
@@ -265,7 +265,7 @@ TEST_F(RoutingLogTest, AFullDiskLosesNothingThatStoodThere) {
 }
 
 TEST_F(RoutingLogTest, DamagedFilesAreErrorsThatNameTheFile) {
-  expect_bad_input([&] { read_routing(file_); }, "there is no such file");
+  expect_bad_input([&] { read_routing(file_); }, "no such file");
   {
     RoutingLog log(file_, two_layers(), -1);
     for (const std::int64_t step : {1, 2, 3}) append(log, step);

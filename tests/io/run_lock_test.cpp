@@ -253,7 +253,7 @@ TEST(RunLock, NamesADirectoryThatCannotBeMade) {
     FAIL() << "taken";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::failed);
-    EXPECT_THAT(error.what(), testing::HasSubstr("file/run: cannot make the directory"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("file/run: cannot create the directory"));
   }
 }
 

@@ -209,8 +209,8 @@ TEST_F(TokenFileTest, RefusesLengthsAndOffsetsThatDisagree) {
 }
 
 TEST_F(TokenFileTest, RefusesDocumentsThatDoNotCoverTheSequences) {
-  expect_refused(Parts{.boundaries = {1, 2, 3}}, {"documents reach", "1"});
-  expect_refused(Parts{.boundaries = {0, 2, 2}}, {"documents reach", "0 to 2"});
+  expect_refused(Parts{.boundaries = {1, 2, 3}}, {"documents extend", "1"});
+  expect_refused(Parts{.boundaries = {0, 2, 2}}, {"documents extend", "0 to 2"});
   expect_refused(Parts{.documents = 4, .boundaries = {0, 3, 1, 3}}, {"document 2", "sequence 1"});
   expect_refused(Parts{.documents = 1, .boundaries = {0}}, {"1 document boundaries"});
   expect_refused(Parts{.documents = 0, .boundaries = {}}, {"0 document boundaries"});

@@ -155,13 +155,13 @@ TEST_F(TokenLogTest, RefusesOtherDataAndOtherFiles) {
   const auto compare = [&] { difficult_tokens(TokenLogFile(a_), TokenLogFile(b_), {}); };
   expect_bad_input(compare, "a.h5 has 3 tokens, ");
   write(b_, {.losses = {1, 2, 3}, .first_target = 1});
-  expect_bad_input(compare, "are not of the same data: row 0 is another token");
+  expect_bad_input(compare, "are for different data: the token of row 0 differs");
   write(b_, {.losses = {1, std::numeric_limits<float>::quiet_NaN(), 3}});
   expect_bad_input(compare, "b.h5: the loss of row 1 is not finite");
   write(b_, {.losses = {1, 2, 3}, .layers = {{{0}, 1, {8, 8}}}, .chosen = {{0, 1, 2}}});
   expect_bad_input(compare, "b.h5: /layers/000/chosen names an expert 2 of 2");
   std::filesystem::remove(b_);
-  expect_bad_input(compare, "b.h5: there is no such file");
+  expect_bad_input(compare, "b.h5: no such file");
   hdf5::File::create(b_).close();
   expect_bad_input(compare, "b.h5: is not a token log");
   std::ofstream(b_) << "no HDF5";

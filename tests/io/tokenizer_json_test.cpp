@@ -149,23 +149,23 @@ TEST(TokenizerJson, WhatIsNotSupportedOrWrongIsNamed) {
   refused("/model/vocab/e", 4, "two tokens have the id 4");
   refused("/model/vocab/e", -1, "the token e has the id -1");
   refused("/model/vocab/e", std::int64_t{1} << 40, "the token e has the id 1099511627776");
-  refused("/model/vocab/e", "five", "file.json is no tokenizer.json");
+  refused("/model/vocab/e", "five", "file.json is not a tokenizer.json");
   refused("/model/vocab", json::object(), "merged token ab is not in its vocabulary");
   refused("/model/merges/0", {"a", "z"}, "merged token az is not in its vocabulary");
   refused("/model/merges/0", {"a"}, "a merge of BPE does not have two tokens");
   refused("/model/merges/0", "a b c", "the merge a b c of BPE does not have two tokens");
-  refused("/added_tokens/0/id", 9, "the added token </s> has the id 9, but its place gives it 7");
-  refused("/added_tokens/0/content", "", "is empty or given twice");
+  refused("/added_tokens/0/id", 9, "the added token </s> has the id 9, but its position requires 7");
+  refused("/added_tokens/0/content", "", "is empty or occurs twice");
   refused("/pre_tokenizer",
           {{"type", "Split"}, {"pattern", {{"Regex", "(a"}}}, {"behavior", "Isolated"}, {"invert", false}},
-          "the regular expression (a is wrong: end pattern with unmatched parenthesis");
+          "the regular expression (a is invalid: end pattern with unmatched parenthesis");
   refused("/pre_tokenizer", {{"type", "Split"}, {"pattern", {{"String", "a"}}}, {"behavior", "Odd"}, {"invert", false}},
-          "Odd stands where one of 5 values should");
+          "Odd is not one of the 5 allowed values");
   json deep = 1;
   for (int i = 0; i < 100; ++i) deep = json::array({deep});
   refused("/normalizer", deep, "it nests deeper than");
-  expect_bad_input([] { TokenizerJson("{\"model\": ", "file.json"); }, "file.json is no tokenizer.json");
-  expect_bad_input([] { TokenizerJson("{}", "file.json"); }, "file.json is no tokenizer.json");
+  expect_bad_input([] { TokenizerJson("{\"model\": ", "file.json"); }, "file.json is not a tokenizer.json");
+  expect_bad_input([] { TokenizerJson("{}", "file.json"); }, "file.json is not a tokenizer.json");
 }
 
 TEST(TokenizerJson, APatternThatBacktracksWithoutEndIsRefused) {

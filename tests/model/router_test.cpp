@@ -356,7 +356,7 @@ TEST(SkipTop, IsRefusedWhereNotEnoughExpertsAreLeft) {
   };
   const auto as_it_is = [](Config&) {};
   refuses(7, "--skip-top = 7 and moe.top_k = 3 are more than moe.experts = 9: skip 6 at most", as_it_is);
-  refuses(-1, "--skip-top = -1: 0 (none) or more", as_it_is);
+  refuses(-1, "--skip-top = -1: must be 0 (none) or more", as_it_is);
   refuses(10, "are more than moe.experts + moe.zero_experts + moe.copy_experts = 12: skip 9 at most",
           [](Config& c) { c.moe.zero_experts = 3; });
   refuses(4, "are more than the 6 experts of moe.group_limit = 2 groups: skip 3 at most",

@@ -268,7 +268,7 @@ TEST(PipelineExecutor, AResultOfAnotherShapeIsNamed) {
     });
     FAIL();
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "pipeline rank 0, F1: stage 0 gave f64 [2], between stages pass f64 [5]");
+    EXPECT_STREQ(error.what(), "pipeline rank 0, F1: stage 0 returned f64 [2], stages exchange f64 [5]");
   }
 }
 
@@ -283,7 +283,7 @@ TEST(PipelineExecutor, AScheduleWithoutTransfersIsNamed) {
     (void)executor.run();
     FAIL();
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "pipeline rank 1, F0: its input was neither made here nor received");
+    EXPECT_STREQ(error.what(), "pipeline rank 1, F0: its input was neither computed here nor received");
   }
 }
 

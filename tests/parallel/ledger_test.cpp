@@ -135,12 +135,12 @@ TEST(Verdict, NamesTheRankThatStaysAway) {
   for (const int rank : {0, 1, 2}) ranks.wait(rank, reduce, 70 + rank);
   const std::string line = ranks.verdict(0);
   EXPECT_EQ(line,
-            "rank 3 on node (process 1003 is stopped) stands before all_reduce #12 of 4096 B on group data "
+            "rank 3 on node (process 1003 is stopped) has not entered all_reduce #12 of 4096 B on group data "
             "(step.cpp:47), which ranks 0-2 entered 30 s ago; its last: reduce_scatter #40 of 8 B on group tensor "
             "(step.cpp:61), finished 31 s ago");
   EXPECT_EQ(ranks.verdict(2), line);
   ranks.page(3).state = 'R';
-  EXPECT_THAT(ranks.verdict(1), StartsWith("rank 3 on node (process 1003 is not waiting for others) stands before"));
+  EXPECT_THAT(ranks.verdict(1), StartsWith("rank 3 on node (process 1003 is not waiting for others) has not entered"));
   ranks.page(3).state = '0';
   EXPECT_THAT(ranks.verdict(1), StartsWith("rank 3 on node (process 1003 is gone)"));
 }
@@ -156,7 +156,7 @@ TEST(Verdict, FollowsWhoWaitsForWhom) {
   ranks.wait(2, message(3, 2, false), 50);
   ranks.page(3).state = 'T';
   const std::string line =
-      "rank 3 on node (process 1003 is stopped) stands before receive #0 of 64 B from rank 3 to 2 on group pipeline "
+      "rank 3 on node (process 1003 is stopped) has not entered receive #0 of 64 B from rank 3 to 2 on group pipeline "
       "(step.cpp:20), which rank 2 entered 50 s ago";
   for (int asker = 0; asker < 3; ++asker) EXPECT_EQ(ranks.verdict(asker), line);
 }
@@ -171,7 +171,7 @@ TEST(Verdict, OneThatEnteredAndWasStoppedIsNamed) {
   EXPECT_THAT(ranks.verdict(0), StartsWith("all ranks entered all_reduce #0 of 4 B on group data"));
   ranks.page(1).state = 'T';
   EXPECT_THAT(ranks.verdict(0),
-              StartsWith("rank 1 on node (process 1001 is stopped) does not go on with all_reduce #0 of 4 B on group "
+              StartsWith("rank 1 on node (process 1001 is stopped) has not finished all_reduce #0 of 4 B on group "
                          "data (step.cpp:1), which ranks 0,2 entered 20 s ago"));
 }
 
@@ -182,7 +182,7 @@ TEST(Verdict, DifferentCallsAreTheFirstReason) {
   ranks.wait(2, entry_of({"all_gather", 5, "data", 3, 64, 3, 99}), 71);
   ranks.page(1).state = 'T';  // whatever else happened since
   EXPECT_EQ(ranks.verdict(0),
-            "ranks 0 and 2 part ways: rank 0 called all_reduce #3 of 64 B on group data (step.cpp:10), rank 2 called "
+            "ranks 0 and 2 diverge: rank 0 called all_reduce #3 of 64 B on group data (step.cpp:10), rank 2 called "
             "all_gather #3 of 64 B on group data (step.cpp:99)");
 }
 
@@ -199,8 +199,7 @@ TEST(Verdict, AMessageOfAnotherSizePartsWays) {
   Ranks ranks(2);
   ranks.wait(0, message(1, 0, false, 64), 70);
   ranks.start(1, message(1, 0, true, 128), 60);
-  EXPECT_THAT(ranks.verdict(0),
-              StartsWith("ranks 0 and 1 part ways: rank 0 called receive #0 of 64 B from rank 1 to 0"));
+  EXPECT_THAT(ranks.verdict(0), StartsWith("ranks 0 and 1 diverge: rank 0 called receive #0 of 64 B from rank 1 to 0"));
 }
 
 TEST(Verdict, ACircleIsTold) {
@@ -224,8 +223,8 @@ TEST(Verdict, RanksThatNobodySeesAreTold) {
   }
   for (const int rank : {2, 3}) ranks.page(rank) = LedgerPage{};
   EXPECT_EQ(ranks.verdict(0),
-            "2 of the 4 ranks of all_reduce #0 of 4 B on group data (step.cpp:1), which ranks 0-1 entered, gave no "
-            "answer: no sign of ranks 2-3 (on node)");
+            "2 of the 4 ranks of all_reduce #0 of 4 B on group data (step.cpp:1), which ranks 0-1 entered, did not "
+            "answer: no response from ranks 2-3 (on node)");
   ranks.page(0).waits_for = -1;
   EXPECT_EQ(ranks.verdict(0), "");
 }

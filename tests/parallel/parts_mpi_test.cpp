@@ -275,7 +275,7 @@ TEST_F(PartsTest, AMessageOfAnotherSizeIsNamedAtItsReceiver) {
           }
         },
         wrong);
-    expect_failure(receive, "an earlier operation on this group was given up");
+    expect_failure(receive, "an earlier operation on this group was aborted");
   }
   world.barrier();
 }

@@ -88,7 +88,7 @@ TEST(PlacementInPairs, SaysWhyThereIsNone) {
   EXPECT_EQ(problem({1, 3, 2, 2}, 2), "");
   EXPECT_THAT(problem({1, 2, 3}, 1), HasSubstr("3 experts do not form pairs"));
   EXPECT_THAT(problem({8, 24, 16, 17}, 2), HasSubstr("experts 0 and 1 together are 32 wide, experts 2 and 3 are 33"));
-  EXPECT_THAT(problem({1, 3, 2, 2}, 4), HasSubstr("2 pairs of experts do not divide among 4 ranks"));
+  EXPECT_THAT(problem({1, 3, 2, 2}, 4), HasSubstr("2 pairs of experts cannot be divided among 4 ranks"));
   EXPECT_THAT(problem({1, 3, 2, 2}, 0), HasSubstr("0 ranks"));
   EXPECT_THROW(Placement::pairs(std::vector<std::int64_t>{8, 24, 16, 17}, 2), Error);
 }

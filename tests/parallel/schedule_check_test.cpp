@@ -52,7 +52,7 @@ TEST(CheckSchedule, EveryStageAndMicrobatchOnce) {
 
   schedule = sound();
   std::erase_if(schedule.programs[1], [](const Action& a) { return a.microbatch == 1; });
-  EXPECT_THAT(fault(schedule), HasSubstr("rank 1, action 3, B2: gives weight gradients before micro-batch 1 has"));
+  EXPECT_THAT(fault(schedule), HasSubstr("rank 1, action 3, B2: adds weight gradients before micro-batch 1 does"));
 
   schedule = sound();
   schedule.programs[0].push_back({Kind::forward, 0, 2});
@@ -66,11 +66,11 @@ TEST(CheckSchedule, EveryStageAndMicrobatchOnce) {
 TEST(CheckSchedule, StagesAndMicrobatchesExist) {
   Schedule schedule = sound();
   schedule.programs[0][0].stage = 1;
-  EXPECT_THAT(fault(schedule), HasSubstr("stage 1 stands on rank 1"));
+  EXPECT_THAT(fault(schedule), HasSubstr("stage 1 is on rank 1"));
   schedule.programs[0][0].stage = 2;
-  EXPECT_THAT(fault(schedule), HasSubstr("there is no stage 2 of 2"));
+  EXPECT_THAT(fault(schedule), HasSubstr("no stage 2 of 2"));
   schedule.programs[0][0] = {Kind::forward, 0, 3};
-  EXPECT_THAT(fault(schedule), HasSubstr("there is no micro-batch 3 of 3"));
+  EXPECT_THAT(fault(schedule), HasSubstr("no micro-batch 3 of 3"));
 }
 
 TEST(CheckSchedule, HalvesOfABackwardPass) {
@@ -89,12 +89,12 @@ TEST(CheckSchedule, HalvesOfABackwardPass) {
 TEST(CheckSchedule, WeightGradientsInTheOrderOfMicrobatches) {
   Schedule schedule = gpipe({.ranks = 1, .microbatches = 2});
   std::swap(schedule.programs[0][2], schedule.programs[0][3]);
-  EXPECT_THAT(fault(schedule), HasSubstr("B1: gives weight gradients before micro-batch 0 has"));
+  EXPECT_THAT(fault(schedule), HasSubstr("B1: adds weight gradients before micro-batch 0 does"));
 }
 
 TEST(CheckSchedule, MostInFlight) {
   EXPECT_EQ(fault(sound(), 2), "none");
-  EXPECT_THAT(fault(sound(), 1), HasSubstr("rank 0, action 1, F1: holds 2 micro-batches where 1 are allowed"));
+  EXPECT_THAT(fault(sound(), 1), HasSubstr("rank 0, action 1, F1: keeps 2 micro-batches, 1 are allowed"));
 }
 
 TEST(CheckSchedule, Deadlock) {
@@ -148,11 +148,11 @@ TEST(CheckSchedule, MessagesBeforeAndAfterTheirActions) {
 
   schedule = with_messages();
   schedule.programs[0].push_back({Kind::send_gradient, 0, 0});
-  EXPECT_THAT(fault(schedule), HasSubstr("SB0: has nobody to exchange it with"));
+  EXPECT_THAT(fault(schedule), HasSubstr("SB0: has no peer to exchange it with"));
 
   schedule = gpipe({.ranks = 1, .microbatches = 1});
   schedule.programs[0].push_back({Kind::receive_activation, 0, 0});
-  EXPECT_THAT(fault(schedule), HasSubstr("has nobody to exchange it with"));
+  EXPECT_THAT(fault(schedule), HasSubstr("has no peer to exchange it with"));
 }
 
 }  // namespace

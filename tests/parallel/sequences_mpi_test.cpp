@@ -74,7 +74,7 @@ TEST_F(SequencesTest, AnotherOperationIsToldWithBothPlaces) {
     if (rank == last) mesh.data.all_gather(one, all);
     mesh.data.barrier();
   }));
-  EXPECT_THAT(told, HasSubstr("ranks 0 and " + last_text + " would part ways: rank 0 calls all_reduce #5 of 16 B on " +
+  EXPECT_THAT(told, HasSubstr("ranks 0 and " + last_text + " would diverge: rank 0 calls all_reduce #5 of 16 B on " +
                               "group data (sequences_mpi_test.cpp:" + std::to_string(reduces) + "), where rank " +
                               last_text + " calls all_gather #5 of " + std::to_string(8 * size) +
                               " B on group data (sequences_mpi_test.cpp:" + std::to_string(gathers) + ")"));
@@ -103,8 +103,8 @@ TEST_F(SequencesTest, ARankThatNeverComesIsTold) {
   }));
   const std::string comers = last == 1 ? "rank 0" : "0-" + std::to_string(last - 1);
   EXPECT_THAT(told, HasSubstr("rank 0 calls barrier #0 of 0 B on group data"));
-  EXPECT_THAT(told, HasSubstr("of the " + std::to_string(size) + " ranks of it only " + (last == 1 ? "0" : comers) +
-                              " would come"));
+  EXPECT_THAT(told, HasSubstr("of its " + std::to_string(size) + " ranks only " + (last == 1 ? "0" : comers) +
+                              " would take part"));
 }
 
 TEST_F(SequencesTest, AMessageThatIsReceivedWithAnotherSizeIsTold) {

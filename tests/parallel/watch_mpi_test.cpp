@@ -52,7 +52,7 @@ TEST_F(WatchTest, OneRankTellsWhoStaysAway) {
   const std::string culprit = "rank " + std::to_string(last) + " on ";
   EXPECT_EQ(tellers(told, culprit), 1);
   EXPECT_EQ(tellers(told, "waited 0.4 s"), last);
-  EXPECT_EQ(tellers(told, " stands before all_reduce #"), 1);
+  EXPECT_EQ(tellers(told, " has not entered all_reduce #"), 1);
   EXPECT_EQ(tellers(told, "its last: barrier #"), 1);
   EXPECT_TRUE(told.back().empty());
 }
@@ -67,7 +67,7 @@ TEST_F(WatchTest, ARankThatWaitsForAnotherIsNotBlamed) {
     if (rank > 0 && rank != last) others.barrier();
   });
   EXPECT_EQ(tellers(told, "rank " + std::to_string(last) + " on "), 1);
-  EXPECT_EQ(tellers(told, "stands before barrier #0 of 0 B on group others (watch_mpi_test.cpp:"), 1);
+  EXPECT_EQ(tellers(told, "has not entered barrier #0 of 0 B on group others (watch_mpi_test.cpp:"), 1);
 }
 
 TEST_F(WatchTest, DifferentCallsAreToldWithBothPlaces) {
@@ -81,9 +81,9 @@ TEST_F(WatchTest, DifferentCallsAreToldWithBothPlaces) {
     if (rank != last) group.all_reduce(values);
   });
   const std::string other = std::to_string(last);
-  EXPECT_EQ(tellers(told, "ranks 0 and " + other + " part ways: rank 0 called all_reduce #0 of 1024 B" +
-                              place(here + 3) + ", rank " + other + " called all_gather #0 of " +
-                              std::to_string(8 * size) + " B" + place(here + 2)),
+  EXPECT_EQ(tellers(told, "ranks 0 and " + other + " diverge: rank 0 called all_reduce #0 of 1024 B" + place(here + 3) +
+                              ", rank " + other + " called all_gather #0 of " + std::to_string(8 * size) + " B" +
+                              place(here + 2)),
             1)
       << testing::PrintToString(told);
 }
@@ -97,7 +97,7 @@ TEST_F(WatchTest, OtherMachinesAreAsked) {
   });
   EXPECT_EQ(tellers(told, "1 of the " + std::to_string(size) + " ranks of all_reduce #0 of 1024 B on group data"), 1)
       << testing::PrintToString(told);
-  EXPECT_EQ(tellers(told, "gave no answer: no sign of rank " + std::to_string(last)), 1);
+  EXPECT_EQ(tellers(told, "did not answer: no response from rank " + std::to_string(last)), 1);
 }
 
 TEST_F(WatchTest, ARankOfAnotherMachineThatWaitsForItsNeighbourTells) {
@@ -111,7 +111,7 @@ TEST_F(WatchTest, ARankOfAnotherMachineThatWaitsForItsNeighbourTells) {
     if (!odd) group.all_reduce(values);
   });
   EXPECT_EQ(tellers(told, "rank " + std::to_string(last) + " on "), 1) << testing::PrintToString(told);
-  EXPECT_EQ(tellers(told, "stands before barrier #0 of 0 B on group odds"), 1);
+  EXPECT_EQ(tellers(told, "has not entered barrier #0 of 0 B on group odds"), 1);
 }
 
 TEST_F(WatchTest, AStoppedProcessIsSeen) {

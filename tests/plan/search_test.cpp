@@ -101,11 +101,10 @@ TEST(Search, SaysWhatStandsAgainstEveryMesh) {
   EXPECT_THAT(search_problems(config, 16, 8, {}), ElementsAre(HasSubstr("63 experts do not form pairs")));
   config = good;
   config.batch.global = 7;
-  EXPECT_THAT(search_problems(config, 4096, 8, {}), ElementsAre(HasSubstr("batch.global = 7 does not divide")));
+  EXPECT_THAT(search_problems(config, 4096, 8, {}), ElementsAre(HasSubstr("batch.global = 7 cannot be divided")));
   config.moe.top_k = 99;  // wrong on every mesh
-  EXPECT_THAT(
-      search_problems(config, 4096, 8, {}),
-      ElementsAre(testing::StartsWith("moe.top_k = 99"), testing::StartsWith("no mesh of 4096 ranks will do: ")));
+  EXPECT_THAT(search_problems(config, 4096, 8, {}),
+              ElementsAre(testing::StartsWith("moe.top_k = 99"), testing::StartsWith("no valid mesh of 4096 ranks: ")));
   config = good;
   config.parallel.expert = 0;
   EXPECT_THAT(search_problems(config, 16, 8, {"parallel.expert"}), testing::Contains(HasSubstr("parallel.expert = 0")));
@@ -118,7 +117,7 @@ TEST(Search, TellsTheNearestMissWithItsTable) {
     FAIL() << "it fits";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::usage);
-    EXPECT_THAT(error.what(), testing::ContainsRegex("nearest, pp[0-9]+ .* needs .* of the 76.0 GB .*take more ranks"));
+    EXPECT_THAT(error.what(), testing::ContainsRegex("closest, pp[0-9]+ .* needs .* of the 76.0 GB .*use more ranks"));
     EXPECT_THAT(error.what(), HasSubstr("\nrow  rank  blocks"));
   }
 }

@@ -41,7 +41,7 @@ class CheckLeftOut(unittest.TestCase):
     def test_cases_that_skip_themselves(self):
         alone, together = {"A": "COMPLETED", "B": "needs two ranks"}, {"A": "COMPLETED", "B": "COMPLETED"}
         self.assertEqual(self.check_reports(mpi_at_1=alone, mpi_at_2=together),
-                         (0, "test.sh: 2 cases of GoogleTest programs ran, 3 times in all\n"))
+                         (0, "test.sh: 2 cases of GoogleTest programs ran, 3 times in total\n"))
         code, said = self.check_reports(mpi_at_1=alone)
         self.assertEqual(code, 1)
         self.assertIn("test.sh: Suite.B of mpi ran nowhere: needs two ranks\n", said)
@@ -75,7 +75,7 @@ class CheckLeftOut(unittest.TestCase):
         kernel = SKIPPED.format("kernel", "SKIP_RETURN_CODE=77", "no device: needs a GPU")
         self.assertEqual(self.check([RAN.format("other"), kernel])[0], 1)
         code, said = self.check([RAN.format("other"), kernel], "--no-gpu")
-        self.assertEqual((code, said), (0, "test.sh: 1 test needs a GPU, which is not here, and did not run\n"))
+        self.assertEqual((code, said), (0, "test.sh: 1 test needs a GPU, which this machine lacks, and did not run\n"))
         self.assertEqual(self.check([kernel], "--no-gpu")[0], 1)  # nothing ran
 
     def test_gpu_label_is_no_excuse(self):

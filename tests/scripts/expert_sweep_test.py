@@ -137,7 +137,7 @@ class ExpertSweep(unittest.TestCase):
         self.assertIn("sweep.json holds no evaluations", self.sweep("moe", expected=3))
         (self.root / "sweep.json").unlink()
         self.sweep("moe", "--ratios=0,1", expected=2)
-        self.assertIn("unknown argument --bogus", self.sweep("moe", "--bogus", expected=2))
+        self.assertIn("no such option: --bogus", self.sweep("moe", "--bogus", expected=2))
         (self.root / "valid.bin").unlink()
         self.assertIn("valid.bin: No such file", self.sweep("moe", expected=3))
         self.assertEqual(self.calls(), [])

@@ -113,7 +113,7 @@ class Quickstart(unittest.TestCase):
         code, output = self.interrupt_training()
         self.assertEqual(code, 75, output)
         self.assertTrue((self.root / "saved.0").exists() and (self.root / "saved.1").exists(), output)
-        self.assertIn("goes on from it", output)
+        self.assertIn("resumes from it", output)
         self.finish_with(0)
         resumed = self.run_through()
         self.assertEqual(resumed.returncode, 0, resumed.stderr)

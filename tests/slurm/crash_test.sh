@@ -50,7 +50,7 @@ hopeless=$id
 reach "$id" hopeless 100  # two checkpoints
 kill -KILL "$(ranks_of hopeless | head -n 1)"
 ends_as FAILED 60 "$id"
-expect_log "$id" "given up; when the cause above is mended: scontrol requeue $id"
+expect_log "$id" "giving up; when the cause above is fixed: scontrol requeue $id"
 unset LYCEUM_MAX_CRASHES
 
 # --- two jobs, one run directory; then the first is cancelled
@@ -60,7 +60,7 @@ first=$id
 reach "$first" shared 60
 submit --nodes=2 --ntasks-per-node=2 --exclusive "$scripts/train.sbatch" "${endless[@]}"
 ends_as FAILED 60 "$id"
-expect_log "$id" "^lyceum train: rank 0 on n3: $work/shared is in use by job $first on n1 \(process [0-9]+\), which took it [0-9<]+.* ago: set another run.dir, or end that one$"
+expect_log "$id" "^lyceum train: rank 0 on n3: $work/shared is in use by job $first on n1 \(process [0-9]+\), which took it [0-9<]+.* ago: set another run.dir, or end that job$"
 in_state "$first" RUNNING || fail_job "$first" "disturbed by job $id"
 scancel "$first"
 ends_as CANCELLED 60 "$first"
@@ -76,8 +76,8 @@ steps=$(($(steps_done hopeless) + 20))
 submit --nodes=2 --ntasks-per-node=1 "$scripts/train.sbatch" "${model[@]}" --parallel.expert=2 \
   "--run.dir=$work/hopeless" --run.steps=$steps
 complete 240 "$id"
-expect_log "$id" "^warning: the lock of job $hopeless on n1 \(process [0-9]+\), which took it .* ago was left behind: taken over$"
-expect_log "$id" "^warning: checkpoint $(basename "$newest") is passed over: .*rank-00001.h5: damaged"
+expect_log "$id" "^warning: the lock of job $hopeless on n1 \(process [0-9]+\), which took it .* ago was stale: taken over$"
+expect_log "$id" "^warning: checkpoint $(basename "$newest") is skipped: .*rank-00001.h5: damaged"
 resumed=$(sed -n 's/^resumed .*step-0*\([0-9]*\) .*/\1/p' "$work/$id.log")
 submit "${job[@]}" "$scripts/train.sbatch" "${model[@]}" "--run.dir=$work/four" --run.steps=$steps
 complete 240 "$id"

@@ -26,7 +26,7 @@ ask_to_stop "$id"
 wait_for 60 log_says "$id" "^lyceum job $id: start 2" || fail_job "$id" "not requeued"
 ask_to_stop "$id"
 complete 240 "$id"
-expect_log "$id" "^stopped on request after step [0-9]+: run the same command to go on"
+expect_log "$id" "^stopped on request after step [0-9]+: run the same command to continue"
 expect_log "$id" "^resumed .*/step-0000"
 expect_log "$id" "^job +Slurm job $id .*, restart 2$"
 equal "restarts of the job that was asked to stop" "$(restarts "$id")" 2

@@ -270,7 +270,7 @@ TEST(Conversion, WhatCannotBeIsToldBeforeAnythingIsWritten) {
               HasSubstr("--slices = 5 does not divide the FFNs' width of 12"));
   EXPECT_THAT(refused(from_sparse, {.transform = "upcycle"}, {"--moe.experts=2"}), HasSubstr("is for dense models"));
   EXPECT_THAT(refused(from_dense, {.transform = "modulize", .experts = 5}),
-              HasSubstr("--experts = 5: say how many experts each FFN is split into, a divisor of its width 12"));
+              HasSubstr("--experts = 5: give the number of experts to split each FFN into, a divisor of its width 12"));
   EXPECT_THAT(refused(from_dense, {.transform = "insert", .experts = 1}), HasSubstr("no routed experts"));
   EXPECT_THAT(refused(from_sparse, {.transform = "insert"}), HasSubstr("--experts = 0"));
   EXPECT_THAT(refused(from_sparse, {.transform = "insert", .experts = 1, .layers = Range{0, 2}}),
@@ -279,9 +279,9 @@ TEST(Conversion, WhatCannotBeIsToldBeforeAnythingIsWritten) {
               HasSubstr("--layers names layer 2: the model has 2 layers, counted from 0"));
   EXPECT_THAT(refused(from_sparse, {.transform = "prune"}), HasSubstr("give either --routing"));
   EXPECT_THAT(refused(from_sparse, {.transform = "insert", .experts = 1}, {"--moe.experts=9"}),
-              HasSubstr("moe.experts: insert sets it itself"));
+              HasSubstr("moe.experts cannot be set: insert determines it"));
   EXPECT_THAT(refused(from_dense, {.transform = "upcycle"}, {"--moe.experts=2", "--moe.zero_experts=1"}),
-              HasSubstr("upcycle makes experts with weights alone"));
+              HasSubstr("upcycle creates only experts with weights"));
   EXPECT_THAT(refused(from_sparse, {.transform = "reset"}, {"--model.vocab=32"}),
               AllOf(HasSubstr("model/embed_tokens/weight would be [32, 8]"), HasSubstr("do not change the keys")));
   EXPECT_THAT(refused(from_dense, {.transform = "reset"}, {"--moe.experts=2", "--moe.expert_hidden=12"}),
@@ -331,9 +331,10 @@ TEST(Conversion, ARunIsWrittenWholeOrNotAtAll) {
   EXPECT_EQ(reader.tensors().size(), source.reader().tensors().size());
   const std::string file = (source.target() / "config.ini").string();
   EXPECT_EQ(load_config(std::vector<std::string>{"--config=" + file}).config.optim.lr, 0.5);
-  EXPECT_THAT(error_of([&] { require_no_run(source.target()); }, ExitCode::usage), HasSubstr("holds checkpoints"));
+  EXPECT_THAT(error_of([&] { require_no_run(source.target()); }, ExitCode::usage), HasSubstr("contains checkpoints"));
   fs::remove_all(source.target() / "checkpoints");
-  EXPECT_THAT(error_of([&] { require_no_run(source.target()); }, ExitCode::usage), HasSubstr("config.ini is there"));
+  EXPECT_THAT(error_of([&] { require_no_run(source.target()); }, ExitCode::usage),
+              HasSubstr("config.ini already exists"));
 
   fs::remove_all(source.target());
   std::fstream(source.directory() / "rank-00000.h5", std::ios::in | std::ios::out).seekp(3000).put('x');

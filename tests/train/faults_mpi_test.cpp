@@ -173,7 +173,7 @@ TEST(Faults, FlipsOfWhatIsNotTrainedAreFound) {
       if (flipped) flip(share.values.raw(), 17);
     }
     const std::string problem = training.optimizer().look_for_damage();
-    EXPECT_EQ(problem.find(", which are not trained, changed in memory") != std::string::npos, flipped) << problem;
+    EXPECT_EQ(problem.find(", which are frozen, changed in memory") != std::string::npos, flipped) << problem;
   }
 }
 
@@ -210,7 +210,7 @@ TEST(Faults, CopiesThatDifferAreFound) {
       const Tensor values = units[random.below(units.size(), 1)]->values();
       if (rank == world.rank()) flip(values.raw(), random.below(8 * static_cast<std::uint64_t>(values.bytes()), 2));
       const std::string problem = problem_of(training, 1);
-      const std::string named = "rank " + std::to_string(rank) + " holds another copy than ranks";
+      const std::string named = "rank " + std::to_string(rank) + " holds a different copy than ranks";
       EXPECT_NE(problem.find(world.size() > 2 ? named : "ranks 0-1 hold different copies of elements"),
                 std::string::npos)
           << problem;
@@ -296,7 +296,7 @@ TEST(Faults, ChangedMessagesAreFound) {
         problem = error.what();
       }
       faults = {.sent = faults.sent};
-      EXPECT_EQ(problem.find("arrived changed: a fault of memory or network?") != std::string::npos, mine) << problem;
+      EXPECT_EQ(problem.find("were corrupted: a fault of memory or network?") != std::string::npos, mine) << problem;
       trials += mine;
       found += mine && !problem.empty();
     }

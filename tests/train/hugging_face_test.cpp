@@ -102,7 +102,7 @@ TEST(HuggingFace, NamesTheKeysThatNoArchitectureHas) {
   EXPECT_THAT(nowhere(config), HasSubstr("moe.router = hash"));
   config = dense();
   config.model.ffn = Activation::gelu;
-  EXPECT_THAT(nowhere(config), AllOf(HasSubstr("model.ffn = gelu"), HasSubstr("LlamaForCausalLM comes closest")));
+  EXPECT_THAT(nowhere(config), AllOf(HasSubstr("model.ffn = gelu"), HasSubstr("LlamaForCausalLM is the closest")));
   config = dense();
   config.model.attention_weights = AttentionWeights::stick_breaking;
   EXPECT_THAT(nowhere(config), HasSubstr("model.attention_weights = stick_breaking"));
@@ -293,22 +293,22 @@ TEST(HuggingFace, AFolderThatIsNotWholeIsRefused) {
   rewritten("num_hidden_layers", 3);
   expect_bad_input(import, "has no tensor model.layers.2.input_layernorm.weight");
   rewritten("num_hidden_layers", 1);
-  expect_bad_input(import, "no model of Lyceum has a tensor model.layers.1.");
+  expect_bad_input(import, "Lyceum's models have no tensor model.layers.1.");
   rewritten("num_hidden_layers", 9999);
   expect_bad_input(import, "9999 layers");
   rewritten("intermediate_size", 13);
-  expect_bad_input(import, "_proj.weight is [12, 8], and would be [13, 8]");
+  expect_bad_input(import, "_proj.weight is [12, 8], but [13, 8]");
   rewritten("model_type", "bert");
-  expect_bad_input(import, "model_type = \"bert\": known are qwen2, llama");
+  expect_bad_input(import, "model_type = \"bert\": must be one of qwen2, llama");
   rewritten("vocab_size", 16);
   import();
   std::ofstream(folder / "model.safetensors.index.json") << R"({"weight_map":{"a":"../model.safetensors"}})";
-  expect_bad_input(import, "which is no file beside it");
+  expect_bad_input(import, "which is not a file next to it");
   fs::remove(folder / "model.safetensors.index.json");
   fs::remove(weights);
   expect_bad_input(import, "has neither model.safetensors nor");
   fs::remove(json);
-  expect_bad_input(import, "config.json is not there");
+  expect_bad_input(import, "config.json does not exist");
 }
 
 }  // namespace

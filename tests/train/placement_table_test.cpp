@@ -35,7 +35,7 @@ TEST(PlacementTable, TellsExpertsParametersAndShares) {
       placement_lines(config, place_all(config, 2, {}), {}),
       ElementsAre("expert rank  experts  parameters  FLOPs / mean", "          0  0, 1         2.40 k         1.000",
                   "          1  2, 3         2.40 k         1.000",
-                  "placement  contiguous, tokens taken as even: the busiest of 2 ranks has 1.000 times the mean "
+                  "placement  contiguous, assuming even tokens: the busiest of 2 ranks has 1.000 times the mean "
                   "FLOPs, 1.000 in the worst of 2 layers"));
 }
 
@@ -57,9 +57,9 @@ TEST(PlacementTable, GoesByMeasuredTokens) {
   EXPECT_EQ(places[1].ranks.owner, (std::vector<int>{0, 1, 1, 1}));
   const std::vector<std::string> lines = placement_lines(config, places, load);
   ASSERT_THAT(lines, SizeIs(4));
-  EXPECT_THAT(lines[1], HasSubstr("1 a layer"));
-  EXPECT_THAT(lines[2], HasSubstr("3 a layer"));
-  EXPECT_THAT(lines[3], HasSubstr("cost, tokens as measured"));
+  EXPECT_THAT(lines[1], HasSubstr("1 per layer"));
+  EXPECT_THAT(lines[2], HasSubstr("3 per layer"));
+  EXPECT_THAT(lines[3], HasSubstr("cost, with measured tokens"));
   EXPECT_THAT(lines[3],
               HasSubstr("1.620 times the mean FLOPs, 1.702 in the worst of 2 layers"));  // 200 of 130, 400 of 235
 }

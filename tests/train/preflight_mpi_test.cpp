@@ -179,7 +179,7 @@ TEST(Preflight, AnotherConfigurationIsNamed) {
     ADD_FAILURE() << "came back";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::usage);
-    EXPECT_THAT(error.what(), HasSubstr("rank 1 has parallel.zero = 2 where rank 0 has parallel.zero = 0"));
+    EXPECT_THAT(error.what(), HasSubstr("rank 1 has parallel.zero = 2, rank 0 has parallel.zero = 0"));
   }
 }
 

@@ -71,8 +71,7 @@ int CudaStream::device_count() {
 
 CudaStream::CudaStream(int device, std::size_t limit) : state_(std::make_shared<State>()) {
   const int devices = device_count();
-  require(device >= 0 && device < devices, "there is no GPU {}: this process sees {}; set run.device = cpu", device,
-          devices);
+  require(device >= 0 && device < devices, "no GPU {}: this process sees {}; set run.device = cpu", device, devices);
   state_->device = device;
   check(cudaSetDevice(device), "cudaSetDevice");
   check(cudaDeviceGetAttribute(&state_->processors, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
@@ -144,7 +143,7 @@ void CudaStream::synchronise() const {
   });
   if (!seen.raised) return;
   check(cudaMemsetAsync(fault(), 0, sizeof seen, handle()), "cudaMemsetAsync");
-  fail(ExitCode::failed, "{}: {} holds {}, outside of [{}, {}), on GPU {}", seen.kernel, seen.name, seen.value,
+  fail(ExitCode::failed, "{}: {} contains {}, outside of [{}, {}), on GPU {}", seen.kernel, seen.name, seen.value,
        seen.first, seen.bound, device());
 }
 

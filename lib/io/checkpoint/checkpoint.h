@@ -41,7 +41,7 @@ struct CheckpointHeader {
   std::string config;             // resolved configuration, INI
   std::string trainer_state;      // JSON, of rank 0: samples seen, skipped steps, last losses …
   std::optional<BatchJob> job{};  // that wrote it
-  std::string unsound{};          // why nobody should go on from it; empty: it is sound
+  std::string unsound{};          // why no run should resume from it; empty: it is sound
   std::string tokenizer{};  // bytes of its tokenizer.model, to be written; readers have CheckpointReader::tokenizer
 };
 
@@ -93,7 +93,7 @@ class CheckpointReader {
   const std::filesystem::path& directory() const;
   /// All logical tensors, sorted by name.
   const std::vector<Entry>& tensors() const;
-  /// Whether it has the optimizer's moments; without them a run goes on with new ones.
+  /// Whether it has the optimizer's moments; without them a run continues with new ones.
   bool has_moments() const;
   /// Null when there is no such tensor.
   const Entry* find(const std::string& name) const;
@@ -133,7 +133,7 @@ std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
 
 /// Collective. `resume` as in the configuration: "none", "auto" or a path (a checkpoint, or a directory of them).
 /// auto takes the newest sound checkpoint that verifies, where there is none the newest that does, and reports through
-/// `warn` on rank 0 what it passes over; nothing when there is none. A named path that does not verify is a bad_input
+/// `warn` on rank 0 what it skips; nothing when there is none. A named path that does not verify is a bad_input
 /// Error, and so is, with auto, a newer checkpoint in a format that this build does not know: it would be replaced.
 /// `sound_only`: auto takes no other.
 std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group, const std::filesystem::path& root,

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The step that a name as checkpoint_name() makes them stands for.
+/// The step of a name that checkpoint_name() made.
 std::optional<std::int64_t> step_of(const std::string& name) {
   constexpr std::string_view prefix = "step-";
   std::int64_t step = 0;
@@ -24,13 +24,13 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return step;
 }
 
-/// Whether there is no such file; false where that cannot be told.
+/// Whether there is no such file; false if that is unknown.
 bool is_absent(const fs::path& path) {
   std::error_code error;
   return !fs::exists(path, error) && !error;
 }
 
-/// What lies in a directory, nothing where it is not there. Throws where it cannot be read: checkpoints that are not
+/// The content of a directory, nothing if it does not exist. Throws where it cannot be read: checkpoints that are not
 /// seen would be written over.
 std::vector<fs::path> entries_of(const fs::path& directory) {
   std::vector<fs::path> entries;
@@ -57,7 +57,7 @@ std::string latest(const fs::path& root) {
   return step_of(name) && fs::exists(root / name / manifest_name, ignored) ? name : std::string();
 }
 
-/// What rotation goes by, told without reading all files.
+/// What rotation depends on, found without reading all files.
 struct Standing {
   bool readable = false;  // the manifest
   bool intact = false;    // every file is there in full length
@@ -73,8 +73,8 @@ Standing standing_of(const fs::path& directory) {
   }
 }
 
-/// So that no name of a checkpoint stands for a part of one while its files go, not even after a power failure: the new
-/// name is on the disk before the first file goes. What cannot go yet (a reader on NFS) goes next time.
+/// So that no name of a checkpoint names a part of one while its files are removed, not even after a power failure: the
+/// new name is on the disk before the first file goes. What cannot go yet (a reader on NFS) goes next time.
 void remove_checkpoint(const fs::path& directory) {
   std::error_code error;
   fs::path removing = directory;
@@ -90,7 +90,7 @@ void remove_checkpoint(const fs::path& directory) {
   fs::remove_all(removing, error);
 }
 
-/// What the manifest of a checkpoint tells whoever looks for one to go on from.
+/// What the manifest of a checkpoint says to a run that looks for one to resume from.
 struct Verdict {
   enum Kind : char { sound = '+', unsound = '~', unreadable = '-', unknown_format = '!' } kind;
   std::string reason;
@@ -245,8 +245,8 @@ std::filesystem::path resolve_checkpoint(const std::filesystem::path& path) {
   const fs::path root = checkpoint_root_in(path);
   if (const std::string name = latest(root); !name.empty()) return root / name;
   const std::vector<std::string> names = list_checkpoints(root);
-  require_input(!names.empty(), "{}: neither a checkpoint (no {}) nor a directory with checkpoints in it",
-                root.string(), manifest_name);
+  require_input(!names.empty(), "{}: neither a checkpoint (no {}) nor a directory of checkpoints", root.string(),
+                manifest_name);
   return root / names.front();
 }
 
@@ -268,14 +268,14 @@ std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group
   };
   const auto verifies = [&](const std::string& name) {
     const std::string problem = find_problem(group, root / name);
-    if (!problem.empty()) tell("checkpoint " + name + " is passed over: " + problem);
+    if (!problem.empty()) tell("checkpoint " + name + " is skipped: " + problem);
     return problem.empty();
   };
   for (const std::string& name :
        split_lines(group.broadcast(group.rank() == 0 ? join(list_checkpoint_directories(root)) : "", 0))) {
     const Verdict verdict = verdict_on(group, root / name);
     require_input(verdict.kind != Verdict::unknown_format,
-                  "{}; this one would replace it: set another run.dir, or move it away", verdict.reason);
+                  "{}; this run would replace it: set another run.dir, or move the checkpoint away", verdict.reason);
     if (verdict.kind == Verdict::unsound) {
       if (unsound.empty()) reason = verdict.reason;
       unsound.push_back(name);
@@ -286,15 +286,15 @@ std::optional<std::filesystem::path> choose_checkpoint(const ProcessGroup& group
       const std::string others =
           unsound.size() > 1 ? fmt::format(" and {} more are", unsound.size() - 1) : std::string(" is");
       tell(fmt::format(
-          "going back to {}, the newest sound checkpoint: {}{} not sound: {} (checkpoint.resume = PATH goes "
-          "on from another)",
+          "resuming from {}, the newest sound checkpoint: {}{} not sound: {} (checkpoint.resume = PATH selects "
+          "another)",
           name, unsound.front(), others, reason));
     }
     return root / name;
   }
   for (const std::string& name : unsound) {
     if (sound_only || !verifies(name)) continue;
-    tell(fmt::format("no checkpoint is sound: going on from {} all the same", name));
+    tell(fmt::format("no checkpoint is sound: resuming from {} nevertheless", name));
     return root / name;
   }
   return std::nullopt;

@@ -42,8 +42,8 @@ StoredTensor tensor_of(const Json& json, std::size_t files) {
   for (const Json& entry : json.at("boxes")) {
     StoredBox stored{
         .file = Exact(entry.at(0)), .dataset = entry.at(1), .box = {shape_of(entry.at(2)), shape_of(entry.at(3))}};
-    require_input(stored.file < files, "tensor {} lies in file {} of {}", tensor.name, stored.file, files);
-    require_input(inside(stored.box, tensor.shape), "tensor {} {} has a box outside it", tensor.name,
+    require_input(stored.file < files, "tensor {} is in file {} of {}", tensor.name, stored.file, files);
+    require_input(inside(stored.box, tensor.shape), "tensor {} {} has a box outside of it", tensor.name,
                   tensor.shape.text());
     tensor.boxes.push_back(std::move(stored));
   }
@@ -69,11 +69,12 @@ std::optional<BatchJob> job_of(const Json& json) {
 
 StoredFile file_of(const Json& json) {
   StoredFile file{.name = json.at("name"), .digest = {.bytes = Exact(json.at("bytes")), .sha256 = json.at("sha256")}};
-  require_input(file.name.find('/') == std::string::npos, "file {} lies in another directory", file.name);
+  require_input(file.name.find('/') == std::string::npos, "file {} is in another directory", file.name);
   return file;
 }
 
-/// Throws unless the files have room for the tensors, which are stored as f32. So no sum of sizes overflows later.
+/// Throws unless the files are large enough for the tensors, which are stored as f32. So no sum of sizes overflows
+/// later.
 void check_sizes(const Manifest& manifest) {
   std::int64_t bytes = 0;
   for (const StoredFile& file : manifest.files) {
@@ -88,7 +89,7 @@ void check_sizes(const Manifest& manifest) {
   }
 }
 
-/// Throws unless `text` ends with the digest of what stands before it.
+/// Throws unless `text` ends with the digest of what precedes it.
 void check_digest(std::string_view text) {
   const std::size_t at = text.rfind(digest_key);
   require_input(at != std::string_view::npos &&
@@ -105,7 +106,7 @@ Manifest parse(std::string_view text) {
   require_known(json.at("format") == checkpoint_format, fmt::format("its format is not {}", checkpoint_format));
   const std::int64_t version = Exact(json.at("format_version"));
   require_known(version == checkpoint_format_version,
-                fmt::format("format_version {} is not known here, only {}: use the lyceum that wrote it", version,
+                fmt::format("unknown format_version {}, this program reads {}: use the lyceum that wrote it", version,
                             checkpoint_format_version));
   check_digest(text);
   Manifest manifest;
@@ -116,14 +117,14 @@ Manifest parse(std::string_view text) {
                      .trainer_state = json.at("trainer_state"),
                      .job = job_of(json.value("job", Json())),
                      .unsound = json.value("unsound", "")};
-  require_input(manifest.header.step >= 0 && manifest.header.step < most_steps, "no run came to step {}",
+  require_input(manifest.header.step >= 0 && manifest.header.step < most_steps, "step {} is out of range",
                 manifest.header.step);
   for (const Json& file : json.at("files")) manifest.files.push_back(file_of(file));
   for (const Json& tensor : json.at("tensors")) manifest.tensors.push_back(tensor_of(tensor, manifest.files.size()));
   const auto by_name = [](const StoredTensor& a, const StoredTensor& b) { return a.name < b.name; };
   std::sort(manifest.tensors.begin(), manifest.tensors.end(), by_name);
   for (std::size_t i = 1; i < manifest.tensors.size(); ++i) {
-    require_input(by_name(manifest.tensors[i - 1], manifest.tensors[i]), "tensor {} stands there twice",
+    require_input(by_name(manifest.tensors[i - 1], manifest.tensors[i]), "tensor {} occurs twice",
                   manifest.tensors[i].name);
   }
   check_sizes(manifest);
@@ -158,8 +159,7 @@ std::string manifest_text(const Manifest& manifest) {
 
 Manifest read_manifest(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / manifest_name;
-  require_input(std::filesystem::is_regular_file(path), "{}: missing, so this is no complete checkpoint",
-                path.string());
+  require_input(std::filesystem::is_regular_file(path), "{}: missing, so the checkpoint is incomplete", path.string());
   try {
     return parse(read_whole_file(path));
   } catch (const Json::exception& error) {
@@ -183,7 +183,7 @@ std::string coverage_problem(const std::string& name, const Shape& shape, std::s
                              const std::function<std::string(std::size_t)>& owner) {
   for (std::size_t i = 0; i < boxes.size(); ++i) {
     if (!inside(boxes[i], shape)) {
-      return fmt::format("tensor {} {}: box {} of {} lies outside", name, shape.text(), boxes[i].text(), owner(i));
+      return fmt::format("tensor {} {}: box {} of {} is outside of it", name, shape.text(), boxes[i].text(), owner(i));
     }
   }
   if (const auto pair = find_overlap(boxes)) {
@@ -218,7 +218,7 @@ std::string file_problem(const std::filesystem::path& directory, const StoredFil
   const auto bytes = std::filesystem::file_size(path, error);
   if (error) return fmt::format("{}: missing", path.string());
   if (static_cast<std::int64_t>(bytes) != file.digest.bytes) {
-    return fmt::format("{}: {} bytes instead of {}: cut short or changed", path.string(), bytes, file.digest.bytes);
+    return fmt::format("{}: {} bytes instead of {}: truncated or changed", path.string(), bytes, file.digest.bytes);
   }
   if (sizes_only) return {};
   try {
@@ -226,7 +226,7 @@ std::string file_problem(const std::filesystem::path& directory, const StoredFil
   } catch (const Error& unreadable) {
     return unreadable.what();
   }
-  return fmt::format("{}: damaged: its SHA-256 is not the one in {}", path.string(), manifest_name);
+  return fmt::format("{}: damaged: its SHA-256 differs from the one in {}", path.string(), manifest_name);
 }
 
 }  // namespace lyceum

@@ -29,7 +29,7 @@ struct StoredTensor {
 };
 
 struct StoredFile {
-  std::string name;  // beside the manifest
+  std::string name;  // next to the manifest
   FileDigest digest;
 };
 

@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 void check_name(const std::string& name) {
   const auto bad = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == '[' || c == ']' || c == 0x7f; };
   require(!name.empty() && std::none_of(name.begin(), name.end(), bad),
-          "tensor name \"{}\" is empty or has brackets or control characters", name);
+          "tensor name \"{}\" is empty or contains brackets or control characters", name);
   const std::string padded = "/" + name + "/";
   for (const char* part : {"//", "/./", "/../"}) {
     require(padded.find(part) == std::string::npos, "tensor name \"{}\" has an empty or dotted part", name);
@@ -40,7 +40,7 @@ std::string describe(const CheckpointHeader& header, std::span<const CheckpointP
   for (const CheckpointPiece& piece : pieces) {
     check_name(piece.name);
     require(piece.shape.rank() > 0, "tensor {} has no dimensions: save it as [1]", piece.name);
-    require(piece.values || piece.make || piece.box.extent.size() == 0, "tensor {} comes without values", piece.name);
+    require(piece.values || piece.make || piece.box.extent.size() == 0, "tensor {} has no values", piece.name);
     list.push_back({piece.name, numbers(piece.shape), numbers(piece.box.offset), numbers(piece.box.extent)});
   }
   return Json{{"step", header.step}, {"run_uuid", header.run_uuid}, {"pieces", std::move(list)}}.dump();
@@ -52,7 +52,7 @@ std::vector<StoredTensor> plan(const CheckpointHeader& header, const std::vector
   for (std::size_t rank = 0; rank < descriptions.size(); ++rank) {
     const Json description = Json::parse(descriptions[rank]);
     require(description.at("step") == header.step && description.at("run_uuid") == header.run_uuid,
-            "rank {} saves another step or run than rank 0", rank);
+            "rank {} saves a different step or run than rank 0", rank);
     for (const Json& piece : description.at("pieces")) {
       const std::string name = piece.at(0);
       const Shape shape = shape_told(piece.at(1));
@@ -67,7 +67,7 @@ std::vector<StoredTensor> plan(const CheckpointHeader& header, const std::vector
   std::vector<Box> boxes;
   for (auto& [name, tensor] : tensors) {
     for (std::size_t slash = name.find('/'); slash != std::string::npos; slash = name.find('/', slash + 1)) {
-      require(!tensors.contains(name.substr(0, slash)), "tensor {} lies inside tensor {}", name, name.substr(0, slash));
+      require(!tensors.contains(name.substr(0, slash)), "tensor {} is inside tensor {}", name, name.substr(0, slash));
     }
     boxes.clear();
     for (const StoredBox& stored : tensor.boxes) boxes.push_back(stored.box);
@@ -79,7 +79,7 @@ std::vector<StoredTensor> plan(const CheckpointHeader& header, const std::vector
   return result;
 }
 
-/// Throws where a checkpoint stands that this build does not know how to read: it must not be replaced.
+/// Throws if there is a checkpoint that this build cannot read: it must not be replaced.
 void require_known_format(const fs::path& directory) {
   if (!fs::exists(directory / manifest_name)) return;
   try {
@@ -115,7 +115,7 @@ void write_shard(const fs::path& path, std::span<const CheckpointPiece> pieces) 
   sync_path(path);
 }
 
-/// Every logical tensor whole, as a view of the shards beside it.
+/// Every logical tensor whole, as a view of the shards next to it.
 void write_index(const fs::path& path, const Manifest& manifest) {
   hdf5::File file = hdf5::File::create(path);
   file.set("format", std::string(checkpoint_format));
@@ -146,7 +146,7 @@ void write_index(const fs::path& path, const Manifest& manifest) {
 }
 
 /// One collective save. Each phase is done by every rank, or by rank 0 for all, and ends with all ranks knowing whether
-/// all came through; so no rank goes on alone, and none waits for one that gave up.
+/// all came through; so no rank continues alone, and none waits for one that gave up.
 class Writer {
  public:
   Writer(const ProcessGroup& group, const fs::path& root, const CheckpointHeader& header,
@@ -257,7 +257,7 @@ class Writer {
       sync_path(root_);
       if (!replaced.empty()) fs::remove_all(replaced);
     } catch (const std::exception& error) {
-      complaint_ = fmt::format("checkpoint {} is saved, but: {} (the next start mends it)", name_, error.what());
+      complaint_ = fmt::format("checkpoint {} is saved, but: {} (the next start repairs this)", name_, error.what());
     }
   }
 

@@ -11,7 +11,7 @@ std::span<const std::pair<std::string_view, std::string_view>> names_of_other_fr
 
 /// Our key for what other frameworks (Megatron-LM, Hugging Face transformers, DeepSpeed, nanoGPT) call otherwise, empty
 /// where `name` is none of their names. A section before the last dot does not count, `-` is `_`:
-/// "optim.learning_rate", "num-layers". For messages alone: such a key is told, not taken.
+/// "optim.learning_rate", "num-layers". Only for messages: such a key is reported, not accepted.
 std::string_view key_of_other_name(std::string_view name);
 
 }  // namespace lyceum

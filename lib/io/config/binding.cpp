@@ -78,7 +78,7 @@ CommandLine sort_arguments(const std::vector<po::option>& options, LoadedConfig&
       loaded.rest.insert(loaded.rest.end(), option.original_tokens.begin(), option.original_tokens.end());
     } else {
       line.assignments.push_back({key, option.value.empty() ? "" : option.value.front(), {}, !option.value.empty()});
-      // An unknown key's value still stands behind it, as an argument of its own.
+      // An unknown key's value still follows it, as a separate argument.
       if (option.unregistered && option.value.empty() && i + 1 < options.size() && options[i + 1].string_key.empty())
         ++i;
     }
@@ -118,9 +118,8 @@ void assign(const po::options_description& keys, const Assignment& given, Loaded
     const bool told = loaded.mistakes.size() < most_told;
     const std::string meant(told ? key_of_other_name(given.key) : "");
     const std::string nearest = told && meant.empty() ? nearest_key(keys, given.key) : meant;
-    loaded.mistakes.push_back(
-        fmt::format("unknown key '{}' {}: {}", excerpt(given.key), where(given.origin),
-                    nearest.empty() ? "--list-keys tells all keys" : "did you mean " + nearest + "?"));
+    loaded.mistakes.push_back(fmt::format("unknown key '{}' {}: {}", excerpt(given.key), where(given.origin),
+                                          nearest.empty() ? "see --list-keys" : "did you mean " + nearest + "?"));
     return;
   }
   try {
@@ -142,7 +141,7 @@ LoadedConfig read_config(std::span<const std::string> arguments, LoadedConfig ba
   const CommandLine line = read_command_line(keys, arguments, loaded);
   if (loaded.help || loaded.list_keys) return loaded;
 
-  if (line.files.size() > 1) loaded.mistakes.emplace_back("--config is given more than once: give one file");
+  if (line.files.size() > 1) loaded.mistakes.emplace_back("--config is given more than once: give only one file");
   for (const std::string& file : line.files) {
     for (const IniEntry& entry : read_ini(file, loaded.mistakes)) {
       assign(keys, {entry.key, entry.value, {file, entry.line}}, loaded);

@@ -32,7 +32,7 @@ struct LoadedConfig {
 /// `base`: what holds, and where it came from, where neither says anything.
 LoadedConfig read_config(std::span<const std::string> arguments, LoadedConfig base = {});
 
-/// The same, but throws one usage Error that tells every mistake at once.
+/// The same, but throws one usage Error that lists all mistakes.
 LoadedConfig load_config(std::span<const std::string> arguments);
 
 /// The whole configuration as an INI file that load_config reads back to the same values.
@@ -51,7 +51,7 @@ std::vector<Difference> differences(const Config& before, const Config& after);
 LoadedConfig parse_config(const std::string& text, const std::string& name);
 
 /// A line a key: `section.key = value  # where the value came from`; also an INI file. Call it with a resolved
-/// configuration: a value that nobody gave and that is not the default is then told as derived.
+/// configuration: a value that nobody gave and that is not the default is then reported as derived.
 std::string print_config(const LoadedConfig& loaded);
 
 /// A line a key, by section: what it may be, its default, what it means.

@@ -73,7 +73,7 @@ void check_device(Findings& findings, const Config& config) {
 
 void check_model(Findings& findings, const ModelConfig& model) {
   findings.unless(divides(model.kv_heads, model.heads),
-                  "model.kv_heads = {} does not divide model.heads = {}: each must serve equally many heads",
+                  "model.kv_heads = {} does not divide model.heads = {}: each must serve the same number of heads",
                   model.kv_heads, model.heads);
   const bool derived = model.head_dim == 0;
   const bool splits = divides(model.heads, model.hidden);
@@ -83,10 +83,10 @@ void check_model(Findings& findings, const ModelConfig& model) {
   const std::int64_t head_dim = derived && splits && model.heads > 0 ? model.hidden / model.heads : model.head_dim;
   const bool rotary = model.attention_weights == AttentionWeights::softmax;
   findings.unless(!rotary || divides(2, head_dim),
-                  "heads of width {} (model.head_dim) are odd: RoPE turns pairs, set an even width", head_dim);
+                  "heads have the odd width {} (model.head_dim): RoPE rotates pairs, set an even width", head_dim);
   findings.unless(rotary || model.rope_base == ModelConfig{}.rope_base,
                   "model.rope_base = {} with model.attention_weights = stick_breaking, which has no rotary positions: "
-                  "leave model.rope_base out",
+                  "remove model.rope_base",
                   model.rope_base);
   if (model.attention == "moa") {
     findings.unless(!model.qkv_bias,
@@ -100,7 +100,7 @@ void check_model(Findings& findings, const ModelConfig& model) {
                   model.layers);
 }
 
-/// How many experts a layer routes to, as messages tell it.
+/// How many experts a layer routes to, and the words for it in messages.
 struct ExpertNumber {
   std::int64_t experts, choices;  // with weights; and those without besides
   std::string told;               // "moe.experts = 8", "the 8 experts of layer 3"
@@ -143,7 +143,7 @@ void check_size(Findings& findings, const Config& config) {
   const double attention = 4 * number(model.heads) * head_dim * (1 + number(config.attention_experts.count));
   const double size = number(model.hidden) * (2 * number(model.vocab) + number(model.layers) * (attention + 3 * width));
   findings.unless(!(size > most),
-                  "a model of about {:.2g} parameters: no machine holds more than {:.0g}, make "
+                  "a model of about {:.2g} parameters: at most {:.0g} are supported, make "
                   "model.hidden, model.layers, model.vocab or its widths smaller",
                   size, most);
 }
@@ -157,8 +157,8 @@ void check_experts_of_layers(Findings& findings, const Config& config) {
                   "moe.experts_of_layers lists {} numbers but moe.experts = 0: set moe.experts = {}", own.size(),
                   *std::ranges::max_element(own));
   findings.unless(std::ssize(own) == layers,
-                  "moe.experts_of_layers lists {} numbers for the {} behind model.first_dense_layers = {}: give one "
-                  "a layer",
+                  "moe.experts_of_layers lists {} numbers for the {} after model.first_dense_layers = {}: give one "
+                  "per layer",
                   own.size(), count_text(layers, "layer"), config.model.first_dense_layers);
   findings.unless(config.moe.expert_sizes.empty(),
                   "moe.experts_of_layers with moe.expert_sizes, which lists the experts of every layer: set one or the "
@@ -179,7 +179,7 @@ void check_moe(Findings& findings, const Config& config) {
                     "moe.expert_sizes lists {} widths but moe.experts = 0: set moe.experts = {}",
                     moe.expert_sizes.size(), moe.expert_sizes.size());
     findings.unless(config.parallel.expert <= 1,
-                    "parallel.expert = {} with no experts to share out: set parallel.expert = 1, or moe.experts",
+                    "parallel.expert = {} with no experts to divide: set parallel.expert = 1, or moe.experts",
                     config.parallel.expert);
     findings.unless(moe.top_k_start <= 0,
                     "moe.top_k_start = {} with no experts to choose: set moe.top_k_start = 0, or moe.experts",
@@ -187,7 +187,7 @@ void check_moe(Findings& findings, const Config& config) {
     for (const auto& [key, value] :
          {std::pair{"moe.zero_experts", moe.zero_experts}, std::pair{"moe.copy_experts", moe.copy_experts},
           std::pair{"moe.latent_hidden", moe.latent_hidden}}) {
-      findings.unless(value <= 0, "{} = {} with no experts beside them: set {} = 0, or moe.experts", key, value, key);
+      findings.unless(value <= 0, "{} = {} with no routed experts: set {} = 0, or moe.experts", key, value, key);
     }
     findings.unless(!(moe.capacity_factor > 0),
                     "moe.capacity_factor = {} with no experts to limit: set moe.capacity_factor = 0, or moe.experts",
@@ -199,17 +199,17 @@ void check_moe(Findings& findings, const Config& config) {
   }
   findings.unless(
       moe.latent_hidden <= 0 || moe.latent_hidden < config.model.hidden,
-      "moe.latent_hidden = {} is not below model.hidden = {}, which it is to shrink: set moe.latent_hidden = 0",
+      "moe.latent_hidden = {} is not below model.hidden = {}: set a smaller width, or moe.latent_hidden = 0",
       moe.latent_hidden, config.model.hidden);
   findings.unless(moe.top_k_start <= moe.top_k, "moe.top_k_start = {} is more than moe.top_k = {}", moe.top_k_start,
                   moe.top_k);
   findings.unless(moe.expert_sizes.empty() || static_cast<std::int64_t>(moe.expert_sizes.size()) == moe.experts,
-                  "moe.expert_sizes lists {} widths for moe.experts = {}: give one width an expert",
+                  "moe.expert_sizes lists {} widths for moe.experts = {}: give one width per expert",
                   moe.expert_sizes.size(), moe.experts);
   findings.unless(moe.expert_hidden > 0 || !moe.expert_sizes.empty(),
                   "the experts have no width: set moe.expert_hidden or moe.expert_sizes");
   findings.unless(moe.expert_hidden > 0 || moe.expert_sizes.empty() || moe.shared_experts == 0,
-                  "the shared experts have no width: set moe.expert_hidden besides moe.expert_sizes");
+                  "the shared experts have no width: set moe.expert_hidden in addition to moe.expert_sizes");
   for (const auto& [experts, choices, told, told_choices] : expert_numbers(config)) {
     findings.unless(config.parallel.expert <= experts, "parallel.expert = {} is more than {}: a rank would hold none",
                     config.parallel.expert, told);
@@ -219,7 +219,7 @@ void check_moe(Findings& findings, const Config& config) {
   }
 }
 
-/// What the router of some experts is told beside its kind.
+/// What configures a router in addition to its kind.
 struct RouterKeys {
   const char *top_k_key, *gates_key;
   std::int64_t top_k;
@@ -245,7 +245,7 @@ void check_separate_scores(Findings& findings, const Config& config) {
                     name_of(router.gates), kind, router.gates_key);
   }
   findings.unless(!(config.balance.z_loss > 0),
-                  "balance.z_loss = {} with moe.router = {}, whose scores have no log-sum: set balance.z_loss = 0",
+                  "balance.z_loss = {} with moe.router = {}, whose scores have no log-sum-exp: set balance.z_loss = 0",
                   config.balance.z_loss, kind);
 }
 
@@ -254,7 +254,7 @@ void check_hash(Findings& findings, const Config& config) {
   const MoeConfig& moe = config.moe;
   const BalanceConfig& balance = config.balance;
   for (const RouterKeys& router : routers_of(config)) {
-    findings.unless(router.top_k <= 1, "{} = {} with moe.router = hash, which has one expert for a token: set {} = 1",
+    findings.unless(router.top_k <= 1, "{} = {} with moe.router = hash, which chooses one expert per token: set {} = 1",
                     router.top_k_key, router.top_k, router.top_k_key);
     findings.unless(router.gates == Gates::ones, "{} = {} with moe.router = hash, which has no scores: set {} = ones",
                     router.gates_key, name_of(router.gates), router.gates_key);
@@ -262,7 +262,7 @@ void check_hash(Findings& findings, const Config& config) {
   findings.unless(!moe.even_routing, "moe.even_routing = true with moe.router = hash: set one or the other");
   findings.unless(
       moe.top_k_start == 0,
-      "moe.top_k_start = {} with moe.router = hash, which has one expert for a token: set moe.top_k_start = 0",
+      "moe.top_k_start = {} with moe.router = hash, which chooses one expert per token: set moe.top_k_start = 0",
       moe.top_k_start);
   for (const auto& [key, value] :
        {std::pair{"moe.zero_experts", moe.zero_experts}, std::pair{"moe.copy_experts", moe.copy_experts}}) {
@@ -274,7 +274,7 @@ void check_hash(Findings& findings, const Config& config) {
         std::pair{"balance.z_loss", balance.z_loss},
         std::pair{"balance.mutual_information", balance.mutual_information},
         std::pair{"balance.concentration", balance.concentration}}) {
-    findings.unless(!(value > 0), "{} = {} with moe.router = hash, which learns nothing: set {} = 0", key, value, key);
+    findings.unless(!(value > 0), "{} = {} with moe.router = hash, which is not trained: set {} = 0", key, value, key);
   }
 }
 
@@ -290,8 +290,8 @@ void check_groups(Findings& findings, const Config& config) {
                   "moe.group_limit = {} with parallel.placement = {}, which has other groups: set contiguous", limit,
                   name_of(config.parallel.placement));
   findings.unless(groups > 0,
-                  "moe.group_limit = {} needs balance.device_groups: set the number of groups, which every mesh must "
-                  "have alike",
+                  "moe.group_limit = {} needs balance.device_groups: set the number of groups, the same for every "
+                  "mesh",
                   limit);
   if (groups <= 0) return;
   findings.unless(limit <= groups, "moe.group_limit = {} is more than balance.device_groups = {}", limit, groups);
@@ -331,7 +331,7 @@ void check_router(Findings& findings, const Config& config) {
 void check_pairs(Findings& findings, const Config& config) {
   const MoeConfig& moe = config.moe;
   if (config.parallel.placement != PlacementKind::pairs || moe.experts <= 0) return;
-  if (!moe.expert_sizes.empty() && std::ssize(moe.expert_sizes) != moe.experts) return;  // told already
+  if (!moe.expert_sizes.empty() && std::ssize(moe.expert_sizes) != moe.experts) return;  // reported already
   const auto check = [&](const char* key, std::int64_t parts) {
     if (parts < 1) return;
     for (const ExpertNumber& number : expert_numbers(config)) {
@@ -379,13 +379,14 @@ void check_mixtures(Findings& findings, const Config& config) {
   findings.unless(!mixture || parts.attention <= 0,
                   "sub_dimensions.attention = {} with model.attention = moa: set one or the other", parts.attention);
   findings.unless(parts.shared < parts.active,
-                  "sub_dimensions.shared = {} leaves no piece to choose of sub_dimensions.active = {}: set it lower",
+                  "sub_dimensions.shared = {} of sub_dimensions.active = {} leaves no piece to choose: lower it",
                   parts.shared, parts.active);
   const bool experts_too = config.moe.experts > 0 || config.moe.shared_experts > 0;
-  findings.unless(!experts_too,
-                  "moe.experts = {} and moe.shared_experts = {} with sub_dimensions: an FFN is cut or has experts, set "
-                  "one or the other",
-                  config.moe.experts, config.moe.shared_experts);
+  findings.unless(
+      !experts_too,
+      "moe.experts = {} and moe.shared_experts = {} with sub_dimensions: an FFN is divided or has experts, set "
+      "one or the other",
+      config.moe.experts, config.moe.shared_experts);
   for (const auto& [key, count] :
        {std::pair{"sub_dimensions.attention", parts.attention}, std::pair{"sub_dimensions.ffn", parts.ffn}}) {
     if (count <= 0) continue;
@@ -419,11 +420,11 @@ void check_ranks_and_batch(Findings& findings, const Config& config, int world) 
       count_text(expert_ranks, "rank"), parallel.host_ranks);
   if (data == 0) return;
   findings.unless(divides(data, batch.global),
-                  "batch.global = {} does not divide among {} data-parallel ranks: set a multiple of {}", batch.global,
-                  data, data);
+                  "batch.global = {} cannot be divided among {} data-parallel ranks: set a multiple of {}",
+                  batch.global, data, data);
   findings.unless(!divides(data, batch.global) || divides(batch.micro, batch.global / data),
-                  "batch.micro = {} does not divide the {} sequences that a rank takes of batch.global = {}",
-                  batch.micro, batch.global / data, batch.global);
+                  "batch.micro = {} does not divide the {} sequences per rank of batch.global = {}", batch.micro,
+                  batch.global / data, batch.global);
 }
 
 /// That every stage has a block, and that the schedule can be.
@@ -475,7 +476,7 @@ void check_tensor(Findings& findings, const Config& config) {
   }
   if (moe.experts <= 0) {
     findings.unless(expert_tensor <= 1,
-                    "parallel.expert_tensor = {} with no experts to share out: set parallel.expert_tensor = 1, or "
+                    "parallel.expert_tensor = {} with no experts to split: set parallel.expert_tensor = 1, or "
                     "moe.experts",
                     expert_tensor);
     return;
@@ -483,7 +484,7 @@ void check_tensor(Findings& findings, const Config& config) {
   if (moe.expert_sizes.empty()) {
     check_width("parallel.expert_tensor", expert_tensor, "moe.expert_hidden", moe.expert_hidden);
   } else {
-    check_width("parallel.expert_tensor", expert_tensor, "the least of moe.expert_sizes",
+    check_width("parallel.expert_tensor", expert_tensor, "the smallest of moe.expert_sizes",
                 *std::min_element(moe.expert_sizes.begin(), moe.expert_sizes.end()));
   }
 }
@@ -504,20 +505,22 @@ void check_training(Findings& findings, const Config& config) {
     findings.unless(rows > 0, "optim.router_penalty = {} with no experts to choose from: set moe.experts, or 0",
                     optim.router_penalty);
     findings.unless(rows <= 0 || optim.router_penalty_from < rows,
-                    "optim.router_penalty_from = {}: routers have {} rows, from 0 on", optim.router_penalty_from, rows);
+                    "optim.router_penalty_from = {}: routers have {} rows, counted from 0", optim.router_penalty_from,
+                    rows);
   } else {
     findings.unless(optim.router_penalty_from == 0,
-                    "optim.router_penalty_from = {} is of no use without optim.router_penalty",
+                    "optim.router_penalty_from = {} has no effect without optim.router_penalty",
                     optim.router_penalty_from);
   }
   findings.unless(
       config.eval.every <= 0 || !config.data.valid.empty() || config.data.valid_fraction > 0,
-      "eval.every = {} with nothing to validate on: set data.valid or data.valid_fraction, or eval.every = 0",
+      "eval.every = {} with no data to validate on: set data.valid or data.valid_fraction, or eval.every = 0",
       config.eval.every);
   findings.unless(config.run.prometheus.empty() || config.run.prometheus.ends_with(".prom"),
-                  "run.prometheus = {}: a node exporter reads files NAME.prom alone", config.run.prometheus);
+                  "run.prometheus = {}: the name must end with .prom, since node_exporter reads only such files",
+                  config.run.prometheus);
   findings.unless(config.run.gemm_file.empty() || config.run.gemm_choice == "timed",
-                  "run.gemm_file = {} is of no use without run.gemm_choice = timed", config.run.gemm_file);
+                  "run.gemm_file = {} has no effect without run.gemm_choice = timed", config.run.gemm_file);
 }
 
 }  // namespace

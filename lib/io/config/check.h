@@ -24,14 +24,14 @@ std::vector<std::string> contradictions(const Config& config, int world);
 std::vector<std::string> problems(const Config& config, int world);
 
 /// Puts concrete values where 0 or "auto" stands for a derived one: kv_heads, head_dim, ffn_hidden, batch.micro,
-/// balance.device_groups, moe.gates, attention_experts.gates, device. What does not divide stays 0: `problems` tells
+/// balance.device_groups, moe.gates, attention_experts.gates, device. What does not divide stays 0: `problems` reports
 /// it. Does nothing the second time.
 void resolve(Config& config, int world);
 
-/// Mistakes that one message tells in full; of more it says how many there are.
+/// Mistakes that one message lists in full; of more it says how many there are.
 constexpr std::size_t most_told = 20;
 
-/// Throws one usage Error that tells all of them, at most most_told in words; does nothing when there are none.
+/// Throws one usage Error that lists all of them, at most most_told in words; does nothing when there are none.
 void require_none(std::span<const std::string> problems);
 
 }  // namespace lyceum

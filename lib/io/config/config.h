@@ -13,7 +13,7 @@
 
 namespace lyceum {
 
-/// The configuration of a run: defaults stand here and nowhere else; `section.key` of an INI file or of the command
+/// The configuration of a run: defaults are here and nowhere else; `section.key` of an INI file or of the command
 /// line is the member of the same name. See config_binding.h for how values arrive.
 struct RunConfig {
   std::string dir = "runs/default";
@@ -87,7 +87,7 @@ struct ModelConfig {
 /// How a router makes its logits, see model/router.h.
 enum class RouterKind { softmax, sigmoid, sqrt_softplus, mlp, noisy, random, hash };
 
-/// What it makes of them; a hash has none. Scores that are no softmax are compared with a bias.
+/// The scores that it computes from the logits; a hash has none. Scores other than softmax are compared with a bias.
 inline Scores scores_of(RouterKind router) {
   switch (router) {
     case RouterKind::sigmoid: return Scores::sigmoid;
@@ -132,7 +132,7 @@ inline Gates gates_of(const MoeConfig& moe) {
   return moe.renormalize ? Gates::renormalized : Gates::raw;
 }
 
-/// Experts of attention, of model.attention = moa: each has queries and an output of its own, and all have the same
+/// Experts of attention, of model.attention = moa: each has its own queries and output, and all have the same
 /// keys and values [ModuleFormer]. Their router is of the kind that MoeConfig says.
 struct AttentionExpertsConfig {
   std::int64_t count = 0, top_k = 1;

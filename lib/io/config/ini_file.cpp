@@ -33,7 +33,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(space) + 1 - begin);
 }
 
-// Boost's own reader tells no line numbers, ends at the first mistake and cuts every # out of a value.
+// Boost's own reader reports no line numbers, ends at the first mistake and cuts every # out of a value.
 std::vector<IniEntry> read_ini(std::istream& stream, const std::string& file, std::vector<std::string>& mistakes) {
   std::vector<IniEntry> entries;
   std::map<std::string, std::int64_t> first_line;
@@ -50,8 +50,8 @@ std::vector<IniEntry> read_ini(std::istream& stream, const std::string& file, st
     if (line.front() == '[' && line.back() == ']') {
       section = trimmed(line.substr(1, line.size() - 2));
     } else if (equals == std::string_view::npos || equals == 0) {
-      mistakes.push_back(fmt::format("'{}' in {} line {}: neither [section] nor key = value nor # comment",
-                                     excerpt(line), file, number));
+      mistakes.push_back(
+          fmt::format("'{}' in {} line {}: expected [section], key = value or # comment", excerpt(line), file, number));
     } else {
       const std::string_view key = trimmed(line.substr(0, equals));
       IniEntry entry{section.empty() ? std::string(key) : fmt::format("{}.{}", section, key),

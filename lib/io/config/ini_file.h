@@ -8,7 +8,7 @@
 
 namespace lyceum {
 
-/// `key = value` under `[section]`, as `section.key`, and the line that it stands in, counted from 1.
+/// `key = value` under `[section]`, as `section.key`, and the line that it is in, counted from 1.
 struct IniEntry {
   std::string key, value;
   std::int64_t line = 0;

@@ -38,7 +38,7 @@ void read(std::string_view text, double& value) { read_number(text, value, "a nu
 void read(std::string_view text, bool& value) {
   value = text == "true" || text == "1" || text == "yes";
   if (!value && text != "false" && text != "0" && text != "no") {
-    throw po::error(fmt::format("'{}' is not a truth value: write true or false", excerpt(text)));
+    throw po::error(fmt::format("'{}' is not true or false", excerpt(text)));
   }
 }
 
@@ -128,7 +128,7 @@ std::string problem_of(const Domain& domain, const std::string& value) {
   if (trimmed(value).size() != value.size()) return "must not begin or end with a space";
   const std::string padded = ' ' + value;
   if (padded.find(" #") != std::string::npos || padded.find(" ;") != std::string::npos) {
-    return "must not contain # or ; at the beginning of a word: there a comment begins";
+    return "must not contain # or ; at the beginning of a word, where a comment would begin";
   }
   return {};
 }
@@ -152,7 +152,7 @@ std::string kind_text(const Domain& domain, double) { return fmt::format("number
 std::string kind_text(const Domain& domain, std::integral auto) { return fmt::format("integer {}", range(domain)); }
 std::string kind_text(const Domain& domain, const Texts&) { return domain.hint; }
 std::string kind_text(const Domain& domain, const List&) {
-  return fmt::format("integers {}, by commas", range(domain));
+  return fmt::format("integers {}, comma-separated", range(domain));
 }
 
 /// A member's value, and another one for it; an enumeration's is a name.
@@ -171,7 +171,7 @@ void set(const EnumMember& member, const std::string& name) { member.choose(name
 
 void EnumMember::choose(const std::string& name) const {
   const auto found = std::find(names_.begin(), names_.end(), name);
-  require(found != names_.end(), "'{}' is no value of this key", name);
+  require(found != names_.end(), "'{}' is not a value of this key", name);
   choose_(static_cast<std::size_t>(found - names_.begin()));
 }
 

@@ -24,7 +24,7 @@ struct Domain {
   bool low_open = false, high_open = false;  // the bound itself is not allowed
   std::vector<std::string> names = {};       // of a text: the allowed values, all when empty
   bool required = false;                     // of a text: may not be empty
-  std::string hint = {};                     // told instead of "text" where some words have a meaning
+  std::string hint = {};                     // printed instead of "text" if some words have a meaning
 };
 
 /// A member that is an enumeration; outside it goes by names.
@@ -58,7 +58,7 @@ class EnumMember {
   std::function<void(std::size_t)> choose_;
 };
 
-/// The member of a Config that a key stands for.
+/// The member of a Config that a key sets.
 using Member = std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*,
                             std::vector<std::int64_t>*, std::vector<std::string>*, EnumMember>;
 
@@ -70,7 +70,7 @@ class Setting final : public boost::program_options::value_semantic {
 
   /// What may be written: "integer >= 1", "auto | cpu | cuda".
   std::string name() const override;
-  /// Takes no or one token: a missing value is then told together with all other errors.
+  /// Takes no or one token: a missing value is then reported together with all other errors.
   unsigned min_tokens() const override { return 0; }
   unsigned max_tokens() const override { return 1; }
   bool is_composing() const override { return false; }

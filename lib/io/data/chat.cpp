@@ -24,7 +24,7 @@ const nlohmann::json& text_of(const nlohmann::json& object, const char* key) {
 std::vector<std::pair<std::string, std::string>> messages_of(const nlohmann::json& record) {
   std::vector<std::pair<std::string, std::string>> messages;
   if (record.is_object() && record.contains("messages")) {
-    require_input(record.at("messages").is_array(), "whose \"messages\" is no list");
+    require_input(record.at("messages").is_array(), "whose \"messages\" is not a list");
     for (const nlohmann::json& message : record.at("messages")) {
       std::string role = text_of(message, "role");  // first, so that what lacks both is named by it
       messages.emplace_back(std::move(role), text_of(message, "content"));
@@ -76,14 +76,14 @@ const ChatTemplate& chat_template(std::string_view name) {
   const auto found = std::ranges::find(chat_templates(), name, &ChatTemplate::name);
   std::string names;
   for (const ChatTemplate& one : chat_templates()) names.append(names.empty() ? "" : ", ").append(one.name);
-  require_usage(found != chat_templates().end(), "--chat {} is none of {}", name, names);
+  require_usage(found != chat_templates().end(), "--chat {} is not one of {}", name, names);
   return *found;
 }
 
 void require_tokens(const ChatTemplate& chat, const Tokenizer& tokenizer, const std::string& tokenizer_name) {
   for (const std::string_view token : chat.tokens) {
     require_input(tokenizer.encode(token).size() == 1,
-                  "{} has no token {}, which the chat template {} needs: take another template, or add the token",
+                  "{} has no token {}, which the chat template {} needs: use another template, or add the token",
                   tokenizer_name, token, chat.name);
   }
 }

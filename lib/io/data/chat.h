@@ -19,7 +19,7 @@ struct ChatTemplate {
   std::string_view begin;
   std::vector<Role> roles{};
   std::string_view answer_end;  // behind the assistant's text and trained with it
-  bool ends_text = false;       // the end-of-text token stands there instead
+  bool ends_text = false;       // the end-of-text token is there instead
 };
 
 /// chatml, llama3, deepseek (DeepSeekMoE's), plain.
@@ -37,7 +37,7 @@ struct ChatPart {
 };
 /// The document of a record, a line of JSON: {"messages": [{"role": …, "content": …}, …]} or {"prompt": …,
 /// "completion": …}, texts both. What the assistant says is trained, with the token that ends it. Throws a bad_input
-/// Error that says in a few words what is wrong with it, as Skipped tells it.
+/// Error that says in a few words what is wrong with it, as in Skipped.
 std::vector<ChatPart> parts_of_chat(std::string_view line, const ChatTemplate& chat);
 
 }  // namespace lyceum

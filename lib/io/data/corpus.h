@@ -30,12 +30,12 @@ DocumentChoice choose_documents(std::vector<TextDocument> documents, std::int64_
 /// What is read at a stretch: a text, or a file with a record a line. What is compressed is read as a whole.
 struct CorpusItem {
   enum class Kind { text, records };
-  /// Which of the two outputs it goes to; `drawn`: each record, or compressed text, by a random draw of its own.
+  /// Which of the two outputs it goes to; `drawn`: each record, or compressed text, by a separate random draw.
   enum class Output { train, valid, drawn };
   Kind kind = Kind::text;
   TextDocument document{};
   bool compressed = false;
-  std::int64_t modified = 0;  // when the file was, in nanoseconds of an epoch of its own
+  std::int64_t modified = 0;  // when the file was, in nanoseconds since an unspecified epoch
   Output output = Output::train;
   std::int64_t most_bytes = 0;  // that are taken from its beginning, uncompressed; 0: all
 

@@ -60,7 +60,7 @@ class FileSearch {
         skipped_[entry->path()] = "not readable";
       }
     }
-    require_input(!error, "the files under {} cannot be listed: {}", root, error.message());
+    require_input(!error, "cannot list the files under {}: {}", root, error.message());
   }
 
   CorpusFiles result() const {

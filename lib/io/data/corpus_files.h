@@ -15,12 +15,12 @@ struct CorpusFiles {
   Skipped skipped;
 };
 
-/// Which files hold a record a line, by their names, behind which .gz or .zst may stand: .jsonl and .ndjson; with
+/// Which files have one record per line, by their names, which may end in .gz or .zst: .jsonl and .ndjson; with
 /// `json` .json too.
 bool holds_records(const std::filesystem::path& file, bool json);
 
 /// Regular files that look like UTF-8 text once they are uncompressed, under every argument (a file or a folder); links
-/// that leave or loop are left out. A path that does not exist is a bad_input Error.
+/// that leave or loop are skipped. A path that does not exist is a bad_input Error.
 CorpusFiles find_corpus_files(std::span<const std::string> roots, bool json);
 
 }  // namespace lyceum

@@ -18,7 +18,7 @@ constexpr std::size_t searched_for_cut = std::size_t{1} << 20;  // bytes
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
-/// Where a text that goes on behind `text` is cut: behind the last newline that no whitespace follows, where a
+/// Where a text that continues after `text` is cut: after the last newline that no whitespace follows, where a
 /// tokenizer would most likely end a token anyhow; else between two characters.
 std::size_t cut_of(std::string_view text) {
   const std::size_t least = text.size() - std::min(text.size() - 1, searched_for_cut);

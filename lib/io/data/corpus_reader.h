@@ -27,7 +27,7 @@ struct CorpusBatch {
   std::string text{};                  // else a text, a part of one (goes_on), or records, each with its newline
   bool goes_on = false;
   std::int64_t first_record = 0;
-  bool too_long = false;  // the first record is, and is left out
+  bool too_long = false;  // the first record is, and is skipped
   CorpusPosition end{};
   std::int64_t bytes_done = 0;  // of all items, as they lie on the disk, about
 };

@@ -38,13 +38,13 @@ std::vector<DataSource> data_sources(std::string_view key, const std::string& te
     }
     const std::optional<double> weight = number(words[i]);
     require_usage(weight && i + 1 < words.size(),
-                  "{} = {}: give every source a weight and a prefix, as 0.7 data/web 0.3 data/code", key, text);
+                  "{} = {}: give every source a weight and a prefix, such as 0.7 data/web 0.3 data/code", key, text);
     require_usage(*weight > 0 && std::isfinite(*weight), "{} = {}: the weight {} is not positive", key, text, words[i]);
     sources.push_back({.prefix = words[i + 1], .weight = *weight});
   }
   for (auto at = sources.begin(); at != sources.end(); ++at) {
     require_usage(std::ranges::find(sources.begin(), at, at->prefix, &DataSource::prefix) == at,
-                  "{} = {}: {} is there twice; add up its weights", key, text, at->prefix);
+                  "{} = {}: {} occurs twice; add its weights", key, text, at->prefix);
   }
   return sources;
 }

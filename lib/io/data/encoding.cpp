@@ -29,7 +29,7 @@ namespace {
 
 constexpr std::size_t outputs = 2;  // train, valid
 
-/// What is written of the outputs, and where the corpus goes on behind it.
+/// What is written of the outputs, and where the corpus continues after it.
 struct State {
   CorpusPosition at;
   std::array<TokenFileWriter::Progress, outputs> written{};
@@ -37,7 +37,7 @@ struct State {
   Skipped skipped;
 };
 
-/// Tells an encoding from any other.
+/// Identifies an encoding.
 std::string identity_of(const Encoding& encoding) {
   std::string all =
       fmt::format("1 {} {} {} {} {} {}\n", encoding.tokenizer_sha256, encoding.json_key,
@@ -229,7 +229,7 @@ class OrderedEncoding {
     require_input(state_.size[0].documents > 0, "there is no text to encode: {}",
                   state_.skipped.count() > 0 ? "skipped records: " + state_.skipped.text() : "the files have none");
     require_input(encoding_.valid.empty() || state_.size[1].documents > 0,
-                  "no record was drawn for {}: {} are too few, hold out more of them", encoding_.valid,
+                  "no record was held out for {}: {} are too few, hold out a larger share", encoding_.valid,
                   state_.size[0].documents);
     for (TokenFileWriter& writer : writers_) writer.finish();
     return state_;
@@ -321,7 +321,8 @@ EncodingResult encode_corpus(const Tokenizer& tokenizer, const Encoding& encodin
   require_usage(encoding.threads > 0, "encoding with {} threads: at least one is needed", encoding.threads);
   for (const CorpusItem& item : encoding.items) {
     require_input(!encoding.chat || item.kind == CorpusItem::Kind::records,
-                  "{} does not hold chats: they are read from .jsonl and .ndjson files", item.document.file.native());
+                  "{} does not contain chats, which are read from .jsonl and .ndjson files",
+                  item.document.file.native());
   }
   const std::optional<State> kept = read_journal(encoding, tokenizer.vocab());
   // A journal of another encoding must not vouch for files that this one begins.

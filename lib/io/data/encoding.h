@@ -45,12 +45,12 @@ struct EncodingResult {
 
 /// Writes the token files `train` and, where something goes there, `valid`: every document in order, an end-of-document
 /// token after each, and for chats which of the tokens are trained. The result depends neither on `threads` nor on
-/// interruptions: what is unfinished lies in TRAIN.bin.partial and others beside it, and TRAIN.progress notes how much
-/// of that is good. The next call for the same items, files of the same sizes and times, goes on from there. Throws a
+/// interruptions: what is unfinished is in TRAIN.bin.partial and others next to it, and TRAIN.progress notes how much
+/// of that is good. The next call for the same items, files of the same sizes and times, resumes from there. Throws a
 /// bad_input Error that names a file and a place that cannot be read, or when nothing goes to one of the two.
 EncodingResult encode_corpus(const Tokenizer& tokenizer, const Encoding& encoding);
 
-/// Whether that would go on where an interrupted one stopped.
+/// Whether that would resume where an interrupted one stopped.
 bool resumes(const Tokenizer& tokenizer, const Encoding& encoding);
 
 }  // namespace lyceum

@@ -14,7 +14,7 @@ struct TokenPiece {
 
 /// Documents in sequences of one length. Each comes into the open sequence that it leaves the least room in, or opens a
 /// new one (best fit), in their order. One that is longer than a sequence is cut into several pieces; one of fewer than
-/// two tokens has nothing to predict and is left out.
+/// two tokens has nothing to predict and is skipped.
 class Packing {
  public:
   /// `begins`: of every document, and the end of the last one.

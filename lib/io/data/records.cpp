@@ -20,7 +20,7 @@ std::string text_of_record(std::string_view line, const std::string& key) {
   nlohmann::json record = parsed_record(line);
   require_input(record.is_object() && record.contains(key), "without \"{}\"", key);
   nlohmann::json& text = record[key];
-  require_input(text.is_string(), "whose \"{}\" is no text", key);
+  require_input(text.is_string(), "whose \"{}\" is not a string", key);
   require_input(!text.get_ref<const std::string&>().empty(), "empty");
   return std::move(text.get_ref<std::string&>());
 }

@@ -46,7 +46,7 @@ std::string with_spaces(std::string_view piece) {
 
 struct SentencePieceModel::Implementation {
   sentencepiece::SentencePieceProcessor processor;
-  std::vector<std::string> text;         // what each token stands for
+  std::vector<std::string> text;         // of each token
   std::array<std::int32_t, 256> byte{};  // the token of each byte
   bool keeps_to_words = true;
 
@@ -93,7 +93,7 @@ SentencePieceModel::SentencePieceModel(std::string_view bytes, const std::string
     : implementation_(std::make_unique<Implementation>()) {
   const auto status = implementation_->processor.LoadFromSerializedProto(bytes);
   require_input(status.ok() && implementation_->processor.GetPieceSize() > 0,
-                "{} is neither a SentencePiece model ({}) nor a tokenizer.json: make it anew with "
+                "{} is neither a SentencePiece model ({}) nor a tokenizer.json: train it again with "
                 "`lyceum tokenize --retrain`",
                 name, status.ToString());
   implementation_->read_pieces(name);

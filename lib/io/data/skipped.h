@@ -10,7 +10,7 @@
 
 namespace lyceum {
 
-/// What was left out, by reason.
+/// What was skipped, by reason.
 class Skipped {
  public:
   /// `name`: a file, or a file and a line.

@@ -38,7 +38,7 @@ class TokenFile {
   /// Largest token; reads the whole file (once: the answer is kept).
   std::int64_t largest_token() const;
   const std::string& prefix() const;
-  /// SHA-256 of the sizes of the files and of up to 1 MiB of each, spread evenly: tells within milliseconds whether
+  /// SHA-256 of the sizes of the files and of up to 1 MiB of each, spread evenly: shows within milliseconds whether
   /// they are others. A change of less than a 256th of a large file may go unseen.
   std::string fingerprint() const;
 
@@ -89,7 +89,7 @@ class TokenFileWriter {
   std::unique_ptr<Implementation> implementation_;
 };
 
-/// What the token files of one prefix were made from, in `prefix.json` beside them. Bits per byte need it:
+/// What the token files of one prefix were made from, in `prefix.json` next to them. Bits per byte need it:
 /// nats per token · tokens / (bytes · ln 2).
 struct TokenMeta {
   std::int64_t bytes = 0;  // of text

@@ -23,12 +23,12 @@ decltype(auto) dispatch_tokens(const token_format::Type& type, F&& f) {
     case 4: return f.template operator()<std::int32_t>();
     case 5: return f.template operator()<std::int64_t>();
     case 8: return f.template operator()<std::uint16_t>();
-    default: fail(ExitCode::failed, "{} is no type of tokens", type.name);
+    default: fail(ExitCode::failed, "{} is not a type of tokens", type.name);
   }
 }
 
-/// Adds a file's size and as much of it as tells it from others: up to `most_blocks`, spread evenly from its first byte
-/// to its last.
+/// Adds a file's size and enough of it to distinguish it from others: up to `most_blocks`, spread evenly from its first
+/// byte to its last.
 void add_sample(Sha256& digest, const InputFile& file) {
   constexpr std::uint64_t block_bytes = 4096, most_blocks = 256;
   const std::uint64_t size = file.size();
@@ -55,7 +55,7 @@ struct TokenFile::Implementation {
 
   explicit Implementation(const std::string& prefix)
       : prefix(prefix),
-        bin(prefix + ".bin", "name the prefix of a .bin and an .idx file, or make them with `lyceum tokenize`"),
+        bin(prefix + ".bin", "name the prefix of a .bin and an .idx file, or create them with `lyceum tokenize`"),
         index(prefix, bin.size()),
         tokens(static_cast<std::int64_t>(bin.size() / index.type().bytes)) {
     open_mask();
@@ -66,14 +66,15 @@ struct TokenFile::Implementation {
     std::error_code absent;
     if (!std::filesystem::exists(path, absent)) {
       const std::optional<TokenMeta> meta = read_token_meta(prefix);
-      require_input(!meta || !meta->trained,
-                    "{} is missing, and {}.json says that {} of {} tokens are trained: copy it too, or tokenise again",
-                    path, prefix, meta && meta->trained ? *meta->trained : 0, tokens);
+      require_input(
+          !meta || !meta->trained,
+          "{} is missing, and according to {}.json only {} of {} tokens are trained: copy it too, or tokenise again",
+          path, prefix, meta && meta->trained ? *meta->trained : 0, tokens);
       return;
     }
     mask.emplace(path, "copy it again, or tokenise again");
     require_input(mask->size() == static_cast<std::uint64_t>(tokens),
-                  "{} has {} bytes, one for each of the {} tokens of {} is needed: one of the two is cut short or "
+                  "{} has {} bytes, but needs one for each of the {} tokens of {}: one of the two is truncated or "
                   "belongs to another; copy both again",
                   path, mask->size(), tokens, bin.path());
   }
@@ -89,7 +90,7 @@ struct TokenFile::Implementation {
     }
     if (fits) return;
     for (std::size_t i = 0; i < out.size(); ++i) {
-      require_input(static_cast<T>(out[i]) == values[i], "{}: token {} at position {} is beyond 32 bits", bin.path(),
+      require_input(static_cast<T>(out[i]) == values[i], "{}: token {} at position {} exceeds 32 bits", bin.path(),
                     static_cast<std::int64_t>(values[i]), first + static_cast<std::int64_t>(i));
     }
   }
@@ -147,7 +148,7 @@ void TokenFile::read_trained(std::int64_t first, std::span<std::uint8_t> out) co
   const InputFile& mask = *implementation_->mask;
   mask.read_values(static_cast<std::uint64_t>(first), out);
   const auto wrong = std::ranges::find_if(out, [](std::uint8_t value) { return value > 1; });
-  require_input(wrong == out.end(), "{}: byte {} is {}, neither 0 nor 1; write the file again", mask.path(),
+  require_input(wrong == out.end(), "{}: byte {} is {}, must be 0 or 1; write the file again", mask.path(),
                 first + (wrong - out.begin()), wrong == out.end() ? 0 : *wrong);
 }
 

@@ -26,7 +26,7 @@ void make_folder_of(const std::string& prefix) {
   const std::filesystem::path folder = std::filesystem::path(prefix).parent_path();
   std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  require(!error, "the folder {} cannot be made: {}", folder.native(), error.message());
+  require(!error, "cannot create the folder {}: {}", folder.native(), error.message());
 }
 
 bool is_narrow(std::int64_t vocab) { return vocab <= std::int64_t{1} << 16; }  // u16 tokens
@@ -42,7 +42,7 @@ struct TokenFileWriter::Implementation {
   Progress done;
   PartialFile bin;
   PartialFile
-      lengths;  // of sequences, i32; ~length where the document goes on behind it. finish() makes the .idx of it
+      lengths;  // of sequences, i32; ~length where the document continues after it. finish() makes the .idx of it
   std::optional<PartialFile> mask{};  // from the first document on that brings one
   bool within_document = false;
   std::vector<std::uint16_t> narrow{};
@@ -72,12 +72,12 @@ TokenFileWriter::TokenFileWriter(TokenFileWriter&&) noexcept = default;
 void TokenFileWriter::add_sequence(std::span<const std::int32_t> tokens,
                                    std::optional<std::span<const std::uint8_t>> trained, bool ends_document) {
   Implementation& out = *implementation_;
-  require(tokens.size() <= std::size_t{0x7fffffff}, "sequence {} of {} has {} tokens; cut it into several",
-          out.done.sequences, out.prefix, tokens.size());
+  require(tokens.size() <= std::size_t{0x7fffffff}, "sequence {} of {} has {} tokens; split it", out.done.sequences,
+          out.prefix, tokens.size());
   require(!trained || trained->size() == tokens.size(), "sequence {} of {} has {} tokens and a mask of {}",
           out.done.sequences, out.prefix, tokens.size(), trained ? trained->size() : 0);
   require(!trained || std::ranges::all_of(*trained, [](std::uint8_t value) { return value <= 1; }),
-          "the mask of sequence {} of {} has other values than 0 and 1", out.done.sequences, out.prefix);
+          "the mask of sequence {} of {} has values other than 0 and 1", out.done.sequences, out.prefix);
   for (const std::int32_t token : tokens) {
     require(token >= 0 && token < out.vocab, "token {} in sequence {} of {} is not below the vocabulary of {}", token,
             out.done.sequences, out.prefix, out.vocab);
@@ -166,7 +166,7 @@ void TokenFileWriter::Implementation::write_index(PartialFile& idx) {
 
 void TokenFileWriter::finish() {
   Implementation& out = *implementation_;
-  require_input(out.done.tokens > 0, "{}: {} documents without a token make no token file", out.prefix,
+  require_input(out.done.tokens > 0, "{}: {} documents without a token, a token file needs at least one", out.prefix,
                 out.done.documents);
   require(!out.within_document, "{}: the last document has no end", out.prefix);
   save();
@@ -175,8 +175,8 @@ void TokenFileWriter::finish() {
   idx.close();
   out.bin.close();
   if (out.mask) out.mask->close();
-  // A kill between the steps leaves no .idx, which is a named error, and never one beside another run's .bin. An old
-  // description beside new files would be believed; they can be read without one.
+  // A kill between the steps leaves no .idx, which is a named error, and never one next to another run's .bin. An old
+  // description next to new files would be believed; they can be read without one.
   remove_file(out.prefix + ".json");
   remove_file(out.prefix + ".idx");
   out.bin.publish();

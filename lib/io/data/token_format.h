@@ -10,8 +10,8 @@ namespace lyceum {
 /// Layout of Megatron's `.idx`, little-endian and unaligned: magic, u64 version, u8 type, u64 sequences, u64 documents
 /// (with the closing boundary), i32 lengths[sequences], i64 byte offsets[sequences], i64 first sequences[documents].
 ///
-/// `PREFIX.mask`, a file of our own, lies beside them where a loss counts some tokens only: a byte for each token of
-/// the `.bin`, 1 where its prediction counts and 0 where it does not. Without it all of them count.
+/// `PREFIX.mask`, which is not part of the format, is next to them if a loss counts only some tokens: a byte for each
+/// token of the `.bin`, 1 where its prediction counts and 0 where it does not. Without it all of them count.
 namespace token_format {
 
 constexpr std::string_view magic{"MMIDIDX\0\0", 9};

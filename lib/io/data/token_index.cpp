@@ -27,8 +27,8 @@ void TokenIndex::read_header() {
   std::string beginning(std::min<std::size_t>(file_.size(), magic.size()), '\0');
   file_.read_values(0, std::span(beginning));
   require_input(!beginning.empty() && magic.starts_with(beginning),
-                "{} is no Megatron index: it does not begin with MMIDIDX", path);
-  require_input(file_.size() >= header_bytes, "{} is cut short: {} bytes, the header alone has {}; copy it again", path,
+                "{} is not a Megatron index: it does not begin with MMIDIDX", path);
+  require_input(file_.size() >= header_bytes, "{} is truncated: {} bytes, the header alone has {}; copy it again", path,
                 file_.size(), header_bytes);
   std::size_t at = magic.size();
   const auto found_version = file_.get<std::uint64_t>(at);
@@ -36,7 +36,7 @@ void TokenIndex::read_header() {
                 version);
   const auto code = file_.get<std::uint8_t>(at += 8);
   type_ = std::ranges::find(types, code, &Type::code);
-  require_input(type_ != types.end(), "{} has tokens of the unknown type {}; known are 1 to 8", path, code);
+  require_input(type_ != types.end(), "{} has tokens of the unknown type {}; types are 1 to 8", path, code);
   require_input(type_->integer, "{} has tokens of type {}; tokens must be integers", path, type_->name);
   const auto sequences = file_.get<std::uint64_t>(at += 1), boundaries = file_.get<std::uint64_t>(at += 8);
   // Bounding both by the file first keeps the product below from wrapping.
@@ -77,7 +77,7 @@ void TokenIndex::check_lengths() const {
   }
   require_input(
       total * bytes == bin_bytes_,
-      "{} has {} bytes, but {} speaks of {} tokens of {} bytes, which is {} bytes: one of the two is cut short "
+      "{} has {} bytes, but {} describes {} tokens of {} bytes, which is {} bytes: one of the two is truncated "
       "or belongs to another; copy both again",
       bin_, bin_bytes_, path, total, bytes, total * bytes);
   FileValues<std::int64_t> offset = offsets();
@@ -90,12 +90,12 @@ void TokenIndex::check_lengths() const {
 
 void TokenIndex::check_documents() const {
   const std::string& path = file_.path();
-  require_input(boundaries_ >= 2, "{} has {} document boundaries, at least 2 are needed; write the file again", path,
+  require_input(boundaries_ >= 2, "{} has {} document boundaries, needs at least 2; write the file again", path,
                 boundaries_);
   FileValues<std::int64_t> first = boundaries(), next = boundaries();
   const std::int64_t last = next[documents()];
   require_input(first[0] == 0 && last == sequences_,
-                "{}: documents reach from sequence {} to {} instead of from 0 to {}; write the file again", path,
+                "{}: documents extend from sequence {} to {} instead of from 0 to {}; write the file again", path,
                 first[0], last, sequences_);
   for (std::int64_t d = 0; d < documents(); ++d) {
     require_input(next[d + 1] >= first[d],

@@ -41,16 +41,16 @@ TokenSamples::TokenSamples(std::shared_ptr<const TokenFile> file, const SampleSh
     : file_(std::move(file)), shape_(shape) {
   if (shape_.packed) packing_.emplace(file_->document_begins(), shape_.seq_len);
   require_usage(shape_.packed || count() > 0,
-                "{} holds {} tokens, and one sample of batch.seq_len={} needs {}: shorten batch.seq_len or add text",
+                "{} has {} tokens, and one sample of batch.seq_len={} needs {}: lower batch.seq_len or add text",
                 file_->prefix(), file_->tokens(), shape_.seq_len, shape_.seq_len + 1);
-  require_usage(count() > 0, "{} holds no document of two tokens or more", file_->prefix());
+  require_usage(count() > 0, "{} has no document of at least two tokens", file_->prefix());
 }
 
 std::int64_t TokenSamples::count() const {
   return packing_ ? packing_->sequences() : samples_in(file_->tokens(), shape_.seq_len);
 }
 
-/// `whole`: room for the piece of a sample that has one.
+/// `whole`: memory for the piece of a sample that has one.
 std::span<const TokenPiece> TokenSamples::pieces_of(std::int64_t sample, TokenPiece& whole) const {
   if (packing_) return packing_->of(sample);
   whole = {sample * shape_.seq_len, shape_.seq_len};
@@ -127,7 +127,7 @@ TokenLoader::TokenLoader(std::vector<Source> sources) : sources_(std::move(sourc
   for (const auto& [samples, order, weight] : sources_) {
     const std::string& prefix = samples->file().prefix();
     const std::int64_t seq_len = samples->shape().seq_len;
-    require_usage(order.count() > 0, "no sample of batch.seq_len={} is left of the {} in {}: shorten it or add text",
+    require_usage(order.count() > 0, "no sample of batch.seq_len={} is left of the {} in {}: lower it or add text",
                   seq_len, samples->count(), prefix);
     require_usage(order.first() <= samples->count() - order.count(),
                   "samples {} to {} of {}, which has {} of batch.seq_len={}", order.first(),
@@ -177,7 +177,7 @@ TokenLoader TokenLoader::spread(std::int64_t samples) const {
 }
 
 const TokenLoader::Source& TokenLoader::only() const {
-  require(sources_.size() == 1, "one of {} sources is meant", sources_.size());
+  require(sources_.size() == 1, "one of {} sources must be given", sources_.size());
   return sources_.front();
 }
 

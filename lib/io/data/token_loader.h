@@ -65,7 +65,7 @@ class TokenSamples {
   bool masked() const { return shape_.documents || shape_.packed || file_->has_mask(); }
   /// Throws a bad_input Error that names file and position when a token is not below `vocab`.
   void read(std::int64_t sample, std::int64_t vocab, const SampleTokens& out) const;
-  /// Where in the file each input of a sample stands; −1 of padding.
+  /// Position of each input of a sample in the file; −1 for padding.
   std::vector<std::int64_t> places(std::int64_t sample) const;
 
   const TokenFile& file() const { return *file_; }

@@ -23,7 +23,7 @@ struct Tokenizer::Implementation {
 Tokenizer::Tokenizer(const std::filesystem::path& file) {
   std::error_code error;
   require_input(std::filesystem::exists(file, error),
-                "the tokenizer {} does not exist: name an existing one, or make it with `lyceum tokenize`",
+                "the tokenizer {} does not exist: name an existing one, or train it with `lyceum tokenize`",
                 file.native());
   const std::string bytes = read_whole_file(file);
   // A SentencePiece model begins with a newline and the length of a token, which is not a space.

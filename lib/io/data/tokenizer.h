@@ -13,8 +13,8 @@
 namespace lyceum {
 
 /// What turns text into tokens: a SentencePiece model, or a `tokenizer.json` of the package `tokenizers`; which of them
-/// a file is, it tells by its first byte. The first is lossless for any bytes; of the second, what it does to a text is
-/// up to the file (io/tokenizer_json/tokenizer_json.h). Threads may share it.
+/// a file is, is determined by its first byte. The first is lossless for any bytes; of the second, what it does to a
+/// text is up to the file (io/tokenizer_json/tokenizer_json.h). Threads may share it.
 class Tokenizer {
  public:
   /// Throws a bad_input Error that names the file and what is wrong with it.

@@ -27,7 +27,7 @@ struct ProtoField {
 };
 
 /// The fields of a sound message, in their order. SentencePiece does not install its sentencepiece_model.proto, and its
-/// library does not tell how a model treats text. https://protobuf.dev/programming-guides/encoding
+/// library does not say how a model treats text. https://protobuf.dev/programming-guides/encoding
 std::vector<ProtoField> proto_fields(std::string_view message) {
   std::vector<ProtoField> fields;
   const auto varint = [&] {
@@ -147,7 +147,7 @@ Json replacement(const char* from, const char* to) {
 
 /// A model of the package `tokenizers`.
 Json tokenizer_json(const PieceModel& model) {
-  constexpr const char* mark = "\xE2\x96\x81";  // U+2581, which stands for a space
+  constexpr const char* mark = "\xE2\x96\x81";  // U+2581, which represents a space
   Json added = Json::array();
   std::vector<std::pair<std::string, Json>> vocabulary;
   for (std::size_t id = 0; id < model.pieces.size(); ++id) {
@@ -231,8 +231,8 @@ TokenizerFiles tokenizer_files(const std::filesystem::path& file) {
     made.files["tokenizer.json"] = tokenizer_json(model).dump(1) + '\n';
   } else {
     made.notes.push_back(
-        "tokenizer  without tokenizer.json, which is made for byte-pair encoding without normalisation alone: "
-        "transformers makes it of tokenizer.model");
+        "tokenizer  without tokenizer.json, which is written only for byte-pair encoding without normalisation: "
+        "transformers converts tokenizer.model");
   }
   return made;
 }

@@ -12,7 +12,7 @@ namespace lyceum {
 struct TokenizerFiles {
   std::map<std::string, std::string> files = {};  // bytes by name
   std::int32_t end_of_document = -1;
-  std::vector<std::string> notes = {};  // lines on what it could not be told
+  std::vector<std::string> notes = {};  // lines about what could not be expressed in it
 };
 
 /// Of a tokenizer.json, which stays as it is, or of a SentencePiece model: the model itself, which transformers 4 reads

@@ -76,7 +76,7 @@ void count_in_beginning(WordCounts& counts, CorpusItem item, std::int64_t taken,
       for_lines(*batch, [&](std::int64_t, std::string_view line) {
         try {
           count_words(counts, text_of_record(line, json_key));
-        } catch (const Error&) {  // encoding tells it
+        } catch (const Error&) {  // encoding reports it
         }
       });
     }
@@ -158,9 +158,8 @@ std::string ascii_in(const WordCounts& counts) {
 }  // namespace
 
 void train_tokenizer(const TokenizerTraining& training) {
-  require_usage(training.vocab > 0, "a tokenizer with a vocabulary of {}: ask for some thousands", training.vocab);
-  require_usage(training.sample_bytes > 0, "a tokenizer trained on {} bytes: ask for some millions",
-                training.sample_bytes);
+  require_usage(training.vocab > 0, "a tokenizer with a vocabulary of {}: set some thousands", training.vocab);
+  require_usage(training.sample_bytes > 0, "a tokenizer trained on {} bytes: set some millions", training.sample_bytes);
   const WordCounts counts = sample_words(training);
   const std::vector<std::string> lines = sorted_lines(counts);
   require_input(!lines.empty(), "no text to train the tokenizer {} on in {} files", training.model.native(),

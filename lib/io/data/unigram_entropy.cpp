@@ -15,7 +15,7 @@ double unigram_entropy(const TokenFile& file, std::int64_t first, std::int64_t c
     chunk.resize(std::min(chunk.size(), static_cast<std::size_t>(first + count - at)));
     file.read(at, chunk);
     const auto [least, most] = std::ranges::minmax(chunk);
-    require_input(least >= 0 && most < most_tokens, "{}.bin: token {} is in no vocabulary", file.prefix(),
+    require_input(least >= 0 && most < most_tokens, "{}.bin: token {} is not in any vocabulary", file.prefix(),
                   least < 0 ? least : most);
     counts.resize(std::max(counts.size(), static_cast<std::size_t>(most) + 1));
     for (const std::int32_t token : chunk) ++counts[static_cast<std::size_t>(token)];

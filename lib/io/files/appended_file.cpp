@@ -18,7 +18,7 @@ AppendedFile::AppendedFile(std::filesystem::path path, std::int64_t size) : path
   if (uninterrupted([&] { return ::ftruncate(descriptor_, size_); }) != 0) {
     const int reason = errno;
     ::close(descriptor_);
-    fail(ExitCode::failed, "{}: cannot be cut to {} bytes: {}", path_.string(), size_, std::strerror(reason));
+    fail(ExitCode::failed, "{}: cannot be truncated to {} bytes: {}", path_.string(), size_, std::strerror(reason));
   }
 }
 
@@ -32,8 +32,8 @@ void AppendedFile::append(std::string_view record) {
     if (written < 0) {
       const int reason = errno;
       const bool whole = uninterrupted([&] { return ::ftruncate(descriptor_, size_); }) == 0;
-      fail(ExitCode::failed, "{}: cannot be written{}: {}", path_.string(), whole ? "" : " (its last record is torn)",
-           std::strerror(reason));
+      fail(ExitCode::failed, "{}: cannot be written{}: {}", path_.string(),
+           whole ? "" : " (its last record is incomplete)", std::strerror(reason));
     }
     done += static_cast<std::size_t>(written);
   }

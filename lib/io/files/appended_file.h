@@ -11,7 +11,7 @@ namespace lyceum {
 /// the file.
 class AppendedFile {
  public:
-  /// Opens or creates, and cuts what stands behind the first `size` bytes.
+  /// Opens or creates, and truncates to `size` bytes.
   AppendedFile(std::filesystem::path path, std::int64_t size);
   ~AppendedFile();
   AppendedFile(const AppendedFile&) = delete;

@@ -58,7 +58,7 @@ bool make_directories(const std::filesystem::path& path) {
   const std::filesystem::path parent = std::filesystem::absolute(path).parent_path();
   if (!std::filesystem::exists(parent, error)) make_directories(parent);
   const bool made = std::filesystem::create_directory(path, error);
-  if (error) fail_path(path, "make the directory", error.value());
+  if (error) fail_path(path, "create the directory", error.value());
   if (made && access(parent.c_str(), R_OK) == 0) sync_path(parent);  // others' folders may be closed to readers
   return made;
 }

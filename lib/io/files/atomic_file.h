@@ -18,10 +18,10 @@ void sync_path(const std::filesystem::path& path);
 bool make_directories(const std::filesystem::path& path);
 /// Atomic: `to` is replaced when it is a file. Does not fsync the directory.
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
-/// `path` holds either its old text or the new one, whatever happens: write beside it, fsync, rename, fsync.
+/// `path` holds either its old text or the new one, whatever happens: write next to it, fsync, rename, fsync.
 void replace_file(const std::filesystem::path& path, std::string_view text);
 /// Makes the finished directory `fresh` appear as `name`; it throws only while that has not happened. Returns where a
-/// directory that it replaced lies now, to be removed once the parent is synced, or an empty path. On file systems that
+/// directory that it replaced is now, to be removed once the parent is synced, or an empty path. On file systems that
 /// can swap two names (ext4, xfs, btrfs, tmpfs) there is always one of the two under `name`; elsewhere a crash between
 /// two renames leaves the old one as `name.replaced`.
 std::filesystem::path publish_directory(const std::filesystem::path& fresh, const std::filesystem::path& name);

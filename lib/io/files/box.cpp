@@ -87,7 +87,7 @@ std::optional<Box> intersection(const Box& a, const Box& b) {
 
 std::optional<std::pair<std::size_t, std::size_t>> find_overlap(std::span<const Box> boxes) {
   if (boxes.size() < 2) return std::nullopt;
-  int axis = 0;  // the one that tells most boxes apart
+  int axis = 0;  // the one that separates most boxes
   std::size_t most = 0;
   for (int candidate = 0; candidate < boxes[0].extent.rank(); ++candidate) {
     std::set<std::int64_t> begins;

@@ -41,7 +41,7 @@ void prepare_library() {
   static std::once_flag once;
   // Left to itself the library closes files at exit, and crashes on one whose disk was full.
   std::call_once(once, [] { H5dont_atexit(); });
-  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // of this thread: errors are told in one line, by check()
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // of this thread: errors are reported in one line, by check()
 }
 
 std::array<hsize_t, Shape::max_rank> sizes_of(const Shape& shape) {
@@ -82,7 +82,7 @@ Handle type_of(DType type) {
     case DType::i64: return {H5Tcopy(H5T_STD_I64LE), H5Tclose};
     case DType::u8: return {H5Tcopy(H5T_STD_U8LE), H5Tclose};
   }
-  fail(ExitCode::failed, "a dtype that HDF5 files do not hold");
+  fail(ExitCode::failed, "a dtype that HDF5 files cannot store");
 }
 
 /// Groups on the way are made.
@@ -128,7 +128,7 @@ std::string file_of(std::int64_t object) {
   return name;
 }
 
-/// Whether reading a dataset would open files that are not beside its own: a file from somebody else could so have any
+/// Whether reading a dataset would open files that are not next to its own: a file from somebody else could so have any
 /// file of this machine read.
 bool lies_elsewhere(std::int64_t dataset, const std::string& own_file) {
   if (file_of(dataset) != own_file) return true;
@@ -147,7 +147,7 @@ bool lies_elsewhere(std::int64_t dataset, const std::string& own_file) {
 }
 
 /// Whether a dataset claims more bytes than the file can hold of it, even compressed as well as deflate can: its reader
-/// would take memory for all of them, or go on for as long.
+/// would take memory for all of them, or take as long.
 bool claims_too_much(std::int64_t dataset) {
   const Handle list(H5Dget_create_plist(dataset), H5Pclose), space(H5Dget_space(dataset), H5Sclose),
       type(H5Dget_type(dataset), H5Tclose);
@@ -191,7 +191,7 @@ DType Dataset::dtype() const {
   for (const DType candidate : {DType::f32, DType::bf16, DType::f64, DType::i32, DType::i64, DType::u8}) {
     if (H5Tequal(type.id(), type_of(candidate).id()) > 0) return candidate;
   }
-  fail_file(*file_, "read a dataset", "its type is none that Lyceum writes");
+  fail_file(*file_, "read a dataset", "its type is not one that Lyceum writes");
 }
 
 void Dataset::write(const Box& box, DType type, const void* values) {
@@ -311,8 +311,8 @@ Dataset File::dataset(const std::string& path) const {
   const std::string action = "open dataset " + path;
   Handle dataset(check(H5Dopen2(handle_.id(), path.c_str(), H5P_DEFAULT), *file_, action), H5Dclose);
   if (lies_elsewhere(dataset.id(), file_of(handle_.id())))
-    fail_file(*file_, action, "it lies in files outside of this one's folder");
-  if (!file_->writable && claims_too_much(dataset.id())) fail_file(*file_, action, "the file does not hold that much");
+    fail_file(*file_, action, "it is stored in files outside of this file's folder");
+  if (!file_->writable && claims_too_much(dataset.id())) fail_file(*file_, action, "the file is too small for it");
   return Dataset(file_, std::move(dataset));
 }
 

@@ -101,13 +101,13 @@ class Dataset : public Object {
   using Object::Object;
 };
 
-/// How a dataset lies in the file. Chunked with Fletcher32 checksums whenever it has elements.
+/// How a dataset is stored in the file. Chunked with Fletcher32 checksums whenever it has elements.
 struct Layout {
   Shape chunk = {};      // of rank 0: chosen, about 1 MiB (32 KiB when growing)
   bool growing = false;  // axis 0 without limit; may start with 0 rows
 };
 
-/// One source of a virtual dataset: all of `dataset` in `file` (relative names are looked up beside the file that
+/// One source of a virtual dataset: all of `dataset` in `file` (relative names are looked up next to the file that
 /// holds the virtual dataset) appears at `box`.
 struct VirtualSource {
   std::string file, dataset;
@@ -115,7 +115,7 @@ struct VirtualSource {
 };
 
 /// A file of the 1.10 format. A disk that fills up is an Error of the call that noticed it, at the latest of close();
-/// the process goes on and can write other files. No file locks, so that a reader never stops a writer.
+/// the process continues and can write other files. No file locks, so that a reader never stops a writer.
 class File : public Object {
  public:
   /// Replaces what is there.
@@ -140,7 +140,7 @@ class File : public Object {
   /// Refused where its numbers lie in files outside of this one's folder (external storage, links, virtual sources),
   /// and in a file open for reading where it claims to have far more of them than the file holds.
   Dataset dataset(const std::string& path) const;
-  /// Whatever stands at the path, for its attributes.
+  /// Any object at the path, for its attributes.
   Object object(const std::string& path) const;
   /// Names of the links in the group, sorted.
   std::vector<std::string> children(const std::string& group) const;

@@ -79,7 +79,7 @@ bool Object::has_attribute(const std::string& name) const { return H5Aexists(han
 std::string Object::text(const std::string& name) const {
   const Handle attribute = open_attribute(*file_, handle_.id(), name);
   const std::string action = "read attribute " + name;
-  if (expect(*file_, attribute, H5T_STRING, name) != 1) fail_file(*file_, action, "it is not one text");
+  if (expect(*file_, attribute, H5T_STRING, name) != 1) fail_file(*file_, action, "it is not a single string");
   const Handle stored(check(H5Aget_type(attribute.id()), *file_, action), H5Tclose);
   if (H5Tis_variable_str(stored.id()) <= 0) {  // fixed length, as other programs write it
     std::string text(H5Tget_size(stored.id()), '\0');
@@ -95,7 +95,7 @@ std::string Object::text(const std::string& name) const {
 
 std::int64_t Object::integer(const std::string& name) const {
   const std::vector<std::int64_t> values = integers(name);
-  if (values.size() != 1) fail_file(*file_, "read attribute " + name, "it is not one number");
+  if (values.size() != 1) fail_file(*file_, "read attribute " + name, "it is not a single number");
   return values[0];
 }
 
@@ -103,7 +103,7 @@ double Object::number(const std::string& name) const {
   const Handle attribute = open_attribute(*file_, handle_.id(), name);
   double value = 0;
   if (expect(*file_, attribute, H5T_FLOAT, name) != 1) {
-    fail_file(*file_, "read attribute " + name, "it is not one number");
+    fail_file(*file_, "read attribute " + name, "it is not a single number");
   }
   check(H5Aread(attribute.id(), H5T_NATIVE_DOUBLE, &value), *file_, "read attribute " + name);
   return value;

@@ -49,11 +49,10 @@ void InputFile::read(std::uint64_t at, std::span<std::byte> out) const {
         uninterrupted([&] { return pread(descriptor_, out.data(), out.size(), static_cast<off_t>(at)); });
     require(got >= 0, "{}: bytes {} to {} cannot be read: {}", path_, first, end,
             std::generic_category().message(errno));
-    require_input(
-        got > 0,
-        "{}: bytes {} to {} are gone: the file has {} bytes now, it had {} when it was opened; put it back as "
-        "it was and run the same command again",
-        path_, first, end, size_of(descriptor_), size_);
+    require_input(got > 0,
+                  "{}: bytes {} to {} are missing: the file has {} bytes now, it had {} when it was opened; restore it "
+                  "and run the same command again",
+                  path_, first, end, size_of(descriptor_), size_);
     at += static_cast<std::uint64_t>(got);
     out = out.subspan(static_cast<std::size_t>(got));
   }

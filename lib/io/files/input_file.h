@@ -43,7 +43,7 @@ class InputFile {
   std::uint64_t size_ = 0;
 };
 
-/// `count` values that stand one after another from byte `begin` on; made for going over them in order.
+/// `count` consecutive values from byte `begin` on; made for going over them in order.
 template <class T>
 class FileValues {
  public:

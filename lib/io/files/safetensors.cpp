@@ -22,7 +22,7 @@ constexpr std::uint64_t most_header_bytes = 100'000'000;  // the limit of Huggin
 constexpr std::size_t alignment = 8;                      // of the data
 constexpr std::array<std::pair<Type, std::string_view>, 3> type_names{
     {{Type::f32, "F32"}, {Type::bf16, "BF16"}, {Type::f16, "F16"}}};
-static_assert(std::endian::native == std::endian::little, "numbers lie in the file as in memory");
+static_assert(std::endian::native == std::endian::little, "numbers are stored in the file as in memory");
 
 /// IEEE 754 binary16: 5 exponent bits, 10 mantissa bits.
 float from_half(std::uint16_t bits) {
@@ -38,7 +38,7 @@ float from_half(std::uint16_t bits) {
 
 Type type_of(const std::string& name) {
   const auto known = std::ranges::find(type_names, name, &std::pair<Type, std::string_view>::second);
-  require_input(known != type_names.end(), "its type is {}: F32, BF16 and F16 can be read", excerpt(name, 20));
+  require_input(known != type_names.end(), "its type is {}, must be F32, BF16 or F16", excerpt(name, 20));
   return known->first;
 }
 
@@ -48,15 +48,15 @@ Entry entry_of(const std::string& name, const Json& json, std::uint64_t data, st
     const std::vector<std::int64_t> extents = Exact(json.at("shape"));
     require_input(
         extents.size() <= Shape::max_rank && std::ranges::all_of(extents, [](auto each) { return each >= 0; }),
-        "its shape is {}: up to four extents can be read", excerpt(json.at("shape").dump(), 80));
+        "its shape is {}, must have at most four extents", excerpt(json.at("shape").dump(), 80));
     const Entry entry{.name = name, .type = type_of(json.at("dtype")), .shape = Shape(std::span(extents))};
     const std::array<std::uint64_t, 2> offsets = Exact(json.at("data_offsets"));
     const auto [begin, end] = offsets;
     require_input(json.at("data_offsets").size() == 2 && begin <= end && end <= bytes,
-                  "its bytes {} to {} lie outside the data, of {} bytes", begin, end, bytes);
+                  "its bytes {} to {} are outside the data, which has {} bytes", begin, end, bytes);
     std::int64_t elements = 1;
     for (const std::int64_t extent : extents) {
-      require_input(!__builtin_mul_overflow(elements, extent, &elements), "a shape {} is more than any file holds",
+      require_input(!__builtin_mul_overflow(elements, extent, &elements), "a shape {} is too large for any file",
                     entry.shape);
     }
     require_input(elements <= static_cast<std::int64_t>(bytes) &&
@@ -90,7 +90,7 @@ std::vector<Entry> read_header(const InputFile& file) {
   file.read_values(prefix, std::span(text));
   require_shallow(text);
   const Json header = Json::parse(text);
-  require_input(header.is_object(), "its header is no object");
+  require_input(header.is_object(), "its header is not an object");
   const std::uint64_t data = prefix + length, bytes = file.size() - data;
   std::vector<Entry> tensors;
   for (const auto& [name, json] : header.items()) {
@@ -125,13 +125,13 @@ Reader::Reader(const std::filesystem::path& file) : file_(file.string(), "give a
   try {
     tensors_ = read_header(file_);
   } catch (const std::exception& problem) {
-    fail(ExitCode::bad_input, "{} is no sound safetensors file: {}", path(), excerpt(problem.what(), 300));
+    fail(ExitCode::bad_input, "{} is not a valid safetensors file: {}", path(), excerpt(problem.what(), 300));
   }
   std::ranges::sort(tensors_, {}, &Entry::name);
 }
 
 void Reader::read(const Entry& tensor, std::span<float> values) const {
-  require(std::ssize(values) == tensor.shape.size(), "room for {} values of {} {}", values.size(), tensor.name,
+  require(std::ssize(values) == tensor.shape.size(), "memory for {} values of {} {}", values.size(), tensor.name,
           tensor.shape);
   if (tensor.type == Type::f32) return file_.read_values(tensor.begin, values);
   FileValues<std::uint16_t> stored(file_, tensor.begin, tensor.shape.size());
@@ -162,7 +162,7 @@ void Writer::write(std::span<const float> values) {
   switch (tensor.type) {
     case Type::f32: return file_.write(values.data(), values.size_bytes());
     case Type::bf16: return write_rounded<bfloat16>(file_, values);
-    case Type::f16: fail(ExitCode::failed, "{}: nothing is written as F16", tensor.name);
+    case Type::f16: fail(ExitCode::failed, "{}: F16 cannot be written", tensor.name);
   }
 }
 

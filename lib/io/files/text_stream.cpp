@@ -79,10 +79,10 @@ class Decompressor {
 };
 
 [[noreturn]] void fail_damaged(const Input& input, std::string_view why) {
-  fail(ExitCode::bad_input, "{} is damaged at byte {}: {}; get it anew", input.file.path(), input.position(), why);
+  fail(ExitCode::bad_input, "{} is damaged at byte {}: {}; copy it again", input.file.path(), input.position(), why);
 }
 [[noreturn]] void fail_cut(const Input& input) {
-  fail(ExitCode::bad_input, "{} is cut short: it ends at byte {}, within compressed data; get it anew",
+  fail(ExitCode::bad_input, "{} is truncated: it ends at byte {}, within compressed data; copy it again",
        input.file.path(), input.position());
 }
 
@@ -114,7 +114,7 @@ class Gzip : public Decompressor {
       if (result == Z_STREAM_END) {
         within_ = false;
       } else if (result != Z_OK && result != Z_BUF_ERROR) {
-        fail_damaged(input, stream_.msg != nullptr ? stream_.msg : "no gzip data");
+        fail_damaged(input, stream_.msg != nullptr ? stream_.msg : "not gzip data");
       }
     }
     return out.size() - stream_.avail_out;

@@ -46,7 +46,7 @@ std::string read_whole_file(const std::filesystem::path& path) {
 void write_whole_file(const std::filesystem::path& path, std::string_view bytes) {
   std::error_code error;
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
-  require(!error, "the folder of {} cannot be made: {}", path.native(), error.message());
+  require(!error, "cannot create the folder of {}: {}", path.native(), error.message());
   const std::filesystem::path partial = path.native() + ".partial";
   FileHandle file(uninterrupted([&] { return std::fopen(partial.c_str(), "wb"); }));
   require(file != nullptr, "{} cannot be written: {}", path.native(), system_reason());

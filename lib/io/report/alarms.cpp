@@ -63,7 +63,7 @@ void add_idle_alarms(const RoutingHistory& history, const RoutingHistory::Layer&
     alarms.push_back({.step = step_before(history, first(over)),
                       .router = layer.id,
                       .over = true,
-                      .text = fmt::format("{} of {} experts had no token for a time, until step {}", experts_of(over),
+                      .text = fmt::format("{} of {} experts temporarily had no tokens, until step {}", experts_of(over),
                                           layer.experts, grouped_number(history.steps[end - 1]))});
   }
 }

@@ -27,8 +27,8 @@ struct Alarm {
   std::string text;                   // without step and layer in front
 };
 
-/// Of every router: idle experts, and a MaxVio that stays above `alarming_violation`. What still goes on comes first,
-/// then by step and layer.
+/// Of every router: idle experts, and a MaxVio that stays above `alarming_violation`. What is still going on comes
+/// first, then by step and layer.
 std::vector<Alarm> routing_alarms(const RoutingHistory& history);
 
 /// MaxVio that is an alarm: 4, or half of the most that a layer of few experts can have.

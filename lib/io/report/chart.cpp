@@ -23,7 +23,7 @@ struct Range {
   bool empty() const { return !(low <= high); }
 };
 
-/// Where values stand on the drawing.
+/// Positions of values in the drawing.
 struct Axes {
   Range x, y;
   bool log = false;
@@ -143,7 +143,7 @@ Scaffold scaffold_of(const LineChart& chart, const Axes& axes) {
                        [](const MetricPoint& p) { return std::isinf(p.value); });
   });
   for (const double y : axis_ticks(axes.y.low, axes.y.high, 5, axes.log)) {
-    if (infinite && axes.up(y) > 0.93) continue;  // where ∞ stands
+    if (infinite && axes.up(y) > 0.93) continue;  // the place of ∞
     result.labels += fmt::format("<b class=\"y\" style=\"bottom:{:.2f}%\">{}</b>", 100 * axes.up(y), short_number(y));
     result.grid += fmt::format("M0 {:.1f}H1000", extent * (1 - axes.up(y)));
   }

@@ -12,7 +12,7 @@
 
 namespace lyceum {
 
-/// Text for an HTML page that is also XML: & < > " ' written as entities, characters that XML forbids left out.
+/// Text for an HTML page that is also XML: & < > " ' written as entities, without characters that XML forbids.
 std::string escape_xml(std::string_view text);
 /// A few significant digits: 3.142, 12,345, "inf" as ∞, NaN as NaN.
 std::string short_number(double value);
@@ -25,7 +25,7 @@ std::vector<double> axis_ticks(double low, double high, int count, bool log);
 struct ChartLine {
   std::string name;                      // in the legend and under the pointer; empty: in neither
   std::string style;                     // CSS class that gives colour and stroke
-  std::vector<MetricPoint> points = {};  // by step; NaN leaves a gap, infinity stands on the upper edge
+  std::vector<MetricPoint> points = {};  // by step; NaN leaves a gap, infinity is on the upper edge
   bool dots = false;
 };
 
@@ -60,7 +60,7 @@ constexpr std::size_t heat_bins = 13;
 std::array<Rgb8, heat_bins> heat_palette();
 std::size_t heat_bin(double value);
 
-/// 1, 2, 5, 10, 20 …: every how many of `count` labels stand along an axis with room for `room`.
+/// 1, 2, 5, 10, 20 …: every how many of `count` labels are shown along an axis with room for `room`.
 std::size_t label_stride(std::size_t count, std::size_t room);
 
 /// CSS custom properties of the heat map's colours: for a light page, or a dark one.

@@ -18,16 +18,15 @@ namespace {
 /// Mean and largest distance of two data sets, by layer; empty of a single data set.
 std::string distance_chart(const DomainRouting& domains) {
   if (domains.data_sets.size() < 2) return "";
-  LineChart chart{
-      .title = "Distance of the data sets by layer",
-      .note = "Total-variation distance of the shares of two data sets' choices: 0 alike, 1 nothing in common",
-      .x_name = "layer"};
+  LineChart chart{.title = "Distance of the data sets by layer",
+                  .note = "Total-variation distance of the shares of two data sets' choices: 0: equal, 1: disjoint",
+                  .x_name = "layer"};
   const bool several = domains.data_sets.size() > 2;
   for (const Site site : {Site::attention, Site::ffn}) {
     const std::string name = site == Site::attention ? "attention" : "FFN";
     ChartLine mean{.name = name + (several ? ", mean of all pairs" : ""),
                    .style = site == Site::attention ? "train" : "valid"};
-    ChartLine largest{.name = name + ", the two most apart", .style = "raw " + mean.style};
+    ChartLine largest{.name = name + ", largest of all pairs", .style = "raw " + mean.style};
     mean.dots = largest.dots = true;
     for (const DomainRouting::Router& router : domains.routers) {
       if (router.id.site != site) continue;
@@ -47,15 +46,15 @@ std::string distance_chart(const DomainRouting& domains) {
 template <class Share>
 std::string domain_map(const DomainRouting& domains, const DomainRouting::Router& router, const char* what,
                        std::int64_t first, Share share) {
-  HeatMap map{
-      .title = fmt::format("Layer {}: {}", label_of(router.id), what),
-      .note = fmt::format("{} router, {} of {} choices a token{}", router.kind, router.top_k,
-                          std::ssize(router.widths) - router.always_on,
-                          router.always_on > 0 ? fmt::format("; the first {} are always on", router.always_on) : ""),
-      .row_name = "",
-      .column_name = "choice",
-      .columns = router.choices(),
-      .legend = false};
+  HeatMap map{.title = fmt::format("Layer {}: {}", label_of(router.id), what),
+              .note = fmt::format(
+                  "{} router, {} of {} choices per token{}", router.kind, router.top_k,
+                  std::ssize(router.widths) - router.always_on,
+                  router.always_on > 0 ? fmt::format("; the first {} are always active", router.always_on) : ""),
+              .row_name = "",
+              .column_name = "choice",
+              .columns = router.choices(),
+              .legend = false};
   const auto even = static_cast<double>(std::ssize(router.widths) - first);
   for (std::size_t d = 0; d < domains.data_sets.size(); ++d) {
     const std::string& name = domains.data_sets[d].name;
@@ -95,7 +94,7 @@ std::string domains_page(const DomainRouting& domains) {
                        fmt::format("{}: {} tokens, loss {:.4f}", set.prefix, grouped_number(set.tokens), set.loss));
   }
   std::string body = fmt::format("<h1>{}</h1>\n", title) + fact_list(facts) + distance_chart(domains) +
-                     "<div class=\"layers\">\n<p>In the maps 1 is an even spread over the choices of a router.</p>\n" +
+                     "<div class=\"layers\">\n<p>In the maps, 1 is an even spread over the choices of a router.</p>\n" +
                      heat_legend() + "</div>\n";
   for (const DomainRouting::Router& router : domains.routers) body += router_maps(domains, router);
   return html_page(title, body);

@@ -73,7 +73,7 @@ std::string over_layers_at(const ActivationFlow& flow, LineChart chart, std::int
 std::string shared_chart(const ActivationFlow& flow, const FlowKind& kind) {
   LineChart chart{
       .title = fmt::format("High in n of {} consecutive tokens: {}", shared_window, kind.name),
-      .note = fmt::format("Percent of the dimensions, mean of the layers; {}: shared by all, 1: of one alone",
+      .note = fmt::format("Percent of the dimensions, mean of the layers; {}: shared by all, 1: of only one",
                           shared_window),
       .x_name = "tokens"};
   for (std::size_t q = 0; q < high_parts.size(); ++q) {
@@ -104,7 +104,7 @@ std::string flow_page(const ActivationFlow& flow) {
                      fact_list({{"Checkpoint", fmt::format("{}, step {}", flow.checkpoint, grouped_number(flow.step))},
                                 {"Data", flow.data},
                                 {"Tokens", grouped_number(flow.tokens)},
-                                {"Loss, nats a token", fmt::format("{:.4f}", flow.loss)},
+                                {"Loss, nats per token", fmt::format("{:.4f}", flow.loss)},
                                 {"Hidden dimensions", grouped_number(flow.hidden)}});
   body += over_layers_at(flow,
                          {.title = "Magnitude held by the largest dimensions",
@@ -118,18 +118,18 @@ std::string flow_page(const ActivationFlow& flow) {
                    [](const auto& values) { return 100 * values.share_of_top(0.5); });
   body +=
       "<div class=\"pair\">\n" +
-      by_layer(flow, "Mean magnitude", "Of the outputs of attention and FFN, mean of tokens and dimensions",
+      by_layer(flow, "Mean magnitude", "Outputs of attention and FFN, mean of tokens and dimensions",
                [](const auto& values) { return values.output ? values.mean_magnitude() : not_shown; }) +
       by_layer(flow, "Median magnitude", "Over a token's dimensions, mean of the tokens; outputs of attention and FFN",
                [](const auto& values) { return values.output ? values.median : not_shown; }) +
       "</div>\n";
   body += over_layers_at(flow,
-                         {.title = "Dimensions that are high in all of so many consecutive tokens",
+                         {.title = "Dimensions that are high in all of n consecutive tokens",
                           .note = "Percent of the dimensions, mean of the layers. " + high,
                           .x_name = "consecutive tokens"},
                          1, longest_window,
                          [](const auto& values, std::int64_t x) { return 100 * values.common_part(shown_part, x); });
-  body += by_layer(flow, "Tokens in a row that a dimension stays high", high + "; mean of the runs",
+  body += by_layer(flow, "Consecutive tokens that a dimension stays high", high + "; mean of the runs",
                    [](const auto& values) { return values.run[shown_part]; });
   body += "<div class=\"pair\">\n" + shared_chart(flow, flow_kinds[0]) + shared_chart(flow, flow_kinds[1]) + "</div>\n";
   return html_page(title, body);

@@ -107,7 +107,7 @@ std::string heat_map(const HeatMap& map) {
   }
   labels += fmt::format("<b class=\"x name\">{}</b><b class=\"row-name\">{}</b>\n", escape_xml(map.column_name),
                         escape_xml(map.row_name));
-  std::size_t longest = 0;  // characters of a row's name; there is room for five
+  std::size_t longest = 0;  // characters of a row's name; five fit
   for (const std::string& row : map.rows) longest = std::max(longest, row.size());
   const std::string margin = longest > 5 ? fmt::format(";margin-left:{}px", 12 + 7 * longest) : "";
   const int row_height = map.rows.size() > 40 ? 11 : map.rows.size() > 20 ? 15 : map.rows.size() > 8 ? 20 : 28;

@@ -22,7 +22,7 @@ std::vector<Alarm> training_alarms(const std::vector<MetricPoint>& skipped) {
   if (first == skipped.end()) return {};
   return {{.step = first->step,
            .over = skipped.size() > 1 && skipped.back().value == skipped[skipped.size() - 2].value,
-           .text = fmt::format("{} steps left out, loss or gradient was not finite", skipped.back().value)}};
+           .text = fmt::format("{} steps skipped, loss or gradient was not finite", skipped.back().value)}};
 }
 
 std::vector<Alarm> all_alarms(const ReportInput& input) {
@@ -145,7 +145,7 @@ std::string loss_chart(const ReportInput& input) {
 /// Learning rate and gradient norm.
 std::string optimizer_charts(const ReportInput& input) {
   const std::string lr = line_chart({.title = "Learning rate",
-                                     .note = "Of each step",
+                                     .note = "Per step",
                                      .x_name = "step",
                                      .lines = {{.name = "lr", .style = "mean", .points = input.lr}}});
   const std::string norm =
@@ -187,7 +187,7 @@ std::string load_map(const RoutingHistory& routing, RecordRange range) {
 std::string ratio_chart(const RoutingHistory& routing, RecordRange range) {
   LineChart chart{.title = "Max ÷ min tokens of an expert",
                   .note = "By layer, for each choice of a token: top0 is its first; " + range_text(routing, range) +
-                          "; logarithmic, ∞ when an expert got nothing",
+                          "; logarithmic, ∞ when an expert got no tokens",
                   .x_name = "layer",
                   .log = true};
   for (const Site site : {Site::ffn, Site::attention}) {
@@ -215,14 +215,14 @@ std::string ratio_chart(const RoutingHistory& routing, RecordRange range) {
 std::string evenness_over_training(const RoutingHistory& routing) {
   LineChart violation{
       .title = "MaxVio over training",
-      .note = "Busiest expert above the mean of its layer, over the mean",
+      .note = "Excess of the busiest expert over the mean of its layer, relative to the mean",
       .x_name = "step",
       .lines = {{.name = "mean of the layers", .style = "mean"}, {.name = "worst layer", .style = "worst"}},
       .level = 0,
       .level_name = "even:"};
   LineChart entropy = violation;
   entropy.title = "Entropy of the load over training";
-  entropy.note = "Over that of an even load";
+  entropy.note = "Relative to an even load";
   entropy.level = 1;
   for (std::size_t r = 0; r < routing.steps.size(); ++r) {
     double violations = 0, entropies = 0, most = nan, least = nan;
@@ -244,11 +244,11 @@ std::string evenness_over_training(const RoutingHistory& routing) {
   return line_chart(violation) + line_chart(entropy);
 }
 
-/// Where experts have limited room: the share of choices that they had none for.
+/// If the capacity of experts is limited: the share of choices beyond it.
 std::string dropped_over_training(const RoutingHistory& routing) {
   if (!tells_dropped(routing)) return "";
   LineChart chart{.title = "Dropped choices over training",
-                  .note = "Share of a layer's choices that found no room in their expert",
+                  .note = "Share of a layer's choices that exceeded the capacity of their expert",
                   .x_name = "step",
                   .lines = {{.name = "mean of the layers", .style = "mean"}, {.name = "worst layer", .style = "worst"}},
                   .level = 0,

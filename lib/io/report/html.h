@@ -11,11 +11,11 @@
 
 namespace lyceum {
 
-/// What a report is made from; whatever is empty is left out of the page.
+/// What a report is made from; whatever is empty is omitted from the page.
 struct ReportInput {
   std::string title;
   std::vector<MetricPoint> train = {}, valid = {};                 // cross-entropy, nats per token
-  std::vector<MetricPoint> lr = {}, grad_norm = {}, skipped = {};  // skipped: steps left out so far
+  std::vector<MetricPoint> lr = {}, grad_norm = {}, skipped = {};  // skipped: steps skipped so far
   std::optional<double> unigram_entropy = {};                      // nats per token
   RoutingHistory routing = {};
   std::vector<std::pair<std::string, std::string>> facts = {};

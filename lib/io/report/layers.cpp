@@ -79,7 +79,7 @@ std::string idle_list(const RoutingHistory& history, const RoutingHistory::Layer
 
 std::string percentile_chart(const std::vector<RoutedTokens>& loads, const std::vector<std::int64_t>& steps) {
   LineChart chart{.title = "Load percentiles",
-                  .note = "Of the layer's experts, over the mean load",
+                  .note = "Experts of the layer, relative to the mean load",
                   .x_name = "step",
                   .lines = {{.name = "busiest", .style = "worst"},
                             {.name = "90 %", .style = "k6"},
@@ -97,11 +97,11 @@ std::string percentile_chart(const std::vector<RoutedTokens>& loads, const std::
 
 std::string evenness_charts(const std::vector<RoutedTokens>& loads, const std::vector<std::int64_t>& steps) {
   LineChart entropy{.title = "Entropy of the load",
-                    .note = "Over that of an even one: 1 is even",
+                    .note = "Relative to an even load: 1 is even",
                     .x_name = "step",
                     .lines = {{.name = "entropy", .style = "mean"}}};
   LineChart violation{.title = "MaxVio",
-                      .note = "Busiest expert above the mean, over the mean: 0 is even",
+                      .note = "Excess of the busiest expert over the mean, relative to the mean: 0 is even",
                       .x_name = "step",
                       .lines = {{.name = "MaxVio", .style = "worst"}}};
   for (std::size_t c = 0; c < loads.size(); ++c) {
@@ -114,12 +114,13 @@ std::string evenness_charts(const std::vector<RoutedTokens>& loads, const std::v
 std::string information_chart(const RoutingHistory::Layer& layer, const std::vector<RecordRange>& columns,
                               const std::vector<std::int64_t>& steps) {
   if (layer.mean_entropy.empty()) return "";
-  LineChart chart{.title = "What a choice tells of its token",
-                  .note = "Nats: entropy of the mean probabilities H(m), of a token's H(m|x), and their difference",
-                  .x_name = "step",
-                  .lines = {{.name = "H(m)", .style = "k0"},
-                            {.name = "H(m|x)", .style = "k6"},
-                            {.name = "mutual information", .style = "mean"}}};
+  LineChart chart{
+      .title = "Information of a choice about its token",
+      .note = "Nats: entropy of the mean probabilities H(m), of a token's probabilities H(m|x), and their difference",
+      .x_name = "step",
+      .lines = {{.name = "H(m)", .style = "k0"},
+                {.name = "H(m|x)", .style = "k6"},
+                {.name = "mutual information", .style = "mean"}}};
   for (std::size_t c = 0; c < columns.size(); ++c) {
     const Information told = information(layer, columns[c]);
     chart.lines[0].points.push_back({steps[c], told.entropy});
@@ -219,7 +220,7 @@ std::string layer_cards(const RoutingHistory& history, const std::vector<Alarm>&
                                  : "";
   return fmt::format(
       "<section class=\"layers\" data-steps=\"{}\">\n<h2>Experts over time</h2>\n"
-      "<p>Load of each expert relative to an even spread (1), a row an expert, a column a record{}</p>\n{}"
+      "<p>Load of each expert relative to an even spread (1); one row per expert, one column per record{}</p>\n{}"
       "<div class=\"cards\">\n{}</div>\n</section>\n",
       steps, merged, load_cell_legend(), cards);
 }

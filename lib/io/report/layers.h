@@ -15,7 +15,7 @@ std::string alarm_list(const std::vector<Alarm>& alarms);
 std::string idle_overview(const RoutingHistory& history);
 
 /// A card a layer: expert × time maps, of all choices and of each; which experts are idle and since when; percentiles
-/// of the load, its entropy and MaxVio over time. Those with alarms that go on are marked.
+/// of the load, its entropy and MaxVio over time. Those with current alarms are marked.
 std::string layer_cards(const RoutingHistory& history, const std::vector<Alarm>& alarms);
 
 }  // namespace lyceum

@@ -148,7 +148,7 @@ for (const plot of document.querySelectorAll('.plot[data-lines]')) {
     tip.style.right = share > 0.5 ? 'calc(' + 100 * (1 - share) + '% + 10px)' : 'auto';
   });
 }
-const loads = new Map();  // what a colour of the maps stands for
+const loads = new Map();  // what a colour of the maps means
 for (const strip of document.querySelectorAll('[data-cells] img')) {
   strip.decode().then(() => {
     const names = strip.closest('[data-cells]').dataset.cells.split('|');

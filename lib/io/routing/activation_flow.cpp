@@ -24,7 +24,7 @@ std::string half_of(const MixtureId& id) { return id.site == Site::attention ? "
 
 std::string percent(double part) { return std::isnan(part) ? "-" : fmt::format("{:.1f} %", 100 * part); }
 
-/// What a half reads, which stands before what it gives.
+/// The input of a half, which is listed before its output.
 const ActivationFlow::Values& input_of(const ActivationFlow& flow, std::size_t output) {
   return flow.values.at(output - 1);
 }
@@ -47,7 +47,7 @@ std::string over_layers(const ActivationFlow& flow, Site site, Number number) {
 std::string chance_text(const ActivationFlow& flow) {
   const double part =
       static_cast<double>(dimensions_of(high_parts[told_part], flow.hidden)) / static_cast<double>(flow.hidden);
-  return fmt::format("were tokens independent: {} high in {}, {} in {}, {:.2f} in a row\n",
+  return fmt::format("if tokens were independent: {} high in {}, {} in {}, {:.2f} in a row\n",
                      percent(std::pow(part, short_window)), short_window, percent(std::pow(part, long_window)),
                      long_window, 1 / (1 - part));
 }
@@ -118,10 +118,10 @@ double ActivationFlow::Values::common_part(std::size_t q, std::int64_t tokens) c
 
 std::string flow_text(const ActivationFlow& flow) {
   std::string text = fmt::format(
-      "checkpoint     {} (step {})\ndata           {}\ntokens         {}\nloss           {:.6f} nats a token\n\n",
+      "checkpoint     {} (step {})\ndata           {}\ntokens         {}\nloss           {:.6f} nats per token\n\n",
       flow.checkpoint, flow.step, flow.data, flow.tokens, flow.loss);
   text +=
-      "Magnitudes (squares) of the hidden dimensions, what part of a token's sum the largest hold, and the fewest that "
+      "Magnitudes (squares) of the hidden dimensions, the share of a token's sum in the largest, and the fewest that "
       "hold 90 %\n";
   Table table({"layer", "of", ">mean", ">of input", ">median", ">top 10 %", ">top 25 %", ">top 50 %", ">90 % in",
                fmt::format(">high in {}", short_window), fmt::format(">in {}", long_window), ">in a row"});

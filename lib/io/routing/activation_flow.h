@@ -12,7 +12,7 @@ namespace lyceum {
 
 /// A dimension of a token is high where its magnitude is among so large a part of the token's magnitudes, and not 0.
 inline constexpr std::array high_parts{0.05, 0.1, 0.2, 0.5};
-/// Consecutive tokens that are told of: up to so many for what stays high, just so many for what they have in common.
+/// Consecutive tokens that are reported: up to so many for what stays high, just so many for what they have in common.
 inline constexpr std::int64_t longest_window = 20, shared_window = 5;
 /// ⌈part · hidden⌉, 1 at least: the dimensions that can be high.
 std::int64_t dimensions_of(double part, std::int64_t hidden);

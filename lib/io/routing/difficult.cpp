@@ -44,13 +44,13 @@ double mean_loss(const TokenLogFile& log) {
 void require_same_tokens(const TokenLogFile& a, const TokenLogFile& b) {
   require_input(
       a.tokens() == b.tokens(),
-      "{} has {} tokens, {} has {}: evaluate both models on the same data with equal --batches and batch.seq_len",
+      "{} has {} tokens, {} has {}: evaluate both models on the same data with the same --batches and batch.seq_len",
       a.path().string(), a.tokens(), b.path().string(), b.tokens());
   for_rows(a.tokens(), [&](const Range& rows) {
     const auto of_a = a.identity(rows), of_b = b.identity(rows);
     for (std::size_t i = 0; i < of_a.size(); ++i) {
       const auto [at, other] = std::ranges::mismatch(of_a[i], of_b[i]);
-      require_input(at == of_a[i].end(), "{} and {} are not of the same data: row {} is another token",
+      require_input(at == of_a[i].end(), "{} and {} are for different data: the token of row {} differs",
                     a.path().string(), b.path().string(), rows.first + (at - of_a[i].begin()));
     }
   });
@@ -235,7 +235,7 @@ std::string difficult_text(const DifficultTokens& difficult, bool layers) {
   text += fmt::format("\nExperts that B chooses for the {} with a loss above {:.4g} in A, all layers\n{}",
                       count_text(most.tokens, "token"), most.threshold, widths_text(difficult));
   if (layers)
-    text += fmt::format("\nThe same by layer and choice, tokens to experts of each width\n{}", layers_text(difficult));
+    text += fmt::format("\nBy layer and choice: tokens that go to experts of each width\n{}", layers_text(difficult));
   return text;
 }
 

@@ -145,7 +145,7 @@ std::string domain_text(const DomainRouting& domains) {
     sets.add({set.name, std::to_string(set.tokens), fmt::format("{:.4f}", set.loss), set.prefix});
   }
   text += sets.text();
-  text += "\nShares of the choices by data set; TV: total-variation distance of two, 0 alike, 1 nothing in common\n";
+  text += "\nShares of the choices by data set; TV: total-variation distance of two sets, 0: equal, 1: disjoint\n";
   Table routers({"layer", "router", ">experts", ">top_k", ">mean TV", ">largest TV", "of", "experts that differ most"});
   for (const DomainRouting::Router& router : domains.routers) {
     const DomainDistance apart = distance_of(domains, router);

@@ -18,7 +18,7 @@ std::vector<MixtureId> routers_in(const hdf5::File& file) {
   for (const std::string& name : file.children("/layers")) {
     const std::string path = "/layers/" + name;
     require_input(name.size() >= 3 && name.find_first_not_of("0123456789") == std::string::npos && name.size() < 10,
-                  "{}: {} is not named by a layer's index", file.path().string(), path);
+                  "{}: the name {} is not a layer's index", file.path().string(), path);
     const std::int64_t layer = std::stoll(name);
     const bool attention = file.has(path + "/attention");
     if (attention) routers.push_back({layer, Site::attention});

@@ -32,7 +32,7 @@ RoutingHistory::Layer read_router(const hdf5::File& file, const MixtureId& id, s
   layer.counts = counts.read<std::int64_t>();
   layer.mean_probability = probability.read<float>();
   require_input(std::all_of(layer.counts.begin(), layer.counts.end(), [](std::int64_t n) { return n >= 0; }),
-                "{}/counts holds a negative number of tokens", where);
+                "{}/counts contains a negative number of tokens", where);
   if (file.has(path + "/mean_entropy")) {
     const hdf5::Dataset entropy = file.dataset(path + "/mean_entropy");
     require_input(entropy.shape() == Shape({records}) && entropy.dtype() == DType::f32,
@@ -47,7 +47,7 @@ RoutingHistory::Layer read_router(const hdf5::File& file, const MixtureId& id, s
     layer.dropped = dropped.read<std::int64_t>();
     for (std::size_t i = 0; i < layer.dropped.size(); ++i) {
       require_input(layer.dropped[i] >= 0 && layer.dropped[i] <= layer.counts[i],
-                    "{}/dropped holds {} choices left out of {}", where, layer.dropped[i], layer.counts[i]);
+                    "{}/dropped contains {} dropped choices of {}", where, layer.dropped[i], layer.counts[i]);
     }
   }
   const hdf5::Object group = file.object(path);
@@ -59,15 +59,15 @@ RoutingHistory::Layer read_router(const hdf5::File& file, const MixtureId& id, s
                   where, attribute, values->size(), layer.experts);
   }
   if (group.has_attribute("always_on")) layer.always_on = group.integer("always_on");
-  require_input(layer.always_on >= 0 && layer.always_on < layer.experts, "{}: {} of {} experts are always on", where,
-                layer.always_on, layer.experts);
+  require_input(layer.always_on >= 0 && layer.always_on < layer.experts, "{}: {} of {} experts are always active",
+                where, layer.always_on, layer.experts);
   return layer;
 }
 
 }  // namespace
 
 RoutingHistory read_routing(const std::filesystem::path& file) {
-  require_input(std::filesystem::exists(file), "{}: there is no such file; a run writes it with routing.every above 0",
+  require_input(std::filesystem::exists(file), "{}: no such file; a run writes it if routing.every is above 0",
                 file.string());
   const hdf5::File in = hdf5::File::open(file);
   // The text of `format` is not read: HDF5 keeps texts where no checksum guards them, and a damaged one can hang it.

@@ -29,7 +29,7 @@
 //   rename(next, routing.h5)   atomic: before it readers find the old records, after it the new one too
 //   rename(spare, next)        the file that was published becomes the twin
 //
-// `routing.h5` names a closed, complete file at every instant. What stands under the other two names is worth nothing:
+// `routing.h5` names a closed, complete file at every instant. Files with the other two names are worthless:
 // a new log removes both and copies the published file before its first record. The directory is synced before the old
 // file is written again, so that the order also holds when the machine loses power.
 
@@ -148,7 +148,7 @@ void require_record(const RoutingLog::Layer& expected, const LayerRouting& layer
           "routing of layer {}: {} counts and {} probabilities for top {} of {} experts", label_of(layer.id),
           layer.counts.size(), layer.mean_probability.size(), layer.top_k, experts);
   require(layer.dropped.size() == (expected.drops ? layer.counts.size() : 0),
-          "routing of layer {}: {} counts of dropped choices, of {} counts", label_of(layer.id), layer.dropped.size(),
+          "routing of layer {}: {} counts of dropped choices for {} counts", label_of(layer.id), layer.dropped.size(),
           layer.counts.size());
 }
 
@@ -213,8 +213,8 @@ void RoutingLog::resume(std::int64_t resume_step) {
     entropies = entropies && !old.mean_entropy.empty();
   }
   require_input(same_layers,
-                "{}: holds the routing of a model with other layers or experts, or is of a run that had "
-                "moe.capacity_factor where this one has none, or the other way round; set run.dir or move it away",
+                "{}: contains the routing of a model with different layers or experts, or of a run that differs in "
+                "whether moe.capacity_factor is set; set another run.dir or move the file away",
                 file_.string());
   if (same_placement && entropies && end == history.steps.end()) return;
   copy_fresh(file_, next_);

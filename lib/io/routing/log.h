@@ -18,7 +18,7 @@ struct LayerRouting {
   std::vector<std::int64_t> counts;     // [top_k, experts]: tokens whose k-th choice is that expert
   std::vector<float> mean_probability;  // [experts]
   float mean_entropy = 0;               // of tokens' probabilities, in nats; NaN where that is not known
-  std::vector<std::int64_t> dropped{};  // [top_k, experts]: of counts, those left out; none where none ever is
+  std::vector<std::int64_t> dropped{};  // [top_k, experts]: of counts, those dropped; none where none ever is
 };
 
 /// What all routers did between two records.
@@ -30,18 +30,18 @@ struct RoutingRecord {
 /// `routing.h5` as a run writes it: /step [S], /layers/LLL/counts [S, top_k, experts] (tokens whose k-th choice is that
 /// expert since the last record), /layers/LLL/mean_probability [S, experts] (over the same tokens),
 /// /layers/LLL/mean_entropy [S] (of the tokens' probabilities, in nats; NaN where it is not known), where experts have
-/// limited room /layers/LLL/dropped [S, top_k, experts] (of counts, choices that were left out); LLL is the layer's
+/// limited room /layers/LLL/dropped [S, top_k, experts] (of counts, choices that were dropped); LLL is the layer's
 /// index in three digits. These are of the FFN's router; the attention's has the same under /layers/LLL/attention.
 /// Dimension scales step, choice, expert; `units`; attributes expert_sizes and expert_rank on each router's group and
 /// datasets, and always_on on the group where the first experts are. A kill at any instant leaves a readable file that
-/// misses at most the newest record. One rank owns the log; beside the file lives `.routing.h5.next`, which costs as
-/// much disk again while a run goes on.
+/// misses at most the newest record. One rank owns the log; next to the file is `.routing.h5.next`, which costs as
+/// much disk again while a run is active.
 class RoutingLog {
  public:
   struct Layer {
     MixtureId id;
     std::int64_t top_k;
-    bool drops = false;                      // whether it says which choices were left out
+    bool drops = false;                      // whether it says which choices were dropped
     std::int64_t always_on = 0;              // the first experts, which every token has and none chooses
     std::vector<std::int64_t> expert_sizes;  // width of each routed expert
     std::vector<std::int64_t> expert_rank;   // expert-parallel rank that holds it; −1: none, it has no weights
@@ -56,7 +56,7 @@ class RoutingLog {
   RoutingLog& operator=(const RoutingLog&) = delete;
 
   /// Steps grow; `layers` are those of the constructor in their order. When the disk fails it throws, and the file
-  /// stays as it was: last_step() tells.
+  /// stays as it was: see last_step().
   void append(std::int64_t step, std::span<const LayerRouting> layers);
   /// Of the newest record in the file; -1 without records.
   std::int64_t last_step() const { return last_step_; }

@@ -9,7 +9,7 @@ namespace lyceum {
 /// The sub-layers of a block, in the order of forward.
 enum class Site : std::uint8_t { attention, ffn };
 
-/// Names one mixture of a model: where its router stands.
+/// Names one mixture of a model: where its router is.
 struct MixtureId {
   std::int64_t layer = 0;  // index in the model
   Site site = Site::ffn;

@@ -85,11 +85,11 @@ double RoutedTokens::percentile(double share) const {
 RecordRange select_records(const RoutingHistory& history, std::optional<std::int64_t> from,
                            std::optional<std::int64_t> to) {
   const std::vector<std::int64_t>& steps = history.steps;
-  require_usage(!steps.empty(), "the routing log holds no records yet");
+  require_usage(!steps.empty(), "the routing log has no records yet");
   if (!from && !to) return {steps.size() - (steps.size() + 3) / 4, steps.size()};
   const auto begin = from ? std::lower_bound(steps.begin(), steps.end(), *from) : steps.begin();
   const auto end = to ? std::upper_bound(steps.begin(), steps.end(), *to) : steps.end();
-  require_usage(begin < end, "no record of steps {} to {}: the log has steps {} to {}", from.value_or(steps.front()),
+  require_usage(begin < end, "no record in steps {} to {}: the log has steps {} to {}", from.value_or(steps.front()),
                 to.value_or(steps.back()), steps.front(), steps.back());
   return {static_cast<std::size_t>(begin - steps.begin()), static_cast<std::size_t>(end - steps.begin())};
 }

@@ -16,11 +16,11 @@ struct RecordRange {
 };
 
 /// Records of steps `from` … `to`, both included; without either, the newest quarter (at least one record).
-/// Throws a usage Error when no record lies there.
+/// Throws a usage Error if there is no record.
 RecordRange select_records(const RoutingHistory& history, std::optional<std::int64_t> from = {},
                            std::optional<std::int64_t> to = {});
 
-/// Whether a log says which choices found no room in their expert.
+/// Whether a log says which choices exceeded the capacity of their expert.
 bool tells_dropped(const RoutingHistory& history);
 
 /// Tokens that a router gave each expert, summed over a range of records: as one choice, or as any.
@@ -28,7 +28,7 @@ struct RoutedTokens {
   MixtureId id;
   std::optional<std::int64_t> choice;  // 0 for the top-1 choice; none: all choices together
   std::vector<std::int64_t> tokens;    // [experts]
-  std::int64_t dropped = 0;            // of all experts' tokens, those that they had no room for
+  std::int64_t dropped = 0;            // of all experts' tokens, those beyond their capacity
   std::int64_t always_on = 0;          // the first experts, which none of the numbers below counts
 
   std::int64_t total() const;
@@ -70,8 +70,8 @@ class ChosenWidth {
 };
 ChosenWidth chosen_width(const RoutingHistory& history, RecordRange range);
 
-/// What a choice tells of its token, in nats [ModuleFormer]: entropies H(m) of the mean probabilities and H(m|x) of a
-/// token's, on average over the tokens, and the mutual information H(m) − H(m|x). NaN where that is not known.
+/// Information of a choice about its token, in nats [ModuleFormer]: entropies H(m) of the mean probabilities and H(m|x)
+/// of a token's, on average over the tokens, and the mutual information H(m) − H(m|x). NaN where that is not known.
 struct Information {
   double entropy, of_token;
   double mutual() const { return entropy - of_token; }

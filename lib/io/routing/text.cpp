@@ -81,7 +81,7 @@ std::string routing_table(const RoutingHistory& history, RecordRange range, bool
   const RoutingHistory::Layer* above = nullptr;
   auto load = loads.begin();
   for (const RoutingHistory::Layer& layer : history.layers) {
-    // One table for all layers, unless widths differ and stand in the header.
+    // One table for all layers, unless widths differ and are in the header.
     if (!above || (experts && above->expert_sizes != layer.expert_sizes)) {
       if (!rows.empty()) text += aligned(rows) + "\n";
       rows = {header(layer, experts, dropped)};

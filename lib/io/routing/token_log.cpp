@@ -33,7 +33,7 @@ TokenLog::TokenLog(std::filesystem::path file, Header header)
     : file_(std::move(file)),
       partial_(file_.parent_path() / ("." + file_.filename().string() + ".partial")),
       header_(std::move(header)) {
-  require(header_.tokens > 0, "{}: a log of no tokens", file_.string());
+  require(header_.tokens > 0, "{}: a log without tokens", file_.string());
   require_usage(!std::filesystem::is_directory(file_), "--token-log {}: is a directory", file_.string());
   out_.emplace(hdf5::File::create(partial_));
   out_->set("format", "lyceum.tokens");
@@ -98,7 +98,7 @@ void TokenLog::write_choices(std::size_t layer, std::int64_t first, std::span<co
                              std::span<const float> gates) {
   const std::int64_t k = header_.layers.at(layer).top_k, rows = std::ssize(chosen) / k;
   require(std::ssize(chosen) == rows * k && gates.size() == chosen.size(),
-          "token log: {} choices and {} gates, {} a token", chosen.size(), gates.size(), k);
+          "token log: {} choices and {} gates, {} per token", chosen.size(), gates.size(), k);
   if (rows == 0) return;
   layers_[layer].chosen.write(rows_of({first, rows}, k), chosen.data());
   layers_[layer].gate.write(rows_of({first, rows}, k), gates.data());
@@ -123,8 +123,8 @@ void TokenLog::finish() {
 }
 
 TokenLogFile::TokenLogFile(const std::filesystem::path& file)
-    : file_((require_input(std::filesystem::exists(file),
-                           "{}: there is no such file; lyceum eval --token-log writes it", file.string()),
+    : file_((require_input(std::filesystem::exists(file), "{}: no such file; lyceum eval --token-log writes it",
+                           file.string()),
              hdf5::File::open(file))) {
   const std::string name = file.string();
   // The text of `format` is not read: HDF5 keeps texts where no checksum guards them, and a damaged one can hang it.

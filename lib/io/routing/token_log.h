@@ -30,7 +30,7 @@ struct TokenLogLayer {
 ///   /layers/LLL/chosen i32 [tokens, k]  experts, best first, by the layer's FFN; the attention's:
 ///   /layers/LLL/attention /layers/LLL/gate f32 [tokens, k]    what their answers were multiplied by
 /// Dimension scales token and choice; `units`; the attribute expert_sizes on each router's group and datasets;
-/// `checkpoint`, `step` and `data` of the file tell what was evaluated.
+/// `checkpoint`, `step` and `data` of the file describe what was evaluated.
 class TokenLog {
  public:
   struct Header {
@@ -38,7 +38,7 @@ class TokenLog {
     std::int64_t step = 0, tokens = 0;
     std::vector<TokenLogLayer> layers{};
   };
-  /// Writes `.NAME.partial` beside the file, which finish() puts in its place.
+  /// Writes `.NAME.partial` next to the file, which finish() puts in its place.
   TokenLog(std::filesystem::path file, Header header);
   ~TokenLog();
   TokenLog(const TokenLog&) = delete;

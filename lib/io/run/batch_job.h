@@ -5,7 +5,7 @@
 
 namespace lyceum {
 
-/// The batch job that this process runs in, as Slurm's environment tells it. [sbatch(1), "output environment
+/// The batch job that this process runs in, according to Slurm's environment. [sbatch(1), "output environment
 /// variables"]
 struct BatchJob {
   std::string cluster, id;            // "4711", of an array "4700_11"

@@ -22,7 +22,7 @@ DType type_named(const std::string& name) {
   for (const DType type : {DType::f32, DType::bf16, DType::f64}) {
     if (name == name_of(type)) return type;
   }
-  fail(ExitCode::bad_input, "{} is no type of numbers", name);
+  fail(ExitCode::bad_input, "{} is not a type of numbers", name);
 }
 
 Json choice_json(const std::string& device, const GemmShape& s, const GemmAlgorithm& algorithm) {
@@ -58,7 +58,7 @@ GemmShape gemm_shape(const Json& json) {
 
 GemmPins pins_of(const Json& file) {
   require_input(file.at("format") == format && file.at("version") == version,
-                "it is no file of chosen GEMM algorithms, version {}", version);
+                "it is not a file of chosen GEMM algorithms, version {}", version);
   const Json& choices = file.at("choices");
   require_input(file.at("sha256") == sha256(choices.dump()),
                 "it was changed after it was written (its own SHA-256 differs)");
@@ -107,8 +107,8 @@ GemmPins parse_gemm_file(const std::string& text, const std::string& file) {
   } catch (const Error& error) {
     reason = error.what();
   }
-  fail(ExitCode::bad_input,
-       "{}: {}: remove it, and run.gemm_file where that names it, to have GEMM algorithms chosen anew", file, reason);
+  fail(ExitCode::bad_input, "{}: {}: remove it, and run.gemm_file if that names it, to choose GEMM algorithms again",
+       file, reason);
 }
 
 GemmPins read_gemm_file(const std::filesystem::path& path) {

@@ -157,7 +157,7 @@ Life life_of(const Holder& holder, const Holder& self) {
 
 // ---- the file -----------------------------------------------------------------------------------------------------
 
-/// The lock file, open. Opening it makes NFS ask the server how it stands now.
+/// The lock file, open. Opening it makes NFS ask the server for its current state.
 class LockFile {
  public:
   LockFile(const fs::path& path, bool create) : path_(path) {
@@ -183,7 +183,8 @@ class LockFile {
       whole.l_whence = SEEK_SET;
       if (fcntl(descriptor_, F_OFD_SETLK, &whole) == 0) break;
       if (errno != EAGAIN && errno != EACCES && errno != EINTR) break;  // no locks here: the time stamps must do
-      require(attempt < 1000, "{}: somebody keeps it locked: is a process stopped that reads it?", path_.string());
+      require(attempt < 1000, "{}: another process keeps it locked: is a process that reads it stopped?",
+              path_.string());
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     struct stat here {
@@ -252,7 +253,7 @@ struct RunLock::Implementation {
   enum class Outcome { taken, held, unknown, gone };
 
   /// Writes `self` into the file unless another may hold it: then `seen` has its text. An unknown holder must be
-  /// watched, and does not stand in the way once it was `judged_stale`. Gone: file or directory was removed meanwhile,
+  /// watched, and is ignored once it was `judged_stale`. Gone: file or directory was removed meanwhile,
   /// as a holder does that ends.
   Outcome try_take(const std::string& judged_stale, std::string& seen) {
     const LockFile file(path, true);
@@ -263,7 +264,7 @@ struct RunLock::Implementation {
       const Life life = life_of(holder, self);
       if (life == Life::held) return Outcome::held;
       if (life == Life::unknown && seen != judged_stale) return Outcome::unknown;
-      recovered = fmt::format("the lock of {} was left behind: taken over", holder_name(holder));
+      recovered = fmt::format("the lock of {} was stale: taken over", holder_name(holder));
     }
     file.write(text_of(self));
     return Outcome::taken;
@@ -271,8 +272,8 @@ struct RunLock::Implementation {
 
   enum class Sign { none, life, other };
 
-  /// Of the holder in `seen`: none when its time stamp stood still for `silence`, life as soon as it moves, other when
-  /// the file holds another text or is gone.
+  /// Of the holder in `seen`: none when its time stamp did not change for `silence`, life as soon as it moves, other
+  /// when the file holds another text or is gone.
   Sign watch(const std::string& seen) const {
     const auto start = Clock::now();
     std::optional<std::pair<std::int64_t, std::int64_t>> first;
@@ -300,7 +301,7 @@ struct RunLock::Implementation {
       const Sign sign = outcome == Outcome::held ? Sign::life : watch(seen);
       if (sign == Sign::none) stale = seen;
       if (sign != Sign::life) continue;
-      require_usage(Clock::now() - start < timing.patience, "{} is in use by {}: set another run.dir, or end that one",
+      require_usage(Clock::now() - start < timing.patience, "{} is in use by {}: set another run.dir, or end that job",
                     path.parent_path().string(), holder_name(parse_holder(seen)));
       std::this_thread::sleep_for(timing.beat / 20);
     }
@@ -352,7 +353,7 @@ const std::string& RunLock::recovered() const { return implementation_->recovere
 void RunLock::require_held(bool read_now) const {
   if (read_now) implementation_->look(false);
   require(!implementation_->lost,
-          "another job took {} while this one stood still: it goes on there, and this one ends without another write",
+          "another job took over {} while this one was suspended: this job ends without further writes",
           implementation_->path.parent_path().string());
 }
 

@@ -33,7 +33,7 @@ class RunLock {
 
   /// What was found in the way and put aside, for the log; empty: nothing.
   const std::string& recovered() const;
-  /// Throws when another job took the directory, as it may after this process stood still for longer than `silence`:
+  /// Throws when another job took the directory, as it may after this process was suspended for longer than `silence`:
   /// nothing must be written to it any more. As the last beat saw it, or by reading the file now.
   void require_held(bool read_now = false) const;
 

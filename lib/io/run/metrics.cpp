@@ -29,7 +29,7 @@ void for_each_line(const std::filesystem::path& file,
     ++number;
     const OrderedJson record = OrderedJson::parse(line, nullptr, /*allow_exceptions=*/false);
     require_input(record.is_object() && record.contains("step") && record["step"].is_number_integer(),
-                  "{}: line {} is not an object with a step: damaged, remove that line or the file", file.string(),
+                  "{}: line {} is not an object with a step: damaged, remove the line or the file", file.string(),
                   number);
     if (!use(record, bytes)) return;
   }

@@ -44,11 +44,11 @@ struct MetricPoint {
   bool operator==(const MetricPoint&) const = default;
 };
 
-/// The numbers of a metrics file by key, each in the order of the file; NaN where a non-finite number stood.
+/// The numbers of a metrics file by key, each in the order of the file; NaN for a non-finite number.
 using Metrics = std::map<std::string, std::vector<MetricPoint>>;
 
-/// Numbers at the top level of each line; a torn end is passed over. Throws a bad_input Error that names file and
-/// line.
+/// Numbers at the top level of each line; an incomplete last line is skipped. Throws a bad_input Error that names file
+/// and line.
 Metrics read_metrics(const std::filesystem::path& file);
 
 }  // namespace lyceum

@@ -29,7 +29,7 @@ std::vector<RunStart> read_starts(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
   require_input(in.good(), "{}: cannot be opened: {}", file.string(), std::strerror(errno));
   std::vector<RunStart> starts;
-  for (std::string line; std::getline(in, line) && !in.eof();) {  // a torn last line is passed over
+  for (std::string line; std::getline(in, line) && !in.eof();) {  // an incomplete last line is skipped
     try {
       const nlohmann::json start = nlohmann::json::parse(line);
       starts.push_back({.step = Exact(start.at("step")),
@@ -38,7 +38,7 @@ std::vector<RunStart> read_starts(const std::filesystem::path& file) {
                         .mesh = start.at("mesh"),
                         .config = start.at("config")});
     } catch (const std::exception&) {
-      fail(ExitCode::bad_input, "{}: line {} does not tell of a start of a run: damaged, remove that line or the file",
+      fail(ExitCode::bad_input, "{}: line {} does not describe a start of a run: damaged, remove the line or the file",
            file.string(), starts.size() + 1);
     }
   }

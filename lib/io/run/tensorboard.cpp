@@ -18,7 +18,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-static_assert(std::endian::native == std::endian::little, "numbers are written as they lie in memory");
+static_assert(std::endian::native == std::endian::little, "numbers are written as they are in memory");
 
 template <class Number>
 std::string bytes_of(Number number) {

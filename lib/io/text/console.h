@@ -11,7 +11,7 @@ namespace lyceum {
 /// 950ms is "<1s"; 42s, 3m05s, 1h02m, 2d03h.
 std::string human_duration(double seconds);
 
-/// What training tells about a step.
+/// What training reports about a step.
 struct ProgressLine {
   std::int64_t step = 0, steps = 0;
   double loss = 0, grad_norm = 0, lr = 0;
@@ -19,7 +19,7 @@ struct ProgressLine {
   std::optional<double> mfu;             // model FLOP/s over the stated peak, 0 … 1
   std::optional<double> eta_seconds;     // until `steps`
   std::optional<double> load_imbalance;  // busiest expert's load over the mean, worst layer
-  std::int64_t skipped = 0;              // steps that the NaN guard left out so far
+  std::int64_t skipped = 0;              // steps that the NaN guard skipped so far
 };
 
 /// The columns' names, aligned with progress_text of a run of that many steps.
@@ -29,7 +29,7 @@ std::string progress_text(const ProgressLine& line);
 std::string progress_bar(const ProgressLine& line, int columns);
 
 /// The console of a training run: aligned lines under a header; on a terminal the header comes again now and then and
-/// a bar stands under the last line.
+/// a bar is under the last line.
 class Console {
  public:
   /// `columns`: width of the terminal, 0 when `out` is none.

@@ -17,7 +17,7 @@ namespace lyceum {
 /// recursion.
 void require_shallow(std::string_view json);
 
-/// The value as a T. Throws the library's exceptions, also for a number that T has no room for, or a real one for an
+/// The value as a T. Throws the library's exceptions, also for a number that T cannot represent, or a real one for an
 /// integer, which the library would convert somehow.
 template <class T, class Json>
 T exact_value(const Json& json) {

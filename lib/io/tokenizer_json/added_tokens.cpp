@@ -53,10 +53,10 @@ AddedTokens::AddedTokens(const nlohmann::json& json, const Vocabulary& model,
                 .normalized = entry.at("normalized"),
                 .special = entry.at("special")};
     require_input(!token.content.empty() && ids_.emplace(token.content, token.id).second,
-                  "the added token {} is empty or given twice", excerpt(token.content));
+                  "the added token {} is empty or occurs twice", excerpt(token.content));
     const std::optional<std::int32_t> known = model.id(token.content);
     const std::int64_t own = known ? *known : next++;
-    require_input(own == token.id, "the added token {} has the id {}, but its place gives it {}",
+    require_input(own == token.id, "the added token {} has the id {}, but its position requires {}",
                   excerpt(token.content), token.id, own);
     require_input(own < Vocabulary::most_ids, "the added token {} has the id {}: ids are 0 to {}",
                   excerpt(token.content), own, Vocabulary::most_ids - 1);
@@ -70,7 +70,7 @@ AddedTokens::AddedTokens(const nlohmann::json& json, const Vocabulary& model,
   for (auto* keys : {&raw, &after}) {
     std::ranges::sort(*keys);
     const auto twice = std::ranges::adjacent_find(*keys, {}, &std::pair<std::string, std::int32_t>::first);
-    require_input(twice == keys->end(), "two added tokens are {} once they are normalised",
+    require_input(twice == keys->end(), "two added tokens are {} after normalisation",
                   twice == keys->end() ? "" : excerpt(twice->first));
   }
   raw_ = Trie(std::move(raw));

@@ -36,7 +36,7 @@ std::string joined(const Texts& texts) {
   return all;
 }
 
-/// The bytes that a token stands for; of one with another character in it, its own.
+/// The bytes that a token represents; its own if it contains another character.
 std::string bytes_of_characters(const std::string& token) {
   static const std::unordered_map<char32_t, char> bytes = [] {
     std::unordered_map<char32_t, char> all;
@@ -136,7 +136,7 @@ std::vector<Decoder> read_decoders(const nlohmann::json& json) {
   if (type == "Strip") {
     const std::string content = json.at("content");
     require_input(!content.empty() && utf8_length(content, 0) == content.size(),
-                  "the decoder Strip takes away {}, which is not one character", excerpt(content));
+                  "the decoder Strip removes {}, which is not one character", excerpt(content));
     return {each(StripEnds{.content = content,
                            .start = exact_value<std::size_t>(json.at("start")),
                            .stop = exact_value<std::size_t>(json.at("stop"))})};

@@ -21,7 +21,7 @@ namespace {
 /// What becomes of the delimiters that a text is split at.
 enum class Behavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
-/// A part of a text: a delimiter or what stands between two.
+/// A part of a text: a delimiter or what is between two.
 struct Part {
   TextRange range;
   bool delimiter;
@@ -82,7 +82,7 @@ class Split : public PreTokenizer {
   Behavior behavior_;
 };
 
-/// At the matches of a pattern, or at what stands between them.
+/// At the matches of a pattern, or at what is between them.
 class SplitAtPattern : public Split {
  public:
   SplitAtPattern(Regex pattern, Behavior behavior, bool invert)
@@ -201,7 +201,7 @@ constexpr const char* gpt2_pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}
 template <class Value>
 Value one_of(const std::map<std::string, Value>& values, const std::string& name) {
   const auto found = values.find(name);
-  require_input(found != values.end(), "{} stands where one of {} values should", excerpt(name), values.size());
+  require_input(found != values.end(), "{} is not one of the {} allowed values", excerpt(name), values.size());
   return found->second;
 }
 
@@ -216,8 +216,7 @@ Behavior behavior_of(const nlohmann::json& json) {
 
 /// The one character that a text is.
 char32_t only_character(const std::string& text) {
-  require_input(!text.empty() && utf8_length(text, 0) == text.size(), "{} stands where one character should",
-                excerpt(text));
+  require_input(!text.empty() && utf8_length(text, 0) == text.size(), "{} is not a single character", excerpt(text));
   return character_at(text, 0);
 }
 

@@ -59,7 +59,7 @@ class Search {
       limit(few);
     }
     if (found == ONIG_MISMATCH) return false;
-    require_input(found >= 0, "a regular expression cannot be searched for in a text of {} bytes: {}", text_.size(),
+    require_input(found >= 0, "searching for a regular expression in a text of {} bytes failed: {}", text_.size(),
                   message_of(found));
     match = {static_cast<std::size_t>(region_.beg[0]), static_cast<std::size_t>(region_.end[0])};
     return true;
@@ -101,11 +101,11 @@ struct Regex::Implementation {
 Regex::Regex(const std::string& pattern) : implementation_(std::make_unique<Implementation>()) {
   initialize_library();
   require_input(pattern.size() <= longest_pattern && is_utf8(pattern),
-                "a regular expression of {} bytes: at most {}, and UTF-8", pattern.size(), longest_pattern);
+                "a regular expression of {} bytes: must be UTF-8 and have at most {}", pattern.size(), longest_pattern);
   OnigErrorInfo info{};
   const int code = onig_new(&implementation_->regex, bytes_of(pattern), bytes_of(pattern) + pattern.size(),
                             ONIG_OPTION_NONE, ONIG_ENCODING_UTF8, ONIG_SYNTAX_ONIGURUMA, &info);
-  require_input(code == ONIG_NORMAL, "the regular expression {} is wrong: {}", excerpt(pattern),
+  require_input(code == ONIG_NORMAL, "the regular expression {} is invalid: {}", excerpt(pattern),
                 message_of(code, &info));
 }
 

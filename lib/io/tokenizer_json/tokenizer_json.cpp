@@ -107,8 +107,7 @@ struct TokenizerJson::Implementation {
     if (const std::optional<std::string> closing = closing_token(post_processor)) found = id_of(*closing);
     for (std::size_t i = 0; !found && i < usual_ends.size(); ++i) found = id_of(usual_ends[i]);
     require_input(found.has_value(),
-                  "no end-of-text token: its post_processor puts none after a text, and the vocabulary has none of {}",
-                  [] {
+                  "no end-of-text token: its post_processor adds none, and the vocabulary has none of {}", [] {
                     std::string names;
                     for (const char* name : usual_ends) names += names.empty() ? name : std::string(", ") + name;
                     return names;
@@ -165,7 +164,7 @@ TokenizerJson::TokenizerJson(std::string_view json, const std::string& name) {
   } catch (const Error& error) {
     fail(ExitCode::bad_input, "{} cannot be used: {}", name, error.what());
   } catch (const nlohmann::json::exception& error) {
-    fail(ExitCode::bad_input, "{} is no tokenizer.json: {}", name, excerpt(error.what(), 200));
+    fail(ExitCode::bad_input, "{} is not a tokenizer.json: {}", name, excerpt(error.what(), 200));
   }
 }
 

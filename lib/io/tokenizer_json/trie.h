@@ -11,11 +11,11 @@
 
 namespace lyceum {
 
-/// Which of a list of keys a text goes on with.
+/// Which of a list of keys a text continues with.
 class Trie {
  public:
   Trie() { first_.fill(0); }
-  /// Keys and their values, no key twice; empty keys are left out.
+  /// Keys and their values, no key twice; empty keys are ignored.
   explicit Trie(std::vector<std::pair<std::string, std::int32_t>> keys) : Trie() {
     std::ranges::sort(keys);
     struct Open {  // a node whose children are keys [begin, end), which share their first `depth` bytes
@@ -60,7 +60,7 @@ class Trie {
  private:
   struct Node {
     std::int32_t value = -1;
-    std::uint32_t children = 0;  // the first; they stand one after another, sorted by label
+    std::uint32_t children = 0;  // the first; they are consecutive, sorted by label
     std::uint16_t child_count = 0;
     unsigned char label = 0;
   };

@@ -20,7 +20,8 @@ class Unigram : public SubwordModel {
     std::vector<std::pair<std::string, std::int32_t>> keys;
     double lowest = std::numeric_limits<double>::infinity();
     for (const nlohmann::json& entry : json.at("vocab")) {
-      require_input(entry.is_array() && entry.size() == 2, "an entry of Unigram's vocabulary is no token with a score");
+      require_input(entry.is_array() && entry.size() == 2,
+                    "an entry of Unigram's vocabulary is not a token with a score");
       const double score = entry[1];
       require_input(std::isfinite(score), "a score of Unigram's vocabulary is {}", score);
       keys.emplace_back(entry[0].get<std::string>(), static_cast<std::int32_t>(keys.size()));
@@ -38,7 +39,7 @@ class Unigram : public SubwordModel {
     trie_ = Trie(std::move(keys));
   }
 
-  /// The tokens whose scores have the largest sum [Viterbi]; unknown ones that stand side by side become one.
+  /// The tokens whose scores have the largest sum [Viterbi]; adjacent unknown ones become one.
   void encode(std::string_view piece, std::vector<std::int32_t>& ids) const override {
     const std::vector<Step> best = best_paths(piece);
     std::vector<std::string_view> tokens;  // from the last to the first

@@ -15,7 +15,7 @@ namespace lyceum {
 
 namespace {
 
-/// Rows of scores are followed by room up to the next multiple of this, so that their loops have no scalar rest.
+/// Rows of scores are padded to the next multiple of this, so that their loops have no scalar rest.
 constexpr std::int64_t lanes = 16;
 constexpr std::int64_t padded(std::int64_t keys) { return (keys + lanes - 1) / lanes * lanes; }
 
@@ -27,7 +27,7 @@ void mask(const Panel& place, std::int64_t r, const Matrix<float>& scores) {
   std::fill(row + place.end(r), row + scores.stride, nothing);
 }
 
-/// `count` is a multiple of `lanes`. A NaN is passed over here and comes out of the exponentials.
+/// `count` is a multiple of `lanes`. A NaN is ignored here and comes out of the exponentials.
 float largest(const float* scores, std::int64_t count) {
   float most = -std::numeric_limits<float>::infinity();
   count = count / lanes * lanes;

@@ -19,7 +19,7 @@
 
 namespace lyceum {
 
-/// Queries whose scores exist at a time: enough rows to keep a GEMM busy, few enough that little of the work lies
+/// Queries whose scores exist at a time: enough rows to keep a GEMM busy, few enough that little of the work is
 /// above the diagonal.
 constexpr std::int64_t panel_rows = 64;
 

@@ -17,8 +17,8 @@ void require_indices(std::string_view kernel, std::string_view name, std::span<c
     least = std::min(least, indices[i]);
     largest = std::max(largest, indices[i]);
   }
-  require(indices.empty() || (least >= first && largest < bound), "{}: {} holds {}, outside of [{}, {})", kernel, name,
-          least < first ? least : largest, first, bound);
+  require(indices.empty() || (least >= first && largest < bound), "{}: {} contains {}, outside of [{}, {})", kernel,
+          name, least < first ? least : largest, first, bound);
 }
 
 }  // namespace lyceum

@@ -18,13 +18,13 @@ namespace {
 constexpr std::int64_t tile = 512;  // columns that are summed in a buffer in the first-level cache
 constexpr std::int64_t any_negative = std::numeric_limits<std::int64_t>::min();
 
-/// position[e]: where expert e stands in `order`, which must hold every expert once.
+/// position[e]: the position of expert e in `order`, which must contain every expert once.
 std::vector<std::size_t> positions_of(std::span<const std::int32_t> order) {
   require_indices("SortByExpert", "order", order, 0, static_cast<std::int64_t>(order.size()));
   std::vector<std::size_t> position(order.size(), order.size());
   for (std::size_t p = 0; p < order.size(); ++p) {
     const auto expert = static_cast<std::size_t>(order[p]);
-    require(position[expert] == order.size(), "SortByExpert: expert {} stands in the order twice", expert);
+    require(position[expert] == order.size(), "SortByExpert: expert {} occurs in the order twice", expert);
     position[expert] = p;
   }
   return position;

@@ -15,7 +15,7 @@ namespace lyceum {
 
 namespace {
 
-/// Whether a key stands before another one of a lower index: only if larger, or a number before a NaN.
+/// Whether a key comes before another one of a lower index: only if larger, or a number before a NaN.
 template <class A>
 bool beats(A key, A other) {
   return key > other || (std::isnan(other) && !std::isnan(key));
@@ -82,7 +82,7 @@ struct Best {
   explicit Best(std::int64_t count) : index(static_cast<std::size_t>(count)), keys(index.size()) {}
 };
 
-/// Experts and gates of token t, whose scores are scores · scale. `best`: room for route.skip + k where any are
+/// Experts and gates of token t, whose scores are scores · scale. `best`: memory for route.skip + k where any are
 /// skipped.
 template <class A>
 void choose(const RouteTokens<A>& route, std::int64_t t, const A* keys, const A* scores, A scale, Best<A>& best) {
@@ -153,7 +153,7 @@ struct TwoBest {
   A sum() const { return std::isinf(second) ? best : best + second; }
 };
 
-/// A row's way from logits to choices, with room for what it makes on it.
+/// A row's way from logits to choices, with memory for intermediate results.
 template <class A>
 struct TokenRouter {
   const RouteTokens<A>& route;
@@ -383,7 +383,7 @@ template <class A>
 void run(const CpuStream& stream, const RouteTokens<A>& route) {
   require_fitting(route);
   require(route.choices.empty() || (chosen_of(route) >= 1 && chosen_of(route) <= route.index.cols),
-          "RouteTokens: {} choices of a token, where there is room for {}", chosen_of(route), route.index.cols);
+          "RouteTokens: {} choices of a token; the result has columns for {}", chosen_of(route), route.index.cols);
   const std::int64_t experts = route.logits.cols;
   const RouterChunks chunks = chunks_of(route, route.load);
   const auto width = static_cast<std::size_t>(route.load.cols);

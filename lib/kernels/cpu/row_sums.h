@@ -9,7 +9,7 @@
 
 namespace lyceum {
 
-/// The largest number of a row, NaNs passed over; −∞ where there is none.
+/// The largest number of a row, NaNs ignored; −∞ where there is none.
 template <class T>
 Accumulator<T> row_maximum(const T* x, std::int64_t cols) {
   using A = Accumulator<T>;

@@ -57,7 +57,7 @@ bool can_use_native_bf16() {
 }
 
 void force_native_bf16(const CpuStream& stream, bool native) {
-  require(!native || can_use_native_bf16(), "this CPU has no AVX-512: oneDNN multiplies no bfloat16 matrices on it");
+  require(!native || can_use_native_bf16(), "this CPU has no AVX-512: oneDNN cannot multiply bfloat16 matrices on it");
   stream.keep<Bf16Choice>().native = native;
 }
 

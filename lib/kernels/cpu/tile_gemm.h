@@ -22,7 +22,7 @@ bool can_use_native_bf16();
 void force_native_bf16(const CpuStream& stream, bool native);
 bool uses_native_bf16(const CpuStream& stream);
 
-/// Products that one thread computes alone: the tiles that all GEMMs of this room are cut into. Made before a
+/// Products that one thread computes alone: the tiles that all GEMMs of this module are divided into. Made before a
 /// parallel_tasks call and used inside it.
 class TileGemm {
  public:

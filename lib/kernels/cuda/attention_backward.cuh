@@ -203,7 +203,7 @@ LYCEUM_DEVICE void mask_documents(const TransposedMask& mask, int lane, float no
   });
 }
 
-/// p in place of scores. `sums`: where log_sum_exp of the queries lies, delta behind it. Padding queries are zeros
+/// p in place of scores. `sums`: where log_sum_exp of the queries is stored, delta after it. Padding queries are zeros
 /// throughout, so that they add nothing.
 template <int tiles, int queries, class Machine>
 LYCEUM_DEVICE void transposed_probabilities(const Machine& m, float scale, const TransposedMask& mask, int sums,

@@ -77,7 +77,7 @@ struct OnlineSoftmax {
     }
   }
 
-  /// scores = 2^(scale · (scores - largest)). A NaN is passed over by the maximum and comes out of the exponentials.
+  /// scores = 2^(scale · (scores - largest)). A NaN is ignored by the maximum and comes out of the exponentials.
   /// A row may see none of the first keys. What was summed under an older maximum is to be scaled by `shrink`.
   template <int keys, class Machine>
   LYCEUM_DEVICE void step(const Machine& m, float scale, Accumulators<tiles, keys>& scores) {

@@ -8,7 +8,7 @@ namespace lyceum::cuda {
 
 namespace {
 
-/// A query's row of out. A NaN is passed over by the maximum and comes out of the exponentials.
+/// A query's row of out. A NaN is ignored by the maximum and comes out of the exponentials.
 template <class T>
 __global__ void __launch_bounds__(plain_threads) forward_kernel(ForwardTask<T> task, std::int64_t rows) {
   using A = Accumulator<T>;

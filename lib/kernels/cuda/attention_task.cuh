@@ -69,7 +69,7 @@ ForwardTask<T> task_of(const AttentionForward<T>& a) {
       forward_aligned(a)};
 }
 
-/// `delta`: room for delta_size(a.shape) numbers.
+/// `delta`: memory for delta_size(a.shape) numbers.
 template <class T>
 BackwardTask<T> task_of(const AttentionBackward<T>& a, Accumulator<T>* delta) {
   return {a.shape,

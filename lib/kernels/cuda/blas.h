@@ -19,7 +19,7 @@ class Blas {
   Blas(const Blas&) = delete;
   Blas& operator=(const Blas&) = delete;
 
-  // As gemm_choice.h tells.
+  // See gemm_choice.h.
   void set_choosing(GemmChoosing choosing);
   const GemmChoices& choices() const { return choices_; }
   void pin(const GemmChoices& choices);

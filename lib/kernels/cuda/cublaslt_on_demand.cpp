@@ -15,12 +15,11 @@ constexpr const char* file = "libcublasLt.so." LYCEUM_TEXT_OF(CUBLAS_VER_MAJOR);
 void* symbol(const char* name) {
   static void* const library = [] {
     void* const opened = dlopen(file, RTLD_NOW);
-    lyceum::require(opened, "cuBLASLt cannot be loaded ({}): put the folder of {} into LD_LIBRARY_PATH", dlerror(),
-                    file);
+    lyceum::require(opened, "cannot load cuBLASLt ({}): add the folder of {} to LD_LIBRARY_PATH", dlerror(), file);
     return opened;
   }();
   void* const found = dlsym(library, name);
-  lyceum::require(found, "{} has no {}: it is not the library that this program was built for", file, name);
+  lyceum::require(found, "{} has no {}: it is not the version that this program was built with", file, name);
   return found;
 }
 

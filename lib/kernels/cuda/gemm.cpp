@@ -124,8 +124,8 @@ struct Blas::Plan {
         cublasLtMatmulAlgoCheck(handle, operation, first, second, this->result, this->result, &algorithm, &result);
     require_input(
         status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= workspace_bytes && sums_in_one_block(algorithm),
-        "the pinned algorithm for {} x {} x {} from {} to {} is none that cuBLASLt would run here ({}): "
-        "remove gemm.json in run.dir, and run.gemm_file, to have algorithms chosen anew",
+        "cuBLASLt cannot run the pinned algorithm for {} x {} x {} from {} to {} here ({}): "
+        "remove gemm.json in run.dir, and run.gemm_file, to choose algorithms again",
         shape.m, shape.k, shape.n, name_of(shape.in), name_of(shape.out), cublasLtGetStatusName(status));
   }
 };
@@ -167,7 +167,7 @@ void Blas::execute(const CudaStream& stream, const Plan& plan, const cublasLtMat
 
 /// Which proposal is the fastest; the first where nobody can wait to find out, since the stream's work is being
 /// recorded, or where there is no memory for it. A result that is not added to is written over and over; with
-/// `accumulate` memory of its own stands in for it, which must be added to once.
+/// `accumulate` separate memory replaces it, since it must be added to only once.
 std::size_t Blas::time(const CudaStream& stream, const Plan& plan, std::span<const cublasLtMatmulAlgo_t> proposals,
                        Operands operands) const {
   if (stream.recording()) return 0;
@@ -180,7 +180,7 @@ std::size_t Blas::time(const CudaStream& stream, const Plan& plan, std::span<con
     } catch (const Error&) {
       return 0;
     }
-    operands.c = scratch.get() + shape.c_alignment % 256;  // as the result stands
+    operands.c = scratch.get() + shape.c_alignment % 256;  // aligned as the result
   }
   const CudaEvent begin(CudaEvent::Timing::on), end(CudaEvent::Timing::on);
   return choose_fastest(proposals.size(), [&](std::size_t i) {

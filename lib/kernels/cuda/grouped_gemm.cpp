@@ -14,8 +14,7 @@ namespace {
 template <class M>
 std::vector<Weight> weights_of(std::span<const M> matrices, const Segments& segments) {
   require(matrices.size() == segments.rows.size(), "{} weights for {} segments", matrices.size(), segments.rows.size());
-  require(matrices.size() <= max_experts, "a grouped product of {} experts: {} is the most", matrices.size(),
-          max_experts);
+  require(matrices.size() <= max_experts, "a grouped product of {} experts; at most {}", matrices.size(), max_experts);
   std::vector<Weight> weights;
   for (const M& matrix : matrices) {
     weights.push_back({const_cast<void*>(static_cast<const void*>(matrix.data)), matrix.stride,
@@ -49,7 +48,7 @@ void run_any(const Launch& launch, const Rows<T>& rows, const std::vector<Weight
   if constexpr (std::is_same_v<T, bfloat16>) {
     if (kernel != Kernel::plain && run_on_tensor_cores(launch, rows, weights, kernel)) return;
   }
-  require(kernel == Kernel::automatic || kernel == Kernel::plain, "there are no tensor cores for the chosen kernel");
+  require(kernel == Kernel::automatic || kernel == Kernel::plain, "this GPU has no tensor cores for the chosen kernel");
   run_plain(launch, rows, weights);
 }
 

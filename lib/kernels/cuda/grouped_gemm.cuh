@@ -4,7 +4,7 @@
 
 // Grouped products on a GPU. Segments, offsets, widths and matrices are in device memory; only the lists of weights
 // (`weights`, `d_weights`) are read on the host. Nothing waits for the device, so offsets may be results of kernels
-// under way on the same stream. An expert whose rows are not as wide as its weight is left out and noted for
+// under way on the same stream. An expert whose rows are not as wide as its weight is skipped and noted for
 // CudaStream::synchronise().
 //
 // bfloat16 runs on tensor cores. On sm_90 the experts whose operands have rows of a multiple of 16 bytes (widths that
@@ -12,7 +12,7 @@
 // alignment. float and double run on plain cores, for comparison and finite differences.
 //
 // Picked rows are copied into shared memory from where they lie, by cp.async; by wgmma's kernels into the places where
-// TMA would have put them, beside the other operand, which TMA brings.
+// TMA would have put them, next to the other operand, which TMA copies.
 
 namespace lyceum::grouped {
 

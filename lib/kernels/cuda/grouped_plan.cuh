@@ -39,7 +39,7 @@ struct PlanSpace {
         first_tile(reinterpret_cast<std::int32_t*>(ordered + experts)) {}
 };
 
-/// What a plan's kernel writes about each expert beside the plan: nothing.
+/// What a plan's kernel writes about each expert in addition to the plan: nothing.
 struct NoExtras {
   __device__ void write(const Expert&, std::int32_t) const {}
   __device__ void finish() const {}

@@ -15,7 +15,7 @@ bool run_on_tensor_cores(const Launch& launch, const Rows<bfloat16>& rows, std::
   for (std::size_t e = 0; e < weights.size(); ++e) {
     const bool takes = wgmma && wgmma_takes(launch.product, rows, weights[e]);
     require(takes || kernel == Kernel::automatic || kernel == Kernel::mma_sync,
-            "expert {} cannot be computed by wgmma: its rows are not aligned, or the device is no sm_90", e);
+            "expert {} cannot be computed by wgmma: its rows are not aligned, or the device is not sm_90", e);
     if (takes) std::swap(fast[e], others[e]);
     (takes ? any_fast : any_other) = true;
   }

@@ -97,7 +97,7 @@ LYCEUM_HOST_DEVICE std::int32_t tiles_of(const Expert& expert, int tile_m, int t
   return ((expert.m + tile_m - 1) / tile_m) * ((expert.n + tile_n - 1) / tile_n);
 }
 
-/// Where an expert stands in the order of work, and the number of tiles before its own.
+/// Position of an expert in the order of work, and the number of tiles before its own.
 struct Place {
   std::int32_t slot = 0, first_tile = 0;
 };

@@ -51,7 +51,7 @@ struct Turn {
 };
 
 /// Ping-pong: warpgroup `group` (0, 1) may look at the stages of its tile number `index` (0, 1, …) when this phase of
-/// its order barrier has ended: when the other one has seen all stages of the tile before. (A barrier tells only the
+/// its order barrier has ended: when the other one has seen all stages of the tile before. (A barrier shows only the
 /// parity of its phase, so that nobody may wait for a phase beyond the next.)
 LYCEUM_HOST_DEVICE std::uint32_t order_parity(int group, int index) {
   return static_cast<std::uint32_t>(group == 0 ? index + 1 : index) & 1u;
@@ -81,7 +81,7 @@ struct WgmmaOperand {
   }
 };
 
-/// How 128 threads copy a stage of an operand whose lines stand anywhere in memory, 16 bytes at a time, to where TMA
+/// How 128 threads copy a stage of an operand whose lines are anywhere in memory, 16 bytes at a time, to where TMA
 /// would have put it: `Extent` indices of m or n by 64 of k. Eight threads copy a line's 128 bytes, and each thread the
 /// same place of all its lines.
 template <bool AlongK, int Extent>

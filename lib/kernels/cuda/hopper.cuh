@@ -4,10 +4,10 @@
 #include <type_traits>
 
 // PTX of sm_90a as functions: barriers in shared memory, the tensor memory accelerator, warpgroups. Names and meanings
-// are those of the PTX ISA. Called only in code for sm_90a, which stands within `#ifdef LYCEUM_HOPPER`.
+// are those of the PTX ISA. Called only in code for sm_90a, which is within `#ifdef LYCEUM_HOPPER`.
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900 && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#error "for Hopper GPUs, compile for sm_90a: plain sm_90 has no warpgroup products"
+#error "for Hopper GPUs compile for sm_90a: plain sm_90 has no warpgroup products"
 #endif
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define LYCEUM_HOPPER 1

@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(permute_threads) combine_rows(CombineRows<T> c
   }
 }
 
-/// pair_of[slot] = pair, for slots that have one. No slot stands twice, so no two threads write to one place.
+/// pair_of[slot] = pair, for slots that have one. No slot occurs twice, so no two threads write to one place.
 template <class T>
 __global__ void __launch_bounds__(permute_threads)
     invert_slots(CombineRowsBackward<T> combine, std::int64_t* pair_of, IndexCheck check) {

@@ -61,7 +61,8 @@ template <class T>
 void run(const CudaStream& stream, const Rope<T>& rope) {
   const std::int64_t rows = rope.x.rows, cols = rope.x.cols, dim = rope.table.cols, half = dim / 2;
   if (rope.x.size() == 0) return;
-  require(dim > 0 && dim % 2 == 0 && cols % dim == 0, "Rope: rows of {} columns are no heads of {}", cols, dim);
+  require(dim > 0 && dim % 2 == 0 && cols % dim == 0, "Rope: rows of {} columns are not a whole number of heads of {}",
+          cols, dim);
   require(rope.seq_len > 0 && rope.first_position >= 0, "Rope: sequences of {} rows from position {}", rope.seq_len,
           rope.first_position);
   require(rope.first_position + std::min(rope.seq_len, rows) <= rope.table.rows,

@@ -83,7 +83,7 @@ __device__ A score_of(A x, A largest, A inverse) {
   }
 }
 
-/// The choice that follows on `expert` of rank `rank`, which become its own: the best of those that stand behind, so
+/// The choice that follows on `expert` of rank `rank`, which become its own: the best of those that come after, so
 /// that nothing need be marked as taken. Compared are key(column, logit, place) of the columns from `first` on.
 template <class A, int held, class Key, class Rank>
 __device__ void to_next_choice(const Row<A, held>& logits, const Key& key, std::int64_t first, Rank& rank,
@@ -144,7 +144,7 @@ __device__ std::uint64_t open_groups(const RouteTokens<A>& route, const Row<A, h
   return open;
 }
 
-/// Choices of a block, by rank where there is room in its memory; otherwise all together, and those by rank are added
+/// Choices of a block, by rank if its memory suffices; otherwise all together, and those by rank are added
 /// to the layer's at once. Integers are added atomically: their sum does not depend on the order.
 struct Counts {
   int* local;  // [ranks, experts]; null where nothing is counted

@@ -11,7 +11,7 @@ namespace lyceum::cuda {
 
 namespace {
 
-/// Backward at the keys [first, first + 32) of each sequence. What stands for a query is at row · heads + head.
+/// Backward at the keys [first, first + 32) of each sequence. The value of a query is at row · heads + head.
 template <class T>
 struct PlainStickTask : StickBackwardTask<T> {
   using A = Accumulator<T>;
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(plain_threads) stick_forward_kernel(StickForwa
   if (warp.lane == 0) *task.log_rest.at(at.row, at.head) = log_left;
 }
 
-/// What a query makes of the task's keys: p, ds, and their part of dq.
+/// What a query computes from the task's keys: p, ds, and their part of dq.
 template <class T>
 __global__ void __launch_bounds__(plain_threads) stick_query_kernel(PlainStickTask<T> task, std::int64_t rows) {
   using A = Accumulator<T>;
@@ -146,8 +146,8 @@ void run_plain(const CudaStream& stream, const StickForwardTask<T>& task) {
              warp_row_bytes<T>(task.shape), task);
 }
 
-/// Launches two kernels for every 32 keys, the oldest ones first. Memory beside the gradients grows with the queries,
-/// not with their pairs with keys.
+/// Launches two kernels for every 32 keys, the oldest ones first. Memory in addition to the gradients grows with the
+/// queries, not with their pairs with keys.
 template <class T>
 void run_plain(const CudaStream& stream, const StickBackwardTask<T>& backward) {
   using A = Accumulator<T>;

@@ -7,7 +7,7 @@ namespace lyceum::cuda {
 
 namespace {
 
-/// Keys of which backward keeps what stands for their spans: 512 bytes a query and head.
+/// Keys of which backward keeps the values of their spans: 512 bytes per query and head.
 constexpr int section_keys = 1024;
 
 template <class Tiling>

@@ -14,7 +14,7 @@
 // oldest one. The kernel for dq walks the other way, since Σ_{j <= i} p_j dp_j begins with the oldest key, and finds
 // what newer spans cost as log_rest less the spans that it passed: the very numbers that forward added, but for the
 // last bits of softplus, which costs of large scores do not have. So the difference is as good as those bits and f64
-// allow, however long the stick is, and backward needs no pass of its own over the scores.
+// allow, however long the stick is, and backward needs no separate pass over the scores.
 //
 // The kernel for dk and dv meets the keys of one span at a time, and needs what newer keys left of each query's stick
 // and what the older ones' p dp add up to. The kernel for dq leaves both for every query and span. It does so for a

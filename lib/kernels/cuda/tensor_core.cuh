@@ -48,7 +48,7 @@ struct SwizzledTile {
   }
 
   /// offset() for one place in a 16 x 16 block (row < 16, chunk 0 or 1) of any such block: few different numbers, and
-  /// constants beside them, so that they stay in registers.
+  /// constants next to them, so that they stay in registers.
   struct Walk {
     int start, twisted;
     constexpr LYCEUM_HOST_DEVICE explicit Walk(const Place& at)

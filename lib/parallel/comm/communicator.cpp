@@ -91,7 +91,7 @@ void Communicator::fail_timeout(const Operation& operation, const std::string& v
 
 void Communicator::require_intact(const Operation& operation) const {
   if (!broken_) return;
-  fail(ExitCode::failed, "{}: an earlier operation on this group was given up, its ranks no longer agree; end the job",
+  fail(ExitCode::failed, "{}: an earlier operation on this group was aborted, its ranks are out of step; end the job",
        describe(operation));
 }
 

@@ -52,7 +52,7 @@ struct LedgerPage {
   const LedgerEntry* entry(std::int64_t number) const;
   /// What the rank waits for; null where it does not wait.
   const LedgerEntry* waiting() const { return waits_for < 0 ? nullptr : entry(waits_for); }
-  /// The entry at that place of the sequence that `other`, of another rank, stands in.
+  /// The entry at the same place of the sequence as `other`, of another rank.
   const LedgerEntry* counterpart(const LedgerEntry& other) const;
   /// Operations that the rank started on a group; −1 where it is no member of it.
   std::int64_t started(std::uint64_t group) const;
@@ -67,7 +67,7 @@ class Ledger {
   void move_to(std::shared_ptr<LedgerPage> page, int rank);
 
   const LedgerPage& page() const { return *page_; }
-  /// A place for a group's position, or none where all are taken: then only its entries tell.
+  /// A place for a group's position, or none where all are taken: then only its entries are known.
   int join(std::uint64_t group);
   void leave(int place);
   /// Notes the start of an operation; gives its number.

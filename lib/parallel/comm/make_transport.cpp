@@ -26,13 +26,13 @@ std::shared_ptr<TensorTransport> make_transport(Stream stream, Transport transpo
 #ifdef LYCEUM_CUDA
   if (const auto* cuda = std::get_if<CudaStream>(&stream)) {
     require_usage(transport != Transport::mpi,
-                  "tensors on GPU {} cannot travel by MPI alone: choose nccl, or staged where ranks share a GPU",
+                  "tensors on GPU {} cannot be sent by MPI alone: choose nccl, or staged if ranks share a GPU",
                   cuda->device());
     return transport == Transport::nccl ? make_nccl_transport(*cuda, world.shared()) : make_staged_transport(*cuda);
   }
 #endif
   require_usage(rehearses || transport == Transport::mpi,
-                "tensors in the host's memory travel by MPI: nccl and staged are for those on a GPU");
+                "tensors in host memory are sent by MPI: nccl and staged are for tensors on a GPU");
   return std::make_shared<HostTransport>(std::move(stream));
 }
 

@@ -10,10 +10,10 @@ std::string MeshShape::problem(int world) const {
                                               {"parallel.tensor", tensor},
                                               {"parallel.expert", expert},
                                               {"parallel.expert_tensor", expert_tensor}};
-  if (world < 1) return wrong("{} ranks: at least 1 is needed", world);
+  if (world < 1) return wrong("{} ranks: must be at least 1", world);
   for (const auto& [key, value] : axes) {
     if (value < 1) return wrong("{} = {}: must be at least 1", key, value);
-    if (value > world) return wrong("{} = {} is more than the {} ranks that there are", key, value, world);
+    if (value > world) return wrong("{} = {} is more than the {} ranks of the job", key, value, world);
   }
   const std::int64_t stage_ranks = world / pipeline;
   if (world % pipeline != 0) return wrong("parallel.pipeline = {} does not divide the {} ranks", pipeline, world);
@@ -25,7 +25,7 @@ std::string MeshShape::problem(int world) const {
                  expert, expert_tensor, stage_ranks);
   }
   if (expert_hosts < 1 || expert % expert_hosts != 0) {
-    return wrong("{} expert ranks do not lie on {} hosts", expert, expert_hosts);
+    return wrong("{} expert ranks cannot be divided among {} hosts", expert, expert_hosts);
   }
   return {};
 }

@@ -29,7 +29,7 @@ struct MeshShape {
   /// Empty when `world` ranks can form this mesh, else what does not divide.
   std::string problem(int world) const;
   std::string text(int world) const;  // "pp1 dp4 tp1 · edp2 ep2 etp1"
-  /// Where rank `rank` of `world` stands. Throws where the shape does not fit.
+  /// The place of rank `rank` of `world`. Throws where the shape does not fit.
   MeshIndex index_of(int rank, int world) const;
 };
 
@@ -50,7 +50,7 @@ struct Mesh {
   struct ExpertHosts {
     ProcessGroup across, within;
   };
-  std::optional<ExpertHosts> expert_hosts;  // where it lies on several
+  std::optional<ExpertHosts> expert_hosts;  // if it is on several
 
   /// The groups that tokens go through to their experts.
   std::vector<const ProcessGroup*> expert_hops() const;

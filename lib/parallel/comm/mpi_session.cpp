@@ -27,7 +27,8 @@ Deadline start_limit(const std::string& host) {
     seconds = std::strtod(set, &end);
     require_usage(
         end != set && *end == '\0' && seconds > 0 && seconds <= 1e6,
-        "LYCEUM_START_TIMEOUT is '{}': set it to the seconds that the start of all ranks may take, 1e6 at most", set);
+        "LYCEUM_START_TIMEOUT is '{}': set it to the longest time for all ranks to start, in seconds, at most 1e6",
+        set);
   }
   const int rank = launched_rank().value_or(0);
   const std::string line = fmt::format(
@@ -42,7 +43,7 @@ void check(int code, const char* operation) {
   if (code != MPI_SUCCESS) fail(ExitCode::failed, "{}: {}", operation, mpi_error_text(code));
 }
 
-/// Keeps in what Open MPI 4 says of MPI_Abort, behind the line that told why, as `mpirun -q` does for mpirun's own.
+/// Keeps in what Open MPI 4 says of MPI_Abort, after the line that says why, as `mpirun -q` does for mpirun's own.
 void hush_abort() {
   if (void* quiet = dlsym(RTLD_DEFAULT, "orte_execute_quiet")) *static_cast<bool*>(quiet) = true;
 }
@@ -62,7 +63,8 @@ MpiSession::MpiSession() : host_(host_name()) {
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
   started_ = true;
   check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  require(provided >= MPI_THREAD_FUNNELED, "this MPI does not allow threads beside the one that communicates");
+  require(provided >= MPI_THREAD_FUNNELED,
+          "this MPI does not support threads in addition to the one that communicates");
   check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
   check(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
   MPI_Comm machine = MPI_COMM_NULL;

@@ -115,8 +115,8 @@ void Messages::check_checksums() const {
     if (!checksum.data || digest_of_bytes(checksum.data, checksum.bytes) == checksum.value) continue;
     const int from = communicator().members()[static_cast<std::size_t>(checksum.from)];
     fail(ExitCode::failed,
-         "{}: {} B from rank {} of the job arrived changed: a fault of memory or network? "
-         "No checkpoint has it: run the same command again",
+         "{}: {} B from rank {} of the job were corrupted: a fault of memory or network? "
+         "No checkpoint is affected: run the same command again",
          communicator().describe(operation()), checksum.bytes, from);
   }
 }
@@ -172,7 +172,7 @@ Pending::~Pending() {
     } else {
       wait();
     }
-  } catch (...) {  // wait() gave the operation up and told the group; the next call on it throws
+  } catch (...) {  // wait() aborted the operation and marked the group; the next call on it throws
   }
 }
 

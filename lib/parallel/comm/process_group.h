@@ -29,8 +29,8 @@ class TensorTransport;
 
 /// A started operation. The buffers that it was given must live until wait() returned or test() said true. Several may
 /// be under way, and be waited for in any order: whoever waits for one moves all of them on. The destructor waits, at
-/// most the group's timeout, and swallows errors: the next operation on the group tells. While an exception is on its
-/// way out it does not wait: the operation is given up, and its group refuses everything from then on.
+/// most the group's timeout, and swallows errors: the next operation on the group reports them. While an exception is
+/// on its way out it does not wait: the operation is given up, and its group refuses everything from then on.
 class [[nodiscard]] Pending {
  public:
   class State;
@@ -58,7 +58,7 @@ class [[nodiscard]] Pending {
 /// that is `on` a device. Spans, texts and numbers always lie in the host's memory. On a device an operation follows
 /// all work that the stream has when it is started; work that the stream gets once it was waited for sees its result.
 /// Such a wait need not last until the result is there: then whoever waits for the stream waits for other ranks too,
-/// and is told after the group's timeout.
+/// and is reported after the group's timeout.
 class ProcessGroup {
  public:
   /// All ranks of the job; MPI must be initialised. `timeout`: seconds that any wait may last. Ranks that give the same
@@ -110,7 +110,7 @@ class ProcessGroup {
                   Where where = std::source_location::current()) const;
   /// `values` holds every rank's part, in rank order, of `extents[r]` elements each (zero too); `own` becomes the sum
   /// of this rank's part, x_0 + x_1 + … in rank order: the bits that all_reduce leaves there. Types as there. `own` may
-  /// lie where its part of `values` lies; the rest of `values` is only read. All ranks give the same extents. Shapes do
+  /// be where its part of `values` is; the rest of `values` is only read. All ranks give the same extents. Shapes do
   /// not matter, sizes do; a part of nothing may be an undefined tensor. The memory is kept alive.
   Pending reduce_scatter_async(const Tensor& values, const Tensor& own, std::span<const std::int64_t> extents,
                                Where where = std::source_location::current()) const;

@@ -13,7 +13,7 @@ namespace lyceum {
 /// memory is that of one round, whatever the size.
 class ReduceScatter final : public Messages {
  public:
-  /// Starts it. `parts.own` becomes the sum of this rank's part; it may lie where that part lies in `parts.all`. `tag`
+  /// Starts it. `parts.own` becomes the sum of this rank's part; it may be where that part is in `parts.all`. `tag`
   /// must be the same on all ranks and differ from that of every operation that is under way.
   ReduceScatter(std::shared_ptr<Communicator> communicator, const Operation& operation, Parts parts, int tag);
 

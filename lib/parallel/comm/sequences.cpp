@@ -88,7 +88,7 @@ std::string difference(const std::vector<LedgerEntry>& a, const std::vector<Ledg
   while (place < a.size() && place < b.size() && a[place].fits(b[place]) && a[place].members == b[place].members) {
     ++place;
   }
-  return format_message("ranks {} and {} would part ways: rank {} calls {}, where rank {} calls {}",
+  return format_message("ranks {} and {} would diverge: rank {} calls {}, where rank {} calls {}",
                         {rank_a, rank_b, rank_a, place_text(a, place), rank_b, place_text(b, place)});
 }
 
@@ -120,7 +120,7 @@ void require_matching(const ProcessGroup& world, std::span<const LedgerEntry> ow
   } else {
     std::vector<int> ranks;
     for (const Part& part : parts) ranks.push_back(part.rank);
-    reason = format_message("rank {} calls {}, and of the {} ranks of it only {} would come",
+    reason = format_message("rank {} calls {}, and of its {} ranks only {} would take part",
                             {first.rank, place_text(entries, 0), first.participants, rank_ranges(ranks)});
   }
   fail(ExitCode::failed, "{}: nothing was started; start every rank with the same program", reason);

@@ -35,11 +35,11 @@ std::string ranks_text(std::span<const int> ranks) {
 std::string name_of(Pages pages, Hosts hosts, int rank) {
   const LedgerPage& page = page_of(pages, rank);
   const std::string& host = hosts[static_cast<std::size_t>(rank)];
-  if (!known(page)) return text("rank {} on {} (gives no sign of itself)", rank, host);
+  if (!known(page)) return text("rank {} on {} (does not respond)", rank, host);
   const char* state = stopped(page)       ? "is stopped"
                       : gone(page)        ? "is gone"
                       : page.state == 'D' ? "waits for a disk or a device"
-                      : page.state == '?' ? "cannot be looked at"
+                      : page.state == '?' ? "cannot be inspected"
                       : page.waiting()    ? "waits"
                                           : "is not waiting for others";
   return text("rank {} on {} (process {} {})", rank, host, page.process, state);
@@ -50,14 +50,14 @@ std::string last_of(const LedgerPage& page) {
   const LedgerEntry* last = known(page) ? page.entry(page.noted - 1) : nullptr;
   if (!last) return "";
   const bool done = last->finished > 0;
-  return text("; its last: {}, {} {} s ago", last->text(), done ? "finished" : "begun and not finished",
+  return text("; its last: {}, {} {} s ago", last->text(), done ? "finished" : "started and not finished",
               tenths(page.copied - (done ? last->finished : last->started)));
 }
 
 /// The place in the job's sequences that entries of two ranks share when they belong together.
 auto place_of(const LedgerEntry& entry) { return std::tuple(entry.group, entry.index, entry.from, entry.to); }
 
-/// The two entries longest ago that stand at one place and do not belong together.
+/// The two oldest entries of one place that do not belong together.
 std::optional<std::string> divergence(Pages pages) {
   struct First {
     int rank;
@@ -75,7 +75,7 @@ std::optional<std::string> divergence(Pages pages) {
       const double age = page.copied - entry.started;
       if (!(age > longest)) continue;
       longest = age;
-      found = text("ranks {} and {} part ways: rank {} called {}, rank {} called {}", there->second.rank, page.rank,
+      found = text("ranks {} and {} diverge: rank {} called {}, rank {} called {}", there->second.rank, page.rank,
                    there->second.rank, there->second.entry->text(), page.rank, entry.text());
     }
   }
@@ -131,8 +131,8 @@ std::string unanswered(Pages pages, Hosts hosts, const LedgerEntry& entry, const
     if (!known(pages[rank])) silent.push_back(static_cast<int>(rank));
   }
   const auto all = static_cast<int>(members.entered.size() + members.missing.size()) + members.unknown;
-  return text("{} of the {} ranks of {}, which {} entered, gave no answer: no sign of {} (on {})", members.unknown, all,
-              entry.text(), ranks_text(members.entered), ranks_text(silent),
+  return text("{} of the {} ranks of {}, which {} entered, did not answer: no response from {} (on {})",
+              members.unknown, all, entry.text(), ranks_text(members.entered), ranks_text(silent),
               hosts[static_cast<std::size_t>(silent.front())]);
 }
 
@@ -148,7 +148,7 @@ std::string culprit(Pages pages, Hosts hosts, int rank, const LedgerEntry& entry
   std::vector<int> others = members.entered;
   std::erase(others, rank);
   return text("{} {} {}, which {} entered {} s ago{}", name_of(pages, hosts, rank),
-              missing ? "stands before" : "does not go on with", entry.text(), ranks_text(others), tenths(longest),
+              missing ? "has not entered" : "has not finished", entry.text(), ranks_text(others), tenths(longest),
               last_of(page_of(pages, rank)));
 }
 
@@ -183,8 +183,7 @@ std::string verdict(Pages pages, Hosts hosts, int asker) {
     const Members members = members_of(pages, *waits);
     if (members.missing.empty() && members.unknown) return unanswered(pages, hosts, *waits, members);
     const std::vector<int> late = members.missing.empty() ? lingering(pages, *waits, members.entered) : members.missing;
-    if (late.empty())
-      return text("all ranks entered {} and none gets on: look for trouble of the network", waits->text());
+    if (late.empty()) return text("all ranks entered {} and none makes progress: check the network", waits->text());
     const int next = chosen(pages, late);
     if (idle(page_of(pages, next))) return culprit(pages, hosts, next, *waits, members);
     if (const auto met = std::ranges::find(path, next); met != path.end()) {

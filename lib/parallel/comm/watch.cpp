@@ -113,7 +113,7 @@ void Watch::share_pages(const ProcessGroup& world, const std::string& machine) {
     const auto r = static_cast<std::size_t>(rank);
     if (shares[r].empty()) machine_of_[r] = rank;
   }
-  if (!memory) {  // a machine of its own, in memory of its own
+  if (!memory) {  // a separate machine, in its own memory
     machine_ = rank_;
     neighbours_ = {rank_};
     memory = {std::aligned_alloc(alignof(Segment), sizeof(Segment) + round_up(sizeof(LedgerPage))), std::free};

@@ -13,7 +13,7 @@ namespace lyceum {
 
 /// Finds out why a rank waits in vain. Ranks of one machine keep their ledgers in memory that all of them see, so that
 /// what a stopped or dead process did last can be read. What happens on other machines is asked of their ranks that
-/// wait too; it takes one of them. Nothing is sent, and nothing runs beside the job, until a wait has lasted long.
+/// wait too; it takes one of them. Nothing is sent, and nothing else runs in the job, until a wait has lasted long.
 class Watch {
  public:
   /// Collective over `world`, whose ledger moves to shared memory. Takes `questions` over, a communicator of the same
@@ -25,8 +25,8 @@ class Watch {
 
   /// Answers what ranks of other machines ask; to be called while waiting, `waited` seconds so far.
   void serve(double waited);
-  /// What verdict() makes of all ledgers that can be got within seconds. One rank of the job finds out: on the others
-  /// the call lasts until the job should have ended, and gives nothing.
+  /// The result of verdict() for all ledgers that can be got within seconds. One rank of the job finds out: on the
+  /// others the call lasts until the job should have ended, and gives nothing.
   std::string verdict();
 
  private:

@@ -7,7 +7,7 @@
 namespace lyceum {
 Zero::Zero(std::span<ParameterUnit* const> units, const Mesh& mesh, const Stream& stream, const Options& options)
     : stream_(stream), overlap_(options.overlap) {
-  require(options.micro_batches > 0, "{} micro-batches a step", options.micro_batches);
+  require(options.micro_batches > 0, "{} micro-batches per step", options.micro_batches);
   for (const ParameterUnit::Group group : parameter_groups) {
     const ProcessGroup& holders = copies(mesh, group);
     const auto named = [&](const char* use) { return holders.split(0, holders.rank(), holders.name() + use); };
@@ -61,7 +61,7 @@ void Zero::progress() {
     if (!unit->progress()) break;
   }
   // What frees memory does so at a fixed point, so that peaks do not depend on timing;
-  // the others go on to their next transfer at once, in one order on all ranks.
+  // the others start their next transfer at once, in one order on all ranks.
   while (!reducing_.empty() && reducing_.front()->reduced() && !reducing_.front()->frees_gradients()) {
     reducing_.front()->finish_reduction();
     reducing_.pop_front();

@@ -13,7 +13,7 @@
 namespace lyceum {
 
 /// Training memory of all units of this rank, replicated or sharded over the ranks that hold copies: ZeRO 0 to 3
-/// [Rajbhandari et al. 2020], see ShardedUnit. Sums of gradients run while backward goes on; values come back while
+/// [Rajbhandari et al. 2020], see ShardedUnit. Sums of gradients overlap with backward; values come back while
 /// other layers compute.
 ///
 /// A layer is the units with the same ParameterUnit::layer(). In stage 3 values of two neighbouring layers are here at

@@ -13,8 +13,8 @@ namespace lyceum {
 struct Hop {
   const ProcessGroup* group;
   std::vector<std::int32_t> rank_of;  // [choices]: the rank that an expert lies behind; −1: none of the group
-  /// [ranks], for a token that gets here, on average where all experts are chosen equally often: whether it goes on to
-  /// a rank, and how many of its choices lie behind that.
+  /// [ranks], for a token that gets here, on average where all experts are chosen equally often: whether it is sent on
+  /// to a rank, and how many of its choices lie behind that.
   std::vector<double> rows, pairs;
 };
 

@@ -77,7 +77,7 @@ std::string pairs_problem(std::span<const std::int64_t> widths, int ranks) {
                        pairs.front().second, width(pairs.front()), pair.first, pair.second, width(pair));
   }
   if (ranks < 1 || pairs.size() % static_cast<std::size_t>(ranks)) {
-    return fmt::format("{} pairs of experts do not divide among {} ranks", pairs.size(), ranks);
+    return fmt::format("{} pairs of experts cannot be divided among {} ranks", pairs.size(), ranks);
   }
   return {};
 }

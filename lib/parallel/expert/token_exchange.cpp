@@ -25,7 +25,7 @@ struct Counts {
   std::vector<std::int64_t> rows, pairs;
 };
 
-/// Tells every rank its two numbers of this rank's, and learns this rank's of theirs.
+/// Sends every rank its two numbers of this rank's, and receives this rank's of theirs.
 Counts swapped(const ProcessGroup& group, const Counts& own) {
   const auto ranks = static_cast<std::size_t>(group.size());
   std::vector<std::int64_t> sent, received(2 * ranks);

@@ -38,7 +38,7 @@ class ProgramCheck {
       done_.insert(action);
       in_flight += action.kind == Kind::forward ? 1 : action.gives_weight_gradient() ? -1 : 0;
       ensure(most_in_flight == 0 || in_flight <= most_in_flight,
-             fmt::format("holds {} micro-batches where {} are allowed", in_flight, most_in_flight));
+             fmt::format("keeps {} micro-batches, {} are allowed", in_flight, most_in_flight));
     }
     check_complete();
   }
@@ -51,16 +51,16 @@ class ProgramCheck {
 
   void check_place(const Action& action) const {
     ensure(action.stage >= 0 && action.stage < shape_.stages(),
-           fmt::format("there is no stage {} of {}", action.stage, shape_.stages()));
+           fmt::format("no stage {} of {}", action.stage, shape_.stages()));
     ensure(shape_.rank_of(action.stage) == rank_,
-           fmt::format("stage {} stands on rank {}", action.stage, shape_.rank_of(action.stage)));
+           fmt::format("stage {} is on rank {}", action.stage, shape_.rank_of(action.stage)));
     ensure(action.microbatch >= 0 && action.microbatch < shape_.microbatches,
-           fmt::format("there is no micro-batch {} of {}", action.microbatch, shape_.microbatches));
+           fmt::format("no micro-batch {} of {}", action.microbatch, shape_.microbatches));
     ensure(!done_.contains(action), "runs a second time");
     if (action.computes()) return;
     const Handover moved = moved_by(action);
     const int other = moved.from == action.stage ? moved.to : moved.from;
-    ensure(other >= 0 && other < shape_.stages() && crosses_ranks(moved, shape_), "has nobody to exchange it with");
+    ensure(other >= 0 && other < shape_.stages() && crosses_ranks(moved, shape_), "has no peer to exchange it with");
   }
 
   void check_order(const Action& action) {
@@ -88,7 +88,7 @@ class ProgramCheck {
     if (!action.gives_weight_gradient()) return;
     int& expected = weight_gradients_[action.stage];
     ensure(action.microbatch == expected,
-           fmt::format("gives weight gradients before micro-batch {} has: sums would differ from those of one rank",
+           fmt::format("adds weight gradients before micro-batch {} does: sums would differ from those of one rank",
                        expected));
     ++expected;
   }

@@ -109,7 +109,7 @@ class PipelineExecutor {
     if (!needed) return {};
     const ProfileScope timed(profile_of(boundary_.stream), "pipeline wait");
     Arrival arrival = std::exchange(arrivals_[place_of(*needed, shape_)], {});
-    require(arrival.tensor.defined(), "pipeline rank {}, {}: its input was neither made here nor received", rank_,
+    require(arrival.tensor.defined(), "pipeline rank {}, {}: its input was neither computed here nor received", rank_,
             text(action, shape_));
     for (PendingReceive& pending : arrival.pending) pending.wait();
     return arrival.tensor;
@@ -129,10 +129,10 @@ class PipelineExecutor {
   void deliver(const Action& action, Tensor result) {
     const auto made = made_by(action, shape_);
     if (!made) return;
-    require(result.defined(), "pipeline rank {}, {}: stage {} gave no result for stage {}", rank_, text(action, shape_),
-            made->from, made->to);
+    require(result.defined(), "pipeline rank {}, {}: stage {} returned no result for stage {}", rank_,
+            text(action, shape_), made->from, made->to);
     require(result.shape() == boundary_.shape && result.dtype() == boundary_.type,
-            "pipeline rank {}, {}: stage {} gave {} {}, between stages pass {} {}", rank_, text(action, shape_),
+            "pipeline rank {}, {}: stage {} returned {} {}, stages exchange {} {}", rank_, text(action, shape_),
             made->from, name_of(result.dtype()), result.shape().text(), name_of(boundary_.type),
             boundary_.shape.text());
     if (crosses_ranks(*made, shape_)) {

@@ -35,7 +35,7 @@ Handover moved_by(const Action& action) {
     case Kind::receive_activation: return {false, stage - 1, stage, microbatch};
     case Kind::send_gradient: return {true, stage, stage - 1, microbatch};
     case Kind::receive_gradient: return {true, stage + 1, stage, microbatch};
-    default: fail(ExitCode::failed, "an action that computes moves nothing by itself");
+    default: fail(ExitCode::failed, "an action that computes has no transfer");
   }
 }
 
@@ -64,7 +64,7 @@ void require_sizes(const PipelineShape& shape) {
 void require_one_stage_a_rank(const PipelineShape& shape, ScheduleKind kind) {
   require_sizes(shape);
   require_usage(shape.virtual_stages == 1,
-                "the schedule {} has one stage a rank, parallel.virtual_stages is {}: set it to 1, or "
+                "the schedule {} has one stage per rank, parallel.virtual_stages is {}: set it to 1, or "
                 "parallel.schedule = interleaved",
                 name_of(kind), shape.virtual_stages);
 }
@@ -119,7 +119,7 @@ Schedule interleaved(const PipelineShape& shape) {
   require_sizes(shape);
   const int ranks = shape.ranks, chunks = shape.virtual_stages;
   require_usage(chunks >= 2,
-                "the schedule interleaved has several stages a rank, parallel.virtual_stages is {}: set it to 2 or "
+                "the schedule interleaved has several stages per rank, parallel.virtual_stages is {}: set it to 2 or "
                 "more, or parallel.schedule = 1f1b",
                 chunks);
   require_usage(shape.microbatches % ranks == 0,

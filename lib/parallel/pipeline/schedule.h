@@ -14,7 +14,7 @@
 namespace lyceum {
 
 /// A pipeline: `ranks` in a row, each with `virtual_stages` pieces of the model, and the micro-batches of one step.
-/// Stage s of all ranks · virtual_stages stands on rank s % ranks.
+/// Stage s of all ranks · virtual_stages is on rank s % ranks.
 struct PipelineShape {
   int ranks = 1, virtual_stages = 1, microbatches = 1;
 
@@ -33,9 +33,9 @@ struct Action {
     backward_input,      // I: of the input alone
     backward_weight,     // W: of the weights, put off by an I
     send_activation,     // SF: starts sending the stage's result to the next stage
-    receive_activation,  // RF: makes room for the stage's input; the F that needs it waits for its arrival
+    receive_activation,  // RF: allocates the stage's input; the F that needs it waits for its arrival
     send_gradient,       // SB: starts sending the gradient of the stage's input to the stage before
-    receive_gradient,    // RB: makes room for the gradient of the stage's result
+    receive_gradient,    // RB: allocates the gradient of the stage's result
   };
   Kind kind;
   int stage, microbatch;
@@ -96,7 +96,7 @@ std::string text(const Action& action, const PipelineShape& shape);
 std::string text(std::span<const Action> program, const PipelineShape& shape);
 /// A line a rank: "rank 0: F0 F1 B0 B1".
 std::string text(const Schedule& schedule);
-/// The programs of all ranks near one action of one rank, which stands in brackets; a line a rank. For messages.
+/// The programs of all ranks near one action of one rank, which is in brackets; one line per rank. For messages.
 std::string excerpt(const Schedule& schedule, int rank, std::size_t index);
 
 }  // namespace lyceum

@@ -6,7 +6,7 @@ namespace lyceum {
 
 TapeStage::Record& TapeStage::record_of(int microbatch, const char* action) {
   const auto found = records_.find(microbatch);
-  require(found != records_.end(), "{} of micro-batch {}, of which no forward pass is recorded", action, microbatch);
+  require(found != records_.end(), "{} of micro-batch {}, which has no recorded forward pass", action, microbatch);
   return found->second;
 }
 
@@ -18,7 +18,7 @@ Tensor TapeStage::forward(int microbatch, const Tensor& x) {
   if (mode_ == Tape::Mode::inference) return y;
   record.x.value = {};  // the tape keeps what backward needs of them
   record.results.y.value = {};
-  require(records_.emplace(microbatch, std::move(record)).second, "micro-batch {} went forward twice", microbatch);
+  require(records_.emplace(microbatch, std::move(record)).second, "micro-batch {} ran forward twice", microbatch);
   return y;
 }
 

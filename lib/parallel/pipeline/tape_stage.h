@@ -10,7 +10,7 @@
 
 namespace lyceum {
 
-/// A pipeline stage that records every micro-batch on a tape of its own, which lives until its weight gradients are
+/// A pipeline stage that records every micro-batch on a separate tape, which lives until its weight gradients are
 /// done. In inference mode it keeps nothing and has no backward.
 class TapeStage {
  public:

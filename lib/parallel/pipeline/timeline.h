@@ -43,7 +43,7 @@ struct Timeline {
 };
 
 /// Runs the schedule, with or without sends and receives, as fast as the costs allow. Sends and receives take no time
-/// of the rank. Throws an Error "rank 0 is stuck at B0: …" where it cannot go on.
+/// of the rank. Throws an Error "rank 0 is stuck at B0: …" if it cannot continue.
 Timeline simulate(const Schedule& schedule, const Costs& costs);
 
 /// What forward keeps of one micro-batch in one stage: bytes, or 1 to count.
@@ -57,8 +57,8 @@ double peak_activations(std::span<const Action> program, std::span<const Kept> s
 int peak_in_flight(std::span<const Action> program);
 
 /// A grid of characters: a row a rank, a column each `unit` of time, a dot where the rank is idle. An action's name
-/// stands in its first column, dashes in its others. `unit` 0: the time of the shortest action. What is shorter than
-/// half a unit may be left out.
+/// is in its first column, dashes in its others. `unit` 0: the time of the shortest action. What is shorter than
+/// half a unit may be omitted.
 std::string text_grid(const Timeline& timeline, double unit = 0);
 
 }  // namespace lyceum

@@ -18,7 +18,7 @@ Action receiving(const Handover& handover) {
   return {handover.gradient ? Kind::receive_gradient : Kind::receive_activation, handover.to, handover.microbatch};
 }
 
-/// A receive and the place in its rank's program of the action that it stands before.
+/// A receive and the place in its rank's program of the action that it precedes.
 struct Placed {
   Action receive;
   std::size_t before;
@@ -26,12 +26,12 @@ struct Placed {
 
 constexpr std::size_t nowhere = std::numeric_limits<std::size_t>::max();
 
-/// Where in its rank's program the action stands that needs each handover.
+/// The position in its rank's program of the action that needs each handover.
 std::vector<std::size_t> places_of_need(const Schedule& computing) {
   std::vector<std::size_t> places(table_size(computing.shape), nowhere);
   for (const Program& program : computing.programs) {
     for (std::size_t i = 0; i < program.size(); ++i) {
-      require(program[i].computes(), "{} in a schedule that was to have no sends and receives yet",
+      require(program[i].computes(), "{} in a schedule that must not contain sends and receives yet",
               text(program[i], computing.shape));
       if (const auto needed = needed_by(program[i], computing.shape)) places[place_of(*needed, computing.shape)] = i;
     }
@@ -50,7 +50,7 @@ std::vector<std::vector<Placed>> place_receives(const Schedule& computing) {
       const auto made = made_by(action, shape);
       if (!made || !crosses_ranks(*made, shape)) continue;
       const std::size_t place = places[place_of(*made, shape)];
-      require(place != nowhere, "nothing needs what {} of stage {} makes", text(action, shape), action.stage);
+      require(place != nowhere, "nothing needs the result of {} of stage {}", text(action, shape), action.stage);
       receives[shape.rank_of(made->to)].push_back({receiving(*made), place > 0 ? place - 1 : 0});
     }
     for (auto& [to, messages] : receives) {

@@ -6,7 +6,7 @@ namespace lyceum {
 
 TokenLayout::TokenLayout(const ProcessGroup& tensor, bool sequence, std::int64_t tokens, std::int64_t seq_len)
     : TokenLayout(tokens, seq_len) {
-  require(seq_len > 0 && tokens % seq_len == 0, "{} tokens are no whole number of sequences of {}", tokens, seq_len);
+  require(seq_len > 0 && tokens % seq_len == 0, "{} tokens are not a whole number of sequences of {}", tokens, seq_len);
   sequence_ = sequence;
   if (tensor.size() > 1) shards_ = RowShards::even(tensor, tokens);
 }

@@ -26,7 +26,7 @@ class TokenLayout {
 
   /// From between matrices to a matrix cut by its outputs, and from one cut by its inputs back.
   Variable to_matrix(Tape& tape, const Variable& x) const;
-  /// After its use, what to_matrix() made of x where it has memory of its own. See Tape::release().
+  /// After its use, the result of to_matrix() where it has its own memory. See Tape::release().
   void release_matrix(Tape& tape, const Variable& matrix, const Variable& x) const;
   Variable from_matrix(Tape& tape, const Variable& partial) const;
   /// From between matrices to this rank's run, and back.
@@ -35,7 +35,7 @@ class TokenLayout {
   /// What each rank made of its run, rows of all tokens, for ranks that then share the work on every token.
   Variable gather_runs(Tape& tape, const Variable& of_run) const;
   Tensor gather_runs(const Stream& stream, const Tensor& of_run) const;
-  /// The sums over the group of what each rank made of its run, a matrix; every rank then goes on alike with them.
+  /// The sums over the group of what each rank made of its run, a matrix; every rank then continues with the same.
   Variable sum_of_runs(Tape& tape, const Variable& of_run) const;
   /// What each rank made of its run, matrices of one shape, rank after rank.
   Tensor of_all_ranks(const Stream& stream, const Tensor& of_run) const;

@@ -204,8 +204,8 @@ Config config_of(const Architecture& architecture, const Json& json) {
                          return std::ranges::find(field.keys, key) != field.keys.end();
                        });
     require_input(known || value.is_null() || value == false,
-                  "{} = {} is no key of {} that is known here: what the model computes by it Lyceum cannot do",
-                  excerpt(key), excerpt(value.dump()), architecture.type);
+                  "{} = {} is not a supported key of {}: Lyceum may not be able to compute this model", excerpt(key),
+                  excerpt(value.dump()), architecture.type);
   }
   return config;
 }

@@ -98,7 +98,7 @@ std::vector<std::string> write_small_files(const fs::path& folder, const Hosting
   config["torch_dtype"] = made.type == safetensors::Type::f32 ? "float32" : "bfloat16";
   write_file(folder / config_name, config.dump(2) + '\n');
   write_file(folder / "generation_config.json", generation.dump(2) + '\n');
-  if (tokenizer.files.empty()) return {"tokenizer  none: the checkpoint brings none"};
+  if (tokenizer.files.empty()) return {"tokenizer  none: the checkpoint has none"};
   return tokenizer.notes;
 }
 
@@ -136,7 +136,7 @@ std::vector<std::string> export_model(const Hosting& hosting, const std::vector<
 }
 
 void require_no_model(const fs::path& folder) {
-  require_usage(!fs::exists(folder) || fs::is_empty(folder), "{} is there already: name another folder with --out",
+  require_usage(!fs::exists(folder) || fs::is_empty(folder), "{} already exists: name another folder with --out",
                 folder.string());
 }
 

@@ -6,7 +6,7 @@ namespace lyceum::hugging_face {
 
 namespace {
 
-/// Positions may stand in an object of their own.
+/// Positions may be in a separate object.
 const Json& of_positions(const Json& json, const Json& positions, std::string_view key) {
   const Json& own = positions.is_object() ? value_of(positions, key) : positions;
   return own.is_null() ? value_of(json, key) : own;
@@ -26,7 +26,7 @@ Field only(std::string_view key, Json value, Json absent) {
               [=](const Json& json, Config&) {
                 const Json& given = value_of(json, key);
                 const Json& found = given.is_null() ? absent : given;
-                require_input(found == value, "{} = {}: Lyceum has models with {} alone", key, excerpt(found.dump()),
+                require_input(found == value, "{} = {}: Lyceum supports only {}", key, excerpt(found.dump()),
                               value.dump());
               },
           .write = [=](const Config&, Json& json) { json[std::string(key)] = value; }};
@@ -39,18 +39,18 @@ Field rope(double absent, double share_absent) {
     const bool is_new = !value_of(json, newer).is_null();
     const Json& positions = value_of(json, is_new ? newer : older);
     const char* const name = is_new ? newer : older;
-    require_input(positions.is_null() || positions.is_object(), "{} = {} is no object", name,
+    require_input(positions.is_null() || positions.is_object(), "{} = {} is not an object", name,
                   excerpt(positions.dump()));
     for (const auto& [key, value] : positions.items()) {
       const bool plain = (key == "rope_type" || key == "type") && value == "default";
       require_input(plain || key == base || key == share || value.is_null(),
-                    "{} has {} = {}: Lyceum has rotary positions without scaling", name, excerpt(key),
+                    "{} has {} = {}: Lyceum does not support scaled rotary positions", name, excerpt(key),
                     excerpt(value.dump()));
     }
     const Json &given = of_positions(json, positions, base), &turned = of_positions(json, positions, share);
     config.model.rope_base = given.is_null() ? absent : number_of<double>(given, base);
     require_input((turned.is_null() ? share_absent : number_of<double>(turned, share)) == 1,
-                  "{} is not 1: Lyceum's rotary positions turn all of a head", share);
+                  "{} is not 1: Lyceum's rotary positions rotate whole heads", share);
   };
   const auto write = [=](const Config& config, Json& json) {
     Json positions{{"rope_type", "default"}, {base, config.model.rope_base}};
@@ -65,7 +65,7 @@ Field no_window(std::optional<bool> used_absent) {
   static constexpr const char *use = "use_sliding_window", *window = "sliding_window", *types = "layer_types";
   const auto read = [=](const Json& json, Config& config) {
     for (const Json& type : value_of(json, types)) {
-      require_input(type == "full_attention", "{} has {}: Lyceum's layers have full_attention", types,
+      require_input(type == "full_attention", "{} has {}: Lyceum supports only full_attention", types,
                     excerpt(type.dump()));
     }
     const Json &says = value_of(json, use), &reach = value_of(json, window);
@@ -73,8 +73,8 @@ Field no_window(std::optional<bool> used_absent) {
     if (!used || reach.is_null()) return;
     const auto tokens = number_of<std::int64_t>(reach, window);
     require_input(tokens >= config.batch.seq_len,
-                  "{} = {} is less than max_position_embeddings = {}: in Lyceum's attention a token sees all before it",
-                  window, tokens, config.batch.seq_len);
+                  "{} = {} is less than max_position_embeddings = {}: Lyceum does not support sliding windows", window,
+                  tokens, config.batch.seq_len);
   };
   const auto write = [=](const Config&, Json& json) {
     if (used_absent) json[use] = false;
@@ -87,7 +87,7 @@ Field heads_divide() {
   const auto read = [](const Json&, Config& config) {
     const ModelConfig& model = config.model;
     require_input(model.heads > 0 && model.hidden % model.heads == 0,
-                  "num_attention_heads = {} does not divide hidden_size = {}, as the class wants", model.heads,
+                  "num_attention_heads = {} does not divide hidden_size = {}, as the class requires", model.heads,
                   model.hidden);
   };
   return {.keys = {}, .read = read, .write = [](const Config&, Json&) {}};
@@ -108,11 +108,11 @@ Field dense_layers_listed() {
   static constexpr const char *list = "mlp_only_layers", *step = "decoder_sparse_step";
   const auto read = [](const Json& json, Config& config) {
     require_input(value_of(json, step).is_null() || value_of(json, step) == 1,
-                  "{} = {}: Lyceum's layers have experts from the first one that has some", step,
+                  "{} = {}: in Lyceum all layers after the first dense ones have experts", step,
                   excerpt(value_of(json, step).dump()));
     std::int64_t layers = 0;
     for (const Json& layer : value_of(json, list)) {
-      require_input(layer == layers++, "{} = {}: Lyceum's layers without experts are the first ones", list,
+      require_input(layer == layers++, "{} = {}: in Lyceum only the first layers can be without experts", list,
                     excerpt(value_of(json, list).dump()));
     }
     config.model.first_dense_layers = layers;
@@ -133,8 +133,8 @@ Field shared_width() {
     const auto width = number_of<std::int64_t>(value, key);
     const std::int64_t expert = config.moe.expert_hidden;
     require_input(width > 0 && expert > 0 && width % expert == 0,
-                  "{} = {} is no multiple of moe_intermediate_size = {}: Lyceum's shared experts are as wide as others",
-                  key, width, expert);
+                  "{} = {} is not a multiple of moe_intermediate_size = {}, the width of Lyceum's shared experts", key,
+                  width, expert);
     config.moe.shared_experts = width / expert;
   };
   const auto write = [](const Config& config, Json& json) {
@@ -148,7 +148,7 @@ Field shared_always(std::int64_t absent) {
   const auto read = [=](const Json& json, Config& config) {
     const Json& value = value_of(json, key);
     config.moe.shared_experts = value.is_null() ? absent : number_of<std::int64_t>(value, key);
-    require_input(config.moe.shared_experts > 0, "{} = {}: the class has some", key, config.moe.shared_experts);
+    require_input(config.moe.shared_experts > 0, "{} = {}: must be above 0", key, config.moe.shared_experts);
   };
   const auto write = [](const Config& config, Json& json) {
     json[key] = std::max<std::int64_t>(config.moe.shared_experts, 1);

@@ -60,7 +60,7 @@ void widen_experts(Hosting& hosting) {
   const auto [least, most] = std::ranges::minmax(moe.expert_sizes);
   if (least != most) {
     hosting.notes.push_back(
-        fmt::format("padded     experts of {} to {} units to {}, with units that give 0", least, most, most));
+        fmt::format("padded     experts of {} to {} units to {}, with units whose output is 0", least, most, most));
   }
   // Of the shared experts too, which are one FFN of their widths' sum.
   moe.shared_experts = (moe.shared_experts * moe.expert_hidden + most - 1) / most;
@@ -68,7 +68,7 @@ void widen_experts(Hosting& hosting) {
   moe.expert_sizes = {};
 }
 
-/// What the architecture makes of a model.
+/// The model that the architecture represents.
 Config returned(const Architecture& architecture, const Config& config) {
   Config back = config_of(architecture, json_of(architecture, config));
   if (!routes(back)) back.moe = {};
@@ -88,18 +88,17 @@ Hosting host(const Architecture& architecture, const Config& resolved) {
     if (config.moe.shared_experts == 0 && back.moe.shared_experts > 0 && config.moe.experts > 0) {
       config.moe.shared_experts = back.moe.shared_experts;
       hosting.notes.push_back(
-          fmt::format("added      shared experts that give 0, which every {} has", architecture.model));
+          fmt::format("added      shared experts whose output is 0, which {} requires", architecture.model));
       back = returned(architecture, config);
     }
     if (!config.moe.shared_gate && back.moe.shared_gate && config.moe.shared_experts > 0) {
       config.moe.shared_gate = true;
       hosting.notes.push_back(fmt::format(
-          "added      a gate of zeros, which is 1/2, on shared experts, whose down_proj is doubled: every {} has one",
+          "added      a gate of the shared experts, always 1/2, with their down_proj doubled: {} requires one",
           architecture.model));
     }
     if (architecture.output_bias && config.model.qkv_bias) {
-      hosting.notes.push_back(
-          fmt::format("added      a bias of 0 on o_proj, as {} has with the others", architecture.model));
+      hosting.notes.push_back(fmt::format("added      a bias of 0 on o_proj, which {} requires", architecture.model));
     }
     for (const auto& [key, before, after] : differences(config, back)) {
       hosting.wrong.push_back(fmt::format("{} = {}", key, before));
@@ -120,7 +119,7 @@ Hosting smallest_host(const Config& resolved) {
   }
   const Hosting& best = *std::ranges::min_element(
       all, {}, [](const Hosting& each) { return std::pair(each.undescribed, each.wrong.size()); });
-  fail(ExitCode::usage, "no architecture of transformers holds this model; {} comes closest, but for {}",
+  fail(ExitCode::usage, "no architecture in transformers can represent this model; {} is the closest, except for {}",
        best.architecture->model, boost::join(best.wrong, ", "));
 }
 

@@ -23,7 +23,7 @@ void require_tensors_for(const Config& config, const ModelFolder& model) {
   const std::int64_t sparse = std::max<std::int64_t>(config.model.layers - config.model.first_dense_layers, 0),
                      there = std::ssize(model.tensors());
   require_input(config.model.layers <= there && (sparse == 0 || config.moe.experts <= there / sparse),
-                "{} describes {} of {}, for which {} are too few", (model.path() / config_name).string(),
+                "{} describes {} of {}, but the files have only {}", (model.path() / config_name).string(),
                 count_text(config.model.layers, "layer"), count_text(config.moe.experts, "expert"),
                 count_text(there, "tensor"));
 }
@@ -42,11 +42,11 @@ void require_all_read(const ModelFolder& model, const Config& config, const std:
   std::vector<float> values;
   for (const auto& [name, tensor] : model.tensors()) {
     if (read.contains(name) || is_spare(name, config)) continue;
-    require_input(zero.contains(name), "{}: no model of Lyceum has a tensor {}", tensor.file->path(), name);
+    require_input(zero.contains(name), "{}: Lyceum's models have no tensor {}", tensor.file->path(), name);
     values.resize(static_cast<std::size_t>(tensor.entry->shape.size()));
     tensor.read(values);
     require_input(std::ranges::all_of(values, [](float value) { return value == 0; }),
-                  "{}: {} is not zero: Lyceum's attention has a bias of queries, keys and values alone",
+                  "{}: {} is not zero: Lyceum's attention has biases only for queries, keys and values",
                   tensor.file->path(), name);
   }
 }
@@ -66,7 +66,7 @@ NewRun import_run(const ModelFolder& model, LoadedConfig wanted) {
     require_input(found != model.tensors().end(), "{} has no tensor {}, which its {} describes", model.path().string(),
                   name, config_name);
     const ModelFolder::Tensor theirs = found->second;
-    require_input(theirs.entry->shape == tensor.shape, "{}: {} is {}, and would be {} by the configuration",
+    require_input(theirs.entry->shape == tensor.shape, "{}: {} is {}, but {} according to the configuration",
                   theirs.file->path(), name, theirs.entry->shape, tensor.shape);
     read.insert(name);
     run.tensors.push_back({tensor.name, tensor.shape, [theirs](std::span<float> values) { theirs.read(values); }});
@@ -83,10 +83,10 @@ fs::path tokenizer_of(const ModelFolder& model, std::vector<std::string>& notes)
       const Tokenizer readable(file);
       return file;
     } catch (const Error& problem) {
-      notes.push_back(fmt::format("tokenizer  passed over: {}", problem.what()));
+      notes.push_back(fmt::format("tokenizer  skipped: {}", problem.what()));
     }
   }
-  notes.emplace_back("tokenizer  none that data.tokenizer could name");
+  notes.emplace_back("tokenizer  none found: data.tokenizer is not set");
   return {};
 }
 

@@ -33,7 +33,7 @@ const Architecture& architecture_of(const Json& json) {
   std::string known;
   for (const Architecture& each : architectures()) known += (known.empty() ? "" : ", ") + std::string(each.type);
   const Architecture* const found = find_architecture(type.get<std::string>());
-  require_input(found, "model_type = {}: known are {}", excerpt(type.dump()), known);
+  require_input(found, "model_type = {}: must be one of {}", excerpt(type.dump()), known);
   return *found;
 }
 
@@ -43,7 +43,7 @@ std::set<std::string> indexed_files(const Json& index) {
   require_input(value_of(index, "weight_map").is_object(), "it has no weight_map");
   for (const auto& [tensor, file] : index["weight_map"].items()) {
     const std::string name = file.is_string() ? file.get<std::string>() : "";
-    require_input(!name.empty() && name.find('/') == std::string::npos, "{} lies in {}, which is no file beside it",
+    require_input(!name.empty() && name.find('/') == std::string::npos, "{} is in {}, which is not a file next to it",
                   excerpt(tensor), excerpt(file.dump()));
     names.insert(name);
   }
@@ -57,14 +57,14 @@ Json read_object(const fs::path& file) {
     const std::string text = read_whole_file(file);
     require_shallow(text);
     Json json = Json::parse(text);
-    require_input(json.is_object(), "it is no JSON object");
+    require_input(json.is_object(), "it is not a JSON object");
     return json;
   });
 }
 
 ModelFolder::ModelFolder(fs::path folder) : path_(std::move(folder)) {
   const fs::path file = path_ / config_name;
-  require_input(fs::is_regular_file(file), "{} is not there: name the folder of a model, as transformers saves one",
+  require_input(fs::is_regular_file(file), "{} does not exist: name the folder of a model that transformers saved",
                 file.string());
   const Json json = read_object(file);
   told_of(file, [&] {
@@ -89,7 +89,7 @@ void ModelFolder::open_files() {
     files_.push_back(std::make_unique<safetensors::Reader>(path_ / name));
     for (const safetensors::Entry& entry : files_.back()->tensors()) {
       const bool fresh = tensors_.try_emplace(entry.name, Tensor{files_.back().get(), &entry}).second;
-      require_input(fresh, "{} has the tensor {}, as another file beside it", files_.back()->path(),
+      require_input(fresh, "{} has the tensor {}, which another file also has", files_.back()->path(),
                     excerpt(entry.name));
     }
   }

@@ -18,7 +18,7 @@ constexpr const char *config_name = "config.json", *weights_name = "model.safete
 /// A JSON object in a file. Throws a bad_input Error that names the file.
 Json read_object(const std::filesystem::path& file);
 
-/// A model in a folder of its own, as transformers saves it: config.json, and model.safetensors or several such files
+/// A model in a folder, as transformers saves it: config.json, and model.safetensors or several such files
 /// that model.safetensors.index.json names.
 class ModelFolder {
  public:

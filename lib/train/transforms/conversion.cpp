@@ -40,7 +40,8 @@ struct Task {
   bool given(const char* key) const { return wanted.origin.contains(key); }
   /// Keys that the transform sets.
   void require_free(std::initializer_list<const char*> keys) const {
-    for (const char* key : keys) require_usage(!given(key), "{}: {} sets it itself", key, request.transform);
+    for (const char* key : keys)
+      require_usage(!given(key), "{} cannot be set: {} determines it", key, request.transform);
   }
 };
 
@@ -54,13 +55,14 @@ void require_dense(const Task& task) {
   require_usage(moe.experts == 0 && moe.shared_experts == 0,
                 "{} is for dense models: this one has {} routed and {} shared experts", task.request.transform,
                 moe.experts, moe.shared_experts);
-  require_usage(task.moe().shared_experts == 0, "moe.shared_experts = {}: {} makes routed experts alone",
+  require_usage(task.moe().shared_experts == 0, "moe.shared_experts = {}: {} creates only routed experts",
                 task.moe().shared_experts, task.request.transform);
-  require_usage(task.moe().expert_sizes.empty() && task.moe().experts_of_layers.empty(),
-                "moe.expert_sizes and moe.experts_of_layers: {} makes as many experts of one width in every layer",
-                task.request.transform);
+  require_usage(
+      task.moe().expert_sizes.empty() && task.moe().experts_of_layers.empty(),
+      "moe.expert_sizes and moe.experts_of_layers: {} creates the same number of experts of one width in every layer",
+      task.request.transform);
   require_usage(task.moe().zero_experts == 0 && task.moe().copy_experts == 0,
-                "moe.zero_experts and moe.copy_experts: {} makes experts with weights alone", task.request.transform);
+                "moe.zero_experts and moe.copy_experts: {} creates only experts with weights", task.request.transform);
 }
 
 Making same_tensors(const Task&) {
@@ -76,11 +78,11 @@ Making upcycled(const Task& task) {
   task.require_free({"moe.expert_hidden"});
   MoeConfig& moe = task.moe();
   const std::int64_t copies = moe.experts;
-  require_usage(copies > 0, "say how many copies of each FFN there are to be: --moe.experts");
+  require_usage(copies > 0, "set the number of copies of each FFN: --moe.experts");
   require_usage(slices >= 1 && width % slices == 0, "--slices = {} does not divide the FFNs' width of {}", slices,
                 width);
   require_usage(slices == 1 || moe.router != RouterKind::hash,
-                "--slices = {} with moe.router = hash, which has one expert for a token", slices);
+                "--slices = {} with moe.router = hash, which chooses one expert per token", slices);
   moe.experts *= slices;
   moe.top_k *= slices;
   moe.top_k_start *= slices;
@@ -123,14 +125,14 @@ std::string insertion_text(const Config& config, const ExpertOrigins& origins) {
       }
     }
   }
-  return fmt::format("To train what is new and nothing else: optim.train_only = {}", fmt::join(patterns, ","));
+  return fmt::format("To train only what is new: optim.train_only = {}", fmt::join(patterns, ","));
 }
 
 Making inserted(const Task& task) {
   const ConversionRequest& request = task.request;
   constexpr std::int64_t most = 65536;  // as of moe.experts
   require_usage(request.experts > 0 && request.experts <= most,
-                "--experts = {}: say how many experts each layer is to get, 1 to {}", request.experts, most);
+                "--experts = {}: give the number of new experts per layer, 1 to {}", request.experts, most);
   require_usage(!request.layers || request.layers->end() <= task.own.model.layers,
                 "--layers names layer {}: the model has {}, counted from 0",
                 request.layers ? request.layers->end() - 1 : 0, count_text(task.own.model.layers, "layer"));
@@ -145,14 +147,15 @@ Making inserted(const Task& task) {
   return [=](const Config& resolved) { return rearranged_experts(resolved, origins); };
 }
 
-/// "layer 3: 2 of 8 experts go: 1, 6"
+/// "layer 3: 2 of 8 experts removed: 1, 6"
 std::string pruned_text(std::int64_t layer, const std::vector<std::int64_t>& tokens,
                         const std::vector<std::int64_t>& kept) {
   std::vector<std::size_t> gone;
   for (std::size_t e = 0; e < tokens.size(); ++e) {
     if (!std::ranges::binary_search(kept, static_cast<std::int64_t>(e))) gone.push_back(e);
   }
-  std::string text = fmt::format("layer {}: {} of {} go", layer, gone.size(), count_text(std::ssize(tokens), "expert"));
+  std::string text =
+      fmt::format("layer {}: {} of {} removed", layer, gone.size(), count_text(std::ssize(tokens), "expert"));
   if (!gone.empty()) text += ": " + ranges_text(gone);
   return text;
 }
@@ -165,10 +168,10 @@ ExpertTokens logged_tokens(const Config& own, const std::filesystem::path& routi
 Making pruned(const Task& task) {
   const ConversionRequest& request = task.request;
   require_usage(request.routing.empty() == static_cast<bool>(request.count),
-                "give either --routing, a run's routing.h5, or --data, tokens whose choices are counted");
+                "give either --routing, a run's routing.h5, or --data, tokens to count choices on");
   require_usage(request.threshold > 0 && request.threshold <= 1,
-                "--threshold = {}: experts go that are chosen less than this share, above 0 and at most 1, as often as "
-                "the most used one",
+                "--threshold = {}: must be above 0 and at most 1, the share of the most used expert's tokens that "
+                "experts need to stay",
                 request.threshold);
   task.require_free({"moe.experts", "moe.experts_of_layers"});
   require_changeable(task.own);
@@ -185,7 +188,7 @@ Making modulized(const Task& task) {
   require_dense(task);
   task.require_free({"moe.experts", "moe.expert_hidden"});
   require_usage(experts > 0 && width % experts == 0,
-                "--experts = {}: say how many experts each FFN is split into, a divisor of its width {}", experts,
+                "--experts = {}: give the number of experts to split each FFN into, a divisor of its width {}", experts,
                 width);
   MoeConfig& moe = task.moe();
   moe.experts = experts;
@@ -193,13 +196,12 @@ Making modulized(const Task& task) {
   if (!task.given("moe.router")) moe.router = RouterKind::random;
   if (!task.given("moe.gates") && !task.given("moe.renormalize")) moe.gates = Gates::ones;
   if (!task.given("moe.top_k")) moe.top_k = experts;
-  require_usage(
-      task.own.model.attention != "moa" || moe.router == task.own.moe.router,
-      "moe.router = {}: the experts of attention go by the same kind of router, which is {}: set moe.router = "
-      "{}",
-      name_of(moe.router), name_of(task.own.moe.router), name_of(task.own.moe.router));
+  require_usage(task.own.model.attention != "moa" || moe.router == task.own.moe.router,
+                "moe.router = {}: the attention experts have the same kind of router, {}: set moe.router = "
+                "{}",
+                name_of(moe.router), name_of(task.own.moe.router), name_of(task.own.moe.router));
   require_usage(task.request.coactivation.empty() || task.own.model.ffn == Activation::swiglu,
-                "--by = coactivation knows the activations of model.ffn = swiglu alone");
+                "--by = coactivation supports only model.ffn = swiglu");
   return [&source = task.source, &own = task.own, request = task.request, experts](const Config& resolved) {
     FfnCut cut;
     const auto active =
@@ -219,7 +221,7 @@ Making making_of(const Task& task) {
                                                                             modulized};
   const auto place =
       std::ranges::find(transform_names, task.request.transform, [](auto name) { return std::string(name); });
-  require(place != transform_names.end(), "no transform {}", task.request.transform);
+  require(place != transform_names.end(), "no such transform: {}", task.request.transform);
   return all[static_cast<std::size_t>(place - transform_names.begin())](task);
 }
 

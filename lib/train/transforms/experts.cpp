@@ -43,12 +43,12 @@ std::vector<RowSource> rows_by_origin(const std::string& tensor, const std::vect
 /// The routed experts of every layer that has some; refuses what cannot be rearranged.
 std::map<std::int64_t, Mixture> changeable_experts(const Config& source) {
   require_usage(source.moe.router != RouterKind::hash,
-                "moe.router = hash: with another number of experts every token would go to another one");
+                "moe.router = hash: with another number of experts every token would go to a different one");
   require_usage(source.moe.expert_sizes.empty(),
-                "moe.expert_sizes: experts of several widths can be neither inserted nor pruned here");
+                "moe.expert_sizes: experts of different widths can be neither inserted nor pruned");
   require_usage(source.moe.zero_experts == 0 && source.moe.copy_experts == 0,
-                "moe.zero_experts and moe.copy_experts: beside experts without weights none can be inserted or pruned "
-                "here");
+                "moe.zero_experts and moe.copy_experts: no experts can be inserted or pruned next to experts without "
+                "weights");
   std::map<std::int64_t, Mixture> layers;
   for (std::int64_t layer = 0; layer < source.model.layers; ++layer) {
     if (std::optional<Mixture> experts = routed_experts(source, layer)) layers.emplace(layer, std::move(*experts));
@@ -74,7 +74,7 @@ ExpertOrigins with_inserted(const Config& source, std::int64_t count, const std:
   for (const auto& [layer, experts] : routed) origins[layer] = numbers_from(0, experts.choices());
   for (const std::int64_t layer : layers) {
     const auto place = origins.find(layer);
-    require_usage(place != origins.end(), "layer {} has no routed experts to insert others beside", layer);
+    require_usage(place != origins.end(), "layer {} has no routed experts to insert others next to", layer);
     place->second.insert(place->second.end(), static_cast<std::size_t>(count), new_expert);
   }
   return origins;
@@ -111,7 +111,8 @@ ExpertTokens tokens_of_experts(const Config& source, const RoutingHistory& histo
   ExpertTokens tokens;
   for (const auto& [layer, experts] : changeable_experts(source)) {
     const auto log = std::ranges::find(history.layers, experts.id, &RoutingHistory::Layer::id);
-    require_input(log != history.layers.end(), "{}: has no layer {}, the checkpoint's model routes there", file, layer);
+    require_input(log != history.layers.end(), "{}: has no layer {}, where the checkpoint's model has experts", file,
+                  layer);
     require_input(log->experts == experts.choices(), "{}: has {} experts in layer {}, the checkpoint's model has {}",
                   file, log->experts, layer, experts.choices());
     std::vector<std::int64_t>& counts = tokens[layer];

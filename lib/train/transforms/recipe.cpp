@@ -17,7 +17,7 @@ namespace {
 Shape source_shape(const RowSource& part, const ModelTensor& tensor, const CheckpointReader& source) {
   if (part.tensor.empty()) return tensor.shape;
   const CheckpointReader::Entry* const entry = source.find(part.tensor);
-  require_usage(entry, "{} has no {} to make {} of: do not change the keys of the model on the command line",
+  require_usage(entry, "{} has no {} to create {} from: do not change keys of the model on the command line",
                 source.directory().string(), part.tensor, tensor.name);
   return entry->shape;
 }
@@ -51,8 +51,9 @@ void require_whole(const Recipe& recipe, const CheckpointReader& source) {
     parts +=
         (parts.empty() ? "" : " and ") + (part.tensor.empty() ? "initial values" : part.tensor + " " + from.text());
   }
-  require_usage(fits && rows == tensor.shape[0], "{} would be {} and is made of {}: do not change the keys that say so",
-                tensor.name, tensor.shape.text(), parts);
+  require_usage(fits && rows == tensor.shape[0],
+                "{} would be {} but is created from {}: do not change the keys of these sizes", tensor.name,
+                tensor.shape.text(), parts);
 }
 
 /// Copies what is picked of a whole tensor of `shape`.
@@ -80,7 +81,7 @@ std::vector<float> whole_source(const RowSource& part, const ModelTensor& tensor
   return whole;
 }
 
-/// Moves a matrix of `from`, or a vector, that stands at the beginning of `values` to the corner of one of `to`, whose
+/// Moves a matrix of `from`, or a vector, that is at the beginning of `values` to the corner of one of `to`, whose
 /// other elements become 0.
 void pad(const Shape& from, const Shape& to, std::span<float> values) {
   require(to.rank() <= 2, "a tensor {} padded to {}", from, to);

@@ -30,7 +30,7 @@ class FfnInputs {
   std::vector<std::vector<float>> layers_;
 };
 
-/// Units of a SwiGLU FFN in equal groups that keep most of the co-activation graph: between units i and j stands
+/// Units of a SwiGLU FFN in equal groups that keep most of the co-activation graph: between units i and j is
 /// Σ |h_i|·|h_j| over tokens, h = silu(gate·x) ⊙ (up·x). For groups of one size that is what balanced_clusters() of the
 /// rows |h_i| makes: Σ |a_i − mean|² = Σ |a_i|² − Σ over groups of Σ a_i·a_j / size.
 FfnParts units_active_together(const CheckpointReader& checkpoint, const FfnInputs& inputs, std::int64_t layer,

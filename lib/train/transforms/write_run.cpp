@@ -50,8 +50,8 @@ void remove_checkpoint(const fs::path& root) {
 
 void require_no_run(const fs::path& folder) {
   require_usage(list_checkpoint_directories(folder / "checkpoints").empty(),
-                "{} holds checkpoints: name another folder with --out", (folder / "checkpoints").string());
-  require_usage(!fs::exists(folder / "config.ini"), "{} is there already: name another folder with --out",
+                "{} contains checkpoints: name another folder with --out", (folder / "checkpoints").string());
+  require_usage(!fs::exists(folder / "config.ini"), "{} already exists: name another folder with --out",
                 (folder / "config.ini").string());
 }
 

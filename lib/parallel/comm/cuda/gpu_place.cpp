@@ -36,7 +36,7 @@ GpuPlace place_on_gpus(const ProcessGroup& world) {
   world.all_gather(own, counts);
   const auto blind = std::ranges::find(counts, 0);
   require_usage(blind == counts.end(),
-                "rank {} sees no GPU: set run.device = cpu, or see there that nvidia-smi lists one and that "
+                "rank {} sees no GPU: set run.device = cpu, or check that nvidia-smi lists a GPU there and that "
                 "CUDA_VISIBLE_DEVICES does not hide it",
                 blind - counts.begin());
   const std::vector<std::string> machines = world.all_gather(machine());
