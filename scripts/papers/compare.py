@@ -1,7 +1,7 @@
 """Differences between models over seeds, and what may be said of them.
 
 Seed by seed, two models have read the same data in the same order, so differences are paired. A claim holds where the 95 %
-confidence interval of the mean difference (Student's t, n − 1 degrees of freedom) lies on its side of zero.
+confidence interval of the mean difference (Student's t, n − 1 degrees of freedom) is on its side of zero.
 """
 import math
 import statistics

@@ -1,8 +1,8 @@
 """Trains and evaluates many small models on the cores of this machine, each once.
 
 A model is a name and the keys of its configuration. A run of it, with a seed, has a folder named by the model and a digest
-of all that determines its result; what is there is not done again, and what was interrupted goes on from its checkpoint.
-A run takes one core, and as many runs go on at a time as there are cores.
+of all that determines its result. A finished run is not repeated, and an interrupted one resumes from its checkpoint. A
+run takes one core, and as many runs are trained at a time as there are cores.
 """
 import configparser
 import hashlib

@@ -89,7 +89,7 @@ if __name__ == "__main__":
     except KeyboardInterrupt:
         sys.exit(130)
     except Stopped:
-        print("stopped; the same command goes on from here", file=sys.stderr)
+        print("stopped; run the same command to resume", file=sys.stderr)
         sys.exit(75)
     except Failed as error:
         print(f"run.sh: {error}", file=sys.stderr)

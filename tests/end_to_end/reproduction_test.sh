@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Usage: reproduction_test.sh LYCEUM SOURCE_DIR. scripts/papers/run.sh: two experiments in their quick form make their pages, an
-# interrupted one goes on, and what is there is not done again. LYCEUM_PYTHON names a Python with h5py and matplotlib.
+# interrupted one resumes, and a finished one is not repeated. LYCEUM_PYTHON names a Python with h5py and matplotlib.
 . "$(dirname "$0")/lib.sh" "$@"
 python=${LYCEUM_PYTHON:-$source/.venv/bin/python}
 reproduce=("$source/scripts/papers/run.sh" --lyceum "$lyceum" --work "$work/papers" --cores 2 --quick)
@@ -24,7 +24,7 @@ done
 kill -INT "$job"
 finish
 equal "exit code after Ctrl-C" "$code" 75
-says err "^stopped; the same command goes on from here$"
+says err "^stopped; run the same command to resume$"
 [[ ! -e $pages ]] || fail "an interrupted experiment left a page"
 
 for name in moduleformer smoe-dropout; do
