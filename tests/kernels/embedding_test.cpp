@@ -49,6 +49,23 @@ TYPED_TEST(EmbeddingTest, CopiesRowsAndSumsGradientsInOrder) {
   }
 }
 
+TYPED_TEST(EmbeddingTest, SumsTheGradientsOfAFrequentWordInOrder) {
+  using T = TypeParam;
+  using A = Accumulator<T>;
+  constexpr std::int64_t count = 1201, hidden = 9;
+  std::vector<std::int32_t> tokens = random_tokens(count, 5);
+  for (std::size_t t = 0; t < tokens.size(); t += 2) tokens[t] = 3;
+  const auto dy = Grid<T>::random(count, hidden, "dy");
+  auto expected = Grid<A>::zeros(5, hidden), d_table = expected;
+  for (std::int64_t t = 0; t < count; ++t) {
+    for (std::int64_t c = 0; c < hidden; ++c) {
+      expected(tokens[static_cast<std::size_t>(t)], c) += static_cast<A>(dy.at(t, c));
+    }
+  }
+  launch_on(2, EmbeddingWeightGrad<T>{tokens, dy.matrix(), d_table.matrix()});
+  EXPECT_TRUE(d_table.same_bits(expected));
+}
+
 TYPED_TEST(EmbeddingTest, PartsOfAVocabularyAddUpToTheWhole) {
   using T = TypeParam;
   using A = Accumulator<T>;

@@ -11,6 +11,8 @@ namespace {
 
 constexpr int embedding_threads = 128;
 constexpr int scan_threads = 1024;
+constexpr std::int64_t longest_sorted = 256;  // tokens of a word
+constexpr int rows_ahead = 8;                 // that a thread loads before it adds them
 
 template <int width, class T>
 __global__ void __launch_bounds__(embedding_threads)
@@ -76,9 +78,23 @@ __global__ void __launch_bounds__(embedding_threads)
   lists.mixed[lists.begin[word] + atomicAdd(lists.count + word, 1)] = static_cast<std::int32_t>(t);
 }
 
-/// A block a word: a token's place is how many of the list are smaller.
-__global__ void __launch_bounds__(embedding_threads) sort_lists(WordLists lists) {
+/// A block per word: a token's place is how many of the list are smaller. That is quadratic, so a long list is made
+/// anew from all tokens, which are in order.
+__global__ void __launch_bounds__(embedding_threads) sort_lists(WordLists lists, std::span<const std::int32_t> tokens) {
   const std::int64_t begin = lists.begin[blockIdx.x], end = lists.begin[blockIdx.x + 1];
+  if (end - begin > longest_sorted) {
+    const std::int64_t token = lists.first + blockIdx.x, count = static_cast<std::int64_t>(tokens.size());
+    std::int64_t placed = begin;
+    for (std::int64_t base = 0; base < count && placed < end; base += embedding_threads) {
+      const std::int64_t t = base + threadIdx.x;
+      const bool here = t < count && tokens[t] == token;
+      std::int64_t total = 0;
+      const std::int64_t before = exclusive_sum<embedding_threads>(here, total);
+      if (here) lists.sorted[placed + before] = static_cast<std::int32_t>(t);
+      placed += total;
+    }
+    return;
+  }
   for (std::int64_t i = begin + threadIdx.x; i < end; i += embedding_threads) {
     const std::int32_t token = lists.mixed[i];
     std::int64_t place = begin;
@@ -96,7 +112,15 @@ __global__ void __launch_bounds__(embedding_threads) add_gradients(EmbeddingWeig
   if (begin == end || c >= embedding.dy.cols) return;
   A* d_table = embedding.d_table.row(word) + c;
   auto sum = load<width>(d_table);
-  for (std::int64_t i = begin; i < end; ++i) {
+  std::int64_t i = begin;
+  for (; i + rows_ahead <= end; i += rows_ahead) {
+    Pack<T, width> dy[rows_ahead];
+    for (int r = 0; r < rows_ahead; ++r) dy[r] = load<width>(embedding.dy.row(lists.sorted[i + r]) + c);
+    for (int r = 0; r < rows_ahead; ++r) {
+      for (int e = 0; e < width; ++e) sum[e] += widen(dy[r][e]);
+    }
+  }
+  for (; i < end; ++i) {
     const auto dy = load<width>(embedding.dy.row(lists.sorted[i]) + c);
     for (int e = 0; e < width; ++e) sum[e] += widen(dy[e]);
   }
@@ -147,7 +171,7 @@ void run(const CudaStream& stream, const EmbeddingWeightGrad<T>& embedding) {
         IndexCheck(stream, name, "tokens", 0, vocab));
   start(stream, name, place_words, 1, scan_threads, lists);
   start(stream, name, list_tokens, token_blocks, embedding_threads, lists, embedding.tokens);
-  start(stream, name, sort_lists, static_cast<unsigned>(words), embedding_threads, lists);
+  start(stream, name, sort_lists, static_cast<unsigned>(words), embedding_threads, lists, embedding.tokens);
   constexpr int width = pack_width<A>;
   const bool packed = fits_packs(embedding.dy, width) && fits_packs(embedding.d_table, width);
   const std::int64_t tile = packed ? embedding_threads * width : embedding_threads;

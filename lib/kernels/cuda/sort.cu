@@ -11,6 +11,7 @@ namespace lyceum {
 namespace {
 
 constexpr int sort_threads = 128;
+constexpr int place_threads = 1024;
 constexpr std::int64_t chunk = 1024;  // pairs of a block
 
 /// The experts of a block's pairs; −1 behind the last one.
@@ -45,28 +46,45 @@ __global__ void __launch_bounds__(sort_threads) count_chunk(SortByExpert sort, s
   }
 }
 
-/// From counts to the slot of each block's next pair for each place; one block.
-__global__ void __launch_bounds__(sort_threads)
+/// From counts to the slot of each block's next pair for each place. One block, of which a warp has a place, and each
+/// of its lanes every 32nd chunk.
+__global__ void __launch_bounds__(place_threads)
     place_chunks(SortByExpert sort, std::int64_t* next, std::int64_t chunks, IndexCheck order, IndexCheck all_pairs) {
+  constexpr int warps = place_threads / warp_size;
+  const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   const auto places = static_cast<std::int64_t>(sort.order.size());
-  std::int64_t placed = 0, none = 0;
-  for (std::int64_t c = threadIdx.x; c < chunks; c += sort_threads) none += next[c * (places + 1) + places];
-  none = join_block<sort_threads>(none, Sum{});
-  for (std::int64_t base = 0; base < places; base += sort_threads) {
+  const auto count_of = [&](std::int64_t c, std::int64_t p) -> std::int64_t& { return next[c * (places + 1) + p]; };
+
+  std::int64_t none = 0;
+  for (std::int64_t c = threadIdx.x; c < chunks; c += place_threads) none += count_of(c, places);
+  none = join_block<place_threads>(none, Sum{});
+  for (std::int64_t p = warp; p < places; p += warps) {
+    std::int64_t count = 0;
+    for (std::int64_t c = lane; c < chunks; c += warp_size) count += count_of(c, p);
+    count = sum_to_here(count);
+    if (lane == warp_size - 1) sort.begin[p] = count;
+  }
+  __syncthreads();
+
+  std::int64_t placed = 0;
+  for (std::int64_t base = 0; base < places; base += place_threads) {
     const std::int64_t p = base + threadIdx.x;
-    std::int64_t count = 0, total = 0;
+    std::int64_t total = 0;
+    const std::int64_t before = exclusive_sum<place_threads>(p < places ? sort.begin[p] : 0, total);
     if (p < places) {
       order.passes(sort.order[p]);
-      for (std::int64_t c = 0; c < chunks; ++c) count += next[c * (places + 1) + p];
+      sort.begin[p] = placed + before;
     }
-    std::int64_t slot = placed + exclusive_sum<sort_threads>(count, total);
     placed += total;
-    if (p >= places) continue;
-    sort.begin[p] = slot;
-    for (std::int64_t c = 0; c < chunks; ++c) {
-      const std::int64_t here = next[c * (places + 1) + p];
-      next[c * (places + 1) + p] = slot;
-      slot += here;
+  }
+  __syncthreads();
+
+  for (std::int64_t p = warp; p < places; p += warps) {
+    std::int64_t slot = sort.begin[p];
+    for (std::int64_t base = 0; base < chunks; base += warp_size) {
+      const std::int64_t c = base + lane, here = c < chunks ? count_of(c, p) : 0, to_here = sum_to_here(here);
+      if (c < chunks) count_of(c, p) = slot + to_here - here;
+      slot += __shfl_sync(whole_warp, to_here, warp_size - 1);
     }
   }
   if (threadIdx.x != 0) return;
@@ -109,7 +127,7 @@ void run(const CudaStream& stream, const SortByExpert& sort) {
   const auto blocks = static_cast<unsigned>(chunks);
   start(stream, "SortByExpert", count_chunk, blocks, sort_threads, sort, next,
         IndexCheck(stream, "SortByExpert", "index", -1, sort.choices()));
-  start(stream, "SortByExpert", place_chunks, 1, sort_threads, sort, next, chunks,
+  start(stream, "SortByExpert", place_chunks, 1, place_threads, sort, next, chunks,
         IndexCheck(stream, "SortByExpert", "order", 0, places),
         IndexCheck(stream, "SortByExpert", "the sum of rows by order", pairs, pairs + 1));
   start(stream, "SortByExpert", place_pairs, blocks, sort_threads, sort, next);
