@@ -10,7 +10,7 @@ from deepseekmoe import deepseekmoe
 from lab import Lab, Model
 from page import Page, subplots, table
 
-# All with sigmoid scores that sum to one, as the paper of the bias has them.
+# All with sigmoid scores that are normalised over the chosen experts, as in DeepSeek-V3.
 _common = {key: value for key, value in deepseekmoe.keys.items() if not key.startswith("balance.")}
 _common |= {"moe.router": "sigmoid", "moe.gates": "renormalized"}
 none = Model("balance-none", _common)
@@ -34,9 +34,11 @@ def run(lab: Lab) -> Page:
     losses = lab.losses(models)
     violation = {model.name: [max_violation(lab, model, seed) for seed in lab.seeds] for model in models}
     quarter = lambda model: [float(values[-max(1, len(values) // 4):].mean()) for _, values in violation[model.name]]
-    page = Page("Ways to balance experts", "Auxiliary-loss-free load balancing (arXiv:2408.15664), Table 2 and Figure 3; DeepSeekMoE (arXiv:2401.06066), section 3.3",
+    page = Page("Ways to balance experts",
+                "Auxiliary-loss-free load balancing (arXiv:2408.15664), Table 2 and Figure 3; DeepSeekMoE (arXiv:2401.06066), section 3.3",
                 "DeepSeekMoE's balance loss pulls the router away from what the language loss wants. A bias on the scores that only chooses "
-                "experts, and moves after each step against their load, balances without a gradient: the paper reports a lower loss and a more "
+                "experts, and moves after each step against their load, balances without a gradient (scores as in DeepSeek-V3: sigmoid, "
+                "normalised over the chosen experts). The paper reports a lower loss and a more "
                 "even load than with the balance loss. MaxVio is the load of the busiest expert over the mean, minus 1; here over the last quarter "
                 "of training, mean of the layers.")
     page.claims += [

@@ -28,12 +28,12 @@ all_of_them = {
     "deepseekmoe-ablation": Experiment("A shared expert, finer experts", _d.ablation,
                                        [_d.gshard, _d.shared_expert, _d.halves, _d.deepseekmoe], 4),
     "deepseekmoe-redundancy": Experiment("How redundant routed experts are", _d.redundancy,
-                                         [_d.gshard, _d.gshard_wide, _d.deepseekmoe, _d.fewer], 20),
+                                         [_d.gshard, _d.gshard_wide, _d.deepseekmoe, _d.fewer], 21),
     "balance": Experiment("Ways to balance experts", balance.run, balance.models, 3),
     "modse": Experiment("Experts of diverse sizes", modse.run, modse.models, 6),
     "mohd": Experiment("Mixture of hidden dimensions", mohd.run, mohd.models, 9),
     "moduleformer": Experiment("ModuleFormer: modules that specialise", moduleformer.run, moduleformer.models, 20, 7 / 3),
-    "smoe-dropout": Experiment("SMoE-Dropout: one model, any number of experts", smoe_dropout.run, smoe_dropout.models, 19),
+    "smoe-dropout": Experiment("SMoE-Dropout: one model, any number of experts", smoe_dropout.run, smoe_dropout.models, 17),
 }
 
 full_steps = 600

@@ -129,11 +129,10 @@ class Lab:
 
     def run(self, *arguments: str) -> str:
         """What `lyceum ARGUMENTS` prints."""
-        if self._stopping:
-            raise Stopped
-        process = subprocess.Popen([self.lyceum, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                   env=self._environment, start_new_session=True)
         with self._lock:
+            self.require_wanted()
+            process = subprocess.Popen([self.lyceum, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                       env=self._environment, start_new_session=True)
             self._children.add(process)
         try:
             out, err = process.communicate()
@@ -145,6 +144,10 @@ class Lab:
         if process.returncode:
             raise Failed(f"lyceum {' '.join(arguments)}\n{err.strip()}", process.returncode if process.returncode > 0 else 1)
         return out
+
+    def require_wanted(self) -> None:
+        if self._stopping:
+            raise Stopped
 
     def stop(self) -> None:
         """Asks everything that runs to save and end; the second time, to end at once."""
@@ -162,6 +165,7 @@ class Lab:
         if key not in known:
             def steps(number):
                 scratch = self.folder / f"speed-{number}"
+                shutil.rmtree(scratch, ignore_errors=True)  # of one that was interrupted
                 keys = {**self.base, **model.keys, "run.steps": 6, "run.seed": 1, "data.train": self.corpus.train(),
                         "data.tokenizer": self.corpus.tokenizer}
                 config = _write_config(scratch, keys)
@@ -188,6 +192,7 @@ class Lab:
                   "routing.every": max(1, self.steps // 60)}
         if model.source:
             if not config.exists():
+                shutil.rmtree(directory, ignore_errors=True)  # of a conversion that was interrupted
                 source = self.directory(model.source, seed)
                 self.run("convert", model.transform[0], str(source), "--out", str(directory), *model.transform[1:])
             own = [f"--{key}={value}" for key, value in (rhythm | keys | {"run.dir": directory}).items()]
@@ -219,6 +224,8 @@ class Lab:
     def _evaluate(self, model: Model, seed: int, arguments: tuple[str, ...]) -> None:
         result = json.loads(self.run("eval", "--checkpoint", str(self.directory(model, seed)), "--batches", str(self.eval_batches),
                                      "--json", *arguments))
+        if result["loss"] is None or not math.isfinite(result["loss"]):
+            raise Failed(f"{self.directory(model, seed)} has a loss of {result['loss']}: its training diverged; see its metrics.jsonl")
         with self._lock:
             file = self._evals(model, seed)
             known = json.loads(file.read_text()) if file.exists() else {}

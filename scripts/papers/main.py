@@ -75,11 +75,13 @@ def main() -> int:
         lab.steps = experiments.steps(lab, experiment, given.quick, given.minutes)
         print(f"{name}: {lab.steps} steps, {pages.counted(given.seeds, 'seed')}, {given.cores} at a time", flush=True)
         page = experiment.run(lab)
+        lab.require_wanted()
         pages.write(page, name, out, lab, command_of(given, name))
         print(f"{name}: {out / name}.md", flush=True)
         for claim in page.claims:
             print(f"  {claim.verdict:<10}  {claim.text}: {claim.ours} (paper: {claim.paper})", flush=True)
         pages.write_summary(out, {name: each.title for name, each in experiments.all_of_them.items()})
+        lab.require_wanted()
     return 0
 
 

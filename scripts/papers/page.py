@@ -82,11 +82,11 @@ def write(page: Page, name: str, out: Path, lab, command: str) -> None:
             "text": lab.corpus.tokens, "text_digest": lab.corpus.digest}
     text = [f"# {page.title}", page.introduction,
             table(["claim", "paper", "here", "verdict"], [[claim.text, claim.paper, claim.ours, f"**{claim.verdict}**"] for claim in claims]),
-            f"The figures are mean ± half of the 95 % confidence interval over {counted(len(lab.seeds), 'seed')}, paired by seed; how a verdict is "
-            "found: [README.md](README.md).", *page.sections]
+            f"Claims and differences are mean ± half of the 95 % confidence interval over {counted(len(lab.seeds), 'seed')}, paired by seed; "
+            "losses and other values are mean ± standard deviation. [README.md](README.md) defines the verdicts.", *page.sections]
     configurations = "\n\n".join(f"```ini\n; {model.name}\n{lab.configuration(model)}\n```" for model in page.models)
     text += ["## How it was made",
-             f"`{command}`, on {made['date']} with commit {made['commit']}, on {made['machine']}: {lab.steps} steps of {lab.base['batch.global']} "
+             f"`{command}`, on {made['date']} with commit {made['commit']}, on {made['machine']}: {lab.steps} steps (pre-training) of {lab.base['batch.global']} "
              f"sequences of {lab.base['batch.seq_len']} tokens ({tokens / 1e6:.2f} M tokens) for each model and seed, of a text of "
              f"{sum(lab.corpus.tokens.values()) / 1e6:.1f} M tokens; {_duration(seconds)} of core time for training. Paper: {page.paper}",
              "Configurations, without seed and files:", configurations]

@@ -8,7 +8,7 @@ import gzip
 import hashlib
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from errors import Failed
@@ -32,7 +32,7 @@ def domains(project: Path) -> list[Domain]:
         Domain("headers", ("/usr/include", "/usr/lib/gcc", "/usr/local/cuda/include"), (".h", ".hpp", ".hh", ".ipp", ".tcc")),
         Domain("python", ("/usr/lib/python3", "/usr/lib/python3.11", packages), (".py",)),
         Domain("manuals", ("/usr/share/man",), tuple(f".{section}" for section in range(1, 10))),
-        Domain("documentation", ("/usr/share/doc", str(project / "docs"), packages),
+        Domain("documentation", ("/usr/share/doc", packages),
                (".md", ".rst", ".txt", ".html", "README", "NEWS", "changelog", "METADATA"), name_is_not="copyright"),
         Domain("licences", ("/usr/share/doc", "/usr/share/common-licenses"), name_is="copyright"),
     ]
@@ -129,6 +129,8 @@ def prepare(lyceum, project: Path, folder: Path, size: Size) -> Corpus:
     record = folder / "corpus.json"
     if record.exists():
         known = json.loads(record.read_text())
+        if known["size"] != asdict(size):
+            raise Failed(f"{folder} holds another amount of text ({known['size']}): name another --work, or remove it", 2)
         return Corpus(folder, tuple(known["tokens"]), known["tokens"], known["digest"])
     folder.mkdir(parents=True, exist_ok=True)
     all_domains = domains(project)
@@ -158,7 +160,7 @@ def prepare(lyceum, project: Path, folder: Path, size: Size) -> Corpus:
     tokens = {domain.name: json.loads((folder / f"{domain.name}-train.json").read_text())["tokens"] for domain in all_domains}
     digest = _digest(folder, tokens)
     partial = record.with_suffix(".partial")
-    partial.write_text(json.dumps({"tokens": tokens, "digest": digest}, indent=1) + "\n")
+    partial.write_text(json.dumps({"size": asdict(size), "tokens": tokens, "digest": digest}, indent=1) + "\n")
     partial.replace(record)
     print(f"tokens     {sum(tokens.values()) / 1e6:.1f} M for training, vocabulary {size.vocab}", flush=True)
     return Corpus(folder, tuple(tokens), tokens, digest)

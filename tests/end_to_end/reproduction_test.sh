@@ -34,7 +34,7 @@ done
 "$python" - "$pages" <<'END' || fail "the pages are not what the runs gave"
 import json, math, pathlib, sys
 pages = pathlib.Path(sys.argv[1])
-for name, claims in (("moduleformer", 7), ("smoe-dropout", 4)):
+for name, claims in (("moduleformer", 6), ("smoe-dropout", 4)):
     text, kept = (pages / f"{name}.md").read_text(), json.loads((pages / f"{name}.json").read_text())
     assert len(kept["claims"]) == claims and kept["made"]["seeds"] == 2 and kept["made"]["steps"] == 20
     for claim in kept["claims"]:
@@ -44,11 +44,12 @@ for name, claims in (("moduleformer", 7), ("smoe-dropout", 4)):
 results = json.loads((pages / "smoe-dropout.json").read_text())["results"]
 # From ln 512 down, with any number of experts.
 losses = [loss for by_k in results["top_k"].values() for seeds in by_k.values() for loss in seeds] + results["dense"]
-assert len(losses) == 2 * (2 * 9 + 1) and all(4 < loss < math.log(512) for loss in losses), losses
+assert len(losses) == 2 * (2 * 8 + 1) and all(4 < loss < math.log(512) for loss in losses), losses
 summary = (pages / "README.md").read_text()
 assert summary.count("not run") == 6 and "[SMoE-Dropout" in summary, summary
 END
 cp "$pages/smoe-dropout.json" "$work/first.json"
 expect 0 "${reproduce[@]}" smoe-dropout
 ! grep -q '^training' "$work/out" || fail "trained again"
-cmp -s "$pages/smoe-dropout.json" "$work/first.json" || fail "the same command gave other figures"
+"$python" -c 'import json, sys; a, b = (json.load(open(path))["results"] for path in sys.argv[1:]); sys.exit(a != b)' \
+  "$pages/smoe-dropout.json" "$work/first.json" || fail "the same command gave other figures"

@@ -134,7 +134,7 @@ class ExpertSweep(unittest.TestCase):
 
     def test_refuses_what_it_cannot_use(self):
         (self.root / "sweep.json").write_text('{"a": 1}')
-        self.assertIn("sweep.json holds no evaluations", self.sweep("moe", expected=3))
+        self.assertIn("sweep.json contains no evaluations", self.sweep("moe", expected=3))
         (self.root / "sweep.json").unlink()
         self.sweep("moe", "--ratios=0,1", expected=2)
         self.assertIn("no such option: --bogus", self.sweep("moe", "--bogus", expected=2))
