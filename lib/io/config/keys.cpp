@@ -212,6 +212,8 @@ void bind_cadence(Binder key, Config& config) {
   key("checkpoint.resume", &config.checkpoint.resume, {.required = true, .hint = "auto | none | path"},
       "auto: the newest checkpoint that is sound, if any");
   key("checkpoint.at_start", &config.checkpoint.at_start, {}, "save step 0 as well");
+  key("checkpoint.background", &config.checkpoint.background, {},
+      "write checkpoints while training goes on, from a copy in host memory");
   key("routing.every", &config.routing.every, {.low = 0}, "steps between records of routing.h5; 0: none");
   key("routing.dead_after", &config.routing.dead_after, {.low = 0},
       "steps without a token after which an expert is told as dead; 0: never");
