@@ -1,12 +1,16 @@
 // mpirun -n RANKS benchmarks/checkpoint [TENSORS MEGABYTES]: a model's tensors and both moments, most of them matrices
-// of experts and some norm vectors, saved and read back by all ranks in a directory below the current one.
+// of experts and some norm vectors, saved and read back by all ranks in a directory below the current one. Then saved
+// once more in the background: the time that training would stop for, beside that of the plain save.
 #include "io/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
 #include <mpi.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <span>
+#include <thread>
 
 #include "core/clock.h"
 
@@ -31,6 +35,33 @@ std::vector<CheckpointPiece> make_pieces(const ProcessGroup& group, std::int64_t
   return pieces;
 }
 
+CheckpointHeader header(std::int64_t step) {
+  return {.run_uuid = "u", .step = step, .mesh = "", .config = "", .trainer_state = "{}"};
+}
+
+/// Seconds of the slowest rank.
+double most(const ProcessGroup& group, double seconds) {
+  group.all_reduce(std::span(&seconds, 1), Reduction::max);
+  return seconds;
+}
+
+/// `plain`: seconds of write_checkpoint() with these pieces.
+void measure_background(const ProcessGroup& group, const std::filesystem::path& root,
+                        std::span<const CheckpointPiece> pieces, double plain) {
+  const auto begin = Clock::now();
+  BackgroundCheckpoint checkpoint(group, root, header(2), pieces);
+  const double begun = most(group, seconds_since(begin));
+  while (!checkpoint.written()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const double written = most(group, seconds_since(begin));
+  checkpoint.publish();
+  const double all = most(group, seconds_since(begin));
+  if (group.rank() != 0) return;
+  fmt::print("{:28} {:7.3f} s\n", "write in the background", all);
+  fmt::print("  {:26} {:7.3f} s\n  {:26} {:7.3f} s\n", "until it is copied", begun, "publish", all - written);
+  const double stopped = begun + all - written;
+  fmt::print("  {:26} {:7.3f} s, {:.3f} of the plain save\n", "training stops for", stopped, stopped / plain);
+}
+
 void measure(std::int64_t tensors, double megabytes) {
   const ProcessGroup group = ProcessGroup::world(600);
   const std::filesystem::path root = "checkpoint-benchmark";
@@ -48,8 +79,8 @@ void measure(std::int64_t tensors, double megabytes) {
     phase = now;
     begin_phase = Clock::now();
   };
-  write_checkpoint(group, root, {.run_uuid = "u", .step = 1, .mesh = "", .config = "", .trainer_state = "{}"}, pieces,
-                   probe);
+  write_checkpoint(group, root, header(1), pieces, probe);
+  const double plain = most(group, seconds_since(begin_write));
   report("write", begin_write);
   const auto begin_choose = Clock::now();
   const auto path = choose_checkpoint(group, root, "auto", [](const std::string& text) { fmt::print("{}\n", text); });
@@ -64,6 +95,7 @@ void measure(std::int64_t tensors, double megabytes) {
   for (const CheckpointReader::Entry& entry : again.tensors())
     again.read(entry.name, Box::whole(entry.shape), out.data());
   report("read all, every rank", begin_others);
+  measure_background(group, root, pieces, plain);
   if (group.rank() == 0) std::filesystem::remove_all(root);
 }
 

@@ -156,8 +156,10 @@ void RunReport::entropy(double entropy, std::int64_t tokens, double valid_loss) 
                    valid_loss, tokens, entropy));
 }
 
-void RunReport::saved(const std::string& root, std::int64_t step, double seconds, const std::string& unsound) {
-  note(fmt::format("checkpoint {} after step {} in {:.1f} s{}", root, step, seconds,
+void RunReport::saved(const std::string& root, std::int64_t step, double seconds, double stopped,
+                      const std::string& unsound) {
+  note(fmt::format("checkpoint {} after step {} in {:.1f} s{}{}", root, step, seconds,
+                   config_.checkpoint.background ? fmt::format(", training stopped for {:.2f} s", stopped) : "",
                    unsound.empty() ? "" : "; it is not sound: " + unsound));
 }
 

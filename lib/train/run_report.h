@@ -49,8 +49,9 @@ class RunReport {
   void left_out(const StepResult& result, std::int64_t step);
   void validation(const SourcesEvaluation& evaluation, const RunData& data, std::int64_t step, double seconds);
   void entropy(double entropy, std::int64_t tokens, double valid_loss);
+  /// `seconds`: from the beginning of the save until the checkpoint was there, `stopped` of them without a step.
   /// `unsound`: why the checkpoint is not sound, or empty.
-  void saved(const std::string& root, std::int64_t step, double seconds, const std::string& unsound);
+  void saved(const std::string& root, std::int64_t step, double seconds, double stopped, const std::string& unsound);
   /// A run whose steps were done before it started.
   void nothing_to_train(std::int64_t step);
   /// By a signal.

@@ -9,7 +9,6 @@
 
 #include "core/allocator.h"
 #include "core/clock.h"
-#include "io/checkpoint/checkpoint.h"
 #include "io/data/token_data.h"
 #include "io/run/batch_job.h"
 #include "model/expert_places.h"
@@ -73,7 +72,7 @@ ExitCode Trainer::run() {
     if (last || due(state_.step, config_.eval.every)) validate();
     if (last) tell_entropy();
     logs_.end_step();
-    if (last || due(state_.step, config_.checkpoint.every)) save();
+    if (last || due(state_.step, config_.checkpoint.every)) save(!last && config_.checkpoint.background);
     if (!last && stops()) return ExitCode::resubmit;
   }
   return finished();
@@ -140,6 +139,7 @@ bool Trainer::rolls_back() {
   setup_.mesh.world.all_reduce(std::span(unsound), Reduction::max);
   unsound_steps_ = unsound[0] == 0 ? 0 : unsound_steps_ + 1;
   if (unsound_steps_ != Soundness::window) return false;
+  finish_save();
   train_step_.release_memory();
   const StartingPoint point(config_, config_text_, setup_, report_, StartingPoint::Choice::sound);
   if (!point.is_checkpoint()) {
@@ -185,45 +185,72 @@ void Trainer::agree_on_gemms() {
   report_.attempt(gemm_file_failing_, [&] { gemms_->save(); });
 }
 
-void Trainer::save() {
+void Trainer::save(bool in_background) {
+  finish_save();
   if (lock_) lock_->require_held(true);
   train_step_.audit(state_.step);
   agree_on_gemms();
-  const auto start = Clock::now();
+  const auto begun = Clock::now();
   logs_.sync();
   const fs::path root = checkpoint_root(config_.run);
-  const Mesh& mesh = setup_.mesh;
-  const std::string unsound = state_.soundness.problem();
-  std::string complaint;
+  const ProcessGroup& world = setup_.mesh.world;
+  Save save{.header = {.run_uuid = state_.run_uuid,
+                       .step = state_.step,
+                       .mesh = setup_.mesh.shape.text(world.size()),
+                       .config = config_text_,
+                       .trainer_state = state_.text(),
+                       .job = batch_job(),
+                       .unsound = state_.soundness.problem(),
+                       .tokenizer = data_.tokenizer},
+            .begun = begun,
+            .waiting_since = begun};
+  attempt_save([&] {
+    if (in_background) {
+      BackgroundCheckpoint checkpoint(world, root, save.header, optimizer_.pieces());
+      save.waited = seconds_since(begun);
+      background_save_.emplace(std::move(save), std::move(checkpoint));
+    } else {
+      published(save, write_checkpoint(world, root, save.header, optimizer_.pieces()));
+    }
+  });
+}
+
+void Trainer::finish_save() {
+  std::optional<BackgroundSave> ending = std::exchange(background_save_, std::nullopt);
+  if (!ending) return;
+  if (lock_) lock_->require_held(true);
+  ending->save.waiting_since = Clock::now();
+  attempt_save([&] { published(ending->save, ending->checkpoint.publish()); });
+}
+
+void Trainer::attempt_save(const std::function<void()>& part) {
   try {
-    complaint = write_checkpoint(mesh.world, root,
-                                 {.run_uuid = state_.run_uuid,
-                                  .step = state_.step,
-                                  .mesh = mesh.shape.text(mesh.world.size()),
-                                  .config = config_text_,
-                                  .trainer_state = state_.text(),
-                                  .job = batch_job(),
-                                  .unsound = unsound,
-                                  .tokenizer = data_.tokenizer},
-                                 optimizer_.pieces());
+    part();
   } catch (const Error& error) {  // the same on all ranks: training is worth more than this checkpoint
     if (error.code() != ExitCode::failed) throw;
     report_.warn(error.what());
-    return;
   }
-  saved_step_ = state_.step;
+}
+
+void Trainer::published(const Save& save, const std::string& complaint) {
+  saved_step_ = save.header.step;
+  const fs::path root = checkpoint_root(config_.run);
   if (!complaint.empty()) {
     report_.warn(complaint);
-  } else if (mesh.world.rank() == 0) {
+  } else if (setup_.mesh.world.rank() == 0) {
     report_.attempt([&] { prune_checkpoints(root, config_.checkpoint.keep); });
   }
-  report_.saved(root.string(), state_.step, seconds_since(start), unsound);
+  report_.saved(root.string(), save.header.step, seconds_since(save.begun),
+                save.waited + seconds_since(save.waiting_since), save.header.unsound);
 }
 
 bool Trainer::stops() {
-  std::array<std::int64_t, 1> asked{stop_requested() ? 1 : 0};
-  setup_.mesh.world.all_reduce(std::span(asked), Reduction::max);
-  if (asked[0] == 0) return false;
+  const bool writing = background_save_ && !background_save_->checkpoint.written();
+  std::array<std::int64_t, 2> of_any_rank{stop_requested() ? 1 : 0, writing ? 1 : 0};
+  setup_.mesh.world.all_reduce(std::span(of_any_rank), Reduction::max);
+  const auto [asked, still_writing] = of_any_rank;
+  if (asked || !still_writing) finish_save();
+  if (!asked) return false;
   if (state_.step > 0 && saved_step_ != state_.step) {
     save();
     require(saved_step_ == state_.step, "stopped on request, but the checkpoint could not be written");

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <ostream>
 #include <string>
 
+#include "core/clock.h"
 #include "core/error.h"
+#include "io/checkpoint/checkpoint.h"
 #include "io/config/config.h"
 #include "io/run/lock.h"
 #include "model/staged_model.h"
@@ -41,7 +44,18 @@ class Trainer {
   void validate();
   void tell_entropy();
   void agree_on_gemms();
-  void save();
+  /// Saves; `in_background`: begins to, and finish_save() does the rest.
+  void save(bool in_background = false);
+  struct Save {
+    CheckpointHeader header;
+    Clock::time_point begun, waiting_since;  // waiting: no step is made
+    double waited = 0;                       // seconds before
+  };
+  /// Publishes the save that is under way, if there is one, as soon as all ranks have written it.
+  void finish_save();
+  /// Does a part of a save. Where it fails on all ranks, it tells so and the run goes on without this checkpoint.
+  void attempt_save(const std::function<void()>& part);
+  void published(const Save& save, const std::string& complaint);
   /// Whether a signal asked any rank to stop and the steps so far are on the disk.
   bool stops();
   /// The exit code when all steps are done; throws where they left nothing that is worth it.
@@ -67,6 +81,11 @@ class Trainer {
   std::int64_t unsound_steps_ = 0;  // one after another
   double last_valid_loss_ = 0;
   bool gemm_file_failing_ = false;
+  struct BackgroundSave {
+    Save save;
+    BackgroundCheckpoint checkpoint;
+  };
+  std::optional<BackgroundSave> background_save_;  // under way
 };
 
 }  // namespace lyceum

@@ -24,15 +24,17 @@ expect 0 "${one[@]}" "--run.dir=$work/full" --run.steps=5
 first=$(sha256sum "$work"/full/checkpoints/step-00000005/*)
 
 # Room for logs, none for checkpoints: trains to the end, and says that its result is lost.
-expect 4 limited 200 "${one[@]}" "--run.dir=$work/full" --run.steps=12
-says out "^warning: checkpoint step-00000010 was not saved: .*earlier checkpoints are untouched"
-says out "^12/12 "
-says err "^lyceum train: the last checkpoint could not be written: free space on the disk of $work/full"
-equal "lines of stderr" "$(wc -l <"$work/err")" 1
-equal "steps in metrics" "$(steps "$work/full/metrics.jsonl" | wc -l)" 12
-equal "checkpoints" "$(ls "$work/full/checkpoints")" $'LATEST\nstep-00000005'
-equal "the earlier checkpoint" "$(sha256sum "$work"/full/checkpoints/step-00000005/*)" "$first"
-expect 0 "$lyceum" checkpoint verify "$work/full/checkpoints"
+for background in false true; do
+  expect 4 limited 200 "${one[@]}" "--run.dir=$work/full" --run.steps=12 --checkpoint.background=$background
+  says out "^warning: checkpoint step-00000010 was not saved: .*earlier checkpoints are untouched"
+  says out "^12/12 "
+  says err "^lyceum train: the last checkpoint could not be written: free space on the disk of $work/full"
+  equal "lines of stderr" "$(wc -l <"$work/err")" 1
+  equal "steps in metrics" "$(steps "$work/full/metrics.jsonl" | wc -l)" 12
+  equal "checkpoints" "$(ls "$work/full/checkpoints")" $'LATEST\nstep-00000005'
+  equal "the earlier checkpoint" "$(sha256sum "$work"/full/checkpoints/step-00000005/*)" "$first"
+  expect 0 "$lyceum" checkpoint verify "$work/full/checkpoints"
+done
 
 # No room for metrics either: told once, the steps that are there are whole lines.
 expect 4 limited 4 "${one[@]}" "--run.dir=$work/full" --run.steps=12 --routing.every=0

@@ -50,6 +50,17 @@ equal "lines for the signal" "$(grep -c "^lyceum train: SIGUSR1: saving a checkp
 expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/pair"
 same_weights "$work/calm-2/checkpoints/step-00000120" "$work/pair/checkpoints/step-00000120"
 
+# --- while a checkpoint is written in the background
+saving() { compgen -G "$1/checkpoints/step-*.partial" >"$work/partial"; }
+begin two_ranks "${pair[@]}" "--run.dir=$work/back" --checkpoint.background=true --checkpoint.every=1
+poll=0.01 wait_for 30 saving "$work/back" || fail "the ranks to interrupt save nothing"
+kill -INT -- "-$job"
+finish
+saved back
+equal "left behind" "$(ls "$work/back/checkpoints" | grep -Evc '^(LATEST|step-[0-9]{8})$' || true)" 0
+expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/back"
+same_weights "$work/calm-2/checkpoints/step-00000120" "$work/back/checkpoints/step-00000120"
+
 # --- twice, in a step that takes long: the second one does not wait for it
 long=("${run_of[@]}" --batch.global=20480)
 in_step() { [[ -f $1/metrics.jsonl ]] && sleep 1; }  # the file is made just before the first step

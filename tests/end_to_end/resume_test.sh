@@ -28,6 +28,13 @@ for precision in f32 bf16; do
   same_run whole-$precision parts-$precision step-00000012
   equal "steps in metrics" "$(steps "$work/parts-$precision/metrics.jsonl" | wc -l)" 12
 done
+# Saved in the background: the same weights while training goes on, and the folder of a run that did not.
+background=("${tiny[@]}" --parallel.expert=2 --optim.schedule=constant --checkpoint.background=true)
+expect 0 ranks 2 "${background[@]}" "--run.dir=$work/background"
+says out "^checkpoint .* after step 5 in .* s, training stopped for "
+same_run whole-f32 background step-00000012
+for step in 05 10; do same_weights "$work"/{whole-f32,background}/checkpoints/step-000000$step; done
+equal "checkpoints" "$(ls "$work/background/checkpoints")" "$(ls "$work/whole-f32/checkpoints")"
 # A bias that counts move, and no gradient; its tensor has no moments.
 pair=("${tiny[@]}" --parallel.expert=2 --optim.schedule=constant --moe.router=sigmoid --moe.gates=renormalized
   --balance.bias_rate=0.01)

@@ -83,7 +83,8 @@ class Run:
         fault = self.draw_fault() if way == "fault" else None
         before = self.keep_checkpoints() if self.changing else None
         begun = steps_done(self.dir)
-        job = self.lab.start(self.dir, self.mesh[0], self.options("--run.steps=1000000"), [fault] if fault else ())
+        options = self.options("--run.steps=1000000", f"--checkpoint.background={self.source.choice(['true', 'false'])}")
+        job = self.lab.start(self.dir, self.mesh[0], options, [fault] if fault else ())
         if early:
             time.sleep(wait)
         else:

@@ -136,6 +136,8 @@ def scenarios():
 
     return [
         Scenario("save", None, options("--run.steps=4", "--checkpoint.every=2"), whole_saves, 4, {2, 4}),
+        Scenario("background", None, options("--run.steps=4", "--checkpoint.every=2", "--checkpoint.background=true"),
+                 whole_saves, 4, {2, 4}),
         Scenario("rotation", with_a_damaged_newest, options("--checkpoint.every=2", "--checkpoint.keep=1"), rotations, 6,
                  {6}),
         Scenario("start", with_leftovers, options("--checkpoint.every=2"), start, 6, {4, 6}),
@@ -283,10 +285,10 @@ def sweep(lab, arguments, folder):
             if problem:
                 failures.append(f"{point}: {problem}")
                 print(f"FAILED {failures[-1]}", flush=True)
-    print(f"{'phase':<10}{'kind':<10}{'fault':<9}{'points':>7}{'passed':>8}")
+    print(f"{'phase':<12}{'kind':<10}{'fault':<9}{'points':>7}{'passed':>8}")
     for key in sorted(tried):
-        print(f"{key[0]:<10}{key[1]:<10}{key[2]:<9}{tried[key]:>7}{passed[key]:>8}")
-    print(f"{'all':<29}{len(points):>7}{len(points) - len(failures):>8}")
+        print(f"{key[0]:<12}{key[1]:<10}{key[2]:<9}{tried[key]:>7}{passed[key]:>8}")
+    print(f"{'all':<31}{len(points):>7}{len(points) - len(failures):>8}")
     return 1 if failures else 0
 
 

@@ -5,10 +5,15 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <functional>
+#include <latch>
+#include <optional>
 #include <set>
+#include <stdexcept>
 
 #include "io/checkpoint/checkpoint.h"
 #include "io/checkpoint/manifest.h"
+#include "io/files/whole_file.h"
 #include "support/checkpoint_model.h"
 #include "support/file_size_limit.h"
 #include "support/shared_directory.h"
@@ -145,6 +150,96 @@ TEST(CheckpointRanks, AFullDiskOnOneRankIsNamed) {
   EXPECT_EQ(latest, "step-00000001");
   EXPECT_EQ(CheckpointReader(root.path() / "step-00000001").problem(), "");
   write(world, root.path(), 2);
+  EXPECT_EQ(CheckpointReader(root.path() / "step-00000002").problem(), "");
+}
+
+/// A checkpoint in the background whose threads wait before they write.
+class HeldCheckpoint {
+ public:
+  HeldCheckpoint(const ProcessGroup& group, const fs::path& root, std::int64_t step, const CheckpointProbe& probe = {})
+      : pieces_(own_pieces(group)), checkpoint_(group, root, header(step), pieces_.get(), [this, probe](auto phase) {
+          if (phase == "shard") held_.wait();
+          if (probe) probe(phase);
+        }) {
+    pieces_.clear();
+  }
+  ~HeldCheckpoint() { let_go(); }
+  void let_go() {
+    if (!held_.try_wait()) held_.count_down();
+  }
+  std::string publish() {
+    let_go();
+    return checkpoint_.publish();
+  }
+  bool written() const { return checkpoint_.written(); }
+
+ private:
+  std::latch held_{1};
+  TestPieces pieces_;
+  BackgroundCheckpoint checkpoint_;
+};
+
+TEST(CheckpointRanks, InTheBackgroundTheSameFilesAreWrittenOfWhatItWas) {
+  const ProcessGroup world = ProcessGroup::world(60);
+  const SharedDirectory root(world);
+  const fs::path at_once = root.path() / "at once", later = root.path() / "later";
+  for (const int step : {1, 2}) {
+    write(world, at_once, step);
+    HeldCheckpoint checkpoint(world, later, step);
+    EXPECT_FALSE(checkpoint.written());
+    EXPECT_FALSE(fs::exists(later / checkpoint_name(step)));
+    EXPECT_EQ(checkpoint.publish(), "");
+    EXPECT_TRUE(checkpoint.written());
+    expect_same_checkpoint(later / checkpoint_name(step), at_once / checkpoint_name(step));
+    EXPECT_EQ(read_whole_file(later / "LATEST"), checkpoint_name(step) + "\n");
+    EXPECT_FALSE(fs::exists(later / (checkpoint_name(step) + ".partial")));
+    world.barrier();
+  }
+}
+
+TEST(CheckpointRanks, WhatFailsInTheBackgroundOfOneRankFailsAllAndChangesNothing) {
+  const ProcessGroup world = ProcessGroup::world(60);
+  const SharedDirectory root(world);
+  write(world, root.path(), 1);
+  const int last = world.size() - 1;
+  const auto expect_failure = [&](const std::function<void()>& publish, const std::string& cause) {
+    const std::string message = common_error(world, publish, ExitCode::failed);
+    EXPECT_THAT(message, HasSubstr(fmt::format("step-00000002 was not saved: rank {}: ", last)));
+    EXPECT_THAT(message, HasSubstr(cause));
+    EXPECT_EQ(list_checkpoints(root.path()), std::vector<std::string>{"step-00000001"});
+    EXPECT_EQ(read_whole_file(root.path() / "LATEST"), "step-00000001\n");
+    EXPECT_FALSE(fs::exists(root.path() / "step-00000002.partial"));
+    world.barrier();
+  };
+  for (const std::string phase : {"copy", "shard", "digest"}) {
+    HeldCheckpoint checkpoint(world, root.path(), 2, [&](std::string_view now) {
+      if (now == phase && world.rank() == last) throw std::runtime_error("the disk is gone");
+    });
+    expect_failure([&] { checkpoint.publish(); }, "the disk is gone");
+  }
+  for (const rlim_t limit : {100, 2000, 4000}) {
+    HeldCheckpoint checkpoint(world, root.path(), 2);
+    std::optional<FileSizeLimit> full;
+    if (world.rank() == last) full.emplace(limit);
+    expect_failure([&] { checkpoint.publish(); }, "File too large");
+  }
+  EXPECT_EQ(HeldCheckpoint(world, root.path(), 2).publish(), "");
+  EXPECT_EQ(CheckpointReader(root.path() / "step-00000002").problem(), "");
+}
+
+TEST(CheckpointRanks, WhatIsNotPublishedIsMended) {
+  const ProcessGroup world = ProcessGroup::world(60);
+  const SharedDirectory root(world);
+  write(world, root.path(), 1);
+  { HeldCheckpoint(world, root.path(), 2); }
+  world.barrier();
+  EXPECT_TRUE(fs::exists(root.path() / "step-00000002.partial"));
+  EXPECT_EQ(list_checkpoints(root.path()), std::vector<std::string>{"step-00000001"});
+  world.barrier();
+  if (world.rank() == 0) mend_checkpoints(root.path());
+  world.barrier();
+  EXPECT_FALSE(fs::exists(root.path() / "step-00000002.partial"));
+  EXPECT_EQ(HeldCheckpoint(world, root.path(), 2).publish(), "");
   EXPECT_EQ(CheckpointReader(root.path() / "step-00000002").problem(), "");
 }
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <signal.h>
 #include <sys/inotify.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -569,6 +570,33 @@ TEST_F(Checkpoint, ACrashInAnyPhaseLeavesTheOldOne) {
     ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 9) << phase;
     EXPECT_EQ(latest(), "step-00000001\n");
     EXPECT_EQ(choose("auto"), phase == "latest" ? at(2) : at(1));
+    EXPECT_TRUE(warnings_.empty());
+  }
+  save(2);  // over the leftovers
+  EXPECT_EQ(choose("auto"), at(2));
+  EXPECT_FALSE(fs::exists(root() / "step-00000002.partial"));
+}
+
+TEST_F(Checkpoint, ACrashOfTheThreadThatWritesLeavesTheOldOne) {
+  save(1);
+  for (const std::string phase : {"shard", "digest"}) {
+    const pid_t child = fork();
+    if (child == 0) {
+      const TestPieces pieces = model_pieces();
+      CheckpointHeader head = header;
+      head.step = 2;
+      BackgroundCheckpoint checkpoint(group_, root(), head, pieces.get(), [&](std::string_view now) {
+        if (now == phase) raise(SIGKILL);
+      });
+      checkpoint.publish();
+      _exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status)) << phase;
+    EXPECT_TRUE(fs::exists(root() / "step-00000002.partial"));
+    EXPECT_EQ(latest(), "step-00000001\n");
+    EXPECT_EQ(choose("auto"), at(1));
     EXPECT_TRUE(warnings_.empty());
   }
   save(2);  // over the leftovers

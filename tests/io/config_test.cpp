@@ -304,7 +304,7 @@ Config unusual() {
   c.parallel = {2, 3,        4,   5, 3, ScheduleKind::interleaved, 6, true, PlacementKind::pairs, DispatchKind::direct,
                 7, "staged", true};
   c.eval = {11, 0};
-  c.checkpoint = {13, 0, "runs/a b", true};
+  c.checkpoint = {13, 0, "runs/a b", true, true};
   c.routing = {0, 7};
   return c;
 }

@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 #include <hdf5.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -67,6 +70,58 @@ TEST(Hdf5, BoxesAreReadAndWritten) {
   EXPECT_THAT(part, ElementsAre(7, 8, 12, 13, 17, 18));
   data.write({{0, 0}, {1, 2}}, std::vector<std::int32_t>{-1, -2}.data());
   EXPECT_EQ(data.read<std::int32_t>()[1], -2);
+}
+
+TEST(Hdf5, WhatIsWrittenInSlicesComesBack) {
+  TemporaryDirectory directory;
+  hdf5::File file = hdf5::File::create(directory.path() / "a.h5");
+  int number = 0;
+  // Many slices of rows; rows that are larger than a slice; behind an axis of one; smaller than a chunk.
+  for (const Shape& shape : {Shape{5003, 700}, Shape{3, 1'500'001}, Shape{1, 2, 1300, 1100}, Shape{3'000'000}}) {
+    std::vector<std::int32_t> values(static_cast<std::size_t>(shape.size()));
+    std::iota(values.begin(), values.end(), ++number);
+    hdf5::Dataset data = file.create_dataset(std::to_string(number), DType::i32, shape);
+    data.write(values.data());
+    EXPECT_EQ(data.read<std::int32_t>(), values) << shape.text();
+    if (number > 1) continue;
+    // A part that begins within a chunk.
+    const Box part{{777, 3}, {4001, 690}};
+    std::vector<std::int32_t> negative(static_cast<std::size_t>(part.extent.size()), -1);
+    data.write(part, negative.data());
+    for (std::int64_t row = 777; row < 777 + 4001; ++row) {
+      std::fill_n(values.begin() + row * 700 + 3, 690, -1);
+    }
+    EXPECT_EQ(data.read<std::int32_t>(), values);
+  }
+}
+
+TEST(Hdf5, ThreadsWriteFilesOfTheirOwn) {
+  TemporaryDirectory directory;
+  constexpr int files = 4;
+  const auto path = [&](int file) { return directory.path() / (std::to_string(file) + ".h5"); };
+  const auto values_of = [](int file, int dataset) { return std::vector<std::int32_t>(20'000, 100 * file + dataset); };
+  {
+    std::vector<std::jthread> threads;
+    for (int f = 0; f < files; ++f) {
+      threads.emplace_back([&, f] {
+        hdf5::File file = hdf5::File::create(path(f));
+        for (int d = 0; d < 50; ++d) {
+          file.create_dataset("group/" + std::to_string(d), DType::i32, {20'000}).write(values_of(f, d).data());
+          file.set("last", d);
+        }
+        EXPECT_THROW(file.dataset("none"), Error);
+        file.close();
+      });
+    }
+  }
+  for (int f = 0; f < files; ++f) {
+    const hdf5::File file = hdf5::File::open(path(f));
+    EXPECT_EQ(file.integer("last"), 49);
+    EXPECT_EQ(file.children("group").size(), 50u);
+    for (int d = 0; d < 50; ++d) {
+      EXPECT_EQ(file.dataset("group/" + std::to_string(d)).read<std::int32_t>(), values_of(f, d));
+    }
+  }
 }
 
 TEST(Hdf5, AttributesAndScales) {

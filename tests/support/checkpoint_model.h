@@ -1,12 +1,16 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "io/checkpoint/checkpoint.h"
+#include "io/checkpoint/manifest.h"
 
 namespace lyceum {
 
@@ -48,6 +52,10 @@ class TestPieces {
     pieces_.push_back({tensor.name, tensor.shape, box, values_.back().data()});
   }
   void add(const TestTensor& tensor) { add(tensor, Box::whole(tensor.shape)); }
+  /// All values change.
+  void clear() {
+    for (std::vector<float>& values : values_) std::ranges::fill(values, 0.f);
+  }
   const std::vector<CheckpointPiece>& get() const { return pieces_; }
   std::vector<CheckpointPiece>& get() { return pieces_; }
 
@@ -67,6 +75,28 @@ inline std::vector<float> read_box(const CheckpointReader& reader, const std::st
   std::vector<float> values(static_cast<std::size_t>(box.extent.size()), -12345.f);
   reader.read(name, box, values.data());
   return values;
+}
+
+/// Two checkpoints hold the same in the same files. (Their bytes differ: HDF5 notes when a group was made.)
+inline void expect_same_checkpoint(const std::filesystem::path& a, const std::filesystem::path& b) {
+  const CheckpointReader one(a), other(b);
+  EXPECT_EQ(one.problem(), "");
+  EXPECT_EQ(other.problem(), "");
+  EXPECT_EQ(one.header().step, other.header().step);
+  EXPECT_EQ(one.header().trainer_state, other.header().trainer_state);
+  const Manifest manifest = read_manifest(a), other_manifest = read_manifest(b);
+  ASSERT_EQ(manifest.files.size(), other_manifest.files.size());
+  for (std::size_t f = 0; f < manifest.files.size(); ++f) {
+    EXPECT_EQ(manifest.files[f].name, other_manifest.files[f].name);
+    EXPECT_EQ(manifest.files[f].digest.bytes, other_manifest.files[f].digest.bytes);
+  }
+  ASSERT_EQ(one.tensors().size(), other.tensors().size());
+  for (std::size_t t = 0; t < one.tensors().size(); ++t) {
+    const auto& [name, shape] = one.tensors()[t];
+    EXPECT_EQ(name, other.tensors()[t].name);
+    EXPECT_EQ(shape, other.tensors()[t].shape);
+    EXPECT_TRUE(same_bits(read_box(one, name, Box::whole(shape)), read_box(other, name, Box::whole(shape)))) << name;
+  }
 }
 
 }  // namespace lyceum

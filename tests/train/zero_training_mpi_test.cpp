@@ -4,10 +4,12 @@
 
 #include <cmath>
 #include <cstring>
+#include <latch>
 #include <map>
 
 #include "core/allocator.h"
 #include "parallel/data/copies.h"
+#include "support/checkpoint_model.h"
 #include "support/shared_directory.h"
 #include "support/tiny_run.h"
 #include "train/step.h"
@@ -274,6 +276,41 @@ TEST_F(ZeroCheckpointTest, AnyStageGoesOnFromAnyOther) {
       load(second, reader, 2);
       second.run(2, 2);
       EXPECT_TRUE(same_bits(second.owned(), whole.owned())) << precision << " " << before << " → " << after;
+    }
+  }
+}
+
+TEST_F(ZeroCheckpointTest, TrainingGoesOnWhileACheckpointIsWritten) {
+  for (const char* precision : {"f32", "bf16"}) {
+    for (const int stage : {0, 1, 3}) {
+      Config config = tiny_config();
+      config.run.precision = precision;
+      config.optim.train_only = {"model/layers/1/*"};  // what is frozen has values in run.precision alone
+      const std::int64_t step = 10 * stage + (config.run.precision == "f32" ? 2 : 3);
+      Training run(resolved(config, stage, world.size()), ProcessGroup::world(60));
+      run.initialize();
+      run.run(0, 2);
+      const CheckpointReader reader = save(run, step);
+      std::latch held(1);
+      BackgroundCheckpoint checkpoint(
+          run.setup->mesh.world, root / "background",
+          {.run_uuid = "test", .step = step, .mesh = "", .config = "", .trainer_state = "{}"}, run.optimizer.pieces(),
+          [&](std::string_view phase) {
+            if (phase == "shard") held.wait();
+          });
+      const std::vector<StepResult> went_on = run.run(2, 2);
+      EXPECT_FALSE(checkpoint.written());
+      held.count_down();
+      EXPECT_EQ(checkpoint.publish(), "");
+      expect_same_checkpoint(root / "background" / checkpoint_name(step), root / checkpoint_name(step));
+      Training again(resolved(config, stage, world.size()), ProcessGroup::world(60));
+      load(again, CheckpointReader(root / "background" / checkpoint_name(step)), 2);
+      const std::vector<StepResult> resumed = again.run(2, 2);
+      for (std::size_t s = 0; s < resumed.size(); ++s) {
+        EXPECT_EQ(resumed[s].loss, went_on[s].loss) << precision << " " << stage;
+        EXPECT_EQ(resumed[s].weight_norm, went_on[s].weight_norm) << precision << " " << stage;
+        EXPECT_EQ(resumed[s].update_norm, went_on[s].update_norm) << precision << " " << stage;
+      }
     }
   }
 }

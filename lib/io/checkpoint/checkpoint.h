@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -47,8 +48,9 @@ struct CheckpointHeader {
 
 constexpr std::string_view tokenizer_name = "tokenizer.model";
 
-/// Called before each phase of writing: "plan", "shard", "digest" on every rank, "prepare", "manifest", "publish",
-/// "latest" on rank 0. What it throws fails the phase, so tests use it to break things. Default: nothing.
+/// Called before each phase of writing: "plan", "copy" (in the background only), "shard", "digest" on every rank,
+/// "prepare", "manifest", "publish", "latest" on rank 0. What it throws fails the phase, so tests use it to break
+/// things. Default: nothing.
 using CheckpointProbe = std::function<void(std::string_view phase)>;
 
 /// Collective. Writes `root/step-XXXXXXXX/` from every rank's pieces and publishes it atomically: shards into
@@ -61,6 +63,29 @@ using CheckpointProbe = std::function<void(std::string_view phase)>;
 std::string write_checkpoint(const ProcessGroup& group, const std::filesystem::path& root,
                              const CheckpointHeader& header, std::span<const CheckpointPiece> pieces,
                              const CheckpointProbe& probe = {});
+
+/// The same in two parts, with the same files, errors and promises: the ranks' files are written by a thread of each
+/// rank, of a copy of the pieces in the host's memory, which takes 4 bytes a value. The thread sends no message.
+class BackgroundCheckpoint {
+ public:
+  /// Collective. Begins, and returns as soon as the pieces are copied; then they may change. Throws where the save
+  /// cannot begin; what goes wrong with the copy or later, publish() throws.
+  BackgroundCheckpoint(const ProcessGroup& group, const std::filesystem::path& root, const CheckpointHeader& header,
+                       std::span<const CheckpointPiece> pieces, const CheckpointProbe& probe = {});
+  /// Gives up what is not published: waits until the thread has stopped, which it does soon. The `.partial` directory
+  /// stays for mend_checkpoints().
+  ~BackgroundCheckpoint();
+  BackgroundCheckpoint(BackgroundCheckpoint&&) noexcept;
+
+  /// Whether this rank's thread is done, with success or not. When it is on all ranks, publish() waits for none.
+  bool written() const;
+  /// Collective, once. Waits for the threads and ends the save; returns and throws as write_checkpoint() does.
+  std::string publish();
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
 
 /// Removes what killed runs left in `root`: `.partial` and `.removing` directories and empty ones. A checkpoint that a
 /// kill left without its name, as `.replaced`, gets it back. One rank calls it; what cannot be removed now stays. A

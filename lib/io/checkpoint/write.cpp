@@ -2,8 +2,17 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
 #include <map>
-#include <set>
+#include <memory>
+#include <new>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <thread>
+#include <utility>
 
 #include "core/copy.h"
 #include "io/checkpoint/checkpoint.h"
@@ -91,22 +100,57 @@ void require_known_format(const fs::path& directory) {
   }
 }
 
-void write_shard(const fs::path& path, std::span<const CheckpointPiece> pieces) {
+/// Whether the values lie in the host's memory as they are written.
+bool on_host(const CheckpointPiece& piece) { return piece.values && !(piece.stream && asynchronous(*piece.stream)); }
+
+void copy_values(const CheckpointPiece& piece, std::span<float> copy) {
+  if (copy.empty()) return;
+  if (!piece.values) {
+    piece.make(copy);
+  } else if (on_host(piece)) {
+    std::memcpy(copy.data(), piece.values, copy.size_bytes());
+  } else {
+    copy_to_host(*piece.stream, copy.data(), piece.values, copy.size_bytes());
+  }
+}
+
+std::size_t values_in(const CheckpointPiece& piece) { return static_cast<std::size_t>(piece.box.extent.size()); }
+
+/// Pieces with values of their own in the host's memory.
+struct HostCopy {
+  explicit HostCopy(std::span<const CheckpointPiece> from) {
+    std::size_t count = 0;
+    for (const CheckpointPiece& piece : from) count += values_in(piece);
+    try {
+      values = std::make_unique_for_overwrite<float[]>(count);
+    } catch (const std::bad_alloc&) {
+      fail(ExitCode::failed, "no memory for a copy of {} bytes: set checkpoint.background = false",
+           count * sizeof(float));
+    }
+    std::span<float> rest(values.get(), count);
+    for (const CheckpointPiece& piece : from) {
+      const std::span<float> copy = rest.first(values_in(piece));
+      copy_values(piece, copy);
+      pieces.push_back({.name = piece.name, .shape = piece.shape, .box = piece.box, .values = copy.data()});
+      rest = rest.subspan(copy.size());
+    }
+  }
+
+  std::unique_ptr<float[]> values;
+  std::vector<CheckpointPiece> pieces;
+};
+
+void write_shard(const fs::path& path, std::span<const CheckpointPiece> pieces, const std::stop_token& stop) {
   hdf5::File file = hdf5::File::create(path);
-  std::vector<float> copied;
-  const auto room_for = [&](const CheckpointPiece& piece) {
-    copied.resize(static_cast<std::size_t>(piece.box.extent.size()));
-    return copied.data();
-  };
+  std::vector<float> copy;
   for (const CheckpointPiece& piece : pieces) {
-    if (piece.box.extent.size() == 0) continue;
+    if (values_in(piece) == 0) continue;
+    require(!stop.stop_requested(), "{}: asked to stop", path.string());
     const float* values = piece.values;
-    if (!values) {
-      values = room_for(piece);
-      piece.make(copied);
-    } else if (piece.stream && asynchronous(*piece.stream)) {
-      values = room_for(piece);
-      copy_to_host(*piece.stream, copied.data(), piece.values, copied.size() * sizeof(float));
+    if (!on_host(piece)) {
+      copy.resize(values_in(piece));
+      copy_values(piece, copy);
+      values = copy.data();
     }
     const std::string name = dataset_name(piece.name, piece.shape, piece.box);
     file.create_dataset(name, DType::f32, piece.box.extent).write(values);
@@ -115,7 +159,7 @@ void write_shard(const fs::path& path, std::span<const CheckpointPiece> pieces) 
   sync_path(path);
 }
 
-/// Every logical tensor whole, as a view of the shards next to it.
+/// Every logical tensor whole, as a view of the shards next to it. Needs no more of the manifest than the plan has.
 void write_index(const fs::path& path, const Manifest& manifest) {
   hdf5::File file = hdf5::File::create(path);
   file.set("format", std::string(checkpoint_format));
@@ -133,7 +177,7 @@ void write_index(const fs::path& path, const Manifest& manifest) {
   for (const StoredTensor& tensor : manifest.tensors) {
     sources.clear();
     for (const StoredBox& stored : tensor.boxes) {
-      sources.push_back({manifest.files[stored.file].name, stored.dataset, stored.box});
+      sources.push_back({shard_name(static_cast<int>(stored.file)), stored.dataset, stored.box});
     }
     if (sources.empty()) {
       file.create_dataset(tensor.name, DType::f32, tensor.shape);
@@ -150,62 +194,88 @@ void write_index(const fs::path& path, const Manifest& manifest) {
 class Writer {
  public:
   Writer(const ProcessGroup& group, const fs::path& root, const CheckpointHeader& header,
-         std::span<const CheckpointPiece> pieces, const CheckpointProbe& probe)
+         std::span<const CheckpointPiece> pieces, CheckpointProbe probe)
       : group_(group),
         root_(root),
         name_(checkpoint_name(header.step)),
         partial_(root / (name_ + ".partial")),
         pieces_(pieces),
-        probe_(probe) {
+        probe_(std::move(probe)) {
     manifest_.header = header;
   }
 
-  /// What went wrong after the checkpoint was published, or empty.
-  std::string run() {
-    const auto descriptions = all_ranks("plan", [&] { return describe(manifest_.header, pieces_); });
+  /// Collective. Throws the same Error everywhere, and so does publish().
+  void begin() {
+    const auto descriptions = agree(attempt("plan", [&] { return describe(manifest_.header, pieces_); }));
     rank_zero("prepare", [&] { prepare(descriptions); });
-    all_ranks("shard", [&] {
-      write_shard(partial_ / shard_name(group_.rank()), pieces_);
+  }
+
+  /// From now on the pieces that were given may change.
+  void copy_pieces() {
+    copy_.emplace(pieces_);
+    pieces_ = copy_->pieces;
+  }
+
+  /// This rank's files, without a message to others: what publish() wants to know of them. A thread may do it while
+  /// another one does anything else but call this object.
+  std::string write_files(const std::stop_token& stop = {}) {
+    const fs::path shard = partial_ / shard_name(group_.rank());
+    std::string answer = attempt("shard", [&] {
+      write_shard(shard, pieces_, stop);
+      if (group_.rank() == 0) write_index(partial_ / index_name, manifest_);
       return std::string();
     });
-    const auto digests = all_ranks("digest", [&] {
-      const FileDigest digest = digest_of_file(partial_ / shard_name(group_.rank()));
+    pieces_ = {};
+    copy_.reset();
+    if (failed(answer)) return answer;
+    return attempt("digest", [&] {
+      if (group_.rank() == 0) index_digest_ = digest_of_file(partial_ / index_name, stop);
+      const FileDigest digest = digest_of_file(shard, stop);
       return fmt::format("{} {}", digest.bytes, digest.sha256);
     });
+  }
+
+  /// Collective. What went wrong after the checkpoint was published, or empty. `answer`: of write_files() here.
+  std::string publish(const std::string& answer) {
+    const auto digests = agree(answer);
     rank_zero("manifest", [&] { write_manifest(digests); });
-    rank_zero("publish", [&] { publish(); });
+    rank_zero("publish", [&] { rename(); });
     return group_.broadcast(complaint_, 0);
   }
 
- private:
-  /// Every rank's answer, or the same Error everywhere.
-  std::vector<std::string> all_ranks(std::string_view phase, const std::function<std::string()>& action) {
-    std::string answer;
+  /// '+' and what the action returns, or '-' and why it failed.
+  std::string attempt(std::string_view phase, const std::function<std::string()>& action) const {
     try {
       if (probe_) probe_(phase);
-      answer = '+' + action();
+      return '+' + action();
     } catch (const std::exception& error) {
-      answer = std::string("-") + error.what();
+      return std::string("-") + error.what();
     }
-    std::vector<std::string> answers = group_.all_gather(answer);
-    const auto failed = std::find_if(answers.begin(), answers.end(), [](const auto& a) { return a.at(0) == '-'; });
-    if (failed != answers.end()) give_up(static_cast<int>(failed - answers.begin()), failed->substr(1));
+  }
+  static bool failed(const std::string& answer) { return answer.starts_with('-'); }
+
+ private:
+  /// What every rank's action returned, on rank 0; or the same Error everywhere.
+  std::vector<std::string> agree(const std::string& answer) {
+    std::vector<std::string> answers = group_.gather(answer, 0);
+    const auto bad = std::ranges::find_if(answers, failed);
+    std::array<std::int64_t, 1> rank{bad == answers.end() ? -1 : bad - answers.begin()};
+    group_.broadcast(std::as_writable_bytes(std::span(rank)), 0);
+    if (rank[0] >= 0) give_up(static_cast<int>(rank[0]), group_.broadcast(answer, static_cast<int>(rank[0])).substr(1));
     for (std::string& text : answers) text.erase(0, 1);
     return answers;
   }
 
   void rank_zero(std::string_view phase, const std::function<void()>& action) {
-    std::string failure;
+    std::string answer;
     if (group_.rank() == 0) {
-      try {
-        if (probe_) probe_(phase);
+      answer = attempt(phase, [&] {
         action();
-      } catch (const std::exception& error) {
-        failure = std::string("-") + error.what();
-      }
+        return std::string();
+      });
     }
-    failure = group_.broadcast(failure, 0);
-    if (!failure.empty()) give_up(0, failure.substr(1));
+    answer = group_.broadcast(answer, 0);
+    if (failed(answer)) give_up(0, answer.substr(1));
   }
 
   [[noreturn]] void give_up(int rank, std::string cause) {
@@ -235,8 +305,7 @@ class Writer {
       manifest_.files.push_back(
           {shard_name(static_cast<int>(rank)), {std::stoll(digest.substr(0, space)), digest.substr(space + 1)}});
     }
-    write_index(partial_ / index_name, manifest_);
-    manifest_.files.push_back({std::string(index_name), digest_of_file(partial_ / index_name)});
+    manifest_.files.push_back({std::string(index_name), index_digest_});
     if (const std::string& tokenizer = manifest_.header.tokenizer; !tokenizer.empty()) {
       write_file(partial_ / tokenizer_name, tokenizer);
       manifest_.files.push_back(
@@ -248,7 +317,7 @@ class Writer {
   }
 
   /// Once the directory has its name the checkpoint is saved, whatever becomes of the rest.
-  void publish() {
+  void rename() {
     const fs::path replaced = publish_directory(partial_, root_ / name_);
     try {
       if (probe_) probe_("latest");
@@ -266,9 +335,11 @@ class Writer {
   std::string name_;
   fs::path partial_;
   std::span<const CheckpointPiece> pieces_;
-  const CheckpointProbe& probe_;
-  Manifest manifest_;      // files and tensors: on rank 0
-  std::string complaint_;  // of rank 0
+  std::optional<HostCopy> copy_;
+  const CheckpointProbe probe_;
+  Manifest manifest_;        // files and tensors: on rank 0
+  FileDigest index_digest_;  // on rank 0
+  std::string complaint_;    // of rank 0
 };
 
 }  // namespace
@@ -276,7 +347,46 @@ class Writer {
 std::string write_checkpoint(const ProcessGroup& group, const std::filesystem::path& root,
                              const CheckpointHeader& header, std::span<const CheckpointPiece> pieces,
                              const CheckpointProbe& probe) {
-  return Writer(group, root, header, pieces, probe).run();
+  Writer writer(group, root, header, pieces, probe);
+  writer.begin();
+  return writer.publish(writer.write_files());
+}
+
+struct BackgroundCheckpoint::Implementation {
+  Writer writer;
+  std::string answer;
+  std::atomic<bool> written = false;
+  std::jthread thread = {};  // last: it uses the others
+};
+
+BackgroundCheckpoint::BackgroundCheckpoint(const ProcessGroup& group, const std::filesystem::path& root,
+                                           const CheckpointHeader& header, std::span<const CheckpointPiece> pieces,
+                                           const CheckpointProbe& probe)
+    : implementation_(new Implementation{.writer = {group, root, header, pieces, probe}, .answer = {}}) {
+  Implementation& self = *implementation_;
+  self.writer.begin();
+  const std::string started = self.writer.attempt("copy", [&] {
+    self.writer.copy_pieces();
+    self.thread = std::jthread([&self](const std::stop_token& stop) {
+      self.answer = self.writer.write_files(stop);
+      self.written = true;
+    });
+    return std::string();
+  });
+  if (!Writer::failed(started)) return;  // the rest is the thread's
+  self.answer = started;
+  self.written = true;
+}
+
+BackgroundCheckpoint::~BackgroundCheckpoint() = default;
+BackgroundCheckpoint::BackgroundCheckpoint(BackgroundCheckpoint&&) noexcept = default;
+
+bool BackgroundCheckpoint::written() const { return implementation_->written; }
+
+std::string BackgroundCheckpoint::publish() {
+  Implementation& self = *implementation_;
+  if (self.thread.joinable()) self.thread.join();
+  return self.writer.publish(self.answer);
 }
 
 }  // namespace lyceum

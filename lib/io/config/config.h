@@ -204,6 +204,7 @@ struct CheckpointConfig {
   std::int64_t keep = 2;   // newest complete ones kept; 0: all
   std::string resume = "auto";
   bool at_start = false;
+  bool background = false;  // written while training goes on, from a copy in host memory
 };
 
 struct RoutingConfig {

@@ -218,6 +218,8 @@ void bind_cadence(Binder key, Config& config) {
   key("checkpoint.resume", &config.checkpoint.resume, {.required = true, .hint = "auto | none | path"},
       "auto: the newest sound checkpoint, if any");
   key("checkpoint.at_start", &config.checkpoint.at_start, {}, "also save a checkpoint at step 0");
+  key("checkpoint.background", &config.checkpoint.background, {},
+      "write checkpoints while training continues, from a copy in host memory");
   key("routing.every", &config.routing.every, {.low = 0}, "steps between records in routing.h5; 0: none");
   key("routing.dead_after", &config.routing.dead_after, {.low = 0},
       "steps without a token after which an expert is reported as dead; 0: never");

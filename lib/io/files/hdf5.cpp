@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <limits>
 #include <mutex>
 
@@ -12,6 +13,29 @@
 #include "io/files/hdf5_detail.h"
 
 namespace lyceum::hdf5 {
+
+void FairLock::lock() {
+  std::unique_lock guard(mutex_);
+  if (owner_ != std::this_thread::get_id()) {
+    const std::uint64_t ticket = next_++;
+    changed_.wait(guard, [&] { return served_ == ticket; });
+    owner_ = std::this_thread::get_id();
+  }
+  ++depth_;
+}
+
+void FairLock::unlock() {
+  const std::scoped_lock guard(mutex_);
+  if (--depth_ > 0) return;
+  owner_ = {};
+  ++served_;
+  changed_.notify_all();
+}
+
+std::unique_lock<FairLock> lock_library() {
+  static auto* const lock = new FairLock;  // never destroyed: files may be closed at exit
+  return std::unique_lock(*lock);
+}
 
 std::string library_reason() {
   struct Reason {
@@ -173,9 +197,14 @@ Handle& Handle::operator=(Handle&& other) noexcept {
 
 Handle::~Handle() { close(); }
 
-int Handle::close() { return id_ < 0 ? 0 : close_(std::exchange(id_, -1)); }
+int Handle::close() {
+  if (id_ < 0) return 0;
+  const auto lock = lock_library();
+  return close_(std::exchange(id_, -1));
+}
 
 Shape Dataset::shape() const {
+  const auto lock = lock_library();
   const Handle space(check(H5Dget_space(handle_.id()), *file_, "read a shape"), H5Sclose);
   const int rank = H5Sget_simple_extent_ndims(space.id());
   if (rank < 0 || rank > Shape::max_rank) fail_file(*file_, "read a shape", "too many dimensions");
@@ -187,6 +216,7 @@ Shape Dataset::shape() const {
 }
 
 DType Dataset::dtype() const {
+  const auto lock = lock_library();
   const Handle type(check(H5Dget_type(handle_.id()), *file_, "read a type"), H5Tclose);
   for (const DType candidate : {DType::f32, DType::bf16, DType::f64, DType::i32, DType::i64, DType::u8}) {
     if (H5Tequal(type.id(), type_of(candidate).id()) > 0) return candidate;
@@ -194,8 +224,52 @@ DType Dataset::dtype() const {
   fail_file(*file_, "read a dataset", "its type is not one that Lyceum writes");
 }
 
+Shape Dataset::chunk() const {
+  const auto lock = lock_library();
+  const Handle list(check(H5Dget_create_plist(handle_.id()), *file_, "read a layout"), H5Pclose);
+  std::array<hsize_t, Shape::max_rank> sizes{};
+  const int rank = H5Pget_layout(list.id()) == H5D_CHUNKED ? H5Pget_chunk(list.id(), Shape::max_rank, sizes.data()) : 0;
+  std::array<std::int64_t, Shape::max_rank> extents{};
+  std::copy(sizes.begin(), sizes.end(), extents.begin());
+  return Shape(std::span<const std::int64_t>(extents.data(), static_cast<std::size_t>(std::max(rank, 0))));
+}
+
+namespace {
+
+/// Calls f(slice, first) for parts of the box that lie one behind the other in row-major memory, from element `first`
+/// on, of about `most` elements: of a dataset in chunks, whole ones where the box begins at one.
+template <class F>
+void for_each_slice(const Box& box, const Shape& chunk, std::int64_t most, F&& f, int axis = 0,
+                    std::int64_t first = 0) {
+  if (axis >= chunk.rank() || box.extent.size() <= most) return f(box, first);
+  const std::int64_t row = box.extent.size() / box.extent[axis];
+  const std::int64_t rows = std::max(most / row / chunk[axis], std::int64_t{1}) * chunk[axis];
+  for (std::int64_t at = 0; at < box.extent[axis]; at += rows) {
+    Box slice = box;
+    slice.offset[axis] += at;
+    slice.extent[axis] = std::min(rows, box.extent[axis] - at);
+    if (slice.extent[axis] == 1) {
+      for_each_slice(slice, chunk, most, f, axis + 1, first + at * row);
+    } else {
+      f(slice, first + at * row);
+    }
+  }
+}
+
+}  // namespace
+
 void Dataset::write(const Box& box, DType type, const void* values) {
+  const auto size = static_cast<std::int64_t>(size_of(type));
+  constexpr std::int64_t slice_bytes = 4 << 20;  // other threads that use the library wait for no more
+  if (box.extent.size() * size <= slice_bytes) return write_slice(box, type, values);
+  for_each_slice(box, chunk(), slice_bytes / size, [&](const Box& slice, std::int64_t first) {
+    write_slice(slice, type, static_cast<const std::byte*>(values) + first * size);
+  });
+}
+
+void Dataset::write_slice(const Box& box, DType type, const void* values) {
   if (box.extent.size() == 0) return;
+  const auto lock = lock_library();
   const Handle space(check(H5Dget_space(handle_.id()), *file_, "write a dataset"), H5Sclose);
   select(space.id(), box);
   check(H5Dwrite(handle_.id(), type_of(type).id(), space_of(box.extent).id(), space.id(), H5P_DEFAULT, values), *file_,
@@ -208,6 +282,7 @@ void Dataset::read(const Box& box, DType type, void* values) const {
 
 void Dataset::read_into(const Box& box, DType type, void* values, const Shape& shape, const Shape& offset) const {
   if (box.extent.size() == 0) return;
+  const auto lock = lock_library();
   const Handle space(check(H5Dget_space(handle_.id()), *file_, "read a dataset"), H5Sclose);
   select(space.id(), box);
   const Handle memory = space_of(shape);
@@ -217,23 +292,28 @@ void Dataset::read_into(const Box& box, DType type, void* values, const Shape& s
 }
 
 void Dataset::resize(const Shape& shape) {
+  const auto lock = lock_library();
   check(H5Dset_extent(handle_.id(), sizes_of(shape).data()), *file_, "resize a dataset");
 }
 
 void Dataset::make_scale(const std::string& name) {
+  const auto lock = lock_library();
   check(H5DSset_scale(handle_.id(), name.c_str()), *file_, "make a dimension scale");
 }
 
 void Dataset::attach_scale(int axis, const Dataset& scale) {
+  const auto lock = lock_library();
   check(H5DSattach_scale(handle_.id(), scale.handle_.id(), static_cast<unsigned>(axis)), *file_,
         "attach a dimension scale");
 }
 
 void Dataset::label(int axis, const std::string& text) {
+  const auto lock = lock_library();
   check(H5DSset_label(handle_.id(), static_cast<unsigned>(axis), text.c_str()), *file_, "label a dimension");
 }
 
 File File::start(const std::filesystem::path& path, Mode mode) {
+  const auto lock = lock_library();
   prepare_library();
   auto state = std::make_shared<FileState>();
   state->path = path;
@@ -257,6 +337,7 @@ File File::edit(const std::filesystem::path& path) { return start(path, Mode::ed
 File::~File() = default;
 
 void File::close() {
+  const auto lock = lock_library();
   const int result = handle_.close();
   check(result, *file_, "write");
 }
@@ -264,6 +345,7 @@ void File::close() {
 const std::filesystem::path& File::path() const { return file_->path; }
 
 bool File::has(const std::string& path) const {
+  const auto lock = lock_library();
   // Every link on the way must exist before the library may be asked about the last one.
   for (std::size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
     const std::string prefix = path.substr(0, end);
@@ -273,6 +355,7 @@ bool File::has(const std::string& path) const {
 }
 
 Dataset File::create_dataset(const std::string& path, DType type, const Shape& shape, const Layout& layout) {
+  const auto lock = lock_library();
   const std::string action = "create dataset " + path;
   auto limits = sizes_of(shape);
   if (layout.growing) limits[0] = H5S_UNLIMITED;
@@ -287,6 +370,7 @@ Dataset File::create_dataset(const std::string& path, DType type, const Shape& s
 
 Dataset File::create_virtual(const std::string& path, DType type, const Shape& shape,
                              std::span<const VirtualSource> sources) {
+  const auto lock = lock_library();
   const std::string action = "create virtual dataset " + path;
   const Handle list(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
   H5Pset_obj_track_times(list.id(), false);
@@ -308,6 +392,7 @@ Dataset File::create_virtual(const std::string& path, DType type, const Shape& s
 }
 
 Dataset File::dataset(const std::string& path) const {
+  const auto lock = lock_library();
   const std::string action = "open dataset " + path;
   Handle dataset(check(H5Dopen2(handle_.id(), path.c_str(), H5P_DEFAULT), *file_, action), H5Dclose);
   if (lies_elsewhere(dataset.id(), file_of(handle_.id())))
@@ -317,11 +402,13 @@ Dataset File::dataset(const std::string& path) const {
 }
 
 Object File::object(const std::string& path) const {
+  const auto lock = lock_library();
   return Object(file_,
                 Handle(check(H5Oopen(handle_.id(), path.c_str(), H5P_DEFAULT), *file_, "open " + path), H5Oclose));
 }
 
 std::vector<std::string> File::children(const std::string& group) const {
+  const auto lock = lock_library();
   std::vector<std::string> names;
   const auto visit = [](hid_t, const char* name, const H5L_info_t*, void* out) -> herr_t {
     static_cast<std::vector<std::string>*>(out)->emplace_back(name);

@@ -14,6 +14,7 @@
 
 /// The part of HDF5 that Lyceum uses, with owned handles and errors of one line. Every failure is an Error that names
 /// the file, what was being done and HDF5's reason: bad_input (3) for a file opened for reading, failed (4) otherwise.
+/// Threads may use different objects at a time: their calls into HDF5 take turns, those that write much in slices.
 namespace lyceum::hdf5 {
 
 /// Owns one identifier of the library.
@@ -99,6 +100,8 @@ class Dataset : public Object {
  private:
   friend class File;
   using Object::Object;
+  Shape chunk() const;  // of rank 0: not in chunks
+  void write_slice(const Box& box, DType type, const void* values);
 };
 
 /// How a dataset is stored in the file. Chunked with Fletcher32 checksums whenever it has elements.

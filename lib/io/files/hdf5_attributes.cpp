@@ -49,34 +49,43 @@ std::size_t expect(const FileState& file, const Handle& attribute, H5T_class_t k
 }  // namespace
 
 void Object::set(const std::string& name, const std::string& text) {
+  const auto lock = lock_library();
   const Handle type = text_type(), space = scalar();
   const char* pointer = text.c_str();
   write_attribute(*file_, handle_.id(), name, {type.id(), type.id(), space.id(), &pointer});
 }
 
 void Object::set(const std::string& name, std::int64_t number) {
+  const auto lock = lock_library();
   write_attribute(*file_, handle_.id(), name, {H5T_STD_I64LE, H5T_NATIVE_INT64, scalar().id(), &number});
 }
 
 void Object::set(const std::string& name, double number) {
+  const auto lock = lock_library();
   write_attribute(*file_, handle_.id(), name, {H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, scalar().id(), &number});
 }
 
 void Object::set(const std::string& name, std::span<const std::int64_t> numbers) {
+  const auto lock = lock_library();
   write_attribute(*file_, handle_.id(), name,
                   {H5T_STD_I64LE, H5T_NATIVE_INT64, list_of(numbers.size()).id(), numbers.data()});
 }
 
 void Object::set(const std::string& name, std::span<const std::string> texts) {
+  const auto lock = lock_library();
   const Handle type = text_type(), space = list_of(texts.size());
   std::vector<const char*> pointers;
   for (const std::string& text : texts) pointers.push_back(text.c_str());
   write_attribute(*file_, handle_.id(), name, {type.id(), type.id(), space.id(), pointers.data()});
 }
 
-bool Object::has_attribute(const std::string& name) const { return H5Aexists(handle_.id(), name.c_str()) > 0; }
+bool Object::has_attribute(const std::string& name) const {
+  const auto lock = lock_library();
+  return H5Aexists(handle_.id(), name.c_str()) > 0;
+}
 
 std::string Object::text(const std::string& name) const {
+  const auto lock = lock_library();
   const Handle attribute = open_attribute(*file_, handle_.id(), name);
   const std::string action = "read attribute " + name;
   if (expect(*file_, attribute, H5T_STRING, name) != 1) fail_file(*file_, action, "it is not a single string");
@@ -94,12 +103,14 @@ std::string Object::text(const std::string& name) const {
 }
 
 std::int64_t Object::integer(const std::string& name) const {
+  const auto lock = lock_library();
   const std::vector<std::int64_t> values = integers(name);
   if (values.size() != 1) fail_file(*file_, "read attribute " + name, "it is not a single number");
   return values[0];
 }
 
 double Object::number(const std::string& name) const {
+  const auto lock = lock_library();
   const Handle attribute = open_attribute(*file_, handle_.id(), name);
   double value = 0;
   if (expect(*file_, attribute, H5T_FLOAT, name) != 1) {
@@ -110,6 +121,7 @@ double Object::number(const std::string& name) const {
 }
 
 std::vector<std::int64_t> Object::integers(const std::string& name) const {
+  const auto lock = lock_library();
   const Handle attribute = open_attribute(*file_, handle_.id(), name);
   std::vector<std::int64_t> values(expect(*file_, attribute, H5T_INTEGER, name));
   check(H5Aread(attribute.id(), H5T_NATIVE_INT64, values.data()), *file_, "read attribute " + name);

@@ -1,10 +1,14 @@
 #pragma once
 
+#include <condition_variable>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "io/files/hdf5.h"
 #include "io/files/hdf5_driver.h"
@@ -17,6 +21,24 @@ struct FileState {
   bool writable = false;
   std::shared_ptr<WriteError> error = std::make_shared<WriteError>();
 };
+
+/// A lock that threads get in the order in which they ask, so that one which takes it again and again does not keep the
+/// others out. The thread that has it may take it once more.
+class FairLock {
+ public:
+  void lock();
+  void unlock();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t next_ = 0, served_ = 0;  // tickets
+  std::thread::id owner_;
+  int depth_ = 0;  // of the owner's locks
+};
+
+/// Excludes other threads from the library as long as it is held: HDF5 is mostly built without support for threads.
+[[nodiscard]] std::unique_lock<FairLock> lock_library();
 
 /// "unable to open file: file signature not found": the outermost and the innermost line of the library's error stack.
 std::string library_reason();

@@ -48,7 +48,7 @@ std::string sha256(std::string_view text) {
   return hash.finish();
 }
 
-FileDigest digest_of_file(const std::filesystem::path& path) {
+FileDigest digest_of_file(const std::filesystem::path& path, const std::stop_token& stop) {
   const int descriptor = uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
   require_input(descriptor >= 0, "{}: cannot open: {}", path.string(), std::strerror(errno));
   const auto close = [](const int* d) { ::close(*d); };
@@ -58,6 +58,7 @@ FileDigest digest_of_file(const std::filesystem::path& path) {
   FileDigest digest;
   std::vector<std::byte> buffer(std::size_t{1} << 20);
   while (true) {
+    require(!stop.stop_requested(), "{}: asked to stop", path.string());
     const ssize_t got = uninterrupted([&] { return ::read(descriptor, buffer.data(), buffer.size()); });
     require_input(got >= 0, "{}: cannot read: {}", path.string(), std::strerror(errno));
     if (got == 0) break;

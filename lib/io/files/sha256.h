@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 
@@ -31,7 +32,8 @@ struct FileDigest {
   std::string sha256;
   bool operator==(const FileDigest&) const = default;
 };
-/// Reads the whole file. Throws a bad_input Error that names the file when it cannot be read.
-FileDigest digest_of_file(const std::filesystem::path& path);
+/// Reads the whole file. Throws a bad_input Error that names the file when it cannot be read, and a failed one when it
+/// is asked to stop.
+FileDigest digest_of_file(const std::filesystem::path& path, const std::stop_token& stop = {});
 
 }  // namespace lyceum
