@@ -1,13 +1,11 @@
 """Three ways to spread tokens over experts: a balance loss (DeepSeekMoE, Switch), a bias of the router that moves against
 the load (loss-free balancing, Wang et al. 2024, arXiv:2408.15664; DeepSeek-V3), nothing."""
-import statistics
-
-import h5py
 import numpy as np
 
 from compare import Claim, Spread
 from deepseekmoe import deepseekmoe
 from lab import Lab, Model
+from losses import plot_losses
 from page import Page, subplots, table
 
 # All with sigmoid scores that are normalised over the chosen experts, as in DeepSeek-V3.
@@ -21,12 +19,9 @@ models = [none, by_loss, by_bias]
 
 def max_violation(lab: Lab, model: Model, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Steps, and at each the load of the busiest expert over the mean, minus 1, mean of the layers."""
-    with h5py.File(lab.directory(model, seed) / "routing.h5") as file:
-        layers = []
-        for layer in file["layers"].values():
-            load = layer["counts"][:].sum(axis=1).astype(float)  # [records, experts]
-            layers.append(load.max(axis=1) / load.mean(axis=1) - 1)
-        return file["step"][:], np.mean(layers, axis=0)
+    steps, counts = lab.routing(model, seed, "counts")
+    loads = [layer.sum(axis=1).astype(float) for layer in counts]  # [records, experts]
+    return steps, np.mean([load.max(axis=1) / load.mean(axis=1) - 1 for load in loads], axis=0)
 
 
 def run(lab: Lab) -> Page:
@@ -34,8 +29,7 @@ def run(lab: Lab) -> Page:
     losses = lab.losses(models)
     violation = {model.name: [max_violation(lab, model, seed) for seed in lab.seeds] for model in models}
     quarter = lambda model: [float(values[-max(1, len(values) // 4):].mean()) for _, values in violation[model.name]]
-    page = Page("Ways to balance experts",
-                "Auxiliary-loss-free load balancing (arXiv:2408.15664), Table 2 and Figure 3; DeepSeekMoE (arXiv:2401.06066), section 3.3",
+    page = Page("Auxiliary-loss-free load balancing (arXiv:2408.15664), Table 2 and Figure 3; DeepSeekMoE (arXiv:2401.06066), section 3.3",
                 "DeepSeekMoE's balance loss pulls the router away from what the language loss wants. A bias on the scores that only chooses "
                 "experts, and moves after each step against their load, balances without a gradient (scores as in DeepSeek-V3: sigmoid, "
                 "normalised over the chosen experts). The paper reports a lower loss and a more "
@@ -52,13 +46,10 @@ def run(lab: Lab) -> Page:
     for model in models:
         steps = violation[model.name][0][0]
         left.plot(steps, np.mean([values for _, values in violation[model.name]], axis=0), label=model.name, linewidth=1.4)
-        lines = [[(line["step"], line["valid_loss"]) for line in lab.metrics(model, seed) if line.get("valid_loss") is not None] for seed in lab.seeds]
-        right.plot([step for step, _ in lines[0]], [statistics.fmean(run[i][1] for run in lines) for i in range(len(lines[0]))], label=model.name)
     left.set_yscale("log")
     left.set_ylabel("MaxVio, mean of layers")
-    right.set_ylabel("held-out loss, nats a token")
-    for axis in (left, right):
-        axis.set_xlabel("step")
+    left.set_xlabel("step")
+    plot_losses(lab, right, models)
     left.legend(frameon=False)
     page.section("Loss and load", page.figure("balance.png", "MaxVio and held-out loss over training", figure),
                  table(["model", "loss, mean ± sd", "MaxVio, mean ± sd"],

@@ -15,6 +15,11 @@ def t_95(degrees: int) -> float:
     return _t_95[degrees]
 
 
+def minus(a, b) -> list[float]:
+    """Seed by seed."""
+    return [x - y for x, y in zip(a, b, strict=True)]
+
+
 @dataclass(frozen=True)
 class Spread:
     mean: float
@@ -37,7 +42,7 @@ class Difference:
     @staticmethod
     def of(a, b) -> "Difference":
         """Of a − b, seed by seed."""
-        values = [x - y for x, y in zip(a, b, strict=True)]
+        values = minus(a, b)
         if len(values) < 2:
             return Difference(values[0], math.inf)
         return Difference(statistics.fmean(values), t_95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values)))

@@ -2,8 +2,9 @@
 16 experts as wide as the dense FFN, or each cut into 4."""
 import statistics
 
-from compare import Claim, Difference, Spread, smallest_visible
+from compare import Claim, Difference, Spread, minus, smallest_visible
 from lab import Lab, Model
+from losses import curves, loss_headings, loss_rows
 from page import Page, subplots, table
 
 ffn = 352  # width of the dense FFN; 2.75 times hidden
@@ -21,80 +22,49 @@ gshard_wide = Model("gshard-x1.5", learned | {"moe.experts": 16, "moe.top_k": 2,
 fewer = Model("deepseekmoe-half-activated", {**deepseekmoe.keys, "moe.top_k": 3})
 
 
-def parameters(lab: Lab, model: Model) -> tuple[str, str]:
-    """All and activated."""
-    counted = lab.parameters(model)
-    return f"{counted['total'] / 1e6:.2f} M", f"{counted['activated'] / 1e6:.2f} M"
+baseline_models = [dense, hashed, switch, gshard, deepseekmoe]
+ablation_models = [gshard, shared_expert, halves, deepseekmoe]
+redundancy_models = [gshard, gshard_wide, deepseekmoe, fewer]
+pile_loss = {"dense": "2.060", "hash": "1.932", "switch": "1.881", "gshard": "1.867", "gshard-x1.5": "1.808", "deepseekmoe": "1.808"}
 
 
-def loss_rows(lab: Lab, models: list[Model], losses: dict, paper: dict[str, str], best: Model) -> list[list]:
-    rows = []
-    for model in models:
-        of = losses[model.name]
-        behind = "" if model is best else str(Difference.of(of, losses[best.name]))
-        rows.append([model.name, *parameters(lab, model), paper.get(model.name, ""), Spread.of(of), behind])
-    return rows
-
-
-loss_headings = ["model", "parameters", "activated", "paper: Pile loss", "here: loss, mean ± sd", "above the best"]
-
-
-def curves(lab: Lab, page: Page, models: list[Model], file: str) -> str:
-    """Validation loss over training, mean of the seeds."""
-    figure, (axis,) = subplots()
-    for model in models:
-        runs = [[(line["step"], line["valid_loss"]) for line in lab.metrics(model, seed) if line.get("valid_loss") is not None]
-                for seed in lab.seeds]
-        steps = [step for step, _ in runs[0]]
-        axis.plot(steps, [statistics.fmean(run[i][1] for run in runs) for i in range(len(steps))], label=model.name, linewidth=1.5)
-    axis.set_xlabel("step")
-    axis.set_ylabel("held-out loss, nats a token")
-    axis.set_ylim(top=axis.get_ylim()[0] + 0.75 * (axis.get_ylim()[1] - axis.get_ylim()[0]))
-    axis.legend(frameon=False)
-    return page.figure(file, "Held-out loss over training", figure)
+def ordered(lab: Lab, page: Page, models: list[Model], name: str) -> dict[str, list[float]]:
+    """The claim that each model has a higher loss than the next. Returns their losses."""
+    lab.train(models)
+    losses = lab.losses(models)
+    for worse, better in zip(models, models[1:]):
+        known = worse.name in pile_loss and better.name in pile_loss
+        paper = f"+{float(pile_loss[worse.name]) - float(pile_loss[better.name]):.3f}" if known else "yes"
+        page.claims.append(Claim.above(f"{worse.name} has a higher loss than {better.name}", paper, losses[worse.name], losses[better.name]))
+    page.section("Losses", table(loss_headings, loss_rows(lab, models, losses, pile_loss, models[-1])), curves(lab, page, models, f"{name}.png"))
+    page.results["loss"] = losses
+    page.models = models
+    return losses
 
 
 def baselines(lab: Lab) -> Page:
-    models = [dense, hashed, switch, gshard, deepseekmoe]
-    lab.train(models)
-    losses = lab.losses(models)
-    paper = {"dense": "2.060", "hash": "1.932", "switch": "1.881", "gshard": "1.867", "deepseekmoe": "1.808"}
-    page = Page("DeepSeekMoE against its baselines", "DeepSeekMoE (arXiv:2401.06066), Table 1",
+    page = Page("DeepSeekMoE (arXiv:2401.06066), Table 1",
                 "The paper's Table 1: with equal total parameters (dense: equal FFN), each model has a lower loss than the one before it: "
                 "Dense, Hash, Switch, GShard, DeepSeekMoE.")
-    for worse, better in zip(models, models[1:]):
-        page.claims.append(Claim.above(f"{worse.name} has a higher loss than {better.name}",
-                                       f"+{float(paper[worse.name]) - float(paper[better.name]):.3f}", losses[worse.name], losses[better.name]))
-    page.section("Losses", table(loss_headings, loss_rows(lab, models, losses, paper, deepseekmoe)),
-                 curves(lab, page, models, "deepseekmoe-baselines.png"),
-                 f"The smallest difference that {len(lab.seeds)} seeds of the dense model would show, were they not paired: "
-                 f"{smallest_visible(losses['dense']):.4f} nats.")
-    page.results["loss"] = losses
-    page.models = models
+    losses = ordered(lab, page, baseline_models, "deepseekmoe-baselines")
+    page.sections.append(f"The smallest difference that {len(lab.seeds)} seeds of the dense model would show, were they not paired: "
+                         f"{smallest_visible(losses['dense']):.4f} nats.")
     return page
 
 
 def ablation(lab: Lab) -> Page:
-    models = [gshard, shared_expert, halves, deepseekmoe]
-    lab.train(models)
-    losses = lab.losses(models)
-    page = Page("A shared expert, finer experts", "DeepSeekMoE (arXiv:2401.06066), Figure 3",
+    page = Page("DeepSeekMoE (arXiv:2401.06066), Figure 3",
                 "The paper's Figure 3: starting from GShard (0 shared + 2 of 16 routed experts), a shared expert helps (1 + 1 of 15), and "
                 "finer experts help further (1 + 3 of 31 of half the width, 1 + 7 of 63 of a quarter). Parameters and activated parameters "
                 "are the same in all. The paper shows accuracies of six benchmarks, normalised; here it is the loss.")
-    for worse, better in zip(models, models[1:]):
-        page.claims.append(Claim.above(f"{worse.name} has a higher loss than {better.name}", "yes", losses[worse.name], losses[better.name]))
-    page.section("Losses", table(loss_headings, loss_rows(lab, models, losses, {"gshard": "1.867", "deepseekmoe": "1.808"}, deepseekmoe)),
-                 curves(lab, page, models, "deepseekmoe-ablation.png"))
-    page.results["loss"] = losses
-    page.models = models
+    ordered(lab, page, ablation_models, "deepseekmoe-ablation")
     return page
 
 
 def redundancy(lab: Lab) -> Page:
-    models = [gshard, gshard_wide, deepseekmoe, fewer]
+    models = redundancy_models
     lab.train(models)
-    page = Page("How redundant routed experts are", "DeepSeekMoE (arXiv:2401.06066), section 4.5, Figures 4 to 6",
+    page = Page("DeepSeekMoE (arXiv:2401.06066), section 4.5, Figures 4 to 6",
                 "The paper disables the routed experts that each token ranks highest (Figure 4), activates fewer of them (Figure 5, and from "
                 "scratch Figure 6), and replaces the shared expert by a routed one.")
     sixteenths = [0, 1, 2, 3, 4]
@@ -110,7 +80,7 @@ def redundancy(lab: Lab) -> Page:
     loss = lambda model, arguments: [results[model.name, seed, arguments]["loss"] for seed in lab.seeds]
 
     trained = {model.name: loss(model, ()) for model in models}
-    rise = {model.name: [a - b for a, b in zip(loss(model, skips[model.name][4]), trained[model.name])] for model in (gshard_wide, deepseekmoe)}
+    rise = {model.name: minus(loss(model, skips[model.name][4]), trained[model.name]) for model in (gshard_wide, deepseekmoe)}
     shared_off = loss(deepseekmoe, no_shared)
     best_off = loss(deepseekmoe, best_skipped)
     page.claims += [
@@ -142,8 +112,7 @@ def redundancy(lab: Lab) -> Page:
                        [["deepseekmoe", *[Spread.of(loss(deepseekmoe, active[k])) for k in ks]]]),
                  "In the paper, DeepSeekMoE with 4 of its 7 routed experts is about as good as GShard; here its loss differs from GShard's by "
                  f"{Difference.of(loss(deepseekmoe, active[4]), trained['gshard'])} nats.")
-    page.section("Trained so", table(loss_headings, loss_rows(lab, models, trained, {"gshard": "1.867", "gshard-x1.5": "1.808", "deepseekmoe": "1.808"},
-                                                             deepseekmoe)))
+    page.section("Trained so", table(loss_headings, loss_rows(lab, models, trained, pile_loss, deepseekmoe)))
     page.section("Without the shared expert", table(["deepseekmoe", "paper: Pile loss", "here: loss"],
                  [["as trained", "1.808", Spread.of(trained["deepseekmoe"])], ["0 shared + 8 routed", "2.414", Spread.of(shared_off)],
                   ["1 shared + 7 routed, the best one skipped", "", Spread.of(best_off)]]))

@@ -21,14 +21,11 @@ class Experiment:
     fine_tuning: float = 0  # steps after pre-training, all together, as a multiple of one model's
 
 
-_d = deepseekmoe
 all_of_them = {
-    "deepseekmoe-baselines": Experiment("DeepSeekMoE against its baselines", _d.baselines,
-                                        [_d.dense, _d.hashed, _d.switch, _d.gshard, _d.deepseekmoe], 5),
-    "deepseekmoe-ablation": Experiment("A shared expert, finer experts", _d.ablation,
-                                       [_d.gshard, _d.shared_expert, _d.halves, _d.deepseekmoe], 4),
-    "deepseekmoe-redundancy": Experiment("How redundant routed experts are", _d.redundancy,
-                                         [_d.gshard, _d.gshard_wide, _d.deepseekmoe, _d.fewer], 21),
+    "deepseekmoe-baselines": Experiment("DeepSeekMoE against its baselines", deepseekmoe.baselines, deepseekmoe.baseline_models, 5),
+    "deepseekmoe-ablation": Experiment("A shared expert, finer experts", deepseekmoe.ablation, deepseekmoe.ablation_models, 4),
+    "deepseekmoe-redundancy": Experiment("How redundant routed experts are", deepseekmoe.redundancy, deepseekmoe.redundancy_models,
+                                         21),
     "balance": Experiment("Ways to balance experts", balance.run, balance.models, 3),
     "modse": Experiment("Experts of diverse sizes", modse.run, modse.models, 6),
     "mohd": Experiment("Mixture of hidden dimensions", mohd.run, mohd.models, 9),

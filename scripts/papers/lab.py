@@ -10,15 +10,18 @@ import json
 import math
 import os
 import shutil
-import signal
-import subprocess
 import threading
 import time
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import h5py
+import numpy as np
+
 from errors import Failed
+from files import write_whole
+from program import Program
 from text import Corpus
 
 Keys = dict[str, object]  # "section.key" → value
@@ -35,21 +38,14 @@ class Model:
     transform: tuple[str, ...] = ()
 
 
-class Stopped(Exception):
-    """By a signal; checkpoints are saved."""
-
-
 class Lab:
     """eval_batches: of the held-out text that an evaluation reads of each domain; 0: all of it."""
 
-    def __init__(self, lyceum: str, folder: Path, corpus: Corpus, base: Keys, seeds: int, cores: int, eval_batches: int = 0):
-        self.lyceum, self.folder, self.corpus, self.cores = lyceum, folder, corpus, cores
+    def __init__(self, program: Program, folder: Path, corpus: Corpus, base: Keys, seeds: int, cores: int, eval_batches: int = 0):
+        self.program, self.folder, self.corpus, self.cores = program, folder, corpus, cores
         self.base, self.seeds, self.eval_batches = base, list(range(1, seeds + 1)), eval_batches
         self.steps = 0  # of a model that says nothing else
-        self._children: set[subprocess.Popen] = set()
-        self._lock = threading.RLock()  # a signal may come while it is held
-        self._stopping = False
-        self._environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+        self._evaluated = threading.Lock()  # the files of evaluations
 
     # --- names and places
 
@@ -116,7 +112,7 @@ class Lab:
     def parameters(self, model: Model) -> dict[str, int]:
         """`total`, `activated`, …, as `lyceum plan` counts them."""
         config = self.directory(model, self.seeds[0]) / "config.ini"
-        return json.loads(self.run("plan", "--config", str(config), "--ranks", "1", "--json"))["parameters"]
+        return json.loads(self.program.run("plan", "--config", str(config), "--ranks", "1", "--json"))["parameters"]
 
     def commits(self, models: list[Model]) -> list[str]:
         """Of the programs that trained them."""
@@ -127,35 +123,20 @@ class Lab:
         """Core time that all runs of these models took for training."""
         return sum(line["step_ms"] for model in models for seed in self.seeds for line in self.metrics(model, seed)) / 1000
 
-    def run(self, *arguments: str) -> str:
-        """What `lyceum ARGUMENTS` prints."""
-        with self._lock:
-            self.require_wanted()
-            process = subprocess.Popen([self.lyceum, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                       env=self._environment, start_new_session=True)
-            self._children.add(process)
-        try:
-            out, err = process.communicate()
-        finally:
-            with self._lock:
-                self._children.discard(process)
-        if process.returncode == 75 or (self._stopping and process.returncode):
-            raise Stopped
-        if process.returncode:
-            raise Failed(f"lyceum {' '.join(arguments)}\n{err.strip()}", process.returncode if process.returncode > 0 else 1)
-        return out
+    def routing(self, model: Model, seed: int, what: str) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Steps of the routing log's records, and a dataset of each layer's FFN: `counts`, `mean_probability`, …"""
+        with h5py.File(self.directory(model, seed) / "routing.h5") as file:
+            return file["step"][:], [file["layers"][name][what][:] for name in sorted(file["layers"])]
 
-    def require_wanted(self) -> None:
-        if self._stopping:
-            raise Stopped
-
-    def stop(self) -> None:
-        """Asks everything that runs to save and end; the second time, to end at once."""
-        with self._lock:
-            for process in self._children:
-                saves = "train" in process.args and not self._stopping
-                process.send_signal(signal.SIGUSR1 if saves else signal.SIGTERM)
-        self._stopping = True
+    def output(self, model: Model, seed: int, name: str, *arguments: str) -> Path:
+        """The file that `lyceum ARGUMENTS FILE` writes, kept in the run's folder."""
+        file = self.directory(model, seed) / name
+        if not file.exists():
+            partial = file.with_name("partial-" + name)
+            partial.unlink(missing_ok=True)
+            self.program.run(*arguments, str(partial))
+            partial.replace(file)
+        return file
 
     def seconds_a_step(self, model: Model) -> float:
         """Measured by a few steps, once; `cores` such runs at a time, as in training."""
@@ -169,14 +150,14 @@ class Lab:
                 keys = {**self.base, **model.keys, "run.steps": 6, "run.seed": 1, "data.train": self.corpus.train(),
                         "data.tokenizer": self.corpus.tokenizer}
                 config = _write_config(scratch, keys)
-                self.run("train", "--config", str(config), "--checkpoint.resume=none", "--eval.every=0")
+                self.program.run("train", "--config", str(config), "--checkpoint.resume=none", "--eval.every=0")
                 times = [json.loads(line)["time"] for line in open(scratch / "metrics.jsonl")]
                 shutil.rmtree(scratch)
                 return (times[-1] - times[1]) / (len(times) - 2)
             measured = []
             self._together("timing", [lambda number=number: measured.append(steps(number)) for number in range(self.cores)], None)
             known[key] = max(measured)
-            _write(record, json.dumps(known, indent=1) + "\n")
+            write_whole(record, json.dumps(known, indent=1) + "\n")
         return known[key]
 
     # --- parts
@@ -194,14 +175,14 @@ class Lab:
             if not config.exists():
                 shutil.rmtree(directory, ignore_errors=True)  # of a conversion that was interrupted
                 source = self.directory(model.source, seed)
-                self.run("convert", model.transform[0], str(source), "--out", str(directory), *model.transform[1:])
+                self.program.run("convert", model.transform[0], str(source), "--out", str(directory), *model.transform[1:])
             own = [f"--{key}={value}" for key, value in (rhythm | keys | {"run.dir": directory}).items()]
         else:
             _write_config(directory, rhythm | keys)
             own = []
         if keys["run.steps"]:
-            self.run("train", "--config", str(config), *own)
-        _write(directory / "trained", "")
+            self.program.run("train", "--config", str(config), *own)
+        write_whole(directory / "trained", "")
 
     def _progress(self, model: Model, seed: int) -> float:
         """Share of a run that is done."""
@@ -222,14 +203,14 @@ class Lab:
         return json.loads(file.read_text()).get(" ".join(arguments)) if file.exists() else None
 
     def _evaluate(self, model: Model, seed: int, arguments: tuple[str, ...]) -> None:
-        result = json.loads(self.run("eval", "--checkpoint", str(self.directory(model, seed)), "--batches", str(self.eval_batches),
+        result = json.loads(self.program.run("eval", "--checkpoint", str(self.directory(model, seed)), "--batches", str(self.eval_batches),
                                      "--json", *arguments))
         if result["loss"] is None or not math.isfinite(result["loss"]):
             raise Failed(f"{self.directory(model, seed)} has a loss of {result['loss']}: its training diverged; see its metrics.jsonl")
-        with self._lock:
+        with self._evaluated:
             file = self._evals(model, seed)
             known = json.loads(file.read_text()) if file.exists() else {}
-            _write(file, json.dumps(known | {" ".join(arguments): result}, indent=1) + "\n")
+            write_whole(file, json.dumps(known | {" ".join(arguments): result}, indent=1) + "\n")
 
     def _together(self, what: str, jobs: list, progress) -> None:
         """Runs functions, a core each, and prints a line every half minute and at the end."""
@@ -253,8 +234,8 @@ class Lab:
             except BaseException:
                 for future in pending:
                     future.cancel()
-                if not self._stopping:
-                    self.stop()
+                if not self.program.stopping:
+                    self.program.stop()
                 raise
 
 
@@ -265,13 +246,6 @@ def _each_once(models: list[Model]) -> list[Model]:
 def _clock(seconds: float) -> str:
     minutes = math.ceil(seconds) // 60
     return f"{minutes // 60}:{minutes % 60:02}:{math.ceil(seconds) % 60:02}"
-
-
-def _write(file: Path, text: str) -> None:
-    """So that the file is whole at every instant."""
-    partial = file.with_name(file.name + ".partial")
-    partial.write_text(text)
-    partial.replace(file)
 
 
 def _write_config(directory: Path, keys: Keys) -> Path:

@@ -3,7 +3,6 @@ import argparse
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +10,8 @@ import experiments
 import page as pages
 import text
 from errors import Failed
-from lab import Lab, Stopped
+from lab import Lab
+from program import Program, Stopped
 
 project = Path(__file__).resolve().parents[2]
 
@@ -36,7 +36,7 @@ def arguments():
     return given
 
 
-def program(named: str | None) -> str:
+def path_of(named: str | None) -> str:
     for candidate in [named] if named else [project / "build/cpu/apps/lyceum", project / "build/cuda/apps/lyceum", "lyceum"]:
         if found := shutil.which(str(candidate)):
             return found
@@ -55,41 +55,35 @@ def command_of(given, name: str) -> str:
 
 def main() -> int:
     given = arguments()
-    lyceum = program(given.lyceum)
     work = given.work or project / ("runs/papers-quick" if given.quick else "runs/papers")
     out = given.out or (work / "pages" if given.quick else project / "docs/papers")
 
-    def tokenize(*words: str) -> None:
-        done = subprocess.run([lyceum, *words], capture_output=True, text=True)
-        if done.returncode:
-            raise Failed(done.stderr.strip(), done.returncode)
+    program = Program(path_of(given.lyceum))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, lambda *_: program.stop())
 
     size = text.Size(400_000, 40_000, 512) if given.quick else text.Size(28_000_000, 200_000, 2048)
-    corpus = text.prepare(tokenize, project, work / "text", size)
+    corpus = text.prepare(program.run, project, work / "text", size)
     names = list(experiments.all_of_them) if given.name == "all" else [given.name]
     for name in names:
         experiment = experiments.all_of_them[name]
-        lab = Lab(lyceum, work, corpus, experiments.base(given.quick), given.seeds, given.cores, eval_batches=4 if given.quick else 0)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-            signal.signal(number, lambda *_: lab.stop())
+        lab = Lab(program, work, corpus, experiments.base(given.quick), given.seeds, given.cores, eval_batches=4 if given.quick else 0)
         lab.steps = experiments.steps(lab, experiment, given.quick, given.minutes)
         print(f"{name}: {lab.steps} steps, {pages.counted(given.seeds, 'seed')}, {given.cores} at a time", flush=True)
         page = experiment.run(lab)
-        lab.require_wanted()
-        pages.write(page, name, out, lab, command_of(given, name))
+        program.require_wanted()
+        pages.write(page, name, experiment.title, out, lab, command_of(given, name))
         print(f"{name}: {out / name}.md", flush=True)
         for claim in page.claims:
             print(f"  {claim.verdict:<10}  {claim.text}: {claim.ours} (paper: {claim.paper})", flush=True)
         pages.write_summary(out, {name: each.title for name, each in experiments.all_of_them.items()})
-        lab.require_wanted()
+        program.require_wanted()
     return 0
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
     except Stopped:
         print("stopped; run the same command to resume", file=sys.stderr)
         sys.exit(75)

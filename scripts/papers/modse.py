@@ -5,7 +5,7 @@ import h5py
 import numpy as np
 
 from compare import Claim, Spread
-from deepseekmoe import curves, loss_headings, loss_rows
+from losses import curves, loss_headings, loss_rows
 from lab import Lab, Model
 from page import Page, table
 
@@ -22,21 +22,15 @@ thresholds = [1.0, 1.14, 1.33, 1.52, 1.71, 1.90]  # of the baseline's mean; the 
 
 def loads(lab: Lab, model: Model, seed: int, late: bool) -> list[list[np.ndarray]]:
     """Tokens of each expert, by layer and choice, over the first or the last tenth of training."""
-    with h5py.File(lab.directory(model, seed) / "routing.h5") as file:
-        counts = [file["layers"][name]["counts"][:] for name in sorted(file["layers"])]
+    _, counts = lab.routing(model, seed, "counts")
     few = max(1, len(counts[0]) // 10)
     return [list((layer[-few:] if late else layer[:few]).sum(axis=0)) for layer in counts]
 
 
 def log_of(lab: Lab, model: Model, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Loss [tokens] and width of the chosen experts [layers, tokens, top_k] on all held-out text."""
-    file = lab.directory(model, seed) / "tokens.h5"
-    if not file.exists():
-        partial = file.with_name("tokens.partial.h5")
-        partial.unlink(missing_ok=True)
-        lab.run("eval", "--checkpoint", str(lab.directory(model, seed)), "--batches", "0", f"--data.valid={lab.corpus.valid('all')}",
-                "--token-log", str(partial))
-        partial.replace(file)
+    file = lab.output(model, seed, "tokens.h5", "eval", "--checkpoint", str(lab.directory(model, seed)), "--batches", "0",
+                      f"--data.valid={lab.corpus.valid('all')}", "--token-log")
     with h5py.File(file) as log:
         layers = [log["layers"][name] for name in sorted(log["layers"])]
         return log["loss"][:], np.stack([layer.attrs["expert_sizes"][layer["chosen"][:]] for layer in layers])
@@ -52,7 +46,7 @@ def run(lab: Lab) -> Page:
     evaluations = lab.evaluate([(diverse, seed, ()) for seed in lab.seeds])
     chosen = [evaluations[diverse.name, seed, ()]["chosen_width"] / width for seed in lab.seeds]
     logs = {(model.name, seed): log_of(lab, model, seed) for model in (uniform, diverse) for seed in lab.seeds}
-    page = Page("Experts of diverse sizes", "Mixture of Diverse Size Experts (arXiv:2409.12210), Figure 2, Tables 5, 6, 8, section 4.2",
+    page = Page("Mixture of Diverse Size Experts (arXiv:2409.12210), Figure 2, Tables 5, 6, 8, section 4.2",
                 "Half of the experts are wider than the baseline's, half narrower, in pairs whose mean is the same, so both models have the same "
                 "number of parameters. The paper claims a lower loss at every time of training, most of all on tokens that the baseline finds "
                 "difficult, which choose wider experts; a mean width of the chosen experts of 1.05 times the baseline's, which is not the "

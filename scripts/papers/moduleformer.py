@@ -3,12 +3,11 @@ can be added."""
 import configparser
 import statistics
 
-import h5py
 import numpy as np
 
-from compare import Claim, Difference, Spread
-from deepseekmoe import parameters
+from compare import Claim, Difference, Spread, minus
 from lab import Lab, Model
+from losses import parameters
 from page import Page, subplots, table
 
 experts = 16
@@ -28,10 +27,7 @@ inserted = 4
 
 def information(lab: Lab, model: Model, seed: int) -> dict[str, float]:
     """H(m), H(m|x) and their difference over the last quarter of training, mean of the FFNs' routers, nats."""
-    with h5py.File(lab.directory(model, seed) / "routing.h5") as file:
-        layers = [file["layers"][name] for name in sorted(file["layers"])]
-        mean = [layer["mean_probability"][:] for layer in layers]
-        given = [layer["mean_entropy"][:] for layer in layers]
+    mean, given = (lab.routing(model, seed, what)[1] for what in ("mean_probability", "mean_entropy"))
     last = max(1, len(given[0]) // 4)
     of_mean = np.mean([-(p[-last:] * np.log(np.maximum(p[-last:], 1e-30))).sum(axis=1).mean() for p in mean])
     of_given = np.mean([entropy[-last:].mean() for entropy in given])
@@ -78,13 +74,12 @@ def run(lab: Lab) -> Page:
     tuned_loss = lab.losses([concentrated, plain, *pruned.values()], *on_tuned)
     new_loss = lab.losses([informed, whole, *grown.values()], *on_new)
     old_loss = lab.losses([informed, whole, *grown.values()], *on_old)
-    minus = lambda a, b: [x - y for x, y in zip(a, b)]
     gain = {model.name: minus(new_loss[informed.name], new_loss[model.name]) for model in (whole, *grown.values())}
     forgotten = {model.name: minus(old_loss[model.name], old_loss[informed.name]) for model in (whole, *grown.values())}
     remaining = {key: [kept(lab, model, seed) for seed in lab.seeds] for key, model in pruned.items()}
     shares = lambda model: [statistics.fmean(remaining[model.name, t][i] for t in thresholds) for i in range(len(lab.seeds))]
 
-    page = Page("ModuleFormer: modules that specialise", "ModuleFormer (arXiv:2306.04640), sections 3 and 4, Figure 2, Table 5",
+    page = Page("ModuleFormer (arXiv:2306.04640), sections 3 and 4, Figure 2, Table 5",
                 "Attention and FFNs are mixtures, with stick-breaking attention. A loss that raises the mutual information of tokens and experts "
                 "keeps all experts in use and makes each choice certain, where Switch's loss only evens the load. Fine-tuning that concentrates the "
                 "load on few experts lets the others be pruned (Figure 2). New experts learn a new domain while the old ones are frozen; a penalty on "

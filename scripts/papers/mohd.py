@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 
 from compare import Claim, Spread
-from deepseekmoe import curves, parameters
+from losses import curves, millions
 from lab import Lab, Model
 from page import Page, subplots, table
 
@@ -37,13 +37,8 @@ def gap(worse: Model, better: Model) -> str:
 
 def domains(lab: Lab, model: Model, seed: int) -> dict:
     """Shares of the sub-dimensions by domain, of every router (`lyceum routing domains`)."""
-    file = lab.directory(model, seed) / "domains.h5"
-    if not file.exists():
-        partial = file.with_name("domains.partial.h5")
-        partial.unlink(missing_ok=True)
-        data = [word for name in lab.corpus.names for word in ("--data", f"{name}={lab.corpus.valid(name)}")]
-        lab.run("routing", "domains", "--checkpoint", str(lab.directory(model, seed)), *data, "--h5", str(partial), "--json")
-        partial.replace(file)
+    data = [word for name in lab.corpus.names for word in ("--data", f"{name}={lab.corpus.valid(name)}")]
+    file = lab.output(model, seed, "domains.h5", "routing", "domains", "--checkpoint", str(lab.directory(model, seed)), *data, "--json", "--h5")
     with h5py.File(file) as log:
         router = log["layers/001/attention"]
         return {"share": router["share"][:], "distance": router["total_variation"][:]}
@@ -52,7 +47,7 @@ def domains(lab: Lab, model: Model, seed: int) -> dict:
 def run(lab: Lab) -> Page:
     lab.train(models)
     losses = lab.losses(models)
-    page = Page("Mixture of hidden dimensions", "MoHD (arXiv:2412.05644), Tables 4 and 5, Figure 11",
+    page = Page("MoHD (arXiv:2412.05644), Tables 4 and 5, Figure 11",
                 "The hidden dimension is cut into 8 pieces, of which every token uses 3 and chooses one more, in attention and in FFNs. With twice "
                 "the hidden dimension, the model activates as many parameters of blocks as LLaMA; with the same one, half of them, or three "
                 "quarters (here 6 of 8 pieces: the paper's 4 of 12 would be a third). Embedding and output head are as wide as the hidden "
@@ -66,9 +61,11 @@ def run(lab: Lab) -> Page:
         Claim.above("three quarters of the dimensions are better than half", "yes", losses[half.name], losses[three_quarters.name]),
     ]
     vocab = int(lab.base["model.vocab"])
-    blocks = lambda model: f"{(lab.parameters(model)['activated'] - 2 * vocab * int(model.keys['model.hidden'])) / 1e6:.2f} M"
-    rows = [[model.name, *parameters(lab, model), blocks(model), perplexity.get(model.name, ""), Spread.of(losses[model.name]),
-             f"{math.exp(statistics.fmean(losses[model.name])):.2f}"] for model in models]
+    counts = {model.name: lab.parameters(model) for model in models}
+    blocks = lambda model: counts[model.name]["activated"] - 2 * vocab * int(model.keys["model.hidden"])
+    rows = [[model.name, *(millions(count) for count in (counts[model.name]["total"], counts[model.name]["activated"], blocks(model))),
+             perplexity.get(model.name, ""), Spread.of(losses[model.name]), f"{math.exp(statistics.fmean(losses[model.name])):.2f}"]
+            for model in models]
     page.section("Losses", table(["model", "parameters", "activated", "of blocks", "paper: perplexity", "here: loss, mean ± sd", "here: perplexity"], rows),
                  curves(lab, page, [llama, half, three_quarters, double], "mohd.png"))
     routed = [domains(lab, double, seed) for seed in lab.seeds]

@@ -18,7 +18,6 @@ order_of_verdicts = ["opposite", "not seen", "reproduced"]  # what did not repro
 
 @dataclass
 class Page:
-    title: str
     paper: str  # title, and where in it
     introduction: str
     claims: list[Claim] = field(default_factory=list)
@@ -68,7 +67,7 @@ def _duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min"
 
 
-def write(page: Page, name: str, out: Path, lab, command: str) -> None:
+def write(page: Page, name: str, title: str, out: Path, lab, command: str) -> None:
     """lab: that trained page.models."""
     seconds = lab.seconds(page.models)
     out.mkdir(parents=True, exist_ok=True)
@@ -80,14 +79,14 @@ def write(page: Page, name: str, out: Path, lab, command: str) -> None:
     made = {"date": date.today().isoformat(), "commit": ", ".join(lab.commits(page.models)), "machine": _machine(), "steps": lab.steps,
             "tokens": tokens, "seeds": len(lab.seeds), "seconds_of_training": round(seconds), "command": command,
             "text": lab.corpus.tokens, "text_digest": lab.corpus.digest}
-    text = [f"# {page.title}", page.introduction,
+    text = [f"# {title}", page.introduction,
             table(["claim", "paper", "here", "verdict"], [[claim.text, claim.paper, claim.ours, f"**{claim.verdict}**"] for claim in claims]),
             f"Claims and differences are mean ± half of the 95 % confidence interval over {counted(len(lab.seeds), 'seed')}, paired by seed; "
             "losses and other values are mean ± standard deviation. [README.md](README.md) defines the verdicts.", *page.sections]
     configurations = "\n\n".join(f"```ini\n; {model.name}\n{lab.configuration(model)}\n```" for model in page.models)
     text += ["## How it was made",
-             f"`{command}`, on {made['date']} with commit {made['commit']}, on {made['machine']}: {lab.steps} steps (pre-training) of {lab.base['batch.global']} "
-             f"sequences of {lab.base['batch.seq_len']} tokens ({tokens / 1e6:.2f} M tokens) for each model and seed, of a text of "
+             f"`{command}`, on {made['date']} with commit {made['commit']}, on {made['machine']}: {lab.steps} steps (pre-training) of "
+             f"{lab.base['batch.global']} sequences of {lab.base['batch.seq_len']} tokens ({tokens / 1e6:.2f} M tokens) for each model and seed, of a text of "
              f"{sum(lab.corpus.tokens.values()) / 1e6:.1f} M tokens; {_duration(seconds)} of core time for training. Paper: {page.paper}",
              "Configurations, without seed and files:", configurations]
     (out / f"{name}.md").write_text("\n\n".join(text) + "\n")

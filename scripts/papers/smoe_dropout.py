@@ -2,7 +2,7 @@
 grows in training, make one model that can be used with any number of experts."""
 import statistics
 
-from compare import Claim, Difference, Spread
+from compare import Claim, Difference, Spread, minus
 from lab import Lab, Model
 from page import Page, subplots, table
 
@@ -22,7 +22,7 @@ def run(lab: Lab) -> Page:
                            [(model, seed, arguments(model, k)) for model in (dropout, learned) for k in ks for seed in lab.seeds])
     loss = lambda model, k: [results[model.name, seed, arguments(model, k)]["loss"] for seed in lab.seeds]
     dense_loss = [results[dense.name, seed, ()]["loss"] for seed in lab.seeds]
-    page = Page("SMoE-Dropout: one model, any number of experts", "SMoE-Dropout (arXiv:2303.01610), Table 1 and Figure 3",
+    page = Page("SMoE-Dropout (arXiv:2303.01610), Table 1 and Figure 3",
                 "A dense FFN is cut into 16 experts. A random router that is not trained chooses k of them, and k grows evenly from 2 to all "
                 "during training. The paper claims that the loss then falls with every expert that is added (\"self-slimmable\"), that all "
                 "experts beat the dense model of the same size, and that half of them come close. Its dense baseline has dropout, which Lyceum "
@@ -38,7 +38,7 @@ def run(lab: Lab) -> Page:
         Claim.above("a learned router, used with all experts, has a higher loss than SMoE-Dropout with all", "BPC 1.1896 against 1.1486",
                     loss(learned, 16), loss(dropout, 16)),
         Claim.above("from half to all experts, SMoE-Dropout gains more than the learned router", "yes",
-                    [a - b for a, b in zip(loss(dropout, 8), loss(dropout, 16))], [a - b for a, b in zip(loss(learned, 8), loss(learned, 16))]),
+                    minus(loss(dropout, 8), loss(dropout, 16)), minus(loss(learned, 8), loss(learned, 16))),
     ]
     figure, (axis,) = subplots()
     for model, text in ((dropout, "random router, k grows"), (learned, "learned router, k = 8")):

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from errors import Failed
+from files import write_whole
 
 smallest_file, largest_file = 200, 1_000_000  # bytes: below is no text to learn from, above are tables and generated code
 held_out_share = 20  # one file of so many, by its digest
@@ -159,8 +160,6 @@ def prepare(lyceum, project: Path, folder: Path, size: Size) -> Corpus:
         file.unlink()
     tokens = {domain.name: json.loads((folder / f"{domain.name}-train.json").read_text())["tokens"] for domain in all_domains}
     digest = _digest(folder, tokens)
-    partial = record.with_suffix(".partial")
-    partial.write_text(json.dumps({"size": asdict(size), "tokens": tokens, "digest": digest}, indent=1) + "\n")
-    partial.replace(record)
+    write_whole(record, json.dumps({"size": asdict(size), "tokens": tokens, "digest": digest}, indent=1) + "\n")
     print(f"tokens     {sum(tokens.values()) / 1e6:.1f} M for training, vocabulary {size.vocab}", flush=True)
     return Corpus(folder, tuple(tokens), tokens, digest)

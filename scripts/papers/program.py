@@ -1,0 +1,54 @@
+"""Runs `lyceum`, several at a time, so that a signal ends them all in order."""
+import os
+import signal
+import subprocess
+import threading
+
+from errors import Failed
+
+
+class Stopped(Exception):
+    """By a signal; checkpoints are saved."""
+
+
+class Program:
+    def __init__(self, path: str):
+        self.path = path
+        self._children: set[subprocess.Popen] = set()
+        self._lock = threading.RLock()  # a signal may come while it is held
+        self._stopping = False
+        self._environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+
+    def run(self, *arguments: str) -> str:
+        """What `lyceum ARGUMENTS` prints."""
+        with self._lock:
+            self.require_wanted()
+            process = subprocess.Popen([self.path, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                       env=self._environment, start_new_session=True)
+            self._children.add(process)
+        try:
+            out, err = process.communicate()
+        finally:
+            with self._lock:
+                self._children.discard(process)
+        if process.returncode == 75 or (self._stopping and process.returncode):
+            raise Stopped
+        if process.returncode:
+            raise Failed(f"lyceum {' '.join(arguments)}\n{err.strip()}", process.returncode if process.returncode > 0 else 1)
+        return out
+
+    def require_wanted(self) -> None:
+        if self._stopping:
+            raise Stopped
+
+    def stop(self) -> None:
+        """Asks everything that runs to save and end; the second time, to end at once."""
+        with self._lock:
+            for process in self._children:
+                saves = "train" in process.args and not self._stopping
+                process.send_signal(signal.SIGUSR1 if saves else signal.SIGTERM)
+        self._stopping = True
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping
