@@ -95,7 +95,8 @@ class EncodingTest : public ::testing::Test {
             .train = prefix(output),
             .valid = choice.valid_fraction > 0 ? prefix(output + "-valid") : "",
             .valid_fraction = choice.valid_fraction,
-            .threads = 2};
+            .threads = 2,
+            .batches = {.records = 1 << 16, .text = 1 << 16}};
   }
   static std::vector<std::string> documents(const std::string& prefix) {
     const TokenFile file(prefix);
@@ -125,9 +126,9 @@ class EncodingTest : public ::testing::Test {
   void put_corpus() {
     for (int i = 0; i < 8; ++i) put("text" + std::to_string(i), lines_of_text(5 + 37 * i % 50, i));
     std::string records;
-    for (int i = 0; i < 60000; ++i) records += record("record " + std::to_string(i) + "\nof many");
+    for (int i = 0; i < 4000; ++i) records += record("record " + std::to_string(i) + "\nof many");
     put("a.jsonl", records);
-    put("b.ndjson.gz", gzip(records.substr(0, 2500000 / 2)));
+    put("b.ndjson.gz", gzip(records.substr(0, records.size() / 3)));
     put("c.txt.zst", zstd(lines_of_text(40, 3)));
   }
 
@@ -283,8 +284,8 @@ TEST_F(EncodingTest, DamagedCompressionIsNamedWithItsPlace) {
 }
 
 TEST_F(EncodingTest, ALongTextIsReadInPartsAndStaysOneDocument) {
-  const std::string text = lines_of_text(900000, 11);
-  ASSERT_GT(text.size(), std::size_t{1} << 24);
+  const std::string text = lines_of_text(9000, 11);
+  ASSERT_GT(text.size(), std::size_t{3} << 16);
   put("long.txt", text);
   put("long.txt.gz", gzip(text));
   const EncodingResult result = encode_corpus(*tokenizer_, encoding("out"));

@@ -11,9 +11,7 @@ namespace lyceum {
 
 namespace {
 
-constexpr std::size_t batch_bytes = std::size_t{1} << 20;       // of records
 constexpr std::size_t longest_record = std::size_t{1} << 28;    // bytes
-constexpr std::size_t text_part_bytes = std::size_t{1} << 24;   // bytes that are encoded at once
 constexpr std::size_t searched_for_cut = std::size_t{1} << 20;  // bytes
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
@@ -60,6 +58,7 @@ class ItemText {
 struct CorpusReader::Implementation {
   std::span<const CorpusItem> items;
   CorpusPosition at;
+  BatchSizes sizes;
   std::int64_t bytes_before = 0;     // of items that are done
   std::optional<ItemText> source{};  // of the current item, behind `rest`
   std::string rest{};                // that was read and not given yet
@@ -93,11 +92,11 @@ struct CorpusReader::Implementation {
   /// Nothing at the end of the item.
   std::optional<CorpusBatch> part_of_text() {
     open();
-    while (rest.size() <= text_part_bytes && source->read(text_part_bytes + 1 - rest.size(), rest)) {
+    while (rest.size() <= sizes.text && source->read(sizes.text + 1 - rest.size(), rest)) {
     }
     if (rest.empty()) return std::nullopt;
     CorpusBatch batch{.item = static_cast<std::size_t>(at.item)};
-    batch.goes_on = rest.size() > text_part_bytes;
+    batch.goes_on = rest.size() > sizes.text;
     const std::size_t cut = batch.goes_on ? cut_of(rest) : rest.size();
     batch.text = rest.substr(0, cut);
     rest.erase(0, cut);
@@ -117,7 +116,7 @@ struct CorpusReader::Implementation {
         return finished(std::move(batch), skip_line());
       }
       const std::size_t searched = rest.size();
-      more = source->read(batch_bytes, rest);
+      more = source->read(sizes.records, rest);
       const std::size_t newline = std::string_view(rest).substr(searched).rfind('\n');
       if (newline != std::string_view::npos) end = searched + newline + 1;
     }
@@ -137,13 +136,13 @@ struct CorpusReader::Implementation {
       const std::size_t dropped = newline == std::string::npos ? rest.size() : newline + 1;
       rest.erase(0, dropped);
       bytes += dropped;
-      if (newline != std::string::npos || !source->read(batch_bytes, rest)) return bytes;
+      if (newline != std::string::npos || !source->read(sizes.records, rest)) return bytes;
     }
   }
 };
 
-CorpusReader::CorpusReader(std::span<const CorpusItem> items, const CorpusPosition& from)
-    : implementation_(new Implementation{.items = items, .at = from}) {
+CorpusReader::CorpusReader(std::span<const CorpusItem> items, const CorpusPosition& from, const BatchSizes& sizes)
+    : implementation_(new Implementation{.items = items, .at = from, .sizes = sizes}) {
   for (std::int64_t i = 0; i < from.item; ++i) {
     implementation_->bytes_before += items[static_cast<std::size_t>(i)].bytes_read();
   }
@@ -156,7 +155,7 @@ std::optional<CorpusBatch> CorpusReader::next() {
   while (own.at.item < std::ssize(own.items)) {
     const CorpusItem& item = own.item();
     const bool short_text = item.kind == CorpusItem::Kind::text && !item.compressed &&
-                            item.document.bytes <= static_cast<std::int64_t>(text_part_bytes);
+                            item.document.bytes <= static_cast<std::int64_t>(own.sizes.text);
     if (short_text) return own.whole_file();
     std::optional<CorpusBatch> batch = item.kind == CorpusItem::Kind::records ? own.records() : own.part_of_text();
     if (batch) return batch;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,6 +19,12 @@ struct CorpusPosition {
   std::int64_t bytes = 0;   // of the item that come before, uncompressed
   std::int64_t record = 0;  // records of the item that come before, blank lines among them
   bool operator==(const CorpusPosition&) const = default;
+};
+
+/// Bytes of work for one thread.
+struct BatchSizes {
+  std::size_t records = std::size_t{1} << 20;  // at least, in whole lines
+  std::size_t text = std::size_t{1} << 24;     // of a longer text a part
 };
 
 /// Work for one thread.
@@ -45,11 +52,11 @@ void for_lines(const CorpusBatch& batch, const Each& each) {
 }
 
 /// Reads a corpus from any position on, a part that fits into memory at a time. Texts are cut at the same places
-/// wherever it begins.
+/// wherever it begins, which only `sizes.text` changes.
 class CorpusReader {
  public:
   /// `items` must outlive it.
-  CorpusReader(std::span<const CorpusItem> items, const CorpusPosition& from);
+  CorpusReader(std::span<const CorpusItem> items, const CorpusPosition& from, const BatchSizes& sizes = {});
   ~CorpusReader();
   /// Nothing behind the last. Throws a bad_input Error that names a file that cannot be read or is damaged, and the
   /// place.

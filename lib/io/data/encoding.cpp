@@ -39,9 +39,9 @@ struct State {
 
 /// Identifies an encoding.
 std::string identity_of(const Encoding& encoding) {
-  std::string all =
-      fmt::format("1 {} {} {} {} {} {}\n", encoding.tokenizer_sha256, encoding.json_key,
-                  encoding.chat ? encoding.chat->name : "", encoding.valid, encoding.valid_fraction, encoding.seed);
+  std::string all = fmt::format("1 {} {} {} {} {} {} {}\n", encoding.tokenizer_sha256, encoding.json_key,
+                                encoding.chat ? encoding.chat->name : "", encoding.valid, encoding.valid_fraction,
+                                encoding.seed, encoding.batches.text);
   for (const auto& [kind, document, compressed, modified, output, most_bytes] : encoding.items) {
     all += fmt::format("{} {} {} {} {} {} {} {}\n", document.file.native(), document.begin, document.bytes, modified,
                        static_cast<int>(kind), compressed, static_cast<int>(output), most_bytes);
@@ -214,7 +214,7 @@ class OrderedEncoding {
         encoding_(encoding),
         identity_(identity_of(encoding)),
         state_(std::move(state)),
-        reader_(encoding.items, state_.at) {
+        reader_(encoding.items, state_.at, encoding.batches) {
     for (const CorpusItem& item : encoding.items) total_ += item.bytes_read();
     writers_.emplace_back(encoding.train, tokenizer.vocab(), state_.written[0]);
     if (!encoding.valid.empty()) writers_.emplace_back(encoding.valid, tokenizer.vocab(), state_.written[1]);

@@ -8,6 +8,7 @@
 
 #include "io/data/chat.h"
 #include "io/data/corpus.h"
+#include "io/data/corpus_reader.h"
 #include "io/data/skipped.h"
 #include "io/data/tokenizer.h"
 
@@ -33,6 +34,7 @@ struct Encoding {
   std::uint64_t seed = 1;
   int threads = 1;
   std::string tokenizer_sha256{};
+  BatchSizes batches{};
   double save_seconds = 10;                                    // between two times that it notes how far it is
   std::function<void(const EncodingProgress&)> progress = {};  // called by one thread at a time
 };
