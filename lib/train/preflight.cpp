@@ -46,6 +46,9 @@ void require_same_config(const ProcessGroup& world, const std::string& text) {
   const auto other = std::ranges::mismatch(expected, own);
   const std::string mine = other.in2 == own.end() ? "" : *other.in2;
   const std::string theirs = other.in1 == expected.end() ? "" : *other.in1;
+  std::int64_t differs = mine == theirs ? 0 : 1;
+  world.all_reduce(std::span(&differs, 1), Reduction::max);
+  if (!differs) return;
   const std::vector<std::string> told = world.all_gather(mine == theirs ? "" : mine + ", rank 0 has " + theirs);
   for (std::size_t rank = 0; rank < told.size(); ++rank) {
     require_usage(told[rank].empty(), "rank {} has {}: start every rank with the same file and command line", rank,

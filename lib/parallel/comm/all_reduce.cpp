@@ -1,9 +1,13 @@
 #include "parallel/comm/all_reduce.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "parallel/comm/reduce_in_order.h"
+#include "parallel/comm/tree.h"
 
 namespace lyceum {
 namespace {
@@ -12,11 +16,41 @@ namespace {
 constexpr std::int64_t piece_bytes = std::int64_t{1} << 20;
 /// Up to here (bytes of all ranks together) one step with whole vectors replaces two with slices.
 constexpr std::int64_t whole_bytes = std::int64_t{64} << 10;
+/// Bytes of all ranks together that go along a tree, at most.
+constexpr std::int64_t tree_bytes = std::int64_t{1} << 20;
 
-}  // namespace
+class DirectReduce final : public Messages {
+ public:
+  DirectReduce(std::shared_ptr<Communicator> communicator, const Operation& operation, const ReducedValues& values,
+               Reduction reduction, int tag);
 
-AllReduce::AllReduce(std::shared_ptr<Communicator> communicator, const Operation& operation, const Values& values,
-                     Reduction reduction, int tag)
+ private:
+  /// Elements [first, first + count).
+  struct Range {
+    std::int64_t first, count;
+  };
+  bool next() override;
+  void exchange_slices();
+  void reduce_slices();
+  void hand_out(Range piece);
+  Range piece(std::int64_t number) const;
+  /// What `rank` reduces of a piece.
+  Range slice_of(Range piece, int rank) const;
+  std::byte* at(std::int64_t element) const { return values_ + element * width_; }
+
+  std::byte* values_;
+  std::int64_t size_, width_;  // elements, bytes of an element
+  DType type_;
+  Reduction reduction_;
+  int tag_;
+  bool sliced_;
+  std::int64_t piece_size_;                // elements
+  std::int64_t reduced_ = 0;               // pieces so far
+  std::unique_ptr<std::byte[]> received_;  // this rank's slice from every rank, in rank order
+};
+
+DirectReduce::DirectReduce(std::shared_ptr<Communicator> communicator, const Operation& operation,
+                           const ReducedValues& values, Reduction reduction, int tag)
     : Messages(std::move(communicator), operation),
       values_(static_cast<std::byte*>(values.data)),
       size_(values.size),
@@ -32,19 +66,19 @@ AllReduce::AllReduce(std::shared_ptr<Communicator> communicator, const Operation
   exchange_slices();
 }
 
-AllReduce::Range AllReduce::piece(std::int64_t number) const {
+DirectReduce::Range DirectReduce::piece(std::int64_t number) const {
   const std::int64_t first = number * piece_size_;
   return {first, std::max<std::int64_t>(0, std::min(piece_size_, size_ - first))};
 }
 
-AllReduce::Range AllReduce::slice_of(Range piece, int rank) const {
+DirectReduce::Range DirectReduce::slice_of(Range piece, int rank) const {
   if (!sliced_) return piece;
   const std::int64_t ranks = communicator().size();
   const std::int64_t begin = piece.count * rank / ranks, end = piece.count * (rank + 1) / ranks;
   return {piece.first + begin, end - begin};
 }
 
-bool AllReduce::next() {
+bool DirectReduce::next() {
   const bool summed = piece(reduced_).count == 0;
   if (summed) return false;  // what arrived was the last piece being handed out
   reduce_slices();
@@ -54,7 +88,7 @@ bool AllReduce::next() {
   return pending();
 }
 
-void AllReduce::exchange_slices() {
+void DirectReduce::exchange_slices() {
   const Range whole = piece(reduced_);
   const int ranks = communicator().size(), self = communicator().rank();
   const Range own = slice_of(whole, self);
@@ -69,7 +103,7 @@ void AllReduce::exchange_slices() {
   }
 }
 
-void AllReduce::reduce_slices() {
+void DirectReduce::reduce_slices() {
   const Range own = slice_of(piece(reduced_), communicator().rank());
   std::vector<const std::byte*> sources;
   for (int rank = 0; rank < communicator().size(); ++rank) {
@@ -79,7 +113,7 @@ void AllReduce::reduce_slices() {
   reduce_in_order(sources, at(own.first), own.count, type_, reduction_);
 }
 
-void AllReduce::hand_out(Range piece) {
+void DirectReduce::hand_out(Range piece) {
   const int ranks = communicator().size(), self = communicator().rank();
   for (int step = 1; step < ranks; ++step) {
     const int from = (self + ranks - step) % ranks;
@@ -90,6 +124,24 @@ void AllReduce::hand_out(Range piece) {
   for (int step = 1; step < ranks && own.count > 0; ++step) {
     send(at(own.first), own.count * width_, (self + step) % ranks, tag_);
   }
+}
+
+}  // namespace
+
+std::unique_ptr<Messages> start_all_reduce(std::shared_ptr<Communicator> communicator, const Operation& operation,
+                                           const ReducedValues& values, Reduction reduction) {
+  const std::int64_t bytes = values.size * static_cast<std::int64_t>(size_of(values.type));
+  if (large_group(*communicator) && communicator->size() * bytes <= tree_bytes) {
+    const auto reduce = [=](std::span<const std::byte> collected) {
+      std::vector<const std::byte*> sources;
+      for (std::int64_t at = 0; at < std::ssize(collected); at += bytes) sources.push_back(collected.data() + at);
+      reduce_in_order(sources, static_cast<std::byte*>(values.data), values.size, values.type, reduction);
+    };
+    const std::span result(static_cast<std::byte*>(values.data), static_cast<std::size_t>(bytes));
+    return std::make_unique<TreeExchange>(std::move(communicator), operation, result, result, reduce);
+  }
+  const int tag = communicator->next_reduce_tag();
+  return std::make_unique<DirectReduce>(std::move(communicator), operation, values, reduction, tag);
 }
 
 }  // namespace lyceum

@@ -18,6 +18,7 @@ Communicator::Communicator(Identity identity, double timeout, std::shared_ptr<Sh
       place_(shared_->ledger.join(identity_.number)) {
   entry_.group = identity_.number;
   entry_.members = size();
+  entry_.place = rank_;
   put(entry_.group_name, identity_.name);
 }
 
@@ -37,6 +38,7 @@ Communicator::Communicator(MPI_Comm handle, Identity identity, double timeout, s
   const Operation made{"making a communicator", 0, 0, std::source_location::current()};
   check(MPI_Comm_set_errhandler(handle_, MPI_ERRORS_RETURN), made);
   check(MPI_Comm_rank(handle_, &rank_), made);
+  entry_.place = rank_;
   std::vector<int> ranks(members_.size());
   std::iota(ranks.begin(), ranks.end(), 0);
   MPI_Group own = MPI_GROUP_NULL, job = MPI_GROUP_NULL;

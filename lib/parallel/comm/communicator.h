@@ -19,7 +19,7 @@ class Watch;
 /// MPI tags. Messages of one kind between two ranks keep their order; only reductions, which exchange several rounds of
 /// messages, need tags that distinguish those in progress at the same time: Communicator::next_reduce_tag().
 constexpr int all_to_all_tag = 0, all_gather_tag = 1, point_to_point_tag = 2, connect_tag = 3, connect_pair_tag = 4,
-              first_reduce_tag = 5;
+              gather_tag = 5, first_reduce_tag = 6;
 
 /// What an error says about the operation that it happened in, and what the ledger notes of it.
 struct Operation {

@@ -6,6 +6,7 @@
 #include "parallel/comm/all_reduce.h"
 #include "parallel/comm/group_implementation.h"
 #include "parallel/comm/pieces.h"
+#include "parallel/comm/tree.h"
 
 // What a group does with the host's memory, over MPI, wherever its tensors lie.
 namespace lyceum {
@@ -29,9 +30,7 @@ void reduce(ProcessGroup::Implementation& group, std::span<T> values, Reduction 
   const std::int64_t bytes = std::ssize(values) * std::int64_t{sizeof(T)};
   const Operation operation{.name = "all_reduce", .bytes = bytes, .size = bytes, .where = where};
   if (!group.enter(operation, group.traffic.all_reduce)) return;
-  Pending(std::make_unique<AllReduce>(communicator, operation,
-                                      AllReduce::Values{values.data(), std::ssize(values), dtype_of<T>}, reduction,
-                                      communicator->next_reduce_tag()))
+  Pending(start_all_reduce(communicator, operation, {values.data(), std::ssize(values), dtype_of<T>}, reduction))
       .wait();
 }
 
@@ -72,14 +71,6 @@ std::string ProcessGroup::broadcast(std::string text, int root, Where where) con
   return text;
 }
 
-namespace {
-
-Operation gathering(std::int64_t own, std::int64_t all, Where where) {
-  return {.name = "all_gather", .bytes = own, .size = all, .where = where};
-}
-
-}  // namespace
-
 void ProcessGroup::all_gather(std::span<const std::int64_t> sent, std::span<std::int64_t> received, Where where) const {
   require(received.size() == sent.size() * static_cast<std::size_t>(size()),
           "all_gather on group {}: {} numbers of each of {} ranks do not fill {}", name(), sent.size(), size(),
@@ -91,77 +82,52 @@ void ProcessGroup::all_gather(std::span<const std::int64_t> sent, std::span<std:
     for (std::size_t i = 0; i < received.size(); ++i) received[i] = sent[i % sent.size()];
   }
   if (size() == 1) return;
+  const std::shared_ptr<Communicator>& communicator = implementation_->communicator;
   const auto bytes = static_cast<int>(sent.size_bytes());
-  auto state = implementation_->start(gathering(bytes, std::int64_t{bytes} * size(), where),
-                                      implementation_->traffic.all_gather);
-  if (!state) return;
-  state->check(MPI_Iallgather(sent.data(), bytes, MPI_BYTE, received.data(), bytes, MPI_BYTE,
-                              implementation_->communicator->handle(), state->request()));
+  const Operation operation{.name = "all_gather", .bytes = bytes, .size = std::int64_t{bytes} * size(), .where = where};
+  if (!implementation_->enter(operation, implementation_->traffic.all_gather)) return;
+  if (large_group(*communicator)) {
+    const auto result = std::as_writable_bytes(received);
+    const auto keep = [result](std::span<const std::byte> all) { std::ranges::copy(all, result.begin()); };
+    return Pending(std::make_unique<TreeExchange>(communicator, operation, std::as_bytes(sent), result, keep)).wait();
+  }
+  auto state = std::make_unique<Messages>(communicator, operation);
+  state->check(MPI_Iallgather(sent.data(), bytes, MPI_BYTE, received.data(), bytes, MPI_BYTE, communicator->handle(),
+                              state->request()));
   Pending(std::move(state)).wait();
 }
 
 namespace {
 
-/// Texts of all ranks, one behind the other.
-struct Texts {
-  std::vector<int> sizes, offsets;
-  std::string joined;  // room for them, where they are received
-
-  std::vector<std::string> parted() const {
-    std::vector<std::string> texts;
-    for (std::size_t r = 0; r < sizes.size(); ++r) {
-      texts.push_back(joined.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(sizes[r])));
-    }
-    return texts;
+/// On `root` all ranks' texts; those of a rehearsal are this rank's.
+JoinedTexts gathered(ProcessGroup::Implementation& group, const std::string& text, int root, Where where) {
+  const std::shared_ptr<Communicator>& communicator = group.communicator;
+  const auto texts = std::make_shared<JoinedTexts>();
+  if (communicator->alone() || communicator->rehearses()) {
+    for (int rank = 0; rank < communicator->size(); ++rank) texts->bytes += text;
+    texts->lengths.assign(communicator->members().size(), std::ssize(text));
   }
-};
-
-/// Tells all ranks the lengths.
-Texts lengths_of(const ProcessGroup& group, const std::string& text, std::string_view operation, Where where) {
-  const std::int64_t length = std::ssize(text);
-  std::vector<std::int64_t> lengths(static_cast<std::size_t>(group.size()));
-  group.all_gather(std::span(&length, 1), lengths, where);
-  require(total(lengths) <= INT_MAX, "{} on group {}: {} B of text are more than 2 GB", operation, group.name(),
-          total(lengths));
-  Texts texts{.sizes = std::vector<int>(lengths.begin(), lengths.end()), .offsets = {}, .joined = {}};
-  texts.offsets.resize(lengths.size());
-  std::exclusive_scan(texts.sizes.begin(), texts.sizes.end(), texts.offsets.begin(), 0);
-  return texts;
+  if (communicator->alone()) return *texts;
+  const Operation operation{.name = "gather", .bytes = std::ssize(text), .size = 0, .where = where};
+  if (!group.enter(operation, group.traffic.all_gather)) return *texts;
+  Pending(std::make_unique<TextGather>(communicator, operation, text, root, texts)).wait();
+  return std::move(*texts);
 }
-
-std::int64_t bytes_of(const Texts& texts) { return std::int64_t{texts.offsets.back()} + texts.sizes.back(); }
 
 }  // namespace
 
 std::vector<std::string> ProcessGroup::all_gather(const std::string& text, Where where) const {
-  if (size() == 1) return {text};
-  Texts texts = lengths_of(*this, text, "all_gather", where);
-  texts.joined.resize(static_cast<std::size_t>(bytes_of(texts)));
-  auto state =
-      implementation_->start(gathering(std::ssize(text), bytes_of(texts), where), implementation_->traffic.all_gather);
-  if (state) {
-    state->check(MPI_Iallgatherv(text.data(), static_cast<int>(text.size()), MPI_BYTE, texts.joined.data(),
-                                 texts.sizes.data(), texts.offsets.data(), MPI_BYTE,
-                                 implementation_->communicator->handle(), state->request()));
-    Pending(std::move(state)).wait();
-  }
+  JoinedTexts texts = gathered(*implementation_, text, 0, where);
+  texts.lengths.resize(static_cast<std::size_t>(size()));
+  broadcast(std::as_writable_bytes(std::span(texts.lengths)), 0, where);
+  texts.bytes.resize(static_cast<std::size_t>(total(texts.lengths)));
+  broadcast(std::as_writable_bytes(std::span(texts.bytes)), 0, where);
   return texts.parted();
 }
 
 std::vector<std::string> ProcessGroup::gather(const std::string& text, int root, Where where) const {
   require(root >= 0 && root < size(), "gather on group {}: root {} of {} ranks", name(), root, size());
-  if (size() == 1) return {text};
-  Texts texts = lengths_of(*this, text, "gather", where);
-  if (rank() == root) texts.joined.resize(static_cast<std::size_t>(bytes_of(texts)));
-  auto state =
-      implementation_->start({.name = "gather", .bytes = std::ssize(text), .size = bytes_of(texts), .where = where},
-                             implementation_->traffic.all_gather);
-  if (state) {
-    state->check(MPI_Igatherv(text.data(), static_cast<int>(text.size()), MPI_BYTE, texts.joined.data(),
-                              texts.sizes.data(), texts.offsets.data(), MPI_BYTE, root,
-                              implementation_->communicator->handle(), state->request()));
-    Pending(std::move(state)).wait();
-  }
+  const JoinedTexts texts = gathered(*implementation_, text, root, where);
   return rank() == root ? texts.parted() : std::vector<std::string>();
 }
 

@@ -18,7 +18,8 @@ struct LedgerEntry {
   std::int64_t size = 0;            // bytes that all ranks must agree on, see ProcessGroup; all_to_all: of a row
   std::int64_t bytes = 0;           // that this rank hands over, as ProcessGroup::Traffic counts them
   std::int32_t from = -1, to = -1;  // a message: between which ranks of the job
-  std::int32_t members = 0, line = 0;
+  std::int32_t members = 0, place = 0;  // ranks of the group, and this one's rank in it
+  std::int32_t line = 0;
   double started = 0, finished = 0;  // seconds of this machine's monotonic clock; 0: not yet
   std::array<char, 32> group_name{};
   std::array<char, 16> operation{};

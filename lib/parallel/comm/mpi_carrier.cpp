@@ -27,9 +27,7 @@ std::vector<std::int64_t> row_offsets(std::span<const std::int64_t> rows, std::i
 }
 
 Carrier::Started MpiCarrier::all_reduce(const Operation& operation, const Tensor& values, Reduction reduction) {
-  auto state = std::make_unique<AllReduce>(communicator_, operation,
-                                           AllReduce::Values{values.raw(), values.size(), values.dtype()}, reduction,
-                                           communicator_->next_reduce_tag());
+  auto state = start_all_reduce(communicator_, operation, {values.raw(), values.size(), values.dtype()}, reduction);
   state->keep(std::make_shared<Tensor>(values));
   return state;
 }

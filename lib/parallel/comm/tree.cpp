@@ -1,0 +1,122 @@
+#include "parallel/comm/tree.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace lyceum {
+
+TreePlace::TreePlace(int rank, int ranks) : end(ranks) {
+  for (int step = 1; step < ranks; step *= 2) {
+    if (rank & step) {
+      parent = rank - step;
+      end = std::min(rank + step, ranks);
+      break;
+    }
+    if (rank + step < ranks) children.push_back(rank + step);
+  }
+}
+
+bool large_group(const Communicator& communicator) { return communicator.size() > 8; }
+
+TreeExchange::TreeExchange(std::shared_ptr<Communicator> of, const Operation& operation, std::span<const std::byte> own,
+                           std::span<std::byte> result, AtTop at_top)
+    : Messages(std::move(of), operation),
+      result_(result),
+      at_top_(std::move(at_top)),
+      tag_(communicator().next_reduce_tag()),
+      place_(communicator().rank(), communicator().size()),
+      collected_(static_cast<std::size_t>(place_.end - communicator().rank()) * own.size()) {
+  std::ranges::copy(own, collected_.begin());
+  const std::int64_t bytes = std::ssize(own);
+  for (std::size_t c = 0; c < place_.children.size(); ++c) {
+    const int child = place_.children[c];
+    receive(collected_.data() + (child - communicator().rank()) * bytes, (place_.end_of(c) - child) * bytes, child,
+            tag_);
+  }
+  if (place_.children.empty()) next();
+}
+
+bool TreeExchange::next() {
+  if (phase_ == Phase::collecting) {
+    phase_ = Phase::at_top;
+    if (place_.parent >= 0) {
+      send(collected_.data(), std::ssize(collected_), place_.parent, tag_);
+      receive(result_.data(), std::ssize(result_), place_.parent, tag_);
+      return true;
+    }
+    at_top_(collected_);
+  }
+  if (phase_ == Phase::handed_down) return false;
+  phase_ = Phase::handed_down;
+  for (const int child : place_.children) send(result_.data(), std::ssize(result_), child, tag_);
+  return pending();
+}
+
+std::vector<std::string> JoinedTexts::parted() const {
+  std::vector<std::string> texts;
+  std::size_t begin = 0;
+  for (const std::int64_t length : lengths) {
+    texts.push_back(bytes.substr(begin, static_cast<std::size_t>(length)));
+    begin += static_cast<std::size_t>(length);
+  }
+  return texts;
+}
+
+TextGather::TextGather(std::shared_ptr<Communicator> of, const Operation& operation, const std::string& text, int root,
+                       std::shared_ptr<JoinedTexts> gathered)
+    : Messages(std::move(of), operation),
+      root_(root),
+      gathered_(std::move(gathered)),
+      self_((communicator().rank() - root + communicator().size()) % communicator().size()),
+      place_(self_, communicator().size()) {
+  gathered_->bytes = text;
+  gathered_->lengths.assign(static_cast<std::size_t>(place_.end - self_), std::ssize(text));
+  for (std::size_t c = 0; c < place_.children.size(); ++c) {
+    const int child = place_.children[c], below = place_.end_of(c) - child;
+    receive(&gathered_->lengths[static_cast<std::size_t>(child - self_)], below * std::int64_t{sizeof(std::int64_t)},
+            rank_at(child), gather_tag);
+  }
+  if (place_.children.empty()) send_up();
+}
+
+bool TextGather::next() {
+  if (phase_ == Phase::lengths) {
+    receive_texts();
+  } else if (phase_ == Phase::texts) {
+    send_up();
+  } else {
+    return false;
+  }
+  return pending();
+}
+
+void TextGather::receive_texts() {
+  phase_ = Phase::texts;
+  const auto begin = gathered_->lengths.begin();
+  const auto bytes_before = [&](int place) { return std::accumulate(begin, begin + (place - self_), std::int64_t{0}); };
+  gathered_->bytes.resize(static_cast<std::size_t>(bytes_before(place_.end)));
+  for (std::size_t c = 0; c < place_.children.size(); ++c) {
+    const int child = place_.children[c];
+    const std::int64_t first = bytes_before(child), bytes = bytes_before(place_.end_of(c)) - first;
+    receive(gathered_->bytes.data() + first, bytes, rank_at(child), gather_tag);
+  }
+}
+
+void TextGather::send_up() {
+  phase_ = Phase::sent;
+  if (self_ == 0) return put_in_rank_order();
+  const int parent = rank_at(place_.parent);
+  send(gathered_->lengths.data(), std::ssize(gathered_->lengths) * std::int64_t{sizeof(std::int64_t)}, parent,
+       gather_tag);
+  send(gathered_->bytes.data(), std::ssize(gathered_->bytes), parent, gather_tag);
+}
+
+void TextGather::put_in_rank_order() {
+  const auto zero = gathered_->lengths.end() - root_;  // the length of rank 0's text
+  const std::int64_t bytes_before = std::accumulate(gathered_->lengths.begin(), zero, std::int64_t{0});
+  std::ranges::rotate(gathered_->bytes, gathered_->bytes.begin() + bytes_before);
+  std::ranges::rotate(gathered_->lengths, zero);
+}
+
+}  // namespace lyceum
