@@ -104,10 +104,17 @@ struct Fibre {
   }
 };
 
+/// One run over the threads [first, end) of a warp.
+struct Pass {
+  unsigned first = 0, end = 0, taken = 0;
+  bool forwards = true;
+};
+
 /// One block at a time: the fibres of its threads.
 struct Block {
   std::vector<Fibre> fibres;
   Stacks stacks;
+  Pass pass{};
   void* scheduler = nullptr;
   Fibre* running = nullptr;
   const std::function<void()>* body = nullptr;
@@ -115,24 +122,44 @@ struct Block {
 Block only_block;
 Block& block() { return only_block; }
 
-void pause(Fibre::State state) {
+void enter();
+
+/// Makes the next thread of the pass that can run the one that runs; null where there is none.
+Fibre* take_next() {
+  Block& own = block();
+  Pass& pass = own.pass;
+  while (pass.taken < pass.end - pass.first) {
+    const unsigned i = pass.taken++, thread = pass.forwards ? pass.first + i : pass.end - 1 - i;
+    Fibre& fibre = own.fibres[thread];
+    if (fibre.state != Fibre::State::runs) continue;
+    if (!fibre.top) fibre.start(own.stacks.take(), enter);
+    threadIdx = {thread, 0, 0};
+    return own.running = &fibre;
+  }
+  return nullptr;
+}
+
+/// The next thread runs at once, without the scheduler between.
+void wait_as(Fibre::State state) {
   Fibre& self = *block().running;
   self.state = state;
-  host_cuda_switch(&self.stack, block().scheduler);
+  const Fibre* const next = take_next();
+  host_cuda_switch(&self.stack, next ? next->stack : block().scheduler);
 }
 
 void enter() {
   (*block().body)();
-  pause(Fibre::State::done);
+  Fibre& self = *block().running;
+  self.state = Fibre::State::done;
+  host_cuda_switch(&self.stack, block().scheduler);  // which may give this stack to the next
 }
 
-void resume(unsigned thread) {
-  Fibre& fibre = block().fibres[thread];
-  if (!fibre.top) fibre.start(block().stacks.take(), enter);
-  threadIdx = {thread, 0, 0};
-  block().running = &fibre;
-  host_cuda_switch(&block().scheduler, fibre.stack);
-  if (fibre.state == Fibre::State::done) block().stacks.put(std::exchange(fibre.top, nullptr));
+void run_pass() {
+  while (const Fibre* const next = take_next()) {
+    host_cuda_switch(&block().scheduler, next->stack);
+    Fibre& last = *block().running;
+    if (last.state == Fibre::State::done) block().stacks.put(std::exchange(last.top, nullptr));
+  }
 }
 
 /// Runs the threads [first, end) of a warp until all of them are done or wait for the block; whether any does the
@@ -140,10 +167,10 @@ void resume(unsigned thread) {
 bool run_warp(unsigned first, unsigned end, bool forwards) {
   Fibre* const fibres = block().fibres.data();
   for (;; forwards = !forwards) {
+    block().pass = {.first = first, .end = end, .forwards = forwards};
+    run_pass();
     unsigned at_warp = 0, at_block = 0;
-    for (unsigned i = first; i < end; ++i) {
-      const unsigned t = forwards ? i : first + end - 1 - i;
-      if (fibres[t].state == Fibre::State::runs) resume(t);
+    for (unsigned t = first; t < end; ++t) {
       at_warp += fibres[t].state == Fibre::State::waits_for_warp;
       at_block += fibres[t].state == Fibre::State::waits_for_block;
     }
@@ -191,8 +218,8 @@ void run_grid(const cudaLaunchConfig_t& config, const std::function<void()>& thr
   }
 }
 
-void wait_for_block() { pause(Fibre::State::waits_for_block); }
-void wait_for_warp() { pause(Fibre::State::waits_for_warp); }
+void wait_for_block() { wait_as(Fibre::State::waits_for_block); }
+void wait_for_warp() { wait_as(Fibre::State::waits_for_warp); }
 
 std::uint64_t exchange(std::uint64_t value, unsigned lane) {
   Fibre& self = *block().running;
