@@ -33,21 +33,22 @@ all_of_them = {
     "smoe-dropout": Experiment("SMoE-Dropout: one model, any number of experts", smoe_dropout.run, smoe_dropout.models, 17),
 }
 
-full_steps = 600
+full_steps = 2400
 
 
 def base(quick: bool) -> Keys:
     """What all models share: of DeepSeekMoE's 2B models the proportions and the schedule, with the learning rate and the
-    initialisation of models this small. Nothing of it is tuned for one of the models."""
+    initialisation of models this small, and small batches, which give many updates. Nothing of it is tuned for one of the
+    models."""
     keys = {
         "run.device": "cpu", "run.precision": "f32", "run.threads": 1, "run.log_every": 100, "run.audit_every": 0, "run.replay_every": 0,
-        "batch.global": 16, "batch.seq_len": 256,
+        "batch.global": 4, "batch.seq_len": 256,
         "model.vocab": 2048, "model.layers": 4, "model.hidden": 128, "model.heads": 4, "model.init_std": 0.02,
         "optim.lr": 2e-3, "optim.schedule": "step",
-        "eval.batches": 1,  # of each domain
+        "eval.batches": 4,  # of each domain
     }
     if quick:
-        keys |= {"batch.global": 4, "batch.seq_len": 64, "model.vocab": 512, "model.layers": 2, "model.hidden": 64, "model.heads": 2}
+        keys |= {"batch.seq_len": 64, "model.vocab": 512, "model.layers": 2, "model.hidden": 64, "model.heads": 2}
     return keys
 
 
@@ -60,6 +61,6 @@ def steps(lab: Lab, experiment: Experiment, quick: bool, minutes: float | None) 
     seconds = [lab.seconds_a_step(model) for model in experiment.models]
     mean = sum(seconds) / len(seconds)
     at_once = 60 * minutes * lab.cores / len(lab.seeds)  # core seconds for a seed
-    # An evaluation reads as many tokens as 90 steps, forwards alone, which takes a third.
-    fitting = int((0.95 * at_once - experiment.evaluations * 30 * mean) / (sum(seconds) + experiment.fine_tuning * mean))
+    # An evaluation reads as many tokens as 360 steps, forwards alone, which takes a third.
+    fitting = int((0.95 * at_once - experiment.evaluations * 120 * mean) / (sum(seconds) + experiment.fine_tuning * mean))
     return max(20, fitting // 10 * 10)

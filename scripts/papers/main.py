@@ -19,7 +19,7 @@ project = Path(__file__).resolve().parents[2]
 def arguments():
     parser = argparse.ArgumentParser(prog="scripts/papers/run.sh", description="Trains what a table or figure of a paper needs, at small size.")
     parser.add_argument("name", choices=[*experiments.all_of_them, "all"], metavar="NAME", help=", ".join(experiments.all_of_them) + "; or all")
-    parser.add_argument("--minutes", type=float, help="train for as many steps as fit into so many minutes for one NAME (default: 600 steps)")
+    parser.add_argument("--minutes", type=float, help="train for as many steps as fit into so many minutes for one NAME (default: 2400 steps)")
     parser.add_argument("--seeds", type=int, help="of each model (default: 3, with --quick 2)")
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="runs at a time (default: the cores of this machine)")
     parser.add_argument("--quick", action="store_true", help="a few steps of tiny models: whether everything works, not what the papers claim")
