@@ -49,6 +49,12 @@ void ParameterUnit::set_gradients(Tensor gradients) {
   }
 }
 
+Shape ParameterPiece::in_memory() const {
+  Shape padded = extent;
+  if (pitch > 0) padded[extent.rank() - 1] = pitch;
+  return padded;
+}
+
 namespace {
 
 /// Rows of the last dimension that a piece has, and where each begins in the whole logical tensor.
@@ -56,7 +62,8 @@ template <class F>
 void for_each_row(const ParameterPiece& piece, F&& f) {
   const int rank = piece.shape.rank();
   const std::int64_t length = rank ? piece.extent[rank - 1] : 1;
-  const std::int64_t rows = length ? piece.extent.size() / length : 0;
+  const std::int64_t rows = length ? piece.extent.size() / length : 0,
+                     pitch = rows ? piece.in_memory().size() / rows : 0;
   for (std::int64_t row = 0; row < rows; ++row) {
     std::int64_t rest = row, global = rank ? piece.offset[rank - 1] : 0, stride = rank ? piece.shape[rank - 1] : 1;
     for (int axis = rank - 2; axis >= 0; --axis) {
@@ -64,7 +71,7 @@ void for_each_row(const ParameterPiece& piece, F&& f) {
       rest /= piece.extent[axis];
       stride *= piece.shape[axis];
     }
-    f(row * length, length, global);
+    f(row * pitch, length, global);
   }
 }
 
@@ -169,12 +176,13 @@ Parameter whole_parameter(std::string name, Shape shape, const Initial& initial,
   return {std::move(name), shape, std::move(pieces), initial, decay, {}, {}, {}};
 }
 
-Parameter sharded_parameter(std::string name, Shape shape, int axis, Range part, double init_std) {
+Parameter sharded_parameter(std::string name, Shape shape, int axis, Range part, double init_std, std::int64_t room) {
   Shape offset{0, 0}, extent = shape;
   offset[axis] = part.first;
   extent[axis] = part.count;
-  std::vector<ParameterPiece> pieces{{name, shape, offset, extent, 0}};
-  return {std::move(name), extent, std::move(pieces), init_std, true, {}, {}, {}};
+  std::vector<ParameterPiece> pieces{{name, shape, offset, extent, 0, room}};
+  const Shape in_memory = pieces.front().in_memory();
+  return {std::move(name), in_memory, std::move(pieces), init_std, true, {}, {}, {}};
 }
 
 Parameter stacked_parameter(std::string name, const std::vector<RowsOf>& matrices, std::int64_t cols, double init_std) {
@@ -183,7 +191,7 @@ Parameter stacked_parameter(std::string name, const std::vector<RowsOf>& matrice
   for (const RowsOf& matrix : matrices) {
     const Shape shape{matrix.rows, cols}, extent{matrix.part.count, cols};
     pieces.push_back({matrix.name, shape, {matrix.part.first, 0}, extent, rows * cols});
-    rows += matrix.part.count;
+    rows += std::max(matrix.room, matrix.part.count);
   }
   return {std::move(name), {rows, cols}, std::move(pieces), init_std, true, {}, {}, {}};
 }
@@ -191,9 +199,9 @@ Parameter stacked_parameter(std::string name, const std::vector<RowsOf>& matrice
 Parameter stacked_vector(std::string name, const std::vector<RowsOf>& vectors, const Initial& initial) {
   std::vector<ParameterPiece> pieces;
   std::int64_t size = 0;
-  for (const auto& [piece, elements, part] : vectors) {
+  for (const auto& [piece, elements, part, room] : vectors) {
     pieces.push_back({piece, {elements}, {part.first}, {part.count}, size});
-    size += part.count;
+    size += std::max(room, part.count);
   }
   return {std::move(name), {size}, std::move(pieces), initial, false, {}, {}, {}};
 }

@@ -15,11 +15,16 @@ namespace lyceum {
 
 /// A rectangle of a logical tensor (named as in a checkpoint) inside a parameter's memory. A parameter that several
 /// logical tensors share, such as q, k and v in one matrix, has a piece for each; a sharded one has parts of them.
+/// What no piece has is padding: zero, which updates leave as it is, since its gradient is zero.
 struct ParameterPiece {
-  std::string name;      // logical name
-  Shape shape;           // of the whole logical tensor
-  Shape offset, extent;  // this piece within it
-  std::int64_t first;    // element of the parameter where the piece begins; row-major, without gaps
+  std::string name;        // logical name
+  Shape shape;             // of the whole logical tensor
+  Shape offset, extent;    // this piece within it
+  std::int64_t first;      // element of the parameter where the piece begins; row-major
+  std::int64_t pitch = 0;  // elements from one row of the last dimension to the next; 0: as many as a row has
+
+  /// The piece with the padding behind its rows.
+  Shape in_memory() const;
 };
 
 /// Initial values: normal with a deviation, zeros where that is 0; ones without one; or identity matrices [b, b], one
@@ -165,16 +170,19 @@ void draw_initial(std::span<float> values, const Initial& initial, const Philox&
 /// A parameter that is one whole logical tensor.
 Parameter whole_parameter(std::string name, Shape shape, const Initial& initial, bool decay);
 
-/// Rows or columns (`axis` 0 or 1) `part` of one logical matrix.
-Parameter sharded_parameter(std::string name, Shape shape, int axis, Range part, double init_std);
+/// Rows or columns (`axis` 0 or 1) `part` of one logical matrix. `room`: columns in memory, at least as many; 0: as
+/// many.
+Parameter sharded_parameter(std::string name, Shape shape, int axis, Range part, double init_std,
+                            std::int64_t room = 0);
 
 /// Rows `part` of a logical matrix of `rows` rows, or elements of a vector of as many.
 struct RowsOf {
   std::string name;
   std::int64_t rows;
   Range part;
+  std::int64_t room = 0;  // rows in memory, at least part.count; 0: as many
 };
-/// A matrix [Σ part.count, cols] of rows of several logical matrices, one below the other.
+/// A matrix [Σ room, cols] of rows of several logical matrices, one below the other.
 Parameter stacked_parameter(std::string name, const std::vector<RowsOf>& matrices, std::int64_t cols, double init_std);
 /// A vector [Σ part.count] of elements of several logical vectors, one behind the other, which are not decayed.
 Parameter stacked_vector(std::string name, const std::vector<RowsOf>& vectors, const Initial& initial);

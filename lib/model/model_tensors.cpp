@@ -21,9 +21,16 @@ void for_each_parameter(Config config, F&& f) {
   }
 }
 
-std::int64_t elements_in(const std::vector<Range>& ranges) {
+/// Those that updates move, padding aside.
+std::int64_t moved_elements(const Parameter& parameter) {
   std::int64_t elements = 0;
-  for (const Range& range : ranges) elements += range.count;
+  for (const ParameterPiece& piece : parameter.pieces) {
+    const Shape in_memory = piece.in_memory();
+    std::int64_t moved = in_memory.size();
+    for (const Range& still : parameter.frozen) moved -= common(still, {piece.first, in_memory.size()}).count;
+    const int last = in_memory.rank() - 1;
+    if (moved > 0) elements += moved / in_memory[last] * piece.extent[last];  // frozen are whole rows
+  }
   return elements;
 }
 
@@ -43,7 +50,7 @@ std::int64_t trained_values(const Config& config) {
   std::vector<TensorPattern> unused = tensor_patterns(config.optim.train_only);
   std::int64_t trained = 0;
   for_each_parameter(config, [&](const ParameterUnit& unit, const Parameter& parameter) {
-    if (unit.trained()) trained += parameter.shape.size() - elements_in(parameter.frozen);
+    if (unit.trained()) trained += moved_elements(parameter);
     std::erase_if(unused, [&](const TensorPattern& pattern) { return names_any(parameter, {pattern}); });
   });
   std::string names;

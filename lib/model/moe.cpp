@@ -11,14 +11,18 @@ namespace lyceum {
 ExpertBank::Expert add_expert(ParameterUnit& unit, const std::string& prefix, const ModelConfig& model,
                               const ExpertShape& shape) {
   const auto& [hidden, width, part] = shape;
-  std::vector<RowsOf> in{{prefix + "/up_proj/weight", width, part}};
+  // Rows of a multiple of 16 bytes, also of bf16: what tensor cores and their copies need.
+  constexpr std::int64_t aligned = 8;
+  const std::int64_t room = (part.count + aligned - 1) / aligned * aligned;
+  std::vector<RowsOf> in{{prefix + "/up_proj/weight", width, part, room}};
   std::string name = in.front().name;
   if (model.ffn == Activation::swiglu) {
-    in.insert(in.begin(), {prefix + "/gate_proj/weight", width, part});
+    in.insert(in.begin(), {prefix + "/gate_proj/weight", width, part, room});
     name = prefix + "/gate_up";
   }
   return {.in = &unit.add(stacked_parameter(std::move(name), in, hidden, model.init_std)),
-          .down = &unit.add(sharded_parameter(prefix + "/down_proj/weight", {hidden, width}, 1, part, model.init_std))};
+          .down = &unit.add(
+              sharded_parameter(prefix + "/down_proj/weight", {hidden, width}, 1, part, model.init_std, room))};
 }
 
 FeedForward::FeedForward(const ModelConfig& config, const std::string& prefix, std::int64_t width,

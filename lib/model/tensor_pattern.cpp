@@ -68,7 +68,7 @@ bool names_any(const Parameter& parameter, const std::vector<TensorPattern>& pat
 std::vector<Range> named_elements(const Parameter& parameter, const std::vector<TensorPattern>& patterns) {
   std::vector<Range> named;
   for (const ParameterPiece& piece : parameter.pieces) {
-    const std::int64_t own = piece.extent[0], row = own > 0 ? piece.extent.size() / own : 0;
+    const std::int64_t own = piece.extent[0], row = own > 0 ? piece.in_memory().size() / own : 0;
     for (const TensorPattern& pattern : patterns) {
       if (!pattern.matches(piece.name)) continue;
       const Range rows = pattern.rows_of(piece.shape[0]);

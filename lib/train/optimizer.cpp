@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "core/copy.h"
 #include "core/device_table.h"
@@ -14,19 +15,35 @@ namespace lyceum {
 
 namespace {
 
-/// Calls f(piece, box, at) for the boxes of logical tensors that a range of the unit's flat memory holds; a box is
-/// contiguous there, from element `at` on.
+/// A box of a logical tensor in a unit's flat memory: rows of the last dimension from element `first` on, one each
+/// `pitch` elements.
+struct HeldBox {
+  Box box;
+  std::int64_t first, pitch;
+
+  std::int64_t columns() const { return box.extent[box.extent.rank() - 1]; }
+  std::int64_t rows() const { return box.extent.size() / columns(); }
+  bool contiguous() const { return pitch == columns() || rows() == 1; }
+  /// Elements from the first to the last.
+  std::int64_t span() const { return (rows() - 1) * pitch + columns(); }
+};
+
+/// Calls f(piece, held) for the boxes of logical tensors that a range of the unit's flat memory holds.
 template <class F>
 void for_each_box(const ParameterUnit& unit, const Range& range, F&& f) {
   for (std::size_t p = 0; p < unit.parameters().size(); ++p) {
     for (const ParameterPiece& piece : unit.parameters()[p]->pieces) {
-      const Range whole{unit.first_of(p) + piece.first, piece.extent.size()};
+      const Shape in_memory = piece.in_memory();
+      const Range whole{unit.first_of(p) + piece.first, in_memory.size()};
       const Range part = common(whole, range);
-      std::int64_t at = part.first;
-      for (Box& box : boxes_of_range(piece.extent, part.count ? at - whole.first : 0, part.count)) {
-        for (int axis = 0; axis < box.offset.rank(); ++axis) box.offset[axis] += piece.offset[axis];
-        f(piece, box, at);
-        at += box.extent.size();
+      const int last = in_memory.rank() - 1;
+      std::int64_t next = part.first;
+      for (Box& box : boxes_of_range(in_memory, part.count ? next - whole.first : 0, part.count)) {
+        const std::int64_t at = std::exchange(next, next + box.extent.size()), pitch = box.extent[last];
+        box.extent[last] = std::min(pitch, piece.extent[last] - box.offset[last]);
+        if (box.extent[last] <= 0) continue;  // padding
+        for (int axis = 0; axis <= last; ++axis) box.offset[axis] += piece.offset[axis];
+        f(piece, HeldBox{box, at, pitch});
       }
     }
   }
@@ -51,11 +68,18 @@ void read_range(const CheckpointReader& reader, const Stream& stream, const Para
                 std::string_view moment, const Range& range, const Tensor& values) {
   const std::string prefix(moment);
   require_tensors(reader, unit, prefix);
-  std::vector<float> read;
-  for_each_box(unit, range, [&](const ParameterPiece& piece, const Box& box, std::int64_t at) {
-    read.resize(static_cast<std::size_t>(box.extent.size()));
-    reader.read(prefix + piece.name, box, read.data());
-    copy_to_device(stream, values.data<float>() + (at - range.first), read.data(), read.size() * sizeof(float));
+  std::vector<float> read, padded;
+  for_each_box(unit, range, [&](const ParameterPiece& piece, const HeldBox& held) {
+    read.resize(static_cast<std::size_t>(held.box.extent.size()));
+    reader.read(prefix + piece.name, held.box, read.data());
+    if (!held.contiguous()) {
+      padded.assign(static_cast<std::size_t>(held.span()), 0.0f);
+      for (std::int64_t row = 0; row < held.rows(); ++row) {
+        std::copy_n(read.data() + row * held.columns(), held.columns(), padded.data() + row * held.pitch);
+      }
+    }
+    const std::vector<float>& made = held.contiguous() ? read : padded;
+    copy_to_device(stream, values.data<float>() + (held.first - range.first), made.data(), made.size() * sizeof(float));
   });
 }
 
@@ -75,15 +99,27 @@ void read_weights(const CheckpointReader& reader, const Stream& stream, const Pa
   copy_flat(stream, flat, values);
 }
 
-/// What a checkpoint gets of `values`, from element `first` on.
-CheckpointPiece weight_piece(const Stream& stream, const ParameterPiece& piece, const Box& box, const Tensor& values,
-                             std::int64_t first) {
-  if (values.dtype() == DType::f32) return {piece.name, piece.shape, box, values.data<float>() + first, &stream};
-  const auto make = [&stream, own = values.slice(first, box.extent.size())](std::span<float> written) {
-    const auto rounded = values_of<bfloat16>(stream, own);
-    std::ranges::transform(rounded, written.begin(), [](bfloat16 x) { return static_cast<float>(x); });
+/// What a checkpoint gets of flat memory `values`, which begins at element `begin` of the unit's. `moment`: the prefix
+/// of one, or empty.
+CheckpointPiece piece_of(const Stream& stream, std::string_view moment, const ParameterPiece& piece,
+                         const HeldBox& held, const Tensor& values, std::int64_t begin) {
+  CheckpointPiece made{.name = std::string(moment) + piece.name, .shape = piece.shape, .box = held.box};
+  const std::int64_t first = held.first - begin;
+  if (values.dtype() == DType::f32 && held.contiguous()) {
+    made.values = values.data<float>() + first;
+    made.stream = &stream;
+    return made;
+  }
+  made.make = [&stream, held, own = values.slice(first, held.span())](std::span<float> written) {
+    dispatch_float(own.dtype(), [&]<class T>() {
+      const std::vector<T> there = values_of<T>(stream, own);
+      for (std::int64_t row = 0; row < held.rows(); ++row) {
+        std::transform(there.begin() + row * held.pitch, there.begin() + row * held.pitch + held.columns(),
+                       written.begin() + row * held.columns(), [](T x) { return static_cast<float>(x); });
+      }
+    });
   };
-  return {.name = piece.name, .shape = piece.shape, .box = box, .make = make};
+  return made;
 }
 
 }  // namespace
@@ -272,20 +308,19 @@ std::vector<CheckpointPiece> Optimizer::pieces() const {
     const State& state = states_[s];
     const UnitShare& share = shares_[s];
     if (share.unit->twin()) continue;
-    for_each_box(*share.unit, share.owned, [&](const ParameterPiece& piece, const Box& box, std::int64_t at) {
-      const std::int64_t here = at - share.updated.first;
-      all.push_back({piece.name, piece.shape, box, state.master.data<float>() + here, &stream_});
-      const auto add_moment = [&](std::string_view prefix, const Tensor& moment) {
-        all.push_back({std::string(prefix) + piece.name, piece.shape, box, moment.data<float>() + here, &stream_});
+    for_each_box(*share.unit, share.owned, [&](const ParameterPiece& piece, const HeldBox& held) {
+      const auto add = [&](std::string_view moment, const Tensor& values) {
+        all.push_back(piece_of(stream_, moment, piece, held, values, share.updated.first));
       };
-      add_moment(first_moment, state.exp_avg);
-      add_moment(second_moment, state.exp_avg_sq);
+      add("", state.master);
+      add(first_moment, state.exp_avg);
+      add(second_moment, state.exp_avg_sq);
     });
   }
   for (const UnitShare& share : untrained_) {
     if (share.unit->twin()) continue;
-    for_each_box(*share.unit, share.owned, [&](const ParameterPiece& piece, const Box& box, std::int64_t at) {
-      all.push_back(weight_piece(stream_, piece, box, share.values, at - share.updated.first));
+    for_each_box(*share.unit, share.owned, [&](const ParameterPiece& piece, const HeldBox& held) {
+      all.push_back(piece_of(stream_, "", piece, held, share.values, share.updated.first));
     });
   }
   return all;

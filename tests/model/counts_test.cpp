@@ -16,7 +16,9 @@ void expect_counted(Config config) {
   const Transformer model(config, setup->stream, setup->mesh, DType::f32, false);
   std::int64_t built = 0;
   for (const auto& unit : model.units()) {
-    for (const auto& parameter : unit->parameters()) built += parameter->shape.size();
+    for (const auto& parameter : unit->parameters()) {
+      for (const ParameterPiece& piece : parameter->pieces) built += piece.extent.size();
+    }
   }
   EXPECT_EQ(count_model(config).parameters, built);
 }

@@ -237,7 +237,8 @@ TEST(MeshPlan, WhatDoesNotFitIsToldWithTwoWaysOut) {
 }
 
 /// Every model of the papers is counted and planned, without a cluster. On one rank, by ZeRO
-/// 0: two bytes of weight, four of gradient, twelve of master and moments for each parameter that count_model() has.
+/// 0: two bytes of weight, four of gradient, twelve of master and moments for each parameter that count_model() has,
+/// and for what is behind rows of experts up to a multiple of 8.
 TEST(Report, OfEveryPaperModel) {
   for (const auto& entry : fs::directory_iterator(configs() / "papers")) {
     const std::string name = entry.path().stem().string();
@@ -251,10 +252,10 @@ TEST(Report, OfEveryPaperModel) {
     EXPECT_EQ(json.at("flops_per_sequence"), counts.flops_per_sequence) << name;
     EXPECT_THAT(model_report(config), HasSubstr("\nall ")) << name;
     const auto& memory = json.at("memory_bytes_per_rank");
-    EXPECT_NEAR(memory.at("weights").get<double>(), 2 * parameters, 1e-3 * parameters) << name;
-    EXPECT_NEAR(memory.at("gradients").get<double>(), 4 * parameters, 1e-3 * parameters) << name;
+    EXPECT_NEAR(memory.at("weights").get<double>(), 2 * parameters, 2 * 4e-3 * parameters) << name;
+    EXPECT_NEAR(memory.at("gradients").get<double>(), 4 * parameters, 4 * 4e-3 * parameters) << name;
     const double digests = 4.0 / 1024 * parameters;  // of blocks, see run.audit_every
-    EXPECT_NEAR(memory.at("optimizer").get<double>(), 12 * parameters + digests, 1e-3 * parameters) << name;
+    EXPECT_NEAR(memory.at("optimizer").get<double>(), 12 * parameters + digests, 12 * 4e-3 * parameters) << name;
     const double row = static_cast<double>(config.batch.seq_len * config.model.hidden) * 2;
     EXPECT_GT(memory.at("activations").get<double>(), row * static_cast<double>(config.model.layers)) << name;
     for (const auto& [group, bytes] : json.at("communication_bytes_per_step").items()) EXPECT_EQ(bytes, 0) << group;

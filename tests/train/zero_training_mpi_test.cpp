@@ -52,7 +52,13 @@ struct Training {
   std::map<std::string, std::vector<float>> owned() const {
     std::map<std::string, std::vector<float>> all;
     for (const CheckpointPiece& piece : optimizer.pieces()) {
-      all[piece.name + piece.box.text()].assign(piece.values, piece.values + piece.box.extent.size());
+      std::vector<float>& values = all[piece.name + piece.box.text()];
+      values.resize(static_cast<std::size_t>(piece.box.extent.size()));
+      if (piece.make) {
+        piece.make(values);
+      } else {
+        std::copy_n(piece.values, values.size(), values.begin());
+      }
     }
     return all;
   }

@@ -1,0 +1,59 @@
+// Rows of experts are padded in memory; the padding is zero, stays zero, and nothing else knows of it.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "support/tiny_run.h"
+#include "support/trajectory.h"
+
+namespace lyceum {
+namespace {
+
+/// For every element of a parameter: whether a piece has it.
+std::vector<bool> held(const Parameter& parameter) {
+  std::vector<bool> all(static_cast<std::size_t>(parameter.shape.size()));
+  for (const ParameterPiece& piece : parameter.pieces) {
+    const std::int64_t columns = piece.extent[piece.extent.rank() - 1],
+                       padded = piece.in_memory()[piece.extent.rank() - 1];
+    for (std::int64_t row = 0; columns > 0 && row < piece.extent.size() / columns; ++row) {
+      for (std::int64_t c = 0; c < columns; ++c) {
+        const auto at = static_cast<std::size_t>(piece.first + row * padded + c);
+        EXPECT_FALSE(all[at]) << parameter.name;
+        all[at] = true;
+      }
+    }
+  }
+  return all;
+}
+
+TEST(ExpertPadding, StaysZeroWhileTheExpertsTrain) {
+  for (const Activation ffn : {Activation::swiglu, Activation::gelu}) {
+    Config config = tiny_config();
+    config.model.ffn = ffn;
+    config.moe.expert_sizes = {5, 8, 3, 9};
+    config.moe.experts = 4;
+    config.optim.weight_decay = 0.1;
+    TinyTraining training(config, ProcessGroup::world(60));
+    training.run(0, 4);
+    std::int64_t padding = 0, trained = 0;
+    for (const auto& unit : training.model().units()) {
+      for (const auto& parameter : unit->parameters()) {
+        const std::vector<bool> in_piece = held(*parameter);
+        for (std::size_t i = 0; i < in_piece.size(); ++i) {
+          if (!in_piece[i]) {
+            EXPECT_EQ(parameter->value.data<float>()[i], 0.0f) << parameter->name << " element " << i;
+          }
+          ++(in_piece[i] ? trained : padding);
+        }
+        if (parameter->name.ends_with("down_proj/weight")) {
+          EXPECT_EQ(parameter->shape[1] % 8, 0) << parameter->name;
+        }
+      }
+    }
+    EXPECT_GT(padding, 0);
+    EXPECT_GT(trained, padding);
+  }
+}
+
+}  // namespace
+}  // namespace lyceum
