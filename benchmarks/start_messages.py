@@ -4,6 +4,8 @@ MPI's own monitoring component.
 
   benchmarks/start_messages.py [--lyceum build/cpu/apps/lyceum] [--ranks 2,4,8,16,32,64] [--json FILE]
 
+As root, or with more ranks than cores, run `. scripts/mpi-env.sh` first.
+
 A run of one step and one of two steps: the difference is a step, the rest the start, the save and the end. "own" are
 messages that Lyceum sends, the others are MPI's, for collective operations and communicators.
 """

@@ -95,7 +95,13 @@ void initialize_parameter(const Stream& stream, const Parameter& parameter, std:
       if (from >= to) return;
       row.resize(static_cast<std::size_t>(to - from));
       draw_initial(row, parameter.initial, random, global + from - at);
-      if (from != next || made.size() >= most) hand_over();
+      const std::int64_t gap = from - next;
+      if (!made.empty() && gap > 0 && gap < length) {
+        made.resize(made.size() + static_cast<std::size_t>(gap), T(0.0f));  // the padding of a row
+      } else if (gap != 0) {
+        hand_over();
+      }
+      if (made.size() >= most) hand_over();
       std::transform(row.begin(), row.end(), std::back_inserter(made), [](float x) { return static_cast<T>(x); });
       next = to;
     });

@@ -29,7 +29,7 @@ std::int64_t moved_elements(const Parameter& parameter) {
     std::int64_t moved = in_memory.size();
     for (const Range& still : parameter.frozen) moved -= common(still, {piece.first, in_memory.size()}).count;
     const int last = in_memory.rank() - 1;
-    if (moved > 0) elements += moved / in_memory[last] * piece.extent[last];  // frozen are whole rows
+    if (moved > 0) elements += moved * piece.extent[last] / in_memory[last];  // frozen are whole rows
   }
   return elements;
 }

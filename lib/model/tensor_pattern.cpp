@@ -80,6 +80,18 @@ std::vector<Range> named_elements(const Parameter& parameter, const std::vector<
   return joined(std::move(named));
 }
 
+std::vector<Range> unnamed_elements(const Parameter& parameter, const std::vector<TensorPattern>& patterns) {
+  std::vector<Range> unnamed;
+  const std::vector<Range> others = other_elements(parameter.shape.size(), named_elements(parameter, patterns));
+  for (const ParameterPiece& piece : parameter.pieces) {
+    for (const Range& other : others) {
+      const Range part = common(other, {piece.first, piece.in_memory().size()});
+      if (part.count > 0) unnamed.push_back(part);
+    }
+  }
+  return joined(std::move(unnamed));
+}
+
 std::vector<Range> other_elements(std::int64_t size, const std::vector<Range>& ranges) {
   std::vector<Range> others;
   std::int64_t at = 0;

@@ -32,6 +32,8 @@ std::vector<TensorPattern> tensor_patterns(const std::vector<std::string>& texts
 bool names_any(const Parameter& parameter, const std::vector<TensorPattern>& patterns);
 /// Elements of a parameter that belong to rows which patterns name: ascending, apart.
 std::vector<Range> named_elements(const Parameter& parameter, const std::vector<TensorPattern>& patterns);
+/// The others, padding aside.
+std::vector<Range> unnamed_elements(const Parameter& parameter, const std::vector<TensorPattern>& patterns);
 /// The elements of a parameter of `size` that are in none of `ranges`, which are ascending and apart.
 std::vector<Range> other_elements(std::int64_t size, const std::vector<Range>& ranges);
 

@@ -134,7 +134,7 @@ void Transformer::freeze() {
       // By what patterns name anywhere: every rank with a part of a tensor then has moments of it, or none has.
       unit->move_to(*frozen, [&](const Parameter& parameter) { return !names_any(parameter, patterns); });
       for (const auto& parameter : unit->parameters()) {
-        parameter->frozen = other_elements(parameter->shape.size(), named_elements(*parameter, patterns));
+        parameter->frozen = unnamed_elements(*parameter, patterns);
       }
     }
     if (!unit->parameters().empty()) units_.push_back(unit);

@@ -7,6 +7,7 @@
 #include "model/counts.h"
 #include "model/expert_places.h"
 #include "model/mixture.h"
+#include "parallel/data/flat_range.h"
 
 namespace lyceum {
 
@@ -88,6 +89,9 @@ StageLoad stage_load(const Config& config, const Place& place, const Range& bloc
     for (PlannedUnit unit : piece.units) {
       if (unit.twin && blocks.first == 0) continue;  // the input's table
       unit.layer = static_cast<int>(layer);
+      if (unit.role != ParameterUnit::Role::buffer) {
+        unit.size = padded_for_ranks(unit.size, place.size(copies_axis(unit.group)));
+      }
       load.units.push_back(unit);
     }
   };

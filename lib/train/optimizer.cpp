@@ -162,6 +162,7 @@ void Optimizer::make_tables() {
       for (const DecayedRun& run : decayed_runs(*share.unit)) {  // some may lie before or behind what is updated
         runs.push_back({.end = run.end - share.updated.first, .weight_decay = run.decays ? config_.weight_decay : 0});
       }
+      if (share.unit->size() > 0) runs.back().end = share.size - share.updated.first;  // with the padding
     }
     tensors_ = table_of(stream_, tensors);
     runs_ = table_of(stream_, runs);

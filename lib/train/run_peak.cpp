@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <ctime>
@@ -88,12 +89,12 @@ std::string way_of_measuring(const RunConfig& run, const RankPlace& own, const s
 
 /// Collective. What this rank's machine does with all of its ranks at once.
 double measured_peak(const RunConfig& run, const RunSetup& setup, const RankPlace& own) {
-  std::vector<double> flops(setup.places.size(), 0.0);
-  flops[static_cast<std::size_t>(setup.mesh.world.rank())] = measure_gemm_peak(setup.stream, working_type(run)).flops;
-  setup.mesh.world.all_reduce(std::span(flops));
+  const auto measured = std::bit_cast<std::int64_t>(measure_gemm_peak(setup.stream, working_type(run)).flops);
+  std::vector<std::int64_t> of_ranks(setup.places.size());
+  setup.mesh.world.all_gather(std::span(&measured, 1), of_ranks);
   double sum = 0;
-  for (std::size_t rank = 0; rank < flops.size(); ++rank) {
-    if (setup.places[rank].host == own.host) sum += flops[rank];
+  for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    if (setup.places[rank].host == own.host) sum += std::bit_cast<double>(of_ranks[rank]);
   }
   return sum;
 }

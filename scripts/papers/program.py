@@ -26,6 +26,8 @@ class Program:
             process = subprocess.Popen([self.path, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                        env=self._environment, start_new_session=True)
             self._children.add(process)
+            if self._stopping:  # by a signal to this thread, since the question above
+                process.terminate()
         try:
             out, err = process.communicate()
         finally:
@@ -45,9 +47,12 @@ class Program:
         """Asks everything that runs to save and end; the second time, to end at once."""
         with self._lock:
             for process in self._children:
-                saves = "train" in process.args and not self._stopping
-                process.send_signal(signal.SIGUSR1 if saves else signal.SIGTERM)
-        self._stopping = True
+                self._signal(process)
+            self._stopping = True
+
+    def _signal(self, process: subprocess.Popen) -> None:
+        saves = "train" in process.args and not self._stopping
+        process.send_signal(signal.SIGUSR1 if saves else signal.SIGTERM)
 
     @property
     def stopping(self) -> bool:

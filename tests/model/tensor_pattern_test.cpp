@@ -44,6 +44,14 @@ TEST(TensorPattern, FindsElementsOfAParameter) {
   const Parameter stacked = stacked_parameter("qkv", {{"q", 8, {4, 4}}, {"k", 4, {2, 2}}}, 3, 1);
   EXPECT_EQ(named_elements(stacked, tensor_patterns({"k"})), (Ranges{{12, 6}}));
   EXPECT_EQ(named_elements(stacked, tensor_patterns({"q[5:]", "k"})), (Ranges{{3, 15}}));
+  // Rows of 3 columns in memory for 5, and a matrix of 2 rows in memory for 4.
+  const Parameter padded = sharded_parameter("w", {10, 4}, 1, {1, 3}, 1, 5);
+  EXPECT_EQ(named_elements(padded, tensor_patterns({"w[8:]"})), (Ranges{{40, 10}}));
+  EXPECT_EQ(unnamed_elements(padded, tensor_patterns({"w[8:]"})), (Ranges{{0, 40}}));
+  const Parameter gate_up = stacked_parameter("gate_up", {{"gate", 2, {0, 2}, 4}, {"up", 2, {0, 2}, 4}}, 3, 1);
+  EXPECT_EQ(gate_up.shape, (Shape{8, 3}));
+  EXPECT_EQ(unnamed_elements(gate_up, tensor_patterns({"gate", "up"})), Ranges{});
+  EXPECT_EQ(unnamed_elements(gate_up, tensor_patterns({"up[1:]"})), (Ranges{{0, 6}, {12, 3}}));
   EXPECT_EQ(other_elements(18, {{3, 4}, {9, 2}}), (Ranges{{0, 3}, {7, 2}, {11, 7}}));
   EXPECT_EQ(other_elements(18, {{0, 18}}), Ranges{});
   EXPECT_EQ(other_elements(18, {}), (Ranges{{0, 18}}));

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "kernels/flat_blocks.h"
@@ -17,6 +18,21 @@ TEST(CutEvenly, ByHand) {
   EXPECT_EQ(cut_evenly(2048, 2), (Extents{1024, 1024}));
   EXPECT_EQ(cut_evenly(3000, 2), (Extents{1024, 1976}));
   EXPECT_EQ(cut_evenly(5 * 1024 + 7, 4), (Extents{1024, 2048, 1024, 1031}));
+}
+
+TEST(PaddedForRanks, MakesEqualPartsWhereThatTakesLittle) {
+  EXPECT_EQ(padded_for_ranks(5000, 1), 5000);
+  EXPECT_EQ(padded_for_ranks(5000, 4), 5000);  // 3192 would be padding
+  EXPECT_EQ(padded_for_ranks(0, 4), 0);
+  EXPECT_EQ(padded_for_ranks(64 * 1024 - 4096, 4), 60 * 1024);
+  EXPECT_EQ(padded_for_ranks(100 * 1024 + 1, 4), 104 * 1024);
+  for (const std::int64_t size : {100000LL, 1LL << 20, (1LL << 34) + 7}) {
+    for (const int ranks : {2, 3, 5}) {
+      const std::vector<std::int64_t> extents = cut_evenly(padded_for_ranks(size, ranks), ranks);
+      EXPECT_EQ(std::ranges::count(extents, extents[0]), ranks) << size << " over " << ranks;
+      EXPECT_GE(ranks * extents[0], size);
+    }
+  }
 }
 
 TEST(CutEvenly, WholeBlocksThatDifferByOneAtMost) {

@@ -1,7 +1,6 @@
 // What goes along a tree, which takes groups of more than 8 ranks.
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>

@@ -165,9 +165,12 @@ Need peak_need(const Training& run, int stage, bool accumulates) {
   std::map<int, std::size_t> layers;  // elements that come and go
   for (const auto& unit : run.model.units()) {
     const ProcessGroup& holders = copies(run.setup->mesh, unit->group());
-    const auto whole = static_cast<std::size_t>(unit->size());
+    // With padding for equal parts, where that takes little.
+    const std::int64_t equal = holders.size() * std::int64_t{1024}, padded = (unit->size() + equal - 1) / equal * equal;
     const bool shards = holders.size() > 1;
-    const std::size_t own = shards ? extent(unit->size(), holders.size(), holders.rank()) : whole;
+    const std::int64_t size = shards && padded - unit->size() <= unit->size() / 16 ? padded : unit->size();
+    const auto whole = static_cast<std::size_t>(size);
+    const std::size_t own = shards ? extent(size, holders.size(), holders.rank()) : whole;
     need.weights += value * (stage == 3 ? own : whole);
     need.gradients += sum * (stage >= 2 ? own : whole);
     need.optimizer += states * 4 * (stage >= 1 ? own : whole);

@@ -23,8 +23,8 @@ struct CorpusPosition {
 
 /// Bytes of work for one thread.
 struct BatchSizes {
-  std::size_t records = std::size_t{1} << 20;  // at least, in whole lines
-  std::size_t text = std::size_t{1} << 24;     // of a longer text a part
+  std::size_t records = std::size_t{1} << 20;  // about, in whole lines
+  std::size_t text = std::size_t{1} << 24;     // a longer text is read in parts
 };
 
 /// Work for one thread.
@@ -51,8 +51,8 @@ void for_lines(const CorpusBatch& batch, const Each& each) {
   }
 }
 
-/// Reads a corpus from any position on, a part that fits into memory at a time. Texts are cut at the same places
-/// wherever it begins, which only `sizes.text` changes.
+/// Reads a corpus from any position on, a part that fits into memory at a time. Texts are cut at places
+/// that depend on `sizes.text` only, not on where it begins.
 class CorpusReader {
  public:
   /// `items` must outlive it.

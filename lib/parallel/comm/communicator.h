@@ -16,8 +16,9 @@ namespace lyceum {
 
 class Watch;
 
-/// MPI tags. Messages of one kind between two ranks keep their order; only reductions, which exchange several rounds of
-/// messages, need tags that distinguish those in progress at the same time: Communicator::next_reduce_tag().
+/// MPI tags. Messages of one kind between two ranks keep their order; only what exchanges several rounds of messages,
+/// reductions and exchanges along a tree, needs tags that distinguish those in progress at the same time:
+/// Communicator::next_reduce_tag().
 constexpr int all_to_all_tag = 0, all_gather_tag = 1, point_to_point_tag = 2, connect_tag = 3, connect_pair_tag = 4,
               gather_tag = 5, first_reduce_tag = 6;
 

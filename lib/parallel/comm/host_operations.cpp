@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <climits>
-#include <numeric>
-#include <string_view>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
 
 #include "parallel/comm/all_reduce.h"
 #include "parallel/comm/group_implementation.h"

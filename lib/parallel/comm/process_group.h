@@ -133,7 +133,8 @@ class ProcessGroup {
   std::string broadcast(std::string text, int root, Where where = std::source_location::current()) const;
   /// Every rank's text, in rank order, on every rank.
   std::vector<std::string> all_gather(const std::string& text, Where where = std::source_location::current()) const;
-  /// Every rank's text, in rank order, at the root; nothing on others, which hold no more than the lengths of all.
+  /// Every rank's text, in rank order, at the root; nothing on others. It travels along a tree, so another
+  /// rank holds the texts of up to half of them meanwhile.
   std::vector<std::string> gather(const std::string& text, int root,
                                   Where where = std::source_location::current()) const;
   /// `received[r · n + i] = what rank r sent at [i]`, n = sent.size().
@@ -162,8 +163,8 @@ class ProcessGroup {
 
   /// Bytes that this rank handed to operations so far, by kind: what `lyceum plan` predicts. all_reduce: the payload;
   /// reduce_scatter: all parts; all_to_all: rows for other ranks; all_gather: its own part, once, also of a gather;
-  /// send: the payload; broadcast: the payload, at the root. Groups of one hand over nothing. Text counts with its
-  /// length (8 B).
+  /// send: the payload; broadcast: the payload, at the root. Groups of one hand over nothing. A text that is
+  /// broadcast counts with its length (8 B), and an all_gather of texts as a gather and a broadcast of all.
   struct Traffic {
     std::int64_t all_reduce = 0, reduce_scatter = 0, all_to_all = 0, all_gather = 0, send = 0, broadcast = 0;
   };

@@ -39,7 +39,7 @@ TreeExchange::TreeExchange(std::shared_ptr<Communicator> of, const Operation& op
 
 bool TreeExchange::next() {
   if (phase_ == Phase::collecting) {
-    phase_ = Phase::at_top;
+    phase_ = Phase::awaiting_result;
     if (place_.parent >= 0) {
       send(collected_.data(), std::ssize(collected_), place_.parent, tag_);
       receive(result_.data(), std::ssize(result_), place_.parent, tag_);

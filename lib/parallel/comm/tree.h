@@ -26,7 +26,7 @@ struct TreePlace {
 bool large_group(const Communicator& communicator);
 
 /// Collects as many bytes of every rank along a tree, and hands a result down from its top: a rank sends at most
-/// 1 + log2(ranks) messages.
+/// 1 + ⌈log2(ranks)⌉ messages.
 class TreeExchange final : public Messages {
  public:
   /// Makes the result of what was collected, in rank order.
@@ -37,7 +37,7 @@ class TreeExchange final : public Messages {
                std::span<std::byte> result, AtTop at_top);
 
  private:
-  enum class Phase { collecting, at_top, handed_down };
+  enum class Phase { collecting, awaiting_result, handed_down };
   bool next() override;
 
   std::span<std::byte> result_;
@@ -56,7 +56,7 @@ struct JoinedTexts {
   std::vector<std::string> parted() const;
 };
 
-/// Brings every rank's text to `root` along a tree: a rank sends two messages and receives at most 2 · log2(ranks).
+/// Brings every rank's text to `root` along a tree: a rank sends two messages and receives at most 2 · ⌈log2(ranks)⌉.
 class TextGather final : public Messages {
  public:
   /// Starts it. `gathered` becomes all texts in rank order on `root`, and something unspecified on the others.

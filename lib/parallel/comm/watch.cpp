@@ -204,8 +204,8 @@ std::string Watch::verdict() {
   if (asked_by_ >= 0 || !segment_->spokesman.compare_exchange_strong(nobody, rank_ + 1)) return hold();
   std::vector<LedgerPage> pages(machine_of_.size());
   const std::set<int> machines(machine_of_.begin(), machine_of_.end());
-  // A wait mostly ends on all machines at the same time, but one that asks is enough: 1 may at once, 2 later, then
-  // 4, 8.
+  // A wait mostly ends on all machines at the same time, but one that asks is enough: the first may at once, after each
+  // further pause the next 1, 2, 4, …
   const auto place = static_cast<std::uint64_t>(std::distance(machines.begin(), machines.find(machine_)));
   const double turn = monotonic_seconds() + pause_between * static_cast<double>(std::bit_width(place));
   while (monotonic_seconds() < turn) {

@@ -12,6 +12,11 @@ Range cut_evenly(std::int64_t size, int ranks, int rank) {
   return {begin(rank), begin(rank + 1) - begin(rank)};
 }
 
+std::int64_t padded_for_ranks(std::int64_t size, int ranks) {
+  const std::int64_t equal = ranks * flat_block, padded = (size + equal - 1) / equal * equal;
+  return ranks > 1 && padded - size <= size / 16 ? padded : size;
+}
+
 std::vector<std::int64_t> cut_evenly(std::int64_t size, int ranks) {
   std::vector<std::int64_t> extents;
   for (int rank = 0; rank < ranks; ++rank) extents.push_back(cut_evenly(size, ranks, rank).count);

@@ -12,5 +12,8 @@ namespace lyceum {
 std::vector<std::int64_t> cut_evenly(std::int64_t size, int ranks);
 /// One of them.
 Range cut_evenly(std::int64_t size, int ranks, int rank);
+/// `size` with so much padding behind it that cut_evenly() makes equal parts, which NCCL reduces and gathers in a
+/// single operation; `size` itself where the padding would be more than a sixteenth of it.
+std::int64_t padded_for_ranks(std::int64_t size, int ranks);
 
 }  // namespace lyceum

@@ -35,9 +35,9 @@ NormSums::NormSums(Stream stream, const Mesh& mesh, std::span<const UnitShare> s
       const int layer = share.unit->layer();
       require(layer < layers, "{} is in layer {} of {}", share.unit->name(), layer, layers);
       if (share.sharded) kind.copies = share.copies;
-      of_layers[static_cast<std::size_t>(layer)].push_back({kind.blocks, flat_blocks_of(share.unit->size())});
+      of_layers[static_cast<std::size_t>(layer)].push_back({kind.blocks, flat_blocks_of(share.size)});
       in_column[s] = kind.blocks + share.updated.first / flat_block;
-      kind.blocks += flat_blocks_of(share.unit->size());
+      kind.blocks += flat_blocks_of(share.size);
     }
     for (int column = 0; column < columns; ++column, size_ += kind.blocks) {
       for (const std::size_t s : own) places[static_cast<std::size_t>(column) * shares_ + s] = size_ + in_column[s];

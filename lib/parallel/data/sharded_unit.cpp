@@ -30,15 +30,16 @@ ShardedUnit::ShardedUnit(ParameterUnit& unit, const CopyGroups& groups, const Pl
       groups_(groups),
       plan_(unit.trained() || plan.stage == 3 ? plan : Plan{0, plan.micro_batches, plan.type}),
       stream_(std::move(stream)),
-      extents_(cut_evenly(unit.size(), groups.reductions.size())) {
+      size_(padded_for_ranks(unit.size(), groups.reductions.size())),
+      extents_(cut_evenly(size_, groups.reductions.size())) {
   const auto self = static_cast<std::size_t>(groups.reductions.rank());
   owned_ = {std::accumulate(extents_.begin(), extents_.begin() + groups.reductions.rank(), std::int64_t{0}),
             extents_[self]};
-  values_ = Tensor::zeros(stream_, plan_.type, {shards(3) ? owned_.count : unit_.size()}, MemoryKind::weights);
+  values_ = Tensor::zeros(stream_, plan_.type, {shards(3) ? owned_.count : size_}, MemoryKind::weights);
   if (!shards(3)) unit_.set_values(values_);
   if (!unit_.trained()) return;
   const DType sums = accumulator_of(plan_.type);
-  if (!shards(2)) unit_.set_gradients(Tensor::zeros(stream_, sums, {unit_.size()}, MemoryKind::gradients));
+  if (!shards(2)) unit_.set_gradients(Tensor::zeros(stream_, sums, {size_}, MemoryKind::gradients));
   sum_ =
       shards(2) ? Tensor::zeros(stream_, sums, {owned_.count}, MemoryKind::gradients) : owned_part(unit_.gradients());
 }
@@ -53,7 +54,8 @@ UnitShare ShardedUnit::share() const {
   return {.unit = &unit_,
           .copies = &groups_.reductions,
           .owned = owned_,
-          .updated = part ? owned_ : Range{0, unit_.size()},
+          .updated = part ? owned_ : Range{0, size_},
+          .size = size_,
           .sharded = part,
           .values = part && !shards(3) ? owned_part(values_) : values_,
           .gradients = part ? sum_ : unit_.gradients()};
@@ -66,7 +68,7 @@ void ShardedUnit::initialize(std::uint64_t seed) {
 
 void ShardedUnit::start_gather() {
   if (!shards(3) || unit_.values().defined()) return;
-  const Tensor whole = Tensor::empty(stream_, plan_.type, {unit_.size()}, MemoryKind::weights);
+  const Tensor whole = Tensor::empty(stream_, plan_.type, {size_}, MemoryKind::weights);
   gather_ = groups_.gathers.all_gather_async(values_, whole, extents_);
   unit_.set_values(whole);
 }
@@ -92,7 +94,7 @@ void ShardedUnit::begin_gradients() {
   if (producing_) return;
   finish_reduction();
   if (shards(2)) {
-    unit_.set_gradients(Tensor::zeros(stream_, sum_.dtype(), {unit_.size()}, MemoryKind::gradients));
+    unit_.set_gradients(Tensor::zeros(stream_, sum_.dtype(), {size_}, MemoryKind::gradients));
   } else if (made_ == 0) {
     clear(stream_, unit_.gradients());
   }

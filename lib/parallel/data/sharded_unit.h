@@ -22,6 +22,7 @@ struct UnitShare {
   const ProcessGroup* copies;  // the ranks that hold copies
   Range owned;                 // this rank's part alone; the copies' parts cut the unit
   Range updated;               // what its optimizer keeps: the owned part, or all where state is not sharded
+  std::int64_t size;           // of the unit's flat memory, with padding for equal parts
   bool sharded;                // which of the two
   Tensor values;               // flat [updated.count]: what the model reads
   Tensor gradients;            // flat [updated.count]: the sum over copies and micro-batches, when that is finished;
@@ -90,6 +91,7 @@ class ShardedUnit {
   const CopyGroups& groups_;
   Plan plan_;
   Stream stream_;
+  std::int64_t size_;                  // of flat memory, with padding for equal parts
   std::vector<std::int64_t> extents_;  // of every copy's part
   Range owned_;
   Tensor values_;  // kept: whole, or the owned part

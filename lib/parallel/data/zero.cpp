@@ -47,6 +47,7 @@ std::vector<UnitShare> Zero::shares() const {
                    .copies = &copies,
                    .owned = cut_evenly(unit->size(), copies.size(), copies.rank()),
                    .updated = {0, unit->size()},
+                   .size = unit->size(),
                    .sharded = false,
                    .values = unit->values(),
                    .gradients = {}});

@@ -139,7 +139,7 @@ Fibre* take_next() {
   return nullptr;
 }
 
-/// The next thread runs at once, without the scheduler between.
+/// The next thread runs at once, without the scheduler in between.
 void wait_as(Fibre::State state) {
   Fibre& self = *block().running;
   self.state = state;
