@@ -89,7 +89,7 @@ def main() -> None:
             rows.append(row)
             print(f"{ranks:>6} | {row['mean']:>8.0f} {row['most']:>8} {row['own_mean']:>10.0f} {row['own_most']:>9} | {row['kilobytes']:>9.0f} | "
                   f"{row['step']:>8.0f} | {row['seconds']:>7.1f}", flush=True)
-    large = [row for row in rows if row["ranks"] >= 8]
+    large = [row for row in rows if row["ranks"] > 8]  # smaller groups do without trees
     if len(large) >= 2:
         first, last = large[0], large[-1]
         doublings = math.log2(last["ranks"] / first["ranks"])
