@@ -10,6 +10,7 @@
 
 #include "io/checkpoint/checkpoint.h"
 #include "plan/place.h"
+#include "support/checkpoint_values.h"
 #include "support/tiny_run.h"
 #include "train/step.h"
 
@@ -59,13 +60,7 @@ class TinyTraining {
   std::vector<Trajectory::Piece> weights() const {
     std::vector<Trajectory::Piece> all;
     for (const CheckpointPiece& piece : optimizer_.pieces()) {
-      std::vector<float> values(static_cast<std::size_t>(piece.box.extent.size()));
-      if (piece.make) {
-        piece.make(values);
-      } else {
-        copy_to_host(setup_->stream, values.data(), piece.values, values.size() * sizeof(float));
-      }
-      all.push_back({piece.name, piece.shape, piece.box, std::move(values)});
+      all.push_back({piece.name, piece.shape, piece.box, checkpoint_values(piece)});
     }
     return all;
   }

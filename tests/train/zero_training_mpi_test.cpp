@@ -10,6 +10,7 @@
 #include "core/allocator.h"
 #include "parallel/data/copies.h"
 #include "support/checkpoint_model.h"
+#include "support/checkpoint_values.h"
 #include "support/shared_directory.h"
 #include "support/tiny_run.h"
 #include "train/step.h"
@@ -52,13 +53,7 @@ struct Training {
   std::map<std::string, std::vector<float>> owned() const {
     std::map<std::string, std::vector<float>> all;
     for (const CheckpointPiece& piece : optimizer.pieces()) {
-      std::vector<float>& values = all[piece.name + piece.box.text()];
-      values.resize(static_cast<std::size_t>(piece.box.extent.size()));
-      if (piece.make) {
-        piece.make(values);
-      } else {
-        std::copy_n(piece.values, values.size(), values.begin());
-      }
+      all[piece.name + piece.box.text()] = checkpoint_values(piece);
     }
     return all;
   }

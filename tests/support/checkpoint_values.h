@@ -1,0 +1,21 @@
+#pragma once
+
+#include <vector>
+
+#include "core/copy.h"
+#include "io/checkpoint/checkpoint.h"
+
+namespace lyceum {
+
+/// What a checkpoint would get of a piece, wherever its values lie.
+inline std::vector<float> checkpoint_values(const CheckpointPiece& piece) {
+  std::vector<float> values(static_cast<std::size_t>(piece.box.extent.size()));
+  if (piece.make) {
+    piece.make(values);
+  } else {
+    copy_to_host(*piece.stream, values.data(), piece.values, values.size() * sizeof(float));
+  }
+  return values;
+}
+
+}  // namespace lyceum
