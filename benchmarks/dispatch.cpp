@@ -98,7 +98,7 @@ Variable answers(Tape& tape, const ExpertRoute& route, const TokensAndChoices& t
     return tape.apply(Combine{rows}, tape.apply(Identity{rows->copies}, tokens.x), tokens.gates);
   }
   const auto exchange = plan_exchange(tape.stream(), hops.front(), tokens.index);
-  return tape.apply(SumAnswers{exchange}, answers(tape, route, arrived(tape, exchange, tokens), hops.subspan(1)));
+  return tape.apply(SumAnswers{exchange}, answers(tape, route, dispatched(tape, exchange, tokens), hops.subspan(1)));
 }
 
 struct Operands {

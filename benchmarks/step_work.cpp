@@ -34,6 +34,7 @@ constexpr auto phase_of_operation = std::to_array<std::pair<std::string_view, st
     {"Route", "router, balance"},
     {"BalanceLoss", "router, balance"},
     {"SendTokens", copies},
+    {"TakeTokens", copies},
     {"SumAnswers", copies},
     {"Combine", copies},
     {"SortByExpert", copies},

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/copy.h"
+#include "core/round_up.h"
 
 namespace lyceum {
 
@@ -15,7 +16,7 @@ Parameter& ParameterUnit::append(std::unique_ptr<Parameter> parameter) {
   // Every parameter begins on a cache line, whatever its type.
   constexpr std::int64_t alignment = 32;
   first_.push_back(size_);
-  size_ += (parameter->shape.size() + alignment - 1) / alignment * alignment;
+  size_ += round_up(parameter->shape.size(), alignment);
   parameters_.push_back(std::move(parameter));
   parameters_.back()->unit = this;
   return *parameters_.back();
@@ -205,9 +206,9 @@ Parameter stacked_parameter(std::string name, const std::vector<RowsOf>& matrice
 Parameter stacked_vector(std::string name, const std::vector<RowsOf>& vectors, const Initial& initial) {
   std::vector<ParameterPiece> pieces;
   std::int64_t size = 0;
-  for (const auto& [piece, elements, part, room] : vectors) {
-    pieces.push_back({piece, {elements}, {part.first}, {part.count}, size});
-    size += std::max(room, part.count);
+  for (const RowsOf& vector : vectors) {
+    pieces.push_back({vector.name, {vector.rows}, {vector.part.first}, {vector.part.count}, size});
+    size += vector.part.count;
   }
   return {std::move(name), {size}, std::move(pieces), initial, false, {}, {}, {}};
 }

@@ -180,7 +180,7 @@ struct RowsOf {
   std::string name;
   std::int64_t rows;
   Range part;
-  std::int64_t room = 0;  // rows in memory, at least part.count; 0: as many
+  std::int64_t room = 0;  // of a matrix: rows in memory, at least part.count; 0: as many
 };
 /// A matrix [Σ room, cols] of rows of several logical matrices, one below the other.
 Parameter stacked_parameter(std::string name, const std::vector<RowsOf>& matrices, std::int64_t cols, double init_std);

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/round_up.h"
 
 namespace lyceum {
 
@@ -21,7 +22,7 @@ constexpr std::size_t mapped_from = std::size_t{1} << 20;  // larger blocks are 
 std::size_t capacity_for(std::size_t bytes) {
   if (bytes <= alignment) return alignment;
   const std::size_t step = std::max(alignment, std::bit_floor(bytes) / 8);
-  return (bytes + step - 1) / step * step;
+  return round_up(bytes, step);
 }
 
 class HostSource : public MemorySource {

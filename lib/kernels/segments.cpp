@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/copy.h"
+#include "core/round_up.h"
 
 namespace lyceum {
 
@@ -14,7 +15,7 @@ std::vector<std::int64_t> begins(const std::vector<std::int64_t>& rows) {
   std::vector<std::int64_t> begin{0};
   for (const std::int64_t count : rows) {
     require(count >= 0, "a segment of {} rows", count);
-    begin.push_back(begin.back() + (count + alignment - 1) / alignment * alignment);
+    begin.push_back(begin.back() + round_up(count, alignment));
   }
   return begin;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -117,8 +118,10 @@ class MoeLayer : public Sublayer {
   Tensor kept(const Tape& tape, const Pass& pass, const Tensor& index) const;
   /// The shared experts' answers to x, of which `run` is this rank's run.
   Variable shared(Tape& tape, const Pass& pass, const Variable& x, const Variable& run) const;
-  /// The answers of the routed experts with weights to tokens that have `hops` before them.
-  Variable routed(Tape& tape, const TokensAndChoices& tokens, std::span<const Hop> hops) const;
+  /// The answers of the routed experts with weights to tokens that have `hops` before them. What `meanwhile` applies
+  /// runs while tokens travel the first hop.
+  Variable routed(Tape& tape, const TokensAndChoices& tokens, std::span<const Hop> hops,
+                  const std::function<void()>& meanwhile) const;
   /// Of this rank's experts, to tokens that are here: with the ranks that share their widths, or of those held whole or
   /// in part here alone.
   Variable shared_out(Tape& tape, const TokensAndChoices& tokens) const;

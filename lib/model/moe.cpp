@@ -2,6 +2,7 @@
 #include "autograd/linear.h"
 #include "autograd/row_gate.h"
 #include "autograd/sum.h"
+#include "core/round_up.h"
 #include "model/layers.h"
 #include "parallel/expert/capacity.h"
 #include "parallel/expert/combine.h"
@@ -13,7 +14,7 @@ ExpertBank::Expert add_expert(ParameterUnit& unit, const std::string& prefix, co
   const auto& [hidden, width, part] = shape;
   // Rows of a multiple of 16 bytes, also of bf16: what tensor cores and their copies need.
   constexpr std::int64_t aligned = 8;
-  const std::int64_t room = (part.count + aligned - 1) / aligned * aligned;
+  const std::int64_t room = round_up(part.count, aligned);
   std::vector<RowsOf> in{{prefix + "/up_proj/weight", width, part, room}};
   std::string name = in.front().name;
   if (model.ffn == Activation::swiglu) {
@@ -78,14 +79,17 @@ Sublayer::Result MoeLayer::forward(Tape& tape, const Pass& pass, const Variable&
   const auto [gates, index, load, logits] = router_.forward(tape, pass, run, pass.counts ? &tally_ : nullptr);
   const Tensor taken = mixture_.capacity_factor > 0 && pass.limits ? kept(tape, pass, index) : index;
   const Variable tokens = down_ ? tape.apply(Linear{down_}, run) : run;
-  Variable answers = routed(tape, {.x = tokens, .gates = gates, .index = taken}, route_.hops);
+  std::optional<Variable> of_shared;
+  Variable answers = routed(tape, {.x = tokens, .gates = gates, .index = taken}, route_.hops, [&] {
+    if (shared_) of_shared = shared(tape, pass, x, run);
+  });
   if (up_) answers = tape.apply(Linear{up_}, answers);
   if (mixture_.copies > 0) {
     const CopyTokens copy{taken, mixture_.choices() - mixture_.copies};
     answers = tape.apply(Sum{}, answers, tape.apply(copy, run, gates));
   }
   Variable y = layout.from_run(tape, answers);
-  if (shared_) y = tape.apply(Sum{}, y, shared(tape, pass, x, run));
+  if (of_shared) y = tape.apply(Sum{}, y, *of_shared);
   return {y, router_.losses(tape, pass, load, mesh_->data)};
 }
 
@@ -103,12 +107,17 @@ Tensor MoeLayer::kept(const Tape& tape, const Pass& pass, const Tensor& index) c
   return within_capacity(tape.stream(), pass.layout, capacity, index);
 }
 
-Variable MoeLayer::routed(Tape& tape, const TokensAndChoices& tokens, std::span<const Hop> hops) const {
-  if (hops.empty()) return mesh_->expert_tensor.size() > 1 ? shared_out(tape, tokens) : computed(tape, tokens);
+Variable MoeLayer::routed(Tape& tape, const TokensAndChoices& tokens, std::span<const Hop> hops,
+                          const std::function<void()>& meanwhile) const {
+  if (hops.empty()) {
+    const Variable answers = mesh_->expert_tensor.size() > 1 ? shared_out(tape, tokens) : computed(tape, tokens);
+    meanwhile();
+    return answers;
+  }
   const auto exchange = plan_exchange(tape.stream(), hops.front(), tokens.index);
-  const TokensAndChoices here = arrived(tape, exchange, tokens);
-  const Variable answers = routed(tape, here, hops.subspan(1));
-  tape.release(here.x, SendTokens{exchange}, tokens.x);
+  const TokensAndChoices here = dispatched(tape, exchange, tokens, meanwhile);
+  const Variable answers = routed(tape, here, hops.subspan(1), [] {});
+  tape.release(here.x, SendTokensAgain{exchange}, tokens.x);
   return tape.apply(SumAnswers{exchange}, answers);
 }
 

@@ -228,6 +228,8 @@ class Lab:
                     seconds = time.monotonic() - start
                     if seconds - last >= 30 or (not pending and seconds > 5):
                         last = seconds
+                        if begun:  # a run that resumes repeats what its last checkpoint lacks
+                            begun = [min(shares) for shares in zip(begun, progress())]
                         share = (sum(progress()) - sum(begun)) / (len(jobs) - sum(begun)) if progress else len(done) / len(jobs)
                         left = f", about {_clock(seconds / share - seconds)} left" if pending and share > 0.005 else ""
                         print(f"{what:<10} {len(done)} of {len(jobs)} done, {100 * share:.0f} % in {_clock(seconds)}{left}", flush=True)

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <numeric>
 #include <set>
 
@@ -102,7 +103,7 @@ Variable answers(Tape& tape, const Mesh& mesh, const ExpertRoute& route, const s
   if (!hops.empty()) {
     const auto exchange = plan_exchange(tape.stream(), hops.front(), tokens.index);
     return tape.apply(SumAnswers{exchange},
-                      answers(tape, mesh, route, held, arrived(tape, exchange, tokens), hops.subspan(1)));
+                      answers(tape, mesh, route, held, dispatched(tape, exchange, tokens), hops.subspan(1)));
   }
   const auto computed = [&](const TokensAndChoices& here) {
     const auto rows = rows_of_experts(tape.stream(), route, here);
@@ -253,6 +254,65 @@ TEST(TokenExchange, BringsEveryTokenOnceToEachRankOfItsExpertsAndBack) {
     }
   }
 }
+/// x, and calls in both directions.
+struct Calls {
+  std::function<void()> forwards, backwards;
+
+  struct Saved {};
+  Tensor forward(const Stream&, Saved&, const Tensor& x) const {
+    forwards();
+    return x;
+  }
+  std::array<Tensor, 1> backward(const Stream&, Saved&, const Tensor& dy) const {
+    backwards();
+    return {dy};
+  }
+};
+
+/// Rank 0 does not send before rank 1 has gone on with what runs meanwhile.
+TEST(TokenExchange, RanksGoOnWhileTokensTravel) {
+  const Mesh mesh = Mesh::create(ProcessGroup::world(30), {.expert = ProcessGroup::world(30).size()});
+  const int rank = mesh.world.rank();
+  if (mesh.world.size() == 1) GTEST_SKIP() << "one rank";
+  const Stream stream = CpuStream(1);
+  const Placement placement = Placement::contiguous(experts, mesh.shape.expert);
+  const ExpertRoute route = route_of(placement, mesh.expert_hops(), {.k = top_k, .choices = choices});
+  const Local local = local_of(rank, false);
+  const Tensor message = Tensor::zeros(stream, DType::i64, {1});
+  const auto hear = [&] {
+    if (rank == 0) mesh.world.receive_async(message, 1).wait();
+  };
+  const auto tell = [&] {
+    if (rank == 1) mesh.world.send_async(message, 0).wait();
+  };
+  Tape tape(stream);
+  const Variable x = tape.leaf(tensor_of(stream, {local.tokens, hidden}, local.x));
+  const Variable gates = tape.leaf(tensor_of(stream, {local.tokens, top_k}, local.gates));
+  const Tensor index = i32_tensor(stream, {local.tokens, top_k}, local.index);
+  const auto exchange = plan_exchange(stream, route.hops.front(), index);
+  hear();
+  Variable other;
+  const TokensAndChoices here = dispatched(tape, exchange, {.x = x, .gates = gates, .index = index}, [&] {
+    other = tape.apply(Calls{tell, tell}, x);
+  });
+  const Variable y = tape.apply(SumAnswers{exchange}, tape.apply(Calls{[] {}, hear}, here.x));
+  tape.backward({{y, x.value}, {other, x.value}});
+  std::vector<double> ranks_of_token;
+  for (std::int64_t t = 0; t < local.tokens; ++t) {
+    std::set<int> owners;
+    for (std::int64_t j = 0; j < top_k; ++j) {
+      const std::int32_t expert = local.index[static_cast<std::size_t>(t * top_k + j)];
+      if (expert >= 0 && expert < experts) owners.insert(placement.owner[static_cast<std::size_t>(expert)]);
+    }
+    ranks_of_token.push_back(static_cast<double>(owners.size()));
+  }
+  for (std::int64_t i = 0; i < x.value.size(); ++i) {
+    const double value = local.x[static_cast<std::size_t>(i)], n = ranks_of_token[static_cast<std::size_t>(i / hidden)];
+    EXPECT_NEAR(y.value.data<double>()[i], n * value, 1e-12);
+    EXPECT_NEAR(tape.gradient(x).data<double>()[i], (n + 1) * value, 1e-12);
+  }
+}
+
 TEST(TokenExchange, IsNotNeededInAGroupOfOne) {
   check_exchange(Mesh::create(ProcessGroup::self(), {}), Placement::contiguous(experts, 1), false);
 }

@@ -19,6 +19,7 @@ class EmulatedHopper : public EmulatedMachine {
 
   std::uint32_t shared_address(int offset) const { return static_cast<std::uint32_t>(offset); }
   void publish_copies() const {}
+  void compute_before_wait(float) const {}
   template <class... Operands>
   void begin_products(Operands&...) const {
     block().meet_group(nullptr, [](auto&) {});

@@ -9,6 +9,7 @@
 
 #include "core/dtype.h"
 #include "core/error.h"
+#include "core/round_up.h"
 #include "io/text/json.h"
 #include "io/text/utf8.h"
 
@@ -151,7 +152,7 @@ Writer::Writer(const std::filesystem::path& file, std::vector<Entry> tensors)
     at = end;
   }
   std::string text = header.dump();
-  text.resize((text.size() + alignment - 1) / alignment * alignment, ' ');
+  text.resize(round_up(text.size(), alignment), ' ');
   file_.write_value(std::uint64_t{text.size()});
   file_.write(text.data(), text.size());
 }

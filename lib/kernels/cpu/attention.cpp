@@ -6,6 +6,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "core/round_up.h"
 #include "kernels/attention_check.h"
 #include "kernels/cpu/attention_panels.h"
 #include "kernels/cpu/reference_attention.h"
@@ -17,7 +18,7 @@ namespace {
 
 /// Rows of scores are padded to the next multiple of this, so that their loops have no scalar rest.
 constexpr std::int64_t lanes = 16;
-constexpr std::int64_t padded(std::int64_t keys) { return (keys + lanes - 1) / lanes * lanes; }
+constexpr std::int64_t padded(std::int64_t keys) { return round_up(keys, lanes); }
 
 /// Minus infinity for the keys that row r of a panel does not see, whose probability so comes out as zero.
 void mask(const Panel& place, std::int64_t r, const Matrix<float>& scores) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "core/round_up.h"
 #include "kernels/attention.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/tile_gemm.h"
@@ -35,7 +36,7 @@ class Carver {
   }
   template <class E>
   static std::int64_t bytes(std::int64_t rows, std::int64_t cols) {
-    return (rows * cols * static_cast<std::int64_t>(sizeof(E)) + 63) / 64 * 64;
+    return round_up<std::int64_t>(rows * cols * static_cast<std::int64_t>(sizeof(E)), 64);
   }
 
  private:

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "core/allocator.h"
+#include "core/round_up.h"
 #include "core/stream.h"
 
 namespace lyceum {
@@ -40,7 +41,7 @@ void parallel_tasks(int threads, std::int64_t count, Task&& task) {
 class ThreadScratch {
  public:
   ThreadScratch(const CpuStream& stream, std::int64_t bytes)
-      : bytes_((bytes + 63) / 64 * 64),
+      : bytes_(round_up<std::int64_t>(bytes, 64)),
         memory_(bytes
                     ? stream.memory().allocate(static_cast<std::size_t>(bytes_ * stream.threads()), MemoryKind::buffers)
                     : nullptr) {}

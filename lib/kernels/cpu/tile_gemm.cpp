@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/round_up.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/matmul_cache.h"
 
@@ -38,7 +39,8 @@ template <class T, class Out, class Work>
 void for_each_slice(const Gemm<T, Out>& gemm, Work&& work) {
   const std::int64_t depth = depth_of(gemm);
   const std::int64_t slices = (depth + largest_slice - 1) / largest_slice;
-  const std::int64_t even = (depth + slices - 1) / slices, step = std::min((even + 15) / 16 * 16, largest_slice);
+  const std::int64_t even = (depth + slices - 1) / slices,
+                     step = std::min(round_up<std::int64_t>(even, 16), largest_slice);
   for (std::int64_t first = 0; first < depth; first += step) {
     const std::int64_t count = std::min(step, depth - first);
     work(gemm.transpose_a ? gemm.a.rows_from(first, count) : gemm.a.cols_from(first, count),
@@ -143,7 +145,7 @@ Tiling Tiling::of(std::int64_t m, std::int64_t n, std::int64_t wanted) {
     longer *= 2;
   }
   const auto size = [&](std::int64_t extent, std::int64_t tiles) {
-    return tiles ? pieces(pieces(extent, tiles), step) * step : step;
+    return tiles ? round_up(pieces(extent, tiles), step) : step;
   };
   const std::int64_t rows = size(m, row_tiles), cols = size(n, col_tiles);
   return {rows, cols, pieces(m, rows), pieces(n, cols)};

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/round_up.h"
 #include "kernels/cuda/attention_backward.cuh"
 #include "kernels/cuda/warpgroup_products.cuh"
 
@@ -77,7 +78,7 @@ struct HopperDkvTiling {
   static constexpr int k_tile = 0, v_tile = KeyTile::tile_bytes, stages = 2 * v_tile;
   // A stage: q, d_out, log_sum_exp, delta; whole multiples of 1024 bytes.
   static constexpr int d_out_in_stage = QueryTile::tile_bytes, sums_in_stage = 2 * d_out_in_stage;
-  static constexpr int stage_bytes = sums_in_stage + (2 * 4 * queries + 1023) / 1024 * 1024;
+  static constexpr int stage_bytes = sums_in_stage + round_up(2 * 4 * queries, 1024);
   static constexpr int shared_bytes = stages + 2 * stage_bytes;
 };
 

@@ -73,6 +73,7 @@ LYCEUM_DEVICE void attention_forward_hopper(const Machine& m, const ForwardTask<
     begin_multiply_add<KeyTile>(m, p, Tiling::v_tile(step), out);
     m.template wait_products<1>(scores);
     probabilities(step + 1);
+    for (const float sum : softmax.sum[0]) m.compute_before_wait(sum);
     m.template wait_products<0>(out);
     softmax.rescale(out);
     p = Operand<1, keys>(m, scores);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "core/round_up.h"
 #include "kernels/cuda/host_device.h"
 #include "kernels/cuda/warpgroup.cuh"
 
@@ -17,7 +18,7 @@ struct WgmmaTiling {
   static constexpr int m = 128, n = N, k = 64, threads = 384;
   /// Columns that are computed where no more of a tile are inside. Where b does not lie along k its layout is one of
   /// blocks of 64 columns.
-  static constexpr int narrow(bool b_along_k) { return b_along_k ? n / 2 : (n / 2 + 63) / 64 * 64; }
+  static constexpr int narrow(bool b_along_k) { return b_along_k ? n / 2 : round_up(n / 2, 64); }
   static constexpr int blocks = PingPong ? 2 : 1;          // of 64 rows, that a warpgroup computes
   static constexpr int arrivals = (PingPong ? 1 : 2) * 4;  // warps that give a stage back
   static constexpr int a_bytes = m * k * 2, b_bytes = n * k * 2, stage_bytes = a_bytes + b_bytes;

@@ -32,6 +32,15 @@ class HopperMachine : public Machine {
     (hopper::pin(results.at[0]), ...);
   }
 
+  /// Has `value`, which is at least 0 or NaN, computed before the next wait_products(). The compiler would put what
+  /// only later work needs behind that wait, where no products run beside it; it does not move stores across, and a
+  /// store that no value leads to keeps this one there.
+  __device__ __forceinline__ void compute_before_wait(float value) const {
+    asm volatile("{\n.reg .pred p;\nsetp.lt.f32 p, %0, 0f00000000;\n@p st.shared.f32 [%1], %0;\n}\n" ::"f"(value),
+                 "r"(address(0))
+                 : "memory");
+  }
+
   /// Begins d = a · bᵀ, or d += if `add`, for [64, 16] and [columns, 16] in shared memory, both by rows.
   template <int count>
   __device__ __forceinline__ void multiply_shared(float (&d)[count][4], std::uint64_t a, std::uint64_t b,

@@ -1,3 +1,4 @@
+#include "core/round_up.h"
 #include "kernels/checks.h"
 #include "kernels/cuda/index_check.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -25,7 +26,7 @@ __global__ void __launch_bounds__(place_threads) place_segments(PlaceInSegments 
     std::int64_t rows = 0;
     for (std::int64_t s = 0; e < experts && s < sources; ++s) rows += rows_of(place, s * experts + e);
     std::int64_t total = 0;
-    const std::int64_t padded = (rows + Segments::alignment - 1) / Segments::alignment * Segments::alignment;
+    const std::int64_t padded = round_up(rows, Segments::alignment);
     const std::int64_t before = exclusive_sum<place_threads>(padded, total);
     if (e < experts) {
       place.rows[e] = rows;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "core/round_up.h"
 #include "kernels/cuda/attention_tilings.cuh"
 #include "kernels/cuda/stick_breaking_task.cuh"
 #include "kernels/logistic.h"
@@ -204,8 +205,8 @@ struct StickSectionTask : StickBackwardTask<bfloat16> {
   /// for the caller to allocate, with numbers of any value.
   StickSectionTask(const StickBackwardTask<bfloat16>& backward, int tile_rows, int most)
       : StickBackwardTask(backward),
-        queries((shape.query_len + tile_rows - 1) / tile_rows * tile_rows),
-        section(shape.key_len < most ? static_cast<int>(shape.key_len + 127) / 128 * 128 : most) {}
+        queries(round_up<std::int64_t>(shape.query_len, tile_rows)),
+        section(shape.key_len < most ? round_up(static_cast<int>(shape.key_len), 128) : most) {}
   std::int64_t rows() const { return shape.sequences * shape.heads * queries; }
   std::int64_t spans() const { return rows() * (section / span_keys); }
   std::int64_t sums(int columns) const { return section < shape.key_len ? rows() * columns : 0; }

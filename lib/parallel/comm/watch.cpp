@@ -20,6 +20,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/round_up.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/host_name.h"
 #include "parallel/comm/verdict.h"
@@ -41,8 +42,6 @@ char state_of(const LedgerPage& page) {
   const std::size_t name_end = text.rfind(')');  // "4711 (lyceum) S …"
   return name_end != std::string::npos && name_end + 2 < text.size() ? text[name_end + 2] : '?';
 }
-
-std::size_t round_up(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 void wait_a_little() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
@@ -119,7 +118,8 @@ void Watch::share_pages(const ProcessGroup& world, const std::string& machine) {
   if (!memory) {  // a separate machine, in its own memory
     machine_ = rank_;
     neighbours_ = {rank_};
-    memory = {std::aligned_alloc(alignof(Segment), sizeof(Segment) + round_up(sizeof(LedgerPage))), std::free};
+    memory = {std::aligned_alloc(alignof(Segment), sizeof(Segment) + round_up<std::size_t>(sizeof(LedgerPage), 64)),
+              std::free};
     require(memory != nullptr, "out of memory for a ledger");
     std::memset(memory.get(), 0, sizeof(Segment) + sizeof(LedgerPage));
   }

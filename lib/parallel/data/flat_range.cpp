@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/round_up.h"
 #include "kernels/flat_blocks.h"
 
 namespace lyceum {
@@ -13,7 +14,7 @@ Range cut_evenly(std::int64_t size, int ranks, int rank) {
 }
 
 std::int64_t padded_for_ranks(std::int64_t size, int ranks) {
-  const std::int64_t equal = ranks * flat_block, padded = (size + equal - 1) / equal * equal;
+  const std::int64_t equal = ranks * flat_block, padded = round_up(size, equal);
   return ranks > 1 && padded - size <= size / 16 ? padded : size;
 }
 

@@ -45,20 +45,6 @@ std::int64_t sum(std::span<const std::int64_t> numbers) {
   return std::accumulate(numbers.begin(), numbers.end(), std::int64_t{0});
 }
 
-/// Rows of x to the ranks of the group, `send_rows` of them, as rows of a new tensor.
-Tensor exchanged(const Stream& stream, const ProcessGroup& group, const Tensor& x,
-                 std::span<const std::int64_t> send_rows, std::span<const std::int64_t> receive_rows) {
-  const std::int64_t width = x.shape()[1];
-  const Tensor y = Tensor::empty(stream, x.dtype(), {sum(receive_rows), width});
-  const ProfileScope timed(profile_of(stream), "all-to-all");
-  group.all_to_all({.sent = x.raw(),
-                    .send_rows = send_rows,
-                    .received = y.raw(),
-                    .receive_rows = receive_rows,
-                    .row_bytes = width * static_cast<std::int64_t>(size_of(x.dtype()))});
-  return y;
-}
-
 /// y[t, j] = place[index[t, j]].
 Tensor mapped(const Stream& stream, const Tensor& index, const std::vector<std::int32_t>& place) {
   const Tensor y = Tensor::empty(stream, DType::i32, index.shape());
@@ -70,12 +56,31 @@ Tensor mapped(const Stream& stream, const Tensor& index, const std::vector<std::
 
 }  // namespace
 
-Tensor TokenExchange::send(const Stream& stream, const Tensor& x) const {
-  return exchanged(stream, *group, gather_rows(stream, x, copies.pair_of_row, copies.top_k), send_rows, receive_rows);
+RowsUnderWay::RowsUnderWay(const Stream& stream, const ProcessGroup& group, Tensor rows,
+                           std::span<const std::int64_t> send_rows, std::span<const std::int64_t> receive_rows)
+    : sent_(std::move(rows)), received_(Tensor::empty(stream, sent_.dtype(), {sum(receive_rows), sent_.shape()[1]})) {
+  const ProfileScope timed(profile_of(stream), "all-to-all");
+  pending_ =
+      group.all_to_all_async({.sent = sent_.raw(),
+                              .send_rows = send_rows,
+                              .received = received_.raw(),
+                              .receive_rows = receive_rows,
+                              .row_bytes = sent_.shape()[1] * static_cast<std::int64_t>(size_of(sent_.dtype()))});
 }
 
-Tensor TokenExchange::sum_back(const Stream& stream, const Tensor& y) const {
-  return copies.sums(stream, exchanged(stream, *group, y, receive_rows, send_rows));
+Tensor RowsUnderWay::arrived(const Stream& stream) {
+  const ProfileScope timed(profile_of(stream), "all-to-all");
+  pending_.wait();
+  sent_ = {};
+  return std::exchange(received_, {});
+}
+
+RowsUnderWay TokenExchange::send(const Stream& stream, const Tensor& x) const {
+  return {stream, *group, gather_rows(stream, x, copies.pair_of_row, copies.top_k), send_rows, receive_rows};
+}
+
+RowsUnderWay TokenExchange::answer(const Stream& stream, const Tensor& y) const {
+  return {stream, *group, y, receive_rows, send_rows};
 }
 
 std::shared_ptr<const TokenExchange> plan_exchange(const Stream& stream, const Hop& hop, const Tensor& index) {
@@ -115,25 +120,44 @@ std::shared_ptr<const TokenExchange> plan_exchange(const Stream& stream, const H
                     .pairs = sum(theirs.pairs)});
 }
 
-Tensor SendTokens::forward(const Stream& stream, Saved&, const Tensor& x) const { return exchange->send(stream, x); }
+Tensor SendTokens::forward(const Stream& stream, Saved&, const Tensor& x) const {
+  *under_way = exchange->send(stream, x);
+  return under_way->destination();
+}
 
-std::array<Tensor, 1> SendTokens::backward(const Stream& stream, Saved&, const Tensor& d_received) const {
-  return {exchange->sum_back(stream, d_received)};
+std::array<Tensor, 1> SendTokens::backward(const Stream& stream, Saved&, const Tensor&) const {
+  return {exchange->sums(stream, under_way->arrived(stream))};
+}
+
+Tensor TakeTokens::forward(const Stream& stream, Saved&, const Tensor&) const { return under_way->arrived(stream); }
+
+std::array<Tensor, 1> TakeTokens::backward(const Stream& stream, Saved&, const Tensor& d_received) const {
+  *under_way = exchange->answer(stream, d_received);
+  return {under_way->destination()};
+}
+
+Tensor SendTokensAgain::forward(const Stream& stream, Saved&, const Tensor& x) const {
+  return exchange->send(stream, x).arrived(stream);
 }
 
 Tensor SumAnswers::forward(const Stream& stream, Saved&, const Tensor& answers) const {
-  return exchange->sum_back(stream, answers);
+  return exchange->sums(stream, exchange->answer(stream, answers).arrived(stream));
 }
 
 std::array<Tensor, 1> SumAnswers::backward(const Stream& stream, Saved&, const Tensor& dy) const {
-  return {exchange->send(stream, dy)};
+  return {exchange->send(stream, dy).arrived(stream)};
 }
 
-TokensAndChoices arrived(Tape& tape, const std::shared_ptr<const TokenExchange>& exchange,
-                         const TokensAndChoices& tokens) {
-  return {.x = tape.apply(SendTokens{exchange}, tokens.x),
-          .gates = tape.apply(SendTokens{exchange}, tokens.gates),
-          .index = exchange->send(tape.stream(), tokens.index),
+TokensAndChoices dispatched(Tape& tape, const std::shared_ptr<const TokenExchange>& exchange,
+                            const TokensAndChoices& tokens, const std::function<void()>& meanwhile) {
+  const auto x = std::make_shared<RowsUnderWay>(), gates = std::make_shared<RowsUnderWay>();
+  const Variable sent_x = tape.apply(SendTokens{exchange, x}, tokens.x);
+  const Variable sent_gates = tape.apply(SendTokens{exchange, gates}, tokens.gates);
+  RowsUnderWay index = exchange->send(tape.stream(), tokens.index);
+  meanwhile();
+  return {.x = tape.apply(TakeTokens{exchange, x}, sent_x),
+          .gates = tape.apply(TakeTokens{exchange, gates}, sent_gates),
+          .index = index.arrived(tape.stream()),
           .pairs = exchange->pairs};
 }
 

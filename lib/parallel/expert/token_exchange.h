@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -9,6 +10,24 @@
 #include "parallel/tensor/collectives.h"
 
 namespace lyceum {
+
+/// Rows that travel between the ranks of a group while this rank goes on.
+class RowsUnderWay {
+ public:
+  RowsUnderWay() = default;
+  /// Sends every rank `send_rows[r]` of the rows, in rank order, and receives `receive_rows[r]`. Collective.
+  RowsUnderWay(const Stream& stream, const ProcessGroup& group, Tensor rows, std::span<const std::int64_t> send_rows,
+               std::span<const std::int64_t> receive_rows);
+
+  /// Where they arrive; not to be read yet.
+  const Tensor& destination() const { return received_; }
+  /// Waits for them. Once.
+  Tensor arrived(const Stream& stream);
+
+ private:
+  Tensor sent_, received_;
+  Pending pending_;
+};
 
 /// Rows of tokens to the ranks of a hop's group, each row once to each rank that experts of the token lie behind.
 ///   tokens    as this rank has them
@@ -21,23 +40,42 @@ struct TokenExchange {
   std::int64_t pairs;                                 // choices of received tokens that lie behind this rank
 
   /// Any type. [tokens, width] → [received, width]
-  Tensor send(const Stream& stream, const Tensor& x) const;
-  /// The transpose: each token's sum over the ranks that it was sent to, in the order of its first choices behind them.
-  /// Of bf16, rows travel rounded and are added up in f32. [received, width] → [tokens, width]
-  Tensor sum_back(const Stream& stream, const Tensor& y) const;
+  RowsUnderWay send(const Stream& stream, const Tensor& x) const;
+  /// The way back. [received, width] → [sent, width]
+  RowsUnderWay answer(const Stream& stream, const Tensor& y) const;
+  /// Each token's sum over the ranks that it was sent to, in the order of its first choices behind them. Of bf16, rows
+  /// travel rounded and are added up in f32. [sent, width] → [tokens, width]
+  Tensor sums(const Stream& stream, const Tensor& answers) const { return copies.sums(stream, answers); }
 };
 
 /// Collective over the hop's group. The host waits for the device once, to know how many rows travel. index: i32
 /// [tokens, k], experts or −1 for none.
 std::shared_ptr<const TokenExchange> plan_exchange(const Stream& stream, const Hop& hop, const Tensor& index);
 
-/// Tokens to the ranks of their experts; backwards each token's sum.
+/// Tokens to the ranks of their experts, in two operations: they travel while the tape does what is between the two.
+/// Backwards each token's sum, likewise. Only TakeTokens may read the result of SendTokens.
 struct SendTokens {
+  std::shared_ptr<const TokenExchange> exchange;
+  std::shared_ptr<RowsUnderWay> under_way;  // TakeTokens has the same
+
+  struct Saved {};
+  Tensor forward(const Stream& stream, Saved& saved, const Tensor& x) const;
+  std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& d_sent) const;
+};
+struct TakeTokens {
+  std::shared_ptr<const TokenExchange> exchange;
+  std::shared_ptr<RowsUnderWay> under_way;
+
+  struct Saved {};
+  Tensor forward(const Stream& stream, Saved& saved, const Tensor& sent) const;
+  std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& d_received) const;
+};
+/// Both at once: what Tape::release() needs.
+struct SendTokensAgain {
   std::shared_ptr<const TokenExchange> exchange;
 
   struct Saved {};
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& x) const;
-  std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& d_received) const;
 };
 
 /// The way back: what ranks made of a token, as its sum; backwards sends.
@@ -56,10 +94,11 @@ struct TokensAndChoices {
   std::int64_t pairs = -1;  // choices that lie behind this rank; −1: not known
 };
 
-/// The tokens that come to this rank. The gradient of a gate is 0 on all ranks but its expert's: sums of them are
-/// exact.
-TokensAndChoices arrived(Tape& tape, const std::shared_ptr<const TokenExchange>& exchange,
-                         const TokensAndChoices& tokens);
+/// The tokens that come to this rank. What `meanwhile` applies to the tape runs while they travel, forwards and
+/// backwards. The gradient of a gate is 0 on all ranks but its expert's: sums of them are exact.
+TokensAndChoices dispatched(
+    Tape& tape, const std::shared_ptr<const TokenExchange>& exchange, const TokensAndChoices& tokens,
+    const std::function<void()>& meanwhile = [] {});
 /// The tokens of all ranks of a group, in rank order. Collective.
 struct GatheredTokens {
   RowShards shards;

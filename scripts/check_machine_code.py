@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Reads the machine code for sm_90a that nvcc made, and reports what slows tensor cores without changing a result: what a
+benchmark would show, on a machine without a GPU.
+
+  - a kernel of the tensor cores keeps values in memory that do not fit into its registers (spills)
+  - products of warpgroups that wait for each other one by one: ptxas serialises a group whose registers other code touches
+  - the forward attention computes the next exponentials after the products that they should run beside
+  - a warpgroup uses more registers than it asked for (setmaxnreg), or all together than an SM has
+
+Usage: .venv/bin/python scripts/check_machine_code.py OBJECT... (*_tensor_core.cu.o of a build with CUDA). That Python has
+NVIDIA's disassembler. --table prints a line a kernel.
+"""
+import argparse
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+REGISTERS_OF_SM = 65536
+CONSUMERS, PRODUCERS, WARPGROUP = 2, 1, 128  # of a kernel that moves registers between its warpgroups
+
+# Bytes that a thread of a kernel keeps in memory, where that is known: values that are read once a step. Others: none.
+KNOWN_SPILLS = {"HopperDkv<HopperDkvTiling<128, 2, 64>": 8, "StickDq<DqTiling<128, 4, 2, 32>": 64,
+                "StickDkv<StickDkvTiling<DkvTiling<64, 4, 2, 1, 32>": 24}
+
+
+@dataclass
+class Instruction:
+    address: int
+    predicate: str  # "" if it is always executed
+    name: str
+    operands: str
+
+
+@dataclass
+class Kernel:
+    name: str
+    code: list[Instruction] = field(default_factory=list)
+    registers: int = 0
+    stack: int = 0  # bytes a thread
+
+    def all(self, name: str) -> list[Instruction]:
+        return [line for line in self.code if line.name.startswith(name)]
+
+    def readable(self) -> str:
+        text = subprocess.run(["c++filt", self.name], capture_output=True, text=True, check=True).stdout.strip()
+        text = re.sub(r"_GLOBAL__N__\w+::|\(anonymous namespace\)::|lyceum::|cuda::|^void ", "", text)
+        return re.sub(r"(?<=>)\([^)]*\)$", "", text)
+
+    def uses_tensor_cores(self) -> bool:
+        return bool(self.all("HGMMA") or self.all("HMMA"))
+
+    def reachable(self, start: Instruction) -> list[Instruction]:
+        """What a thread may execute after `start`."""
+        place = {line.address: i for i, line in enumerate(self.code)}
+        found, waiting = set(), [place[start.address]]
+        while waiting:
+            i = waiting.pop()
+            if i in found or i >= len(self.code):
+                continue
+            found.add(i)
+            line = self.code[i]
+            if line.name in ("BRA", "BSSY", "BSSY.RECONVERGENT", "BSSY.RELIABLE") and (target := re.search(r"0x([0-9a-f]+)\s*$", line.operands)):
+                waiting.append(place[int(target[1], 16)])
+            if line.predicate or line.name not in ("BRA", "EXIT"):
+                waiting.append(i + 1)
+        return [self.code[i] for i in sorted(found)]
+
+    def events(self) -> str:
+        """A letter each: Arrive, Product, last product of a group (G), Wait, Exponential."""
+        letters = []
+        for line in self.code:
+            if line.name.startswith("WARPGROUP.ARRIVE"):
+                letters.append("A")
+            elif line.name.startswith("HGMMA"):
+                letters.append("G" if "gsb" in line.operands else "P")
+            elif line.name.startswith("WARPGROUP.DEPBAR"):
+                letters.append("W")
+            elif line.name == "MUFU.EX2":
+                letters.append("E")
+        return "".join(letters)
+
+
+def kernels_of(assembly: str, usage: str) -> list[Kernel]:
+    """From what cuobjdump -sass and -res-usage print."""
+    kernels: dict[str, Kernel] = {}
+    current = None
+    for line in assembly.splitlines():
+        if match := re.match(r"\s*Function : (\S+)", line):
+            current = kernels[match[1]] = Kernel(match[1])
+        elif current and (match := re.match(r"\s+/\*([0-9a-f]{4,})\*/\s+(@!?\w+)?\s*([A-Z][\w.]*)\s*([^;]*);", line)):
+            current.code.append(Instruction(int(match[1], 16), match[2] or "", match[3], match[4].strip()))
+    for name, registers, stack in re.findall(r"Function (\S+):\s+REG:(\d+) STACK:(\d+)", usage):
+        if name in kernels:
+            kernels[name].registers, kernels[name].stack = int(registers), int(stack)
+    return list(kernels.values())
+
+
+def highest_register(code: list[Instruction]) -> int:
+    return max((int(number) for line in code for number in re.findall(r"\bR(\d+)\b", line.operands)), default=-1)
+
+
+def moved_registers(kernel: Kernel) -> list[str]:
+    moves = kernel.all("USETMAXREG")
+    if not moves:
+        return []
+    of = lambda line: int(line.operands.split(",")[-1], 16)
+    fewer = [line for line in moves if ".DEALLOC" in line.name]
+    more = [line for line in moves if line not in fewer]
+    if len(more) != 1 or len(fewer) != 1:
+        return [f"{len(moves)} setmaxnreg, expected one for consumers and one for producers"]
+    problems = []
+    total = WARPGROUP * (CONSUMERS * of(more[0]) + PRODUCERS * of(fewer[0]))
+    if total > REGISTERS_OF_SM:
+        problems.append(f"its warpgroups ask for {total} registers, an SM has {REGISTERS_OF_SM}")
+    for who, line in (("consumers", more[0]), ("producers", fewer[0])):
+        if (highest := highest_register(kernel.reachable(line))) >= of(line):
+            problems.append(f"{who} use R{highest}, but have {of(line)} registers")
+    return problems
+
+
+def problems_of(kernel: Kernel) -> list[str]:
+    if not kernel.uses_tensor_cores():
+        return []
+    problems, events = [], kernel.events()
+    if kernel.stack > next((known for name, known in KNOWN_SPILLS.items() if name in kernel.readable()), 0):
+        problems.append(f"{kernel.stack} bytes of a thread's values lie in memory, not in registers")
+    products = re.sub("[^APG]", "", events)
+    if products and not re.fullmatch(r"(AP+G)+", products):
+        problems.append("products of a warpgroup wait for each other one by one")
+    if "HopperForward" in kernel.readable() and not re.search(r"AP+GAP+GWE{66,}W", events):
+        problems.append("exponentials of the next scores do not run beside the products of the probabilities before")
+    return problems + moved_registers(kernel)
+
+
+def disassembler() -> Path:
+    for package in ("nvidia-cuda-cuobjdump", "nvidia-cuda-nvdisasm"):
+        try:
+            importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            sys.exit(f"check_machine_code.py: this Python lacks {package}: run scripts/install-deps.sh, and use .venv/bin/python")
+    found = [file for file in importlib.metadata.files("nvidia-cuda-cuobjdump") if file.name == "cuobjdump"]
+    return Path(found[0].locate())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("objects", type=Path, nargs="+", metavar="OBJECT")
+    parser.add_argument("--table", action="store_true", help="print a line a kernel")
+    given = parser.parse_args()
+    tool = disassembler()
+    environment = os.environ | {"PATH": f"{tool.parent}:{os.environ['PATH']}"}  # where nvdisasm is
+
+    def run(option, file):
+        done = subprocess.run([tool, option, "-arch", "sm_90a", file], capture_output=True, text=True, env=environment)
+        if done.returncode:
+            sys.exit(f"check_machine_code.py: cuobjdump {option} {file} fails: {done.stderr.strip()}")
+        return done.stdout
+
+    kernels = [kernel for file in given.objects for kernel in kernels_of(run("-sass", file), run("-res-usage", file))
+               if kernel.uses_tensor_cores()]
+    if not kernels:
+        sys.exit("check_machine_code.py: no kernel for the tensor cores of sm_90a in these files")
+    bad = 0
+    for kernel in kernels:
+        if given.table:
+            print(f"{kernel.readable()[:90]:<90} {kernel.registers:>4} registers {len(kernel.code):>6} instructions")
+        for problem in problems_of(kernel):
+            bad += 1
+            print(f"{kernel.readable()}: {problem}", file=sys.stderr)
+    print(f"{len(kernels)} kernels of tensor cores, {bad} problems")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
