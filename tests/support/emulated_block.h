@@ -8,7 +8,9 @@
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/dtype.h"
@@ -23,8 +25,8 @@ namespace lyceum::test {
 /// A block of a GPU's threads, emulated on one thread of the host: each thread is a context of its own that runs until
 /// it waits for its warp, its warpgroup or its block. Warps, and groups of four, run one after another from barrier to
 /// barrier, in ascending or descending order: where the result depends on it, one is missing. Copies become visible
-/// only when they are waited for; shared memory begins as NaN. The tensor core's instructions are written down from the
-/// PTX manual.
+/// only when they are waited for, loads of boxes then or, in descending order, at once; shared memory begins as NaN.
+/// The tensor core's instructions are written down from the PTX manual.
 class EmulatedBlock {
  public:
   enum class Order { ascending, descending };
@@ -37,9 +39,11 @@ class EmulatedBlock {
     require(threads % warp == 0, "{} threads are no whole warps", threads);
   }
 
-  /// Runs `body(Machine)` as every thread of the block. May be called again: memory is poisoned anew.
+  /// Runs `body(Machine)` as every thread of block `index` of `blocks`. May be called again: memory is poisoned anew.
   template <class Machine, class Body>
-  void run(Body&& body) {
+  void run(Body&& body, int index = 0, int blocks = 1) {
+    index_ = index;
+    blocks_ = blocks;
     body_ = [&](int thread) { body(Machine(*this, thread)); };
     prepare();
     schedule();
@@ -63,13 +67,33 @@ class EmulatedBlock {
     int to, bytes;
     const void* from;  // null: zeros
   };
+  /// [PTX ISA, mbarrier]: a phase ends when as many have arrived as were announced, and all bytes that they expect.
+  struct Barrier {
+    int announced = 0, missing = 0;
+    std::int64_t bytes = 0;
+    std::uint64_t phase = 0;
+    std::vector<std::function<void()>> under_way;  // loads and copies, which end when they are waited for
+
+    /// Who waits can tell only the parity of the phase that ended last.
+    bool ended(std::uint32_t parity) const { return ((phase - 1) & 1) == parity; }
+    void settle() {
+      if (missing > 0 || bytes > 0) return;
+      missing = announced;
+      ++phase;
+    }
+    void finish_loads() {
+      for (const auto& load : std::exchange(under_way, {})) load();
+    }
+  };
   struct Thread {
     ucontext_t context;
     std::unique_ptr<std::byte[]> stack;
     std::vector<Copy> copies;
     bool done = false, at_barrier = false;
     const Team* waits_for = nullptr;
-    std::uint64_t awaited = 0;  // the meeting of that team
+    std::uint64_t awaited = 0;   // the meeting of that team
+    Barrier* barrier = nullptr;  // that it waits for
+    std::uint32_t parity = 0;
     void* fake_stack = nullptr;
   };
 
@@ -114,7 +138,7 @@ class EmulatedBlock {
 
   void prepare();
   bool run_warp(int index);
-  void run_group(int index);
+  bool run_group(int index);
   void schedule();
 
   /// Leaves `mine` where the others of the team see it and waits for all of them; the last to come calls
@@ -146,8 +170,10 @@ class EmulatedBlock {
   std::vector<std::byte> shared_;
   std::vector<Thread> threads_;
   std::vector<Team> warps_, groups_;
-  std::vector<Products> products_;  // of each warpgroup
+  std::vector<Products> products_;   // of each warpgroup
+  std::map<int, Barrier> barriers_;  // by offset
   Order order_;
+  int index_ = 0, blocks_ = 1;
   std::function<void(int)> body_;
   ucontext_t host_;
   const void* host_stack_ = nullptr;
@@ -176,13 +202,7 @@ class EmulatedMachine {
 
   void copy_16(int to, const void* from, bool present) const { copy(to, 16, from, present); }
   void copy_4(int to, const void* from, bool present) const { copy(to, 4, from, present); }
-  void wait() const {
-    for (const auto& [to, bytes, from] : self().copies) {
-      const auto count = static_cast<std::size_t>(bytes);
-      from ? std::memcpy(place(to, count), from, count) : std::memset(place(to, count), 0, count);
-    }
-    self().copies.clear();
-  }
+  void wait() const { finish(taken_copies()); }
 
   void load_matrices(std::uint32_t (&words)[4], int offset) const { load(words, offset, false); }
   void load_matrices_transposed(std::uint32_t (&words)[4], int offset) const { load(words, offset, true); }
@@ -217,6 +237,19 @@ class EmulatedMachine {
 
  protected:
   EmulatedBlock& block() const { return *block_; }
+  std::vector<EmulatedBlock::Copy> taken_copies() const { return std::exchange(self().copies, {}); }
+  void finish(const std::vector<EmulatedBlock::Copy>& copies) const {
+    for (const auto& [to, bytes, from] : copies) {
+      const auto count = static_cast<std::size_t>(bytes);
+      from ? std::memcpy(place(to, count), from, count) : std::memset(place(to, count), 0, count);
+    }
+  }
+  void wait_for(EmulatedBlock::Barrier& barrier, std::uint32_t parity) const {
+    self().barrier = &barrier;
+    self().parity = parity;
+    if (!barrier.ended(parity)) block_->leave(false);
+    self().barrier = nullptr;
+  }
   std::byte* place(int offset, std::size_t bytes) const {
     require(offset >= 0 && static_cast<std::size_t>(offset) + bytes <= block_->shared_.size() &&
                 static_cast<std::size_t>(offset) % bytes == 0,
@@ -305,11 +338,13 @@ inline void EmulatedBlock::prepare() {
   for (Team& team : warps_) team = {std::vector<const void*>(warp)};
   for (Team& team : groups_) team = {std::vector<const void*>(warpgroup)};
   products_.assign(groups_.size(), Products(1));
+  barriers_.clear();
   const auto self = reinterpret_cast<std::uint64_t>(this);
   for (Thread& thread : threads_) {
     if (!thread.stack) thread.stack = std::make_unique_for_overwrite<std::byte[]>(stack_bytes);
     thread.done = thread.at_barrier = false;
     thread.waits_for = nullptr;
+    thread.barrier = nullptr;
     thread.fake_stack = nullptr;
     getcontext(&thread.context);
     thread.context.uc_stack.ss_sp = thread.stack.get();
@@ -324,8 +359,10 @@ inline void EmulatedBlock::prepare() {
 inline bool EmulatedBlock::run_warp(int index) {
   bool moved = false;
   for (int lane = 0; lane < warp; ++lane) {
-    const Thread& thread = threads_[static_cast<std::size_t>(index * warp + lane)];
+    Thread& thread = threads_[static_cast<std::size_t>(index * warp + lane)];
     if (thread.done || thread.at_barrier) continue;
+    if (thread.barrier && !thread.barrier->ended(thread.parity)) thread.barrier->finish_loads();
+    if (thread.barrier && !thread.barrier->ended(thread.parity)) continue;
     if (thread.waits_for && thread.awaited > thread.waits_for->meetings) continue;
     enter(index * warp + lane);
     if (error_) std::rethrow_exception(error_);
@@ -334,27 +371,33 @@ inline bool EmulatedBlock::run_warp(int index) {
   return moved;
 }
 
-/// Runs the warps of a warpgroup as far as they get without the others.
-inline void EmulatedBlock::run_group(int index) {
+/// Runs the warps of a warpgroup as far as they get without the others. Whether they got anywhere.
+inline bool EmulatedBlock::run_group(int index) {
   const int first = 4 * index, count = std::min(4, static_cast<int>(warps_.size()) - first);
+  bool any = false;
   for (bool moved = true; moved;) {
     moved = false;
     for (int i = 0; i < count; ++i) {
-      while (run_warp(first + (order_ == Order::ascending ? i : count - 1 - i))) moved = true;
+      while (run_warp(first + (order_ == Order::ascending ? i : count - 1 - i))) moved = any = true;
     }
   }
+  return any;
 }
 
 inline void EmulatedBlock::schedule() {
   const int count = (static_cast<int>(warps_.size()) + 3) / 4;
   for (;;) {
-    for (int i = 0; i < count; ++i) run_group(order_ == Order::ascending ? i : count - 1 - i);
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (int i = 0; i < count; ++i) moved |= run_group(order_ == Order::ascending ? i : count - 1 - i);
+    }
     if (std::ranges::all_of(threads_, &Thread::done)) break;
     require(std::ranges::all_of(threads_, &Thread::at_barrier),
             "threads wait for a warp or a barrier that others miss");
     for (Thread& thread : threads_) thread.at_barrier = false;
   }
   for (const Thread& thread : threads_) require(thread.copies.empty(), "copies that nobody waited for");
+  for (const auto& [offset, barrier] : barriers_) require(barrier.under_way.empty(), "loads that nobody waited for");
   for (const Products& products : products_) {
     require(products.size() == 1 && products[0].empty(), "products that nobody waited for");
   }

@@ -10,13 +10,23 @@
 
 namespace lyceum::test {
 
-/// One thread of an EmulatedBlock with a Hopper GPU's products of warpgroups; has the members of
+/// What EmulatedHopper loads boxes by: `lines` lines of `width` 16-bit elements, `stride` bytes apart; a box has 64
+/// elements of `box_lines` lines.
+struct EmulatedMap {
+  const std::byte* data;
+  std::int64_t stride;
+  int width, lines, box_lines;
+};
+
+/// One thread of an EmulatedBlock with a Hopper GPU's products of warpgroups, barriers and loads; has the members of
 /// lib/kernels/cuda/machine_hopper.cuh. A product is computed when it is waited for, not before, from what registers
 /// and shared memory then hold: who changes them too early, or reads a result too early, gets wrong numbers.
 class EmulatedHopper : public EmulatedMachine {
  public:
   using EmulatedMachine::EmulatedMachine;
 
+  std::int32_t block_index() const { return block().index_; }
+  std::int32_t blocks() const { return block().blocks_; }
   std::uint32_t shared_address(int offset) const { return static_cast<std::uint32_t>(offset); }
   void publish_copies() const {}
   void compute_before_wait(float) const {}
@@ -38,12 +48,17 @@ class EmulatedHopper : public EmulatedMachine {
     });
   }
 
-  template <int count>
+  template <int columns, bool a_across, bool b_across, int count>
   void multiply_shared(float (&d)[count][4], std::uint64_t a, std::uint64_t b, bool add) const {
+    static_assert(columns <= 8 * count);
     begin(d, nullptr, [this, a, b, add](const std::vector<float*>& to, const auto&) {
-      const auto row_of_a = [&](int row, int k) { return by_columns(a, row, k); };
-      const auto col_of_b = [&](int col, int k) { return by_columns(b, col, k); };
-      multiply<count>(to, add, row_of_a, col_of_b);
+      const auto row_of_a = [&](int row, int k) {
+        return a_across ? by_summed_rows(a, k, row) : by_columns(a, row, k);
+      };
+      const auto col_of_b = [&](int col, int k) {
+        return b_across ? by_summed_rows(b, k, col) : by_columns(b, col, k);
+      };
+      multiply<columns / 8>(to, add, row_of_a, col_of_b);
     });
   }
   template <int count>
@@ -55,7 +70,89 @@ class EmulatedHopper : public EmulatedMachine {
     });
   }
 
+  void begin_barrier(int offset, int arrivals) const {
+    require(offset % 8 == 0, "a barrier at {}", offset);
+    block().barriers_[offset] = {arrivals, arrivals, 0, 0, {}};
+  }
+  void publish_barriers() const {}
+  void arrive(int offset) const { arrive_expecting(offset, 0); }
+  void arrive_expecting(int offset, int bytes) const {
+    EmulatedBlock::Barrier& barrier = barrier_at(offset);
+    require(barrier.missing > 0, "one arrival too many");
+    barrier.bytes += bytes;
+    --barrier.missing;
+    barrier.settle();
+  }
+  void arrive_after_copies(int offset) const {
+    later(offset, [this, copies = taken_copies(), offset] {
+      finish(copies);
+      arrive(offset);
+    });
+  }
+  void wait_barrier(int offset, std::uint32_t parity) const {
+    EmulatedBlock::Barrier& barrier = barrier_at(offset);
+    wait_for(barrier, parity);
+  }
+
+  void acquire_map(const EmulatedMap*) const {}
+  /// [PTX ISA, tensors]: elements outside are zeros; swizzled as wgmma reads.
+  void load_box(int to, const EmulatedMap* map, int offset, int x, int y) const {
+    require(to % 1024 == 0 && x >= 0 && y >= 0, "a box at {}, from {}, {}", to, x, y);
+    later(offset, [this, to, map = *map, offset, x, y] {
+      for (int line = 0; line < map.box_lines; ++line) {
+        for (int element = 0; element < 64; ++element) {
+          const int byte = line * 128 + element * 2;
+          std::byte* at = place(to + (byte ^ (byte >> 7 & 7) << 4), 2);
+          if (x + element < map.width && y + line < map.lines) {
+            std::memcpy(at, map.data + (y + line) * map.stride + 2 * (x + element), 2);
+          } else {
+            std::memset(at, 0, 2);
+          }
+        }
+      }
+      EmulatedBlock::Barrier& barrier = barrier_at(offset);
+      barrier.bytes -= map.box_lines * 128;
+      barrier.settle();
+    });
+  }
+
+  template <int count>
+  void give_registers() const {}
+  template <int count>
+  void take_registers() const {}
+  template <class T>
+  T read_only(const T* from) const {
+    return *from;
+  }
+  void prefetch(const void*) const {}
+  template <class T>
+  T read(const void* from) const {
+    require_aligned(from, sizeof(T));
+    T value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+  }
+  template <class T>
+  void write(void* to, const T& value) const {
+    require_aligned(to, sizeof(T));
+    std::memcpy(to, &value, sizeof value);
+  }
+
  private:
+  static void require_aligned(const void* at, std::size_t bytes) {
+    require(reinterpret_cast<std::uintptr_t>(at) % bytes == 0, "{} bytes at an odd address", bytes);
+  }
+  EmulatedBlock::Barrier& barrier_at(int offset) const {
+    const auto found = block().barriers_.find(offset);
+    require(found != block().barriers_.end(), "no barrier at {}", offset);
+    return found->second;
+  }
+  /// What the hardware does while the threads go on: when it is waited for, or at once.
+  template <class Work>
+  void later(int offset, Work&& work) const {
+    if (block().order_ == EmulatedBlock::Order::descending) return work();
+    barrier_at(offset).under_way.push_back(work);
+  }
   EmulatedBlock::Products& products() const { return block().products_[static_cast<std::size_t>(thread() / 128)]; }
 
   template <int count, class Work>

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/grouped_tiles.h"
 #include "kernels/cuda/host_device.h"
 #include "kernels/cuda/tensor_core.cuh"
 
@@ -13,11 +14,6 @@ struct MmaTiling {
   static constexpr int warps_n = 4, warp_m = 64, warp_n = 32;
   static constexpr int operand_bytes = 128 * k * 2;
   static constexpr int shared_bytes = stages * 2 * operand_bytes;
-};
-
-/// A 16-byte chunk: eight bf16.
-struct alignas(16) Chunk {
-  std::uint32_t word[4] = {};
 };
 
 /// An operand's tile in shared memory: lines as they lie in global memory (128 lines of 32 along k, or 32 lines of 128

@@ -108,13 +108,7 @@ MadePlan make_plan(const Launch& launch, const Rows<T>& rows, std::span<const We
 /// Calls f(slot, expert, corner) for every tile of this block of a persistent grid.
 template <class Tiling, class F>
 __device__ __forceinline__ void each_tile(const Plan& plan, F&& f) {
-  const std::int32_t tiles = plan.first_tile[plan.count];
-  std::int32_t slot = 0;
-  for (std::int32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    slot = slot_of(plan.first_tile, slot, tile);
-    const Expert& expert = plan.experts[slot];
-    f(slot, expert, corner_of(expert, tile - plan.first_tile[slot], Tiling::m, Tiling::n));
-  }
+  each_tile<Tiling>(plan, static_cast<std::int32_t>(blockIdx.x), static_cast<std::int32_t>(gridDim.x), f);
 }
 
 }  // namespace lyceum::grouped

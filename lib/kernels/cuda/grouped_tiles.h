@@ -14,6 +14,11 @@ enum class Product { forward, dgrad, weight_grad };
 constexpr bool a_along_k(Product product) { return product != Product::weight_grad; }
 constexpr bool b_along_k(Product product) { return product == Product::forward; }
 
+/// A 16-byte chunk: eight bf16.
+struct alignas(16) Chunk {
+  std::uint32_t word[4] = {};
+};
+
 /// What the host knows of one expert: its weight, or the gradient of it. All zero: not an expert of this launch.
 struct Weight {
   void* data = nullptr;
@@ -93,6 +98,21 @@ LYCEUM_HOST_DEVICE Expert expert_of(Product product, const Rows<T>& rows, const 
   return expert;
 }
 
+/// An operand as it lies in memory: `count` lines of `width` elements, `stride` elements apart.
+struct Lines {
+  const void* data;
+  std::int64_t stride;
+  std::int32_t width, count;
+};
+LYCEUM_HOST_DEVICE Lines lines_of_a(Product product, const Expert& expert) {
+  const bool along_k = a_along_k(product);
+  return {expert.a, expert.a_stride, along_k ? expert.k : expert.m, along_k ? expert.filled : expert.k};
+}
+LYCEUM_HOST_DEVICE Lines lines_of_b(Product product, const Expert& expert) {
+  const bool along_k = b_along_k(product);
+  return {expert.b, expert.b_stride, along_k ? expert.k : expert.n, along_k ? expert.n : expert.k};
+}
+
 LYCEUM_HOST_DEVICE std::int32_t tiles_of(const Expert& expert, int tile_m, int tile_n) {
   return ((expert.m + tile_m - 1) / tile_m) * ((expert.n + tile_n - 1) / tile_n);
 }
@@ -138,6 +158,18 @@ struct Corner {
 LYCEUM_HOST_DEVICE Corner corner_of(const Expert& expert, std::int32_t tile, int tile_m, int tile_n) {
   const std::int32_t across = (expert.n + tile_n - 1) / tile_n;
   return {tile / across * tile_m, tile % across * tile_n};
+}
+
+/// Calls f(slot, expert, corner) for every tile of block `block` of a persistent grid of `blocks`.
+template <class Tiling, class F>
+LYCEUM_HOST_DEVICE void each_tile(const Plan& plan, std::int32_t block, std::int32_t blocks, F&& f) {
+  const std::int32_t tiles = plan.first_tile[plan.count];
+  std::int32_t slot = 0;
+  for (std::int32_t tile = block; tile < tiles; tile += blocks) {
+    slot = slot_of(plan.first_tile, slot, tile);
+    const Expert& expert = plan.experts[slot];
+    f(slot, expert, corner_of(expert, tile - plan.first_tile[slot], Tiling::m, Tiling::n));
+  }
 }
 
 }  // namespace lyceum::grouped

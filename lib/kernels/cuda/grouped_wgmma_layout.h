@@ -24,8 +24,8 @@ struct WgmmaTiling {
   static constexpr int a_bytes = m * k * 2, b_bytes = n * k * 2, stage_bytes = a_bytes + b_bytes;
   static constexpr int stages = (220 * 1024) / stage_bytes;
   static constexpr int barriers = 2 * stages + 2;
-  /// Stages begin at a multiple of 1024, which the hardware's swizzle is relative to.
-  static constexpr int shared_bytes = 1024 + stages * stage_bytes + barriers * 8;
+  static_assert(stage_bytes % 1024 == 0);  // which the hardware's swizzle is relative to
+  static constexpr int shared_bytes = stages * stage_bytes + barriers * 8;
 };
 using CooperativeTiling = WgmmaTiling<256, false>;
 using PingPongTiling = WgmmaTiling<192, true>;

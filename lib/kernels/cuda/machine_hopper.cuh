@@ -8,19 +8,23 @@
 
 namespace lyceum::cuda {
 
-/// A Hopper GPU (sm_90a): products of warpgroups of 128 threads, which run while the threads do other work.
-/// Operands in shared memory are named by descriptors (warpgroup.cuh). [PTX ISA, wgmma.mma_async]
+/// A Hopper GPU (sm_90a): products of warpgroups of 128 threads, which run while the threads do other work, barriers
+/// that count arrivals and bytes, and loads of boxes. Operands in shared memory are named by descriptors
+/// (warpgroup.cuh), barriers by their offsets. [PTX ISA, wgmma.mma_async, mbarrier, cp.async.bulk.tensor]
 class HopperMachine : public Machine {
  public:
   using Machine::Machine;
 
+  /// This block's place in the grid, and how many there are.
+  __device__ __forceinline__ std::int32_t block_index() const { return static_cast<std::int32_t>(blockIdx.x); }
+  __device__ __forceinline__ std::int32_t blocks() const { return static_cast<std::int32_t>(gridDim.x); }
   __device__ __forceinline__ std::uint32_t shared_address(int offset) const { return address(offset); }
   /// Lets products read what this thread's copies wrote.
   __device__ __forceinline__ void publish_copies() const { hopper::fence_async_proxy(); }
   /// Registers written before this may be read by products that begin after it.
   template <class... Operands>
   __device__ __forceinline__ void begin_products(Operands&... operands) const {
-    (hopper::pin(operands.at[0]), ...);
+    (pin(operands), ...);
     hopper::wgmma_fence();
   }
   /// The products since the last call are one group.
@@ -29,7 +33,7 @@ class HopperMachine : public Machine {
   template <int pending, class... Results>
   __device__ __forceinline__ void wait_products(Results&... results) const {
     hopper::wgmma_wait<pending>();
-    (hopper::pin(results.at[0]), ...);
+    (pin(results), ...);
   }
 
   /// Has `value`, which is at least 0 or NaN, computed before the next wait_products(). The compiler would put what
@@ -41,11 +45,12 @@ class HopperMachine : public Machine {
                  : "memory");
   }
 
-  /// Begins d = a · bᵀ, or d += if `add`, for [64, 16] and [columns, 16] in shared memory, both by rows.
-  template <int count>
+  /// Begins d = a · b, or d += if `add`, for [64, 16] and [16, columns] in shared memory: their lines run along the 16,
+  /// or along the rows or columns where `a_across` or `b_across`. d may have more columns, which stay as they are.
+  template <int columns, bool a_across, bool b_across, int count>
   __device__ __forceinline__ void multiply_shared(float (&d)[count][4], std::uint64_t a, std::uint64_t b,
                                                   bool add) const {
-    hopper::wgmma<8 * count, false, false>(flat(d), a, b, static_cast<int>(add));
+    hopper::wgmma<columns, a_across, b_across>(flat(d), a, b, static_cast<int>(add));
   }
   /// Begins d += a · b for a [64, 16] in registers and b [16, columns] in shared memory, by rows.
   template <int count>
@@ -54,7 +59,66 @@ class HopperMachine : public Machine {
     hopper::wgmma_words<8 * count>(flat(d), a, b);
   }
 
+  __device__ __forceinline__ void begin_barrier(int barrier, int arrivals) const {
+    hopper::mbarrier_init(address(barrier), static_cast<std::uint32_t>(arrivals));
+  }
+  /// Shows barriers that have begun to loads of boxes; to other threads sync() does.
+  __device__ __forceinline__ void publish_barriers() const { hopper::fence_barrier_init(); }
+  __device__ __forceinline__ void arrive(int barrier) const { hopper::mbarrier_arrive(address(barrier)); }
+  /// Arrives, and has the phase last until `bytes` more were loaded.
+  __device__ __forceinline__ void arrive_expecting(int barrier, int bytes) const {
+    hopper::mbarrier_arrive_expect(address(barrier), static_cast<std::uint32_t>(bytes));
+  }
+  /// Arrives when this thread's copies so far have.
+  __device__ __forceinline__ void arrive_after_copies(int barrier) const {
+    hopper::mbarrier_arrive_after_copies(address(barrier));
+  }
+  /// Waits for the end of the phase of this parity; a fresh barrier is in phase 0, and the one before it (1) has ended.
+  __device__ __forceinline__ void wait_barrier(int barrier, std::uint32_t parity) const {
+    hopper::mbarrier_wait(address(barrier), parity);
+  }
+
+  /// Before a thread's first load by a map that the device wrote.
+  __device__ __forceinline__ void acquire_map(const void* map) const { hopper::tensor_map_acquire(map); }
+  /// Begins to load the box at (x, y), x along memory, of a two-dimensional tensor map; `barrier` counts its bytes.
+  __device__ __forceinline__ void load_box(int to, const void* map, int barrier, int x, int y) const {
+    hopper::tma_load(address(to), map, address(barrier), x, y);
+  }
+
+  /// Registers of each thread of this warpgroup from now on.
+  template <int count>
+  __device__ __forceinline__ void give_registers() const {
+    hopper::give_registers<count>();
+  }
+  template <int count>
+  __device__ __forceinline__ void take_registers() const {
+    hopper::take_registers<count>();
+  }
+
+  /// From memory that nobody writes to meanwhile.
+  template <class T>
+  __device__ __forceinline__ T read_only(const T* from) const {
+    return __ldg(from);
+  }
+  __device__ __forceinline__ void prefetch(const void* from) const {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+  }
+  /// As many bytes as T has, at once; aligned to them.
+  template <class T>
+  __device__ __forceinline__ T read(const void* from) const {
+    return *static_cast<const T*>(from);
+  }
+  template <class T>
+  __device__ __forceinline__ void write(void* to, const T& value) const {
+    *static_cast<T*>(to) = value;
+  }
+
  private:
+  template <class Operand>
+  static __device__ __forceinline__ void pin(Operand& operand) {
+#pragma unroll
+    for (auto& tile : operand.at) hopper::pin(tile);
+  }
   template <int count>
   static __device__ __forceinline__ float (&flat(float (&d)[count][4]))[4 * count] {
     return reinterpret_cast<float(&)[4 * count]>(d);

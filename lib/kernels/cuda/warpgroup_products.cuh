@@ -12,8 +12,9 @@ LYCEUM_DEVICE void begin_multiply(const Machine& m, int a_tile, int row, int b_t
   m.begin_products(c);
   LYCEUM_UNROLL
   for (int k = 0; k < ATile::chunks / 2; ++k) {
-    m.multiply_shared(c.at[0], MatrixDescriptor::by_columns(m.shared_address(a_tile + ATile::columns(row, k))),
-                      MatrixDescriptor::by_columns(m.shared_address(b_tile + BTile::columns(0, k))), k > 0);
+    m.template multiply_shared<columns, false, false>(
+        c.at[0], MatrixDescriptor::by_columns(m.shared_address(a_tile + ATile::columns(row, k))),
+        MatrixDescriptor::by_columns(m.shared_address(b_tile + BTile::columns(0, k))), k > 0);
   }
   m.end_group();
 }

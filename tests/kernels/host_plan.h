@@ -1,0 +1,137 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cuda/grouped_tiles.h"
+#include "kernels/grouped_bank.h"
+
+namespace lyceum::test {
+
+/// What the kernels that plan grouped products compute.
+struct HostPlan {
+  std::vector<grouped::Expert> ordered;
+  std::vector<std::int32_t> first_tile;
+  std::vector<std::int32_t> picked;  // rows of x that the experts name
+
+  HostPlan(const std::vector<grouped::Expert>& given, int tile_m, int tile_n)
+      : ordered(given.size()), first_tile(given.size() + 1) {
+    const auto count = static_cast<std::int32_t>(given.size());
+    std::vector<std::int32_t> k, tiles;
+    for (const grouped::Expert& expert : given) {
+      k.push_back(expert.k);
+      tiles.push_back(grouped::tiles_of(expert, tile_m, tile_n));
+    }
+    for (std::int32_t e = 0; e < count; ++e) {
+      const grouped::Place place = grouped::place_of(e, k.data(), tiles.data(), count);
+      ordered[static_cast<std::size_t>(place.slot)] = given[static_cast<std::size_t>(e)];
+      first_tile[static_cast<std::size_t>(place.slot)] = place.first_tile;
+      if (place.slot == count - 1) first_tile.back() = place.first_tile + tiles[static_cast<std::size_t>(e)];
+    }
+  }
+
+  /// Of a bank, in tiles of tile_m x tile_n.
+  template <grouped::Product product, bool is_picked>
+  static HostPlan of(Bank<bfloat16>& bank, int tile_m, int tile_n) {
+    const Segments segments = bank.table.view();
+    const auto x = bank.x_layout.over(bank.x.data()), y = bank.y_layout.over(bank.y.data());
+    grouped::Rows<bfloat16> rows{segments.begin.data(), segments.rows.data(), x.offset.data(), y.offset.data(),
+                                 x.width.data(),        y.width.data(),       bank.x.data(),   bank.y.data()};
+    std::vector<std::int32_t> index;
+    for (const std::int64_t source : bank.source) {
+      index.push_back(source < 0 ? -1 : static_cast<std::int32_t>(source / bank.picked.divisor));
+    }
+    if (is_picked) {
+      rows.x = bank.picked.x.data;
+      rows.x_stride = bank.picked.x.stride;
+      rows.picked = index.data();
+    }
+    const auto weight_of = [](auto& matrix) {
+      return grouped::Weight{matrix.view().data, matrix.view().stride, static_cast<std::int32_t>(matrix.view().rows),
+                             static_cast<std::int32_t>(matrix.view().cols)};
+    };
+    std::vector<grouped::Expert> experts;
+    for (std::int64_t e = 0; e < segments.count(); ++e) {
+      const auto i = static_cast<std::size_t>(e);
+      const bool gradient = product == grouped::Product::weight_grad;
+      experts.push_back(grouped::expert_of(
+          product, rows, gradient ? weight_of(*bank.owned_gradients[i]) : weight_of(*bank.owned[i]), e));
+    }
+    HostPlan plan(experts, tile_m, tile_n);
+    plan.picked = std::move(index);  // its memory stays
+    return plan;
+  }
+
+  grouped::Plan view() const { return {ordered.data(), first_tile.data(), static_cast<std::int32_t>(ordered.size())}; }
+};
+
+/// The products of rows and of weight gradients in tiles of `Tiling`, by blocks.run<product, picked>(plan), against the
+/// reference in double. Padding rows are NaN: they may not be read.
+template <class Tiling, grouped::Product product, class Blocks>
+void expect_right_rows(const Case& c, const Blocks& blocks) {
+  constexpr bool transpose = product == grouped::Product::forward;
+  auto bank = Bank<bfloat16>::made<bfloat16>(c.rows, c.in, c.out, transpose, false, c.gap);
+  auto exact = Bank<double>::made<bfloat16>(c.rows, c.in, c.out, transpose, false, c.gap);
+  poison(bank, bank.x_layout, bank.x);
+  blocks.template run<product, false>(HostPlan::of<product, false>(bank, Tiling::m, Tiling::n));
+  lyceum::run(CpuStream(1), exact.product(transpose));
+  for (std::int64_t e = 0; e < bank.table.view().count(); ++e) {
+    SCOPED_TRACE(testing::Message() << "expert " << e << (transpose ? " forward" : " dgrad"));
+    expect_rounded<bfloat16>(bank.y_of(e), exact.y_of(e));  // the padding too: zeros
+  }
+}
+
+template <class Tiling, class Blocks>
+void expect_right_gradients(const Case& c, const Blocks& blocks) {
+  constexpr grouped::Product product = grouped::Product::weight_grad;
+  auto bank = Bank<bfloat16>::made<bfloat16>(c.rows, c.in, c.out, false, true, c.gap);
+  auto exact = Bank<double>::made<bfloat16>(c.rows, c.in, c.out, false, true, c.gap);
+  poison(bank, bank.x_layout, bank.x);
+  poison(bank, bank.y_layout, bank.y);
+  blocks.template run<product, false>(HostPlan::of<product, false>(bank, Tiling::m, Tiling::n));
+  lyceum::run(CpuStream(1), exact.weight_grad());
+  for (std::size_t e = 0; e < bank.gradients.size(); ++e) {
+    SCOPED_TRACE(testing::Message() << "gradient of expert " << e);
+    expect_rounded<bfloat16>(bank.gradients[e], exact.gradients[e]);
+    EXPECT_TRUE(bank.owned_gradients[e]->gaps_untouched());
+  }
+}
+
+template <class Tiling, grouped::Product product, class Blocks>
+void expect_right_picked(const Case& c, const Blocks& blocks) {
+  constexpr bool forward = product == grouped::Product::forward;
+  auto bank = Bank<bfloat16>::made<bfloat16>(c.rows, c.in, c.out, forward, !forward, c.gap);
+  auto exact = Bank<double>::made<bfloat16>(c.rows, c.in, c.out, forward, !forward, c.gap);
+  bank.pick<bfloat16>(true, c.gap);
+  exact.pick<bfloat16>(false, c.gap);
+  if (!forward) poison(bank, bank.y_layout, bank.y);
+  blocks.template run<product, true>(HostPlan::of<product, true>(bank, Tiling::m, Tiling::n));
+  forward ? lyceum::run(CpuStream(1), exact.product(true)) : lyceum::run(CpuStream(1), exact.weight_grad());
+  for (std::int64_t e = 0; e < bank.table.view().count(); ++e) {
+    SCOPED_TRACE(testing::Message() << "expert " << e << (forward ? " forward" : " gradient"));
+    const auto i = static_cast<std::size_t>(e);
+    if (forward) {
+      expect_rounded<bfloat16>(bank.y_of(e), exact.y_of(e));
+    } else {
+      expect_rounded<bfloat16>(bank.gradients[i], exact.gradients[i]);
+    }
+  }
+}
+
+/// All three products.
+template <class Tiling, class Blocks>
+void expect_right_tiles(const Case& c, const Blocks& blocks) {
+  expect_right_rows<Tiling, grouped::Product::forward>(c, blocks);
+  expect_right_rows<Tiling, grouped::Product::dgrad>(c, blocks);
+  expect_right_gradients<Tiling>(c, blocks);
+}
+/// Those of picked rows.
+template <class Tiling, class Blocks>
+void expect_right_picked_tiles(const Case& c, const Blocks& blocks) {
+  expect_right_picked<Tiling, grouped::Product::forward>(c, blocks);
+  expect_right_picked<Tiling, grouped::Product::weight_grad>(c, blocks);
+}
+
+}  // namespace lyceum::test
