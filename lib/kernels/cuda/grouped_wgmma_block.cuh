@@ -13,7 +13,7 @@ namespace lyceum::grouped {
 
 /// Where stages and barriers lie in shared memory.
 template <class Tiling>
-struct Stages {
+struct StageOffsets {
   LYCEUM_HOST_DEVICE static int a(int stage) { return stage * Tiling::stage_bytes; }
   LYCEUM_HOST_DEVICE static int b(int stage) { return a(stage) + Tiling::a_bytes; }
   LYCEUM_HOST_DEVICE static int full(int stage) { return Tiling::stages * Tiling::stage_bytes + 8 * stage; }
@@ -46,7 +46,7 @@ LYCEUM_DEVICE void load(const Machine& m, int to, const TensorMap* map, int barr
 /// One thread keeps all stages full, across tiles.
 template <Product product, class Tiling, class Machine, class TensorMap>
 LYCEUM_DEVICE void produce(const Machine& m, const Plan& plan, const TensorMap* a_maps, const TensorMap* b_maps) {
-  using At = Stages<Tiling>;
+  using At = StageOffsets<Tiling>;
   Turn<Tiling::stages> turn;
   std::int32_t acquired = -1;
   each_tile<Tiling>(plan, m.block_index(), m.blocks(), [&](std::int32_t slot, const Expert& expert, Corner corner) {
@@ -70,7 +70,7 @@ LYCEUM_DEVICE void produce(const Machine& m, const Plan& plan, const TensorMap* 
 /// operand, by `maps`.
 template <Product product, class Tiling, class Machine, class TensorMap>
 LYCEUM_DEVICE void produce_picked(const Machine& m, const Plan& plan, const TensorMap* maps) {
-  using At = Stages<Tiling>;
+  using At = StageOffsets<Tiling>;
   constexpr bool of_a = product == Product::forward;
   using Copies = PickedCopies<of_a, of_a ? Tiling::m : Tiling::n>;
   const int thread = m.thread();
@@ -138,7 +138,7 @@ using TileSums = cuda::Accumulators<Tiling::blocks, Tiling::n>;
 template <Product product, bool picked, class Tiling, int width, class Machine, class Seen>
 LYCEUM_DEVICE void multiply(const Machine& m, TileSums<Tiling>& c, Turn<Tiling::stages>& turn, int row,
                             std::int32_t depth, Seen&& seen) {
-  using At = Stages<Tiling>;
+  using At = StageOffsets<Tiling>;
   const bool speaks = place_in_group(m) % 32 == 0;
   int last = -1;
   for (std::int32_t k = 0; k < depth; k += Tiling::k, turn.next()) {
@@ -283,7 +283,7 @@ LYCEUM_DEVICE void prefetch_rows(const Machine& m, const Expert& expert, std::in
 /// The work of warpgroup `group` of those that multiply.
 template <Product product, bool picked, class Tiling, class Machine>
 LYCEUM_DEVICE void consume(const Machine& m, const Plan& plan, int group) {
-  using At = Stages<Tiling>;
+  using At = StageOffsets<Tiling>;
   Turn<Tiling::stages> turn;
   int tile = 0;  // of this block
   each_tile<Tiling>(plan, m.block_index(), m.blocks(), [&](std::int32_t, const Expert& expert, Corner corner) {
@@ -319,7 +319,7 @@ LYCEUM_DEVICE void consume(const Machine& m, const Plan& plan, int group) {
 /// tiles is at least 1. Maps are those of each slot's operands.
 template <Product product, bool picked, class Tiling, class Machine, class TensorMap>
 LYCEUM_DEVICE void run_block(const Machine& m, const Plan& plan, const TensorMap* a_maps, const TensorMap* b_maps) {
-  if (m.thread() == 0) Stages<Tiling>::initialise(m, picked ? 1 + 128 : 1);
+  if (m.thread() == 0) StageOffsets<Tiling>::initialise(m, picked ? 1 + 128 : 1);
   m.sync();
   const int group = m.thread() / 128;
   if (group == 0) {
