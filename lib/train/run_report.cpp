@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "io/text/table.h"
+#include "kernels/product_kernels.h"
 #include "model/counts.h"
 #include "model/model_tensors.h"
 #include "model/stages.h"
@@ -106,6 +107,7 @@ void RunReport::step(const StepResult& result, const RunState& state, const Thro
   if (!talks()) return;
   // ETA follows a mean over the last twenty steps or so; the first step after a start warms caches and is not in it.
   const bool warming = ++steps_ <= 2;
+  if (steps_ == 1) note_kernels();
   mean_seconds_ = warming ? seconds : 0.95 * mean_seconds_ + 0.05 * seconds;
   const std::int64_t steps = config_.run.steps, every = log_every_of(config_.run);
   const ProgressLine line{
@@ -127,6 +129,14 @@ void RunReport::step(const StepResult& result, const RunState& state, const Thro
   }
   console_->step(line);
   for (const std::string& news : dead_experts_.news(state.step, state.idle)) note(news);
+}
+
+void RunReport::note_kernels() {
+  std::string text;
+  for (const auto& [kernel, products] : product_kernels(setup_.stream)) {
+    text += fmt::format("{}{} by {}", text.empty() ? "" : ", ", products, kernel);
+  }
+  if (!text.empty()) note("kernels    products of experts in the first step: " + text);
 }
 
 void RunReport::left_out(const StepResult& result, std::int64_t step) {

@@ -58,6 +58,9 @@ class RunReport {
   void stopped(std::int64_t step);
 
  private:
+  /// On a GPU: which kernels multiply matrices of experts.
+  void note_kernels();
+
   const Config& config_;
   const RunSetup& setup_;
   std::optional<Console> console_;  // on rank 0

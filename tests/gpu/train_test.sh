@@ -31,6 +31,7 @@ losses() {
 
 expect 0 "$lyceum" "${tiny[@]}" "--run.dir=$work/cpu"
 expect 0 "$lyceum" "${gpu[@]}" "--run.dir=$work/gpu"
+says out '^kernels +products of experts in the first step: [0-9]+ by (wgmma|mma.sync|plain)'
 losses gpu 1
 
 # Stopped and continued is the run that was not, bit for bit; a CPU goes on from a GPU's checkpoint and the other way round.

@@ -2,8 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "core/cuda_stream.h"
 #include "kernels/cuda/grouped_gemm.cuh"
@@ -29,6 +31,11 @@ struct PickedIndices {
 /// Sources that lie outside of the matrix of `rows` rows become −1, and are noted for CudaStream::synchronise().
 PickedIndices pick(const CudaStream& stream, const char* name, std::span<const std::int64_t> source,
                    std::int64_t divisor, std::int64_t rows);
+
+/// Products by the name of the kernel; a stream keeps them.
+struct KernelCounts {
+  std::map<std::string, std::int64_t> products;
+};
 
 template <class T>
 void run_plain(const Launch& launch, const Rows<T>& rows, std::span<const Weight> weights);

@@ -20,7 +20,10 @@ bool run_on_tensor_cores(const Launch& launch, const Rows<bfloat16>& rows, std::
     (takes ? any_fast : any_other) = true;
   }
   if (any_fast) run_wgmma(launch, rows, fast, kernel);
-  if (any_other) run_mma(launch, rows, others);
+  if (any_other) {
+    ++launch.stream.keep<KernelCounts>().products["mma.sync"];
+    run_mma(launch, rows, others);
+  }
   return true;
 }
 
