@@ -35,6 +35,7 @@ constexpr auto phase_of_operation = std::to_array<std::pair<std::string_view, st
     {"BalanceLoss", "router, balance"},
     {"SendTokens", copies},
     {"TakeTokens", copies},
+    {"SendTokensAgain", copies},
     {"SumAnswers", copies},
     {"Combine", copies},
     {"SortByExpert", copies},

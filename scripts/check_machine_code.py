@@ -17,6 +17,7 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 REGISTERS_OF_SM = 65536
@@ -45,6 +46,7 @@ class Kernel:
     def all(self, name: str) -> list[Instruction]:
         return [line for line in self.code if line.name.startswith(name)]
 
+    @cached_property
     def readable(self) -> str:
         text = subprocess.run(["c++filt", self.name], capture_output=True, text=True, check=True).stdout.strip()
         text = re.sub(r"_GLOBAL__N__\w+::|\(anonymous namespace\)::|lyceum::|cuda::|^void ", "", text)
@@ -63,7 +65,10 @@ class Kernel:
                 continue
             found.add(i)
             line = self.code[i]
-            if line.name in ("BRA", "BSSY", "BSSY.RECONVERGENT", "BSSY.RELIABLE") and (target := re.search(r"0x([0-9a-f]+)\s*$", line.operands)):
+            if re.match(r"BRA|BSSY|CALL|JMP|BRX", line.name):
+                target = re.search(r"0x([0-9a-f]+)\s*$", line.operands)
+                if not target:
+                    raise ValueError(f"{self.readable}: {line.name} {line.operands} at {line.address:#x}: where to?")
                 waiting.append(place[int(target[1], 16)])
             if line.predicate or line.name not in ("BRA", "EXIT"):
                 waiting.append(i + 1)
@@ -126,12 +131,14 @@ def problems_of(kernel: Kernel) -> list[str]:
     if not kernel.uses_tensor_cores():
         return []
     problems, events = [], kernel.events()
-    if kernel.stack > next((known for name, known in KNOWN_SPILLS.items() if name in kernel.readable()), 0):
+    if not kernel.registers:
+        problems.append("cuobjdump -res-usage does not say how many registers it has")
+    if kernel.stack > next((known for name, known in KNOWN_SPILLS.items() if name in kernel.readable), 0):
         problems.append(f"{kernel.stack} bytes of a thread's values lie in memory, not in registers")
     products = re.sub("[^APG]", "", events)
     if products and not re.fullmatch(r"(AP+G)+", products):
         problems.append("products of a warpgroup wait for each other one by one")
-    if "HopperForward" in kernel.readable() and not re.search(r"AP+GAP+GWE{66,}W", events):
+    if "HopperForward" in kernel.readable and not re.search(r"AP+GAP+GWE{66,}W", events):
         problems.append("exponentials of the next scores do not run beside the products of the probabilities before")
     return problems + moved_registers(kernel)
 
@@ -165,12 +172,18 @@ def main() -> int:
     if not kernels:
         sys.exit("check_machine_code.py: no kernel for the tensor cores of sm_90a in these files")
     bad = 0
+    for what, there in (("HopperForward", any("HopperForward" in kernel.readable for kernel in kernels)),
+                        ("a kernel that calls setmaxnreg", any(kernel.all("USETMAXREG") for kernel in kernels)),
+                        *((f"{name}, of KNOWN_SPILLS", any(name in kernel.readable for kernel in kernels)) for name in KNOWN_SPILLS)):
+        if not there:
+            bad += 1
+            print(f"{what} is not in these files: nothing was checked of it", file=sys.stderr)
     for kernel in kernels:
         if given.table:
-            print(f"{kernel.readable()[:90]:<90} {kernel.registers:>4} registers {len(kernel.code):>6} instructions")
+            print(f"{kernel.readable[:90]:<90} {kernel.registers:>4} registers {len(kernel.code):>6} instructions")
         for problem in problems_of(kernel):
             bad += 1
-            print(f"{kernel.readable()}: {problem}", file=sys.stderr)
+            print(f"{kernel.readable}: {problem}", file=sys.stderr)
     print(f"{len(kernels)} kernels of tensor cores, {bad} problems")
     return 1 if bad else 0
 

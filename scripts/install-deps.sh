@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the build, the tests and the analysis scripts need on Debian 12 or a derivative.
-#   scripts/install-deps.sh            compilers, libraries, Python environment in .venv/
+#   scripts/install-deps.sh            compilers, libraries, Python environment in .venv/; with a CUDA toolkit, its disassembler
 #   scripts/install-deps.sh --build    only what is needed to build and run the program
 #   scripts/install-deps.sh --cuda     what --build installs, and what a build for NVIDIA GPUs needs (preset cuda)
 #   scripts/install-deps.sh --has-cuda  install nothing; exit code 0 if what --cuda needs is installed
@@ -90,4 +90,5 @@ if [[ ${1:-} == --fuzz ]]; then install_packages "${fuzz_packages[@]}"; fi
 if [[ ${1:-} == --build || ${1:-} == --cuda || ${1:-} == --fuzz ]]; then exit 0; fi
 install_packages "${test_packages[@]}"
 install_python scripts/requirements.txt
+if [[ -z $(missing_for_cuda) ]]; then install_python scripts/requirements-cuda.txt; fi  # a disassembler
 if [[ ${1:-} == --torch ]]; then install_python scripts/requirements-torch.txt; fi

@@ -93,13 +93,13 @@ build() {  # preset: everything, or what the filter names
   needed "build $1" cmake --build "build/$1" --parallel "$jobs" "${targets[@]}"
 }
 
-needed "dependencies" scripts/install-deps.sh
 optimised=cpu
 case $cuda in
   cuda) needed "CUDA" scripts/install-deps.sh --cuda && optimised=cuda ;;
   auto)
     if scripts/install-deps.sh --has-cuda; then optimised=cuda; else echo "no CUDA toolkit found: the GPU code is not built"; fi ;;
 esac
+needed "dependencies" scripts/install-deps.sh
 presets=("$optimised")
 if ((!quick)) && [[ -z $filter || -f build/cpu-debug/build.ninja ]]; then presets+=(cpu-debug); fi
 if ((${#presets[@]} > 1)); then unit_tests=OFF; else unit_tests=ON; fi  # once is enough where nothing computes

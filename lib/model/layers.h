@@ -119,7 +119,7 @@ class MoeLayer : public Sublayer {
   /// The shared experts' answers to x, of which `run` is this rank's run.
   Variable shared(Tape& tape, const Pass& pass, const Variable& x, const Variable& run) const;
   /// The answers of the routed experts with weights to tokens that have `hops` before them. What `meanwhile` applies
-  /// runs while tokens travel the first hop.
+  /// runs while tokens travel the first hop; without hops, after the experts.
   Variable routed(Tape& tape, const TokensAndChoices& tokens, std::span<const Hop> hops,
                   const std::function<void()>& meanwhile) const;
   /// Of this rank's experts, to tokens that are here: with the ranks that share their widths, or of those held whole or

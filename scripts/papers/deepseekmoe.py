@@ -36,7 +36,7 @@ def ordered(lab: Lab, page: Page, models: list[Model], name: str) -> dict[str, l
         known = worse.name in pile_loss and better.name in pile_loss
         paper = f"+{float(pile_loss[worse.name]) - float(pile_loss[better.name]):.3f}" if known else "yes"
         page.claims.append(Claim.above(f"{worse.name} has a higher loss than {better.name}", paper, losses[worse.name], losses[better.name]))
-    page.section("Losses", table(loss_headings, loss_rows(lab, models, losses, pile_loss, models[-1])), curves(lab, page, models, f"{name}.png"))
+    page.section("Losses", table(loss_headings(models[-1]), loss_rows(lab, models, losses, pile_loss, models[-1])), curves(lab, page, models, f"{name}.png"))
     page.results["loss"] = losses
     page.models = models
     return losses
@@ -112,7 +112,7 @@ def redundancy(lab: Lab) -> Page:
                        [["deepseekmoe", *[Spread.of(loss(deepseekmoe, active[k])) for k in ks]]]),
                  "In the paper, DeepSeekMoE with 4 of its 7 routed experts is about as good as GShard; here its loss differs from GShard's by "
                  f"{Difference.of(loss(deepseekmoe, active[4]), trained['gshard'])} nats.")
-    page.section("Trained so", table(loss_headings, loss_rows(lab, models, trained, pile_loss, deepseekmoe)))
+    page.section("Trained so", table(loss_headings(deepseekmoe), loss_rows(lab, models, trained, pile_loss, deepseekmoe)))
     page.section("Without the shared expert", table(["deepseekmoe", "paper: Pile loss", "here: loss"],
                  [["as trained", "1.808", Spread.of(trained["deepseekmoe"])], ["0 shared + 8 routed", "2.414", Spread.of(shared_off)],
                   ["1 shared + 7 routed, the best one skipped", "", Spread.of(best_off)]]))

@@ -16,6 +16,10 @@ def parameters(lab: Lab, model: Model) -> tuple[str, str]:
     return millions(counted["total"]), millions(counted["activated"])
 
 
+def loss_headings(best: Model) -> list[str]:
+    return ["model", "parameters", "activated", "paper: Pile loss", "here: loss, mean ± sd", f"above {best.name}"]
+
+
 def loss_rows(lab: Lab, models: list[Model], losses: dict, paper: dict[str, str], best: Model) -> list[list]:
     rows = []
     for model in models:
@@ -23,9 +27,6 @@ def loss_rows(lab: Lab, models: list[Model], losses: dict, paper: dict[str, str]
         behind = "" if model is best else str(Difference.of(of, losses[best.name]))
         rows.append([model.name, *parameters(lab, model), paper.get(model.name, ""), Spread.of(of), behind])
     return rows
-
-
-loss_headings = ["model", "parameters", "activated", "paper: Pile loss", "here: loss, mean ± sd", "above the best"]
 
 
 def plot_losses(lab: Lab, axis, models: list[Model]) -> None:

@@ -88,7 +88,7 @@ def run(lab: Lab) -> Page:
         page.claims.append(Claim.above("on the tokens that one seed of the uniform model finds most difficult, its other seeds have a higher loss than "
                                        "MoDSE", "0.58 nats, of the seed that chose", fair[hardest], [0.0] * len(lab.seeds)))
     paper_reduction = dict(zip(thresholds, ["0.18", "0.22", "0.32", "0.36", "0.46", "0.58"]))
-    page.section("Loss", table(loss_headings, loss_rows(lab, models, losses, {}, diverse)), curves(lab, page, models, "modse.png"),
+    page.section("Loss", table(loss_headings(diverse), loss_rows(lab, models, losses, {}, diverse)), curves(lab, page, models, "modse.png"),
                  f"Mean width of the experts that MoDSE's tokens choose, over the baseline's: {Spread.of(chosen)} (paper: 1.053).")
     page.section("Difficult tokens (Table 5)",
                  "Tokens on which the baseline's loss is above a threshold, relative to its mean loss, and by how much MoDSE's is lower. The paper "

@@ -89,6 +89,7 @@ class EmulatedBlock {
     ucontext_t context;
     std::unique_ptr<std::byte[]> stack;
     std::vector<Copy> copies;
+    std::vector<std::size_t> unpublished;  // chunks of 16 bytes that it has copied
     bool done = false, at_barrier = false;
     const Team* waits_for = nullptr;
     std::uint64_t awaited = 0;   // the meeting of that team
@@ -172,6 +173,10 @@ class EmulatedBlock {
   std::vector<Team> warps_, groups_;
   std::vector<Products> products_;   // of each warpgroup
   std::map<int, Barrier> barriers_;  // by offset
+  /// When each chunk of 16 bytes was copied, in numbers of copies; 0: it was published by who copied it. What copies
+  /// each warpgroup has published itself.
+  std::vector<std::uint64_t> copied_, published_;
+  std::uint64_t copies_ = 0;
   Order order_;
   int index_ = 0, blocks_ = 1;
   std::function<void(int)> body_;
@@ -242,7 +247,14 @@ class EmulatedMachine {
     for (const auto& [to, bytes, from] : copies) {
       const auto count = static_cast<std::size_t>(bytes);
       from ? std::memcpy(place(to, count), from, count) : std::memset(place(to, count), 0, count);
+      const auto chunk = static_cast<std::size_t>(to) / 16;
+      block_->copied_[chunk] = ++block_->copies_;
+      self().unpublished.push_back(chunk);
     }
+  }
+  void publish() const {
+    for (const std::size_t chunk : std::exchange(self().unpublished, {})) block_->copied_[chunk] = 0;
+    block_->published_[static_cast<std::size_t>(thread_ / EmulatedBlock::warpgroup)] = block_->copies_;
   }
   void wait_for(EmulatedBlock::Barrier& barrier, std::uint32_t parity) const {
     self().barrier = &barrier;
@@ -339,12 +351,16 @@ inline void EmulatedBlock::prepare() {
   for (Team& team : groups_) team = {std::vector<const void*>(warpgroup)};
   products_.assign(groups_.size(), Products(1));
   barriers_.clear();
+  copied_.assign(shared_.size() / 16 + 1, 0);
+  published_.assign(groups_.size(), 0);
+  copies_ = 0;
   const auto self = reinterpret_cast<std::uint64_t>(this);
   for (Thread& thread : threads_) {
     if (!thread.stack) thread.stack = std::make_unique_for_overwrite<std::byte[]>(stack_bytes);
     thread.done = thread.at_barrier = false;
     thread.waits_for = nullptr;
     thread.barrier = nullptr;
+    thread.unpublished.clear();
     thread.fake_stack = nullptr;
     getcontext(&thread.context);
     thread.context.uc_stack.ss_sp = thread.stack.get();

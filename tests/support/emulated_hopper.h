@@ -28,7 +28,7 @@ class EmulatedHopper : public EmulatedMachine {
   std::int32_t block_index() const { return block().index_; }
   std::int32_t blocks() const { return block().blocks_; }
   std::uint32_t shared_address(int offset) const { return static_cast<std::uint32_t>(offset); }
-  void publish_copies() const {}
+  void publish_copies() const { publish(); }
   void compute_before_wait(float) const {}
   template <class... Operands>
   void begin_products(Operands&...) const {
@@ -84,9 +84,9 @@ class EmulatedHopper : public EmulatedMachine {
     barrier.settle();
   }
   void arrive_after_copies(int offset) const {
-    later(offset, [this, copies = taken_copies(), offset] {
-      finish(copies);
-      arrive(offset);
+    later(offset, [machine = *this, copies = taken_copies(), offset] {  // a thread may end before its copies
+      machine.finish(copies);
+      machine.arrive(offset);
     });
   }
   void wait_barrier(int offset, std::uint32_t parity) const {
@@ -98,11 +98,11 @@ class EmulatedHopper : public EmulatedMachine {
   /// [PTX ISA, tensors]: elements outside are zeros; swizzled as wgmma reads.
   void load_box(int to, const EmulatedMap* map, int offset, int x, int y) const {
     require(to % 1024 == 0 && x >= 0 && y >= 0, "a box at {}, from {}, {}", to, x, y);
-    later(offset, [this, to, map = *map, offset, x, y] {
+    later(offset, [machine = *this, to, map = *map, offset, x, y] {
       for (int line = 0; line < map.box_lines; ++line) {
         for (int element = 0; element < 64; ++element) {
           const int byte = line * 128 + element * 2;
-          std::byte* at = place(to + (byte ^ (byte >> 7 & 7) << 4), 2);
+          std::byte* at = machine.place(to + (byte ^ (byte >> 7 & 7) << 4), 2);
           if (x + element < map.width && y + line < map.lines) {
             std::memcpy(at, map.data + (y + line) * map.stride + 2 * (x + element), 2);
           } else {
@@ -110,7 +110,7 @@ class EmulatedHopper : public EmulatedMachine {
           }
         }
       }
-      EmulatedBlock::Barrier& barrier = barrier_at(offset);
+      EmulatedBlock::Barrier& barrier = machine.barrier_at(offset);
       barrier.bytes -= map.box_lines * 128;
       barrier.settle();
     });
@@ -202,8 +202,11 @@ class EmulatedHopper : public EmulatedMachine {
   /// bits 7-9 (128-byte swizzle); eight rows of 128 bytes follow each other.
   float element(std::uint64_t descriptor, int bytes) const {
     require(descriptor >> 62 == 1, "no 128-byte swizzle");
-    const int linear = field(descriptor, 0) + bytes;
-    const std::byte* at = place(linear ^ (linear >> 7 & 7) << 4, 2);
+    const int linear = field(descriptor, 0) + bytes, offset = linear ^ (linear >> 7 & 7) << 4;
+    require(block().copied_[static_cast<std::size_t>(offset) / 16] <=
+                block().published_[static_cast<std::size_t>(thread()) / 128],
+            "a product reads what was copied and not published");
+    const std::byte* at = place(offset, 2);
     std::uint16_t bits;
     std::memcpy(&bits, at, 2);
     return half(bits, 0);

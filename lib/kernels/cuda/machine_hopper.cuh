@@ -29,7 +29,8 @@ class HopperMachine : public Machine {
   }
   /// The products since the last call are one group.
   __device__ __forceinline__ void end_group() const { hopper::wgmma_commit(); }
-  /// Until at most the last `pending` groups are under way; what `results` holds is there then.
+  /// Until at most the last `pending` groups are under way; of `results`, what those before them computed is there
+  /// then. The compiler leaves `results` alone between begin_products() and this.
   template <int pending, class... Results>
   __device__ __forceinline__ void wait_products(Results&... results) const {
     hopper::wgmma_wait<pending>();
@@ -37,8 +38,8 @@ class HopperMachine : public Machine {
   }
 
   /// Has `value`, which is at least 0 or NaN, computed before the next wait_products(). The compiler would put what
-  /// only later work needs behind that wait, where no products run beside it; it does not move stores across, and a
-  /// store that no value leads to keeps this one there.
+  /// only later work needs behind that wait, where no products run beside it; it moves no
+  /// store across, and here is one that depends on `value` and never happens.
   __device__ __forceinline__ void compute_before_wait(float value) const {
     asm volatile("{\n.reg .pred p;\nsetp.lt.f32 p, %0, 0f00000000;\n@p st.shared.f32 [%1], %0;\n}\n" ::"f"(value),
                  "r"(address(0))

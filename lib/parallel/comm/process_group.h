@@ -150,6 +150,8 @@ class ProcessGroup {
     void* received;
     std::span<const std::int64_t> receive_rows;
     std::int64_t row_bytes;
+    /// Where set: what keeps both memories alive, as long as the operation, also one that is given up.
+    std::shared_ptr<const void> owner{};
   };
   Pending all_to_all_async(const AllToAll& exchange, Where where = std::source_location::current()) const;
   void all_to_all(const AllToAll& exchange, Where where = std::source_location::current()) const;

@@ -127,7 +127,9 @@ Pending ProcessGroup::Implementation::exchange(const AllToAll& exchange, Carrier
       exchange.row_bytes;
   const Operation operation{.name = "all_to_all", .bytes = away, .size = exchange.row_bytes, .where = where};
   if (!enter(operation, traffic.all_to_all)) return {};
-  return Pending(by.all_to_all(operation, exchange));
+  Carrier::Started started = by.all_to_all(operation, exchange);
+  if (exchange.owner) started->keep(exchange.owner);
+  return Pending(std::move(started));
 }
 
 Pending ProcessGroup::all_to_all_async(const AllToAll& exchange, Where where) const {

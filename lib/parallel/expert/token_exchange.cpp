@@ -60,12 +60,12 @@ RowsUnderWay::RowsUnderWay(const Stream& stream, const ProcessGroup& group, Tens
                            std::span<const std::int64_t> send_rows, std::span<const std::int64_t> receive_rows)
     : sent_(std::move(rows)), received_(Tensor::empty(stream, sent_.dtype(), {sum(receive_rows), sent_.shape()[1]})) {
   const ProfileScope timed(profile_of(stream), "all-to-all");
-  pending_ =
-      group.all_to_all_async({.sent = sent_.raw(),
-                              .send_rows = send_rows,
-                              .received = received_.raw(),
-                              .receive_rows = receive_rows,
-                              .row_bytes = sent_.shape()[1] * static_cast<std::int64_t>(size_of(sent_.dtype()))});
+  pending_ = group.all_to_all_async({.sent = sent_.raw(),
+                                     .send_rows = send_rows,
+                                     .received = received_.raw(),
+                                     .receive_rows = receive_rows,
+                                     .row_bytes = sent_.shape()[1] * static_cast<std::int64_t>(size_of(sent_.dtype())),
+                                     .owner = std::make_shared<std::pair<Tensor, Tensor>>(sent_, received_)});
 }
 
 Tensor RowsUnderWay::arrived(const Stream& stream) {

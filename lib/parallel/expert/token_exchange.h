@@ -11,7 +11,8 @@
 
 namespace lyceum {
 
-/// Rows that travel between the ranks of a group while this rank goes on.
+/// Rows that travel between the ranks of a group while this rank goes on: over NCCL. MPI moves large messages only
+/// while somebody waits for one; what was late is then waited for later, no more.
 class RowsUnderWay {
  public:
   RowsUnderWay() = default;
@@ -70,7 +71,7 @@ struct TakeTokens {
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& sent) const;
   std::array<Tensor, 1> backward(const Stream& stream, Saved& saved, const Tensor& d_received) const;
 };
-/// Both at once: what Tape::release() needs.
+/// SendTokens and TakeTokens in one operation, by which Tape::release() receives the tokens again.
 struct SendTokensAgain {
   std::shared_ptr<const TokenExchange> exchange;
 
