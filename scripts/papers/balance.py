@@ -1,6 +1,7 @@
 """Three ways to spread tokens over experts: a balance loss (DeepSeekMoE, Switch), a bias of the router that moves against
 the load (loss-free balancing, Wang et al. 2024, arXiv:2408.15664; DeepSeek-V3), nothing."""
 import numpy as np
+from matplotlib.ticker import LogLocator
 
 from compare import Claim, Spread
 from deepseekmoe import deepseekmoe
@@ -47,6 +48,9 @@ def run(lab: Lab) -> Page:
         steps = violation[model.name][0][0]
         left.plot(steps, np.mean([values for _, values in violation[model.name]], axis=0), label=model.name, linewidth=1.4)
     left.set_yscale("log")
+    left.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    left.yaxis.set_major_formatter("{x:g}")
+    left.yaxis.set_minor_formatter("")
     left.set_ylabel("MaxVio, mean of layers")
     left.set_xlabel("step")
     plot_losses(lab, right, models)

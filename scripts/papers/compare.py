@@ -63,12 +63,13 @@ class Claim:
     paper: str  # the paper's figures for it
     ours: str
     verdict: str  # reproduced, not seen, opposite
+    seeds: list[float]  # the difference of each
 
     @staticmethod
     def above(text: str, paper: str, a, b, unit: str = "nats") -> "Claim":
         """That a is above b, seed by seed."""
         difference = Difference.of(a, b)
-        return Claim(text, paper, f"{difference} {unit}".strip(), difference.verdict())
+        return Claim(text, paper, f"{difference} {unit}".strip(), difference.verdict(), minus(a, b))
 
 
 def smallest_visible(values) -> float:

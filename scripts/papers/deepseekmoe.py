@@ -89,8 +89,8 @@ def redundancy(lab: Lab) -> Page:
         Claim.above("gshard has a higher loss than a model trained with 1 + 3 of 63 (half activated)", "yes", trained["gshard"], trained[fewer.name]),
         Claim.above("without its shared expert and with an eighth routed one, the loss of deepseekmoe rises", "+0.606", shared_off,
                     trained["deepseekmoe"]),
-        Claim.above("the shared expert costs more than each token's best routed expert, the next one in its place", "not measured", shared_off,
-                    best_off),
+        Claim.above("the loss rises more without the shared expert than without each token's best routed expert, the next one in its place",
+                    "not measured", shared_off, best_off),
     ]
     figure, (left, right) = subplots(2)
     for model in (gshard_wide, deepseekmoe):
@@ -112,7 +112,7 @@ def redundancy(lab: Lab) -> Page:
                        [["deepseekmoe", *[Spread.of(loss(deepseekmoe, active[k])) for k in ks]]]),
                  "In the paper, DeepSeekMoE with 4 of its 7 routed experts is about as good as GShard; here its loss differs from GShard's by "
                  f"{Difference.of(loss(deepseekmoe, active[4]), trained['gshard'])} nats.")
-    page.section("Trained so", table(loss_headings(deepseekmoe), loss_rows(lab, models, trained, pile_loss, deepseekmoe)))
+    page.section("Trained from scratch", table(loss_headings(deepseekmoe), loss_rows(lab, models, trained, pile_loss, deepseekmoe)))
     page.section("Without the shared expert", table(["deepseekmoe", "paper: Pile loss", "here: loss"],
                  [["as trained", "1.808", Spread.of(trained["deepseekmoe"])], ["0 shared + 8 routed", "2.414", Spread.of(shared_off)],
                   ["1 shared + 7 routed, the best one skipped", "", Spread.of(best_off)]]))

@@ -67,6 +67,10 @@ def _duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min"
 
 
+def _each(seeds: list[float]) -> str:
+    return ", ".join(f"{difference:+.3f}" for difference in seeds)
+
+
 def write(page: Page, name: str, title: str, out: Path, lab, command: str) -> None:
     """lab: that trained page.models."""
     seconds = lab.seconds(page.models)
@@ -80,14 +84,15 @@ def write(page: Page, name: str, title: str, out: Path, lab, command: str) -> No
             "tokens": tokens, "seeds": len(lab.seeds), "seconds_of_training": round(seconds), "command": command,
             "text": lab.corpus.tokens, "text_digest": lab.corpus.digest}
     text = [f"# {title}", page.introduction,
-            table(["claim", "paper", "here", "verdict"], [[claim.text, claim.paper, claim.ours, f"**{claim.verdict}**"] for claim in claims]),
+            table(["claim", "paper", "here", "each seed", "verdict"],
+                  [[claim.text, claim.paper, claim.ours, _each(claim.seeds), f"**{claim.verdict}**"] for claim in claims]),
             f"Claims and differences are mean ± half of the 95 % confidence interval over {counted(len(lab.seeds), 'seed')}, paired by seed; "
             "losses and other values are mean ± standard deviation. [README.md](README.md) defines the verdicts.", *page.sections]
     configurations = "\n\n".join(f"```ini\n; {model.name}\n{lab.configuration(model)}\n```" for model in page.models)
     text += ["## How it was made",
              f"`{command}`, on {made['date']} with commit {made['commit']}, on {made['machine']}: {lab.steps} steps (pre-training) of "
              f"{lab.base['batch.global']} sequences of {lab.base['batch.seq_len']} tokens ({tokens / 1e6:.2f} M tokens) for each model and seed, of a text of "
-             f"{sum(lab.corpus.tokens.values()) / 1e6:.1f} M tokens; {_duration(seconds)} of core time for training. Paper: {page.paper}",
+             f"{sum(lab.corpus.tokens.values()) / 1e6:.1f} M tokens; all steps together took {_duration(seconds)}. Paper: {page.paper}",
              "Configurations, without seed and files:", configurations]
     (out / f"{name}.md").write_text("\n\n".join(text) + "\n")
     (out / f"{name}.json").write_text(json.dumps({"made": made, "claims": [asdict(claim) for claim in claims], "results": page.results},
@@ -97,12 +102,14 @@ def write(page: Page, name: str, title: str, out: Path, lab, command: str) -> No
 def write_summary(out: Path, names: dict[str, str]) -> None:
     """README.md: names: of each page, its title. Pages that are not there are listed as not run."""
     introduction = (Path(__file__).parent / "summary.md").read_text().strip()
-    rows = []
+    rows, changing = [], 0
     for name, title in names.items():
         file = out / f"{name}.json"
         if not file.exists():
             rows.append([f"{title} (`{name}`)", "", "", "not run"])
             continue
         for claim in json.loads(file.read_text())["claims"]:
+            changing += min(claim["seeds"]) < 0 < max(claim["seeds"])
             rows.append([f"[{title}]({name}.md): {claim['text']}", claim["paper"], claim["ours"], f"**{claim['verdict']}**"])
-    (out / "README.md").write_text(introduction + "\n\n" + table(["claim", "paper", "here", "verdict"], rows) + "\n")
+    seeds = f"The sign of the difference is not the same in every seed for {counted(changing, 'claim')}; each page gives the differences of its seeds."
+    (out / "README.md").write_text("\n\n".join([introduction, table(["claim", "paper", "here", "verdict"], rows), seeds]) + "\n")
