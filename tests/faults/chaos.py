@@ -105,7 +105,7 @@ class Run:
         resumed = re.search(r"^resumed .*step-0*(\d+) ", outcome.out, re.MULTILINE)
         if resumed:
             self.chaos.resumes += 1
-        if before:
+        if before and (resumed or not begun):  # else it ended before it made a step
             self.compare_losses(before, int(resumed[1]) if resumed else 0, told)
 
     def draw_fault(self):

@@ -216,6 +216,12 @@ def seed_corpus():
     seed("records", "seed-text", '{"id": 3, "text": "na\\u00efve \\ud83d\\ude42\\n", "tags": [1, {"a": null}]}')
     seed("records", "odd-surrogate", '{"text": "\\ud83d"}')
     seed("records", "odd-deep", '{"text": ' + "[" * DEEP + "]" * DEEP + "}")
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "na\u00efve?"},
+            {"role": "assistant", "content": "Yes."}, {"role": "user", "content": ""}, {"role": "assistant", "content": "No."}]
+    seed("chat", "seed-messages", json.dumps({"messages": chat}))
+    seed("chat", "seed-prompt", json.dumps({"prompt": "one", "completion": " two"}))
+    seed("chat", "odd-deep", '{"messages": [{"role": "user", "content": ' + "[" * DEEP + "]" * DEEP + "}]}")
+    seed("chat", "odd-surrogate", '{"messages": [{"role": "assistant", "content": "\\ud83d"}]}')
     text = b"some text, some text\n" * 20
     packed = gzip.compress(text, mtime=0)
     seed("text_stream", "seed-plain", text)
@@ -320,6 +326,11 @@ def seed_hugging_face():
                          "partial_rotary_factor": 1.0, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}}
     for kind, keys in more.items():
         seed("hf_config", "seed-" + kind, json.dumps(common | {"model_type": kind} | keys, indent=1))
+    weights = "model.safetensors"
+    seed("hf_index", "seed-one", json.dumps({"metadata": {"total_size": 14}, "weight_map": {"a": weights, "b": weights}}, indent=1))
+    seed("hf_index", "odd-folder", '{"weight_map": {"a": ".."}}')
+    seed("hf_index", "odd-missing", '{"weight_map": {"a": "model.safetensors", "b": "model-00002.safetensors"}}')
+    seed("hf_index", "odd-deep", '{"weight_map": %s}' % ("[" * DEEP + "]" * DEEP))
     seed("hf_config", "odd-deep", '{"model_type":"llama","rope_scaling":%s}' % ("[" * DEEP + "]" * DEEP))
     seed("hf_config", "odd-numbers", json.dumps(common | {"model_type": "llama", "num_attention_heads": 0,
                                                           "hidden_size": 1 << 63, "rope_theta": 1e308}))

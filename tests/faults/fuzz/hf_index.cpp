@@ -1,0 +1,20 @@
+#include <filesystem>
+
+#include "support.h"
+#include "train/hugging_face/model_folder.h"
+
+/// model.safetensors.index.json, beside a config.json and a file of weights that are sound.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace lyceum;
+  [[maybe_unused]] static const bool ready = [] {
+    const std::filesystem::path corpus = LYCEUM_CORPUS;
+    std::filesystem::copy_file(corpus / "hf_config/seed-llama", fuzz::folder() / hugging_face::config_name);
+    std::filesystem::copy_file(corpus / "safetensors/seed-three", fuzz::folder() / hugging_face::weights_name);
+    return true;
+  }();
+  fuzz::input_file(hugging_face::index_name, fuzz::text_of(data, size));
+  return fuzz::taken_or_refused([] {
+    const hugging_face::ModelFolder model(fuzz::folder());
+    fuzz::hold(model.tensors().empty() || model.tensors().size() == 3, "tensors that no file has");
+  });
+}
