@@ -111,14 +111,24 @@ for preset in "${presets[@]}"; do
   if [[ -z $filter ]] || ! configured "$preset"; then
     needed "configure $preset" cmake --preset "$preset" -DLYCEUM_UNIT_TESTS=$unit_tests
   fi
-  build "$preset"
 done
 
-# One run of ctest over all builds: what waits in one leaves the cores to the other.
+# One run of ctest over all builds: what waits in one leaves the cores to the other. Tests of the optimised build wait for
+# Slurm and for each other, so the sanitized one is compiled beside them, as the fixture of its tests.
 together=build/tests
 rm -rf "$together" build/*/tests/reports/*.json
 mkdir -p "$together"
-for preset in "${presets[@]}"; do echo "subdirs(\"$PWD/build/$preset\")"; done >"$together/CTestTestfile.cmake"
+for preset in "${presets[@]}"; do
+  echo "subdirs(\"$PWD/build/$preset\")" >>"$together/CTestTestfile.cmake"
+  if [[ $preset == cpu-debug && -z $filter ]]; then
+    cat >>"$together/CTestTestfile.cmake" <<EOF
+add_test(sanitized.build cmake --build "$PWD/build/$preset" --parallel $jobs)
+set_tests_properties(sanitized.build PROPERTIES FIXTURES_SETUP sanitized.build PROCESSORS $((2 * jobs)) COST 2000 TIMEOUT 7200)
+EOF
+  else
+    build "$preset"
+  fi
+done
 selection=()
 if [[ -n $filter ]]; then
   export LYCEUM_TEST_CASES=1

@@ -10,7 +10,8 @@ cmake_minimum_required(VERSION 3.25)
 function(entries)
   cmake_parse_arguments(PARSE_ARGV 0 E "SKIPS" "NAME;PROGRAM;LABEL;TIMEOUT;COST;PREFIX;PROCESSORS;REPORTS"
     "LAUNCHER;ENVIRONMENT")
-  set(properties LABELS ${E_LABEL} TIMEOUT ${E_TIMEOUT} FAIL_REGULAR_EXPRESSION "Running 0 tests")
+  set(properties LABELS ${E_LABEL} TIMEOUT ${E_TIMEOUT} FAIL_REGULAR_EXPRESSION "Running 0 tests"
+    FIXTURES_REQUIRED ${E_PREFIX}build)
   if(E_COST)
     list(APPEND properties COST ${E_COST})
   endif()
