@@ -1,16 +1,35 @@
 #include "kernels/product_kernels.h"
 
 #ifdef LYCEUM_CUDA
+#include "core/error.h"
 #include "kernels/cuda/grouped_kernels.cuh"
+#include "kernels/cuda/grouped_wgmma_layout.h"
 #endif
 
 namespace lyceum {
 
-std::map<std::string, std::int64_t> product_kernels([[maybe_unused]] const Stream& stream) {
 #ifdef LYCEUM_CUDA
-  if (const auto* gpu = std::get_if<CudaStream>(&stream)) return gpu->keep<grouped::KernelCounts>().products;
-#endif
-  return {};
+
+std::map<std::string, std::int64_t> product_kernels(const Stream& stream) {
+  const auto* gpu = std::get_if<CudaStream>(&stream);
+  if (!gpu) return {};
+  const auto& products = gpu->keep<grouped::KernelCounts>().products;
+  const auto wgmma = []<class Tiling>(Tiling) { return format_message("wgmma {} x {}", {Tiling::m, Tiling::n}); };
+  std::map<std::string, std::int64_t> named;
+  const auto add = [&](const std::string& name, grouped::Kernel kernel) {
+    if (const std::int64_t count = products[static_cast<std::size_t>(kernel)]; count > 0) named[name] = count;
+  };
+  add("plain", grouped::Kernel::plain);
+  add("mma.sync", grouped::Kernel::mma_sync);
+  add(wgmma(grouped::CooperativeTiling{}), grouped::Kernel::cooperative);
+  add(wgmma(grouped::PingPongTiling{}), grouped::Kernel::ping_pong);
+  return named;
 }
+
+#else
+
+std::map<std::string, std::int64_t> product_kernels(const Stream&) { return {}; }
+
+#endif
 
 }  // namespace lyceum

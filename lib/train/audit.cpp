@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <utility>
 
 #include "core/copy.h"
@@ -28,6 +29,9 @@ namespace {
 std::uint64_t joined(std::span<const std::uint64_t> digests) {
   return digest_of_bytes(digests.data(), digests.size_bytes());
 }
+
+/// Of blocks of all ranks that are gathered at a time: 64 MiB.
+constexpr std::size_t most_digests = 8 << 20;
 
 /// Every rank's numbers, rank after rank.
 std::vector<std::uint64_t> all_of(const ProcessGroup& group, std::span<const std::uint64_t> own) {
@@ -77,13 +81,19 @@ void require_equal_copies(const Stream& stream, const ProcessGroup& group, std::
   const std::size_t which = first_difference(all_of(group, digests), digests.size());
   if (which == digests.size()) return;
   const ParameterUnit& unit = *units[which];
-  const std::vector<std::uint64_t> own = block_digests(stream, unit.values()), all = all_of(group, own);
-  const std::size_t block = first_difference(all, own.size());
-  require(block < own.size(), "copies of {} differed, and are equal when read again", unit.name());
-  const Range range{static_cast<std::int64_t>(block) * flat_block, flat_block};
-  fail(ExitCode::failed, "{} of {}: a fault of memory, network or processor? {}",
-       odd_ones(group, all, own.size(), block), place_in(unit, common(range, {0, unit.size()})),
-       advice_on_old_faults(last));
+  const std::vector<std::uint64_t> own = block_digests(stream, unit.values());
+  const std::size_t at_once = std::max<std::size_t>(1, most_digests / static_cast<std::size_t>(group.size()));
+  for (std::size_t first = 0; first < own.size(); first += at_once) {
+    const auto part = std::span(own).subspan(first, std::min(at_once, own.size() - first));
+    const std::vector<std::uint64_t> all = all_of(group, part);
+    const std::size_t block = first_difference(all, part.size());
+    if (block == part.size()) continue;
+    const Range range{static_cast<std::int64_t>(first + block) * flat_block, flat_block};
+    fail(ExitCode::failed, "{} of {}: a fault of memory, network or processor? {}",
+         odd_ones(group, all, part.size(), block), place_in(unit, common(range, {0, unit.size()})),
+         advice_on_old_faults(last));
+  }
+  fail(ExitCode::failed, "copies of {} differed, and are equal when read again", unit.name());
 }
 
 std::string advice_on_old_faults(std::int64_t step) {

@@ -336,6 +336,9 @@ void Optimizer::load(const CheckpointReader& reader) {
     if (moments) {
       read_range(reader, stream_, *share.unit, first_moment, share.updated, state.exp_avg);
       read_range(reader, stream_, *share.unit, second_moment, share.updated, state.exp_avg_sq);
+    } else {  // of a run that returns to it they would be those of the steps that it forgets
+      clear(stream_, state.exp_avg);
+      clear(stream_, state.exp_avg_sq);
     }
     if (state.master.dtype() != share.values.dtype()) copy_flat(stream_, state.master, share.values);
   }

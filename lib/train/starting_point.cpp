@@ -147,6 +147,7 @@ void StartingPoint::resume(RunState& state, const Parts& parts) const {
   require_input(static_cast<std::int64_t>(reader.tensors().size()) == tensors,
                 "{} has {} tensors, this model has {}: use the configuration of the checkpoint", directory,
                 reader.tensors().size(), tensors);
+  parts.zero.await_values();  // of a run that returns to this checkpoint
   parts.optimizer.load(reader);
   parts.zero.values_changed();
   state.restore(header.trainer_state, no_routing(config_));

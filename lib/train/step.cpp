@@ -273,8 +273,10 @@ void TrainStep::compare_copies(std::int64_t step) const {
   }
 }
 
+void TrainStep::require_undamaged() const { require_undamaged(optimizer_.look_for_damage()); }
+
 void TrainStep::audit(std::int64_t steps) const {
-  require_undamaged(optimizer_.look_for_damage());
+  require_undamaged();
   if (config_.run.audit_every > 0 && setup_.mesh.world.size() > 1) compare_copies(steps);
 }
 

@@ -74,6 +74,8 @@ class TrainStep {
   /// Collective, after `steps` steps: throws where what this rank holds is not what updates made of it, or copies
   /// differ. Before it is saved.
   void audit(std::int64_t steps) const;
+  /// Throws where what this rank holds is not what updates made of it.
+  void require_undamaged() const;
   /// Lets others use the memory that a recorded step keeps between steps.
   void release_memory() { recorded_.forget(); }
   /// What this rank has handed over to add up a table that its pipeline's first and last stage share.

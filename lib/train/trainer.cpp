@@ -120,8 +120,10 @@ void Trainer::take_over(const StepResult& result) {
   state_.updates = optimizer_.updates();
   if (result.skipped) {
     ++state_.skipped;
-    if (result.targets > 0) ++state_.skipped_in_a_row;
-    state_.soundness.leave_out();
+    if (result.targets > 0) {  // else there was nothing to learn
+      ++state_.skipped_in_a_row;
+      state_.soundness.leave_out();
+    }
     return;  // what the routers did may not be finite
   }
   state_.skipped_in_a_row = 0;
@@ -153,6 +155,7 @@ bool Trainer::rolls_back() {
   state_.rollbacks = before.rollbacks + 1;
   state_.placement = before.placement;
   first_step_ = state_.step;
+  saved_step_ = -1;  // those that were saved since then are no longer of this run
   report_.warn(fmt::format(
       "after step {} {}: the run returned to step {} and skips the {} steps of data since then ({} of {} times)",
       before.step, problem, state_.step, before.step - state_.step, state_.rollbacks, config_.run.rollback));
@@ -204,13 +207,16 @@ void Trainer::save(bool in_background) {
                        .tokenizer = data_.tokenizer},
             .begun = begun,
             .waiting_since = begun};
+  const CheckpointProbe undamaged = [&](std::string_view phase) {  // what was damaged since the audit is not saved
+    if (phase == "read") train_step_.require_undamaged();
+  };
   attempt_save([&] {
     if (in_background) {
-      BackgroundCheckpoint checkpoint(world, root, save.header, optimizer_.pieces());
+      BackgroundCheckpoint checkpoint(world, root, save.header, optimizer_.pieces(), undamaged);
       save.waited = seconds_since(begun);
       background_save_.emplace(std::move(save), std::move(checkpoint));
     } else {
-      published(save, write_checkpoint(world, root, save.header, optimizer_.pieces()));
+      published(save, write_checkpoint(world, root, save.header, optimizer_.pieces(), undamaged));
     }
   });
 }
@@ -226,9 +232,9 @@ void Trainer::finish_save() {
 void Trainer::attempt_save(const std::function<void()>& part) {
   try {
     part();
-  } catch (const Error& error) {  // the same on all ranks: training is worth more than this checkpoint
-    if (error.code() != ExitCode::failed) throw;
+  } catch (const CheckpointNotSaved& error) {  // the same on all ranks: training is worth more than this checkpoint
     report_.warn(error.what());
+    train_step_.audit(state_.step);  // unless it was not saved because of what is damaged
   }
 }
 

@@ -70,6 +70,7 @@ says out "step 1 skipped on all ranks: no token of its batch counts in the loss"
 equal "skipped steps" "$(metric "$work/silent/metrics.jsonl" 2 skipped)" 2
 equal "loss of weights that no step has changed" "$(metric "$work/silent/metrics.jsonl" 2 valid_loss)" \
   "$(python3 -c 'import json, sys; print(json.loads(sys.argv[1])["loss"])' "$before")"
+grep -q '"sound": true' "$work/silent/checkpoints/step-00000002/manifest.json" || fail "batches without targets made it unsound"
 
 # --- a mask that is missing
 mv "$work/data/chat.mask" "$work/data/kept.mask"

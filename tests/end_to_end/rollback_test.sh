@@ -43,6 +43,17 @@ write_tokens "$work/spliced" 240 $((4 * step))
 expect 0 ranks 2 "${options[@]}" --run.dir="$work/spliced-run" --data.train="$work/spliced"
 same_weights "$work"/{noisy,spliced}-run/checkpoints/step-00000120
 
+# Weights alone (an import, a conversion) are a checkpoint to go back to as well: nothing of the optimizer stays.
+expect 0 ranks 2 "${options[@]}" --run.dir="$work/before" --data.train="$work/noisy" --run.steps=5
+for name in imported expected; do expect 0 "$lyceum" convert reset "$work/before" --out "$work/$name"; done
+late=("${options[@]}" --run.steps=90 --checkpoint.every=1000)
+expect 0 ranks 2 "${late[@]}" --run.dir="$work/imported" --data.train="$work/noisy" --run.rollback=1
+step=$(sed -nE 's/^warning: after step ([0-9]+) .* returned to step 0 .*/\1/p' "$work/out")
+[[ -n $step ]] || fail "it did not return to the weights that it began with"
+write_tokens "$work/late" 0 $((4 * step))
+expect 0 ranks 2 "${late[@]}" --run.dir="$work/expected" --data.train="$work/late"
+same_weights "$work"/{imported,expected}/checkpoints/step-00000090
+
 # A run that may not go back trains on the noise; one that has nothing to go back to says so and goes on.
 expect 0 ranks 2 "${options[@]}" --run.dir="$work/plain" --data.train="$work/noisy" --run.steps=80
 ! grep -q 'the run returned' "$work/out" || fail "it went back unasked"

@@ -90,7 +90,7 @@ TEST(CheckpointRanks, AnySplitReadsWhatAnyOtherWrote) {
   const ProcessGroup world = ProcessGroup::world(60);
   const SharedDirectory root(world);
   write(world, root.path(), 7);
-  const CheckpointReader reader(root.path() / "step-00000007");
+  const CheckpointReader reader(root.path() / "step-00000007", 2);
   EXPECT_EQ(reader.header().step, 7);
   EXPECT_EQ(reader.tensors().size(), model().size());
   for (const TestTensor& tensor : model()) {
@@ -211,7 +211,7 @@ TEST(CheckpointRanks, WhatFailsInTheBackgroundOfOneRankFailsAllAndChangesNothing
     EXPECT_FALSE(fs::exists(root.path() / "step-00000002.partial"));
     world.barrier();
   };
-  for (const std::string phase : {"copy", "shard", "digest"}) {
+  for (const std::string phase : {"copy", "read", "shard", "digest"}) {
     HeldCheckpoint checkpoint(world, root.path(), 2, [&](std::string_view now) {
       if (now == phase && world.rank() == last) throw std::runtime_error("the disk is gone");
     });

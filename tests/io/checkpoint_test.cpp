@@ -541,7 +541,7 @@ TEST_F(Checkpoint, AFullDiskLeavesAllAsItWas) {
 TEST_F(Checkpoint, AFailureInAnyPhaseLeavesAllAsItWas) {
   save(1);
   const auto before = contents();
-  for (const std::string phase : {"plan", "prepare", "shard", "digest", "manifest", "publish"}) {
+  for (const std::string phase : {"plan", "prepare", "shard", "read", "digest", "manifest", "publish"}) {
     bool seen = false;
     const auto probe = [&](std::string_view now) {
       if (now != phase) return;

@@ -101,8 +101,7 @@ class EmulatedHopper : public EmulatedMachine {
     later(offset, [machine = *this, to, map = *map, offset, x, y] {
       for (int line = 0; line < map.box_lines; ++line) {
         for (int element = 0; element < 64; ++element) {
-          const int byte = line * 128 + element * 2;
-          std::byte* at = machine.place(to + (byte ^ (byte >> 7 & 7) << 4), 2);
+          std::byte* at = machine.place(to + swizzled(line * 128 + element * 2), 2);
           if (x + element < map.width && y + line < map.lines) {
             std::memcpy(at, map.data + (y + line) * map.stride + 2 * (x + element), 2);
           } else {
@@ -202,7 +201,7 @@ class EmulatedHopper : public EmulatedMachine {
   /// bits 7-9 (128-byte swizzle); eight rows of 128 bytes follow each other.
   float element(std::uint64_t descriptor, int bytes) const {
     require(descriptor >> 62 == 1, "no 128-byte swizzle");
-    const int linear = field(descriptor, 0) + bytes, offset = linear ^ (linear >> 7 & 7) << 4;
+    const int offset = swizzled(field(descriptor, 0) + bytes);
     require(block().copied_[static_cast<std::size_t>(offset) / 16] <=
                 block().published_[static_cast<std::size_t>(thread()) / 128],
             "a product reads what was copied and not published");
@@ -211,6 +210,7 @@ class EmulatedHopper : public EmulatedMachine {
     std::memcpy(&bits, at, 2);
     return half(bits, 0);
   }
+  static int swizzled(int offset) { return offset ^ (offset >> 7 & 7) << 4; }
   static int field(std::uint64_t descriptor, int first) { return static_cast<int>(descriptor >> first & 0x3fff) * 16; }
   float by_columns(std::uint64_t descriptor, int row, int k) const {
     return element(descriptor, row / 8 * field(descriptor, 32) + row % 8 * 128 + k * 2);

@@ -49,17 +49,24 @@ struct CheckpointHeader {
 constexpr std::string_view tokenizer_name = "tokenizer.model";
 
 /// Called before each phase of writing: "plan", "copy" (in the background only), "shard", "digest" on every rank,
-/// "prepare", "manifest", "publish", "latest" on rank 0. What it throws fails the phase, so tests use it to break
-/// things. Default: nothing.
+/// "prepare", "manifest", "publish", "latest" on rank 0; and on every rank, by the thread that called, as "read" when
+/// its pieces were read for the last time. What it throws fails the save, so tests use it to break things. Default:
+/// nothing.
 using CheckpointProbe = std::function<void(std::string_view phase)>;
+
+/// A save failed on all ranks alike, and earlier checkpoints are untouched. A lost rank, say, is another Error.
+class CheckpointNotSaved : public Error {
+ public:
+  using Error::Error;
+};
 
 /// Collective. Writes `root/step-XXXXXXXX/` from every rank's pieces and publishes it atomically: shards into
 /// `step-….partial/`, SHA-256 of each, tokenizer.model, manifest.json, index.h5 of virtual datasets, fsync, rename,
 /// then LATEST. Pieces of all ranks must cover each logical tensor exactly once: overlaps, holes and unequal shapes are
-/// an Error that names tensor and ranks. If any rank cannot write (disk full …) all ranks throw the same Error (exit
-/// code 4) that names rank, file and cause, the partial directory is removed, and earlier checkpoints and LATEST are
-/// untouched. Returns what went wrong after the checkpoint had its name, with LATEST say, on every rank; mostly
-/// nothing.
+/// an Error that names tensor and ranks. If any rank cannot write (disk full …) all ranks throw the same
+/// CheckpointNotSaved (exit code 4) that names rank, file and cause, the partial directory is removed, and earlier
+/// checkpoints and LATEST are untouched. Returns what went wrong after the checkpoint had its name, with LATEST say, on
+/// every rank; mostly nothing.
 std::string write_checkpoint(const ProcessGroup& group, const std::filesystem::path& root,
                              const CheckpointHeader& header, std::span<const CheckpointPiece> pieces,
                              const CheckpointProbe& probe = {});
@@ -105,8 +112,9 @@ void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep);
 /// One checkpoint opened for reading: any rank, any box, intersecting whatever boxes were saved.
 class CheckpointReader {
  public:
-  /// Reads manifest.json. Throws a bad_input Error that names file and cause.
-  explicit CheckpointReader(std::filesystem::path directory);
+  /// Reads manifest.json. Throws a bad_input Error that names file and cause. At most `open_shards` are open at a time:
+  /// a process may have some thousand files, and a job more ranks.
+  explicit CheckpointReader(std::filesystem::path directory, std::size_t open_shards = 256);
   ~CheckpointReader();
   CheckpointReader(CheckpointReader&&) noexcept;
 

@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <cstddef>
+#include <deque>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "io/checkpoint/checkpoint.h"
 #include "io/checkpoint/manifest.h"
@@ -12,18 +15,22 @@ struct CheckpointReader::Implementation {
   std::filesystem::path directory;
   Manifest manifest;
   std::vector<Entry> entries;  // as manifest.tensors
-  std::mutex mutex;            // of shards
-  std::vector<std::optional<hdf5::File>> shards;
+  std::mutex mutex;            // of what follows
+  std::vector<bool> verified;  // files, by their digests
+  std::size_t most_open = 0;
+  std::deque<std::pair<std::size_t, hdf5::File>> open;  // shards by their index, oldest first
 
-  /// Opened at first use, after its digest was found right, and kept open.
+  /// Opened after its digest was found right at its first use. Valid until the next call.
   const hdf5::File& shard(std::size_t index) {
-    std::optional<hdf5::File>& file = shards[index];
-    if (!file) {
+    const auto at = std::ranges::find(open, index, &std::pair<std::size_t, hdf5::File>::first);
+    if (at != open.end()) return at->second;
+    if (!verified[index]) {
       const std::string problem = file_problem(directory, manifest.files[index]);
       require_input(problem.empty(), "{}", problem);
-      file = hdf5::File::open(directory / manifest.files[index].name);
+      verified[index] = true;
     }
-    return *file;
+    if (open.size() == most_open) open.pop_front();
+    return open.emplace_back(index, hdf5::File::open(directory / manifest.files[index].name)).second;
   }
 
   const StoredFile* tokenizer() const {
@@ -50,14 +57,15 @@ struct CheckpointReader::Implementation {
   }
 };
 
-CheckpointReader::CheckpointReader(std::filesystem::path directory)
+CheckpointReader::CheckpointReader(std::filesystem::path directory, std::size_t open_shards)
     : implementation_(std::make_unique<Implementation>()) {
   implementation_->manifest = read_manifest(directory);
   implementation_->directory = std::move(directory);
   for (const StoredTensor& tensor : implementation_->manifest.tensors) {
     implementation_->entries.push_back({tensor.name, tensor.shape});
   }
-  implementation_->shards.resize(implementation_->manifest.files.size());
+  implementation_->most_open = std::max<std::size_t>(1, open_shards);
+  implementation_->verified.resize(implementation_->manifest.files.size());
 }
 
 CheckpointReader::~CheckpointReader() = default;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <source_location>
 #include <span>
 #include <stop_token>
 #include <thread>
@@ -214,6 +215,7 @@ class Writer {
   void copy_pieces() {
     copy_.emplace(pieces_);
     pieces_ = copy_->pieces;
+    if (probe_) probe_("read");
   }
 
   /// This rank's files, without a message to others: what publish() wants to know of them. A thread may do it while
@@ -222,6 +224,7 @@ class Writer {
     const fs::path shard = partial_ / shard_name(group_.rank());
     std::string answer = attempt("shard", [&] {
       write_shard(shard, pieces_, stop);
+      if (probe_ && !copy_) probe_("read");
       if (group_.rank() == 0) write_index(partial_ / index_name, manifest_);
       return std::string();
     });
@@ -286,8 +289,10 @@ class Writer {
     }
     std::replace(cause.begin(), cause.end(), '\n', ' ');
     group_.barrier();  // the space is free again when the error is thrown, on every rank
-    fail(ExitCode::failed, "checkpoint {} was not saved: rank {}: {} (earlier checkpoints are untouched)", name_, rank,
-         cause);
+    throw CheckpointNotSaved(
+        ExitCode::failed,
+        fmt::format("checkpoint {} was not saved: rank {}: {} (earlier checkpoints are untouched)", name_, rank, cause),
+        std::source_location::current());
   }
 
   void prepare(const std::vector<std::string>& descriptions) {

@@ -49,7 +49,7 @@ void run_any(const Launch& launch, const Rows<T>& rows, const std::vector<Weight
     if (kernel != Kernel::plain && run_on_tensor_cores(launch, rows, weights, kernel)) return;
   }
   require(kernel == Kernel::automatic || kernel == Kernel::plain, "this GPU has no tensor cores for the chosen kernel");
-  ++launch.stream.keep<KernelCounts>().products["plain"];
+  count_product(launch, Kernel::plain);
   run_plain(launch, rows, weights);
 }
 

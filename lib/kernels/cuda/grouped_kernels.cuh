@@ -1,11 +1,10 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
-#include <string>
 
 #include "core/cuda_stream.h"
 #include "kernels/cuda/grouped_gemm.cuh"
@@ -32,10 +31,13 @@ struct PickedIndices {
 PickedIndices pick(const CudaStream& stream, const char* name, std::span<const std::int64_t> source,
                    std::int64_t divisor, std::int64_t rows);
 
-/// Products by the name of the kernel; a stream keeps them.
+/// Products by Kernel; a stream keeps them.
 struct KernelCounts {
-  std::map<std::string, std::int64_t> products;
+  std::array<std::int64_t, 5> products{};
 };
+inline void count_product(const Launch& launch, Kernel kernel) {
+  ++launch.stream.keep<KernelCounts>().products[static_cast<std::size_t>(kernel)];
+}
 
 template <class T>
 void run_plain(const Launch& launch, const Rows<T>& rows, std::span<const Weight> weights);

@@ -21,7 +21,7 @@ bool run_on_tensor_cores(const Launch& launch, const Rows<bfloat16>& rows, std::
   }
   if (any_fast) run_wgmma(launch, rows, fast, kernel);
   if (any_other) {
-    ++launch.stream.keep<KernelCounts>().products["mma.sync"];
+    count_product(launch, Kernel::mma_sync);
     run_mma(launch, rows, others);
   }
   return true;

@@ -81,7 +81,7 @@ CUtensorMap map_of(int lines, void* somewhere) {
 
 template <Product product, bool picked, class Tiling>
 void run_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights) {
-  ++launch.stream.keep<KernelCounts>().products[format_message("wgmma {} x {}", {Tiling::m, Tiling::n})];
+  count_product(launch, Tiling::ping_pong ? Kernel::ping_pong : Kernel::cooperative);
   const std::shared_ptr<std::byte> memory =
       launch.stream.memory().allocate(2 * weights.size() * sizeof(CUtensorMap), MemoryKind::buffers);
   auto* const a_maps = reinterpret_cast<CUtensorMap*>(memory.get());

@@ -38,8 +38,8 @@ class HopperMachine : public Machine {
   }
 
   /// Has `value`, which is at least 0 or NaN, computed before the next wait_products(). The compiler would put what
-  /// only later work needs behind that wait, where no products run beside it; it moves no
-  /// store across, and here is one that depends on `value` and never happens.
+  /// only later work needs behind that wait, where no products run beside it; it moves no store across, and here is one
+  /// that depends on `value` and never happens.
   __device__ __forceinline__ void compute_before_wait(float value) const {
     asm volatile("{\n.reg .pred p;\nsetp.lt.f32 p, %0, 0f00000000;\n@p st.shared.f32 [%1], %0;\n}\n" ::"f"(value),
                  "r"(address(0))

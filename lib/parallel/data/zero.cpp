@@ -6,7 +6,7 @@
 
 namespace lyceum {
 Zero::Zero(std::span<ParameterUnit* const> units, const Mesh& mesh, const Stream& stream, const Options& options)
-    : stream_(stream), overlap_(options.overlap) {
+    : stream_(stream), overlap_(options.overlap), one_order_(asynchronous(stream)) {
   require(options.micro_batches > 0, "{} micro-batches per step", options.micro_batches);
   for (const ParameterUnit::Group group : parameter_groups) {
     const ProcessGroup& holders = copies(mesh, group);
@@ -61,9 +61,7 @@ void Zero::progress() {
   for (const auto& unit : units_) {
     if (!unit->progress()) break;
   }
-  // What frees memory does so at a fixed point, so that peaks do not depend on timing;
-  // the others start their next transfer at once, in one order on all ranks.
-  while (!reducing_.empty() && reducing_.front()->reduced() && !reducing_.front()->frees_gradients()) {
+  while (!reducing_.empty() && !at_fixed_point(*reducing_.front()) && reducing_.front()->reduced()) {
     reducing_.front()->finish_reduction();
     reducing_.pop_front();
   }
@@ -89,16 +87,16 @@ void Zero::enter(int layer, Pass pass) {
   for (ShardedUnit* unit : next->second) unit->start_gather();
 }
 
-void Zero::free_gradients_except(int layer, int other) {
+void Zero::finish_sums_except(int layer, int other) {
   for (ShardedUnit* unit : reducing_) {
     const bool keep = unit->unit().layer() == layer || unit->unit().layer() == other;
-    if (unit->frees_gradients() && !keep) unit->finish_reduction();
+    if (at_fixed_point(*unit) && !keep) unit->finish_reduction();
   }
 }
 
 void Zero::need_gradients(ParameterUnit& unit) {
   if (unit.layer() != gradient_layer_) {
-    free_gradients_except(gradient_layer_, unit.layer());
+    finish_sums_except(gradient_layer_, unit.layer());
     gradient_layer_ = unit.layer();
   }
   by_unit_.at(&unit)->begin_gradients();

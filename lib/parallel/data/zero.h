@@ -60,8 +60,11 @@ class Zero final : private UnitMemory {
   void need_gradients(ParameterUnit& unit) override;
   void enter(int layer, Pass pass);
   void progress();
-  /// Waits for the sums whose gradients need not stay whole, but for those of two layers.
-  void free_gradients_except(int layer, int other);
+  /// Whether its sum is waited for at a fixed point of backward: what frees memory is, so that peaks do not depend on
+  /// timing. Another's next transfer starts as soon as it is seen to be done.
+  bool at_fixed_point(const ShardedUnit& unit) const { return one_order_ || unit.frees_gradients(); }
+  /// Waits for such sums, but for those of two layers.
+  void finish_sums_except(int layer, int other);
 
   Stream stream_;
   std::map<ParameterUnit::Group, CopyGroups> groups_;
@@ -70,6 +73,7 @@ class Zero final : private UnitMemory {
   std::unordered_map<const ParameterUnit*, ShardedUnit*> by_unit_;
   std::map<int, Layer> layers_;
   bool overlap_;
+  bool one_order_;  // of the operations of all groups, on all ranks: NCCL wants it
   int used_layer_ = -1, gradient_layer_ = -1;
   Pass pass_ = Pass::forward;
   std::deque<ShardedUnit*> reducing_;  // oldest first
