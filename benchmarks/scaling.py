@@ -60,8 +60,7 @@ def step(bench: str, folder: Path, ranks: int, options: list[str]) -> dict:
     if done.returncode:
         sys.exit(f"scaling.py: {ranks} ranks with {' '.join(options) or 'copies'} ended with {done.returncode}: "
                  f"{(done.stderr or done.stdout).strip()[-400:]}")
-    measured = json.loads(result.read_text())
-    return measured[0] if isinstance(measured, list) else measured
+    return json.loads(result.read_text())
 
 
 def main() -> None:
@@ -78,13 +77,13 @@ def main() -> None:
         parser.error(f"--axes {unknown[0]}: one of {', '.join(axes)}")
     ratios: dict = {(axis, ranks): [] for axis in chosen for ranks in counts}
     grown: dict = {key: {} for key in ratios}
-    spreads = []
+    alone_ms = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "config.ini").write_text(config)
         for number in range(given.rounds):
             alone = step(given.bench, folder, 1, [])
-            spreads.append(alone["step_ms"])
+            alone_ms.append(alone["step_ms"])
             of_one = {phase["phase"]: phase["ms"] / alone["profiled_step_ms"] for phase in alone["phases"]}
             for axis, ranks in ratios:
                 used = min(ranks, cores)
@@ -94,7 +93,7 @@ def main() -> None:
                     share = phase["ms"] * used / alone["profiled_step_ms"] - of_one.get(phase["phase"], 0)
                     grown[axis, ranks].setdefault(phase["phase"], []).append(share)
             print(f"round {number + 1} of {given.rounds} done", file=sys.stderr, flush=True)
-    print(f"One rank: {statistics.median(spreads):.0f} ms a step, ± {100 * (max(spreads) - min(spreads)) / 2 / statistics.median(spreads):.0f} % "
+    print(f"One rank: {statistics.median(alone_ms):.0f} ms a step, ± {100 * (max(alone_ms) - min(alone_ms)) / 2 / statistics.median(alone_ms):.0f} % "
           f"over the rounds; {cores} cores")
     print(f"{'axis':<10}" + "".join(f"{f'{ranks} ranks':>10}" for ranks in counts))
     rows = []
@@ -108,7 +107,7 @@ def main() -> None:
         most = sorted(row["grown"].items(), key=lambda item: -item[1])[:3]
         print(f"{row['axis']:<10}{row['ranks']:>3}  " + ", ".join(f"{phase} {100 * share:+.0f}" for phase, share in most))
     if given.json:
-        given.json.write_text(json.dumps({"cores": cores, "one_rank_ms": spreads, "rows": rows}, indent=1) + "\n")
+        given.json.write_text(json.dumps({"cores": cores, "one_rank_ms": alone_ms, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
