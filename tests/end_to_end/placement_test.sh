@@ -25,7 +25,6 @@ goes_on() {
 }
 goes_on pairs
 goes_on cost
-says out ' per layer  ' # measured loads differ from layer to layer
 
 # Without stopping, and with clipping: equal within rounding.
 expect 0 ranks 4 "${tiny[@]}" --moe.expert_sizes=40,8,30,18,24,24,13,35 --optim.schedule=constant --parallel.expert=4 \
