@@ -71,6 +71,10 @@ class Claim:
         difference = Difference.of(a, b)
         return Claim(text, paper, f"{difference} {unit}".strip(), difference.verdict(), minus(a, b))
 
+    def sign_changes(self) -> bool:
+        """Whether one seed says otherwise than another."""
+        return min(self.seeds) < 0 < max(self.seeds)
+
 
 def smallest_visible(values) -> float:
     """The smallest mean difference that n seeds would show, were two models' seeds as far apart as these and not paired:

@@ -1,10 +1,11 @@
 """DeepSeekMoE (Dai et al. 2024, arXiv:2401.06066) and its baselines, in the proportions of its models of 2B parameters:
 16 experts as wide as the dense FFN, or each cut into 4."""
+import itertools
 import statistics
 
 from compare import Claim, Difference, Spread, minus, smallest_visible
 from lab import Lab, Model
-from losses import curves, loss_headings, loss_rows
+from losses import curves, loss_table
 from page import Page, subplots, table
 
 ffn = 352  # width of the dense FFN; 2.75 times hidden
@@ -28,15 +29,19 @@ redundancy_models = [gshard, gshard_wide, deepseekmoe, fewer]
 pile_loss = {"dense": "2.060", "hash": "1.932", "switch": "1.881", "gshard": "1.867", "gshard-x1.5": "1.808", "deepseekmoe": "1.808"}
 
 
-def ordered(lab: Lab, page: Page, models: list[Model], name: str) -> dict[str, list[float]]:
-    """The claim that each model has a higher loss than the next. Returns their losses."""
+def difference_in_paper(worse: Model, better: Model, otherwise: str) -> str:
+    known = worse.name in pile_loss and better.name in pile_loss
+    return f"{float(pile_loss[worse.name]) - float(pile_loss[better.name]):+.3f}" if known else otherwise
+
+
+def compared(lab: Lab, page: Page, name: str, models: list[Model], pairs: list[tuple[Model, Model]], figure: str) -> dict[str, list[float]]:
+    """The claims that of each pair the first model has the higher loss. Returns the losses of all."""
     lab.train(models)
     losses = lab.losses(models)
-    for worse, better in zip(models, models[1:]):
-        known = worse.name in pile_loss and better.name in pile_loss
-        paper = f"+{float(pile_loss[worse.name]) - float(pile_loss[better.name]):.3f}" if known else "yes"
-        page.claims.append(Claim.above(f"{worse.name} has a higher loss than {better.name}", paper, losses[worse.name], losses[better.name]))
-    page.section("Losses", table(loss_headings(models[-1]), loss_rows(lab, models, losses, pile_loss, models[-1])), curves(lab, page, models, f"{name}.png"))
+    for worse, better in pairs:
+        page.claims.append(Claim.above(f"{worse.name} has a higher loss than {better.name}", difference_in_paper(worse, better, figure),
+                                       losses[worse.name], losses[better.name]))
+    page.section("Losses", loss_table(lab, models, losses, models[-1], pile_loss), curves(lab, page, models, f"{name}.png"))
     page.results["loss"] = losses
     page.models = models
     return losses
@@ -44,11 +49,18 @@ def ordered(lab: Lab, page: Page, models: list[Model], name: str) -> dict[str, l
 
 def baselines(lab: Lab) -> Page:
     page = Page("DeepSeekMoE (arXiv:2401.06066), Table 1",
-                "The paper's Table 1: with equal total parameters (dense: equal FFN), each model has a lower loss than the one before it: "
-                "Dense, Hash, Switch, GShard, DeepSeekMoE.")
-    losses = ordered(lab, page, baseline_models, "deepseekmoe-baselines")
-    page.sections.append(f"The smallest difference that {len(lab.seeds)} seeds of the dense model would show, were they not paired: "
-                         f"{smallest_visible(losses['dense']):.4f} nats.")
+                "The paper's Table 1: with equal total parameters (dense: equal FFN), each model has a lower loss than all before it: "
+                "Dense, Hash, Switch, GShard, DeepSeekMoE. Switch multiplies an expert's output by its one gate, which is small as long as "
+                "the router is undecided; Hash has no gate; GShard's two gates add up to 1; DeepSeekMoE's do not, but its shared expert has "
+                "none. Switch's balance loss counts over the batch, as in its paper, those of GShard and DeepSeekMoE over each sequence.")
+    pairs = list(itertools.combinations(baseline_models, 2))
+    losses = compared(lab, page, "deepseekmoe-baselines", baseline_models, pairs, "")
+    visible = smallest_visible(losses["dense"])
+    small = [pair for pair in pairs if abs(float(difference_in_paper(*pair, "nan"))) < visible]
+    page.sections.append(
+        f"The smallest difference that {len(lab.seeds)} seeds of the dense model would show, were they not paired, is {visible:.4f} nats. The paper's own "
+        f"difference is smaller for {len(small)} of the {len(pairs)} pairs"
+        + (": " + ", ".join(f"{worse.name} and {better.name}" for worse, better in small) if small else "") + ".")
     return page
 
 
@@ -56,8 +68,9 @@ def ablation(lab: Lab) -> Page:
     page = Page("DeepSeekMoE (arXiv:2401.06066), Figure 3",
                 "The paper's Figure 3: starting from GShard (0 shared + 2 of 16 routed experts), a shared expert helps (1 + 1 of 15), and "
                 "finer experts help further (1 + 3 of 31 of half the width, 1 + 7 of 63 of a quarter). Parameters and activated parameters "
-                "are the same in all. The paper shows accuracies of six benchmarks, normalised; here it is the loss.")
-    ordered(lab, page, ablation_models, "deepseekmoe-ablation")
+                "are the same in all. The paper shows accuracies of six benchmarks, normalised; here it is the loss. The first step also "
+                "changes the gates: GShard's two add up to 1, the others are the router's probabilities as they are.")
+    compared(lab, page, "deepseekmoe-ablation", ablation_models, list(itertools.pairwise(ablation_models)), "Figure 3")
     return page
 
 
@@ -66,7 +79,8 @@ def redundancy(lab: Lab) -> Page:
     lab.train(models)
     page = Page("DeepSeekMoE (arXiv:2401.06066), section 4.5, Figures 4 to 6",
                 "The paper disables the routed experts that each token ranks highest (Figure 4), activates fewer of them (Figure 5, and from "
-                "scratch Figure 6), and replaces the shared expert by a routed one.")
+                "scratch Figure 6), and replaces the shared expert by a routed one. With its best experts disabled, GShard gives full weight to the two "
+                "next ones, since its gates add up to 1, where DeepSeekMoE keeps the small gates that they have.")
     sixteenths = [0, 1, 2, 3, 4]
     skips = {"gshard-x1.5": {n: (f"--skip-top={n}",) if n else () for n in sixteenths},
              "deepseekmoe": {n: (f"--skip-top={round(n * 63 / 16)}",) if n else () for n in sixteenths}}
@@ -84,13 +98,13 @@ def redundancy(lab: Lab) -> Page:
     shared_off = loss(deepseekmoe, no_shared)
     best_off = loss(deepseekmoe, best_skipped)
     page.claims += [
-        Claim.above("with the top 4/16 disabled, the loss of deepseekmoe rises more than that of gshard-x1.5", "yes", rise["deepseekmoe"],
+        Claim.above("with the top 4/16 disabled, the loss of deepseekmoe rises more than that of gshard-x1.5", "Figure 4", rise["deepseekmoe"],
                     rise["gshard-x1.5"]),
-        Claim.above("gshard has a higher loss than a model trained with 1 + 3 of 63 (half activated)", "yes", trained["gshard"], trained[fewer.name]),
+        Claim.above("gshard has a higher loss than a model trained with 1 + 3 of 63 (half activated)", "Figure 6", trained["gshard"], trained[fewer.name]),
         Claim.above("without its shared expert and with an eighth routed one, the loss of deepseekmoe rises", "+0.606", shared_off,
                     trained["deepseekmoe"]),
         Claim.above("the loss rises more without the shared expert than without each token's best routed expert, the next one in its place",
-                    "not measured", shared_off, best_off),
+                    "not compared", shared_off, best_off),
     ]
     figure, (left, right) = subplots(2)
     for model in (gshard_wide, deepseekmoe):
@@ -112,7 +126,7 @@ def redundancy(lab: Lab) -> Page:
                        [["deepseekmoe", *[Spread.of(loss(deepseekmoe, active[k])) for k in ks]]]),
                  "In the paper, DeepSeekMoE with 4 of its 7 routed experts is about as good as GShard; here its loss differs from GShard's by "
                  f"{Difference.of(loss(deepseekmoe, active[4]), trained['gshard'])} nats.")
-    page.section("Trained from scratch", table(loss_headings(deepseekmoe), loss_rows(lab, models, trained, pile_loss, deepseekmoe)))
+    page.section("Trained from scratch", loss_table(lab, models, trained, deepseekmoe, pile_loss))
     page.section("Without the shared expert", table(["deepseekmoe", "paper: Pile loss", "here: loss"],
                  [["as trained", "1.808", Spread.of(trained["deepseekmoe"])], ["0 shared + 8 routed", "2.414", Spread.of(shared_off)],
                   ["1 shared + 7 routed, the best one skipped", "", Spread.of(best_off)]]))

@@ -1,4 +1,6 @@
 """All experiments, and the small model that each of them varies."""
+import heapq
+import math
 from dataclasses import dataclass
 from typing import Callable
 
@@ -52,15 +54,25 @@ def base(quick: bool) -> Keys:
     return keys
 
 
+def makespan(jobs: list[float], cores: int) -> float:
+    """Time until jobs are done that are taken one after the other by whichever core is free."""
+    free_at = [0.0] * cores
+    for job in jobs:
+        heapq.heapreplace(free_at, free_at[0] + job)
+    return max(free_at)
+
+
 def steps(lab: Lab, experiment: Experiment, quick: bool, minutes: float | None) -> int:
-    """As many as fit into the minutes."""
+    """As many as fit into the minutes, without those that preparing the text takes."""
     if quick:
         return 20
     if minutes is None:
         return full_steps
     seconds = [lab.seconds_a_step(model) for model in experiment.models]
     mean = sum(seconds) / len(seconds)
-    at_once = 60 * minutes * lab.cores / len(lab.seeds)  # core seconds for a seed
+    each_seed = lambda jobs: makespan([job for job in jobs for _ in lab.seeds], lab.cores)
     # An evaluation reads as many tokens as 360 steps, forwards alone, which takes a third.
-    fitting = int((0.95 * at_once - experiment.evaluations * 120 * mean) / (sum(seconds) + experiment.fine_tuning * mean))
+    evaluating = each_seed([120 * mean] * experiment.evaluations)
+    training = each_seed(seconds) + each_seed([mean] * math.floor(experiment.fine_tuning)) + each_seed([mean * (experiment.fine_tuning % 1)])
+    fitting = int((0.95 * 60 * minutes - evaluating) / training)
     return max(20, fitting // 10 * 10)

@@ -41,11 +41,16 @@ class Model:
 class Lab:
     """eval_batches: of the held-out text that an evaluation reads of each domain; 0: all of it."""
 
-    def __init__(self, program: Program, folder: Path, corpus: Corpus, base: Keys, seeds: int, cores: int, eval_batches: int = 0):
+    def __init__(self, program: Program, folder: Path, corpus: Corpus, base: Keys, seeds: list[int], cores: int, eval_batches: int = 0):
         self.program, self.folder, self.corpus, self.cores = program, folder, corpus, cores
-        self.base, self.seeds, self.eval_batches = base, list(range(1, seeds + 1)), eval_batches
+        self.base, self.seeds, self.eval_batches = base, seeds, eval_batches
         self.steps = 0  # of a model that says nothing else
         self._evaluated = threading.Lock()  # the files of evaluations
+
+    @property
+    def routing_every(self) -> int:
+        """Steps of a record of the routing log."""
+        return max(1, self.steps // 60)
 
     # --- names and places
 
@@ -69,10 +74,10 @@ class Lab:
     def configuration(self, model: Model) -> str:
         """As INI, without seed and folders. Of a model made by a transform: what differs from its source."""
         sections: dict[str, list[str]] = {}
-        for key, value in self.keys_of(model, 1).items():
+        for key, value in self.keys_of(model, self.seeds[0]).items():
             section, name = key.split(".", 1)
-            if section != "data" and key != "run.seed":
-                sections.setdefault(section, []).append(f"{name} = {value}")
+            if key != "run.seed":
+                sections.setdefault(section, []).append(f"{name} = {value}".replace(f"{self.corpus.folder}/", ""))
         made = f"; lyceum convert {self._transform_text(model)}\n" if model.source else ""
         return made + "\n".join("\n".join([f"[{section}]", *lines]) for section, lines in sections.items())
 
@@ -139,10 +144,10 @@ class Lab:
         return file
 
     def seconds_a_step(self, model: Model) -> float:
-        """Measured by a few steps, once; `cores` such runs at a time, as in training."""
+        """Measured by a few steps, once for a program; `cores` such runs at a time, as in training."""
         record = self.folder / "speed.json"
         known = json.loads(record.read_text()) if record.exists() else {}
-        key = f"{model.name}-{self._digest(Model(model.name, {**model.keys, 'run.steps': 6}), 1)}"
+        key = f"{model.name}-{self._digest(Model(model.name, {**model.keys, 'run.steps': 6}), 1)}, {self.cores} at a time, {self.program.version}"
         if key not in known:
             def steps(number):
                 scratch = self.folder / f"speed-{number}"
@@ -170,7 +175,7 @@ class Lab:
         config = directory / "config.ini"
         keys = self.keys_of(model, seed)
         rhythm = {"eval.every": max(10, self.steps // 20), "checkpoint.every": max(1, self.steps // 4), "checkpoint.keep": 1,
-                  "routing.every": max(1, self.steps // 60)}
+                  "routing.every": self.routing_every}
         if model.source:
             if not config.exists():
                 shutil.rmtree(directory, ignore_errors=True)  # of a conversion that was interrupted

@@ -3,7 +3,7 @@ import statistics
 
 from compare import Difference, Spread
 from lab import Lab, Model
-from page import Page, subplots
+from page import Page, subplots, table
 
 
 def millions(count: int) -> str:
@@ -16,17 +16,15 @@ def parameters(lab: Lab, model: Model) -> tuple[str, str]:
     return millions(counted["total"]), millions(counted["activated"])
 
 
-def loss_headings(best: Model) -> list[str]:
-    return ["model", "parameters", "activated", "paper: Pile loss", "here: loss, mean ± sd", f"above {best.name}"]
-
-
-def loss_rows(lab: Lab, models: list[Model], losses: dict, paper: dict[str, str], best: Model) -> list[list]:
+def loss_table(lab: Lab, models: list[Model], losses: dict, best: Model, pile_loss: dict[str, str] | None = None) -> str:
+    """pile_loss: the paper's, by model; None where it has none."""
+    of_paper = lambda text: [] if pile_loss is None else [text]
     rows = []
     for model in models:
         of = losses[model.name]
         behind = "" if model is best else str(Difference.of(of, losses[best.name]))
-        rows.append([model.name, *parameters(lab, model), paper.get(model.name, ""), Spread.of(of), behind])
-    return rows
+        rows.append([model.name, *parameters(lab, model), *of_paper((pile_loss or {}).get(model.name, "")), Spread.of(of), behind])
+    return table(["model", "parameters", "activated", *of_paper("paper: Pile loss"), "here: loss, mean ± sd", f"above {best.name}"], rows)
 
 
 def plot_losses(lab: Lab, axis, models: list[Model]) -> None:
@@ -34,15 +32,19 @@ def plot_losses(lab: Lab, axis, models: list[Model]) -> None:
         runs = [[(line["step"], line["valid_loss"]) for line in lab.metrics(model, seed) if line.get("valid_loss") is not None]
                 for seed in lab.seeds]
         steps = [step for step, _ in runs[0]]
-        axis.plot(steps, [statistics.fmean(run[i][1] for run in runs) for i in range(len(steps))], label=model.name, linewidth=1.5)
+        at = [[run[i][1] for run in runs] for i in range(len(steps))]
+        axis.plot(steps, [statistics.fmean(losses) for losses in at], label=model.name, linewidth=1.5)
+        axis.fill_between(steps, [min(losses) for losses in at], [max(losses) for losses in at], alpha=0.2, linewidth=0)
     axis.set_xlabel("step")
     axis.set_ylabel("held-out loss, nats a token")
 
 
 def curves(lab: Lab, page: Page, models: list[Model], file: str) -> str:
-    """Validation loss over training, mean of the seeds."""
+    """Validation loss over training, mean and range of the seeds."""
     figure, (axis,) = subplots()
     plot_losses(lab, axis, models)
     axis.set_ylim(top=axis.get_ylim()[0] + 0.75 * (axis.get_ylim()[1] - axis.get_ylim()[0]))
     axis.legend(frameon=False)
-    return page.figure(file, "Held-out loss over training", figure)
+    tokens = int(lab.base["eval.batches"]) * int(lab.base["batch.global"]) * int(lab.base["batch.seq_len"]) * len(lab.corpus.names)
+    return (page.figure(file, "Held-out loss over training", figure) +
+            f"\n\nMean and range of the seeds, on {tokens:,} held-out tokens; tables use all of the held-out text.")

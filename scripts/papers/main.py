@@ -21,6 +21,7 @@ def arguments():
     parser.add_argument("name", choices=[*experiments.all_of_them, "all"], metavar="NAME", help=", ".join(experiments.all_of_them) + "; or all")
     parser.add_argument("--minutes", type=float, help="train for as many steps as fit into so many minutes for one NAME (default: 2400 steps)")
     parser.add_argument("--seeds", type=int, help="of each model (default: 3, with --quick 2)")
+    parser.add_argument("--first-seed", type=int, default=1, metavar="SEED", help="seeds are SEED, SEED + 1, … (default: 1)")
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="runs at a time (default: the cores of this machine)")
     parser.add_argument("--quick", action="store_true", help="a few steps of tiny models: whether everything works, not what the papers claim")
     parser.add_argument("--out", type=Path, help="folder of the pages (default: docs/papers; with --quick: pages in the --work folder)")
@@ -33,6 +34,8 @@ def arguments():
         parser.error(f"--minutes {given.minutes:g}: more than 0")
     if not 1 <= given.seeds <= 10 or given.cores < 1:
         parser.error("--seeds is 1 to 10, --cores at least 1")
+    if given.first_seed < 0:
+        parser.error(f"--first-seed {given.first_seed}: at least 0")
     return given
 
 
@@ -50,12 +53,14 @@ def command_of(given, name: str) -> str:
         words += ["--minutes", f"{given.minutes:g}"]
     if given.quick:
         words.append("--quick")
+    if given.first_seed != 1:
+        words += ["--first-seed", str(given.first_seed)]
     return " ".join([*words, "--seeds", str(given.seeds)])
 
 
 def main() -> int:
     given = arguments()
-    work = given.work or project / ("runs/papers-quick" if given.quick else "runs/papers")
+    work = (given.work or project / ("runs/papers-quick" if given.quick else "runs/papers")).resolve()
     out = given.out or (work / "pages" if given.quick else project / "docs/papers")
 
     program = Program(path_of(given.lyceum))
@@ -64,10 +69,11 @@ def main() -> int:
 
     size = text.Size(400_000, 40_000, 512) if given.quick else text.Size(28_000_000, 200_000, 2048)
     corpus = text.prepare(program.run, project, work / "text", size)
+    seeds = list(range(given.first_seed, given.first_seed + given.seeds))
     names = list(experiments.all_of_them) if given.name == "all" else [given.name]
     for name in names:
         experiment = experiments.all_of_them[name]
-        lab = Lab(program, work, corpus, experiments.base(given.quick), given.seeds, given.cores, eval_batches=4 if given.quick else 0)
+        lab = Lab(program, work, corpus, experiments.base(given.quick), seeds, given.cores, eval_batches=4 if given.quick else 0)
         lab.steps = experiments.steps(lab, experiment, given.quick, given.minutes)
         print(f"{name}: {lab.steps} steps, {pages.counted(given.seeds, 'seed')}, {given.cores} at a time", flush=True)
         page = experiment.run(lab)
@@ -76,7 +82,7 @@ def main() -> int:
         print(f"{name}: {out / name}.md", flush=True)
         for claim in page.claims:
             print(f"  {claim.verdict:<10}  {claim.text}: {claim.ours} (paper: {claim.paper})", flush=True)
-        pages.write_summary(out, {name: each.title for name, each in experiments.all_of_them.items()})
+        pages.write_summary(out, {name: each.title for name, each in experiments.all_of_them.items()}, lab)
         program.require_wanted()
     return 0
 

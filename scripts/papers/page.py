@@ -2,6 +2,8 @@
 import json
 import math
 import platform
+import statistics
+import subprocess
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
@@ -11,7 +13,7 @@ import matplotlib
 matplotlib.use("Agg")  # files only, no display
 import matplotlib.pyplot as plt  # noqa: E402
 
-from compare import Claim  # noqa: E402
+from compare import Claim, Difference  # noqa: E402
 
 order_of_verdicts = ["opposite", "not seen", "reproduced"]  # what did not reproduce is said first
 
@@ -62,6 +64,12 @@ def _machine() -> str:
     return f"{len(models)} × {models[0]}" if models else platform.processor()
 
 
+def _scripts() -> str:
+    """The commit of this folder."""
+    git = lambda *words: subprocess.run(["git", *words, "--", "."], cwd=Path(__file__).parent, capture_output=True, text=True).stdout.strip()
+    return (git("log", "-1", "--format=%h", "--abbrev=12") or "unknown") + (" and changes" if git("status", "--porcelain") else "")
+
+
 def _duration(seconds: float) -> str:
     minutes = math.ceil(seconds / 60)
     return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min"
@@ -80,9 +88,10 @@ def write(page: Page, name: str, title: str, out: Path, lab, command: str) -> No
         figure.savefig(out / file, dpi=110)
         plt.close(figure)
     tokens = lab.steps * int(lab.base["batch.global"]) * int(lab.base["batch.seq_len"])
-    made = {"date": date.today().isoformat(), "commit": ", ".join(lab.commits(page.models)), "machine": _machine(), "steps": lab.steps,
-            "tokens": tokens, "seeds": len(lab.seeds), "seconds_of_training": round(seconds), "command": command,
-            "text": lab.corpus.tokens, "text_digest": lab.corpus.digest}
+    made = {"date": date.today().isoformat(), "commit": ", ".join(lab.commits(page.models)), "scripts": _scripts(), "machine": _machine(),
+            "steps": lab.steps, "tokens": tokens, "seeds": len(lab.seeds), "seconds_of_training": round(seconds), "command": command,
+            "text": lab.corpus.tokens, "held_out": lab.corpus.held_out(), "text_digest": lab.corpus.digest}
+    domains = ", ".join(f"{name} {count / 1e6:.1f} M" for name, count in lab.corpus.tokens.items())
     text = [f"# {title}", page.introduction,
             table(["claim", "paper", "here", "each seed", "verdict"],
                   [[claim.text, claim.paper, claim.ours, _each(claim.seeds), f"**{claim.verdict}**"] for claim in claims]),
@@ -90,26 +99,37 @@ def write(page: Page, name: str, title: str, out: Path, lab, command: str) -> No
             "losses and other values are mean ± standard deviation. [README.md](README.md) defines the verdicts.", *page.sections]
     configurations = "\n\n".join(f"```ini\n; {model.name}\n{lab.configuration(model)}\n```" for model in page.models)
     text += ["## How it was made",
-             f"`{command}`, on {made['date']} with commit {made['commit']}, on {made['machine']}: {lab.steps} steps (pre-training) of "
-             f"{lab.base['batch.global']} sequences of {lab.base['batch.seq_len']} tokens ({tokens / 1e6:.2f} M tokens) for each model and seed, of a text of "
-             f"{sum(lab.corpus.tokens.values()) / 1e6:.1f} M tokens; all steps together took {_duration(seconds)}. Paper: {page.paper}",
-             "Configurations, without seed and files:", configurations]
+             f"`{command}`, on {made['date']} on {made['machine']}; models are trained by the program of commit {made['commit']}, the page is made by "
+             f"scripts of commit {made['scripts']}. {lab.steps} steps (pre-training) of {lab.base['batch.global']} sequences of {lab.base['batch.seq_len']} "
+             f"tokens ({tokens / 1e6:.2f} M tokens) for each model and seed; all steps together took {_duration(seconds)} of one core. Text "
+             f"{made['text_digest'][:8]}: {sum(lab.corpus.tokens.values()) / 1e6:.1f} M tokens for training ({domains}), {made['held_out'] / 1e6:.2f} M held "
+             f"out. Paper: {page.paper}.",
+             "Configurations, without seed and folders:", configurations]
     (out / f"{name}.md").write_text("\n\n".join(text) + "\n")
     (out / f"{name}.json").write_text(json.dumps({"made": made, "claims": [asdict(claim) for claim in claims], "results": page.results},
                                                  indent=1) + "\n")
 
 
-def write_summary(out: Path, names: dict[str, str]) -> None:
-    """README.md: names: of each page, its title. Pages that are not there are listed as not run."""
-    introduction = (Path(__file__).parent / "summary.md").read_text().strip()
-    rows, changing = [], 0
+def write_summary(out: Path, names: dict[str, str], lab) -> None:
+    """README.md. names: of each page, its title. Pages that are not there are listed as not run."""
+    pages = {name: json.loads(file.read_text()) for name in names if (file := out / f"{name}.json").exists()}
+    claims = [Claim(**fields) for page in pages.values() for fields in page["claims"]]
+    rows, changing = [], sum(claim.sign_changes() for claim in claims)
     for name, title in names.items():
-        file = out / f"{name}.json"
-        if not file.exists():
+        if name not in pages:
             rows.append([f"{title} (`{name}`)", "", "", "not run"])
             continue
-        for claim in json.loads(file.read_text())["claims"]:
-            changing += min(claim["seeds"]) < 0 < max(claim["seeds"])
-            rows.append([f"[{title}]({name}.md): {claim['text']}", claim["paper"], claim["ours"], f"**{claim['verdict']}**"])
-    seeds = f"The sign of the difference is not the same in every seed for {counted(changing, 'claim')}; each page gives the differences of its seeds."
+        for claim in (Claim(**fields) for fields in pages[name]["claims"]):
+            rows.append([f"[{title}]({name}.md): {claim.text}", claim.paper, claim.ours, f"**{claim.verdict}**{' *' if claim.sign_changes() else ''}"])
+    texts = {}
+    for name, page in pages.items():
+        texts.setdefault(page["made"]["text_digest"][:8], []).append(name)
+    introduction = (Path(__file__).parent / "summary.md").read_text().strip().format(
+        layers=lab.base["model.layers"], hidden=lab.base["model.hidden"], updates=statistics.mode(page["made"]["steps"] for page in pages.values()),
+        visible=statistics.median(Difference.of(claim.seeds, [0.0] * len(claim.seeds)).half_width for claim in claims if claim.ours.endswith("nats")),
+        tokens=int(lab.base["batch.global"]) * int(lab.base["batch.seq_len"]),
+        hours=math.ceil(sum(page["made"]["seconds_of_training"] for page in pages.values()) / 3600))
+    if len(texts) > 1:  # of machines with other packages
+        introduction += " These pages were made from: " + "; ".join(f"text {digest}: {', '.join(of)}" for digest, of in texts.items()) + "."
+    seeds = f"\\* The sign of the difference is not the same in every seed ({counted(changing, 'claim')}); each page gives the differences of its seeds."
     (out / "README.md").write_text("\n\n".join([introduction, table(["claim", "paper", "here", "verdict"], rows), seeds]) + "\n")

@@ -1,4 +1,5 @@
 """Runs `lyceum`, several at a time, so that a signal ends them all in order."""
+import functools
 import os
 import signal
 import subprocess
@@ -38,6 +39,11 @@ class Program:
         if process.returncode:
             raise Failed(f"lyceum {' '.join(arguments)}\n{err.strip()}", process.returncode if process.returncode > 0 else 1)
         return out
+
+    @functools.cached_property
+    def version(self) -> str:
+        """With its commit."""
+        return self.run("--version").splitlines()[0]
 
     def require_wanted(self) -> None:
         if self._stopping:

@@ -1,8 +1,8 @@
 """The text that every fresh machine has, in domains, as token files with one vocabulary.
 
 A domain is the text files of a kind: C headers, Python sources, manual pages, documentation, licences. Files are chosen
-and held out by a digest of their content, so the same machine gives the same text, and a file that occurs twice counts
-once. Near duplicates (a licence in two spellings) are not looked for.
+and held out by a digest of their content, so the same files in the same places give the same text, and a file that
+occurs twice counts once. Near duplicates (a licence in two spellings) are not looked for.
 """
 import gzip
 import hashlib
@@ -54,6 +54,10 @@ class Corpus:
     names: tuple[str, ...]  # of domains
     tokens: dict[str, int]  # for training, by domain
     digest: str  # of all token files
+
+    def held_out(self) -> int:
+        """Tokens, of all domains."""
+        return sum(json.loads((self.folder / f"{name}-valid.json").read_text())["tokens"] for name in self.names)
 
     def train(self, *names: str) -> str:
         """A mixture of domains, of all without names, in equal parts."""
