@@ -108,7 +108,7 @@ def run(lab: Lab) -> Page:
                  table(["layer, choice", "MoDSE, first tenth", "MoDSE, last tenth", "uniform, last tenth"],
                        [[f"{layer}, top {k + 1}", ratio(early[layer][k]), ratio(late[layer][k]), ratio(base_late[layer][k])]
                         for layer in range(len(early)) for k in range(2)]),
-                 f"{sum(becomes_even)} of {len(becomes_even)} rows become more even during training; in the paper, all do.")
+                 f"{sum(becomes_even)} of {len(becomes_even)} rows become more even during training; in the paper, the load evens out.")
     page.results |= {"loss": losses, "chosen_width": chosen, "reduction": {str(k): v for k, v in reduction.items()},
                      "reduction_in_another_seed": {str(k): v for k, v in fair.items()}, "wider": wide}
     page.models = models
