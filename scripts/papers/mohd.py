@@ -56,7 +56,8 @@ def run(lab: Lab) -> Page:
                 "quarters (here 6 of 8 pieces: the paper's 4 of 12 would be a third). Embedding and output head are as wide as the hidden "
                 "dimension, so those of MoHD ×2 have twice as many parameters, which at this size is much of the model. The paper claims a "
                 "lower perplexity for MoHD ×2, that every part of the method is needed for it (Table 4), that three quarters are better than "
-                "LLaMA and half cost little, and that domains choose different sub-dimensions (Figure 11).")
+                "LLaMA and half cost little, and that domains choose different sub-dimensions (Figure 11). At the start, a half's output enters the "
+                "residual stream times 2 with sub-dimension scaling, and times about 1/8 without it.")
     page.claims.append(Claim.above("LLaMA has a higher loss than MoHD ×2", gap(llama, double), losses[llama.name], losses[double.name]))
     for part, model in ablations.items():
         page.claims.append(Claim.above(f"MoHD ×2 without {part} has a higher loss", gap(model, double), losses[model.name], losses[double.name]))
@@ -73,7 +74,7 @@ def run(lab: Lab) -> Page:
              perplexity.get(model.name, ""), Spread.of(losses[model.name]), f"{math.exp(statistics.fmean(losses[model.name])):.2f}"]
             for model in models]
     page.section("Losses", table(["model", "parameters", "activated", "of blocks", "paper: perplexity", "here: loss, mean ± sd", "here: perplexity"], rows),
-                 curves(lab, page, [llama, half, three_quarters, double], "mohd.png"))
+                 curves(lab, page, [llama, half, three_quarters, double, ablations["sub-dimension scaling"]], "mohd.png"))
     routed = [domains(lab, double, seed) for seed in lab.seeds]
     names = lab.corpus.names
     figure, (axis,) = subplots()
