@@ -18,15 +18,22 @@ add_compile_definitions(OMPI_SKIP_MPICXX=1)
 # Vector code without giving up NaN, infinities or a fixed order of sums. (nvcc's options are in cuda.cmake.)
 add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Werror;-march=${LYCEUM_ARCH}>"
   "$<$<COMPILE_LANGUAGE:C,CXX>:-fno-math-errno;-fno-trapping-math;-mprefer-vector-width=512>")
-# The compiler's own garbage collection takes an eighth of a build, and saves memory that no machine lacks today.
-add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:SHELL:--param ggc-min-expand=1000 --param ggc-min-heapsize=2000000>")
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  # The compiler's own garbage collection takes an eighth of a build, and saves memory that no machine lacks today.
+  add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:SHELL:--param ggc-min-expand=1000 --param ggc-min-heapsize=2000000>")
+else()  # std::stable_sort of libstdc++ 12 calls a function that C++17 deprecated; without optimisation, `omp simd` is not one
+  add_compile_options(-Wno-deprecated-declarations -Wno-pass-failed)
+endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O3")
 # Names and lines for the sanitizers; optimised only where there are many numbers, since that doubles the time of a build.
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g1")
 if(LYCEUM_SANITIZE)
+  add_compile_definitions(LYCEUM_SANITIZE=1)
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
-  add_compile_options(-Wno-maybe-uninitialized)  # GCC warns of library code wrongly when it is instrumented
-  add_link_options(-fsanitize=address,undefined -fno-lto)  # odr_check.cmake alone reads what -flto leaves in objects
+  add_link_options(-fsanitize=address,undefined)
+endif()
+if(LYCEUM_ODR_CHECK)
+  add_link_options(-fno-lto)  # odr_check.cmake alone reads what -flto leaves in objects
 endif()
 if(LYCEUM_FUZZ)  # by clang, whose warnings are not the code's measure
   add_compile_options(-fsanitize=fuzzer-no-link,address,undefined,float-cast-overflow -fno-sanitize-recover=all

@@ -2,7 +2,7 @@
 # LYCEUM_UNITY=OFF each file is compiled by itself; scripts/check_includes.py looks for files that lean on another's includes.
 function(lyceum_together target count)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${LYCEUM_UNITY} UNITY_BUILD_BATCH_SIZE ${count})
-  if(LYCEUM_UNITY)  # GCC takes a source that another one includes for a header
+  if(LYCEUM_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)  # GCC takes a source that another one includes for a header
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
   endif()
 endfunction()
@@ -50,7 +50,7 @@ function(lyceum_room name)
       # One CPU thread runs every thread of a grid, so the kernels are optimised; their frames stay on the stack, since kernels
       # return no addresses of local variables.
       set_source_files_properties(${device_sources} PROPERTIES LANGUAGE CXX SKIP_UNITY_BUILD_INCLUSION ON
-        COMPILE_OPTIONS "-O2;-ftls-model=initial-exec;--param=asan-use-after-return=0")
+        COMPILE_OPTIONS "-O2;-ftls-model=initial-exec;-fsanitize-address-use-after-return=never")
     endif()
     list(APPEND sources ${device_sources})
   else()

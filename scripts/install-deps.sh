@@ -18,8 +18,8 @@ packages=(
 )
 # As NVIDIA's package sources name them: compiler, runtime, NVTX, cuBLASLt, NCCL.
 cuda_packages=(cuda-nvcc-13-0 cuda-cudart-dev-13-0 cuda-nvtx-13-0 libcublas-dev-13-0 libnccl2 libnccl-dev)
-fuzz_packages=(clang-16 libclang-rt-16-dev libomp-16-dev)
-test_packages=(git clang-format hdf5-tools python3-venv slurm-wlm munge iproute2 procps util-linux patchelf binutils xz-utils)
+clang_packages=(clang-19 libclang-rt-19-dev libomp-19-dev llvm-19)  # llvm: llvm-symbolizer, for names and lines in reports
+test_packages=("${clang_packages[@]}" git clang-format hdf5-tools python3-venv slurm-wlm munge iproute2 procps util-linux patchelf binutils xz-utils)
 
 usage() { sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 
@@ -86,7 +86,7 @@ esac
 command -v apt-get >/dev/null || { echo "install-deps.sh: supports only apt; install by hand: ${packages[*]}" >&2; exit 1; }
 install_packages "${packages[@]}"
 if [[ ${1:-} == --cuda ]]; then install_cuda; fi
-if [[ ${1:-} == --fuzz ]]; then install_packages "${fuzz_packages[@]}"; fi
+if [[ ${1:-} == --fuzz ]]; then install_packages "${clang_packages[@]}"; fi
 if [[ ${1:-} == --build || ${1:-} == --cuda || ${1:-} == --fuzz ]]; then exit 0; fi
 install_packages "${test_packages[@]}"
 install_python scripts/requirements.txt

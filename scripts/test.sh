@@ -53,9 +53,10 @@ export OMP_WAIT_POLICY=passive
 # For programs under the sanitizers; the others do not read it.
 sanitizers() {
   local probe=build/cpu-debug/leak-probe leaks=0  # LeakSanitizer needs ptrace, which some containers forbid
-  if echo 'int main() {}' | g++ -fsanitize=address -x c++ - -o "$probe" && ASAN_OPTIONS=detect_leaks=1 "$probe" 2>/dev/null
+  if echo 'int main() {}' | clang++-19 -fsanitize=address -x c++ - -o "$probe" && ASAN_OPTIONS=detect_leaks=1 "$probe" 2>/dev/null
   then leaks=1; else echo "LeakSanitizer cannot run here (no ptrace): leaks are not checked"; fi
   export ASAN_OPTIONS=detect_leaks=$leaks:detect_stack_use_after_return=1:strict_string_checks=1
+  export ASAN_SYMBOLIZER_PATH=/usr/bin/llvm-symbolizer-19  # names and lines in reports
   export LSAN_OPTIONS=suppressions=$PWD/tests/support/leaks.supp:print_suppressions=0 UBSAN_OPTIONS=print_stacktrace=1
 }
 
@@ -109,7 +110,8 @@ configured() {  # preset: whether a build of it is there, with the tests that th
 }
 for preset in "${presets[@]}"; do
   if [[ -z $filter ]] || ! configured "$preset"; then
-    needed "configure $preset" cmake --preset "$preset" -DLYCEUM_UNIT_TESTS=$unit_tests
+    needed "configure $preset" cmake --preset "$preset" -DLYCEUM_UNIT_TESTS=$unit_tests \
+      -DLYCEUM_ODR_CHECK=$([[ $preset == "$optimised" ]] && echo ON || echo OFF)
   fi
 done
 

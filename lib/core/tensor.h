@@ -53,7 +53,7 @@ struct Matrix {
   constexpr bool contiguous() const { return stride == cols; }
   constexpr Matrix rows_from(std::int64_t first, std::int64_t count) const { return {row(first), count, cols, stride}; }
   constexpr Matrix cols_from(std::int64_t first, std::int64_t count) const {
-    return {data + first, rows, count, stride};
+    return {rows > 0 ? data + first : data, rows, count, stride};  // without rows there may be no memory
   }
 };
 

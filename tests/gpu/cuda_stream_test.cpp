@@ -67,8 +67,8 @@ TEST(CudaStream, TheLimitIsNamedWithItsGpu) {
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("out of memory on GPU 0"));
   }
-  EXPECT_THROW(CudaStream(CudaStream::device_count()), Error);
-  EXPECT_THROW(CudaStream(-1), Error);
+  EXPECT_THROW(CudaStream{CudaStream::device_count()}, Error);
+  EXPECT_THROW(CudaStream{-1}, Error);
 }
 
 TEST(CudaStream, ABadIndexIsToldOnceAtTheNextWait) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <sstream>
+#include <stdexcept>
 
 #include "core/error.h"
 #include "io/config/aliases.h"
@@ -340,7 +341,9 @@ TEST(ConfigText, keys_of_earlier_builds_are_passed_over) {
 
 struct Anything {
   template <class T>
-  operator T() const;  // never defined: only sizes of brace lists are asked
+  operator T() const {  // never called: only sizes of brace lists are asked
+    throw std::logic_error("a value of Anything");
+  }
 };
 template <class Aggregate, class... Fields>
 constexpr std::size_t field_count() {

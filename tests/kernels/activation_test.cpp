@@ -46,7 +46,8 @@ struct Bank {
   /// f(index, whether it is padding) for every element of a layout.
   template <class F>
   void each(const SegmentLayout& layout, const F& f) const {
-    const SegmentedMatrix<const T> matrix = layout.over<const T>(nullptr);
+    const std::vector<T> memory(static_cast<std::size_t>(layout.size()));
+    const SegmentedMatrix<const T> matrix = layout.over<const T>(memory.data());
     for (std::int64_t e = 0; e < table.view().count(); ++e) {
       const auto s = static_cast<std::size_t>(e);
       const Matrix<const T> segment = matrix.segment(table.view(), e);

@@ -16,7 +16,7 @@
 #include "core/dtype.h"
 #include "core/error.h"
 
-#if defined(__SANITIZE_ADDRESS__)
+#if LYCEUM_SANITIZE
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -111,14 +111,14 @@ class EmulatedBlock {
   }
 
   void finish_switch([[maybe_unused]] void* fake_stack) {
-#if defined(__SANITIZE_ADDRESS__)
+#if LYCEUM_SANITIZE
     __sanitizer_finish_switch_fiber(fake_stack, &host_stack_, &host_stack_bytes_);
 #endif
   }
   /// Back to the scheduler.
   void leave([[maybe_unused]] bool for_ever) {
     Thread& thread = threads_[static_cast<std::size_t>(current_)];
-#if defined(__SANITIZE_ADDRESS__)
+#if LYCEUM_SANITIZE
     __sanitizer_start_switch_fiber(for_ever ? nullptr : &thread.fake_stack, host_stack_, host_stack_bytes_);
 #endif
     swapcontext(&thread.context, &host_);
@@ -127,12 +127,12 @@ class EmulatedBlock {
   void enter(int index) {
     current_ = index;
     Thread& thread = threads_[static_cast<std::size_t>(index)];
-#if defined(__SANITIZE_ADDRESS__)
+#if LYCEUM_SANITIZE
     void* fake_stack = nullptr;
     __sanitizer_start_switch_fiber(&fake_stack, thread.stack.get(), stack_bytes);
 #endif
     swapcontext(&host_, &thread.context);
-#if defined(__SANITIZE_ADDRESS__)
+#if LYCEUM_SANITIZE
     __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
 #endif
   }
@@ -181,8 +181,10 @@ class EmulatedBlock {
   int index_ = 0, blocks_ = 1;
   std::function<void(int)> body_;
   ucontext_t host_;
+#if LYCEUM_SANITIZE
   const void* host_stack_ = nullptr;
   std::size_t host_stack_bytes_ = 0;
+#endif
   int current_ = 0;
   std::exception_ptr error_;
 };

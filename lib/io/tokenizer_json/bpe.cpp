@@ -198,8 +198,8 @@ class Bpe : public SubwordModel {
         left = merge[0];
         right = merge[1];
       }
-      merges_.set(token_id(left, "merged token"), token_id(right, "merged token"),
-                  {.rank = rank++, .id = token_id(left + right, "merged token")});
+      const std::int32_t merged = token_id(left + right, "merged token");
+      merges_.set(token_id(left, "merged token"), token_id(right, "merged token"), {.rank = rank++, .id = merged});
     }
   }
 

@@ -12,7 +12,9 @@ namespace lyceum::reference {
 /// The GEMMs as plain loops over rows: what double runs, and the oracle of the fast versions for any type.
 template <class T, class Out>
 void run(const CpuStream& stream, const Gemm<T, Out>& gemm) {
-  const auto& [a, b, c, transpose_a, transpose_b, accumulate] = gemm;
+  const auto &a = gemm.a, &b = gemm.b;
+  const auto& c = gemm.c;
+  const bool transpose_a = gemm.transpose_a, transpose_b = gemm.transpose_b, accumulate = gemm.accumulate;
   const std::int64_t depth = transpose_a ? a.rows : a.cols;
 #pragma omp parallel for num_threads(stream.threads())
   for (std::int64_t i = 0; i < c.rows; ++i) {

@@ -59,7 +59,7 @@ __device__ void store(T* to, const Pack<T, width>& pack) {
 template <class T>
 constexpr int pack_width = 16 / static_cast<int>(sizeof(T));
 
-constexpr bool is_aligned(const void* address, std::uintptr_t bytes = 16) {
+__host__ __device__ inline bool is_aligned(const void* address, std::uintptr_t bytes = 16) {
   return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
 }
 

@@ -7,7 +7,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   const std::filesystem::path file = fuzz::input_file("config.json", fuzz::text_of(data, size));
-  fuzz::refused([&] { hugging_face::ModelFolder(fuzz::folder()); });  // without weights
+  fuzz::refused([&] { hugging_face::ModelFolder{fuzz::folder()}; });  // without weights
   return fuzz::taken_or_refused([&] {
     const hugging_face::Json json = hugging_face::read_object(file);
     for (const hugging_face::Architecture& architecture : hugging_face::architectures()) {
