@@ -8,6 +8,14 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()
 
+if((LYCEUM_SANITIZE OR LYCEUM_FUZZ) AND NOT CMAKE_CXX_COMPILER_ID STREQUAL Clang)
+  message(FATAL_ERROR "The sanitizers need clang, but ${CMAKE_BINARY_DIR} was configured with ${CMAKE_CXX_COMPILER}: "
+    "configure it anew with cmake --fresh --preset cpu-debug (or --preset fuzz)")
+endif()
+if(LYCEUM_ODR_CHECK AND NOT CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  message(FATAL_ERROR "LYCEUM_ODR_CHECK needs GCC, not ${CMAKE_CXX_COMPILER}")
+endif()
+
 find_program(CCACHE ccache)
 if(CCACHE)
   set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
@@ -22,7 +30,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   # The compiler's own garbage collection takes an eighth of a build, and saves memory that no machine lacks today.
   add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:SHELL:--param ggc-min-expand=1000 --param ggc-min-heapsize=2000000>")
 else()  # std::stable_sort of libstdc++ 12 calls a function that C++17 deprecated; without optimisation, `omp simd` is not one
-  add_compile_options(-Wno-deprecated-declarations -Wno-pass-failed)
+  add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-Wno-deprecated-declarations;-Wno-pass-failed>")
 endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O3")
 # Names and lines for the sanitizers; optimised only where there are many numbers, since that doubles the time of a build.
@@ -35,8 +43,8 @@ endif()
 if(LYCEUM_ODR_CHECK)
   add_link_options(-fno-lto)  # odr_check.cmake alone reads what -flto leaves in objects
 endif()
-if(LYCEUM_FUZZ)  # by clang, whose warnings are not the code's measure
-  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined,float-cast-overflow -fno-sanitize-recover=all
-    -fno-omit-frame-pointer -O1 -w)
+if(LYCEUM_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+    -fno-omit-frame-pointer -O1)
   add_link_options(-fsanitize=address,undefined)
 endif()

@@ -50,7 +50,7 @@ function(lyceum_room name)
       # One CPU thread runs every thread of a grid, so the kernels are optimised; their frames stay on the stack, since kernels
       # return no addresses of local variables.
       set_source_files_properties(${device_sources} PROPERTIES LANGUAGE CXX SKIP_UNITY_BUILD_INCLUSION ON
-        COMPILE_OPTIONS "-O2;-ftls-model=initial-exec;-fsanitize-address-use-after-return=never")
+        COMPILE_OPTIONS "-O2;-ftls-model=initial-exec;$<$<BOOL:${LYCEUM_SANITIZE}>:-fsanitize-address-use-after-return=never>")
     endif()
     list(APPEND sources ${device_sources})
   else()

@@ -35,10 +35,12 @@ if ((${#targets[@]} == 0)); then
   done
 fi
 command -v clang++-19 >/dev/null || { echo "fuzz.sh: clang++-19 is missing: run scripts/install-deps.sh --fuzz" >&2; exit 1; }
-[[ -f $build/build.ninja ]] || cmake --preset fuzz >/dev/null || exit
+if [[ ! -f $build/build.ninja ]] || ! grep -q '^CMAKE_CXX_COMPILER:.*clang++-19$' "$build/CMakeCache.txt"; then
+  cmake --fresh --preset fuzz >/dev/null || exit
+fi
 cmake --build --preset fuzz --target "${targets[@]/#/fuzz_}" || exit
 
-export ASAN_SYMBOLIZER_PATH=/usr/bin/llvm-symbolizer-19  # names and lines in reports
+symbolizer=$(command -v llvm-symbolizer-19) && export ASAN_SYMBOLIZER_PATH=$symbolizer  # names and lines in reports
 export ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1
 export OMP_NUM_THREADS=1
 [[ -n ${TMPDIR:-} || ! -w /dev/shm ]] || export TMPDIR=/dev/shm  # targets write their input to files

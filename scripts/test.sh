@@ -52,11 +52,12 @@ export OMP_WAIT_POLICY=passive
 
 # For programs under the sanitizers; the others do not read it.
 sanitizers() {
-  local probe=build/cpu-debug/leak-probe leaks=0  # LeakSanitizer needs ptrace, which some containers forbid
-  if echo 'int main() {}' | clang++-19 -fsanitize=address -x c++ - -o "$probe" && ASAN_OPTIONS=detect_leaks=1 "$probe" 2>/dev/null
-  then leaks=1; else echo "LeakSanitizer cannot run here (no ptrace): leaks are not checked"; fi
+  local probe=build/cpu-debug/leak-probe leaks=0 symbolizer  # LeakSanitizer needs ptrace, which some containers forbid
+  needed "LeakSanitizer" clang++-19 -fsanitize=address -x c++ - -o "$probe" <<<'int main() {}'
+  if ASAN_OPTIONS=detect_leaks=1 "$probe" 2>/dev/null; then leaks=1
+  else echo "LeakSanitizer cannot run here (no ptrace): leaks are not checked"; fi
   export ASAN_OPTIONS=detect_leaks=$leaks:detect_stack_use_after_return=1:strict_string_checks=1
-  export ASAN_SYMBOLIZER_PATH=/usr/bin/llvm-symbolizer-19  # names and lines in reports
+  symbolizer=$(command -v llvm-symbolizer-19) && export ASAN_SYMBOLIZER_PATH=$symbolizer  # names and lines in reports
   export LSAN_OPTIONS=suppressions=$PWD/tests/support/leaks.supp:print_suppressions=0 UBSAN_OPTIONS=print_stacktrace=1
 }
 
