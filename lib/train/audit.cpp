@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <map>
 #include <span>
 #include <utility>
@@ -111,6 +113,38 @@ Finding GradientDigests::difference(const GradientDigests& other) const {
   Finding most;
   for (std::size_t i = 0; i < seen_.size(); ++i) {
     if (seen_[i].digest != other.seen_[i].digest) most.add(seen_[i].place);
+  }
+  return most;
+}
+
+std::vector<std::uint64_t> GradientDigests::without_sums() const {
+  std::vector<std::uint64_t> digests;
+  for (const Seen& seen : seen_) {
+    if (seen.place.kind != Finding::Kind::sum) digests.push_back(seen.digest);
+  }
+  return digests;
+}
+
+Finding GradientDigests::difference(const ProcessGroup& group, int shift, const GradientDigests& of_other) const {
+  const std::vector<std::uint64_t> own = without_sums(), again = of_other.without_sums();
+  const std::vector<std::uint64_t> all = all_of(group, std::array{joined(own), joined(again)});
+  const auto other = [&](int rank) { return (rank + shift) % group.size(); };
+  bool same = true;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    same = same && all[2 * static_cast<std::size_t>(other(rank))] == all[2 * static_cast<std::size_t>(rank) + 1];
+  }
+  if (same) return {};
+  const std::vector<std::string> told =
+      group.all_gather(std::string(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(std::uint64_t)));
+  const std::string& theirs = told[static_cast<std::size_t>(other(group.rank()))];
+  require(theirs.size() == again.size() * sizeof(std::uint64_t), "ranks {} and {} of group {} have other parameters",
+          group.rank(), other(group.rank()), group.name());
+  std::vector<std::uint64_t> expected(again.size());
+  std::memcpy(expected.data(), theirs.data(), theirs.size());
+  Finding most;
+  for (std::size_t i = 0, k = 0; i < of_other.seen_.size(); ++i) {
+    const Seen& seen = of_other.seen_[i];
+    if (seen.place.kind != Finding::Kind::sum && seen.digest != expected[k++]) most.add(seen.place);
   }
   return most;
 }

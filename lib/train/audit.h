@@ -35,12 +35,17 @@ class GradientDigests {
   void add(Finding place, std::uint64_t digest);
   /// What differs in the other and says most of the cause; none where nothing does.
   Finding difference(const GradientDigests& other) const;
+  /// Collective over a group whose rank r computed the gradients of rank r + shift (modulo its size), `of_other`,
+  /// beside its own: what of them is not what that rank computed. Sums over copies are left out.
+  Finding difference(const ProcessGroup& group, int shift, const GradientDigests& of_other) const;
 
  private:
   struct Seen {
     Finding place;
     std::uint64_t digest;
   };
+  std::vector<std::uint64_t> without_sums() const;
+
   std::vector<Seen> seen_;
 };
 

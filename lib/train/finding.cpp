@@ -43,7 +43,8 @@ Finding agree(const ProcessGroup& world, const Finding& own) {
   const std::string what = world.broadcast(own.what, ranks.front());
   return {.kind = static_cast<Finding::Kind>(-best.first),
           .order = best.second,
-          .what = fmt::format("{} on rank{} {}", what, ranks.size() > 1 ? "s" : "", rank_ranges(ranks))};
+          .what = fmt::format("{} on rank{} {}", what, ranks.size() > 1 ? "s" : "", rank_ranges(ranks)),
+          .ranks = ranks};
 }
 
 bool all_finite(const Stream& stream, const Tensor& values, const Range& part) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/range.h"
 #include "core/tensor.h"
@@ -15,8 +16,9 @@ struct Finding {
   /// What says more about the cause comes later. `sum`: of gradients over copies; `gradient`: what one rank added.
   enum class Kind : std::uint8_t { none, norm, sum, gradient, loss, output, weight };
   Kind kind = Kind::none;
-  std::int64_t order = 0;  // among findings of a kind the smallest is nearest to the cause
-  std::string what;        // "the gradient of …"
+  std::int64_t order = 0;    // among findings of a kind the smallest is nearest to the cause
+  std::string what;          // "the gradient of …"
+  std::vector<int> ranks{};  // that saw it, once all have agreed
 
   /// Keeps what says more about the cause.
   void add(Finding other);

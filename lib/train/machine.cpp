@@ -88,4 +88,12 @@ double job_memory() {
   return std::min({machine, control_group_limit(), slurm_limit()});
 }
 
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name")) return line.substr(std::min(line.find(':') + 2, line.size()));
+  }
+  return "cpu";
+}
+
 }  // namespace lyceum

@@ -15,4 +15,7 @@ CoreSet own_cores();
 /// groups, and what Slurm granted it, whichever is least.
 double job_memory();
 
+/// "AMD EPYC 9354P 32-Core Processor"; "cpu" where it is not known.
+std::string cpu_name();
+
 }  // namespace lyceum

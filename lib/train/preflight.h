@@ -18,7 +18,7 @@ struct StepRehearsal {
 };
 /// Runs the code of a training step as rank `rank` of `ranks`, where nothing is computed and nobody else is there: it
 /// takes neither the step's time nor its memory. Experts are taken to be chosen equally often. `step`: the steps before
-/// it, by which it may be audited or computed twice.
+/// it, by which it may be audited or computed again.
 StepRehearsal rehearse_step(const Config& config, const TokenLoader& loader, int rank, int ranks,
                             std::int64_t step = 0);
 

@@ -48,43 +48,28 @@ std::string own_build() {
                      fs::last_write_time(program, unknown).time_since_epoch().count());
 }
 
-std::string processor_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("model name")) return line.substr(std::min(line.find(':') + 2, line.size()));
-  }
-  return "cpu";
-}
-
 std::string date_of_today() { return fmt::format("{:%Y-%m-%d}", fmt::localtime(std::time(nullptr))); }
-
-/// "NVIDIA H100 80GB HBM3" of "cuda:0 NVIDIA H100 80GB HBM3, shared"; empty of a CPU.
-std::string gpu_name(const RankPlace& place) {
-  const std::size_t space = place.device.find(' ');
-  return space == std::string::npos ? "" : place.device.substr(space + 1, place.device.find(',') - space - 1);
-}
 
 /// Of all ranks, ranks that share a GPU counting once; none as soon as a device is not known.
 std::optional<RunPeak> stated_peak(const RunConfig& run, const std::vector<RankPlace>& places) {
   RunPeak peak;
   for (const RankPlace& place : places) {
-    const StatedPeaks stated = stated_peaks(gpu_name(place));
+    const StatedPeaks stated = place.device == "cpu" ? StatedPeaks{} : stated_peaks(place.processor);
     const double flops = run.precision == "bf16" ? stated.bf16_flops : stated.f32_flops;
     if (flops == 0) return {};
     const auto sharers = std::ranges::count_if(
         places, [&](const RankPlace& other) { return other.host == place.host && other.device == place.device; });
     peak.flops += flops / static_cast<double>(sharers);
   }
-  peak.source = fmt::format("as specified for {} in {}", gpu_name(places.front()), run.precision);
+  peak.source = fmt::format("as specified for {} in {}", places.front().processor, run.precision);
   return peak;
 }
 
 /// How this rank's machine is used: what a measured peak holds for.
 std::string way_of_measuring(const RunConfig& run, const RankPlace& own, const std::vector<RankPlace>& places) {
   const auto ranks = std::ranges::count(places, own.host, &RankPlace::host);
-  const std::string gpu = gpu_name(own);
-  return fmt::format("{}, {} of {}, {}", gpu.empty() ? processor_name() : gpu, count_text(ranks, "rank"),
-                     count_text(own.threads, "thread"), run.precision);
+  return fmt::format("{}, {} of {}, {}", own.processor, count_text(ranks, "rank"), count_text(own.threads, "thread"),
+                     run.precision);
 }
 
 /// Collective. What this rank's machine does with all of its ranks at once.

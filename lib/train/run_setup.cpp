@@ -33,7 +33,8 @@ struct RankGpu {
   int device;
   Transport transport;
   double memory;     // bytes: this rank's share of the GPU's
-  std::string name;  // "cuda:0 NVIDIA H100 80GB HBM3"
+  std::string name;  // "NVIDIA H100 80GB HBM3"
+  bool shared;
 };
 
 /// Collective. This rank's GPU where config.run.device says so.
@@ -52,7 +53,8 @@ std::optional<RankGpu> gpu_of(const Config& config, const MpiSession& session, c
     return RankGpu{.device = device,
                    .transport = transport == "staged" || shared ? Transport::staged : Transport::nccl,
                    .memory = static_cast<double>(info.memory) / sharers,
-                   .name = fmt::format("cuda:{} {}{}", device, info.name, shared ? ", shared" : "")};
+                   .name = info.name,
+                   .shared = shared};
   }
   return {};
 }
@@ -62,9 +64,11 @@ std::optional<RankGpu> gpu_of(const Config& config, const MpiSession& session, c
 std::vector<RankPlace> places_of(const RunConfig& run, const MpiSession& session, const ProcessGroup& world,
                                  const std::optional<RankGpu>& gpu) {
   const CoreSet cores = own_cores();
+  const std::string device =
+      gpu ? fmt::format("cuda:{} {}{}", gpu->device, gpu->name, gpu->shared ? ", shared" : "") : "cpu";
   const std::vector<std::string> told =
       world.all_gather(nlohmann::json{session.host(), cores.text, cores.count, session.local_rank(),
-                                      gpu ? gpu->memory : memory_of_rank(session), gpu ? gpu->name : "cpu"}
+                                      gpu ? gpu->memory : memory_of_rank(session), device, gpu ? gpu->name : cpu_name()}
                            .dump());
   std::vector<RankPlace> places;
   std::map<std::pair<std::string, std::string>, int> sharing;
@@ -75,7 +79,8 @@ std::vector<RankPlace> places_of(const RunConfig& run, const MpiSession& session
                       .local_rank = json[3],
                       .threads = json[2],
                       .memory = json[4],
-                      .device = json[5]});
+                      .device = json[5],
+                      .processor = json[6]});
     ++sharing[{places.back().host, places.back().cores}];
   }
   for (RankPlace& place : places) {

@@ -23,6 +23,7 @@ struct RankPlace {
   int local_rank = 0, threads = 1;
   double memory = 0;  // bytes: its share of what the machine, or the job's limit on it, has
   std::string device;
+  std::string processor;  // the model of the GPU, or of the CPU where there is none
 };
 
 /// Device, threads and groups of this rank. Addresses of the groups stay valid as long as the setup.

@@ -6,6 +6,8 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <set>
+#include <utility>
 
 #include "core/copy.h"
 #include "kernels/digest.h"
@@ -60,7 +62,6 @@ TrainStep::TrainStep(const Config& config, const RunSetup& setup, StagedModel& m
   const std::int64_t tokens = config.batch.micro * config.batch.seq_len;
   for (std::int64_t m = 0; m < micro_batches(config, setup.mesh.world.size()); ++m) {
     batches_.push_back(empty_batch(setup.stream, config, config.batch.micro, reads));
-    batches_.back().first_token = (m * setup.mesh.data.size() + setup.mesh.data.rank()) * tokens;
     batches_.back().step = numbers_.step();
     if (config.moe.top_k_start > 0) batches_.back().choices = numbers_.choices();
   }
@@ -75,16 +76,18 @@ TrainStep::TrainStep(const Config& config, const RunSetup& setup, StagedModel& m
   }
 }
 
-/// Returns how many targets of the global batch count. Where not all do, every stage counts: all must know the same.
-std::int64_t TrainStep::load_batches(const TokenLoader& loader, std::int64_t first_sample) {
+/// What data rank `data_rank` computes. Returns how many targets of the global batch count. Where not all do, every
+/// stage counts: all must know the same.
+std::int64_t TrainStep::load_batches(const TokenLoader& loader, std::int64_t first_sample, int data_rank) {
   const ProcessGroup& data = setup_.mesh.data;
   const std::int64_t micro = config_.batch.micro;
   const bool masked = loader.masked();
   std::array<std::int64_t, 1> targets{0};
-  std::int64_t first = first_sample + data.rank() * micro;
-  for (const Transformer::Batch& batch : batches_) {
+  std::int64_t first = data_rank * micro;
+  for (Transformer::Batch& batch : batches_) {
+    batch.first_token = first * config_.batch.seq_len;
     if (masked || batch.inputs.defined()) {
-      const auto counted = load(setup_.stream, {&loader, first, micro}, config_.model.vocab, batch);
+      const auto counted = load(setup_.stream, {&loader, first_sample + first, micro}, config_.model.vocab, batch);
       targets[0] = std::accumulate(counted.begin(), counted.end(), targets[0]);
     }
     first += data.size() * micro;
@@ -234,22 +237,63 @@ void TrainStep::digest_sums() {
   }
 }
 
-/// Collective. A step is the same bits whenever it is computed: where it is not, a processor, memory or a message is at
-/// fault.
-std::vector<TimedAction> TrainStep::passes_twice(std::int64_t step) {
-  std::array<GradientDigests, 2> made;
-  std::vector<TimedAction> trace;
-  for (GradientDigests& digests : made) {
-    digests_ = &digests;
-    trace = passes();
-    digest_sums();
-  }
+/// How many data ranks further a rank is that can compute what this one does, the same bits: it holds copies of the
+/// same parameters, and its processor is the same. 0 where there is none.
+int TrainStep::data_ranks_to_copy() const {
+  const Mesh& mesh = setup_.mesh;
+  const auto alike = [&](const RankPlace& place) {
+    return place.processor == setup_.places[0].processor && place.threads == setup_.places[0].threads;
+  };
+  // Algorithms that a rank has just timed are not yet those of all, and a loss over the batch adds up in rank order.
+  if (!computed_ || config_.balance.scope == BalanceScope::batch || !std::ranges::all_of(setup_.places, alike))
+    return 0;
+  const int tensor = mesh.tensor.size();
+  const int shift = std::lcm(mesh.expert.size() * mesh.expert_tensor.size(), tensor) / tensor;
+  return shift < mesh.data.size() ? shift : 0;
+}
+
+GradientDigests TrainStep::digests_of_passes(std::vector<TimedAction>& trace) {
+  GradientDigests digests;
+  digests_ = &digests;
+  trace = passes();
+  digest_sums();
   digests_ = nullptr;
-  const Finding found = agree(setup_.mesh.world, made[0].difference(made[1]));
-  require(found.kind == Finding::Kind::none,
+  return digests;
+}
+
+/// Collective. A step is the same bits whenever and wherever it is computed: where it is not, a processor, memory or a
+/// message is at fault. The last passes are those of the update.
+std::vector<TimedAction> TrainStep::replayed_passes(const TokenLoader& loader, std::int64_t step,
+                                                    std::int64_t first_sample) {
+  const ProcessGroup &world = setup_.mesh.world, &data = setup_.mesh.data;
+  const std::string advice = advice_on_old_faults(std::max<std::int64_t>(0, step - config_.run.replay_every));
+  std::vector<TimedAction> trace;
+  const GradientDigests first = digests_of_passes(trace);
+  GradientDigests of_other;
+  const int shift = data_ranks_to_copy();
+  if (shift > 0) {
+    load_batches(loader, first_sample, (data.rank() + shift) % data.size());
+    of_other = digests_of_passes(trace);
+    load_batches(loader, first_sample, data.rank());
+  }
+  const GradientDigests again = digests_of_passes(trace);
+  const Finding changed = agree(world, first.difference(again));
+  require(changed.kind == Finding::Kind::none,
           "computed twice, step {} gave two results: {}: a fault of a processor, memory or network? {}", step,
-          found.what, advice_on_old_faults(std::max<std::int64_t>(0, step - config_.run.replay_every)));
-  return trace;
+          changed.what, advice);
+  if (shift == 0) return trace;
+  const Finding differs = agree(world, again.difference(data, shift, of_other));
+  if (differs.kind == Finding::Kind::none) return trace;
+  std::set<std::pair<int, int>> pairs;
+  for (const int rank : differs.ranks) {
+    const int at = setup_.mesh.shape.index_of(rank, world.size()).data;
+    pairs.insert(std::minmax({rank, rank + ((at + shift) % data.size() - at) * setup_.mesh.tensor.size()}));
+  }
+  std::string ranks;
+  for (const auto& [one, other] : pairs) ranks += fmt::format("{}{} and {}", ranks.empty() ? "" : ", ", one, other);
+  fail(ExitCode::failed,
+       "ranks {} computed step {} from the same tokens, with two results: {}: a fault of a processor? {}", ranks, step,
+       differs.what, advice);
 }
 
 /// Collective. `step`: the number of the one that is being made, or of those that are done.
@@ -320,7 +364,7 @@ std::vector<TimedAction> TrainStep::passes() {
 StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int64_t first_sample, double lr) {
   StepResult result;
   result.lr = lr;
-  result.targets = load_batches(loader, first_sample);
+  result.targets = load_batches(loader, first_sample, setup_.mesh.data.rank());
   optimizer_.prepare(lr, numbers_.update());
   numbers_.set_step(setup_.stream, step, choices_of_step(config_.moe, step, config_.run.steps), result.targets);
   const bool audited = due(step + 1, config_.run.audit_every);
@@ -330,7 +374,7 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int
   };
   if (due(step + 1, config_.run.replay_every)) {
     recorded_.forget();
-    result.trace = passes_twice(step + 1);
+    result.trace = replayed_passes(loader, step + 1, first_sample);
     update();
   } else {
     recorded_.run([&] {
@@ -353,6 +397,7 @@ StepResult TrainStep::run(const TokenLoader& loader, std::int64_t step, std::int
   // see.
   require_undamaged(result.skipped ? optimizer_.look_for_damage() : optimizer_.damage());
   if (audited) require_undamaged(optimizer_.look_for_frozen_damage());
+  computed_ = true;
   return result;
 }
 

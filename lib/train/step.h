@@ -83,9 +83,11 @@ class TrainStep {
 
  private:
   TapeStage::Results forward(Transformer& stage, Tape& tape, const Transformer::Batch& batch, const Variable& x);
-  std::int64_t load_batches(const TokenLoader& loader, std::int64_t first_sample);
+  std::int64_t load_batches(const TokenLoader& loader, std::int64_t first_sample, int data_rank);
   std::vector<TimedAction> passes();
-  std::vector<TimedAction> passes_twice(std::int64_t step);
+  int data_ranks_to_copy() const;
+  GradientDigests digests_of_passes(std::vector<TimedAction>& trace);
+  std::vector<TimedAction> replayed_passes(const TokenLoader& loader, std::int64_t step, std::int64_t first_sample);
   void compare_copies(std::int64_t step) const;
   void require_undamaged(const std::string& damage) const;
   void add_shared_table();
@@ -113,8 +115,9 @@ class TrainStep {
   GradientNorm gradient_norm_;
   NormSums weight_norms_;
   RecordedWork recorded_;               // all launches of a step, where no other rank takes part
+  bool computed_ = false;               // a step, since the start
   Finding* seen_ = nullptr;             // while passes look for what is not finite: what they found
-  GradientDigests* digests_ = nullptr;  // while a step is computed twice: what it makes
+  GradientDigests* digests_ = nullptr;  // while a step is computed again: what it makes
 };
 
 }  // namespace lyceum

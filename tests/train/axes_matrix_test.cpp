@@ -20,6 +20,7 @@ constexpr int steps = 5;
 /// widths, vocabulary and sequences.
 Config matrix_config() {
   Config config = tiny_config();
+  config.run.replay_every = 4;  // what ranks compute for each other is what these compute
   config.batch = {.global = 16, .micro = 2, .seq_len = 7};
   config.model.layers = 5;
   config.model.hidden = 16;

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <mpi.h>
 
@@ -188,6 +189,7 @@ TEST(Faults, WatchingFitsEveryMesh) {
       if (!tied) config.optim.train_only = {"model/layers/*"};
       config.parallel.pipeline = world >= 2 ? 2 : 1;
       config.parallel.tensor = world >= 8 ? 2 : 1;
+      config.parallel.expert = world >= 4 ? 2 : 1;  // of 8 ranks copies of the experts are left
       config.batch.micro = 1;
       TinyTraining training(config, ProcessGroup::world(60));
       EXPECT_FALSE(training.run(0, 3).back().skipped);
@@ -261,6 +263,31 @@ TEST(Faults, WhatIsComputedTwiceMustAgree) {
     EXPECT_GT(found, 0);
     const bool tells = world.rank() == 0;  // all ranks found the same
     tell(gradients ? "gradients" : "passes", tells ? found : 0, tells ? trials : 0, tells ? harmless : 0);
+  }
+}
+
+/// A wrong weight, which makes the same error each time, as a broken processor may.
+TEST(Faults, AnErrorThatARankRepeatsIsFoundByAnother) {
+  const ProcessGroup world = ProcessGroup::world(60);
+  if (world.size() == 1) return;
+  for (const int expert : {1, world.size() / 2}) {
+    for (int rank = 0; rank < world.size(); ++rank) {
+      Config config = watched_config();
+      config.run.audit_every = 0;
+      config.run.replay_every = 2;
+      config.parallel.expert = expert;
+      TinyTraining training(config, ProcessGroup::world(60));
+      training.run(0, 1);
+      if (rank == world.rank()) flip(training.model().units().back()->values().raw(), 22);
+      const std::string problem = problem_of(training, 1);
+      const int other = (rank + expert) % world.size(), before = (rank + world.size() - expert) % world.size();
+      for (const auto& [low, high] : {std::minmax(rank, other), std::minmax(before, rank)}) {
+        EXPECT_NE(problem.find(fmt::format("{} and {}", low, high)), std::string::npos) << problem;
+      }
+      EXPECT_NE(problem.find(" computed step 2 from the same tokens, with two results: the gradient of "),
+                std::string::npos)
+          << problem;
+    }
   }
 }
 

@@ -13,7 +13,13 @@ namespace lyceum {
 namespace {
 
 RankPlace place(const std::string& host, int local_rank) {
-  return {.host = host, .cores = "0-3", .local_rank = local_rank, .threads = 4, .memory = 8e9, .device = "cpu"};
+  return {.host = host,
+          .cores = "0-3",
+          .local_rank = local_rank,
+          .threads = 4,
+          .memory = 8e9,
+          .device = "cpu",
+          .processor = "EPYC"};
 }
 
 std::unique_ptr<RunSetup> setup_with(std::vector<RankPlace> places) {

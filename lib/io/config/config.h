@@ -25,7 +25,7 @@ struct RunConfig {
   std::int64_t log_every = 0;             // steps between console lines; 0: log_every_of() says
   double timeout_seconds = 600;           // longest wait for another rank
   std::int64_t audit_every = 10;          // steps between comparisons of copies; 0: memory is not watched at all
-  std::int64_t replay_every = 1000;       // steps between those that are computed twice; 0: none is
+  std::int64_t replay_every = 1000;       // steps between those that are computed again; 0: none is
   std::int64_t rollback = 0;              // times that a run which goes wrong goes back by itself
   bool cuda_graph = true;                 // a step of a single rank is recorded once, then launched as a whole
   std::string gemm_choice = "heuristic";  // heuristic, timed
