@@ -136,6 +136,10 @@ selection=()
 if [[ -n $filter ]]; then
   export LYCEUM_TEST_CASES=1
   selection=(--tests-regex "$filter")
+  if [[ $(ctest --test-dir "$together" --show-only "${selection[@]}") == *"Total Tests: 0"* ]]; then
+    echo "test.sh: no test's name matches '$filter'; to list the names: LYCEUM_TEST_CASES=1 ctest --test-dir $together -N" >&2
+    exit 1
+  fi
 fi
 ((${#presets[@]} == 1)) || sanitizers
 
