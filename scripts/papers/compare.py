@@ -4,6 +4,7 @@ Seed by seed, two models have read the same data in the same order, so differenc
 confidence interval of the mean difference (Student's t, n − 1 degrees of freedom) is on its side of zero.
 """
 import math
+import re
 import statistics
 from dataclasses import dataclass
 
@@ -70,6 +71,11 @@ class Claim:
         """That a is above b, seed by seed."""
         difference = Difference.of(a, b)
         return Claim(text, paper, f"{difference} {unit}".strip(), difference.verdict(), minus(a, b))
+
+    def same_as(self, other: "Claim") -> bool:
+        """Whether it claims the same, with figures that runs may change."""
+        without_figures = lambda text: re.sub(r"[\d.]+", "", text)
+        return without_figures(self.text) == without_figures(other.text)
 
     def sign_changes(self) -> bool:
         """Whether one seed says otherwise than another."""

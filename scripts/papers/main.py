@@ -21,7 +21,7 @@ def arguments():
     parser.add_argument("name", choices=[*experiments.all_of_them, "all"], metavar="NAME", help=", ".join(experiments.all_of_them) + "; or all")
     parser.add_argument("--minutes", type=float, help="train for as many steps as fit into so many minutes for one NAME (default: 2400 steps)")
     parser.add_argument("--seeds", type=int, help="of each model (default: 3, with --quick 2)")
-    parser.add_argument("--first-seed", type=int, default=1, metavar="SEED", help="seeds are SEED, SEED + 1, … (default: 1)")
+    parser.add_argument("--first-seed", type=int, default=1, metavar="SEED", help="seeds are SEED, SEED + 1, … (default: 1); others than 1 add a column to the table of all claims, and leave the page as it is")
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="runs at a time (default: the cores of this machine)")
     parser.add_argument("--quick", action="store_true", help="a few steps of tiny models: whether everything works, not what the papers claim")
     parser.add_argument("--out", type=Path, help="folder of the pages (default: docs/papers; with --quick: pages in the --work folder)")
@@ -34,8 +34,8 @@ def arguments():
         parser.error(f"--minutes {given.minutes:g}: more than 0")
     if not 1 <= given.seeds <= 10 or given.cores < 1:
         parser.error("--seeds is 1 to 10, --cores at least 1")
-    if given.first_seed < 0:
-        parser.error(f"--first-seed {given.first_seed}: at least 0")
+    if given.first_seed < 1:
+        parser.error(f"--first-seed {given.first_seed}: at least 1")
     return given
 
 
@@ -78,8 +78,8 @@ def main() -> int:
         print(f"{name}: {lab.steps} steps, {pages.counted(given.seeds, 'seed')}, {given.cores} at a time", flush=True)
         page = experiment.run(lab)
         program.require_wanted()
-        pages.write(page, name, experiment.title, out, lab, command_of(given, name))
-        print(f"{name}: {out / name}.md", flush=True)
+        written = pages.write(page, name, experiment.title, out, lab, command_of(given, name))
+        print(f"{name}: {written}", flush=True)
         for claim in page.claims:
             print(f"  {claim.verdict:<10}  {claim.text}: {claim.ours} (paper: {claim.paper})", flush=True)
         pages.write_summary(out, {name: each.title for name, each in experiments.all_of_them.items()}, lab)

@@ -79,18 +79,29 @@ def _each(seeds: list[float]) -> str:
     return ", ".join(f"{difference:+.3f}" for difference in seeds)
 
 
-def write(page: Page, name: str, title: str, out: Path, lab, command: str) -> None:
-    """lab: that trained page.models."""
+def repeats(lab) -> bool:
+    """Whether its seeds are others than those of the pages."""
+    return lab.seeds[0] != 1
+
+
+def write(page: Page, name: str, title: str, out: Path, lab, command: str) -> Path:
+    """lab: that trained page.models. Returns the page, or the file of figures of a repetition with other seeds, which has
+    no page: the table of all claims shows it beside the first result."""
     seconds = lab.seconds(page.models)
     out.mkdir(parents=True, exist_ok=True)
     claims = sorted(page.claims, key=lambda claim: order_of_verdicts.index(claim.verdict))
-    for file, figure in page.figures.items():
-        figure.savefig(out / file, dpi=110)
-        plt.close(figure)
     tokens = lab.steps * int(lab.base["batch.global"]) * int(lab.base["batch.seq_len"])
     made = {"date": date.today().isoformat(), "commit": ", ".join(lab.commits(page.models)), "scripts": _scripts(), "machine": _machine(),
             "steps": lab.steps, "tokens": tokens, "seeds": len(lab.seeds), "seconds_of_training": round(seconds), "command": command,
             "text": lab.corpus.tokens, "held_out": lab.corpus.held_out(), "text_digest": lab.corpus.digest}
+    figures = json.dumps({"made": made, "claims": [asdict(claim) for claim in claims], "results": page.results}, indent=1) + "\n"
+    if repeats(lab):
+        file = out / f"{name}-seeds-{lab.seeds[0]}-{lab.seeds[-1]}.json"
+        file.write_text(figures)
+        return file
+    for file, figure in page.figures.items():
+        figure.savefig(out / file, dpi=110)
+        plt.close(figure)
     domains = ", ".join(f"{name} {count / 1e6:.1f} M" for name, count in lab.corpus.tokens.items())
     text = [f"# {title}", page.introduction,
             table(["claim", "paper", "here", "each seed", "verdict"],
@@ -105,22 +116,37 @@ def write(page: Page, name: str, title: str, out: Path, lab, command: str) -> No
              f"{made['text_digest'][:8]}: {sum(lab.corpus.tokens.values()) / 1e6:.1f} M tokens for training ({domains}), {made['held_out'] / 1e6:.2f} M held "
              f"out. Paper: {page.paper}.",
              "Configurations, without seed and folders:", configurations]
+    (out / f"{name}.json").write_text(figures)
     (out / f"{name}.md").write_text("\n\n".join(text) + "\n")
-    (out / f"{name}.json").write_text(json.dumps({"made": made, "claims": [asdict(claim) for claim in claims], "results": page.results},
-                                                 indent=1) + "\n")
+    return out / f"{name}.md"
+
+
+def _repeated(out: Path, name: str) -> list[tuple[str, list[Claim]]]:
+    """Claims of a page measured with other seeds, and which."""
+    found = []
+    for file in sorted(out.glob(f"{name}-seeds-*.json")):
+        first, last = file.stem.split("-")[-2:]
+        found.append((f"{first} to {last}", [Claim(**fields) for fields in json.loads(file.read_text())["claims"]]))
+    return found
 
 
 def write_summary(out: Path, names: dict[str, str], lab) -> None:
     """README.md. names: of each page, its title. Pages that are not there are listed as not run."""
     pages = {name: json.loads(file.read_text()) for name in names if (file := out / f"{name}.json").exists()}
     claims = [Claim(**fields) for page in pages.values() for fields in page["claims"]]
-    rows, changing = [], sum(claim.sign_changes() for claim in claims)
+    rows, changing, again, changed = [], sum(claim.sign_changes() for claim in claims), 0, 0
     for name, title in names.items():
         if name not in pages:
-            rows.append([f"{title} (`{name}`)", "", "", "not run"])
+            rows.append([f"{title} (`{name}`)", "", "", "not run", ""])
             continue
+        others = _repeated(out, name)
         for claim in (Claim(**fields) for fields in pages[name]["claims"]):
-            rows.append([f"[{title}]({name}.md): {claim.text}", claim.paper, claim.ours, f"**{claim.verdict}**{' *' if claim.sign_changes() else ''}"])
+            same = [(seeds, other) for seeds, of_others in others for other in of_others if claim.same_as(other)]
+            again += len(same)
+            changed += sum(other.verdict != claim.verdict for _, other in same)
+            rows.append([f"[{title}]({name}.md): {claim.text}", claim.paper, claim.ours, f"**{claim.verdict}**{' *' if claim.sign_changes() else ''}",
+                         "; ".join(f"{other.ours}: {'' if other.verdict == claim.verdict else '**'}{other.verdict}{'' if other.verdict == claim.verdict else '**'}"
+                                   f" (seeds {seeds})" for seeds, other in same)])
     texts = {}
     for name, page in pages.items():
         texts.setdefault(page["made"]["text_digest"][:8], []).append(name)
@@ -132,4 +158,6 @@ def write_summary(out: Path, names: dict[str, str], lab) -> None:
     if len(texts) > 1:  # of machines with other packages
         introduction += " These pages were made from: " + "; ".join(f"text {digest}: {', '.join(of)}" for digest, of in texts.items()) + "."
     seeds = f"\\* The sign of the difference is not the same in every seed ({counted(changing, 'claim')}); each page gives the differences of its seeds."
-    (out / "README.md").write_text("\n\n".join([introduction, table(["claim", "paper", "here", "verdict"], rows), seeds]) + "\n")
+    if again:
+        seeds += f"\n\nWith other seeds, {changed} of {counted(again, 'verdict')} changed (bold in the last column)."
+    (out / "README.md").write_text("\n\n".join([introduction, table(["claim", "paper", "here", "verdict", "other seeds"], rows), seeds]) + "\n")

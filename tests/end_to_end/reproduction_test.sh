@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Usage: reproduction_test.sh LYCEUM SOURCE_DIR. scripts/papers/run.sh: two experiments in their quick form make their pages, an
-# interrupted one resumes, and a finished one is not repeated. LYCEUM_PYTHON names a Python with h5py and matplotlib.
+# interrupted one resumes, a finished one is not repeated, and other seeds are listed beside the first. LYCEUM_PYTHON names a Python with h5py and matplotlib.
 . "$(dirname "$0")/lib.sh" "$@"
 python=${LYCEUM_PYTHON:-$source/.venv/bin/python}
 reproduce=("$source/scripts/papers/run.sh" --lyceum "$lyceum" --work "$work/papers" --cores 2 --quick)
@@ -53,3 +53,17 @@ expect 0 "${reproduce[@]}" smoe-dropout
 ! grep -q '^training' "$work/out" || fail "trained again"
 "$python" -c 'import json, sys; a, b = (json.load(open(path))["results"] for path in sys.argv[1:]); sys.exit(a != b)' \
   "$pages/smoe-dropout.json" "$work/first.json" || fail "the same command gave other figures"
+
+# Other seeds leave the page as it is, and stand beside it in the table of all claims.
+cp "$pages/smoe-dropout.md" "$work/first.md"
+expect 0 "${reproduce[@]}" smoe-dropout --first-seed 3
+says out "^smoe-dropout: $pages/smoe-dropout-seeds-3-4.json$"
+cmp "$pages/smoe-dropout.md" "$work/first.md" || fail "other seeds changed the page"
+"$python" - "$pages" <<'END' || fail "other seeds are not in the table of all claims"
+import json, pathlib, sys
+pages = pathlib.Path(sys.argv[1])
+first, other = (json.loads((pages / f"smoe-dropout{name}.json").read_text()) for name in ("", "-seeds-3-4"))
+assert first["results"]["dense"] != other["results"]["dense"]
+summary = (pages / "README.md").read_text()
+assert summary.count("(seeds 3 to 4)") == len(first["claims"]) == 5 and "of 5 verdicts changed" in summary, summary
+END
