@@ -41,8 +41,6 @@ from harness import Lab, checkpoint_name, fresh, names_in, read_log
 from sweep import RANKS, options, with_a_damaged_newest
 
 ROOT = "checkpoints"
-SMALL = ["--model.layers=1", "--model.first_dense_layers=0", "--moe.experts=2", "--moe.shared_experts=0",
-         "--moe.top_k=1"]  # states are as many as the square of writes
 NAME = re.compile(r"step-\d{8}")
 
 
@@ -365,9 +363,9 @@ def main():
         folder = Path(name)
         lab = Lab(arguments.lyceum, arguments.shim, folder)
         checker = Checker(arguments.checker, lab, folder)
-        with_a_damaged_newest(lab, folder / "template", *SMALL)
+        with_a_damaged_newest(lab, folder / "template")
         for scenario, template, routing in (("save", None, 0), ("replace", folder / "template", 1)):
-            more = options("--checkpoint.every=2", "--checkpoint.keep=1", f"--routing.every={routing}", *SMALL)
+            more = options("--checkpoint.every=2", "--checkpoint.keep=1", f"--routing.every={routing}")
             log, run_dir = folder / f"{scenario}.log", fresh(folder / scenario, template)
             lab.must_train(run_dir, RANKS, more, log=log)
             record = Record(read_log(log), template, checker.blobs)
