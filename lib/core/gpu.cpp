@@ -1,5 +1,7 @@
 #include "core/gpu.h"
 
+#include <cstdlib>
+
 #include "core/error.h"
 #ifdef LYCEUM_CUDA
 #include "core/cuda_check.h"
@@ -8,6 +10,8 @@
 namespace lyceum {
 
 #ifdef LYCEUM_CUDA
+
+void load_kernels_at_start() { setenv("CUDA_MODULE_LOADING", "EAGER", 0); }
 
 int gpu_count() { return CudaStream::device_count(); }
 
@@ -20,6 +24,8 @@ GpuInfo gpu_info(int device) {
 Stream gpu_stream(int device) { return CudaStream(device); }
 
 #else
+
+void load_kernels_at_start() {}
 
 int gpu_count() { return 0; }
 GpuInfo gpu_info(int device) { fail(ExitCode::usage, "GPU {} was requested, but this build has no CUDA", device); }

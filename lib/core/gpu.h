@@ -14,6 +14,10 @@ constexpr bool built_with_cuda = true;
 constexpr bool built_with_cuda = false;
 #endif
 
+/// To be called before any use of a GPU in a job of several ranks: has CUDA load all kernels when it starts, instead of
+/// each when it is first launched. That may wait for the whole device, and so for ranks that wait for this one. Only
+/// sets CUDA_MODULE_LOADING in the environment, unless it is set.
+void load_kernels_at_start();
 /// GPUs that this process sees; none in a build without CUDA, or without a driver.
 int gpu_count();
 

@@ -5,6 +5,7 @@
 
 #include "core/allocator.h"
 #include "core/cuda_stream.h"
+#include "host_stream.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.cuh"
 
@@ -54,6 +55,20 @@ TEST_F(HostCuda, EveryThreadOfTheHostHasItsTurn) {
   std::thread([&] { start(stream_, "count_up", count_up, 1, 64, values); }).join();
   EXPECT_EQ(read(values), 1);
   EXPECT_DEATH(values[0] = 2, "code of the host touches device memory");
+}
+
+__global__ void never_launched_before() {}
+
+TEST_F(HostCuda, NoKernelIsLoadedWhileTheDeviceWaitsForOtherRanks) {
+  if (host_cuda::loads_eagerly()) GTEST_SKIP() << "all kernels are loaded at the start";
+  int* const values = allocate(64);
+  start(stream_, "count_up", count_up, 1, 64, values);
+  host_cuda::await_others(1);
+  EXPECT_NO_THROW(start(stream_, "count_up", count_up, 1, 64, values));
+  EXPECT_THROW(start(stream_, "never_launched_before", never_launched_before, 1, 32), Error);
+  host_cuda::await_others(-1);
+  EXPECT_NO_THROW(start(stream_, "never_launched_before", never_launched_before, 1, 32));
+  EXPECT_EQ(read(values), 2);
 }
 
 TEST_F(HostCuda, AMissingBarrierShows) {

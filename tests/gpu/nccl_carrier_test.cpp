@@ -1,5 +1,7 @@
 // NCCL's side of a group by itself, with one rank: what a single GPU can show of the real library. (Groups of one rank
 // do not use it.)
+#include "parallel/comm/cuda/nccl_carrier.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -79,6 +81,23 @@ TEST_F(NcclCarrierTest, ManyUnderWayKeepTheirOrder) {
   }
   for (Pending& one : pending) one.wait();
   EXPECT_EQ(values_of<float>(copies.back()), numbers(4096));
+}
+
+TEST_F(NcclCarrierTest, ALaneIsSplitOffAnIdleOne) {
+  const auto lanes = std::make_shared<NcclTransport>(std::get<CudaStream>(stream), shared);
+  const auto connected = [&](const std::shared_ptr<NcclLane>& lane) {
+    wait_until([&] { return lane->connected(); }, *alone, operation("connecting", 0));
+    return lane;
+  };
+  std::shared_ptr<NcclLane> parent = connected(lanes->lane(alone, {0}, connect_tag));
+  EXPECT_TRUE(parent->idle());
+  NcclCarrier child(lanes, alone, connected(lanes->lane(parent, alone, 3)));
+  const std::shared_ptr<NcclLane> second = connected(lanes->lane(parent, alone, 0));
+  EXPECT_NE(second->handle(), parent->handle());
+  parent.reset();
+  const Tensor x = tensor_of(numbers(1000));
+  Pending(child.all_reduce(operation("all_reduce", 4000), x, Reduction::sum)).wait();
+  EXPECT_EQ(values_of<float>(x), numbers(1000));
 }
 
 TEST_F(NcclCarrierTest, GivenUpItRefusesWhatComes) {

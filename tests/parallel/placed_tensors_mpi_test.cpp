@@ -173,6 +173,38 @@ TEST_F(PlacedTensors, GroupsInAnotherOrderOnOtherRanksDoNotWaitForEachOther) {
   expect_sums(values_of<double>(b), reduced<double>(size, 5000, Reduction::sum), size);
 }
 
+TEST_F(PlacedTensors, AGroupIsSplitWhileWorkIsUnderWayOnIt) {
+  const Tensor before = tensor_of(numbers_of<float>(rank, 40009)), after = tensor_of(numbers_of<float>(rank, 123));
+  Pending first = world.all_reduce_async(before);
+  const ProcessGroup again = world.split(0, rank, "again");
+  Pending second = world.all_reduce_async(after);
+  const Tensor other = tensor_of(numbers_of<double>(rank, 77));
+  again.all_reduce_async(other).wait();
+  second.wait(), first.wait();
+  expect_sums(values_of<float>(before), reduced<float>(size, 40009, Reduction::sum), size);
+  expect_sums(values_of<float>(after), reduced<float>(size, 123, Reduction::sum), size);
+  expect_sums(values_of<double>(other), reduced<double>(size, 77, Reduction::sum), size);
+}
+
+TEST_F(PlacedTensors, GroupsOfUnevenSizesAndGroupsOfThese) {
+  // Rank 0 alone and all others, in the opposite order; then these without their first; nobody keeps what was split.
+  const ProcessGroup rest = world.split(rank == 0 ? 0 : 1, -rank, "rest");
+  EXPECT_EQ(rest.size(), rank == 0 ? 1 : size - 1);
+  const ProcessGroup inner = [&] {
+    const ProcessGroup outer = rest.split(0, rest.rank(), "outer");
+    return outer.split(outer.rank() == 0 ? 7 : 3, outer.rank(), "inner");
+  }();
+  const auto sum_over = [&](const ProcessGroup& group) {
+    const Tensor ranks = tensor_of(std::vector<std::int64_t>(5, rank));
+    group.all_reduce_async(ranks).wait();
+    return values_of<std::int64_t>(ranks);
+  };
+  const std::int64_t all = size * (size - 1) / 2;
+  const bool alone = rank == 0 || rank == size - 1;
+  EXPECT_EQ(sum_over(inner), std::vector<std::int64_t>(5, alone ? rank : all - (size - 1)));
+  EXPECT_EQ(sum_over(rest), std::vector<std::int64_t>(5, rank == 0 ? 0 : all));
+}
+
 TEST_F(PlacedTensors, MemoryMayBeUsedAgainAfterTheWait) {
   const std::int64_t count = 50000;
   const void* place = nullptr;

@@ -10,6 +10,7 @@
 #include "support/tested_device.h"
 #ifdef LYCEUM_TEST_DEVICE
 #include "core/cuda_stream.h"
+#include "core/gpu.h"
 #endif
 
 bool lyceum::tests_run_on_gpu() {
@@ -42,6 +43,9 @@ class AbortOnFailure : public testing::EmptyTestEventListener {
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   if (GTEST_FLAG_GET(list_tests)) return RUN_ALL_TESTS();
+#ifdef LYCEUM_TEST_DEVICE
+  lyceum::load_kernels_at_start();
+#endif
   int provided = 0, rank = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);

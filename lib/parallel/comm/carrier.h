@@ -35,6 +35,9 @@ class Carrier {
   virtual Started send(const Operation& operation, const Tensor& values) = 0;
   virtual Started receive(const Operation& operation, const Tensor& values) = 0;
   virtual Started all_to_all(const Operation& operation, const ProcessGroup::AllToAll& exchange) = 0;
+  /// Collective over the group, which was just split into groups of one colour each: the carrier of `child`, this
+  /// rank's; null for a group of one.
+  virtual std::unique_ptr<Carrier> split(const std::shared_ptr<Communicator>& child, int colour, Where where) = 0;
 };
 
 /// Where the tensors of a world's groups lie, and what their carriers share.
@@ -42,7 +45,7 @@ class TensorTransport {
  public:
   explicit TensorTransport(Stream stream) : stream(std::move(stream)) {}
   virtual ~TensorTransport() = default;
-  /// Collective over the group, which has several ranks.
+  /// Collective over the group, which has several ranks. Groups split from it get theirs from this one.
   virtual std::unique_ptr<Carrier> carrier(const std::shared_ptr<Communicator>& communicator, Where where) = 0;
 
   const Stream stream;

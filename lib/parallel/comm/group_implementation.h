@@ -8,8 +8,9 @@ namespace lyceum {
 
 /// What a group is made of: its ranks, how its tensors travel, and what it has counted.
 struct ProcessGroup::Implementation {
-  /// `transport`: null for tensors in the host's memory. Collective.
-  Implementation(std::shared_ptr<Communicator> communicator, std::shared_ptr<TensorTransport> transport, Where where);
+  /// `transport`: null for tensors in the host's memory. `carrier`: of the transport; null where nothing travels by it.
+  Implementation(std::shared_ptr<Communicator> communicator, std::shared_ptr<TensorTransport> transport,
+                 std::unique_ptr<Carrier> carrier);
 
   /// Whether an operation is to be started; in a rehearsal it is over once it is noted. Adds its bytes to `counter`.
   bool enter(const Operation& operation, std::int64_t& counter) const;
@@ -23,7 +24,7 @@ struct ProcessGroup::Implementation {
   std::shared_ptr<Communicator> communicator;
   std::shared_ptr<TensorTransport> transport;
   MpiCarrier host;
-  std::unique_ptr<Carrier> carrier;  // of the transport
+  std::unique_ptr<Carrier> carrier;
   Traffic traffic{};
 };
 

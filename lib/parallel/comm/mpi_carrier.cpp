@@ -94,4 +94,8 @@ Carrier::Started MpiCarrier::all_to_all(const Operation& operation, const Proces
   return state;
 }
 
+std::unique_ptr<Carrier> MpiCarrier::split(const std::shared_ptr<Communicator>& child, int, Where) {
+  return child->alone() ? nullptr : std::make_unique<MpiCarrier>(child);
+}
+
 }  // namespace lyceum

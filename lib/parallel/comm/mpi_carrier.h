@@ -15,6 +15,7 @@ class MpiCarrier final : public Carrier {
   Started send(const Operation& operation, const Tensor& values) override;
   Started receive(const Operation& operation, const Tensor& values) override;
   Started all_to_all(const Operation& operation, const ProcessGroup::AllToAll& exchange) override;
+  std::unique_ptr<Carrier> split(const std::shared_ptr<Communicator>& child, int colour, Where where) override;
 
  private:
   std::shared_ptr<Communicator> communicator_;

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <exception>
 
+#include "core/gpu.h"
 #include "core/launcher.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/deadline.h"
@@ -58,6 +59,7 @@ MpiSession::MpiSession() : host_(host_name()) {
                   tasks ? tasks : "");
     return;
   }
+  load_kernels_at_start();  // while there are no threads: it changes the environment
   const Deadline start = start_limit(host_);
   int provided = MPI_THREAD_SINGLE;
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");

@@ -33,11 +33,9 @@ MPI_Comm duplicate(MPI_Comm of, double timeout, const std::shared_ptr<SharedStat
 }  // namespace
 
 ProcessGroup::Implementation::Implementation(std::shared_ptr<Communicator> of,
-                                             std::shared_ptr<TensorTransport> transport_, Where where)
-    : communicator(std::move(of)), transport(std::move(transport_)), host(communicator) {
-  const bool travels = !communicator->alone() && !communicator->rehearses();
-  if (transport && travels) carrier = transport->carrier(communicator, where);
-}
+                                             std::shared_ptr<TensorTransport> transport_,
+                                             std::unique_ptr<Carrier> carrier_)
+    : communicator(std::move(of)), transport(std::move(transport_)), host(communicator), carrier(std::move(carrier_)) {}
 
 bool ProcessGroup::Implementation::enter(const Operation& operation, std::int64_t& counter) const {
   communicator->require_intact(operation);
@@ -66,8 +64,9 @@ ProcessGroup& ProcessGroup::operator=(ProcessGroup&&) noexcept = default;
 ProcessGroup::~ProcessGroup() = default;
 
 ProcessGroup ProcessGroup::made(std::shared_ptr<Communicator> communicator, std::shared_ptr<TensorTransport> transport,
-                                Where where) {
-  return ProcessGroup(std::make_shared<Implementation>(std::move(communicator), std::move(transport), where));
+                                std::unique_ptr<Carrier> carrier) {
+  return ProcessGroup(
+      std::make_shared<Implementation>(std::move(communicator), std::move(transport), std::move(carrier)));
 }
 
 ProcessGroup ProcessGroup::world(double timeout, const std::string& machine) {
@@ -75,9 +74,8 @@ ProcessGroup ProcessGroup::world(double timeout, const std::string& machine) {
   require(mpi_running(), "a process group of all ranks needs MPI to be initialised");
   const auto shared = std::make_shared<SharedState>();
   const MPI_Comm handle = duplicate(MPI_COMM_WORLD, timeout, shared);
-  ProcessGroup world =
-      made(std::make_shared<Communicator>(handle, Communicator::Identity{"world", world_number}, timeout, shared), {},
-           std::source_location::current());
+  ProcessGroup world = made(
+      std::make_shared<Communicator>(handle, Communicator::Identity{"world", world_number}, timeout, shared), {}, {});
   if (world.size() > 1) {
     shared->watch = Watch::create(world, duplicate(handle, timeout, shared), machine);
     world.implementation_->traffic = {};  // what the watch was made with is no traffic of the job's
@@ -88,7 +86,7 @@ ProcessGroup ProcessGroup::world(double timeout, const std::string& machine) {
 ProcessGroup ProcessGroup::self(std::string name) {
   return made(std::make_shared<Communicator>(Communicator::Identity{std::move(name), world_number}, forever,
                                              std::make_shared<SharedState>(), std::vector<int>{0}, 0),
-              {}, std::source_location::current());
+              {}, {});
 }
 
 ProcessGroup ProcessGroup::rehearsal(int rank, int ranks) {
@@ -97,12 +95,15 @@ ProcessGroup ProcessGroup::rehearsal(int rank, int ranks) {
   std::iota(members.begin(), members.end(), 0);
   return made(std::make_shared<Communicator>(Communicator::Identity{"world", world_number}, forever,
                                              std::make_shared<SharedState>(), std::move(members), rank),
-              {}, std::source_location::current());
+              {}, {});
 }
 
 ProcessGroup ProcessGroup::on(Stream stream, Transport transport, Where where) const {
   const std::shared_ptr<Communicator>& communicator = implementation_->communicator;
-  return made(communicator, make_transport(std::move(stream), transport, *communicator), where);
+  std::shared_ptr<TensorTransport> by = make_transport(std::move(stream), transport, *communicator);
+  const bool travels = !communicator->alone() && !communicator->rehearses();
+  std::unique_ptr<Carrier> carrier = travels ? by->carrier(communicator, where) : nullptr;
+  return made(communicator, std::move(by), std::move(carrier));
 }
 
 int ProcessGroup::rank() const { return implementation_->communicator->rank(); }
@@ -127,7 +128,7 @@ ProcessGroup ProcessGroup::split(const std::function<int(int)>& colour_of, std::
   }
   return made(std::make_shared<Communicator>(parent.child(std::move(name), colour), parent.timeout(), parent.shared(),
                                              std::move(members), place),
-              implementation_->transport, where);
+              implementation_->transport, {});
 }
 
 ProcessGroup ProcessGroup::split(int colour, int key, std::string name, Where where) const {
@@ -142,9 +143,11 @@ ProcessGroup ProcessGroup::split(int colour, int key, std::string name, Where wh
   MPI_Comm handle = MPI_COMM_NULL;
   parent.check(MPI_Comm_split(parent.handle(), colour, key, &handle),
                {.name = "split", .bytes = 0, .size = 0, .where = where});
-  return made(
-      std::make_shared<Communicator>(handle, parent.child(std::move(name), colour), parent.timeout(), parent.shared()),
-      implementation_->transport, where);
+  const auto child =
+      std::make_shared<Communicator>(handle, parent.child(std::move(name), colour), parent.timeout(), parent.shared());
+  std::unique_ptr<Carrier> carrier;
+  if (implementation_->carrier) carrier = implementation_->carrier->split(child, colour, where);
+  return made(child, implementation_->transport, std::move(carrier));
 }
 
 }  // namespace lyceum

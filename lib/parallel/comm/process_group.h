@@ -23,6 +23,7 @@ struct Where {
   std::source_location place;
   std::int64_t unit;
 };
+class Carrier;
 class Communicator;
 class Ledger;
 class TensorTransport;
@@ -179,7 +180,7 @@ class ProcessGroup {
  private:
   explicit ProcessGroup(std::shared_ptr<Implementation> implementation);
   static ProcessGroup made(std::shared_ptr<Communicator> communicator, std::shared_ptr<TensorTransport> transport,
-                           Where where);
+                           std::unique_ptr<Carrier> carrier);
   std::shared_ptr<Implementation> implementation_;
 };
 

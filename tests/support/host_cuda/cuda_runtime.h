@@ -48,6 +48,7 @@ std::uint64_t exchange(std::uint64_t value, unsigned lane);
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
+  if (!host_cuda::load(reinterpret_cast<const void*>(kernel))) return cudaErrorInvalidValue;
   [&](Parameters... values) {
     host_cuda::enqueue(config->stream, [=, launch = *config] {
       host_cuda::run_grid(launch, [&] { kernel(values...); });

@@ -17,6 +17,7 @@ const char* cudaGetErrorName(cudaError_t code) {
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 /// HOST_CUDA_DEVICES, else one.
 cudaError_t cudaGetDeviceCount(int* count) {
+  host_cuda::loads_eagerly();
   const char* devices = std::getenv("HOST_CUDA_DEVICES");
   return *count = devices ? std::atoi(devices) : 1, cudaSuccess;
 }

@@ -1,18 +1,25 @@
 #include <mpi.h>
 
-#include <cmath>
-#include <cstdint>
+#include <algorithm>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
-#include "cuda_bf16.h"
+#include "host_nccl_work.h"
 #include "host_stream.h"
 #include "nccl.h"
+
+using host_nccl::Call;
+using host_nccl::Ranks;
+using host_nccl::width_of;
+using host_nccl::Work;
 
 namespace {
 
 constexpr int first_tag = 1 << 20, tags_of_a_rank = 1 << 12;
+/// Added to a communicator's tag: of the messages by which it is split.
+constexpr int split_tag = 1 << 30;
 
 /// What the id of a communicator says: the rank of the job that made it, and the tag of all its messages.
 struct Identity {
@@ -25,164 +32,20 @@ int world_rank() {
   return rank;
 }
 
-std::size_t width_of(ncclDataType_t type) {
-  switch (type) {
-    case ncclUint8: return 1;
-    case ncclBfloat16: return 2;
-    case ncclInt32:
-    case ncclFloat32: return 4;
-    case ncclInt64:
-    case ncclFloat64: return 8;
-  }
-  return 0;
-}
-
-float value_of(__nv_bfloat16 x) { return __uint_as_float(static_cast<unsigned>(x.bits) << 16); }
-template <class T>
-T value_of(T x) {
-  return x;
-}
-template <class T>
-void assign(T& to, T value) {
-  to = value;
-}
-void assign(__nv_bfloat16& to, float value) { to = __float2bfloat16_rn(value); }
-
-template <class T>
-void reduce(std::byte* into, const std::byte* other, std::size_t count, ncclRedOp_t operation) {
-  for (std::size_t i = 0; i < count; ++i) {
-    T a, b;
-    std::memcpy(&a, into + i * sizeof(T), sizeof a);
-    std::memcpy(&b, other + i * sizeof(T), sizeof b);
-    const auto x = value_of(a), y = value_of(b);
-    assign(a, static_cast<decltype(x + y)>(operation == ncclSum ? x + y : (operation == ncclMax) == (x > y) ? x : y));
-    std::memcpy(into + i * sizeof(T), &a, sizeof a);
-  }
-}
-
-void reduce(std::byte* into, const std::byte* other, std::size_t count, ncclDataType_t type, ncclRedOp_t operation) {
-  switch (type) {
-    case ncclInt32: return reduce<std::int32_t>(into, other, count, operation);
-    case ncclInt64: return reduce<std::int64_t>(into, other, count, operation);
-    case ncclFloat32: return reduce<float>(into, other, count, operation);
-    case ncclFloat64: return reduce<double>(into, other, count, operation);
-    case ncclBfloat16: return reduce<__nv_bfloat16>(into, other, count, operation);
-    case ncclUint8: break;
-  }
-}
-
-using Bytes = std::vector<std::byte>;
-
-/// What all work of a communicator sees.
-struct Ranks {
-  int rank, tag;
-  std::vector<int> world;  // ranks of the job
-  bool aborted = false;
-  int under_way = 0;  // works
+/// A rank's part in a split: it hears what colour and key every other one gives, then the identity that the first rank
+/// of its own colour has made.
+struct Split {
+  struct Choice {
+    int colour, key;
+  };
+  std::vector<Choice> choices;  // by rank
+  ncclComm** into;
+  std::vector<int> members{};  // ranks of the job, once all have chosen
+  Identity identity{};
+  std::vector<MPI_Request> requests{};
 };
 
-/// One call's part in what its group of calls does. `root`: −1 for every rank.
-struct Call {
-  enum class Kind { reduce, broadcast, send, receive } kind;
-  const void* from;
-  void* to;
-  std::size_t count;
-  ncclDataType_t type;
-  ncclRedOp_t operation;
-  int root;  // or the peer
-
-  Bytes own{};
-  std::vector<Bytes> received{};  // by rank
-  std::size_t bytes() const { return count * width_of(type); }
-};
-
-/// The calls of a group in a stream.
-class Work {
- public:
-  Work(std::shared_ptr<Ranks> ranks, std::vector<Call> calls) : ranks_(std::move(ranks)), calls_(std::move(calls)) {}
-  bool operator()() {
-    if (ranks_->aborted) {
-      if (started_) new std::vector<Call>(std::move(calls_));  // leaked: MPI may still write there
-      return true;
-    }
-    if (!started_) start();
-    int arrived = 0;
-    MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &arrived, MPI_STATUSES_IGNORE);
-    if (!arrived) return false;
-    finish();
-    --ranks_->under_way;
-    return true;
-  }
-
- private:
-  void start() {
-    started_ = true;
-    const int size = static_cast<int>(ranks_->world.size()), self = ranks_->rank;
-    for (Call& call : calls_) {
-      call.received.resize(ranks_->world.size());
-      const bool is_root = call.root < 0 || call.root == self;
-      const bool gives = call.kind == Call::Kind::reduce || call.kind == Call::Kind::send ||
-                         (call.kind == Call::Kind::broadcast && is_root);
-      if (gives) {
-        call.own.resize(call.bytes());
-        host_cuda::copy(call.own.data(), call.from, call.bytes());
-      }
-      for (int rank = 0; rank < size; ++rank) {
-        if (rank == self) continue;
-        const bool other_is_root = call.root < 0 || call.root == rank;
-        switch (call.kind) {
-          case Call::Kind::reduce:
-            if (is_root) receive(call, rank);
-            if (other_is_root) send(call, rank);
-            break;
-          case Call::Kind::broadcast:
-            if (is_root) send(call, rank);
-            if (!is_root && other_is_root) receive(call, rank);
-            break;
-          case Call::Kind::send:
-            if (other_is_root) send(call, rank);
-            break;
-          case Call::Kind::receive:
-            if (other_is_root) receive(call, rank);
-            break;
-        }
-      }
-    }
-  }
-  void receive(Call& call, int rank) {
-    Bytes& into = call.received[static_cast<std::size_t>(rank)];
-    into.resize(call.bytes());
-    MPI_Irecv(into.data(), static_cast<int>(into.size()), MPI_BYTE, ranks_->world[static_cast<std::size_t>(rank)],
-              ranks_->tag, MPI_COMM_WORLD, &requests_.emplace_back());
-  }
-  void send(Call& call, int rank) {
-    MPI_Isend(call.own.data(), static_cast<int>(call.own.size()), MPI_BYTE,
-              ranks_->world[static_cast<std::size_t>(rank)], ranks_->tag, MPI_COMM_WORLD, &requests_.emplace_back());
-  }
-  void finish() {
-    for (Call& call : calls_) {
-      const bool is_root = call.root < 0 || call.root == ranks_->rank;
-      if (call.kind == Call::Kind::reduce && is_root) {
-        call.received[static_cast<std::size_t>(ranks_->rank)] = call.own;
-        Bytes sum = call.received.back();
-        for (std::size_t rank = call.received.size() - 1; rank-- > 0;) {
-          reduce(sum.data(), call.received[rank].data(), call.count, call.type, call.operation);
-        }
-        host_cuda::copy(call.to, sum.data(), sum.size());
-      } else if (call.kind == Call::Kind::broadcast && is_root) {
-        host_cuda::copy(call.to, call.own.data(), call.own.size());
-      } else if (call.kind == Call::Kind::broadcast || call.kind == Call::Kind::receive) {
-        const Bytes& bytes = call.received[static_cast<std::size_t>(call.root)];
-        host_cuda::copy(call.to, bytes.data(), bytes.size());
-      }
-    }
-  }
-
-  std::shared_ptr<Ranks> ranks_;
-  std::vector<Call> calls_;
-  std::vector<MPI_Request> requests_;
-  bool started_ = false;
-};
+host_nccl::Made made_here;
 
 }  // namespace
 
@@ -195,6 +58,7 @@ struct ncclComm {
   int looks = 0;            // until what was given is in the stream
   std::vector<Call> calls;  // being given
   cudaStream_t stream = nullptr;
+  std::unique_ptr<Split> split;  // under way
 
   /// Whether all ranks know each other: the first one hears of the others and tells them all.
   bool connected() {
@@ -241,8 +105,69 @@ namespace {
 int group_depth = 0;
 std::vector<ncclComm*> grouped;
 
+Identity new_identity() {
+  static int made = 0;
+  return {world_rank(), first_tag + world_rank() * tags_of_a_rank + made++ % tags_of_a_rank};
+}
+
+/// The ranks of the job of this rank's colour, by key.
+std::vector<int> members_of(const ncclComm& comm) {
+  const auto& choices = comm.split->choices;
+  const int colour = choices[static_cast<std::size_t>(comm.ranks->rank)].colour;
+  std::vector<std::size_t> places;
+  for (std::size_t r = 0; r < choices.size(); ++r) {
+    if (choices[r].colour == colour) places.push_back(r);
+  }
+  std::ranges::stable_sort(places, {}, [&](std::size_t r) { return choices[r].key; });
+  std::vector<int> members;
+  for (const std::size_t r : places) members.push_back(comm.ranks->world[r]);
+  return members;
+}
+
+/// Sends or receives the identity of the communicator that is split off.
+void spread_identity(Split& split, int tag) {
+  const auto& members = split.members;
+  if (members[0] != world_rank()) {
+    MPI_Irecv(&split.identity, sizeof split.identity, MPI_BYTE, members[0], tag, MPI_COMM_WORLD,
+              &split.requests.emplace_back());
+    return;
+  }
+  split.identity = new_identity();
+  for (std::size_t r = 1; r < members.size(); ++r) {
+    MPI_Isend(&split.identity, sizeof split.identity, MPI_BYTE, members[r], tag, MPI_COMM_WORLD,
+              &split.requests.emplace_back());
+  }
+}
+
+/// Whether no split is under way any more.
+bool has_split(ncclComm& comm) {
+  while (comm.split) {
+    Split& split = *comm.split;
+    int done = 0;
+    MPI_Testall(static_cast<int>(split.requests.size()), split.requests.data(), &done, MPI_STATUSES_IGNORE);
+    if (!done) return false;
+    split.requests.clear();
+    const bool stays_out = split.choices[static_cast<std::size_t>(comm.ranks->rank)].colour == NCCL_SPLIT_NOCOLOR;
+    if (split.members.empty() && !stays_out) {
+      split.members = members_of(comm);
+      spread_identity(split, comm.ranks->tag + split_tag);
+      continue;
+    }
+    if (!stays_out) {
+      const auto self = std::ranges::find(split.members, world_rank()) - split.members.begin();
+      auto* const child = *split.into = new ncclComm;
+      *child->ranks = {static_cast<int>(self), split.identity.tag, split.members};
+      child->identity = split.identity;
+      child->stage = ncclComm::Stage::ready;
+      ++made_here.by_split;
+    }
+    comm.split.reset();
+  }
+  return true;
+}
+
 ncclResult_t give(ncclComm_t comm, cudaStream_t stream, Call call) {
-  if (comm->looks > 0 || comm->stage != ncclComm::Stage::ready) return ncclInvalidUsage;  // still in progress
+  if (comm->looks > 0 || comm->stage != ncclComm::Stage::ready || comm->split) return ncclInvalidUsage;  // in progress
   ncclGroupStart();
   comm->calls.push_back(std::move(call));
   comm->stream = stream;
@@ -258,14 +183,14 @@ const char* ncclGetErrorString(ncclResult_t result) {
 const char* ncclGetLastError(ncclComm_t) { return ""; }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
-  static int made = 0;
-  const Identity identity{world_rank(), first_tag + world_rank() * tags_of_a_rank + made++ % tags_of_a_rank};
+  const Identity identity = new_identity();
   std::memcpy(id, &identity, sizeof identity);
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
-  if (config->blocking != 0) return ncclInvalidArgument;  // the stand-in has no other kind
+  if (config->blocking != 0 || config->splitShare == 1) return ncclInvalidArgument;  // the stand-in has no other kind
+  ++made_here.by_id;
   *comm = new ncclComm;
   std::memcpy(&(*comm)->identity, &id, sizeof(Identity));
   *(*comm)->ranks = {rank, (*comm)->identity.tag, std::vector<int>(static_cast<std::size_t>(ranks))};
@@ -273,11 +198,31 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   return ncclInProgress;
 }
 
+ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t* child, ncclConfig_t* config) {
+  if (config->blocking != 0 || config->splitShare == 1) return ncclInvalidArgument;
+  const bool busy = comm->looks > 0 || comm->ranks->under_way > 0 || comm->split;
+  if (busy || comm->stage != ncclComm::Stage::ready) return ncclInvalidUsage;  // the original may hang
+  *child = nullptr;
+  const auto& world = comm->ranks->world;
+  const auto self = static_cast<std::size_t>(comm->ranks->rank);
+  comm->split = std::make_unique<Split>(Split{.choices = std::vector<Split::Choice>(world.size()), .into = child});
+  auto& [choices, into, members, identity, requests] = *comm->split;
+  choices[self] = {colour, key};
+  for (std::size_t r = 0; r < world.size(); ++r) {
+    if (r == self) continue;
+    const int tag = comm->ranks->tag + split_tag;
+    MPI_Irecv(&choices[r], 2, MPI_INT, world[r], tag, MPI_COMM_WORLD, &requests.emplace_back());
+    MPI_Isend(&choices[self], 2, MPI_INT, world[r], tag, MPI_COMM_WORLD, &requests.emplace_back());
+  }
+  return ncclInProgress;
+}
+
+host_nccl::Made host_nccl::made() { return made_here; }
+
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   *state = ncclInProgress;
-  if (!comm->connected()) return ncclSuccess;
+  if (!comm->connected() || !has_split(*comm)) return ncclSuccess;
   if (comm->looks > 0 && --comm->looks == 0) {
-    ++comm->ranks->under_way;
     host_cuda::enqueue(comm->stream,
                        [work = std::make_shared<Work>(comm->ranks, std::move(comm->calls))] { return (*work)(); });
     comm->calls.clear();
@@ -292,7 +237,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) { return delete comm, ncclSuccess;
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   comm->ranks->aborted = true;
   host_cuda::advance();
-  if (comm->requests.empty()) delete comm;  // else leaked: MPI may still write there
+  if (comm->requests.empty() && !comm->split) delete comm;  // else leaked: MPI may still write there
   return ncclSuccess;
 }
 

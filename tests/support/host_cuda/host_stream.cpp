@@ -3,10 +3,15 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <memory>
+#include <mutex>
+#include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -83,6 +88,34 @@ void enqueue(cudaStream_t stream, Work work) {
   if (stream && stream->recording) return stream->recording->works.push_back(std::move(work));
   (stream ? stream : &device().legacy)->queue.push_back(std::move(work));
   if (!device().lazy || !stream) advance();
+}
+
+bool loads_eagerly() {
+  static const bool eager = [] {
+    const char* loading = std::getenv("CUDA_MODULE_LOADING");
+    return loading && std::string_view(loading) == "EAGER";
+  }();
+  return eager;
+}
+
+namespace {
+std::atomic<int> awaiting_others = 0;
+}
+
+void await_others(int works) { awaiting_others += works; }
+
+bool load(const void* kernel) {
+  static std::mutex mutex;
+  static auto* const loaded = new std::unordered_set<const void*>;
+  if (loads_eagerly()) return true;
+  const std::lock_guard lock(mutex);
+  if (loaded->contains(kernel)) return true;
+  if (awaiting_others > 0) {
+    std::fputs("host_cuda: a kernel is loaded while the device waits for other ranks\n", stderr);
+    return false;
+  }
+  loaded->insert(kernel);
+  return true;
 }
 
 void pretend_to_take(std::chrono::nanoseconds time) { device().pretended += time; }

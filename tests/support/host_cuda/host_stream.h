@@ -16,6 +16,14 @@ using Work = std::function<bool()>;
 void enqueue(cudaStream_t stream, Work work);
 /// Runs all streams as far as they come.
 void advance();
+/// `works` more, or fewer, of what is in streams wait for other ranks.
+void await_others(int works);
+/// Whether the kernel can be launched now. Where code is loaded at a kernel's first launch, CUDA_MODULE_LOADING=LAZY,
+/// that may wait for the whole device: with work on it that waits for other ranks it is refused, as they may wait for
+/// this one.
+bool load(const void* kernel);
+/// What CUDA_MODULE_LOADING says when the process first calls CUDA.
+bool loads_eagerly();
 /// Until all streams have nothing left. Spoils what is being recorded.
 void wait_for_device();
 /// Moves the events' clock on: work seems to have taken longer than it did.

@@ -29,10 +29,11 @@ struct ncclUniqueId {
   char internal[128];
 };
 struct ncclConfig_t {
-  int blocking;
+  int blocking, splitShare;
 };
 #define NCCL_CONFIG_INITIALIZER \
-  { INT_MIN }
+  { INT_MIN, INT_MIN }
+#define NCCL_SPLIT_NOCOLOR -1
 
 struct ncclComm;
 using ncclComm_t = ncclComm*;
@@ -41,6 +42,8 @@ const char* ncclGetErrorString(ncclResult_t);
 const char* ncclGetLastError(ncclComm_t);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config);
+/// Refuses a communicator that has anything else under way, and to share its resources.
+ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t* child, ncclConfig_t* config);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state);
 ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
@@ -59,3 +62,11 @@ ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDa
 ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t, ncclComm_t, cudaStream_t);
 ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t, int peer, ncclComm_t, cudaStream_t);
 ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t, int peer, ncclComm_t, cudaStream_t);
+
+namespace host_nccl {
+/// Communicators that this process has made so far.
+struct Made {
+  int by_id = 0, by_split = 0;
+};
+Made made();
+}  // namespace host_nccl

@@ -89,6 +89,29 @@ bool even(const std::vector<std::int64_t>& extents) {
 
 std::size_t count_of(std::int64_t elements) { return static_cast<std::size_t>(elements); }
 
+/// The ranks of the largest of the groups that `parent` was split into, one of which has `size`.
+int largest_size(const Communicator& parent, int size, const Operation& split) {
+  struct Largest {
+    int size;
+    MPI_Request request = MPI_REQUEST_NULL;
+  };
+  auto largest = std::make_unique<Largest>(Largest{size});
+  parent.check(MPI_Iallreduce(MPI_IN_PLACE, &largest->size, 1, MPI_INT, MPI_MAX, parent.handle(), &largest->request),
+               split);
+  const auto known = [&] {
+    int done = 0;
+    parent.check(MPI_Test(&largest->request, &done, MPI_STATUS_IGNORE), split);
+    return done != 0;
+  };
+  try {
+    wait_until(known, parent, split);
+  } catch (...) {
+    (void)largest.release();  // leaked: MPI may still write there
+    throw;
+  }
+  return largest->size;
+}
+
 }  // namespace
 
 NcclCarrier::NcclCarrier(std::shared_ptr<NcclTransport> transport, std::shared_ptr<Communicator> group, Where where)
@@ -98,6 +121,39 @@ NcclCarrier::NcclCarrier(std::shared_ptr<NcclTransport> transport, std::shared_p
   lane_ = transport_->lane(group_, std::move(ranks), connect_tag);
   wait_until([this] { return lane_->connected(); }, *group_,
              {.name = "connecting over NCCL", .bytes = 0, .size = 0, .where = where});
+}
+
+NcclCarrier::NcclCarrier(std::shared_ptr<NcclTransport> transport, std::shared_ptr<Communicator> group,
+                         std::shared_ptr<NcclLane> lane)
+    : transport_(std::move(transport)), group_(std::move(group)), lane_(std::move(lane)) {}
+
+std::unique_ptr<Carrier> NcclCarrier::split(const std::shared_ptr<Communicator>& child, int colour, Where where) {
+  const Operation split{.name = "split", .bytes = 0, .size = 0, .where = where};
+  transport_->require_intact(*group_, split);
+  try {
+    if (largest_size(*group_, child->size(), split) == 1) return nullptr;
+    std::shared_ptr<NcclLane> lane = split_off(child, colour, split);
+    return child->alone() ? nullptr : std::make_unique<NcclCarrier>(transport_, child, std::move(lane));
+  } catch (...) {
+    group_->mark_broken();
+    child->mark_broken();
+    group_->shared()->progress.give_up();
+    throw;
+  }
+}
+
+// A rank alone comes along with a communicator of one, which ends at once: NCCL 2.28 crashes where a split that gives a
+// rank none, NCCL_SPLIT_NOCOLOR, is aborted.
+std::shared_ptr<NcclLane> NcclCarrier::split_off(const std::shared_ptr<Communicator>& child, int colour,
+                                                 const Operation& split) {
+  const auto idle = [this] {
+    group_->shared()->progress.poll();
+    return lane_->idle();
+  };
+  wait_until(idle, *group_, split);
+  std::shared_ptr<NcclLane> lane = transport_->lane(lane_, child, colour);
+  wait_until([&] { return lane->connected(); }, *group_, split);
+  return lane;
 }
 
 Carrier::Started NcclCarrier::start(std::shared_ptr<NcclLane> lane, const Operation& operation, Calls calls) {

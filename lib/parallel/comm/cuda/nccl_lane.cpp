@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <exception>
+#include <numeric>
+#include <utility>
 
 #include "core/polling.h"
 
@@ -11,12 +13,42 @@ namespace {
 /// Seconds that the other ranks have to end a communicator with this one.
 constexpr double farewell = 10;
 
+/// No call blocks. Nothing is shared with the communicator that another is split from: NCCL has one queue on the device
+/// for all that share, in the order in which its threads come to launch, which is not the same on all ranks.
+ncclConfig_t configuration() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  config.splitShare = 0;
+  return config;
+}
+
+cudaStream_t new_stream() {
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  return stream;
+}
+
 }  // namespace
 
 NcclLane::NcclLane(std::shared_ptr<Communicator> group, std::vector<int> ranks, int tag)
-    : group_(std::move(group)), ranks_(std::move(ranks)), introduction_(std::make_unique<Introduction>()) {
-  lyceum::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+    : group_(std::move(group)),
+      ranks_(std::move(ranks)),
+      stage_(Stage::introducing),
+      introduction_(std::make_unique<Introduction>()),
+      stream_(new_stream()) {
   introduce(tag);
+}
+
+NcclLane::NcclLane(std::shared_ptr<NcclLane> parent, std::shared_ptr<Communicator> group, int colour)
+    : group_(std::move(group)),
+      ranks_(static_cast<std::size_t>(group_->size())),
+      stage_(Stage::splitting),
+      birth_(std::make_unique<Birth>()),
+      stream_(new_stream()) {
+  std::iota(ranks_.begin(), ranks_.end(), 0);
+  ncclConfig_t config = configuration();
+  check(ncclCommSplit(parent->handle(), colour, group_->rank(), &birth_->handle, &config), "ncclCommSplit");
+  birth_->parent = std::move(parent);
 }
 
 void NcclLane::introduce(int tag) {
@@ -35,20 +67,29 @@ void NcclLane::introduce(int tag) {
   }
 }
 
+bool NcclLane::introduced() {
+  auto& [id, requests] = *introduction_;
+  int known = 0;
+  const Operation connecting{.name = "connecting", .bytes = 0, .size = 0, .where = std::source_location::current()};
+  group_->check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &known, MPI_STATUSES_IGNORE),
+                connecting);
+  if (!known) return false;
+  ncclConfig_t config = configuration();
+  check(ncclCommInitRankConfig(&handle_, static_cast<int>(ranks_.size()), id, rank_of(group_->rank()), &config),
+        "ncclCommInitRankConfig");
+  return true;
+}
+
+bool NcclLane::split_off() {
+  if (!birth_->parent->enqueued()) return false;
+  handle_ = birth_->handle;
+  birth_.reset();
+  return true;
+}
+
 bool NcclLane::connected() {
-  if (stage_ == Stage::introducing) {
-    auto& [id, requests] = *introduction_;
-    int known = 0;
-    const Operation connecting{.name = "connecting", .bytes = 0, .size = 0, .where = std::source_location::current()};
-    group_->check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &known, MPI_STATUSES_IGNORE),
-                  connecting);
-    if (!known) return false;
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    check(ncclCommInitRankConfig(&handle_, static_cast<int>(ranks_.size()), id, rank_of(group_->rank()), &config),
-          "ncclCommInitRankConfig");
-    stage_ = Stage::connecting;
-  }
+  if (stage_ == Stage::introducing && introduced()) stage_ = Stage::connecting;
+  if (stage_ == Stage::splitting && split_off()) stage_ = Stage::connecting;
   if (stage_ == Stage::connecting && enqueued()) {
     introduction_.reset();
     stage_ = Stage::connected;
@@ -89,6 +130,10 @@ int NcclLane::rank_of(int group_rank) const {
 void NcclLane::abort() noexcept {
   stage_ = Stage::aborted;
   flights_.clear();
+  if (const auto birth = std::exchange(birth_, nullptr)) {
+    birth->parent->abort();  // the split with it: there is no handle before
+    handle_ = birth->handle;
+  }
   if (handle_) ncclCommAbort(handle_);
   handle_ = nullptr;
 }

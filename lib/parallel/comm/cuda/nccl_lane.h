@@ -25,6 +25,9 @@ class NcclLane {
   /// Starts to connect `ranks` of the group, this one among them, which do so at the same place of the order of
   /// messages with MPI tag `tag`.
   NcclLane(std::shared_ptr<Communicator> group, std::vector<int> ranks, int tag);
+  /// Starts to split an idle lane, together with all its ranks: this is the lane of `group`, those that have the same
+  /// colour. Nothing else may use `parent` until this one is connected.
+  NcclLane(std::shared_ptr<NcclLane> parent, std::shared_ptr<Communicator> group, int colour);
   /// Ends the communicator together with the other ranks, if they come along, else by itself.
   ~NcclLane();
   NcclLane(const NcclLane&) = delete;
@@ -34,6 +37,8 @@ class NcclLane {
   bool connected();
   /// Whether NCCL has put everything that it was given into the stream. Throws what went wrong since.
   bool enqueued() const;
+  /// Whether all that it was given has ended on the GPU.
+  bool idle() { return line_.empty() && !flight() && enqueued(); }
   /// Operations line up, so that they begin in the order in which they were made.
   void line_up(const void* operation) { line_.push_back(operation); }
   bool first(const void* operation) const { return line_.front() == operation; }
@@ -42,7 +47,7 @@ class NcclLane {
   /// The oldest flight; null where there is none. Notes those that have ended.
   const Flight* flight();
 
-  /// Ends all that runs, on the GPU too.
+  /// Ends all that runs, on the GPU too; a lane that is being split off ends the one it comes from.
   void abort() noexcept;
   /// Throws what a result of NCCL other than success, or still in progress, means.
   void check(ncclResult_t result, Message call) const;
@@ -53,19 +58,27 @@ class NcclLane {
   int rank_of(int group_rank) const;
 
  private:
-  enum class Stage { introducing, connecting, connected, aborted };
+  enum class Stage { introducing, splitting, connecting, connected, aborted };
   /// How the ranks come to know the communicator's id. MPI may write here until all requests are done.
   struct Introduction {
     ncclUniqueId id;
     std::vector<MPI_Request> requests;
   };
+  /// A communicator that is being split off. NCCL may write here until its parent has done that, or was aborted.
+  struct Birth {
+    std::shared_ptr<NcclLane> parent;
+    ncclComm_t handle = nullptr;
+  };
   void introduce(int tag);
+  bool introduced();
+  bool split_off();
   bool finalised() const;
 
   std::shared_ptr<Communicator> group_;
   std::vector<int> ranks_;
-  Stage stage_ = Stage::introducing;
+  Stage stage_;
   std::unique_ptr<Introduction> introduction_;
+  std::unique_ptr<Birth> birth_;
   ncclComm_t handle_ = nullptr;
   cudaStream_t stream_ = nullptr;
   std::deque<const void*> line_;

@@ -24,10 +24,19 @@ std::unique_ptr<Carrier> NcclTransport::carrier(const std::shared_ptr<Communicat
 
 std::shared_ptr<NcclLane> NcclTransport::lane(std::shared_ptr<Communicator> group, std::vector<int> ranks, int tag) {
   check(cudaSetDevice(stream_.device()), "cudaSetDevice");
-  auto made = std::make_shared<NcclLane>(std::move(group), std::move(ranks), tag);
-  std::erase_if(lanes_, [](const auto& lane) { return lane.expired(); });
-  lanes_.push_back(made);
-  return made;
+  return known(std::make_shared<NcclLane>(std::move(group), std::move(ranks), tag));
+}
+
+std::shared_ptr<NcclLane> NcclTransport::lane(std::shared_ptr<NcclLane> parent, std::shared_ptr<Communicator> group,
+                                              int colour) {
+  check(cudaSetDevice(stream_.device()), "cudaSetDevice");
+  return known(std::make_shared<NcclLane>(std::move(parent), std::move(group), colour));
+}
+
+std::shared_ptr<NcclLane> NcclTransport::known(std::shared_ptr<NcclLane> lane) {
+  std::erase_if(lanes_, [](const auto& other) { return other.expired(); });
+  lanes_.push_back(lane);
+  return lane;
 }
 
 std::vector<std::shared_ptr<NcclLane>> NcclTransport::lanes() const {

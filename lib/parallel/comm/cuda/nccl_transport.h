@@ -22,6 +22,7 @@ class NcclTransport final : public TensorTransport,
 
   std::unique_ptr<Carrier> carrier(const std::shared_ptr<Communicator>& communicator, Where where) override;
   std::shared_ptr<NcclLane> lane(std::shared_ptr<Communicator> group, std::vector<int> ranks, int tag);
+  std::shared_ptr<NcclLane> lane(std::shared_ptr<NcclLane> parent, std::shared_ptr<Communicator> group, int colour);
   cudaStream_t compute() const { return stream_.handle(); }
   /// Throws when communicators were ended before their time.
   void require_intact(const Communicator& group, const Operation& operation) const;
@@ -32,10 +33,11 @@ class NcclTransport final : public TensorTransport,
   void waiting(double waited) override;
   void over() noexcept override;
   std::vector<std::shared_ptr<NcclLane>> lanes() const;
+  std::shared_ptr<NcclLane> known(std::shared_ptr<NcclLane> lane);
 
   CudaStream stream_;
   std::shared_ptr<SharedState> shared_;
-  std::vector<std::weak_ptr<NcclLane>> lanes_;
+  std::vector<std::weak_ptr<NcclLane>> lanes_;  // one that was split off behind the one it comes from
   bool given_up_ = false;
 };
 

@@ -109,6 +109,9 @@ class StagedCarrier final : public Carrier {
     started->then([staging = staging_, device = exchange.received, received] { staging->give_back(device, received); });
     return started;
   }
+  std::unique_ptr<Carrier> split(const std::shared_ptr<Communicator>& child, int, Where) override {
+    return child->alone() ? nullptr : std::make_unique<StagedCarrier>(staging_, child);
+  }
 
  private:
   /// Undefined where there is nothing.

@@ -1,0 +1,144 @@
+// The stand-in for NCCL with several ranks: how many communicators a job makes, and what is wrong with the original.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <mpi.h>
+#include <nccl.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "parallel/comm/cuda/nccl_carrier.h"
+#include "parallel/comm/mesh.h"
+#include "parallel/comm/pending_state.h"
+#include "support/tested_groups.h"
+
+namespace lyceum {
+namespace {
+
+/// Groups of several ranks, besides the world, that this rank is in.
+int large_groups(const Mesh& mesh) {
+  std::vector<const ProcessGroup*> groups{&mesh.data,   &mesh.tensor,        &mesh.pipeline,   &mesh.data_tensor,
+                                          &mesh.expert, &mesh.expert_tensor, &mesh.expert_data};
+  if (mesh.expert_hosts) groups.insert(groups.end(), {&mesh.expert_hosts->across, &mesh.expert_hosts->within});
+  return static_cast<int>(std::ranges::count_if(groups, [](const auto* group) { return group->size() > 1; }));
+}
+
+class HostNccl : public testing::Test {
+ protected:
+  /// Of all ranks of the job.
+  std::shared_ptr<Communicator> communicator(const char* name, double timeout = 60) const {
+    MPI_Comm handle = MPI_COMM_NULL;
+    MPI_Comm_dup(MPI_COMM_WORLD, &handle);
+    return std::make_shared<Communicator>(handle, Communicator::Identity{name, 78}, timeout, shared);
+  }
+  std::shared_ptr<NcclLane> world_lane(const std::shared_ptr<Communicator>& group) const {
+    std::vector<int> ranks(static_cast<std::size_t>(group->size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    auto lane = transport->lane(group, std::move(ranks), connect_tag);
+    wait_until([&] { return lane->connected(); }, *group, connecting);
+    return lane;
+  }
+
+  const ProcessGroup world = ProcessGroup::world(60);
+  const int rank = world.rank(), size = world.size();
+  const CudaStream stream = std::get<CudaStream>(tested_stream());
+  const std::shared_ptr<SharedState> shared = std::make_shared<SharedState>();
+  const std::shared_ptr<NcclTransport> transport = std::make_shared<NcclTransport>(stream, shared);
+  const Operation connecting{"connecting", 0, 0, std::source_location::current()};
+};
+
+TEST_F(HostNccl, TheGroupsOfAMeshTakeOneIdTogether) {
+  if (size < 2 || tested_transport() != Transport::nccl) GTEST_SKIP() << "needs NCCL with two ranks";
+  const int half = size / 2;
+  const std::vector<MeshShape> shapes = {{.tensor = 2, .expert = half},
+                                         {.pipeline = 2, .expert = half, .expert_hosts = half > 1 ? 2 : 1},
+                                         {.pipeline = size >= 4 ? 2 : 1, .tensor = 2, .expert_tensor = 2}};
+  for (const MeshShape& shape : shapes) {
+    const host_nccl::Made before = host_nccl::made();
+    const Mesh mesh = Mesh::create(tested(ProcessGroup::world(60)), shape);
+    const host_nccl::Made after = host_nccl::made();
+    EXPECT_GE(large_groups(mesh), 1);
+    EXPECT_EQ(after.by_id - before.by_id, 1) << shape.text(size);
+    EXPECT_EQ(after.by_split - before.by_split, large_groups(mesh)) << shape.text(size);
+  }
+}
+
+TEST_F(HostNccl, ASplitThatOneRankStaysAwayFromCanBeAborted) {
+  const auto group = communicator("world"), child = communicator("child");
+  const auto parent = world_lane(group);
+  if (size > 1 && rank != size - 1) {
+    const auto lane = transport->lane(parent, child, 0);
+    const double begin = monotonic_seconds();
+    while (monotonic_seconds() - begin < 0.2) ASSERT_FALSE(lane->connected());
+    EXPECT_EQ(lane->handle(), nullptr);
+    shared->progress.give_up();
+    EXPECT_EQ(lane->handle(), nullptr);
+    EXPECT_EQ(parent->handle(), nullptr);
+    EXPECT_EQ(values_of<float>(tensor_of(std::vector<float>(9, 3.0F))), std::vector<float>(9, 3.0F)) << "works on";
+  }
+  world.barrier();
+  shared->progress.give_up();  // ranks that nobody says farewell to do not wait
+}
+
+TEST_F(HostNccl, ARankThatIsLostInASplitIsReportedInTime) {
+  const auto group = communicator("world", short_time()), child = communicator("child");
+  NcclCarrier carrier(transport, group, std::source_location::current());
+  if (size > 1 && rank != size - 1) {
+    try {
+      carrier.split(child, 0, std::source_location::current());
+      ADD_FAILURE() << "came back";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("split of 0 B on group world (rank " + std::to_string(rank)));
+      EXPECT_THAT(error.what(), testing::HasSubstr("run.timeout_seconds"));
+    }
+    EXPECT_TRUE(group->broken());
+    EXPECT_TRUE(child->broken());
+    EXPECT_THROW(carrier.split(child, 0, std::source_location::current()), Error);
+  } else if (size > 1) {  // it is there until NCCL's own part begins
+    int largest = size;
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Iallreduce(MPI_IN_PLACE, &largest, 1, MPI_INT, MPI_MAX, group->handle(), &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+  }
+  world.barrier();
+  shared->progress.give_up();
+}
+
+TEST_F(HostNccl, ASplitIsRefusedWhileAnythingIsUnderWay) {
+  const auto group = communicator("world"), child = communicator("child");
+  const auto parent = world_lane(group);
+  const Tensor values = tensor_of(std::vector<float>(8, 1.0F));
+  stream.synchronise();  // nobody makes the lane wait for it
+  EXPECT_EQ(ncclAllReduce(values.raw(), values.raw(), 8, ncclFloat32, ncclSum, parent->handle(), parent->stream()),
+            ncclInProgress);
+  EXPECT_THROW(transport->lane(parent, child, 0), Error);
+  wait_until([&] { return parent->enqueued(); }, *group, connecting);
+  check(cudaStreamSynchronize(parent->stream()), "cudaStreamSynchronize");
+  const auto lane = transport->lane(parent, child, 0);
+  wait_until([&] { return lane->connected(); }, *group, connecting);
+  EXPECT_EQ(values_of<float>(values), std::vector<float>(8, static_cast<float>(size)));
+}
+
+TEST_F(HostNccl, NothingIsShared) {
+  const auto parent = world_lane(communicator("world"));
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  config.splitShare = 1;
+  ncclComm_t child = nullptr;
+  EXPECT_EQ(ncclCommSplit(parent->handle(), 0, rank, &child, &config), ncclInvalidArgument);
+}
+
+TEST_F(HostNccl, RanksWithoutAColourGetNoCommunicator) {
+  const auto parent = world_lane(communicator("world"));
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t child = nullptr;
+  ASSERT_EQ(ncclCommSplit(parent->handle(), rank == 0 ? NCCL_SPLIT_NOCOLOR : 1, -rank, &child, &config),
+            ncclInProgress);
+  wait_until([&] { return parent->enqueued(); }, parent->group(), connecting);
+  EXPECT_EQ(child == nullptr, rank == 0);
+  if (child) EXPECT_EQ(ncclCommDestroy(child), ncclSuccess);
+}
+
+}  // namespace
+}  // namespace lyceum

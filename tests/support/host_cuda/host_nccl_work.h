@@ -1,0 +1,63 @@
+#pragma once
+
+#include <mpi.h>
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "nccl.h"
+
+namespace host_nccl {
+
+using Bytes = std::vector<std::byte>;
+
+std::size_t width_of(ncclDataType_t type);
+
+/// What all work of a communicator sees.
+struct Ranks {
+  int rank, tag;
+  std::vector<int> world;  // ranks of the job
+  bool aborted = false;
+  int under_way = 0;  // works
+};
+
+/// One call's part in what its group of calls does. `root`: −1 for every rank.
+struct Call {
+  enum class Kind { reduce, broadcast, send, receive } kind;
+  const void* from;
+  void* to;
+  std::size_t count;
+  ncclDataType_t type;
+  ncclRedOp_t operation;
+  int root;  // or the peer
+
+  Bytes own{};
+  std::vector<Bytes> received{};  // by rank
+  std::size_t bytes() const { return count * width_of(type); }
+};
+
+/// The calls of a group in a stream.
+class Work {
+ public:
+  Work(std::shared_ptr<Ranks> ranks, std::vector<Call> calls);
+  ~Work();
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+  /// Takes the next steps; whether it has ended.
+  bool operator()();
+
+ private:
+  void start();
+  void start(Call& call, int other);
+  void receive(Call& call, int rank);
+  void send(Call& call, int rank);
+  void finish();
+
+  std::shared_ptr<Ranks> ranks_;
+  std::vector<Call> calls_;
+  std::vector<MPI_Request> requests_;
+  bool started_ = false;
+};
+
+}  // namespace host_nccl
