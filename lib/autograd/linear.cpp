@@ -107,14 +107,9 @@ std::array<Tensor, 1> PreciseLinear::backward(const Stream& stream, Saved& saved
 
 void PreciseLinear::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
   if (saved.x.dtype() != DType::bf16) return add_weight_grad(stream, dy, saved.x, weight->gradient);
-  const Tensor parts = split(stream, dy);
-  for (const std::int64_t half : {0, 1}) {
-    launch(stream, Gemm<bfloat16, float>{.a = parts.matrix<bfloat16>().cols_from(half * dy.shape()[1], dy.shape()[1]),
-                                         .b = saved.x.matrix<bfloat16>(),
-                                         .c = weight->gradient.matrix<float>(),
-                                         .transpose_a = true,
-                                         .accumulate = true});
-  }
+  launch(stream, SplitWeightGrad{.parts = split(stream, dy).matrix<bfloat16>(),
+                                 .x = saved.x.matrix<bfloat16>(),
+                                 .dw = weight->gradient.matrix<float>()});
 }
 
 }  // namespace lyceum

@@ -16,10 +16,19 @@ struct Gemm {
   bool accumulate = false;
 };
 
+/// dw += (high + low)ᵀ · x: the gradient of a weight from rows that a SplitFloat made [high | low] of.
+struct SplitWeightGrad {
+  Matrix<const bfloat16> parts;  // [rows, 2 · out]
+  Matrix<const bfloat16> x;      // [rows, in]
+  Matrix<float> dw;              // [out, in]
+};
+
 template <class T, class Out>
 void run(const CpuStream& stream, const Gemm<T, Out>& gemm);
+void run(const CpuStream& stream, const SplitWeightGrad& grad);
 
 template <class T, class Out>
 void run(const CudaStream& stream, const Gemm<T, Out>& gemm);
+void run(const CudaStream& stream, const SplitWeightGrad& grad);
 
 }  // namespace lyceum

@@ -20,6 +20,8 @@ struct GemmShape {
   bool transpose_a, transpose_b, accumulate;
   DType in, out;
   std::uint32_t a_alignment, b_alignment, c_alignment;  // bytes, a power of two up to 256
+  /// Products of this shape at once, over parts of a longer sum: k further on in a and b, results one behind the other.
+  std::int32_t batch = 1;
   auto operator<=>(const GemmShape&) const = default;
 };
 

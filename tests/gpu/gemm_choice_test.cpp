@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/copy.h"
@@ -58,7 +59,7 @@ std::vector<float> product(const Stream& stream, const Sizes& sizes) {
   return values;
 }
 
-constexpr Sizes some[] = {{40, 300, 24}, {24, 177, 65, true}, {128, 64, 128}};
+constexpr Sizes some[] = {{40, 300, 24}, {24, 177, 65, true}, {128, 64, 128}, {8, 2048, 12, true}};
 
 TEST_F(GemmChoice, IsTheFirstProposalUnlessTimed) {
   let_be_fastest(1);
@@ -110,6 +111,40 @@ TEST_F(GemmChoice, LeavesNoTraceInResults) {
     ASSERT_EQ(timed.size(), expected.size());
     for (std::size_t i = 0; i < timed.size(); ++i) EXPECT_NEAR(timed[i], expected[i], 1e-3);
   }
+}
+
+/// One for the parts, which are a batch, and one for what they leave over.
+TEST_F(GemmChoice, OfASumInPartsIsPinnedToo) {
+  let_be_fastest(2);
+  const Sizes sizes{16, 2085, 24, true};
+  const Stream timing = timing_stream();
+  const std::vector<float> wanted = product(timing, sizes);
+  const GemmChoices choices = gemm_choices(timing);
+  std::vector<std::pair<std::int64_t, std::int32_t>> depths;
+  for (const auto& [shape, algorithm] : choices) depths.emplace_back(shape.k, shape.batch);
+  EXPECT_THAT(depths, testing::UnorderedElementsAre(std::pair(1040, 2), std::pair(5, 1)));
+
+  let_be_fastest(1);
+  const Stream told = timing_stream();
+  pin_gemms(told, choices);
+  EXPECT_EQ(product(told, sizes), wanted);
+  EXPECT_EQ(gemm_choices(told), choices) << "nothing is timed again";
+}
+
+/// They are rows of one product.
+TEST_F(GemmChoice, OfASplitWeightGradIsOneForBothHalves) {
+  const Stream stream = CudaStream();
+  const Tensor parts = Tensor::zeros(stream, DType::bf16, {4096, 6}), x = Tensor::zeros(stream, DType::bf16, {4096, 8}),
+               dw = Tensor::zeros(stream, DType::f32, {3, 8});
+  launch(stream,
+         SplitWeightGrad{
+             .parts = parts.matrix<const bfloat16>(), .x = x.matrix<const bfloat16>(), .dw = dw.matrix<float>()});
+  const GemmChoices choices = gemm_choices(stream);
+  ASSERT_EQ(choices.size(), 1u);
+  const GemmShape& shape = choices.begin()->first;
+  EXPECT_EQ(shape.m, 6);
+  EXPECT_EQ(shape.k, 1024);
+  EXPECT_EQ(shape.batch, 4);
 }
 
 TEST_F(GemmChoice, DoesWithoutTimesWhereMemoryIsShort) {

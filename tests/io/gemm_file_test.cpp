@@ -35,9 +35,12 @@ GemmPins some_pins() {
   GemmShape other = shape;
   other.accumulate = false;
   other.in = other.out = DType::f64;
+  GemmShape parts = shape;
+  parts.batch = 8;
   const GemmAlgorithm algorithm{{1, 2, std::numeric_limits<std::uint64_t>::max(), 0, 5, 6, 7, std::uint64_t{1} << 63},
                                 3};
-  return {{"GPU \"A\", cuBLASLt 1", {{shape, algorithm}, {other, {}}}}, {"GPU B, cuBLASLt 2", {{shape, {}}}}};
+  return {{"GPU \"A\", cuBLASLt 1", {{shape, algorithm}, {other, {}}}},
+          {"GPU B, cuBLASLt 2", {{shape, {}}, {parts, {}}}}};
 }
 
 TEST(GemmFile, ComesBackAsItWas) {
@@ -48,8 +51,21 @@ TEST(GemmFile, ComesBackAsItWas) {
   EXPECT_EQ(read_gemm_file(directory.path() / "gemm.json"), some_pins());
 }
 
+/// As files were before there were batches.
+TEST(GemmFile, WithoutBatchesHasSingleProducts) {
+  const GemmPins pins = parse_gemm_file(
+      R"({"format": "lyceum-gemm-choices", "version": 1, "choices": [
+{"accumulate":false,"algorithm":[0,1,2,3,4,5,6,7],"alignments":[16,16,256],"device":"H100","proposal":1,)"
+      R"("sizes":[64,128,256],"strides":[256,256,128],"transpose":[false,true],"types":["bf16","f32"]}
+], "sha256": "c1dc310cf7be0ea38535dcf739db67c53f6aeb7e0b4d140c15b561d8b4b46ba6"})",
+      "old");
+  ASSERT_EQ(pins.at("H100").size(), 1u);
+  EXPECT_EQ(pins.at("H100").begin()->first.batch, 1);
+  EXPECT_THAT(gemm_file_text(pins), testing::Not(HasSubstr("batch")));
+}
+
 TEST(GemmFile, CountsItsChoices) {
-  EXPECT_EQ(choices_text(some_pins()), "3 algorithms chosen by timing, 1 of them not cuBLASLt's first proposal");
+  EXPECT_EQ(choices_text(some_pins()), "4 algorithms chosen by timing, 1 of them not cuBLASLt's first proposal");
 }
 
 std::string told_of(const std::string& text) {

@@ -45,6 +45,74 @@ TEST(BlasGemm, IsTheSameProductColumnByColumn) {
   }
 }
 
+/// Parts of a sum as a batch: each matrix `next` elements behind the one before it.
+TEST(BlasGemm, OfABatchIsTheSumInParts) {
+  constexpr std::int64_t m = 3, n = 5, depth = 4, parts = 3;
+  for (const int flags : {0, 1, 2, 3}) {
+    const bool ta = flags & 1, tb = flags & 2;
+    test::OwnedMatrix<float> a(ta ? parts * depth : m, ta ? m : parts * depth, 1),
+        b(tb ? n : parts * depth, tb ? parts * depth : n, 2), results(parts * m, n);
+    test::OwnedMatrix<double> wide_a(a.view().rows, a.view().cols, 1), wide_b(b.view().rows, b.view().cols, 2),
+        wide_results(parts * m, n), expected(m, n);
+    wide_a.randomise<float>("a"), wide_b.randomise<float>("b");
+    const Gemm<float> gemm{.a = a.view(), .b = b.view(), .c = {nullptr, m, n}, .transpose_a = ta, .transpose_b = tb};
+    const GemmShape shape =
+        batch_of(shape_of(slice_of(gemm, {0, depth}, results.view().rows_from(0, m))), std::int32_t{parts});
+    EXPECT_EQ(shape.k, depth);
+    const BlasGemm blas(shape);
+    for (std::int64_t i = 0; i < parts; ++i) {
+      column_major_gemm(blas, wide_b.view().data + i * blas.first.next, wide_a.view().data + i * blas.second.next,
+                        wide_results.view().data + i * blas.result.next);
+    }
+    lyceum::run(CpuStream(1), Gemm<double>{wide_a.view(), wide_b.view(), expected.view(), ta, tb});
+    for (std::int64_t r = 0; r < m; ++r) {
+      for (std::int64_t c = 0; c < n; ++c) {
+        double sum = 0;
+        for (std::int64_t i = 0; i < parts; ++i) sum += wide_results.view().row(i * m + r)[c];
+        EXPECT_NEAR(sum, expected.view().row(r)[c], 1e-12);
+      }
+    }
+  }
+}
+
+TEST(CutSum, HasPartsWhereResultsAreFewAndSumsLong) {
+  EXPECT_EQ(cut_sum(128, 1280, 32768).parts, 8) << "the router of DeepSeekMoE-2B, dlogits in two halves";
+  EXPECT_EQ(cut_sum(2, 1280, 32768).parts, 8);
+  EXPECT_EQ(cut_sum(64, 64, 1 << 20).parts, 128);
+  EXPECT_EQ(cut_sum(1280, 1280, 32768).parts, 1) << "enough results";
+  EXPECT_EQ(cut_sum(1024, 1024, 32768).parts, 2);
+  EXPECT_EQ(cut_sum(1025, 1024, 32768).parts, 1);
+  EXPECT_EQ(cut_sum(64, 64, 2047).parts, 1) << "a short sum";
+  EXPECT_EQ(cut_sum(64, 64, 2048).parts, 2);
+  for (const std::int64_t k : {1, 2047, 2048, 2063, 2064, 4095, 5000, 32769, 1 << 20}) {
+    const auto [parts, depth, rest] = cut_sum(10, 20, k);
+    EXPECT_EQ(rest, (Range{parts * depth, k - parts * depth})) << k;
+    EXPECT_TRUE(depth > 0 && rest.count >= 0 && rest.count < depth) << k;
+    EXPECT_TRUE(parts == 1 || depth % 16 == 0) << k;
+  }
+}
+
+TEST(GemmShape, OfABatchHasTheAlignmentOfAllItsMatrices) {
+  alignas(256) static bfloat16 memory[8192];
+  alignas(256) static float results[256];
+  const auto of = [](std::int64_t depth, std::int64_t a_cols, std::int64_t n) {
+    return batch_of(
+        shape_of(Gemm<bfloat16, float>{
+            .a = {memory, depth, a_cols}, .b = {memory, depth, n}, .c = {results, a_cols, n}, .transpose_a = true}),
+        2);
+  };
+  const GemmShape even = of(16, 8, 16), odd = of(16, 3, 5);
+  EXPECT_EQ(even.a_alignment, 256u);
+  EXPECT_EQ(even.b_alignment, 256u);
+  EXPECT_EQ(even.c_alignment, 256u);
+  EXPECT_EQ(odd.a_alignment, 32u);
+  EXPECT_EQ(odd.b_alignment, 32u);
+  EXPECT_EQ(odd.c_alignment, 4u);
+  const Gemm<float> one{.a = {results, 2, 3}, .b = {results, 3, 4}, .c = {results + 1, 2, 4}};
+  EXPECT_EQ(batch_of(shape_of(one), 1), shape_of(one));
+  EXPECT_NE(batch_of(shape_of(one), 2), shape_of(one));
+}
+
 TEST(GemmShape, TellsApartWhatAnAlgorithmDependsOn) {
   alignas(512) float memory[64];
   EXPECT_EQ(alignment_of(memory), 256u);

@@ -1,5 +1,8 @@
 #include "kernels/gemm.h"
 
+#include <cmath>
+#include <limits>
+
 #include "kernels/gemm_cases.h"
 #include "support/launch_on.h"
 
@@ -25,6 +28,20 @@ TEST(Gemm, AgreesWithTheReferenceInEveryLayout) {
       check_all_types({m, k, n, (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0, flags % 3});
     }
   }
+}
+
+/// A GPU makes them in parts, which need not divide the sum.
+TEST(Gemm, LongSumsOfFewResults) {
+  for (const std::int64_t k : {2047, 2048, 2049, 4311}) {
+    for (int flags = 0; flags < 8; ++flags) {
+      const test::GemmCase c{35, k, 9, (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0, flags % 3};
+      const auto run_gemm = [](const auto& gemm) { launch_on(2, gemm); };
+      check_gemm<float>(c, run_gemm);
+      check_gemm<bfloat16, float>(c, run_gemm);
+    }
+  }
+  check_all_types({1, 4096, 64, true, false, true});
+  check_all_types({130, 2100, 1, true, false, false});
 }
 
 TEST(Gemm, EmptyExtents) {
@@ -63,11 +80,64 @@ TEST(Gemm, GivesTheSameBitsTwice) {
   check_repeatable<float, float>(700, 900, 333);
   check_repeatable<bfloat16, bfloat16>(700, 900, 333);
   check_repeatable<bfloat16, float>(97, 1200, 600);
+  check_repeatable<bfloat16, float>(10, 5000, 21);
 }
 
 TEST(Gemm, RefusesShapesThatDoNotFit) {
   OwnedMatrix<float> a(3, 4), b(5, 6), c(3, 6);
   EXPECT_THROW(launch_on(2, Gemm<float>{a.view(), b.view(), c.view()}), Error);
+}
+
+/// dw += dyᵀ · x, of dy in two parts, against the sum in double.
+void check_split(std::int64_t rows, std::int64_t out, std::int64_t in, std::int64_t gap) {
+  SCOPED_TRACE(testing::Message() << rows << " rows, " << out << " x " << in << ", gap " << gap);
+  OwnedMatrix<float> dy(rows, out), dw(out, in, gap);
+  OwnedMatrix<bfloat16> parts(rows, 2 * out, gap), x(rows, in, gap);
+  OwnedMatrix<double> expected(out, in);
+  dy.randomise("dy"), x.randomise("x"), dw.randomise("dw"), expected.randomise<float>("dw");
+  for (std::int64_t t = 0; t < rows; ++t) {
+    for (std::int64_t i = 0; i < out; ++i) {
+      const float value = dy.view().row(t)[i];
+      const auto high = static_cast<bfloat16>(value);
+      parts.view().row(t)[i] = high;
+      parts.view().row(t)[out + i] = static_cast<bfloat16>(value - static_cast<float>(high));
+      for (std::int64_t j = 0; j < in; ++j) {
+        expected.view().row(i)[j] += double{value} * static_cast<float>(x.view().row(t)[j]);
+      }
+    }
+  }
+  launch_on(2, SplitWeightGrad{.parts = parts.view(), .x = x.view(), .dw = dw.view()});
+  // Two parts have 16 bits of dy; the first alone, 8 of them, would be 20 times as far off.
+  test::expect_near(dw.view(), expected.view(), 5e-5 * (std::sqrt(static_cast<double>(rows)) + 1));
+  EXPECT_TRUE(dw.gaps_untouched());
+}
+
+TEST(SplitWeightGrad, AgreesWithTheSumInDouble) {
+  check_split(0, 3, 5, 0);
+  check_split(1, 1, 1, 0);
+  check_split(100, 64, 40, 0);
+  check_split(33, 7, 9, 3);
+  check_split(2050, 5, 33, 1);
+  check_split(4999, 1, 130, 2);
+  check_split(4096, 64, 40, 0);
+}
+
+TEST(SplitWeightGrad, GivesTheSameBitsTwice) {
+  OwnedMatrix<bfloat16> parts(4500, 12), x(4500, 50);
+  OwnedMatrix<float> first(6, 50), second(6, 50);
+  parts.randomise("parts"), x.randomise("x");
+  for (auto* dw : {&first, &second}) {
+    dw->randomise("dw");
+    launch_on(2, SplitWeightGrad{.parts = parts.view(), .x = x.view(), .dw = dw->view()});
+  }
+  EXPECT_TRUE(same_bits(first.view(), second.view()));
+}
+
+TEST(SplitWeightGrad, RefusesShapesThatDoNotFit) {
+  OwnedMatrix<bfloat16> parts(9, 6), x(9, 5);
+  OwnedMatrix<float> dw(6, 5), narrow(3, 4);
+  EXPECT_THROW(launch_on(2, SplitWeightGrad{parts.view(), x.view(), dw.view()}), Error);
+  EXPECT_THROW(launch_on(2, SplitWeightGrad{parts.view(), x.view(), narrow.view()}), Error);
 }
 
 }  // namespace

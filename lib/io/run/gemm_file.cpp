@@ -26,15 +26,17 @@ DType type_named(const std::string& name) {
 }
 
 Json choice_json(const std::string& device, const GemmShape& s, const GemmAlgorithm& algorithm) {
-  return {{"device", device},
-          {"sizes", {s.m, s.n, s.k}},
-          {"strides", {s.a_stride, s.b_stride, s.c_stride}},
-          {"transpose", {s.transpose_a, s.transpose_b}},
-          {"accumulate", s.accumulate},
-          {"types", {name_of(s.in), name_of(s.out)}},
-          {"alignments", {s.a_alignment, s.b_alignment, s.c_alignment}},
-          {"proposal", algorithm.proposal},
-          {"algorithm", algorithm.bits}};
+  Json json{{"device", device},
+            {"sizes", {s.m, s.n, s.k}},
+            {"strides", {s.a_stride, s.b_stride, s.c_stride}},
+            {"transpose", {s.transpose_a, s.transpose_b}},
+            {"accumulate", s.accumulate},
+            {"types", {name_of(s.in), name_of(s.out)}},
+            {"alignments", {s.a_alignment, s.b_alignment, s.c_alignment}},
+            {"proposal", algorithm.proposal},
+            {"algorithm", algorithm.bits}};
+  if (s.batch > 1) json["batch"] = s.batch;
+  return json;
 }
 
 GemmShape gemm_shape(const Json& json) {
@@ -53,7 +55,8 @@ GemmShape gemm_shape(const Json& json) {
           .out = type_named(types.at(1)),
           .a_alignment = Exact(alignments.at(0)),
           .b_alignment = Exact(alignments.at(1)),
-          .c_alignment = Exact(alignments.at(2))};
+          .c_alignment = Exact(alignments.at(2)),
+          .batch = json.contains("batch") ? Exact(json.at("batch")) : std::int32_t{1}};
 }
 
 GemmPins pins_of(const Json& file) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/checks.h"
 #include "kernels/cpu/reference_gemm.h"
 #include "kernels/cpu/tile_gemm.h"
 
@@ -27,6 +28,18 @@ void run(const CpuStream& stream, const Gemm<T, Out>& gemm) {
           tile_of(gemm, row, std::min(tiling.rows, gemm.c.rows - row), col, std::min(tiling.cols, gemm.c.cols - col)),
           thread);
     });
+  }
+}
+
+void run(const CpuStream& stream, const SplitWeightGrad& grad) {
+  const std::int64_t out = grad.dw.rows;
+  require_extents("SplitWeightGrad", "parts", grad.parts, grad.x.rows, 2 * out);
+  for (const std::int64_t half : {0, 1}) {
+    run(stream, Gemm<bfloat16, float>{.a = grad.parts.cols_from(half * out, out),
+                                      .b = grad.x,
+                                      .c = grad.dw,
+                                      .transpose_a = true,
+                                      .accumulate = true});
   }
 }
 

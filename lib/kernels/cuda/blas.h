@@ -2,6 +2,7 @@
 
 #include <cublasLt.h>
 
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -26,6 +27,10 @@ class Blas {
 
   template <class T, class Out>
   void multiply(const CudaStream& stream, const Gemm<T, Out>& gemm);
+  /// The sum over k in the parts of cut_sum(), each with memory of its own, then added up in order. op(a) may have
+  /// several times the rows of c: blocks that are added up as well.
+  template <class T>
+  void multiply_in_parts(const CudaStream& stream, const Gemm<T, float>& gemm);
 
  private:
   /// Descriptions of the operation and its matrices, and the chosen algorithm.
@@ -35,6 +40,8 @@ class Blas {
     void* c;
   };
 
+  template <class T, class Out>
+  void multiply_batch(const CudaStream& stream, const Gemm<T, Out>& gemm, std::int32_t batch);
   std::shared_ptr<Plan> make_plan(const CudaStream& stream, const GemmShape& shape, const Operands& operands);
   std::size_t time(const CudaStream& stream, const Plan& plan, std::span<const cublasLtMatmulAlgo_t> proposals,
                    Operands operands) const;

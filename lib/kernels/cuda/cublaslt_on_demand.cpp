@@ -44,6 +44,12 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
   LYCEUM_PASS_ON(cublasLtMatrixLayoutDestroy, layout);
 }
 
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute, const void* value,
+                                                std::size_t bytes) {
+  LYCEUM_PASS_ON(cublasLtMatrixLayoutSetAttribute, layout, attribute, value, bytes);
+}
+
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* operation, cublasComputeType_t compute,
                                         cudaDataType_t scale) {
   LYCEUM_PASS_ON(cublasLtMatmulDescCreate, operation, compute, scale);

@@ -2,10 +2,13 @@
 
 #include <array>
 #include <bit>
+#include <type_traits>
 
 #include "core/allocator.h"
 #include "core/cuda_event.h"
+#include "kernels/checks.h"
 #include "kernels/cuda/blas.h"
+#include "kernels/cuda/sum_parts.h"
 
 namespace lyceum {
 
@@ -32,11 +35,20 @@ cudaDataType data_type(DType type) {
   }
 }
 
-cublasLtMatrixLayout_t make_layout(DType type, const ColumnMajor& matrix) {
+template <class T>
+void set(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t attribute, T value) {
+  check(cublasLtMatrixLayoutSetAttribute(layout, attribute, &value, sizeof value), "cublasLtMatrixLayoutSetAttribute");
+}
+
+cublasLtMatrixLayout_t make_layout(DType type, const ColumnMajor& matrix, std::int32_t batch) {
   cublasLtMatrixLayout_t layout = nullptr;
   check(cublasLtMatrixLayoutCreate(&layout, data_type(type), static_cast<std::uint64_t>(matrix.rows),
                                    static_cast<std::uint64_t>(matrix.cols), matrix.stride),
         "cublasLtMatrixLayoutCreate");
+  if (batch > 1) {
+    set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, batch);
+    set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, matrix.next);
+  }
   return layout;
 }
 
@@ -80,9 +92,9 @@ struct Blas::Plan {
     const BlasGemm blas(shape);
     set_transpose(operation, CUBLASLT_MATMUL_DESC_TRANSA, blas.first.transpose);
     set_transpose(operation, CUBLASLT_MATMUL_DESC_TRANSB, blas.second.transpose);
-    first = make_layout(shape.in, blas.first);
-    second = make_layout(shape.in, blas.second);
-    result = make_layout(shape.out, blas.result);
+    first = make_layout(shape.in, blas.first, shape.batch);
+    second = make_layout(shape.in, blas.second, shape.batch);
+    result = make_layout(shape.out, blas.result, shape.batch);
   }
   ~Plan() {
     for (cublasLtMatrixLayout_t layout : {first, second, result}) {
@@ -224,15 +236,47 @@ void Blas::multiply(const CudaStream& stream, const Gemm<T, Out>& gemm) {
         "cudaMemset2DAsync");
     return;
   }
+  if constexpr (std::is_same_v<Out, float>) {  // parts in bf16 would be rounded
+    if (cut_sum(shape.m, shape.n, shape.k).parts > 1) return multiply_in_parts(stream, gemm);
+  }
+  multiply_batch(stream, gemm, 1);
+}
+
+/// `batch` products, of which `gemm` is the first, see GemmShape::batch.
+template <class T, class Out>
+void Blas::multiply_batch(const CudaStream& stream, const Gemm<T, Out>& gemm, std::int32_t batch) {
   workspace(stream);
+  const GemmShape shape = batch_of(shape_of(gemm), batch);
   const Operands operands{.a = gemm.a.data, .b = gemm.b.data, .c = gemm.c.data};
   const auto& plan = plans_.get(shape, [&] { return make_plan(stream, shape, operands); });
   execute(stream, *plan, plan->algorithm, operands);
 }
 
+template <class T>
+void Blas::multiply_in_parts(const CudaStream& stream, const Gemm<T, float>& gemm) {
+  const std::int64_t m = gemm.transpose_a ? gemm.a.cols : gemm.a.rows, n = gemm.c.cols;
+  const std::int64_t k = gemm.transpose_a ? gemm.a.rows : gemm.a.cols;
+  const auto& [parts, depth, rest] = cut_sum(m, n, k);
+  const std::int64_t rows = (parts + (rest.count > 0 ? 1 : 0)) * m;
+  const auto memory = stream.memory().allocate(static_cast<std::size_t>(rows * n) * sizeof(float), MemoryKind::buffers);
+  const Matrix<float> results(reinterpret_cast<float*>(memory.get()), rows, n);
+  multiply_batch(stream, slice_of(gemm, {0, depth}, results.rows_from(0, m)), parts);
+  if (rest.count > 0) multiply_batch(stream, slice_of(gemm, rest, results.rows_from(parts * m, m)), 1);
+  run(stream, SumParts{.parts = results, .c = gemm.c, .accumulate = gemm.accumulate});
+}
+
 template <class T, class Out>
 void run(const CudaStream& stream, const Gemm<T, Out>& gemm) {
   stream.keep<Blas>().multiply(stream, gemm);
+}
+
+void run(const CudaStream& stream, const SplitWeightGrad& grad) {
+  require_extents("SplitWeightGrad", "parts", grad.parts, grad.x.rows, 2 * grad.dw.rows);
+  require_extents("SplitWeightGrad", "dw", grad.dw, grad.dw.rows, grad.x.cols);
+  if (grad.x.rows == 0 || grad.dw.size() == 0) return;
+  stream.keep<Blas>().multiply_in_parts(
+      stream,
+      Gemm<bfloat16, float>{.a = grad.parts, .b = grad.x, .c = grad.dw, .transpose_a = true, .accumulate = true});
 }
 
 template void run(const CudaStream&, const Gemm<float>&);

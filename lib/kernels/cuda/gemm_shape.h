@@ -3,15 +3,18 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/range.h"
 #include "kernels/gemm.h"
 #include "kernels/gemm_choice.h"
 
 namespace lyceum {
 
-inline std::uint32_t alignment_of(const void* address) {
-  const auto place = reinterpret_cast<std::uintptr_t>(address);
+inline std::uint32_t alignment_of(std::uintptr_t place) {
   const std::uintptr_t lowest = place & (~place + 1);
   return static_cast<std::uint32_t>(lowest ? std::min<std::uintptr_t>(lowest, 256) : 256);
+}
+inline std::uint32_t alignment_of(const void* address) {
+  return alignment_of(reinterpret_cast<std::uintptr_t>(address));
 }
 
 /// Throws where the extents do not fit together.
@@ -38,10 +41,11 @@ GemmShape shape_of(const Gemm<T, Out>& gemm) {
           .c_alignment = alignment_of(c.data)};
 }
 
-/// One matrix as a BLAS sees it: columns are `stride` elements apart.
+/// One matrix as a BLAS sees it: columns are `stride` elements apart, the matrices of a batch `next`.
 struct ColumnMajor {
   std::int64_t rows, cols, stride;
   bool transpose;
+  std::int64_t next;
 };
 
 /// A BLAS has matrices column by column, and what it reads in the memory of a row-major matrix is its transpose. So it
@@ -51,9 +55,53 @@ struct BlasGemm {
   ColumnMajor first, second, result;
 
   explicit BlasGemm(const GemmShape& s)
-      : first{s.transpose_b ? s.k : s.n, s.transpose_b ? s.n : s.k, s.b_stride, s.transpose_b},
-        second{s.transpose_a ? s.m : s.k, s.transpose_a ? s.k : s.m, s.a_stride, s.transpose_a},
-        result{s.n, s.m, s.c_stride, false} {}
+      : first{s.transpose_b ? s.k : s.n, s.transpose_b ? s.n : s.k, s.b_stride, s.transpose_b,
+              s.transpose_b ? s.k : s.k * s.b_stride},
+        second{s.transpose_a ? s.m : s.k, s.transpose_a ? s.k : s.m, s.a_stride, s.transpose_a,
+               s.transpose_a ? s.k * s.a_stride : s.k},
+        result{s.n, s.m, s.c_stride, false, s.m * s.c_stride} {}
 };
+
+/// How the sum over k is made: `parts` products of `depth` each, and one of the rest. Their results are added in order.
+struct SumCut {
+  std::int32_t parts;
+  std::int64_t depth;
+  Range rest;
+};
+
+/// More than one part for long sums of few results, which in tiles of 128 x 128 would not fill half of a GPU. It
+/// depends on the extents alone, so that the same work gives the same bits everywhere.
+inline SumCut cut_sum(std::int64_t m, std::int64_t n, std::int64_t k) {
+  constexpr std::int64_t tile = 128, most_tiles = 128, least_depth = 1024, step = 16;  // step: 32 bytes of bf16
+  const std::int64_t tiles = ((m + tile - 1) / tile) * ((n + tile - 1) / tile);
+  std::int32_t parts = 1;
+  while (2 * parts * tiles <= most_tiles && 2 * parts * least_depth <= k) parts *= 2;
+  const std::int64_t depth = parts > 1 ? k / parts / step * step : k;
+  return {.parts = parts, .depth = depth, .rest = {parts * depth, k - parts * depth}};
+}
+
+/// The product over a range of the sum alone, to be stored in c.
+template <class T>
+Gemm<T, float> slice_of(const Gemm<T, float>& gemm, const Range& k, const Matrix<float>& c) {
+  return {.a = gemm.transpose_a ? gemm.a.rows_from(k.first, k.count) : gemm.a.cols_from(k.first, k.count),
+          .b = gemm.transpose_b ? gemm.b.cols_from(k.first, k.count) : gemm.b.rows_from(k.first, k.count),
+          .c = c,
+          .transpose_a = gemm.transpose_a,
+          .transpose_b = gemm.transpose_b};
+}
+
+/// That of `batch` products at once; `shape` is that of the first. Alignments are those of all.
+inline GemmShape batch_of(GemmShape shape, std::int32_t batch) {
+  shape.batch = batch;
+  if (batch == 1) return shape;
+  const BlasGemm blas(shape);
+  const auto lower = [](std::uint32_t& alignment, const ColumnMajor& matrix, DType type) {
+    alignment = std::min(alignment, alignment_of(static_cast<std::uintptr_t>(matrix.next) * size_of(type)));
+  };
+  lower(shape.a_alignment, blas.second, shape.in);
+  lower(shape.b_alignment, blas.first, shape.in);
+  lower(shape.c_alignment, blas.result, shape.out);
+  return shape;
+}
 
 }  // namespace lyceum

@@ -253,9 +253,10 @@ def seed_texts():
     choice = {"device": "H100", "sizes": [64, 128, 256], "strides": [256, 256, 128], "transpose": [False, True],
               "accumulate": False, "types": ["bf16", "f32"], "alignments": [16, 16, 256], "proposal": 1,
               "algorithm": list(range(8))}
-    gemm = {"format": "lyceum-gemm-choices", "version": 1, "choices": [choice]}
-    text = json.dumps(gemm["choices"], sort_keys=True, separators=(",", ":"))
-    seed("gemm_file", "seed-one", json.dumps(gemm | {"sha256": hashlib.sha256(text.encode()).hexdigest()}))
+    for name, choices in ("seed-one", [choice]), ("seed-batch", [choice | {"batch": 8}]):
+        gemm = {"format": "lyceum-gemm-choices", "version": 1, "choices": choices}
+        text = json.dumps(choices, sort_keys=True, separators=(",", ":"))
+        seed("gemm_file", name, json.dumps(gemm | {"sha256": hashlib.sha256(text.encode()).hexdigest()}))
     seed("gemm_file", "odd-deep", '{"format":"lyceum-gemm-choices","version":1,"sha256":"","choices":%s}' % deep)
     holder = {"token": "00ff", "host": "n1", "pid": 4711, "job": "17", "restarts": 1, "since": 1700000000,
               "cluster": "c", "kernel": "k", "pid_namespace": "pid:[1]", "pid_start": 99}

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -18,6 +19,8 @@ struct cublasLtMatrixLayoutOpaque_t {
   cudaDataType type;
   std::uint64_t rows, cols;
   std::int64_t stride;
+  std::int32_t batch = 1;
+  std::int64_t offset = 0;  // elements from one matrix of a batch to the next
 };
 struct cublasLtMatmulPreferenceOpaque_t {
   std::uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_MASK;
@@ -32,12 +35,15 @@ struct Algorithm {
   std::uint32_t a = 256, b = 256, c = 256;  // alignments that its three matrices must have
   std::int32_t parts = 1;                   // over how many blocks it splits sums
   std::int32_t order = 0;                   // in which it adds: forwards, backwards, even places before odd ones
-  std::int32_t unused[9] = {};
+  std::int32_t batch = 1;                   // products at once that it was proposed for
+  std::int32_t unused[8] = {};
 };
 static_assert(sizeof(Algorithm) == sizeof(cublasLtMatmulAlgo_t));
 
 Algorithm known(const cublasLtMatmulAlgo_t* algorithm) { return std::bit_cast<Algorithm>(*algorithm); }
-bool good(const Algorithm& algorithm) { return algorithm.mark == Algorithm{}.mark; }
+bool good(const Algorithm& algorithm, const cublasLtMatrixLayoutOpaque_t& result) {
+  return algorithm.mark == Algorithm{}.mark && algorithm.batch == result.batch;
+}
 
 std::uint64_t place_in_order(std::int32_t order, std::uint64_t i, std::uint64_t depth) {
   if (order == 0) return i;
@@ -58,6 +64,10 @@ struct View {
   std::size_t place(std::uint64_t r, std::uint64_t c) const {
     return transpose ? r * static_cast<std::uint64_t>(layout.stride) + c
                      : c * static_cast<std::uint64_t>(layout.stride) + r;
+  }
+  View of_batch(std::int64_t i) const {
+    const std::int64_t bytes = layout.type == CUDA_R_64F ? 8 : layout.type == CUDA_R_32F ? 4 : 2;
+    return {layout, static_cast<std::byte*>(data) + i * layout.offset * bytes, transpose};
   }
   A get(std::uint64_t r, std::uint64_t c) const {
     switch (layout.type) {
@@ -100,7 +110,21 @@ void multiply(std::int32_t order, A alpha, const View<A>& a, const View<A>& b, A
   }
 }
 
-bool aligned(const void* address, std::uint32_t bytes) { return std::bit_cast<std::uintptr_t>(address) % bytes == 0; }
+/// Whether every matrix of the batch is.
+template <class A>
+bool aligned(const View<A>& matrix, std::uint32_t bytes) {
+  for (std::int64_t i = 0; i < std::min(matrix.layout.batch, 2); ++i) {
+    if (std::bit_cast<std::uintptr_t>(matrix.of_batch(i).data) % bytes != 0) return false;
+  }
+  return true;
+}
+
+/// Whether the matrices of a batch of results share no element.
+bool apart(const cublasLtMatrixLayoutOpaque_t& result) {
+  const auto elements =
+      static_cast<std::int64_t>(result.cols - 1) * result.stride + static_cast<std::int64_t>(result.rows);
+  return result.batch == 1 || result.offset >= elements;
+}
 
 }  // namespace
 
@@ -123,6 +147,14 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDa
   if (rows == 0 || cols == 0 || stride < static_cast<std::int64_t>(rows)) return CUBLAS_STATUS_INVALID_VALUE;
   *layout = new cublasLtMatrixLayoutOpaque_t{type, rows, cols, stride};
   return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute, const void* value,
+                                                std::size_t bytes) {
+  const bool count = attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT;
+  if (bytes != (count ? sizeof layout->batch : sizeof layout->offset)) return CUBLAS_STATUS_INVALID_VALUE;
+  std::memcpy(count ? static_cast<void*>(&layout->batch) : &layout->offset, value, bytes);
+  return layout->batch > 0 && layout->offset >= 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
   delete layout;
@@ -160,9 +192,9 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 }
 /// A split sum first, unless it was declined.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatmulPreference_t preference, int requested,
-                                              cublasLtMatmulHeuristicResult_t* results, int* found) {
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t result, cublasLtMatmulPreference_t preference,
+                                              int requested, cublasLtMatmulHeuristicResult_t* results, int* found) {
   const auto& alignment = preference->alignment;
   *found = 0;
   for (const Algorithm& kind :
@@ -170,15 +202,16 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     if (*found == requested || (kind.parts > 1 && preference->scheme == CUBLASLT_REDUCTION_SCHEME_NONE)) continue;
     Algorithm algorithm = kind;
     algorithm.a = alignment[0], algorithm.b = alignment[1], algorithm.c = alignment[2];
+    algorithm.batch = result->batch;
     results[(*found)++] = {std::bit_cast<cublasLtMatmulAlgo_t>(algorithm), 0, CUBLAS_STATUS_SUCCESS};
   }
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
-                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t product,
                                        const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulHeuristicResult_t* result) {
   result->workspaceSize = 0;
-  return result->state = good(known(algorithm)) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+  return result->state = good(known(algorithm), *product) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algorithm,
                                                     cublasLtMatmulAlgoConfigAttributes_t attribute, void* value,
@@ -194,7 +227,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm, void*,
                               std::size_t, cudaStream_t stream) {
   const Algorithm how = known(algorithm);
-  if (!good(how) || c != d || !aligned(a, how.a) || !aligned(b, how.b) || !aligned(d, how.c)) {
+  const std::int32_t batch = d_layout->batch;
+  if (!good(how, *d_layout) || c != d || a_layout->batch != batch || b_layout->batch != batch || !apart(*d_layout)) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   const char* fastest = std::getenv("HOST_CUDA_FASTEST_GEMM");
@@ -202,11 +236,14 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
   const auto run = [&]<class A>(A) {
     const View<A> left{*a_layout, const_cast<void*>(a), operation->transpose[0] == CUBLAS_OP_T},
         right{*b_layout, const_cast<void*>(b), operation->transpose[1] == CUBLAS_OP_T}, product{*d_layout, d};
-    if (left.cols() != right.rows() || left.rows() != product.rows() || right.cols() != product.cols()) {
+    if (left.cols() != right.rows() || left.rows() != product.rows() || right.cols() != product.cols() ||
+        !aligned(left, how.a) || !aligned(right, how.b) || !aligned(product, how.c)) {
       return CUBLAS_STATUS_INVALID_VALUE;
     }
     host_cuda::enqueue(stream, [=, alpha = *static_cast<const A*>(alpha), beta = *static_cast<const A*>(beta)] {
-      multiply<A>(how.order, alpha, left, right, beta, product);
+      for (std::int32_t i = 0; i < batch; ++i) {
+        multiply<A>(how.order, alpha, left.of_batch(i), right.of_batch(i), beta, product.of_batch(i));
+      }
       if (slow) host_cuda::pretend_to_take(std::chrono::seconds(1));
       return true;
     });
