@@ -4,8 +4,9 @@
 //   bench_grouped_gemm_cuda [--width W]... [--experts 63] [--hidden 1280] [--tokens 32768] [--top-k 7] [--rounds 20]
 //
 // For every width (853 and 864, the flagship's and its multiple of 32, if none is given), with rows spread evenly and
-// unevenly over the experts: TFLOP/s of forward, dgrad and weight gradient of the up and the down projection; and the
-// up projection with rows picked out of the tokens, compared with a gather and the product of its result.
+// unevenly over the experts: TFLOP/s of forward, dgrad and weight gradient of the up and the down projection; the up
+// projection with rows picked out of the tokens, compared with a gather and the product of its result; and the products
+// with SwiGLU beside them, forwards and backwards, as one kernel and as two.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
@@ -16,21 +17,21 @@
 #include <cstring>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
+#include "cuda_timing.cuh"
 #include "kernels/cuda/grouped_gemm.cuh"
 #include "kernels/permute.h"
 
 namespace lyceum {
-namespace {
 
-void must(cudaError_t code, const char* call) {
-  require(code == cudaSuccess, "{}: {}", call, cudaGetErrorString(code));
-}
-void must(cublasStatus_t code, const char* call) {
+static void must(cublasStatus_t code, const char* call) {
   require(code == CUBLAS_STATUS_SUCCESS, "{}: error {}", call, static_cast<int>(code));
 }
+
+namespace {
 
 struct Options {
   std::vector<std::int64_t> widths;
@@ -65,39 +66,6 @@ Options parse(int argc, char** argv) {
   return options;
 }
 
-template <class T>
-class DeviceArray {
- public:
-  explicit DeviceArray(std::size_t count) : count_(count) {
-    must(cudaMalloc(&data_, std::max<std::size_t>(count, 1) * sizeof(T)), "cudaMalloc");
-  }
-  DeviceArray(const DeviceArray&) = delete;
-  ~DeviceArray() { cudaFree(data_); }
-  T* data() const { return data_; }
-  std::size_t size() const { return count_; }
-
- private:
-  T* data_ = nullptr;
-  std::size_t count_;
-};
-
-/// bf16 numbers in [-1, 1), not correlated to the eye of a multiplier: zeros or a pattern would draw less power.
-__global__ void fill_kernel(std::uint16_t* values, std::size_t count, std::uint32_t seed) {
-  for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < count;
-       i += std::size_t{gridDim.x} * blockDim.x) {
-    std::uint32_t word = static_cast<std::uint32_t>(i) * 2654435761u + seed;
-    word = (word ^ word >> 16) * 0x85ebca6bu;
-    word = (word ^ word >> 13) * 0xc2b2ae35u;
-    const float value = static_cast<float>(word ^ word >> 16) * 0x1p-31f - 1.0f;
-    values[i] = static_cast<std::uint16_t>(__float_as_uint(value) >> 16);
-  }
-}
-
-void fill(const CudaStream& stream, const DeviceArray<bfloat16>& array, std::uint32_t seed) {
-  fill_kernel<<<1024, 256, 0, stream.handle()>>>(reinterpret_cast<std::uint16_t*>(array.data()), array.size(), seed);
-  must(cudaGetLastError(), "fill_kernel");
-}
-
 /// Rows of each expert: all the same, or falling as 1 / sqrt(rank), the first one getting about 8 times the last one's.
 std::vector<std::int64_t> spread_rows(const Options& options, bool even) {
   std::vector<double> share;
@@ -115,38 +83,6 @@ std::vector<std::int64_t> spread_rows(const Options& options, bool even) {
     rows.push_back(static_cast<std::int64_t>(before / sum * static_cast<double>(total)) - first);
   }
   return rows;
-}
-
-/// Median seconds of one call.
-class Timer {
- public:
-  explicit Timer(const CudaStream& stream) : stream_(stream) {
-    must(cudaEventCreate(&start_), "cudaEventCreate");
-    must(cudaEventCreate(&stop_), "cudaEventCreate");
-  }
-  Timer(const Timer&) = delete;
-  ~Timer() {
-    cudaEventDestroy(start_);
-    cudaEventDestroy(stop_);
-  }
-  double once(const std::function<void()>& work) {
-    must(cudaEventRecord(start_, stream_.handle()), "cudaEventRecord");
-    work();
-    must(cudaEventRecord(stop_, stream_.handle()), "cudaEventRecord");
-    must(cudaEventSynchronize(stop_), "cudaEventSynchronize");
-    float milliseconds = 0;
-    must(cudaEventElapsedTime(&milliseconds, start_, stop_), "cudaEventElapsedTime");
-    return milliseconds * 1e-3;
-  }
-
- private:
-  const CudaStream& stream_;
-  cudaEvent_t start_, stop_;
-};
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 /// y = x · wᵀ for all rows with one weight, by cuBLASLt: bf16 with sums in f32.
@@ -254,17 +190,8 @@ class Projection {
     const auto print = [&](const char* product, const auto& grouped) {
       fill(stream_, x_, 1);  // dgrad writes what the others read
       fill(stream_, y_, 2);
-      const std::function<void()> work = [&] { grouped::run(stream_, grouped, kernel); };
-      const std::function<void()> dense = [&] { dense_.run(); };
-      Timer timer(stream_);
-      std::vector<double> grouped_times, dense_times;
-      for (int round = -3; round < rounds; ++round) {
-        const double grouped_time = timer.once(work), dense_time = timer.once(dense);
-        if (round < 0) continue;
-        grouped_times.push_back(grouped_time);
-        dense_times.push_back(dense_time);
-      }
-      const double own = median(grouped_times), other = median(dense_times);
+      const auto [own, other] = compare(
+          stream_, rounds, [&] { grouped::run(stream_, grouped, kernel); }, [&] { dense_.run(); });
       std::printf("  %-5s %-12s %-9s %8.3f ms %7.1f TFLOP/s   dense %8.3f ms %7.1f TFLOP/s   %5.1f %%\n", name, product,
                   kernel_name, own * 1e3, flops_ / own * 1e-12, other * 1e3, flops_ / other * 1e-12, 100 * other / own);
     };
@@ -293,19 +220,12 @@ class Projection {
     const auto print = [&](const char* product, const auto& separate) {
       auto fused = separate;
       fused.picked = picked;
-      Timer timer(stream_);
-      std::vector<double> fused_times, separate_times;
-      for (int round = -3; round < options.rounds; ++round) {
-        const double fused_time = timer.once([&] { grouped::run(stream_, fused, kernel); });
-        const double separate_time = timer.once([&] {
-          run(stream_, gather);
-          grouped::run(stream_, separate, kernel);
-        });
-        if (round < 0) continue;
-        fused_times.push_back(fused_time);
-        separate_times.push_back(separate_time);
-      }
-      const double own = median(fused_times), other = median(separate_times);
+      const auto [own, other] = compare(
+          stream_, options.rounds, [&] { grouped::run(stream_, fused, kernel); },
+          [&] {
+            run(stream_, gather);
+            grouped::run(stream_, separate, kernel);
+          });
       std::printf("  up    %-12s %-9s %8.3f ms %7.1f TFLOP/s   gather first %8.3f ms   %5.1f %%\n", product,
                   kernel_name, own * 1e3, flops_ / own * 1e-12, other * 1e3, 100 * other / own);
     };
@@ -337,6 +257,60 @@ class Projection {
   std::vector<Matrix<float>> gradient_views_;
 };
 
+/// The products of a bank that have SwiGLU beside them: of gate and up, and the data gradient of down.
+class Activated {
+ public:
+  Activated(const CudaStream& stream, const Options& options, const std::vector<std::int64_t>& rows, std::int64_t width)
+      : stream_(stream),
+        table_(stream, rows),
+        outer_(stream, table_, std::vector<std::int64_t>(rows.size(), options.hidden)),
+        wide_(stream, table_, std::vector<std::int64_t>(rows.size(), 2 * width)),
+        narrow_(stream, table_, std::vector<std::int64_t>(rows.size(), width)),
+        x_(static_cast<std::size_t>(outer_.size())),
+        hidden_(static_cast<std::size_t>(wide_.size())),
+        d_hidden_(hidden_.size()),
+        activated_(static_cast<std::size_t>(narrow_.size())),
+        weights_(static_cast<std::size_t>(options.experts * options.hidden * 2 * width)) {
+    fill(stream, x_, 1);
+    fill(stream, hidden_, 2);
+    fill(stream, weights_, 3);
+    for (std::int64_t e = 0; e < options.experts; ++e) {
+      in_.emplace_back(weights_.data() + e * options.hidden * 2 * width, 2 * width, options.hidden);
+      down_.emplace_back(weights_.data() + e * options.hidden * width, options.hidden, width);
+    }
+    flops_ = 2.0 * static_cast<double>(options.tokens * options.top_k * options.hidden * width);
+  }
+
+  /// Prints a line a product: one kernel, and two, in turns.
+  void measure(int rounds, grouped::Kernel kernel, const char* kernel_name) {
+    const auto print = [&](const char* product, double flops, const auto& work) {
+      const auto [own, other] = compare(
+          stream_, rounds, [&] { grouped::run(stream_, work, kernel); },
+          [&] {
+            grouped::run(stream_, work.product(), kernel);
+            run(stream_, work.activation());
+          });
+      std::printf("  swiglu %-11s %-9s %8.3f ms %7.1f TFLOP/s   as two   %8.3f ms %24.1f %%\n", product, kernel_name,
+                  own * 1e3, flops / own * 1e-12, other * 1e3, 100 * other / own);
+    };
+    const SegmentedMatrix<const bfloat16> x = outer_.over(x_.data());
+    const SegmentedMatrix<bfloat16> hidden = wide_.over(hidden_.data()), activated = narrow_.over(activated_.data());
+    const Segments segments = table_.view();
+    print("forward", 2 * flops_, GemmThenActivation<bfloat16>{Activation::swiglu, segments, x, in_, hidden, activated});
+    print("backward", flops_,
+          GemmThenActivationBackward<bfloat16>{Activation::swiglu, segments, x, down_, hidden,
+                                               wide_.over(d_hidden_.data()), activated});
+  }
+
+ private:
+  const CudaStream& stream_;
+  SegmentTable table_;
+  SegmentLayout outer_, wide_, narrow_;
+  DeviceArray<bfloat16> x_, hidden_, d_hidden_, activated_, weights_;
+  std::vector<Matrix<const bfloat16>> in_, down_;
+  double flops_ = 0;
+};
+
 int measure(int argc, char** argv) {
   const Options options = parse(argc, argv);
   if (CudaStream::device_count() == 0) {
@@ -360,6 +334,8 @@ int measure(int argc, char** argv) {
         up.measure("up", options.rounds, kernel, name);
         up.measure_picked(options, rows, kernel, name);
         Projection(stream, options, rows, width, options.hidden).measure("down", options.rounds, kernel, name);
+        if (kernel == grouped::Kernel::automatic)
+          Activated(stream, options, rows, width).measure(options.rounds, kernel, name);
       }
     }
   }

@@ -62,7 +62,7 @@ std::string_view phase_of(std::string_view path) {
   for (const std::string_view waiting : {"gradient reduction", "all-to-all", "pipeline wait"}) {
     if (path.find(waiting) != path.npos) return communication;
   }
-  if (path.find("/Activation") != path.npos) return activation;
+  if (path.find("/Activation") != path.npos) return activation;  // none where the kernels of products compute it
   if (path.find("/CrossEntropy") != path.npos) return loss;
   for (const std::string_view copying : {"/CombineRows", "/GatherRows", "/AddPairs", "/PlacePieces", "/PieceRows"}) {
     if (path.find(copying) != path.npos) return copies;

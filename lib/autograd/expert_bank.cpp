@@ -1,7 +1,7 @@
 #include "autograd/expert_bank.h"
 
 #include "autograd/expert_matrices.h"
-#include "kernels/activation.h"
+#include "kernels/grouped_activation.h"
 
 namespace lyceum {
 
@@ -25,16 +25,13 @@ Tensor ExpertBank::forward(const Stream& stream, Saved& saved, const Tensor& x) 
   const Tensor activated = Tensor::empty(stream, x.dtype(), {saved.inner.size()});
   const Tensor y = Tensor::empty(stream, x.dtype(), {given, hidden});
   dispatch_float(x.dtype(), [&]<class T>() {
-    launch(stream, GroupedGemm<T>{.segments = rows,
-                                  .x = saved.outer.over(x.data<const T>()),
-                                  .weights = expert_values<T>(*experts, &Expert::in),
-                                  .y = saved.in.over(saved.hidden_rows.data<T>()),
-                                  .transpose_weights = true,
-                                  .picked = copies.picked<T>(x)});
-    launch(stream, ActivationForward<T>{.kind = activation,
-                                        .segments = rows,
-                                        .x = saved.in.over(saved.hidden_rows.data<const T>()),
-                                        .y = saved.inner.over(activated.data<T>())});
+    launch(stream, GemmThenActivation<T>{.kind = activation,
+                                         .segments = rows,
+                                         .x = saved.outer.over(x.data<const T>()),
+                                         .weights = expert_values<T>(*experts, &Expert::in),
+                                         .hidden = saved.in.over(saved.hidden_rows.data<T>()),
+                                         .activated = saved.inner.over(activated.data<T>()),
+                                         .picked = copies.picked<T>(x)});
     launch(stream, GroupedGemm<T>{.segments = rows,
                                   .x = saved.inner.over(activated.data<const T>()),
                                   .weights = expert_values<T>(*experts, &Expert::down),
@@ -46,28 +43,25 @@ Tensor ExpertBank::forward(const Stream& stream, Saved& saved, const Tensor& x) 
 
 std::array<Tensor, 1> ExpertBank::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
   const Segments rows = segments->view();
-  Tensor d_activated = Tensor::empty(stream, dy.dtype(), {saved.inner.size()});
-  const Tensor dx = Tensor::empty(stream, dy.dtype(), dy.shape());
   saved.activated = Tensor::empty(stream, dy.dtype(), {saved.inner.size()});
   saved.d_hidden = Tensor::empty(stream, dy.dtype(), {saved.in.size()});
   dispatch_float(dy.dtype(), [&]<class T>() {
-    launch(stream, GroupedGemm<T>{.segments = rows,
-                                  .x = saved.outer.over(dy.data<const T>()),
-                                  .weights = expert_values<T>(*experts, &Expert::down),
-                                  .y = saved.inner.over(d_activated.data<T>())});
-    launch(stream, ActivationBackward<T>{.kind = activation,
-                                         .segments = rows,
-                                         .x = saved.in.over(saved.hidden_rows.data<const T>()),
-                                         .dy = saved.inner.over(d_activated.data<const T>()),
-                                         .dx = saved.in.over(saved.d_hidden.data<T>()),
-                                         .y = saved.inner.over(saved.activated.data<T>())});
+    launch(stream, GemmThenActivationBackward<T>{.kind = activation,
+                                                 .segments = rows,
+                                                 .dy = saved.outer.over(dy.data<const T>()),
+                                                 .weights = expert_values<T>(*experts, &Expert::down),
+                                                 .hidden = saved.in.over(saved.hidden_rows.data<const T>()),
+                                                 .d_hidden = saved.in.over(saved.d_hidden.data<T>()),
+                                                 .activated = saved.inner.over(saved.activated.data<T>())});
+  });
+  saved.hidden_rows = {};
+  const Tensor dx = Tensor::empty(stream, dy.dtype(), dy.shape());
+  dispatch_float(dy.dtype(), [&]<class T>() {
     launch(stream, GroupedGemm<T>{.segments = rows,
                                   .x = saved.in.over(saved.d_hidden.data<const T>()),
                                   .weights = expert_values<T>(*experts, &Expert::in),
                                   .y = saved.outer.over(dx.data<T>())});
   });
-  saved.hidden_rows = {};
-  d_activated = {};
   return {copies.sums(stream, dx)};
 }
 

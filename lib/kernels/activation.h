@@ -18,7 +18,8 @@ struct ActivationForward {
   SegmentedMatrix<T> y;        // rows of width_e
 };
 
-/// dx of ActivationForward; y is computed again on the way, because the weight gradient that follows needs it.
+/// dx of ActivationForward; y is computed again on the way, because the weight gradient that follows needs it. y may be
+/// the memory of dy.
 template <class T>
 struct ActivationBackward {
   Activation kind;

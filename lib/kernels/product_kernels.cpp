@@ -13,11 +13,13 @@ namespace lyceum {
 std::map<std::string, std::int64_t> product_kernels(const Stream& stream) {
   const auto* gpu = std::get_if<CudaStream>(&stream);
   if (!gpu) return {};
-  const auto& products = gpu->keep<grouped::KernelCounts>().products;
+  const auto& [products, with_activation] = gpu->keep<grouped::KernelCounts>();
   const auto wgmma = []<class Tiling>(Tiling) { return format_message("wgmma {} x {}", {Tiling::m, Tiling::n}); };
   std::map<std::string, std::int64_t> named;
   const auto add = [&](const std::string& name, grouped::Kernel kernel) {
-    if (const std::int64_t count = products[static_cast<std::size_t>(kernel)]; count > 0) named[name] = count;
+    const auto k = static_cast<std::size_t>(kernel);
+    if (products[k] > 0) named[name] = products[k];
+    if (with_activation[k] > 0) named[name + " with activation"] = with_activation[k];
   };
   add("plain", grouped::Kernel::plain);
   add("mma.sync", grouped::Kernel::mma_sync);

@@ -3,14 +3,18 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "core/allocator.h"
+#include "kernels/activated_bank.h"
 #include "kernels/attention_problem.h"
 #include "kernels/cuda/attention_kernels.cuh"
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/grouped_gemm.cuh"
 #include "kernels/grouped_bank.h"
+#include "kernels/product_kernels.h"
 #include "support/launch_on.h"
 
 namespace lyceum {
@@ -85,6 +89,27 @@ void check_picked(const Case& c, Kernel kernel) {
   }
 }
 
+/// Runs a description by one kernel, or an activation by itself.
+auto by_or_itself(Kernel kernel) {
+  return [kernel](const auto& work) {
+    if constexpr (requires(const CudaStream& stream) { grouped::run(stream, work, kernel); }) {
+      by(kernel)(work);
+    } else {
+      launch_on(1, work);
+    }
+  };
+}
+
+/// Products with an activation against the formulas, and bit for bit against the same product and then the activation.
+void check_activations(const Case& c, Kernel kernel, bool picked) {
+  for (const Activation kind : activations) {
+    expect_right_forward<bfloat16>(kind, c, picked, [&](auto& bank) { by(kernel)(bank.forward()); });
+    expect_bits_of_two_kernels<bfloat16>(kind, c, picked, by_or_itself(kernel));
+    if (picked) continue;
+    expect_right_backward<bfloat16>(kind, c, [&](auto& bank) { by(kernel)(bank.backward()); });
+  }
+}
+
 /// As the flagship's, but smaller: tiles of both widths, deep sums, a column tile that is mostly outside.
 const Case wide{{700, 1, 130, 0, 300}, {1280, 1280, 640, 64, 1280}, {1728, 192, 864, 64, 200}, 8};
 /// More experts than one launch of the plan takes.
@@ -128,6 +153,26 @@ TEST_P(HopperPicked, CooperativeAgreesWithCopies) { check_picked(GetParam(), Ker
 TEST_P(HopperPicked, PingPongAgreesWithCopies) { check_picked(GetParam(), Kernel::ping_pong); }
 
 INSTANTIATE_TEST_SUITE_P(Cases, HopperPicked, testing::Values(aligned_copies, wide_copies, many));
+
+TEST_P(TensorCoreGrouped, ActivationsAgreeWithTheFormulas) {
+  check_activations(GetParam(), Kernel::automatic, false);
+  check_activations(GetParam(), Kernel::mma_sync, false);
+}
+TEST_P(TensorCorePicked, ActivationsAgreeWithTheFormulas) {
+  check_activations(GetParam(), Kernel::automatic, true);
+  check_activations(GetParam(), Kernel::mma_sync, true);
+}
+TEST_P(HopperGrouped, ActivationsAgreeWithTheFormulas) {
+  check_activations(GetParam(), Kernel::cooperative, false);
+  check_activations(GetParam(), Kernel::ping_pong, false);
+  std::map<std::string, std::int64_t> kernels = product_kernels(tested_stream());
+  EXPECT_GT(kernels["wgmma 128 x 256 with activation"], 0);
+  EXPECT_GT(kernels["wgmma 128 x 192 with activation"], 0);
+}
+TEST_P(HopperPicked, ActivationsAgreeWithTheFormulas) {
+  check_activations(GetParam(), Kernel::cooperative, true);
+  check_activations(GetParam(), Kernel::ping_pong, true);
+}
 
 template <class Attention>
 void run_plain(const CudaStream& stream, const Attention& attention) {

@@ -113,6 +113,19 @@ TYPED_TEST(ActivationTest, RowsOfWholePacks) {
   }
 }
 
+TYPED_TEST(ActivationTest, ResultsMayOverwriteTheirGradients) {
+  for (const Activation kind : kinds) {
+    Bank<TypeParam> apart(kind, {33, 0, 7}, {64, 5, 341}), shared = apart;
+    apart.run();
+    const SegmentedMatrix<TypeParam> x = shared.wide.over(shared.x.values.data());
+    const SegmentedMatrix<TypeParam> dx = shared.wide.over(shared.dx.values.data());
+    const SegmentedMatrix<TypeParam> y = shared.narrow.over(shared.dy.values.data());
+    launch_on(2, ActivationBackward<TypeParam>{kind, shared.table.view(), x, y, dx, y});
+    EXPECT_TRUE(shared.dx.same_bits(apart.dx));
+    EXPECT_TRUE(shared.dy.same_bits(apart.y));
+  }
+}
+
 TYPED_TEST(ActivationTest, SameBitsOnAnyNumberOfThreads) {
   for (const Activation kind : kinds) {
     Bank<TypeParam> one(kind, {100, 3, 77}, {33, 7, 65}), two = one;

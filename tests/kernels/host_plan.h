@@ -32,9 +32,10 @@ struct HostPlan {
     }
   }
 
-  /// Of a bank, in tiles of tile_m x tile_n.
-  template <grouped::Product product, bool is_picked>
-  static HostPlan of(Bank<bfloat16>& bank, int tile_m, int tile_n) {
+  /// Of a bank, in tiles of tile_m x tile_n. `more` completes what the kernels know of its rows.
+  template <grouped::Product product, bool is_picked, class More = void (*)(grouped::Rows<bfloat16>&)>
+  static HostPlan of(
+      Bank<bfloat16>& bank, int tile_m, int tile_n, const More& more = [](grouped::Rows<bfloat16>&) {}) {
     const Segments segments = bank.table.view();
     const auto x = bank.x_layout.over(bank.x.data()), y = bank.y_layout.over(bank.y.data());
     grouped::Rows<bfloat16> rows{segments.begin.data(), segments.rows.data(), x.offset.data(), y.offset.data(),
@@ -48,6 +49,7 @@ struct HostPlan {
       rows.x_stride = bank.picked.x.stride;
       rows.picked = index.data();
     }
+    more(rows);
     const auto weight_of = [](auto& matrix) {
       return grouped::Weight{matrix.view().data, matrix.view().stride, static_cast<std::int32_t>(matrix.view().rows),
                              static_cast<std::int32_t>(matrix.view().cols)};

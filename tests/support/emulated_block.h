@@ -237,6 +237,7 @@ class EmulatedMachine {
   std::uint32_t pack(float low, float high) const {
     return bfloat16(low).bits | static_cast<std::uint32_t>(bfloat16(high).bits) << 16;
   }
+  void unpack(std::uint32_t word, float& low, float& high) const { low = half(word, 0), high = half(word, 1); }
 
   float larger(float a, float b) const { return std::fmax(a, b); }
   float exp2(float x) const { return std::exp2(x); }

@@ -30,6 +30,8 @@ class EmulatedHopper : public EmulatedMachine {
   std::uint32_t shared_address(int offset) const { return static_cast<std::uint32_t>(offset); }
   void publish_copies() const { publish(); }
   void compute_before_wait(float) const {}
+  template <class Values>
+  void compute_here(Values&) const {}
   template <class... Operands>
   void begin_products(Operands&...) const {
     block().meet_group(nullptr, [](auto&) {});
@@ -121,7 +123,7 @@ class EmulatedHopper : public EmulatedMachine {
   void take_registers() const {}
   template <class T>
   T read_only(const T* from) const {
-    return *from;
+    return read<T>(from);
   }
   void prefetch(const void*) const {}
   template <class T>

@@ -1,6 +1,8 @@
 #include "kernels/activation.h"
 
+#include <algorithm>
 #include <numbers>
+#include <vector>
 
 #include "kernels/cpu/checks.h"
 #include "kernels/cpu/parallel_for.h"
@@ -143,8 +145,12 @@ void run(const CpuStream& stream, const ActivationBackward<T>& work) {
       const Matrix<T> dx = work.dx.segment(work.segments, segment);
       const Matrix<T> y = work.y.segment(work.segments, segment);
       const std::int64_t rows = work.segments.rows[e];
+      // Loops whose iterations are declared independent may write a row of y before they read it as dy.
+      const bool shared = dy.data == y.data;
+      std::vector<T> copy(static_cast<std::size_t>(shared ? dy.cols : 0));
       for (std::int64_t r = first; r < std::min(rows, last); ++r) {
-        Rows::backward(x.row(r), dy.row(r), y.cols, dx.row(r), y.row(r));
+        if (shared) std::copy_n(dy.row(r), dy.cols, copy.data());
+        Rows::backward(x.row(r), shared ? copy.data() : dy.row(r), y.cols, dx.row(r), y.row(r));
       }
       for (std::int64_t r = std::max(first, rows); r < last; ++r) {
         std::fill_n(dx.row(r), dx.cols, T{});

@@ -1,7 +1,6 @@
-#include <numbers>
-
 #include "kernels/activation.h"
 #include "kernels/checks.h"
+#include "kernels/cuda/activation_formulas.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/index_check.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -14,77 +13,33 @@ namespace {
 constexpr int activation_threads = 128;
 constexpr int blocks_a_processor = 16;
 
-/// A pack of columns of each row [gate | up].
-struct Swiglu {
-  static constexpr Activation kind = Activation::swiglu;
-
-  template <int width, class T>
-  static __device__ void forward(const T* x, std::int64_t cols, T* y) {
-    using A = Accumulator<T>;
-    const auto gate = load<width>(x), up = load<width>(x + cols);
-    Pack<T, width> result;
-    for (int e = 0; e < width; ++e) {
-      const A g = widen(gate[e]);
-      result[e] = narrow<T>(g * (A{1} / (A{1} + std::exp(-g))) * widen(up[e]));
-    }
-    store(y, result);
+/// y of a pack of columns, whose inputs lie `cols` apart.
+template <class Kind, int width, class T>
+__device__ void forward_pack(const T* x, std::int64_t cols, T* y) {
+  Pack<T, width> in[Kind::inputs], result;
+  for (int i = 0; i < Kind::inputs; ++i) in[i] = load<width>(x + i * cols);
+  for (int e = 0; e < width; ++e) {
+    Accumulator<T> element[Kind::inputs];
+    for (int i = 0; i < Kind::inputs; ++i) element[i] = widen(in[i][e]);
+    result[e] = narrow<T>(Kind::forward(element));
   }
+  store(y, result);
+}
 
-  template <int width, class T>
-  static __device__ void backward(const T* x, const T* dy, std::int64_t cols, T* dx, T* y) {
-    using A = Accumulator<T>;
-    const auto gate = load<width>(x), up = load<width>(x + cols), gradient = load<width>(dy);
-    Pack<T, width> d_gate, d_up, result;
-    for (int e = 0; e < width; ++e) {
-      const A g = widen(gate[e]), u = widen(up[e]), d = widen(gradient[e]);
-      const A sigmoid = A{1} / (A{1} + std::exp(-g));
-      const A silu = g * sigmoid;
-      result[e] = narrow<T>(silu * u);
-      d_up[e] = narrow<T>(d * silu);
-      d_gate[e] = narrow<T>(d * u * (sigmoid + silu * (A{1} - sigmoid)));  // silu' = σ + g·σ·(1 − σ)
-    }
-    store(dx, d_gate);
-    store(dx + cols, d_up);
-    store(y, result);
+/// dx and y; `dy` may be `y`.
+template <class Kind, int width, class T>
+__device__ void backward_pack(const T* x, const T* dy, std::int64_t cols, T* dx, T* y) {
+  Pack<T, width> in[Kind::inputs], out[Kind::inputs], result, gradient = load<width>(dy);
+  for (int i = 0; i < Kind::inputs; ++i) in[i] = load<width>(x + i * cols);
+  for (int e = 0; e < width; ++e) {
+    Accumulator<T> element[Kind::inputs], d_element[Kind::inputs];
+    for (int i = 0; i < Kind::inputs; ++i) element[i] = widen(in[i][e]);
+    result[e] = narrow<T>(Kind::backward(element, widen(gradient[e]), d_element));
+    for (int i = 0; i < Kind::inputs; ++i) out[i][e] = narrow<T>(d_element[i]);
   }
-};
-
-struct Gelu {
-  static constexpr Activation kind = Activation::gelu;
-
-  /// Φ(x), the normal distribution's.
-  template <class A>
-  static __device__ A normal_below(A x) {
-    constexpr A scale = std::numbers::sqrt2_v<A> / 2;
-    return A{0.5} * std::erfc(-x * scale);
-  }
-
-  template <int width, class T>
-  static __device__ void forward(const T* x, std::int64_t, T* y) {
-    const auto up = load<width>(x);
-    Pack<T, width> result;
-    for (int e = 0; e < width; ++e) {
-      const Accumulator<T> u = widen(up[e]);
-      result[e] = narrow<T>(u * normal_below(u));
-    }
-    store(y, result);
-  }
-
-  template <int width, class T>
-  static __device__ void backward(const T* x, const T* dy, std::int64_t, T* dx, T* y) {
-    using A = Accumulator<T>;
-    constexpr A highest = std::numbers::inv_sqrtpi_v<A> * std::numbers::sqrt2_v<A> / 2;  // 1/√(2π)
-    const auto up = load<width>(x), gradient = load<width>(dy);
-    Pack<T, width> d_up, result;
-    for (int e = 0; e < width; ++e) {
-      const A u = widen(up[e]), below = normal_below(u);
-      result[e] = narrow<T>(u * below);
-      d_up[e] = narrow<T>(widen(gradient[e]) * (below + u * highest * std::exp(-u * u / 2)));  // Φ + u·φ
-    }
-    store(dx, d_up);
-    store(y, result);
-  }
-};
+  for (int i = 0; i < Kind::inputs; ++i) store(dx + i * cols, out[i]);
+  store(y, result);
+}
 
 /// f(c) for every pack of `width` columns that is this thread's.
 template <int width, class F>
@@ -101,7 +56,7 @@ __device__ void clear_row(T* row, std::int64_t cols) {
 template <class Kind, class T>
 __global__ void __launch_bounds__(activation_threads) activation_forward(ActivationForward<T> work, IndexCheck widths) {
   constexpr int width = pack_width<T>;
-  constexpr std::int64_t inputs = inputs_of(Kind::kind);
+  constexpr std::int64_t inputs = Kind::inputs;
   const std::int64_t total = work.segments.total();
   for (std::int64_t r = blockIdx.x; r < total; r += gridDim.x) {
     const std::int64_t e = segment_of(work.segments, r), row = r - work.segments.begin[e];
@@ -112,9 +67,9 @@ __global__ void __launch_bounds__(activation_threads) activation_forward(Activat
     if (row >= work.segments.rows[e]) {
       clear_row(y, cols);
     } else if (cols % width == 0 && is_aligned(x) && is_aligned(y)) {
-      for_columns<width>(cols, [&](std::int64_t c) { Kind::template forward<width>(x + c, cols, y + c); });
+      for_columns<width>(cols, [&](std::int64_t c) { forward_pack<Kind, width>(x + c, cols, y + c); });
     } else {
-      for_columns<1>(cols, [&](std::int64_t c) { Kind::template forward<1>(x + c, cols, y + c); });
+      for_columns<1>(cols, [&](std::int64_t c) { forward_pack<Kind, 1>(x + c, cols, y + c); });
     }
   }
 }
@@ -123,7 +78,7 @@ template <class Kind, class T>
 __global__ void __launch_bounds__(activation_threads)
     activation_backward(ActivationBackward<T> work, IndexCheck widths) {
   constexpr int width = pack_width<T>;
-  constexpr std::int64_t inputs = inputs_of(Kind::kind);
+  constexpr std::int64_t inputs = Kind::inputs;
   const std::int64_t total = work.segments.total();
   for (std::int64_t r = blockIdx.x; r < total; r += gridDim.x) {
     const std::int64_t e = segment_of(work.segments, r), row = r - work.segments.begin[e];
@@ -137,8 +92,7 @@ __global__ void __launch_bounds__(activation_threads)
     T* dx = work.dx.data + work.dx.offset[e] + row * inputs * cols;
     T* y = work.y.data + work.y.offset[e] + row * cols;
     const auto backward = [&]<int pack>(std::integral_constant<int, pack>) {
-      for_columns<pack>(cols,
-                        [&](std::int64_t c) { Kind::template backward<pack>(x + c, dy + c, cols, dx + c, y + c); });
+      for_columns<pack>(cols, [&](std::int64_t c) { backward_pack<Kind, pack>(x + c, dy + c, cols, dx + c, y + c); });
     };
     if (row >= work.segments.rows[e]) {
       clear_row(dx, inputs * cols);

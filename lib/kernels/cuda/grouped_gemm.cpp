@@ -23,28 +23,37 @@ std::vector<Weight> weights_of(std::span<const M> matrices, const Segments& segm
   return weights;
 }
 
-/// Makes `rows` read x as it is picked; the result holds what they point to.
 template <class T>
-PickedIndices pick_rows(const Launch& launch, Rows<T>& rows, const PickedRows<T>& picked,
-                        const std::vector<Weight>& weights) {
-  if (!picked) return {};
+Rows<T> rows_of(const Segments& segments, const SegmentedMatrix<const T>& x, const SegmentedMatrix<T>& y) {
+  return {segments.begin.data(), segments.rows.data(), x.offset.data(), y.offset.data(),
+          x.width.data(),        y.width.data(),       x.data,          y.data};
+}
+
+/// Makes `rows` read x out of what it is picked from.
+template <class T>
+void read_picked(const Launch& launch, Rows<T>& rows, const PickedRows<T>& picked, std::span<const Weight> weights) {
+  if (!picked) return;
   require(launch.product != Product::dgrad, "{}: rows are picked in the forward product and its weight gradient",
           launch.name);
   for (const Weight& weight : weights) {
     require(picked.x.cols == x_width(launch.product, weight), "{}: picked rows of {} columns for {}", launch.name,
             picked.x.cols, x_width(launch.product, weight));
   }
-  PickedIndices indices = pick(launch.stream, launch.name, picked.source, picked.divisor, picked.x.rows);
   rows.x = picked.x.data;
   rows.x_rows = picked.x.rows;
   rows.x_stride = picked.x.stride;
-  rows.picked = indices.row;
-  return indices;
 }
 
 template <class T>
-void run_any(const Launch& launch, const Rows<T>& rows, const std::vector<Weight>& weights, Kernel kernel) {
+void run_any(const Launch& launch, Rows<T> rows, const std::vector<Weight>& weights, const PickedRows<T>& picked,
+             Kernel kernel) {
   if (weights.empty()) return;
+  PickedIndices indices;
+  read_picked<T>(launch, rows, picked, weights);
+  if (picked) {
+    indices = pick(launch.stream, launch.name, picked.source, picked.divisor, picked.x.rows);
+    rows.picked = indices.row;
+  }
   if constexpr (std::is_same_v<T, bfloat16>) {
     if (kernel != Kernel::plain && run_on_tensor_cores(launch, rows, weights, kernel)) return;
   }
@@ -53,28 +62,69 @@ void run_any(const Launch& launch, const Rows<T>& rows, const std::vector<Weight
   run_plain(launch, rows, weights);
 }
 
+/// Whether the product and the activation ran as one kernel.
+bool run_as_one(const CudaStream& stream, const GemmThenActivation<bfloat16>& work, Kernel kernel) {
+  const Launch launch{stream, "GemmThenActivation", Product::forward, work.kind};
+  const std::vector<Weight> weights = weights_of(work.weights, work.segments);
+  const auto inputs = static_cast<int>(inputs_of(work.kind));
+  Rows<bfloat16> rows = rows_of(work.segments, work.x, work.hidden);
+  const auto& [values, offset, width] = work.activated;
+  rows.activated = {.inputs = inputs, .values = values, .offset = offset.data(), .width = width.data()};
+  for (const Weight& weight : weights) {
+    require(weight.rows % inputs == 0, "{}: a weight of {} rows for gates and ups", launch.name, weight.rows);
+  }
+  read_picked<bfloat16>(launch, rows, work.picked, weights);
+  return run_with_activation(launch, rows, weights, work.picked, kernel);
+}
+
+bool run_as_one(const CudaStream& stream, const GemmThenActivationBackward<bfloat16>& work, Kernel kernel) {
+  const Launch launch{stream, "GemmThenActivationBackward", Product::dgrad, work.kind};
+  Rows<bfloat16> rows = rows_of(work.segments, work.dy, work.d_hidden);
+  rows.activated = {.inputs = static_cast<int>(inputs_of(work.kind)),
+                    .values = work.activated.data,
+                    .offset = work.activated.offset.data(),
+                    .width = work.activated.width.data(),
+                    .hidden = work.hidden.data,
+                    .hidden_offset = work.hidden.offset.data(),
+                    .hidden_width = work.hidden.width.data()};
+  return run_with_activation(launch, rows, weights_of(work.weights, work.segments), {}, kernel);
+}
+
+/// float and double have no such kernel.
+template <class Work>
+bool run_as_one(const CudaStream&, const Work&, Kernel) {
+  return false;
+}
+
 }  // namespace
 
 template <class T>
 void run(const CudaStream& stream, const GroupedGemm<T>& grouped, Kernel kernel) {
   const auto& [segments, x, weights, y, transposed, picked] = grouped;
-  Rows<T> rows{segments.begin.data(), segments.rows.data(), x.offset.data(), y.offset.data(),
-               x.width.data(),        y.width.data(),       x.data,          y.data};
   const Launch launch{stream, "GroupedGemm", transposed ? Product::forward : Product::dgrad};
-  const std::vector<Weight> all = weights_of(weights, segments);
-  const PickedIndices indices = pick_rows(launch, rows, picked, all);
-  run_any(launch, rows, all, kernel);
+  run_any(launch, rows_of(segments, x, y), weights_of(weights, segments), picked, kernel);
 }
 
 template <class T>
 void run(const CudaStream& stream, const GroupedWeightGrad<T>& grouped, Kernel kernel) {
   const auto& [segments, dy, x, d_weights, picked] = grouped;
-  Rows<T> rows{segments.begin.data(), segments.rows.data(), x.offset.data(), dy.offset.data(),
-               x.width.data(),        dy.width.data(),      x.data,          const_cast<T*>(dy.data)};
+  const SegmentedMatrix<T> y{const_cast<T*>(dy.data), dy.offset, dy.width};
   const Launch launch{stream, "GroupedWeightGrad", Product::weight_grad};
-  const std::vector<Weight> all = weights_of(d_weights, segments);
-  const PickedIndices indices = pick_rows(launch, rows, picked, all);
-  run_any(launch, rows, all, kernel);
+  run_any(launch, rows_of(segments, x, y), weights_of(d_weights, segments), picked, kernel);
+}
+
+template <class T>
+void run(const CudaStream& stream, const GemmThenActivation<T>& work, Kernel kernel) {
+  if (run_as_one(stream, work, kernel)) return;
+  run(stream, work.product(), kernel);
+  lyceum::run(stream, work.activation());
+}
+
+template <class T>
+void run(const CudaStream& stream, const GemmThenActivationBackward<T>& work, Kernel kernel) {
+  if (run_as_one(stream, work, kernel)) return;
+  run(stream, work.product(), kernel);
+  lyceum::run(stream, work.activation());
 }
 
 template void run(const CudaStream&, const GroupedGemm<float>&, Kernel);
@@ -83,6 +133,12 @@ template void run(const CudaStream&, const GroupedGemm<bfloat16>&, Kernel);
 template void run(const CudaStream&, const GroupedWeightGrad<float>&, Kernel);
 template void run(const CudaStream&, const GroupedWeightGrad<double>&, Kernel);
 template void run(const CudaStream&, const GroupedWeightGrad<bfloat16>&, Kernel);
+template void run(const CudaStream&, const GemmThenActivation<float>&, Kernel);
+template void run(const CudaStream&, const GemmThenActivation<double>&, Kernel);
+template void run(const CudaStream&, const GemmThenActivation<bfloat16>&, Kernel);
+template void run(const CudaStream&, const GemmThenActivationBackward<float>&, Kernel);
+template void run(const CudaStream&, const GemmThenActivationBackward<double>&, Kernel);
+template void run(const CudaStream&, const GemmThenActivationBackward<bfloat16>&, Kernel);
 
 }  // namespace grouped
 
@@ -96,11 +152,27 @@ void run(const CudaStream& stream, const GroupedWeightGrad<T>& grouped) {
   grouped::run(stream, grouped, grouped::Kernel::automatic);
 }
 
+template <class T>
+void run(const CudaStream& stream, const GemmThenActivation<T>& work) {
+  if (!grouped::run_as_one(stream, work, grouped::Kernel::automatic)) launch_in_turns(stream, work);
+}
+
+template <class T>
+void run(const CudaStream& stream, const GemmThenActivationBackward<T>& work) {
+  if (!grouped::run_as_one(stream, work, grouped::Kernel::automatic)) launch_in_turns(stream, work);
+}
+
 template void run(const CudaStream&, const GroupedGemm<float>&);
 template void run(const CudaStream&, const GroupedGemm<double>&);
 template void run(const CudaStream&, const GroupedGemm<bfloat16>&);
 template void run(const CudaStream&, const GroupedWeightGrad<float>&);
 template void run(const CudaStream&, const GroupedWeightGrad<double>&);
 template void run(const CudaStream&, const GroupedWeightGrad<bfloat16>&);
+template void run(const CudaStream&, const GemmThenActivation<float>&);
+template void run(const CudaStream&, const GemmThenActivation<double>&);
+template void run(const CudaStream&, const GemmThenActivation<bfloat16>&);
+template void run(const CudaStream&, const GemmThenActivationBackward<float>&);
+template void run(const CudaStream&, const GemmThenActivationBackward<double>&);
+template void run(const CudaStream&, const GemmThenActivationBackward<bfloat16>&);
 
 }  // namespace lyceum

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/grouped_activation.h"
 #include "kernels/grouped_gemm.h"
 
 // Grouped products on a GPU. Segments, offsets, widths and matrices are in device memory; only the lists of weights
@@ -13,6 +14,9 @@
 //
 // Picked rows are copied into shared memory from where they lie, by cp.async; by wgmma's kernels into the places where
 // TMA would have put them, next to the other operand, which TMA copies.
+//
+// An activation beside a product is computed by wgmma's kernels where the sums are, if they take all experts of the
+// bank and every result begins at a multiple of 16 bytes; else by a kernel of its own.
 
 namespace lyceum::grouped {
 
@@ -25,5 +29,9 @@ template <class T>
 void run(const CudaStream& stream, const GroupedGemm<T>& grouped, Kernel kernel);
 template <class T>
 void run(const CudaStream& stream, const GroupedWeightGrad<T>& grouped, Kernel kernel);
+template <class T>
+void run(const CudaStream& stream, const GemmThenActivation<T>& work, Kernel kernel);
+template <class T>
+void run(const CudaStream& stream, const GemmThenActivationBackward<T>& work, Kernel kernel);
 
 }  // namespace lyceum::grouped

@@ -4,11 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "core/cuda_stream.h"
 #include "kernels/cuda/grouped_gemm.cuh"
 #include "kernels/cuda/grouped_tiles.h"
+#include "kernels/grouped_gemm.h"
 
 namespace lyceum::grouped {
 
@@ -20,6 +22,7 @@ struct Launch {
   const CudaStream& stream;
   const char* name;
   Product product;
+  std::optional<Activation> activation = {};
 };
 
 /// What a kernel reads PickedRows::source as.
@@ -31,12 +34,13 @@ struct PickedIndices {
 PickedIndices pick(const CudaStream& stream, const char* name, std::span<const std::int64_t> source,
                    std::int64_t divisor, std::int64_t rows);
 
-/// Products by Kernel; a stream keeps them.
+/// Products by Kernel, those with an activation apart; a stream keeps them.
 struct KernelCounts {
-  std::array<std::int64_t, 5> products{};
+  std::array<std::int64_t, 5> products{}, with_activation{};
 };
 inline void count_product(const Launch& launch, Kernel kernel) {
-  ++launch.stream.keep<KernelCounts>().products[static_cast<std::size_t>(kernel)];
+  auto& [products, with_activation] = launch.stream.keep<KernelCounts>();
+  ++(launch.activation ? with_activation : products)[static_cast<std::size_t>(kernel)];
 }
 
 template <class T>
@@ -48,6 +52,16 @@ bool run_on_tensor_cores(const Launch& launch, const Rows<bfloat16>& rows, std::
 void run_mma(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights);
 /// Every weight's operands must satisfy wgmma_takes(), or the weight be empty.
 void run_wgmma(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights, Kernel kernel);
+/// A product with an activation, by wgmma for all experts, with the rows of x that are `picked`, if any: `rows` has the
+/// matrix that these are in. Does nothing and returns false where some expert's rows are not aligned, or there is no
+/// wgmma.
+bool run_with_activation(const Launch& launch, Rows<bfloat16> rows, std::span<const Weight> weights,
+                         const PickedRows<bfloat16>& picked, Kernel kernel);
+/// As run_wgmma(), for weights and rows that run_with_activation() has found to be aligned.
+void run_wgmma_activation(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights,
+                          Kernel kernel);
+void run_wgmma_activation_backward(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights,
+                                   Kernel kernel);
 /// Whether TMA can load the operands: rows that begin at multiples of 16 bytes.
 bool wgmma_takes(Product product, const Rows<bfloat16>& rows, const Weight& weight);
 

@@ -45,6 +45,17 @@ struct NoExtras {
   __device__ void finish() const {}
 };
 
+/// Whether the rows of an expert are as wide as its weight says.
+template <class T>
+__device__ bool rows_fit(const IndexCheck& widths, Product product, const Rows<T>& rows, const Weight& weight,
+                         std::int32_t e) {
+  const ActivatedRows<T>& activated = rows.activated;
+  const std::int64_t y = y_width(product, weight, activated.inputs);
+  return (rows.picked || widths.equals(rows.x_width[e], x_width(product, weight))) &&
+         widths.equals(rows.y_width[e], y) && (!activated.hidden || widths.equals(activated.hidden_width[e], y)) &&
+         (!activated.values || widths.equals(activated.width[e], activated_width(product, weight, activated.inputs)));
+}
+
 /// One block. Writes the experts of a chunk; with the last chunk it puts all of them in order. `widths` notes an expert
 /// whose rows do not fit its weight.
 template <class T, class Extras>
@@ -54,8 +65,7 @@ __global__ void plan_kernel(const __grid_constant__ WeightChunk chunk, const __g
   for (std::int32_t i = threadIdx.x; i < chunk.count; i += blockDim.x) {
     const std::int32_t e = chunk.first + i;
     const Weight& weight = chunk.weight[i];
-    const bool fits = !weight.data || ((rows.picked || widths.equals(rows.x_width[e], x_width(product, weight))) &&
-                                       widths.equals(rows.y_width[e], y_width(product, weight)));
+    const bool fits = !weight.data || rows_fit(widths, product, rows, weight, e);
     space.given[e] = fits ? expert_of(product, rows, weight, e) : Expert();
   }
   if (chunk.first + chunk.count < experts) return;

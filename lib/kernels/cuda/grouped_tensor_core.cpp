@@ -6,6 +6,40 @@
 
 namespace lyceum::grouped {
 
+namespace {
+
+/// Whether wgmma's kernel can write, or read, all rows of an expert 16 bytes at a time.
+bool rows_are_aligned(const Launch& launch, const Rows<bfloat16>& rows, const Weight& weight) {
+  const auto aligned = [](const bfloat16* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; };
+  const ActivatedRows<bfloat16>& activated = rows.activated;
+  return activated_width(launch.product, weight, activated.inputs) % 8 == 0 && aligned(rows.y) &&
+         aligned(activated.values) && aligned(activated.hidden);
+}
+
+}  // namespace
+
+bool run_with_activation(const Launch& launch, Rows<bfloat16> rows, std::span<const Weight> weights,
+                         const PickedRows<bfloat16>& picked, Kernel kernel) {
+  if (kernel == Kernel::plain || kernel == Kernel::mma_sync || !hopper_is_here(launch.stream)) return false;
+  std::vector<Weight> filled(weights.size());  // without those that give no columns
+  bool any = false;
+  for (std::size_t e = 0; e < weights.size(); ++e) {
+    if (activated_width(launch.product, weights[e], rows.activated.inputs) == 0) continue;
+    if (!wgmma_takes(launch.product, rows, weights[e]) || !rows_are_aligned(launch, rows, weights[e])) return false;
+    filled[e] = weights[e];
+    any = true;
+  }
+  if (!any) return false;
+  PickedIndices indices;
+  if (picked) {
+    indices = pick(launch.stream, launch.name, picked.source, picked.divisor, picked.x.rows);
+    rows.picked = indices.row;
+  }
+  launch.product == Product::forward ? run_wgmma_activation(launch, rows, filled, kernel)
+                                     : run_wgmma_activation_backward(launch, rows, filled, kernel);
+  return true;
+}
+
 /// The experts that wgmma can compute go there and the rest to mma.sync; each launch sees the others' weights as empty.
 bool run_on_tensor_cores(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights,
                          Kernel kernel) {

@@ -26,6 +26,19 @@ struct Weight {
   std::int32_t rows = 0, cols = 0;
 };
 
+/// What a forward product or a dgrad with an activation reads and writes besides: y is then what the activation takes
+/// (forward), or the gradient of that.
+template <class T>
+struct ActivatedRows {
+  int inputs = 1;                               // columns that the activation takes for each that it gives
+  T* values = nullptr;                          // what it gives; null: there is none
+  const std::int64_t* offset = nullptr;         // [experts]
+  const std::int64_t* width = nullptr;          // [experts]
+  const T* hidden = nullptr;                    // dgrad: what it takes
+  const std::int64_t* hidden_offset = nullptr;  // [experts]
+  const std::int64_t* hidden_width = nullptr;   // [experts]
+};
+
 /// What only the device knows: where the rows of each expert lie. All pointers are to device memory.
 template <class T>
 struct Rows {
@@ -41,10 +54,12 @@ struct Rows {
   /// used.
   const std::int32_t* picked = nullptr;   // [segment rows]
   std::int64_t x_rows = 0, x_stride = 0;  // of the matrix
+  ActivatedRows<T> activated = {};
 };
 
 /// One expert's product: c[m, n] = a · b, or += in weight_grad. Strides are elements from one row in memory to the
-/// next.
+/// next. With an activation of two inputs, a row of c is n gates and n ups behind them, as are the rows of b in the
+/// forward product; in dgrad a · b is the gradient of the activation's results.
 struct Expert {
   const void* a = nullptr;
   const void* b = nullptr;
@@ -54,14 +69,21 @@ struct Expert {
   std::int32_t filled = 0;  // rows of c from here on to m become zero, and those of a are not read
   /// Which row of x's memory (a; b in weight_grad) each row is, −1 for one of zeros; null where they follow each other.
   const std::int32_t* picked = nullptr;
+  void* activated = nullptr;     // [m, n], without gaps
+  const void* hidden = nullptr;  // dgrad: as c
+  std::int32_t inputs = 1;       // of the activation
 };
 
 /// How wide the rows of x and y must be for a weight.
 LYCEUM_HOST_DEVICE std::int64_t x_width(Product product, const Weight& weight) {
   return product == Product::dgrad ? weight.rows : weight.cols;
 }
-LYCEUM_HOST_DEVICE std::int64_t y_width(Product product, const Weight& weight) {
-  return product == Product::dgrad ? weight.cols : weight.rows;
+LYCEUM_HOST_DEVICE std::int64_t y_width(Product product, const Weight& weight, int inputs = 1) {
+  return product == Product::dgrad ? inputs * weight.cols : weight.rows;
+}
+/// Columns that an activation gives.
+LYCEUM_HOST_DEVICE std::int32_t activated_width(Product product, const Weight& weight, int inputs) {
+  return product == Product::dgrad ? weight.cols : weight.rows / inputs;
 }
 
 template <class T>
@@ -81,7 +103,9 @@ LYCEUM_HOST_DEVICE Expert expert_of(Product product, const Rows<T>& rows, const 
     return expert;
   }
   const bool forward = product == Product::forward;
-  expert.n = forward ? weight.rows : weight.cols;
+  const auto& activated = rows.activated;
+  expert.inputs = activated.inputs;
+  expert.n = activated_width(product, weight, activated.inputs);
   expert.k = forward ? weight.cols : weight.rows;
   expert.m = static_cast<std::int32_t>(rows.begin[e + 1] - rows.begin[e]);
   expert.filled = filled;
@@ -90,7 +114,9 @@ LYCEUM_HOST_DEVICE Expert expert_of(Product product, const Rows<T>& rows, const 
   expert.c = y;
   expert.a_stride = expert.k;
   expert.b_stride = weight.stride;
-  expert.c_stride = expert.n;
+  expert.c_stride = expert.inputs * expert.n;
+  if (activated.values) expert.activated = activated.values + activated.offset[e];
+  if (activated.hidden) expert.hidden = activated.hidden + activated.hidden_offset[e];
   if (rows.picked) {
     expert.picked = rows.picked + rows.begin[e];
     expert.a_stride = rows.x_stride;
@@ -110,7 +136,7 @@ LYCEUM_HOST_DEVICE Lines lines_of_a(Product product, const Expert& expert) {
 }
 LYCEUM_HOST_DEVICE Lines lines_of_b(Product product, const Expert& expert) {
   const bool along_k = b_along_k(product);
-  return {expert.b, expert.b_stride, along_k ? expert.k : expert.n, along_k ? expert.n : expert.k};
+  return {expert.b, expert.b_stride, along_k ? expert.k : expert.n, along_k ? expert.inputs * expert.n : expert.k};
 }
 
 LYCEUM_HOST_DEVICE std::int32_t tiles_of(const Expert& expert, int tile_m, int tile_n) {

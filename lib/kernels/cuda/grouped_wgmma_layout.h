@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "core/round_up.h"
+#include "kernels/cuda/grouped_tiles.h"
 #include "kernels/cuda/host_device.h"
 #include "kernels/cuda/warpgroup.cuh"
 
@@ -29,6 +30,34 @@ struct WgmmaTiling {
 };
 using CooperativeTiling = WgmmaTiling<256, false>;
 using PingPongTiling = WgmmaTiling<192, true>;
+
+/// Results are the product's sums.
+struct NoActivation {
+  static constexpr int inputs = 1;
+};
+
+/// What a tile of `Tiling` is of one expert's results: `m` rows and `n` columns. `Act`: NoActivation, Swiglu or Gelu.
+///
+/// In a forward product with gates and ups, those of `n` columns share the tile's N sums of each row: the first quarter
+/// are gates, the second the ups to these, the third and the fourth those of the columns that follow. So one thread has
+/// both of a column, and half of the sums are whole columns, for narrow tiles.
+template <Product product, class Act, class Tiling>
+struct TileOf {
+  static constexpr bool gated = product == Product::forward && Act::inputs == 2;
+  static constexpr int m = Tiling::m, n = gated ? Tiling::n / 2 : Tiling::n;
+  /// Sums that are computed where no more of a tile are inside, and the columns that they are.
+  static constexpr int narrow_sums = Tiling::narrow(b_along_k(product)), narrow = gated ? narrow_sums / 2 : narrow_sums;
+  static_assert(!gated || narrow_sums == Tiling::n / 2);
+  /// Lines that are loaded together.
+  static constexpr int a_lines = a_along_k(product) ? Tiling::m : 64;
+  static constexpr int b_lines = gated ? Tiling::n / 4 : b_along_k(product) ? Tiling::n : 64;
+
+  /// Which eight sums of a row are input `input` of columns 8 `eight` to 8 `eight` + 7.
+  static constexpr LYCEUM_HOST_DEVICE int sums(int eight, int input) {
+    constexpr int quarter = Tiling::n / 32;
+    return gated ? eight / quarter * 2 * quarter + input * quarter + eight % quarter : eight;
+  }
+};
 
 /// The stage that comes next, and the parity of its barriers' phase: that in which it is filled. Who fills it waits for
 /// the end of the empty barrier's phase before, of the other parity.

@@ -48,6 +48,11 @@ class Machine {
     return __shfl_xor_sync(0xffffffffu, value, mask);
   }
   __device__ __forceinline__ std::uint32_t pack(float low, float high) const { return ptx::bf16_pair(low, high); }
+  /// The two bf16 of a word.
+  __device__ __forceinline__ void unpack(std::uint32_t word, float& low, float& high) const {
+    low = __uint_as_float(word << 16);
+    high = __uint_as_float(word & 0xffff0000u);
+  }
   /// The larger one; the other one if one is NaN.
   __device__ __forceinline__ float larger(float a, float b) const { return fmaxf(a, b); }
   __device__ __forceinline__ float exp2(float x) const { return ptx::exp2(x); }

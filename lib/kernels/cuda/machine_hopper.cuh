@@ -46,6 +46,12 @@ class HopperMachine : public Machine {
                  : "memory");
   }
 
+  /// Has `values` computed here, not later where they are used.
+  template <class Values>
+  __device__ __forceinline__ void compute_here(Values& values) const {
+    pin(values);
+  }
+
   /// Begins d = a · b, or d += if `add`, for [64, 16] and [16, columns] in shared memory: their lines run along the 16,
   /// or along the rows or columns where `a_across` or `b_across`. d may have more columns, which stay as they are.
   template <int columns, bool a_across, bool b_across, int count>
@@ -99,7 +105,12 @@ class HopperMachine : public Machine {
   /// From memory that nobody writes to meanwhile.
   template <class T>
   __device__ __forceinline__ T read_only(const T* from) const {
-    return __ldg(from);
+    if constexpr (sizeof(T) == sizeof(uint4)) {
+      const uint4 words = __ldg(reinterpret_cast<const uint4*>(from));
+      return {words.x, words.y, words.z, words.w};
+    } else {
+      return __ldg(from);
+    }
   }
   __device__ __forceinline__ void prefetch(const void* from) const {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(from));

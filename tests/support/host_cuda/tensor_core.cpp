@@ -12,5 +12,9 @@ bool cuda::run_on_tensor_cores(const CudaStream&, const StickBackwardTask<bfloat
 bool grouped::run_on_tensor_cores(const Launch&, const Rows<bfloat16>&, std::span<const Weight>, Kernel) {
   return false;
 }
+bool grouped::run_with_activation(const Launch&, Rows<bfloat16>, std::span<const Weight>, const PickedRows<bfloat16>&,
+                                  Kernel) {
+  return false;
+}
 
 }  // namespace lyceum

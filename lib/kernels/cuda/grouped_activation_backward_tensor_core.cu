@@ -1,0 +1,13 @@
+#include "kernels/cuda/activation_formulas.h"
+#include "kernels/cuda/grouped_wgmma_launch.cuh"
+
+namespace lyceum::grouped {
+
+void run_wgmma_activation_backward(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights,
+                                   Kernel kernel) {
+  *launch.activation == Activation::swiglu
+      ? run_cheaper_tiles<Product::dgrad, false, Swiglu>(launch, rows, weights, kernel)
+      : run_cheaper_tiles<Product::dgrad, false, Gelu>(launch, rows, weights, kernel);
+}
+
+}  // namespace lyceum::grouped

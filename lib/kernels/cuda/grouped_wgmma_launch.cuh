@@ -1,0 +1,114 @@
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "core/allocator.h"
+#include "kernels/cuda/grouped_plan.cuh"
+#include "kernels/cuda/grouped_wgmma_block.cuh"
+#include "kernels/cuda/grouped_wgmma_layout.h"
+#include "kernels/cuda/machine_hopper.cuh"
+
+// How the sources of wgmma's kernels launch them.
+
+namespace lyceum::grouped {
+
+/// k of every expert with tiles is at least 1.
+template <Product product, bool picked, class Act, class Tiling>
+__global__ void __launch_bounds__(Tiling::threads, 1)
+    wgmma_kernel(Plan plan, const CUtensorMap* a_maps, const CUtensorMap* b_maps) {
+#ifdef LYCEUM_HOPPER
+  run_block<product, picked, Act, Tiling>(cuda::HopperMachine(launched_shared()), plan, a_maps, b_maps);
+#else
+  __trap();  // hopper_is_here() keeps launches away
+#endif
+}
+
+/// Tensor maps of every expert's operands, written with the plan: the templates have the boxes and the swizzle, and
+/// address, extents and strides are replaced.
+struct TensorMaps {
+  CUtensorMap a_template, b_template;
+  Product product;
+  CUtensorMap *a, *b;  // by slot
+
+  __device__ void write([[maybe_unused]] const Expert& expert, [[maybe_unused]] std::int32_t slot) const {
+#ifdef LYCEUM_HOPPER
+    write_map(a + slot, a_template, lines_of_a(product, expert));
+    write_map(b + slot, b_template, lines_of_b(product, expert));
+#endif
+  }
+  __device__ void finish() const {
+#ifdef LYCEUM_HOPPER
+    hopper::tensor_map_release();
+#endif
+  }
+
+ private:
+#ifdef LYCEUM_HOPPER
+  __device__ static void write_map(CUtensorMap* map, const CUtensorMap& like, const Lines& lines) {
+    const auto* from = reinterpret_cast<const std::uint64_t*>(&like);
+    auto* to = reinterpret_cast<std::uint64_t*>(map);
+    for (int i = 0; i < 16; ++i) to[i] = from[i];
+    hopper::tensor_map_replace(map, lines.data, max(lines.width, 1), max(lines.count, 1),
+                               static_cast<std::uint64_t>(lines.stride) * 2);
+  }
+#endif
+};
+
+/// A map of boxes of `lines` lines of 64 elements, for a tensor at `somewhere` that is replaced on the device.
+CUtensorMap map_of(int lines, void* somewhere);
+
+template <Product product, bool picked, class Act, class Tiling>
+void run_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights) {
+  using Tile = TileOf<product, Act, Tiling>;
+  count_product(launch, Tiling::ping_pong ? Kernel::ping_pong : Kernel::cooperative);
+  const std::shared_ptr<std::byte> memory =
+      launch.stream.memory().allocate(2 * weights.size() * sizeof(CUtensorMap), MemoryKind::buffers);
+  auto* const a_maps = reinterpret_cast<CUtensorMap*>(memory.get());
+  auto* const b_maps = a_maps + weights.size();
+  const TensorMaps maps{map_of(Tile::a_lines, a_maps), map_of(Tile::b_lines, b_maps), product, a_maps, b_maps};
+  const MadePlan made = make_plan(launch, rows, weights, Tile::m, Tile::n, maps);
+  start_shared(launch.stream, launch.name, wgmma_kernel<product, picked, Act, Tiling>,
+               static_cast<unsigned>(launch.stream.processors()), Tiling::threads, Tiling::shared_bytes, made.plan,
+               a_maps, b_maps);
+}
+
+/// Numbers that are written or read for each sum when its tile is finished.
+template <Product product, class Act>
+constexpr double moved_numbers() {
+  if (std::is_same_v<Act, NoActivation>) return 1;
+  return product == Product::forward ? (Act::inputs + 1.0) / Act::inputs : 2 * Act::inputs + 1.0;
+}
+
+/// What a kernel's tiles cost for as many rows of every expert: columns computed, with those outside, times k.
+/// Cooperative warpgroups finish their tiles while the tensor cores rest, for each number moved about as long as 160 of
+/// k take; ping-pong's smaller tiles read 6 % more a product.
+template <Product product, class Act, class Tiling>
+double cost(std::span<const Weight> weights) {
+  using Tile = TileOf<product, Act, Tiling>;
+  double sum = 0;
+  for (const Weight& weight : weights) {
+    const std::int64_t n = activated_width(product, weight, Act::inputs), rest = n % Tile::n;
+    const auto k = static_cast<double>(product == Product::forward ? weight.cols : weight.rows);
+    const std::int64_t columns = n - rest + (rest > Tile::narrow ? Tile::n : rest > 0 ? Tile::narrow : 0);
+    const double finish = 160 * moved_numbers<product, Act>();
+    sum += static_cast<double>(columns * (Tiling::n / Tile::n)) * (Tiling::ping_pong ? 1.06 * k : k + finish);
+  }
+  return sum;
+}
+
+/// Not for weight gradients, whose sums run over rows, and are long.
+template <Product product, bool picked, class Act>
+void run_cheaper_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights,
+                       Kernel kernel) {
+  const bool ping_pong = kernel == Kernel::automatic ? cost<product, Act, PingPongTiling>(weights) <
+                                                           cost<product, Act, CooperativeTiling>(weights)
+                                                     : kernel == Kernel::ping_pong;
+  ping_pong ? run_tiles<product, picked, Act, PingPongTiling>(launch, rows, weights)
+            : run_tiles<product, picked, Act, CooperativeTiling>(launch, rows, weights);
+}
+
+}  // namespace lyceum::grouped

@@ -1,0 +1,198 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "kernels/grouped_activation.h"
+#include "kernels/grouped_bank.h"
+
+namespace lyceum::test {
+
+inline constexpr Activation activations[] = {Activation::swiglu, Activation::gelu};
+
+inline Widths inputs_for(Activation kind, Widths widths) {
+  for (std::int64_t& width : widths) width *= inputs_of(kind);
+  return widths;
+}
+
+/// A Bank whose product has an activation beside it. `forward`: the bank's y is what the activation takes, and is here
+/// `hidden`; else its x is dy, its y the memory of `activated`, and `hidden` is given. Results are NaN at first, and so
+/// are the padding rows of inputs.
+template <class T>
+struct ActivatedBank {
+  Activation kind;
+  Bank<T> bank;
+  SegmentLayout wide, narrow;
+  std::vector<T> hidden, d_hidden, activated;
+
+  /// Experts of the rows and widths of `c`: `in` is the width of x, or of dy; `out` that of the activation's results.
+  template <class Like>
+  static ActivatedBank made(Activation kind, const Case& c, bool forward) {
+    const Widths out = forward ? inputs_for(kind, c.out) : c.out;
+    ActivatedBank made{kind, Bank<T>::template made<Like>(c.rows, c.in, out, forward, false, c.gap), {}, {}, {}, {},
+                       {}};
+    const SegmentTable& table = made.bank.table;
+    made.wide = SegmentLayout(CpuStream(1), table, inputs_for(kind, c.out));
+    made.narrow = SegmentLayout(CpuStream(1), table, c.out);
+    const auto size_of = [](const SegmentLayout& layout) { return static_cast<std::size_t>(layout.size()); };
+    const T nan(std::numeric_limits<float>::quiet_NaN());
+    made.hidden.assign(size_of(made.wide), nan);
+    made.d_hidden.assign(size_of(made.wide), nan);
+    made.activated.assign(size_of(made.narrow), nan);
+    for (std::int64_t e = 0; e < std::ssize(c.rows) && !forward; ++e) {
+      const Matrix<T> rows = made.hidden_of(e).rows_from(0, c.rows[static_cast<std::size_t>(e)]);
+      Bank<T>::template fill<Like>(rows, "hidden", e);
+    }
+    poison(made.bank, made.bank.x_layout, made.bank.x);
+    return made;
+  }
+
+  GemmThenActivation<T> forward() {
+    const GroupedGemm<T> product = bank.product(true);
+    return {.kind = kind,
+            .segments = product.segments,
+            .x = product.x,
+            .weights = product.weights,
+            .hidden = wide.over(hidden.data()),
+            .activated = narrow.over(activated.data()),
+            .picked = product.picked};
+  }
+  GemmThenActivationBackward<T> backward() {
+    const GroupedGemm<T> product = bank.product(false);
+    return {.kind = kind,
+            .segments = product.segments,
+            .dy = product.x,
+            .weights = product.weights,
+            .hidden = wide.over(std::as_const(hidden).data()),
+            .d_hidden = wide.over(d_hidden.data()),
+            .activated = narrow.over(activated.data())};
+  }
+
+  Matrix<T> hidden_of(std::int64_t e) { return wide.over(hidden.data()).segment(bank.table.view(), e); }
+  Matrix<T> d_hidden_of(std::int64_t e) { return wide.over(d_hidden.data()).segment(bank.table.view(), e); }
+  Matrix<T> activated_of(std::int64_t e) { return narrow.over(activated.data()).segment(bank.table.view(), e); }
+};
+
+/// The activation of column `column` of a row of `width` results, and the gradient of what it takes.
+struct ExactActivation {
+  double value, d_first, d_second;  // of GELU d_first alone
+
+  template <class T>
+  ExactActivation(Activation kind, const T* row, std::int64_t width, std::int64_t column, double dy) {
+    const double x = as_double(row[column]);
+    if (kind == Activation::gelu) {
+      const double below = (1 + std::erf(x / std::sqrt(2.0))) / 2, density = std::exp(-x * x / 2) / std::sqrt(2 * M_PI);
+      value = x * below;
+      d_first = dy * (below + x * density);
+      d_second = 0;
+      return;
+    }
+    const double up = as_double(row[column + width]), sigmoid = 1 / (1 + std::exp(-x));
+    value = x * sigmoid * up;
+    d_first = dy * up * sigmoid * (1 + x * (1 - sigmoid));
+    d_second = dy * x * sigmoid;
+  }
+};
+
+/// Whether `value` is `exact`, but for `roundings` to T and the error of sums.
+template <class T>
+testing::AssertionResult nearly(T value, double exact, int roundings) {
+  const double relative = roundings * (std::is_same_v<T, bfloat16> ? 0x1p-8 : std::is_same_v<T, float> ? 1e-5 : 1e-12);
+  const double absolute = std::is_same_v<T, double> ? 1e-9 : 3e-3;
+  if (std::abs(as_double(value) - exact) <= absolute + relative * std::abs(exact)) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << as_double(value) << " instead of " << exact;
+}
+
+/// The activation's results against the formula for what it took; zeros in padding.
+template <class T>
+void expect_right_activated(ActivatedBank<T>& bank) {
+  const Segments segments = bank.bank.table.view();
+  for (std::int64_t e = 0; e < segments.count(); ++e) {
+    const Matrix<T> hidden = bank.hidden_of(e), activated = bank.activated_of(e);
+    for (std::int64_t r = 0; r < activated.rows; ++r) {
+      const bool filled = r < segments.rows[static_cast<std::size_t>(e)];
+      for (std::int64_t c = 0; c < activated.cols; ++c) {
+        const double exact = filled ? ExactActivation(bank.kind, hidden.row(r), activated.cols, c, 0).value : 0.0;
+        ASSERT_TRUE(nearly(activated.row(r)[c], exact, 1)) << "expert " << e << ", row " << r << ", column " << c;
+      }
+    }
+  }
+}
+
+/// The products of a forward pass by run(bank), and their activation, against the formulas in double.
+template <class T, class Run>
+void expect_right_forward(Activation kind, const Case& c, bool picked, Run&& run) {
+  auto bank = ActivatedBank<T>::template made<T>(kind, c, true);
+  auto exact = Bank<double>::template made<T>(c.rows, c.in, inputs_for(kind, c.out), true, false, c.gap);
+  if (picked) {
+    bank.bank.template pick<T>(true, c.gap);
+    exact.template pick<T>(false, c.gap);
+  }
+  run(bank);
+  lyceum::run(CpuStream(2), exact.product(true));
+  for (std::int64_t e = 0; e < exact.table.view().count(); ++e) {
+    SCOPED_TRACE(testing::Message() << "expert " << e);
+    expect_rounded<T>(bank.hidden_of(e), exact.y_of(e));  // the padding too: zeros
+  }
+  expect_right_activated(bank);
+}
+
+/// The same for a backward pass.
+template <class T, class Run>
+void expect_right_backward(Activation kind, const Case& c, Run&& run) {
+  auto bank = ActivatedBank<T>::template made<T>(kind, c, false);
+  auto exact = Bank<double>::template made<T>(c.rows, c.in, c.out, false, false, c.gap);
+  run(bank);
+  lyceum::run(CpuStream(2), exact.product(false));
+  const Segments segments = exact.table.view();
+  for (std::int64_t e = 0; e < segments.count(); ++e) {
+    const Matrix<T> hidden = bank.hidden_of(e), d_hidden = bank.d_hidden_of(e);
+    const Matrix<double> d_activated = exact.y_of(e);
+    for (std::int64_t r = 0; r < d_hidden.rows; ++r) {
+      for (std::int64_t col = 0; col < d_activated.cols; ++col) {
+        SCOPED_TRACE(testing::Message() << "expert " << e << ", row " << r << ", column " << col);
+        const bool filled = r < segments.rows[static_cast<std::size_t>(e)];
+        const ExactActivation right(kind, hidden.row(r), d_activated.cols, col, d_activated.row(r)[col]);
+        ASSERT_TRUE(nearly(d_hidden.row(r)[col], filled ? right.d_first : 0.0, 2));
+        if (kind == Activation::gelu) continue;
+        ASSERT_TRUE(nearly(d_hidden.row(r)[col + d_activated.cols], filled ? right.d_second : 0.0, 2));
+      }
+    }
+  }
+  expect_right_activated(bank);
+}
+
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+/// One kernel gives the bits of the two in turns, by run(description), which keep what goes between them.
+template <class T, class Run>
+void expect_bits_of_two_kernels(Activation kind, const Case& c, bool picked, Run&& run) {
+  auto one = ActivatedBank<T>::template made<T>(kind, c, true), two = ActivatedBank<T>::template made<T>(kind, c, true);
+  if (picked) one.bank.template pick<T>(true, c.gap), two.bank.template pick<T>(true, c.gap);
+  run(one.forward());
+  run(two.forward().product());
+  run(two.forward().activation());
+  EXPECT_TRUE(same_bits(one.hidden, two.hidden));
+  EXPECT_TRUE(same_bits(one.activated, two.activated));
+  if (picked) return;
+
+  auto back = ActivatedBank<T>::template made<T>(kind, c, false);
+  auto in_turns = ActivatedBank<T>::template made<T>(kind, c, false);
+  run(back.backward());
+  run(in_turns.bank.product(false));
+  ActivationBackward<T> activation = in_turns.backward().activation();
+  activation.dy = in_turns.narrow.over(std::as_const(in_turns.bank.y).data());
+  run(activation);
+  EXPECT_TRUE(same_bits(back.d_hidden, in_turns.d_hidden));
+  EXPECT_TRUE(same_bits(back.activated, in_turns.activated));
+}
+
+}  // namespace lyceum::test
