@@ -54,8 +54,7 @@ void for_each_slice(const Gemm<T, Out>& gemm, Work&& work) {
 bool has_native_bf16() {
   const dnnl::cpu_isa isa = dnnl::get_effective_cpu_isa();
   __builtin_cpu_init();
-  return isa == dnnl::cpu_isa::avx512_core_amx ||
-         (isa == dnnl::cpu_isa::avx512_core_bf16 && __builtin_cpu_is("amd"));
+  return isa == dnnl::cpu_isa::avx512_core_amx || (isa == dnnl::cpu_isa::avx512_core_bf16 && __builtin_cpu_is("amd"));
 }
 
 bool can_use_native_bf16() {

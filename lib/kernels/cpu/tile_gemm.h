@@ -10,10 +10,10 @@ namespace lyceum {
 
 class MatmulCache;
 
-/// Whether the CPU multiplies bfloat16 matrices faster than float ones, so that oneDNN's bf16 primitives are worth their
-/// while: with AMX, or AVX-512 BF16 on AMD (Zen 4 and later), where they were twice as fast. Elsewhere, also with
-/// AVX-512 BF16 on Intel, they are slower than converting to float, multiplying there and rounding once. Not timed, since
-/// the choice changes the rounding.
+/// Whether the CPU multiplies bfloat16 matrices faster than float ones, so that oneDNN's bf16 primitives are worth
+/// their while: with AMX, or AVX-512 BF16 on AMD (Zen 4 and later), where they were twice as fast. Elsewhere, also with
+/// AVX-512 BF16 on Intel, they are slower than converting to float, multiplying there and rounding once. Not timed,
+/// since the choice changes the rounding.
 bool has_native_bf16();
 
 /// Whether oneDNN has bf16 primitives for this CPU at all: it needs AVX-512.
