@@ -121,12 +121,13 @@ def write(page: Page, name: str, title: str, out: Path, lab, command: str) -> Pa
     return out / f"{name}.md"
 
 
-def _repeated(out: Path, name: str) -> list[tuple[str, list[Claim]]]:
-    """Claims of a page measured with other seeds, and which."""
+def _repeated(out: Path, name: str) -> list[tuple[str, str, list[Claim]]]:
+    """Claims of a page measured with other seeds: which, the text, and the claims."""
     found = []
     for file in sorted(out.glob(f"{name}-seeds-*.json")):
         first, last = file.stem.split("-")[-2:]
-        found.append((f"{first} to {last}", [Claim(**fields) for fields in json.loads(file.read_text())["claims"]]))
+        page = json.loads(file.read_text())
+        found.append((f"{first} to {last}", page["made"]["text_digest"][:8], [Claim(**fields) for fields in page["claims"]]))
     return found
 
 
@@ -134,14 +135,15 @@ def write_summary(out: Path, names: dict[str, str], lab) -> None:
     """README.md. names: of each page, its title. Pages that are not there are listed as not run."""
     pages = {name: json.loads(file.read_text()) for name in names if (file := out / f"{name}.json").exists()}
     claims = [Claim(**fields) for page in pages.values() for fields in page["claims"]]
-    rows, changing, again, changed = [], sum(claim.sign_changes() for claim in claims), 0, 0
+    rows, changing, again, changed, other_texts = [], sum(claim.sign_changes() for claim in claims), 0, 0, set()
     for name, title in names.items():
         if name not in pages:
             rows.append([f"{title} (`{name}`)", "", "", "not run", ""])
             continue
         others = _repeated(out, name)
         for claim in (Claim(**fields) for fields in pages[name]["claims"]):
-            same = [(seeds, other) for seeds, of_others in others for other in of_others if claim.same_as(other)]
+            same = [(seeds, other) for seeds, _, of_others in others for other in of_others if claim.same_as(other)]
+            other_texts.update(text for _, text, _ in others)
             again += len(same)
             changed += sum(other.verdict != claim.verdict for _, other in same)
             rows.append([f"[{title}]({name}.md): {claim.text}", claim.paper, claim.ours, f"**{claim.verdict}**{' *' if claim.sign_changes() else ''}",
@@ -159,5 +161,5 @@ def write_summary(out: Path, names: dict[str, str], lab) -> None:
         introduction += " These pages were made from: " + "; ".join(f"text {digest}: {', '.join(of)}" for digest, of in texts.items()) + "."
     seeds = f"\\* The sign of the difference is not the same in every seed ({counted(changing, 'claim')}); each page gives the differences of its seeds."
     if again:
-        seeds += f"\n\nWith other seeds, {changed} of {counted(again, 'verdict')} changed (bold in the last column)."
+        seeds += f"\n\nWith other seeds, {changed} of {counted(again, 'verdict')} changed (bold in the last column). Their text: {', '.join(sorted(other_texts))}."
     (out / "README.md").write_text("\n\n".join([introduction, table(["claim", "paper", "here", "verdict", "other seeds"], rows), seeds]) + "\n")
