@@ -34,8 +34,8 @@ def arguments():
         parser.error(f"--minutes {given.minutes:g}: more than 0")
     if not 1 <= given.seeds <= 10 or given.cores < 1:
         parser.error("--seeds is 1 to 10, --cores at least 1")
-    if given.first_seed < 1:
-        parser.error(f"--first-seed {given.first_seed}: at least 1")
+    if given.first_seed < 0:
+        parser.error(f"--first-seed {given.first_seed}: at least 0")
     return given
 
 

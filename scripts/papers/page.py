@@ -79,11 +79,6 @@ def _each(seeds: list[float]) -> str:
     return ", ".join(f"{difference:+.3f}" for difference in seeds)
 
 
-def repeats(lab) -> bool:
-    """Whether its seeds are others than those of the pages."""
-    return lab.seeds[0] != 1
-
-
 def write(page: Page, name: str, title: str, out: Path, lab, command: str) -> Path:
     """lab: that trained page.models. Returns the page, or the file of figures of a repetition with other seeds, which has
     no page: the table of all claims shows it beside the first result."""
@@ -95,7 +90,7 @@ def write(page: Page, name: str, title: str, out: Path, lab, command: str) -> Pa
             "steps": lab.steps, "tokens": tokens, "seeds": len(lab.seeds), "seconds_of_training": round(seconds), "command": command,
             "text": lab.corpus.tokens, "held_out": lab.corpus.held_out(), "text_digest": lab.corpus.digest}
     figures = json.dumps({"made": made, "claims": [asdict(claim) for claim in claims], "results": page.results}, indent=1) + "\n"
-    if repeats(lab):
+    if lab.seeds[0] != 1:  # with which the pages' seeds begin
         file = out / f"{name}-seeds-{lab.seeds[0]}-{lab.seeds[-1]}.json"
         file.write_text(figures)
         return file
@@ -116,8 +111,8 @@ def write(page: Page, name: str, title: str, out: Path, lab, command: str) -> Pa
              f"{made['text_digest'][:8]}: {sum(lab.corpus.tokens.values()) / 1e6:.1f} M tokens for training ({domains}), {made['held_out'] / 1e6:.2f} M held "
              f"out. Paper: {page.paper}.",
              "Configurations, without seed and folders:", configurations]
-    (out / f"{name}.json").write_text(figures)
     (out / f"{name}.md").write_text("\n\n".join(text) + "\n")
+    (out / f"{name}.json").write_text(figures)
     return out / f"{name}.md"
 
 
@@ -146,9 +141,9 @@ def write_summary(out: Path, names: dict[str, str], lab) -> None:
             other_texts.update(text for _, text, _ in others)
             again += len(same)
             changed += sum(other.verdict != claim.verdict for _, other in same)
+            verdict = lambda other: other.verdict if other.verdict == claim.verdict else f"**{other.verdict}**"
             rows.append([f"[{title}]({name}.md): {claim.text}", claim.paper, claim.ours, f"**{claim.verdict}**{' *' if claim.sign_changes() else ''}",
-                         "; ".join(f"{other.ours}: {'' if other.verdict == claim.verdict else '**'}{other.verdict}{'' if other.verdict == claim.verdict else '**'}"
-                                   f" (seeds {seeds})" for seeds, other in same)])
+                         "; ".join(f"{other.ours}: {verdict(other)} (seeds {seeds})" for seeds, other in same)])
     texts = {}
     for name, page in pages.items():
         texts.setdefault(page["made"]["text_digest"][:8], []).append(name)
