@@ -166,7 +166,15 @@ TEST_F(MetricsLogTest, LinesWaitForSpace) {
     EXPECT_THROW(log.append(record(2, 0.75)), Error);
   }
   log.append(record(3, 1.0));
-  const std::vector<MetricPoint> expected{{0, 0.25}, {1, 0.5}, {2, 0.75}, {3, 1.0}};
+  std::vector<MetricPoint> expected{{0, 0.25}, {1, 0.5}, {2, 0.75}, {3, 1.0}};
+  EXPECT_EQ(read_metrics(file_).at("loss"), expected);
+  {
+    const FileSizeLimit full(static_cast<rlim_t>(content(file_).size()));
+    EXPECT_THROW(log.append(record(4, 1.25)), Error);  // the last one of a run
+    EXPECT_THROW(log.sync(), Error);
+  }
+  log.sync();
+  expected.push_back({4, 1.25});
   EXPECT_EQ(read_metrics(file_).at("loss"), expected);
 }
 

@@ -26,6 +26,10 @@ AppendedFile::~AppendedFile() { ::close(descriptor_); }
 
 void AppendedFile::append(std::string_view record) {
   waiting_ += record;
+  write_waiting();
+}
+
+void AppendedFile::write_waiting() {
   for (std::size_t done = 0; done < waiting_.size();) {
     const ssize_t written =
         uninterrupted([&] { return ::write(descriptor_, waiting_.data() + done, waiting_.size() - done); });
@@ -42,6 +46,7 @@ void AppendedFile::append(std::string_view record) {
 }
 
 void AppendedFile::sync() {
+  write_waiting();
   const int reason = uninterrupted([&] { return ::fsync(descriptor_); }) == 0 ? 0 : errno;
   require(reason == 0, "{}: cannot be written to disk: {}", path_.string(), std::strerror(reason));
 }

@@ -18,13 +18,15 @@ class AppendedFile {
   AppendedFile& operator=(const AppendedFile&) = delete;
 
   /// Hands one record to the system. When the disk is full it throws and leaves no part of the record behind; the
-  /// record waits, and the next append that finds space writes it first.
+  /// record waits, and the next append or sync that finds space writes it first.
   void append(std::string_view record);
 
-  /// Waits until all records are on the disk. Throws when they do not get there.
+  /// Writes records that wait, and returns when all are on the disk. Throws when they do not get there.
   void sync();
 
  private:
+  void write_waiting();
+
   std::filesystem::path path_;
   std::int64_t size_;    // bytes of whole records
   std::string waiting_;  // records that could not be written yet

@@ -23,10 +23,10 @@ class MetricsLog {
   MetricsLog(const std::filesystem::path& file, std::int64_t resume_step);
 
   /// Appends one line and hands it to the system; `record` has an integer "step". When the disk is full it throws and
-  /// leaves no part of a line behind; the line waits and is written by the next append that finds space.
+  /// leaves no part of a line behind; the line waits and is written by the next append or sync that finds space.
   void append(const nlohmann::ordered_json& record);
 
-  /// Waits until all lines are on the disk. Throws a failed Error when they do not get there.
+  /// Returns when all lines are on the disk. Throws a failed Error when they do not get there.
   void sync() { lines_->sync(); }
 
   /// What was found when it was opened: the step of the last line that stays (-1: none), and lines that were cut off.
