@@ -6,7 +6,6 @@
 #include <limits>
 #include <type_traits>
 
-#include "core/round_up.h"
 #include "kernels/attention_check.h"
 #include "kernels/cpu/attention_panels.h"
 #include "kernels/cpu/reference_attention.h"
@@ -16,40 +15,55 @@ namespace lyceum {
 
 namespace {
 
-/// Rows of scores are padded to the next multiple of this, so that their loops have no scalar rest.
-constexpr std::int64_t lanes = 16;
-constexpr std::int64_t padded(std::int64_t keys) { return round_up(keys, lanes); }
-
-/// Minus infinity for the keys that row r of a panel does not see, whose probability so comes out as zero.
-void mask(const Panel& place, std::int64_t r, const Matrix<float>& scores) {
-  constexpr float nothing = -std::numeric_limits<float>::infinity();
-  float* row = scores.row(r);
-  std::fill(row, row + place.begin(r), nothing);
-  std::fill(row + place.end(r), row + scores.stride, nothing);
-}
-
-/// `count` is a multiple of `lanes`. A NaN is ignored here and comes out of the exponentials.
-float largest(const float* scores, std::int64_t count) {
-  float most = -std::numeric_limits<float>::infinity();
-  count = count / lanes * lanes;
-#pragma omp simd reduction(max : most)
-  for (std::int64_t j = 0; j < count; ++j) most = scores[j] > most ? scores[j] : most;
+/// most[r] = the largest score of query r; of a single one, as while text is generated, scores are contiguous. A NaN is
+/// ignored here and comes out of the exponentials.
+template <class Products>
+PerQuery largest(const Products& products, const Matrix<float>& scores) {
+  PerQuery most;
+  most.fill(-std::numeric_limits<float>::infinity());
+  if (scores.cols == 1) {
+    float one = most[0];
+#pragma omp simd reduction(max : one)
+    for (std::int64_t i = 0; i < scores.rows; ++i) one = scores.data[i] > one ? scores.data[i] : one;
+    most[0] = one;
+    return most;
+  }
+  for (std::int64_t i = 0; i < scores.rows; ++i) {
+    const float* score = scores.row(i);
+    float* found = most.data();
+#pragma omp simd
+    for (std::int64_t r = products.first_query(i); r < scores.cols; ++r) {
+      found[r] = score[r] > found[r] ? score[r] : found[r];
+    }
+  }
   return most;
 }
 
-/// scores = exp(scale · scores - shift); `count` is a multiple of `lanes`.
-void exponentials(float* scores, std::int64_t count, float scale, float shift) {
-  count = count / lanes * lanes;
-#pragma omp simd
-  for (std::int64_t j = 0; j < count; ++j) scores[j] = fast_exp(scores[j] * scale - shift);
-}
-
-float sum_of(const float* values, std::int64_t count) {
-  float sum = 0;
-  count = count / lanes * lanes;
+/// scores = exp(scale · scores - shift); returns their sums.
+template <class Products>
+PerQuery exponentials(const Products& products, const Matrix<float>& scores, float scale, const PerQuery& shift) {
+  PerQuery sums{};
+  if (scores.cols == 1) {
+    float* score = scores.data;
+    float sum = 0;
 #pragma omp simd reduction(+ : sum)
-  for (std::int64_t j = 0; j < count; ++j) sum += values[j];
-  return sum;
+    for (std::int64_t i = 0; i < scores.rows; ++i) {
+      score[i] = fast_exp(score[i] * scale - shift[0]);
+      sum += score[i];
+    }
+    sums[0] = sum;
+    return sums;
+  }
+  for (std::int64_t i = 0; i < scores.rows; ++i) {
+    float *score = scores.row(i), *sum = sums.data();
+    const float* less = shift.data();
+#pragma omp simd
+    for (std::int64_t r = products.first_query(i); r < scores.cols; ++r) {
+      score[r] = fast_exp(score[r] * scale - less[r]);
+      sum[r] += score[r];
+    }
+  }
+  return sums;
 }
 
 template <class T, class E>
@@ -60,35 +74,35 @@ class SoftmaxForward {
       : attention_(attention), multiply_(multiply) {}
 
   static std::int64_t scratch_bytes(const AttentionShape& shape) {
-    return Carver::bytes<float>(panel_rows, shape.head_dim) + Carver::bytes<float>(panel_rows, padded(shape.key_len)) +
-           Carver::bytes<E>(panel_rows, shape.key_len);
+    return Carver::bytes<float>(panel_rows, shape.head_dim) + Carver::bytes<float>(shape.key_len, panel_rows) +
+           Carver::bytes<E>(shape.key_len, panel_rows) + Carver::bytes<float>(1, Products::scratch(shape.head_dim));
   }
 
   void operator()(const ForwardPanel<T, E>& panel, int thread, Carver scratch) const {
     const auto& [place, row, head, q, k, v, result] = panel;
     const std::int64_t dim = result.cols;
-    const Matrix<float> out = scratch.take<float>(place.rows, dim);
-    const Matrix<float> scores = scratch.take<float>(place.rows, padded(place.keys)).cols_from(0, place.keys);
-    const Matrix<E> room = scratch.take<E>(place.rows, place.keys);
-    multiply_(Gemm<E, float>{.a = q, .b = k, .c = scores, .transpose_b = true}, thread);
+    const Matrix<float> out = scratch.take_padded<float>(place.rows, dim);
+    const Matrix<float> scores = scratch.take<float>(place.keys, Products::width(place.rows));
+    const Matrix<E> room = scratch.take<E>(place.keys, panel_rows);
+    const Products products(multiply_, thread, place.before, place.rows,
+                            scratch.take<float>(1, Products::scratch(dim)).data);
+    products.scores(k, q, scores);
+    hide_unseen(place, 0, scores);
     const auto scale = static_cast<float>(attention_.scale);
-    std::array<float, panel_rows> inverse_sum;
+    PerQuery most = largest(products, scores);
+    for (float& each : most) each *= scale;
+    const PerQuery sums = exponentials(products, scores, scale, most);
+    products.over_keys(rounded(scores, room), v, out, false);
     for (std::int64_t r = 0; r < place.rows; ++r) {
-      float* score = scores.row(r);
-      mask(place, r, scores);
-      const float most = scale * largest(score, scores.stride);
-      exponentials(score, scores.stride, scale, most);
-      const float sum = sum_of(score, scores.stride);
-      inverse_sum[static_cast<std::size_t>(r)] = 1.0f / sum;
-      attention_.log_sum_exp.row(row + r)[head] = most + std::log(sum);
-    }
-    multiply_(Gemm<E, float>{.a = rounded(scores, room), .b = v, .c = out}, thread);
-    for (std::int64_t r = 0; r < place.rows; ++r) {
-      scaled(Matrix<const float>(out.row(r), 1, dim), inverse_sum[static_cast<std::size_t>(r)], result.rows_from(r, 1));
+      const auto query = static_cast<std::size_t>(r);
+      attention_.log_sum_exp.row(row + r)[head] = most[query] + std::log(sums[query]);
+      scaled(Matrix<const float>(out.row(r), 1, dim), 1.0f / sums[query], result.rows_from(r, 1));
     }
   }
 
  private:
+  using Products = PanelProducts<E>;
+
   const AttentionForward<T>& attention_;
   const TileGemm& multiply_;
 };
@@ -102,40 +116,50 @@ class SoftmaxBackward {
       : attention_(attention), multiply_(multiply) {}
 
   static std::int64_t scratch_bytes(const AttentionShape& shape) {
-    return Carver::bytes<float>(panel_rows, shape.head_dim) +
-           2 * Carver::bytes<float>(panel_rows, padded(shape.key_len)) + Carver::bytes<E>(panel_rows, shape.key_len);
+    return Carver::bytes<float>(panel_rows, shape.head_dim) + 2 * Carver::bytes<float>(shape.key_len, panel_rows) +
+           Carver::bytes<E>(shape.key_len, panel_rows) + Carver::bytes<float>(1, Products::scratch(shape.head_dim));
   }
 
   void operator()(const BackwardPanel<T, E>& panel, int thread, Carver scratch) const {
     const auto& [place, row, head, q, k, v, d_out, dk, dv, dq] = panel;
     const std::int64_t dim = dq.cols, column = head * dim;
-    const Matrix<float> dq_sum = scratch.take<float>(place.rows, dim);
-    const Matrix<float> scores = scratch.take<float>(place.rows, padded(place.keys)).cols_from(0, place.keys);
-    const Matrix<float> d_scores = scratch.take<float>(place.rows, padded(place.keys)).cols_from(0, place.keys);
-    const Matrix<E> room = scratch.take<E>(place.rows, place.keys);
-    multiply_(Gemm<E, float>{.a = q, .b = k, .c = scores, .transpose_b = true}, thread);
-    multiply_(Gemm<E, float>{.a = d_out, .b = v, .c = d_scores, .transpose_b = true}, thread);
+    const Matrix<float> dq_sum = scratch.take_padded<float>(place.rows, dim);
+    const Matrix<float> scores = scratch.take<float>(place.keys, Products::width(place.rows));
+    const Matrix<float> d_scores = scratch.take<float>(scores.rows, scores.cols);
+    const Matrix<E> room = scratch.take<E>(place.keys, panel_rows);
+    const Products products(multiply_, thread, place.before, place.rows,
+                            scratch.take<float>(1, Products::scratch(dim)).data);
+    products.scores(k, q, scores);
+    products.scores(v, d_out, d_scores);
+    hide_unseen(place, 0, scores);
     const auto scale = static_cast<float>(attention_.scale);
+    PerQuery log_sums{}, means{};
     for (std::int64_t r = 0; r < place.rows; ++r) {
-      mask(place, r, scores);
-      exponentials(scores.row(r), scores.stride, scale, attention_.log_sum_exp.row(row + r)[head]);
-      const float mean = dot(attention_.out.row(row + r) + column, attention_.d_out.row(row + r) + column, dim);
-      softmax_gradient(scores.row(r), mean, d_scores.row(r), scores.stride);
+      const auto query = static_cast<std::size_t>(r);
+      log_sums[query] = attention_.log_sum_exp.row(row + r)[head];
+      means[query] = dot(attention_.out.row(row + r) + column, attention_.d_out.row(row + r) + column, dim);
     }
-    multiply_(Gemm<E, float>{.a = rounded(scores, room), .b = d_out, .c = dv, .transpose_a = true, .accumulate = true},
-              thread);
+    exponentials(products, scores, scale, log_sums);
+    softmax_gradient(products, scores, means, d_scores);
+    products.over_queries(rounded(scores, room), d_out, dv);
     const Matrix<const E> ds = rounded(d_scores, room);
-    multiply_(Gemm<E, float>{.a = ds, .b = q, .c = dk, .transpose_a = true, .accumulate = true}, thread);
-    multiply_(Gemm<E, float>{.a = ds, .b = k, .c = dq_sum}, thread);
+    products.over_queries(ds, q, dk);
+    products.over_keys(ds, k, dq_sum, false);
     scaled(Matrix<const float>(dq_sum), scale, dq);
   }
 
  private:
+  using Products = PanelProducts<E>;
+
   /// ds = p · (dp - mean), in place of dp.
-  static void softmax_gradient(const float* p, float mean, float* dp, std::int64_t count) {
-    count = count / lanes * lanes;
+  static void softmax_gradient(const Products& products, const Matrix<float>& parts, const PerQuery& means,
+                               const Matrix<float>& d_parts) {
+    for (std::int64_t i = 0; i < parts.rows; ++i) {
+      const float *p = parts.row(i), *mean = means.data();
+      float* dp = d_parts.row(i);
 #pragma omp simd
-    for (std::int64_t j = 0; j < count; ++j) dp[j] = p[j] * (dp[j] - mean);
+      for (std::int64_t r = products.first_query(i); r < parts.cols; ++r) dp[r] = p[r] * (dp[r] - mean[r]);
+    }
   }
 
   static float dot(const T* a, const T* b, std::int64_t count) {

@@ -1,12 +1,15 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "core/round_up.h"
 #include "kernels/attention.h"
 #include "kernels/cpu/convert.h"
+#include "kernels/cpu/panel_products.h"
 #include "kernels/cpu/tile_gemm.h"
 
 // What kinds of attention have in common on the CPU: a task takes the keys and values of one key head, as the GEMMs
@@ -20,10 +23,6 @@
 
 namespace lyceum {
 
-/// Queries whose scores exist at a time: enough rows to keep a GEMM busy, few enough that little of the work is
-/// above the diagonal.
-constexpr std::int64_t panel_rows = 64;
-
 /// Hands out the matrices that a thread's scratch is divided into.
 class Carver {
  public:
@@ -34,12 +33,20 @@ class Carver {
     memory_ += bytes<E>(rows, cols);
     return matrix;
   }
+  /// With rows apart as PanelProducts wants them.
+  template <class E>
+  Matrix<E> take_padded(std::int64_t rows, std::int64_t cols) {
+    return take<E>(rows, padded(cols)).cols_from(0, cols);
+  }
+  /// Enough for either.
   template <class E>
   static std::int64_t bytes(std::int64_t rows, std::int64_t cols) {
-    return round_up<std::int64_t>(rows * cols * static_cast<std::int64_t>(sizeof(E)), 64);
+    return round_up<std::int64_t>(rows * padded(cols) * static_cast<std::int64_t>(sizeof(E)), 64);
   }
 
  private:
+  static std::int64_t padded(std::int64_t cols) { return PanelProducts<float>::padded(cols); }
+
   std::byte* memory_;
 };
 
@@ -67,6 +74,24 @@ struct Panel {
     return all.rows_from(first_key - from, keys);
   }
 };
+
+/// Minus infinity where a query does not see a key. `scores` [keys, queries or more] are those of keys [first, …) of
+/// the panel's.
+inline void hide_unseen(const Panel& place, std::int64_t first, const Matrix<float>& scores) {
+  constexpr float nothing = -std::numeric_limits<float>::infinity();
+  const std::int64_t unseen = place.before - first + 1;  // the first key that not all queries see
+  for (std::int64_t i = std::max<std::int64_t>(unseen, 0); i < scores.rows; ++i) {
+    std::fill_n(scores.row(i), std::min(i - unseen + 1, scores.cols), nothing);
+  }
+  // The last queries' documents begin last.
+  for (std::int64_t r = place.rows - 1; r >= 0 && place.begin(r) > first; --r) {
+    const std::int64_t hidden = std::min(place.begin(r) - first, scores.rows);
+    for (std::int64_t i = 0; i < hidden; ++i) scores.row(i)[r] = nothing;
+  }
+}
+
+/// A number for each query of a panel.
+using PerQuery = std::array<float, panel_rows>;
 
 /// The first keys of one sequence's queries, or null.
 template <class Attention>
@@ -151,7 +176,7 @@ class ForwardTask {
     const std::int64_t first_key = Panel(shape_, first_panel, first_keys).first_key;
     const std::int64_t keys = last.first_key + last.keys - first_key, key_row = sequence * shape_.key_len + first_key;
     Carver carver(scratch);
-    const Matrix<E> k = carver.take<E>(keys, dim), v = carver.take<E>(keys, dim);
+    const Matrix<E> k = carver.take_padded<E>(keys, dim), v = carver.take_padded<E>(keys, dim);
     convert(head_of(attention_.k, key_row, keys, kv_head, dim), k);
     convert(head_of(attention_.v, key_row, keys, kv_head, dim), v);
     for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
@@ -159,7 +184,7 @@ class ForwardTask {
         const Panel place(shape_, index, first_keys);
         const std::int64_t row = sequence * shape_.query_len + place.first;
         Carver rest = carver;
-        const Matrix<E> q = rest.take<E>(place.rows, dim);
+        const Matrix<E> q = rest.take_padded<E>(place.rows, dim);
         convert(head_of(attention_.q, row, place.rows, head, dim), q);
         core_({place, row, head, q, place.of(k, first_key), place.of(v, first_key),
                head_of(attention_.out, row, place.rows, head, dim)},
@@ -192,18 +217,18 @@ class BackwardTask {
     const std::int64_t dim = shape_.head_dim, keys = shape_.key_len, group = shape_.heads / shape_.kv_heads;
     const std::int64_t first_key = sequence * keys;
     Carver carver(scratch);
-    const Matrix<E> k = carver.take<E>(keys, dim), v = carver.take<E>(keys, dim);
-    const Matrix<float> dk = carver.take<float>(keys, dim), dv = carver.take<float>(keys, dim);
+    const Matrix<E> k = carver.take_padded<E>(keys, dim), v = carver.take_padded<E>(keys, dim);
+    const Matrix<float> dk = carver.take_padded<float>(keys, dim), dv = carver.take_padded<float>(keys, dim);
     convert(head_of(attention_.k, first_key, keys, kv_head, dim), k);
     convert(head_of(attention_.v, first_key, keys, kv_head, dim), v);
-    std::fill_n(dk.data, dk.size(), 0.0f);
-    std::fill_n(dv.data, dv.size(), 0.0f);
+    std::fill_n(dk.data, keys * dk.stride, 0.0f);
+    std::fill_n(dv.data, keys * dv.stride, 0.0f);
     for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
       for (std::int64_t index = 0; index < Panel::count(shape_); ++index) {
         const Panel place(shape_, index, first_keys_of(attention_, sequence));
         const std::int64_t row = sequence * shape_.query_len + place.first;
         Carver rest = carver;
-        const Matrix<E> q = rest.take<E>(place.rows, dim), d_out = rest.take<E>(place.rows, dim);
+        const Matrix<E> q = rest.take_padded<E>(place.rows, dim), d_out = rest.take_padded<E>(place.rows, dim);
         convert(head_of(attention_.q, row, place.rows, head, dim), q);
         convert(head_of(attention_.d_out, row, place.rows, head, dim), d_out);
         core_({place, row, head, q, place.of(k), place.of(v), d_out, place.of(dk), place.of(dv),

@@ -21,9 +21,8 @@ namespace {
 /// Keys whose scores exist at a time: as deep as a GEMM goes at its best rate; a tile has 128 KiB.
 constexpr std::int64_t tile_keys = 512;
 
-using PerQuery = std::array<float, panel_rows>;
-
 /// The keys of a panel that are looked at together, and what every query pays for each of them.
+template <class E>
 class StickTile {
  public:
   static std::int64_t scratch_bytes() { return 2 * Carver::bytes<float>(tile_keys, panel_rows); }
@@ -34,12 +33,15 @@ class StickTile {
       : place_(place),
         first_(index * tile_keys),
         keys_(std::min(tile_keys, place.keys - first_)),
-        unseen_(place.before - first_ + 1),
-        scores_(scratch.take<float>(keys_, place.rows)),
-        costs_(scratch.take<float>(keys_, place.rows)) {}
+        scores_(scratch.take<float>(keys_, PanelProducts<E>::width(place.rows))),
+        costs_(scratch.take<float>(scores_.rows, scores_.cols)) {}
 
-  template <class E>
-  Matrix<E> of(const Matrix<E>& keys) const {
+  PanelProducts<E> products(const TileGemm& multiply, int thread, float* scratch) const {
+    return {multiply, thread, place_.before - first_, place_.rows, scratch};
+  }
+
+  template <class Each>
+  Matrix<Each> of(const Matrix<Each>& keys) const {
     return keys.rows_from(first_, keys_);
   }
   const Matrix<float>& scores() const { return scores_; }
@@ -47,7 +49,7 @@ class StickTile {
   /// scores = scale · scores, minus infinity where a query does not see the key, which then takes nothing and costs
   /// nothing; costs from them.
   void price(float scale) const {
-    mask();
+    hide_unseen(place_, first_, scores_);
     float *z = scores_.data, *cost = costs_.data;
 #pragma omp simd
     for (std::int64_t i = 0; i < scores_.size(); ++i) {
@@ -58,7 +60,7 @@ class StickTile {
 
   /// The same, and the share β of each key.
   void price(float scale, const Matrix<float>& shares) const {
-    mask();
+    hide_unseen(place_, first_, scores_);
     float *z = scores_.data, *cost = costs_.data, *share = shares.data;
 #pragma omp simd
     for (std::int64_t i = 0; i < scores_.size(); ++i) {
@@ -98,20 +100,9 @@ class StickTile {
   }
 
  private:
-  void mask() const {
-    for (std::int64_t i = std::max<std::int64_t>(unseen_, 0); i < keys_; ++i) {
-      std::fill_n(scores_.row(i), std::min(i - unseen_ + 1, scores_.cols), -std::numeric_limits<float>::infinity());
-    }
-    // The last queries' documents begin last.
-    for (std::int64_t r = scores_.cols - 1; r >= 0 && place_.begin(r) > first_; --r) {
-      const std::int64_t hidden = std::min(place_.begin(r) - first_, keys_);
-      for (std::int64_t i = 0; i < hidden; ++i) scores_.row(i)[r] = -std::numeric_limits<float>::infinity();
-    }
-  }
-
   const Panel& place_;
-  std::int64_t first_, keys_, unseen_;  // the first key of the tile that not all queries see
-  Matrix<float> scores_, costs_;        // [keys, queries]
+  std::int64_t first_, keys_;
+  Matrix<float> scores_, costs_;  // [keys, queries], as PanelProducts has them
 };
 
 /// What each query paid in all, and as it is taken away from in numbers of the tiles' type.
@@ -132,30 +123,27 @@ class StickForward {
 
   static std::int64_t scratch_bytes(const AttentionShape& shape) {
     return Carver::bytes<float>(panel_rows, shape.head_dim) + Carver::bytes<E>(tile_keys, panel_rows) +
-           StickTile::scratch_bytes();
+           Carver::bytes<float>(1, PanelProducts<E>::scratch(shape.head_dim)) + StickTile<E>::scratch_bytes();
   }
 
   /// From the newest keys to the oldest.
   void operator()(const ForwardPanel<T, E>& panel, int thread, Carver scratch) const {
     const Panel& place = panel.place;
-    const Matrix<float> out = scratch.take<float>(place.rows, panel.out.cols);
-    const Matrix<E> room = scratch.take<E>(tile_keys, place.rows);
-    const std::int64_t tiles = StickTile::count(place);
+    const Matrix<float> out = scratch.take_padded<float>(place.rows, panel.out.cols);
+    const Matrix<E> room = scratch.take<E>(tile_keys, panel_rows);
+    float* transposed = scratch.take<float>(1, PanelProducts<E>::scratch(panel.out.cols)).data;
+    const std::int64_t tiles = StickTile<E>::count(place);
     Payments behind{};
     for (std::int64_t index = tiles - 1; index >= 0; --index) {
       Carver rest = scratch;
-      const StickTile tile(place, index, rest);
-      multiply_(Gemm<E, float>{.a = tile.of(panel.k), .b = panel.q, .c = tile.scores(), .transpose_b = true}, thread);
+      const StickTile<E> tile(place, index, rest);
+      const PanelProducts<E> products = tile.products(multiply_, thread, transposed);
+      products.scores(tile.of(panel.k), panel.q, tile.scores());
       tile.price(static_cast<float>(attention_.scale));
       const PerQuery paid = tile.pay();
       tile.take_parts(in_float(behind));
       for (std::size_t r = 0; r < paid.size(); ++r) behind[r] += paid[r];
-      multiply_(Gemm<E, float>{.a = rounded(tile.scores(), room),
-                               .b = tile.of(panel.v),
-                               .c = out,
-                               .transpose_a = true,
-                               .accumulate = index < tiles - 1},
-                thread);
+      products.over_keys(rounded(tile.scores(), room), tile.of(panel.v), out, index < tiles - 1);
     }
     convert(Matrix<const float>(out), panel.out);
     for (std::int64_t r = 0; r < place.rows; ++r) {
@@ -178,39 +166,40 @@ class StickBackward {
 
   static std::int64_t scratch_bytes(const AttentionShape& shape) {
     return Carver::bytes<float>(panel_rows, shape.head_dim) + Carver::bytes<E>(tile_keys, panel_rows) +
-           2 * Carver::bytes<float>(tile_keys, panel_rows) + StickTile::scratch_bytes();
+           Carver::bytes<float>(1, PanelProducts<E>::scratch(shape.head_dim)) +
+           2 * Carver::bytes<float>(tile_keys, panel_rows) + StickTile<E>::scratch_bytes();
   }
 
   /// From the oldest keys to the newest.
   void operator()(const BackwardPanel<T, E>& panel, int thread, Carver scratch) const {
     const Panel& place = panel.place;
     const auto scale = static_cast<float>(attention_.scale);
-    const Matrix<float> dq = scratch.take<float>(place.rows, panel.dq.cols);
-    const Matrix<E> room = scratch.take<E>(tile_keys, place.rows);
+    const Matrix<float> dq = scratch.take_padded<float>(place.rows, panel.dq.cols);
+    const Matrix<E> room = scratch.take<E>(tile_keys, panel_rows);
+    float* transposed = scratch.take<float>(1, PanelProducts<E>::scratch(panel.dq.cols)).data;
     Payments behind{};
     for (std::int64_t r = 0; r < place.rows; ++r) {
       behind[static_cast<std::size_t>(r)] = -attention_.log_rest.row(panel.row + r)[panel.head];
     }
     PerQuery older{};
-    for (std::int64_t index = 0; index < StickTile::count(place); ++index) {
+    for (std::int64_t index = 0; index < StickTile<E>::count(place); ++index) {
       Carver rest = scratch;
-      const StickTile tile(place, index, rest);
+      const StickTile<E> tile(place, index, rest);
       const Matrix<float>& parts = tile.scores();
       const Matrix<float> shares = rest.take<float>(parts.rows, parts.cols);
       const Matrix<float> d_parts = rest.take<float>(parts.rows, parts.cols);
-      multiply_(Gemm<E, float>{.a = tile.of(panel.k), .b = panel.q, .c = tile.scores(), .transpose_b = true}, thread);
-      multiply_(Gemm<E, float>{.a = tile.of(panel.v), .b = panel.d_out, .c = d_parts, .transpose_b = true}, thread);
+      const PanelProducts<E> products = tile.products(multiply_, thread, transposed);
+      products.scores(tile.of(panel.k), panel.q, tile.scores());
+      products.scores(tile.of(panel.v), panel.d_out, d_parts);
       tile.price(scale, shares);
       const PerQuery paid = tile.pay();
       for (std::size_t r = 0; r < paid.size(); ++r) behind[r] -= paid[r];
       tile.take_parts(in_float(behind));
-      multiply_(Gemm<E, float>{.a = rounded(parts, room), .b = panel.d_out, .c = tile.of(panel.dv), .accumulate = true},
-                thread);
+      products.over_queries(rounded(parts, room), panel.d_out, tile.of(panel.dv));
       stick_gradient(parts, shares, older, d_parts);
       const Matrix<const E> ds = rounded(d_parts, room);
-      multiply_(Gemm<E, float>{.a = ds, .b = panel.q, .c = tile.of(panel.dk), .accumulate = true}, thread);
-      multiply_(Gemm<E, float>{.a = ds, .b = tile.of(panel.k), .c = dq, .transpose_a = true, .accumulate = index > 0},
-                thread);
+      products.over_queries(ds, panel.q, tile.of(panel.dk));
+      products.over_keys(ds, tile.of(panel.k), dq, index > 0);
     }
     scaled(Matrix<const float>(dq), scale, panel.dq);
   }
