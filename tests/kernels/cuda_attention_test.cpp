@@ -1,7 +1,10 @@
 // The CUDA attention's own code, compiled for the host and run on emulated blocks of threads.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -19,6 +22,7 @@ using test::EmulatedBlock;
 using test::EmulatedHopper;
 using test::expect_near;
 using test::launch_emulated;
+using test::launch_emulated_turns;
 using test::make_attention;
 using test::same_bits;
 using Order = EmulatedBlock::Order;
@@ -44,6 +48,24 @@ struct Ampere {
   }
 };
 
+/// Memory in which blocks add up dq; the sums begin as NaN.
+template <class Tiling>
+struct HopperBackward {
+  std::vector<float> sums;
+  std::vector<std::uint32_t> turns;
+  cuda::HopperBackwardTask task;
+
+  explicit HopperBackward(const cuda::BackwardTask<bfloat16>& of)
+      : sums(pieces(of) * cuda::DqSums::piece, NAN),
+        turns(pieces(of)),
+        task{of, {sums.data(), turns.data(), static_cast<int>(cuda::DqSums::tiles_of(of.shape, Tiling::queries))}} {}
+
+ private:
+  static std::size_t pieces(const cuda::BackwardTask<bfloat16>& of) {
+    return static_cast<std::size_t>(cuda::DqSums::pieces(of.shape, Tiling::queries));
+  }
+};
+
 struct Hopper {
   static void forward(const cuda::ForwardTask<bfloat16>& task, Order order) {
     cuda::with_hopper_tilings(task.shape.head_dim, [&]<class Tilings>() {
@@ -55,14 +77,11 @@ struct Hopper {
   }
   static void backward(const cuda::BackwardTask<bfloat16>& task, Order order) {
     cuda::with_hopper_tilings(task.shape.head_dim, [&]<class Tilings>() {
-      using Dq = typename Tilings::Dq;
-      using Dkv = typename Tilings::Dkv;
-      launch_emulated<Dq, EmulatedHopper>(
-          cuda::query_order(task.shape, Dq::rows, 2), order,
-          [&](const auto& m, const auto& b) { cuda::attention_dq_hopper<Dq>(m, task, b); });
-      launch_emulated<Dkv, EmulatedHopper>(
-          cuda::key_order(task.shape, Dkv::rows, 2), order,
-          [&](const auto& m, const auto& b) { cuda::attention_dkv_hopper<Dkv>(m, task, b); });
+      using Tiling = typename Tilings::Backward;
+      HopperBackward<Tiling> memory(task);
+      launch_emulated_turns<Tiling, EmulatedHopper>(
+          cuda::later_keys_first(task.shape, Tiling::rows, 2), order,
+          [&](const auto& m, const auto& b) { cuda::attention_backward_hopper<Tiling>(m, memory.task, b); });
     });
   }
 };
@@ -72,8 +91,7 @@ void forward(AttentionProblem<bfloat16>& problem, Order order) {
   Device::forward(cuda::task_of(problem.forward()), order);
 }
 
-template <class Device>
-void backward(AttentionProblem<bfloat16>& problem, Order order) {
+std::vector<float> delta_of(AttentionProblem<bfloat16>& problem) {
   const AttentionShape& shape = problem.shape;
   std::vector<float> delta(static_cast<std::size_t>(cuda::delta_size(shape)));
   for (std::int64_t i = 0; i < cuda::delta_size(shape); ++i) {
@@ -83,8 +101,13 @@ void backward(AttentionProblem<bfloat16>& problem, Order order) {
       delta[static_cast<std::size_t>(i)] += static_cast<float>(out[d]) * static_cast<float>(d_out[d]);
     }
   }
-  const auto task = cuda::task_of(problem.backward(), delta.data());
-  Device::backward(task, order);
+  return delta;
+}
+
+template <class Device>
+void backward(AttentionProblem<bfloat16>& problem, Order order) {
+  std::vector<float> delta = delta_of(problem);
+  Device::backward(cuda::task_of(problem.backward(), delta.data()), order);
 }
 
 /// Against the reference in double, with gaps between rows (a multiple of 8: copies of 16 bytes; else by elements), and
@@ -146,11 +169,68 @@ TEST(CudaAttention, AgreesWithTheReferenceForHeadsOf256) {
 TEST(CudaAttention, HopperAgreesWithTheReferenceForHeadsOf64) {
   check_tensor_cores<Hopper>({1, 3, 5, 1, 1, 33}, 3);
   check_tensor_cores<Hopper>({1, 66, 200, 2, 1, 64}, 8);
+  check_tensor_cores<Hopper>({2, 300, 300, 2, 1, 64}, 8);
 }
 
 TEST(CudaAttention, HopperAgreesWithTheReferenceForHeadsOf128) {
   check_tensor_cores<Hopper>({1, 65, 129, 1, 1, 80}, 8);
   check_tensor_cores<Hopper>({1, 66, 260, 2, 1, 128}, 0);
+  check_tensor_cores<Hopper>({1, 333, 333, 4, 2, 128}, 8);
+}
+
+/// The blocks of a head, those with later keys first, add to every tile of queries in turns 0, 1, …, and the last one
+/// knows that it is.
+void check_turns(const AttentionShape& shape, const std::vector<std::int32_t>& first_keys) {
+  constexpr int keys = 128, queries = 64;
+  auto problem = make_attention<bfloat16>(shape);
+  problem->first_keys = first_keys;
+  const auto task = cuda::task_of(problem->backward(), nullptr);
+  const int key_tiles = static_cast<int>(shape.key_len + keys - 1) / keys;
+  for (int sequence = 0; sequence < shape.sequences; ++sequence) {
+    const cuda::CausalOrder order = cuda::causal_order(task, sequence);
+    std::vector<int> turns(static_cast<std::size_t>(shape.query_len + queries - 1) / queries);
+    std::vector<bool> done(turns.size());
+    for (int key_tile = key_tiles - 1; key_tile >= 0; --key_tile) {
+      const cuda::QueryWalk walk(task, {sequence, key_tile}, key_tile * keys, keys, queries);
+      for (int step = 0; step < walk.steps(); ++step) {
+        const auto tile = static_cast<std::size_t>(walk.tile(step));
+        const cuda::DqTurn turn(order, walk.tile(step) * queries, queries, key_tile, keys);
+        EXPECT_FALSE(done[tile]);
+        EXPECT_EQ(turn.number, turns[tile]++);
+        done[tile] = turn.last;
+      }
+    }
+    EXPECT_TRUE(std::ranges::all_of(done, std::identity()));
+  }
+}
+
+TEST(CudaAttention, HopperBlocksTakeTurns) {
+  for (const std::int64_t key_len : {1, 64, 128, 129, 200, 640, 1000}) {
+    for (const std::int64_t query_len : {std::int64_t{1}, key_len / 3 + 1, key_len - key_len / 7, key_len}) {
+      const AttentionShape shape{3, query_len, key_len, 1, 1, 1};
+      check_turns(shape, {});
+      check_turns(shape, test::documents_in(shape));
+    }
+  }
+}
+
+TEST(CudaAttention, HopperAddsToQueriesInTheOrderOfBlocks) {
+  const auto problem = make_attention<bfloat16>({1, 300, 300, 1, 1, 64});
+  forward<Hopper>(*problem, Order::ascending);
+  std::vector<float> delta = delta_of(*problem);
+  using Tiling = cuda::HopperTilings<64>::Backward;
+  HopperBackward<Tiling> memory(cuda::task_of(problem->backward(), delta.data()));
+  const auto blocks = cuda::later_keys_first(problem->shape, Tiling::rows, 1);
+  ASSERT_EQ(blocks.blocks(), 3);
+  EmulatedBlock block(Tiling::threads, Tiling::shared_bytes, Order::ascending);
+  const auto run = [&](std::int64_t index) {
+    block.run<EmulatedHopper>(
+        [&](const EmulatedHopper& m) { cuda::attention_backward_hopper<Tiling>(m, memory.task, blocks.at(index)); });
+  };
+  EXPECT_EQ(blocks.at(0).tile, 2);
+  EXPECT_THROW(run(1), Error) << "its second tile of queries waits for block 0";
+  std::ranges::fill(memory.turns, 0);
+  for (int index = 0; index < 3; ++index) EXPECT_NO_THROW(run(index));
 }
 
 template <class Device = Ampere>
@@ -209,8 +289,12 @@ TEST(CudaAttention, NanReachesTheQueriesThatSeeIt) {
 template <class Tilings>
 void check_shared_memory(int limit) {
   EXPECT_LE(Tilings::Forward::shared_bytes, limit);
-  EXPECT_LE(Tilings::Dq::shared_bytes, limit);
-  EXPECT_LE(Tilings::Dkv::shared_bytes, limit);
+  if constexpr (requires { typename Tilings::Backward; }) {
+    EXPECT_LE(Tilings::Backward::shared_bytes, limit);
+  } else {
+    EXPECT_LE(Tilings::Dq::shared_bytes, limit);
+    EXPECT_LE(Tilings::Dkv::shared_bytes, limit);
+  }
 }
 
 TEST(CudaAttention, TilesFitIntoSharedMemory) {

@@ -41,7 +41,7 @@ class MachineCode(unittest.TestCase):
         self.assertEqual(problems("k", code(239, 23)), [])
         self.assertEqual(problems("k", code(240, 23)), ["consumers use R240, but have 240 registers"])
         self.assertEqual(problems("k", code(239, 24)), ["producers use R24, but have 24 registers"])
-        self.assertEqual(problems("k", code(9, 9, "0xf8", "0x28")), ["its warpgroups ask for 68608 registers, an SM has 65536"])
+        self.assertEqual(problems("k", code(9, 9, "0xf8", "0x28")), ["its warpgroups ask for 68608 registers, its block starts with 64512"])
 
 
 if __name__ == "__main__":

@@ -89,7 +89,10 @@ class EmulatedBlock {
     ucontext_t context;
     std::unique_ptr<std::byte[]> stack;
     std::vector<Copy> copies;
-    std::vector<std::size_t> unpublished;  // chunks of 16 bytes that it has copied
+    std::vector<std::size_t> unpublished;  // chunks of 16 bytes that it has copied or written for products
+    /// Copies from shared to global memory that it has begun, and whether some may not be there yet.
+    std::vector<std::function<void()>> bulk;
+    bool bulk_under_way = false;
     bool done = false, at_barrier = false;
     const Team* waits_for = nullptr;
     std::uint64_t awaited = 0;   // the meeting of that team
@@ -250,10 +253,18 @@ class EmulatedMachine {
     for (const auto& [to, bytes, from] : copies) {
       const auto count = static_cast<std::size_t>(bytes);
       from ? std::memcpy(place(to, count), from, count) : std::memset(place(to, count), 0, count);
-      const auto chunk = static_cast<std::size_t>(to) / 16;
-      block_->copied_[chunk] = ++block_->copies_;
-      self().unpublished.push_back(chunk);
+      note_unpublished(to);
     }
+  }
+  void note_unpublished(int to) const {
+    const auto chunk = static_cast<std::size_t>(to) / 16;
+    block_->copied_[chunk] = ++block_->copies_;
+    self().unpublished.push_back(chunk);
+  }
+  void require_published(int offset) const {
+    require(block_->copied_[static_cast<std::size_t>(offset) / 16] <=
+                block_->published_[static_cast<std::size_t>(thread_ / EmulatedBlock::warpgroup)],
+            "reads what was copied or written and not published");
   }
   void publish() const {
     for (const std::size_t chunk : std::exchange(self().unpublished, {})) block_->copied_[chunk] = 0;
@@ -276,6 +287,7 @@ class EmulatedMachine {
     value.bits = static_cast<std::uint16_t>(word >> (16 * which));
     return static_cast<float>(value);
   }
+  EmulatedBlock::Thread& self() const { return block_->threads_[static_cast<std::size_t>(thread_)]; }
 
  private:
   struct Multiply {
@@ -284,7 +296,6 @@ class EmulatedMachine {
     float (&c)[4];
   };
 
-  EmulatedBlock::Thread& self() const { return block_->threads_[static_cast<std::size_t>(thread_)]; }
   void copy(int to, int bytes, const void* from, bool present) const {
     require(reinterpret_cast<std::uintptr_t>(from) % static_cast<std::uintptr_t>(bytes) == 0,
             "a copy of {} bytes from {}", bytes, reinterpret_cast<std::uintptr_t>(from));
@@ -364,6 +375,8 @@ inline void EmulatedBlock::prepare() {
     thread.waits_for = nullptr;
     thread.barrier = nullptr;
     thread.unpublished.clear();
+    thread.bulk.clear();
+    thread.bulk_under_way = false;
     thread.fake_stack = nullptr;
     getcontext(&thread.context);
     thread.context.uc_stack.ss_sp = thread.stack.get();
@@ -415,7 +428,9 @@ inline void EmulatedBlock::schedule() {
             "threads wait for a warp or a barrier that others miss");
     for (Thread& thread : threads_) thread.at_barrier = false;
   }
-  for (const Thread& thread : threads_) require(thread.copies.empty(), "copies that nobody waited for");
+  for (const Thread& thread : threads_) {
+    require(thread.copies.empty() && !thread.bulk_under_way, "copies that nobody waited for");
+  }
   for (const auto& [offset, barrier] : barriers_) require(barrier.under_way.empty(), "loads that nobody waited for");
   for (const Products& products : products_) {
     require(products.size() == 1 && products[0].empty(), "products that nobody waited for");

@@ -20,14 +20,22 @@ struct EmulatedMap {
 
 /// One thread of an EmulatedBlock with a Hopper GPU's products of warpgroups, barriers and loads; has the members of
 /// lib/kernels/cuda/machine_hopper.cuh. A product is computed when it is waited for, not before, from what registers
-/// and shared memory then hold: who changes them too early, or reads a result too early, gets wrong numbers.
+/// and shared memory then hold: who changes them too early, or reads a result too early, gets wrong numbers. So are
+/// copies from shared to global memory. Blocks run one after another: a block that waits for a later one is an error.
 class EmulatedHopper : public EmulatedMachine {
  public:
   using EmulatedMachine::EmulatedMachine;
 
   std::int32_t block_index() const { return block().index_; }
   std::int32_t blocks() const { return block().blocks_; }
+  int uniform(int value) const { return value; }
+  int known_here(int value) const { return value; }
   std::uint32_t shared_address(int offset) const { return static_cast<std::uint32_t>(offset); }
+  template <class T>
+  void write_shared(int to, const T& value) const {
+    *shared<T>(to) = value;
+    note_unpublished(to);
+  }
   void publish_copies() const { publish(); }
   void compute_before_wait(float) const {}
   template <class Values>
@@ -117,6 +125,24 @@ class EmulatedHopper : public EmulatedMachine {
     });
   }
 
+  void begin_bulk_write(float* to, int from, int bytes) const { begin_bulk(to, from, bytes, false); }
+  void begin_bulk_add(float* to, int from, int bytes) const { begin_bulk(to, from, bytes, true); }
+  void wait_bulk_reads() const {
+    for (const auto& copy : std::exchange(self().bulk, {})) copy();
+  }
+  void wait_bulk() const {
+    wait_bulk_reads();
+    self().bulk_under_way = false;
+  }
+  void wait_turn(const std::uint32_t* turns, int turn) const {
+    require(*turns == static_cast<std::uint32_t>(turn), "waits at turn {} for turn {}: for a block that runs later",
+            *turns, turn);
+  }
+  void pass_turn(std::uint32_t* turns, int turn) const {
+    require(!self().bulk_under_way, "a turn ends before what was copied in it is there");
+    *turns = static_cast<std::uint32_t>(turn) + 1;
+  }
+
   template <int count>
   void give_registers() const {}
   template <int count>
@@ -153,6 +179,17 @@ class EmulatedHopper : public EmulatedMachine {
   void later(int offset, Work&& work) const {
     if (block().order_ == EmulatedBlock::Order::descending) return work();
     barrier_at(offset).under_way.push_back(work);
+  }
+  void begin_bulk(float* to, int from, int bytes, bool add) const {
+    require(bytes % 16 == 0, "{} bytes in bulk", bytes);
+    require_aligned(to, 16);
+    for (int byte = 0; byte < bytes; byte += 16) require_published(from + byte);
+    const auto copy = [machine = *this, to, from, bytes, add] {
+      for (int i = 0; i < bytes / 4; ++i) to[i] = *machine.shared<float>(from + 4 * i) + (add ? to[i] : 0.0f);
+    };
+    self().bulk_under_way = true;
+    if (block().order_ == EmulatedBlock::Order::descending) return copy();
+    self().bulk.push_back(copy);
   }
   EmulatedBlock::Products& products() const { return block().products_[static_cast<std::size_t>(thread() / 128)]; }
 
@@ -204,9 +241,7 @@ class EmulatedHopper : public EmulatedMachine {
   float element(std::uint64_t descriptor, int bytes) const {
     require(descriptor >> 62 == 1, "no 128-byte swizzle");
     const int offset = swizzled(field(descriptor, 0) + bytes);
-    require(block().copied_[static_cast<std::size_t>(offset) / 16] <=
-                block().published_[static_cast<std::size_t>(thread()) / 128],
-            "a product reads what was copied and not published");
+    require_published(offset);
     const std::byte* at = place(offset, 2);
     std::uint16_t bits;
     std::memcpy(&bits, at, 2);

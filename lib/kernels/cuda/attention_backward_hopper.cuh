@@ -1,144 +1,284 @@
 #pragma once
 
+#include <cstdint>
+
 #include "core/round_up.h"
-#include "kernels/cuda/attention_backward.cuh"
+#include "kernels/cuda/attention_dq_sums.cuh"
 #include "kernels/cuda/warpgroup_products.cuh"
 
 namespace lyceum::cuda {
 
-/// Extents for dq on Hopper: each of `groups` warpgroups holds 64 queries and walks over `keys` at a time.
-template <int dim_, int groups_, int keys_>
-struct HopperDqTiling {
-  static constexpr int dim = dim_, groups = groups_, tiles = 1, keys = keys_;
-  static constexpr int threads = 128 * groups, rows = 64 * groups;
-  using QueryTile = PanelTile<dim, rows>;
-  using KeyTile = PanelTile<dim, keys>;
-  static constexpr int q_tile = 0, d_out_tile = QueryTile::tile_bytes, stages = 2 * d_out_tile;
-  static constexpr int stage_bytes = 2 * KeyTile::tile_bytes, v_in_stage = KeyTile::tile_bytes;
-  static constexpr int sums = stages + 2 * stage_bytes, shared_bytes = sums + 2 * 4 * rows;
-};
-
-/// attention_dq() with the products of warpgroups.
-template <class Tiling, class Machine>
-LYCEUM_DEVICE void attention_dq_hopper(const Machine& m, const BackwardTask<bfloat16>& task,
-                                       const BlockOrder::Block& block) {
-  constexpr int dim = Tiling::dim, keys = Tiling::keys, threads = Tiling::threads;
-  using QueryTile = typename Tiling::QueryTile;
-  using KeyTile = typename Tiling::KeyTile;
-  const AttentionShape& shape = task.shape;
-  const HeadPlace place = HeadPlace::of_query_head(shape, block.head);
-  const CausalOrder order = causal_order(task, place.sequence);
-  const int first = block.tile * Tiling::rows, row = m.thread() / 32 * 16, group_row = m.thread() / 128 * 64;
-  const int begin = order.first_tile(first, keys), end = order.end_tile(first, Tiling::rows, keys);
-  const auto queries = [&](const auto& matrix) {
-    return panel_of(matrix, place.sequence, shape.query_len, first, place.head, shape.head_dim, task.aligned);
-  };
-  const auto load_keys = [&](int step) {
-    const int stage = Tiling::stages + step % 2 * Tiling::stage_bytes;
-    const auto keys_of = [&](const Rows<const bfloat16>& matrix) {
-      return panel_of(matrix, place.sequence, shape.key_len, step * keys, place.kv_head, shape.head_dim, task.aligned);
-    };
-    load_tile<KeyTile, keys, threads>(m, stage, keys_of(task.k));
-    load_tile<KeyTile, keys, threads>(m, stage + Tiling::v_in_stage, keys_of(task.v));
-  };
-  load_tile<QueryTile, Tiling::rows, threads>(m, Tiling::q_tile, queries(task.q));
-  load_tile<QueryTile, Tiling::rows, threads>(m, Tiling::d_out_tile, queries(task.d_out));
-  load_sums<Tiling::rows, threads>(m, task, place.sequence, place.head, first, Tiling::sums);
-  load_keys(begin);
-
-  Accumulators<1, dim> dq;
-  dq.clear();
-  for (int step = begin; step < end; ++step) {
-    m.wait();
-    m.publish_copies();
-    m.sync();  // these keys and values are there; nobody reads the ones before any more
-    if (step + 1 < end) load_keys(step + 1);
-    const int k_tile = Tiling::stages + step % 2 * Tiling::stage_bytes;
-    Accumulators<1, keys> scores, dp;
-    begin_multiply<QueryTile, KeyTile>(m, Tiling::q_tile, group_row, k_tile, scores);
-    begin_multiply<QueryTile, KeyTile>(m, Tiling::d_out_tile, group_row, k_tile + Tiling::v_in_stage, dp);
-    m.template wait_products<0>(scores, dp);
-    score_gradients<Tiling>(m, task.scale * log2_of_e, order, first, row, step * keys, scores, dp);
-    Operand<1, keys> ds(m, dp);
-    begin_multiply_add<KeyTile>(m, ds, k_tile, dq);
-    m.template wait_products<0>(dq);
-  }
-  m.sync();  // nobody reads queries any more: their tile is where the results pass through
-  scale_all(dq, task.scale);
-  store<QueryTile>(m, dq, Tiling::q_tile, row, 0, queries(task.dq));
-}
-
-/// Extents for dk and dv on Hopper: each of `groups` warpgroups holds 64 keys and walks over `queries` at a time.
-template <int dim_, int groups_, int queries_>
-struct HopperDkvTiling {
-  static constexpr int dim = dim_, groups = groups_, tiles = 1, queries = queries_;
-  static constexpr int threads = 128 * groups, rows = 64 * groups;
+/// Extents of backward on Hopper: two warpgroups that multiply hold 64 keys each and walk over `queries` at a time; of
+/// the third one two warps load, and one for each of the others adds to dq. Of scores and dp a warpgroup has 64 queries
+/// in registers at a time, besides dk and dv.
+template <int dim_, int queries_>
+struct HopperBackwardTiling {
+  static constexpr int dim = dim_, queries = queries_, rows = 128, loaders = 64, threads = 3 * 128;
+  static_assert(dim * queries == 2 * DqSums::piece && dim % 64 == 0 && queries % 64 == 0);
   using KeyTile = PanelTile<dim, rows>;
   using QueryTile = PanelTile<dim, queries>;
+  using ScoreTile = PanelTile<queries, rows>;
   static constexpr int k_tile = 0, v_tile = KeyTile::tile_bytes, stages = 2 * v_tile;
   // A stage: q, d_out, log_sum_exp, delta; whole multiples of 1024 bytes.
   static constexpr int d_out_in_stage = QueryTile::tile_bytes, sums_in_stage = 2 * d_out_in_stage;
   static constexpr int stage_bytes = sums_in_stage + round_up(2 * 4 * queries, 1024);
-  static constexpr int shared_bytes = stages + 2 * stage_bytes;
+  static constexpr int ds_tiles = stages + 2 * stage_bytes, piece_bytes = 4 * DqSums::piece;
+  static constexpr int dq_pieces = ds_tiles + 2 * ScoreTile::tile_bytes, barriers = dq_pieces + 4 * piece_bytes;
+  static constexpr int shared_bytes = barriers + 10 * 8;
+
+  static constexpr LYCEUM_HOST_DEVICE int stage(int step) { return stages + step % 2 * stage_bytes; }
+  static constexpr LYCEUM_HOST_DEVICE int ds_tile(int step) { return ds_tiles + step % 2 * ScoreTile::tile_bytes; }
+  /// What this block adds to a piece of dq, and what the others have added before it.
+  static constexpr LYCEUM_HOST_DEVICE int own_piece(int piece) { return dq_pieces + piece * piece_bytes; }
+  static constexpr LYCEUM_HOST_DEVICE int sums_before(int piece) { return own_piece(2 + piece); }
+  /// A piece's first query and first column.
+  static constexpr LYCEUM_HOST_DEVICE int query_of(int piece) { return queries == 64 ? 0 : 64 * piece; }
+  static constexpr LYCEUM_HOST_DEVICE int col_of(int piece) { return dim == 64 ? 0 : 64 * piece; }
+
+  /// Barriers: keys and values are loaded; ds of a step is there; a step's queries are loaded, and not needed any more;
+  /// a piece of dq is there, and taken.
+  static constexpr int keys_loaded = barriers, ds_there = barriers + 8;
+  static constexpr LYCEUM_HOST_DEVICE int loaded(int step) { return barriers + 16 + step % 2 * 8; }
+  static constexpr LYCEUM_HOST_DEVICE int used(int step) { return barriers + 32 + step % 2 * 8; }
+  static constexpr LYCEUM_HOST_DEVICE int piece_there(int piece) { return barriers + 48 + piece * 8; }
+  static constexpr LYCEUM_HOST_DEVICE int piece_taken(int piece) { return barriers + 64 + piece * 8; }
+  /// The phase of barriers that are used every step, and of those that are used every other step.
+  static constexpr LYCEUM_HOST_DEVICE std::uint32_t parity(int step) { return static_cast<std::uint32_t>(step) & 1u; }
+  static constexpr LYCEUM_HOST_DEVICE std::uint32_t stage_parity(int step) { return parity(step / 2); }
+
+  template <class Machine>
+  LYCEUM_DEVICE static void begin_barriers(const Machine& m) {
+    m.begin_barrier(keys_loaded, loaders);
+    m.begin_barrier(ds_there, 8);
+    for (int i = 0; i < 2; ++i) {
+      m.begin_barrier(loaded(i), loaders);
+      m.begin_barrier(used(i), 8);
+      m.begin_barrier(piece_there(i), 4);
+      m.begin_barrier(piece_taken(i), 1);
+    }
+    m.publish_barriers();
+  }
 };
 
-/// attention_dkv() with the products of warpgroups: dv is summed while ds is computed.
+/// What `loaders` threads do: the block's keys and values, then all queries that see them, up to two steps ahead.
 template <class Tiling, class Machine>
-LYCEUM_DEVICE void attention_dkv_hopper(const Machine& m, const BackwardTask<bfloat16>& task,
-                                        const BlockOrder::Block& block) {
-  constexpr int dim = Tiling::dim, queries = Tiling::queries, threads = Tiling::threads;
-  using QueryTile = typename Tiling::QueryTile;
-  using KeyTile = typename Tiling::KeyTile;
+LYCEUM_DEVICE void load_backward(const Machine& m, const BackwardTask<bfloat16>& task, const QueryWalk& walk,
+                                 int first) {
+  constexpr int loaders = Tiling::loaders;
   const AttentionShape& shape = task.shape;
-  const int first = block.tile * Tiling::rows, row = m.thread() / 32 * 16, group_row = m.thread() / 128 * 64;
-  const QueryWalk walk(task, block, first, Tiling::rows, queries);
-  const CausalOrder order = causal_order(task, walk.sequence);
-  const int steps = walk.steps();
-  const auto keys = [&](const auto& matrix) {
-    return panel_of(matrix, walk.sequence, shape.key_len, first, walk.kv_head, shape.head_dim, task.aligned);
+  const auto arrive = [&](int barrier) {
+    if (task.aligned) return m.arrive_after_copies(barrier);
+    m.wait();  // elements are copied by stores, which an arrival of copies says nothing about
+    m.arrive(barrier);
   };
-  const auto load_queries = [&](int step) {
-    const int head = walk.head(step), query = walk.tile(step) * queries;
-    const int stage = Tiling::stages + step % 2 * Tiling::stage_bytes;
-    const auto queries_of = [&](const Rows<const bfloat16>& matrix) {
-      return panel_of(matrix, walk.sequence, shape.query_len, query, head, shape.head_dim, task.aligned);
+  const auto load_keys = [&](int tile, const Rows<const bfloat16>& from) {
+    load_tile<typename Tiling::KeyTile, Tiling::rows, loaders>(
+        m, tile, panel_of(from, walk.sequence, shape.key_len, first, walk.kv_head, shape.head_dim, task.aligned));
+  };
+  load_keys(Tiling::k_tile, task.k);
+  load_keys(Tiling::v_tile, task.v);
+  arrive(Tiling::keys_loaded);
+  for (int step = 0; step < walk.steps(); ++step) {
+    const int head = walk.head(step), query = walk.tile(step) * Tiling::queries, stage = Tiling::stage(step);
+    const auto load_queries = [&](int tile, const Rows<const bfloat16>& from) {
+      load_tile<typename Tiling::QueryTile, Tiling::queries, loaders>(
+          m, tile, panel_of(from, walk.sequence, shape.query_len, query, head, shape.head_dim, task.aligned));
     };
-    load_tile<QueryTile, queries, threads>(m, stage, queries_of(task.q));
-    load_tile<QueryTile, queries, threads>(m, stage + Tiling::d_out_in_stage, queries_of(task.d_out));
-    load_sums<queries, threads>(m, task, walk.sequence, head, query, stage + Tiling::sums_in_stage);
-  };
-  load_tile<KeyTile, Tiling::rows, threads>(m, Tiling::k_tile, keys(task.k));
-  load_tile<KeyTile, Tiling::rows, threads>(m, Tiling::v_tile, keys(task.v));
-  if (steps > 0) load_queries(0);
+    m.wait_barrier(Tiling::used(step), Tiling::stage_parity(step) ^ 1u);
+    load_queries(stage, task.q);
+    load_queries(stage + Tiling::d_out_in_stage, task.d_out);
+    load_sums<Tiling::queries, loaders>(m, task, walk.sequence, head, query, stage + Tiling::sums_in_stage);
+    arrive(Tiling::loaded(step));
+  }
+  m.wait();
+}
 
+/// Which queries see a lane's two keys of a warp's 16, from `key` on.
+struct LaneKeys {
+  int key, begin[2], end[2];
+  LYCEUM_DEVICE LaneKeys(const CausalOrder& order, int key, int lane) : key(key) {
+    for (int half = 0; half < 2; ++half) {
+      const int own = key + MmaLayout::c(lane, 2 * half).row;
+      begin[half] = order.first_query(own);
+      end[half] = order.end_query(own);
+    }
+  }
+  /// Whether some of the 64 queries from `query` on do not see some of the warp's keys.
+  LYCEUM_DEVICE bool masks(const CausalOrder& order, int query) const {
+    return order.crosses(query, key + 16) || order.hides(query + 64, key);
+  }
+  /// Makes that zero which belongs to a key and a query that does not see it.
+  LYCEUM_DEVICE void mask(int lane, int query, Accumulators<1, 64>& values) const {
+    for_each_by_column<1, 64>(lane, [&](int t, int n, int i, int, int col) {
+      if (query + col < begin[i / 2] || query + col >= end[i / 2]) values.at[t][n][i] = 0.0f;
+    });
+  }
+};
+
+/// Where 64 queries lie in shared memory, and which they are.
+struct QueryBlock {
+  int q_tile, d_out_tile, log_sum_exp, delta, query;
+};
+
+/// p and ds, rounded, of 64 keys from row `key_row` of the tiles on and 64 queries; begins dv += pᵀ · d_out. Rows are
+/// keys.
+template <class Tiling, class Machine>
+LYCEUM_DEVICE void block_gradients(const Machine& m, const BackwardTask<bfloat16>& task, const CausalOrder& order,
+                                   const LaneKeys& keys, int key_row, const QueryBlock& at, Operand<1, 64>& p,
+                                   Operand<1, 64>& ds, Accumulators<1, Tiling::dim>& dv) {
+  using KeyTile = typename Tiling::KeyTile;
+  using QueryTile = typename Tiling::QueryTile;
+  const int lane = m.thread() % 32;
+  const bool masked = keys.masks(order, at.query);
+  const float scale = task.scale * log2_of_e;
+  Accumulators<1, 64> scores, dp;
+  begin_multiply<KeyTile, QueryTile>(m, Tiling::k_tile, key_row, at.q_tile, scores);
+  begin_multiply<KeyTile, QueryTile>(m, Tiling::v_tile, key_row, at.d_out_tile, dp);
+  m.template wait_products<1>(scores);
+  for_each_by_column<1, 64>(lane, [&](int t, int n, int i, int, int col) {
+    const float log_sum_exp = *m.template shared<float>(at.log_sum_exp + 4 * col) * log2_of_e;
+    scores.at[t][n][i] = m.exp2(scores.at[t][n][i] * scale - log_sum_exp);
+  });
+  if (masked) keys.mask(lane, at.query, scores);
+  p = Operand<1, 64>(m, scores);
+  begin_multiply_add<QueryTile>(m, p, at.d_out_tile, dv);
+  m.template wait_products<1>(dp);
+  for_each_by_column<1, 64>(lane, [&](int t, int n, int i, int, int col) {
+    const float delta = *m.template shared<float>(at.delta + 4 * col);
+    dp.at[t][n][i] = scores.at[t][n][i] * (dp.at[t][n][i] - delta);
+  });
+  if (masked) keys.mask(lane, at.query, dp);
+  ds = Operand<1, 64>(m, dp);
+}
+
+/// Writes a warp's ds to its keys, from `row` on, of a panel of 64 queries. Offsets are few instructions, and too many
+/// numbers to be kept from step to step.
+template <class Panels, class Machine>
+LYCEUM_DEVICE void share_ds(const Machine& m, const Operand<1, 64>& ds, int panel, int row) {
+  const int lane = m.thread() % 32;
+  const Place at = MmaLayout::a(lane, 0);
+  const int first = m.known_here(Panels::offset(row + at.row, 0) + 2 * at.col);
+  LYCEUM_UNROLL
+  for (int k = 0; k < 4; ++k) {
+    LYCEUM_UNROLL
+    for (int i = 0; i < 4; ++i) {  // word i: 8 · (i % 2) rows and i / 2 chunks from word 0
+      m.write_shared(panel + (first ^ Panels::chunk_bits(2 * k + i / 2)) + i % 2 * 1024, ds.at[0][k][i]);
+    }
+  }
+}
+
+/// Begins a piece of dq = ds · K, over all keys of the block; a group of products.
+template <class Tiling, class Machine>
+LYCEUM_DEVICE void begin_dq(const Machine& m, int ds_tile, int piece, Accumulators<1, 64>& dq) {
+  using KeyTile = typename Tiling::KeyTile;
+  using ScoreTile = typename Tiling::ScoreTile;
+  const int ds = ds_tile + Tiling::query_of(piece) / 64 * ScoreTile::panel_bytes;
+  const int keys = Tiling::k_tile + Tiling::col_of(piece) / 64 * KeyTile::panel_bytes;
+  m.begin_products(dq);
+  LYCEUM_UNROLL
+  for (int k = 0; k < Tiling::rows / 16; ++k) {
+    m.template multiply_shared<64, true, true>(
+        dq.at[0],
+        MatrixDescriptor::by_summed_rows(m.shared_address(ds + ScoreTile::summed_rows(k)), ScoreTile::panel_bytes),
+        MatrixDescriptor::by_summed_rows(m.shared_address(keys + KeyTile::summed_rows(k)), KeyTile::panel_bytes),
+        k > 0);
+  }
+  m.end_group();
+}
+
+/// Leaves a piece of dq to the warp that adds it.
+template <class Tiling, class Machine>
+LYCEUM_DEVICE void hand_on(const Machine& m, const Accumulators<1, 64>& dq, int piece, int step) {
+  m.wait_barrier(Tiling::piece_taken(piece), Tiling::parity(step) ^ 1u);
+  LYCEUM_UNROLL
+  for (int n = 0; n < 8; ++n) {
+    const float(&of)[4] = dq.at[0][n];
+    m.write_shared(Tiling::own_piece(piece) + 16 * DqSums::four(m.thread() % 128, n),
+                   Four{{of[0], of[1], of[2], of[3]}});
+  }
+  m.publish_copies();
+  arrive_as_warp(m, Tiling::piece_there(piece));
+}
+
+/// Adds the queries of a step to dk and dv of a warpgroup's keys, and hands a piece of dq on. dv is summed while ds is
+/// computed, and dk while dq is handed on.
+template <class Tiling, class Machine>
+LYCEUM_DEVICE void multiply_step(const Machine& m, const BackwardTask<bfloat16>& task, const CausalOrder& order,
+                                 const LaneKeys& keys, int step, int query, int group, Accumulators<1, Tiling::dim>& dk,
+                                 Accumulators<1, Tiling::dim>& dv) {
+  using QueryTile = typename Tiling::QueryTile;
+  constexpr int blocks = Tiling::queries / 64;
+  const int stage = Tiling::stage(step), row = 64 * group + m.thread() / 32 % 4 * 16;
+  m.wait_barrier(Tiling::loaded(step), Tiling::stage_parity(step));
+  m.publish_copies();  // threads wrote it, not TMA
+  Operand<1, 64> p, ds;
+  LYCEUM_UNROLL
+  for (int block = 0; block < blocks; ++block) {
+    const int q_tile = stage + QueryTile::columns(64 * block, 0), sums = stage + Tiling::sums_in_stage + 256 * block;
+    block_gradients<Tiling>(
+        m, task, order, keys, 64 * group,
+        {q_tile, q_tile + Tiling::d_out_in_stage, sums, sums + 4 * Tiling::queries, query + 64 * block}, p, ds, dv);
+    // The other warpgroup has read what lay here two steps ago: it has shared ds of the step between.
+    share_ds<typename Tiling::ScoreTile>(m, ds, Tiling::ds_tile(step) + block * Tiling::ScoreTile::panel_bytes, row);
+    if (block + 1 < blocks) begin_multiply_add<QueryTile>(m, ds, q_tile, dk);
+  }
+  m.publish_copies();
+  arrive_as_warp(m, Tiling::ds_there);
+  m.wait_barrier(Tiling::ds_there, Tiling::parity(step));
+  Accumulators<1, 64> dq;
+  begin_dq<Tiling>(m, Tiling::ds_tile(step), group, dq);
+  begin_multiply_add<QueryTile>(m, ds, stage + QueryTile::columns(Tiling::queries - 64, 0), dk);
+  m.template wait_products<1>(dv, dq);
+  hand_on<Tiling>(m, dq, group, step);
+  m.template wait_products<0>(dk);
+  arrive_as_warp(m, Tiling::used(step));
+}
+
+/// What each warpgroup that multiplies does: dk and dv of 64 keys, and a piece of what the block adds to dq.
+template <class Tiling, class Machine>
+LYCEUM_DEVICE void multiply_backward(const Machine& m, const BackwardTask<bfloat16>& task, const QueryWalk& walk,
+                                     int first, int group) {
+  constexpr int dim = Tiling::dim;
+  using KeyTile = typename Tiling::KeyTile;
+  const CausalOrder order = causal_order(task, walk.sequence);
+  const int row = 64 * group + m.thread() / 32 % 4 * 16;
+  const LaneKeys lane_keys(order, first + row, m.thread() % 32);
   Accumulators<1, dim> dk, dv;
   dk.clear();
   dv.clear();
-  for (int step = 0; step < steps; ++step) {
-    m.wait();
-    m.publish_copies();
-    m.sync();  // these queries are there; nobody reads the ones before any more
-    if (step + 1 < steps) load_queries(step + 1);
-    const int stage = Tiling::stages + step % 2 * Tiling::stage_bytes;
-    Accumulators<1, queries> scores, dp;
-    begin_multiply<KeyTile, QueryTile>(m, Tiling::k_tile, group_row, stage, scores);
-    begin_multiply<KeyTile, QueryTile>(m, Tiling::v_tile, group_row, stage + Tiling::d_out_in_stage, dp);
-    const TransposedMask mask(order, first + row, walk.tile(step) * queries, 16, queries);
-    m.template wait_products<1>(scores);
-    transposed_probabilities(m, task.scale * log2_of_e, mask, stage + Tiling::sums_in_stage, scores);
-    Operand<1, queries> p(m, scores);
-    begin_multiply_add<QueryTile>(m, p, stage + Tiling::d_out_in_stage, dv);
-    m.template wait_products<1>(dp);
-    transposed_gradients(m, mask, stage + Tiling::sums_in_stage, scores, dp);
-    Operand<1, queries> ds(m, dp);
-    begin_multiply_add<QueryTile>(m, ds, stage, dk);
-    m.template wait_products<0>(dk, dv);
+  m.wait_barrier(Tiling::keys_loaded, 0);
+  for (int step = 0; step < walk.steps(); ++step) {
+    multiply_step<Tiling>(m, task, order, lane_keys, step, walk.tile(step) * Tiling::queries, group, dk, dv);
   }
-  m.wait();
-  m.sync();  // nobody reads keys and values any more: their tiles are where the results pass through
+  arrive_as_warp(m, Tiling::ds_there);
+  m.wait_barrier(Tiling::ds_there, Tiling::parity(walk.steps()));  // nobody reads keys and values any more
+  const auto keys = [&](const Rows<bfloat16>& matrix) {
+    return panel_of(matrix, walk.sequence, task.shape.key_len, first, walk.kv_head, task.shape.head_dim, task.aligned);
+  };
   scale_all(dk, task.scale);
   store<KeyTile>(m, dk, Tiling::k_tile, row, 0, keys(task.dk));
   store<KeyTile>(m, dv, Tiling::v_tile, row, 0, keys(task.dv));
+}
+
+/// One block's part of AttentionBackward: some keys of one key head.
+template <class Tiling, class Machine>
+LYCEUM_DEVICE void attention_backward_hopper(const Machine& m, const HopperBackwardTask& task,
+                                             const BlockOrder::Block& block) {
+  if (m.thread() == 0) Tiling::begin_barriers(m);
+  m.sync();
+  const int first = block.tile * Tiling::rows, warp = m.uniform(m.thread() / 32);
+  const QueryWalk walk(task.of, block, first, Tiling::rows, Tiling::queries);
+  if (warp < 4) {
+    m.template give_registers<40>();
+    if (warp < 2) {
+      load_backward<Tiling>(m, task.of, walk, first);
+    } else {
+      add_up_dq<Tiling>(m, task, walk, block.tile, warp - 2);
+    }
+  } else {
+    m.template take_registers<232>();
+    multiply_backward<Tiling>(m, task.of, walk, first, warp / 4 - 1);
+  }
 }
 
 }  // namespace lyceum::cuda

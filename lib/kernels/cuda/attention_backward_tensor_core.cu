@@ -1,3 +1,4 @@
+#include "core/allocator.h"
 #include "kernels/cuda/attention_kernels.cuh"
 #include "kernels/cuda/attention_launch.cuh"
 #include "kernels/cuda/gpu.h"
@@ -27,36 +28,44 @@ struct Dkv {
 };
 
 template <class Tiling>
-struct HopperDq {
-  using Task = BackwardTask<bfloat16>;
+struct HopperBackward {
+  using Task = HopperBackwardTask;
   static constexpr int threads = Tiling::threads;
   static __device__ __forceinline__ void run(const HopperMachine& m, const Task& task, const BlockOrder::Block& block) {
-    attention_dq_hopper<Tiling>(m, task, block);
+    attention_backward_hopper<Tiling>(m, task, block);
   }
 };
 
-template <class Tiling>
-struct HopperDkv {
-  using Task = BackwardTask<bfloat16>;
-  static constexpr int threads = Tiling::threads;
-  static __device__ __forceinline__ void run(const HopperMachine& m, const Task& task, const BlockOrder::Block& block) {
-    attention_dkv_hopper<Tiling>(m, task, block);
-  }
-};
+/// Queries that see a key, in all query heads of its key head.
+std::int64_t queries_of_key(const AttentionShape& shape) { return shape.heads / shape.kv_heads * shape.query_len; }
 
-template <class Tiling, class Kernel>
-void start_dq(const CudaStream& stream, Kernel* kernel, const BackwardTask<bfloat16>& task) {
+template <class Tilings>
+void start_two(const CudaStream& stream, const BackwardTask<bfloat16>& task) {
+  using DqTiles = typename Tilings::Dq;
+  using DkvTiles = typename Tilings::Dkv;
   const AttentionShape& shape = task.shape;
-  start_blocks(stream, "AttentionBackward", kernel, Tiling::threads, Tiling::shared_bytes, task,
-               query_order(shape, Tiling::rows, section_of(shape.key_len, 2 * shape.head_dim)));
+  const std::int64_t head_bytes = 2 * shape.head_dim;
+  start_blocks(stream, "AttentionBackward", attention_kernel<Dq<DqTiles>>, DqTiles::threads, DqTiles::shared_bytes,
+               task, query_order(shape, DqTiles::rows, section_of(shape.key_len, head_bytes)));
+  start_blocks(stream, "AttentionBackward", attention_kernel<Dkv<DkvTiles>>, DkvTiles::threads, DkvTiles::shared_bytes,
+               task, key_order(shape, DkvTiles::rows, section_of(queries_of_key(shape), head_bytes)));
 }
 
-template <class Tiling, class Kernel>
-void start_dkv(const CudaStream& stream, Kernel* kernel, const BackwardTask<bfloat16>& task) {
+template <class Tiling>
+void start_one(const CudaStream& stream, const BackwardTask<bfloat16>& task) {
   const AttentionShape& shape = task.shape;
-  const std::int64_t seeing = shape.heads / shape.kv_heads * shape.query_len;
-  start_blocks(stream, "AttentionBackward", kernel, Tiling::threads, Tiling::shared_bytes, task,
-               key_order(shape, Tiling::rows, section_of(seeing, 2 * shape.head_dim)));
+  const auto pieces = static_cast<std::size_t>(DqSums::pieces(shape, Tiling::queries));
+  const auto room = [&](std::size_t bytes) { return stream.memory().allocate(bytes, MemoryKind::buffers); };
+  const auto sums = room(pieces * Tiling::piece_bytes), turns = room(pieces * sizeof(std::uint32_t));
+  if (pieces) {
+    check(cudaMemsetAsync(turns.get(), 0, pieces * sizeof(std::uint32_t), stream.handle()), "AttentionBackward");
+  }
+  const DqSums dq{reinterpret_cast<float*>(sums.get()), reinterpret_cast<std::uint32_t*>(turns.get()),
+                  static_cast<int>(DqSums::tiles_of(shape, Tiling::queries))};
+  const std::int64_t head_bytes = 4 * shape.head_dim;  // of q and d_out, and of dq in f32
+  start_blocks(stream, "AttentionBackward", hopper_attention_kernel<HopperBackward<Tiling>>, Tiling::threads,
+               Tiling::shared_bytes, HopperBackwardTask{task, dq},
+               later_keys_first(shape, Tiling::rows, section_of(queries_of_key(shape), head_bytes)));
 }
 
 }  // namespace
@@ -65,15 +74,9 @@ bool run_on_tensor_cores(const CudaStream& stream, const BackwardTask<bfloat16>&
   const std::int64_t dim = task.shape.head_dim;
   if (dim > max_tiled_dim) return false;
   if (fits_hopper(dim) && hopper_is_here(stream)) {
-    with_hopper_tilings(dim, [&]<class Tilings>() {
-      start_dq<typename Tilings::Dq>(stream, hopper_attention_kernel<HopperDq<typename Tilings::Dq>>, task);
-      start_dkv<typename Tilings::Dkv>(stream, hopper_attention_kernel<HopperDkv<typename Tilings::Dkv>>, task);
-    });
+    with_hopper_tilings(dim, [&]<class Tilings>() { start_one<typename Tilings::Backward>(stream, task); });
   } else {
-    with_tilings(dim, [&]<class Tilings>() {
-      start_dq<typename Tilings::Dq>(stream, attention_kernel<Dq<typename Tilings::Dq>>, task);
-      start_dkv<typename Tilings::Dkv>(stream, attention_kernel<Dkv<typename Tilings::Dkv>>, task);
-    });
+    with_tilings(dim, [&]<class Tilings>() { start_two<Tilings>(stream, task); });
   }
   return true;
 }

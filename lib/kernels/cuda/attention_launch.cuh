@@ -26,9 +26,10 @@ __global__ void __launch_bounds__(Work::threads)
   }
 }
 
-/// Of Hopper GPUs; launched nowhere else.
+/// Of Hopper GPUs; launched nowhere else. That a multiprocessor has one block at least is what ptxas needs to be told
+/// to move registers between warpgroups.
 template <class Work>
-__global__ void __launch_bounds__(Work::threads)
+__global__ void __launch_bounds__(Work::threads, 1)
     hopper_attention_kernel(const __grid_constant__ typename Work::Task task,
                             const __grid_constant__ BlockOrder order) {
 #ifdef LYCEUM_HOPPER

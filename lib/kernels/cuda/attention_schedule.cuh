@@ -7,8 +7,8 @@
 namespace lyceum::cuda {
 
 /// Which (head of a sequence, tile of rows) a block of a launch works on. Heads come in sections whose keys and values
-/// fit into the L2 cache together; within a section the tile with most work goes first in all heads, so that the last
-/// blocks to run are short ones.
+/// fit into the L2 cache together. Within a section the tile with most work goes first in all heads, so that the last
+/// blocks to run are short ones; or the last tile where blocks wait for those that start before them.
 struct BlockOrder {
   std::int64_t heads, tiles;  // heads of all sequences; tiles of a head
   std::int64_t section;       // heads of a section

@@ -37,8 +37,7 @@ struct AttentionTilings<256> {
 template <int dim>
 struct HopperTilings {
   using Forward = HopperForwardTiling<dim, 2>;
-  using Dq = HopperDqTiling<dim, 2, 128>;
-  using Dkv = HopperDkvTiling<dim, 2, 64>;
+  using Backward = HopperBackwardTiling<dim, 128 * 64 / dim>;
 };
 
 /// The longest head that the tensor cores' kernels take.
@@ -69,6 +68,12 @@ inline BlockOrder query_order(const AttentionShape& shape, int rows, std::int64_
 /// Blocks of keys for every key head.
 inline BlockOrder key_order(const AttentionShape& shape, int rows, std::int64_t section) {
   return {shape.sequences * shape.kv_heads, (shape.key_len + rows - 1) / rows, section, false};
+}
+/// The same for blocks that wait for those with later keys of their head.
+inline BlockOrder later_keys_first(const AttentionShape& shape, int rows, std::int64_t section) {
+  BlockOrder order = key_order(shape, rows, section);
+  order.last_tile_first = true;
+  return order;
 }
 
 /// Heads whose two matrices of `rows` rows take up about 16 MB, a third of an H100's L2 cache; at least 1.

@@ -61,6 +61,38 @@ __device__ __forceinline__ void tma_load(std::uint32_t to, const void* map, std:
       : "memory");
 }
 
+/// Begins to copy `bytes`, a multiple of 16, from shared to global memory, or to add them there as f32. Of shared
+/// memory it reads what fence_async_proxy() has shown.
+__device__ __forceinline__ void bulk_write(void* to, std::uint32_t from, std::uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(to)),
+               "r"(from), "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void bulk_add(float* to, std::uint32_t from, std::uint32_t bytes) {
+  asm volatile(
+      "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(to)),
+      "r"(from), "r"(bytes)
+      : "memory");
+}
+/// This thread's copies from shared memory since the last call are one group.
+__device__ __forceinline__ void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+/// Until this thread's groups have read all of shared memory that they copy, and until they have written it too.
+__device__ __forceinline__ void bulk_wait_reads() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+__device__ __forceinline__ void bulk_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
+/// Orders this thread's other accesses to global memory and those of its copies in bulk.
+__device__ __forceinline__ void fence_async_proxy_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+/// A number in global memory by which threads of the GPU's blocks follow each other: what happened before the release
+/// is seen after the acquire of its value.
+__device__ __forceinline__ std::uint32_t load_acquire(const std::uint32_t* from) {
+  std::uint32_t value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(__cvta_generic_to_global(from)) : "memory");
+  return value;
+}
+__device__ __forceinline__ void store_release(std::uint32_t* to, std::uint32_t value) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "r"(value) : "memory");
+}
+
 /// Makes a two-dimensional tensor map in global memory describe `height` rows of `width` elements, `stride` bytes
 /// apart.
 __device__ __forceinline__ void tensor_map_replace(void* map, const void* data, std::uint32_t width,

@@ -18,8 +18,16 @@ class HopperMachine : public Machine {
   /// This block's place in the grid, and how many there are.
   __device__ __forceinline__ std::int32_t block_index() const { return static_cast<std::int32_t>(blockIdx.x); }
   __device__ __forceinline__ std::int32_t blocks() const { return static_cast<std::int32_t>(gridDim.x); }
+  /// `value`, which is the same in all lanes of a warp: the compiler keeps it, and what follows from it, once for a
+  /// warp.
+  __device__ __forceinline__ int uniform(int value) const { return __shfl_sync(0xffffffffu, value, 0); }
   __device__ __forceinline__ std::uint32_t shared_address(int offset) const { return address(offset); }
-  /// Lets products read what this thread's copies wrote.
+  /// Writes to shared memory what products, and copies in bulk, read after publish_copies().
+  template <class T>
+  __device__ __forceinline__ void write_shared(int to, const T& value) const {
+    *shared<T>(to) = value;
+  }
+  /// Lets products read what this thread's copies and write_shared() wrote, and copies in bulk the latter.
   __device__ __forceinline__ void publish_copies() const { hopper::fence_async_proxy(); }
   /// Registers written before this may be read by products that begin after it.
   template <class... Operands>
@@ -50,6 +58,13 @@ class HopperMachine : public Machine {
   template <class Values>
   __device__ __forceinline__ void compute_here(Values& values) const {
     pin(values);
+  }
+
+  /// `value`, which the compiler knows nothing about before: what follows from it is computed anew, not kept in
+  /// registers.
+  __device__ __forceinline__ int known_here(int value) const {
+    asm volatile("" : "+r"(value));
+    return value;
   }
 
   /// Begins d = a · b, or d += if `add`, for [64, 16] and [16, columns] in shared memory: their lines run along the 16,
@@ -90,6 +105,32 @@ class HopperMachine : public Machine {
   /// Begins to load the box at (x, y), x along memory, of a two-dimensional tensor map; `barrier` counts its bytes.
   __device__ __forceinline__ void load_box(int to, const void* map, int barrier, int x, int y) const {
     hopper::tma_load(address(to), map, address(barrier), x, y);
+  }
+
+  /// Begins to copy `bytes` of shared memory to global memory, or to add them there as f32: all 16-byte aligned.
+  __device__ __forceinline__ void begin_bulk_write(float* to, int from, int bytes) const {
+    hopper::bulk_write(to, address(from), static_cast<std::uint32_t>(bytes));
+    hopper::bulk_commit();
+  }
+  __device__ __forceinline__ void begin_bulk_add(float* to, int from, int bytes) const {
+    hopper::bulk_add(to, address(from), static_cast<std::uint32_t>(bytes));
+    hopper::bulk_commit();
+  }
+  /// Until this thread's copies in bulk have read shared memory; until they are there.
+  __device__ __forceinline__ void wait_bulk_reads() const { hopper::bulk_wait_reads(); }
+  __device__ __forceinline__ void wait_bulk() const { hopper::bulk_wait(); }
+
+  /// Waits until other blocks have passed on turns 0 to `turn` - 1 of `turns`. Then this thread, and its copies in
+  /// bulk, see what was copied in bulk before. Whoever waits relies on those blocks to end without this one.
+  __device__ __forceinline__ void wait_turn(const std::uint32_t* turns, int turn) const {
+    while (hopper::load_acquire(turns) != static_cast<std::uint32_t>(turn)) {
+    }
+    hopper::fence_async_proxy_global();
+  }
+  /// Ends turn `turn`, in which this thread's copies in bulk have been waited for.
+  __device__ __forceinline__ void pass_turn(std::uint32_t* turns, int turn) const {
+    hopper::fence_async_proxy_global();
+    hopper::store_release(turns, static_cast<std::uint32_t>(turn) + 1);
   }
 
   /// Registers of each thread of this warpgroup from now on.

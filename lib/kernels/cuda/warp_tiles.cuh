@@ -73,6 +73,7 @@ struct Accumulators {
 template <int tiles, int columns>
 struct Operand {
   std::uint32_t at[tiles][columns / 16][4];
+  Operand() = default;
   template <class Machine>
   LYCEUM_DEVICE Operand(const Machine& m, const Accumulators<tiles, columns>& from) {
     LYCEUM_UNROLL
@@ -138,6 +139,20 @@ LYCEUM_DEVICE void multiply_add(const Machine& m, const Operand<tiles, depth>& a
   }
 }
 
+/// Writes columns 8 `chunk` to 8 `chunk` + 7 of a row of the panel, those that it has.
+LYCEUM_DEVICE void write_chunk(const Panel<bfloat16>& to, int row, int chunk, const Chunk& values) {
+  const int present = row < to.rows ? to.cols - chunk * 8 : 0;
+  if (present <= 0) return;
+  bfloat16* out = to.first + row * to.stride + chunk * 8;
+  if (to.aligned) {
+    *reinterpret_cast<Chunk*>(out) = values;
+  } else {
+    for (int e = 0; e < 8; ++e) {
+      if (e < present) out[e].bits = values.bits[e];
+    }
+  }
+}
+
 /// Rounds a warp's accumulators into its rows [row, …) and columns [8 · chunk, …) of a tile, and from there writes them
 /// to the panel, whose first row is the tile's row 0 and whose first column is the tile's.
 template <class Tile, int tiles, int columns, class Machine>
@@ -161,17 +176,7 @@ LYCEUM_DEVICE void store(const Machine& m, const Accumulators<tiles, columns>& f
   constexpr int chunks = columns / 8;
   for (int i = lane; i < 16 * tiles * chunks; i += 32) {
     const int r = row + i / chunks, c = chunk + i % chunks;
-    const int present = r < to.rows ? to.cols - c * 8 : 0;
-    if (present <= 0) continue;
-    bfloat16* out = to.first + r * to.stride + c * 8;
-    const Chunk values = *m.template shared<Chunk>(tile + Tile::offset(r, c));
-    if (to.aligned) {
-      *reinterpret_cast<Chunk*>(out) = values;
-    } else {
-      for (int e = 0; e < 8; ++e) {
-        if (e < present) out[e].bits = values.bits[e];
-      }
-    }
+    write_chunk(to, r, c, *m.template shared<Chunk>(tile + Tile::offset(r, c)));
   }
 }
 

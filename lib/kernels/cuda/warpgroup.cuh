@@ -17,6 +17,9 @@ struct PanelTile {
     return chunk / 8 * panel_bytes + row * 128 + (chunk % 8 ^ static_cast<int>(static_cast<unsigned>(row) % 8)) * 16;
   }
 
+  /// What offset() of a chunk of the first panel, or of a place in it, is exclusive-ored from that of chunk 0.
+  static constexpr LYCEUM_HOST_DEVICE int chunk_bits(int chunk) { return chunk * 16; }
+
   /// Where columns [16 k, 16 k + 16) of the rows from `row` on begin: an operand stored by rows, its columns summed
   /// over.
   static constexpr LYCEUM_HOST_DEVICE int columns(int row, int k) {
