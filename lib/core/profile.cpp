@@ -56,6 +56,15 @@ void Profile::leave() {
   open_.pop_back();
 }
 
+void Profile::change_scopes(std::vector<std::string>& other) {
+  charge();
+  if (clock_) {
+    for (std::size_t i = 0; i < open_.size(); ++i) clock_->close();
+    for (const std::string& path : other) clock_->open(path.c_str() + (path.rfind('/') + 1));
+  }
+  open_.swap(other);
+}
+
 void ProfileScope::enter(const char* name) { profile_->enter(name); }
 
 void ProfileScope::enter(const std::type_info& type, const char* suffix) { profile_->enter(short_name(type) + suffix); }

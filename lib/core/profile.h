@@ -38,6 +38,11 @@ class Profile {
   };
   void enter(std::string name);
   void leave();
+  /// Paths of the scopes that are open, from the outermost on.
+  const std::vector<std::string>& scopes() const { return open_; }
+  /// From now on `other` are the open scopes, and `other` is what was open: what a thread does by turns has scopes of
+  /// its own.
+  void change_scopes(std::vector<std::string>& other);
   /// By "outer/inner" path. Not within a scope where a device keeps the time.
   const std::map<std::string, Entry>& entries() {
     settle();

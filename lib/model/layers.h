@@ -134,6 +134,7 @@ class MoeLayer : public Sublayer {
   ExpertRoute route_;
   Router router_;
   Parameter *down_ = nullptr, *up_ = nullptr;  // to and from the width that the bank works in, where it has its own
+  bool overlaps_;                              // whether anything is computed while tokens travel
   Activation activation_;
   std::shared_ptr<const std::vector<ExpertBank::Expert>> experts_;
   std::optional<FeedForward> shared_;

@@ -49,6 +49,7 @@ MoeLayer::MoeLayer(const Config& config, const Mixture& mixture, const std::stri
       route_(route_of(places_.ranks, mesh.expert_hops(),
                       {mixture.k, mixture.choices(), mixture.group_limit, &places_.devices})),
       router_(config, mixture, prefix, {units.replicated, units.untrained}, places_.devices),
+      overlaps_(config.parallel.overlap != Overlap::none),
       activation_(config.model.ffn) {
   const std::int64_t hidden = config.model.hidden, latent = config.moe.latent_hidden;
   const double std = config.model.init_std;
@@ -114,11 +115,11 @@ Variable MoeLayer::routed(Tape& tape, const TokensAndChoices& tokens, std::span<
     meanwhile();
     return answers;
   }
-  const auto exchange = plan_exchange(tape.stream(), hops.front(), tokens.index);
+  const auto exchange = plan_exchange(tape.stream(), hops.front(), tokens.index, overlaps_);
   const TokensAndChoices here = dispatched(tape, exchange, tokens, meanwhile);
   const Variable answers = routed(tape, here, hops.subspan(1), [] {});
   tape.release(here.x, SendTokensAgain{exchange}, tokens.x);
-  return tape.apply(SumAnswers{exchange}, answers);
+  return tape.apply(SumAnswers{exchange, !tape.replaying()}, answers);
 }
 
 Variable MoeLayer::shared_out(Tape& tape, const TokensAndChoices& tokens) const {

@@ -40,6 +40,7 @@ RankMemory state_memory(const Config& config, const Place& place, std::span<cons
     if (audited) memory.optimizer += digest * number(flat_blocks_of(static_cast<std::int64_t>(updated)));
   }
   if (audited) memory.optimizer += digest;
+  if (overlaps_batches(config.parallel)) memory.passing = 0;  // activations may be at their most at any time
   return memory;
 }
 

@@ -1,8 +1,10 @@
 #include "plan/piece.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "core/allocator.h"
@@ -10,6 +12,7 @@
 #include "kernels/adamw.h"
 #include "model/transformer.h"
 #include "parallel/comm/ledger.h"
+#include "parallel/comm/turns.h"
 #include "parallel/pipeline/tape_stage.h"
 #include "plan/memory.h"
 
@@ -71,12 +74,12 @@ class Rehearsal {
     ActivationNeed& need = piece.activations;
     const double before = use().in_use;
     listen_for(piece.traffic.forward);
-    forward(0);
+    need.forward_turns = turns_of([&] { forward(0); });
     need.kept = use().in_use - before;
-    need.forward = use().peak - before - need.kept;
+    need.forward = most_of(need.forward_turns) - need.kept;
     listen_for(piece.traffic.backward);
-    stage_.backward(0, gradient());
-    need.backward = use().peak - before - need.kept;
+    need.backward_turns = turns_of([&] { stage_.backward(0, gradient()); });
+    need.backward = most_of(need.backward_turns);
     ledger.listen({});
     forward(1);
     const Tensor dx = stage_.backward_input(1, gradient());
@@ -107,6 +110,35 @@ class Rehearsal {
     for (const auto& [layer, loss] : result.losses.layers) results.seeds.push_back(tape.seed(loss.value, 1));
     return results;
   }
+
+  /// The other task, which has its turns between those of the pass, looks at the memory.
+  std::vector<TurnNeed> turns_of(const std::function<void()>& pass) {
+    std::vector<TurnNeed> all;
+    const double before = use().in_use;
+    bool over = false;
+    Turns& turns = mesh_.world.turns();
+    const auto note = [&] {
+      const auto [in_use, peak] = use();
+      all.push_back({.most = peak - before, .kept = in_use - before});
+      memory_of(stream_).reset_peaks();
+    };
+    const auto look = [&] {
+      while (!over) {
+        note();
+        turns.note_start();
+        turns.before_wait();
+      }
+    };
+    turns.run(
+        [&] {
+          pass();
+          over = true;
+        },
+        look);
+    note();
+    return all;
+  }
+  static double most_of(std::span<const TurnNeed> turns) { return std::ranges::max(turns, {}, &TurnNeed::most).most; }
 
   Tensor between_stages() const {
     return Tensor::empty(stream_, type_, model_.boundary(batch_.tokens(), batch_.seq_len));

@@ -12,12 +12,18 @@
 
 namespace lyceum {
 
+/// What a pass takes from one turn to the next, see Turns: bytes on top of those that were there when it began.
+struct TurnNeed {
+  double most, kept;  // at any time of the turn; at its end
+};
+
 /// Bytes of activations that a piece of the model takes for one micro-batch on a rank.
 struct ActivationNeed {
   double forward = 0;           // the most that forward takes on top of what it keeps
   double kept = 0;              // from forward until backward, its input among it
   double kept_for_weights = 0;  // what weight gradients that are put off need, without the gradient of its input
   double backward = 0;          // the most that backward takes on top of what is kept
+  std::vector<TurnNeed> forward_turns{}, backward_turns{};
 };
 
 /// Input, block or output of a model as a rank meets it with one micro-batch: not computed from formulas, but seen

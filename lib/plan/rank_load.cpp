@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "model/counts.h"
 #include "model/expert_places.h"
@@ -68,6 +69,21 @@ const BlockKind& BlockKinds::of(const Config& config, const Place& place, std::i
 
 namespace {
 
+/// Turns of one pass behind another: the last turn of the first goes on as the second.
+std::vector<TurnNeed> joined(std::vector<TurnNeed> first, std::span<const TurnNeed> second) {
+  const double level = first.empty() ? 0 : first.back().kept;
+  for (std::size_t t = 0; t < second.size(); ++t) {
+    TurnNeed turn{.most = level + second[t].most, .kept = level + second[t].kept};
+    if (t == 0 && !first.empty()) {
+      turn.most = std::max(turn.most, first.back().most);
+      first.back() = turn;
+    } else {
+      first.push_back(turn);
+    }
+  }
+  return first;
+}
+
 /// Pieces in the order of backward: what is behind a piece was freed, or left for its weight gradients.
 void add_activations(StageLoad& load, const ActivationNeed& need) {
   Kept& behind = load.kept;
@@ -77,6 +93,8 @@ void add_activations(StageLoad& load, const ActivationNeed& need) {
       std::max(load.backward_input, need.backward - behind.until_input_gradient + behind.until_weight_gradient);
   behind.until_input_gradient += need.kept;
   behind.until_weight_gradient += need.kept_for_weights;
+  load.forward_turns = joined(need.forward_turns, load.forward_turns);
+  load.backward_turns = joined(std::move(load.backward_turns), need.backward_turns);
 }
 
 StageLoad stage_load(const Config& config, const Place& place, const Range& blocks, BlockKinds& kinds, Pieces& pieces) {
@@ -139,8 +157,25 @@ std::vector<LayerUse> layer_uses(const PlanInput& input, int row) {
   return uses;
 }
 
+/// The most that a backward pass and a forward pass which take turns have on top of what was there before both.
+double most_by_turns(const StageLoad& load) {
+  double most = 0, backward = 0, forward = 0;
+  for (std::size_t t = 0; t < std::max(load.backward_turns.size(), load.forward_turns.size()); ++t) {
+    if (t < load.backward_turns.size()) {
+      most = std::max(most, load.backward_turns[t].most + forward);
+      backward = load.backward_turns[t].kept;
+    }
+    if (t < load.forward_turns.size()) {
+      most = std::max(most, load.forward_turns[t].most + backward);
+      forward = load.forward_turns[t].kept;
+    }
+  }
+  return most;
+}
+
 /// The most that a rank's program keeps and works with at any time.
 double peak_of_passes(const PlanInput& input, const Place& place, const RankLoad& rank) {
+  const bool by_turns = overlaps_batches(input.config.parallel) && input.schedule.shape.microbatches > 1;
   double now = 0, most = 0;
   for (const Action& action : input.schedule.programs[static_cast<std::size_t>(place.index.pipeline)]) {
     const StageLoad& load = rank.loads[static_cast<std::size_t>(input.schedule.shape.chunk_of(action.stage))];
@@ -151,6 +186,7 @@ double peak_of_passes(const PlanInput& input, const Place& place, const RankLoad
       most = std::max(most, now + load.forward);
     } else if (action.gives_input_gradient()) {
       most = std::max(most, now + (put_off ? load.backward_input : load.backward));
+      if (by_turns) most = std::max(most, now + most_by_turns(load));
       now -= kept;
     }
     if (put_off) now += kept_for_weights;

@@ -30,6 +30,7 @@ struct StageLoad {
   double forward = 0;         // the most on top of what is kept then
   double backward = 0;        // the most on top of what is kept before it
   double backward_input = 0;  // the same where pieces leave what their weight gradients need
+  std::vector<TurnNeed> forward_turns{}, backward_turns{};
   double buffers = 0;
   std::vector<PlannedUnit> units;
   StageFlops flops;  // of this rank, one micro-batch

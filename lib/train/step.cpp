@@ -69,7 +69,8 @@ TrainStep::TrainStep(const Config& config, const RunSetup& setup, StagedModel& m
   executor_.emplace(
       training_schedule(config, setup.mesh), pipeline.rank(), std::move(stages), pipeline,
       PipelineBoundary{
-          .stream = setup.stream, .type = first.type(), .shape = first.boundary(tokens, config.batch.seq_len)});
+          .stream = setup.stream, .type = first.type(), .shape = first.boundary(tokens, config.batch.seq_len)},
+      overlaps_batches(config.parallel) ? &setup.mesh.world.turns() : nullptr);
   if (config.model.tie_embeddings && pipeline.size() > 1) {
     const int last = pipeline.size() - 1;
     ends_ = pipeline.split([&](int rank) { return rank == 0 || rank == last ? 0 : 1; }, "pipeline ends");

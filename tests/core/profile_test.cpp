@@ -67,6 +67,26 @@ TEST(Profile, TakesTheTimeFromADevicesClock) {
   EXPECT_EQ(clock->scopes.find("host"), std::string::npos);
 }
 
+TEST(Profile, ChangesItsScopes) {
+  Profile profile;
+  const auto clock = std::make_shared<CountingClock>();
+  profile.set_clock(clock);
+  {
+    const ProfileScope outer(&profile, "a");  // stamp 0
+    std::vector<std::string> other = profile.scopes();
+    const ProfileScope inner(&profile, "b");      // 1 s later
+    profile.change_scopes(other);                 // 2 s later
+    { const ProfileScope inner(&profile, "c"); }  // 3 s, then 4 s later
+    profile.change_scopes(other);                 // 5 s later
+  }                                               // 6 s, and 7 s between the ends
+  const auto& entries = profile.entries();
+  EXPECT_EQ(entries.at("a").seconds, 1 + 3 + 5 + 7);
+  EXPECT_EQ(entries.at("a/b").seconds, 2 + 6);
+  EXPECT_EQ(entries.at("a/c").seconds, 4);
+  EXPECT_EQ(entries.at("a/b").calls, 1);
+  EXPECT_EQ(clock->scopes, "<a<b>><a<c>><a<b>>");
+}
+
 TEST(ProfileScope, DoesNothingWithoutAProfile) { const ProfileScope scope(nullptr, "nowhere"); }
 
 }  // namespace

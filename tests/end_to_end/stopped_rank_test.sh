@@ -31,5 +31,6 @@ stop_rank() {
 }
 
 stop_rank 2 --parallel.expert=4
+stop_rank 1 --parallel.expert=4 --batch.micro=1 --parallel.overlap=batches
 stop_rank 0 --parallel.tensor=2 --parallel.expert=2 --parallel.zero=3
 stop_rank 3 --parallel.pipeline=2 --batch.micro=1

@@ -85,6 +85,11 @@ says err 'told/gemm.json: it was changed after it was written .*remove it, and r
 staged=("${gpu[@]}" --parallel.transport=staged)
 expect 0 ranks 2 "${staged[@]}" --parallel.expert=2 --parallel.zero=2 "--run.dir=$work/experts"
 losses experts 1
+# Two micro-batches by turns are the same run.
+by_turns=(--parallel.expert=2 --batch.micro=1 --parallel.zero=1)
+expect 0 ranks 2 "${staged[@]}" "${by_turns[@]}" --parallel.overlap=none "--run.dir=$work/alone"
+expect 0 ranks 2 "${staged[@]}" "${by_turns[@]}" --parallel.overlap=batches "--run.dir=$work/overlapped"
+same_weights "$work/overlapped/$last" "$work/alone/$last"
 axes=(--parallel.pipeline=2 --parallel.tensor=2 --parallel.sequence=true --parallel.expert=2 --parallel.zero=3
   --parallel.schedule=zb-h1 --batch.micro=2)
 expect 0 ranks 4 "${staged[@]}" "${axes[@]}" "--run.dir=$work/axes"
@@ -95,6 +100,10 @@ export HOST_CUDA_DEVICES=4
 if ((gpus >= 2)); then
   expect 0 ranks 2 "${gpu[@]}" --parallel.transport=nccl --parallel.expert=2 "--run.dir=$work/nccl"
   losses nccl 1
+  expect 0 ranks 2 "${gpu[@]}" --parallel.transport=nccl "${by_turns[@]}" --parallel.overlap=none "--run.dir=$work/nccl-alone"
+  expect 0 ranks 2 "${gpu[@]}" --parallel.transport=nccl "${by_turns[@]}" --parallel.overlap=batches \
+    "--run.dir=$work/nccl-overlapped"
+  same_weights "$work/nccl-overlapped/$last" "$work/nccl-alone/$last"
 fi
 if ((gpus >= 4)); then
   expect 0 ranks 4 "${gpu[@]}" --parallel.transport=nccl "${axes[@]}" "--run.dir=$work/nccl-axes"

@@ -398,6 +398,44 @@ TEST(ConfigProblems, impossible_meshes_and_batches_are_told) {
   });
 }
 
+TEST(ConfigProblems, batches_that_cannot_overlap_are_told) {
+  const auto overlapping = [](Config& c) {
+    c.parallel.expert = 2;
+    c.parallel.overlap = Overlap::batches;
+    c.batch.micro = 1;
+  };
+  expect_each_told({
+      {[&](Config& c) {
+         overlapping(c);
+         c.batch.micro = 0;
+       },
+       {"parallel.overlap = batches with one micro-batch of 2 sequences per step", "set a smaller batch.micro"}},
+      {[&](Config& c) {
+         overlapping(c);
+         c.parallel.pipeline = 2;
+       },
+       {"parallel.overlap = batches with parallel.pipeline = 2", "parallel.overlap = shared"}},
+      {[&](Config& c) {
+         overlapping(c);
+         c.parallel.schedule = ScheduleKind::gpipe;
+       },
+       {"parallel.overlap = batches with parallel.schedule = gpipe: set parallel.schedule = 1f1b"}},
+      {[&](Config& c) {
+         overlapping(c);
+         c.parallel.zero = 3;
+       },
+       {"parallel.overlap = batches with parallel.zero = 3", "set parallel.zero = 2"}},
+  });
+  Config config = sparse();
+  overlapping(config);
+  for (const int zero : {0, 1, 2}) {
+    config.parallel.zero = zero;
+    EXPECT_THAT(problems(config, 4), IsEmpty());
+  }
+  config.parallel = {.pipeline = 2, .zero = 3, .overlap = Overlap::batches};  // no tokens travel
+  EXPECT_THAT(problems(config, 4), IsEmpty());
+}
+
 TEST(ConfigProblems, shares_of_tensor_ranks_that_do_not_come_out_are_told) {
   expect_each_told({
       {[](Config& c) {

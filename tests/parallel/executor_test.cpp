@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 
 #include "parallel/pipeline/check.h"
@@ -244,6 +245,62 @@ TEST(PipelineExecutor, GivesTheGradientsOfOneRank) {
     });
     EXPECT_EQ(gradients, serial_gradients(shape, steps));
   });
+}
+
+/// A stage of two exchanges a pass, which notes how far its passes have come; its second forward pass may fail.
+struct ExchangingStage {
+  Turns* turns;
+  bool fails = false;
+  std::string log{};
+
+  void pass(const std::string& name) {
+    for (const char* part : {"a ", "b "}) {
+      log += name + part;
+      turns->note_start();
+      turns->before_wait();
+      require(!fails || name != "F1", "F1 failed");
+    }
+    log += name + "c ";
+  }
+  Tensor forward(int microbatch, const Tensor&) {
+    pass("F" + std::to_string(microbatch));
+    return {};
+  }
+  Tensor backward(int microbatch, const Tensor&) {
+    pass("B" + std::to_string(microbatch));
+    return {};
+  }
+  Tensor backward_input(int, const Tensor&) { return {}; }
+  void backward_weight(int) {}
+};
+
+TEST(PipelineExecutor, ABackwardPassAndTheNextForwardPassTakeTurns) {
+  Post post;
+  PostChannel channel{post, 0};
+  const Schedule schedule = one_forward_one_backward({.ranks = 1, .microbatches = 3});
+  const PipelineBoundary boundary = boundary_of(CpuStream(1));
+  Turns turns;
+  ExchangingStage stage{.turns = &turns}, plain{.turns = &turns};
+  const std::vector<ExchangingStage*> stages{&stage}, plain_stages{&plain};
+  PipelineExecutor executor(schedule, 0, stages, channel, boundary, &turns);
+  const std::vector<TimedAction> trace = executor.run();
+  EXPECT_EQ(stage.log, "F0a F0b F0c B0a F1a B0b F1b B0c F1c B1a F2a B1b F2b B1c F2c B2a B2b B2c ");
+  Program done;
+  for (const TimedAction& timed : trace) done.push_back(timed.action);
+  EXPECT_EQ(done, schedule.programs[0]);
+  for (const std::size_t i : {1, 3}) {  // began within the one before
+    EXPECT_LE(trace[i + 1].start, trace[i].end);
+    EXPECT_LE(trace[i].end, trace[i + 1].end);
+  }
+  PipelineExecutor(schedule, 0, plain_stages, channel, boundary).run();
+  EXPECT_EQ(plain.log, "F0a F0b F0c B0a B0b B0c F1a F1b F1c B1a B1b B1c F2a F2b F2c B2a B2b B2c ");
+  stage.log.clear();
+  stage.fails = true;
+  EXPECT_THROW(executor.run(), Error);
+  EXPECT_EQ(stage.log, "F0a F0b F0c B0a F1a B0b ");
+  EXPECT_THROW(
+      (PipelineExecutor(with_transfers(gpipe({.ranks = 2, .microbatches = 2})), 0, stages, channel, boundary, &turns)),
+      Error);
 }
 
 /// A stage whose result has another shape than it should.

@@ -56,7 +56,8 @@ std::string name_of(const Config& config, int world) {
   std::ostringstream text;
   text << mesh_shape(config.parallel).text(world) << " zero " << config.parallel.zero << ' '
        << name_of(config.parallel.schedule) << ' ' << name_of(config.model.recompute)
-       << (config.parallel.sequence ? " sequence" : "");
+       << (config.parallel.sequence ? " sequence" : "")
+       << (config.parallel.overlap == Overlap::batches ? " two batches" : "");
   if (config.model.loss_chunk > 0) text << " chunks of " << config.model.loss_chunk;
   return text.str();
 }
@@ -301,6 +302,36 @@ TEST(Plan, SaysWhatSubDimensionsTake) {
       config.balance = {.sub_dimension = 0.05};
       config.sub_dimensions = {.attention = 4, .ffn = 4, .active = 4, .shared = 2};
       config.parallel = parallel;
+      config.model.recompute = recompute;
+      config.batch.micro = 1;
+      if (!contradictions(config, world).empty()) continue;
+      TinyTraining training(config, ProcessGroup::world(60));
+      resolve(config, world);
+      const MemoryUse before = memory_of(training.setup().stream).use();
+      training.run(0, 1);
+      const Counted first = counted_by(training);
+      const MemoryUse use = training.run(1, 1).back().memory;
+      const Counted after = counted_by(training);
+      const RankPlan planned = plan_rank(plan_input(config, world), rank);
+      const std::string what = name_of(config, world) + ", rank " + std::to_string(rank);
+      const double kept = static_cast<double>(before.in_use[static_cast<std::size_t>(MemoryKind::buffers)]);
+      expect_planned(planned.memory, use, kept, what);
+      expect_traffic(planned.traffic(), first, after, what);
+    }
+  }
+}
+
+/// Memory and bytes of a backward and a forward pass that take turns.
+TEST(Plan, SaysWhatTwoMicroBatchesTake) {
+  const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.expert = 2}, ParallelConfig{.expert = 2, .zero = 2}, ParallelConfig{.expert = 4, .zero = 1},
+        ParallelConfig{.expert = 4, .host_ranks = 2},
+        ParallelConfig{.tensor = 2, .expert = 2, .expert_tensor = 2, .sequence = true}}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      Config config = planned_config();
+      config.parallel = parallel;
+      config.parallel.overlap = Overlap::batches;
       config.model.recompute = recompute;
       config.batch.micro = 1;
       if (!contradictions(config, world).empty()) continue;

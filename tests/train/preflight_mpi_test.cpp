@@ -121,6 +121,28 @@ TEST(Preflight, PipelinesToo) {
   }
 }
 
+TEST(Preflight, BatchesThatOverlapToo) {
+  const int world = ProcessGroup::world(60).size();
+  for (const int tensor : {1, 2}) {
+    for (const int expert : {1, 2, 4, 8}) {
+      for (const int zero : {0, 1, 2}) {
+        Config config = tiny_config();
+        config.moe.expert_sizes = {5, 11, 7, 2, 16, 9, 33, 2, 8};  // every rank holds a part of each
+        config.parallel = {.tensor = tensor, .expert = expert, .zero = zero, .overlap = Overlap::batches};
+        config.parallel.expert_tensor = zero == 2 && world % (2 * expert) == 0 ? 2 : 1;
+        config.parallel.sequence = tensor > 1 && zero == 1;
+        config.parallel.host_ranks = zero == 1 ? 2 : 0;
+        config.batch = {.global = 24, .micro = 1, .seq_len = 12};
+        config.model.recompute = static_cast<Recompute>(zero);
+        config.balance.scope = zero == 0 ? BalanceScope::batch : BalanceScope::sequence;
+        if (!contradictions(config, world).empty()) continue;
+        expect_step_as_rehearsed(
+            config, "tp" + std::to_string(tensor) + " ep" + std::to_string(expert) + " zero " + std::to_string(zero));
+      }
+    }
+  }
+}
+
 TEST(Preflight, OtherPrecisionsAndModelsToo) {
   const int world = ProcessGroup::world(60).size();
   Config config = tiny_config();

@@ -455,6 +455,30 @@ void check_pipeline(Findings& findings, const Config& config, int world) {
                   pipeline, micro > 0 ? share / micro : 0);
 }
 
+/// That there are two micro-batches to run side by side, and that the layers which both are in can be here at once.
+void check_overlap(Findings& findings, const Config& config, int world) {
+  const ParallelConfig& parallel = config.parallel;
+  if (!overlaps_batches(parallel)) return;
+  findings.unless(parallel.pipeline <= 1,
+                  "parallel.overlap = batches with parallel.pipeline = {}, which has a schedule of micro-batches "
+                  "already: set parallel.overlap = shared, or parallel.pipeline = 1",
+                  parallel.pipeline);
+  findings.unless(parallel.schedule == ScheduleKind::one_forward_one_backward || parallel.pipeline > 1,
+                  "parallel.overlap = batches with parallel.schedule = {}: set parallel.schedule = 1f1b",
+                  name_of(parallel.schedule));
+  findings.unless(parallel.zero <= 2,
+                  "parallel.overlap = batches with parallel.zero = {}, which has the weights of only two layers on a "
+                  "rank at a time: set parallel.zero = 2, or parallel.overlap = shared",
+                  parallel.zero);
+  const std::int64_t data = data_ranks(parallel, world);
+  if (data == 0 || config.batch.global % data != 0) return;
+  const std::int64_t share = config.batch.global / data, micro = config.batch.micro > 0 ? config.batch.micro : share;
+  findings.unless(share != micro,
+                  "parallel.overlap = batches with one micro-batch of {} per step, which has no other to run beside "
+                  "it: set a smaller batch.micro, or parallel.overlap = shared",
+                  count_text(micro, "sequence"));
+}
+
 /// That every rank of a tensor group gets its equal share of the heads, and some of every width.
 void check_tensor(Findings& findings, const Config& config) {
   const std::int64_t tensor = config.parallel.tensor, expert_tensor = config.parallel.expert_tensor;
@@ -537,6 +561,7 @@ std::vector<std::string> contradictions(const Config& config, int world) {
   check_pairs(findings, config);
   check_ranks_and_batch(findings, config, world);
   check_pipeline(findings, config, world);
+  check_overlap(findings, config, world);
   check_tensor(findings, config);
   check_training(findings, config);
   return findings.take();

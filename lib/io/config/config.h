@@ -182,6 +182,10 @@ enum class PlacementKind { contiguous, pairs, cost };
 /// How tokens go to the ranks of their experts: by way of hosts where ranks fill several of them.
 enum class DispatchKind { automatic, direct, hierarchical };
 
+/// What a rank computes while tokens travel to their experts and back: nothing, the shared experts, or besides these
+/// another micro-batch.
+enum class Overlap { none, shared, batches };
+
 struct ParallelConfig {
   int pipeline = 1, tensor = 1, expert = 1, expert_tensor = 1, zero = 0;
   ScheduleKind schedule = ScheduleKind::one_forward_one_backward;
@@ -189,7 +193,8 @@ struct ParallelConfig {
   bool sequence = false;
   PlacementKind placement = PlacementKind::contiguous;
   DispatchKind dispatch = DispatchKind::automatic;
-  int host_ranks = 0;              // ranks of a host, neighbours; 0: not known
+  int host_ranks = 0;  // ranks of a host, neighbours; 0: not known
+  Overlap overlap = Overlap::shared;
   std::string transport = "auto";  // of tensors between GPUs: nccl, staged (through the host), auto
   bool checksums = false;          // with every message of tensors that travels by MPI
 };
@@ -227,6 +232,11 @@ struct Config {
   CheckpointConfig checkpoint;
   RoutingConfig routing;
 };
+
+/// Whether a step runs a backward pass and the forward pass of the next micro-batch side by side.
+inline bool overlaps_batches(const ParallelConfig& parallel) {
+  return parallel.overlap == Overlap::batches && parallel.expert > 1;
+}
 
 /// Width that the routed experts work in.
 inline std::int64_t bank_hidden(const Config& config) {

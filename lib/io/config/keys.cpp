@@ -206,6 +206,8 @@ void bind_parallel(Binder key, ParallelConfig& parallel) {
       "how tokens reach experts' ranks: directly, or once to each host and from there; auto: hierarchical on several "
       "hosts");
   key("parallel.host_ranks", &parallel.host_ranks, {.low = 0}, "ranks per host, for parallel.dispatch; 0: as started");
+  key("parallel.overlap", EnumMember(&parallel.overlap, overlap_names),
+      "computed while tokens travel to experts and back: nothing, the shared experts, or also another micro-batch");
   key("parallel.transport", &parallel.transport, {.names = {"auto", "nccl", "staged"}},
       "between GPUs: nccl, or staged: MPI through host memory; auto: nccl unless ranks share a GPU");
   key("parallel.checksums", &parallel.checksums, {}, "add a checksum to tensor messages that are sent by MPI");

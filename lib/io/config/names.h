@@ -19,6 +19,7 @@ inline constexpr std::array piece_gates_names{"raw", "ones"};
 inline constexpr std::array scope_names{"sequence", "batch"};
 inline constexpr std::array placement_names{"contiguous", "pairs", "cost"};
 inline constexpr std::array dispatch_names{"auto", "direct", "hierarchical"};
+inline constexpr std::array overlap_names{"none", "shared", "batches"};
 /// Of gates that nobody chose, before them.
 inline constexpr const char* derived_name = "auto";
 

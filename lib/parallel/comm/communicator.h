@@ -11,6 +11,7 @@
 #include "parallel/comm/ledger.h"
 #include "parallel/comm/process_group.h"
 #include "parallel/comm/progress.h"
+#include "parallel/comm/turns.h"
 
 namespace lyceum {
 
@@ -35,6 +36,7 @@ struct Operation {
 struct SharedState {
   Progress progress{};
   Ledger ledger{};
+  Turns turns{};
   std::shared_ptr<Watch> watch{};  // none in a world of one
   bool checksums = false;          // see ProcessGroup::set_checksums()
 };

@@ -113,6 +113,7 @@ void ProcessGroup::set_checksums(bool on) const { implementation_->communicator-
 const std::string& ProcessGroup::name() const { return implementation_->communicator->name(); }
 const ProcessGroup::Traffic& ProcessGroup::traffic() const { return implementation_->traffic; }
 Ledger& ProcessGroup::ledger() const { return implementation_->communicator->shared()->ledger; }
+Turns& ProcessGroup::turns() const { return implementation_->communicator->shared()->turns; }
 
 ProcessGroup ProcessGroup::split(const std::function<int(int)>& colour_of, std::string name, Where where) const {
   Communicator& parent = *implementation_->communicator;

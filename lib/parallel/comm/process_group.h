@@ -27,6 +27,7 @@ class Carrier;
 class Communicator;
 class Ledger;
 class TensorTransport;
+class Turns;
 
 /// A started operation. The buffers that it was given must live until wait() returned or test() said true. Several may
 /// be under way, and be waited for in any order: whoever waits for one moves all of them on. The destructor waits, at
@@ -174,6 +175,8 @@ class ProcessGroup {
   const Traffic& traffic() const;
   /// What this rank did last on all groups that come from one world.
   Ledger& ledger() const;
+  /// Of this rank, for all these groups.
+  Turns& turns() const;
 
   struct Implementation;
 

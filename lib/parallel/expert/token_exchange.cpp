@@ -8,6 +8,7 @@
 #include "core/copy.h"
 #include "kernels/choices.h"
 #include "kernels/permute.h"
+#include "parallel/comm/turns.h"
 #include "parallel/expert/gather_rows.h"
 
 namespace lyceum {
@@ -58,7 +59,9 @@ Tensor mapped(const Stream& stream, const Tensor& index, const std::vector<std::
 
 RowsUnderWay::RowsUnderWay(const Stream& stream, const ProcessGroup& group, Tensor rows,
                            std::span<const std::int64_t> send_rows, std::span<const std::int64_t> receive_rows)
-    : sent_(std::move(rows)), received_(Tensor::empty(stream, sent_.dtype(), {sum(receive_rows), sent_.shape()[1]})) {
+    : group_(&group),
+      sent_(std::move(rows)),
+      received_(Tensor::empty(stream, sent_.dtype(), {sum(receive_rows), sent_.shape()[1]})) {
   const ProfileScope timed(profile_of(stream), "all-to-all");
   pending_ = group.all_to_all_async({.sent = sent_.raw(),
                                      .send_rows = send_rows,
@@ -66,24 +69,35 @@ RowsUnderWay::RowsUnderWay(const Stream& stream, const ProcessGroup& group, Tens
                                      .receive_rows = receive_rows,
                                      .row_bytes = sent_.shape()[1] * static_cast<std::int64_t>(size_of(sent_.dtype())),
                                      .owner = std::make_shared<std::pair<Tensor, Tensor>>(sent_, received_)});
+  group.turns().note_start();
 }
 
-Tensor RowsUnderWay::arrived(const Stream& stream) {
+void RowsUnderWay::wait(const Stream& stream) {
   const ProfileScope timed(profile_of(stream), "all-to-all");
   pending_.wait();
+}
+
+Tensor RowsUnderWay::arrived(const Stream& stream, bool ends_turn) {
+  if (ends_turn) group_->turns().before_wait();
+  wait(stream);
   sent_ = {};
   return std::exchange(received_, {});
 }
 
 RowsUnderWay TokenExchange::send(const Stream& stream, const Tensor& x) const {
-  return {stream, *group, gather_rows(stream, x, copies.pair_of_row, copies.top_k), send_rows, receive_rows};
+  RowsUnderWay rows(stream, *group, gather_rows(stream, x, copies.pair_of_row, copies.top_k), send_rows, receive_rows);
+  if (!overlaps) rows.wait(stream);
+  return rows;
 }
 
 RowsUnderWay TokenExchange::answer(const Stream& stream, const Tensor& y) const {
-  return {stream, *group, y, receive_rows, send_rows};
+  RowsUnderWay rows(stream, *group, y, receive_rows, send_rows);
+  if (!overlaps) rows.wait(stream);
+  return rows;
 }
 
-std::shared_ptr<const TokenExchange> plan_exchange(const Stream& stream, const Hop& hop, const Tensor& index) {
+std::shared_ptr<const TokenExchange> plan_exchange(const Stream& stream, const Hop& hop, const Tensor& index,
+                                                   bool overlaps) {
   const std::int64_t tokens = index.shape()[0], ranks = hop.group->size();
   const Tensor rank_of_choice = Tensor::empty(stream, DType::i32, index.shape());
   const Tensor counts = Tensor::empty(stream, DType::i64, {2 * ranks + 1});  // one wait for both
@@ -117,7 +131,8 @@ std::shared_ptr<const TokenExchange> plan_exchange(const Stream& stream, const H
                     .copies = {pair_of_row.slice(0, sent), row_of_pair, index.shape()[1]},
                     .send_rows = std::move(own.rows),
                     .receive_rows = std::move(theirs.rows),
-                    .pairs = sum(theirs.pairs)});
+                    .pairs = sum(theirs.pairs),
+                    .overlaps = overlaps});
 }
 
 Tensor SendTokens::forward(const Stream& stream, Saved&, const Tensor& x) const {
@@ -129,7 +144,9 @@ std::array<Tensor, 1> SendTokens::backward(const Stream& stream, Saved&, const T
   return {exchange->sums(stream, under_way->arrived(stream))};
 }
 
-Tensor TakeTokens::forward(const Stream& stream, Saved&, const Tensor&) const { return under_way->arrived(stream); }
+Tensor TakeTokens::forward(const Stream& stream, Saved&, const Tensor&) const {
+  return under_way->arrived(stream, ends_turn);
+}
 
 std::array<Tensor, 1> TakeTokens::backward(const Stream& stream, Saved&, const Tensor& d_received) const {
   *under_way = exchange->answer(stream, d_received);
@@ -137,11 +154,11 @@ std::array<Tensor, 1> TakeTokens::backward(const Stream& stream, Saved&, const T
 }
 
 Tensor SendTokensAgain::forward(const Stream& stream, Saved&, const Tensor& x) const {
-  return exchange->send(stream, x).arrived(stream);
+  return exchange->send(stream, x).arrived(stream, false);
 }
 
 Tensor SumAnswers::forward(const Stream& stream, Saved&, const Tensor& answers) const {
-  return exchange->sums(stream, exchange->answer(stream, answers).arrived(stream));
+  return exchange->sums(stream, exchange->answer(stream, answers).arrived(stream, ends_turn));
 }
 
 std::array<Tensor, 1> SumAnswers::backward(const Stream& stream, Saved&, const Tensor& dy) const {
@@ -155,9 +172,10 @@ TokensAndChoices dispatched(Tape& tape, const std::shared_ptr<const TokenExchang
   const Variable sent_gates = tape.apply(SendTokens{exchange, gates}, tokens.gates);
   RowsUnderWay index = exchange->send(tape.stream(), tokens.index);
   meanwhile();
-  return {.x = tape.apply(TakeTokens{exchange, x}, sent_x),
-          .gates = tape.apply(TakeTokens{exchange, gates}, sent_gates),
-          .index = index.arrived(tape.stream()),
+  const bool ends_turn = !tape.replaying();
+  return {.x = tape.apply(TakeTokens{exchange, x, ends_turn}, sent_x),
+          .gates = tape.apply(TakeTokens{exchange, gates, ends_turn}, sent_gates),
+          .index = index.arrived(tape.stream(), ends_turn),
           .pairs = exchange->pairs};
 }
 

@@ -12,7 +12,10 @@
 namespace lyceum {
 
 /// Rows that travel between the ranks of a group while this rank goes on: over NCCL. MPI moves large messages only
-/// while somebody waits for one; what was late is then waited for later, no more.
+/// while somebody waits for one; what was late is then waited for later, no more. Of two tasks that take turns
+/// (ProcessGroup::turns()) the other goes on where one would wait for rows. Rows that travel only because something is
+/// computed again end no turn: of a forward and a backward pass the former, which has none, would come ahead, and hide
+/// as many exchanges, but keep the results of more layers.
 class RowsUnderWay {
  public:
   RowsUnderWay() = default;
@@ -22,10 +25,13 @@ class RowsUnderWay {
 
   /// Where they arrive; not to be read yet.
   const Tensor& destination() const { return received_; }
-  /// Waits for them. Once.
-  Tensor arrived(const Stream& stream);
+  /// Waits for them where they are; again it does nothing.
+  void wait(const Stream& stream);
+  /// Waits for them, and gives them. Once. `ends_turn`: where another task may go on before.
+  Tensor arrived(const Stream& stream, bool ends_turn = true);
 
  private:
+  const ProcessGroup* group_ = nullptr;
   Tensor sent_, received_;
   Pending pending_;
 };
@@ -39,6 +45,7 @@ struct TokenExchange {
   TokenRows copies;                                   // of tokens, as sent: pairs are first choices behind a rank
   std::vector<std::int64_t> send_rows, receive_rows;  // [ranks]
   std::int64_t pairs;                                 // choices of received tokens that lie behind this rank
+  bool overlaps = true;                               // false: rows are waited for where they begin to travel
 
   /// Any type. [tokens, width] → [received, width]
   RowsUnderWay send(const Stream& stream, const Tensor& x) const;
@@ -50,8 +57,9 @@ struct TokenExchange {
 };
 
 /// Collective over the hop's group. The host waits for the device once, to know how many rows travel. index: i32
-/// [tokens, k], experts or −1 for none.
-std::shared_ptr<const TokenExchange> plan_exchange(const Stream& stream, const Hop& hop, const Tensor& index);
+/// [tokens, k], experts or −1 for none. `overlaps`: see TokenExchange.
+std::shared_ptr<const TokenExchange> plan_exchange(const Stream& stream, const Hop& hop, const Tensor& index,
+                                                   bool overlaps = true);
 
 /// Tokens to the ranks of their experts, in two operations: they travel while the tape does what is between the two.
 /// Backwards each token's sum, likewise. Only TakeTokens may read the result of SendTokens.
@@ -66,6 +74,7 @@ struct SendTokens {
 struct TakeTokens {
   std::shared_ptr<const TokenExchange> exchange;
   std::shared_ptr<RowsUnderWay> under_way;
+  bool ends_turn = true;  // forwards
 
   struct Saved {};
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& sent) const;
@@ -82,6 +91,7 @@ struct SendTokensAgain {
 /// The way back: what ranks made of a token, as its sum; backwards sends.
 struct SumAnswers {
   std::shared_ptr<const TokenExchange> exchange;
+  bool ends_turn = true;  // forwards
 
   struct Saved {};
   Tensor forward(const Stream& stream, Saved& saved, const Tensor& answers) const;

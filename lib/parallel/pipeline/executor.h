@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <concepts>
 #include <span>
 #include <utility>
@@ -7,6 +8,7 @@
 
 #include "core/clock.h"
 #include "core/tensor.h"
+#include "parallel/comm/turns.h"
 #include "parallel/pipeline/timeline.h"
 
 namespace lyceum {
@@ -45,43 +47,46 @@ struct PipelineBoundary {
 };
 
 /// Runs one rank's program of a schedule with sends and receives. Only an action that computes waits, for its own
-/// input; what is sent lives until it has gone.
+/// input; what is sent lives until it has gone. With `turns` a backward pass and the forward pass behind it take turns:
+/// where one would wait for other ranks within the stage, the other goes on. Neither order nor number of the passes
+/// changes, nor of what each kind of them does.
 template <PipelineStage Stage, PipelineChannel Channel>
 class PipelineExecutor {
  public:
-  /// `schedule`: checked, with transfers. `stages`: this rank's, in the order of their numbers; they and `channel` must
-  /// outlive the executor.
+  /// `schedule`: checked, with transfers. `stages`: this rank's, in the order of their numbers; they, `channel` and
+  /// `turns`, which are null or of a pipeline of one stage, must outlive the executor.
   PipelineExecutor(Schedule schedule, int rank, std::vector<Stage*> stages, const Channel& channel,
-                   PipelineBoundary boundary)
+                   PipelineBoundary boundary, Turns* turns = nullptr)
       : schedule_(std::move(schedule)),
         shape_(schedule_.shape),
         rank_(rank),
         stages_(std::move(stages)),
         channel_(channel),
         boundary_(std::move(boundary)),
+        turns_(turns),
         arrivals_(table_size(shape_)),
         results_(table_size(shape_)) {
     require(static_cast<int>(stages_.size()) == shape_.virtual_stages, "{} stages for a pipeline rank of {}",
             stages_.size(), shape_.virtual_stages);
+    require(!turns_ || shape_.stages() == 1, "passes that take turns in a pipeline of {} stages", shape_.stages());
   }
 
-  /// One step. Returns what was done and when, in seconds from its begin; waiting counts to no action.
+  /// One step. Returns what was done and when, in seconds from its begin; waiting counts to no action. Passes that took
+  /// turns overlap.
   std::vector<TimedAction> run() {
     begin_ = Clock::now();
     std::vector<TimedAction> trace;
-    for (const Action& action : schedule_.programs.at(static_cast<std::size_t>(rank_))) {
-      std::erase_if(sending_, [](Sending& sending) { return sending.pending.test(); });
-      double start = now();
-      if (action.computes()) {
-        const Tensor input = take_input(action);
-        start = now();
-        deliver(action, compute(action, input));
-      } else if (action.kind == Action::Kind::send_activation || action.kind == Action::Kind::send_gradient) {
-        send(moved_by(action));
+    const Program& program = schedule_.programs.at(static_cast<std::size_t>(rank_));
+    for (std::size_t i = 0; i < program.size(); ++i) {
+      if (i + 1 < program.size() && take_turns(program[i], program[i + 1])) {
+        std::array<TimedAction, 2> both{};
+        turns_->run([&] { both[0] = run(program[i]); }, [&] { both[1] = run(program[i + 1]); },
+                    profile_of(boundary_.stream));
+        trace.insert(trace.end(), both.begin(), both.end());
+        ++i;
       } else {
-        receive(moved_by(action));
+        trace.push_back(run(program[i]));
       }
-      trace.push_back({action, start, now()});
     }
     const ProfileScope timed(profile_of(boundary_.stream), "pipeline wait");
     for (Sending& sending : sending_) sending.pending.wait();
@@ -103,6 +108,25 @@ class PipelineExecutor {
   };
 
   double now() const { return seconds_since(begin_); }
+
+  bool take_turns(const Action& first, const Action& second) const {
+    return turns_ && first.kind == Action::Kind::backward && second.kind == Action::Kind::forward;
+  }
+
+  TimedAction run(const Action& action) {
+    std::erase_if(sending_, [](Sending& sending) { return sending.pending.test(); });
+    double start = now();
+    if (action.computes()) {
+      const Tensor input = take_input(action);
+      start = now();
+      deliver(action, compute(action, input));
+    } else if (action.kind == Action::Kind::send_activation || action.kind == Action::Kind::send_gradient) {
+      send(moved_by(action));
+    } else {
+      receive(moved_by(action));
+    }
+    return {action, start, now()};
+  }
 
   Tensor take_input(const Action& action) {
     const auto needed = needed_by(action, shape_);
@@ -160,6 +184,7 @@ class PipelineExecutor {
   const std::vector<Stage*> stages_;
   const Channel& channel_;
   const PipelineBoundary boundary_;
+  Turns* const turns_;
   Clock::time_point begin_;
   std::vector<Arrival> arrivals_;  // by handover: under way or made here
   std::vector<Tensor> results_;    // by handover: made, not yet sent
