@@ -5,8 +5,9 @@
 //
 // For every width (853 and 864, the flagship's and its multiple of 32, if none is given), with rows spread evenly and
 // unevenly over the experts: TFLOP/s of forward, dgrad and weight gradient of the up and the down projection; the up
-// projection with rows picked out of the tokens, compared with a gather and the product of its result; and the products
-// with SwiGLU beside them, forwards and backwards, as one kernel and as two.
+// projection with rows picked out of the tokens, and the weight gradient of the down projection with rows picked out of
+// their gradients, compared with a gather and the product of its result; and the products with SwiGLU beside them,
+// forwards, backwards, and backwards with gates and picked rows, as one kernel and as two.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
@@ -16,6 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -157,6 +159,40 @@ class DenseProduct {
   cublasLtMatmulAlgo_t chosen_;
 };
 
+/// Rows of experts that are copies of tokens: tokens in rising order for each expert, as a router's choices come.
+class Copies {
+ public:
+  Copies(const CudaStream& stream, const Options& options, const SegmentTable& table,
+         const std::vector<std::int64_t>& counts, std::int64_t width)
+      : top_k_(options.top_k),
+        tokens_(static_cast<std::size_t>(options.tokens * width)),
+        index_(static_cast<std::size_t>(table.total())),
+        matrix_(tokens_.data(), options.tokens, width) {
+    std::vector<std::int64_t> source(index_.size(), -1), used(static_cast<std::size_t>(options.tokens));
+    for (std::size_t e = 0; e < counts.size(); ++e) {
+      for (std::int64_t r = 0; r < counts[e]; ++r) {
+        const std::int64_t token = r * options.tokens / counts[e];
+        source[static_cast<std::size_t>(table.known_begin()[e] + r)] =
+            token * top_k_ + used[static_cast<std::size_t>(token)]++ % top_k_;
+      }
+    }
+    must(cudaMemcpy(index_.data(), source.data(), source.size() * sizeof(std::int64_t), cudaMemcpyHostToDevice),
+         "cudaMemcpy");
+    fill(stream, tokens_, 4);
+  }
+  std::span<const std::int64_t> index() const { return {index_.data(), index_.size()}; }
+  PickedRows<bfloat16> picked() const { return {matrix_, index(), top_k_}; }
+  GatherRows<bfloat16> gather(bfloat16* rows) const {
+    return {matrix_, index(), {rows, static_cast<std::int64_t>(index_.size()), matrix_.cols}, top_k_};
+  }
+
+ private:
+  std::int64_t top_k_;
+  DeviceArray<bfloat16> tokens_;
+  DeviceArray<std::int64_t> index_;
+  Matrix<const bfloat16> matrix_;
+};
+
 /// One projection of the bank, from `in` to `out` columns.
 class Projection {
  public:
@@ -200,52 +236,37 @@ class Projection {
     print("weight_grad", weight_grad);
   }
 
-  /// Prints a line a product: the fused one, and the two kernels that do the same, in turns.
-  void measure_picked(const Options& options, const std::vector<std::int64_t>& counts, grouped::Kernel kernel,
-                      const char* kernel_name) {
+  /// Prints a line a product: the one of picked rows of x, or of dy, and the two kernels that do the same, in turns.
+  void measure_picked(const char* name, bool of_dy, const Options& options, const std::vector<std::int64_t>& counts,
+                      grouped::Kernel kernel, const char* kernel_name) {
     const Segments segments = table_.view();
     const SegmentedMatrix<bfloat16> x = x_layout_.over(x_.data()), y = y_layout_.over(y_.data());
-    const std::int64_t in = forward_weights_[0].cols;
-    const DeviceArray<bfloat16> tokens(static_cast<std::size_t>(options.tokens * in));
-    const std::vector<std::int64_t> source = sources(options, counts);
-    const DeviceArray<std::int64_t> on_device(source.size());
-    must(cudaMemcpy(on_device.data(), source.data(), source.size() * sizeof(std::int64_t), cudaMemcpyHostToDevice),
-         "cudaMemcpy");
-    fill(stream_, tokens, 4);
+    const Copies copies(stream_, options, table_, counts, of_dy ? forward_weights_[0].rows : forward_weights_[0].cols);
+    fill(stream_, x_, 1);
     fill(stream_, y_, 2);
-    const Matrix<const bfloat16> all(tokens.data(), options.tokens, in);
-    const std::span<const std::int64_t> index(on_device.data(), on_device.size());
-    const PickedRows<bfloat16> picked{all, index, options.top_k};
-    const GatherRows<bfloat16> gather{all, index, {x_.data(), table_.total(), in}, options.top_k};
-    const auto print = [&](const char* product, const auto& separate) {
-      auto fused = separate;
-      fused.picked = picked;
+    const auto print = [&](const char* product, const auto& fused, const auto& separate) {
       const auto [own, other] = compare(
           stream_, options.rounds, [&] { grouped::run(stream_, fused, kernel); },
           [&] {
-            run(stream_, gather);
+            run(stream_, copies.gather(of_dy ? y_.data() : x_.data()));
             grouped::run(stream_, separate, kernel);
           });
-      std::printf("  up    %-12s %-9s %8.3f ms %7.1f TFLOP/s   gather first %8.3f ms   %5.1f %%\n", product,
+      std::printf("  %-5s %-12s %-9s %8.3f ms %7.1f TFLOP/s   gather first %8.3f ms   %5.1f %%\n", name, product,
                   kernel_name, own * 1e3, flops_ / own * 1e-12, other * 1e3, 100 * other / own);
     };
-    print("picked", GroupedGemm<bfloat16>{segments, x, forward_weights_, y, true});
-    print("picked_wgrad", GroupedWeightGrad<bfloat16>{segments, y, x, gradient_views_});
+    const GroupedWeightGrad<bfloat16> weight_grad{segments, y, x, gradient_views_};
+    GroupedWeightGrad<bfloat16> picked_grad = weight_grad;
+    (of_dy ? picked_grad.picked_dy : picked_grad.picked) = copies.picked();
+    if (!of_dy) {
+      const GroupedGemm<bfloat16> forward{segments, x, forward_weights_, y, true};
+      GroupedGemm<bfloat16> picked = forward;
+      picked.picked = copies.picked();
+      print("picked", picked, forward);
+    }
+    print("picked_wgrad", picked_grad, weight_grad);
   }
 
  private:
-  /// Tokens in rising order for each expert, as a router's choices come.
-  std::vector<std::int64_t> sources(const Options& options, const std::vector<std::int64_t>& counts) const {
-    std::vector<std::int64_t> source(static_cast<std::size_t>(table_.total()), -1);
-    for (std::size_t e = 0; e < counts.size(); ++e) {
-      for (std::int64_t r = 0; r < counts[e]; ++r) {
-        const std::int64_t token = r * options.tokens / counts[e];
-        source[static_cast<std::size_t>(table_.known_begin()[e] + r)] = token * options.top_k;
-      }
-    }
-    return source;
-  }
-
   const CudaStream& stream_;
   SegmentTable table_;
   SegmentLayout x_layout_, y_layout_;
@@ -270,7 +291,11 @@ class Activated {
         hidden_(static_cast<std::size_t>(wide_.size())),
         d_hidden_(hidden_.size()),
         activated_(static_cast<std::size_t>(narrow_.size())),
-        weights_(static_cast<std::size_t>(options.experts * options.hidden * 2 * width)) {
+        weights_(static_cast<std::size_t>(options.experts * options.hidden * 2 * width)),
+        gate_(static_cast<std::size_t>(options.tokens * options.top_k)),
+        d_gate_(gate_.size()),
+        copies_(stream, options, table_, rows, options.hidden) {
+    must(cudaMemsetAsync(gate_.data(), 0x3e, gate_.size() * sizeof(float), stream.handle()), "cudaMemsetAsync");
     fill(stream, x_, 1);
     fill(stream, hidden_, 2);
     fill(stream, weights_, 3);
@@ -297,9 +322,12 @@ class Activated {
     const SegmentedMatrix<bfloat16> hidden = wide_.over(hidden_.data()), activated = narrow_.over(activated_.data());
     const Segments segments = table_.view();
     print("forward", 2 * flops_, GemmThenActivation<bfloat16>{Activation::swiglu, segments, x, in_, hidden, activated});
-    print("backward", flops_,
-          GemmThenActivationBackward<bfloat16>{Activation::swiglu, segments, x, down_, hidden,
-                                               wide_.over(d_hidden_.data()), activated});
+    GemmThenActivationBackward<bfloat16> backward{Activation::swiglu,           segments, x, down_, hidden,
+                                                  wide_.over(d_hidden_.data()), activated};
+    print("backward", flops_, backward);
+    backward.picked = copies_.picked();
+    backward.gates = {copies_.index(), {gate_.data(), gate_.size()}, {d_gate_.data(), d_gate_.size()}};
+    print("gated", flops_, backward);
   }
 
  private:
@@ -307,6 +335,8 @@ class Activated {
   SegmentTable table_;
   SegmentLayout outer_, wide_, narrow_;
   DeviceArray<bfloat16> x_, hidden_, d_hidden_, activated_, weights_;
+  DeviceArray<float> gate_, d_gate_;
+  Copies copies_;
   std::vector<Matrix<const bfloat16>> in_, down_;
   double flops_ = 0;
 };
@@ -332,8 +362,10 @@ int measure(int argc, char** argv) {
            {std::pair{grouped::Kernel::automatic, "automatic"}, std::pair{grouped::Kernel::mma_sync, "mma.sync"}}) {
         Projection up(stream, options, rows, options.hidden, 2 * width);
         up.measure("up", options.rounds, kernel, name);
-        up.measure_picked(options, rows, kernel, name);
-        Projection(stream, options, rows, width, options.hidden).measure("down", options.rounds, kernel, name);
+        up.measure_picked("up", false, options, rows, kernel, name);
+        Projection down(stream, options, rows, width, options.hidden);
+        down.measure("down", options.rounds, kernel, name);
+        down.measure_picked("down", true, options, rows, kernel, name);
         if (kernel == grouped::Kernel::automatic)
           Activated(stream, options, rows, width).measure(options.rounds, kernel, name);
       }

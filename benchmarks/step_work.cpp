@@ -22,6 +22,7 @@ constexpr std::string_view communication = "communication", activation = "activa
 /// Operations by the names that profiles give them, and the phase that they belong to.
 constexpr auto phase_of_operation = std::to_array<std::pair<std::string_view, std::string_view>>({
     {"ExpertBank", "experts"},
+    {"GatedBank", "experts"},
     {"Linear", "projections, head"},
     {"ReadPieces", "sub-dimensions"},
     {"WritePieces", "sub-dimensions"},
@@ -176,10 +177,10 @@ Work router(const Sizes& s) {
   return {6 * routers * s.tokens, s.tokens * s.sparse_layers * (3 * s.element * s.hidden + 6 * 4 * choices)};
 }
 
-/// Products read the tokens in place. Combine reads k rows forwards; backwards they are read and written, and added up
-/// for the token. A token sent to ranks is so four times, there and back, both ways.
+/// Products read the tokens and their gradients in place. Forwards, k answers of a token are added up, and backwards
+/// the gradients of its k copies. A token sent to ranks is so four times, there and back, both ways.
 Work permute(const Sizes& s) {
-  const double combine = 4 * s.top_k + 3;
+  const double combine = 2 * (s.top_k + 1);
   return {0, s.element * s.tokens * s.hidden * (s.sparse_layers * combine + 4 * s.dispatched)};
 }
 

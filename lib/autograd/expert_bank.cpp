@@ -5,64 +5,120 @@
 
 namespace lyceum {
 
+namespace {
+
 using Expert = ExpertBank::Expert;
 
-Tensor ExpertBank::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
-  const Segments rows = segments->view();
-  const std::int64_t hidden = x.shape()[1], given = copies.rows(x);
-  require(segments->total() == given && rows.count() == static_cast<std::int64_t>(experts->size()),
-          "{} rows in {} segments for {} experts and {} rows", segments->total(), rows.count(), experts->size(), given);
-  std::vector<std::int64_t> outer(experts->size(), hidden), in, inner;
-  for (const Expert& expert : *experts) {
+/// Of the rows of x, which are those of `copies` where there are such.
+Tensor answers_of(const Stream& stream, const ExpertBank& bank, const TokenRows& copies, ExpertBank::Saved& saved,
+                  const Tensor& x) {
+  const Segments rows = bank.segments->view();
+  const auto& experts = *bank.experts;
+  const std::int64_t hidden = x.shape()[1], given = copies.rows(x), total = bank.segments->total();
+  require(total == given && rows.count() == std::ssize(experts), "{} rows in {} segments for {} experts and {} rows",
+          total, rows.count(), experts.size(), given);
+  std::vector<std::int64_t> outer(experts.size(), hidden), in, inner;
+  for (const Expert& expert : experts) {
     inner.push_back(expert.down->shape[1]);
-    in.push_back(inputs_of(activation) * inner.back());
+    in.push_back(inputs_of(bank.activation) * inner.back());
   }
   saved.x = x;
-  saved.outer = SegmentLayout(stream, *segments, outer);
-  saved.in = SegmentLayout(stream, *segments, in);
-  saved.inner = SegmentLayout(stream, *segments, inner);
+  saved.outer = SegmentLayout(stream, *bank.segments, outer);
+  saved.in = SegmentLayout(stream, *bank.segments, in);
+  saved.inner = SegmentLayout(stream, *bank.segments, inner);
   saved.hidden_rows = Tensor::empty(stream, x.dtype(), {saved.in.size()});
   const Tensor activated = Tensor::empty(stream, x.dtype(), {saved.inner.size()});
   const Tensor y = Tensor::empty(stream, x.dtype(), {given, hidden});
   dispatch_float(x.dtype(), [&]<class T>() {
-    launch(stream, GemmThenActivation<T>{.kind = activation,
+    launch(stream, GemmThenActivation<T>{.kind = bank.activation,
                                          .segments = rows,
                                          .x = saved.outer.over(x.data<const T>()),
-                                         .weights = expert_values<T>(*experts, &Expert::in),
+                                         .weights = expert_values<T>(experts, &Expert::in),
                                          .hidden = saved.in.over(saved.hidden_rows.data<T>()),
                                          .activated = saved.inner.over(activated.data<T>()),
                                          .picked = copies.picked<T>(x)});
     launch(stream, GroupedGemm<T>{.segments = rows,
                                   .x = saved.inner.over(activated.data<const T>()),
-                                  .weights = expert_values<T>(*experts, &Expert::down),
+                                  .weights = expert_values<T>(experts, &Expert::down),
                                   .y = saved.outer.over(y.data<T>()),
                                   .transpose_weights = true});
   });
   return y;
 }
 
-std::array<Tensor, 1> ExpertBank::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
-  const Segments rows = segments->view();
+/// Gates of the rows of copies, and memory for their gradient.
+struct Gates {
+  Tensor values, gradient;
+
+  template <class T>
+  RowGates<Accumulator<T>> of_rows(const TokenRows& copies) const {
+    using A = Accumulator<T>;
+    if (!values.defined()) return {};
+    return {.index = copies.pair_of_row.span<const std::int64_t>(),
+            .gate = values.span<const A>(),
+            .d_gate = gradient.span<A>()};
+  }
+};
+
+/// The gradient of x. dy is that of the answers; of copies it is that of the tokens' sums, each row's with its gate.
+Tensor input_gradient(const Stream& stream, const ExpertBank& bank, const TokenRows& copies, const Gates& gates,
+                      ExpertBank::Saved& saved, const Tensor& dy) {
+  const Segments rows = bank.segments->view();
+  const auto& experts = *bank.experts;
   saved.activated = Tensor::empty(stream, dy.dtype(), {saved.inner.size()});
   saved.d_hidden = Tensor::empty(stream, dy.dtype(), {saved.in.size()});
   dispatch_float(dy.dtype(), [&]<class T>() {
-    launch(stream, GemmThenActivationBackward<T>{.kind = activation,
+    launch(stream, GemmThenActivationBackward<T>{.kind = bank.activation,
                                                  .segments = rows,
                                                  .dy = saved.outer.over(dy.data<const T>()),
-                                                 .weights = expert_values<T>(*experts, &Expert::down),
+                                                 .weights = expert_values<T>(experts, &Expert::down),
                                                  .hidden = saved.in.over(saved.hidden_rows.data<const T>()),
                                                  .d_hidden = saved.in.over(saved.d_hidden.data<T>()),
-                                                 .activated = saved.inner.over(saved.activated.data<T>())});
+                                                 .activated = saved.inner.over(saved.activated.data<T>()),
+                                                 .picked = copies.picked<T>(dy),
+                                                 .gates = gates.of_rows<T>(copies)});
   });
   saved.hidden_rows = {};
-  const Tensor dx = Tensor::empty(stream, dy.dtype(), dy.shape());
+  const Tensor d_rows = Tensor::empty(stream, dy.dtype(), {copies.rows(dy), dy.shape()[1]});
   dispatch_float(dy.dtype(), [&]<class T>() {
     launch(stream, GroupedGemm<T>{.segments = rows,
                                   .x = saved.in.over(saved.d_hidden.data<const T>()),
-                                  .weights = expert_values<T>(*experts, &Expert::in),
-                                  .y = saved.outer.over(dx.data<T>())});
+                                  .weights = expert_values<T>(experts, &Expert::in),
+                                  .y = saved.outer.over(d_rows.data<T>())});
   });
-  return {copies.sums(stream, dx)};
+  return copies.sums(stream, d_rows);
+}
+
+/// After input_gradient().
+void add_weight_gradients(const Stream& stream, const ExpertBank& bank, const TokenRows& copies,
+                          const ExpertBank::Saved& saved, const Tensor& dy) {
+  const Segments rows = bank.segments->view();
+  dispatch_float(dy.dtype(), [&]<class T>() {
+    add_expert_gradients<T>(stream,
+                            {.segments = rows,
+                             .dy = saved.in.over(saved.d_hidden.data<const T>()),
+                             .x = saved.outer.over(saved.x.data<const T>()),
+                             .d_weights = {},
+                             .picked = copies.picked<T>(saved.x)},
+                            *bank.experts, &Expert::in);
+    add_expert_gradients<T>(stream,
+                            {.segments = rows,
+                             .dy = saved.outer.over(dy.data<const T>()),
+                             .x = saved.inner.over(saved.activated.data<const T>()),
+                             .d_weights = {},
+                             .picked_dy = copies.picked<T>(dy)},
+                            *bank.experts, &Expert::down);
+  });
+}
+
+}  // namespace
+
+Tensor ExpertBank::forward(const Stream& stream, Saved& saved, const Tensor& x) const {
+  return answers_of(stream, *this, {}, saved, x);
+}
+
+std::array<Tensor, 1> ExpertBank::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
+  return {input_gradient(stream, *this, {}, {}, saved, dy)};
 }
 
 std::vector<Parameter*> ExpertBank::parameters() const {
@@ -75,21 +131,21 @@ std::vector<Parameter*> ExpertBank::parameters() const {
 }
 
 void ExpertBank::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
-  const Segments rows = segments->view();
-  dispatch_float(dy.dtype(), [&]<class T>() {
-    const auto d_hidden = saved.in.over(saved.d_hidden.data<const T>());
-    const auto activated = saved.inner.over(saved.activated.data<const T>());
-    add_expert_gradients<T>(stream,
-                            {.segments = rows,
-                             .dy = d_hidden,
-                             .x = saved.outer.over(saved.x.data<const T>()),
-                             .d_weights = {},
-                             .picked = copies.picked<T>(saved.x)},
-                            *experts, &Expert::in);
-    add_expert_gradients<T>(
-        stream, {.segments = rows, .dy = saved.outer.over(dy.data<const T>()), .x = activated, .d_weights = {}},
-        *experts, &Expert::down);
-  });
+  add_weight_gradients(stream, *this, {}, saved, dy);
+}
+
+Tensor GatedBank::forward(const Stream& stream, Saved& saved, const Tensor& x, const Tensor& gates) const {
+  saved.gates = gates;
+  return copies.sums(stream, answers_of(stream, bank, copies, saved.bank, x), gates);
+}
+
+std::array<Tensor, 2> GatedBank::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
+  const Gates gates{saved.gates, Tensor::empty(stream, saved.gates.dtype(), saved.gates.shape())};
+  return {input_gradient(stream, bank, copies, gates, saved.bank, dy), gates.gradient};
+}
+
+void GatedBank::weight_grad(const Stream& stream, Saved& saved, const Tensor& dy) const {
+  add_weight_gradients(stream, bank, copies, saved.bank, dy);
 }
 
 }  // namespace lyceum

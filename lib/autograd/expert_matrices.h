@@ -40,7 +40,8 @@ void add_expert_gradients(const Stream& stream, const GroupedWeightGrad<T>& grad
                                         .dy = grad.dy.part(first, count),
                                         .x = grad.x.part(first, count),
                                         .d_weights = gradients,
-                                        .picked = grad.picked});
+                                        .picked = grad.picked,
+                                        .picked_dy = grad.picked_dy});
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "autograd/cast.h"
 #include "core/copy.h"
+#include "core/round_up.h"
 #include "kernels/bias.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
@@ -86,9 +87,13 @@ Tensor PreciseLinear::forward(const Stream& stream, Saved& saved, const Tensor& 
 
 namespace {
 
+/// Columns of a half of split(): rows of both begin at multiples of 16 bytes, which tensor cores want, whatever number
+/// of choices a router has.
+std::int64_t half_width(std::int64_t cols) { return round_up<std::int64_t>(cols, 8); }
+
 /// Rows of dy as sums of two bf16 numbers, see SplitFloat: bf16 products of both lose nothing that matters.
 Tensor split(const Stream& stream, const Tensor& dy) {
-  const Tensor parts = Tensor::empty(stream, DType::bf16, {dy.shape()[0], 2 * dy.shape()[1]});
+  const Tensor parts = Tensor::empty(stream, DType::bf16, {dy.shape()[0], 2 * half_width(dy.shape()[1])});
   launch(stream, SplitFloat{.x = dy.matrix<float>(), .parts = parts.matrix<bfloat16>()});
   return parts;
 }
@@ -98,9 +103,10 @@ Tensor split(const Stream& stream, const Tensor& dy) {
 std::array<Tensor, 1> PreciseLinear::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {
   const Tensor w = cast(stream, weight->value, saved.x.dtype());
   if (saved.x.dtype() != DType::bf16) return {gradient_of(stream, dy, w)};
-  const Tensor twice = Tensor::empty(stream, DType::bf16, {2 * w.shape()[0], w.shape()[1]});
+  const std::int64_t rows = w.shape()[0], width = half_width(rows);
+  const Tensor twice = Tensor::zeros(stream, DType::bf16, {2 * width, w.shape()[1]});
   for (const std::int64_t half : {0, 1}) {
-    copy_on_device(stream, twice.slice(half * w.shape()[0], w.shape()[0]).raw(), w.raw(), w.bytes());
+    copy_on_device(stream, twice.slice(half * width, rows).raw(), w.raw(), w.bytes());
   }
   return {gradient_of(stream, split(stream, dy), twice)};  // high · W + low · W
 }

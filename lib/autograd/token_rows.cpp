@@ -2,14 +2,15 @@
 
 namespace lyceum {
 
-Tensor TokenRows::sums(const Stream& stream, const Tensor& d_rows) const {
-  if (top_k == 0) return d_rows;
-  const Tensor sums = Tensor::empty(stream, d_rows.dtype(), {row_of_pair.size() / top_k, d_rows.shape()[1]});
-  dispatch_float(d_rows.dtype(), [&]<class T>() {
-    launch(stream, CombineRows<T>{.x = d_rows.matrix<T>(),
+Tensor TokenRows::sums(const Stream& stream, const Tensor& rows, const Tensor& gates) const {
+  if (top_k == 0) return rows;
+  const Tensor sums = Tensor::empty(stream, rows.dtype(), {row_of_pair.size() / top_k, rows.shape()[1]});
+  dispatch_float(rows.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    launch(stream, CombineRows<T>{.x = rows.matrix<T>(),
                                   .slot = row_of_pair.span<const std::int64_t>(),
                                   .k = top_k,
-                                  .gate = {},
+                                  .gate = gates.defined() ? gates.matrix<A>() : Matrix<A>(),
                                   .y = sums.matrix<T>()});
   });
   return sums;

@@ -20,8 +20,9 @@ struct TokenRows {
     if (top_k == 0) return {};
     return {.x = x.matrix<T>(), .source = pair_of_row.span<const std::int64_t>(), .divisor = top_k};
   }
-  /// The gradient of x from that of its rows: each token's sum over its copies. [rows, width] → [tokens, width]
-  Tensor sums(const Stream& stream, const Tensor& d_rows) const;
+  /// The sum over the copies of each token, in the order of its choices, of `gates` [tokens, top_k] times the rows if
+  /// they are given. [rows, width] → [tokens, width]. Without gates it is the gradient of x from that of its rows.
+  Tensor sums(const Stream& stream, const Tensor& rows, const Tensor& gates = {}) const;
 };
 
 }  // namespace lyceum

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <span>
+
 #include "core/stream.h"
 #include "kernels/activation_kind.h"
 #include "kernels/segments.h"
@@ -18,8 +21,18 @@ struct ActivationForward {
   SegmentedMatrix<T> y;        // rows of width_e
 };
 
-/// dx of ActivationForward; y is computed again on the way, because the weight gradient that follows needs it. y may be
-/// the memory of dy.
+/// A gate for each row of a bank: gate[index[r]] for row r. A negative index, as in padding, is a gate of 0.
+template <class A>
+struct RowGates {
+  std::span<const std::int64_t> index;  // [segment rows], no gate twice
+  std::span<const A> gate;
+  std::span<A> d_gate;  // its gradient; 0 of a gate that no row has
+
+  constexpr explicit operator bool() const { return d_gate.data() != nullptr; }
+};
+
+/// dx of y = ActivationForward, or with `gates` of y = gate · ActivationForward, and then d_gate of each row as well. y
+/// is computed again on the way, because the weight gradient that follows needs it. y may be the memory of dy.
 template <class T>
 struct ActivationBackward {
   Activation kind;
@@ -27,6 +40,7 @@ struct ActivationBackward {
   SegmentedMatrix<const T> x, dy;
   SegmentedMatrix<T> dx;
   SegmentedMatrix<T> y;
+  RowGates<Accumulator<T>> gates = {};
 };
 
 template <class T>

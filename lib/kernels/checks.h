@@ -16,6 +16,15 @@ void require_extents(std::string_view kernel, std::string_view name, const Matri
           matrix.rows, matrix.cols, rows, cols);
 }
 
+/// Throws unless rows of `parts` are two halves of at least `cols` columns; their width.
+template <class T>
+std::int64_t require_halves(std::string_view kernel, const Matrix<T>& parts, std::int64_t rows, std::int64_t cols) {
+  const std::int64_t width = parts.cols / 2;
+  require(parts.rows == rows && parts.cols % 2 == 0 && width >= cols, "{}: parts are [{}, {}], of [{}, {}]", kernel,
+          parts.rows, parts.cols, rows, cols);
+  return width;
+}
+
 template <class T>
 void require_length(std::string_view kernel, std::string_view name, std::span<T> values, std::int64_t length) {
   require(static_cast<std::int64_t>(values.size()) == length, "{}: {} has {} elements, should have {}", kernel, name,

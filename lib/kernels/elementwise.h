@@ -52,10 +52,10 @@ struct AddScaled {
 };
 
 /// parts[i] = [high | low] of row i of x: bf16 numbers whose sum has 16 bits of it, for products on units that take
-/// bf16.
+/// bf16. Behind each half of a row are zeros where it is wider than x.
 struct SplitFloat {
   Matrix<const float> x;   // [rows, cols]
-  Matrix<bfloat16> parts;  // [rows, 2 · cols]
+  Matrix<bfloat16> parts;  // [rows, 2 · width], width ≥ cols
 };
 
 /// y[0] = Σ x, in double; the order of summation depends on nothing but the device and the number of elements.

@@ -18,7 +18,7 @@ struct Gemm {
 
 /// dw += (high + low)ᵀ · x: the gradient of a weight from rows that a SplitFloat made [high | low] of.
 struct SplitWeightGrad {
-  Matrix<const bfloat16> parts;  // [rows, 2 · out]
+  Matrix<const bfloat16> parts;  // [rows, 2 · width], width ≥ out
   Matrix<const bfloat16> x;      // [rows, in]
   Matrix<float> dw;              // [out, in]
 };

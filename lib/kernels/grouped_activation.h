@@ -27,7 +27,7 @@ struct GemmThenActivation {
 };
 
 /// d_hidden_e = activation'(hidden_e) of d_activated_e = dy_e · w_e, which nobody keeps, and activated_e again:
-/// GroupedGemm, then ActivationBackward.
+/// GroupedGemm, then ActivationBackward. With `gates`, activated_e is gate · activation(hidden_e).
 template <class T>
 struct GemmThenActivationBackward {
   Activation kind;
@@ -37,12 +37,22 @@ struct GemmThenActivationBackward {
   SegmentedMatrix<const T> hidden;           // rows of inputs_of(kind) · width_e
   SegmentedMatrix<T> d_hidden;               // the same, in memory of its own
   SegmentedMatrix<T> activated;              // rows of width_e
+  PickedRows<T> picked = {};                 // the rows of dy, if any
+  RowGates<Accumulator<T>> gates = {};       // by which results are multiplied, if any
 
   /// d_activated, in the memory of `activated`.
-  GroupedGemm<T> product() const { return {.segments = segments, .x = dy, .weights = weights, .y = activated}; }
+  GroupedGemm<T> product() const {
+    return {.segments = segments, .x = dy, .weights = weights, .y = activated, .picked = picked};
+  }
   /// Overwrites d_activated, element by element.
   ActivationBackward<T> activation() const {
-    return {.kind = kind, .segments = segments, .x = hidden, .dy = activated, .dx = d_hidden, .y = activated};
+    return {.kind = kind,
+            .segments = segments,
+            .x = hidden,
+            .dy = activated,
+            .dx = d_hidden,
+            .y = activated,
+            .gates = gates};
   }
 };
 

@@ -28,7 +28,7 @@ struct GroupedGemm {
   std::span<const Matrix<const T>> weights;  // [in_e, out_e], or [out_e, in_e] with transpose_weights
   SegmentedMatrix<T> y;
   bool transpose_weights = false;
-  PickedRows<T> picked = {};  // the rows of x, if any; with transpose_weights
+  PickedRows<T> picked = {};  // the rows of x, if any
 };
 
 /// dw_e += dy_eᵀ · x_e for every segment e: an expert bank's wgrad, accumulated in f32 (f64).
@@ -40,6 +40,7 @@ struct GroupedWeightGrad {
   SegmentedMatrix<const T> x;                         // [rows, in_e]
   std::span<const Matrix<Accumulator<T>>> d_weights;  // [out_e, in_e]
   PickedRows<T> picked = {};                          // the rows of x, if any
+  PickedRows<T> picked_dy = {};                       // the rows of dy, if any; then those of x are not
 };
 
 template <class T>

@@ -5,7 +5,6 @@
 #include "core/round_up.h"
 #include "model/layers.h"
 #include "parallel/expert/capacity.h"
-#include "parallel/expert/combine.h"
 
 namespace lyceum {
 
@@ -131,8 +130,7 @@ Variable MoeLayer::shared_out(Tape& tape, const TokensAndChoices& tokens) const 
 
 Variable MoeLayer::computed(Tape& tape, const TokensAndChoices& tokens) const {
   const auto rows = rows_of_experts(tape.stream(), route_, tokens);
-  const ExpertBank bank{activation_, experts_, rows->segments, rows->copies};
-  return tape.apply(Combine{rows}, tape.apply(bank, tokens.x), tokens.gates);
+  return tape.apply(GatedBank{{activation_, experts_, rows->segments}, rows->copies}, tokens.x, tokens.gates);
 }
 
 }  // namespace lyceum

@@ -17,6 +17,7 @@
 
 #include "core/error.h"
 #include "io/files/atomic_file.h"
+#include "io/files/uninterrupted.h"
 #include "io/text/json.h"
 #include "io/text/table.h"
 #include "train/peak.h"
@@ -86,7 +87,7 @@ double measured_peak(const RunConfig& run, const RunSetup& setup, const RankPlac
 
 /// What the file holds; no object where it cannot be read.
 Json read_peaks(const fs::path& file) {
-  std::ifstream stream(file);
+  std::ifstream stream = open_to_read(file);
   const std::string text(std::istreambuf_iterator<char>(stream), {});
   try {
     require_shallow(text);

@@ -73,27 +73,31 @@ OpCase attention_case(const std::string& name, std::int64_t heads, std::int64_t 
           }};
 }
 
+std::shared_ptr<const std::vector<ExpertBank::Expert>> experts_of(const ParameterUnit& unit) {
+  auto experts = std::make_shared<std::vector<ExpertBank::Expert>>();
+  for (std::size_t e = 0; e < unit.parameters().size() / 2; ++e) {
+    experts->push_back({.in = parameter(unit, 2 * e), .down = parameter(unit, 2 * e + 1)});
+  }
+  return experts;
+}
+
 /// Experts of the given widths on segments of the given rows.
 OpCase bank_case(const std::string& name, Activation activation, const std::vector<std::int64_t>& widths,
                  const std::vector<std::int64_t>& rows) {
   const std::int64_t hidden = 3;
-  return {
-      .name = name,
-      .inputs = {{SegmentTable(CpuStream(1), rows).total(), hidden}},
-      .add_parameters =
-          [=](ParameterUnit& unit) {
-            for (const std::int64_t width : widths) {
-              add_matrix(unit, inputs_of(activation) * width, hidden);
-              add_matrix(unit, hidden, width);
-            }
-          },
-      .run = [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
-        auto experts = std::make_shared<std::vector<ExpertBank::Expert>>();
-        for (std::size_t e = 0; e < widths.size(); ++e) {
-          experts->push_back({.in = parameter(unit, 2 * e), .down = parameter(unit, 2 * e + 1)});
-        }
-        return {tape.apply(ExpertBank{activation, experts, std::make_shared<SegmentTable>(tape.stream(), rows)}, x[0])};
-      }};
+  return {.name = name,
+          .inputs = {{SegmentTable(CpuStream(1), rows).total(), hidden}},
+          .add_parameters =
+              [=](ParameterUnit& unit) {
+                for (const std::int64_t width : widths) {
+                  add_matrix(unit, inputs_of(activation) * width, hidden);
+                  add_matrix(unit, hidden, width);
+                }
+              },
+          .run = [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
+            const auto table = std::make_shared<SegmentTable>(tape.stream(), rows);
+            return {tape.apply(ExpertBank{activation, experts_of(unit), table}, x[0])};
+          }};
 }
 
 /// A matrix [4, 3] of each expert, on segments of the given rows.
@@ -118,7 +122,8 @@ OpCase route_case(const std::string& name, const Route& route) {
           }};
 }
 
-/// Segments of rows that are copies of three tokens, each of which takes `top_k` experts. `rows` add up to 3 top_k.
+/// Segments of rows that are copies of three tokens, each of which takes `top_k` experts. `rows` add up to 3 top_k, or
+/// less where the last choices have no row.
 struct Copies {
   std::shared_ptr<const SegmentTable> table;
   TokenRows rows;
@@ -126,7 +131,7 @@ struct Copies {
 Copies copies_of(const Stream& stream, const std::vector<std::int64_t>& rows, std::int64_t top_k) {
   const auto table = std::make_shared<SegmentTable>(stream, rows);
   std::vector<std::int64_t> pair_of_row(static_cast<std::size_t>(table->total()), -1);
-  std::vector<std::int64_t> row_of_pair(static_cast<std::size_t>(3 * top_k));
+  std::vector<std::int64_t> row_of_pair(static_cast<std::size_t>(3 * top_k), -1);
   std::int64_t next = 0;
   for (std::size_t e = 0; e < rows.size(); ++e) {
     for (std::int64_t r = 0; r < rows[e]; ++r, ++next) {
@@ -151,18 +156,14 @@ OpCase grouped_copies_case(const std::string& name, const std::vector<std::int64
   return op;
 }
 
-/// A bank whose rows of x are copies of tokens.
-OpCase copies_case(const std::string& name, Activation activation, const std::vector<std::int64_t>& widths,
-                   const std::vector<std::int64_t>& rows, std::int64_t top_k) {
+/// A bank whose rows are copies of tokens, and the sum of its answers by gates.
+OpCase gated_case(const std::string& name, Activation activation, const std::vector<std::int64_t>& widths,
+                  const std::vector<std::int64_t>& rows, std::int64_t top_k) {
   OpCase op = bank_case(name, activation, widths, rows);
-  op.inputs = {{3, 3}};
+  op.inputs = {{3, 3}, {3, top_k}};
   op.run = [=](Tape& tape, const Inputs& x, const ParameterUnit& unit) -> Inputs {
-    auto experts = std::make_shared<std::vector<ExpertBank::Expert>>();
-    for (std::size_t e = 0; e < widths.size(); ++e) {
-      experts->push_back({.in = parameter(unit, 2 * e), .down = parameter(unit, 2 * e + 1)});
-    }
     const auto [table, copies] = copies_of(tape.stream(), rows, top_k);
-    return {tape.apply(ExpertBank{activation, experts, table, copies}, x[0])};
+    return {tape.apply(GatedBank{{activation, experts_of(unit), table}, copies}, x[0], x[1])};
   };
   return op;
 }
@@ -355,10 +356,12 @@ std::vector<OpCase> all_cases() {
     const std::string bank = std::string("ExpertBank") + name;
     cases.push_back(bank_case(bank, activation, {4, 4}, {3, 2}));
     cases.push_back(bank_case(bank + "UnevenWidthsOneEmpty", activation, {5, 2, 1}, {2, 0, 1}));
-    cases.push_back(copies_case(bank + "OfCopies", activation, {4, 2, 3}, {4, 0, 2}, 2));
+    const std::string gated = std::string("GatedBank") + name;
+    cases.push_back(gated_case(gated, activation, {4, 2, 3}, {4, 0, 2}, 2));
+    cases.push_back(gated_case(gated + "ChoicesWithoutRows", activation, {4, 2}, {3, 2}, 3));
   }
   for (OpCase& op : cases) {
-    if (op.name.starts_with("ExpertBank")) op.input_scale = 0.5;
+    if (op.name.starts_with("ExpertBank") || op.name.starts_with("GatedBank")) op.input_scale = 0.5;
   }
   return cases;
 }

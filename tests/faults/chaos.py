@@ -183,7 +183,7 @@ class Run:
 
     def conclude(self):
         steps = steps_done(self.dir) + 20
-        outcome = self.lab.train(self.dir, self.mesh[0], self.options(f"--run.steps={steps}"), timeout=600)
+        outcome = self.lab.train(self.dir, self.mesh[0], self.options(f"--run.steps={steps}"), timeout=600 + 10 * steps)
         if outcome.code != 0:
             raise Failure(f"{self.dir.name} does not go on undisturbed: {outcome.told()}")
         left = {name for name in names_in(self.dir)
@@ -196,7 +196,7 @@ class Run:
         if self.changing:
             return
         calm = self.chaos.folder / "calm"
-        self.lab.must_train(calm, self.mesh[0], self.options(f"--run.steps={steps}"), timeout=600)
+        self.lab.must_train(calm, self.mesh[0], self.options(f"--run.steps={steps}"), timeout=600 + 10 * steps)
         last = Path("checkpoints") / checkpoint_name(steps)
         if not self.lab.same_weights(self.dir / last, calm / last):
             raise Failure(f"after {steps} steps the weights are not those of the undisturbed run")

@@ -29,13 +29,16 @@ struct ActivatedBank {
   Bank<T> bank;
   SegmentLayout wide, narrow;
   std::vector<T> hidden, d_hidden, activated;
+  std::vector<std::int64_t> gate_of_row;
+  std::vector<Accumulator<T>> gate, d_gate;
 
   /// Experts of the rows and widths of `c`: `in` is the width of x, or of dy; `out` that of the activation's results.
   template <class Like>
   static ActivatedBank made(Activation kind, const Case& c, bool forward) {
     const Widths out = forward ? inputs_for(kind, c.out) : c.out;
-    ActivatedBank made{kind, Bank<T>::template made<Like>(c.rows, c.in, out, forward, false, c.gap), {}, {}, {}, {},
-                       {}};
+    ActivatedBank made;
+    made.kind = kind;
+    made.bank = Bank<T>::template made<Like>(c.rows, c.in, out, forward, false, c.gap);
     const SegmentTable& table = made.bank.table;
     made.wide = SegmentLayout(CpuStream(1), table, inputs_for(kind, c.out));
     made.narrow = SegmentLayout(CpuStream(1), table, c.out);
@@ -70,7 +73,34 @@ struct ActivatedBank {
             .weights = product.weights,
             .hidden = wide.over(std::as_const(hidden).data()),
             .d_hidden = wide.over(d_hidden.data()),
-            .activated = narrow.over(activated.data())};
+            .activated = narrow.over(activated.data()),
+            .picked = product.picked,
+            .gates = {.index = gate_of_row, .gate = gate, .d_gate = d_gate}};
+  }
+
+  /// Rows of dy are copies of tokens (Bank::pick), and have gates: some rows none, and some gates no row. Gradients of
+  /// gates are NaN at first.
+  template <class Like>
+  void pick_gated(bool in_place, std::int64_t gap) {
+    bank.template pick<Like>(in_place, gap);
+    const Segments segments = bank.table.view();
+    constexpr std::int64_t unused = 3;
+    const Philox random(11, "gates");
+    for (std::int64_t e = 0; e < segments.count(); ++e) {
+      const auto i = static_cast<std::size_t>(e);
+      for (std::int64_t r = 0; r < segments.begin[i + 1] - segments.begin[i]; ++r) {
+        const bool none = r >= segments.rows[i] || r % 13 == 7;
+        gate_of_row.push_back(none ? -1 - r : segments.total() + unused - 1 - std::ssize(gate_of_row));
+      }
+    }
+    for (std::int64_t g = 0; g < segments.total() + unused; ++g) gate.push_back(noise(random, g));
+    d_gate.assign(gate.size(), std::numeric_limits<Accumulator<T>>::quiet_NaN());
+  }
+  /// Of row `row` of all: 1 without gates, and 0 where there is none.
+  double gate_at(std::int64_t row) const {
+    if (gate.empty()) return 1;
+    const std::int64_t index = gate_of_row[static_cast<std::size_t>(row)];
+    return index < 0 ? 0 : gate[static_cast<std::size_t>(index)];
   }
 
   Matrix<T> hidden_of(std::int64_t e) { return wide.over(hidden.data()).segment(bank.table.view(), e); }
@@ -108,7 +138,7 @@ testing::AssertionResult nearly(T value, double exact, int roundings) {
   return testing::AssertionFailure() << as_double(value) << " instead of " << exact;
 }
 
-/// The activation's results against the formula for what it took; zeros in padding.
+/// The activation's results, times their gates, against the formula for what it took; zeros in padding.
 template <class T>
 void expect_right_activated(ActivatedBank<T>& bank) {
   const Segments segments = bank.bank.table.view();
@@ -116,8 +146,9 @@ void expect_right_activated(ActivatedBank<T>& bank) {
     const Matrix<T> hidden = bank.hidden_of(e), activated = bank.activated_of(e);
     for (std::int64_t r = 0; r < activated.rows; ++r) {
       const bool filled = r < segments.rows[static_cast<std::size_t>(e)];
+      const double gate = bank.gate_at(segments.begin[static_cast<std::size_t>(e)] + r);
       for (std::int64_t c = 0; c < activated.cols; ++c) {
-        const double exact = filled ? ExactActivation(bank.kind, hidden.row(r), activated.cols, c, 0).value : 0.0;
+        const double exact = filled ? gate * ExactActivation(bank.kind, hidden.row(r), activated.cols, c, 0).value : 0;
         ASSERT_TRUE(nearly(activated.row(r)[c], exact, 1)) << "expert " << e << ", row " << r << ", column " << c;
       }
     }
@@ -142,11 +173,44 @@ void expect_right_forward(Activation kind, const Case& c, bool picked, Run&& run
   expect_right_activated(bank);
 }
 
-/// The same for a backward pass.
+/// d_gate of every row against the formula for the exact gradient of the activation's results; 0 of gates without rows.
+template <class T>
+void expect_right_gates(ActivatedBank<T>& bank, Bank<double>& exact) {
+  const Segments segments = bank.bank.table.view();
+  std::vector<bool> checked(bank.gate.size());
+  for (std::int64_t e = 0; e < segments.count(); ++e) {
+    const Matrix<T> hidden = bank.hidden_of(e);
+    const Matrix<double> d_activated = exact.y_of(e);
+    const auto i = static_cast<std::size_t>(e);
+    for (std::int64_t r = 0; r < segments.rows[i]; ++r) {
+      const std::int64_t index = bank.gate_of_row[static_cast<std::size_t>(segments.begin[i] + r)];
+      if (index < 0) continue;
+      double sum = 0, error = 0;  // that of rounding the gradient of the activation's results, and of its sum
+      for (std::int64_t c = 0; c < d_activated.cols; ++c) {
+        const double given = d_activated.row(r)[c];
+        const double value = ExactActivation(bank.kind, hidden.row(r), d_activated.cols, c, 0).value;
+        sum += given * value;
+        error += std::abs(value) * (std::is_same_v<T, double> ? 1e-10 : 5e-4 + std::abs(given) * 1e-5);
+        error += std::is_same_v<T, bfloat16> ? 0x1p-8 * std::abs(given * value) : 0;
+      }
+      const double actual = bank.d_gate[static_cast<std::size_t>(index)];
+      ASSERT_TRUE(std::abs(actual - sum) <= error)
+          << actual << " instead of " << sum << ", expert " << e << ", row " << r;
+      checked[static_cast<std::size_t>(index)] = true;
+    }
+  }
+  for (std::size_t g = 0; g < checked.size(); ++g) ASSERT_TRUE(checked[g] || bank.d_gate[g] == 0) << "gate " << g;
+}
+
+/// The same for a backward pass; `picked`: of rows that are, and with gates.
 template <class T, class Run>
-void expect_right_backward(Activation kind, const Case& c, Run&& run) {
+void expect_right_backward(Activation kind, const Case& c, bool picked, Run&& run) {
   auto bank = ActivatedBank<T>::template made<T>(kind, c, false);
   auto exact = Bank<double>::template made<T>(c.rows, c.in, c.out, false, false, c.gap);
+  if (picked) {
+    bank.template pick_gated<T>(true, c.gap);
+    exact.template pick<T>(false, c.gap);
+  }
   run(bank);
   lyceum::run(CpuStream(2), exact.product(false));
   const Segments segments = exact.table.view();
@@ -154,10 +218,11 @@ void expect_right_backward(Activation kind, const Case& c, Run&& run) {
     const Matrix<T> hidden = bank.hidden_of(e), d_hidden = bank.d_hidden_of(e);
     const Matrix<double> d_activated = exact.y_of(e);
     for (std::int64_t r = 0; r < d_hidden.rows; ++r) {
+      const double gate = bank.gate_at(segments.begin[static_cast<std::size_t>(e)] + r);
       for (std::int64_t col = 0; col < d_activated.cols; ++col) {
         SCOPED_TRACE(testing::Message() << "expert " << e << ", row " << r << ", column " << col);
         const bool filled = r < segments.rows[static_cast<std::size_t>(e)];
-        const ExactActivation right(kind, hidden.row(r), d_activated.cols, col, d_activated.row(r)[col]);
+        const ExactActivation right(kind, hidden.row(r), d_activated.cols, col, gate * d_activated.row(r)[col]);
         ASSERT_TRUE(nearly(d_hidden.row(r)[col], filled ? right.d_first : 0.0, 2));
         if (kind == Activation::gelu) continue;
         ASSERT_TRUE(nearly(d_hidden.row(r)[col + d_activated.cols], filled ? right.d_second : 0.0, 2));
@@ -165,6 +230,7 @@ void expect_right_backward(Activation kind, const Case& c, Run&& run) {
     }
   }
   expect_right_activated(bank);
+  if (picked) expect_right_gates(bank, exact);
 }
 
 template <class T>
@@ -172,7 +238,8 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-/// One kernel gives the bits of the two in turns, by run(description), which keep what goes between them.
+/// One kernel gives the bits of the two in turns, by run(description), which keep what goes between them; but the
+/// gradients of gates, which it adds up in another order.
 template <class T, class Run>
 void expect_bits_of_two_kernels(Activation kind, const Case& c, bool picked, Run&& run) {
   auto one = ActivatedBank<T>::template made<T>(kind, c, true), two = ActivatedBank<T>::template made<T>(kind, c, true);
@@ -182,10 +249,10 @@ void expect_bits_of_two_kernels(Activation kind, const Case& c, bool picked, Run
   run(two.forward().activation());
   EXPECT_TRUE(same_bits(one.hidden, two.hidden));
   EXPECT_TRUE(same_bits(one.activated, two.activated));
-  if (picked) return;
 
   auto back = ActivatedBank<T>::template made<T>(kind, c, false);
   auto in_turns = ActivatedBank<T>::template made<T>(kind, c, false);
+  if (picked) back.template pick_gated<T>(true, c.gap), in_turns.template pick_gated<T>(true, c.gap);
   run(back.backward());
   run(in_turns.bank.product(false));
   ActivationBackward<T> activation = in_turns.backward().activation();

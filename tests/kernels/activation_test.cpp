@@ -60,9 +60,15 @@ struct Bank {
     const Segments segments = table.view();
     launch_on(threads,
               ActivationForward<T>{kind, segments, wide.over<const T>(x.values.data()), narrow.over(y.values.data())});
-    launch_on(threads, ActivationBackward<T>{kind, segments, wide.over<const T>(x.values.data()),
-                                             narrow.over<const T>(dy.values.data()), wide.over(dx.values.data()),
-                                             narrow.over(again.values.data())});
+    launch_on(threads, backward());
+  }
+  ActivationBackward<T> backward() {
+    return {kind,
+            table.view(),
+            wide.over<const T>(x.values.data()),
+            narrow.over<const T>(dy.values.data()),
+            wide.over(dx.values.data()),
+            narrow.over(again.values.data())};
   }
   std::vector<double> expected() const {
     const SegmentedMatrix<const T> matrix = wide.over<const T>(x.values.data());
@@ -123,6 +129,45 @@ TYPED_TEST(ActivationTest, ResultsMayOverwriteTheirGradients) {
     launch_on(2, ActivationBackward<TypeParam>{kind, shared.table.view(), x, y, dx, y});
     EXPECT_TRUE(shared.dx.same_bits(apart.dx));
     EXPECT_TRUE(shared.dy.same_bits(apart.y));
+  }
+}
+
+/// y = gate · activation(x): dx is that of dy times the gate, and the gate's gradient the sum of dy · activation(x).
+/// Gates of rows are in reverse; some rows have none, and some gates no row.
+TYPED_TEST(ActivationTest, RowsWithGates) {
+  using A = Accumulator<TypeParam>;
+  const std::vector<std::int64_t> rows{33, 0, 1, 7, 64, 0}, widths{7, 341, 1, 33, 341, 5};
+  for (const Activation kind : kinds) {
+    Bank<TypeParam> bank(kind, rows, widths);
+    Bank<double> exact(kind, rows, widths);
+    exact.x = bank.x.widened();
+    exact.dy = bank.dy.widened();
+    const Segments segments = bank.table.view();
+    const auto gate = Grid<A>::random(1, segments.total() + 2, "gate");
+    std::vector<double> again = bank.expected(), d_gate(gate.values.size());
+    std::vector<std::int64_t> index;
+    for (std::size_t e = 0, i = 0; e < rows.size(); ++e) {
+      for (std::int64_t r = 0; r < segments.begin[e + 1] - segments.begin[e]; ++r) {
+        const std::int64_t place = segments.total() + 1 - std::ssize(index);
+        index.push_back(r >= rows[e] || r % 9 == 4 ? -1 : place);
+        const double g = index.back() < 0 ? 0 : gate.at(0, place);
+        for (std::int64_t c = 0; c < widths[e]; ++c, ++i) {
+          if (index.back() >= 0) d_gate[static_cast<std::size_t>(place)] += exact.dy.values[i] * again[i];
+          exact.dy.values[i] *= g;
+          again[i] *= g;
+        }
+      }
+    }
+    Grid<A> gradient(1, std::ssize(d_gate));
+    ActivationBackward<TypeParam> work = bank.backward();
+    work.gates = {.index = index, .gate = gate.values, .d_gate = gradient.values};
+    launch_on(2, work);
+    exact.run();
+    expect_close(bank.dx, exact.dx.flat(), 2 * tolerance_of<TypeParam>);
+    expect_close(bank.again, again);
+    expect_close(gradient, d_gate, 10 * tolerance_of<A>);
+    index[0] = std::ssize(d_gate);
+    EXPECT_THROW(launch_on(2, work), Error);
   }
 }
 

@@ -1,8 +1,11 @@
 // Blocks of the wgmma kernels with activations, emulated.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <span>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "kernels/activated_bank.h"
 #include "kernels/cuda/activation_formulas.h"
@@ -13,8 +16,7 @@ namespace lyceum {
 namespace {
 
 using namespace test;
-using grouped::NoActivation;
-using grouped::Product;
+using grouped::NoActivation, grouped::Pick, grouped::Product;
 
 /// What a kernel with an activation knows of the rows of a bank.
 void add_forward(ActivatedBank<bfloat16>& bank, grouped::Rows<bfloat16>& rows) {
@@ -33,24 +35,60 @@ void add_backward(ActivatedBank<bfloat16>& bank, grouped::Rows<bfloat16>& rows) 
   rows.activated.hidden_width = rows.y_width;
 }
 
+/// What goes between a kernel and the gates of a bank: those of the rows, and what tiles add to their gradients.
+struct HostGates {
+  ActivatedBank<bfloat16>& bank;
+  std::int32_t across;
+  std::vector<float> of_row, parts;
+
+  HostGates(ActivatedBank<bfloat16>& given, int tile_n) : bank(given), across(1) {
+    for (const auto& weight : bank.bank.weights) {
+      across = std::max(across, static_cast<std::int32_t>((weight.cols + tile_n - 1) / tile_n));
+    }
+    for (std::size_t r = 0; r < bank.gate_of_row.size(); ++r) {
+      of_row.push_back(static_cast<float>(bank.gate_at(static_cast<std::int64_t>(r))));
+    }
+    parts.assign(of_row.size() * static_cast<std::size_t>(across), 0);
+  }
+  void add_to(grouped::Rows<bfloat16>& rows) {
+    if (bank.gate.empty()) return;
+    rows.activated.gate = of_row.data();
+    rows.activated.d_gate = parts.data();
+    rows.activated.across = across;
+  }
+  void finish() {
+    std::ranges::fill(bank.d_gate, 0.0f);
+    for (std::size_t r = 0; r < of_row.size(); ++r) {
+      float sum = 0;
+      for (std::int32_t i = 0; i < across; ++i)
+        sum += parts[r * static_cast<std::size_t>(across) + static_cast<std::size_t>(i)];
+      if (bank.gate_of_row[r] >= 0) bank.d_gate[static_cast<std::size_t>(bank.gate_of_row[r])] = sum;
+    }
+  }
+};
+
 /// Runs descriptions by emulated blocks: of the kernels with `Act`, or of the product alone and then the formulas.
 template <class Tiling, class Act>
 struct Blocks {
   EmulatedBlock::Order order;
 
-  template <bool picked>
+  template <Pick picked>
   void forward(ActivatedBank<bfloat16>& bank) const {
     using Tile = grouped::TileOf<Product::forward, Act, Tiling>;
     WgmmaBlocks<Tiling, Act>{order}.template run<Product::forward, picked>(HostPlan::of<Product::forward, picked>(
         bank.bank, Tile::m, Tile::n, [&](auto& rows) { add_forward(bank, rows); }));
   }
+  template <Pick picked>
   void backward(ActivatedBank<bfloat16>& bank) const {
     using Tile = grouped::TileOf<Product::dgrad, Act, Tiling>;
-    WgmmaBlocks<Tiling, Act>{order}.template run<Product::dgrad, false>(HostPlan::of<Product::dgrad, false>(
-        bank.bank, Tile::m, Tile::n, [&](auto& rows) { add_backward(bank, rows); }));
+    HostGates gates(bank, Tile::n);
+    const auto more = [&](auto& rows) { add_backward(bank, rows), gates.add_to(rows); };
+    WgmmaBlocks<Tiling, Act>{order}.template run<Product::dgrad, picked>(
+        HostPlan::of<Product::dgrad, picked>(bank.bank, Tile::m, Tile::n, more));
+    gates.finish();
   }
   /// The bank's own y = x · wᵀ or x · w, without an activation.
-  template <Product which, bool picked>
+  template <Product which, Pick picked>
   void product(ActivatedBank<bfloat16>& bank) const {
     WgmmaBlocks<Tiling>{order}.template run<which, picked>(
         HostPlan::of<which, picked>(bank.bank, Tiling::m, Tiling::n));
@@ -74,13 +112,14 @@ void each_element(ActivatedBank<bfloat16>& bank, const F& f) {
 }
 
 /// Bits of the kernel with the activation are those of the product's kernel and the formulas on rounded numbers.
-template <class Tiling, class Act, bool picked>
+template <class Tiling, class Act, Pick picked>
 void check_forward(Activation kind, const Case& c, EmulatedBlock::Order order) {
   const Blocks<Tiling, Act> blocks{order};
-  expect_right_forward<bfloat16>(kind, c, picked, [&](ActivatedBank<bfloat16>& bank) {
+  constexpr bool copied = picked != Pick::none;
+  expect_right_forward<bfloat16>(kind, c, copied, [&](ActivatedBank<bfloat16>& bank) {
     blocks.template forward<picked>(bank);
     auto apart = ActivatedBank<bfloat16>::made<bfloat16>(kind, c, true);
-    if (picked) apart.bank.pick<bfloat16>(true, c.gap);
+    if (copied) apart.bank.pick<bfloat16>(true, c.gap);
     blocks.template product<Product::forward, picked>(apart);
     EXPECT_TRUE(test::same_bits(bank.hidden, apart.bank.y));
     each_element<Act>(bank, [](auto, auto, auto, const float(&x)[Act::inputs], bfloat16 y) {
@@ -89,18 +128,22 @@ void check_forward(Activation kind, const Case& c, EmulatedBlock::Order order) {
   });
 }
 
-template <class Tiling, class Act>
+template <class Tiling, class Act, Pick picked>
 void check_backward(Activation kind, const Case& c, EmulatedBlock::Order order) {
   const Blocks<Tiling, Act> blocks{order};
-  expect_right_backward<bfloat16>(kind, c, [&](ActivatedBank<bfloat16>& bank) {
-    blocks.backward(bank);
+  constexpr bool copied = picked != Pick::none;
+  expect_right_backward<bfloat16>(kind, c, copied, [&](ActivatedBank<bfloat16>& bank) {
+    blocks.template backward<picked>(bank);
     auto apart = ActivatedBank<bfloat16>::made<bfloat16>(kind, c, false);
-    blocks.template product<Product::dgrad, false>(apart);
+    if (copied) apart.bank.pick<bfloat16>(true, c.gap);
+    blocks.template product<Product::dgrad, picked>(apart);
+    const std::span<const std::int64_t> begin = bank.bank.table.view().begin;
     each_element<Act>(bank,
                       [&](std::int64_t e, std::int64_t r, std::int64_t col, const float(&x)[Act::inputs], bfloat16 y) {
-                        float dx[Act::inputs];
+                        float dx[Act::inputs], d_gate = 0;
                         const auto dy = static_cast<float>(apart.bank.y_of(e).row(r)[col]);
-                        ASSERT_EQ(y.bits, bfloat16(Act::backward(x, dy, dx)).bits);
+                        const auto gate = static_cast<float>(bank.gate_at(begin[static_cast<std::size_t>(e)] + r));
+                        ASSERT_EQ(y.bits, bfloat16(gated_backward<Act>(x, dy, gate, dx, d_gate)).bits);
                         const std::int64_t width = bank.activated_of(e).cols;
                         for (int i = 0; i < Act::inputs; ++i) {
                           ASSERT_EQ(bank.d_hidden_of(e).row(r)[col + i * width].bits, bfloat16(dx[i]).bits);
@@ -113,10 +156,33 @@ template <class Tiling, class Act>
 void check(Activation kind, EmulatedBlock::Order order) {
   /// Widths of whole 16 bytes, as TMA wants them; narrow tiles, whole ones, depths of more stages than there are.
   const Case several{{200, 0, 64, 129, 7}, {72, 64, 40, 328, 16}, {136, 64, 8, 200, 24}, 8};
-  const Case several_copies{{200, 0, 129, 1, 70}, Widths(5, 72), {136, 64, 200, 24, 40}, 8};
-  check_forward<Tiling, Act, false>(kind, several, order);
-  check_forward<Tiling, Act, true>(kind, several_copies, order);
-  check_backward<Tiling, Act>(kind, several, order);
+  const Case several_copies{{200, 0, 129, 1, 70}, Widths(5, 72), {136, 64, 328, 24, 40}, 8};
+  check_forward<Tiling, Act, Pick::none>(kind, several, order);
+  check_forward<Tiling, Act, Pick::a>(kind, several_copies, order);
+  check_backward<Tiling, Act, Pick::none>(kind, several, order);
+  check_backward<Tiling, Act, Pick::a>(kind, several_copies, order);
+}
+
+/// NaN of a token is in the rows that are copies of it, and in the gradients of their gates.
+template <class Tiling, class Act>
+void check_nan_of_copies(Activation kind, EmulatedBlock::Order order) {
+  const Case c{{5, 6}, {8, 8}, {16, 264}, 8};
+  auto bank = ActivatedBank<bfloat16>::made<bfloat16>(kind, c, false);
+  bank.pick_gated<bfloat16>(true, 8);
+  const std::int64_t token = bank.bank.source[2] / bank.bank.picked.divisor;
+  bank.bank.tokens->view().row(token)[3] = bfloat16(std::numeric_limits<float>::quiet_NaN());
+  Blocks<Tiling, Act>{order}.template backward<Pick::a>(bank);
+  const std::span<const std::int64_t> begin = bank.bank.table.view().begin;
+  std::vector<bool> expected(bank.d_gate.size());
+  each_element<Act>(bank, [&](std::int64_t e, std::int64_t r, std::int64_t col, const auto&, bfloat16 y) {
+    const auto row = static_cast<std::size_t>(begin[static_cast<std::size_t>(e)] + r);
+    const bool poisoned = bank.bank.source[row] >= 0 && bank.bank.source[row] / bank.bank.picked.divisor == token;
+    EXPECT_FALSE(std::isnan(static_cast<float>(y)));
+    EXPECT_EQ(std::isnan(static_cast<float>(bank.d_hidden_of(e).row(r)[col])), poisoned);
+    if (poisoned) expected[static_cast<std::size_t>(bank.gate_of_row[row])] = true;
+  });
+  for (std::size_t g = 0; g < expected.size(); ++g) EXPECT_EQ(std::isnan(bank.d_gate[g]), expected[g]) << "gate " << g;
+  EXPECT_TRUE(std::ranges::count(expected, true) > 0);
 }
 
 /// NaN of a row of x, and of an element of what the activation takes.
@@ -128,8 +194,8 @@ void check_nan(Activation kind, EmulatedBlock::Order order) {
   auto back = ActivatedBank<bfloat16>::made<bfloat16>(kind, c, false);
   const bfloat16 nan(std::numeric_limits<float>::quiet_NaN());
   bank.bank.x[8 * 2 + 3] = back.bank.x[8 * 2 + 3] = back.hidden_of(1).row(4)[7] = nan;
-  blocks.template forward<false>(bank);
-  blocks.backward(back);
+  blocks.template forward<Pick::none>(bank);
+  blocks.template backward<Pick::none>(back);
   const auto is_nan = [](bfloat16 value) { return std::isnan(static_cast<float>(value)); };
   each_element<Act>(bank, [&](std::int64_t e, std::int64_t r, std::int64_t, const float(&x)[Act::inputs], bfloat16 y) {
     for (const float input : x) EXPECT_EQ(std::isnan(input), e == 0 && r == 2);
@@ -157,6 +223,8 @@ TEST_P(CudaWgmmaActivation, PingPongGroupsAgreeWithTheFormulas) {
 TEST_P(CudaWgmmaActivation, NanStaysInItsRow) {
   check_nan<grouped::CooperativeTiling, Swiglu>(Activation::swiglu, GetParam());
   check_nan<grouped::PingPongTiling, Gelu>(Activation::gelu, GetParam());
+  check_nan_of_copies<grouped::CooperativeTiling, Swiglu>(Activation::swiglu, GetParam());
+  check_nan_of_copies<grouped::PingPongTiling, Gelu>(Activation::gelu, GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Orders, CudaWgmmaActivation,

@@ -12,11 +12,11 @@ namespace lyceum {
 namespace {
 
 using namespace test;
-using grouped::Product;
+using grouped::Pick, grouped::Product;
 
 /// What the kernels do, with `blocks` blocks.
 struct MmaBlocks {
-  template <Product product, bool picked>
+  template <Product product, Pick picked>
   void run(const HostPlan& plan) const {
     using Tiling = grouped::MmaTiling;
     constexpr int blocks = 3;
@@ -75,8 +75,8 @@ TEST(CudaTilePlan, EveryTileIsTakenOnceAndTheDearestFirst) {
 TEST(CudaTilePlan, AnExpertWithoutRowsKeepsItsGradient) {
   auto bank = Bank<bfloat16>::made<bfloat16>({0, 3}, {8, 8}, {8, 8}, false, true);
   const std::vector<float> before(bank.gradients[0].row(0), bank.gradients[0].row(8));
-  MmaBlocks().run<Product::weight_grad, false>(
-      HostPlan::of<Product::weight_grad, false>(bank, grouped::MmaTiling::m, grouped::MmaTiling::n));
+  MmaBlocks().run<Product::weight_grad, Pick::none>(
+      HostPlan::of<Product::weight_grad, Pick::none>(bank, grouped::MmaTiling::m, grouped::MmaTiling::n));
   EXPECT_EQ(std::vector<float>(bank.gradients[0].row(0), bank.gradients[0].row(8)), before);
 }
 

@@ -29,7 +29,8 @@ TEST_P(CudaWgmmaBlocks, PingPongGroupsAgreeWithTheReference) {
   const WgmmaBlocks<Tiling> blocks{GetParam()};
   expect_right_rows<Tiling, Product::forward>(several, blocks);
   expect_right_rows<Tiling, Product::dgrad>(several, blocks);
-  expect_right_picked<Tiling, Product::forward>(several_copies, blocks);
+  expect_right_picked<Tiling, Picking::forward>(several_copies, blocks);
+  expect_right_picked<Tiling, Picking::dgrad>(several_copies, blocks);
 }
 
 INSTANTIATE_TEST_SUITE_P(Orders, CudaWgmmaBlocks,

@@ -190,15 +190,22 @@ TEST(Total, IsTheSumInDouble) {
 
 TEST(SplitFloat, TwoPartsHaveSixteenBits) {
   const auto x = Grid<float>::random(9, 5, "x", 2, 100);
-  Grid<bfloat16> parts(9, 10, 1);
-  launch_on(2, SplitFloat{x.matrix(), parts.matrix()});
-  for (std::int64_t r = 0; r < 9; ++r) {
-    for (std::int64_t c = 0; c < 5; ++c) {
-      EXPECT_EQ(parts.at(r, c), to_double(static_cast<bfloat16>(static_cast<float>(x.at(r, c)))));
-      EXPECT_NEAR(parts.at(r, c) + parts.at(r, 5 + c), x.at(r, c), std::abs(x.at(r, c)) * 0x1p-16);
+  for (const std::int64_t width : {5, 8}) {
+    Grid<bfloat16> parts(9, 2 * width, 1);
+    launch_on(2, SplitFloat{x.matrix(), parts.matrix()});
+    for (std::int64_t r = 0; r < 9; ++r) {
+      for (std::int64_t c = 0; c < 5; ++c) {
+        EXPECT_EQ(parts.at(r, c), to_double(static_cast<bfloat16>(static_cast<float>(x.at(r, c)))));
+        EXPECT_NEAR(parts.at(r, c) + parts.at(r, width + c), x.at(r, c), std::abs(x.at(r, c)) * 0x1p-16);
+      }
+      for (std::int64_t c = 5; c < width; ++c) EXPECT_EQ(parts.at(r, c), 0);
+      for (std::int64_t c = 5; c < width; ++c) EXPECT_EQ(parts.at(r, width + c), 0);
     }
+    EXPECT_TRUE(parts.gaps_untouched());
   }
-  EXPECT_TRUE(parts.gaps_untouched());
+  Grid<bfloat16> narrow(9, 8), odd(9, 11);
+  EXPECT_THROW(launch_on(2, SplitFloat{x.matrix(), narrow.matrix()}), Error);
+  EXPECT_THROW(launch_on(2, SplitFloat{x.matrix(), odd.matrix()}), Error);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace lyceum::test {
 /// Two blocks of a kernel of wgmma, emulated: loads, barriers, products and results together.
 template <class Tiling, class Act = grouped::NoActivation>
 struct WgmmaBlocks {
-  template <grouped::Product product, bool picked>
+  template <grouped::Product product, grouped::Pick picked>
   void run(const HostPlan& plan) const {
     using Tile = grouped::TileOf<product, Act, Tiling>;
     constexpr int blocks = 2;

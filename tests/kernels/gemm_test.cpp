@@ -89,10 +89,11 @@ TEST(Gemm, RefusesShapesThatDoNotFit) {
 }
 
 /// dw += dyᵀ · x, of dy in two parts, against the sum in double.
-void check_split(std::int64_t rows, std::int64_t out, std::int64_t in, std::int64_t gap) {
-  SCOPED_TRACE(testing::Message() << rows << " rows, " << out << " x " << in << ", gap " << gap);
+void check_split(std::int64_t rows, std::int64_t out, std::int64_t in, std::int64_t gap, std::int64_t padding = 0) {
+  SCOPED_TRACE(testing::Message() << rows << " rows, " << out << " + " << padding << " x " << in << ", gap " << gap);
+  const std::int64_t width = out + padding;
   OwnedMatrix<float> dy(rows, out), dw(out, in, gap);
-  OwnedMatrix<bfloat16> parts(rows, 2 * out, gap), x(rows, in, gap);
+  OwnedMatrix<bfloat16> parts(rows, 2 * width, gap), x(rows, in, gap);
   OwnedMatrix<double> expected(out, in);
   dy.randomise("dy"), x.randomise("x"), dw.randomise("dw"), expected.randomise<float>("dw");
   for (std::int64_t t = 0; t < rows; ++t) {
@@ -100,7 +101,7 @@ void check_split(std::int64_t rows, std::int64_t out, std::int64_t in, std::int6
       const float value = dy.view().row(t)[i];
       const auto high = static_cast<bfloat16>(value);
       parts.view().row(t)[i] = high;
-      parts.view().row(t)[out + i] = static_cast<bfloat16>(value - static_cast<float>(high));
+      parts.view().row(t)[width + i] = static_cast<bfloat16>(value - static_cast<float>(high));
       for (std::int64_t j = 0; j < in; ++j) {
         expected.view().row(i)[j] += double{value} * static_cast<float>(x.view().row(t)[j]);
       }
@@ -120,6 +121,8 @@ TEST(SplitWeightGrad, AgreesWithTheSumInDouble) {
   check_split(2050, 5, 33, 1);
   check_split(4999, 1, 130, 2);
   check_split(4096, 64, 40, 0);
+  check_split(100, 63, 40, 0, 1);
+  check_split(4999, 5, 33, 2, 3);
 }
 
 TEST(SplitWeightGrad, GivesTheSameBitsTwice) {

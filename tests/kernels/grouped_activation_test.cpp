@@ -25,9 +25,12 @@ TYPED_TEST(GroupedActivation, AgreesWithTheFormulas) {
   for (const Activation kind : activations) {
     for (const Case& c : {uneven, all_empty, one, aligned}) {
       expect_right_forward<TypeParam>(kind, c, false, launch_forward);
-      expect_right_backward<TypeParam>(kind, c, launch_backward);
+      expect_right_backward<TypeParam>(kind, c, false, launch_backward);
     }
-    for (const Case& c : {copies, aligned_copies}) expect_right_forward<TypeParam>(kind, c, true, launch_forward);
+    for (const Case& c : {copies, aligned_copies, all_empty}) {
+      expect_right_forward<TypeParam>(kind, c, true, launch_forward);
+      expect_right_backward<TypeParam>(kind, c, true, launch_backward);
+    }
   }
 }
 

@@ -29,7 +29,7 @@ struct Bank {
   std::vector<Matrix<Accumulator<T>>> gradients;
   std::unique_ptr<OwnedMatrix<T>> tokens;
   std::vector<std::int64_t> source;
-  PickedRows<T> picked;
+  PickedRows<T> picked, picked_dy;
 
   /// `y_given`: y is an input too (a gradient), not an output. Rows of weights have 0, 1 or 2 `gap` elements between
   /// them, those of their gradients 0 or 1.
@@ -74,21 +74,28 @@ struct Bank {
             picked};
   }
   GroupedWeightGrad<T> weight_grad() {
-    return {table.view(), y_layout.over(static_cast<const T*>(y.data())),
-            x_layout.over(static_cast<const T*>(x.data())), gradients, picked};
+    return {table.view(),
+            y_layout.over(static_cast<const T*>(y.data())),
+            x_layout.over(static_cast<const T*>(x.data())),
+            gradients,
+            picked,
+            picked_dy};
   }
 
-  /// Makes the rows of x copies of tokens, of zeros in places, where all are of one width; and then, if `in_place`, has
-  /// products read the tokens themselves: x becomes NaN. What padding names may not be read.
+  /// Makes the rows of x, or `of_dy` those of y, copies of tokens, of zeros in places, where all are of one width; and
+  /// then, if `in_place`, has products read the tokens themselves: x or y becomes NaN. What padding names may not be
+  /// read.
   template <class Like>
-  void pick(bool in_place, std::int64_t gap) {
+  void pick(bool in_place, std::int64_t gap, bool of_dy = false) {
     constexpr std::int64_t divisor = 3;
     const Segments segments = table.view();
-    const std::int64_t width = gradients.empty() ? 0 : gradients[0].cols, count = segments.total() / 3 + 1;
+    std::vector<T>& copied = of_dy ? y : x;
+    const std::int64_t count = segments.total() / 3 + 1;
+    const std::int64_t width = gradients.empty() ? 0 : of_dy ? gradients[0].rows : gradients[0].cols;
     tokens = std::make_unique<OwnedMatrix<T>>(count + 1, width, gap);
     fill<Like>(tokens->view().rows_from(0, count), "token", 0);  // behind them one of NaN
     for (std::int64_t e = 0; e < segments.count(); ++e) {
-      const Matrix<T> rows = x_layout.over(x.data()).segment(segments, e);
+      const Matrix<T> rows = (of_dy ? y_layout : x_layout).over(copied.data()).segment(segments, e);
       const std::int64_t filled = segments.rows[static_cast<std::size_t>(e)];
       for (std::int64_t r = 0; r < rows.rows; ++r) {
         const std::int64_t token = r < filled ? (7 * std::ssize(source) + e) % count : count;
@@ -99,8 +106,8 @@ struct Bank {
       }
     }
     if (!in_place) return;
-    picked = {tokens->view(), source, divisor};
-    std::fill(x.begin(), x.end(), T(std::numeric_limits<float>::quiet_NaN()));
+    (of_dy ? picked_dy : picked) = PickedRows<T>{tokens->view(), source, divisor};
+    std::fill(copied.begin(), copied.end(), T(std::numeric_limits<float>::quiet_NaN()));
   }
 
   Matrix<T> y_of(std::int64_t e) { return y_layout.over(y.data()).segment(table.view(), e); }
@@ -154,31 +161,55 @@ inline const Case aligned{{200, 0, 64, 129, 7}, {72, 64, 40, 136, 16}, {264, 128
 inline const Case copies{{0, 1, 127, 129, 33, 0, 70}, Widths(7, 33), {341, 1, 33, 129, 6, 65, 7}};
 inline const Case aligned_copies{{200, 0, 64, 129, 1, 127, 7}, Widths(7, 72), {264, 128, 8, 392, 24, 40, 16}, 8};
 
+/// A product of which rows are picked: of x forwards, of x or dy backwards.
+enum class Picking { forward, dgrad, weight_grad_x, weight_grad_dy };
+inline constexpr Picking pickings[] = {Picking::forward, Picking::dgrad, Picking::weight_grad_x,
+                                       Picking::weight_grad_dy};
+
+/// Experts for it, of which the rows that are picked are c.in wide.
+template <class T, class Like>
+Bank<T> picking_bank(const Case& c, Picking which, bool in_place) {
+  const bool of_dy = which == Picking::weight_grad_dy, gradient = of_dy || which == Picking::weight_grad_x;
+  auto bank = Bank<T>::template made<Like>(c.rows, of_dy ? c.out : c.in, of_dy ? c.in : c.out,
+                                           which == Picking::forward, gradient, c.gap);
+  bank.template pick<Like>(in_place, c.gap, of_dy);
+  return bank;
+}
+
+/// run(its description).
+template <class T, class Run>
+void run_picking(Bank<T>& bank, Picking which, Run&& run) {
+  if (which == Picking::forward || which == Picking::dgrad) {
+    run(bank.product(which == Picking::forward));
+  } else {
+    run(bank.weight_grad());
+  }
+}
+
+/// What run_picking() gave.
+template <class T>
+void expect_right_picking(Bank<T>& bank, Bank<double>& exact, Picking which) {
+  for (std::int64_t e = 0; e < bank.table.view().count(); ++e) {
+    SCOPED_TRACE(testing::Message() << "expert " << e << ", product " << static_cast<int>(which));
+    const auto i = static_cast<std::size_t>(e);
+    if (which == Picking::forward || which == Picking::dgrad) {
+      expect_rounded<T>(bank.y_of(e), exact.y_of(e));  // the padding too: zeros
+    } else {
+      expect_rounded<T>(bank.gradients[i], exact.gradients[i]);
+      EXPECT_TRUE(bank.owned_gradients[i]->gaps_untouched());
+    }
+  }
+}
+
 /// Products of picked rows by run(description) against the reference in double, which gets the rows themselves.
 template <class T, class Run>
 void expect_right_picked_products(const Case& c, Run&& run) {
-  for (const bool forward : {true, false}) {
-    auto bank = Bank<T>::template made<T>(c.rows, c.in, c.out, forward, !forward, c.gap);
-    auto exact = Bank<double>::template made<T>(c.rows, c.in, c.out, forward, !forward, c.gap);
-    bank.template pick<T>(true, c.gap);
-    exact.template pick<T>(false, c.gap);
-    if (forward) {
-      run(bank.product(true));
-      lyceum::run(CpuStream(2), exact.product(true));
-    } else {
-      run(bank.weight_grad());
-      lyceum::run(CpuStream(2), exact.weight_grad());
-    }
-    for (std::int64_t e = 0; e < bank.table.view().count(); ++e) {
-      SCOPED_TRACE(testing::Message() << "expert " << e << (forward ? " forward" : " gradient"));
-      const auto i = static_cast<std::size_t>(e);
-      if (forward) {
-        expect_rounded<T>(bank.y_of(e), exact.y_of(e));  // the padding too: zeros
-      } else {
-        expect_rounded<T>(bank.gradients[i], exact.gradients[i]);
-        EXPECT_TRUE(bank.owned_gradients[i]->gaps_untouched());
-      }
-    }
+  for (const Picking which : pickings) {
+    auto bank = picking_bank<T, T>(c, which, true);
+    auto exact = picking_bank<double, T>(c, which, false);
+    run_picking(bank, which, run);
+    run_picking(exact, which, [](const auto& product) { lyceum::run(CpuStream(2), product); });
+    expect_right_picking(bank, exact, which);
   }
 }
 

@@ -14,7 +14,7 @@ namespace lyceum::test {
 struct HostPlan {
   std::vector<grouped::Expert> ordered;
   std::vector<std::int32_t> first_tile;
-  std::vector<std::int32_t> picked;  // rows of x that the experts name
+  std::vector<std::int32_t> picked;  // rows of x or dy that the experts name
 
   HostPlan(const std::vector<grouped::Expert>& given, int tile_m, int tile_n)
       : ordered(given.size()), first_tile(given.size() + 1) {
@@ -33,21 +33,26 @@ struct HostPlan {
   }
 
   /// Of a bank, in tiles of tile_m x tile_n. `more` completes what the kernels know of its rows.
-  template <grouped::Product product, bool is_picked, class More = void (*)(grouped::Rows<bfloat16>&)>
+  template <grouped::Product product, grouped::Pick is_picked, class More = void (*)(grouped::Rows<bfloat16>&)>
   static HostPlan of(
       Bank<bfloat16>& bank, int tile_m, int tile_n, const More& more = [](grouped::Rows<bfloat16>&) {}) {
     const Segments segments = bank.table.view();
     const auto x = bank.x_layout.over(bank.x.data()), y = bank.y_layout.over(bank.y.data());
     grouped::Rows<bfloat16> rows{segments.begin.data(), segments.rows.data(), x.offset.data(), y.offset.data(),
                                  x.width.data(),        y.width.data(),       bank.x.data(),   bank.y.data()};
+    constexpr bool of_dy = product == grouped::Product::weight_grad && is_picked == grouped::Pick::a;
+    const PickedRows<bfloat16>& picked = of_dy ? bank.picked_dy : bank.picked;
     std::vector<std::int32_t> index;
     for (const std::int64_t source : bank.source) {
-      index.push_back(source < 0 ? -1 : static_cast<std::int32_t>(source / bank.picked.divisor));
+      index.push_back(source < 0 ? -1 : static_cast<std::int32_t>(source / picked.divisor));
     }
-    if (is_picked) {
-      rows.x = bank.picked.x.data;
-      rows.x_stride = bank.picked.x.stride;
-      rows.picked = index.data();
+    if (is_picked != grouped::Pick::none) {
+      (of_dy ? rows.picked_dy : rows.picked_x) = grouped::PickedFrom{index.data(), picked.x.rows, picked.x.stride};
+      if (of_dy) {
+        rows.y = const_cast<bfloat16*>(picked.x.data);
+      } else {
+        rows.x = picked.x.data;
+      }
     }
     more(rows);
     const auto weight_of = [](auto& matrix) {
@@ -77,7 +82,8 @@ void expect_right_rows(const Case& c, const Blocks& blocks) {
   auto bank = Bank<bfloat16>::made<bfloat16>(c.rows, c.in, c.out, transpose, false, c.gap);
   auto exact = Bank<double>::made<bfloat16>(c.rows, c.in, c.out, transpose, false, c.gap);
   poison(bank, bank.x_layout, bank.x);
-  blocks.template run<product, false>(HostPlan::of<product, false>(bank, Tiling::m, Tiling::n));
+  constexpr grouped::Pick none = grouped::Pick::none;
+  blocks.template run<product, none>(HostPlan::of<product, none>(bank, Tiling::m, Tiling::n));
   lyceum::run(CpuStream(1), exact.product(transpose));
   for (std::int64_t e = 0; e < bank.table.view().count(); ++e) {
     SCOPED_TRACE(testing::Message() << "expert " << e << (transpose ? " forward" : " dgrad"));
@@ -92,7 +98,8 @@ void expect_right_gradients(const Case& c, const Blocks& blocks) {
   auto exact = Bank<double>::made<bfloat16>(c.rows, c.in, c.out, false, true, c.gap);
   poison(bank, bank.x_layout, bank.x);
   poison(bank, bank.y_layout, bank.y);
-  blocks.template run<product, false>(HostPlan::of<product, false>(bank, Tiling::m, Tiling::n));
+  constexpr grouped::Pick none = grouped::Pick::none;
+  blocks.template run<product, none>(HostPlan::of<product, none>(bank, Tiling::m, Tiling::n));
   lyceum::run(CpuStream(1), exact.weight_grad());
   for (std::size_t e = 0; e < bank.gradients.size(); ++e) {
     SCOPED_TRACE(testing::Message() << "gradient of expert " << e);
@@ -101,25 +108,21 @@ void expect_right_gradients(const Case& c, const Blocks& blocks) {
   }
 }
 
-template <class Tiling, grouped::Product product, class Blocks>
+/// Products of picked rows. Padding rows of the other operand are NaN too.
+template <class Tiling, Picking which, class Blocks>
 void expect_right_picked(const Case& c, const Blocks& blocks) {
-  constexpr bool forward = product == grouped::Product::forward;
-  auto bank = Bank<bfloat16>::made<bfloat16>(c.rows, c.in, c.out, forward, !forward, c.gap);
-  auto exact = Bank<double>::made<bfloat16>(c.rows, c.in, c.out, forward, !forward, c.gap);
-  bank.pick<bfloat16>(true, c.gap);
-  exact.pick<bfloat16>(false, c.gap);
-  if (!forward) poison(bank, bank.y_layout, bank.y);
-  blocks.template run<product, true>(HostPlan::of<product, true>(bank, Tiling::m, Tiling::n));
-  forward ? lyceum::run(CpuStream(1), exact.product(true)) : lyceum::run(CpuStream(1), exact.weight_grad());
-  for (std::int64_t e = 0; e < bank.table.view().count(); ++e) {
-    SCOPED_TRACE(testing::Message() << "expert " << e << (forward ? " forward" : " gradient"));
-    const auto i = static_cast<std::size_t>(e);
-    if (forward) {
-      expect_rounded<bfloat16>(bank.y_of(e), exact.y_of(e));
-    } else {
-      expect_rounded<bfloat16>(bank.gradients[i], exact.gradients[i]);
-    }
-  }
+  using grouped::Product, grouped::Pick;
+  constexpr Product product = which == Picking::forward ? Product::forward
+                              : which == Picking::dgrad ? Product::dgrad
+                                                        : Product::weight_grad;
+  constexpr Pick picked = which == Picking::weight_grad_x ? Pick::b : Pick::a;
+  auto bank = picking_bank<bfloat16, bfloat16>(c, which, true);
+  auto exact = picking_bank<double, bfloat16>(c, which, false);
+  if (which == Picking::weight_grad_x) poison(bank, bank.y_layout, bank.y);
+  if (which == Picking::weight_grad_dy) poison(bank, bank.x_layout, bank.x);
+  blocks.template run<product, picked>(HostPlan::of<product, picked>(bank, Tiling::m, Tiling::n));
+  run_picking(exact, which, [](const auto& description) { lyceum::run(CpuStream(1), description); });
+  expect_right_picking(bank, exact, which);
 }
 
 /// All three products.
@@ -132,8 +135,10 @@ void expect_right_tiles(const Case& c, const Blocks& blocks) {
 /// Those of picked rows.
 template <class Tiling, class Blocks>
 void expect_right_picked_tiles(const Case& c, const Blocks& blocks) {
-  expect_right_picked<Tiling, grouped::Product::forward>(c, blocks);
-  expect_right_picked<Tiling, grouped::Product::weight_grad>(c, blocks);
+  expect_right_picked<Tiling, Picking::forward>(c, blocks);
+  expect_right_picked<Tiling, Picking::dgrad>(c, blocks);
+  expect_right_picked<Tiling, Picking::weight_grad_x>(c, blocks);
+  expect_right_picked<Tiling, Picking::weight_grad_dy>(c, blocks);
 }
 
 }  // namespace lyceum::test

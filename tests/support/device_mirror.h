@@ -14,6 +14,7 @@
 #include "core/copy.h"
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "kernels/activation.h"
 #include "kernels/grouped_gemm.h"
 #include "kernels/noise.h"
 #include "kernels/segments.h"
@@ -129,6 +130,10 @@ class MirroredFields {
   void note(const PickedRows<T>& picked) const {
     note(picked.x), note(picked.source);
   }
+  template <class A>
+  void note(const RowGates<A>& gates) const {
+    note(gates.index), note(gates.gate), note(gates.d_gate);
+  }
   template <class T>
   void note(const SegmentedMatrix<T>& m) const {
     std::int64_t end = 0;
@@ -161,6 +166,10 @@ class MirroredFields {
   template <class T>
   void point(PickedRows<T>& picked) const {
     point(picked.x), point(picked.source);
+  }
+  template <class A>
+  void point(RowGates<A>& gates) const {
+    point(gates.index), point(gates.gate), point(gates.d_gate);
   }
   template <class T>
   void point(SegmentedMatrix<T>& m) const {

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "io/files/uninterrupted.h"
 #include "io/text/utf8.h"
 
 namespace lyceum {
@@ -69,7 +70,7 @@ std::vector<IniEntry> read_ini(std::istream& stream, const std::string& file, st
 }
 
 std::vector<IniEntry> read_ini(const std::string& file, std::vector<std::string>& mistakes) {
-  std::ifstream stream(file);
+  std::ifstream stream = open_to_read(file);
   std::string text(most_bytes + 1, '\0');
   stream.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(stream.gcount()));

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "io/files/uninterrupted.h"
 
 namespace lyceum {
 namespace {
@@ -21,7 +22,7 @@ using OrderedJson = nlohmann::ordered_json;
 /// system that lost its power left it where data had not reached the disk.
 void for_each_line(const std::filesystem::path& file,
                    const std::function<bool(const OrderedJson&, std::int64_t)>& use) {
-  std::ifstream in(file, std::ios::binary);
+  std::ifstream in = open_to_read(file);
   require_input(in.good(), "{}: cannot be opened: {}", file.string(), std::strerror(errno));
   std::int64_t bytes = 0, number = 0;
   for (std::string line; std::getline(in, line) && !in.eof() && line.find('\0') == std::string::npos;) {
@@ -59,7 +60,7 @@ MetricsLog::MetricsLog(const std::filesystem::path& file, std::int64_t resume_st
       resumed_at_ = step;
       return true;
     });
-    std::ifstream in(file, std::ios::binary);
+    std::ifstream in = open_to_read(file);
     in.seekg(kept);
     for (std::string line; std::getline(in, line);) ++lines_cut_;
   }

@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "core/error.h"
+#include "io/files/uninterrupted.h"
 #include "io/run/metrics.h"
 #include "io/text/json.h"
 
@@ -26,7 +27,7 @@ void record_start(const std::filesystem::path& file, const RunStart& start) {
 }
 
 std::vector<RunStart> read_starts(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
+  std::ifstream in = open_to_read(file);
   require_input(in.good(), "{}: cannot be opened: {}", file.string(), std::strerror(errno));
   std::vector<RunStart> starts;
   for (std::string line; std::getline(in, line) && !in.eof();) {  // an incomplete last line is skipped

@@ -1,6 +1,7 @@
 #include "kernels/activation.h"
 
 #include <algorithm>
+#include <limits>
 #include <numbers>
 #include <vector>
 
@@ -23,6 +24,8 @@ A normal_below(A x) {
   return A{0.5} * fast_erfc(-x * (std::numbers::sqrt2_v<A> / 2));
 }
 
+// backward() has y = row_gate · activation(x), and returns the gradient of row_gate.
+
 /// Rows of [gate | up].
 template <class T>
 struct SwigluRows {
@@ -38,20 +41,23 @@ struct SwigluRows {
     }
   }
 
-  static void backward(const T* x, const T* dy, std::int64_t width, T* dx, T* y) {
+  static A backward(const T* x, const T* dy, A row_gate, std::int64_t width, T* dx, T* y) {
     const T* gate = x;
     const T* up = x + width;
     T* d_gate = dx;
     T* d_up = dx + width;
-#pragma omp simd
+    A dot = 0;
+#pragma omp simd reduction(+ : dot)
     for (std::int64_t c = 0; c < width; ++c) {
-      const A g = static_cast<A>(gate[c]), u = static_cast<A>(up[c]), d = static_cast<A>(dy[c]);
+      const A g = static_cast<A>(gate[c]), u = static_cast<A>(up[c]), given = static_cast<A>(dy[c]);
       const A sigmoid = sigmoid_of(g);
-      const A silu = g * sigmoid;
-      y[c] = round_to<T>(silu * u);
+      const A silu = g * sigmoid, result = silu * u, d = row_gate * given;
+      dot += given * result;
+      y[c] = round_to<T>(row_gate * result);
       d_up[c] = round_to<T>(d * silu);
       d_gate[c] = round_to<T>(d * u * (sigmoid + silu * (A{1} - sigmoid)));  // silu' = σ + g·σ·(1 − σ)
     }
+    return dot;
   }
 };
 
@@ -67,15 +73,18 @@ struct GeluRows {
     }
   }
 
-  static void backward(const T* x, const T* dy, std::int64_t width, T* dx, T* y) {
+  static A backward(const T* x, const T* dy, A row_gate, std::int64_t width, T* dx, T* y) {
     constexpr A highest = std::numbers::inv_sqrtpi_v<A> * std::numbers::sqrt2_v<A> / 2;  // 1/√(2π)
-#pragma omp simd
+    A dot = 0;
+#pragma omp simd reduction(+ : dot)
     for (std::int64_t c = 0; c < width; ++c) {
-      const A u = static_cast<A>(x[c]);
-      const A below = normal_below(u);
-      y[c] = round_to<T>(u * below);
-      dx[c] = round_to<T>(static_cast<A>(dy[c]) * (below + u * highest * fast_exp(-u * u / 2)));  // Φ + u·φ
+      const A u = static_cast<A>(x[c]), given = static_cast<A>(dy[c]);
+      const A below = normal_below(u), result = u * below;
+      dot += given * result;
+      y[c] = round_to<T>(row_gate * result);
+      dx[c] = round_to<T>(row_gate * given * (below + u * highest * fast_exp(-u * u / 2)));  // Φ + u·φ
     }
+    return dot;
   }
 };
 
@@ -116,6 +125,15 @@ void require_widths(std::string_view kernel, Activation kind, const Segments& se
   }
 }
 
+template <class A>
+void check_gates(std::string_view kernel, const RowGates<A>& gates, const Segments& segments) {
+  require_length(kernel, "d_gate", gates.d_gate, std::ssize(gates.gate));
+  require(std::ssize(gates.index) >= segments.total(), "{}: {} indices of gates for {} rows", kernel,
+          gates.index.size(), segments.total());
+  require_indices(kernel, "index of a gate", gates.index, std::numeric_limits<std::int64_t>::min(),
+                  std::ssize(gates.gate));
+}
+
 }  // namespace
 
 template <class T>
@@ -137,6 +155,9 @@ template <class T>
 void run(const CpuStream& stream, const ActivationBackward<T>& work) {
   require_widths("ActivationBackward", work.kind, work.segments, work.x.width, work.y.width);
   require_widths("ActivationBackward", work.kind, work.segments, work.dx.width, work.dy.width);
+  const auto& gates = work.gates;
+  if (gates) check_gates("ActivationBackward", gates, work.segments);
+  std::ranges::fill(gates.d_gate, Accumulator<T>{0});
   dispatch<T>(work.kind, [&]<class Rows>(Rows) {
     for_rows(stream, work.segments, [&](std::size_t e, std::int64_t first, std::int64_t last) {
       const auto segment = static_cast<std::int64_t>(e);
@@ -150,7 +171,12 @@ void run(const CpuStream& stream, const ActivationBackward<T>& work) {
       std::vector<T> copy(static_cast<std::size_t>(shared ? dy.cols : 0));
       for (std::int64_t r = first; r < std::min(rows, last); ++r) {
         if (shared) std::copy_n(dy.row(r), dy.cols, copy.data());
-        Rows::backward(x.row(r), shared ? copy.data() : dy.row(r), y.cols, dx.row(r), y.row(r));
+        const std::int64_t index = gates ? gates.index[static_cast<std::size_t>(work.segments.begin[e] + r)] : -1;
+        const auto place = static_cast<std::size_t>(index);
+        const Accumulator<T> gate = index >= 0 ? gates.gate[place] : gates ? 0 : 1;
+        const Accumulator<T> d_gate =
+            Rows::backward(x.row(r), shared ? copy.data() : dy.row(r), gate, y.cols, dx.row(r), y.row(r));
+        if (index >= 0) gates.d_gate[place] = d_gate;
       }
       for (std::int64_t r = std::max(first, rows); r < last; ++r) {
         std::fill_n(dx.row(r), dx.cols, T{});

@@ -111,15 +111,17 @@ void run(const CpuStream&, const AddScaled<From, To>& add) {
 
 void run(const CpuStream& stream, const SplitFloat& split) {
   const std::int64_t rows = split.x.rows, cols = split.x.cols;
-  require_extents("SplitFloat", "parts", split.parts, rows, 2 * cols);
+  const std::int64_t width = require_halves("SplitFloat", split.parts, rows, cols);
   parallel_for(stream, rows, rows_a_thread(cols), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
       const float* x = split.x.row(r);
       bfloat16* parts = split.parts.row(r);
       for (std::int64_t c = 0; c < cols; ++c) {
         parts[c] = static_cast<bfloat16>(x[c]);
-        parts[cols + c] = static_cast<bfloat16>(x[c] - static_cast<float>(parts[c]));
+        parts[width + c] = static_cast<bfloat16>(x[c] - static_cast<float>(parts[c]));
       }
+      for (const std::int64_t half : {std::int64_t{0}, width})
+        std::fill_n(parts + half + cols, width - cols, bfloat16());
     }
   });
 }

@@ -33,9 +33,9 @@ void run(const CpuStream& stream, const Gemm<T, Out>& gemm) {
 
 void run(const CpuStream& stream, const SplitWeightGrad& grad) {
   const std::int64_t out = grad.dw.rows;
-  require_extents("SplitWeightGrad", "parts", grad.parts, grad.x.rows, 2 * out);
+  const std::int64_t width = require_halves("SplitWeightGrad", grad.parts, grad.x.rows, out);
   for (const std::int64_t half : {0, 1}) {
-    run(stream, Gemm<bfloat16, float>{.a = grad.parts.cols_from(half * out, out),
+    run(stream, Gemm<bfloat16, float>{.a = grad.parts.cols_from(half * width, out),
                                       .b = grad.x,
                                       .c = grad.dw,
                                       .transpose_a = true,

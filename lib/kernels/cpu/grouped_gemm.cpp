@@ -13,18 +13,19 @@ namespace lyceum {
 
 namespace {
 
-/// A product of one expert, or a tile of it. Where rows of x are picked, its operand (b where a is transposed, else a)
-/// begins where row 0 of what they are picked from does, in its first column.
+/// A product of one expert, or a tile of it. Where rows of an operand are picked, it begins where row 0 of what they
+/// are picked from does, in its first column.
 template <class T, class Out>
 struct Product {
   Gemm<T, Out> gemm;
   const std::int64_t* source = nullptr;  // of each row, where they are picked
   std::int64_t filled = 0;               // how many of the picked rows there are; zeros follow
+  bool of_b = false;                     // whether b is the operand of which they are; else it is a
   std::int64_t work = 0;                 // of the largest tile of the whole product
 
-  Matrix<const T>& x() { return gemm.transpose_a ? gemm.b : gemm.a; }
+  Matrix<const T>& picked() { return of_b ? gemm.b : gemm.a; }
   Product tile(std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols) const {
-    Product tile{tile_of(gemm, row, rows, col, cols), source, filled, work};
+    Product tile{tile_of(gemm, row, rows, col, cols), source, filled, of_b, work};
     if (source && !gemm.transpose_a) {
       tile.source += row;
       tile.filled = std::clamp<std::int64_t>(filled - row, 0, rows);
@@ -45,7 +46,7 @@ class Picker {
 
   template <class Out>
   void bring(Product<T, Out>& tile, int thread) {
-    Matrix<const T>& x = tile.x();
+    Matrix<const T>& x = tile.picked();
     const Matrix<T> rows(reinterpret_cast<T*>(scratch_.of(thread)), x.rows, x.cols);
     const Held wanted{tile.source, x.data, x.rows};
     Held& held = held_[static_cast<std::size_t>(thread)];
@@ -68,7 +69,7 @@ class Picker {
       if (source < 0) {
         std::fill_n(to.row(r), to.cols, T{});
       } else {
-        std::copy_n(tile.x().data + source / picked_.divisor * picked_.x.stride, to.cols, to.row(r));
+        std::copy_n(tile.picked().data + source / picked_.divisor * picked_.x.stride, to.cols, to.row(r));
       }
     }
   }
@@ -94,9 +95,9 @@ void run_all(const CpuStream& stream, std::vector<Product<T, Out>>& products, co
     product.work = std::min(tiling.rows, c.rows) * std::min(tiling.cols, c.cols) * depth;
     const auto add = [&](std::int64_t row, std::int64_t col) {
       tiles.push_back(product.tile(row, std::min(tiling.rows, c.rows - row), col, std::min(tiling.cols, c.cols - col)));
-      if (picked) most_picked = std::max(most_picked, tiles.back().x().size());
+      if (picked) most_picked = std::max(most_picked, tiles.back().picked().size());
     };
-    if (product.gemm.transpose_a) {  // tiles that share columns of x after each other
+    if (product.of_b) {  // tiles that share columns of the operand that may be picked after each other
       for (std::int64_t col = 0; col < c.cols; col += tiling.cols) {
         for (std::int64_t row = 0; row < c.rows; row += tiling.rows) add(row, col);
       }
@@ -186,14 +187,17 @@ void run(const CpuStream& stream, const GroupedGemm<T>& grouped) {
 template <class T>
 void run(const CpuStream& stream, const GroupedWeightGrad<T>& grouped) {
   const Segments& segments = grouped.segments;
-  const PickedRows<T>& picked = grouped.picked;
   require(grouped.d_weights.size() == segments.rows.size(), "{} weight gradients for {} segments",
           grouped.d_weights.size(), segments.rows.size());
+  require(!grouped.picked || !grouped.picked_dy, "a weight gradient of which rows of both operands are picked");
+  const bool of_dy = static_cast<bool>(grouped.picked_dy);
+  const PickedRows<T>& picked = of_dy ? grouped.picked_dy : grouped.picked;
   check_picked(picked, segments);
   std::vector<Product<T, Accumulator<T>>> products;
   for (std::int64_t e = 0; e < segments.count(); ++e) {
     const auto& d_weight = grouped.d_weights[static_cast<std::size_t>(e)];
-    const Matrix<const T> dy = grouped.dy.segment(segments, e), x = rows_of(grouped.x, picked, segments, e);
+    const Matrix<const T> dy = rows_of(grouped.dy, grouped.picked_dy, segments, e);
+    const Matrix<const T> x = rows_of(grouped.x, grouped.picked, segments, e);
     require(d_weight.rows == dy.cols && d_weight.cols == x.cols,
             "the gradient of expert {} is {} x {}, its rows are {} and {} wide", e, d_weight.rows, d_weight.cols,
             dy.cols, x.cols);
@@ -206,7 +210,8 @@ void run(const CpuStream& stream, const GroupedWeightGrad<T>& grouped) {
                          .transpose_a = true,
                          .accumulate = true},
                         source_of(picked, segments, e),
-                        filled});
+                        filled,
+                        !of_dy});
   }
   if constexpr (std::is_same_v<T, double>) {
     reference::run(stream, grouped);

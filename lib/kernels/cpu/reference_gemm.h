@@ -70,14 +70,15 @@ void run(const CpuStream& stream, const GroupedGemm<T>& grouped) {
 template <class T>
 void run(const CpuStream& stream, const GroupedWeightGrad<T>& grouped) {
   const Segments& segments = grouped.segments;
-  std::vector<T> memory;
+  std::vector<T> of_dy, of_x;
   for (std::int64_t e = 0; e < segments.count(); ++e) {
     const std::int64_t rows = segments.rows[static_cast<std::size_t>(e)];
-    reference::run(stream, Gemm<T, Accumulator<T>>{.a = grouped.dy.segment(segments, e).rows_from(0, rows),
-                                                   .b = rows_of(grouped.x, grouped.picked, segments, e, rows, memory),
-                                                   .c = grouped.d_weights[static_cast<std::size_t>(e)],
-                                                   .transpose_a = true,
-                                                   .accumulate = true});
+    reference::run(stream,
+                   Gemm<T, Accumulator<T>>{.a = rows_of(grouped.dy, grouped.picked_dy, segments, e, rows, of_dy),
+                                           .b = rows_of(grouped.x, grouped.picked, segments, e, rows, of_x),
+                                           .c = grouped.d_weights[static_cast<std::size_t>(e)],
+                                           .transpose_a = true,
+                                           .accumulate = true});
   }
 }
 

@@ -26,15 +26,16 @@ __device__ void forward_pack(const T* x, std::int64_t cols, T* y) {
   store(y, result);
 }
 
-/// dx and y; `dy` may be `y`.
+/// dx and y, which may be the memory of dy; adds to d_gate.
 template <class Kind, int width, class T>
-__device__ void backward_pack(const T* x, const T* dy, std::int64_t cols, T* dx, T* y) {
+__device__ void backward_pack(const T* x, const T* dy, Accumulator<T> gate, std::int64_t cols, T* dx, T* y,
+                              Accumulator<T>& d_gate) {
   Pack<T, width> in[Kind::inputs], out[Kind::inputs], result, gradient = load<width>(dy);
   for (int i = 0; i < Kind::inputs; ++i) in[i] = load<width>(x + i * cols);
   for (int e = 0; e < width; ++e) {
     Accumulator<T> element[Kind::inputs], d_element[Kind::inputs];
     for (int i = 0; i < Kind::inputs; ++i) element[i] = widen(in[i][e]);
-    result[e] = narrow<T>(Kind::backward(element, widen(gradient[e]), d_element));
+    result[e] = narrow<T>(gated_backward<Kind>(element, widen(gradient[e]), gate, d_element, d_gate));
     for (int i = 0; i < Kind::inputs; ++i) out[i][e] = narrow<T>(d_element[i]);
   }
   for (int i = 0; i < Kind::inputs; ++i) store(dx + i * cols, out[i]);
@@ -76,7 +77,7 @@ __global__ void __launch_bounds__(activation_threads) activation_forward(Activat
 
 template <class Kind, class T>
 __global__ void __launch_bounds__(activation_threads)
-    activation_backward(ActivationBackward<T> work, IndexCheck widths) {
+    activation_backward(ActivationBackward<T> work, IndexCheck widths, IndexCheck gates) {
   constexpr int width = pack_width<T>;
   constexpr std::int64_t inputs = Kind::inputs;
   const std::int64_t total = work.segments.total();
@@ -91,17 +92,27 @@ __global__ void __launch_bounds__(activation_threads)
     const T* dy = work.dy.data + work.dy.offset[e] + row * cols;
     T* dx = work.dx.data + work.dx.offset[e] + row * inputs * cols;
     T* y = work.y.data + work.y.offset[e] + row * cols;
-    const auto backward = [&]<int pack>(std::integral_constant<int, pack>) {
-      for_columns<pack>(cols, [&](std::int64_t c) { backward_pack<Kind, pack>(x + c, dy + c, cols, dx + c, y + c); });
-    };
     if (row >= work.segments.rows[e]) {
       clear_row(dx, inputs * cols);
       clear_row(y, cols);
-    } else if (cols % width == 0 && is_aligned(x) && is_aligned(dy) && is_aligned(dx) && is_aligned(y)) {
+      continue;
+    }
+    const std::int64_t place = work.gates ? work.gates.index[r] : -1;
+    const bool has_gate = place >= 0 && gates.passes(place);
+    const Accumulator<T> gate = has_gate ? work.gates.gate[place] : Accumulator<T>(work.gates ? 0 : 1);
+    Accumulator<T> d_gate = 0;
+    const auto backward = [&]<int pack>(std::integral_constant<int, pack>) {
+      for_columns<pack>(
+          cols, [&](std::int64_t c) { backward_pack<Kind, pack>(x + c, dy + c, gate, cols, dx + c, y + c, d_gate); });
+    };
+    if (cols % width == 0 && is_aligned(x) && is_aligned(dy) && is_aligned(dx) && is_aligned(y)) {
       backward(std::integral_constant<int, width>());
     } else {
       backward(std::integral_constant<int, 1>());
     }
+    if (!work.gates) continue;
+    d_gate = join_block<activation_threads>(d_gate, Sum{});
+    if (has_gate && threadIdx.x == 0) work.gates.d_gate[place] = d_gate;
   }
 }
 
@@ -130,12 +141,18 @@ void run(const CudaStream& stream, const ActivationForward<T>& work) {
 
 template <class T>
 void run(const CudaStream& stream, const ActivationBackward<T>& work) {
+  const auto& gates = work.gates;
+  require_length("ActivationBackward", "d_gate", gates.d_gate, static_cast<std::int64_t>(gates.gate.size()));
+  if (gates.d_gate.size_bytes()) {
+    check(cudaMemsetAsync(gates.d_gate.data(), 0, gates.d_gate.size_bytes(), stream.handle()), "ActivationBackward");
+  }
   if (work.segments.count() == 0) return;
   require_layouts("ActivationBackward", work.segments, work.x.width, work.y.width);
   require_layouts("ActivationBackward", work.segments, work.dx.width, work.dy.width);
   const auto kernel = work.kind == Activation::swiglu ? activation_backward<Swiglu, T> : activation_backward<Gelu, T>;
+  const IndexCheck of_gates(stream, "ActivationBackward", "index of a gate", 0, std::ssize(gates.gate));
   start(stream, "ActivationBackward", kernel, blocks_a_processor * stream.processors(), activation_threads, work,
-        excess_width(stream, "ActivationBackward"));
+        excess_width(stream, "ActivationBackward"), of_gates);
 }
 
 template void run(const CudaStream&, const ActivationForward<float>&);

@@ -59,4 +59,12 @@ struct Gelu {
   }
 };
 
+/// An element of y = gate · Kind: its gradients of what Kind takes, and what it adds to that of the gate. Returns y.
+template <class Kind, class A>
+LYCEUM_DEVICE A gated_backward(const A (&x)[Kind::inputs], A dy, A gate, A (&dx)[Kind::inputs], A& d_gate) {
+  const A y = Kind::backward(x, gate * dy, dx);
+  d_gate += dy * y;
+  return gate * y;
+}
+
 }  // namespace lyceum

@@ -28,9 +28,9 @@ class Blas {
   template <class T, class Out>
   void multiply(const CudaStream& stream, const Gemm<T, Out>& gemm);
   /// The sum over k in the parts of cut_sum(), each with memory of its own, then added up in order. op(a) may have
-  /// several times the rows of c: blocks that are added up as well.
+  /// several times `height` rows: blocks that are added up as well, of which c has the first rows.
   template <class T>
-  void multiply_in_parts(const CudaStream& stream, const Gemm<T, float>& gemm);
+  void multiply_in_parts(const CudaStream& stream, const Gemm<T, float>& gemm, std::int64_t height);
 
  private:
   /// Descriptions of the operation and its matrices, and the chosen algorithm.

@@ -132,14 +132,14 @@ struct AddScaledElements {
 };
 
 __global__ void __launch_bounds__(element_threads) split_floats(SplitFloat split) {
-  const std::int64_t cols = split.x.cols, count = split.x.size();
+  const std::int64_t width = split.parts.cols / 2, count = split.x.rows * width;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * element_threads;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * element_threads + threadIdx.x; i < count; i += stride) {
-    const std::int64_t r = i / cols, c = i % cols;
-    const float x = split.x.row(r)[c];
+    const std::int64_t r = i / width, c = i % width;
+    const float x = c < split.x.cols ? split.x.row(r)[c] : 0.0f;
     const bfloat16 high = narrow<bfloat16>(x);
     split.parts.row(r)[c] = high;
-    split.parts.row(r)[cols + c] = narrow<bfloat16>(x - widen(high));
+    split.parts.row(r)[width + c] = narrow<bfloat16>(x - widen(high));
   }
 }
 
@@ -205,8 +205,8 @@ void run(const CudaStream& stream, const AddScaled<From, To>& add) {
 }
 
 void run(const CudaStream& stream, const SplitFloat& split) {
-  require_extents("SplitFloat", "parts", split.parts, split.x.rows, 2 * split.x.cols);
-  start(stream, "SplitFloat", split_floats, blocks_for(split.x.size(), element_threads), element_threads, split);
+  const std::int64_t width = require_halves("SplitFloat", split.parts, split.x.rows, split.x.cols);
+  start(stream, "SplitFloat", split_floats, blocks_for(split.x.rows * width, element_threads), element_threads, split);
 }
 
 template <class A>

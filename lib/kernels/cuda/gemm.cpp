@@ -237,7 +237,7 @@ void Blas::multiply(const CudaStream& stream, const Gemm<T, Out>& gemm) {
     return;
   }
   if constexpr (std::is_same_v<Out, float>) {  // parts in bf16 would be rounded
-    if (cut_sum(shape.m, shape.n, shape.k).parts > 1) return multiply_in_parts(stream, gemm);
+    if (cut_sum(shape.m, shape.n, shape.k).parts > 1) return multiply_in_parts(stream, gemm, shape.m);
   }
   multiply_batch(stream, gemm, 1);
 }
@@ -253,7 +253,7 @@ void Blas::multiply_batch(const CudaStream& stream, const Gemm<T, Out>& gemm, st
 }
 
 template <class T>
-void Blas::multiply_in_parts(const CudaStream& stream, const Gemm<T, float>& gemm) {
+void Blas::multiply_in_parts(const CudaStream& stream, const Gemm<T, float>& gemm, std::int64_t height) {
   const std::int64_t m = gemm.transpose_a ? gemm.a.cols : gemm.a.rows, n = gemm.c.cols;
   const std::int64_t k = gemm.transpose_a ? gemm.a.rows : gemm.a.cols;
   const auto& [parts, depth, rest] = cut_sum(m, n, k);
@@ -262,7 +262,7 @@ void Blas::multiply_in_parts(const CudaStream& stream, const Gemm<T, float>& gem
   const Matrix<float> results(reinterpret_cast<float*>(memory.get()), rows, n);
   multiply_batch(stream, slice_of(gemm, {0, depth}, results.rows_from(0, m)), parts);
   if (rest.count > 0) multiply_batch(stream, slice_of(gemm, rest, results.rows_from(parts * m, m)), 1);
-  run(stream, SumParts{.parts = results, .c = gemm.c, .accumulate = gemm.accumulate});
+  run(stream, SumParts{.parts = results, .height = height, .c = gemm.c, .accumulate = gemm.accumulate});
 }
 
 template <class T, class Out>
@@ -271,12 +271,13 @@ void run(const CudaStream& stream, const Gemm<T, Out>& gemm) {
 }
 
 void run(const CudaStream& stream, const SplitWeightGrad& grad) {
-  require_extents("SplitWeightGrad", "parts", grad.parts, grad.x.rows, 2 * grad.dw.rows);
+  const std::int64_t width = require_halves("SplitWeightGrad", grad.parts, grad.x.rows, grad.dw.rows);
   require_extents("SplitWeightGrad", "dw", grad.dw, grad.dw.rows, grad.x.cols);
   if (grad.x.rows == 0 || grad.dw.size() == 0) return;
   stream.keep<Blas>().multiply_in_parts(
       stream,
-      Gemm<bfloat16, float>{.a = grad.parts, .b = grad.x, .c = grad.dw, .transpose_a = true, .accumulate = true});
+      Gemm<bfloat16, float>{.a = grad.parts, .b = grad.x, .c = grad.dw, .transpose_a = true, .accumulate = true},
+      width);
 }
 
 template void run(const CudaStream&, const Gemm<float>&);

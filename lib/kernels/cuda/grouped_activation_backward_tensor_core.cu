@@ -5,9 +5,8 @@ namespace lyceum::grouped {
 
 void run_wgmma_activation_backward(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights,
                                    Kernel kernel) {
-  *launch.activation == Activation::swiglu
-      ? run_cheaper_tiles<Product::dgrad, false, Swiglu>(launch, rows, weights, kernel)
-      : run_cheaper_tiles<Product::dgrad, false, Gelu>(launch, rows, weights, kernel);
+  *launch.activation == Activation::swiglu ? run_rows<Product::dgrad, Swiglu>(launch, rows, weights, kernel)
+                                           : run_rows<Product::dgrad, Gelu>(launch, rows, weights, kernel);
 }
 
 }  // namespace lyceum::grouped

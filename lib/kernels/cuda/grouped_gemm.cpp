@@ -29,30 +29,32 @@ Rows<T> rows_of(const Segments& segments, const SegmentedMatrix<const T>& x, con
           x.width.data(),        y.width.data(),       x.data,          y.data};
 }
 
-/// Makes `rows` read x out of what it is picked from.
+/// Makes `rows` read x, or dy of a weight gradient, out of what it is picked from.
 template <class T>
-void read_picked(const Launch& launch, Rows<T>& rows, const PickedRows<T>& picked, std::span<const Weight> weights) {
+void read_picked(const Launch& launch, Rows<T>& rows, const PickedRows<T>& picked, bool of_dy,
+                 std::span<const Weight> weights) {
   if (!picked) return;
-  require(launch.product != Product::dgrad, "{}: rows are picked in the forward product and its weight gradient",
-          launch.name);
   for (const Weight& weight : weights) {
-    require(picked.x.cols == x_width(launch.product, weight), "{}: picked rows of {} columns for {}", launch.name,
-            picked.x.cols, x_width(launch.product, weight));
+    const std::int64_t width = of_dy ? y_width(launch.product, weight) : x_width(launch.product, weight);
+    require(picked.x.cols == width, "{}: picked rows of {} columns for {}", launch.name, picked.x.cols, width);
   }
-  rows.x = picked.x.data;
-  rows.x_rows = picked.x.rows;
-  rows.x_stride = picked.x.stride;
+  if (of_dy) {
+    rows.y = const_cast<T*>(picked.x.data);
+  } else {
+    rows.x = picked.x.data;
+  }
+  (of_dy ? rows.picked_dy : rows.picked_x) = PickedFrom{nullptr, picked.x.rows, picked.x.stride};
 }
 
 template <class T>
 void run_any(const Launch& launch, Rows<T> rows, const std::vector<Weight>& weights, const PickedRows<T>& picked,
-             Kernel kernel) {
+             bool of_dy, Kernel kernel) {
   if (weights.empty()) return;
   PickedIndices indices;
-  read_picked<T>(launch, rows, picked, weights);
+  read_picked<T>(launch, rows, picked, of_dy, weights);
   if (picked) {
     indices = pick(launch.stream, launch.name, picked.source, picked.divisor, picked.x.rows);
-    rows.picked = indices.row;
+    (of_dy ? rows.picked_dy : rows.picked_x).row = indices.row;
   }
   if constexpr (std::is_same_v<T, bfloat16>) {
     if (kernel != Kernel::plain && run_on_tensor_cores(launch, rows, weights, kernel)) return;
@@ -73,12 +75,13 @@ bool run_as_one(const CudaStream& stream, const GemmThenActivation<bfloat16>& wo
   for (const Weight& weight : weights) {
     require(weight.rows % inputs == 0, "{}: a weight of {} rows for gates and ups", launch.name, weight.rows);
   }
-  read_picked<bfloat16>(launch, rows, work.picked, weights);
-  return run_with_activation(launch, rows, weights, work.picked, kernel);
+  read_picked<bfloat16>(launch, rows, work.picked, false, weights);
+  return run_with_activation(launch, rows, weights, work.picked, {}, kernel);
 }
 
 bool run_as_one(const CudaStream& stream, const GemmThenActivationBackward<bfloat16>& work, Kernel kernel) {
   const Launch launch{stream, "GemmThenActivationBackward", Product::dgrad, work.kind};
+  const std::vector<Weight> weights = weights_of(work.weights, work.segments);
   Rows<bfloat16> rows = rows_of(work.segments, work.dy, work.d_hidden);
   rows.activated = {.inputs = static_cast<int>(inputs_of(work.kind)),
                     .values = work.activated.data,
@@ -87,7 +90,8 @@ bool run_as_one(const CudaStream& stream, const GemmThenActivationBackward<bfloa
                     .hidden = work.hidden.data,
                     .hidden_offset = work.hidden.offset.data(),
                     .hidden_width = work.hidden.width.data()};
-  return run_with_activation(launch, rows, weights_of(work.weights, work.segments), {}, kernel);
+  read_picked<bfloat16>(launch, rows, work.picked, false, weights);
+  return run_with_activation(launch, rows, weights, work.picked, work.gates, kernel);
 }
 
 /// float and double have no such kernel.
@@ -102,15 +106,17 @@ template <class T>
 void run(const CudaStream& stream, const GroupedGemm<T>& grouped, Kernel kernel) {
   const auto& [segments, x, weights, y, transposed, picked] = grouped;
   const Launch launch{stream, "GroupedGemm", transposed ? Product::forward : Product::dgrad};
-  run_any(launch, rows_of(segments, x, y), weights_of(weights, segments), picked, kernel);
+  run_any(launch, rows_of(segments, x, y), weights_of(weights, segments), picked, false, kernel);
 }
 
 template <class T>
 void run(const CudaStream& stream, const GroupedWeightGrad<T>& grouped, Kernel kernel) {
-  const auto& [segments, dy, x, d_weights, picked] = grouped;
+  const auto& [segments, dy, x, d_weights, picked, picked_dy] = grouped;
+  require(!picked || !picked_dy, "a weight gradient of which rows of both operands are picked");
   const SegmentedMatrix<T> y{const_cast<T*>(dy.data), dy.offset, dy.width};
   const Launch launch{stream, "GroupedWeightGrad", Product::weight_grad};
-  run_any(launch, rows_of(segments, x, y), weights_of(d_weights, segments), picked, kernel);
+  const bool of_dy = static_cast<bool>(picked_dy);
+  run_any(launch, rows_of(segments, x, y), weights_of(d_weights, segments), of_dy ? picked_dy : picked, of_dy, kernel);
 }
 
 template <class T>

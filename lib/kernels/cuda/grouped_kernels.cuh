@@ -8,6 +8,7 @@
 #include <span>
 
 #include "core/cuda_stream.h"
+#include "kernels/activation.h"
 #include "kernels/cuda/grouped_gemm.cuh"
 #include "kernels/cuda/grouped_tiles.h"
 #include "kernels/grouped_gemm.h"
@@ -34,6 +35,21 @@ struct PickedIndices {
 PickedIndices pick(const CudaStream& stream, const char* name, std::span<const std::int64_t> source,
                    std::int64_t divisor, std::int64_t rows);
 
+/// Gates by row, and room for what tiles add to their gradients: one after the other, so that the order of the sum is
+/// fixed.
+struct GatesOfRows {
+  std::shared_ptr<std::byte> memory;  // as PickedIndices::memory
+  const float* gate = nullptr;        // [rows]; 0 where a row has none
+  float* d_gate = nullptr;            // [rows, across], zeros
+  std::int32_t across = 0;
+};
+/// Gates of which the index lies outside become 0, and are noted for CudaStream::synchronise().
+GatesOfRows gates_of_rows(const CudaStream& stream, const char* name, const RowGates<float>& gates,
+                          std::int32_t across);
+/// Writes gates.d_gate from what the tiles wrote.
+void add_gate_gradients(const CudaStream& stream, const char* name, const GatesOfRows& rows,
+                        const RowGates<float>& gates);
+
 /// Products by Kernel, those with an activation apart; a stream keeps them.
 struct KernelCounts {
   std::array<std::int64_t, 5> products{}, with_activation{};
@@ -53,10 +69,10 @@ void run_mma(const Launch& launch, const Rows<bfloat16>& rows, std::span<const W
 /// Every weight's operands must satisfy wgmma_takes(), or the weight be empty.
 void run_wgmma(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights, Kernel kernel);
 /// A product with an activation, by wgmma for all experts, with the rows of x that are `picked`, if any: `rows` has the
-/// matrix that these are in. Does nothing and returns false where some expert's rows are not aligned, or there is no
-/// wgmma.
+/// matrix that these are in; and with `gates`, if any. Does nothing and returns false where some expert's rows are not
+/// aligned, or there is no wgmma.
 bool run_with_activation(const Launch& launch, Rows<bfloat16> rows, std::span<const Weight> weights,
-                         const PickedRows<bfloat16>& picked, Kernel kernel);
+                         const PickedRows<bfloat16>& picked, const RowGates<float>& gates, Kernel kernel);
 /// As run_wgmma(), for weights and rows that run_with_activation() has found to be aligned.
 void run_wgmma_activation(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights,
                           Kernel kernel);

@@ -64,7 +64,7 @@ class Block {
   std::uint32_t address_;
 };
 
-template <Product product, bool picked>
+template <Product product, Pick picked>
 __global__ void __launch_bounds__(MmaTiling::threads, 2) mma_kernel(Plan plan) {
   Block block(launched_shared());
   each_tile<MmaTiling>(plan, [&](std::int32_t, const Expert& expert, Corner corner) {
@@ -72,11 +72,19 @@ __global__ void __launch_bounds__(MmaTiling::threads, 2) mma_kernel(Plan plan) {
   });
 }
 
-auto kernel_of(Product product, bool picked) {
+template <Product product>
+auto kernel_of(Pick picked) {
+  if (picked == Pick::none) return mma_kernel<product, Pick::none>;
+  if constexpr (product == Product::weight_grad) {
+    if (picked == Pick::b) return mma_kernel<product, Pick::b>;
+  }
+  return mma_kernel<product, Pick::a>;
+}
+auto kernel_of(Product product, Pick picked) {
   switch (product) {
-    case Product::forward: return picked ? mma_kernel<Product::forward, true> : mma_kernel<Product::forward, false>;
-    case Product::dgrad: return mma_kernel<Product::dgrad, false>;
-    default: return picked ? mma_kernel<Product::weight_grad, true> : mma_kernel<Product::weight_grad, false>;
+    case Product::forward: return kernel_of<Product::forward>(picked);
+    case Product::dgrad: return kernel_of<Product::dgrad>(picked);
+    default: return kernel_of<Product::weight_grad>(picked);
   }
 }
 
@@ -84,7 +92,7 @@ auto kernel_of(Product product, bool picked) {
 
 void run_mma(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights) {
   const MadePlan made = make_plan(launch, rows, weights, MmaTiling::m, MmaTiling::n);
-  start_shared(launch.stream, launch.name, kernel_of(launch.product, rows.picked != nullptr),
+  start_shared(launch.stream, launch.name, kernel_of(launch.product, picked_operand(launch.product, rows)),
                2 * static_cast<unsigned>(launch.stream.processors()), MmaTiling::threads, MmaTiling::shared_bytes,
                made.plan);
 }

@@ -65,11 +65,11 @@ struct MmaSource {
 ///   each(f): f(MmaThread&) for every thread;  copy(offset, from, count): asynchronous copy of a chunk to shared
 ///   memory; commit(), wait<n>(): groups of copies as of cp.async;  sync();  fetch(from, count), store(offset, Chunk);
 ///   ldmatrix<transposed>(offset of lane, lane, registers);  multiply(): c += a · b for every thread;  bf16(float).
-/// `picked`: rows of x are, as Expert::picked says.
-template <Product product, bool picked, class Machine>
+/// `picked`: the operand of which rows are.
+template <Product product, Pick picked, class Machine>
 class MmaTile {
   static constexpr bool a_k = a_along_k(product), b_k = b_along_k(product);
-  static constexpr bool a_picked = picked && product != Product::weight_grad, b_picked = picked && !a_picked;
+  static constexpr bool a_picked = picked == Pick::a, b_picked = picked == Pick::b;
   using Tiling = MmaTiling;
 
  public:
@@ -77,8 +77,8 @@ class MmaTile {
       : machine_(machine),
         expert_(expert),
         corner_(corner),
-        a_(expert.a, expert.a_stride, corner.m, expert.filled, expert.k, expert.picked),
-        b_(expert.b, expert.b_stride, corner.n, expert.n, expert.k, expert.picked) {}
+        a_(expert.a, expert.a_stride, corner.m, expert.filled, expert.k, expert.a_picked),
+        b_(expert.b, expert.b_stride, corner.n, expert.n, expert.k, expert.b_picked) {}
 
   LYCEUM_DEVICE void run() {
     const int steps = (expert_.k + Tiling::k - 1) / Tiling::k;

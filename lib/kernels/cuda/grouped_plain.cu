@@ -30,17 +30,15 @@ __device__ Accumulator<T> element(const void* operand, std::int64_t stride, bool
 template <Product product, class T>
 __device__ void load(Operands<Accumulator<T>>& to, const Expert& expert, Corner corner, std::int32_t k) {
   constexpr bool a_k = a_along_k(product), b_k = b_along_k(product);
-  const std::int32_t* a_picked = product == Product::weight_grad ? nullptr : expert.picked;
-  const std::int32_t* b_picked = product == Product::weight_grad ? expert.picked : nullptr;
   for (int i = threadIdx.x; i < Tiling::m * Tiling::k; i += Tiling::threads) {
     const int at_k = a_k ? i % Tiling::k : i / Tiling::m, at_m = a_k ? i / Tiling::k : i % Tiling::m;
     to.a[at_k][at_m] =
-        element<T>(expert.a, expert.a_stride, a_k, corner.m + at_m, expert.filled, k + at_k, expert.k, a_picked);
+        element<T>(expert.a, expert.a_stride, a_k, corner.m + at_m, expert.filled, k + at_k, expert.k, expert.a_picked);
   }
   for (int i = threadIdx.x; i < Tiling::n * Tiling::k; i += Tiling::threads) {
     const int at_k = b_k ? i % Tiling::k : i / Tiling::n, at_n = b_k ? i / Tiling::k : i % Tiling::n;
     to.b[at_k][at_n] =
-        element<T>(expert.b, expert.b_stride, b_k, corner.n + at_n, expert.n, k + at_k, expert.k, b_picked);
+        element<T>(expert.b, expert.b_stride, b_k, corner.n + at_n, expert.n, k + at_k, expert.k, expert.b_picked);
   }
 }
 

@@ -51,8 +51,9 @@ __device__ bool rows_fit(const IndexCheck& widths, Product product, const Rows<T
                          std::int32_t e) {
   const ActivatedRows<T>& activated = rows.activated;
   const std::int64_t y = y_width(product, weight, activated.inputs);
-  return (rows.picked || widths.equals(rows.x_width[e], x_width(product, weight))) &&
-         widths.equals(rows.y_width[e], y) && (!activated.hidden || widths.equals(activated.hidden_width[e], y)) &&
+  return (rows.picked_x.row || widths.equals(rows.x_width[e], x_width(product, weight))) &&
+         (rows.picked_dy.row || widths.equals(rows.y_width[e], y)) &&
+         (!activated.hidden || widths.equals(activated.hidden_width[e], y)) &&
          (!activated.values || widths.equals(activated.width[e], activated_width(product, weight, activated.inputs)));
 }
 

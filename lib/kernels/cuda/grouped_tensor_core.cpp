@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/grouped_kernels.cuh"
+#include "kernels/cuda/grouped_wgmma_layout.h"
 
 namespace lyceum::grouped {
 
@@ -19,24 +21,34 @@ bool rows_are_aligned(const Launch& launch, const Rows<bfloat16>& rows, const We
 }  // namespace
 
 bool run_with_activation(const Launch& launch, Rows<bfloat16> rows, std::span<const Weight> weights,
-                         const PickedRows<bfloat16>& picked, Kernel kernel) {
+                         const PickedRows<bfloat16>& picked, const RowGates<float>& gates, Kernel kernel) {
   if (kernel == Kernel::plain || kernel == Kernel::mma_sync || !hopper_is_here(launch.stream)) return false;
   std::vector<Weight> filled(weights.size());  // without those that give no columns
-  bool any = false;
+  std::int32_t widest = 0;
   for (std::size_t e = 0; e < weights.size(); ++e) {
-    if (activated_width(launch.product, weights[e], rows.activated.inputs) == 0) continue;
+    const std::int32_t width = activated_width(launch.product, weights[e], rows.activated.inputs);
+    if (width == 0) continue;
     if (!wgmma_takes(launch.product, rows, weights[e]) || !rows_are_aligned(launch, rows, weights[e])) return false;
     filled[e] = weights[e];
-    any = true;
+    widest = std::max(widest, width);
   }
-  if (!any) return false;
+  if (widest == 0) return false;
   PickedIndices indices;
   if (picked) {
     indices = pick(launch.stream, launch.name, picked.source, picked.divisor, picked.x.rows);
-    rows.picked = indices.row;
+    rows.picked_x.row = indices.row;
+  }
+  GatesOfRows of_rows;
+  if (gates) {
+    constexpr int narrowest = std::min(CooperativeTiling::n, PingPongTiling::n);
+    of_rows = gates_of_rows(launch.stream, launch.name, gates, (widest + narrowest - 1) / narrowest);
+    rows.activated.gate = of_rows.gate;
+    rows.activated.d_gate = of_rows.d_gate;
+    rows.activated.across = of_rows.across;
   }
   launch.product == Product::forward ? run_wgmma_activation(launch, rows, filled, kernel)
                                      : run_wgmma_activation_backward(launch, rows, filled, kernel);
+  if (gates) add_gate_gradients(launch.stream, launch.name, of_rows, gates);
   return true;
 }
 

@@ -14,6 +14,9 @@ enum class Product { forward, dgrad, weight_grad };
 constexpr bool a_along_k(Product product) { return product != Product::weight_grad; }
 constexpr bool b_along_k(Product product) { return product == Product::forward; }
 
+/// Of which operand the rows are picked out of a matrix.
+enum class Pick { none, a, b };
+
 /// A 16-byte chunk: eight bf16.
 struct alignas(16) Chunk {
   std::uint32_t word[4] = {};
@@ -24,6 +27,12 @@ struct Weight {
   void* data = nullptr;
   std::int64_t stride = 0;
   std::int32_t rows = 0, cols = 0;
+};
+
+/// Rows that are picked out of a matrix: which of its rows each is, −1 for none.
+struct PickedFrom {
+  const std::int32_t* row = nullptr;  // [segment rows]; null: the rows are where offsets say
+  std::int64_t rows = 0, stride = 0;  // of the matrix
 };
 
 /// What a forward product or a dgrad with an activation reads and writes besides: y is then what the activation takes
@@ -37,6 +46,9 @@ struct ActivatedRows {
   const T* hidden = nullptr;                    // dgrad: what it takes
   const std::int64_t* hidden_offset = nullptr;  // [experts]
   const std::int64_t* hidden_width = nullptr;   // [experts]
+  const float* gate = nullptr;                  // dgrad, [segment rows]: what it gives is multiplied by; null: 1
+  float* d_gate = nullptr;                      // [segment rows, across]: of each tile of a row
+  std::int32_t across = 0;                      // at least as many as there are tiles
 };
 
 /// What only the device knows: where the rows of each expert lie. All pointers are to device memory.
@@ -49,11 +61,8 @@ struct Rows {
   const std::int64_t* x_width;   // [experts]
   const std::int64_t* y_width;   // [experts]
   const T* x;
-  T* y;  // dy in weight_grad
-  /// Where rows of x are picked: which row of the matrix at x each is, −1 for none; offsets and widths of x are not
-  /// used.
-  const std::int32_t* picked = nullptr;   // [segment rows]
-  std::int64_t x_rows = 0, x_stride = 0;  // of the matrix
+  T* y;                                      // dy in weight_grad
+  PickedFrom picked_x = {}, picked_dy = {};  // then x, or y, is the matrix; its offsets and widths are not used
   ActivatedRows<T> activated = {};
 };
 
@@ -67,12 +76,22 @@ struct Expert {
   std::int64_t a_stride = 0, b_stride = 0, c_stride = 0;
   std::int32_t m = 0, n = 0, k = 0;
   std::int32_t filled = 0;  // rows of c from here on to m become zero, and those of a are not read
-  /// Which row of x's memory (a; b in weight_grad) each row is, −1 for one of zeros; null where they follow each other.
-  const std::int32_t* picked = nullptr;
+  /// Which row of the operand's memory each row is, −1 for one of zeros; null where they follow each other.
+  const std::int32_t *a_picked = nullptr, *b_picked = nullptr;
   void* activated = nullptr;     // [m, n], without gaps
   const void* hidden = nullptr;  // dgrad: as c
+  const float* gate = nullptr;   // dgrad, [m]
+  float* d_gate = nullptr;       // [m, across]: what each tile of a row adds to the gradient of its gate
   std::int32_t inputs = 1;       // of the activation
+  std::int32_t across = 0;
 };
+
+template <class T>
+constexpr Pick picked_operand(Product product, const Rows<T>& rows) {
+  if (rows.picked_dy.row) return Pick::a;
+  if (!rows.picked_x.row) return Pick::none;
+  return product == Product::weight_grad ? Pick::b : Pick::a;
+}
 
 /// How wide the rows of x and y must be for a weight.
 LYCEUM_HOST_DEVICE std::int64_t x_width(Product product, const Weight& weight) {
@@ -89,16 +108,20 @@ LYCEUM_HOST_DEVICE std::int32_t activated_width(Product product, const Weight& w
 template <class T>
 LYCEUM_HOST_DEVICE Expert expert_of(Product product, const Rows<T>& rows, const Weight& weight, std::int64_t e) {
   Expert expert;
-  const T* x = rows.picked ? rows.x : rows.x + rows.x_offset[e];
-  T* y = rows.y + rows.y_offset[e];
+  const T* x = rows.picked_x.row ? rows.x : rows.x + rows.x_offset[e];
+  T* y = rows.picked_dy.row ? rows.y : rows.y + rows.y_offset[e];
   const auto filled = static_cast<std::int32_t>(rows.rows[e]);
   if (product == Product::weight_grad) {
     expert = {y,           x,           weight.data, weight.rows, weight.cols, weight.stride,
               weight.rows, weight.cols, filled,      weight.rows};
     if (filled == 0) expert.m = 0;  // the gradient stays as it is
-    if (rows.picked) {
-      expert.picked = rows.picked + rows.begin[e];
-      expert.b_stride = rows.x_stride;
+    if (rows.picked_x.row) {
+      expert.b_picked = rows.picked_x.row + rows.begin[e];
+      expert.b_stride = rows.picked_x.stride;
+    }
+    if (rows.picked_dy.row) {
+      expert.a_picked = rows.picked_dy.row + rows.begin[e];
+      expert.a_stride = rows.picked_dy.stride;
     }
     return expert;
   }
@@ -117,9 +140,14 @@ LYCEUM_HOST_DEVICE Expert expert_of(Product product, const Rows<T>& rows, const 
   expert.c_stride = expert.inputs * expert.n;
   if (activated.values) expert.activated = activated.values + activated.offset[e];
   if (activated.hidden) expert.hidden = activated.hidden + activated.hidden_offset[e];
-  if (rows.picked) {
-    expert.picked = rows.picked + rows.begin[e];
-    expert.a_stride = rows.x_stride;
+  if (activated.gate) {
+    expert.gate = activated.gate + rows.begin[e];
+    expert.d_gate = activated.d_gate + rows.begin[e] * activated.across;
+    expert.across = activated.across;
+  }
+  if (rows.picked_x.row) {
+    expert.a_picked = rows.picked_x.row + rows.begin[e];
+    expert.a_stride = rows.picked_x.stride;
   }
   return expert;
 }

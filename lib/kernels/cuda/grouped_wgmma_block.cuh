@@ -85,14 +85,14 @@ LYCEUM_DEVICE void produce(const Machine& m, const Plan& plan, const TensorMap* 
   });
 }
 
-/// The same where rows of x are picked: all threads of the warpgroup copy those, and one of them loads the other
-/// operand, by `maps`.
-template <Product product, class Act, class Tiling, class Machine, class TensorMap>
+/// The same where rows of an operand are picked: all threads of the warpgroup copy those, and one of them loads the
+/// other operand, by `maps`.
+template <Product product, Pick picked, class Act, class Tiling, class Machine, class TensorMap>
 LYCEUM_DEVICE void produce_picked(const Machine& m, const Plan& plan, const TensorMap* maps) {
   using At = StageOffsets<Tiling>;
   using Tile = TileOf<product, Act, Tiling>;
-  constexpr bool of_a = product == Product::forward;
-  using Copies = PickedCopies<of_a, of_a ? Tiling::m : Tiling::n>;
+  constexpr bool of_a = picked == Pick::a, along_k = of_a ? a_along_k(product) : b_along_k(product);
+  using Copies = PickedCopies<along_k, of_a ? Tiling::m : Tiling::n>;
   const int thread = m.thread();
   Turn<Tiling::stages> turn;
   std::int32_t acquired = -1;
@@ -100,20 +100,22 @@ LYCEUM_DEVICE void produce_picked(const Machine& m, const Plan& plan, const Tens
     if (thread == 0 && slot != acquired) m.acquire_map(maps + slot);
     acquired = slot;
     const std::int32_t depth = expert.k;
-    const std::int32_t width = of_a ? depth : expert.n, lines = of_a ? expert.filled : depth;
-    const auto stride = static_cast<std::uint32_t>((of_a ? expert.a_stride : expert.b_stride) / 8);
-    const auto* const x = static_cast<const Chunk*>(of_a ? expert.a : expert.b);
+    const Lines lines = of_a ? lines_of_a(product, expert) : lines_of_b(product, expert);
+    const std::int32_t* const rows = of_a ? expert.a_picked : expert.b_picked;
+    const std::int32_t begin = of_a ? corner.m : corner.n;
+    const auto stride = static_cast<std::uint32_t>(lines.stride / 8);
+    const auto* const x = static_cast<const Chunk*>(lines.data);
     constexpr std::uint32_t none = ~0u;
-    std::uint32_t place[Copies::count];  // of rows in x, in chunks: one register each, not an address
+    std::uint32_t place[Copies::count];  // of rows in memory, in chunks: one register each, not an address
     const auto look_up = [&](std::int32_t first) {
       LYCEUM_UNROLL
       for (int i = 0; i < Copies::count; ++i) {
         const std::int32_t line = first + Copies::line(thread, i);
-        const std::int32_t row = line < lines ? m.read_only(expert.picked + line) : -1;
+        const std::int32_t row = line < lines.count ? m.read_only(rows + line) : -1;
         place[i] = row < 0 ? none : static_cast<std::uint32_t>(row) * stride;
       }
     };
-    look_up(of_a ? corner.m : 0);
+    look_up(along_k ? begin : 0);
     for (std::int32_t k = 0; k < depth; k += Tiling::k, turn.next()) {
       m.wait_barrier(At::empty(turn.stage), turn.parity ^ 1);
       const int full = At::full(turn.stage);
@@ -128,16 +130,16 @@ LYCEUM_DEVICE void produce_picked(const Machine& m, const Plan& plan, const Tens
       const int to = of_a ? At::a(turn.stage) : At::b(turn.stage);
       LYCEUM_UNROLL
       for (int box = 0; box < Copies::boxes; ++box) {
-        const std::int32_t element = (of_a ? k : corner.n) + Copies::element(thread, box);
+        const std::int32_t element = (along_k ? k : begin) + Copies::element(thread, box);
         LYCEUM_UNROLL
         for (int i = 0; i < Copies::count; ++i) {
-          const bool present = place[i] != none && element < width;
+          const bool present = place[i] != none && element < lines.width;
           const Chunk* const from = x + (present ? place[i] + static_cast<std::uint32_t>(element) / 8 : 0u);
           m.copy_16(to + static_cast<int>(Copies::offset(thread, i, box)), from, present);
         }
       }
       m.arrive_after_copies(full);
-      if constexpr (!of_a) look_up(k + Tiling::k);  // before the wait for the next stage
+      if constexpr (!along_k) look_up(k + Tiling::k);  // before the wait for the next stage
     }
   });
   m.wait();
@@ -145,7 +147,7 @@ LYCEUM_DEVICE void produce_picked(const Machine& m, const Plan& plan, const Tens
 
 /// c = the first `width` columns of the product, for the rows of the tile from `row` on. Stages are given back one step
 /// late, when the tensor cores have surely read them. Calls seen() when the last stage is there.
-template <Product product, bool picked, class Tiling, int width, class Machine, class Seen>
+template <Product product, Pick picked, class Tiling, int width, class Machine, class Seen>
 LYCEUM_DEVICE void multiply(const Machine& m, TileSums<Tiling>& c, Turn<Tiling::stages>& turn, int row,
                             std::int32_t depth, Seen&& seen) {
   using At = StageOffsets<Tiling>;
@@ -153,7 +155,7 @@ LYCEUM_DEVICE void multiply(const Machine& m, TileSums<Tiling>& c, Turn<Tiling::
   int last = -1;
   for (std::int32_t k = 0; k < depth; k += Tiling::k, turn.next()) {
     m.wait_barrier(At::full(turn.stage), turn.parity);
-    if constexpr (picked) m.publish_copies();  // threads wrote it, not TMA
+    if constexpr (picked != Pick::none) m.publish_copies();  // threads wrote it, not TMA
     m.begin_products(c);
     const std::uint32_t a_stage = m.shared_address(At::a(turn.stage)), b_stage = m.shared_address(At::b(turn.stage));
     LYCEUM_UNROLL
@@ -204,7 +206,7 @@ LYCEUM_DEVICE void write_results(const Machine& m, const TileSums<Tiling>& c, co
 }
 
 /// The work of warpgroup `group` of those that multiply.
-template <Product product, bool picked, class Act, class Tiling, class Machine>
+template <Product product, Pick picked, class Act, class Tiling, class Machine>
 LYCEUM_DEVICE void consume(const Machine& m, const Plan& plan, int group) {
   using At = StageOffsets<Tiling>;
   using Tile = TileOf<product, Act, Tiling>;
@@ -237,21 +239,22 @@ LYCEUM_DEVICE void consume(const Machine& m, const Plan& plan, int group) {
 
 /// A persistent block: warpgroup 0 loads by TMA, and picked rows by copies; 1 and 2 multiply, and apply `Act` to what
 /// they write. k of every expert with tiles is at least 1. Maps are those of each slot's operands.
-template <Product product, bool picked, class Act, class Tiling, class Machine, class TensorMap>
+template <Product product, Pick picked, class Act, class Tiling, class Machine, class TensorMap>
 LYCEUM_DEVICE void run_block(const Machine& m, const Plan& plan, const TensorMap* a_maps, const TensorMap* b_maps) {
-  if (m.thread() == 0) StageOffsets<Tiling>::initialise(m, picked ? 1 + 128 : 1);
+  constexpr bool copies = picked != Pick::none;
+  if (m.thread() == 0) StageOffsets<Tiling>::initialise(m, copies ? 1 + 128 : 1);
   m.sync();
   const int group = m.thread() / 128;
   if (group == 0) {
-    if constexpr (picked) {
+    if constexpr (copies) {
       m.template give_registers<40>();
-      produce_picked<product, Act, Tiling>(m, plan, product == Product::forward ? b_maps : a_maps);
+      produce_picked<product, picked, Act, Tiling>(m, plan, picked == Pick::a ? b_maps : a_maps);
     } else {
       m.template give_registers<24>();
       if (m.thread() == 0) produce<product, Act, Tiling>(m, plan, a_maps, b_maps);
     }
   } else {
-    m.template take_registers<picked ? 232 : 240>();
+    m.template take_registers<copies ? 232 : 240>();
     consume<product, picked, Act, Tiling>(m, plan, group - 1);
   }
 }

@@ -17,7 +17,7 @@
 namespace lyceum::grouped {
 
 /// k of every expert with tiles is at least 1.
-template <Product product, bool picked, class Act, class Tiling>
+template <Product product, Pick picked, class Act, class Tiling>
 __global__ void __launch_bounds__(Tiling::threads, 1)
     wgmma_kernel(Plan plan, const CUtensorMap* a_maps, const CUtensorMap* b_maps) {
 #ifdef LYCEUM_HOPPER
@@ -61,7 +61,7 @@ struct TensorMaps {
 /// A map of boxes of `lines` lines of 64 elements, for a tensor at `somewhere` that is replaced on the device.
 CUtensorMap map_of(int lines, void* somewhere);
 
-template <Product product, bool picked, class Act, class Tiling>
+template <Product product, Pick picked, class Act, class Tiling>
 void run_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights) {
   using Tile = TileOf<product, Act, Tiling>;
   count_product(launch, Tiling::ping_pong ? Kernel::ping_pong : Kernel::cooperative);
@@ -101,7 +101,7 @@ double cost(std::span<const Weight> weights) {
 }
 
 /// Not for weight gradients, whose sums run over rows, and are long.
-template <Product product, bool picked, class Act>
+template <Product product, Pick picked, class Act>
 void run_cheaper_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights,
                        Kernel kernel) {
   const bool ping_pong = kernel == Kernel::automatic ? cost<product, Act, PingPongTiling>(weights) <
@@ -109,6 +109,13 @@ void run_cheaper_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::sp
                                                      : kernel == Kernel::ping_pong;
   ping_pong ? run_tiles<product, picked, Act, PingPongTiling>(launch, rows, weights)
             : run_tiles<product, picked, Act, CooperativeTiling>(launch, rows, weights);
+}
+
+/// A product whose results are rows, of x as it is or of rows picked from it.
+template <Product product, class Act>
+void run_rows(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights, Kernel kernel) {
+  picked_operand(product, rows) == Pick::a ? run_cheaper_tiles<product, Pick::a, Act>(launch, rows, weights, kernel)
+                                           : run_cheaper_tiles<product, Pick::none, Act>(launch, rows, weights, kernel);
 }
 
 }  // namespace lyceum::grouped

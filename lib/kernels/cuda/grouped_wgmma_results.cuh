@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/activation_formulas.h"
 #include "kernels/cuda/grouped_tiles.h"
 #include "kernels/cuda/grouped_wgmma_layout.h"
 #include "kernels/cuda/host_device.h"
@@ -141,10 +142,10 @@ LYCEUM_DEVICE Chunk activated(const Machine& m, const Chunk (&x)[Act::inputs]) {
   return y;
 }
 
-/// The same, and the gradient of x.
+/// The same times the row's gate, the gradient of x, and what these elements add to that of the gate.
 template <class Act, class Machine>
-LYCEUM_DEVICE Chunk activated_again(const Machine& m, const Chunk (&x)[Act::inputs], const Chunk& dy,
-                                    Chunk (&dx)[Act::inputs]) {
+LYCEUM_DEVICE Chunk activated_again(const Machine& m, const Chunk (&x)[Act::inputs], const Chunk& dy, float gate,
+                                    Chunk (&dx)[Act::inputs], float& d_gate) {
   Chunk y;
   LYCEUM_UNROLL
   for (int i = 0; i < 4; ++i) {
@@ -152,7 +153,8 @@ LYCEUM_DEVICE Chunk activated_again(const Machine& m, const Chunk (&x)[Act::inpu
     LYCEUM_UNROLL
     for (int input = 0; input < Act::inputs; ++input) m.unpack(x[input].word[i], low[input], high[input]);
     m.unpack(dy.word[i], dy_low, dy_high);
-    const float y_low = Act::backward(low, dy_low, d_low), y_high = Act::backward(high, dy_high, d_high);
+    const float y_low = gated_backward<Act>(low, dy_low, gate, d_low, d_gate);
+    const float y_high = gated_backward<Act>(high, dy_high, gate, d_high, d_gate);
     y.word[i] = m.pack(y_low, y_high);
     LYCEUM_UNROLL
     for (int input = 0; input < Act::inputs; ++input) dx[input].word[i] = m.pack(d_low[input], d_high[input]);
@@ -181,7 +183,8 @@ LYCEUM_DEVICE void write_activated(const Machine& m, const std::uint32_t (&sums)
 }
 
 /// From a row of the gradient of an activation's results, in a dgrad: the gradient of what it took, and its results
-/// again. All that a thread reads of half a row is under way at once.
+/// again; with gates these times the gate, and the part of its gradient that is this tile's. All that a thread reads of
+/// half a row is under way at once.
 template <class Act, class Tile, int chunks, class Machine>
 LYCEUM_DEVICE void write_activation_gradients(const Machine& m, const std::uint32_t (&sums)[chunks][4],
                                               const Expert& expert, const PartOfRow& part) {
@@ -193,6 +196,8 @@ LYCEUM_DEVICE void write_activation_gradients(const Machine& m, const std::uint3
   const auto* const hidden = static_cast<const std::uint16_t*>(expert.hidden) + place;
   auto* const d_hidden = static_cast<std::uint16_t*>(expert.c) + place;
   auto* const y = activated_at(expert, part.row, part.col);
+  const float gate = expert.gate && filled ? m.read_only(expert.gate + part.row) : 1.0f;
+  float d_gate = 0;
   Chunk x[batch][inputs], dx[inputs];
   LYCEUM_UNROLL
   for (int chunk = 0; chunk < chunks; ++chunk) {
@@ -204,11 +209,17 @@ LYCEUM_DEVICE void write_activation_gradients(const Machine& m, const std::uint3
     }
     const Chunk dy = part.template ordered<Tile>(m, sums, 4 * chunk, 0, filled);
     if (chunk * 32 >= left) continue;
-    const Chunk again = activated_again<Act>(m, x[chunk % batch], dy, dx);
+    const Chunk again = activated_again<Act>(m, x[chunk % batch], dy, gate, dx, d_gate);
     LYCEUM_UNROLL
     for (int i = 0; i < inputs; ++i) m.write(d_hidden + i * n + chunk * 32, dx[i]);
     m.write(y + chunk * 32, again);
   }
+  if (!expert.gate) return;
+  d_gate += m.from_lane_xor(d_gate, 1);
+  d_gate += m.from_lane_xor(d_gate, 2);
+  const std::int32_t tile = (part.col - 8 * part.lane) / Tile::n;
+  if (filled && part.lane == 0)
+    m.write(expert.d_gate + static_cast<std::int64_t>(part.row) * expert.across + tile, d_gate);
 }
 
 /// Asks for what write_activation_gradients() will read, while the tensor cores are busy.

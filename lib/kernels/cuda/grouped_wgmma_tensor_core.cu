@@ -46,28 +46,31 @@ bool aligned(const void* data, std::int64_t stride) {
 bool wgmma_takes(Product product, const Rows<bfloat16>& rows, const Weight& weight) {
   if (weight.rows == 0 || weight.cols == 0) return false;
   // Segments begin at multiples of 32 rows, so every offset is aligned where a row's width is.
-  const bool x_rows = aligned(rows.x, x_width(product, weight)) && rows.x_stride % 8 == 0 &&
-                      rows.x_rows * rows.x_stride / 8 < max_place;  // 0 where none is picked
+  const auto takes = [](const void* data, std::int64_t width, const PickedFrom& from) {
+    return aligned(data, width) && from.stride % 8 == 0 && from.rows * from.stride / 8 < max_place;  // 0: not picked
+  };
+  const bool x_rows = takes(rows.x, x_width(product, weight), rows.picked_x);
   switch (product) {
     case Product::forward:
     case Product::dgrad: return x_rows && aligned(weight.data, weight.stride);
-    case Product::weight_grad: return x_rows && aligned(rows.y, weight.rows);
+    case Product::weight_grad: return x_rows && takes(rows.y, weight.rows, rows.picked_dy);
   }
   return false;
 }
 
 void run_wgmma(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights, Kernel kernel) {
-  const bool picked = rows.picked != nullptr;
   using Act = NoActivation;
-  using Tiling = CooperativeTiling;
   switch (launch.product) {
-    case Product::forward:
-      return picked ? run_cheaper_tiles<Product::forward, true, Act>(launch, rows, weights, kernel)
-                    : run_cheaper_tiles<Product::forward, false, Act>(launch, rows, weights, kernel);
-    case Product::dgrad: return run_cheaper_tiles<Product::dgrad, false, Act>(launch, rows, weights, kernel);
-    case Product::weight_grad:
-      return picked ? run_tiles<Product::weight_grad, true, Act, Tiling>(launch, rows, weights)
-                    : run_tiles<Product::weight_grad, false, Act, Tiling>(launch, rows, weights);
+    case Product::forward: return run_rows<Product::forward, Act>(launch, rows, weights, kernel);
+    case Product::dgrad: return run_rows<Product::dgrad, Act>(launch, rows, weights, kernel);
+    case Product::weight_grad: break;
+  }
+  using Tiling = CooperativeTiling;
+  constexpr Product product = Product::weight_grad;
+  switch (picked_operand(product, rows)) {
+    case Pick::none: return run_tiles<product, Pick::none, Act, Tiling>(launch, rows, weights);
+    case Pick::a: return run_tiles<product, Pick::a, Act, Tiling>(launch, rows, weights);
+    case Pick::b: return run_tiles<product, Pick::b, Act, Tiling>(launch, rows, weights);
   }
 }
 
@@ -88,11 +91,9 @@ struct Hopper {
     check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
     if (major != 9 || minor != 0) return false;
     cudaFuncAttributes kernel;
-    check(
-        cudaFuncGetAttributes(
-            &kernel,
-            grouped::wgmma_kernel<grouped::Product::forward, false, grouped::NoActivation, grouped::CooperativeTiling>),
-        "cudaFuncGetAttributes");
+    check(cudaFuncGetAttributes(&kernel, grouped::wgmma_kernel<grouped::Product::forward, grouped::Pick::none,
+                                                               grouped::NoActivation, grouped::CooperativeTiling>),
+          "cudaFuncGetAttributes");
     return kernel.numRegs > 128;
   }
 };

@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(sum_threads) sum_parts(SumParts sum) {
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * sum_threads + threadIdx.x; i < count; i += stride) {
     const std::int64_t r = i / packs, col = i % packs * width;
     auto total = load<width>(sum.parts.row(r) + col);
-    for (std::int64_t row = r + sum.c.rows; row < sum.parts.rows; row += sum.c.rows) {
+    for (std::int64_t row = r + sum.height; row < sum.parts.rows; row += sum.height) {
       const auto part = load<width>(sum.parts.row(row) + col);
       for (int e = 0; e < width; ++e) total[e] += part[e];
     }
@@ -34,8 +34,10 @@ __global__ void __launch_bounds__(sum_threads) sum_parts(SumParts sum) {
 
 void run(const CudaStream& stream, const SumParts& sum) {
   const Matrix<float>& c = sum.c;
-  require(sum.parts.cols == c.cols && c.rows > 0 && sum.parts.rows >= c.rows && sum.parts.rows % c.rows == 0,
-          "SumParts: parts [{}, {}] of [{}, {}]", sum.parts.rows, sum.parts.cols, c.rows, c.cols);
+  require(sum.parts.cols == c.cols && c.rows > 0 && sum.height >= c.rows && sum.parts.rows >= sum.height &&
+              sum.parts.rows % sum.height == 0,
+          "SumParts: parts [{}, {}] of height {} of [{}, {}]", sum.parts.rows, sum.parts.cols, sum.height, c.rows,
+          c.cols);
   constexpr int width = pack_width<float>;
   if (fits_packs(sum.parts, width) && fits_packs(c, width)) {
     start(stream, "SumParts", sum_parts<width>, blocks_for(c.size() / width, sum_threads), sum_threads, sum);

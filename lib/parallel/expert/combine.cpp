@@ -7,15 +7,7 @@ namespace lyceum {
 
 Tensor Combine::forward(const Stream& stream, Saved& saved, const Tensor& answers, const Tensor& gates) const {
   saved = {.answers = answers, .gates = gates};
-  const Tensor y = Tensor::empty(stream, answers.dtype(), {rows->tokens(), answers.shape()[1]});
-  dispatch_float(answers.dtype(), [&]<class T>() {
-    launch(stream, CombineRows<T>{.x = answers.matrix<T>(),
-                                  .slot = rows->copies.row_of_pair.span<const std::int64_t>(),
-                                  .k = rows->copies.top_k,
-                                  .gate = gates.matrix<Accumulator<T>>(),
-                                  .y = y.matrix<T>()});
-  });
-  return y;
+  return rows->copies.sums(stream, answers, gates);
 }
 
 std::array<Tensor, 2> Combine::backward(const Stream& stream, Saved& saved, const Tensor& dy) const {

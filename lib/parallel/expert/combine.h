@@ -8,6 +8,7 @@
 namespace lyceum {
 
 /// y[t] = Σ_j gate[t, j] · (the row of t's j-th expert), j in order, over the experts that have rows.
+/// Its gradients read the answers; experts of FFNs do without (GatedBank).
 /// answers [segment rows, hidden], gates [tokens, k] in accumulator precision → y [tokens, hidden].
 struct Combine {
   std::shared_ptr<const ExpertRows> rows;

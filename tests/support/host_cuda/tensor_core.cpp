@@ -13,7 +13,7 @@ bool grouped::run_on_tensor_cores(const Launch&, const Rows<bfloat16>&, std::spa
   return false;
 }
 bool grouped::run_with_activation(const Launch&, Rows<bfloat16>, std::span<const Weight>, const PickedRows<bfloat16>&,
-                                  Kernel) {
+                                  const RowGates<float>&, Kernel) {
   return false;
 }
 
