@@ -302,8 +302,20 @@ Config unusual() {
   c.sub_dimensions = {4, 5, 3, 2, PieceScaling::printed, PieceGates::ones, 6};
   c.balance = {1e-300, 0.05, 4, BalanceScope::batch, 1e-3, 0.2, 0.7, 0.03, 2e-3};
   c.optim = {1.08e-3, 1e-5, "cosine", 900, 17, 90, 0, 0.999, 1e-12, 0, 0.5, {"a[8:]", "b/*[0-9]?"}, 0.25, 3};
-  c.parallel = {2, 3,        4,   5, 3, ScheduleKind::interleaved, 6, true, PlacementKind::pairs, DispatchKind::direct,
-                7, "staged", true};
+  c.parallel = {2,
+                3,
+                4,
+                5,
+                3,
+                ScheduleKind::interleaved,
+                6,
+                true,
+                PlacementKind::pairs,
+                DispatchKind::direct,
+                7,
+                Overlap::batches,
+                "staged",
+                true};
   c.eval = {11, 0};
   c.checkpoint = {13, 0, "runs/a b", true, true};
   c.routing = {0, 7};
