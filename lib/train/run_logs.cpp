@@ -103,7 +103,7 @@ void RunLogs::end_step() {
 }
 
 void RunLogs::sync() {
-  if (metrics_) report_.attempt(sync_failing_, [&] { metrics_->sync(); });
+  if (metrics_) report_.attempt(metrics_failing_, [&] { metrics_->sync(); });
 }
 
 void RunLogs::routing(RunState& state) {

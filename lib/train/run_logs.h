@@ -61,7 +61,7 @@ class RunLogs {
   std::optional<TensorBoardLog> tensorboard_;
   std::optional<RoutingLog> routing_;
   bool starts_failing_ = false, metrics_failing_ = false, tensorboard_failing_ = false, prometheus_failing_ = false;
-  bool sync_failing_ = false, routing_failing_ = false;
+  bool routing_failing_ = false;
 };
 
 }  // namespace lyceum
