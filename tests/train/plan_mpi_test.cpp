@@ -290,9 +290,26 @@ TEST(Plan, SaysThePeakOfEveryRanksMemory) {
   }
 }
 
+/// Memory and bytes of a rank in the second step of a run, where the ranks here can run it.
+void expect_as_planned(Config config) {
+  const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
+  if (!contradictions(config, world).empty()) return;
+  TinyTraining training(config, ProcessGroup::world(60));
+  resolve(config, world);
+  const MemoryUse before = memory_of(training.setup().stream).use();
+  training.run(0, 1);
+  const Counted first = counted_by(training);
+  const MemoryUse use = training.run(1, 1).back().memory;
+  const Counted after = counted_by(training);
+  const RankPlan planned = plan_rank(plan_input(config, world), rank);
+  const std::string what = name_of(config, world) + ", rank " + std::to_string(rank);
+  const double kept = static_cast<double>(before.in_use[static_cast<std::size_t>(MemoryKind::buffers)]);
+  expect_planned(planned.memory, use, kept, what);
+  expect_traffic(planned.traffic(), first, after, what);
+}
+
 /// Memory and bytes of a model that is cut into pieces. Every token chooses all that may be off.
 TEST(Plan, SaysWhatSubDimensionsTake) {
-  const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
   for (const ParallelConfig& parallel :
        {ParallelConfig{.zero = 3}, ParallelConfig{.tensor = 2, .zero = 1, .sequence = true},
         ParallelConfig{.pipeline = 2, .tensor = 2}}) {
@@ -304,26 +321,13 @@ TEST(Plan, SaysWhatSubDimensionsTake) {
       config.parallel = parallel;
       config.model.recompute = recompute;
       config.batch.micro = 1;
-      if (!contradictions(config, world).empty()) continue;
-      TinyTraining training(config, ProcessGroup::world(60));
-      resolve(config, world);
-      const MemoryUse before = memory_of(training.setup().stream).use();
-      training.run(0, 1);
-      const Counted first = counted_by(training);
-      const MemoryUse use = training.run(1, 1).back().memory;
-      const Counted after = counted_by(training);
-      const RankPlan planned = plan_rank(plan_input(config, world), rank);
-      const std::string what = name_of(config, world) + ", rank " + std::to_string(rank);
-      const double kept = static_cast<double>(before.in_use[static_cast<std::size_t>(MemoryKind::buffers)]);
-      expect_planned(planned.memory, use, kept, what);
-      expect_traffic(planned.traffic(), first, after, what);
+      expect_as_planned(config);
     }
   }
 }
 
 /// Memory and bytes of a backward and a forward pass that take turns.
 TEST(Plan, SaysWhatTwoMicroBatchesTake) {
-  const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
   for (const ParallelConfig& parallel :
        {ParallelConfig{.expert = 2}, ParallelConfig{.expert = 2, .zero = 2}, ParallelConfig{.expert = 4, .zero = 1},
         ParallelConfig{.expert = 4, .host_ranks = 2},
@@ -334,19 +338,7 @@ TEST(Plan, SaysWhatTwoMicroBatchesTake) {
       config.parallel.overlap = Overlap::batches;
       config.model.recompute = recompute;
       config.batch.micro = 1;
-      if (!contradictions(config, world).empty()) continue;
-      TinyTraining training(config, ProcessGroup::world(60));
-      resolve(config, world);
-      const MemoryUse before = memory_of(training.setup().stream).use();
-      training.run(0, 1);
-      const Counted first = counted_by(training);
-      const MemoryUse use = training.run(1, 1).back().memory;
-      const Counted after = counted_by(training);
-      const RankPlan planned = plan_rank(plan_input(config, world), rank);
-      const std::string what = name_of(config, world) + ", rank " + std::to_string(rank);
-      const double kept = static_cast<double>(before.in_use[static_cast<std::size_t>(MemoryKind::buffers)]);
-      expect_planned(planned.memory, use, kept, what);
-      expect_traffic(planned.traffic(), first, after, what);
+      expect_as_planned(config);
     }
   }
 }

@@ -55,6 +55,19 @@ std::int64_t data_ranks(const ParallelConfig& parallel, int world) {
   return model_ranks > 0 && world % model_ranks == 0 ? world / model_ranks : 0;
 }
 
+/// Sequences that a rank sees in a step, and in one micro-batch of it.
+struct RankBatch {
+  std::int64_t share, micro;
+};
+
+/// Nothing where the ranks, or the batch among them, do not divide so.
+std::optional<RankBatch> rank_batch(const Config& config, int world) {
+  const std::int64_t data = data_ranks(config.parallel, world);
+  if (data == 0 || config.batch.global % data != 0) return std::nullopt;
+  const std::int64_t share = config.batch.global / data;
+  return RankBatch{share, config.batch.micro > 0 ? config.batch.micro : share};
+}
+
 void check_ranges(Findings& findings, const Config& config) {
   Config copy = config;
   po::options_description keys;
@@ -446,9 +459,9 @@ void check_pipeline(Findings& findings, const Config& config, int world) {
                   "parallel.schedule = interleaved with parallel.pipeline = {} and parallel.virtual_stages = {}: both "
                   "must be 2 or more, or set parallel.schedule = 1f1b and parallel.virtual_stages = 1",
                   pipeline, chunks);
-  const std::int64_t data = data_ranks(parallel, world);
-  if (data == 0 || config.batch.global % data != 0) return;
-  const std::int64_t share = config.batch.global / data, micro = config.batch.micro > 0 ? config.batch.micro : share;
+  const std::optional<RankBatch> batch = rank_batch(config, world);
+  if (!batch) return;
+  const auto [share, micro] = *batch;
   findings.unless(micro == 0 || share % micro != 0 || divides(pipeline, share / micro),
                   "parallel.schedule = interleaved takes micro-batches in groups of parallel.pipeline = {}, which does "
                   "not divide the {} of a step: change batch.global or batch.micro",
@@ -470,9 +483,9 @@ void check_overlap(Findings& findings, const Config& config, int world) {
                   "parallel.overlap = batches with parallel.zero = {}, which has the weights of only two layers on a "
                   "rank at a time: set parallel.zero = 2, or parallel.overlap = shared",
                   parallel.zero);
-  const std::int64_t data = data_ranks(parallel, world);
-  if (data == 0 || config.batch.global % data != 0) return;
-  const std::int64_t share = config.batch.global / data, micro = config.batch.micro > 0 ? config.batch.micro : share;
+  const std::optional<RankBatch> batch = rank_batch(config, world);
+  if (!batch) return;
+  const auto [share, micro] = *batch;
   findings.unless(share != micro,
                   "parallel.overlap = batches with one micro-batch of {} per step, which has no other to run beside "
                   "it: set a smaller batch.micro, or parallel.overlap = shared",
@@ -584,8 +597,7 @@ void resolve(Config& config, int world) {
   derive(model.kv_heads, model.heads);
   if (model.heads > 0 && model.hidden % model.heads == 0) derive(model.head_dim, model.hidden / model.heads);
   derive(model.ffn_hidden, (16 * model.hidden + 3) / 6);  // 8/3 hidden to the nearest integer: 1280 → 3413
-  const std::int64_t data = data_ranks(config.parallel, world);
-  if (data > 0 && config.batch.global % data == 0) derive(config.batch.micro, config.batch.global / data);
+  if (const std::optional<RankBatch> batch = rank_batch(config, world)) derive(config.batch.micro, batch->share);
   if (config.moe.group_limit == 0) derive(config.balance.device_groups, config.parallel.expert);
   config.moe.gates = gates_of(config.moe);
   if (model.attention == "moa") config.attention_experts.gates = attention_gates_of(config);
