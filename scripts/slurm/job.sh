@@ -29,13 +29,30 @@ export OMPI_MCA_oob_tcp_keepalive_time=5 OMPI_MCA_oob_tcp_keepalive_intvl=2 OMPI
 # mpirun_ranks COMMAND …: mpirun in this allocation. A rank gets the cores of its task, unless the environment says
 # otherwise how to bind.
 mpirun_ranks() {
-  local flags=()
+  local flags=() process=$BASHPID
   if [[ -n ${SLURM_CPUS_PER_TASK:-} && -z ${OMPI_MCA_hwloc_base_binding_policy:-} ]]; then
     flags=(--map-by "slot:PE=$SLURM_CPUS_PER_TASK" --bind-to core)
   fi
   # shellcheck disable=SC2206  # words
   flags+=(${LYCEUM_MPIRUN_FLAGS:-})
+  end_abandoned "$process" &
   exec mpirun "${flags[@]}" "$@"
+}
+
+# end_abandoned PROCESS: kills an mpirun whose srun ended half a minute ago. Open MPI 4 waits forever if a host is lost
+# before the daemons of all hosts have reported.
+end_abandoned() {
+  local mpirun=$1 ended=
+  while sleep $((SECONDS < 60 ? 1 : 10)) && kill -0 "$mpirun" 2>/dev/null; do
+    if pgrep -P "$mpirun" -x srun >/dev/null; then
+      ended=never
+    elif [[ $ended == never ]]; then
+      ended=$SECONDS
+    elif [[ -n $ended ]] && ((SECONDS - ended > 30)); then
+      say "mpirun lost a host while it started, and does not end: killed"
+      kill -KILL "$mpirun"
+    fi
+  done
 }
 
 # srun_ranks COMMAND …: the same through Slurm's own launcher.

@@ -42,6 +42,23 @@ for node in n3 n1; do  # n1 runs the batch script: then Slurm itself notices
   same_weights "$work/calm/$last" "$work/$node/$last"
 done
 
+# --- hosts are lost while mpirun starts, and one of them has not reported: most times Open MPI 4 then waits forever
+cat >"$lab/orted" <<END
+#!/bin/bash
+[[ \$(hostname) != n4 || -e $work/start ]] || exec sleep 100
+exec $(command -v orted) "\$@"
+END
+chmod +x "$lab/orted"
+OMPI_MCA_orte_launch_agent=$lab/orted submit "${job[@]}" "$scripts/train.sbatch" "${run[@]}" "--run.dir=$work/start"
+daemons_started() { on_node n2 orted && on_node n3 orted && on_node n4 sleep; } >/dev/null
+wait_for 60 daemons_started || fail_job "$id" "no daemons of mpirun"
+sleep 2
+mkdir "$work/start"
+scancel "$id.0"
+complete 240 "$id"
+expect_log "$id" "^lyceum job $id: start 2"
+same_weights "$work/calm/$last" "$work/start/$last"
+
 # --- crashes without end: given up
 endless=("${model[@]}" --run.steps=1000000)
 export LYCEUM_MAX_CRASHES=0

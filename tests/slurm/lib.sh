@@ -51,12 +51,26 @@ PreemptMode=REQUEUE
 ReturnToService=2
 KillWait=5
 SlurmdTimeout=10
+Epilog=$lab/epilog
 PartitionName=low Nodes=n[1-4] Default=YES MaxTime=INFINITE PriorityTier=1 GraceTime=20
 PartitionName=high Nodes=n[1-4] MaxTime=INFINITE PriorityTier=10 PreemptMode=OFF
 END
   for node in "${nodes[@]}"; do
     echo "NodeName=$node NodeAddr=127.0.0.1 Port=${ports[i++]} CPUs=4 RealMemory=4000" >>"$SLURM_CONF"
   done
+}
+
+# An srun that outlives its mpirun would cancel the step of the job's next start. Clusters end such processes by cgroups,
+# which a container may lack.
+write_epilog() {
+  cat >"$lab/epilog" <<'END'
+#!/bin/bash
+for process in $(pgrep -x srun); do
+  grep -zqx "SLURM_JOB_ID=$SLURM_JOB_ID" "/proc/$process/environ" && kill -KILL "$process"
+done
+exit 0
+END
+  chmod +x "$lab/epilog"
 }
 
 # boot NODE
@@ -88,6 +102,7 @@ start_lab() {
   mkdir -p "$lab/state" "$TMPDIR"
   chmod 755 "$work" "$lab"
   write_slurm_conf
+  write_epilog
   head -c 1024 /dev/urandom >"$lab/munge.key"
   chmod 400 "$lab/munge.key"
   munged --key-file="$lab/munge.key" --socket="$lab/munge.sock" --pid-file="$lab/munged.pid" \
@@ -142,5 +157,7 @@ beyond() { (($(steps_done "$1") >= $2)); }
 # reach JOB RUN STEP
 reach() { wait_for 60 beyond "$2" "$3" || fail_job "$1" "$2 does not reach step $3"; }
 
+# on_node NODE NAME: processes of that name on it.
+on_node() { pgrep --ns "$(pgrep -P "$(cat "$lab/$1.pid")")" --nslist pid -x "$2"; }
 # ranks_of RUN: processes of the program in that run, whatever node they are on.
 ranks_of() { pgrep -f -- "^$lyceum train .*--run.dir=$work/$1( |\$)"; }
