@@ -104,9 +104,12 @@ herr_t read_bytes(H5FD_t* file, H5FD_mem_t type, hid_t, haddr_t address, size_t 
     address += static_cast<haddr_t>(got);
     count -= static_cast<size_t>(got);
   }
-  // A local heap has names of external files, or of a group in HDF5's oldest format: Lyceum writes neither, and the
-  // library reads beyond the end of a damaged one.
-  return type == H5FD_MEM_LHEAP && beginning == local_heap ? -1 : 0;
+  if (type != H5FD_MEM_LHEAP || beginning != local_heap) return 0;
+  // Names of external files, or of a group in HDF5's oldest format. Lyceum writes neither, and the library reads beyond
+  // the end of a damaged heap.
+  H5Epush2(H5E_DEFAULT, __FILE__, __func__, __LINE__, H5E_ERR_CLS, H5E_VFL, H5E_READERROR,
+           "external files, and groups of HDF5 before 1.8, are not read: write the file with libver='latest'");
+  return -1;
 }
 
 herr_t write_bytes(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, size_t count, const void* buffer) {
