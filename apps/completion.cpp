@@ -60,15 +60,13 @@ complete -o default -F _lyceum lyceum
 
 std::string completion_script() {
   Config config;
-  boost::program_options::options_description described;
-  bind(described, config);
   std::vector<std::string> keys, commands;
   std::string values, options;
-  for (const auto& key : described.options()) {
-    keys.push_back(fmt::format("--{}=", key->long_name()));
-    const std::string kind = setting_of(*key).name();
+  for (const ConfigKey& key : keys_of(config)) {
+    keys.push_back(fmt::format("--{}=", key.name));
+    const std::string kind = key.setting.name();
     if (kind.find(" | ") == std::string::npos) continue;
-    values += fmt::format("      --{}) words='{}' ;;\n", key->long_name(),
+    values += fmt::format("      --{}) words='{}' ;;\n", key.name,
                           boost::replace_all_copy(kind, " | ", " "));  // "auto cpu cuda"
   }
   for (const CompletedCommand& command : completed_commands) {

@@ -45,6 +45,6 @@ if(LYCEUM_ODR_CHECK)
 endif()
 if(LYCEUM_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
-    -fno-omit-frame-pointer -O1)
+    -fno-omit-frame-pointer -O2)
   add_link_options(-fsanitize=address,undefined)
 endif()

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Searches for inputs that a parser of the program neither accepts nor refuses cleanly (tests/faults/fuzz): builds the targets
-# with libFuzzer, AddressSanitizer and UndefinedBehaviorSanitizer (preset fuzz), runs one after another, prints a table, and
-# keeps the inputs that reach more of the code as corpus. Fails if there are finds, which are in build/fuzz/finds.
+# with libFuzzer, AddressSanitizer and UndefinedBehaviorSanitizer (preset fuzz), runs them, prints a table with a line a target
+# as soon as that ends, and keeps the inputs that reach more of the code as corpus. Fails if there are finds, which are in
+# build/fuzz/finds.
 #
-#   scripts/fuzz.sh [--minutes N] [--executions N] [TARGET ...]
+#   scripts/fuzz.sh [--minutes N] [--executions N] [--jobs N] [TARGET ...]
 #     --minutes N      time per target (default: 5)
 #     --executions N   executions per target, if reached sooner
+#     --jobs N         targets at a time (default: as many as there are cores)
 #     TARGET           a file tests/faults/fuzz/TARGET.cpp; default: all of them
 # Needs clang: scripts/install-deps.sh --fuzz installs it.
 set -uo pipefail
@@ -15,13 +17,12 @@ usage() { sed -n '2,/^set /s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 usage_error() { echo "fuzz.sh: $1" >&2; usage >&2; exit 2; }
 
 sources=tests/faults/fuzz build=build/fuzz
-most_files=30 most_bytes=100000  # of a target's corpus that is committed
-most_finds=5                     # then the next target's turn
-minutes=5 executions=0 targets=()
+minutes=5 executions=0 jobs=$(nproc) targets=()
 while (($#)); do
   case $1 in
     --minutes) minutes=${2:?--minutes needs a number}; shift ;;
     --executions) executions=${2:?--executions needs a number}; shift ;;
+    --jobs) jobs=${2:?--jobs needs a number}; shift ;;
     --help | -h) usage; exit 0 ;;
     -*) usage_error "no such option: $1" ;;
     *) [[ -f $sources/$1.cpp ]] || usage_error "no such target: $sources/$1.cpp"; targets+=("$1") ;;
@@ -41,40 +42,54 @@ fi
 cmake --build --preset fuzz --target "${targets[@]/#/fuzz_}" || exit
 
 symbolizer=$(command -v llvm-symbolizer-19) && export ASAN_SYMBOLIZER_PATH=$symbolizer  # names and lines in reports
-export ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1
-export OMP_NUM_THREADS=1
+# The search itself: no stacks of allocations, and small tables for what is freed and for frames that have returned, which
+# every exception goes over. A find is run again with the sanitizer's own choice of them, for its report.
+thorough=detect_leaks=0:detect_stack_use_after_return=1
+fast=$thorough:malloc_context_size=0:quarantine_size_mb=2:max_uar_stack_size_log=16
+export UBSAN_OPTIONS=print_stacktrace=1 OMP_NUM_THREADS=1
 [[ -n ${TMPDIR:-} || ! -w /dev/shm ]] || export TMPDIR=/dev/shm  # targets write their input to files
-limits=(-timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=2048)
 
+limited() {  # sanitizer's options, target, arguments
+  ASAN_OPTIONS=$1 "$build/$sources/fuzz_$2" -timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=2048 "${@:3}"
+}
 statistic() { sed -n "s/^stat::$1: *//p" "$2" | tail -1; }
 
-# Runs a target until its time or its executions are spent, again after each find. Sets runs, seconds, finds.
+# Bytes of the longest inputs of a target: a quarter more than its longest seed, those for deep recursion left out.
+longest_input() {  # target
+  local longest
+  longest=$(find "$sources/corpus/$1" -type f -size -16k -printf '%s\n' | sort -n | tail -1)
+  echo $((longest * 5 / 4 > 4096 ? longest * 5 / 4 : 4096))
+}
+
+# Runs a target until its time or its executions are spent, again after each find. Sets runs, finds.
 fuzz() {  # target
-  local target=$1 log=$build/logs/$1.txt end=$((SECONDS + minutes * 60)) begin=$SECONDS code options left
+  local target=$1 log=$build/logs/$1.txt end=$((SECONDS + minutes * 60)) most_finds=5 interrupted=72
+  local options left code report input
   runs=0 finds=0
   mkdir -p "$build/corpus/$target" "$build/finds" "$build/logs"
   while ((SECONDS < end && finds < most_finds && (executions == 0 || runs < executions))); do
     left=$((end - SECONDS))
-    options=("${limits[@]}" -max_total_time=$((left > 0 ? left : 1)) -print_final_stats=1 -max_len=16384
+    options=(-max_total_time=$((left > 0 ? left : 1)) -detect_leaks=0 -print_final_stats=1 -max_len="$(longest_input "$target")"
       -artifact_prefix="$build/finds/$target-")
     ((executions == 0)) || options+=(-runs=$((executions - runs)))
-    "$build/$sources/fuzz_$target" "${options[@]}" "$build/corpus/$target" "$sources/corpus/$target" >"$log" 2>&1
+    limited "$fast" "$target" "${options[@]}" "$build/corpus/$target" "$sources/corpus/$target" >"$log" 2>&1
     code=$?
     runs=$((runs + $(statistic number_of_executed_units "$log" | grep . || echo 0)))
-    ((code == 0)) && break
-    finds=$((finds + 1))
-    mv "$log" "$build/finds/$target-$finds.log"
+    ((code == 0 || code == interrupted)) && break
+    finds=$((finds + 1)) report=$build/finds/$target-$finds.log
+    mv "$log" "$report"
+    input=$(sed -n 's/^.*Test unit written to //p' "$report" | tail -1)
+    [[ ! -f $input ]] || limited "$thorough" "$target" "$input" >>"$report" 2>&1
   done
-  seconds=$((SECONDS - begin))
 }
 
 # Puts into the committed corpus inputs that reach code that its named files do not, smallest first, up to the limits.
 minimise() {  # target
-  local target=$1 corpus=$sources/corpus/$1 fresh=$build/merged/$1 file bytes
+  local target=$1 corpus=$sources/corpus/$1 fresh=$build/merged/$1 file bytes most_files=30 most_bytes=100000
   rm -rf "$fresh"
   mkdir -p "$fresh"
   find "$corpus" -type f ! -regex '.*/[0-9a-f]*' -exec cp -t "$fresh" {} +  # fuzzers name files by their digest
-  "$build/$sources/fuzz_$target" "${limits[@]}" -merge=1 -use_counters=0 "$fresh" "$corpus" "$build/corpus/$target" \
+  limited "$fast" "$target" -merge=1 -use_counters=0 "$fresh" "$corpus" "$build/corpus/$target" \
     >"$build/logs/$target-merge.txt" 2>&1 || return
   find "$corpus" -type f -regex '.*/[0-9a-f]*' -delete
   find "$fresh" -type f -regex '.*/[0-9a-f]*' -printf '%s %p\n' | sort -n | while read -r bytes file; do
@@ -83,13 +98,19 @@ minimise() {  # target
   done
 }
 
-all=0
-printf '%-15s %12s %13s %8s %6s\n' target executions executions/s corpus finds
-for target in "${targets[@]}"; do
+# A target's line of the table.
+row() {  # target
+  local target=$1 begin=${EPOCHREALTIME/[.,]/} microseconds
   fuzz "$target"
+  microseconds=$((${EPOCHREALTIME/[.,]/} - begin))
   minimise "$target" || echo "fuzz.sh: the corpus of $target is unchanged: see $build/logs/$target-merge.txt" >&2
-  all=$((all + finds))
-  printf '%-15s %12d %13d %8d %6d\n' "$target" "$runs" $((runs / (seconds > 0 ? seconds : 1))) \
+  printf '%-15s %12d %9d %13d %8d %6d\n' "$target" "$runs" $((microseconds / 1000000)) $((runs * 1000000 / microseconds)) \
     "$(find "$sources/corpus/$target" -type f | wc -l)" "$finds"
-done
+}
+
+export sources build minutes executions fast thorough
+export -f limited statistic longest_input fuzz minimise row
+printf '%-15s %12s %9s %13s %8s %6s\n' target executions seconds executions/s corpus finds
+printf '%s\n' "${targets[@]}" | xargs -P "$jobs" -I{} bash -c 'row {}' | tee "$build/table.txt" || exit
+all=$(awk '{ finds += $NF } END { print finds + 0 }' "$build/table.txt")
 ((all == 0)) || { echo "fuzz.sh: $all finds in $build/finds: fix them, and add their input to the corpus as find-WHAT" >&2; exit 1; }

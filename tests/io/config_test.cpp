@@ -405,6 +405,19 @@ TEST(ConfigKeys, names_of_other_frameworks_lead_to_keys_that_are_there) {
   EXPECT_THAT(mistake({"--moe.attention_experts=3"}), HasSubstr("did you mean attention_experts.count?"));
 }
 
+TEST(EditDistance, beyond_the_most_asked_for_is_only_known_to_be_more) {
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
+  EXPECT_EQ(edit_distance("intention", "execution"), 5);
+  EXPECT_EQ(edit_distance("", "abc"), 3);
+  EXPECT_EQ(edit_distance("optim.lr", "optim.lr", 0), 0);
+  for (std::size_t most = 0; most < 8; ++most) {
+    const std::size_t found = edit_distance("intention", "execution", most);
+    EXPECT_TRUE(most < 5 ? found > most : found == 5) << most;
+    EXPECT_EQ(edit_distance("kitten", "sitting", most) > most, most < 3) << most;
+    EXPECT_EQ(edit_distance("a", "abcd", most) > most, most < 3) << most;
+  }
+}
+
 TEST(NearestWord, is_near_or_none) {
   const std::vector<std::string> words{"train", "tokenize", "plan"};
   EXPECT_EQ(nearest_word("trian", words), "train");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <sstream>
 #include <tuple>
 #include <utility>
@@ -36,15 +37,16 @@ std::string where(const Origin& origin) {
 }
 
 /// The known key that was most likely meant, empty when none is near. A right key in a wrong section is near.
-std::string nearest_key(const po::options_description& keys, const std::string& key) {
+std::string nearest_key(std::span<const ConfigKey> keys, const std::string& key) {
   constexpr std::size_t longest = 100;  // thrice the longest key
   if (key.size() > longest) return {};
   const auto last_word = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
   std::tuple<std::size_t, std::size_t, std::string> best{std::max<std::size_t>(3, key.size() / 3), 0, ""};
-  for (const auto& known : keys.options()) {
-    const std::string& name = known->long_name();
-    const std::size_t distance = edit_distance(key, name);
+  for (const ConfigKey& known : keys) {
+    const std::string& name = known.name;
     const bool same_word = last_word(key) == last_word(name);
+    constexpr std::size_t any = std::numeric_limits<std::size_t>::max();
+    const std::size_t distance = edit_distance(key, name, same_word ? any : std::get<0>(best));
     best = std::min(best, {same_word ? std::min<std::size_t>(distance, 1) : distance, distance, name});
   }
   return std::get<2>(best);
@@ -86,12 +88,11 @@ CommandLine sort_arguments(const std::vector<po::option>& options, LoadedConfig&
   return line;
 }
 
-CommandLine read_command_line(const po::options_description& keys, std::span<const std::string> arguments,
+CommandLine read_command_line(std::span<const ConfigKey> keys, std::span<const std::string> arguments,
                               LoadedConfig& loaded) {
   std::string file;
-  po::options_description known;
-  known.add(keys).add_options()("help", "")("print-config", "")("list-keys", "")("config", new Setting(&file, Domain{}),
-                                                                                 "");
+  po::options_description known = options_of(keys);
+  known.add_options()("help", "")("print-config", "")("list-keys", "")("config", new Setting(&file, Domain{}), "");
   // Boost would drop the "--" that ends the options.
   const auto end = std::find(arguments.begin(), arguments.end(), "--");
   const auto options = arguments.first(static_cast<std::size_t>(end - arguments.begin()));
@@ -112,8 +113,8 @@ CommandLine read_command_line(const po::options_description& keys, std::span<con
   }
 }
 
-void assign(const po::options_description& keys, const Assignment& given, LoadedConfig& loaded) {
-  const po::option_description* key = keys.find_nothrow(given.key, false);
+void assign(std::span<const ConfigKey> keys, const Assignment& given, LoadedConfig& loaded) {
+  const ConfigKey* const key = find_key(keys, given.key);
   if (!key) {
     const bool told = loaded.mistakes.size() < most_told;
     const std::string meant(told ? key_of_other_name(given.key) : "");
@@ -124,7 +125,7 @@ void assign(const po::options_description& keys, const Assignment& given, Loaded
   }
   try {
     if (!given.has_value) throw po::error("a value is missing");
-    setting_of(*key).assign(given.value);
+    key->setting.assign(given.value);
     loaded.origin[given.key] = given.origin;
   } catch (const po::error& error) {
     loaded.mistakes.push_back(
@@ -136,8 +137,7 @@ void assign(const po::options_description& keys, const Assignment& given, Loaded
 
 LoadedConfig read_config(std::span<const std::string> arguments, LoadedConfig base) {
   LoadedConfig loaded = std::move(base);
-  po::options_description keys;
-  bind(keys, loaded.config);
+  const std::vector<ConfigKey> keys = keys_of(loaded.config);
   const CommandLine line = read_command_line(keys, arguments, loaded);
   if (loaded.help || loaded.list_keys) return loaded;
 
@@ -166,8 +166,7 @@ bool retired(std::string_view key) { return key == "parallel.bucket_mb" || key =
 
 LoadedConfig parse_config(const std::string& text, const std::string& name) {
   LoadedConfig loaded;
-  po::options_description keys;
-  bind(keys, loaded.config);
+  const std::vector<ConfigKey> keys = keys_of(loaded.config);
   std::istringstream stream(text);
   for (const IniEntry& entry : read_ini(stream, name, loaded.mistakes)) {
     if (!retired(entry.key)) assign(keys, {entry.key, entry.value, {name, entry.line}}, loaded);

@@ -32,8 +32,6 @@ int expert_hosts(const ParallelConfig& parallel) {
 
 namespace {
 
-namespace po = boost::program_options;
-
 class Findings {
  public:
   template <class... Args>
@@ -70,12 +68,9 @@ std::optional<RankBatch> rank_batch(const Config& config, int world) {
 
 void check_ranges(Findings& findings, const Config& config) {
   Config copy = config;
-  po::options_description keys;
-  bind(keys, copy);
-  for (const auto& key : keys.options()) {
-    const Setting& setting = setting_of(*key);
-    const std::string problem = setting.problem();
-    findings.unless(problem.empty(), "{} = {}: {}", key->long_name(), setting.text(), problem);
+  for (const ConfigKey& key : keys_of(copy)) {
+    const std::string problem = key.setting.problem();
+    findings.unless(problem.empty(), "{} = {}: {}", key.name, key.setting.text(), problem);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -71,9 +72,11 @@ std::vector<IniEntry> read_ini(std::istream& stream, const std::string& file, st
 
 std::vector<IniEntry> read_ini(const std::string& file, std::vector<std::string>& mistakes) {
   std::ifstream stream = open_to_read(file);
-  std::string text(most_bytes + 1, '\0');
-  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(stream.gcount()));
+  std::string text;
+  for (std::array<char, 4096> block{}; text.size() <= most_bytes && stream;) {
+    stream.read(block.data(), std::ssize(block));
+    text.append(block.data(), static_cast<std::size_t>(stream.gcount()));
+  }
   if (text.size() > most_bytes) {
     mistakes.push_back(fmt::format("{} has more than {} bytes: name an INI file", file, most_bytes));
     return {};

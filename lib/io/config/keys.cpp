@@ -1,5 +1,7 @@
 #include "io/config/keys.h"
 
+#include <algorithm>
+
 #include "io/config/names.h"
 
 namespace lyceum {
@@ -8,9 +10,9 @@ namespace {
 namespace po = boost::program_options;
 
 struct Binder {
-  po::options_description& options;
+  std::vector<ConfigKey>& keys;
   void operator()(const char* name, Member member, Domain domain, const char* help) {
-    options.add_options()(name, new Setting(std::move(member), std::move(domain)), help);
+    keys.push_back({name, Setting(std::move(member), std::move(domain)), help});
   }
   void operator()(const char* name, const EnumMember& member, const char* help) {
     (*this)(name, member, {.names = member.names()}, help);
@@ -230,8 +232,10 @@ void bind_cadence(Binder key, Config& config) {
 
 }  // namespace
 
-void bind(po::options_description& options, Config& config) {
-  const Binder key{options};
+std::vector<ConfigKey> keys_of(Config& config) {
+  std::vector<ConfigKey> keys;
+  keys.reserve(256);
+  const Binder key{keys};
   bind_run(key, config.run);
   bind_data(key, config.data);
   bind_batch(key, config.batch);
@@ -243,8 +247,20 @@ void bind(po::options_description& options, Config& config) {
   bind_optim(key, config.optim);
   bind_parallel(key, config.parallel);
   bind_cadence(key, config);
+  return keys;
 }
 
-const Setting& setting_of(const po::option_description& key) { return static_cast<const Setting&>(*key.semantic()); }
+const ConfigKey* find_key(std::span<const ConfigKey> keys, std::string_view name) {
+  const auto found = std::ranges::find(keys, name, &ConfigKey::name);
+  return found == keys.end() ? nullptr : &*found;
+}
+
+po::options_description options_of(std::span<const ConfigKey> keys) {
+  po::options_description options;
+  for (const ConfigKey& key : keys) {
+    options.add_options()(key.name.c_str(), new Setting(key.setting), key.help.c_str());
+  }
+  return options;
+}
 
 }  // namespace lyceum

@@ -2,15 +2,29 @@
 
 #include <boost/program_options.hpp>
 
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "io/config/config.h"
 #include "io/config/setting.h"
 
 namespace lyceum {
 
-/// Adds every key of `config`, section by section; `config` must outlive the options.
-void bind(boost::program_options::options_description& options, Config& config);
+/// A key, bound to its member of a Config.
+struct ConfigKey {
+  std::string name;
+  Setting setting;
+  std::string help;
+};
+/// Every key of `config`, section by section; `config` must outlive them.
+std::vector<ConfigKey> keys_of(Config& config);
 
-/// The Setting of a key that `bind` added.
-const Setting& setting_of(const boost::program_options::option_description& key);
+/// The key of that name, or null.
+const ConfigKey* find_key(std::span<const ConfigKey> keys, std::string_view name);
+
+/// The same as options of a command line.
+boost::program_options::options_description options_of(std::span<const ConfigKey> keys);
 
 }  // namespace lyceum

@@ -153,11 +153,10 @@ std::string file_of(std::int64_t object) {
 }
 
 /// Whether reading a dataset would open files that are not next to its own: a file from somebody else could so have any
-/// file of this machine read.
+/// file of this machine read. (The driver refuses to read the names of external storage.)
 bool lies_elsewhere(std::int64_t dataset, const std::string& own_file) {
   if (file_of(dataset) != own_file) return true;
   const Handle list(H5Dget_create_plist(dataset), H5Pclose);
-  if (H5Pget_external_count(list.id()) > 0) return true;
   if (H5Pget_layout(list.id()) != H5D_VIRTUAL) return false;
   std::size_t sources = 0;
   H5Pget_virtual_count(list.id(), &sources);

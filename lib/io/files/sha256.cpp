@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <openssl/evp.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -56,7 +58,9 @@ FileDigest digest_of_file(const std::filesystem::path& path, const std::stop_tok
   posix_fadvise(descriptor, 0, 0, POSIX_FADV_SEQUENTIAL);
   Sha256 hash;
   FileDigest digest;
-  std::vector<std::byte> buffer(std::size_t{1} << 20);
+  struct stat status {};
+  const std::int64_t size = fstat(descriptor, &status) == 0 ? status.st_size : 0;
+  std::vector<std::byte> buffer(static_cast<std::size_t>(std::clamp<std::int64_t>(size, 1 << 12, 1 << 20)));
   while (true) {
     require(!stop.stop_requested(), "{}: asked to stop", path.string());
     const ssize_t got = uninterrupted([&] { return ::read(descriptor, buffer.data(), buffer.size()); });

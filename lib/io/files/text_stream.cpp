@@ -1,6 +1,7 @@
 #include "io/files/text_stream.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -19,7 +20,7 @@ namespace lyceum {
 
 namespace {
 
-constexpr std::size_t buffer_bytes = 1 << 18;
+constexpr std::int64_t most_buffer_bytes = 1 << 18;
 
 /// The file as it is.
 class RawFile {
@@ -45,6 +46,14 @@ class RawFile {
                   std::generic_category().message(errno));
     position_ = to;
   }
+  /// Bytes to read it by: more than that are of no use.
+  std::size_t buffer_bytes() const {
+    constexpr std::int64_t fewest = 1 << 12;
+    struct stat status {};
+    const bool regular = fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode);
+    return static_cast<std::size_t>(regular ? std::clamp<std::int64_t>(status.st_size, fewest, most_buffer_bytes)
+                                            : most_buffer_bytes);
+  }
   const std::string& path() const { return path_; }
   std::int64_t position() const { return position_; }
 
@@ -57,7 +66,7 @@ class RawFile {
 /// What a decoder has not taken yet of the file.
 struct Input {
   RawFile& file;
-  std::vector<char> buffer = std::vector<char>(buffer_bytes);
+  std::vector<char> buffer = std::vector<char>(file.buffer_bytes());
   std::size_t begin = 0, end = 0;
 
   /// Reads on when all is taken; false at the file's end.
@@ -205,7 +214,7 @@ void TextStream::skip(std::int64_t bytes) {
     input.begin = input.end = 0;
     return;
   }
-  std::vector<char> left_out(buffer_bytes);
+  std::vector<char> left_out(static_cast<std::size_t>(std::clamp<std::int64_t>(bytes, 0, most_buffer_bytes)));
   while (bytes > 0) {
     const auto now = static_cast<std::size_t>(std::min<std::int64_t>(bytes, std::ssize(left_out)));
     if (read(std::span(left_out).first(now)) < now) fail_cut(input);

@@ -6,16 +6,20 @@
 
 namespace lyceum {
 
-std::size_t edit_distance(std::string_view a, std::string_view b) {
+std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t most) {
+  const std::size_t lengths_differ = std::max(a.size(), b.size()) - std::min(a.size(), b.size());
+  if (lengths_differ > most) return lengths_differ;
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);
   for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
+    std::size_t diagonal = std::exchange(row[0], i + 1), least = i + 1;
     for (std::size_t j = 0; j < b.size(); ++j) {
       const std::size_t replaced = diagonal + (a[i] != b[j]);
       diagonal = row[j + 1];
       row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
+      least = std::min(least, row[j + 1]);
     }
+    if (least > most) return least;  // every way to the last row goes through this one
   }
   return row.back();
 }
@@ -24,7 +28,7 @@ std::string nearest_word(std::string_view misspelt, const std::vector<std::strin
   constexpr std::size_t longest = 64;  // nobody means a word of ours by more
   std::pair<std::size_t, std::string> best{std::max<std::size_t>(2, misspelt.size() / 3) + 1, ""};
   if (misspelt.size() > longest) return {};
-  for (const std::string& word : words) best = std::min(best, {edit_distance(misspelt, word), word});
+  for (const std::string& word : words) best = std::min(best, {edit_distance(misspelt, word, best.first), word});
   return best.second;
 }
 

@@ -6,11 +6,13 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace lyceum {
 
-/// The tokens of words that a thread has met. It forgets all of them when it is full.
+/// The tokens of words that a thread has met: a table at most half full, which grows up to a limit and then forgets
+/// all of them.
 class WordCache {
  public:
   /// Words up to this many bytes are worth remembering: longer ones seldom come again.
@@ -21,9 +23,9 @@ class WordCache {
   void append(std::string_view word, std::vector<std::int32_t>& tokens, const Encode& encode) {
     if (word.size() > longest_word) return encode(word, tokens);
     const std::size_t hash = std::hash<std::string_view>()(word);
-    if (slots_.empty()) slots_.resize(slot_count);
-    std::size_t at = hash & (slot_count - 1);
-    for (; slots_[at].used; at = (at + 1) & (slot_count - 1)) {
+    if (slots_.empty()) slots_.resize(first_slots);
+    std::size_t at = hash & (slots_.size() - 1);
+    for (; slots_[at].used; at = next(at)) {
       const Slot& slot = slots_[at];
       if (slot.hash != static_cast<std::uint32_t>(hash >> 32) || word_of(slot) != word) continue;
       const auto first = tokens_.begin() + slot.tokens;
@@ -32,12 +34,15 @@ class WordCache {
     }
     const std::size_t before = tokens.size();
     encode(word, tokens);
+    if (2 * count_ == slots_.size()) {
+      make_room();
+      at = free_slot(hash);
+    }
     remember(at, hash, word, std::span(tokens).subspan(before));
   }
 
  private:
-  static constexpr std::size_t slot_count = std::size_t{1} << 18;
-  static constexpr std::size_t most_words = slot_count / 2;
+  static constexpr std::size_t first_slots = std::size_t{1} << 8, most_slots = std::size_t{1} << 18;
 
   struct Slot {
     std::uint32_t hash = 0;  // upper half
@@ -49,14 +54,29 @@ class WordCache {
 
   std::string_view word_of(const Slot& slot) const { return std::string_view(words_).substr(slot.begin, slot.size); }
 
-  void remember(std::size_t at, std::size_t hash, std::string_view word, std::span<const std::int32_t> tokens) {
-    if (count_ == most_words) {
-      slots_.assign(slot_count, {});
+  std::size_t next(std::size_t at) const { return (at + 1) & (slots_.size() - 1); }
+  std::size_t free_slot(std::size_t hash) const {
+    std::size_t at = hash & (slots_.size() - 1);
+    while (slots_[at].used) at = next(at);
+    return at;
+  }
+
+  /// Twice as many slots; where there are as many as may be, all words are forgotten.
+  void make_room() {
+    const bool full = slots_.size() == most_slots;
+    const std::vector<Slot> before = std::exchange(slots_, std::vector<Slot>(full ? most_slots : 2 * slots_.size()));
+    if (full) {
       words_.clear();
       tokens_.clear();
       count_ = 0;
-      at = hash & (slot_count - 1);
+      return;
     }
+    for (const Slot& slot : before) {
+      if (slot.used) slots_[free_slot(std::hash<std::string_view>()(word_of(slot)))] = slot;
+    }
+  }
+
+  void remember(std::size_t at, std::size_t hash, std::string_view word, std::span<const std::int32_t> tokens) {
     slots_[at] = {.hash = static_cast<std::uint32_t>(hash >> 32),
                   .begin = static_cast<std::uint32_t>(words_.size()),
                   .tokens = static_cast<std::uint32_t>(tokens_.size()),

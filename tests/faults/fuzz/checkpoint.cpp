@@ -39,6 +39,7 @@ void read_all(const SavedCheckpoint& saved) {
 /// A shard of a checkpoint: damaged, which its digest must tell before HDF5 opens it, and forged with a right digest.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
+  fuzz::reuse_hdf5_memory();
   static const fuzz::SavedCheckpoint saved;
   const std::string_view bytes = fuzz::text_of(data, size);
   fuzz::input_file(saved.shard, bytes);

@@ -10,6 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::filesystem::path corpus = LYCEUM_CORPUS;
     std::filesystem::copy_file(corpus / "hf_config/seed-llama", fuzz::folder() / hugging_face::config_name);
     std::filesystem::copy_file(corpus / "safetensors/seed-three", fuzz::folder() / hugging_face::weights_name);
+    hugging_face::ModelFolder{fuzz::folder()};  // throws where anything but the index would be refused
     return true;
   }();
   fuzz::input_file(hugging_face::index_name, fuzz::text_of(data, size));

@@ -8,6 +8,7 @@
 /// routing.h5, as a reader takes it and as a resumed run goes on with it.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
+  fuzz::reuse_hdf5_memory();
   const std::filesystem::path file = fuzz::input_file("routing.h5", fuzz::text_of(data, size));
   return fuzz::taken_or_refused([&] {
     const RoutingHistory history = read_routing(file);

@@ -315,26 +315,17 @@ def seed_hugging_face():
     seed("safetensors", "odd-extents", safetensors_file({"a": ("F32", [1 << 62, 1 << 62, 0], [0, 0])}, b""))
     seed("safetensors", "odd-length", struct.pack("<Q", (1 << 64) - 1) + b"{}")
     seed("safetensors", "odd-deep", struct.pack("<Q", DEEP) + b"[" * DEEP)
-    common = {"vocab_size": 64, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
-              "num_key_value_heads": 2, "head_dim": None, "max_position_embeddings": 32, "rms_norm_eps": 1e-5,
-              "hidden_act": "silu", "tie_word_embeddings": False, "rope_theta": 500.0, "intermediate_size": 24,
-              "num_experts_per_tok": 2, "moe_intermediate_size": 12, "norm_topk_prob": True, "num_experts": 6}
-    more = {"llama": {"rope_scaling": None, "mlp_bias": False}, "mixtral": {"num_local_experts": 6, "sliding_window": 32},
-            "deepseek": {"n_routed_experts": 6, "n_shared_experts": 2, "first_k_dense_replace": 1, "moe_layer_freq": 1},
-            "qwen2_moe": {"shared_expert_intermediate_size": 24, "mlp_only_layers": [0], "decoder_sparse_step": 1},
-            "qwen3_moe": {"attention_bias": True}, "olmoe": {"clip_qkv": None},
-            "glm4_moe": {"n_routed_experts": 6, "n_shared_experts": 1, "n_group": 3, "topk_group": 2, "use_qk_norm": True,
-                         "partial_rotary_factor": 1.0, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}}
-    for kind, keys in more.items():
-        seed("hf_config", "seed-" + kind, json.dumps(common | {"model_type": kind} | keys, indent=1))
+    fixtures = SOURCE / "tests/end_to_end/hf"
+    for file in sorted(fixtures.glob("*/config.json")):
+        seed("hf_config", "seed-" + file.parent.name, file.read_text())
+    llama = json.loads((fixtures / "llama/config.json").read_text())
     weights = "model.safetensors"
     seed("hf_index", "seed-one", json.dumps({"metadata": {"total_size": 14}, "weight_map": {"a": weights, "b": weights}}, indent=1))
     seed("hf_index", "odd-folder", '{"weight_map": {"a": ".."}}')
     seed("hf_index", "odd-missing", '{"weight_map": {"a": "model.safetensors", "b": "model-00002.safetensors"}}')
     seed("hf_index", "odd-deep", '{"weight_map": %s}' % ("[" * DEEP + "]" * DEEP))
     seed("hf_config", "odd-deep", '{"model_type":"llama","rope_scaling":%s}' % ("[" * DEEP + "]" * DEEP))
-    seed("hf_config", "odd-numbers", json.dumps(common | {"model_type": "llama", "num_attention_heads": 0,
-                                                          "hidden_size": 1 << 63, "rope_theta": 1e308}))
+    seed("hf_config", "odd-numbers", json.dumps(llama | {"num_attention_heads": 0, "hidden_size": 1 << 63, "rope_theta": 1e308}))
 
 
 def main():

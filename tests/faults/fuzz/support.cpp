@@ -1,8 +1,10 @@
 #include "support.h"
 
+#include <fcntl.h>
+#include <hdf5.h>
 #include <stdlib.h>
+#include <unistd.h>
 
-#include <fstream>
 #include <stdexcept>
 #include <system_error>
 
@@ -35,11 +37,18 @@ const std::filesystem::path& folder() {
 
 std::filesystem::path input_file(const std::filesystem::path& name, std::string_view bytes) {
   const std::filesystem::path path = folder() / name;
-  std::ofstream file(path, std::ios::binary);
-  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  file.close();
-  if (!file) throw std::runtime_error("cannot be written: " + path.string());
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  const auto size = static_cast<ssize_t>(bytes.size());
+  const bool written = file >= 0 && write(file, bytes.data(), bytes.size()) == size && ftruncate(file, size) == 0;
+  if (file >= 0) close(file);
+  if (!written) throw std::runtime_error("cannot be written: " + path.string());
   return path;
+}
+
+void reuse_hdf5_memory() {
+  H5dont_atexit();  // as the library's user does, which must come first
+  constexpr int without_limit = -1;
+  H5set_free_list_limits(without_limit, without_limit, without_limit, without_limit, without_limit, without_limit);
 }
 
 void hold(bool condition, const std::string& what) {
