@@ -226,7 +226,8 @@ TEST(Hdf5, DatasetsWhoseNumbersLieInOtherFoldersAreRefused) {
   const hdf5::File file = hdf5::File::open(path);
   EXPECT_THAT(file.dataset("beside").read<float>(), ElementsAre(1, 2, 3, 4));
   EXPECT_THAT(error_of([&] { file.dataset("external"); }, ExitCode::bad_input),
-              testing::AllOf(HasSubstr(path.string()), HasSubstr("external files, and groups of HDF5 before 1.8, are not read")));
+              testing::AllOf(HasSubstr(path.string()),
+                             HasSubstr("external files, and groups of HDF5 before 1.8, are not read")));
   for (const char* name : {"above", "absolute", "linked"}) {
     EXPECT_THAT(error_of([&] { file.dataset(name); }, ExitCode::bad_input),
                 testing::AllOf(HasSubstr(path.string()), HasSubstr(name), HasSubstr("outside of this file's folder")));
