@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that every test of a run was really run.
+"""Checks that every test of a run was really run, and repeats how those that failed ended.
 
     scripts/check_left_out.py REPORT TESTS [--no-gpu] [--cases FOLDER ...]
 
@@ -60,6 +60,14 @@ def check_cases(folders, no_gpu):
     return runs, len(ran), missing
 
 
+def tell_failures(cases):
+    """The last lines of what failed tests printed, where whoever reads only the end of a long log finds them."""
+    for case in cases:
+        if case.get("status") == "fail":
+            last = (case.findtext("system-out") or "").rstrip().splitlines()[-40:]
+            print(f"test.sh: {case.get('name')} failed:", *last, sep="\n  ", file=sys.stderr)
+
+
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("report")
@@ -68,6 +76,7 @@ def main():
     parser.add_argument("--cases", nargs="+", default=[])
     options = parser.parse_args()
     cases = xml.parse(options.report).getroot().findall("testcase")
+    tell_failures(cases)
     with open(options.tests, encoding="utf-8") as file:
         label_of = labels(json.load(file))
     left_out = [c for c in cases if c.get("status") in ("disabled", "notrun") or c.find("skipped") is not None]

@@ -9,6 +9,7 @@ from pathlib import Path
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts/check_left_out.py"
 RAN = '<testcase name="{}" status="run"><system-out>ok</system-out></testcase>'
 SKIPPED = '<testcase name="{}" status="notrun"><skipped message="{}"/><system-out>{}</system-out></testcase>'
+FAILED = '<testcase name="{}" status="fail"><failure message=""/><system-out>{}</system-out></testcase>'
 DISABLED = '<testcase name="{}" status="disabled"><system-out>Disabled</system-out></testcase>'
 
 
@@ -27,6 +28,12 @@ class CheckLeftOut(unittest.TestCase):
 
     def test_all_ran(self):
         self.assertEqual(self.check([RAN.format("other"), RAN.format("kernel")]), (0, ""))
+
+    def test_the_end_of_what_failed(self):
+        code, said = self.check([RAN.format("other"), FAILED.format("kernel", "".join(f"line {i}\n" for i in range(50)))])
+        self.assertEqual(code, 0)  # ctest's own exit code tells
+        lines = said.splitlines()
+        self.assertEqual(lines[:2] + lines[-1:], ["test.sh: kernel failed:", "  line 10", "  line 49"])
 
     def check_reports(self, *options, **reports):
         """As check(), with GoogleTest reports: PROGRAM_ENTRY={case: result, or a reason why it was skipped}."""
