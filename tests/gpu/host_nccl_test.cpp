@@ -11,6 +11,7 @@
 #include "parallel/comm/mesh.h"
 #include "parallel/comm/pending_state.h"
 #include "support/tested_groups.h"
+#include "support/tested_world.h"
 
 namespace lyceum {
 namespace {
@@ -39,7 +40,7 @@ class HostNccl : public testing::Test {
     return lane;
   }
 
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   const int rank = world.rank(), size = world.size();
   const CudaStream stream = std::get<CudaStream>(tested_stream());
   const std::shared_ptr<SharedState> shared = std::make_shared<SharedState>();
@@ -55,7 +56,7 @@ TEST_F(HostNccl, TheGroupsOfAMeshTakeOneIdTogether) {
                                          {.pipeline = size >= 4 ? 2 : 1, .tensor = 2, .expert_tensor = 2}};
   for (const MeshShape& shape : shapes) {
     const host_nccl::Made before = host_nccl::made();
-    const Mesh mesh = Mesh::create(tested(ProcessGroup::world(60)), shape);
+    const Mesh mesh = Mesh::create(tested(test_world()), shape);
     const host_nccl::Made after = host_nccl::made();
     EXPECT_GE(large_groups(mesh), 1);
     EXPECT_EQ(after.by_id - before.by_id, 1) << shape.text(size);

@@ -17,6 +17,7 @@
 #include "support/checkpoint_model.h"
 #include "support/file_size_limit.h"
 #include "support/shared_directory.h"
+#include "support/tested_world.h"
 
 namespace lyceum {
 namespace {
@@ -87,7 +88,7 @@ std::string common_error(const ProcessGroup& group, const std::function<void()>&
 }
 
 TEST(CheckpointRanks, AnySplitReadsWhatAnyOtherWrote) {
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   const SharedDirectory root(world);
   write(world, root.path(), 7);
   const CheckpointReader reader(root.path() / "step-00000007", 2);
@@ -110,7 +111,7 @@ TEST(CheckpointRanks, AnySplitReadsWhatAnyOtherWrote) {
 }
 
 TEST(CheckpointRanks, OneRankThatFailsFailsAllAndChangesNothing) {
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   const SharedDirectory root(world);
   write(world, root.path(), 1);
   const int last = world.size() - 1;
@@ -130,7 +131,7 @@ TEST(CheckpointRanks, OneRankThatFailsFailsAllAndChangesNothing) {
 }
 
 TEST(CheckpointRanks, AFullDiskOnOneRankIsNamed) {
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   const SharedDirectory root(world);
   write(world, root.path(), 1);
   const int last = world.size() - 1;
@@ -180,7 +181,7 @@ class HeldCheckpoint {
 };
 
 TEST(CheckpointRanks, InTheBackgroundTheSameFilesAreWrittenOfWhatItWas) {
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   const SharedDirectory root(world);
   const fs::path at_once = root.path() / "at once", later = root.path() / "later";
   for (const int step : {1, 2}) {
@@ -198,7 +199,7 @@ TEST(CheckpointRanks, InTheBackgroundTheSameFilesAreWrittenOfWhatItWas) {
 }
 
 TEST(CheckpointRanks, WhatFailsInTheBackgroundOfOneRankFailsAllAndChangesNothing) {
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   const SharedDirectory root(world);
   write(world, root.path(), 1);
   const int last = world.size() - 1;
@@ -228,7 +229,7 @@ TEST(CheckpointRanks, WhatFailsInTheBackgroundOfOneRankFailsAllAndChangesNothing
 }
 
 TEST(CheckpointRanks, WhatIsNotPublishedIsMended) {
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   const SharedDirectory root(world);
   write(world, root.path(), 1);
   { HeldCheckpoint(world, root.path(), 2); }
@@ -244,7 +245,7 @@ TEST(CheckpointRanks, WhatIsNotPublishedIsMended) {
 }
 
 TEST(CheckpointRanks, PiecesThatDoNotCoverOnceAreNamed) {
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   if (world.size() == 1) GTEST_SKIP() << "needs two ranks";
   const SharedDirectory root(world);
   const auto save = [&](const std::function<void(TestPieces&)>& change) {
@@ -276,7 +277,7 @@ TEST(CheckpointRanks, PiecesThatDoNotCoverOnceAreNamed) {
 }
 
 TEST(CheckpointRanks, AutoFallsBackTogetherAndNamesTheDamage) {
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   const SharedDirectory root(world);
   std::vector<std::string> warnings;
   const auto choose = [&](const std::string& resume) {
@@ -317,7 +318,7 @@ TEST(CheckpointRanks, AutoFallsBackTogetherAndNamesTheDamage) {
 
 /// h5py must see in index.h5 what the ranks wrote, also after the directory moved. The values go to it as a raw file.
 TEST(CheckpointRanks, H5pySeesWholeTensors) {
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   const SharedDirectory root(world);
   write(world, root.path(), 12);
   if (world.rank() != 0) return;

@@ -4,6 +4,7 @@
 #include "model/balance_loss.h"
 #include "parallel/tensor/token_layout.h"
 #include "support/op_check.h"
+#include "support/tested_world.h"
 
 namespace lyceum {
 namespace {
@@ -60,7 +61,7 @@ Results losses_of(const Stream& stream, const Tensor& all, const TokenLayout& la
 
 /// Runs of tokens end anywhere in a sequence, some ranks have none.
 TEST(BalanceLossOnRanks, SharedTokensGiveTheLossOfTheWholeSequences) {
-  const ProcessGroup group = ProcessGroup::world(60), self = ProcessGroup::self();
+  const ProcessGroup group = test_world(), self = ProcessGroup::self();
   const Stream stream = CpuStream(1);
   for (const std::int64_t seq_len : {7, 2}) {
     for (const ProcessGroup* batch : {static_cast<const ProcessGroup*>(nullptr), &self}) {
@@ -80,7 +81,7 @@ TEST(BalanceLossOnRanks, SharedTokensGiveTheLossOfTheWholeSequences) {
 
 /// The batch's counts are those of all data ranks' sequences.
 TEST(BalanceLossOnRanks, BatchCountsAreOfAllRanks) {
-  const ProcessGroup data = ProcessGroup::world(60), self = ProcessGroup::self();
+  const ProcessGroup data = test_world(), self = ProcessGroup::self();
   const Stream stream = CpuStream(1);
   const std::int64_t seq_len = 4, own = sequences * seq_len;
   const Tensor logits = logits_of(stream, own * data.size());

@@ -7,6 +7,7 @@
 #include "parallel/pipeline/executor.h"
 #include "parallel/pipeline/transfers.h"
 #include "support/model_stage.h"
+#include "support/tested_world.h"
 
 namespace lyceum {
 namespace {
@@ -28,7 +29,7 @@ void expect_equal_to_serial(ScheduleKind kind, const PipelineShape& shape, DType
   ModelStage whole(config, *alone, type);
   whole.run(shape.microbatches);
 
-  const auto setup = make_setup(ProcessGroup::world(60), {.pipeline = shape.ranks});
+  const auto setup = make_setup(test_world(), {.pipeline = shape.ranks});
   const ProcessGroup& pipeline = setup->mesh.pipeline;
   const std::vector<Range> blocks = stage_blocks(config, shape.stages());
   std::vector<std::unique_ptr<ModelStage>> parts;
@@ -52,7 +53,7 @@ void expect_equal_to_serial(ScheduleKind kind, const PipelineShape& shape, DType
 }
 
 TEST(PipelinedModel, IsTheSerialModelBitForBit) {
-  const int ranks = ProcessGroup::world(60).size();
+  const int ranks = test_world().size();
   for (const ScheduleKind kind :
        {ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward, ScheduleKind::zero_bubble}) {
     expect_equal_to_serial(kind, {.ranks = ranks, .microbatches = ranks + 1}, DType::f32);

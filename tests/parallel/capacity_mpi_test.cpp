@@ -6,6 +6,7 @@
 #include "core/random.h"
 #include "parallel/expert/capacity.h"
 #include "support/tested_groups.h"
+#include "support/tested_world.h"
 
 namespace lyceum {
 namespace {
@@ -38,7 +39,7 @@ Taken taken_of(const Stream& stream, const TokenLayout& layout, double factor, c
 
 /// Runs of tokens end anywhere in a sequence, some ranks have none.
 TEST(CapacityOnRanks, SharedTokensAreDroppedAsOneRankDoes) {
-  const ProcessGroup group = ProcessGroup::world(60);
+  const ProcessGroup group = test_world();
   const Stream stream = CpuStream(1);
   for (const std::int64_t seq_len : {7, 2}) {
     const std::int64_t tokens = 3 * seq_len;

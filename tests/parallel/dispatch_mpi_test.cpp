@@ -9,6 +9,7 @@
 #include "parallel/expert/combine.h"
 #include "parallel/expert/token_exchange.h"
 #include "support/op_check.h"
+#include "support/tested_world.h"
 
 namespace lyceum {
 namespace {
@@ -244,10 +245,10 @@ std::vector<MeshShape> shapes(int world) {
 }
 
 TEST(TokenExchange, BringsEveryTokenOnceToEachRankOfItsExpertsAndBack) {
-  const int world = ProcessGroup::world(30).size();
+  const int world = test_world().size();
   for (const MeshShape& shape : shapes(world)) {
     SCOPED_TRACE(shape.text(world));
-    const Mesh mesh = Mesh::create(ProcessGroup::world(30), shape);
+    const Mesh mesh = Mesh::create(test_world(), shape);
     for (const bool crowded : {false, true}) {  // crowded: most experts get nothing
       check_exchange(mesh, Placement::contiguous(experts, shape.expert), crowded);
       check_exchange(mesh, scattered(shape.expert), crowded);
@@ -271,7 +272,7 @@ struct Calls {
 
 /// Rank 0 does not send before rank 1 has gone on with what runs meanwhile.
 TEST(TokenExchange, RanksGoOnWhileTokensTravel) {
-  const Mesh mesh = Mesh::create(ProcessGroup::world(30), {.expert = ProcessGroup::world(30).size()});
+  const Mesh mesh = Mesh::create(test_world(), {.expert = test_world().size()});
   const int rank = mesh.world.rank();
   if (mesh.world.size() == 1) GTEST_SKIP() << "one rank";
   const Stream stream = CpuStream(1);

@@ -15,6 +15,7 @@
 #include "parallel/pipeline/executor.h"
 #include "parallel/pipeline/tape_stage.h"
 #include "parallel/pipeline/transfers.h"
+#include "support/tested_world.h"
 
 namespace lyceum {
 namespace {
@@ -143,7 +144,7 @@ void expect_equal_to_serial(ScheduleKind kind, const PipelineShape& shape, const
 }
 
 TEST(PipelineExecutorRanks, EverySchedulesGradientsAreThoseOfOneRank) {
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   const int ranks = world.size();
   for (const ScheduleKind kind :
        {ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward, ScheduleKind::zero_bubble}) {
@@ -155,7 +156,7 @@ TEST(PipelineExecutorRanks, EverySchedulesGradientsAreThoseOfOneRank) {
 }
 
 TEST(PipelineExecutorRanks, ForwardAlone) {
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   const Stream stream = CpuStream(1);
   const PipelineShape shape{.ranks = world.size(), .virtual_stages = 2, .microbatches = 3};
   std::vector<int> cuts;
@@ -168,7 +169,7 @@ TEST(PipelineExecutorRanks, ForwardAlone) {
 }
 
 TEST(PipelineExecutorRanks, OneStepAfterAnother) {
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   const Stream stream = CpuStream(1);
   const PipelineShape shape{.ranks = world.size(), .microbatches = 5};
   std::vector<int> cuts;

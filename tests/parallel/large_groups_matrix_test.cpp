@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "parallel/comm/process_group.h"
+#include "support/tested_world.h"
 
 namespace lyceum {
 namespace {
@@ -22,7 +23,7 @@ class LargeGroups : public testing::Test {
       if (world.rank() < ranks) each(group);
     }
   }
-  ProcessGroup world = ProcessGroup::world(60);
+  ProcessGroup world = test_world();
 };
 
 float contribution(int rank, std::size_t i) {

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "parallel/comm/mesh.h"
+#include "support/tested_world.h"
 
 namespace lyceum {
 namespace {
@@ -32,7 +33,7 @@ TEST(MeshMpiTest, GroupsJoinTheRanksThatDifferOnOneAxis) {
         MeshShape{.expert = 8, .expert_hosts = 4}, MeshShape{.expert = 4, .expert_tensor = 2, .expert_hosts = 2},
         MeshShape{.pipeline = 2, .expert = 4, .expert_hosts = 3},
         MeshShape{.pipeline = 2, .tensor = 2, .expert = 2, .expert_tensor = 2}}) {
-    ProcessGroup world = ProcessGroup::world(60);
+    ProcessGroup world = test_world();
     if (!shape.problem(world.size()).empty()) {
       EXPECT_THROW(Mesh::create(std::move(world), shape), Error);
       continue;

@@ -16,6 +16,7 @@
 
 #include "support/errors.h"
 #include "support/tested_groups.h"
+#include "support/tested_world.h"
 
 namespace lyceum {
 namespace {
@@ -24,7 +25,7 @@ using testing::HasSubstr;
 
 class PartsTest : public testing::Test {
  protected:
-  ProcessGroup world = tested(ProcessGroup::world(60));
+  ProcessGroup world = tested(test_world());
   const int rank = world.rank(), size = world.size();
   const Stream stream = tested_stream();
 

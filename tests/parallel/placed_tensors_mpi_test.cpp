@@ -12,6 +12,7 @@
 #include "parallel/comm/ledger.h"
 #include "parallel/comm/mesh.h"
 #include "support/tested_groups.h"
+#include "support/tested_world.h"
 #ifdef LYCEUM_CUDA
 #include "parallel/comm/gpu_place.h"
 #endif
@@ -23,7 +24,7 @@ using testing::HasSubstr;
 
 class PlacedTensors : public testing::Test {
  protected:
-  const ProcessGroup world = tested(ProcessGroup::world(60));
+  const ProcessGroup world = tested(test_world());
   const int rank = world.rank(), size = world.size();
   const Stream stream = tested_stream();
 };
@@ -239,7 +240,7 @@ TEST_F(PlacedTensors, AStartedOperationKeepsItsTensorAndItsGroup) {
 }
 
 TEST_F(PlacedTensors, TrafficAndLedgerAreThoseOfTheHost) {
-  const ProcessGroup host = ProcessGroup::world(60), device = tested(host);
+  const ProcessGroup host = test_world(), device = tested(host);
   const auto calls = [&](const ProcessGroup& group, const Stream& where) {
     std::vector<std::string> noted;
     group.ledger().listen([&](const LedgerEntry& entry) {
@@ -308,7 +309,7 @@ TEST_F(PlacedTensors, AnErrorOnItsWayOutDoesNotWait) {
   const Tensor values = tensor_of(std::vector<float>(64));
   if (rank != 0) {
     try {
-      const ProcessGroup patient = tested(ProcessGroup::world(60).split(0, rank, "patient"));
+      const ProcessGroup patient = tested(test_world().split(0, rank, "patient"));
       const Pending dropped = patient.all_reduce_async(values);
       fail(ExitCode::failed, "something else went wrong");
     } catch (const Error& error) {
@@ -316,7 +317,7 @@ TEST_F(PlacedTensors, AnErrorOnItsWayOutDoesNotWait) {
     }
     values_of<float>(values);
   } else {
-    const ProcessGroup patient = tested(ProcessGroup::world(60).split(0, rank, "patient"));
+    const ProcessGroup patient = tested(test_world().split(0, rank, "patient"));
   }
   world.barrier();
 }
@@ -335,7 +336,7 @@ TEST_F(PlacedTensors, AGroupOfOneCopiesWhereItsTensorsLie) {
 }
 
 TEST_F(PlacedTensors, EveryGroupOfAMeshIsThere) {
-  const Mesh mesh = Mesh::create(tested(ProcessGroup::world(60)), {});
+  const Mesh mesh = Mesh::create(tested(test_world()), {});
   for (const ProcessGroup* group : {&mesh.data, &mesh.tensor, &mesh.data_tensor, &mesh.expert_data}) {
     const Tensor values = tensor_of(std::vector<std::int32_t>(10, group->rank()));
     group->all_reduce_async(values).wait();
@@ -351,7 +352,7 @@ TEST_F(PlacedTensors, StreamsAndTransportsMustFit) {
 #ifdef LYCEUM_CUDA
   if (!tests_run_on_gpu()) return;
   EXPECT_THROW(static_cast<void>(host.on(stream, Transport::mpi)), Error);
-  const ProcessGroup all = ProcessGroup::world(60);
+  const ProcessGroup all = test_world();
   const GpuPlace place = place_on_gpus(all);
   EXPECT_EQ(place.device, all.rank() % CudaStream::device_count());  // on one machine
   EXPECT_EQ(place.shared, all.size() > CudaStream::device_count());

@@ -12,6 +12,7 @@
 
 #include "core/random.h"
 #include "parallel/comm/process_group.h"
+#include "support/tested_world.h"
 
 namespace lyceum {
 namespace {
@@ -20,7 +21,7 @@ using testing::HasSubstr;
 
 class ProcessGroupTest : public testing::Test {
  protected:
-  ProcessGroup world = ProcessGroup::world(60);
+  ProcessGroup world = test_world();
   const int rank = world.rank(), size = world.size();
 };
 

@@ -7,6 +7,7 @@
 
 #include "core/random.h"
 #include "parallel/tensor/qk_norm.h"
+#include "support/tested_world.h"
 
 namespace lyceum {
 namespace {
@@ -81,7 +82,7 @@ void expect_near(std::span<const double> actual, std::span<const double> expecte
 }
 
 TEST(QkNorm, OfHeadsOnManyRanksIsThatOfOneRank) {
-  const ProcessGroup group = ProcessGroup::world(60), alone = ProcessGroup::self();
+  const ProcessGroup group = test_world(), alone = ProcessGroup::self();
   const int rank = group.rank(), ranks = group.size();
   for (const bool by_head : {true, false}) {
     const Normed whole(alone, by_head, 0, ranks, ranks), own(group, by_head, rank, 1, ranks);

@@ -9,6 +9,7 @@
 #include "parallel/expert/token_exchange.h"
 #include "support/errors.h"
 #include "support/tested_groups.h"
+#include "support/tested_world.h"
 
 namespace lyceum {
 namespace {
@@ -17,7 +18,7 @@ constexpr std::int64_t width = 3;
 
 class RowsTest : public testing::Test {
  protected:
-  const ProcessGroup world = tested(ProcessGroup::world(60));
+  const ProcessGroup world = tested(test_world());
   const int rank = world.rank(), size = world.size();
   const Stream stream = tested_stream();
 
@@ -79,7 +80,7 @@ TEST_F(RowsTest, OfTwoTasksOneStartsWhereTheOtherWouldWait) {
 
 /// The other ranks send nothing before rank 0 has seen what its other task computed.
 TEST_F(RowsTest, WhatTheOtherTaskComputesDoesNotWaitForThem) {
-  const ProcessGroup others = ProcessGroup::world(60);
+  const ProcessGroup others = test_world();
   const Exchange one = exchange(1);
   const auto travel = [&] {
     if (rank > 0) others.barrier();
@@ -96,7 +97,7 @@ TEST_F(RowsTest, WhatTheOtherTaskComputesDoesNotWaitForThem) {
 }
 
 TEST_F(RowsTest, AnErrorOfOneTaskGivesUpWhatTheOtherHasUnderWay) {
-  const ProcessGroup own = tested(ProcessGroup::world(60));
+  const ProcessGroup own = tested(test_world());
   const auto waits = [&] {
     const Exchange one = exchange(1);
     RowsUnderWay rows(stream, own, tensor_of(one.sent).view(0, {std::ssize(one.sent) / width, width}), one.sends,

@@ -4,6 +4,7 @@
 
 #include "parallel/comm/mesh.h"
 #include "parallel/comm/sequences.h"
+#include "support/tested_world.h"
 
 namespace lyceum {
 namespace {
@@ -34,7 +35,7 @@ class SequencesTest : public testing::Test {
     return told;
   }
 
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   const int rank = world.rank(), size = world.size(), last = size - 1;
   const std::string last_text = std::to_string(last);
   const Tensor tensor = Tensor::empty(RehearsalStream(), DType::f32, {10});

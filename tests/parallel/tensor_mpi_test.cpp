@@ -7,6 +7,7 @@
 #include "parallel/tensor/token_layout.h"
 #include "support/grid.h"
 #include "support/op_check.h"
+#include "support/tested_world.h"
 
 namespace lyceum {
 namespace {
@@ -98,7 +99,7 @@ class Collectives : public testing::Test {
           .check();
     }
   }
-  ProcessGroup group = ProcessGroup::world(60);
+  ProcessGroup group = test_world();
 };
 
 TEST_F(Collectives, IdentityAllReduce) { check<IdentityAllReduce>("f", true, false, false); }
@@ -161,7 +162,7 @@ class SharedVocabulary : public testing::Test {
     return x;
   }
 
-  ProcessGroup group = ProcessGroup::world(60), alone = ProcessGroup::self();
+  ProcessGroup group = test_world(), alone = ProcessGroup::self();
   Stream stream = CpuStream(1);
   Range words = part_of(vocab, group.rank(), group.size());
   Tensor targets = i32_tensor(stream, {tokens}, {0, 18, 7, 7, 12});
@@ -244,7 +245,7 @@ TEST_F(SharedVocabulary, ANanOfOneRankReachesAll) {
 }
 
 TEST(TokenLayoutOnRanks, SharesOutRunsOfTokens) {
-  const ProcessGroup group = ProcessGroup::world(60);
+  const ProcessGroup group = test_world();
   const TokenLayout layout(group, false, 21, 7);
   EXPECT_EQ(layout.sequences(), 3);
   EXPECT_EQ(layout.own(), part_of(21, group.rank(), group.size()));
@@ -255,7 +256,7 @@ TEST(TokenLayoutOnRanks, SharesOutRunsOfTokens) {
 
 /// Every rank goes on with the sum as the others do, so a part's gradient is that of the sum.
 TEST(TokenLayoutOnRanks, AddsUpWhatRanksMakeOfTheirRuns) {
-  const ProcessGroup group = ProcessGroup::world(60);
+  const ProcessGroup group = test_world();
   const TokenLayout layout(group, false, 21, 7);
   const Stream& stream = tested_stream();
   Tape tape(stream);

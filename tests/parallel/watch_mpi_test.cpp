@@ -9,6 +9,7 @@
 
 #include "parallel/comm/ledger.h"
 #include "parallel/comm/process_group.h"
+#include "support/tested_world.h"
 
 namespace lyceum {
 namespace {
@@ -37,7 +38,7 @@ class WatchTest : public testing::Test {
     return std::ranges::count_if(errors, [&](const auto& error) { return error.find(part) != error.npos; });
   }
 
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   const int rank = world.rank(), size = world.size();
   const int last = size - 1;
   std::vector<float> values = std::vector<float>(256);

@@ -16,6 +16,7 @@
 #include "parallel/data/norm_sums.h"
 #include "parallel/data/zero.h"
 #include "support/errors.h"
+#include "support/tested_world.h"
 
 namespace lyceum {
 namespace {
@@ -31,7 +32,7 @@ float zero_part(int rank, int step, std::int64_t micro, std::size_t unit, std::i
 class ZeroTest : public testing::Test {
  protected:
   const CpuStream stream{1};
-  const Mesh mesh = Mesh::create(ProcessGroup::world(60), {});
+  const Mesh mesh = Mesh::create(test_world(), {});
   const int rank = mesh.data.rank(), size = mesh.data.size();
   std::vector<std::unique_ptr<ParameterUnit>> own_units;
   std::vector<ParameterUnit*> units;

@@ -4,6 +4,7 @@
 #include "io/config/names.h"
 #include "plan/piece.h"
 #include "support/model_stage.h"
+#include "support/tested_world.h"
 
 namespace lyceum {
 namespace {
@@ -37,7 +38,7 @@ std::int64_t held(Config config, const RunSetup& setup, std::int64_t layers, std
 }
 
 void expect_counted(Config config, const std::string& name) {
-  ProcessGroup world = ProcessGroup::world(60);
+  ProcessGroup world = test_world();
   resolve(config, world.size());
   require_none(problems(config, world.size()));
   const auto setup = make_setup(std::move(world), mesh_shape(config.parallel));
@@ -61,7 +62,7 @@ void expect_counted(Config config, const std::string& name) {
 }
 
 TEST(Pieces, BlocksKeepWhatForwardHolds) {
-  const int world = ProcessGroup::world(60).size(), two = std::min(world, 2);
+  const int world = test_world().size(), two = std::min(world, 2);
   Config config = counted_config();
   config.parallel.expert = std::min(world, 4);
   expect_counted(config, "experts");
@@ -110,12 +111,12 @@ TEST(Pieces, BlocksKeepWhatForwardHolds) {
 
 /// What the head keeps, by what is there with other words and chunks.
 TEST(Pieces, OutputsKeepWhatForwardHolds) {
-  const int world = ProcessGroup::world(60).size();
+  const int world = test_world().size();
   for (const bool sequence : {false, true}) {
     Config config = counted_config();
     config.parallel.tensor = std::min(world, 2);
     config.parallel.sequence = sequence;
-    ProcessGroup all = ProcessGroup::world(60);
+    ProcessGroup all = test_world();
     resolve(config, all.size());
     const auto setup = make_setup(std::move(all), {.tensor = config.parallel.tensor});
     const Place place = Place::of(config.parallel, world, setup->mesh.world.rank());

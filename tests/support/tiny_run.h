@@ -10,6 +10,7 @@
 #include "io/data/token_loader.h"
 #include "support/temporary_directory.h"
 #include "support/tested_groups.h"
+#include "support/tested_world.h"
 #include "train/run_setup.h"
 #include "train/samples.h"
 
@@ -36,7 +37,7 @@ inline Config tiny_config() {
   config.balance = {
       .expert = 0.05, .device = 0.02, .device_groups = 3, .scope = BalanceScope::sequence, .z_loss = 0.01};
   config.optim.lr = 1e-2;
-  config.run.timeout_seconds = 60;
+  config.run.timeout_seconds = patience;
   return config;
 }
 
@@ -84,7 +85,7 @@ class TinyData {
 };
 
 /// Ranks that this program runs on.
-inline int world_size() { return ProcessGroup::world(60).size(); }
+inline int world_size() { return test_world().size(); }
 
 inline std::unique_ptr<RunSetup> make_setup(const ProcessGroup& world, const MeshShape& shape,
                                             const Stream& stream = fresh_stream()) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <iterator>
 
+#include "support/tested_world.h"
 #include "support/trajectory.h"
 
 namespace lyceum {
@@ -570,7 +571,7 @@ TEST(AxesMatrix, HasFortyMeshesAndEveryKindOfThem) {
 }
 
 TEST(AxesMatrix, EveryMeshIsTheSerialRun) {
-  const ProcessGroup world = ProcessGroup::world(120);
+  const ProcessGroup world = test_world();
   const auto serial = serial_runs(world);
   for (const auto& [name, run] : serial) EXPECT_GT(run.back().grad_norm, 0) << name;
   for (const int ranks : {1, 2, 4, 8, 16}) {

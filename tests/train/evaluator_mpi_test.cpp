@@ -5,6 +5,7 @@
 #include <set>
 
 #include "support/logged_tokens.h"
+#include "support/tested_world.h"
 #include "support/tiny_run.h"
 #include "train/evaluator.h"
 
@@ -32,8 +33,8 @@ TEST(Evaluate, ReadsEverySampleOnceOnEveryMesh) {
     const Evaluation serial = evaluate_on(config, ProcessGroup::self(), 8, batches);
     EXPECT_EQ(serial.samples, batches == 1 ? 8 : 46);
     EXPECT_EQ(serial.tokens, serial.samples * config.batch.seq_len);
-    for (const int tensor : {1, std::min(2, ProcessGroup::world(60).size())}) {
-      const Evaluation mesh = evaluate_on(config, ProcessGroup::world(60), 3, batches, tensor);
+    for (const int tensor : {1, std::min(2, test_world().size())}) {
+      const Evaluation mesh = evaluate_on(config, test_world(), 3, batches, tensor);
       EXPECT_EQ(mesh.samples, serial.samples);
       EXPECT_EQ(mesh.tokens, serial.tokens);
       EXPECT_TRUE(std::abs(mesh.loss - serial.loss) <= 1e-5 * serial.loss) << mesh.loss << " for " << serial.loss;
@@ -68,7 +69,7 @@ TEST(Evaluate, SpreadsItsSampleAndTellsHowSureItIs) {
 }
 
 TEST(TokenLogOf, AnEvaluationIsTheSameOnEveryMesh) {
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   for (const std::int64_t batches : {0, 3}) {
     Config config = tiny_config();
     config.balance = {};
@@ -122,7 +123,7 @@ TEST(TokenLogOf, AnEvaluationAddsUpToIt) {
 
 /// With all experts chosen, the first mixture tells the order that its router has them in; nothing before it routes.
 TEST(SkipTop, TakesTheNextOnesOnEveryMesh) {
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   for (const std::int64_t groups : {0, 2}) {
     Config config = tiny_config();
     config.balance = {.device_groups = 3};
@@ -153,7 +154,7 @@ TEST(SkipTop, TakesTheNextOnesOnEveryMesh) {
 TEST(Evaluate, AnUntrainedModelKnowsNothing) {
   Config config = tiny_config();
   config.model.init_std = 1e-3;
-  const Evaluation evaluation = evaluate_on(config, ProcessGroup::world(60), 8, 0);
+  const Evaluation evaluation = evaluate_on(config, test_world(), 8, 0);
   EXPECT_NEAR(evaluation.loss, std::log(61.0), 1e-2);
 }
 

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "support/tested_world.h"
 #include "support/tiny_run.h"
 #include "support/trajectory.h"
 
@@ -33,7 +34,7 @@ TEST(ExpertPadding, StaysZeroWhileTheExpertsTrain) {
     config.moe.expert_sizes = {5, 8, 3, 9};
     config.moe.experts = 4;
     config.optim.weight_decay = 0.1;
-    TinyTraining training(config, ProcessGroup::world(60));
+    TinyTraining training(config, test_world());
     training.run(0, 4);
     std::int64_t padding = 0, trained = 0;
     for (const auto& unit : training.model().units()) {

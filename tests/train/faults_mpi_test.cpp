@@ -11,6 +11,7 @@
 #include <string>
 
 #include "core/random.h"
+#include "support/tested_world.h"
 #include "support/trajectory.h"
 
 namespace lyceum {
@@ -90,24 +91,24 @@ std::string problem_of(TinyTraining& training, int step) {
 /// Collective: how many faults of a kind were found; those that did no harm are none.
 void tell(const std::string& kind, std::int64_t found, std::int64_t faults, std::int64_t harmless = 0) {
   std::array<std::int64_t, 3> all{found, faults, harmless};
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   world.all_reduce(std::span(all));
   if (world.rank() != 0) return;
   std::cout << kind << ": " << all[0] << " of " << all[1] - all[2] << " found, " << all[2] << " without effect\n";
 }
 
 TEST(Faults, WatchingChangesNoBit) {
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   for (const int zero : {0, 1, 2, 3}) {
     Config config = watched_config(zero);
     config.parallel.expert = std::min(world.size(), 2);
-    const Trajectory watched = train(config, ProcessGroup::world(60), 3);
+    const Trajectory watched = train(config, test_world(), 3);
     config.run.replay_every = 1;
     world.set_checksums(true);
-    const Trajectory twice = train(config, ProcessGroup::world(60), 3);
+    const Trajectory twice = train(config, test_world(), 3);
     config.run.audit_every = 0;
     config.run.replay_every = 0;
-    const Trajectory plain = train(config, ProcessGroup::world(60), 3);
+    const Trajectory plain = train(config, test_world(), 3);
     for (const Trajectory* other : {&watched, &twice}) {
       EXPECT_EQ(other->weights, plain.weights) << zero;
       for (std::size_t s = 0; s < plain.steps.size(); ++s) {
@@ -120,13 +121,13 @@ TEST(Faults, WatchingChangesNoBit) {
 }
 
 TEST(Faults, FlipsBetweenUpdatesAreFound) {
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> found{{"moments", {}}, {"weights", {}}};
   for (const DType type : {DType::f32, DType::bf16}) {
     for (const int zero : {0, 1, 2, 3}) {
       Config config = watched_config(zero);
       config.run.audit_every = 1000;  // of copies, which would show as well
-      TinyTraining training(config, ProcessGroup::world(60), type);
+      TinyTraining training(config, test_world(), type);
       training.run(0, 1);
       int step = 1;
       for (int trial = 0; trial < 12; ++trial, ++step) {
@@ -161,11 +162,11 @@ TEST(Faults, FlipsBetweenUpdatesAreFound) {
 }
 
 TEST(Faults, FlipsOfWhatIsNotTrainedAreFound) {
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   for (const int zero : {0, 3}) {
     Config config = watched_config(zero);
     config.optim.train_only = {"model/layers/*/mlp/experts/*"};
-    TinyTraining training(config, ProcessGroup::world(60));
+    TinyTraining training(config, test_world());
     training.run(0, 2);
     bool flipped = false;
     for (const UnitShare& share : training.zero().shares()) {
@@ -180,7 +181,7 @@ TEST(Faults, FlipsOfWhatIsNotTrainedAreFound) {
 
 /// Every kind of unit on every axis is audited, saved and computed twice where nothing is wrong.
 TEST(Faults, WatchingFitsEveryMesh) {
-  const int world = ProcessGroup::world(60).size();
+  const int world = test_world().size();
   for (const int zero : {0, 1, 3}) {
     for (const bool tied : {false, true}) {
       Config config = watched_config(zero);
@@ -191,7 +192,7 @@ TEST(Faults, WatchingFitsEveryMesh) {
       config.parallel.tensor = world >= 8 ? 2 : 1;
       config.parallel.expert = world >= 4 ? 2 : 1;  // of 8 ranks copies of the experts are left
       config.batch.micro = 1;
-      TinyTraining training(config, ProcessGroup::world(60));
+      TinyTraining training(config, test_world());
       EXPECT_FALSE(training.run(0, 3).back().skipped);
       EXPECT_NO_THROW(training.step().audit(3));
     }
@@ -199,11 +200,11 @@ TEST(Faults, WatchingFitsEveryMesh) {
 }
 
 TEST(Faults, CopiesThatDifferAreFound) {
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   if (world.size() == 1) return;
   for (const int zero : {0, 1, 2}) {
     for (int trial = 0; trial < 4; ++trial) {
-      TinyTraining training(watched_config(zero), ProcessGroup::world(60));
+      TinyTraining training(watched_config(zero), test_world());
       training.run(0, 1);
       training.settle();
       const Philox random(static_cast<std::uint64_t>(10 * zero + trial), "copies");
@@ -222,7 +223,7 @@ TEST(Faults, CopiesThatDifferAreFound) {
 
 /// A step whose first pass meets a fault that is gone when the step is computed again.
 TEST(Faults, WhatIsComputedTwiceMustAgree) {
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   if (world.size() == 1) return;
   for (const bool gradients : {false, true}) {
     std::int64_t found = 0, harmless = 0;
@@ -230,13 +231,13 @@ TEST(Faults, WhatIsComputedTwiceMustAgree) {
     for (std::int64_t trial = 0; trial < trials; ++trial) {
       Config config = watched_config();
       config.run.audit_every = 0;
-      TinyTraining calm(config, ProcessGroup::world(60));
+      TinyTraining calm(config, test_world());
       calm.run(0, 1);
       const std::int64_t before = faults.sent;
       calm.run(1, 1);
       const std::int64_t sent = faults.sent - before;
       config.run.replay_every = 2;
-      TinyTraining training(config, ProcessGroup::world(60));
+      TinyTraining training(config, test_world());
       training.run(0, 1);
       const Philox random(static_cast<std::uint64_t>(trial), gradients ? "gradients" : "passes");
       if (static_cast<int>(random.below(static_cast<std::uint64_t>(world.size()), 0)) == world.rank()) {
@@ -268,7 +269,7 @@ TEST(Faults, WhatIsComputedTwiceMustAgree) {
 
 /// A wrong weight, which makes the same error each time, as a broken processor may.
 TEST(Faults, AnErrorThatARankRepeatsIsFoundByAnother) {
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   if (world.size() == 1) return;
   for (const int expert : {1, world.size() / 2}) {
     for (int rank = 0; rank < world.size(); ++rank) {
@@ -276,7 +277,7 @@ TEST(Faults, AnErrorThatARankRepeatsIsFoundByAnother) {
       config.run.audit_every = 0;
       config.run.replay_every = 2;
       config.parallel.expert = expert;
-      TinyTraining training(config, ProcessGroup::world(60));
+      TinyTraining training(config, test_world());
       training.run(0, 1);
       if (rank == world.rank()) flip(training.model().units().back()->values().raw(), 22);
       const std::string problem = problem_of(training, 1);
@@ -292,13 +293,13 @@ TEST(Faults, AnErrorThatARankRepeatsIsFoundByAnother) {
 }
 
 TEST(Faults, ChangedMessagesAreFound) {
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   if (world.size() == 1) return;
   const int size = world.size(), self = world.rank();
   std::int64_t found = 0, trials = 0;
   for (int trial = 0; trial < 5; ++trial) {
     for (int operation = 0; operation < 4; ++operation) {
-      ProcessGroup group = ProcessGroup::world(60).on(CpuStream(1), Transport::mpi);
+      ProcessGroup group = test_world().on(CpuStream(1), Transport::mpi);
       group.set_checksums(true);
       const Philox random(static_cast<std::uint64_t>(trial), "messages");
       const bool mine = static_cast<int>(random.below(static_cast<std::uint64_t>(size), 0)) == self;

@@ -8,6 +8,7 @@
 #include "model/tensor_pattern.h"
 #include "support/shared_directory.h"
 #include "support/temporary_directory.h"
+#include "support/tested_world.h"
 #include "support/trajectory.h"
 
 namespace lyceum {
@@ -133,8 +134,7 @@ TEST(Frozen, TrainsTheSameOnEveryMesh) {
         own.batch.micro = cut ? 1 : 0;
         if (cut) own.model.recompute = Recompute::full;
         if (!contradictions(own, world).empty()) continue;
-        expect_same_run(train(own, ProcessGroup::world(60), 3), serial,
-                        mesh_shape(parallel).text(world) + (cut ? ", cut" : ""));
+        expect_same_run(train(own, test_world(), 3), serial, mesh_shape(parallel).text(world) + (cut ? ", cut" : ""));
       }
     }
   }
@@ -154,13 +154,13 @@ TEST(Frozen, TrainsRowsThatOneTensorRankHas) {
     Config own = config;
     own.parallel = parallel;
     if (world > 2 || !contradictions(own, world).empty()) continue;
-    const ProcessGroup all = ProcessGroup::world(60);
+    const ProcessGroup all = test_world();
     const SharedDirectory directory(all);
-    TinyTraining training(own, ProcessGroup::world(60));
+    TinyTraining training(own, test_world());
     Trajectory run;
     run.steps = training.run(0, 2);
     save(training, directory.path(), 2);
-    TinyTraining resumed(own, ProcessGroup::world(60));
+    TinyTraining resumed(own, test_world());
     for (StepResult& step : resume(resumed, directory.path(), 2, 2)) run.steps.push_back(std::move(step));
     run.weights = resumed.weights();
     expect_same_run(run, serial, mesh_shape(parallel).text(world));
@@ -174,13 +174,13 @@ TEST(Frozen, ResumesWithTheSameBits) {
   for (const DType type : {DType::f32, DType::bf16}) {
     Config config = frozen_config();
     config.parallel = {.expert = world_size(), .zero = 3};
-    const ProcessGroup all = ProcessGroup::world(60);
+    const ProcessGroup all = test_world();
     const SharedDirectory directory(all);
-    TinyTraining whole(config, ProcessGroup::world(60), type);
+    TinyTraining whole(config, test_world(), type);
     whole.run(0, 2);
     save(whole, directory.path(), 2);
     const std::vector<StepResult> expected = whole.run(2, 2);
-    TinyTraining parts(config, ProcessGroup::world(60), type);
+    TinyTraining parts(config, test_world(), type);
     const std::vector<StepResult> resumed = resume(parts, directory.path(), 2, 2);
     EXPECT_EQ(parts.weights(), whole.weights());
     for (std::size_t s = 0; s < expected.size(); ++s) EXPECT_EQ(resumed[s].loss, expected[s].loss);

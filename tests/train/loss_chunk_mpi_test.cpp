@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "io/config/names.h"
+#include "support/tested_world.h"
 #include "support/trajectory.h"
 #include "train/evaluator.h"
 
@@ -44,7 +45,7 @@ TEST(LossChunk, IsTheRunWithAllLogits) {
     for (const int zero : {0, 1, 2, 3}) {
       config.parallel.zero = zero;
       const std::string name = "zero " + std::to_string(zero) + (tied ? " tied" : "");
-      expect_same_run(train(in_chunks(config), ProcessGroup::world(60), chunk_steps), serial, name);
+      expect_same_run(train(in_chunks(config), test_world(), chunk_steps), serial, name);
     }
   }
 }
@@ -52,17 +53,17 @@ TEST(LossChunk, IsTheRunWithAllLogits) {
 TEST(LossChunk, OfAMicroBatchAndMoreGivesTheSameBits) {
   Config config = chunk_config();
   for (const DType type : {DType::f32, DType::bf16}) {
-    const Trajectory all = train(config, ProcessGroup::world(60), chunk_steps, type);
+    const Trajectory all = train(config, test_world(), chunk_steps, type);
     for (const std::int64_t chunk : {24, 1000}) {
-      expect_equal_runs(train(in_chunks(config, chunk), ProcessGroup::world(60), chunk_steps, type), all, "one chunk");
+      expect_equal_runs(train(in_chunks(config, chunk), test_world(), chunk_steps, type), all, "one chunk");
     }
   }
 }
 
 TEST(LossChunk, InBfloat16FollowsTheRunWithAllLogits) {
   const Config config = chunk_config();
-  const Trajectory all = train(config, ProcessGroup::world(60), chunk_steps, DType::bf16);
-  const Trajectory chunks = train(in_chunks(config), ProcessGroup::world(60), chunk_steps, DType::bf16);
+  const Trajectory all = train(config, test_world(), chunk_steps, DType::bf16);
+  const Trajectory chunks = train(in_chunks(config), test_world(), chunk_steps, DType::bf16);
   for (std::size_t s = 0; s < all.steps.size(); ++s) {
     expect_close(chunks.steps[s].loss, all.steps[s].loss, 2e-3, "loss");
     expect_close(chunks.steps[s].grad_norm, all.steps[s].grad_norm, 2e-2, "gradient norm");
@@ -80,7 +81,7 @@ TEST(LossChunk, WithWordsOnTensorRanks) {
       config.parallel.sequence = sequence;
       config.parallel.zero = sequence ? 3 : 0;
       const std::string name = "tensor " + std::to_string(tensor) + (sequence ? " sequence" : "");
-      expect_same_run(train(in_chunks(config), ProcessGroup::world(60), chunk_steps), serial, name);
+      expect_same_run(train(in_chunks(config), test_world(), chunk_steps), serial, name);
     }
   }
 }
@@ -98,7 +99,7 @@ TEST(LossChunk, ThroughEverySchedule) {
       const bool interleaved = schedule == ScheduleKind::interleaved;
       if (interleaved && world_size() == 1) continue;
       config.parallel = {.pipeline = world_size(), .schedule = schedule, .virtual_stages = interleaved ? 2 : 1};
-      const Trajectory run = train(config, ProcessGroup::world(60), chunk_steps);
+      const Trajectory run = train(config, test_world(), chunk_steps);
       if (tied && world_size() > 1) {
         expect_same_run(run, serial, name_of(schedule) + " tied");
       } else {
@@ -124,7 +125,7 @@ TEST(LossChunk, WithPutOffWeightGradientsThatAreSharedOut) {
                            .schedule = ScheduleKind::zero_bubble};
         config.model.recompute = recompute;
         const std::string name = "zero " + std::to_string(zero) + " " + name_of(recompute) + (tied ? " tied" : "");
-        expect_same_run(train(in_chunks(config), ProcessGroup::world(60), chunk_steps), serial, name);
+        expect_same_run(train(in_chunks(config), test_world(), chunk_steps), serial, name);
       }
       config.model.recompute = Recompute::none;
     }
@@ -134,7 +135,7 @@ TEST(LossChunk, WithPutOffWeightGradientsThatAreSharedOut) {
 TEST(LossChunk, AnEvaluationIsTheSame) {
   Config config = chunk_config();
   config.parallel.tensor = std::min(world_size(), 2);
-  TinyTraining all(config, ProcessGroup::world(60)), chunks(in_chunks(config), ProcessGroup::world(60));
+  TinyTraining all(config, test_world()), chunks(in_chunks(config), test_world());
   const Evaluation expected = evaluate(all.model(), all.setup(), all.config(), all.loader(), 3);
   const Evaluation result = evaluate(chunks.model(), chunks.setup(), chunks.config(), chunks.loader(), 3);
   expect_close(result.loss, expected.loss, 1e-6, "validation loss");

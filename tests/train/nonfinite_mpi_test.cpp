@@ -9,6 +9,7 @@
 
 #include "parallel/comm/verdict.h"
 #include "support/nan.h"
+#include "support/tested_world.h"
 #include "support/trajectory.h"
 #include "train/finding.h"
 
@@ -54,7 +55,7 @@ class SpoiledMemory final : public UnitMemory {
 
 /// Spoils the last rank, which owns a part of every sharded unit.
 void expect_agreement(Config config, Place place) {
-  ProcessGroup world = ProcessGroup::world(60);
+  ProcessGroup world = test_world();
   const int ranks = world.size(), rank = world.rank(), victim = ranks - 1;
   resolve(config, ranks);
   const auto setup = make_setup(std::move(world), mesh_shape(config.parallel));
@@ -125,7 +126,7 @@ TEST(NonFinite, OneRanksNumberIsEveryRanksDecision) {
 
 TEST(NonFinite, SaysMostOfWhatIsNearestToTheCause) {
   using Kind = Finding::Kind;
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   const int last = world.size() - 1;
   EXPECT_EQ(agree(world, {}).what, "");
   Finding own{Kind::norm, 0, "the norm"};

@@ -8,6 +8,7 @@
 
 #include "io/config/names.h"
 #include "parallel/comm/ledger.h"
+#include "support/tested_world.h"
 #include "support/trajectory.h"
 
 namespace lyceum {
@@ -55,9 +56,9 @@ void expect_unchanged(Config config, const std::string& name, DType type = DType
                       Overlap overlap = Overlap::batches) {
   config.parallel.overlap = Overlap::none;
   if (!contradictions(config, world_size()).empty()) return;
-  const Trajectory plain = train(config, ProcessGroup::world(60), overlap_steps, type);
+  const Trajectory plain = train(config, test_world(), overlap_steps, type);
   config.parallel.overlap = overlap;
-  expect_plain_run(train(config, ProcessGroup::world(60), overlap_steps, type), plain, name);
+  expect_plain_run(train(config, test_world(), overlap_steps, type), plain, name);
 }
 
 TEST(Overlap, ChangesNoBitOnAnyMesh) {
@@ -138,7 +139,7 @@ TEST(Overlap, ChangesNoBitOfAnyModel) {
 /// Operations of a step that follow from what tokens choose or carry them, by their lines.
 std::vector<std::string> exchanges_of(Config config, Overlap overlap) {
   config.parallel.overlap = overlap;
-  TinyTraining training(config, ProcessGroup::world(60));
+  TinyTraining training(config, test_world());
   std::vector<std::string> called;
   Ledger& ledger = training.setup().mesh.world.ledger();
   ledger.listen([&](const LedgerEntry& entry) {

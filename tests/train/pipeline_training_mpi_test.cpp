@@ -7,6 +7,7 @@
 #include "io/checkpoint/checkpoint.h"
 #include "io/config/names.h"
 #include "support/shared_directory.h"
+#include "support/tested_world.h"
 #include "support/trajectory.h"
 #include "train/evaluator.h"
 
@@ -64,7 +65,7 @@ TEST(PipelineTraining, EveryScheduleIsTheSerialRunBitForBit) {
     EXPECT_LT(serial.steps.back().loss, serial.steps.front().loss);
     for (const ScheduleKind schedule :
          {ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward, ScheduleKind::zero_bubble}) {
-      const Trajectory run = train(in_stages(config, schedule), ProcessGroup::world(60), pipeline_steps);
+      const Trajectory run = train(in_stages(config, schedule), test_world(), pipeline_steps);
       expect_same_bits(run, serial, name_of(schedule) + ", recompute " + name_of(recompute));
     }
   }
@@ -76,27 +77,27 @@ TEST(PipelineTraining, InterleavedStagesToo) {
   config.model.layers = 2 * world_size() + 1;
   config.batch.micro = 1;
   const Trajectory serial = train(config, ProcessGroup::self(), pipeline_steps);
-  expect_same_bits(train(in_stages(config, ScheduleKind::interleaved, 2), ProcessGroup::world(60), pipeline_steps),
-                   serial, "interleaved");
+  expect_same_bits(train(in_stages(config, ScheduleKind::interleaved, 2), test_world(), pipeline_steps), serial,
+                   "interleaved");
 }
 
 TEST(PipelineTraining, InBfloat16) {
   const Config config = pipeline_config();
   const Trajectory serial = train(config, ProcessGroup::self(), pipeline_steps, DType::bf16);
-  expect_same_bits(train(in_stages(config), ProcessGroup::world(60), pipeline_steps, DType::bf16), serial, "bf16");
+  expect_same_bits(train(in_stages(config), test_world(), pipeline_steps, DType::bf16), serial, "bf16");
 }
 
 TEST(PipelineTraining, WithoutDenseOrWithoutSparseLayersOnAStage) {
   Config config = pipeline_config();
   config.model.first_dense_layers = 0;
-  expect_same_bits(train(in_stages(config), ProcessGroup::world(60), pipeline_steps),
+  expect_same_bits(train(in_stages(config), test_world(), pipeline_steps),
                    train(config, ProcessGroup::self(), pipeline_steps), "all sparse");
   config.model.first_dense_layers = config.model.layers - 1;
-  expect_same_bits(train(in_stages(config), ProcessGroup::world(60), pipeline_steps),
+  expect_same_bits(train(in_stages(config), test_world(), pipeline_steps),
                    train(config, ProcessGroup::self(), pipeline_steps), "one sparse");
   config.moe = {};
   config.balance = {};
-  expect_same_bits(train(in_stages(config), ProcessGroup::world(60), pipeline_steps),
+  expect_same_bits(train(in_stages(config), test_world(), pipeline_steps),
                    train(config, ProcessGroup::self(), pipeline_steps), "all dense");
 }
 
@@ -105,7 +106,7 @@ TEST(PipelineTraining, ATiedTableStaysOne) {
   config.model.tie_embeddings = true;
   const Trajectory serial = train(config, ProcessGroup::self(), pipeline_steps);
   for (const ScheduleKind schedule : {ScheduleKind::one_forward_one_backward, ScheduleKind::zero_bubble}) {
-    TinyTraining training(in_stages(config, schedule), ProcessGroup::world(60));
+    TinyTraining training(in_stages(config, schedule), test_world());
     Trajectory run{.steps = training.run(0, pipeline_steps), .weights = training.weights()};
     expect_same_run(run, serial, "tied, " + name_of(schedule));
     training.settle();
@@ -128,7 +129,7 @@ TEST(PipelineTraining, ATiedTableStaysOne) {
 }
 
 TEST(PipelineTraining, DoesWhatTheScheduleSays) {
-  TinyTraining training(in_stages(pipeline_config(), ScheduleKind::zero_bubble), ProcessGroup::world(60));
+  TinyTraining training(in_stages(pipeline_config(), ScheduleKind::zero_bubble), test_world());
   const StepResult result = training.run(0, 1)[0];
   const Mesh& mesh = training.setup().mesh;
   const Schedule schedule = training_schedule(training.config(), mesh);
@@ -150,12 +151,12 @@ TEST(PipelineTraining, TheScheduleDecidesHowMuchIsKept) {
   if (world_size() == 8) return;  // there are as many micro-batches
   std::vector<double> peaks;
   for (const ScheduleKind schedule : {ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward}) {
-    TinyTraining training(in_stages(pipeline_config(), schedule), ProcessGroup::world(60));
+    TinyTraining training(in_stages(pipeline_config(), schedule), test_world());
     const StepResult result = training.run(0, 1)[0];
     peaks.push_back(static_cast<double>(result.memory.peak[static_cast<std::size_t>(MemoryKind::activations)]));
   }
   // What a micro-batch keeps, from the difference; besides that there is what is made and gone within a pass.
-  const int most = 8, fewer = world_size() - ProcessGroup::world(60).rank();
+  const int most = 8, fewer = world_size() - test_world().rank();
   const double kept = (peaks[0] - peaks[1]) / (most - fewer);
   EXPECT_NEAR(most * kept, peaks[0], 0.25 * peaks[0]) << peaks[1] << " with " << fewer << " in flight";
   EXPECT_LT(most * kept, peaks[0]);
@@ -165,7 +166,7 @@ TEST(PipelineTraining, ANonFiniteStepIsLeftOutOnAllStages) {
   for (const bool first : {false, true}) {
     Config config = in_stages(pipeline_config());
     config.run.audit_every = 0;  // finds the poison itself
-    TinyTraining training(config, ProcessGroup::world(60));
+    TinyTraining training(config, test_world());
     const ProcessGroup& pipeline = training.setup().mesh.pipeline;
     training.run(0, 1);
     const std::vector<Trajectory::Piece> weights = training.weights();
@@ -186,7 +187,7 @@ TEST(PipelineTraining, ValidationIsThatOfTheWholeModel) {
   Config config = pipeline_config();
   config.batch.micro = 3;
   config.batch.global = 6;
-  TinyTraining alone(config, ProcessGroup::self()), staged(in_stages(config), ProcessGroup::world(60));
+  TinyTraining alone(config, ProcessGroup::self()), staged(in_stages(config), test_world());
   for (const std::int64_t batches : {1, 3, 0}) {
     const Evaluation expected = evaluate(alone.model(), alone.setup(), config, alone.loader(), batches);
     const Evaluation result = evaluate(staged.model(), staged.setup(), staged.config(), staged.loader(), batches);
@@ -201,7 +202,7 @@ TEST(PipelineTraining, ValidationIsThatOfTheWholeModel) {
 }
 
 TEST(PipelineTraining, ACheckpointGoesOnOnAnyMesh) {
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   const SharedDirectory shared(world);
   const std::filesystem::path& root = shared.path();
   Config config = pipeline_config();
@@ -215,22 +216,22 @@ TEST(PipelineTraining, ACheckpointGoesOnOnAnyMesh) {
   half.parallel.pipeline = std::max(world_size() / 2, 1);
   half.parallel.zero = 2;
 
-  TinyTraining stages(in_stages(config), ProcessGroup::world(60));
+  TinyTraining stages(in_stages(config), test_world());
   stages.run(0, 3);
   save(stages, root / "stages", 3);
   world.barrier();
-  TinyTraining data(sharded, ProcessGroup::world(60));
+  TinyTraining data(sharded, test_world());
   expect_same_steps(resume(data, root / "stages", 3, 2), rest, "stages to data ranks");
-  TinyTraining both(half, ProcessGroup::world(60));
+  TinyTraining both(half, test_world());
   expect_same_steps(resume(both, root / "stages", 3, 2), rest, "stages to fewer stages");
   TinyTraining alone(config, ProcessGroup::self());
   expect_same_steps(resume(alone, root / "stages", 3, 2), rest, "stages to one rank");
 
-  TinyTraining first(half, ProcessGroup::world(60));
+  TinyTraining first(half, test_world());
   first.run(0, 3);
   save(first, root / "half", 3);
   world.barrier();
-  TinyTraining second(in_stages(config, ScheduleKind::gpipe), ProcessGroup::world(60));
+  TinyTraining second(in_stages(config, ScheduleKind::gpipe), test_world());
   expect_same_steps(resume(second, root / "half", 3, 2), rest, "fewer stages to stages");
 }
 

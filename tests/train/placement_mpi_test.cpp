@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "io/config/names.h"
+#include "support/tested_world.h"
 #include "support/trajectory.h"
 
 namespace lyceum {
@@ -34,7 +35,7 @@ TEST(ExpertPlacement, EveryPlacementIsTheSerialRun) {
     EXPECT_LT(serial.steps.back().loss, serial.steps.front().loss);
     for (const int ep : expert_ranks()) {
       config.parallel.expert = ep;
-      const Trajectory run = train(config, ProcessGroup::world(60), placement_steps);
+      const Trajectory run = train(config, test_world(), placement_steps);
       expect_same_run(run, serial, name_of(kind) + " ep " + std::to_string(ep));
     }
   }
@@ -48,10 +49,10 @@ TEST(ExpertPlacement, GivesTheSameBitsWhereATokenHasOneExpertAndNothingIsClipped
   config.parallel.expert = world_size();
   config.optim.clip_norm = 0;
   config.balance.device = 0;  // its groups follow the placement
-  const Trajectory contiguous = train(config, ProcessGroup::world(60), placement_steps);
+  const Trajectory contiguous = train(config, test_world(), placement_steps);
   for (const PlacementKind kind : placements) {
     config.parallel.placement = kind;
-    const Trajectory run = train(config, ProcessGroup::world(60), placement_steps);
+    const Trajectory run = train(config, test_world(), placement_steps);
     for (std::size_t s = 0; s < placement_steps; ++s)
       EXPECT_EQ(run.steps[s].loss, contiguous.steps[s].loss) << name_of(kind) << ' ' << s;
   }
@@ -68,7 +69,7 @@ TEST(ExpertPlacement, GoesWithTensorParallelExperts) {
     config.parallel.tensor = config.parallel.expert_tensor = std::min(world, 2);
     config.parallel.expert = std::max(world / 2, 1);
     config.parallel.sequence = true;
-    expect_same_run(train(config, ProcessGroup::world(60), 3), serial, name_of(kind));
+    expect_same_run(train(config, test_world(), 3), serial, name_of(kind));
   }
 }
 
@@ -81,12 +82,12 @@ TEST(ExpertPlacement, GoesWithZeroAndThePipeline) {
     const Trajectory serial = train(config, ProcessGroup::self(), 3);
     config.parallel.zero = 3;
     config.parallel.expert = std::max(world / 2, 1);
-    expect_same_run(train(config, ProcessGroup::world(60), 3), serial, "ZeRO 3, " + name_of(kind));
+    expect_same_run(train(config, test_world(), 3), serial, "ZeRO 3, " + name_of(kind));
     if (world < 4) continue;
     config.parallel.zero = 1;
     config.parallel.pipeline = 2;
     config.parallel.expert = world / 2;
-    expect_same_run(train(config, ProcessGroup::world(60), 3), serial, "pipeline, " + name_of(kind));
+    expect_same_run(train(config, test_world(), 3), serial, "pipeline, " + name_of(kind));
   }
 }
 
@@ -102,7 +103,7 @@ TEST(ExpertPlacement, IdleExpertsHoldNobodyUp) {
   const std::vector<std::int64_t>& counts = serial.steps[0].routing[0].counts;
   ASSERT_GE(std::count(counts.begin(), counts.end(), 0), 8);
   config.parallel.expert = world_size();
-  expect_same_steps(train(config, ProcessGroup::world(60), 3).steps, serial.steps, "idle experts");
+  expect_same_steps(train(config, test_world(), 3).steps, serial.steps, "idle experts");
 }
 
 TEST(ExpertPlacement, AStepThatIsNotFiniteIsLeftOutOnAllRanks) {
@@ -110,7 +111,7 @@ TEST(ExpertPlacement, AStepThatIsNotFiniteIsLeftOutOnAllRanks) {
   config.parallel.placement = PlacementKind::cost;
   config.parallel.expert = world_size();
   config.model.init_std = 1e39;  // beyond what a float holds
-  const Trajectory run = train(config, ProcessGroup::world(60), 1);
+  const Trajectory run = train(config, test_world(), 1);
   EXPECT_TRUE(run.steps[0].skipped);
 }
 

@@ -9,6 +9,7 @@
 #include "io/config/names.h"
 #include "model/stages.h"
 #include "support/planned_peaks.h"
+#include "support/tested_world.h"
 #include "train/evaluator.h"
 
 namespace lyceum {
@@ -154,7 +155,7 @@ void expect_traffic(const Traffic& planned, const Counted& before, const Counted
 }
 
 TEST(Plan, CountsTheBytesThatAStepHandsOver) {
-  const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
+  const int world = test_world().size(), rank = test_world().rank();
   bool batch = false;  // every second mesh: what counts are summed over
   for (Config config : meshes(balanced_config(), world)) {
     batch = !batch;
@@ -164,7 +165,7 @@ TEST(Plan, CountsTheBytesThatAStepHandsOver) {
     }
     config.balance.mutual_information = config.parallel.zero == 1 ? 0.1 : 0;
     if (config.parallel.zero == 2) limit(config.moe, config.run);
-    TinyTraining training(config, ProcessGroup::world(60));
+    TinyTraining training(config, test_world());
     resolve(config, world);
     training.run(0, 1);
     const Counted before = counted_by(training);
@@ -177,7 +178,7 @@ TEST(Plan, CountsTheBytesThatAStepHandsOver) {
 
 /// Sums of tensor ranks that norm all heads of a token together, and logits of the shared experts' gate.
 TEST(Plan, CountsTheBytesOfNormedProjections) {
-  const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
+  const int world = test_world().size(), rank = test_world().rank();
   for (const ParallelConfig& parallel :
        {ParallelConfig{.tensor = 2, .zero = 3}, ParallelConfig{.pipeline = 2, .tensor = 2, .sequence = true}}) {
     for (const QkNormKind kind : {QkNormKind::head, QkNormKind::all}) {
@@ -188,7 +189,7 @@ TEST(Plan, CountsTheBytesOfNormedProjections) {
       config.model.recompute = Recompute::selective;
       config.moe.shared_gate = true;
       if (!contradictions(config, world).empty()) continue;
-      TinyTraining training(config, ProcessGroup::world(60));
+      TinyTraining training(config, test_world());
       resolve(config, world);
       training.run(0, 1);
       const Counted before = counted_by(training);
@@ -202,13 +203,13 @@ TEST(Plan, CountsTheBytesOfNormedProjections) {
 
 /// Rows of the experts' own width, and none to experts without weights.
 TEST(Plan, CountsTheBytesOfExpertsInAWidthOfTheirOwn) {
-  const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
+  const int world = test_world().size(), rank = test_world().rank();
   Config config = balanced_config();
   config.parallel = {.expert = world};
   if (!contradictions(config, world).empty()) return;
   const auto traffic = [&] {
     Config resolved = config;
-    TinyTraining training(resolved, ProcessGroup::world(60));
+    TinyTraining training(resolved, test_world());
     resolve(resolved, world);
     const Counted before = counted_by(training);
     training.run(0, 1);
@@ -238,7 +239,7 @@ TEST(Plan, CountsTheBytesOfExpertsInAWidthOfTheirOwn) {
 
 /// What moves a bias: counts of the layers of a stage.
 TEST(Plan, CountsTheBytesOfABias) {
-  const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
+  const int world = test_world().size(), rank = test_world().rank();
   for (const ParallelConfig& parallel :
        {ParallelConfig{.expert = 2, .zero = 3}, ParallelConfig{.pipeline = 2, .tensor = 2}}) {
     Config config = balanced_config();
@@ -246,7 +247,7 @@ TEST(Plan, CountsTheBytesOfABias) {
     config.moe.router = RouterKind::sigmoid;
     config.balance = {.expert = 0.05, .bias_rate = 0.01};
     if (!contradictions(config, world).empty()) continue;
-    TinyTraining training(config, ProcessGroup::world(60));
+    TinyTraining training(config, test_world());
     resolve(config, world);
     const Counted before = counted_by(training);
     training.run(0, 1);
@@ -267,7 +268,7 @@ Config planned_config() {
 }
 
 TEST(Plan, SaysThePeakOfEveryRanksMemory) {
-  const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
+  const int world = test_world().size(), rank = test_world().rank();
   int mesh = 0;
   for (const char* precision : {"f32", "bf16"}) {
     for (Config config : meshes(planned_config(), world)) {
@@ -278,7 +279,7 @@ TEST(Plan, SaysThePeakOfEveryRanksMemory) {
       if (config.batch.micro == 1) config.batch.micro = 4 * world <= 16 ? 2 : 1;
       if (!contradictions(config, world).empty()) continue;
       const bool bf16 = config.run.precision == "bf16";
-      TinyTraining training(config, ProcessGroup::world(60), bf16 ? DType::bf16 : DType::f32);
+      TinyTraining training(config, test_world(), bf16 ? DType::bf16 : DType::f32);
       resolve(config, world);
       const MemoryUse before = memory_of(training.setup().stream).use();
       const MemoryUse use = training.run(0, 2).back().memory;
@@ -292,9 +293,9 @@ TEST(Plan, SaysThePeakOfEveryRanksMemory) {
 
 /// Memory and bytes of a rank in the second step of a run, where the ranks here can run it.
 void expect_as_planned(Config config) {
-  const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
+  const int world = test_world().size(), rank = test_world().rank();
   if (!contradictions(config, world).empty()) return;
-  TinyTraining training(config, ProcessGroup::world(60));
+  TinyTraining training(config, test_world());
   resolve(config, world);
   const MemoryUse before = memory_of(training.setup().stream).use();
   training.run(0, 1);
@@ -345,7 +346,7 @@ TEST(Plan, SaysWhatTwoMicroBatchesTake) {
 
 /// A hash spreads tokens as they come: activations are not those of balanced routing.
 TEST(Plan, SaysTheMemoryOfEveryRouter) {
-  const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
+  const int world = test_world().size(), rank = test_world().rank();
   for (const RouterKind router : {RouterKind::sigmoid, RouterKind::sqrt_softplus, RouterKind::random, RouterKind::noisy,
                                   RouterKind::mlp, RouterKind::hash}) {
     for (const ParallelConfig& parallel :
@@ -370,7 +371,7 @@ TEST(Plan, SaysTheMemoryOfEveryRouter) {
         config.balance = {};
       }
       if (!contradictions(config, world).empty()) continue;
-      TinyTraining training(config, ProcessGroup::world(60));
+      TinyTraining training(config, test_world());
       resolve(config, world);
       const MemoryUse before = memory_of(training.setup().stream).use();
       const MemoryUse use = training.run(0, 2).back().memory;
@@ -424,7 +425,7 @@ double bytes_of_even_chances(const Config& config, const Placement& placement, s
 /// Where choices fall evenly, as plans assume, and layers differ in what there is to choose. Which ranks a token needs
 /// is not left to chance there: bytes between experts are those of the choices, the plan's those of chances.
 TEST(Plan, KnowsLayersWithDifferentNumbersOfExperts) {
-  const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
+  const int world = test_world().size(), rank = test_world().rank();
   for (const ParallelConfig& parallel :
        {ParallelConfig{.zero = 3}, ParallelConfig{.tensor = 2, .expert = 2, .zero = 1, .sequence = true},
         ParallelConfig{.pipeline = 2, .expert = 4, .placement = PlacementKind::cost}}) {
@@ -437,7 +438,7 @@ TEST(Plan, KnowsLayersWithDifferentNumbersOfExperts) {
     config.data.document_mask = parallel.zero == 3;
     config.moe.experts = 8;
     if (!contradictions(config, world).empty()) continue;
-    TinyTraining training(config, ProcessGroup::world(60));
+    TinyTraining training(config, test_world());
     resolve(config, world);
     const MemoryUse before = memory_of(training.setup().stream).use();
     training.run(0, 1);
@@ -481,7 +482,7 @@ TEST(Plan, KnowsLayersWithDifferentNumbersOfExperts) {
 
 /// An evaluation frees what it has used as it goes: the plan is what it may need at most.
 TEST(Plan, CoversWhatAnEvaluationNeeds) {
-  const int world = ProcessGroup::world(60).size(), rank = ProcessGroup::world(60).rank();
+  const int world = test_world().size(), rank = test_world().rank();
   for (const ParallelConfig& parallel :
        {ParallelConfig{}, ParallelConfig{.expert = 2}, ParallelConfig{.tensor = 2, .expert = 2, .sequence = true},
         ParallelConfig{.pipeline = 2}, ParallelConfig{.pipeline = 2, .tensor = 2}}) {
@@ -491,7 +492,7 @@ TEST(Plan, CoversWhatAnEvaluationNeeds) {
     config.model.recompute = Recompute::full;
     if (!contradictions(config, world).empty()) continue;
     resolve(config, world);
-    const auto setup = make_setup(ProcessGroup::world(60), mesh_shape(parallel));
+    const auto setup = make_setup(test_world(), mesh_shape(parallel));
     StagedModel model(config, setup->stream, setup->mesh, DType::f32, false);
     model.initialize(1);
     const TinyData data(config.model.vocab, 4000);

@@ -7,6 +7,7 @@
 
 #include "io/config/binding.h"
 #include "parallel/comm/sequences.h"
+#include "support/tested_world.h"
 #include "support/trajectory.h"
 #include "train/preflight.h"
 
@@ -42,7 +43,7 @@ std::vector<const ProcessGroup*> groups_of(const Mesh& mesh) {
 
 void expect_step_as_rehearsed(const Config& config, const std::string& name) {
   SCOPED_TRACE(name);
-  TinyTraining training(config, ProcessGroup::world(60), working_type(config.run));
+  TinyTraining training(config, test_world(), working_type(config.run));
   const Mesh& mesh = training.setup().mesh;
   std::vector<LedgerEntry> called;
   std::vector<std::vector<std::int64_t>> before;
@@ -72,7 +73,7 @@ void expect_step_as_rehearsed(const Config& config, const std::string& name) {
 }
 
 TEST(Preflight, EveryMeshDoesWhatItsRehearsalSays) {
-  const int world = ProcessGroup::world(60).size();
+  const int world = test_world().size();
   for (const int tensor : {1, 2}) {
     for (const int expert : {1, 2, 4}) {
       for (const int expert_tensor : {1, 2}) {
@@ -98,7 +99,7 @@ TEST(Preflight, EveryMeshDoesWhatItsRehearsalSays) {
 }
 
 TEST(Preflight, PipelinesToo) {
-  const int world = ProcessGroup::world(60).size();
+  const int world = test_world().size();
   const std::vector schedules{ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward, ScheduleKind::zero_bubble,
                               ScheduleKind::interleaved};
   for (const int pipeline : {2, 4}) {
@@ -122,7 +123,7 @@ TEST(Preflight, PipelinesToo) {
 }
 
 TEST(Preflight, BatchesThatOverlapToo) {
-  const int world = ProcessGroup::world(60).size();
+  const int world = test_world().size();
   for (const int tensor : {1, 2}) {
     for (const int expert : {1, 2, 4, 8}) {
       for (const int zero : {0, 1, 2}) {
@@ -144,7 +145,7 @@ TEST(Preflight, BatchesThatOverlapToo) {
 }
 
 TEST(Preflight, OtherPrecisionsAndModelsToo) {
-  const int world = ProcessGroup::world(60).size();
+  const int world = test_world().size();
   Config config = tiny_config();
   config.run.precision = "bf16";
   config.parallel.tensor = world > 1 ? 2 : 1;
@@ -173,7 +174,7 @@ TEST(Preflight, TakesNoMemoryToSpeakOf) {
   config.moe.expert_sizes = {};
   config.moe.experts = 64;
   config.moe.expert_hidden = 1024;
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   resolve(config, world.size());
   const TinyData data(61);
   const StepRehearsal rehearsal = rehearse_step(config, data.loader(config), world.rank(), world.size());
@@ -188,7 +189,7 @@ TEST(Preflight, TakesNoMemoryToSpeakOf) {
 }
 
 TEST(Preflight, AnotherConfigurationIsNamed) {
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   if (world.size() < 2) GTEST_SKIP() << "needs two ranks";
   Config config = tiny_config();
   resolve(config, world.size());

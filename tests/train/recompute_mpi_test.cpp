@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "io/config/names.h"
+#include "support/tested_world.h"
 #include "support/trajectory.h"
 
 namespace lyceum {
@@ -11,10 +12,10 @@ void expect_no_difference(Config config, DType type, const std::string& name) {
   config.batch.micro = 1;
   config.moe.expert_sizes = {5, 11, 7, 4, 16, 9, 33, 6, 8};
   config.model.recompute = Recompute::none;
-  const Trajectory kept = train(config, ProcessGroup::world(60), 2, type);
+  const Trajectory kept = train(config, test_world(), 2, type);
   for (const Recompute mode : {Recompute::selective, Recompute::full}) {
     config.model.recompute = mode;
-    const Trajectory made_again = train(config, ProcessGroup::world(60), 2, type);
+    const Trajectory made_again = train(config, test_world(), 2, type);
     EXPECT_EQ(made_again.weights, kept.weights) << name << ' ' << name_of(mode);
     for (std::size_t s = 0; s < kept.steps.size(); ++s) {
       EXPECT_FALSE(kept.steps[s].skipped);
@@ -101,9 +102,9 @@ TEST(Recomputation, GivesTheSameBitsOfADenseModel) {
   config.moe = {};
   config.balance = {};
   config.parallel.tensor = std::min(world_size(), 2);
-  const Trajectory kept = train(config, ProcessGroup::world(60), 2);
+  const Trajectory kept = train(config, test_world(), 2);
   config.model.recompute = Recompute::selective;
-  EXPECT_EQ(train(config, ProcessGroup::world(60), 2).weights, kept.weights);
+  EXPECT_EQ(train(config, test_world(), 2).weights, kept.weights);
 }
 
 TEST(Recomputation, GivesTheSameBitsWithNormedProjections) {

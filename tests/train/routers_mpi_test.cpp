@@ -8,6 +8,7 @@
 
 #include "io/config/names.h"
 #include "support/shared_directory.h"
+#include "support/tested_world.h"
 #include "support/trajectory.h"
 #include "train/evaluator.h"
 
@@ -38,7 +39,7 @@ TEST_P(BiasedRouter, BiasGoesByTheCountsOfTheWholeBatch) {
   Config config = biased_config(GetParam());
   config.parallel.expert = world_size();
   config.batch.micro = 1;
-  TinyTraining training(config, ProcessGroup::world(60));
+  TinyTraining training(config, test_world());
   std::map<std::string, std::vector<double>> expected;
   for (int step = 0; step < 3; ++step) {
     const StepResult result = training.run(step, 1).front();
@@ -128,7 +129,7 @@ TEST(TopKStart, GrowsFromStepToStepAndIsNotForValidation) {
   config.parallel.expert = world_size();
   config.moe.top_k_start = 1;
   config.run.steps = 3;
-  TinyTraining training(config, ProcessGroup::world(60));
+  TinyTraining training(config, test_world());
   const std::int64_t tokens = config.batch.global * config.batch.seq_len;
   const auto expect_choices = [&](const std::vector<RoutingSums>& routing, std::size_t chosen, std::int64_t all) {
     std::vector<std::int64_t> expected(3, 0);
@@ -139,7 +140,7 @@ TEST(TopKStart, GrowsFromStepToStepAndIsNotForValidation) {
   };
   const std::vector<StepResult> results = training.run(0, 3);
   for (std::size_t step = 0; step < results.size(); ++step) expect_choices(results[step].routing, step + 1, tokens);
-  TinyTraining fresh(config, ProcessGroup::world(60));
+  TinyTraining fresh(config, test_world());
   fresh.run(0, 1);
   fresh.settle();
   const Evaluation evaluation = evaluate(fresh.model(), fresh.setup(), fresh.config(), fresh.loader(), 1);
@@ -151,7 +152,7 @@ TEST(CapacityFactor, LeavesOutWhatExpertsHaveNoRoomFor) {
   Config config = tiny_config();
   config.parallel.expert = world_size();
   config.moe.capacity_factor = 0.5;  // ⌈0.5 · 3 · 12 / 9⌉ = 2 of a sequence
-  TinyTraining training(config, ProcessGroup::world(60));
+  TinyTraining training(config, test_world());
   const StepResult result = training.run(0, 1).front();
   ASSERT_EQ(result.routing.size(), 2u);
   for (const RoutingSums& layer : result.routing) {
@@ -213,13 +214,13 @@ TEST(Routers, ResumeWithTheSameBits) {
       }
       config.parallel.zero = 3;
       config.parallel.expert = world;
-      const ProcessGroup all = ProcessGroup::world(60);
+      const ProcessGroup all = test_world();
       const SharedDirectory directory(all);
-      TinyTraining whole(config, ProcessGroup::world(60), type);
+      TinyTraining whole(config, test_world(), type);
       whole.run(0, 2);
       save(whole, directory.path(), 2);
       const std::vector<StepResult> expected = whole.run(2, 2);
-      TinyTraining parts(config, ProcessGroup::world(60), type);
+      TinyTraining parts(config, test_world(), type);
       const std::vector<StepResult> resumed = resume(parts, directory.path(), 2, 2);
       EXPECT_EQ(parts.weights(), whole.weights()) << name;
       for (std::size_t s = 0; s < expected.size(); ++s) {
@@ -229,7 +230,7 @@ TEST(Routers, ResumeWithTheSameBits) {
       if (type == DType::bf16) continue;
       Config other = config;
       other.parallel = {.tensor = std::min(world, 2)};
-      TinyTraining elsewhere(other, ProcessGroup::world(60));
+      TinyTraining elsewhere(other, test_world());
       expect_same_steps(resume(elsewhere, directory.path(), 2, 2), expected, name);
     }
   }

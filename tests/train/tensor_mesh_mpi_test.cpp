@@ -5,6 +5,7 @@
 #include "io/checkpoint/checkpoint.h"
 #include "io/config/names.h"
 #include "support/shared_directory.h"
+#include "support/tested_world.h"
 #include "support/trajectory.h"
 
 namespace lyceum {
@@ -57,7 +58,7 @@ void expect_every_mesh(const Config& config, int most, int count = tensor_steps)
   for (const MeshCase& mesh : tensor_meshes(world_size(), most)) {
     for (const bool sequence : {false, true}) {
       if (sequence && mesh.tensor == 1) continue;
-      const Trajectory run = train(on_mesh(config, mesh, sequence), ProcessGroup::world(60), count);
+      const Trajectory run = train(on_mesh(config, mesh, sequence), test_world(), count);
       expect_same_run(run, serial, mesh.text() + (sequence ? " sequence" : ""));
     }
   }
@@ -72,7 +73,7 @@ TEST(TensorMesh, FourTensorRanksHaveAHeadEach) {
   const Trajectory serial = train(config, ProcessGroup::self(), tensor_steps);
   for (const int expert : {1, world_size()}) {
     for (const bool sequence : {false, true}) {
-      const Trajectory run = train(on_mesh(config, {4, expert, 1}, sequence), ProcessGroup::world(60), tensor_steps);
+      const Trajectory run = train(on_mesh(config, {4, expert, 1}, sequence), test_world(), tensor_steps);
       expect_same_run(run, serial, "tp4 ep" + std::to_string(expert) + (sequence ? " sequence" : ""));
     }
   }
@@ -86,7 +87,7 @@ MeshCase fullest(int world) {
 void expect_fullest(const Config& config, const std::string& name) {
   const Trajectory serial = train(config, ProcessGroup::self(), 3);
   for (const bool sequence : {false, true}) {
-    const Trajectory run = train(on_mesh(config, fullest(world_size()), sequence), ProcessGroup::world(60), 3);
+    const Trajectory run = train(on_mesh(config, fullest(world_size()), sequence), test_world(), 3);
     expect_same_run(run, serial, name + (sequence ? " sequence" : ""));
   }
 }
@@ -121,7 +122,7 @@ TEST(TensorMesh, DenseModel) {
   const Trajectory serial = train(config, ProcessGroup::self(), 3);
   for (const bool sequence : {false, true}) {
     const Config mesh = on_mesh(config, {std::min(world_size(), 2), 1, 1}, sequence);
-    expect_same_run(train(mesh, ProcessGroup::world(60), 3), serial, "dense");
+    expect_same_run(train(mesh, test_world(), 3), serial, "dense");
   }
 }
 
@@ -133,15 +134,14 @@ TEST(TensorMesh, FewerTokensThanTensorRanks) {
   config.model.head_dim = 2;
   const Trajectory serial = train(config, ProcessGroup::self(), 3);
   for (const bool sequence : {false, true}) {
-    const Trajectory run =
-        train(on_mesh(config, {world_size(), world_size(), 1}, sequence), ProcessGroup::world(60), 3);
+    const Trajectory run = train(on_mesh(config, {world_size(), world_size(), 1}, sequence), test_world(), 3);
     expect_same_run(run, serial, "few tokens");
   }
 }
 
 TEST(TensorMesh, OneMeshGivesTheSameBitsTwice) {
   const Config config = on_mesh(tensor_config(), fullest(world_size()), true);
-  const Trajectory a = train(config, ProcessGroup::world(60), 3), b = train(config, ProcessGroup::world(60), 3);
+  const Trajectory a = train(config, test_world(), 3), b = train(config, test_world(), 3);
   EXPECT_EQ(a.weights, b.weights);
   EXPECT_EQ(a.steps.back().loss, b.steps.back().loss);
   EXPECT_EQ(a.steps.back().grad_norm, b.steps.back().grad_norm);
@@ -151,7 +151,7 @@ TEST(TensorMesh, Bf16FollowsF32) {
   const Trajectory serial = train(tensor_config(), ProcessGroup::self(), 4);
   for (const bool sequence : {false, true}) {
     const Config config = on_mesh(tensor_config(), fullest(world_size()), sequence);
-    const Trajectory bf16 = train(config, ProcessGroup::world(60), 4, DType::bf16);
+    const Trajectory bf16 = train(config, test_world(), 4, DType::bf16);
     for (std::size_t s = 0; s < 4; ++s) expect_close(bf16.steps[s].loss, serial.steps[s].loss, 2e-2, "bf16 loss");
   }
 }
@@ -160,7 +160,7 @@ TEST(TensorMesh, Bf16FollowsF32) {
 TEST(TensorMesh, CopiesStayCopies) {
   for (const bool sequence : {false, true}) {
     const Config config = on_mesh(tensor_config(), fullest(world_size()), sequence);
-    TinyTraining training(config, ProcessGroup::world(60));
+    TinyTraining training(config, test_world());
     training.run(0, 3);
     for (const auto& unit : training.model().units()) {
       if (unit->group() != ParameterUnit::Group::replicated) continue;
@@ -173,20 +173,20 @@ TEST(TensorMesh, CopiesStayCopies) {
 }
 
 TEST(TensorMesh, ACheckpointGoesOnOnAnyMesh) {
-  const ProcessGroup world = ProcessGroup::world(60);
+  const ProcessGroup world = test_world();
   const SharedDirectory shared(world);
   const std::filesystem::path& root = shared.path();
   const Config serial = tensor_config(), mesh = on_mesh(tensor_config(), fullest(world.size()), true);
   const std::vector<StepResult> whole = train(serial, ProcessGroup::self(), tensor_steps).steps;
   const std::vector<StepResult> rest(whole.begin() + 3, whole.end());
 
-  TinyTraining spread(mesh, ProcessGroup::world(60));
+  TinyTraining spread(mesh, test_world());
   spread.run(0, 3);
   save(spread, root / "spread", 3);
   world.barrier();
   TinyTraining alone(serial, ProcessGroup::self());
   expect_same_steps(resume(alone, root / "spread", 3, 2), rest, "mesh to one rank");
-  TinyTraining flat(on_mesh(tensor_config(), {1, 1, 1}), ProcessGroup::world(60));
+  TinyTraining flat(on_mesh(tensor_config(), {1, 1, 1}), test_world());
   expect_same_steps(resume(flat, root / "spread", 3, 2), rest, "mesh to data ranks");
 
   if (world.rank() == 0) {
@@ -195,7 +195,7 @@ TEST(TensorMesh, ACheckpointGoesOnOnAnyMesh) {
     save(first, root / "alone", 3);
   }
   world.barrier();
-  TinyTraining second(mesh, ProcessGroup::world(60));
+  TinyTraining second(mesh, test_world());
   expect_same_steps(resume(second, root / "alone", 3, 2), rest, "one rank to mesh");
 }
 

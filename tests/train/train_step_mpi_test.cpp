@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "io/config/names.h"
+#include "support/tested_world.h"
 #include "support/trajectory.h"
 
 namespace lyceum {
@@ -20,23 +21,23 @@ std::vector<int> expert_degrees(int world) {
 TEST(TrainStep, EveryMeshIsTheSerialRun) {
   const Trajectory serial = train(tiny_config(), ProcessGroup::self(), 4);
   EXPECT_LT(serial.steps.back().loss, serial.steps.front().loss);
-  const int world = ProcessGroup::world(60).size();
+  const int world = test_world().size();
   for (const int ep : expert_degrees(world)) {
     Config config = tiny_config();
     config.parallel.expert = ep;
-    expect_same_run(train(config, ProcessGroup::world(60), 4), serial, "ep " + std::to_string(ep));
+    expect_same_run(train(config, test_world(), 4), serial, "ep " + std::to_string(ep));
   }
 }
 
 TEST(TrainStep, AccumulationAndRecomputationChangeNothing) {
   const Trajectory serial = train(tiny_config(), ProcessGroup::self(), 3);
-  const int world = ProcessGroup::world(60).size();
+  const int world = test_world().size();
   for (const Recompute recompute : {Recompute::none, Recompute::full}) {
     Config config = tiny_config();
     config.parallel.expert = world;
     config.batch.micro = 1;
     config.model.recompute = recompute;
-    expect_same_run(train(config, ProcessGroup::world(60), 3), serial, "recompute " + name_of(recompute));
+    expect_same_run(train(config, test_world(), 3), serial, "recompute " + name_of(recompute));
   }
 }
 
@@ -56,7 +57,7 @@ double squares(const ProcessGroup& world, const std::vector<Trajectory::Piece>& 
 }
 
 TEST(TrainStep, TellsTheNormsOfWeightsAndTheirChange) {
-  const int ranks = ProcessGroup::world(60).size();
+  const int ranks = test_world().size();
   for (int kind = 0; kind < 4; ++kind) {
     Config config = tiny_config();
     config.parallel.zero = kind;
@@ -64,7 +65,7 @@ TEST(TrainStep, TellsTheNormsOfWeightsAndTheirChange) {
     if (kind == 1 && ranks > 1) config.parallel.pipeline = 2;  // the table is held twice and counts once
     if (kind == 3 && ranks > 1) config.parallel.tensor = 2;
     config.parallel.expert = kind % 2 == 0 ? ranks : 1;
-    TinyTraining training(config, ProcessGroup::world(60), kind == 2 ? DType::bf16 : DType::f32);
+    TinyTraining training(config, test_world(), kind == 2 ? DType::bf16 : DType::f32);
     const ProcessGroup& world = training.setup().mesh.world;
     for (int step = 0; step < 2; ++step) {
       const std::vector<Trajectory::Piece> before = training.weights();
@@ -83,10 +84,10 @@ TEST(TrainStep, BatchScopeIsTheSameOnEveryMesh) {
   config.balance.mutual_information = 0.2;
   config.balance.concentration = 0.1;
   const Trajectory serial = train(config, ProcessGroup::self(), 3);
-  const int world = ProcessGroup::world(60).size();
+  const int world = test_world().size();
   for (const int ep : expert_degrees(world)) {
     config.parallel.expert = ep;
-    expect_same_run(train(config, ProcessGroup::world(60), 3), serial, "batch scope, ep " + std::to_string(ep));
+    expect_same_run(train(config, test_world(), 3), serial, "batch scope, ep " + std::to_string(ep));
   }
 }
 
@@ -95,14 +96,14 @@ TEST(TrainStep, TiedEmbeddingsAndRenormalizedGates) {
   config.model.tie_embeddings = true;
   config.moe.renormalize = true;
   const Trajectory serial = train(config, ProcessGroup::self(), 3);
-  config.parallel.expert = ProcessGroup::world(60).size();
-  expect_same_run(train(config, ProcessGroup::world(60), 3), serial, "tied");
+  config.parallel.expert = test_world().size();
+  expect_same_run(train(config, test_world(), 3), serial, "tied");
 }
 
 TEST(TrainStep, OneMeshGivesTheSameBitsTwice) {
   Config config = tiny_config();
-  config.parallel.expert = ProcessGroup::world(60).size();
-  const Trajectory a = train(config, ProcessGroup::world(60), 3), b = train(config, ProcessGroup::world(60), 3);
+  config.parallel.expert = test_world().size();
+  const Trajectory a = train(config, test_world(), 3), b = train(config, test_world(), 3);
   EXPECT_EQ(a.weights, b.weights);
   EXPECT_EQ(a.steps.back().loss, b.steps.back().loss);
   EXPECT_EQ(a.steps.back().grad_norm, b.steps.back().grad_norm);
@@ -111,14 +112,14 @@ TEST(TrainStep, OneMeshGivesTheSameBitsTwice) {
 TEST(TrainStep, Bf16FollowsF32) {
   Config config = tiny_config();
   const Trajectory serial = train(config, ProcessGroup::self(), 4);
-  config.parallel.expert = ProcessGroup::world(60).size();
-  const Trajectory bf16 = train(config, ProcessGroup::world(60), 4, DType::bf16);
+  config.parallel.expert = test_world().size();
+  const Trajectory bf16 = train(config, test_world(), 4, DType::bf16);
   for (std::size_t s = 0; s < 4; ++s) expect_close(bf16.steps[s].loss, serial.steps[s].loss, 2e-2, "bf16 loss");
 }
 
 TEST(TrainStep, ANonFiniteGradientIsLeftOutOnAllRanks) {
   Config config = tiny_config();
-  ProcessGroup world = ProcessGroup::world(60);
+  ProcessGroup world = test_world();
   const int ranks = world.size(), rank = world.rank();
   config.parallel.expert = ranks;
   resolve(config, ranks);

@@ -12,6 +12,7 @@
 #include "support/checkpoint_model.h"
 #include "support/checkpoint_values.h"
 #include "support/shared_directory.h"
+#include "support/tested_world.h"
 #include "support/tiny_run.h"
 #include "train/step.h"
 
@@ -86,12 +87,12 @@ void expect_close(const std::vector<StepResult>& run, const std::vector<StepResu
 void expect_stages_agree(const Config& config, int first, int last, const std::string& name) {
   constexpr int steps = 3;
   const int world = world_size();
-  Training replicated(resolved(config, first, world), ProcessGroup::world(60));
+  Training replicated(resolved(config, first, world), test_world());
   replicated.initialize();
   const std::vector<StepResult> expected = replicated.run(0, steps);
   ASSERT_FALSE(expected.back().skipped);
   for (int stage = first + 1; stage <= last; ++stage) {
-    Training sharded(resolved(config, stage, world), ProcessGroup::world(60));
+    Training sharded(resolved(config, stage, world), test_world());
     sharded.initialize();
     const std::vector<StepResult> results = sharded.run(0, steps);
     for (std::size_t s = 0; s < steps; ++s) {
@@ -127,8 +128,8 @@ TEST(ZeroTraining, AccumulationRecomputationAndBf16) {
   config.parallel.expert = world_size() > 1 ? world_size() / 2 : 1;
   expect_stages_agree(config, 0, 1, "accumulation");
   expect_stages_agree(config, 2, 3, "accumulation");
-  Training once(resolved(config, 1, world_size()), ProcessGroup::world(60));
-  Training each(resolved(config, 2, world_size()), ProcessGroup::world(60));
+  Training once(resolved(config, 1, world_size()), test_world());
+  Training each(resolved(config, 2, world_size()), test_world());
   once.initialize();
   each.initialize();
   expect_close(each.run(0, 3), once.run(0, 3), 1e-6, "a sum a step, a sum a micro-batch");
@@ -192,7 +193,7 @@ TEST(ZeroTraining, PeakMemoryIsWhatTheStageNeeds) {
         config.batch.global = 2 * world;
         config.batch.micro = accumulates ? 1 : 2;
         config.parallel.expert = world > 2 ? 2 : 1;
-        Training run(resolved(config, stage, world), ProcessGroup::world(60));
+        Training run(resolved(config, stage, world), test_world());
         run.initialize();
         run.run(0, 2);
         const Need need = peak_need(run, stage, accumulates);
@@ -214,7 +215,7 @@ TEST(ZeroTraining, TrafficIsWhatTheStageNeeds) {
     config.batch.global = 2 * world;
     config.batch.micro = 1;
     config.run.precision = "bf16";
-    Training run(resolved(config, stage, world), ProcessGroup::world(60));
+    Training run(resolved(config, stage, world), test_world());
     run.initialize();
     run.run(0, 1);
     run.zero.await_values();
@@ -243,7 +244,7 @@ TEST(ZeroTraining, TrafficIsWhatTheStageNeeds) {
 
 class ZeroCheckpointTest : public testing::Test {
  protected:
-  ProcessGroup world = ProcessGroup::world(60);
+  ProcessGroup world = test_world();
   const SharedDirectory shared{world};
   const std::filesystem::path& root = shared.path();
 
@@ -266,17 +267,17 @@ TEST_F(ZeroCheckpointTest, AnyStageGoesOnFromAnyOther) {
     Config config = tiny_config();
     config.run.precision = precision;
     config.parallel.expert = world.size() > 1 ? world.size() / 2 : 1;
-    Training whole(resolved(config, 0, world.size()), ProcessGroup::world(60));
+    Training whole(resolved(config, 0, world.size()), test_world());
     whole.initialize();
     whole.run(0, 4);
     for (int before = 0; before <= 3; ++before) {
-      Training first(resolved(config, before, world.size()), ProcessGroup::world(60));
+      Training first(resolved(config, before, world.size()), test_world());
       first.initialize();
       first.run(0, 2);
       const CheckpointReader reader = save(first, 10 * before + (config.run.precision == "f32" ? 2 : 3));
       EXPECT_EQ(reader.problem(), "");
       const int after = (before + 1) % 4;
-      Training second(resolved(config, after, world.size()), ProcessGroup::world(60));
+      Training second(resolved(config, after, world.size()), test_world());
       load(second, reader, 2);
       second.run(2, 2);
       EXPECT_TRUE(same_bits(second.owned(), whole.owned())) << precision << " " << before << " → " << after;
@@ -287,7 +288,7 @@ TEST_F(ZeroCheckpointTest, AnyStageGoesOnFromAnyOther) {
 TEST_F(ZeroCheckpointTest, ARunThatReturnsToWeightsAloneForgetsItsMoments) {
   for (int stage = 0; stage <= 3; ++stage) {
     const Config config = resolved(tiny_config(), stage, world.size());
-    Training run(config, ProcessGroup::world(60));
+    Training run(config, test_world());
     run.initialize();
     std::vector<CheckpointPiece> weights = run.optimizer.pieces();
     std::erase_if(weights, [](const CheckpointPiece& piece) { return is_moment(piece.name); });
@@ -298,7 +299,7 @@ TEST_F(ZeroCheckpointTest, ARunThatReturnsToWeightsAloneForgetsItsMoments) {
     const CheckpointReader reader(root / checkpoint_name(stage));
     load(run, reader, 0);
     run.run(2, 2);
-    Training fresh(config, ProcessGroup::world(60));
+    Training fresh(config, test_world());
     load(fresh, reader, 0);
     fresh.run(2, 2);
     EXPECT_TRUE(same_bits(run.owned(), fresh.owned())) << stage;
@@ -312,7 +313,7 @@ TEST_F(ZeroCheckpointTest, TrainingGoesOnWhileACheckpointIsWritten) {
       config.run.precision = precision;
       config.optim.train_only = {"model/layers/1/*"};  // what is frozen has values in run.precision alone
       const std::int64_t step = 10 * stage + (config.run.precision == "f32" ? 2 : 3);
-      Training run(resolved(config, stage, world.size()), ProcessGroup::world(60));
+      Training run(resolved(config, stage, world.size()), test_world());
       run.initialize();
       run.run(0, 2);
       const CheckpointReader reader = save(run, step);
@@ -328,7 +329,7 @@ TEST_F(ZeroCheckpointTest, TrainingGoesOnWhileACheckpointIsWritten) {
       held.count_down();
       EXPECT_EQ(checkpoint.publish(), "");
       expect_same_checkpoint(root / "background" / checkpoint_name(step), root / checkpoint_name(step));
-      Training again(resolved(config, stage, world.size()), ProcessGroup::world(60));
+      Training again(resolved(config, stage, world.size()), test_world());
       load(again, CheckpointReader(root / "background" / checkpoint_name(step)), 2);
       const std::vector<StepResult> resumed = again.run(2, 2);
       for (std::size_t s = 0; s < resumed.size(); ++s) {
@@ -341,7 +342,7 @@ TEST_F(ZeroCheckpointTest, TrainingGoesOnWhileACheckpointIsWritten) {
 }
 
 TEST_F(ZeroCheckpointTest, AnotherNumberOfRanksReadsTheSameBits) {
-  Training run(resolved(tiny_config(), 3, world.size()), ProcessGroup::world(60));
+  Training run(resolved(tiny_config(), 3, world.size()), test_world());
   run.initialize();
   run.run(0, 1);
   const CheckpointReader reader = save(run, 1);
@@ -359,7 +360,7 @@ TEST_F(ZeroCheckpointTest, AnotherNumberOfRanksReadsTheSameBits) {
   }
   if (world.rank() == 0) save(alone, 2);
   world.barrier();
-  Training again(resolved(tiny_config(), 3, world.size()), ProcessGroup::world(60));
+  Training again(resolved(tiny_config(), 3, world.size()), test_world());
   load(again, CheckpointReader(root / checkpoint_name(2)), 1);
   EXPECT_TRUE(same_bits(again.owned(), run.owned()));
 }
