@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <mpi.h>
 
@@ -68,6 +69,8 @@ extern "C" int MPI_Testall(int count, MPI_Request* requests, int* done, MPI_Stat
 
 namespace lyceum {
 namespace {
+
+using testing::HasSubstr;
 
 Config watched_config(int zero = 0) {
   Config config = tiny_config();
@@ -257,7 +260,10 @@ TEST(Faults, WhatIsComputedTwiceMustAgree) {
         EXPECT_EQ(training.weights(), calm.weights()) << "a fault that nobody saw, in trial " << trial;
         ++harmless;
       } else {
-        EXPECT_NE(problem.find("computed twice, step 2 gave two results: the "), std::string::npos) << problem;
+        // Messages go when they can: a weight may be wrong in both passes of its rank, and another rank then finds it.
+        EXPECT_THAT(problem,
+                    testing::AnyOf(HasSubstr("computed twice, step 2 gave two results: the "),
+                                   HasSubstr(" computed step 2 from the same tokens, with two results: the ")));
         ++found;
       }
     }
