@@ -13,6 +13,8 @@ using grouped::Product;
 
 /// Widths of whole 16 bytes, as TMA wants them; depths of more stages than there are, columns of the narrow tiles.
 const Case several{{200, 0, 64, 129, 7}, {72, 64, 40, 328, 16}, {264, 128, 8, 392, 24}, 8};
+/// Results that no store of boxes can write.
+const Case odd_outputs{{150, 40, 3}, {72, 16, 64}, {13, 264, 257}, 8};
 const Case several_copies{{200, 0, 129, 1, 330}, Widths(5, 328), {264, 128, 392, 24, 40}, 8};
 
 class CudaWgmmaBlocks : public testing::TestWithParam<EmulatedBlock::Order> {};
@@ -31,6 +33,17 @@ TEST_P(CudaWgmmaBlocks, PingPongGroupsAgreeWithTheReference) {
   expect_right_rows<Tiling, Product::dgrad>(several, blocks);
   expect_right_picked<Tiling, Picking::forward>(several_copies, blocks);
   expect_right_picked<Tiling, Picking::dgrad>(several_copies, blocks);
+}
+
+TEST_P(CudaWgmmaBlocks, ClustersAgreeWithTheReference) {
+  using Tiling = grouped::ClusteredTiling;
+  using Tile = grouped::TileOf<Product::forward, grouped::NoActivation, Tiling>;  // as that of dgrad
+  const WgmmaBlocks<Tiling> blocks{GetParam()};
+  expect_right_rows<Tile, Product::forward>(several, blocks);
+  expect_right_rows<Tile, Product::dgrad>(several, blocks);
+  expect_right_rows<Tile, Product::forward>(odd_outputs, blocks);
+  expect_right_picked<Tile, Picking::forward>(several_copies, blocks);
+  expect_right_picked<Tile, Picking::dgrad>(several_copies, blocks);
 }
 
 INSTANTIATE_TEST_SUITE_P(Orders, CudaWgmmaBlocks,

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -26,9 +27,11 @@ namespace lyceum::test {
 /// it waits for its warp, its warpgroup or its block. Warps, and groups of four, run one after another from barrier to
 /// barrier, in ascending or descending order: where the result depends on it, one is missing. Copies become visible
 /// only when they are waited for, loads of boxes then or, in descending order, at once; shared memory begins as NaN.
-/// The tensor core's instructions are written down from the PTX manual.
+/// The tensor core's instructions are written down from the PTX manual. Blocks of a cluster run by turns, each as far as
+/// it gets without the others.
 class EmulatedBlock {
  public:
+  using Cluster = std::vector<EmulatedBlock*>;
   enum class Order { ascending, descending };
   EmulatedBlock(int threads, int shared_bytes, Order order)
       : shared_(static_cast<std::size_t>(shared_bytes)),
@@ -42,11 +45,19 @@ class EmulatedBlock {
   /// Runs `body(Machine)` as every thread of block `index` of `blocks`. May be called again: memory is poisoned anew.
   template <class Machine, class Body>
   void run(Body&& body, int index = 0, int blocks = 1) {
-    index_ = index;
-    blocks_ = blocks;
-    body_ = [&](int thread) { body(Machine(*this, thread)); };
-    prepare();
-    schedule();
+    run_cluster<Machine>({this}, body, index, blocks);
+  }
+  /// The same as every thread of the blocks of a cluster, the first of which is block `index`.
+  template <class Machine, class Body>
+  static void run_cluster(const Cluster& cluster, Body&& body, int index, int blocks) {
+    for (EmulatedBlock* block : cluster) {
+      block->cluster_ = cluster;
+      block->index_ = index++;
+      block->blocks_ = blocks;
+      block->body_ = [&body, block](int thread) { body(Machine(*block, thread)); };
+      block->prepare();
+    }
+    schedule(cluster);
   }
 
  private:
@@ -77,7 +88,7 @@ class EmulatedBlock {
     /// Who waits can tell only the parity of the phase that ended last.
     bool ended(std::uint32_t parity) const { return ((phase - 1) & 1) == parity; }
     void settle() {
-      if (missing > 0 || bytes > 0) return;
+      if (missing > 0 || bytes != 0) return;
       missing = announced;
       ++phase;
     }
@@ -93,7 +104,8 @@ class EmulatedBlock {
     /// Copies from shared to global memory that it has begun, and whether some may not be there yet.
     std::vector<std::function<void()>> bulk;
     bool bulk_under_way = false;
-    bool done = false, at_barrier = false;
+    std::set<const void*> acquired;  // maps
+    bool done = false, at_barrier = false, at_cluster_barrier = false;
     const Team* waits_for = nullptr;
     std::uint64_t awaited = 0;   // the meeting of that team
     Barrier* barrier = nullptr;  // that it waits for
@@ -143,7 +155,11 @@ class EmulatedBlock {
   void prepare();
   bool run_warp(int index);
   bool run_group(int index);
-  void schedule();
+  bool run_block();
+  bool release_barrier();
+  void check_ended() const;
+  static void schedule(const Cluster& cluster);
+  bool ended() const { return std::ranges::all_of(threads_, &Thread::done); }
 
   /// Leaves `mine` where the others of the team see it and waits for all of them; the last to come calls
   /// meet(what all have left) before anybody goes on.
@@ -176,12 +192,21 @@ class EmulatedBlock {
   std::vector<Team> warps_, groups_;
   std::vector<Products> products_;   // of each warpgroup
   std::map<int, Barrier> barriers_;  // by offset
+  /// Of each 1024 bytes of shared memory: the last load of a box that has begun, in numbers of loads, and how many are
+  /// under way.
+  struct Loads {
+    std::uint64_t last = 0;
+    int under_way = 0;
+  };
+  std::vector<Loads> loads_of_;
+  std::uint64_t loads_ = 0;
   /// When each chunk of 16 bytes was copied, in numbers of copies; 0: it was published by who copied it. What copies
   /// each warpgroup has published itself.
   std::vector<std::uint64_t> copied_, published_;
   std::uint64_t copies_ = 0;
   Order order_;
   int index_ = 0, blocks_ = 1;
+  Cluster cluster_;
   std::function<void(int)> body_;
   ucontext_t host_;
 #if LYCEUM_SANITIZE
@@ -365,16 +390,19 @@ inline void EmulatedBlock::prepare() {
   for (Team& team : groups_) team = {std::vector<const void*>(warpgroup)};
   products_.assign(groups_.size(), Products(1));
   barriers_.clear();
+  loads_of_.assign(shared_.size() / 1024 + 1, {});
+  loads_ = 0;
   copied_.assign(shared_.size() / 16 + 1, 0);
   published_.assign(groups_.size(), 0);
   copies_ = 0;
   const auto self = reinterpret_cast<std::uint64_t>(this);
   for (Thread& thread : threads_) {
     if (!thread.stack) thread.stack = std::make_unique_for_overwrite<std::byte[]>(stack_bytes);
-    thread.done = thread.at_barrier = false;
+    thread.done = thread.at_barrier = thread.at_cluster_barrier = false;
     thread.waits_for = nullptr;
     thread.barrier = nullptr;
     thread.unpublished.clear();
+    thread.acquired.clear();
     thread.bulk.clear();
     thread.bulk_under_way = false;
     thread.fake_stack = nullptr;
@@ -392,7 +420,7 @@ inline bool EmulatedBlock::run_warp(int index) {
   bool moved = false;
   for (int lane = 0; lane < warp; ++lane) {
     Thread& thread = threads_[static_cast<std::size_t>(index * warp + lane)];
-    if (thread.done || thread.at_barrier) continue;
+    if (thread.done || thread.at_barrier || thread.at_cluster_barrier) continue;
     if (thread.barrier && !thread.barrier->ended(thread.parity)) thread.barrier->finish_loads();
     if (thread.barrier && !thread.barrier->ended(thread.parity)) continue;
     if (thread.waits_for && thread.awaited > thread.waits_for->meetings) continue;
@@ -416,18 +444,49 @@ inline bool EmulatedBlock::run_group(int index) {
   return any;
 }
 
-inline void EmulatedBlock::schedule() {
+/// Runs all warps as far as they get. Whether they got anywhere.
+inline bool EmulatedBlock::run_block() {
   const int count = (static_cast<int>(warps_.size()) + 3) / 4;
+  bool any = false;
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int i = 0; i < count; ++i) moved |= run_group(order_ == Order::ascending ? i : count - 1 - i);
+    any |= moved;
+  }
+  return any;
+}
+
+/// Whether all threads waited for each other.
+inline bool EmulatedBlock::release_barrier() {
+  if (!std::ranges::all_of(threads_, &Thread::at_barrier)) return false;
+  for (Thread& thread : threads_) thread.at_barrier = false;
+  return true;
+}
+
+inline void EmulatedBlock::schedule(const Cluster& cluster) {
+  const bool ascending = cluster.front()->order_ == Order::ascending;
   for (;;) {
     for (bool moved = true; moved;) {
       moved = false;
-      for (int i = 0; i < count; ++i) moved |= run_group(order_ == Order::ascending ? i : count - 1 - i);
+      for (std::size_t i = 0; i < cluster.size(); ++i) {
+        moved |= cluster[ascending ? i : cluster.size() - 1 - i]->run_block();
+      }
     }
-    if (std::ranges::all_of(threads_, &Thread::done)) break;
-    require(std::ranges::all_of(threads_, &Thread::at_barrier),
-            "threads wait for a warp or a barrier that others miss");
-    for (Thread& thread : threads_) thread.at_barrier = false;
+    if (std::ranges::all_of(cluster, &EmulatedBlock::ended)) break;
+    bool released = false;
+    for (EmulatedBlock* block : cluster) released |= block->release_barrier();
+    if (released) continue;
+    for (EmulatedBlock* block : cluster) {  // [PTX ISA, barrier.cluster]: of all threads that have not ended
+      for (Thread& thread : block->threads_) {
+        require(thread.done || thread.at_cluster_barrier, "threads wait for a warp or a barrier that others miss");
+        thread.at_cluster_barrier = false;
+      }
+    }
   }
+  for (const EmulatedBlock* block : cluster) block->check_ended();
+}
+
+inline void EmulatedBlock::check_ended() const {
   for (const Thread& thread : threads_) {
     require(thread.copies.empty() && !thread.bulk_under_way, "copies that nobody waited for");
   }
