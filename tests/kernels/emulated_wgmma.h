@@ -34,9 +34,7 @@ struct WgmmaBlocks {
     for (int index = 0; index < blocks; index += Tiling::cluster) {
       EmulatedBlock::run_cluster<EmulatedHopper>(
           cluster,
-          [&](const EmulatedHopper& m) {
-            grouped::run_block<product, picked, Act, Tiling>(m, plan.view(), maps);
-          },
+          [&](const EmulatedHopper& m) { grouped::run_block<product, picked, Act, Tiling>(m, plan.view(), maps); },
           index, blocks);
     }
   }

@@ -27,8 +27,8 @@ namespace lyceum::test {
 /// it waits for its warp, its warpgroup or its block. Warps, and groups of four, run one after another from barrier to
 /// barrier, in ascending or descending order: where the result depends on it, one is missing. Copies become visible
 /// only when they are waited for, loads of boxes then or, in descending order, at once; shared memory begins as NaN.
-/// The tensor core's instructions are written down from the PTX manual. Blocks of a cluster run by turns, each as far as
-/// it gets without the others.
+/// The tensor core's instructions are written down from the PTX manual. Blocks of a cluster run by turns, each as far
+/// as it gets without the others.
 class EmulatedBlock {
  public:
   using Cluster = std::vector<EmulatedBlock*>;
@@ -291,6 +291,9 @@ class EmulatedMachine {
                 block_->published_[static_cast<std::size_t>(thread_ / EmulatedBlock::warpgroup)],
             "reads what was copied or written and not published");
   }
+  void require_published_by_writer(int offset) const {
+    require(block_->copied_[static_cast<std::size_t>(offset) / 16] == 0, "copies what its writer has not published");
+  }
   void publish() const {
     for (const std::size_t chunk : std::exchange(self().unpublished, {})) block_->copied_[chunk] = 0;
     block_->published_[static_cast<std::size_t>(thread_ / EmulatedBlock::warpgroup)] = block_->copies_;
@@ -444,13 +447,14 @@ inline bool EmulatedBlock::run_group(int index) {
   return any;
 }
 
-/// Runs all warps as far as they get. Whether they got anywhere.
+/// Runs all warps as far as they get without other blocks. Whether they got anywhere.
 inline bool EmulatedBlock::run_block() {
   const int count = (static_cast<int>(warps_.size()) + 3) / 4;
   bool any = false;
   for (bool moved = true; moved;) {
     moved = false;
     for (int i = 0; i < count; ++i) moved |= run_group(order_ == Order::ascending ? i : count - 1 - i);
+    if (!moved) moved = release_barrier();
     any |= moved;
   }
   return any;
@@ -473,9 +477,6 @@ inline void EmulatedBlock::schedule(const Cluster& cluster) {
       }
     }
     if (std::ranges::all_of(cluster, &EmulatedBlock::ended)) break;
-    bool released = false;
-    for (EmulatedBlock* block : cluster) released |= block->release_barrier();
-    if (released) continue;
     for (EmulatedBlock* block : cluster) {  // [PTX ISA, barrier.cluster]: of all threads that have not ended
       for (Thread& thread : block->threads_) {
         require(thread.done || thread.at_cluster_barrier, "threads wait for a warp or a barrier that others miss");

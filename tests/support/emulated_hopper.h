@@ -20,9 +20,10 @@ struct EmulatedMap {
 
 /// One thread of an EmulatedBlock with a Hopper GPU's products of warpgroups, barriers and loads; has the members of
 /// lib/kernels/cuda/machine_hopper.cuh. A product is computed when it is waited for, not before, from what registers
-/// and shared memory then hold: who changes them too early, or reads a result too early, gets wrong numbers; a box that
-/// is loaded meanwhile is an error. So are copies from shared to global memory. Clusters run one after another: a block
-/// that waits for one of a later cluster is an error, as is the use of a block's memory after it has ended.
+/// and shared memory then hold, as are copies from shared to global memory: who changes them too early, or reads a
+/// result too early, gets wrong numbers. A box that is loaded while a product reads it is an error, and so is the use of
+/// a block's memory before its barriers have begun or after it has ended. Clusters run one after another: a block that
+/// waits for one of a later cluster is an error.
 class EmulatedHopper : public EmulatedMachine {
  public:
   using EmulatedMachine::EmulatedMachine;
@@ -257,7 +258,7 @@ class EmulatedHopper : public EmulatedMachine {
   }
   template <class CopyThem>
   void begin_bulk(int from, int bytes, const CopyThem& copy) const {
-    for (int byte = 0; byte < bytes; byte += 16) require_published(from + byte);
+    for (int byte = 0; byte < bytes; byte += 16) require_published_by_writer(from + byte);
     self().bulk_under_way = true;
     if (block().order_ == EmulatedBlock::Order::descending) return copy();
     self().bulk.push_back(copy);

@@ -18,8 +18,7 @@ namespace lyceum::grouped {
 
 /// k of every expert with tiles is at least 1.
 template <Product product, Pick picked, class Act, class Tiling>
-__global__ void __launch_bounds__(Tiling::threads, 1)
-    wgmma_kernel(Plan plan, MapsBySlot<CUtensorMap> maps) {
+__global__ void __launch_bounds__(Tiling::threads, 1) wgmma_kernel(Plan plan, MapsBySlot<CUtensorMap> maps) {
 #ifdef LYCEUM_HOPPER
   run_block<product, picked, Act, Tiling>(cuda::HopperMachine(launched_shared()), plan, maps);
 #else
@@ -78,9 +77,7 @@ template <Product product, Pick picked, class Act, class Tiling>
 void run_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights) {
   using Tile = TileOf<product, Act, Tiling>;
   constexpr bool clustered = Tiling::cluster > 1;
-  count_product(launch, clustered           ? Kernel::clustered
-                        : Tiling::ping_pong ? Kernel::ping_pong
-                                            : Kernel::cooperative);
+  count_product(launch, clustered ? Kernel::clustered : Tiling::ping_pong ? Kernel::ping_pong : Kernel::cooperative);
   const std::size_t count = weights.size();
   const std::shared_ptr<std::byte> memory =
       launch.stream.memory().allocate((clustered ? 3 : 2) * count * sizeof(CUtensorMap), MemoryKind::buffers);

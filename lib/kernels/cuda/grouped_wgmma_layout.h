@@ -25,16 +25,16 @@ struct WgmmaTiling {
   static constexpr int a_bytes = m * k * 2, b_bytes = n * k * 2, stage_bytes = a_bytes + b_bytes;
   static constexpr int stages = (220 * 1024) / stage_bytes;
   static constexpr int barriers = 2 * stages + 2;
-  static constexpr int cluster = 1;       // blocks that load b together
-  static constexpr int result_bytes = 0;  // of shared memory, by way of which results are written
+  static constexpr int cluster = 1;        // blocks that load b together
+  static constexpr int result_bytes = 0;   // of shared memory, by way of which results are written
   static_assert(stage_bytes % 1024 == 0);  // which the hardware's swizzle is relative to
   static constexpr int shared_bytes = stages * stage_bytes + barriers * 8;
 };
 using CooperativeTiling = WgmmaTiling<256, false>;
 using PingPongTiling = WgmmaTiling<192, true>;
 
-/// Cooperative; two blocks are a cluster with tiles below each other, and each loads half of b for both. Results of rows
-/// are written by way of shared memory: boxes of 16 rows and 64 columns, two for each warp, by turns.
+/// Cooperative; two blocks are a cluster with tiles below each other, and each loads half of b for both. Results of
+/// rows are written by way of shared memory: boxes of 16 rows and 64 columns, two for each warp, by turns.
 struct ClusteredTiling : CooperativeTiling {
   static constexpr int cluster = 2;
   static constexpr int arrivals = cluster * CooperativeTiling::arrivals;  // of warps of both blocks

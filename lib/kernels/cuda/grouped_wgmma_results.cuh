@@ -154,7 +154,7 @@ LYCEUM_DEVICE void store_rows(const Machine& m, const TileSums<Tiling>& c, const
     if (to.col + 64 * box >= expert.n) return;
     const int at = to.boxes + box % 2 * Tiling::result_box;
     box == 0 ? m.wait_bulk_reads() : m.template wait_bulk_reads<1>();
-    m.sync_warp();
+    m.sync_warp();  // one lane stores, and waits for its stores
     LYCEUM_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int row = i / 2 * 8 + lane % 8, chunk = i % 2 * 4 + lane / 8;
