@@ -27,8 +27,9 @@ namespace lyceum::test {
 /// it waits for its warp, its warpgroup or its block. Warps, and groups of four, run one after another from barrier to
 /// barrier, in ascending or descending order: where the result depends on it, one is missing. Copies become visible
 /// only when they are waited for, loads of boxes then or, in descending order, at once; shared memory begins as NaN.
-/// The tensor core's instructions are written down from the PTX manual. Blocks of a cluster run by turns, each as far
-/// as it gets without the others.
+/// Whoever arrives at a barrier of EmulatedHopper goes on when nobody else gets any further. Blocks of a cluster run by
+/// turns, one as far ahead of the others as it gets. The tensor core's instructions are written down from the PTX
+/// manual.
 class EmulatedBlock {
  public:
   using Cluster = std::vector<EmulatedBlock*>;
@@ -106,6 +107,7 @@ class EmulatedBlock {
     bool bulk_under_way = false;
     std::set<const void*> acquired;  // maps
     bool done = false, at_barrier = false, at_cluster_barrier = false;
+    bool paused = false;  // until nobody else gets any further
     const Team* waits_for = nullptr;
     std::uint64_t awaited = 0;   // the meeting of that team
     Barrier* barrier = nullptr;  // that it waits for
@@ -157,6 +159,7 @@ class EmulatedBlock {
   bool run_group(int index);
   bool run_block();
   bool release_barrier();
+  bool resume();
   void check_ended() const;
   static void schedule(const Cluster& cluster);
   bool ended() const { return std::ranges::all_of(threads_, &Thread::done); }
@@ -401,7 +404,7 @@ inline void EmulatedBlock::prepare() {
   const auto self = reinterpret_cast<std::uint64_t>(this);
   for (Thread& thread : threads_) {
     if (!thread.stack) thread.stack = std::make_unique_for_overwrite<std::byte[]>(stack_bytes);
-    thread.done = thread.at_barrier = thread.at_cluster_barrier = false;
+    thread.done = thread.at_barrier = thread.at_cluster_barrier = thread.paused = false;
     thread.waits_for = nullptr;
     thread.barrier = nullptr;
     thread.unpublished.clear();
@@ -423,7 +426,7 @@ inline bool EmulatedBlock::run_warp(int index) {
   bool moved = false;
   for (int lane = 0; lane < warp; ++lane) {
     Thread& thread = threads_[static_cast<std::size_t>(index * warp + lane)];
-    if (thread.done || thread.at_barrier || thread.at_cluster_barrier) continue;
+    if (thread.done || thread.paused || thread.at_barrier || thread.at_cluster_barrier) continue;
     if (thread.barrier && !thread.barrier->ended(thread.parity)) thread.barrier->finish_loads();
     if (thread.barrier && !thread.barrier->ended(thread.parity)) continue;
     if (thread.waits_for && thread.awaited > thread.waits_for->meetings) continue;
@@ -467,17 +470,25 @@ inline bool EmulatedBlock::release_barrier() {
   return true;
 }
 
+/// Lets those go on that have paused. Whether there were any.
+inline bool EmulatedBlock::resume() {
+  bool any = false;
+  for (Thread& thread : threads_) any |= std::exchange(thread.paused, false);
+  return any;
+}
+
+/// The first block gets ahead of the others as far as it can.
 inline void EmulatedBlock::schedule(const Cluster& cluster) {
-  const bool ascending = cluster.front()->order_ == Order::ascending;
+  Cluster turns = cluster;
+  if (cluster.front()->order_ == Order::descending) std::ranges::reverse(turns);
   for (;;) {
     for (bool moved = true; moved;) {
       moved = false;
-      for (std::size_t i = 0; i < cluster.size(); ++i) {
-        moved |= cluster[ascending ? i : cluster.size() - 1 - i]->run_block();
-      }
+      for (EmulatedBlock* block : turns) moved |= block->run_block();
     }
-    if (std::ranges::all_of(cluster, &EmulatedBlock::ended)) break;
-    for (EmulatedBlock* block : cluster) {  // [PTX ISA, barrier.cluster]: of all threads that have not ended
+    if (std::ranges::any_of(turns, &EmulatedBlock::resume)) continue;
+    if (std::ranges::all_of(turns, &EmulatedBlock::ended)) break;
+    for (EmulatedBlock* block : turns) {  // [PTX ISA, barrier.cluster]: of all threads that have not ended
       for (Thread& thread : block->threads_) {
         require(thread.done || thread.at_cluster_barrier, "threads wait for a warp or a barrier that others miss");
         thread.at_cluster_barrier = false;

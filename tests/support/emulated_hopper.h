@@ -21,9 +21,9 @@ struct EmulatedMap {
 /// One thread of an EmulatedBlock with a Hopper GPU's products of warpgroups, barriers and loads; has the members of
 /// lib/kernels/cuda/machine_hopper.cuh. A product is computed when it is waited for, not before, from what registers
 /// and shared memory then hold, as are copies from shared to global memory: who changes them too early, or reads a
-/// result too early, gets wrong numbers. A box that is loaded while a product reads it is an error, and so is the use of
-/// a block's memory before its barriers have begun or after it has ended. Clusters run one after another: a block that
-/// waits for one of a later cluster is an error.
+/// result too early, gets wrong numbers. A box that is loaded while a product reads it is an error, and so is the use
+/// of a block's memory before its barriers have begun or after it has ended. Clusters run one after another: a block
+/// that waits for one of a later cluster is an error.
 class EmulatedHopper : public EmulatedMachine {
  public:
   using EmulatedMachine::EmulatedMachine;
@@ -87,8 +87,14 @@ class EmulatedHopper : public EmulatedMachine {
     block().barriers_[offset] = {arrivals, arrivals, 0, 0, {}};
   }
   void publish_barriers() const {}
-  void arrive(int offset) const { arrive_expecting(offset, 0); }
-  void arrive_at(int offset, int place) const { in_block(place).arrive(offset); }
+  void arrive(int offset) const {
+    arrive_expecting(offset, 0);
+    pause();
+  }
+  void arrive_at(int offset, int place) const {
+    in_block(place).arrive_expecting(offset, 0);
+    pause();
+  }
   void sync_cluster() const {
     sync_warp();
     self().at_cluster_barrier = true;
@@ -104,7 +110,7 @@ class EmulatedHopper : public EmulatedMachine {
   void arrive_after_copies(int offset) const {
     later(offset, [machine = *this, copies = taken_copies(), offset] {  // a thread may end before its copies
       machine.finish(copies);
-      machine.arrive(offset);
+      machine.arrive_expecting(offset, 0);
     });
   }
   void wait_barrier(int offset, std::uint32_t parity) const {
@@ -224,6 +230,11 @@ class EmulatedHopper : public EmulatedMachine {
     EmulatedBlock& there = *block().cluster_.at(static_cast<std::size_t>(place));
     require(!there.ended(), "uses the memory of a block that has ended");
     return {there, thread()};
+  }
+  /// Lets others do what they may do now.
+  void pause() const {
+    self().paused = true;
+    block().leave(false);
   }
   EmulatedBlock::Loads& loads_at(int offset) const {
     return block().loads_of_[static_cast<std::size_t>(offset) / 1024];
