@@ -136,7 +136,7 @@ struct StoredRows {
   std::int32_t row, col;
 };
 
-/// The same rows by stores of boxes, which leave out what is not inside of m x n. Rows are whole chunks.
+/// Writes a warp's rows of y by stores of boxes, which leave out what is not inside of m x n. Rows are whole chunks.
 template <class Tiling, class Machine, class TensorMap>
 LYCEUM_DEVICE void store_rows(const Machine& m, const TileSums<Tiling>& c, const Expert& expert,
                               const StoredRows<TensorMap>& to) {
