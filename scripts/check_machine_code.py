@@ -5,6 +5,7 @@ benchmark would show, on a machine without a GPU.
   - a kernel of the tensor cores keeps values in memory that do not fit into its registers (spills)
   - products of warpgroups that wait for each other one by one: ptxas serialises a group whose registers other code touches
   - the forward attention computes the next exponentials after the products that they should run beside
+  - a kernel in clusters waits until the whole GPU sees its writes, not only at the barriers of its cluster, but at every stage
   - a warpgroup uses more registers than it asked for (setmaxnreg), or all ask for more than the block starts with, and so
     wait for ever
 
@@ -140,6 +141,8 @@ def problems_of(kernel: Kernel) -> list[str]:
         problems.append("products of a warpgroup wait for each other one by one")
     if "HopperForward" in kernel.readable and not re.search(r"AP+GAP+GWE{66,}W", events):
         problems.append("exponentials of the next scores do not run beside the products of the probabilities before")
+    if (barriers := kernel.all("UCGABAR_ARV")) and len(kernel.all("MEMBAR.ALL.GPU")) > len(barriers):
+        problems.append("waits for the whole GPU's memory outside of the barriers of its cluster")
     return problems + moved_registers(kernel)
 
 
@@ -173,6 +176,7 @@ def main() -> int:
         sys.exit("check_machine_code.py: no kernel for the tensor cores of sm_90a in these files")
     bad = 0
     for what, there in (("HopperForward", any("HopperForward" in kernel.readable for kernel in kernels)),
+                        ("a kernel in clusters", any(kernel.all("UCGABAR_ARV") for kernel in kernels)),
                         ("a kernel that calls setmaxnreg", any(kernel.all("USETMAXREG") for kernel in kernels)),
                         *((f"{name}, of KNOWN_SPILLS", any(name in kernel.readable for kernel in kernels)) for name in KNOWN_SPILLS)):
         if not there:

@@ -141,6 +141,10 @@ class HopperGrouped : public testing::TestWithParam<Case> {
 
 TEST_P(HopperGrouped, CooperativeAgreesWithTheReference) { check(GetParam(), Kernel::cooperative); }
 TEST_P(HopperGrouped, PingPongAgreesWithTheReference) { check(GetParam(), Kernel::ping_pong); }
+TEST_P(HopperGrouped, ClusteredAgreesWithTheReference) {
+  check(GetParam(), Kernel::clustered);
+  EXPECT_GT(product_kernels(tested_stream())["wgmma 128 x 256 in clusters"], 0);
+}
 
 INSTANTIATE_TEST_SUITE_P(Cases, HopperGrouped, testing::Values(aligned, wide, many));
 
@@ -148,6 +152,7 @@ class HopperPicked : public HopperGrouped {};
 
 TEST_P(HopperPicked, CooperativeAgreesWithCopies) { check_picked(GetParam(), Kernel::cooperative); }
 TEST_P(HopperPicked, PingPongAgreesWithCopies) { check_picked(GetParam(), Kernel::ping_pong); }
+TEST_P(HopperPicked, ClusteredAgreesWithCopies) { check_picked(GetParam(), Kernel::clustered); }
 
 INSTANTIATE_TEST_SUITE_P(Cases, HopperPicked, testing::Values(aligned_copies, wide_copies, many));
 

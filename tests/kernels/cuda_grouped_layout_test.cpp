@@ -133,6 +133,9 @@ TEST(CudaWgmmaLayout, StagesFitAndBeginAtTheSwizzle) {
   EXPECT_EQ(CooperativeTiling::stage_bytes % 1024, 0);
   EXPECT_EQ(PingPongTiling::stage_bytes % 1024, 0);
   EXPECT_EQ(CooperativeTiling::a_bytes % 1024, 0);
+  EXPECT_EQ(ClusteredTiling::stages, CooperativeTiling::stages);
+  EXPECT_LE(ClusteredTiling::shared_bytes, 227 * 1024);
+  EXPECT_EQ(ClusteredTiling::result_box % 1024, 0);
 }
 
 TEST(CudaWgmmaLayout, AccumulatorsCoverTheTile) {

@@ -41,36 +41,35 @@ struct Actor {
   std::coroutine_handle<promise_type> handle;
 };
 
-/// One block of a kernel: the loader and, for each multiplying warpgroup, its four warps, which run apart. With picked
-/// rows four warps copy them, whose copies arrive when they like, though in order, and the first also loads.
+/// The blocks of a cluster of a kernel, which is one block for most tilings: each has a loader and, for each
+/// multiplying warpgroup, its four warps, which run apart. With picked rows four warps copy them, whose copies arrive
+/// when they like, though in order, and the first also loads. A loader loads its own a, and its part of b for every
+/// block.
 template <class Tiling>
-class Block {
+class Cluster {
  public:
-  Block(std::vector<int> depths, bool picked)
-      : depths_(std::move(depths)),
-        copying_(picked ? 4 : 0),
-        arrived_(4),
-        full_(Tiling::stages, Barrier(1 + copying_)),
-        empty_(Tiling::stages, Barrier(Tiling::arrivals)),
-        order_(2, Barrier(4)),
-        content_(Tiling::stages, -1) {}
+  Cluster(std::vector<int> depths, bool picked)
+      : depths_(std::move(depths)), copying_(picked ? 4 : 0), blocks_(Tiling::cluster, Block(copying_)) {}
 
   /// Lets a random actor go on until all are done; false when nobody is done for long: a deadlock.
   bool run(unsigned seed) {
     std::mt19937 random(seed);
-    std::vector<Actor> actors{load()};
-    for (int warp = 0; warp < copying_; ++warp) {
-      actors.push_back(copy(warp));
-      actors.push_back(memory(warp));
-    }
-    for (int group = 0; group < 2; ++group) {
-      for (int warp = 0; warp < 4; ++warp) actors.push_back(multiply(group));
+    std::vector<Actor> actors;
+    for (std::size_t b = 0; b < blocks_.size(); ++b) {
+      actors.push_back(load(b));
+      for (int warp = 0; warp < copying_; ++warp) {
+        actors.push_back(copy(blocks_[b], warp));
+        actors.push_back(memory(blocks_[b], warp));
+      }
+      for (int group = 0; group < 2; ++group) {
+        for (int warp = 0; warp < 4; ++warp) actors.push_back(multiply(blocks_[b], group));
+      }
     }
     std::vector<double> pace;  // some actors are slow for a while
     for (std::size_t i = 0; i < actors.size(); ++i) pace.push_back(std::exponential_distribution<>(1)(random) + 0.01);
     std::discrete_distribution<std::size_t> choice(pace.begin(), pace.end());
     std::size_t done = 0;
-    for (int turns = 0; done < actors.size() && turns < 400000; ++turns) {
+    for (int turns = 0; done < actors.size() && turns < 400000 * Tiling::cluster; ++turns) {
       auto& handle = actors[choice(random)].handle;
       if (handle.done()) continue;
       handle.resume();
@@ -84,49 +83,71 @@ class Block {
 
  private:
   static constexpr int tile_span = 1000;
+  using Stages = std::array<int, Tiling::stages>;
 
-  Actor load() {
-    Turn<Tiling::stages> turn;
-    for (std::size_t tile = 0; tile < depths_.size(); ++tile) {
-      for (int step = 0; step < depths_[tile]; ++step, turn.next()) {
-        const auto stage = static_cast<std::size_t>(turn.stage);
-        while (!empty_[stage].ended(turn.parity ^ 1)) co_await std::suspend_always();
-        content_[stage] = -1;  // being overwritten
-        co_await std::suspend_always();
-        content_[stage] = static_cast<int>(tile) * tile_span + step;
-        full_[stage].arrive();
-      }
-    }
-  }
   struct Copied {
     int tile, step;
     std::size_t stage;
   };
-  int steps() const { return std::accumulate(depths_.begin(), depths_.end(), 0); }
-  Actor copy(int warp) {
+  struct Block {
+    /// A full barrier counts the bytes too: here an arrival for the part of each loader.
+    explicit Block(int copying)
+        : arrived(4),
+          full(Tiling::stages, Barrier(1 + Tiling::cluster + copying)),
+          empty(Tiling::stages, Barrier(Tiling::arrivals)),
+          order(2, Barrier(4)) {
+      for (Stages& part : loaded) part.fill(-1);
+    }
+    std::vector<int> arrived;
+    std::array<std::deque<Copied>, 4> copies;
+    std::array<Stages, 4> copied{};              // by warp
+    std::array<Stages, Tiling::cluster> loaded;  // by loader
+    std::vector<Barrier> full, empty, order;
+  };
+
+  Actor load(std::size_t loader) {
     Turn<Tiling::stages> turn;
     for (std::size_t tile = 0; tile < depths_.size(); ++tile) {
       for (int step = 0; step < depths_[tile]; ++step, turn.next()) {
         const auto stage = static_cast<std::size_t>(turn.stage);
-        while (!empty_[stage].ended(turn.parity ^ 1)) co_await std::suspend_always();
-        copies_[static_cast<std::size_t>(warp)].push_back({static_cast<int>(tile), step, stage});
-        part_[static_cast<std::size_t>(warp)][stage] = -1;  // may be overwritten from now on
+        while (!blocks_[loader].empty[stage].ended(turn.parity ^ 1)) co_await std::suspend_always();
+        for (Block& block : blocks_) block.loaded[loader][stage] = -1;  // being overwritten
+        co_await std::suspend_always();
+        blocks_[loader].full[stage].arrive();
+        for (Block& block : blocks_) {
+          co_await std::suspend_always();
+          block.loaded[loader][stage] = static_cast<int>(tile) * tile_span + step;
+          block.full[stage].arrive();
+        }
       }
     }
   }
-  Actor memory(int warp) {
+  int steps() const { return std::accumulate(depths_.begin(), depths_.end(), 0); }
+  Actor copy(Block& block, int warp) {
     const auto w = static_cast<std::size_t>(warp);
-    while (arrived_[w] < steps()) {
-      co_await std::suspend_always();
-      if (copies_[w].empty()) continue;
-      const Copied copied = copies_[w].front();
-      copies_[w].pop_front();
-      part_[w][copied.stage] = copied.tile * tile_span + copied.step;
-      full_[copied.stage].arrive();
-      ++arrived_[w];
+    Turn<Tiling::stages> turn;
+    for (std::size_t tile = 0; tile < depths_.size(); ++tile) {
+      for (int step = 0; step < depths_[tile]; ++step, turn.next()) {
+        const auto stage = static_cast<std::size_t>(turn.stage);
+        while (!block.empty[stage].ended(turn.parity ^ 1)) co_await std::suspend_always();
+        block.copies[w].push_back({static_cast<int>(tile), step, stage});
+        block.copied[w][stage] = -1;  // may be overwritten from now on
+      }
     }
   }
-  Actor multiply(int group) {
+  Actor memory(Block& block, int warp) {
+    const auto w = static_cast<std::size_t>(warp);
+    while (block.arrived[w] < steps()) {
+      co_await std::suspend_always();
+      if (block.copies[w].empty()) continue;
+      const Copied copied = block.copies[w].front();
+      block.copies[w].pop_front();
+      block.copied[w][copied.stage] = copied.tile * tile_span + copied.step;
+      block.full[copied.stage].arrive();
+      ++block.arrived[w];
+    }
+  }
+  Actor multiply(Block& block, int group) {
     Turn<Tiling::stages> turn;
     for (std::size_t tile = 0; tile < depths_.size(); ++tile) {
       const int index = static_cast<int>(tile), depth = depths_[tile];
@@ -134,41 +155,40 @@ class Block {
         turn.skip(depth);
         continue;
       }
-      while (Tiling::ping_pong && !order_[static_cast<std::size_t>(group)].ended(order_parity(group, index / 2))) {
+      while (Tiling::ping_pong && !block.order[static_cast<std::size_t>(group)].ended(order_parity(group, index / 2))) {
         co_await std::suspend_always();
       }
       int last = -1;
       for (int step = 0; step < depth; ++step, turn.next()) {
         const auto stage = static_cast<std::size_t>(turn.stage);
-        while (!full_[stage].ended(turn.parity)) co_await std::suspend_always();
+        while (!block.full[stage].ended(turn.parity)) co_await std::suspend_always();
         co_await std::suspend_always();
-        check(stage, index, step);
-        if (last >= 0) check(static_cast<std::size_t>(last), index, step - 1);  // may still be read
-        if (last >= 0) empty_[static_cast<std::size_t>(last)].arrive();
+        check(block, stage, index, step);
+        if (last >= 0) check(block, static_cast<std::size_t>(last), index, step - 1);  // may still be read
+        if (last >= 0) give_back(static_cast<std::size_t>(last));
         last = turn.stage;
       }
-      if (Tiling::ping_pong) order_[static_cast<std::size_t>(1 - group)].arrive();
+      if (Tiling::ping_pong) block.order[static_cast<std::size_t>(1 - group)].arrive();
       co_await std::suspend_always();
-      check(static_cast<std::size_t>(last), index, depth - 1);
-      empty_[static_cast<std::size_t>(last)].arrive();
+      check(block, static_cast<std::size_t>(last), index, depth - 1);
+      give_back(static_cast<std::size_t>(last));
       co_await std::suspend_always();  // the results are written
     }
   }
-  void check(std::size_t stage, int tile, int step) {
+  void give_back(std::size_t stage) {
+    for (Block& block : blocks_) block.empty[stage].arrive();
+  }
+  void check(const Block& block, std::size_t stage, int tile, int step) {
     ++seen_;
-    wrong_ += content_[stage] != tile * tile_span + step;
+    for (const Stages& part : block.loaded) wrong_ += part[stage] != tile * tile_span + step;
     for (int warp = 0; warp < copying_; ++warp) {
-      wrong_ += part_[static_cast<std::size_t>(warp)][stage] != tile * tile_span + step;
+      wrong_ += block.copied[static_cast<std::size_t>(warp)][stage] != tile * tile_span + step;
     }
   }
 
   std::vector<int> depths_;
   int copying_;
-  std::vector<int> arrived_;
-  std::array<std::deque<Copied>, 4> copies_;
-  std::array<std::array<int, Tiling::stages>, 4> part_{};
-  std::vector<Barrier> full_, empty_, order_;
-  std::vector<int> content_;
+  std::vector<Block> blocks_;
   int wrong_ = 0, seen_ = 0;
 };
 
@@ -178,12 +198,12 @@ void check_protocol(bool picked) {
       {1}, {14, 14, 14, 14, 14}, {1, 1, 1, 1, 1, 1, 1}, {20, 3, 1, 57, 2, 5, 10}, {}};
   for (const std::vector<int>& depths : cases) {
     for (unsigned seed = 0; seed < 40; ++seed) {
-      Block<Tiling> block(depths, picked);
-      ASSERT_TRUE(block.run(seed)) << "deadlock, seed " << seed;
-      ASSERT_EQ(block.wrong(), 0) << "stages with other contents, seed " << seed;
+      Cluster<Tiling> cluster(depths, picked);
+      ASSERT_TRUE(cluster.run(seed)) << "deadlock, seed " << seed;
+      ASSERT_EQ(cluster.wrong(), 0) << "stages with other contents, seed " << seed;
       int steps = 0;
       for (const int depth : depths) steps += depth;
-      ASSERT_EQ(block.seen(), 4 * (Tiling::ping_pong ? 1 : 2) * 2 * steps);
+      ASSERT_EQ(cluster.seen(), Tiling::cluster * 4 * (Tiling::ping_pong ? 1 : 2) * 2 * steps);
     }
   }
 }
@@ -191,6 +211,10 @@ void check_protocol(bool picked) {
 TEST(CudaWgmmaPipeline, CooperativeGroupsSeeEveryStage) {
   check_protocol<CooperativeTiling>(false);
   check_protocol<CooperativeTiling>(true);
+}
+TEST(CudaWgmmaPipeline, GroupsOfAClusterSeeEveryStage) {
+  check_protocol<ClusteredTiling>(false);
+  check_protocol<ClusteredTiling>(true);
 }
 TEST(CudaWgmmaPipeline, PingPongGroupsSeeTheirStages) {
   check_protocol<PingPongTiling>(false);

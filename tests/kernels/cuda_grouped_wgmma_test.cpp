@@ -1,6 +1,9 @@
 // Blocks of the wgmma kernels, emulated: loads, barriers, products and results together.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "kernels/emulated_wgmma.h"
 #include "kernels/grouped_bank.h"
 #include "kernels/host_plan.h"
@@ -13,6 +16,8 @@ using grouped::Product;
 
 /// Widths of whole 16 bytes, as TMA wants them; depths of more stages than there are, columns of the narrow tiles.
 const Case several{{200, 0, 64, 129, 7}, {72, 64, 40, 328, 16}, {264, 128, 8, 392, 24}, 8};
+/// Results that no store of boxes can write.
+const Case odd_outputs{{150, 40, 3}, {72, 16, 64}, {13, 264, 257}, 8};
 const Case several_copies{{200, 0, 129, 1, 330}, Widths(5, 328), {264, 128, 392, 24, 40}, 8};
 
 class CudaWgmmaBlocks : public testing::TestWithParam<EmulatedBlock::Order> {};
@@ -31,6 +36,41 @@ TEST_P(CudaWgmmaBlocks, PingPongGroupsAgreeWithTheReference) {
   expect_right_rows<Tiling, Product::dgrad>(several, blocks);
   expect_right_picked<Tiling, Picking::forward>(several_copies, blocks);
   expect_right_picked<Tiling, Picking::dgrad>(several_copies, blocks);
+}
+
+TEST_P(CudaWgmmaBlocks, ClustersAgreeWithTheReference) {
+  using Tiling = grouped::ClusteredTiling;
+  using Tile = grouped::TileOf<Product::forward, grouped::NoActivation, Tiling>;  // as that of dgrad
+  const WgmmaBlocks<Tiling> blocks{GetParam()};
+  expect_right_rows<Tile, Product::forward>(several, blocks);
+  expect_right_rows<Tile, Product::dgrad>(several, blocks);
+  expect_right_rows<Tile, Product::forward>(odd_outputs, blocks);
+  expect_right_picked<Tile, Picking::forward>(several_copies, blocks);
+  expect_right_picked<Tile, Picking::dgrad>(several_copies, blocks);
+}
+
+/// Padding rows become zeros whatever the weights are.
+template <class Tiling>
+void check_padding(EmulatedBlock::Order order) {
+  using Tile = grouped::TileOf<Product::forward, grouped::NoActivation, Tiling>;
+  constexpr grouped::Pick none = grouped::Pick::none;
+  auto bank = Bank<bfloat16>::made<bfloat16>({5, 70}, {72, 64}, {16, 72}, true, false, 8);
+  for (const auto& weight : bank.owned) weight->view().row(3)[1] = bfloat16(std::numeric_limits<float>::quiet_NaN());
+  WgmmaBlocks<Tiling>{order}.template run<Product::forward, none>(
+      HostPlan::of<Product::forward, none>(bank, Tile::m, Tile::n));
+  for (std::int64_t e = 0; e < 2; ++e) {
+    const auto y = bank.y_of(e);
+    const auto filled = bank.table.view().rows[static_cast<std::size_t>(e)];
+    for (std::int64_t r = 0; r < filled; ++r) EXPECT_TRUE(std::isnan(static_cast<float>(y.row(r)[3])));
+    for (std::int64_t r = filled; r < y.rows; ++r) {
+      for (std::int64_t c = 0; c < y.cols; ++c) EXPECT_EQ(y.row(r)[c].bits, 0) << "expert " << e << ", row " << r;
+    }
+  }
+}
+TEST_P(CudaWgmmaBlocks, PaddingRowsAreZerosBesideWeightsThatAreNan) {
+  check_padding<grouped::CooperativeTiling>(GetParam());
+  check_padding<grouped::PingPongTiling>(GetParam());
+  check_padding<grouped::ClusteredTiling>(GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Orders, CudaWgmmaBlocks,

@@ -34,6 +34,12 @@ class MachineCode(unittest.TestCase):
         self.assertEqual(problems("HopperForward", [*GROUP, *GROUP, WAIT, *EXPONENTIALS, WAIT, EXIT]), [])
         self.assertIn("exponentials", problems("HopperForward", [*GROUP, *GROUP, WAIT, WAIT, *EXPONENTIALS, EXIT])[0])
 
+    def test_clusters_wait_for_memory_at_their_barriers_only(self):
+        barrier, arrival = ["MEMBAR.ALL.GPU", "UCGABAR_ARV", "UCGABAR_WAIT"], "SYNCS.ARRIVE.TRANS64.RED.A1T0 RZ, [R7+URZ], RZ"
+        self.assertEqual(problems("k", [*barrier, *GROUP, arrival, *barrier, EXIT]), [])
+        self.assertIn("outside", problems("k", [*barrier, *GROUP, "MEMBAR.ALL.GPU", arrival, *barrier, EXIT])[0])
+        self.assertEqual(problems("k", [*GROUP, "MEMBAR.ALL.GPU", EXIT]), [], "no clusters")
+
     def test_warpgroups_use_the_registers_that_they_asked_for(self):
         def code(consumer, producer, alloc="0xf0", dealloc="0x18"):
             return ["@P0 BRA 0x80", f"USETMAXREG.TRY_ALLOC.CTAPOOL UP0, {alloc}", *GROUP, f"FADD R{consumer}, R1, R2", EXIT,

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -26,9 +27,12 @@ namespace lyceum::test {
 /// it waits for its warp, its warpgroup or its block. Warps, and groups of four, run one after another from barrier to
 /// barrier, in ascending or descending order: where the result depends on it, one is missing. Copies become visible
 /// only when they are waited for, loads of boxes then or, in descending order, at once; shared memory begins as NaN.
-/// The tensor core's instructions are written down from the PTX manual.
+/// Whoever arrives at a barrier of EmulatedHopper goes on when nobody else gets any further. Blocks of a cluster run by
+/// turns, one as far ahead of the others as it gets. The tensor core's instructions are written down from the PTX
+/// manual.
 class EmulatedBlock {
  public:
+  using Cluster = std::vector<EmulatedBlock*>;
   enum class Order { ascending, descending };
   EmulatedBlock(int threads, int shared_bytes, Order order)
       : shared_(static_cast<std::size_t>(shared_bytes)),
@@ -42,11 +46,19 @@ class EmulatedBlock {
   /// Runs `body(Machine)` as every thread of block `index` of `blocks`. May be called again: memory is poisoned anew.
   template <class Machine, class Body>
   void run(Body&& body, int index = 0, int blocks = 1) {
-    index_ = index;
-    blocks_ = blocks;
-    body_ = [&](int thread) { body(Machine(*this, thread)); };
-    prepare();
-    schedule();
+    run_cluster<Machine>({this}, body, index, blocks);
+  }
+  /// The same as every thread of the blocks of a cluster, the first of which is block `index`.
+  template <class Machine, class Body>
+  static void run_cluster(const Cluster& cluster, Body&& body, int index, int blocks) {
+    for (EmulatedBlock* block : cluster) {
+      block->cluster_ = cluster;
+      block->index_ = index++;
+      block->blocks_ = blocks;
+      block->body_ = [&body, block](int thread) { body(Machine(*block, thread)); };
+      block->prepare();
+    }
+    schedule(cluster);
   }
 
  private:
@@ -77,7 +89,7 @@ class EmulatedBlock {
     /// Who waits can tell only the parity of the phase that ended last.
     bool ended(std::uint32_t parity) const { return ((phase - 1) & 1) == parity; }
     void settle() {
-      if (missing > 0 || bytes > 0) return;
+      if (missing > 0 || bytes != 0) return;
       missing = announced;
       ++phase;
     }
@@ -93,7 +105,9 @@ class EmulatedBlock {
     /// Copies from shared to global memory that it has begun, and whether some may not be there yet.
     std::vector<std::function<void()>> bulk;
     bool bulk_under_way = false;
-    bool done = false, at_barrier = false;
+    std::set<const void*> acquired;  // maps
+    bool done = false, at_barrier = false, at_cluster_barrier = false;
+    bool paused = false;  // until nobody else gets any further
     const Team* waits_for = nullptr;
     std::uint64_t awaited = 0;   // the meeting of that team
     Barrier* barrier = nullptr;  // that it waits for
@@ -143,7 +157,12 @@ class EmulatedBlock {
   void prepare();
   bool run_warp(int index);
   bool run_group(int index);
-  void schedule();
+  bool run_block();
+  bool release_barrier();
+  bool resume();
+  void check_ended() const;
+  static void schedule(const Cluster& cluster);
+  bool ended() const { return std::ranges::all_of(threads_, &Thread::done); }
 
   /// Leaves `mine` where the others of the team see it and waits for all of them; the last to come calls
   /// meet(what all have left) before anybody goes on.
@@ -176,12 +195,21 @@ class EmulatedBlock {
   std::vector<Team> warps_, groups_;
   std::vector<Products> products_;   // of each warpgroup
   std::map<int, Barrier> barriers_;  // by offset
+  /// Of each 1024 bytes of shared memory: the last load of a box that has begun, in numbers of loads, and how many are
+  /// under way.
+  struct Loads {
+    std::uint64_t last = 0;
+    int under_way = 0;
+  };
+  std::vector<Loads> loads_of_;
+  std::uint64_t loads_ = 0;
   /// When each chunk of 16 bytes was copied, in numbers of copies; 0: it was published by who copied it. What copies
   /// each warpgroup has published itself.
   std::vector<std::uint64_t> copied_, published_;
   std::uint64_t copies_ = 0;
   Order order_;
   int index_ = 0, blocks_ = 1;
+  Cluster cluster_;
   std::function<void(int)> body_;
   ucontext_t host_;
 #if LYCEUM_SANITIZE
@@ -265,6 +293,9 @@ class EmulatedMachine {
     require(block_->copied_[static_cast<std::size_t>(offset) / 16] <=
                 block_->published_[static_cast<std::size_t>(thread_ / EmulatedBlock::warpgroup)],
             "reads what was copied or written and not published");
+  }
+  void require_published_by_writer(int offset) const {
+    require(block_->copied_[static_cast<std::size_t>(offset) / 16] == 0, "copies what its writer has not published");
   }
   void publish() const {
     for (const std::size_t chunk : std::exchange(self().unpublished, {})) block_->copied_[chunk] = 0;
@@ -365,16 +396,19 @@ inline void EmulatedBlock::prepare() {
   for (Team& team : groups_) team = {std::vector<const void*>(warpgroup)};
   products_.assign(groups_.size(), Products(1));
   barriers_.clear();
+  loads_of_.assign(shared_.size() / 1024 + 1, {});
+  loads_ = 0;
   copied_.assign(shared_.size() / 16 + 1, 0);
   published_.assign(groups_.size(), 0);
   copies_ = 0;
   const auto self = reinterpret_cast<std::uint64_t>(this);
   for (Thread& thread : threads_) {
     if (!thread.stack) thread.stack = std::make_unique_for_overwrite<std::byte[]>(stack_bytes);
-    thread.done = thread.at_barrier = false;
+    thread.done = thread.at_barrier = thread.at_cluster_barrier = thread.paused = false;
     thread.waits_for = nullptr;
     thread.barrier = nullptr;
     thread.unpublished.clear();
+    thread.acquired.clear();
     thread.bulk.clear();
     thread.bulk_under_way = false;
     thread.fake_stack = nullptr;
@@ -392,7 +426,7 @@ inline bool EmulatedBlock::run_warp(int index) {
   bool moved = false;
   for (int lane = 0; lane < warp; ++lane) {
     Thread& thread = threads_[static_cast<std::size_t>(index * warp + lane)];
-    if (thread.done || thread.at_barrier) continue;
+    if (thread.done || thread.paused || thread.at_barrier || thread.at_cluster_barrier) continue;
     if (thread.barrier && !thread.barrier->ended(thread.parity)) thread.barrier->finish_loads();
     if (thread.barrier && !thread.barrier->ended(thread.parity)) continue;
     if (thread.waits_for && thread.awaited > thread.waits_for->meetings) continue;
@@ -416,18 +450,55 @@ inline bool EmulatedBlock::run_group(int index) {
   return any;
 }
 
-inline void EmulatedBlock::schedule() {
+/// Runs all warps as far as they get without other blocks. Whether they got anywhere.
+inline bool EmulatedBlock::run_block() {
   const int count = (static_cast<int>(warps_.size()) + 3) / 4;
+  bool any = false;
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int i = 0; i < count; ++i) moved |= run_group(order_ == Order::ascending ? i : count - 1 - i);
+    if (!moved) moved = release_barrier();
+    any |= moved;
+  }
+  return any;
+}
+
+/// Whether all threads waited for each other.
+inline bool EmulatedBlock::release_barrier() {
+  if (!std::ranges::all_of(threads_, &Thread::at_barrier)) return false;
+  for (Thread& thread : threads_) thread.at_barrier = false;
+  return true;
+}
+
+/// Lets those go on that have paused. Whether there were any.
+inline bool EmulatedBlock::resume() {
+  bool any = false;
+  for (Thread& thread : threads_) any |= std::exchange(thread.paused, false);
+  return any;
+}
+
+/// The first block gets ahead of the others as far as it can.
+inline void EmulatedBlock::schedule(const Cluster& cluster) {
+  Cluster turns = cluster;
+  if (cluster.front()->order_ == Order::descending) std::ranges::reverse(turns);
   for (;;) {
     for (bool moved = true; moved;) {
       moved = false;
-      for (int i = 0; i < count; ++i) moved |= run_group(order_ == Order::ascending ? i : count - 1 - i);
+      for (EmulatedBlock* block : turns) moved |= block->run_block();
     }
-    if (std::ranges::all_of(threads_, &Thread::done)) break;
-    require(std::ranges::all_of(threads_, &Thread::at_barrier),
-            "threads wait for a warp or a barrier that others miss");
-    for (Thread& thread : threads_) thread.at_barrier = false;
+    if (std::ranges::any_of(turns, &EmulatedBlock::resume)) continue;
+    if (std::ranges::all_of(turns, &EmulatedBlock::ended)) break;
+    for (EmulatedBlock* block : turns) {  // [PTX ISA, barrier.cluster]: of all threads that have not ended
+      for (Thread& thread : block->threads_) {
+        require(thread.done || thread.at_cluster_barrier, "threads wait for a warp or a barrier that others miss");
+        thread.at_cluster_barrier = false;
+      }
+    }
   }
+  for (const EmulatedBlock* block : cluster) block->check_ended();
+}
+
+inline void EmulatedBlock::check_ended() const {
   for (const Thread& thread : threads_) {
     require(thread.copies.empty() && !thread.bulk_under_way, "copies that nobody waited for");
   }

@@ -10,18 +10,20 @@
 
 namespace lyceum::test {
 
-/// What EmulatedHopper loads boxes by: `lines` lines of `width` 16-bit elements, `stride` bytes apart; a box has 64
-/// elements of `box_lines` lines.
+/// What EmulatedHopper loads and stores boxes by: `lines` lines of `width` 16-bit elements, `stride` bytes apart; a box
+/// has 64 elements of `box_lines` lines.
 struct EmulatedMap {
-  const std::byte* data;
+  std::byte* data;
   std::int64_t stride;
   int width, lines, box_lines;
 };
 
 /// One thread of an EmulatedBlock with a Hopper GPU's products of warpgroups, barriers and loads; has the members of
 /// lib/kernels/cuda/machine_hopper.cuh. A product is computed when it is waited for, not before, from what registers
-/// and shared memory then hold: who changes them too early, or reads a result too early, gets wrong numbers. So are
-/// copies from shared to global memory. Blocks run one after another: a block that waits for a later one is an error.
+/// and shared memory then hold, as are copies from shared to global memory: who changes them too early, or reads a
+/// result too early, gets wrong numbers. A box that is loaded while a product reads it is an error, and so is the use
+/// of a block's memory before its barriers have begun or after it has ended. Clusters run one after another: a block
+/// that waits for one of a later cluster is an error.
 class EmulatedHopper : public EmulatedMachine {
  public:
   using EmulatedMachine::EmulatedMachine;
@@ -61,21 +63,21 @@ class EmulatedHopper : public EmulatedMachine {
   template <int columns, bool a_across, bool b_across, int count>
   void multiply_shared(float (&d)[count][4], std::uint64_t a, std::uint64_t b, bool add) const {
     static_assert(columns <= 8 * count);
-    begin(d, nullptr, [this, a, b, add](const std::vector<float*>& to, const auto&) {
+    begin(d, nullptr, [this, a, b, add, now = block().loads_](const std::vector<float*>& to, const auto&) {
       const auto row_of_a = [&](int row, int k) {
-        return a_across ? by_summed_rows(a, k, row) : by_columns(a, row, k);
+        return a_across ? by_summed_rows(a, k, row, now) : by_columns(a, row, k, now);
       };
       const auto col_of_b = [&](int col, int k) {
-        return b_across ? by_summed_rows(b, k, col) : by_columns(b, col, k);
+        return b_across ? by_summed_rows(b, k, col, now) : by_columns(b, col, k, now);
       };
       multiply<columns / 8>(to, add, row_of_a, col_of_b);
     });
   }
   template <int count>
   void multiply_words(float (&d)[count][4], const std::uint32_t (&a)[4], std::uint64_t b) const {
-    begin(d, a, [this, b](const std::vector<float*>& to, const std::vector<const std::uint32_t*>& words) {
+    begin(d, a, [this, b, now = block().loads_](const auto& to, const std::vector<const std::uint32_t*>& words) {
       const auto row_of_a = [&](int row, int k) { return word_of(words, row, k); };
-      const auto col_of_b = [&](int col, int k) { return by_summed_rows(b, k, col); };
+      const auto col_of_b = [&](int col, int k) { return by_summed_rows(b, k, col, now); };
       multiply<count>(to, true, row_of_a, col_of_b);
     });
   }
@@ -85,7 +87,19 @@ class EmulatedHopper : public EmulatedMachine {
     block().barriers_[offset] = {arrivals, arrivals, 0, 0, {}};
   }
   void publish_barriers() const {}
-  void arrive(int offset) const { arrive_expecting(offset, 0); }
+  void arrive(int offset) const {
+    arrive_expecting(offset, 0);
+    pause();
+  }
+  void arrive_at(int offset, int place) const {
+    in_block(place).arrive_expecting(offset, 0);
+    pause();
+  }
+  void sync_cluster() const {
+    sync_warp();
+    self().at_cluster_barrier = true;
+    block().leave(false);
+  }
   void arrive_expecting(int offset, int bytes) const {
     EmulatedBlock::Barrier& barrier = barrier_at(offset);
     require(barrier.missing > 0, "one arrival too many");
@@ -96,7 +110,7 @@ class EmulatedHopper : public EmulatedMachine {
   void arrive_after_copies(int offset) const {
     later(offset, [machine = *this, copies = taken_copies(), offset] {  // a thread may end before its copies
       machine.finish(copies);
-      machine.arrive(offset);
+      machine.arrive_expecting(offset, 0);
     });
   }
   void wait_barrier(int offset, std::uint32_t parity) const {
@@ -104,31 +118,52 @@ class EmulatedHopper : public EmulatedMachine {
     wait_for(barrier, parity);
   }
 
-  void acquire_map(const EmulatedMap*) const {}
-  /// [PTX ISA, tensors]: elements outside are zeros; swizzled as wgmma reads.
+  void acquire_map(const EmulatedMap* map) const { self().acquired.insert(map); }
   void load_box(int to, const EmulatedMap* map, int offset, int x, int y) const {
-    require(to % 1024 == 0 && x >= 0 && y >= 0, "a box at {}, from {}, {}", to, x, y);
-    later(offset, [machine = *this, to, map = *map, offset, x, y] {
-      for (int line = 0; line < map.box_lines; ++line) {
-        for (int element = 0; element < 64; ++element) {
-          std::byte* at = machine.place(to + swizzled(line * 128 + element * 2), 2);
-          if (x + element < map.width && y + line < map.lines) {
-            std::memcpy(at, map.data + (y + line) * map.stride + 2 * (x + element), 2);
-          } else {
-            std::memset(at, 0, 2);
-          }
+    load_box_for_all<1>(to, map, offset, x, y);
+  }
+  template <int cluster>
+  void load_box_for_all(int to, const EmulatedMap* map, int offset, int x, int y) const {
+    require_acquired(map);
+    if (cluster == 1) return load(to, *map, offset, x, y);
+    for (int place = 0; place < cluster; ++place) in_block(place).load(to, *map, offset, x, y);
+  }
+  void begin_store_box(const EmulatedMap* map, int from, int x, int y) const {
+    require(from % 1024 == 0 && x >= 0 && y >= 0, "a box at {}, to {}, {}", from, x, y);
+    require_acquired(map);
+    require(map->stride % 16 == 0, "rows of {} bytes", map->stride);
+    require_aligned(map->data, 16);
+    begin_bulk(from, map->box_lines * 128, [machine = *this, map = *map, from, x, y] {
+      each_element(map, x, y, [&](int line, int element, std::byte* to) {
+        if (to) std::memcpy(to, machine.place(from + swizzled(line * 128 + element * 2), 2), 2);
+      });
+    });
+  }
+  /// [PTX ISA, stmatrix]: as ldmatrix, the other way.
+  void store_matrices(int to, const std::uint32_t (&words)[4]) const {
+    struct Mine {
+      EmulatedHopper machine;
+      int to;
+      const std::uint32_t (&words)[4];
+    } mine{*this, to, words};
+    block().meet_warp(&mine, [](const auto& all) {
+      for (std::size_t lane = 0; lane < 32; ++lane) {
+        const auto& from = *static_cast<const Mine*>(all[lane]);
+        for (std::size_t i = 0; i < 4; ++i) {
+          const auto& row = *static_cast<const Mine*>(all[8 * i + lane / 4]);
+          std::memcpy(row.machine.place(row.to, 16) + lane % 4 * 4, &from.words[i], 4);
         }
+        from.machine.note_unpublished(from.to);
       }
-      EmulatedBlock::Barrier& barrier = machine.barrier_at(offset);
-      barrier.bytes -= map.box_lines * 128;
-      barrier.settle();
     });
   }
 
-  void begin_bulk_write(float* to, int from, int bytes) const { begin_bulk(to, from, bytes, false); }
-  void begin_bulk_add(float* to, int from, int bytes) const { begin_bulk(to, from, bytes, true); }
+  void begin_bulk_write(float* to, int from, int bytes) const { begin_bulk_sums(to, from, bytes, false); }
+  void begin_bulk_add(float* to, int from, int bytes) const { begin_bulk_sums(to, from, bytes, true); }
+  template <std::size_t pending = 0>
   void wait_bulk_reads() const {
-    for (const auto& copy : std::exchange(self().bulk, {})) copy();
+    auto& copies = self().bulk;
+    for (; copies.size() > pending; copies.erase(copies.begin())) copies.front()();
   }
   void wait_bulk() const {
     wait_bulk_reads();
@@ -169,6 +204,51 @@ class EmulatedHopper : public EmulatedMachine {
   static void require_aligned(const void* at, std::size_t bytes) {
     require(reinterpret_cast<std::uintptr_t>(at) % bytes == 0, "{} bytes at an odd address", bytes);
   }
+  void require_acquired(const EmulatedMap* map) const {
+    require(self().acquired.contains(map), "uses a map that it has not acquired");
+  }
+  /// [PTX ISA, tensors]: elements outside are zeros; swizzled as wgmma reads.
+  void load(int to, const EmulatedMap& map, int offset, int x, int y) const {
+    require(to % 1024 == 0 && x >= 0 && y >= 0, "a box at {}, from {}, {}", to, x, y);
+    const auto each_load = [machine = *this, to, lines = map.box_lines](const auto& f) {
+      for (int at = to; at < to + lines * 128; at += 1024) f(machine.loads_at(at));
+    };
+    each_load([now = ++block().loads_](auto& loads) { loads = {now, loads.under_way + 1}; });
+    later(offset, [machine = *this, to, map, offset, x, y, each_load] {
+      each_element(map, x, y, [&](int line, int element, const std::byte* from) {
+        std::byte* at = machine.place(to + swizzled(line * 128 + element * 2), 2);
+        from ? std::memcpy(at, from, 2) : std::memset(at, 0, 2);
+      });
+      each_load([](auto& loads) { --loads.under_way; });
+      EmulatedBlock::Barrier& barrier = machine.barrier_at(offset);
+      barrier.bytes -= map.box_lines * 128;
+      barrier.settle();
+    });
+  }
+  /// This thread as if it were one of the block at `place` of its cluster, to use that block's memory.
+  EmulatedHopper in_block(int place) const {
+    EmulatedBlock& there = *block().cluster_.at(static_cast<std::size_t>(place));
+    require(!there.ended(), "uses the memory of a block that has ended");
+    return {there, thread()};
+  }
+  /// Lets others do what they may do now.
+  void pause() const {
+    self().paused = true;
+    block().leave(false);
+  }
+  EmulatedBlock::Loads& loads_at(int offset) const {
+    return block().loads_of_[static_cast<std::size_t>(offset) / 1024];
+  }
+  /// f(line, element, where it is in memory, or null outside) for those of a box.
+  template <class F>
+  static void each_element(const EmulatedMap& map, int x, int y, const F& f) {
+    for (int line = 0; line < map.box_lines; ++line) {
+      for (int element = 0; element < 64; ++element) {
+        const bool inside = x + element < map.width && y + line < map.lines;
+        f(line, element, inside ? map.data + (y + line) * map.stride + 2 * (x + element) : nullptr);
+      }
+    }
+  }
   EmulatedBlock::Barrier& barrier_at(int offset) const {
     const auto found = block().barriers_.find(offset);
     require(found != block().barriers_.end(), "no barrier at {}", offset);
@@ -180,13 +260,16 @@ class EmulatedHopper : public EmulatedMachine {
     if (block().order_ == EmulatedBlock::Order::descending) return work();
     barrier_at(offset).under_way.push_back(work);
   }
-  void begin_bulk(float* to, int from, int bytes, bool add) const {
+  void begin_bulk_sums(float* to, int from, int bytes, bool add) const {
     require(bytes % 16 == 0, "{} bytes in bulk", bytes);
     require_aligned(to, 16);
-    for (int byte = 0; byte < bytes; byte += 16) require_published(from + byte);
-    const auto copy = [machine = *this, to, from, bytes, add] {
+    begin_bulk(from, bytes, [machine = *this, to, from, bytes, add] {
       for (int i = 0; i < bytes / 4; ++i) to[i] = *machine.shared<float>(from + 4 * i) + (add ? to[i] : 0.0f);
-    };
+    });
+  }
+  template <class CopyThem>
+  void begin_bulk(int from, int bytes, const CopyThem& copy) const {
+    for (int byte = 0; byte < bytes; byte += 16) require_published_by_writer(from + byte);
     self().bulk_under_way = true;
     if (block().order_ == EmulatedBlock::Order::descending) return copy();
     self().bulk.push_back(copy);
@@ -238,10 +321,13 @@ class EmulatedHopper : public EmulatedMachine {
 
   /// [PTX ISA, "Matrix-descriptor format", "Shared Memory Matrix Layout"]: address bits 4-6 are exclusive-ored with
   /// bits 7-9 (128-byte swizzle); eight rows of 128 bytes follow each other.
-  float element(std::uint64_t descriptor, int bytes) const {
+  /// `now`: how many loads had begun when the product did.
+  float element(std::uint64_t descriptor, int bytes, std::uint64_t now) const {
     require(descriptor >> 62 == 1, "no 128-byte swizzle");
     const int offset = swizzled(field(descriptor, 0) + bytes);
     require_published(offset);
+    const EmulatedBlock::Loads& loads = loads_at(offset);
+    require(loads.under_way == 0 && loads.last <= now, "reads a box that is being loaded, or was loaded meanwhile");
     const std::byte* at = place(offset, 2);
     std::uint16_t bits;
     std::memcpy(&bits, at, 2);
@@ -249,12 +335,12 @@ class EmulatedHopper : public EmulatedMachine {
   }
   static int swizzled(int offset) { return offset ^ (offset >> 7 & 7) << 4; }
   static int field(std::uint64_t descriptor, int first) { return static_cast<int>(descriptor >> first & 0x3fff) * 16; }
-  float by_columns(std::uint64_t descriptor, int row, int k) const {
-    return element(descriptor, row / 8 * field(descriptor, 32) + row % 8 * 128 + k * 2);
+  float by_columns(std::uint64_t descriptor, int row, int k, std::uint64_t now) const {
+    return element(descriptor, row / 8 * field(descriptor, 32) + row % 8 * 128 + k * 2, now);
   }
-  float by_summed_rows(std::uint64_t descriptor, int k, int col) const {
+  float by_summed_rows(std::uint64_t descriptor, int k, int col, std::uint64_t now) const {
     return element(descriptor,
-                   col / 64 * field(descriptor, 16) + k / 8 * field(descriptor, 32) + k % 8 * 128 + col % 64 * 2);
+                   col / 64 * field(descriptor, 16) + k / 8 * field(descriptor, 32) + k % 8 * 128 + col % 64 * 2, now);
   }
 };
 

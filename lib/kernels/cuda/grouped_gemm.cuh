@@ -21,9 +21,10 @@
 namespace lyceum::grouped {
 
 /// Which kernel multiplies bfloat16. `automatic` is what training uses; the others are for tests and benchmarks: plain
-/// cores; mma.sync for all experts; wgmma in tiles of 128 x 256 by both warpgroups, or 128 x 192 in turns (weight
-/// gradients always the former), which throw where an expert's rows are not aligned or the device is no sm_90.
-enum class Kernel { automatic, plain, mma_sync, cooperative, ping_pong };
+/// cores; mma.sync for all experts; wgmma in tiles of 128 x 256 by both warpgroups, or 128 x 192 in turns, or the
+/// former by clusters of two blocks that load weights together (weight gradients always the first; activations apart
+/// from the third), which throw where an expert's rows are not aligned or the device is no sm_90.
+enum class Kernel { automatic, plain, mma_sync, cooperative, ping_pong, clustered };
 
 template <class T>
 void run(const CudaStream& stream, const GroupedGemm<T>& grouped, Kernel kernel);

@@ -52,7 +52,7 @@ void add_gate_gradients(const CudaStream& stream, const char* name, const GatesO
 
 /// Products by Kernel, those with an activation apart; a stream keeps them.
 struct KernelCounts {
-  std::array<std::int64_t, 5> products{}, with_activation{};
+  std::array<std::int64_t, 6> products{}, with_activation{};
 };
 inline void count_product(const Launch& launch, Kernel kernel) {
   auto& [products, with_activation] = launch.stream.keep<KernelCounts>();
@@ -70,7 +70,7 @@ void run_mma(const Launch& launch, const Rows<bfloat16>& rows, std::span<const W
 void run_wgmma(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights, Kernel kernel);
 /// A product with an activation, by wgmma for all experts, with the rows of x that are `picked`, if any: `rows` has the
 /// matrix that these are in; and with `gates`, if any. Does nothing and returns false where some expert's rows are not
-/// aligned, or there is no wgmma.
+/// aligned, or there is no wgmma, or `kernel` has no activation.
 bool run_with_activation(const Launch& launch, Rows<bfloat16> rows, std::span<const Weight> weights,
                          const PickedRows<bfloat16>& picked, const RowGates<float>& gates, Kernel kernel);
 /// As run_wgmma(), for weights and rows that run_with_activation() has found to be aligned.

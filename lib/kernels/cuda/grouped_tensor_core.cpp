@@ -22,7 +22,8 @@ bool rows_are_aligned(const Launch& launch, const Rows<bfloat16>& rows, const We
 
 bool run_with_activation(const Launch& launch, Rows<bfloat16> rows, std::span<const Weight> weights,
                          const PickedRows<bfloat16>& picked, const RowGates<float>& gates, Kernel kernel) {
-  if (kernel == Kernel::plain || kernel == Kernel::mma_sync || !hopper_is_here(launch.stream)) return false;
+  if (kernel == Kernel::plain || kernel == Kernel::mma_sync || kernel == Kernel::clustered) return false;
+  if (!hopper_is_here(launch.stream)) return false;
   std::vector<Weight> filled(weights.size());  // without those that give no columns
   std::int32_t widest = 0;
   for (std::size_t e = 0; e < weights.size(); ++e) {

@@ -12,12 +12,20 @@
 
 namespace lyceum::grouped {
 
-/// Where stages and barriers lie in shared memory.
+/// Tensor maps of each slot's operands, and of its results where they are written by way of shared memory.
+template <class TensorMap>
+struct MapsBySlot {
+  const TensorMap *a, *b, *c;
+};
+
+/// Where stages, results and barriers lie in shared memory.
 template <class Tiling>
 struct StageOffsets {
   LYCEUM_HOST_DEVICE static int a(int stage) { return stage * Tiling::stage_bytes; }
   LYCEUM_HOST_DEVICE static int b(int stage) { return a(stage) + Tiling::a_bytes; }
-  LYCEUM_HOST_DEVICE static int full(int stage) { return Tiling::stages * Tiling::stage_bytes + 8 * stage; }
+  /// The boxes of warp `warp` of those that multiply.
+  LYCEUM_HOST_DEVICE static int results(int warp) { return a(Tiling::stages) + 2 * warp * Tiling::result_box; }
+  LYCEUM_HOST_DEVICE static int full(int stage) { return a(Tiling::stages) + Tiling::result_bytes + 8 * stage; }
   LYCEUM_HOST_DEVICE static int empty(int stage) { return full(stage) + 8 * Tiling::stages; }
   LYCEUM_HOST_DEVICE static int order(int group) { return empty(Tiling::stages) + 8 * group; }
 
@@ -33,6 +41,23 @@ struct StageOffsets {
   }
 };
 
+/// This block's place in its cluster.
+template <class Tile, class Machine>
+LYCEUM_DEVICE int place_in_cluster(const Machine& m) {
+  return m.block_index() % Tile::cluster;
+}
+
+/// Calls f(slot, expert, corner) for every tile of this block. The blocks of a cluster divide its tiles' rows.
+template <class Tile, class Machine, class F>
+LYCEUM_DEVICE void each_tile_of_block(const Machine& m, const Plan& plan, F&& f) {
+  if constexpr (Tile::cluster == 1) return each_tile<Tile>(plan, m.block_index(), m.blocks(), f);
+  const std::int32_t down = place_in_cluster<Tile>(m) * Tile::block_m;
+  each_tile<Tile>(plan, m.block_index() / Tile::cluster, m.blocks() / Tile::cluster,
+                  [&](std::int32_t slot, const Expert& expert, Corner corner) {
+                    f(slot, expert, Corner{corner.m + down, corner.n});
+                  });
+}
+
 /// Brings the rows of a from `begin` on and 64 of k to shared memory.
 template <Product product, class Tile, class Machine, class TensorMap>
 LYCEUM_DEVICE void load_a(const Machine& m, int to, const TensorMap* map, int barrier, int begin, int k) {
@@ -40,38 +65,39 @@ LYCEUM_DEVICE void load_a(const Machine& m, int to, const TensorMap* map, int ba
     m.load_box(to, map, barrier, k, begin);
   } else {
     LYCEUM_UNROLL
-    for (int i = 0; i < Tile::m; i += 64) m.load_box(to + i * 128, map, barrier, begin + i, k);
+    for (int i = 0; i < Tile::block_m; i += 64) m.load_box(to + i * 128, map, barrier, begin + i, k);
   }
 }
 
-/// The same for the columns of b; of gates and ups, `ups` rows apart, in turns as TileOf says.
+/// The same for the columns of b, of which each block of a cluster brings a part to all; of gates and ups, `ups` rows
+/// apart, in turns as TileOf says.
 template <Product product, class Tile, class Machine, class TensorMap>
 LYCEUM_DEVICE void load_b(const Machine& m, int to, const TensorMap* map, int barrier, int begin, int k,
                           std::int32_t ups) {
-  if constexpr (Tile::gated) {
-    LYCEUM_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      m.load_box(to + i * Tile::b_lines * 128, map, barrier, k, i % 2 * ups + begin + i / 2 * Tile::b_lines);
+  constexpr int lines = Tile::b_lines, count = Tile::b_boxes / Tile::cluster;
+  LYCEUM_UNROLL
+  for (int i = 0; i < count; ++i) {
+    const int box = place_in_cluster<Tile>(m) * count + i, at = to + box * lines * 128;
+    if constexpr (b_along_k(product)) {
+      const std::int32_t line = Tile::gated ? box % 2 * ups + begin + box / 2 * lines : begin + box * lines;
+      m.template load_box_for_all<Tile::cluster>(at, map, barrier, k, line);
+    } else {
+      m.template load_box_for_all<Tile::cluster>(at, map, barrier, begin + box * 64, k);
     }
-  } else if constexpr (b_along_k(product)) {
-    m.load_box(to, map, barrier, k, begin);
-  } else {
-    LYCEUM_UNROLL
-    for (int i = 0; i < Tile::n; i += 64) m.load_box(to + i * 128, map, barrier, begin + i, k);
   }
 }
 
 /// One thread keeps all stages full, across tiles.
 template <Product product, class Act, class Tiling, class Machine, class TensorMap>
-LYCEUM_DEVICE void produce(const Machine& m, const Plan& plan, const TensorMap* a_maps, const TensorMap* b_maps) {
+LYCEUM_DEVICE void produce(const Machine& m, const Plan& plan, const MapsBySlot<TensorMap>& maps) {
   using At = StageOffsets<Tiling>;
   using Tile = TileOf<product, Act, Tiling>;
   Turn<Tiling::stages> turn;
   std::int32_t acquired = -1;
-  each_tile<Tile>(plan, m.block_index(), m.blocks(), [&](std::int32_t slot, const Expert& expert, Corner corner) {
+  each_tile_of_block<Tile>(m, plan, [&](std::int32_t slot, const Expert& expert, Corner corner) {
     if (slot != acquired) {
-      m.acquire_map(a_maps + slot);
-      m.acquire_map(b_maps + slot);
+      m.acquire_map(maps.a + slot);
+      m.acquire_map(maps.b + slot);
       acquired = slot;
     }
     const std::int32_t depth = expert.k;
@@ -79,8 +105,8 @@ LYCEUM_DEVICE void produce(const Machine& m, const Plan& plan, const TensorMap* 
       m.wait_barrier(At::empty(turn.stage), turn.parity ^ 1);
       const int full = At::full(turn.stage);
       m.arrive_expecting(full, Tiling::stage_bytes);
-      load_a<product, Tile>(m, At::a(turn.stage), a_maps + slot, full, corner.m, k);
-      load_b<product, Tile>(m, At::b(turn.stage), b_maps + slot, full, corner.n, k, expert.n);
+      load_a<product, Tile>(m, At::a(turn.stage), maps.a + slot, full, corner.m, k);
+      load_b<product, Tile>(m, At::b(turn.stage), maps.b + slot, full, corner.n, k, expert.n);
     }
   });
 }
@@ -96,7 +122,7 @@ LYCEUM_DEVICE void produce_picked(const Machine& m, const Plan& plan, const Tens
   const int thread = m.thread();
   Turn<Tiling::stages> turn;
   std::int32_t acquired = -1;
-  each_tile<Tile>(plan, m.block_index(), m.blocks(), [&](std::int32_t slot, const Expert& expert, Corner corner) {
+  each_tile_of_block<Tile>(m, plan, [&](std::int32_t slot, const Expert& expert, Corner corner) {
     if (thread == 0 && slot != acquired) m.acquire_map(maps + slot);
     acquired = slot;
     const std::int32_t depth = expert.k;
@@ -145,13 +171,24 @@ LYCEUM_DEVICE void produce_picked(const Machine& m, const Plan& plan, const Tens
   m.wait();
 }
 
+/// A warp gives a stage back to who loads into it, of all blocks of the cluster: a lane each.
+template <class Tiling, class Machine>
+LYCEUM_DEVICE void give_back(const Machine& m, int stage, int lane) {
+  if constexpr (Tiling::cluster == 1) {
+    m.arrive(StageOffsets<Tiling>::empty(stage));
+  } else {
+    m.arrive_at(StageOffsets<Tiling>::empty(stage), lane);
+  }
+}
+
 /// c = the first `width` columns of the product, for the rows of the tile from `row` on. Stages are given back one step
 /// late, when the tensor cores have surely read them. Calls seen() when the last stage is there.
 template <Product product, Pick picked, class Tiling, int width, class Machine, class Seen>
 LYCEUM_DEVICE void multiply(const Machine& m, TileSums<Tiling>& c, Turn<Tiling::stages>& turn, int row,
                             std::int32_t depth, Seen&& seen) {
   using At = StageOffsets<Tiling>;
-  const bool speaks = place_in_group(m) % 32 == 0;
+  const int lane = place_in_group(m) % 32;
+  const bool speaks = lane < Tiling::cluster;
   int last = -1;
   for (std::int32_t k = 0; k < depth; k += Tiling::k, turn.next()) {
     m.wait_barrier(At::full(turn.stage), turn.parity);
@@ -169,12 +206,12 @@ LYCEUM_DEVICE void multiply(const Machine& m, TileSums<Tiling>& c, Turn<Tiling::
     }
     m.end_group();
     m.template wait_products<1>(c);
-    if (last >= 0 && speaks) m.arrive(At::empty(last));
+    if (last >= 0 && speaks) give_back<Tiling>(m, last, lane);
     last = turn.stage;
   }
   seen();
   m.template wait_products<0>(c);
-  if (speaks) m.arrive(At::empty(last));
+  if (speaks) give_back<Tiling>(m, last, lane);
 }
 
 /// Writes the results of a warpgroup's rows of a tile, from row `row` and column `col` of c on.
@@ -205,14 +242,15 @@ LYCEUM_DEVICE void write_results(const Machine& m, const TileSums<Tiling>& c, co
   }
 }
 
-/// The work of warpgroup `group` of those that multiply.
-template <Product product, Pick picked, class Act, class Tiling, class Machine>
-LYCEUM_DEVICE void consume(const Machine& m, const Plan& plan, int group) {
+/// The work of warpgroup `group` of those that multiply. `results`: maps by slot.
+template <Product product, Pick picked, class Act, class Tiling, class Machine, class TensorMap>
+LYCEUM_DEVICE void consume(const Machine& m, const Plan& plan, const TensorMap* results, int group) {
   using At = StageOffsets<Tiling>;
   using Tile = TileOf<product, Act, Tiling>;
   Turn<Tiling::stages> turn;
   int tile = 0;  // of this block
-  each_tile<Tile>(plan, m.block_index(), m.blocks(), [&](std::int32_t, const Expert& expert, Corner corner) {
+  std::int32_t acquired = -1;
+  each_tile_of_block<Tile>(m, plan, [&](std::int32_t slot, const Expert& expert, Corner corner) {
     const int index = tile++;
     if (Tiling::ping_pong && index % 2 != group) return turn.skip((expert.k + Tiling::k - 1) / Tiling::k);
     const int begin = Tiling::ping_pong ? 0 : 64 * group;
@@ -233,30 +271,41 @@ LYCEUM_DEVICE void consume(const Machine& m, const Plan& plan, int group) {
     } else {
       multiply<product, picked, Tiling, Tile::narrow_sums>(m, c, turn, begin, expert.k, seen);
     }
+    if constexpr (Tiling::result_bytes > 0) {
+      if (unit_of(expert) == 8) {
+        if (slot != acquired) m.acquire_map(results + slot);
+        acquired = slot;
+        const int warp = m.thread() / 32 - 4;  // the loading ones come first
+        const StoredRows<TensorMap> to{results + slot, At::results(warp), row + warp % 4 * 16, corner.n};
+        return store_rows<Tiling>(m, c, expert, to);
+      }
+    }
     write_results<product, Act, Tiling>(m, c, expert, row, corner.n);
   });
+  if constexpr (Tiling::result_bytes > 0) m.wait_bulk();
 }
 
 /// A persistent block: warpgroup 0 loads by TMA, and picked rows by copies; 1 and 2 multiply, and apply `Act` to what
-/// they write. k of every expert with tiles is at least 1. Maps are those of each slot's operands.
+/// they write. k of every expert with tiles is at least 1.
 template <Product product, Pick picked, class Act, class Tiling, class Machine, class TensorMap>
-LYCEUM_DEVICE void run_block(const Machine& m, const Plan& plan, const TensorMap* a_maps, const TensorMap* b_maps) {
-  constexpr bool copies = picked != Pick::none;
+LYCEUM_DEVICE void run_block(const Machine& m, const Plan& plan, const MapsBySlot<TensorMap>& maps) {
+  constexpr bool copies = picked != Pick::none, clustered = Tiling::cluster > 1;
   if (m.thread() == 0) StageOffsets<Tiling>::initialise(m, copies ? 1 + 128 : 1);
-  m.sync();
+  clustered ? m.sync_cluster() : m.sync();
   const int group = m.thread() / 128;
   if (group == 0) {
     if constexpr (copies) {
       m.template give_registers<40>();
-      produce_picked<product, picked, Act, Tiling>(m, plan, picked == Pick::a ? b_maps : a_maps);
+      produce_picked<product, picked, Act, Tiling>(m, plan, picked == Pick::a ? maps.b : maps.a);
     } else {
       m.template give_registers<24>();
-      if (m.thread() == 0) produce<product, Act, Tiling>(m, plan, a_maps, b_maps);
+      if (m.thread() == 0) produce<product, Act, Tiling>(m, plan, maps);
     }
   } else {
     m.template take_registers<copies ? 232 : 240>();
-    consume<product, picked, Act, Tiling>(m, plan, group - 1);
+    consume<product, picked, Act, Tiling>(m, plan, maps.c, group - 1);
   }
+  if (clustered) m.sync_cluster();  // until nobody loads for, or arrives at, a block that has ended
 }
 
 }  // namespace lyceum::grouped

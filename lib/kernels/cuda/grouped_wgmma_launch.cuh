@@ -18,10 +18,9 @@ namespace lyceum::grouped {
 
 /// k of every expert with tiles is at least 1.
 template <Product product, Pick picked, class Act, class Tiling>
-__global__ void __launch_bounds__(Tiling::threads, 1)
-    wgmma_kernel(Plan plan, const CUtensorMap* a_maps, const CUtensorMap* b_maps) {
+__global__ void __launch_bounds__(Tiling::threads, 1) wgmma_kernel(Plan plan, MapsBySlot<CUtensorMap> maps) {
 #ifdef LYCEUM_HOPPER
-  run_block<product, picked, Act, Tiling>(cuda::HopperMachine(launched_shared()), plan, a_maps, b_maps);
+  run_block<product, picked, Act, Tiling>(cuda::HopperMachine(launched_shared()), plan, maps);
 #else
   __trap();  // hopper_is_here() keeps launches away
 #endif
@@ -46,7 +45,7 @@ struct TensorMaps {
 #endif
   }
 
- private:
+ protected:
 #ifdef LYCEUM_HOPPER
   __device__ static void write_map(CUtensorMap* map, const CUtensorMap& like, const Lines& lines) {
     const auto* from = reinterpret_cast<const std::uint64_t*>(&like);
@@ -58,22 +57,53 @@ struct TensorMaps {
 #endif
 };
 
+/// The same and maps of the results of every expert whose rows are whole chunks.
+struct TensorMapsWithResults : TensorMaps {
+  CUtensorMap c_template;
+  CUtensorMap* c;
+
+  __device__ void write([[maybe_unused]] const Expert& expert, [[maybe_unused]] std::int32_t slot) const {
+#ifdef LYCEUM_HOPPER
+    TensorMaps::write(expert, slot);
+    if (unit_of(expert) == 8) write_map(c + slot, c_template, {expert.c, expert.c_stride, expert.n, expert.m});
+#endif
+  }
+};
+
 /// A map of boxes of `lines` lines of 64 elements, for a tensor at `somewhere` that is replaced on the device.
 CUtensorMap map_of(int lines, void* somewhere);
 
 template <Product product, Pick picked, class Act, class Tiling>
 void run_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights) {
   using Tile = TileOf<product, Act, Tiling>;
-  count_product(launch, Tiling::ping_pong ? Kernel::ping_pong : Kernel::cooperative);
+  constexpr bool clustered = Tiling::cluster > 1;
+  count_product(launch, clustered ? Kernel::clustered : Tiling::ping_pong ? Kernel::ping_pong : Kernel::cooperative);
+  const std::size_t count = weights.size();
   const std::shared_ptr<std::byte> memory =
-      launch.stream.memory().allocate(2 * weights.size() * sizeof(CUtensorMap), MemoryKind::buffers);
-  auto* const a_maps = reinterpret_cast<CUtensorMap*>(memory.get());
-  auto* const b_maps = a_maps + weights.size();
-  const TensorMaps maps{map_of(Tile::a_lines, a_maps), map_of(Tile::b_lines, b_maps), product, a_maps, b_maps};
-  const MadePlan made = make_plan(launch, rows, weights, Tile::m, Tile::n, maps);
-  start_shared(launch.stream, launch.name, wgmma_kernel<product, picked, Act, Tiling>,
-               static_cast<unsigned>(launch.stream.processors()), Tiling::threads, Tiling::shared_bytes, made.plan,
-               a_maps, b_maps);
+      launch.stream.memory().allocate((clustered ? 3 : 2) * count * sizeof(CUtensorMap), MemoryKind::buffers);
+  auto* const a = reinterpret_cast<CUtensorMap*>(memory.get());
+  auto *const b = a + count, *const c = b + count;
+  const TensorMaps maps{map_of(Tile::a_lines, a), map_of(Tile::b_lines, b), product, a, b};
+  const MadePlan made = [&] {
+    if constexpr (clustered) {
+      const TensorMapsWithResults with_results{maps, map_of(Tiling::result_lines, c), c};
+      return make_plan(launch, rows, weights, Tile::m, Tile::n, with_results);
+    } else {
+      return make_plan(launch, rows, weights, Tile::m, Tile::n, maps);
+    }
+  }();
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {Tiling::cluster, 1, 1};
+  cudaLaunchConfig_t config{};
+  // A cluster of two takes two neighbouring multiprocessors, and a GPU has whole pairs of them.
+  config.gridDim = static_cast<unsigned>(launch.stream.processors() / Tiling::cluster * Tiling::cluster);
+  config.blockDim = Tiling::threads;
+  config.dynamicSmemBytes = Tiling::shared_bytes;
+  config.attrs = &cluster;
+  config.numAttrs = clustered ? 1 : 0;
+  start_configured(launch.stream, launch.name, wgmma_kernel<product, picked, Act, Tiling>, config, made.plan,
+                   MapsBySlot<CUtensorMap>{a, b, clustered ? c : nullptr});
 }
 
 /// Numbers that are written or read for each sum when its tile is finished.
@@ -104,6 +134,9 @@ double cost(std::span<const Weight> weights) {
 template <Product product, Pick picked, class Act>
 void run_cheaper_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights,
                        Kernel kernel) {
+  if constexpr (std::is_same_v<Act, NoActivation>) {
+    if (kernel == Kernel::clustered) return run_tiles<product, picked, Act, ClusteredTiling>(launch, rows, weights);
+  }
   const bool ping_pong = kernel == Kernel::automatic ? cost<product, Act, PingPongTiling>(weights) <
                                                            cost<product, Act, CooperativeTiling>(weights)
                                                      : kernel == Kernel::ping_pong;
@@ -111,7 +144,8 @@ void run_cheaper_tiles(const Launch& launch, const Rows<bfloat16>& rows, std::sp
             : run_tiles<product, picked, Act, CooperativeTiling>(launch, rows, weights);
 }
 
-/// A product whose results are rows, of x as it is or of rows picked from it.
+/// A product whose results are rows, of x as it is or of rows picked from it. Kernel::automatic is never the clustered
+/// kernel, which no GPU has run yet.
 template <Product product, class Act>
 void run_rows(const Launch& launch, const Rows<bfloat16>& rows, std::span<const Weight> weights, Kernel kernel) {
   picked_operand(product, rows) == Pick::a ? run_cheaper_tiles<product, Pick::a, Act>(launch, rows, weights, kernel)

@@ -25,18 +25,30 @@ struct WgmmaTiling {
   static constexpr int a_bytes = m * k * 2, b_bytes = n * k * 2, stage_bytes = a_bytes + b_bytes;
   static constexpr int stages = (220 * 1024) / stage_bytes;
   static constexpr int barriers = 2 * stages + 2;
+  static constexpr int cluster = 1;        // blocks that load b together
+  static constexpr int result_bytes = 0;   // of shared memory, by way of which results are written
   static_assert(stage_bytes % 1024 == 0);  // which the hardware's swizzle is relative to
   static constexpr int shared_bytes = stages * stage_bytes + barriers * 8;
 };
 using CooperativeTiling = WgmmaTiling<256, false>;
 using PingPongTiling = WgmmaTiling<192, true>;
 
+/// Cooperative; two blocks are a cluster with tiles below each other, and each loads half of b for both. Results of
+/// rows are written by way of shared memory: boxes of 16 rows and 64 columns, two for each warp, by turns.
+struct ClusteredTiling : CooperativeTiling {
+  static constexpr int cluster = 2;
+  static constexpr int arrivals = cluster * CooperativeTiling::arrivals;  // of warps of both blocks
+  static constexpr int result_lines = 16, result_box = result_lines * 128, result_bytes = 8 * 2 * result_box;
+  static constexpr int shared_bytes = CooperativeTiling::shared_bytes + result_bytes;
+};
+
 /// Results are the product's sums.
 struct NoActivation {
   static constexpr int inputs = 1;
 };
 
-/// What a tile of `Tiling` is of one expert's results: `m` rows and `n` columns. `Act`: NoActivation, Swiglu or Gelu.
+/// What a tile of `Tiling` is of one expert's results: `m` rows, those of a cluster's blocks, and `n` columns. `Act`:
+/// NoActivation, Swiglu or Gelu.
 ///
 /// In a forward product with gates and ups, those of `n` columns share the tile's N sums of each row: the first quarter
 /// are gates, the second the ups to these, the third and the fourth those of the columns that follow. So one thread has
@@ -44,13 +56,16 @@ struct NoActivation {
 template <Product product, class Act, class Tiling>
 struct TileOf {
   static constexpr bool gated = product == Product::forward && Act::inputs == 2;
-  static constexpr int m = Tiling::m, n = gated ? Tiling::n / 2 : Tiling::n;
+  static constexpr int cluster = Tiling::cluster, block_m = Tiling::m;
+  static constexpr int m = cluster * block_m, n = gated ? Tiling::n / 2 : Tiling::n;
   /// Sums that are computed where no more of a tile are inside, and the columns that they are.
   static constexpr int narrow_sums = Tiling::narrow(b_along_k(product)), narrow = gated ? narrow_sums / 2 : narrow_sums;
   static_assert(!gated || narrow_sums == Tiling::n / 2);
-  /// Lines that are loaded together.
+  /// Lines that are loaded together, and how many such boxes of b a stage has.
   static constexpr int a_lines = a_along_k(product) ? Tiling::m : 64;
-  static constexpr int b_lines = gated ? Tiling::n / 4 : b_along_k(product) ? Tiling::n : 64;
+  static constexpr int b_lines = gated ? Tiling::n / 4 : b_along_k(product) ? Tiling::n / cluster : 64;
+  static constexpr int b_boxes = Tiling::n / b_lines;
+  static_assert(b_boxes % cluster == 0);
 
   /// Which eight sums of a row are input `input` of columns 8 `eight` to 8 `eight` + 7.
   static constexpr LYCEUM_HOST_DEVICE int sums(int eight, int input) {

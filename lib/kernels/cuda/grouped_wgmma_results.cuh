@@ -128,6 +128,44 @@ LYCEUM_DEVICE void write_row(const Machine& m, const std::uint32_t (&sums)[chunk
   }
 }
 
+/// Where a warp writes its 16 rows of results: by `map`, from (row, col) on, by way of two boxes at `boxes`.
+template <class TensorMap>
+struct StoredRows {
+  const TensorMap* map;
+  int boxes;
+  std::int32_t row, col;
+};
+
+/// Writes a warp's rows of y by stores of boxes, which leave out what is not inside of m x n. Rows are whole chunks.
+template <class Tiling, class Machine, class TensorMap>
+LYCEUM_DEVICE void store_rows(const Machine& m, const TileSums<Tiling>& c, const Expert& expert,
+                              const StoredRows<TensorMap>& to) {
+  static_assert(Tiling::blocks == 1);
+  if (to.row >= expert.m) return;
+  const int lane = place_in_group(m) % 32;
+  RoundedSums<Tiling> sums(m, c);
+  LYCEUM_UNROLL
+  for (int i = 0; i < 2 * Tiling::n / 8; ++i) {
+    std::uint32_t& pair = sums.at[i % 2][i / 8][i / 2 % 4];
+    if (to.row + wgmma_row(lane, i % 2 * 2) >= expert.filled) pair = 0;
+  }
+  LYCEUM_UNROLL
+  for (int box = 0; box < Tiling::n / 64; ++box) {
+    if (to.col + 64 * box >= expert.n) return;
+    const int at = to.boxes + box % 2 * Tiling::result_box;
+    box == 0 ? m.wait_bulk_reads() : m.template wait_bulk_reads<1>();
+    m.sync_warp();  // one lane stores, and waits for its stores
+    LYCEUM_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int row = i / 2 * 8 + lane % 8, chunk = i % 2 * 4 + lane / 8;
+      m.store_matrices(at + static_cast<int>(tma_swizzle(row, chunk * 16)), sums.at[i / 2][2 * box + i % 2]);
+    }
+    m.publish_copies();
+    m.sync_warp();
+    if (lane == 0) m.begin_store_box(to.map, at, to.col + 64 * box, to.row);
+  }
+}
+
 /// The activation's results for eight elements.
 template <class Act, class Machine>
 LYCEUM_DEVICE Chunk activated(const Machine& m, const Chunk (&x)[Act::inputs]) {

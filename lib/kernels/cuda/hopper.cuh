@@ -30,6 +30,16 @@ __device__ __forceinline__ void fence_barrier_init() {
 __device__ __forceinline__ void mbarrier_arrive(std::uint32_t address) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address) : "memory");
 }
+/// At the barrier at the same address of block `block` of the cluster. Tells it that this thread's products have read
+/// what they wait for; writes of this thread it need not show there.
+__device__ __forceinline__ void mbarrier_arrive_at(std::uint32_t address, std::uint32_t block) {
+  asm volatile(
+      "{\n.reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n}\n" ::"r"(address),
+      "r"(block)
+      : "memory");
+}
 __device__ __forceinline__ void mbarrier_arrive_expect(std::uint32_t address, std::uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(bytes) : "memory");
 }
@@ -61,6 +71,23 @@ __device__ __forceinline__ void tma_load(std::uint32_t to, const void* map, std:
       : "memory");
 }
 
+/// The same for the blocks of the cluster in `blocks`, a bit each: to the same place in all, and to their barriers.
+__device__ __forceinline__ void tma_load_multicast(std::uint32_t to, const void* map, std::uint32_t barrier, int x,
+                                                   int y, std::uint16_t blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(x), "r"(y), "h"(blocks)
+      : "memory");
+}
+/// Begins to write a box the other way; elements outside the tensor are left out. Reads shared memory and is waited for
+/// as bulk_write().
+__device__ __forceinline__ void tma_store(const void* map, std::uint32_t from, int x, int y) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map), "r"(from),
+               "r"(x), "r"(y)
+               : "memory");
+}
+
 /// Begins to copy `bytes`, a multiple of 16, from shared to global memory, or to add them there as f32. Of shared
 /// memory it reads what fence_async_proxy() has shown.
 __device__ __forceinline__ void bulk_write(void* to, std::uint32_t from, std::uint32_t bytes) {
@@ -76,9 +103,26 @@ __device__ __forceinline__ void bulk_add(float* to, std::uint32_t from, std::uin
 }
 /// This thread's copies from shared memory since the last call are one group.
 __device__ __forceinline__ void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-/// Until this thread's groups have read all of shared memory that they copy, and until they have written it too.
-__device__ __forceinline__ void bulk_wait_reads() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+/// Until this thread's groups, but for the last `Pending`, have read all of shared memory that they copy; and until all
+/// have written it too.
+template <int Pending>
+__device__ __forceinline__ void bulk_wait_reads() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");
+}
 __device__ __forceinline__ void bulk_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
+/// Four 8 x 8 matrices of 16-bit elements; lane 8 i + r names where row r of matrix i goes.
+__device__ __forceinline__ void stmatrix(std::uint32_t address, const std::uint32_t (&from)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(from[0]),
+               "r"(from[1]), "r"(from[2]), "r"(from[3])
+               : "memory");
+}
+
+/// Waits for all threads of the cluster that have not ended, and shows each what the others did before; by whole warps.
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
 
 /// Orders this thread's other accesses to global memory and those of its copies in bulk.
 __device__ __forceinline__ void fence_async_proxy_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }

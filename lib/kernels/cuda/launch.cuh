@@ -12,23 +12,30 @@
 
 namespace lyceum {
 
-/// Starts `kernel` behind the stream's other work, with `shared` bytes of launched_shared() a block; nothing for an
-/// empty grid. Errors name the description.
+/// Starts `kernel` behind the stream's other work, as `config` says but for the stream; nothing for an empty grid.
+/// Errors name the description.
 template <class... Parameters>
-void start_shared(const CudaStream& stream, std::string_view name, void (*kernel)(Parameters...), dim3 grid, dim3 block,
-                  std::size_t shared, const std::type_identity_t<Parameters>&... arguments) {
-  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+void start_configured(const CudaStream& stream, std::string_view name, void (*kernel)(Parameters...),
+                      cudaLaunchConfig_t config, const std::type_identity_t<Parameters>&... arguments) {
+  if (config.gridDim.x == 0 || config.gridDim.y == 0 || config.gridDim.z == 0) return;
   constexpr std::size_t without_asking = 48 << 10;
-  if (shared > without_asking) {
+  if (const std::size_t shared = config.dynamicSmemBytes; shared > without_asking) {
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
           Message(name));
   }
+  config.stream = stream.handle();
+  check(cudaLaunchKernelEx(&config, kernel, arguments...), Message(name));
+}
+
+/// The same with `shared` bytes of launched_shared() a block.
+template <class... Parameters>
+void start_shared(const CudaStream& stream, std::string_view name, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                  std::size_t shared, const std::type_identity_t<Parameters>&... arguments) {
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared;
-  config.stream = stream.handle();
-  check(cudaLaunchKernelEx(&config, kernel, arguments...), Message(name));
+  start_configured(stream, name, kernel, config, arguments...);
 }
 
 template <class... Parameters>

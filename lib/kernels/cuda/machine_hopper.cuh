@@ -15,7 +15,7 @@ class HopperMachine : public Machine {
  public:
   using Machine::Machine;
 
-  /// This block's place in the grid, and how many there are.
+  /// This block's place in the grid, and how many there are. Neighbours are a cluster, if the launch has them.
   __device__ __forceinline__ std::int32_t block_index() const { return static_cast<std::int32_t>(blockIdx.x); }
   __device__ __forceinline__ std::int32_t blocks() const { return static_cast<std::int32_t>(gridDim.x); }
   /// `value`, which is the same in all lanes of a warp: the compiler keeps it, and what follows from it, once for a
@@ -87,6 +87,16 @@ class HopperMachine : public Machine {
   /// Shows barriers that have begun to loads of boxes; to other threads sync() does.
   __device__ __forceinline__ void publish_barriers() const { hopper::fence_barrier_init(); }
   __device__ __forceinline__ void arrive(int barrier) const { hopper::mbarrier_arrive(address(barrier)); }
+  /// Arrives at the barrier of block `block` of the cluster, when products have read what that block loads anew.
+  __device__ __forceinline__ void arrive_at(int barrier, int block) const {
+    hopper::mbarrier_arrive_at(address(barrier), static_cast<std::uint32_t>(block));
+  }
+  /// Waits for the threads of all blocks of the cluster. Before it nobody may use another block's barriers or memory,
+  /// and after the last one nobody may either: blocks end.
+  __device__ __forceinline__ void sync_cluster() const {
+    __syncwarp();
+    hopper::cluster_sync();
+  }
   /// Arrives, and has the phase last until `bytes` more were loaded.
   __device__ __forceinline__ void arrive_expecting(int barrier, int bytes) const {
     hopper::mbarrier_arrive_expect(address(barrier), static_cast<std::uint32_t>(bytes));
@@ -106,6 +116,26 @@ class HopperMachine : public Machine {
   __device__ __forceinline__ void load_box(int to, const void* map, int barrier, int x, int y) const {
     hopper::tma_load(address(to), map, address(barrier), x, y);
   }
+  /// The same for the first `cluster` blocks of the cluster: to the same place of each, counted by the barrier of each.
+  template <int cluster>
+  __device__ __forceinline__ void load_box_for_all(int to, const void* map, int barrier, int x, int y) const {
+    if constexpr (cluster == 1) {
+      load_box(to, map, barrier, x, y);
+    } else {
+      constexpr auto blocks = static_cast<std::uint16_t>((1 << cluster) - 1);
+      hopper::tma_load_multicast(address(to), map, address(barrier), x, y, blocks);
+    }
+  }
+  /// Begins to write a box of shared memory, leaving out what is outside the map.
+  __device__ __forceinline__ void begin_store_box(const void* map, int from, int x, int y) const {
+    hopper::tma_store(map, address(from), x, y);
+    hopper::bulk_commit();
+  }
+  /// Writes four 8 x 8 matrices of 16-bit elements, in registers as products leave them, to shared memory, as
+  /// write_shared(); lane 8 i + r names where row r of matrix i goes.
+  __device__ __forceinline__ void store_matrices(int to, const std::uint32_t (&words)[4]) const {
+    hopper::stmatrix(address(to), words);
+  }
 
   /// Begins to copy `bytes` of shared memory to global memory, or to add them there as f32: all 16-byte aligned.
   __device__ __forceinline__ void begin_bulk_write(float* to, int from, int bytes) const {
@@ -116,8 +146,12 @@ class HopperMachine : public Machine {
     hopper::bulk_add(to, address(from), static_cast<std::uint32_t>(bytes));
     hopper::bulk_commit();
   }
-  /// Until this thread's copies in bulk have read shared memory; until they are there.
-  __device__ __forceinline__ void wait_bulk_reads() const { hopper::bulk_wait_reads(); }
+  /// Until this thread's copies in bulk and stores, but for the last `pending`, have read shared memory; until all are
+  /// there.
+  template <int pending = 0>
+  __device__ __forceinline__ void wait_bulk_reads() const {
+    hopper::bulk_wait_reads<pending>();
+  }
   __device__ __forceinline__ void wait_bulk() const { hopper::bulk_wait(); }
 
   /// Waits until other blocks have passed on turns 0 to `turn` - 1 of `turns`. Then this thread, and its copies in
