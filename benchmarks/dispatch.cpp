@@ -3,16 +3,19 @@
 //   mpirun -n 4 bench_dispatch [TOKENS a rank] [HOSTS that the ranks count as]
 // rows/token: rows that leave a rank for each of its tokens, there and as many back; least: how many other ranks hold
 // experts of a token, on average. MB: what a rank sends in a forward pass, numbers of experts and gates among it.
-// ideal: bare all-to-alls of the least rows, two forwards and two backwards. us/token: the slowest rank's time for a
-// separate token; the median over rounds, and the width of their middle half.
+// ideal: bare all-to-alls of the least rows, two forwards and two backwards; per choice: the same of a row for each
+// expert that a token chooses. us/token: the slowest rank's time for a separate token; the median over rounds, and the
+// width of their middle half.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <functional>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/clock.h"
@@ -67,15 +70,32 @@ std::vector<std::int32_t> choices(const Load& load, std::int64_t tokens, int ran
   return index;
 }
 
-/// How many rows this rank's tokens must send to each rank: a token one to each that holds experts of it.
-std::vector<std::int64_t> least_rows(const Placement& placement, const std::vector<std::int32_t>& index) {
+/// Rows of a round that this rank exchanges with each rank.
+struct Rows {
+  std::vector<std::int64_t> sent, arriving;
+
+  /// Collective: what the others send here.
+  Rows(const ProcessGroup& group, std::vector<std::int64_t> to_each) : sent(std::move(to_each)), arriving(sent.size()) {
+    const std::vector<std::int64_t> ones(sent.size(), 1);
+    group.all_to_all(
+        ProcessGroup::NumbersToAll{.sent = sent, .send_counts = ones, .received = arriving, .receive_counts = ones});
+  }
+  std::int64_t most() const {
+    return std::max(std::reduce(sent.begin(), sent.end()), std::reduce(arriving.begin(), arriving.end()));
+  }
+};
+
+/// How many rows this rank's tokens send to each rank: one for each choice of an expert there, or, which is the least
+/// that they must send, one for each token with such choices.
+std::vector<std::int64_t> rows_to_ranks(const Placement& placement, const std::vector<std::int32_t>& index,
+                                        bool per_choice) {
   std::vector<std::int64_t> rows(static_cast<std::size_t>(placement.ranks()));
   for (std::size_t first = 0; first < index.size(); first += top_k) {
-    std::vector<bool> led(rows.size());
+    std::vector<std::int64_t> led(rows.size());
     for (std::size_t i = first; i < first + top_k; ++i) {
-      led[static_cast<std::size_t>(placement.owner[static_cast<std::size_t>(index[i])])] = true;
+      ++led[static_cast<std::size_t>(placement.owner[static_cast<std::size_t>(index[i])])];
     }
-    for (std::size_t r = 0; r < rows.size(); ++r) rows[r] += led[r];
+    for (std::size_t r = 0; r < rows.size(); ++r) rows[r] += per_choice ? led[r] : std::min<std::int64_t>(led[r], 1);
   }
   return rows;
 }
@@ -130,6 +150,23 @@ Spread measure(const ProcessGroup& group, const std::function<void(int round)>& 
   return {times[rounds / 2], (times[rounds * 3 / 4] - times[rounds / 4]) / times[rounds / 2]};
 }
 
+/// Bare all-to-alls of those rows: two forwards and two backwards.
+Spread measure_bare(const ProcessGroup& group, const std::vector<Rows>& rows, std::int64_t row_bytes) {
+  const std::int64_t most = std::ranges::max_element(rows, {}, &Rows::most)->most();
+  std::vector<std::byte> from(static_cast<std::size_t>(most * row_bytes)), to(from.size());
+  return measure(group, [&](int round) {
+    const Rows& there = rows[static_cast<std::size_t>(round)];
+    for (int way = 0; way < 4; ++way) {
+      const bool back = way % 2 == 1;
+      group.all_to_all({.sent = from.data(),
+                        .send_rows = back ? there.arriving : there.sent,
+                        .received = to.data(),
+                        .receive_rows = back ? there.sent : there.arriving,
+                        .row_bytes = row_bytes});
+    }
+  });
+}
+
 /// Numbers that each rank gives, as their mean.
 double mean(const ProcessGroup& group, double own) {
   std::array<double, 1> sum{own};
@@ -161,40 +198,19 @@ void measure_load(const Ranks& ranks, const Load& load, std::int64_t tokens, std
   };
   const Operands operands{normal(width, "x"), normal(top_k, "gates"), normal(width, "dy")};
   std::vector<Tensor> index;
-  std::vector<std::vector<std::int64_t>> least, arriving;
+  std::vector<Rows> least, per_choice;
   std::int64_t leaving = 0;
   for (int round = 0; round < rounds; ++round) {
     const std::vector<std::int32_t> chosen = choices(load, tokens, group.rank(), round);
     index.push_back(tensor_of(stream, {tokens, top_k}, chosen));
-    least.push_back(least_rows(placement, chosen));
-    const std::vector<std::int64_t> ones(least.back().size(), 1);
-    arriving.emplace_back(least.back().size());
-    group.all_to_all(ProcessGroup::NumbersToAll{
-        .sent = least.back(), .send_counts = ones, .received = arriving.back(), .receive_counts = ones});
-    leaving +=
-        std::reduce(least.back().begin(), least.back().end()) - least.back()[static_cast<std::size_t>(group.rank())];
+    least.emplace_back(group, rows_to_ranks(placement, chosen, false));
+    per_choice.emplace_back(group, rows_to_ranks(placement, chosen, true));
+    const std::vector<std::int64_t>& sent = least.back().sent;
+    leaving += std::reduce(sent.begin(), sent.end()) - sent[static_cast<std::size_t>(group.rank())];
   }
   const Spread time = measure(
       group, [&](int round) { there_and_back(stream, route, index[static_cast<std::size_t>(round)], operands); });
-
-  std::int64_t most = 0;
-  for (int round = 0; round < rounds; ++round) {
-    const auto r = static_cast<std::size_t>(round);
-    most = std::max(
-        {most, std::reduce(least[r].begin(), least[r].end()), std::reduce(arriving[r].begin(), arriving[r].end())});
-  }
-  std::vector<float> from(static_cast<std::size_t>(most * width)), to(from.size());
-  const Spread ideal = measure(group, [&](int round) {
-    const auto r = static_cast<std::size_t>(round);
-    for (int way = 0; way < 4; ++way) {
-      const bool back = way % 2 == 1;
-      group.all_to_all({.sent = from.data(),
-                        .send_rows = back ? arriving[r] : least[r],
-                        .received = to.data(),
-                        .receive_rows = back ? least[r] : arriving[r],
-                        .row_bytes = row_bytes});
-    }
-  });
+  const Spread ideal = measure_bare(group, least, row_bytes), bare_choices = measure_bare(group, per_choice, row_bytes);
   const std::int64_t before = ranks.sent();
   {  // a forward pass of every round, for its bytes
     for (int round = 0; round < rounds; ++round) {
@@ -209,10 +225,10 @@ void measure_load(const Ranks& ranks, const Load& load, std::int64_t tokens, std
   const double rows = mean(group, static_cast<double>(leaving)) * scale;
   if (group.rank() != 0) return;
   const double micro = 1e6 / static_cast<double>(tokens);
-  fmt::print("{:<12} {:>6} {:>11.2f} {:>7.2f} {:>8.2f} {:>8.2f} {:>9.2f} {:>6.0f}% {:>9.2f}\n", load.name, row_bytes,
-             bytes / 2 / static_cast<double>(row_bytes), rows, bytes * static_cast<double>(tokens) * 1e-6,
+  fmt::print("{:<12} {:>6} {:>11.2f} {:>7.2f} {:>8.2f} {:>8.2f} {:>9.2f} {:>6.0f}% {:>9.2f} {:>10.2f}\n", load.name,
+             row_bytes, bytes / 2 / static_cast<double>(row_bytes), rows, bytes * static_cast<double>(tokens) * 1e-6,
              2 * rows * static_cast<double>(row_bytes * tokens) * 1e-6, time.median * micro, 100 * time.between,
-             ideal.median * micro);
+             ideal.median * micro, bare_choices.median * micro);
 }
 
 }  // namespace
@@ -229,8 +245,8 @@ int main(int arguments, char** argument) {
   if (world.rank() == 0) {
     fmt::print("{} ranks as {} hosts, {} tokens each, experts {}, top {}\n", world.size(), hosts, tokens, experts,
                top_k);
-    fmt::print("{:<12} {:>6} {:>11} {:>7} {:>8} {:>8} {:>9} {:>7} {:>9}\n", "load", "bytes", "rows/token", "least",
-               "MB", "least MB", "us/token", "spread", "ideal us");
+    fmt::print("{:<12} {:>6} {:>11} {:>7} {:>8} {:>8} {:>9} {:>7} {:>9} {:>10}\n", "load", "bytes", "rows/token",
+               "least", "MB", "least MB", "us/token", "spread", "ideal us", "per choice");
   }
   for (const std::int64_t row_bytes : {2048, 4096, 8192}) {
     for (const Load& load : loads()) measure_load(ranks, load, tokens, row_bytes);
