@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 
 #include "core/error.h"
 #include "io/text/byte_token.h"
@@ -50,6 +51,17 @@ struct SentencePieceModel::Implementation {
   std::array<std::int32_t, 256> byte{};  // the token of each byte
   bool keeps_to_words = true;
 
+  /// Why this is no model, or empty.
+  std::string load(std::string_view bytes) {
+    try {
+      const auto status = processor.LoadFromSerializedProto(bytes);
+      if (!status.ok()) return status.ToString();
+    } catch (const std::exception& error) {  // of the trie that pieces go into
+      return error.what();
+    }
+    return processor.GetPieceSize() > 0 ? "" : "it has no pieces";
+  }
+
   void read_pieces(const std::string& name) {
     byte.fill(-1);
     for (int id = 0; id < processor.GetPieceSize(); ++id) {
@@ -91,11 +103,11 @@ struct SentencePieceModel::Implementation {
 
 SentencePieceModel::SentencePieceModel(std::string_view bytes, const std::string& name)
     : implementation_(std::make_unique<Implementation>()) {
-  const auto status = implementation_->processor.LoadFromSerializedProto(bytes);
-  require_input(status.ok() && implementation_->processor.GetPieceSize() > 0,
+  const std::string problem = implementation_->load(bytes);
+  require_input(problem.empty(),
                 "{} is neither a SentencePiece model ({}) nor a tokenizer.json: train it again with "
                 "`lyceum tokenize --retrain`",
-                name, status.ToString());
+                name, problem);
   implementation_->read_pieces(name);
   require_input(std::ranges::find(implementation_->byte, -1) == implementation_->byte.end(),
                 "{} has no token for every byte: train it with byte fallback, as `lyceum tokenize` does", name);
