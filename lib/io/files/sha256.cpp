@@ -2,16 +2,15 @@
 
 #include <fcntl.h>
 #include <openssl/evp.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <vector>
 
 #include "core/error.h"
+#include "io/files/read_buffer.h"
 #include "io/files/uninterrupted.h"
 
 namespace lyceum {
@@ -58,9 +57,7 @@ FileDigest digest_of_file(const std::filesystem::path& path, const std::stop_tok
   posix_fadvise(descriptor, 0, 0, POSIX_FADV_SEQUENTIAL);
   Sha256 hash;
   FileDigest digest;
-  struct stat status {};
-  const std::int64_t size = fstat(descriptor, &status) == 0 ? status.st_size : 0;
-  std::vector<std::byte> buffer(static_cast<std::size_t>(std::clamp<std::int64_t>(size, 1 << 12, 1 << 20)));
+  std::vector<std::byte> buffer(read_buffer_bytes(descriptor, 1 << 20));
   while (true) {
     require(!stop.stop_requested(), "{}: asked to stop", path.string());
     const ssize_t got = uninterrupted([&] { return ::read(descriptor, buffer.data(), buffer.size()); });

@@ -1,7 +1,6 @@
 #include "io/files/text_stream.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "io/files/read_buffer.h"
 #include "io/files/uninterrupted.h"
 
 namespace lyceum {
@@ -46,14 +46,7 @@ class RawFile {
                   std::generic_category().message(errno));
     position_ = to;
   }
-  /// Bytes to read it by: more than that are of no use.
-  std::size_t buffer_bytes() const {
-    constexpr std::int64_t fewest = 1 << 12;
-    struct stat status {};
-    const bool regular = fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode);
-    return static_cast<std::size_t>(regular ? std::clamp<std::int64_t>(status.st_size, fewest, most_buffer_bytes)
-                                            : most_buffer_bytes);
-  }
+  std::size_t buffer_bytes() const { return read_buffer_bytes(descriptor_, most_buffer_bytes); }
   const std::string& path() const { return path_; }
   std::int64_t position() const { return position_; }
 
