@@ -245,7 +245,7 @@ TEST(RoutingAlarms, SaySinceWhen) {
   expect(alarms[0], 0, 1, false, "1 of 4 experts has had no token since the start");
   expect(alarms[1], 40, 0, false, "2 of 4 experts have had no token since step 40 (1), step 70 (1)");
   expect(alarms[2], 20, 1, true, "1 of 4 experts temporarily had no tokens, until step 50");
-  const std::vector<IdleSpan> spans = idle_spans(history.layers[1]);
+  const std::vector<StarvedSpan> spans = starved_spans(history.layers[1]);
   ASSERT_EQ(spans.size(), 2u);
   EXPECT_EQ(spans[1].expert, 2u);
   EXPECT_EQ(spans[1].begin, 2u);

@@ -80,7 +80,7 @@ summary{cursor:pointer;color:var(--soft);font-size:13px}
 .card h4{font-size:13px;font-weight:400;margin-top:10px}
 .card .numbers{font-size:13px}
 .card figure{border:0;padding:0;margin:12px 0 0;min-width:0}
-.idle{margin:8px 0;padding-left:18px;font-size:13px;max-height:240px;overflow:auto}
+.starved{margin:8px 0;padding-left:18px;font-size:13px;max-height:240px;overflow:auto}
 .maps{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(340px,100%),1fr));gap:0 12px}
 .trio{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(280px,100%),1fr));gap:0 12px}
 .trio .plot{height:180px}.trio b.odd{display:none}
