@@ -41,7 +41,8 @@ struct ModelRequest {
   Arguments rest{};  // keys of the configuration
 };
 
-/// Refuses a file that cannot be written, before the model runs. An existing file is replaced, as by the other commands.
+/// Refuses a file that cannot be written, before the model runs. An existing file is replaced, as by the other
+/// commands.
 void require_writable(const char* option, const std::filesystem::path& file) {
   if (file.empty()) return;
   require_usage(!std::filesystem::is_directory(file), "{} {}: is a folder; name a file", option, file.string());

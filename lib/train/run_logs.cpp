@@ -109,7 +109,8 @@ void RunLogs::sync() {
 
 void RunLogs::routing(RunState& state) {
   if (metrics_ && !state.routing.empty()) {
-    state.unwritten_routing.push_back({state.step, routing_record(state.routing, state.routing_tokens, state.routing_steps)});
+    state.unwritten_routing.push_back(
+        {state.step, routing_record(state.routing, state.routing_tokens, state.routing_steps)});
     write_routing(state);
   }
   state.clear_routing();
@@ -119,8 +120,7 @@ void RunLogs::routing(RunState& state) {
 void RunLogs::write_routing(RunState& state) {
   report_.attempt(routing_failing_, [&] {
     if (!routing_) {
-      routing_.emplace(fs::path(config_.run.dir) / "routing.h5", logged_layers(config_, state.placement),
-                       resumed_step_,
+      routing_.emplace(fs::path(config_.run.dir) / "routing.h5", logged_layers(config_, state.placement), resumed_step_,
                        RoutingLog::Origin{.run_uuid = state.run_uuid,
                                           .description = "Tokens that each expert received in the training run " +
                                                          config_.run.dir + ", one record per interval of steps"});

@@ -60,20 +60,21 @@ void add_starved_alarms(const RoutingHistory& history, const RoutingHistory::Lay
   }
   if (!over.empty()) {
     const std::size_t end = std::ranges::max(over, {}, &StarvedSpan::end).end;
-    alarms.push_back({.step = step_before(history, first(over)),
-                      .router = layer.id,
-                      .over = true,
-                      .text = fmt::format("{} of {} experts {} starved, until step {}", experts_of(over), layer.experts,
-                                          experts_of(over) == 1 ? "was" : "were", grouped_number(history.steps[end - 1]))});
+    alarms.push_back(
+        {.step = step_before(history, first(over)),
+         .router = layer.id,
+         .over = true,
+         .text = fmt::format("{} of {} experts {} starved, until step {}", experts_of(over), layer.experts,
+                             experts_of(over) == 1 ? "was" : "were", grouped_number(history.steps[end - 1]))});
   }
 }
 
 /// How uneven a record is.
 struct Unevenness {
-  double violation = 0;    // MaxVio of single steps on average, or of the record's sum
-  bool of_steps = false;   // true: of single steps
-  double idle = 0;         // with of_steps: experts that are idle in a step and not starved, on average
-  double sum = 0;          // MaxVio of the record's sum
+  double violation = 0;   // MaxVio of single steps on average, or of the record's sum
+  bool of_steps = false;  // true: of single steps
+  double idle = 0;        // with of_steps: experts that are idle in a step and not starved, on average
+  double sum = 0;         // MaxVio of the record's sum
 };
 
 Unevenness unevenness(const RoutingHistory& history, const RoutingHistory::Layer& layer, std::size_t record,
@@ -111,9 +112,10 @@ void add_uneven_alarm(const RoutingHistory& history, const RoutingHistory::Layer
   const std::string step = grouped_number(history.steps[worst_record]);
   std::string text;
   if (worst.of_steps) {
-    text = fmt::format("uneven steps, {}; worst record, at step {}: MaxVio of a step {:.3g} on average (limit {:.2g}), {:.3g} of {} experts idle in a step",
-                       until, step, worst.violation, limit, double{step_balance(layer, worst_record).idle_mean},
-                       choosable);
+    text = fmt::format(
+        "uneven steps, {}; worst record, at step {}: MaxVio of a step {:.3g} on average (limit {:.2g}), {:.3g} of {} "
+        "experts idle in a step",
+        until, step, worst.violation, limit, double{step_balance(layer, worst_record).idle_mean}, choosable);
     if (worst.sum <= limit && worst.violation > limit) {
       text += fmt::format("; the sum of its steps has MaxVio {:.2g}, since the busy experts change from step to step",
                           worst.sum);

@@ -29,8 +29,8 @@ struct Alarm {
 
 /// The alarms of every router: starved experts, and records whose load is too uneven. In such a record, MaxVio is above
 /// `alarming_violation`, or most experts are idle in a step although they are not starved. This is the mean over single
-/// steps where the log has it and an even load gives an expert `telling_tokens` a step, else MaxVio of the record's sum.
-/// Current alarms come first, then by step and layer.
+/// steps where the log has it and an even load gives an expert `telling_tokens` a step, else MaxVio of the record's
+/// sum. Current alarms come first, then by step and layer.
 std::vector<Alarm> routing_alarms(const RoutingHistory& history);
 
 constexpr double telling_tokens = 10;  // fewer are uneven by chance

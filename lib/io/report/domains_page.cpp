@@ -64,8 +64,8 @@ std::string domain_map(const DomainRouting& domains, const DomainRouting::Router
     for (std::size_t c = 0; c < router.choices(); ++c) {
       const bool shown = static_cast<std::int64_t>(c) >= first;
       values.push_back(shown ? share(d, c) * even : std::numeric_limits<double>::quiet_NaN());
-      titles.push_back(fmt::format("{}, {} {} of width {}: {:.2f} %, {:.3f} × even", name, router.choice, c, router.widths[c],
-                                   100 * share(d, c), values.back()));
+      titles.push_back(fmt::format("{}, {} {} of width {}: {:.2f} %, {:.3f} × even", name, router.choice, c,
+                                   router.widths[c], 100 * share(d, c), values.back()));
     }
   }
   return heat_map(map);
@@ -94,7 +94,8 @@ std::string domains_page(const DomainRouting& domains) {
                        fmt::format("{}: {} tokens, loss {:.4f}", set.prefix, grouped_number(set.tokens), set.loss));
   }
   std::string body = fmt::format("<h1>{}</h1>\n", title) + fact_list(facts) + distance_chart(domains) +
-                     "<div class=\"layers\">\n<p>In the maps, each column is an expert; 1 is an even spread over the experts of a router.</p>\n" +
+                     "<div class=\"layers\">\n<p>In the maps, each column is an expert; 1 is an even spread over the "
+                     "experts of a router.</p>\n" +
                      heat_legend() + "</div>\n";
   for (const DomainRouting::Router& router : domains.routers) body += router_maps(domains, router);
   return html_page(title, body);

@@ -117,8 +117,8 @@ std::string tiles(const ReportInput& input, std::optional<RecordRange> range) {
     html += tile("Unigram entropy", fmt::format("{:.4f}", *input.unigram_entropy));
     if (!input.valid.empty()) {
       const double lower = *input.unigram_entropy - input.valid.back().value;
-      html += tile("Validation loss against unigram entropy",
-                   fmt::format("{:.3f} {}", std::abs(lower), lower < 0 ? "higher" : "lower"));
+      html += tile(fmt::format("Validation loss {} unigram entropy by", lower < 0 ? "above" : "below"),
+                   fmt::format("{:.3f}", std::abs(lower)));
     }
   }
   if (range) {
@@ -217,8 +217,8 @@ std::string load_map(const RoutingHistory& routing, RecordRange range) {
 
 std::string ratio_chart(const RoutingHistory& routing, RecordRange range) {
   LineChart chart{.title = "Max ÷ min tokens of an expert",
-                  .note = "By layer, for each choice of a token: top0 is its first choice; " + range_text(routing, range) +
-                          "; logarithmic, ∞ when an expert got no tokens",
+                  .note = "By layer, for each choice of a token: top0 is its first choice; " +
+                          range_text(routing, range) + "; logarithmic, ∞ when an expert got no tokens",
                   .x_name = "layer",
                   .log = true};
   for (const Site site : {Site::ffn, Site::attention}) {
@@ -246,7 +246,7 @@ std::string ratio_chart(const RoutingHistory& routing, RecordRange range) {
 std::string evenness_over_training(const RoutingHistory& routing) {
   LineChart violation{
       .title = "MaxVio of each record's sum",
-      .note = "Load of the busiest expert over the mean of its layer, minus 1; all steps of a record together",
+      .note = "The same for all steps of a record together: busy experts that change from step to step do not show",
       .x_name = "step",
       .lines = {{.name = "mean of the layers", .style = "mean"}, {.name = "worst layer", .style = "worst"}},
       .level = 0,
@@ -278,13 +278,14 @@ std::string evenness_over_training(const RoutingHistory& routing) {
 /// MaxVio and idle experts of single steps over training, if the log has them.
 std::string steps_over_training(const RoutingHistory& routing) {
   if (!tells_steps(routing, {0, routing.steps.size()})) return "";
-  LineChart violation{.title = "MaxVio of single steps",
-                      .note = "The same for each step alone: mean over the steps of a record, and their maximum",
-                      .x_name = "step",
-                      .lines = {{.name = "mean of the steps and layers", .style = "mean"},
-                                {.name = "worst step of the worst layer", .style = "worst"}},
-                      .level = 0,
-                      .level_name = "even:"};
+  LineChart violation{
+      .title = "MaxVio of single steps",
+      .note = "MaxVio: load of the busiest expert over the mean of its layer, minus 1; each step by itself",
+      .x_name = "step",
+      .lines = {{.name = "mean of the steps and layers", .style = "mean"},
+                {.name = "worst step of the worst layer", .style = "worst"}},
+      .level = 0,
+      .level_name = "even:"};
   LineChart idle{.title = "Idle experts of single steps",
                  .note = "Share of a layer's experts that no token of a step chose",
                  .x_name = "step",

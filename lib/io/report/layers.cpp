@@ -164,20 +164,21 @@ std::string layer_card(const RoutingHistory& history, const RoutingHistory::Laye
   }
   const RoutedTokens& now = loads.back();
   const StepBalance newest = step_balance(layer, columns.back());
-  const std::string of_steps = std::isnan(newest.max_vio_mean)
-                                   ? ""
-                                   : fmt::format("MaxVio of a step {:.3g}, at most {:.3g} · ", newest.max_vio_mean,
-                                                 newest.max_vio_max);
+  const std::string of_steps =
+      std::isnan(newest.max_vio_mean)
+          ? ""
+          : fmt::format("MaxVio of a step {:.3g}, at most {:.3g} · ", newest.max_vio_mean, newest.max_vio_max);
   return fmt::format(
       "<section class=\"card{}\">\n<h3 id=\"{}\">Layer {}</h3>\n{}<p class=\"numbers\">{}of the sum "
       "{:.3g} · entropy {:.3g}</p>\n{}"
       "<details>\n<summary>{}percentiles, MaxVio, idle experts, entropy</summary>\n{}{}<div "
       "class=\"trio\">\n{}{}{}</div>\n</details>\n"
       "</section>\n",
-      told.empty() ? "" : " alarmed", anchor_of(layer.id), label_of(layer.id), told, of_steps.empty() ? "MaxVio " : of_steps, now.max_violation(), now.entropy(),
+      told.empty() ? "" : " alarmed", anchor_of(layer.id), label_of(layer.id), told,
+      of_steps.empty() ? "MaxVio " : of_steps, now.max_violation(), now.entropy(),
       expert_map(history, layer, columns, loads), layer.top_k > 1 ? "by choice, " : "", starved_list(history, layer),
-      choice_maps(history, layer, columns), percentile_chart(loads, steps), evenness_charts(layer, columns, loads, steps),
-      information_chart(layer, columns, steps));
+      choice_maps(history, layer, columns), percentile_chart(loads, steps),
+      evenness_charts(layer, columns, loads, steps), information_chart(layer, columns, steps));
 }
 
 std::string alarm_item(const Alarm& alarm) {
@@ -197,9 +198,11 @@ std::string alarm_list(const std::vector<Alarm>& alarms) {
     (alarm.over ? over : now) += alarm_item(alarm);
     ended += alarm.over;
   }
-  if (!over.empty()) over = fmt::format("<details><summary>{}</summary><ul>\n{}</ul></details>\n",
+  if (!over.empty())
+    over = fmt::format("<details><summary>{}</summary><ul>\n{}</ul></details>\n",
                        count_text(static_cast<std::int64_t>(ended), "past alarm"), over);
-  if (now.empty()) return fmt::format("<section class=\"alarms calm\">\n<h2>No current alarms</h2>\n{}</section>\n", over);
+  if (now.empty())
+    return fmt::format("<section class=\"alarms calm\">\n<h2>No current alarms</h2>\n{}</section>\n", over);
   const std::size_t count = alarms.size() - ended;
   return fmt::format("<section class=\"alarms\">\n<h2>{}</h2>\n<ul>\n{}</ul>\n{}</section>\n",
                      count_text(static_cast<std::int64_t>(count), "current alarm"), now, over);

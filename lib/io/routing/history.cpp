@@ -23,10 +23,10 @@ std::vector<float> read_numbers(const hdf5::File& file, const std::string& path,
 std::vector<StepBalance> read_steps(const hdf5::File& file, const std::string& group, std::int64_t records) {
   if (!file.has(group + "/step_max_vio_mean")) return {};
   std::vector<StepBalance> steps(static_cast<std::size_t>(records));
-  for (const auto& [name, member] : {std::pair{"/step_max_vio_mean", &StepBalance::max_vio_mean},
-                                     std::pair{"/step_max_vio_max", &StepBalance::max_vio_max},
-                                     std::pair{"/step_idle_mean", &StepBalance::idle_mean},
-                                     std::pair{"/step_idle_max", &StepBalance::idle_max}}) {
+  for (const auto& [name, member] :
+       {std::pair{"/step_max_vio_mean", &StepBalance::max_vio_mean},
+        std::pair{"/step_max_vio_max", &StepBalance::max_vio_max},
+        std::pair{"/step_idle_mean", &StepBalance::idle_mean}, std::pair{"/step_idle_max", &StepBalance::idle_max}}) {
     require_input(file.has(group + name), "{}: {} lacks {}", file.path().string(), group, name + 1);
     const std::vector<float> numbers = read_numbers(file, group + name, records);
     for (std::size_t r = 0; r < steps.size(); ++r) steps[r].*member = numbers[r];

@@ -12,8 +12,8 @@
 
 namespace lyceum {
 
-/// How evenly single steps were routed, as mean and maximum over the steps that a record sums. The record's counts do not
-/// contain this: experts that take turns from step to step have even sums. NaN if unknown.
+/// How evenly single steps were routed, as mean and maximum over the steps that a record sums. The record's counts do
+/// not contain this: experts that take turns from step to step have even sums. NaN if unknown.
 struct StepBalance {
   float max_vio_mean = std::numeric_limits<float>::quiet_NaN();  // load of the busiest expert over the mean, minus 1
   float max_vio_max = std::numeric_limits<float>::quiet_NaN();
@@ -45,9 +45,9 @@ struct RoutingRecord {
 /// /layers/LLL/step_max_vio_mean, step_max_vio_max, step_idle_mean, step_idle_max [S] (StepBalance); LLL is the layer's
 /// index in three digits. These are of the FFN's router; the attention's has the same under /layers/LLL/attention.
 /// Dimension scales step, choice, expert; `units`; attributes description and run_uuid on the root, expert_sizes and
-/// expert_rank on each router's group and datasets, and always_on on the group where the first experts are. A kill at any instant leaves a readable file that
-/// misses at most the newest record. One rank owns the log; next to the file is `.routing.h5.next`, which costs as
-/// much disk again while a run is active.
+/// expert_rank on each router's group and datasets, and always_on on the group where the first experts are. A kill at
+/// any instant leaves a readable file that misses at most the newest record. One rank owns the log; next to the file is
+/// `.routing.h5.next`, which costs as much disk again while a run is active.
 class RoutingLog {
  public:
   struct Layer {

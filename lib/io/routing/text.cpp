@@ -73,7 +73,8 @@ std::string steps_table(const RoutingHistory& history, RecordRange range) {
                     known(steps.idle_mean, 2), known(steps.idle_max, 0),
                     std::to_string(layer.experts - layer.always_on)});
   }
-  return "Single steps: MaxVio and idle experts (no token in the step), mean and maximum over the steps\n" + aligned(rows);
+  return "Single steps: MaxVio and idle experts (no token in the step), mean and maximum over the steps\n" +
+         aligned(rows);
 }
 
 /// A row a router.
@@ -84,8 +85,10 @@ std::string information_table(const RoutingHistory& history, RecordRange range) 
     rows.push_back({fmt::format("layer{}", label_of(layer.id)), ratio_text(told.entropy), ratio_text(told.of_token),
                     ratio_text(told.mutual())});
   }
-  return "Information of a choice about its token, in nats: entropy of the router's mean probabilities H(m), mean entropy of "
-         "a\ntoken's probabilities H(m|x), and their difference, the mutual information MI\n" + aligned(rows);
+  return "Information of a choice about its token, in nats: entropy of the router's mean probabilities H(m), mean "
+         "entropy of "
+         "a\ntoken's probabilities H(m|x), and their difference, the mutual information MI\n" +
+         aligned(rows);
 }
 
 }  // namespace
@@ -96,8 +99,9 @@ std::string width_text(const ChosenWidth& width) {
 
 std::string routing_table(const RoutingHistory& history, RecordRange range, bool experts) {
   const auto records = static_cast<std::int64_t>(range.end - range.begin);
-  std::string text = fmt::format("Tokens per expert, summed over the steps of {}: {} to {}; top0 is a token's first choice\n",
-                                 count_text(records, "record"), history.steps[range.begin], history.steps[range.end - 1]);
+  std::string text =
+      fmt::format("Tokens per expert, summed over the steps of {}: {} to {}; top0 is a token's first choice\n",
+                  count_text(records, "record"), history.steps[range.begin], history.steps[range.end - 1]);
   const std::vector<RoutedTokens> loads = loads_by_choice(history, range);
   const bool dropped = tells_dropped(history);
   std::vector<Row> rows;

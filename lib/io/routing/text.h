@@ -12,8 +12,8 @@ namespace lyceum {
 /// min, max/min, mean, coefficient of variation and busiest expert; `experts` puts the tokens of every expert in front,
 /// under the experts' widths. Where the capacity of experts is limited, a last column is what was dropped of a row's
 /// tokens. Below, MaxVio and idle experts of single
-/// steps, where the log has them; where widths differ within a layer, the mean width of the chosen ones, and the information of the
-/// choices about tokens.
+/// steps, where the log has them; where widths differ within a layer, the mean width of the chosen ones, and the
+/// information of the choices about tokens.
 std::string routing_table(const RoutingHistory& history, RecordRange range, bool experts);
 
 /// "mean width of the chosen experts 4045.2, of all experts 3840.0"

@@ -70,7 +70,8 @@ std::string count_text(std::int64_t count, std::string_view one) {
 }
 
 std::string ordinal(std::int64_t n) {
-  constexpr std::array words{"first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"};
+  constexpr std::array words{"first", "second",  "third",  "fourth", "fifth",
+                             "sixth", "seventh", "eighth", "ninth",  "tenth"};
   if (n >= 1 && n <= std::ssize(words)) return words[static_cast<std::size_t>(n - 1)];
   const bool teen = n / 10 % 10 == 1;
   const char* ending = teen ? "th" : n % 10 == 1 ? "st" : n % 10 == 2 ? "nd" : n % 10 == 3 ? "rd" : "th";
