@@ -159,7 +159,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const RoutingHistory& 
   return facts;
 }
 
-/// What metrics.jsonl has to say about the run.
+/// Facts about the run from metrics.jsonl.
 std::vector<std::pair<std::string, std::string>> facts_of(const Metrics& metrics) {
   std::vector<std::pair<std::string, std::string>> facts;
   if (const auto loss = metrics.find("loss"); loss != metrics.end() && !loss->second.empty()) {

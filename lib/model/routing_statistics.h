@@ -28,7 +28,7 @@ std::vector<RoutingSums> no_routing(const Config& config);
 double imbalance(const RoutingSums& sums);
 /// Experts that may be chosen and that no token chose.
 std::int64_t idle_experts(const RoutingSums& sums);
-/// Of all mixtures.
+/// The sum over all mixtures.
 std::int64_t idle_experts(const std::vector<RoutingSums>& mixtures);
 
 }  // namespace lyceum

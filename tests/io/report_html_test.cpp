@@ -300,7 +300,7 @@ TEST(RoutingAlarms, TellACollapseThatTheSumOfARecordHides) {
   EXPECT_TRUE(routing_alarms(history).empty());
 }
 
-/// MaxVio cannot tell that half of many experts are idle in each step.
+/// With half of many experts idle in each step, MaxVio can be small.
 TEST(RoutingAlarms, TellThatMostExpertsAreIdleInAStep) {
   RoutingHistory history = history_of(1, 1, 64, 2);
   std::ranges::fill(history.layers[0].counts, 512);

@@ -59,7 +59,7 @@ class RoutingLog {
     std::vector<std::int64_t> expert_rank;   // expert-parallel rank that holds it; −1: none, it has no weights
     bool operator==(const Layer&) const = default;
   };
-  /// What the records are of, for somebody who finds the file alone: attributes of its root.
+  /// Attributes of the root, for a reader who has only this file.
   struct Origin {
     std::string run_uuid;     // of the run that trained the model
     std::string description;  // one sentence

@@ -83,7 +83,7 @@ bool tells_information(const RoutingHistory& history, RecordRange range);
 
 /// Balance of the single steps of a record; unknown in a log of an older version.
 StepBalance step_balance(const RoutingHistory::Layer& layer, std::size_t record);
-/// Of several records: means weighted by tokens, maxima of maxima, over those that know it. Unknown if none does.
+/// Combines the records that have it: means weighted by tokens, maxima of maxima. Unknown if none has.
 StepBalance step_balance(const RoutingHistory::Layer& layer, RecordRange range);
 /// True if some record in the range has it.
 bool tells_steps(const RoutingHistory& history, RecordRange range);

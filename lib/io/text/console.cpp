@@ -24,8 +24,8 @@ std::string eta_text(const ProgressLine& line) {
   return line.eta_seconds ? human_duration(*line.eta_seconds) : std::string(unknown);
 }
 
-/// With a fixed number of decimals, so that the numbers of a column are aligned; beyond five digits, or below the last
-/// decimal, a power of ten.
+/// Formats with a fixed number of decimals, so that the numbers of a column are aligned. Numbers with more than five
+/// digits, or below the last decimal, have an exponent.
 std::string decimals_text(double value, int decimals) {
   const double size = std::abs(value);
   const bool fits = size == 0 || (size < 99999 && size >= std::pow(10.0, -decimals)) || !std::isfinite(value);
