@@ -58,11 +58,12 @@ std::string pipeline_text(const MeshPlan& plan) {
   const ParallelConfig& parallel = plan.config.parallel;
   const Timeline& timeline = plan.timeline;
   std::string text = fmt::format(
-      "{}, {}, {}, schedule {}: ranks wait {:.1f} % of the time (bubble), also because stages take different times\n",
-      count_text(parallel.pipeline, "pipeline rank"), count_text(parallel.pipeline * parallel.virtual_stages, "stage"),
+      "{} of ranks, {}, {}, schedule {}: ranks wait {:.1f} % of the time (bubble), also because stages take different "
+      "times\n",
+      count_text(parallel.pipeline, "row"), count_text(parallel.pipeline * parallel.virtual_stages, "stage"),
       count_text(timeline.shape.microbatches, "micro-batch"), name_of(parallel.schedule), 100 * plan.bubble());
   if (parallel.pipeline > most_chart_rows) {
-    return text + "too many pipeline ranks to draw here: use --svg FILE\n";
+    return text + "too many rows to draw here: use --svg FILE\n";
   }
   const Timeline drawn = drawn_timeline(plan, most_chart_passes);
   if (drawn.shape.microbatches < timeline.shape.microbatches) {
@@ -140,7 +141,9 @@ std::string mesh_report(const MeshPlan& plan, const std::optional<Cluster>& clus
       fmt::format("\nmesh of {}: {}\n{} of {} tokens per step, {} of {} per rank\n", count_text(plan.world, "rank"),
                   plan.text(), count_text(batch.global, "sequence"), batch.seq_len,
                   count_text(plan.timeline.shape.microbatches, "micro-batch"), batch.micro);
-  text += "\npeak memory per rank, without scratch memory of kernels\n" + memory_table(plan);
+  text +=
+      "\npeak memory per rank, without scratch memory of kernels; of each pipeline row, the rank that needs most\n" +
+      memory_table(plan);
   text += "\nbytes sent per step" + traffic_table(plan);
   if (plan.config.parallel.pipeline > 1) text += "\npipeline: " + pipeline_text(plan);
   if (plan.time) {

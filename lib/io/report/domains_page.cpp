@@ -93,10 +93,11 @@ std::string domains_page(const DomainRouting& domains) {
     facts.emplace_back(set.name,
                        fmt::format("{}: {} tokens, loss {:.4f}", set.prefix, grouped_number(set.tokens), set.loss));
   }
-  std::string body = fmt::format("<h1>{}</h1>\n", title) + fact_list(facts) + distance_chart(domains) +
-                     "<div class=\"layers\">\n<p>In the maps, each column is an expert; 1 is an even spread over the "
-                     "experts of a router.</p>\n" +
-                     heat_legend() + "</div>\n";
+  std::string body =
+      fmt::format("<h1>{}</h1>\n", title) + fact_list(facts) + distance_chart(domains) +
+      "<div class=\"layers\">\n<p>In the maps, each column is an expert or a sub-dimension; 1 is an even "
+      "spread over those of a router.</p>\n" +
+      heat_legend() + "</div>\n";
   for (const DomainRouting::Router& router : domains.routers) body += router_maps(domains, router);
   return html_page(title, body);
 }
