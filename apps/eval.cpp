@@ -183,7 +183,10 @@ int eval_command(const MpiSession& session, const Arguments& arguments) {
   counted.batch.global = global_batch;  // --batches means as many samples on any number of ranks
   std::optional<RoutingLog> log;        // before the work that it is to hold, as it may not be writable
   if (!routing.empty() && session.rank() == 0) {
-    log.emplace(routing, logged_layers(config, place_all(config, setup->mesh.expert.size(), {})), -1);
+    log.emplace(routing, logged_layers(config, place_all(config, setup->mesh.expert.size(), {})), -1,
+                RoutingLog::Origin{.run_uuid = reader.header().run_uuid,
+                                   .description = "Tokens that each expert received in an evaluation of " +
+                                                  reader.directory().string() + " on " + config.data.valid});
   }
   std::optional<TokenLog> tokens;
   if (!token_log.empty() && session.rank() == 0) {

@@ -16,6 +16,7 @@
 #include "apps/options.h"
 #include "apps/routing_model.h"
 #include "core/error.h"
+#include "io/config/binding.h"
 #include "io/files/atomic_file.h"
 #include "io/report/chart.h"
 #include "io/report/html.h"
@@ -27,6 +28,7 @@
 #include "io/run/metrics.h"
 #include "io/run/starts.h"
 #include "io/text/table.h"
+#include "model/mixture.h"
 
 namespace lyceum {
 namespace {
@@ -35,13 +37,14 @@ namespace options = boost::program_options;
 
 constexpr const char* routing_about =
     "  report FILE [options]     print tables of tokens per expert; --html also writes a page\n"
-    "  dump FILE --csv OUT       write every count as comma-separated values\n"
+    "  dump FILE [--csv OUT]     write every count as comma-separated values, to standard output or a file\n"
     "  difficult A B [options]   show what model B does with tokens that model A finds hard to predict\n"
     "  domains [options]         compare which experts the tokens of several data sets choose\n"
     "  flow [options]            show how activations spread over hidden dimensions, and how long they stay high\n\n"
     "FILE is the routing.h5 of a run, or the run's directory. A row of a table is a layer and a choice: top0 counts "
-    "the\n"
-    "tokens whose most probable expert it is. Counts are summed over the records of the selected steps.\n"
+    "each\n"
+    "token under its first choice, top1 under its second. Counts are summed over the records of the selected steps.\n"
+    "Output files that exist are replaced.\n"
     "`lyceum eval --token-log` writes A and B, for two models on the same data. The first table compares their\n"
     "losses on the tokens above each threshold, the second shows which widths of experts B chooses above "
     "the\n"
@@ -75,7 +78,7 @@ options::options_description described() {
       "difficult: losses in A, nats (default: 1, 1.2 … 2 times A's mean)");
   add("layers", "difficult: also print a row for each layer and choice");
   add("json", "difficult, domains, flow: print one JSON object instead of the tables");
-  add("csv", options::value<std::string>()->value_name("OUT"), "dump: the file to write, - for standard output");
+  add("csv", options::value<std::string>()->value_name("OUT"), "dump: the file to write (default: -, standard output)");
   return list;
 }
 
@@ -137,14 +140,13 @@ std::string spread(const RoutingHistory& history, Value value) {
   return fmt::format("{} to {}", value(*low), value(*high));
 }
 
-std::vector<std::pair<std::string, std::string>> facts_of(const RoutingHistory& history, const Metrics& metrics,
-                                                          RecordRange range) {
+std::vector<std::pair<std::string, std::string>> facts_of(const RoutingHistory& history, RecordRange range) {
   std::vector<std::pair<std::string, std::string>> facts;
   std::set<std::int64_t> layers;
   for (const RoutingHistory::Layer& layer : history.layers) layers.insert(layer.id.layer);
-  facts.emplace_back("Layers with experts", std::to_string(layers.size()));
+  facts.emplace_back("Layers with routed experts", std::to_string(layers.size()));
   facts.emplace_back("Routed experts of a layer", spread(history, [](const auto& l) { return l.experts; }));
-  facts.emplace_back("Experts of a token", spread(history, [](const auto& l) { return l.top_k; }));
+  facts.emplace_back("Experts that a token chooses", spread(history, [](const auto& l) { return l.top_k; }));
   facts.emplace_back("Expert-parallel ranks", spread(history, [](const auto& l) {
                        return 1 + *std::max_element(l.expert_rank.begin(), l.expert_rank.end());
                      }));
@@ -152,7 +154,14 @@ std::vector<std::pair<std::string, std::string>> facts_of(const RoutingHistory& 
     facts.emplace_back("Mean width of the chosen experts",
                        fmt::format("{:.1f} (of all: {:.1f})", width.mean(), width.even()));
   }
-  facts.emplace_back("Routing records", fmt::format("{}, {} summed", history.steps.size(), range.end - range.begin));
+  facts.emplace_back("Routing records",
+                     fmt::format("{}; figures sum the last {}", history.steps.size(), range.end - range.begin));
+  return facts;
+}
+
+/// Facts about the run from metrics.jsonl.
+std::vector<std::pair<std::string, std::string>> facts_of(const Metrics& metrics) {
+  std::vector<std::pair<std::string, std::string>> facts;
   if (const auto loss = metrics.find("loss"); loss != metrics.end() && !loss->second.empty()) {
     facts.emplace_back("Steps", grouped_number(loss->second.back().step));
   }
@@ -196,13 +205,34 @@ Metrics metrics_for(const Request& request, std::vector<std::string>& missing) {
   return {};
 }
 
-void write_page(const Request& request, const RoutingHistory& history, RecordRange range) {
+/// Why a run has no routing.h5; empty if that is unknown.
+struct NoRouting {
+  bool dense = false;
+  std::string text;
+};
+
+NoRouting no_routing(const std::filesystem::path& run) {
+  if (!std::filesystem::exists(run / "starts.jsonl")) return {};
+  const std::vector<RunStart> starts = read_starts(run / "starts.jsonl");
+  if (starts.empty()) return {};
+  const Config config = parse_config(starts.back().config, (run / "starts.jsonl").string()).config;
+  if (mixtures_of(config).empty()) {
+    return {.dense = true, .text = "The model is dense: it has no router, so there is nothing to route."};
+  }
+  if (config.routing.every > 0) return {};
+  return {.text = "The run recorded no routing: routing.every is 0."};
+}
+
+/// `history` without records: a page without routing, which says `why`.
+void write_page(const Request& request, const RoutingHistory& history, std::optional<RecordRange> range,
+                const std::string& why = "") {
   const std::filesystem::path run = std::filesystem::absolute(request.file).lexically_normal().parent_path();
   ReportInput input{.title = request.title.empty() ? "Run " + run.filename().string() : request.title};
   Metrics metrics = metrics_for(request, input.missing);
   const std::vector<MetricPoint>& entropy = metrics["unigram_entropy"];
   if (!entropy.empty()) input.unigram_entropy = entropy.back().value;
-  input.facts = facts_of(history, metrics, range);
+  if (range) input.facts = facts_of(history, *range);
+  for (auto& fact : facts_of(metrics)) input.facts.push_back(std::move(fact));
   add_start(request.file.parent_path() / "starts.jsonl", input);
   input.train = metrics["loss"];
   input.valid = metrics["valid_loss"];
@@ -211,6 +241,7 @@ void write_page(const Request& request, const RoutingHistory& history, RecordRan
   input.skipped = metrics["skipped"];
   input.routing = history;
   input.range = range;
+  if (!why.empty()) input.no_routing = why;
   replace_file(request.html, html_report(input));
   fmt::print("\nwrote {}\n", request.html.string());
 }
@@ -219,6 +250,14 @@ void report(const Request& request) {
   require_usage(request.csv.empty(), "--csv belongs to lyceum routing dump");
   require_usage(!request.html.empty() || (request.metrics.empty() && request.title.empty()),
                 "--metrics and --title need --html OUT");
+  if (!std::filesystem::exists(request.file)) {
+    const NoRouting none = no_routing(request.file.parent_path());
+    if (none.dense || (!none.text.empty() && !request.html.empty())) {
+      fmt::print("{}\n", none.text);
+      if (!request.html.empty()) write_page(request, {}, {}, none.text);
+      return;
+    }
+  }
   const RoutingHistory history = read_routing(request.file);
   const RecordRange range = select_records(history, request.from, request.to);
   fmt::print("{}", routing_table(history, range, request.experts));
@@ -226,9 +265,12 @@ void report(const Request& request) {
 }
 
 void dump(const Request& request) {
-  require_usage(!request.csv.empty(), "dump needs --csv OUT");
+  if (!std::filesystem::exists(request.file)) {
+    const NoRouting none = no_routing(request.file.parent_path());
+    require_usage(!none.dense, "{}: {}", request.file.string(), none.text);
+  }
   const RoutingHistory history = read_routing(request.file);
-  if (request.csv == "-") {
+  if (request.csv.empty() || request.csv == "-") {
     write_routing_csv(history, std::cout);
     require(std::cout.flush().good(), "cannot write to standard output");
     return;
@@ -286,6 +328,7 @@ int routing_command(const MpiSession& session, const Arguments& arguments) {
     return static_cast<int>(ExitCode::done);
   }
   require_usage(!request.file.empty(), "{} needs the run's routing.h5", request.action);
+  if (request.action == "dump" && request.other == "-" && request.csv.empty()) request.other.swap(request.csv);
   require_usage(request.other.empty(), "{} reads one file: remove {}", request.action, request.other.string());
   if (std::filesystem::is_directory(request.file)) request.file /= "routing.h5";
   request.action == "report" ? report(request) : dump(request);

@@ -41,11 +41,11 @@ struct ModelRequest {
   Arguments rest{};  // keys of the configuration
 };
 
-/// Refuses a file that cannot be written, before the model runs.
+/// Refuses a file that cannot be written, before the model runs. An existing file is replaced, as by the other
+/// commands.
 void require_writable(const char* option, const std::filesystem::path& file) {
   if (file.empty()) return;
-  require_usage(!std::filesystem::exists(file), "{} {}: already exists; name another file or remove it", option,
-                file.string());
+  require_usage(!std::filesystem::is_directory(file), "{} {}: is a folder; name a file", option, file.string());
   const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
   require_usage(std::filesystem::is_directory(folder), "{} {}: no such folder: {}", option, file.string(),
                 folder.string());

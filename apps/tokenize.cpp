@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "apps/options.h"
@@ -23,6 +24,7 @@
 #include "io/data/tokenizer_training.h"
 #include "io/files/sha256.h"
 #include "io/text/console.h"
+#include "io/text/table.h"
 
 namespace lyceum {
 
@@ -206,11 +208,11 @@ void tokenize(const Options& options) {
     fmt::print("trained on {} of {} tokens of {}\n", result.train.trained, result.train.tokens, options.output);
   }
   const std::int64_t encoded = result.train.bytes + result.valid.bytes - result.resumed_text;
-  fmt::print("encoded {:.1f} MB in {:.1f} s, {:.1f} MB/s\n", static_cast<double>(encoded) / 1e6, seconds,
-             static_cast<double>(encoded) / 1e6 / seconds);
-  if (const Skipped& files = found.skipped; files.count() > 0 || result.skipped.count() > 0) {
-    fmt::print("skipped {} files{}{} and {} records{}{}\n", files.count(), files.count() > 0 ? ": " : "", files.text(),
-               result.skipped.count(), result.skipped.count() > 0 ? ": " : "", result.skipped.text());
+  fmt::print("encoded {} in {}, {} per second\n", text_of_bytes(encoded),
+             seconds < 1 ? fmt::format("{:.0f} ms", 1e3 * seconds) : fmt::format("{:.1f} s", seconds),
+             text_of_bytes(static_cast<std::int64_t>(static_cast<double>(encoded) / seconds)));
+  for (const auto& [skipped, what] : {std::pair{&found.skipped, "file"}, std::pair{&result.skipped, "record"}}) {
+    if (skipped->count() > 0) fmt::print("skipped {}: {}\n", count_text(skipped->count(), what), skipped->text());
   }
 }
 

@@ -10,4 +10,8 @@ case ${1:-} in
 esac
 python=${LYCEUM_PYTHON:-.venv/bin/python}
 "$python" -c 'import mkdocs' 2>/dev/null || { echo "docs.sh: needs mkdocs: scripts/install-deps.sh installs it" >&2; exit 1; }
-exec "$python" -m mkdocs "${command[@]}"
+"$python" -m mkdocs "${command[@]}"
+if [[ ${1:-} == '' ]] && grep -rl --include='*.html' '```' build/site; then
+  echo "docs.sh: these pages show a fence of a code block as text" >&2
+  exit 1
+fi

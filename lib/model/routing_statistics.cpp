@@ -23,13 +23,34 @@ std::vector<RoutingSums> no_routing(const Config& config) {
   return all;
 }
 
-double imbalance(const RoutingSums& sums) {
+namespace {
+
+/// [experts]: tokens of each expert, whatever its rank among a token's choices.
+std::vector<std::int64_t> load_of(const RoutingSums& sums) {
   std::vector<std::int64_t> load(static_cast<std::size_t>(sums.experts), 0);
   for (std::size_t i = 0; i < sums.counts.size(); ++i) load[i % load.size()] += sums.counts[i];
+  return load;
+}
+
+}  // namespace
+
+double imbalance(const RoutingSums& sums) {
+  const std::vector<std::int64_t> load = load_of(sums);
   const std::int64_t total = std::accumulate(load.begin(), load.end(), std::int64_t{0});
   if (total == 0) return 0;
   return static_cast<double>(*std::max_element(load.begin(), load.end())) *
          static_cast<double>(sums.experts - sums.always_on) / static_cast<double>(total);
+}
+
+std::int64_t idle_experts(const RoutingSums& sums) {
+  const std::vector<std::int64_t> load = load_of(sums);
+  return std::count(load.begin() + sums.always_on, load.end(), 0);
+}
+
+std::int64_t idle_experts(const std::vector<RoutingSums>& mixtures) {
+  std::int64_t idle = 0;
+  for (const RoutingSums& sums : mixtures) idle += idle_experts(sums);
+  return idle;
 }
 
 }  // namespace lyceum

@@ -26,5 +26,9 @@ std::vector<RoutingSums> no_routing(const Config& config);
 /// Tokens of the busiest expert over the mean of all that may be chosen, whatever their rank among a token's choices; 0
 /// of no tokens.
 double imbalance(const RoutingSums& sums);
+/// Experts that may be chosen and that no token chose.
+std::int64_t idle_experts(const RoutingSums& sums);
+/// The sum over all mixtures.
+std::int64_t idle_experts(const std::vector<RoutingSums>& mixtures);
 
 }  // namespace lyceum

@@ -50,9 +50,12 @@ std::vector<std::string> ways_out(const MeshPlan& plan, const RankPlan& rank) {
     ways.push_back("lower batch.seq_len or model.vocab");
   }
   if (copies && parallel.zero < 3) ways.push_back(fmt::format("raise parallel.zero (it is {})", parallel.zero));
-  if (fewest_experts(config) > parallel.expert) ways.push_back("raise parallel.expert over more ranks");
-  if (config.model.layers > parallel.pipeline) ways.push_back("raise parallel.pipeline over more ranks");
-  if (config.model.heads > parallel.tensor) ways.push_back("raise parallel.tensor over more ranks");
+  if (fewest_experts(config) > parallel.expert)
+    ways.push_back(fmt::format("raise parallel.expert (it is {})", parallel.expert));
+  if (config.model.layers > parallel.pipeline)
+    ways.push_back(fmt::format("raise parallel.pipeline (it is {})", parallel.pipeline));
+  if (config.model.heads > parallel.tensor)
+    ways.push_back(fmt::format("raise parallel.tensor (it is {})", parallel.tensor));
   if (need.activations <= state) activations();
   ways.push_back("make the model smaller (model.hidden, model.layers, model.vocab)");
   ways.push_back("use more machines");

@@ -58,7 +58,8 @@ std::string pipeline_text(const MeshPlan& plan) {
   const ParallelConfig& parallel = plan.config.parallel;
   const Timeline& timeline = plan.timeline;
   std::string text = fmt::format(
-      "{}, {}, {}, schedule {}: rows idle for {:.1f} % of the time, including the imbalance of stages\n",
+      "{} of ranks, {}, {}, schedule {}: ranks wait {:.1f} % of the time (bubble), also because stages take different "
+      "times\n",
       count_text(parallel.pipeline, "row"), count_text(parallel.pipeline * parallel.virtual_stages, "stage"),
       count_text(timeline.shape.microbatches, "micro-batch"), name_of(parallel.schedule), 100 * plan.bubble());
   if (parallel.pipeline > most_chart_rows) {
@@ -81,11 +82,12 @@ std::string time_table(const MeshPlan& plan, const Cluster& cluster) {
   const auto add = [&](const char* name, double seconds, const char* what) {
     table.add({name, unit.text(seconds), fmt::format("{:.1f} %", 100 * seconds / time.total()), what});
   };
-  add("compute", time.compute, "compute of the slowest stage");
-  add("transfers", time.transfers, "transfers inside its passes: tensor ranks, dispatch and combine");
-  add("bubble", time.bubble, "time that it waits for other stages");
-  add("copies", time.synchronising, "reductions and gathers over copies, as far as not overlapped");
-  add("optimizer", time.optimizer, "update, gradient norm, losses");
+  add("compute", time.compute, "arithmetic of the slowest pipeline stage");
+  add("transfers", time.transfers, "data exchanged within a pass: between tensor ranks, tokens to experts and back");
+  add("bubble", time.bubble, "waiting for other pipeline stages");
+  add("copies", time.synchronising,
+      "gradients and weights exchanged between copies of the model, if not hidden behind compute");
+  add("optimizer", time.optimizer, "weight update, gradient norm, sums of losses");
   add("step", time.total(), "");
   const double flops =
       count_model(plan.config).causal_flops_per_sequence * static_cast<double>(plan.config.batch.global);
@@ -124,9 +126,10 @@ std::string model_report(const Config& config) {
   add("norm and head", counts.output);
   add("all", {counts.parameters, counts.activated});
   return fmt::format(
-      "model\n{}\nFLOPs of a sequence of {} tokens, forward and backward: {:.4g} T with full attention, {:.4g} T with "
-      "causal attention counted half\n",
-      table.text(), config.batch.seq_len, counts.flops_per_sequence / 1e12, counts.causal_flops_per_sequence / 1e12);
+      "model\n{}\nFLOPs of a sequence of {} tokens, forward and backward: {} with full attention, {} with causal "
+      "attention counted half\n",
+      table.text(), config.batch.seq_len, human_count(counts.flops_per_sequence, "FLOP"),
+      human_count(counts.causal_flops_per_sequence, "FLOP"));
 }
 
 Training::Training(const MeshPlan& plan, double tokens)
@@ -138,7 +141,9 @@ std::string mesh_report(const MeshPlan& plan, const std::optional<Cluster>& clus
       fmt::format("\nmesh of {}: {}\n{} of {} tokens per step, {} of {} per rank\n", count_text(plan.world, "rank"),
                   plan.text(), count_text(batch.global, "sequence"), batch.seq_len,
                   count_text(plan.timeline.shape.microbatches, "micro-batch"), batch.micro);
-  text += "\npeak memory per rank, without scratch memory of kernels\n" + memory_table(plan);
+  text +=
+      "\npeak memory per rank, without scratch memory of kernels; of each pipeline row, the rank that needs most\n" +
+      memory_table(plan);
   text += "\nbytes sent per step" + traffic_table(plan);
   if (plan.config.parallel.pipeline > 1) text += "\npipeline: " + pipeline_text(plan);
   if (plan.time) {

@@ -72,10 +72,10 @@ std::vector<std::string> DeadExperts::news(std::int64_t step, const std::vector<
   }
   std::vector<std::string> lines;
   if (!died.empty()) {
-    lines.push_back(fmt::format("warning: step {}: experts without a token for {}: {}", step,
+    lines.push_back(fmt::format("warning: step {}: dead experts, no token for {}: {}", step,
                                 count_text(window_, "step"), died.text()));
   }
-  if (!back.empty()) lines.push_back(fmt::format("step {}: experts with tokens again: {}", step, back.text()));
+  if (!back.empty()) lines.push_back(fmt::format("step {}: experts that have tokens again: {}", step, back.text()));
   return lines;
 }
 

@@ -8,7 +8,7 @@
 
 namespace lyceum {
 
-/// For how many steps each expert of a mixture has had no token.
+/// The number of steps for which each expert of a mixture has been idle: chosen by no token.
 struct IdleExperts {
   MixtureId id;
   std::vector<std::int64_t> steps;  // [experts]
@@ -18,7 +18,7 @@ struct IdleExperts {
 /// Adds one step's counts, of all ranks.
 void add_step(std::vector<IdleExperts>& idle, const std::vector<RoutingSums>& sums);
 
-/// Reports experts that no token has chosen for `window` steps on end: they are dead. With a window of 0 none ever is.
+/// Reports dead experts: those that have been idle for `window` steps in a row. With a window of 0 there are none.
 class DeadExperts {
  public:
   explicit DeadExperts(std::int64_t window) : window_(window) {}

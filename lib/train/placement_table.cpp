@@ -90,8 +90,8 @@ std::vector<std::string> placement_lines(const Config& config, std::span<const M
   std::vector<std::string> lines;
   if (ranks <= most_ranks_shown) lines = rows(config, layers, flops);
   lines.push_back(fmt::format(
-      "placement  {}, {}: the busiest of {} ranks has {:.3f} times the mean FLOPs, {:.3f} in the worst of {}",
-      name_of(config.parallel.placement), measured.empty() ? "assuming even tokens" : "with measured tokens", ranks,
+      "placement  {}, {}: the busiest of {} expert ranks has {:.3f} times the mean FLOPs, {:.3f} in the worst of {}",
+      name_of(config.parallel.placement), measured.empty() ? "assuming an even load" : "by the measured load", ranks,
       busiest, worst, count_text(std::ssize(layers), "layer")));
   return lines;
 }

@@ -52,16 +52,37 @@ void add(std::vector<RoutingSums>& sums, const std::vector<RoutingSums>& more) {
   }
 }
 
-std::vector<LayerRouting> routing_record(const std::vector<RoutingSums>& layers, std::int64_t tokens) {
+void StepBalanceSums::add(const RoutingSums& step) {
+  const double max_vio = imbalance(step) - 1;
+  const auto idle = static_cast<double>(idle_experts(step));
+  max_vio_max = steps == 0 ? max_vio : std::max(max_vio_max, max_vio);
+  idle_max = std::max(idle_max, idle);
+  max_vio_sum += max_vio;
+  idle_sum += idle;
+  ++steps;
+}
+
+StepBalance StepBalanceSums::balance() const {
+  if (steps == 0) return {};
+  return {.max_vio_mean = static_cast<float>(max_vio_sum / static_cast<double>(steps)),
+          .max_vio_max = static_cast<float>(max_vio_max),
+          .idle_mean = static_cast<float>(idle_sum / static_cast<double>(steps)),
+          .idle_max = static_cast<float>(idle_max)};
+}
+
+std::vector<LayerRouting> routing_record(const std::vector<RoutingSums>& layers, std::int64_t tokens,
+                                         std::span<const StepBalanceSums> steps) {
   std::vector<LayerRouting> record;
-  for (const RoutingSums& sums : layers) {
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    const RoutingSums& sums = layers[l];
     LayerRouting layer{.id = sums.id,
                        .top_k = sums.top_k,
                        .experts = sums.experts,
                        .counts = sums.counts,
                        .mean_probability = {},
                        .mean_entropy = static_cast<float>(sums.entropy / static_cast<double>(tokens)),
-                       .dropped = sums.dropped};
+                       .dropped = sums.dropped,
+                       .steps = steps.empty() ? StepBalance{} : steps[l].balance()};
     for (const double sum : sums.probability) {
       layer.mean_probability.push_back(static_cast<float>(sum / static_cast<double>(tokens)));
     }

@@ -69,6 +69,7 @@ void RunLogs::step(const StepResult& result, const RunState& state, const Throug
                   {"step_ms", seconds * 1e3},
                   {"mfu", throughput.mfu(seconds)},
                   {"load_imbalance", result.load_imbalance},
+                  {"idle_experts", idle_experts(result.routing)},
                   {"dead_experts", DeadExperts(config_.routing.dead_after).count(state.idle)},
                   {"skipped", state.skipped},
                   {"rollbacks", state.rollbacks},
@@ -108,7 +109,8 @@ void RunLogs::sync() {
 
 void RunLogs::routing(RunState& state) {
   if (metrics_ && !state.routing.empty()) {
-    state.unwritten_routing.push_back({state.step, routing_record(state.routing, state.routing_tokens)});
+    state.unwritten_routing.push_back(
+        {state.step, routing_record(state.routing, state.routing_tokens, state.routing_steps)});
     write_routing(state);
   }
   state.clear_routing();
@@ -118,8 +120,10 @@ void RunLogs::routing(RunState& state) {
 void RunLogs::write_routing(RunState& state) {
   report_.attempt(routing_failing_, [&] {
     if (!routing_) {
-      routing_.emplace(fs::path(config_.run.dir) / "routing.h5", logged_layers(config_, state.placement),
-                       resumed_step_);
+      routing_.emplace(fs::path(config_.run.dir) / "routing.h5", logged_layers(config_, state.placement), resumed_step_,
+                       RoutingLog::Origin{.run_uuid = state.run_uuid,
+                                          .description = "Tokens that each expert received in the training run " +
+                                                         config_.run.dir + ", one record per interval of steps"});
     }
     for (std::deque<RoutingRecord>& waiting = state.unwritten_routing; !waiting.empty(); waiting.pop_front()) {
       const auto& [step, layers] = waiting.front();

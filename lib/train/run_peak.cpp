@@ -148,7 +148,7 @@ RunPeak peak_of_run(const RunConfig& run, const RunSetup& setup, bool remeasure)
   world.all_reduce(std::span(sum));
   return {.flops = sum[0],
           .source = missing[0] != 0 ? "measured now, on all ranks at once"
-                                    : fmt::format("measured on {}; --remeasure repeats this", entry.date)};
+                                    : fmt::format("measured on {} (--remeasure repeats this)", entry.date)};
 }
 
 }  // namespace lyceum

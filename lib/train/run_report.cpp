@@ -28,11 +28,11 @@ std::string pipeline_line(const Config& config, const Mesh& mesh) {
   for (const Range& stage : stage_blocks(config, shape.stages())) {
     const StageFlops flops = stage_flops(config, stage);
     costs.stages.push_back({flops.forward, flops.backward_input(), flops.backward_weight()});
-    blocks += fmt::format(" {}", stage.count);
+    blocks += fmt::format("{}{}", blocks.empty() ? "" : " + ", stage.count);
   }
-  return fmt::format("pipeline   {} · stages of{} blocks · {} micro-batches · idle {:.0f} % of the time by FLOPs",
-                     name_of(config.parallel.schedule), blocks, shape.microbatches,
-                     100 * simulate(schedule, costs).bubble_fraction());
+  return fmt::format("pipeline   {} · {} of {} blocks · {} · ranks wait {:.0f} % of the time (bubble, by FLOPs)",
+                     name_of(config.parallel.schedule), count_text(shape.stages(), "stage"), blocks,
+                     count_text(shape.microbatches, "micro-batch"), 100 * simulate(schedule, costs).bubble_fraction());
 }
 
 }  // namespace
@@ -67,22 +67,23 @@ void RunReport::introduce(const RunLock* lock, const RunData& data, const RunPea
   if (lock && !lock->recovered().empty()) warn(lock->recovered());
   const ModelCounts counts = count_model(config_);
   const int world = setup_.mesh.world.size();
-  note(fmt::format("model      {} parameters, {} activated per token, {} per sequence of {}",
+  note(fmt::format("model      {} parameters, {} activated per token, {} per sequence of {} tokens",
                    human_count(static_cast<double>(counts.parameters)),
                    human_count(static_cast<double>(counts.activated)),
                    human_count(counts.causal_flops_per_sequence, "FLOP"), config_.batch.seq_len));
   if (!config_.optim.train_only.empty()) {
-    note(fmt::format("trained    {} of them, those of optim.train_only; MFU counts all",
+    note(fmt::format("trained    {} parameters, those that optim.train_only names; MFU counts all parameters",
                      human_count(static_cast<double>(trained_values(config_)))));
   }
   note(fmt::format("mesh       {} · {} · {} per rank · {}", count_text(world, "rank"), setup_.mesh.shape.text(world),
                    count_text(setup_.places[static_cast<std::size_t>(setup_.mesh.world.rank())].threads, "thread"),
                    config_.run.precision));
   if (setup_.mesh.pipeline.size() > 1) note(pipeline_line(config_, setup_.mesh));
-  note(fmt::format("batch      {} sequences of {} = {} tokens, {} at a time per rank", config_.batch.global,
-                   config_.batch.seq_len, config_.batch.global * config_.batch.seq_len, config_.batch.micro));
+  note(fmt::format("batch      {} of {} tokens = {} tokens per step, {} at a time per rank",
+                   count_text(config_.batch.global, "sequence"), config_.batch.seq_len,
+                   config_.batch.global * config_.batch.seq_len, count_text(config_.batch.micro, "sequence")));
   for (const std::string& line : data_lines(config_, data)) note(line);
-  note(fmt::format("peak       {} of {} matrix products, {}: the base of MFU", human_count(peak.flops, "FLOP/s"),
+  note(fmt::format("peak       {} of {} matrix products, {}; MFU is relative to it", human_count(peak.flops, "FLOP/s"),
                    config_.run.precision, peak.source));
   if (!gemms.told().empty()) note(gemms.told());
   if (config_.moe.even_routing) {
@@ -170,7 +171,7 @@ void RunReport::saved(const std::string& root, std::int64_t step, double seconds
                       const std::string& unsound) {
   note(fmt::format("checkpoint {} after step {} in {:.1f} s{}{}", root, step, seconds,
                    config_.checkpoint.background ? fmt::format(", training stopped for {:.2f} s", stopped) : "",
-                   unsound.empty() ? "" : "; it is not sound: " + unsound));
+                   unsound.empty() ? "" : "; not sound: " + unsound));
 }
 
 void RunReport::nothing_to_train(std::int64_t step) {

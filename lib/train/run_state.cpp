@@ -8,7 +8,6 @@
 
 #include "core/error.h"
 #include "io/text/json.h"
-#include "train/routing_sums.h"
 
 namespace lyceum {
 
@@ -96,7 +95,11 @@ Json json_of(const std::deque<RoutingRecord>& records) {
                    {"counts", layer.counts},
                    {"mean_probability", layer.mean_probability},
                    {"mean_entropy", layer.mean_entropy},
-                   {"dropped", layer.dropped}});
+                   {"dropped", layer.dropped},
+                   {"step_max_vio_mean", layer.steps.max_vio_mean},
+                   {"step_max_vio_max", layer.steps.max_vio_max},
+                   {"step_idle_mean", layer.steps.idle_mean},
+                   {"step_idle_max", layer.steps.idle_max}});
     }
     list.push_back({{"step", record.step}, {"layers", std::move(layers)}});
   }
@@ -110,9 +113,18 @@ std::vector<std::int64_t> read_dropped(const Json& layer) {
 }
 
 /// NaN in an older checkpoint; and as null, as JSON has no NaN.
-double read_entropy(const Json& layer, const char* key) {
+double number_or_nan(const Json& layer, const char* key) {
   const auto found = layer.find(key);
   return found == layer.end() || found->is_null() ? std::numeric_limits<double>::quiet_NaN() : found->get<double>();
+}
+
+/// In an older checkpoint the steps since the last record are unknown, and so is the record that they become part of.
+StepBalanceSums read_steps(const Json& layer) {
+  return {.steps = layer.contains("steps") ? count_of(layer, "steps") : 1,
+          .max_vio_sum = number_or_nan(layer, "step_max_vio_sum"),
+          .max_vio_max = number_or_nan(layer, "step_max_vio_max"),
+          .idle_sum = number_or_nan(layer, "step_idle_sum"),
+          .idle_max = number_or_nan(layer, "step_idle_max")};
 }
 
 std::deque<RoutingRecord> read_unwritten_routing(const Json& state) {
@@ -125,8 +137,12 @@ std::deque<RoutingRecord> read_unwritten_routing(const Json& state) {
                              .experts = Exact(layer.at("experts")),
                              .counts = Exact(layer.at("counts")),
                              .mean_probability = layer.at("mean_probability"),
-                             .mean_entropy = static_cast<float>(read_entropy(layer, "mean_entropy")),
-                             .dropped = read_dropped(layer)});
+                             .mean_entropy = static_cast<float>(number_or_nan(layer, "mean_entropy")),
+                             .dropped = read_dropped(layer),
+                             .steps = {.max_vio_mean = static_cast<float>(number_or_nan(layer, "step_max_vio_mean")),
+                                       .max_vio_max = static_cast<float>(number_or_nan(layer, "step_max_vio_max")),
+                                       .idle_mean = static_cast<float>(number_or_nan(layer, "step_idle_mean")),
+                                       .idle_max = static_cast<float>(number_or_nan(layer, "step_idle_max"))}});
     }
   }
   return records;
@@ -178,23 +194,33 @@ void RunState::add_routing(const std::vector<RoutingSums>& sums, std::int64_t to
   routing_tokens += tokens;
   add_load(load, sums);
   add(routing, sums);
+  routing_steps.resize(sums.size());
+  for (std::size_t i = 0; i < sums.size(); ++i) routing_steps[i].add(sums[i]);
 }
 
 void RunState::clear_routing() {
   routing.clear();
+  routing_steps.clear();
   routing_tokens = 0;
 }
 
 std::string RunState::text() const {
   Json layers = Json::array();
-  for (const RoutingSums& sums : routing) {
+  for (std::size_t i = 0; i < routing.size(); ++i) {
+    const RoutingSums& sums = routing[i];
+    const StepBalanceSums& steps = routing_steps.at(i);
     layers.emplace_back(object_of(sums.id))
         .update({{"top_k", sums.top_k},
                  {"experts", sums.experts},
                  {"counts", sums.counts},
                  {"probability", sums.probability},
                  {"entropy", sums.entropy},
-                 {"dropped", sums.dropped}});
+                 {"dropped", sums.dropped},
+                 {"steps", steps.steps},
+                 {"step_max_vio_sum", steps.max_vio_sum},
+                 {"step_max_vio_max", steps.max_vio_max},
+                 {"step_idle_sum", steps.idle_sum},
+                 {"step_idle_max", steps.idle_max}});
   }
   Json loads = Json::array();
   for (const ExpertLoad& layer : load) loads.emplace_back(object_of(layer.id))["tokens"] = layer.tokens;
@@ -276,20 +302,21 @@ void RunState::restore(const std::string& text, const std::vector<RoutingSums>& 
     skipped = count_of(state, "skipped");
     skipped_in_a_row = count_of(state, "skipped_in_a_row");
     rollbacks = state.contains("rollbacks") ? count_of(state, "rollbacks") : 0;  // older checkpoints have none
-    routing_tokens = count_of(state, "routing_tokens");
     unwritten_routing = read_unwritten_routing(state);
     soundness = read_soundness(state);
     load = read_load(state);
     idle = read_idle(state, expected);
-    routing.clear();
+    clear_routing();
+    routing_tokens = count_of(state, "routing_tokens");
     for (const Json& sums : state.at("routing")) {
       routing.push_back({.id = id_of(sums),
                          .top_k = Exact(sums.at("top_k")),
                          .experts = Exact(sums.at("experts")),
                          .counts = Exact(sums.at("counts")),
                          .probability = sums.at("probability"),
-                         .entropy = read_entropy(sums, "entropy"),
+                         .entropy = number_or_nan(sums, "entropy"),
                          .dropped = read_dropped(sums)});
+      routing_steps.push_back(read_steps(sums));
     }
   } catch (const nlohmann::json::exception& error) {
     fail_unreadable(error);

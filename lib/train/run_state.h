@@ -9,6 +9,7 @@
 #include "model/expert_places.h"
 #include "model/routing_statistics.h"
 #include "train/dead_experts.h"
+#include "train/routing_sums.h"
 #include "train/soundness.h"
 
 namespace lyceum {
@@ -27,8 +28,9 @@ struct RunState {
   std::int64_t samples = 0;         // position in the order of samples
   std::int64_t schedule_steps = 0;  // that the learning rate's schedule is made for; 0: an older checkpoint's run.steps
   std::int64_t skipped = 0, skipped_in_a_row = 0;
-  std::int64_t rollbacks = 0;        // times that the run returned to a checkpoint
-  std::vector<RoutingSums> routing;  // since the last record, over all ranks
+  std::int64_t rollbacks = 0;                  // times that the run returned to a checkpoint
+  std::vector<RoutingSums> routing;            // since the last record, over all ranks
+  std::vector<StepBalanceSums> routing_steps;  // of the same steps one by one, for each mixture
   std::int64_t routing_tokens = 0;
   std::deque<RoutingRecord> unwritten_routing;  // that routing.h5 could not take yet, oldest first; rank 0 has them
   Soundness soundness;

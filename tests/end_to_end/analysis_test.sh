@@ -35,8 +35,34 @@ with h5py.File(sys.argv[2]) as log:
 assert len(totals) == 2 * 3 * 2 and set(totals.values()) == {4 * 256}, totals
 END
 
+cp "$work/out" "$work/dumped.csv"
+expect 0 "$lyceum" routing dump "$work/run" -
+cmp "$work/out" "$work/dumped.csv" || fail "dump RUN - prints something else"
+expect 0 "$lyceum" routing dump "$work/run"
+cmp "$work/out" "$work/dumped.csv" || fail "dump without --csv prints something else"
+
+# What routing.h5 holds of single steps is what metrics.jsonl has of each.
+"$python" - "$work/run" <<'END' || fail "the figures of single steps differ between routing.h5 and metrics.jsonl"
+import json, sys
+import h5py, numpy as np
+steps = [json.loads(line) for line in open(sys.argv[1] + "/metrics.jsonl")]
+with h5py.File(sys.argv[1] + "/routing.h5") as log:
+    routers = [log[f"layers/{name}"] for name in log["layers"]]
+    column = lambda name: np.array([router[name][:] for router in routers], dtype=float)
+    for record, last in enumerate(log["step"][:]):
+        of = [line for line in steps if last - 4 < line["step"] <= last]
+        assert len(of) == 4
+        assert np.isclose(column("step_max_vio_max")[:, record].max(), max(s["load_imbalance"] for s in of) - 1, atol=1e-6)
+        assert np.isclose(column("step_idle_mean")[:, record].sum(), np.mean([s["idle_experts"] for s in of]))
+    assert (column("step_max_vio_mean") <= column("step_max_vio_max")).all()
+    sums = np.array([router["counts"][:].sum(axis=1) for router in routers])
+    assert (sums.max(axis=-1) / sums.mean(axis=-1) - 1 <= column("step_max_vio_mean") + 1e-6).all(), "a sum is more even"
+    assert len(log.attrs["run_uuid"]) == 36 and "training run " + sys.argv[1] in log.attrs["description"]
+END
+
 expect 0 "$lyceum" routing report "$work/run"
 says out "top0"
+says out "^Single steps: MaxVio and idle experts"
 width=$(grep -oP '^mean width of the chosen experts \K[0-9.]+(?=, of all experts 24.0$)' "$work/out") || fail "no width"
 "$python" - "$work/run/routing.h5" "$width" <<'END' || fail "the mean width is not that of the choices"
 import sys
@@ -107,8 +133,8 @@ END
 # 64 experts and 64 tokens a step: some have none for two steps, and come back. Counted here from the log of every step.
 few=("${tiny[@]}" "--run.dir=$work/few" --moe.experts=64 --batch.global=2 --routing.every=1 --routing.dead_after=2)
 expect 0 "$lyceum" "${few[@]}"
-says out "^warning: step [0-9]+: experts without a token for 2 steps: layer [12]: [0-9].* of 64 dead\)$"
-says out "^step [0-9]+: experts with tokens again: layer [12]: [0-9].* of 64 dead\)$"
+says out "^warning: step [0-9]+: dead experts, no token for 2 steps: layer [12]: [0-9].* of 64 dead\)$"
+says out "^step [0-9]+: experts that have tokens again: layer [12]: [0-9].* of 64 dead\)$"
 "$python" - "$work/few" <<'END' || fail "dead_experts is not what routing.h5 tells"
 import json, sys
 import h5py
@@ -332,6 +358,12 @@ wrong() {
 }
 on=("--checkpoint=$work/run" --data "valid=$work/data/valid")
 expect 0 "$lyceum" "${few_steps[@]}" "--run.dir=$work/dense" --moe.experts=0 --moe.shared_experts=0
+expect 0 "$lyceum" routing report "$work/dense" --html "$work/dense.html"
+says out "^The model is dense: it has no router, so there is nothing to route"
+grep -q "<h2>Loss</h2>" "$work/dense.html" || fail "the page of a dense run has no loss"
+grep -q "The model is dense" "$work/dense.html" || fail "the page does not say why it has no routing"
+expect 2 "$lyceum" routing dump "$work/dense"
+says err "routing.h5: The model is dense"
 wrong 2 "this model has no experts to route to" domains "--checkpoint=$work/dense" --data "valid=$work/data/valid"
 wrong 2 "the name valid occurs twice" domains "${on[@]}" --data "valid=$work/data/code"
 wrong 2 "--data code: give a name and a prefix" domains "${on[@]}" --data code
@@ -344,8 +376,12 @@ wrong 3 "$work/data/absent" domains "${on[@]}" --data "none=$work/data/absent"
 wrong 3 "encoded with a different tokenizer" domains "${on[@]}" --data "other=$work/data/other"
 wrong 3 "encoded with a different tokenizer" flow "--checkpoint=$work/run" --data "$work/data/other"
 wrong 3 "$work/absent" flow "--checkpoint=$work/absent" --data "$work/data/valid"
-expect 2 "${domains[@]}" --h5 "$work/fresh.h5" --html "$work/flow.html"
-says err "--html $work/flow.html: already exists"
+# A file that exists is replaced, as by report and dump; a folder is not.
+echo old >"$work/replaced.html"
+expect 0 "${domains[@]}" --h5 "$work/domains.h5" --html "$work/replaced.html"
+cmp "$work/replaced.html" "$work/domains.html" || fail "domains does not replace the page"
+expect 2 "${domains[@]}" --h5 "$work/fresh.h5" --html "$work"
+says err "--html $work: is a folder"
 expect 2 "${flow[@]}" --h5 "$work/absent/flow.h5"
 says err "no such folder: $work/absent"
 expect 2 "${flow[@]}" --h5 "$work/same" --html "$work/same"

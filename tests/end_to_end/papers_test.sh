@@ -36,6 +36,15 @@ for layer in 0, 1:
     assert sum(int(r["tokens"]) for r in rows if int(r["layer"]) == layer) == 12 * 8 * 32 * k
 END
 }
+# The small models in configs/, made even smaller.
+for model in dense switch gshard hash deepseekmoe; do
+  metrics=$work/$model-small/metrics.jsonl
+  expect 0 ranks 2 train --config "$source/configs/$model-small.ini" "${sizes[@]}" "${run_keys[@]}" --data.valid_fraction=0 \
+    --run.dir="$work/$model-small"
+  python3 -c 'import json, sys; loss = [json.loads(line)["loss"] for line in open(sys.argv[1])]; sys.exit(loss[-1] > loss[0] - 0.3)' \
+    "$metrics" || fail "$model-small does not learn"
+done
+
 balance() { metric "$metrics" 12 balance_loss; }
 
 for paper in dense-0.2b llama2-355m; do

@@ -9,7 +9,7 @@ make_data
 uneven=("${tiny[@]}" --moe.top_k=1 --moe.expert_sizes=40,8,30,18,24,24,13,35 --optim.schedule=constant --optim.clip_norm=0)
 pair=("${uneven[@]}" --parallel.expert=2)
 expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/whole"
-says out '^placement  contiguous, assuming even tokens: the busiest of 2 ranks has '
+says out '^placement  contiguous, assuming an even load: the busiest of 2 expert ranks has '
 says out '^ +0  0-3 '
 
 goes_on() {
@@ -17,10 +17,10 @@ goes_on() {
   expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/$kind" --run.steps=5
   expect 0 ranks 2 "${pair[@]}" "--run.dir=$work/$kind" "--parallel.placement=$kind"
   says out "resumed .*step-00000005"
-  says out "^placement  $kind, with measured tokens"
+  says out "^placement  $kind, by the measured load"
   same_weights "$work/whole/checkpoints/step-00000012" "$work/$kind/checkpoints/step-00000012"
   expect 0 "$lyceum" checkpoint show "$work/$kind/checkpoints"
-  says out "^placement  $kind, with measured tokens: the busiest of 2 ranks"
+  says out "^placement  $kind, by the measured load: the busiest of 2 expert ranks"
   says out '^trainer state  updates 12, samples 96, '
 }
 goes_on pairs

@@ -137,7 +137,7 @@ lr() { metric "$work/longer/metrics.jsonl" "$1" lr; }
 expect 0 "${short[@]}"
 says out "^peak  .*measured now"
 expect 0 "${short[@]}" --run.steps=14
-says out "^peak  .*measured on 20[0-9-]+; --remeasure repeats this: the base of MFU$"
+says out "^peak  .*measured on 20[0-9-]+ \(--remeasure repeats this\); MFU is relative to it$"
 says out "^schedule   cosine over 12 steps, as in the checkpoint; optim.schedule_steps=14 "
 expect 0 "${short[@]}" --run.steps=16 --remeasure
 says out "^peak  .*measured now"

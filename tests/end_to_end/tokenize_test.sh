@@ -61,8 +61,9 @@ printf 'a\0b' >mixed/binary
 mixed=("$lyceum" tokenize --input mixed --model tok.model)
 "${mixed[@]}" --output mixed-tokens >summary
 grep -q '"documents": 801' mixed-tokens.json || fail "other documents: $(cat mixed-tokens.json)"
-grep -qF "skipped 2 files: 1 binary ($work/mixed/binary), 1 empty ($work/mixed/empty) and 2 records: 1 not JSON \
-($work/mixed/a.jsonl:402), 1 without \"text\" ($work/mixed/a.jsonl:401)" summary || fail "other skipped files: $(cat summary)"
+grep -qFx "skipped 2 files: 1 binary ($work/mixed/binary), 1 empty ($work/mixed/empty)" summary || fail "other skipped files: $(cat summary)"
+grep -qFx "skipped 2 records: 1 not JSON \
+($work/mixed/a.jsonl:402), 1 without \"text\" ($work/mixed/a.jsonl:401)" summary || fail "other skipped records: $(cat summary)"
 head -c 1000 mixed/b.jsonl.gz >cut.jsonl.gz
 expect_exit 3 "cut.jsonl.gz is truncated: it ends at byte 1000" "$lyceum" tokenize --input cut.jsonl.gz --model tok.model --output o
 [ ! -e o.bin ] || fail "a failed run left o.bin"

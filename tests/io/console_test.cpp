@@ -46,6 +46,22 @@ TEST(Console, ALineHoldsItsNumbersUnderTheirNames) {
   EXPECT_EQ(header.find("ETA") + 3, line.find("1h02m") + 5);
 }
 
+/// Numbers of a column have the same decimals, so that their points are below each other.
+TEST(Console, DecimalsOfAColumnAreAligned) {
+  const auto text = [](double norm, double seconds) {
+    ProgressLine line = example();
+    line.grad_norm = norm;
+    line.step_seconds = seconds;
+    return progress_text(line);
+  };
+  const std::string one = text(1, 0.08741), other = text(0.67, 0.1);
+  for (std::size_t i = one.find('.'); i < one.size(); ++i)
+    EXPECT_EQ(one[i] == '.', other[i] == '.') << one << '\n' << other;
+  EXPECT_NE(one.find(" 1.000 "), std::string::npos) << one;
+  EXPECT_NE(other.find(" 100.0 "), std::string::npos) << other;
+  for (const double big : {1e5, 1e12, 1e-7}) EXPECT_EQ(text(big, big).size(), one.size()) << text(big, big);
+}
+
 TEST(Console, WhatIsUnknownOrBadStillAligns) {
   ProgressLine line = example();
   line.loss = line.grad_norm = nan;

@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "io/files/hdf5.h"
 #include "io/routing/log.h"
 #include "io/routing/stats.h"
 #include "io/routing/text.h"
@@ -53,6 +54,8 @@ std::vector<LayerRouting> record_of(std::int64_t step, const std::vector<Routing
     }
     for (std::int64_t e = 0; e < routing.experts; ++e) routing.mean_probability.push_back(probability_at(step, e));
     routing.mean_entropy = static_cast<float>(step) / static_cast<float>(layer.id.layer + 3);
+    const auto at = static_cast<float>(step + layer.id.layer);
+    routing.steps = {.max_vio_mean = at, .max_vio_max = at + 1, .idle_mean = at / 2, .idle_max = at / 2 + 3};
     record.push_back(std::move(routing));
   }
   return record;
@@ -77,6 +80,11 @@ void expect_records(const std::filesystem::path& file, const std::vector<std::in
       counts.insert(counts.end(), expected.counts.begin(), expected.counts.end());
       probability.insert(probability.end(), expected.mean_probability.begin(), expected.mean_probability.end());
       entropy.push_back(expected.mean_entropy);
+      const StepBalance& read_steps = read.steps.at(entropy.size() - 1);
+      EXPECT_EQ(read_steps.max_vio_mean, expected.steps.max_vio_mean);
+      EXPECT_EQ(read_steps.max_vio_max, expected.steps.max_vio_max);
+      EXPECT_EQ(read_steps.idle_mean, expected.steps.idle_mean);
+      EXPECT_EQ(read_steps.idle_max, expected.steps.idle_max);
     }
     EXPECT_EQ(read.counts, counts);
     EXPECT_EQ(read.mean_probability, probability);
@@ -364,6 +372,45 @@ TEST(RoutingStats, WidthOfTheChosenExperts) {
 }
 
 /// A log of an older program goes on with what this one adds.
+TEST_F(RoutingLogTest, AnOlderFileGetsFiguresOfStepsAndItsOriginFromNowOn) {
+  const RoutingLog::Origin origin{.run_uuid = "12-34", .description = "a run"};
+  {
+    RoutingLog log(file_, two_layers(), -1, origin);
+    for (const std::int64_t step : {1, 2}) append(log, step);
+  }
+  const auto edit = [&](const std::function<void(hid_t)>& change) {
+    const hid_t file = H5Fopen(file_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+    change(file);
+    H5Fclose(file);
+  };
+  edit([](hid_t file) {
+    for (const std::string name : {"max_vio_mean", "max_vio_max", "idle_mean", "idle_max"}) {
+      for (const std::string layer : {"001", "012"}) {
+        ASSERT_GE(H5Ldelete(file, ("/layers/" + layer + "/step_" + name).c_str(), H5P_DEFAULT), 0);
+      }
+    }
+    ASSERT_GE(H5Adelete(file, "run_uuid"), 0);
+    ASSERT_GE(H5Adelete(file, "description"), 0);
+  });
+  const RoutingHistory old = read_routing(file_);
+  EXPECT_TRUE(old.layers[0].steps.empty());
+  EXPECT_FALSE(tells_steps(old, {0, 2}));
+  EXPECT_EQ(routing_table(old, {0, 2}, false).find("Single steps"), std::string::npos);
+  {
+    RoutingLog log(file_, two_layers(), 2, origin);
+    append(log, 4);
+  }
+  const RoutingHistory now = read_routing(file_);
+  ASSERT_EQ(now.layers[1].steps.size(), 3u);
+  EXPECT_TRUE(std::isnan(now.layers[1].steps[1].max_vio_mean));
+  EXPECT_EQ(now.layers[1].steps[2].max_vio_max, 17);
+  EXPECT_EQ(step_balance(now.layers[1], {0, 3}).idle_mean, 8) << "of the records that know it";
+  EXPECT_NE(routing_table(now, {0, 3}, false).find("Single steps"), std::string::npos);
+  const hdf5::File file = hdf5::File::open(file_);
+  EXPECT_EQ(file.text("run_uuid"), "12-34");
+  EXPECT_EQ(file.text("description"), "a run");
+}
+
 TEST_F(RoutingLogTest, AFileWithoutEntropiesGetsThemFromNowOn) {
   {
     RoutingLog log(file_, two_layers(), -1);
@@ -430,7 +477,7 @@ TEST(RoutingStats, InformationIsEntropyOfTheMeanLessMeanEntropy) {
 
 TEST(RoutingText, TablesHoldTheFigures) {
   const std::string brief = routing_table(small_history(), {0, 2}, false);
-  EXPECT_NE(brief.find("steps 5 to 6 (2 records)"), std::string::npos) << brief;
+  EXPECT_NE(brief.find("summed over the steps of 2 records: 5 to 6;"), std::string::npos) << brief;
   EXPECT_NE(brief.find("layer3 top0     33   11    3.000"), std::string::npos) << brief;
   EXPECT_NE(brief.find("inf"), std::string::npos) << brief;
   const std::string full = routing_table(small_history(), {0, 2}, true);
@@ -440,7 +487,7 @@ TEST(RoutingText, TablesHoldTheFigures) {
   RoutingHistory informed = small_history();
   informed.layers[0].mean_entropy = {0.5f, 0.25f};
   const std::string told = routing_table(informed, {0, 1}, false);
-  EXPECT_NE(told.find("layer3          1.040   0.500  0.540"), std::string::npos) << told;
+  EXPECT_NE(told.find("layer3  1.040   0.500  0.540"), std::string::npos) << told;
 }
 
 /// Of a log whose attention has room for all, and its experts do not.

@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "model/counts.h"
 
@@ -182,6 +183,27 @@ TEST(PaperModels, AreAllInTheTable) {
     files.insert(entry.path().stem().string());
   for (const PaperModel& model : models()) names.insert(model.name);
   EXPECT_EQ(files, names);
+}
+
+/// The small mixtures in configs/ have equal parameters but for their routers, and the dense model the work of Switch.
+TEST(SmallConfigs, HaveEqualParameters) {
+  const auto count = [](const std::string& name, const std::vector<std::string>& keys = {}) {
+    std::vector<std::string> arguments{"--config", (configs() / (name + "-small.ini")).string()};
+    arguments.insert(arguments.end(), keys.begin(), keys.end());
+    return count_model(resolved(load_config(arguments).config, 1));
+  };
+  const ModelCounts deepseekmoe = count("deepseekmoe"), dense = count("dense");
+  const auto without_routers = [](const ModelCounts& counts) {
+    return counts.parameters - counts.blocks.routers.total;
+  };
+  for (const char* name : {"switch", "gshard", "hash"}) {
+    EXPECT_EQ(without_routers(count(name)), without_routers(deepseekmoe)) << name;
+  }
+  EXPECT_EQ(count("dense", {"--model.ffn_hidden=21824"}).parameters, without_routers(deepseekmoe));
+  EXPECT_EQ(dense.activated, count("hash").activated);
+  EXPECT_EQ(without_routers(deepseekmoe) - deepseekmoe.activated + deepseekmoe.blocks.routers.total,
+            without_routers(count("gshard")) - count("gshard").activated + count("gshard").blocks.routers.total)
+      << "the same work";
 }
 
 }  // namespace

@@ -22,13 +22,13 @@ TEST(DeadExperts, AreToldOnceAndWhenTheyComeBack) {
   EXPECT_EQ(dead.count(idle), 0);
   add_step(idle, {one_choice(1, {1, 0, 0, 5}), one_choice(3, {1, 1, 1, 1})});
   EXPECT_EQ(dead.news(2, idle),
-            Lines{"warning: step 2: experts without a token for 2 steps: layer 1: 1, 2 (2 of 4 dead)"});
+            Lines{"warning: step 2: dead experts, no token for 2 steps: layer 1: 1, 2 (2 of 4 dead)"});
   EXPECT_EQ(dead.count(idle), 2);
   add_step(idle, {one_choice(1, {1, 0, 0, 5}), one_choice(3, {0, 1, 1, 1})});
   EXPECT_EQ(dead.news(3, idle), Lines{}) << "told once";
   add_step(idle, {one_choice(1, {1, 0, 9, 5}), one_choice(3, {0, 1, 1, 1})});
-  EXPECT_EQ(dead.news(4, idle), (Lines{"warning: step 4: experts without a token for 2 steps: layer 3: 0 (1 of 4 dead)",
-                                       "step 4: experts with tokens again: layer 1: 2 (1 of 4 dead)"}));
+  EXPECT_EQ(dead.news(4, idle), (Lines{"warning: step 4: dead experts, no token for 2 steps: layer 3: 0 (1 of 4 dead)",
+                                       "step 4: experts that have tokens again: layer 1: 2 (1 of 4 dead)"}));
   EXPECT_EQ(dead.count(idle), 2);
 }
 

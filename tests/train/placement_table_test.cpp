@@ -33,10 +33,11 @@ TEST(PlacementTable, TellsExpertsParametersAndShares) {
   const Config config = four_experts();
   EXPECT_THAT(
       placement_lines(config, place_all(config, 2, {}), {}),
-      ElementsAre("expert rank  experts  parameters  FLOPs / mean", "          0  0, 1         2.40 k         1.000",
-                  "          1  2, 3         2.40 k         1.000",
-                  "placement  contiguous, assuming even tokens: the busiest of 2 ranks has 1.000 times the mean "
-                  "FLOPs, 1.000 in the worst of 2 layers"));
+      ElementsAre(
+          "expert rank  experts  parameters  FLOPs / mean", "          0  0, 1         2.40 k         1.000",
+          "          1  2, 3         2.40 k         1.000",
+          "placement  contiguous, assuming an even load: the busiest of 2 expert ranks has 1.000 times the mean "
+          "FLOPs, 1.000 in the worst of 2 layers"));
 }
 
 TEST(PlacementTable, CountsParametersInTheWidthThatExpertsWorkIn) {
@@ -59,7 +60,7 @@ TEST(PlacementTable, GoesByMeasuredTokens) {
   ASSERT_THAT(lines, SizeIs(4));
   EXPECT_THAT(lines[1], HasSubstr("1 per layer"));
   EXPECT_THAT(lines[2], HasSubstr("3 per layer"));
-  EXPECT_THAT(lines[3], HasSubstr("cost, with measured tokens"));
+  EXPECT_THAT(lines[3], HasSubstr("cost, by the measured load"));
   EXPECT_THAT(lines[3],
               HasSubstr("1.620 times the mean FLOPs, 1.702 in the worst of 2 layers"));  // 200 of 130, 400 of 235
 }

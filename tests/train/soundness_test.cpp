@@ -82,6 +82,43 @@ TEST(Soundness, TravelsWithACheckpoint) {
   EXPECT_THAT(error_of([&] { back.restore(state.text(), {}); }, ExitCode::bad_input), HasSubstr("different experts"));
 }
 
+/// A record that a checkpoint interrupts has the extremes of all its steps.
+TEST(RunState, HoldsTheBalanceOfSingleSteps) {
+  const auto sums = [](std::vector<std::int64_t> counts) {
+    return std::vector{
+        RoutingSums{.id = {1}, .top_k = 1, .experts = 4, .counts = std::move(counts), .probability = {0, 0, 0, 0}}};
+  };
+  RunState whole, state, back;
+  whole.add_routing(sums({8, 0, 0, 0}), 8);
+  state.add_routing(sums({8, 0, 0, 0}), 8);
+  back.restore(state.text(), sums({0, 0, 0, 0}));
+  EXPECT_EQ(back.routing_steps, state.routing_steps);
+  for (RunState* each : {&whole, &back}) {
+    each->add_routing(sums({0, 8, 0, 0}), 8);
+    each->add_routing(sums({0, 0, 4, 4}), 8);
+  }
+  EXPECT_EQ(back.text(), whole.text());
+  const StepBalance balance = back.routing_steps.at(0).balance();
+  EXPECT_FLOAT_EQ(balance.max_vio_mean, (3 + 3 + 1) / 3.0f);
+  EXPECT_FLOAT_EQ(balance.max_vio_max, 3);
+  EXPECT_FLOAT_EQ(balance.idle_mean, (3 + 3 + 2) / 3.0f);
+  EXPECT_FLOAT_EQ(balance.idle_max, 3);
+  // An older checkpoint does not know the steps so far: neither does the record.
+  std::string old = state.text();
+  for (const std::string key : {"steps", "step_max_vio_sum", "step_max_vio_max", "step_idle_sum", "step_idle_max"}) {
+    const std::size_t begin = old.find(",\"" + key + "\":"), end = old.find_first_of(",}", begin + 1);
+    ASSERT_NE(begin, std::string::npos) << key;
+    old.erase(begin, end - begin);
+  }
+  back.restore(old, sums({0, 0, 0, 0}));
+  back.add_routing(sums({0, 8, 0, 0}), 8);
+  EXPECT_TRUE(std::isnan(back.routing_steps.at(0).balance().max_vio_mean));
+  EXPECT_TRUE(std::isnan(back.routing_steps.at(0).balance().idle_max));
+  back.clear_routing();
+  back.add_routing(sums({2, 2, 2, 2}), 8);
+  EXPECT_EQ(back.routing_steps.at(0).balance().max_vio_max, 0) << "the next record knows all of its steps";
+}
+
 TEST(RunState, TellsTheRoutersOfALayerApart) {
   const auto sums = [](Site site) {
     return RoutingSums{.id = {1, site}, .top_k = 1, .experts = 2, .counts = {3, 4}, .probability = {3, 4}};

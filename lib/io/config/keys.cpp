@@ -227,7 +227,7 @@ void bind_cadence(Binder key, Config& config) {
       "write checkpoints while training continues, from a copy in host memory");
   key("routing.every", &config.routing.every, {.low = 0}, "steps between records in routing.h5; 0: none");
   key("routing.dead_after", &config.routing.dead_after, {.low = 0},
-      "steps without a token after which an expert is reported as dead; 0: never");
+      "steps in a row without a token after which an expert is reported as dead; 0: never");
 }
 
 }  // namespace

@@ -48,11 +48,11 @@ std::string domain_map(const DomainRouting& domains, const DomainRouting::Router
                        std::int64_t first, Share share) {
   HeatMap map{.title = fmt::format("Layer {}: {}", label_of(router.id), what),
               .note = fmt::format(
-                  "{} router, {} of {} choices per token{}", router.kind, router.top_k,
-                  std::ssize(router.widths) - router.always_on,
+                  "{} router, {} of {} {}s per token{}", router.kind, router.top_k,
+                  std::ssize(router.widths) - router.always_on, router.choice,
                   router.always_on > 0 ? fmt::format("; the first {} are always active", router.always_on) : ""),
               .row_name = "",
-              .column_name = "choice",
+              .column_name = router.choice,
               .columns = router.choices(),
               .legend = false};
   const auto even = static_cast<double>(std::ssize(router.widths) - first);
@@ -64,8 +64,8 @@ std::string domain_map(const DomainRouting& domains, const DomainRouting::Router
     for (std::size_t c = 0; c < router.choices(); ++c) {
       const bool shown = static_cast<std::int64_t>(c) >= first;
       values.push_back(shown ? share(d, c) * even : std::numeric_limits<double>::quiet_NaN());
-      titles.push_back(fmt::format("{}, expert {} of width {}: {:.2f} %, {:.3f} × even", name, c, router.widths[c],
-                                   100 * share(d, c), values.back()));
+      titles.push_back(fmt::format("{}, {} {} of width {}: {:.2f} %, {:.3f} × even", name, router.choice, c,
+                                   router.widths[c], 100 * share(d, c), values.back()));
     }
   }
   return heat_map(map);
@@ -93,9 +93,11 @@ std::string domains_page(const DomainRouting& domains) {
     facts.emplace_back(set.name,
                        fmt::format("{}: {} tokens, loss {:.4f}", set.prefix, grouped_number(set.tokens), set.loss));
   }
-  std::string body = fmt::format("<h1>{}</h1>\n", title) + fact_list(facts) + distance_chart(domains) +
-                     "<div class=\"layers\">\n<p>In the maps, 1 is an even spread over the choices of a router.</p>\n" +
-                     heat_legend() + "</div>\n";
+  std::string body =
+      fmt::format("<h1>{}</h1>\n", title) + fact_list(facts) + distance_chart(domains) +
+      "<div class=\"layers\">\n<p>In the maps, each column is an expert or a sub-dimension; 1 is an even "
+      "spread over those of a router.</p>\n" +
+      heat_legend() + "</div>\n";
   for (const DomainRouting::Router& router : domains.routers) body += router_maps(domains, router);
   return html_page(title, body);
 }

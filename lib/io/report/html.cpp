@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <ranges>
 
 #include "io/report/alarms.h"
 #include "io/report/chart.h"
 #include "io/report/layers.h"
 #include "io/report/page.h"
+#include "io/text/table.h"
 
 namespace lyceum {
 namespace {
@@ -22,7 +24,8 @@ std::vector<Alarm> training_alarms(const std::vector<MetricPoint>& skipped) {
   if (first == skipped.end()) return {};
   return {{.step = first->step,
            .over = skipped.size() > 1 && skipped.back().value == skipped[skipped.size() - 2].value,
-           .text = fmt::format("{} steps skipped, loss or gradient was not finite", skipped.back().value)}};
+           .text = fmt::format("{} skipped, since loss or gradient was not finite",
+                               count_text(std::llround(skipped.back().value), "step"))}};
 }
 
 std::vector<Alarm> all_alarms(const ReportInput& input) {
@@ -71,12 +74,33 @@ std::string tile(std::string_view name, const std::string& value) {
   return fmt::format("<div class=\"tile\"><span>{}</span><strong>{}</strong></div>\n", name, value);
 }
 
+/// The mean over layers of a number of the steps in a range; NaN if no layer knows it.
+double mean_of_layers(const RoutingHistory& routing, RecordRange range, float StepBalance::*number) {
+  double sum = 0;
+  std::int64_t layers = 0;
+  for (const RoutingHistory::Layer& layer : routing.layers) {
+    const auto value = double{step_balance(layer, range).*number};
+    if (std::isnan(value)) continue;
+    sum += value;
+    ++layers;
+  }
+  return layers ? sum / static_cast<double>(layers) : nan;
+}
+
+/// "3.2 of 64": on average over layers and steps; "2.5 of 8 to 64" if layers differ.
+std::string idle_in_a_step(const RoutingHistory& routing, RecordRange range) {
+  const auto choosable = [](const RoutingHistory::Layer& layer) { return layer.experts - layer.always_on; };
+  const auto [least, most] = std::ranges::minmax(routing.layers | std::views::transform(choosable));
+  const std::string all = least == most ? std::to_string(least) : fmt::format("{} to {}", least, most);
+  return fmt::format("{:.1f} of {}", mean_of_layers(routing, range, &StepBalance::idle_mean), all);
+}
+
 /// "35 of 1,536": in the newest record, of all layers.
-std::string idle_now(const RoutingHistory& routing) {
+std::string starved_now(const RoutingHistory& routing) {
   std::int64_t idle = 0, all = 0;
   for (const RoutingHistory::Layer& layer : routing.layers) {
     all += layer.experts;
-    idle += std::ranges::count(idle_spans(layer), routing.steps.size(), &IdleSpan::end);
+    idle += std::ranges::count(starved_spans(layer), routing.steps.size(), &StarvedSpan::end);
   }
   return fmt::format("{} of {}", grouped_number(idle), grouped_number(all));
 }
@@ -92,8 +116,9 @@ std::string tiles(const ReportInput& input, std::optional<RecordRange> range) {
   if (input.unigram_entropy) {
     html += tile("Unigram entropy", fmt::format("{:.4f}", *input.unigram_entropy));
     if (!input.valid.empty()) {
-      html +=
-          tile("Validation below unigram", fmt::format("{:.3f}", *input.unigram_entropy - input.valid.back().value));
+      const double lower = *input.unigram_entropy - input.valid.back().value;
+      html += tile(fmt::format("Validation loss {} unigram entropy by", lower < 0 ? "above" : "below"),
+                   fmt::format("{:.3f}", std::abs(lower)));
     }
   }
   if (range) {
@@ -105,8 +130,14 @@ std::string tiles(const ReportInput& input, std::optional<RecordRange> range) {
       choices += load.total();
       dropped += load.dropped;
     }
-    html += tile("MaxVio, mean of the layers", fmt::format("{:.2f}", sum / static_cast<double>(loads.size())));
-    html += tile("Idle experts", idle_now(input.routing));
+    if (tells_steps(input.routing, *range)) {
+      html += tile("MaxVio of a step, mean of the layers",
+                   fmt::format("{:.2f}", mean_of_layers(input.routing, *range, &StepBalance::max_vio_mean)));
+      html += tile("Idle experts in a step, mean of the layers", idle_in_a_step(input.routing, *range));
+    }
+    html +=
+        tile("MaxVio of the sum, mean of the layers", fmt::format("{:.2f}", sum / static_cast<double>(loads.size())));
+    html += tile("Starved experts, all layers", starved_now(input.routing));
     if (tells_dropped(input.routing) && choices > 0) {
       html += tile("Dropped choices",
                    fmt::format("{:.2f} %", 100 * static_cast<double>(dropped) / static_cast<double>(choices)));
@@ -186,8 +217,8 @@ std::string load_map(const RoutingHistory& routing, RecordRange range) {
 
 std::string ratio_chart(const RoutingHistory& routing, RecordRange range) {
   LineChart chart{.title = "Max ÷ min tokens of an expert",
-                  .note = "By layer, for each choice of a token: top0 is its first; " + range_text(routing, range) +
-                          "; logarithmic, ∞ when an expert got no tokens",
+                  .note = "By layer, for each choice of a token: top0 is its first choice; " +
+                          range_text(routing, range) + "; logarithmic, ∞ when an expert got no tokens",
                   .x_name = "layer",
                   .log = true};
   for (const Site site : {Site::ffn, Site::attention}) {
@@ -214,15 +245,15 @@ std::string ratio_chart(const RoutingHistory& routing, RecordRange range) {
 /// MaxVio and entropy over training: the mean of the layers and the worst of them.
 std::string evenness_over_training(const RoutingHistory& routing) {
   LineChart violation{
-      .title = "MaxVio over training",
-      .note = "Excess of the busiest expert over the mean of its layer, relative to the mean",
+      .title = "MaxVio of each record's sum",
+      .note = "The same for all steps of a record together: busy experts that change from step to step do not show",
       .x_name = "step",
       .lines = {{.name = "mean of the layers", .style = "mean"}, {.name = "worst layer", .style = "worst"}},
       .level = 0,
       .level_name = "even:"};
   LineChart entropy = violation;
-  entropy.title = "Entropy of the load over training";
-  entropy.note = "Relative to an even load";
+  entropy.title = "Entropy of each record's sum";
+  entropy.note = "Entropy of the experts' shares, relative to an even load";
   entropy.level = 1;
   for (std::size_t r = 0; r < routing.steps.size(); ++r) {
     double violations = 0, entropies = 0, most = nan, least = nan;
@@ -242,6 +273,45 @@ std::string evenness_over_training(const RoutingHistory& routing) {
     entropy.lines[1].points.push_back({routing.steps[r], least});
   }
   return line_chart(violation) + line_chart(entropy);
+}
+
+/// MaxVio and idle experts of single steps over training, if the log has them.
+std::string steps_over_training(const RoutingHistory& routing) {
+  if (!tells_steps(routing, {0, routing.steps.size()})) return "";
+  LineChart violation{
+      .title = "MaxVio of single steps",
+      .note = "MaxVio: load of the busiest expert over the mean of its layer, minus 1; each step by itself",
+      .x_name = "step",
+      .lines = {{.name = "mean of the steps and layers", .style = "mean"},
+                {.name = "worst step of the worst layer", .style = "worst"}},
+      .level = 0,
+      .level_name = "even:"};
+  LineChart idle{.title = "Idle experts of single steps",
+                 .note = "Share of a layer's experts that no token of a step chose",
+                 .x_name = "step",
+                 .lines = violation.lines,
+                 .level = 0,
+                 .level_name = "none:"};
+  for (std::size_t r = 0; r < routing.steps.size(); ++r) {
+    double violations = 0, shares = 0, most_violation = nan, most_idle = nan;
+    std::int64_t layers = 0;
+    for (const RoutingHistory::Layer& layer : routing.layers) {
+      const StepBalance steps = step_balance(layer, r);
+      if (std::isnan(steps.max_vio_mean)) continue;
+      const auto choosable = static_cast<double>(layer.experts - layer.always_on);
+      ++layers;
+      violations += double{steps.max_vio_mean};
+      shares += double{steps.idle_mean} / choosable;
+      most_violation = std::fmax(most_violation, double{steps.max_vio_max});
+      most_idle = std::fmax(most_idle, double{steps.idle_max} / choosable);
+    }
+    const auto mean = [&](double sum) { return layers ? sum / static_cast<double>(layers) : nan; };
+    violation.lines[0].points.push_back({routing.steps[r], mean(violations)});
+    violation.lines[1].points.push_back({routing.steps[r], most_violation});
+    idle.lines[0].points.push_back({routing.steps[r], mean(shares)});
+    idle.lines[1].points.push_back({routing.steps[r], most_idle});
+  }
+  return fmt::format("<div class=\"pair\">\n{}{}</div>\n", line_chart(violation), line_chart(idle));
 }
 
 /// If the capacity of experts is limited: the share of choices beyond it.
@@ -299,15 +369,16 @@ std::string html_report(const ReportInput& input) {
   const std::vector<Alarm> alarms = all_alarms(input);
   std::string body = fmt::format("<h1>{}</h1>\n", escape_xml(input.title));
   if (range || !alarms.empty()) body += alarm_list(alarms);
-  if (range) body += idle_overview(input.routing);
+  if (range) body += starved_overview(input.routing);
   body += tiles(input, range) + facts(input) + loss_chart(input) + optimizer_charts(input);
   if (range) {
+    body += steps_over_training(input.routing);
     body += fmt::format("<div class=\"pair\">\n{}</div>\n", evenness_over_training(input.routing));
     body += dropped_over_training(input.routing);
     body += layer_cards(input.routing, alarms) + load_map(input.routing, *range) + ratio_chart(input.routing, *range) +
             load_table(input.routing, *range);
   } else {
-    body += "<p>No routing was recorded: a model without experts, or routing.every is 0.</p>\n";
+    body += fmt::format("<p class=\"missing\">{}</p>\n", escape_xml(input.no_routing));
   }
   return html_page(input.title, body);
 }

@@ -18,6 +18,7 @@ struct ReportInput {
   std::vector<MetricPoint> lr = {}, grad_norm = {}, skipped = {};  // skipped: steps skipped so far
   std::optional<double> unigram_entropy = {};                      // nats per token
   RoutingHistory routing = {};
+  std::string no_routing = "No routing was recorded.";  // why, where `routing` is empty: a sentence
   std::vector<std::pair<std::string, std::string>> facts = {};
   std::vector<std::string> missing = {};  // what a reader looks for in vain, and why: a sentence each
   std::string config = {};                // resolved, INI

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <utility>
@@ -58,23 +59,23 @@ std::string expert_map(const RoutingHistory& history, const RoutingHistory::Laye
   return time_map(map);
 }
 
-/// Which experts were idle, from when to when.
-std::string idle_list(const RoutingHistory& history, const RoutingHistory::Layer& layer) {
+/// Which experts were starved, from when to when.
+std::string starved_list(const RoutingHistory& history, const RoutingHistory::Layer& layer) {
   std::map<std::pair<std::size_t, std::size_t>, std::vector<std::size_t>> experts;  // by the records of a span
-  for (const IdleSpan& span : idle_spans(layer)) experts[{span.begin, span.end}].push_back(span.expert);
+  for (const StarvedSpan& span : starved_spans(layer)) experts[{span.begin, span.end}].push_back(span.expert);
   std::string items;
   std::size_t lines = 0;
   for (const auto& [span, numbers] : experts) {
     if (++lines > most_idle_lines) break;
     const bool still = span.second == history.steps.size();
     const std::string until = still ? "" : " until step " + grouped_number(history.steps[span.second - 1]);
-    items += fmt::format("<li>{} {}: no token since {}{}</li>\n", numbers.size() == 1 ? "expert" : "experts",
-                         ranges_text(numbers), idle_since(history, span.first), until);
+    items += fmt::format("<li>{} {} starved: no token since {}{}</li>\n", numbers.size() == 1 ? "expert" : "experts",
+                         ranges_text(numbers), starved_since(history, span.first), until);
   }
   if (experts.size() > most_idle_lines) {
     items += fmt::format("<li>and {} more such spans: lyceum routing dump</li>\n", experts.size() - most_idle_lines);
   }
-  return items.empty() ? "" : fmt::format("<ul class=\"idle\">\n{}</ul>\n", items);
+  return items.empty() ? "" : fmt::format("<ul class=\"starved\">\n{}</ul>\n", items);
 }
 
 std::string percentile_chart(const std::vector<RoutedTokens>& loads, const std::vector<std::int64_t>& steps) {
@@ -85,7 +86,7 @@ std::string percentile_chart(const std::vector<RoutedTokens>& loads, const std::
                             {.name = "90 %", .style = "k6"},
                             {.name = "median", .style = "mean"},
                             {.name = "10 %", .style = "k2"},
-                            {.name = "idlest", .style = "k0"}}};
+                            {.name = "least loaded", .style = "k0"}}};
   const double shares[] = {1, 0.9, 0.5, 0.1, 0};
   for (std::size_t c = 0; c < loads.size(); ++c) {
     for (std::size_t i = 0; i < chart.lines.size(); ++i) {
@@ -95,20 +96,34 @@ std::string percentile_chart(const std::vector<RoutedTokens>& loads, const std::
   return line_chart(chart);
 }
 
-std::string evenness_charts(const std::vector<RoutedTokens>& loads, const std::vector<std::int64_t>& steps) {
+std::string evenness_charts(const RoutingHistory::Layer& layer, const std::vector<RecordRange>& columns,
+                            const std::vector<RoutedTokens>& loads, const std::vector<std::int64_t>& steps) {
   LineChart entropy{.title = "Entropy of the load",
                     .note = "Relative to an even load: 1 is even",
                     .x_name = "step",
                     .lines = {{.name = "entropy", .style = "mean"}}};
   LineChart violation{.title = "MaxVio",
-                      .note = "Excess of the busiest expert over the mean, relative to the mean: 0 is even",
+                      .note = "Load of the busiest expert over the mean, minus 1: 0 is even",
                       .x_name = "step",
-                      .lines = {{.name = "MaxVio", .style = "worst"}}};
+                      .lines = {{.name = "of the sum", .style = "k2"}}};
+  LineChart idle{.title = "Idle experts in a step",
+                 .note = fmt::format("Of {}, those that no token of a step chose", layer.experts - layer.always_on),
+                 .x_name = "step",
+                 .lines = {{.name = "mean of the steps", .style = "mean"}, {.name = "worst step", .style = "worst"}}};
+  const bool of_steps = std::ranges::any_of(
+      columns, [&](const RecordRange& column) { return !std::isnan(step_balance(layer, column).max_vio_mean); });
+  if (of_steps) violation.lines.insert(violation.lines.end(), idle.lines.begin(), idle.lines.end());
   for (std::size_t c = 0; c < loads.size(); ++c) {
     entropy.lines[0].points.push_back({steps[c], loads[c].entropy()});
     violation.lines[0].points.push_back({steps[c], loads[c].max_violation()});
+    if (!of_steps) continue;
+    const StepBalance balance = step_balance(layer, columns[c]);
+    violation.lines[1].points.push_back({steps[c], balance.max_vio_mean});
+    violation.lines[2].points.push_back({steps[c], balance.max_vio_max});
+    idle.lines[0].points.push_back({steps[c], balance.idle_mean});
+    idle.lines[1].points.push_back({steps[c], balance.idle_max});
   }
-  return line_chart(entropy) + line_chart(violation);
+  return line_chart(violation) + line_chart(idle) + line_chart(entropy);
 }
 
 std::string information_chart(const RoutingHistory::Layer& layer, const std::vector<RecordRange>& columns,
@@ -134,8 +149,7 @@ std::string choice_maps(const RoutingHistory& history, const RoutingHistory::Lay
                         const std::vector<RecordRange>& columns) {
   std::string html;
   for (std::int64_t k = 0; layer.top_k > 1 && k < layer.top_k; ++k) {
-    html += fmt::format("<div><h4>top{}: {}</h4>\n{}</div>\n", k,
-                        k == 0 ? std::string("each token's first choice") : fmt::format("choice {}", k + 1),
+    html += fmt::format("<div><h4>top{}: each token's {} choice</h4>\n{}</div>\n", k, ordinal(k + 1),
                         expert_map(history, layer, columns, loads_over_time(layer, columns, k)));
   }
   return html.empty() ? "" : fmt::format("<div class=\"maps\">\n{}</div>\n", html);
@@ -150,16 +164,22 @@ std::string layer_card(const RoutingHistory& history, const RoutingHistory::Laye
     if (alarm.router == layer.id && !alarm.over) told += fmt::format("<p>{}</p>\n", escape_xml(alarm.text));
   }
   const RoutedTokens& now = loads.back();
+  const StepBalance newest = step_balance(layer, columns.back());
+  const std::string of_steps =
+      std::isnan(newest.max_vio_mean)
+          ? ""
+          : fmt::format("MaxVio of a step {:.3g}, at most {:.3g} · ", newest.max_vio_mean, newest.max_vio_max);
   return fmt::format(
-      "<section class=\"card{}\">\n<h3 id=\"{}\">Layer {}</h3>\n{}<p class=\"numbers\">MaxVio {:.3g} · entropy "
-      "{:.3g}</p>\n{}"
-      "<details>\n<summary>{}percentiles, entropy, MaxVio</summary>\n{}{}<div "
+      "<section class=\"card{}\">\n<h3 id=\"{}\">Layer {}</h3>\n{}<p class=\"numbers\">{}of the sum "
+      "{:.3g} · entropy {:.3g}</p>\n{}"
+      "<details>\n<summary>{}percentiles, MaxVio, idle experts, entropy</summary>\n{}{}<div "
       "class=\"trio\">\n{}{}{}</div>\n</details>\n"
       "</section>\n",
-      told.empty() ? "" : " alarmed", anchor_of(layer.id), label_of(layer.id), told, now.max_violation(), now.entropy(),
-      expert_map(history, layer, columns, loads), layer.top_k > 1 ? "by choice, " : "", idle_list(history, layer),
-      choice_maps(history, layer, columns), percentile_chart(loads, steps), evenness_charts(loads, steps),
-      information_chart(layer, columns, steps));
+      told.empty() ? "" : " alarmed", anchor_of(layer.id), label_of(layer.id), told,
+      of_steps.empty() ? "MaxVio " : of_steps, now.max_violation(), now.entropy(),
+      expert_map(history, layer, columns, loads), layer.top_k > 1 ? "by choice, " : "", starved_list(history, layer),
+      choice_maps(history, layer, columns), percentile_chart(loads, steps),
+      evenness_charts(layer, columns, loads, steps), information_chart(layer, columns, steps));
 }
 
 std::string alarm_item(const Alarm& alarm) {
@@ -179,33 +199,36 @@ std::string alarm_list(const std::vector<Alarm>& alarms) {
     (alarm.over ? over : now) += alarm_item(alarm);
     ended += alarm.over;
   }
-  if (!over.empty()) over = fmt::format("<details><summary>{} over</summary><ul>\n{}</ul></details>\n", ended, over);
-  if (now.empty()) return fmt::format("<section class=\"alarms calm\">\n<h2>No alarms</h2>\n{}</section>\n", over);
+  if (!over.empty())
+    over = fmt::format("<details><summary>{}</summary><ul>\n{}</ul></details>\n",
+                       count_text(static_cast<std::int64_t>(ended), "past alarm"), over);
+  if (now.empty())
+    return fmt::format("<section class=\"alarms calm\">\n<h2>No current alarms</h2>\n{}</section>\n", over);
   const std::size_t count = alarms.size() - ended;
-  return fmt::format("<section class=\"alarms\">\n<h2>{} {}</h2>\n<ul>\n{}</ul>\n{}</section>\n", count,
-                     count == 1 ? "alarm" : "alarms", now, over);
+  return fmt::format("<section class=\"alarms\">\n<h2>{}</h2>\n<ul>\n{}</ul>\n{}</section>\n",
+                     count_text(static_cast<std::int64_t>(count), "current alarm"), now, over);
 }
 
-std::string idle_overview(const RoutingHistory& history) {
+std::string starved_overview(const RoutingHistory& history) {
   const std::vector<RecordRange> columns = time_columns(history);
-  TimeMap map{.title = "Idle experts of each layer over time",
+  TimeMap map{.title = "Starved experts of each layer over time",
               .row_name = "layer",
               .steps = last_steps(history, columns),
               .height = std::clamp(14 * static_cast<int>(history.layers.size()), 56, 400)};
   bool any = false;
   for (const RoutingHistory::Layer& layer : history.layers) {
-    const std::vector<IdleSpan> spans = idle_spans(layer);
+    const std::vector<StarvedSpan> spans = starved_spans(layer);
     any = any || !spans.empty();
     map.rows.push_back(label_of(layer.id));
     for (const RecordRange& column : columns) {
-      const auto idle = std::ranges::count_if(
-          spans, [&](const IdleSpan& span) { return span.begin < column.end && span.end >= column.end; });
-      map.cells.push_back(share_cell(static_cast<double>(idle) / static_cast<double>(layer.experts)));
+      const auto starved = std::ranges::count_if(
+          spans, [&](const StarvedSpan& span) { return span.begin < column.end && span.end >= column.end; });
+      map.cells.push_back(share_cell(static_cast<double>(starved) / static_cast<double>(layer.experts)));
     }
   }
   if (!any) return "";
   return fmt::format("<figure>\n<figcaption><h2>{}</h2>{}</figcaption>\n{}</figure>\n", map.title,
-                     share_cell_legend("of a layer's experts have no tokens"), time_map(map));
+                     share_cell_legend("of a layer's experts are starved"), time_map(map));
 }
 
 std::string layer_cards(const RoutingHistory& history, const std::vector<Alarm>& alarms) {

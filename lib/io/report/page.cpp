@@ -80,7 +80,7 @@ summary{cursor:pointer;color:var(--soft);font-size:13px}
 .card h4{font-size:13px;font-weight:400;margin-top:10px}
 .card .numbers{font-size:13px}
 .card figure{border:0;padding:0;margin:12px 0 0;min-width:0}
-.idle{margin:8px 0;padding-left:18px;font-size:13px;max-height:240px;overflow:auto}
+.starved{margin:8px 0;padding-left:18px;font-size:13px;max-height:240px;overflow:auto}
 .maps{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(340px,100%),1fr));gap:0 12px}
 .trio{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(280px,100%),1fr));gap:0 12px}
 .trio .plot{height:180px}.trio b.odd{display:none}
@@ -104,6 +104,7 @@ tbody tr.first td,tbody tr.first th{border-top:1px solid var(--rule)}
 .tip{position:absolute;top:4px;z-index:1;padding:6px 10px;border:1px solid var(--rule);border-radius:6px;background:var(--card);
 font-size:12px;line-height:1.5;white-space:nowrap;pointer-events:none;box-shadow:0 2px 8px rgba(0,0,0,.15);font-variant-numeric:tabular-nums}
 .tip .key{display:block}
+.pair figure:last-child:nth-child(odd){grid-column:1/-1}
 @media (max-width:860px){.pair{grid-template-columns:1fr;gap:0}}
 @media (max-width:600px){main{padding:18px 10px 40px}h1{font-size:21px;margin-bottom:14px}figure{padding:14px 10px}
 .plot{height:240px}.facts{grid-template-columns:1fr 1fr;padding:14px 10px}.card{padding:12px 10px}b.odd{display:none}th,td{padding:5px 10px}.table h2,.table p{margin-left:10px;margin-right:10px}.tile strong{font-size:23px}

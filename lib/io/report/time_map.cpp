@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t most_columns = 256, least_columns = 24;
 constexpr std::size_t most_cells = 6'000'000;  // of a page: 4 MB as base64
 constexpr int even_bin = heat_bins / 2;
-constexpr std::uint8_t idle_cell = heat_bins, empty_cell = heat_bins + 1;
+constexpr std::uint8_t no_tokens_cell = heat_bins, empty_cell = heat_bins + 1;
 
 /// The colours of heat maps, of no tokens and of nothing to show. A dark page turns the image's lightness round.
 std::vector<Rgb8> map_palette() {
@@ -94,7 +94,7 @@ std::string time_map(const TimeMap& map) {
 
 std::uint8_t load_cell(double load) {
   if (std::isnan(load)) return empty_cell;
-  return load == 0 ? idle_cell : static_cast<std::uint8_t>(heat_bin(load));
+  return load == 0 ? no_tokens_cell : static_cast<std::uint8_t>(heat_bin(load));
 }
 
 std::uint8_t share_cell(double share) {
@@ -109,7 +109,7 @@ std::string load_cell_legend() {
   }
   return fmt::format("<div class=\"legend\">{}{}</div>\n",
                      legend_strip(cells_between(0, heat_bins - 1), {"≤ ¼", "½", "1", "2", "≥ 4"}, names),
-                     legend_strip({idle_cell}, {"no tokens"}, "no tokens"));
+                     legend_strip({no_tokens_cell}, {"no tokens"}, "no tokens"));
 }
 
 std::string share_cell_legend(std::string_view what) {

@@ -20,7 +20,8 @@ struct DomainRouting {
   };
   struct Router {
     MixtureId id;
-    std::string kind;  // as moe.router calls it
+    std::string kind;               // as moe.router calls it
+    std::string choice = "expert";  // what it chooses: an expert, or a sub-dimension
     std::int64_t top_k = 0;
     std::int64_t always_on = 0;              // of the choices, the first ones: every token has them, and none chooses
     std::vector<std::int64_t> widths;        // [choices]

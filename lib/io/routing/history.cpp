@@ -11,6 +11,29 @@
 namespace lyceum {
 namespace {
 
+/// Reads a dataset with one number per record.
+std::vector<float> read_numbers(const hdf5::File& file, const std::string& path, std::int64_t records) {
+  const hdf5::Dataset dataset = file.dataset(path);
+  require_input(dataset.shape() == Shape({records}) && dataset.dtype() == DType::f32,
+                "{}: {} is {}, expected float32 [{}]", file.path().string(), path, dataset.shape().text(), records);
+  return dataset.read<float>();
+}
+
+/// Empty for a file of an older version.
+std::vector<StepBalance> read_steps(const hdf5::File& file, const std::string& group, std::int64_t records) {
+  if (!file.has(group + "/step_max_vio_mean")) return {};
+  std::vector<StepBalance> steps(static_cast<std::size_t>(records));
+  for (const auto& [name, member] :
+       {std::pair{"/step_max_vio_mean", &StepBalance::max_vio_mean},
+        std::pair{"/step_max_vio_max", &StepBalance::max_vio_max},
+        std::pair{"/step_idle_mean", &StepBalance::idle_mean}, std::pair{"/step_idle_max", &StepBalance::idle_max}}) {
+    require_input(file.has(group + name), "{}: {} lacks {}", file.path().string(), group, name + 1);
+    const std::vector<float> numbers = read_numbers(file, group + name, records);
+    for (std::size_t r = 0; r < steps.size(); ++r) steps[r].*member = numbers[r];
+  }
+  return steps;
+}
+
 RoutingHistory::Layer read_router(const hdf5::File& file, const MixtureId& id, std::int64_t records) {
   const std::string path = group_of(id), where = file.path().string() + ": " + path;
   RoutingHistory::Layer layer{};
@@ -33,12 +56,8 @@ RoutingHistory::Layer read_router(const hdf5::File& file, const MixtureId& id, s
   layer.mean_probability = probability.read<float>();
   require_input(std::all_of(layer.counts.begin(), layer.counts.end(), [](std::int64_t n) { return n >= 0; }),
                 "{}/counts contains a negative number of tokens", where);
-  if (file.has(path + "/mean_entropy")) {
-    const hdf5::Dataset entropy = file.dataset(path + "/mean_entropy");
-    require_input(entropy.shape() == Shape({records}) && entropy.dtype() == DType::f32,
-                  "{}/mean_entropy is {}, expected float32 [{}]", where, entropy.shape().text(), records);
-    layer.mean_entropy = entropy.read<float>();
-  }
+  if (file.has(path + "/mean_entropy")) layer.mean_entropy = read_numbers(file, path + "/mean_entropy", records);
+  layer.steps = read_steps(file, path, records);
   layer.drops = file.has(path + "/dropped");
   if (layer.drops) {
     const hdf5::Dataset dropped = file.dataset(path + "/dropped");

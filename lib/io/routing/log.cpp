@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <string>
@@ -71,6 +72,17 @@ bool has_readers(const std::filesystem::path& path) {
   return locked;
 }
 
+void set_origin(hdf5::File& file, const RoutingLog::Origin& origin) {
+  file.set("run_uuid", origin.run_uuid);
+  file.set("description", origin.description);
+}
+
+/// False for a file of an older version.
+bool has_origin(const std::filesystem::path& path) {
+  const hdf5::File file = hdf5::File::open(path);
+  return file.has_attribute("run_uuid") && file.has_attribute("description");
+}
+
 void set_placement(hdf5::Object object, const RoutingLog::Layer& layer) {
   object.set("expert_sizes", layer.expert_sizes);
   object.set("expert_rank", layer.expert_rank);
@@ -84,14 +96,28 @@ void set_placement(hdf5::File& file, const RoutingLog::Layer& layer) {
   if (layer.always_on > 0) file.object(group).set("always_on", layer.always_on);
 }
 
-/// With so many records of which it is not known.
-void create_entropy(hdf5::File& file, const hdf5::Dataset& step, const RoutingLog::Layer& layer, std::int64_t records) {
-  hdf5::Dataset entropy =
-      file.create_dataset(group_of(layer.id) + "/mean_entropy", DType::f32, {records}, {.growing = true});
-  entropy.set("units", "nat");
-  entropy.attach_scale(0, step);
-  entropy.label(0, "step");
-  if (records > 0) entropy.write(std::vector(static_cast<std::size_t>(records), std::nanf("")).data());
+/// A dataset with one f32 number per record, in the group of a router.
+struct RecordNumber {
+  const char* name;
+  const char* units;
+  float (*of)(const LayerRouting&);
+};
+constexpr std::array record_numbers{
+    RecordNumber{"/mean_entropy", "nat", [](const LayerRouting& r) { return r.mean_entropy; }},
+    RecordNumber{"/step_max_vio_mean", "1", [](const LayerRouting& r) { return r.steps.max_vio_mean; }},
+    RecordNumber{"/step_max_vio_max", "1", [](const LayerRouting& r) { return r.steps.max_vio_max; }},
+    RecordNumber{"/step_idle_mean", "experts", [](const LayerRouting& r) { return r.steps.idle_mean; }},
+    RecordNumber{"/step_idle_max", "experts", [](const LayerRouting& r) { return r.steps.idle_max; }}};
+
+/// Creates the dataset with `records` records whose number is unknown.
+void create_number(hdf5::File& file, const hdf5::Dataset& step, const RoutingLog::Layer& layer,
+                   const RecordNumber& number, std::int64_t records) {
+  hdf5::Dataset dataset =
+      file.create_dataset(group_of(layer.id) + number.name, DType::f32, {records}, {.growing = true});
+  dataset.set("units", number.units);
+  dataset.attach_scale(0, step);
+  dataset.label(0, "step");
+  if (records > 0) dataset.write(std::vector(static_cast<std::size_t>(records), std::nanf("")).data());
 }
 
 void create_layer(hdf5::File& file, const hdf5::Dataset& step, const RoutingLog::Layer& layer) {
@@ -115,7 +141,7 @@ void create_layer(hdf5::File& file, const hdf5::Dataset& step, const RoutingLog:
     describe(dropped, "tokens", std::pair{"step", &step}, std::pair{"choice", &choice}, std::pair{"expert", &expert});
   }
   describe(probability, "1", std::pair{"step", &step}, std::pair{"expert", &expert});
-  create_entropy(file, step, layer, 0);
+  for (const RecordNumber& number : record_numbers) create_number(file, step, layer, number, 0);
   set_placement(file, layer);
 }
 
@@ -154,11 +180,12 @@ void require_record(const RoutingLog::Layer& expected, const LayerRouting& layer
 
 }  // namespace
 
-RoutingLog::RoutingLog(std::filesystem::path file, std::vector<Layer> layers, std::int64_t resume_step)
+RoutingLog::RoutingLog(std::filesystem::path file, std::vector<Layer> layers, std::int64_t resume_step, Origin origin)
     : file_(std::move(file)),
       next_(beside(file_, ".next")),
       spare_(beside(file_, ".spare")),
-      layers_(std::move(layers)) {
+      layers_(std::move(layers)),
+      origin_(std::move(origin)) {
   require(!layers_.empty(), "{}: a model without experts has no routing to log", file_.string());
   for (const Layer& layer : layers_) {
     require(layer.top_k > 0 && !layer.expert_sizes.empty() && layer.expert_rank.size() == layer.expert_sizes.size(),
@@ -185,6 +212,7 @@ void RoutingLog::create() {
     hdf5::File file = hdf5::File::create(next_);
     file.set("format", format_name);
     file.set("format_version", routing_format_version);
+    set_origin(file, origin_);
     {
       hdf5::Dataset step = file.create_dataset("/step", DType::i64, {0}, {.growing = true});
       step.set("units", "steps");
@@ -203,31 +231,34 @@ void RoutingLog::resume(std::int64_t resume_step) {
   records_ = published_ = end - history.steps.begin();
   if (published_ == 0) return create();
   last_step_ = *(end - 1);
-  bool same_placement = true, entropies = true, same_layers = history.layers.size() == layers_.size();
+  bool same_placement = true, complete = has_origin(file_), same_layers = history.layers.size() == layers_.size();
   for (std::size_t i = 0; same_layers && i < layers_.size(); ++i) {
     const RoutingHistory::Layer& old = history.layers[i];
     same_layers = old.id == layers_[i].id && old.top_k == layers_[i].top_k &&
                   old.expert_sizes == layers_[i].expert_sizes && old.drops == layers_[i].drops &&
                   old.always_on == layers_[i].always_on;
     same_placement = same_placement && old.expert_rank == layers_[i].expert_rank;
-    entropies = entropies && !old.mean_entropy.empty();
+    complete = complete && !old.mean_entropy.empty() && !old.steps.empty();
   }
   require_input(same_layers,
                 "{}: contains the routing of a model with different layers or experts, or of a run that differs in "
                 "whether moe.capacity_factor is set; set another run.dir or move the file away",
                 file_.string());
-  if (same_placement && entropies && end == history.steps.end()) return;
+  if (same_placement && complete && end == history.steps.end()) return;
   copy_fresh(file_, next_);
   {
     hdf5::File file = hdf5::File::edit(next_);
     resize_records(file, "/step", published_);
+    set_origin(file, origin_);
     for (const Layer& layer : layers_) {
       resize_records(file, group_of(layer.id) + "/counts", published_);
       resize_records(file, group_of(layer.id) + "/mean_probability", published_);
-      if (file.has(group_of(layer.id) + "/mean_entropy")) {
-        resize_records(file, group_of(layer.id) + "/mean_entropy", published_);
-      } else {
-        create_entropy(file, file.dataset("/step"), layer, published_);
+      for (const RecordNumber& number : record_numbers) {  // a file of an older version lacks some
+        if (file.has(group_of(layer.id) + number.name)) {
+          resize_records(file, group_of(layer.id) + number.name, published_);
+        } else {
+          create_number(file, file.dataset("/step"), layer, number, published_);
+        }
       }
       if (layer.drops) resize_records(file, group_of(layer.id) + "/dropped", published_);
       set_placement(file, layer);
@@ -274,7 +305,10 @@ void RoutingLog::write_recent() {
     for (const LayerRouting& layer : record.layers) {
       append_row(file, group_of(layer.id) + "/counts", layer.counts.data());
       append_row(file, group_of(layer.id) + "/mean_probability", layer.mean_probability.data());
-      append_row(file, group_of(layer.id) + "/mean_entropy", &layer.mean_entropy);
+      for (const RecordNumber& number : record_numbers) {
+        const float value = number.of(layer);
+        append_row(file, group_of(layer.id) + number.name, &value);
+      }
       if (!layer.dropped.empty()) append_row(file, group_of(layer.id) + "/dropped", layer.dropped.data());
     }
   }

@@ -121,6 +121,34 @@ ChosenWidth chosen_width(const RoutingHistory& history, RecordRange range) {
   return width;
 }
 
+StepBalance step_balance(const RoutingHistory::Layer& layer, std::size_t record) {
+  return layer.steps.empty() ? StepBalance{} : layer.steps[record];
+}
+
+StepBalance step_balance(const RoutingHistory::Layer& layer, RecordRange range) {
+  double tokens = 0, max_vio = 0, idle = 0;
+  StepBalance result;
+  for (std::size_t r = range.begin; r < range.end; ++r) {
+    const StepBalance record = step_balance(layer, r);
+    const auto weight = static_cast<double>(layer_load(layer, {r, r + 1}).total());
+    if (std::isnan(record.max_vio_mean) || weight == 0) continue;
+    tokens += weight;
+    max_vio += weight * double{record.max_vio_mean};
+    idle += weight * double{record.idle_mean};
+    result.max_vio_max = std::fmax(result.max_vio_max, record.max_vio_max);
+    result.idle_max = std::fmax(result.idle_max, record.idle_max);
+  }
+  if (tokens == 0) return {};
+  result.max_vio_mean = static_cast<float>(max_vio / tokens);
+  result.idle_mean = static_cast<float>(idle / tokens);
+  return result;
+}
+
+bool tells_steps(const RoutingHistory& history, RecordRange range) {
+  return std::ranges::any_of(history.layers,
+                             [&](const auto& layer) { return !std::isnan(step_balance(layer, range).max_vio_mean); });
+}
+
 RoutedTokens layer_load(const RoutingHistory::Layer& layer, RecordRange range, std::optional<std::int64_t> choice) {
   RoutedTokens load{.id = layer.id, .choice = choice, .tokens = {}, .always_on = layer.always_on};
   load.tokens.resize(static_cast<std::size_t>(layer.experts));

@@ -47,7 +47,7 @@ struct RoutedTokens {
   double max_violation() const { return max_over_mean() - 1; }
   /// Of the experts' shares, over that of an even load: 1 when even, 0 when one expert has all.
   double entropy() const;
-  /// The load that `share` of the experts do not exceed, over the mean: 0 for the idlest, 1 for the busiest.
+  /// The load that `share` of the experts do not exceed, over the mean: 0 for the least loaded, 1 for the busiest.
   double percentile(double share) const;
 };
 
@@ -80,6 +80,13 @@ struct Information {
 Information information(const RoutingHistory::Layer& layer, RecordRange range);
 /// Whether a log has what it is made of, in any record.
 bool tells_information(const RoutingHistory& history, RecordRange range);
+
+/// Balance of the single steps of a record; unknown in a log of an older version.
+StepBalance step_balance(const RoutingHistory::Layer& layer, std::size_t record);
+/// Combines the records that have it: means weighted by tokens, maxima of maxima. Unknown if none has.
+StepBalance step_balance(const RoutingHistory::Layer& layer, RecordRange range);
+/// True if some record in the range has it.
+bool tells_steps(const RoutingHistory& history, RecordRange range);
 
 /// The load by one router: of one choice, or of all.
 RoutedTokens layer_load(const RoutingHistory::Layer& layer, RecordRange range, std::optional<std::int64_t> choice = {});

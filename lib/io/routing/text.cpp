@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <ostream>
 #include <vector>
+
+#include "io/text/table.h"
 
 namespace lyceum {
 namespace {
@@ -55,15 +58,37 @@ Row row_of(const RoutedTokens& load, bool experts, bool dropped) {
   return row;
 }
 
+/// A number that may be unknown.
+std::string known(float number, int decimals) {
+  return std::isnan(number) ? "-" : fmt::format("{:.{}f}", number, decimals);
+}
+
+/// One row per router: how even single steps were, beside the sum of all steps.
+std::string steps_table(const RoutingHistory& history, RecordRange range) {
+  std::vector<Row> rows = {{"layer", "MaxVio mean", "max", "of sum", "idle mean", "max", "of experts"}};
+  for (const RoutingHistory::Layer& layer : history.layers) {
+    const StepBalance steps = step_balance(layer, range);
+    rows.push_back({fmt::format("layer{}", label_of(layer.id)), known(steps.max_vio_mean, 3),
+                    known(steps.max_vio_max, 3), ratio_text(layer_load(layer, range).max_violation()),
+                    known(steps.idle_mean, 2), known(steps.idle_max, 0),
+                    std::to_string(layer.experts - layer.always_on)});
+  }
+  return "Single steps: MaxVio and idle experts (no token in the step), mean and maximum over the steps\n" +
+         aligned(rows);
+}
+
 /// A row a router.
 std::string information_table(const RoutingHistory& history, RecordRange range) {
-  std::vector<Row> rows = {{"layer, in nats", "H(m)", "H(m|x)", "MI"}};
+  std::vector<Row> rows = {{"layer", "H(m)", "H(m|x)", "MI"}};
   for (const RoutingHistory::Layer& layer : history.layers) {
     const Information told = information(layer, range);
     rows.push_back({fmt::format("layer{}", label_of(layer.id)), ratio_text(told.entropy), ratio_text(told.of_token),
                     ratio_text(told.mutual())});
   }
-  return "Entropy of the mean probabilities, of a token's, and mutual information\n" + aligned(rows);
+  return "Information of a choice about its token, in nats: entropy of the router's mean probabilities H(m), mean "
+         "entropy of "
+         "a\ntoken's probabilities H(m|x), and their difference, the mutual information MI\n" +
+         aligned(rows);
 }
 
 }  // namespace
@@ -73,8 +98,10 @@ std::string width_text(const ChosenWidth& width) {
 }
 
 std::string routing_table(const RoutingHistory& history, RecordRange range, bool experts) {
-  std::string text = fmt::format("Tokens per expert, steps {} to {} ({} records)\n", history.steps[range.begin],
-                                 history.steps[range.end - 1], range.end - range.begin);
+  const auto records = static_cast<std::int64_t>(range.end - range.begin);
+  std::string text =
+      fmt::format("Tokens per expert, summed over the steps of {}: {} to {}; top0 is a token's first choice\n",
+                  count_text(records, "record"), history.steps[range.begin], history.steps[range.end - 1]);
   const std::vector<RoutedTokens> loads = loads_by_choice(history, range);
   const bool dropped = tells_dropped(history);
   std::vector<Row> rows;
@@ -90,6 +117,7 @@ std::string routing_table(const RoutingHistory& history, RecordRange range, bool
     for (std::int64_t k = 0; k < layer.top_k; ++k) rows.push_back(row_of(*load++, experts, dropped));
   }
   text += rows.empty() ? "" : aligned(rows);
+  if (tells_steps(history, range)) text += '\n' + steps_table(history, range);
   if (tells_information(history, range)) text += '\n' + information_table(history, range);
   if (const ChosenWidth width = chosen_width(history, range); width.varies()) text += '\n' + width_text(width) + '\n';
   return text;

@@ -24,6 +24,14 @@ std::string eta_text(const ProgressLine& line) {
   return line.eta_seconds ? human_duration(*line.eta_seconds) : std::string(unknown);
 }
 
+/// Formats with a fixed number of decimals, so that the numbers of a column are aligned. Numbers with more than five
+/// digits, or below the last decimal, have an exponent.
+std::string decimals_text(double value, int decimals) {
+  const double size = std::abs(value);
+  const bool fits = size == 0 || (size < 99999 && size >= std::pow(10.0, -decimals)) || !std::isfinite(value);
+  return fits ? fmt::format("{:.{}f}", value, decimals) : fmt::format("{:.{}e}", value, std::min(decimals, 2));
+}
+
 }  // namespace
 
 std::string human_duration(double seconds) {
@@ -46,10 +54,10 @@ std::string progress_text(const ProgressLine& line) {
   const std::string mfu = line.mfu ? fmt::format("{:.1f}%", 100 * *line.mfu) : std::string(unknown);
   const std::string imbalance =
       line.load_imbalance ? fmt::format("{:.2f}", *line.load_imbalance) : std::string(unknown);
-  std::string text = fmt::format("{:>{}}  {:>9.4f}  {:>9.3g}  {:>9.2e}  {:>7.4g}  {:>8}  {:>6}  {:>9}  {:>7}",
+  std::string text = fmt::format("{:>{}}  {:>9.4f}  {:>9}  {:>9.2e}  {:>7}  {:>8}  {:>6}  {:>9}  {:>7}",
                                  fmt::format("{}/{}", line.step, line.steps), step_width(line.steps), line.loss,
-                                 line.grad_norm, line.lr, 1e3 * line.step_seconds, human_count(line.tokens_per_second),
-                                 mfu, imbalance, eta_text(line));
+                                 decimals_text(line.grad_norm, 3), line.lr, decimals_text(1e3 * line.step_seconds, 1),
+                                 human_count(line.tokens_per_second), mfu, imbalance, eta_text(line));
   if (line.skipped > 0) text += fmt::format("  {} skipped", line.skipped);
   return text;
 }

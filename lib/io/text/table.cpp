@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <sstream>
 
 namespace lyceum {
@@ -66,6 +67,15 @@ std::string text_of_bytes(std::int64_t bytes) { return human_count(static_cast<d
 
 std::string count_text(std::int64_t count, std::string_view one) {
   return fmt::format("{} {}{}", count, one, count == 1 ? "" : one.ends_with("ch") ? "es" : "s");
+}
+
+std::string ordinal(std::int64_t n) {
+  constexpr std::array words{"first", "second",  "third",  "fourth", "fifth",
+                             "sixth", "seventh", "eighth", "ninth",  "tenth"};
+  if (n >= 1 && n <= std::ssize(words)) return words[static_cast<std::size_t>(n - 1)];
+  const bool teen = n / 10 % 10 == 1;
+  const char* ending = teen ? "th" : n % 10 == 1 ? "st" : n % 10 == 2 ? "nd" : n % 10 == 3 ? "rd" : "th";
+  return fmt::format("{}{}", n, ending);
 }
 
 std::string ranges_text(const std::vector<std::size_t>& numbers) {

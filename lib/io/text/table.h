@@ -27,6 +27,8 @@ std::string human_count(double value, std::string_view unit = "");
 std::string text_of_bytes(std::int64_t bytes);
 /// "1 rank", "3 micro-batches"
 std::string count_text(std::int64_t count, std::string_view one);
+/// "first" … "tenth", "11th", "22nd": for n from 1.
+std::string ordinal(std::int64_t n);
 /// "0–12, 15, 17": ascending numbers.
 std::string ranges_text(const std::vector<std::size_t>& numbers);
 
