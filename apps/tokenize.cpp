@@ -34,7 +34,7 @@ struct Options {
   std::vector<std::string> input;
   std::string model, tokenizer, output, valid, chat, json_key = "text";
   std::int64_t vocab = 4096;
-  double valid_fraction = 0.05, sample_mb = 8, max_mb = 0, save_every = 10;
+  double valid_fraction = 0.05, sample_mb = 8, max_mb = 0, max_document_mb = 64, save_every = 10;
   std::uint64_t seed = 1;
   int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   bool retrain = false, help = false;
@@ -66,6 +66,8 @@ po::options_description bind(Options& options) {
   add("sample-mb", number(options.sample_mb)->value_name("X"), "megabytes of text to train a model on");
   add("max-mb", number(options.max_mb)->value_name("X"),
       "megabytes to read: from a uniform sample of text files, from the beginning of other files; 0: all");
+  add("max-document-mb", number(options.max_document_mb)->value_name("X"),
+      "largest text, in megabytes, that is encoded without being cut into parts; longer records are skipped");
   add("seed", with_default(options.seed)->value_name("N"), "seed of all random choices");
   add("threads", with_default(options.threads)->value_name("N"), "threads that encode");
   add("save-every", number(options.save_every)->value_name("SECONDS"),
@@ -107,6 +109,8 @@ void check(const Options& options) {
                 "--valid-fraction {} is not between 0 and 1; omit --valid to hold nothing out", options.valid_fraction);
   require_usage(options.valid != options.output, "--valid and --output are both {}", options.output);
   require_usage(options.max_mb >= 0, "--max-mb {} is negative", options.max_mb);
+  require_usage(options.max_document_mb >= 17 && options.max_document_mb <= 2000,
+                "--max-document-mb {} is not between 17, the size of a part, and 2000", options.max_document_mb);
   require_usage(options.save_every >= 0, "--save-every {} is negative", options.save_every);
   require_usage(options.sample_mb > 0, "--sample-mb {} is not positive", options.sample_mb);
   require_usage(options.threads > 0, "--threads {} is not positive", options.threads);
@@ -192,6 +196,7 @@ void tokenize(const Options& options) {
                           .seed = options.seed,
                           .threads = options.threads,
                           .tokenizer_sha256 = digest_of_file(options.tokenizer_file()).sha256,
+                          .batches = {.document = static_cast<std::size_t>(megabytes(options.max_document_mb))},
                           .save_seconds = options.save_every,
                           .progress = shown_progress()};
   if (resumes(tokenizer, encoding)) fmt::print("resumes where the same command was interrupted\n");

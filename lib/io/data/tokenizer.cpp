@@ -47,8 +47,12 @@ std::int32_t Tokenizer::end_of_document() const {
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
   std::vector<std::int32_t> tokens;
-  implementation_->ask([&](const auto& kind) { kind.encode(text, nullptr, tokens); });
+  implementation_->ask([&](const auto& kind) { kind.encode(text, TextPart{}, nullptr, tokens); });
   return tokens;
+}
+
+std::size_t Tokenizer::cut(std::string_view text) const {
+  return implementation_->ask([&](const auto& kind) { return kind.cut(text); });
 }
 
 std::string Tokenizer::decode(std::span<const std::int32_t> tokens) const {
@@ -58,8 +62,8 @@ std::string Tokenizer::decode(std::span<const std::int32_t> tokens) const {
   return implementation_->ask([&](const auto& kind) { return kind.decode(tokens); });
 }
 
-void TextEncoder::encode(std::string_view text, std::vector<std::int32_t>& tokens) {
-  tokenizer_.implementation_->ask([&](const auto& kind) { kind.encode(text, &words_, tokens); });
+void TextEncoder::encode(std::string_view text, std::vector<std::int32_t>& tokens, TextPart part) {
+  tokenizer_.implementation_->ask([&](const auto& kind) { kind.encode(text, part, &words_, tokens); });
 }
 
 }  // namespace lyceum

@@ -68,7 +68,7 @@ void count_in_stretch(WordCounts& counts, const std::filesystem::path& file, std
 void count_in_beginning(WordCounts& counts, CorpusItem item, std::int64_t taken, const std::string& json_key) {
   item.most_bytes = std::max<std::int64_t>(1, taken);
   const std::vector<CorpusItem> items{std::move(item)};
-  CorpusReader reader(items, {});
+  CorpusReader reader(items, {}, [](std::string_view text) { return text.size(); });
   while (const std::optional<CorpusBatch> batch = reader.next()) {
     if (items.front().kind == CorpusItem::Kind::text) {
       count_words(counts, batch->text);

@@ -19,6 +19,8 @@ class Regex {
  public:
   /// Throws a bad_input Error for a pattern that is wrong or longer than 10000 bytes.
   explicit Regex(const std::string& pattern);
+  /// A pattern that matches these very bytes.
+  static std::string quoted(std::string_view text);
   /// One that matches these very bytes.
   static Regex literal(std::string_view text);
   ~Regex();

@@ -54,6 +54,16 @@ std::optional<std::string> closing_token(const nlohmann::json& json) {
   return last;
 }
 
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool is_visible(char c) { return c > ' ' && c < 0x7F; }
+
+/// True between two words that one space separates, before the space, and between two lines that are not empty.
+bool separates_words(std::string_view text, std::size_t at) {
+  const char before = text[at - 1], after = text[at];
+  if (after == ' ') return is_letter(before) && at + 1 < text.size() && is_letter(text[at + 1]);
+  return before == '\n' && is_visible(after) && at > 1 && is_visible(text[at - 2]);
+}
+
 }  // namespace
 
 struct TokenizerJson::Implementation {
@@ -75,6 +85,15 @@ struct TokenizerJson::Implementation {
     require_input(model->vocabulary().size() > 0, "the model has no token");
     read_texts();
     find_end(member(json, "post_processor"));
+  }
+
+  /// True if the pieces of a part of a document are those of the document.
+  bool cuts() const {
+    std::string text = "a";
+    for (const Normalizer& normalize : normalizers) text = normalize(std::move(text));
+    PieceList list{.text = text, .pieces = {{0, text.size()}}, .at_start = true};
+    for (const auto& step : pre_tokenization.steps) step->apply(list);
+    return list.text == "a" && !pre_tokenization.steps.empty();
   }
 
   void read_texts() {
@@ -174,12 +193,20 @@ TokenizerJson::TokenizerJson(TokenizerJson&&) noexcept = default;
 std::int64_t TokenizerJson::vocab() const { return std::ssize(implementation_->texts); }
 std::int32_t TokenizerJson::end_of_document() const { return implementation_->end; }
 
-void TokenizerJson::encode(std::string_view text, WordCache* words, std::vector<std::int32_t>& ids) const {
+void TokenizerJson::encode(std::string_view text, TextPart, WordCache* words, std::vector<std::int32_t>& ids) const {
   if (is_utf8(text)) {
     implementation_->encode_valid(text, words, ids);
   } else {
     implementation_->encode_valid(replace_invalid_utf8(text), words, ids);
   }
+}
+
+std::size_t TokenizerJson::cut(std::string_view text) const {
+  if (!implementation_->cuts()) return 0;
+  for (std::size_t at = text.size(); at-- > 1;) {
+    if (separates_words(text, at)) return at;
+  }
+  return 0;
 }
 
 std::string TokenizerJson::decode(std::span<const std::int32_t> ids) const {

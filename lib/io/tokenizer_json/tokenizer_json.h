@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -7,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "io/text/text_part.h"
 #include "io/text/word_cache.h"
 
 namespace lyceum {
@@ -25,9 +27,13 @@ class TokenizerJson {
   std::int64_t vocab() const;
   /// What the post-processor puts after a text, else the first of the usual names that the vocabulary has.
   std::int32_t end_of_document() const;
-  /// Appends the ids of a text, without those that the post-processor would add; many times faster where there are
-  /// `words` to remember.
-  void encode(std::string_view text, WordCache* words, std::vector<std::int32_t>& ids) const;
+  /// Appends the ids of a document or of a part that cut() gave, without those that the post-processor would add; many
+  /// times faster where there are `words` to remember.
+  void encode(std::string_view text, TextPart part, WordCache* words, std::vector<std::int32_t>& ids) const;
+  /// Returns the last place at which a document that continues after `text` can be cut; 0 if there is none. That is
+  /// between two words, where every published pre-tokenizer begins a piece. A tokenizer that puts something in front of
+  /// a text, or that does not split it, encodes whole documents.
+  std::size_t cut(std::string_view text) const;
   /// The text without special tokens. Ids must be below vocab().
   std::string decode(std::span<const std::int32_t> ids) const;
 
