@@ -54,7 +54,9 @@ po::options_description bind(Options& options) {
   add("json-key", with_default(options.json_key)->value_name("KEY"),
       "field of a line that holds the text; if given, .json files also have one document per line");
   add("chat", po::value(&options.chat)->value_name("TEMPLATE"),
-      "lines hold chats, and only the assistant's tokens are trained: chatml, llama3, deepseek or plain");
+      "lines hold chats, and only the assistant's tokens are trained: chatml, llama3, deepseek or plain; a model that "
+      "is "
+      "trained gets the template's tokens");
   add("tokenizer", po::value(&options.tokenizer)->value_name("FILE"),
       "SentencePiece model, or tokenizer.json of Hugging Face's tokenizers");
   add("model", po::value(&options.model)->value_name("FILE"),
@@ -103,8 +105,6 @@ void check(const Options& options) {
   require_usage(
       options.tokenizer.empty() || (options.model.empty() && !options.retrain && !options.vocab_given),
       "--tokenizer names an existing tokenizer, --model, --vocab and --retrain train one: use one or the other");
-  require_usage(options.chat.empty() || !options.tokenizer.empty(),
-                "--chat needs --tokenizer: it cannot train one on chats");
   require_usage(options.valid_fraction > 0 && options.valid_fraction < 1,
                 "--valid-fraction {} is not between 0 and 1; omit --valid to hold nothing out", options.valid_fraction);
   require_usage(options.valid != options.output, "--valid and --output are both {}", options.output);
@@ -118,13 +118,14 @@ void check(const Options& options) {
 
 std::int64_t megabytes(double count) { return static_cast<std::int64_t>(count * 1e6); }
 
-Tokenizer tokenizer_for(const Options& options, const std::vector<CorpusItem>& files) {
+Tokenizer tokenizer_for(const Options& options, const std::vector<CorpusItem>& files, const ChatTemplate* chat) {
   const std::string& file = options.tokenizer_file();
   const bool trains = options.tokenizer.empty() && (options.retrain || !std::filesystem::exists(file));
   const auto begin = Clock::now();
   if (trains) {
     train_tokenizer({.files = files,
                      .json_key = options.json_key,
+                     .chat = chat,
                      .model = file,
                      .vocab = options.vocab,
                      .sample_bytes = megabytes(options.sample_mb),
@@ -170,6 +171,7 @@ void describe(const Options& options, const std::string& prefix, const EncodedSi
                             .documents = size.documents,
                             .tokens = size.tokens,
                             .trained = options.chat.empty() ? std::nullopt : std::optional(size.trained),
+                            .chat = options.chat,
                             .vocab = tokenizer.vocab(),
                             .tokenizer = std::filesystem::path(options.tokenizer_file()).filename(),
                             .tokenizer_sha256 = tokenizer_sha256});
@@ -181,9 +183,9 @@ void tokenize(const Options& options) {
   const CorpusFiles found = find_corpus_files(options.input, options.json_key_given);
   require_input(!found.files.empty(), "no UTF-8 text file under {}{}{}", boost::algorithm::join(options.input, ", "),
                 found.skipped.count() > 0 ? "; skipped " : "", found.skipped.text());
-  const Tokenizer tokenizer = tokenizer_for(options, found.files);
   const ChatTemplate* const chat = options.chat.empty() ? nullptr : &chat_template(options.chat);
-  if (chat) require_tokens(*chat, tokenizer, options.tokenizer);
+  const Tokenizer tokenizer = tokenizer_for(options, found.files, chat);
+  if (chat) require_tokens(*chat, tokenizer, options.tokenizer_file());
   const CorpusChoice choice{.most_bytes = megabytes(options.max_mb),
                             .valid_fraction = options.valid.empty() ? 0 : options.valid_fraction,
                             .seed = options.seed};

@@ -39,7 +39,7 @@ struct State {
 
 /// Identifies an encoding.
 std::string identity_of(const Encoding& encoding) {
-  std::string all = fmt::format("2 {} {} {} {} {} {} {} {}\n", encoding.tokenizer_sha256, encoding.json_key,
+  std::string all = fmt::format("3 {} {} {} {} {} {} {} {}\n", encoding.tokenizer_sha256, encoding.json_key,
                                 encoding.chat ? encoding.chat->name : "", encoding.valid, encoding.valid_fraction,
                                 encoding.seed, encoding.batches.text, encoding.batches.document);
   for (const auto& [kind, document, compressed, modified, output, most_bytes] : encoding.items) {
@@ -164,10 +164,10 @@ class BatchEncoder {
   void add_records(const CorpusBatch& batch, const CorpusItem& item, EncodedBatch& out) {
     for_lines(batch, [&](std::int64_t record, std::string_view line) {
       std::string text;
-      std::vector<ChatPart> parts;
+      std::vector<ChatStretch> chat;
       try {
         if (encoding_.chat) {
-          parts = parts_of_chat(line, *encoding_.chat);
+          chat = rendered(messages_of_chat(line), *encoding_.chat);
         } else {
           text = text_of_record(line, encoding_.json_key);
         }
@@ -175,22 +175,18 @@ class BatchEncoder {
         return out.skipped.add(error.what(), place(item.document.file.native(), record));
       }
       if (encoding_.chat) {
-        add_chat(parts, output_of(item, record), out);
+        add_chat(chat, output_of(item, record), out);
       } else {
         add(text, output_of(item, record), {}, out);
       }
     });
   }
 
-  void add_chat(const std::vector<ChatPart>& parts, std::size_t output, EncodedBatch& out) {
+  void add_chat(const std::vector<ChatStretch>& chat, std::size_t output, EncodedBatch& out) {
     const std::size_t before = out.tokens.size();
+    encode_chat(chat, tokenizer_, encoder_, out.tokens, out.trained);
     std::int64_t bytes = 0;
-    for (const ChatPart& part : parts) {
-      encoder_.encode(part.text, out.tokens);
-      if (part.ends_text) out.tokens.push_back(tokenizer_.end_of_document());
-      out.trained.resize(out.tokens.size(), part.trained ? 1 : 0);
-      bytes += std::ssize(part.text);
-    }
+    for (const ChatStretch& stretch : chat) bytes += std::ssize(stretch.text);
     if (out.tokens.back() != tokenizer_.end_of_document()) {
       out.tokens.push_back(tokenizer_.end_of_document());
       out.trained.push_back(0);

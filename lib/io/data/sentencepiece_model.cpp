@@ -88,7 +88,7 @@ struct SentencePieceModel::Implementation {
   }
 
   /// The text of tokens before it is denormalised. A space in front of a document is that of the normalisation.
-  std::string joined(std::span<const std::int32_t> tokens) const {
+  std::string joined(std::span<const std::int32_t> tokens, bool show_control) const {
     const auto& [charsmap, adds_space, joins_spaces, marks_spaces] = model.normalization;
     std::string text, run;  // of byte tokens
     const auto end_run = [&] {
@@ -108,7 +108,10 @@ struct SentencePieceModel::Implementation {
       end_run();
       if (removed || !text.empty()) begins = false;
       removed = false;
-      if (kind == PieceModel::control) continue;
+      if (kind == PieceModel::control) {
+        if (show_control) text += piece;
+        continue;
+      }
       if (kind == PieceModel::unknown) {
         text += model.unknown_text;
         continue;
@@ -151,9 +154,36 @@ std::size_t SentencePieceModel::cut(std::string_view text) const {
   return 0;
 }
 
-std::string SentencePieceModel::decode(std::span<const std::int32_t> tokens) const {
-  const std::string text = implementation_->joined(tokens);
+void SentencePieceModel::encode(const MarkedText& text, TextPart part, WordCache* words,
+                                std::vector<std::int32_t>& tokens, std::vector<std::uint8_t>& marks) const {
+  const std::string normal = implementation_->normalize(text.text, part);
+  const auto normalize = [&](std::string_view head) {
+    return implementation_->normalize(head, {.begins = part.begins, .ends = false});
+  };
+  std::vector<TextRange> ranges;
+  for (const TextRange& range : text.marked) {
+    ranges.push_back({place_after(text.text, normal, range.begin, normalize),
+                      place_after(text.text, normal, range.end, normalize)});
+  }
+  const std::size_t first = tokens.size();
+  implementation_->segmentation->encode(normal, words, tokens);
+  std::size_t begin = 0;
+  for (std::size_t i = first; i < tokens.size(); ++i) {
+    const PieceModel::Piece& piece = implementation_->model.pieces[static_cast<std::size_t>(tokens[i])];
+    const std::size_t end = begin + (piece.kind == PieceModel::byte ? 1 : piece.text.size());
+    marks.push_back(overlaps(ranges, {std::exchange(begin, end), end}) ? 1 : 0);
+  }
+}
+
+std::string SentencePieceModel::decode(std::span<const std::int32_t> tokens, bool show_special) const {
+  const std::string text = implementation_->joined(tokens, show_special);
   return implementation_->model.denormalization.charsmap.empty() ? text : implementation_->denormalize(text);
+}
+
+std::optional<std::int32_t> SentencePieceModel::id(std::string_view piece) const {
+  const std::vector<PieceModel::Piece>& pieces = implementation_->model.pieces;
+  const auto found = std::ranges::find(pieces, piece, &PieceModel::Piece::text);
+  return found == pieces.end() ? std::nullopt : std::optional(static_cast<std::int32_t>(found - pieces.begin()));
 }
 
 }  // namespace lyceum

@@ -3,12 +3,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "io/text/text_part.h"
+#include "io/text/text_range.h"
 #include "io/text/word_cache.h"
 
 namespace lyceum {
@@ -30,8 +32,13 @@ class SentencePieceModel {
   /// Returns the last place at which a document that continues after `text` can be cut without a change of its tokens;
   /// 0 if there is none.
   std::size_t cut(std::string_view text) const;
-  /// Tokens must be below vocab().
-  std::string decode(std::span<const std::int32_t> tokens) const;
+  /// The same for a part of a document, and for each token appends 1 if it covers a byte of a marked range, else 0.
+  void encode(const MarkedText& text, TextPart part, WordCache* words, std::vector<std::int32_t>& tokens,
+              std::vector<std::uint8_t>& marks) const;
+  /// The text, without control tokens unless they are to be shown. Tokens must be below vocab().
+  std::string decode(std::span<const std::int32_t> tokens, bool show_special = false) const;
+  /// The token of a piece; nothing for one that is not in the vocabulary.
+  std::optional<std::int32_t> id(std::string_view piece) const;
 
  private:
   struct Implementation;

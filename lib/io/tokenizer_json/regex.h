@@ -1,18 +1,13 @@
 #pragma once
 
-#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace lyceum {
+#include "io/text/text_range.h"
 
-/// Bytes [begin, end) of a text.
-struct TextRange {
-  std::size_t begin = 0, end = 0;
-  bool operator==(const TextRange&) const = default;
-};
+namespace lyceum {
 
 /// A regular expression of Oniguruma's syntax, the library that `tokenizers` uses. Threads may share it.
 class Regex {

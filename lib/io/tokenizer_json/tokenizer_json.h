@@ -3,12 +3,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "io/text/text_part.h"
+#include "io/text/text_range.h"
 #include "io/text/word_cache.h"
 
 namespace lyceum {
@@ -34,8 +36,14 @@ class TokenizerJson {
   /// between two words, where every published pre-tokenizer begins a piece. A tokenizer that puts something in front of
   /// a text, or that does not split it, encodes whole documents.
   std::size_t cut(std::string_view text) const;
-  /// The text without special tokens. Ids must be below vocab().
-  std::string decode(std::span<const std::int32_t> ids) const;
+  /// The same for a part of a document, and for each id appends 1 if it covers a byte of a marked range, else 0. The
+  /// text must be UTF-8.
+  void encode(const MarkedText& text, TextPart part, WordCache* words, std::vector<std::int32_t>& ids,
+              std::vector<std::uint8_t>& marks) const;
+  /// The text, without special tokens unless they are to be shown. Ids must be below vocab().
+  std::string decode(std::span<const std::int32_t> ids, bool show_special = false) const;
+  /// The id of a token; nothing for one that is not in the vocabulary.
+  std::optional<std::int32_t> id(std::string_view token) const;
 
  private:
   struct Implementation;
