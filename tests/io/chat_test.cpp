@@ -11,9 +11,12 @@
 #include <vector>
 
 #include "core/error.h"
+#include "io/config/config.h"
+#include "io/config/keys.h"
 #include "io/data/encoding.h"
 #include "io/data/token_data.h"
 #include "io/data/tokenizer.h"
+#include "io/data/tokenizer_training.h"
 #include "io/files/whole_file.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
@@ -22,6 +25,8 @@ namespace lyceum {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 const char* const two_answers =
@@ -272,6 +277,85 @@ TEST(Chat, ATokenizerWithoutTheTokensOfATemplateIsRefused) {
   require_tokens(chat_template("plain"), tokenizer, "mine.json");
   expect_bad_input([&] { require_tokens(chat_template("chatml"), tokenizer, "mine.json"); },
                    "mine.json has no token <|im_end|>, which the chat template chatml needs");
+}
+
+DataConfig data_of(const std::string& train, const std::string& chat,
+                   const std::vector<std::int64_t>& end_tokens = {}) {
+  DataConfig data;
+  data.train = train;
+  data.chat = chat;
+  data.end_tokens = end_tokens;
+  return data;
+}
+
+TEST(Chat, GenerationEndsAtTheEndOfAnAnswerOrOfTheText) {
+  const TemporaryDirectory directory;
+  const Tokenizer tokenizer = tokenizer_with({"</s>", "<|im_start|>", "<|im_end|>"}, directory);
+  EXPECT_THAT(end_tokens({}, tokenizer), ElementsAre(128));
+  EXPECT_THAT(end_tokens(data_of("", "chatml"), tokenizer), ElementsAre(130, 128));
+  EXPECT_THAT(end_tokens(data_of("", "plain", {7, 128, 7}), tokenizer), ElementsAre(7, 128));
+  EXPECT_THAT(error_of([&] { end_tokens(data_of("", "auto", {131}), tokenizer); }, ExitCode::usage),
+              HasSubstr("data.end_tokens = 131: the tokenizer has 131 tokens"));
+  EXPECT_EQ(tokenizer.decode(std::vector<std::int32_t>{'a', 130, 'b'}), "ab");
+  EXPECT_EQ(tokenizer.decode(std::vector<std::int32_t>{'a', 130, 'b'}, true), "a<|im_end|>b");
+}
+
+TEST(Chat, ARunHasTheTemplateOfItsData) {
+  const TemporaryDirectory directory;
+  const auto prefix = [&](const std::string& name, const std::string& chat) {
+    const std::string made = directory.path() / name;
+    write_token_meta(made, {.bytes = 1, .documents = 1, .tokens = 1, .chat = chat, .vocab = 1});
+    return made;
+  };
+  const std::string text = prefix("text", ""), one = prefix("one", "chatml"), other = prefix("other", "llama3");
+  const auto of = [](const std::string& train, const std::string& chat = "auto") {
+    return chat_of_run(data_of(train, chat));
+  };
+  EXPECT_EQ(of(""), "auto");
+  EXPECT_EQ(of(text), "auto");
+  EXPECT_EQ(of(text, "plain"), "plain");
+  EXPECT_EQ(of(one), "chatml");
+  EXPECT_EQ(of("3 " + text + " 1 " + one), "chatml");
+  EXPECT_EQ(of(one + " " + other, "llama3"), "llama3");
+  EXPECT_THAT(error_of([&] { of(one + " " + other); }, ExitCode::usage), HasSubstr("set data.chat"));
+  EXPECT_THAT(error_of([&] { of(one, "llama3"); }, ExitCode::usage),
+              AllOf(HasSubstr("data.chat = llama3, but the chats of " + one), HasSubstr("set data.chat = chatml")));
+}
+
+/// Names in the configuration and in the code.
+TEST(Chat, TheConfigurationKnowsAllTemplates) {
+  Config config;
+  for (const ConfigKey& key : keys_of(config)) {
+    if (std::string_view(key.name) != "data.chat") continue;
+    std::string names = "auto";
+    for (const ChatTemplate& chat : chat_templates()) names.append(" | ").append(chat.name);
+    EXPECT_EQ(key.setting.name(), names);
+    return;
+  }
+  FAIL() << "there is no data.chat";
+}
+
+TEST(Chat, ATokenizerThatIsTrainedOnChatsHasTheTokensOfTheTemplate) {
+  const TemporaryDirectory directory;
+  std::string lines;
+  for (int i = 0; i < 200; ++i) {
+    lines += json{{"prompt", "What is " + std::to_string(i) + " plus one?"},
+                  {"completion", "It is " + std::to_string(i + 1) + "."}}
+                 .dump() +
+             "\n";
+  }
+  const auto file = directory.path() / "in.jsonl", model = directory.path() / "chat.model";
+  write_whole_file(file, lines);
+  for (const char* name : {"chatml", "llama3", "plain"}) {
+    const ChatTemplate& chat = chat_template(name);
+    train_tokenizer({.files = {{.kind = CorpusItem::Kind::records, .document = {file, 0, std::ssize(lines)}}},
+                     .chat = &chat,
+                     .model = model,
+                     .vocab = 365});
+    const Tokenizer tokenizer(model);
+    require_tokens(chat, tokenizer, model.string());
+    EXPECT_LT(tokenizer.encode(" plus one?").size(), 6u);  // a text of the chats
+  }
 }
 
 }  // namespace
