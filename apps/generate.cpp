@@ -79,9 +79,7 @@ void check_sampling(const Sampling& sampling) {
 }
 
 void check(const GenerateOptions& options, const po::variables_map& values) {
-  require_usage(values.count("prompt") + values.count("prompts") == 1,
-                "--prompt is {}: give the text to continue, or '' to let the model begin a document, or --prompts",
-                values.count("prompt") > 0 ? "given beside --prompts" : "missing");
+  require_usage(values.count("prompt") + values.count("prompts") < 2, "--prompt and --prompts: give one of them");
   require_usage(options.system.empty() || options.chat, "--system without --chat, which renders it");
   require_usage(!options.timing || options.prompts.empty(), "--timing measures one prompt: give --prompt");
   require_usage(std::ranges::find(options.stops, "") == options.stops.end(), "--stop '' would end every text");
@@ -106,7 +104,7 @@ std::vector<std::int32_t> tokens_of(const Prompt& prompt, const ChatTemplate* ch
   return tokens;
 }
 
-/// What the model makes of a prompt, printed as it comes.
+/// The text that the model generates from a prompt, printed as it grows.
 class Answer {
  public:
   struct Shown {
@@ -212,9 +210,11 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
   }
   require_usage(session.size() == 1, "generate runs on one rank: start it without mpirun");
   check_sampling(options.sampling);
+  check(options, parsed.values);
   const std::optional<CheckpointRun> run = configure_reader(session, options.path, parsed.rest);
   if (!run) return 0;
-  check(options, parsed.values);
+  require_usage(parsed.values.count("prompt") + parsed.values.count("prompts") > 0,
+                "--prompt is missing: give the text to continue, or '' to let the model begin a document");
   const Config& config = run->config;
   require_usage(!config.data.tokenizer.empty(), "data.tokenizer is not set: name the tokenizer of these tokens");
   const Tokenizer tokenizer(config.data.tokenizer);

@@ -19,7 +19,7 @@ struct Sampling {
   std::int64_t vocab = 0;  // drawn from the tokens below, as a model's table may have more than its tokenizer; 0: all
 };
 
-/// What ended a generation.
+/// The reason why a generation ended.
 enum class GenerationEnd { token, sink, length };
 
 /// How long it took, what `sink` does with a token not counted, and how it ended.

@@ -107,7 +107,7 @@ It is green."
 
 # --- what is refused
 expect 2 "$lyceum" generate --checkpoint "$work/run" --prompt x --prompts "$work/prompts.txt"
-says err "^lyceum generate: --prompt is given beside --prompts"
+says err "^lyceum generate: --prompt and --prompts: give one of them"
 expect 2 "$lyceum" generate --checkpoint "$work/run" --prompt x --system y
 says err "^lyceum generate: --system without --chat"
 expect 3 "$lyceum" generate --checkpoint "$work/run" --prompt x --chat --data.chat=llama3

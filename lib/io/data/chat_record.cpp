@@ -23,8 +23,8 @@ struct Mark {
   const char* key;
   bool trains;
 };
-/// As programs for fine-tuning call them: OpenAI and Mistral `weight`, axolotl `train`, `training` and `train_on_turn`,
-/// ms-swift and XTuner `loss`, VeOmni `loss_mask`, torchtune `masked`.
+/// The marks of messages as programs for fine-tuning call them: OpenAI and Mistral `weight`, axolotl `train`,
+/// `training` and `train_on_turn`, ms-swift and XTuner `loss`, VeOmni `loss_mask`, torchtune `masked`.
 constexpr std::array marks = std::to_array<Mark>({{"weight", true},
                                                   {"train", true},
                                                   {"training", true},
@@ -35,11 +35,11 @@ constexpr std::array marks = std::to_array<Mark>({{"weight", true},
                                                   {"loss_weight", true},
                                                   {"loss_scale", true},
                                                   {"masked", false}});
-/// Those that a whole record may have. A `loss` there is more often a number that was measured.
+/// The marks of whole records, without `loss`, which is more often a number that was measured.
 constexpr std::array marks_of_records = std::to_array<Mark>(
     {{"weight", true}, {"train", true}, {"training", true}, {"loss_mask", true}, {"masked", false}});
 
-/// What would change the text of a message if a template had a place for it, or its marks.
+/// Keys that would change the text of a message, or its marks, if a template had a place for them.
 constexpr std::array unread_in_messages{
     "tool_calls", "function_call", "reasoning_content", "reasoning",    "thinking", "refusal",
     "audio",      "images",        "training_detail",   "train_detail", "mask"};
@@ -60,7 +60,7 @@ void require_read(const json& object, const std::array<const char*, n>& unread) 
   }
 }
 
-/// Whether the marks of an object train it; nothing without a mark.
+/// Returns true if the marks of an object train it, nothing without a mark.
 std::optional<bool> marked(const json& object, std::span<const Mark> known) {
   std::optional<bool> trained;
   for (const auto& [key, trains] : known) {

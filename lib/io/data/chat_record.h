@@ -21,7 +21,7 @@ constexpr std::string_view assistant_role = "assistant";
 /// as "weight": 0 or "masked": true, decides whether it is trained. Throws a bad_input Error that says in a few words
 /// what is wrong with it, as in Skipped; also for what would change the text and has no place in a chat template.
 std::vector<ChatMessage> messages_of_chat(std::string_view line);
-/// The same of a record that asks for an answer and has none: `messages`, or a `prompt` without a `completion`.
+/// Returns the messages of a record that asks for an answer: `messages`, or a `prompt` without a `completion`.
 std::vector<ChatMessage> messages_of_prompt(std::string_view line);
 
 }  // namespace lyceum

@@ -9,9 +9,9 @@
 
 namespace lyceum {
 
-/// What a model is to continue.
+/// A text that a model continues, or a chat that it answers.
 struct Prompt {
-  std::string text{};                   // where it is no chat
+  std::string text{};                   // if it is no chat
   std::vector<ChatMessage> messages{};  // of a chat
 };
 

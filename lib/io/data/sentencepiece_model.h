@@ -32,7 +32,7 @@ class SentencePieceModel {
   /// Returns the last place at which a document that continues after `text` can be cut without a change of its tokens;
   /// 0 if there is none.
   std::size_t cut(std::string_view text) const;
-  /// The same for a part of a document, and for each token appends 1 if it covers a byte of a marked range, else 0.
+  /// Encodes a part of a document, and for each token appends 1 if it covers a byte of a marked range, else 0.
   void encode(const MarkedText& text, TextPart part, WordCache* words, std::vector<std::int32_t>& tokens,
               std::vector<std::uint8_t>& marks) const;
   /// The text, without control tokens unless they are to be shown. Tokens must be below vocab().

@@ -29,7 +29,7 @@ const nlohmann::json& member(const nlohmann::json& json, const char* key) {
   return json.contains(key) ? json.at(key) : null;
 }
 
-/// The marked ranges of a text, on its way to ids, and the marks of these.
+/// The marked ranges of a text, at one of the steps to its ids, and the marks of these.
 struct Marking {
   std::vector<TextRange> ranges;  // of the text as it is at this step
   std::vector<std::uint8_t>& marks;

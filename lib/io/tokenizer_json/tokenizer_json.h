@@ -36,7 +36,7 @@ class TokenizerJson {
   /// between two words, where every published pre-tokenizer begins a piece. A tokenizer that puts something in front of
   /// a text, or that does not split it, encodes whole documents.
   std::size_t cut(std::string_view text) const;
-  /// The same for a part of a document, and for each id appends 1 if it covers a byte of a marked range, else 0. The
+  /// Encodes a part of a document, and for each id appends 1 if it covers a byte of a marked range, else 0. The
   /// text must be UTF-8.
   void encode(const MarkedText& text, TextPart part, WordCache* words, std::vector<std::int32_t>& ids,
               std::vector<std::uint8_t>& marks) const;
