@@ -118,13 +118,15 @@ def hugging_face(folder, templates):
 
 
 def sentencepiece_models(folder, templates):
+    """Models as `lyceum tokenize` trains them, and as Llama 2's and T5's are."""
     (folder / "corpus.txt").write_text("\n".join(line for text in oracle.corpus() for line in text.splitlines()), encoding="utf-8")
-    for kind in "bpe", "unigram":
-        name = f"sp_{kind}"
+    lossless = {"add_dummy_prefix": False, "remove_extra_whitespaces": False, "normalization_rule_name": "identity"}
+    for name, kind, settings in [("sp_bpe", "bpe", lossless), ("sp_unigram", "unigram", lossless),
+                                 ("sp_prefix", "bpe", lossless | {"add_dummy_prefix": True}),
+                                 ("sp_nfkc", "unigram", {"normalization_rule_name": "nfkc", "remove_extra_whitespaces": False})]:
         sentencepiece.SentencePieceTrainer.train(
             input=str(folder / "corpus.txt"), model_prefix=str(folder / name), model_type=kind, vocab_size=700, byte_fallback=True,
-            user_defined_symbols=[token for token in TOKENS if "▁" not in token], add_dummy_prefix=False,
-            remove_extra_whitespaces=False, normalization_rule_name="identity", minloglevel=2, hard_vocab_limit=False)
+            user_defined_symbols=[token for token in TOKENS if "▁" not in token], minloglevel=2, hard_vocab_limit=False, **settings)
         model = sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{name}.model"))
 
         def encode(text, model=model):

@@ -268,7 +268,7 @@ TEST(Chat, TokensAreThoseOfTheWholeText) {
       if (++wrong > 2) break;
     }
   }
-  EXPECT_EQ(files, 10);
+  EXPECT_EQ(files, 12);
 }
 
 TEST(Chat, ATokenizerWithoutTheTokensOfATemplateIsRefused) {

@@ -92,9 +92,13 @@ const ChatTemplate::Role& ChatTemplate::role(const std::string& wanted) const {
 }
 
 void require_tokens(const ChatTemplate& chat, const Tokenizer& tokenizer, const std::string& tokenizer_name) {
+  TextEncoder encoder(tokenizer);
   for (const std::string_view token : chat.tokens) {
     const std::optional<std::int32_t> id = tokenizer.token(token);
-    require_input(id && tokenizer.encode(token) == std::vector{*id},
+    std::vector<std::int32_t> tokens;
+    std::vector<std::uint8_t> marks;
+    encoder.encode({.text = token}, {.begins = false}, tokens, marks);  // without a blank in front
+    require_input(id && tokens == std::vector{*id},
                   "{} has no token {}, which the chat template {} needs: use another template, or add the token",
                   tokenizer_name, token, chat.name);
   }
@@ -133,8 +137,7 @@ void encode_chat(std::span<const ChatStretch> stretches, const Tokenizer& tokeni
   for (std::size_t i = 0; i < stretches.size(); ++i) {
     const auto& [text, ranges, ends_text, end_trained] = stretches[i];
     // SentencePiece puts its blank only in front of a document, `tokenizers` also behind every token that it looks for.
-    encoder.encode({.text = text, .marked = ranges}, {.begins = i == 0}, tokens,
-                   trained);
+    encoder.encode({.text = text, .marked = ranges}, {.begins = i == 0}, tokens, trained);
     if (!ends_text) continue;
     tokens.push_back(tokenizer.end_of_document());
     trained.push_back(end_trained ? 1 : 0);

@@ -162,8 +162,8 @@ void SentencePieceModel::encode(const MarkedText& text, TextPart part, WordCache
   };
   std::vector<TextRange> ranges;
   for (const TextRange& range : text.marked) {
-    ranges.push_back({place_after(text.text, normal, range.begin, normalize),
-                      place_after(text.text, normal, range.end, normalize)});
+    ranges.push_back(
+        {place_after(text.text, normal, range.begin, normalize), place_after(text.text, normal, range.end, normalize)});
   }
   const std::size_t first = tokens.size();
   implementation_->segmentation->encode(normal, words, tokens);
