@@ -346,7 +346,7 @@ TEST(Chat, ATokenizerThatIsTrainedOnChatsHasTheTokensOfTheTemplate) {
   }
   const auto file = directory.path() / "in.jsonl", model = directory.path() / "chat.model";
   write_whole_file(file, lines);
-  for (const char* name : {"chatml", "llama3", "plain"}) {
+  for (const char* name : {"chatml", "llama3", "deepseek", "plain"}) {
     const ChatTemplate& chat = chat_template(name);
     train_tokenizer({.files = {{.kind = CorpusItem::Kind::records, .document = {file, 0, std::ssize(lines)}}},
                      .chat = &chat,
