@@ -1,15 +1,25 @@
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "apps/options.h"
 #include "apps/run_config.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "io/data/chat.h"
 #include "io/data/data_sources.h"
+#include "io/data/prompts.h"
 #include "io/data/tokenizer.h"
 #include "io/files/sha256.h"
+#include "io/text/stop_texts.h"
 #include "io/text/table.h"
 #include "io/text/utf8.h"
 #include "train/generator.h"
@@ -23,9 +33,10 @@ namespace po = boost::program_options;
 namespace {
 
 struct GenerateOptions {
-  std::string path, prompt;
+  std::string path, prompt, prompts, system;
+  std::vector<std::string> stops;
   Sampling sampling;
-  bool timing = false;
+  bool chat = false, show_special = false, json = false, timing = false;
 };
 
 po::options_description described_options(GenerateOptions& options) {
@@ -34,13 +45,25 @@ po::options_description described_options(GenerateOptions& options) {
   auto add = described.add_options();
   add("checkpoint", po::value(&options.path)->value_name("DIR"), "a checkpoint or the directory of a run");
   add("prompt", po::value(&options.prompt)->value_name("TEXT"), "text to continue; '': the model begins a document");
+  add("prompts", po::value(&options.prompts)->value_name("FILE"),
+      "instead of --prompt: one per line, or, in .jsonl and .ndjson files, one record per line with a \"prompt\", with "
+      "--chat also with \"messages\"");
+  add("chat", po::bool_switch(&options.chat),
+      "a prompt is a user's message, rendered with the chat template of the run (data.chat); print only the answer");
+  add("system", po::value(&options.system)->value_name("TEXT"), "with --chat: system text of prompts that have none");
   add("tokens", po::value(&sampling.tokens)->value_name("N")->default_value(sampling.tokens),
       "largest number of tokens to generate");
   add("temperature", po::value(&sampling.temperature)->value_name("X")->default_value(sampling.temperature, "0.8"),
       "sampling temperature; 0: always the most likely token");
   add("top-k", po::value(&sampling.top_k)->value_name("K")->default_value(sampling.top_k),
       "sample from the k most likely tokens; 0: from all");
+  add("top-p", po::value(&sampling.top_p)->value_name("P")->default_value(sampling.top_p, "1"),
+      "sample from the most likely of these that together have probability P");
   add("seed", po::value(&sampling.seed)->value_name("N")->default_value(sampling.seed), "seed of the sampling");
+  add("stop", po::value(&options.stops)->composing()->value_name("TEXT"),
+      "end before this text, or at the token of this name; may be repeated");
+  add("show-special", po::bool_switch(&options.show_special), "print special tokens, too");
+  add("json", po::bool_switch(&options.json), "print one JSON object per prompt: prompt text tokens end end_token");
   add("timing", po::bool_switch(&options.timing),
       "report the speed of prefill and of decoding separately, after a warm-up pass");
   return described;
@@ -51,6 +74,105 @@ void check_sampling(const Sampling& sampling) {
   require_usage(sampling.temperature >= 0 && std::isfinite(sampling.temperature),
                 "--temperature = {}: must be 0 (always the most likely token) or more", sampling.temperature);
   require_usage(sampling.top_k >= 0, "--top-k = {}: must be 0 (sample from all) or more", sampling.top_k);
+  require_usage(sampling.top_p > 0 && sampling.top_p <= 1, "--top-p = {}: must be above 0 and at most 1",
+                sampling.top_p);
+}
+
+void check(const GenerateOptions& options, const po::variables_map& values) {
+  require_usage(values.count("prompt") + values.count("prompts") < 2, "--prompt and --prompts: give one of them");
+  require_usage(options.system.empty() || options.chat, "--system without --chat, which renders it");
+  require_usage(!options.timing || options.prompts.empty(), "--timing measures one prompt: give --prompt");
+  require_usage(std::ranges::find(options.stops, "") == options.stops.end(), "--stop '' would end every text");
+}
+
+std::vector<Prompt> prompts_of(const GenerateOptions& options) {
+  if (!options.prompts.empty()) return read_prompts(options.prompts, options.chat, options.system);
+  return {options.chat ? chat_prompt(options.system, options.prompt) : Prompt{.text = options.prompt}};
+}
+
+/// A prompt as the model reads it.
+std::vector<std::int32_t> tokens_of(const Prompt& prompt, const ChatTemplate* chat, const Tokenizer& tokenizer) {
+  std::vector<std::int32_t> tokens;
+  if (chat) {
+    TextEncoder encoder(tokenizer);
+    std::vector<std::uint8_t> trained;
+    encode_chat(rendered_prompt(prompt.messages, *chat), tokenizer, encoder, tokens, trained);
+  } else {
+    tokens = tokenizer.encode(prompt.text);
+  }
+  if (tokens.empty()) tokens.push_back(tokenizer.end_of_document());  // every document follows one
+  return tokens;
+}
+
+/// The text that the model generates from a prompt, printed as it grows.
+class Answer {
+ public:
+  struct Shown {
+    bool special = false, streamed = true;
+    std::string_view lead = {};  // that belongs to the chat template
+  };
+  Answer(const Tokenizer& tokenizer, std::span<const std::int32_t> given, const StopTexts& stops, const Shown& shown)
+      : tokenizer_(tokenizer),
+        stops_(stops),
+        shown_(shown),
+        tokens_(given.begin(), given.end()),
+        given_(given.size()),
+        before_(tokenizer.decode(given, shown.special)) {}
+
+  /// Returns false once a text that ends it has come.
+  bool add(std::int32_t token) {
+    tokens_.push_back(token);
+    read();
+    if (found_.stops) return false;
+    if (!text_.ends_with(replacement_character)) print();  // else parts of a letter are still to come
+    return true;
+  }
+  void finish(const std::optional<std::int32_t>& end) {
+    if (end && shown_.special) tokens_.push_back(*end);
+    read();
+    if (!found_.stops) found_.length = text_.size();
+    print();
+    text_.resize(found_.length);
+  }
+  const std::string& text() const { return text_; }
+  std::span<const std::int32_t> tokens() const { return std::span(tokens_).subspan(given_); }
+
+ private:
+  void read() {
+    const std::string whole = tokenizer_.decode(tokens_, shown_.special);  // a letter may take several tokens
+    text_ = whole.starts_with(before_) ? whole.substr(before_.size()) : tokenizer_.decode(tokens(), shown_.special);
+    if (text_.starts_with(shown_.lead)) text_.erase(0, shown_.lead.size());
+    found_ = stops_.find_in(text_);
+  }
+  void print() {
+    if (!shown_.streamed || found_.length <= printed_) return;
+    std::cout << std::string_view(text_).substr(printed_, found_.length - printed_) << std::flush;
+    printed_ = found_.length;
+  }
+
+  const Tokenizer& tokenizer_;
+  const StopTexts& stops_;
+  Shown shown_;
+  std::vector<std::int32_t> tokens_;
+  std::size_t given_, printed_ = 0;
+  std::string before_, text_;
+  StopTexts::Found found_;
+};
+
+std::string json_of(const std::string& prompt, const Answer& answer, const GenerationTimes& times) {
+  nlohmann::ordered_json json{{"prompt", prompt}, {"text", answer.text()}, {"tokens", answer.tokens()}};
+  json["end"] = times.end == GenerationEnd::token ? "token" : times.end == GenerationEnd::sink ? "stop" : "length";
+  json["end_token"] = times.end_token ? nlohmann::ordered_json(*times.end_token) : nlohmann::ordered_json();
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+/// The run's chat template, which its tokenizer must have the tokens of.
+const ChatTemplate& template_of(const DataConfig& data, const Tokenizer& tokenizer) {
+  require_usage(data.chat != "auto",
+                "--chat: the run was not trained on chats of lyceum tokenize --chat: set data.chat to a chat template");
+  const ChatTemplate& chat = chat_template(data.chat);
+  require_tokens(chat, tokenizer, data.tokenizer);
+  return chat;
 }
 
 std::string timing_text(std::int64_t prompt, const GenerationTimes& times) {
@@ -68,27 +190,30 @@ std::string timing_text(std::int64_t prompt, const GenerationTimes& times) {
 
 CommandHelp generate_help() {
   GenerateOptions defaults;
-  return describe_configured("lyceum generate --checkpoint DIR --prompt TEXT [--section.key=value …]",
-                             "Generates text from a prompt, with the checkpoint's configuration and tokenizer. For "
-                             "a checkpoint of an earlier version,\n"
-                             "which has no tokenizer, set data.tokenizer.\n"
-                             "Without --checkpoint the newest checkpoint in the configured run.dir is used.",
-                             described_options(defaults));
+  return describe_configured(
+      "lyceum generate --checkpoint DIR --prompt TEXT [--chat] [--section.key=value …]",
+      "Generates text from a prompt, with the checkpoint's configuration and tokenizer, up to an "
+      "end-of-text token or,\n"
+      "in a run trained on chats, the token that ends an answer. For a checkpoint of an earlier "
+      "version, which has\n"
+      "no tokenizer, set data.tokenizer.\n"
+      "Without --checkpoint the newest checkpoint in the configured run.dir is used.",
+      described_options(defaults));
 }
 
 int generate_command(const MpiSession& session, const Arguments& arguments) {
   GenerateOptions options;
   const ParsedOptions parsed = parse_options(described_options(options), arguments);
-  const auto& [path, prompt, sampling, timing] = options;
   if (parsed.help) {
     std::cout << generate_help().text;
     return 0;
   }
   require_usage(session.size() == 1, "generate runs on one rank: start it without mpirun");
-  check_sampling(sampling);
-  const std::optional<CheckpointRun> run = configure_reader(session, path, parsed.rest);
+  check_sampling(options.sampling);
+  check(options, parsed.values);
+  const std::optional<CheckpointRun> run = configure_reader(session, options.path, parsed.rest);
   if (!run) return 0;
-  require_usage(parsed.values.count("prompt") > 0,
+  require_usage(parsed.values.count("prompt") + parsed.values.count("prompts") > 0,
                 "--prompt is missing: give the text to continue, or '' to let the model begin a document");
   const Config& config = run->config;
   require_usage(!config.data.tokenizer.empty(), "data.tokenizer is not set: name the tokenizer of these tokens");
@@ -100,40 +225,51 @@ int generate_command(const MpiSession& session, const Arguments& arguments) {
     for (const DataSource& source : data_sources("data.valid", config.data.valid)) prefixes.push_back(source.prefix);
     require_one_tokenizer(config.data.tokenizer, digest_of_file(config.data.tokenizer).sha256, prefixes);
   }
-  std::vector<std::int32_t> tokens = tokenizer.encode(prompt);
-  if (tokens.empty()) tokens.push_back(tokenizer.end_of_document());  // every document follows one
-  require_prompt_fits(tokens.size(), config.batch.seq_len);
+  const ChatTemplate* const chat = options.chat ? &template_of(config.data, tokenizer) : nullptr;
+  const std::vector<Prompt> prompts = prompts_of(options);
+  std::vector<std::vector<std::int32_t>> given;
+  for (const Prompt& prompt : prompts) {
+    given.push_back(tokens_of(prompt, chat, tokenizer));
+    require_prompt_fits(given.back().size(), config.batch.seq_len);
+  }
+  std::vector<std::int32_t> ends = end_tokens(config.data, tokenizer);
+  for (const std::string& stop : options.stops) {
+    if (const std::optional<std::int32_t> token = tokenizer.token(stop)) ends.push_back(*token);
+  }
   const auto setup = set_up(config, session, Reading::generate);
   Transformer model(config, setup->stream, setup->mesh, working_type(config.run), false);
   load_weights(run->reader, setup->stream, model.units());
 
-  const std::vector<std::int32_t> given = tokens;
-  if (timing) {  // memory and plans of both kinds of passes are there then
+  const Sampling& sampling = options.sampling;
+  if (options.timing) {  // memory and plans of both kinds of passes are there then
     Sampling two = sampling;
     two.tokens = 2;
-    generate(model, setup->stream, given, -1, config.batch.seq_len, two, [](std::int32_t) {});
+    generate(model, setup->stream, given[0], {}, config.batch.seq_len, two, [](std::int32_t) { return true; });
   }
-  std::string shown = tokenizer.decode(tokens);
-  std::cout << prompt << std::flush;
-  const auto show = [&](bool last) {
-    const std::string text = tokenizer.decode(tokens);           // whole: a letter may take several tokens
-    if (!last && text.ends_with(replacement_character)) return;  // of which some are still to come
-    if (text.starts_with(shown)) std::cout << text.substr(shown.size()) << std::flush;
-    shown = text;
-  };
+  const StopTexts stops(options.stops);
+  std::size_t made = 0;
   const auto start = Clock::now();
-  const GenerationTimes times = generate(model, setup->stream, given, tokenizer.end_of_document(), config.batch.seq_len,
-                                         sampling, [&](std::int32_t token) {
-                                           tokens.push_back(token);
-                                           show(false);
-                                         });
-  show(true);
-  std::cout << std::endl;
-  if (timing) {
-    std::cerr << timing_text(std::ssize(given), times);
-    return 0;
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    Answer answer(tokenizer, given[i], stops,
+                  {.special = options.show_special,
+                   .streamed = !options.json,
+                   .lead = chat && !options.show_special ? chat->role(std::string(assistant_role)).lead : ""});
+    const std::string shown_prompt = chat ? tokenizer.decode(given[i], true) : prompts[i].text;
+    if (!options.json && (!chat || options.show_special)) std::cout << shown_prompt << std::flush;
+    const GenerationTimes times = generate(model, setup->stream, given[i], ends, config.batch.seq_len, sampling,
+                                           [&](std::int32_t token) { return answer.add(token); });
+    made += answer.tokens().size();
+    answer.finish(times.end_token);
+    if (options.json) {
+      std::cout << json_of(shown_prompt, answer, times) << std::endl;
+    } else {
+      std::cout << std::endl;
+    }
+    if (options.timing) {
+      std::cerr << timing_text(std::ssize(given[i]), times);
+      return 0;
+    }
   }
-  const std::size_t made = tokens.size() - given.size();
   const double seconds = seconds_since(start);
   std::cerr << fmt::format("{} tokens in {:.2f} s, {:.1f} tokens/s\n", made, seconds,
                            static_cast<double>(made) / seconds);

@@ -36,7 +36,7 @@ struct Options {
   std::vector<std::string> input;
   std::string model, tokenizer, output, valid, chat, json_key = "text";
   std::int64_t vocab = 4096;
-  double valid_fraction = 0.05, sample_mb = 8, max_mb = 0, save_every = 10;
+  double valid_fraction = 0.05, sample_mb = 8, max_mb = 0, max_document_mb = 64, save_every = 10;
   std::uint64_t seed = 1;
   int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   bool retrain = false, help = false;
@@ -56,7 +56,9 @@ po::options_description bind(Options& options) {
   add("json-key", with_default(options.json_key)->value_name("KEY"),
       "field of a line that holds the text; if given, .json files also have one document per line");
   add("chat", po::value(&options.chat)->value_name("TEMPLATE"),
-      "lines hold chats, and only the assistant's tokens are trained: chatml, llama3, deepseek or plain");
+      "lines hold chats, and only the assistant's tokens are trained: chatml, llama3, deepseek or plain; a model that "
+      "is "
+      "trained gets the template's tokens");
   add("tokenizer", po::value(&options.tokenizer)->value_name("FILE"),
       "SentencePiece model, or tokenizer.json of Hugging Face's tokenizers");
   add("model", po::value(&options.model)->value_name("FILE"),
@@ -68,6 +70,8 @@ po::options_description bind(Options& options) {
   add("sample-mb", number(options.sample_mb)->value_name("X"), "megabytes of text to train a model on");
   add("max-mb", number(options.max_mb)->value_name("X"),
       "megabytes to read: from a uniform sample of text files, from the beginning of other files; 0: all");
+  add("max-document-mb", number(options.max_document_mb)->value_name("X"),
+      "largest text, in megabytes, that is encoded without being cut into parts; longer records are skipped");
   add("seed", with_default(options.seed)->value_name("N"), "seed of all random choices");
   add("threads", with_default(options.threads)->value_name("N"), "threads that encode");
   add("save-every", number(options.save_every)->value_name("SECONDS"),
@@ -103,12 +107,12 @@ void check(const Options& options) {
   require_usage(
       options.tokenizer.empty() || (options.model.empty() && !options.retrain && !options.vocab_given),
       "--tokenizer names an existing tokenizer, --model, --vocab and --retrain train one: use one or the other");
-  require_usage(options.chat.empty() || !options.tokenizer.empty(),
-                "--chat needs --tokenizer: it cannot train one on chats");
   require_usage(options.valid_fraction > 0 && options.valid_fraction < 1,
                 "--valid-fraction {} is not between 0 and 1; omit --valid to hold nothing out", options.valid_fraction);
   require_usage(options.valid != options.output, "--valid and --output are both {}", options.output);
   require_usage(options.max_mb >= 0, "--max-mb {} is negative", options.max_mb);
+  require_usage(options.max_document_mb >= 17 && options.max_document_mb <= 2000,
+                "--max-document-mb {} is not between 17, the size of a part, and 2000", options.max_document_mb);
   require_usage(options.save_every >= 0, "--save-every {} is negative", options.save_every);
   require_usage(options.sample_mb > 0, "--sample-mb {} is not positive", options.sample_mb);
   require_usage(options.threads > 0, "--threads {} is not positive", options.threads);
@@ -116,13 +120,14 @@ void check(const Options& options) {
 
 std::int64_t megabytes(double count) { return static_cast<std::int64_t>(count * 1e6); }
 
-Tokenizer tokenizer_for(const Options& options, const std::vector<CorpusItem>& files) {
+Tokenizer tokenizer_for(const Options& options, const std::vector<CorpusItem>& files, const ChatTemplate* chat) {
   const std::string& file = options.tokenizer_file();
   const bool trains = options.tokenizer.empty() && (options.retrain || !std::filesystem::exists(file));
   const auto begin = Clock::now();
   if (trains) {
     train_tokenizer({.files = files,
                      .json_key = options.json_key,
+                     .chat = chat,
                      .model = file,
                      .vocab = options.vocab,
                      .sample_bytes = megabytes(options.sample_mb),
@@ -168,6 +173,7 @@ void describe(const Options& options, const std::string& prefix, const EncodedSi
                             .documents = size.documents,
                             .tokens = size.tokens,
                             .trained = options.chat.empty() ? std::nullopt : std::optional(size.trained),
+                            .chat = options.chat,
                             .vocab = tokenizer.vocab(),
                             .tokenizer = std::filesystem::path(options.tokenizer_file()).filename(),
                             .tokenizer_sha256 = tokenizer_sha256});
@@ -179,9 +185,9 @@ void tokenize(const Options& options) {
   const CorpusFiles found = find_corpus_files(options.input, options.json_key_given);
   require_input(!found.files.empty(), "no UTF-8 text file under {}{}{}", boost::algorithm::join(options.input, ", "),
                 found.skipped.count() > 0 ? "; skipped " : "", found.skipped.text());
-  const Tokenizer tokenizer = tokenizer_for(options, found.files);
   const ChatTemplate* const chat = options.chat.empty() ? nullptr : &chat_template(options.chat);
-  if (chat) require_tokens(*chat, tokenizer, options.tokenizer);
+  const Tokenizer tokenizer = tokenizer_for(options, found.files, chat);
+  if (chat) require_tokens(*chat, tokenizer, options.tokenizer_file());
   const CorpusChoice choice{.most_bytes = megabytes(options.max_mb),
                             .valid_fraction = options.valid.empty() ? 0 : options.valid_fraction,
                             .seed = options.seed};
@@ -194,6 +200,7 @@ void tokenize(const Options& options) {
                           .seed = options.seed,
                           .threads = options.threads,
                           .tokenizer_sha256 = digest_of_file(options.tokenizer_file()).sha256,
+                          .batches = {.document = static_cast<std::size_t>(megabytes(options.max_document_mb))},
                           .save_seconds = options.save_every,
                           .progress = shown_progress()};
   if (resumes(tokenizer, encoding)) fmt::print("resumes where the same command was interrupted\n");

@@ -3,6 +3,7 @@
 #include "apps/options.h"
 #include "apps/run_config.h"
 #include "apps/version.h"
+#include "io/data/chat.h"
 #include "train/trainer.h"
 
 namespace lyceum {
@@ -42,8 +43,9 @@ int train_command(const MpiSession& session, const Arguments& arguments) {
     if (session.rank() == 0) std::cout << train_help().text;
     return 0;
   }
-  const std::optional<LoadedConfig> loaded = configure(session, parsed.rest);
+  std::optional<LoadedConfig> loaded = configure(session, parsed.rest);
   if (!loaded) return 0;
+  loaded->config.data.chat = chat_of_run(loaded->config.data);
   const auto setup = set_up(loaded->config, session);
   setup->program = program_version();
   const auto lock = hold_run_directory(loaded->config, session);

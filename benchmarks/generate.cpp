@@ -41,7 +41,8 @@ double tokens_per_second(const std::string& threads) {
   const std::vector<std::int32_t> prompt{1};
   std::int64_t made = 0;
   const auto some = [&] {
-    generate(model, setup->stream, prompt, -1, config.batch.seq_len, {.tokens = 8}, [&](std::int32_t) { ++made; });
+    generate(model, setup->stream, prompt, {}, config.batch.seq_len, {.tokens = 8},
+             [&](std::int32_t) { return ++made; });
   };
   some();  // warms up
   made = 0;

@@ -12,9 +12,7 @@
 
 namespace lyceum {
 
-namespace {
-
-std::int32_t draw(std::span<const float> logits, const Sampling& sampling, double random) {
+std::int32_t draw_token(std::span<const float> logits, const Sampling& sampling, double random) {
   std::vector<std::int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   const auto likelier = [&](std::int32_t a, std::int32_t b) {
@@ -22,9 +20,7 @@ std::int32_t draw(std::span<const float> logits, const Sampling& sampling, doubl
     return x > y || (x == y && a < b);
   };
   const bool all = sampling.top_k <= 0 || sampling.top_k > static_cast<std::int64_t>(order.size());
-  const std::size_t keep = sampling.temperature <= 0 ? 1
-                           : all                     ? order.size()
-                                                     : static_cast<std::size_t>(sampling.top_k);
+  std::size_t keep = sampling.temperature <= 0 ? 1 : all ? order.size() : static_cast<std::size_t>(sampling.top_k);
   std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(keep), order.end(), likelier);
   std::vector<double> cumulative;
   double sum = 0;
@@ -34,11 +30,15 @@ std::int32_t draw(std::span<const float> logits, const Sampling& sampling, doubl
     const double difference = static_cast<double>(logits[static_cast<std::size_t>(order[i])]) - top;
     cumulative.push_back(sum += keep == 1 ? 1.0 : std::exp(difference / sampling.temperature));
   }
+  if (sampling.top_p < 1) {
+    keep = std::min<std::size_t>(keep,
+                                 std::ranges::lower_bound(cumulative, sampling.top_p * sum) - cumulative.begin() + 1);
+    cumulative.resize(keep);
+    sum = cumulative.back();
+  }
   const auto chosen = std::upper_bound(cumulative.begin(), cumulative.end(), random * sum) - cumulative.begin();
   return order[std::min(static_cast<std::size_t>(chosen), keep - 1)];
 }
-
-}  // namespace
 
 void require_prompt_fits(std::size_t tokens, std::int64_t seq_len) {
   require_usage(tokens > 0 && static_cast<std::int64_t>(tokens) < seq_len,
@@ -55,8 +55,8 @@ double GenerationTimes::median() const {
 }
 
 GenerationTimes generate(const Transformer& model, const Stream& stream, std::span<const std::int32_t> prompt,
-                         std::int32_t end, std::int64_t seq_len, const Sampling& sampling,
-                         const std::function<void(std::int32_t)>& sink) {
+                         std::span<const std::int32_t> ends, std::int64_t seq_len, const Sampling& sampling,
+                         const std::function<bool(std::int32_t)>& sink) {
   const auto length = static_cast<std::int64_t>(prompt.size());
   require_prompt_fits(prompt.size(), seq_len);
   GenerationTimes times;
@@ -72,10 +72,17 @@ GenerationTimes generate(const Transformer& model, const Stream& stream, std::sp
   for (std::int64_t i = 0; i < most; ++i) {
     start = Clock::now();
     if (sampling.vocab > 0) scores.resize(std::min(scores.size(), static_cast<std::size_t>(sampling.vocab)));
-    const std::int32_t token = draw(scores, sampling, random.uniform(static_cast<std::uint64_t>(i)));
+    const std::int32_t token = draw_token(scores, sampling, random.uniform(static_cast<std::uint64_t>(i)));
     const double drawn = seconds_since(start);
-    if (token == end) break;
-    sink(token);
+    if (std::ranges::find(ends, token) != ends.end()) {
+      times.end = GenerationEnd::token;
+      times.end_token = token;
+      break;
+    }
+    if (!sink(token)) {
+      times.end = GenerationEnd::sink;
+      break;
+    }
     if (i + 1 == most) break;
     start = Clock::now();
     scores = read(std::span(&token, 1));

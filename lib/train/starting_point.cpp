@@ -197,8 +197,8 @@ bool StartingPoint::check_data(const std::vector<DataFiles>& files, const std::s
 /// trades memory for time is none of these.
 void StartingPoint::tell_changes(RunState& state) const {
   constexpr std::array telling{"data.", "batch.", "balance.", "optim.", "run.seed", "run.precision", "run.gemm_choice"};
-  constexpr std::array silent{"batch.micro",          "model.recompute", "model.loss_chunk",
-                              "optim.schedule_steps", "data.changed",    "data.tokenizer"};
+  constexpr std::array silent{"batch.micro",  "model.recompute", "model.loss_chunk", "optim.schedule_steps",
+                              "data.changed", "data.tokenizer",  "data.chat",        "data.end_tokens"};
   const auto before = values_in(checkpoint_->header().config);
   for (const auto& [key, value] : values_in(config_text_)) {
     const bool belongs =

@@ -14,6 +14,8 @@ refused frobnicate "no such command 'frobnicate': see .lyceum --help."
 refused generate "--temperature = -1: must be 0 .* or more" --prompt x --temperature -1
 refused generate "--tokens = -3: must be 0 or more" --prompt x --tokens -3
 refused generate "--top-k = -1: must be 0 .* or more" --prompt x --top-k=-1
+refused generate "--top-p = 0: must be above 0 and at most 1" --prompt x --top-p=0
+refused generate "--stop .* would end every text" --prompt x --stop ''
 refused generate ".*--temprature.*: did you mean --temperature\?" --temprature=1
 refused train ".*--lr.*: did you mean --optim.lr\?" --lr=1
 refused eval "--batches = -1: must be 0 .* or more" --batches=-1
@@ -45,7 +47,7 @@ completes train --run.device = 'auto cpu cuda'
 completes train --run.device = c 'cpu cuda'
 completes train --run.device=c '--run.device=cpu --run.device=cuda'
 completes train --run.dir = x ''
-completes generate --t '--tokens --temperature --top-k --timing'
+completes generate --t '--tokens --temperature --top-k --top-p --timing'
 completes generate --optim.b '--optim.beta1= --optim.beta2='
 completes checkpoint v verify
 completes routing d 'dump difficult domains'

@@ -274,7 +274,7 @@ Config unusual() {
   Config c;
   c.run = {"runs/a b#c", 12,      18446744073709551615u, "cpu", "bf16", 3, 5, 0.1, 7, 9, 2, false, "timed", "g.json",
            true,         "a.prom"};
-  c.data = {"train ü", "valid", "t.model", "sequential", "packed", true, 1.0 / 3, "warn"};
+  c.data = {"train ü", "valid", "t.model", "llama3", {3, 1, 4}, "sequential", "packed", true, 1.0 / 3, "warn"};
   c.batch = {24, 3, 77};
   c.model = {3,
              96,

@@ -90,7 +90,7 @@ json letters() {
 TokenizerJson made_of(const json& file) { return {file.dump(), "file.json"}; }
 std::vector<std::int32_t> encoded(const TokenizerJson& tokenizer, std::string_view text) {
   std::vector<std::int32_t> ids;
-  tokenizer.encode(text, nullptr, ids);
+  tokenizer.encode(text, {}, nullptr, ids);
   return ids;
 }
 

@@ -41,13 +41,15 @@ inline std::int64_t log_every_of(const RunConfig& run) {
 }
 
 struct DataConfig {
-  std::string train, valid;        // prefixes of .bin/.idx, see data_sources()
-  std::string tokenizer;           // SentencePiece .model or tokenizer.json
-  std::string order = "shuffled";  // shuffled, sequential
-  std::string samples = "stream";  // stream, packed
-  bool document_mask = false;      // tokens see no other document than their own
-  double valid_fraction = 0;       // with no data.valid: share of train's samples held out, the last ones
-  std::string changed = "refuse";  // refuse, warn: when a checkpoint's run read other tokens under the same name
+  std::string train, valid;              // prefixes of .bin/.idx, see data_sources()
+  std::string tokenizer;                 // SentencePiece .model or tokenizer.json
+  std::string chat = "auto";             // template of chats, see chat_templates(); auto: that of the files of train
+  std::vector<std::int64_t> end_tokens;  // that end a generated text, see end_tokens()
+  std::string order = "shuffled";        // shuffled, sequential
+  std::string samples = "stream";        // stream, packed
+  bool document_mask = false;            // tokens see no other document than their own
+  double valid_fraction = 0;             // with no data.valid: share of train's samples held out, the last ones
+  std::string changed = "refuse";        // refuse, warn: when a checkpoint's run read other tokens under the same name
 };
 
 struct BatchConfig {

@@ -50,6 +50,10 @@ void bind_data(Binder key, DataConfig& data) {
       "training tokens: prefix of .bin and .idx files, or a mixture: WEIGHT PREFIX WEIGHT PREFIX …");
   key("data.valid", &data.valid, {}, "validation tokens: one prefix or several");
   key("data.tokenizer", &data.tokenizer, {}, "SentencePiece .model or tokenizer.json that encoded the tokens");
+  key("data.chat", &data.chat, {.names = {"auto", "chatml", "llama3", "deepseek", "plain"}},
+      "chat template, for generate; auto: the one that data.train was encoded with, if any");
+  key("data.end_tokens", &data.end_tokens, {.low = 0},
+      "token ids that end a generated text, besides the end of an answer and the end-of-text token");
   key("data.order", &data.order, {.names = {"shuffled", "sequential"}}, "order of the training samples");
   key("data.samples", &data.samples, {.names = {"stream", "packed"}},
       "stream: cut from the stream of all documents; packed: whole documents, with padding that is not trained");

@@ -1,41 +1,33 @@
 #include "io/data/chat.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "core/error.h"
-#include "io/data/records.h"
+#include "io/data/data_sources.h"
+#include "io/data/token_data.h"
 #include "io/text/utf8.h"
+#include "io/tokenizer_json/unicode.h"
 
 namespace lyceum {
 
 namespace {
 
-constexpr std::string_view answering = "assistant";
+/// Whitespace of Python's str.strip(), which the filter `trim` of Jinja calls.
+bool is_stripped(char32_t c) { return is_whitespace(c) || (c >= 0x1C && c <= 0x1F); }
 
-const nlohmann::json& text_of(const nlohmann::json& object, const char* key) {
-  require_input(object.is_object() && object.contains(key) && object.at(key).is_string(), "without a text \"{}\"", key);
-  return object.at(key);
-}
-
-/// Role and text.
-std::vector<std::pair<std::string, std::string>> messages_of(const nlohmann::json& record) {
-  std::vector<std::pair<std::string, std::string>> messages;
-  if (record.is_object() && record.contains("messages")) {
-    require_input(record.at("messages").is_array(), "whose \"messages\" is not a list");
-    for (const nlohmann::json& message : record.at("messages")) {
-      std::string role = text_of(message, "role");  // first, so that what lacks both is named by it
-      messages.emplace_back(std::move(role), text_of(message, "content"));
+std::string_view trimmed_text(std::string_view text) {
+  std::size_t begin = 0, end = 0;  // of what is left
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t next = at + std::max<std::size_t>(1, utf8_length(text, at));
+    if (!is_stripped(character_at(text, at))) {
+      if (end == 0) begin = at;
+      end = next;
     }
-  } else {
-    require_input(record.is_object() && record.contains("prompt"), "without \"messages\" or \"prompt\"");
-    messages = {{"user", text_of(record, "prompt")}, {std::string(answering), text_of(record, "completion")}};
+    at = next;
   }
-  const auto answers = [](const auto& message) { return message.first == answering && !message.second.empty(); };
-  require_input(std::ranges::any_of(messages, answers), "without an answer of the assistant");
-  return messages;
+  return text.substr(begin, end - begin);
 }
 
 }  // namespace
@@ -45,29 +37,42 @@ std::span<const ChatTemplate> chat_templates() {
       {.name = "chatml",
        .tokens = {"<|im_start|>", "<|im_end|>"},
        .begin = "",
-       .roles = {{"system", "<|im_start|>system\n", "<|im_end|>\n"},
-                 {"user", "<|im_start|>user\n", "<|im_end|>\n"},
-                 {answering, "<|im_start|>assistant\n", "\n"}},
-       .answer_end = "<|im_end|>"},
+       .roles = {{"system", "<|im_start|>system\n", "", "<|im_end|>", "\n"},
+                 {"user", "<|im_start|>user\n", "", "<|im_end|>", "\n"},
+                 {assistant_role, "<|im_start|>assistant\n", "", "<|im_end|>", "\n"}},
+       .jinja = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + "
+                "'<|im_end|>' + '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"
+                "{% endif %}"},
       {.name = "llama3",
        .tokens = {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
        .begin = "<|begin_of_text|>",
-       .roles = {{"system", "<|start_header_id|>system<|end_header_id|>\n\n", "<|eot_id|>"},
-                 {"user", "<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>"},
-                 {answering, "<|start_header_id|>assistant<|end_header_id|>\n\n", ""}},
-       .answer_end = "<|eot_id|>"},
+       .roles = {{"system", "<|start_header_id|>system<|end_header_id|>\n\n", "", "<|eot_id|>", ""},
+                 {"user", "<|start_header_id|>user<|end_header_id|>\n\n", "", "<|eot_id|>", ""},
+                 {assistant_role, "<|start_header_id|>assistant<|end_header_id|>\n\n", "", "<|eot_id|>", ""}},
+       .trims = true,
+       .jinja = "{{ '<|begin_of_text|>' }}{% for message in messages %}{{ '<|start_header_id|>' + message['role'] + "
+                "'<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}{% endfor %}"
+                "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}"},
       {.name = "deepseek",
        .tokens = {"<｜begin▁of▁sentence｜>"},
        .begin = "<｜begin▁of▁sentence｜>",
-       .roles = {{"system", "", "\n\n"}, {"user", "User: ", "\n\n"}, {answering, "Assistant: ", ""}},
-       .answer_end = "",
-       .ends_text = true},
+       .roles = {{"system", "", "", "", "\n\n"},
+                 {"user", "User:", " ", "", "\n\n"},
+                 {assistant_role, "Assistant:", " ", "", ""}},
+       .ends_text = true,
+       .jinja = "{{ '<｜begin▁of▁sentence｜>' }}{% for message in messages %}{% if message['role'] == 'user' %}"
+                "{{ 'User: ' + message['content'] + '\\n\\n' }}{% elif message['role'] == 'assistant' %}"
+                "{{ 'Assistant: ' + message['content'] + eos_token }}{% elif message['role'] == 'system' %}"
+                "{{ message['content'] + '\\n\\n' }}{% endif %}{% endfor %}"
+                "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"},
       {.name = "plain",
        .tokens = {},
        .begin = "",
-       .roles = {{"system", "", "\n"}, {"user", "", "\n"}, {answering, "", ""}},
-       .answer_end = "",
-       .ends_text = true},
+       .roles = {{"system", "", "", "", "\n"}, {"user", "", "", "", "\n"}, {assistant_role, "", "", "", ""}},
+       .ends_text = true,
+       .jinja =
+           "{% for message in messages %}{% if message['role'] == 'assistant' %}{{ message['content'] + eos_token }}"
+           "{% else %}{{ message['content'] + '\\n' }}{% endif %}{% endfor %}"},
   };
   return all;
 }
@@ -76,37 +81,104 @@ const ChatTemplate& chat_template(std::string_view name) {
   const auto found = std::ranges::find(chat_templates(), name, &ChatTemplate::name);
   std::string names;
   for (const ChatTemplate& one : chat_templates()) names.append(names.empty() ? "" : ", ").append(one.name);
-  require_usage(found != chat_templates().end(), "--chat {} is not one of {}", name, names);
+  require_usage(found != chat_templates().end(), "--chat {} is not one of {}", excerpt(name), names);
+  return *found;
+}
+
+const ChatTemplate::Role& ChatTemplate::role(const std::string& wanted) const {
+  const auto found = std::ranges::find(roles, wanted, &Role::name);
+  require_input(found != roles.end(), "with the role \"{}\"", excerpt(wanted, 20));
   return *found;
 }
 
 void require_tokens(const ChatTemplate& chat, const Tokenizer& tokenizer, const std::string& tokenizer_name) {
+  TextEncoder encoder(tokenizer);
   for (const std::string_view token : chat.tokens) {
-    require_input(tokenizer.encode(token).size() == 1,
+    const std::optional<std::int32_t> id = tokenizer.token(token);
+    std::vector<std::int32_t> tokens;
+    std::vector<std::uint8_t> marks;
+    encoder.encode({.text = token}, {.begins = false}, tokens, marks);  // without a blank in front
+    require_input(id && tokens == std::vector{*id},
                   "{} has no token {}, which the chat template {} needs: use another template, or add the token",
                   tokenizer_name, token, chat.name);
   }
 }
 
-std::vector<ChatPart> parts_of_chat(std::string_view line, const ChatTemplate& chat) {
-  const auto messages = messages_of(parsed_record(line));
-  std::vector<ChatPart> parts;
-  std::string between(chat.begin);  // what is not trained, up to the next answer
-  for (const auto& [name, text] : messages) {
-    const auto role = std::ranges::find(chat.roles, name, &ChatTemplate::Role::name);
-    require_input(role != chat.roles.end(), "with the role \"{}\"", excerpt(name, 20));
-    between += role->before;
-    if (name == answering) {
-      parts.push_back({.text = std::exchange(between, "")});
-      parts.push_back({.text = text + std::string(chat.answer_end), .trained = true, .ends_text = chat.ends_text});
-    } else {
-      between += text;
+std::vector<ChatStretch> rendered(std::span<const ChatMessage> messages, const ChatTemplate& chat) {
+  std::vector<ChatStretch> stretches(1);
+  stretches.back().text = chat.begin;
+  for (const ChatMessage& message : messages) {
+    const ChatTemplate::Role& role = chat.role(message.role);
+    std::string& text = stretches.back().text;
+    text += role.before;
+    const std::size_t begin = text.size();
+    text.append(role.lead).append(chat.trims ? trimmed_text(message.text) : message.text).append(role.end);
+    if (message.trained && begin < text.size()) stretches.back().trained.push_back({begin, text.size()});
+    if (chat.ends_text && message.role == assistant_role) {
+      stretches.back().ends_text = true;
+      stretches.back().end_trained = message.trained;
+      stretches.emplace_back();
     }
-    between += role->after;
+    stretches.back().text += role.after;
   }
-  parts.push_back({.text = between});
-  std::erase_if(parts, [](const ChatPart& part) { return part.text.empty() && !part.ends_text; });
-  return parts;
+  if (stretches.back().text.empty()) stretches.pop_back();
+  return stretches;
+}
+
+std::vector<ChatStretch> rendered_prompt(std::span<const ChatMessage> messages, const ChatTemplate& chat) {
+  std::vector<ChatStretch> stretches = rendered(messages, chat);
+  if (stretches.empty() || stretches.back().ends_text) stretches.emplace_back();
+  stretches.back().text += chat.role(std::string(assistant_role)).before;
+  return stretches;
+}
+
+void encode_chat(std::span<const ChatStretch> stretches, const Tokenizer& tokenizer, TextEncoder& encoder,
+                 std::vector<std::int32_t>& tokens, std::vector<std::uint8_t>& trained) {
+  for (std::size_t i = 0; i < stretches.size(); ++i) {
+    const auto& [text, ranges, ends_text, end_trained] = stretches[i];
+    // SentencePiece puts its blank only in front of a document, `tokenizers` also behind every token that it looks for.
+    encoder.encode({.text = text, .marked = ranges}, {.begins = i == 0}, tokens, trained);
+    if (!ends_text) continue;
+    tokens.push_back(tokenizer.end_of_document());
+    trained.push_back(end_trained ? 1 : 0);
+  }
+}
+
+std::vector<std::int32_t> end_tokens(const DataConfig& data, const Tokenizer& tokenizer) {
+  std::vector<std::int32_t> ends;
+  const auto add = [&](std::int32_t token) {
+    if (std::ranges::find(ends, token) == ends.end()) ends.push_back(token);
+  };
+  if (data.chat != "auto") {
+    const std::string_view name = chat_template(data.chat).answer_end();
+    if (const std::optional<std::int32_t> token = name.empty() ? std::nullopt : tokenizer.token(name)) add(*token);
+  }
+  for (const std::int64_t token : data.end_tokens) {
+    require_usage(token < tokenizer.vocab(), "data.end_tokens = {}: the tokenizer has {} tokens", token,
+                  tokenizer.vocab());
+    add(static_cast<std::int32_t>(token));
+  }
+  add(tokenizer.end_of_document());
+  return ends;
+}
+
+std::string chat_of_run(const DataConfig& data) {
+  std::string found, first;  // the template, and the files that have it
+  for (const auto& [prefix, weight] : data_sources("data.train", data.train)) {
+    const std::optional<TokenMeta> meta = read_token_meta(prefix);
+    if (!meta || meta->chat.empty()) continue;
+    if (data.chat != "auto" && data.chat == meta->chat) return data.chat;
+    require_usage(data.chat != "auto" || found.empty() || found == meta->chat,
+                  "the chats of {} are in the format {}, those of {} in {}: set data.chat to the one that the run's "
+                  "model is to have",
+                  first, found, prefix, meta->chat);
+    found = meta->chat;
+    first = prefix;
+  }
+  require_usage(data.chat == "auto" || found.empty(),
+                "data.chat = {}, but the chats of {} are in the format {}: set data.chat = {}", data.chat, first, found,
+                found);
+  return found.empty() ? data.chat : found;
 }
 
 }  // namespace lyceum

@@ -1,25 +1,36 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "io/config/config.h"
+#include "io/data/chat_record.h"
 #include "io/data/tokenizer.h"
+#include "io/text/text_range.h"
 
 namespace lyceum {
 
-/// How the messages of a chat become one document: begin, then before + text + after of each message.
+/// How the messages of a chat become one document: `begin`, then each message.
 struct ChatTemplate {
+  /// before + (lead + text + end) + after; what is in parentheses is trained if the message is.
   struct Role {
-    std::string_view name, before, after;
+    std::string_view name, before, lead, end, after;
   };
   std::string_view name;
   std::vector<std::string_view> tokens{};  // that a tokenizer must have
   std::string_view begin;
   std::vector<Role> roles{};
-  std::string_view answer_end;  // behind the assistant's text and trained with it
-  bool ends_text = false;       // the end-of-text token is there instead
+  bool trims = false;      // texts lose the whitespace at both ends
+  bool ends_text = false;  // the end-of-text token follows the assistant's `end` and is trained with it
+  std::string_view jinja;  // the same for transformers, where `eos_token` is the end-of-text token
+
+  /// Throws a bad_input Error for a role that the template has not.
+  const Role& role(const std::string& name) const;
+  /// The token that ends an answer; empty if it is the end-of-text token.
+  std::string_view answer_end() const { return role(std::string(assistant_role)).end; }
 };
 
 /// chatml, llama3, deepseek (DeepSeekMoE's), plain.
@@ -29,15 +40,27 @@ const ChatTemplate& chat_template(std::string_view name);
 /// Throws a bad_input Error that names a token of the template that the tokenizer splits up.
 void require_tokens(const ChatTemplate& chat, const Tokenizer& tokenizer, const std::string& tokenizer_name);
 
-/// A stretch of a document that is encoded by itself.
-struct ChatPart {
+/// A stretch of a document that is encoded as a whole.
+struct ChatStretch {
   std::string text{};
-  bool trained = false;
-  bool ends_text = false;  // the end-of-text token follows it, trained as well
+  std::vector<TextRange> trained{};  // sorted, disjoint
+  bool ends_text = false;            // the end-of-text token follows it
+  bool end_trained = false;          // and is trained
 };
-/// The document of a record, a line of JSON: {"messages": [{"role": …, "content": …}, …]} or {"prompt": …,
-/// "completion": …}, texts both. What the assistant says is trained, with the token that ends it. Throws a bad_input
-/// Error that says in a few words what is wrong with it, as in Skipped.
-std::vector<ChatPart> parts_of_chat(std::string_view line, const ChatTemplate& chat);
+/// Returns the document of a chat. Throws a bad_input Error for a role that the template has not.
+std::vector<ChatStretch> rendered(std::span<const ChatMessage> messages, const ChatTemplate& chat);
+/// Returns the document of a chat up to where the assistant answers.
+std::vector<ChatStretch> rendered_prompt(std::span<const ChatMessage> messages, const ChatTemplate& chat);
+
+/// Appends the tokens of a document, and for each 1 if it is trained, else 0.
+void encode_chat(std::span<const ChatStretch> stretches, const Tokenizer& tokenizer, TextEncoder& encoder,
+                 std::vector<std::int32_t>& tokens, std::vector<std::uint8_t>& trained);
+
+/// Returns the tokens that end a generated text, without doubles: the one that ends an answer in data.chat,
+/// data.end_tokens, and the end-of-text token. Throws a usage Error for one beyond the vocabulary.
+std::vector<std::int32_t> end_tokens(const DataConfig& data, const Tokenizer& tokenizer);
+/// Returns the chat template of a run, data.chat, or of the files of data.train if that is `auto`; `auto` if they have
+/// none. Throws a usage Error if the two differ, or the files among themselves.
+std::string chat_of_run(const DataConfig& data);
 
 }  // namespace lyceum

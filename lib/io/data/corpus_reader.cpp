@@ -5,28 +5,12 @@
 #include <string_view>
 #include <utility>
 
+#include "core/error.h"
 #include "io/files/text_stream.h"
 
 namespace lyceum {
 
 namespace {
-
-constexpr std::size_t longest_record = std::size_t{1} << 28;    // bytes
-constexpr std::size_t searched_for_cut = std::size_t{1} << 20;  // bytes
-
-bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
-
-/// Where a text that continues after `text` is cut: after the last newline that no whitespace follows, where a
-/// tokenizer would most likely end a token anyhow; else between two characters.
-std::size_t cut_of(std::string_view text) {
-  const std::size_t least = text.size() - std::min(text.size() - 1, searched_for_cut);
-  for (std::size_t at = text.size() - 1; at > least; --at) {
-    if (text[at - 1] == '\n' && !is_space(text[at])) return at;
-  }
-  std::size_t at = text.size();
-  while (at > least && (static_cast<unsigned char>(text[at - 1]) & 0xC0u) == 0x80u) --at;
-  return at > least ? at - 1 : text.size();
-}
 
 /// One item, uncompressed, behind its first bytes.
 class ItemText {
@@ -58,6 +42,7 @@ class ItemText {
 struct CorpusReader::Implementation {
   std::span<const CorpusItem> items;
   CorpusPosition at;
+  TextCut cut;
   BatchSizes sizes;
   std::int64_t bytes_before = 0;     // of items that are done
   std::optional<ItemText> source{};  // of the current item, behind `rest`
@@ -92,15 +77,25 @@ struct CorpusReader::Implementation {
   /// Nothing at the end of the item.
   std::optional<CorpusBatch> part_of_text() {
     open();
-    while (rest.size() <= sizes.text && source->read(sizes.text + 1 - rest.size(), rest)) {
+    std::size_t end = 0;  // of this part
+    bool goes_on = true;
+    for (std::size_t bytes = sizes.text; end == 0; bytes = std::min(2 * bytes, sizes.document)) {
+      require_input(rest.size() <= sizes.document,
+                    "{} has more than {:g} MB of text behind byte {} that cannot be encoded in parts: split it into "
+                    "documents, or raise --max-document-mb",
+                    item().document.file.native(), static_cast<double>(sizes.document) / 1e6,
+                    item().document.begin + at.bytes);
+      while (rest.size() <= bytes && source->read(bytes + 1 - rest.size(), rest)) {
+      }
+      goes_on = rest.size() > bytes;
+      end = goes_on ? cut(rest) : rest.size();
+      if (!goes_on) break;
     }
     if (rest.empty()) return std::nullopt;
-    CorpusBatch batch{.item = static_cast<std::size_t>(at.item)};
-    batch.goes_on = rest.size() > sizes.text;
-    const std::size_t cut = batch.goes_on ? cut_of(rest) : rest.size();
-    batch.text = rest.substr(0, cut);
-    rest.erase(0, cut);
-    return finished(std::move(batch), cut);
+    CorpusBatch batch{.item = static_cast<std::size_t>(at.item), .goes_on = goes_on, .continues = at.bytes > 0};
+    batch.text = rest.substr(0, end);
+    rest.erase(0, end);
+    return finished(std::move(batch), end);
   }
 
   /// Whole lines, or one that is too long. Nothing at the end of the item.
@@ -110,7 +105,7 @@ struct CorpusReader::Implementation {
     std::size_t end = 0;  // of the last whole line
     bool more = true;
     while (end == 0 && more) {
-      if (rest.size() > longest_record) {
+      if (rest.size() > sizes.document) {
         batch.too_long = true;
         ++at.record;
         return finished(std::move(batch), skip_line());
@@ -141,8 +136,9 @@ struct CorpusReader::Implementation {
   }
 };
 
-CorpusReader::CorpusReader(std::span<const CorpusItem> items, const CorpusPosition& from, const BatchSizes& sizes)
-    : implementation_(new Implementation{.items = items, .at = from, .sizes = sizes}) {
+CorpusReader::CorpusReader(std::span<const CorpusItem> items, const CorpusPosition& from, TextCut cut,
+                           const BatchSizes& sizes)
+    : implementation_(new Implementation{.items = items, .at = from, .cut = std::move(cut), .sizes = sizes}) {
   for (std::int64_t i = 0; i < from.item; ++i) {
     implementation_->bytes_before += items[static_cast<std::size_t>(i)].bytes_read();
   }

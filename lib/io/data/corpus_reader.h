@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,7 +25,8 @@ struct CorpusPosition {
 /// Bytes of work for one thread.
 struct BatchSizes {
   std::size_t records = std::size_t{1} << 20;  // about, in whole lines
-  std::size_t text = std::size_t{1} << 24;     // a longer text is read in parts
+  std::size_t text = std::size_t{1} << 24;     // a longer text is read in parts, where the tokenizer can cut it
+  std::size_t document = 64'000'000;           // at most, of a text that cannot be cut; a longer record is skipped
 };
 
 /// Work for one thread.
@@ -33,6 +35,7 @@ struct CorpusBatch {
   std::optional<TextDocument> file{};  // a text still to be read
   std::string text{};                  // else a text, a part of one (goes_on), or records, each with its newline
   bool goes_on = false;
+  bool continues = false;  // the text does: another part came before
   std::int64_t first_record = 0;
   bool too_long = false;  // the first record is, and is skipped
   CorpusPosition end{};
@@ -51,15 +54,19 @@ void for_lines(const CorpusBatch& batch, const Each& each) {
   }
 }
 
-/// Reads a corpus from any position on, a part that fits into memory at a time. Texts are cut at places
-/// that depend on `sizes.text` only, not on where it begins.
+/// Where a text that continues can be cut, the last such place; 0 if there is none.
+using TextCut = std::function<std::size_t(std::string_view)>;
+
+/// Reads a corpus from any position on, a part that fits into memory at a time. Texts are cut at places that depend on
+/// `sizes` and `cut` only, not on where it begins.
 class CorpusReader {
  public:
   /// `items` must outlive it.
-  CorpusReader(std::span<const CorpusItem> items, const CorpusPosition& from, const BatchSizes& sizes = {});
+  CorpusReader(std::span<const CorpusItem> items, const CorpusPosition& from, TextCut cut,
+               const BatchSizes& sizes = {});
   ~CorpusReader();
   /// Nothing behind the last. Throws a bad_input Error that names a file that cannot be read or is damaged, and the
-  /// place.
+  /// place, or a text of more than `sizes.document` bytes that cannot be cut.
   std::optional<CorpusBatch> next();
 
  private:

@@ -39,9 +39,9 @@ struct State {
 
 /// Identifies an encoding.
 std::string identity_of(const Encoding& encoding) {
-  std::string all = fmt::format("1 {} {} {} {} {} {} {}\n", encoding.tokenizer_sha256, encoding.json_key,
+  std::string all = fmt::format("3 {} {} {} {} {} {} {} {}\n", encoding.tokenizer_sha256, encoding.json_key,
                                 encoding.chat ? encoding.chat->name : "", encoding.valid, encoding.valid_fraction,
-                                encoding.seed, encoding.batches.text);
+                                encoding.seed, encoding.batches.text, encoding.batches.document);
   for (const auto& [kind, document, compressed, modified, output, most_bytes] : encoding.items) {
     all += fmt::format("{} {} {} {} {} {} {} {}\n", document.file.native(), document.begin, document.bytes, modified,
                        static_cast<int>(kind), compressed, static_cast<int>(output), most_bytes);
@@ -129,9 +129,9 @@ class BatchEncoder {
     const CorpusItem& item = encoding_.items[batch.item];
     const std::string& name = item.document.file.native();
     if (batch.file) {
-      add(read_part_of_file(name, batch.file->begin, batch.file->bytes), output_of(item, 0), true, out);
+      add(read_part_of_file(name, batch.file->begin, batch.file->bytes), output_of(item, 0), {}, out);
     } else if (item.kind == CorpusItem::Kind::text) {
-      add(batch.text, output_of(item, 0), !batch.goes_on, out);
+      add(batch.text, output_of(item, 0), {.begins = !batch.continues, .ends = !batch.goes_on}, out);
     } else if (batch.too_long) {
       out.skipped.add("too long", place(name, batch.first_record));
     } else {
@@ -151,23 +151,23 @@ class BatchEncoder {
     return random.uniform(static_cast<std::uint64_t>(record)) < encoding_.valid_fraction ? 1 : 0;
   }
 
-  void add(std::string_view text, std::size_t output, bool ends_document, EncodedBatch& out) {
+  void add(std::string_view text, std::size_t output, TextPart part, EncodedBatch& out) {
     const std::size_t before = out.tokens.size();
-    encoder_.encode(text, out.tokens);
-    if (ends_document) out.tokens.push_back(tokenizer_.end_of_document());
+    encoder_.encode(text, out.tokens, part);
+    if (part.ends) out.tokens.push_back(tokenizer_.end_of_document());
     out.sequences.push_back({.output = output,
                              .tokens = static_cast<std::int64_t>(out.tokens.size() - before),
                              .bytes = std::ssize(text),
-                             .ends_document = ends_document});
+                             .ends_document = part.ends});
   }
 
   void add_records(const CorpusBatch& batch, const CorpusItem& item, EncodedBatch& out) {
     for_lines(batch, [&](std::int64_t record, std::string_view line) {
       std::string text;
-      std::vector<ChatPart> parts;
+      std::vector<ChatStretch> chat;
       try {
         if (encoding_.chat) {
-          parts = parts_of_chat(line, *encoding_.chat);
+          chat = rendered(messages_of_chat(line), *encoding_.chat);
         } else {
           text = text_of_record(line, encoding_.json_key);
         }
@@ -175,22 +175,18 @@ class BatchEncoder {
         return out.skipped.add(error.what(), place(item.document.file.native(), record));
       }
       if (encoding_.chat) {
-        add_chat(parts, output_of(item, record), out);
+        add_chat(chat, output_of(item, record), out);
       } else {
-        add(text, output_of(item, record), true, out);
+        add(text, output_of(item, record), {}, out);
       }
     });
   }
 
-  void add_chat(const std::vector<ChatPart>& parts, std::size_t output, EncodedBatch& out) {
+  void add_chat(const std::vector<ChatStretch>& chat, std::size_t output, EncodedBatch& out) {
     const std::size_t before = out.tokens.size();
+    encode_chat(chat, tokenizer_, encoder_, out.tokens, out.trained);
     std::int64_t bytes = 0;
-    for (const ChatPart& part : parts) {
-      encoder_.encode(part.text, out.tokens);
-      if (part.ends_text) out.tokens.push_back(tokenizer_.end_of_document());
-      out.trained.resize(out.tokens.size(), part.trained ? 1 : 0);
-      bytes += std::ssize(part.text);
-    }
+    for (const ChatStretch& stretch : chat) bytes += std::ssize(stretch.text);
     if (out.tokens.back() != tokenizer_.end_of_document()) {
       out.tokens.push_back(tokenizer_.end_of_document());
       out.trained.push_back(0);
@@ -214,7 +210,9 @@ class OrderedEncoding {
         encoding_(encoding),
         identity_(identity_of(encoding)),
         state_(std::move(state)),
-        reader_(encoding.items, state_.at, encoding.batches) {
+        reader_(
+            encoding.items, state_.at, [&tokenizer](std::string_view text) { return tokenizer.cut(text); },
+            encoding.batches) {
     for (const CorpusItem& item : encoding.items) total_ += item.bytes_read();
     writers_.emplace_back(encoding.train, tokenizer.vocab(), state_.written[0]);
     if (!encoding.valid.empty()) writers_.emplace_back(encoding.valid, tokenizer.vocab(), state_.written[1]);

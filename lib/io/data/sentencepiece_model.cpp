@@ -3,35 +3,65 @@
 #include <sentencepiece_processor.h>
 
 #include <algorithm>
-#include <array>
 #include <exception>
+#include <utility>
 
 #include "core/error.h"
+#include "io/data/piece_model.h"
+#include "io/data/piece_normalizer.h"
+#include "io/data/piece_segmentation.h"
 #include "io/text/byte_token.h"
 #include "io/text/utf8.h"
-#include "io/text/words.h"
 
 namespace lyceum {
 
 namespace {
 
-/// U+2581, which SentencePiece writes for a space. In a text it would come back as a space, so it goes as bytes.
-constexpr std::string_view space_mark = "\xE2\x96\x81";
-
-/// Text is given to SentencePiece in parts of about this many bytes, as its time grows faster than its text.
-constexpr std::size_t part_bytes = 8192;
-
-/// The end of the longest part from `begin` that SentencePiece keeps as it is: whole characters but the space mark.
-/// A long one ends behind a run of newlines, which no piece reaches across.
-std::size_t end_of_part(std::string_view text, std::size_t begin) {
-  std::size_t at = begin;
-  while (at < text.size()) {
-    if (at - begin >= part_bytes && text[at - 1] == '\n' && text[at] != '\n') break;
-    const std::size_t length = utf8_length(text, at);
-    if (length == 0 || text.substr(at, length) == space_mark) break;
-    at += length;
+/// Returns why SentencePiece does not load a model, or an empty text.
+std::string load(sentencepiece::SentencePieceProcessor& processor, std::string_view bytes) {
+  try {
+    const auto status = processor.LoadFromSerializedProto(bytes);
+    if (!status.ok()) return status.ToString();
+  } catch (const std::exception& error) {  // of the trie that pieces go into
+    return error.what();
   }
-  return at;
+  return processor.GetPieceSize() > 0 ? "" : "it has no pieces";
+}
+
+/// Returns a model that SentencePiece loads, and its end-of-text token; −1 if it has none.
+std::pair<std::string, std::int32_t> checked(std::string_view bytes) {
+  sentencepiece::SentencePieceProcessor processor;
+  const std::string problem = load(processor, bytes);
+  require_input(problem.empty(),
+                "it is neither a SentencePiece model ({}) nor a tokenizer.json: train it again with "
+                "`lyceum tokenize --retrain`",
+                problem);
+  return {std::string(bytes), processor.eos_id()};
+}
+
+std::vector<std::string_view> symbols_of(const PieceModel& model) {
+  std::vector<std::string_view> symbols;
+  for (const PieceModel::Piece& piece : model.pieces) {
+    if (piece.kind == PieceModel::user_defined) symbols.push_back(piece.text);
+  }
+  return symbols;
+}
+
+PieceSegmentation::Bytes bytes_of(const PieceModel& model) {
+  PieceSegmentation::Bytes bytes;
+  bytes.fill(-1);
+  for (std::size_t id = 0; id < model.pieces.size(); ++id) {
+    const auto& [piece, score, kind] = model.pieces[id];
+    require_input(kind == PieceModel::unused || piece.find('\0') == std::string_view::npos,
+                  "its piece {} contains a NUL", id);
+    if (kind != PieceModel::byte) continue;
+    const auto value = byte_of_token(piece);
+    require_input(value.has_value(), "its byte token {} has the name {}", id, piece);
+    bytes[*value] = static_cast<std::int32_t>(id);
+  }
+  require_input(std::ranges::find(bytes, -1) == bytes.end(),
+                "it has no token for every byte: train it with byte fallback, as `lyceum tokenize` does");
+  return bytes;
 }
 
 std::string with_spaces(std::string_view piece) {
@@ -46,97 +76,114 @@ std::string with_spaces(std::string_view piece) {
 }  // namespace
 
 struct SentencePieceModel::Implementation {
-  sentencepiece::SentencePieceProcessor processor;
-  std::vector<std::string> text;         // of each token
-  std::array<std::int32_t, 256> byte{};  // the token of each byte
-  bool keeps_to_words = true;
+  std::pair<std::string, std::int32_t> loaded;
+  PieceModel model{loaded.first};
+  PieceSegmentation::Bytes bytes = bytes_of(model);
+  PieceNormalizer normalize{model.normalization, model.space_behind, symbols_of(model)};
+  PieceNormalizer denormalize{model.denormalization, model.space_behind, {}};
+  std::unique_ptr<PieceSegmentation> segmentation = make_segmentation(model, bytes);
 
-  /// Why this is no model, or empty.
-  std::string load(std::string_view bytes) {
-    try {
-      const auto status = processor.LoadFromSerializedProto(bytes);
-      if (!status.ok()) return status.ToString();
-    } catch (const std::exception& error) {  // of the trie that pieces go into
-      return error.what();
-    }
-    return processor.GetPieceSize() > 0 ? "" : "it has no pieces";
+  explicit Implementation(std::string_view given) : loaded(checked(given)) {
+    require_input(loaded.second >= 0, "it has no end-of-text token: train it with one, as `lyceum tokenize` does");
   }
 
-  void read_pieces(const std::string& name) {
-    byte.fill(-1);
-    for (int id = 0; id < processor.GetPieceSize(); ++id) {
-      const std::string& piece = processor.IdToPiece(id);
-      if (processor.IsByte(id)) {
-        const auto value = byte_of_token(piece);
-        require_input(value.has_value(), "{}: the byte token {} has the name {}", name, id, piece);
-        byte[*value] = id;
-        text.emplace_back(1, static_cast<char>(*value));
-      } else if (processor.IsControl(id) || processor.IsUnknown(id)) {
-        text.emplace_back();
-      } else {
-        text.push_back(with_spaces(piece));
-        keeps_to_words = keeps_to_words && !text.back().empty() && end_of_word(text.back(), 0) == text.back().size();
+  /// The text of tokens before it is denormalised. A space in front of a document is that of the normalisation.
+  std::string joined(std::span<const std::int32_t> tokens, bool show_control) const {
+    const auto& [charsmap, adds_space, joins_spaces, marks_spaces] = model.normalization;
+    std::string text, run;  // of byte tokens
+    const auto end_run = [&] {
+      for (std::size_t at = 0, length = 0; at < run.size(); at += std::max<std::size_t>(1, length)) {
+        length = utf8_length(run, at);
+        text += length > 0 ? std::string_view(run).substr(at, length) : replacement_character;
       }
-    }
-  }
-
-  void encode(std::string_view given, std::vector<std::int32_t>& tokens) const {
-    std::vector<int> ids;
-    std::size_t at = 0;
-    while (at < given.size()) {
-      const std::size_t end = end_of_part(given, at);
-      if (end > at) {
-        const auto status = processor.Encode(given.substr(at, end - at), &ids);
-        require(status.ok(), "SentencePiece cannot encode a text: {}", status.ToString());
-        tokens.insert(tokens.end(), ids.begin(), ids.end());
-        at = end;
-      } else {
-        const std::size_t bytes = std::max<std::size_t>(1, utf8_length(given, at));
-        for (std::size_t i = 0; i < bytes; ++i) {
-          tokens.push_back(byte[static_cast<unsigned char>(given[at + i])]);
-        }
-        at += bytes;
+      run.clear();
+    };
+    bool begins = true, removed = false;  // removed: a space, from the piece before
+    for (const std::int32_t token : tokens) {
+      const auto& [piece, score, kind] = model.pieces[static_cast<std::size_t>(token)];
+      if (kind == PieceModel::byte) {
+        run += static_cast<char>(*byte_of_token(piece));
+        continue;
       }
+      end_run();
+      if (removed || !text.empty()) begins = false;
+      removed = false;
+      if (kind == PieceModel::control) {
+        if (show_control) text += piece;
+        continue;
+      }
+      if (kind == PieceModel::unknown) {
+        text += model.unknown_text;
+        continue;
+      }
+      const bool removes = begins && (adds_space || joins_spaces) && piece.starts_with(space_mark);
+      removed = removes && !joins_spaces;  // else all of them are
+      text += with_spaces(piece.substr(removes ? space_mark.size() : 0));
     }
+    end_run();
+    return text;
   }
 };
 
-SentencePieceModel::SentencePieceModel(std::string_view bytes, const std::string& name)
-    : implementation_(std::make_unique<Implementation>()) {
-  const std::string problem = implementation_->load(bytes);
-  require_input(problem.empty(),
-                "{} is neither a SentencePiece model ({}) nor a tokenizer.json: train it again with "
-                "`lyceum tokenize --retrain`",
-                name, problem);
-  implementation_->read_pieces(name);
-  require_input(std::ranges::find(implementation_->byte, -1) == implementation_->byte.end(),
-                "{} has no token for every byte: train it with byte fallback, as `lyceum tokenize` does", name);
-  require_input(end_of_document() >= 0, "{} has no end-of-text token: train it with one, as `lyceum tokenize` does",
-                name);
+SentencePieceModel::SentencePieceModel(std::string_view bytes, const std::string& name) {
+  try {
+    implementation_ = std::make_unique<Implementation>(bytes);
+  } catch (const Error& error) {
+    fail(ExitCode::bad_input, "{} cannot be used: {}", name, error.what());
+  }
 }
 
 SentencePieceModel::~SentencePieceModel() = default;
 SentencePieceModel::SentencePieceModel(SentencePieceModel&&) noexcept = default;
 
-std::int64_t SentencePieceModel::vocab() const { return implementation_->processor.GetPieceSize(); }
-std::int32_t SentencePieceModel::end_of_document() const { return implementation_->processor.eos_id(); }
-bool SentencePieceModel::keeps_to_words() const { return implementation_->keeps_to_words; }
+std::int64_t SentencePieceModel::vocab() const { return std::ssize(implementation_->model.pieces); }
+std::int32_t SentencePieceModel::end_of_document() const { return implementation_->loaded.second; }
 
-void SentencePieceModel::encode(std::string_view text, WordCache* words, std::vector<std::int32_t>& tokens) const {
-  const auto encode = [&](std::string_view part, std::vector<std::int32_t>& out) {
-    implementation_->encode(part, out);
+void SentencePieceModel::encode(std::string_view text, TextPart part, WordCache* words,
+                                std::vector<std::int32_t>& tokens) const {
+  implementation_->segmentation->encode(implementation_->normalize(text, part), words, tokens);
+}
+
+std::size_t SentencePieceModel::cut(std::string_view text) const {
+  for (std::size_t at = text.size(); at-- > 1;) {
+    if (implementation_->segmentation->separates(text[at - 1], text[at]) &&
+        implementation_->normalize.separates(text, at)) {
+      return at;
+    }
+  }
+  return 0;
+}
+
+void SentencePieceModel::encode(const MarkedText& text, TextPart part, WordCache* words,
+                                std::vector<std::int32_t>& tokens, std::vector<std::uint8_t>& marks) const {
+  const std::string normal = implementation_->normalize(text.text, part);
+  const auto normalize = [&](std::string_view head) {
+    return implementation_->normalize(head, {.begins = part.begins, .ends = false});
   };
-  if (words == nullptr || !keeps_to_words()) return encode(text, tokens);
-  for (std::size_t at = 0, end = 0; at < text.size(); at = end) {
-    end = end_of_word(text, at);
-    words->append(text.substr(at, end - at), tokens, encode);
+  std::vector<TextRange> ranges;
+  for (const TextRange& range : text.marked) {
+    ranges.push_back(
+        {place_after(text.text, normal, range.begin, normalize), place_after(text.text, normal, range.end, normalize)});
+  }
+  const std::size_t first = tokens.size();
+  implementation_->segmentation->encode(normal, words, tokens);
+  std::size_t begin = 0;
+  for (std::size_t i = first; i < tokens.size(); ++i) {
+    const PieceModel::Piece& piece = implementation_->model.pieces[static_cast<std::size_t>(tokens[i])];
+    const std::size_t end = begin + (piece.kind == PieceModel::byte ? 1 : piece.text.size());
+    marks.push_back(overlaps(ranges, {std::exchange(begin, end), end}) ? 1 : 0);
   }
 }
 
-std::string SentencePieceModel::decode(std::span<const std::int32_t> tokens) const {
-  std::string text;
-  for (const std::int32_t token : tokens) text += implementation_->text[static_cast<std::size_t>(token)];
-  return text;
+std::string SentencePieceModel::decode(std::span<const std::int32_t> tokens, bool show_special) const {
+  const std::string text = implementation_->joined(tokens, show_special);
+  return implementation_->model.denormalization.charsmap.empty() ? text : implementation_->denormalize(text);
+}
+
+std::optional<std::int32_t> SentencePieceModel::id(std::string_view piece) const {
+  const std::vector<PieceModel::Piece>& pieces = implementation_->model.pieces;
+  const auto found = std::ranges::find(pieces, piece, &PieceModel::Piece::text);
+  return found == pieces.end() ? std::nullopt : std::optional(static_cast<std::int32_t>(found - pieces.begin()));
 }
 
 }  // namespace lyceum

@@ -96,6 +96,7 @@ struct TokenMeta {
   std::int64_t documents = 0;
   std::int64_t tokens = 0;                // with an end-of-document token after each document
   std::optional<std::int64_t> trained{};  // of them, where prefix.mask says which
+  std::string chat{};                     // name of the template of chats; empty: they are none
   std::int64_t vocab = 0;
   std::string tokenizer{};  // file name of the model
   std::string tokenizer_sha256{};

@@ -25,6 +25,7 @@ std::optional<TokenMeta> read_token_meta(const std::string& prefix) {
                    .tokenizer = json.at("tokenizer"),
                    .tokenizer_sha256 = json.at("tokenizer_sha256")};
     if (json.contains("trained")) meta.trained = Exact(json.at("trained"));
+    if (json.contains("chat")) meta.chat = json.at("chat");
     return meta;
   } catch (const std::exception& problem) {
     fail(ExitCode::bad_input, "{} is damaged: {}; remove it, or tokenise again", path, excerpt(problem.what(), 200));
@@ -36,6 +37,7 @@ void write_token_meta(const std::string& prefix, const TokenMeta& meta) {
                               {"tokens", meta.tokens},       {"vocab", meta.vocab},
                               {"tokenizer", meta.tokenizer}, {"tokenizer_sha256", meta.tokenizer_sha256}};
   if (meta.trained) json["trained"] = *meta.trained;
+  if (!meta.chat.empty()) json["chat"] = meta.chat;
   write_whole_file(prefix + ".json", json.dump(2) + "\n");
 }
 

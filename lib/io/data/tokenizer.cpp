@@ -47,19 +47,32 @@ std::int32_t Tokenizer::end_of_document() const {
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
   std::vector<std::int32_t> tokens;
-  implementation_->ask([&](const auto& kind) { kind.encode(text, nullptr, tokens); });
+  implementation_->ask([&](const auto& kind) { kind.encode(text, TextPart{}, nullptr, tokens); });
   return tokens;
 }
 
-std::string Tokenizer::decode(std::span<const std::int32_t> tokens) const {
+std::size_t Tokenizer::cut(std::string_view text) const {
+  return implementation_->ask([&](const auto& kind) { return kind.cut(text); });
+}
+
+std::string Tokenizer::decode(std::span<const std::int32_t> tokens, bool show_special) const {
   for (const std::int32_t token : tokens) {
     require(token >= 0 && token < vocab(), "token {} is not in the tokenizer's vocabulary of {}", token, vocab());
   }
-  return implementation_->ask([&](const auto& kind) { return kind.decode(tokens); });
+  return implementation_->ask([&](const auto& kind) { return kind.decode(tokens, show_special); });
 }
 
-void TextEncoder::encode(std::string_view text, std::vector<std::int32_t>& tokens) {
-  tokenizer_.implementation_->ask([&](const auto& kind) { kind.encode(text, &words_, tokens); });
+std::optional<std::int32_t> Tokenizer::token(std::string_view name) const {
+  return implementation_->ask([&](const auto& kind) { return kind.id(name); });
+}
+
+void TextEncoder::encode(std::string_view text, std::vector<std::int32_t>& tokens, TextPart part) {
+  tokenizer_.implementation_->ask([&](const auto& kind) { kind.encode(text, part, &words_, tokens); });
+}
+
+void TextEncoder::encode(const MarkedText& text, TextPart part, std::vector<std::int32_t>& tokens,
+                         std::vector<std::uint8_t>& marks) {
+  tokenizer_.implementation_->ask([&](const auto& kind) { kind.encode(text, part, &words_, tokens, marks); });
 }
 
 }  // namespace lyceum

@@ -3,108 +3,22 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
 
+#include "io/data/piece_model.h"
 #include "io/data/tokenizer.h"
 #include "io/files/whole_file.h"
 #include "io/text/utf8.h"
+#include "io/tokenizer_json/regex.h"
 
 namespace lyceum {
 
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-/// A field of a serialised protocol buffer: a number, or bytes.
-struct ProtoField {
-  std::uint64_t tag = 0, number = 0;
-  std::string_view bytes = {};
-};
-
-/// The fields of a sound message, in their order. SentencePiece does not install its sentencepiece_model.proto, and its
-/// library does not say how a model treats text. https://protobuf.dev/programming-guides/encoding
-std::vector<ProtoField> proto_fields(std::string_view message) {
-  std::vector<ProtoField> fields;
-  const auto varint = [&] {
-    std::uint64_t value = 0;
-    for (int shift = 0; !message.empty() && shift < 64; shift += 7) {
-      const auto byte = static_cast<unsigned char>(message.front());
-      message.remove_prefix(1);
-      value |= std::uint64_t{byte & 0x7fu} << shift;
-      if (byte < 0x80) break;
-    }
-    return value;
-  };
-  while (!message.empty()) {
-    const std::uint64_t key = varint();
-    ProtoField field{.tag = key >> 3};
-    std::uint64_t length = 0;
-    switch (key & 7) {
-      case 0: field.number = varint(); break;
-      case 1: length = 8; break;
-      case 2: length = varint(); break;
-      default: length = 4;
-    }
-    field.bytes = message.substr(0, length);
-    message.remove_prefix(field.bytes.size());
-    fields.push_back(field);
-  }
-  return fields;
-}
-
-/// What sentencepiece_model.proto says of a model, as far as it is needed; numbers are that file's.
-struct PieceModel {
-  enum Kind : std::uint8_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
-  struct Piece {
-    std::string_view text;
-    float score = 0;
-    Kind kind = normal;
-    /// Found in a text before all others.
-    bool whole() const { return kind == unknown || kind == control || kind == user_defined; }
-  };
-  std::vector<Piece> pieces;
-  bool by_pairs = false, has_charsmap = false, space_in_front = true, joins_spaces = true, marks_spaces = true,
-       space_behind = false;
-
-  /// Views of `bytes`.
-  explicit PieceModel(std::string_view bytes) {
-    for (const ProtoField& field : proto_fields(bytes)) {
-      if (field.tag == 1) pieces.push_back(piece_of(field.bytes));
-      for (const ProtoField& own : proto_fields(field.tag == 2 || field.tag == 3 ? field.bytes : "")) {
-        take(field.tag == 2, own);
-      }
-    }
-  }
-
- private:
-  static Piece piece_of(std::string_view message) {
-    Piece piece;
-    for (const ProtoField& field : proto_fields(message)) {
-      if (field.tag == 1) piece.text = field.bytes;
-      if (field.tag == 2 && field.bytes.size() == sizeof(float)) {
-        std::memcpy(&piece.score, field.bytes.data(), sizeof(float));
-      }
-      if (field.tag == 3) piece.kind = static_cast<Kind>(field.number);
-    }
-    return piece;
-  }
-  void take(bool of_trainer, const ProtoField& field) {
-    if (of_trainer) {
-      if (field.tag == 3) by_pairs = field.number == 2;
-      if (field.tag == 24) space_behind = field.number;
-    } else {
-      if (field.tag == 2) has_charsmap = !field.bytes.empty();
-      if (field.tag == 3) space_in_front = field.number;
-      if (field.tag == 4) joins_spaces = field.number;
-      if (field.tag == 5) marks_spaces = field.number;
-    }
-  }
-};
 
 /// Two pieces of one, for each way to cut it, best pieces first, as transformers makes merges of such a model.
 Json merges_of(const PieceModel& model) {
@@ -132,8 +46,12 @@ Json merges_of(const PieceModel& model) {
 }
 
 Json added_token(const PieceModel::Piece& piece) {
-  return {{"content", piece.text}, {"single_word", false}, {"lstrip", false},
-          {"rstrip", false},       {"normalized", false},  {"special", piece.kind != PieceModel::user_defined}};
+  return {{"content", piece.text},
+          {"single_word", false},
+          {"lstrip", false},
+          {"rstrip", false},
+          {"normalized", piece.kind == PieceModel::user_defined},
+          {"special", piece.kind != PieceModel::user_defined}};
 }
 
 std::string unknown_piece(const PieceModel& model) {
@@ -141,30 +59,71 @@ std::string unknown_piece(const PieceModel& model) {
   return found == model.pieces.end() ? "<unk>" : std::string(found->text);
 }
 
-Json replacement(const char* from, const char* to) {
-  return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
+Json replacement(std::string_view from, std::string_view to, const char* kind = "String") {
+  return {{"type", "Replace"}, {"pattern", {{kind, from}}}, {"content", to}};
+}
+
+std::vector<std::string_view> symbols_of(const PieceModel& model) {
+  std::vector<std::string_view> symbols;
+  for (const PieceModel::Piece& piece : model.pieces) {
+    if (piece.kind == PieceModel::user_defined) symbols.push_back(piece.text);
+  }
+  return symbols;
+}
+
+/// True if tokenizer_json() gives the tokens of the model.
+bool has_tokenizer_json(const PieceModel& model) {
+  const auto& [charsmap, adds_space, joins_spaces, marks_spaces] = model.normalization;
+  const auto odd_symbol = [&](std::string_view symbol) {
+    return symbol.find(' ') != std::string_view::npos || (joins_spaces && symbol.find(space_mark) != symbol.npos);
+  };
+  const auto unused = [](const PieceModel::Piece& piece) { return piece.kind == PieceModel::unused; };
+  return model.segmentation == PieceModel::Segmentation::bpe && charsmap.empty() &&
+         model.denormalization.charsmap.empty() && marks_spaces && !model.space_behind &&
+         std::ranges::none_of(symbols_of(model), odd_symbol) && std::ranges::none_of(model.pieces, unused);
+}
+
+/// Normalizers of `tokenizers`. They see a user-defined symbol as a part of a text, and by itself when `tokenizers`
+/// learns what to look for: it must come out without a space in front.
+Json normalizers_of(const PieceModel& model) {
+  const std::string mark(space_mark);
+  Json all = Json::array();
+  if (model.normalization.joins_spaces) {
+    all.push_back(replacement("\\A +|[ " + mark + "]+\\z", "", "Regex"));
+    all.push_back(replacement("  +", " ", "Regex"));
+  }
+  if (model.normalization.adds_space) {
+    const std::vector<std::string_view> symbols = symbols_of(model);
+    std::string alone;
+    for (const std::string_view symbol : symbols) alone += (alone.empty() ? "" : "|") + Regex::quoted(symbol);
+    if (symbols.empty()) {
+      all.push_back({{"type", "Prepend"}, {"prepend", mark}});
+    } else {
+      all.push_back(replacement("\\A(?!(?:" + alone + ")\\z)(?=(?m:.))", mark, "Regex"));
+    }
+  }
+  all.push_back(replacement(" ", mark));
+  return all;
 }
 
 /// A model of the package `tokenizers`.
 Json tokenizer_json(const PieceModel& model) {
-  constexpr const char* mark = "\xE2\x96\x81";  // U+2581, which represents a space
+  const std::string mark(space_mark);
   Json added = Json::array();
   std::vector<std::pair<std::string, Json>> vocabulary;
   for (std::size_t id = 0; id < model.pieces.size(); ++id) {
     const PieceModel::Piece& piece = model.pieces[id];
     vocabulary.emplace_back(piece.text, id);
-    if (!piece.whole()) continue;
+    if (!piece.added()) continue;
     added.push_back({{"id", id}});
     added.back().update(added_token(piece));
   }
-  Json normalizers = Json::array(), decoders = Json::array({replacement(mark, " ")});
+  Json decoders = Json::array({replacement(mark, " ")});
   decoders.push_back({{"type", "ByteFallback"}});
   decoders.push_back({{"type", "Fuse"}});
-  if (model.space_in_front) {
-    normalizers.push_back({{"type", "Prepend"}, {"prepend", mark}});
+  if (model.normalization.adds_space || model.normalization.joins_spaces) {
     decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
   }
-  normalizers.push_back(replacement(" ", mark));
   Json pairs{{"type", "BPE"},
              {"dropout", nullptr},
              {"unk_token", unknown_piece(model)},
@@ -177,7 +136,7 @@ Json tokenizer_json(const PieceModel& model) {
   pairs["merges"] = merges_of(model);
   Json json{{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}};
   json["added_tokens"] = std::move(added);
-  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", std::move(normalizers)}};
+  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", normalizers_of(model)}};
   json["pre_tokenizer"] = nullptr;
   json["post_processor"] = nullptr;
   json["decoder"] = {{"type", "Sequence"}, {"decoders", std::move(decoders)}};
@@ -188,13 +147,13 @@ Json tokenizer_json(const PieceModel& model) {
 Json tokenizer_config(const PieceModel& model, std::int32_t end_of_document) {
   Json added = Json::object();
   for (std::size_t id = 0; id < model.pieces.size(); ++id) {
-    if (model.pieces[id].whole()) added[std::to_string(id)] = added_token(model.pieces[id]);
+    if (model.pieces[id].added()) added[std::to_string(id)] = added_token(model.pieces[id]);
   }
   return {{"tokenizer_class", "LlamaTokenizer"},
           {"added_tokens_decoder", added},
           {"add_bos_token", false},
           {"add_eos_token", false},
-          {"add_prefix_space", model.space_in_front},
+          {"add_prefix_space", model.normalization.adds_space},
           {"legacy", false},
           {"clean_up_tokenization_spaces", false},
           {"bos_token", nullptr},
@@ -226,13 +185,12 @@ TokenizerFiles tokenizer_files(const std::filesystem::path& file) {
   const PieceModel model(bytes);
   made.files["tokenizer.model"] = bytes;
   made.files["tokenizer_config.json"] = tokenizer_config(model, made.end_of_document).dump(2) + '\n';
-  const bool plain = !model.has_charsmap && !model.joins_spaces && model.marks_spaces && !model.space_behind;
-  if (model.by_pairs && plain) {
+  if (has_tokenizer_json(model)) {
     made.files["tokenizer.json"] = tokenizer_json(model).dump(1) + '\n';
   } else {
     made.notes.push_back(
-        "tokenizer  without tokenizer.json, which is written only for byte-pair encoding without normalisation: "
-        "transformers converts tokenizer.model");
+        "tokenizer  tokenizer.model only: tokenizer.json cannot express it, so encode with the package sentencepiece; "
+        "transformers converts it, which may give other tokens");
   }
   return made;
 }

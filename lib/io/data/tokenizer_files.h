@@ -15,9 +15,8 @@ struct TokenizerFiles {
   std::vector<std::string> notes = {};  // lines about what could not be expressed in it
 };
 
-/// Of a tokenizer.json, which stays as it is, or of a SentencePiece model: the model itself, which transformers 4 reads
-/// where it is asked for the slow tokenizer, and for byte-pair encoding without normalisation tokenizer.json, which
-/// gives the same tokens. Errors as Tokenizer's.
+/// Returns a tokenizer.json as it is; of a SentencePiece model the model itself, and, if it is one for byte-pair
+/// encoding whose normalisation can be expressed, a tokenizer.json that gives the same tokens. Errors as Tokenizer's.
 TokenizerFiles tokenizer_files(const std::filesystem::path& file);
 
 }  // namespace lyceum

@@ -64,21 +64,26 @@ void count_in_stretch(WordCounts& counts, const std::filesystem::path& file, std
   count_words(counts, text);
 }
 
+void count_in_record(WordCounts& counts, std::string_view line, const TokenizerTraining& training) {
+  try {
+    if (!training.chat) return count_words(counts, text_of_record(line, training.json_key));
+    for (const ChatStretch& stretch : rendered(messages_of_chat(line), *training.chat)) {
+      count_words(counts, stretch.text);
+    }
+  } catch (const Error&) {  // encoding reports it
+  }
+}
+
 /// The beginning of a file that is compressed or has records.
-void count_in_beginning(WordCounts& counts, CorpusItem item, std::int64_t taken, const std::string& json_key) {
+void count_in_beginning(WordCounts& counts, CorpusItem item, std::int64_t taken, const TokenizerTraining& training) {
   item.most_bytes = std::max<std::int64_t>(1, taken);
   const std::vector<CorpusItem> items{std::move(item)};
-  CorpusReader reader(items, {});
+  CorpusReader reader(items, {}, [](std::string_view text) { return text.size(); });
   while (const std::optional<CorpusBatch> batch = reader.next()) {
     if (items.front().kind == CorpusItem::Kind::text) {
       count_words(counts, batch->text);
     } else {
-      for_lines(*batch, [&](std::int64_t, std::string_view line) {
-        try {
-          count_words(counts, text_of_record(line, json_key));
-        } catch (const Error&) {  // encoding reports it
-        }
-      });
+      for_lines(*batch, [&](std::int64_t, std::string_view line) { count_in_record(counts, line, training); });
     }
   }
 }
@@ -95,7 +100,7 @@ WordCounts sample_words(const TokenizerTraining& training) {
     const std::int64_t size = file.document.bytes;
     const auto taken = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(size)));
     if (file.kind == CorpusItem::Kind::records || file.compressed) {
-      count_in_beginning(counts, file, taken, training.json_key);
+      count_in_beginning(counts, file, taken, training);
     } else {
       const auto first = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(size - taken) + 1, i));
       count_in_stretch(counts, file.document.file, size, taken, first);
@@ -127,9 +132,13 @@ class Lines : public sentencepiece::SentenceIterator {
   std::size_t at_ = 0;
 };
 
-/// Runs of newlines and of tabs, which the trainer can not learn: both end what it takes for a sentence.
-std::string whitespace_symbols() {
+/// Pieces that a text is cut at: the tokens of a chat template, and runs of newlines and of tabs, which the trainer
+/// can not learn as both end what it takes for a sentence.
+std::string symbols_of(const ChatTemplate* chat) {
   std::string symbols;
+  if (chat) {
+    for (const std::string_view token : chat->tokens) symbols.append(symbols.empty() ? "" : ",").append(token);
+  }
   for (const char c : {'\n', '\t'}) {
     for (std::size_t length = 1; length <= 8; ++length) {
       if (!symbols.empty()) symbols += ',';
@@ -181,7 +190,7 @@ void train_tokenizer(const TokenizerTraining& training) {
       {"max_sentencepiece_length", "24"},
       {"character_coverage", "0.9995"},
       {"required_chars", ascii_in(counts)},
-      {"user_defined_symbols", whitespace_symbols()},
+      {"user_defined_symbols", symbols_of(training.chat)},
       {"unk_id", "0"},
       {"eos_id", "1"},
       {"bos_id", "-1"},

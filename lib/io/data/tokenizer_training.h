@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "io/data/chat.h"
 #include "io/data/corpus.h"
 
 namespace lyceum {
@@ -12,7 +13,8 @@ namespace lyceum {
 struct TokenizerTraining {
   std::vector<CorpusItem> files{};  // whole
   std::string json_key = "text";
-  std::filesystem::path model{};  // written atomically
+  const ChatTemplate* chat = nullptr;  // records are chats, and its tokens become symbols of the model
+  std::filesystem::path model{};       // written atomically
   std::int64_t vocab = 4096;
   std::int64_t sample_bytes = 8 << 20;  // that the trainer sees, the same share of every file; more gains < 1 %
   std::uint64_t seed = 1;

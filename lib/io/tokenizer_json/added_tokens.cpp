@@ -106,7 +106,7 @@ std::vector<Stretch> AddedTokens::split(std::string_view text, Pass pass) const 
     if (token.strips_left) begin = std::max(skip_left(text, begin, 0), done);
     if (token.strips_right) end = skip_right(text, end);
     if (done < begin) stretches.push_back({text.substr(done, begin - done), std::nullopt});
-    stretches.push_back({{}, token.id});
+    stretches.push_back({text.substr(begin, end - begin), token.id});
     done = end;
   }
   if (done < text.size()) stretches.push_back({text.substr(done), std::nullopt});

@@ -15,7 +15,7 @@
 
 namespace lyceum {
 
-/// A stretch of a text: an added token, or what is between two.
+/// A stretch of a text: what an added token covers, or what is between two.
 struct Stretch {
   std::string_view text;
   std::optional<std::int32_t> token;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "io/text/text_range.h"
 #include "io/text/utf8.h"
 #include "io/tokenizer_json/pattern.h"
 #include "io/tokenizer_json/unicode.h"
@@ -144,17 +145,28 @@ class SplitIntoWords : public Split {
   }
 };
 
-/// Writes every piece anew: change(piece, whether it begins the input, out) appends to `out`.
+/// Writes every piece anew: change(piece, whether it begins the input, out) appends to `out`. What becomes of the
+/// beginning of a piece must not depend on its rest.
 template <class Change>
 void rewrite(PieceList& list, const Change& change) {
   std::string text;
   text.reserve(list.text.size() + list.pieces.size());
+  std::vector<std::size_t*> bounds;  // of marked ranges
+  for (TextRange& range : list.marked) bounds.insert(bounds.end(), {&range.begin, &range.end});
+  auto bound = bounds.begin();
   bool first = list.at_start;
   for (TextRange& piece : list.pieces) {
+    const std::string_view before = std::string_view(list.text).substr(piece.begin, piece.end - piece.begin);
     const std::size_t begin = text.size();
-    change(std::string_view(list.text).substr(piece.begin, piece.end - piece.begin), std::exchange(first, false), text);
+    for (; bound != bounds.end() && **bound < piece.end; ++bound) {
+      std::string head;
+      if (**bound > piece.begin) change(before.substr(0, **bound - piece.begin), first, head);
+      **bound = begin + head.size();
+    }
+    change(before, std::exchange(first, false), text);
     piece = {begin, text.size()};
   }
+  for (; bound != bounds.end(); ++bound) **bound = text.size();
   list.text = std::move(text);
 }
 

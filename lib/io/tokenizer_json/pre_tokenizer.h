@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "io/tokenizer_json/regex.h"
+#include "io/text/text_range.h"
 
 namespace lyceum {
 
@@ -15,7 +15,8 @@ namespace lyceum {
 struct PieceList {
   std::string text;
   std::vector<TextRange> pieces;
-  bool at_start;  // the first piece begins the whole input
+  bool at_start;                    // the first piece begins the whole input
+  std::vector<TextRange> marked{};  // of the text: sorted, disjoint, carried along by every step
 };
 
 /// One step on the way from a text to its pieces.

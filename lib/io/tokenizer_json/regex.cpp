@@ -109,14 +109,16 @@ Regex::Regex(const std::string& pattern) : implementation_(std::make_unique<Impl
                 message_of(code, &info));
 }
 
-Regex Regex::literal(std::string_view text) {
+std::string Regex::quoted(std::string_view text) {
   std::string pattern;
   for (const char c : text) {
     if (std::string_view("\\.+*?()|[]{}^$").find(c) != std::string_view::npos) pattern += '\\';
     pattern += c;
   }
-  return Regex(pattern);
+  return pattern;
 }
+
+Regex Regex::literal(std::string_view text) { return Regex(quoted(text)); }
 
 Regex::~Regex() = default;
 Regex::Regex(Regex&&) noexcept = default;

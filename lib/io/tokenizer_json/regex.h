@@ -1,24 +1,21 @@
 #pragma once
 
-#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace lyceum {
+#include "io/text/text_range.h"
 
-/// Bytes [begin, end) of a text.
-struct TextRange {
-  std::size_t begin = 0, end = 0;
-  bool operator==(const TextRange&) const = default;
-};
+namespace lyceum {
 
 /// A regular expression of Oniguruma's syntax, the library that `tokenizers` uses. Threads may share it.
 class Regex {
  public:
   /// Throws a bad_input Error for a pattern that is wrong or longer than 10000 bytes.
   explicit Regex(const std::string& pattern);
+  /// A pattern that matches these very bytes.
+  static std::string quoted(std::string_view text);
   /// One that matches these very bytes.
   static Regex literal(std::string_view text);
   ~Regex();

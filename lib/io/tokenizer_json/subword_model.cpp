@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "io/text/byte_token.h"
 #include "io/text/utf8.h"
@@ -39,6 +41,29 @@ std::optional<std::vector<std::int32_t>> SubwordModel::byte_tokens(std::string_v
     ids.push_back(*id);
   }
   return ids;
+}
+
+std::size_t SubwordModel::length_at(std::string_view text, std::int32_t id) const {
+  const std::string& token = vocabulary_.tokens()[static_cast<std::size_t>(id)];
+  if (text.starts_with(token)) return token.size();
+  const std::optional<std::uint8_t> byte = byte_of_token(token);
+  return byte && !text.empty() && static_cast<std::uint8_t>(text.front()) == *byte ? 1 : 0;
+}
+
+std::vector<std::size_t> SubwordModel::ends_of(std::string_view piece, std::span<const std::int32_t> ids) const {
+  std::vector<std::size_t> ends;
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const auto begins = [&](std::size_t j) { return j < ids.size() && length_at(piece.substr(at), ids[j]) > 0; };
+    // A character without a token is dropped, or part of an unknown one.
+    while (at < piece.size() && !begins(i)) {
+      at += std::max<std::size_t>(1, utf8_length(piece, at));
+      if (begins(i + 1)) break;
+    }
+    at += length_at(piece.substr(at), ids[i]);
+    ends.push_back(at);
+  }
+  return ends;
 }
 
 std::unique_ptr<SubwordModel> read_subword_model(const nlohmann::json& json) {

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -46,12 +47,18 @@ class SubwordModel {
   /// Appends the ids of a piece, which is valid UTF-8 and not empty. Throws a bad_input Error for a character that has
   /// no token where the model needs one for the unknown and names none.
   virtual void encode(std::string_view piece, std::vector<std::int32_t>& ids) const = 0;
+  /// Returns where in a piece each of its ids ends. An unknown token extends to the next known one.
+  std::vector<std::size_t> ends_of(std::string_view piece, std::span<const std::int32_t> ids) const;
 
  protected:
   /// The tokens of the bytes of a text, named <0x00> to <0xFF>; nothing unless each has one.
   std::optional<std::vector<std::int32_t>> byte_tokens(std::string_view text) const;
 
   Vocabulary vocabulary_;
+
+ private:
+  /// The bytes that an id covers at the beginning of a text; 0 if the text does not begin with it.
+  std::size_t length_at(std::string_view text, std::int32_t id) const;
 };
 
 /// The `model` of a tokenizer.json: BPE [Sennrich et al. 2016] or Unigram [Kudo 2018]. Throws a bad_input Error that

@@ -8,11 +8,21 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace lyceum;
   for (const ChatTemplate& chat : chat_templates()) {
     fuzz::taken_or_refused([&] {
-      for (const ChatPart& part : parts_of_chat(fuzz::text_of(data, size), chat)) {
-        fuzz::hold(is_utf8(part.text), "a part that is no text");
-        fuzz::hold(!part.text.empty() || part.ends_text, "a part without tokens");
-        fuzz::hold(part.trained || !part.ends_text, "an end that nobody is trained on");
+      const std::vector<ChatMessage> messages = messages_of_chat(fuzz::text_of(data, size));
+      for (const ChatStretch& stretch : rendered(messages, chat)) {
+        fuzz::hold(is_utf8(stretch.text), "a stretch that is no text");
+        fuzz::hold(!stretch.text.empty() || stretch.ends_text, "a stretch without tokens");
+        fuzz::hold(stretch.ends_text || !stretch.end_trained, "an end that is trained and not there");
+        std::size_t done = 0;
+        for (const TextRange& range : stretch.trained) {
+          fuzz::hold(done <= range.begin && range.begin < range.end && range.end <= stretch.text.size(), "odd ranges");
+          done = range.end;
+        }
       }
+    });
+    fuzz::taken_or_refused([&] {
+      const std::vector<ChatMessage> messages = messages_of_prompt(fuzz::text_of(data, size));
+      fuzz::hold(is_utf8(rendered_prompt(messages, chat).back().text), "a prompt that is no text");
     });
   }
   return 0;

@@ -220,6 +220,12 @@ def seed_corpus():
             {"role": "assistant", "content": "Yes."}, {"role": "user", "content": ""}, {"role": "assistant", "content": "No."}]
     seed("chat", "seed-messages", json.dumps({"messages": chat}))
     seed("chat", "seed-prompt", json.dumps({"prompt": "one", "completion": " two"}))
+    marked = [{"role": "user", "content": [{"type": "text", "text": "\u2003x "}], "train": True},
+              {"role": "assistant", "content": "A", "weight": 0}, {"role": "assistant", "content": " B ", "masked": False}]
+    seed("chat", "seed-marks", json.dumps({"system": "S", "messages": marked}))
+    seed("chat", "seed-asks", json.dumps({"messages": [{"role": "user", "content": "Q"}]}))
+    seed("chat", "seed-lists", json.dumps({"prompt": chat[:2], "completion": chat[2:3], "tools": [], "weight": 1}))
+    seed("chat", "odd-tool-calls", json.dumps({"messages": [{"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}]}))
     seed("chat", "odd-deep", '{"messages": [{"role": "user", "content": ' + "[" * DEEP + "]" * DEEP + "}]}")
     seed("chat", "odd-surrogate", '{"messages": [{"role": "assistant", "content": "\\ud83d"}]}')
     text = b"some text, some text\n" * 20

@@ -3,7 +3,7 @@
 #include "io/text/words.h"
 #include "support.h"
 
-/// A text, which a tokenizer must give back as it was.
+/// A text, which a tokenizer must give back: as it was, but for what is not UTF-8 and for U+2581, its mark of a space.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lyceum;
   static const Tokenizer tokenizer(LYCEUM_CORPUS "/tokenizer/small.model");
@@ -18,9 +18,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::hold(at + utf8_length(text, at) <= text.size(), "a character beyond the text");
   }
   const std::vector<std::int32_t> tokens = tokenizer.encode(text);
-  fuzz::hold(tokenizer.decode(tokens) == text, "a text changes");
+  const bool kept = is_utf8(text) && text.find("\xE2\x96\x81") == std::string_view::npos;
+  fuzz::hold(!kept || tokenizer.decode(tokens) == text, "a text changes");
   std::vector<std::int32_t> by_words;
   TextEncoder(tokenizer).encode(text, by_words);
-  fuzz::hold(tokenizer.decode(by_words) == text, "a text changes word by word");
+  fuzz::hold(by_words == tokens, "tokens change word by word");
   return 0;
 }
