@@ -17,6 +17,7 @@ constexpr std::string_view answering = "assistant";
 
 const nlohmann::json& text_of(const nlohmann::json& object, const char* key) {
   require_input(object.is_object() && object.contains(key) && object.at(key).is_string(), "without a text \"{}\"", key);
+  require_text(object.at(key), key);
   return object.at(key);
 }
 

@@ -12,6 +12,7 @@
 
 #include "io/data/tokenizer.h"
 #include "io/files/whole_file.h"
+#include "io/text/json.h"
 #include "io/text/utf8.h"
 
 namespace lyceum {
@@ -220,15 +221,16 @@ TokenizerFiles tokenizer_files(const std::filesystem::path& file) {
   const std::string bytes = read_whole_file(file);
   if (bytes.starts_with('{')) {
     made.files["tokenizer.json"] = bytes;
-    made.files["tokenizer_config.json"] = tokenizer_config(Json::parse(bytes), made.end_of_document).dump(2) + '\n';
+    made.files["tokenizer_config.json"] =
+        json_text(tokenizer_config(Json::parse(bytes), made.end_of_document), 2) + '\n';
     return made;
   }
   const PieceModel model(bytes);
   made.files["tokenizer.model"] = bytes;
-  made.files["tokenizer_config.json"] = tokenizer_config(model, made.end_of_document).dump(2) + '\n';
+  made.files["tokenizer_config.json"] = json_text(tokenizer_config(model, made.end_of_document), 2) + '\n';
   const bool plain = !model.has_charsmap && !model.joins_spaces && model.marks_spaces && !model.space_behind;
   if (model.by_pairs && plain) {
-    made.files["tokenizer.json"] = tokenizer_json(model).dump(1) + '\n';
+    made.files["tokenizer.json"] = json_text(tokenizer_json(model), 1) + '\n';
   } else {
     made.notes.push_back(
         "tokenizer  without tokenizer.json, which is written only for byte-pair encoding without normalisation: "
